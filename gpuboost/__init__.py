@@ -1,0 +1,67 @@
+"""gpuboost: gradient tree boosting with one model, byte for byte, for any device and any number of workers.
+
+    import gpuboost as gb
+    booster = gb.train({"objective": "binary:logistic"}, gb.DMatrix(X, label=y), num_boost_round=100)
+    booster.predict(gb.DMatrix(X))
+    booster.save_model("model.json")          # XGBoost's file format
+
+Names are loaded when first used, so that ``import gpuboost`` costs nothing.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+__version__ = "0.1.0"
+
+_HOMES = {
+    "Booster": "booster",
+    "DMatrix": "data.dmatrix",
+    "QuantileDMatrix": "data.dmatrix",
+    "train": "training",
+    "cv": "training",
+    "GPUBoostClassifier": "sklearn",
+    "GPUBoostRegressor": "sklearn",
+    "ModelFormatError": "errors",
+    "NotFittedError": "errors",
+    "config_context": "config",
+    "get_config": "config",
+    "set_config": "config",
+    "callbacks": "callbacks",
+    "sklearn": "sklearn",
+}
+_NOT_BUILT = (
+    "GPUBoostRanker", "GPUBoostRFClassifier", "GPUBoostRFRegressor", "plot_importance", "plot_tree", "to_graphviz", "plot_metric",
+)  # fmt: skip
+
+__all__ = ["__version__", *_HOMES]
+
+if TYPE_CHECKING:
+    from gpuboost import callbacks as callbacks
+    from gpuboost import sklearn as sklearn
+    from gpuboost.booster import Booster as Booster
+    from gpuboost.config import config_context as config_context
+    from gpuboost.config import get_config as get_config
+    from gpuboost.config import set_config as set_config
+    from gpuboost.data.dmatrix import DMatrix as DMatrix
+    from gpuboost.data.dmatrix import QuantileDMatrix as QuantileDMatrix
+    from gpuboost.errors import ModelFormatError as ModelFormatError
+    from gpuboost.errors import NotFittedError as NotFittedError
+    from gpuboost.sklearn import GPUBoostClassifier as GPUBoostClassifier
+    from gpuboost.sklearn import GPUBoostRegressor as GPUBoostRegressor
+    from gpuboost.training import cv as cv
+    from gpuboost.training import train as train
+
+
+def __getattr__(name: str) -> Any:
+    if name in _HOMES:
+        module = import_module(f"gpuboost.{_HOMES[name]}")
+        return module if _HOMES[name] == name else getattr(module, name)
+    if name in _NOT_BUILT:
+        from gpuboost.errors import not_built
+
+        raise not_built(name)
+    raise AttributeError(f"module 'gpuboost' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_HOMES})

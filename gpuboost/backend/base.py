@@ -1,0 +1,198 @@
+"""The contract between the algorithm and the machine that runs it.
+
+The grower (tree/grower.py) and the boosting loop (training.py) call these operations in order and never look inside the state:
+all of it lies where the backend computes. A backend implements each operation with the kernel of the same name; the
+Communicator is handed the backend's own int64 buffers between the steps that need other workers' rows.
+
+    gradients → [max over workers] → scales → fixed point → [sum] → roots
+    per step: histograms of the smaller children → [sum] → siblings by subtraction → best splits → nodes → rows → [sum of counts]
+    leaf sums → [sum] → prune → leaf weights → margins → finished trees
+"""
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import Any
+
+__all__ = ["Array", "Backend", "GrowthSettings", "TrainingRows"]
+
+Array = Any  # an array in the backend's memory
+State = Any  # everything of one training: rows, gradients, growing trees
+
+
+@dataclass(frozen=True)
+class GrowthSettings:
+    """What the kernels need to know about the trees, as plain scalars.
+
+    Names as XGBoost's parameters; grow_policy is "depthwise" or "lossguide". histogram_memory is in bytes.
+    """
+
+    max_depth: int
+    max_leaves: int
+    grow_policy: str
+    learning_rate: float
+    gamma: float
+    min_child_weight: float
+    max_delta_step: float
+    reg_lambda: float
+    reg_alpha: float
+    histogram_memory: int
+    seed: int
+
+
+@dataclass(frozen=True)
+class TrainingRows:
+    """The rows that one worker trains on. Rows of zero weight stay in the table but take no part: they enter no row list.
+
+    binned : data.binned.BinnedMatrix with records.
+    label : float32 (n_targets, n_rows). weight : float32 (n_rows,), empty when every row weighs 1.
+    margin : float32 (n_outputs, n_rows). Where boosting starts: base_score, base_margin, or the margins of a model to continue.
+    global_rows : rows of positive weight over all workers. first_row : global number of this worker's first one.
+    """
+
+    binned: Any
+    label: Array
+    weight: Array
+    margin: Array
+    global_rows: int
+    first_row: int = 0
+
+
+class Backend(ABC):
+    """Operations on one device. Only what is named ``fetch_…`` or returns an int makes the host wait for the device."""
+
+    name: str
+
+    # -- Table to codes ---------------------------------------------------------------------------------------------
+
+    @abstractmethod
+    def count_digits(self, block, missing, weights, features, level, slots0, slots1, counts) -> None:
+        """Add a batch of rows to a pass of the quantile sketch (kernels/sketch.py)."""
+
+    @abstractmethod
+    def bin_rows(self, block, missing, cuts, first_row, page) -> int:
+        """Write the codes of a batch of rows into a page (kernels/binning.py); returns how many missing codes did not fit."""
+
+    # -- A training -------------------------------------------------------------------------------------------------
+
+    @abstractmethod
+    def start_training(self, rows: TrainingRows, settings: GrowthSettings, tree_outputs: list[int], n_outputs: int) -> State:
+        """Allocate everything a training needs.
+
+        tree_outputs : first output of each tree of a round, all grown together. n_outputs : outputs per tree (1: scalar leaves).
+        """
+
+    @abstractmethod
+    def compute_gradients(self, state: State, objective: Any) -> Array:
+        """Gradients of all rows; returns the int64 (n_planes, 2) bits of max |g| and max h, to be maximised over workers."""
+
+    @abstractmethod
+    def set_gradients(self, state: State, grad: Array, hess: Array) -> Array:
+        """The same with gradients from outside: float32 (n_planes, n_rows)."""
+
+    @abstractmethod
+    def quantise(self, state: State, maxima: Array, round_number: int) -> Array:
+        """Choose the scales and round to fixed point in 16 bits; returns int64 (n_planes, 3): Σ g, Σ h and the rows below
+        ⅛ unit, to be summed over workers. Raises FloatingPointError when a gradient is not finite."""
+
+    @abstractmethod
+    def refine_fixed_point(self, state: State, sums: Array, round_number: int) -> Array | None:
+        """Where more than half of all rows were below ⅛ unit, round again with two limbs. Returns new sums to be summed over
+        workers, or None where 16 bits were enough."""
+
+    # -- Trees ------------------------------------------------------------------------------------------------------
+
+    @abstractmethod
+    def start_trees(self, state: State, sums: Array) -> None:
+        """One root for each tree, with the summed gradients, holding all rows. The roots are the first frontier."""
+
+    @abstractmethod
+    def histogram_capacity(self, state: State) -> int:
+        """Histograms that fit into the memory budget; at least 2."""
+
+    @abstractmethod
+    def frontier_size(self, state: State) -> int:
+        """Nodes waiting for evaluation: the roots, or the children made by the last step, in pairs. A backend that would have
+        to wait for the device may return an upper bound."""
+
+    @abstractmethod
+    def held_histograms(self, state: State) -> int:
+        """Histograms held for open and finished leaves (or an upper bound)."""
+
+    @abstractmethod
+    def build_histograms(self, state: State, begin: int, end: int, subtract: bool, hold: bool) -> Array:
+        """Build histograms for frontier[begin:end]; returns the built ones, int64, to be summed over workers.
+
+        subtract : the parents' histograms are held: build only each pair's child with fewer rows.
+        hold : keep them for the children to come; else they live until the next call.
+        """
+
+    @abstractmethod
+    def subtract_histograms(self, state: State) -> None:
+        """Each built child's sibling: parent − built, in the parent's place."""
+
+    @abstractmethod
+    def evaluate_splits(self, state: State, begin: int, end: int) -> None:
+        """Best split of each node of frontier[begin:end]."""
+
+    @abstractmethod
+    def select_splits(self, state: State) -> None:
+        """Choose the evaluated nodes to split now, by the growth policy."""
+
+    @abstractmethod
+    def apply_splits(self, state: State) -> None:
+        """Make the chosen nodes' children: the next frontier."""
+
+    @abstractmethod
+    def partition_rows(self, state: State) -> Array:
+        """Send the chosen nodes' rows to their children; returns the int64 row counts of the new children, to be summed."""
+
+    @abstractmethod
+    def sum_leaves(self, state: State) -> Array:
+        """High-resolution gradient sums of all leaves, int64, to be summed over workers."""
+
+    @abstractmethod
+    def prune(self, state: State) -> None:
+        """Undo splits with less gain than gamma, bottom-up."""
+
+    @abstractmethod
+    def weigh_leaves(self, state: State, learning_rate: float) -> None:
+        """Optimal weights, leaf values and covers from the leaf sums."""
+
+    @abstractmethod
+    def update_margin(self, state: State) -> None:
+        """Add the leaf values to the margins of the training rows."""
+
+    @abstractmethod
+    def fetch_trees(self, state: State) -> list[Any]:
+        """The finished trees as tree.Tree, in the order of tree_outputs."""
+
+    # -- Margins, predictions, sums ----------------------------------------------------------------------------------
+
+    @abstractmethod
+    def training_margin(self, state: State) -> Array:
+        """float32 (n_planes, n_rows): a view of the margins of the training rows."""
+
+    @abstractmethod
+    def flatten_trees(self, trees: list[Any], groups: list[int], cuts: Any = None) -> Any:
+        """Lay trees out for prediction; with ``cuts`` also for codes (ValueError where a threshold is not one of the cuts)."""
+
+    @abstractmethod
+    def predict_values(self, block, missing, flat, margin, leaves) -> None:
+        """Add the trees' outputs for a batch of values to ``margin``, and number the leaves in ``leaves`` unless that is None
+        (kernels/predict.py)."""
+
+    @abstractmethod
+    def predict_codes(self, binned, flat, margin, leaves) -> None:
+        """The same for a binned matrix."""
+
+    @abstractmethod
+    def map_rows(self, margin: Array, row_map: Any, name: str) -> Array:
+        """New float32 (n_outputs, n_rows): row_map of every row (kernels/reduce.py)."""
+
+    @abstractmethod
+    def largest_term(self, prediction, label, weight, row_term, name, parameters) -> Array:
+        """int64 (1,): bits of the largest |term · weight| of any row (kernels/reduce.py), to be maximised over workers."""
+
+    @abstractmethod
+    def sum_terms(self, prediction, label, weight, row_term, name, parameters, scale: float) -> Array:
+        """int64 (1,): Σ ⌊term · weight · scale + ½⌋, to be summed over workers."""

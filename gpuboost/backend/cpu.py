@@ -1,0 +1,396 @@
+"""The contract on the CPU: NumPy arrays and numba kernels."""
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from gpuboost.backend.base import Array, Backend, GrowthSettings, TrainingRows
+from gpuboost.backend.fixed_point import check_finite, leaf_scales, needs_refinement, plane_keys, scales_16
+from gpuboost.backend.trees import collect_trees, flatten_trees
+from gpuboost.kernels import histogram, nodes, partition
+from gpuboost.kernels.binning import bin_rows_cpu
+from gpuboost.kernels.leaves import leaf_weights, list_leaf_chunks, sum_leaves_cpu, update_margin_cpu
+from gpuboost.kernels.leaves import CHUNK as LEAF_CHUNK
+from gpuboost.kernels.predict import predict_codes_cpu, predict_values_cpu
+from gpuboost.kernels.quantise import quantise_cpu
+from gpuboost.kernels.records import EMPTY_WORDS, NO_GAIN, NODE
+from gpuboost.kernels.reduce import map_rows, reduce_rows
+from gpuboost.kernels.sketch import count_digits_cpu
+from gpuboost.kernels.splits import CANDIDATE, FEATURE_BLOCK, evaluate_splits_cpu
+
+__all__ = ["CpuBackend"]
+
+_NO_SLOTS = np.zeros((0, 1), np.int32)
+_NO_LEAVES = np.zeros((0, 0), np.int32)
+
+
+@dataclass
+class _PageRows:
+    """What growth keeps per page: its codes, its part of the per-row arrays, and its row lists."""
+
+    page: Any
+    first: int  # within the worker's rows
+    kept: Array  # int32 (k,): rows that take part, ascending; zero-weight rows do not
+    rows: Array  # int32 (2, n_trees · k): the two row buffers, one list per tree
+    gpair: Array  # int32 (n_planes, limbs, n)
+
+
+@dataclass
+class _State:
+    rows: TrainingRows
+    settings: GrowthSettings
+    tree_outputs: Array  # int32 (n_trees,)
+    n_outputs: int
+    pages: list[_PageRows]
+    margin: Array
+    grad: Array
+    hess: Array
+    capacity: int  # histograms that the memory budget allows
+    hist: Array  # int64 (capacity so far, n_outputs, total_bins, 2)
+    feature_mask: Array  # uint8 (1, n_features)
+    # fixed point, per plane
+    scales: Array = field(init=False)
+    n_limbs: Array = field(init=False)
+    leaf_scales: Array = field(init=False)
+    maxima: Array = field(init=False)
+    # growing trees, indexed by node; see kernels/records.py
+    nodes: Array = field(init=False)
+    sums: Array = field(init=False)
+    left_sums: Array = field(init=False)
+    cats: Array = field(init=False)
+    counts: Array = field(init=False)
+    segments: Array = field(init=False)
+    n_nodes: int = 0
+    n_leaves: Array = field(init=False)
+    frontier: Array = field(init=False)
+    selected: Array = field(init=False)
+    n_held: int = 0
+    built: Array = field(init=False)
+    parents: Array = field(init=False)
+    # finished trees
+    leaf_chunks: list[Array] = field(init=False)
+    leaf_sums: Array = field(init=False)
+    weights: Array = field(init=False)
+    leaves: Array = field(init=False)
+    covers: Array = field(init=False)
+
+
+class CpuBackend(Backend):
+    """numba on ``n_threads`` threads. The number of threads changes no result."""
+
+    name = "cpu"
+
+    def __init__(self, n_threads: int) -> None:
+        self.n_threads = n_threads
+
+    # -- Table to codes ---------------------------------------------------------------------------------------------
+
+    def count_digits(self, block, missing, weights, features, level, slots0, slots1, counts) -> None:
+        slots0 = _NO_SLOTS if slots0 is None else slots0
+        slots1 = _NO_SLOTS if slots1 is None else slots1
+        count_digits_cpu(block, np.float32(missing), weights, features, level, slots0, slots1, counts, self.n_threads)
+
+    def bin_rows(self, block, missing, cuts, first_row, page) -> int:
+        n_lost = np.zeros(self.n_threads, np.int64)
+        bin_rows_cpu(
+            block, np.float32(missing), cuts.thresholds, cuts.offsets, first_row, page.columns, page.records, n_lost,
+            self.n_threads,
+        )  # fmt: skip
+        return int(n_lost.sum())
+
+    # -- A training -------------------------------------------------------------------------------------------------
+
+    def start_training(self, rows: TrainingRows, settings: GrowthSettings, tree_outputs: list[int], n_outputs: int) -> _State:
+        binned = rows.binned
+        n_trees = len(tree_outputs)
+        n_planes, n_rows = rows.margin.shape
+        pages, first = [], 0
+        for page in binned.pages:
+            weight = rows.weight[first : first + page.n_rows]
+            kept = np.flatnonzero(weight).astype(np.int32) if len(weight) else np.arange(page.n_rows, dtype=np.int32)
+            lists = np.empty((2, n_trees * len(kept)), np.int32)
+            pages.append(_PageRows(page, first, kept, lists, np.empty((n_planes, 1, page.n_rows), np.int32)))
+            first += page.n_rows
+        bytes_each = n_outputs * binned.cuts.total_bins * 16
+        state = _State(
+            rows=rows, settings=settings, tree_outputs=np.array(tree_outputs, np.int32), n_outputs=n_outputs, pages=pages,
+            margin=np.ascontiguousarray(rows.margin), grad=np.empty((n_planes, n_rows), np.float32),
+            hess=np.empty((n_planes, n_rows), np.float32), capacity=max(2, settings.histogram_memory // bytes_each),
+            hist=np.empty((0, n_outputs, binned.cuts.total_bins, 2), np.int64),
+            feature_mask=np.ones((1, binned.cuts.n_features), np.uint8),
+        )  # fmt: skip
+        self._allocate_work(state)
+        return state
+
+    def _allocate_work(self, state: _State) -> None:
+        """Scratch of the histogram and split kernels, one part per thread."""
+        binned = state.rows.binned
+        n_features, largest = binned.cuts.n_features, int(binned.cuts.n_bins.max()) + 1
+        self._stride = 256 if binned.dtype == np.uint8 else largest
+        n_tiles = min(histogram.GROUP_TILES, -(-n_features // histogram.TILE))
+        self._private = np.zeros((self.n_threads, n_tiles * histogram.TILE * self._stride), np.int64)
+        n_words = n_tiles * histogram.TILE * binned.dtype.itemsize // 8 + 1  # one more column for the packed pair
+        self._buffer = np.empty((self.n_threads, histogram.GATHER_ROWS, n_words), np.uint64)
+        self._scratch = np.empty((self.n_threads, 3, largest), np.float64)
+
+    def compute_gradients(self, state: _State, objective) -> Array:
+        rows = state.rows
+        maxima = np.zeros((self.n_threads, len(state.margin), 2), np.int64)
+        objective.gradients_cpu(
+            state.margin, rows.label, rows.weight, objective.parameters, state.grad, state.hess, maxima, self.n_threads
+        )
+        return maxima.max(axis=0)
+
+    def set_gradients(self, state: _State, grad, hess) -> Array:
+        state.grad[...] = grad
+        np.maximum(hess, 0, out=state.hess)
+        bits = np.stack([np.abs(state.grad).view(np.int32), state.hess.view(np.int32)], axis=-1)
+        return bits.max(axis=1, initial=0).astype(np.int64)
+
+    def quantise(self, state: _State, maxima, round_number: int) -> Array:
+        check_finite(maxima)
+        state.maxima = maxima
+        state.scales = scales_16(maxima)
+        state.leaf_scales = leaf_scales(maxima, state.rows.global_rows)
+        state.n_limbs = np.ones(len(maxima), np.int32)
+        return self._quantise(state, round_number)
+
+    def refine_fixed_point(self, state: _State, sums, round_number: int) -> Array | None:
+        refined = needs_refinement(sums, state.rows.global_rows)
+        if not refined.any():
+            return None
+        state.n_limbs = np.where(refined, 2, 1).astype(np.int32)
+        state.scales = state.scales * np.where(refined, 65536.0, 1.0)[:, None]
+        for part in state.pages:
+            if part.gpair.shape[1] == 1:
+                part.gpair = np.empty((part.gpair.shape[0], 2, part.gpair.shape[2]), np.int32)
+        return self._quantise(state, round_number)
+
+    def _quantise(self, state: _State, round_number: int) -> Array:
+        keys = plane_keys(state.settings.seed, round_number, len(state.scales))
+        sums = np.zeros((self.n_threads, len(state.scales), 3), np.int64)
+        for part in state.pages:
+            own = slice(part.first, part.first + part.page.n_rows)
+            quantise_cpu(
+                state.grad[:, own], state.hess[:, own], keys, state.scales, state.n_limbs, part.gpair, sums, self.n_threads
+            )
+        return sums.sum(axis=0)
+
+    # -- Trees ------------------------------------------------------------------------------------------------------
+
+    def start_trees(self, state: _State, sums) -> None:
+        n_trees = len(state.tree_outputs)
+        state.n_nodes = 0
+        self._reserve_nodes(state, n_trees, fresh=True)
+        roots = state.nodes[:n_trees]
+        roots["gain"], roots["lower"], roots["upper"] = NO_GAIN, -np.inf, np.inf
+        roots["tree"] = np.arange(n_trees)
+        roots["parent"] = roots["left"] = roots["slot"] = -1
+        roots["depth"] = 0
+        for output in range(state.n_outputs):
+            state.sums[:n_trees, output] = sums[state.tree_outputs + output, :2]
+        state.counts[:n_trees] = state.rows.global_rows
+        for p, part in enumerate(state.pages):
+            n = len(part.kept)
+            for tree in range(n_trees):
+                part.rows[0, tree * n : (tree + 1) * n] = part.kept
+                state.segments[p, tree] = tree * n, (tree + 1) * n, 0
+        state.n_nodes = n_trees
+        state.n_leaves = np.ones(n_trees, np.int64)
+        state.frontier = np.arange(n_trees, dtype=np.int32)
+        state.n_held = 0
+
+    def _reserve_nodes(self, state: _State, n_nodes: int, fresh: bool = False) -> None:
+        """Make room for n_nodes nodes; the arrays double, so the copies cost no more than the nodes."""
+        if not fresh and n_nodes <= len(state.nodes):
+            return
+        capacity = max(2 * n_nodes, 256)
+        shapes: dict[str, tuple[tuple[int, ...], Any]] = {
+            "nodes": ((capacity,), NODE),
+            "sums": ((capacity, state.n_outputs, 2), np.int64),
+            "left_sums": ((capacity, state.n_outputs, 2), np.int64),
+            "cats": ((capacity, EMPTY_WORDS), np.uint32),
+            "counts": ((capacity,), np.int64),
+        }
+        for name, (shape, dtype) in shapes.items():
+            grown = np.zeros(shape, dtype)
+            if not fresh:
+                grown[: state.n_nodes] = getattr(state, name)[: state.n_nodes]
+            setattr(state, name, grown)
+        segments = np.zeros((len(state.pages), capacity, 3), np.int64)
+        if not fresh:
+            segments[:, : state.n_nodes] = state.segments[:, : state.n_nodes]
+        state.segments = segments
+
+    def histogram_capacity(self, state: _State) -> int:
+        return state.capacity
+
+    def frontier_size(self, state: _State) -> int:
+        return len(state.frontier)
+
+    def held_histograms(self, state: _State) -> int:
+        return state.n_held
+
+    def build_histograms(self, state: _State, begin: int, end: int, subtract: bool, hold: bool) -> Array:
+        batch = state.frontier[begin:end]
+        first_slot = state.n_held if hold else 0
+        build, parents = np.empty(len(batch), np.int32), np.empty(len(batch), np.int32)
+        n = nodes.choose_built(batch, state.nodes, state.counts, first_slot, subtract, build, parents)
+        state.built, state.parents = build[:n], parents[:n]
+        if hold:
+            state.n_held += n
+        if len(state.hist) < first_slot + n:
+            size = min(state.capacity, max(2 * (first_slot + n), 64))
+            grown = np.empty((size, *state.hist.shape[1:]), np.int64)
+            grown[:first_slot] = state.hist[:first_slot]
+            state.hist = grown
+        built = state.hist[first_slot : first_slot + n]
+        built.fill(0)
+        cuts = state.rows.binned.cuts
+        codes = self._buffer.view(state.rows.binned.dtype)
+        for p, part in enumerate(state.pages):
+            segments = state.segments[p]
+            slice_rows = self._slice_rows(segments, state.built)
+            sizes = segments[state.built, 1] - segments[state.built, 0]
+            items = np.empty((int((sizes // slice_rows + 1).sum()) * state.n_outputs, 7), np.int64)
+            n_items = histogram.list_build_items(
+                state.built, state.nodes, segments, state.tree_outputs, state.n_outputs, slice_rows, items
+            )
+            # Row lists hold numbers within the page; a tree's list begins at tree · n_rows.
+            histogram.build_histograms_cpu(
+                part.page.words, part.rows, part.gpair, state.n_limbs, cuts.offsets, self._stride, items[:n_items], state.hist,
+                self._private, self._buffer, codes, self.n_threads,
+            )  # fmt: skip
+        return built
+
+    def _slice_rows(self, segments: Array, build: Array) -> int:
+        """Rows of one work item: a quarter of a thread's share, within limits that keep its overhead small."""
+        total = int((segments[build, 1] - segments[build, 0]).sum())
+        return min(max(total // (4 * self.n_threads), histogram.MIN_SLICE_ROWS), histogram.FLUSH_ROWS)
+
+    def subtract_histograms(self, state: _State) -> None:
+        histogram.subtract_histograms_cpu(state.parents, state.nodes["slot"][state.built], state.hist, self.n_threads)
+
+    def evaluate_splits(self, state: _State, begin: int, end: int) -> None:
+        batch = state.frontier[begin:end]
+        cuts, s = state.rows.binned.cuts, state.settings
+        candidates = np.empty((len(batch), -(-cuts.n_features // FEATURE_BLOCK)), CANDIDATE)
+        evaluate_splits_cpu(
+            batch, state.nodes["slot"][batch], state.nodes, state.sums, state.left_sums, state.hist, cuts.offsets,
+            state.feature_mask, 1.0 / state.scales, state.tree_outputs, s.reg_lambda, s.reg_alpha, s.max_delta_step,
+            s.min_child_weight, candidates, self._scratch, self.n_threads,
+        )  # fmt: skip
+
+    def select_splits(self, state: _State) -> None:
+        s = state.settings
+        if s.grow_policy == "depthwise":
+            chosen = np.empty(len(state.frontier), np.int32)
+            n = nodes.select_depthwise(state.frontier, state.nodes, s.max_depth, s.max_leaves, state.n_leaves, chosen)
+        else:
+            chosen = np.empty(len(state.tree_outputs), np.int32)
+            n = nodes.select_lossguide(state.n_nodes, state.nodes, s.max_depth, s.max_leaves, state.n_leaves, chosen)
+        state.selected = chosen[:n]
+
+    def apply_splits(self, state: _State) -> None:
+        n = len(state.selected)
+        self._reserve_nodes(state, state.n_nodes + 2 * n)
+        nodes.apply_splits(state.selected, state.n_nodes, state.nodes, state.sums, state.left_sums)
+        children = np.arange(state.n_nodes, state.n_nodes + 2 * n, dtype=np.int32)
+        state.n_nodes += 2 * n
+        max_depth = state.settings.max_depth
+        state.frontier = children if max_depth == 0 else children[state.nodes["depth"][children] < max_depth]
+
+    def partition_rows(self, state: _State) -> Array:
+        n = len(state.selected)
+        children = slice(state.n_nodes - 2 * n, state.n_nodes)
+        for p, part in enumerate(state.pages):
+            segments = state.segments[p]
+            sizes = segments[state.selected, 1] - segments[state.selected, 0]
+            chunks = np.empty((int((sizes // partition.CHUNK + 1).sum()), 4), np.int64)
+            n_chunks = partition.list_chunks(state.selected, segments, chunks)
+            partition.partition_rows_cpu(
+                state.selected, state.nodes, chunks[:n_chunks], part.page.columns, state.rows.binned.cuts.n_bins, part.rows,
+                segments, self.n_threads,
+            )  # fmt: skip
+        state.counts[children] = (state.segments[:, children, 1] - state.segments[:, children, 0]).sum(axis=0)
+        return state.counts[children]
+
+    def sum_leaves(self, state: _State) -> Array:
+        state.leaf_sums = np.zeros((state.n_nodes, state.n_outputs, 2), np.int64)
+        state.leaf_chunks = []
+        for p, part in enumerate(state.pages):
+            own = slice(part.first, part.first + part.page.n_rows)
+            chunks = np.empty((state.n_nodes + part.rows.shape[1] // LEAF_CHUNK + 1, 3), np.int64)
+            chunks = chunks[: list_leaf_chunks(state.n_nodes, state.nodes, state.segments[p], chunks)]
+            state.leaf_chunks.append(chunks)
+            sum_leaves_cpu(
+                chunks, state.nodes, state.segments[p], part.rows, state.grad[:, own], state.hess[:, own],
+                state.leaf_scales, state.tree_outputs, state.leaf_sums,
+                np.empty((len(chunks), state.n_outputs, 2), np.int64), self.n_threads,
+            )  # fmt: skip
+        return state.leaf_sums
+
+    def prune(self, state: _State) -> None:
+        nodes.sum_upwards(state.n_nodes, state.nodes, state.leaf_sums)
+        nodes.prune(state.n_nodes, state.nodes, state.settings.gamma)
+
+    def weigh_leaves(self, state: _State, learning_rate: float) -> None:
+        s, n = state.settings, state.n_nodes
+        state.weights = np.empty((n, state.n_outputs), np.float32)
+        state.leaves = np.empty((n, state.n_outputs), np.float32)
+        state.covers = np.empty(n, np.float64)
+        leaf_weights(
+            n, state.nodes, state.leaf_sums, state.leaf_scales, state.tree_outputs, s.reg_lambda, s.reg_alpha, s.max_delta_step,
+            learning_rate, state.weights, state.leaves, state.covers,
+        )  # fmt: skip
+
+    def update_margin(self, state: _State) -> None:
+        for p, part in enumerate(state.pages):
+            own = slice(part.first, part.first + part.page.n_rows)
+            update_margin_cpu(
+                state.leaf_chunks[p], state.nodes, state.segments[p], part.rows, state.leaves, state.tree_outputs,
+                state.margin[:, own], self.n_threads,
+            )  # fmt: skip
+
+    def fetch_trees(self, state: _State) -> list[Any]:
+        n = state.n_nodes
+        return collect_trees(
+            state.nodes[:n], state.leaves, state.weights, state.covers, state.rows.binned.cuts, len(state.tree_outputs)
+        )
+
+    # -- Margins, predictions, sums ----------------------------------------------------------------------------------
+
+    def training_margin(self, state: _State) -> Array:
+        return state.margin
+
+    def flatten_trees(self, trees, groups, cuts=None):
+        return flatten_trees(trees, groups, cuts)
+
+    def predict_values(self, block, missing, flat, margin, leaves) -> None:
+        leaves = _NO_LEAVES if leaves is None else leaves
+        predict_values_cpu(block, np.float32(missing), *flat, margin, leaves, self.n_threads)
+
+    def predict_codes(self, binned, flat, margin, leaves) -> None:
+        first = 0
+        for page in binned.pages:
+            own = slice(first, first + page.n_rows)
+            own_leaves = _NO_LEAVES if leaves is None else leaves[own]
+            predict_codes_cpu(page.columns, binned.cuts.n_bins, *flat, margin[:, own], own_leaves, self.n_threads)
+            first += page.n_rows
+
+    def map_rows(self, margin, row_map, name) -> Array:
+        out = np.empty_like(margin)
+        map_rows(row_map, name)(margin, out, self.n_threads)
+        return out
+
+    def largest_term(self, prediction, label, weight, row_term, name, parameters) -> Array:
+        return self._reduce(prediction, label, weight, row_term, name, parameters, 0.0).max(keepdims=True)
+
+    def sum_terms(self, prediction, label, weight, row_term, name, parameters, scale) -> Array:
+        return self._reduce(prediction, label, weight, row_term, name, parameters, scale).sum(keepdims=True)
+
+    def _reduce(self, prediction, label, weight, row_term, name, parameters, scale) -> Array:
+        out = np.zeros(self.n_threads, np.int64)
+        reduce_rows(row_term, name)(prediction, label, weight, parameters, scale, out, self.n_threads)
+        return out

@@ -1,0 +1,60 @@
+"""The scales of fixed point: a few numbers per output and round, computed on the host the same way for every backend."""
+
+import math
+
+import numpy as np
+
+from gpuboost.kernels.gradients import NON_FINITE_BITS
+from gpuboost.kernels.quantise import scale_exponent
+
+__all__ = ["check_finite", "hash_words", "leaf_scales", "needs_refinement", "plane_keys", "scales_16", "sum_scale"]
+
+
+def check_finite(maxima: np.ndarray) -> None:
+    """FloatingPointError when a gradient or hessian was NaN or infinite. maxima : int64 (n_planes, 2) float32 bits."""
+    if (maxima >= NON_FINITE_BITS).any():
+        raise FloatingPointError(
+            "a gradient or hessian is not finite: the margins or labels have grown beyond float32. "
+            "Use a smaller learning_rate, set max_delta_step, or scale the labels or weights down."
+        )
+
+
+def _values(maxima: np.ndarray) -> np.ndarray:
+    return maxima.astype(np.uint32).view(np.float32).astype(np.float64)
+
+
+def scales_16(maxima: np.ndarray) -> np.ndarray:
+    """float64 (n_planes, 2): the powers of two that bring max |g| below 2^15 and max h below 2^16."""
+    return np.array([[2.0 ** scale_exponent(g, 15), 2.0 ** scale_exponent(h, 16)] for g, h in _values(maxima)])
+
+
+def leaf_scales(maxima: np.ndarray, global_rows: int) -> np.ndarray:
+    """float64 (n_planes, 2): powers of two with global_rows · max · scale ≤ 2^62."""
+    return np.array([[sum_scale(g, global_rows), sum_scale(h, global_rows)] for g, h in _values(maxima)])
+
+
+def sum_scale(largest: float, n_terms: int) -> float:
+    """The power of two with which n_terms integers of |value| ≤ largest sum to at most 2^62. Within float64's own range."""
+    exponent = 62 - math.ceil(math.log2(max(n_terms, 1))) - (math.frexp(largest)[1] if largest > 0.0 else 0)
+    return math.ldexp(1.0, max(min(exponent, 1000), -1000))
+
+
+def needs_refinement(sums: np.ndarray, global_rows: int) -> np.ndarray:
+    """bool (n_planes,): whether more than half of all rows lie below ⅛ unit, so that two limbs are needed."""
+    return 2 * sums[:, 2] > global_rows
+
+
+def plane_keys(seed: int, round_number: int, n_planes: int) -> np.ndarray:
+    """uint32 (n_planes,): the hash key of stochastic rounding for each output of a round."""
+    return np.array([hash_words(seed & 0xFFFFFFFF, seed >> 32 & 0xFFFFFFFF, round_number, p) for p in range(n_planes)], np.uint32)
+
+
+def hash_words(*words: int) -> int:
+    """One 32-bit hash of several words: MurmurHash3's finaliser (scalar.mix32) after each of them, in exact integers."""
+    state = 0x9E3779B9
+    for word in words:
+        x = (state ^ word) & 0xFFFFFFFF
+        x = ((x ^ x >> 16) * 0x85EBCA6B) & 0xFFFFFFFF
+        x = ((x ^ x >> 13) * 0xC2B2AE35) & 0xFFFFFFFF
+        state = (x ^ x >> 16) + 0x9E3779B9
+    return state & 0xFFFFFFFF

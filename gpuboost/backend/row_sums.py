@@ -1,0 +1,60 @@
+"""Sums over the rows of all workers that come out the same to the last bit on any device and for any sharding."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numba import float64
+
+from gpuboost.backend.base import Array, Backend
+from gpuboost.backend.fixed_point import sum_scale
+from gpuboost.communicator import Communicator
+from gpuboost.kernels.jit import scalar
+
+__all__ = ["RowSums"]
+
+
+@scalar
+def unit_term(prediction, label, i, parameters):
+    """1 for every row: its sum is the total weight."""
+    return float64(1.0)
+
+
+@dataclass(frozen=True)
+class RowSums:
+    """Predictions and labels of a table, and how to sum over them.
+
+    prediction : float32 (n_outputs, n_rows). label : float32 (n_targets, n_rows). weight : float32 (n_rows,) or empty (1 each).
+    """
+
+    backend: Backend
+    comm: Communicator
+    prediction: Array
+    label: Array
+    weight: Array
+
+    def sum_of(self, row_term: Callable[..., Any], name: str, *parameters: float) -> float:
+        """Σ weight · row_term over all rows of all workers.
+
+        row_term : scalar function (prediction, label, i, parameters) -> float64 (kernels/reduce.py); ``name`` is its cache key.
+        NaN when a term is not finite.
+        """
+        p = np.array(parameters or (0.0,), np.float32)
+        rows = (self.prediction, self.label, self.weight, row_term, name, p)
+        n_rows = np.array([np.count_nonzero(self.weight) if len(self.weight) else self.label.shape[1]], np.int64)
+        largest = self.backend.largest_term(*rows)
+        self.comm.allreduce_max(largest)
+        self.comm.allreduce_sum(n_rows)
+        maximum = float(largest.view(np.float64)[0])
+        if not np.isfinite(maximum):
+            return float("nan")
+        scale = sum_scale(maximum, int(n_rows[0]))
+        total = self.backend.sum_terms(*rows, scale)
+        self.comm.allreduce_sum(total)
+        return int(total[0]) / scale
+
+    @property
+    def total_weight(self) -> float:
+        """Σ weight."""
+        return self.sum_of(unit_term, "unit")

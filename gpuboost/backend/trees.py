@@ -1,0 +1,70 @@
+"""Between the growing table of nodes, finished trees, and the flat layout that prediction walks. Host arrays, copies only."""
+
+import numpy as np
+
+from gpuboost.kernels.nodes import number_kept
+from gpuboost.kernels.predict import FLAT_NODE
+from gpuboost.tree.tree import Tree
+
+__all__ = ["collect_trees", "flatten_trees"]
+
+
+def collect_trees(nodes, leaves, weights, covers, cuts, n_trees: int) -> list[Tree]:
+    """The trees that pruning left, renumbered without gaps.
+
+    nodes : records.NODE (n_nodes,). leaves, weights : float32 (n_nodes, n_outputs). covers : float64 (n_nodes,).
+    """
+    new_ids, n_kept = np.empty(len(nodes), np.int32), np.zeros(n_trees, np.int32)
+    number_kept(len(nodes), nodes, new_ids, n_kept)
+    return [_collect(np.flatnonzero((nodes["tree"] == t) & (new_ids >= 0)), new_ids, nodes, leaves, weights, covers, cuts)
+            for t in range(n_trees)]  # fmt: skip
+
+
+def _collect(kept, new_ids, nodes, leaves, weights, covers, cuts) -> Tree:
+    own = nodes[kept]
+    is_split = own["left"] >= 0
+    feature = np.where(is_split, own["feature"], 0).astype(np.int32)
+    threshold = cuts.thresholds[cuts.offsets[feature] + np.where(is_split, own["bin"], 0)]
+    return Tree(
+        left_child=np.where(is_split, new_ids[own["left"]], -1).astype(np.int32),
+        parent=np.where(own["parent"] >= 0, new_ids[own["parent"]], -1).astype(np.int32),
+        feature=feature,
+        threshold=np.where(is_split, threshold, 0).astype(np.float32),
+        default_left=np.where(is_split, own["default_left"], 0).astype(np.uint8),
+        leaf_value=np.where(is_split, 0, leaves[kept, 0]).astype(np.float32),
+        gain=np.where(is_split, own["gain"], 0).astype(np.float32),
+        cover=covers[kept],
+        weight=weights[kept, 0],
+    )
+
+
+def flatten_trees(trees: list[Tree], groups: list[int], cuts=None):
+    """(FLAT_NODE (n_nodes,), int64 first node of each tree, int32 group of each tree), as kernels/predict.py reads them.
+
+    With ``cuts`` every threshold is also given as a bin. Raises ValueError where a threshold is not one of the cuts: the codes
+    then cannot tell which side a row belongs on.
+    """
+    sizes = [tree.n_nodes for tree in trees]
+    begin = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
+    flat = np.zeros(int(begin[-1]), FLAT_NODE)
+    for tree, first in zip(trees, begin):
+        part = flat[first : first + tree.n_nodes]
+        is_split = tree.left_child >= 0
+        part["threshold"] = np.where(is_split, tree.threshold, tree.leaf_value)
+        part["feature"] = np.where(is_split, tree.feature, -1)
+        part["left"] = tree.left_child
+        part["default_left"] = tree.default_left
+        part["bin"] = -1
+    if cuts is not None:
+        splits = np.flatnonzero(flat["feature"] >= 0)
+        for feature in np.unique(flat["feature"][splits]):
+            own = splits[flat["feature"][splits] == feature]
+            thresholds = cuts.of(feature)
+            bins = np.searchsorted(thresholds, flat["threshold"][own])
+            if (thresholds[np.minimum(bins, len(thresholds) - 1)] != flat["threshold"][own]).any():
+                raise ValueError(
+                    f"column {feature}: a threshold of the model is not a cut of this binned matrix, so its codes cannot be "
+                    "predicted. Predict from the original table, or build the QuantileDMatrix with ref= the training matrix."
+                )
+            flat["bin"][own] = bins
+    return flat, begin[:-1], np.array(groups, np.int32)

@@ -1,0 +1,160 @@
+"""What may happen before, between and after the rounds of a training. XGBoost's callback classes.
+
+train() itself uses them for early stopping and for printing; its loop knows nothing else.
+"""
+
+import os
+from collections.abc import Callable, Sequence
+from typing import Any
+
+__all__ = ["EarlyStopping", "EvaluationMonitor", "LearningRateScheduler", "TrainingCallback", "TrainingCheckPoint"]
+
+EvalsLog = dict[str, dict[str, list[Any]]]  # data name → metric name → one value a round (cv: (mean, std) pairs)
+
+
+class TrainingCallback:
+    """Base class. ``model`` is the Booster; before_training and after_training return it (or another one)."""
+
+    def before_training(self, model: Any) -> Any:
+        return model
+
+    def after_training(self, model: Any) -> Any:
+        return model
+
+    def before_iteration(self, model: Any, epoch: int, evals_log: EvalsLog) -> bool:
+        """True stops the training before this round."""
+        return False
+
+    def after_iteration(self, model: Any, epoch: int, evals_log: EvalsLog) -> bool:
+        """True stops the training after this round."""
+        return False
+
+
+class LearningRateScheduler(TrainingCallback):
+    """learning_rates : a function of the round, or one value per round."""
+
+    def __init__(self, learning_rates: Callable[[int], float] | Sequence[float]) -> None:
+        self.learning_rates = learning_rates if callable(learning_rates) else learning_rates.__getitem__
+
+    def before_iteration(self, model: Any, epoch: int, evals_log: EvalsLog) -> bool:
+        model.set_param("learning_rate", self.learning_rates(epoch))
+        return False
+
+
+class EarlyStopping(TrainingCallback):
+    """Stop when a metric has not improved for some rounds.
+
+    rounds : rounds without improvement by more than min_delta. metric_name, data_name : the last metric of the last evaluation
+    set by default. maximize : None takes the metric's own direction; a custom metric is minimised unless told.
+    save_best : cut the model back to its best round. Sets the attributes best_iteration and best_score.
+    """
+
+    def __init__(
+        self, *, rounds: int, metric_name: str | None = None, data_name: str | None = None, maximize: bool | None = None,
+        save_best: bool = False, min_delta: float = 0.0,
+    ) -> None:  # fmt: skip
+        if rounds < 1:
+            raise ValueError(f"rounds of EarlyStopping must be at least 1, got {rounds}.")
+        if min_delta < 0:
+            raise ValueError(f"min_delta must be at least 0, got {min_delta}.")
+        self.rounds, self.metric_name, self.data_name = rounds, metric_name, data_name
+        self.maximize, self.save_best, self.min_delta = maximize, save_best, min_delta
+
+    def before_training(self, model: Any) -> Any:
+        self._first_round = model.num_boosted_rounds()  # of a model that is trained on
+        self._best: float | None = None
+        self._rounds_since_best = 0
+        return model
+
+    def after_iteration(self, model: Any, epoch: int, evals_log: EvalsLog) -> bool:
+        if not evals_log:
+            raise ValueError("early stopping needs an evaluation set. Pass evals=[(deval, 'eval')].")
+        data = _chosen(self.data_name or list(evals_log)[-1], evals_log, "data_name")
+        metrics = evals_log[data]
+        metric = _chosen(self.metric_name or list(metrics)[-1], metrics, "metric_name")
+        value = metrics[metric][-1]
+        value = value[0] if isinstance(value, tuple) else value
+        maximize = self._is_maximised(model, metric)
+        gain = None if self._best is None else (value - self._best if maximize else self._best - value)
+        if gain is None or gain > self.min_delta:
+            self._best, self._rounds_since_best = value, 0
+            model.set_attr(best_iteration=str(self._first_round + epoch), best_score=repr(value))
+        else:
+            self._rounds_since_best += 1
+        return self._rounds_since_best >= self.rounds
+
+    def _is_maximised(self, model: Any, metric: str) -> bool:
+        if self.maximize is not None:
+            return self.maximize
+        try:
+            from gpuboost.metrics import get_metric
+
+            return get_metric(metric).maximize
+        except (ValueError, NotImplementedError):
+            return False
+
+    def after_training(self, model: Any) -> Any:
+        if self.save_best and model.attr("best_iteration") is not None:
+            return model[: int(model.attr("best_iteration")) + 1]
+        return model
+
+
+def _chosen(name: str, options: dict[str, Any], what: str) -> str:
+    if name not in options:
+        raise ValueError(f"{what} must be one of {', '.join(options)}; got {name!r}.")
+    return name
+
+
+class EvaluationMonitor(TrainingCallback):
+    """Print the evaluations every ``period`` rounds, and of the last round.
+
+    rank : worker that prints. show_stdv : print the spread of cv's folds too.
+    """
+
+    def __init__(self, rank: int = 0, period: int = 1, show_stdv: bool = False) -> None:
+        if period < 1:
+            raise ValueError(f"period must be at least 1, got {period}.")
+        self.rank, self.period, self.show_stdv = rank, period, show_stdv
+        self._unprinted: str | None = None
+
+    def after_iteration(self, model: Any, epoch: int, evals_log: EvalsLog) -> bool:
+        from gpuboost.communicator import current_communicator
+
+        if not evals_log or current_communicator().rank != self.rank:
+            return False
+        values = [
+            f"{data}-{metric}:{self._text(log[-1])}" for data, metrics in evals_log.items() for metric, log in metrics.items()
+        ]
+        self._unprinted = "\t".join([f"[{epoch}]", *values])
+        if epoch % self.period == 0:
+            print(self._unprinted, flush=True)
+            self._unprinted = None
+        return False
+
+    def after_training(self, model: Any) -> Any:
+        if self._unprinted:
+            print(self._unprinted, flush=True)
+            self._unprinted = None
+        return model
+
+    def _text(self, value: Any) -> str:
+        if isinstance(value, tuple):
+            return f"{value[0]:.5f}+{value[1]:.5f}" if self.show_stdv else f"{value[0]:.5f}"
+        return f"{value:.5f}"
+
+
+class TrainingCheckPoint(TrainingCallback):
+    """Save the model into ``directory`` as ``<name>_<round>.json`` every ``interval`` rounds."""
+
+    def __init__(self, directory: str | os.PathLike[str], name: str = "model", interval: int = 100) -> None:
+        if interval < 1:
+            raise ValueError(f"interval must be at least 1, got {interval}.")
+        self.directory, self.name, self.interval = os.fspath(directory), name, interval
+
+    def after_iteration(self, model: Any, epoch: int, evals_log: EvalsLog) -> bool:
+        if (epoch + 1) % self.interval == 0:
+            from gpuboost.communicator import current_communicator
+
+            if current_communicator().rank == 0:
+                model.save_model(os.path.join(self.directory, f"{self.name}_{epoch}.json"))
+        return False

@@ -1,0 +1,150 @@
+"""Everything that needs other workers' rows, as two operations on integers: sums and maxima.
+
+A worker holds a shard of the rows. Integer sums and maxima do not depend on the order of their terms, so any number of workers
+ends up with the same bits. ``SingleProcess`` is the one worker that has it all; ``run_threads`` plays several workers in one process.
+
+    with use_communicator(comm):
+        train(...)
+"""
+
+import threading
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import Any
+
+import numpy as np
+
+__all__ = ["Communicator", "SingleProcess", "current_communicator", "run_threads", "use_communicator"]
+
+
+class Communicator(ABC):
+    """One worker's end. Arrays are int64, of any shape, in the backend's memory (NumPy's
+    functions dispatch to the array's own library), and changed in place.
+
+    Every worker must make the same calls in the same order with arrays of the same shape.
+    """
+
+    rank: int = 0
+    size: int = 1
+
+    @abstractmethod
+    def allreduce_sum(self, array: Any) -> None:
+        """array ← Σ over workers."""
+
+    @abstractmethod
+    def allreduce_max(self, array: Any) -> None:
+        """array ← elementwise maximum over workers."""
+
+    def place(self, array: Any) -> Any:
+        """A zeroed array of ``size`` rows like ``array`` with this worker's in row ``rank``: its sum gathers all of them."""
+        gathered = np.zeros_like(array, shape=(self.size, *array.shape))
+        gathered[self.rank] = array
+        return gathered
+
+    def allgather(self, array: Any) -> Any:
+        """All workers' arrays (one shape), stacked in rank order."""
+        gathered = self.place(array)
+        self.allreduce_sum(gathered)
+        return gathered
+
+    def allgather_int(self, value: int) -> list[int]:
+        """One integer of every worker, in rank order."""
+        return [int(v) for v in self.allgather(np.array([value], np.int64))[:, 0]]
+
+    def any(self, flag: bool) -> bool:
+        """Whether the flag is set on any worker."""
+        return max(self.allgather_int(int(flag))) > 0
+
+
+class SingleProcess(Communicator):
+    """One worker: nothing to exchange."""
+
+    def allreduce_sum(self, array: Any) -> None:
+        pass
+
+    def allreduce_max(self, array: Any) -> None:
+        pass
+
+
+class _Meeting:
+    """Where threads leave their arrays for each other."""
+
+    def __init__(self, size: int) -> None:
+        self.barrier = threading.Barrier(size)
+        self.arrays: list[Any] = [None] * size
+
+
+class ThreadWorker(Communicator):
+    """A worker that is a thread of this process."""
+
+    def __init__(self, rank: int, meeting: _Meeting) -> None:
+        self.rank = rank
+        self.size = len(meeting.arrays)
+        self._meeting = meeting
+
+    def allreduce_sum(self, array: Any) -> None:
+        self._exchange(array, np.add)
+
+    def allreduce_max(self, array: Any) -> None:
+        self._exchange(array, np.maximum)
+
+    def _exchange(self, array: Any, combine: Callable[[Any, Any], Any]) -> None:
+        meeting = self._meeting
+        meeting.arrays[self.rank] = array.copy()
+        meeting.barrier.wait()
+        if any(other.shape != array.shape for other in meeting.arrays):
+            raise ValueError(f"workers met with arrays of different shapes: {[a.shape for a in meeting.arrays]}.")
+        result = meeting.arrays[0]
+        for other in meeting.arrays[1:]:
+            result = combine(result, other)
+        array[...] = result
+        meeting.barrier.wait()
+
+
+_current: ContextVar[Communicator] = ContextVar("gpuboost_communicator", default=SingleProcess())  # noqa: B039 - it has no state
+
+
+def current_communicator() -> Communicator:
+    """The communicator that training in this context uses."""
+    return _current.get()
+
+
+@contextmanager
+def use_communicator(communicator: Communicator) -> Iterator[Communicator]:
+    """Let everything inside the ``with`` block train as one worker of ``communicator``."""
+    token = _current.set(communicator)
+    try:
+        yield communicator
+    finally:
+        _current.reset(token)
+
+
+def run_threads(size: int, work: Callable[[int], Any]) -> list[Any]:
+    """Run ``work(rank)`` in ``size`` threads that are each other's workers; their results in rank order.
+
+    An exception in one worker is raised here, after the others were released from waiting for it.
+    """
+    meeting = _Meeting(size)
+    results: list[Any] = [None] * size
+    errors: list[BaseException] = []
+
+    def run(rank: int) -> None:
+        try:
+            with use_communicator(ThreadWorker(rank, meeting)):
+                results[rank] = work(rank)
+        except threading.BrokenBarrierError:
+            pass
+        except BaseException as error:  # noqa: BLE001 - handed to the caller below
+            errors.append(error)
+            meeting.barrier.abort()
+
+    threads = [threading.Thread(target=run, args=(rank,)) for rank in range(size)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    if errors:
+        raise errors[0]
+    return results

@@ -1,0 +1,80 @@
+"""The global configuration, and the messages that its verbosity lets through.
+
+verbosity : what is said while training.
+    0  silent
+    1  warnings, as Python's UserWarning, and the notice of a first compilation (default)
+    2  information: one line per training (device, threads, rows, columns, bins), seconds per stage
+    3  debugging: one line per round
+nthread : CPU threads where no parameter says otherwise; 0, the default, means all cores.
+
+Each thread and each asynchronous task has its own configuration; a new thread starts from the defaults.
+"""
+
+import sys
+import warnings
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
+from difflib import get_close_matches
+from types import MappingProxyType
+from typing import Any
+
+from gpuboost.params import check_param
+
+__all__ = ["config_context", "get_config", "log", "set_config", "verbosity_context", "warn"]
+
+_DEFAULTS: Mapping[str, int] = MappingProxyType({"verbosity": 1, "nthread": 0})
+_settings: ContextVar[Mapping[str, int]] = ContextVar("gpuboost_config", default=_DEFAULTS)
+
+
+def get_config() -> dict[str, int]:
+    """A copy of the current configuration."""
+    return dict(_settings.get())
+
+
+def set_config(**settings: Any) -> None:
+    """Change the named settings and keep the others; None restores a default.
+
+    Raises ValueError for an unknown name or a value that is not allowed; nothing is changed then.
+    """
+    _settings.set(_merged(settings))
+
+
+@contextmanager
+def config_context(**settings: Any) -> Iterator[None]:
+    """set_config for the length of a with block; afterwards the configuration is as it was before."""
+    token = _settings.set(_merged(settings))
+    try:
+        yield
+    finally:
+        _settings.reset(token)
+
+
+@contextmanager
+def verbosity_context(level: int | None) -> Iterator[None]:
+    """Another verbosity for the length of a with block; None keeps the current one."""
+    with config_context(**({} if level is None else {"verbosity": level})):
+        yield
+
+
+def log(level: int, message: str) -> None:
+    """Print "[gpuboost] message" to stderr when the current verbosity is at least `level`."""
+    if _settings.get()["verbosity"] >= level:
+        print(f"[gpuboost] {message}", file=sys.stderr, flush=True)
+
+
+def warn(message: str, stacklevel: int = 1) -> None:
+    """A UserWarning when the current verbosity is at least 1; `stacklevel` counts from the caller, as for warnings.warn."""
+    if _settings.get()["verbosity"] >= 1:
+        warnings.warn(message, UserWarning, stacklevel=stacklevel + 1)
+
+
+def _merged(settings: Mapping[str, Any]) -> Mapping[str, int]:
+    merged = get_config()
+    for name, value in settings.items():
+        if name not in _DEFAULTS:
+            close = get_close_matches(name, _DEFAULTS, n=1)
+            hint = f"Did you mean {close[0]!r}?" if close else f"Use {' or '.join(_DEFAULTS)}."
+            raise ValueError(f"unknown setting {name!r}. {hint}")
+        merged[name] = _DEFAULTS[name] if value is None else check_param(name, value)
+    return MappingProxyType(merged)

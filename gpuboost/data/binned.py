@@ -1,0 +1,81 @@
+"""A table as bin numbers, in pages."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from gpuboost.data.cuts import Cuts
+
+__all__ = ["BinnedMatrix", "Page", "bin_table"]
+
+RECORD_ALIGN = 8  # bytes: a record is read in 8-byte words
+
+
+@dataclass(frozen=True, eq=False)
+class Page:
+    """A range of rows, in both layouts.
+
+    columns : uint8 or uint16 (n_features, n_rows), for partition and prediction.
+    records : same dtype (n_rows, width ≥ n_features, a multiple of 8), zero-padded, for histograms; 0 rows when not trained on.
+    """
+
+    columns: np.ndarray
+    records: np.ndarray
+
+    @property
+    def n_rows(self) -> int:
+        return self.columns.shape[1]
+
+    @property
+    def words(self) -> np.ndarray:
+        """The records as uint64 (n_rows, words)."""
+        return self.records.view(np.uint64)
+
+
+@dataclass(frozen=True, eq=False)
+class BinnedMatrix:
+    """Codes of a table under some cuts: bin b of a feature as code b, a missing value as the feature's number of bins."""
+
+    cuts: Cuts
+    pages: list[Page]
+
+    @property
+    def n_rows(self) -> int:
+        return sum(page.n_rows for page in self.pages)
+
+    @property
+    def dtype(self) -> np.dtype:
+        return self.pages[0].columns.dtype
+
+
+def bin_table(source, cuts: Cuts, backend, *, with_records: bool, page_rows: int | None = None) -> BinnedMatrix:
+    """Bin every row of a source (ingest.ColumnSource).
+
+    with_records : also write the row-major copy that histograms read. page_rows : rows of a page; None puts all in one.
+    One byte per code where all codes fit, the missing ones that occur included, else two.
+    """
+    if int(cuts.n_bins.max()) <= 256:
+        binned, n_lost = _bin(source, cuts, backend, np.uint8, with_records, page_rows)
+        if n_lost == 0:
+            return binned
+    return _bin(source, cuts, backend, np.uint16, with_records, page_rows)[0]
+
+
+def _bin(source, cuts, backend, dtype, with_records, page_rows) -> tuple[BinnedMatrix, int]:
+    page_rows = min(page_rows or source.n_rows, max(source.n_rows, 1)) or 1
+    width = -(-cuts.n_features // RECORD_ALIGN) * RECORD_ALIGN
+    pages = []
+    for first in range(0, max(source.n_rows, 1), page_rows):
+        n = min(page_rows, source.n_rows - first)
+        pages.append(Page(np.empty((cuts.n_features, n), dtype), np.zeros((n if with_records else 0, width), dtype)))
+    n_lost, row = 0, 0
+    for block in source.batches():
+        done = 0
+        while done < len(block):  # a batch may cross the end of a page
+            page = pages[(row + done) // page_rows]
+            at = (row + done) % page_rows
+            part = block[done : done + page.n_rows - at]
+            n_lost += backend.bin_rows(part, source.missing, cuts, at, page)
+            done += len(part)
+        row += done
+    return BinnedMatrix(cuts, pages), n_lost

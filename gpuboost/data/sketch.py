@@ -1,0 +1,258 @@
+"""Exact weighted quantiles of every column, by radix selection over integer counts.
+
+The candidates of Chen & Guestrin 2016, §3.2–3.3. With r(z) the share of a column's weight that lies below z, a sketch must
+give cut points s_1 < s_2 < … with |r(s_j) − r(s_{j+1})| < ε (their Eq. 9). Here, for at most B bins:
+
+    every bin that holds more than one distinct value has weight < ε·W with ε = 2/B       (W: the column's total weight)
+
+and a column of at most B distinct values gets one bin for each. The ranks are exact: the counts are integers, they add up
+over batches, pages and workers in any order, and nothing is pruned (the paper's summaries are, within ε).
+
+Three passes over the table find, for each target rank j·W/B, the value v_j that reaches it and the next distinct value.
+A value that alone holds ≥ W/B gets a bin of its own; the targets are then spread again over the remaining weight and bins
+and the column is passed again, until nothing changes. (Else a column of 90 % zeros would keep 26 of 256 cuts.)
+"""
+
+from collections.abc import Iterable
+
+import numpy as np
+
+from gpuboost.data.cuts import SENTINEL, Cuts
+from gpuboost.kernels.sketch import COUNTS0_WIDTH, DIGITS, MISSING, NON_FINITE
+
+__all__ = ["sketch_columns"]
+
+SKETCH_MEMORY = 2**27  # bytes of counts held at once; columns (and, for very large max_bin, prefixes) run in groups below it
+MAX_ROUNDS = 8  # re-spreads of the targets; each one finds values 1/B as heavy as the last, so 3 are rare
+
+
+def sketch_columns(source, weights: np.ndarray | None, max_bin: int, backend, comm) -> Cuts:
+    """Cuts of every column of ``source``.
+
+    source : re-iterable batches (ingest.ColumnSource).
+    weights : int64 (rows,) row weights (0: the row does not exist) whose global sum is at most 2^46, or None for 1 each.
+    max_bin : most bins of a feature. A feature with missing values gets at most 255 when it is 256: its missing code must fit
+        in the byte too.
+
+    Raises ValueError where a column holds ±inf.
+    """
+    everything = np.arange(source.n_features, dtype=np.int32)
+    counts0 = _count(source, weights, everything, 0, None, None, COUNTS0_WIDTH, source.n_features, backend, comm)
+    _require_finite(source, counts0[:, NON_FINITE])
+    has_missing = counts0[:, MISSING] > 0
+    columns = [
+        _Column(f, counts0[f, : DIGITS[0]], 255 if max_bin == 256 and has_missing[f] else max_bin) for f in everything
+    ]
+    pending = columns
+    for _ in range(MAX_ROUNDS):
+        for group in _groups(pending):
+            _select(group, source, weights, backend, comm)
+        pending = [column for column in pending if column.spread_again()]
+        if not pending:
+            break
+    thresholds = [column.thresholds() for column in columns]
+    offsets = np.concatenate([[0], np.cumsum([len(t) for t in thresholds])]).astype(np.int32)
+    return Cuts(np.concatenate(thresholds), offsets, has_missing, max_bin)
+
+
+def _count(source, weights, features, level, slots0, slots1, width, n_slots, backend, comm) -> np.ndarray:
+    """One pass over the table: int64 (n_slots, width), summed over workers."""
+    counts = np.zeros((n_slots, width), np.int64)
+    first = 0
+    for block in source.batches():
+        last = first + block.shape[0]
+        batch_weights = np.zeros(0, np.int64) if weights is None else weights[first:last]
+        backend.count_digits(block, source.missing, batch_weights, features, level, slots0, slots1, counts)
+        first = last
+    comm.allreduce_sum(counts)
+    return counts
+
+
+def _require_finite(source, n_infinite: np.ndarray) -> None:
+    bad = np.flatnonzero(n_infinite)
+    if len(bad):
+        f = int(bad[0])
+        name = repr(source.feature_names[f]) if source.feature_names else str(f)
+        raise ValueError(
+            f"column {name} holds {n_infinite[f]} value(s) that are infinite or at least 3.4028235e38 in size, outside float32. "
+            f"Replace them, or set them to NaN to treat them as missing."
+        )
+
+
+def _groups(columns: list["_Column"]) -> Iterable[list["_Column"]]:
+    """Columns whose second-level counts fit in SKETCH_MEMORY together."""
+    group: list[_Column] = []
+    n_slots = 0
+    for column in columns:
+        column.mark_first_digits()
+        if group and (n_slots + column.n_marked) * DIGITS[1] * 12 > SKETCH_MEMORY:
+            yield group
+            group, n_slots = [], 0
+        group.append(column)
+        n_slots += column.n_marked
+    if group:
+        yield group
+
+
+def _select(columns: list["_Column"], source, weights, backend, comm) -> None:
+    """Passes 1 and 2 over the table for these columns: fills each column's entries."""
+    features = np.array([column.feature for column in columns], np.int32)
+    slots0 = np.full((len(columns), DIGITS[0]), -1, np.int32)
+    n1 = 0
+    for i, column in enumerate(columns):
+        slots0[i, column.marked] = np.arange(n1, n1 + column.n_marked)
+        n1 += column.n_marked
+    counts1 = _count(source, weights, features, 1, slots0, None, DIGITS[1], n1, backend, comm)
+
+    wanted: list[np.ndarray] = []
+    for i, column in enumerate(columns):
+        column.mark_second_digits(counts1[slots0[i, column.marked]])
+        digits = column.marked_pairs
+        wanted.append(slots0[i, digits >> 11].astype(np.int64) * DIGITS[1] + (digits & 2047))
+    flat = np.concatenate(wanted)
+    owner = np.repeat(np.arange(len(columns)), [len(w) for w in wanted])
+    pairs = np.concatenate([column.marked_pairs for column in columns])
+    group = max(1, SKETCH_MEMORY // (DIGITS[2] * 8))
+    for begin in range(0, len(flat), group):
+        part = slice(begin, begin + group)
+        slots1 = np.full((n1, DIGITS[1]), -1, np.int32)
+        slots1.reshape(-1)[flat[part]] = np.arange(len(flat[part]), dtype=np.int32)
+        counts2 = _count(source, weights, features, 2, slots0, slots1, DIGITS[2], len(flat[part]), backend, comm)
+        slot, digit = np.nonzero(counts2)
+        keys = (pairs[part][slot] << 10) | digit
+        for i in np.unique(owner[part]):
+            mine = owner[part][slot] == i
+            columns[i].add_values(keys[mine], counts2[slot[mine], digit[mine]])
+
+
+class _Column:
+    """What is known of one column: an ascending list of entries, each an exact value or a lump of unresolved ones."""
+
+    def __init__(self, feature: int, counts0: np.ndarray, n_bins: int) -> None:
+        self.feature = int(feature)
+        self.counts0 = counts0
+        self.n_bins = n_bins
+        self.heavy = np.zeros(0, np.int64)  # keys of the values with a bin of their own, ascending
+        self.heavy_weight = np.zeros(0, np.int64)
+        self.bins_left = n_bins  # bins over which the remaining weight is spread
+
+    # -- the three passes -------------------------------------------------------------------------------------------
+
+    def mark_first_digits(self) -> None:
+        digits = np.flatnonzero(self.counts0)
+        chosen = self._mark(digits, self.counts0[digits], shift=21)
+        self.marked = digits[chosen]
+        self.lumps = [(digits[~chosen] << 21, self.counts0[digits[~chosen]])]
+
+    @property
+    def n_marked(self) -> int:
+        return len(self.marked)
+
+    def mark_second_digits(self, counts1: np.ndarray) -> None:
+        row, digit = np.nonzero(counts1)
+        pairs = (self.marked[row] << 11) | digit
+        lump_keys, lump_weights = self.lumps[0]
+        # Lumps take part in the ranks but cannot be marked: their neighbours hold no target (see _mark).
+        keys = np.concatenate([pairs << 10, lump_keys])
+        weight = np.concatenate([counts1[row, digit], lump_weights])
+        is_pair = np.arange(len(keys)) < len(pairs)
+        order = np.argsort(keys)
+        keys, weight, is_pair = keys[order], weight[order], is_pair[order]
+        chosen = self._mark(keys >> 10, weight, shift=10) & is_pair
+        self.marked_pairs = keys[chosen] >> 10
+        rest = is_pair & ~chosen
+        self.lumps.append((keys[rest], weight[rest]))
+        self.values: list[tuple[np.ndarray, np.ndarray]] = []
+
+    def add_values(self, keys: np.ndarray, weights: np.ndarray) -> None:
+        self.values.append((keys, weights))
+
+    # -- ranks ------------------------------------------------------------------------------------------------------
+
+    def _light(self, prefixes: np.ndarray, weight: np.ndarray, shift: int) -> np.ndarray:
+        """Weight of each entry without the heavy values in it."""
+        light = weight.copy()
+        np.subtract.at(light, np.searchsorted(prefixes, self.heavy >> shift), self.heavy_weight)
+        return light
+
+    def _hits(self, light: np.ndarray) -> np.ndarray:
+        """Which entries hold a target rank j·W/B of the light weight."""
+        reached = np.cumsum(light) * self.bins_left // max(1, int(light.sum()))
+        return np.diff(reached, prepend=0) > 0
+
+    def _mark(self, prefixes: np.ndarray, weight: np.ndarray, shift: int) -> np.ndarray:
+        """Entries to resolve further: those with a target or a heavy value, and both neighbours (they hold the next and the
+        previous distinct value); all of them where they are few enough for one bin each."""
+        if len(prefixes) <= self.n_bins:
+            return np.ones(len(prefixes), bool)
+        hit = self._hits(self._light(prefixes, weight, shift))
+        hit[np.searchsorted(prefixes, self.heavy >> shift)] = True
+        chosen = hit.copy()
+        chosen[1:] |= hit[:-1]
+        chosen[:-1] |= hit[1:]
+        return chosen
+
+    def _merge_entries(self) -> None:
+        keys = np.concatenate([k for k, _ in self.values + self.lumps])
+        weight = np.concatenate([w for _, w in self.values + self.lumps])
+        n_exact = sum(len(k) for k, _ in self.values)
+        order = np.argsort(keys)
+        self.keys, self.weight, self.exact = keys[order], weight[order], order < n_exact
+
+    def spread_again(self) -> bool:
+        """After the passes: whether new heavy values were found, so that the targets must be spread anew."""
+        self._merge_entries()
+        if len(self.keys) <= self.n_bins:
+            return False
+        light = self._light(self.keys, self.weight, 0)
+        new = self.exact & (light > 0) & (light * self.bins_left >= light.sum())
+        if not new.any() or self.bins_left <= 1:
+            return False
+        known = np.concatenate([self.heavy, self.keys[new]])
+        order = np.argsort(known)
+        self.heavy = known[order]
+        self.heavy_weight = np.concatenate([self.heavy_weight, self.weight[new]])[order]
+        self.bins_left = max(1, self.n_bins - len(self.heavy) - len(self._gaps()) + 1)
+        return True
+
+    def _gaps(self) -> np.ndarray:
+        """Indices of the last entry of each run of light entries between heavy ones."""
+        is_light = ~np.isin(self.keys, self.heavy)
+        return np.flatnonzero(is_light & np.append(~is_light[1:], True))
+
+    # -- the result -------------------------------------------------------------------------------------------------
+
+    def _cut_after(self) -> np.ndarray:
+        """Indices of the entries after which a bin ends (the last entry's end is implied)."""
+        n = len(self.keys)
+        if n <= self.n_bins:
+            return np.arange(n - 1)
+        is_heavy = np.isin(self.keys, self.heavy)
+        gaps = self._gaps()
+        room = self.n_bins - int(is_heavy.sum())
+        if len(gaps) > room:  # more runs than bins: the lightest runs share the bin of the heavy value above them
+            cumulative = np.concatenate([[0], np.cumsum(np.where(is_heavy, 0, self.weight))])
+            starts = np.concatenate([[0], gaps[:-1] + 1])
+            run_weight = cumulative[gaps + 1] - cumulative[starts]
+            run_weight[gaps == n - 1] = cumulative[-1] + 1  # nothing lies above the last run
+            gaps = np.sort(gaps[np.argsort(-run_weight, kind="stable")[:room]])
+        ends = is_heavy.copy()
+        ends[gaps] = True
+        if self.bins_left > 1:
+            ends |= self._hits(self._light(self.keys, self.weight, 0)) & ~is_heavy
+        ends[n - 1] = False
+        return np.flatnonzero(ends)
+
+    def thresholds(self) -> np.ndarray:
+        """float32: midway between the last value of a bin and the next value, the next value where that rounds down."""
+        after = self._cut_after()
+        below, above = _key_floats(self.keys[after]), _key_floats(self.keys[after + 1])
+        middle = ((below.astype(np.float64) + above.astype(np.float64)) * 0.5).astype(np.float32)
+        middle = np.where(middle <= below, above, middle)
+        return np.append(middle, SENTINEL).astype(np.float32)
+
+
+def _key_floats(keys: np.ndarray) -> np.ndarray:
+    """Float32 values of order-preserving keys (scalar.key_float)."""
+    bits = np.where(keys >> 31, keys ^ 0x80000000, keys ^ 0xFFFFFFFF).astype(np.uint32)
+    return bits.view(np.float32)

@@ -1,0 +1,79 @@
+"""From a DMatrix to the rows that a backend trains on: labels checked, base_score estimated, starting margins filled in."""
+
+import numpy as np
+
+from gpuboost.backend.base import Backend, TrainingRows
+from gpuboost.backend.row_sums import RowSums
+from gpuboost.communicator import Communicator
+from gpuboost.data.dmatrix import DMatrix
+from gpuboost.objectives import Objective
+
+__all__ = ["collect_rows", "custom_gradients", "estimate_base_score", "finished_prediction", "start_margin"]
+
+
+def estimate_base_score(dtrain: DMatrix, objective: Objective, backend: Backend, comm: Communicator) -> tuple[float, ...]:
+    """One base score per output, rounded to float32 as the model file's readers do: the constant that minimises the loss.
+
+    Raises ValueError for labels outside the objective's domain, and when all weights are 0.
+    """
+    label = dtrain.labels
+    objective.check_labels(label[:, dtrain.weights > 0] if len(dtrain.weights) else label)
+    sums = RowSums(backend, comm, label, label, dtrain.weights)
+    if not sums.total_weight > 0:
+        raise ValueError("weight is 0 for every row, so there is nothing to train on. Give some rows a positive weight.")
+    scores = objective.base_score(sums, objective.n_outputs(len(label)))
+    return tuple(float(np.float32(score)) for score in scores)
+
+
+def start_margin(
+    dmatrix: DMatrix, n_rows: int, base_score: tuple[float, ...], objective: Objective | None, n_outputs: int
+) -> np.ndarray:
+    """New float32 (n_outputs, n_rows): base_margin where the matrix has one, else the margin of base_score."""
+    given = dmatrix.base_margins
+    if given is not None:
+        if len(given) not in (1, n_outputs):
+            raise ValueError(f"base_margin has {len(given)} columns, the model has {n_outputs} outputs. Give one column per output.")
+        return np.repeat(given, n_outputs // len(given), axis=0)
+    scores = np.asarray(base_score, np.float32)
+    margins = objective.base_margin(scores) if objective is not None else scores
+    return np.repeat(np.broadcast_to(margins, (n_outputs,))[:, None], n_rows, axis=1)
+
+
+def collect_rows(
+    dtrain: DMatrix, margin: np.ndarray, max_bin: int, backend: Backend, comm: Communicator
+) -> TrainingRows:
+    """What Backend.start_training wants. Raises ValueError for a table without rows."""
+    n_kept = np.count_nonzero(dtrain.weights) if len(dtrain.weights) else dtrain.num_row()
+    kept = comm.allgather_int(int(n_kept))
+    if sum(kept) == 0:
+        raise ValueError("the training data has 0 rows. Pass at least one row.")
+    return TrainingRows(
+        binned=dtrain.binned(max_bin, backend, comm),
+        label=dtrain.labels,
+        weight=dtrain.weights,
+        margin=margin,
+        global_rows=sum(kept),
+        first_row=sum(kept[: comm.rank]),
+    )
+
+
+def finished_prediction(prediction: np.ndarray, strict_shape: bool) -> np.ndarray:
+    """float32 (n_outputs, n_rows) as the user sees it: (n_rows,) for one output, else (n_rows, n_outputs)."""
+    return np.ascontiguousarray(prediction[0] if len(prediction) == 1 and not strict_shape else prediction.T)
+
+
+def custom_gradients(obj, margin: np.ndarray, dtrain: DMatrix) -> tuple[np.ndarray, np.ndarray]:
+    """Gradients of a user's objective obj(predictions, dtrain) -> (grad, hess), as float32 (n_outputs, n_rows) times the weights' zeros.
+
+    The function sees raw margins in predict's shape, and applies weights itself (as with XGBoost). Rows of weight 0 get 0.
+    Raises ValueError when the arrays returned do not have the predictions' shape.
+    """
+    prediction = finished_prediction(margin, False)
+    pair = []
+    for name, values in zip(("grad", "hess"), obj(prediction.copy(), dtrain)):
+        values = np.asarray(values, np.float32)
+        if values.size != prediction.size:
+            raise ValueError(f"{name} of the custom objective has shape {values.shape}, the predictions have {prediction.shape}.")
+        columns = np.ascontiguousarray(values.reshape(prediction.shape).T).reshape(margin.shape)
+        pair.append(np.where(dtrain.weights > 0, columns, np.float32(0)) if len(dtrain.weights) else columns)
+    return pair[0], pair[1]

@@ -1,0 +1,78 @@
+"""Area under the ROC curve, from exact integer sums over sorted predictions."""
+
+import math
+
+import numpy as np
+
+from gpuboost.backend.row_sums import RowSums
+from gpuboost.communicator import Communicator
+from gpuboost.metrics import register
+from gpuboost.metrics.base import Metric
+
+
+@register
+class AreaUnderCurve(Metric):
+    """P(prediction of a positive row > that of a negative one), ties counting half, pairs weighted by both rows' weights.
+
+    Several classes: each class against the rest, averaged by the weight of the classes (XGBoost's default). NaN where a class
+    or its complement is empty.
+    """
+
+    family = "auc"
+    maximize = True
+
+    def __call__(self, rows: RowSums) -> float:
+        weight = _integer_weights(np.asarray(rows.weight), rows.label.shape[1], rows.comm)
+        label, prediction = np.asarray(rows.label[0]), np.asarray(rows.prediction)
+        if len(prediction) == 1:
+            # A label between 0 and 1 is part positive, part negative, in 1024ths.
+            positive = np.round(label.astype(np.float64) * 1024.0).astype(np.int64)
+            return _area(prediction[0], weight * positive, weight * (1024 - positive), rows.comm)[0]
+        total, areas = 0, 0.0
+        for k in range(len(prediction)):
+            is_class = (label == k).astype(np.int64)
+            area, positives = _area(prediction[k], weight * is_class, weight * (1 - is_class), rows.comm)
+            areas += area * positives if positives else 0.0
+            total += positives
+        return areas / total if total else math.nan
+
+
+def _integer_weights(weight: np.ndarray, n_rows: int, comm: Communicator) -> np.ndarray:
+    """int64 weights whose largest over all workers lies in [2^29, 2^30]; 1 each where all rows weigh the same."""
+    if len(weight) == 0:
+        return np.ones(n_rows, np.int64)
+    bits = weight.max(initial=0).astype(np.float32).view(np.int32).astype(np.int64).reshape(1)
+    comm.allreduce_max(bits)
+    largest = float(bits.astype(np.int32).view(np.float32)[0])
+    scale = 2.0 ** (30 - math.frexp(largest)[1])
+    return np.floor(weight.astype(np.float64) * scale + 0.5).astype(np.int64)
+
+
+def _area(prediction: np.ndarray, positive: np.ndarray, negative: np.ndarray, comm: Communicator) -> tuple[float, int]:
+    """(area, summed positive weight) over all workers' rows."""
+    rows = np.stack([prediction.astype(np.float32).view(np.int32).astype(np.int64), positive, negative])
+    if comm.size > 1:
+        rows = _gather_columns(rows, comm)
+    prediction = rows[0].astype(np.int32).view(np.float32)
+    order = np.argsort(prediction)
+    starts = np.flatnonzero(np.diff(prediction[order], prepend=np.nan) != 0)
+    positives, negatives = np.add.reduceat(rows[1:, order], starts, axis=1) if len(starts) else np.zeros((2, 0), np.int64)
+    n_positive, n_negative = int(positives.sum()), int(negatives.sum())
+    if n_positive == 0 or n_negative == 0:
+        return math.nan, n_positive
+    # Twice the negatives below plus half of the ties, for each positive.
+    below = 2 * np.cumsum(negatives) - negatives
+    if 2 * n_positive * n_negative < 2**63:
+        twice = int(positives @ below)
+    else:
+        twice = sum(p * b for p, b in zip(positives.tolist(), below.tolist()))
+    return twice / (2 * n_positive * n_negative), n_positive
+
+
+def _gather_columns(rows: np.ndarray, comm: Communicator) -> np.ndarray:
+    """All workers' columns side by side: int64 (k, Σ n)."""
+    lengths = comm.allgather(np.array([rows.shape[1]], np.int64))[:, 0]
+    padded = np.zeros((rows.shape[0], int(lengths.max())), np.int64)
+    padded[:, : rows.shape[1]] = rows
+    gathered = comm.allgather(padded)
+    return np.concatenate([part[:, :n] for part, n in zip(gathered, lengths)], axis=1)

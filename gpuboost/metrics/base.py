@@ -1,0 +1,27 @@
+"""What a metric is: a name, a direction, and a number computed from sums over rows."""
+
+from abc import ABC, abstractmethod
+from typing import ClassVar
+
+from gpuboost.backend.row_sums import RowSums
+
+__all__ = ["Metric"]
+
+
+class Metric(ABC):
+    """One evaluation metric. ``rows.prediction`` holds transformed predictions (probabilities for a classifier).
+
+    name : as printed, with its argument ("error@0.7"). maximize : whether larger is better.
+    """
+
+    family: ClassVar[str]  # name without argument, under which it is registered
+    maximize: ClassVar[bool] = False
+
+    def __init__(self, argument: str | None = None) -> None:
+        if argument is not None:
+            raise ValueError(f"eval_metric {self.family!r} takes no argument, got {argument!r} after '@'.")
+        self.name = self.family
+
+    @abstractmethod
+    def __call__(self, rows: RowSums) -> float:
+        """The value over the rows of all workers; NaN where it is not defined."""

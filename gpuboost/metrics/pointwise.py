@@ -1,0 +1,140 @@
+"""Metrics that are a weighted mean of one term per row."""
+
+import math
+from typing import Any, ClassVar
+
+from numba import float32, float64, int64
+
+from gpuboost.backend.row_sums import RowSums
+from gpuboost.kernels.jit import scalar
+from gpuboost.kernels.reduce import elementwise_terms
+from gpuboost.kernels.scalar import log_double
+from gpuboost.metrics import register
+from gpuboost.metrics.base import Metric
+
+SMALLEST_PROBABILITY = 1e-16  # XGBoost's floor inside the logarithms
+
+
+@scalar
+def squared_error(prediction, label, parameters):
+    difference = float64(prediction) - float64(label)
+    return difference * difference
+
+
+@scalar
+def absolute_error(prediction, label, parameters):
+    return abs(float64(prediction) - float64(label))
+
+
+@scalar
+def cross_entropy(prediction, label, parameters):
+    """−y·ln p − (1 − y)·ln(1 − p), both probabilities at least SMALLEST_PROBABILITY."""
+    p, y = float64(prediction), float64(label)
+    inside = log_double(max(p, SMALLEST_PROBABILITY))
+    outside = log_double(max(float64(1.0) - p, SMALLEST_PROBABILITY))
+    return -(y * inside) - (float64(1.0) - y) * outside
+
+
+@scalar
+def binary_error(prediction, label, parameters):
+    """1 where the prediction falls on the wrong side of parameters[0]; a label in between counts in part, as in XGBoost."""
+    return float64(float32(1.0) - label) if prediction > parameters[0] else float64(label)
+
+
+@scalar
+def class_error(prediction, label, i, parameters):
+    """1 where the most probable class (the lowest of equals) is not the label."""
+    best = int64(0)
+    for k in range(1, prediction.shape[0]):
+        if prediction[k, i] > prediction[best, i]:
+            best = k
+    return float64(0.0) if int64(label[0, i]) == best else float64(1.0)
+
+
+@scalar
+def class_cross_entropy(prediction, label, i, parameters):
+    """−ln of the probability given to the row's class."""
+    return -log_double(max(float64(prediction[int64(label[0, i]), i]), SMALLEST_PROBABILITY))
+
+
+squared_error_row = elementwise_terms(squared_error)
+absolute_error_row = elementwise_terms(absolute_error)
+cross_entropy_row = elementwise_terms(cross_entropy)
+binary_error_row = elementwise_terms(binary_error)
+
+
+class MeanTerm(Metric):
+    """Σ weight·term / Σ weight, averaged over outputs."""
+
+    row_term: ClassVar[tuple[Any]]
+    parameters: tuple[float, ...] = ()
+
+    def __call__(self, rows: RowSums) -> float:
+        total = rows.total_weight
+        if not total > 0.0:
+            return math.nan
+        return rows.sum_of(self.row_term[0], self.family, *self.parameters) / total / self.terms_per_row(rows)
+
+    def terms_per_row(self, rows: RowSums) -> int:
+        return rows.prediction.shape[0]
+
+
+@register
+class RootMeanSquaredError(MeanTerm):
+    family = "rmse"
+    row_term = (squared_error_row,)
+
+    def __call__(self, rows: RowSums) -> float:
+        return math.sqrt(super().__call__(rows))
+
+
+@register
+class MeanAbsoluteError(MeanTerm):
+    family = "mae"
+    row_term = (absolute_error_row,)
+
+
+@register
+class LogLoss(MeanTerm):
+    family = "logloss"
+    row_term = (cross_entropy_row,)
+
+
+@register
+class BinaryError(MeanTerm):
+    """Share of rows on the wrong side of 0.5, or of t in ``error@t``."""
+
+    family = "error"
+    row_term = (binary_error_row,)
+
+    def __init__(self, argument: str | None = None) -> None:
+        super().__init__()
+        try:
+            self.parameters = (0.5 if argument is None else float(argument),)
+        except ValueError:
+            raise ValueError(f"eval_metric 'error@t' needs a number for t, got {argument!r}. Use for example error@0.7.") from None
+        self.name = "error" if argument is None or self.parameters == (0.5,) else f"error@{argument}"
+
+
+class ClassMetric(MeanTerm):
+    """Metrics of multi-class probabilities: one term per row, whatever the number of classes."""
+
+    def __call__(self, rows: RowSums) -> float:
+        if rows.prediction.shape[0] < 2:
+            raise ValueError(f"eval_metric {self.family!r} needs a multi-class objective. Use logloss or error for two classes.")
+        return super().__call__(rows)
+
+    def terms_per_row(self, rows: RowSums) -> int:
+        return 1
+
+
+@register
+class ClassError(ClassMetric):
+    family = "merror"
+    row_term = (class_error,)
+
+
+@register
+class ClassLogLoss(ClassMetric):
+    family = "mlogloss"
+    row_term = (class_cross_entropy,)

@@ -1,0 +1,308 @@
+"""Model to and from a document in XGBoost's JSON model schema: the one place that knows the schema.
+
+The document is plain Python data, so JSON and UBJSON are two encodings of it. Its per-node arrays are NumPy arrays of the
+types that UBJSON stores; reading takes those and lists alike.
+
+What differs from XGBoost's own files, each read by XGBoost 3.1 and later (checked with 3.2):
+    base_score          shortest decimals instead of XGBoost's "5E-1" notation
+    boost_from_average  always "0": base_score is final. With "1" and no trees XGBoost 3.2 skips the link function
+    cats                absent: Treelite rejects a filled one. Categories are one JSON string under attributes
+    sum_hessian         float64, where XGBoost keeps float32
+"""
+
+import json
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from gpuboost.errors import not_built
+from gpuboost.model_io.cursor import Cursor
+from gpuboost.tree.model import Model
+from gpuboost.tree.tree import Tree
+
+__all__ = ["from_document", "to_document"]
+
+SCHEMA_VERSION = [3, 2, 0]  # the XGBoost release whose schema this is
+CATEGORIES_KEY = "gpuboost.categories"
+ROOT_PARENT = 2147483647  # XGBoost's kInvalidNodeId for the parent of a root; -1 in Tree
+INT32_MAX = 2147483647
+FEATURE_TYPES = ("q", "float", "int", "i", "c")
+
+
+def to_document(model: Model) -> dict[str, Any]:
+    """The model as a document. Raises ValueError where an attribute bears the name that is reserved for categories."""
+    attributes = dict(model.attributes)
+    if CATEGORIES_KEY in attributes:
+        raise ValueError(f"The attribute name {CATEGORIES_KEY!r} is reserved for the model's own categories. Use another name.")
+    if model.categories:
+        attributes[CATEGORIES_KEY] = json.dumps(model.categories, sort_keys=True, separators=(",", ":"))
+    return {
+        "version": SCHEMA_VERSION,
+        "learner": {
+            "learner_model_param": {
+                "base_score": json.dumps([float(score) for score in model.base_score], separators=(",", ":")),
+                "boost_from_average": "0",
+                "num_class": str(model.n_classes),
+                "num_feature": str(model.n_features),
+                "num_target": str(model.n_targets),
+            },
+            "objective": {"name": model.objective, **model.objective_params},
+            "gradient_booster": {
+                "name": "gbtree",
+                "model": {
+                    "gbtree_model_param": {
+                        "num_trees": str(len(model.trees)),
+                        "num_parallel_tree": str(model.num_parallel_tree),
+                    },
+                    "trees": [_tree_to_document(tree, i, model.n_features) for i, tree in enumerate(model.trees)],
+                    "tree_info": np.array(model.tree_groups, dtype=np.int32),
+                    "iteration_indptr": np.array(model.iteration_indptr, dtype=np.int32),
+                },
+            },
+            "attributes": attributes,
+            "feature_names": list(model.feature_names or []),
+            "feature_types": list(model.feature_types or []),
+        },
+    }
+
+
+def _tree_to_document(tree: Tree, tree_id: int, n_features: int) -> dict[str, Any]:
+    is_leaf = tree.left_child == -1
+    return {
+        "id": tree_id,
+        "tree_param": {
+            "num_deleted": "0",
+            "num_feature": str(n_features),
+            "num_nodes": str(tree.n_nodes),
+            "size_leaf_vector": "1",
+        },
+        "loss_changes": tree.gain,
+        "sum_hessian": tree.cover,
+        "base_weights": tree.weight,
+        "left_children": tree.left_child,
+        "right_children": np.where(is_leaf, np.int32(-1), tree.left_child + np.int32(1)),
+        "parents": np.where(tree.parent == -1, np.int32(ROOT_PARENT), tree.parent),
+        "split_indices": tree.feature,
+        "split_conditions": np.where(is_leaf, tree.leaf_value, tree.threshold),
+        "default_left": tree.default_left,
+        "split_type": np.zeros(tree.n_nodes, dtype=np.uint8),
+        "categories_nodes": [],
+        "categories_segments": [],
+        "categories_sizes": [],
+        "categories": [],
+    }
+
+
+def from_document(document: Any) -> Model:
+    """The model that a document holds, every value checked.
+
+    Trees whose right child is not the left child + 1, or that still hold nodes deleted by pruning, are renumbered breadth
+    first; their predictions stay the same.
+
+    Raises ModelFormatError, naming the place, where the document is malformed, and NotImplementedError where it holds
+    something gpuboost does not have yet: linear and DART boosters, vector leaves, categorical splits.
+    """
+    root = Cursor(document)
+    _check_version(root["version"])
+    learner = root["learner"]
+    params = learner["learner_model_param"]
+    n_features = params["num_feature"].integer_text(0, INT32_MAX)
+    n_classes = params["num_class"].integer_text(0, INT32_MAX)
+    num_target = params.get("num_target")  # since XGBoost 1.6
+    n_targets = num_target.integer_text(1, INT32_MAX) if num_target else 1
+    if n_classes > 1 and n_targets > 1:
+        params.fail(f"num_class {n_classes} and num_target {n_targets} must not both be above 1.")
+
+    objective = {key: value for key, value in learner["objective"].members().items() if key != "name"}
+    model = Model(
+        n_features=n_features,
+        objective=learner["objective"]["name"].string(),
+        objective_params={key: _objective_param(value) for key, value in objective.items()},
+        n_classes=n_classes,
+        n_targets=n_targets,
+        feature_names=_column_strings(learner.get("feature_names"), n_features),
+        feature_types=_column_strings(learner.get("feature_types"), n_features, FEATURE_TYPES),
+    )
+    model.base_score = _read_base_score(params["base_score"], model.n_outputs)
+    attributes = learner.get("attributes")
+    for key, value in attributes.members().items() if attributes else ():
+        if key == CATEGORIES_KEY:
+            model.categories = _read_categories(value)
+        else:
+            model.attributes[key] = value.string()
+    _read_trees(learner["gradient_booster"], model)
+    return model
+
+
+def _check_version(version: Cursor) -> None:
+    numbers = version.integers(3, -1, INT32_MAX)
+    if numbers[0] < 1:
+        version.fail(f"must be XGBoost 1.0 or later, got {numbers.tolist()}.")
+
+
+def _read_base_score(text: Cursor, n_outputs: int) -> tuple[float, ...]:
+    """XGBoost writes "[5E-1]" or "[1E0,2E0]" since 3.1, "5E-1" before."""
+    try:
+        scores = json.loads(text.string())
+    except (ValueError, RecursionError):
+        scores = None
+    scores = scores if type(scores) is list else [scores]
+    if len(scores) not in (1, n_outputs) or not all(type(score) in (int, float) for score in scores):
+        text.fail(f"must hold one number, or {n_outputs} in brackets, got {text.value!r:.60}.")
+    values = Cursor(scores, text.place).floats(len(scores))
+    if not np.isfinite(values).all():
+        text.fail(f"must be finite, got {text.value!r:.60}.")
+    return tuple(values.tolist())
+
+
+def _objective_param(value: Cursor) -> Any:
+    """An object of strings, or the plain numbers of the ranking objectives' position bias ("ti+", "tj-")."""
+    if isinstance(value.value, list):
+        return value.floats(len(value.value)).tolist()
+    return {key: text.string() for key, text in value.members().items()}
+
+
+def _column_strings(strings: Cursor | None, n_features: int, allowed: tuple[str, ...] = ()) -> list[str] | None:
+    """One string per column; an empty or absent array means that the table had none."""
+    if strings is None or not (values := [entry.string() for entry in strings.entries()]):
+        return None
+    if len(values) != n_features:
+        strings.fail(f"must have {n_features} entries (num_feature) or none, got {len(values)}.")
+    for i, value in enumerate(values):
+        if allowed and value not in allowed:
+            strings.fail(f"must be one of {', '.join(allowed)}, got {value!r:.40}.", i)
+    return values
+
+
+def _read_categories(text: Cursor) -> dict[str, list[Any]]:
+    try:
+        document = json.loads(text.string())
+    except (ValueError, RecursionError):
+        text.fail("must be JSON: column name to list of category values.")
+    columns = Cursor(document, text.place).members()
+    for column in columns.values():
+        for category in column.entries():
+            if isinstance(category.value, (dict, list)):
+                category.fail("must be a plain value.")
+    return {name: column.value for name, column in columns.items()}
+
+
+def _read_trees(booster: Cursor, model: Model) -> None:
+    """Fill in the model's trees, their groups and the bounds of its rounds."""
+    name = booster["name"].string()
+    if name in ("gblinear", "dart"):
+        raise not_built(f"{booster.place}.name: loading booster={name!r}")
+    if name != "gbtree":
+        booster["name"].fail(f"must be gbtree, dart or gblinear, got {name!r:.40}.")
+    forest = booster["model"]
+    cats = forest.get("cats")  # since XGBoost 3.1
+    if cats and any(cats["enc"].entries()):
+        raise not_built(f"{cats.place}: XGBoost's container of category names", "Train on category codes (integers) instead.")
+
+    params = forest["gbtree_model_param"]
+    n_trees = params["num_trees"].integer_text(0, INT32_MAX)
+    num_parallel_tree = params.get("num_parallel_tree")  # since XGBoost 1.3
+    model.num_parallel_tree = num_parallel_tree.integer_text(1, INT32_MAX) if num_parallel_tree else 1
+    trees = list(forest["trees"].entries())
+    if len(trees) != n_trees:
+        forest["trees"].fail(f"must have {n_trees} entries (num_trees), got {len(trees)}.")
+    model.tree_groups = forest["tree_info"].integers(n_trees, 0, model.n_outputs - 1).tolist()
+    model.iteration_indptr = _read_iteration_indptr(forest, n_trees, model.n_outputs * model.num_parallel_tree)
+    model.trees = [_read_tree(tree, model.n_features) for tree in trees]
+
+
+def _read_iteration_indptr(forest: Cursor, n_trees: int, trees_per_round: int) -> list[int]:
+    indptr = forest.get("iteration_indptr")
+    if indptr is None:  # XGBoost before 2.0: every round has the same number of trees
+        if n_trees % trees_per_round:
+            forest["trees"].fail(f"must be whole rounds of {trees_per_round} trees, got {n_trees}.")
+        return list(range(0, n_trees + 1, trees_per_round))
+    bounds = indptr.integers(None, 0, n_trees)
+    if len(bounds) == 0 or bounds[0] != 0 or bounds[-1] != n_trees or (np.diff(bounds) < 0).any():
+        indptr.fail(f"must rise from 0 to {n_trees} (num_trees).")
+    return bounds.tolist()
+
+
+def _read_tree(tree: Cursor, n_features: int) -> Tree:
+    params = tree["tree_param"]
+    n_nodes = params["num_nodes"].integer_text(1, INT32_MAX)
+    if params["size_leaf_vector"].integer_text(0, INT32_MAX) > 1:
+        raise not_built(f"{params.place}.size_leaf_vector: loading trees with vector leaves")
+    split_type = tree.get("split_type")  # since XGBoost 1.3
+    if split_type and split_type.integers(n_nodes, 0, 1).any():
+        raise not_built(f"{split_type.place}: loading categorical splits")
+
+    left, right, order = _read_links(tree, n_nodes, params["num_deleted"].integer_text(0, n_nodes))
+    feature = tree["split_indices"].integers(n_nodes, 0, INT32_MAX)
+    default_left = tree["default_left"].integers(n_nodes, 0, 1, or_booleans=True)
+    cover = tree["sum_hessian"].floats(n_nodes)
+    with np.errstate(over="ignore"):  # a threshold beyond float32 means infinity; a leaf beyond it is refused below
+        conditions, gain, weight = (
+            tree[key].floats(n_nodes).astype(np.float32) for key in ("split_conditions", "loss_changes", "base_weights")
+        )
+
+    is_leaf = left[order] == -1
+    splits, leaves = order[~is_leaf], order[is_leaf]
+    if (bad := splits[feature[splits] >= n_features]).size:
+        tree["split_indices"].fail(f"must be below num_feature {n_features}, got {feature[bad[0]]}.", bad[0])
+    if (bad := leaves[~np.isfinite(conditions[leaves])]).size:
+        tree["split_conditions"].fail("must be finite float32 at a leaf.", bad[0])
+    if (bad := order[~np.isfinite(cover[order])]).size:
+        tree["sum_hessian"].fail("must be finite.", bad[0])
+
+    new_id = np.full(n_nodes + 1, -1, dtype=np.int32)  # the last entry answers for child -1 of a leaf
+    new_id[order] = np.arange(len(order))
+    parent = np.full(n_nodes, -1, dtype=np.int32)
+    parent[left[splits]] = parent[right[splits]] = new_id[splits]
+
+    def at_splits(array: npt.NDArray[Any], dtype: npt.DTypeLike) -> npt.NDArray[Any]:
+        return np.where(is_leaf, 0, array[order]).astype(dtype)
+
+    return Tree(
+        left_child=new_id[left[order]],
+        parent=parent[order],
+        feature=at_splits(feature, np.int32),
+        threshold=at_splits(conditions, np.float32),
+        default_left=at_splits(default_left, np.uint8),
+        leaf_value=np.where(is_leaf, conditions[order], np.float32(0)),
+        gain=at_splits(gain, np.float32),
+        cover=cover[order],
+        weight=weight[order],
+    )
+
+
+def _read_links(tree: Cursor, n_nodes: int, n_deleted: int) -> tuple[npt.NDArray[np.int64], ...]:
+    """The left and right child of every node, and the nodes to keep, in the order in which Tree is to hold them.
+
+    Every node has at most one parent and the root has none, so the nodes reached from the root are a tree, and whatever
+    is not reached (cycles too) is not part of it. XGBoost's pruning leaves such nodes behind and counts them in num_deleted.
+    """
+    left = tree["left_children"].integers(n_nodes, -1, n_nodes - 1)
+    right = tree["right_children"].integers(n_nodes, -1, n_nodes - 1)
+    parents = tree["parents"].integers(n_nodes, -1, INT32_MAX)
+    if (bad := np.flatnonzero((left == -1) != (right == -1))).size:
+        tree["right_children"].fail(f"must be -1 exactly where left_children is, got {right[bad[0]]}.", bad[0])
+    if parents[0] not in (-1, ROOT_PARENT):
+        tree["parents"].fail(f"must be {ROOT_PARENT} at the root, got {parents[0]}.", 0)
+    splits = np.flatnonzero(left != -1)
+    n_parents = np.bincount(np.concatenate([left[splits], right[splits]]), minlength=n_nodes)
+    if n_parents[0] or n_parents.max() > 1:
+        bad_child = int(np.argmax(n_parents)) if n_parents[0] == 0 else 0
+        tree["left_children"].fail(f"node {bad_child} is the child of {n_parents[bad_child]} nodes.")
+    for key, children in (("left_children", left), ("right_children", right)):
+        if (bad := splits[parents[children[splits]] != splits]).size:
+            child = children[bad[0]]
+            tree[key].fail(f"its child {child} has parent {parents[child]}.", bad[0])
+
+    levels = [np.zeros(1, dtype=np.int64)]
+    while len(frontier := levels[-1][left[levels[-1]] != -1]):
+        levels.append(np.column_stack([left[frontier], right[frontier]]).ravel())
+    order = np.concatenate(levels)
+    if len(order) != n_nodes - n_deleted:
+        tree["left_children"].fail(
+            f"{n_nodes - len(order)} of {n_nodes} nodes cannot be reached from the root, but num_deleted is {n_deleted}."
+        )
+    if n_deleted == 0 and (right[splits] == left[splits] + 1).all():
+        order = np.arange(n_nodes)  # as it should be: keep the numbering
+    return left, right, order

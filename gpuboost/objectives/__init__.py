@@ -1,0 +1,43 @@
+"""Losses by their XGBoost names. A new one joins by adding a file here that registers it."""
+
+from importlib import import_module
+from pkgutil import iter_modules
+from typing import Any
+
+from gpuboost.errors import not_built
+from gpuboost.objectives.base import Objective
+
+__all__ = ["Objective", "get_objective", "objective_names", "register"]
+
+_registry: dict[str, type[Objective]] = {}
+
+# XGBoost's other objectives: known names, so that the error says "not built yet" and not "unknown".
+_PLANNED = """reg:squaredlogerror reg:logistic reg:pseudohubererror reg:absoluteerror reg:quantileerror reg:expectileerror reg:gamma
+reg:tweedie binary:logitraw binary:hinge count:poisson survival:cox survival:aft rank:ndcg rank:map rank:pairwise""".split()
+
+
+def register(objective: type[Objective]) -> type[Objective]:
+    """Class decorator: make an objective known under its name."""
+    _registry[objective.name] = objective
+    return objective
+
+
+def objective_names() -> list[str]:
+    """The names that train, sorted."""
+    _load()
+    return sorted(_registry)
+
+
+def get_objective(name: str, params: Any) -> Objective:
+    """The objective of this name, set up with the training's parameters (params.Params)."""
+    _load()
+    if name in _registry:
+        return _registry[name](params)
+    if name in _PLANNED:
+        raise not_built(f"objective={name!r}", f"Built: {', '.join(objective_names())}.")
+    raise ValueError(f"objective must be one of {', '.join(objective_names())}; got {name!r}.")
+
+
+def _load() -> None:
+    for module in iter_modules(__path__):
+        import_module(f"{__name__}.{module.name}")

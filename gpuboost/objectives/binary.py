@@ -1,0 +1,85 @@
+"""Losses of two-class labels."""
+
+import numpy as np
+from numba import float32, float64
+
+from gpuboost.kernels.gradients import elementwise_gradients
+from gpuboost.kernels.jit import scalar
+from gpuboost.kernels.scalar import log_double, sigmoid_float
+from gpuboost.backend.row_sums import RowSums
+from gpuboost.objectives import register
+from gpuboost.objectives.base import Objective, invalid_labels
+
+# A label set of one class has its minimiser at ±infinity; XGBoost's clamp keeps the margin near ±14.
+MIN_PROBABILITY = 1e-6
+
+
+@scalar
+def logistic_gradient(margin, label, parameters):
+    """Cross-entropy of p = σ(margin): g = p − y, h = max(p(1 − p), 1e-16); positives weigh scale_pos_weight = parameters[0]."""
+    p = sigmoid_float(margin)
+    weight = parameters[0] if label == float32(1.0) else float32(1.0)
+    hess = max(float32(p * float32(float32(1.0) - p)), float32(1e-16))
+    return float32(float32(p - label) * weight), float32(hess * weight)
+
+
+@scalar
+def positive_term(prediction, label, i, parameters):
+    """scale_pos_weight·y; parameters[0] is scale_pos_weight."""
+    weight = float64(parameters[0]) if label[0, i] == float32(1.0) else float64(1.0)
+    return weight * float64(label[0, i])
+
+
+@scalar
+def weight_term(prediction, label, i, parameters):
+    """scale_pos_weight for positives, 1 for others."""
+    return float64(parameters[0]) if label[0, i] == float32(1.0) else float64(1.0)
+
+
+@scalar
+def sigmoid_row(margin, i, out):
+    for output in range(margin.shape[0]):
+        out[output, i] = sigmoid_float(margin[output, i])
+
+
+@register
+class BinaryLogistic(Objective):
+    """binary:logistic. Labels may be any probability in [0, 1]; the constant minimiser is the logit of their weighted mean."""
+
+    name = "binary:logistic"
+    default_metric = "logloss"
+    is_classifier = True
+    row_map = (sigmoid_row, "sigmoid")
+
+    def __init__(self, params) -> None:
+        super().__init__(params)
+        self.parameters = np.array([params.scale_pos_weight], np.float32)
+
+    def n_outputs(self, n_targets: int) -> int:
+        if n_targets != 1:
+            raise ValueError(f"binary:logistic takes one label column, got {n_targets}. Train one model per column.")
+        return 1
+
+    def check_labels(self, label: np.ndarray) -> None:
+        bad = ~((label >= 0) & (label <= 1))
+        if bad.any():
+            raise invalid_labels(label, bad, self.name, "between 0 and 1", "Encode the two classes as 0 and 1.")
+
+    @property
+    def gradients_cpu(self):
+        return elementwise_gradients(logistic_gradient, "logistic")
+
+    def base_score(self, labels: RowSums, n_outputs: int) -> list[float]:
+        spw = float(self.parameters[0])
+        p = labels.sum_of(positive_term, "positive", spw) / labels.sum_of(weight_term, "positive_weight", spw)
+        return [min(max(p, MIN_PROBABILITY), 1.0 - MIN_PROBABILITY)]
+
+    def base_margin(self, base_score: np.ndarray) -> np.ndarray:
+        bad = ~((base_score > 0) & (base_score < 1))
+        if bad.any():
+            raise ValueError(f"base_score of binary:logistic must lie strictly between 0 and 1, got {base_score[bad][0]:g}.")
+        return np.array([log_double(float(p) / (1.0 - float(p))) for p in base_score], np.float32)
+
+    def file_params(self) -> dict[str, dict[str, str]]:
+        return {"reg_loss_param": {"scale_pos_weight": f"{self.parameters[0]:g}"}}
+

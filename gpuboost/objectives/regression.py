@@ -1,0 +1,44 @@
+"""Losses of real-valued labels."""
+
+import numpy as np
+from numba import float32, float64
+
+from gpuboost.kernels.gradients import elementwise_gradients
+from gpuboost.kernels.jit import scalar
+from gpuboost.backend.row_sums import RowSums
+from gpuboost.objectives import register
+from gpuboost.objectives.base import Objective
+
+
+@scalar
+def squared_error_gradient(margin, label, parameters):
+    """½(margin − label)²: g = margin − label, h = 1."""
+    return float32(margin - label), float32(1.0)
+
+
+@scalar
+def label_term(prediction, label, i, parameters):
+    """The label of target parameters[0]."""
+    return float64(label[int(parameters[0]), i])
+
+
+@register
+class SquaredError(Objective):
+    """reg:squarederror, one output per label column. Its constant minimiser is the weighted mean."""
+
+    name = "reg:squarederror"
+    default_metric = "rmse"
+
+    @property
+    def gradients_cpu(self):
+        return elementwise_gradients(squared_error_gradient, "squared_error")
+
+    def base_score(self, labels: RowSums, n_outputs: int) -> list[float]:
+        total = labels.total_weight
+        return [labels.sum_of(label_term, "label", k) / total for k in range(n_outputs)]
+
+    def base_margin(self, base_score: np.ndarray) -> np.ndarray:
+        return base_score.astype(np.float32)
+
+    def file_params(self) -> dict[str, dict[str, str]]:
+        return {"reg_loss_param": {"scale_pos_weight": "1"}}

@@ -1,0 +1,56 @@
+"""Grow the trees of one boosting round: the algorithm, once, for every device, growth policy and number of workers.
+
+Chen & Guestrin 2016, Algorithms 1–3 on binned values: histograms of fixed-point gradients, the sibling of each built node by
+subtraction, best splits with missing values on either side. What a line computes is in the kernel of the same name.
+"""
+
+from typing import Any
+
+from gpuboost.backend.base import Backend
+from gpuboost.communicator import Communicator
+from gpuboost.tree.tree import Tree
+
+__all__ = ["grow_trees"]
+
+
+def grow_trees(
+    backend: Backend, comm: Communicator, state: Any, maxima: Any, round_number: int, capacity: int, learning_rate: float
+) -> list[Tree]:
+    """Grow one tree per output from the state's gradients and add them to its margins.
+
+    maxima : bits of the largest |g| and h over all workers. capacity : histograms that fit on every worker.
+    The result does not depend on capacity: it only decides which histograms are built rather than subtracted.
+    """
+    start_roots(backend, comm, state, maxima, round_number)
+    held = False  # whether the histograms of all open leaves are at hand
+    while (n_frontier := backend.frontier_size(state)) > 0:
+        hold = backend.held_histograms(state) + n_frontier <= capacity and (held or backend.held_histograms(state) == 0)
+        batch = n_frontier if hold else max(2, capacity)
+        for begin in range(0, n_frontier, batch):
+            end = min(begin + batch, n_frontier)
+            subtract = hold and held
+            built = backend.build_histograms(state, begin, end, subtract, hold)
+            comm.allreduce_sum(built)
+            if subtract:
+                backend.subtract_histograms(state)
+            backend.evaluate_splits(state, begin, end)
+        held = hold
+        backend.select_splits(state)
+        backend.apply_splits(state)
+        comm.allreduce_sum(backend.partition_rows(state))
+    comm.allreduce_sum(backend.sum_leaves(state))
+    backend.prune(state)
+    backend.weigh_leaves(state, learning_rate)
+    backend.update_margin(state)
+    return backend.fetch_trees(state)
+
+
+def start_roots(backend: Backend, comm: Communicator, state: Any, maxima: Any, round_number: int) -> None:
+    """Round the gradients to fixed point and make the root of every tree."""
+    sums = backend.quantise(state, maxima, round_number)
+    comm.allreduce_sum(sums)
+    refined = backend.refine_fixed_point(state, sums, round_number)
+    if refined is not None:
+        comm.allreduce_sum(refined)
+        sums = refined
+    backend.start_trees(state, sums)

@@ -1,0 +1,71 @@
+"""A whole model: what a model file holds, and nothing else. Booster wraps it, model_io reads and writes it."""
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from gpuboost.tree.tree import Tree
+
+__all__ = ["Model"]
+
+
+@dataclass
+class Model:
+    """Trees in training order plus what is needed to turn a table into their predictions.
+
+    trees : one Tree after another; the trees of one boosting round are adjacent.
+    tree_groups : output (class) that each tree adds to, XGBoost's ``tree_info``.
+    iteration_indptr : round r holds trees[iteration_indptr[r]:iteration_indptr[r + 1]].
+    base_score : one value per output, in the objective's **output** space (a probability for binary:logistic), or a single
+        value for all outputs.
+    objective, objective_params : registry name, and XGBoost's string parameters of it
+        (``{"reg_loss_param": {"scale_pos_weight": "1"}}``).
+    n_features : columns expected at prediction.
+    n_classes : 0 unless the objective is multi-class. n_targets : 1 unless the labels have several columns.
+    num_parallel_tree : trees per output and round.
+    feature_names, feature_types : None when the table had none. Types are XGBoost's letters: q, float, int, i, c.
+    categories : column name → its category values in code order, for columns that held categories.
+    attributes : free strings (best_iteration, ...).
+    """
+
+    n_features: int
+    objective: str
+    objective_params: dict[str, dict[str, str]] = field(default_factory=dict)
+    base_score: tuple[float, ...] = (0.5,)
+    n_classes: int = 0
+    n_targets: int = 1
+    num_parallel_tree: int = 1
+    trees: list[Tree] = field(default_factory=list)
+    tree_groups: list[int] = field(default_factory=list)
+    iteration_indptr: list[int] = field(default_factory=lambda: [0])
+    feature_names: list[str] | None = None
+    feature_types: list[str] | None = None
+    categories: dict[str, list[Any]] = field(default_factory=dict)
+    attributes: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def n_outputs(self) -> int:
+        """Margins per row: classes of a multi-class objective, else targets."""
+        return max(self.n_classes, self.n_targets, 1)
+
+    @property
+    def n_rounds(self) -> int:
+        return len(self.iteration_indptr) - 1
+
+    def add_round(self, trees: list[Tree], groups: list[int]) -> None:
+        """Append one boosting round: its trees and the output each adds to."""
+        self.trees.extend(trees)
+        self.tree_groups.extend(groups)
+        self.iteration_indptr.append(len(self.trees))
+
+    def rounds(self, begin: int, end: int) -> "Model":
+        """The model that holds rounds begin to end only; the trees are shared, not copied."""
+        first, last = self.iteration_indptr[begin], self.iteration_indptr[end]
+        return Model(
+            **{
+                **self.__dict__,
+                "trees": self.trees[first:last],
+                "tree_groups": self.tree_groups[first:last],
+                "iteration_indptr": [p - first for p in self.iteration_indptr[begin : end + 1]],
+                "attributes": dict(self.attributes),
+            }
+        )

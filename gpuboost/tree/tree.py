@@ -1,0 +1,50 @@
+"""A finished regression tree on the host: flat arrays, one entry a node."""
+
+from dataclasses import dataclass, fields
+from typing import Any
+
+__all__ = ["Tree"]
+
+Array = Any  # a NumPy array; tree/ itself computes nothing, so it does not import NumPy
+
+
+@dataclass(frozen=True, eq=False)
+class Tree:
+    """One tree. Node 0 is the root; a split node's right child is its left child + 1 (XGBoost's convention).
+
+    left_child : int32 (n_nodes,). -1 at a leaf.
+    parent : int32 (n_nodes,). -1 at the root.
+    feature : int32 (n_nodes,). Split column; 0 at a leaf.
+    threshold : float32 (n_nodes,). ``x < threshold`` goes left; 0 at a leaf.
+    default_left : uint8 (n_nodes,). 1 where missing values go left.
+    leaf_value : float32 (n_nodes,). Leaf weight × learning_rate, added to the margin; 0 at a split.
+    gain : float32 (n_nodes,). Loss reduction of the split without the paper's 1/2 (XGBoost's ``loss_changes``); 0 at a leaf.
+    cover : float64 (n_nodes,). Sum of hessians of the node's rows, from exact sums.
+    weight : float32 (n_nodes,). Optimal weight of the node before × learning_rate (XGBoost's ``base_weights``).
+    """
+
+    left_child: Array
+    parent: Array
+    feature: Array
+    threshold: Array
+    default_left: Array
+    leaf_value: Array
+    gain: Array
+    cover: Array
+    weight: Array
+
+    @property
+    def n_nodes(self) -> int:
+        return len(self.left_child)
+
+    @property
+    def n_leaves(self) -> int:
+        return (self.n_nodes + 1) // 2
+
+    def __eq__(self, other: object) -> bool:
+        """Equal bytes in every array."""
+        if not isinstance(other, Tree):
+            return NotImplemented
+        return all(getattr(self, f.name).tobytes() == getattr(other, f.name).tobytes() for f in fields(self))
+
+    __hash__ = None  # type: ignore[assignment]

@@ -1,0 +1,214 @@
+"""The maths that both devices must do to the same bit: regularised gain and weight, exp, log, hashes, order-preserving keys.
+
+libm, libdevice and NumPy round exp and log differently, so none of them can be used where bits must agree. Every function
+here is written with explicit casts and an explicit order of operations, and compiled without fast-math; ``fma`` is the one
+fused operation and appears only where it is meant.
+"""
+
+import math
+
+from llvmlite import ir
+from numba import float32, float64, int32, int64, types, uint32, uint64
+from numba.extending import intrinsic
+
+from gpuboost.kernels.jit import scalar
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Bits. An intrinsic is a function given directly in LLVM; the CUDA compiler lowers the same definitions.
+
+
+@intrinsic
+def fma(typing_context, a, b, c):
+    """fma(a, b, c) = a·b + c with one rounding; three floats of one type."""
+    if not (a == b == c and isinstance(a, types.Float)):
+        return None
+    return a(a, b, c), lambda context, builder, signature, args: builder.fma(*args)
+
+
+@intrinsic
+def float_bits(typing_context, x):
+    """The 32 bits of a float32 as uint32."""
+    return types.uint32(types.float32), lambda context, builder, signature, args: builder.bitcast(args[0], ir.IntType(32))
+
+
+@intrinsic
+def bits_float(typing_context, x):
+    """The float32 with these 32 bits."""
+    return types.float32(types.uint32), lambda context, builder, signature, args: builder.bitcast(args[0], ir.FloatType())
+
+
+@intrinsic
+def double_bits(typing_context, x):
+    """The 64 bits of a float64 as uint64."""
+    return types.uint64(types.float64), lambda context, builder, signature, args: builder.bitcast(args[0], ir.IntType(64))
+
+
+@intrinsic
+def bits_double(typing_context, x):
+    """The float64 with these 64 bits."""
+    return types.float64(types.uint64), lambda context, builder, signature, args: builder.bitcast(args[0], ir.DoubleType())
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Gain and weight (Chen & Guestrin 2016, Eqs. 5 and 6, with XGBoost's α and max_delta_step)
+
+
+@scalar
+def soft_threshold(grad, alpha):
+    """T(G, α) = sign(G)·max(|G| − α, 0): the derivative of the L1 term in the optimal weight."""
+    magnitude = max(abs(grad) - alpha, float64(0.0))
+    return math.copysign(magnitude, grad)
+
+
+@scalar
+def optimal_weight(grad, hess, reg_lambda, alpha, max_delta_step, lower, upper):
+    """w* = −T(G, α)/(H + λ), kept within ±max_delta_step (0: no limit) and [lower, upper] (Eq. 5)."""
+    if hess <= float64(0.0):
+        return float64(0.0)
+    weight = -soft_threshold(grad, alpha) / (hess + reg_lambda)
+    if max_delta_step > float64(0.0):
+        weight = min(max(weight, -max_delta_step), max_delta_step)
+    return min(max(weight, lower), upper)
+
+
+@scalar
+def node_score(grad, hess, reg_lambda, alpha):
+    """T(G, α)²/(H + λ): twice the loss that the optimal weight takes off a node (Eq. 6 without its ½)."""
+    t = max(abs(grad) - alpha, float64(0.0))
+    return t * t / (hess + reg_lambda)
+
+
+@scalar
+def node_score_at(grad, hess, weight, reg_lambda, alpha):
+    """−(2·G·w + (H + λ)·w² + 2·α·|w|): the same quantity at a weight that a bound holds away from the optimum."""
+    return -(float64(2.0) * grad * weight + (hess + reg_lambda) * weight * weight + float64(2.0) * alpha * abs(weight))
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Where a row goes
+
+
+@scalar
+def go_left(code, split_bin, missing_code, default_left):
+    """Whether a binned value goes left: bins up to split_bin do, the missing code follows default_left."""
+    return (code == missing_code and default_left) or code <= split_bin
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Hashes: stateless randomness
+
+
+@scalar
+def mix32(x):
+    """A bijective scrambler of 32 bits (MurmurHash3's finaliser, Appleby 2011): each input bit flips each output bit
+    with probability close to one half."""
+    x = uint32(x)
+    x = uint32(x ^ uint32(x >> uint32(16)))
+    x = uint32(x * uint32(0x85EBCA6B))
+    x = uint32(x ^ uint32(x >> uint32(13)))
+    x = uint32(x * uint32(0xC2B2AE35))
+    return uint32(x ^ uint32(x >> uint32(16)))
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Float keys: uint32 whose integer order is the order of the float32 values
+
+
+@scalar
+def float_key(x):
+    """Order-preserving key of a float32: negative values are complemented, positive ones get the top bit. −0 equals +0."""
+    bits = float_bits(float32(x) + float32(0.0))
+    flip = uint32(0xFFFFFFFF) if (bits >> uint32(31)) != uint32(0) else uint32(0x80000000)
+    return uint32(bits ^ flip)
+
+
+@scalar
+def key_float(key):
+    """The float32 of a key."""
+    flip = uint32(0x80000000) if (uint32(key) >> uint32(31)) != uint32(0) else uint32(0xFFFFFFFF)
+    return bits_float(uint32(uint32(key) ^ flip))
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# exp and log
+
+
+@scalar
+def exp_float(x):
+    """e^x for float32 within 2 ulp, x clamped to [−87, 88] (no denormals, no infinity). Cephes' expf polynomial."""
+    x = min(max(float32(x), float32(-87.0)), float32(88.0))
+    n = float32(math.floor(fma(x, float32(1.44269504), float32(0.5))))
+    r = fma(n, float32(-0.693359375), x)
+    r = fma(n, float32(2.12194440e-4), r)
+    p = float32(1.9875691500e-4)
+    p = fma(p, r, float32(1.3981999507e-3))
+    p = fma(p, r, float32(8.3334519073e-3))
+    p = fma(p, r, float32(4.1665795894e-2))
+    p = fma(p, r, float32(1.6666665459e-1))
+    p = fma(p, r, float32(5.0000001201e-1))
+    p = float32(fma(p, float32(r * r), r) + float32(1.0))
+    return float32(p * bits_float(uint32((int32(n) + int32(127)) << int32(23))))
+
+
+@scalar
+def sigmoid_float(x):
+    """1/(1 + e^−x) in float32."""
+    return float32(float32(1.0) / float32(float32(1.0) + exp_float(-float32(x))))
+
+
+@scalar
+def exp_double(x):
+    """e^x for float64 within 2 ulp, x clamped to [−708, 709]. Taylor polynomial of degree 13 on |r| ≤ ln2/2."""
+    x = min(max(float64(x), float64(-708.0)), float64(709.0))
+    n = math.floor(fma(x, float64(1.4426950408889634), float64(0.5)))
+    r = fma(float64(n), float64(-0.6931471803691238), x)
+    r = fma(float64(n), float64(-1.9082149292705877e-10), r)
+    p = float64(1.0 / 6227020800.0)
+    p = fma(p, r, float64(1.0 / 479001600.0))
+    p = fma(p, r, float64(1.0 / 39916800.0))
+    p = fma(p, r, float64(1.0 / 3628800.0))
+    p = fma(p, r, float64(1.0 / 362880.0))
+    p = fma(p, r, float64(1.0 / 40320.0))
+    p = fma(p, r, float64(1.0 / 5040.0))
+    p = fma(p, r, float64(1.0 / 720.0))
+    p = fma(p, r, float64(1.0 / 120.0))
+    p = fma(p, r, float64(1.0 / 24.0))
+    p = fma(p, r, float64(1.0 / 6.0))
+    p = fma(p, r, float64(0.5))
+    p = fma(p, float64(r * r), r) + float64(1.0)
+    return p * bits_double(uint64((int64(n) + int64(1023)) << int64(52)))
+
+
+@scalar
+def log_double(x):
+    """ln x for a positive normal float64 within 2 ulp: x = 2^k·m with m in [√½, √2), then 2·atanh((m − 1)/(m + 1))."""
+    bits = double_bits(float64(x))
+    k = int64(bits >> uint64(52)) - int64(1023)
+    m = bits_double(uint64((bits & uint64(0x000FFFFFFFFFFFFF)) | uint64(0x3FF0000000000000)))
+    if m > float64(1.4142135623730951):
+        m = m * float64(0.5)
+        k = k + int64(1)
+    f = m - float64(1.0)
+    s = f / (float64(2.0) + f)
+    z = s * s
+    p = float64(2.0 / 23.0)
+    p = fma(p, z, float64(2.0 / 21.0))
+    p = fma(p, z, float64(2.0 / 19.0))
+    p = fma(p, z, float64(2.0 / 17.0))
+    p = fma(p, z, float64(2.0 / 15.0))
+    p = fma(p, z, float64(2.0 / 13.0))
+    p = fma(p, z, float64(2.0 / 11.0))
+    p = fma(p, z, float64(2.0 / 9.0))
+    p = fma(p, z, float64(2.0 / 7.0))
+    p = fma(p, z, float64(2.0 / 5.0))
+    p = fma(p, z, float64(2.0 / 3.0))
+    # log(1 + f) = f − s·(f − z·p): the form that keeps the low bits of f (fdlibm's e_log.c)
+    low = s * (f - z * p)
+    kd = float64(k)
+    return fma(kd, float64(0.6931471803691238), f - (low - kd * float64(1.9082149292705877e-10)))
+
+
+@scalar
+def log1p_exp_double(x):
+    """ln(1 + e^x) without overflow: max(x, 0) + ln(1 + e^−|x|)."""
+    return max(float64(x), float64(0.0)) + log_double(float64(1.0) + exp_double(-abs(float64(x))))

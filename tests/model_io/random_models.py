@@ -1,0 +1,71 @@
+"""Seeded random models, and a prediction that follows the nodes one by one, for the tests of model_io."""
+
+import numpy as np
+
+from gpuboost.tree.model import Model
+from gpuboost.tree.tree import Tree
+
+
+def random_tree(rng: np.random.Generator, n_features: int, n_leaves: int) -> Tree:
+    """A tree grown by splitting random leaves; all floats are arbitrary."""
+    left_child, parent = [-1], [-1]
+    for _ in range(n_leaves - 1):
+        node = rng.choice(np.flatnonzero(np.array(left_child) == -1))
+        left_child[node] = len(left_child)
+        left_child += [-1, -1]
+        parent += [node, node]
+    n_nodes = len(left_child)
+    is_leaf = np.array(left_child) == -1
+
+    def floats(where: np.ndarray) -> np.ndarray:
+        return np.where(where, rng.normal(size=n_nodes), 0).astype(np.float32)
+
+    return Tree(
+        left_child=np.array(left_child, np.int32),
+        parent=np.array(parent, np.int32),
+        feature=np.where(is_leaf, 0, rng.integers(max(n_features, 1), size=n_nodes)).astype(np.int32),
+        threshold=floats(~is_leaf),
+        default_left=np.where(is_leaf, 0, rng.integers(2, size=n_nodes)).astype(np.uint8),
+        leaf_value=floats(is_leaf),
+        gain=np.abs(floats(~is_leaf)),
+        cover=rng.random(n_nodes) * 100,
+        weight=floats(np.ones(n_nodes, bool)),
+    )
+
+
+def random_model(
+    seed: int, n_features: int = 4, n_rounds: int = 5, n_leaves: int = 8, objective: str = "reg:squarederror"
+) -> Model:
+    """A model with trees of up to n_leaves leaves; three classes for a multi: objective."""
+    rng = np.random.default_rng(seed)
+    n_classes = 3 if objective.startswith("multi:") else 0
+    params = {"softmax_multiclass_param": {"num_class": "3"}} if n_classes else {"reg_loss_param": {"scale_pos_weight": "1"}}
+    base_score = tuple(rng.normal(size=3).tolist()) if n_classes else (0.25,)
+    model = Model(n_features, objective, params, base_score=base_score, n_classes=n_classes)
+    for _ in range(n_rounds):
+        groups = list(range(model.n_outputs))
+        model.add_round([random_tree(rng, n_features, int(rng.integers(1, n_leaves + 1))) for _ in groups], groups)
+    return model
+
+
+def random_table(seed: int, n_samples: int = 50, n_features: int = 4) -> np.ndarray:
+    """float32 (n_samples, n_features), a quarter missing."""
+    rng = np.random.default_rng(seed)
+    table = rng.normal(size=(n_samples, n_features)).astype(np.float32)
+    table[rng.random(table.shape) < 0.25] = np.nan
+    return table
+
+
+def plain_margins(model: Model, table: np.ndarray, base_margin: np.ndarray) -> np.ndarray:
+    """float32 (n_samples, n_outputs): base_margin plus one leaf of every tree, added in tree order."""
+    margins = np.empty((len(table), model.n_outputs), np.float32)
+    margins[:] = base_margin
+    for row, margin in zip(table, margins):
+        for tree, group in zip(model.trees, model.tree_groups):
+            node = 0
+            while tree.left_child[node] != -1:
+                value = row[tree.feature[node]]
+                goes_left = tree.default_left[node] if np.isnan(value) else value < tree.threshold[node]
+                node = tree.left_child[node] + (0 if goes_left else 1)
+            margin[group] += tree.leaf_value[node]
+    return margins

@@ -1,0 +1,138 @@
+"""XGBoost loads our files and we load XGBoost's, with the same predictions."""
+
+import json
+import math
+
+import numpy as np
+import pytest
+from random_models import plain_margins, random_model, random_table
+
+from gpuboost.model_io import dumps, load_model
+from gpuboost.tree.model import Model
+
+xgboost = pytest.importorskip("xgboost", minversion="3.1")
+
+
+def booster_of(model: Model):
+    return xgboost.Booster(model_file=bytearray(dumps(model)))
+
+
+def xgboost_margins(booster, table: np.ndarray) -> np.ndarray:
+    margins = booster.predict(xgboost.DMatrix(table, feature_names=booster.feature_names), output_margin=True)
+    return margins.reshape(len(table), -1)
+
+
+def base_margins(model: Model) -> np.ndarray:
+    """base_score lies in the output space of one-output objectives, and is a margin for multi: ones."""
+    base = np.array(model.base_score, np.float32)
+    return np.array([-math.log(1 / p - 1) for p in base.tolist()], np.float32) if model.objective == "binary:logistic" else base
+
+
+@pytest.mark.parametrize("objective", ["reg:squarederror", "binary:logistic", "multi:softprob", "multi:softmax"])
+def test_xgboost_predicts_our_file_as_the_trees_say(objective):
+    for seed in range(5):
+        model, table = random_model(seed, objective=objective), random_table(seed)
+        ours, theirs = plain_margins(model, table, base_margins(model)), xgboost_margins(booster_of(model), table)
+        np.testing.assert_allclose(theirs, ours, rtol=0, atol=1e-6)  # XGBoost adds the base last, and its float32 logit
+
+
+def test_without_a_base_the_margins_are_equal_bit_for_bit():
+    model, table = random_model(0, n_rounds=20), random_table(0)
+    model.base_score = (0.0,)
+    np.testing.assert_array_equal(xgboost_margins(booster_of(model), table), plain_margins(model, table, np.float32(0)))
+
+
+def test_one_margin_a_class_is_the_base_of_a_softmax():
+    priors = (0.6, 0.3, 0.1)
+    model = random_model(0, objective="multi:softprob", n_rounds=0)
+    model.base_score = tuple(math.log(p) for p in priors)
+    prediction = booster_of(model).predict(xgboost.DMatrix(random_table(0)))
+    np.testing.assert_allclose(prediction, np.tile(priors, (50, 1)), rtol=1e-6)  # float32 exp and its sum
+
+
+@pytest.mark.parametrize("n_rounds", [0, 2])
+def test_base_score_survives_further_training_in_xgboost(n_rounds):
+    model, table = random_model(0, objective="binary:logistic", n_rounds=n_rounds), random_table(0)
+    data = xgboost.DMatrix(table, np.arange(50) % 2)
+    trained = xgboost.train({"objective": "binary:logistic"}, data, 1, xgb_model=booster_of(model))
+    assert load_model(trained.save_raw("json")).base_score == model.base_score
+
+
+def test_our_file_comes_back_from_xgboost_unchanged():
+    model = random_model(0, objective="multi:softprob")
+    model.feature_names, model.feature_types = ["a", 'b"q\\', "é 中", "d\n"], ["q", "float", "int", "i"]
+    model.categories, model.attributes = {"é": ["x", 'y"\\', 1, 2.5]}, {"best_iteration": "3"}
+    for tree in model.trees:
+        tree.cover[:] = tree.cover.astype(np.float32)  # XGBoost keeps float32
+    model.base_score = (0.5, -0.25, 2.0)
+    again = load_model(booster_of(model).save_raw("json"))
+    for tree in again.trees:
+        tree.cover[:] = tree.cover.astype(np.float32)
+    assert again == model
+
+
+def labels(objective: str, table: np.ndarray) -> np.ndarray:
+    noise = np.random.default_rng(1).normal(size=len(table))
+    signal = np.nan_to_num(table[:, 0]) + np.nan_to_num(table[:, 1], nan=1) ** 2 + noise
+    if objective.startswith("multi:"):
+        return np.digitize(signal, [0, 1])
+    return signal > 1 if objective.startswith("binary:") else signal
+
+
+@pytest.mark.parametrize("objective", ["reg:squarederror", "binary:logistic", "multi:softprob", "multi:softmax"])
+@pytest.mark.parametrize(
+    "params",
+    [
+        {"tree_method": "hist"},
+        {"tree_method": "exact", "gamma": 2.0},
+        {"tree_method": "hist", "grow_policy": "lossguide", "max_leaves": 9, "num_parallel_tree": 2, "subsample": 0.7},
+    ],
+)
+def test_trees_of_xgboost_predict_as_xgboost_does(objective, params):
+    table = random_table(0, n_samples=300)
+    classes = {"num_class": 3} if objective.startswith("multi:") else {}
+    data = xgboost.DMatrix(table, labels(objective, table))
+    booster = xgboost.train({"objective": objective, "nthread": 1, **classes, **params}, data, 4)
+    raw = booster.save_raw("json")
+    if "gamma" in params:
+        trees = json.loads(raw)["learner"]["gradient_booster"]["model"]["trees"]
+        assert any(tree["tree_param"]["num_deleted"] != "0" for tree in trees)  # the case this is about
+    model = load_model(raw)
+    assert (model.objective, model.n_features, model.n_rounds) == (objective, 4, 4)
+    assert model.num_parallel_tree == params.get("num_parallel_tree", 1)
+    ours = plain_margins(model, table, base_margins(model))
+    np.testing.assert_allclose(ours, xgboost_margins(booster, table), rtol=0, atol=2e-6)  # another order of float32 sums
+    np.testing.assert_array_equal(xgboost_margins(booster_of(model), table), xgboost_margins(booster, table))
+    assert load_model(dumps(model)) == model
+
+
+@pytest.mark.parametrize("objective", ["rank:ndcg", "reg:tweedie", "reg:quantileerror", "survival:cox"])
+def test_other_objectives_keep_their_parameters(objective):
+    table = random_table(0)
+    data = xgboost.DMatrix(table, np.arange(50) % 2)
+    extra = {"rank:ndcg": {"lambdarank_unbiased": True}, "reg:quantileerror": {"quantile_alpha": [0.1, 0.9]}}.get(objective, {})
+    if objective == "rank:ndcg":
+        data.set_group([25, 25])
+    raw = xgboost.train({"objective": objective, **extra}, data, 2).save_raw("json")
+    model = load_model(raw)
+    assert {"name": model.objective, **model.objective_params} == json.loads(raw)["learner"]["objective"]
+    booster_of(model).predict(data)
+
+
+def test_what_xgboost_has_and_we_do_not_is_named():
+    table = random_table(0)
+    codes = np.nan_to_num(table).astype(int)
+    cases = {
+        "gblinear": ({"booster": "gblinear"}, xgboost.DMatrix(table, np.arange(50))),
+        "dart": ({"booster": "dart"}, xgboost.DMatrix(table, np.arange(50))),
+        "vector leaves": ({"multi_strategy": "multi_output_tree"}, xgboost.DMatrix(table, np.arange(100).reshape(50, 2))),
+        "categorical splits": (
+            {},
+            xgboost.DMatrix(abs(codes), abs(codes[:, 0]), feature_types=["c"] * 4, enable_categorical=True),
+        ),
+        "UBJSON": ({}, xgboost.DMatrix(table, np.arange(50))),
+    }
+    for name, (params, data) in cases.items():
+        raw = xgboost.train(params, data, 1).save_raw("ubj" if name == "UBJSON" else "json")
+        with pytest.raises(NotImplementedError, match=name):
+            load_model(raw)

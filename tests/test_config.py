@@ -1,0 +1,90 @@
+"""The global configuration: scopes, and which messages pass."""
+
+import threading
+
+import pytest
+
+from gpuboost.config import config_context, get_config, log, set_config, verbosity_context, warn
+
+
+@pytest.fixture(autouse=True)
+def default_config():
+    with config_context(verbosity=None, nthread=None):
+        yield
+
+
+def test_defaults():
+    assert get_config() == {"verbosity": 1, "nthread": 0}
+
+
+def test_set_config_changes_what_is_named_and_none_restores_the_default():
+    set_config(verbosity=3)
+    set_config(nthread="2")
+    assert get_config() == {"verbosity": 3, "nthread": 2}
+    set_config(verbosity=None, nthread=-1)
+    assert get_config() == {"verbosity": 1, "nthread": 0}
+
+
+def test_get_config_returns_a_copy():
+    get_config()["verbosity"] = 3
+    assert get_config()["verbosity"] == 1
+
+
+@pytest.mark.parametrize(
+    "settings, message",
+    [
+        ({"verbosity": 4}, "verbosity must be between 0 and 3, got 4"),
+        ({"nthread": -2}, "nthread .* must be"),
+        ({"verbose": 2}, "unknown setting 'verbose'. Did you mean 'verbosity'?"),
+        ({"use_rmm": True}, "unknown setting 'use_rmm'. Use verbosity or nthread."),
+    ],
+)
+def test_refused_setting_changes_nothing(settings, message):
+    with pytest.raises(ValueError, match=message):
+        set_config(nthread=settings.pop("nthread", 2), **settings)
+    assert get_config() == {"verbosity": 1, "nthread": 0}
+
+
+def test_contexts_nest_and_end_even_when_an_error_leaves_them():
+    with config_context(verbosity=2):
+        with pytest.raises(KeyError), config_context(nthread=3):
+            assert get_config() == {"verbosity": 2, "nthread": 3}
+            set_config(verbosity=0)
+            raise KeyError
+        assert get_config() == {"verbosity": 2, "nthread": 0}
+    assert get_config() == {"verbosity": 1, "nthread": 0}
+
+
+def test_verbosity_context_of_none_keeps_the_level():
+    set_config(verbosity=2)
+    with verbosity_context(None):
+        assert get_config()["verbosity"] == 2
+    with verbosity_context(0):
+        assert get_config()["verbosity"] == 0
+
+
+def test_each_thread_has_its_own_configuration():
+    set_config(verbosity=3)
+    seen = []
+    thread = threading.Thread(target=lambda: (seen.append(get_config()), set_config(verbosity=0)))
+    thread.start()
+    thread.join()
+    assert seen == [{"verbosity": 1, "nthread": 0}]
+    assert get_config()["verbosity"] == 3
+
+
+@pytest.mark.parametrize("verbosity, shown", [(0, []), (1, [1]), (2, [1, 2]), (3, [1, 2, 3])])
+def test_log_shows_messages_up_to_the_verbosity_on_stderr(verbosity, shown, capsys):
+    with verbosity_context(verbosity):
+        for level in (1, 2, 3):
+            log(level, f"level {level}")
+    out, err = capsys.readouterr()
+    assert out == "" and err == "".join(f"[gpuboost] level {level}\n" for level in shown)
+
+
+def test_warning_points_at_the_caller_and_is_silent_at_verbosity_0(recwarn):
+    with verbosity_context(0):
+        warn("unheard")
+    assert not recwarn
+    warn("heard")
+    assert [(str(w.message), w.category, w.filename) for w in recwarn] == [("heard", UserWarning, __file__)]

@@ -1,0 +1,324 @@
+"""Parameters: each row says what one of them takes, turns into, and refuses."""
+
+import json
+import math
+import pickle
+import re
+from dataclasses import asdict, fields, replace
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gpuboost.params import ALIASES, Params, check_param, describe_params, parse_params
+
+NAN, INF = math.nan, math.inf
+FROM_ZERO = ([(0, 0.0), ("0.3", 0.3), (np.float32(0.5), 0.5)], [-1e-9, "-1", NAN, INF, "nan", "one", True, [1]])
+ABOVE_ZERO = ([(1e-9, 1e-9), ("0.3", 0.3), (7, 7.0)], [0, -1, NAN, INF, "", "0", False, (1,)])
+COUNT = ([(0, 0), ("7", 7), (7.0, 7), ("7.0", 7), (np.int64(7), 7)], [-1, 1.5, "1.5", NAN, INF, 2**31, True, "six", [6]])
+FLAG = ([(True, True), (0, False), ("true", True), ("False", False), ("1", True), (np.True_, True)], [2, "yes", "", NAN, []])
+
+# name → (given, stored) pairs that are accepted, and values that are refused
+AVAILABLE = {
+    "booster": ([("gbtree", "gbtree")], ["tree", "GBTREE", "", 1, ["gbtree"]]),
+    "device": (
+        [
+            ("auto", "auto"),
+            ("cpu", "cpu"),
+            ("cuda", "cuda"),
+            ("cuda:1", "cuda:1"),
+            ("gpu", "cuda"),
+            ("gpu:2", "cuda:2"),
+            ("CPU", "cpu"),
+        ],
+        ["cuda:", "cuda:-1", "cuda:x", "cpu:0", "auto:0", "tpu", "", 0],
+    ),
+    "nthread": ([(0, 0), (-1, 0), (1, 1), ("8", 8)], [-2, 1.5, NAN, "all", True]),
+    "verbosity": ([(0, 0), (3, 3), ("2", 2)], [-1, 4, NAN, "loud", True]),
+    "seed": ([(0, 0), (-7, -7), (2**63 - 1, 2**63 - 1), (str(2**62 + 1), 2**62 + 1)], [2**63, -(2**63) - 1, 0.5, NAN, "x"]),
+    "validate_parameters": FLAG,
+    "histogram_memory": ([(1, 1), (2**40, 2**40)], [0, -1, 0.5, NAN, INF, "1 GB"]),
+    "tree_method": ([("auto", "auto"), ("hist", "hist")], ["histogram", "gpu", 1]),
+    "grow_policy": ([("depthwise", "depthwise"), ("lossguide", "lossguide")], ["lossgide", 0]),
+    "learning_rate": ABOVE_ZERO,
+    "gamma": FROM_ZERO,
+    "max_depth": COUNT,
+    "max_leaves": COUNT,
+    "max_bin": ([(2, 2), (65535, 65535), ("64", 64)], [0, 1, 65536, 100_000, 2.5, NAN, "many"]),
+    "min_child_weight": FROM_ZERO,
+    "max_delta_step": FROM_ZERO,
+    "reg_lambda": FROM_ZERO,
+    "reg_alpha": FROM_ZERO,
+    "objective": ([("binary:logistic", "binary:logistic")], ["", 1, len]),
+    "eval_metric": (
+        [("auc", ("auc",)), (["auc", "error@0.7"], ("auc", "error@0.7")), (("auc", "auc"), ("auc",)), ([], ())],
+        [len, [len], "", [""], 3],
+    ),
+    "disable_default_eval_metric": FLAG,
+    "base_score": (
+        [
+            (0.5, (0.5,)),
+            ("0.5", (0.5,)),
+            ("[5E-1]", (0.5,)),
+            ("(1, -2)", (1.0, -2.0)),
+            ([1, 2], (1.0, 2.0)),
+            (np.arange(2), (0.0, 1.0)),
+        ],
+        [NAN, INF, "[nan]", [0.5, NAN], [], "[]", "half", [[1]], 10**400],
+    ),
+    "num_class": COUNT,
+    "scale_pos_weight": ABOVE_ZERO,
+}
+
+# name → a value that XGBoost takes and gpuboost not yet, and values that nobody takes
+PLANNED = {
+    "booster": ("dart", []),
+    "tree_method": ("exact", []),
+    "subsample": (0.5, [0, 1.5, -1, NAN, "half"]),
+    "sampling_method": ("gradient_based", ["gradient"]),
+    "colsample_bytree": (0.5, [0, 1.5, NAN]),
+    "colsample_bylevel": (0.5, [0, 1.5, NAN]),
+    "colsample_bynode": (0.5, [0, 1.5, NAN]),
+    "feature_weights": (np.ones(3), []),
+    "num_parallel_tree": (4, [0, -1, 1.5, NAN]),
+    "monotone_constraints": ("(1,-1)", []),
+    "interaction_constraints": ([[0, 1]], []),
+    "multi_strategy": ("multi_output_tree", ["both"]),
+    "max_cat_to_onehot": (5, [0, NAN]),
+    "max_cat_threshold": (5, [0, NAN]),
+    "sketch_proposals": ("local", ["both"]),
+    "huber_slope": (2, [0, NAN]),
+    "quantile_alpha": ([0.1, 0.9], [-0.1, [1.1], NAN]),
+    "expectile_alpha": (0.5, [-0.1, 1.1, NAN]),
+    "tweedie_variance_power": (1.2, [0.9, 2, NAN]),
+    "aft_loss_distribution": ("extreme", ["gumbel"]),
+    "aft_loss_distribution_scale": (2, [0, NAN]),
+    "lambdarank_pair_method": ("mean", ["all"]),
+    "lambdarank_num_pair_per_sample": (8, [0, NAN]),
+    "lambdarank_normalization": (False, ["no"]),
+    "lambdarank_score_normalization": (False, ["no"]),
+    "lambdarank_unbiased": (True, ["yes"]),
+    "lambdarank_bias_norm": (2, [-1, NAN]),
+    "ndcg_exp_gain": (False, ["no"]),
+    "sample_type": ("weighted", ["all"]),
+    "normalize_type": ("forest", ["all"]),
+    "rate_drop": (0.1, [-0.1, 1.1, NAN]),
+    "one_drop": (True, ["yes"]),
+    "skip_drop": (0.1, [-0.1, 1.1, NAN]),
+    "updater": ("shotgun", ["grow_colmaker"]),
+    "feature_selector": ("greedy", ["best"]),
+    "top_k": (3, [-1, NAN]),
+}
+
+DEFAULTS = asdict(Params())
+REFUSED = [(name, bad) for table in (AVAILABLE, PLANNED) for name, (_, bads) in table.items() for bad in bads]
+
+
+def test_the_tables_here_cover_every_parameter():
+    assert set(AVAILABLE) | set(PLANNED) == set(DEFAULTS)
+
+
+@pytest.mark.parametrize("name, value, stored", [(n, v, s) for n, (good, _) in AVAILABLE.items() for v, s in good])
+def test_accepted_value_is_stored_in_its_own_type(name, value, stored):
+    result = getattr(parse_params({name: value}), name)
+    assert result == stored and type(result) is type(stored)
+
+
+@pytest.mark.parametrize("name, value", REFUSED)
+def test_refused_value_is_named_with_what_is_allowed_and_a_fix(name, value):
+    with pytest.raises(ValueError) as error:
+        parse_params({name: value})
+    text = str(error.value)
+    assert text.startswith(name) and " must be " in text and f", got {value!r}. " in text
+    assert re.search(r"(Use|Pass|Leave|Did you mean|The default is) .+[.?]$", text)
+
+
+@pytest.mark.parametrize("name, value", [(n, v) for n, (v, _) in PLANNED.items()])
+def test_what_xgboost_has_and_gpuboost_not_yet_says_so_by_name(name, value):
+    with pytest.raises(NotImplementedError, match=f"{name}=.* is not built yet in gpuboost. (Use|Leave)"):
+        parse_params({name: value})
+
+
+@pytest.mark.parametrize("name", DEFAULTS)
+def test_default_can_be_given_as_itself_as_none_and_as_text(name):
+    default = DEFAULTS[name]
+    assert parse_params({name: default}) == parse_params({name: None}) == Params(**{name: None}) == Params()
+    if isinstance(default, (bool, int, float)):
+        assert parse_params({name: str(default)}) == Params()
+
+
+@pytest.mark.parametrize("name", ["monotone_constraints", "interaction_constraints"])
+@pytest.mark.parametrize("empty", ["", "()", "[]", (), [], {}])
+def test_empty_constraints_are_no_constraints(name, empty):
+    assert parse_params({name: empty}) == Params()
+
+
+@pytest.mark.parametrize("alias, name", ALIASES.items())
+def test_alias_sets_its_parameter_and_may_agree_with_it_but_not_differ(alias, name):
+    assert getattr(parse_params({alias: "2"}), name) == 2
+    assert parse_params({alias: "2", name: 2.0}) == parse_params({name: 2})
+    with pytest.raises(ValueError, match=f"{name} was given twice, as {alias}=2 and {name}=3. Keep one of them."):
+        parse_params({alias: 2, name: 3})
+
+
+def test_error_of_an_aliased_parameter_shows_its_aliases():
+    with pytest.raises(ValueError, match=r"^learning_rate \(eta\) must be greater than 0, got -1\. Use 0\.3"):
+        parse_params({"eta": -1})
+
+
+def test_message_of_a_refused_bin_count():
+    with pytest.raises(ValueError, match=r"^max_bin must be between 2 and 65535, got 1\. Use 256 for most data\.$"):
+        parse_params({"max_bin": 1})
+
+
+def test_misspelt_choice_is_answered_with_the_nearest():
+    with pytest.raises(ValueError, match=r"grow_policy must be .*, got 'lossgide'\. Did you mean 'lossguide'\?"):
+        parse_params({"grow_policy": "lossgide"})
+
+
+@pytest.mark.parametrize("eps, bins", [(0.5, 2), (0.03, 33), ("0.01", 100), (1 / 256, 256)])
+def test_sketch_eps_sets_the_bins_to_its_reciprocal(eps, bins):
+    assert parse_params({"sketch_eps": eps}).max_bin == bins
+    with pytest.raises(ValueError, match="max_bin was given twice, as sketch_eps="):
+        parse_params({"sketch_eps": eps, "max_bin": bins + 1})
+
+
+@pytest.mark.parametrize("eps", [0, -1, 0.7, NAN, "x", 5e-324])
+def test_sketch_eps_out_of_range_is_refused_under_its_own_name(eps):
+    with pytest.raises(ValueError, match=r"^sketch_eps must be .* Use max_bin=256"):
+        parse_params({"sketch_eps": eps})
+
+
+@pytest.mark.parametrize("device, stored", [("auto", "cuda"), ("cuda:1", "cuda:1"), ("gpu", "cuda"), (None, "cuda")])
+def test_gpu_hist_means_hist_on_cuda(device, stored):
+    params = parse_params({"tree_method": "gpu_hist", "device": device})
+    assert (params.tree_method, params.device) == ("hist", stored)
+
+
+def test_gpu_hist_contradicts_the_cpu():
+    with pytest.raises(ValueError, match="Use tree_method='hist'"):
+        parse_params({"tree_method": "gpu_hist", "device": "cpu"})
+
+
+def test_no_limit_on_depth_and_leaves_together_is_allowed():
+    params = parse_params({"grow_policy": "lossguide", "max_depth": 0, "max_leaves": 0})
+    assert (params.max_depth, params.max_leaves) == (0, 0)
+
+
+@pytest.mark.parametrize(
+    "name, hint",
+    [
+        ("max_dept", "unknown parameter 'max_dept'. Did you mean 'max_depth'?"),
+        ("lamda", "unknown parameter 'lamda'. Did you mean 'lambda'?"),
+        ("max_bins", "unknown parameter 'max_bins'. Did you mean 'max_bin'?"),
+        ("zzz", "unknown parameter 'zzz'."),
+        ("n_estimators", "'n_estimators' is not a parameter of training. Pass num_boost_round to train()."),
+    ],
+)
+@pytest.mark.parametrize("value", [3, None])
+def test_unknown_name_is_refused_with_a_suggestion(name, hint, value):
+    with pytest.raises(ValueError, match=f"^{re.escape(hint)}$"):
+        parse_params({name: value})
+
+
+def test_all_unknown_names_are_reported_together():
+    with pytest.raises(ValueError, match="'max_dept'.*'grow_polisy'"):
+        parse_params({"max_dept": 3, "grow_polisy": "depthwise"})
+
+
+def test_without_validation_unknown_names_warn_and_known_ones_are_still_checked(recwarn):
+    with pytest.warns(UserWarning, match="Did you mean 'max_depth'?"):
+        params = parse_params({"max_dept": 3, "validate_parameters": False, "eta": 0.1})
+    assert params == Params(validate_parameters=False, learning_rate=0.1)
+    with pytest.raises(ValueError, match="max_bin must be"):
+        parse_params({"max_bin": 1, "validate_parameters": "0"})
+    recwarn.clear()
+    parse_params({"max_dept": 3, "validate_parameters": False, "verbosity": 0})
+    assert not recwarn
+
+
+def test_pairs_may_repeat_the_metric_but_not_change_their_mind():
+    pairs = [("eval_metric", "auc"), ("max_depth", 3), ("eval_metric", ["error", "auc"]), ("max_depth", "3")]
+    assert parse_params(pairs) == Params(eval_metric=("auc", "error"), max_depth=3)
+    with pytest.raises(ValueError, match="max_depth was given twice"):
+        parse_params([("max_depth", 3), ("max_depth", 4)])
+
+
+@pytest.mark.parametrize("params", ["max_depth", ["max_depth"], [("max_depth",)], [(1, 2)], {1: 2}])
+def test_what_is_no_mapping_is_refused(params):
+    with pytest.raises(ValueError, match="params must be a mapping or a list of"):
+        parse_params(params)
+
+
+def test_nothing_gives_the_defaults():
+    assert parse_params() == parse_params({}) == parse_params([]) == Params()
+
+
+def test_params_are_checked_however_they_are_made_and_cannot_be_changed():
+    params = Params(max_depth="3", base_score=[1, 2])
+    assert params.max_depth == 3 and params.base_score == (1.0, 2.0)
+    with pytest.raises(ValueError, match="max_depth must be"):
+        replace(params, max_depth=-1)
+    with pytest.raises(AttributeError):
+        params.max_depth = 4
+    assert hash(params) == hash(replace(params)) and pickle.loads(pickle.dumps(params)) == params
+
+
+def test_params_survive_being_written_as_a_mapping():
+    params = parse_params({"eta": 0.1, "base_score": [0.1, 0.2], "eval_metric": "auc", "n_jobs": -1, "tree_method": "gpu_hist"})
+    assert parse_params(json.loads(json.dumps(asdict(params)))) == params
+
+
+@given(st.integers(-(2**63), 2**63 - 1))
+def test_integer_text_is_exact(seed):
+    assert check_param("seed", str(seed)) == seed
+
+
+@given(st.floats(0, allow_infinity=False))
+def test_number_text_is_exact(value):
+    assert check_param("gamma", repr(value)) == value
+
+
+@given(st.one_of(st.none(), st.booleans(), st.integers(), st.floats(), st.text(), st.lists(st.floats()), st.binary()))
+def test_any_value_of_any_parameter_is_stored_or_refused_in_words(value):
+    for name in DEFAULTS:
+        try:
+            stored = check_param(name, value)
+        except (ValueError, NotImplementedError) as error:
+            assert str(error).startswith(name)
+        else:
+            assert check_param(name, stored) == stored
+
+
+def test_description_has_every_parameter_with_its_aliases():
+    text = describe_params()
+    for f in fields(Params):
+        assert re.search(rf"^\| {f.name}[ |(].*{re.escape(repr(f.default))}", text, re.MULTILINE)
+    assert "| seed (random_state) | 0 |" in text and "Not built yet: 'approx' or 'exact'." in text
+
+
+def test_defaults_and_aliases_are_xgboosts():
+    xgboost = pytest.importorskip("xgboost")
+    data = xgboost.DMatrix(np.arange(8.0).reshape(4, 2), np.arange(4) % 2)
+
+    def settings(params):
+        found = {}
+
+        def collect(node):
+            for key, value in node.items():
+                collect(value) if isinstance(value, dict) else found.setdefault(key, value)
+
+        collect(json.loads(xgboost.train({"objective": "binary:logistic", **params}, data, 1).save_config())["learner"])
+        return found
+
+    theirs = settings({})
+    names = (set(theirs) & set(DEFAULTS)) - {"device", "nthread", "objective", "base_score", "updater"}
+    assert {"max_depth", "gamma", "min_child_weight", "scale_pos_weight", "max_cat_threshold", "multi_strategy"} < names
+    for name in names:
+        given = theirs[name]
+        # XGBoost keeps float32: 0.3 comes back as 0.300000012
+        stored = check_param(name, float(np.float32(DEFAULTS[name])) if isinstance(DEFAULTS[name], float) else DEFAULTS[name])
+        assert check_param(name, given) == (pytest.approx(stored, rel=1e-7) if isinstance(stored, float) else stored), name
+    for alias, name in ALIASES.items():
+        assert float(settings({alias: 2})[name]) == 2
