@@ -1,26 +1,28 @@
 """Count how much weight lies under each key prefix: one pass of the radix selection behind the quantile sketch.
 
-A float32 maps to an order-preserving 32-bit key, split into digits of 11, 11 and 10 bits. Pass 0 counts every first digit.
+A float32 maps to an order-preserving 32-bit key, split into digits of 16, 8 and 8 bits. Pass 0 counts every first digit.
 Pass 1 counts the second digits of chosen first digits, pass 2 the third digits of chosen (first, second) pairs, so that
 after three passes the keys around every wanted rank are known exactly:
 
     counts0[f, d0]                          += weight
-    counts1[slots0[f, d0], d1]              += weight        where slots0 ≥ 0
-    counts2[slots1[slots0[f, d0], d1], d2]  += weight        where both slots ≥ 0
+    counts1[slots0[f, d0], d1]              += weight
+    counts2[slots1[slots0[f, d0], d1], d2]  += weight        slot 0 collects what is not wanted
 
 All counts are integers: those of any batches, pages or workers add up to the same totals in any order.
-Reading the table is the floor: 4 bytes per value and pass.
+Reading the table is the floor: 4 bytes per value and pass. The first digit is wide because the later ones are counted only
+around wanted ranks: with 11, 11 and 10 bits the last pass needs 1024 counts for each of them, and took twice as long.
 """
 
 import numpy as np
-from numba import float32, int64, prange, uint32
+from numba import float32, int32, int64, prange, uint32
 
 from gpuboost.kernels.jit import claim, parallel_kernel
 from gpuboost.kernels.scalar import float_key
 
-DIGITS = (2048, 2048, 1024)
-MISSING, NON_FINITE = 2048, 2049  # two more columns of counts0: rows without a value, rows holding ±inf
-COUNTS0_WIDTH = 2050
+DIGIT_BITS = (16, 8, 8)
+DIGITS = (65536, 256, 256)
+MISSING, NON_FINITE = 65536, 65537  # two more columns of counts0: weight of missing values, number of ±inf
+COUNTS0_WIDTH = 65538
 
 # A block of rows × a group of features is read from memory once: 1024 rows × 16 features × 4 bytes = 64 KB (second-level cache).
 ROW_BLOCK = 1024
@@ -36,9 +38,9 @@ def count_digits_cpu(block, missing, weights, features, level, slots0, slots1, c
     weights : int64 (rows,) or (0,), IN. Empty: every row weighs 1. A row of weight 0 does not exist.
     features : int32 (n,), IN. Columns to count; row i of slots0 and of level 0's counts belongs to features[i].
     level : 0, 1 or 2.
-    slots0 : int32 (n, 2048), IN. Row of counts1 for a first digit, −1 where it is not wanted. Read from level 1 on.
-    slots1 : int32 (rows of counts1, 2048), IN. Row of counts2 for a second digit, or −1. Read at level 2.
-    counts : int64, INOUT. Level 0: (n, 2050). Level 1: (m, 2048). Level 2: (m, 1024).
+    slots0 : int32 (n, 65536), IN. Row of counts1 for a first digit, 0 where it is not wanted. Read from level 1 on.
+    slots1 : int32 (rows of counts1, 256), IN. Row of counts2 for a second digit, or 0; row 0 is 0. Read at level 2.
+    counts : int64, INOUT. Level 0: (n, 65538). Level 1 and 2: (m, 256).
 
     Each feature is counted by one thread, so no add is atomic.
     """
@@ -67,29 +69,25 @@ def _count_groups(counter, n_groups, group, block, missing, weights, features, l
 
 @parallel_kernel.part
 def _count_column(column, missing, weights, i, level, slots0, slots1, counts):
+    """Count a part of one column; i is its row in slots0 (and in level 0's counts)."""
+    if level == 0:
+        for row in range(column.size):
+            weight = weights[row] if weights.size else int64(1)
+            x = float32(column[row])
+            is_missing = x != x or x == missing
+            counts[i, int64(MISSING) if is_missing else int64(float_key(x) >> uint32(16))] += weight
+            counts[i, NON_FINITE] += not (is_missing or abs(x) < float32(3.4028235e38))
+        return
+    # Values whose digits are not wanted are counted in slot 0, which nobody reads: cheaper than a branch that is often mispredicted.
     for row in range(column.size):
-        x = float32(column[row])
         weight = weights[row] if weights.size else int64(1)
-        if weight == int64(0):
-            continue
-        if x != x or x == missing:
-            if level == 0:
-                counts[i, MISSING] += int64(1)
-            continue
+        x = float32(column[row])
         key = float_key(x)
-        d0 = key >> uint32(21)
-        if level == 0:
-            counts[i, d0] += weight
-            if not abs(x) < float32(3.4028235e38):
-                counts[i, NON_FINITE] += int64(1)
-            continue
-        slot = slots0[i, d0]
-        if slot < 0:
-            continue
-        d1 = (key >> uint32(10)) & uint32(2047)
+        slot = slots0[i, key >> uint32(16)]
+        if x != x or x == missing:
+            slot = int32(0)
         if level == 1:
-            counts[slot, d1] += weight
-            continue
-        slot = slots1[slot, d1]
-        if slot >= 0:
-            counts[slot, key & uint32(1023)] += weight
+            counts[slot, (key >> uint32(8)) & uint32(255)] += weight
+        else:
+            slot = slots1[slot, (key >> uint32(8)) & uint32(255)]
+            counts[slot, key & uint32(255)] += weight

@@ -9,7 +9,7 @@ from gpuboost.backend.base import Array, Backend, GrowthSettings, TrainingRows
 from gpuboost.backend.fixed_point import check_finite, leaf_scales, needs_refinement, plane_keys, scales_16
 from gpuboost.backend.trees import collect_trees, flatten_trees
 from gpuboost.kernels import histogram, nodes, partition
-from gpuboost.kernels.binning import bin_rows_cpu
+from gpuboost.kernels.binning import bin_rows_cpu, table_size
 from gpuboost.kernels.leaves import leaf_weights, list_leaf_chunks, sum_leaves_cpu, update_margin_cpu
 from gpuboost.kernels.leaves import CHUNK as LEAF_CHUNK
 from gpuboost.kernels.predict import predict_codes_cpu, predict_values_cpu
@@ -93,8 +93,9 @@ class CpuBackend(Backend):
 
     def bin_rows(self, block, missing, cuts, first_row, page) -> int:
         n_lost = np.zeros(self.n_threads, np.int64)
+        tables = np.empty((self.n_threads, table_size(int(cuts.n_bins.max()))), np.float32)
         bin_rows_cpu(
-            block, np.float32(missing), cuts.thresholds, cuts.offsets, first_row, page.columns, page.records, n_lost,
+            block, np.float32(missing), cuts.thresholds, cuts.offsets, first_row, page.columns, page.records, n_lost, tables,
             self.n_threads,
         )  # fmt: skip
         return int(n_lost.sum())

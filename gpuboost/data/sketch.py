@@ -97,32 +97,27 @@ def _groups(columns: list["_Column"]) -> Iterable[list["_Column"]]:
 def _select(columns: list["_Column"], source, weights, backend, comm) -> None:
     """Passes 1 and 2 over the table for these columns: fills each column's entries."""
     features = np.array([column.feature for column in columns], np.int32)
-    slots0 = np.full((len(columns), DIGITS[0]), -1, np.int32)
-    n1 = 0
+    slots0 = np.zeros((len(columns), DIGITS[0]), np.int32)  # slot 0: not wanted
+    n1 = 1
     for i, column in enumerate(columns):
         slots0[i, column.marked] = np.arange(n1, n1 + column.n_marked)
         n1 += column.n_marked
     counts1 = _count(source, weights, features, 1, slots0, None, DIGITS[1], n1, backend, comm)
-
-    wanted: list[np.ndarray] = []
     for i, column in enumerate(columns):
         column.mark_second_digits(counts1[slots0[i, column.marked]])
-        digits = column.marked_pairs
-        wanted.append(slots0[i, digits >> 11].astype(np.int64) * DIGITS[1] + (digits & 2047))
-    flat = np.concatenate(wanted)
-    owner = np.repeat(np.arange(len(columns)), [len(w) for w in wanted])
     pairs = np.concatenate([column.marked_pairs for column in columns])
+    owner = np.repeat(np.arange(len(columns)), [len(column.marked_pairs) for column in columns])
     group = max(1, SKETCH_MEMORY // (DIGITS[2] * 8))
-    for begin in range(0, len(flat), group):
+    for begin in range(0, len(pairs), group):
         part = slice(begin, begin + group)
-        slots1 = np.full((n1, DIGITS[1]), -1, np.int32)
-        slots1.reshape(-1)[flat[part]] = np.arange(len(flat[part]), dtype=np.int32)
-        counts2 = _count(source, weights, features, 2, slots0, slots1, DIGITS[2], len(flat[part]), backend, comm)
+        slots1 = np.zeros((n1, DIGITS[1]), np.int32)
+        slots1[slots0[owner[part], pairs[part] >> 8], pairs[part] & 255] = np.arange(1, len(pairs[part]) + 1)
+        counts2 = _count(source, weights, features, 2, slots0, slots1, DIGITS[2], len(pairs[part]) + 1, backend, comm)[1:]
         slot, digit = np.nonzero(counts2)
-        keys = (pairs[part][slot] << 10) | digit
-        for i in np.unique(owner[part]):
-            mine = owner[part][slot] == i
-            columns[i].add_values(keys[mine], counts2[slot[mine], digit[mine]])
+        keys, weight = (pairs[part][slot] << 8) | digit, counts2[slot, digit]
+        ends = np.searchsorted(owner[part][slot], np.arange(len(columns) + 1))
+        for i, column in enumerate(columns):
+            column.values.append((keys[ends[i] : ends[i + 1]], weight[ends[i] : ends[i + 1]]))
 
 
 class _Column:
@@ -140,9 +135,11 @@ class _Column:
 
     def mark_first_digits(self) -> None:
         digits = np.flatnonzero(self.counts0)
-        chosen = self._mark(digits, self.counts0[digits], shift=21)
+        weight = self.counts0[digits]
+        self.is_resolved = len(digits) <= self.n_bins  # whether every entry is followed down to single values
+        chosen = self._mark(digits, weight, shift=16)
         self.marked = digits[chosen]
-        self.lumps = [(digits[~chosen] << 21, self.counts0[digits[~chosen]])]
+        self.lumps = _lump(digits << 16, weight, chosen)
 
     @property
     def n_marked(self) -> int:
@@ -150,22 +147,14 @@ class _Column:
 
     def mark_second_digits(self, counts1: np.ndarray) -> None:
         row, digit = np.nonzero(counts1)
-        pairs = (self.marked[row] << 11) | digit
-        lump_keys, lump_weights = self.lumps[0]
-        # Lumps take part in the ranks but cannot be marked: their neighbours hold no target (see _mark).
-        keys = np.concatenate([pairs << 10, lump_keys])
-        weight = np.concatenate([counts1[row, digit], lump_weights])
-        is_pair = np.arange(len(keys)) < len(pairs)
-        order = np.argsort(keys)
-        keys, weight, is_pair = keys[order], weight[order], is_pair[order]
-        chosen = self._mark(keys >> 10, weight, shift=10) & is_pair
-        self.marked_pairs = keys[chosen] >> 10
-        rest = is_pair & ~chosen
-        self.lumps.append((keys[rest], weight[rest]))
+        pairs = (self.marked[row] << 8) | digit
+        # Lumps take part in the ranks but are never marked: they and their neighbours hold no target.
+        keys, weight, is_pair = _merge(pairs << 8, counts1[row, digit], *self.lumps)
+        self.is_resolved &= len(keys) <= self.n_bins
+        chosen = self._mark(keys >> 8, weight, shift=8) & is_pair
+        self.marked_pairs = keys[chosen] >> 8
+        self.lumps = _lump(keys, weight, chosen)
         self.values: list[tuple[np.ndarray, np.ndarray]] = []
-
-    def add_values(self, keys: np.ndarray, weights: np.ndarray) -> None:
-        self.values.append((keys, weights))
 
     # -- ranks ------------------------------------------------------------------------------------------------------
 
@@ -181,28 +170,23 @@ class _Column:
         return np.diff(reached, prepend=0) > 0
 
     def _mark(self, prefixes: np.ndarray, weight: np.ndarray, shift: int) -> np.ndarray:
-        """Entries to resolve further: those with a target or a heavy value, and both neighbours (they hold the next and the
-        previous distinct value); all of them where they are few enough for one bin each."""
-        if len(prefixes) <= self.n_bins:
+        """Entries to resolve further: those with a target or a heavy value and the entry after each (it holds the next distinct
+        value), and that before a heavy value; all of them where they are few enough for one bin each."""
+        if self.is_resolved:
             return np.ones(len(prefixes), bool)
-        hit = self._hits(self._light(prefixes, weight, shift))
-        hit[np.searchsorted(prefixes, self.heavy >> shift)] = True
-        chosen = hit.copy()
-        chosen[1:] |= hit[:-1]
-        chosen[:-1] |= hit[1:]
+        heavy = np.searchsorted(prefixes, self.heavy >> shift)
+        chosen = self._hits(self._light(prefixes, weight, shift))
+        chosen[heavy] = True
+        chosen[1:] |= chosen[:-1].copy()
+        chosen[np.maximum(heavy - 1, 0)] = True
         return chosen
-
-    def _merge_entries(self) -> None:
-        keys = np.concatenate([k for k, _ in self.values + self.lumps])
-        weight = np.concatenate([w for _, w in self.values + self.lumps])
-        n_exact = sum(len(k) for k, _ in self.values)
-        order = np.argsort(keys)
-        self.keys, self.weight, self.exact = keys[order], weight[order], order < n_exact
 
     def spread_again(self) -> bool:
         """After the passes: whether new heavy values were found, so that the targets must be spread anew."""
-        self._merge_entries()
-        if len(self.keys) <= self.n_bins:
+        values = [np.concatenate(parts) for parts in zip(*self.values)] or [self.marked, self.marked]
+        self.keys, self.weight, self.exact = _merge(*values, *self.lumps)
+        self.is_resolved &= len(self.keys) <= self.n_bins
+        if self.is_resolved:
             return False
         light = self._light(self.keys, self.weight, 0)
         new = self.exact & (light > 0) & (light * self.bins_left >= light.sum())
@@ -225,7 +209,7 @@ class _Column:
     def _cut_after(self) -> np.ndarray:
         """Indices of the entries after which a bin ends (the last entry's end is implied)."""
         n = len(self.keys)
-        if n <= self.n_bins:
+        if self.is_resolved:
             return np.arange(n - 1)
         is_heavy = np.isin(self.keys, self.heavy)
         gaps = self._gaps()
@@ -250,6 +234,20 @@ class _Column:
         middle = ((below.astype(np.float64) + above.astype(np.float64)) * 0.5).astype(np.float32)
         middle = np.where(middle <= below, above, middle)
         return np.append(middle, SENTINEL).astype(np.float32)
+
+
+def _merge(keys: np.ndarray, weight: np.ndarray, lump_keys: np.ndarray, lump_weight: np.ndarray):
+    """Two ascending lists as one: keys, weights, and which of them come from the first list."""
+    at = np.searchsorted(keys, lump_keys)
+    is_first = np.insert(np.ones(len(keys), bool), at, False)
+    return np.insert(keys, at, lump_keys), np.insert(weight, at, lump_weight), is_first
+
+
+def _lump(keys: np.ndarray, weight: np.ndarray, chosen: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Each run of entries that were not chosen, as one entry: its first key and its weight."""
+    rest = np.flatnonzero(~chosen)
+    first = rest[np.diff(rest, prepend=-2) > 1]
+    return keys[first], np.add.reduceat(np.where(chosen, 0, weight), first) if len(first) else weight[:0]
 
 
 def _key_floats(keys: np.ndarray) -> np.ndarray:
