@@ -4,6 +4,7 @@ import math
 import os
 from collections.abc import Iterator, Mapping
 from copy import deepcopy
+from time import perf_counter
 from typing import Any
 
 import numpy as np
@@ -18,7 +19,7 @@ from gpuboost.errors import NotFittedError, not_built
 from gpuboost.metrics import get_metric
 from gpuboost.model_io import dump_trees, dumps, load_model, save_model
 from gpuboost.objectives import Objective, get_objective
-from gpuboost.params import Params, parse_params
+from gpuboost.params import ALIASES, Params, parse_params
 from gpuboost.tree.model import Model
 
 __all__ = ["Booster"]
@@ -50,9 +51,10 @@ class Booster:
     def set_param(self, params: str | Mapping[str, Any], value: Any = None) -> None:
         """Set one parameter by name, or several from a mapping. Takes effect from the next round."""
         given = {params: value} if isinstance(params, str) else dict(params)
+        renewed = {ALIASES.get(name, name) for name in given}  # an alias replaces its parameter
+        given = {name: kept for name, kept in self._given.items() if ALIASES.get(name, name) not in renewed} | given
         old = self._params
-        self._params = parse_params({**self._given, **given})
-        self._given.update(given)
+        self._params, self._given = parse_params(given), given
         changed = {f for f in Params.__dataclass_fields__ if getattr(old, f) != getattr(self._params, f)}
         if changed - {"learning_rate", "eval_metric", "verbosity", "disable_default_eval_metric"}:
             self._boosting = None
@@ -85,9 +87,13 @@ class Booster:
                 self._model = self._empty_model(dtrain, objective, backend, comm)
             elif dtrain.num_col() != self._model.n_features:
                 raise ValueError(f"dtrain has {dtrain.num_col()} columns, the model was trained on {self._model.n_features}.")
-            log(2, f"training on {backend.name}, {dtrain.num_row()} rows × {dtrain.num_col()} columns")
+            begin = perf_counter()
             self._boosting = Boosting(self._model, dtrain, self._params, objective, backend, comm)
-            log(2, f"binned into {self._boosting.cuts.total_bins} bins")
+            log(
+                2,
+                f"training on {backend.describe()}: {dtrain.num_row()} rows × {dtrain.num_col()} columns, "
+                f"{self._boosting.cuts.total_bins} bins, ready in {perf_counter() - begin:.3f} s",
+            )
         return self._boosting
 
     def _empty_model(self, dtrain: DMatrix, objective: Objective, backend: Any, comm: Any) -> Model:
@@ -102,7 +108,7 @@ class Booster:
             objective=objective.name,
             objective_params=objective.file_params(),
             base_score=estimated if given is None else tuple(float(np.float32(score)) for score in given),
-            n_classes=self._params.num_class if objective.is_classifier else 0,
+            n_classes=objective.n_classes,
             n_targets=len(dtrain.labels) if n_outputs == len(dtrain.labels) else 1,
             feature_names=dtrain.feature_names,
             feature_types=dtrain.feature_types,
@@ -186,8 +192,8 @@ class Booster:
         if output_margin or objective is None:
             return finished_prediction(margin, strict_shape)
         if objective.predict_map is not None:
-            return finished_prediction(backend.map_rows(margin, *objective.predict_map)[:1], strict_shape)
-        return finished_prediction(backend.map_rows(margin, *objective.row_map) if objective.row_map else margin, strict_shape)
+            return finished_prediction(backend.map_rows(margin, objective.predict_map)[:1], strict_shape)
+        return finished_prediction(backend.map_rows(margin, objective.row_map) if objective.row_map else margin, strict_shape)
 
     def _model_params(self) -> Params:
         """The training parameters that the model file itself records, which is all that prediction may depend on."""

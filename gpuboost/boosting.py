@@ -85,7 +85,7 @@ class Boosting:
         """Transformed predictions and labels, as metrics want them."""
         margin = self.margin(model, dmatrix)
         row_map = self.objective.row_map
-        prediction = self.backend.map_rows(margin, *row_map) if row_map else margin
+        prediction = self.backend.map_rows(margin, row_map) if row_map else margin
         return RowSums(self.backend, self.comm, prediction, dmatrix.labels, dmatrix.weights)
 
 

@@ -22,7 +22,7 @@ NON_FINITE_BITS = 0x7F800000
 
 
 @cache
-def elementwise_gradients(gradient, name, cached=True):
+def elementwise_gradients(gradient):
     """The kernel of an objective whose outputs do not depend on each other.
 
     gradient : scalar function (margin, label, parameters) -> (g, h), all float32; parameters is a float32 array.
@@ -32,7 +32,7 @@ def elementwise_gradients(gradient, name, cached=True):
         maxima : int64 (n_threads, n_outputs, 2), OUT. Largest bits of |grad| and hess seen by each thread; zeroed by the caller.
     """
 
-    @parallel_kernel.part
+    @parallel_kernel.part(formula=gradient)
     def chunks(thread, counter, margin, label, weight, parameters, grad, hess, maxima):
         n_outputs, n_rows = margin.shape
         per_output = (n_rows + CHUNK - 1) // CHUNK
@@ -60,9 +60,9 @@ def elementwise_gradients(gradient, name, cached=True):
     def gradients_cpu(margin, label, weight, parameters, grad, hess, maxima, n_threads):
         counter = np.zeros(1, np.int64)
         for thread in prange(n_threads):
-            chunks(thread, counter, margin, label, weight, parameters, grad, hess, maxima)
+            chunks(int64(thread), counter, margin, label, weight, parameters, grad, hess, maxima)
 
-    return parallel_kernel(gradients_cpu, f"gradients_{name}", cached)
+    return parallel_kernel(gradients_cpu, gradient)
 
 
 @parallel_kernel
@@ -74,7 +74,7 @@ def softmax_gradients_cpu(margin, label, weight, parameters, grad, hess, maxima,
     """
     counter = np.zeros(1, np.int64)
     for thread in prange(n_threads):
-        _softmax_chunks(thread, counter, margin, label, weight, grad, hess, maxima)
+        _softmax_chunks(int64(thread), counter, margin, label, weight, grad, hess, maxima)
 
 
 @parallel_kernel.part

@@ -23,6 +23,7 @@ GATHER_ROWS = 512  # rows copied side by side before they are added: 16 KB of 32
 GROUP_TILES = 16  # tiles of one work item: 16 × 16 KB of private histograms stay in the second-level cache
 FLUSH_ROWS = 65536  # |g| < 2^15 and h < 2^16 keep both halves of a packed sum inside 32 bits for so many rows
 MIN_SLICE_ROWS = 8192
+BYTE_STRIDE = 256  # bins of a private histogram for one-byte codes
 
 
 @kernel
@@ -61,7 +62,7 @@ def build_histograms_cpu(
     rows : int32 (2, n_trees · n_rows), IN. The two row buffers.
     gpair : int32 (n_outputs, 1 or 2, n_rows), IN. n_limbs : int32 (n_outputs,), IN.
     offsets : int32 (n_features + 1,), IN. First bin of each feature.
-    stride : bins of a private histogram: more than the largest code.
+    stride : bins of a private histogram: BYTE_STRIDE for one-byte codes, else more than the largest code.
     items : int64 (n_items, 7), IN. slot, output within the tree, plane of gpair, row buffer, begin, end, and 1 if other items
         add to the same slot.
     hist : int64 (n_slots, n_outputs, total_bins, 2), INOUT. Zeroed by the caller before the first page.
@@ -108,10 +109,11 @@ def _build_items(
                         buffer_words,
                     )  # fmt: skip
                     for tile in range(n_tiles):
-                        _add_tile(
-                            buffer_codes[:n_rows], tile * TILE, buffer_words[:n_rows, -1], stride,
-                            private[tile * TILE * stride : (tile + 1) * TILE * stride],
-                        )  # fmt: skip
+                        own = private[tile * TILE * stride : (tile + 1) * TILE * stride]
+                        if buffer_codes.itemsize == 1:  # known to the compiler, and with it the stride
+                            _add_tile(buffer_codes[:n_rows], tile * TILE, buffer_words[:n_rows, -1], BYTE_STRIDE, own)
+                        else:
+                            _add_tile(buffer_codes[:n_rows], tile * TILE, buffer_words[:n_rows, -1], stride, own)
                 _flush(private, stride, offsets, first_feature, last_feature, shift, is_shared, hist[slot, output])
 
 

@@ -26,6 +26,9 @@ __all__ = ["scalar", "kernel", "parallel_kernel", "claim", "add_atomic", "set_co
 
 # Division by zero gives inf as in NumPy, not an exception; no fast-math, so that no float operation is reordered.
 _OPTIONS: dict[str, Any] = {"error_model": "numpy", "fastmath": False, "nogil": True}
+# Of numba's parallel transformations only prange is wanted; looking for the others costs compile time.
+_PRANGE_ONLY = {"comprehension": False, "reduction": False, "inplace_binop": False, "setitem": False, "numpy": False,
+                "stencil": False, "fusion": False, "prange": True}  # fmt: skip
 _KERNEL_FOLDERS = ("kernels", "objectives", "metrics")
 
 scalar = numba.njit(inline="always", error_model="numpy", fastmath=False)
@@ -51,14 +54,14 @@ def source_stamp() -> str:
 
 
 class _SourceKeyedCache(FunctionCache):
-    """numba's function cache with our stamp, and a name of its own for each specialisation of a kernel factory."""
+    """numba's function cache with our stamp."""
 
-    def __init__(self, py_func: Callable[..., Any], name: str) -> None:
+    def __init__(self, py_func: Callable[..., Any]) -> None:
         super().__init__(py_func)
-        self._cache_file = IndexDataCacheFile(self._cache_path, f"{name}.{self._impl.filename_base}", source_stamp())
+        self._cache_file = IndexDataCacheFile(self._cache_path, self._impl.filename_base, source_stamp())
 
     def _index_key(self, sig: Any, codegen: Any) -> tuple[Any, ...]:
-        # The parent's key also hashes closure cells; ours are compiled functions, already covered by name and stamp.
+        # The parent's key also hashes closure cells; ours are compiled functions, covered by the kernel's name and the stamp.
         return sig, codegen.magic_tuple()
 
     def load_overload(self, sig: Any, target_context: Any) -> Any:
@@ -70,21 +73,30 @@ class _SourceKeyedCache(FunctionCache):
         return found
 
 
-def _compile(function: Callable[..., Any], name: str, cached: bool, **options: Any) -> Any:
-    dispatcher = numba.njit(**_OPTIONS, **options)(function)
-    if cached:
+def _compile(function: Callable[..., Any], formula: Any, **options: Any) -> Any:
+    dispatcher = numba.njit(**_OPTIONS, **options)(_named_after(formula, function))
+    if formula is None or formula.py_func.__module__.startswith("gpuboost."):  # the stamp does not cover a user's formula
         try:
-            dispatcher._cache = _SourceKeyedCache(function, name)
+            dispatcher._cache = _SourceKeyedCache(function)
         except RuntimeError:  # neither the package's folder nor the user's cache folder can be written: run uncached
             pass
     return dispatcher
 
 
-def kernel(function: Callable[..., Any] | None = None, *, name: str = "", cached: bool = True) -> Any:
-    """Compile a serial loop. ``name`` tells apart the kernels that one factory makes; ``cached=False`` for user functions."""
-    if function is None:
-        return lambda f: kernel(f, name=name, cached=cached)
-    return _compile(function, name or function.__name__, cached)
+def _named_after(formula: Any, function: Callable[..., Any]) -> Callable[..., Any]:
+    """Name a function that a factory made after the formula it was made for.
+
+    The name is part of the cache's file name and of the symbol in the machine code. Where two cached functions share a symbol, the
+    linker takes whichever was loaded first.
+    """
+    if formula is not None:
+        function.__qualname__ += f".{formula.py_func.__module__}.{formula.py_func.__qualname__}"
+    return function
+
+
+def kernel(function: Callable[..., Any]) -> Any:
+    """Compile a serial loop."""
+    return _compile(function, None)
 
 
 # numba's workqueue layer aborts the process when two threads enter parallel regions at once; tbb and omp do not.
@@ -95,13 +107,22 @@ class parallel_kernel:  # noqa: N801 - reads as a decorator
     """Compile a loop over ``prange`` and call it, one region at a time where numba's threading layer needs that.
 
     The region itself only starts the threads; each calls a ``@parallel_kernel.part``, an ordinary compiled function. That
-    keeps compilation short (numba's parallel pass sees three lines) and gives each thread plain loops.
+    keeps compilation short (numba's parallel pass sees three lines) and gives each thread plain loops. A region costs a second or
+    more to compile, so a kernel has one. Hand the thread's number on as ``int64(thread)``: prange's own type changes
+    between passes, and the part would be compiled for both.
+
+    formula : the scalar function that a kernel factory built this kernel around.
     """
 
-    part = staticmethod(numba.njit(**_OPTIONS))
+    @staticmethod
+    def part(function: Callable[..., Any] | None = None, *, formula: Any = None) -> Any:
+        """Compile what one thread does; ``@parallel_kernel.part(formula=f)`` inside the factory of a kernel of f."""
+        if function is None:
+            return lambda f: parallel_kernel.part(f, formula=formula)
+        return numba.njit(**_OPTIONS, no_cpython_wrapper=True, no_cfunc_wrapper=True)(_named_after(formula, function))
 
-    def __init__(self, function: Callable[..., Any], name: str = "", cached: bool = True) -> None:
-        self.dispatcher = _compile(function, name or function.__name__, cached, parallel=True)
+    def __init__(self, function: Callable[..., Any], formula: Any = None) -> None:
+        self.dispatcher = _compile(function, formula, parallel=_PRANGE_ONLY)
         self.__doc__ = function.__doc__
         self.__name__ = function.__name__
         self.py_func = function

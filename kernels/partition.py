@@ -14,9 +14,11 @@ import numpy as np
 from numba import int64, prange
 
 from gpuboost.kernels.jit import claim, kernel, parallel_kernel
-from gpuboost.kernels.scalar import go_left
+from gpuboost.kernels.records import NUMERIC
+from gpuboost.kernels.scalar import category_goes_left, go_left
 
 CHUNK = 4096
+COUNT, MOVE = 0, 1
 
 
 @kernel
@@ -36,40 +38,66 @@ def list_chunks(selected, segments, chunks):
 
 
 @parallel_kernel
-def partition_rows_cpu(selected, nodes, chunks, columns, n_bins, rows, segments, n_threads):
-    """Split the rows of the selected nodes of one page.
+def partition_rows_cpu(phase, selected, nodes, cats, chunks, columns, n_bins, rows, segments, n_threads):
+    """Split the rows of the selected nodes of one page: phase COUNT, then place_children, then phase MOVE.
 
-    selected : int32 (n,), IN. nodes : NODE, IN. chunks : int64 (n_chunks, 4), INOUT, from list_chunks.
+    selected : int32 (n,), IN. nodes : NODE, IN. cats : uint32 (n_nodes, n_words), IN.
+    chunks : int64 (n_chunks, 4), INOUT, from list_chunks.
     columns : uint8 or uint16 (n_features, n_rows), IN. n_bins : int32 (n_features,), IN; also the code of a missing value.
-    rows : int32 (2, n), INOUT. The two row buffers. segments : int64 (n_nodes, 3), INOUT: the children's are written.
+    rows : int32 (2, n), INOUT. The two row buffers. segments : int64 (n_nodes, 3), IN.
     """
     counter = np.zeros(1, np.int64)
     for _ in prange(n_threads):
-        _count_left(counter, selected, nodes, chunks, columns, n_bins, rows, segments)
-    _place_children(selected, nodes, chunks, segments)
-    counter2 = np.zeros(1, np.int64)
-    for _ in prange(n_threads):
-        _move_rows(counter2, selected, nodes, chunks, columns, n_bins, rows, segments)
+        _partition_chunks(phase, counter, selected, nodes, cats, chunks, columns, n_bins, rows, segments)
 
 
 @parallel_kernel.part
-def _count_left(counter, selected, nodes, chunks, columns, n_bins, rows, segments):
+def _partition_chunks(phase, counter, selected, nodes, cats, chunks, columns, n_bins, rows, segments):
     while True:
         item = claim(counter)
         if item >= chunks.shape[0]:
             return
-        node = nodes[selected[chunks[item, 0]]]
-        side = segments[selected[chunks[item, 0]], 2]
-        codes, split_bin, missing_code, default_left = columns[node.feature], node.bin, n_bins[node.feature], node.default_left
-        n_left = int64(0)
-        for i in range(chunks[item, 1], chunks[item, 2]):
-            n_left += go_left(codes[rows[side, i]], split_bin, missing_code, default_left)
-        chunks[item, 3] = n_left
+        chunk = chunks[item]
+        split = selected[chunk[0]]
+        node = nodes[split]
+        side = segments[split, 2]
+        part, moved = rows[side, chunk[1] : chunk[2]], rows[1 - side]
+        if phase == COUNT:
+            chunk[3] = _count_left(part, node, cats[split], columns[node.feature], n_bins[node.feature])
+        else:
+            # Rows before this chunk that went right: all before it, less those that went left.
+            to_left = chunk[3]
+            to_right = segments[node.left + 1, 0] + (chunk[1] - segments[split, 0]) - (to_left - segments[split, 0])
+            _move_rows(part, moved, to_left, to_right, node, cats[split], columns[node.feature], n_bins[node.feature])
 
 
 @parallel_kernel.part
-def _place_children(selected, nodes, chunks, segments):
-    """Turn the counts of left rows into the children's segments and each chunk's first left place."""
+def _count_left(part, node, cats, codes, missing_code):
+    n_left = int64(0)
+    if node.kind == NUMERIC:
+        for row in part:
+            n_left += go_left(codes[row], node.bin, missing_code, node.default_left)
+    else:
+        for row in part:
+            n_left += category_goes_left(codes[row], cats, missing_code, node.default_left)
+    return n_left
+
+
+@parallel_kernel.part
+def _move_rows(part, moved, to_left, to_right, node, cats, codes, missing_code):
+    for row in part:
+        if node.kind == NUMERIC:
+            is_left = go_left(codes[row], node.bin, missing_code, node.default_left)
+        else:
+            is_left = category_goes_left(codes[row], cats, missing_code, node.default_left)
+        moved[to_left if is_left else to_right] = row
+        to_left += is_left
+        to_right += not is_left
+
+
+@kernel
+def place_children(selected, nodes, chunks, segments):
+    """Between the phases: turn the counts of left rows into the children's segments and each chunk's first left place."""
     item = 0
     for i in range(selected.size):
         left = nodes[selected[i]].left
@@ -82,24 +110,3 @@ def _place_children(selected, nodes, chunks, segments):
             item += 1
         segments[left, 0], segments[left, 1], segments[left, 2] = begin, place, 1 - side
         segments[left + 1, 0], segments[left + 1, 1], segments[left + 1, 2] = place, end, 1 - side
-
-
-@parallel_kernel.part
-def _move_rows(counter, selected, nodes, chunks, columns, n_bins, rows, segments):
-    while True:
-        item = claim(counter)
-        if item >= chunks.shape[0]:
-            return
-        split = selected[chunks[item, 0]]
-        node = nodes[split]
-        begin, side = segments[split, 0], segments[split, 2]
-        codes, split_bin, missing_code, default_left = columns[node.feature], node.bin, n_bins[node.feature], node.default_left
-        to_left = chunks[item, 3]
-        # Rows before this chunk that went right: all before it, less those that went left.
-        to_right = segments[node.left + 1, 0] + (chunks[item, 1] - begin) - (to_left - begin)
-        for i in range(chunks[item, 1], chunks[item, 2]):
-            row = rows[side, i]
-            is_left = go_left(codes[row], split_bin, missing_code, default_left)
-            rows[1 - side, to_left if is_left else to_right] = row
-            to_left += is_left
-            to_right += not is_left

@@ -64,7 +64,7 @@ def quantise_cpu(grad, hess, keys, scales, n_limbs, gpair, sums, n_threads):
     """
     counter = np.zeros(1, np.int64)
     for thread in prange(n_threads):
-        _quantise_chunks(thread, counter, grad, hess, keys, scales, n_limbs, gpair, sums)
+        _quantise_chunks(int64(thread), counter, grad, hess, keys, scales, n_limbs, gpair, sums)
 
 
 @parallel_kernel.part

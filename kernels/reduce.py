@@ -21,18 +21,25 @@ NON_FINITE_BITS = 0x7FF0000000000000
 def elementwise_terms(term):
     """The row term of a formula on single values: Σ over the outputs of term(prediction, label, parameters)."""
 
-    @scalar
     def row_term(prediction, label, i, parameters):
         total = float64(0.0)
         for output in range(prediction.shape[0]):
             total += term(prediction[output, i], label[min(output, label.shape[0] - 1), i], parameters)
         return total
 
-    return row_term
+    # The kernel around it is cached under the formula's name.
+    row_term.__module__, row_term.__qualname__ = term.py_func.__module__, f"{term.py_func.__qualname__}.row"
+    return scalar(row_term)
+
+
+@scalar
+def unit_term(prediction, label, i, parameters):
+    """1 for every row: its sum is the total weight."""
+    return float64(1.0)
 
 
 @cache
-def reduce_rows(row_term, name, cached=True):
+def reduce_rows(row_term):
     """The kernel that sums a term over the rows of a page.
 
     row_term : scalar function (prediction, label, i, parameters) -> float64, of row i; it is multiplied by the row's weight.
@@ -44,7 +51,7 @@ def reduce_rows(row_term, name, cached=True):
         out : int64 (n_threads,), OUT.
     """
 
-    @parallel_kernel.part
+    @parallel_kernel.part(formula=row_term)
     def chunks(counter, prediction, label, weight, parameters, scale):
         n_rows = prediction.shape[1]
         result = int64(0)
@@ -66,14 +73,14 @@ def reduce_rows(row_term, name, cached=True):
         for thread in prange(n_threads):
             out[thread] = chunks(counter, prediction, label, weight, parameters, scale)
 
-    return parallel_kernel(reduce_rows_cpu, f"reduce_{name}", cached)
+    return parallel_kernel(reduce_rows_cpu, row_term)
 
 
 @cache
-def map_rows(row_map, name, cached=True):
+def map_rows(row_map):
     """The kernel that turns margins into predictions: row_map(margin, i, out) writes out[:, i], both float32 (n_outputs, n_rows)."""
 
-    @parallel_kernel.part
+    @parallel_kernel.part(formula=row_map)
     def chunks(counter, margin, out):
         n_rows = margin.shape[1]
         while True:
@@ -88,4 +95,4 @@ def map_rows(row_map, name, cached=True):
         for _ in prange(n_threads):
             chunks(counter, margin, out)
 
-    return parallel_kernel(map_rows_cpu, f"map_{name}", cached)
+    return parallel_kernel(map_rows_cpu, row_map)

@@ -90,8 +90,16 @@ def node_score_at(grad, hess, weight, reg_lambda, alpha):
 
 @scalar
 def go_left(code, split_bin, missing_code, default_left):
-    """Whether a binned value goes left: bins up to split_bin do, the missing code follows default_left."""
-    return (code == missing_code and default_left) or code <= split_bin
+    """Whether a binned value goes left: bins up to split_bin do, the missing code follows default_left (0 or 1). No branches."""
+    return (code <= split_bin) | ((code == missing_code) & (default_left != 0))
+
+
+@scalar
+def category_goes_left(code, cats, missing_code, default_left):
+    """The same for a category: those with their bit set in ``cats`` (uint32 words) go right, the missing code follows default_left."""
+    if code == missing_code:
+        return default_left != 0
+    return (cats[code >> 5] >> uint32(code & 31)) & uint32(1) == uint32(0)
 
 
 # ---------------------------------------------------------------------------------------------------------------------

@@ -50,7 +50,7 @@ def evaluate_splits_cpu(
             counter, n_blocks, frontier, slots, nodes, sums, hist, offsets, feature_mask, inverse_scales, tree_outputs,
             reg_lambda, alpha, max_delta_step, min_child_weight, candidates, scratch[thread],
         )  # fmt: skip
-    for i in prange(frontier.size):
+    for i in range(frontier.size):
         _choose(i, frontier, slots, nodes, sums, left_sums, hist, offsets, candidates)
 
 

@@ -4,7 +4,8 @@ import numba
 
 from gpuboost.backend.base import Backend, GrowthSettings, TrainingRows
 from gpuboost.backend.cpu import CpuBackend
-from gpuboost.config import get_config
+from gpuboost.config import get_config, log
+from gpuboost.kernels.jit import set_compile_hook
 
 __all__ = ["Backend", "GrowthSettings", "TrainingRows", "choose_backend"]
 
@@ -20,3 +21,10 @@ def choose_backend(device: str, nthread: int | None) -> Backend:
     nthread = get_config()["nthread"] if nthread is None else nthread
     available = numba.get_num_threads()
     return CpuBackend(min(nthread, available) if nthread > 0 else available)
+
+
+def _announce_compilation() -> None:
+    log(1, "compiling CPU kernels: once for this version and machine, up to half a minute in all; later runs load them from a cache.")
+
+
+set_compile_hook(_announce_compilation)

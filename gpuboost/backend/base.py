@@ -62,6 +62,10 @@ class Backend(ABC):
 
     name: str
 
+    @abstractmethod
+    def describe(self) -> str:
+        """The device in words, for messages."""
+
     # -- Table to codes ---------------------------------------------------------------------------------------------
 
     @abstractmethod
@@ -82,8 +86,8 @@ class Backend(ABC):
         """
 
     @abstractmethod
-    def compute_gradients(self, state: State, objective: Any) -> Array:
-        """Gradients of all rows; returns the int64 (n_planes, 2) bits of max |g| and max h, to be maximised over workers."""
+    def compute_gradients(self, state: State, objective: Any, margin: Array | None = None) -> Array:
+        """Gradients of all rows at the state's margins, or at others (DART: without the dropped trees); returns the int64 (n_planes, 2) bits of max |g| and max h, to be maximised over workers."""
 
     @abstractmethod
     def set_gradients(self, state: State, grad: Array, hess: Array) -> Array:
@@ -159,6 +163,15 @@ class Backend(ABC):
         """Optimal weights, leaf values and covers from the leaf sums."""
 
     @abstractmethod
+    def leaf_of_rows(self, state: State) -> Array:
+        """int32 (n_trees, n_rows): the leaf (node number in the state) that each row ended in, −1 for rows that take no part."""
+
+    @abstractmethod
+    def set_leaves(self, state: State, nodes: Array, values: Array) -> None:
+        """Replace the values of some leaves before they reach the margins (absolute and quantile loss refresh them from the rows).
+        nodes : int32 (k,), node numbers in the state. values : float32 (k, n_outputs), already × learning rate."""
+
+    @abstractmethod
     def update_margin(self, state: State) -> None:
         """Add the leaf values to the margins of the training rows."""
 
@@ -186,13 +199,13 @@ class Backend(ABC):
         """The same for a binned matrix."""
 
     @abstractmethod
-    def map_rows(self, margin: Array, row_map: Any, name: str) -> Array:
+    def map_rows(self, margin: Array, row_map: Any) -> Array:
         """New float32 (n_outputs, n_rows): row_map of every row (kernels/reduce.py)."""
 
     @abstractmethod
-    def largest_term(self, prediction, label, weight, row_term, name, parameters) -> Array:
+    def largest_term(self, prediction, label, weight, row_term, parameters) -> Array:
         """int64 (1,): bits of the largest |term · weight| of any row (kernels/reduce.py), to be maximised over workers."""
 
     @abstractmethod
-    def sum_terms(self, prediction, label, weight, row_term, name, parameters, scale: float) -> Array:
+    def sum_terms(self, prediction, label, weight, row_term, parameters, scale: float) -> Array:
         """int64 (1,): Σ ⌊term · weight · scale + ½⌋, to be summed over workers."""

@@ -84,6 +84,9 @@ class CpuBackend(Backend):
     def __init__(self, n_threads: int) -> None:
         self.n_threads = n_threads
 
+    def describe(self) -> str:
+        return f"cpu, {self.n_threads} threads"
+
     # -- Table to codes ---------------------------------------------------------------------------------------------
 
     def count_digits(self, block, missing, weights, features, level, slots0, slots1, counts) -> None:
@@ -128,19 +131,20 @@ class CpuBackend(Backend):
         """Scratch of the histogram and split kernels, one part per thread."""
         binned = state.rows.binned
         n_features, largest = binned.cuts.n_features, int(binned.cuts.n_bins.max()) + 1
-        self._stride = 256 if binned.dtype == np.uint8 else largest
+        self._stride = histogram.BYTE_STRIDE if binned.dtype == np.uint8 else largest
         n_tiles = min(histogram.GROUP_TILES, -(-n_features // histogram.TILE))
         self._private = np.zeros((self.n_threads, n_tiles * histogram.TILE * self._stride), np.int64)
         n_words = n_tiles * histogram.TILE * binned.dtype.itemsize // 8 + 1  # one more column for the packed pair
         self._buffer = np.empty((self.n_threads, histogram.GATHER_ROWS, n_words), np.uint64)
         self._scratch = np.empty((self.n_threads, 3, largest), np.float64)
 
-    def compute_gradients(self, state: _State, objective) -> Array:
+    def compute_gradients(self, state: _State, objective, margin=None) -> Array:
         rows = state.rows
         maxima = np.zeros((self.n_threads, len(state.margin), 2), np.int64)
         objective.gradients_cpu(
-            state.margin, rows.label, rows.weight, objective.parameters, state.grad, state.hess, maxima, self.n_threads
-        )
+            state.margin if margin is None else margin, rows.label, rows.weight, objective.parameters, state.grad, state.hess,
+            maxima, self.n_threads,
+        )  # fmt: skip
         return maxima.max(axis=0)
 
     def set_gradients(self, state: _State, grad, hess) -> Array:
@@ -310,10 +314,13 @@ class CpuBackend(Backend):
             sizes = segments[state.selected, 1] - segments[state.selected, 0]
             chunks = np.empty((int((sizes // partition.CHUNK + 1).sum()), 4), np.int64)
             n_chunks = partition.list_chunks(state.selected, segments, chunks)
-            partition.partition_rows_cpu(
-                state.selected, state.nodes, chunks[:n_chunks], part.page.columns, state.rows.binned.cuts.n_bins, part.rows,
-                segments, self.n_threads,
+            split_rows = (
+                state.selected, state.nodes, state.cats, chunks[:n_chunks], part.page.columns, state.rows.binned.cuts.n_bins,
+                part.rows, segments, self.n_threads,
             )  # fmt: skip
+            partition.partition_rows_cpu(partition.COUNT, *split_rows)
+            partition.place_children(state.selected, state.nodes, chunks[:n_chunks], segments)
+            partition.partition_rows_cpu(partition.MOVE, *split_rows)
         state.counts[children] = (state.segments[:, children, 1] - state.segments[:, children, 0]).sum(axis=0)
         return state.counts[children]
 
@@ -345,6 +352,17 @@ class CpuBackend(Backend):
             n, state.nodes, state.leaf_sums, state.leaf_scales, state.tree_outputs, s.reg_lambda, s.reg_alpha, s.max_delta_step,
             learning_rate, state.weights, state.leaves, state.covers,
         )  # fmt: skip
+
+    def leaf_of_rows(self, state: _State) -> Array:
+        leaf = np.full((len(state.tree_outputs), state.margin.shape[1]), -1, np.int32)
+        for p, part in enumerate(state.pages):
+            for node, begin, end in state.leaf_chunks[p]:
+                rows = part.rows[state.segments[p, node, 2], begin:end]
+                leaf[state.nodes["tree"][node], part.first + rows] = state.nodes["leaf"][node]
+        return leaf
+
+    def set_leaves(self, state: _State, nodes, values) -> None:
+        state.leaves[nodes] = values
 
     def update_margin(self, state: _State) -> None:
         for p, part in enumerate(state.pages):
@@ -380,18 +398,18 @@ class CpuBackend(Backend):
             predict_codes_cpu(page.columns, binned.cuts.n_bins, *flat, margin[:, own], own_leaves, self.n_threads)
             first += page.n_rows
 
-    def map_rows(self, margin, row_map, name) -> Array:
+    def map_rows(self, margin, row_map) -> Array:
         out = np.empty_like(margin)
-        map_rows(row_map, name)(margin, out, self.n_threads)
+        map_rows(row_map)(margin, out, self.n_threads)
         return out
 
-    def largest_term(self, prediction, label, weight, row_term, name, parameters) -> Array:
-        return self._reduce(prediction, label, weight, row_term, name, parameters, 0.0).max(keepdims=True)
+    def largest_term(self, prediction, label, weight, row_term, parameters) -> Array:
+        return self._reduce(prediction, label, weight, row_term, parameters, 0.0).max(keepdims=True)
 
-    def sum_terms(self, prediction, label, weight, row_term, name, parameters, scale) -> Array:
-        return self._reduce(prediction, label, weight, row_term, name, parameters, scale).sum(keepdims=True)
+    def sum_terms(self, prediction, label, weight, row_term, parameters, scale) -> Array:
+        return self._reduce(prediction, label, weight, row_term, parameters, scale).sum(keepdims=True)
 
-    def _reduce(self, prediction, label, weight, row_term, name, parameters, scale) -> Array:
+    def _reduce(self, prediction, label, weight, row_term, parameters, scale) -> Array:
         out = np.zeros(self.n_threads, np.int64)
-        reduce_rows(row_term, name)(prediction, label, weight, parameters, scale, out, self.n_threads)
+        reduce_rows(row_term)(prediction, label, weight, parameters, scale, out, self.n_threads)
         return out

@@ -34,9 +34,9 @@ def leaf_scales(maxima: np.ndarray, global_rows: int) -> np.ndarray:
 
 
 def sum_scale(largest: float, n_terms: int) -> float:
-    """The power of two with which n_terms integers of |value| ≤ largest sum to at most 2^62. Within float64's own range."""
-    exponent = 62 - math.ceil(math.log2(max(n_terms, 1))) - (math.frexp(largest)[1] if largest > 0.0 else 0)
-    return math.ldexp(1.0, max(min(exponent, 1000), -1000))
+    """The power of two with which n_terms integers of |value| ≤ largest sum to at most 2^62; at most 2^1000, so that it is finite."""
+    exponent = 62 - (max(n_terms, 1) - 1).bit_length() - (math.frexp(largest)[1] if largest > 0.0 else 0)
+    return math.ldexp(1.0, min(exponent, 1000))
 
 
 def needs_refinement(sums: np.ndarray, global_rows: int) -> np.ndarray:

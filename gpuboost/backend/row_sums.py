@@ -5,20 +5,13 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numba import float64
 
 from gpuboost.backend.base import Array, Backend
 from gpuboost.backend.fixed_point import sum_scale
 from gpuboost.communicator import Communicator
-from gpuboost.kernels.jit import scalar
+from gpuboost.kernels.reduce import unit_term
 
 __all__ = ["RowSums"]
-
-
-@scalar
-def unit_term(prediction, label, i, parameters):
-    """1 for every row: its sum is the total weight."""
-    return float64(1.0)
 
 
 @dataclass(frozen=True)
@@ -34,14 +27,14 @@ class RowSums:
     label: Array
     weight: Array
 
-    def sum_of(self, row_term: Callable[..., Any], name: str, *parameters: float) -> float:
+    def sum_of(self, row_term: Callable[..., Any], *parameters: float) -> float:
         """Σ weight · row_term over all rows of all workers.
 
-        row_term : scalar function (prediction, label, i, parameters) -> float64 (kernels/reduce.py); ``name`` is its cache key.
+        row_term : scalar function (prediction, label, i, parameters) -> float64 (kernels/reduce.py).
         NaN when a term is not finite.
         """
         p = np.array(parameters or (0.0,), np.float32)
-        rows = (self.prediction, self.label, self.weight, row_term, name, p)
+        rows = (self.prediction, self.label, self.weight, row_term, p)
         n_rows = np.array([np.count_nonzero(self.weight) if len(self.weight) else self.label.shape[1]], np.int64)
         largest = self.backend.largest_term(*rows)
         self.comm.allreduce_max(largest)
@@ -57,4 +50,4 @@ class RowSums:
     @property
     def total_weight(self) -> float:
         """Σ weight."""
-        return self.sum_of(unit_term, "unit")
+        return self.sum_of(unit_term)

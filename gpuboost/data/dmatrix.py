@@ -1,5 +1,6 @@
 """A table with its labels: DMatrix, and QuantileDMatrix that keeps only bin numbers."""
 
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
@@ -99,6 +100,8 @@ class DMatrix:
         if (bad := values[:, 0] < 0).any():
             raise ValueError(f"weight must not be negative: {bad.sum()} values are, the first at row {int(np.argmax(bad))}.")
         self._weight = np.ascontiguousarray(values[:, 0])
+        if self._source is not None:
+            self._binned = {}  # the cuts depend on the weights
 
     def set_base_margin(self, margin: Any) -> None:
         """(n_rows,) or (n_rows, n_outputs) finite numbers."""
@@ -138,6 +141,7 @@ class DMatrix:
     def source(self, model_names: list[str] | None, model_categories: dict[str, list[Any]], n_features: int) -> ColumnSource | None:
         """The table as a model wants it: its columns, in its order, categories by its codes; None when only codes are kept."""
         if self._source is None:
+            self._check_codes_fit(model_names, model_categories, n_features)
             return None
         if self.feature_names == model_names and self.categories == model_categories and n_features == self._n_features:
             return self._source
@@ -146,6 +150,14 @@ class DMatrix:
             self._data, missing=self.missing, feature_names=names, categories=model_categories,
             expected_names=model_names if names is not None else None, expected_count=n_features,
         )  # fmt: skip
+
+    def _check_codes_fit(self, model_names: list[str] | None, model_categories: dict[str, list[Any]], n_features: int) -> None:
+        is_renamed = None not in (self.feature_names, model_names) and self.feature_names != model_names
+        if is_renamed or self.categories != model_categories or self._n_features != n_features:
+            raise ValueError(
+                "a QuantileDMatrix keeps only bin numbers, so its columns and categories must be the model's. "
+                "Build it with ref= the training matrix, or use a DMatrix."
+            )
 
     def cuts(self, max_bin: int, backend: Any, comm: Communicator) -> Cuts:
         """Cuts sketched from this table (all workers' rows of positive weight)."""
@@ -187,17 +199,27 @@ class QuantileDMatrix(DMatrix):
         assert self._source is not None
         comm = current_communicator()
         backend = choose_backend("cpu", self.nthread)
-        self.max_bin = max_bin or (ref.max_bin if isinstance(ref, QuantileDMatrix) else 256)
+        if max_bin is None:
+            max_bin = ref.max_bin if isinstance(ref, QuantileDMatrix) else 256
+        self.max_bin: int = max_bin
         if not 2 <= self.max_bin <= 65535:
             raise ValueError(f"max_bin must be between 2 and 65535, got {max_bin}. Use 256 for most data.")
+        source = self._source
         if ref is None:
             cuts = self.cuts(self.max_bin, backend, comm)
         else:
+            if ref.num_col() != self._n_features:
+                raise ValueError(f"ref has {ref.num_col()} columns, data has {self._n_features}. Both need the same columns.")
+            aligned = self.source(ref.feature_names, ref.categories, ref.num_col())  # by name, categories by value
+            assert aligned is not None
+            source, self.categories = aligned, ref.categories
+            self.feature_names, self.feature_types = ref.feature_names, ref.feature_types
             known = ref.any_binned()
             cuts = known.cuts if known else ref.binned(self.max_bin, backend, comm).cuts
-            if cuts.n_features != self._n_features:
-                raise ValueError(f"ref has {cuts.n_features} columns, data has {self._n_features}. Both need the same columns.")
-        self._binned = {self.max_bin: bin_table(self._source, cuts, backend, with_records=True, page_rows=page_rows)}
+            if max_bin not in (None, cuts.max_bin):
+                raise ValueError(f"max_bin={max_bin}, but ref was binned with {cuts.max_bin}. Leave max_bin out.")
+            self.max_bin = cuts.max_bin
+        self._binned = {self.max_bin: bin_table(source, cuts, backend, with_records=True, page_rows=page_rows)}
         self._source, self._data = None, None
 
     def binned(self, max_bin: int, backend: Any, comm: Communicator) -> BinnedMatrix:
@@ -218,25 +240,28 @@ def _columns(name: str, values: Any, n_rows: int) -> np.ndarray:
     """Anything array-like as float32 (n_rows, k). Raises ValueError naming count and first row of what does not fit."""
     if hasattr(values, "to_numpy"):
         values = values.to_numpy()
+    if np.ma.is_masked(values):
+        values = np.ma.filled(values.astype(np.float64), np.nan)
     array = np.asarray(values)
-    if array.dtype.kind not in "fiub":
-        try:
+    if array.dtype.kind in "OUST":
+        with suppress(TypeError, ValueError):
             array = array.astype(np.float64)
-        except (TypeError, ValueError):
-            raise ValueError(f"{name} must hold numbers, got dtype {array.dtype}.") from None
+    if array.dtype.kind not in "biuf":
+        raise ValueError(f"{name} must hold numbers, got dtype {array.dtype}.")
     if array.ndim not in (1, 2):
         raise ValueError(f"{name} must have shape (n_rows,) or (n_rows, k), got {array.shape}.")
-    array = array.reshape(len(array), -1)
+    array = array[:, None] if array.ndim == 1 else array
     if len(array) != n_rows:
         raise ValueError(f"{name} has {len(array)} rows, data has {n_rows}. Both need the same rows.")
     with np.errstate(over="ignore"):
         result = array.astype(np.float32)
-    bad = ~np.isfinite(result).all(axis=1) if result.size else np.zeros(0, bool)
+    bad = ~np.isfinite(result).all(axis=1)
     if bad.any():
         first = int(np.argmax(bad))
+        value = array[first][~np.isfinite(result[first])][0]
         raise ValueError(
             f"{name} must be finite float32 numbers: {int(bad.sum())} rows are NaN, infinite or beyond 3.4e38, "
-            f"the first at row {first}: {array[first].tolist()[0]}. Remove or replace them."
+            f"the first at row {first}: {value}. Remove or replace them."
         )
     return result
 

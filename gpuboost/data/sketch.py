@@ -9,8 +9,10 @@ and a column of at most B distinct values gets one bin for each. The ranks are e
 over batches, pages and workers in any order, and nothing is pruned (the paper's summaries are, within ε).
 
 Three passes over the table find, for each target rank j·W/B, the value v_j that reaches it and the next distinct value.
-A value that alone holds ≥ W/B gets a bin of its own; the targets are then spread again over the remaining weight and bins
-and the column is passed again, until nothing changes. (Else a column of 90 % zeros would keep 26 of 256 cuts.)
+A value that alone holds ≥ 2W/B gets a bin of its own; the targets are then spread again over the remaining weight and bins
+and the column is passed again, until nothing changes. (Else a column of 90 % zeros would keep 26 of 256 cuts.) Such a value
+takes at least two bins' worth of weight away and at most two bins, its own and that of one more gap, so the weight per
+remaining bin never grows: the bound holds after any number of rounds.
 """
 
 from collections.abc import Iterable
@@ -23,7 +25,6 @@ from gpuboost.kernels.sketch import COUNTS0_WIDTH, DIGITS, MISSING, NON_FINITE
 __all__ = ["sketch_columns"]
 
 SKETCH_MEMORY = 2**27  # bytes of counts held at once; columns (and, for very large max_bin, prefixes) run in groups below it
-MAX_ROUNDS = 8  # re-spreads of the targets; each one finds values 1/B as heavy as the last, so 3 are rare
 
 
 def sketch_columns(source, weights: np.ndarray | None, max_bin: int, backend, comm) -> Cuts:
@@ -44,12 +45,10 @@ def sketch_columns(source, weights: np.ndarray | None, max_bin: int, backend, co
         _Column(f, counts0[f, : DIGITS[0]], 255 if max_bin == 256 and has_missing[f] else max_bin) for f in everything
     ]
     pending = columns
-    for _ in range(MAX_ROUNDS):
+    while pending:  # each round finds a heavy value, so at most max_bin / 2 rounds; 3 are rare
         for group in _groups(pending):
             _select(group, source, weights, backend, comm)
         pending = [column for column in pending if column.spread_again()]
-        if not pending:
-            break
     thresholds = [column.thresholds() for column in columns]
     offsets = np.concatenate([[0], np.cumsum([len(t) for t in thresholds])]).astype(np.int32)
     return Cuts(np.concatenate(thresholds), offsets, has_missing, max_bin)
@@ -165,20 +164,21 @@ class _Column:
         return light
 
     def _hits(self, light: np.ndarray) -> np.ndarray:
-        """Which entries hold a target rank j·W/B of the light weight."""
+        """How many of the target ranks j·W/B of the light weight each entry holds."""
         reached = np.cumsum(light) * self.bins_left // max(1, int(light.sum()))
-        return np.diff(reached, prepend=0) > 0
+        return np.diff(reached, prepend=0)
 
     def _mark(self, prefixes: np.ndarray, weight: np.ndarray, shift: int) -> np.ndarray:
         """Entries to resolve further: those with a target or a heavy value and the entry after each (it holds the next distinct
-        value), and that before a heavy value; all of them where they are few enough for one bin each."""
+        value), and the entry before a heavy value or several targets; all of them where they are few enough for one bin each."""
         if self.is_resolved:
             return np.ones(len(prefixes), bool)
         heavy = np.searchsorted(prefixes, self.heavy >> shift)
-        chosen = self._hits(self._light(prefixes, weight, shift))
-        chosen[heavy] = True
-        chosen[1:] |= chosen[:-1].copy()
-        chosen[np.maximum(heavy - 1, 0)] = True
+        hits = self._hits(self._light(prefixes, weight, shift))
+        hits[heavy] = 2
+        chosen = hits > 0
+        chosen[1:] |= hits[:-1] > 0
+        chosen[:-1] |= hits[1:] > 1
         return chosen
 
     def spread_again(self) -> bool:
@@ -189,14 +189,14 @@ class _Column:
         if self.is_resolved:
             return False
         light = self._light(self.keys, self.weight, 0)
-        new = self.exact & (light > 0) & (light * self.bins_left >= light.sum())
-        if not new.any() or self.bins_left <= 1:
+        new = self.exact & (light > 0) & (light * self.bins_left >= 2 * light.sum())
+        if not new.any():
             return False
         known = np.concatenate([self.heavy, self.keys[new]])
         order = np.argsort(known)
         self.heavy = known[order]
         self.heavy_weight = np.concatenate([self.heavy_weight, self.weight[new]])[order]
-        self.bins_left = max(1, self.n_bins - len(self.heavy) - len(self._gaps()) + 1)
+        self.bins_left = self.n_bins - len(self.heavy) - len(self._gaps()) + 1  # the last gap ends with the last target
         return True
 
     def _gaps(self) -> np.ndarray:
@@ -211,19 +211,10 @@ class _Column:
         n = len(self.keys)
         if self.is_resolved:
             return np.arange(n - 1)
-        is_heavy = np.isin(self.keys, self.heavy)
-        gaps = self._gaps()
-        room = self.n_bins - int(is_heavy.sum())
-        if len(gaps) > room:  # more runs than bins: the lightest runs share the bin of the heavy value above them
-            cumulative = np.concatenate([[0], np.cumsum(np.where(is_heavy, 0, self.weight))])
-            starts = np.concatenate([[0], gaps[:-1] + 1])
-            run_weight = cumulative[gaps + 1] - cumulative[starts]
-            run_weight[gaps == n - 1] = cumulative[-1] + 1  # nothing lies above the last run
-            gaps = np.sort(gaps[np.argsort(-run_weight, kind="stable")[:room]])
-        ends = is_heavy.copy()
-        ends[gaps] = True
-        if self.bins_left > 1:
-            ends |= self._hits(self._light(self.keys, self.weight, 0)) & ~is_heavy
+        hits = self._hits(self._light(self.keys, self.weight, 0))
+        ends = np.isin(self.keys, self.heavy) | (hits > 0)
+        ends[self._gaps()] = True
+        ends[:-1] |= hits[1:] > 1  # a value that holds two targets stands alone, as it spends two bins
         ends[n - 1] = False
         return np.flatnonzero(ends)
 

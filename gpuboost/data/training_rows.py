@@ -20,7 +20,7 @@ def estimate_base_score(dtrain: DMatrix, objective: Objective, backend: Backend,
     objective.check_labels(label[:, dtrain.weights > 0] if len(dtrain.weights) else label)
     sums = RowSums(backend, comm, label, label, dtrain.weights)
     if not sums.total_weight > 0:
-        raise ValueError("weight is 0 for every row, so there is nothing to train on. Give some rows a positive weight.")
+        raise ValueError("weight is zero for every row, so there is nothing to train on. Give some rows a positive weight.")
     scores = objective.base_score(sums, objective.n_outputs(len(label)))
     return tuple(float(np.float32(score)) for score in scores)
 

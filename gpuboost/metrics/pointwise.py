@@ -66,14 +66,14 @@ binary_error_row = elementwise_terms(binary_error)
 class MeanTerm(Metric):
     """Σ weight·term / Σ weight, averaged over outputs."""
 
-    row_term: ClassVar[tuple[Any]]
+    row_term: ClassVar[Any]
     parameters: tuple[float, ...] = ()
 
     def __call__(self, rows: RowSums) -> float:
         total = rows.total_weight
         if not total > 0.0:
             return math.nan
-        return rows.sum_of(self.row_term[0], self.family, *self.parameters) / total / self.terms_per_row(rows)
+        return rows.sum_of(self.row_term, *self.parameters) / total / self.terms_per_row(rows)
 
     def terms_per_row(self, rows: RowSums) -> int:
         return rows.prediction.shape[0]
@@ -82,7 +82,7 @@ class MeanTerm(Metric):
 @register
 class RootMeanSquaredError(MeanTerm):
     family = "rmse"
-    row_term = (squared_error_row,)
+    row_term = staticmethod(squared_error_row)
 
     def __call__(self, rows: RowSums) -> float:
         return math.sqrt(super().__call__(rows))
@@ -91,13 +91,13 @@ class RootMeanSquaredError(MeanTerm):
 @register
 class MeanAbsoluteError(MeanTerm):
     family = "mae"
-    row_term = (absolute_error_row,)
+    row_term = staticmethod(absolute_error_row)
 
 
 @register
 class LogLoss(MeanTerm):
     family = "logloss"
-    row_term = (cross_entropy_row,)
+    row_term = staticmethod(cross_entropy_row)
 
 
 @register
@@ -105,7 +105,7 @@ class BinaryError(MeanTerm):
     """Share of rows on the wrong side of 0.5, or of t in ``error@t``."""
 
     family = "error"
-    row_term = (binary_error_row,)
+    row_term = staticmethod(binary_error_row)
 
     def __init__(self, argument: str | None = None) -> None:
         super().__init__()
@@ -131,10 +131,10 @@ class ClassMetric(MeanTerm):
 @register
 class ClassError(ClassMetric):
     family = "merror"
-    row_term = (class_error,)
+    row_term = staticmethod(class_error)
 
 
 @register
 class ClassLogLoss(ClassMetric):
     family = "mlogloss"
-    row_term = (class_cross_entropy,)
+    row_term = staticmethod(class_cross_entropy)

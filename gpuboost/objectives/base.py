@@ -7,6 +7,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from gpuboost.backend.row_sums import RowSums
+from gpuboost.kernels.gradients import elementwise_gradients
 
 __all__ = ["Objective", "invalid_labels"]
 
@@ -19,7 +20,7 @@ class Objective(ABC):
 
     name: ClassVar[str]
     default_metric: ClassVar[str]
-    is_classifier: ClassVar[bool] = False
+    n_classes: int = 0  # of a multi-class objective
 
     def __init__(self, params: Any) -> None:
         self.params = params
@@ -33,9 +34,9 @@ class Objective(ABC):
         """ValueError naming count and first index where float32 labels (n_targets, n_rows) are outside the objective's domain."""
 
     @property
-    @abstractmethod
     def gradients_cpu(self) -> Any:
-        """The compiled kernel of kernels/gradients.py."""
+        """The compiled kernel of kernels/gradients.py; for outputs that depend on each other a subclass gives its own."""
+        return elementwise_gradients(self.gradient)
 
     @abstractmethod
     def base_score(self, labels: RowSums, n_outputs: int) -> Iterable[float]:
@@ -48,10 +49,12 @@ class Objective(ABC):
     def base_margin(self, base_score: np.ndarray) -> np.ndarray:
         """float32 margins of float32 base scores, one per output."""
 
-    #: (row_map, name) for Backend.map_rows that turns margins into what metrics see, or None when they are the same.
-    row_map: ClassVar[tuple[Any, str] | None] = None
+    #: Scalar function (margin, label, parameters) -> (g, h) of kernels/gradients.py, as a staticmethod.
+    gradient: ClassVar[Any] = None
+    #: Scalar function (margin, i, out) of kernels/reduce.py that turns margins into what metrics see; None: they are the same.
+    row_map: ClassVar[Any] = None
     #: The same for what predict returns, where that differs; the prediction is then row 0 of the result.
-    predict_map: ClassVar[tuple[Any, str] | None] = None
+    predict_map: ClassVar[Any] = None
 
     def file_params(self) -> dict[str, dict[str, str]]:
         """The objective's parameters as XGBoost's model file names them."""

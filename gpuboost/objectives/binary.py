@@ -3,7 +3,6 @@
 import numpy as np
 from numba import float32, float64
 
-from gpuboost.kernels.gradients import elementwise_gradients
 from gpuboost.kernels.jit import scalar
 from gpuboost.kernels.scalar import log_double, sigmoid_float
 from gpuboost.backend.row_sums import RowSums
@@ -24,16 +23,11 @@ def logistic_gradient(margin, label, parameters):
 
 
 @scalar
-def positive_term(prediction, label, i, parameters):
-    """scale_pos_weight·y; parameters[0] is scale_pos_weight."""
-    weight = float64(parameters[0]) if label[0, i] == float32(1.0) else float64(1.0)
-    return weight * float64(label[0, i])
-
-
-@scalar
-def weight_term(prediction, label, i, parameters):
-    """scale_pos_weight for positives, 1 for others."""
-    return float64(parameters[0]) if label[0, i] == float32(1.0) else float64(1.0)
+def class_term(prediction, label, i, parameters):
+    """Weight of the row in the class parameters[1]: y or 1 − y, positives times scale_pos_weight = parameters[0]."""
+    y = float64(label[0, i])
+    weight = float64(parameters[0]) if y == float64(1.0) else float64(1.0)
+    return weight * (y if parameters[1] != float32(0.0) else float64(1.0) - y)
 
 
 @scalar
@@ -48,8 +42,8 @@ class BinaryLogistic(Objective):
 
     name = "binary:logistic"
     default_metric = "logloss"
-    is_classifier = True
-    row_map = (sigmoid_row, "sigmoid")
+    gradient = staticmethod(logistic_gradient)
+    row_map = staticmethod(sigmoid_row)
 
     def __init__(self, params) -> None:
         super().__init__(params)
@@ -65,14 +59,10 @@ class BinaryLogistic(Objective):
         if bad.any():
             raise invalid_labels(label, bad, self.name, "between 0 and 1", "Encode the two classes as 0 and 1.")
 
-    @property
-    def gradients_cpu(self):
-        return elementwise_gradients(logistic_gradient, "logistic")
-
     def base_score(self, labels: RowSums, n_outputs: int) -> list[float]:
         spw = float(self.parameters[0])
-        p = labels.sum_of(positive_term, "positive", spw) / labels.sum_of(weight_term, "positive_weight", spw)
-        return [min(max(p, MIN_PROBABILITY), 1.0 - MIN_PROBABILITY)]
+        negative, positive = (labels.sum_of(class_term, spw, k) for k in (0.0, 1.0))
+        return [min(max(positive / (negative + positive), MIN_PROBABILITY), 1.0 - MIN_PROBABILITY)]
 
     def base_margin(self, base_score: np.ndarray) -> np.ndarray:
         bad = ~((base_score > 0) & (base_score < 1))

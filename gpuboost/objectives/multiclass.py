@@ -49,8 +49,7 @@ class SoftProb(Objective):
 
     name = "multi:softprob"
     default_metric = "mlogloss"
-    is_classifier = True
-    row_map = (softmax_row, "softmax")
+    row_map = staticmethod(softmax_row)
 
     def __init__(self, params) -> None:
         super().__init__(params)
@@ -76,7 +75,7 @@ class SoftProb(Objective):
     def base_score(self, labels: RowSums, n_outputs: int) -> list[float]:
         """Log priors; the model file holds the margins of this objective, as XGBoost's does."""
         total = labels.total_weight
-        priors = [labels.sum_of(class_term, "class", k) / total for k in range(n_outputs)]
+        priors = [labels.sum_of(class_term, k) / total for k in range(n_outputs)]
         return [log_double(max(p, MIN_PROBABILITY)) for p in priors]
 
     def base_margin(self, base_score: np.ndarray) -> np.ndarray:
@@ -91,4 +90,4 @@ class SoftMax(SoftProb):
     """multi:softmax: the same model, predicting the most probable class."""
 
     name = "multi:softmax"
-    predict_map = (argmax_row, "argmax")
+    predict_map = staticmethod(argmax_row)

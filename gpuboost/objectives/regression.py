@@ -3,7 +3,6 @@
 import numpy as np
 from numba import float32, float64
 
-from gpuboost.kernels.gradients import elementwise_gradients
 from gpuboost.kernels.jit import scalar
 from gpuboost.backend.row_sums import RowSums
 from gpuboost.objectives import register
@@ -28,14 +27,11 @@ class SquaredError(Objective):
 
     name = "reg:squarederror"
     default_metric = "rmse"
-
-    @property
-    def gradients_cpu(self):
-        return elementwise_gradients(squared_error_gradient, "squared_error")
+    gradient = staticmethod(squared_error_gradient)
 
     def base_score(self, labels: RowSums, n_outputs: int) -> list[float]:
         total = labels.total_weight
-        return [labels.sum_of(label_term, "label", k) / total for k in range(n_outputs)]
+        return [labels.sum_of(label_term, k) / total for k in range(n_outputs)]
 
     def base_margin(self, base_score: np.ndarray) -> np.ndarray:
         return base_score.astype(np.float32)
