@@ -1,6 +1,5 @@
 """Booster: a model together with the parameters that go on training it."""
 
-import math
 import os
 from collections.abc import Iterator, Mapping
 from copy import deepcopy
@@ -85,8 +84,9 @@ class Booster:
             objective = self._objective()
             if self._model is None:
                 self._model = self._empty_model(dtrain, objective, backend, comm)
-            elif dtrain.num_col() != self._model.n_features:
-                raise ValueError(f"dtrain has {dtrain.num_col()} columns, the model was trained on {self._model.n_features}.")
+            else:
+                self._check_columns(dtrain)
+                objective.check_labels(dtrain.labels)
             begin = perf_counter()
             self._boosting = Boosting(self._model, dtrain, self._params, objective, backend, comm)
             log(
@@ -95,6 +95,15 @@ class Booster:
                 f"{self._boosting.cuts.total_bins} bins, ready in {perf_counter() - begin:.3f} s",
             )
         return self._boosting
+
+    def _check_columns(self, dtrain: DMatrix) -> None:
+        """To train on, a table must have the model's columns in the model's order."""
+        model = self._fitted()
+        if dtrain.num_col() != model.n_features:
+            raise ValueError(f"dtrain has {dtrain.num_col()} columns, the model was trained on {model.n_features}.")
+        both_named = dtrain.feature_names is not None and model.feature_names is not None
+        if (both_named and dtrain.feature_names != model.feature_names) or dtrain.categories != model.categories:
+            raise ValueError("dtrain must have the column names, order and categories that the model was trained on.")
 
     def _empty_model(self, dtrain: DMatrix, objective: Objective, backend: Any, comm: Any) -> Model:
         """A model without trees: names, types and base_score of the training table."""
@@ -206,7 +215,8 @@ class Booster:
         end = end or model.n_rounds
         if not 0 <= begin <= end <= model.n_rounds:
             raise ValueError(
-                f"iteration_range must lie within the model's {model.n_rounds} rounds, got {tuple(iteration_range)}. Use (0, 0) for all."
+                f"iteration_range must lie within the model's {model.n_rounds} rounds, got {tuple(iteration_range)}. "
+                "Use (0, 0) for all."
             )
         return model if (begin, end) == (0, model.n_rounds) else model.rounds(begin, end)
 
@@ -228,16 +238,24 @@ class Booster:
 
     def load_model(self, fname: str | os.PathLike[str] | bytes) -> None:
         """Read a JSON model file, gpuboost's or XGBoost's. Raises ModelFormatError naming the place where it is malformed."""
-        self._model = load_model(fname)
-        self._boosting = None
-        recorded: dict[str, Any] = {"objective": self._model.objective}
-        if self._model.n_classes:
-            recorded["num_class"] = self._model.n_classes
-        for group in self._model.objective_params.values():
-            if "scale_pos_weight" in group and self._model.objective == "binary:logistic":
-                recorded["scale_pos_weight"] = group["scale_pos_weight"]
+        self.take_model(load_model(fname))
+
+    def take_model(self, model: Model) -> None:
+        """Go on from a model; what it records about its objective holds unless a parameter says otherwise.
+
+        Raises ValueError when the parameters name another objective or number of classes.
+        """
+        recorded: dict[str, Any] = {"objective": model.objective}
+        if model.n_classes:
+            recorded["num_class"] = model.n_classes
+        for name, value in recorded.items():
+            if self._given.get(name, value) != value:
+                raise ValueError(f"{name}={self._given[name]!r}, but the model was trained with {value!r}. Leave {name} out.")
+        if model.objective == "binary:logistic":
+            recorded |= {k: v for k, v in model.objective_params.get("reg_loss_param", {}).items() if k == "scale_pos_weight"}
         self._given = {**recorded, **self._given}
         self._params = parse_params(self._given)
+        self._model, self._boosting = model, None
 
     def save_raw(self, raw_format: str = "json") -> bytearray:
         """The model file as bytes."""
@@ -329,7 +347,9 @@ class Booster:
             raise not_built("get_dump(fmap=...)", "Name the columns in the DMatrix instead.")
         return dump_trees(self._fitted(), dump_format, with_stats)
 
-    def dump_model(self, fout: str | os.PathLike[str], fmap: str = "", with_stats: bool = False, dump_format: str = "text") -> None:
+    def dump_model(
+        self, fout: str | os.PathLike[str], fmap: str = "", with_stats: bool = False, dump_format: str = "text"
+    ) -> None:
         """Write get_dump to a file, laid out as XGBoost does."""
         trees = self.get_dump(fmap, with_stats, dump_format)
         with open(fout, "w", encoding="utf-8") as file:

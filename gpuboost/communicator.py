@@ -1,7 +1,7 @@
 """Everything that needs other workers' rows, as two operations on integers: sums and maxima.
 
 A worker holds a shard of the rows. Integer sums and maxima do not depend on the order of their terms, so any number of workers
-ends up with the same bits. ``SingleProcess`` is the one worker that has it all; ``run_threads`` plays several workers in one process.
+ends up with the same bits. ``SingleProcess`` is the one worker that has it all; ``run_threads`` plays several in one process.
 
     with use_communicator(comm):
         train(...)
@@ -94,6 +94,8 @@ class ThreadWorker(Communicator):
         meeting = self._meeting
         meeting.arrays[self.rank] = array.copy()
         meeting.barrier.wait()
+        if any(other is None for other in meeting.arrays):
+            raise RuntimeError("a worker has finished while others still exchange arrays. All workers must make the same calls.")
         if any(other.shape != array.shape for other in meeting.arrays):
             raise ValueError(f"workers met with arrays of different shapes: {[a.shape for a in meeting.arrays]}.")
         result = meeting.arrays[0]
@@ -101,6 +103,11 @@ class ThreadWorker(Communicator):
             result = combine(result, other)
         array[...] = result
         meeting.barrier.wait()
+
+    def leave(self) -> None:
+        """Wait for the others to finish too; one that still wants to exchange an array finds out."""
+        self._meeting.arrays[self.rank] = None
+        self._meeting.barrier.wait()
 
 
 _current: ContextVar[Communicator] = ContextVar("gpuboost_communicator", default=SingleProcess())  # noqa: B039 - it has no state
@@ -124,16 +131,19 @@ def use_communicator(communicator: Communicator) -> Iterator[Communicator]:
 def run_threads(size: int, work: Callable[[int], Any]) -> list[Any]:
     """Run ``work(rank)`` in ``size`` threads that are each other's workers; their results in rank order.
 
-    An exception in one worker is raised here, after the others were released from waiting for it.
+    An exception in one worker is raised here, after the others were released from waiting for it; RuntimeError when one finishes
+    while others wait for it.
     """
     meeting = _Meeting(size)
     results: list[Any] = [None] * size
     errors: list[BaseException] = []
 
     def run(rank: int) -> None:
+        worker = ThreadWorker(rank, meeting)
         try:
-            with use_communicator(ThreadWorker(rank, meeting)):
+            with use_communicator(worker):
                 results[rank] = work(rank)
+                worker.leave()
         except threading.BrokenBarrierError:
             pass
         except BaseException as error:  # noqa: BLE001 - handed to the caller below

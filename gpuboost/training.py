@@ -35,8 +35,10 @@ def train(
     if num_boost_round < 0:
         raise ValueError(f"num_boost_round must be at least 0, got {num_boost_round}.")
     booster = Booster(params)
-    if xgb_model is not None:
-        booster._model = (xgb_model if isinstance(xgb_model, Booster) else Booster(model_file=xgb_model)).copy().model
+    if isinstance(xgb_model, Booster):
+        booster.take_model(xgb_model.copy().model)
+    elif xgb_model is not None:
+        booster.load_model(xgb_model)
     with verbosity_context(booster.params.verbosity):
         booster._boosting_on(dtrain)
         every = 1 if verbose_eval is True else int(verbose_eval or 0)

@@ -53,7 +53,7 @@ def elementwise_gradients(gradient):
                 grad[output, i] = g
                 hess[output, i] = h
                 largest_grad = max(largest_grad, int64(float_bits(float32(abs(g)))))
-                largest_hess = max(largest_hess, int64(float_bits(h)))
+                largest_hess = max(largest_hess, int64(float_bits(float32(abs(h)))))
             maxima[thread, output, 0] = max(maxima[thread, output, 0], largest_grad)
             maxima[thread, output, 1] = max(maxima[thread, output, 1], largest_hess)
 

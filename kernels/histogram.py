@@ -142,6 +142,7 @@ def _add_tile(codes, first, pairs, stride, private):
 @parallel_kernel.part
 def _flush(private, stride, offsets, first_feature, last_feature, shift, is_shared, hist):
     """Split the packed sums, add them to the int64 histogram, and leave the private one zero."""
+    flat = hist.reshape(-1)
     for feature in range(first_feature, last_feature):
         local = (feature - first_feature) * stride
         first = offsets[feature]
@@ -151,13 +152,11 @@ def _flush(private, stride, offsets, first_feature, last_feature, shift, is_shar
             hess = packed & int64(0xFFFFFFFF)
             grad = (packed - hess) >> int64(32)
             if is_shared:
-                if packed != 0:
-                    flat = hist.reshape(-1)
-                    add_atomic(flat, int64(2 * (first + b)), grad << shift)
-                    add_atomic(flat, int64(2 * (first + b) + 1), hess << shift)
+                add_atomic(flat, int64(2 * (first + b)), grad << shift)
+                add_atomic(flat, int64(2 * (first + b) + 1), hess << shift)
             else:
-                hist[first + b, 0] += grad << shift
-                hist[first + b, 1] += hess << shift
+                flat[2 * (first + b)] += grad << shift
+                flat[2 * (first + b) + 1] += hess << shift
     private[: ((last_feature - first_feature + TILE - 1) // TILE) * TILE * stride] = 0
 
 

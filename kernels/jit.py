@@ -86,8 +86,8 @@ def _compile(function: Callable[..., Any], formula: Any, **options: Any) -> Any:
 def _named_after(formula: Any, function: Callable[..., Any]) -> Callable[..., Any]:
     """Name a function that a factory made after the formula it was made for.
 
-    The name is part of the cache's file name and of the symbol in the machine code. Where two cached functions share a symbol, the
-    linker takes whichever was loaded first.
+    The name is part of the cache's file name and of the symbol in the machine code. Where two cached functions share a symbol,
+    the linker takes whichever was loaded first.
     """
     if formula is not None:
         function.__qualname__ += f".{formula.py_func.__module__}.{formula.py_func.__qualname__}"

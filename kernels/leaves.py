@@ -20,7 +20,10 @@ CHUNK = 8192
 
 @kernel
 def list_leaf_chunks(n_nodes, nodes, segments, chunks):
-    """Chunks of the rows of every node that was never split; returns how many. chunks : int64 (capacity, 3), OUT: node, begin, end."""
+    """Cut the rows of every node that was never split into chunks; returns how many.
+
+    chunks : int64 (capacity, 3), OUT. Node, begin, end.
+    """
     n = 0
     for node in range(n_nodes):
         if nodes[node].left < 0:

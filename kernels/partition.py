@@ -3,11 +3,12 @@
     rows = [abcdef|ghij]   left = [ace], right = [bdf]   ->   [ace|bdf|ghij]
 
 Each node owns a segment of a row list; its children share it. A row list has two buffers: a node's rows lie in one, its
-children's are written to the other, so nothing is copied back. Ascending row order inside every node keeps the histograms' gathers
-local, and makes the result independent of how the work was cut.
+children's are written to the other, so nothing is copied back. Ascending row order inside every node keeps the gathers of the
+histograms local, and makes the result independent of how the work was cut.
 
 Two passes over chunks of rows: count those that go left in every chunk, then (after a running sum over chunks) write each chunk
-where it belongs. The feature-major copy of the codes is read: one byte a row. Floor: 2 × (4 + 1) bytes read and 4 written per row.
+where it belongs. The feature-major copy of the codes is read: one byte a row. Floor: 2 × (4 + 1) bytes read and 4 written per
+row.
 """
 
 import numpy as np

@@ -3,7 +3,8 @@
     go left  iff  x < threshold    (missing: default_left)          margin[output] += leaf, tree by tree in float32
 
 All trees lie one after another in flat arrays; ``node = first node of the tree + number within it``. A block of rows runs through
-one tree before the next tree is touched, so the tree stays in cache. Floor: one dependent load chain of the tree's depth per row and tree.
+one tree before the next tree is touched, so the tree stays in cache. Floor: one chain of dependent loads, as long as the tree is
+deep, per row and tree.
 """
 
 import numpy as np

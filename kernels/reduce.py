@@ -78,7 +78,7 @@ def reduce_rows(row_term):
 
 @cache
 def map_rows(row_map):
-    """The kernel that turns margins into predictions: row_map(margin, i, out) writes out[:, i], both float32 (n_outputs, n_rows)."""
+    """The kernel that turns margins into predictions: row_map(margin, i, out) writes out[:, i]; float32 (n_outputs, n_rows)."""
 
     @parallel_kernel.part(formula=row_map)
     def chunks(counter, margin, out):

@@ -96,7 +96,7 @@ def go_left(code, split_bin, missing_code, default_left):
 
 @scalar
 def category_goes_left(code, cats, missing_code, default_left):
-    """The same for a category: those with their bit set in ``cats`` (uint32 words) go right, the missing code follows default_left."""
+    """The same for a category: those with their bit set in ``cats`` (uint32 words) go right, missing follows default_left."""
     if code == missing_code:
         return default_left != 0
     return (cats[code >> 5] >> uint32(code & 31)) & uint32(1) == uint32(0)

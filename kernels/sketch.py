@@ -6,7 +6,7 @@ after three passes the keys around every wanted rank are known exactly:
 
     counts0[f, d0]                          += weight
     counts1[slots0[f, d0], d1]              += weight
-    counts2[slots1[slots0[f, d0], d1], d2]  += weight        slot 0 collects what is not wanted
+    counts2[slots1[slots0[f, d0], d1], d2]  += weight        the first slots collect what is not wanted
 
 All counts are integers: those of any batches, pages or workers add up to the same totals in any order.
 Reading the table is the floor: 4 bytes per value and pass. The first digit is wide because the later ones are counted only
@@ -38,11 +38,11 @@ def count_digits_cpu(block, missing, weights, features, level, slots0, slots1, c
     weights : int64 (rows,) or (0,), IN. Empty: every row weighs 1. A row of weight 0 does not exist.
     features : int32 (n,), IN. Columns to count; row i of slots0 and of level 0's counts belongs to features[i].
     level : 0, 1 or 2.
-    slots0 : int32 (n, 65536), IN. Row of counts1 for a first digit, 0 where it is not wanted. Read from level 1 on.
-    slots1 : int32 (rows of counts1, 256), IN. Row of counts2 for a second digit, or 0; row 0 is 0. Read at level 2.
+    slots0 : int32 (n, 65536), IN. Row of counts1 for a first digit, i where it is not wanted. Read from level 1 on.
+    slots1 : int32 (rows of counts1, 256), IN. Row of counts2 for a second digit, or i where not wanted. Read at level 2.
     counts : int64, INOUT. Level 0: (n, 65538). Level 1 and 2: (m, 256).
 
-    Each feature is counted by one thread, so no add is atomic.
+    Each feature is counted by one thread, and row i of counts takes what is not wanted of feature i, so no add is atomic.
     """
     n_features = features.size
     group = min(MAX_FEATURE_GROUP, max(1, n_features // (2 * n_threads)))
@@ -76,16 +76,16 @@ def _count_column(column, missing, weights, i, level, slots0, slots1, counts):
             x = float32(column[row])
             is_missing = x != x or x == missing
             counts[i, int64(MISSING) if is_missing else int64(float_key(x) >> uint32(16))] += weight
-            counts[i, NON_FINITE] += not (is_missing or abs(x) < float32(3.4028235e38))
+            counts[i, NON_FINITE] += not (is_missing or abs(x) < float32(3.4028235e38)) and weight > int64(0)
         return
-    # Values whose digits are not wanted are counted in slot 0, which nobody reads: cheaper than a branch that is often mispredicted.
+    # Values whose digits are not wanted are counted in slot i, which nobody reads: a branch would often be mispredicted.
     for row in range(column.size):
         weight = weights[row] if weights.size else int64(1)
         x = float32(column[row])
         key = float_key(x)
         slot = slots0[i, key >> uint32(16)]
         if x != x or x == missing:
-            slot = int32(0)
+            slot = int32(i)
         if level == 1:
             counts[slot, (key >> uint32(8)) & uint32(255)] += weight
         else:

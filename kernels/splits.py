@@ -31,7 +31,7 @@ CANDIDATE = np.dtype([("gain", np.float64), ("feature", np.int32), ("bin", np.in
 @parallel_kernel
 def evaluate_splits_cpu(
     frontier, slots, nodes, sums, left_sums, hist, offsets, feature_mask, inverse_scales, tree_outputs,
-    reg_lambda, alpha, max_delta_step, min_child_weight, candidates, scratch, n_threads,
+    reg_lambda, alpha, max_delta_step, min_child_weight, candidates, prefix, gains, n_threads,
 ):  # fmt: skip
     """Write the best split of each node: the split fields of its record, and the sums of its left child.
 
@@ -41,14 +41,15 @@ def evaluate_splits_cpu(
     feature_mask : uint8 (1 or n, n_features), IN. 0 leaves a feature out, for all nodes or for one.
     inverse_scales : float64 (n_planes, 2), IN. Powers of two from fixed point to float, per output of the round.
     tree_outputs : int32 (n_trees,), IN. First output of each tree.
-    candidates : CANDIDATE (n, n_blocks), SCRATCH. scratch : float64 (n_threads, 3, max_bins), SCRATCH.
+    candidates : CANDIDATE (n, n_blocks), SCRATCH. prefix : int64 (n_threads, n_outputs, 2, max_bins), SCRATCH.
+    gains : float64 (n_threads, max_bins), SCRATCH.
     """
     n_blocks = candidates.shape[1]
     counter = np.zeros(1, np.int64)
     for thread in prange(n_threads):
         _evaluate_blocks(
             counter, n_blocks, frontier, slots, nodes, sums, hist, offsets, feature_mask, inverse_scales, tree_outputs,
-            reg_lambda, alpha, max_delta_step, min_child_weight, candidates, scratch[thread],
+            reg_lambda, alpha, max_delta_step, min_child_weight, candidates, prefix[thread], gains[thread],
         )  # fmt: skip
     for i in range(frontier.size):
         _choose(i, frontier, slots, nodes, sums, left_sums, hist, offsets, candidates)
@@ -57,7 +58,7 @@ def evaluate_splits_cpu(
 @parallel_kernel.part
 def _evaluate_blocks(
     counter, n_blocks, frontier, slots, nodes, sums, hist, offsets, feature_mask, inverse_scales, tree_outputs,
-    reg_lambda, alpha, max_delta_step, min_child_weight, candidates, scratch,
+    reg_lambda, alpha, max_delta_step, min_child_weight, candidates, prefix, gains,
 ):  # fmt: skip
     while True:
         item = claim(counter)
@@ -70,11 +71,13 @@ def _evaluate_blocks(
         lower, upper = nodes[node].lower, nodes[node].upper
         best = candidates[i, block]
         best.gain = NO_GAIN
+        if sums[node, 0, 1] * scales[0, 1] < 2.0 * min_child_weight:
+            continue  # neither child could be heavy enough
         for feature in range(block * FEATURE_BLOCK, min((block + 1) * FEATURE_BLOCK, offsets.size - 1)):
             if feature_mask[mask_row, feature]:
                 gain, split_bin, default_left = _best_of_feature(
                     hist[slots[i], :, offsets[feature] : offsets[feature + 1]], sums[node], scales,
-                    reg_lambda, alpha, max_delta_step, min_child_weight, lower, upper, scratch,
+                    reg_lambda, alpha, max_delta_step, min_child_weight, lower, upper, prefix, gains,
                 )  # fmt: skip
                 if gain > best.gain:
                     best.gain = gain
@@ -85,34 +88,36 @@ def _evaluate_blocks(
 
 @parallel_kernel.part
 def _best_of_feature(
-    hist, sums, scales, reg_lambda, alpha, max_delta_step, min_child_weight, lower, upper, scratch
+    hist, sums, scales, reg_lambda, alpha, max_delta_step, min_child_weight, lower, upper, prefix, gains
 ):  # fmt: skip
     """(gain, bin, default_left) of one feature; gain is −inf where nothing qualifies."""
     n_outputs, n_bins, _ = hist.shape
-    best_gain, best_bin, best_left = NO_GAIN, int64(0), int64(1)
     parent = float64(0.0)
     has_missing = False
     for output in range(n_outputs):
-        present_grad, present_hess = int64(0), int64(0)
+        grad, hess = int64(0), int64(0)
         for b in range(n_bins):
-            present_grad += hist[output, b, 0]
-            present_hess += hist[output, b, 1]
-        has_missing |= present_grad != sums[output, 0] or present_hess != sums[output, 1]
-        grad, hess = sums[output, 0] * scales[output, 0], sums[output, 1] * scales[output, 1]
-        parent += _score(grad, hess, reg_lambda, alpha, max_delta_step, lower, upper)
+            grad += hist[output, b, 0]
+            hess += hist[output, b, 1]
+            prefix[output, 0, b], prefix[output, 1, b] = grad, hess
+        has_missing |= grad != sums[output, 0] or hess != sums[output, 1]
+        parent += _score(
+            sums[output, 0] * scales[output, 0], sums[output, 1] * scales[output, 1],
+            reg_lambda, alpha, max_delta_step, lower, upper,
+        )  # fmt: skip
+    best_gain, best_bin, best_left = NO_GAIN, int64(0), int64(1)
     threshold = max(MIN_GAIN, RELATIVE_GAIN * parent)
-    gains = scratch[0]
     # Without missing rows both directions are the same candidates, and the tie goes to missing left.
     for missing_left in range(1, -1 if has_missing else 0, -1):
-        n_candidates = n_bins - 1 if missing_left else n_bins
-        if not has_missing:
-            n_candidates = n_bins - 1
+        n_candidates = n_bins if has_missing and not missing_left else n_bins - 1
         for b in range(n_candidates):
             gains[b] = -parent
         for output in range(n_outputs):
             _add_gains(
-                hist[output], sums[output], scales[output], missing_left, n_candidates,
-                reg_lambda, alpha, max_delta_step, min_child_weight, lower, upper, scratch,
+                prefix[output, 0, :n_candidates], prefix[output, 1, :n_candidates],
+                sums[output, 0] - prefix[output, 0, n_bins - 1] if missing_left else int64(0),
+                sums[output, 1] - prefix[output, 1, n_bins - 1] if missing_left else int64(0),
+                sums[output], scales[output], reg_lambda, alpha, max_delta_step, min_child_weight, lower, upper, gains,
             )  # fmt: skip
         for b in range(n_candidates):
             gain = gains[b]
@@ -123,38 +128,26 @@ def _best_of_feature(
 
 @parallel_kernel.part
 def _add_gains(
-    hist, sums, scales, missing_left, n_candidates, reg_lambda, alpha, max_delta_step, min_child_weight, lower, upper, scratch
-):
-    """gains[b] += the children's scores of one output, −inf where a child is too small."""
-    gains, left_grad, left_hess = scratch[0], scratch[1], scratch[2]
-    grad, hess = int64(0), int64(0)
-    if missing_left:
-        grad, hess = sums[0], sums[1]
-        for b in range(hist.shape[0]):
-            grad -= hist[b, 0]
-            hess -= hist[b, 1]
-    for b in range(n_candidates):
-        grad += hist[b, 0]
-        hess += hist[b, 1]
-        left_grad[b] = grad * scales[0]
-        left_hess[b] = hess * scales[1]
+    prefix_grad, prefix_hess, missing_grad, missing_hess, sums, scales,
+    reg_lambda, alpha, max_delta_step, min_child_weight, lower, upper, gains,
+):  # fmt: skip
+    """gains[b] += the scores of both children of one output, −inf where one is too small. The left child is prefix + missing."""
     total_grad, total_hess = sums[0] * scales[0], sums[1] * scales[1]
     smallest = max(min_child_weight, scales[1])  # one unit of fixed point: integer H > 0
-    is_bounded = max_delta_step > 0.0 or lower > -np.inf or upper < np.inf
-    if is_bounded:
-        for b in range(n_candidates):
-            gl, hl = left_grad[b], left_hess[b]
+    if max_delta_step > 0.0 or lower > -np.inf or upper < np.inf:
+        for b in range(prefix_grad.size):
+            gl, hl = (prefix_grad[b] + missing_grad) * scales[0], (prefix_hess[b] + missing_hess) * scales[1]
             gr, hr = total_grad - gl, total_hess - hl
             score = _score(gl, hl, reg_lambda, alpha, max_delta_step, lower, upper) + _score(
                 gr, hr, reg_lambda, alpha, max_delta_step, lower, upper
             )
             gains[b] = gains[b] + score if hl >= smallest and hr >= smallest else NO_GAIN
     else:
-        for b in range(n_candidates):  # no branches and no calls: vectorised by LLVM
-            gl, hl = left_grad[b], left_hess[b]
+        for b in range(prefix_grad.size):  # no branches and no calls: vectorised by LLVM
+            gl, hl = (prefix_grad[b] + missing_grad) * scales[0], (prefix_hess[b] + missing_hess) * scales[1]
             gr, hr = total_grad - gl, total_hess - hl
             score = node_score(gl, hl, reg_lambda, alpha) + node_score(gr, hr, reg_lambda, alpha)
-            gains[b] = gains[b] + score if hl >= smallest and hr >= smallest else NO_GAIN
+            gains[b] = gains[b] + score if (hl >= smallest) & (hr >= smallest) else NO_GAIN
 
 
 @parallel_kernel.part

@@ -24,7 +24,7 @@ def choose_backend(device: str, nthread: int | None) -> Backend:
 
 
 def _announce_compilation() -> None:
-    log(1, "compiling CPU kernels: once for this version and machine, up to half a minute in all; later runs load them from a cache.")
+    log(1, "compiling CPU kernels: once for this version and machine, up to half a minute; later runs load them from a cache.")
 
 
 set_compile_hook(_announce_compilation)

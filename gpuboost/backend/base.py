@@ -87,7 +87,10 @@ class Backend(ABC):
 
     @abstractmethod
     def compute_gradients(self, state: State, objective: Any, margin: Array | None = None) -> Array:
-        """Gradients of all rows at the state's margins, or at others (DART: without the dropped trees); returns the int64 (n_planes, 2) bits of max |g| and max h, to be maximised over workers."""
+        """Gradients of all rows at the state's margins, or at others (DART: without the dropped trees).
+
+        Returns the int64 (n_planes, 2) bits of max |g| and max h, to be maximised over workers.
+        """
 
     @abstractmethod
     def set_gradients(self, state: State, grad: Array, hess: Array) -> Array:
@@ -95,12 +98,12 @@ class Backend(ABC):
 
     @abstractmethod
     def quantise(self, state: State, maxima: Array, round_number: int) -> Array:
-        """Choose the scales and round to fixed point in 16 bits; returns int64 (n_planes, 3): Σ g, Σ h and the rows below
-        ⅛ unit, to be summed over workers. Raises FloatingPointError when a gradient is not finite."""
+        """Choose the scales and round to fixed point in 16 bits; returns int64 (n_planes, 3): Σ g, Σ h and the rows of
+        few units, to be summed over workers. Raises FloatingPointError when a gradient is not finite."""
 
     @abstractmethod
     def refine_fixed_point(self, state: State, sums: Array, round_number: int) -> Array | None:
-        """Where more than half of all rows were below ⅛ unit, round again with two limbs. Returns new sums to be summed over
+        """Where more than half of all rows had too few units, round again with two limbs. Returns new sums to be summed over
         workers, or None where 16 bits were enough."""
 
     # -- Trees ------------------------------------------------------------------------------------------------------
@@ -168,7 +171,7 @@ class Backend(ABC):
 
     @abstractmethod
     def set_leaves(self, state: State, nodes: Array, values: Array) -> None:
-        """Replace the values of some leaves before they reach the margins (absolute and quantile loss refresh them from the rows).
+        """Replace the values of some leaves before they reach the margins (absolute and quantile loss refresh them from rows).
         nodes : int32 (k,), node numbers in the state. values : float32 (k, n_outputs), already × learning rate."""
 
     @abstractmethod

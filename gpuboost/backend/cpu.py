@@ -10,8 +10,8 @@ from gpuboost.backend.fixed_point import check_finite, leaf_scales, needs_refine
 from gpuboost.backend.trees import collect_trees, flatten_trees
 from gpuboost.kernels import histogram, nodes, partition
 from gpuboost.kernels.binning import bin_rows_cpu, table_size
-from gpuboost.kernels.leaves import leaf_weights, list_leaf_chunks, sum_leaves_cpu, update_margin_cpu
 from gpuboost.kernels.leaves import CHUNK as LEAF_CHUNK
+from gpuboost.kernels.leaves import leaf_weights, list_leaf_chunks, sum_leaves_cpu, update_margin_cpu
 from gpuboost.kernels.predict import predict_codes_cpu, predict_values_cpu
 from gpuboost.kernels.quantise import quantise_cpu
 from gpuboost.kernels.records import EMPTY_WORDS, NO_GAIN, NODE
@@ -136,7 +136,8 @@ class CpuBackend(Backend):
         self._private = np.zeros((self.n_threads, n_tiles * histogram.TILE * self._stride), np.int64)
         n_words = n_tiles * histogram.TILE * binned.dtype.itemsize // 8 + 1  # one more column for the packed pair
         self._buffer = np.empty((self.n_threads, histogram.GATHER_ROWS, n_words), np.uint64)
-        self._scratch = np.empty((self.n_threads, 3, largest), np.float64)
+        self._prefix = np.empty((self.n_threads, state.n_outputs, 2, largest), np.int64)
+        self._gains = np.empty((self.n_threads, largest), np.float64)
 
     def compute_gradients(self, state: _State, objective, margin=None) -> Array:
         rows = state.rows
@@ -150,7 +151,7 @@ class CpuBackend(Backend):
     def set_gradients(self, state: _State, grad, hess) -> Array:
         state.grad[...] = grad
         np.maximum(hess, 0, out=state.hess)
-        bits = np.stack([np.abs(state.grad).view(np.int32), state.hess.view(np.int32)], axis=-1)
+        bits = np.stack([np.abs(x).view(np.int32) for x in (state.grad, state.hess)], axis=-1)  # abs: a NaN may have a sign
         return bits.max(axis=1, initial=0).astype(np.int64)
 
     def quantise(self, state: _State, maxima, round_number: int) -> Array:
@@ -284,7 +285,7 @@ class CpuBackend(Backend):
         evaluate_splits_cpu(
             batch, state.nodes["slot"][batch], state.nodes, state.sums, state.left_sums, state.hist, cuts.offsets,
             state.feature_mask, 1.0 / state.scales, state.tree_outputs, s.reg_lambda, s.reg_alpha, s.max_delta_step,
-            s.min_child_weight, candidates, self._scratch, self.n_threads,
+            s.min_child_weight, candidates, self._prefix, self._gains, self.n_threads,
         )  # fmt: skip
 
     def select_splits(self, state: _State) -> None:

@@ -34,13 +34,13 @@ def leaf_scales(maxima: np.ndarray, global_rows: int) -> np.ndarray:
 
 
 def sum_scale(largest: float, n_terms: int) -> float:
-    """The power of two with which n_terms integers of |value| ≤ largest sum to at most 2^62; at most 2^1000, so that it is finite."""
+    """The power of two with which n_terms integers of |value| ≤ largest sum to at most 2^62, or 2^1000 if that is less."""
     exponent = 62 - (max(n_terms, 1) - 1).bit_length() - (math.frexp(largest)[1] if largest > 0.0 else 0)
     return math.ldexp(1.0, min(exponent, 1000))
 
 
 def needs_refinement(sums: np.ndarray, global_rows: int) -> np.ndarray:
-    """bool (n_planes,): whether more than half of all rows lie below ⅛ unit, so that two limbs are needed."""
+    """bool (n_planes,): whether more than half of all rows lie below SMALL_UNITS units, so that two limbs are needed."""
     return 2 * sums[:, 2] > global_rows
 
 

@@ -29,8 +29,8 @@ class DMatrix:
     feature_names, feature_types : replace those of a frame.
     nthread : threads for reading; None as configured. silent, enable_categorical : accepted for XGBoost's sake.
 
-    Nothing is copied: the table is read when it is trained on or predicted. Raises ValueError for data of the wrong shape, kind or
-    length, naming it.
+    Nothing is copied: the table is read when it is trained on or predicted. Raises ValueError for data of the wrong shape,
+    kind or length, naming it.
     """
 
     def __init__(
@@ -138,7 +138,9 @@ class DMatrix:
         """float32 (n_outputs, n_rows), or None."""
         return self._base_margin if self._base_margin.ndim == 2 else None
 
-    def source(self, model_names: list[str] | None, model_categories: dict[str, list[Any]], n_features: int) -> ColumnSource | None:
+    def source(
+        self, model_names: list[str] | None, model_categories: dict[str, list[Any]], n_features: int
+    ) -> ColumnSource | None:
         """The table as a model wants it: its columns, in its order, categories by its codes; None when only codes are kept."""
         if self._source is None:
             self._check_codes_fit(model_names, model_categories, n_features)

@@ -96,11 +96,13 @@ def _groups(columns: list["_Column"]) -> Iterable[list["_Column"]]:
 def _select(columns: list["_Column"], source, weights, backend, comm) -> None:
     """Passes 1 and 2 over the table for these columns: fills each column's entries."""
     features = np.array([column.feature for column in columns], np.int32)
-    slots0 = np.zeros((len(columns), DIGITS[0]), np.int32)  # slot 0: not wanted
-    n1 = 1
+    unwanted = np.arange(len(columns), dtype=np.int32)[:, None]  # slot i takes the unwanted values of column i
+    slots0 = np.repeat(unwanted, DIGITS[0], axis=1)
+    n1 = len(columns)
     for i, column in enumerate(columns):
         slots0[i, column.marked] = np.arange(n1, n1 + column.n_marked)
         n1 += column.n_marked
+    owner_of_slot = np.concatenate([unwanted[:, 0], np.repeat(unwanted[:, 0], [column.n_marked for column in columns])])
     counts1 = _count(source, weights, features, 1, slots0, None, DIGITS[1], n1, backend, comm)
     for i, column in enumerate(columns):
         column.mark_second_digits(counts1[slots0[i, column.marked]])
@@ -109,9 +111,10 @@ def _select(columns: list["_Column"], source, weights, backend, comm) -> None:
     group = max(1, SKETCH_MEMORY // (DIGITS[2] * 8))
     for begin in range(0, len(pairs), group):
         part = slice(begin, begin + group)
-        slots1 = np.zeros((n1, DIGITS[1]), np.int32)
-        slots1[slots0[owner[part], pairs[part] >> 8], pairs[part] & 255] = np.arange(1, len(pairs[part]) + 1)
-        counts2 = _count(source, weights, features, 2, slots0, slots1, DIGITS[2], len(pairs[part]) + 1, backend, comm)[1:]
+        slots1 = np.repeat(owner_of_slot[:, None], DIGITS[1], axis=1)
+        slots1[slots0[owner[part], pairs[part] >> 8], pairs[part] & 255] = len(columns) + np.arange(len(pairs[part]))
+        n2 = len(columns) + len(pairs[part])
+        counts2 = _count(source, weights, features, 2, slots0, slots1, DIGITS[2], n2, backend, comm)[len(columns) :]
         slot, digit = np.nonzero(counts2)
         keys, weight = (pairs[part][slot] << 8) | digit, counts2[slot, digit]
         ends = np.searchsorted(owner[part][slot], np.arange(len(columns) + 1))
@@ -183,8 +186,8 @@ class _Column:
 
     def spread_again(self) -> bool:
         """After the passes: whether new heavy values were found, so that the targets must be spread anew."""
-        values = [np.concatenate(parts) for parts in zip(*self.values)] or [self.marked, self.marked]
-        self.keys, self.weight, self.exact = _merge(*values, *self.lumps)
+        keys, weight = (np.concatenate(parts) for parts in zip((self.marked[:0], self.marked[:0]), *self.values))
+        self.keys, self.weight, self.exact = _merge(keys, weight, *self.lumps)
         self.is_resolved &= len(self.keys) <= self.n_bins
         if self.is_resolved:
             return False

@@ -20,6 +20,7 @@ def estimate_base_score(dtrain: DMatrix, objective: Objective, backend: Backend,
     objective.check_labels(label[:, dtrain.weights > 0] if len(dtrain.weights) else label)
     sums = RowSums(backend, comm, label, label, dtrain.weights)
     if not sums.total_weight > 0:
+        _check_count(comm.allgather_int(label.shape[1]))
         raise ValueError("weight is zero for every row, so there is nothing to train on. Give some rows a positive weight.")
     scores = objective.base_score(sums, objective.n_outputs(len(label)))
     return tuple(float(np.float32(score)) for score in scores)
@@ -32,7 +33,7 @@ def start_margin(
     given = dmatrix.base_margins
     if given is not None:
         if len(given) not in (1, n_outputs):
-            raise ValueError(f"base_margin has {len(given)} columns, the model has {n_outputs} outputs. Give one column per output.")
+            raise ValueError(f"base_margin has {len(given)} columns, the model has {n_outputs} outputs. Give one for each.")
         return np.repeat(given, n_outputs // len(given), axis=0)
     scores = np.asarray(base_score, np.float32)
     margins = objective.base_margin(scores) if objective is not None else scores
@@ -45,8 +46,7 @@ def collect_rows(
     """What Backend.start_training wants. Raises ValueError for a table without rows."""
     n_kept = np.count_nonzero(dtrain.weights) if len(dtrain.weights) else dtrain.num_row()
     kept = comm.allgather_int(int(n_kept))
-    if sum(kept) == 0:
-        raise ValueError("the training data has 0 rows. Pass at least one row.")
+    _check_count(kept)
     return TrainingRows(
         binned=dtrain.binned(max_bin, backend, comm),
         label=dtrain.labels,
@@ -57,13 +57,18 @@ def collect_rows(
     )
 
 
+def _check_count(rows: list[int]) -> None:
+    if sum(rows) == 0:
+        raise ValueError("the training data has 0 rows. Pass at least one row.")
+
+
 def finished_prediction(prediction: np.ndarray, strict_shape: bool) -> np.ndarray:
     """float32 (n_outputs, n_rows) as the user sees it: (n_rows,) for one output, else (n_rows, n_outputs)."""
     return np.ascontiguousarray(prediction[0] if len(prediction) == 1 and not strict_shape else prediction.T)
 
 
 def custom_gradients(obj, margin: np.ndarray, dtrain: DMatrix) -> tuple[np.ndarray, np.ndarray]:
-    """Gradients of a user's objective obj(predictions, dtrain) -> (grad, hess), as float32 (n_outputs, n_rows) times the weights' zeros.
+    """Gradients of a user's objective obj(predictions, dtrain) -> (grad, hess), as float32 (n_outputs, n_rows).
 
     The function sees raw margins in predict's shape, and applies weights itself (as with XGBoost). Rows of weight 0 get 0.
     Raises ValueError when the arrays returned do not have the predictions' shape.

@@ -44,7 +44,7 @@ def binary_error(prediction, label, parameters):
 @scalar
 def class_error(prediction, label, i, parameters):
     """1 where the most probable class (the lowest of equals) is not the label."""
-    best = int64(0)
+    best = 0
     for k in range(1, prediction.shape[0]):
         if prediction[k, i] > prediction[best, i]:
             best = k
@@ -112,7 +112,7 @@ class BinaryError(MeanTerm):
         try:
             self.parameters = (0.5 if argument is None else float(argument),)
         except ValueError:
-            raise ValueError(f"eval_metric 'error@t' needs a number for t, got {argument!r}. Use for example error@0.7.") from None
+            raise ValueError(f"eval_metric 'error@t' needs a number for t, got {argument!r}. Use error@0.7, say.") from None
         self.name = "error" if argument is None or self.parameters == (0.5,) else f"error@{argument}"
 
 

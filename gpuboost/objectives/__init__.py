@@ -12,8 +12,9 @@ __all__ = ["Objective", "get_objective", "objective_names", "register"]
 _registry: dict[str, type[Objective]] = {}
 
 # XGBoost's other objectives: known names, so that the error says "not built yet" and not "unknown".
-_PLANNED = """reg:squaredlogerror reg:logistic reg:pseudohubererror reg:absoluteerror reg:quantileerror reg:expectileerror reg:gamma
-reg:tweedie binary:logitraw binary:hinge count:poisson survival:cox survival:aft rank:ndcg rank:map rank:pairwise""".split()
+_PLANNED = """reg:squaredlogerror reg:logistic reg:pseudohubererror reg:absoluteerror reg:quantileerror reg:expectileerror
+reg:gamma reg:tweedie binary:logitraw binary:hinge count:poisson survival:cox survival:aft rank:ndcg rank:map
+rank:pairwise""".split()
 
 
 def register(objective: type[Objective]) -> type[Objective]:

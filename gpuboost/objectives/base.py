@@ -66,5 +66,6 @@ def invalid_labels(label: np.ndarray, is_bad: np.ndarray, name: str, allowed: st
     first = int(np.flatnonzero(is_bad.any(axis=0))[0])
     value = label[:, first][is_bad[:, first]][0]
     return ValueError(
-        f"{name} needs labels that are {allowed}; {int(is_bad.sum())} of {label.size} are not, the first at row {first}: {value:g}. {fix}"
+        f"{name} needs labels that are {allowed}; {int(is_bad.sum())} of {label.size} are not, "
+        f"the first at row {first}: {value:g}. {fix}"
     )

@@ -3,9 +3,9 @@
 import numpy as np
 from numba import float32, float64
 
+from gpuboost.backend.row_sums import RowSums
 from gpuboost.kernels.jit import scalar
 from gpuboost.kernels.scalar import log_double, sigmoid_float
-from gpuboost.backend.row_sums import RowSums
 from gpuboost.objectives import register
 from gpuboost.objectives.base import Objective, invalid_labels
 

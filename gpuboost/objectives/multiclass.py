@@ -1,12 +1,12 @@
 """Multi-class cross-entropy: one tree per class and round, grown together."""
 
 import numpy as np
-from numba import float32, float64, int64
+from numba import float32, float64
 
+from gpuboost.backend.row_sums import RowSums
 from gpuboost.kernels.gradients import softmax_gradients_cpu
 from gpuboost.kernels.jit import scalar
 from gpuboost.kernels.scalar import exp_float, log_double
-from gpuboost.backend.row_sums import RowSums
 from gpuboost.objectives import register
 from gpuboost.objectives.base import Objective, invalid_labels
 
@@ -36,7 +36,7 @@ def softmax_row(margin, i, out):
 @scalar
 def argmax_row(margin, i, out):
     """The class with the largest margin (the lowest of equals), in row 0 of out."""
-    best = int64(0)
+    best = 0
     for k in range(1, margin.shape[0]):
         if margin[k, i] > margin[best, i]:
             best = k
@@ -54,7 +54,7 @@ class SoftProb(Objective):
     def __init__(self, params) -> None:
         super().__init__(params)
         if params.num_class < 2:
-            raise ValueError(f"num_class must be at least 2 for {self.name}, got {params.num_class}. Set it to the number of classes.")
+            raise ValueError(f"num_class must be at least 2 for {self.name}, got {params.num_class}. Give the number of classes.")
         self.n_classes = params.num_class
 
     def n_outputs(self, n_targets: int) -> int:

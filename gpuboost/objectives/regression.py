@@ -3,8 +3,8 @@
 import numpy as np
 from numba import float32, float64
 
-from gpuboost.kernels.jit import scalar
 from gpuboost.backend.row_sums import RowSums
+from gpuboost.kernels.jit import scalar
 from gpuboost.objectives import register
 from gpuboost.objectives.base import Objective
 

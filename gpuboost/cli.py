@@ -1,0 +1,361 @@
+"""The command line: gpuboost train | predict | info | warmup, on CSV and Parquet files."""
+
+import argparse
+import json
+import platform
+import sys
+import time
+import warnings
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from difflib import get_close_matches
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any, NoReturn
+
+import numpy as np
+
+from gpuboost import __version__
+from gpuboost.backend import choose_backend
+from gpuboost.booster import Booster
+from gpuboost.callbacks import EarlyStopping
+from gpuboost.data.dmatrix import DMatrix, QuantileDMatrix
+from gpuboost.errors import ModelFormatError
+from gpuboost.labels import class_codes, class_probabilities, read_classes, write_classes
+from gpuboost.model_io import digest
+from gpuboost.params import parse_params
+from gpuboost.training import train
+
+__all__ = ["main"]
+
+MAX_CLASSES = 20  # a label with more distinct values is not taken for classes unless the objective says so
+NULLS = ["", "NA", "N/A", "NaN", "nan", "null", "NULL"]  # what a CSV file writes for a missing value
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run a command; the exit code: 0, 2 for what the user can mend (one line on stderr says what), 130 after Ctrl-C."""
+    try:
+        with warnings.catch_warnings():
+            warnings.showwarning = lambda message, *_: _say(f"warning: {message}")
+            options = _parser().parse_args(arguments)
+            options.command(options)
+        return 0
+    except KeyboardInterrupt:
+        _say("interrupted")
+        return 130
+    except BrokenPipeError:  # who reads our output has seen enough, and nothing may be flushed at exit
+        sys.stdout = None  # type: ignore[assignment]
+        return 0
+    except (ValueError, NotImplementedError, ImportError, OSError, MemoryError) as error:
+        _say(f"error: {' '.join(str(error).split())}")
+        return 2
+
+
+# -- Commands ---------------------------------------------------------------------------------------------------------
+
+
+def _train(options: argparse.Namespace) -> None:
+    _check_target(options.model)
+    if options.early_stopping and not options.valid:
+        raise ValueError("--early-stopping needs --valid, the table that decides when to stop.")
+    params = _given_params(options)
+    with _stage("reading"):
+        tables = {name: (path, _read(path)) for name, path in (("train", options.data), ("valid", options.valid)) if path}
+        table = tables["train"][1]
+        for column in (options.label, *options.weight):
+            _check_column(column, table.columns, options.data)
+        features = [name for name in table.columns if name not in (options.label, *options.weight)]
+        texts = [name for name in features if _is_text(table[name])]
+        classes = _choose_task(table[options.label], params)
+    checked = parse_params(params)
+    backend = choose_backend(checked.device, checked.nthread)
+    print(f"device {backend.describe()}, {checked.objective}")
+    if classes is not None:
+        print(f"label {options.label}: {len(classes)} classes, {_listing(classes)}")
+    if texts:
+        print(f"text is treated as categories in {_listing(texts)}")
+    evals: list[tuple[DMatrix, str]] = []
+    with _stage("binning"):
+        for name, (path, table) in tables.items():
+            info: dict[str, Any] = {"label": _labels(table, options.label, classes, path)}
+            for column in options.weight:
+                _check_column(column, table.columns, path)
+                info["weight"] = table[column]
+            matrix: DMatrix = QuantileDMatrix(
+                _as_categories(_select(table, features, path), texts), **info, max_bin=checked.max_bin, nthread=checked.nthread,
+                ref=evals[0][0] if evals else None,
+            )  # fmt: skip
+            print(f"{name}: {matrix.num_row()} rows x {matrix.num_col()} columns")
+            evals.append((matrix, name))
+    history: dict[str, dict[str, list[float]]] = {}
+    with _stage("training"):
+        booster = train(
+            params, evals[0][0], options.rounds, evals=evals, evals_result=history, verbose_eval=options.print_every,
+            callbacks=[EarlyStopping(rounds=options.early_stopping, save_best=True)] if options.early_stopping else None,
+        )  # fmt: skip
+    if classes is not None:
+        write_classes(booster, classes)
+    with _stage("saving"):
+        booster.save_model(options.model)
+    rounds = booster.num_boosted_rounds()
+    last = [f"{name}-{m} {values[rounds - 1]:.5f}" for name, log in history.items() for m, values in log.items()]
+    print(", ".join([f"{options.model}: {rounds} rounds", *last]))
+
+
+def _predict(options: argparse.Namespace) -> None:
+    booster = _load(options.model)
+    model, table = booster.model, _read(options.data)
+    if model.feature_names is not None:
+        texts = [name for name, values in model.categories.items() if all(isinstance(value, str) for value in values)]
+        table = _as_categories(_select(table, model.feature_names, options.data), texts)
+    data = DMatrix(table)
+    is_classifier = bool(model.n_classes) or model.objective == "binary:logistic"
+    if options.leaf:
+        columns = _columns("tree", booster.predict(data, pred_leaf=True).astype(np.int32))
+    elif options.margin:
+        columns = _columns("margin", booster.predict(data, output_margin=True))
+    elif not is_classifier or model.objective == "multi:softmax":
+        columns = _columns("prediction", booster.predict(data))
+        if is_classifier:
+            columns["prediction"] = read_classes(booster)[columns["prediction"].astype(int)]
+    else:
+        classes = read_classes(booster)
+        probability = class_probabilities(booster.predict(data), len(classes))
+        columns = {"prediction": classes[probability.argmax(axis=1)], **_columns("probability", probability, classes)}
+    _write(_polars().DataFrame(columns), options.output)
+
+
+def _info(options: argparse.Namespace) -> None:
+    import numba
+
+    from gpuboost.kernels.leaves import update_margin_cpu
+
+    backend = choose_backend("auto", None)
+    lines = {
+        "gpuboost": __version__, "python": platform.python_version(), "numpy": version("numpy"), "numba": version("numba"),
+        "devices": f"{backend.describe()} by {numba.threading_layer()} (cuda is not built yet)",
+        "kernel cache": update_margin_cpu.dispatcher._cache.cache_path or "none: no folder for it can be written",
+    }  # fmt: skip
+    if options.model:
+        model = _load(options.model).model
+        lines |= {
+            "model": options.model, "objective": model.objective, "rounds": model.n_rounds, "trees": len(model.trees),
+            "leaves": sum(tree.n_leaves for tree in model.trees), "features": model.n_features,
+            "base_score": ", ".join(f"{score:g}" for score in model.base_score), "digest": digest(model),
+        }  # fmt: skip
+    for name, value in lines.items():
+        print(f"{name:13} {value}")
+
+
+def _warmup(options: argparse.Namespace) -> None:
+    random = np.random.default_rng(0)
+    X = random.random((600, 3), np.float32)
+    frozen = np.asfortranarray(X, np.float64)  # as pandas hands out its tables
+    frozen.flags.writeable = False
+    with _stage("compiling"):
+        for objective, n_classes in {"reg:squarederror": 0, "binary:logistic": 2, "multi:softprob": 3}.items():
+            y = random.integers(0, n_classes, len(X)) if n_classes else X[:, 0]
+            params = {"objective": objective, "num_class": n_classes if n_classes > 2 else 0}
+            for table in (X, X.astype(np.float64), np.asfortranarray(X), frozen):
+                dtrain, dvalid = (DMatrix(table, y, weight=np.ones(len(X))) for _ in range(2))
+                booster = train(params, dtrain, 2, evals=[(dvalid, "valid")], verbose_eval=False)
+                booster.predict(dvalid)
+
+
+def _load(path: str) -> Booster:
+    try:
+        return Booster(model_file=path)
+    except ModelFormatError as error:
+        raise ValueError(f"{path} is not a model: {error}") from None
+
+
+# -- Tables -----------------------------------------------------------------------------------------------------------
+
+
+def _polars() -> Any:
+    try:
+        import polars
+    except ImportError:
+        raise ImportError("the command line needs polars to read tables. Install it with: pip install gpuboost[cli]") from None
+    return polars
+
+
+def _read(path: str) -> Any:
+    """A polars DataFrame of a .csv or .parquet file."""
+    pl = _polars()
+    if not Path(path).is_file():
+        raise ValueError(f"there is no file {path!r}.")
+    try:
+        if Path(path).suffix in (".parquet", ".pq"):
+            return pl.read_parquet(path)
+        return pl.read_csv(path, null_values=NULLS, infer_schema_length=None)  # all rows, so that no late value is a surprise
+    except pl.exceptions.PolarsError as error:
+        raise ValueError(f"{path} cannot be read: {str(error).strip().splitlines()[0]}") from None
+
+
+def _write(table: Any, path: str | None) -> None:
+    if path is None:
+        sys.stdout.write(table.write_csv())
+        sys.stdout.flush()
+    elif Path(path).suffix in (".parquet", ".pq"):
+        table.write_parquet(path)
+    else:
+        table.write_csv(path)
+
+
+def _check_column(name: str, names: Sequence[str], path: str) -> None:
+    if name not in names:
+        close = get_close_matches(name, names, n=1)
+        hint = f"Did you mean {close[0]!r}?" if close else f"It has {_listing(names)}."
+        raise ValueError(f"{path} has no column {name!r}. {hint}")
+
+
+def _select(table: Any, names: Sequence[str], path: str) -> Any:
+    """The named columns, in that order; what else the table has is left out."""
+    for name in names:
+        _check_column(name, table.columns, path)
+    return table.select(names)
+
+
+def _is_text(column: Any) -> bool:
+    return column.dtype == _polars().String and column.null_count() < len(column)
+
+
+def _as_categories(table: Any, names: Iterable[str]) -> Any:
+    pl = _polars()
+    return table.with_columns(pl.col(name).cast(pl.String).cast(pl.Categorical) for name in names)
+
+
+def _labels(table: Any, name: str, classes: np.ndarray | None, path: str) -> np.ndarray:
+    _check_column(name, table.columns, path)
+    if table[name].null_count():
+        raise ValueError(f"label {name!r} of {path} is missing in {table[name].null_count()} rows. Remove these rows.")
+    values = table[name].to_numpy()
+    return values if classes is None else class_codes(values, classes, f"label {name!r} of {path}")
+
+
+def _columns(name: str, values: np.ndarray, suffixes: Iterable[Any] | None = None) -> dict[str, np.ndarray]:
+    """Columns for (n,), or name_0, name_1, … for (n, k)."""
+    if values.ndim == 1:
+        return {name: values}
+    names = range(len(values.T)) if suffixes is None else suffixes
+    return {f"{name}_{suffix}": column for suffix, column in zip(names, values.T)}
+
+
+# -- Parameters -------------------------------------------------------------------------------------------------------
+
+
+def _given_params(options: argparse.Namespace) -> dict[str, Any]:
+    """The parameters of --params, then those of -p; eval_metric may be repeated."""
+    params: dict[str, Any] = {}
+    if options.params:
+        try:
+            params = json.loads(Path(options.params).read_text(encoding="utf-8"))
+        except ValueError as error:
+            raise ValueError(f"{options.params} is not JSON: {error}.") from None
+        if not isinstance(params, dict):
+            raise ValueError(f'{options.params} must hold one JSON object, such as {{"max_depth": 6}}.')
+    given: dict[str, Any] = {}
+    for text in options.param:
+        name, equals, value = text.partition("=")
+        if not equals or not name:
+            raise ValueError(f"-p must be name=value, got {text!r}. Use for example -p max_depth=6.")
+        given[name] = [*given.get(name, []), value] if name == "eval_metric" else value
+    return {**params, **given}
+
+
+def _choose_task(label: Any, params: dict[str, Any]) -> np.ndarray | None:
+    """Fill in the objective, and num_class, where they are not given. The classes of a label that is to be encoded, else None."""
+    is_number, n_distinct = label.dtype.is_numeric(), label.drop_nulls().n_unique()
+    if "objective" not in params:
+        is_quantity = is_number and n_distinct != 2 and (label.dtype.is_float() or not 2 < n_distinct <= MAX_CLASSES)
+        if not is_number and n_distinct > MAX_CLASSES:
+            raise ValueError(
+                f"label {label.name!r} is text with {n_distinct} distinct values. "
+                "If they are classes, say so with -p objective=multi:softprob."
+            )
+        params["objective"] = (
+            "reg:squarederror" if is_quantity else "binary:logistic" if n_distinct <= 2 else "multi:softprob"
+        )
+    objective = str(params["objective"])
+    is_multi = objective.startswith("multi:")
+    if not is_multi and not objective.startswith("binary:"):
+        if not is_number:
+            raise ValueError(f"label {label.name!r} must be a number for {objective}, got {label.dtype}.")
+        return None
+    if is_number and ("num_class" in params if is_multi else n_distinct > 2):
+        return None  # class numbers, or probabilities
+    if not is_multi and n_distinct > 2:
+        raise ValueError(f"label {label.name!r} has {n_distinct} classes, {objective} takes 2. Use -p objective=multi:softprob.")
+    classes = np.unique(label.drop_nulls().to_numpy())
+    if is_multi:
+        params["num_class"] = len(classes)
+    return classes
+
+
+def _check_target(path: str) -> None:
+    """What would fail after the training fails before it."""
+    if Path(path).suffix != ".json":
+        raise ValueError(f"--model must end in .json, got {path!r}. Use model.json, for example.")
+    if not Path(path).absolute().parent.is_dir():
+        raise ValueError(f"the folder of --model {path!r} does not exist. Create it first.")
+
+
+# -- Output and options -----------------------------------------------------------------------------------------------
+
+
+@contextmanager
+def _stage(name: str) -> Iterator[None]:
+    """Print the seconds that a stage took."""
+    start = time.perf_counter()
+    yield
+    print(f"{name}: {time.perf_counter() - start:.2f} s", flush=True)
+
+
+def _say(message: str) -> None:
+    print(f"gpuboost: {message}", file=sys.stderr, flush=True)
+
+
+def _listing(items: Iterable[Any]) -> str:
+    texts = [str(item) for item in items]
+    return ", ".join(texts[:8]) + (f" and {len(texts) - 8} more" if len(texts) > 8 else "")
+
+
+class _Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> NoReturn:
+        raise ValueError(f"{message}. See {self.prog} --help.")
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = _Parser(prog="gpuboost", description="Gradient boosted trees on CSV and Parquet files.")
+    commands = parser.add_subparsers(required=True, metavar="train | predict | info | warmup")
+
+    command = commands.add_parser("train", help="train a model on a table")
+    command.add_argument("data", help="table to train on, .csv or .parquet")
+    command.add_argument("--label", required=True, help="column to predict; text or few integers are classes")
+    command.add_argument("--weight", nargs=1, default=[], metavar="COLUMN", help="column of row weights")
+    command.add_argument("--valid", metavar="DATA", help="table to evaluate on")
+    command.add_argument("--model", required=True, help="file to write, .json")
+    command.add_argument("-p", dest="param", action="append", default=[], metavar="NAME=VALUE", help="parameter, repeatable")
+    command.add_argument("--params", metavar="FILE", help="JSON file of parameters")
+    command.add_argument("--rounds", type=int, default=100, help="boosting rounds (100)")
+    command.add_argument("--early-stopping", type=int, default=0, metavar="N", help="stop after N rounds without better --valid")
+    command.add_argument("--print-every", type=int, default=10, metavar="N", help="rounds between printed metrics (10), 0: none")
+    command.set_defaults(command=_train)
+
+    command = commands.add_parser("predict", help="predict a table")
+    command.add_argument("data", help="table to predict, .csv or .parquet")
+    command.add_argument("--model", required=True)
+    command.add_argument("--output", metavar="FILE", help="file to write, .csv or .parquet; standard output by default")
+    kind = command.add_mutually_exclusive_group()
+    kind.add_argument("--margin", action="store_true", help="raw scores")
+    kind.add_argument("--leaf", action="store_true", help="leaf number in each tree")
+    command.set_defaults(command=_predict)
+
+    command = commands.add_parser("info", help="versions and devices, or what a model file holds")
+    command.add_argument("--model")
+    command.set_defaults(command=_info)
+
+    command = commands.add_parser("warmup", help="compile all kernels of the usual paths now")
+    command.set_defaults(command=_warmup)
+    return parser

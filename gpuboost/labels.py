@@ -1,0 +1,49 @@
+"""Class labels of any type as the numbers 0, 1, … that objectives take, and back; a model file remembers them."""
+
+import json
+from typing import Any
+
+import numpy as np
+
+__all__ = ["class_codes", "class_probabilities", "read_classes", "write_classes"]
+
+_ATTRIBUTE = "classes"
+
+
+def class_codes(labels: np.ndarray, classes: np.ndarray, where: str) -> np.ndarray:
+    """The place of each label (n_rows,) in ``classes``, as int64. Raises ValueError naming labels that are not in it."""
+    position = {label: code for code, label in enumerate(classes.tolist())}
+    values, inverse = np.unique(labels, return_inverse=True)
+    unknown = [value for value in values.tolist() if value not in position]
+    if unknown:
+        names = ", ".join(map(repr, unknown[:5])) + (", …" if len(unknown) > 5 else "")
+        raise ValueError(f"{where} has labels that the training data does not have: {names}. Remove these rows.")
+    return np.array([position[value] for value in values.tolist()], np.int64)[inverse]
+
+
+def class_probabilities(prediction: np.ndarray, n_classes: int) -> np.ndarray:
+    """A classifier's prediction, (n_rows,) of two classes or (n_rows, n_classes), as (n_rows, n_classes) for any number."""
+    if n_classes == 1:
+        return np.ones((len(prediction), 1), np.float32)
+    return prediction if prediction.ndim == 2 else np.stack([1 - prediction, prediction], axis=1)
+
+
+def write_classes(booster: Any, classes: np.ndarray) -> None:
+    """Keep sorted classes and their dtype in the attributes of a Booster."""
+    text = json.dumps({"dtype": classes.dtype.str, "values": classes.tolist()}, default=str)
+    booster.set_attr(**{_ATTRIBUTE: text})
+
+
+def read_classes(booster: Any) -> np.ndarray:
+    """The classes of a classifier's Booster; 0, 1, … where it was trained on numbers. Raises ValueError where they do not fit."""
+    n_classes, text = booster.model.n_classes, booster.attr(_ATTRIBUTE)
+    if text is None:
+        return np.arange(n_classes or 2)
+    try:
+        kept = json.loads(text)
+        classes = np.array(kept["values"], dtype=np.dtype(kept["dtype"]))
+        if classes.ndim == 1 and len(classes) in ([n_classes] if n_classes else [1, 2]):
+            return classes
+    except (ValueError, TypeError, KeyError):
+        pass
+    raise ValueError(f"the model's attribute {_ATTRIBUTE!r} does not hold its class labels: {text[:80]!r}.")

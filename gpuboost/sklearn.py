@@ -1,0 +1,315 @@
+"""scikit-learn's estimators: GPUBoostClassifier and GPUBoostRegressor, thin layers over train() and Booster."""
+
+import os
+from numbers import Integral
+from typing import Any, Self
+
+import numpy as np
+
+try:
+    from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
+    from sklearn.utils import check_random_state, column_or_1d
+    from sklearn.utils.multiclass import check_classification_targets
+    from sklearn.utils.validation import check_is_fitted, validate_data
+except ImportError as error:
+    raise ImportError("gpuboost.sklearn needs scikit-learn 1.6 or later. Install it: pip install gpuboost[sklearn]") from error
+
+from gpuboost.booster import Booster
+from gpuboost.data.dmatrix import DMatrix
+from gpuboost.labels import class_codes, class_probabilities, read_classes, write_classes
+from gpuboost.training import train
+
+__all__ = ["GPUBoostClassifier", "GPUBoostRegressor"]
+
+# What the estimators themselves consume; all their other parameters are parameters of training.
+_OWN = {
+    "n_estimators", "missing", "early_stopping_rounds", "callbacks", "importance_type", "enable_categorical", "feature_types",
+    "objective", "eval_metric", "random_state", "n_jobs",
+}  # fmt: skip
+
+
+class _GPUBoostModel(BaseEstimator):
+    """What both estimators share. Parameters are those of training (params.describe_params), None for the default; further:
+
+    n_estimators : rounds of boosting, 100.
+    missing : value that means missing besides NaN.
+    objective : name, or function (y_true, y_pred[, sample_weight]) -> (grad, hess) on raw margins.
+    eval_metric : name or names, or function (y_true, y_pred[, sample_weight]) -> number, to be minimised.
+    early_stopping_rounds : stop when the last metric on the last set of eval_set has not improved for so many rounds; prediction
+        then uses the rounds up to the best.
+    callbacks : callbacks.TrainingCallback objects.
+    importance_type : "gain" (default), "weight", "cover", "total_gain" or "total_cover", see feature_importances_.
+    enable_categorical : accepted for XGBoost's sake. feature_types : replaces the types of the columns.
+    """
+
+    _default_objective = "reg:squarederror"
+    n_estimators: Any
+    missing: Any
+    objective: Any
+    eval_metric: Any
+    early_stopping_rounds: Any
+    callbacks: Any
+    importance_type: Any
+    feature_types: Any
+    random_state: Any
+    n_jobs: Any
+
+    def __init__(
+        self, *, n_estimators=100, max_depth=None, max_leaves=None, max_bin=None, grow_policy=None, learning_rate=None,
+        verbosity=None, objective=None, booster=None, tree_method=None, n_jobs=None, gamma=None, min_child_weight=None,
+        max_delta_step=None, subsample=None, sampling_method=None, colsample_bytree=None, colsample_bylevel=None,
+        colsample_bynode=None, reg_alpha=None, reg_lambda=None, scale_pos_weight=None, base_score=None, random_state=None,
+        missing=np.nan, num_parallel_tree=None, monotone_constraints=None, interaction_constraints=None, importance_type=None,
+        device=None, validate_parameters=None, enable_categorical=True, feature_types=None, feature_weights=None,
+        max_cat_to_onehot=None, max_cat_threshold=None, multi_strategy=None, eval_metric=None, early_stopping_rounds=None,
+        callbacks=None,
+    ):  # fmt: skip
+        for name, value in locals().items():
+            if name != "self":
+                setattr(self, name, value)
+
+    def __sklearn_tags__(self):
+        tags = super().__sklearn_tags__()
+        tags.input_tags.allow_nan = True
+        tags.input_tags.categorical = True
+        return tags
+
+    # -- Fitting ------------------------------------------------------------------------------------------------------
+
+    def fit(
+        self, X, y, *, sample_weight=None, base_margin=None, eval_set=None, sample_weight_eval_set=None,
+        base_margin_eval_set=None, verbose=False, xgb_model=None,
+    ) -> Self:  # fmt: skip
+        """Train on a table X (n_samples, n_features), an array or a frame, which is not copied, and its labels y (n_samples,).
+
+        eval_set : (X, y) pairs to evaluate after every round, as validation_0, validation_1, …; one weight and base_margin each.
+        verbose : print the evaluations, True every round, a number every so many.
+        xgb_model : estimator, Booster or file to continue.
+        """
+        if y is None:
+            raise ValueError(f"{type(self).__name__} requires y to be passed, but the target y is None.")
+        X = self._checked_table(X, reset=True)
+        label = self._fit_labels(y)
+        if self.early_stopping_rounds is not None and not eval_set:
+            raise ValueError("early_stopping_rounds needs an evaluation set. Pass eval_set=[(X_valid, y_valid)] to fit().")
+        dtrain = self._matrix(X, label=label, weight=sample_weight, base_margin=base_margin)
+        evals = self._evaluation_matrices(eval_set, sample_weight_eval_set, base_margin_eval_set)
+        self.evals_result_: dict[str, dict[str, list[float]]] = {}
+        params, functions = self._training_params()
+        self._booster = train(
+            params, dtrain, 100 if self.n_estimators is None else self.n_estimators, evals=evals, **functions,
+            early_stopping_rounds=self.early_stopping_rounds, evals_result=self.evals_result_, verbose_eval=verbose,
+            callbacks=self.callbacks, xgb_model=xgb_model.get_booster() if isinstance(xgb_model, _GPUBoostModel) else xgb_model,
+        )  # fmt: skip
+        return self
+
+    def _checked_table(self, X: Any, *, reset: bool) -> Any:
+        """X with count and names of its columns noted (reset) or compared. Frames and masked arrays pass untouched to DMatrix."""
+        if hasattr(X, "columns") or isinstance(X, np.ma.MaskedArray):
+            return validate_data(self, X, reset=reset, skip_check_array=True)
+        # Training itself refuses infinite values, so only prediction looks for them here.
+        return validate_data(self, X, reset=reset, dtype="numeric", ensure_all_finite=False if reset else "allow-nan")
+
+    def _fit_labels(self, y: Any) -> np.ndarray:
+        return self._encoded(y, "y")
+
+    def _encoded(self, y: Any, where: str) -> np.ndarray:
+        """Labels as training takes them. A single column of two dimensions is flattened with a DataConversionWarning."""
+        y = y.to_numpy() if hasattr(y, "to_numpy") else np.asarray(y)
+        return column_or_1d(y, warn=True) if y.ndim == 2 and y.shape[1] == 1 else y
+
+    def _matrix(self, X: Any, **info: Any) -> DMatrix:
+        return DMatrix(X, missing=self.missing, feature_types=self.feature_types, nthread=self.n_jobs, **info)
+
+    def _evaluation_matrices(self, eval_set: Any, weights: Any, margins: Any) -> list[tuple[DMatrix, str]]:
+        pairs = list(eval_set or ())
+        for name, values in {"sample_weight_eval_set": weights, "base_margin_eval_set": margins}.items():
+            if values is not None and len(values) != len(pairs):
+                raise ValueError(f"{name} must have one entry per pair of eval_set ({len(pairs)}), got {len(values)}.")
+        evals = []
+        for i, (X, y) in enumerate(pairs):
+            matrix = self._matrix(self._checked_table(X, reset=False), label=self._encoded(y, f"eval_set[{i}]"))
+            matrix.set_info(weight=None if weights is None else weights[i], base_margin=None if margins is None else margins[i])
+            evals.append((matrix, f"validation_{i}"))
+        return evals
+
+    def _training_params(self) -> tuple[dict[str, Any], dict[str, Any]]:
+        """The parameters of training that were given, and the functions among them as train() takes them."""
+        params = {name: getattr(self, name) for name in _GPUBoostModel._get_param_names() if name not in _OWN}
+        params["objective"] = self._objective_name()
+        params["nthread"] = self.n_jobs
+        is_number = self.random_state is None or isinstance(self.random_state, Integral)
+        params["seed"] = self.random_state if is_number else check_random_state(self.random_state).randint(2**31 - 1)
+        functions: dict[str, Any] = {}
+        if callable(self.objective):
+            functions["obj"] = _with_labels(self.objective)
+        if callable(self.eval_metric):
+            score, name = _with_labels(self.eval_metric), getattr(self.eval_metric, "__name__", "eval_metric")
+            functions["custom_metric"] = lambda prediction, dmatrix: (name, score(prediction, dmatrix))
+        else:
+            params["eval_metric"] = self.eval_metric
+        return {name: value for name, value in params.items() if value is not None}, functions
+
+    def _objective_name(self) -> str:
+        return self._default_objective if self.objective is None or callable(self.objective) else self.objective
+
+    # -- Predicting ---------------------------------------------------------------------------------------------------
+
+    def predict(self, X, *, output_margin=False, iteration_range=None, base_margin=None) -> np.ndarray:
+        """Predictions (n_samples,) or (n_samples, n_outputs); raw margins with output_margin.
+
+        iteration_range : rounds [begin, end); None uses all, or those up to the best after early stopping.
+        """
+        return self._predict(X, iteration_range, base_margin, output_margin=output_margin)
+
+    def apply(self, X, iteration_range=None) -> np.ndarray:
+        """int32 (n_samples, n_trees): the leaf of each tree that a row falls into."""
+        return self._predict(X, iteration_range, pred_leaf=True).astype(np.int32)
+
+    def _predict(self, X: Any, iteration_range: Any, base_margin: Any = None, **options: Any) -> np.ndarray:
+        booster = self.get_booster()
+        if iteration_range is None:
+            best = booster.attr("best_iteration")
+            iteration_range = (0, 0 if best is None else int(best) + 1)
+        dmatrix = self._matrix(self._checked_table(X, reset=False), base_margin=base_margin)
+        return booster.predict(dmatrix, iteration_range=iteration_range, **options)
+
+    # -- The model ----------------------------------------------------------------------------------------------------
+
+    def get_booster(self) -> Booster:
+        """The trained Booster. Raises scikit-learn's NotFittedError before fit."""
+        check_is_fitted(self, "_booster")
+        return self._booster
+
+    def save_model(self, fname: str | os.PathLike[str]) -> None:
+        """Write XGBoost's JSON model file; a classifier's labels are among its attributes."""
+        self.get_booster().save_model(fname)
+
+    def load_model(self, fname: str | os.PathLike[str] | bytes) -> None:
+        """Read a model file; the estimator is fitted then. Parameters of the estimator stay as they are."""
+        booster = Booster(model_file=fname)
+        self._use_loaded(booster)
+        self.n_features_in_ = booster.num_features()
+        if booster.feature_names is not None:
+            self.feature_names_in_ = np.array(booster.feature_names, dtype=object)
+        self._booster = booster
+
+    def _use_loaded(self, booster: Booster) -> None:
+        if booster.model.n_classes or booster.model.objective.startswith("binary:"):
+            raise ValueError(f"the model was trained with {booster.model.objective}. Load it with GPUBoostClassifier.")
+
+    def evals_result(self) -> dict[str, dict[str, list[float]]]:
+        """validation_0 → metric → one value per round. Raises ValueError when fit had no eval_set."""
+        self.get_booster()
+        if not getattr(self, "evals_result_", None):
+            raise ValueError("there is no evaluation result. Pass eval_set=[(X_valid, y_valid)] to fit().")
+        return self.evals_result_
+
+    @property
+    def best_iteration(self) -> int:
+        """Best round found by early stopping. Raises AttributeError when there was none."""
+        return self.get_booster().best_iteration
+
+    @property
+    def best_score(self) -> float:
+        """Value of the metric in that round."""
+        return self.get_booster().best_score
+
+    @property
+    def feature_importances_(self) -> np.ndarray:
+        """float32 (n_features,), of sum 1, or 0 without any split. By importance_type: mean gain of the feature's splits (the
+        default), their mean cover, their number (weight), or total_gain and total_cover."""
+        kind = self.importance_type or "gain"
+        if kind not in ("gain", "weight", "cover", "total_gain", "total_cover"):
+            raise ValueError(f"importance_type must be gain, weight, cover, total_gain or total_cover, got {kind!r}.")
+        model = self.get_booster().model
+        counts, totals = np.zeros(model.n_features), np.zeros(model.n_features)
+        for tree in model.trees:
+            splits = tree.left_child >= 0
+            counts += np.bincount(tree.feature[splits], minlength=model.n_features)
+            of_split = tree.cover if "cover" in kind else tree.gain
+            totals += np.bincount(tree.feature[splits], weights=of_split[splits], minlength=model.n_features)
+        if kind in ("gain", "cover"):
+            totals = totals / np.maximum(counts, 1)
+        scores = counts if kind == "weight" else totals
+        return (scores / (scores.sum() or 1)).astype(np.float32)
+
+
+class GPUBoostRegressor(RegressorMixin, _GPUBoostModel):
+    __doc__ = "Gradient boosted trees for regression, of one target or several.\n\n" + str(_GPUBoostModel.__doc__)
+
+    def __sklearn_tags__(self):
+        tags = super().__sklearn_tags__()
+        tags.target_tags.multi_output = True
+        return tags
+
+    def predict(self, X, *, output_margin=False, iteration_range=None, base_margin=None) -> np.ndarray:
+        """float32 (n_samples,); several targets are float64 (n_samples, n_targets), as scikit-learn demands of them."""
+        prediction = super().predict(X, output_margin=output_margin, iteration_range=iteration_range, base_margin=base_margin)
+        return prediction if prediction.ndim == 1 else prediction.astype(np.float64)
+
+
+class GPUBoostClassifier(ClassifierMixin, _GPUBoostModel):
+    __doc__ = (
+        "Gradient boosted trees for classification; labels may be of any type, and are kept as classes_.\n\n"
+        "binary:logistic for two classes, multi:softprob for more.\n\n" + str(_GPUBoostModel.__doc__)
+    )
+
+    @property
+    def n_classes_(self) -> int:
+        return len(self.classes_)
+
+    def _fit_labels(self, y: Any) -> np.ndarray:
+        y = column_or_1d(y, warn=True)
+        try:
+            check_classification_targets(y)
+            self.classes_, codes = np.unique(y, return_inverse=True)
+        except TypeError:
+            kinds = ", ".join(sorted({type(value).__name__ for value in y.tolist()}))
+            raise ValueError(f"y must hold labels of one kind, got {kinds}. Replace or remove missing labels.") from None
+        return codes
+
+    def _encoded(self, y: Any, where: str) -> np.ndarray:
+        return class_codes(column_or_1d(y, warn=True), self.classes_, where)
+
+    def _objective_name(self) -> str:
+        name = "binary:logistic" if self.objective is None or callable(self.objective) else self.objective
+        # multi:softmax grows the same trees, but hides the probabilities. More classes than two overrule, as in XGBoost.
+        return "multi:softprob" if name == "multi:softmax" or (name == "binary:logistic" and self.n_classes_ > 2) else name
+
+    def _training_params(self) -> tuple[dict[str, Any], dict[str, Any]]:
+        params, functions = super()._training_params()
+        if params["objective"].startswith("multi:"):
+            params["num_class"] = max(self.n_classes_, 2)
+        return params, functions
+
+    def fit(self, X, y, **options) -> Self:
+        super().fit(X, y, **options)
+        write_classes(self._booster, self.classes_)
+        return self
+
+    def predict(self, X, *, output_margin=False, iteration_range=None, base_margin=None) -> np.ndarray:
+        """The most probable class of each row, in the type of classes_; raw margins with output_margin."""
+        if output_margin:
+            return super().predict(X, output_margin=True, iteration_range=iteration_range, base_margin=base_margin)
+        probability = self.predict_proba(X, iteration_range=iteration_range, base_margin=base_margin)
+        return self.classes_[probability.argmax(axis=1)]
+
+    def predict_proba(self, X, *, iteration_range=None, base_margin=None) -> np.ndarray:
+        """float32 (n_samples, n_classes): probabilities in the order of classes_."""
+        return class_probabilities(self._predict(X, iteration_range, base_margin), self.n_classes_)
+
+    def _use_loaded(self, booster: Booster) -> None:
+        if not (booster.model.n_classes or booster.model.objective.startswith("binary:")):
+            raise ValueError(f"the model was trained with {booster.model.objective}. Load it with GPUBoostRegressor.")
+        self.classes_ = read_classes(booster)
+
+
+def _with_labels(function: Any) -> Any:
+    """function(y_true, y_pred[, sample_weight]) as train() calls it, function(predictions, dmatrix)."""
+
+    def call(prediction: np.ndarray, dmatrix: DMatrix) -> Any:
+        weight = dmatrix.get_weight()
+        return function(dmatrix.get_label(), prediction, **({"sample_weight": weight} if len(weight) else {}))
+
+    return call

@@ -1,0 +1,65 @@
+"""backend/trees.py: from the table of nodes to trees, and from trees to the flat layout of prediction."""
+
+import numpy as np
+import pytest
+
+from gpuboost.backend.trees import collect_trees, flatten_trees
+from gpuboost.data.cuts import SENTINEL, Cuts
+from gpuboost.kernels.records import NODE
+
+CUTS = Cuts(np.array([1, 2, SENTINEL, 5, SENTINEL], np.float32), np.array([0, 3, 5], np.int32), np.zeros(2, bool), 256)
+
+
+def grown():
+    """Two trees: node 0 splits on x₁ < 5 into 2 and 3, node 2 on x₀ < 2 into 4 and 5; the split of 3 into 6, 7 was pruned."""
+    nodes = np.zeros(8, NODE)
+    nodes["left"] = nodes["parent"] = -1
+    nodes["tree"][1] = 1
+    splits = [(0, 2, 1, 0, 9.0, 1), (2, 4, 0, 1, 7.0, 0), (3, 6, 0, 0, 1.0, 1)]
+    for parent, left, feature, split_bin, gain, default_left in splits:
+        nodes["left"][parent], nodes["feature"][parent], nodes["bin"][parent] = left, feature, split_bin
+        nodes["gain"][parent], nodes["default_left"][parent] = gain, default_left
+        nodes["parent"][left : left + 2] = parent
+    nodes["left"][3] = -1
+    values = np.arange(8, dtype=np.float32)[:, None]
+    return collect_trees(nodes, values, values * 10, np.arange(8) * 100.0, CUTS, 2)
+
+
+def test_collected_trees_have_no_gaps():
+    tree, leaf = grown()
+    assert tree.left_child.tolist() == [1, 3, -1, -1, -1] and tree.parent.tolist() == [-1, 0, 0, 1, 1]
+    assert tree.feature.tolist() == [1, 0, 0, 0, 0] and tree.threshold.tolist() == [5, 2, 0, 0, 0]
+    assert tree.default_left.tolist() == [1, 0, 0, 0, 0] and tree.gain.tolist() == [9, 7, 0, 0, 0]
+    assert tree.leaf_value.tolist() == [0, 0, 3, 4, 5] and tree.weight.tolist() == [0, 20, 30, 40, 50]
+    assert tree.cover.tolist() == [0, 200, 300, 400, 500]
+    assert leaf.n_nodes == 1 and leaf.leaf_value.tolist() == [1]
+
+
+def test_flat_trees_lie_one_after_another():
+    flat, begin, groups = flatten_trees(grown(), [0, 1])
+    assert begin.tolist() == [0, 5] and groups.tolist() == [0, 1]
+    assert flat["feature"].tolist() == [1, 0, -1, -1, -1, -1] and flat["threshold"].tolist() == [5, 2, 3, 4, 5, 1]
+    assert flat["left"][:2].tolist() == [1, 3] and (flat["bin"] == -1).all()
+
+
+def test_thresholds_are_given_as_bins_of_the_cuts():
+    assert flatten_trees(grown(), [0, 1], CUTS)[0]["bin"].tolist() == [0, 1, -1, -1, -1, -1]
+
+
+def test_the_split_of_all_present_values_is_the_last_bin():
+    tree, _ = grown()
+    tree.threshold[0] = SENTINEL
+    assert flatten_trees([tree], [0], CUTS)[0]["bin"][0] == 1
+
+
+def test_a_threshold_that_is_no_cut_is_refused_for_codes():
+    tree, _ = grown()
+    tree.threshold[1] = 1.5
+    with pytest.raises(ValueError, match="column 0: a threshold of the model is not a cut"):
+        flatten_trees([tree], [0], CUTS)
+    assert flatten_trees([tree], [0])[0]["threshold"][1] == 1.5
+
+
+def test_no_trees_are_laid_out_as_nothing():
+    flat, begin, groups = flatten_trees([], [])
+    assert len(flat) == len(begin) == len(groups) == 0

@@ -1,0 +1,291 @@
+"""backend/cpu.py: the steps of growth keep their promises on the way, and the trees depend on nothing but data and settings."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+
+from gpuboost.backend.base import GrowthSettings, TrainingRows
+from gpuboost.backend.cpu import CpuBackend
+from gpuboost.communicator import SingleProcess, current_communicator, run_threads
+from gpuboost.data.binned import bin_table
+from gpuboost.data.ingest import open_table
+from gpuboost.data.sketch import sketch_columns
+from gpuboost.tree.grower import grow_trees, start_roots
+
+SETTINGS = GrowthSettings(max_depth=4, max_leaves=0, grow_policy="depthwise", learning_rate=0.5, gamma=0.0, min_child_weight=0.0,
+                          max_delta_step=0.0, reg_lambda=1.0, reg_alpha=0.0, histogram_memory=2**24, seed=3)  # fmt: skip
+COMM = SingleProcess()
+
+
+def make_data(n_rows=600, n_planes=2, seed=31):
+    """X (n_rows, 4) with missing values, grad and hess (n_planes, n_rows)."""
+    rng = np.random.default_rng(seed)
+    X = rng.normal(size=(n_rows, 4)).astype(np.float32)
+    X[:, 1] = rng.integers(0, 4, n_rows)
+    X[rng.random(X.shape) < 0.15] = np.nan
+    signal = np.nan_to_num(X[:, 0]) * 2 + np.nan_to_num(X[:, 1]) - np.isnan(X[:, 2])
+    grad = (signal * np.arange(1, n_planes + 1)[:, None] + rng.normal(size=(n_planes, n_rows))).astype(np.float32)
+    return X, grad, (rng.random((n_planes, n_rows)) + 0.1).astype(np.float32)
+
+
+def start(X, grad, hess, *, weight=None, n_threads=1, page_rows=None, comm=COMM, max_bin=32, vector=False, cuts=None, **changes):
+    """(backend, state) with the gradients set, and their maxima over the workers."""
+    backend = CpuBackend(n_threads)
+    source = open_table(X)
+    weight = np.zeros(0, np.float32) if weight is None else np.asarray(weight, np.float32)
+    cuts = cuts or sketch_columns(source, None, max_bin, backend, comm)
+    binned = bin_table(source, cuts, backend, with_records=True, page_rows=page_rows)
+    n_kept = comm.allgather_int(int(np.count_nonzero(weight) if len(weight) else len(X)))
+    n_planes = len(grad)
+    rows = TrainingRows(binned, np.zeros((1, len(X)), np.float32), weight, np.zeros((n_planes, len(X)), np.float32), sum(n_kept))
+    settings = dataclasses.replace(SETTINGS, **changes)
+    state = backend.start_training(rows, settings, [0] if vector else list(range(n_planes)), n_planes if vector else 1)
+    maxima = backend.set_gradients(state, grad, hess)
+    comm.allreduce_max(maxima)
+    return backend, state, maxima
+
+
+def grow(*data, comm=COMM, **arguments):
+    """(trees, margins) of one round."""
+    backend, state, maxima = start(*data, comm=comm, **arguments)
+    capacity = min(comm.allgather_int(backend.histogram_capacity(state)))
+    trees = grow_trees(backend, comm, state, maxima, 0, capacity, state.settings.learning_rate)
+    return trees, backend.training_margin(state)
+
+
+def unpacked(part):
+    """int64 (n_planes, n_rows, 2): the pairs of a page."""
+    packed = part.gpair[:, 0].astype(np.int64)
+    return np.stack([packed >> 16, packed & 0xFFFF], axis=-1)
+
+
+# ---- the steps
+
+
+@pytest.mark.parametrize("page_rows", [None, 177])
+@pytest.mark.parametrize("n_threads", [1, 3])
+def test_every_step_keeps_rows_sums_and_histograms_together(page_rows, n_threads):
+    """At every level: segments hold each row once per tree, sums and histograms are those of a node's rows."""
+    X, grad, hess = make_data()
+    backend, state, maxima = start(X, grad, hess, page_rows=page_rows, n_threads=n_threads)
+    start_roots(backend, COMM, state, maxima, 0)
+    cuts = state.rows.binned.cuts
+    held, n_levels = False, 0
+    while (n := backend.frontier_size(state)) > 0:
+        n_levels += 1
+        assert state.counts[state.frontier].sum() <= 2 * 600
+        backend.build_histograms(state, 0, n, held, True)
+        if held:
+            backend.subtract_histograms(state)
+        for node in state.frontier:
+            expected, total, n_rows = np.zeros((cuts.total_bins, 2), np.int64), np.zeros(2, np.int64), 0
+            for p, part in enumerate(state.pages):
+                begin, end, side = state.segments[p, node]
+                rows = part.rows[side, begin:end]
+                assert (np.diff(rows) > 0).all(), "rows keep their order"
+                pairs = unpacked(part)[state.nodes["tree"][node], rows]
+                n_rows, total = n_rows + len(rows), total + pairs.sum(axis=0)
+                for f in range(4):
+                    codes = part.page.columns[f, rows]
+                    present = codes < cuts.n_bins[f]
+                    np.add.at(expected, cuts.offsets[f] + codes[present].astype(int), pairs[present])
+            assert state.counts[node] == n_rows and state.sums[node, 0].tolist() == total.tolist()
+            np.testing.assert_array_equal(state.hist[state.nodes["slot"][node], 0], expected)
+        backend.evaluate_splits(state, 0, n)
+        held = True
+        backend.select_splits(state)
+        backend.apply_splits(state)
+        backend.partition_rows(state)
+        leaves = np.flatnonzero(state.nodes["left"][: state.n_nodes] < 0)
+        for tree in range(2):
+            for p, part in enumerate(state.pages):
+                own = [part.rows[side, b:e] for b, e, side in state.segments[p, leaves[state.nodes["tree"][leaves] == tree]]]
+                assert sorted(np.concatenate(own)) == list(range(part.page.n_rows)), "every row is in one leaf"
+    assert n_levels == 4
+
+
+def test_a_leaf_is_the_newton_step_of_its_rows():
+    X, grad, hess = make_data()
+    trees, margin = grow(X, grad, hess, max_bin=256)
+    for plane, tree in enumerate(trees):
+        values = np.unique(margin[plane])
+        leaves = np.flatnonzero(tree.left_child < 0)
+        assert set(values) == set(tree.leaf_value[leaves])
+        for value in values:
+            rows = margin[plane] == value
+            g, h = grad[plane, rows].astype(np.float64).sum(), hess[plane, rows].astype(np.float64).sum()
+            # sums exact to 2⁻⁵⁰ of the total, one rounding of the weight and one of the leaf
+            assert value == pytest.approx(-g / (h + 1) * 0.5, rel=2e-7, abs=1e-12)
+        assert tree.cover[0] == pytest.approx(hess[plane].astype(np.float64).sum(), rel=1e-12)
+
+
+@pytest.mark.parametrize("gamma", [5.0, 50.0, 1e9])
+def test_gamma_prunes_what_the_full_tree_grew(gamma):
+    """The kept splits are those of the unpruned tree less, bottom-up, every split of two leaves below gamma."""
+    X, grad, hess = make_data()
+    full, _ = grow(X, grad, hess)
+    pruned, _ = grow(X, grad, hess, gamma=gamma)
+
+    def splits(tree, node, keep_all):
+        """Splits below a node as nested (feature, threshold, left, right), None for a leaf."""
+        left = tree.left_child[node]
+        if left < 0:
+            return None
+        below = splits(tree, left, keep_all), splits(tree, left + 1, keep_all)
+        if not keep_all and below == (None, None) and tree.gain[node] < gamma:
+            return None
+        return tree.feature[node], tree.threshold[node], *below
+
+    for a, b in zip(full, pruned):
+        assert splits(b, 0, True) == splits(a, 0, False)
+    assert sum(t.n_nodes for t in pruned) < sum(t.n_nodes for t in full)
+
+
+def test_leaf_of_rows_names_the_leaf_whose_value_the_margin_took():
+    X, grad, hess = make_data()
+    weight = np.ones(600)
+    weight[::5] = 0
+    backend, state, maxima = start(X, grad * (weight > 0), hess * (weight > 0), weight=weight, page_rows=100, gamma=5.0)
+    grow_trees(backend, COMM, state, maxima, 0, 64, 0.5)
+    leaf = backend.leaf_of_rows(state)
+    assert (leaf[:, ::5] == -1).all() and (leaf[:, weight > 0] >= 0).all()
+    for tree in range(2):
+        kept = weight > 0
+        np.testing.assert_array_equal(state.leaves[leaf[tree, kept], 0], state.margin[tree, kept])
+        assert not state.margin[tree, ~kept].any()
+
+
+# ---- what the trees do not depend on
+
+
+LOSSGUIDE = {"grow_policy": "lossguide", "max_leaves": 9, "max_depth": 0}
+
+
+@pytest.mark.parametrize("changes", [{}, {"max_leaves": 7}, LOSSGUIDE, {"gamma": 3.0}])
+def test_threads_pages_and_memory_change_nothing(changes):
+    data = make_data(200)
+    trees, margin = grow(*data, **changes)
+    assert all(tree.n_nodes > 1 for tree in trees)
+    for arguments in ({"n_threads": 3}, {"page_rows": 70}, {"page_rows": 1}, {"histogram_memory": 1}, {"histogram_memory": 8000}):
+        again, again_margin = grow(*data, **(arguments | changes))
+        assert again == trees, arguments
+        np.testing.assert_array_equal(again_margin, margin)
+
+
+def test_row_order_and_workers_change_nothing():
+    X, grad, hess = make_data()
+    trees, margin = grow(X, grad, hess)
+    order = np.random.default_rng(32).permutation(600)
+    again, again_margin = grow(X[order], grad[:, order], hess[:, order])
+    assert again == trees
+    np.testing.assert_array_equal(again_margin, margin[:, order])
+    bounds = [0, 5, 5, 400, 600]
+
+    def work(rank):
+        own = slice(bounds[rank], bounds[rank + 1])
+        return grow(X[own], grad[:, own], hess[:, own], comm=current_communicator())
+
+    for rank, (shard_trees, shard_margin) in enumerate(run_threads(4, work)):
+        assert shard_trees == trees
+        np.testing.assert_array_equal(shard_margin, margin[:, bounds[rank] : bounds[rank + 1]])
+
+
+def test_rows_of_weight_zero_do_not_exist():
+    X, grad, hess = make_data()
+    weight = np.ones(600)
+    weight[::4] = 0
+    keep = weight > 0
+    cuts = sketch_columns(open_table(X), keep.astype(np.int64), 32, CpuBackend(1), COMM)
+    trees, margin = grow(X[keep], grad[:, keep], hess[:, keep], cuts=cuts)
+    with_zeros, all_margins = grow(X, grad * keep, hess * keep, weight=weight, cuts=cuts)
+    assert with_zeros == trees
+    np.testing.assert_array_equal(all_margins[:, keep], margin)
+
+
+# ---- limits of growth
+
+
+def depth_of(tree):
+    depth = np.zeros(tree.n_nodes, int)
+    for node in range(1, tree.n_nodes):
+        depth[node] = depth[tree.parent[node]] + 1
+    return depth.max()
+
+
+@pytest.mark.parametrize("max_depth", [1, 3])
+@pytest.mark.parametrize("grow_policy", ["depthwise", "lossguide"])
+def test_max_depth_holds(max_depth, grow_policy):
+    trees, _ = grow(*make_data(), max_depth=max_depth, grow_policy=grow_policy)
+    assert [depth_of(tree) for tree in trees] == [max_depth] * 2
+
+
+@pytest.mark.parametrize("grow_policy", ["depthwise", "lossguide"])
+def test_max_leaves_holds(grow_policy):
+    trees, _ = grow(*make_data(), max_depth=0, max_leaves=11, grow_policy=grow_policy)
+    assert [tree.n_leaves for tree in trees] == [11] * 2
+
+
+def test_without_limits_both_policies_grow_the_same_leaves():
+    data = make_data(100)
+    a, margin_a = grow(*data, max_depth=0)
+    b, margin_b = grow(*data, max_depth=0, grow_policy="lossguide")
+    assert [t.n_leaves for t in a] == [t.n_leaves for t in b]
+    np.testing.assert_array_equal(margin_a, margin_b)
+
+
+@pytest.mark.parametrize("X", [np.full((5, 2), np.nan), np.ones((5, 2)), np.ones((1, 1))])
+def test_a_table_that_cannot_be_split_gives_one_leaf(X):
+    n = len(X)
+    trees, margin = grow(X, np.ones((1, n), np.float32), np.ones((1, n), np.float32))
+    assert trees[0].n_nodes == 1 and np.unique(margin) == np.float32(-n / (n + 1) * 0.5)
+
+
+def test_gradients_of_zero_give_one_leaf_of_zero():
+    X, _, _ = make_data(50)
+    trees, margin = grow(X, np.zeros((1, 50), np.float32), np.zeros((1, 50), np.float32))
+    assert trees[0].n_nodes == 1 and not margin.any() and trees[0].cover[0] == 0
+
+
+# ---- gradients
+
+
+@pytest.mark.parametrize("bad", [np.nan, -np.nan, np.inf, -np.inf])
+@pytest.mark.parametrize("place", ["grad", "hess"])
+def test_given_gradients_that_are_not_finite_raise(bad, place):
+    X, grad, hess = make_data(20)
+    grad, hess = grad.copy(), hess.copy()
+    {"grad": grad, "hess": hess}[place][1, 7] = bad
+    if place == "hess" and bad == -np.inf:
+        return  # a negative hessian counts as 0
+    with pytest.raises(FloatingPointError, match="not finite"):
+        grow(X, grad, hess)
+
+
+def test_given_negative_hessians_count_as_zero():
+    X, grad, hess = make_data(50)
+    negative = hess.copy()
+    negative[:, ::3] = -1
+    zeroed = np.where(negative < 0, 0, hess).astype(np.float32)
+    assert grow(X, grad, negative)[0] == grow(X, grad, zeroed)[0]
+
+
+def test_loud_rows_bring_a_second_limb_that_keeps_the_quiet_ones():
+    """1 % of rows with gradients 10⁶ times the others': in 16 bits the quiet rows would round to nothing."""
+    X, grad, hess = make_data(2000, 1)
+    loud = np.ones(2000, np.float32)
+    loud[:20] = 1e6
+    X[:20, 3] = 50  # one split sets the loud rows apart
+    backend, state, maxima = start(X, grad * loud, hess * loud)
+    start_roots(backend, COMM, state, maxima, 0)
+    assert state.n_limbs.tolist() == [2] and state.pages[0].gpair.shape[1] == 2
+    trees, _ = grow(X, grad * loud, hess * loud, max_depth=3)
+    used = set(trees[0].feature[trees[0].left_child >= 0].tolist())
+    assert used >= {0, 3}, "the quiet rows' own signal is not found"
+    assert grow(X, grad * loud, hess * loud, max_depth=3, n_threads=3, page_rows=300)[0] == trees
+
+
+def test_vector_leaves_share_one_tree():
+    X, grad, hess = make_data()
+    (tree,), margin = grow(X, grad, hess, vector=True)
+    assert tree.n_leaves == len({tuple(column) for column in margin.T.tolist()}) > 8

@@ -1,0 +1,59 @@
+"""Fixtures for tests of whole trainings: seeded tables, and which backend trains."""
+
+import os
+from dataclasses import dataclass
+
+import numpy as np
+import pytest
+
+# OpenMP's threads spin while they wait. Beside other work on the same cores that makes small trainings ten times slower.
+os.environ.setdefault("OMP_WAIT_POLICY", "passive")  # read when numba starts its threads
+
+
+@dataclass(frozen=True)
+class Table:
+    """X : float32 (n, 6). label, weight : float32 (n,)."""
+
+    X: np.ndarray
+    label: np.ndarray
+    weight: np.ndarray
+
+    def take(self, rows) -> "Table":
+        return Table(self.X[rows], self.label[rows], self.weight[rows])
+
+
+@pytest.fixture(scope="session")
+def make_table():
+    """Function (n_rows, objective, loud=False) -> Table.
+
+    Its columns: dense, with missing values, mostly zero, whole numbers, constant, and all missing but one row. One row in twenty
+    weighs 0. loud : a few rows weigh a million times as much as most. Three classes for multi:softprob.
+    """
+
+    def make(n_rows: int, objective: str, loud: bool = False) -> Table:
+        rng = np.random.default_rng(n_rows)
+        X = rng.normal(size=(n_rows, 6))
+        X[rng.random(n_rows) < 0.2, 1] = np.nan
+        X[rng.random(n_rows) < 0.8, 2] = 0.0
+        X[:, 3] = rng.integers(-3, 4, n_rows)
+        X[:, 4] = 7.0
+        X[1:, 5] = np.nan
+        signal = np.where(np.isnan(X[:, 1]), 1.0, X[:, 1]) * X[:, 3] + X[:, 0] + 2.0 * X[:, 2] + rng.normal(size=n_rows)
+        thresholds = {"reg:squarederror": None, "binary:logistic": [0.0], "multi:softprob": [-1.0, 1.0]}[objective]
+        label = signal if thresholds is None else np.searchsorted(thresholds, signal)
+        weight = 10.0 ** (6.0 * rng.random(n_rows) ** 6) if loud else rng.integers(1, 5, n_rows) / 2.0
+        weight[rng.random(n_rows) < 0.05] = 0.0
+        return Table(X.astype(np.float32), label.astype(np.float32), weight.astype(np.float32))
+
+    return make
+
+
+@pytest.fixture
+def use_backend(monkeypatch):
+    """Function (backend) that makes matrices and Boosters of the test compute with it."""
+
+    def use(backend) -> None:
+        for module in ("gpuboost.booster", "gpuboost.data.dmatrix"):
+            monkeypatch.setattr(f"{module}.choose_backend", lambda device, nthread: backend)
+
+    return use

@@ -1,0 +1,112 @@
+"""kernels/binning.py: a code is the number of thresholds that are not above the value."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from gpuboost.backend.cpu import CpuBackend
+from gpuboost.data.binned import Page
+from gpuboost.data.cuts import SENTINEL, Cuts
+
+
+def cuts_of(*thresholds, max_bin=256):
+    """Cuts from each feature's thresholds below the sentinel."""
+    each = [np.append(np.asarray(t, np.float32), SENTINEL) for t in thresholds]
+    offsets = np.cumsum([0, *map(len, each)]).astype(np.int32)
+    return Cuts(np.concatenate(each).astype(np.float32), offsets, np.zeros(len(each), bool), max_bin)
+
+
+def bin_rows(block, cuts, dtype=np.uint8, *, missing=np.nan, first_row=0, page_rows=None, n_threads=1, with_records=True):
+    """Adapter: (page, missing codes that did not fit) after one batch; cells that were not written hold 77."""
+    n = len(block) if page_rows is None else page_rows
+    width = -(-cuts.n_features // 8) * 8
+    page = Page(np.full((cuts.n_features, n), 77, dtype), np.full((n if with_records else 0, width), 77, dtype))
+    return page, CpuBackend(n_threads).bin_rows(block, missing, cuts, first_row, page)
+
+
+def expected_codes(block, cuts, missing=np.nan):
+    """By definition: int64 (n_features, n_rows)."""
+    x = np.asarray(block, np.float32)
+    codes = [np.searchsorted(cuts.of(f)[:-1], x[:, f], side="right") for f in range(cuts.n_features)]
+    return np.where(np.isnan(x.T) | (x.T == np.float32(missing)), cuts.n_bins[:, None], codes)
+
+
+def test_a_hand_sized_column():
+    #  bins: x < 1 | 1 ≤ x < 2.5 | 2.5 ≤ x        missing: 3
+    page, n_lost = bin_rows(np.array([[0.5], [1.0], [2.4], [2.5], [9.0], [np.nan], [-3.0]], np.float32), cuts_of([1, 2.5]))
+    assert page.columns.tolist() == [[0, 1, 1, 2, 2, 3, 0]] and n_lost == 0
+    assert page.records.tolist() == [[code] + [77] * 7 for code in page.columns[0]]
+
+
+def test_a_column_without_thresholds_has_one_bin():
+    page, _ = bin_rows(np.array([[5.0], [np.nan]], np.float32), cuts_of([]))
+    assert page.columns.tolist() == [[0, 1]]
+
+
+def test_infinite_values_fall_into_the_outer_bins():
+    for n in (3, 255, 256, 700):
+        cuts = cuts_of(np.arange(n))
+        page, _ = bin_rows(np.array([[-np.inf], [np.inf], [SENTINEL]], np.float32), cuts, np.uint16)
+        assert page.columns.tolist() == [[0, n, n]]
+
+
+VALUES = st.one_of(st.sampled_from([0.0, -0.0, 1.0, -1.0, np.nan, 5.0, 1e-45]), st.floats(-10, 10, width=32))
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    st.data(), st.sampled_from([np.float32, np.float64]), st.sampled_from("CF"), st.sampled_from([np.nan, 5.0]),
+    st.sampled_from([1, 3]),
+)  # fmt: skip
+def test_codes_count_the_thresholds_not_above_the_value(data, dtype, order, missing, n_threads):
+    thresholds = st.lists(st.floats(-10, 10, width=32).map(lambda t: t + 0.0), max_size=12).map(np.unique)
+    cuts = cuts_of(*data.draw(st.lists(thresholds, min_size=1, max_size=10)))
+    n_rows = data.draw(st.integers(0, 20))
+    cells = np.array(data.draw(st.lists(VALUES, min_size=n_rows * cuts.n_features, max_size=n_rows * cuts.n_features)), dtype)
+    block = np.array(cells.reshape(n_rows, cuts.n_features), dtype, order=order)
+    page, n_lost = bin_rows(block, cuts, missing=missing, n_threads=n_threads)
+    expected = expected_codes(block, cuts, missing)
+    np.testing.assert_array_equal(page.columns, expected)
+    np.testing.assert_array_equal(page.records[:, : cuts.n_features], expected.T)
+    assert (page.records[:, cuts.n_features :] == 77).all() and n_lost == 0
+
+
+@pytest.mark.parametrize("n_thresholds", [0, 1, 127, 128, 254, 255, 256, 257, 510, 511, 512, 1000, 65534])
+@pytest.mark.parametrize("n_threads", [1, 3])
+def test_every_number_of_bins(n_thresholds, n_threads):
+    rng = np.random.default_rng(10)
+    thresholds = np.unique(rng.normal(size=2 * n_thresholds).astype(np.float32))[:n_thresholds]
+    assert len(thresholds) == n_thresholds
+    cuts = cuts_of(thresholds, [0.0])
+    x = np.concatenate([rng.normal(size=3000), thresholds, np.nextafter(thresholds, np.float32(-np.inf)), [np.nan, 9, -9]])
+    block = np.column_stack([x, x[::-1]]).astype(np.float32)
+    page, n_lost = bin_rows(block, cuts, np.uint16, n_threads=n_threads)
+    np.testing.assert_array_equal(page.columns, expected_codes(block, cuts))
+    assert n_lost == 0
+
+
+def test_float64_values_are_rounded_to_float32_first():
+    threshold = np.float32(0.1)
+    below = np.nextafter(float(threshold), 0)  # rounds to the threshold
+    page, _ = bin_rows(np.array([[below]]), cuts_of([threshold]))
+    assert page.columns[0, 0] == 1
+
+
+def test_missing_codes_that_do_not_fit_in_a_byte_are_counted():
+    cuts = cuts_of(np.arange(255), [0.0])  # 256 bins: the missing code would be 256
+    block = np.array([[np.nan, np.nan], [3.0, 1.0], [np.nan, 0.5]], np.float32)
+    assert bin_rows(block, cuts, np.uint8)[1] == 2
+    page, n_lost = bin_rows(block, cuts, np.uint16)
+    assert n_lost == 0 and page.columns[0].tolist() == [256, 4, 256]
+
+
+def test_a_batch_writes_its_own_rows_only():
+    page, _ = bin_rows(np.array([[0.0], [2.0]], np.float32), cuts_of([1.0]), first_row=2, page_rows=6)
+    assert page.columns[0].tolist() == [77, 77, 0, 1, 77, 77]
+    assert page.records[:, 0].tolist() == [77, 77, 0, 1, 77, 77]
+
+
+def test_records_are_optional():
+    page, _ = bin_rows(np.array([[0.0], [2.0]], np.float32), cuts_of([1.0]), with_records=False)
+    assert page.columns[0].tolist() == [0, 1]

@@ -1,0 +1,167 @@
+"""kernels/histogram.py: sums of packed pairs per bin, exact in integers."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from gpuboost.backend.base import GrowthSettings, TrainingRows
+from gpuboost.backend.cpu import CpuBackend
+from gpuboost.data.binned import BinnedMatrix, Page
+from gpuboost.data.cuts import SENTINEL, Cuts
+from gpuboost.kernels import histogram
+
+
+def build(columns, n_bins, pairs, rows_of, *, n_limbs=1, vector=False, page_rows=None, n_threads=1):
+    """Adapter: int64 (n_nodes, n_outputs, total_bins, 2), the histograms of some nodes.
+
+    columns : integers (n_features, n_rows); code n_bins[f] is missing. pairs : integers (n_planes, n_rows, 2).
+    rows_of : (tree, rows) of each node. Each plane has a tree of its own, or with ``vector`` all planes are outputs of one tree.
+    """
+    n_planes, n_rows = pairs.shape[:2]
+    dtype = np.uint8 if columns.max(initial=0) < 256 and max(n_bins) <= 256 else np.uint16
+    offsets = np.cumsum([0, *n_bins]).astype(np.int32)
+    cuts = Cuts(np.full(offsets[-1], SENTINEL), offsets, np.zeros(len(n_bins), bool), 256)
+    bounds = list(range(0, max(n_rows, 1), page_rows or max(n_rows, 1))) + [n_rows]
+    pages = []
+    for first, last in zip(bounds, bounds[1:]):
+        records = np.zeros((last - first, -(-len(n_bins) // 8) * 8), dtype)
+        records[:, : len(n_bins)] = columns[:, first:last].T
+        pages.append(Page(columns[:, first:last].astype(dtype), records))
+    rows = TrainingRows(BinnedMatrix(cuts, pages), np.zeros((1, n_rows), np.float32), np.zeros(0, np.float32),
+                        np.zeros((n_planes, n_rows), np.float32), n_rows)  # fmt: skip
+    growth = GrowthSettings(max_depth=6, max_leaves=0, grow_policy="depthwise", learning_rate=0.3, gamma=0.0,
+                            min_child_weight=0.0, max_delta_step=0.0, reg_lambda=1.0, reg_alpha=0.0,
+                            histogram_memory=2**30, seed=0)  # fmt: skip
+    backend = CpuBackend(n_threads)
+    state = backend.start_training(rows, growth, [0] if vector else list(range(n_planes)), n_planes if vector else 1)
+    state.n_limbs = np.full(n_planes, n_limbs, np.int32)
+    grad, hess = pairs[..., 0], pairs[..., 1]
+    low = (grad + 32768 & 0xFFFF) - 32768  # signed low limb
+    limbs = [(grad, hess)] if n_limbs == 1 else [(grad - low >> 16, hess >> 16), (low, hess & 0xFFFF)]
+    packed = np.stack([((g & 0xFFFF) << 16 | h).astype(np.uint32).view(np.int32) for g, h in limbs], axis=1)
+    state.scales = np.ones((n_planes, 2))
+    backend.start_trees(state, np.zeros((n_planes, 3), np.int64))
+    backend._reserve_nodes(state, max(len(rows_of), 1))
+    state.nodes["tree"][: len(rows_of)] = [tree for tree, _ in rows_of]
+    for p, (first, last) in enumerate(zip(bounds, bounds[1:])):
+        part = state.pages[p]
+        part.gpair = np.ascontiguousarray(packed[:, :, first:last])
+        part.rows = np.full((2, sum(len(members) for _, members in rows_of) + 1), -1, np.int32)
+        filled = [0, 0]
+        for node, (_, members) in enumerate(rows_of):
+            own, side = members[(members >= first) & (members < last)] - first, node % 2
+            state.segments[p, node] = filled[side], filled[side] + len(own), side
+            part.rows[side, filled[side] : filled[side] + len(own)] = own
+            filled[side] += len(own)
+    state.frontier = np.arange(len(rows_of), dtype=np.int32)
+    for _ in range(2):  # the second time finds the scratch as the first left it
+        built = backend.build_histograms(state, 0, len(rows_of), False, False).copy()
+    return built
+
+
+def by_numpy(columns, n_bins, pairs, rows_of, vector=False):
+    offsets = np.cumsum([0, *n_bins])
+    planes = [range(len(pairs)) if vector else [tree] for tree, _ in rows_of]
+    hist = np.zeros((len(rows_of), len(pairs) if vector else 1, offsets[-1], 2), np.int64)
+    for node, (_, members) in enumerate(rows_of):
+        for output, plane in enumerate(planes[node]):
+            for f, n in enumerate(n_bins):
+                present = members[columns[f, members] < n]
+                np.add.at(hist[node, output], offsets[f] + columns[f, present], pairs[plane, present])
+    return hist
+
+
+def check(columns, n_bins, pairs, rows_of, **arguments):
+    expected = by_numpy(columns, n_bins, pairs, rows_of, arguments.get("vector", False))
+    np.testing.assert_array_equal(build(columns, n_bins, pairs, rows_of, **arguments), expected)
+
+
+def test_six_rows_by_hand():
+    columns = np.array([[0, 1, 0, 2, 1, 0], [0, 0, 0, 0, 1, 1]])  # feature 0 has 2 bins: code 2 is missing
+    pairs = np.array([[[1, 10], [2, 20], [3, 30], [4, 40], [5, 50], [-6, 60]]])
+    hist = build(columns, [2, 1], pairs, [(0, np.arange(6)), (0, np.array([0, 5]))])
+    assert hist[0, 0].tolist() == [[1 + 3 - 6, 100], [2 + 5, 70], [1 + 2 + 3 + 4, 100]]
+    assert hist[1, 0].tolist() == [[1 - 6, 70], [0, 0], [1, 10]]
+
+
+def test_a_node_without_rows_is_zero():
+    columns, pairs = np.array([[0, 1]]), np.array([[[5, 5], [6, 6]]])
+    hist = build(columns, [2], pairs, [(0, np.arange(0)), (0, np.arange(2)), (0, np.arange(0))])
+    assert not hist[0].any() and not hist[2].any() and hist[1].any()
+
+
+def random_case(rng, n_rows, n_bins, n_planes, n_nodes, missing, vector, limit=(32767, 65535)):
+    columns = np.stack([np.where(rng.random(n_rows) < missing, n, rng.integers(0, n, n_rows)) for n in n_bins])
+    grad = rng.integers(-limit[0], limit[0] + 1, (n_planes, n_rows))
+    pairs = np.stack([grad, rng.integers(0, limit[1] + 1, (n_planes, n_rows))], axis=-1)
+    trees = [0] if vector else list(range(n_planes))
+    rows_of = []
+    for tree in trees:
+        owner = rng.integers(0, n_nodes, n_rows)
+        rows_of += [(tree, np.flatnonzero(owner == node)) for node in range(n_nodes - 1)]  # the last node is not built
+    return columns, n_bins, pairs, rows_of
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    st.integers(0, 2**32), st.integers(0, 40), st.lists(st.integers(1, 6), min_size=1, max_size=10), st.integers(1, 3),
+    st.integers(2, 5), st.sampled_from([0.0, 0.3, 1.0]), st.booleans(), st.sampled_from([None, 7]), st.sampled_from([1, 3]),
+)  # fmt: skip
+def test_random_nodes_equal_numpy(seed, n_rows, n_bins, n_planes, n_nodes, missing, vector, page_rows, n_threads):
+    case = random_case(np.random.default_rng(seed), n_rows, n_bins, n_planes, n_nodes, missing, vector)
+    check(*case, vector=vector, page_rows=page_rows, n_threads=n_threads)
+
+
+@pytest.mark.parametrize("n_bins", [[3] * 33, [255] * 9, [256] * 3, [2, 300, 70], [4] * 130, [300] * 129, [65535]])
+@pytest.mark.parametrize("n_threads", [1, 3])
+def test_many_features_and_bins(n_bins, n_threads):
+    missing = 0.0 if max(n_bins) == 256 else 0.1
+    check(*random_case(np.random.default_rng(26), 1500, n_bins, 1, 3, missing, False), n_threads=n_threads)
+
+
+@pytest.mark.parametrize("n_threads", [1, 3])
+@pytest.mark.parametrize("vector", [False, True])
+def test_two_limbs_add_up_to_32_bits(vector, n_threads):
+    case = random_case(np.random.default_rng(27), 3000, [5, 2, 40], 2, 3, 0.1, vector, limit=(2**31 - 2**16, 2**32 - 1))
+    check(*case, n_limbs=2, vector=vector, n_threads=n_threads)
+
+
+@pytest.mark.parametrize("n_threads", [1, 3])
+def test_a_node_shared_by_several_work_items(n_threads, monkeypatch):
+    monkeypatch.setattr(histogram, "MIN_SLICE_ROWS", 100)
+    case = random_case(np.random.default_rng(28), 5000, [7, 3, 12], 2, 3, 0.1, False)
+    check(*case, n_threads=n_threads)
+    check(*case, n_threads=n_threads, page_rows=1777)
+
+
+@pytest.mark.parametrize("n_limbs, grad, hess", [
+    (1, 32767, 65535), (1, -32767, 65535), (2, -32768, 65535), (2, -(2**31) + 2**16, 2**32 - 1),
+])  # fmt: skip
+def test_the_largest_pairs_do_not_overflow_in_one_bin(n_limbs, grad, hess):
+    n_rows = 2 * histogram.FLUSH_ROWS + 5
+    pairs = np.empty((1, n_rows, 2), np.int64)
+    pairs[...] = grad, hess
+    hist = build(np.zeros((1, n_rows), np.int64), [2], pairs, [(0, np.arange(n_rows))], n_limbs=n_limbs)
+    assert hist[0, 0].tolist() == [[n_rows * grad, n_rows * hess], [0, 0]]
+
+
+def test_sibling_equals_parent_minus_child():
+    rng = np.random.default_rng(29)
+    columns, n_bins, pairs, _ = random_case(rng, 1000, [5, 3, 8], 1, 2, 0.2, False)
+    goes_left = rng.random(1000) < 0.3
+    nodes = [(0, np.arange(1000)), (0, np.flatnonzero(goes_left)), (0, np.flatnonzero(~goes_left))]
+    parent, left, right = hist = build(columns, n_bins, pairs, nodes)
+    histogram.subtract_histograms_cpu(np.array([0], np.int32), np.array([1], np.int32), hist, 2)
+    np.testing.assert_array_equal(parent, right)
+    assert left.any() and right.any()
+
+
+@pytest.mark.parametrize("n_threads", [1, 3])
+def test_subtraction_changes_the_parents_slots_only(n_threads):
+    hist = np.random.default_rng(30).integers(-(2**62), 2**62, (9, 2, 50, 2)) // 4
+    before = hist.copy()
+    parents, built = np.array([0, 3, 8], np.int32), np.array([1, 2, 5], np.int32)
+    histogram.subtract_histograms_cpu(parents, built, hist, n_threads)
+    before[parents] -= before[built]
+    np.testing.assert_array_equal(hist, before)

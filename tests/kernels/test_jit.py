@@ -1,0 +1,65 @@
+"""The compile cache: no stale machine code, and no mix-up between the kernels of one factory."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+from gpuboost.kernels import jit
+
+ROOT = Path(__file__).parents[2]
+
+SUM = """
+import numpy as np
+from gpuboost.backend.cpu import CpuBackend
+from gpuboost.backend.row_sums import RowSums
+from gpuboost.communicator import SingleProcess
+from gpuboost.kernels.reduce import unit_term
+from gpuboost.objectives.regression import label_term
+label = np.array([[1.0, 2.0, 4.0]], np.float32)
+sums = RowSums(CpuBackend(1), SingleProcess(), label, label, np.zeros(0, np.float32))
+print(*[sums.sum_of(term) for term in ({terms},)])
+"""
+
+
+def run(code: str, cache: Path) -> str:
+    env = {**os.environ, "NUMBA_CACHE_DIR": str(cache), "PYTHONPATH": str(ROOT)}
+    done = subprocess.run([sys.executable, "-c", code], env=env, cwd=ROOT, capture_output=True, text=True, check=True)
+    return done.stdout.strip()
+
+
+def test_kernels_of_one_factory_cached_by_different_processes_stay_apart(tmp_path):
+    assert run(SUM.format(terms="label_term"), tmp_path) == "7.0"
+    assert run(SUM.format(terms="unit_term"), tmp_path) == "3.0"
+    assert run(SUM.format(terms="label_term, unit_term"), tmp_path) == "7.0 3.0"
+    assert run(SUM.format(terms="unit_term, label_term"), tmp_path) == "3.0 7.0"
+
+
+def test_the_second_process_compiles_nothing(tmp_path):
+    counted = SUM.format(terms="label_term") + "\nfrom gpuboost.kernels.reduce import reduce_rows\n"
+    counted += "print(sum(reduce_rows(label_term).dispatcher.stats.cache_misses.values()))"
+    assert run(counted, tmp_path).split() == ["7.0", "1"]
+    assert run(counted, tmp_path).split() == ["7.0", "0"]
+
+
+def test_editing_any_kernel_changes_the_stamp(tmp_path, monkeypatch):
+    for folder in jit._KERNEL_FOLDERS:
+        (tmp_path / folder).mkdir()
+    kernel = tmp_path / "kernels" / "scalar.py"
+    kernel.write_text("x = 1\n")
+    monkeypatch.setattr(jit, "__file__", str(tmp_path / "kernels" / "jit.py"))
+    before = jit.source_stamp.__wrapped__()
+    kernel.write_text("x = 2\n")
+    assert jit.source_stamp.__wrapped__() != before
+
+
+def test_formulas_from_outside_the_package_are_not_cached():
+    from numba import float64
+
+    from gpuboost.kernels.reduce import reduce_rows, unit_term
+
+    @jit.scalar
+    def foreign_term(prediction, label, i, parameters):
+        return float64(2.0)
+
+    assert type(reduce_rows(unit_term).dispatcher._cache) is not type(reduce_rows(foreign_term).dispatcher._cache)

@@ -1,0 +1,228 @@
+"""kernels/nodes.py: selecting, making, pruning and numbering nodes."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from gpuboost.kernels import nodes as n
+from gpuboost.kernels.records import NO_GAIN, NODE
+
+
+def table(gains, *, depth=0, tree=0):
+    """Leaves with the given gains."""
+    nodes = np.zeros(len(gains), NODE)
+    nodes["gain"], nodes["depth"], nodes["tree"] = gains, depth, tree
+    nodes["left"] = nodes["parent"] = nodes["slot"] = -1
+    return nodes
+
+
+def depthwise(nodes, *, max_depth=0, max_leaves=0, n_leaves=(1,)):
+    n_leaves, selected = np.array(n_leaves, np.int64), np.empty(len(nodes), np.int32)
+    count = n.select_depthwise(np.arange(len(nodes), dtype=np.int32), nodes, max_depth, max_leaves, n_leaves, selected)
+    return selected[:count].tolist(), n_leaves.tolist()
+
+
+def lossguide(nodes, *, max_depth=0, max_leaves=0, n_leaves=(1,)):
+    n_leaves, selected = np.array(n_leaves, np.int64), np.empty(len(n_leaves), np.int32)
+    count = n.select_lossguide(len(nodes), nodes, max_depth, max_leaves, n_leaves, selected)
+    return selected[:count].tolist(), n_leaves.tolist()
+
+
+# ---- selection
+
+
+def test_depthwise_takes_every_node_with_a_split():
+    assert depthwise(table([5, NO_GAIN, 1])) == ([0, 2], [3])
+
+
+def test_depthwise_stops_at_the_number_of_leaves_in_order():
+    assert depthwise(table([1, 5, 9]), max_leaves=3) == ([0, 1], [3])
+    assert depthwise(table([1, 5, 9]), max_leaves=5, n_leaves=[4]) == ([0], [5])
+
+
+def test_depth_limits_both_policies():
+    nodes = table([1, 2], depth=[1, 2])
+    assert depthwise(nodes, max_depth=2)[0] == lossguide(nodes, max_depth=2)[0] == [0]
+
+
+def test_every_tree_counts_its_own_leaves():
+    nodes = table([1, 2, 3, 4], tree=[0, 0, 1, 1])
+    assert depthwise(nodes, max_leaves=2, n_leaves=[1, 1]) == ([0, 2], [2, 2])
+    assert lossguide(nodes, max_leaves=2, n_leaves=[2, 1]) == ([3], [2, 2])
+
+
+def test_lossguide_takes_the_largest_gain_and_the_older_of_equals():
+    assert lossguide(table([3, 7, 7])) == ([1], [2])
+    assert lossguide(table([3, 7, 7], tree=[0, 1, 1]), n_leaves=[1, 1]) == ([0, 1], [2, 2])
+
+
+def test_lossguide_passes_over_what_is_split_or_has_no_split():
+    nodes = table([9, 2, NO_GAIN])
+    nodes["left"][0] = 1
+    assert lossguide(nodes)[0] == [1]
+    assert lossguide(table([NO_GAIN])) == ([], [1])
+
+
+# ---- making children
+
+
+def test_children_inherit_and_share_the_sums():
+    nodes = np.zeros(5, NODE)
+    nodes[:1] = table([4.0], depth=2, tree=0)
+    nodes[0]["lower"], nodes[0]["upper"] = -1, 2
+    sums, left_sums = np.zeros((5, 2, 2), np.int64), np.zeros((5, 2, 2), np.int64)
+    sums[0], left_sums[0] = [[10, 20], [30, 40]], [[4, 5], [-6, 7]]
+    n.apply_splits(np.array([0], np.int32), 1, nodes, sums, left_sums)
+    assert nodes["left"][0] == 1
+    for child in nodes[1:3]:
+        assert (child["gain"], child["lower"], child["upper"]) == (NO_GAIN, -1, 2)
+        assert [child[f] for f in ("tree", "parent", "left", "depth", "slot")] == [0, 0, -1, 3, -1]
+    assert sums[1].tolist() == [[4, 5], [-6, 7]] and sums[2].tolist() == [[6, 15], [36, 33]]
+
+
+def test_children_are_numbered_in_the_order_of_selection():
+    nodes = np.zeros(7, NODE)
+    nodes[:3] = table([1, 2, 3], tree=[0, 1, 1])
+    sums = np.zeros((7, 1, 2), np.int64)
+    n.apply_splits(np.array([2, 0], np.int32), 3, nodes, sums, sums.copy())
+    assert nodes["left"][:3].tolist() == [5, -1, 3] and nodes["parent"][3:].tolist() == [2, 2, 0, 0]
+    assert nodes["tree"][3:].tolist() == [1, 1, 0, 0]
+
+
+# ---- which histograms are built
+
+
+def choose(frontier, nodes, counts, first_slot, subtract):
+    build, parents = np.empty(len(frontier), np.int32), np.empty(len(frontier), np.int32)
+    count = n.choose_built(np.array(frontier, np.int32), nodes, np.array(counts, np.int64), first_slot, subtract, build, parents)
+    return build[:count].tolist(), parents[:count].tolist()
+
+
+def test_without_parents_every_node_is_built():
+    nodes = table([0, 0, 0])
+    assert choose([0, 2], nodes, [0, 0, 0], 5, False)[0] == [0, 2]
+    assert nodes["slot"].tolist() == [5, -1, 6]
+
+
+def test_the_child_with_fewer_rows_is_built_and_the_other_takes_the_parents_slot():
+    nodes = table([0] * 6)
+    nodes["slot"][:2], nodes["parent"][2:] = [3, 7], [0, 0, 1, 1]
+    assert choose([2, 3, 4, 5], nodes, [0, 0, 9, 2, 4, 4], 10, True) == ([3, 4], [3, 7])
+    assert nodes["slot"][2:].tolist() == [3, 10, 11, 7], "left is built on a tie"
+
+
+# ---- pruning
+
+
+def random_trees(seed, n_splits, n_trees=2):
+    """A table of nodes as growth makes it."""
+    rng = np.random.default_rng(seed)
+    nodes = np.zeros(n_trees + 2 * n_splits, NODE)
+    nodes[:n_trees] = table(np.full(n_trees, NO_GAIN), tree=np.arange(n_trees))
+    count = n_trees
+    sums = np.zeros((len(nodes), 1, 2), np.int64)
+    for _ in range(n_splits):
+        leaf = rng.choice(np.flatnonzero(nodes["left"][:count] < 0))
+        nodes[leaf]["gain"] = rng.integers(0, 6)
+        n.apply_splits(np.array([leaf], np.int32), count, nodes, sums, sums.copy())
+        count += 2
+    return nodes
+
+
+def pruned_by_recursion(nodes, gamma):
+    """{node: leaf its rows end in}, by the definition: children first."""
+    left = nodes["left"].tolist()
+
+    def visit(node):
+        if left[node] < 0:
+            return
+        visit(left[node]), visit(left[node] + 1)
+        if left[left[node]] < 0 and left[left[node] + 1] < 0 and nodes["gain"][node] < gamma:
+            left[node] = -1
+
+    def end(node):
+        path = [node]
+        while nodes["parent"][path[-1]] >= 0:
+            path.append(int(nodes["parent"][path[-1]]))
+        return next(a for a in path[::-1] if left[a] < 0 or a == node)
+
+    for root in np.flatnonzero(nodes["parent"] < 0):
+        visit(int(root))
+    return left, [end(node) for node in range(len(nodes))]
+
+
+def test_pruning_by_hand():
+    #        0 (gain 1)                 γ = 2: 1 is cut off, as its children are leaves; then 0 stays, as 2 keeps its split
+    #     1 (1)      2 (3)
+    #   3   4      5   6
+    nodes = table([1, 1, 3, *[NO_GAIN] * 4])
+    nodes["left"][:3], nodes["parent"][1:] = [1, 3, 5], [0, 0, 1, 1, 2, 2]
+    n.prune(7, nodes, 2.0)
+    assert nodes["left"].tolist() == [1, -1, 5, -1, -1, -1, -1]
+    assert nodes["leaf"].tolist() == [0, 1, 2, 1, 1, 5, 6]
+    n.prune(7, nodes, 4.0)
+    assert nodes["left"][0] == -1 and set(nodes["leaf"].tolist()) == {0}
+
+
+@pytest.mark.parametrize("gamma, is_kept", [(3.0, True), (np.nextafter(3.0, 4), False)])
+def test_a_gain_of_exactly_gamma_stays(gamma, is_kept):
+    nodes = table([3.0, NO_GAIN, NO_GAIN])
+    nodes["left"][0], nodes["parent"][1:] = 1, 0
+    n.prune(3, nodes, gamma)
+    assert nodes["left"][0] == (1 if is_kept else -1)
+
+
+@settings(max_examples=80, deadline=None)
+@given(st.integers(0, 2**32), st.integers(0, 15), st.sampled_from([0.0, 1.0, 2.0, 4.0, 9.0]))
+def test_pruning_equals_the_recursive_definition(seed, n_splits, gamma):
+    nodes = random_trees(seed, n_splits)
+    left, leaf = pruned_by_recursion(nodes, gamma)
+    n.prune(len(nodes), nodes, gamma)
+    assert nodes["left"].tolist() == left
+    is_end = [left[a] < 0 for a in leaf]  # rows end in leaves only; an inner node's own entry is not used
+    assert [a for a, e in zip(nodes["leaf"].tolist(), is_end) if e] == [a for a, e in zip(leaf, is_end) if e]
+
+
+# ---- numbering and sums
+
+
+def number(nodes):
+    new_ids, n_kept = np.empty(len(nodes), np.int32), np.zeros(nodes["tree"].max() + 1, np.int32)
+    n.number_kept(len(nodes), nodes, new_ids, n_kept)
+    return new_ids, n_kept
+
+
+@settings(max_examples=80, deadline=None)
+@given(st.integers(0, 2**32), st.integers(0, 15), st.sampled_from([0.0, 2.0, 4.0]))
+def test_kept_nodes_are_numbered_without_gaps_and_siblings_are_adjacent(seed, n_splits, gamma):
+    nodes = random_trees(seed, n_splits)
+    n.prune(len(nodes), nodes, gamma)
+    new_ids, n_kept = number(nodes)
+    reachable = [node for node in range(len(nodes)) if nodes["parent"][node] < 0]
+    for node in reachable:  # grows while it is walked
+        if nodes["left"][node] >= 0:
+            reachable += [nodes["left"][node], nodes["left"][node] + 1]
+    assert set(np.flatnonzero(new_ids >= 0)) == set(reachable)
+    for tree in range(2):
+        own = new_ids[(nodes["tree"] == tree) & (new_ids >= 0)]
+        assert own.tolist() == list(range(n_kept[tree])), "in creation order, the root first"
+    for node in reachable:
+        if nodes["left"][node] >= 0:
+            assert new_ids[nodes["left"][node] + 1] == new_ids[nodes["left"][node]] + 1
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.integers(0, 2**32), st.integers(0, 15))
+def test_sums_upwards_are_the_sums_of_the_leaves_below(seed, n_splits):
+    nodes = random_trees(seed, n_splits)
+    is_leaf = nodes["left"] < 0
+    own = np.random.default_rng(seed).integers(-(2**61), 2**61, (len(nodes), 2, 2)) // 16 * is_leaf[:, None, None]
+    expected = own.copy()
+    for node in np.flatnonzero(is_leaf):
+        above = nodes["parent"][node]
+        while above >= 0:
+            expected[above] += own[node]
+            above = nodes["parent"][above]
+    n.sum_upwards(len(nodes), nodes, own)
+    np.testing.assert_array_equal(own, expected)

@@ -1,0 +1,147 @@
+"""kernels/predict.py: rows walk down trees, on values or on codes."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from gpuboost.backend.cpu import CpuBackend
+from gpuboost.data.binned import BinnedMatrix, Page
+from gpuboost.data.cuts import SENTINEL, Cuts
+from gpuboost.kernels.predict import FLAT_NODE, ROW_BLOCK
+
+
+def predict_values(block, flat, n_outputs=1, *, missing=np.nan, n_threads=1, with_leaves=True, start=0.0):
+    """Adapter: (margin (n_outputs, n_rows), leaves (n_rows, n_trees))."""
+    margin, leaves = np.full((n_outputs, len(block)), start, np.float32), np.full((len(block), len(flat[1])), -1, np.int32)
+    CpuBackend(n_threads).predict_values(block, missing, flat, margin, leaves if with_leaves else None)
+    return margin, leaves
+
+
+def predict_codes(columns, cuts, flat, n_outputs=1, *, n_threads=1):
+    """Adapter: the same for codes, in two pages."""
+    n_rows = columns.shape[1]
+    half, none = n_rows // 2, np.empty((0, 8), columns.dtype)
+    pages = [Page(np.ascontiguousarray(part), none) for part in (columns[:, :half], columns[:, half:])]
+    margin, leaves = np.zeros((n_outputs, n_rows), np.float32), np.full((n_rows, len(flat[1])), -1, np.int32)
+    CpuBackend(n_threads).predict_codes(BinnedMatrix(cuts, pages), flat, margin, leaves)
+    return margin, leaves
+
+
+def forest(*trees, groups=None):
+    """The flat layout of trees given as lists of (feature, threshold or value, left, default_left, bin)."""
+    nodes = np.array([(t, b, f, left, d) for tree in trees for f, t, left, d, b in tree], FLAT_NODE)
+    begin = np.cumsum([0, *map(len, trees)])[:-1].astype(np.int64)
+    return nodes, begin, np.array(groups or [0] * len(trees), np.int32)
+
+
+STUMP = [(0, 1.5, 1, 1, 0), (-1, 10.0, -1, 0, -1), (-1, 20.0, -1, 0, -1)]
+DEEP = [(1, 0.0, 1, 0, 0), (-1, 1.0, -1, 0, -1), (0, 3.0, 3, 0, 1), (-1, 2.0, -1, 0, -1), (-1, 4.0, -1, 0, -1)]
+
+
+def test_two_trees_by_hand():
+    block = np.array([[1.0, -1.0], [1.5, 0.0], [np.nan, np.nan], [9.0, 5.0]], np.float32)
+    margin, leaves = predict_values(block, forest(STUMP, DEEP))
+    #   x₀ < 1.5: 10, else 20, missing left.   x₁ < 0: 1; else x₀ < 3: 2, else 4; missing right
+    assert margin.tolist() == [[11, 22, 14, 24]]
+    assert leaves.tolist() == [[1, 1], [2, 3], [1, 4], [2, 4]]
+
+
+def test_trees_add_to_their_groups_margins():
+    margin, _ = predict_values(np.array([[1.0, -1.0]], np.float32), forest(STUMP, DEEP, STUMP, groups=[1, 0, 1]), 2, start=0.5)
+    assert margin.tolist() == [[1.5], [20.5]]
+
+
+def test_a_threshold_goes_right_and_the_missing_value_by_default():
+    block = np.array([[1.5], [np.nextafter(np.float32(1.5), np.float32(0))], [-999.0]], np.float32)
+    assert predict_values(block, forest(STUMP))[1][:, 0].tolist() == [2, 1, 1]
+    assert predict_values(np.array([[999.0]]), forest(STUMP), missing=999.0)[1].tolist() == [[1]]
+
+
+def test_float64_values_are_rounded_to_float32_first():
+    just_below = np.array([[1.5 - 1e-12]])
+    assert predict_values(just_below, forest(STUMP))[1].tolist() == [[2]]
+
+
+def test_a_tree_that_is_one_leaf():
+    assert predict_values(np.zeros((2, 1)), forest([(-1, 7.0, -1, 0, -1)]))[0].tolist() == [[7, 7]]
+
+
+def test_leaves_are_optional():
+    margin, leaves = predict_values(np.zeros((3, 2)), forest(STUMP), with_leaves=False)
+    assert margin.tolist() == [[10, 10, 10]] and (leaves == -1).all()
+
+
+def test_margins_add_up_tree_by_tree_in_float32():
+    tiny = [(-1, 2.0**-24, -1, 0, -1)]
+    one = [(-1, 1.0, -1, 0, -1)]
+    assert predict_values(np.zeros((1, 1)), forest(one, *[tiny] * 8))[0][0, 0] == 1  # each one alone is lost
+    assert predict_values(np.zeros((1, 1)), forest(*[tiny] * 8, one))[0][0, 0] == np.float32(1 + 2.0**-21)
+
+
+def random_forest(rng, cuts, n_trees):
+    """Trees whose thresholds are cuts, bins included."""
+    trees = []
+    for _ in range(n_trees):
+        tree = [None]
+        open_nodes = [0]
+        for _ in range(rng.integers(0, 8)):
+            node = open_nodes.pop(rng.integers(0, len(open_nodes)))
+            f = int(rng.integers(0, cuts.n_features))
+            b = int(rng.integers(0, cuts.n_bins[f]))
+            tree[node] = (f, cuts.of(f)[b], len(tree), int(rng.integers(0, 2)), b)
+            open_nodes += [len(tree), len(tree) + 1]
+            tree += [None, None]
+        for node in open_nodes:
+            tree[node] = (-1, np.float32(rng.normal()), -1, 0, -1)
+        trees.append(tree)
+    return forest(*trees, groups=rng.integers(0, 2, n_trees).tolist()), trees
+
+
+def walk(tree, row):
+    node = 0
+    while tree[node][0] >= 0:
+        feature, threshold, left, default_left, _ = tree[node]
+        x = row[feature]
+        node = left + (1 - default_left if np.isnan(x) else int(not x < threshold))
+    return node
+
+
+def check(rng, n_rows, n_bins, n_trees, n_threads):
+    each = [np.append(np.unique(rng.normal(size=n - 1)).astype(np.float32), SENTINEL) for n in n_bins]
+    offsets = np.cumsum([0, *map(len, each)]).astype(np.int32)
+    cuts = Cuts(np.concatenate(each), offsets, np.zeros(len(each), bool), 256)
+    block = rng.normal(size=(n_rows, len(each))).astype(np.float32)
+    block[rng.random(block.shape) < 0.2] = np.nan
+    on_cut = rng.random(block.shape) < 0.2
+    block[on_cut] = rng.choice(np.append(cuts.thresholds[cuts.thresholds < SENTINEL], np.float32(0)), on_cut.sum())
+    flat, trees = random_forest(rng, cuts, n_trees)
+    leaves = np.array([[walk(tree, row) for tree in trees] for row in block], np.int32).reshape(n_rows, n_trees)
+    margin = np.zeros((2, n_rows), np.float32)
+    for t, tree in enumerate(trees):
+        margin[flat[2][t]] += np.array([tree[leaf][1] for leaf in leaves[:, t]], np.float32)
+    codes = [np.searchsorted(cuts.of(f)[:-1], block[:, f], side="right") for f in range(cuts.n_features)]
+    columns = np.where(np.isnan(block.T), cuts.n_bins[:, None], codes)
+    dtype = np.uint8 if columns.max(initial=0) < 256 else np.uint16
+    results = [
+        predict_values(block, flat, 2, n_threads=n_threads),
+        predict_values(np.asfortranarray(block.astype(np.float64)), flat, 2, n_threads=n_threads),
+        predict_codes(columns.astype(dtype), cuts, flat, 2, n_threads=n_threads),
+    ]
+    for got_margin, got_leaves in results:
+        np.testing.assert_array_equal(got_leaves, leaves)
+        np.testing.assert_array_equal(got_margin, margin)
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    st.integers(0, 2**32), st.integers(0, 20), st.lists(st.integers(1, 6), min_size=1, max_size=4), st.integers(1, 4),
+    st.sampled_from([1, 3]),
+)  # fmt: skip
+def test_values_and_codes_equal_a_walk_in_python(seed, n_rows, n_bins, n_trees, n_threads):
+    check(np.random.default_rng(seed), n_rows, n_bins, n_trees, n_threads)
+
+
+@pytest.mark.parametrize("n_threads", [1, 3])
+def test_more_rows_than_a_block_and_more_bins_than_a_byte(n_threads):
+    check(np.random.default_rng(24), 3 * ROW_BLOCK + 1, [2, 300, 256], 3, n_threads)

@@ -1,0 +1,141 @@
+"""kernels/quantise.py: stochastic rounding that is unbiased, and depends on nothing but the pair itself."""
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
+
+from gpuboost.kernels.quantise import quantise_cpu, scale_exponent
+
+
+def quantise(grad, hess, scales, *, n_limbs=1, keys=None, n_threads=1):
+    """Adapter: (q_g, q_h, sums) with q int64 (n_outputs, n_rows) recombined from the packed limbs.
+
+    grad, hess : (n_outputs, n_rows). scales : (grad_scale, hess_scale) of all outputs.
+    """
+    grad, hess = np.atleast_2d(np.asarray(grad, np.float32)), np.atleast_2d(np.asarray(hess, np.float32))
+    n_outputs, n_rows = grad.shape
+    keys = np.arange(n_outputs, dtype=np.uint32) if keys is None else np.asarray(keys, np.uint32)
+    gpair = np.zeros((n_outputs, n_limbs, n_rows), np.int32)
+    sums = np.zeros((n_threads, n_outputs, 3), np.int64)
+    limbs = np.full(n_outputs, n_limbs, np.int32)
+    quantise_cpu(grad, hess, keys, np.tile(np.float64(scales), (n_outputs, 1)), limbs, gpair, sums, n_threads)
+    packed = gpair.astype(np.int64)
+    q_g, q_h = packed >> 16, packed & 0xFFFF
+    if n_limbs == 2:
+        q_g, q_h = q_g[:, :1] * 65536 + q_g[:, 1:], q_h[:, :1] * 65536 + q_h[:, 1:]
+    return q_g[:, 0], q_h[:, 0], sums.sum(axis=0)
+
+
+def test_whole_numbers_stay_themselves():
+    q_g, q_h, sums = quantise([30, -20, 0, -10], [10, 0, 50, 20], (1, 1))
+    assert q_g.tolist() == [[30, -20, 0, -10]] and q_h.tolist() == [[10, 0, 50, 20]]
+    assert sums.tolist() == [[0, 80, 0]]
+
+
+def test_scales_multiply():
+    q_g, q_h, _ = quantise([0.5, -0.25], [0.125, 1], (4, 8))
+    assert q_g.tolist() == [[2, -1]] and q_h.tolist() == [[1, 8]]
+
+
+def test_values_beyond_the_range_are_clamped():
+    q_g, q_h, _ = quantise([40000, -40000, 32767, -32767], [70000, 65535, 0, 1], (1, 1))
+    assert q_g.tolist() == [[32767, -32767, 32767, -32767]] and q_h.tolist() == [[65535, 65535, 0, 1]]
+    q_g, q_h, _ = quantise([1, -1], [2, 2], (2.0**32, 2.0**32), n_limbs=2)
+    assert q_g.tolist() == [[2**31 - 2**16, -(2**31) + 2**16]] and q_h.tolist() == [[2**32 - 1, 2**32 - 1]]
+
+
+@pytest.mark.parametrize("largest, bits", [(1.0, 15), (0.75, 16), (3.4e38, 15), (1e-45, 16), (2.0**-126, 15)])
+def test_the_scale_brings_the_largest_value_just_below_the_limit(largest, bits):
+    largest = float(np.float32(largest))
+    assert 2 ** (bits - 1) <= math.ldexp(largest, scale_exponent(largest, bits)) < 2**bits
+
+
+def test_the_scale_of_nothing_is_one():
+    assert scale_exponent(0.0, 15) == 0
+
+
+@pytest.mark.parametrize("grad, hess", [(0.3, 0.7), (-0.3, 0.01), (123.456, 1000.9), (-17.99, 0.5)])
+def test_rounding_is_unbiased_over_the_keys_of_rounds(grad, hess):
+    n = 20000  # one output each, so one key each
+    q_g, q_h, _ = quantise(np.full((n, 1), grad), np.full((n, 1), hess), (1, 1), keys=np.arange(n) * 2654435761 % 2**32)
+    for q, x in ((q_g, np.float32(grad)), (q_h, np.float32(hess))):
+        assert set(np.unique(q)) <= {math.floor(x), math.floor(x) + 1}
+        assert abs(q.mean() - x) < 5 * 0.5 / math.sqrt(n)  # 5 standard errors; a rounding's deviation is at most ½
+    if grad % 1 and hess % 1:
+        assert abs(np.corrcoef(q_g[:, 0], q_h[:, 0])[0, 1]) < 5 / math.sqrt(n), "gradient and hessian share a draw"
+
+
+def test_rounding_is_unbiased_over_rows():
+    rng = np.random.default_rng(13)
+    n = 100_000
+    grad, hess = rng.normal(size=n).astype(np.float32), rng.random(n).astype(np.float32)
+    q_g, q_h, _ = quantise(grad, hess, (8, 8))
+    for q, x in ((q_g[0], grad), (q_h[0], hess)):
+        error = q - x.astype(np.float64) * 8
+        assert np.abs(error).max() < 1
+        assert abs(error.mean()) < 5 * 0.5 / math.sqrt(n)
+
+
+FLOATS = st.one_of(st.sampled_from([0.0, -0.0, 1.0, 1e-30]), st.floats(-1, 1, width=32))
+PAIRS = hnp.arrays(np.float32, st.tuples(st.just(2), st.integers(0, 50)), elements=FLOATS)
+
+
+@settings(max_examples=60, deadline=None)
+@given(PAIRS, st.integers(0, 2**32 - 1), st.sampled_from([1, 2]), st.integers(0, 2**32))
+def test_equal_pairs_round_alike_wherever_they_stand(pairs, key, n_limbs, seed):
+    grad, hess = pairs[0], np.abs(pairs[1])
+    scale = 2.0**14 * (65536 if n_limbs == 2 else 1)
+    q_g, q_h, sums = quantise(grad, hess, (scale, scale), n_limbs=n_limbs, keys=[key])
+    order = np.random.default_rng(seed).integers(0, max(len(grad), 1), 2 * len(grad))
+    again = quantise(grad[order], hess[order], (scale, scale), n_limbs=n_limbs, keys=[key])
+    np.testing.assert_array_equal(again[0], q_g[:, order])
+    np.testing.assert_array_equal(again[1], q_h[:, order])
+    assert sums[0, 0] == q_g.sum() and sums[0, 1] == q_h.sum()
+
+
+@settings(max_examples=60, deadline=None)
+@given(PAIRS, st.sampled_from([1, 2]))
+def test_rounding_moves_a_value_by_less_than_one_unit(pairs, n_limbs):
+    grad, hess = pairs[0], np.abs(pairs[1])
+    scale = 2.0**14 * (65536 if n_limbs == 2 else 1)
+    q_g, q_h, _ = quantise(grad, hess, (scale, scale), n_limbs=n_limbs)
+    assert (np.abs(q_g[0] - grad.astype(np.float64) * scale) < 1).all()
+    assert (np.abs(q_h[0] - hess.astype(np.float64) * scale) < 1).all()
+
+
+def test_two_limbs_hold_32_bits_exactly():
+    whole = np.array([0, 1, -1, 32767, 32768, -32768, -32769, 65535, 65536, 2**24 - 1, -(2**24) + 1, 2**30, -(2**30)], np.float64)
+    q_g, q_h, sums = quantise(whole, np.abs(whole), (1, 1), n_limbs=2)
+    assert q_g[0].tolist() == whole.tolist() and q_h[0].tolist() == np.abs(whole).tolist()
+    assert sums[0, :2].tolist() == [whole.sum(), np.abs(whole).sum()]
+
+
+def test_small_values_are_counted():
+    #        unit: 1    4 is not below 4                              0 is not small
+    grad = [9.0, 4.0, 3.9, -3.9, 0.0, 9.0, 0.0, 0.01]
+    hess = [9.0, 4.0, 9.0, 0.0, 0.0, 3.1, 0.01, 0.01]
+    assert quantise(grad, hess, (1, 1))[2][0, 2] == 5
+
+
+def test_the_key_decides_the_rounding():
+    rng = np.random.default_rng(14)
+    grad, hess = rng.normal(size=1000), rng.random(1000)
+    first, second = (quantise(grad, hess, (1, 1), keys=[key])[0] for key in (1, 2))
+    # two independent roundings of a fraction f differ with probability 2·f·(1 − f), ⅓ on average; 5 standard deviations
+    assert abs((first != second).mean() - 1 / 3) < 5 * 0.5 / math.sqrt(1000)
+
+
+@pytest.mark.parametrize("n_limbs", [1, 2])
+def test_threads_and_pages_change_nothing(n_limbs):
+    rng = np.random.default_rng(15)
+    grad, hess = rng.normal(size=(3, 10000)), rng.random((3, 10000))  # more than one chunk
+    one = quantise(grad, hess, (100, 200), n_limbs=n_limbs)
+    three = quantise(grad, hess, (100, 200), n_limbs=n_limbs, n_threads=3)
+    pages = [quantise(grad[:, part], hess[:, part], (100, 200), n_limbs=n_limbs) for part in (slice(0, 4097), slice(4097, None))]
+    for a, b, first, second in zip(one, three, *pages):
+        np.testing.assert_array_equal(a, b)
+        np.testing.assert_array_equal(a, first + second if a.shape == (3, 3) else np.concatenate([first, second], axis=1))

@@ -1,0 +1,294 @@
+"""kernels/scalar.py: the maths that both devices share, against exact arithmetic."""
+
+import math
+import random
+from decimal import Decimal, localcontext
+from fractions import Fraction
+from functools import cache
+
+import numba
+import numpy as np
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from gpuboost.kernels import scalar as s
+
+FLOAT32 = st.floats(width=32, allow_nan=False)
+WORD = st.integers(0, 2**32 - 1)
+MASK = 0xFFFFFFFF
+GRADS = st.floats(-1e3, 1e3)
+SUMS = st.floats(1e-3, 1e3)
+PENALTIES = st.floats(0, 100)
+
+
+@cache
+def loop(function):
+    """A compiled loop over arrays of arguments."""
+
+    @numba.njit
+    def apply(x, out):
+        for i in range(x.size):
+            out[i] = function(x[i])
+
+    return apply
+
+
+def mapped(function, values, dtype):
+    x = np.asarray(values, dtype)
+    out = np.empty_like(x)
+    loop(function)(x, out)
+    return out
+
+
+def largest_error(got, exact, ulp):
+    """Largest |got − exact| in units in the last place of the exact value (Decimal)."""
+    return max(abs(Decimal(float(g)) - e) / Decimal(float(ulp(float(e)))) for g, e in zip(got, exact))
+
+
+# ---- fma
+
+
+@numba.njit
+def fused(a, b, c):
+    return s.fma(a, b, c)
+
+
+def test_fma_rounds_once():
+    a = 1 + 2.0**-30  # a·a = 1 + 2⁻²⁹ + 2⁻⁶⁰; rounding the product first would lose the last term
+    assert fused(a, a, -1 - 2.0**-29) == 2.0**-60
+
+
+@settings(max_examples=50, deadline=None)
+@given(*[st.floats(-1e10, 1e10)] * 3)
+def test_fma_is_the_rounded_exact_value(a, b, c):
+    assert fused(a, b, c) == float(Fraction(a) * Fraction(b) + Fraction(c))
+
+
+# ---- exp and log
+
+
+def test_exp_and_log_of_simple_arguments():
+    for function, dtype in [(s.exp_float, np.float32), (s.exp_double, np.float64)]:
+        np.testing.assert_array_equal(mapped(function, [0.0, -0.0], dtype), [1, 1])
+    assert mapped(s.log_double, [1.0], np.float64)[0] == 0
+    assert mapped(s.sigmoid_float, [0.0], np.float32)[0] == 0.5
+    assert mapped(s.log1p_exp_double, [0.0], np.float64)[0] == pytest.approx(math.log(2), rel=1e-15)
+
+
+def test_exp_float_is_within_two_ulp():
+    rng = np.random.default_rng(1)
+    near = np.arange(-126, 127)[:, None] * math.log(2) / 2 + np.linspace(-1e-5, 1e-5, 9)  # where the reduction changes
+    x = np.concatenate([rng.uniform(-87, 88, 20000), near.ravel(), [-87, 88, 1e-30, -1e-45]]).astype(np.float32).clip(-87, 88)
+    exact = np.exp(x.astype(np.float64))  # its own error is 2⁻²⁹ of a float32 ulp
+    error = np.abs(mapped(s.exp_float, x, np.float32) - exact) / np.spacing(exact.astype(np.float32))
+    assert error.max() <= 2
+
+
+def test_exp_double_is_within_two_ulp():
+    draw = random.Random(2)
+    x = [draw.uniform(-708, 709) for _ in range(1000)] + [draw.uniform(-1, 1) for _ in range(500)]
+    x += [k * math.log(2) / 2 + d for k in range(-20, 20) for d in (-1e-12, 0, 1e-12)] + [-708, 709, 5e-324, -1e-17]
+    with localcontext(prec=40):
+        exact = [Decimal(v).exp() for v in x]
+        assert largest_error(mapped(s.exp_double, x, np.float64), exact, math.ulp) <= 2
+
+
+def test_log_double_is_within_two_ulp():
+    draw = random.Random(3)
+    x = [math.ldexp(draw.uniform(1, 2), draw.randint(-1022, 1023)) for _ in range(1000)]
+    x += [draw.uniform(0.5, 2) for _ in range(500)]
+    near_one = [1 + sign * math.ldexp(draw.uniform(1, 2), -k) for k in range(1, 53) for sign in (-1, 1)]
+    near_sqrt2 = [math.sqrt(2) * (1 + k * 2.0**-52) for k in range(-4, 5)]
+    x += [v for v in near_one if v != 1] + near_sqrt2
+    x += [2.0**-1022, np.finfo(float).max, math.nextafter(1, 0), math.nextafter(1, 2)]
+    with localcontext(prec=40):
+        exact = [Decimal(v).ln() for v in x]
+        assert largest_error(mapped(s.log_double, x, np.float64), exact, math.ulp) <= 2
+
+
+@pytest.mark.parametrize("function, dtype, low, high", [
+    (s.exp_float, np.float32, -87, 88), (s.exp_double, np.float64, -708, 709),
+])  # fmt: skip
+def test_exp_stays_normal_and_finite_beyond_its_range(function, dtype, low, high):
+    edges, beyond = mapped(function, [low, high], dtype), mapped(function, [-np.inf, np.inf], dtype)
+    np.testing.assert_array_equal(edges, beyond)
+    assert np.finfo(dtype).smallest_normal <= edges[0] and np.isfinite(edges[1])
+
+
+def test_sigmoid_float_is_close_and_within_zero_and_one():
+    x = np.linspace(-100, 100, 20001).astype(np.float32)
+    got, exact = mapped(s.sigmoid_float, x, np.float32), 1 / (1 + np.exp(-x.astype(np.float64)))
+    inside = np.abs(x) <= 87
+    # 2 ulp of exp, half an ulp each of the sum and the quotient; an ulp is at most 2⁻²³ of the value
+    np.testing.assert_allclose(got[inside], exact[inside], rtol=4 * 2.0**-23)
+    assert got.min() > 0 and got.max() <= 1
+
+
+def test_log1p_exp_double_is_close_and_never_overflows():
+    x = np.concatenate([np.linspace(-800, 800, 4001), [-1e300, 1e300]])
+    got, exact = mapped(s.log1p_exp_double, x, np.float64), np.logaddexp(0, x)
+    np.testing.assert_allclose(got, exact, rtol=4e-16, atol=4e-16)  # 1 + e^−|x| is rounded at 2⁻⁵³
+
+
+# ---- float keys
+
+
+def test_keys_of_simple_floats():
+    np.testing.assert_array_equal(
+        [float_key(v) for v in (-np.inf, -1.0, -0.0, 0.0, 1.0, np.inf)],
+        [0x007FFFFF, 0x407FFFFF, 0x80000000, 0x80000000, 0xBF800000, 0xFF800000],
+    )
+
+
+@numba.njit
+def float_key(x):
+    return s.float_key(x)
+
+
+@numba.njit
+def key_float(key):
+    return s.key_float(key)
+
+
+@settings(max_examples=200, deadline=None)
+@given(FLOAT32, FLOAT32)
+@example(-0.0, 0.0)
+@example(1e-45, 0.0)
+@example(-1e-45, -0.0)
+def test_float_keys_keep_the_order(x, y):
+    key_x, key_y = float_key(np.float32(x)), float_key(np.float32(y))
+    assert (x < y, x == y) == (key_x < key_y, key_x == key_y)
+
+
+@settings(max_examples=100, deadline=None)
+@given(FLOAT32)
+@example(1e-45)
+@example(-1.1754942e-38)
+@example(-np.inf)
+def test_key_float_undoes_float_key(x):
+    assert key_float(float_key(np.float32(x))) == np.float32(x)
+
+
+# ---- hashes
+
+
+@numba.njit
+def mix32(x):
+    return s.mix32(x)
+
+
+def unmixed(x):
+    """MurmurHash3's finaliser run backwards, in exact integers."""
+    x ^= x >> 16
+    x = x * pow(0xC2B2AE35, -1, 2**32) & MASK
+    x ^= x >> 13 ^ x >> 26
+    x = x * pow(0x85EBCA6B, -1, 2**32) & MASK
+    return x ^ x >> 16
+
+
+def test_mix32_of_known_words():
+    assert [int(mix32(np.uint32(x))) for x in (0, 1, MASK)] == [0, 0x514E28B7, 0x81F16F39]
+
+
+@settings(max_examples=200, deadline=None)
+@given(WORD)
+def test_mix32_is_a_bijection(x):
+    assert unmixed(int(mix32(np.uint32(x)))) == x
+
+
+def test_mix32_flips_each_output_bit_with_every_input_bit_half_the_time():
+    words = np.random.default_rng(4).integers(0, 2**32, 4000, dtype=np.uint32)
+    mixed = mapped(s.mix32, words, np.uint32)
+    for bit in range(32):
+        changed = mixed ^ mapped(s.mix32, words ^ np.uint32(1 << bit), np.uint32)
+        share = (changed[:, None] >> np.arange(32, dtype=np.uint32) & 1).mean(axis=0)
+        # 32·32 shares of 4000 fair coins: 6 standard deviations of 0.5/√4000
+        assert np.abs(share - 0.5).max() < 6 * 0.5 / math.sqrt(4000)
+
+
+# ---- gain and weight
+
+
+@numba.njit
+def soft_threshold(grad, alpha):
+    return s.soft_threshold(grad, alpha)
+
+
+@numba.njit
+def optimal_weight(grad, hess, reg_lambda, alpha, max_delta_step, lower, upper):
+    return s.optimal_weight(grad, hess, reg_lambda, alpha, max_delta_step, lower, upper)
+
+
+@numba.njit
+def node_score(grad, hess, reg_lambda, alpha):
+    return s.node_score(grad, hess, reg_lambda, alpha)
+
+
+@numba.njit
+def node_score_at(grad, hess, weight, reg_lambda, alpha):
+    return s.node_score_at(grad, hess, weight, reg_lambda, alpha)
+
+
+FREE = (0.0, -np.inf, np.inf)  # no max_delta_step, no bounds
+
+
+@pytest.mark.parametrize("grad, alpha, expected", [(3.0, 1.0, 2.0), (-3.0, 1.0, -2.0), (0.5, 1.0, 0.0), (-3.0, 0.0, -3.0)])
+def test_soft_threshold(grad, alpha, expected):
+    assert soft_threshold(grad, alpha) == expected
+
+
+def test_weight_and_score_of_a_hand_sized_leaf():
+    # G = 6, H = 2, λ = 1, α = 0: w = −6/3 = −2, score 36/3 = 12. With α = 3: w = −3/3 = −1, score 9/3 = 3.
+    assert optimal_weight(6.0, 2.0, 1.0, 0.0, *FREE) == -2 and node_score(6.0, 2.0, 1.0, 0.0) == 12
+    assert optimal_weight(6.0, 2.0, 1.0, 3.0, *FREE) == -1 and node_score(6.0, 2.0, 1.0, 3.0) == 3
+    assert optimal_weight(6.0, 2.0, 1.0, 0.0, 0.5, -np.inf, np.inf) == -0.5  # max_delta_step
+    assert optimal_weight(6.0, 2.0, 1.0, 0.0, 0.0, -1.5, np.inf) == -1.5
+    assert optimal_weight(6.0, 2.0, 1.0, 0.0, 0.0, -np.inf, -2.5) == -2.5
+    assert node_score_at(6.0, 2.0, -1.0, 1.0, 0.0) == 9  # −(2·6·(−1) + 3·1)
+
+
+def test_a_leaf_without_hessian_has_weight_zero():
+    assert optimal_weight(5.0, 0.0, 0.0, 0.0, *FREE) == 0
+
+
+@settings(max_examples=150, deadline=None)
+@given(GRADS, SUMS, PENALTIES, PENALTIES, st.sampled_from([0.0, 0.3]), st.floats(-2, 0), st.floats(0, 2), st.floats(0, 1))
+def test_no_allowed_weight_scores_higher_than_the_optimal_one(grad, hess, lam, alpha, step, lower, upper, share):
+    """The optimal weight maximises node_score_at, which is −2 × Eq. 5's loss with α|w| added, over the allowed interval."""
+    weight = optimal_weight(grad, hess, lam, alpha, step, lower, upper)
+    low, high = (max(lower, -step), min(upper, step)) if step else (lower, upper)
+    assert low <= weight <= high
+    other = low + share * (high - low)
+    best, at = node_score_at(grad, hess, weight, lam, alpha), node_score_at(grad, hess, other, lam, alpha)
+    assert at <= best + 1e-9 * (1 + abs(best) + abs(grad) + hess + lam)  # rounding of the three terms
+
+
+@settings(max_examples=150, deadline=None)
+@given(GRADS, SUMS, PENALTIES, PENALTIES)
+def test_score_is_the_score_at_the_optimal_weight(grad, hess, lam, alpha):
+    weight = optimal_weight(grad, hess, lam, alpha, *FREE)
+    # node_score_at subtracts terms as large as 2·G·w
+    tolerance = 1e-14 * abs(grad * weight)
+    expected = node_score_at(grad, hess, weight, lam, alpha)
+    assert node_score(grad, hess, lam, alpha) == pytest.approx(expected, rel=1e-12, abs=tolerance)
+
+
+# ---- where a row goes
+
+
+@numba.njit
+def go_left(code, split_bin, missing_code, default_left):
+    return s.go_left(code, split_bin, missing_code, default_left)
+
+
+@pytest.mark.parametrize("code, default_left, expected", [
+    (0, 0, True), (1, 0, True), (2, 0, False), (3, 0, False), (3, 1, True), (2, 1, False),
+])  # fmt: skip
+def test_codes_up_to_the_split_bin_go_left_and_missing_ones_by_default(code, default_left, expected):
+    assert bool(go_left(np.uint8(code), np.int32(1), np.int32(3), np.int32(default_left))) is expected
+
+
+def test_no_byte_is_missing_where_a_feature_has_256_bins():
+    assert not go_left(np.uint8(0), np.int32(-1), np.int32(256), np.int32(1))
+    assert go_left(np.uint8(255), np.int32(255), np.int32(256), np.int32(0))

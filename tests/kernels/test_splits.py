@@ -1,0 +1,255 @@
+"""kernels/splits.py: the best split of a node, against trying every candidate in Python."""
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from gpuboost.backend.base import GrowthSettings, TrainingRows
+from gpuboost.backend.cpu import CpuBackend
+from gpuboost.data.binned import BinnedMatrix, Page
+from gpuboost.data.cuts import SENTINEL, Cuts
+from gpuboost.kernels.records import NO_GAIN, NODE
+
+
+def find_splits(hist, sums, n_bins, *, scales=(1.0, 1.0), mask=None, lower=-np.inf, upper=np.inf, n_threads=1, **settings):
+    """Adapter: (nodes, left_sums) after evaluating all nodes.
+
+    hist : int64 (n_nodes, n_outputs, total_bins, 2). sums : int64 (n_nodes, n_outputs, 2). scales : of gradient and hessian.
+    """
+    hist, sums = np.asarray(hist, np.int64), np.asarray(sums, np.int64)
+    n_nodes, n_outputs = sums.shape[:2]
+    offsets = np.cumsum([0, *n_bins]).astype(np.int32)
+    cuts = Cuts(np.full(offsets[-1], SENTINEL), offsets, np.zeros(len(n_bins), bool), 256)
+    width = -(-len(n_bins) // 8) * 8
+    page = Page(np.zeros((len(n_bins), 1), np.uint16), np.zeros((1, width), np.uint16))
+    rows = TrainingRows(BinnedMatrix(cuts, [page]), np.zeros((1, 1), np.float32), np.zeros(0, np.float32),
+                        np.zeros((n_outputs, 1), np.float32), 1)  # fmt: skip
+    given = dict(max_depth=6, max_leaves=0, grow_policy="depthwise", learning_rate=0.3, gamma=0.0, min_child_weight=0.0,
+                 max_delta_step=0.0, reg_lambda=1.0, reg_alpha=0.0, histogram_memory=2**20, seed=0)  # fmt: skip
+    backend = CpuBackend(n_threads)
+    state = backend.start_training(rows, GrowthSettings(**(given | settings)), [0], n_outputs)
+    state.nodes, state.sums, state.left_sums, state.hist = np.zeros(n_nodes, NODE), sums, np.full_like(sums, -1), hist
+    state.nodes["slot"], state.nodes["lower"], state.nodes["upper"] = np.arange(n_nodes), lower, upper
+    state.frontier = np.arange(n_nodes, dtype=np.int32)
+    state.scales = np.tile(np.float64(scales), (n_outputs, 1))
+    if mask is not None:
+        state.feature_mask = np.asarray(mask, np.uint8)
+    backend.evaluate_splits(state, 0, n_nodes)
+    return state.nodes, state.left_sums
+
+
+def one_feature(grads, hess, missing=(0, 0), **settings):
+    """(gain, bin, default_left) of one feature with one output."""
+    hist = np.stack([grads, hess], axis=-1)[None, None]
+    node = find_splits(hist, hist.sum(axis=2) + np.array(missing), [len(grads)], **settings)[0][0]
+    return node["gain"], node["bin"], node["default_left"]
+
+
+# ---- by hand
+
+
+def test_two_bins_by_hand():
+    # λ = 1: left (−6, 2): 36/3 = 12, right (6, 1): 36/2 = 18, parent (0, 3): 0
+    assert one_feature([-6, 6], [2, 1]) == (30, 0, 1)
+
+
+def test_scales_turn_integers_into_floats():
+    # as above with G = q/4 and H = q/2
+    assert one_feature([-24, 24], [4, 2], scales=(4.0, 2.0)) == (30, 0, 1)
+
+
+def test_missing_rows_are_tried_on_both_sides():
+    # missing (6, 1): right gives (−6, 2) against (12, 2), left gives (0, 3) against (6, 1)
+    gain, split_bin, default_left = one_feature([-6, 6], [2, 1], missing=(6, 1))
+    assert (split_bin, default_left) == (0, 0) and gain == 36 / 3 + 144 / 3 - 36 / 5
+    gain, split_bin, default_left = one_feature([-6, 6], [2, 1], missing=(-6, 1))
+    assert (split_bin, default_left) == (0, 1) and gain == 144 / 4 + 36 / 2 - 36 / 5
+
+
+def test_all_present_against_missing_is_the_last_bin_with_missing_right():
+    assert one_feature([3, 3], [1, 1], missing=(-9, 2)) == (36 / 3 + 81 / 3 - 9 / 5, 1, 0)
+
+
+def test_the_left_sums_are_those_of_the_left_child():
+    hist = np.array([[[[-6, 2], [-1, 1], [9, 4]]]])
+    nodes, left = find_splits(hist, [[[6, 12]]], [3])  # missing (4, 5)
+    assert nodes[0]["bin"] == 1 and nodes[0]["default_left"] == 0 and left[0].tolist() == [[-7, 3]]
+    nodes, left = find_splits(hist, [[[-10, 12]]], [3])  # missing (−12, 5)
+    assert nodes[0]["bin"] == 1 and nodes[0]["default_left"] == 1 and left[0].tolist() == [[-19, 8]]
+
+
+def test_one_bin_without_missing_rows_has_no_split():
+    assert one_feature([5], [3])[0] == NO_GAIN
+
+
+def test_alpha_shrinks_and_max_delta_step_limits():
+    # α = 2: left |−6| − 2 = 4: 16/3, right 16/2, parent 0
+    assert one_feature([-6, 6], [2, 1], reg_alpha=2.0)[0] == 16 / 3 + 16 / 2
+    # |w| ≤ 1: −(2·G·w + (H + λ)·w²): left −(−12 + 3) = 9, right −(−12 + 2) = 10
+    assert one_feature([-6, 6], [2, 1], max_delta_step=1.0)[0] == 19
+
+
+# ---- what is no candidate
+
+
+@pytest.mark.parametrize("min_child_weight, is_split", [(1.0, True), (1.0000001, False)])
+def test_min_child_weight_is_the_least_hessian_of_a_child(min_child_weight, is_split):
+    gain, _, _ = one_feature([-6, 6], [4, 2], scales=(1.0, 2.0), min_child_weight=min_child_weight)
+    assert gain == (36 / 3 + 36 / 2 if is_split else NO_GAIN)
+
+
+@pytest.mark.parametrize("reg_lambda", [0.0, 1.0])
+def test_a_child_without_integer_hessian_is_no_candidate(reg_lambda):
+    # the best gain would cut off bin 0, whose H is 0
+    gain, split_bin, _ = one_feature([-100, 1, 2], [0, 5, 5], reg_lambda=reg_lambda)
+    assert split_bin == 1 and gain > 0
+    assert one_feature([-100, 1], [0, 5], reg_lambda=reg_lambda)[0] == NO_GAIN
+    assert one_feature([-100, 1], [5, 0], reg_lambda=reg_lambda)[0] == NO_GAIN
+    assert one_feature([3, 3], [0, 0], missing=(-9, 2), reg_lambda=reg_lambda)[0] == NO_GAIN
+
+
+@pytest.mark.parametrize("grad, expected", [(2, NO_GAIN), (4, 2.0**-18)])
+def test_a_gain_of_at_most_1e_6_is_none(grad, expected):
+    # λ = 0, H = ½ on either side: gain = 4·(grad/2¹²)², that is 2⁻²⁰ < 1e-6 or 2⁻¹⁸
+    assert one_feature([-grad, grad], [1, 1], scales=(2.0**12, 2.0), reg_lambda=0.0)[0] == expected
+
+
+def test_a_pure_node_with_large_gradients_is_not_cut():
+    """Its gains are 0, but for the rounding of three terms that are 10¹² times the smallest gain."""
+    grads = np.array([1, 3, 7, 11, 13]) * 30011
+    hess = np.array([1, 3, 7, 11, 13])
+    assert one_feature(grads, hess, reg_lambda=0.0, scales=(2.0**-12, 1.0))[0] == NO_GAIN
+
+
+def test_masked_features_are_left_out():
+    hist = np.array([[-6, 2], [6, 1], [-1, 2], [1, 1]])[None, None]
+    sums = [[[0, 3]]]
+    assert find_splits(hist, sums, [2, 2])[0]["feature"].tolist() == [0]
+    assert find_splits(hist, sums, [2, 2], mask=[[0, 1]])[0]["feature"].tolist() == [1]
+    assert find_splits(hist, sums, [2, 2], mask=[[0, 0]])[0]["gain"].tolist() == [NO_GAIN]
+    both = find_splits(np.concatenate([hist, hist]), sums * 2, [2, 2], mask=[[0, 1], [1, 0]])[0]
+    assert both["feature"].tolist() == [1, 0], "a mask per node"
+
+
+# ---- ties
+
+
+def test_ties_go_to_the_lower_feature():
+    hist = np.array([[-6, 2], [6, 1]] * 9)[None, None]
+    mask = np.ones((1, 9))
+    for first in range(9):
+        assert find_splits(hist, [[[0, 3]]], [2] * 9, mask=mask)[0]["feature"] == first
+        mask[0, first] = 0
+
+
+def test_ties_go_to_the_lower_bin():
+    assert one_feature([-6, 0, 6], [2, 0, 2])[1] == 0
+
+
+def test_ties_within_a_bin_go_to_missing_left():
+    assert one_feature([-6, 6], [2, 2], missing=(0, 2)) == (36 / 5 + 36 / 3, 0, 1)  # right: 36/3 + 36/5
+
+
+def test_ties_go_to_the_lower_bin_before_they_go_to_missing_left():
+    # bin 0, missing right: (−6, 2) | (6, 4)        bin 1, missing left: (−6, 4) | (6, 2)
+    assert one_feature([-6, 0, 6], [2, 1, 2], missing=(0, 1)) == (36 / 3 + 36 / 5, 0, 0)
+
+
+# ---- every candidate in Python
+
+
+def score(grad, hess, reg_lambda, reg_alpha, max_delta_step, lower, upper):
+    magnitude = max(abs(grad) - reg_alpha, 0.0)
+    if max_delta_step == 0 and lower == -np.inf and upper == np.inf:
+        return magnitude * magnitude / (hess + reg_lambda)
+    weight = -math.copysign(magnitude, grad) / (hess + reg_lambda)
+    if max_delta_step > 0:
+        weight = min(max(weight, -max_delta_step), max_delta_step)
+    weight = min(max(weight, lower), upper)
+    return -(2.0 * grad * weight + (hess + reg_lambda) * weight * weight + 2.0 * reg_alpha * abs(weight))
+
+
+def best_by_hand(hist, sums, n_bins, scales, min_child_weight, penalties):
+    """(gain, feature, bin, default_left, left sums) of one node, or None: the definition in the kernel's docstring."""
+    value = lambda pair: (pair[0] / scales[0], pair[1] / scales[1])
+    parent = sum(score(*value(total), *penalties) if total[1] > 0 else 0.0 for total in sums)
+    candidates = []
+    offsets = np.cumsum([0, *n_bins])
+    for feature, (first, last) in enumerate(zip(offsets, offsets[1:])):
+        present = hist[:, first:last]
+        missing = sums - present.sum(axis=1)
+        for split_bin in range(last - first):
+            for default_left in (1, 0):
+                if split_bin == last - first - 1 and (default_left or not missing.any()):
+                    continue
+                left = present[:, : split_bin + 1].sum(axis=1) + default_left * missing
+                right = sums - left
+                if min(left[:, 1].min(), right[:, 1].min()) <= 0:
+                    continue
+                if min(left[:, 1].min(), right[:, 1].min()) / scales[1] < min_child_weight:
+                    continue
+                gain = -parent
+                for l, r in zip(left, right):
+                    gain += score(*value(l), *penalties) + score(*value(r), *penalties)
+                if gain > max(1e-6, 2.0**-44 * parent):
+                    candidates.append((-gain, feature, split_bin, -default_left, left.tolist()))
+    return min(candidates, default=None)
+
+
+def random_histograms(rng, n_nodes, n_outputs, n_bins, n_rows, missing, size):
+    """Histograms and sums of nodes with random rows: gradients within ±size, so that ties are common where it is small."""
+    hist, sums = np.zeros((n_nodes, n_outputs, sum(n_bins), 2), np.int64), np.zeros((n_nodes, n_outputs, 2), np.int64)
+    offsets = np.cumsum([0, *n_bins])
+    for node in range(n_nodes):
+        rows = rng.integers(0, n_rows + 1)
+        grad, hess = rng.integers(-size, size + 1, (n_outputs, rows)), rng.integers(0, size + 1, (n_outputs, rows))
+        pairs = np.stack([grad, hess], axis=-1)
+        sums[node] = pairs.sum(axis=1)
+        for f, n in enumerate(n_bins):
+            code = rng.integers(0, n, rows)
+            present = rng.random(rows) >= missing
+            for output in range(n_outputs):
+                np.add.at(hist[node, output], offsets[f] + code[present], pairs[output, present])
+    return hist, sums
+
+
+def check(rng, n_nodes, n_outputs, n_bins, n_rows, missing, size, scales=(1.0, 1.0), **settings):
+    hist, sums = random_histograms(rng, n_nodes, n_outputs, n_bins, n_rows, missing, size)
+    results = [find_splits(hist, sums, n_bins, scales=scales, n_threads=t, **settings) for t in (1, 3)]
+    defaults = {"reg_lambda": 1.0, "reg_alpha": 0.0, "max_delta_step": 0.0, "lower": -np.inf, "upper": np.inf}
+    penalties = [settings.get(name, default) for name, default in defaults.items()]
+    for nodes, left_sums in results:
+        for node in range(n_nodes):
+            best = best_by_hand(hist[node], sums[node], n_bins, scales, settings.get("min_child_weight", 0.0), penalties)
+            if best is None:
+                assert nodes["gain"][node] == NO_GAIN
+                continue
+            got = nodes[node]
+            # one order of operations, so the same bits
+            assert (-got["gain"], got["feature"], got["bin"], -got["default_left"], left_sums[node].tolist()) == best
+
+
+PENALTIES = st.fixed_dictionaries({
+    "reg_lambda": st.sampled_from([0.0, 1.0, 2.5]), "reg_alpha": st.sampled_from([0.0, 1.5]),
+    "max_delta_step": st.sampled_from([0.0, 0.0, 0.7]), "min_child_weight": st.sampled_from([0.0, 1.0, 3.0]),
+    "lower": st.sampled_from([-np.inf, -np.inf, -0.5]), "upper": st.sampled_from([np.inf, np.inf, 0.25]),
+})  # fmt: skip
+
+
+@settings(max_examples=120, deadline=None)
+@given(
+    st.integers(0, 2**32), st.integers(1, 3), st.integers(1, 2), st.lists(st.integers(1, 5), min_size=1, max_size=6),
+    st.integers(0, 30), st.sampled_from([0.0, 0.3, 1.0]), st.sampled_from([1, 2, 1000]),
+    st.sampled_from([(1.0, 1.0), (4.0, 0.5)]), PENALTIES,
+)  # fmt: skip
+def test_the_best_split_is_the_best_of_all_candidates(seed, n_nodes, n_outputs, n_bins, n_rows, missing, size, scales, penalties):
+    check(np.random.default_rng(seed), n_nodes, n_outputs, n_bins, n_rows, missing, size, scales, **penalties)
+
+
+@pytest.mark.parametrize("n_bins", [[256] * 3, [1000, 2], [3] * 33])
+@pytest.mark.parametrize("missing", [0.0, 0.1])
+def test_many_bins_and_features(n_bins, missing):
+    check(np.random.default_rng(25), 2, 1, n_bins, 3000, missing, 20000, scales=(2.0**14, 2.0**14))

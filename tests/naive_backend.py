@@ -1,0 +1,407 @@
+"""The backend contract in plain NumPy and Python loops: slow, and short enough to be checked by reading.
+
+It has no sibling subtraction, no limbs, no packed sums, no work lists and one row list per node. It shares with CpuBackend the
+scalar formulas (kernels/scalar.py, those of objectives and metrics) and the choice of scales (backend/fixed_point.py), so equal
+model bytes say that all the rest of the kernels computes what the contract asks. Scalar leaves only.
+"""
+
+import math
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from gpuboost.backend.base import Backend, GrowthSettings, TrainingRows
+from gpuboost.backend.fixed_point import check_finite, leaf_scales, needs_refinement, plane_keys, scales_16
+from gpuboost.kernels.quantise import SMALL_UNITS
+from gpuboost.kernels.scalar import exp_float, node_score, node_score_at, optimal_weight
+from gpuboost.kernels.sketch import DIGITS, MISSING, NON_FINITE
+from gpuboost.tree.tree import Tree
+
+__all__ = ["NaiveBackend"]
+
+F = np.float32
+
+
+@dataclass
+class _Node:
+    tree: int
+    parent: int
+    depth: int
+    rows: np.ndarray  # numbers of the worker's rows in it
+    sums: tuple[int, int]  # of all workers
+    gain: float = -math.inf
+    feature: int = 0
+    bin: int = 0
+    default_left: int = 0
+    left_sums: tuple[int, int] = (0, 0)
+    left: int = -1
+    leaf: int = -1
+    cover: float = 0.0
+    weight: float = 0.0
+    value: np.float32 = F(0)
+
+
+@dataclass
+class _State:
+    rows: TrainingRows
+    settings: GrowthSettings
+    planes: list[int]  # output of each tree
+    codes: np.ndarray  # int64 (n_features, n_rows), all pages
+    margin: np.ndarray
+    grad: np.ndarray
+    hess: np.ndarray
+    q: np.ndarray  # int64 (n_planes, n_rows, 2): fixed point
+    scales: Any = None
+    leaf_scales: Any = None
+    nodes: list[_Node] = field(default_factory=list)
+    n_leaves: list[int] = field(default_factory=list)
+    frontier: list[int] = field(default_factory=list)
+    selected: list[int] = field(default_factory=list)
+    hist: Any = None
+    leaf_sums: Any = None
+
+
+class NaiveBackend(Backend):
+    name = "naive"
+
+    def describe(self) -> str:
+        return "plain loops"
+
+    # -- Table to codes ---------------------------------------------------------------------------------------------
+
+    def count_digits(self, block, missing, weights, features, level, slots0, slots1, counts) -> None:
+        for i, f in enumerate(features):
+            for row, x in enumerate(np.asarray(block[:, f], F)):
+                weight = int(weights[row]) if len(weights) else 1
+                if np.isnan(x) or x == F(missing):
+                    if level == 0:
+                        counts[i, MISSING] += weight
+                    continue
+                bits = int((x + F(0)).view(np.uint32))  # + 0 makes −0 into 0
+                key = bits ^ (0xFFFFFFFF if bits >> 31 else 0x80000000)
+                digits = key // (DIGITS[1] * DIGITS[2]), key // DIGITS[2] % DIGITS[1], key % DIGITS[2]
+                if level == 0:
+                    counts[i, digits[0]] += weight
+                    counts[i, NON_FINITE] += not abs(x) < np.finfo(F).max
+                elif (slot := slots0[i, digits[0]]) > 0:  # 0: not wanted
+                    if level == 1:
+                        counts[slot, digits[1]] += weight
+                    elif (slot := slots1[slot, digits[1]]) > 0:
+                        counts[slot, digits[2]] += weight
+
+    def bin_rows(self, block, missing, cuts, first_row, page) -> int:
+        n_lost = 0
+        own = slice(first_row, first_row + len(block))
+        for f in range(cuts.n_features):
+            values = np.asarray(block[:, f], F)
+            codes = np.searchsorted(cuts.of(f)[:-1], values, side="right")
+            codes[np.isnan(values) | (values == F(missing))] = cuts.n_bins[f]
+            page.columns[f, own] = codes.astype(page.columns.dtype)
+            if len(page.records):
+                page.records[own, f] = page.columns[f, own]
+            n_lost += int((page.columns[f, own] != codes).sum())
+        return n_lost
+
+    # -- A training -------------------------------------------------------------------------------------------------
+
+    def start_training(self, rows: TrainingRows, settings: GrowthSettings, tree_outputs: list[int], n_outputs: int) -> _State:
+        assert n_outputs == 1
+        codes = np.concatenate([page.columns for page in rows.binned.pages], axis=1).astype(np.int64)
+        empty = np.zeros(rows.margin.shape, F)
+        pairs = np.zeros((*rows.margin.shape, 2), np.int64)
+        return _State(rows, settings, tree_outputs, codes, rows.margin.copy(), empty, empty.copy(), pairs)
+
+    def compute_gradients(self, state: _State, objective, margin=None):
+        label, weight = state.rows.label, state.rows.weight
+        margin = state.margin if margin is None else margin
+        for i in range(label.shape[1]):
+            if objective.gradient is None:
+                pairs = _softmax_gradients(margin[:, i], int(label[0, i]))
+            else:
+                labels = np.broadcast_to(label[:, i], margin[:, i].shape)  # one for all outputs, or one each
+                pairs = [objective.gradient(m, y, objective.parameters) for m, y in zip(margin[:, i], labels)]
+            for plane, (g, h) in enumerate(pairs):
+                w = weight[i] if len(weight) else F(1)
+                state.grad[plane, i], state.hess[plane, i] = F(g) * w, max(F(h), F(0)) * w
+        return self._largest(state)
+
+    def set_gradients(self, state: _State, grad, hess):
+        state.grad[...], state.hess[...] = grad, np.maximum(hess, F(0))
+        return self._largest(state)
+
+    def _largest(self, state: _State):
+        largest = [np.abs(state.grad).max(axis=1, initial=0), state.hess.max(axis=1, initial=0)]
+        return np.stack(largest, axis=-1).astype(F).view(np.int32).astype(np.int64)
+
+    def quantise(self, state: _State, maxima, round_number: int):
+        check_finite(maxima)
+        state.leaf_scales = leaf_scales(maxima, state.rows.global_rows)
+        state.scales = scales_16(maxima)
+        return self._round(state, round_number, np.zeros(len(maxima), bool))
+
+    def refine_fixed_point(self, state: _State, sums, round_number: int):
+        refined = needs_refinement(sums, state.rows.global_rows)
+        if not refined.any():
+            return None
+        state.scales = state.scales * np.where(refined, 65536.0, 1.0)[:, None]
+        return self._round(state, round_number, refined)
+
+    def _round(self, state: _State, round_number: int, refined):
+        """⌊value · scale + u⌋ in 16 bits, or 32 where refined, u from a hash of round, output and the bits of the pair."""
+        sums = np.zeros((len(refined), 3), np.int64)
+        for plane, key in enumerate(plane_keys(state.settings.seed, round_number, len(refined))):
+            random = _mix(_mix(key ^ state.grad[plane].view(np.uint32)) + state.hess[plane].view(np.uint32))
+            uniforms = random, _mix(random ^ np.uint32(0x9E3779B9))
+            limits = (2**31 - 2**16, 2**32 - 1) if refined[plane] else (2**15 - 1, 2**16 - 1)
+            is_small = np.zeros(state.grad.shape[1], bool)
+            for k, values in enumerate((state.grad[plane], state.hess[plane])):
+                scaled = values.astype(np.float64) * state.scales[plane, k]
+                rounded = np.floor(scaled + uniforms[k] * 2.0**-32)
+                state.q[plane, :, k] = np.clip(rounded, -limits[k] if k == 0 else 0, limits[k])
+                is_small |= (0 < abs(scaled)) & (abs(scaled) < SMALL_UNITS)
+            sums[plane] = *state.q[plane].sum(axis=0), is_small.sum()
+        return sums
+
+    # -- Trees ------------------------------------------------------------------------------------------------------
+
+    def start_trees(self, state: _State, sums) -> None:
+        weight = state.rows.weight
+        kept = np.flatnonzero(weight) if len(weight) else np.arange(state.rows.label.shape[1])
+        state.nodes = [_Node(t, -1, 0, kept, (int(sums[p, 0]), int(sums[p, 1]))) for t, p in enumerate(state.planes)]
+        state.n_leaves = [1 for _ in state.planes]
+        state.frontier = list(range(len(state.planes)))
+
+    def histogram_capacity(self, state: _State) -> int:
+        return 2**31
+
+    def frontier_size(self, state: _State) -> int:
+        return len(state.frontier)
+
+    def held_histograms(self, state: _State) -> int:
+        return 0
+
+    def build_histograms(self, state: _State, begin: int, end: int, subtract: bool, hold: bool):
+        """Every node's from its rows, whatever is asked for."""
+        cuts = state.rows.binned.cuts
+        state.hist = np.zeros((end - begin, cuts.total_bins, 2), np.int64)
+        for hist, node in zip(state.hist, [state.nodes[i] for i in state.frontier[begin:end]]):
+            for f in range(cuts.n_features):
+                present = node.rows[state.codes[f, node.rows] < cuts.n_bins[f]]
+                np.add.at(hist, cuts.offsets[f] + state.codes[f, present], state.q[state.planes[node.tree], present])
+        return state.hist
+
+    def subtract_histograms(self, state: _State) -> None:
+        pass
+
+    def evaluate_splits(self, state: _State, begin: int, end: int) -> None:
+        cuts, s = state.rows.binned.cuts, state.settings
+        for hist, node in zip(state.hist, [state.nodes[i] for i in state.frontier[begin:end]]):
+            scales = state.scales[state.planes[node.tree]].tolist()
+            parent = _score(s, node.sums, scales)
+            threshold = max(1e-6, 2.0**-44 * parent)
+            best: tuple[float, int, int, int] = (-math.inf, 0, 0, 0)  # gain, −feature, −bin, default_left: larger is better
+            for f in range(cuts.n_features):
+                own = [(int(g), int(h)) for g, h in hist[cuts.offsets[f] : cuts.offsets[f + 1]]]
+                missing = _minus(node.sums, _total(own))
+                for b in range(len(own)):
+                    for default_left in (0, 1) if b < len(own) - 1 else (0,):
+                        left = _total(own[: b + 1] + [missing] * default_left)
+                        right = _minus(node.sums, left)
+                        smaller_hess = min(left[1], right[1])
+                        if smaller_hess <= 0 or smaller_hess / scales[1] < s.min_child_weight:
+                            continue
+                        gain = -parent + (_score(s, left, scales) + _score(s, right, scales))
+                        if gain > threshold and (gain, -f, -b, default_left) > best:
+                            best = (gain, -f, -b, default_left)
+                            node.left_sums = left
+            node.gain, node.feature, node.bin, node.default_left = best[0], -best[1], -best[2], best[3]
+
+    def select_splits(self, state: _State) -> None:
+        s = state.settings
+        is_depthwise = s.grow_policy == "depthwise"
+        candidates = state.frontier if is_depthwise else range(len(state.nodes))
+        state.selected = []
+        for tree in range(len(state.planes)):
+            room = s.max_leaves - state.n_leaves[tree] if s.max_leaves else len(state.nodes)
+            own = [i for i in candidates if state.nodes[i].tree == tree and state.nodes[i].left < 0]
+            own = [i for i in own if state.nodes[i].gain > -math.inf and (not s.max_depth or state.nodes[i].depth < s.max_depth)]
+            if not is_depthwise:
+                own = sorted(own, key=lambda i: (-state.nodes[i].gain, i))[:1]
+            state.selected += own[: max(room, 0)]
+            state.n_leaves[tree] += len(own[: max(room, 0)])
+        state.selected.sort(key=lambda i: i if is_depthwise else state.nodes[i].tree)
+
+    def apply_splits(self, state: _State) -> None:
+        state.frontier = []
+        for i in state.selected:
+            node = state.nodes[i]
+            node.left = len(state.nodes)
+            for sums in (node.left_sums, _minus(node.sums, node.left_sums)):
+                if not state.settings.max_depth or node.depth + 1 < state.settings.max_depth:
+                    state.frontier.append(len(state.nodes))
+                state.nodes.append(_Node(node.tree, i, node.depth + 1, node.rows[:0], sums))
+
+    def partition_rows(self, state: _State):
+        counts = []
+        for node in [state.nodes[i] for i in state.selected]:
+            codes = state.codes[node.feature, node.rows]
+            is_missing = codes == state.rows.binned.cuts.n_bins[node.feature]
+            is_left = np.where(is_missing, node.default_left == 1, codes <= node.bin)
+            for child, goes_there in enumerate((is_left, ~is_left)):
+                state.nodes[node.left + child].rows = node.rows[goes_there]
+                counts.append(goes_there.sum())
+        return np.array(counts, np.int64)
+
+    def sum_leaves(self, state: _State):
+        state.leaf_sums = np.zeros((len(state.nodes), 2), np.int64)
+        for i, node in enumerate(state.nodes):
+            if node.left < 0:
+                plane = state.planes[node.tree]
+                for k, values in enumerate((state.grad, state.hess)):
+                    scaled = values[plane, node.rows].astype(np.float64) * state.leaf_scales[plane, k]
+                    state.leaf_sums[i, k] = np.floor(scaled + 0.5).astype(np.int64).sum()
+        return state.leaf_sums
+
+    def prune(self, state: _State) -> None:
+        for i, node in reversed(list(enumerate(state.nodes))):  # children come after their parents
+            if node.left >= 0:
+                state.leaf_sums[i] = state.leaf_sums[node.left] + state.leaf_sums[node.left + 1]
+                if all(state.nodes[node.left + side].left < 0 for side in (0, 1)) and node.gain < state.settings.gamma:
+                    node.left = -1
+        for i, node in enumerate(state.nodes):
+            is_cut_off = node.parent >= 0 and state.nodes[node.parent].left < 0
+            node.leaf = state.nodes[node.parent].leaf if is_cut_off else i
+
+    def weigh_leaves(self, state: _State, learning_rate: float) -> None:
+        s = state.settings
+        for node, sums in zip(state.nodes, state.leaf_sums):
+            grad, node.cover = (float(v) for v in sums / state.leaf_scales[state.planes[node.tree]])
+            weight = optimal_weight(grad, node.cover, s.reg_lambda, s.reg_alpha, s.max_delta_step, -math.inf, math.inf)
+            node.weight, node.value = weight, F(weight * learning_rate)
+
+    def leaf_of_rows(self, state: _State):
+        leaf = np.full((len(state.planes), state.rows.label.shape[1]), -1, np.int32)
+        for node in state.nodes:  # children after their parents
+            leaf[node.tree, node.rows] = node.leaf
+        return leaf
+
+    def set_leaves(self, state: _State, nodes, values) -> None:
+        for i, value in zip(nodes, values):
+            state.nodes[i].value = value[0]
+
+    def update_margin(self, state: _State) -> None:
+        for tree, leaf in enumerate(self.leaf_of_rows(state)):
+            for row in np.flatnonzero(leaf >= 0):
+                state.margin[state.planes[tree], row] += state.nodes[leaf[row]].value
+
+    def fetch_trees(self, state: _State) -> list[Tree]:
+        trees = []
+        for t in range(len(state.planes)):
+            kept = [i for i, node in enumerate(state.nodes) if node.tree == t and node.leaf == i]
+            new = {-1: -1, **{i: n for n, i in enumerate(kept)}}
+            own = [state.nodes[i] for i in kept]
+            split = np.array([node.left >= 0 for node in own])
+            threshold = [state.rows.binned.cuts.of(node.feature)[node.bin] for node in own]
+            trees.append(
+                Tree(
+                    left_child=np.array([new[node.left] for node in own], np.int32),
+                    parent=np.array([new[node.parent] for node in own], np.int32),
+                    feature=np.where(split, [node.feature for node in own], 0).astype(np.int32),
+                    threshold=np.where(split, threshold, 0).astype(F),
+                    default_left=np.where(split, [node.default_left for node in own], 0).astype(np.uint8),
+                    leaf_value=np.where(split, 0, [node.value for node in own]).astype(F),
+                    gain=np.where(split, [node.gain for node in own], 0).astype(F),
+                    cover=np.array([node.cover for node in own], np.float64),
+                    weight=np.array([node.weight for node in own], F),
+                )
+            )
+        return trees
+
+    # -- Margins, predictions, sums ----------------------------------------------------------------------------------
+
+    def training_margin(self, state: _State):
+        return state.margin
+
+    def flatten_trees(self, trees, groups, cuts=None):
+        return trees, groups, cuts
+
+    def predict_values(self, block, missing, flat, margin, leaves) -> None:
+        def goes_left(tree, node, row):
+            x = F(block[row, tree.feature[node]])
+            return tree.default_left[node] if np.isnan(x) or x == F(missing) else x < tree.threshold[node]
+
+        self._predict(flat, goes_left, margin, leaves)
+
+    def predict_codes(self, binned, flat, margin, leaves) -> None:
+        codes, cuts = np.concatenate([page.columns for page in binned.pages], axis=1), flat[2]
+
+        def goes_left(tree, node, row):
+            f = tree.feature[node]
+            if codes[f, row] == cuts.n_bins[f]:
+                return tree.default_left[node]
+            return codes[f, row] <= cuts.of(f).tolist().index(tree.threshold[node])
+
+        self._predict(flat, goes_left, margin, leaves)
+
+    def _predict(self, flat, goes_left, margin, leaves) -> None:
+        for t, (tree, group) in enumerate(zip(flat[0], flat[1])):
+            for row in range(margin.shape[1]):
+                node = 0
+                while tree.left_child[node] >= 0:
+                    node = tree.left_child[node] + (not goes_left(tree, node, row))
+                margin[group, row] += tree.leaf_value[node]
+                if leaves is not None:
+                    leaves[row, t] = node
+
+    def map_rows(self, margin, row_map):
+        out = np.empty_like(margin)
+        for i in range(margin.shape[1]):
+            row_map(margin, i, out)
+        return out
+
+    def largest_term(self, prediction, label, weight, row_term, parameters):
+        terms = [0.0, *(abs(t) for t in _terms(prediction, label, weight, row_term, parameters))]
+        return np.array([max(np.array(terms).view(np.int64))])
+
+    def sum_terms(self, prediction, label, weight, row_term, parameters, scale: float):
+        terms = _terms(prediction, label, weight, row_term, parameters)
+        return np.array([sum(math.floor(t * scale + 0.5) for t in terms)], np.int64)
+
+
+def _terms(prediction, label, weight, row_term, parameters) -> list[float]:
+    terms = [row_term(prediction, label, i, parameters) for i in range(prediction.shape[1])]
+    return [t * float(w) for t, w in zip(terms, weight)] if len(weight) else terms
+
+
+def _softmax_gradients(margin, label: int) -> list[tuple[np.float32, np.float32]]:
+    """Per class (p − [class is the label], max(2p(1 − p), 1e−16)) in float32."""
+    e = [F(exp_float(m - max(margin))) for m in margin]
+    total = F(0)
+    for term in e:
+        total += term
+    p = [term / total for term in e]
+    return [(q - F(1) if k == label else q, max(F(2) * q * (F(1) - q), F(1e-16))) for k, q in enumerate(p)]
+
+
+def _mix(x: np.ndarray) -> np.ndarray:
+    """MurmurHash3's finaliser of uint32."""
+    x = (x ^ x >> np.uint32(16)) * np.uint32(0x85EBCA6B)
+    x = (x ^ x >> np.uint32(13)) * np.uint32(0xC2B2AE35)
+    return x ^ x >> np.uint32(16)
+
+
+def _score(s: GrowthSettings, sums: tuple[int, int], scales: list[float]) -> float:
+    grad, hess = sums[0] / scales[0], sums[1] / scales[1]
+    if s.max_delta_step > 0:
+        weight = optimal_weight(grad, hess, s.reg_lambda, s.reg_alpha, s.max_delta_step, -math.inf, math.inf)
+        return node_score_at(grad, hess, weight, s.reg_lambda, s.reg_alpha)
+    return node_score(grad, hess, s.reg_lambda, s.reg_alpha) if hess > 0 else 0.0
+
+
+def _total(pairs: list[tuple[int, int]]) -> tuple[int, int]:
+    return sum(g for g, _ in pairs), sum(h for _, h in pairs)
+
+
+def _minus(a: tuple[int, int], b: tuple[int, int]) -> tuple[int, int]:
+    return a[0] - b[0], a[1] - b[1]

@@ -1,0 +1,180 @@
+"""Callbacks: what they are told, and what they change."""
+
+import numpy as np
+import pytest
+
+import gpuboost as gb
+from gpuboost.callbacks import EarlyStopping, EvaluationMonitor, LearningRateScheduler, TrainingCallback, TrainingCheckPoint
+
+
+@pytest.fixture(scope="module")
+def matrices():
+    rng = np.random.default_rng(1)
+    X = rng.random((400, 4))
+    y = X[:, 0] + rng.normal(0.0, 0.3, 400)
+    return gb.DMatrix(X[:200], y[:200]), gb.DMatrix(X[200:], y[200:])
+
+
+class Scripted(TrainingCallback):
+    """Writes the given values into the evaluations of "valid" instead of the real ones, so that a test knows them."""
+
+    def __init__(self, values, metric="rmse"):
+        self.values, self.metric = values, metric
+
+    def after_iteration(self, model, epoch, evals_log):
+        evals_log.clear()
+        evals_log["valid"] = {self.metric: list(self.values[: epoch + 1])}
+        return False
+
+
+def stopped_at(matrices, values, metric="rmse", **options):
+    """(rounds trained, best round) under EarlyStopping(**options) when the metric takes these values."""
+    stopping = EarlyStopping(**options)
+    booster = gb.train({"max_depth": 1}, matrices[0], len(values), callbacks=[Scripted(values, metric), stopping])
+    return booster.num_boosted_rounds(), booster.best_iteration
+
+
+def test_hooks_run_in_order_with_the_running_model(matrices):
+    seen = []
+
+    class Recorder(TrainingCallback):
+        def before_training(self, model):
+            seen.append(("start", model.num_boosted_rounds()))
+            return model
+
+        def before_iteration(self, model, epoch, evals_log):
+            seen.append(("before", epoch, model.num_boosted_rounds()))
+            return False
+
+        def after_iteration(self, model, epoch, evals_log):
+            seen.append(("after", epoch, model.num_boosted_rounds(), len(evals_log["valid"]["rmse"])))
+            return False
+
+        def after_training(self, model):
+            seen.append(("end", model.num_boosted_rounds()))
+            return model
+
+    gb.train({}, matrices[0], 2, evals=[(matrices[1], "valid")], callbacks=[Recorder()], verbose_eval=False)
+    assert seen == [("start", 0), ("before", 0, 0), ("after", 0, 1, 1), ("before", 1, 1), ("after", 1, 2, 2), ("end", 2)]
+
+
+def test_true_stops_before_or_after_a_round(matrices):
+    class Before(TrainingCallback):
+        def before_iteration(self, model, epoch, evals_log):
+            return epoch == 3
+
+    class After(TrainingCallback):
+        def after_iteration(self, model, epoch, evals_log):
+            return epoch == 3
+
+    assert gb.train({}, matrices[0], 9, callbacks=[Before()]).num_boosted_rounds() == 3
+    assert gb.train({}, matrices[0], 9, callbacks=[After()]).num_boosted_rounds() == 4
+
+
+@pytest.mark.parametrize(
+    "values, options, rounds, best",
+    [
+        ([5, 4, 3, 4, 5, 6, 7], {"rounds": 2}, 5, 2),
+        ([5, 4, 3, 3, 3, 2, 1], {"rounds": 2}, 5, 2),  # an equal value is no improvement
+        ([5, 4, 3, 2, 1], {"rounds": 2}, 5, 4),  # never stops
+        ([1, 2, 3, 4, 5], {"rounds": 1}, 2, 0),
+        ([5, 4.9, 4.8, 4.7, 4.6], {"rounds": 3, "min_delta": 0.15}, 5, 4),  # 4.8 gains 0.2 over 5, 4.6 as much over 4.8
+        ([1, 2, 3, 2, 1, 0], {"rounds": 2, "maximize": True}, 5, 2),
+        ([1, 2, 3, 2, 1, 0], {"rounds": 2, "metric": "auc"}, 5, 2),  # auc is larger where better
+        ([3, 2, 1, 2, 3, 4], {"rounds": 2, "metric": "my_loss"}, 5, 2),  # an unknown one is smaller where better
+    ],
+)
+def test_early_stopping_waits_so_many_rounds_after_the_best(matrices, values, options, rounds, best):
+    assert stopped_at(matrices, values, **options) == (rounds, best)
+
+
+def test_early_stopping_looks_at_the_last_metric_of_the_last_set_unless_told(matrices):
+    class Two(TrainingCallback):
+        def after_iteration(self, model, epoch, evals_log):
+            falling, rising = [9 - e for e in range(epoch + 1)], list(range(epoch + 1))
+            evals_log["first"] = {"mae": falling, "rmse": rising}
+            evals_log["last"] = {"mae": rising, "rmse": falling}
+            return False
+
+    def rounds(**options):
+        return gb.train({}, matrices[0], 6, callbacks=[Two(), EarlyStopping(rounds=2, **options)]).num_boosted_rounds()
+
+    assert rounds() == 6
+    assert rounds(metric_name="mae") == 3
+    assert rounds(data_name="first") == 3
+    assert rounds(data_name="first", metric_name="mae") == 6
+    with pytest.raises(ValueError, match="metric_name must be one of mae, rmse; got 'auc'"):
+        rounds(metric_name="auc")
+
+
+def test_save_best_cuts_the_model_back(matrices):
+    values = [5, 4, 3, 4, 5, 6]
+    plain = gb.train({}, matrices[0], 3)
+    stopping = EarlyStopping(rounds=2, save_best=True)
+    best = gb.train({}, matrices[0], 6, callbacks=[Scripted(values), stopping])
+    assert best.num_boosted_rounds() == 3
+    assert best.model.trees == plain.model.trees
+    assert best.best_score == 3.0
+
+
+def test_best_round_of_a_continued_model_counts_all_its_rounds(matrices):
+    first = gb.train({}, matrices[0], 4)
+    stopping = EarlyStopping(rounds=2)
+    booster = gb.train({}, matrices[0], 6, callbacks=[Scripted([5, 4, 5, 6]), stopping], xgb_model=first)
+    assert (booster.num_boosted_rounds(), booster.best_iteration) == (8, 5)
+
+
+def test_early_stopping_without_evaluations_says_what_to_pass(matrices):
+    with pytest.raises(ValueError, match="needs an evaluation set. Pass evals"):
+        gb.train({}, matrices[0], 3, early_stopping_rounds=2)
+
+
+@pytest.mark.parametrize("schedule", [[0.5, 0.25, 0.125], lambda epoch: 0.5 ** (epoch + 1)])
+def test_scheduled_learning_rates_scale_the_trees(matrices, schedule):
+    params = {"max_depth": 2, "base_score": 0.0}
+    booster = gb.train(params, matrices[0], 3, callbacks=[LearningRateScheduler(schedule)])
+    for tree, rate in zip(booster.model.trees, (0.5, 0.25, 0.125)):
+        leaves = tree.left_child < 0
+        np.testing.assert_allclose(tree.leaf_value[leaves], rate * tree.weight[leaves], rtol=1e-6)  # one float32 rounding
+
+
+def test_constant_schedule_equals_the_parameter(matrices):
+    scheduled = gb.train({"eta": 0.1}, matrices[0], 3, callbacks=[LearningRateScheduler([0.2] * 3)])
+    assert scheduled.save_raw() == gb.train({"eta": 0.2}, matrices[0], 3).save_raw()
+
+
+def test_monitor_prints_every_period_and_the_last_round(matrices, capsys):
+    gb.train({}, matrices[0], 6, evals=[(matrices[1], "valid")], callbacks=[EvaluationMonitor(period=4)], verbose_eval=False)
+    assert [line.split("\t")[0] for line in capsys.readouterr().out.splitlines()] == ["[0]", "[4]", "[5]"]
+
+
+def test_monitor_of_another_worker_is_silent(matrices, capsys):
+    gb.train({}, matrices[0], 2, evals=[(matrices[1], "valid")], callbacks=[EvaluationMonitor(rank=1)], verbose_eval=False)
+    assert capsys.readouterr().out == ""
+
+
+def test_monitor_prints_the_spread_of_folds_when_asked(capsys):
+    log = {"test": {"rmse": [(0.5, 0.125)]}}
+    EvaluationMonitor().after_iteration(None, 0, log)
+    EvaluationMonitor(show_stdv=True).after_iteration(None, 0, log)
+    assert capsys.readouterr().out == "[0]\ttest-rmse:0.50000\n[0]\ttest-rmse:0.50000+0.12500\n"
+
+
+def test_checkpoints_hold_the_model_of_their_round(matrices, tmp_path):
+    booster = gb.train({}, matrices[0], 5, callbacks=[TrainingCheckPoint(tmp_path, "part", interval=2)])
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["part_1.json", "part_3.json"]
+    assert (tmp_path / "part_3.json").read_bytes() == bytes(booster[:4].save_raw())
+
+
+@pytest.mark.parametrize(
+    "make, message",
+    [
+        (lambda: EarlyStopping(rounds=0), "rounds of EarlyStopping must be at least 1, got 0"),
+        (lambda: EarlyStopping(rounds=1, min_delta=-1.0), "min_delta must be at least 0, got -1.0"),
+        (lambda: EvaluationMonitor(period=0), "period must be at least 1, got 0"),
+        (lambda: TrainingCheckPoint(".", interval=0), "interval must be at least 1, got 0"),
+    ],
+)
+def test_wrong_settings_are_refused(make, message):
+    with pytest.raises(ValueError, match=message):
+        make()

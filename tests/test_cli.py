@@ -1,0 +1,266 @@
+"""The command line, as a user calls it."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+import gpuboost as gb
+from gpuboost.cli import main
+
+pl = pytest.importorskip("polars")
+
+
+@pytest.fixture(scope="module")
+def tables():
+    """Three frames of one distribution, with a text column, a text label of two values and a weight."""
+
+    def make(seed, n):
+        rng = np.random.default_rng(seed)
+        a, b = rng.random(n), rng.integers(0, 50, n)
+        kind = np.array(["red", "green", "blue"])[rng.integers(0, 3, n)]
+        answer = np.where(a + 0.5 * (kind == "green") > 0.7, "yes", "no")
+        return pl.DataFrame({"a": a, "b": b, "kind": kind, "weight": np.ones(n), "answer": answer})
+
+    return {"train": make(0, 400), "valid": make(1, 200)}
+
+
+@pytest.fixture
+def folder(tables, tmp_path, monkeypatch):
+    """A working folder with train.csv, valid.csv (columns in another order) and valid.parquet."""
+    tables["train"].write_csv(tmp_path / "train.csv")
+    tables["valid"].select("kind", "answer", "b", "a", "weight").write_csv(tmp_path / "valid.csv")
+    tables["valid"].write_parquet(tmp_path / "valid.parquet")
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def gpuboost(*arguments):
+    """Run python -m gpuboost in the current folder."""
+    command = [sys.executable, "-m", "gpuboost", *map(str, arguments)]
+    return subprocess.run(command, capture_output=True, text=True, timeout=600)
+
+
+def test_train_predict_and_info(folder, tables):
+    trained = gpuboost(
+        "train", "train.csv", "--label", "answer", "--weight", "weight", "--valid", "valid.csv", "--model", "m.json",
+        "-p", "max_depth=3", "-p", "eval_metric=error", "-p", "eval_metric=logloss", "--rounds", 30, "--early-stopping", 3,
+    )  # fmt: skip
+    assert trained.returncode == 0 and all("compiling" in line for line in trained.stderr.splitlines())
+    for text in (
+        "device cpu", "threads", "binary:logistic", "2 classes, no, yes", "categories in kind", "train: 400 rows x 3 columns",
+        "valid: 200 rows x 3 columns", "reading: ", "binning: ", "training: ", "saving: ", "[10]\ttrain-error:", "train-logloss",
+    ):  # fmt: skip
+        assert text in trained.stdout
+
+    model = gb.Booster(model_file="m.json")
+    assert model.best_iteration == model.num_boosted_rounds() - 1 < 29  # only the best rounds are kept
+    assert model.feature_names == ["a", "b", "kind"]
+    frame = tables["valid"].with_columns(pl.col("kind").cast(pl.Categorical))
+    probability = model.predict(gb.DMatrix(frame.select("a", "b", "kind")))
+    metric = f"valid-logloss {model.best_score:.5f}"
+    assert metric in trained.stdout.splitlines()[-1] and "m.json" in trained.stdout.splitlines()[-1]
+
+    predicted = gpuboost("predict", "valid.csv", "--model", "m.json")
+    assert predicted.returncode == 0 and all("compiling" in line for line in predicted.stderr.splitlines())
+    rows = [line.split(",") for line in predicted.stdout.splitlines()]
+    assert rows[0] == ["prediction", "probability_no", "probability_yes"]
+    np.testing.assert_allclose([float(row[2]) for row in rows[1:]], probability, rtol=1e-6)  # printed decimals
+    assert [row[0] for row in rows[1:]] == np.where(probability > 0.5, "yes", "no").tolist()
+
+    assert gpuboost("predict", "valid.parquet", "--model", "m.json", "--output", "p.parquet").stdout == ""
+    np.testing.assert_array_equal(pl.read_parquet("p.parquet")["probability_yes"].to_numpy(), probability)
+
+    info = gpuboost("info", "--model", "m.json").stdout
+    facts = dict(line.split(maxsplit=1) for line in info.replace("kernel cache", "kernel_cache").splitlines())
+    assert facts["gpuboost"] == gb.__version__ and facts["numpy"] == np.__version__ and "cpu" in facts["devices"]
+    assert (facts["objective"], facts["rounds"], facts["features"]) == ("binary:logistic", str(model.best_iteration + 1), "3")
+    assert int(facts["leaves"]) == sum(tree.n_leaves for tree in model.model.trees)
+    assert len(facts["digest"]) == 64
+
+
+def test_estimators_load_the_model_with_its_labels(folder, tables):
+    pytest.importorskip("sklearn")
+    assert main(["train", "train.csv", "--label", "answer", "--weight", "weight", "--model", "m.json", "--rounds", "5"]) == 0
+    model = gb.GPUBoostClassifier()
+    model.load_model("m.json")
+    frame = tables["valid"].with_columns(pl.col("kind").cast(pl.Categorical)).select("a", "b", "kind")
+    assert model.classes_.tolist() == ["no", "yes"]
+    assert model.score(frame, tables["valid"]["answer"].to_numpy()) > 0.9
+
+
+@pytest.mark.parametrize(
+    "label, options, objective, classes",
+    [
+        (["x", "y", "x", "y"], [], "binary:logistic", ["x", "y"]),
+        (["x", "y", "z", "y"], [], "multi:softprob", ["x", "y", "z"]),
+        (["x", "x", "x", "x"], [], "binary:logistic", ["x"]),
+        ([True, False, True, False], [], "binary:logistic", [False, True]),
+        ([3, 8, 8, 3], [], "binary:logistic", [3, 8]),
+        ([3, 8, 5, 3], [], "multi:softprob", [3, 5, 8]),
+        ([0.0, 1.0, 1.0, 0.0], [], "binary:logistic", [0, 1]),
+        ([0.5, 1.25, 7.0, 0.0], [], "reg:squarederror", None),
+        ([3, 3, 3, 3], [], "reg:squarederror", None),
+        (list(range(40)), [], "reg:squarederror", None),
+        ([3, 8, 8, 3], ["-p", "objective=reg:squarederror"], "reg:squarederror", None),
+        ([0.0, 0.25, 0.5, 1.0], ["-p", "objective=binary:logistic"], "binary:logistic", None),
+        ([0, 2, 1, 0], ["-p", "objective=multi:softprob", "-p", "num_class=5"], "multi:softprob", None),
+        ([f"id{i}" for i in range(30)], ["-p", "objective=multi:softmax"], "multi:softmax", sorted(f"id{i}" for i in range(30))),
+    ],
+    ids=str,
+)
+def test_objective_and_classes_follow_the_label(label, options, objective, classes, folder, capsys):
+    pl.DataFrame({"x": np.arange(len(label)) / 7, "y": label}).write_parquet("d.parquet")
+    assert main(["train", "d.parquet", "--label", "y", "--model", "m.json", "--rounds", "2", *options]) == 0
+    assert objective in capsys.readouterr().out
+    model = gb.Booster(model_file="m.json")
+    assert model.model.objective == objective
+    kept = model.attr("classes")
+    assert (json.loads(kept)["values"] if kept else None) == classes
+    assert main(["predict", "d.parquet", "--model", "m.json", "--output", "p.csv"]) == 0
+    predicted = pl.read_csv("p.csv")
+    assert predicted.height == len(label)
+    if classes:
+        assert set(predicted["prediction"]) <= set(classes)
+
+
+def test_margins_and_leaves(folder, tables, capsys):
+    label = np.digitize(tables["train"]["a"].to_numpy(), [0.3, 0.6])
+    tables["train"].select("b", "a").with_columns(y=label).write_csv("d.csv")
+    assert main(["train", "d.csv", "--label", "y", "--model", "m.json", "--rounds", "2"]) == 0
+    capsys.readouterr()
+    model, data = gb.Booster(model_file="m.json"), gb.DMatrix(tables["train"].select("b", "a"))
+    assert main(["predict", "d.csv", "--model", "m.json", "--margin"]) == 0
+    printed = pl.read_csv(capsys.readouterr().out.encode())
+    assert printed.columns == ["margin_0", "margin_1", "margin_2"]
+    np.testing.assert_allclose(printed.to_numpy(), model.predict(data, output_margin=True), rtol=1e-6)
+    assert main(["predict", "d.csv", "--model", "m.json", "--leaf"]) == 0
+    printed = pl.read_csv(capsys.readouterr().out.encode())
+    assert printed.columns == [f"tree_{i}" for i in range(6)]
+    np.testing.assert_array_equal(printed.to_numpy(), model.predict(data, pred_leaf=True))
+
+
+def test_parameters_of_the_file_give_way_to_those_of_the_line(folder, tables):
+    tables["train"].select("a", "b").write_csv("d.csv")
+    (folder / "p.json").write_text('{"max_depth": 1, "eta": 0.5, "base_score": 0.25}')
+    command = ["train", "d.csv", "--label", "a", "--model", "m.json", "--params", "p.json", "-p", "max_depth=2", "--rounds", "1"]
+    assert main(command) == 0
+    data = gb.DMatrix(tables["train"].select("b"), tables["train"]["a"])
+    expected = gb.train({"max_depth": 2, "eta": 0.5, "base_score": 0.25}, data, 1)
+    assert (folder / "m.json").read_bytes() == bytes(expected.save_raw())
+
+
+def test_missing_values_of_csv_are_missing(folder):
+    (folder / "d.csv").write_text("x,y\n1,10\n,20\nNA,20\nnan,20\n2,10\n3,10\n")
+    assert main(["train", "d.csv", "--label", "y", "--model", "m.json", "--rounds", "9", "-p", "min_child_weight=0",
+                 "-p", "objective=reg:squarederror"]) == 0  # fmt: skip
+    assert main(["predict", "d.csv", "--model", "m.json", "--output", "p.csv"]) == 0
+    np.testing.assert_allclose(pl.read_csv("p.csv")["prediction"], [10, 20, 20, 20, 10, 10], atol=1)
+
+
+TRAIN = ["train", "train.csv", "--label", "answer", "--model", "m.json"]
+
+
+@pytest.mark.parametrize(
+    "arguments, message",
+    [
+        ([], "required"),
+        (["trian"], "invalid choice: 'trian'"),
+        (["train", "train.csv", "--model", "m.json"], "required: --label"),
+        (["train", "train.csv", "--label", "answer"], "required: --model"),
+        (["train", "nowhere.csv", "--label", "answer", "--model", "m.json"], "there is no file 'nowhere.csv'"),
+        (["train", "train.csv", "--label", "anser", "--model", "m.json"], "no column 'anser'. Did you mean 'answer'?"),
+        (["train", "train.csv", "--label", "zzz", "--model", "m.json"], "no column 'zzz'. It has a, b, kind, weight, answer."),
+        (["train", "text.csv", "--label", "b", "--model", "m.json"], "label 'b' is text with 30 distinct values"),
+        (["train", "holes.csv", "--label", "y", "--model", "m.json"], "label 'y' of holes.csv is missing in 2 rows"),
+        (["train", "broken.parquet", "--label", "y", "--model", "m.json"], "broken.parquet cannot be read"),
+        (["train", "empty.csv", "--label", "y", "--model", "m.json"], "empty.csv cannot be read"),
+        (["train", "train.csv", "--label", "answer", "--model", "m.txt"], "--model must end in .json, got 'm.txt'"),
+        (["train", "train.csv", "--label", "answer", "--model", "no/m.json"], "folder of --model 'no/m.json' does not exist"),
+        ([*TRAIN, "--weight", "wieght"], "no column 'wieght'. Did you mean 'weight'?"),
+        ([*TRAIN, "-p", "max_dept=3"], "unknown parameter 'max_dept'. Did you mean 'max_depth'?"),
+        ([*TRAIN, "-p", "max_depth"], "-p must be name=value, got 'max_depth'"),
+        ([*TRAIN, "-p", "max_depth=-1"], "max_depth must be"),
+        ([*TRAIN, "-p", "subsample=0.5"], "subsample='0.5' is not built yet"),
+        ([*TRAIN, "-p", "device=cuda"], "Use device='cpu'"),
+        ([*TRAIN, "-p", "objective=reg:squarederror"], "label 'answer' must be a number for reg:squarederror"),
+        ([*TRAIN, "--params", "train.csv"], "train.csv is not JSON"),
+        ([*TRAIN, "--params", "list.json"], "list.json must hold one JSON object"),
+        ([*TRAIN, "--early-stopping", "3"], "--early-stopping needs --valid"),
+        ([*TRAIN, "--rounds", "many"], "invalid int value: 'many'"),
+        ([*TRAIN, "--rounds", "-1"], "num_boost_round must be at least 0"),
+        ([*TRAIN, "--valid", "text.csv"], "text.csv has no column"),
+        (["predict", "train.csv", "--model", "nowhere.json"], "No such file"),
+        (["predict", "train.csv", "--model", "train.csv"], "train.csv is not a model: document: not JSON"),
+        (["predict", "text.csv", "--model", "known.json"], "text.csv has no column 'a'"),
+        (["predict", "train.csv", "--model", "known.json", "--leaf", "--margin"], "not allowed with"),
+        (["info", "--model", "list.json"], "list.json is not a model"),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, list) else "",
+)
+def test_what_the_user_can_mend_is_one_line_and_exit_code_2(arguments, message, folder, tables, capsys):
+    pl.DataFrame({"b": [f"id{i}" for i in range(30)]}).write_csv("text.csv")
+    (folder / "holes.csv").write_text("x,y\n1,\n2,3\n3,NA\n")
+    (folder / "broken.parquet").write_bytes(b"PAR1 and no more")
+    (folder / "empty.csv").write_text("")
+    (folder / "list.json").write_text("[1]")
+    gb.train({}, gb.DMatrix(tables["train"].select("a"), tables["train"]["b"]), 1).save_model("known.json")
+    assert main(arguments) == 2
+    errors = capsys.readouterr().err
+    assert errors.startswith("gpuboost: error: ") and errors.count("\n") == 1 and message in errors
+    assert not (folder / "m.json").exists()
+
+
+def test_errors_reach_the_shell(folder):
+    result = gpuboost("train", "nowhere.csv", "--label", "y", "--model", "m.json")
+    assert (result.returncode, result.stdout) == (2, "")
+    assert result.stderr == "gpuboost: error: there is no file 'nowhere.csv'.\n"
+
+
+def test_unknown_categories_are_a_warning_of_one_line(folder, tables, capsys):
+    assert main(["train", "train.csv", "--label", "answer", "--model", "m.json", "--rounds", "1"]) == 0
+    tables["valid"].with_columns(kind=pl.lit("violet")).write_csv("v.csv")
+    capsys.readouterr()
+    assert main(["predict", "v.csv", "--model", "m.json"]) == 0
+    errors = capsys.readouterr().err
+    assert errors.startswith("gpuboost: warning: Categories unknown to the model become missing.") and errors.count("\n") == 1
+
+
+@pytest.mark.skipif(os.name == "nt", reason="sends SIGINT")
+def test_interrupt_ends_with_130_and_no_traceback(folder):
+    command = [sys.executable, "-u", "-m", "gpuboost", *TRAIN, "--rounds", "1000000", "--print-every", "1"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        while not process.stdout.readline().startswith("[0]"):
+            assert process.poll() is None
+        process.send_signal(signal.SIGINT)
+        _, errors = process.communicate(timeout=120)
+    assert process.returncode == 130
+    assert errors.splitlines()[-1] == "gpuboost: interrupted" and "Traceback" not in errors
+    assert not (folder / "m.json").exists()
+
+
+def test_reader_that_stops_is_no_error(folder, tables):
+    assert main(["train", "train.csv", "--label", "answer", "--model", "m.json", "--rounds", "1"]) == 0
+    pl.concat([tables["valid"]] * 200).write_csv("long.csv")  # more than a pipe holds
+    command = [sys.executable, "-m", "gpuboost", "predict", "long.csv", "--model", "m.json"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stdout.readline().startswith("prediction")
+        process.stdout.close()
+        errors = process.stderr.read()
+        assert process.wait(timeout=120) == 0 and all("compiling" in line for line in errors.splitlines())
+
+
+def test_warmup_compiles_and_says_how_long(capsys):
+    assert main(["warmup"]) == 0
+    assert capsys.readouterr().out.startswith("compiling: ")
+
+
+def test_without_polars_the_error_names_the_extra(folder, monkeypatch, capsys):
+    monkeypatch.setitem(sys.modules, "polars", None)
+    assert main(["predict", "train.csv", "--model", "train.csv"]) == 2
+    assert main(TRAIN) == 2
+    assert capsys.readouterr().err.splitlines()[-1].endswith("pip install gpuboost[cli]")

@@ -1,0 +1,154 @@
+"""What the source itself promises: which way imports point, what the algorithm may use, what an import costs, what is cached."""
+
+import ast
+import inspect
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from naive_backend import NaiveBackend
+
+import gpuboost
+from gpuboost.backend import Backend, CpuBackend
+from gpuboost.kernels import jit
+from gpuboost.kernels.gradients import elementwise_gradients
+from gpuboost.kernels.reduce import map_rows, reduce_rows, unit_term
+from gpuboost.objectives.regression import label_term
+
+PACKAGE = Path(gpuboost.__file__).parent
+
+# From the bottom up: a module may import those of its own layer and below. tree.tree and tree.model are plain data.
+LAYERS = [
+    ["errors", "params", "config", "communicator", "tree.tree", "tree.model", "model_io"],
+    ["kernels"],
+    ["backend"],
+    ["labels", "data", "objectives", "metrics"],
+    ["tree", "callbacks"],
+    ["boosting"],
+    ["booster"],
+    ["training"],
+    ["sklearn", "cli", "__main__"],
+]
+
+
+# Name without "gpuboost." → path, of every module but gpuboost itself.
+MODULES = {
+    ".".join(path.relative_to(PACKAGE).with_suffix("").parts).removesuffix(".__init__"): path
+    for path in [*PACKAGE.glob("*.py"), *PACKAGE.glob("*/*.py")]
+    if path != PACKAGE / "__init__.py"
+}
+
+
+def imports(path):
+    """Full names of everything that a file imports, anywhere in it: ``from a import b`` gives a.b."""
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{path}: relative import"
+            yield from (f"{node.module}.{alias.name}" for alias in node.names)
+
+
+def own_imports(path):
+    """The modules of the package among them."""
+    names = {name.removeprefix("gpuboost.") for name in imports(path) if name.startswith("gpuboost.")}
+    return {name if name in MODULES else name.rpartition(".")[0] for name in names} - {""}
+
+
+def layer(module):
+    """Number of the layer whose entry fits best, the longest: tree.tree before tree."""
+    fits = [(len(entry), i) for i, entries in enumerate(LAYERS) for entry in entries if f"{module}.".startswith(f"{entry}.")]
+    assert fits, f"gpuboost.{module} is in no layer: say in LAYERS where it belongs"
+    return max(fits)[1]
+
+
+def test_modules_are_found():
+    assert {"kernels.scalar", "backend.cpu", "tree.grower", "tree", "data.dmatrix", "training"} <= MODULES.keys()
+    assert own_imports(MODULES["tree.grower"]) == {"backend.base", "communicator", "tree.tree"}
+    assert layer("tree.tree") < layer("kernels.scalar") < layer("backend.cpu") < layer("data.cuts") < layer("tree.grower")
+
+
+@pytest.mark.parametrize("module", MODULES)
+def test_imports_point_one_way(module):
+    upward = {name for name in own_imports(MODULES[module]) if layer(name) > layer(module)}
+    assert upward == set()
+
+
+def test_no_import_cycles():
+    graph = {module: own_imports(path) for module, path in MODULES.items()}
+    while leaves := {module for module, targets in graph.items() if not targets & graph.keys()}:
+        graph = {module: targets for module, targets in graph.items() if module not in leaves}
+    assert graph == {}
+
+
+@pytest.mark.parametrize("module", [module for module in MODULES if module.startswith("kernels.")])
+def test_kernels_import_numpy_numba_and_kernels_only(module):
+    allowed = {"numpy", "numba", "llvmlite", "math", "functools", "gpuboost.kernels"}
+    if module == "kernels.jit":
+        allowed |= {"hashlib", "threading", "collections.abc", "pathlib", "typing"}
+    foreign = {name for name in imports(MODULES[module]) if not any(f"{name}.".startswith(f"{root}.") for root in allowed)}
+    assert foreign == set()
+
+
+@pytest.mark.parametrize("module", [m for m in MODULES if m.startswith("tree") or m in ("boosting", "training")])
+def test_the_algorithm_uses_neither_numpy_nor_numba(module):
+    assert {name.partition(".")[0] for name in imports(MODULES[module])} & {"numpy", "numba", "cupy", "scipy"} == set()
+
+
+def test_kernels_have_one_name():
+    assert [path for path in MODULES.values() if "kernels" in {name.partition(".")[0] for name in imports(path)}] == []
+
+
+def test_import_is_light():
+    heavy = {"numba", "scipy", "narwhals", "cupy", "pandas", "polars", "pyarrow", "sklearn"}
+    program = f"import sys, gpuboost; print(*{heavy} & sys.modules.keys())"
+    result = subprocess.run([sys.executable, "-c", program], cwd=PACKAGE.parent, capture_output=True, text=True, check=True)
+    assert result.stdout.split() == []
+
+
+@pytest.mark.parametrize("backend", [CpuBackend, NaiveBackend])
+def test_backend_implements_the_contract_with_its_arguments(backend):
+    assert len(Backend.__abstractmethods__) > 25
+    assert backend.__abstractmethods__ == set()
+    for name in Backend.__abstractmethods__:
+        assert list(inspect.signature(getattr(backend, name)).parameters) == list(
+            inspect.signature(getattr(Backend, name)).parameters
+        ), name
+
+
+# ---- the cache of compiled kernels
+
+
+@pytest.mark.parametrize("edited", ["kernels/scalar.py", "objectives/binary.py", "metrics/pointwise.py"])
+def test_editing_a_source_changes_the_stamp_of_the_cache(edited, tmp_path, monkeypatch):
+    for folder in ("kernels", "objectives", "metrics"):
+        shutil.copytree(PACKAGE / folder, tmp_path / folder, ignore=shutil.ignore_patterns("__pycache__"))
+    assert jit.source_stamp.__wrapped__() == jit.source_stamp()
+    monkeypatch.setattr(jit, "__file__", str(tmp_path / "kernels" / "jit.py"))
+    assert jit.source_stamp.__wrapped__() == jit.source_stamp()  # the text counts, not the place
+    with open(tmp_path / edited, "a") as file:
+        file.write("# edited\n")
+    assert jit.source_stamp.__wrapped__() != jit.source_stamp()
+
+
+def test_every_formula_lies_where_the_stamp_looks():
+    with_scalars = {module for module, path in MODULES.items() if "gpuboost.kernels.jit.scalar" in imports(path)}
+    assert {"kernels.scalar", "objectives.binary"} <= with_scalars
+    assert {module.partition(".")[0] for module in with_scalars} <= set(jit._KERNEL_FOLDERS)
+
+
+@pytest.mark.parametrize("factory", [reduce_rows, map_rows, elementwise_gradients], ids=lambda f: f.__wrapped__.__name__)
+def test_kernels_of_one_factory_differ_by_name(factory):
+    """The kernel and the parts made with it. numba numbers functions anew in each process, so cached kernels can meet with equal
+    numbers; where their names are equal too, the linker takes the first one's code for both: silently wrong sums."""
+
+    def names(formula):
+        kernel = factory(formula)
+        parts = [cell.cell_contents.py_func for cell in kernel.py_func.__closure__]
+        assert parts
+        return {function.__qualname__ for function in (kernel.py_func, *parts)}
+
+    assert not names(unit_term) & names(label_term)
+    assert len(names(unit_term)) == 2

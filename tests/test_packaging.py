@@ -1,0 +1,79 @@
+"""What an installation contains, what importing it costs, and that README.md tells the truth."""
+
+import importlib
+import re
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+
+import gpuboost as gb
+
+ROOT = Path(__file__).parents[1]
+PACKAGE = ROOT / "gpuboost"
+PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+HEAVY = {"numba", "scipy", "pandas", "polars", "pyarrow", "narwhals", "sklearn", "cupy", "matplotlib"}
+
+
+def readme_blocks(language: str) -> list[str]:
+    return re.findall(rf"^```{language}\n(.*?)^```$", README, re.MULTILINE | re.DOTALL)
+
+
+def test_kernels_is_a_relative_link():
+    assert (PACKAGE / "kernels").readlink() == Path("../kernels")
+
+
+def test_every_package_is_listed():
+    """A package that is not listed is missing from wheels, and from nothing else."""
+    found = {"gpuboost", *(f"gpuboost.{file.parent.name}" for file in PACKAGE.glob("*/__init__.py"))}
+    assert set(PYPROJECT["tool"]["setuptools"]["packages"]) == found
+
+
+def test_every_source_file_belongs_to_a_package():
+    assert [str(file) for file in PACKAGE.rglob("*.py") if not (file.parent / "__init__.py").exists()] == []
+
+
+def test_versions_agree():
+    assert PYPROJECT["project"]["version"] == gb.__version__
+
+
+def test_command_is_callable():
+    module, _, name = PYPROJECT["project"]["scripts"]["gpuboost"].partition(":")
+    assert callable(getattr(importlib.import_module(module), name))
+
+
+def test_types_are_shipped():
+    assert (PACKAGE / "py.typed").exists()
+    assert "py.typed" in PYPROJECT["tool"]["setuptools"]["package-data"]["gpuboost"]
+
+
+def test_import_loads_nothing_heavy():
+    code = f"import sys, gpuboost; print(sorted({HEAVY!r} & set(sys.modules)))"
+    done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
+    assert done.stdout.strip() == "[]"
+
+
+@pytest.mark.parametrize("name", gb.__all__)
+def test_public_name_exists(name):
+    if "sklearn" in name or name.startswith("GPUBoost"):
+        pytest.importorskip("sklearn")
+    assert getattr(gb, name) is not None
+
+
+def test_readme_links_lead_somewhere():
+    links = [link for link in re.findall(r"\]\(([^)#]+)\)", README) if not link.startswith("http")]
+    assert links and [link for link in links if not (ROOT / link).exists()] == []
+
+
+def test_readme_examples_run(tmp_path, monkeypatch):
+    pytest.importorskip("sklearn")
+    pytest.importorskip("pandas")
+    monkeypatch.chdir(tmp_path)
+    names: dict = {}
+    for block in readme_blocks("python"):
+        exec(block, names)
+    assert (tmp_path / "model.json").exists()
+    assert names["model"].score(names["X_test"], names["y_test"]) > 0.9

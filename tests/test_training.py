@@ -1,0 +1,393 @@
+"""train(): what is evaluated, when training stops, where it starts, and what is refused."""
+
+import math
+
+import numpy as np
+import pytest
+from small_tables import PARAMS, make_table, model_bytes
+
+import gpuboost as gb
+from gpuboost.config import config_context
+
+
+@pytest.fixture(params=PARAMS)
+def objective(request):
+    return request.param
+
+
+# -- Evaluation -------------------------------------------------------------------------------------------------------
+
+
+def scores_by_hand(objective, y, p, w):
+    """metric → value by scikit-learn on predictions p."""
+    metrics = pytest.importorskip("sklearn.metrics")
+    if objective == "reg:squarederror":
+        return {
+            "rmse": math.sqrt(metrics.mean_squared_error(y, p, sample_weight=w)),
+            "mae": metrics.mean_absolute_error(y, p, sample_weight=w),
+        }
+    if objective == "binary:logistic":
+        return {
+            "logloss": metrics.log_loss(y, p.astype(np.float64), sample_weight=w),
+            "error": 1.0 - metrics.accuracy_score(y, p > 0.5, sample_weight=w),
+            "error@0.7": 1.0 - metrics.accuracy_score(y, p > 0.7, sample_weight=w),
+            "auc": metrics.roc_auc_score(y, p, sample_weight=w),
+            "rmse": math.sqrt(metrics.mean_squared_error(y, p, sample_weight=w)),
+        }
+    p = p.astype(np.float64) / p.sum(axis=1, dtype=np.float64, keepdims=True)
+    return {
+        "mlogloss": metrics.log_loss(y, p, sample_weight=w),
+        "merror": 1.0 - metrics.accuracy_score(y, p.argmax(axis=1), sample_weight=w),
+        "auc": metrics.roc_auc_score(y, p, sample_weight=w, multi_class="ovr", average="weighted"),
+    }
+
+
+@pytest.mark.parametrize("is_weighted", [False, True])
+def test_evals_result_holds_the_metrics_of_every_rounds_predictions(objective, is_weighted):
+    X, y, w = make_table(objective)
+    w = w if is_weighted else None
+    parts = [slice(0, 250), slice(250, 400)]
+    dtrain, dvalid = (gb.DMatrix(X[rows], y[rows], weight=None if w is None else w[rows]) for rows in parts)
+    names = list(scores_by_hand(objective, y, np.full((400, 3), 1 / 3) if "multi" in objective else np.full(400, 0.4), None))
+    result = {}
+    booster = gb.train(
+        {**PARAMS[objective], "eval_metric": names, "max_depth": 2}, dtrain, 4, evals=[(dtrain, "train"), (dvalid, "valid")],
+        evals_result=result, verbose_eval=False,
+    )  # fmt: skip
+    assert list(result) == ["train", "valid"] and list(result["train"]) == names
+    for (data, dmatrix), rows in zip([("train", dtrain), ("valid", dvalid)], parts):
+        for r in range(4):
+            p = booster.predict(dmatrix, iteration_range=(0, r + 1))
+            for name, expected in scores_by_hand(objective, y[rows], p, None if w is None else w[rows]).items():
+                # 1e-6: AUC's weights are rounded to 30 bits, and predictions to float32; atol for error rates of 0.
+                assert result[data][name][r] == pytest.approx(expected, rel=1e-6, abs=1e-9), (data, name, r)
+
+
+def test_each_objective_reports_its_own_metric_unless_told_otherwise(objective):
+    X, y, _ = make_table(objective)
+    dtrain = gb.DMatrix(X, y)
+
+    def reported(**params):
+        result = {}
+        gb.train({**PARAMS[objective], **params}, dtrain, 1, evals=[(dtrain, "t")], evals_result=result, verbose_eval=False)
+        return list(result.get("t", {}))
+
+    own = {"reg:squarederror": "rmse", "binary:logistic": "logloss", "multi:softprob": "mlogloss"}[objective]
+    assert reported() == [own]
+    assert reported(eval_metric="auc" if objective != "reg:squarederror" else "mae") != [own]
+    assert reported(disable_default_eval_metric=True) == []
+
+
+def test_eval_set_writes_what_evaluate_measures():
+    X, y, _ = make_table("reg:squarederror")
+    dmatrix = gb.DMatrix(X, y)
+    booster = gb.train({}, dmatrix, 2)
+    ((data, metric, value),) = booster.evaluate([(dmatrix, "t")])
+    assert (data, metric) == ("t", "rmse")
+    assert booster.eval_set([(dmatrix, "t")], 7) == f"[7]\tt-rmse:{value:.17g}"
+    assert booster.eval(dmatrix, "t", 7) == booster.eval_set([(dmatrix, "t")], 7)
+
+
+def test_early_stopping_ends_so_many_rounds_after_the_best():
+    X, y, _ = make_table("reg:squarederror")
+    dtrain, dvalid = gb.DMatrix(X[:80], y[:80]), gb.DMatrix(X[80:], y[80:])
+    result = {}
+    booster = gb.train(
+        {"eta": 0.5}, dtrain, 200, evals=[(dvalid, "v")], early_stopping_rounds=5, evals_result=result, verbose_eval=False
+    )
+    values = result["v"]["rmse"]
+    best = int(np.argmin(values))
+    assert booster.best_iteration == best and booster.best_score == values[best]
+    assert booster.num_boosted_rounds() == len(values) == best + 6 < 200
+
+
+def test_maximize_turns_early_stopping_around():
+    X, y, _ = make_table("reg:squarederror")
+    dmatrix = gb.DMatrix(X, y)
+    booster = gb.train({}, dmatrix, 20, evals=[(dmatrix, "t")], early_stopping_rounds=2, maximize=True, verbose_eval=False)
+    assert (booster.num_boosted_rounds(), booster.best_iteration) == (3, 0)
+
+
+def test_best_iteration_needs_early_stopping():
+    X, y, _ = make_table("reg:squarederror")
+    booster = gb.train({}, gb.DMatrix(X, y), 1)
+    with pytest.raises(AttributeError, match="best_iteration is only defined when early stopping is used"):
+        _ = booster.best_iteration
+
+
+@pytest.mark.parametrize("verbose_eval, rounds", [(True, [0, 1, 2, 3, 4]), (3, [0, 3, 4]), (False, []), (None, []), (0, [])])
+def test_verbose_eval_prints_every_so_many_rounds_and_the_last(verbose_eval, rounds, capsys):
+    X, y, _ = make_table("reg:squarederror")
+    dmatrix = gb.DMatrix(X, y)
+    result = {}
+    gb.train({}, dmatrix, 5, evals=[(dmatrix, "t")], verbose_eval=verbose_eval, evals_result=result)
+    assert capsys.readouterr().out.splitlines() == [f"[{r}]\tt-rmse:{result['t']['rmse'][r]:.5f}" for r in rounds]
+
+
+# -- Custom functions -------------------------------------------------------------------------------------------------
+
+
+def test_custom_objective_gives_the_model_of_the_built_in_one():
+    X, y, w = make_table("reg:squarederror")
+    dtrain = gb.DMatrix(X, y, weight=w)
+
+    def squared_error(margin, dmatrix):
+        weight = dmatrix.get_weight()
+        return (margin - dmatrix.get_label()) * weight, weight
+
+    assert model_bytes(gb.train({}, dtrain, 5, obj=squared_error)) == model_bytes(gb.train({}, dtrain, 5))
+
+
+def test_custom_objective_of_several_outputs_sees_and_returns_rows_by_outputs():
+    X, y, _ = make_table("multi:softprob")
+    dtrain = gb.DMatrix(X, y)
+    is_class = (y[:, None] == np.arange(3)).astype(np.float32)
+
+    def softmax(margin, dmatrix):
+        assert margin.shape == (len(y), 3) and margin.dtype == np.float32
+        p = np.exp(margin - margin.max(axis=1, keepdims=True))
+        p /= p.sum(axis=1, keepdims=True)
+        return p - is_class, 2.0 * p * (1.0 - p)
+
+    own = gb.train(PARAMS["multi:softprob"], dtrain, 3)
+    custom = gb.train(PARAMS["multi:softprob"], dtrain, 3, obj=softmax)
+    # NumPy's exp differs from ours in the last bit, which stochastic rounding may turn into one unit of 2^-15.
+    np.testing.assert_allclose(custom.predict(dtrain), own.predict(dtrain), atol=1e-3)
+
+
+def test_boost_takes_gradients_like_a_custom_objective():
+    X, y, _ = make_table("reg:squarederror")
+    dtrain = gb.DMatrix(X, y)
+    booster = gb.Booster({"base_score": 0.0})
+    booster.boost(dtrain, grad=-y, hess=np.ones_like(y))
+    assert model_bytes(booster) == model_bytes(gb.train({"base_score": 0.0}, dtrain, 1))
+
+
+def test_gradients_of_the_wrong_shape_are_refused():
+    X, y, _ = make_table("reg:squarederror")
+    with pytest.raises(ValueError, match=r"grad of the custom objective has shape \(3,\), the predictions have \(400,\)"):
+        gb.train({}, gb.DMatrix(X, y), 1, obj=lambda margin, dmatrix: (np.ones(3), np.ones(3)))
+
+
+def test_custom_metric_sees_probabilities_and_raw_margins_beside_a_custom_objective():
+    X, y, _ = make_table("binary:logistic")
+    dtrain = gb.DMatrix(X, y)
+    seen = []
+
+    def spy(prediction, dmatrix):
+        assert dmatrix is dtrain
+        seen.append(prediction)
+        return [("first", 1.5), ("second", prediction.sum())]
+
+    def logistic(margin, dmatrix):
+        p = 1.0 / (1.0 + np.exp(-margin))
+        return p - y, p * (1.0 - p)
+
+    params, result = PARAMS["binary:logistic"], {}
+    options = {"evals": [(dtrain, "t")], "custom_metric": spy, "verbose_eval": False, "evals_result": result}
+    booster = gb.train(params, dtrain, 1, **options)
+    np.testing.assert_array_equal(seen[-1], booster.predict(dtrain))
+    assert list(result["t"]) == ["logloss", "first", "second"] and result["t"]["first"] == [1.5]
+    booster = gb.train(params, dtrain, 1, obj=logistic, **options)
+    np.testing.assert_array_equal(seen[-1], booster.predict(dtrain, output_margin=True))
+
+
+# -- Where training starts --------------------------------------------------------------------------------------------
+
+
+def logistic_loss(margin, y, w):
+    return float(np.sum(w * (np.logaddexp(0.0, margin) - y * margin)))
+
+
+@pytest.mark.parametrize("is_weighted", [False, True])
+@pytest.mark.parametrize("objective, scale_pos_weight", [("reg:squarederror", 1), ("binary:logistic", 1), ("binary:logistic", 7)])
+def test_base_score_minimises_the_loss(objective, scale_pos_weight, is_weighted):
+    optimize = pytest.importorskip("scipy.optimize")
+    X, y, w = make_table(objective)
+    params = {**PARAMS[objective], "scale_pos_weight": scale_pos_weight}
+    booster = gb.train(params, gb.DMatrix(X, y, weight=w if is_weighted else None), 0)
+    w = (w if is_weighted else 1.0) * np.where(y == 1, scale_pos_weight, 1)
+    if objective == "binary:logistic":
+        margin = optimize.minimize_scalar(logistic_loss, args=(y, w), bracket=(-1, 1)).x
+        expected = 1.0 / (1.0 + math.exp(-margin))
+    else:
+        expected = optimize.minimize_scalar(lambda m: float(np.sum(w * (m - y) ** 2)), bracket=(-1, 1)).x
+    # A minimiser is found to the square root of float64's precision.
+    assert booster.model.base_score == pytest.approx((expected,), rel=1e-6)
+    np.testing.assert_allclose(booster.predict(gb.DMatrix(X)), expected, rtol=1e-6)
+
+
+@pytest.mark.parametrize("is_weighted", [False, True])
+def test_base_score_of_classes_minimises_the_cross_entropy(is_weighted):
+    optimize = pytest.importorskip("scipy.optimize")
+    X, y, w = make_table("multi:softprob")
+    booster = gb.train(PARAMS["multi:softprob"], gb.DMatrix(X, y, weight=w if is_weighted else None), 0)
+    w = w if is_weighted else np.ones_like(w)
+    totals = np.bincount(y.astype(int), weights=w) / w.sum()
+
+    def loss(margins):
+        return np.logaddexp.reduce(margins) - totals @ margins
+
+    margins = optimize.minimize(loss, np.zeros(3), tol=1e-10).x
+    expected = np.exp(margins - np.logaddexp.reduce(margins))
+    np.testing.assert_allclose(booster.predict(gb.DMatrix(X[:2])), [expected] * 2, rtol=1e-5)
+
+
+def test_given_base_score_replaces_the_estimate():
+    X, y, _ = make_table("binary:logistic")
+    booster = gb.train({**PARAMS["binary:logistic"], "base_score": 0.25}, gb.DMatrix(X, y), 0)
+    np.testing.assert_allclose(booster.predict(gb.DMatrix(X)), 0.25, rtol=1e-6)
+
+
+def test_base_margin_replaces_base_score_in_training_and_prediction():
+    X, y, _ = make_table("reg:squarederror")
+    start = np.linspace(-1, 1, len(y), dtype=np.float32)
+    booster = gb.train({}, gb.DMatrix(X, y, base_margin=start), 3)
+    # Boosting from a margin is boosting the residuals from zero.
+    residual = gb.train({"base_score": 0.0}, gb.DMatrix(X, y - start), 3)
+    with_margin = booster.predict(gb.DMatrix(X, base_margin=start), output_margin=True)
+    np.testing.assert_allclose(with_margin - start, residual.predict(gb.DMatrix(X)), atol=1e-3)  # y - start is rounded
+    same = booster.predict(gb.DMatrix(X, base_margin=np.full(len(y), booster.model.base_score[0])))
+    np.testing.assert_array_equal(same, booster.predict(gb.DMatrix(X)))
+
+
+def test_base_margin_counts_in_evaluations():
+    X, y, _ = make_table("reg:squarederror")
+    result = {}
+    dtrain, shifted = gb.DMatrix(X, y), gb.DMatrix(X, y, base_margin=np.full(len(y), 100.0))
+    gb.train({}, dtrain, 1, evals=[(shifted, "s")], evals_result=result, verbose_eval=False)
+    assert result["s"]["rmse"][0] == pytest.approx(100, abs=2)
+
+
+@pytest.mark.parametrize("given", ["booster", "file", "bytes"])
+def test_continued_training_gives_the_model_of_one_training(objective, given, tmp_path):
+    X, y, w = make_table(objective)
+    dtrain = gb.DMatrix(X, y, weight=w)
+    first = gb.train(PARAMS[objective], dtrain, 2)
+    before = model_bytes(first)
+    first.save_model(tmp_path / "m.json")
+    xgb_model = {"booster": first, "file": tmp_path / "m.json", "bytes": before}[given]
+    second = gb.train(PARAMS[objective], dtrain, 3, xgb_model=xgb_model)
+    assert model_bytes(second) == model_bytes(gb.train(PARAMS[objective], dtrain, 5))
+    assert model_bytes(first) == before
+
+
+def test_update_boosts_like_train(objective):
+    X, y, _ = make_table(objective)
+    dtrain = gb.DMatrix(X, y)
+    booster = gb.Booster(PARAMS[objective])
+    for i in range(3):
+        booster.update(dtrain, i)
+    assert model_bytes(booster) == model_bytes(gb.train(PARAMS[objective], dtrain, 3))
+
+
+def test_parameter_set_between_rounds_takes_effect_under_any_spelling():
+    X, y, _ = make_table("reg:squarederror")
+    dtrain = gb.DMatrix(X, y)
+    booster = gb.Booster({"eta": 0.5, "max_depth": 2})
+    booster.update(dtrain)
+    booster.set_param({"learning_rate": 0.25, "max_depth": 1})
+    booster.update(dtrain)
+    first, second = booster.model.trees
+    assert (first.n_leaves, second.n_leaves) == (4, 2)
+    leaves = second.left_child < 0
+    np.testing.assert_allclose(second.leaf_value[leaves], 0.25 * second.weight[leaves], rtol=1e-6)  # one float32 rounding
+
+
+# -- Weights ----------------------------------------------------------------------------------------------------------
+
+
+def test_row_of_weight_zero_is_absent(objective):
+    X, y, w = make_table(objective)
+    w[::3] = 0
+    kept = w > 0
+    zeroed = gb.train(PARAMS[objective], gb.DMatrix(X, y, weight=w), 3)
+    assert model_bytes(zeroed) == model_bytes(gb.train(PARAMS[objective], gb.DMatrix(X[kept], y[kept], weight=w[kept]), 3))
+
+
+def test_weight_two_is_the_row_twice(objective):
+    X, y, _ = make_table(objective)
+    w = np.where(np.arange(len(y)) % 2, 2, 1)
+    params = {**PARAMS[objective], "max_depth": 2}
+    weighted = gb.train(params, gb.DMatrix(X, y, weight=w), 3)
+    repeated = gb.train(params, gb.DMatrix(np.repeat(X, w, axis=0), np.repeat(y, w)), 3)
+    for one, other in zip(weighted.model.trees, repeated.model.trees, strict=True):
+        np.testing.assert_array_equal(one.feature, other.feature)
+        np.testing.assert_array_equal(one.threshold, other.threshold)
+    # The sums of the leaves are rounded at 2^-40 or so of their size, then to float32.
+    np.testing.assert_allclose(weighted.predict(gb.DMatrix(X)), repeated.predict(gb.DMatrix(X)), rtol=1e-5)
+
+
+# -- What is refused --------------------------------------------------------------------------------------------------
+
+
+def test_wrong_arguments_are_named():
+    X, y, _ = make_table("reg:squarederror")
+    data = gb.DMatrix(X, y)
+    booster = gb.train({}, data, 1)
+    for call, error, message in (
+        (lambda: gb.train({}, X, 1), TypeError, "dtrain must be a DMatrix, got ndarray"),
+        (lambda: booster.predict(X), TypeError, "predict takes a DMatrix, got ndarray"),
+        (lambda: gb.train({}, data, 1, evals=[data]), TypeError, r"evals must hold \(DMatrix, name\) pairs"),
+        (lambda: gb.train({}, data, -1), ValueError, "num_boost_round must be at least 0, got -1"),
+        (lambda: gb.train({}, gb.DMatrix(X), 1), ValueError, "has no label. Pass label="),
+        (lambda: gb.train({}, gb.DMatrix(X[:0], y[:0]), 1), ValueError, "0 rows"),
+        (lambda: gb.train({}, gb.DMatrix(X, y, weight=y * 0), 1), ValueError, "weight is zero for every row"),
+        (lambda: gb.train({"objective": "binary:logistic"}, gb.DMatrix(X, y + 9), 1), ValueError, "labels .*between 0 and 1"),
+        (lambda: gb.train({"objective": "reg:squareerror"}, data, 1), ValueError, "objective must be one of .*'reg:squareerror'"),
+        (lambda: gb.train({"eval_metric": "rsme"}, data, 1, evals=[(data, "t")]), ValueError, "eval_metric must be .*'rsme'"),
+        (lambda: gb.train({"base_score": [0.1, 0.2]}, data, 1), ValueError, "base_score must be one number or one per output"),
+        (lambda: gb.train({}, gb.DMatrix(X[:, :3], y), 1, xgb_model=booster), ValueError, "3 columns"),
+        (lambda: gb.QuantileDMatrix(X, max_bin=0), ValueError, "max_bin must be between 2 and 65535, got 0"),
+        (lambda: gb.train({"max_bin": 64}, gb.QuantileDMatrix(X, y), 1), ValueError, "max_bin=64 .* was built with 256"),
+        (lambda: gb.Booster().predict(data), gb.NotFittedError, "has no model yet"),
+    ):
+        with pytest.raises(error, match=message):
+            call()
+
+
+@pytest.mark.parametrize("device", ["cuda", "cuda:1", "gpu"])
+def test_cuda_is_refused_with_the_remedy(device):
+    X, y, _ = make_table("reg:squarederror")
+    with pytest.raises(NotImplementedError, match="CUDA backend is not there yet in gpuboost. Use device='cpu'"):
+        gb.train({"device": device}, gb.DMatrix(X, y), 1)
+
+
+def test_what_is_not_built_says_so_by_its_own_name():
+    X, y, _ = make_table("reg:squarederror")
+    data = gb.DMatrix(X, y)
+    booster = gb.train({}, data, 1)
+    calls = {"cv": gb.cv, "save_raw": lambda: booster.save_raw("ubj"), "slicing with a step": lambda: booster[::2]}
+    for name in ("get_score", "get_fscore", "inplace_predict", "trees_to_dataframe", "save_config", "load_config"):
+        calls[f"Booster.{name}"] = getattr(booster, name)
+    for name in ("pred_contribs", "approx_contribs", "pred_interactions"):
+        calls[name] = lambda name=name: booster.predict(data, **{name: True})
+    for name in ("group", "qid", "label_lower_bound", "label_upper_bound", "feature_weights"):
+        calls[f"DMatrix({name}=...)"] = lambda name=name: gb.DMatrix(X, **{name: y})
+    for name in ("GPUBoostRanker", "plot_importance", "to_graphviz"):
+        calls[name] = lambda name=name: getattr(gb, name)
+    for name, call in calls.items():
+        with pytest.raises(NotImplementedError) as error:
+            call()
+        assert name in str(error.value) and "not built yet in gpuboost" in str(error.value)
+
+
+# -- Messages ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("is_parameter", [True, False])
+@pytest.mark.parametrize(
+    "verbosity, said", [(0, []), (1, []), (2, ["cpu", "400 rows", "4 columns", "bins"]), (3, ["400 rows", "round 0", "round 1"])]
+)
+def test_verbosity_lets_through_what_config_documents(verbosity, said, is_parameter, capsys):
+    X, y, _ = make_table("reg:squarederror")
+    dtrain = gb.DMatrix(X, y)
+    gb.train({}, dtrain, 2)  # kernels are compiled now, with their notice
+    capsys.readouterr()
+    with config_context(verbosity=None if is_parameter else verbosity):
+        gb.train({"verbosity": verbosity} if is_parameter else {}, dtrain, 2)
+    printed = capsys.readouterr()
+    assert all(line.startswith("[gpuboost] ") for line in printed.err.splitlines())
+    assert [text for text in said if text not in printed.err] == []
+    assert bool(printed.err) == bool(said) and printed.out == ""
+    assert ("round" in printed.err) == (verbosity == 3)
