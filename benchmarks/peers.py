@@ -16,7 +16,6 @@ import importlib
 import json
 import os
 import platform
-import resource
 import subprocess
 import sys
 import tempfile
@@ -179,12 +178,12 @@ def compare(task: Task, peers: list[str], threads: int, repeats: int) -> list[di
     ]  # fmt: skip
 
 
-def print_comparison(records: list[dict[str, Any]]) -> None:
-    print("| task | | binning s | training s | total s | spread of total | AUC |\n|---|---|---|---|---|---|---|")
+def print_comparison(records: list[dict[str, Any]], date: str, cpu: str) -> None:
+    print("| date | machine | task | | binning s | training s | total s | spread of total | AUC |\n" + 9 * "|---" + "|")
     for r in records:
         binning, training, total = (f"{median(r[key]):.3f}" for key in ("binning_s", "training_s", "total_s"))
         spread = f"{min(r['total_s']):.3f}–{max(r['total_s']):.3f}"
-        print(f"| {r['task']} | {r['peer']} | {binning} | {training} | {total} | {spread} | {r['auc']:.4f} |")
+        print(f"| {date} | {cpu} | {r['task']} | {r['peer']} | {binning} | {training} | {total} | {spread} | {r['auc']:.4f} |")
 
 
 # --- Memory and start-up: measured in processes of their own ---
@@ -209,19 +208,22 @@ def startup_child(name: str, threads: int) -> dict[str, float]:
 
 
 def memory_child(name: str, task: Task, threads: int, file: str) -> dict[str, float]:
-    """Growth of the peak resident set, in MB, from a warm process that holds the table to a trained model."""
+    """Highest resident memory while training, in MB above a warm process that holds the table. Linux only.
+
+    The peak is reset first (clear_refs): getrusage's would include the import, and even the parent's memory from before exec.
+    """
     with np.load(file) as arrays:
         x, y = arrays["x"], arrays["y"]
     run_once(PEERS[name], task, x[:1000], y[:1000], threads)
-    before = peak_memory()
+    Path("/proc/self/clear_refs").write_text("5")
+    before = memory_mb("VmRSS")
     run_once(PEERS[name], task, x, y, threads)
-    return {"table_mb": x.nbytes / 1e6, "peak_mb": peak_memory() - before}
+    return {"table_mb": x.nbytes / 1e6, "peak_mb": memory_mb("VmHWM") - before}
 
 
-def peak_memory() -> float:
-    """MB. Linux counts ru_maxrss in KiB, macOS in bytes."""
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return peak / 1e6 if sys.platform == "darwin" else peak * 1024 / 1e6
+def memory_mb(field: str) -> float:
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return next(int(line.split()[1]) * 1024 / 1e6 for line in lines if line.startswith(field))
 
 
 def measure_memory(task: Task, peers: list[str], threads: int) -> list[dict[str, Any]]:
@@ -254,7 +256,7 @@ def describe_machine(threads: int) -> dict[str, Any]:
     return {
         "date": datetime.now(UTC).isoformat(timespec="seconds"), "commit": git("rev-parse", "HEAD"),
         "uncommitted_changes": bool(git("status", "--porcelain")), "cpu": cpu, "cores": os.cpu_count(), "threads": threads,
-        "platform": platform.platform(), "python": platform.python_version(), "seed": SEED,
+        "platform": f"{platform.system()} {platform.machine()}", "python": platform.python_version(), "seed": SEED,
         "versions": {name: importlib.import_module(name).__version__ for name in (*installed(list(PEERS)), "numpy", "numba")},
     }  # fmt: skip
 
@@ -277,7 +279,8 @@ def main() -> None:
         return
     machine = describe_machine(threads)
     versions = ", ".join(f"{name} {version}" for name, version in machine["versions"].items())
-    print(f"{machine['cpu']}, {threads} of {machine['cores']} cores, {machine['date'][:10]}; {versions}\n")
+    date, cpu = machine["date"][:10], f"{machine['cpu']}, {threads} of {machine['cores']} cores"
+    print(f"{date}, {cpu}; {versions}\n")
     if options.startup:
         kind, records = "startup", measure_startup(peers, threads, options.repeats)
         print("| | import s | first fit of 1,000 × 10, 10 rounds, s | process s |\n|---|---|---|---|")
@@ -290,7 +293,7 @@ def main() -> None:
             print(f"| {r['task']} | {r['peer']} | {r['table_mb']:.0f} | {r['peak_mb']:.0f} |")
     else:
         kind, records = "times", [record for task in tasks for record in compare(task, peers, threads, options.repeats)]
-        print_comparison(records)
+        print_comparison(records, date, cpu)
     RESULTS.mkdir(exist_ok=True)
     file = RESULTS / f"peers-{kind}-{machine['date'].replace(':', '').replace('+0000', 'Z')}.json"
     shapes = [asdict(task) | {"make": task.make.__name__, "test_rows": TEST_ROWS} for task in tasks]

@@ -25,7 +25,8 @@ NON_FINITE_BITS = 0x7F800000
 def elementwise_gradients(gradient):
     """The kernel of an objective whose outputs do not depend on each other.
 
-    gradient : scalar function (margin, label, parameters) -> (g, h), all float32; parameters is a float32 array.
+    gradient : scalar function (margin, label, parameters) -> (g, h), all float32; parameters is a tuple of float32
+        (an array in memory would keep LLVM from vectorising the loop: it might overlap the outputs).
     Returned kernel (margin, label, weight, parameters, grad, hess, maxima, n_threads):
         margin, grad, hess : float32 (n_outputs, n_rows). label : float32 (n_outputs or 1, n_rows).
         weight : float32 (n_rows,) or (0,), which means 1.
@@ -43,19 +44,31 @@ def elementwise_gradients(gradient):
             output = item // per_output
             begin = (item - output * per_output) * CHUNK
             label_row = min(output, label.shape[0] - 1)
-            largest_grad, largest_hess = int64(0), int64(0)
-            for i in range(begin, min(begin + CHUNK, n_rows)):
-                g, h = gradient(margin[output, i], label[label_row, i], parameters)
-                h = max(h, float32(0.0))
-                if weight.size:
-                    g = float32(g * weight[i])
-                    h = float32(h * weight[i])
-                grad[output, i] = g
-                hess[output, i] = h
-                largest_grad = max(largest_grad, int64(float_bits(float32(abs(g)))))
-                largest_hess = max(largest_hess, int64(float_bits(float32(abs(h)))))
-            maxima[thread, output, 0] = max(maxima[thread, output, 0], largest_grad)
-            maxima[thread, output, 1] = max(maxima[thread, output, 1], largest_hess)
+            end = min(begin + CHUNK, n_rows)
+            own_weight = weight[begin:end] if weight.size else weight
+            largest = gradients_of_rows(
+                margin[output, begin:end], label[label_row, begin:end], own_weight, parameters,
+                grad[output, begin:end], hess[output, begin:end],
+            )  # fmt: skip
+            for k in range(2):
+                maxima[thread, output, k] = max(maxima[thread, output, k], largest[k])
+
+    @parallel_kernel.part(formula=gradient)
+    def gradients_of_rows(margin, label, weight, parameters, grad, hess):
+        # Three short loops, because LLVM vectorises none that touches more than a few arrays: logistic loss 0.6 ns per row, in
+        # one loop 12 (AMD EPYC, AVX-512).
+        for i in range(margin.size):
+            g, h = gradient(margin[i], label[i], parameters)
+            grad[i] = g
+            hess[i] = max(h, float32(0.0))
+        for i in range(weight.size):
+            grad[i] = float32(grad[i] * weight[i])
+            hess[i] = float32(hess[i] * weight[i])
+        largest_grad, largest_hess = int64(0), int64(0)
+        for i in range(margin.size):
+            largest_grad = max(largest_grad, int64(float_bits(float32(abs(grad[i])))))
+            largest_hess = max(largest_hess, int64(float_bits(float32(abs(hess[i])))))
+        return largest_grad, largest_hess
 
     def gradients_cpu(margin, label, weight, parameters, grad, hess, maxima, n_threads):
         counter = np.zeros(1, np.int64)

@@ -11,6 +11,7 @@ code in its callers. Here the stamp of every cache entry is a hash over all kern
 """
 
 import hashlib
+import os
 import threading
 from collections.abc import Callable
 from functools import cache
@@ -22,7 +23,7 @@ from numba.core import types
 from numba.core.caching import FunctionCache, IndexDataCacheFile
 from numba.extending import intrinsic
 
-__all__ = ["scalar", "kernel", "parallel_kernel", "claim", "add_atomic", "set_compile_hook", "source_stamp"]
+__all__ = ["scalar", "kernel", "parallel_kernel", "claim", "add_atomic", "available_threads", "set_compile_hook", "source_stamp"]
 
 # Division by zero gives inf as in NumPy, not an exception; no fast-math, so that no float operation is reordered.
 _OPTIONS: dict[str, Any] = {"error_model": "numpy", "fastmath": False, "nogil": True}
@@ -128,10 +129,35 @@ class parallel_kernel:  # noqa: N801 - reads as a decorator
         self.py_func = function
 
     def __call__(self, *args: Any) -> Any:
+        _start_threads()
         if _needs_lock():
             with _region_lock:
                 return self.dispatcher(*args)
         return self.dispatcher(*args)
+
+
+def available_threads() -> int:
+    """Threads that a region may use here: NUMBA_NUM_THREADS, or what numba.set_num_threads says."""
+    _start_threads()
+    return numba.get_num_threads()
+
+
+@cache
+def _start_threads() -> None:
+    """Let numba start its threads, and let them sleep while they wait.
+
+    Between regions GNU OpenMP's threads spin by default. On a machine with other work they then hold the cores that their own
+    region waits for: 8 ms per region beside one busy process on two cores (AMD EPYC), 2 µs without it. Sleeping threads cost 9 µs
+    in both cases. The policy is read when the library is loaded, so it is set just then, unless the user has set one.
+    """
+    name = "OMP_WAIT_POLICY"
+    is_users = name in os.environ
+    os.environ.setdefault(name, "passive")
+    try:
+        numba.get_num_threads()
+    finally:
+        if not is_users:
+            del os.environ[name]
 
 
 _layer_is_safe = False

@@ -7,7 +7,8 @@ E[q] = g·2^k, so sums of many rows are unbiased; equal (g, h) round alike, so n
 nodes stay pure. The pair is packed in 4 bytes: gradient in the high 16 bits (signed), hessian in the low 16 (unsigned).
 
 When more than half of the rows fall below 4 units (weights over many decades, one loud row), 16 bits are too few: rounding adds
-up to ¼ of a squared unit of variance per row, which must stay small beside g². The values then get 16 bits more and lie in two planes of the same packing (limbs), high·2^16 + low, with a signed low gradient and an unsigned low hessian.
+up to ¼ of a squared unit of variance per row, which must stay small beside g². The values then get 16 bits more and lie in two
+planes of the same packing (limbs), high·2^16 + low, with a signed low gradient and an unsigned low hessian.
 
 Floor: 8 bytes read, 4 written (8 with two limbs) per row and output.
 """

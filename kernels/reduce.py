@@ -46,7 +46,7 @@ def reduce_rows(row_term):
 
     Returned kernel (prediction, label, weight, parameters, scale, out, n_threads):
         prediction : float32 (n_outputs, n_rows), IN. label : float32 (n_outputs or 1, n_rows), IN.
-        weight : float32 (n_rows,) or (0,), which means 1, IN. parameters : float32 (n,), IN.
+        weight : float32 (n_rows,) or (0,), which means 1, IN. parameters : tuple of float32.
         scale : float64 power of two; out[thread] = Σ ⌊term·weight·scale + ½⌋. With 0: the largest bits of |term·weight|.
         out : int64 (n_threads,), OUT.
     """

@@ -145,7 +145,8 @@ def key_float(key):
 def exp_float(x):
     """e^x for float32 within 2 ulp, x clamped to [−87, 88] (no denormals, no infinity). Cephes' expf polynomial."""
     x = min(max(float32(x), float32(-87.0)), float32(88.0))
-    n = float32(math.floor(fma(x, float32(1.44269504), float32(0.5))))
+    k = int32(int32(fma(x, float32(1.44269504), float32(128.5))) - int32(128))  # rounds; the sum is positive, so cut is floor
+    n = float32(k)
     r = fma(n, float32(-0.693359375), x)
     r = fma(n, float32(2.12194440e-4), r)
     p = float32(1.9875691500e-4)
@@ -155,7 +156,7 @@ def exp_float(x):
     p = fma(p, r, float32(1.6666665459e-1))
     p = fma(p, r, float32(5.0000001201e-1))
     p = float32(fma(p, float32(r * r), r) + float32(1.0))
-    return float32(p * bits_float(uint32((int32(n) + int32(127)) << int32(23))))
+    return float32(p * bits_float(uint32((k + int32(127)) << int32(23))))
 
 
 @scalar

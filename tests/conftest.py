@@ -1,13 +1,9 @@
 """Fixtures for tests of whole trainings: seeded tables, and which backend trains."""
 
-import os
 from dataclasses import dataclass
 
 import numpy as np
 import pytest
-
-# OpenMP's threads spin while they wait. Beside other work on the same cores that makes small trainings ten times slower.
-os.environ.setdefault("OMP_WAIT_POLICY", "passive")  # read when numba starts its threads
 
 
 @dataclass(frozen=True)

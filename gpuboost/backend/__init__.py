@@ -1,11 +1,9 @@
 """Where the work is done: the contract (base), and one backend per kind of device."""
 
-import numba
-
 from gpuboost.backend.base import Backend, GrowthSettings, TrainingRows
 from gpuboost.backend.cpu import CpuBackend
 from gpuboost.config import get_config, log
-from gpuboost.kernels.jit import set_compile_hook
+from gpuboost.kernels.jit import available_threads, set_compile_hook
 
 __all__ = ["Backend", "GrowthSettings", "TrainingRows", "choose_backend"]
 
@@ -19,7 +17,7 @@ def choose_backend(device: str, nthread: int | None) -> Backend:
     if device not in ("auto", "cpu"):
         raise NotImplementedError(f"device={device!r}: the CUDA backend is not there yet in gpuboost. Use device='cpu'.")
     nthread = get_config()["nthread"] if nthread is None else nthread
-    available = numba.get_num_threads()
+    available = available_threads()
     return CpuBackend(min(nthread, available) if nthread > 0 else available)
 
 

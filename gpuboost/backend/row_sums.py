@@ -33,7 +33,7 @@ class RowSums:
         row_term : scalar function (prediction, label, i, parameters) -> float64 (kernels/reduce.py).
         NaN when a term is not finite.
         """
-        p = np.array(parameters or (0.0,), np.float32)
+        p = tuple(np.float32(value) for value in parameters or (0.0,))
         rows = (self.prediction, self.label, self.weight, row_term, p)
         n_rows = np.array([np.count_nonzero(self.weight) if len(self.weight) else self.label.shape[1]], np.int64)
         largest = self.backend.largest_term(*rows)

@@ -15,7 +15,7 @@ __all__ = ["Objective", "invalid_labels"]
 class Objective(ABC):
     """A loss. Subclasses are registered under their XGBoost names by ``objectives.register``.
 
-    parameters : float32 array handed to the scalar functions.
+    parameters : float32 numbers handed to the scalar functions.
     """
 
     name: ClassVar[str]
@@ -24,7 +24,7 @@ class Objective(ABC):
 
     def __init__(self, params: Any) -> None:
         self.params = params
-        self.parameters = np.zeros(1, np.float32)
+        self.parameters: tuple[np.float32, ...] = (np.float32(0.0),)
 
     def n_outputs(self, n_targets: int) -> int:
         """Margins per row."""

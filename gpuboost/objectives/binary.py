@@ -47,7 +47,7 @@ class BinaryLogistic(Objective):
 
     def __init__(self, params) -> None:
         super().__init__(params)
-        self.parameters = np.array([params.scale_pos_weight], np.float32)
+        self.parameters = (np.float32(params.scale_pos_weight),)
 
     def n_outputs(self, n_targets: int) -> int:
         if n_targets != 1:
