@@ -162,7 +162,7 @@ class Booster:
                     results.append((data, metric.name, metric(rows)))
                 if custom_metric is not None:
                     seen = boosting.margin(self._fitted(), dmatrix) if margins else rows.prediction
-                    returned = custom_metric(finished_prediction(seen, False), dmatrix)
+                    returned = custom_metric(finished_prediction(seen, False).copy(), dmatrix)
                     for name, value in returned if isinstance(returned, list) else [returned]:
                         results.append((data, name, float(value)))
         return results

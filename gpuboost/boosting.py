@@ -76,10 +76,18 @@ class Boosting:
                 raise ValueError(
                     "an evaluation QuantileDMatrix must be built with ref= the training matrix, so that both share their cuts."
                 )
+            self._check_labels(model, dmatrix)
             margin = start_margin(dmatrix, dmatrix.num_row(), model.base_score, self.objective, model.n_outputs)
             add_model_margin(model, dmatrix, self.backend, margin)
             self._watched[id(dmatrix)] = (dmatrix, codes, margin)
         return self._watched[id(dmatrix)][2]
+
+    def _check_labels(self, model: Model, dmatrix: DMatrix) -> None:
+        """Labels of an evaluation matrix are such as training takes: metrics index by them."""
+        labels = dmatrix.labels
+        if len(labels) != model.n_targets:
+            raise ValueError(f"an evaluation matrix has {len(labels)} label columns, the model has {model.n_targets}.")
+        self.objective.check_labels(labels[:, dmatrix.weights > 0] if len(dmatrix.weights) else labels)
 
     def scored(self, model: Model, dmatrix: DMatrix) -> RowSums:
         """Transformed predictions and labels, as metrics want them."""

@@ -54,7 +54,7 @@ def list_build_items(build, nodes, segments, tree_outputs, n_outputs, slice_rows
 
 @parallel_kernel
 def build_histograms_cpu(
-    words, rows, gpair, n_limbs, offsets, stride, items, hist, private, buffer_words, buffer_codes, n_threads
+    words, rows, gpair, n_limbs, offsets, stride, items, group_tiles, hist, private, buffer_words, buffer_codes, n_threads
 ):
     """Add the histograms of one page's work items.
 
@@ -65,6 +65,7 @@ def build_histograms_cpu(
     stride : bins of a private histogram: BYTE_STRIDE for one-byte codes, else more than the largest code.
     items : int64 (n_items, 7), IN. slot, output within the tree, plane of gpair, row buffer, begin, end, and 1 if other items
         add to the same slot.
+    group_tiles : tiles that a thread fills together, at most GROUP_TILES: fewer where there are too few items for all threads.
     hist : int64 (n_slots, n_outputs, total_bins, 2), INOUT. Zeroed by the caller before the first page.
     private : int64 (n_threads, GROUP_TILES · TILE · stride), SCRATCH, zero on entry and on return.
     buffer_words : uint64 (n_threads, GATHER_ROWS, words of a group), SCRATCH; buffer_codes : the same memory as codes.
@@ -72,18 +73,18 @@ def build_histograms_cpu(
     A slot with one item is added to plainly, one with several by atomic adds (of integers: the order cannot matter).
     """
     n_features = offsets.size - 1
-    n_groups = (n_features + GROUP_TILES * TILE - 1) // (GROUP_TILES * TILE)
+    n_groups = (n_features + group_tiles * TILE - 1) // (group_tiles * TILE)
     counter = np.zeros(1, np.int64)
     for thread in prange(n_threads):
         _build_items(
-            counter, n_groups, words, rows, gpair, n_limbs, offsets, stride, items, hist,
+            counter, n_groups, words, rows, gpair, n_limbs, offsets, stride, items, group_tiles, hist,
             private[thread], buffer_words[thread], buffer_codes[thread],
         )  # fmt: skip
 
 
 @parallel_kernel.part
 def _build_items(
-    counter, n_groups, words, rows, gpair, n_limbs, offsets, stride, items, hist, private, buffer_words, buffer_codes
+    counter, n_groups, words, rows, gpair, n_limbs, offsets, stride, items, group_tiles, hist, private, buffer_words, buffer_codes
 ):
     while True:
         claimed = claim(counter)
@@ -92,11 +93,11 @@ def _build_items(
         item = items[claimed // n_groups]
         group = claimed % n_groups
         slot, output, plane, side, begin, end, is_shared = item[0], item[1], item[2], item[3], item[4], item[5], item[6]
-        first_feature = group * GROUP_TILES * TILE
-        last_feature = min(first_feature + GROUP_TILES * TILE, offsets.size - 1)
+        first_feature = group * group_tiles * TILE
+        last_feature = min(first_feature + group_tiles * TILE, offsets.size - 1)
         n_tiles = (last_feature - first_feature + TILE - 1) // TILE
         words_per_tile = buffer_words.shape[1] * TILE // buffer_codes.shape[1]
-        first_word = group * GROUP_TILES * words_per_tile
+        first_word = group * group_tiles * words_per_tile
         for limb in range(n_limbs[plane]):
             shift = LIMB_BITS * (n_limbs[plane] - 1 - limb)
             for flush_begin in range(begin, end, FLUSH_ROWS):

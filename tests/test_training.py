@@ -7,6 +7,7 @@ import pytest
 from small_tables import PARAMS, make_table, model_bytes
 
 import gpuboost as gb
+from gpuboost.communicator import SingleProcess, run_threads
 from gpuboost.config import config_context
 
 
@@ -122,6 +123,74 @@ def test_verbose_eval_prints_every_so_many_rounds_and_the_last(verbose_eval, rou
     result = {}
     gb.train({}, dmatrix, 5, evals=[(dmatrix, "t")], verbose_eval=verbose_eval, evals_result=result)
     assert capsys.readouterr().out.splitlines() == [f"[{r}]\tt-rmse:{result['t']['rmse'][r]:.5f}" for r in rounds]
+
+
+def test_codes_of_another_training_are_not_taken_for_those_of_an_evaluation():
+    """The columns of a and b have the same cuts, so only their order tells the codes of (b, a) from those of (a, b)."""
+    pd = pytest.importorskip("pandas")
+    rng = np.random.default_rng(0)
+    frame = pd.DataFrame(rng.integers(0, 6, (400, 2)).astype(np.float32), columns=["a", "b"])
+    y = 3.0 * frame["a"].to_numpy()
+    trained_on, fresh = gb.DMatrix(frame[["b", "a"]], y), gb.DMatrix(frame[["b", "a"]], y)
+    gb.train({}, trained_on, 1)
+    result = {}
+    gb.train({}, gb.DMatrix(frame, y), 5, evals=[(trained_on, "x"), (fresh, "y")], evals_result=result, verbose_eval=False)
+    assert result["x"] == result["y"]
+
+
+def test_labels_of_evaluations_must_be_such_as_training_takes(objective):
+    X, y, _ = make_table(objective)
+    dtrain = gb.DMatrix(X, y)
+    for label, message in ((y + 1e9, "needs labels that are"), (np.stack([y, y], axis=1), "2 label columns, the model has 1")):
+        if objective == "reg:squarederror" and label.ndim == 1:
+            continue
+        with pytest.raises(ValueError, match=message):
+            gb.train(PARAMS[objective], dtrain, 1, evals=[(gb.DMatrix(X, label), "t")], verbose_eval=False)
+
+
+def test_labels_of_rows_of_weight_zero_do_not_count_in_metrics():
+    X, y, w = make_table("multi:softprob")
+    w[:50] = 0
+    wrong = np.where(w == 0, 1e9, y)
+    results = [{}, {}]
+    for label, result in zip((y, wrong), results):
+        dtrain = gb.DMatrix(X, label, weight=w)
+        gb.train(PARAMS["multi:softprob"], dtrain, 2, evals=[(dtrain, "t")], evals_result=result, verbose_eval=False)
+    assert results[0] == results[1]
+
+
+def test_auc_of_many_weighted_rows_does_not_overflow():
+    from gpuboost.metrics.auc import _integer_weights
+
+    n_rows = 1 << 23
+    weight = _integer_weights(np.full(n_rows, 1.99, np.float32), n_rows, SingleProcess())
+    assert 2 * 1024 * int(weight[0]) * n_rows < 2**63 and weight[0] > 2**20
+
+
+def test_auc_of_workers_of_which_one_has_weights():
+    X, y, _ = make_table("binary:logistic")
+
+    def work(rank):
+        own, result = slice(rank, None, 2), {}
+        dtrain = gb.DMatrix(X[own], y[own], weight=None if rank else np.ones(len(y[own])))
+        params = {**PARAMS["binary:logistic"], "eval_metric": "auc"}
+        gb.train(params, dtrain, 2, evals=[(dtrain, "t")], evals_result=result, verbose_eval=False)
+        return result
+
+    first, second = run_threads(2, work)
+    assert first == second
+
+
+def test_custom_metric_may_overwrite_what_it_sees():
+    X, y, _ = make_table("reg:squarederror")
+    dtrain = gb.DMatrix(X, y)
+
+    def greedy(prediction, dmatrix):
+        prediction[:] = 0
+        return "greedy", 0.0
+
+    booster = gb.train({}, dtrain, 3, evals=[(dtrain, "t")], custom_metric=greedy, verbose_eval=False)
+    assert model_bytes(booster) == model_bytes(gb.train({}, dtrain, 3))
 
 
 # -- Custom functions -------------------------------------------------------------------------------------------------

@@ -265,10 +265,15 @@ class CpuBackend(Backend):
             )
             # Row lists hold numbers within the page; a tree's list begins at tree · n_rows.
             histogram.build_histograms_cpu(
-                part.page.words, part.rows, part.gpair, state.n_limbs, cuts.offsets, self._stride, items[:n_items], state.hist,
-                self._private, self._buffer, codes, self.n_threads,
+                part.page.words, part.rows, part.gpair, state.n_limbs, cuts.offsets, self._stride, items[:n_items],
+                self._group_tiles(n_items), state.hist, self._private, self._buffer, codes, self.n_threads,
             )  # fmt: skip
         return built
+
+    def _group_tiles(self, n_items: int) -> int:
+        """Tiles of a work item: all that fit, or so few that each thread finds two items."""
+        n_tiles = self._private.shape[1] // (histogram.TILE * self._stride)
+        return max(1, min(n_tiles, n_tiles * n_items // (2 * self.n_threads)))
 
     def _slice_rows(self, segments: Array, build: Array) -> int:
         """Rows of one work item: a quarter of a thread's share, within limits that keep its overhead small."""

@@ -175,9 +175,10 @@ class DMatrix:
 
     def codes(self, cuts: Cuts, source: ColumnSource | None, backend: Any) -> BinnedMatrix | None:
         """Codes under a model's training cuts, without records; None when neither the table nor such codes are kept."""
-        for binned in self._binned.values():
-            if binned.cuts.same_as(cuts):
-                return binned
+        if source is self._source:  # the codes kept are of its own columns and categories
+            for binned in self._binned.values():
+                if binned.cuts.same_as(cuts):
+                    return binned
         return None if source is None else bin_table(source, cuts, backend, with_records=False)
 
     def any_binned(self) -> BinnedMatrix | None:

@@ -115,8 +115,8 @@ def _select(columns: list["_Column"], source, weights, backend, comm) -> None:
         slots1[slots0[owner[part], pairs[part] >> 8], pairs[part] & 255] = len(columns) + np.arange(len(pairs[part]))
         n2 = len(columns) + len(pairs[part])
         counts2 = _count(source, weights, features, 2, slots0, slots1, DIGITS[2], n2, backend, comm)[len(columns) :]
-        slot, digit = np.nonzero(counts2)
-        keys, weight = (pairs[part][slot] << 8) | digit, counts2[slot, digit]
+        slot, digit, weight = _present(counts2)
+        keys = (pairs[part][slot] << 8) | digit
         ends = np.searchsorted(owner[part][slot], np.arange(len(columns) + 1))
         for i, column in enumerate(columns):
             column.values.append((keys[ends[i] : ends[i + 1]], weight[ends[i] : ends[i + 1]]))
@@ -136,8 +136,7 @@ class _Column:
     # -- the three passes -------------------------------------------------------------------------------------------
 
     def mark_first_digits(self) -> None:
-        digits = np.flatnonzero(self.counts0)
-        weight = self.counts0[digits]
+        _, digits, weight = _present(self.counts0[None])
         self.is_resolved = len(digits) <= self.n_bins  # whether every entry is followed down to single values
         chosen = self._mark(digits, weight, shift=16)
         self.marked = digits[chosen]
@@ -148,10 +147,10 @@ class _Column:
         return len(self.marked)
 
     def mark_second_digits(self, counts1: np.ndarray) -> None:
-        row, digit = np.nonzero(counts1)
+        row, digit, weight = _present(counts1)
         pairs = (self.marked[row] << 8) | digit
         # Lumps take part in the ranks but are never marked: they and their neighbours hold no target.
-        keys, weight, is_pair = _merge(pairs << 8, counts1[row, digit], *self.lumps)
+        keys, weight, is_pair = _merge(pairs << 8, weight, *self.lumps)
         self.is_resolved &= len(keys) <= self.n_bins
         chosen = self._mark(keys >> 8, weight, shift=8) & is_pair
         self.marked_pairs = keys[chosen] >> 8
@@ -228,6 +227,13 @@ class _Column:
         middle = ((below.astype(np.float64) + above.astype(np.float64)) * 0.5).astype(np.float32)
         middle = np.where(middle <= below, above, middle)
         return np.append(middle, SENTINEL).astype(np.float32)
+
+
+def _present(counts: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """(row, column, count) of every count that is not 0; by way of booleans, which NumPy searches ten times faster."""
+    at = np.flatnonzero(np.not_equal(counts, 0).reshape(-1))
+    row, column = np.divmod(at, counts.shape[1])
+    return row, column, counts[row, column]
 
 
 def _merge(keys: np.ndarray, weight: np.ndarray, lump_keys: np.ndarray, lump_weight: np.ndarray):

@@ -38,13 +38,17 @@ class AreaUnderCurve(Metric):
 
 
 def _integer_weights(weight: np.ndarray, n_rows: int, comm: Communicator) -> np.ndarray:
-    """int64 weights whose largest over all workers lies in [2^29, 2^30]; 1 each where all rows weigh the same."""
-    if len(weight) == 0:
+    """int64 weights of at most 30 bits, fewer from 2^21 rows on: twice their sum in 1024ths stays below 2^63. 1 each without."""
+    is_weighted = max(comm.allgather_int(len(weight))) > 0
+    if not is_weighted:
         return np.ones(n_rows, np.int64)
+    if len(weight) == 0:  # another worker has some
+        weight = np.ones(n_rows, np.float32)
     bits = weight.max(initial=0).astype(np.float32).view(np.int32).astype(np.int64).reshape(1)
     comm.allreduce_max(bits)
     largest = float(bits.astype(np.int32).view(np.float32)[0])
-    scale = 2.0 ** (30 - math.frexp(largest)[1])
+    global_rows = sum(comm.allgather_int(n_rows))
+    scale = 2.0 ** (min(30, 51 - global_rows.bit_length()) - math.frexp(largest)[1])
     return np.floor(weight.astype(np.float64) * scale + 0.5).astype(np.int64)
 
 

@@ -53,7 +53,9 @@ def class_error(prediction, label, i, parameters):
 
 @scalar
 def class_cross_entropy(prediction, label, i, parameters):
-    """−ln of the probability given to the row's class."""
+    """−ln of the probability given to the row's class; 0 where there is no such class, as rows of weight 0 may say."""
+    if not (label[0, i] >= float32(0.0) and label[0, i] < float32(prediction.shape[0])):
+        return float64(0.0)
     return -log_double(max(float64(prediction[int64(label[0, i]), i]), SMALLEST_PROBABILITY))
 
 

@@ -174,7 +174,7 @@ def test_new_weights_make_new_cuts():
 def test_codes_for_other_cuts_are_made_from_the_table_when_there_is_one():
     train = DMatrix(X)
     cuts = train.binned(256, BACKEND, COMM).cuts
-    assert train.codes(cuts, None, BACKEND) is train.any_binned()
+    assert train.codes(cuts, train.source(None, {}, 2), BACKEND) is train.any_binned()
     other = DMatrix([[2.5, np.nan], [0.0, 20.0]])
     codes = other.codes(cuts, other.source(None, {}, 2), BACKEND)
     assert codes.pages[0].columns.tolist() == [[2, 0], [2, 1]] and len(codes.pages[0].records) == 0
