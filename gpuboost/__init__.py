@@ -1,4 +1,4 @@
-"""gpuboost: gradient tree boosting with one model, byte for byte, for any device and any number of workers.
+"""gpuboost: gradient tree boosting with one model, byte for byte, for any number of threads and workers.
 
     import gpuboost as gb
     booster = gb.train({"objective": "binary:logistic"}, gb.DMatrix(X, label=y), num_boost_round=100)

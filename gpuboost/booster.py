@@ -9,11 +9,12 @@ from typing import Any
 import numpy as np
 
 from gpuboost.backend import choose_backend
+from gpuboost.backend.row_sums import RowSums
 from gpuboost.boosting import Boosting, add_model_margin
 from gpuboost.communicator import current_communicator
 from gpuboost.config import log, verbosity_context
 from gpuboost.data.dmatrix import DMatrix
-from gpuboost.data.training_rows import estimate_base_score, finished_prediction, start_margin
+from gpuboost.data.training_rows import check_labels, estimate_base_score, finished_prediction, start_margin
 from gpuboost.errors import NotFittedError, not_built
 from gpuboost.metrics import get_metric
 from gpuboost.model_io import dump_trees, dumps, load_model, save_model
@@ -22,6 +23,8 @@ from gpuboost.params import ALIASES, Params, parse_params
 from gpuboost.tree.model import Model
 
 __all__ = ["Booster"]
+
+DEFAULT_BASE_SCORE = 0.5  # where XGBoost starts a custom objective
 
 
 class Booster:
@@ -33,8 +36,10 @@ class Booster:
     def __init__(
         self, params: Mapping[str, Any] | None = None, cache: Any = None, model_file: str | os.PathLike[str] | bytes | None = None
     ) -> None:
+        self._params = parse_params(params)
         self._given = dict(params or {})
-        self._params = parse_params(self._given)
+        if self._params.eval_metric:
+            self._given["eval_metric"] = list(self._params.eval_metric)  # pairs may name it more than once
         self._model: Model | None = None
         self._boosting: Boosting | None = None
         if model_file is not None:
@@ -54,6 +59,8 @@ class Booster:
         given = {name: kept for name, kept in self._given.items() if ALIASES.get(name, name) not in renewed} | given
         old = self._params
         self._params, self._given = parse_params(given), given
+        if self._model is not None:
+            self._check_objective(self._model)
         changed = {f for f in Params.__dataclass_fields__ if getattr(old, f) != getattr(self._params, f)}
         if changed - {"learning_rate", "eval_metric", "verbosity", "disable_default_eval_metric"}:
             self._boosting = None
@@ -64,29 +71,32 @@ class Booster:
         ``iteration`` is XGBoost's argument; rounds are numbered by what the model holds already.
         """
         with verbosity_context(self._params.verbosity):
-            boosting = self._boosting_on(dtrain)
+            boosting = self._boosting_on(dtrain, is_custom=fobj is not None)
             model = self._fitted()
             model.add_round(boosting.boost(model.n_rounds, self._params.learning_rate, fobj), boosting.groups)
 
     def boost(self, dtrain: DMatrix, iteration: int = 0, grad: Any = None, hess: Any = None) -> None:
         """Boost one round from gradients in predict's shape, weights applied."""
         with verbosity_context(self._params.verbosity):
-            boosting = self._boosting_on(dtrain)
+            boosting = self._boosting_on(dtrain, is_custom=True)
             model = self._fitted()
             model.add_round(boosting.boost_gradients(grad, hess, model.n_rounds, self._params.learning_rate), boosting.groups)
 
-    def _boosting_on(self, dtrain: DMatrix) -> Boosting:
-        """The running training on this matrix, started where needed."""
+    def _boosting_on(self, dtrain: DMatrix, *, is_custom: bool = False) -> Boosting:
+        """The running training on this matrix, started where needed.
+
+        is_custom : gradients come from outside, so base_score is XGBoost's 0.5 unless given, not the minimiser of the own loss.
+        """
         if not isinstance(dtrain, DMatrix):
             raise TypeError(f"dtrain must be a DMatrix, got {type(dtrain).__name__}. Wrap it: DMatrix(X, label=y).")
-        if self._boosting is None or self._boosting.dtrain is not dtrain:
+        if self._boosting is None or not self._boosting.trains_on(dtrain):
             backend, comm = choose_backend(self._params.device, self._params.nthread), current_communicator()
             objective = self._objective()
             if self._model is None:
-                self._model = self._empty_model(dtrain, objective, backend, comm)
+                self._model = self._empty_model(dtrain, objective, backend, comm, (DEFAULT_BASE_SCORE,) if is_custom else None)
             else:
                 self._check_columns(dtrain)
-                objective.check_labels(dtrain.labels)
+                check_labels(dtrain, objective)
             begin = perf_counter()
             self._boosting = Boosting(self._model, dtrain, self._params, objective, backend, comm)
             log(
@@ -105,11 +115,13 @@ class Booster:
         if (both_named and dtrain.feature_names != model.feature_names) or dtrain.categories != model.categories:
             raise ValueError("dtrain must have the column names, order and categories that the model was trained on.")
 
-    def _empty_model(self, dtrain: DMatrix, objective: Objective, backend: Any, comm: Any) -> Model:
+    def _empty_model(
+        self, dtrain: DMatrix, objective: Objective, backend: Any, comm: Any, default: tuple[float, ...] | None
+    ) -> Model:
         """A model without trees: names, types and base_score of the training table."""
         n_outputs = objective.n_outputs(len(dtrain.labels))
         estimated = estimate_base_score(dtrain, objective, backend, comm)  # also checks the labels
-        given = self._params.base_score
+        given = default if self._params.base_score is None else self._params.base_score
         if given is not None and len(given) not in (1, n_outputs):
             raise ValueError(f"base_score must be one number or one per output ({n_outputs}), got {len(given)}.")
         return Model(
@@ -154,18 +166,25 @@ class Booster:
             names = (objective.default_metric,)
         results = []
         with verbosity_context(self._params.verbosity):
+            backend = choose_backend(self._params.device, self._params.nthread)
             for dmatrix, data in evals:
-                boosting = self._boosting or self._boosting_on(dmatrix)
-                rows = boosting.scored(self._fitted(), dmatrix)
+                margin = self._boosting.margin(self._fitted(), dmatrix) if self._boosting else self._margin(dmatrix)
+                check_labels(dmatrix, objective, self._fitted().n_targets)
+                prediction = backend.map_rows(margin, objective.row_map) if objective.row_map else margin
+                rows = RowSums(backend, current_communicator(), prediction, dmatrix.labels, dmatrix.weights)
                 for name in names:
                     metric = get_metric(name)
                     results.append((data, metric.name, metric(rows)))
                 if custom_metric is not None:
-                    seen = boosting.margin(self._fitted(), dmatrix) if margins else rows.prediction
+                    seen = margin if margins else prediction
                     returned = custom_metric(finished_prediction(seen, False).copy(), dmatrix)
                     for name, value in returned if isinstance(returned, list) else [returned]:
                         results.append((data, name, float(value)))
         return results
+
+    def _margin(self, dmatrix: DMatrix) -> np.ndarray:
+        """float32 (n_outputs, n_rows): margins of a table that no running training watches."""
+        return np.atleast_2d(self.predict(dmatrix, output_margin=True, strict_shape=True).T)
 
     # -- Prediction ---------------------------------------------------------------------------------------------------
 
@@ -248,14 +267,17 @@ class Booster:
         recorded: dict[str, Any] = {"objective": model.objective}
         if model.n_classes:
             recorded["num_class"] = model.n_classes
-        for name, value in recorded.items():
-            if self._given.get(name, value) != value:
-                raise ValueError(f"{name}={self._given[name]!r}, but the model was trained with {value!r}. Leave {name} out.")
+        self._check_objective(model)
         if model.objective == "binary:logistic":
             recorded |= {k: v for k, v in model.objective_params.get("reg_loss_param", {}).items() if k == "scale_pos_weight"}
         self._given = {**recorded, **self._given}
         self._params = parse_params(self._given)
         self._model, self._boosting = model, None
+
+    def _check_objective(self, model: Model) -> None:
+        for name, value in {"objective": model.objective, "num_class": model.n_classes}.items():
+            if name in self._given and getattr(self._params, name) != value:
+                raise ValueError(f"{name}={self._given[name]!r}, but the model was trained with {value!r}. Leave {name} out.")
 
     def save_raw(self, raw_format: str = "json") -> bytearray:
         """The model file as bytes."""

@@ -6,7 +6,6 @@
 from typing import Any
 
 from gpuboost.backend import Backend, GrowthSettings
-from gpuboost.backend.row_sums import RowSums
 from gpuboost.communicator import Communicator
 from gpuboost.data.dmatrix import DMatrix
 from gpuboost.data.training_rows import collect_rows, custom_gradients, start_margin
@@ -38,6 +37,11 @@ class Boosting:
         self._state = backend.start_training(rows, growth_settings(params), self.groups, n_outputs=1)
         self._capacity = min(comm.allgather_int(backend.histogram_capacity(self._state)))
         self._watched: dict[int, tuple[DMatrix, Any, Any]] = {}
+        self._version = dtrain.version
+
+    def trains_on(self, dtrain: DMatrix) -> bool:
+        """Whether this is the training on that matrix, with the labels, weights and margins that it has now."""
+        return self.dtrain is dtrain and self._version == dtrain.version
 
     def boost(self, round_number: int, learning_rate: float, obj: Any = None) -> list[Tree]:
         """Grow one round and add it to all margins; one tree per output.
@@ -76,25 +80,11 @@ class Boosting:
                 raise ValueError(
                     "an evaluation QuantileDMatrix must be built with ref= the training matrix, so that both share their cuts."
                 )
-            self._check_labels(model, dmatrix)
             margin = start_margin(dmatrix, dmatrix.num_row(), model.base_score, self.objective, model.n_outputs)
             add_model_margin(model, dmatrix, self.backend, margin)
             self._watched[id(dmatrix)] = (dmatrix, codes, margin)
         return self._watched[id(dmatrix)][2]
 
-    def _check_labels(self, model: Model, dmatrix: DMatrix) -> None:
-        """Labels of an evaluation matrix are such as training takes: metrics index by them."""
-        labels = dmatrix.labels
-        if len(labels) != model.n_targets:
-            raise ValueError(f"an evaluation matrix has {len(labels)} label columns, the model has {model.n_targets}.")
-        self.objective.check_labels(labels[:, dmatrix.weights > 0] if len(dmatrix.weights) else labels)
-
-    def scored(self, model: Model, dmatrix: DMatrix) -> RowSums:
-        """Transformed predictions and labels, as metrics want them."""
-        margin = self.margin(model, dmatrix)
-        row_map = self.objective.row_map
-        prediction = self.backend.map_rows(margin, row_map) if row_map else margin
-        return RowSums(self.backend, self.comm, prediction, dmatrix.labels, dmatrix.weights)
 
 
 def add_model_margin(model: Model, dmatrix: DMatrix, backend: Backend, margin: Any, leaves: Any = None) -> None:

@@ -46,7 +46,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except BrokenPipeError:  # who reads our output has seen enough, and nothing may be flushed at exit
         sys.stdout = None  # type: ignore[assignment]
         return 0
-    except (ValueError, NotImplementedError, ImportError, OSError, MemoryError) as error:
+    except (ValueError, ArithmeticError, NotImplementedError, ImportError, OSError, MemoryError) as error:
         _say(f"error: {' '.join(str(error).split())}")
         return 2
 

@@ -92,6 +92,12 @@ class _GPUBoostModel(BaseEstimator):
         label = self._fit_labels(y)
         if self.early_stopping_rounds is not None and not eval_set:
             raise ValueError("early_stopping_rounds needs an evaluation set. Pass eval_set=[(X_valid, y_valid)] to fit().")
+        if isinstance(xgb_model, _GPUBoostModel):
+            xgb_model = xgb_model.get_booster()
+        elif xgb_model is not None and not isinstance(xgb_model, Booster):
+            xgb_model = Booster(model_file=xgb_model)
+        if xgb_model is not None:
+            self._check_continued(xgb_model)
         dtrain = self._matrix(X, label=label, weight=sample_weight, base_margin=base_margin)
         evals = self._evaluation_matrices(eval_set, sample_weight_eval_set, base_margin_eval_set)
         self.evals_result_: dict[str, dict[str, list[float]]] = {}
@@ -99,9 +105,12 @@ class _GPUBoostModel(BaseEstimator):
         self._booster = train(
             params, dtrain, 100 if self.n_estimators is None else self.n_estimators, evals=evals, **functions,
             early_stopping_rounds=self.early_stopping_rounds, evals_result=self.evals_result_, verbose_eval=verbose,
-            callbacks=self.callbacks, xgb_model=xgb_model.get_booster() if isinstance(xgb_model, _GPUBoostModel) else xgb_model,
+            callbacks=self.callbacks, xgb_model=xgb_model,
         )  # fmt: skip
         return self
+
+    def _check_continued(self, booster: Booster) -> None:
+        """ValueError where a model to continue does not fit the labels."""
 
     def _checked_table(self, X: Any, *, reset: bool) -> Any:
         """X with count and names of its columns noted (reset) or compared. Frames and masked arrays pass untouched to DMatrix."""
@@ -268,6 +277,11 @@ class GPUBoostClassifier(ClassifierMixin, _GPUBoostModel):
             kinds = ", ".join(sorted({type(value).__name__ for value in y.tolist()}))
             raise ValueError(f"y must hold labels of one kind, got {kinds}. Replace or remove missing labels.") from None
         return codes
+
+    def _check_continued(self, booster: Booster) -> None:
+        known = read_classes(booster).tolist()
+        if known != self.classes_.tolist():
+            raise ValueError(f"xgb_model knows the classes {known}, y has {self.classes_.tolist()}. Continue with the same ones.")
 
     def _encoded(self, y: Any, where: str) -> np.ndarray:
         return class_codes(column_or_1d(y, warn=True), self.classes_, where)

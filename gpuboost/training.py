@@ -40,7 +40,7 @@ def train(
     elif xgb_model is not None:
         booster.load_model(xgb_model)
     with verbosity_context(booster.params.verbosity):
-        booster._boosting_on(dtrain)
+        booster._boosting_on(dtrain, is_custom=obj is not None)
         every = 1 if verbose_eval is True else int(verbose_eval or 0)
         used = list(callbacks or ())
         if early_stopping_rounds is not None:

@@ -195,7 +195,7 @@ def test_functions_as_objective_and_metric(table):
 
     model = GPUBoostRegressor(n_estimators=3, objective=squared, eval_metric=mean_absolute_error)
     model.fit(X, y, sample_weight=w, eval_set=[(X, y)], sample_weight_eval_set=[w])
-    plain = GPUBoostRegressor(n_estimators=3, eval_metric="mae")
+    plain = GPUBoostRegressor(n_estimators=3, eval_metric="mae", base_score=0.5)  # where functions start, as in XGBoost
     plain.fit(X, y, sample_weight=w, eval_set=[(X, y)], sample_weight_eval_set=[w])
     assert digest(model) == digest(plain)
     values = model.evals_result()["validation_0"]["mean_absolute_error"]
@@ -373,3 +373,12 @@ def test_without_scikit_learn_the_error_names_the_extra():
     code = "import sys; sys.modules['sklearn'] = None; import gpuboost; gpuboost.GPUBoostClassifier"
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert result.returncode == 1 and "pip install gpuboost[sklearn]" in result.stderr.splitlines()[-1]
+
+
+def test_continuing_with_other_classes_is_refused():
+    X = np.arange(20.0)[:, None]
+    model = gb.GPUBoostClassifier(n_estimators=2).fit(X, np.repeat(["a", "b"], 10))
+    continued = gb.GPUBoostClassifier(n_estimators=2).fit(X, np.repeat(["a", "b"], 10), xgb_model=model)
+    assert continued.get_booster().num_boosted_rounds() == 4
+    with pytest.raises(ValueError, match="knows the classes"):
+        gb.GPUBoostClassifier(n_estimators=2).fit(X, np.repeat(["b", "c"], 10), xgb_model=model)

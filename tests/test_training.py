@@ -141,7 +141,7 @@ def test_codes_of_another_training_are_not_taken_for_those_of_an_evaluation():
 def test_labels_of_evaluations_must_be_such_as_training_takes(objective):
     X, y, _ = make_table(objective)
     dtrain = gb.DMatrix(X, y)
-    for label, message in ((y + 1e9, "needs labels that are"), (np.stack([y, y], axis=1), "2 label columns, the model has 1")):
+    for label, message in ((y + 1e9, "needs labels that are"), (np.stack([y, y], axis=1), "2 columns, the model has 1")):
         if objective == "reg:squarederror" and label.ndim == 1:
             continue
         with pytest.raises(ValueError, match=message):
@@ -204,7 +204,8 @@ def test_custom_objective_gives_the_model_of_the_built_in_one():
         weight = dmatrix.get_weight()
         return (margin - dmatrix.get_label()) * weight, weight
 
-    assert model_bytes(gb.train({}, dtrain, 5, obj=squared_error)) == model_bytes(gb.train({}, dtrain, 5))
+    own = gb.train({"base_score": 0.5}, dtrain, 5)  # where a custom objective starts, as in XGBoost
+    assert model_bytes(gb.train({}, dtrain, 5, obj=squared_error)) == model_bytes(own)
 
 
 def test_custom_objective_of_several_outputs_sees_and_returns_rows_by_outputs():
@@ -218,7 +219,7 @@ def test_custom_objective_of_several_outputs_sees_and_returns_rows_by_outputs():
         p /= p.sum(axis=1, keepdims=True)
         return p - is_class, 2.0 * p * (1.0 - p)
 
-    own = gb.train(PARAMS["multi:softprob"], dtrain, 3)
+    own = gb.train({**PARAMS["multi:softprob"], "base_score": 0.5}, dtrain, 3)
     custom = gb.train(PARAMS["multi:softprob"], dtrain, 3, obj=softmax)
     # NumPy's exp differs from ours in the last bit, which stochastic rounding may turn into one unit of 2^-15.
     np.testing.assert_allclose(custom.predict(dtrain), own.predict(dtrain), atol=1e-3)
@@ -460,3 +461,67 @@ def test_verbosity_lets_through_what_config_documents(verbosity, said, is_parame
     assert [text for text in said if text not in printed.err] == []
     assert bool(printed.err) == bool(said) and printed.out == ""
     assert ("round" in printed.err) == (verbosity == 3)
+
+
+def test_labels_weights_and_margins_set_between_rounds_count():
+    X, y, w = make_table("reg:squarederror")
+    for change in ({"label": -y}, {"weight": w}, {"base_margin": y}):
+        dtrain = gb.DMatrix(X, y)
+        changed, fixed = gb.Booster({}), gb.Booster({})
+        for booster in (changed, fixed):
+            booster.update(dtrain)
+        fixed.update(dtrain)
+        dtrain.set_info(**change)
+        changed.update(dtrain)
+        assert model_bytes(changed) != model_bytes(fixed)
+
+
+def test_the_objective_of_a_model_cannot_be_changed():
+    X, y, _ = make_table("reg:squarederror")
+    booster = gb.train({}, gb.DMatrix(X, y), 1)
+    with pytest.raises(ValueError, match="the model was trained with 'reg:squarederror'"):
+        booster.set_param("objective", "binary:logistic")
+    with pytest.raises(ValueError, match="the model was trained with 'reg:squarederror'"):
+        gb.train({"objective": "binary:logistic"}, gb.DMatrix(X, y > 0), 1, xgb_model=booster)
+
+
+def test_a_number_of_classes_given_as_text_continues():
+    X, y, _ = make_table("multi:softprob")
+    dtrain = gb.DMatrix(X, y)
+    params = {"objective": "multi:softprob", "num_class": "3"}
+    assert gb.train(params, dtrain, 1, xgb_model=gb.train(params, dtrain, 1)).num_boosted_rounds() == 2
+
+
+def test_repeated_metrics_of_parameter_pairs_are_all_reported():
+    X, y, _ = make_table("reg:squarederror")
+    dtrain, result = gb.DMatrix(X, y), {}
+    pairs = [("eval_metric", "rmse"), ("eval_metric", "mae")]
+    gb.train(pairs, dtrain, 1, evals=[(dtrain, "t")], evals_result=result, verbose_eval=False)
+    assert list(result["t"]) == ["rmse", "mae"]
+
+
+def test_evaluating_a_finished_model_trains_nothing():
+    X, y, _ = make_table("reg:squarederror")
+    booster = gb.train({}, gb.DMatrix(X, y), 3)
+    expected = np.sqrt(np.mean((booster.predict(gb.DMatrix(X)) - y) ** 2, dtype=np.float64))
+    assert float(booster.eval(gb.DMatrix(X, y)).split(":")[1]) == pytest.approx(expected, rel=1e-6)
+    assert booster._boosting is None
+
+
+def test_shards_with_other_columns_are_refused():
+    pd = pytest.importorskip("pandas")
+    X, y, _ = make_table("reg:squarederror")
+    frames = [pd.DataFrame(X, columns=list(names)) for names in ("abcd", "bacd")]
+    with pytest.raises(ValueError, match="the workers' tables differ"):
+        run_threads(2, lambda rank: gb.train({}, gb.DMatrix(frames[rank], y), 1))
+
+
+@pytest.mark.parametrize("n_positive", [1, 3, 1500, 2999, 3000])
+def test_predictions_equal_xgboosts_from_the_same_file(n_positive):
+    xgb = pytest.importorskip("xgboost")
+    X = np.random.default_rng(0).normal(size=(3000, 4)).astype(np.float32)
+    booster = gb.train({"objective": "binary:logistic"}, gb.DMatrix(X, np.arange(3000) < n_positive), 5)
+    theirs = xgb.Booster(model_file=booster.save_raw())
+    ours = booster.predict(gb.DMatrix(X), output_margin=True)
+    # both add float32 leaves in tree order to a float32 margin of base_score, whose logarithm may round differently
+    np.testing.assert_allclose(ours, theirs.predict(xgb.DMatrix(X), output_margin=True), rtol=2e-7, atol=1e-6)

@@ -29,7 +29,6 @@ class GrowthSettings:
     max_depth: int
     max_leaves: int
     grow_policy: str
-    learning_rate: float
     gamma: float
     min_child_weight: float
     max_delta_step: float

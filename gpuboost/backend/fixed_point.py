@@ -14,8 +14,8 @@ def check_finite(maxima: np.ndarray) -> None:
     """FloatingPointError when a gradient or hessian was NaN or infinite. maxima : int64 (n_planes, 2) float32 bits."""
     if (maxima >= NON_FINITE_BITS).any():
         raise FloatingPointError(
-            "a gradient or hessian is not finite: the margins or labels have grown beyond float32. "
-            "Use a smaller learning_rate, set max_delta_step, or scale the labels or weights down."
+            "a gradient or hessian is not finite: the margins or labels have grown beyond float32, or a custom objective "
+            "returned NaN or infinity. Use a smaller learning_rate, set max_delta_step, or scale the labels or weights down."
         )
 
 

@@ -8,6 +8,8 @@ from gpuboost.tree.tree import Tree
 
 __all__ = ["collect_trees", "flatten_trees"]
 
+FLOAT32_MAX = float(np.finfo(np.float32).max)
+
 
 def collect_trees(nodes, leaves, weights, covers, cuts, n_trees: int) -> list[Tree]:
     """The trees that pruning left, renumbered without gaps.
@@ -32,7 +34,7 @@ def _collect(kept, new_ids, nodes, leaves, weights, covers, cuts) -> Tree:
         threshold=np.where(is_split, threshold, 0).astype(np.float32),
         default_left=np.where(is_split, own["default_left"], 0).astype(np.uint8),
         leaf_value=np.where(is_split, 0, leaves[kept, 0]).astype(np.float32),
-        gain=np.where(is_split, own["gain"], 0).astype(np.float32),
+        gain=np.where(is_split, np.minimum(own["gain"], FLOAT32_MAX), 0).astype(np.float32),
         cover=covers[kept],
         weight=weights[kept, 0],
     )

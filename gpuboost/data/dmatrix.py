@@ -12,6 +12,7 @@ from gpuboost.data.cuts import Cuts
 from gpuboost.data.ingest import ColumnSource, open_table
 from gpuboost.data.sketch import sketch_columns
 from gpuboost.errors import not_built
+from gpuboost.params import check_param
 
 __all__ = ["DMatrix", "QuantileDMatrix"]
 
@@ -27,10 +28,11 @@ class DMatrix:
     base_margin : (n_rows,) or (n_rows, n_outputs). Replaces base_score.
     missing : value that means missing besides NaN; None and NaN mean NaN only.
     feature_names, feature_types : replace those of a frame.
-    nthread : threads for reading; None as configured. silent, enable_categorical : accepted for XGBoost's sake.
+    nthread : threads for reading; None as configured. enable_categorical : False refuses columns of
+        categories. silent : accepted for XGBoost's sake.
 
-    Nothing is copied: the table is read when it is trained on or predicted. Raises ValueError for data of the wrong shape,
-    kind or length, naming it.
+    The table is not copied: it is read when it is predicted, and binned when it is first trained on. Raises ValueError for
+    data of the wrong shape, kind or length, naming it.
     """
 
     def __init__(
@@ -59,6 +61,8 @@ class DMatrix:
             if value is not None:
                 raise not_built(f"DMatrix({name}=...)")
         source = open_table(data, missing=missing, feature_names=feature_names, feature_types=feature_types)
+        if source.categories and not enable_categorical:
+            raise ValueError(f"column {next(iter(source.categories))!r} holds categories, but enable_categorical is False.")
         self._source: ColumnSource | None = source
         self._data = data
         self.nthread = nthread
@@ -69,6 +73,7 @@ class DMatrix:
         self._n_rows, self._n_features = source.n_rows, source.n_features
         self._label = self._weight = self._base_margin = np.zeros((0,), np.float32)
         self._binned: dict[Any, BinnedMatrix] = {}
+        self.version = 0  # counts the changes of labels, weights and margins
         self.set_info(label=label, weight=weight, base_margin=base_margin)
 
     # -- What XGBoost's class offers ----------------------------------------------------------------------------------
@@ -90,6 +95,7 @@ class DMatrix:
 
     def set_label(self, label: Any) -> None:
         """(n_rows,) or (n_rows, n_targets) finite numbers."""
+        self.version += 1
         self._label = np.ascontiguousarray(_columns("label", label, self._n_rows).T)
 
     def set_weight(self, weight: Any) -> None:
@@ -99,12 +105,14 @@ class DMatrix:
             raise ValueError(f"weight must have one value per row, got {values.shape[1]} columns.")
         if (bad := values[:, 0] < 0).any():
             raise ValueError(f"weight must not be negative: {bad.sum()} values are, the first at row {int(np.argmax(bad))}.")
+        self.version += 1
         self._weight = np.ascontiguousarray(values[:, 0])
         if self._source is not None:
             self._binned = {}  # the cuts depend on the weights
 
     def set_base_margin(self, margin: Any) -> None:
         """(n_rows,) or (n_rows, n_outputs) finite numbers."""
+        self.version += 1
         self._base_margin = np.ascontiguousarray(_columns("base_margin", margin, self._n_rows).T)
 
     def get_label(self) -> np.ndarray:
@@ -192,6 +200,8 @@ class QuantileDMatrix(DMatrix):
     max_bin : as in training, 256 by default; training with another max_bin raises ValueError.
     ref : a QuantileDMatrix whose cuts to use: the training matrix, for an evaluation matrix.
     page_rows : rows of one page of codes; None keeps all in one. The model does not depend on it.
+
+    The cuts follow the weights given here; a later set_weight does not move them.
     """
 
     def __init__(
@@ -202,11 +212,11 @@ class QuantileDMatrix(DMatrix):
         assert self._source is not None
         comm = current_communicator()
         backend = choose_backend("cpu", self.nthread)
-        if max_bin is None:
-            max_bin = ref.max_bin if isinstance(ref, QuantileDMatrix) else 256
-        self.max_bin: int = max_bin
-        if not 2 <= self.max_bin <= 65535:
-            raise ValueError(f"max_bin must be between 2 and 65535, got {max_bin}. Use 256 for most data.")
+        if ref is not None and not isinstance(ref, DMatrix):
+            raise TypeError(f"ref must be a DMatrix, got {type(ref).__name__}. Pass the training QuantileDMatrix.")
+        if page_rows is not None and page_rows < 1:
+            raise ValueError(f"page_rows must be at least 1, got {page_rows}. Leave it out for one page.")
+        self.max_bin: int = check_param("max_bin", max_bin)
         source = self._source
         if ref is None:
             cuts = self.cuts(self.max_bin, backend, comm)
@@ -219,7 +229,7 @@ class QuantileDMatrix(DMatrix):
             self.feature_names, self.feature_types = ref.feature_names, ref.feature_types
             known = ref.any_binned()
             cuts = known.cuts if known else ref.binned(self.max_bin, backend, comm).cuts
-            if max_bin not in (None, cuts.max_bin):
+            if max_bin is not None and self.max_bin != cuts.max_bin:
                 raise ValueError(f"max_bin={max_bin}, but ref was binned with {cuts.max_bin}. Leave max_bin out.")
             self.max_bin = cuts.max_bin
         self._binned = {self.max_bin: bin_table(source, cuts, backend, with_records=True, page_rows=page_rows)}

@@ -1,5 +1,7 @@
 """From a DMatrix to the rows that a backend trains on: labels checked, base_score estimated, starting margins filled in."""
 
+from hashlib import sha256
+
 import numpy as np
 
 from gpuboost.backend.base import Backend, TrainingRows
@@ -8,7 +10,7 @@ from gpuboost.communicator import Communicator
 from gpuboost.data.dmatrix import DMatrix
 from gpuboost.objectives import Objective
 
-__all__ = ["collect_rows", "custom_gradients", "estimate_base_score", "finished_prediction", "start_margin"]
+__all__ = ["check_labels", "collect_rows", "custom_gradients", "estimate_base_score", "finished_prediction", "start_margin"]
 
 
 def estimate_base_score(dtrain: DMatrix, objective: Objective, backend: Backend, comm: Communicator) -> tuple[float, ...]:
@@ -17,13 +19,21 @@ def estimate_base_score(dtrain: DMatrix, objective: Objective, backend: Backend,
     Raises ValueError for labels outside the objective's domain, and when all weights are 0.
     """
     label = dtrain.labels
-    objective.check_labels(label[:, dtrain.weights > 0] if len(dtrain.weights) else label)
+    check_labels(dtrain, objective)
     sums = RowSums(backend, comm, label, label, dtrain.weights)
     if not sums.total_weight > 0:
         _check_count(comm.allgather_int(label.shape[1]))
         raise ValueError("weight is zero for every row, so there is nothing to train on. Give some rows a positive weight.")
     scores = objective.base_score(sums, objective.n_outputs(len(label)))
     return tuple(float(np.float32(score)) for score in scores)
+
+
+def check_labels(dmatrix: DMatrix, objective: Objective, n_targets: int | None = None) -> None:
+    """ValueError for labels of positive weight outside the objective's domain, or for a wrong number of label columns."""
+    labels = dmatrix.labels
+    if n_targets not in (None, len(labels)):
+        raise ValueError(f"the labels have {len(labels)} columns, the model has {n_targets} targets.")
+    objective.check_labels(labels[:, dmatrix.weights > 0] if len(dmatrix.weights) else labels)
 
 
 def start_margin(
@@ -47,6 +57,7 @@ def collect_rows(
     n_kept = np.count_nonzero(dtrain.weights) if len(dtrain.weights) else dtrain.num_row()
     kept = comm.allgather_int(int(n_kept))
     _check_count(kept)
+    check_same_columns(dtrain, comm)
     return TrainingRows(
         binned=dtrain.binned(max_bin, backend, comm),
         label=dtrain.labels,
@@ -55,6 +66,17 @@ def collect_rows(
         global_rows=sum(kept),
         first_row=sum(kept[: comm.rank]),
     )
+
+
+def check_same_columns(dmatrix: DMatrix, comm: Communicator) -> None:
+    """ValueError where workers' shards differ in column names, types or categories: equal codes would mean different values."""
+    columns = repr((dmatrix.num_col(), dmatrix.feature_names, dmatrix.feature_types, dmatrix.categories))
+    digests = comm.allgather_int(int.from_bytes(sha256(columns.encode()).digest()[:7]))
+    if len(set(digests)) > 1:
+        raise ValueError(
+            "the workers' tables differ in column names, order, types or categories. Give all shards the same columns, and "
+            "categories of one dictionary (an Enum, or pandas' union_categoricals)."
+        )
 
 
 def _check_count(rows: list[int]) -> None:
@@ -77,7 +99,7 @@ def custom_gradients(obj, margin: np.ndarray, dtrain: DMatrix) -> tuple[np.ndarr
     pair = []
     for name, values in zip(("grad", "hess"), obj(prediction.copy(), dtrain)):
         values = np.asarray(values, np.float32)
-        if values.size != prediction.size:
+        if values.shape not in (prediction.shape, (len(prediction), 1) if prediction.ndim == 1 else prediction.shape):
             raise ValueError(f"{name} of the custom objective has shape {values.shape}, the predictions have {prediction.shape}.")
         columns = np.ascontiguousarray(values.reshape(prediction.shape).T).reshape(margin.shape)
         pair.append(np.where(dtrain.weights > 0, columns, np.float32(0)) if len(dtrain.weights) else columns)

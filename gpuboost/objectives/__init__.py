@@ -33,6 +33,8 @@ def get_objective(name: str, params: Any) -> Objective:
     """The objective of this name, set up with the training's parameters (params.Params)."""
     _load()
     if name in _registry:
+        if params.scale_pos_weight != 1 and name != "binary:logistic":
+            raise ValueError(f"scale_pos_weight belongs to binary:logistic, not to {name}. Weigh the rows instead.")
         return _registry[name](params)
     if name in _PLANNED:
         raise not_built(f"objective={name!r}", f"Built: {', '.join(objective_names())}.")

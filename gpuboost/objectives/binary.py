@@ -68,7 +68,8 @@ class BinaryLogistic(Objective):
         bad = ~((base_score > 0) & (base_score < 1))
         if bad.any():
             raise ValueError(f"base_score of binary:logistic must lie strictly between 0 and 1, got {base_score[bad][0]:g}.")
-        return np.array([log_double(float(p) / (1.0 - float(p))) for p in base_score], np.float32)
+        odds = np.float32(1) / base_score.astype(np.float32) - np.float32(1)  # in float32, as XGBoost reads the file
+        return np.array([-log_double(float(o)) for o in odds], np.float32)
 
     def file_params(self) -> dict[str, dict[str, str]]:
         return {"reg_loss_param": {"scale_pos_weight": f"{self.parameters[0]:g}"}}

@@ -13,7 +13,8 @@ from gpuboost.data.ingest import open_table
 from gpuboost.data.sketch import sketch_columns
 from gpuboost.tree.grower import grow_trees, start_roots
 
-SETTINGS = GrowthSettings(max_depth=4, max_leaves=0, grow_policy="depthwise", learning_rate=0.5, gamma=0.0, min_child_weight=0.0,
+LEARNING_RATE = 0.5
+SETTINGS = GrowthSettings(max_depth=4, max_leaves=0, grow_policy="depthwise", gamma=0.0, min_child_weight=0.0,
                           max_delta_step=0.0, reg_lambda=1.0, reg_alpha=0.0, histogram_memory=2**24, seed=3)  # fmt: skip
 COMM = SingleProcess()
 
@@ -50,7 +51,7 @@ def grow(*data, comm=COMM, **arguments):
     """(trees, margins) of one round."""
     backend, state, maxima = start(*data, comm=comm, **arguments)
     capacity = min(comm.allgather_int(backend.histogram_capacity(state)))
-    trees = grow_trees(backend, comm, state, maxima, 0, capacity, state.settings.learning_rate)
+    trees = grow_trees(backend, comm, state, maxima, 0, capacity, LEARNING_RATE)
     return trees, backend.training_margin(state)
 
 

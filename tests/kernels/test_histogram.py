@@ -30,7 +30,7 @@ def build(columns, n_bins, pairs, rows_of, *, n_limbs=1, vector=False, page_rows
         pages.append(Page(columns[:, first:last].astype(dtype), records))
     rows = TrainingRows(BinnedMatrix(cuts, pages), np.zeros((1, n_rows), np.float32), np.zeros(0, np.float32),
                         np.zeros((n_planes, n_rows), np.float32), n_rows)  # fmt: skip
-    growth = GrowthSettings(max_depth=6, max_leaves=0, grow_policy="depthwise", learning_rate=0.3, gamma=0.0,
+    growth = GrowthSettings(max_depth=6, max_leaves=0, grow_policy="depthwise", gamma=0.0,
                             min_child_weight=0.0, max_delta_step=0.0, reg_lambda=1.0, reg_alpha=0.0,
                             histogram_memory=2**30, seed=0)  # fmt: skip
     backend = CpuBackend(n_threads)

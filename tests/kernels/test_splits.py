@@ -27,7 +27,7 @@ def find_splits(hist, sums, n_bins, *, scales=(1.0, 1.0), mask=None, lower=-np.i
     page = Page(np.zeros((len(n_bins), 1), np.uint16), np.zeros((1, width), np.uint16))
     rows = TrainingRows(BinnedMatrix(cuts, [page]), np.zeros((1, 1), np.float32), np.zeros(0, np.float32),
                         np.zeros((n_outputs, 1), np.float32), 1)  # fmt: skip
-    given = dict(max_depth=6, max_leaves=0, grow_policy="depthwise", learning_rate=0.3, gamma=0.0, min_child_weight=0.0,
+    given = dict(max_depth=6, max_leaves=0, grow_policy="depthwise", gamma=0.0, min_child_weight=0.0,
                  max_delta_step=0.0, reg_lambda=1.0, reg_alpha=0.0, histogram_memory=2**20, seed=0)  # fmt: skip
     backend = CpuBackend(n_threads)
     state = backend.start_training(rows, GrowthSettings(**(given | settings)), [0], n_outputs)
