@@ -160,6 +160,8 @@ class Booster:
         custom_metric : (predictions, dmatrix) -> (name, value) or a list of them, added to eval_metric. It sees transformed
         predictions, or raw margins with ``margins``.
         """
+        if not evals:
+            return []
         objective = self._objective()
         names = self._params.eval_metric
         if not names and not self._params.disable_default_eval_metric:

@@ -144,20 +144,21 @@ def available_threads() -> int:
 
 @cache
 def _start_threads() -> None:
-    """Let numba start its threads, and let them sleep while they wait.
+    """Let numba start its threads, and let those that wait for work spin for some 100 µs only before they sleep.
 
-    Between regions GNU OpenMP's threads spin by default. On a machine with other work they then hold the cores that their own
-    region waits for: 8 ms per region beside one busy process on two cores (AMD EPYC), 2 µs without it. Sleeping threads cost 9 µs
-    in both cases. The policy is read when the library is loaded, so it is set just then, unless the user has set one.
+    GNU OpenMP's default is to spin for milliseconds. On a machine with other work the spinning threads hold the cores that their
+    own region waits for: 7000 × 28, 100 rounds, beside one busy process on two cores (AMD EPYC) took 6 s. This bound: 0.24 s
+    there and 0.17 s alone; threads that sleep at once: 0.30 s and 0.41 s. The library reads the bound when it is loaded,
+    so it is set just then, unless the user has chosen.
     """
-    name = "OMP_WAIT_POLICY"
-    is_users = name in os.environ
-    os.environ.setdefault(name, "passive")
+    if "GOMP_SPINCOUNT" in os.environ or "OMP_WAIT_POLICY" in os.environ:
+        numba.get_num_threads()
+        return
+    os.environ["GOMP_SPINCOUNT"] = "30000"
     try:
         numba.get_num_threads()
     finally:
-        if not is_users:
-            del os.environ[name]
+        del os.environ["GOMP_SPINCOUNT"]
 
 
 _layer_is_safe = False
