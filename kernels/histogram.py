@@ -21,7 +21,7 @@ from gpuboost.kernels.quantise import LIMB_BITS
 TILE = 8  # features whose private histograms are filled together
 GATHER_ROWS = 512  # rows copied side by side before they are added: 16 KB of 32-byte records
 GROUP_TILES = 16  # tiles of one work item: 16 × 16 KB of private histograms stay in the second-level cache
-FLUSH_ROWS = 65536  # |g| < 2^15 and h < 2^16 keep both halves of a packed sum inside 32 bits for so many rows
+FLUSH_ROWS = 65536  # |g| ≤ 2^15 and h < 2^16 keep both halves of a packed sum inside 32 bits for so many rows
 MIN_SLICE_ROWS = 8192
 BYTE_STRIDE = 256  # bins of a private histogram for one-byte codes
 

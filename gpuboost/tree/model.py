@@ -15,8 +15,8 @@ class Model:
     trees : one Tree after another; the trees of one boosting round are adjacent.
     tree_groups : output (class) that each tree adds to, XGBoost's ``tree_info``.
     iteration_indptr : round r holds trees[iteration_indptr[r]:iteration_indptr[r + 1]].
-    base_score : one value per output, in the objective's **output** space (a probability for binary:logistic), or a single
-        value for all outputs.
+    base_score : one value per output, in the objective's **output** space (a probability for binary:logistic; margins
+        for multi-class, as XGBoost has it), or a single value for all outputs.
     objective, objective_params : registry name, and XGBoost's string parameters of it
         (``{"reg_loss_param": {"scale_pos_weight": "1"}}``).
     n_features : columns expected at prediction.
