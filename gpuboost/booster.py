@@ -77,10 +77,7 @@ class Booster:
 
     def boost(self, dtrain: DMatrix, iteration: int = 0, grad: Any = None, hess: Any = None) -> None:
         """Boost one round from gradients in predict's shape, weights applied."""
-        with verbosity_context(self._params.verbosity):
-            boosting = self._boosting_on(dtrain, is_custom=True)
-            model = self._fitted()
-            model.add_round(boosting.boost_gradients(grad, hess, model.n_rounds, self._params.learning_rate), boosting.groups)
+        self.update(dtrain, iteration, lambda *_: (grad, hess))
 
     def _boosting_on(self, dtrain: DMatrix, *, is_custom: bool = False) -> Boosting:
         """The running training on this matrix, started where needed.

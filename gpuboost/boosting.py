@@ -53,20 +53,12 @@ class Boosting:
             maxima = backend.compute_gradients(state, self.objective)
         else:
             maxima = backend.set_gradients(state, *custom_gradients(obj, backend.training_margin(state), self.dtrain))
-        return self._grow(maxima, round_number, learning_rate)
-
-    def boost_gradients(self, grad: Any, hess: Any, round_number: int, learning_rate: float) -> list[Tree]:
-        """The same from gradients, in predict's shape."""
-        pair = custom_gradients(lambda *_: (grad, hess), self.backend.training_margin(self._state), self.dtrain)
-        return self._grow(self.backend.set_gradients(self._state, *pair), round_number, learning_rate)
-
-    def _grow(self, maxima: Any, round_number: int, learning_rate: float) -> list[Tree]:
         self.comm.allreduce_max(maxima)
-        trees = grow_trees(self.backend, self.comm, self._state, maxima, round_number, self._capacity, learning_rate)
+        trees = grow_trees(backend, self.comm, state, maxima, round_number, self._capacity, learning_rate)
         if self._watched:
-            flat = self.backend.flatten_trees(trees, self.groups, self.cuts)
+            flat = backend.flatten_trees(trees, self.groups, self.cuts)
             for _, codes, margin in self._watched.values():
-                self.backend.predict_codes(codes, flat, margin, None)
+                backend.predict_codes(codes, flat, margin, None)
         return trees
 
     def margin(self, model: Model, dmatrix: DMatrix) -> Any:
