@@ -18,9 +18,14 @@ _HOMES = {
     "DMatrix": "data.dmatrix",
     "QuantileDMatrix": "data.dmatrix",
     "train": "training",
-    "cv": "training",
+    "cv": "cross_validation",
+    "plot_importance": "plotting",
+    "plot_metric": "plotting",
+    "plot_tree": "plotting",
+    "to_graphviz": "plotting",
     "GPUBoostClassifier": "sklearn",
     "GPUBoostRegressor": "sklearn",
+    "DeviceNotFoundError": "errors",
     "ModelFormatError": "errors",
     "NotFittedError": "errors",
     "config_context": "config",
@@ -29,9 +34,7 @@ _HOMES = {
     "callbacks": "callbacks",
     "sklearn": "sklearn",
 }
-_NOT_BUILT = (
-    "GPUBoostRanker", "GPUBoostRFClassifier", "GPUBoostRFRegressor", "plot_importance", "plot_tree", "to_graphviz", "plot_metric",
-)  # fmt: skip
+_NOT_BUILT = ("GPUBoostRanker", "GPUBoostRFClassifier", "GPUBoostRFRegressor")
 
 __all__ = ["__version__", *_HOMES]
 
@@ -42,13 +45,18 @@ if TYPE_CHECKING:
     from gpuboost.config import config_context as config_context
     from gpuboost.config import get_config as get_config
     from gpuboost.config import set_config as set_config
+    from gpuboost.cross_validation import cv as cv
     from gpuboost.data.dmatrix import DMatrix as DMatrix
     from gpuboost.data.dmatrix import QuantileDMatrix as QuantileDMatrix
+    from gpuboost.errors import DeviceNotFoundError as DeviceNotFoundError
     from gpuboost.errors import ModelFormatError as ModelFormatError
     from gpuboost.errors import NotFittedError as NotFittedError
+    from gpuboost.plotting import plot_importance as plot_importance
+    from gpuboost.plotting import plot_metric as plot_metric
+    from gpuboost.plotting import plot_tree as plot_tree
+    from gpuboost.plotting import to_graphviz as to_graphviz
     from gpuboost.sklearn import GPUBoostClassifier as GPUBoostClassifier
     from gpuboost.sklearn import GPUBoostRegressor as GPUBoostRegressor
-    from gpuboost.training import cv as cv
     from gpuboost.training import train as train
 
 

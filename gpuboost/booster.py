@@ -1,40 +1,51 @@
 """Booster: a model together with the parameters that go on training it."""
 
+import json
+import math
 import os
 from collections.abc import Iterator, Mapping
-from copy import deepcopy
+from dataclasses import fields
 from time import perf_counter
 from typing import Any
 
 import numpy as np
 
-from gpuboost.backend import choose_backend
+from gpuboost import inspection
+from gpuboost.backend import Backend, choose_backend
 from gpuboost.backend.row_sums import RowSums
 from gpuboost.boosting import Boosting, add_model_margin
 from gpuboost.communicator import current_communicator
 from gpuboost.config import log, verbosity_context
+from gpuboost.data.device_tables import current_device, put_on
 from gpuboost.data.dmatrix import DMatrix
 from gpuboost.data.training_rows import check_labels, estimate_base_score, finished_prediction, start_margin
-from gpuboost.errors import NotFittedError, not_built
+from gpuboost.errors import DeviceNotFoundError, NotFittedError, not_built
 from gpuboost.metrics import get_metric
 from gpuboost.model_io import dump_trees, dumps, load_model, save_model
-from gpuboost.objectives import Objective, get_objective
+from gpuboost.model_io.dump import join_dump, read_feature_map
+from gpuboost.objectives import Objective, get_objective, objective_names
 from gpuboost.params import ALIASES, Params, parse_params
+from gpuboost.predictor import Predictor, unknown_objective
 from gpuboost.tree.model import Model
 
 __all__ = ["Booster"]
 
+PENDING_ROUNDS = 1  # grown but not yet asked for: a GPU grows the next round while the host takes in the last
 DEFAULT_BASE_SCORE = 0.5  # where XGBoost starts a custom objective
+KEPT_PREDICTORS = 8  # iteration ranges whose trees stay laid out for prediction
 
 
 class Booster:
     """A gradient boosted model. XGBoost's class of the same name.
 
-    params : training parameters by XGBoost's names. model_file : path or bytes of a JSON model file.
+    params : training parameters by XGBoost's names. model_file : path or bytes of a model file.
     """
 
     def __init__(
-        self, params: Mapping[str, Any] | None = None, cache: Any = None, model_file: str | os.PathLike[str] | bytes | None = None
+        self,
+        params: Mapping[str, Any] | None = None,
+        cache: Any = None,
+        model_file: str | os.PathLike[str] | bytes | bytearray | None = None,
     ) -> None:
         self._params = parse_params(params)
         self._given = dict(params or {})
@@ -42,6 +53,7 @@ class Booster:
             self._given["eval_metric"] = list(self._params.eval_metric)  # pairs may name it more than once
         self._model: Model | None = None
         self._boosting: Boosting | None = None
+        self._predictors: dict[tuple[int, int], Predictor] = {}
         if model_file is not None:
             self.load_model(model_file)
 
@@ -63,7 +75,7 @@ class Booster:
             self._check_objective(self._model)
         changed = {f for f in Params.__dataclass_fields__ if getattr(old, f) != getattr(self._params, f)}
         if changed - {"learning_rate", "eval_metric", "verbosity", "disable_default_eval_metric"}:
-            self._boosting = None
+            self.reset()
 
     def update(self, dtrain: DMatrix, iteration: int | None = None, fobj: Any = None) -> None:
         """Boost one round on dtrain. fobj : objective (predictions, dtrain) -> (grad, hess) instead of the model's own.
@@ -72,8 +84,24 @@ class Booster:
         """
         with verbosity_context(self._params.verbosity):
             boosting = self._boosting_on(dtrain, is_custom=fobj is not None)
-            model = self._fitted()
-            model.add_round(boosting.boost(model.n_rounds, self._params.learning_rate, fobj), boosting.groups)
+            try:
+                boosting.boost(self._params.learning_rate, fobj)
+            except BaseException:  # KeyboardInterrupt, too
+                self.reset()  # the margins may hold a part of the round; the model holds whole ones
+                raise
+            self._collect_rounds(keep=PENDING_ROUNDS)
+
+    def _collect_rounds(self, keep: int = 0) -> None:
+        """Take the rounds that the running training has finished into the model, but the last ``keep``."""
+        if self._boosting is not None:
+            model, groups = self._model, self._boosting.groups
+            assert model is not None
+            try:
+                for trees in self._boosting.fetch_rounds(keep):
+                    model.add_round(trees, groups)
+            except BaseException:
+                self._boosting = None  # its margins are not those of the model
+                raise
 
     def boost(self, dtrain: DMatrix, iteration: int = 0, grad: Any = None, hess: Any = None) -> None:
         """Boost one round from gradients in predict's shape, weights applied."""
@@ -87,7 +115,8 @@ class Booster:
         if not isinstance(dtrain, DMatrix):
             raise TypeError(f"dtrain must be a DMatrix, got {type(dtrain).__name__}. Wrap it: DMatrix(X, label=y).")
         if self._boosting is None or not self._boosting.trains_on(dtrain):
-            backend, comm = choose_backend(self._params.device, self._params.nthread), current_communicator()
+            self.reset()
+            backend, comm = self._backend_for(dtrain), current_communicator()
             objective = self._objective()
             if self._model is None:
                 self._model = self._empty_model(dtrain, objective, backend, comm, (DEFAULT_BASE_SCORE,) if is_custom else None)
@@ -102,6 +131,17 @@ class Booster:
                 f"{self._boosting.cuts.total_bins} bins, ready in {perf_counter() - begin:.3f} s",
             )
         return self._boosting
+
+    def _backend_for(self, dmatrix: DMatrix, *, is_training: bool = True) -> Backend:
+        """Where the parameters say. Prediction goes to the CPU where there is no GPU: a model need not stay where it was
+        trained."""
+        n_values = dmatrix.num_row() * dmatrix.num_col()
+        try:
+            return choose_backend(self._params.device, self._params.nthread, n_values=n_values, table_device=dmatrix.device)
+        except DeviceNotFoundError:
+            if is_training:
+                raise
+            return choose_backend("cpu", self._params.nthread)
 
     def _check_columns(self, dtrain: DMatrix) -> None:
         """To train on, a table must have the model's columns in the model's order."""
@@ -165,25 +205,40 @@ class Booster:
             names = (objective.default_metric,)
         results = []
         with verbosity_context(self._params.verbosity):
-            backend = choose_backend(self._params.device, self._params.nthread)
             for dmatrix, data in evals:
-                margin = self._boosting.margin(self._fitted(), dmatrix) if self._boosting else self._margin(dmatrix)
-                check_labels(dmatrix, objective, self._fitted().n_targets)
+                backend, margin, label, weight = self._watched(dmatrix, objective)
                 prediction = backend.map_rows(margin, objective.row_map) if objective.row_map else margin
-                rows = RowSums(backend, current_communicator(), prediction, dmatrix.labels, dmatrix.weights)
+                rows = RowSums(backend, current_communicator(), prediction, label, weight)
                 for name in names:
                     metric = get_metric(name)
                     results.append((data, metric.name, metric(rows)))
                 if custom_metric is not None:
-                    seen = margin if margins else prediction
+                    seen = backend.fetch(margin if margins else prediction)
                     returned = custom_metric(finished_prediction(seen, False).copy(), dmatrix)
                     for name, value in returned if isinstance(returned, list) else [returned]:
                         results.append((data, name, float(value)))
         return results
 
-    def _margin(self, dmatrix: DMatrix) -> np.ndarray:
-        """float32 (n_outputs, n_rows): margins of a table that no running training watches."""
-        return np.atleast_2d(self.predict(dmatrix, output_margin=True, strict_shape=True).T)
+    def _watched(self, dmatrix: DMatrix, objective: Objective) -> tuple[Backend, Any, Any, Any]:
+        """(backend, margins, labels, weights) of a matrix, all in the backend's memory."""
+        if self._boosting is not None:
+            assert self._model is not None
+            margin = self._boosting.margin(self._fitted, dmatrix)
+            return self._boosting.backend, margin, *self._boosting.targets(dmatrix, self._model.n_targets)
+        backend = self._backend_for(dmatrix, is_training=False)
+        check_labels(dmatrix, objective, self._fitted().n_targets)
+        margin = self._margin(self._predictor((0, 0)), dmatrix, objective, backend)
+        return backend, margin, backend.put(dmatrix.labels), backend.put(dmatrix.weights)
+
+    def _margin(
+        self, predictor: Predictor, data: DMatrix, objective: Objective | None, backend: Backend, leaves: Any = None,
+        by_name: bool = True,
+    ) -> Any:  # fmt: skip
+        """float32 (n_outputs, n_rows): margins of a table, in the backend's memory."""
+        model = predictor.rounds
+        margin = backend.put(start_margin(data, data.num_row(), model.base_score, objective, model.n_outputs))
+        add_model_margin(model, data, backend, margin, leaves, get_flat=predictor.flat, by_name=by_name)
+        return margin
 
     # -- Prediction ---------------------------------------------------------------------------------------------------
 
@@ -196,7 +251,9 @@ class Booster:
 
         Shape (n_rows,), or (n_rows, n_outputs) for several outputs or with strict_shape; pred_leaf: (n_rows, n_trees) of leaf
         numbers. output_margin : before the objective's transformation. iteration_range : rounds [begin, end), end 0: all.
-        Columns are matched by name where both sides have names. Raises ValueError naming columns that do not fit the model's.
+        Columns are matched by name where both sides have names; without validate_features by their order, whatever their names.
+        A table on a GPU gets its predictions there, as a CuPy array.
+        Raises ValueError naming columns that do not fit the model's.
         """
         for name, asked in {
             "pred_contribs": pred_contribs, "approx_contribs": approx_contribs, "pred_interactions": pred_interactions,
@@ -205,38 +262,72 @@ class Booster:
                 raise not_built(f"predict({name}=True)")
         if not isinstance(data, DMatrix):
             raise TypeError(f"predict takes a DMatrix, got {type(data).__name__}. Wrap it: predict(DMatrix(X)).")
-        model = self._sliced(iteration_range)
-        objective = None if model.objective not in _objective_names() else get_objective(model.objective, self._model_params())
+        predictor = self._predictor(iteration_range)
+        model, objective = predictor.rounds, predictor.objective
         if objective is None and not output_margin and not pred_leaf:
-            raise not_built(f"predicting objective={model.objective!r}", "Use output_margin=True for raw margins.")
+            raise unknown_objective(model)
         with verbosity_context(self._params.verbosity):
-            backend = choose_backend(self._params.device, self._params.nthread)
-            margin = start_margin(data, data.num_row(), model.base_score, objective, model.n_outputs)
-            leaves = np.zeros((data.num_row(), len(model.trees)), np.int32) if pred_leaf else None
-            add_model_margin(model, data, backend, margin, leaves)
+            backend = self._backend_for(data, is_training=False)
+            leaves = backend.zeros((data.num_row(), len(model.trees)), np.int32) if pred_leaf else None
+            margin = self._margin(predictor, data, objective, backend, leaves, by_name=validate_features)
+        to_user = backend.fetch if data.device is None else lambda array: put_on(data.device, array)
         if leaves is not None:
-            return leaves.astype(np.float32)
-        if output_margin or objective is None:
-            return finished_prediction(margin, strict_shape)
-        if objective.predict_map is not None:
-            return finished_prediction(backend.map_rows(margin, objective.predict_map)[:1], strict_shape)
-        return finished_prediction(backend.map_rows(margin, objective.row_map) if objective.row_map else margin, strict_shape)
+            return to_user(leaves.astype(np.float32))
+        if objective is not None and not output_margin:
+            if objective.predict_map is not None:
+                margin = backend.map_rows(margin, objective.predict_map)[:1]
+            elif objective.row_map:
+                margin = backend.map_rows(margin, objective.row_map)
+        with current_device(data.device):
+            return finished_prediction(to_user(margin), strict_shape)
 
-    def _model_params(self) -> Params:
-        """The training parameters that the model file itself records, which is all that prediction may depend on."""
-        model = self._fitted()
-        return parse_params({"objective": model.objective, "num_class": model.n_classes})
+    def inplace_predict(
+        self, data: Any, *, iteration_range: tuple[int, int] = (0, 0), predict_type: str = "value",
+        missing: float | None = math.nan, validate_features: bool = True, base_margin: Any = None, strict_shape: bool = False,
+    ) -> np.ndarray:  # fmt: skip
+        """predict straight from a table: anything that DMatrix takes. The quick way for a few rows of a NumPy array.
 
-    def _sliced(self, iteration_range: tuple[int, int]) -> Model:
+        predict_type : "value", or "margin" for raw margins. missing, base_margin : as for DMatrix; the rest as for predict.
+        """
+        if predict_type not in ("value", "margin"):
+            raise ValueError(f"predict_type must be 'value' or 'margin', got {predict_type!r}.")
+        if isinstance(data, DMatrix):
+            raise TypeError("inplace_predict takes a table, got a DMatrix. Call predict(dmatrix).")
+        predictor, is_margin = self._predictor(iteration_range), predict_type == "margin"
+        is_quick = base_margin is None and type(missing) is float and (predictor.takes_unnamed or not validate_features)
+        if is_quick and predictor.has_few_rows(data):
+            prediction = predictor.predict_few_rows(data, missing, is_margin, strict_shape)  # type: ignore[arg-type]
+            if prediction is not None:
+                return prediction
+        matrix = DMatrix(data, missing=missing, base_margin=base_margin, nthread=self._params.nthread)
+        prediction = self.predict(
+            matrix, output_margin=is_margin, validate_features=validate_features, iteration_range=iteration_range,
+            strict_shape=strict_shape,
+        )  # fmt: skip
+        if validate_features and matrix.feature_names is None:
+            predictor.takes_unnamed = True  # predict has warned now
+        return prediction
+
+    def _predictor(self, iteration_range: tuple[int, int]) -> Predictor:
+        """The rounds of a range, laid out for prediction; kept until the model changes."""
         model = self._fitted()
         begin, end = iteration_range
-        end = end or model.n_rounds
-        if not 0 <= begin <= end <= model.n_rounds:
-            raise ValueError(
-                f"iteration_range must lie within the model's {model.n_rounds} rounds, got {tuple(iteration_range)}. "
-                "Use (0, 0) for all."
-            )
-        return model if (begin, end) == (0, model.n_rounds) else model.rounds(begin, end)
+        predictor = self._predictors.get((begin, end))
+        if predictor is None or not predictor.is_of(model):
+            last = end or model.n_rounds
+            if not 0 <= begin <= last <= model.n_rounds:
+                raise ValueError(
+                    f"iteration_range must lie within the model's {model.n_rounds} rounds, got {tuple(iteration_range)}. "
+                    "Use (0, 0) for all."
+                )
+            # Prediction may depend on nothing but what the model file records.
+            classes = {"num_class": model.n_classes} if model.objective.startswith("multi:") else {}
+            recorded = parse_params({"objective": model.objective, **classes})
+            objective = get_objective(model.objective, recorded) if model.objective in objective_names() else None
+            predictor = Predictor(model, begin, last, objective)
+            kept = self._predictors if len(self._predictors) < KEPT_PREDICTORS else {}
+            self._predictors = {**kept, (begin, end): predictor}
+        return predictor
 
     # -- The model ----------------------------------------------------------------------------------------------------
 
@@ -248,14 +339,18 @@ class Booster:
     def _fitted(self) -> Model:
         if self._model is None:
             raise NotFittedError("this Booster has no model yet. Train it, or load a model file.")
+        self._collect_rounds()
         return self._model
 
     def save_model(self, fname: str | os.PathLike[str]) -> None:
-        """Write XGBoost's JSON model file. Two equal models give equal bytes."""
+        """Write XGBoost's model file: JSON where fname ends in .json, else UBJSON. Two equal models give equal bytes."""
         save_model(self._fitted(), fname)
 
-    def load_model(self, fname: str | os.PathLike[str] | bytes) -> None:
-        """Read a JSON model file, gpuboost's or XGBoost's. Raises ModelFormatError naming the place where it is malformed."""
+    def load_model(self, fname: str | os.PathLike[str] | bytes | bytearray) -> None:
+        """Read a JSON or UBJSON model file or its bytes, gpuboost's or XGBoost's.
+
+        Raises ModelFormatError naming the place where it is malformed.
+        """
         self.take_model(load_model(fname))
 
     def take_model(self, model: Model) -> None:
@@ -271,30 +366,64 @@ class Booster:
             recorded |= {k: v for k, v in model.objective_params.get("reg_loss_param", {}).items() if k == "scale_pos_weight"}
         self._given = {**recorded, **self._given}
         self._params = parse_params(self._given)
-        self._model, self._boosting = model, None
+        self._model, self._boosting = model, None  # rounds under way belonged to the old model
 
     def _check_objective(self, model: Model) -> None:
         for name, value in {"objective": model.objective, "num_class": model.n_classes}.items():
             if name in self._given and getattr(self._params, name) != value:
                 raise ValueError(f"{name}={self._given[name]!r}, but the model was trained with {value!r}. Leave {name} out.")
 
-    def save_raw(self, raw_format: str = "json") -> bytearray:
-        """The model file as bytes."""
-        if raw_format != "json":
-            raise not_built(f"save_raw(raw_format={raw_format!r})", "Use raw_format='json'.")
-        return bytearray(dumps(self._fitted()))
+    def save_raw(self, raw_format: str = "ubj") -> bytearray:
+        """The model file as bytes, "ubj" or "json". UBJSON rounds the covers of nodes to 32 bits."""
+        return bytearray(dumps(self._fitted(), raw_format))
 
     def copy(self) -> "Booster":
         """An independent Booster with the same parameters and model."""
-        return deepcopy(self)
+        copied = type(self)(self._recorded_params())
+        if self._model is not None:
+            copied._model = self._fitted().rounds(0, self._model.n_rounds)
+        return copied
 
     __copy__ = copy
 
+    def __deepcopy__(self, memo: dict[int, Any]) -> "Booster":
+        return self.copy()
+
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_boosting": None}  # a running training stays where it is
+        """The parameters, and the bytes of the model file; a running training stays where it is."""
+        return {"params": self._recorded_params(), "model": None if self._model is None else dumps(self._fitted())}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__init__(state["params"], model_file=state["model"])  # type: ignore[misc]
+
+    def _recorded_params(self) -> dict[str, Any]:
+        """The parameters that were given or are not the default, checked, by their own names."""
+        given = {"max_bin" if name == "sketch_eps" else ALIASES.get(name, name) for name in self._given}
+        values = {f.name: getattr(self._params, f.name) for f in fields(Params)}
+        return {f.name: values[f.name] for f in fields(Params) if f.name in given or values[f.name] != f.default}
+
+    def save_config(self) -> str:
+        """The parameters, given or not the default, as a JSON string for load_config."""
+        return json.dumps({"params": self._recorded_params()})
+
+    def load_config(self, config: str) -> None:
+        """Replace all parameters by those of save_config. Takes effect from the next round.
+
+        Raises ValueError for a string that save_config did not write, or parameters that do not fit the model.
+        """
+        try:
+            params = json.loads(config)["params"].copy()
+        except (ValueError, TypeError, KeyError, AttributeError):
+            raise ValueError(f"config must be a string from gpuboost's save_config, got {config!r:.60}.") from None
+        fresh = Booster(params)
+        if self._model is not None:
+            fresh.take_model(self._fitted())
+        self._params, self._given = fresh._params, fresh._given
+        self.reset()
 
     def reset(self) -> "Booster":
         """Forget the running training (rows, margins); the model stays."""
+        self._collect_rounds()
         self._boosting = None
         return self
 
@@ -305,11 +434,13 @@ class Booster:
             if not -n <= rounds < n:
                 raise IndexError(f"round {rounds} is outside the model's {n} rounds.")
             rounds = slice(rounds % n, rounds % n + 1)
+        if not isinstance(rounds, slice):
+            raise TypeError(f"rounds must be an integer or a slice, got {rounds!r}. Use booster[:10], for example.")
         begin, end, step = rounds.indices(n)
-        if step != 1:
-            raise not_built("slicing with a step", "Slice with step 1.")
-        sliced = Booster(self._given)
-        sliced._model = self._fitted().rounds(begin, max(begin, end))
+        if step < 1:
+            raise ValueError(f"the step of a slice must be at least 1, got {step}. Rounds keep their order.")
+        sliced = type(self)(self._recorded_params())
+        sliced._model = self._fitted().rounds(begin, end, step)
         return sliced
 
     def __iter__(self) -> Iterator["Booster"]:
@@ -317,7 +448,7 @@ class Booster:
             yield self[i]
 
     def num_boosted_rounds(self) -> int:
-        return 0 if self._model is None else self._model.n_rounds
+        return 0 if self._model is None else self._fitted().n_rounds
 
     def num_features(self) -> int:
         return self._fitted().n_features
@@ -362,42 +493,40 @@ class Booster:
             raise AttributeError(f"{key} is only defined when early stopping is used.")
         return value
 
-    def get_dump(self, fmap: str = "", with_stats: bool = False, dump_format: str = "text") -> list[str]:
-        """One text per tree, "text" or "json"."""
-        if fmap:
-            raise not_built("get_dump(fmap=...)", "Name the columns in the DMatrix instead.")
-        return dump_trees(self._fitted(), dump_format, with_stats)
+    def get_dump(self, fmap: str | os.PathLike[str] = "", with_stats: bool = False, dump_format: str = "text") -> list[str]:
+        """One text per tree: "text", "json" or "dot" (Graphviz). fmap : feature map file whose names and types to use."""
+        return dump_trees(self._fitted(), dump_format, with_stats, *_feature_map(fmap))
 
     def dump_model(
-        self, fout: str | os.PathLike[str], fmap: str = "", with_stats: bool = False, dump_format: str = "text"
+        self, fout: str | os.PathLike[str], fmap: str | os.PathLike[str] = "", with_stats: bool = False, dump_format: str = "text"
     ) -> None:
         """Write get_dump to a file, laid out as XGBoost does."""
-        trees = self.get_dump(fmap, with_stats, dump_format)
+        text = join_dump(self.get_dump(fmap, with_stats, dump_format), dump_format)
         with open(fout, "w", encoding="utf-8") as file:
-            if dump_format == "json":
-                file.write("[\n" + ",\n".join(trees) + "\n]")
-            else:
-                file.writelines(f"booster[{i}]:\n{tree}" for i, tree in enumerate(trees))
+            file.write(text)
+
+    def get_score(self, fmap: str | os.PathLike[str] = "", importance_type: str = "weight") -> dict[str, float]:
+        """Name → importance of the features that splits use: weight, gain, cover, total_gain or total_cover (inspection.py)."""
+        return inspection.feature_scores(self._fitted(), importance_type, _feature_map(fmap)[0])
+
+    def get_fscore(self, fmap: str | os.PathLike[str] = "") -> dict[str, float]:
+        """get_score by weight, the number of splits."""
+        return self.get_score(fmap)
+
+    def trees_to_dataframe(self, fmap: str | os.PathLike[str] = "") -> Any:
+        """All nodes as a pandas DataFrame."""
+        return inspection.trees_to_dataframe(self._fitted(), *_feature_map(fmap))
+
+    def get_split_value_histogram(
+        self, feature: str, fmap: str | os.PathLike[str] = "", bins: int | None = None, as_pandas: bool = True
+    ) -> Any:
+        """How often which thresholds of a feature were chosen."""
+        return inspection.split_value_histogram(self._fitted(), feature, bins, as_pandas, _feature_map(fmap)[0])
 
     def __repr__(self) -> str:
         return f"<gpuboost.Booster {self._params.objective}, {self.num_boosted_rounds()} rounds>"
 
 
-def _objective_names() -> list[str]:
-    from gpuboost.objectives import objective_names
-
-    return objective_names()
-
-
-def _later(name: str) -> Any:
-    def method(self: Booster, *args: Any, **kwargs: Any) -> Any:
-        raise not_built(f"Booster.{name}")
-
-    method.__name__, method.__doc__ = name, "Not built yet: raises NotImplementedError."
-    return method
-
-
-for _name in (
-    "inplace_predict", "get_score", "get_fscore", "trees_to_dataframe", "get_split_value_histogram", "save_config", "load_config",
-):  # fmt: skip
-    setattr(Booster, _name, _later(_name))
+def _feature_map(fmap: str | os.PathLike[str]) -> tuple[list[str] | None, list[str] | None]:
+    """Names and types of a feature map file; None, the model's own, for no file."""
+    return read_feature_map(fmap) if fmap else (None, None)

@@ -3,12 +3,14 @@
     gradients at the current margins → one tree per output → margins        (Chen & Guestrin 2016, §2.1–2.2)
 """
 
+from collections import deque
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from gpuboost.backend import Backend, GrowthSettings
 from gpuboost.communicator import Communicator
 from gpuboost.data.dmatrix import DMatrix
-from gpuboost.data.training_rows import collect_rows, custom_gradients, start_margin
+from gpuboost.data.training_rows import check_labels, collect_rows, custom_gradients, start_margin
 from gpuboost.objectives import Objective
 from gpuboost.params import Params
 from gpuboost.tree.grower import grow_trees
@@ -21,14 +23,15 @@ __all__ = ["Boosting", "add_model_margin"]
 class Boosting:
     """The state of a training: rows on the backend, and the margins of every matrix that is watched.
 
-    model : rounds that were trained before; theirs are the margins it starts from. The caller appends the trees of each round.
+    model : rounds that were trained before; theirs are the margins it starts from. The caller appends the trees of each round as
+        fetch_rounds hands them out: a device may still be growing them while the host goes on.
     """
 
     def __init__(
         self, model: Model, dtrain: DMatrix, params: Params, objective: Objective, backend: Backend, comm: Communicator
     ) -> None:
         self.dtrain, self.backend, self.comm, self.objective = dtrain, backend, comm, objective
-        margin = start_margin(dtrain, dtrain.num_row(), model.base_score, objective, model.n_outputs)
+        margin = backend.put(start_margin(dtrain, dtrain.num_row(), model.base_score, objective, model.n_outputs))
         rows = collect_rows(dtrain, margin, params.max_bin, backend, comm)
         if model.trees:
             add_model_margin(model, dtrain, backend, margin)
@@ -37,13 +40,16 @@ class Boosting:
         self._state = backend.start_training(rows, growth_settings(params), self.groups, n_outputs=1)
         self._capacity = min(comm.allgather_int(backend.histogram_capacity(self._state)))
         self._watched: dict[int, tuple[DMatrix, Any, Any]] = {}
+        self._targets: dict[int, tuple[int, DMatrix, Any, Any]] = {}
         self._version = dtrain.version
+        self._n_rounds = model.n_rounds
+        self._finished: deque[Any] = deque()
 
     def trains_on(self, dtrain: DMatrix) -> bool:
         """Whether this is the training on that matrix, with the labels, weights and margins that it has now."""
         return self.dtrain is dtrain and self._version == dtrain.version
 
-    def boost(self, round_number: int, learning_rate: float, obj: Any = None) -> list[Tree]:
+    def boost(self, learning_rate: float, obj: Any = None) -> None:
         """Grow one round and add it to all margins; one tree per output.
 
         obj : a user's objective (predictions, dtrain) -> (grad, hess), instead of the model's own.
@@ -52,20 +58,39 @@ class Boosting:
         if obj is None:
             maxima = backend.compute_gradients(state, self.objective)
         else:
-            maxima = backend.set_gradients(state, *custom_gradients(obj, backend.training_margin(state), self.dtrain))
+            margin = backend.fetch(backend.training_margin(state))
+            maxima = backend.set_gradients(state, *custom_gradients(obj, margin, self.dtrain))
         self.comm.allreduce_max(maxima)
-        trees = grow_trees(backend, self.comm, state, maxima, round_number, self._capacity, learning_rate)
+        self._finished.append(grow_trees(backend, self.comm, state, maxima, self._n_rounds, self._capacity, learning_rate))
+        self._n_rounds += 1
         if self._watched:
-            flat = backend.flatten_trees(trees, self.groups, self.cuts)
+            flat = backend.grown_trees(state)
             for _, codes, margin in self._watched.values():
                 backend.predict_codes(codes, flat, margin, None)
-        return trees
 
-    def margin(self, model: Model, dmatrix: DMatrix) -> Any:
-        """float32 (n_outputs, n_rows): current margins of the training matrix or of a matrix that is watched from now on."""
+    def fetch_rounds(self, keep: int = 0) -> Iterator[list[Tree]]:
+        """The trees of each round grown since the last call but the last ``keep`` rounds."""
+        while len(self._finished) > keep:
+            yield self.backend.fetch_trees(self._state, self._finished.popleft())
+
+    def targets(self, dmatrix: DMatrix, n_targets: int) -> tuple[Any, Any]:
+        """Checked labels (n_targets, n_rows) and weights of a matrix in the backend's memory."""
+        known = self._targets.get(id(dmatrix))
+        if known is None or known[0] != dmatrix.version:
+            check_labels(dmatrix, self.objective, n_targets)
+            label, weight = self.backend.put(dmatrix.labels), self.backend.put(dmatrix.weights)
+            known = self._targets[id(dmatrix)] = dmatrix.version, dmatrix, label, weight
+        return known[2:]
+
+    def margin(self, get_model: Callable[[], Model], dmatrix: DMatrix) -> Any:
+        """float32 (n_outputs, n_rows): current margins of the training matrix or of a matrix that is watched from now on.
+
+        get_model : the model with all rounds so far; called for a new matrix only.
+        """
         if dmatrix is self.dtrain:
             return self.backend.training_margin(self._state)
         if id(dmatrix) not in self._watched:
+            model = get_model()
             source = dmatrix.source(model.feature_names, model.categories, model.n_features)
             codes = dmatrix.codes(self.cuts, source, self.backend)
             if codes is None:
@@ -73,29 +98,41 @@ class Boosting:
                     "an evaluation QuantileDMatrix must be built with ref= the training matrix, so that both share their cuts."
                 )
             margin = start_margin(dmatrix, dmatrix.num_row(), model.base_score, self.objective, model.n_outputs)
+            margin = self.backend.put(margin)
             add_model_margin(model, dmatrix, self.backend, margin)
             self._watched[id(dmatrix)] = (dmatrix, codes, margin)
         return self._watched[id(dmatrix)][2]
 
 
+def add_model_margin(
+    model: Model, dmatrix: DMatrix, backend: Backend, margin: Any, leaves: Any = None, *,
+    get_flat: Callable[[Backend], Any] | None = None, by_name: bool = True,
+) -> None:  # fmt: skip
+    """Add all trees of a model to float32 margins (n_outputs, n_rows), and number the leaves where an array for them is given;
+    both in the backend's memory.
 
-def add_model_margin(model: Model, dmatrix: DMatrix, backend: Backend, margin: Any, leaves: Any = None) -> None:
-    """Add all trees of a model to float32 margins (n_outputs, n_rows), and number the leaves where an array for them is given.
-
+    get_flat : the trees as backend.flatten_trees lays them out for values, where somebody keeps them. by_name : False takes the
+    columns in their order, whatever their names.
     Reads the table where the matrix has it, else its codes. Raises ValueError naming columns that do not match the model's.
     """
-    source = dmatrix.source(model.feature_names, model.categories, model.n_features)
+    names, categories = model.feature_names, model.categories
+    if not by_name and names is not None and dmatrix.feature_names is not None and len(names) == len(dmatrix.feature_names):
+        renamed = dict(zip(names, dmatrix.feature_names))
+        names, categories = dmatrix.feature_names, {renamed[name]: values for name, values in categories.items()}
+    elif not by_name and dmatrix.feature_names is None:
+        names = None
+    source = dmatrix.source(names, categories, model.n_features)
     if source is not None:
-        flat = backend.flatten_trees(model.trees, model.tree_groups)
+        flat = get_flat(backend) if get_flat else backend.flatten_trees(model.trees, model.tree_groups)
         first = 0
         for block in source.batches():
-            last = first + len(block)
-            own_leaves = None if leaves is None else leaves[first:last]
-            backend.predict_values(block, source.missing, flat, margin[:, first:last], own_leaves)
-            first = last
+            backend.predict_values(block, source.missing, flat, first, margin, leaves)
+            first += len(block)
         return
     codes = dmatrix.any_binned()
-    flat = backend.flatten_trees(model.trees, model.tree_groups, codes.cuts if codes else None)
+    assert codes is not None
+    codes = codes.on(backend)
+    flat = backend.flatten_trees(model.trees, model.tree_groups, codes.cuts)
     backend.predict_codes(codes, flat, margin, leaves)
 
 

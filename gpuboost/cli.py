@@ -1,4 +1,4 @@
-"""The command line: gpuboost train | predict | info | warmup, on CSV and Parquet files."""
+"""The command line: gpuboost train | predict | dump | info | warmup, on CSV, Parquet and LIBSVM files."""
 
 import argparse
 import json
@@ -20,9 +20,11 @@ from gpuboost.backend import choose_backend
 from gpuboost.booster import Booster
 from gpuboost.callbacks import EarlyStopping
 from gpuboost.data.dmatrix import DMatrix, QuantileDMatrix
-from gpuboost.errors import ModelFormatError
+from gpuboost.data.text_files import TextTable, is_libsvm, read_text
+from gpuboost.errors import DeviceNotFoundError, ModelFormatError
 from gpuboost.labels import class_codes, class_probabilities, read_classes, write_classes
 from gpuboost.model_io import digest
+from gpuboost.model_io.dump import join_dump
 from gpuboost.params import parse_params
 from gpuboost.training import train
 
@@ -46,7 +48,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except BrokenPipeError:  # who reads our output has seen enough, and nothing may be flushed at exit
         sys.stdout = None  # type: ignore[assignment]
         return 0
-    except (ValueError, ArithmeticError, NotImplementedError, ImportError, OSError, MemoryError) as error:
+    except (ValueError, ArithmeticError, NotImplementedError, ImportError, OSError, MemoryError, DeviceNotFoundError) as error:
         _say(f"error: {' '.join(str(error).split())}")
         return 2
 
@@ -62,29 +64,28 @@ def _train(options: argparse.Namespace) -> None:
     with _stage("reading"):
         tables = {name: (path, _read(path)) for name, path in (("train", options.data), ("valid", options.valid)) if path}
         table = tables["train"][1]
-        for column in (options.label, *options.weight):
-            _check_column(column, table.columns, options.data)
-        features = [name for name in table.columns if name not in (options.label, *options.weight)]
-        texts = [name for name in features if _is_text(table[name])]
-        classes = _choose_task(table[options.label], params)
+        label = _label(table, options, options.data)
+        features, texts = _features(table, options)
+        classes = _choose_task(label, params)
     checked = parse_params(params)
-    backend = choose_backend(checked.device, checked.nthread)
+    backend = choose_backend(checked.device, checked.nthread, n_values=len(label) * len(features))
     print(f"device {backend.describe()}, {checked.objective}")
     if classes is not None:
-        print(f"label {options.label}: {len(classes)} classes, {_listing(classes)}")
+        print(f"label {label.name}: {len(classes)} classes, {_listing(classes)}")
     if texts:
         print(f"text is treated as categories in {_listing(texts)}")
     evals: list[tuple[DMatrix, str]] = []
     with _stage("binning"):
         for name, (path, table) in tables.items():
-            info: dict[str, Any] = {"label": _labels(table, options.label, classes, path)}
+            info: dict[str, Any] = {"label": _encoded(_label(table, options, path), classes, path)}
             for column in options.weight:
                 _check_column(column, table.columns, path)
                 info["weight"] = table[column]
+            if not isinstance(table, TextTable):
+                table = _as_categories(_select(table, features, path), texts)
             matrix: DMatrix = QuantileDMatrix(
-                _as_categories(_select(table, features, path), texts), **info, max_bin=checked.max_bin, nthread=checked.nthread,
-                ref=evals[0][0] if evals else None,
-            )  # fmt: skip
+                table, **info, max_bin=checked.max_bin, nthread=checked.nthread, ref=evals[0][0] if evals else None
+            )
             print(f"{name}: {matrix.num_row()} rows x {matrix.num_col()} columns")
             evals.append((matrix, name))
     history: dict[str, dict[str, list[float]]] = {}
@@ -105,7 +106,7 @@ def _train(options: argparse.Namespace) -> None:
 def _predict(options: argparse.Namespace) -> None:
     booster = _load(options.model)
     model, table = booster.model, _read(options.data)
-    if model.feature_names is not None:
+    if model.feature_names is not None and not isinstance(table, TextTable):
         texts = [name for name, values in model.categories.items() if all(isinstance(value, str) for value in values)]
         table = _as_categories(_select(table, model.feature_names, options.data), texts)
     data = DMatrix(table)
@@ -125,15 +126,24 @@ def _predict(options: argparse.Namespace) -> None:
     _write(_polars().DataFrame(columns), options.output)
 
 
+def _dump(options: argparse.Namespace) -> None:
+    text = join_dump(_load(options.model).get_dump(with_stats=options.stats, dump_format=options.format), options.format)
+    if options.output:
+        Path(options.output).write_text(text, encoding="utf-8")
+    else:
+        print(text, flush=True)
+
+
 def _info(options: argparse.Namespace) -> None:
     import numba
 
     from gpuboost.kernels.leaves import update_margin_cpu
 
-    backend = choose_backend("auto", None)
+    backend = choose_backend("cpu", None)
     lines = {
         "gpuboost": __version__, "python": platform.python_version(), "numpy": version("numpy"), "numba": version("numba"),
-        "devices": f"{backend.describe()} by {numba.threading_layer()} (cuda is not built yet)",
+        "cpu": f"{backend.describe()} by {numba.threading_layer()}",
+        "cuda": _describe_cuda(),
         "kernel cache": update_margin_cpu.dispatcher._cache.cache_path or "none: no folder for it can be written",
     }  # fmt: skip
     if options.model:
@@ -145,6 +155,14 @@ def _info(options: argparse.Namespace) -> None:
         }  # fmt: skip
     for name, value in lines.items():
         print(f"{name:13} {value}")
+
+
+def _describe_cuda() -> str:
+    """The first GPU, or why there is none."""
+    try:
+        return choose_backend("cuda", None).describe()
+    except DeviceNotFoundError as error:
+        return f"none: {error}"
 
 
 def _warmup(options: argparse.Namespace) -> None:
@@ -181,10 +199,12 @@ def _polars() -> Any:
 
 
 def _read(path: str) -> Any:
-    """A polars DataFrame of a .csv or .parquet file."""
+    """A polars DataFrame of a .csv or .parquet file, a TextTable of a LIBSVM file."""
     pl = _polars()
-    if not Path(path).is_file():
+    if not Path(path.partition("?")[0] if is_libsvm(path) else path).is_file():
         raise ValueError(f"there is no file {path!r}.")
+    if is_libsvm(path):
+        return read_text(path)
     try:
         if Path(path).suffix in (".parquet", ".pq"):
             return pl.read_parquet(path)
@@ -226,12 +246,39 @@ def _as_categories(table: Any, names: Iterable[str]) -> Any:
     return table.with_columns(pl.col(name).cast(pl.String).cast(pl.Categorical) for name in names)
 
 
-def _labels(table: Any, name: str, classes: np.ndarray | None, path: str) -> np.ndarray:
-    _check_column(name, table.columns, path)
-    if table[name].null_count():
-        raise ValueError(f"label {name!r} of {path} is missing in {table[name].null_count()} rows. Remove these rows.")
-    values = table[name].to_numpy()
-    return values if classes is None else class_codes(values, classes, f"label {name!r} of {path}")
+def _label(table: Any, options: argparse.Namespace, path: str) -> Any:
+    """The label column as a polars Series; of integers where a LIBSVM file holds nothing else."""
+    given = {"label": options.label, "weight": options.weight[0] if options.weight else None}
+    if isinstance(table, TextTable):
+        for name, column in given.items():
+            if column is not None:
+                raise ValueError(
+                    f"--{name} {column}: a LIBSVM file has its {name}s at the start of each line. Leave --{name} out."
+                )
+        values = np.asarray(table.label)
+        is_whole = np.isfinite(values).all() and (values == np.floor(values)).all()
+        return _polars().Series("label", values.astype(np.int64) if is_whole else values)
+    for column in given.values():
+        if column is not None:
+            _check_column(column, table.columns, path)
+    if options.label is None:
+        raise ValueError(f"--label is required: it names the column of {path} to predict. It has {_listing(table.columns)}.")
+    return table[options.label]
+
+
+def _features(table: Any, options: argparse.Namespace) -> tuple[Sequence[Any], list[str]]:
+    """The columns to learn from (numbers of a LIBSVM file's), and which of them hold text."""
+    if isinstance(table, TextTable):
+        return range(table.data.shape[1]), []
+    features = [name for name in table.columns if name not in (options.label, *options.weight)]
+    return features, [name for name in features if _is_text(table[name])]
+
+
+def _encoded(label: Any, classes: np.ndarray | None, path: str) -> np.ndarray:
+    if label.null_count():
+        raise ValueError(f"label {label.name!r} of {path} is missing in {label.null_count()} rows. Remove these rows.")
+    values = label.to_numpy()
+    return values if classes is None else class_codes(values, classes, f"label {label.name!r} of {path}")
 
 
 def _columns(name: str, values: np.ndarray, suffixes: Iterable[Any] | None = None) -> dict[str, np.ndarray]:
@@ -327,12 +374,12 @@ class _Parser(argparse.ArgumentParser):
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = _Parser(prog="gpuboost", description="Gradient boosted trees on CSV and Parquet files.")
-    commands = parser.add_subparsers(required=True, metavar="train | predict | info | warmup")
+    parser = _Parser(prog="gpuboost", description="Gradient boosted trees on CSV, Parquet and LIBSVM files.")
+    commands = parser.add_subparsers(required=True, metavar="train | predict | dump | info | warmup")
 
     command = commands.add_parser("train", help="train a model on a table")
-    command.add_argument("data", help="table to train on, .csv or .parquet")
-    command.add_argument("--label", required=True, help="column to predict; text or few integers are classes")
+    command.add_argument("data", help="table to train on: .csv, .parquet, .libsvm, .svm or FILE?format=libsvm")
+    command.add_argument("--label", help="column to predict; text or few integers are classes. Not for LIBSVM files")
     command.add_argument("--weight", nargs=1, default=[], metavar="COLUMN", help="column of row weights")
     command.add_argument("--valid", metavar="DATA", help="table to evaluate on")
     command.add_argument("--model", required=True, help="file to write, .json")
@@ -344,13 +391,20 @@ def _parser() -> argparse.ArgumentParser:
     command.set_defaults(command=_train)
 
     command = commands.add_parser("predict", help="predict a table")
-    command.add_argument("data", help="table to predict, .csv or .parquet")
+    command.add_argument("data", help="table to predict, of the same kinds")
     command.add_argument("--model", required=True)
     command.add_argument("--output", metavar="FILE", help="file to write, .csv or .parquet; standard output by default")
     kind = command.add_mutually_exclusive_group()
     kind.add_argument("--margin", action="store_true", help="raw scores")
     kind.add_argument("--leaf", action="store_true", help="leaf number in each tree")
     command.set_defaults(command=_predict)
+
+    command = commands.add_parser("dump", help="the trees of a model, to read or to draw")
+    command.add_argument("--model", required=True)
+    command.add_argument("--format", choices=("text", "json", "dot"), default="text", help="dot is what Graphviz draws")
+    command.add_argument("--stats", action="store_true", help="gain and cover of every node, too")
+    command.add_argument("--output", metavar="FILE", help="file to write; standard output by default")
+    command.set_defaults(command=_dump)
 
     command = commands.add_parser("info", help="versions and devices, or what a model file holds")
     command.add_argument("--model")

@@ -1,10 +1,14 @@
 """The exceptions that gpuboost raises beside Python's own ValueError, TypeError and MemoryError."""
 
-__all__ = ["ModelFormatError", "NotFittedError", "not_built"]
+__all__ = ["DeviceNotFoundError", "ModelFormatError", "NotFittedError", "not_built"]
 
 
 class ModelFormatError(ValueError):
     """A model file that is malformed; the message names the place inside the document."""
+
+
+class DeviceNotFoundError(RuntimeError):
+    """The GPU that was asked for, or the software to use it, is not there."""
 
 
 class NotFittedError(ValueError, AttributeError):

@@ -5,9 +5,28 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["class_codes", "class_probabilities", "read_classes", "write_classes"]
+from gpuboost.data.device_tables import host_array
+
+__all__ = ["class_codes", "class_probabilities", "has_classes", "label_array", "read_classes", "write_classes"]
 
 _ATTRIBUTE = "classes"
+
+
+def label_array(y: Any) -> np.ndarray:
+    """Labels from anything array-like, of any shape, as a NumPy array of their own type.
+
+    Nullable columns and objects that are numbers or booleans become such. Raises ValueError naming the types where objects are
+    not all of one, as where labels are missing.
+    """
+    y = host_array(y)
+    y = y.to_numpy() if hasattr(y, "iloc") else np.asarray(y)  # np.asarray makes objects of pandas's nullable numbers
+    if y.dtype.kind not in "OT" or y.size == 0:
+        return y
+    values = y.ravel().tolist()
+    if len(kinds := sorted({type(value).__name__ for value in values})) > 1:
+        raise ValueError(f"y must hold labels of one kind, got {', '.join(kinds)}. Replace or remove missing labels.")
+    numbers = np.array(values)
+    return numbers.reshape(y.shape) if numbers.dtype.kind in "biuf" else y.astype(object, copy=False)
 
 
 def class_codes(labels: np.ndarray, classes: np.ndarray, where: str) -> np.ndarray:
@@ -32,6 +51,11 @@ def write_classes(booster: Any, classes: np.ndarray) -> None:
     """Keep sorted classes and their dtype in the attributes of a Booster."""
     text = json.dumps({"dtype": classes.dtype.str, "values": classes.tolist()}, default=str)
     booster.set_attr(**{_ATTRIBUTE: text})
+
+
+def has_classes(booster: Any) -> bool:
+    """Whether the model remembers classes."""
+    return booster.attr(_ATTRIBUTE) is not None
 
 
 def read_classes(booster: Any) -> np.ndarray:

@@ -14,9 +14,11 @@ try:
 except ImportError as error:
     raise ImportError("gpuboost.sklearn needs scikit-learn 1.6 or later. Install it: pip install gpuboost[sklearn]") from error
 
+from gpuboost import inspection
 from gpuboost.booster import Booster
+from gpuboost.data.device_tables import host_array, is_device_table, like, open_device_table
 from gpuboost.data.dmatrix import DMatrix
-from gpuboost.labels import class_codes, class_probabilities, read_classes, write_classes
+from gpuboost.labels import class_codes, class_probabilities, has_classes, label_array, read_classes, write_classes
 from gpuboost.training import train
 
 __all__ = ["GPUBoostClassifier", "GPUBoostRegressor"]
@@ -24,7 +26,7 @@ __all__ = ["GPUBoostClassifier", "GPUBoostRegressor"]
 # What the estimators themselves consume; all their other parameters are parameters of training.
 _OWN = {
     "n_estimators", "missing", "early_stopping_rounds", "callbacks", "importance_type", "enable_categorical", "feature_types",
-    "objective", "eval_metric", "random_state", "n_jobs",
+    "objective", "eval_metric", "random_state",
 }  # fmt: skip
 
 
@@ -39,7 +41,9 @@ class _GPUBoostModel(BaseEstimator):
         then uses the rounds up to the best.
     callbacks : callbacks.TrainingCallback objects.
     importance_type : "gain" (default), "weight", "cover", "total_gain" or "total_cover", see feature_importances_.
-    enable_categorical : accepted for XGBoost's sake. feature_types : replaces the types of the columns.
+    enable_categorical : False refuses columns of categories. feature_types : replaces the types of the columns.
+    random_state, n_jobs : seed and nthread under scikit-learn's names; random_state may be a numpy.random.RandomState.
+    kwargs : any further parameter of training, or alias of one, by name.
     """
 
     _default_objective = "reg:squarederror"
@@ -50,6 +54,7 @@ class _GPUBoostModel(BaseEstimator):
     early_stopping_rounds: Any
     callbacks: Any
     importance_type: Any
+    enable_categorical: Any
     feature_types: Any
     random_state: Any
     n_jobs: Any
@@ -62,17 +67,33 @@ class _GPUBoostModel(BaseEstimator):
         missing=np.nan, num_parallel_tree=None, monotone_constraints=None, interaction_constraints=None, importance_type=None,
         device=None, validate_parameters=None, enable_categorical=True, feature_types=None, feature_weights=None,
         max_cat_to_onehot=None, max_cat_threshold=None, multi_strategy=None, eval_metric=None, early_stopping_rounds=None,
-        callbacks=None,
+        callbacks=None, **kwargs,
     ):  # fmt: skip
         for name, value in locals().items():
-            if name != "self":
+            if name not in ("self", "kwargs"):
                 setattr(self, name, value)
+        if kwargs:
+            self.kwargs = kwargs
+
+    def get_params(self, deep=True) -> dict[str, Any]:
+        """All parameters by name, those given as keywords of training included."""
+        return super().get_params(deep) | getattr(self, "kwargs", {})
+
+    def set_params(self, **params) -> Self:
+        """Set parameters by name. fit refuses unknown ones, with the nearest known name."""
+        further = {name: value for name, value in params.items() if name not in self._get_param_names()}
+        if further:
+            self.kwargs = getattr(self, "kwargs", {}) | further
+        return super().set_params(**{name: value for name, value in params.items() if name not in further})
 
     def __sklearn_tags__(self):
         tags = super().__sklearn_tags__()
         tags.input_tags.allow_nan = True
         tags.input_tags.categorical = True
         return tags
+
+    def __sklearn_is_fitted__(self) -> bool:
+        return hasattr(self, "_booster")
 
     # -- Fitting ------------------------------------------------------------------------------------------------------
 
@@ -88,50 +109,100 @@ class _GPUBoostModel(BaseEstimator):
         """
         if y is None:
             raise ValueError(f"{type(self).__name__} requires y to be passed, but the target y is None.")
-        X = self._checked_table(X, reset=True)
-        label = self._fit_labels(y)
+        n_rounds = 100 if self.n_estimators is None else self.n_estimators
+        if not isinstance(n_rounds, Integral) or n_rounds < 0:
+            raise ValueError(f"n_estimators must be an integer at least 0, got {n_rounds!r}. Use 100 for a start.")
         if self.early_stopping_rounds is not None and not eval_set:
             raise ValueError("early_stopping_rounds needs an evaluation set. Pass eval_set=[(X_valid, y_valid)] to fit().")
-        if isinstance(xgb_model, _GPUBoostModel):
-            xgb_model = xgb_model.get_booster()
-        elif xgb_model is not None and not isinstance(xgb_model, Booster):
-            xgb_model = Booster(model_file=xgb_model)
-        if xgb_model is not None:
-            self._check_continued(xgb_model)
+        continued = self._continued(xgb_model)
+        self.__dict__.pop("_booster", None)  # no model is better than one of another table's columns and classes
+        X = self._checked_table(X, reset=True)
+        label = self._fit_labels(y)
+        if continued is not None:
+            self._check_continued(continued)
         dtrain = self._matrix(X, label=label, weight=sample_weight, base_margin=base_margin)
         evals = self._evaluation_matrices(eval_set, sample_weight_eval_set, base_margin_eval_set)
         self.evals_result_: dict[str, dict[str, list[float]]] = {}
         params, functions = self._training_params()
         self._booster = train(
-            params, dtrain, 100 if self.n_estimators is None else self.n_estimators, evals=evals, **functions,
+            params, dtrain, int(n_rounds), evals=evals, **functions,
             early_stopping_rounds=self.early_stopping_rounds, evals_result=self.evals_result_, verbose_eval=verbose,
-            callbacks=self.callbacks, xgb_model=xgb_model,
+            callbacks=self.callbacks, xgb_model=continued,
         )  # fmt: skip
+        self._keep_labels(self._booster)
         return self
+
+    def _continued(self, xgb_model: Any) -> Booster | None:
+        """A copy of the model to go on from. It forgets which round was its best: prediction uses the new rounds as well."""
+        if xgb_model is None:
+            return None
+        if isinstance(xgb_model, _GPUBoostModel):
+            xgb_model = xgb_model.get_booster()
+        booster = xgb_model.copy() if isinstance(xgb_model, Booster) else self._as_trained_here(Booster(model_file=xgb_model))
+        booster.set_attr(best_iteration=None, best_score=None)
+        return booster
+
+    def _as_trained_here(self, booster: Booster) -> Booster:
+        """A model from a file under the objective that fit would have trained it with."""
+        return booster
+
+    def _keep_labels(self, booster: Booster) -> None:
+        """Write into a new model what its predictions stand for."""
 
     def _check_continued(self, booster: Booster) -> None:
         """ValueError where a model to continue does not fit the labels."""
 
     def _checked_table(self, X: Any, *, reset: bool) -> Any:
-        """X with count and names of its columns noted (reset) or compared. Frames and masked arrays pass untouched to DMatrix."""
-        if hasattr(X, "columns") or isinstance(X, np.ma.MaskedArray):
+        """X with count and names of its columns noted (reset) or compared. Frames, masked arrays and tables on a GPU pass
+        untouched to DMatrix."""
+        if is_device_table(X) and not hasattr(X, "columns"):
+            X, _ = open_device_table(X)
+            if X.ndim != 2:
+                return X  # DMatrix says what is wrong
             return validate_data(self, X, reset=reset, skip_check_array=True)
-        # Training itself refuses infinite values, so only prediction looks for them here.
-        return validate_data(self, X, reset=reset, dtype="numeric", ensure_all_finite=False if reset else "allow-nan")
+        if isinstance(X, np.ma.MaskedArray):
+            return validate_data(self, X, reset=reset, skip_check_array=True)
+        if hasattr(X, "columns"):
+            self._check_order(X, reset)
+            return validate_data(self, X, reset=reset, skip_check_array=True)
+        # Infinite values are left to training and prediction, which refuse them in tables of every kind.
+        return validate_data(self, X, reset=reset, dtype="numeric", ensure_all_finite=False, ensure_min_samples=int(reset))
+
+    def _check_order(self, X: Any, reset: bool) -> None:
+        """ValueError for a frame of the right columns in another order, which scikit-learn refuses without naming them."""
+        if reset or not hasattr(self, "feature_names_in_"):
+            return
+        known = self.feature_names_in_.tolist()
+        names = list(getattr(X, "column_names", X.columns))  # pyarrow's columns are not names
+        if names != known and sorted(map(str, names)) == sorted(known):
+            at = next(i for i, name in enumerate(names) if name != known[i])
+            raise ValueError(
+                "The feature names should match those that were passed during fit.\n"
+                "Feature names must be in the same order as they were in fit: "
+                f"column {at} is {names[at]!r}, but was {known[at]!r}. Select the columns in the order of feature_names_in_."
+            )
 
     def _fit_labels(self, y: Any) -> np.ndarray:
         return self._encoded(y, "y")
 
     def _encoded(self, y: Any, where: str) -> np.ndarray:
         """Labels as training takes them. A single column of two dimensions is flattened with a DataConversionWarning."""
-        y = y.to_numpy() if hasattr(y, "to_numpy") else np.asarray(y)
+        y = host_array(y)
+        y = y.to_numpy() if hasattr(y, "iloc") else np.asarray(y)
         return column_or_1d(y, warn=True) if y.ndim == 2 and y.shape[1] == 1 else y
 
     def _matrix(self, X: Any, **info: Any) -> DMatrix:
-        return DMatrix(X, missing=self.missing, feature_types=self.feature_types, nthread=self.n_jobs, **info)
+        # scikit-learn has compared the columns, and warned of a table that has no names
+        names = None if hasattr(X, "columns") else getattr(self, "feature_names_in_", None)
+        return DMatrix(
+            X, missing=self.missing, feature_names=names, feature_types=self.feature_types, nthread=self.n_jobs,
+            enable_categorical=self.enable_categorical, **info,
+        )  # fmt: skip
 
     def _evaluation_matrices(self, eval_set: Any, weights: Any, margins: Any) -> list[tuple[DMatrix, str]]:
         pairs = list(eval_set or ())
+        if not all(isinstance(pair, (tuple, list)) and len(pair) == 2 for pair in pairs):
+            raise ValueError("eval_set must be a list of (X, y) pairs. Pass eval_set=[(X_valid, y_valid)].")
         for name, values in {"sample_weight_eval_set": weights, "base_margin_eval_set": margins}.items():
             if values is not None and len(values) != len(pairs):
                 raise ValueError(f"{name} must have one entry per pair of eval_set ({len(pairs)}), got {len(values)}.")
@@ -144,11 +215,10 @@ class _GPUBoostModel(BaseEstimator):
 
     def _training_params(self) -> tuple[dict[str, Any], dict[str, Any]]:
         """The parameters of training that were given, and the functions among them as train() takes them."""
-        params = {name: getattr(self, name) for name in _GPUBoostModel._get_param_names() if name not in _OWN}
+        params = {name: value for name, value in self.get_params(deep=False).items() if name not in _OWN}
         params["objective"] = self._objective_name()
-        params["nthread"] = self.n_jobs
         is_number = self.random_state is None or isinstance(self.random_state, Integral)
-        params["seed"] = self.random_state if is_number else check_random_state(self.random_state).randint(2**31 - 1)
+        params["random_state"] = self.random_state if is_number else check_random_state(self.random_state).randint(2**31 - 1)
         functions: dict[str, Any] = {}
         if callable(self.objective):
             functions["obj"] = _with_labels(self.objective)
@@ -187,24 +257,25 @@ class _GPUBoostModel(BaseEstimator):
 
     def get_booster(self) -> Booster:
         """The trained Booster. Raises scikit-learn's NotFittedError before fit."""
-        check_is_fitted(self, "_booster")
+        check_is_fitted(self)
         return self._booster
 
     def save_model(self, fname: str | os.PathLike[str]) -> None:
-        """Write XGBoost's JSON model file; a classifier's labels are among its attributes."""
+        """Write XGBoost's model file (Booster.save_model); a classifier's labels are among its attributes."""
         self.get_booster().save_model(fname)
 
     def load_model(self, fname: str | os.PathLike[str] | bytes) -> None:
         """Read a model file; the estimator is fitted then. Parameters of the estimator stay as they are."""
-        booster = Booster(model_file=fname)
+        booster = self._as_trained_here(Booster(model_file=fname))
         self._use_loaded(booster)
-        self.n_features_in_ = booster.num_features()
+        self.n_features_in_, self.evals_result_ = booster.num_features(), {}
+        self.__dict__.pop("feature_names_in_", None)
         if booster.feature_names is not None:
             self.feature_names_in_ = np.array(booster.feature_names, dtype=object)
         self._booster = booster
 
     def _use_loaded(self, booster: Booster) -> None:
-        if booster.model.n_classes or booster.model.objective.startswith("binary:"):
+        if booster.model.n_classes or has_classes(booster):
             raise ValueError(f"the model was trained with {booster.model.objective}. Load it with GPUBoostClassifier.")
 
     def evals_result(self) -> dict[str, dict[str, list[float]]]:
@@ -228,20 +299,7 @@ class _GPUBoostModel(BaseEstimator):
     def feature_importances_(self) -> np.ndarray:
         """float32 (n_features,), of sum 1, or 0 without any split. By importance_type: mean gain of the feature's splits (the
         default), their mean cover, their number (weight), or total_gain and total_cover."""
-        kind = self.importance_type or "gain"
-        if kind not in ("gain", "weight", "cover", "total_gain", "total_cover"):
-            raise ValueError(f"importance_type must be gain, weight, cover, total_gain or total_cover, got {kind!r}.")
-        model = self.get_booster().model
-        counts, totals = np.zeros(model.n_features), np.zeros(model.n_features)
-        for tree in model.trees:
-            splits = tree.left_child >= 0
-            counts += np.bincount(tree.feature[splits], minlength=model.n_features)
-            of_split = tree.cover if "cover" in kind else tree.gain
-            totals += np.bincount(tree.feature[splits], weights=of_split[splits], minlength=model.n_features)
-        if kind in ("gain", "cover"):
-            totals = totals / np.maximum(counts, 1)
-        scores = counts if kind == "weight" else totals
-        return (scores / (scores.sum() or 1)).astype(np.float32)
+        return inspection.feature_importances(self.get_booster().model, self.importance_type or "gain")
 
 
 class GPUBoostRegressor(RegressorMixin, _GPUBoostModel):
@@ -269,13 +327,9 @@ class GPUBoostClassifier(ClassifierMixin, _GPUBoostModel):
         return len(self.classes_)
 
     def _fit_labels(self, y: Any) -> np.ndarray:
-        y = column_or_1d(y, warn=True)
-        try:
-            check_classification_targets(y)
-            self.classes_, codes = np.unique(y, return_inverse=True)
-        except TypeError:
-            kinds = ", ".join(sorted({type(value).__name__ for value in y.tolist()}))
-            raise ValueError(f"y must hold labels of one kind, got {kinds}. Replace or remove missing labels.") from None
+        y = column_or_1d(label_array(y), warn=True)
+        check_classification_targets(y)
+        self.classes_, codes = np.unique(y, return_inverse=True)
         return codes
 
     def _check_continued(self, booster: Booster) -> None:
@@ -284,10 +338,12 @@ class GPUBoostClassifier(ClassifierMixin, _GPUBoostModel):
             raise ValueError(f"xgb_model knows the classes {known}, y has {self.classes_.tolist()}. Continue with the same ones.")
 
     def _encoded(self, y: Any, where: str) -> np.ndarray:
-        return class_codes(column_or_1d(y, warn=True), self.classes_, where)
+        return class_codes(column_or_1d(label_array(y), warn=True), self.classes_, where)
 
     def _objective_name(self) -> str:
         name = "binary:logistic" if self.objective is None or callable(self.objective) else self.objective
+        if not str(name).startswith(("binary:", "multi:")):
+            raise ValueError(f"objective of a classifier must be binary:logistic or multi:softprob, got {name!r}. Leave it out.")
         # multi:softmax grows the same trees, but hides the probabilities. More classes than two overrule, as in XGBoost.
         return "multi:softprob" if name == "multi:softmax" or (name == "binary:logistic" and self.n_classes_ > 2) else name
 
@@ -297,21 +353,28 @@ class GPUBoostClassifier(ClassifierMixin, _GPUBoostModel):
             params["num_class"] = max(self.n_classes_, 2)
         return params, functions
 
-    def fit(self, X, y, **options) -> Self:
-        super().fit(X, y, **options)
-        write_classes(self._booster, self.classes_)
-        return self
+    def _as_trained_here(self, booster: Booster) -> Booster:
+        if booster.model.objective != "multi:softmax":
+            return booster
+        booster.model.objective = "multi:softprob"
+        return Booster(model_file=bytes(booster.save_raw()))
+
+    def _keep_labels(self, booster: Booster) -> None:
+        write_classes(booster, self.classes_)
 
     def predict(self, X, *, output_margin=False, iteration_range=None, base_margin=None) -> np.ndarray:
-        """The most probable class of each row, in the type of classes_; raw margins with output_margin."""
+        """The most probable class of each row, in the type of classes_; raw margins with output_margin.
+
+        For a table on a GPU a CuPy array there, or a NumPy array where the classes are no numbers.
+        """
         if output_margin:
             return super().predict(X, output_margin=True, iteration_range=iteration_range, base_margin=base_margin)
         probability = self.predict_proba(X, iteration_range=iteration_range, base_margin=base_margin)
-        return self.classes_[probability.argmax(axis=1)]
+        return like(X, self.classes_[host_array(probability).argmax(axis=1)])
 
     def predict_proba(self, X, *, iteration_range=None, base_margin=None) -> np.ndarray:
         """float32 (n_samples, n_classes): probabilities in the order of classes_."""
-        return class_probabilities(self._predict(X, iteration_range, base_margin), self.n_classes_)
+        return like(X, class_probabilities(host_array(self._predict(X, iteration_range, base_margin)), self.n_classes_))
 
     def _use_loaded(self, booster: Booster) -> None:
         if not (booster.model.n_classes or booster.model.objective.startswith("binary:")):

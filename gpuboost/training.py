@@ -1,16 +1,16 @@
 """train(): rounds, evaluations and callbacks around Booster.update."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from operator import index
 from typing import Any
 
 from gpuboost.booster import Booster
 from gpuboost.callbacks import EarlyStopping, EvalsLog, EvaluationMonitor, TrainingCallback
 from gpuboost.communicator import current_communicator
-from gpuboost.config import log, verbosity_context
+from gpuboost.config import get_config, log, verbosity_context
 from gpuboost.data.dmatrix import DMatrix
-from gpuboost.errors import not_built
 
-__all__ = ["cv", "train"]
+__all__ = ["boost_rounds", "check_arguments", "train"]
 
 
 def train(
@@ -29,11 +29,12 @@ def train(
     evals_result : dict that receives data name → metric name → values.
     verbose_eval : True prints every round, an integer every so many rounds, False or None nothing.
     xgb_model : Booster, path or bytes of a model to continue.
-    Raises ValueError for wrong data or parameters, NotImplementedError for what is not built yet.
+    Raises ValueError and TypeError for wrong data or parameters, NotImplementedError for what is not built yet.
     """
     evals = _checked_evals(evals)
-    if num_boost_round < 0:
-        raise ValueError(f"num_boost_round must be at least 0, got {num_boost_round}.")
+    num_boost_round = check_arguments(num_boost_round, callbacks, obj=obj, custom_metric=custom_metric)
+    if evals_result is not None and not isinstance(evals_result, dict):
+        raise TypeError(f"evals_result must be a dict to be filled, got {type(evals_result).__name__}.")
     booster = Booster(params)
     if isinstance(xgb_model, Booster):
         booster.take_model(xgb_model.copy().model)
@@ -41,30 +42,68 @@ def train(
         booster.load_model(xgb_model)
     with verbosity_context(booster.params.verbosity):
         booster._boosting_on(dtrain, is_custom=obj is not None)
-        every = 1 if verbose_eval is True else int(verbose_eval or 0)
         used = list(callbacks or ())
         if early_stopping_rounds is not None:
             used.append(EarlyStopping(rounds=early_stopping_rounds, maximize=maximize))
-        if every:
-            used.append(EvaluationMonitor(period=every))
-        for callback in used:
-            booster = callback.before_training(booster)
-        evals_log: EvalsLog = {}
-        for epoch in range(num_boost_round):
-            if _any_stops([callback.before_iteration(booster, epoch, evals_log) for callback in used]):
-                break
+        if verbose_eval:
+            used.append(EvaluationMonitor(period=int(verbose_eval)))
+
+        def boost(booster: Booster, epoch: int) -> list[tuple[str, str, float]]:
             booster.update(dtrain, epoch, obj)
-            log(3, f"round {epoch}: {sum(t.n_leaves for t in booster.model.trees[booster.model.iteration_indptr[-2] :])} leaves")
-            for data, metric, value in booster.evaluate(evals, custom_metric, margins=obj is not None):
-                evals_log.setdefault(data, {}).setdefault(metric, []).append(value)
-            if _any_stops([callback.after_iteration(booster, epoch, evals_log) for callback in used]):
-                break
-        for callback in used:
-            booster = callback.after_training(booster)
+            if get_config()["verbosity"] >= 3:  # looking at the model waits for the device
+                grown = booster.model.trees[booster.model.iteration_indptr[-2] :]
+                log(3, f"round {epoch}: {sum(tree.n_leaves for tree in grown)} leaves")
+            return booster.evaluate(evals, custom_metric, margins=obj is not None)
+
+        booster, evals_log, _ = boost_rounds(booster, num_boost_round, used, boost)
     if evals_result is not None:
         evals_result.clear()
         evals_result.update(evals_log)
     return booster.reset()
+
+
+def boost_rounds(
+    model: Any, num_boost_round: int, callbacks: Sequence[TrainingCallback],
+    boost: Callable[[Any, int], list[tuple[str, str, Any]]],
+) -> tuple[Any, EvalsLog, bool]:  # fmt: skip
+    """The rounds of a training, with callbacks between them.
+
+    boost : (model, round) boosts one round and returns (data name, metric name, value) of its evaluations.
+    Returns the model as the callbacks leave it, all values, and whether a callback stopped the training.
+    """
+    for callback in callbacks:
+        model = callback.before_training(model)
+    evals_log: EvalsLog = {}
+    is_stopped = False
+    for epoch in range(num_boost_round):
+        is_stopped = _any_stops([callback.before_iteration(model, epoch, evals_log) for callback in callbacks])
+        if is_stopped:
+            break
+        for data, metric, value in boost(model, epoch):
+            evals_log.setdefault(data, {}).setdefault(metric, []).append(value)
+        is_stopped = _any_stops([callback.after_iteration(model, epoch, evals_log) for callback in callbacks])
+        if is_stopped:
+            break
+    for callback in callbacks:
+        model = callback.after_training(model)
+    return model, evals_log, is_stopped
+
+
+def check_arguments(num_boost_round: Any, callbacks: Any, **functions: Any) -> int:
+    """num_boost_round as an int. Raises TypeError and ValueError for what is no number of rounds, no callback or no function."""
+    try:
+        n_rounds = index(num_boost_round)
+    except TypeError:
+        raise TypeError(f"num_boost_round must be an integer, got {num_boost_round!r}.") from None
+    if n_rounds < 0:
+        raise ValueError(f"num_boost_round must be at least 0, got {n_rounds}.")
+    for callback in callbacks or ():
+        if not isinstance(callback, TrainingCallback):
+            raise TypeError(f"callbacks must hold instances of TrainingCallback, got {callback!r}. Derive a class from it.")
+    for name, function in functions.items():
+        if function is not None and not callable(function):
+            raise TypeError(f"{name} must be a function, got {function!r}. Built-in ones go by name into params.")
+    return n_rounds
 
 
 def _checked_evals(evals: Sequence[tuple[DMatrix, str]] | None) -> list[tuple[DMatrix, str]]:
@@ -72,14 +111,12 @@ def _checked_evals(evals: Sequence[tuple[DMatrix, str]] | None) -> list[tuple[DM
     for pair in checked:
         if not (isinstance(pair, tuple) and len(pair) == 2 and isinstance(pair[0], DMatrix) and isinstance(pair[1], str)):
             raise TypeError(f"evals must hold (DMatrix, name) pairs, got {pair!r}.")
+    names = [name for _, name in checked]
+    if repeated := [name for name in names if names.count(name) > 1]:
+        raise ValueError(f"the names of evals must differ, but {repeated[0]!r} is there twice. Give each matrix its own.")
     return checked
 
 
 def _any_stops(answers: list[bool]) -> bool:
     """Whether any callback of any worker asks to stop: all workers must do the same."""
     return current_communicator().any(any(answers))
-
-
-def cv(*args: Any, **kwargs: Any) -> Any:
-    """Cross-validation. Not built yet: raises NotImplementedError."""
-    raise not_built("cv", "Use sklearn.model_selection.cross_validate with GPUBoostClassifier or GPUBoostRegressor.")

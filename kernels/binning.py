@@ -8,8 +8,9 @@ for the histograms (one cache line a row). Floor: 4 bytes read and 2 codes writt
 """
 
 import numpy as np
-from numba import float32, int64, prange, uint64
+from numba import float32, int64, prange, uint16, uint64
 
+from gpuboost.kernels.device import cuda, cuda_kernel, lane_number
 from gpuboost.kernels.jit import claim, parallel_kernel, scalar
 
 ROW_BLOCK = 512  # 512 rows × 32 codes = 16 KB of records: stays in the first-level cache while its columns fill it
@@ -100,3 +101,57 @@ def _bin_column(values, missing, thresholds, codes, table):
         codes[i] = code
         n_lost += codes[i] != code
     return n_lost
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# CUDA. A block bins up to 256 rows of 32 features: a thread per row, feature after feature, whose codes are written as columns at
+# once and as records from shared memory, a record by a warp. 4 bytes read and 2 codes written per value; log2(n_bins) dependent
+# loads of thresholds, which stay in the first-level cache. 11M × 28 values: 1.8 GB, 0.4 ms at 4.8 TB/s.
+
+TILE_ROWS = 256
+TILE_FEATURES = 32
+TILE_WIDTH = 33  # one column more than features: rows then lie in different banks
+
+
+@cuda_kernel(
+    "values: float32[:, :], missing: float32, thresholds: float32[:], offsets: int32[:], first_row: int64, columns: code[:, :], "
+    "records: code[:, :], n_lost: int64[:]",
+    code=(np.uint8, np.uint16), block=TILE_ROWS, registers=40,
+)  # fmt: skip
+def bin_rows_kernel(values, missing, thresholds, offsets, first_row, columns, records, n_lost):
+    """bin_rows_cpu for a batch. values : float32 (n_features, rows), IN. n_lost : int64 (1,), INOUT."""
+    tile = cuda.shared.array((TILE_ROWS, TILE_WIDTH), uint16)
+    n_features, n_rows = int64(values.shape[0]), int64(values.shape[1])
+    n_groups = (n_features + TILE_FEATURES - 1) // TILE_FEATURES
+    block_rows = int64(cuda.blockDim.x)
+    largest = int64(255) if columns.itemsize == 1 else int64(65535)
+    item = int64(cuda.blockIdx.x)
+    while item < (n_rows + block_rows - 1) // block_rows * n_groups:
+        first_feature, begin = item % n_groups * TILE_FEATURES, item // n_groups * block_rows
+        row = begin + int64(cuda.threadIdx.x)
+        for j in range(min(int64(TILE_FEATURES), n_features - first_feature)):
+            if row < n_rows:
+                first, last = int64(offsets[first_feature + j]), int64(offsets[first_feature + j + 1])
+                x = values[first_feature + j, row]
+                low, high = first, last - 1  # the last bin takes what reaches no threshold
+                while low < high:
+                    middle = (low + high) >> 1
+                    if thresholds[middle] <= x:
+                        low = middle + 1
+                    else:
+                        high = middle
+                code = low - first
+                if x != x or x == missing:
+                    code = last - first
+                if code > largest:
+                    cuda.atomic.add(n_lost, 0, int64(1))
+                columns[first_feature + j, first_row + row] = code & largest
+                tile[cuda.threadIdx.x, j] = uint16(code & largest)
+        cuda.syncthreads()  # the tile is complete
+        if records.shape[0] > 0 and first_feature + lane_number() < n_features:
+            i = int64(cuda.threadIdx.x >> 5)
+            while i < block_rows and begin + i < n_rows:
+                records[first_row + begin + i, first_feature + lane_number()] = tile[i, lane_number()]
+                i += int64(cuda.blockDim.x >> 5)
+        cuda.syncthreads()  # the tile is read
+        item += int64(cuda.gridDim.x)

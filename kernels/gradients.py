@@ -12,13 +12,26 @@ infinity show up as bits ≥ 0x7F800000.
 from functools import cache
 
 import numpy as np
-from numba import float32, int64, prange
+from numba import float32, int64, prange, uint32
 
-from gpuboost.kernels.jit import claim, parallel_kernel
-from gpuboost.kernels.scalar import exp_float, float_bits
+from gpuboost.kernels.device import block_max, cuda, cuda_kernel, device_function, n_threads, thread_number
+from gpuboost.kernels.jit import claim, parallel_kernel, scalar
+from gpuboost.kernels.scalar import exp_float, float_bits, larger
 
 CHUNK = 4096
 NON_FINITE_BITS = 0x7F800000
+
+
+@scalar
+def magnitude_bits(x):
+    """Bits of |x| as int64: they order like |x|, and NaN and infinity come last."""
+    return int64(float_bits(float32(abs(x))))
+
+
+@scalar
+def not_negative(h):
+    """max(h, 0), but NaN stays, to be found."""
+    return float32(0.0) if h <= float32(0.0) else h
 
 
 @cache
@@ -60,14 +73,14 @@ def elementwise_gradients(gradient):
         for i in range(margin.size):
             g, h = gradient(margin[i], label[i], parameters)
             grad[i] = g
-            hess[i] = max(h, float32(0.0))
+            hess[i] = not_negative(h)
         for i in range(weight.size):
             grad[i] = float32(grad[i] * weight[i])
             hess[i] = float32(hess[i] * weight[i])
         largest_grad, largest_hess = int64(0), int64(0)
         for i in range(margin.size):
-            largest_grad = max(largest_grad, int64(float_bits(float32(abs(grad[i])))))
-            largest_hess = max(largest_hess, int64(float_bits(float32(abs(hess[i])))))
+            largest_grad = max(largest_grad, magnitude_bits(grad[i]))
+            largest_hess = max(largest_hess, magnitude_bits(hess[i]))
         return largest_grad, largest_hess
 
     def gradients_cpu(margin, label, weight, parameters, grad, hess, maxima, n_threads):
@@ -100,7 +113,7 @@ def _softmax_chunks(thread, counter, margin, label, weight, grad, hess, maxima):
         for i in range(begin, min(begin + CHUNK, n_rows)):
             largest = margin[0, i]
             for k in range(1, n_classes):
-                largest = max(largest, margin[k, i])
+                largest = larger(largest, margin[k, i])
             total = float32(0.0)
             for k in range(n_classes):
                 e = exp_float(float32(margin[k, i] - largest))
@@ -112,8 +125,91 @@ def _softmax_chunks(thread, counter, margin, label, weight, grad, hess, maxima):
                 h = float32(float32(float32(2.0) * p) * float32(float32(1.0) - p))
                 g = float32(p - float32(1.0)) if int64(label[0, i]) == k else p
                 g = float32(g * w)
-                h = float32(max(h, float32(1e-16)) * w)
+                h = float32(larger(h, float32(1e-16)) * w)
                 grad[k, i] = g
                 hess[k, i] = h
-                maxima[thread, k, 0] = max(maxima[thread, k, 0], int64(float_bits(float32(abs(g)))))
-                maxima[thread, k, 1] = max(maxima[thread, k, 1], int64(float_bits(h)))
+                maxima[thread, k, 0] = max(maxima[thread, k, 0], magnitude_bits(g))
+                maxima[thread, k, 1] = max(maxima[thread, k, 1], magnitude_bits(h))
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# CUDA. One thread per row in turn, all outputs; one atomic maximum per block and output. 16 bytes per row and output (20 with
+# weights) and some 30 float operations for a logistic loss: 11M rows are 0.18 GB, 0.04 ms at 4.8 TB/s.
+
+_SIGNATURE = (
+    "margin: float32[:, :], label: float32[:, :], weight: float32[:], parameters: float32[:], grad: float32[:, :], "
+    "hess: float32[:, :], maxima: int64[:, :]"
+)
+
+
+@cache
+def elementwise_gradients_kernel(gradient):
+    """The CUDA kernel of an objective whose outputs do not depend on each other; arguments as the CPU kernel's.
+
+    parameters : float32 (n,), IN. maxima : int64 (n_outputs, 2), INOUT, zeroed by the caller.
+    """
+
+    @cuda_kernel(_SIGNATURE, registers=40, formula=gradient)
+    def gradients_kernel(margin, label, weight, parameters, grad, hess, maxima):
+        partial = cuda.shared.array(32, int64)
+        n_rows = uint32(margin.shape[1])
+        for output in range(margin.shape[0]):
+            label_row = min(output, label.shape[0] - 1)
+            largest_grad, largest_hess = int64(0), int64(0)
+            row = thread_number()
+            while row < n_rows:
+                g, h = gradient(margin[output, row], label[label_row, row], parameters)
+                h = not_negative(h)
+                if weight.size > 0:
+                    g = float32(g * weight[row])
+                    h = float32(h * weight[row])
+                grad[output, row] = g
+                hess[output, row] = h
+                largest_grad = max(largest_grad, magnitude_bits(g))
+                largest_hess = max(largest_hess, magnitude_bits(h))
+                row = uint32(row + n_threads())
+            keep_maxima(maxima, output, largest_grad, largest_hess, partial)
+
+    return gradients_kernel
+
+
+@cuda_kernel(_SIGNATURE, registers=64)
+def softmax_gradients_kernel(margin, label, weight, parameters, grad, hess, maxima):
+    """softmax_gradients_cpu on the GPU. A thread keeps e^margin in grad until the row's sum is known."""
+    partial = cuda.shared.array(32, int64)
+    n_classes, n_rows = margin.shape[0], uint32(margin.shape[1])
+    row = thread_number()
+    while row < n_rows:
+        largest = margin[0, row]
+        for k in range(1, n_classes):
+            largest = larger(largest, margin[k, row])
+        total = float32(0.0)
+        for k in range(n_classes):
+            e = exp_float(float32(margin[k, row] - largest))
+            grad[k, row] = e
+            total = float32(total + e)
+        w = weight[row] if weight.size > 0 else float32(1.0)
+        for k in range(n_classes):
+            p = float32(grad[k, row] / total)
+            h = float32(float32(float32(2.0) * p) * float32(float32(1.0) - p))
+            g = float32(p - float32(1.0)) if int64(label[0, row]) == k else p
+            grad[k, row] = float32(g * w)
+            hess[k, row] = float32(larger(h, float32(1e-16)) * w)
+        row = uint32(row + n_threads())
+    for k in range(n_classes):  # each thread over its own rows again
+        largest_grad, largest_hess = int64(0), int64(0)
+        row = thread_number()
+        while row < n_rows:
+            largest_grad = max(largest_grad, magnitude_bits(grad[k, row]))
+            largest_hess = max(largest_hess, magnitude_bits(hess[k, row]))
+            row = uint32(row + n_threads())
+        keep_maxima(maxima, k, largest_grad, largest_hess, partial)
+
+
+@device_function
+def keep_maxima(maxima, output, largest_grad, largest_hess, partial):
+    """Raise the maxima of an output to the largest of the block. All threads call it."""
+    largest_grad, largest_hess = block_max(largest_grad, partial), block_max(largest_hess, partial)
+    if cuda.threadIdx.x == 0:
+        cuda.atomic.max(maxima, (output, 0), largest_grad)
+        cuda.atomic.max(maxima, (output, 1), largest_hess)

@@ -95,13 +95,38 @@ def _named_after(formula: Any, function: Callable[..., Any]) -> Callable[..., An
     return function
 
 
-def kernel(function: Callable[..., Any]) -> Any:
-    """Compile a serial loop."""
-    return _compile(function, None)
+def kernel(function: Callable[..., Any], formula: Any = None) -> Any:
+    """Compile a serial loop. formula : the scalar function that a kernel factory built this kernel around."""
+    return _compile(function, formula)
 
 
 # numba's workqueue layer aborts the process when two threads enter parallel regions at once; tbb and omp do not.
 _region_lock = threading.RLock()
+
+# In a process that was forked after the threads of GNU OpenMP had started, numba answers a region with SIGTERM. A pool would wait
+# for such a worker for ever, so regions raise there instead.
+_has_lost_openmp = False
+
+
+def _after_fork_in_child() -> None:
+    global _has_lost_openmp, _region_lock
+    _region_lock = threading.RLock()  # another thread of the parent may hold the old one
+    _has_lost_openmp = _runs_gnu_openmp()
+
+
+def _runs_gnu_openmp() -> bool:
+    try:
+        if numba.threading_layer() != "omp":
+            return False
+    except ValueError:  # no threads have started yet
+        return False
+    from numba.np.ufunc import omppool
+
+    return omppool.openmp_vendor == "GNU"
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork_in_child)
 
 
 class parallel_kernel:  # noqa: N801 - reads as a decorator
@@ -129,6 +154,12 @@ class parallel_kernel:  # noqa: N801 - reads as a decorator
         self.py_func = function
 
     def __call__(self, *args: Any) -> Any:
+        if _has_lost_openmp:
+            raise RuntimeError(
+                "this process was forked after its parent had started the threads of GNU OpenMP, which do not survive a fork. "
+                'Start processes with multiprocessing.get_context("spawn") or "forkserver", fork before the first training or '
+                "prediction, or set the environment variable NUMBA_THREADING_LAYER to tbb or workqueue."
+            )
         _start_threads()
         if _needs_lock():
             with _region_lock:

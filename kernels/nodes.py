@@ -7,10 +7,12 @@ All of it works on a few thousand records, so one thread does it. Selection is w
 """
 
 import numpy as np
-from numba import int32, int64
+from numba import float64, int32, int64
 
+from gpuboost.kernels.device import ONE_BLOCK, block_max, block_prefix, cuda, cuda_kernel, device_function
 from gpuboost.kernels.jit import kernel
 from gpuboost.kernels.records import NO_GAIN
+from gpuboost.kernels.splits import warp_best
 
 
 @kernel
@@ -151,3 +153,257 @@ def sum_upwards(n_nodes, nodes, leaf_sums):
             for output in range(leaf_sums.shape[1]):
                 for k in range(2):
                     leaf_sums[parent, output, k] += int64(leaf_sums[node, output, k])
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# CUDA. One block each: a level has at most a few thousand nodes, and its threads can wait for each other. The frontier is the
+# last nodes made, progress.frontier to n_nodes; what is not there is skipped, so that the host may launch by upper bounds.
+# Some 200 bytes a node: the floor of each is the latency of a launch and of its few dependent loads, 3 to 5 µs.
+
+
+@cuda_kernel(
+    "round_number: int64, seed: uint64, learning_rate: float64, progress: PROGRESS[:]", block=32
+)
+def start_round_kernel(round_number, seed, learning_rate, progress):
+    """What changes from round to round, written where kernels read it."""
+    if cuda.threadIdx.x == 0:
+        progress[0].round = round_number
+        progress[0].seed = seed
+        progress[0].learning_rate = learning_rate
+        progress[0].non_finite = int64(0)
+
+
+@cuda_kernel(
+    "plane_sums: int64[:, :], tree_outputs: int32[:], progress: PROGRESS[:], nodes: NODE[:], sums: int64[:, :, :], "
+    "n_leaves: int64[:]",
+    block=256,
+)  # fmt: skip
+def start_trees_kernel(plane_sums, tree_outputs, progress, nodes, sums, n_leaves):
+    """One root for each tree. plane_sums : int64 (n_planes, 3), IN. sums : int64 (n_nodes, n_outputs, 2), OUT."""
+    n_trees = int64(tree_outputs.size)
+    tree = int64(cuda.threadIdx.x)
+    while tree < n_trees:
+        nodes[tree].gain = float64(NO_GAIN)
+        nodes[tree].lower = float64(-np.inf)
+        nodes[tree].upper = float64(np.inf)
+        nodes[tree].tree = int32(tree)
+        nodes[tree].parent = int32(-1)
+        nodes[tree].left = int32(-1)
+        nodes[tree].depth = int32(0)
+        nodes[tree].slot = int32(-1)
+        for output in range(sums.shape[1]):
+            for k in range(2):
+                sums[tree, output, k] = plane_sums[tree_outputs[tree] + output, k]
+        n_leaves[tree] = int64(1)
+        tree += int64(cuda.blockDim.x)
+    if cuda.threadIdx.x == 0:
+        progress[0].n_nodes = n_trees
+        progress[0].frontier = int64(0)
+        progress[0].n_selected = int64(0)
+        progress[0].depth = int64(0)
+
+
+@cuda_kernel(
+    "max_depth: int64, max_leaves: int64, progress: PROGRESS[:], nodes: NODE[:], n_leaves: int64[:], rank: int64[:], "
+    "first_rank: int64[:], selected: int32[:]",
+    **ONE_BLOCK, uses_double=True,
+)  # fmt: skip
+def select_depthwise_kernel(max_depth, max_leaves, progress, nodes, n_leaves, rank, first_rank, selected):
+    """select_depthwise for the frontier, whose nodes lie tree by tree.
+
+    rank : int64 (≥ frontier,), SCRATCH. Splittable nodes before each. first_rank : int64 (n_trees,), SCRATCH. Those before a
+    tree's first node: a node is the (rank − first_rank)-th of its tree. selected : int32 (≥ frontier,), OUT. progress : OUT
+    n_selected.
+    """
+    partial = cuda.shared.array(32, int64)
+    frontier, n_nodes = progress[0].frontier, progress[0].n_nodes
+    n_before = int64(0)
+    first = frontier
+    while first < n_nodes:
+        node = first + int64(cuda.threadIdx.x)
+        splittable = int64(0)
+        if node < n_nodes and nodes[node].gain > NO_GAIN and (max_depth == 0 or nodes[node].depth < max_depth):
+            splittable = int64(1)
+        before, total = block_prefix(splittable, partial)
+        if node < n_nodes:
+            rank[node - frontier] = n_before + before
+            if node == frontier or nodes[node].tree != nodes[node - 1].tree:
+                first_rank[nodes[node].tree] = n_before + before
+        n_before += total
+        first += int64(cuda.blockDim.x)
+    cuda.syncthreads()  # ranks are written
+    n_selected = int64(0)
+    first = frontier
+    while first < n_nodes:
+        node = first + int64(cuda.threadIdx.x)
+        chosen = int64(0)
+        if node < n_nodes and nodes[node].gain > NO_GAIN and (max_depth == 0 or nodes[node].depth < max_depth):
+            tree = nodes[node].tree
+            if max_leaves == 0 or n_leaves[tree] + rank[node - frontier] - first_rank[tree] < max_leaves:
+                chosen = int64(1)
+        before, total = block_prefix(chosen, partial)
+        if chosen == 1:
+            selected[n_selected + before] = int32(node)
+        n_selected += total
+        first += int64(cuda.blockDim.x)
+    cuda.syncthreads()  # all have read n_leaves
+    i = int64(cuda.threadIdx.x)
+    while i < n_selected:
+        cuda.atomic.add(n_leaves, nodes[selected[i]].tree, int64(1))
+        i += int64(cuda.blockDim.x)
+    if cuda.threadIdx.x == 0:
+        progress[0].n_selected = n_selected
+
+
+@cuda_kernel(
+    "max_depth: int64, max_leaves: int64, progress: PROGRESS[:], nodes: NODE[:], n_leaves: int64[:], selected: int32[:]",
+    **ONE_BLOCK, uses_double=True,
+)  # fmt: skip
+def select_lossguide_kernel(max_depth, max_leaves, progress, nodes, n_leaves, selected):
+    """select_lossguide: tree after tree, the largest gain of all its open leaves by a reduction of the block."""
+    partial_gain, partial_node = cuda.shared.array(32, float64), cuda.shared.array(32, int32)
+    n_selected = int64(0)
+    for tree in range(n_leaves.size):
+        gain, best = float64(NO_GAIN), int32(0)
+        if max_leaves == 0 or n_leaves[tree] < max_leaves:
+            node = int64(cuda.threadIdx.x)
+            while node < progress[0].n_nodes:
+                is_open = nodes[node].tree == tree and nodes[node].left < 0
+                if is_open and nodes[node].gain > gain and (max_depth == 0 or nodes[node].depth < max_depth):
+                    gain, best = nodes[node].gain, int32(node)
+                node += int64(cuda.blockDim.x)
+        gain, best = block_best(gain, best, partial_gain, partial_node)
+        if gain > NO_GAIN:
+            if cuda.threadIdx.x == 0:
+                selected[n_selected] = best
+                n_leaves[tree] += int64(1)
+            n_selected += 1
+    if cuda.threadIdx.x == 0:
+        progress[0].n_selected = n_selected
+
+
+@device_function
+def block_best(gain, choice, partial_gain, partial_choice):
+    """warp_best over the block. All threads call it. partial_gain, partial_choice : 32 values of shared memory."""
+    gain, choice = warp_best(gain, choice)
+    cuda.syncthreads()  # an earlier call's values have been read
+    if cuda.threadIdx.x & 31 == 0:
+        partial_gain[cuda.threadIdx.x >> 5] = gain
+        partial_choice[cuda.threadIdx.x >> 5] = choice
+    cuda.syncthreads()  # all warps' values are there
+    for warp in range(cuda.blockDim.x >> 5):
+        if partial_gain[warp] > gain or (partial_gain[warp] == gain and partial_choice[warp] < choice):
+            gain, choice = partial_gain[warp], partial_choice[warp]
+    return gain, choice
+
+
+@cuda_kernel(
+    "selected: int32[:], progress: PROGRESS[:], nodes: NODE[:], sums: int64[:, :, :], left_sums: int64[:, :, :]", **ONE_BLOCK,
+)  # fmt: skip
+def apply_splits_kernel(selected, progress, nodes, sums, left_sums):
+    """apply_splits; the children are the next frontier. A thread takes a selected node. progress : OUT frontier, n_nodes,
+    depth."""
+    partial = cuda.shared.array(32, int64)
+    n_nodes, n_selected = progress[0].n_nodes, progress[0].n_selected
+    depth = progress[0].depth
+    i = int64(cuda.threadIdx.x)
+    while i < n_selected:
+        parent = selected[i]
+        left = n_nodes + 2 * i
+        nodes[parent].left = int32(left)
+        depth = max(depth, int64(nodes[parent].depth) + 1)
+        for side in range(2):
+            nodes[left + side].gain = float64(NO_GAIN)
+            nodes[left + side].lower = nodes[parent].lower
+            nodes[left + side].upper = nodes[parent].upper
+            nodes[left + side].tree = nodes[parent].tree
+            nodes[left + side].parent = int32(parent)
+            nodes[left + side].left = int32(-1)
+            nodes[left + side].depth = int32(nodes[parent].depth + 1)
+            nodes[left + side].slot = int32(-1)
+        for output in range(sums.shape[1]):
+            for k in range(2):
+                sums[left, output, k] = left_sums[parent, output, k]
+                sums[left + 1, output, k] = sums[parent, output, k] - left_sums[parent, output, k]
+        i += int64(cuda.blockDim.x)
+    depth = block_max(depth, partial)
+    if cuda.threadIdx.x == 0:
+        progress[0].frontier = n_nodes
+        progress[0].n_nodes = n_nodes + 2 * n_selected
+        progress[0].depth = depth
+
+
+@cuda_kernel(
+    "begin: int64, n: int64, max_depth: int64, first_slot: int64, subtract: int32, progress: PROGRESS[:], nodes: NODE[:], "
+    "counts: int64[:], build: int32[:], parents: int32[:]",
+    **ONE_BLOCK,
+)  # fmt: skip
+def choose_built_kernel(begin, n, max_depth, first_slot, subtract, progress, nodes, counts, build, parents):
+    """choose_built for the nodes frontier + begin + i, i < n. build : int32, OUT, −1 where the node (or pair) may not be split
+    any more; parents : int32, OUT. counts : int64 (≥ frontier,), IN. Rows of the frontier's nodes over all workers; read with
+    subtract.
+    progress : OUT n_built."""
+    last = min(progress[0].frontier + begin + n, progress[0].n_nodes)
+    n_built = max(last - progress[0].frontier - begin, int64(0))
+    if subtract != 0:
+        n_built = n_built // 2
+    i = int64(cuda.threadIdx.x)
+    while i < n_built:
+        node = progress[0].frontier + begin + i * (int64(2) if subtract != 0 else int64(1))
+        build[i], parents[i] = int32(-1), int32(-1)
+        if max_depth == 0 or nodes[node].depth < max_depth:
+            build[i] = int32(node)
+            if subtract != 0:
+                if counts[begin + 2 * i + 1] < counts[begin + 2 * i]:
+                    build[i] = int32(node + 1)
+                larger = 2 * node + 1 - build[i]
+                parents[i] = nodes[nodes[node].parent].slot
+                nodes[larger].slot = parents[i]
+            nodes[build[i]].slot = int32(first_slot + i)
+        i += int64(cuda.blockDim.x)
+    if cuda.threadIdx.x == 0:
+        progress[0].n_built = n_built
+
+
+@cuda_kernel("progress: PROGRESS[:], nodes: NODE[:], leaf_sums: int64[:, :, :]", **ONE_BLOCK)
+def sum_upwards_kernel(progress, nodes, leaf_sums):
+    """sum_upwards, level by level from the deepest: a thread adds both children of a node."""
+    depth = progress[0].depth
+    while depth > 0:
+        depth -= 1
+        node = int64(cuda.threadIdx.x)
+        while node < progress[0].n_nodes:
+            if nodes[node].depth == depth and nodes[node].left >= 0:
+                left = nodes[node].left
+                for output in range(leaf_sums.shape[1]):
+                    for k in range(2):
+                        leaf_sums[node, output, k] = leaf_sums[left, output, k] + leaf_sums[left + 1, output, k]
+            node += int64(cuda.blockDim.x)
+        cuda.syncthreads()  # this level's sums are there for the one above
+
+
+@cuda_kernel("gamma: float64, progress: PROGRESS[:], nodes: NODE[:]", **ONE_BLOCK, uses_double=True)
+def prune_kernel(gamma, progress, nodes):
+    """prune, level by level: upwards to undo splits, then downwards to find the leaf of every node."""
+    depth = progress[0].depth
+    while depth > 0:
+        depth -= 1
+        node = int64(cuda.threadIdx.x)
+        while node < progress[0].n_nodes:
+            left = nodes[node].left
+            if nodes[node].depth == depth and left >= 0:
+                if nodes[left].left < 0 and nodes[left + 1].left < 0 and nodes[node].gain < gamma:
+                    nodes[node].left = int32(-1)
+            node += int64(cuda.blockDim.x)
+        cuda.syncthreads()  # this level is pruned
+    while depth <= progress[0].depth:
+        node = int64(cuda.threadIdx.x)
+        while node < progress[0].n_nodes:
+            if nodes[node].depth == depth:
+                parent = nodes[node].parent
+                nodes[node].leaf = int32(node)
+                if parent >= 0 and nodes[parent].left < 0:
+                    nodes[node].leaf = nodes[parent].leaf
+            node += int64(cuda.blockDim.x)
+        cuda.syncthreads()  # this level's leaves are known to the one below
+        depth += 1

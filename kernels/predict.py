@@ -7,23 +7,62 @@ one tree before the next tree is touched, so the tree stays in cache. Floor: one
 deep, per row and tree.
 """
 
-import numpy as np
-from numba import float32, int32, prange
+from functools import cache
 
-from gpuboost.kernels.jit import claim, parallel_kernel
+import numpy as np
+from numba import float32, int32, int64, prange
+
+from gpuboost.kernels.device import cuda_kernel, n_threads, thread_number
+from gpuboost.kernels.jit import claim, kernel, parallel_kernel, scalar
 
 ROW_BLOCK = 256
+LARGEST = float(np.finfo(np.float32).max)  # values of this size are refused (data/ingest.py)
 
-FLAT_NODE = np.dtype(
-    [
-        ("threshold", np.float32),  # of a split; the leaf's value at a leaf
-        ("bin", np.int32),  # the same split on codes; −1 where the cuts do not hold the threshold
-        ("feature", np.int32),  # −1 at a leaf
-        ("left", np.int32),  # within the tree; right = left + 1
-        ("default_left", np.int32),
-    ],
-    align=True,
-)
+
+@scalar
+def leaf_of(block, row, missing, trees, root):
+    """The leaf, by its number within the tree, that a row of values ends in."""
+    node = int32(0)
+    while trees[root + node].feature >= 0:
+        at = trees[root + node]
+        x = float32(block[row, at.feature])
+        if x != x or x == missing:
+            node = at.left + int32(1 - at.default_left)
+        else:
+            node = at.left + int32(not x < at.threshold)
+    return node
+
+
+@scalar
+def copy_row(margin, i, out):
+    """The row map of an objective that predicts its margins."""
+    for output in range(margin.shape[0]):
+        out[output, i] = margin[output, i]
+
+
+@cache
+def predict_rows(row_map):
+    """The kernel that predicts a few rows on the calling thread, from values to predictions: no thread has to be woken.
+
+    row_map : scalar function (margin, i, out) of kernels/reduce.py; copy_row for margins.
+
+    Returned kernel (block, missing, trees, tree_begin, tree_groups, margin, out): arguments as predict_values_cpu.
+        out : float32 (n_outputs, n_rows), OUT. What row_map makes of the margins.
+        Returns False, before anything is complete, where a value is infinite or at least LARGEST in size.
+    """
+
+    def predict_rows_cpu(block, missing, trees, tree_begin, tree_groups, margin, out):
+        for row in range(block.shape[0]):
+            for feature in range(block.shape[1]):
+                if abs(block[row, feature]) >= LARGEST:
+                    return False
+            for t in range(tree_begin.size):
+                node = leaf_of(block, row, missing, trees, tree_begin[t])
+                margin[tree_groups[t], row] = float32(margin[tree_groups[t], row] + trees[tree_begin[t] + node].threshold)
+            row_map(margin, row, out)
+        return True
+
+    return kernel(predict_rows_cpu, row_map)
 
 
 @parallel_kernel
@@ -51,14 +90,7 @@ def _predict_blocks(counter, n_rows, block, missing, trees, tree_begin, tree_gro
         for t in range(tree_begin.size):
             root = tree_begin[t]
             for row in range(begin, end):
-                node = int32(0)
-                while trees[root + node].feature >= 0:
-                    at = trees[root + node]
-                    x = float32(block[row, at.feature])
-                    if x != x or x == missing:
-                        node = at.left + int32(1 - at.default_left)
-                    else:
-                        node = at.left + int32(not x < at.threshold)
+                node = leaf_of(block, row, missing, trees, root)
                 margin[tree_groups[t], row] = float32(margin[tree_groups[t], row] + trees[root + node].threshold)
                 if leaves.shape[0]:
                     leaves[row, t] = node
@@ -94,3 +126,62 @@ def _predict_code_blocks(counter, n_rows, columns, n_bins, trees, tree_begin, tr
                 margin[tree_groups[t], row] = float32(margin[tree_groups[t], row] + trees[root + node].threshold)
                 if leaves.shape[0]:
                     leaves[row, t] = node
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# CUDA. A thread takes a row through all trees; neighbours read neighbouring rows of a feature-major table, so that the top
+# levels are read in whole sectors. Floor: a chain of dependent loads (node, value) for every level, hidden by the other 2047
+# threads.
+
+
+@cuda_kernel(
+    "values: float32[:, :], missing: float32, trees: FLAT_NODE[:], tree_begin: int64[:], tree_groups: int32[:], "
+    "first_row: int64, margin: float32[:, :], leaves: int32[:, :]",
+)
+def predict_values_kernel(values, missing, trees, tree_begin, tree_groups, first_row, margin, leaves):
+    """predict_values_cpu for a batch. values : float32 (n_features, n_rows of the batch), IN. first_row : the batch's, within
+    margin : float32 (n_outputs, n_rows), INOUT, and leaves : int32 (n_rows or 0, n_trees), OUT."""
+    row = int64(thread_number())
+    while row < values.shape[1]:
+        for t in range(tree_begin.size):
+            root, node = tree_begin[t], int32(0)
+            while trees[root + node].feature >= 0:
+                x = values[trees[root + node].feature, row]
+                is_right = int32(0)
+                if x != x or x == missing:
+                    is_right = int32(1 - trees[root + node].default_left)
+                elif not x < trees[root + node].threshold:
+                    is_right = int32(1)
+                node = int32(trees[root + node].left + is_right)
+            group = tree_groups[t]
+            margin[group, first_row + row] = float32(margin[group, first_row + row] + trees[root + node].threshold)
+            if leaves.shape[0] > 0:
+                leaves[first_row + row, t] = node
+        row += int64(n_threads())
+
+
+@cuda_kernel(
+    "columns: code[:, :], n_bins: int32[:], trees: FLAT_NODE[:], tree_begin: int64[:], tree_groups: int32[:], first_row: int64, "
+    "margin: float32[:, :], leaves: int32[:, :]",
+    code=(np.uint8, np.uint16),
+)
+def predict_codes_kernel(columns, n_bins, trees, tree_begin, tree_groups, first_row, margin, leaves):
+    """The same on a page of codes: columns : uint8 or uint16 (n_features, n_rows of the page), IN."""
+    row = int64(thread_number())
+    while row < columns.shape[1]:
+        for t in range(tree_begin.size):
+            root, node = tree_begin[t], int32(0)
+            while trees[root + node].feature >= 0:
+                feature = trees[root + node].feature
+                code = int32(columns[feature, row])
+                is_right = int32(0)
+                if code == n_bins[feature]:
+                    is_right = int32(1 - trees[root + node].default_left)
+                elif code > trees[root + node].bin:
+                    is_right = int32(1)
+                node = int32(trees[root + node].left + is_right)
+            group = tree_groups[t]
+            margin[group, first_row + row] = float32(margin[group, first_row + row] + trees[root + node].threshold)
+            if leaves.shape[0] > 0:
+                leaves[first_row + row, t] = node
+        row += int64(n_threads())

@@ -16,10 +16,11 @@ Floor: 8 bytes read, 4 written (8 with two limbs) per row and output.
 import math
 
 import numpy as np
-from numba import float64, int32, int64, prange, uint32
+from numba import float64, int32, int64, prange, uint32, uint64
 
+from gpuboost.kernels.device import block_sum, cuda, cuda_kernel, n_threads, thread_number
 from gpuboost.kernels.jit import claim, parallel_kernel, scalar
-from gpuboost.kernels.scalar import float_bits, mix32
+from gpuboost.kernels.scalar import bits_double, bits_float, double_bits, float_bits, larger, mix32, smaller
 
 CHUNK = 4096
 LIMB_BITS = 16
@@ -40,8 +41,8 @@ def quantise_pair(g, h, key, grad_scale, hess_scale, grad_limit, hess_limit):
     u = float64(mix32(random ^ uint32(0x9E3779B9))) * float64(2.0**-32)
     qh = math.floor(float64(h) * hess_scale + u)
     return (
-        int64(min(max(qg, -grad_limit), grad_limit)),
-        int64(min(max(qh, float64(0.0)), hess_limit)),
+        int64(smaller(larger(float64(qg), -grad_limit), grad_limit)),
+        int64(smaller(larger(float64(qh), float64(0.0)), hess_limit)),
     )
 
 
@@ -103,3 +104,121 @@ def _quantise_chunks(thread, counter, grad, hess, keys, scales, n_limbs, gpair, 
         sums[thread, output, 0] += sum_grad
         sums[thread, output, 1] += sum_hess
         sums[thread, output, 2] += n_small
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# CUDA. One thread per row and output in turn; the scales are chosen on the device, so that the host need not wait for the maxima.
+
+
+@scalar
+def binary_exponent(x):
+    """The e with x = m·2^e and ½ ≤ m < 1, for a positive normal float64; 0 for 0 (math.frexp)."""
+    return int64(double_bits(x) >> uint64(52)) - int64(1022) if x > float64(0.0) else int64(0)
+
+
+@scalar
+def power_of_two(exponent):
+    """2^exponent as float64, −1022 ≤ exponent ≤ 1023."""
+    return bits_double(uint64(uint64(exponent + int64(1023)) << uint64(52)))
+
+
+@scalar
+def plane_key(seed, round_number, plane):
+    """backend/fixed_point.plane_keys: a chain of mix32 over the seed's halves, the round and the plane."""
+    key = uint32(mix32(uint32(0x9E3779B9) ^ uint32(seed & uint64(0xFFFFFFFF))) + uint32(0x9E3779B9))
+    key = uint32(mix32(key ^ uint32(seed >> uint64(32))) + uint32(0x9E3779B9))
+    key = uint32(mix32(key ^ uint32(round_number)) + uint32(0x9E3779B9))
+    return uint32(mix32(key ^ uint32(plane)) + uint32(0x9E3779B9))
+
+
+@cuda_kernel(
+    "maxima: int64[:, :], global_rows: int64, progress: PROGRESS[:], keys: uint32[:], scales: float64[:, :], "
+    "leaf_scales: float64[:, :], n_limbs: int32[:]",
+    uses_double=True,
+)
+def choose_scales_kernel(maxima, global_rows, progress, keys, scales, leaf_scales, n_limbs):
+    """The facts of a round, one thread per output: what backend/fixed_point.py computes for the CPU backend.
+
+    maxima : int64 (n_planes, 2), IN. Bits of max |g| and max h over all workers. global_rows : rows over all workers.
+    progress : IN seed and round, OUT non_finite. keys : uint32 (n_planes,), OUT.
+    scales, leaf_scales : float64 (n_planes, 2), OUT. n_limbs : int32 (n_planes,), OUT, 1.
+    """
+    row_bits = int64(0)
+    while row_bits < int64(62) and (int64(1) << row_bits) < global_rows:
+        row_bits += int64(1)
+    plane = int64(thread_number())
+    while plane < n_limbs.size:
+        keys[plane] = plane_key(progress[0].seed, progress[0].round, plane)
+        n_limbs[plane] = int32(1)
+        for k in range(2):
+            if maxima[plane, k] >= int64(0x7F800000):
+                progress[0].non_finite = int64(1)
+                n_limbs[plane] = int32(0)  # not quantised at all: its sums are 0
+            largest = float64(bits_float(uint32(maxima[plane, k])))
+            exponent = binary_exponent(largest)
+            scales[plane, k] = power_of_two(int64(15 + k) - exponent) if largest > float64(0.0) else float64(1.0)
+            leaf_scales[plane, k] = power_of_two(min(int64(62) - row_bits - exponent, int64(1000)))
+        plane += int64(n_threads())
+
+
+@cuda_kernel(
+    "sums: int64[:, :], global_rows: int64, scales: float64[:, :], n_limbs: int32[:], local_sums: int64[:, :]", uses_double=True
+)
+def choose_limbs_kernel(sums, global_rows, scales, n_limbs, local_sums):
+    """Two limbs for the outputs where more than half of all rows have too few units (backend/fixed_point.needs_refinement).
+
+    sums : int64 (n_planes, 3), IN, over all workers. scales, n_limbs : INOUT. local_sums : int64 (n_planes, 3), INOUT. This
+    worker's, zeroed where they are to be summed anew.
+    """
+    plane = int64(thread_number())
+    while plane < n_limbs.size:
+        if int64(2) * sums[plane, 2] > global_rows:
+            n_limbs[plane] = int32(2)
+            for k in range(2):
+                scales[plane, k] = scales[plane, k] * float64(65536.0)
+            for k in range(3):
+                local_sums[plane, k] = int64(0)
+        plane += int64(n_threads())
+
+
+@cuda_kernel(
+    "grad: float32[:, :], hess: float32[:, :], first_row: int64, keys: uint32[:], scales: float64[:, :], n_limbs: int32[:], "
+    "limbs: int32, gpair: int32[:, :, :], sums: int64[:, :]",
+    registers=48, uses_double=True,
+)  # fmt: skip
+def quantise_kernel(grad, hess, first_row, keys, scales, n_limbs, limbs, gpair, sums):
+    """Quantise the rows of one page, of the outputs with this number of limbs.
+
+    grad, hess : float32 (n_outputs, all rows), IN. first_row : where the page begins in them. limbs : 1 or 2.
+    gpair : int32 (n_outputs, 2, page rows), OUT. sums : int64 (n_outputs, 3), INOUT. Others as quantise_cpu.
+    Grid: a thread strides over rows. One atomic add per block, output and sum. 12 bytes moved per row; hashing is some 40
+    operations: 11M rows are 0.13 GB, 0.03 ms at 4.8 TB/s.
+    """
+    partial = cuda.shared.array(32, int64)
+    n_outputs, n_rows = gpair.shape[0], uint32(gpair.shape[2])
+    for output in range(n_outputs):
+        if n_limbs[output] == limbs:  # the same for all threads
+            key, grad_scale, hess_scale = keys[output], scales[output, 0], scales[output, 1]
+            sum_grad, sum_hess, n_small = int64(0), int64(0), int64(0)
+            row = thread_number()
+            while row < n_rows:
+                g, h = grad[output, first_row + int64(row)], hess[output, first_row + int64(row)]
+                if limbs == 1:
+                    qg, qh = quantise_pair(g, h, key, grad_scale, hess_scale, float64(32767.0), float64(65535.0))
+                    gpair[output, 0, row] = pack(qg, qh)
+                    scaled_g, scaled_h = abs(float64(g) * grad_scale), float64(h) * hess_scale
+                    if (scaled_g > 0.0 and scaled_g < SMALL_UNITS) or (scaled_h > 0.0 and scaled_h < SMALL_UNITS):
+                        n_small += int64(1)
+                else:
+                    qg, qh = quantise_pair(g, h, key, grad_scale, hess_scale, float64(2147418112.0), float64(4294967295.0))
+                    low = int64(((qg + int64(32768)) & int64(65535)) - int64(32768))
+                    gpair[output, 0, row] = pack((qg - low) >> int64(16), qh >> int64(16))
+                    gpair[output, 1, row] = pack(low, qh & int64(65535))
+                sum_grad += qg
+                sum_hess += qh
+                row = uint32(row + n_threads())
+            sum_grad, sum_hess, n_small = block_sum(sum_grad, partial), block_sum(sum_hess, partial), block_sum(n_small, partial)
+            if cuda.threadIdx.x == 0:
+                cuda.atomic.add(sums, (output, 0), sum_grad)
+                cuda.atomic.add(sums, (output, 1), sum_hess)
+                cuda.atomic.add(sums, (output, 2), n_small)

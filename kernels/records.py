@@ -32,5 +32,39 @@ NODE = np.dtype(
     align=True,
 )
 
+# A node of a finished tree, as prediction walks it (kernels/predict.py).
+FLAT_NODE = np.dtype(
+    [
+        ("threshold", np.float32),  # of a split; the leaf's value at a leaf
+        ("bin", np.int32),  # the same split on codes; −1 where the cuts do not hold the threshold
+        ("feature", np.int32),  # −1 at a leaf
+        ("left", np.int32),  # within the tree; right = left + 1
+        ("default_left", np.int32),
+    ],
+    align=True,
+)
+
+# Where a training on a GPU stands. It lies on the device, one record: kernels read it, so that the host need not.
+PROGRESS = np.dtype(
+    [
+        ("learning_rate", np.float64),
+        ("seed", np.uint64),
+        ("round", np.int64),
+        ("non_finite", np.int64),  # 1 once a gradient or hessian was NaN or infinite
+        ("n_nodes", np.int64),  # of all trees of the round
+        ("frontier", np.int64),  # first of the nodes that wait for evaluation; the last is n_nodes − 1
+        ("n_selected", np.int64),  # nodes to split now
+        ("n_built", np.int64),  # nodes whose histograms are built from rows
+        ("n_items", np.int64),  # work items of the launch to come
+        ("depth", np.int64),  # of the deepest nodes
+    ],
+    align=True,
+)
+
+# The regularisation that split finding and leaf weights read, one record on the device; names as XGBoost's parameters.
+PENALTY = np.dtype(
+    [(name, np.float64) for name in ("reg_lambda", "reg_alpha", "max_delta_step", "min_child_weight", "gamma")], align=True
+)
+
 NO_GAIN = -np.inf
 EMPTY_WORDS = 1  # a numeric-only training keeps one unused word of categories per node

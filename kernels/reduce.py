@@ -9,8 +9,9 @@ import math
 from functools import cache
 
 import numpy as np
-from numba import float64, int64, prange
+from numba import float64, int64, prange, uint32
 
+from gpuboost.kernels.device import block_max, block_sum, cuda, cuda_kernel, n_threads, thread_number
 from gpuboost.kernels.jit import claim, parallel_kernel, scalar
 from gpuboost.kernels.scalar import double_bits
 
@@ -96,3 +97,54 @@ def map_rows(row_map):
             chunks(counter, margin, out)
 
     return parallel_kernel(map_rows_cpu, row_map)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# CUDA. One thread per row in turn; one atomic operation per block.
+
+
+@cache
+def reduce_rows_kernel(row_term):
+    """reduce_rows as a CUDA kernel. parameters : float32 (n,), IN. out : int64 (1,), INOUT, zeroed by the caller."""
+
+    @cuda_kernel(
+        "prediction: float32[:, :], label: float32[:, :], weight: float32[:], parameters: float32[:], scale: float64, "
+        "out: int64[:]",
+        formula=row_term, registers=64, uses_double=True,
+    )  # fmt: skip
+    def reduce_kernel(prediction, label, weight, parameters, scale, out):
+        partial = cuda.shared.array(32, int64)
+        n_rows = uint32(prediction.shape[1])
+        largest, total = int64(0), int64(0)
+        row = thread_number()
+        while row < n_rows:
+            t = row_term(prediction, label, row, parameters)
+            if weight.size > 0:
+                t = t * float64(weight[row])
+            if scale == float64(0.0):
+                largest = max(largest, int64(double_bits(abs(t))))
+            else:
+                total += int64(math.floor(t * scale + float64(0.5)))
+            row = uint32(row + n_threads())
+        largest, total = block_max(largest, partial), block_sum(total, partial)
+        if cuda.threadIdx.x == 0:
+            if scale == float64(0.0):
+                cuda.atomic.max(out, 0, largest)
+            else:
+                cuda.atomic.add(out, 0, total)
+
+    return reduce_kernel
+
+
+@cache
+def map_rows_kernel(row_map):
+    """map_rows as a CUDA kernel: (margin, out)."""
+
+    @cuda_kernel("margin: float32[:, :], out: float32[:, :]", registers=48, formula=row_map)
+    def map_kernel(margin, out):
+        row = thread_number()
+        while row < uint32(margin.shape[1]):
+            row_map(margin, row, out)
+            row = uint32(row + n_threads())
+
+    return map_kernel

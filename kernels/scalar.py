@@ -50,13 +50,29 @@ def bits_double(typing_context, x):
 
 
 # ---------------------------------------------------------------------------------------------------------------------
+# Maximum and minimum of floats. Python's own become fmax and fmin on a GPU, which drop a NaN and order −0 and +0.
+
+
+@scalar
+def larger(a, b):
+    """b if it is larger than a, else a: also where either is NaN, or both are zero."""
+    return b if b > a else a
+
+
+@scalar
+def smaller(a, b):
+    """b if it is smaller than a, else a."""
+    return b if b < a else a
+
+
+# ---------------------------------------------------------------------------------------------------------------------
 # Gain and weight (Chen & Guestrin 2016, Eqs. 5 and 6, with XGBoost's α and max_delta_step)
 
 
 @scalar
 def soft_threshold(grad, alpha):
     """T(G, α) = sign(G)·max(|G| − α, 0): the derivative of the L1 term in the optimal weight."""
-    magnitude = max(abs(grad) - alpha, float64(0.0))
+    magnitude = larger(abs(grad) - alpha, float64(0.0))
     return math.copysign(magnitude, grad)
 
 
@@ -67,14 +83,14 @@ def optimal_weight(grad, hess, reg_lambda, alpha, max_delta_step, lower, upper):
         return float64(0.0)
     weight = -soft_threshold(grad, alpha) / (hess + reg_lambda)
     if max_delta_step > float64(0.0):
-        weight = min(max(weight, -max_delta_step), max_delta_step)
-    return min(max(weight, lower), upper)
+        weight = smaller(larger(weight, -max_delta_step), max_delta_step)
+    return smaller(larger(weight, lower), upper)
 
 
 @scalar
 def node_score(grad, hess, reg_lambda, alpha):
     """T(G, α)²/(H + λ): twice the loss that the optimal weight takes off a node (Eq. 6 without its ½)."""
-    t = max(abs(grad) - alpha, float64(0.0))
+    t = larger(abs(grad) - alpha, float64(0.0))
     return t * t / (hess + reg_lambda)
 
 
@@ -144,7 +160,7 @@ def key_float(key):
 @scalar
 def exp_float(x):
     """e^x for float32 within 2 ulp, x clamped to [−87, 88] (no denormals, no infinity). Cephes' expf polynomial."""
-    x = min(max(float32(x), float32(-87.0)), float32(88.0))
+    x = smaller(larger(float32(x), float32(-87.0)), float32(88.0))
     k = int32(int32(fma(x, float32(1.44269504), float32(128.5))) - int32(128))  # rounds; the sum is positive, so cut is floor
     n = float32(k)
     r = fma(n, float32(-0.693359375), x)
@@ -168,7 +184,7 @@ def sigmoid_float(x):
 @scalar
 def exp_double(x):
     """e^x for float64 within 2 ulp, x clamped to [−708, 709]. Taylor polynomial of degree 13 on |r| ≤ ln2/2."""
-    x = min(max(float64(x), float64(-708.0)), float64(709.0))
+    x = smaller(larger(float64(x), float64(-708.0)), float64(709.0))
     n = math.floor(fma(x, float64(1.4426950408889634), float64(0.5)))
     r = fma(float64(n), float64(-0.6931471803691238), x)
     r = fma(float64(n), float64(-1.9082149292705877e-10), r)
@@ -220,4 +236,4 @@ def log_double(x):
 @scalar
 def log1p_exp_double(x):
     """ln(1 + e^x) without overflow: max(x, 0) + ln(1 + e^−|x|)."""
-    return max(float64(x), float64(0.0)) + log_double(float64(1.0) + exp_double(-abs(float64(x))))
+    return larger(float64(x), float64(0.0)) + log_double(float64(1.0) + exp_double(-abs(float64(x))))

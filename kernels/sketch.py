@@ -16,6 +16,7 @@ around wanted ranks: with 11, 11 and 10 bits the last pass needs 1024 counts for
 import numpy as np
 from numba import float32, int32, int64, prange, uint32
 
+from gpuboost.kernels.device import FULL_WARP, cuda, cuda_kernel, lane_number, warp_sum
 from gpuboost.kernels.jit import claim, parallel_kernel
 from gpuboost.kernels.scalar import float_key
 
@@ -91,3 +92,55 @@ def _count_column(column, missing, weights, i, level, slots0, slots1, counts):
         else:
             slot = slots1[slot, (key >> uint32(8)) & uint32(255)]
             counts[slot, key & uint32(255)] += weight
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# CUDA. A warp reads 32 values of a column and adds to int64 counts in global memory (in the second-level cache: 0.5 MB a column).
+# Where one value dominates a column, all lanes would add to one address, one after the other: those that agree with lane 0 are
+# added up first. 4 bytes read and one atomic add per value and pass: 11M × 28 values are 1.2 GB, 0.26 ms at 4.8 TB/s.
+
+ROWS_PER_BLOCK = 8192
+
+
+@cuda_kernel(
+    "values: float32[:, :], missing: float32, weights: int64[:], level: int64, slots0: int32[:, :], slots1: int32[:, :], "
+    "counts: int64[:, :]",
+    registers=48,
+)
+def count_digits_kernel(values, missing, weights, level, slots0, slots1, counts):
+    """count_digits_cpu for a batch of whole columns. values : float32 (n, rows), IN: row i is column features[i]."""
+    lane, n_rows = lane_number(), int64(values.shape[1])
+    n_chunks = (n_rows + ROWS_PER_BLOCK - 1) // ROWS_PER_BLOCK
+    item = int64(cuda.blockIdx.x)
+    while item < values.shape[0] * n_chunks:
+        i, chunk = item // n_chunks, item % n_chunks
+        first = chunk * ROWS_PER_BLOCK + int64(cuda.threadIdx.x) - int64(lane)  # of this warp
+        while first < min((chunk + 1) * ROWS_PER_BLOCK, n_rows):
+            row = first + int64(lane)
+            slot, digit, weight = int32(i), int32(0), int64(0)
+            if row < n_rows:
+                x = values[i, row]
+                key = float_key(x)
+                is_missing = x != x or x == missing
+                weight = weights[row] if weights.size > 0 else int64(1)
+                if level == 0:
+                    digit = int32(MISSING) if is_missing else int32(key >> uint32(16))
+                    if not (is_missing or abs(x) < float32(3.4028235e38)) and weight > 0:
+                        cuda.atomic.add(counts, (i, NON_FINITE), int64(1))
+                else:
+                    slot = int32(i) if is_missing else slots0[i, key >> uint32(16)]
+                    digit = int32((key >> uint32(8)) & uint32(255))
+                    if level == 2:
+                        slot = slots1[slot, digit]
+                        digit = int32(key & uint32(255))
+            first_slot, first_digit = cuda.shfl_sync(FULL_WARP, slot, 0), cuda.shfl_sync(FULL_WARP, digit, 0)
+            agrees = slot == first_slot and digit == first_digit
+            together = warp_sum(weight if agrees else int64(0))
+            if lane == 0:
+                weight = together
+            elif agrees:
+                weight = int64(0)
+            if weight != 0:
+                cuda.atomic.add(counts, (slot, digit), weight)
+            first += int64(cuda.blockDim.x)
+        item += int64(cuda.gridDim.x)

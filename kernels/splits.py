@@ -14,12 +14,25 @@ Sums become float64 by an exact power of two; with several outputs per tree (vec
 Floor: 16 bytes read per bin; two divisions and about 20 float64 operations per bin and direction.
 """
 
-import numpy as np
-from numba import float64, int64, prange
+from functools import cache
 
-from gpuboost.kernels.jit import claim, parallel_kernel
+import numpy as np
+from numba import float64, int32, int64, prange, uint64
+
+from gpuboost.kernels.device import (
+    FULL_WARP,
+    cuda,
+    cuda_kernel,
+    device_function,
+    lane_number,
+    n_warps,
+    warp_number,
+    warp_prefix,
+    warp_sum,
+)
+from gpuboost.kernels.jit import claim, parallel_kernel, scalar
 from gpuboost.kernels.records import NO_GAIN, NUMERIC
-from gpuboost.kernels.scalar import node_score, node_score_at, optimal_weight
+from gpuboost.kernels.scalar import bits_double, double_bits, larger, node_score, node_score_at, optimal_weight
 
 MIN_GAIN = 1e-6  # XGBoost's kRtEps
 RELATIVE_GAIN = 2.0**-44
@@ -106,7 +119,7 @@ def _best_of_feature(
             reg_lambda, alpha, max_delta_step, lower, upper,
         )  # fmt: skip
     best_gain, best_bin, best_left = NO_GAIN, int64(0), int64(1)
-    threshold = max(MIN_GAIN, RELATIVE_GAIN * parent)
+    threshold = larger(MIN_GAIN, RELATIVE_GAIN * parent)
     # Without missing rows both directions are the same candidates, and the tie goes to missing left.
     for missing_left in range(1, -1 if has_missing else 0, -1):
         n_candidates = n_bins if has_missing and not missing_left else n_bins - 1
@@ -133,7 +146,7 @@ def _add_gains(
 ):  # fmt: skip
     """gains[b] += the scores of both children of one output, −inf where one is too small. The left child is prefix + missing."""
     total_grad, total_hess = sums[0] * scales[0], sums[1] * scales[1]
-    smallest = max(min_child_weight, scales[1])  # one unit of fixed point: integer H > 0
+    smallest = larger(min_child_weight, scales[1])  # one unit of fixed point: integer H > 0
     if max_delta_step > 0.0 or lower > -np.inf or upper < np.inf:
         for b in range(prefix_grad.size):
             gl, hl = (prefix_grad[b] + missing_grad) * scales[0], (prefix_hess[b] + missing_hess) * scales[1]
@@ -150,12 +163,13 @@ def _add_gains(
             gains[b] = gains[b] + score if (hl >= smallest) & (hr >= smallest) else NO_GAIN
 
 
-@parallel_kernel.part
+@scalar
 def _score(grad, hess, reg_lambda, alpha, max_delta_step, lower, upper):
-    if max_delta_step > 0.0 or lower > -np.inf or upper < np.inf:
+    """What the best weight within the bounds takes off a node; 0 for a node without hessian."""
+    if max_delta_step > float64(0.0) or lower > -np.inf or upper < np.inf:
         weight = optimal_weight(grad, hess, reg_lambda, alpha, max_delta_step, lower, upper)
         return node_score_at(grad, hess, weight, reg_lambda, alpha)
-    return node_score(grad, hess, reg_lambda, alpha) if hess > 0.0 else 0.0
+    return node_score(grad, hess, reg_lambda, alpha) if hess > float64(0.0) else float64(0.0)
 
 
 @parallel_kernel.part
@@ -184,3 +198,197 @@ def _choose(i, frontier, slots, nodes, sums, left_sums, hist, offsets, candidate
                 for b in range(first, last):
                     left -= hist[slots[i], output, b, k]
             left_sums[frontier[i], output, k] = left
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# CUDA. A warp scans the bins of one feature of one node, 32 at a time; then a warp chooses among the features of a node.
+
+
+# Shared memory of a warp and output, int64 each: gradient and hessian of the bins before, those of the missing rows, and the bits
+# of the float64 units of fixed point.
+CARRY = 6
+CARRY_BYTES = 8 * CARRY
+
+
+@cache
+def evaluate_splits_kernel(bounded):
+    """The kernel that finds the best split of every feature for the nodes frontier + begin + i, i < n.
+
+    bounded : whether weights may be held away from their optimum (max_delta_step, bounds of the nodes). Without, a
+        candidate costs half as much.
+
+    nodes : NODE, IN (slot, tree, depth, lower, upper). scales : float64 (n_planes, 2), IN, from float to fixed point.
+    penalty : PENALTY (1,), IN. max_depth : nodes so deep are not split; 0 for no limit.
+    gains : float64 (≥ n, n_features), OUT, −inf for none. choices : int32 (≥ n, n_features), OUT. 2·bin + (missing right).
+    Others as evaluate_splits_cpu. Dynamic shared memory: CARRY_BYTES per warp and output.
+
+    16 bytes read per bin, twice (the second time from a cache); two divisions and 20 float64 operations per bin and direction.
+    28 × 256 bins of 128 nodes are 15 MB, 3 µs at 4.8 TB/s, and 2·10^8 float64 operations, 7 µs at 30 T/s.
+    """
+
+    def evaluate_splits(
+        begin, n, max_depth, progress, nodes, sums, hist, offsets, feature_mask, scales, tree_outputs, penalty, gains, choices
+    ):
+        carry = cuda.shared.array(0, int64)
+        lane, n_features, n_outputs = lane_number(), int64(offsets.size - 1), int64(hist.shape[1])
+        own = int64(cuda.threadIdx.x >> 5) * n_outputs * CARRY
+        reg_lambda, alpha, min_child_weight = penalty[0].reg_lambda, penalty[0].reg_alpha, penalty[0].min_child_weight
+        max_delta_step, lower, upper = float64(0.0), float64(-np.inf), float64(np.inf)
+        if bounded:
+            max_delta_step = penalty[0].max_delta_step
+        item = warp_number()
+        while item < n * n_features:
+            i, feature = item // n_features, item % n_features
+            item += n_warps()
+            node = progress[0].frontier + begin + i
+            best_gain, best_choice = float64(NO_GAIN), int32(0)
+            if node < progress[0].n_nodes and feature_mask[min(i, feature_mask.shape[0] - 1), feature] != 0:
+                plane, slot = int64(tree_outputs[nodes[node].tree]), nodes[node].slot
+                if bounded:
+                    lower, upper = nodes[node].lower, nodes[node].upper
+                first, n_bins = int64(offsets[feature]), int64(offsets[feature + 1] - offsets[feature])
+                heavy = sums[node, 0, 1] * (float64(1.0) / scales[plane, 1]) >= float64(2.0) * min_child_weight
+                if heavy and (max_depth == 0 or nodes[node].depth < max_depth):  # the same for all lanes
+                    parent = float64(0.0)
+                    for output in range(n_outputs):
+                        grad, hess = int64(0), int64(0)
+                        b = int64(lane)
+                        while b < n_bins:
+                            grad += hist[slot, output, first + b, 0]
+                            hess += hist[slot, output, first + b, 1]
+                            b += 32
+                        grad, hess = sums[node, output, 0] - warp_sum(grad), sums[node, output, 1] - warp_sum(hess)
+                        grad_unit = float64(1.0) / scales[plane + output, 0]
+                        hess_unit = float64(1.0) / scales[plane + output, 1]
+                        at = own + CARRY * output
+                        if lane == 0:
+                            carry[at], carry[at + 1], carry[at + 2], carry[at + 3] = int64(0), int64(0), grad, hess
+                            carry[at + 4], carry[at + 5] = int64(double_bits(grad_unit)), int64(double_bits(hess_unit))
+                        parent += _score(
+                            sums[node, output, 0] * grad_unit, sums[node, output, 1] * hess_unit,
+                            reg_lambda, alpha, max_delta_step, lower, upper,
+                        )  # fmt: skip
+                    threshold = larger(float64(MIN_GAIN), float64(RELATIVE_GAIN) * parent)
+                    tile = int64(0)
+                    while tile < n_bins:
+                        b = tile + int64(lane)
+                        gain_left, gain_right = -parent, -parent
+                        for output in range(n_outputs):
+                            at = own + CARRY * output
+                            grad, hess = int64(0), int64(0)
+                            if b < n_bins:
+                                grad, hess = hist[slot, output, first + b, 0], hist[slot, output, first + b, 1]
+                            grad, hess = warp_prefix(grad), warp_prefix(hess)
+                            cuda.syncwarp()  # lane 0 and lane 31 have written
+                            grad += carry[at]
+                            hess += carry[at + 1]
+                            missing_grad, missing_hess = carry[at + 2], carry[at + 3]
+                            grad_unit, hess_unit = bits_double(uint64(carry[at + 4])), bits_double(uint64(carry[at + 5]))
+                            cuda.syncwarp()  # all lanes have read them
+                            if lane == 31:
+                                carry[at], carry[at + 1] = grad, hess
+                            gain_left = _add_gain(
+                                gain_left, grad + missing_grad, hess + missing_hess, sums[node, output, 0], sums[node, output, 1],
+                                grad_unit, hess_unit, reg_lambda, alpha, max_delta_step, min_child_weight, lower, upper,
+                            )  # fmt: skip
+                            gain_right = _add_gain(
+                                gain_right, grad, hess, sums[node, output, 0], sums[node, output, 1],
+                                grad_unit, hess_unit, reg_lambda, alpha, max_delta_step, min_child_weight, lower, upper,
+                            )  # fmt: skip
+                        # Bins ascend, and missing left comes first: ties go to the earlier candidate. Without missing rows both
+                        # have the same gain.
+                        if b < n_bins - 1 and gain_left > threshold and gain_left > best_gain:
+                            best_gain, best_choice = gain_left, int32(2 * b)
+                        if b < n_bins and gain_right > threshold and gain_right > best_gain:
+                            best_gain, best_choice = gain_right, int32(2 * b + 1)
+                        tile += 32
+            best_gain, best_choice = warp_best(best_gain, best_choice)
+            cuda.syncwarp()  # the carry may be written anew
+            if lane == 0:
+                gains[i, feature] = best_gain
+                choices[i, feature] = best_choice
+
+    evaluate_splits.__name__ = f"evaluate_splits_kernel_{'bounded' if bounded else 'free'}"
+    return cuda_kernel(
+        "begin: int64, n: int64, max_depth: int64, progress: PROGRESS[:], nodes: NODE[:], sums: int64[:, :, :], "
+        "hist: int64[:, :, :, :], offsets: int32[:], feature_mask: uint8[:, :], scales: float64[:, :], tree_outputs: int32[:], "
+        "penalty: PENALTY[:], gains: float64[:, :], choices: int32[:, :]",
+        block=128, registers=168, uses_double=True,
+    )(evaluate_splits)  # fmt: skip
+
+
+@scalar
+def _add_gain(
+    gain, left_grad, left_hess, grad, hess, grad_unit, hess_unit,
+    reg_lambda, alpha, max_delta_step, min_child_weight, lower, upper,
+):  # fmt: skip
+    """gain + the scores of both children of one output, −inf where one is too small: one candidate of _add_gains."""
+    gl, hl = left_grad * grad_unit, left_hess * hess_unit
+    gr, hr = grad * grad_unit - gl, hess * hess_unit - hl
+    smallest = larger(min_child_weight, hess_unit)
+    if not (hl >= smallest and hr >= smallest):
+        return float64(NO_GAIN)
+    left = _score(gl, hl, reg_lambda, alpha, max_delta_step, lower, upper)
+    right = _score(gr, hr, reg_lambda, alpha, max_delta_step, lower, upper)
+    return gain + (left + right)
+
+
+@device_function
+def warp_best(gain, choice):
+    """(gain, choice) of the lane with the largest gain, the lowest choice of equals, in every lane. All lanes call it."""
+    step = 16
+    while step > 0:
+        other_gain, other = cuda.shfl_xor_sync(FULL_WARP, gain, step), cuda.shfl_xor_sync(FULL_WARP, choice, step)
+        if other_gain > gain or (other_gain == gain and other < choice):
+            gain, choice = other_gain, other
+        step >>= 1
+    return gain, choice
+
+
+@cuda_kernel(
+    "begin: int64, n: int64, progress: PROGRESS[:], nodes: NODE[:], sums: int64[:, :, :], left_sums: int64[:, :, :], "
+    "hist: int64[:, :, :, :], offsets: int32[:], gains: float64[:, :], choices: int32[:, :]",
+    block=128, registers=80, uses_double=True,
+)  # fmt: skip
+def choose_splits_kernel(begin, n, progress, nodes, sums, left_sums, hist, offsets, gains, choices):
+    """The best feature of each node frontier + begin + i, i < n: its record, and the exact sums of its left child.
+
+    nodes : NODE, INOUT. left_sums : int64 (n_nodes, n_outputs, 2), OUT. Others as evaluate_splits_kernel. A warp takes a node.
+    """
+    lane = lane_number()
+    i = warp_number()
+    while i < n and progress[0].frontier + begin + i < progress[0].n_nodes:
+        node = progress[0].frontier + begin + i
+        gain, best = float64(NO_GAIN), int32(0)
+        feature = int64(lane)
+        while feature < gains.shape[1]:
+            if gains[i, feature] > gain:
+                gain, best = gains[i, feature], int32(feature)
+            feature += 32
+        gain, best = warp_best(gain, best)
+        if lane == 0:
+            nodes[node].gain = gain
+        if gain > NO_GAIN:
+            split_bin, missing_left = int64(choices[i, best] >> 1), (choices[i, best] & 1) == 0
+            first, last = int64(offsets[best]), int64(offsets[best + 1])
+            if lane == 0:
+                nodes[node].feature = best
+                nodes[node].bin = int32(split_bin)
+                nodes[node].default_left = int32(1) if missing_left else int32(0)
+                nodes[node].kind = int32(NUMERIC)
+            for output in range(sums.shape[1]):
+                for k in range(2):
+                    # Missing left: all rows but those of the bins on the right.
+                    left = int64(0)
+                    b = first + int64(lane)
+                    while b < last:
+                        value = hist[nodes[node].slot, output, b, k]
+                        if missing_left:
+                            left -= value if b > first + split_bin else int64(0)
+                        else:
+                            left += value if b <= first + split_bin else int64(0)
+                        b += 32
+                    left = warp_sum(left)
+                    if lane == 0:
+                        left_sums[node, output, k] = left + (sums[node, output, k] if missing_left else int64(0))
+        i += n_warps()

@@ -1,9 +1,23 @@
 """Fixtures for tests of whole trainings: seeded tables, and which backend trains."""
 
 from dataclasses import dataclass
+from functools import cache
 
 import numpy as np
 import pytest
+
+from gpuboost.backend.device import has_gpu, usable_device
+
+
+@cache
+def _missing_gpu():
+    """What keeps the tests marked gpu from running here; None: nothing."""
+    return usable_device() if has_gpu() else "CuPy is not installed or sees no NVIDIA GPU"
+
+
+def pytest_runtest_setup(item):
+    if item.get_closest_marker("gpu") and (reason := _missing_gpu()) is not None:
+        pytest.skip(f"needs a GPU: {reason}")
 
 
 @dataclass(frozen=True)
@@ -50,6 +64,6 @@ def use_backend(monkeypatch):
 
     def use(backend) -> None:
         for module in ("gpuboost.booster", "gpuboost.data.dmatrix"):
-            monkeypatch.setattr(f"{module}.choose_backend", lambda device, nthread: backend)
+            monkeypatch.setattr(f"{module}.choose_backend", lambda device, nthread, **table: backend)
 
     return use

@@ -68,6 +68,19 @@ class NaiveBackend(Backend):
     def describe(self) -> str:
         return "plain loops"
 
+    # -- Memory -----------------------------------------------------------------------------------------------------
+
+    memory = "host"
+
+    def zeros(self, shape, dtype):
+        return np.zeros(shape, dtype)
+
+    def put(self, array):
+        return np.array(array)
+
+    def fetch(self, array):
+        return array
+
     # -- Table to codes ---------------------------------------------------------------------------------------------
 
     def count_digits(self, block, missing, weights, features, level, slots0, slots1, counts) -> None:
@@ -134,23 +147,26 @@ class NaiveBackend(Backend):
         largest = [np.abs(state.grad).max(axis=1, initial=0), state.hess.max(axis=1, initial=0)]
         return np.stack(largest, axis=-1).astype(F).view(np.int32).astype(np.int64)
 
-    def quantise(self, state: _State, maxima, round_number: int):
+    def start_round(self, state: _State, round_number: int, learning_rate: float) -> None:
+        state.round_number, state.learning_rate = round_number, learning_rate
+
+    def quantise(self, state: _State, maxima):
         check_finite(maxima)
         state.leaf_scales = leaf_scales(maxima, state.rows.global_rows)
         state.scales = scales_16(maxima)
-        return self._round(state, round_number, np.zeros(len(maxima), bool))
+        return self._round(state, np.zeros(len(maxima), bool))
 
-    def refine_fixed_point(self, state: _State, sums, round_number: int):
+    def refine_fixed_point(self, state: _State, sums):
         refined = needs_refinement(sums, state.rows.global_rows)
         if not refined.any():
             return None
         state.scales = state.scales * np.where(refined, 65536.0, 1.0)[:, None]
-        return self._round(state, round_number, refined)
+        return self._round(state, refined)
 
-    def _round(self, state: _State, round_number: int, refined):
+    def _round(self, state: _State, refined):
         """⌊value · scale + u⌋ in 16 bits, or 32 where refined, u from a hash of round, output and the bits of the pair."""
         sums = np.zeros((len(refined), 3), np.int64)
-        for plane, key in enumerate(plane_keys(state.settings.seed, round_number, len(refined))):
+        for plane, key in enumerate(plane_keys(state.settings.seed, state.round_number, len(refined))):
             random = _mix(_mix(key ^ state.grad[plane].view(np.uint32)) + state.hess[plane].view(np.uint32))
             uniforms = random, _mix(random ^ np.uint32(0x9E3779B9))
             limits = (2**31 - 2**16, 2**32 - 1) if refined[plane] else (2**15 - 1, 2**16 - 1)
@@ -233,12 +249,12 @@ class NaiveBackend(Backend):
         state.selected.sort(key=lambda i: i if is_depthwise else state.nodes[i].tree)
 
     def apply_splits(self, state: _State) -> None:
-        state.frontier = []
+        state.frontier, is_lossguide = [], state.settings.grow_policy == "lossguide"
         for i in state.selected:
             node = state.nodes[i]
             node.left = len(state.nodes)
             for sums in (node.left_sums, _minus(node.sums, node.left_sums)):
-                if not state.settings.max_depth or node.depth + 1 < state.settings.max_depth:
+                if is_lossguide or not state.settings.max_depth or node.depth + 1 < state.settings.max_depth:
                     state.frontier.append(len(state.nodes))
                 state.nodes.append(_Node(node.tree, i, node.depth + 1, node.rows[:0], sums))
 
@@ -273,12 +289,12 @@ class NaiveBackend(Backend):
             is_cut_off = node.parent >= 0 and state.nodes[node.parent].left < 0
             node.leaf = state.nodes[node.parent].leaf if is_cut_off else i
 
-    def weigh_leaves(self, state: _State, learning_rate: float) -> None:
+    def weigh_leaves(self, state: _State) -> None:
         s = state.settings
         for node, sums in zip(state.nodes, state.leaf_sums):
             grad, node.cover = (float(v) for v in sums / state.leaf_scales[state.planes[node.tree]])
             weight = optimal_weight(grad, node.cover, s.reg_lambda, s.reg_alpha, s.max_delta_step, -math.inf, math.inf)
-            node.weight, node.value = weight, F(weight * learning_rate)
+            node.weight, node.value = weight, F(weight * state.learning_rate)
 
     def leaf_of_rows(self, state: _State):
         leaf = np.full((len(state.planes), state.rows.label.shape[1]), -1, np.int32)
@@ -295,7 +311,13 @@ class NaiveBackend(Backend):
             for row in np.flatnonzero(leaf >= 0):
                 state.margin[state.planes[tree], row] += state.nodes[leaf[row]].value
 
-    def fetch_trees(self, state: _State) -> list[Tree]:
+    def fetch_trees(self, state: _State, finished: list[Tree]) -> list[Tree]:
+        return finished
+
+    def grown_trees(self, state: _State):
+        return self.finish_trees(state), list(range(len(state.planes))), state.rows.binned.cuts
+
+    def finish_trees(self, state: _State) -> list[Tree]:
         trees = []
         for t in range(len(state.planes)):
             kept = [i for i, node in enumerate(state.nodes) if node.tree == t and node.leaf == i]
@@ -326,12 +348,13 @@ class NaiveBackend(Backend):
     def flatten_trees(self, trees, groups, cuts=None):
         return trees, groups, cuts
 
-    def predict_values(self, block, missing, flat, margin, leaves) -> None:
+    def predict_values(self, block, missing, flat, first_row, margin, leaves) -> None:
         def goes_left(tree, node, row):
             x = F(block[row, tree.feature[node]])
             return tree.default_left[node] if np.isnan(x) or x == F(missing) else x < tree.threshold[node]
 
-        self._predict(flat, goes_left, margin, leaves)
+        own = slice(first_row, first_row + len(block))
+        self._predict(flat, goes_left, margin[:, own], None if leaves is None else leaves[own])
 
     def predict_codes(self, binned, flat, margin, leaves) -> None:
         codes, cuts = np.concatenate([page.columns for page in binned.pages], axis=1), flat[2]

@@ -21,4 +21,4 @@ def make_table(objective, n_rows=400, seed=0):
 
 
 def model_bytes(booster):
-    return bytes(booster.save_raw())
+    return bytes(booster.save_raw("json"))

@@ -77,10 +77,24 @@ def test_train_predict_and_info(folder, tables):
 
     info = gpuboost("info", "--model", "m.json").stdout
     facts = dict(line.split(maxsplit=1) for line in info.replace("kernel cache", "kernel_cache").splitlines())
-    assert facts["gpuboost"] == gb.__version__ and facts["numpy"] == np.__version__ and "cpu" in facts["devices"]
+    assert facts["gpuboost"] == gb.__version__
+    assert facts["numpy"] == np.__version__ and "threads" in facts["cpu"] and facts["cuda"]
     assert (facts["objective"], facts["rounds"], facts["features"]) == ("binary:logistic", str(model.best_iteration + 1), "3")
     assert int(facts["leaves"]) == sum(tree.n_leaves for tree in model.model.trees)
     assert len(facts["digest"]) == 64
+
+
+@pytest.mark.parametrize("dump_format", ["text", "json", "dot"])
+def test_dump_prints_or_writes_the_trees(dump_format, folder, capsys):
+    booster = gb.train({}, gb.DMatrix([[0.0], [1.0], [2.0]], [0.0, 5.0, 9.0]), 2)
+    booster.save_model("m.json")
+    for stats in (False, True):
+        options = ["dump", "--model", "m.json", "--format", dump_format, *["--stats"] * stats]
+        assert main([*options, "--output", "trees"]) == main(options) == 0
+        booster.dump_model("expected", with_stats=stats, dump_format=dump_format)
+        expected = (folder / "expected").read_text()
+        assert (folder / "trees").read_text() == expected and capsys.readouterr().out == expected + "\n"
+        assert ("cover" in expected) == stats
 
 
 def test_estimators_load_the_model_with_its_labels(folder, tables):
@@ -151,7 +165,7 @@ def test_parameters_of_the_file_give_way_to_those_of_the_line(folder, tables):
     assert main(command) == 0
     data = gb.DMatrix(tables["train"].select("b"), tables["train"]["a"])
     expected = gb.train({"max_depth": 2, "eta": 0.5, "base_score": 0.25}, data, 1)
-    assert (folder / "m.json").read_bytes() == bytes(expected.save_raw())
+    assert (folder / "m.json").read_bytes() == bytes(expected.save_raw("json"))
 
 
 def test_missing_values_of_csv_are_missing(folder):
@@ -170,7 +184,7 @@ TRAIN = ["train", "train.csv", "--label", "answer", "--model", "m.json"]
     [
         ([], "required"),
         (["trian"], "invalid choice: 'trian'"),
-        (["train", "train.csv", "--model", "m.json"], "required: --label"),
+        (["train", "train.csv", "--model", "m.json"], "--label is required"),
         (["train", "train.csv", "--label", "answer"], "required: --model"),
         (["train", "nowhere.csv", "--label", "answer", "--model", "m.json"], "there is no file 'nowhere.csv'"),
         (["train", "train.csv", "--label", "anser", "--model", "m.json"], "no column 'anser'. Did you mean 'answer'?"),

@@ -153,7 +153,7 @@ def test_unit_weights_and_none(make_table):
 def test_batches_of_the_source(case, monkeypatch):
     table, params, expected = case
     for batch_rows in (1, 7, 899, 1000):
-        monkeypatch.setattr("gpuboost.data.ingest._default_rows", lambda n_features: batch_rows)  # noqa: B023 - used at once
+        monkeypatch.setattr("gpuboost.data.ingest._default_rows", lambda n_features, least=1: batch_rows)  # noqa: B023 - used at once
         assert model_digest(params, matrix(table)) == expected
 
 
@@ -161,7 +161,7 @@ def test_pages(case):
     table, params, expected = case
     for page_rows, n_pages in ((None, 1), (400, 3), (899, 2), (300, 3)):
         paged = gb.QuantileDMatrix(table.X, table.label, weight=table.weight, max_bin=24, page_rows=page_rows)
-        assert len(paged.binned(24, None, current_communicator()).pages) == n_pages
+        assert len(paged.any_binned().pages) == n_pages
         assert model_digest(params, paged) == expected
 
 
@@ -216,7 +216,7 @@ def test_continued_training(case):
     table, params, _ = case
     expected = model_digest(params, matrix(table), 5)
     first = train(params, matrix(table), 2)
-    for model in (first, bytes(first.save_raw())):
+    for model in (first, bytes(first.save_raw("json"))):
         assert digest(train(params, matrix(table), 3, xgb_model=model).model) == expected
     coded = gb.QuantileDMatrix(table.X, table.label, weight=table.weight, max_bin=24, page_rows=400)
     assert digest(train(params, coded, 3, xgb_model=first).model) == expected

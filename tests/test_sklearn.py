@@ -1,5 +1,6 @@
 """The estimators: scikit-learn's own checks, labels of any type, and agreement with train()."""
 
+import inspect
 import pickle
 import subprocess
 import sys
@@ -11,14 +12,25 @@ import pytest
 import gpuboost as gb
 
 pytest.importorskip("sklearn", minversion="1.6")
+import joblib  # noqa: E402
+import sklearn  # noqa: E402
 from sklearn.base import clone  # noqa: E402
+from sklearn.calibration import CalibratedClassifierCV  # noqa: E402
+from sklearn.compose import ColumnTransformer  # noqa: E402
+from sklearn.ensemble import VotingClassifier  # noqa: E402
 from sklearn.exceptions import DataConversionWarning, NotFittedError  # noqa: E402
 from sklearn.metrics import log_loss, mean_absolute_error  # noqa: E402
-from sklearn.model_selection import GridSearchCV, cross_val_score  # noqa: E402
+from sklearn.model_selection import GridSearchCV, StratifiedKFold, cross_val_predict, cross_val_score  # noqa: E402
+from sklearn.multioutput import MultiOutputClassifier  # noqa: E402
+from sklearn.pipeline import Pipeline, make_pipeline  # noqa: E402
+from sklearn.preprocessing import OrdinalEncoder, StandardScaler  # noqa: E402
 from sklearn.utils.estimator_checks import parametrize_with_checks  # noqa: E402
+from sklearn.utils.validation import has_fit_parameter  # noqa: E402
 
 from gpuboost import GPUBoostClassifier, GPUBoostRegressor  # noqa: E402
-from gpuboost.params import Params  # noqa: E402
+from gpuboost.callbacks import EarlyStopping, TrainingCallback  # noqa: E402
+from gpuboost.kernels.jit import available_threads  # noqa: E402
+from gpuboost.params import ALIASES, Params  # noqa: E402
 
 
 @pytest.fixture(scope="module")
@@ -31,12 +43,38 @@ def table():
 
 
 def digest(model):
-    return bytes(model.get_booster().save_raw())
+    return bytes(model.get_booster().save_raw("json"))
 
 
-@parametrize_with_checks([GPUBoostClassifier(n_estimators=5), GPUBoostRegressor(n_estimators=5)])
+def expected_failures(estimator):
+    """scikit-learn's table of 15 rows has two best splits of equal gain. Gradients are rounded to 16 bits for the histograms, and
+    a weighted gradient otherwise than the sum of repeated ones: that decides which of the two is taken. scikit-learn lists its
+    own boosted trees as failing this check; test_a_weight_counts_as_so_many_rows has the property without ties."""
+    name = "check_sample_weight_equivalence_on_dense_data"
+    return {name: "ties between splits"} if isinstance(estimator, GPUBoostClassifier) else {}
+
+
+@parametrize_with_checks(
+    [GPUBoostClassifier(n_estimators=5), GPUBoostRegressor(n_estimators=5)], expected_failed_checks=expected_failures
+)
 def test_scikit_learn(estimator, check):
     check(estimator)
+
+
+@pytest.mark.parametrize("make", [GPUBoostClassifier, GPUBoostRegressor])
+def test_a_weight_counts_as_so_many_rows(make):
+    rng = np.random.default_rng(0)
+    X = rng.integers(0, 4, (400, 2))
+    y = (X[:, 0] + 0.5 * X[:, 1] + rng.normal(0, 0.5, 400) > 2).astype(int) + (X[:, 0] > 2)
+    w = rng.integers(0, 5, 400)
+    weighted = make(n_estimators=3, max_depth=2).fit(X, y, sample_weight=w)
+    repeated = make(n_estimators=3, max_depth=2).fit(X.repeat(w, axis=0), y.repeat(w))
+    for of_weighted, of_repeated in zip(weighted.get_booster().model.trees, repeated.get_booster().model.trees, strict=True):
+        np.testing.assert_array_equal(of_weighted.feature, of_repeated.feature)
+        np.testing.assert_array_equal(of_weighted.threshold, of_repeated.threshold)
+    predict = "predict" if make is GPUBoostRegressor else "predict_proba"
+    # leaves are exact sums, rounded to float32
+    np.testing.assert_allclose(getattr(weighted, predict)(X), getattr(repeated, predict)(X), rtol=1e-5)
 
 
 def test_parameters_are_those_of_training():
@@ -49,13 +87,63 @@ def test_parameters_are_those_of_training():
         assert {name for name, value in params.items() if value is not None} == {"n_estimators", "missing", "enable_categorical"}
 
 
+@pytest.mark.parametrize("make", [GPUBoostClassifier, GPUBoostRegressor])
+@pytest.mark.parametrize("name", sorted({*Params.__dataclass_fields__, *ALIASES} - {"seed", "nthread"}))
+def test_every_parameter_of_training_can_be_given_set_and_cloned(make, name):
+    value = object()
+    for model in (make(**{name: value}), make().set_params(**{name: value}), clone(make()).set_params(**{name: value})):
+        assert model.get_params()[name] is value
+    assert clone(make(**{name: 5})).get_params()[name] == 5
+    pipeline = Pipeline([("model", make())]).set_params(**{f"model__{name}": 5})
+    assert pipeline.get_params()[f"model__{name}"] == 5
+    assert name not in make().get_params() or make().get_params()[name] is None
+
+
+def test_aliases_are_the_parameters_they_stand_for(table):
+    X, y, _ = table
+    plain = GPUBoostRegressor(n_estimators=2, learning_rate=0.1, reg_lambda=3, random_state=4, n_jobs=1).fit(X, y)
+    aliased = GPUBoostRegressor(n_estimators=2, eta=0.1, seed=4, nthread=1, **{"lambda": 3}).fit(X, y)
+    assert digest(aliased) == digest(plain) and plain.get_booster().params == aliased.get_booster().params
+    assert (plain.get_booster().params.seed, plain.get_booster().params.nthread) == (4, 1)
+    with pytest.raises(ValueError, match="seed.* was given twice, as seed=5 and random_state=4"):
+        plain.set_params(seed=5).fit(X, y)
+
+
+def test_parameters_without_a_name_in_the_signature_reach_training(table):
+    X, y, _ = table
+    model = GPUBoostRegressor(n_estimators=1, disable_default_eval_metric=True).fit(X, y, eval_set=[(X, y)])
+    with pytest.raises(ValueError, match="no evaluation result"):
+        model.evals_result()
+    with pytest.raises(ValueError, match="unknown parameter 'max_dept'. Did you mean 'max_depth'"):
+        GPUBoostRegressor(max_dept=3).fit(X, y)
+
+
+@pytest.mark.parametrize("n", [-1, 2.5, "many"])
+def test_n_estimators_must_be_a_number_of_rounds(table, n):
+    with pytest.raises(ValueError, match="n_estimators must be an integer at least 0, got"):
+        GPUBoostRegressor(n_estimators=n).fit(*table[:2])
+
+
+def test_no_estimators_means_xgboosts_100(table):
+    X, y, _ = table
+    assert GPUBoostRegressor(n_estimators=None, max_depth=1).fit(X, y).get_booster().num_boosted_rounds() == 100
+
+
+def test_fit_shows_its_arguments():
+    """scikit-learn's tools look at the signature for what they may pass on."""
+    for make in (GPUBoostClassifier, GPUBoostRegressor):
+        for name in ("sample_weight", "base_margin", "eval_set", "sample_weight_eval_set", "xgb_model"):
+            assert has_fit_parameter(make(), name)
+        assert inspect.signature(make.fit) == inspect.signature(GPUBoostRegressor.fit)
+
+
 def test_regressor_is_the_booster_of_train(table):
     X, y, w = table
     model = GPUBoostRegressor(n_estimators=5, learning_rate=0.2, max_depth=3, reg_lambda=2, random_state=7, n_jobs=1)
     model.fit(X, y, sample_weight=w)
     params = {"learning_rate": 0.2, "max_depth": 3, "reg_lambda": 2, "seed": 7}
     booster = gb.train(params, gb.DMatrix(X, y, weight=w), 5)
-    assert digest(model) == bytes(booster.save_raw())
+    assert digest(model) == bytes(booster.save_raw("json"))
     np.testing.assert_array_equal(model.predict(X), booster.predict(gb.DMatrix(X)))
     np.testing.assert_array_equal(model.apply(X), booster.predict(gb.DMatrix(X), pred_leaf=True))
 
@@ -102,13 +190,47 @@ def test_labels_of_any_type_come_back_and_survive_files(table, classes, tmp_path
         np.testing.assert_array_equal(other.predict(X), model.predict(X))
 
 
-def test_pandas_labels_may_be_text_or_categories(table):
-    pd = pytest.importorskip("pandas")
+# Library and type of a column of labels, the values of its two classes, the NumPy type of classes_.
+COLUMNS = {
+    "pandas": ("str string category string[pyarrow]", ["high", "low"], "O"),
+    "pandas of integers": ("int8 Int64 UInt8 int64[pyarrow] category object", [2, 7], "iu"),
+    "pandas of numbers": ("Float64 float32 object", [2.0, 7.0], "f"),
+    "pandas of booleans": ("boolean bool[pyarrow] object", [False, True], "b"),
+    "polars": ("String Categorical", ["high", "low"], "OU"),
+    "polars of integers": ("Int16", [2, 7], "i"),
+    "polars of booleans": ("Boolean", [False, True], "b"),
+    "pyarrow": ("string", ["high", "low"], "OU"),
+    "pyarrow of booleans": ("bool_", [False, True], "b"),
+}
+
+
+@pytest.mark.parametrize("library, type_name", [(key, name) for key, (names, *_) in COLUMNS.items() for name in names.split()])
+def test_columns_of_labels_keep_the_type_of_their_values(table, library, type_name):
+    module = pytest.importorskip(library.split()[0])
+    if "pyarrow" in type_name:
+        pytest.importorskip("pyarrow")
+    _, values, kinds = COLUMNS[library]
     X, signal, _ = table
-    y = np.where(signal > 1, "high", "low")
-    expected = GPUBoostClassifier(n_estimators=2).fit(X, y).predict(X)
-    for series in (pd.Series(y), pd.Series(y, dtype="category"), pd.Series(y, dtype="string")):
-        np.testing.assert_array_equal(GPUBoostClassifier(n_estimators=2).fit(X, series).predict(X), expected)
+    codes = (signal > 1).astype(int)
+    y = [values[code] for code in codes]
+    if library.startswith("pandas"):
+        y = module.Series(y, dtype=type_name)
+    else:
+        y = module.Series(y, dtype=getattr(module, type_name)) if library.startswith("polars") else module.array(y)
+    model = GPUBoostClassifier(n_estimators=2).fit(X, y, eval_set=[(X, y)])
+    assert model.classes_.tolist() == values and model.classes_.dtype.kind in kinds
+    expected = GPUBoostClassifier(n_estimators=2).fit(X, codes)
+    np.testing.assert_array_equal(model.predict(X), np.array(values)[expected.predict(X)])
+
+
+@pytest.mark.parametrize("missing", [None, np.nan])
+@pytest.mark.parametrize("dtype", ["str", "category", "Int64", "boolean", "object"])
+def test_missing_labels_are_refused(table, dtype, missing):
+    pd = pytest.importorskip("pandas")
+    values = {"Int64": [1, 2], "boolean": [True, False]}.get(dtype, ["a", "b"])
+    y = pd.Series([missing] + values * 149 + values[:1], dtype=dtype)
+    with pytest.raises(ValueError, match="Input y contains NaN|y must hold labels of one kind, got .*Replace or remove missing"):
+        GPUBoostClassifier(n_estimators=1).fit(table[0], y)
 
 
 @pytest.mark.parametrize(
@@ -118,6 +240,7 @@ def test_pandas_labels_may_be_text_or_categories(table):
         (lambda y: np.where(y, np.nan, 0.0), "NaN"),
         (lambda y: np.array(["a", None], dtype=object)[y.astype(int)], "labels of one kind, got NoneType, str"),
         (lambda y: np.stack([y, y], axis=1), "y should be a 1d array|Unknown label type"),
+        (lambda y: np.array([1, "a"], dtype=object)[y.astype(int)], "labels of one kind, got int, str"),
     ],
 )
 def test_labels_that_are_no_classes_are_refused(table, spoil, message):
@@ -143,6 +266,16 @@ def test_several_targets_are_several_predictions(table):
     np.testing.assert_allclose(both[:, 0], GPUBoostRegressor(n_estimators=3).fit(X, y).predict(X), atol=1e-2)
 
 
+@pytest.mark.parametrize("library", ["pandas", "polars"])
+def test_targets_may_be_a_frame(table, library):
+    frame = pytest.importorskip(library).DataFrame
+    X, y, _ = table
+    Y = np.stack([y, -y], axis=1)
+    expected = GPUBoostRegressor(n_estimators=2).fit(X, Y).predict(X)
+    np.testing.assert_array_equal(GPUBoostRegressor(n_estimators=2).fit(X, frame(dict(zip("ab", Y.T)))).predict(X), expected)
+    assert GPUBoostRegressor(n_estimators=2).fit(X, Y).score(X, Y) > 0
+
+
 def test_early_stopping_predicts_with_the_best_rounds(table):
     X, signal, _ = table
     y = np.where(signal > 1, "high", "low")
@@ -166,6 +299,36 @@ def test_evaluations_take_weights_and_margins_of_their_own(table):
     result = model.evals_result()
     assert result["validation_0"]["mae"] == pytest.approx([mean_absolute_error(y, model.predict(X), sample_weight=w)])
     assert result["validation_1"]["mae"][0] == pytest.approx(50, abs=1)
+
+
+def test_early_stopping_as_a_callback_predicts_with_the_best_rounds_too(table):
+    X, y, _ = table
+    options = {"n_estimators": 200, "learning_rate": 0.5}
+    plain = GPUBoostRegressor(early_stopping_rounds=3, **options).fit(X[:100], y[:100], eval_set=[(X[100:], y[100:])])
+    called = GPUBoostRegressor(callbacks=[EarlyStopping(rounds=3)], **options)
+    called.fit(X[:100], y[:100], eval_set=[(X[100:], y[100:])])
+    assert digest(called) == digest(plain) and called.best_iteration == plain.best_iteration
+    np.testing.assert_array_equal(called.predict(X), plain.predict(X))
+
+
+def test_callbacks_see_every_round(table):
+    X, y, _ = table
+
+    class Rounds(TrainingCallback):
+        def after_iteration(self, model, epoch, evals_log):
+            seen.append((epoch, len(evals_log["validation_0"]["rmse"])))
+            return epoch == 2
+
+    seen = []
+    model = GPUBoostRegressor(n_estimators=9, callbacks=[Rounds()]).fit(X, y, eval_set=[(X, y)])
+    assert seen == [(0, 1), (1, 2), (2, 3)] and model.get_booster().num_boosted_rounds() == 3
+
+
+@pytest.mark.parametrize("eval_set", ["Xy", [0], "bare pair"])
+def test_eval_set_must_be_a_list_of_pairs(table, eval_set):
+    X, y, _ = table
+    with pytest.raises(ValueError, match="eval_set must be a list of .X, y. pairs. Pass eval_set="):
+        GPUBoostRegressor(n_estimators=1).fit(X, y, eval_set=(X, y) if eval_set == "bare pair" else eval_set)
 
 
 def test_evaluation_labels_must_be_known(table):
@@ -211,6 +374,43 @@ def test_continuing_from_an_estimator_gives_one_training(table):
     )
 
 
+def test_continuing_from_a_file_gives_one_training(table, tmp_path):
+    X, y, _ = table
+    GPUBoostRegressor(n_estimators=3).fit(X, y).save_model(tmp_path / "m.json")
+    continued = GPUBoostRegressor(n_estimators=2).fit(X, y, xgb_model=tmp_path / "m.json")
+    assert digest(continued) == digest(GPUBoostRegressor(n_estimators=5).fit(X, y))
+    from_itself = continued.fit(X, y, xgb_model=continued)
+    assert digest(from_itself) == digest(GPUBoostRegressor(n_estimators=7).fit(X, y))
+
+
+def test_continuing_after_early_stopping_predicts_with_the_new_rounds(table):
+    X, y, _ = table
+    first = GPUBoostRegressor(n_estimators=200, learning_rate=0.5, early_stopping_rounds=2)
+    first.fit(X[:100], y[:100], eval_set=[(X[100:], y[100:])])
+    n_first = first.get_booster().num_boosted_rounds()
+    model = GPUBoostRegressor(n_estimators=5).fit(X, y, xgb_model=first)
+    assert model.apply(X).shape == (300, n_first + 5) and not hasattr(model, "best_iteration")
+    assert first.best_iteration < n_first  # and the first model is as it was
+
+
+def test_a_failed_fit_leaves_no_model_of_other_labels(table):
+    X, signal, _ = table
+    model = GPUBoostClassifier(n_estimators=2).fit(X, signal > 1)
+    with pytest.raises(ValueError, match="infinite"):
+        model.fit(np.full_like(X, np.inf), np.where(signal > 1, "high", "low"))
+    with pytest.raises(NotFittedError):
+        model.predict(X)
+
+
+def test_base_margin_of_several_classes_replaces_the_start(table):
+    X, signal, _ = table
+    y = np.digitize(signal, [0.7, 1.2])
+    margin = np.random.default_rng(0).normal(size=(300, 3))
+    model = GPUBoostClassifier(n_estimators=2).fit(X, y, base_margin=margin)
+    shifted, plain = (model.predict(X, output_margin=True, base_margin=start) for start in (margin, 0 * margin))
+    np.testing.assert_allclose(shifted - plain, margin, atol=1e-6)  # float32 sums of a few margins below 4
+
+
 def test_base_margin_shifts_predictions(table):
     X, y, _ = table
     model = GPUBoostRegressor(n_estimators=2).fit(X, y - 100, base_margin=np.full(300, -100.0))
@@ -239,7 +439,7 @@ def test_importances_by_hand(table):
         np.testing.assert_allclose(importances, np.array(scores) / sum(scores), rtol=1e-5)
         assert importances.dtype == np.float32
     assert GPUBoostRegressor(n_estimators=0).fit(X, y).feature_importances_.tolist() == [0] * 4
-    with pytest.raises(ValueError, match="importance_type must be gain, .* got 'gian'"):
+    with pytest.raises(ValueError, match="importance_type must be weight, gain, .* got 'gian'"):
         _ = model.set_params(importance_type="gian").feature_importances_
 
 
@@ -252,8 +452,30 @@ def test_frames_keep_names_and_categories(table):
     assert model.feature_names_in_.tolist() == ["kind", "number"] and model.n_features_in_ == 2
     only_b = pd.DataFrame({"kind": pd.Categorical(["b"] * 5), "number": [0.5] * 5})  # its code here is 0, in training it was 1
     np.testing.assert_allclose(model.predict(only_b), 3.5, atol=0.2)
-    with pytest.raises(ValueError, match="feature names should match"):
-        model.predict(frame.rename(columns={"number": "n"}))
+    with pytest.raises(ValueError, match="column 'kind' holds categories, but enable_categorical is False"):
+        GPUBoostRegressor(enable_categorical=False).fit(frame, y)
+
+
+@pytest.mark.parametrize("library", ["pandas", "polars", "pyarrow"])
+def test_columns_that_do_not_fit_are_named(table, library):
+    module = pytest.importorskip(library)
+    X, y, _ = table
+
+    def frame(names):
+        columns = dict(zip(names, X.T))
+        return module.table(columns) if library == "pyarrow" else module.DataFrame(columns)
+
+    model = GPUBoostRegressor(n_estimators=1).fit(frame("abcd"), y)
+    assert model.feature_names_in_.tolist() == list("abcd") and model.n_features_in_ == 4
+    for names, message in {
+        "abc": "now missing:\n- d",
+        "abcx": "unseen at fit time:\n- x\n.*now missing:\n- d",
+        "adcb": "column 1 is 'd', but was 'b'",
+    }.items():
+        with pytest.raises(ValueError, match=message):
+            model.predict(frame(names))
+        with pytest.raises(ValueError, match=message):
+            GPUBoostRegressor(n_estimators=1).fit(frame("abcd"), y, eval_set=[(frame(names), y)])
 
 
 @pytest.mark.parametrize("library", ["pandas", "polars", "pyarrow"])
@@ -271,8 +493,9 @@ def test_array_after_a_frame_warns(table):
     pd = pytest.importorskip("pandas")
     X, y, _ = table
     model = GPUBoostRegressor(n_estimators=1).fit(pd.DataFrame(X, columns=list("abcd")), y)
-    with pytest.warns(UserWarning, match="X does not have valid feature names"):
+    with pytest.warns(UserWarning, match="X does not have valid feature names") as caught:
         model.predict(X)
+    assert len(caught) == 1
 
 
 def test_masked_and_missing_values_are_nan(table):
@@ -282,14 +505,30 @@ def test_masked_and_missing_values_are_nan(table):
     assert digest(GPUBoostRegressor(n_estimators=2, missing=-1).fit(np.nan_to_num(X, nan=-1), y)) == expected
 
 
-def test_infinite_values_are_refused_at_fit_and_predict(table):
+@pytest.mark.parametrize("kind", ["array", "list", "objects", "masked", "pandas", "polars", "pyarrow"])
+@pytest.mark.parametrize("value", [np.inf, -np.inf, 1e39])
+def test_infinite_values_are_refused_at_fit_and_predict(table, kind, value):
     X, y, _ = table
     bad = X.copy()
-    bad[3, 2] = np.inf
+    bad[3, 2] = value
+    if kind in ("pandas", "polars", "pyarrow"):
+        module = pytest.importorskip(kind)
+        convert = lambda X: getattr(module, "table" if kind == "pyarrow" else "DataFrame")(dict(zip("abcd", X.T)))
+    else:
+        convert = {"array": np.asarray, "list": np.ndarray.tolist, "objects": lambda X: X.astype(object)}.get(kind, np.ma.array)
     with pytest.raises(ValueError, match="infinite"):
-        GPUBoostRegressor(n_estimators=1).fit(bad, y)
-    with pytest.raises(ValueError, match="infinity"):
-        GPUBoostRegressor(n_estimators=1).fit(X, y).predict(bad)
+        GPUBoostRegressor(n_estimators=1).fit(convert(bad), y)
+    model = GPUBoostRegressor(n_estimators=1).fit(convert(X), y)
+    for predict in (model.predict, model.apply):
+        with pytest.raises(ValueError, match="infinite"):
+            predict(convert(bad))
+
+
+def test_a_table_without_rows_is_predicted(table):
+    X, y, _ = table
+    assert GPUBoostRegressor(n_estimators=1).fit(X, y).predict(X[:0]).shape == (0,)
+    model = GPUBoostClassifier(n_estimators=1).fit(X, np.where(y > 1, "high", "low"))
+    assert model.predict(X[:0]).shape == (0,) and model.predict_proba(X[:0]).shape == (0, 2)
 
 
 def test_fitting_copies_and_changes_no_input(table):
@@ -326,6 +565,50 @@ def test_xgboosts_classifier_file_loads(table, tmp_path):
     np.testing.assert_allclose(ours.predict_proba(X), theirs.predict_proba(X), atol=1e-6)  # another exp
 
 
+def test_xgboosts_softmax_file_has_probabilities(table, tmp_path):
+    xgb = pytest.importorskip("xgboost")
+    X, signal, _ = table
+    y = np.digitize(signal, [0.7, 1.2])
+    options = {"num_class": 3, "max_depth": 3}
+    xgb.train({"objective": "multi:softmax", **options}, xgb.DMatrix(X, y), 3).save_model(tmp_path / "m.json")
+    expected = xgb.train({"objective": "multi:softprob", **options}, xgb.DMatrix(X, y), 3).predict(xgb.DMatrix(X))
+    ours = GPUBoostClassifier()
+    ours.load_model(tmp_path / "m.json")
+    np.testing.assert_allclose(ours.predict_proba(X), expected, atol=1e-6)  # another exp
+    assert GPUBoostClassifier(n_estimators=1).fit(X, y, xgb_model=tmp_path / "m.json").get_booster().num_boosted_rounds() == 4
+
+
+def test_a_regressor_loads_what_it_saved_with_a_classifiers_objective(table, tmp_path):
+    X, signal, _ = table
+    model = GPUBoostRegressor(n_estimators=2, objective="binary:logistic").fit(X, signal > 1)
+    model.save_model(tmp_path / "m.json")
+    loaded = GPUBoostRegressor()
+    loaded.load_model(tmp_path / "m.json")
+    np.testing.assert_array_equal(loaded.predict(X), model.predict(X))
+
+
+def test_loading_forgets_what_was_known_of_another_model(table, tmp_path):
+    pd = pytest.importorskip("pandas")
+    X, y, _ = table
+    GPUBoostRegressor(n_estimators=1).fit(X[:, :3], y).save_model(tmp_path / "m.json")
+    frame = pd.DataFrame(X, columns=list("abcd"))
+    model = GPUBoostRegressor(n_estimators=1).fit(frame, y, eval_set=[(frame, y)])
+    model.load_model(tmp_path / "m.json")
+    assert model.n_features_in_ == 3 and not hasattr(model, "feature_names_in_")
+    with pytest.raises(ValueError, match="no evaluation result"):
+        model.evals_result()
+
+
+def test_loading_keeps_the_best_round(table, tmp_path):
+    X, y, _ = table
+    model = GPUBoostRegressor(n_estimators=200, learning_rate=0.5, early_stopping_rounds=2)
+    model.fit(X[:100], y[:100], eval_set=[(X[100:], y[100:])]).save_model(tmp_path / "m.json")
+    loaded = GPUBoostRegressor()
+    loaded.load_model(tmp_path / "m.json")
+    assert (loaded.best_iteration, loaded.best_score) == (model.best_iteration, model.best_score)
+    np.testing.assert_array_equal(loaded.predict(X), model.predict(X))
+
+
 @pytest.mark.parametrize("text", ["[]", '{"dtype": "<U1", "values": ["a"]}', '{"dtype": "O", "values": [[0], [1], [2]]}', "no"])
 def test_wrong_classes_in_a_file_are_refused(table, text):
     X, signal, _ = table
@@ -343,6 +626,9 @@ def test_nothing_is_known_before_fit():
         model.get_booster()
     with pytest.raises(NotFittedError):
         model.evals_result()
+    for call in (model.predict, model.predict_proba, model.apply, model.save_model, GPUBoostRegressor().predict):
+        with pytest.raises(NotFittedError, match="is not fitted yet"):
+            call("anything")
 
 
 def test_wrong_parameters_are_named_at_fit(table):
@@ -351,12 +637,23 @@ def test_wrong_parameters_are_named_at_fit(table):
         GPUBoostRegressor(max_depth=-5).fit(X, y)
     with pytest.raises(NotImplementedError, match="subsample=0.5 is not built yet"):
         GPUBoostRegressor(subsample=0.5).fit(X, y)
+    with pytest.raises(ValueError, match="objective of a classifier must be .* got 'reg:squarederror'"):
+        GPUBoostClassifier(objective="reg:squarederror").fit(X, y > 1)
+
+
+@pytest.mark.parametrize("name", ["GPUBoostRanker", "GPUBoostRFClassifier", "GPUBoostRFRegressor"])
+def test_estimators_still_to_come_say_so(name):
+    with pytest.raises(NotImplementedError, match=f"{name} is not built yet"):
+        getattr(gb, name)
 
 
 def test_random_state_may_be_a_generator(table):
     X, y, _ = table
     fits = [GPUBoostRegressor(n_estimators=2, random_state=np.random.RandomState(5)).fit(X, y) for _ in range(2)]
-    assert digest(fits[0]) == digest(fits[1])
+    seeds = [fit.get_booster().params.seed for fit in fits]
+    assert digest(fits[0]) == digest(fits[1]) and seeds == [np.random.RandomState(5).randint(2**31 - 1)] * 2
+    with pytest.raises(ValueError, match="cannot be used to seed"):
+        GPUBoostRegressor(random_state="five").fit(X, y)
 
 
 def test_searches_and_folds_work(table):
@@ -382,3 +679,123 @@ def test_continuing_with_other_classes_is_refused():
     assert continued.get_booster().num_boosted_rounds() == 4
     with pytest.raises(ValueError, match="knows the classes"):
         gb.GPUBoostClassifier(n_estimators=2).fit(X, np.repeat(["b", "c"], 10), xgb_model=model)
+
+
+# -- Beside scikit-learn's other tools --------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def labels(table):
+    """Text (300,), two classes."""
+    return np.where(table[1] > 1, "high", "low")
+
+
+def test_search_in_worker_processes_finds_what_one_process_finds(table, labels):
+    search = GridSearchCV(GPUBoostClassifier(n_estimators=3), {"max_depth": [1, 3], "eta": [0.1, 0.3]}, cv=2)
+    alone, parallel = (clone(search).set_params(n_jobs=n).fit(table[0], labels) for n in (1, 2))
+    np.testing.assert_array_equal(alone.cv_results_["mean_test_score"], parallel.cv_results_["mean_test_score"])
+    assert alone.best_params_ == parallel.best_params_ and digest(alone.best_estimator_) == digest(parallel.best_estimator_)
+
+
+def test_worker_processes_keep_to_their_share_of_the_cores():
+    with joblib.parallel_config("loky", n_jobs=2, inner_max_num_threads=1):
+        assert joblib.Parallel()(joblib.delayed(available_threads)() for _ in range(2)) == [1, 1]
+
+
+def test_cross_val_predict_is_the_folds_by_hand(table, labels):
+    X, folds = table[0], StratifiedKFold(3)
+    expected = np.empty((300, 2), np.float32)
+    for train, test in folds.split(X, labels):
+        expected[test] = GPUBoostClassifier(n_estimators=3).fit(X[train], labels[train]).predict_proba(X[test])
+    found = cross_val_predict(GPUBoostClassifier(n_estimators=3), X, labels, cv=folds, method="predict_proba")
+    np.testing.assert_array_equal(found, expected)
+
+
+def test_voting_and_calibration_pass_weights_on(table, labels):
+    X, _, w = table
+    model = GPUBoostClassifier(n_estimators=3)
+    voting = VotingClassifier([("only", model)], voting="soft").fit(X, labels, sample_weight=w)
+    np.testing.assert_array_equal(voting.predict_proba(X), clone(model).fit(X, labels, sample_weight=w).predict_proba(X))
+    calibrated = CalibratedClassifierCV(model, cv=2).fit(X, labels, sample_weight=w)
+    assert calibrated.classes_.tolist() == ["high", "low"] and calibrated.score(X, labels) > 0.8
+    assert not np.array_equal(
+        calibrated.predict_proba(X), CalibratedClassifierCV(model, cv=2).fit(X, labels).predict_proba(X)
+    )
+
+
+def test_several_label_columns_are_one_classifier_each(table, labels):
+    X = table[0]
+    other = np.digitize(table[1], [0.7, 1.2]).astype(str)
+    both = MultiOutputClassifier(GPUBoostClassifier(n_estimators=2)).fit(X, np.stack([labels, other], axis=1))
+    for column, y in enumerate((labels, other)):
+        np.testing.assert_array_equal(both.predict(X)[:, column], GPUBoostClassifier(n_estimators=2).fit(X, y).predict(X))
+
+
+@pytest.mark.parametrize("output", ["default", "pandas", "polars"])
+def test_pipelines_may_pass_frames_between_their_steps(table, output):
+    pd = pytest.importorskip("pandas")
+    if output == "polars":
+        pytest.importorskip("polars")
+    X, y, _ = table
+    frame = pd.DataFrame(X, columns=list("abcd")).assign(kind=np.where(y > 1, "high", "low"))
+    columns = ColumnTransformer([("scale", StandardScaler(), list("abcd")), ("code", OrdinalEncoder(), ["kind"])])
+    pipeline = make_pipeline(columns, GPUBoostRegressor(n_estimators=5)).set_output(transform=output).fit(frame, y)
+    names = [*(f"scale__{name}" for name in "abcd"), "code__kind"]
+    assert getattr(pipeline[-1], "feature_names_in_", np.array(names)).tolist() == names
+    assert hasattr(pipeline[-1], "feature_names_in_") == (output != "default")
+    array = clone(columns).set_output(transform="default").fit_transform(frame)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        prediction = pipeline.predict(frame)
+    np.testing.assert_array_equal(prediction, GPUBoostRegressor(n_estimators=5).fit(array, y).predict(array))
+
+
+def test_metadata_routing_passes_weights_that_were_requested(table, labels):
+    X, _, w = table
+    model = GPUBoostClassifier(n_estimators=3)
+    with sklearn.config_context(enable_metadata_routing=True):
+        scaler = StandardScaler().set_fit_request(sample_weight=False)
+        asked = make_pipeline(scaler, model.set_fit_request(sample_weight=True)).fit(X, labels, sample_weight=w)
+    expected = GPUBoostClassifier(n_estimators=3).fit(StandardScaler().fit_transform(X), labels, sample_weight=w)
+    assert digest(asked[-1]) == digest(expected)
+
+
+@pytest.mark.parametrize("how", ["pickle", "joblib", "skops"])
+def test_estimators_survive_being_stored(table, labels, how, tmp_path):
+    pd = pytest.importorskip("pandas")
+    X, _, w = table
+    frame = pd.DataFrame(X, columns=list("abcd"))
+    model = GPUBoostClassifier(n_estimators=20, learning_rate=0.5, early_stopping_rounds=2, reg_lambda=2, huber_slope=1)
+    model.fit(frame, labels, sample_weight=w, eval_set=[(frame[:50], labels[:50])])
+    if how == "pickle":
+        stored = pickle.loads(pickle.dumps(model))
+    elif how == "joblib":
+        joblib.dump(model, tmp_path / "model")
+        stored = joblib.load(tmp_path / "model")
+    else:
+        skops = pytest.importorskip("skops.io", reason="skops is not installed: pip install skops")
+        data = skops.dumps(model)
+        untrusted = skops.get_untrusted_types(data=data)
+        assert all(name.startswith("gpuboost.") for name in untrusted)
+        stored = skops.loads(data, trusted=untrusted)
+    assert digest(stored) == digest(model) and stored.get_params().keys() == model.get_params().keys()
+    np.testing.assert_array_equal(stored.predict(frame), model.predict(frame))
+    np.testing.assert_array_equal(stored.classes_, model.classes_)
+    assert stored.feature_names_in_.tolist() == list("abcd") and stored.n_features_in_ == 4
+    assert stored.best_iteration == model.best_iteration and stored.evals_result() == model.evals_result()
+
+
+def test_a_model_of_the_gpu_predicts_where_there_is_none(table, labels, monkeypatch):
+    def no_device(number):
+        raise gb.DeviceNotFoundError("no CUDA device was found")
+
+    X = table[0]
+    model = GPUBoostClassifier(n_estimators=2).fit(X, labels)
+    expected = model.predict_proba(X)
+    model.set_params(device="cuda").get_booster().set_param("device", "cuda")  # as if it had been trained there
+    stored = pickle.dumps(model)
+    monkeypatch.setattr("gpuboost.backend._cuda_backend", no_device)
+    loaded = pickle.loads(stored)
+    np.testing.assert_array_equal(loaded.predict_proba(X), expected)
+    with pytest.raises(gb.DeviceNotFoundError):
+        loaded.fit(X, labels)

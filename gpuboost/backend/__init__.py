@@ -1,5 +1,8 @@
 """Where the work is done: the contract (base), and one backend per kind of device."""
 
+from functools import cache
+from typing import Any
+
 from gpuboost.backend.base import Backend, GrowthSettings, TrainingRows
 from gpuboost.backend.cpu import CpuBackend
 from gpuboost.config import get_config, log
@@ -7,18 +10,47 @@ from gpuboost.kernels.jit import available_threads, set_compile_hook
 
 __all__ = ["Backend", "GrowthSettings", "TrainingRows", "choose_backend"]
 
+# device="auto" takes the GPU from this many values (rows × columns) on. An estimate, not measured: below, a tree takes the CPU
+# about as long as the GPU's launches (some 100 of them, a few µs each), and loading CuPy and the kernels takes a second or two.
+MIN_CUDA_VALUES = 2_000_000
 
-def choose_backend(device: str, nthread: int | None) -> Backend:
+
+def choose_backend(device: str, nthread: int | None, *, n_values: int = 0, table_device: int | None = None) -> Backend:
     """The backend for a device of params.Params ("auto", "cpu", "cuda", "cuda:1").
 
     nthread : CPU threads; 0 is all that numba was started with (NUMBA_NUM_THREADS), None is as configured. More than that are
-        not available. Raises NotImplementedError for CUDA, which is not there yet.
+        not available.
+    n_values, table_device : rows × columns of the table to work on, and the CUDA device that it lies on. "cuda" goes where the
+        table lies; "auto" does as well, and takes the GPU from MIN_CUDA_VALUES on, if there is one.
+    Raises DeviceNotFoundError, saying what is missing, where CUDA is asked for and not to be had.
     """
-    if device not in ("auto", "cpu"):
-        raise NotImplementedError(f"device={device!r}: the CUDA backend is not there yet in gpuboost. Use device='cpu'.")
+    if device.startswith("cuda"):
+        return _cuda_backend(int(device[5:]) if ":" in device else table_device or 0)
+    if device == "auto" and (table_device is not None or (n_values >= MIN_CUDA_VALUES and _has_cuda())):
+        return _cuda_backend(table_device or 0)
     nthread = get_config()["nthread"] if nthread is None else nthread
     available = available_threads()
     return CpuBackend(min(nthread, available) if nthread > 0 else available)
+
+
+def _cuda_backend(number: int) -> Backend:
+    from gpuboost.backend.cuda import CudaBackend
+    from gpuboost.backend.device import find_device
+
+    return CudaBackend(find_device(number))
+
+
+@cache
+def _has_cuda() -> bool:
+    """Whether CUDA kernels can run here; says why not where a GPU lacks only software."""
+    from gpuboost.backend.device import has_gpu, usable_device
+
+    if not has_gpu():
+        return False
+    problem: Any = usable_device()
+    if problem is not None:
+        log(1, f"a GPU is there but cannot be used, so the CPU is: {problem}")
+    return problem is None
 
 
 def _announce_compilation() -> None:

@@ -7,6 +7,9 @@ Communicator is handed the backend's own int64 buffers between the steps that ne
     gradients → [max over workers] → scales → fixed point → [sum] → roots
     per step: histograms of the smaller children → [sum] → siblings by subtraction → best splits → nodes → rows → [sum of counts]
     leaf sums → [sum] → prune → leaf weights → margins → finished trees
+
+A backend whose device runs behind the host answers with upper bounds where the contract says so (nodes of a frontier,
+histograms held) and launches work for that many; what is not there is skipped on the device.
 """
 
 from abc import ABC, abstractmethod
@@ -57,19 +60,38 @@ class TrainingRows:
 
 
 class Backend(ABC):
-    """Operations on one device. Only what is named ``fetch_…`` or returns an int makes the host wait for the device."""
+    """Operations on one device. Only what is named ``fetch`` or ``fetch_…``, bin_rows, and what returns numbers for the host to
+    look at (metrics) makes the host wait for the device.
+
+    memory : where its arrays lie: "host" or "cuda:0". Tables (batches of values) may lie in either.
+    """
 
     name: str
+    memory: str
 
     @abstractmethod
     def describe(self) -> str:
         """The device in words, for messages."""
 
+    # -- Memory -----------------------------------------------------------------------------------------------------
+
+    @abstractmethod
+    def zeros(self, shape: tuple[int, ...], dtype: Any) -> Array:
+        """A new array of zeros in the backend's memory."""
+
+    @abstractmethod
+    def put(self, array: Array) -> Array:
+        """The array in the backend's memory, C-contiguous; the same one where it is that already."""
+
+    @abstractmethod
+    def fetch(self, array: Array) -> Any:
+        """The array as a NumPy array."""
+
     # -- Table to codes ---------------------------------------------------------------------------------------------
 
     @abstractmethod
     def count_digits(self, block, missing, weights, features, level, slots0, slots1, counts) -> None:
-        """Add a batch of rows to a pass of the quantile sketch (kernels/sketch.py)."""
+        """Add a batch of rows to a pass of the quantile sketch (kernels/sketch.py); slots and counts in the backend's memory."""
 
     @abstractmethod
     def bin_rows(self, block, missing, cuts, first_row, page) -> int:
@@ -96,14 +118,19 @@ class Backend(ABC):
         """The same with gradients from outside: float32 (n_planes, n_rows)."""
 
     @abstractmethod
-    def quantise(self, state: State, maxima: Array, round_number: int) -> Array:
-        """Choose the scales and round to fixed point in 16 bits; returns int64 (n_planes, 3): Σ g, Σ h and the rows of
-        few units, to be summed over workers. Raises FloatingPointError when a gradient is not finite."""
+    def start_round(self, state: State, round_number: int, learning_rate: float) -> None:
+        """What changes from round to round: the number that seeds its random choices, and the learning rate of its trees."""
 
     @abstractmethod
-    def refine_fixed_point(self, state: State, sums: Array, round_number: int) -> Array | None:
-        """Where more than half of all rows had too few units, round again with two limbs. Returns new sums to be summed over
-        workers, or None where 16 bits were enough."""
+    def quantise(self, state: State, maxima: Array) -> Array:
+        """Choose the scales and round to fixed point in 16 bits; returns int64 (n_planes, 3): Σ g, Σ h and the rows of
+        few units, to be summed over workers. Raises FloatingPointError when a gradient is not finite; a backend that would have
+        to wait for the device raises it from fetch_trees."""
+
+    @abstractmethod
+    def refine_fixed_point(self, state: State, sums: Array) -> Array | None:
+        """Where more than half of all rows had too few units, round again with two limbs. Returns this worker's sums anew, to be
+        summed over workers, or None where 16 bits were enough for all."""
 
     # -- Trees ------------------------------------------------------------------------------------------------------
 
@@ -161,7 +188,7 @@ class Backend(ABC):
         """Undo splits with less gain than gamma, bottom-up."""
 
     @abstractmethod
-    def weigh_leaves(self, state: State, learning_rate: float) -> None:
+    def weigh_leaves(self, state: State) -> None:
         """Optimal weights, leaf values and covers from the leaf sums."""
 
     @abstractmethod
@@ -178,8 +205,16 @@ class Backend(ABC):
         """Add the leaf values to the margins of the training rows."""
 
     @abstractmethod
-    def fetch_trees(self, state: State) -> list[Any]:
+    def finish_trees(self, state: State) -> Any:
+        """Begin to bring the finished trees to the host; what fetch_trees takes. The next round may start before they arrive."""
+
+    @abstractmethod
+    def fetch_trees(self, state: State, finished: Any) -> list[Any]:
         """The finished trees as tree.Tree, in the order of tree_outputs."""
+
+    @abstractmethod
+    def grown_trees(self, state: State) -> Any:
+        """The trees just grown, laid out for predict_codes with the cuts of the training."""
 
     # -- Margins, predictions, sums ----------------------------------------------------------------------------------
 
@@ -192,9 +227,9 @@ class Backend(ABC):
         """Lay trees out for prediction; with ``cuts`` also for codes (ValueError where a threshold is not one of the cuts)."""
 
     @abstractmethod
-    def predict_values(self, block, missing, flat, margin, leaves) -> None:
-        """Add the trees' outputs for a batch of values to ``margin``, and number the leaves in ``leaves`` unless that is None
-        (kernels/predict.py)."""
+    def predict_values(self, block, missing, flat, first_row, margin, leaves) -> None:
+        """Add the trees' outputs for a batch of values to ``margin`` from first_row on, and number the leaves in ``leaves``
+        unless that is None (kernels/predict.py)."""
 
     @abstractmethod
     def predict_codes(self, binned, flat, margin, leaves) -> None:

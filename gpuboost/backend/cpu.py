@@ -7,7 +7,7 @@ import numpy as np
 
 from gpuboost.backend.base import Array, Backend, GrowthSettings, TrainingRows
 from gpuboost.backend.fixed_point import check_finite, leaf_scales, needs_refinement, plane_keys, scales_16
-from gpuboost.backend.trees import collect_trees, flatten_trees
+from gpuboost.backend.trees import collect_trees, flatten_grown, flatten_trees
 from gpuboost.kernels import histogram, nodes, partition
 from gpuboost.kernels.binning import bin_rows_cpu, table_size
 from gpuboost.kernels.leaves import CHUNK as LEAF_CHUNK
@@ -23,6 +23,11 @@ __all__ = ["CpuBackend"]
 
 _NO_SLOTS = np.zeros((0, 1), np.int32)
 _NO_LEAVES = np.zeros((0, 0), np.int32)
+
+
+def host_block(block: Array) -> Array:
+    """A batch of a table as a NumPy array: a copy where it lies on a GPU."""
+    return block.get() if hasattr(block, "get") else block
 
 
 @dataclass
@@ -49,6 +54,8 @@ class _State:
     capacity: int  # histograms that the memory budget allows
     hist: Array  # int64 (capacity so far, n_outputs, total_bins, 2)
     feature_mask: Array  # uint8 (1, n_features)
+    round_number: int = 0
+    learning_rate: float = 0.0
     # fixed point, per plane
     scales: Array = field(init=False)
     n_limbs: Array = field(init=False)
@@ -80,6 +87,7 @@ class CpuBackend(Backend):
     """numba on ``n_threads`` threads. The number of threads changes no result."""
 
     name = "cpu"
+    memory = "host"
 
     def __init__(self, n_threads: int) -> None:
         self.n_threads = n_threads
@@ -87,14 +95,27 @@ class CpuBackend(Backend):
     def describe(self) -> str:
         return f"cpu, {self.n_threads} threads"
 
+    # -- Memory -----------------------------------------------------------------------------------------------------
+
+    def zeros(self, shape, dtype) -> Array:
+        return np.zeros(shape, dtype)
+
+    def put(self, array) -> Array:
+        return np.ascontiguousarray(host_block(array))
+
+    def fetch(self, array) -> Array:
+        return array
+
     # -- Table to codes ---------------------------------------------------------------------------------------------
 
     def count_digits(self, block, missing, weights, features, level, slots0, slots1, counts) -> None:
+        block = host_block(block)
         slots0 = _NO_SLOTS if slots0 is None else slots0
         slots1 = _NO_SLOTS if slots1 is None else slots1
         count_digits_cpu(block, np.float32(missing), weights, features, level, slots0, slots1, counts, self.n_threads)
 
     def bin_rows(self, block, missing, cuts, first_row, page) -> int:
+        block = host_block(block)
         n_lost = np.zeros(self.n_threads, np.int64)
         tables = np.empty((self.n_threads, table_size(int(cuts.n_bins.max()))), np.float32)
         bin_rows_cpu(
@@ -154,15 +175,18 @@ class CpuBackend(Backend):
         bits = np.stack([np.abs(x).view(np.int32) for x in (state.grad, state.hess)], axis=-1)  # abs: a NaN may have a sign
         return bits.max(axis=1, initial=0).astype(np.int64)
 
-    def quantise(self, state: _State, maxima, round_number: int) -> Array:
+    def start_round(self, state: _State, round_number: int, learning_rate: float) -> None:
+        state.round_number, state.learning_rate = round_number, learning_rate
+
+    def quantise(self, state: _State, maxima) -> Array:
         check_finite(maxima)
         state.maxima = maxima
         state.scales = scales_16(maxima)
         state.leaf_scales = leaf_scales(maxima, state.rows.global_rows)
         state.n_limbs = np.ones(len(maxima), np.int32)
-        return self._quantise(state, round_number)
+        return self._quantise(state)
 
-    def refine_fixed_point(self, state: _State, sums, round_number: int) -> Array | None:
+    def refine_fixed_point(self, state: _State, sums) -> Array | None:
         refined = needs_refinement(sums, state.rows.global_rows)
         if not refined.any():
             return None
@@ -171,10 +195,10 @@ class CpuBackend(Backend):
         for part in state.pages:
             if part.gpair.shape[1] == 1:
                 part.gpair = np.empty((part.gpair.shape[0], 2, part.gpair.shape[2]), np.int32)
-        return self._quantise(state, round_number)
+        return self._quantise(state)
 
-    def _quantise(self, state: _State, round_number: int) -> Array:
-        keys = plane_keys(state.settings.seed, round_number, len(state.scales))
+    def _quantise(self, state: _State) -> Array:
+        keys = plane_keys(state.settings.seed, state.round_number, len(state.scales))
         sums = np.zeros((self.n_threads, len(state.scales), 3), np.int64)
         for part in state.pages:
             own = slice(part.first, part.first + part.page.n_rows)
@@ -309,8 +333,10 @@ class CpuBackend(Backend):
         nodes.apply_splits(state.selected, state.n_nodes, state.nodes, state.sums, state.left_sums)
         children = np.arange(state.n_nodes, state.n_nodes + 2 * n, dtype=np.int32)
         state.n_nodes += 2 * n
-        max_depth = state.settings.max_depth
-        state.frontier = children if max_depth == 0 else children[state.nodes["depth"][children] < max_depth]
+        s = state.settings
+        # Leaf by leaf, older leaves stay open where the new ones are too deep: an empty frontier would end the tree.
+        unlimited = s.max_depth == 0 or s.grow_policy == "lossguide"
+        state.frontier = children if unlimited else children[state.nodes["depth"][children] < s.max_depth]
 
     def partition_rows(self, state: _State) -> Array:
         n = len(state.selected)
@@ -349,14 +375,14 @@ class CpuBackend(Backend):
         nodes.sum_upwards(state.n_nodes, state.nodes, state.leaf_sums)
         nodes.prune(state.n_nodes, state.nodes, state.settings.gamma)
 
-    def weigh_leaves(self, state: _State, learning_rate: float) -> None:
+    def weigh_leaves(self, state: _State) -> None:
         s, n = state.settings, state.n_nodes
         state.weights = np.empty((n, state.n_outputs), np.float32)
         state.leaves = np.empty((n, state.n_outputs), np.float32)
         state.covers = np.empty(n, np.float64)
         leaf_weights(
             n, state.nodes, state.leaf_sums, state.leaf_scales, state.tree_outputs, s.reg_lambda, s.reg_alpha, s.max_delta_step,
-            learning_rate, state.weights, state.leaves, state.covers,
+            state.learning_rate, state.weights, state.leaves, state.covers,
         )  # fmt: skip
 
     def leaf_of_rows(self, state: _State) -> Array:
@@ -378,11 +404,18 @@ class CpuBackend(Backend):
                 state.margin[:, own], self.n_threads,
             )  # fmt: skip
 
-    def fetch_trees(self, state: _State) -> list[Any]:
+    def finish_trees(self, state: _State) -> list[Any]:
         n = state.n_nodes
         return collect_trees(
             state.nodes[:n], state.leaves, state.weights, state.covers, state.rows.binned.cuts, len(state.tree_outputs)
         )
+
+    def fetch_trees(self, state: _State, finished: list[Any]) -> list[Any]:
+        return finished
+
+    def grown_trees(self, state: _State) -> Any:
+        n_trees = len(state.tree_outputs)
+        return flatten_grown(state.nodes[: state.n_nodes], state.leaves), np.arange(n_trees), state.tree_outputs
 
     # -- Margins, predictions, sums ----------------------------------------------------------------------------------
 
@@ -392,9 +425,11 @@ class CpuBackend(Backend):
     def flatten_trees(self, trees, groups, cuts=None):
         return flatten_trees(trees, groups, cuts)
 
-    def predict_values(self, block, missing, flat, margin, leaves) -> None:
-        leaves = _NO_LEAVES if leaves is None else leaves
-        predict_values_cpu(block, np.float32(missing), *flat, margin, leaves, self.n_threads)
+    def predict_values(self, block, missing, flat, first_row, margin, leaves) -> None:
+        block = host_block(block)
+        own = slice(first_row, first_row + len(block))
+        leaves = _NO_LEAVES if leaves is None else leaves[own]
+        predict_values_cpu(block, np.float32(missing), *flat, margin[:, own], leaves, self.n_threads)
 
     def predict_codes(self, binned, flat, margin, leaves) -> None:
         first = 0

@@ -19,6 +19,7 @@ class RowSums:
     """Predictions and labels of a table, and how to sum over them.
 
     prediction : float32 (n_outputs, n_rows). label : float32 (n_targets, n_rows). weight : float32 (n_rows,) or empty (1 each).
+        All in the backend's memory.
     """
 
     backend: Backend
@@ -35,17 +36,17 @@ class RowSums:
         """
         p = tuple(np.float32(value) for value in parameters or (0.0,))
         rows = (self.prediction, self.label, self.weight, row_term, p)
-        n_rows = np.array([np.count_nonzero(self.weight) if len(self.weight) else self.label.shape[1]], np.int64)
+        n_rows = np.array([int(np.count_nonzero(self.weight)) if len(self.weight) else self.label.shape[1]], np.int64)
         largest = self.backend.largest_term(*rows)
         self.comm.allreduce_max(largest)
         self.comm.allreduce_sum(n_rows)
-        maximum = float(largest.view(np.float64)[0])
+        maximum = float(self.backend.fetch(largest).view(np.float64)[0])
         if not np.isfinite(maximum):
             return float("nan")
         scale = sum_scale(maximum, int(n_rows[0]))
         total = self.backend.sum_terms(*rows, scale)
         self.comm.allreduce_sum(total)
-        return int(total[0]) / scale
+        return int(self.backend.fetch(total)[0]) / scale
 
     @property
     def total_weight(self) -> float:

@@ -3,10 +3,10 @@
 import numpy as np
 
 from gpuboost.kernels.nodes import number_kept
-from gpuboost.kernels.predict import FLAT_NODE
+from gpuboost.kernels.records import FLAT_NODE
 from gpuboost.tree.tree import Tree
 
-__all__ = ["collect_trees", "flatten_trees"]
+__all__ = ["collect_trees", "flatten_grown", "flatten_trees"]
 
 FLOAT32_MAX = float(np.finfo(np.float32).max)
 
@@ -38,6 +38,17 @@ def _collect(kept, new_ids, nodes, leaves, weights, covers, cuts) -> Tree:
         cover=covers[kept],
         weight=weights[kept, 0],
     )
+
+
+def flatten_grown(nodes, leaves) -> np.ndarray:
+    """Trees that have just been grown, as kernels/predict.py walks them on codes: FLAT_NODE (n_nodes,). A tree begins at its
+    root's number; nodes that were pruned are there, too, and never met."""
+    flat, is_split = np.zeros(len(nodes), FLAT_NODE), nodes["left"] >= 0
+    flat["threshold"] = np.where(is_split, 0, leaves[:, 0])
+    for field, value in {"bin": nodes["bin"], "feature": nodes["feature"], "left": nodes["left"] - nodes["tree"]}.items():
+        flat[field] = np.where(is_split, value, -1)
+    flat["default_left"] = np.where(is_split, nodes["default_left"], 0)
+    return flat
 
 
 def flatten_trees(trees: list[Tree], groups: list[int], cuts=None):

@@ -8,7 +8,10 @@ from gpuboost.data.cuts import Cuts
 
 __all__ = ["BinnedMatrix", "Page", "bin_table"]
 
-RECORD_ALIGN = 8  # bytes: a record is read in 8-byte words
+def record_bytes(n_codes: int) -> int:
+    """Bytes of a record of so many bytes of codes: 8, 16 or a multiple of 32. No record of up to 32 bytes then crosses a sector
+    of GPU memory (32 bytes) or a cache line, and none is read in more of them than it fills."""
+    return 8 if n_codes <= 8 else 16 if n_codes <= 16 else -(-n_codes // 32) * 32
 
 
 @dataclass(frozen=True, eq=False)
@@ -16,7 +19,7 @@ class Page:
     """A range of rows, in both layouts.
 
     columns : uint8 or uint16 (n_features, n_rows), for partition and prediction.
-    records : same dtype (n_rows, width ≥ n_features, a multiple of 8), zero-padded, for histograms; 0 rows when not trained on.
+    records : same dtype (n_rows, width ≥ n_features, record_bytes), zero-padded, for histograms; 0 rows when not trained on.
     """
 
     columns: np.ndarray
@@ -38,6 +41,7 @@ class BinnedMatrix:
 
     cuts: Cuts
     pages: list[Page]
+    memory: str = "host"  # Backend.memory: where the pages lie
 
     @property
     def n_rows(self) -> int:
@@ -46,6 +50,13 @@ class BinnedMatrix:
     @property
     def dtype(self) -> np.dtype:
         return self.pages[0].columns.dtype
+
+    def on(self, backend) -> "BinnedMatrix":
+        """The same codes in a backend's memory."""
+        if self.memory == backend.memory:
+            return self
+        pages = [Page(backend.put(page.columns), backend.put(page.records)) for page in self.pages]
+        return BinnedMatrix(self.cuts, pages, backend.memory)
 
 
 def bin_table(source, cuts: Cuts, backend, *, with_records: bool, page_rows: int | None = None) -> BinnedMatrix:
@@ -63,11 +74,13 @@ def bin_table(source, cuts: Cuts, backend, *, with_records: bool, page_rows: int
 
 def _bin(source, cuts, backend, dtype, with_records, page_rows) -> tuple[BinnedMatrix, int]:
     page_rows = min(page_rows or source.n_rows, max(source.n_rows, 1)) or 1
-    width = -(-cuts.n_features // RECORD_ALIGN) * RECORD_ALIGN
+    width = record_bytes(cuts.n_features * np.dtype(dtype).itemsize) // np.dtype(dtype).itemsize
     pages = []
     for first in range(0, max(source.n_rows, 1), page_rows):
         n = min(page_rows, source.n_rows - first)
-        pages.append(Page(np.empty((cuts.n_features, n), dtype), np.zeros((n if with_records else 0, width), dtype)))
+        pages.append(
+            Page(backend.zeros((cuts.n_features, n), dtype), backend.zeros((n if with_records else 0, width), dtype))
+        )
     n_lost, row = 0, 0
     for block in source.batches():
         done = 0
@@ -78,4 +91,4 @@ def _bin(source, cuts, backend, dtype, with_records, page_rows) -> tuple[BinnedM
             n_lost += backend.bin_rows(part, source.missing, cuts, at, page)
             done += len(part)
         row += done
-    return BinnedMatrix(cuts, pages), n_lost
+    return BinnedMatrix(cuts, pages, backend.memory), n_lost

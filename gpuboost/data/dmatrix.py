@@ -1,28 +1,41 @@
 """A table with its labels: DMatrix, and QuantileDMatrix that keeps only bin numbers."""
 
-from contextlib import suppress
+import os
+from collections.abc import Callable, Iterable
+from copy import copy
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from gpuboost.backend import choose_backend
 from gpuboost.communicator import Communicator, current_communicator
-from gpuboost.data.binned import BinnedMatrix, bin_table
+from gpuboost.config import warn
+from gpuboost.data.binned import BinnedMatrix, Page, bin_table, record_bytes
 from gpuboost.data.cuts import Cuts
-from gpuboost.data.ingest import ColumnSource, open_table
+from gpuboost.data.device_tables import host_array
+from gpuboost.data.info import as_columns, as_feature_weights, as_weights, group_ptr, row_numbers, sizes_of_queries
+from gpuboost.data.ingest import ColumnSource, LoadedTable, check_names, check_types, load_table, open_table
 from gpuboost.data.sketch import sketch_columns
+from gpuboost.data.sparse import is_sparse
+from gpuboost.data.text_files import TextTable, read_text
 from gpuboost.errors import not_built
 from gpuboost.params import check_param
 
 __all__ = ["DMatrix", "QuantileDMatrix"]
 
 SKETCH_WEIGHT_BITS = 46  # the global sum of integer sketch weights stays below 2^46 (data/sketch.py)
+FLOAT_INFO = ("label", "weight", "base_margin", "feature_weights")
+UINT_INFO = ("group", "qid")
 
 
 class DMatrix:
     """A table, optionally with labels, weights and starting margins. XGBoost's class of the same name.
 
-    data : 2-D array of numbers, or a pandas, polars or pyarrow table (n_rows, n_features).
+    data : table (n_rows, n_features): 2-D array of numbers, list of rows, SciPy sparse matrix (an absent entry is missing),
+        pandas, polars, pyarrow or cudf frame, any producer of an Arrow stream; or the name of a LIBSVM or CSV file
+        (data/text_files.py), whose labels, weights and queries serve where none are given. A table on a GPU stays there:
+        CuPy arrays, cudf frames, all that has __cuda_array_interface__ or speaks DLPack. Labels, weights and margins do not.
     label : (n_rows,) or (n_rows, n_targets), kept as float32.
     weight : (n_rows,), non-negative. A row of weight 0 is as good as absent from training.
     base_margin : (n_rows,) or (n_rows, n_outputs). Replaces base_score.
@@ -30,9 +43,11 @@ class DMatrix:
     feature_names, feature_types : replace those of a frame.
     nthread : threads for reading; None as configured. enable_categorical : False refuses columns of
         categories. silent : accepted for XGBoost's sake.
+    group : rows of each query, in row order. qid : (n_rows,) non-decreasing integers, the query of each row, instead.
+    feature_weights : (n_features,), non-negative, for sampling columns. Training takes only equal ones as yet.
 
-    The table is not copied: it is read when it is predicted, and binned when it is first trained on. Raises ValueError for
-    data of the wrong shape, kind or length, naming it.
+    Arrays and frames are not copied: they are read when they are predicted, and binned when they are first trained on. Raises
+    ValueError for data of the wrong shape, kind or length, naming it.
     """
 
     def __init__(
@@ -54,27 +69,77 @@ class DMatrix:
         feature_weights: Any = None,
         enable_categorical: bool = True,
     ) -> None:
-        for name, value in {
-            "group": group, "qid": qid, "label_lower_bound": label_lower_bound, "label_upper_bound": label_upper_bound,
-            "feature_weights": feature_weights,
-        }.items():  # fmt: skip
-            if value is not None:
-                raise not_built(f"DMatrix({name}=...)")
-        source = open_table(data, missing=missing, feature_names=feature_names, feature_types=feature_types)
+        self._may_widen = False  # whether further columns of a model are absent here: a LIBSVM file names only those it fills
+        if isinstance(data, str | os.PathLike):
+            data = read_text(data)
+        if isinstance(data, TextTable):
+            label = data.label if label is None else label
+            weight = data.weight if weight is None else weight
+            qid = data.qid if qid is None and group is None else qid
+            data = data.data
+            self._may_widen = is_sparse(data) and feature_names is None
+        self._table: LoadedTable | None = load_table(data)
+        self._open: Callable[..., ColumnSource] = open_table
+        source = open_table(self._table, missing=missing, feature_names=feature_names, feature_types=feature_types)
         if source.categories and not enable_categorical:
             raise ValueError(f"column {next(iter(source.categories))!r} holds categories, but enable_categorical is False.")
         self._source: ColumnSource | None = source
-        self._data = data
+        self._finite_source = source.finite()  # what a model reads: training has its own check, in the sketch
         self.nthread = nthread
-        self.feature_names: list[str] | None = source.feature_names
-        self.feature_types: list[str] | None = source.feature_types
+        self._feature_names: list[str] | None = source.feature_names
+        self._feature_types: list[str] | None = source.feature_types
         self.categories: dict[str, list[Any]] = source.categories
         self.missing = source.missing
-        self._n_rows, self._n_features = source.n_rows, source.n_features
-        self._label = self._weight = self._base_margin = np.zeros((0,), np.float32)
+        self._n_rows, self._n_features, self._device = source.n_rows, source.n_features, source.device
+        self._label = self._weight = self._base_margin = self._feature_weights = np.zeros((0,), np.float32)
+        self._group_ptr = np.zeros((0,), np.uint32)
         self._binned: dict[Any, BinnedMatrix] = {}
         self.version = 0  # counts the changes of labels, weights and margins
-        self.set_info(label=label, weight=weight, base_margin=base_margin)
+        self._has_warned = False  # that it has no names although a model has
+        self.set_info(
+            label=label, weight=weight, base_margin=base_margin, group=group, qid=qid, label_lower_bound=label_lower_bound,
+            label_upper_bound=label_upper_bound, feature_weights=feature_weights,
+        )  # fmt: skip
+
+    # -- Columns ------------------------------------------------------------------------------------------------------
+
+    @property
+    def feature_names(self) -> list[str] | None:
+        """One name per column; None when they have none."""
+        return self._feature_names
+
+    @feature_names.setter
+    def feature_names(self, names: Iterable[Any] | None) -> None:
+        checked = check_names(names, self._n_features)
+        if checked is None and self.categories:
+            raise ValueError("feature_names must name the columns of a table with categories, got None.")
+        renamed = dict(zip(self._feature_names or (), checked or ()))
+        self.categories = {renamed[name]: values for name, values in self.categories.items()}
+        self._feature_names = checked
+        self._may_widen &= checked is None
+        self._columns_changed()
+
+    @property
+    def feature_types(self) -> list[str] | None:
+        """One of XGBoost's letters per column (c: category, i: boolean, int, float, q: any number); None when unknown."""
+        return self._feature_types
+
+    @feature_types.setter
+    def feature_types(self, types: Iterable[str] | None) -> None:
+        checked = check_types(types, self._n_features)
+        for name, letter in zip(self._feature_names or (), checked or ()):
+            if name in self.categories and letter != "c":
+                raise ValueError(f"feature_types of column {name!r} must be 'c', as it holds categories, got {letter!r}.")
+        self._feature_types = checked
+        self._columns_changed()
+
+    def _columns_changed(self) -> None:
+        self.version += 1
+        if self._source is not None:
+            self._source = replace(
+                self._source, feature_names=self._feature_names, feature_types=self._feature_types, categories=self.categories
+            )
+            self._finite_source = self._source.finite()
 
     # -- What XGBoost's class offers ----------------------------------------------------------------------------------
 
@@ -84,36 +149,146 @@ class DMatrix:
     def num_col(self) -> int:
         return self._n_features
 
-    def set_info(self, *, label: Any = None, weight: Any = None, base_margin: Any = None) -> None:
+    def num_nonmissing(self) -> int:
+        """How many values are not missing. Reads the whole table."""
+        if self._source is not None:
+            return sum(int(is_present.sum()) for _, is_present in self._present_values())
+        (binned,) = self._binned.values()
+        columns = ((host_array(codes), int(n)) for page in binned.pages for codes, n in zip(page.columns, binned.cuts.n_bins))
+        return sum(int(np.count_nonzero(codes < n)) for codes, n in columns)
+
+    def get_data(self) -> Any:
+        """The values that are not missing: float32 scipy.sparse.csr_matrix (n_rows, n_features)."""
+        import scipy.sparse
+
+        if self._source is None:
+            raise not_built("get_data() of a QuantileDMatrix, which keeps only bin numbers,", "Keep the table, or use a DMatrix.")
+        shape, values, columns, counts = (self._n_rows, self._n_features), [], [], []
+        for block, is_present in self._present_values():
+            values.append(block[is_present])
+            columns.append(np.nonzero(is_present)[1])
+            counts.append(is_present.sum(axis=1))
+        ends = np.concatenate([[0], *counts]).cumsum()
+        empty = np.zeros(0, np.float32)
+        data = np.concatenate([empty, *values]), np.concatenate([empty.astype(np.intp), *columns]), ends
+        return scipy.sparse.csr_matrix(data, shape=shape)
+
+    def _present_values(self) -> Iterable[tuple[np.ndarray, np.ndarray]]:
+        """(float32 batch, which of it is not missing), on the host."""
+        assert self._source is not None
+        for block in self._source.batches():
+            with np.errstate(over="ignore"):
+                block = np.asarray(host_array(block), np.float32)
+            yield block, ~np.isnan(block) & (block != np.float32(self.missing))
+
+    def slice(self, rindex: Any, allow_groups: bool = False) -> "DMatrix":
+        """The rows with the given numbers, in that order, with their labels, weights and margins. Copies none of the table.
+
+        rindex : integers in [0, n_rows), or bool (n_rows,). allow_groups : queries are lost; without it they raise ValueError.
+        """
+        if self._source is None:
+            raise ValueError("a QuantileDMatrix keeps only bin numbers and has no slices. Slice a DMatrix, or the table.")
+        if len(self._group_ptr) and not allow_groups:
+            raise ValueError("slice() does not keep query groups. Use allow_groups=True to go on without them.")
+        rows = row_numbers(rindex, self._n_rows)
+        part, open_whole = copy(self), self._open
+        part._open = lambda *table, **arguments: open_whole(*table, **arguments).taken(rows)
+        part._source = self._source.taken(rows)
+        part._finite_source = part._source.finite()
+        part._n_rows, part._binned, part.version, part._group_ptr = len(rows), {}, 0, self._group_ptr[:0]
+        for name in ("_label", "_weight", "_base_margin"):
+            values = getattr(self, name)
+            setattr(part, name, np.ascontiguousarray(values[..., rows]) if values.size or values.ndim == 2 else values)
+        return part
+
+    def save_binary(self, fname: Any, silent: bool = True) -> None:
+        """Not built yet: raises NotImplementedError."""
+        raise not_built("DMatrix.save_binary", "Save the table, for example as a Parquet file.")
+
+    def get_quantile_cut(self) -> tuple[np.ndarray, np.ndarray]:
+        """(uint64 offsets (n_features + 1,), float32 thresholds): feature f owns thresholds[offsets[f]:offsets[f + 1]].
+
+        Raises ValueError for a DMatrix that was not trained on yet: it has no cuts.
+        """
+        binned = self.any_binned()
+        if binned is None:
+            raise ValueError("this DMatrix has no quantile cuts yet. Train on it first, or use a QuantileDMatrix.")
+        return binned.cuts.offsets.astype(np.uint64), binned.cuts.thresholds
+
+    def set_info(
+        self, *, label: Any = None, weight: Any = None, base_margin: Any = None, group: Any = None, qid: Any = None,
+        label_lower_bound: Any = None, label_upper_bound: Any = None, feature_names: Any = None, feature_types: Any = None,
+        feature_weights: Any = None,
+    ) -> None:  # fmt: skip
         """Set whichever is given; each is checked for length, kind and finite values."""
-        if label is not None:
-            self.set_label(label)
-        if weight is not None:
-            self.set_weight(weight)
-        if base_margin is not None:
-            self.set_base_margin(base_margin)
+        for name, value in {"label_lower_bound": label_lower_bound, "label_upper_bound": label_upper_bound}.items():
+            if value is not None:
+                raise not_built(f"DMatrix({name}=...)")
+        if group is not None and qid is not None:
+            raise ValueError("group and qid both name the queries. Give one of them.")
+        if feature_names is not None:
+            self.feature_names = feature_names
+        if feature_types is not None:
+            self.feature_types = feature_types
+        for values, setter in (
+            (label, self.set_label), (weight, self.set_weight), (base_margin, self.set_base_margin), (group, self.set_group),
+            (qid, self._set_qid), (feature_weights, self._set_feature_weights),
+        ):  # fmt: skip
+            if values is not None:
+                setter(values)
+
+    def set_float_info(self, field: str, data: Any) -> None:
+        """set_info by name: label, weight, base_margin or feature_weights."""
+        self.set_info(**{_known_field(field, FLOAT_INFO): data})
+
+    set_float_info_npy2d = set_float_info
+
+    def get_float_info(self, field: str) -> np.ndarray:
+        """float32 values of label, weight, base_margin or feature_weights; empty where there are none."""
+        field = _known_field(field, FLOAT_INFO)
+        return self._feature_weights if field == "feature_weights" else getattr(self, f"get_{field}")()
+
+    def set_uint_info(self, field: str, data: Any) -> None:
+        """set_info by name: group or qid."""
+        self.set_info(**{_known_field(field, UINT_INFO): data})
+
+    def get_uint_info(self, field: str) -> np.ndarray:
+        """ "group_ptr": uint32 (n_groups + 1,), the first row of each query and the number of rows; empty without queries."""
+        _known_field(field, ("group_ptr",))
+        return self._group_ptr
 
     def set_label(self, label: Any) -> None:
         """(n_rows,) or (n_rows, n_targets) finite numbers."""
         self.version += 1
-        self._label = np.ascontiguousarray(_columns("label", label, self._n_rows).T)
+        self._label = np.ascontiguousarray(as_columns("label", label, self._n_rows).T)
 
     def set_weight(self, weight: Any) -> None:
         """(n_rows,) finite numbers, none negative."""
-        values = _columns("weight", weight, self._n_rows)
-        if values.shape[1] != 1:
-            raise ValueError(f"weight must have one value per row, got {values.shape[1]} columns.")
-        if (bad := values[:, 0] < 0).any():
-            raise ValueError(f"weight must not be negative: {bad.sum()} values are, the first at row {int(np.argmax(bad))}.")
+        self._weight = as_weights(weight, self._n_rows)
         self.version += 1
-        self._weight = np.ascontiguousarray(values[:, 0])
         if self._source is not None:
             self._binned = {}  # the cuts depend on the weights
 
     def set_base_margin(self, margin: Any) -> None:
         """(n_rows,) or (n_rows, n_outputs) finite numbers."""
         self.version += 1
-        self._base_margin = np.ascontiguousarray(_columns("base_margin", margin, self._n_rows).T)
+        self._base_margin = np.ascontiguousarray(as_columns("base_margin", margin, self._n_rows).T)
+
+    def set_group(self, group: Any) -> None:
+        """Rows of each query, (n_groups,) integers that sum to n_rows; the rows of one follow each other."""
+        self._group_ptr = group_ptr(group, self._n_rows)
+        self.version += 1
+
+    def _set_qid(self, qid: Any) -> None:
+        self.set_group(sizes_of_queries(qid, self._n_rows))
+
+    def _set_feature_weights(self, weights: Any) -> None:
+        self._feature_weights = as_feature_weights(weights, self._n_features)
+        self.version += 1
+
+    def get_group(self) -> np.ndarray:
+        """uint32 (n_groups,), rows of each query; empty when there are none."""
+        return np.diff(self._group_ptr)
 
     def get_label(self) -> np.ndarray:
         """float32 (n_rows,) or (n_rows, n_targets); empty when there is none."""
@@ -128,6 +303,11 @@ class DMatrix:
         return self._base_margin[0] if len(self._base_margin) == 1 else self._base_margin.T
 
     # -- What training and prediction read ----------------------------------------------------------------------------
+
+    @property
+    def device(self) -> int | None:
+        """Number of the CUDA device that the table was given on, where predictions go back to; None: the host."""
+        return self._device
 
     @property
     def labels(self) -> np.ndarray:
@@ -150,16 +330,26 @@ class DMatrix:
         self, model_names: list[str] | None, model_categories: dict[str, list[Any]], n_features: int
     ) -> ColumnSource | None:
         """The table as a model wants it: its columns, in its order, categories by its codes; None when only codes are kept."""
+        if model_names is not None and self.feature_names is None and not self._has_warned:
+            self._has_warned = True
+            warn(
+                "data has no column names, but the model was trained with names: columns are taken in the model's order. "
+                "Pass a frame, or feature_names, to have them matched.",
+                stacklevel=2,
+            )
         if self._source is None:
             self._check_codes_fit(model_names, model_categories, n_features)
             return None
         if self.feature_names == model_names and self.categories == model_categories and n_features == self._n_features:
-            return self._source
-        names = self.feature_names
-        return open_table(
-            self._data, missing=self.missing, feature_names=names, categories=model_categories,
+            return self._finite_source
+        names, table = self.feature_names, self._table
+        assert table is not None
+        if self._may_widen and n_features > self._n_features:
+            table = LoadedTable(table.table.widened(n_features), None)
+        return self._open(
+            table, missing=self.missing, feature_names=names, categories=model_categories,
             expected_names=model_names if names is not None else None, expected_count=n_features,
-        )  # fmt: skip
+        ).finite()  # fmt: skip
 
     def _check_codes_fit(self, model_names: list[str] | None, model_categories: dict[str, list[Any]], n_features: int) -> None:
         is_renamed = None not in (self.feature_names, model_names) and self.feature_names != model_names
@@ -176,17 +366,38 @@ class DMatrix:
 
     def binned(self, max_bin: int, backend: Any, comm: Communicator) -> BinnedMatrix:
         """Codes under the table's own cuts, with records: what training reads. Kept until another max_bin is asked for."""
+        self._require_equal_feature_weights()
         if max_bin not in self._binned:
-            assert self._source is not None
-            self._binned = {max_bin: bin_table(self._source, self.cuts(max_bin, backend, comm), backend, with_records=True)}
+            self._binned = {max_bin: self._bin(max_bin, backend, comm)}
+        self._binned[max_bin] = self._binned[max_bin].on(backend)
         return self._binned[max_bin]
+
+    def _bin(self, max_bin: int, backend: Any, comm: Communicator, page_rows: int | None = None) -> BinnedMatrix:
+        """Codes under the table's own cuts, with records; a UserWarning names columns without any value."""
+        assert self._source is not None
+        cuts = self.cuts(max_bin, backend, comm)
+        binned = bin_table(self._source, cuts, backend, with_records=True, page_rows=page_rows)
+        suspects = np.flatnonzero(cuts.has_missing & (cuts.n_bins == 1))  # else they hold one value
+        if len(suspects):  # on all workers or on none
+            occurs = np.array([any(int((page.columns[f] == 0).any()) for page in binned.pages) for f in suspects], np.int64)
+            comm.allreduce_max(occurs)
+            empty = [self._feature_names[f] if self._feature_names else str(f) for f in suspects[occurs == 0]]
+            if empty:
+                shown = ", ".join(f'"{name}"' for name in empty[:5]) + (f" and {len(empty) - 5} more" if len(empty) > 5 else "")
+                all_or_some = "All columns" if len(empty) == self._n_features else "Some columns"
+                warn(f"{all_or_some} hold nothing but missing values, so no split can use them: {shown}.", stacklevel=3)
+        return binned
+
+    def _require_equal_feature_weights(self) -> None:
+        if len(np.unique(self._feature_weights)) > 1:
+            raise not_built("training with unequal feature_weights", "Leave them out, or make them equal.")
 
     def codes(self, cuts: Cuts, source: ColumnSource | None, backend: Any) -> BinnedMatrix | None:
         """Codes under a model's training cuts, without records; None when neither the table nor such codes are kept."""
-        if source is self._source:  # the codes kept are of its own columns and categories
+        if source is None or source is self._finite_source:  # the codes kept are of its own columns and categories
             for binned in self._binned.values():
                 if binned.cuts.same_as(cuts):
-                    return binned
+                    return binned.on(backend)
         return None if source is None else bin_table(source, cuts, backend, with_records=False)
 
     def any_binned(self) -> BinnedMatrix | None:
@@ -209,31 +420,32 @@ class QuantileDMatrix(DMatrix):
         page_rows: int | None = None, **info: Any,
     ) -> None:  # fmt: skip
         super().__init__(data, label, **info)
-        assert self._source is not None
         comm = current_communicator()
-        backend = choose_backend("cpu", self.nthread)
+        backend = choose_backend("cpu" if self.device is None else "cuda", self.nthread, table_device=self.device)
         if ref is not None and not isinstance(ref, DMatrix):
             raise TypeError(f"ref must be a DMatrix, got {type(ref).__name__}. Pass the training QuantileDMatrix.")
         if page_rows is not None and page_rows < 1:
             raise ValueError(f"page_rows must be at least 1, got {page_rows}. Leave it out for one page.")
         self.max_bin: int = check_param("max_bin", max_bin)
-        source = self._source
         if ref is None:
-            cuts = self.cuts(self.max_bin, backend, comm)
+            binned = self._bin(self.max_bin, backend, comm, page_rows)
         else:
-            if ref.num_col() != self._n_features:
+            if ref.num_col() != self._n_features and not (self._may_widen and ref.num_col() > self._n_features):
                 raise ValueError(f"ref has {ref.num_col()} columns, data has {self._n_features}. Both need the same columns.")
             aligned = self.source(ref.feature_names, ref.categories, ref.num_col())  # by name, categories by value
             assert aligned is not None
-            source, self.categories = aligned, ref.categories
-            self.feature_names, self.feature_types = ref.feature_names, ref.feature_types
+            self.categories, self._n_features = ref.categories, ref.num_col()
+            self._feature_names, self._feature_types = ref.feature_names, ref.feature_types
             known = ref.any_binned()
             cuts = known.cuts if known else ref.binned(self.max_bin, backend, comm).cuts
             if max_bin is not None and self.max_bin != cuts.max_bin:
                 raise ValueError(f"max_bin={max_bin}, but ref was binned with {cuts.max_bin}. Leave max_bin out.")
             self.max_bin = cuts.max_bin
-        self._binned = {self.max_bin: bin_table(source, cuts, backend, with_records=True, page_rows=page_rows)}
-        self._source, self._data = None, None
+            # Most such matrices are only evaluated, and only training reads records.
+            binned = bin_table(aligned, cuts, backend, with_records=False, page_rows=page_rows)
+        self._binned = {self.max_bin: binned}
+        self._source = self._table = None
+        del self._open, self._finite_source
 
     def binned(self, max_bin: int, backend: Any, comm: Communicator) -> BinnedMatrix:
         if max_bin not in self._binned:
@@ -241,42 +453,28 @@ class QuantileDMatrix(DMatrix):
                 f"max_bin={max_bin} in the training parameters, but the QuantileDMatrix was built with {self.max_bin}. "
                 "Use the same value in both."
             )
+        self._require_equal_feature_weights()
+        self._binned[max_bin] = _with_records(self._binned[max_bin].on(backend), backend)
         return self._binned[max_bin]
 
-    def get_quantile_cut(self) -> tuple[np.ndarray, np.ndarray]:
-        """(int offsets (n_features + 1,), float32 thresholds): feature f owns thresholds[offsets[f]:offsets[f + 1]]."""
-        cuts = self._binned[self.max_bin].cuts
-        return cuts.offsets.astype(np.uint64), cuts.thresholds
+
+def _with_records(binned: BinnedMatrix, backend: Any) -> BinnedMatrix:
+    """The same codes with the records that training reads, in the backend's memory."""
+    if all(len(page.records) == page.n_rows for page in binned.pages):
+        return binned
+    size, pages = binned.dtype.itemsize, []
+    for page in binned.pages:
+        n_features, n_rows = page.columns.shape
+        records = backend.zeros((n_rows, record_bytes(n_features * size) // size), binned.dtype)
+        records[:, :n_features] = page.columns.T
+        pages.append(Page(page.columns, records))
+    return BinnedMatrix(binned.cuts, pages, binned.memory)
 
 
-def _columns(name: str, values: Any, n_rows: int) -> np.ndarray:
-    """Anything array-like as float32 (n_rows, k). Raises ValueError naming count and first row of what does not fit."""
-    if hasattr(values, "to_numpy"):
-        values = values.to_numpy()
-    if np.ma.is_masked(values):
-        values = np.ma.filled(values.astype(np.float64), np.nan)
-    array = np.asarray(values)
-    if array.dtype.kind in "OUST":
-        with suppress(TypeError, ValueError):
-            array = array.astype(np.float64)
-    if array.dtype.kind not in "biuf":
-        raise ValueError(f"{name} must hold numbers, got dtype {array.dtype}.")
-    if array.ndim not in (1, 2):
-        raise ValueError(f"{name} must have shape (n_rows,) or (n_rows, k), got {array.shape}.")
-    array = array[:, None] if array.ndim == 1 else array
-    if len(array) != n_rows:
-        raise ValueError(f"{name} has {len(array)} rows, data has {n_rows}. Both need the same rows.")
-    with np.errstate(over="ignore"):
-        result = array.astype(np.float32)
-    bad = ~np.isfinite(result).all(axis=1)
-    if bad.any():
-        first = int(np.argmax(bad))
-        value = array[first][~np.isfinite(result[first])][0]
-        raise ValueError(
-            f"{name} must be finite float32 numbers: {int(bad.sum())} rows are NaN, infinite or beyond 3.4e38, "
-            f"the first at row {first}: {value}. Remove or replace them."
-        )
-    return result
+def _known_field(field: str, allowed: tuple[str, ...]) -> str:
+    if field not in allowed:
+        raise ValueError(f"unknown field {field!r}. Use {' or '.join(map(repr, allowed))}.")
+    return field
 
 
 def _sketch_weights(weight: np.ndarray, n_rows: int, comm: Communicator) -> np.ndarray | None:

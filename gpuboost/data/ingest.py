@@ -1,27 +1,43 @@
-"""Any table (NumPy array, list of rows, pandas, polars or pyarrow frame) as a re-iterable source of column batches."""
+"""Any table (array, list of rows, sparse matrix, pandas, polars, pyarrow or cudf frame) as a re-iterable source of batches.
+
+Tables on a GPU stay there: device_tables.py knows them, this module checks them as it checks all others.
+"""
 
 import datetime
-import warnings
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from decimal import Decimal
+from importlib.util import find_spec
 from numbers import Real
 from typing import Any
 
 import numpy as np
 
 from gpuboost import errors
+from gpuboost.config import warn
+from gpuboost.data.device_tables import (
+    CudfColumn,
+    CudfFrame,
+    current_device,
+    host_array,
+    is_device_table,
+    open_device_table,
+    read_on,
+)
+from gpuboost.data.sparse import SparseTable, is_sparse
 
-__all__ = ["ColumnSource", "align_columns", "open_table"]
+__all__ = ["ColumnSource", "LoadedTable", "align_columns", "check_names", "check_types", "load_table", "open_table"]
 
-Array = np.ndarray
+Array = Any  # NumPy or CuPy
 Rows = slice | Array  # a range of rows, or int (n,) row numbers
 Read = Callable[[Rows], Array]
 
 FEATURE_TYPES = ("float", "int", "i", "q", "c")  # XGBoost's letters: i is boolean, q any number, c a category
 BATCH_BYTES = 8 << 20  # of a float32 batch: small beside any table worth batching
+DEVICE_FACTOR = 32  # times as many on a GPU (256 MB): a batch is a few kernel launches there, whatever its size
 MIN_BATCH_ROWS = 1024  # keeps the cost per column and batch small in wide tables
+LARGEST = float(np.finfo(np.float32).max)  # as the sketch, which takes values of this size for infinite
 SCAN_ROWS = 1 << 18  # rows of one column that a check looks at together
 HINTS = {  # NumPy kind → what to do about it
     "U": 'Convert it to categories: df["{0}"] = df["{0}"].astype("category").',
@@ -39,6 +55,8 @@ class ColumnSource:
     categories : column name → its category values in code order, for columns that hold categories.
     missing : the float32 value that means missing besides NaN, for the reader of the batches to apply; NaN when only NaN does.
     read : rows → float32 or float64 (n, n_features), any strides, possibly read-only.
+    device : number of the CUDA device that the batches lie on, as CuPy arrays; None: they are NumPy arrays.
+    is_sparse : whether the rows are stored without their missing values, so that a batch costs memory that the table does not.
     """
 
     n_rows: int
@@ -48,19 +66,66 @@ class ColumnSource:
     categories: dict[str, list[Any]]
     missing: float
     read: Read = field(repr=False)
+    device: int | None = None
+    is_sparse: bool = False
 
     def batches(self, batch_rows: int | None = None) -> Iterator[Array]:
         """The rows from first to last, as float32 or float64 (at most batch_rows, n_features) arrays.
 
-        batch_rows : None chooses about 8 MB. The batches of an aligned native float32 or float64 array are views of it.
+        batch_rows : None chooses about 8 MB, 256 MB on a GPU. The batches of an aligned native float32 or float64 array are
+            views of it.
         """
         if batch_rows is not None and batch_rows < 1:
             raise ValueError(f"batch_rows must be at least 1, got {batch_rows}. Leave it out for batches of about 8 MB.")
-        return map(self.read, _slices(self.n_rows, batch_rows or _default_rows(self.n_features)))
+        default = _default_rows(self.n_features, 1 if self.is_sparse else MIN_BATCH_ROWS)
+        default *= 1 if self.device is None else DEVICE_FACTOR
+        return map(self.read, _slices(self.n_rows, batch_rows or default))
 
     def rows(self, index: Any) -> Array:
         """The rows with the given numbers (int (n,)), as float32 or float64 (n, n_features): a copy."""
         return self.read(np.asarray(index, dtype=np.intp))
+
+    def taken(self, index: Array) -> "ColumnSource":
+        """The table of the rows with the given numbers, intp (n,), in that order."""
+        return replace(self, n_rows=len(index), read=lambda rows: self.read(index[rows]))
+
+    def finite(self) -> "ColumnSource":
+        """The same table, whose reader raises ValueError for the first value that is infinite or too large for float32."""
+        return replace(self, read=lambda rows: self._checked(rows, self.read(rows)))
+
+    def _checked(self, rows: Rows, block: Array) -> Array:
+        with current_device(self.device):
+            if (abs(block) >= LARGEST).any():
+                with np.errstate(over="ignore"):
+                    is_bad = host_array((abs(block) >= LARGEST) & (block.astype(np.float32) != np.float32(self.missing)))
+                for i, j in np.argwhere(is_bad)[:1]:
+                    name = _column(self.feature_names[j] if self.feature_names else str(j))
+                    row = int(np.arange(self.n_rows)[rows][i]) if isinstance(rows, slice) else int(rows[i])
+                    raise ValueError(
+                        f"{name} holds a value that is infinite or at least 3.4028235e38 in size, outside float32, in row {row}: "
+                        f"{float(block[i, j])}. Replace it, or set it to NaN to treat it as missing."
+                    )
+        return block
+
+
+@dataclass(frozen=True, eq=False)
+class LoadedTable:
+    """A table that is at hand: a plan has run, a stream has been read, a list is an array. open_table reads it as often as asked.
+
+    table : array of any shape and kind, frame or sparse matrix. device : number of its CUDA device; None: the host.
+    """
+
+    table: Any
+    device: int | None
+
+
+def load_table(data: Any) -> LoadedTable:
+    """Run or read what can be read only once, or would be slow to read again. Arrays and frames are not copied.
+
+    Raises TypeError for what is no table, ValueError for rows of unequal length, ImportError for a table on a GPU without CuPy.
+    """
+    _refuse_device_sparse(data)
+    return LoadedTable(*(open_device_table(data) if is_device_table(data) else (_open_host_table(data), None)))
 
 
 def open_table(
@@ -75,47 +140,57 @@ def open_table(
 ) -> ColumnSource:
     """Check a table once and return it as a ColumnSource, which converts it batch by batch.
 
+    data : the table, or what load_table made of it.
     missing : None means NaN. A number means that values equal to it, compared as float32, are missing too.
     feature_names, feature_types : replace those of a frame; name the columns of an array.
     categories, expected_names, expected_count : of a trained model. Categories are matched to it by value, named columns by
         name, unnamed ones by their number. A category it does not know becomes missing, with one UserWarning.
     Warns (UserWarning, once) when integers of a training table have more digits than float32.
-    Raises ValueError naming the column that cannot be used, TypeError for what is no table, NotImplementedError for
-    sparse and GPU input.
+    Raises ValueError naming the column that cannot be used, and what load_table raises.
     """
-    _refuse_unbuilt(data)
     number = _missing_value(missing)
-    frame = None if isinstance(data, np.ndarray | list | tuple) else _as_frame(data)
-    table = _as_array(data) if frame is None else frame
+    loaded = data if isinstance(data, LoadedTable) else load_table(data)
+    table, device = loaded.table, loaded.device
+    frame = table if isinstance(table, _HostFrame | CudfFrame) else None
+    is_stored_sparse = isinstance(table, SparseTable)
+    if frame is None and not is_stored_sparse:
+        table = _checked_array(table)
     n_rows, n_features = table.shape
     if n_features == 0:
         raise ValueError("data has 0 columns. Pass at least one feature.")
 
-    names = _checked_names(frame.columns if frame is not None and feature_names is None else feature_names, n_features)
-    types = _checked_types(feature_types, n_features)
+    names = check_names(frame.names if frame is not None and feature_names is None else feature_names, n_features)
+    types = check_types(feature_types, n_features)
     order = list(range(n_features)) if names is None or expected_names is None else align_columns(names, expected_names)
     count = expected_count if expected_names is None else len(expected_names)
     if count not in (None, n_features):
         raise ValueError(f"data has {n_features} columns, but the model was trained on {count}. Pass the training columns.")
 
     is_training = categories is None and count is None
+    letters: list[str] | None = None
     dictionaries: dict[str, list[Any]] = {}
-    if frame is None:
-        read = _array_reader(table, names or [str(j) for j in range(n_features)], is_training)
-    else:
-        assert names is not None
-        letters, dictionaries, read = _read_frame(frame, names, categories, is_training, number)
-        types = types or letters
-        for name, letter in zip(names, types):
-            if name in dictionaries and letter != "c":
-                raise ValueError(f"feature_types of {_column(name)} must be 'c', as it holds categories, got {letter!r}.")
-        if dictionaries:
-            number = np.nan  # replaced by the reader, which knows that a category's code may equal it
+    with current_device(device):
+        labels = names or [str(j) for j in range(n_features)]
+        if is_stored_sparse:
+            read = _sparse_reader(table, labels, is_training)
+        elif frame is None:
+            read = _array_reader(table, labels, is_training)
+        else:
+            assert names is not None
+            letters, dictionaries, read = _read_frame(frame, names, categories, is_training, number)
+    types = types or letters
+    for name, letter in zip(names or (), types or ()):
+        if name in dictionaries and letter != "c":
+            raise ValueError(f"feature_types of {_column(name)} must be 'c', as it holds categories, got {letter!r}.")
+    if dictionaries:
+        number = np.nan  # replaced by the reader, which knows that a category's code may equal it
     if order != sorted(order):
         names, types = list(expected_names or ()), types and [types[j] for j in order]
         read_unordered = read
         read = lambda rows: read_unordered(rows)[:, order]
-    return ColumnSource(n_rows, n_features, names, types, dictionaries, number, read)
+    if device is not None:
+        read = read_on(device, read)
+    return ColumnSource(n_rows, n_features, names, types, dictionaries, number, read, device, is_stored_sparse)
 
 
 def align_columns(names: list[str], model_names: list[str]) -> list[int]:
@@ -133,12 +208,9 @@ def align_columns(names: list[str], model_names: list[str]) -> list[int]:
 # ---- the arguments
 
 
-def _refuse_unbuilt(data: Any) -> None:
-    module = type(data).__module__
-    if module.split(".")[0] in ("cupy", "cupyx", "cudf") or hasattr(data, "__cuda_array_interface__"):
-        raise errors.not_built("GPU arrays as input", "Pass a NumPy array, such as X.get() of a CuPy array.")
-    if module.startswith("scipy.sparse"):
-        raise errors.not_built("Sparse input", "Pass X.toarray() for now.")
+def _refuse_device_sparse(data: Any) -> None:
+    if type(data).__module__.startswith("cupyx.scipy.sparse"):
+        raise errors.not_built("Sparse input on a GPU", "Pass X.get(), its copy on the host.")
 
 
 def _missing_value(missing: float | None) -> float:
@@ -151,7 +223,8 @@ def _missing_value(missing: float | None) -> float:
         return float(np.float32(missing))
 
 
-def _checked_names(given: Iterable[Any] | None, n_features: int) -> list[str] | None:
+def check_names(given: Iterable[Any] | None, n_features: int) -> list[str] | None:
+    """The names as text; ValueError where there is not one for each column, or two are equal."""
     if given is None:
         return None
     names = [str(name) for name in given]
@@ -162,7 +235,8 @@ def _checked_names(given: Iterable[Any] | None, n_features: int) -> list[str] | 
     return names
 
 
-def _checked_types(given: Iterable[str] | None, n_features: int) -> list[str] | None:
+def check_types(given: Iterable[str] | None, n_features: int) -> list[str] | None:
+    """The types as a list; ValueError where there is not one letter of FEATURE_TYPES for each column."""
     if given is None:
         return None
     types = list(given)
@@ -184,24 +258,52 @@ def _as_frame(data: Any) -> Any:
         frame = frame.collect() if isinstance(frame, nw.LazyFrame) else frame
     except nw.exceptions.DuplicateError:
         names = [str(name) for name in getattr(data, "column_names", data.columns)]
-        _checked_names(names, len(names))
+        check_names(names, len(names))
         raise
+    if frame is data and hasattr(data, "__arrow_c_stream__"):  # from a library that narwhals does not know
+        return _read_arrow_stream(data)
     return frame if isinstance(frame, nw.DataFrame) else None
 
 
-def _as_array(data: Any) -> Array:
-    """The table as a 2-D array of numbers (perhaps a MaskedArray) or objects; copied only when objects are masked."""
+def _read_arrow_stream(data: Any) -> Any:
+    """A narwhals DataFrame of any producer of an Arrow stream of record batches; None where it streams a single column."""
+    import narwhals as nw
+
+    try:
+        if find_spec("pyarrow"):
+            return nw.DataFrame.from_arrow(data, backend="pyarrow")
+        if find_spec("polars"):
+            return nw.DataFrame.from_arrow(data, backend="polars")
+    except (ValueError, TypeError):  # pyarrow's ArrowInvalid is a ValueError
+        return None
+    kind = type(data).__name__
+    raise ImportError(f"data of type {kind} is an Arrow stream, which needs pyarrow or polars: pip install pyarrow.")
+
+
+def _open_host_table(data: Any) -> Any:
+    """A _HostFrame, a SparseTable, or a NumPy array of any shape and kind, perhaps a MaskedArray."""
+    if is_sparse(data):
+        return SparseTable(_checked_array(data))
+    data = host_array(data)  # an array that speaks only DLPack
+    frame = None if isinstance(data, np.ndarray | list | tuple) else _as_frame(data)
+    if frame is not None:
+        return _HostFrame(frame)
     try:
         table = data if isinstance(data, np.ma.MaskedArray) else np.asarray(data)
     except ValueError as error:
         raise ValueError(f"data must be a table whose rows are equally long. {error}") from None
     if table.ndim == 0:
         raise TypeError(f"data must be a 2-D array, a list of rows or a data frame, got {type(data).__name__}.")
+    return table
+
+
+def _checked_array(table: Array) -> Array:
+    """The array, if it is 2-D and holds numbers (it may be a MaskedArray) or objects; copied only when objects are masked."""
     if table.dtype.kind not in "biufO":
         raise _unusable("data", table.dtype, table.dtype.kind, "x")
-    if table.ndim == 1:
+    if table.ndim < 2:
         hint = "Use X.reshape(-1, 1) for one column, X.reshape(1, -1) for one row."
-        raise ValueError(f"data must be 2-D, got 1-D of shape {table.shape}. {hint}")
+        raise ValueError(f"data must be 2-D, got {table.ndim}-D of shape {table.shape}. {hint}")
     if table.ndim > 2:
         raise ValueError(f"data must be 2-D, got {table.ndim}-D of shape {table.shape}. Use X.reshape(len(X), -1).")
     if table.dtype.kind == "O" and np.ma.is_masked(table):
@@ -215,18 +317,32 @@ def _as_array(data: Any) -> Array:
 
 
 def _array_reader(table: Array, labels: list[str], is_training: bool) -> Read:
-    """table : 2-D, numbers, booleans or objects, possibly a MaskedArray. labels : the columns' names in messages."""
-    kind, is_masked = table.dtype.kind, isinstance(table, np.ma.MaskedArray)
-    if table.dtype in (np.float32, np.float64) and table.dtype.isnative and table.flags.aligned and not is_masked:
+    """table : 2-D, numbers, booleans or objects, possibly a MaskedArray; or numbers and booleans on a GPU.
+
+    labels : the columns' names in messages.
+    """
+    kind, is_masked, is_host = table.dtype.kind, isinstance(table, np.ma.MaskedArray), isinstance(table, np.ndarray)
+    is_usable = not is_host or (table.dtype.isnative and table.flags.aligned and not is_masked)
+    if table.dtype in (np.float32, np.float64) and is_usable:
         return table.__getitem__
     if kind == "O":
         for j, label in enumerate(labels):
             _check_objects(table[:, j], label)
     if kind in "iu" and is_training:
-        parts = (np.ma.filled(table[rows], 0) for rows in _slices(len(table), _default_rows(len(labels))))
-        lossy = {j for part in parts for j in np.flatnonzero(_exceeds_float32(part).any(axis=0))}
+        parts = (table[rows] for rows in _slices(len(table), _default_rows(len(labels))))
+        parts = (np.ma.filled(part, 0) if is_masked else part for part in parts)
+        lossy = {j for part in parts for j in np.flatnonzero(host_array(_exceeds_float32(part).any(axis=0)))}
         _warn_lossy([labels[j] for j in sorted(lossy)])
+    if not is_host:
+        return lambda rows: table[rows].astype(np.float32)
     return lambda rows: np.ma.filled(_to_float32(table[rows]), np.nan)
+
+
+def _sparse_reader(table: SparseTable, labels: list[str], is_training: bool) -> Read:
+    if is_training and table.matrix.dtype.kind in "iu":
+        lossy = np.unique(table.matrix.indices[_exceeds_float32(table.matrix.data)])
+        _warn_lossy([labels[j] for j in lossy])
+    return table.read
 
 
 def _to_float32(values: Array) -> Array:
@@ -266,42 +382,94 @@ def _exceeds_float32(integers: Array) -> Array:
 # ---- frames
 
 
+class _HostColumn:
+    """A narwhals Series as _read_frame asks it. device_tables.CudfColumn is its twin on a GPU."""
+
+    def __init__(self, series: Any) -> None:
+        import narwhals as nw
+
+        self._series = series.cast(nw.Float64) if series.dtype in (nw.Int128, nw.UInt128) else series  # unknown to NumPy
+        self.dtype = self._series.dtype
+        self.is_categorical = self.dtype in (nw.Categorical, nw.Enum)
+
+    @property
+    def kind(self) -> str:
+        """NumPy's letter for the values; V where they are lists or structs."""
+        sample = self._series[:0].to_numpy()
+        return sample.dtype.kind if sample.ndim == 1 else "V"
+
+    def is_null(self) -> bool:
+        """Whether there is no value at all."""
+        return self._series.null_count() == len(self._series)
+
+    def number_reader(self, name: str) -> Read:
+        """rows → (n,) numbers, NaN where missing."""
+        return _number_reader(self._series, self.kind, name)
+
+    def present_integers(self, rows: Rows) -> Array:
+        """What a column of integers holds in these rows; what stands for its nulls, if anything, fits float32."""
+        return self._series[rows].drop_nulls().to_numpy()
+
+    def dictionary(self) -> tuple[list[Any], Read]:
+        """The values of a categorical column, and its reader: rows → int (n,) codes into them, -1 where null."""
+        return _dictionary(self._series)
+
+
+class _HostFrame:
+    """A narwhals DataFrame as _read_frame asks it. device_tables.CudfFrame is its twin on a GPU."""
+
+    xp = np
+
+    def __init__(self, frame: Any) -> None:
+        self._frame = frame
+        self.shape = frame.shape
+        self.names = frame.columns
+
+    def columns(self) -> Iterator[_HostColumn]:
+        return map(_HostColumn, self._frame.iter_columns())
+
+    def whole_array(self) -> Array | None:
+        """All of it as one float32 or float64 view; None when its library would have to copy."""
+        return _whole_array(self._frame)
+
+
 def _read_frame(
-    frame: Any, names: list[str], categories: dict[str, list[Any]] | None, is_training: bool, missing: float
+    frame: _HostFrame | CudfFrame, names: list[str], categories: dict[str, list[Any]] | None, is_training: bool, missing: float
 ) -> tuple[list[str], dict[str, list[Any]], Read]:
     """The letters of a frame's columns, its dictionaries, and its reader: rows → column-major float32."""
-    import narwhals as nw
-
-    whole = _whole_array(frame)
+    whole = frame.whole_array()
     if whole is not None and not categories:
         return ["float"] * len(names), {}, whole.__getitem__
+    n_rows, xp = frame.shape[0], frame.xp
     letters, readers, dictionaries, unseen, lossy = [], [], {}, [], []
-    for series, name in zip(frame.iter_columns(), names):
+    columns: Iterator[_HostColumn | CudfColumn] = frame.columns()
+    for column, name in zip(columns, names):
         known = None if categories is None else categories.get(name)
-        if series.dtype in (nw.Int128, nw.UInt128):  # unknown to NumPy
-            series = series.cast(nw.Float64)
-        if series.dtype in (nw.Categorical, nw.Enum):
+        if column.is_categorical:
             if categories is not None and known is None:
                 raise ValueError(f"{_column(name)} holds categories, but held numbers in training. Convert it to numbers.")
-            read, dictionaries[name], strangers = _category_reader(series, known)
+            read, dictionaries[name], strangers = _category_reader(column, n_rows, known, xp)
             letter = "c"
             unseen += [f"{_column(name)}: {_listing(strangers)}"] * bool(strangers)
-        elif known is not None and series.null_count() < len(series):
-            raise ValueError(f"{_column(name)} holds {series.dtype}, but held categories in training. {HINTS['U'].format(name)}")
+        elif known is not None and not column.is_null():
+            raise ValueError(f"{_column(name)} holds {column.dtype}, but held categories in training. {HINTS['U'].format(name)}")
         else:
-            letter, read = _number_reader(series, name)
-            parts = (series[rows].drop_nulls().to_numpy() for rows in _slices(len(series), SCAN_ROWS))
+            kind = column.kind
+            if kind not in "biufO" and not column.is_null():
+                raise _unusable(_column(name), column.dtype, kind, name)
+            letter, read = {"b": "i", "i": "int", "u": "int"}.get(kind, "float"), column.number_reader(name)
+            parts = map(column.present_integers, _slices(n_rows, SCAN_ROWS))
             if is_training and letter == "int" and any(_exceeds_float32(part).any() for part in parts):
                 lossy.append(name)
         letters.append(letter)
         readers.append(read)
     if unseen:
-        warnings.warn(f"Categories unknown to the model become missing. {'; '.join(unseen)}.", UserWarning, stacklevel=3)
+        warn(f"Categories unknown to the model become missing. {'; '.join(unseen)}.", stacklevel=3)
     _warn_lossy(lossy)
 
     def read_block(rows: Rows) -> Array:
-        n = len(range(*rows.indices(len(frame)))) if isinstance(rows, slice) else len(rows)
-        block = np.empty((n, len(readers)), np.float32, order="F")
+        n = len(range(*rows.indices(n_rows))) if isinstance(rows, slice) else len(rows)
+        block = xp.empty((n, len(readers)), np.float32, order="F")
         with np.errstate(over="ignore", invalid="ignore"):  # 1e39 becomes inf, which training reports
             for values, name, read in zip(block.T, names, readers):
                 values[:] = read(rows)
@@ -312,18 +480,14 @@ def _read_frame(
     return letters, dictionaries, read_block
 
 
-def _number_reader(series: Any, name: str) -> tuple[str, Read]:
-    """The letter and the reader (rows → (n,) numbers, NaN where missing) of a column that holds no categories."""
-    sample = series[:0].to_numpy()
-    kind = sample.dtype.kind if sample.ndim == 1 else "V"
+def _number_reader(series: Any, kind: str, name: str) -> Read:
+    """The reader (rows → (n,) numbers, NaN where missing) of a column that holds numbers or objects, or only nulls."""
     if kind not in "biuf" and series.null_count() == len(series):
-        return "float", lambda rows: np.full(len(series[rows]), np.nan, np.float32)
+        return lambda rows: np.full(len(series[rows]), np.nan, np.float32)
     if kind == "O":
         for rows in _slices(len(series), SCAN_ROWS):
             _check_objects(series[rows].to_numpy(), name)
-        return "float", lambda rows: _to_float32(series[rows].to_numpy())
-    if kind not in "biuf":
-        raise _unusable(_column(name), series.dtype, kind, name)
+        return lambda rows: _to_float32(series[rows].to_numpy())
 
     def read(rows: Rows) -> Array:
         part = series[rows]
@@ -335,22 +499,25 @@ def _number_reader(series: Any, name: str) -> tuple[str, Read]:
         return values
 
     view = _whole_column(series)
-    return {"b": "i", "f": "float"}.get(kind, "int"), read if view is None else view.__getitem__
+    return read if view is None else view.__getitem__
 
 
-def _category_reader(series: Any, known: list[Any] | None) -> tuple[Read, list[Any], list[Any]]:
+def _category_reader(
+    column: _HostColumn | CudfColumn, n_rows: int, known: list[Any] | None, xp: Any
+) -> tuple[Read, list[Any], list[Any]]:
     """The reader of a category column (rows → (n,) codes, NaN where missing), its dictionary, and values not in ``known``."""
-    raw, codes = _dictionary(series)
+    raw, codes = column.dictionary()
     values = [_plain(value) for value in raw]
     dictionary = list(dict.fromkeys(v for v in values if v is not None)) if known is None else known
     position = {_plain(value): code for code, value in enumerate(dictionary)}
-    table = np.array([position.get(value, np.nan) for value in values] + [np.nan], dtype=np.float32)  # code -1 reads the last
+    # code -1 reads the last
+    table = xp.asarray(np.array([position.get(value, np.nan) for value in values] + [np.nan], dtype=np.float32))
     strangers: list[Any] = []
     if any(value is not None and value not in position for value in values):
-        is_used = np.zeros(len(table), bool)
-        for rows in _slices(len(series), SCAN_ROWS):
-            is_used[codes(rows)] = True
-        strangers = [v for v, used in zip(values, is_used) if used and v is not None and v not in position]
+        used = xp.zeros(len(values) + 1, bool)
+        for rows in _slices(n_rows, SCAN_ROWS):
+            used[codes(rows)] = True
+        strangers = [v for v, is_used in zip(values, host_array(used)) if is_used and v is not None and v not in position]
     return lambda rows: table[codes(rows)], dictionary, strangers
 
 
@@ -412,8 +579,8 @@ def _whole_column(series: Any) -> Array | None:
 # ---- shared
 
 
-def _default_rows(n_features: int) -> int:
-    return max(MIN_BATCH_ROWS, BATCH_BYTES // (4 * n_features))
+def _default_rows(n_features: int, least: int = MIN_BATCH_ROWS) -> int:
+    return max(least, BATCH_BYTES // (4 * n_features))
 
 
 def _slices(n_rows: int, step: int) -> Iterator[slice]:
@@ -439,4 +606,4 @@ def _warn_lossy(names: list[str]) -> None:
     if names:
         text = f"Integers in {_listing(names)} have more digits than float32, so neighbours become equal"
         text += ": thresholds in the model file are float32. If they must stay apart, subtract an offset first."
-        warnings.warn(text, UserWarning, stacklevel=4)
+        warn(text, stacklevel=4)

@@ -37,26 +37,37 @@ def sketch_columns(source, weights: np.ndarray | None, max_bin: int, backend, co
 
     Raises ValueError where a column holds ±inf.
     """
-    everything = np.arange(source.n_features, dtype=np.int32)
-    counts0 = _count(source, weights, everything, 0, None, None, COUNTS0_WIDTH, source.n_features, backend, comm)
-    _require_finite(source, counts0[:, NON_FINITE])
+    at_once = max(1, SKETCH_MEMORY // (COUNTS0_WIDTH * 8))
+    thresholds, has_missing = [], []
+    for first in range(0, source.n_features, at_once):
+        features = np.arange(first, min(first + at_once, source.n_features), dtype=np.int32)
+        own, missing = _sketch(features, source, weights, max_bin, backend, comm)
+        thresholds += own
+        has_missing.append(missing)
+    offsets = np.concatenate([[0], np.cumsum([len(t) for t in thresholds])]).astype(np.int32)
+    return Cuts(np.concatenate(thresholds), offsets, np.concatenate(has_missing), max_bin)
+
+
+def _sketch(features, source, weights, max_bin: int, backend, comm) -> tuple[list[np.ndarray], np.ndarray]:
+    """(thresholds of each of these columns, bool: whether it has missing values)."""
+    counts0 = _count(source, weights, features, 0, None, None, COUNTS0_WIDTH, len(features), backend, comm)
+    _require_finite(source, features, counts0[:, NON_FINITE])
     has_missing = counts0[:, MISSING] > 0
     columns = [
-        _Column(f, counts0[f, : DIGITS[0]], 255 if max_bin == 256 and has_missing[f] else max_bin) for f in everything
+        _Column(f, counts0[i, : DIGITS[0]], 255 if max_bin == 256 and has_missing[i] else max_bin) for i, f in enumerate(features)
     ]
     pending = columns
     while pending:  # each round finds a heavy value, so at most max_bin / 2 rounds; 3 are rare
         for group in _groups(pending):
             _select(group, source, weights, backend, comm)
         pending = [column for column in pending if column.spread_again()]
-    thresholds = [column.thresholds() for column in columns]
-    offsets = np.concatenate([[0], np.cumsum([len(t) for t in thresholds])]).astype(np.int32)
-    return Cuts(np.concatenate(thresholds), offsets, has_missing, max_bin)
+    return [column.thresholds() for column in columns], has_missing
 
 
 def _count(source, weights, features, level, slots0, slots1, width, n_slots, backend, comm) -> np.ndarray:
     """One pass over the table: int64 (n_slots, width), summed over workers."""
-    counts = np.zeros((n_slots, width), np.int64)
+    counts = backend.zeros((n_slots, width), np.int64)
+    slots0, slots1 = (None if slots is None else backend.put(slots) for slots in (slots0, slots1))
     first = 0
     for block in source.batches():
         last = first + block.shape[0]
@@ -64,17 +75,17 @@ def _count(source, weights, features, level, slots0, slots1, width, n_slots, bac
         backend.count_digits(block, source.missing, batch_weights, features, level, slots0, slots1, counts)
         first = last
     comm.allreduce_sum(counts)
-    return counts
+    return backend.fetch(counts)
 
 
-def _require_finite(source, n_infinite: np.ndarray) -> None:
+def _require_finite(source, features: np.ndarray, n_infinite: np.ndarray) -> None:
     bad = np.flatnonzero(n_infinite)
     if len(bad):
-        f = int(bad[0])
+        f = int(features[bad[0]])
         name = repr(source.feature_names[f]) if source.feature_names else str(f)
         raise ValueError(
-            f"column {name} holds {n_infinite[f]} value(s) that are infinite or at least 3.4028235e38 in size, outside float32. "
-            f"Replace them, or set them to NaN to treat them as missing."
+            f"column {name} holds {n_infinite[bad[0]]} value(s) that are infinite or at least 3.4028235e38 in size, outside "
+            f"float32. Replace them, or set them to NaN to treat them as missing."
         )
 
 

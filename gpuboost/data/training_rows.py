@@ -4,7 +4,7 @@ from hashlib import sha256
 
 import numpy as np
 
-from gpuboost.backend.base import Backend, TrainingRows
+from gpuboost.backend.base import Array, Backend, TrainingRows
 from gpuboost.backend.row_sums import RowSums
 from gpuboost.communicator import Communicator
 from gpuboost.data.dmatrix import DMatrix
@@ -20,7 +20,8 @@ def estimate_base_score(dtrain: DMatrix, objective: Objective, backend: Backend,
     """
     label = dtrain.labels
     check_labels(dtrain, objective)
-    sums = RowSums(backend, comm, label, label, dtrain.weights)
+    on_device = backend.put(label)
+    sums = RowSums(backend, comm, on_device, on_device, backend.put(dtrain.weights))
     if not sums.total_weight > 0:
         _check_count(comm.allgather_int(label.shape[1]))
         raise ValueError("weight is zero for every row, so there is nothing to train on. Give some rows a positive weight.")
@@ -51,7 +52,7 @@ def start_margin(
 
 
 def collect_rows(
-    dtrain: DMatrix, margin: np.ndarray, max_bin: int, backend: Backend, comm: Communicator
+    dtrain: DMatrix, margin: Array, max_bin: int, backend: Backend, comm: Communicator
 ) -> TrainingRows:
     """What Backend.start_training wants. Raises ValueError for a table without rows."""
     n_kept = np.count_nonzero(dtrain.weights) if len(dtrain.weights) else dtrain.num_row()
@@ -84,9 +85,9 @@ def _check_count(rows: list[int]) -> None:
         raise ValueError("the training data has 0 rows. Pass at least one row.")
 
 
-def finished_prediction(prediction: np.ndarray, strict_shape: bool) -> np.ndarray:
+def finished_prediction(prediction: Array, strict_shape: bool) -> Array:
     """float32 (n_outputs, n_rows) as the user sees it: (n_rows,) for one output, else (n_rows, n_outputs)."""
-    return np.ascontiguousarray(prediction[0] if len(prediction) == 1 and not strict_shape else prediction.T)
+    return prediction[0].copy() if len(prediction) == 1 and not strict_shape else prediction.T.copy(order="C")
 
 
 def custom_gradients(obj, margin: np.ndarray, dtrain: DMatrix) -> tuple[np.ndarray, np.ndarray]:

@@ -1,5 +1,6 @@
 """Evaluation metrics by their XGBoost names. A new one joins by adding a file here that registers it."""
 
+from difflib import get_close_matches
 from importlib import import_module
 from pkgutil import iter_modules
 
@@ -34,7 +35,9 @@ def get_metric(name: str) -> Metric:
         return _registry[family](argument if at else None)
     if family.rstrip("-") in _PLANNED:
         raise not_built(f"eval_metric={name!r}", f"Built: {', '.join(metric_names())}.")
-    raise ValueError(f"eval_metric must be one of {', '.join(metric_names())}; got {name!r}.")
+    close = get_close_matches(name, metric_names(), n=1)
+    hint = f"Did you mean {close[0]!r}?" if close else "Pass a function as custom_metric to train()."
+    raise ValueError(f"eval_metric must be one of {', '.join(metric_names())}; got {name!r}. {hint}")
 
 
 def _load() -> None:

@@ -8,7 +8,7 @@ from numba import float32, float64, int64
 from gpuboost.backend.row_sums import RowSums
 from gpuboost.kernels.jit import scalar
 from gpuboost.kernels.reduce import elementwise_terms
-from gpuboost.kernels.scalar import log_double
+from gpuboost.kernels.scalar import larger, log_double
 from gpuboost.metrics import register
 from gpuboost.metrics.base import Metric
 
@@ -30,8 +30,8 @@ def absolute_error(prediction, label, parameters):
 def cross_entropy(prediction, label, parameters):
     """−y·ln p − (1 − y)·ln(1 − p), both probabilities at least SMALLEST_PROBABILITY."""
     p, y = float64(prediction), float64(label)
-    inside = log_double(max(p, SMALLEST_PROBABILITY))
-    outside = log_double(max(float64(1.0) - p, SMALLEST_PROBABILITY))
+    inside = log_double(larger(p, SMALLEST_PROBABILITY))
+    outside = log_double(larger(float64(1.0) - p, SMALLEST_PROBABILITY))
     return -(y * inside) - (float64(1.0) - y) * outside
 
 
@@ -56,7 +56,7 @@ def class_cross_entropy(prediction, label, i, parameters):
     """−ln of the probability given to the row's class; 0 where there is no such class, as rows of weight 0 may say."""
     if not (label[0, i] >= float32(0.0) and label[0, i] < float32(prediction.shape[0])):
         return float64(0.0)
-    return -log_double(max(float64(prediction[int64(label[0, i]), i]), SMALLEST_PROBABILITY))
+    return -log_double(larger(float64(prediction[int64(label[0, i]), i]), SMALLEST_PROBABILITY))
 
 
 squared_error_row = elementwise_terms(squared_error)

@@ -1,4 +1,4 @@
-"""Model files in XGBoost's JSON schema, and text dumps of trees."""
+"""Model files in XGBoost's schema, as JSON and UBJSON, and text dumps of trees."""
 
 from gpuboost.model_io.dump import dump_trees
 from gpuboost.model_io.files import digest, dumps, load_model, save_model

@@ -9,10 +9,13 @@ import numpy.typing as npt
 
 from gpuboost.errors import ModelFormatError
 
-__all__ = ["Cursor"]
+__all__ = ["MAX_DEPTH", "Cursor"]
+
+MAX_DEPTH = 64  # arrays and objects inside each other that the readers follow; a model needs 8
 
 INTEGER_TEXT = re.compile(r"-?[0-9]{1,18}")
 JSON_NAMES = {dict: "an object", list: "an array", str: "a string", int: "an integer", float: "a number", bool: "a boolean"}
+JSON_NAMES |= {type(None): "null", np.ndarray: "an array of numbers"}  # the latter from UBJSON
 
 
 class Cursor:
@@ -69,28 +72,41 @@ class Cursor:
     def integers(self, length: int | None, low: int, high: int, *, or_booleans: bool = False) -> npt.NDArray[np.int64]:
         """An array of integers from low to high, with ``length`` entries unless that is None. Returns int64."""
         values = self._numbers(length, {int, bool} if or_booleans else {int}, "an integer")
-        if values and not (low <= min(values) and max(values) <= high):
+        smallest, largest = (np.min, np.max) if isinstance(values, np.ndarray) else (min, max)
+        if len(values) and not (low <= smallest(values) and largest(values) <= high):
             index = next(i for i, value in enumerate(values) if not low <= value <= high)
             self.fail(f"must be between {low} and {high}, got {values[index]}.", index)
         return np.array(values, dtype=np.int64)
 
-    def floats(self, length: int) -> npt.NDArray[np.float64]:
-        """An array of ``length`` numbers, none of them NaN. Returns float64."""
+    def floats(self, length: int | None) -> npt.NDArray[np.float64]:
+        """An array of finite numbers, with ``length`` entries unless that is None. Returns float64."""
         values = self._numbers(length, {int, float}, "a number")
         try:
             array = np.array(values, dtype=np.float64)
         except OverflowError:
             self.fail("holds an integer that does not fit a 64-bit float.")
-        if np.isnan(array).any():
-            self.fail("must not be NaN.", int(np.isnan(array).argmax()))
+        if not np.isfinite(array).all():
+            index = int(np.isfinite(array).argmin())
+            self.fail(f"must be finite, got {array[index]}.", index)
         return array
 
-    def _numbers(self, length: int | None, kinds: set[type], wanted: str) -> list[Any]:
-        # The document in memory holds NumPy arrays (see schema.to_document), the one from a file holds lists.
-        values = self.value.tolist() if isinstance(self.value, np.ndarray) else self._typed(list)
+    def floats32(self, length: int) -> npt.NDArray[np.float32]:
+        """An array of ``length`` numbers that are finite as float32 too. Returns float32."""
+        array = self.floats(length)
+        with np.errstate(over="ignore"):
+            rounded = array.astype(np.float32)
+        if not np.isfinite(rounded).all():
+            index = int(np.isfinite(rounded).argmin())
+            self.fail(f"must be finite in 32 bits, got {array[index]:g}.", index)
+        return rounded
+
+    def _numbers(self, length: int | None, kinds: set[type], wanted: str) -> list[Any] | npt.NDArray[Any]:
+        # JSON brings lists. UBJSON and the document in memory (schema.to_document) bring arrays, whose entries have one type.
+        values = self.value if isinstance(self.value, np.ndarray) else self._typed(list)
         if length is not None and len(values) != length:
             self.fail(f"must have {length} entries, got {len(values)}.")
-        if not set(map(type, values)) <= kinds:
-            index = next(i for i, value in enumerate(values) if type(value) not in kinds)
-            self.fail(f"must be {wanted}, got {JSON_NAMES.get(type(values[index]), repr(values[index]))}.", index)
+        entries = values if isinstance(values, list) else values[:1].tolist()
+        if not set(map(type, entries)) <= kinds:
+            index = next(i for i, entry in enumerate(entries) if type(entry) not in kinds)
+            self.fail(f"must be {wanted}, got {JSON_NAMES.get(type(entries[index]), repr(entries[index]))}.", index)
         return values

@@ -1,17 +1,20 @@
-"""Trees as text or JSON for people to read, laid out as XGBoost's ``Booster.get_dump`` lays them out."""
+"""Trees as text, JSON or Graphviz's DOT for people to read, laid out as XGBoost's ``Booster.get_dump`` lays them out."""
 
 import json
 import math
+import os
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from gpuboost.errors import not_built
 from gpuboost.tree.model import Model
 from gpuboost.tree.tree import Tree
 
-__all__ = ["dump_trees"]
+__all__ = ["dump_trees", "join_dump", "read_feature_map"]
+
+FEATURE_MAP_TYPES = ("i", "q", "int", "float", "c")
 
 
 def dump_trees(
@@ -23,15 +26,17 @@ def dump_trees(
 ) -> list[str]:
     """One string a tree.
 
+    dump_format : "text", "json" or "dot"; "dot:{...}" with a JSON object in XGBoost's form gives the drawing a style:
+        graph_attrs, condition_node_params and leaf_node_params hold DOT attributes, edge holds yes_color (of the branch that
+        missing values take) and no_color.
     with_stats adds the gain and cover of every node. feature_names and feature_types stand in for the model's own; without
     either, columns are f0, f1, ... Columns of type "i" (indicator) show no threshold, those of type "int" a whole one.
     The text equals XGBoost's, save that it indents the splits of indicators too.
 
-    Raises ValueError for an unknown format or a wrong number of names, NotImplementedError for "dot".
+    Raises ValueError for an unknown format or style, or a wrong number of names.
     """
-    if dump_format == "dot":
-        raise not_built("dump_format='dot'", "Use 'text' or 'json'.")
-    if dump_format not in ("text", "json"):
+    dump_format, _, style = dump_format.partition(":")
+    if dump_format not in ("text", "json", "dot") or (style and dump_format != "dot"):
         raise ValueError(f"dump_format must be 'text', 'json' or 'dot', got {dump_format!r}. Use 'text' to read it yourself.")
     names = feature_names if feature_names is not None else model.feature_names
     types = feature_types if feature_types is not None else model.feature_types
@@ -40,8 +45,38 @@ def dump_trees(
             raise ValueError(f"{label} must have one entry for each of {model.n_features} features, got {len(values)}.")
     names = names if names is not None else [f"f{i}" for i in range(model.n_features)]
     types = types if types is not None else ["q"] * model.n_features
+    if dump_format == "dot":
+        drawn = _style(style)
+        return [_dump_dot(_nodes(tree, names, types), with_stats, drawn) for tree in model.trees]
     dump = _dump_text if dump_format == "text" else _dump_json
     return [dump(_nodes(tree, names, types), with_stats) for tree in model.trees]
+
+
+def join_dump(trees: Sequence[str], dump_format: str) -> str:
+    """All dumped trees as the text of one file: of JSON an array, of DOT graph after graph, else with a heading each."""
+    if dump_format == "json":
+        return "[\n" + ",\n".join(trees) + "\n]"
+    if dump_format.startswith("dot"):
+        return "\n".join(trees)
+    return "".join(f"booster[{i}]:\n{tree}" for i, tree in enumerate(trees))
+
+
+def read_feature_map(path: str | os.PathLike[str]) -> tuple[list[str], list[str]]:
+    """Names and types of the columns from XGBoost's feature map file: a line ``number name type`` for each.
+
+    Raises ValueError naming the line that does not fit, OSError where the file cannot be read.
+    """
+    names, types = [], []
+    for i, line in enumerate(filter(str.strip, Path(path).expanduser().read_text(encoding="utf-8").splitlines())):
+        words = line.split()
+        if len(words) != 3 or words[0] != str(i) or words[2] not in FEATURE_MAP_TYPES:
+            raise ValueError(
+                f"line {i + 1} of feature map {os.fspath(path)} must be '{i} name type' with a type among "
+                f"{', '.join(FEATURE_MAP_TYPES)}, got {line.strip()!r:.60}. Number the columns from 0, without spaces in names."
+            )
+        names.append(words[1])
+        types.append(words[2])
+    return names, types
 
 
 def _nodes(tree: Tree, names: Sequence[str], types: Sequence[str]) -> Iterator[dict[str, Any]]:
@@ -67,6 +102,7 @@ def _nodes(tree: Tree, names: Sequence[str], types: Sequence[str]) -> Iterator[d
             "nodeid": node,
             "depth": depth,
             "split": names[feature[node]],
+            "threshold": _number(threshold[node]),
             "condition": None if kind == "i" else str(math.ceil(threshold[node])) if is_whole else _number(threshold[node]),
             "yes": yes,
             "no": no,
@@ -121,6 +157,48 @@ def _dump_json(nodes: Iterator[dict[str, Any]], with_stats: bool) -> str:
             text += ("" if with_stats else " ") + f', "children": [\n{left}, \n{right}\n{indent}]}}'
         texts[node["nodeid"]] = text
     return texts[0]
+
+
+def _dump_dot(nodes: Iterator[dict[str, Any]], with_stats: bool, style: dict[str, dict[str, str]]) -> str:
+    lines = ["digraph {", "    graph [ rankdir=TB ]"]
+    if style["graph_attrs"]:
+        lines.append(f"    graph [ {_attributes(style['graph_attrs'])}]")
+    lines.append("")
+    for node in nodes:
+        is_leaf = "leaf" in node
+        if is_leaf:
+            label = f"leaf={node['leaf']}"
+        else:
+            label = node["split"] + ("" if node["condition"] is None else f"<{node['threshold']}")
+        if with_stats:
+            label += "".join(f"\n{key}={node[key]}" for key in ("gain", "cover") if key in node)
+        attributes = _attributes(style["leaf_node_params" if is_leaf else "condition_node_params"])
+        lines.append(f'    {node["nodeid"]} [ label="{label}" {attributes}]')
+        for child, answer in zip(node.get("children", ()), ("yes", "no")):
+            is_missing = child == node["missing"]
+            color = style["edge"]["yes_color" if is_missing else "no_color"]
+            text = answer + (", missing" if is_missing else "")
+            lines.append(f'    {node["nodeid"]} -> {child} [label="{text}" color="{color}"]')
+        lines.append("")
+    return "\n".join(lines[:-1]) + "\n}"
+
+
+def _style(text: str) -> dict[str, dict[str, str]]:
+    """The style after "dot:", with XGBoost's colours for what it leaves open."""
+    style: dict[str, Any] = {"graph_attrs": {}, "condition_node_params": {}, "leaf_node_params": {}, "edge": {}}
+    try:
+        given = json.loads(text or "{}")
+        style |= {part: dict(attributes) for part, attributes in given.items()}
+    except (ValueError, TypeError, AttributeError):
+        raise ValueError(f"the style after 'dot:' must be a JSON object of objects, got {text!r:.60}.") from None
+    if unknown := given.keys() - {"graph_attrs", "condition_node_params", "leaf_node_params", "edge"}:
+        raise ValueError(f"the style after 'dot:' has no part {unknown.pop()!r}. Use graph_attrs for attributes of the graph.")
+    style["edge"] = {"yes_color": "#0000FF", "no_color": "#FF0000"} | style["edge"]
+    return style
+
+
+def _attributes(values: dict[str, str]) -> str:
+    return "".join(f'{key}="{value}" ' for key, value in values.items())
 
 
 def _members(fields: dict[str, Any]) -> str:

@@ -3,32 +3,36 @@
 import hashlib
 import json
 import os
+import stat
 import uuid
+import warnings
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
-from gpuboost.errors import ModelFormatError, not_built
-from gpuboost.model_io.schema import from_document, to_document
+from gpuboost.errors import ModelFormatError
+from gpuboost.model_io.schema import from_document, shortest_decimals, to_document
+from gpuboost.model_io.strict_json import read_json
+from gpuboost.model_io.ubjson import read_ubjson, write_ubjson
 from gpuboost.tree.model import Model
 
-__all__ = ["digest", "dumps", "load_model", "save_model"]
+__all__ = ["MAX_FILE_BYTES", "digest", "dumps", "load_model", "save_model"]
+
+MAX_FILE_BYTES = 4 << 30  # 4 GiB, some 40 million nodes as JSON. A longer file is refused before any of it is read
 
 
 def save_model(model: Model, path: str | os.PathLike[str]) -> None:
-    """Write the model to a file whose suffix, .json, names the format.
+    """Write the model to a file: JSON where its name ends in .json, else UBJSON, as XGBoost does.
 
     The file appears whole or not at all: it is written beside the target under another name, then moved over it.
 
-    Raises ValueError for another suffix, NotImplementedError for .ubj, and OSError where the file cannot be written.
+    Warns (UserWarning, as XGBoost) where the name ends in neither .json nor .ubj. Raises OSError where the file cannot be
+    written.
     """
     path = Path(path)
-    if path.suffix == ".ubj":
-        raise not_built("The UBJSON model format", "Save as .json.")
-    if path.suffix != ".json":
-        raise ValueError(f"The suffix of a model file must be .json, got {path.name!r}. Use model.json, for example.")
-    data = dumps(model)
+    if path.suffix not in (".json", ".ubj"):
+        warnings.warn(f"{path.name!r} is saved as UBJSON. End its name in .ubj or .json to choose.", stacklevel=2)
+    data = dumps(model, "json" if path.suffix == ".json" else "ubj")
     partial = path.with_name(f".{path.name}.{uuid.uuid4().hex}")
     try:
         partial.write_bytes(data)
@@ -38,39 +42,56 @@ def save_model(model: Model, path: str | os.PathLike[str]) -> None:
         raise
 
 
-def load_model(source: str | os.PathLike[str] | bytes | bytearray) -> Model:
-    """Read a model from a file, or from the bytes of one. The content tells the format, not the name.
+def load_model(source: str | os.PathLike[str] | bytes | bytearray | memoryview) -> Model:
+    """Read a model from a file, or from the bytes of one. The content tells JSON from UBJSON, not the name.
 
-    Raises ModelFormatError where it is not a valid model, NotImplementedError where it holds something gpuboost does not
-    have yet (UBJSON, for one), and OSError where the file cannot be read.
+    Raises ModelFormatError where it is not a valid model or longer than MAX_FILE_BYTES, NotImplementedError where it holds
+    something gpuboost does not have yet (see schema.from_document), and OSError where the file cannot be read.
     """
-    data = bytes(source) if isinstance(source, (bytes, bytearray)) else Path(source).read_bytes()
-    if data[:1] == b"{" and data[1:2] in (b"L", b"l", b"I", b"i", b"U", b"$", b"#"):  # a length, where JSON has a quote or space
-        raise not_built("The UBJSON model format", "Save as .json.")
-    try:
-        document = json.loads(data)
-    except (ValueError, RecursionError) as error:
-        raise ModelFormatError(f"document: not JSON: {error}.") from None
-    return from_document(document)
+    if isinstance(source, (bytes, bytearray, memoryview)):
+        _check_size(memoryview(source).nbytes)
+        data = bytes(source)
+    else:
+        with open(source, "rb") as file:
+            status = os.fstat(file.fileno())
+            if not stat.S_ISREG(status.st_mode):  # a device or a pipe has no size to check
+                raise ModelFormatError(f"document: {os.fspath(source)!r} is not a regular file. Read it and pass the bytes.")
+            _check_size(status.st_size)
+            data = file.read()
+    # After the brace JSON has a quote or space. UBJSON has the type of a length, or of a counted object.
+    is_ubjson = data[:1] == b"{" and data[1:2] in (b"L", b"l", b"I", b"i", b"U", b"$", b"#")
+    return from_document(read_ubjson(data) if is_ubjson else read_json(data))
 
 
-def dumps(model: Model) -> bytes:
-    """The model as the bytes of its JSON file. Equal models give equal bytes: keys are sorted and no space varies."""
-    # Raw UTF-8, because XGBoost does not decode \u escapes. "surrogatepass" is what json.loads undoes.
-    text = json.dumps(to_document(model), default=_to_list, ensure_ascii=False, sort_keys=True, separators=(",", ":"))
+def _check_size(n_bytes: int) -> None:
+    if n_bytes > MAX_FILE_BYTES:
+        raise ModelFormatError(f"document: has {n_bytes} bytes, more than the {MAX_FILE_BYTES} that are read.")
+
+
+def dumps(model: Model, raw_format: str = "json") -> bytes:
+    """The model as the bytes of its file, "json" or "ubj". Equal models give equal bytes: keys are sorted and no space varies.
+
+    UBJSON keeps the covers of nodes in 32 bits, as XGBoost's reader demands; all else comes back from both formats bit by bit.
+
+    Raises ValueError for another format, and where the model holds numbers that are not finite.
+    """
+    if raw_format == "ubj":
+        return write_ubjson(to_document(model, cover_dtype=np.float32))
+    if raw_format != "json":
+        raise ValueError(f"raw_format must be 'ubj' or 'json', got {raw_format!r}. Use 'ubj' for the smaller file.")
+    # Raw UTF-8, because XGBoost does not decode \u escapes. "surrogatepass" is what reading undoes.
+    text = json.dumps(
+        to_document(model), default=_to_list, ensure_ascii=False, allow_nan=False, sort_keys=True, separators=(",", ":")
+    )
     return text.encode("utf-8", "surrogatepass")
 
 
 def digest(model: Model) -> str:
-    """SHA-256 of the saved model, in hexadecimal: equal digests, equal models."""
+    """SHA-256 of the model as JSON, in hexadecimal: equal digests, equal models."""
     return hashlib.sha256(dumps(model)).hexdigest()
 
 
-def _to_list(array: Any) -> list[Any]:
-    """An array as Python numbers; float32 as the shortest decimals that give the same float32 (0.1, not 0.10000000149)."""
+def _to_list(array: object) -> list:
     if not isinstance(array, np.ndarray):
         raise TypeError(f"{type(array).__name__} cannot be stored in a model file.")
-    if array.dtype != np.float32:
-        return array.tolist()
-    shortest = np.array([float(text) for text in map(str, array)])
-    return np.where(shortest.astype(np.float32) == array, shortest, array).tolist()
+    return shortest_decimals(array)

@@ -1,37 +1,48 @@
 """Model to and from a document in XGBoost's JSON model schema: the one place that knows the schema.
 
-The document is plain Python data, so JSON and UBJSON are two encodings of it. Its per-node arrays are NumPy arrays of the
-types that UBJSON stores; reading takes those and lists alike.
+The document is plain Python data, so JSON and UBJSON are two encodings of it. Where XGBoost's reader of UBJSON insists on a
+typed array, the document holds a NumPy array of that type, else a list; reading takes both everywhere.
 
 What differs from XGBoost's own files, each read by XGBoost 3.1 and later (checked with 3.2):
     base_score          shortest decimals instead of XGBoost's "5E-1" notation
     boost_from_average  always "0": base_score is final. With "1" and no trees XGBoost 3.2 skips the link function
     cats                absent: Treelite rejects a filled one. Categories are one JSON string under attributes
-    sum_hessian         float64, where XGBoost keeps float32
+    sum_hessian         float64 in JSON, where XGBoost keeps float32; in UBJSON XGBoost refuses more than float32
 """
 
 import json
+import re
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from gpuboost.errors import not_built
+from gpuboost.errors import ModelFormatError, not_built
 from gpuboost.model_io.cursor import Cursor
+from gpuboost.model_io.strict_json import read_json
 from gpuboost.tree.model import Model
 from gpuboost.tree.tree import Tree
 
-__all__ = ["from_document", "to_document"]
+__all__ = ["from_document", "shortest_decimals", "to_document"]
 
 SCHEMA_VERSION = [3, 2, 0]  # the XGBoost release whose schema this is
 CATEGORIES_KEY = "gpuboost.categories"
 ROOT_PARENT = 2147483647  # XGBoost's kInvalidNodeId for the parent of a root; -1 in Tree
 INT32_MAX = 2147483647
 FEATURE_TYPES = ("q", "float", "int", "i", "c")
+NUMBER_TEXT = re.compile(r"[-+]?([0-9]+[.]?[0-9]*|[.][0-9]+)([eE][-+]?[0-9]+)?")
+MAX_OUTPUTS = 65536  # margins per row of a model that does not itself hold as many base scores or trees
+OBJECTIVES_WITHOUT_CLASSES = ("reg:", "binary:", "count:", "survival:", "rank:")
+PROBABILITY_OBJECTIVES = ("binary:logistic", "reg:logistic")  # their base_score is one
+SMALLEST_PROBABILITY = np.float32(1e-6)  # XGBoost 3.2 writes 0 and 1, and predicts with numbers this far from them
 
 
-def to_document(model: Model) -> dict[str, Any]:
-    """The model as a document. Raises ValueError where an attribute bears the name that is reserved for categories."""
+def to_document(model: Model, cover_dtype: npt.DTypeLike = np.float64) -> dict[str, Any]:
+    """The model as a document, sum_hessian in the given type (its largest number where a cover is beyond).
+
+    Raises ValueError where an attribute bears the name that is reserved for categories.
+    """
     attributes = dict(model.attributes)
     if CATEGORIES_KEY in attributes:
         raise ValueError(f"The attribute name {CATEGORIES_KEY!r} is reserved for the model's own categories. Use another name.")
@@ -47,7 +58,7 @@ def to_document(model: Model) -> dict[str, Any]:
                 "num_feature": str(model.n_features),
                 "num_target": str(model.n_targets),
             },
-            "objective": {"name": model.objective, **model.objective_params},
+            "objective": {"name": model.objective, **_objective_to_document(model.objective_params)},
             "gradient_booster": {
                 "name": "gbtree",
                 "model": {
@@ -55,9 +66,9 @@ def to_document(model: Model) -> dict[str, Any]:
                         "num_trees": str(len(model.trees)),
                         "num_parallel_tree": str(model.num_parallel_tree),
                     },
-                    "trees": [_tree_to_document(tree, i, model.n_features) for i, tree in enumerate(model.trees)],
-                    "tree_info": np.array(model.tree_groups, dtype=np.int32),
-                    "iteration_indptr": np.array(model.iteration_indptr, dtype=np.int32),
+                    "trees": [_tree_to_document(tree, i, model.n_features, cover_dtype) for i, tree in enumerate(model.trees)],
+                    "tree_info": [int(group) for group in model.tree_groups],
+                    "iteration_indptr": [int(bound) for bound in model.iteration_indptr],
                 },
             },
             "attributes": attributes,
@@ -67,7 +78,11 @@ def to_document(model: Model) -> dict[str, Any]:
     }
 
 
-def _tree_to_document(tree: Tree, tree_id: int, n_features: int) -> dict[str, Any]:
+def _objective_to_document(params: dict[str, Any]) -> dict[str, Any]:
+    return {key: np.array(value, np.float32) if isinstance(value, list) else value for key, value in params.items()}
+
+
+def _tree_to_document(tree: Tree, tree_id: int, n_features: int, cover_dtype: npt.DTypeLike) -> dict[str, Any]:
     is_leaf = tree.left_child == -1
     return {
         "id": tree_id,
@@ -78,7 +93,7 @@ def _tree_to_document(tree: Tree, tree_id: int, n_features: int) -> dict[str, An
             "size_leaf_vector": "1",
         },
         "loss_changes": tree.gain,
-        "sum_hessian": tree.cover,
+        "sum_hessian": tree.cover.clip(np.finfo(cover_dtype).min, np.finfo(cover_dtype).max).astype(cover_dtype),
         "base_weights": tree.weight,
         "left_children": tree.left_child,
         "right_children": np.where(is_leaf, np.int32(-1), tree.left_child + np.int32(1)),
@@ -87,21 +102,21 @@ def _tree_to_document(tree: Tree, tree_id: int, n_features: int) -> dict[str, An
         "split_conditions": np.where(is_leaf, tree.leaf_value, tree.threshold),
         "default_left": tree.default_left,
         "split_type": np.zeros(tree.n_nodes, dtype=np.uint8),
-        "categories_nodes": [],
-        "categories_segments": [],
-        "categories_sizes": [],
-        "categories": [],
+        "categories_nodes": np.zeros(0, dtype=np.int32),
+        "categories_segments": np.zeros(0, dtype=np.int64),
+        "categories_sizes": np.zeros(0, dtype=np.int64),
+        "categories": np.zeros(0, dtype=np.int32),
     }
 
 
 def from_document(document: Any) -> Model:
     """The model that a document holds, every value checked.
 
-    Trees whose right child is not the left child + 1, or that still hold nodes deleted by pruning, are renumbered breadth
-    first; their predictions stay the same.
+    Trees that still hold nodes deleted by pruning are renumbered breadth first. DART's weights of trees are multiplied into
+    their leaves, in float32 as XGBoost predicts, so the model is a gbtree one. Predictions stay the same.
 
     Raises ModelFormatError, naming the place, where the document is malformed, and NotImplementedError where it holds
-    something gpuboost does not have yet: linear and DART boosters, vector leaves, categorical splits.
+    something gpuboost does not have yet: linear boosters, vector leaves, categorical splits, classes of a custom objective.
     """
     root = Cursor(document)
     _check_version(root["version"])
@@ -124,14 +139,20 @@ def from_document(document: Any) -> Model:
         feature_names=_column_strings(learner.get("feature_names"), n_features),
         feature_types=_column_strings(learner.get("feature_types"), n_features, FEATURE_TYPES),
     )
-    model.base_score = _read_base_score(params["base_score"], model.n_outputs)
+    model.base_score = _read_base_score(params["base_score"], model)
     attributes = learner.get("attributes")
     for key, value in attributes.members().items() if attributes else ():
         if key == CATEGORIES_KEY:
             model.categories = _read_categories(value)
         else:
             model.attributes[key] = value.string()
-    _read_trees(learner["gradient_booster"], model)
+    _check_objective(learner, model)
+    _check_columns(learner, model)
+    _read_booster(learner["gradient_booster"], model)
+    if model.n_outputs > max(MAX_OUTPUTS, len(model.base_score), len(model.trees)):
+        params.fail(
+            f"num_class {n_classes} or num_target {n_targets} is above {MAX_OUTPUTS} and the numbers of trees and base scores."
+        )
     return model
 
 
@@ -141,26 +162,70 @@ def _check_version(version: Cursor) -> None:
         version.fail(f"must be XGBoost 1.0 or later, got {numbers.tolist()}.")
 
 
-def _read_base_score(text: Cursor, n_outputs: int) -> tuple[float, ...]:
+def _read_base_score(text: Cursor, model: Model) -> tuple[float, ...]:
     """XGBoost writes "[5E-1]" or "[1E0,2E0]" since 3.1, "5E-1" before."""
     try:
         scores = json.loads(text.string())
     except (ValueError, RecursionError):
         scores = None
     scores = scores if type(scores) is list else [scores]
-    if len(scores) not in (1, n_outputs) or not all(type(score) in (int, float) for score in scores):
-        text.fail(f"must hold one number, or {n_outputs} in brackets, got {text.value!r:.60}.")
+    if len(scores) not in (1, model.n_outputs) or not all(type(score) in (int, float) for score in scores):
+        text.fail(f"must hold one number, or {model.n_outputs} in brackets, got {text.value!r:.60}.")
     values = Cursor(scores, text.place).floats(len(scores))
-    if not np.isfinite(values).all():
-        text.fail(f"must be finite, got {text.value!r:.60}.")
+    rounded = Cursor(scores, text.place).floats32(len(scores))
+    if model.objective in PROBABILITY_OBJECTIVES:
+        if not ((rounded >= 0) & (rounded <= 1)).all():
+            text.fail(f"must lie between 0 and 1 for {model.objective}, got {text.value!r:.60}.")
+        values[rounded == 0] = SMALLEST_PROBABILITY
+        values[rounded == 1] = np.float32(1) - SMALLEST_PROBABILITY
     return tuple(values.tolist())
 
 
 def _objective_param(value: Cursor) -> Any:
     """An object of strings, or the plain numbers of the ranking objectives' position bias ("ti+", "tj-")."""
-    if isinstance(value.value, list):
-        return value.floats(len(value.value)).tolist()
+    if isinstance(value.value, (list, np.ndarray)):
+        return shortest_decimals(value.floats32(len(value.value)))
     return {key: text.string() for key, text in value.members().items()}
+
+
+def shortest_decimals(array: npt.NDArray[Any]) -> list[Any]:
+    """An array as Python numbers; float32 as the shortest decimals that give the same float32 (0.1, not 0.10000000149)."""
+    if array.dtype != np.float32:
+        return array.tolist()
+    shortest = np.array([float(text) for text in map(str, array)])
+    return np.where(shortest.astype(np.float32) == array, shortest, array).tolist()
+
+
+def _check_objective(learner: Cursor, model: Model) -> None:
+    """The name, and the parameters that training goes on with."""
+    if not model.objective:
+        learner["objective"]["name"].fail("must not be empty.")
+    if model.objective.startswith("multi:") and model.n_classes < 2:
+        learner["learner_model_param"]["num_class"].fail(f"must be at least 2 for {model.objective}, got {model.n_classes}.")
+    if model.n_classes > 1 and model.objective.startswith(OBJECTIVES_WITHOUT_CLASSES):  # XGBoost, trained with a custom objective
+        place = learner["learner_model_param"]["num_class"].place
+        raise not_built(f"{place}: loading num_class={model.n_classes} of objective={model.objective!r}")
+    softmax, loss = (learner["objective"].get(key) for key in ("softmax_multiclass_param", "reg_loss_param"))
+    if softmax and (num_class := softmax.get("num_class")) and num_class.integer_text(0, INT32_MAX) != model.n_classes:
+        num_class.fail(f"must be the {model.n_classes} of learner_model_param, got {num_class.value}.")
+    if loss and (weight := loss.get("scale_pos_weight")):
+        value = float(weight.string()) if NUMBER_TEXT.fullmatch(weight.string()) else 0.0
+        if not 0 < value < np.inf:
+            weight.fail(f"must be a finite number above 0 in a string, got {weight.string()!r:.40}.")
+
+
+def _check_columns(learner: Cursor, model: Model) -> None:
+    """Columns are found by their names, categories by their values, so each must be there once."""
+    names = model.feature_names or []
+    if len(set(names)) < len(names):
+        index = next(i for i, name in enumerate(names) if name in names[:i])
+        learner["feature_names"].fail(f"must differ from each other, got {names[index]!r:.60} again.", index)
+    for name, values in model.categories.items():
+        column = learner["attributes"][CATEGORIES_KEY]
+        if name not in names:
+            column.fail(f"{name!r:.60} is not among feature_names.")
+        if len({(type(value), value) for value in values}) < len(values):
+            column.fail(f"{name!r:.60} has a category twice.")
 
 
 def _column_strings(strings: Cursor | None, n_features: int, allowed: tuple[str, ...] = ()) -> list[str] | None:
@@ -177,9 +242,9 @@ def _column_strings(strings: Cursor | None, n_features: int, allowed: tuple[str,
 
 def _read_categories(text: Cursor) -> dict[str, list[Any]]:
     try:
-        document = json.loads(text.string())
-    except (ValueError, RecursionError):
-        text.fail("must be JSON: column name to list of category values.")
+        document = read_json(text.string().encode("utf-8", "surrogatepass"))
+    except ModelFormatError as error:
+        text.fail(f"must be JSON of column name to list of category values. {error}")
     columns = Cursor(document, text.place).members()
     for column in columns.values():
         for category in column.entries():
@@ -188,14 +253,25 @@ def _read_categories(text: Cursor) -> dict[str, list[Any]]:
     return {name: column.value for name, column in columns.items()}
 
 
-def _read_trees(booster: Cursor, model: Model) -> None:
+def _read_booster(booster: Cursor, model: Model) -> None:
     """Fill in the model's trees, their groups and the bounds of its rounds."""
     name = booster["name"].string()
-    if name in ("gblinear", "dart"):
+    if name == "gblinear":
         raise not_built(f"{booster.place}.name: loading booster={name!r}")
-    if name != "gbtree":
+    if name not in ("gbtree", "dart"):
         booster["name"].fail(f"must be gbtree, dart or gblinear, got {name!r:.40}.")
-    forest = booster["model"]
+    if name == "gbtree":
+        _read_trees(booster["model"], model)
+        return
+    _read_trees(booster["gbtree"]["model"], model)
+    weights = booster["weight_drop"].floats32(len(model.trees))
+    with np.errstate(over="ignore"):
+        model.trees = [replace(tree, leaf_value=tree.leaf_value * weight) for tree, weight in zip(model.trees, weights)]
+    if bad := [i for i, tree in enumerate(model.trees) if not np.isfinite(tree.leaf_value).all()]:
+        booster["weight_drop"].fail("must leave the leaves of its tree finite.", bad[0])
+
+
+def _read_trees(forest: Cursor, model: Model) -> None:
     cats = forest.get("cats")  # since XGBoost 3.1
     if cats and any(cats["enc"].entries()):
         raise not_built(f"{cats.place}: XGBoost's container of category names", "Train on category codes (integers) instead.")
@@ -209,7 +285,7 @@ def _read_trees(booster: Cursor, model: Model) -> None:
         forest["trees"].fail(f"must have {n_trees} entries (num_trees), got {len(trees)}.")
     model.tree_groups = forest["tree_info"].integers(n_trees, 0, model.n_outputs - 1).tolist()
     model.iteration_indptr = _read_iteration_indptr(forest, n_trees, model.n_outputs * model.num_parallel_tree)
-    model.trees = [_read_tree(tree, model.n_features) for tree in trees]
+    model.trees = [_read_tree(tree, i, model.n_features) for i, tree in enumerate(trees)]
 
 
 def _read_iteration_indptr(forest: Cursor, n_trees: int, trees_per_round: int) -> list[int]:
@@ -224,32 +300,26 @@ def _read_iteration_indptr(forest: Cursor, n_trees: int, trees_per_round: int) -
     return bounds.tolist()
 
 
-def _read_tree(tree: Cursor, n_features: int) -> Tree:
+def _read_tree(tree: Cursor, tree_id: int, n_features: int) -> Tree:
+    number = tree.get("id")  # where XGBoost puts the tree
+    if number and (type(number.value) is not int or number.value != tree_id):
+        number.fail(f"must be {tree_id}, the tree's place among the trees, got {number.value!r:.40}.")
     params = tree["tree_param"]
     n_nodes = params["num_nodes"].integer_text(1, INT32_MAX)
     if params["size_leaf_vector"].integer_text(0, INT32_MAX) > 1:
         raise not_built(f"{params.place}.size_leaf_vector: loading trees with vector leaves")
-    split_type = tree.get("split_type")  # since XGBoost 1.3
-    if split_type and split_type.integers(n_nodes, 0, 1).any():
-        raise not_built(f"{split_type.place}: loading categorical splits")
+    _refuse_categorical_splits(tree, n_nodes)
 
     left, right, order = _read_links(tree, n_nodes, params["num_deleted"].integer_text(0, n_nodes))
     feature = tree["split_indices"].integers(n_nodes, 0, INT32_MAX)
     default_left = tree["default_left"].integers(n_nodes, 0, 1, or_booleans=True)
     cover = tree["sum_hessian"].floats(n_nodes)
-    with np.errstate(over="ignore"):  # a threshold beyond float32 means infinity; a leaf beyond it is refused below
-        conditions, gain, weight = (
-            tree[key].floats(n_nodes).astype(np.float32) for key in ("split_conditions", "loss_changes", "base_weights")
-        )
+    conditions, gain, weight = (tree[key].floats32(n_nodes) for key in ("split_conditions", "loss_changes", "base_weights"))
 
     is_leaf = left[order] == -1
-    splits, leaves = order[~is_leaf], order[is_leaf]
+    splits = order[~is_leaf]
     if (bad := splits[feature[splits] >= n_features]).size:
         tree["split_indices"].fail(f"must be below num_feature {n_features}, got {feature[bad[0]]}.", bad[0])
-    if (bad := leaves[~np.isfinite(conditions[leaves])]).size:
-        tree["split_conditions"].fail("must be finite float32 at a leaf.", bad[0])
-    if (bad := order[~np.isfinite(cover[order])]).size:
-        tree["sum_hessian"].fail("must be finite.", bad[0])
 
     new_id = np.full(n_nodes + 1, -1, dtype=np.int32)  # the last entry answers for child -1 of a leaf
     new_id[order] = np.arange(len(order))
@@ -270,6 +340,26 @@ def _read_tree(tree: Cursor, n_features: int) -> Tree:
         cover=cover[order],
         weight=weight[order],
     )
+
+
+def _refuse_categorical_splits(tree: Cursor, n_nodes: int) -> None:
+    """Raises NotImplementedError where the tree has some, ModelFormatError where their lists of categories do not fit."""
+    split_type = tree.get("split_type")  # since XGBoost 1.3
+    if split_type is None:
+        return
+    is_categorical = split_type.integers(n_nodes, 0, 1)
+    n_categorical = int(is_categorical.sum())
+    nodes, begins, sizes = (
+        tree[key].integers(n_categorical, 0, 2**63 - 1) if tree.get(key) or n_categorical else np.zeros(0, np.int64)
+        for key in ("categories_nodes", "categories_segments", "categories_sizes")
+    )
+    categories = tree["categories"].integers(None, 0, INT32_MAX) if tree.get("categories") or n_categorical else ()
+    if not np.array_equal(np.sort(nodes), np.flatnonzero(is_categorical)):
+        tree["categories_nodes"].fail("must name the nodes whose split_type is 1.")
+    if (bad := np.flatnonzero((sizes > len(categories)) | (begins > len(categories) - sizes))).size:
+        tree["categories_segments"].fail(f"must end within the {len(categories)} entries of categories.", bad[0])
+    if n_categorical:
+        raise not_built(f"{split_type.place}: loading categorical splits")
 
 
 def _read_links(tree: Cursor, n_nodes: int, n_deleted: int) -> tuple[npt.NDArray[np.int64], ...]:
@@ -295,6 +385,9 @@ def _read_links(tree: Cursor, n_nodes: int, n_deleted: int) -> tuple[npt.NDArray
             child = children[bad[0]]
             tree[key].fail(f"its child {child} has parent {parents[child]}.", bad[0])
 
+    if (bad := splits[right[splits] != left[splits] + 1]).size:  # XGBoost predicts as if it were
+        tree["right_children"].fail(f"must be the left child {left[bad[0]]} + 1, got {right[bad[0]]}.", bad[0])
+
     levels = [np.zeros(1, dtype=np.int64)]
     while len(frontier := levels[-1][left[levels[-1]] != -1]):
         levels.append(np.column_stack([left[frontier], right[frontier]]).ravel())
@@ -303,6 +396,6 @@ def _read_links(tree: Cursor, n_nodes: int, n_deleted: int) -> tuple[npt.NDArray
         tree["left_children"].fail(
             f"{n_nodes - len(order)} of {n_nodes} nodes cannot be reached from the root, but num_deleted is {n_deleted}."
         )
-    if n_deleted == 0 and (right[splits] == left[splits] + 1).all():
+    if n_deleted == 0:
         order = np.arange(n_nodes)  # as it should be: keep the numbering
     return left, right, order

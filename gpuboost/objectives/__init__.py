@@ -1,5 +1,6 @@
 """Losses by their XGBoost names. A new one joins by adding a file here that registers it."""
 
+from difflib import get_close_matches
 from importlib import import_module
 from pkgutil import iter_modules
 from typing import Any
@@ -35,10 +36,18 @@ def get_objective(name: str, params: Any) -> Objective:
     if name in _registry:
         if params.scale_pos_weight != 1 and name != "binary:logistic":
             raise ValueError(f"scale_pos_weight belongs to binary:logistic, not to {name}. Weigh the rows instead.")
-        return _registry[name](params)
+        objective = _registry[name](params)
+        if params.num_class > 1 and not objective.n_classes:
+            raise ValueError(
+                f"num_class={params.num_class}, but {name} has no classes. Use objective='multi:softprob', with an obj of your "
+                "own as well, or leave num_class out."
+            )
+        return objective
     if name in _PLANNED:
         raise not_built(f"objective={name!r}", f"Built: {', '.join(objective_names())}.")
-    raise ValueError(f"objective must be one of {', '.join(objective_names())}; got {name!r}.")
+    close = get_close_matches(name, objective_names(), n=1)
+    hint = f"Did you mean {close[0]!r}?" if close else "Pass a function as obj to train()."
+    raise ValueError(f"objective must be one of {', '.join(objective_names())}; got {name!r}. {hint}")
 
 
 def _load() -> None:

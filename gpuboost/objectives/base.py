@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from gpuboost.backend.row_sums import RowSums
-from gpuboost.kernels.gradients import elementwise_gradients
+from gpuboost.kernels.gradients import elementwise_gradients, elementwise_gradients_kernel
 
 __all__ = ["Objective", "invalid_labels"]
 
@@ -37,6 +37,11 @@ class Objective(ABC):
     def gradients_cpu(self) -> Any:
         """The compiled kernel of kernels/gradients.py; for outputs that depend on each other a subclass gives its own."""
         return elementwise_gradients(self.gradient)
+
+    @property
+    def gradients_kernel(self) -> Any:
+        """The same as a CUDA kernel."""
+        return elementwise_gradients_kernel(self.gradient)
 
     @abstractmethod
     def base_score(self, labels: RowSums, n_outputs: int) -> Iterable[float]:

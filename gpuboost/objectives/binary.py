@@ -5,7 +5,7 @@ from numba import float32, float64
 
 from gpuboost.backend.row_sums import RowSums
 from gpuboost.kernels.jit import scalar
-from gpuboost.kernels.scalar import log_double, sigmoid_float
+from gpuboost.kernels.scalar import larger, log_double, sigmoid_float
 from gpuboost.objectives import register
 from gpuboost.objectives.base import Objective, invalid_labels
 
@@ -18,7 +18,7 @@ def logistic_gradient(margin, label, parameters):
     """Cross-entropy of p = σ(margin): g = p − y, h = max(p(1 − p), 1e-16); positives weigh scale_pos_weight = parameters[0]."""
     p = sigmoid_float(margin)
     weight = parameters[0] if label == float32(1.0) else float32(1.0)
-    hess = max(float32(p * float32(float32(1.0) - p)), float32(1e-16))
+    hess = larger(float32(p * float32(float32(1.0) - p)), float32(1e-16))
     return float32(float32(p - label) * weight), float32(hess * weight)
 
 

@@ -4,9 +4,9 @@ import numpy as np
 from numba import float32, float64
 
 from gpuboost.backend.row_sums import RowSums
-from gpuboost.kernels.gradients import softmax_gradients_cpu
+from gpuboost.kernels.gradients import softmax_gradients_cpu, softmax_gradients_kernel
 from gpuboost.kernels.jit import scalar
-from gpuboost.kernels.scalar import exp_float, log_double
+from gpuboost.kernels.scalar import exp_float, larger, log_double
 from gpuboost.objectives import register
 from gpuboost.objectives.base import Objective, invalid_labels
 
@@ -24,7 +24,7 @@ def softmax_row(margin, i, out):
     """p_k = exp(m_k − max m) / Σ."""
     largest = margin[0, i]
     for k in range(1, margin.shape[0]):
-        largest = max(largest, margin[k, i])
+        largest = larger(largest, margin[k, i])
     total = float32(0.0)
     for k in range(margin.shape[0]):
         out[k, i] = exp_float(float32(margin[k, i] - largest))
@@ -71,6 +71,10 @@ class SoftProb(Objective):
     @property
     def gradients_cpu(self):
         return softmax_gradients_cpu
+
+    @property
+    def gradients_kernel(self):
+        return softmax_gradients_kernel
 
     def base_score(self, labels: RowSums, n_outputs: int) -> list[float]:
         """Log priors; the model file holds the margins of this objective, as XGBoost's does."""

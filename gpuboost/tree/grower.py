@@ -8,20 +8,20 @@ from typing import Any
 
 from gpuboost.backend.base import Backend
 from gpuboost.communicator import Communicator
-from gpuboost.tree.tree import Tree
 
 __all__ = ["grow_trees"]
 
 
 def grow_trees(
     backend: Backend, comm: Communicator, state: Any, maxima: Any, round_number: int, capacity: int, learning_rate: float
-) -> list[Tree]:
-    """Grow one tree per output from the state's gradients and add them to its margins.
+) -> Any:
+    """Grow one tree per output from the state's gradients and add them to its margins; returns what backend.fetch_trees takes.
 
     maxima : bits of the largest |g| and h over all workers. capacity : histograms that fit on every worker.
     The result does not depend on capacity: it only decides which histograms are built rather than subtracted.
     """
-    start_roots(backend, comm, state, maxima, round_number)
+    backend.start_round(state, round_number, learning_rate)
+    start_roots(backend, comm, state, maxima)
     held = False  # whether the histograms of all open leaves are at hand
     while (n_frontier := backend.frontier_size(state)) > 0:
         hold = backend.held_histograms(state) + n_frontier <= capacity and (held or backend.held_histograms(state) == 0)
@@ -40,16 +40,16 @@ def grow_trees(
         comm.allreduce_sum(backend.partition_rows(state))
     comm.allreduce_sum(backend.sum_leaves(state))
     backend.prune(state)
-    backend.weigh_leaves(state, learning_rate)
+    backend.weigh_leaves(state)
     backend.update_margin(state)
-    return backend.fetch_trees(state)
+    return backend.finish_trees(state)
 
 
-def start_roots(backend: Backend, comm: Communicator, state: Any, maxima: Any, round_number: int) -> None:
+def start_roots(backend: Backend, comm: Communicator, state: Any, maxima: Any) -> None:
     """Round the gradients to fixed point and make the root of every tree."""
-    sums = backend.quantise(state, maxima, round_number)
+    sums = backend.quantise(state, maxima)
     comm.allreduce_sum(sums)
-    refined = backend.refine_fixed_point(state, sums, round_number)
+    refined = backend.refine_fixed_point(state, sums)
     if refined is not None:
         comm.allreduce_sum(refined)
         sums = refined

@@ -57,15 +57,11 @@ class Model:
         self.tree_groups.extend(groups)
         self.iteration_indptr.append(len(self.trees))
 
-    def rounds(self, begin: int, end: int) -> "Model":
-        """The model that holds rounds begin to end only; the trees are shared, not copied."""
-        first, last = self.iteration_indptr[begin], self.iteration_indptr[end]
-        return Model(
-            **{
-                **self.__dict__,
-                "trees": self.trees[first:last],
-                "tree_groups": self.tree_groups[first:last],
-                "iteration_indptr": [p - first for p in self.iteration_indptr[begin : end + 1]],
-                "attributes": dict(self.attributes),
-            }
-        )
+    def rounds(self, begin: int, end: int, step: int = 1) -> "Model":
+        """The model that holds every step-th round from begin to end only; the trees are shared, not copied."""
+        part = Model(**{**self.__dict__, "trees": [], "tree_groups": [], "iteration_indptr": [0]})
+        part.attributes = dict(self.attributes)
+        for r in range(begin, end, step):
+            own = slice(self.iteration_indptr[r], self.iteration_indptr[r + 1])
+            part.add_round(self.trees[own], self.tree_groups[own])
+        return part

@@ -70,7 +70,8 @@ def test_every_step_keeps_rows_sums_and_histograms_together(page_rows, n_threads
     """At every level: segments hold each row once per tree, sums and histograms are those of a node's rows."""
     X, grad, hess = make_data()
     backend, state, maxima = start(X, grad, hess, page_rows=page_rows, n_threads=n_threads)
-    start_roots(backend, COMM, state, maxima, 0)
+    backend.start_round(state, 0, 0.3)
+    start_roots(backend, COMM, state, maxima)
     cuts = state.rows.binned.cuts
     held, n_levels = False, 0
     while (n := backend.frontier_size(state)) > 0:
@@ -278,7 +279,8 @@ def test_loud_rows_bring_a_second_limb_that_keeps_the_quiet_ones():
     loud[:20] = 1e6
     X[:20, 3] = 50  # one split sets the loud rows apart
     backend, state, maxima = start(X, grad * loud, hess * loud)
-    start_roots(backend, COMM, state, maxima, 0)
+    backend.start_round(state, 0, 0.3)
+    start_roots(backend, COMM, state, maxima)
     assert state.n_limbs.tolist() == [2] and state.pages[0].gpair.shape[1] == 2
     trees, _ = grow(X, grad * loud, hess * loud, max_depth=3)
     used = set(trees[0].feature[trees[0].left_child >= 0].tolist())

@@ -1,10 +1,13 @@
 """data/dmatrix.py: labels, weights and margins are checked once; codes come from the table's own cuts or a reference's."""
 
+import warnings
+
 import numpy as np
 import pytest
 
 from gpuboost.backend.cpu import CpuBackend
-from gpuboost.communicator import SingleProcess
+from gpuboost.communicator import SingleProcess, current_communicator, run_threads
+from gpuboost.config import config_context
 from gpuboost.data.dmatrix import DMatrix, QuantileDMatrix
 from gpuboost.data.training_rows import start_margin
 
@@ -121,10 +124,259 @@ def test_a_matrix_without_label_says_so_when_it_is_needed():
         _ = DMatrix(X).labels
 
 
-@pytest.mark.parametrize("name", ["group", "qid", "label_lower_bound", "label_upper_bound", "feature_weights"])
+@pytest.mark.parametrize("name", ["label_lower_bound", "label_upper_bound"])
 def test_what_is_not_built_says_so(name):
     with pytest.raises(NotImplementedError, match=name):
         DMatrix(X, **{name: [1, 2, 3]})
+    with pytest.raises(NotImplementedError, match="save_binary"):
+        DMatrix(X).save_binary("m.bin")
+
+
+# ---- queries, feature weights, XGBoost's names for all of these
+
+
+@pytest.mark.parametrize("info", [{"group": [1, 0, 2]}, {"group": np.array([1.0, 0.0, 2.0])}])
+def test_groups_are_kept_as_first_rows(info):
+    d = DMatrix(X, **info)
+    assert d.get_group().tolist() == [1, 0, 2] and d.get_uint_info("group_ptr").tolist() == [0, 1, 1, 3]
+
+
+@pytest.mark.parametrize("qid", [[4, 7, 7], np.array([-1, 0, 0]), np.array([0.0, 2.0, 2.0])])
+def test_queries_are_counted(qid):
+    assert DMatrix(X, qid=qid).get_group().tolist() == [1, 2]
+
+
+@pytest.mark.parametrize("info, message", [
+    ({"group": [1, 1]}, "group must hold the rows of each query, 3 together, got a sum of 2"),
+    ({"group": [4, -1]}, "group must hold the rows of each query"),
+    ({"group": [1.5, 1.5]}, "group must hold integers, got 1.5"),
+    ({"group": [[3]]}, r"one dimension, got shape \(1, 1\)"),
+    ({"qid": ["a", "b", "c"]}, "qid must hold integers"),
+    ({"qid": [1, np.nan, 2]}, "qid must hold integers, got nan"),
+    ({"qid": [1, 2]}, "qid has 2 rows, data has 3"),
+    ({"qid": [1, 2, 1]}, "qid must not decrease, but does at row 2: 1. Sort"),
+    ({"qid": [1, 1, 1], "group": [3]}, "group and qid both"),
+    ({"feature_weights": [1, 2, 3]}, r"one number per column \(2\), got shape \(3,\)"),
+    ({"feature_weights": [1, -2]}, "not negative, got -2.0 for column 1"),
+    ({"feature_weights": [np.nan, 1]}, "finite and not negative, got nan for column 0"),
+    ({"feature_weights": ["a", 1]}, "feature_weights must hold numbers"),
+])  # fmt: skip
+def test_bad_queries_and_feature_weights_are_refused(info, message):
+    with pytest.raises(ValueError, match=message):
+        DMatrix(X, **info)
+
+
+def test_unequal_feature_weights_are_refused_where_training_starts():
+    equal, unequal = (DMatrix(X, feature_weights=weights) for weights in ([2, 2], [1, 2]))
+    equal.binned(256, BACKEND, COMM)
+    assert unequal.get_float_info("feature_weights").tolist() == [1, 2]
+    for matrix in (unequal, QuantileDMatrix(X, feature_weights=[1, 2])):
+        with pytest.raises(NotImplementedError, match="unequal feature_weights"):
+            matrix.binned(256, BACKEND, COMM)
+
+
+def test_info_by_xgboosts_names():
+    d = DMatrix(X)
+    for field, values in {"label": [1, 2, 3], "weight": [4, 5, 6], "base_margin": [7, 8, 9], "feature_weights": [1, 1]}.items():
+        assert len(d.get_float_info(field)) == 0
+        d.set_float_info(field, values)
+        assert d.get_float_info(field).tolist() == values
+    d.set_uint_info("group", [3])
+    assert d.get_uint_info("group_ptr").tolist() == [0, 3]
+    for call in (lambda: d.get_float_info("labels"), lambda: d.set_uint_info("label", [1]), lambda: d.get_uint_info("group")):
+        with pytest.raises(ValueError, match="unknown field .* Use '"):
+            call()
+
+
+def test_changes_of_info_and_columns_are_counted():
+    d = DMatrix(X)
+    changes = [
+        lambda: d.set_label([1, 2, 3]), lambda: d.set_weight([1, 2, 3]), lambda: d.set_base_margin([1, 2, 3]),
+        lambda: d.set_group([3]), lambda: d.set_info(feature_weights=[1, 1]), lambda: d.set_info(feature_names=["a", "b"]),
+        lambda: d.set_info(feature_types=["q", "q"]),
+    ]  # fmt: skip
+    for change in changes:
+        before = d.version
+        change()
+        assert d.version > before
+
+
+# ---- columns
+
+
+def test_names_and_types_can_be_set_and_are_checked():
+    d = DMatrix(X)
+    d.feature_names, d.feature_types = ["a", 2], ("int", "q")
+    assert d.feature_names == ["a", "2"] and d.feature_types == ["int", "q"]
+    for name, value, message in [
+        ("feature_names", ["a"], "one name a column"), ("feature_names", ["a", "a"], "these repeat"),
+        ("feature_types", ["int"], "one letter a column"), ("feature_types", ["int", "z"], "got 'z'"),
+    ]:  # fmt: skip
+        with pytest.raises(ValueError, match=message):
+            setattr(d, name, value)
+    assert d.feature_names == ["a", "2"] and d.feature_types == ["int", "q"]
+    d.feature_names = d.feature_types = None
+    assert d.feature_names is None and d.feature_types is None
+
+
+def test_renamed_columns_are_matched_by_their_new_names():
+    pandas = pytest.importorskip("pandas")
+    frame = pandas.DataFrame({"a": [1.0, 2.0], "b": pandas.Categorical(["x", "y"])})
+    d = DMatrix(frame)
+    d.feature_names = ["b", "c"]
+    assert d.categories == {"c": ["x", "y"]}
+    source = d.source(["c", "b"], {"c": ["y", "x"]}, 2)
+    np.testing.assert_array_equal(next(source.batches()), [[1, 1], [0, 2]])
+    with pytest.raises(ValueError, match="got None"):
+        d.feature_names = None
+    with pytest.raises(ValueError, match="'c' must be 'c', as it holds categories, got 'q'"):
+        d.feature_types = ["q", "q"]
+
+
+# ---- values
+
+
+def test_present_values_are_counted_and_given_as_csr():
+    table = np.array([[0, 1, np.nan], [-9, 5, 0]])
+    for matrix in (DMatrix(table, missing=-9), QuantileDMatrix(table, missing=-9)):
+        assert matrix.num_nonmissing() == 4
+    data = DMatrix(table, missing=-9).get_data()
+    assert data.format == "csr" and data.dtype == np.float32 and data.shape == (2, 3)
+    assert data.indptr.tolist() == [0, 2, 4] and data.indices.tolist() == [0, 1, 1, 2] and data.data.tolist() == [0, 1, 5, 0]
+    with pytest.raises(NotImplementedError, match="QuantileDMatrix, which keeps only bin numbers"):
+        QuantileDMatrix(table).get_data()
+
+
+def test_all_of_256_bins_and_missing_values_are_told_apart_when_counted():
+    rows = np.arange(300.0)[:, None]
+    assert QuantileDMatrix(rows).num_nonmissing() == 300
+    assert QuantileDMatrix(np.where(rows < 3, np.nan, rows)).num_nonmissing() == 297
+
+
+def test_tables_without_rows_give_empty_csr():
+    assert DMatrix(np.empty((0, 2))).get_data().shape == (0, 2) and DMatrix(np.empty((0, 2))).num_nonmissing() == 0
+
+
+@pytest.mark.parametrize("rindex", [[2, 0], np.array([2, 0], np.uint8), np.array([2.0, 0.0])])
+def test_a_slice_holds_the_rows_in_order_with_their_info(rindex):
+    d = DMatrix(
+        X, [[1, 4], [2, 5], [3, 6]], weight=[1, 2, 3], base_margin=[7, 8, 9], feature_names=["a", "b"], feature_weights=[1, 1]
+    )
+    part = d.slice(rindex)
+    assert part.num_row() == 2 and part.num_col() == 2 and part.feature_names == ["a", "b"]
+    assert part.get_label().tolist() == [[3, 6], [1, 4]] and part.get_weight().tolist() == [3, 1]
+    assert part.get_base_margin().tolist() == [9, 7] and part.get_float_info("feature_weights").tolist() == [1, 1]
+    np.testing.assert_array_equal(part.get_data().toarray(), [[3, 30], [1, 10]])
+    np.testing.assert_array_equal(next(part.source(["b", "a"], {}, 2).batches()), [[30, 3], [10, 1]])
+    np.testing.assert_array_equal(part.slice([1]).get_data().toarray(), [[1, 10]])
+    part.set_label([0, 0])
+    assert len(d.labels) == 2 and d.num_row() == 3, "the whole is untouched"
+
+
+def test_a_slice_by_mask_and_an_empty_one():
+    assert DMatrix(X, [1, 2, 3]).slice(np.array([True, False, True])).get_label().tolist() == [1, 3]
+    empty = DMatrix(X, [1, 2, 3]).slice([])
+    assert empty.num_row() == 0 and empty.labels.shape == (1, 0)
+
+
+def test_a_slice_has_its_own_cuts():
+    d = DMatrix(X)
+    d.binned(256, BACKEND, COMM)
+    assert d.slice([0, 1]).binned(256, BACKEND, COMM).cuts.same_as(DMatrix(X[:2]).binned(256, BACKEND, COMM).cuts)
+
+
+def test_a_slice_keeps_the_dictionary_of_categories():
+    polars = pytest.importorskip("polars")
+    d = DMatrix(polars.DataFrame({"c": polars.Series(["z", "a", "m"], dtype=polars.Categorical)}))
+    part = d.slice([0])
+    assert part.categories == d.categories == {"c": ["a", "m", "z"]}
+    np.testing.assert_array_equal(part.get_data().toarray(), [[2]])
+
+
+@pytest.mark.parametrize("rindex, error, message", [
+    ([3], IndexError, r"rindex must lie in \[0, 2\], got 3"),
+    ([-1], IndexError, "got -1"),
+    ([0.5], ValueError, "rindex must hold integers, got 0.5"),
+    ([[1]], ValueError, "one dimension"),
+    (np.array([True]), ValueError, r"one value per row \(3\), got shape \(1,\)"),
+])  # fmt: skip
+def test_rows_that_do_not_exist_are_refused(rindex, error, message):
+    with pytest.raises(error, match=message):
+        DMatrix(X).slice(rindex)
+
+
+def test_slices_lose_groups_only_when_allowed():
+    d = DMatrix(X, group=[1, 2])
+    with pytest.raises(ValueError, match="does not keep query groups. Use allow_groups=True"):
+        d.slice([0])
+    assert len(d.slice([0], allow_groups=True).get_group()) == 0
+    with pytest.raises(ValueError, match="a QuantileDMatrix keeps only bin numbers"):
+        QuantileDMatrix(X).slice([0])
+
+
+# ---- warnings
+
+
+def caught(action):
+    with warnings.catch_warnings(record=True) as messages:
+        warnings.simplefilter("always")
+        action()
+    return [str(message.message) for message in messages if message.category is UserWarning]
+
+
+@pytest.mark.parametrize("make", [lambda X: DMatrix(X).binned(256, BACKEND, COMM), QuantileDMatrix])
+def test_columns_without_values_are_named_once(make):
+    table = np.array([[1, np.nan, 5, np.nan], [2, np.nan, 5, 7]])
+    (message,) = caught(lambda: make(table))  # neither a constant column nor one with a single value is meant
+    assert message.startswith("Some columns hold nothing but missing values") and message.endswith(': "1".')
+    (message,) = caught(lambda: make(np.full((3, 7), np.nan)))
+    assert message.startswith("All columns hold nothing") and message.endswith('"0", "1", "2", "3", "4" and 2 more.')
+
+
+def test_a_column_that_another_worker_has_values_of_is_not_named():
+    shards = [np.array([[np.nan, np.nan]]), np.array([[5.0, np.nan]])]
+
+    def work(rank):
+        DMatrix(shards[rank]).binned(256, BACKEND, current_communicator())
+
+    messages = caught(lambda: run_threads(2, work))
+    assert len(messages) >= 1 and all(message.endswith(': "1".') for message in messages)
+
+
+@pytest.mark.parametrize("weight, is_unusual", [
+    ([1e-30] * 3, True), ([1, 1, 1e30], True), ([1e-7, 0, 1e-7], True),
+    ([1, 1, 1e-30], False), ([0, 0, 0], False), ([1e-6, 1e-6, 1e6], False),
+])  # fmt: skip
+def test_tiny_and_huge_weights_warn(weight, is_unusual):
+    messages = caught(lambda: DMatrix(X, weight=weight))
+    assert len(messages) == is_unusual and all("weight is" in message for message in messages)
+
+
+def test_a_table_without_names_warns_once_when_the_model_has_them():
+    named, unnamed = DMatrix(X, feature_names=["a", "b"]), DMatrix(X)
+    (message,) = caught(lambda: [unnamed.source(["a", "b"], {}, 2) for _ in range(2)])
+    assert "data has no column names" in message
+    assert caught(lambda: (named.source(["a", "b"], {}, 2), DMatrix(X).source(None, {}, 2), named.source(None, {}, 2))) == []
+
+
+def test_warnings_obey_the_verbosity():
+    pandas = pytest.importorskip("pandas")
+    with config_context(verbosity=0):
+        assert caught(lambda: DMatrix([[2**24 + 1]], weight=[1e30]).binned(256, BACKEND, COMM)) == []
+        frame = pandas.DataFrame({"c": pandas.Categorical(["a"])})
+        assert caught(lambda: DMatrix(frame).source(["c"], {"c": ["b"]}, 1)) == []
+
+
+@pytest.mark.parametrize("value", [np.inf, -np.inf, 1e39, 3.4028235e38])
+def test_infinite_values_are_refused_when_a_model_reads_them(value):
+    table = np.array([[1.0, 2.0], [3.0, value]])
+    for matrix in (DMatrix(table), DMatrix(table, feature_names=["a", "1"]), DMatrix(table).slice([0, 1])):
+        source = matrix.source(matrix.feature_names, {}, 2)
+        with pytest.raises(ValueError, match='^Column "1" holds a value that is infinite .* in row 1: '):
+            list(source.batches(1))
+    assert len(list(DMatrix(table, missing=value).source(None, {}, 2).batches())) == 1
+    with pytest.raises(ValueError, match="infinite"):
+        QuantileDMatrix(table, ref=QuantileDMatrix(X))
 
 
 # ---- starting margins
@@ -211,6 +463,24 @@ def test_a_reference_lends_its_cuts(make_ref):
     d = QuantileDMatrix([[2.4, 99.0], [9.0, np.nan]], ref=ref)
     assert codes_of(d) == [[1, 2], [1, 2]]
     assert d.any_binned().cuts.same_as(ref.any_binned().cuts) and d.max_bin == ref.any_binned().cuts.max_bin
+
+
+def test_only_a_matrix_that_is_trained_on_has_records():
+    ref = QuantileDMatrix(X)
+    d = QuantileDMatrix(X, ref=ref, page_rows=2)
+    assert [len(page.records) for page in d.any_binned().pages] == [0, 0]
+    trained = d.binned(256, BACKEND, COMM)
+    assert trained is d.binned(256, BACKEND, COMM) is d.any_binned(), "built twice"
+    np.testing.assert_array_equal(np.concatenate([page.records for page in trained.pages]), ref.any_binned().pages[0].records)
+
+
+def test_quantile_cuts_of_a_matrix_that_was_binned():
+    d = DMatrix(X)
+    with pytest.raises(ValueError, match="no quantile cuts yet. Train on it first"):
+        d.get_quantile_cut()
+    d.binned(256, BACKEND, COMM)
+    for mine, other in zip(d.get_quantile_cut(), QuantileDMatrix(X).get_quantile_cut()):
+        np.testing.assert_array_equal(mine, other)
 
 
 def test_a_reference_orders_the_columns_by_name():

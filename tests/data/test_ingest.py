@@ -121,18 +121,6 @@ def test_what_is_no_table_of_numbers_is_refused_with_a_fix(data, error, words):
         open_table(data)
 
 
-def test_sparse_and_gpu_input_are_not_built_yet():
-    scipy_sparse = pytest.importorskip("scipy.sparse")
-
-    class OnDevice:
-        __cuda_array_interface__ = {"shape": (1, 1)}
-
-    with pytest.raises(NotImplementedError, match="Sparse input.*toarray"):
-        open_table(scipy_sparse.csr_matrix((2, 2)))
-    with pytest.raises(NotImplementedError, match="GPU arrays"):
-        open_table(OnDevice())
-
-
 arrays = hnp.arrays(
     st.sampled_from("? i1 u2 i8 u8 f2 f4 f8 g >f8 >i2".split()),
     hnp.array_shapes(min_dims=2, max_dims=2, max_side=9),

@@ -214,6 +214,7 @@ def test_cuts_do_not_depend_on_order_batches_threads_memory_or_workers(max_bin, 
     check(cuts_of(X, max_bin, w))
 
 
+@pytest.mark.filterwarnings("ignore:weight is .* unusual")
 def test_equal_weights_are_no_weights():
     X, _ = mixed_table()
     plain = DMatrix(X).cuts(64, CpuBackend(1), SingleProcess())
@@ -222,6 +223,7 @@ def test_equal_weights_are_no_weights():
         assert weighted.same_as(plain)
 
 
+@pytest.mark.filterwarnings("ignore:weight is .* unusual")
 def test_weights_matter_only_by_their_ratios():
     X, weights = mixed_table()
     cuts = [DMatrix(X, weight=weights * k).cuts(64, CpuBackend(1), SingleProcess()) for k in (1.0, 3.0, 2.0**-70, 2.0**60)]

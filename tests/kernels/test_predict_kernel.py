@@ -8,13 +8,15 @@ from hypothesis import strategies as st
 from gpuboost.backend.cpu import CpuBackend
 from gpuboost.data.binned import BinnedMatrix, Page
 from gpuboost.data.cuts import SENTINEL, Cuts
-from gpuboost.kernels.predict import FLAT_NODE, ROW_BLOCK
+from gpuboost.kernels.predict import ROW_BLOCK, copy_row, predict_rows
+from gpuboost.kernels.records import FLAT_NODE
+from gpuboost.objectives.multiclass import argmax_row
 
 
 def predict_values(block, flat, n_outputs=1, *, missing=np.nan, n_threads=1, with_leaves=True, start=0.0):
     """Adapter: (margin (n_outputs, n_rows), leaves (n_rows, n_trees))."""
     margin, leaves = np.full((n_outputs, len(block)), start, np.float32), np.full((len(block), len(flat[1])), -1, np.int32)
-    CpuBackend(n_threads).predict_values(block, missing, flat, margin, leaves if with_leaves else None)
+    CpuBackend(n_threads).predict_values(block, missing, flat, 0, margin, leaves if with_leaves else None)
     return margin, leaves
 
 
@@ -26,6 +28,13 @@ def predict_codes(columns, cuts, flat, n_outputs=1, *, n_threads=1):
     margin, leaves = np.zeros((n_outputs, n_rows), np.float32), np.full((n_rows, len(flat[1])), -1, np.int32)
     CpuBackend(n_threads).predict_codes(BinnedMatrix(cuts, pages), flat, margin, leaves)
     return margin, leaves
+
+
+def predict_few(block, flat, n_outputs=1, *, missing=np.nan, start=0.0, row_map=copy_row):
+    """Adapter: what the kernel without threads writes, or None where it refuses a value."""
+    margin = np.full((n_outputs, len(block)), start, np.float32)
+    out = np.full_like(margin, -1)
+    return out if predict_rows(row_map)(block, np.float32(missing), *flat, margin, out) else None
 
 
 def forest(*trees, groups=None):
@@ -45,6 +54,19 @@ def test_two_trees_by_hand():
     #   x₀ < 1.5: 10, else 20, missing left.   x₁ < 0: 1; else x₀ < 3: 2, else 4; missing right
     assert margin.tolist() == [[11, 22, 14, 24]]
     assert leaves.tolist() == [[1, 1], [2, 3], [1, 4], [2, 4]]
+
+
+def test_few_rows_by_hand_and_through_a_row_map():
+    block = np.array([[1.0, -1.0], [1.5, 0.0], [np.nan, np.nan]], np.float32)
+    assert predict_few(block, forest(STUMP, DEEP), start=0.5).tolist() == [[11.5, 22.5, 14.5]]
+    classes = predict_few(block, forest(STUMP, DEEP, groups=[0, 1]), 2, start=[[0.0], [15.0]], row_map=argmax_row)
+    assert classes[0].tolist() == [1, 0, 1]  # margins 10 | 16, 20 | 17, 10 | 19
+    assert predict_few(np.array([[-999.0]]), forest(STUMP), missing=-999.0).tolist() == [[10]]
+
+
+@pytest.mark.parametrize("value", [np.inf, -np.inf, 3.5e38, 1e39])
+def test_few_rows_with_values_beyond_float32_are_refused(value):
+    assert predict_few(np.array([[1.0, 0.0], [0.0, value]]), forest(STUMP)) is None
 
 
 def test_trees_add_to_their_groups_margins():
@@ -128,6 +150,8 @@ def check(rng, n_rows, n_bins, n_trees, n_threads):
         predict_values(np.asfortranarray(block.astype(np.float64)), flat, 2, n_threads=n_threads),
         predict_codes(columns.astype(dtype), cuts, flat, 2, n_threads=n_threads),
     ]
+    for table in (block, block.astype(np.float64)[::-1][::-1], np.asfortranarray(block)):
+        np.testing.assert_array_equal(predict_few(table, flat, 2), margin)
     for got_margin, got_leaves in results:
         np.testing.assert_array_equal(got_leaves, leaves)
         np.testing.assert_array_equal(got_margin, margin)

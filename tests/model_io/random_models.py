@@ -48,6 +48,13 @@ def random_model(
     return model
 
 
+def with_float32_covers(model: Model) -> Model:
+    """The model with covers that XGBoost and UBJSON can hold, changed in place."""
+    for tree in model.trees:
+        tree.cover[:] = tree.cover.astype(np.float32)
+    return model
+
+
 def random_table(seed: int, n_samples: int = 50, n_features: int = 4) -> np.ndarray:
     """float32 (n_samples, n_features), a quarter missing."""
     rng = np.random.default_rng(seed)

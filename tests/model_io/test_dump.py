@@ -7,6 +7,12 @@ from random_models import random_model
 from test_schema import stump
 
 from gpuboost.model_io import dump_trees, dumps
+from gpuboost.model_io.dump import join_dump, read_feature_map
+
+STYLE = json.dumps({
+    "graph_attrs": {"rankdir": "LR"}, "edge": {"no_color": "#111111"}, "condition_node_params": {"shape": "box"},
+    "leaf_node_params": {"shape": "box", "style": "filled"},
+})  # fmt: skip
 
 
 def test_stump_as_text():
@@ -37,7 +43,7 @@ def test_infinite_threshold_is_json_that_python_reads():
 
 @pytest.mark.parametrize("types", [None, ["q", "float", "int", "i"], ["i", "i", "int", "int"]])
 @pytest.mark.parametrize("with_stats", [False, True])
-@pytest.mark.parametrize("dump_format", ["text", "json"])
+@pytest.mark.parametrize("dump_format", ["text", "json", "dot", f"dot:{STYLE}"])
 def test_dump_is_the_text_that_xgboost_writes(dump_format, with_stats, types):
     xgboost = pytest.importorskip("xgboost", minversion="3.1")
     for seed in range(5):
@@ -51,9 +57,32 @@ def test_dump_is_the_text_that_xgboost_writes(dump_format, with_stats, types):
 
 
 def test_unknown_format_and_wrong_names_are_refused():
-    with pytest.raises(NotImplementedError, match="dot"):
-        dump_trees(stump(), "dot")
+    for style in ("x", "[]", '{"edge": 1}'):
+        with pytest.raises(ValueError, match="the style after 'dot:' must be a JSON object of objects"):
+            dump_trees(stump(), f"dot:{style}")
+    with pytest.raises(ValueError, match="the style after 'dot:' has no part 'colour'"):
+        dump_trees(stump(), 'dot:{"colour": {}}')
     with pytest.raises(ValueError, match="dump_format must be 'text', 'json' or 'dot', got 'yaml'"):
         dump_trees(stump(), "yaml")
     with pytest.raises(ValueError, match="feature_names must have one entry for each of 1 features, got 2"):
         dump_trees(stump(), feature_names=["a", "b"])
+
+
+def test_dumps_of_several_trees_are_one_file():
+    assert join_dump(["0:leaf=1\n", "0:leaf=2\n"], "text") == "booster[0]:\n0:leaf=1\nbooster[1]:\n0:leaf=2\n"
+    assert json.loads(join_dump(["{}", "{}"], "json")) == [{}, {}]
+    assert join_dump(["digraph {\n}", "digraph {\n}"], "dot") == "digraph {\n}\ndigraph {\n}"
+
+
+def test_feature_map_gives_names_and_types(tmp_path):
+    path = tmp_path / "features.txt"
+    path.write_text("0 age int\n1\tweight q\n\n2 is_new i\n", encoding="utf-8")
+    assert read_feature_map(path) == (["age", "weight", "is_new"], ["int", "q", "i"])
+
+
+@pytest.mark.parametrize("text", ["1 age q", "0 age z", "0 age", "0 net income q", "x"])
+def test_malformed_feature_map_is_refused_naming_the_line(tmp_path, text):
+    path = tmp_path / "features.txt"
+    path.write_text(text)
+    with pytest.raises(ValueError, match="line 1 of feature map .* must be '0 name type'"):
+        read_feature_map(path)

@@ -6,11 +6,12 @@ import os
 
 import numpy as np
 import pytest
-from random_models import random_model
+from random_models import random_model, with_float32_covers
 
 from gpuboost.errors import ModelFormatError
 from gpuboost.model_io import digest, dumps, load_model, save_model
-from gpuboost.model_io import files as files_module
+from gpuboost.model_io.files import MAX_FILE_BYTES
+from gpuboost.model_io.schema import shortest_decimals
 
 
 def test_saved_file_is_dumps_and_loads_as_the_same_model(tmp_path):
@@ -34,9 +35,9 @@ def test_bytes_do_not_depend_on_the_order_of_dict_entries():
 def test_float32_is_written_in_the_shortest_decimals_that_round_trip():
     rng = np.random.default_rng(0)
     bits = rng.integers(0, 2**32, 20000, dtype=np.uint32).view(np.float32)
-    extremes = np.array([0.1, -0.0, 1e-45, 1.17549435e-38, 3.4028235e38, 16777216, np.inf, -np.inf], np.float32)
+    extremes = np.array([0.1, -0.0, 1e-45, 1.17549435e-38, 3.4028235e38, 16777216], np.float32)
     values = np.concatenate([extremes, bits[np.isfinite(bits)]])
-    text = json.dumps(files_module._to_list(values))
+    text = json.dumps(shortest_decimals(values))
     assert text.startswith("[0.1, -0.0, 1e-45, ")
     assert np.array(json.loads(text), np.float32).tobytes() == values.tobytes()
 
@@ -55,13 +56,63 @@ def test_failed_save_leaves_the_old_file_and_nothing_else(tmp_path, monkeypatch)
     assert load_model(path) == random_model(0)
 
 
-def test_suffix_decides_what_can_be_saved(tmp_path):
-    with pytest.raises(NotImplementedError, match="UBJSON.*Save as .json"):
-        save_model(random_model(0), tmp_path / "model.ubj")
-    for name in ("model.pkl", "model"):
-        with pytest.raises(ValueError, match=r"must be \.json"):
-            save_model(random_model(0), tmp_path / name)
-    assert os.listdir(tmp_path) == []
+def test_suffix_decides_the_format(tmp_path):
+    model = random_model(0)
+    save_model(model, tmp_path / "m.json")
+    save_model(model, str(tmp_path / "m.ubj"))
+    for name in ("m.model", "m", "m.JSON"):
+        with pytest.warns(UserWarning, match=f"'{name}' is saved as UBJSON. End its name in .ubj or .json"):
+            save_model(model, tmp_path / name)
+        assert (tmp_path / name).read_bytes() == dumps(model, "ubj")
+    assert (tmp_path / "m.json").read_bytes() == dumps(model, "json")
+    assert (tmp_path / "m.ubj").read_bytes() == dumps(model, "ubj")
+
+
+def test_content_decides_how_a_file_is_read(tmp_path):
+    model = with_float32_covers(random_model(0))
+    for raw_format, name in (("json", "m.ubj"), ("ubj", "m.json")):
+        data = dumps(model, raw_format)
+        (tmp_path / name).write_bytes(data)
+        for source in (tmp_path / name, str(tmp_path / name), data, bytearray(data), memoryview(data)):
+            assert load_model(source) == model
+
+
+def test_unknown_format_is_refused():
+    with pytest.raises(ValueError, match="raw_format must be 'ubj' or 'json', got 'deprecated'"):
+        dumps(random_model(0), "deprecated")
+
+
+def test_digest_is_that_of_json_whatever_was_read():
+    model = with_float32_covers(random_model(0))
+    assert digest(load_model(dumps(model, "ubj"))) == digest(model)
+
+
+@pytest.mark.parametrize("n_bytes", [MAX_FILE_BYTES + 1, 1 << 42])
+def test_too_long_a_file_is_refused_before_it_is_read(tmp_path, n_bytes):
+    with open(tmp_path / "m.json", "wb") as file:
+        file.truncate(n_bytes)  # a hole: no byte is written
+    with pytest.raises(ModelFormatError, match=f"has {n_bytes} bytes, more than the {MAX_FILE_BYTES}"):
+        load_model(tmp_path / "m.json")
+
+
+def test_file_without_a_size_is_refused():
+    with pytest.raises(ModelFormatError, match="/dev/zero' is not a regular file"):
+        load_model("/dev/zero")
+
+
+def test_cover_beyond_32_bits_is_written_as_their_largest_number():
+    model = random_model(0)
+    model.trees[0].cover[0] = 1e39
+    assert load_model(dumps(model, "ubj")).trees[0].cover[0] == np.finfo(np.float32).max
+    assert load_model(dumps(model, "json")) == model
+
+
+def test_numbers_that_could_not_be_read_back_are_not_written():
+    model = random_model(0)
+    model.trees[0].leaf_value[-1] = np.inf
+    for raw_format in ("json", "ubj"):
+        with pytest.raises(ValueError):
+            dumps(model, raw_format)
 
 
 @pytest.mark.parametrize(
@@ -72,19 +123,16 @@ def test_what_is_not_json_is_a_format_error(data):
         load_model(data)
 
 
-def test_truncated_file_is_a_format_error():
-    data = dumps(random_model(0, n_rounds=1))
+@pytest.mark.parametrize("raw_format", ["json", "ubj"])
+def test_truncated_file_is_a_format_error(raw_format):
+    data = dumps(random_model(0, n_rounds=1), raw_format)
     for size in range(0, len(data), 7):
         with pytest.raises(ModelFormatError):
             load_model(data[:size])
 
 
-def test_names_with_any_character_are_kept():
-    model = random_model(0)
+@pytest.mark.parametrize("raw_format", ["json", "ubj"])
+def test_names_with_any_character_are_kept(raw_format):
+    model = with_float32_covers(random_model(0))
     model.feature_names = ["é", "\x01\n", "\ud800", '\\"\u2028']
-    assert load_model(dumps(model)) == model
-
-
-def test_ubjson_is_named_when_read():
-    with pytest.raises(NotImplementedError, match="UBJSON"):
-        load_model(b"{L\x00\x00\x00\x00\x00\x00\x00\x07learner")
+    assert load_model(dumps(model, raw_format)) == model

@@ -5,16 +5,17 @@ import math
 
 import numpy as np
 import pytest
-from random_models import plain_margins, random_model, random_table
+from random_models import plain_margins, random_model, random_table, with_float32_covers
 
-from gpuboost.model_io import dumps, load_model
+from gpuboost.model_io import dumps, load_model, to_document
+from gpuboost.model_io.ubjson import read_ubjson, write_ubjson
 from gpuboost.tree.model import Model
 
 xgboost = pytest.importorskip("xgboost", minversion="3.1")
 
 
-def booster_of(model: Model):
-    return xgboost.Booster(model_file=bytearray(dumps(model)))
+def booster_of(model: Model, raw_format: str = "json"):
+    return xgboost.Booster(model_file=bytearray(dumps(model, raw_format)))
 
 
 def xgboost_margins(booster, table: np.ndarray) -> np.ndarray:
@@ -28,11 +29,12 @@ def base_margins(model: Model) -> np.ndarray:
     return np.array([-math.log(1 / p - 1) for p in base.tolist()], np.float32) if model.objective == "binary:logistic" else base
 
 
+@pytest.mark.parametrize("raw_format", ["json", "ubj"])
 @pytest.mark.parametrize("objective", ["reg:squarederror", "binary:logistic", "multi:softprob", "multi:softmax"])
-def test_xgboost_predicts_our_file_as_the_trees_say(objective):
+def test_xgboost_predicts_our_file_as_the_trees_say(objective, raw_format):
     for seed in range(5):
         model, table = random_model(seed, objective=objective), random_table(seed)
-        ours, theirs = plain_margins(model, table, base_margins(model)), xgboost_margins(booster_of(model), table)
+        ours, theirs = plain_margins(model, table, base_margins(model)), xgboost_margins(booster_of(model, raw_format), table)
         np.testing.assert_allclose(theirs, ours, rtol=0, atol=1e-6)  # XGBoost adds the base last, and its float32 logit
 
 
@@ -58,17 +60,25 @@ def test_base_score_survives_further_training_in_xgboost(n_rounds):
     assert load_model(trained.save_raw("json")).base_score == model.base_score
 
 
-def test_our_file_comes_back_from_xgboost_unchanged():
-    model = random_model(0, objective="multi:softprob")
+@pytest.mark.parametrize("back", ["json", "ubj"])
+@pytest.mark.parametrize("there", ["json", "ubj"])
+def test_our_file_comes_back_from_xgboost_unchanged(there, back):
+    model = with_float32_covers(random_model(0, objective="multi:softprob"))
     model.feature_names, model.feature_types = ["a", 'b"q\\', "é 中", "d\n"], ["q", "float", "int", "i"]
-    model.categories, model.attributes = {"é": ["x", 'y"\\', 1, 2.5]}, {"best_iteration": "3"}
-    for tree in model.trees:
-        tree.cover[:] = tree.cover.astype(np.float32)  # XGBoost keeps float32
+    model.categories, model.attributes = {"é 中": ["x", 'y"\\', 1, 2.5]}, {"best_iteration": "3"}
     model.base_score = (0.5, -0.25, 2.0)
-    again = load_model(booster_of(model).save_raw("json"))
-    for tree in again.trees:
-        tree.cover[:] = tree.cover.astype(np.float32)
-    assert again == model
+    assert with_float32_covers(load_model(booster_of(model, there).save_raw(back))) == model
+
+
+def test_our_ubjson_is_byte_for_byte_what_xgboost_makes_of_it():
+    # XGBoost adds "cats", and its own notation of base_score; all else has the same order and types.
+    model = random_model(0, objective="multi:softprob")
+    model.feature_names, model.attributes = ["a", "b", "é", "d"], {"best_iteration": "3"}
+    document = read_ubjson(bytes(booster_of(model, "ubj").save_raw("ubj")))
+    del document["learner"]["gradient_booster"]["model"]["cats"]
+    params = document["learner"]["learner_model_param"]
+    params |= {key: to_document(model)["learner"]["learner_model_param"][key] for key in ("base_score", "boost_from_average")}
+    assert write_ubjson(document) == dumps(model, "ubj")
 
 
 def labels(objective: str, table: np.ndarray) -> np.ndarray:
@@ -104,6 +114,43 @@ def test_trees_of_xgboost_predict_as_xgboost_does(objective, params):
     np.testing.assert_allclose(ours, xgboost_margins(booster, table), rtol=0, atol=2e-6)  # another order of float32 sums
     np.testing.assert_array_equal(xgboost_margins(booster_of(model), table), xgboost_margins(booster, table))
     assert load_model(dumps(model)) == model
+    assert load_model(booster.save_raw("ubj")) == with_float32_covers(load_model(raw))
+
+
+@pytest.mark.parametrize("raw_format", ["json", "ubj"])
+def test_several_targets_names_and_types_of_xgboost_are_read(raw_format):
+    table = random_table(0, n_samples=300)
+    targets = np.column_stack([labels("reg:squarederror", table), -table[:, 2]])
+    targets = np.nan_to_num(targets)
+    data = xgboost.DMatrix(table, targets, feature_names=["a", "b", "é", "d"], feature_types=["float", "q", "float", "q"])
+    booster = xgboost.train({"num_parallel_tree": 2, "subsample": 0.7, "seed": 1}, data, 3)
+    model = load_model(booster.save_raw(raw_format))
+    assert (model.n_targets, model.num_parallel_tree, model.n_rounds, len(model.trees)) == (2, 2, 3, 12)
+    assert (model.feature_names, model.feature_types) == (booster.feature_names, booster.feature_types)
+    ours, theirs = plain_margins(model, table, base_margins(model)), booster.predict(data, output_margin=True)
+    np.testing.assert_allclose(ours, theirs, rtol=0, atol=1e-6)  # another order of float32 sums
+    again = xgboost.Booster(model_file=bytearray(dumps(model, raw_format)))
+    np.testing.assert_array_equal(again.predict(data), booster.predict(data))
+
+
+@pytest.mark.parametrize("raw_format", ["json", "ubj"])
+def test_dart_of_xgboost_is_read_with_its_predictions(raw_format):
+    table = random_table(0, n_samples=300)
+    data = xgboost.DMatrix(table, labels("reg:squarederror", table))
+    booster = xgboost.train({"booster": "dart", "rate_drop": 0.5, "seed": 1}, data, 20)
+    assert len(set(json.loads(booster.save_raw("json"))["learner"]["gradient_booster"]["weight_drop"])) > 10
+    model = load_model(booster.save_raw(raw_format))
+    ours, theirs = plain_margins(model, table, base_margins(model)), xgboost_margins(booster, table)
+    np.testing.assert_allclose(ours, theirs, rtol=0, atol=1e-6)  # another order of float32 sums
+
+
+@pytest.mark.parametrize("label", [0.0, 1.0])
+def test_labels_all_of_one_class_in_xgboost_are_read(label):
+    table = random_table(0)
+    booster = xgboost.train({"objective": "binary:logistic"}, xgboost.DMatrix(table, np.full(len(table), label)), 1)
+    model = load_model(booster.save_raw())
+    ours = plain_margins(model, table, np.float32(-np.log(np.float32(1) / np.float32(model.base_score[0]) - np.float32(1))))
+    np.testing.assert_allclose(ours, xgboost_margins(booster, table), rtol=0, atol=2e-6)  # an ulp of 13.8 is 1e-6
 
 
 @pytest.mark.parametrize("objective", ["rank:ndcg", "reg:tweedie", "reg:quantileerror", "survival:cox"])
@@ -113,10 +160,12 @@ def test_other_objectives_keep_their_parameters(objective):
     extra = {"rank:ndcg": {"lambdarank_unbiased": True}, "reg:quantileerror": {"quantile_alpha": [0.1, 0.9]}}.get(objective, {})
     if objective == "rank:ndcg":
         data.set_group([25, 25])
-    raw = xgboost.train({"objective": objective, **extra}, data, 2).save_raw("json")
-    model = load_model(raw)
-    assert {"name": model.objective, **model.objective_params} == json.loads(raw)["learner"]["objective"]
-    booster_of(model).predict(data)
+    booster = xgboost.train({"objective": objective, **extra}, data, 2)
+    for raw_format in ("json", "ubj"):
+        model = load_model(booster.save_raw(raw_format))
+        params = json.loads(booster.save_raw("json"))["learner"]["objective"]
+        assert {"name": model.objective, **model.objective_params} == params
+        np.testing.assert_array_equal(booster_of(model, raw_format).predict(data), booster.predict(data))
 
 
 def test_what_xgboost_has_and_we_do_not_is_named():
@@ -124,15 +173,14 @@ def test_what_xgboost_has_and_we_do_not_is_named():
     codes = np.nan_to_num(table).astype(int)
     cases = {
         "gblinear": ({"booster": "gblinear"}, xgboost.DMatrix(table, np.arange(50))),
-        "dart": ({"booster": "dart"}, xgboost.DMatrix(table, np.arange(50))),
         "vector leaves": ({"multi_strategy": "multi_output_tree"}, xgboost.DMatrix(table, np.arange(100).reshape(50, 2))),
         "categorical splits": (
             {},
             xgboost.DMatrix(abs(codes), abs(codes[:, 0]), feature_types=["c"] * 4, enable_categorical=True),
         ),
-        "UBJSON": ({}, xgboost.DMatrix(table, np.arange(50))),
     }
     for name, (params, data) in cases.items():
-        raw = xgboost.train(params, data, 1).save_raw("ubj" if name == "UBJSON" else "json")
-        with pytest.raises(NotImplementedError, match=name):
-            load_model(raw)
+        booster = xgboost.train(params, data, 1)
+        for raw_format in ("json", "ubj"):
+            with pytest.raises(NotImplementedError, match=name):
+                load_model(booster.save_raw(raw_format))

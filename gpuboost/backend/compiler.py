@@ -1,0 +1,242 @@
+"""From a plain Python kernel to machine code of one GPU architecture: numba's CUDA target, an assembler, a cache on disk.
+
+    Python → PTX (numba-cuda, NVVM) → cubin (nvJitLink or ptxas, through cuda.core) → cache → the device (backend/device.py)
+
+No GPU is needed up to here. This module alone knows the toolchain, and loads it on first use. It makes sure of two things that
+bit-equality with the CPU hangs on: a·b + c is not contracted to a fused multiply-add, which numba-cuda does by default and has no
+public switch for; and the machine code is made here, not by the driver (whose assembler may be older than the PTX).
+
+Where no assembler is at hand the PTX itself is returned, for the driver to translate.
+"""
+
+import json
+import os
+import re
+import sys
+import tempfile
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import asdict, dataclass
+from functools import cache
+from hashlib import sha256
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from gpuboost.config import log
+from gpuboost.kernels.device import CudaKernel, DeviceFunction, bind, cuda
+from gpuboost.kernels.jit import source_stamp
+
+__all__ = ["CompiledKernel", "cache_folder", "compile_kernel"]
+
+_TOOLS = (
+    "numba", "numba-cuda", "llvmlite", "numpy", "cuda-core", "nvidia-nvvm", "nvidia-nvjitlink", "nvidia-nvjitlink-cu12",
+    "nvidia-cuda-nvcc", "nvidia-cuda-nvcc-cu12",
+)  # fmt: skip
+_lock = threading.RLock()  # numba's compiler patches below are process-wide
+
+
+@dataclass(frozen=True)
+class CompiledKernel:
+    """Machine code of one kernel for one architecture.
+
+    image : a cubin, or PTX text where is_ptx. symbol : the kernel's name in it.
+    registers, spill_bytes : of a thread, as the assembler reports; −1 for PTX. shared_bytes : static shared memory of a block.
+    """
+
+    image: bytes
+    symbol: str
+    is_ptx: bool
+    registers: int
+    spill_bytes: int
+    shared_bytes: int
+
+
+def compile_kernel(
+    kernel: CudaKernel, choice: dict[str, np.dtype[Any]], capability: tuple[int, int], *, use_cache: bool = True
+) -> CompiledKernel:
+    """The kernel for a compute capability such as (9, 0), from the cache on disk or compiled (about half a second).
+
+    choice : the dtype of each name in kernel.choices.
+    Raises ImportError naming the package to install when the toolchain is missing.
+    """
+    is_ours = kernel.formula is None or kernel.formula.py_func.__module__.startswith("gpuboost.")
+    path = None
+    if use_cache and is_ours:
+        with suppress(RuntimeError):  # a user without a home folder
+            path = _cache_path(kernel, choice, capability)
+    if path is not None and (known := _read(path)) is not None:
+        return known
+    _announce()
+    with _lock:
+        compiled = assemble(to_ptx(kernel, choice, capability), capability)
+    if path is not None and not compiled.is_ptx:  # an assembler may be found next time
+        _write(path, compiled)
+    return compiled
+
+
+@cache
+def _announce() -> None:
+    log(1, "compiling CUDA kernels: once for this version and GPU, half a second each; later runs load them from a cache.")
+
+
+# ---- Python to PTX
+
+
+def to_ptx(kernel: CudaKernel, choice: dict[str, np.dtype[Any]], capability: tuple[int, int]) -> str:
+    """PTX of a kernel. Its parameters are numba's: of an array seven words and more (see device.pack_arguments)."""
+    try:
+        from numba import cuda as numba_cuda
+        from numba import types
+        from numba.cuda.np.numpy_support import from_dtype
+    except ImportError:
+        raise ImportError("CUDA kernels are compiled by numba-cuda: pip install 'gpuboost[cuda13]' (or [cuda12]).") from None
+
+    def numba_type(dtype: Any, ndim: int) -> Any:
+        element = from_dtype(choice[dtype] if isinstance(dtype, str) else dtype)
+        return types.Array(element, ndim, "C") if ndim else element
+
+    signature = types.void(*(numba_type(a.dtype, a.ndim) for a in kernel.arguments.values()))
+    # An assembler ignores the bound on registers altogether where it asks for more threads than fit.
+    blocks_per_sm = min(kernel.blocks_per_sm, _threads_of_a_multiprocessor(capability) // kernel.block)
+    with _no_contraction():
+        ptx, _ = numba_cuda.compile(
+            _for_numba(kernel.function), signature, cc=capability, device=False, abi="numba", output="ptx",
+            launch_bounds=(kernel.block, blocks_per_sm),
+        )  # fmt: skip
+    return ptx
+
+
+def _threads_of_a_multiprocessor(capability: tuple[int, int]) -> int:
+    """CUDA C++ Programming Guide, technical specifications per compute capability."""
+    if capability == (7, 5):
+        return 1024
+    return 2048 if capability in ((7, 0), (7, 2), (8, 0), (9, 0), (10, 0), (10, 3)) else 1536
+
+
+def _for_numba(function: Any) -> Any:
+    """The function with numba's CUDA names in place of ours, and the functions it calls inlined."""
+    import numba
+
+    known: dict[int, Any] = {}
+
+    def replace(value: Any) -> Any:
+        if value is cuda:
+            return numba.cuda
+        if isinstance(value, DeviceFunction):
+            if id(value) not in known:
+                known[id(value)] = numba.njit(inline="always", error_model="numpy")(bind(value.py_func, replace))
+            return known[id(value)]
+        return value
+
+    return bind(function, replace)
+
+
+@contextmanager
+def _no_contraction() -> Iterator[None]:
+    """Let numba-cuda compile with NVVM's fma=0: PTX then says mul.rn and add.rn, which no later step may fuse."""
+    import numba.cuda.compiler as compiler
+
+    original = compiler.compile_cuda
+
+    def compile_cuda(*args: Any, nvvm_options: Any = None, **kwargs: Any) -> Any:
+        return original(*args, nvvm_options={**(nvvm_options or {}), "fma": 0}, **kwargs)
+
+    compiler.compile_cuda = compile_cuda
+    try:
+        yield
+    finally:
+        compiler.compile_cuda = original
+
+
+# ---- PTX to machine code
+
+
+def assemble(ptx: str, capability: tuple[int, int]) -> CompiledKernel:
+    """PTX as a cubin, or as it is where cuda.core has no assembler."""
+    match = re.search(r"\.entry\s+(\w+)", ptx)
+    assert match is not None
+    symbol = match.group(1)
+    shared_bytes = sum(map(int, re.findall(r"\.shared\b[^;]*\[(\d+)\];", ptx)))
+    try:
+        from cuda.core import Linker, LinkerOptions, ObjectCode
+
+        options = LinkerOptions(arch=f"sm_{capability[0]}{capability[1]}", ptxas_options=["-v"])
+        linker = Linker(ObjectCode.from_ptx(ptx.encode()), options=options)
+        cubin = bytes(linker.link("cubin").code)
+        report = linker.get_info_log()
+    except (ImportError, RuntimeError, OSError):
+        return CompiledKernel(ptx.encode(), symbol, True, -1, -1, shared_bytes)
+
+    def number(pattern: str) -> int:
+        found = re.search(pattern, report)
+        return int(found.group(1)) if found else 0
+
+    return CompiledKernel(
+        cubin, symbol, False, number(r"Used (\d+) registers"), number(r"(\d+) bytes spill stores"), shared_bytes
+    )
+
+
+# ---- The cache
+
+
+def cache_folder() -> Path:
+    """Where compiled CUDA kernels lie: GPUBOOST_CACHE_DIR, else gpuboost/cuda under the user's cache folder."""
+    if chosen := os.environ.get("GPUBOOST_CACHE_DIR"):
+        return Path(chosen)
+    if sys.platform == "win32":
+        base = os.environ.get("LOCALAPPDATA") or str(Path.home() / "AppData" / "Local")
+    else:
+        base = os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
+    return Path(base) / "gpuboost" / "cuda"
+
+
+@cache
+def _own_text() -> str:
+    """This module decides how kernels are compiled, so it is part of what they depend on."""
+    return sha256(Path(__file__).read_bytes()).hexdigest()
+
+
+@cache
+def _tool_versions() -> str:
+    found = {}
+    for package in _TOOLS:
+        with suppress(PackageNotFoundError):
+            found[package] = version(package)
+    return json.dumps([found, sys.version_info[:2]])
+
+
+def _cache_path(kernel: CudaKernel, choice: dict[str, Any], capability: tuple[int, int]) -> Path:
+    types = sorted((name, np.dtype(dtype).str) for name, dtype in choice.items())
+    facts = [source_stamp(), _own_text(), kernel.name, types, capability, _tool_versions()]
+    name = re.sub(r"\W+", "_", kernel.name.partition("[")[0])
+    return cache_folder() / f"{name}-{sha256(repr(facts).encode()).hexdigest()[:32]}"
+
+
+def _read(path: Path) -> CompiledKernel | None:
+    """A cache entry; None when there is none, or when it is not what was written."""
+    with suppress(OSError, ValueError, KeyError, TypeError, AttributeError):
+        header, _, image = path.read_bytes().partition(b"\n")
+        facts = json.loads(header)
+        if facts.pop("sha256") == sha256(image).hexdigest():
+            return CompiledKernel(image=image, **facts)
+    return None
+
+
+def _write(path: Path, compiled: CompiledKernel) -> None:
+    """Store an entry; several processes may at once, as each renames a file of its own. Does nothing where it may not write."""
+    facts = {k: v for k, v in asdict(compiled).items() if k != "image"} | {"sha256": sha256(compiled.image).hexdigest()}
+    with suppress(OSError):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        file = tempfile.NamedTemporaryFile(dir=path.parent, delete=False)
+        try:
+            with file:
+                file.write(json.dumps(facts).encode() + b"\n" + compiled.image)
+            os.replace(file.name, path)
+        except BaseException:  # also a KeyboardInterrupt
+            with suppress(OSError):
+                os.unlink(file.name)
+            raise

@@ -1,0 +1,375 @@
+"""The machine under the CUDA backend: its memory, its arrays, and how a kernel is launched on it.
+
+``Device`` is what backend/cuda.py asks for. ``CupyDevice`` is a GPU through CuPy; tests/simulator.py has one that needs none.
+Kernels run on CuPy's current stream in the order of their launches. ``fetch`` and ``PendingCopy.wait`` make the host wait for
+them; ``put`` waits for its own copy when the array comes from the host.
+"""
+
+import threading
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from functools import cache
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+
+from gpuboost.backend.compiler import CompiledKernel, compile_kernel
+from gpuboost.config import log
+from gpuboost.errors import DeviceNotFoundError
+from gpuboost.kernels.device import CudaKernel
+
+__all__ = ["CupyDevice", "Device", "PendingCopy", "find_device", "has_gpu", "usable_device"]
+
+Array = Any
+
+THREADS_PER_SM = 2048  # of the larger GPUs; on others some blocks wait for their turn, which costs next to nothing
+
+
+class PendingCopy(ABC):
+    """Arrays on their way to the host."""
+
+    @abstractmethod
+    def wait(self) -> list[np.ndarray]:
+        """The copies, once they and all work before them are done."""
+
+
+class Device(ABC):
+    """One GPU, or what stands in for it.
+
+    xp : the array library whose arrays live there (arrays of records come from ``empty`` and ``put`` only). memory_name : where
+    they are, "cuda:0". n_multiprocessors, shared_limit : multiprocessors, and bytes of shared memory that a block may ask for.
+    """
+
+    name: str
+    memory_name: str
+    xp: Any
+    n_multiprocessors: int
+    shared_limit: int
+
+    # -- Memory -----------------------------------------------------------------------------------------------------
+
+    @abstractmethod
+    def empty(self, shape: Any, dtype: Any) -> Array:
+        """A new C-contiguous array of unspecified content. Raises MemoryError with the bytes asked for and free."""
+
+    def zeros(self, shape: Any, dtype: Any) -> Array:
+        array = self.empty(shape, dtype)
+        self.clear(array)
+        return array
+
+    @abstractmethod
+    def clear(self, array: Array) -> None:
+        """Set all bytes of a contiguous array to 0."""
+
+    @abstractmethod
+    def put(self, array: Any, dtype: Any = None) -> Array:
+        """A C-contiguous array on the device; the same one where it is that already."""
+
+    @abstractmethod
+    def fetch(self, array: Array) -> np.ndarray:
+        """The array on the host. Waits for the device."""
+
+    @abstractmethod
+    def start_copy(self, arrays: Sequence[Array]) -> PendingCopy:
+        """Begin to copy contiguous arrays to the host, after the work launched so far, without waiting."""
+
+    @abstractmethod
+    def free_bytes(self) -> int:
+        """Memory that can still be allocated."""
+
+    @abstractmethod
+    def current(self) -> Any:
+        """Context manager in which arrays are allocated and kernels launched on this device."""
+
+    # -- Work -------------------------------------------------------------------------------------------------------
+
+    def block(self, kernel: CudaKernel) -> int:
+        """Threads of the kernel's blocks here."""
+        return kernel.block
+
+    def launch(
+        self, kernel: CudaKernel, *arguments: Any, threads: int = 0, warps: int = 0, blocks: int = 0, shared: int = 0,
+        prepared: dict[Any, Callable[[], None]] | None = None,
+    ) -> None:  # fmt: skip
+        """Launch a kernel. Its grid covers the given work (threads, warps or blocks), at most what could run at once.
+
+        shared : bytes of dynamic shared memory of a block. prepared : launches made before, by their arguments; checking and
+        packing those costs 10 to 30 µs, looking them up 5. The arrays must be the same objects, and are kept alive by the dict.
+        """
+        if prepared is None:
+            self._prepared(kernel, arguments, threads, warps, blocks, shared)()
+            return
+        key = kernel, threads, warps, blocks, shared, *[id(a) if hasattr(a, "shape") else a for a in arguments]
+        if (launch := prepared.get(key)) is None:
+            launch = prepared[key] = self._prepared(kernel, arguments, threads, warps, blocks, shared)
+        launch()
+
+    def _prepared(
+        self, kernel: CudaKernel, arguments: tuple[Any, ...], threads: int, warps: int, blocks: int, shared: int
+    ) -> Callable[[], None]:
+        block = self.block(kernel)
+        wanted = max(blocks, -(-warps * 32 // block), -(-threads // block), 1)
+        at_once = self.n_multiprocessors * (THREADS_PER_SM // block)
+        return self._prepare(kernel, _choice(kernel, arguments), min(wanted, at_once), block, shared, arguments)
+
+    @abstractmethod
+    def _prepare(
+        self, kernel: CudaKernel, choice: dict[str, Any], grid: int, block: int, shared: int, arguments: tuple[Any, ...]
+    ) -> Callable[[], None]:
+        """A function that makes this launch, any number of times."""
+
+
+def _choice(kernel: CudaKernel, arguments: tuple[Any, ...]) -> dict[str, np.dtype[Any]]:
+    """What each open type of the kernel's signature stands for, from the arrays at hand; checks types and layout of all."""
+    possible = dict(kernel.choices)
+    if len(arguments) != len(kernel.arguments):
+        raise TypeError(f"{kernel.name} takes {len(kernel.arguments)} arguments, got {len(arguments)}.")
+    for (name, expected), value in zip(kernel.arguments.items(), arguments):
+        if expected.ndim == 0:
+            continue
+        dtypes = possible[expected.dtype] if isinstance(expected.dtype, str) else (expected.dtype,)
+        if value.ndim != expected.ndim or value.dtype not in dtypes or not value.flags.c_contiguous:
+            raise TypeError(
+                f"{kernel.name}: {name} must be a C-contiguous {' or '.join(map(str, dtypes))} array of {expected.ndim} "
+                f"dimensions, got {value.dtype} {value.shape}, strides {value.strides}."
+            )
+        if isinstance(expected.dtype, str):
+            possible[expected.dtype] = (value.dtype,)
+    return {name: dtypes[0] for name, dtypes in possible.items()}
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# CuPy
+
+
+class CupyDevice(Device):
+    """A CUDA GPU through CuPy, on CuPy's current stream."""
+
+    def __init__(self, number: int) -> None:
+        import cupy
+
+        self.xp = cupy
+        self.number = number
+        with cupy.cuda.Device(number):
+            facts = cupy.cuda.runtime.getDeviceProperties(number)
+        self.name = facts["name"].decode()
+        self.memory_name = f"cuda:{number}"
+        self.n_multiprocessors = facts["multiProcessorCount"]
+        self.shared_limit = facts["sharedMemPerBlockOptin"]
+        self.capability = facts["major"], facts["minor"]
+        self._functions: dict[Any, Any] = {}
+        self._shared_allowed: dict[int, int] = {}
+        self._compile_lock = threading.Lock()
+
+    def empty(self, shape: Any, dtype: Any) -> Array:
+        if (dtype := np.dtype(dtype)).names is not None:
+            return _Records(self.empty(int(np.prod(shape)) * dtype.itemsize, np.uint8), dtype)
+        try:
+            return self.xp.empty(shape, dtype)
+        except self.xp.cuda.memory.OutOfMemoryError:
+            self.xp.get_default_memory_pool().free_all_blocks()
+        try:
+            return self.xp.empty(shape, dtype)
+        except self.xp.cuda.memory.OutOfMemoryError:
+            n_bytes = int(np.prod(shape, dtype=np.int64)) * dtype.itemsize
+            raise out_of_memory(n_bytes, self.free_bytes()) from None
+
+    def clear(self, array: Array) -> None:
+        array.data.memset_async(0, array.nbytes, self.xp.cuda.get_current_stream())
+
+    def put(self, array: Any, dtype: Any = None) -> Array:
+        if isinstance(array, _Records):
+            return array
+        if isinstance(array, np.ndarray):
+            array = np.ascontiguousarray(array)
+            target = self.empty(array.shape, array.dtype)
+            if array.size:
+                raw, source = (target.raw, array.view(np.uint8)) if array.dtype.names else (target, array)
+                raw.set(source)
+            array = target
+        if isinstance(array, _Records):
+            return array
+        array = self.xp.asarray(array)
+        if array.device.id != self.number:
+            array = array.copy()  # to the current device
+        return self.xp.ascontiguousarray(array, dtype)
+
+    def fetch(self, array: Array) -> np.ndarray:
+        if isinstance(array, _Records):
+            return array.raw.get().view(array.dtype)
+        return array.get() if isinstance(array, self.xp.ndarray) else np.asarray(array)
+
+    def start_copy(self, arrays: Sequence[Array]) -> "_CupyCopy":
+        return _CupyCopy(self.xp, arrays)
+
+    def free_bytes(self) -> int:
+        pool = self.xp.get_default_memory_pool()
+        free = self.xp.cuda.runtime.memGetInfo()[0] + pool.free_bytes()
+        return min(free, pool.get_limit() - pool.used_bytes()) if pool.get_limit() else free
+
+    def _prepare(self, kernel, choice, grid, block, shared, arguments) -> Callable[[], None]:
+        driver, current_stream = self.xp.cuda.driver, self.xp.cuda.get_current_stream
+        function = self._load((kernel, *choice.values()), kernel, choice)
+        if shared > self._shared_allowed.get(function.ptr, 0):  # beyond 48 KB, static memory included, it must be allowed
+            driver.funcSetAttribute(function.ptr, driver.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, shared)
+            self._shared_allowed[function.ptr] = shared
+        values = pack_arguments(kernel, arguments)
+        pointers = _slots(len(values)) + np.uint64(values.ctypes.data)
+        launch, address = (function.ptr, grid, 1, 1, block, 1, 1, shared), pointers.ctypes.data
+
+        def run() -> None:
+            driver.launchKernel(*launch, current_stream().ptr, address, 0)
+
+        run.keeps = arguments, values, pointers  # type: ignore[attr-defined]
+        return run
+
+    def _load(self, key: Any, kernel: CudaKernel, choice: dict[str, Any]) -> Any:
+        with self._compile_lock:
+            if key not in self._functions:
+                compiled: CompiledKernel = compile_kernel(kernel, choice, self.capability)
+                if compiled.is_ptx:
+                    _warn_of_ptx()
+                module = self.xp.cuda.function.Module()
+                module.load(compiled.image)
+                self._functions[key] = module.get_function(compiled.symbol)
+        return self._functions[key]
+
+    def current(self) -> Any:
+        return self.xp.cuda.Device(self.number)
+
+
+class _Records:
+    """A one-dimensional array of records, which CuPy has not: bytes on the device, with the little that is asked of it."""
+
+    ndim = 1
+    flags = SimpleNamespace(c_contiguous=True)
+
+    def __init__(self, raw: Any, dtype: np.dtype[Any]) -> None:
+        self.raw, self.dtype, self.itemsize, self.nbytes = raw, dtype, dtype.itemsize, raw.nbytes
+        self.size = raw.nbytes // dtype.itemsize
+        self.shape, self.strides = (self.size,), (dtype.itemsize,)
+
+    @property
+    def data(self) -> Any:
+        return self.raw.data
+
+    def __len__(self) -> int:
+        return self.size
+
+    def __getitem__(self, part: slice) -> "_Records":
+        return _Records(self.raw[self._bytes(part)], self.dtype)
+
+    def __setitem__(self, part: slice, values: "_Records") -> None:
+        self.raw[self._bytes(part)] = values.raw
+
+    def _bytes(self, part: slice) -> slice:
+        first, last, _ = part.indices(self.size)
+        return slice(first * self.itemsize, last * self.itemsize)
+
+
+class _CupyCopy(PendingCopy):
+    def __init__(self, cupy: Any, arrays: Sequence[Array]) -> None:
+        sizes = [-(-a.nbytes // 16) * 16 for a in arrays]
+        self._pinned = cupy.cuda.alloc_pinned_memory(max(sum(sizes), 1))
+        self._parts, first = [], 0
+        stream = cupy.cuda.get_current_stream()
+        for array, size in zip(arrays, sizes):
+            host = np.frombuffer(self._pinned, array.dtype, array.size, first).reshape(array.shape)
+            array.data.copy_to_host_async(host.ctypes.data, array.nbytes, stream)
+            self._parts.append(host)
+            first += size
+        self._done = cupy.cuda.Event(disable_timing=True)
+        self._done.record(stream)
+
+    def __del__(self) -> None:
+        if hasattr(self, "_done"):
+            self._done.synchronize()  # the pinned memory goes back to its pool: nothing may still be written to it
+
+    def wait(self) -> list[np.ndarray]:
+        self._done.synchronize()
+        return [part.copy() for part in self._parts]
+
+
+def pack_arguments(kernel: CudaKernel, arguments: tuple[Any, ...]) -> np.ndarray:
+    """The kernel's parameters as numba's CUDA target lays them out, one 8-byte slot for each.
+
+    An array is: two null pointers (owner, parent), number of elements, bytes of one, pointer, shape, strides.
+    """
+    words: list[int] = []
+    for expected, value in zip(kernel.arguments.values(), arguments):
+        if expected.ndim:
+            words += (0, 0, value.size, value.itemsize, value.data.ptr, *value.shape, *value.strides)
+        elif expected.dtype.kind == "f":
+            words.append(int(expected.dtype.type(value).view(f"u{expected.dtype.itemsize}")))
+        else:
+            words.append(int(value))
+    return np.array([w & 0xFFFFFFFFFFFFFFFF for w in words], np.uint64)
+
+
+@cache
+def _slots(n: int) -> np.ndarray:
+    return np.arange(n, dtype=np.uint64) * np.uint64(8)
+
+
+def out_of_memory(needed: int, free: int) -> MemoryError:
+    """The error for a training or table that does not fit on the device."""
+    return MemoryError(
+        f"the GPU has {free / 2**20:.0f} MiB free, {needed / 2**20:.0f} MiB are needed. Use fewer rows or columns, a smaller "
+        "max_bin, free other arrays (cupy.get_default_memory_pool().free_all_blocks()), or device='cpu'."
+    )
+
+
+@cache
+def _warn_of_ptx() -> None:
+    log(1, "no CUDA assembler found (pip install 'cuda-core' 'nvidia-nvjitlink'): the driver translates PTX instead, if it can.")
+
+
+def has_gpu() -> bool:
+    """Whether CuPy is installed and sees a GPU."""
+    try:
+        import cupy
+    except ImportError:
+        return False
+    return bool(cupy.is_available())
+
+
+def usable_device() -> str | None:
+    """What keeps kernels from running on the first GPU; None: nothing does. Compiles, or loads, and launches one."""
+    from gpuboost.kernels.nodes import start_round_kernel
+    from gpuboost.kernels.records import PROGRESS
+
+    try:
+        device = find_device(0)
+        with device.current():
+            progress = device.zeros(1, PROGRESS)
+            device.launch(start_round_kernel, 7, 0, 0.5, progress, threads=1)
+            return None if device.fetch(progress)["round"][0] == 7 else "a kernel did not do its work"
+    except Exception as error:  # noqa: BLE001 - whatever it is, it is told
+        return f"{type(error).__name__}: {error}"
+
+
+@cache
+def find_device(number: int) -> CupyDevice:
+    """The GPU of this number. Raises DeviceNotFoundError, saying what is missing and how to get it."""
+    try:
+        import cupy
+    except ImportError as error:
+        raise DeviceNotFoundError(
+            f"device='cuda' needs CuPy and numba-cuda ({error}): pip install 'gpuboost[cuda13]' (or [cuda12] for CUDA 12). "
+            "Or use device='cpu'."
+        ) from None
+    try:
+        count = cupy.cuda.runtime.getDeviceCount()
+    except cupy.cuda.runtime.CUDARuntimeError as error:
+        count, reason = 0, f" ({error})"
+    else:
+        reason = ""
+    if count == 0:
+        raise DeviceNotFoundError(
+            f"device='cuda' was requested but no CUDA device was found{reason}. "
+            "Use device='cpu', or check that nvidia-smi lists a GPU."
+        )
+    if number >= count:
+        raise DeviceNotFoundError(f"device='cuda:{number}' was requested, but the CUDA devices are cuda:0 to cuda:{count - 1}.")
+    return CupyDevice(number)

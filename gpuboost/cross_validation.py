@@ -1,0 +1,141 @@
+"""cv(): the same training on several splits of one table, in step, and the mean of their evaluations."""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from gpuboost.booster import Booster
+from gpuboost.callbacks import EarlyStopping, EvaluationMonitor, TrainingCallback
+from gpuboost.config import verbosity_context
+from gpuboost.data.dmatrix import DMatrix, QuantileDMatrix
+from gpuboost.training import boost_rounds, check_arguments
+
+__all__ = ["cv"]
+
+Split = tuple[np.ndarray, np.ndarray]  # row numbers to train on, and to test on
+
+
+def cv(
+    params: Mapping[str, Any], dtrain: DMatrix, num_boost_round: int = 10, *, nfold: int = 3,
+    stratified: bool = False, folds: Any = None, metrics: str | Sequence[str] = (), obj: Any = None, maximize: bool | None = None,
+    early_stopping_rounds: int | None = None, fpreproc: Callable[..., tuple[DMatrix, DMatrix, dict[str, Any]]] | None = None,
+    as_pandas: bool = True, verbose_eval: bool | int | None = None, show_stdv: bool = True, seed: int = 0,
+    callbacks: Sequence[TrainingCallback] | None = None, shuffle: bool = True, custom_metric: Any = None,
+) -> Any:  # fmt: skip
+    """Cross-validate. Arguments and meaning as xgboost.cv; the same seed gives the same folds.
+
+    nfold : parts of the rows; each is once what is tested on. shuffle : before they are cut. seed : of shuffling, no more.
+    stratified : keep the classes' shares in each part (needs scikit-learn, and shuffles).
+    folds : instead, a list of (rows to train on, rows to test on), or a splitter of scikit-learn.
+    metrics : instead of eval_metric. fpreproc : (dtrain, dtest, params) -> the same three, for each split.
+    early_stopping_rounds : watches the mean of the last metric over the test parts; the result then ends with the best round.
+    The rest as train().
+    Returns a DataFrame with a row a round, or without pandas a dict of lists: train-<metric>-mean, train-<metric>-std and the
+    same for test. The standard deviation is that of the folds themselves (ddof 0).
+    Raises ValueError and TypeError for wrong data or arguments.
+    """
+    if not isinstance(dtrain, DMatrix) or isinstance(dtrain, QuantileDMatrix):
+        raise TypeError(f"dtrain must be a DMatrix, which keeps its table to be split, got {type(dtrain).__name__}.")
+    n_rounds = check_arguments(num_boost_round, callbacks, obj=obj, custom_metric=custom_metric, fpreproc=fpreproc)
+    used = list(callbacks or ())
+    if any(isinstance(callback, EarlyStopping) and callback.save_best for callback in used):
+        raise ValueError("save_best of EarlyStopping cuts a model, but cv returns none. Leave it out.")
+    if early_stopping_rounds is not None:
+        used.append(EarlyStopping(rounds=early_stopping_rounds, maximize=maximize))
+    if verbose_eval:
+        used.append(EvaluationMonitor(period=int(verbose_eval), show_stdv=show_stdv))
+
+    settings = Booster(params)._recorded_params()  # checked; a repeated eval_metric is one list
+    if metrics:
+        settings["eval_metric"] = [metrics] if isinstance(metrics, str) else list(metrics)
+    packs = []
+    for rows, test_rows in _splits(dtrain, nfold, stratified, folds, seed, shuffle):
+        train_part, test_part, own = dtrain.slice(rows), dtrain.slice(test_rows), dict(settings)
+        if fpreproc is not None:
+            train_part, test_part, own = fpreproc(train_part, test_part, own)
+        packs.append((Booster(own), train_part, test_part))
+
+    def boost(model: _Folds, epoch: int) -> list[tuple[str, str, tuple[float, float]]]:
+        values: dict[tuple[str, str], list[float]] = {}
+        for booster, train_part, test_part in packs:
+            booster.update(train_part, epoch, obj)
+            evals = [(train_part, "train"), (test_part, "test")]
+            for data, metric, value in booster.evaluate(evals, custom_metric, margins=obj is not None):
+                values.setdefault((data, metric), []).append(value)
+        return [(*names, (float(np.mean(of_folds)), float(np.std(of_folds)))) for names, of_folds in values.items()]
+
+    with verbosity_context(packs[0][0].params.verbosity):
+        model, evals_log, is_stopped = boost_rounds(_Folds([booster for booster, *_ in packs]), n_rounds, used, boost)
+    best = model.attr("best_iteration") if is_stopped else None
+    end = None if best is None else int(best) + 1
+    result = {
+        f"{data}-{metric}-{what}": [pair[i] for pair in pairs[:end]]
+        for data, of_metrics in evals_log.items()
+        for metric, pairs in of_metrics.items()
+        for i, what in enumerate(("mean", "std"))
+    }
+    if as_pandas:
+        try:
+            import pandas
+
+            return pandas.DataFrame(result)
+        except ImportError:
+            pass
+    return result
+
+
+class _Folds:
+    """The Boosters of all splits, as callbacks see them: one model."""
+
+    def __init__(self, boosters: list[Booster]) -> None:
+        self.boosters = boosters
+
+    def num_boosted_rounds(self) -> int:
+        return self.boosters[0].num_boosted_rounds()
+
+    def set_param(self, params: Any, value: Any = None) -> None:
+        for booster in self.boosters:
+            booster.set_param(params, value)
+
+    def set_attr(self, **attributes: str | None) -> None:
+        for booster in self.boosters:
+            booster.set_attr(**attributes)
+
+    def attr(self, key: str) -> str | None:
+        return self.boosters[0].attr(key)
+
+    @property
+    def best_iteration(self) -> int:
+        return self.boosters[0].best_iteration
+
+    @property
+    def best_score(self) -> float:
+        return self.boosters[0].best_score
+
+
+def _splits(dtrain: DMatrix, nfold: int, stratified: bool, folds: Any, seed: int, shuffle: bool) -> list[Split]:
+    n_rows = dtrain.num_row()
+    if folds is None and not 2 <= nfold <= n_rows:
+        raise ValueError(f"nfold must lie between 2 and the {n_rows} rows of dtrain, got {nfold}.")
+    if folds is None and stratified:
+        try:
+            from sklearn.model_selection import StratifiedKFold
+        except ImportError:
+            raise ImportError("stratified=True needs scikit-learn. Install it: pip install gpuboost[sklearn]") from None
+        folds = StratifiedKFold(nfold, shuffle=True, random_state=seed)
+    if folds is None:
+        # XGBoost's generator, so that both libraries cut the same folds.
+        order = np.random.RandomState(seed).permutation(n_rows) if shuffle else np.arange(n_rows)
+        parts = np.array_split(order, nfold)
+        return [(np.concatenate(parts[:k] + parts[k + 1 :]), parts[k]) for k in range(nfold)]
+    if hasattr(folds, "split"):
+        label = dtrain.get_label()
+        folds = folds.split(label, label)
+    try:
+        splits = [(np.asarray(rows), np.asarray(test_rows)) for rows, test_rows in folds]
+    except (TypeError, ValueError):
+        splits = []
+    if not splits:
+        raise ValueError("folds must hold pairs (rows to train on, rows to test on), or be a splitter of scikit-learn.")
+    return splits

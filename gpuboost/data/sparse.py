@@ -1,0 +1,67 @@
+"""SciPy's sparse matrices as batches of rows: an absent entry is missing, as in XGBoost; a stored zero is a zero."""
+
+from typing import Any
+
+import numpy as np
+
+__all__ = ["SparseTable", "is_sparse"]
+
+FORMATS = "csr", "csc", "coo", "lil", "dok"  # the others (dia, bsr) pad with zeros, which are not absent and not values
+
+
+def is_sparse(data: Any) -> bool:
+    """Whether this is one of SciPy's sparse matrices or arrays."""
+    kind = type(data)
+    if not any(base.__module__.startswith("scipy.sparse") for base in kind.__mro__):
+        return False
+    import scipy.sparse
+
+    return scipy.sparse.issparse(data)
+
+
+class SparseTable:
+    """A 2-D sparse matrix as CSR, sorted, each entry once.
+
+    Any other format is converted once; entries that stand in one place more than once are summed, as SciPy does. The matrix that
+    was given is not changed, and one in this form already is not copied.
+
+    Raises ValueError for index arrays that point outside the matrix, and for formats that pad with zeros.
+    """
+
+    def __init__(self, data: Any) -> None:
+        import scipy.sparse
+
+        if data.format not in FORMATS:
+            raise ValueError(
+                f"data is a sparse matrix of format {data.format}, which stores zeros as padding. Use X.tocsr(), in which stored "
+                "zeros are zeros and absent entries are missing."
+            )
+        if data.format in ("csr", "csc"):  # their index arrays are taken unseen; others are checked as they are converted
+            try:
+                type(data)(data).check_format(full_check=True)
+            except ValueError as error:
+                raise ValueError(f"data is a {data.format} matrix with broken index arrays: {error}. Build it anew.") from None
+        matrix = scipy.sparse.csr_array(data)
+        if not matrix.has_canonical_format:
+            matrix = matrix.copy()
+            matrix.sum_duplicates()
+        self.matrix = matrix
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        return self.matrix.shape
+
+    def read(self, rows: Any) -> np.ndarray:
+        """float32 (n, n_features) of some rows (slice or int (n,)), NaN where no entry is stored."""
+        part = self.matrix[rows]
+        block = np.full(part.shape, np.nan, np.float32)
+        with np.errstate(over="ignore"):  # 1e39 becomes inf, which training reports
+            block[np.repeat(np.arange(len(block)), np.diff(part.indptr)), part.indices] = part.data
+        return block
+
+    def widened(self, n_features: int) -> "SparseTable":
+        """The same rows with columns added behind, all of them absent."""
+        import scipy.sparse
+
+        m = self.matrix
+        return SparseTable(scipy.sparse.csr_array((m.data, m.indices, m.indptr), shape=(m.shape[0], n_features)))

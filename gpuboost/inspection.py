@@ -1,0 +1,123 @@
+"""What a model has learnt, as numbers: importance of its features, its nodes as a table, the thresholds of one feature."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from gpuboost.tree.model import Model
+
+__all__ = ["feature_importances", "feature_scores", "split_value_histogram", "trees_to_dataframe"]
+
+IMPORTANCE_TYPES = ("weight", "gain", "cover", "total_gain", "total_cover")
+
+
+def feature_scores(model: Model, importance_type: str = "weight", names: Sequence[str] | None = None) -> dict[str, float]:
+    """Column name → score, for the columns that a split uses, in their order.
+
+    importance_type : weight, the number of splits; total_gain and total_cover, sums over them; gain and cover, their means.
+    names : instead of the model's; without either they are f0, f1, ...
+    Raises ValueError for another importance_type.
+    """
+    scores, counts = _scores(model, importance_type)
+    names = _names(model, names)
+    return {names[feature]: float(scores[feature]) for feature in np.flatnonzero(counts)}
+
+
+def feature_importances(model: Model, importance_type: str = "gain") -> np.ndarray:
+    """float32 (n_features,), of sum 1, or 0 without any split; by the scores of feature_scores."""
+    scores, _ = _scores(model, importance_type)
+    return (scores / (scores.sum() or 1)).astype(np.float32)
+
+
+def _scores(model: Model, importance_type: str) -> tuple[np.ndarray, np.ndarray]:
+    """float64 (n_features,): the scores, and the number of splits."""
+    if importance_type not in IMPORTANCE_TYPES:
+        raise ValueError(f"importance_type must be {', '.join(IMPORTANCE_TYPES[:-1])} or total_cover, got {importance_type!r}.")
+    counts, totals = np.zeros(model.n_features), np.zeros(model.n_features)
+    for tree in model.trees:
+        splits = tree.left_child >= 0
+        of_split = tree.cover if "cover" in importance_type else tree.gain
+        counts += np.bincount(tree.feature[splits], minlength=model.n_features)
+        totals += np.bincount(tree.feature[splits], weights=of_split[splits], minlength=model.n_features)
+    if importance_type == "weight":
+        return counts, counts
+    return (totals / np.maximum(counts, 1) if importance_type in ("gain", "cover") else totals), counts
+
+
+def trees_to_dataframe(model: Model, names: Sequence[str] | None = None, types: Sequence[str] | None = None) -> Any:
+    """A pandas DataFrame with a row for each node, ordered by tree and node; XGBoost's columns:
+
+    Tree, Node, ID ("tree-node"); Feature, "Leaf" at a leaf; Split, the threshold; Yes, No, Missing, the IDs of the children where
+    rows go whose value is smaller, is not, is missing; Gain, at a leaf its value; Cover; Category, empty without categories.
+
+    Raises ImportError without pandas, ValueError where a column is an indicator (type "i"), which has no threshold.
+    """
+    pandas = _pandas("trees_to_dataframe")
+    labels, types = np.array(_names(model, names), dtype=object), types if types is not None else model.feature_types
+    columns: dict[str, list[Any]] = {name: [] for name in (
+        "Tree", "Node", "ID", "Feature", "Split", "Yes", "No", "Missing", "Gain", "Cover", "Category",
+    )}  # fmt: skip
+    whole = np.array([letter == "int" for letter in types] if types else [False] * model.n_features)
+    for t, tree in enumerate(model.trees):
+        is_split: np.ndarray = tree.left_child >= 0
+        left = tree.left_child
+        if types is not None and (bad := [f for f in tree.feature[is_split] if types[f] == "i"]):
+            raise ValueError(f"column {labels[bad[0]]!r} is an indicator, whose splits have no threshold. Use get_dump().")
+        ids = np.array([f"{t}-{node}" for node in range(tree.n_nodes)], dtype=object)
+        threshold = np.array(tree.threshold, np.float64)
+        threshold[whole[tree.feature]] = np.ceil(threshold[whole[tree.feature]])
+
+        def at_splits(values: np.ndarray, is_split: np.ndarray = is_split, at_leaves: Any = np.nan) -> list[Any]:
+            return np.where(is_split, values, at_leaves).tolist()
+
+        columns["Tree"] += [t] * tree.n_nodes
+        columns["Node"] += range(tree.n_nodes)
+        columns["ID"] += ids.tolist()
+        columns["Feature"] += at_splits(labels[tree.feature], at_leaves="Leaf")
+        columns["Split"] += at_splits(threshold)
+        columns["Yes"] += at_splits(ids[left])
+        columns["No"] += at_splits(ids[np.minimum(left + 1, tree.n_nodes - 1)])
+        columns["Missing"] += at_splits(ids[np.where(tree.default_left, left, np.minimum(left + 1, tree.n_nodes - 1))])
+        columns["Gain"] += at_splits(tree.gain, at_leaves=tree.leaf_value)
+        columns["Cover"] += tree.cover.astype(np.float32).tolist()
+        columns["Category"] += [None if split else np.nan for split in is_split.tolist()]
+    return pandas.DataFrame(columns)
+
+
+def split_value_histogram(
+    model: Model, feature: str, bins: int | None = None, as_pandas: bool = True, names: Sequence[str] | None = None
+) -> Any:
+    """How often which thresholds of a feature were chosen: (upper edge of a bin, number of splits), without empty bins.
+
+    bins : None or more than there are distinct thresholds: as many as those. as_pandas : a DataFrame with the columns SplitValue
+    and Count where pandas is installed, else float64 (n, 2).
+    Raises ValueError for a name that is no column.
+    """
+    names = _names(model, names)
+    if feature not in names:
+        known = ", ".join(names[:8]) + (" ..." if len(names) > 8 else "")
+        raise ValueError(f"the model has no feature {feature!r}. It has {known}.")
+    number = names.index(feature)
+    chosen = [tree.threshold[(tree.left_child >= 0) & (tree.feature == number)] for tree in model.trees]
+    values = np.concatenate([np.zeros(0), *chosen])
+    n_distinct = len(np.unique(values))
+    counts, edges = np.histogram(values, max(1, n_distinct if bins is None else min(bins, n_distinct)))
+    rows = np.column_stack([edges[1:], counts])[counts > 0]
+    try:
+        return _pandas("").DataFrame(rows, columns=["SplitValue", "Count"]) if as_pandas else rows
+    except ImportError:
+        return rows
+
+
+def _names(model: Model, names: Sequence[str] | None) -> list[str]:
+    names = names if names is not None else model.feature_names
+    return list(names) if names is not None else [f"f{i}" for i in range(model.n_features)]
+
+
+def _pandas(what: str) -> Any:
+    try:
+        import pandas
+    except ImportError:
+        raise ImportError(f"{what} needs pandas. Install it: pip install pandas") from None
+    return pandas

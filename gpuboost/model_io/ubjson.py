@@ -1,0 +1,182 @@
+"""UBJSON as XGBoost writes it: bytes from and to plain Python data whose arrays of numbers are NumPy arrays.
+
+    value   one type byte, then its content; numbers are big-endian
+    numbers i U I l L: int8, uint8, int16, int32, int64.   d D: float32, float64
+    Z T F   null, true, false
+    S       L, int64 length, UTF-8
+    { ... } members without order: L, int64 length, UTF-8 name, value
+    [ ... ] values;   [#L count: that many values, no closing bracket
+    [$t#L   count: that many numbers of type t, one after another without type bytes
+
+Of UBJSON's other forms (N, C, H, counted objects, lengths of another type) XGBoost writes none, and they are refused. XGBoost
+casts without asking: it wants arrays of numbers of exactly the types that it writes itself (see schema.to_document).
+"""
+
+import struct
+from typing import Any, NoReturn
+
+import numpy as np
+
+from gpuboost.errors import ModelFormatError
+from gpuboost.model_io.cursor import MAX_DEPTH
+
+__all__ = ["read_ubjson", "write_ubjson"]
+
+NUMBERS = {b"i": ">b", b"U": ">B", b"I": ">h", b"l": ">i", b"L": ">q", b"d": ">f", b"D": ">d"}
+ARRAYS = {np.dtype(np.uint8): b"U", np.dtype(np.int32): b"l", np.dtype(np.int64): b"L", np.dtype(np.float32): b"d"}
+CONSTANTS = {b"Z": None, b"T": True, b"F": False}
+
+
+def write_ubjson(value: Any) -> bytes:
+    """The bytes of dicts, lists, strings, integers and NumPy arrays of uint8, int32, int64 or float32.
+
+    Members are sorted by name and an integer has the smallest type that holds it, so equal values give equal bytes.
+
+    Raises ValueError for a number that is not finite.
+    """
+    parts: list[bytes] = []
+    _write(value, parts)
+    return b"".join(parts)
+
+
+def _write(value: Any, parts: list[bytes]) -> None:
+    if isinstance(value, dict):
+        parts.append(b"{")
+        for key in sorted(value):
+            parts.append(_text(key))
+            _write(value[key], parts)
+        parts.append(b"}")
+    elif isinstance(value, list):
+        parts.append(b"[#" + _length(value))
+        for item in value:
+            _write(item, parts)
+    elif isinstance(value, str):
+        parts.append(b"S" + _text(value))
+    elif isinstance(value, np.ndarray) and value.dtype in ARRAYS:
+        if not np.isfinite(value).all():
+            raise ValueError("a number in the model is not finite, so it cannot be stored in a model file.")
+        parts.append(b"[$" + ARRAYS[value.dtype] + b"#" + _length(value))
+        parts.append(value.astype(value.dtype.newbyteorder(">")).tobytes())
+    elif type(value) is int:
+        kind = next(kind for kind, bits in ((b"i", 7), (b"I", 15), (b"l", 31), (b"L", 63)) if -(2**bits) <= value < 2**bits)
+        parts.append(kind + struct.pack(NUMBERS[kind], value))
+    else:
+        raise TypeError(f"{type(value).__name__} cannot be stored in a UBJSON model file.")
+
+
+def _length(value: Any) -> bytes:
+    return b"L" + struct.pack(">q", len(value))
+
+
+def _text(value: str) -> bytes:
+    data = value.encode("utf-8", "surrogatepass")  # as JSON files do
+    return _length(data) + data
+
+
+def read_ubjson(data: bytes) -> Any:
+    """What the bytes hold. Nothing is allocated for a length that the bytes left do not cover.
+
+    Raises ModelFormatError, naming the place in the document and the byte, where they are malformed: cut off, nested deeper
+    than MAX_DEPTH, with a name twice in one object, with bytes after the end.
+    """
+    reader = _Reader(data)
+    value = reader.value()
+    if reader.at < len(data):
+        reader.fail(f"{len(data) - reader.at} bytes follow its end.")
+    return value
+
+
+class _Reader:
+    def __init__(self, data: bytes):
+        self.data = data
+        self.at = 0
+        self.path: list[str] = []  # of the value under way: ".name" and "[index]"
+
+    def fail(self, message: str) -> NoReturn:
+        place = "".join(self.path).lstrip(".") or "document"
+        raise ModelFormatError(f"{place}: {message} (UBJSON, byte {self.at})")
+
+    def take(self, n_bytes: int) -> bytes:
+        if n_bytes > len(self.data) - self.at:
+            self.fail(f"needs {n_bytes} bytes where {len(self.data) - self.at} are left.")
+        self.at += n_bytes
+        return self.data[self.at - n_bytes : self.at]
+
+    def expect(self, token: bytes) -> None:
+        found = self.data[self.at : self.at + len(token)]
+        if found != token:
+            self.fail(f"must go on with {token!r}, got {found!r}.")
+        self.at += len(token)
+
+    def number(self, kind: bytes) -> Any:
+        return struct.unpack(NUMBERS[kind], self.take(struct.calcsize(NUMBERS[kind])))[0]
+
+    def length(self, item_bytes: int = 1) -> int:
+        """A length in items of at least that many bytes each."""
+        self.expect(b"L")
+        length = self.number(b"L")
+        left = len(self.data) - self.at
+        if not 0 <= length * item_bytes <= left:
+            self.fail(f"has length {length}, which does not fit the {left} bytes left.")
+        return length
+
+    def text(self) -> str:
+        data = self.take(self.length())
+        try:
+            return data.decode("utf-8", "surrogatepass")
+        except UnicodeDecodeError as error:
+            self.fail(f"not UTF-8: {error.reason}.")
+
+    def value(self) -> Any:
+        kind = self.take(1)
+        if kind == b"{":
+            return self.object()
+        if kind == b"[":
+            return self.array()
+        if kind == b"S":
+            return self.text()
+        if kind in CONSTANTS:
+            return CONSTANTS[kind]
+        if kind not in NUMBERS:
+            self.fail(f"has the type {kind!r}, which no model file holds.")
+        return self.number(kind)
+
+    def inner(self, step: str) -> Any:
+        """The value that is one step deeper."""
+        self.path.append(step)
+        if len(self.path) > MAX_DEPTH:
+            self.fail(f"nested deeper than {MAX_DEPTH}.")
+        value = self.value()
+        self.path.pop()
+        return value
+
+    def object(self) -> dict[str, Any]:
+        members: dict[str, Any] = {}
+        while not self.skip(b"}"):
+            key = self.text()
+            if key in members:
+                self.fail(f"has {key!r:.60} twice.")
+            members[key] = self.inner(f".{key}")
+        return members
+
+    def array(self) -> Any:
+        if self.skip(b"$"):
+            kind = self.take(1)
+            if kind not in NUMBERS:
+                self.fail(f"must be an array of numbers, got the type {kind!r}.")
+            self.expect(b"#")
+            dtype = np.dtype(NUMBERS[kind])
+            data = self.take(self.length(dtype.itemsize) * dtype.itemsize)
+            return np.frombuffer(data, dtype).astype(dtype.newbyteorder("="))
+        if self.skip(b"#"):
+            return [self.inner(f"[{i}]") for i in range(self.length())]
+        values: list[Any] = []
+        while not self.skip(b"]"):
+            values.append(self.inner(f"[{len(values)}]"))
+        return values
+
+    def skip(self, token: bytes) -> bool:
+        """Whether the next byte is this one, which is then taken."""
+        is_next = self.data[self.at : self.at + 1] == token
+        self.at += is_next
+        return is_next

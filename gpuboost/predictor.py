@@ -1,0 +1,94 @@
+"""Some rounds of a model, laid out once for all the predictions to come."""
+
+from typing import Any
+
+import numpy as np
+
+from gpuboost.backend import Backend
+from gpuboost.backend.trees import flatten_trees
+from gpuboost.data.training_rows import finished_prediction
+from gpuboost.errors import not_built
+from gpuboost.kernels.predict import copy_row, predict_rows
+from gpuboost.objectives import Objective
+from gpuboost.tree.model import Model
+
+__all__ = ["Predictor"]
+
+SERIAL_TREE_ROWS = 6400  # rows × trees that the calling thread predicts alone: 64 rows of 100 trees take it 0.4 ms
+NAN = np.float32(np.nan)
+
+
+class Predictor:
+    """Rounds [begin, end) of a model, with their trees laid out for each memory they were predicted in.
+
+    objective : None where the model's is not known; margins can be predicted all the same.
+    """
+
+    def __init__(self, model: Model, begin: int, end: int, objective: Objective | None) -> None:
+        self.objective = objective
+        self.rounds = model if (begin, end) == (0, model.n_rounds) else model.rounds(begin, end)
+        self._model, self._n_rounds = model, model.n_rounds
+        self._flat: dict[str, Any] = {}
+        self._start: np.ndarray | None = None
+        #: Whether a table without column names needs no warning, or has had it.
+        self.takes_unnamed = model.feature_names is None
+
+    def is_of(self, model: Model) -> bool:
+        """Whether this is that model as it is now: no other one, and with no round added since."""
+        return self._model is model and self._n_rounds == model.n_rounds
+
+    def flat(self, backend: Backend) -> Any:
+        """The trees as Backend.flatten_trees lays them out for values, in the backend's memory."""
+        if backend.memory not in self._flat:
+            self._flat[backend.memory] = backend.flatten_trees(self.rounds.trees, self.rounds.tree_groups)
+        return self._flat[backend.memory]
+
+    def has_few_rows(self, table: Any) -> bool:
+        """Whether predict_few_rows takes this table: few rows of float32 or float64 on the host, as many columns as the model."""
+        return (
+            type(table) is np.ndarray
+            and table.ndim == 2
+            and table.shape[1] == self.rounds.n_features
+            and table.shape[0] * len(self.rounds.trees) <= SERIAL_TREE_ROWS
+            and (table.dtype == np.float32 or table.dtype == np.float64)
+            and table.dtype.isnative
+            and table.flags.aligned
+        )
+
+    def predict_few_rows(self, table: np.ndarray, missing: float, is_margin: bool, strict_shape: bool) -> np.ndarray | None:
+        """What Booster.predict returns for these rows, on the calling thread; None where it refuses a value, and says which."""
+        objective = self.objective
+        if is_margin:
+            row_map = copy_row
+        elif objective is None:
+            raise unknown_objective(self.rounds)
+        else:
+            row_map = objective.predict_map or objective.row_map or copy_row
+        if "host" not in self._flat:
+            self._flat["host"] = flatten_trees(self.rounds.trees, self.rounds.tree_groups)
+        margin = self.start_margin().repeat(table.shape[0], axis=1)
+        out = np.empty_like(margin)
+        number = NAN if missing != missing else _as_float32(missing)
+        if not predict_rows(row_map)(table, number, *self._flat["host"], margin, out):
+            return None
+        if not is_margin and objective is not None and objective.predict_map is not None:
+            out = out[:1]
+        return finished_prediction(out, strict_shape)
+
+    def start_margin(self) -> np.ndarray:
+        """float32 (n_outputs, 1): the margins of base_score."""
+        if self._start is None:
+            scores = np.asarray(self.rounds.base_score, np.float32)
+            margins = scores if self.objective is None else self.objective.base_margin(scores)
+            self._start = np.broadcast_to(margins, (self.rounds.n_outputs,))[:, None]
+        return self._start
+
+
+def _as_float32(number: float) -> np.float32:
+    with np.errstate(over="ignore"):
+        return np.float32(number)
+
+
+def unknown_objective(model: Model) -> NotImplementedError:
+    """The error for predicting, beyond margins, what was trained with an objective that is not there."""
+    return not_built(f"predicting objective={model.objective!r}", "Use output_margin=True for raw margins.")

@@ -1,0 +1,90 @@
+"""What tests of CUDA kernels run them with: the simulator in several launch geometries, and a GPU where there is one.
+
+A test file writes each check once, for any runner, and one line runs it with all of them:
+
+    @each_runner
+    def test_a_hand_sized_case(run):
+        out = np.zeros(3, np.int64)
+        run(some_kernel, rows, 7, out, threads=len(rows))
+        assert out.tolist() == [1, 2, 3]
+
+run(kernel, *arguments, threads=0, warps=0, blocks=0, shared=0) launches a CudaKernel as backend/device.Device.launch does: NumPy
+arrays (structured ones for records) and scalars in, and the arrays hold the results when it returns. An array that lacks the
+type, dimensions or layout of the kernel's signature raises TypeError.
+
+The mark is a parametrisation, not a fixture: hypothesis may then call a test many times with one runner.
+"""
+
+
+import numpy as np
+import pytest
+from simulator import POISON, SimulatedDevice, simulate
+
+from gpuboost.backend.device import find_device
+
+__all__ = ["GpuRunner", "SimulatorRunner", "assert_same", "each_runner", "gpu_runner", "simulator_runners"]
+
+OTHER_POISON = 0x00
+
+# (blocks of the grid, threads of a block, order of both, bytes that shared memory holds when a block starts: a run for each). The
+# grid is smaller where a launch asks for fewer blocks, so that a kernel that wants one block gets one.
+GEOMETRIES = (
+    (1, 32, "forward", (POISON,)), (3, 64, "reverse", (POISON, OTHER_POISON)), (3, 96, "shuffled", (OTHER_POISON,)),
+)  # fmt: skip
+
+
+class SimulatorRunner(SimulatedDevice):
+    """Runs kernels in the simulator, once for each poison of shared memory, which must not show in the results."""
+
+    def __init__(self, grid, block, order, poisons):
+        super().__init__(block=block, n_multiprocessors=grid, order=order)
+        self.poisons = poisons
+
+    def __call__(self, kernel, *arguments, **work):
+        self.launch(kernel, *arguments, **work)
+
+    def _launch(self, kernel, choice, grid, block, shared, arguments):
+        copies = [[a.copy() if isinstance(a, np.ndarray) else a for a in arguments] for _ in self.poisons[1:]]
+        geometry = {"grid": min(grid, self.n_multiprocessors), "block": block, "shared": shared, "order": self.order}
+        for poison, values in zip(self.poisons, (arguments, *copies)):
+            simulate(kernel, *values, **geometry, poison=poison)
+        for again in copies:
+            for name, first, second in zip(kernel.arguments, arguments, again):
+                if isinstance(first, np.ndarray):
+                    assert first.tobytes() == second.tobytes(), f"{kernel.name}: {name} depends on uninitialised shared memory"
+
+
+class GpuRunner:
+    """Runs kernels on the first GPU. Its tests are marked gpu, so they are skipped where there is none (conftest.py)."""
+
+    def __call__(self, kernel, *arguments, **work):
+        device = find_device(0)
+        with device.current():
+            there = [device.put(a) if isinstance(a, np.ndarray) else a for a in arguments]
+            device.launch(kernel, *there, **work)
+            for here, result in zip(arguments, there):
+                if isinstance(here, np.ndarray):
+                    here[...] = device.fetch(result).reshape(here.shape)
+
+
+def simulator_runners():
+    """One parameter for each of GEOMETRIES."""
+    return [pytest.param(SimulatorRunner(*g), id=f"simulator-{g[0]}x{g[1]}-{g[2]}") for g in GEOMETRIES]
+
+
+def gpu_runner():
+    """The parameter that runs on real hardware; marked gpu."""
+    return pytest.param(GpuRunner(), marks=pytest.mark.gpu, id="gpu")
+
+
+each_runner = pytest.mark.parametrize("run", [*simulator_runners(), gpu_runner()])
+
+
+def assert_same(actual, expected):
+    """Equal to the bit: type, shape, and every value with its sign of zero. A NaN equals any NaN: their bits differ by device."""
+    assert actual.dtype == expected.dtype and actual.shape == expected.shape
+    if actual.dtype.kind == "f":
+        np.testing.assert_array_equal(np.isnan(actual), np.isnan(expected))
+        bits = f"u{actual.dtype.itemsize}"
+        actual, expected = (np.where(np.isnan(a), 0, np.ascontiguousarray(a).view(bits)) for a in (actual, expected))
+    np.testing.assert_array_equal(actual, expected)

@@ -1,0 +1,279 @@
+"""Every CUDA kernel as machine code: registers, memory, and instructions that the CPU twin would not agree with.
+
+No GPU is needed. Each kernel is compiled once for each architecture and choice of types; later runs find it in the cache.
+"""
+
+import re
+import subprocess
+import sys
+import sysconfig
+from functools import cache
+from importlib import import_module
+from inspect import signature
+from itertools import product
+from pathlib import Path
+from pkgutil import iter_modules
+from types import FunctionType
+
+import numpy as np
+import pytest
+from numba.extending import is_jitted
+
+import gpuboost.kernels
+import gpuboost.metrics
+import gpuboost.objectives
+from gpuboost.backend.compiler import compile_kernel, to_ptx
+from gpuboost.kernels import binning, gradients, histogram, reduce, scalar, splits
+from gpuboost.kernels.device import DeviceFunction, all_kernels, cuda_kernel
+
+INSTALL = "pip install 'gpuboost[cuda13]' cuda-core nvidia-nvjitlink"
+pytest.importorskip("numba.cuda.np.numpy_support", reason=f"needs numba-cuda: {INSTALL}", exc_type=ImportError)
+pytest.importorskip("cuda.core", reason=f"needs an assembler: {INSTALL}", exc_type=ImportError)
+
+CAPABILITIES = ((7, 5), (8, 0), (9, 0), (10, 0))
+HOPPER = (9, 0)
+REGISTERS_OF_A_MULTIPROCESSOR = 65536
+THREADS_OF_A_MULTIPROCESSOR = {(7, 5): 1024, (8, 0): 2048, (9, 0): 2048, (10, 0): 2048}
+STATIC_SHARED_BYTES = 48 * 1024
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Which kernels there are
+
+
+def modules_of(package):
+    return [import_module(f"{package.__name__}.{module.name}") for module in iter_modules(package.__path__)]
+
+
+def formulas(*parameters):
+    """The scalar functions with these parameters in the files of objectives and metrics, and in kernels/reduce.py."""
+    modules = [*modules_of(gpuboost.objectives), *modules_of(gpuboost.metrics), reduce]
+    found = {id(f): f for module in modules for f in vars(module).values() if is_jitted(f)}
+    return [f for f in found.values() if tuple(signature(f.py_func).parameters) == parameters]
+
+
+# (factory, its arguments in turn). A kernel that is made by a function belongs here.
+FACTORIES = [
+    (gradients.elementwise_gradients_kernel, formulas("margin", "label", "parameters")),
+    (reduce.reduce_rows_kernel, formulas("prediction", "label", "i", "parameters")),
+    (reduce.map_rows_kernel, formulas("margin", "i", "out")),
+    (histogram.build_histograms_kernel, [1, 2]),
+    (histogram.build_histograms_global_kernel, [1, 2]),
+    (splits.evaluate_splits_kernel, [False, True]),
+]
+
+
+def is_ours(function):
+    return function.__module__.startswith("gpuboost.")
+
+
+def kernels_of_the_package():
+    """Every kernel, those of factories for everything that the package itself gives them."""
+    modules_of(gpuboost.kernels)
+    for factory, arguments in FACTORIES:
+        for argument in arguments:
+            factory(argument)
+    own = [k for k in all_kernels() if is_ours(k.function) and (k.formula is None or is_ours(k.formula.py_func))]
+    return sorted(own, key=lambda k: k.name)
+
+
+def with_choices(kernels):
+    """Parameters (kernel, choice) for all combinations of types, called kernel-uint8."""
+    cases = []
+    for kernel in kernels:
+        for dtypes in product(*kernel.choices.values()):
+            name = "-".join([kernel.name, *map(str, dtypes)])
+            cases.append(pytest.param(kernel, dict(zip(kernel.choices, dtypes)), id=name))
+    return cases
+
+
+KERNELS = kernels_of_the_package()
+each_kernel = pytest.mark.parametrize("kernel, choice", with_choices(KERNELS))
+
+
+def test_every_factory_makes_kernels():
+    for factory, arguments in FACTORIES:
+        assert arguments, factory.__name__
+        assert all(factory(argument) in KERNELS for argument in arguments)
+
+
+def test_every_function_that_declares_a_kernel_is_among_the_factories():
+    known = {factory.__name__ for factory, _ in FACTORIES}
+    for module in modules_of(gpuboost.kernels):
+        for name, value in vars(module).items():
+            function = getattr(value, "__wrapped__", value) if callable(value) else None  # what @cache holds
+            if isinstance(function, FunctionType) and function is not cuda_kernel:
+                assert "cuda_kernel" not in function.__code__.co_names or name in known
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Machine code
+
+
+@pytest.mark.parametrize("capability", CAPABILITIES, ids=lambda c: f"sm_{c[0]}{c[1]}")
+@each_kernel
+def test_registers_and_memory_of_the_machine_code(kernel, choice, capability):
+    compiled = compile_kernel(kernel, choice, capability)
+    registers, spill_bytes, shared_bytes = compiled.registers, compiled.spill_bytes, compiled.shared_bytes
+    assert not compiled.is_ptx
+    assert spill_bytes == 0
+    declared, possible = kernel.block * kernel.blocks_per_sm, THREADS_OF_A_MULTIPROCESSOR[capability]
+    assert 0 < registers * min(declared, possible) <= REGISTERS_OF_A_MULTIPROCESSOR
+    if declared <= possible:  # where fewer threads fit, each may have more registers
+        assert registers <= kernel.registers
+    assert shared_bytes <= STATIC_SHARED_BYTES
+
+
+def test_static_shared_memory_is_known():
+    """histogram.tile_words leaves room for it."""
+    by_name = {k.name: k for k in KERNELS}
+    work = compile_kernel(by_name["histogram.build_histograms_kernel_8"], {}, (9, 0)).shared_bytes
+    tile = compile_kernel(by_name["binning.bin_rows_kernel"], {"code": np.dtype(np.uint8)}, (9, 0)).shared_bytes
+    assert work == 8 * histogram.WORK_FIELDS and tile == 2 * binning.TILE_ROWS * binning.TILE_WIDTH
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# PTX
+
+
+@cache
+def _ptx(kernel, dtypes):
+    return to_ptx(kernel, dict(zip(kernel.choices, dtypes)), HOPPER)
+
+
+def instructions(kernel, choice):
+    """["ld.global.u32", "add.s32", …]: the instructions of a kernel's PTX without their operands."""
+    ptx = _ptx(kernel, tuple(choice.values()))
+    body = re.sub(r"//.*", "", ptx[ptx.index("{", ptx.index(".entry")) :])
+    return re.findall(r"^\s*(?:@!?%p\d+\s+)?([a-z][a-z0-9]*(?:(?:\.|::)\w+)*)(?:\s[^:\n]*)?;", body, re.MULTILINE)
+
+
+def reaches_fma(function, seen=None):
+    """Whether a function, or one that it calls, names the explicit fma of kernels/scalar.py."""
+    seen = set() if seen is None else seen
+    if function in seen:
+        return False
+    seen.add(function)
+    values = [function.__globals__.get(name) for name in function.__code__.co_names]
+    values += [cell.cell_contents for cell in function.__closure__ or ()]
+    if any(value is scalar.fma for value in values):
+        return True
+    callees = [v.py_func for v in values if isinstance(v, DeviceFunction) or is_jitted(v)]
+    return any(reaches_fma(callee, seen) for callee in callees)
+
+
+def test_fma_is_found_behind_calls_and_closures():
+    assert reaches_fma(scalar.exp_float.py_func) and reaches_fma(scalar.sigmoid_float.py_func)
+    assert not reaches_fma(scalar.mix32.py_func) and not reaches_fma(scalar.node_score.py_func)
+    formula = scalar.sigmoid_float
+    assert reaches_fma(lambda x: formula(x))
+
+
+@cuda_kernel("a: float64[:], n: int32")
+def sample_kernel(a, n):
+    """Shows that the patterns below see what they look for."""
+    if n > 0:
+        a[0] = scalar.fma(a[0], a[1], a[2]) / a[3]
+
+
+def test_the_instructions_of_a_kernel_are_found():
+    found = instructions(sample_kernel, {})
+    assert found.count("ld.global.f64") == 4 and found.count("st.global.f64") == 1 and found.count("ret") == 1
+    assert fused(found) == ["fma.rn.f64"] and double(found) == ["fma.rn.f64", "div.rn.f64"]
+
+
+def fused(found):
+    return [i for i in found if re.match(r"(fma|mad)\b.*\.f(16|32|64)", i)]
+
+
+def double(found):
+    """Arithmetic on float64; moves and loads of 64 bits may be of any type."""
+    return [i for i in found if ".f64" in i and i.split(".")[0] not in ("ld", "st", "mov", "ldu", "selp")]
+
+
+@each_kernel
+def test_floats_are_rounded_after_every_operation(kernel, choice):
+    """No a·b + c in one, but where the text says fma; correctly rounded quotients and roots; denormals stay."""
+    found = instructions(kernel, choice)
+    floats = [i for i in found if re.search(r"\.f(32|64)$", i)]
+    if not reaches_fma(kernel.function):
+        assert fused(found) == []
+    assert all(i.startswith("fma.rn.") for i in fused(found))
+    assert all(".rn." in i for i in floats if i.split(".")[0] in ("add", "sub", "mul", "div", "sqrt", "rcp"))
+    assert not [i for i in floats if ".approx" in i or ".ftz" in i or ".full" in i]
+
+
+@each_kernel
+def test_no_nan_is_dropped_by_a_maximum(kernel, choice):
+    """max.f32 and its kin return the other operand: formulas say larger and smaller (kernels/scalar.py).
+
+    Where one operand is a constant, and a NaN in the other is to give it, the compiler may choose them.
+    """
+    found = re.findall(r"^\s*(?:max|min)\.f\w+\s.*;", _ptx(kernel, tuple(choice.values())), re.MULTILINE)
+    assert all(re.search(r", 0[df][0-9A-F]+;$", line) for line in found)
+
+
+@each_kernel
+def test_float64_instructions_appear_only_where_they_are_meant(kernel, choice):
+    """Consumer GPUs do 1/64 as many float64 operations as float32 ones."""
+    found = double(instructions(kernel, choice))
+    assert kernel.uses_double or found == []
+
+
+@each_kernel
+def test_no_thread_has_a_stack(kernel, choice):
+    """Local memory is global memory: tuples and arrays of a thread belong in registers."""
+    assert not re.search(r"\.local\b|__local_depot", _ptx(kernel, tuple(choice.values())))
+
+
+@each_kernel
+def test_no_kernel_calls_a_function(kernel, choice):
+    """All that a kernel calls is inlined; what is left would be a call into the C library or numba's runtime."""
+    assert not [i for i in instructions(kernel, choice) if i.split(".")[0] == "call"]
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Atomic operations of histograms. Only 32-bit integers have a native add in shared memory; the rest would be loops.
+
+HISTOGRAM_KERNELS = [k for k in KERNELS if k.function.__module__ == "gpuboost.kernels.histogram"]
+SHARED_ADD = r"(?:atom|red)(?:\.relaxed|\.\wta|\.gpu)*\.shared(?:::cta)?(?:\.relaxed|\.cta|\.gpu)*\.add\.(\w+)"
+
+
+def builds_in_shared_memory(kernel):
+    return "build_histograms_kernel" in kernel.name
+
+
+def test_there_is_a_kernel_that_builds_in_shared_memory():
+    assert any(builds_in_shared_memory(kernel) for kernel in HISTOGRAM_KERNELS)
+
+
+@pytest.mark.parametrize("kernel, choice", with_choices(HISTOGRAM_KERNELS))
+def test_histograms_add_to_shared_memory_in_32_bits(kernel, choice):
+    found = instructions(kernel, choice)
+    atomics = [i for i in found if i.split(".")[0] in ("atom", "red")]
+    assert not [i for i in atomics if ".cas" in i]
+    widths = [match.group(1) for i in atomics if (match := re.fullmatch(SHARED_ADD, i))]
+    assert set(widths) <= {"u32", "s32"} and (bool(widths) or not builds_in_shared_memory(kernel))
+
+
+def disassembler():
+    """cuobjdump of the wheel nvidia-cuda-cuobjdump, which needs nvdisasm beside it; None where either is missing."""
+    name = ".exe" if sys.platform == "win32" else ""
+    for folder in sorted(Path(sysconfig.get_paths()["purelib"]).glob("nvidia/*/bin")):
+        if all((folder / (tool + name)).exists() for tool in ("cuobjdump", "nvdisasm")):
+            return folder / ("cuobjdump" + name)
+    return None
+
+
+@pytest.mark.parametrize("capability", CAPABILITIES, ids=lambda c: f"sm_{c[0]}{c[1]}")
+@pytest.mark.parametrize("kernel, choice", with_choices(HISTOGRAM_KERNELS))
+def test_histograms_have_no_compare_and_swap_loops(kernel, choice, capability, tmp_path):
+    tool = disassembler()
+    if tool is None:
+        pytest.skip("needs a disassembler: pip install nvidia-cuda-cuobjdump nvidia-cuda-nvdisasm")
+    (tmp_path / "kernel.cubin").write_bytes(compile_kernel(kernel, choice, capability).image)
+    done = subprocess.run([tool, "-sass", tmp_path / "kernel.cubin"], capture_output=True, text=True, check=True)
+    assert "EXIT" in done.stdout
+    assert not re.search(r"\bATOMS?G?\.\S*CAS", done.stdout)
+    assert "ATOMS" not in done.stdout or re.search(r"\bATOMS\.(ADD|POPC)", done.stdout)
+    assert not builds_in_shared_memory(kernel) or "ATOMS.ADD" in done.stdout

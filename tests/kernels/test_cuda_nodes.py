@@ -1,0 +1,259 @@
+"""kernels/nodes.py on CUDA: blocks of threads do to the table of nodes what one thread does on the CPU."""
+
+import numpy as np
+import pytest
+from cuda_runners import each_runner
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from test_nodes import random_trees, table
+
+from gpuboost.kernels import nodes as n
+from gpuboost.kernels.records import NO_GAIN, NODE, PROGRESS
+
+MANY = 120  # nodes: more than a block of the simulator has threads
+seeds = st.integers(0, 2**32)
+
+
+def progress_of(**fields):
+    progress = np.zeros(1, PROGRESS)
+    for name, value in fields.items():
+        progress[name] = value
+    return progress
+
+
+def rubbish(n_nodes):
+    return np.full(n_nodes * NODE.itemsize, 0xA5, np.uint8).view(NODE)
+
+
+# ---- the start of a round and of its trees
+
+
+@each_runner
+def test_a_round_starts_with_its_number_seed_and_learning_rate(run):
+    progress = progress_of(non_finite=1, n_nodes=5)
+    run(n.start_round_kernel, 7, 2**64 - 3, 0.3, progress, threads=1)
+    assert progress[["round", "seed", "learning_rate", "non_finite", "n_nodes"]][0].tolist() == (7, 2**64 - 3, 0.3, 0, 5)
+
+
+@each_runner
+@pytest.mark.parametrize("n_trees, n_outputs", [(1, 1), (3, 1), (2, 2), (100, 1)])
+def test_every_tree_starts_as_a_root_with_the_sums_of_its_outputs(run, n_trees, n_outputs):
+    plane_sums = np.random.default_rng(1).integers(-(2**60), 2**60, (n_trees * n_outputs, 3))
+    tree_outputs = np.arange(0, n_trees * n_outputs, n_outputs, np.int32)[::-1].copy()
+    nodes, sums = rubbish(n_trees + 1), np.full((n_trees + 1, n_outputs, 2), 77, np.int64)
+    n_leaves, progress = np.full(n_trees, 9, np.int64), progress_of(n_nodes=8, frontier=7, n_selected=6, depth=5)
+    run(n.start_trees_kernel, plane_sums, tree_outputs, progress, nodes, sums, n_leaves, blocks=1)
+    roots = nodes[:n_trees]
+    assert roots["tree"].tolist() == list(range(n_trees)) and n_leaves.tolist() == [1] * n_trees
+    root = (NO_GAIN, -np.inf, np.inf, -1, -1, 0, -1)
+    assert set(roots[["gain", "lower", "upper", "parent", "left", "depth", "slot"]].tolist()) == {root}
+    for tree, first in enumerate(tree_outputs):
+        np.testing.assert_array_equal(sums[tree], plane_sums[first : first + n_outputs, :2])
+    assert (sums[n_trees] == 77).all() and nodes[n_trees] == rubbish(1)[0]
+    assert progress[["n_nodes", "frontier", "n_selected", "depth"]][0].tolist() == (n_trees, 0, 0, 0)
+
+
+# ---- selection
+
+
+def select(run, policy, nodes, frontier, max_depth, max_leaves, n_leaves):
+    """(selected, n_leaves) of the CUDA kernel; the nodes after the frontier's are only capacity."""
+    nodes = np.concatenate([nodes, rubbish(3)])
+    n_leaves, selected = np.array(n_leaves, np.int64), np.full(len(nodes), -7, np.int32)
+    progress = progress_of(frontier=frontier, n_nodes=len(nodes) - 3, n_selected=99)
+    if policy == "depthwise":
+        rank, first_rank = np.full(len(nodes), -7, np.int64), np.full(len(n_leaves), -7, np.int64)
+        run(n.select_depthwise_kernel, max_depth, max_leaves, progress, nodes, n_leaves, rank, first_rank, selected, blocks=1)
+    else:
+        run(n.select_lossguide_kernel, max_depth, max_leaves, progress, nodes, n_leaves, selected, blocks=1)
+    count = progress["n_selected"][0]
+    assert (selected[count:] == -7).all()
+    return selected[:count].tolist(), n_leaves.tolist()
+
+
+def select_cpu(policy, nodes, frontier, max_depth, max_leaves, n_leaves):
+    n_leaves, selected = np.array(n_leaves, np.int64), np.empty(len(nodes), np.int32)
+    if policy == "depthwise":
+        level = np.arange(frontier, len(nodes), dtype=np.int32)
+        count = n.select_depthwise(level, nodes, max_depth, max_leaves, n_leaves, selected)
+    else:
+        count = n.select_lossguide(len(nodes), nodes, max_depth, max_leaves, n_leaves, selected)
+    return selected[:count].tolist(), n_leaves.tolist()
+
+
+@each_runner
+def test_depthwise_by_hand(run):
+    nodes = table([5, NO_GAIN, 1, 4, 2], tree=[0, 0, 0, 1, 1])
+    assert select(run, "depthwise", nodes, 0, 0, 0, [1, 1]) == ([0, 2, 3, 4], [3, 3])
+    assert select(run, "depthwise", nodes, 2, 0, 0, [1, 1]) == ([2, 3, 4], [2, 3]), "nodes before the frontier are old"
+    assert select(run, "depthwise", nodes, 0, 0, 3, [2, 1]) == ([0, 3, 4], [3, 3]), "first come first served, by tree"
+    assert select(run, "depthwise", nodes, 0, 0, 3, [3, 4]) == ([], [3, 4])
+    nodes["depth"] = [1, 1, 2, 1, 2]
+    assert select(run, "depthwise", nodes, 0, 2, 0, [1, 1]) == ([0, 3], [2, 2])
+
+
+@each_runner
+def test_lossguide_by_hand(run):
+    nodes = table([3, 7, 7, NO_GAIN, 9], tree=[0, 1, 1, 0, 1])
+    assert select(run, "lossguide", nodes, 0, 0, 0, [1, 1]) == ([0, 4], [2, 2])
+    nodes["left"][4] = 5
+    assert select(run, "lossguide", nodes, 3, 0, 0, [1, 1]) == ([0, 1], [2, 2]), "the older of equals; open leaves of any age"
+    assert select(run, "lossguide", nodes, 0, 0, 3, [3, 2]) == ([1], [3, 3])
+    nodes["depth"] = [2, 2, 1, 1, 1]
+    assert select(run, "lossguide", nodes, 0, 2, 0, [1, 1]) == ([2], [1, 2])
+
+
+@settings(max_examples=15, deadline=None)
+@given(seeds, st.integers(0, MANY), st.integers(1, 4), st.sampled_from([0, 2]), st.sampled_from([0, 1, 5, 40]))
+@each_runner
+def test_a_selected_level_equals_the_cpu(run, seed, n_nodes, n_trees, max_depth, max_leaves):
+    rng = np.random.default_rng(seed)
+    trees = np.sort(rng.integers(0, n_trees, n_nodes))  # a level lies tree by tree
+    nodes = table(rng.choice([NO_GAIN, 1.0, 2.0], n_nodes), depth=rng.integers(1, 3, n_nodes), tree=trees)
+    arguments = nodes, int(rng.integers(0, n_nodes + 1)), max_depth, max_leaves, rng.integers(1, 6, n_trees)
+    assert select(run, "depthwise", *arguments) == select_cpu("depthwise", *arguments)
+
+
+@settings(max_examples=15, deadline=None)
+@given(seeds, st.integers(0, MANY // 2), st.integers(1, 4), st.sampled_from([0, 4]), st.sampled_from([0, 20]))
+@each_runner
+def test_selected_leaves_equal_the_cpu(run, seed, n_splits, n_trees, max_depth, max_leaves):
+    rng, nodes = np.random.default_rng(seed), random_trees(seed, n_splits, n_trees)
+    is_leaf = nodes["left"] < 0
+    nodes["gain"][is_leaf] = rng.choice([NO_GAIN, 1.0, 2.0, 3.0], is_leaf.sum())  # few values: many ties
+    n_leaves = np.bincount(nodes["tree"][is_leaf], minlength=n_trees)
+    arguments = nodes, 0, max_depth, max_leaves, n_leaves
+    assert select(run, "lossguide", *arguments) == select_cpu("lossguide", *arguments)
+
+
+# ---- making children
+
+
+@settings(max_examples=10, deadline=None)
+@given(seeds, st.integers(0, 50), st.integers(0, 110), st.integers(1, 2))
+@each_runner
+def test_children_equal_the_cpu(run, seed, n_splits, n_selected, n_outputs):
+    rng, old = np.random.default_rng(seed), random_trees(seed, n_splits)
+    leaves = np.flatnonzero(old["left"] < 0)
+    selected = rng.permutation(leaves)[:n_selected].astype(np.int32)
+    n_nodes, capacity = len(old), len(old) + 2 * len(selected) + 2
+    nodes = rubbish(capacity)
+    nodes[:n_nodes] = old
+    nodes["lower"][:n_nodes], nodes["upper"][:n_nodes] = -rng.random(n_nodes), rng.random(n_nodes)
+    sums, left_sums = rng.integers(-(2**60), 2**60, (2, capacity, n_outputs, 2))
+    expected_nodes, expected_sums = nodes.copy(), sums.copy()
+    n.apply_splits(selected, n_nodes, expected_nodes, expected_sums, left_sums)
+    progress = progress_of(n_nodes=n_nodes, n_selected=len(selected), depth=old["depth"].max())
+    padded = np.append(selected, [12345]).astype(np.int32)  # what lies beyond n_selected is not read
+    run(n.apply_splits_kernel, padded, progress, nodes, sums, left_sums, blocks=1)
+    np.testing.assert_array_equal(nodes, expected_nodes)
+    np.testing.assert_array_equal(sums, expected_sums)
+    made = n_nodes + 2 * len(selected)
+    assert progress[["frontier", "n_nodes"]][0].tolist() == (n_nodes, made)
+    assert progress["depth"][0] == expected_nodes["depth"][:made].max()
+
+
+# ---- which histograms are built
+
+
+def choose_built(run, nodes, frontier, counts, begin, size, first_slot, subtract, max_depth=0):
+    """(build, parents) of the nodes frontier + begin + i, i < size; ``counts`` are those of the frontier's nodes."""
+    build, parents = (np.full(len(nodes) + 1, -7, np.int32) for _ in range(2))
+    progress = progress_of(frontier=frontier, n_nodes=len(nodes), n_built=99)
+    run(
+        n.choose_built_kernel, begin, size, max_depth, first_slot, int(subtract), progress, nodes, np.array(counts, np.int64),
+        build, parents, blocks=1,
+    )  # fmt: skip
+    count = progress["n_built"][0]
+    assert (build[count:] == -7).all() and (parents[count:] == -7).all()
+    return build[:count].tolist(), parents[:count].tolist()
+
+
+@each_runner
+def test_the_child_with_fewer_rows_is_built_and_the_other_takes_the_parents_slot(run):
+    nodes = table([0] * 6)
+    nodes["slot"][:2], nodes["parent"][2:] = [3, 7], [0, 0, 1, 1]
+    assert choose_built(run, nodes, 2, [9, 2, 4, 4], 0, 4, 10, True) == ([3, 4], [3, 7])
+    assert nodes["slot"][2:].tolist() == [3, 10, 11, 7], "left is built on a tie"
+
+
+@each_runner
+def test_nodes_that_may_not_be_split_any_more_are_not_built(run):
+    nodes = table([0] * 6, depth=[0, 1, 1, 1, 2, 2])
+    nodes["slot"][:2], nodes["parent"][2:] = [3, 7], [0, 0, 1, 1]
+    assert choose_built(run, nodes, 2, [9, 2, 4, 4], 0, 4, 10, True, max_depth=2) == ([3, -1], [3, -1])
+    assert nodes["slot"].tolist() == [3, 7, 3, 10, -1, -1]
+    assert choose_built(run, nodes, 2, [9, 2, 4, 4], 0, 4, 20, False, max_depth=2)[0] == [2, 3, -1, -1]
+    assert nodes["slot"].tolist() == [3, 7, 20, 21, -1, -1]
+
+
+@each_runner
+def test_fewer_nodes_than_asked_for_are_chosen_where_there_are_no_more(run):
+    nodes = table([0] * 5)
+    nodes["slot"][:1], nodes["parent"][1:] = 4, 0
+    assert choose_built(run, nodes, 1, [1, 2, 3, 4], 2, 64, 0, False)[0] == [3, 4]
+    assert choose_built(run, nodes, 1, [1, 2, 3, 4], 2, 64, 5, True) == ([3], [4])
+    assert choose_built(run, nodes, 1, [1, 2, 3, 4], 6, 64, 5, True) == ([], [])
+    assert nodes["slot"].tolist() == [4, -1, -1, 5, 4]
+
+
+@settings(max_examples=15, deadline=None)
+@given(seeds, st.integers(1, 110), st.integers(0, 40), st.booleans())
+@each_runner
+def test_chosen_nodes_equal_the_cpu(run, seed, n_pairs, first_slot, subtract):
+    rng = np.random.default_rng(seed)
+    nodes = table(np.zeros(3 * n_pairs))  # parents, then their children two by two
+    nodes["slot"][:n_pairs], nodes["parent"][n_pairs:] = rng.permutation(n_pairs), np.repeat(np.arange(n_pairs), 2)
+    begin, end = sorted(rng.integers(0, 2 * n_pairs + 1, 2))
+    if subtract:
+        begin, end = begin // 2 * 2, (end + 1) // 2 * 2
+    counts = rng.integers(0, 4, 3 * n_pairs)
+    expected = nodes.copy()
+    level = np.arange(n_pairs + begin, n_pairs + end, dtype=np.int32)
+    build, parents = np.empty(len(level), np.int32), np.full(len(level), -1, np.int32)
+    count = n.choose_built(level, expected, counts, first_slot, subtract, build, parents)
+    chosen = choose_built(run, nodes, n_pairs, counts[n_pairs:], int(begin), int(end - begin), first_slot, subtract)
+    assert chosen == (build[:count].tolist(), parents[:count].tolist())
+    np.testing.assert_array_equal(nodes, expected)
+
+
+# ---- pruning and sums
+
+
+@each_runner
+def test_pruning_by_hand(run):
+    #        0 (gain 1)                 γ = 2: 1 is cut off, as its children are leaves; then 0 stays, as 2 keeps its split
+    #     1 (1)      2 (3)
+    #   3   4      5   6
+    nodes = table([1, 1, 3, *[NO_GAIN] * 4], depth=[0, 1, 1, 2, 2, 2, 2])
+    nodes["left"][:3], nodes["parent"][1:] = [1, 3, 5], [0, 0, 1, 1, 2, 2]
+    progress = progress_of(n_nodes=7, depth=2)
+    run(n.prune_kernel, 2.0, progress, nodes, blocks=1)
+    assert nodes["left"].tolist() == [1, -1, 5, -1, -1, -1, -1]
+    assert nodes["leaf"].tolist() == [0, 1, 2, 1, 1, 5, 6]
+    run(n.prune_kernel, 4.0, progress, nodes, blocks=1)
+    assert nodes["left"][0] == -1 and set(nodes["leaf"].tolist()) == {0}
+
+
+@settings(max_examples=15, deadline=None)
+@given(seeds, st.integers(0, MANY // 2), st.integers(1, 3), st.sampled_from([0.0, 1.0, 2.0, 4.0, 9.0]))
+@each_runner
+def test_pruned_trees_equal_the_cpu(run, seed, n_splits, n_trees, gamma):
+    nodes = random_trees(seed, n_splits, n_trees)
+    expected = nodes.copy()
+    n.prune(len(nodes), expected, gamma)
+    run(n.prune_kernel, gamma, progress_of(n_nodes=len(nodes), depth=nodes["depth"].max()), nodes, blocks=1)
+    np.testing.assert_array_equal(nodes, expected)
+
+
+@settings(max_examples=15, deadline=None)
+@given(seeds, st.integers(0, MANY // 2), st.integers(1, 3), st.integers(1, 2))
+@each_runner
+def test_sums_upwards_equal_the_cpu(run, seed, n_splits, n_trees, n_outputs):
+    nodes, rng = random_trees(seed, n_splits, n_trees), np.random.default_rng(seed)
+    sums = rng.integers(-(2**61), 2**61, (len(nodes), n_outputs, 2)) // len(nodes)
+    sums[nodes["left"] >= 0] = 0  # rows end in leaves
+    expected = sums.copy()
+    n.sum_upwards(len(nodes), nodes, expected)
+    run(n.sum_upwards_kernel, progress_of(n_nodes=len(nodes), depth=nodes["depth"].max()), nodes, sums, blocks=1)
+    np.testing.assert_array_equal(sums, expected)

@@ -1,0 +1,214 @@
+"""kernels/partition.py on CUDA: the rows of split nodes go to the same children, in the same order, as on the CPU."""
+
+import numpy as np
+import pytest
+from cuda_runners import each_runner
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from test_partition import split_rows
+
+from gpuboost.kernels import partition
+from gpuboost.kernels.records import CATEGORICAL, NODE, PROGRESS
+
+CHUNK_ROWS = partition.CHUNK_ROWS
+
+
+def split_rows_with(run, pages, n_bins, splits):
+    """Adapter: ([{child: rows} of each page], rows of each child over all pages), by the CUDA kernels.
+
+    pages : (columns, the rows of nodes 0, 1, …) of each; the rows of odd nodes lie in buffer 1. splits : as split_rows.
+    """
+    n_nodes, n_selected = len(pages[0][1]), len(splits)
+    nodes, cats = np.zeros(n_nodes + 2 * n_selected, NODE), np.zeros((n_nodes + 2 * n_selected, 8), np.uint32)
+    for i, (node, (feature, split_bin, default_left)) in enumerate(splits.items()):
+        nodes[node]["feature"], nodes[node]["default_left"], nodes[node]["left"] = feature, default_left, n_nodes + 2 * i
+        if isinstance(split_bin, set):
+            nodes[node]["kind"] = CATEGORICAL
+            cats[node] = [sum(1 << c % 32 for c in split_bin if c // 32 == word) for word in range(cats.shape[1])]
+        else:
+            nodes[node]["bin"] = split_bin
+    selected = np.array([*splits, -1], np.int32)  # there may be room for more
+    progress, n_bins = np.zeros(1, PROGRESS), np.asarray(n_bins, np.int32)
+    progress["n_selected"] = n_selected
+    counts, children_of_pages = np.full(2 * n_selected + 1, 77, np.int64), []
+    for page, (columns, rows_of) in enumerate(pages):
+        ends, flat = np.cumsum([0, *map(len, rows_of)]), np.concatenate([np.empty(0, np.int32), *rows_of])
+        segments = np.full((len(nodes), 3), -1, np.int64)
+        segments[:n_nodes] = np.stack([ends[:-1], ends[1:], np.arange(n_nodes) % 2], axis=1)
+        rows = np.full((2, len(flat)), -1, np.int32)
+        for begin, end, side in segments[:n_nodes]:
+            rows[side, begin:end] = flat[begin:end]
+        before, n_chunks = segments.copy(), len(flat) // CHUNK_ROWS + n_selected
+        first_chunk, n_left = np.full(n_selected + 2, -7, np.int64), np.full(n_chunks + 1, -7, np.int64)
+        marks = np.full((n_chunks + 1, partition.CHUNK_WORDS), 0xA5A5A5A5, np.uint32)
+        run(partition.list_chunks_kernel, selected, segments, progress, first_chunk, blocks=1)
+        run(
+            partition.mark_rows_kernel, selected, nodes, cats, columns, n_bins, rows, segments, progress, first_chunk, marks,
+            n_left, blocks=n_chunks,
+        )  # fmt: skip
+        run(
+            partition.place_children_kernel, int(page == 0), selected, nodes, progress, first_chunk, n_left, segments, counts,
+            blocks=1,
+        )  # fmt: skip
+        kept = rows.copy()
+        run(partition.move_rows_kernel, selected, rows, segments, progress, first_chunk, marks, n_left, nodes, blocks=n_chunks)
+        np.testing.assert_array_equal(segments[:n_nodes], before[:n_nodes])
+        for node, (begin, end, side) in enumerate(segments[:n_nodes]):
+            np.testing.assert_array_equal(rows[side, begin:end], kept[side, begin:end])
+            if node not in splits:
+                np.testing.assert_array_equal(rows[1 - side, begin:end], kept[1 - side, begin:end])
+        for node, child in ((node, nodes[node]["left"] + k) for node in splits for k in range(2)):
+            assert segments[child, 2] == 1 - segments[node, 2], "children are written to the other buffer"
+        children_of_pages.append({
+            c: rows[segments[c, 2], segments[c, 0] : segments[c, 1]].tolist() for c in range(n_nodes, len(nodes))
+        })  # fmt: skip
+    assert counts[-1] == 77
+    return children_of_pages, counts[:-1].tolist()
+
+
+def check(run, pages, n_bins, splits):
+    children_of_pages, counts = split_rows_with(run, pages, n_bins, splits)
+    expected = [split_rows(columns, n_bins, rows_of, splits)[0] for columns, rows_of in pages]
+    assert children_of_pages == expected
+    assert counts == [sum(len(page[child]) for page in expected) for child in expected[0]]
+
+
+# ---- by hand
+
+
+@each_runner
+def test_ten_rows_by_hand(run):
+    #  rows 0…9 of one node; codes 0 1 2 0 1 2 0 1 2 0; bins up to 0 go left
+    columns = np.array([[0, 1, 2] * 3 + [0]], np.uint8)
+    children, counts = split_rows_with(run, [(columns, [range(10)])], [3], {0: (0, 0, 0)})
+    assert children == [{1: [0, 3, 6, 9], 2: [1, 2, 4, 5, 7, 8]}] and counts == [4, 6]
+
+
+@each_runner
+@pytest.mark.parametrize("default_left, expected", [(0, {1: [0], 2: [1, 2, 3]}), (1, {1: [0, 2], 2: [1, 3]})])
+def test_missing_rows_follow_the_default(run, default_left, expected):
+    columns = np.array([[0, 1, 2, 1]], np.uint16)  # 2 bins: code 2 is missing
+    assert split_rows_with(run, [(columns, [range(4)])], [2], {0: (0, 0, default_left)})[0] == [expected]
+
+
+@each_runner
+@pytest.mark.parametrize("default_left, missing_side", [(0, 2), (1, 1)])
+def test_categories_of_the_set_go_right(run, default_left, missing_side):
+    codes = np.array([[0, 3, 31, 32, 63, 64, 200, 255]], np.uint8)  # 255 bins: code 255 is missing
+    expected = {1: [0, 2, 5], 2: [1, 3, 4, 6]}
+    expected[missing_side].append(7)
+    children = split_rows_with(run, [(codes, [range(8)])], [255], {0: (0, {3, 32, 63, 200}, default_left)})[0]
+    assert children == [expected]
+
+
+@each_runner
+def test_only_the_selected_nodes_are_split_and_some_have_no_rows(run):
+    columns = np.array([[0, 1, 0, 1, 0, 1]], np.uint8)
+    rows_of, splits = [[0, 1], [2, 3], [], [4, 5]], {3: (0, 0, 0), 2: (0, 0, 0), 0: (0, 0, 0)}
+    children, counts = split_rows_with(run, [(columns, rows_of)], [2], splits)
+    assert children == [{4: [4], 5: [5], 6: [], 7: [], 8: [0], 9: [1]}] and counts == [1, 1, 0, 0, 1, 1]
+
+
+@each_runner
+def test_no_node_at_all(run):
+    assert split_rows_with(run, [(np.zeros((1, 1), np.uint8), [[0]])], [2], {}) == ([{}], [])
+
+
+# ---- chunks
+
+
+@each_runner
+def test_the_chunks_of_each_node(run):
+    sizes = np.array([CHUNK_ROWS - 1, CHUNK_ROWS, CHUNK_ROWS + 1, 0, 1, 10**9, 5])
+    segments = np.stack([np.cumsum(sizes) - sizes, np.cumsum(sizes), np.zeros_like(sizes)], axis=1)
+    selected, first_chunk, progress = np.array([2, 0, 3, 1, 5, 4], np.int32), np.full(8, -7, np.int64), np.zeros(1, PROGRESS)
+    progress["n_selected"] = 6
+    run(partition.list_chunks_kernel, selected, segments, progress, first_chunk, blocks=1)
+    n_chunks = [2, 1, 0, 1, -(-(10**9) // CHUNK_ROWS), 1]
+    assert first_chunk.tolist() == [0, *np.cumsum(n_chunks), -7] and progress["n_items"][0] == sum(n_chunks)
+
+
+@each_runner
+def test_more_nodes_than_threads(run):
+    sizes = np.random.default_rng(1).integers(0, 3 * CHUNK_ROWS, 130)
+    segments = np.stack([np.cumsum(sizes) - sizes, np.cumsum(sizes), np.zeros_like(sizes)], axis=1)
+    first_chunk, progress = np.empty(131, np.int64), np.zeros(1, PROGRESS)
+    progress["n_selected"] = 130
+    run(partition.list_chunks_kernel, np.arange(130, dtype=np.int32), segments, progress, first_chunk, blocks=1)
+    assert first_chunk.tolist() == np.cumsum([0, *-(-sizes // CHUNK_ROWS)]).tolist()
+
+
+@each_runner
+def test_children_of_many_chunks_are_placed_one_behind_the_other(run):
+    rng = np.random.default_rng(2)
+    n_chunks = np.array([50, 0, 1, 70])
+    first_chunk, n_left = np.cumsum([0, *n_chunks]), rng.integers(0, CHUNK_ROWS + 1, 122)
+    expected = [int(n_left[a:b].sum()) for a, b in zip(first_chunk, first_chunk[1:])]
+    ends = np.cumsum(n_chunks * CHUNK_ROWS)
+    nodes, segments = np.zeros(12, NODE), np.zeros((12, 3), np.int64)
+    nodes["left"][:4] = [4, 6, 8, 10]
+    segments[:4] = np.stack([ends - n_chunks * CHUNK_ROWS, ends, [0, 1, 0, 1]], axis=1)
+    counts, before, progress = np.full(8, 100, np.int64), np.cumsum(n_left[:121]) - n_left[:121], np.zeros(1, PROGRESS)
+    progress["n_selected"], progress["n_items"] = 4, 121
+    for first_page, times in ((1, 1), (0, 2)):
+        own = n_left.copy()
+        run(
+            partition.place_children_kernel, first_page, np.arange(4, dtype=np.int32), nodes, progress, first_chunk, own,
+            segments, counts, blocks=1,
+        )  # fmt: skip
+        assert own.tolist() == [*before, n_left[:121].sum()]
+        for node, (begin, end, side) in enumerate(segments[:4].tolist()):
+            middle, left = begin + expected[node], 4 + 2 * node
+            assert segments[left : left + 2].tolist() == [[begin, middle, 1 - side], [middle, end, 1 - side]]
+            assert counts[2 * node : 2 * node + 2].tolist() == [times * (middle - begin), times * (end - middle)]
+
+
+@each_runner
+def test_nodes_around_the_size_of_a_chunk_equal_the_cpu(run):
+    rng = np.random.default_rng(22)
+    sizes = [CHUNK_ROWS - 1, CHUNK_ROWS, CHUNK_ROWS + 1]
+    columns = rng.integers(0, 4, (1, sum(sizes))).astype(np.uint8)  # 3 bins: code 3 is missing
+    owner = rng.permutation(np.repeat([0, 1, 2], sizes))
+    check(run, [(columns, [np.flatnonzero(owner == node) for node in range(3)])], [3], {1: (0, 1, 1), 0: (0, 0, 0), 2: (0, 2, 0)})
+
+
+# ---- against the CPU
+
+
+@settings(max_examples=6, deadline=None)
+@given(
+    st.integers(0, 2**32), st.lists(st.integers(0, 70), min_size=1, max_size=2), st.integers(1, 3),
+    st.sampled_from([(np.uint8, 4), (np.uint8, 256), (np.uint16, 300)]),
+)  # fmt: skip
+@each_runner
+def test_random_nodes_equal_the_cpu(run, seed, page_rows, n_nodes, codes):
+    rng, (dtype, most_bins) = np.random.default_rng(seed), codes
+    n_bins = rng.integers(1, most_bins + 1, 2)
+    pages = []
+    for n_rows in page_rows:
+        columns = np.stack([rng.integers(0, min(n + 1, np.iinfo(dtype).max + 1), n_rows) for n in n_bins]).astype(dtype)
+        owner = rng.integers(0, n_nodes, n_rows)
+        pages.append((columns, [np.flatnonzero(owner == node) for node in range(n_nodes)]))
+    splits = {}
+    for node in rng.permutation(n_nodes)[: rng.integers(1, n_nodes + 1)].tolist():
+        feature = int(rng.integers(0, 2))
+        categories = set(np.flatnonzero(rng.integers(0, 2, min(n_bins[feature], 256))).tolist())
+        is_categorical = n_bins[feature] <= 256 and rng.random() < 0.4
+        splits[node] = feature, categories if is_categorical else int(rng.integers(0, n_bins[feature])), int(rng.integers(0, 2))
+    check(run, pages, n_bins, splits)
+
+
+# ---- the rows of roots
+
+
+@each_runner
+@pytest.mark.parametrize("kept", [[], [0, 2, 3, 7], list(range(0, 300, 2))])
+@pytest.mark.parametrize("n_trees", [1, 3, 200])
+def test_every_root_has_all_rows_that_take_part(run, kept, n_trees):
+    kept, n = np.array(kept, np.int32), len(kept)
+    rows, segments = np.full((2, n_trees * n), -1, np.int32), np.full((n_trees + 1, 3), -7, np.int64)
+    progress = np.zeros(1, PROGRESS)
+    run(partition.start_rows_kernel, kept, n_trees, progress, rows, segments, threads=max(n, n_trees))
+    assert segments.tolist() == [*([t * n, (t + 1) * n, 0] for t in range(n_trees)), [-7, -7, -7]]
+    np.testing.assert_array_equal(rows[0], np.tile(kept, n_trees))
+    assert (rows[1] == -1).all()

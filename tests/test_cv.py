@@ -1,0 +1,146 @@
+"""cv(): the folds are XGBoost's, the figures those of separate trainings, and the result has XGBoost's shape."""
+
+import numpy as np
+import pytest
+from small_tables import PARAMS, make_table
+
+import gpuboost as gb
+from gpuboost.callbacks import EarlyStopping, LearningRateScheduler, TrainingCallback
+
+X, Y, WEIGHT = make_table("binary:logistic")
+LOGISTIC = {**PARAMS["binary:logistic"], "max_depth": 3}
+
+
+@pytest.fixture
+def data():
+    return gb.DMatrix(X, Y, weight=WEIGHT)
+
+
+def by_hand(params, splits, n_rounds, metric):
+    """(mean, deviation) of each round over separate trainings on the splits: {data: float64 (n_rounds, 2)}."""
+    values = {"train": [], "test": []}
+    for rows, test_rows in splits:
+        parts = {name: gb.DMatrix(X[r], Y[r], weight=WEIGHT[r]) for name, r in (("train", rows), ("test", test_rows))}
+        history = {}
+        evals = [(part, name) for name, part in parts.items()]
+        gb.train(params, parts["train"], n_rounds, evals=evals, evals_result=history, verbose_eval=False)
+        for name in values:
+            values[name].append(history[name][metric])
+    return {name: np.stack([np.mean(v, axis=0), np.std(v, axis=0)], axis=1) for name, v in values.items()}
+
+
+def check(result, expected, metric):
+    for name, pairs in expected.items():
+        np.testing.assert_allclose(result[f"{name}-{metric}-mean"], pairs[:, 0], rtol=1e-12)
+        np.testing.assert_allclose(result[f"{name}-{metric}-std"], pairs[:, 1], rtol=1e-9, atol=1e-15)
+
+
+def test_figures_are_those_of_separate_trainings(data):
+    parts = np.array_split(np.arange(400), 4)
+    splits = [(np.setdiff1d(np.arange(400), part), part) for part in parts]
+    expected = by_hand(LOGISTIC, splits, 5, "logloss")
+    check(gb.cv(LOGISTIC, data, 5, nfold=4, shuffle=False, as_pandas=False), expected, "logloss")
+    check(gb.cv(LOGISTIC, data, 5, folds=splits, as_pandas=False), expected, "logloss")
+
+
+def test_seed_and_shuffle_choose_the_folds_that_xgboost_chooses(data):
+    xgboost = pytest.importorskip("xgboost")
+    seen = []
+
+    def watch(train_part, test_part, params):
+        seen.append((train_part.get_label().tolist(), test_part.get_label().tolist()))
+        return train_part, test_part, params
+
+    numbered = np.arange(400.0)
+    for arguments in ({}, {"seed": 7, "nfold": 5}, {"shuffle": False}):
+        for library in (gb, xgboost):
+            library.cv({}, library.DMatrix(X, numbered), 1, fpreproc=watch, **arguments)
+        n = arguments.get("nfold", 3)
+        assert seen[:n] == seen[n:]
+        seen.clear()
+
+
+def test_result_has_the_columns_and_nearly_the_values_of_xgboost():
+    xgboost, pd = pytest.importorskip("xgboost"), pytest.importorskip("pandas")
+    params = {**LOGISTIC, "eval_metric": ["error", "logloss"]}
+    ours, theirs = (library.cv(params, library.DMatrix(X, Y), 10) for library in (gb, xgboost))
+    assert isinstance(ours, pd.DataFrame) and list(ours.columns) == list(theirs.columns) and len(ours) == 10
+    # Cuts differ between the libraries, as sketches do, so single rows move; the losses stay close.
+    np.testing.assert_allclose(ours["test-logloss-mean"], theirs["test-logloss-mean"], rtol=0.03)
+    as_dict = gb.cv(params, gb.DMatrix(X, Y), 10, as_pandas=False)
+    assert {name: list(values) for name, values in ours.items()} == as_dict
+
+
+def test_stratified_folds_keep_the_shares_of_the_classes():
+    sklearn = pytest.importorskip("sklearn.model_selection")
+    rare = np.arange(400) % 20 == 0
+    shares = []
+
+    def watch(train_part, test_part, params):
+        shares.append(test_part.get_label().mean())
+        return train_part, test_part, params
+
+    gb.cv(LOGISTIC, gb.DMatrix(X, rare), 1, nfold=4, stratified=True, fpreproc=watch)
+    assert shares == pytest.approx([0.05] * 4)
+    data = gb.DMatrix(X, Y)
+    splitter = sklearn.KFold(3, shuffle=True, random_state=5)
+    by_splitter = gb.cv(LOGISTIC, data, 2, folds=splitter, as_pandas=False)
+    assert by_splitter == gb.cv(LOGISTIC, data, 2, folds=list(splitter.split(X)), as_pandas=False)
+
+
+def test_metrics_replace_those_of_the_parameters(data):
+    params = [*LOGISTIC.items(), ("eval_metric", "error"), ("eval_metric", "auc")]
+    both = gb.cv(params, data, 2, as_pandas=False)
+    assert list(both) == [f"{d}-{m}-{w}" for d in ("train", "test") for m in ("error", "auc") for w in ("mean", "std")]
+    assert [name for name in gb.cv(params, data, 2, metrics="logloss", as_pandas=False) if "mean" in name] == [
+        "train-logloss-mean", "test-logloss-mean",
+    ]  # fmt: skip
+    custom = gb.cv(LOGISTIC, data, 2, custom_metric=lambda p, d: ("rows", len(p)), nfold=4, as_pandas=False)
+    assert custom["test-rows-mean"] == [100, 100] and custom["train-rows-mean"] == [300, 300]
+
+
+def test_custom_objective_trains_on_its_gradients(data):
+    def halves(prediction, dtrain):
+        return prediction - dtrain.get_label(), np.ones_like(prediction)
+
+    params = {"base_score": 0.25, "eval_metric": "rmse"}
+    own, built_in = (gb.cv(params, gb.DMatrix(X, Y), 3, obj=obj, as_pandas=False) for obj in (halves, None))
+    assert own == built_in
+
+
+def test_early_stopping_ends_with_the_best_round(data):
+    long = gb.cv({**LOGISTIC, "learning_rate": 1.0}, data, 60, as_pandas=False)
+    best = int(np.argmin(long["test-logloss-mean"]))
+    assert best < 50  # or nothing would be stopped
+    for arguments in ({"early_stopping_rounds": 10}, {"callbacks": [EarlyStopping(rounds=10)]}):
+        stopped = gb.cv({**LOGISTIC, "learning_rate": 1.0}, data, 60, as_pandas=False, **arguments)
+        assert stopped == {name: values[: best + 1] for name, values in long.items()}
+
+
+def test_callbacks_see_one_model_and_pairs(data, capsys):
+    seen = []
+
+    class Watch(TrainingCallback):
+        def after_iteration(self, model, epoch, evals_log):
+            seen.append((model.num_boosted_rounds(), evals_log["test"]["logloss"][-1]))
+            return epoch == 2
+
+    result = gb.cv(LOGISTIC, data, 10, callbacks=[Watch()], verbose_eval=True, as_pandas=False)
+    pairs = list(zip(result["test-logloss-mean"], result["test-logloss-std"]))
+    assert seen == [(1, pairs[0]), (2, pairs[1]), (3, pairs[2])]
+    assert capsys.readouterr().out.splitlines()[0].startswith(f"[0]\ttrain-logloss:{result['train-logloss-mean'][0]:.5f}+")
+    falling = gb.cv(LOGISTIC, data, 2, callbacks=[LearningRateScheduler([0.3, 1e-9])], as_pandas=False)
+    assert falling["train-logloss-mean"][0] == pytest.approx(falling["train-logloss-mean"][1], rel=1e-6)
+
+
+def test_wrong_arguments_are_refused_before_training(data):
+    with pytest.raises(ValueError, match="nfold must lie between 2 and the 400 rows of dtrain, got 1"):
+        gb.cv(LOGISTIC, data, nfold=1)
+    with pytest.raises(TypeError, match="dtrain must be a DMatrix, which keeps its table to be split, got QuantileDMatrix"):
+        gb.cv(LOGISTIC, gb.QuantileDMatrix(X, Y))
+    with pytest.raises(ValueError, match="save_best of EarlyStopping cuts a model"):
+        gb.cv(LOGISTIC, data, callbacks=[EarlyStopping(rounds=1, save_best=True)])
+    with pytest.raises(ValueError, match="folds must hold pairs"):
+        gb.cv(LOGISTIC, data, folds=[])
+    with pytest.raises(TypeError, match="num_boost_round must be an integer, got 2.0"):
+        gb.cv(LOGISTIC, data, 2.0)
