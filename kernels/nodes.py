@@ -3,7 +3,7 @@
 All of it works on a few thousand records, so one thread does it. Selection is what tells the growth policies apart:
 
     depthwise   every node of the level that has a split, first come first served under max_leaves
-    lossguide   per tree, the one open leaf with the largest gain (ties: the older node)
+    lossguide   per tree, the one open leaf of the largest gain_rank (ties: the older node)
 """
 
 import numpy as np
@@ -12,6 +12,7 @@ from numba import float64, int32, int64
 from gpuboost.kernels.device import ONE_BLOCK, block_max, block_prefix, cuda, cuda_kernel, device_function
 from gpuboost.kernels.jit import kernel
 from gpuboost.kernels.records import NO_GAIN
+from gpuboost.kernels.scalar import gain_rank
 from gpuboost.kernels.splits import warp_best
 
 
@@ -49,7 +50,7 @@ def select_lossguide(n_nodes, nodes, max_depth, max_leaves, n_leaves, selected):
         tree = record.tree
         if max_leaves > 0 and n_leaves[tree] >= max_leaves:
             continue
-        if best[tree] < 0 or record.gain > nodes[best[tree]].gain:
+        if best[tree] < 0 or gain_rank(record.gain) > gain_rank(nodes[best[tree]].gain):
             best[tree] = node
     n = 0
     for tree in range(n_trees):
@@ -269,7 +270,8 @@ def select_lossguide_kernel(max_depth, max_leaves, progress, nodes, n_leaves, se
             node = int64(cuda.threadIdx.x)
             while node < progress[0].n_nodes:
                 is_open = nodes[node].tree == tree and nodes[node].left < 0
-                if is_open and nodes[node].gain > gain and (max_depth == 0 or nodes[node].depth < max_depth):
+                is_open = is_open and (max_depth == 0 or nodes[node].depth < max_depth)
+                if is_open and gain_rank(nodes[node].gain) > gain_rank(gain):
                     gain, best = nodes[node].gain, int32(node)
                 node += int64(cuda.blockDim.x)
         gain, best = block_best(gain, best, partial_gain, partial_node)
@@ -292,7 +294,8 @@ def block_best(gain, choice, partial_gain, partial_choice):
         partial_choice[cuda.threadIdx.x >> 5] = choice
     cuda.syncthreads()  # all warps' values are there
     for warp in range(cuda.blockDim.x >> 5):
-        if partial_gain[warp] > gain or (partial_gain[warp] == gain and partial_choice[warp] < choice):
+        rank, other_rank = gain_rank(gain), gain_rank(partial_gain[warp])
+        if other_rank > rank or (other_rank == rank and partial_choice[warp] < choice):
             gain, choice = partial_gain[warp], partial_choice[warp]
     return gain, choice
 

@@ -9,6 +9,8 @@ nodes stay pure. The pair is packed in 4 bytes: gradient in the high 16 bits (si
 When more than half of the rows fall below 4 units (weights over many decades, one loud row), 16 bits are too few: rounding adds
 up to ¼ of a squared unit of variance per row, which must stay small beside g². The values then get 16 bits more and lie in two
 planes of the same packing (limbs), high·2^16 + low, with a signed low gradient and an unsigned low hessian.
+Tables of up to FINE_ROWS rows always take two: there splits often gain the same, and noise of 2^-16 would choose between them, for
+rows that weigh 2 otherwise than for the same rows twice. float32 gradients of like size are exact in 32 bits.
 
 Floor: 8 bytes read, 4 written (8 with two limbs) per row and output.
 """
@@ -24,6 +26,7 @@ from gpuboost.kernels.scalar import bits_double, bits_float, double_bits, float_
 
 CHUNK = 4096
 LIMB_BITS = 16
+FINE_ROWS = 100
 SMALL_UNITS = 4.0  # with ⅛ instead, one label of 1e6 among unit noise cost 10 % of RMSE (tests/test_parity.py, one outlier)
 
 
@@ -165,14 +168,16 @@ def choose_scales_kernel(maxima, global_rows, progress, keys, scales, leaf_scale
     "sums: int64[:, :], global_rows: int64, scales: float64[:, :], n_limbs: int32[:], local_sums: int64[:, :]", uses_double=True
 )
 def choose_limbs_kernel(sums, global_rows, scales, n_limbs, local_sums):
-    """Two limbs for the outputs where more than half of all rows have too few units (backend/fixed_point.needs_refinement).
+    """Two limbs for the outputs of a small table or where more than half of all rows have too few units
+    (backend/fixed_point.needs_refinement).
 
     sums : int64 (n_planes, 3), IN, over all workers. scales, n_limbs : INOUT. local_sums : int64 (n_planes, 3), INOUT. This
     worker's, zeroed where they are to be summed anew.
     """
     plane = int64(thread_number())
     while plane < n_limbs.size:
-        if int64(2) * sums[plane, 2] > global_rows:
+        is_coarse = int64(2) * sums[plane, 2] > global_rows or global_rows <= FINE_ROWS
+        if is_coarse and n_limbs[plane] == 1:  # 0: not finite
             n_limbs[plane] = int32(2)
             for k in range(2):
                 scales[plane, k] = scales[plane, k] * float64(65536.0)

@@ -88,6 +88,13 @@ def optimal_weight(grad, hess, reg_lambda, alpha, max_delta_step, lower, upper):
 
 
 @scalar
+def gain_rank(gain):
+    """The gain cut to 16 significant bits, by which splits are compared: the gradients have no more, and beyond them noise would
+    choose among splits that gain the same."""
+    return bits_double(uint64(double_bits(float64(gain)) & uint64(0xFFFFFFE000000000)))
+
+
+@scalar
 def node_score(grad, hess, reg_lambda, alpha):
     """T(G, α)²/(H + λ): twice the loss that the optimal weight takes off a node (Eq. 6 without its ½)."""
     t = larger(abs(grad) - alpha, float64(0.0))

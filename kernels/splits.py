@@ -7,7 +7,7 @@ For feature f and bin b, with G_b, H_b the sums of bins ≤ b, G_m, H_m those of
 
 A candidate needs integer H_L, H_R > 0 and float H_L, H_R ≥ min_child_weight, and gain > max(1e-6, 2^−44 × the parent's
 score): below that, the difference is rounding of the three terms (a pure node with large gradients would else be cut at random).
-Ties: higher gain, lower feature, lower bin, missing left. The last bin (all present values left) is tried with missing
+The gain of largest gain_rank wins; ties: lower feature, lower bin, missing left. The last bin (all present values left) is tried with missing
 right only: "all present against missing" counts once.
 
 Sums become float64 by an exact power of two; with several outputs per tree (vector leaves) their gains add up.
@@ -32,7 +32,7 @@ from gpuboost.kernels.device import (
 )
 from gpuboost.kernels.jit import claim, parallel_kernel, scalar
 from gpuboost.kernels.records import NO_GAIN, NUMERIC
-from gpuboost.kernels.scalar import bits_double, double_bits, larger, node_score, node_score_at, optimal_weight
+from gpuboost.kernels.scalar import bits_double, double_bits, gain_rank, larger, node_score, node_score_at, optimal_weight
 
 MIN_GAIN = 1e-6  # XGBoost's kRtEps
 RELATIVE_GAIN = 2.0**-44
@@ -92,7 +92,7 @@ def _evaluate_blocks(
                     hist[slots[i], :, offsets[feature] : offsets[feature + 1]], sums[node], scales,
                     reg_lambda, alpha, max_delta_step, min_child_weight, lower, upper, prefix, gains,
                 )  # fmt: skip
-                if gain > best.gain:
+                if gain_rank(gain) > gain_rank(best.gain):
                     best.gain = gain
                     best.feature = feature
                     best.bin = split_bin
@@ -119,6 +119,7 @@ def _best_of_feature(
             reg_lambda, alpha, max_delta_step, lower, upper,
         )  # fmt: skip
     best_gain, best_bin, best_left = NO_GAIN, int64(0), int64(1)
+    best_rank = NO_GAIN
     threshold = larger(MIN_GAIN, RELATIVE_GAIN * parent)
     # Without missing rows both directions are the same candidates, and the tie goes to missing left.
     for missing_left in range(1, -1 if has_missing else 0, -1):
@@ -133,9 +134,9 @@ def _best_of_feature(
                 sums[output], scales[output], reg_lambda, alpha, max_delta_step, min_child_weight, lower, upper, gains,
             )  # fmt: skip
         for b in range(n_candidates):
-            gain = gains[b]
-            if gain > threshold and (gain > best_gain or (gain == best_gain and b < best_bin)):
-                best_gain, best_bin, best_left = gain, b, missing_left
+            rank = gain_rank(gains[b])
+            if gains[b] > threshold and (rank > best_rank or (rank == best_rank and b < best_bin)):
+                best_rank, best_gain, best_bin, best_left = rank, gains[b], b, missing_left
     return best_gain, best_bin, best_left
 
 
@@ -179,7 +180,7 @@ def _choose(i, frontier, slots, nodes, sums, left_sums, hist, offsets, candidate
     node.gain = NO_GAIN
     for block in range(candidates.shape[1]):
         candidate = candidates[i, block]
-        if candidate.gain > node.gain:
+        if gain_rank(candidate.gain) > gain_rank(node.gain):
             node.gain = candidate.gain
             node.feature = candidate.feature
             node.bin = candidate.bin
@@ -297,9 +298,9 @@ def evaluate_splits_kernel(bounded):
                             )  # fmt: skip
                         # Bins ascend, and missing left comes first: ties go to the earlier candidate. Without missing rows both
                         # have the same gain.
-                        if b < n_bins - 1 and gain_left > threshold and gain_left > best_gain:
+                        if b < n_bins - 1 and gain_left > threshold and gain_rank(gain_left) > gain_rank(best_gain):
                             best_gain, best_choice = gain_left, int32(2 * b)
-                        if b < n_bins and gain_right > threshold and gain_right > best_gain:
+                        if b < n_bins and gain_right > threshold and gain_rank(gain_right) > gain_rank(best_gain):
                             best_gain, best_choice = gain_right, int32(2 * b + 1)
                         tile += 32
             best_gain, best_choice = warp_best(best_gain, best_choice)
@@ -335,11 +336,12 @@ def _add_gain(
 
 @device_function
 def warp_best(gain, choice):
-    """(gain, choice) of the lane with the largest gain, the lowest choice of equals, in every lane. All lanes call it."""
+    """(gain, choice) of the lane with the largest gain_rank, the lowest choice of equals, in every lane. All lanes call it."""
     step = 16
     while step > 0:
         other_gain, other = cuda.shfl_xor_sync(FULL_WARP, gain, step), cuda.shfl_xor_sync(FULL_WARP, choice, step)
-        if other_gain > gain or (other_gain == gain and other < choice):
+        rank, other_rank = gain_rank(gain), gain_rank(other_gain)
+        if other_rank > rank or (other_rank == rank and other < choice):
             gain, choice = other_gain, other
         step >>= 1
     return gain, choice
@@ -362,7 +364,7 @@ def choose_splits_kernel(begin, n, progress, nodes, sums, left_sums, hist, offse
         gain, best = float64(NO_GAIN), int32(0)
         feature = int64(lane)
         while feature < gains.shape[1]:
-            if gains[i, feature] > gain:
+            if gain_rank(gains[i, feature]) > gain_rank(gain):
                 gain, best = gains[i, feature], int32(feature)
             feature += 32
         gain, best = warp_best(gain, best)

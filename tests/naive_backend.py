@@ -216,7 +216,7 @@ class NaiveBackend(Backend):
             scales = state.scales[state.planes[node.tree]].tolist()
             parent = _score(s, node.sums, scales)
             threshold = max(1e-6, 2.0**-44 * parent)
-            best: tuple[float, int, int, int] = (-math.inf, 0, 0, 0)  # gain, −feature, −bin, default_left: larger is better
+            node.gain, best = -math.inf, (-math.inf, 0, 0, 0)  # rank of the gain, −feature, −bin, default_left: larger is better
             for f in range(cuts.n_features):
                 own = [(int(g), int(h)) for g, h in hist[cuts.offsets[f] : cuts.offsets[f + 1]]]
                 missing = _minus(node.sums, _total(own))
@@ -228,10 +228,10 @@ class NaiveBackend(Backend):
                         if smaller_hess <= 0 or smaller_hess / scales[1] < s.min_child_weight:
                             continue
                         gain = -parent + (_score(s, left, scales) + _score(s, right, scales))
-                        if gain > threshold and (gain, -f, -b, default_left) > best:
-                            best = (gain, -f, -b, default_left)
-                            node.left_sums = left
-            node.gain, node.feature, node.bin, node.default_left = best[0], -best[1], -best[2], best[3]
+                        if gain > threshold and (_rank(gain), -f, -b, default_left) > best:
+                            best = (_rank(gain), -f, -b, default_left)
+                            node.gain, node.left_sums = gain, left
+            node.feature, node.bin, node.default_left = -best[1], -best[2], best[3]
 
     def select_splits(self, state: _State) -> None:
         s = state.settings
@@ -243,7 +243,7 @@ class NaiveBackend(Backend):
             own = [i for i in candidates if state.nodes[i].tree == tree and state.nodes[i].left < 0]
             own = [i for i in own if state.nodes[i].gain > -math.inf and (not s.max_depth or state.nodes[i].depth < s.max_depth)]
             if not is_depthwise:
-                own = sorted(own, key=lambda i: (-state.nodes[i].gain, i))[:1]
+                own = sorted(own, key=lambda i: (-_rank(state.nodes[i].gain), i))[:1]
             state.selected += own[: max(room, 0)]
             state.n_leaves[tree] += len(own[: max(room, 0)])
         state.selected.sort(key=lambda i: i if is_depthwise else state.nodes[i].tree)
@@ -424,6 +424,12 @@ def _score(s: GrowthSettings, sums: tuple[int, int], scales: list[float]) -> flo
 
 def _total(pairs: list[tuple[int, int]]) -> tuple[int, int]:
     return sum(g for g, _ in pairs), sum(h for _, h in pairs)
+
+
+def _rank(gain: float) -> float:
+    """The gain in 16 significant bits, cut."""
+    mantissa, exponent = math.frexp(gain)
+    return math.ldexp(math.trunc(mantissa * 2**16), exponent - 16) if math.isfinite(gain) else gain
 
 
 def _minus(a: tuple[int, int], b: tuple[int, int]) -> tuple[int, int]:

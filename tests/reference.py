@@ -124,10 +124,10 @@ def best_split(codes, cuts, grad, hess, min_child_weight, penalties):
 
     gain = score(left) + score(right) − score(node)      (Eq. 7 without its ½; γ is left to pruning)
 
-    Missing rows are tried on both sides. The first of equals wins: lower feature, lower bin, missing left.
+    Missing rows are tried on both sides. The first of equals in 16 bits wins: lower feature, lower bin, missing left.
     """
     parent = score(grad.sum(), hess.sum(), *penalties)
-    best, largest = None, max(1e-6, 2.0**-44 * parent)  # less is rounding
+    best, largest = None, -np.inf
     for feature in range(codes.shape[1]):
         code, n_bins = codes[:, feature], len(cuts[feature]) + 1
         hist = np.column_stack([np.bincount(code + 1, values, n_bins + 1) for values in (grad, hess)])  # row 0: missing
@@ -138,9 +138,15 @@ def best_split(codes, cuts, grad, hess, min_child_weight, penalties):
                 if min(HL, HR) <= 0 or min(HL, HR) < min_child_weight:
                     continue
                 gain = score(GL, HL, *penalties) + score(GR, HR, *penalties) - parent
-                if gain > largest:
-                    best, largest = (gain, feature, last_bin, default_left), gain
+                if gain > max(1e-6, 2.0**-44 * parent) and rank(gain) > largest:  # less is rounding
+                    best, largest = (gain, feature, last_bin, default_left), rank(gain)
     return best
+
+
+def rank(gain):
+    """The gain cut to 16 significant bits: the engine's gradients have no more."""
+    mantissa, exponent = np.frexp(gain)
+    return np.ldexp(np.trunc(mantissa * 2**16), exponent - 16)
 
 
 def scale_leaves(node, factor):

@@ -29,7 +29,7 @@ from gpuboost.model_io import digest
 from gpuboost.objectives import objective_names
 from gpuboost.params import parse_params
 
-N_ROWS, N_OTHER = 100, 40  # of training and evaluation tables
+N_ROWS, N_OTHER = 120, 40  # of training and evaluation tables
 FIND_DEVICE, HAS_CUDA = device_module.find_device, backends._has_cuda
 
 
@@ -88,6 +88,7 @@ CASES = {
     "leaf by leaf, many": Case("reg:squarederror", {**LEAFWISE, "max_leaves": 20}, rounds=1),
     "two bytes": Case("reg:squarederror", {"max_bin": 400, "max_depth": 2}, n_rows=280, rounds=1, n_columns=2),
     "wide": Case(n_columns=40),
+    "few rows": Case(n_rows=70, rounds=1),
 }
 
 
@@ -270,8 +271,8 @@ def test_pages(name, cuda):
     with computing_on(cuda):
         X, label, weight = data(name)
         X, label, weight = np.vstack([X, X[:9]]), np.append(label, label[:9]), np.append(weight, np.zeros(9))
-        paged = gb.QuantileDMatrix(X, label, weight=weight, max_bin=12, page_rows=50)
-        assert [page.n_rows for page in paged.any_binned().pages] == [50, 50, 9]
+        paged = gb.QuantileDMatrix(X, label, weight=weight, max_bin=12, page_rows=N_ROWS // 2)
+        assert [page.n_rows for page in paged.any_binned().pages] == [60, 60, 9]
         assert digest(train(name, paged, 1).model) == digest(model_on_cpu(name, 1))
 
 

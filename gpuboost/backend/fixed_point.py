@@ -5,7 +5,7 @@ import math
 import numpy as np
 
 from gpuboost.kernels.gradients import NON_FINITE_BITS
-from gpuboost.kernels.quantise import scale_exponent
+from gpuboost.kernels.quantise import FINE_ROWS, scale_exponent
 
 __all__ = ["check_finite", "hash_words", "leaf_scales", "needs_refinement", "plane_keys", "scales_16", "sum_scale"]
 
@@ -40,8 +40,8 @@ def sum_scale(largest: float, n_terms: int) -> float:
 
 
 def needs_refinement(sums: np.ndarray, global_rows: int) -> np.ndarray:
-    """bool (n_planes,): whether more than half of all rows lie below SMALL_UNITS units, so that two limbs are needed."""
-    return 2 * sums[:, 2] > global_rows
+    """bool (n_planes,): whether two limbs are needed: the table is small, or more than half of all rows lie below SMALL_UNITS units."""
+    return (2 * sums[:, 2] > global_rows) | (global_rows <= FINE_ROWS)
 
 
 def plane_keys(seed: int, round_number: int, n_planes: int) -> np.ndarray:

@@ -17,6 +17,7 @@ from gpuboost.backend.fixed_point import (
     scales_16,
     sum_scale,
 )
+from gpuboost.kernels.quantise import FINE_ROWS
 from gpuboost.kernels.scalar import mix32
 
 POSITIVE32 = st.floats(0, width=32, exclude_min=True, allow_infinity=False)
@@ -80,8 +81,13 @@ def test_leaf_scales_use_the_range_but_for_two_bits(g, h, n_rows):
 
 
 def test_refinement_needs_more_than_half_of_all_rows():
-    sums = np.array([[0, 0, 4], [0, 0, 5], [0, 0, 6]], np.int64)
-    assert needs_refinement(sums, 10).tolist() == [False, False, True]
+    sums = np.array([[0, 0, 99], [0, 0, 100], [0, 0, 101]], np.int64)
+    assert needs_refinement(sums, 200).tolist() == [False, False, True]
+
+
+def test_small_tables_are_always_refined():
+    sums = np.zeros((2, 3), np.int64)
+    assert needs_refinement(sums, FINE_ROWS).all() and not needs_refinement(sums, FINE_ROWS + 1).any()
 
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf])

@@ -9,7 +9,7 @@ from hypothesis.extra import numpy as hnp
 
 from gpuboost.backend.fixed_point import leaf_scales, needs_refinement, plane_keys, scales_16
 from gpuboost.kernels.gradients import NON_FINITE_BITS
-from gpuboost.kernels.quantise import choose_limbs_kernel, choose_scales_kernel, quantise_cpu, quantise_kernel
+from gpuboost.kernels.quantise import FINE_ROWS, choose_limbs_kernel, choose_scales_kernel, quantise_cpu, quantise_kernel
 from gpuboost.kernels.records import PROGRESS
 
 UNTOUCHED = 77
@@ -90,10 +90,10 @@ def test_a_maximum_that_is_not_finite_raises_the_flag(run, place, bad):
 @each_runner
 @pytest.mark.parametrize("n_outputs", [3, 101])
 def test_outputs_with_many_small_rows_get_two_limbs(run, n_outputs):
-    rng, n_rows = np.random.default_rng(8), 21
+    rng, n_rows = np.random.default_rng(8), 121
     sums = rng.integers(-5, 5, (n_outputs, 3))
     sums[:, 2] = rng.integers(0, n_rows, n_outputs)
-    sums[:3, 2] = 10, 11, 21  # of 21 rows 10 are not more than half, 11 are
+    sums[:3, 2] = 60, 61, 121  # of 121 rows 60 are not more than half, 61 are
     local, scales, n_limbs = sums + 1, 2.0 ** rng.integers(-20, 20, (n_outputs, 2)), np.ones(n_outputs, np.int32)
     refined = needs_refinement(sums, n_rows)
     assert refined[:3].tolist() == [False, True, True]
@@ -102,6 +102,17 @@ def test_outputs_with_many_small_rows_get_two_limbs(run, n_outputs):
     assert_same(local, expected[0])
     assert_same(scales, expected[1])
     assert_same(n_limbs, np.where(refined, 2, 1).astype(np.int32))
+
+
+@each_runner
+@pytest.mark.parametrize("n_rows", [FINE_ROWS, FINE_ROWS + 1])
+def test_outputs_of_small_tables_get_two_limbs_unless_they_are_not_finite(run, n_rows):
+    sums, scales, n_limbs = np.zeros((3, 3), np.int64), np.ones((3, 2)), np.array([1, 0, 1], np.int32)
+    run(choose_limbs_kernel, sums, n_rows, scales, n_limbs, np.zeros((3, 3), np.int64), threads=3)
+    fine = needs_refinement(sums, n_rows) & np.array([True, False, True])
+    assert fine.tolist() == [n_rows == FINE_ROWS, False, n_rows == FINE_ROWS]
+    assert_same(n_limbs, np.where(fine, 2, [1, 0, 1]).astype(np.int32))
+    assert_same(scales[:, 0], np.where(fine, 65536.0, 1.0))
 
 
 # ---------------------------------------------------------------------------------------------------------------------

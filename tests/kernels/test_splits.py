@@ -173,7 +173,7 @@ def score(grad, hess, reg_lambda, reg_alpha, max_delta_step, lower, upper):
 
 
 def best_by_hand(hist, sums, n_bins, scales, min_child_weight, penalties):
-    """(gain, feature, bin, default_left, left sums) of one node, or None: the definition in the kernel's docstring."""
+    """(−rank, feature, bin, −default_left, gain, left sums) of one node, or None: the definition in the kernel's docstring."""
     value = lambda pair: (pair[0] / scales[0], pair[1] / scales[1])
     parent = sum(score(*value(total), *penalties) if total[1] > 0 else 0.0 for total in sums)
     candidates = []
@@ -195,8 +195,13 @@ def best_by_hand(hist, sums, n_bins, scales, min_child_weight, penalties):
                 for l, r in zip(left, right):
                     gain += score(*value(l), *penalties) + score(*value(r), *penalties)
                 if gain > max(1e-6, 2.0**-44 * parent):
-                    candidates.append((-gain, feature, split_bin, -default_left, left.tolist()))
+                    candidates.append((-rank(gain), feature, split_bin, -default_left, gain, left.tolist()))
     return min(candidates, default=None)
+
+
+def rank(gain):
+    mantissa, exponent = math.frexp(gain)
+    return math.ldexp(math.floor(mantissa * 2**16), exponent - 16)
 
 
 def random_histograms(rng, n_nodes, n_outputs, n_bins, n_rows, missing, size):
@@ -229,7 +234,8 @@ def check(rng, n_nodes, n_outputs, n_bins, n_rows, missing, size, scales=(1.0, 1
                 continue
             got = nodes[node]
             # one order of operations, so the same bits
-            assert (-got["gain"], got["feature"], got["bin"], -got["default_left"], left_sums[node].tolist()) == best
+            found = (got["feature"], got["bin"], -got["default_left"], got["gain"], left_sums[node].tolist())
+            assert (-rank(got["gain"]), *found) == best
 
 
 PENALTIES = st.fixed_dictionaries({
