@@ -6,11 +6,11 @@
 E[q] = g·2^k, so sums of many rows are unbiased; equal (g, h) round alike, so neither row order nor sharding matters and pure
 nodes stay pure. The pair is packed in 4 bytes: gradient in the high 16 bits (signed), hessian in the low 16 (unsigned).
 
-When more than half of the rows fall below 4 units (weights over many decades, one loud row), 16 bits are too few: rounding adds
-up to ¼ of a squared unit of variance per row, which must stay small beside g². The values then get 16 bits more and lie in two
-planes of the same packing (limbs), high·2^16 + low, with a signed low gradient and an unsigned low hessian.
-Tables of up to FINE_ROWS rows always take two: there splits often gain the same, and noise of 2^-16 would choose between them, for
-rows that weigh 2 otherwise than for the same rows twice. float32 gradients of like size are exact in 32 bits.
+When more than half of the rows fall below SMALL_UNITS units (weights over many decades, one loud row), 16 bits are too few:
+rounding adds up to ¼ of a squared unit of variance per row, which must stay small beside g². The values then get 16 bits more
+and lie in two planes of the same packing (limbs), high·2^16 + low, with a signed low gradient and an unsigned low hessian.
+Tables of up to FINE_ROWS rows always take two: over few rows noise does not average out, and float32 gradients of like size are
+exact in 32 bits, so that a row that weighs 2 counts as much as the row given twice.
 
 Floor: 8 bytes read, 4 written (8 with two limbs) per row and output.
 """

@@ -7,8 +7,8 @@ For feature f and bin b, with G_b, H_b the sums of bins ≤ b, G_m, H_m those of
 
 A candidate needs integer H_L, H_R > 0 and float H_L, H_R ≥ min_child_weight, and gain > max(1e-6, 2^−44 × the parent's
 score): below that, the difference is rounding of the three terms (a pure node with large gradients would else be cut at random).
-The gain of largest gain_rank wins; ties: lower feature, lower bin, missing left. The last bin (all present values left) is tried with missing
-right only: "all present against missing" counts once.
+The largest gain_rank wins; ties: lower feature, lower bin, missing left. The last bin (all present values left) is tried with
+missing right only: "all present against missing" counts once.
 
 Sums become float64 by an exact power of two; with several outputs per tree (vector leaves) their gains add up.
 Floor: 16 bytes read per bin; two divisions and about 20 float64 operations per bin and direction.

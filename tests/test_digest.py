@@ -16,7 +16,7 @@ from naive_backend import NaiveBackend
 
 import gpuboost as gb
 from gpuboost.backend import CpuBackend
-from gpuboost.communicator import current_communicator, run_threads
+from gpuboost.communicator import run_threads
 from gpuboost.model_io import digest
 
 OBJECTIVES: dict[str, dict[str, Any]] = {
