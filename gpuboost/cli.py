@@ -62,10 +62,12 @@ def _train(options: argparse.Namespace) -> None:
         raise ValueError("--early-stopping needs --valid, the table that decides when to stop.")
     params = _given_params(options)
     with _stage("reading"):
-        tables = {name: (path, _read(path)) for name, path in (("train", options.data), ("valid", options.valid)) if path}
-        table = tables["train"][1]
+        table = _read(options.data)
         label = _label(table, options, options.data)
         features, texts = _features(table, options)
+        tables = {"train": (options.data, table)}
+        if options.valid:
+            tables["valid"] = options.valid, _read(options.valid, [*texts, label.name] if _is_text(label) else texts)
         classes = _choose_task(label, params)
     checked = parse_params(params)
     backend = choose_backend(checked.device, checked.nthread, n_values=len(label) * len(features))
@@ -105,9 +107,10 @@ def _train(options: argparse.Namespace) -> None:
 
 def _predict(options: argparse.Namespace) -> None:
     booster = _load(options.model)
-    model, table = booster.model, _read(options.data)
+    model = booster.model
+    texts = [name for name, values in model.categories.items() if all(isinstance(value, str) for value in values)]
+    table = _read(options.data, texts)
     if model.feature_names is not None and not isinstance(table, TextTable):
-        texts = [name for name, values in model.categories.items() if all(isinstance(value, str) for value in values)]
         table = _as_categories(_select(table, model.feature_names, options.data), texts)
     data = DMatrix(table)
     is_classifier = bool(model.n_classes) or model.objective == "binary:logistic"
@@ -198,8 +201,11 @@ def _polars() -> Any:
     return polars
 
 
-def _read(path: str) -> Any:
-    """A polars DataFrame of a .csv or .parquet file, a TextTable of a LIBSVM file."""
+def _read(path: str, texts: Iterable[str] = ()) -> Any:
+    """A polars DataFrame of a .csv or .parquet file, a TextTable of a LIBSVM file.
+
+    texts : columns of CSV to be read as text: what is text in one file, 01 and 1A, may look like numbers in the next.
+    """
     pl = _polars()
     if not Path(path.partition("?")[0] if is_libsvm(path) else path).is_file():
         raise ValueError(f"there is no file {path!r}.")
@@ -208,7 +214,11 @@ def _read(path: str) -> Any:
     try:
         if Path(path).suffix in (".parquet", ".pq"):
             return pl.read_parquet(path)
-        return pl.read_csv(path, null_values=NULLS, infer_schema_length=None)  # all rows, so that no late value is a surprise
+        names = pl.read_csv(path, has_header=False, n_rows=1, infer_schema=False).row(0)
+        if len(set(names)) < len(names):  # polars would rename them
+            raise ValueError(f"{path} names more than one column {max(names, key=names.count)!r}. Rename one.")
+        as_text = dict.fromkeys(texts, pl.String)
+        return pl.read_csv(path, null_values=NULLS, infer_schema_length=None, schema_overrides=as_text)  # all rows are looked at
     except pl.exceptions.PolarsError as error:
         raise ValueError(f"{path} cannot be read: {str(error).strip().splitlines()[0]}") from None
 
@@ -270,6 +280,8 @@ def _features(table: Any, options: argparse.Namespace) -> tuple[Sequence[Any], l
     """The columns to learn from (numbers of a LIBSVM file's), and which of them hold text."""
     if isinstance(table, TextTable):
         return range(table.data.shape[1]), []
+    if options.label in options.weight:
+        raise ValueError(f"--weight and --label both name {options.label!r}. Name another column of weights, or leave it out.")
     features = [name for name in table.columns if name not in (options.label, *options.weight)]
     return features, [name for name in features if _is_text(table[name])]
 
@@ -335,15 +347,17 @@ def _choose_task(label: Any, params: dict[str, Any]) -> np.ndarray | None:
     if not is_multi and n_distinct > 2:
         raise ValueError(f"label {label.name!r} has {n_distinct} classes, {objective} takes 2. Use -p objective=multi:softprob.")
     classes = np.unique(label.drop_nulls().to_numpy())
-    if is_multi:
-        params["num_class"] = len(classes)
+    if is_multi and str(params.setdefault("num_class", len(classes))) != str(len(classes)):
+        raise ValueError(
+            f"num_class is {params['num_class']}, but label {label.name!r} has {len(classes)} classes. Leave num_class out."
+        )
     return classes
 
 
 def _check_target(path: str) -> None:
     """What would fail after the training fails before it."""
-    if Path(path).suffix != ".json":
-        raise ValueError(f"--model must end in .json, got {path!r}. Use model.json, for example.")
+    if Path(path).suffix not in (".json", ".ubj"):
+        raise ValueError(f"--model must end in .json or .ubj, got {path!r}. Use model.json, for example.")
     if not Path(path).absolute().parent.is_dir():
         raise ValueError(f"the folder of --model {path!r} does not exist. Create it first.")
 
@@ -382,7 +396,7 @@ def _parser() -> argparse.ArgumentParser:
     command.add_argument("--label", help="column to predict; text or few integers are classes. Not for LIBSVM files")
     command.add_argument("--weight", nargs=1, default=[], metavar="COLUMN", help="column of row weights")
     command.add_argument("--valid", metavar="DATA", help="table to evaluate on")
-    command.add_argument("--model", required=True, help="file to write, .json")
+    command.add_argument("--model", required=True, help="file to write, .json or .ubj")
     command.add_argument("-p", dest="param", action="append", default=[], metavar="NAME=VALUE", help="parameter, repeatable")
     command.add_argument("--params", metavar="FILE", help="JSON file of parameters")
     command.add_argument("--rounds", type=int, default=100, help="boosting rounds (100)")

@@ -1,6 +1,7 @@
 """cv(): the same training on several splits of one table, in step, and the mean of their evaluations."""
 
 from collections.abc import Callable, Mapping, Sequence
+from numbers import Integral
 from typing import Any
 
 import numpy as np
@@ -38,6 +39,9 @@ def cv(
     if not isinstance(dtrain, DMatrix) or isinstance(dtrain, QuantileDMatrix):
         raise TypeError(f"dtrain must be a DMatrix, which keeps its table to be split, got {type(dtrain).__name__}.")
     n_rounds = check_arguments(num_boost_round, callbacks, obj=obj, custom_metric=custom_metric, fpreproc=fpreproc)
+    for name, value in {"nfold": nfold, "seed": seed}.items():
+        if not isinstance(value, Integral):
+            raise TypeError(f"{name} must be an integer, got {value!r}.")
     used = list(callbacks or ())
     if any(isinstance(callback, EarlyStopping) and callback.save_best for callback in used):
         raise ValueError("save_best of EarlyStopping cuts a model, but cv returns none. Leave it out.")
@@ -131,11 +135,11 @@ def _splits(dtrain: DMatrix, nfold: int, stratified: bool, folds: Any, seed: int
         return [(np.concatenate(parts[:k] + parts[k + 1 :]), parts[k]) for k in range(nfold)]
     if hasattr(folds, "split"):
         label = dtrain.get_label()
-        folds = folds.split(label, label)
+        folds = list(folds.split(label, label))  # its own errors say more
     try:
         splits = [(np.asarray(rows), np.asarray(test_rows)) for rows, test_rows in folds]
     except (TypeError, ValueError):
         splits = []
-    if not splits:
+    if not splits or not all(len(rows) and len(test_rows) for rows, test_rows in splits):
         raise ValueError("folds must hold pairs (rows to train on, rows to test on), or be a splitter of scikit-learn.")
     return splits

@@ -41,10 +41,9 @@ def plot_importance(
     if not scores:
         raise ValueError("there is nothing to plot: the model has no split.")
     chosen = sorted(scores.items(), key=lambda item: item[1])
-    chosen = chosen[-max_num_features:] if max_num_features is not None else chosen
-    if not chosen:
+    if max_num_features is not None and max_num_features < 1:
         raise ValueError(f"max_num_features must be at least 1, got {max_num_features}.")
-    names, values = zip(*chosen)
+    names, values = zip(*chosen[-(max_num_features or 0) :])
     if ax is None:
         ax = _new_axes((6.4, max(2.4, 1.0 + 0.28 * len(names))))
     bars = ax.barh(range(len(names)), values, height=height, **kwargs)

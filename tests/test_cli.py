@@ -193,12 +193,15 @@ TRAIN = ["train", "train.csv", "--label", "answer", "--model", "m.json"]
         (["train", "holes.csv", "--label", "y", "--model", "m.json"], "label 'y' of holes.csv is missing in 2 rows"),
         (["train", "broken.parquet", "--label", "y", "--model", "m.json"], "broken.parquet cannot be read"),
         (["train", "empty.csv", "--label", "y", "--model", "m.json"], "empty.csv cannot be read"),
-        (["train", "train.csv", "--label", "answer", "--model", "m.txt"], "--model must end in .json, got 'm.txt'"),
+        (["train", "train.csv", "--label", "answer", "--model", "m.txt"], "--model must end in .json or .ubj, got 'm.txt'"),
         (["train", "train.csv", "--label", "answer", "--model", "no/m.json"], "folder of --model 'no/m.json' does not exist"),
         ([*TRAIN, "--weight", "wieght"], "no column 'wieght'. Did you mean 'weight'?"),
         ([*TRAIN, "-p", "max_dept=3"], "unknown parameter 'max_dept'. Did you mean 'max_depth'?"),
         ([*TRAIN, "-p", "max_depth"], "-p must be name=value, got 'max_depth'"),
         ([*TRAIN, "-p", "max_depth=-1"], "max_depth must be"),
+        ([*TRAIN, "-p", "objective=multi:softprob", "-p", "num_class=3"], "num_class is 3, but label 'answer' has 2 classes"),
+        ([*TRAIN, "--weight", "answer"], "--weight and --label both name 'answer'"),
+        (["train", "twice.csv", "--label", "y", "--model", "m.json"], "twice.csv names more than one column 'a'"),
         ([*TRAIN, "-p", "subsample=0.5"], "subsample='0.5' is not built yet"),
         ([*TRAIN, "-p", "device=cuda"], "Use device='cpu'"),
         ([*TRAIN, "-p", "objective=reg:squarederror"], "label 'answer' must be a number for reg:squarederror"),
@@ -221,6 +224,7 @@ def test_what_the_user_can_mend_is_one_line_and_exit_code_2(arguments, message, 
     (folder / "holes.csv").write_text("x,y\n1,\n2,3\n3,NA\n")
     (folder / "broken.parquet").write_bytes(b"PAR1 and no more")
     (folder / "empty.csv").write_text("")
+    (folder / "twice.csv").write_text("a,a,y\n1,2,3\n2,3,4\n")
     (folder / "list.json").write_text("[1]")
     gb.train({}, gb.DMatrix(tables["train"].select("a"), tables["train"]["b"]), 1).save_model("known.json")
     assert main(arguments) == 2
@@ -245,6 +249,16 @@ def test_unknown_categories_are_a_warning_of_one_line(folder, tables, capsys):
 
 
 @pytest.mark.skipif(os.name == "nt", reason="sends SIGINT")
+def test_text_of_one_file_is_text_in_the_next(folder):
+    """Codes and labels 01 and 1A are text; a file that holds only 01 must not turn them into the number 1."""
+    (folder / "all.csv").write_text("code,x,y\n" + "01,0,0A\n02,0,01\n1A,0,02\n" * 9)
+    (folder / "some.csv").write_text("code,x,y\n02,0,01\n01,0,01\n")
+    options = ["--label", "y", "--model", "m.ubj", "--rounds", "9", "-p", "min_child_weight=0"]
+    assert main(["train", "all.csv", "--valid", "some.csv", *options, "-p", "eval_metric=merror"]) == 0
+    assert main(["predict", "some.csv", "--model", "m.ubj", "--output", "p.csv"]) == 0
+    assert pl.read_csv("p.csv", infer_schema=False)["prediction"].to_list() == ["01", "0A"]
+
+
 def test_interrupt_ends_with_130_and_no_traceback(folder):
     command = [sys.executable, "-u", "-m", "gpuboost", *TRAIN, "--rounds", "1000000", "--print-every", "1"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:

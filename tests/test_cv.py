@@ -117,6 +117,16 @@ def test_early_stopping_ends_with_the_best_round(data):
         assert stopped == {name: values[: best + 1] for name, values in long.items()}
 
 
+@pytest.mark.parametrize("maximize, best", [(True, 3), (False, 0)])
+def test_early_stopping_knows_which_way_is_better(data, maximize, best):
+    values = iter(np.repeat([1, 2, 3, 4, 0, 0, 0], 6).tolist())  # two evaluations in each of three folds a round
+    result = gb.cv(
+        LOGISTIC, data, 7, custom_metric=lambda *_: ("score", next(values)), maximize=maximize, early_stopping_rounds=2,
+        as_pandas=False,
+    )  # fmt: skip
+    assert len(result["test-score-mean"]) == best + 1
+
+
 def test_callbacks_see_one_model_and_pairs(data, capsys):
     seen = []
 
@@ -142,5 +152,12 @@ def test_wrong_arguments_are_refused_before_training(data):
         gb.cv(LOGISTIC, data, callbacks=[EarlyStopping(rounds=1, save_best=True)])
     with pytest.raises(ValueError, match="folds must hold pairs"):
         gb.cv(LOGISTIC, data, folds=[])
+    with pytest.raises(ValueError, match="folds must hold pairs"):
+        gb.cv(LOGISTIC, data, folds=[(range(400), [])])
+    with pytest.raises(ValueError, match="Supported target types"):  # scikit-learn's own words
+        gb.cv({}, gb.DMatrix(X, np.arange(400) / 7), stratified=True)
+    for name, value in {"nfold": 2.5, "seed": "x"}.items():
+        with pytest.raises(TypeError, match=f"{name} must be an integer, got {value!r}"):
+            gb.cv(LOGISTIC, data, **{name: value})
     with pytest.raises(TypeError, match="num_boost_round must be an integer, got 2.0"):
         gb.cv(LOGISTIC, data, 2.0)

@@ -42,6 +42,9 @@ def test_bars_are_the_scores_with_the_largest_on_top(plt, booster, kind):
     assert ax.get_xlim()[1] > max(widths) and ax.get_xlim()[0] == 0
     fewer = gb.plot_importance(booster, importance_type=kind, max_num_features=2, values_format="{v:.1f}")
     assert texts(fewer) == [f"{w:.1f}" for w in widths[-2:]]
+    for none in (0, -1):
+        with pytest.raises(ValueError, match=f"max_num_features must be at least 1, got {none}"):
+            gb.plot_importance(booster, max_num_features=none)
 
 
 def test_importance_takes_a_dict_an_estimator_and_given_axes(plt, booster):
