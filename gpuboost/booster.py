@@ -3,7 +3,7 @@
 import json
 import math
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import fields
 from time import perf_counter
 from typing import Any
@@ -15,7 +15,7 @@ from gpuboost.backend import Backend, choose_backend
 from gpuboost.backend.row_sums import RowSums
 from gpuboost.boosting import Boosting, add_model_margin
 from gpuboost.communicator import current_communicator
-from gpuboost.config import log, verbosity_context
+from gpuboost.config import log, verbosity_context, warn
 from gpuboost.data.device_tables import current_device, put_on
 from gpuboost.data.dmatrix import DMatrix
 from gpuboost.data.training_rows import check_labels, estimate_base_score, finished_prediction, start_margin
@@ -27,6 +27,7 @@ from gpuboost.objectives import Objective, get_objective, objective_names
 from gpuboost.params import ALIASES, Params, parse_params
 from gpuboost.predictor import Predictor, unknown_objective
 from gpuboost.tree.model import Model
+from gpuboost.tree.tree import Tree
 
 __all__ = ["Booster"]
 
@@ -47,13 +48,12 @@ class Booster:
         cache: Any = None,
         model_file: str | os.PathLike[str] | bytes | bytearray | None = None,
     ) -> None:
-        self._params = parse_params(params)
-        self._given = dict(params or {})
-        if self._params.eval_metric:
-            self._given["eval_metric"] = list(self._params.eval_metric)  # pairs may name it more than once
+        self._params = Params()
+        self._given: dict[str, Any] = {}  # the parameters that were given, by their own names
         self._model: Model | None = None
         self._boosting: Boosting | None = None
         self._predictors: dict[tuple[int, int], Predictor] = {}
+        self._adopt(_by_own_names(params), None)
         if model_file is not None:
             self.load_model(model_file)
 
@@ -64,18 +64,32 @@ class Booster:
         """The checked parameters."""
         return self._params
 
-    def set_param(self, params: str | Mapping[str, Any], value: Any = None) -> None:
-        """Set one parameter by name, or several from a mapping. Takes effect from the next round."""
-        given = {params: value} if isinstance(params, str) else dict(params)
-        renewed = {ALIASES.get(name, name) for name in given}  # an alias replaces its parameter
-        given = {name: kept for name, kept in self._given.items() if ALIASES.get(name, name) not in renewed} | given
-        old = self._params
-        self._params, self._given = parse_params(given), given
-        if self._model is not None:
-            self._check_objective(self._model)
-        changed = {f for f in Params.__dataclass_fields__ if getattr(old, f) != getattr(self._params, f)}
-        if changed - {"learning_rate", "eval_metric", "verbosity", "disable_default_eval_metric"}:
+    def set_param(self, params: str | Mapping[str, Any] | Iterable[tuple[str, Any]], value: Any = None) -> None:
+        """Set one parameter by name, or several; None restores the default. Takes effect from the next round.
+
+        Raises ValueError as Booster does, also for an objective other than the model's; nothing is changed then.
+        """
+        given = _by_own_names({params: value} if isinstance(params, str) else params, self._params.validate_parameters)
+        self._adopt({**self._given, **given}, self._model)
+
+    def _adopt(self, given: Mapping[str, Any], model: Model | None) -> None:
+        """Take parameters and a model; what the model records about its objective holds unless a parameter says otherwise.
+
+        given : by their own names; None means not given. Raises ValueError, and changes nothing, where they do not fit the model.
+        """
+        given = {name: value for name, value in given.items() if value is not None}
+        params = parse_params({**({} if model is None else _recorded_objective(model)), **given})
+        if model is not None:
+            fixed = {"objective": model.objective, "num_class": model.n_classes}
+            for name, value in fixed.items():
+                if name in given and given[name] != value and (name, value, given[name]) != ("num_class", 0, 1):
+                    raise ValueError(f"{name}={given[name]!r}, but the model was trained with {value!r}. Leave {name} out.")
+        changed = {f for f in Params.__dataclass_fields__ if getattr(self._params, f) != getattr(params, f)}
+        if model is not self._model:
+            self._boosting = None  # rounds under way belonged to the old model
+        elif changed - {"learning_rate", "eval_metric", "verbosity", "disable_default_eval_metric"}:
             self.reset()
+        self._params, self._given, self._model = params, given, model
 
     def update(self, dtrain: DMatrix, iteration: int | None = None, fobj: Any = None) -> None:
         """Boost one round on dtrain. fobj : objective (predictions, dtrain) -> (grad, hess) instead of the model's own.
@@ -99,9 +113,25 @@ class Booster:
             try:
                 for trees in self._boosting.fetch_rounds(keep):
                     model.add_round(trees, groups)
+                    if model.n_rounds == 1 and all(tree.n_nodes == 1 for tree in trees):
+                        self._warn_of_no_split(self._boosting, trees)
             except BaseException:
                 self._boosting = None  # its margins are not those of the model
                 raise
+
+    def _warn_of_no_split(self, boosting: Boosting, trees: list[Tree]) -> None:
+        """A UserWarning that nothing was learnt, unless labels or columns are constant or one leaf was asked for."""
+        labels, params = boosting.dtrain.labels, self._params
+        can_split = boosting.cuts.total_bins > boosting.dtrain.num_col() and params.max_leaves != 1
+        if can_split and (labels != labels[:, :1]).any():
+            with verbosity_context(params.verbosity):
+                warn(
+                    "the first round split no node, so it predicts a constant. A split must gain more than "
+                    f"{max(params.gamma, 1e-6):g} (gamma) and leave either side a sum of hessians of {params.min_child_weight:g} "
+                    f"(min_child_weight), which is {max(tree.cover[0] for tree in trees):g} for all rows. Multiply tiny labels "
+                    "or weights, or lower these parameters.",
+                    stacklevel=4,
+                )
 
     def boost(self, dtrain: DMatrix, iteration: int = 0, grad: Any = None, hess: Any = None) -> None:
         """Boost one round from gradients in predict's shape, weights applied."""
@@ -122,7 +152,7 @@ class Booster:
                 self._model = self._empty_model(dtrain, objective, backend, comm, (DEFAULT_BASE_SCORE,) if is_custom else None)
             else:
                 self._check_columns(dtrain)
-                check_labels(dtrain, objective)
+                check_labels(dtrain, objective, self._model.n_targets)
             begin = perf_counter()
             self._boosting = Boosting(self._model, dtrain, self._params, objective, backend, comm)
             log(
@@ -227,16 +257,15 @@ class Booster:
             return self._boosting.backend, margin, *self._boosting.targets(dmatrix, self._model.n_targets)
         backend = self._backend_for(dmatrix, is_training=False)
         check_labels(dmatrix, objective, self._fitted().n_targets)
-        margin = self._margin(self._predictor((0, 0)), dmatrix, objective, backend)
+        margin = self._margin(self._predictor((0, 0)), dmatrix, backend)
         return backend, margin, backend.put(dmatrix.labels), backend.put(dmatrix.weights)
 
     def _margin(
-        self, predictor: Predictor, data: DMatrix, objective: Objective | None, backend: Backend, leaves: Any = None,
-        by_name: bool = True,
-    ) -> Any:  # fmt: skip
+        self, predictor: Predictor, data: DMatrix, backend: Backend, leaves: Any = None, by_name: bool = True
+    ) -> Any:
         """float32 (n_outputs, n_rows): margins of a table, in the backend's memory."""
         model = predictor.rounds
-        margin = backend.put(start_margin(data, data.num_row(), model.base_score, objective, model.n_outputs))
+        margin = backend.put(start_margin(data, data.num_row(), predictor.base_margin(), None, model.n_outputs))
         add_model_margin(model, data, backend, margin, leaves, get_flat=predictor.flat, by_name=by_name)
         return margin
 
@@ -269,7 +298,7 @@ class Booster:
         with verbosity_context(self._params.verbosity):
             backend = self._backend_for(data, is_training=False)
             leaves = backend.zeros((data.num_row(), len(model.trees)), np.int32) if pred_leaf else None
-            margin = self._margin(predictor, data, objective, backend, leaves, by_name=validate_features)
+            margin = self._margin(predictor, data, backend, leaves, by_name=validate_features)
         to_user = backend.fetch if data.device is None else lambda array: put_on(data.device, array)
         if leaves is not None:
             return to_user(leaves.astype(np.float32))
@@ -358,23 +387,10 @@ class Booster:
 
         Raises ValueError when the parameters name another objective or number of classes.
         """
-        recorded: dict[str, Any] = {"objective": model.objective}
-        if model.n_classes:
-            recorded["num_class"] = model.n_classes
-        self._check_objective(model)
-        if model.objective == "binary:logistic":
-            recorded |= {k: v for k, v in model.objective_params.get("reg_loss_param", {}).items() if k == "scale_pos_weight"}
-        self._given = {**recorded, **self._given}
-        self._params = parse_params(self._given)
-        self._model, self._boosting = model, None  # rounds under way belonged to the old model
-
-    def _check_objective(self, model: Model) -> None:
-        for name, value in {"objective": model.objective, "num_class": model.n_classes}.items():
-            if name in self._given and getattr(self._params, name) != value:
-                raise ValueError(f"{name}={self._given[name]!r}, but the model was trained with {value!r}. Leave {name} out.")
+        self._adopt(self._given, model)
 
     def save_raw(self, raw_format: str = "ubj") -> bytearray:
-        """The model file as bytes, "ubj" or "json". UBJSON rounds the covers of nodes to 32 bits."""
+        """The model file as bytes, "ubj" or "json"; the model comes back from both bit by bit."""
         return bytearray(dumps(self._fitted(), raw_format))
 
     def copy(self) -> "Booster":
@@ -397,10 +413,8 @@ class Booster:
         self.__init__(state["params"], model_file=state["model"])  # type: ignore[misc]
 
     def _recorded_params(self) -> dict[str, Any]:
-        """The parameters that were given or are not the default, checked, by their own names."""
-        given = {"max_bin" if name == "sketch_eps" else ALIASES.get(name, name) for name in self._given}
-        values = {f.name: getattr(self._params, f.name) for f in fields(Params)}
-        return {f.name: values[f.name] for f in fields(Params) if f.name in given or values[f.name] != f.default}
+        """The parameters that were given or are not the default, by their own names."""
+        return _settings(self._params, self._given)
 
     def save_config(self) -> str:
         """The parameters, given or not the default, as a JSON string for load_config."""
@@ -415,10 +429,7 @@ class Booster:
             params = json.loads(config)["params"].copy()
         except (ValueError, TypeError, KeyError, AttributeError):
             raise ValueError(f"config must be a string from gpuboost's save_config, got {config!r:.60}.") from None
-        fresh = Booster(params)
-        if self._model is not None:
-            fresh.take_model(self._fitted())
-        self._params, self._given = fresh._params, fresh._given
+        self._adopt(_by_own_names(params), self._model)
         self.reset()
 
     def reset(self) -> "Booster":
@@ -525,6 +536,36 @@ class Booster:
 
     def __repr__(self) -> str:
         return f"<gpuboost.Booster {self._params.objective}, {self.num_boosted_rounds()} rounds>"
+
+
+def _by_own_names(params: Mapping[str, Any] | Iterable[tuple[str, Any]] | None, validate: bool = True) -> dict[str, Any]:
+    """The parameters given, checked, by their own names; None where None was given.
+
+    validate : False if unknown names only warn, unless the parameters themselves say.
+    """
+    pairs: list[tuple[str, Any]] = list(params.items() if isinstance(params, Mapping) else params or ())
+    is_said = validate or "validate_parameters" in [name for name, *_ in pairs]
+    checked = parse_params(pairs if is_said else [("validate_parameters", False), *pairs])
+    spelt = {**ALIASES, "sketch_eps": "max_bin"}
+    given: dict[str, Any] = {spelt.get(name, name): value for name, value in pairs}
+    unset = [name for name, value in given.items() if value is None and name in Params.__dataclass_fields__]
+    return _settings(checked, given) | dict.fromkeys(unset)
+
+
+def _settings(params: Params, given: Mapping[str, Any]) -> dict[str, Any]:
+    """Those of the parameters that were given or are not the default."""
+    values = {f.name: getattr(params, f.name) for f in fields(Params)}
+    return {f.name: values[f.name] for f in fields(Params) if f.name in given or values[f.name] != f.default}
+
+
+def _recorded_objective(model: Model) -> dict[str, Any]:
+    """The parameters of the objective that a model file holds."""
+    recorded: dict[str, Any] = {"objective": model.objective}
+    if model.n_classes:
+        recorded["num_class"] = model.n_classes
+    if model.objective == "binary:logistic":
+        recorded |= {k: v for k, v in model.objective_params.get("reg_loss_param", {}).items() if k == "scale_pos_weight"}
+    return recorded
 
 
 def _feature_map(fmap: str | os.PathLike[str]) -> tuple[list[str] | None, list[str] | None]:

@@ -113,7 +113,7 @@ def _predict(options: argparse.Namespace) -> None:
     if model.feature_names is not None and not isinstance(table, TextTable):
         table = _as_categories(_select(table, model.feature_names, options.data), texts)
     data = DMatrix(table)
-    is_classifier = bool(model.n_classes) or model.objective == "binary:logistic"
+    is_classifier = bool(model.n_classes) or (model.objective == "binary:logistic" and model.n_targets == 1)
     if options.leaf:
         columns = _columns("tree", booster.predict(data, pred_leaf=True).astype(np.int32))
     elif options.margin:

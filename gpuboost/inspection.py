@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 
+from gpuboost.model_io.dump import name_of_column
 from gpuboost.tree.model import Model
 
 __all__ = ["feature_importances", "feature_scores", "split_value_histogram", "trees_to_dataframe"]
@@ -19,30 +20,32 @@ def feature_scores(model: Model, importance_type: str = "weight", names: Sequenc
     names : instead of the model's; without either they are f0, f1, ...
     Raises ValueError for another importance_type.
     """
-    scores, counts = _scores(model, importance_type)
-    names = _names(model, names)
-    return {names[feature]: float(scores[feature]) for feature in np.flatnonzero(counts)}
+    name_of = name_of_column(model, names)
+    return {name_of(feature): score for feature, score in zip(*map(np.ndarray.tolist, _scores(model, importance_type)))}
 
 
 def feature_importances(model: Model, importance_type: str = "gain") -> np.ndarray:
     """float32 (n_features,), of sum 1, or 0 without any split; by the scores of feature_scores."""
-    scores, _ = _scores(model, importance_type)
-    return (scores / (scores.sum() or 1)).astype(np.float32)
+    used, scores = _scores(model, importance_type)
+    importances = np.zeros(model.n_features, np.float32)
+    importances[used] = scores / (scores.sum() or 1)
+    return importances
 
 
 def _scores(model: Model, importance_type: str) -> tuple[np.ndarray, np.ndarray]:
-    """float64 (n_features,): the scores, and the number of splits."""
+    """int32 (n_used,): the features that a split uses, in order. float64 (n_used,): their scores."""
     if importance_type not in IMPORTANCE_TYPES:
         raise ValueError(f"importance_type must be {', '.join(IMPORTANCE_TYPES[:-1])} or total_cover, got {importance_type!r}.")
-    counts, totals = np.zeros(model.n_features), np.zeros(model.n_features)
+    features, values = [np.zeros(0, np.int32)], [np.zeros(0)]
     for tree in model.trees:
         splits = tree.left_child >= 0
-        of_split = tree.cover if "cover" in importance_type else tree.gain
-        counts += np.bincount(tree.feature[splits], minlength=model.n_features)
-        totals += np.bincount(tree.feature[splits], weights=of_split[splits], minlength=model.n_features)
+        features.append(tree.feature[splits])
+        values.append((tree.cover if "cover" in importance_type else tree.gain)[splits])
+    used, place, counts = np.unique(np.concatenate(features), return_inverse=True, return_counts=True)
     if importance_type == "weight":
-        return counts, counts
-    return (totals / np.maximum(counts, 1) if importance_type in ("gain", "cover") else totals), counts
+        return used, counts.astype(np.float64)
+    totals = np.bincount(place, weights=np.concatenate(values), minlength=len(used))
+    return used, totals / counts if importance_type in ("gain", "cover") else totals
 
 
 def trees_to_dataframe(model: Model, names: Sequence[str] | None = None, types: Sequence[str] | None = None) -> Any:
@@ -54,19 +57,21 @@ def trees_to_dataframe(model: Model, names: Sequence[str] | None = None, types: 
     Raises ImportError without pandas, ValueError where a column is an indicator (type "i"), which has no threshold.
     """
     pandas = _pandas("trees_to_dataframe")
-    labels, types = np.array(_names(model, names), dtype=object), types if types is not None else model.feature_types
+    name_of, types = name_of_column(model, names), types if types is not None else model.feature_types
     columns: dict[str, list[Any]] = {name: [] for name in (
         "Tree", "Node", "ID", "Feature", "Split", "Yes", "No", "Missing", "Gain", "Cover", "Category",
     )}  # fmt: skip
-    whole = np.array([letter == "int" for letter in types] if types else [False] * model.n_features)
     for t, tree in enumerate(model.trees):
         is_split: np.ndarray = tree.left_child >= 0
         left = tree.left_child
         if types is not None and (bad := [f for f in tree.feature[is_split] if types[f] == "i"]):
-            raise ValueError(f"column {labels[bad[0]]!r} is an indicator, whose splits have no threshold. Use get_dump().")
+            raise ValueError(f"column {name_of(bad[0])!r} is an indicator, whose splits have no threshold. Use get_dump().")
+        labels = np.array([name_of(feature) for feature in tree.feature.tolist()], dtype=object)
         ids = np.array([f"{t}-{node}" for node in range(tree.n_nodes)], dtype=object)
         threshold = np.array(tree.threshold, np.float64)
-        threshold[whole[tree.feature]] = np.ceil(threshold[whole[tree.feature]])
+        if types is not None:
+            is_whole = np.array([types[feature] == "int" for feature in tree.feature.tolist()])
+            threshold[is_whole] = np.ceil(threshold[is_whole])
 
         def at_splits(values: np.ndarray, is_split: np.ndarray = is_split, at_leaves: Any = np.nan) -> list[Any]:
             return np.where(is_split, values, at_leaves).tolist()
@@ -74,13 +79,13 @@ def trees_to_dataframe(model: Model, names: Sequence[str] | None = None, types: 
         columns["Tree"] += [t] * tree.n_nodes
         columns["Node"] += range(tree.n_nodes)
         columns["ID"] += ids.tolist()
-        columns["Feature"] += at_splits(labels[tree.feature], at_leaves="Leaf")
+        columns["Feature"] += at_splits(labels, at_leaves="Leaf")
         columns["Split"] += at_splits(threshold)
         columns["Yes"] += at_splits(ids[left])
         columns["No"] += at_splits(ids[np.minimum(left + 1, tree.n_nodes - 1)])
         columns["Missing"] += at_splits(ids[np.where(tree.default_left, left, np.minimum(left + 1, tree.n_nodes - 1))])
         columns["Gain"] += at_splits(tree.gain, at_leaves=tree.leaf_value)
-        columns["Cover"] += tree.cover.astype(np.float32).tolist()
+        columns["Cover"] += tree.cover.tolist()
         columns["Category"] += [None if split else np.nan for split in is_split.tolist()]
     return pandas.DataFrame(columns)
 
@@ -94,11 +99,14 @@ def split_value_histogram(
     and Count where pandas is installed, else float64 (n, 2).
     Raises ValueError for a name that is no column.
     """
-    names = _names(model, names)
-    if feature not in names:
-        known = ", ".join(names[:8]) + (" ..." if len(names) > 8 else "")
+    name_of, names = name_of_column(model, names), names if names is not None else model.feature_names
+    if names is not None:
+        number = list(names).index(feature) if feature in names else -1
+    else:
+        number = int(feature[1:]) if feature[1:].isdecimal() else -1
+    if not 0 <= number < model.n_features or name_of(number) != feature:
+        known = ", ".join(map(name_of, range(min(8, model.n_features)))) + (" ..." if model.n_features > 8 else "")
         raise ValueError(f"the model has no feature {feature!r}. It has {known}.")
-    number = names.index(feature)
     chosen = [tree.threshold[(tree.left_child >= 0) & (tree.feature == number)] for tree in model.trees]
     values = np.concatenate([np.zeros(0), *chosen])
     n_distinct = len(np.unique(values))
@@ -108,11 +116,6 @@ def split_value_histogram(
         return _pandas("").DataFrame(rows, columns=["SplitValue", "Count"]) if as_pandas else rows
     except ImportError:
         return rows
-
-
-def _names(model: Model, names: Sequence[str] | None) -> list[str]:
-    names = names if names is not None else model.feature_names
-    return list(names) if names is not None else [f"f{i}" for i in range(model.n_features)]
 
 
 def _pandas(what: str) -> Any:

@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 
 from gpuboost.data.device_tables import host_array
+from gpuboost.data.sparse import is_sparse
 
 __all__ = ["class_codes", "class_probabilities", "has_classes", "label_array", "read_classes", "write_classes"]
 
@@ -15,10 +16,10 @@ _ATTRIBUTE = "classes"
 def label_array(y: Any) -> np.ndarray:
     """Labels from anything array-like, of any shape, as a NumPy array of their own type.
 
-    Nullable columns and objects that are numbers or booleans become such. Raises ValueError naming the types where objects are
-    not all of one, as where labels are missing.
+    Nullable columns and objects that are numbers or booleans become such; what a sparse matrix leaves out is 0. Raises ValueError
+    naming the types where objects are not all of one, as where labels are missing.
     """
-    y = host_array(y)
+    y = y.toarray() if is_sparse(y) else host_array(y)
     y = y.to_numpy() if hasattr(y, "iloc") else np.asarray(y)  # np.asarray makes objects of pandas's nullable numbers
     if y.dtype.kind not in "OT" or y.size == 0:
         return y
@@ -30,18 +31,21 @@ def label_array(y: Any) -> np.ndarray:
 
 
 def class_codes(labels: np.ndarray, classes: np.ndarray, where: str) -> np.ndarray:
-    """The place of each label (n_rows,) in ``classes``, as int64. Raises ValueError naming labels that are not in it."""
+    """The place of each label in ``classes``, int64 in their shape. Raises ValueError naming labels that are not in it."""
     position = {label: code for code, label in enumerate(classes.tolist())}
     values, inverse = np.unique(labels, return_inverse=True)
     unknown = [value for value in values.tolist() if value not in position]
     if unknown:
         names = ", ".join(map(repr, unknown[:5])) + (", …" if len(unknown) > 5 else "")
         raise ValueError(f"{where} has labels that the training data does not have: {names}. Remove these rows.")
-    return np.array([position[value] for value in values.tolist()], np.int64)[inverse]
+    return np.array([position[value] for value in values.tolist()], np.int64)[inverse].reshape(labels.shape)
 
 
 def class_probabilities(prediction: np.ndarray, n_classes: int) -> np.ndarray:
-    """A classifier's prediction, (n_rows,) of two classes or (n_rows, n_classes), as (n_rows, n_classes) for any number."""
+    """A classifier's prediction, (n_rows,) of two classes or (n_rows, n_classes), as (n_rows, n_classes) for any number.
+
+    Several label columns have one probability each, (n_rows, n_columns), and keep them.
+    """
     if n_classes == 1:
         return np.ones((len(prediction), 1), np.float32)
     return prediction if prediction.ndim == 2 else np.stack([1 - prediction, prediction], axis=1)

@@ -9,8 +9,9 @@ from gpuboost.backend.trees import flatten_trees
 from gpuboost.data.training_rows import finished_prediction
 from gpuboost.errors import not_built
 from gpuboost.kernels.predict import copy_row, predict_rows
-from gpuboost.objectives import Objective
-from gpuboost.tree.model import Model
+from gpuboost.objectives import Objective, get_objective
+from gpuboost.params import Params
+from gpuboost.tree.model import POSITIVE_OBJECTIVES, PROBABILITY_OBJECTIVES, Model
 
 __all__ = ["Predictor"]
 
@@ -66,7 +67,7 @@ class Predictor:
             row_map = objective.predict_map or objective.row_map or copy_row
         if "host" not in self._flat:
             self._flat["host"] = flatten_trees(self.rounds.trees, self.rounds.tree_groups)
-        margin = self.start_margin().repeat(table.shape[0], axis=1)
+        margin = self.base_margin()[:, None].repeat(table.shape[0], axis=1)
         out = np.empty_like(margin)
         number = NAN if missing != missing else _as_float32(missing)
         if not predict_rows(row_map)(table, number, *self._flat["host"], margin, out):
@@ -75,12 +76,16 @@ class Predictor:
             out = out[:1]
         return finished_prediction(out, strict_shape)
 
-    def start_margin(self) -> np.ndarray:
-        """float32 (n_outputs, 1): the margins of base_score."""
+    def base_margin(self) -> np.ndarray:
+        """float32 (n_outputs,): the margins of base_score, by XGBoost's link where the objective is not known."""
         if self._start is None:
-            scores = np.asarray(self.rounds.base_score, np.float32)
-            margins = scores if self.objective is None else self.objective.base_margin(scores)
-            self._start = np.broadcast_to(margins, (self.rounds.n_outputs,))[:, None]
+            scores, name = np.asarray(self.rounds.base_score, np.float32), self.rounds.objective
+            if self.objective is not None or name in PROBABILITY_OBJECTIVES:
+                scores = (self.objective or get_objective("binary:logistic", Params())).base_margin(scores)
+            elif name in POSITIVE_OBJECTIVES:
+                with np.errstate(divide="ignore"):  # the logarithm of 0, as in XGBoost
+                    scores = np.log(scores)
+            self._start = np.broadcast_to(scores, (self.rounds.n_outputs,))
         return self._start
 
 

@@ -8,7 +8,7 @@ import numpy as np
 
 try:
     from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
-    from sklearn.utils import check_random_state, column_or_1d
+    from sklearn.utils import check_array, check_random_state, column_or_1d
     from sklearn.utils.multiclass import check_classification_targets
     from sklearn.utils.validation import check_is_fitted, validate_data
 except ImportError as error:
@@ -29,12 +29,15 @@ _OWN = {
     "objective", "eval_metric", "random_state",
 }  # fmt: skip
 
+# For scikit-learn's check of an array. Infinite values are left to training and prediction, which refuse them in every table.
+_ANY_NUMBERS: dict[str, Any] = {"dtype": "numeric", "ensure_all_finite": False, "accept_sparse": True}
+
 
 class _GPUBoostModel(BaseEstimator):
     """What both estimators share. Parameters are those of training (params.describe_params), None for the default; further:
 
     n_estimators : rounds of boosting, 100.
-    missing : value that means missing besides NaN.
+    missing : value that means missing besides NaN. What a sparse matrix leaves out is missing too.
     objective : name, or function (y_true, y_pred[, sample_weight]) -> (grad, hess) on raw margins.
     eval_metric : name or names, or function (y_true, y_pred[, sample_weight]) -> number, to be minimised.
     early_stopping_rounds : stop when the last metric on the last set of eval_set has not improved for so many rounds; prediction
@@ -44,6 +47,9 @@ class _GPUBoostModel(BaseEstimator):
     enable_categorical : False refuses columns of categories. feature_types : replaces the types of the columns.
     random_state, n_jobs : seed and nthread under scikit-learn's names; random_state may be a numpy.random.RandomState.
     kwargs : any further parameter of training, or alias of one, by name.
+
+    Prediction takes validate_features, False to take columns by their order whatever their names, and iteration_range, rounds
+    [begin, end), by default all, or those up to the best after early stopping.
     """
 
     _default_objective = "reg:squarederror"
@@ -90,6 +96,7 @@ class _GPUBoostModel(BaseEstimator):
         tags = super().__sklearn_tags__()
         tags.input_tags.allow_nan = True
         tags.input_tags.categorical = True
+        tags.input_tags.sparse = True
         return tags
 
     def __sklearn_is_fitted__(self) -> bool:
@@ -101,7 +108,7 @@ class _GPUBoostModel(BaseEstimator):
         self, X, y, *, sample_weight=None, base_margin=None, eval_set=None, sample_weight_eval_set=None,
         base_margin_eval_set=None, verbose=False, xgb_model=None,
     ) -> Self:  # fmt: skip
-        """Train on a table X (n_samples, n_features), an array or a frame, which is not copied, and its labels y (n_samples,).
+        """Train on a table X (n_samples, n_features), an array, a frame or a SciPy sparse matrix, and its labels y (n_samples,).
 
         eval_set : (X, y) pairs to evaluate after every round, as validation_0, validation_1, …; one weight and base_margin each.
         verbose : print the evaluations, True every round, a number every so many.
@@ -109,9 +116,7 @@ class _GPUBoostModel(BaseEstimator):
         """
         if y is None:
             raise ValueError(f"{type(self).__name__} requires y to be passed, but the target y is None.")
-        n_rounds = 100 if self.n_estimators is None else self.n_estimators
-        if not isinstance(n_rounds, Integral) or n_rounds < 0:
-            raise ValueError(f"n_estimators must be an integer at least 0, got {n_rounds!r}. Use 100 for a start.")
+        n_rounds = self.get_num_boosting_rounds()
         if self.early_stopping_rounds is not None and not eval_set:
             raise ValueError("early_stopping_rounds needs an evaluation set. Pass eval_set=[(X_valid, y_valid)] to fit().")
         continued = self._continued(xgb_model)
@@ -123,9 +128,8 @@ class _GPUBoostModel(BaseEstimator):
         dtrain = self._matrix(X, label=label, weight=sample_weight, base_margin=base_margin)
         evals = self._evaluation_matrices(eval_set, sample_weight_eval_set, base_margin_eval_set)
         self.evals_result_: dict[str, dict[str, list[float]]] = {}
-        params, functions = self._training_params()
         self._booster = train(
-            params, dtrain, int(n_rounds), evals=evals, **functions,
+            self.get_xgb_params(), dtrain, n_rounds, evals=evals, **self._functions(),
             early_stopping_rounds=self.early_stopping_rounds, evals_result=self.evals_result_, verbose_eval=verbose,
             callbacks=self.callbacks, xgb_model=continued,
         )  # fmt: skip
@@ -133,14 +137,12 @@ class _GPUBoostModel(BaseEstimator):
         return self
 
     def _continued(self, xgb_model: Any) -> Booster | None:
-        """A copy of the model to go on from. It forgets which round was its best: prediction uses the new rounds as well."""
-        if xgb_model is None:
-            return None
+        """The model to go on from, which train() copies."""
         if isinstance(xgb_model, _GPUBoostModel):
-            xgb_model = xgb_model.get_booster()
-        booster = xgb_model.copy() if isinstance(xgb_model, Booster) else self._as_trained_here(Booster(model_file=xgb_model))
-        booster.set_attr(best_iteration=None, best_score=None)
-        return booster
+            return xgb_model.get_booster()
+        if xgb_model is None or isinstance(xgb_model, Booster):
+            return xgb_model
+        return self._as_trained_here(Booster(model_file=xgb_model))
 
     def _as_trained_here(self, booster: Booster) -> Booster:
         """A model from a file under the objective that fit would have trained it with."""
@@ -165,8 +167,7 @@ class _GPUBoostModel(BaseEstimator):
         if hasattr(X, "columns"):
             self._check_order(X, reset)
             return validate_data(self, X, reset=reset, skip_check_array=True)
-        # Infinite values are left to training and prediction, which refuse them in tables of every kind.
-        return validate_data(self, X, reset=reset, dtype="numeric", ensure_all_finite=False, ensure_min_samples=int(reset))
+        return validate_data(self, X, reset=reset, ensure_min_samples=int(reset), **_ANY_NUMBERS)
 
     def _check_order(self, X: Any, reset: bool) -> None:
         """ValueError for a frame of the right columns in another order, which scikit-learn refuses without naming them."""
@@ -213,45 +214,69 @@ class _GPUBoostModel(BaseEstimator):
             evals.append((matrix, f"validation_{i}"))
         return evals
 
-    def _training_params(self) -> tuple[dict[str, Any], dict[str, Any]]:
-        """The parameters of training that were given, and the functions among them as train() takes them."""
+    def get_num_boosting_rounds(self) -> int:
+        """n_estimators, 100 for None."""
+        n_rounds = 100 if self.n_estimators is None else self.n_estimators
+        if not isinstance(n_rounds, Integral) or n_rounds < 0:
+            raise ValueError(f"n_estimators must be an integer at least 0, got {n_rounds!r}. Use 100 for a start.")
+        return int(n_rounds)
+
+    def get_xgb_params(self) -> dict[str, Any]:
+        """The objective and the parameters of training that were given, without functions, as train() and cv() take them.
+
+        Of several classes, objective and num_class are known after fit.
+        """
         params = {name: value for name, value in self.get_params(deep=False).items() if name not in _OWN}
         params["objective"] = self._objective_name()
+        params["eval_metric"] = None if callable(self.eval_metric) else self.eval_metric
         is_number = self.random_state is None or isinstance(self.random_state, Integral)
         params["random_state"] = self.random_state if is_number else check_random_state(self.random_state).randint(2**31 - 1)
+        return {name: value for name, value in params.items() if value is not None}
+
+    def _functions(self) -> dict[str, Any]:
+        """Objective and metric as train() takes them where they are functions."""
         functions: dict[str, Any] = {}
         if callable(self.objective):
             functions["obj"] = _with_labels(self.objective)
         if callable(self.eval_metric):
             score, name = _with_labels(self.eval_metric), getattr(self.eval_metric, "__name__", "eval_metric")
             functions["custom_metric"] = lambda prediction, dmatrix: (name, score(prediction, dmatrix))
-        else:
-            params["eval_metric"] = self.eval_metric
-        return {name: value for name, value in params.items() if value is not None}, functions
+        return functions
 
     def _objective_name(self) -> str:
         return self._default_objective if self.objective is None or callable(self.objective) else self.objective
 
     # -- Predicting ---------------------------------------------------------------------------------------------------
 
-    def predict(self, X, *, output_margin=False, iteration_range=None, base_margin=None) -> np.ndarray:
-        """Predictions (n_samples,) or (n_samples, n_outputs); raw margins with output_margin.
-
-        iteration_range : rounds [begin, end); None uses all, or those up to the best after early stopping.
-        """
-        return self._predict(X, iteration_range, base_margin, output_margin=output_margin)
+    def _predict(self, X: Any, output_margin: bool, validate_features: bool, base_margin: Any, iteration_range: Any) -> Any:
+        """float32 predictions (n_samples,) or (n_samples, n_outputs); raw margins with output_margin."""
+        booster, rounds = self.get_booster(), self._rounds(iteration_range)
+        if validate_features:
+            X = self._checked_table(X, reset=False)
+        elif not (hasattr(X, "columns") or is_device_table(X) or isinstance(X, np.ma.MaskedArray)):
+            X = check_array(X, ensure_min_samples=0, **_ANY_NUMBERS)
+        if type(X) is np.ndarray:  # Booster has a quick way for a few rows
+            return booster.inplace_predict(
+                X, iteration_range=rounds, predict_type="margin" if output_margin else "value", missing=self.missing,
+                validate_features=False, base_margin=base_margin,
+            )  # fmt: skip
+        return booster.predict(
+            self._matrix(X, base_margin=base_margin), output_margin=output_margin, validate_features=validate_features,
+            iteration_range=rounds,
+        )  # fmt: skip
 
     def apply(self, X, iteration_range=None) -> np.ndarray:
         """int32 (n_samples, n_trees): the leaf of each tree that a row falls into."""
-        return self._predict(X, iteration_range, pred_leaf=True).astype(np.int32)
+        booster, rounds = self.get_booster(), self._rounds(iteration_range)
+        leaves = booster.predict(self._matrix(self._checked_table(X, reset=False)), pred_leaf=True, iteration_range=rounds)
+        return leaves.astype(np.int32)
 
-    def _predict(self, X: Any, iteration_range: Any, base_margin: Any = None, **options: Any) -> np.ndarray:
-        booster = self.get_booster()
-        if iteration_range is None:
-            best = booster.attr("best_iteration")
-            iteration_range = (0, 0 if best is None else int(best) + 1)
-        dmatrix = self._matrix(self._checked_table(X, reset=False), base_margin=base_margin)
-        return booster.predict(dmatrix, iteration_range=iteration_range, **options)
+    def _rounds(self, iteration_range: Any) -> tuple[int, int]:
+        """The range given; for None the rounds up to the best one of early stopping, else all."""
+        if iteration_range is not None:
+            return iteration_range
+        best = self.get_booster().attr("best_iteration")
+        return 0, 0 if best is None else int(best) + 1
 
     # -- The model ----------------------------------------------------------------------------------------------------
 
@@ -310,27 +335,43 @@ class GPUBoostRegressor(RegressorMixin, _GPUBoostModel):
         tags.target_tags.multi_output = True
         return tags
 
-    def predict(self, X, *, output_margin=False, iteration_range=None, base_margin=None) -> np.ndarray:
+    def predict(
+        self, X, *, output_margin=False, validate_features=True, base_margin=None, iteration_range=None
+    ) -> np.ndarray:
         """float32 (n_samples,); several targets are float64 (n_samples, n_targets), as scikit-learn demands of them."""
-        prediction = super().predict(X, output_margin=output_margin, iteration_range=iteration_range, base_margin=base_margin)
+        prediction = self._predict(X, output_margin, validate_features, base_margin, iteration_range)
         return prediction if prediction.ndim == 1 else prediction.astype(np.float64)
 
 
 class GPUBoostClassifier(ClassifierMixin, _GPUBoostModel):
     __doc__ = (
         "Gradient boosted trees for classification; labels may be of any type, and are kept as classes_.\n\n"
-        "binary:logistic for two classes, multi:softprob for more.\n\n" + str(_GPUBoostModel.__doc__)
+        "binary:logistic for two classes, multi:softprob for more. A y of 0 and 1, (n_samples, n_labels), is several labels,\n"
+        "with trees for each.\n\n" + str(_GPUBoostModel.__doc__)
     )
+
+    def __sklearn_tags__(self):
+        tags = super().__sklearn_tags__()
+        tags.classifier_tags.multi_label = True
+        return tags
 
     @property
     def n_classes_(self) -> int:
         return len(self.classes_)
 
     def _fit_labels(self, y: Any) -> np.ndarray:
-        y = column_or_1d(label_array(y), warn=True)
+        y = _labels(y)
         check_classification_targets(y)
-        self.classes_, codes = np.unique(y, return_inverse=True)
-        return codes
+        if y.ndim == 1:
+            self.classes_, codes = np.unique(y, return_inverse=True)
+            return codes
+        if not np.isin(y, (0, 1)).all():
+            raise ValueError(
+                f"y of several columns must hold 0 and 1 only, got {np.unique(y)[:5].tolist()}. Use scikit-learn's "
+                "MultiOutputClassifier to train one classifier a column."
+            )
+        self.classes_ = np.arange(2).astype(y.dtype)
+        return y.astype(np.int64)
 
     def _check_continued(self, booster: Booster) -> None:
         known = read_classes(booster).tolist()
@@ -338,20 +379,21 @@ class GPUBoostClassifier(ClassifierMixin, _GPUBoostModel):
             raise ValueError(f"xgb_model knows the classes {known}, y has {self.classes_.tolist()}. Continue with the same ones.")
 
     def _encoded(self, y: Any, where: str) -> np.ndarray:
-        return class_codes(column_or_1d(label_array(y), warn=True), self.classes_, where)
+        return class_codes(_labels(y), self.classes_, where)
 
     def _objective_name(self) -> str:
         name = "binary:logistic" if self.objective is None or callable(self.objective) else self.objective
         if not str(name).startswith(("binary:", "multi:")):
             raise ValueError(f"objective of a classifier must be binary:logistic or multi:softprob, got {name!r}. Leave it out.")
         # multi:softmax grows the same trees, but hides the probabilities. More classes than two overrule, as in XGBoost.
-        return "multi:softprob" if name == "multi:softmax" or (name == "binary:logistic" and self.n_classes_ > 2) else name
+        is_several = len(getattr(self, "classes_", ())) > 2
+        return "multi:softprob" if name == "multi:softmax" or (name == "binary:logistic" and is_several) else name
 
-    def _training_params(self) -> tuple[dict[str, Any], dict[str, Any]]:
-        params, functions = super()._training_params()
-        if params["objective"].startswith("multi:"):
+    def get_xgb_params(self) -> dict[str, Any]:
+        params = super().get_xgb_params()
+        if params["objective"].startswith("multi:") and hasattr(self, "classes_"):
             params["num_class"] = max(self.n_classes_, 2)
-        return params, functions
+        return params
 
     def _as_trained_here(self, booster: Booster) -> Booster:
         if booster.model.objective != "multi:softmax":
@@ -362,24 +404,37 @@ class GPUBoostClassifier(ClassifierMixin, _GPUBoostModel):
     def _keep_labels(self, booster: Booster) -> None:
         write_classes(booster, self.classes_)
 
-    def predict(self, X, *, output_margin=False, iteration_range=None, base_margin=None) -> np.ndarray:
+    def predict(
+        self, X, *, output_margin=False, validate_features=True, base_margin=None, iteration_range=None
+    ) -> np.ndarray:
         """The most probable class of each row, in the type of classes_; raw margins with output_margin.
 
-        For a table on a GPU a CuPy array there, or a NumPy array where the classes are no numbers.
+        Of several labels 0 and 1, (n_samples, n_labels). For a table on a GPU a CuPy array there, or a NumPy array where the
+        classes are no numbers.
         """
+        prediction = self._predict(X, output_margin, validate_features, base_margin, iteration_range)
         if output_margin:
-            return super().predict(X, output_margin=True, iteration_range=iteration_range, base_margin=base_margin)
-        probability = self.predict_proba(X, iteration_range=iteration_range, base_margin=base_margin)
-        return like(X, self.classes_[host_array(probability).argmax(axis=1)])
+            return prediction
+        probability = class_probabilities(host_array(prediction), self.n_classes_)
+        codes = (probability > 0.5).astype(int) if self._booster.model.n_targets > 1 else probability.argmax(axis=1)
+        return like(X, self.classes_[codes])
 
-    def predict_proba(self, X, *, iteration_range=None, base_margin=None) -> np.ndarray:
-        """float32 (n_samples, n_classes): probabilities in the order of classes_."""
-        return like(X, class_probabilities(host_array(self._predict(X, iteration_range, base_margin)), self.n_classes_))
+    def predict_proba(self, X, *, validate_features=True, base_margin=None, iteration_range=None) -> np.ndarray:
+        """float32 (n_samples, n_classes): probabilities in the order of classes_; of several labels the probability of each to
+        be 1, (n_samples, n_labels)."""
+        prediction = self._predict(X, False, validate_features, base_margin, iteration_range)
+        return like(X, class_probabilities(host_array(prediction), self.n_classes_))
 
     def _use_loaded(self, booster: Booster) -> None:
         if not (booster.model.n_classes or booster.model.objective.startswith("binary:")):
             raise ValueError(f"the model was trained with {booster.model.objective}. Load it with GPUBoostRegressor.")
         self.classes_ = read_classes(booster)
+
+
+def _labels(y: Any) -> np.ndarray:
+    """Labels of their own type, (n,), or (n, k) for k > 1. One column is flattened with a DataConversionWarning."""
+    y = label_array(y)
+    return y if y.ndim == 2 and y.shape[1] > 1 else column_or_1d(y, warn=True)
 
 
 def _with_labels(function: Any) -> Any:

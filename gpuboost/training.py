@@ -28,7 +28,8 @@ def train(
     early_stopping_rounds : stop when the last metric of the last evaluation set has not improved for so many rounds.
     evals_result : dict that receives data name → metric name → values.
     verbose_eval : True prints every round, an integer every so many rounds, False or None nothing.
-    xgb_model : Booster, path or bytes of a model to continue.
+    xgb_model : Booster, path or bytes of a model to continue. Which round was its best is forgotten: prediction is to use the new
+        rounds as well.
     Raises ValueError and TypeError for wrong data or parameters, NotImplementedError for what is not built yet.
     """
     evals = _checked_evals(evals)
@@ -40,6 +41,8 @@ def train(
         booster.take_model(xgb_model.copy().model)
     elif xgb_model is not None:
         booster.load_model(xgb_model)
+    if xgb_model is not None:
+        booster.set_attr(best_iteration=None, best_score=None)
     with verbosity_context(booster.params.verbosity):
         booster._boosting_on(dtrain, is_custom=obj is not None)
         used = list(callbacks or ())

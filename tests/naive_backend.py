@@ -136,7 +136,7 @@ class NaiveBackend(Backend):
                 pairs = [objective.gradient(m, y, objective.parameters) for m, y in zip(margin[:, i], labels)]
             for plane, (g, h) in enumerate(pairs):
                 w = weight[i] if len(weight) else F(1)
-                state.grad[plane, i], state.hess[plane, i] = F(g) * w, max(F(h), F(0)) * w
+                state.grad[plane, i], state.hess[plane, i] = _cut(F(g)) * w, _cut(max(F(h), F(0))) * w
         return self._largest(state)
 
     def set_gradients(self, state: _State, grad, hess):
@@ -334,7 +334,7 @@ class NaiveBackend(Backend):
                     default_left=np.where(split, [node.default_left for node in own], 0).astype(np.uint8),
                     leaf_value=np.where(split, 0, [node.value for node in own]).astype(F),
                     gain=np.where(split, [node.gain for node in own], 0).astype(F),
-                    cover=np.array([node.cover for node in own], np.float64),
+                    cover=np.array([node.cover for node in own], F),
                     weight=np.array([node.weight for node in own], F),
                 )
             )
@@ -405,6 +405,11 @@ def _softmax_gradients(margin, label: int) -> list[tuple[np.float32, np.float32]
         total += term
     p = [term / total for term in e]
     return [(q - F(1) if k == label else q, max(F(2) * q * (F(1) - q), F(1e-16))) for k, q in enumerate(p)]
+
+
+def _cut(x: np.float32) -> np.float32:
+    """Without the last four bits."""
+    return (x.view(np.uint32) & np.uint32(0xFFFFFFF0)).view(F)
 
 
 def _mix(x: np.ndarray) -> np.ndarray:

@@ -3,6 +3,8 @@
 import copy
 import json
 import pickle
+import sys
+import tracemalloc
 
 import numpy as np
 import pytest
@@ -10,6 +12,7 @@ from small_tables import PARAMS, make_table, model_bytes
 
 import gpuboost as gb
 from gpuboost.model_io import digest
+from gpuboost.tree.model import Model
 
 
 @pytest.fixture(params=PARAMS)
@@ -303,6 +306,105 @@ def test_config_restores_all_parameters():
     assert restored.params == gb.Booster(given).params and restored.save_config() == config
 
 
+@pytest.mark.parametrize(
+    ("given", "changes", "expected"),
+    [
+        ({"eta": 0.2}, [("eta", 0.1), ("learning_rate", 0.4), ("eta", 0.5)], {"learning_rate": 0.5}),
+        ({"sketch_eps": 0.01}, [("max_bin", 64)], {"max_bin": 64}),
+        ({"max_bin": 64}, [("sketch_eps", 0.01)], {"max_bin": 100}),
+        ({"max_depth": 3, "seed": 1}, [("max_depth", None)], {"seed": 1}),
+        ({"eval_metric": "auc"}, [([("eval_metric", "mae"), ("eval_metric", "rmse")],)], {"eval_metric": ("mae", "rmse")}),
+        ([("eval_metric", "mae"), ("eval_metric", "auc")], [({"random_state": 7},)], {"eval_metric": ("mae", "auc"), "seed": 7}),
+        ({}, [({"monotone_constraints": ()},), ({"base_score": np.float32(0.5)},)], {"base_score": (0.5,)}),
+        ({"validate_parameters": False}, [("validate_parameters", True)], {}),
+    ],
+)
+def test_parameters_set_last_hold_in_every_copy(given, changes, expected):
+    X, y, _ = make_table("reg:squarederror")
+    booster = gb.Booster(given)
+    for stage in (lambda: None, lambda: booster.update(gb.DMatrix(X, y))):  # without and with a model
+        stage()
+        for change in changes:
+            booster.set_param(*change)
+        restored = gb.Booster()
+        restored.load_config(booster.save_config())
+        for each in (booster, restored, booster.copy(), pickle.loads(pickle.dumps(booster))):
+            assert each.params == gb.Booster(expected).params
+
+
+def test_a_refused_change_changes_nothing():
+    X, y, _ = make_table("reg:squarederror")
+    data, classes = gb.DMatrix(X, y), gb.train({"objective": "binary:logistic", "scale_pos_weight": 2}, gb.DMatrix(X, y > 0.8), 1)
+    booster = gb.train({"max_depth": 3, "objective": "reg:squarederror"}, data, 1)
+    config = booster.save_config()
+    for refused in (
+        lambda: booster.set_param({"seed": 1, "objective": "binary:logistic"}),
+        lambda: booster.set_param({"seed": 1, "num_class": 3}),
+        lambda: booster.set_param({"seed": 1, "max_depth": -1}),
+        lambda: booster.set_param({"seed": 1, "max_dept": 1}),
+        lambda: booster.load_config(classes.save_config()),
+        lambda: booster.load_model(model_bytes(classes)),
+    ):
+        with pytest.raises(ValueError, match="objective|num_class|max_depth"):
+            refused()
+        assert booster.save_config() == config
+    booster.update(data)
+    assert model_bytes(booster) == model_bytes(gb.train({"max_depth": 3}, data, 2))
+
+
+def test_a_booster_loads_one_model_after_another():
+    tables = {name: make_table(name)[:2] for name in PARAMS}
+    models = {name: gb.train(PARAMS[name], gb.DMatrix(*table), 1) for name, table in tables.items()}
+    booster = gb.Booster({"max_depth": 2})
+    for name in [*PARAMS, *reversed(PARAMS)]:
+        booster.load_model(model_bytes(models[name]))
+        X, _ = tables[name]
+        np.testing.assert_array_equal(booster.predict(gb.DMatrix(X)), models[name].predict(gb.DMatrix(X)))
+        assert booster.params.objective == name and booster.params.max_depth == 2
+
+
+def test_no_classes_may_be_written_as_one_class():
+    X, y, _ = make_table("reg:squarederror")
+    booster = gb.train({"num_class": 1}, gb.DMatrix(X, y), 1)
+    booster.set_param("eta", 0.1)
+    assert pickle.loads(pickle.dumps(booster)).params == booster.params
+
+
+def test_an_interrupt_in_any_line_of_taking_a_round_leaves_whole_rounds():
+    X, y, _ = make_table("multi:softprob")
+    model = gb.train(PARAMS["multi:softprob"], gb.DMatrix(X, y), 2).model
+    trees, n_lines, stop_at = model.trees[3:], 0, 1
+
+    def trace(frame, event, argument):
+        nonlocal n_lines
+        if frame.f_code is not Model.add_round.__code__:
+            return None
+        n_lines += event == "line"
+        if n_lines == stop_at:
+            raise KeyboardInterrupt
+        return trace
+
+    while n_lines >= stop_at - 1:
+        part, n_lines, before = model.rounds(0, 1), 0, sys.gettrace()
+        sys.settrace(trace)
+        try:
+            part.add_round(trees, [0, 1, 2])
+        except KeyboardInterrupt:
+            pass
+        finally:
+            sys.settrace(before)
+        assert part == model.rounds(0, part.n_rounds)
+        stop_at += 1
+    assert stop_at > 3 and part.n_rounds == 2  # the last one came too late
+
+
+def test_equal_digest_after_either_format_whatever_the_weights():
+    X, y, w = make_table("binary:logistic")
+    booster = gb.train(PARAMS["binary:logistic"], gb.DMatrix(X, y, weight=w / 3), 3)
+    for raw_format in ("json", "ubj"):
+        assert digest(gb.Booster(model_file=bytes(booster.save_raw(raw_format))).model) == digest(booster.model)
+
+
 def test_config_must_fit_the_model():
     X, y, _ = make_table("binary:logistic")
     data = gb.DMatrix(X, y)
@@ -348,6 +450,28 @@ def test_scores_are_those_of_xgboost(peers, feature_map, kind):
         # XGBoost sums in float32
         np.testing.assert_allclose(list(ours.values()), list(theirs.values()), rtol=1e-5)
     assert peers[0].get_fscore() == peers[1].get_fscore()
+
+
+def test_a_file_that_claims_many_columns_takes_no_memory_for_them(tmp_path):
+    X, y, _ = make_table("reg:squarederror")
+    booster = gb.train({}, gb.DMatrix(X, y), 2)
+    document = json.loads(model_bytes(booster))
+    document["learner"]["learner_model_param"]["num_feature"] = str(2**31 - 1)
+    wide = gb.Booster(model_file=json.dumps(document).encode())
+    tracemalloc.start()
+    for kind in ("weight", "gain", "total_cover"):
+        assert wide.get_score(importance_type=kind) == booster.get_score(importance_type=kind)
+    for dump_format in ("text", "json", "dot"):
+        assert wide.get_dump(dump_format=dump_format) == booster.get_dump(dump_format=dump_format)
+    assert np.array_equal(*(b.get_split_value_histogram("f1", as_pandas=False) for b in (wide, booster)))
+    with pytest.raises(ValueError, match="no feature 'f2147483647'. It has f0, f1, f2, f3, f4, f5, f6, f7 ..."):
+        wide.get_split_value_histogram("f2147483647")
+    for predict in (lambda: wide.predict(gb.DMatrix(X)), lambda: wide.inplace_predict(X)):
+        with pytest.raises(ValueError, match="data has 4 columns, but the model was trained on 2147483647"):
+            predict()
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak < 2**24  # bytes
 
 
 def test_scores_leave_out_features_without_split():

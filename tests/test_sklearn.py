@@ -13,6 +13,7 @@ import gpuboost as gb
 
 pytest.importorskip("sklearn", minversion="1.6")
 import joblib  # noqa: E402
+import scipy.sparse as sp  # noqa: E402
 import sklearn  # noqa: E402
 from sklearn.base import clone  # noqa: E402
 from sklearn.calibration import CalibratedClassifierCV  # noqa: E402
@@ -24,7 +25,11 @@ from sklearn.model_selection import GridSearchCV, StratifiedKFold, cross_val_pre
 from sklearn.multioutput import MultiOutputClassifier  # noqa: E402
 from sklearn.pipeline import Pipeline, make_pipeline  # noqa: E402
 from sklearn.preprocessing import OrdinalEncoder, StandardScaler  # noqa: E402
-from sklearn.utils.estimator_checks import parametrize_with_checks  # noqa: E402
+from sklearn.utils.estimator_checks import (  # noqa: E402
+    check_sample_weight_equivalence_on_dense_data,
+    check_sample_weight_equivalence_on_sparse_data,
+    parametrize_with_checks,
+)
 from sklearn.utils.validation import has_fit_parameter  # noqa: E402
 
 from gpuboost import GPUBoostClassifier, GPUBoostRegressor  # noqa: E402
@@ -46,19 +51,15 @@ def digest(model):
     return bytes(model.get_booster().save_raw("json"))
 
 
-def expected_failures(estimator):
-    """scikit-learn's table of 15 rows has two best splits of equal gain. Gradients are rounded to 16 bits for the histograms, and
-    a weighted gradient otherwise than the sum of repeated ones: that decides which of the two is taken. scikit-learn lists its
-    own boosted trees as failing this check; test_a_weight_counts_as_so_many_rows has the property without ties."""
-    name = "check_sample_weight_equivalence_on_dense_data"
-    return {name: "ties between splits"} if isinstance(estimator, GPUBoostClassifier) else {}
-
-
-@parametrize_with_checks(
-    [GPUBoostClassifier(n_estimators=5), GPUBoostRegressor(n_estimators=5)], expected_failed_checks=expected_failures
-)
+@parametrize_with_checks([GPUBoostClassifier(n_estimators=5), GPUBoostRegressor(n_estimators=5)])
 def test_scikit_learn(estimator, check):
     check(estimator)
+
+
+@pytest.mark.parametrize("make", [GPUBoostClassifier, GPUBoostRegressor])
+@pytest.mark.parametrize("check", [check_sample_weight_equivalence_on_dense_data, check_sample_weight_equivalence_on_sparse_data])
+def test_whole_weights_are_repeated_rows_over_100_rounds(make, check):
+    check(make.__name__, make())
 
 
 @pytest.mark.parametrize("make", [GPUBoostClassifier, GPUBoostRegressor])
@@ -116,6 +117,24 @@ def test_parameters_without_a_name_in_the_signature_reach_training(table):
         model.evals_result()
     with pytest.raises(ValueError, match="unknown parameter 'max_dept'. Did you mean 'max_depth'"):
         GPUBoostRegressor(max_dept=3).fit(X, y)
+
+
+@pytest.mark.parametrize("n_classes", [1, 2, 3])
+def test_parameters_for_train_and_cv_are_those_of_fit(table, n_classes):
+    X, signal, _ = table
+    y = np.digitize(signal, [0.7, 1.2][: n_classes - 1]) if n_classes > 1 else signal
+    make = GPUBoostClassifier if n_classes > 1 else GPUBoostRegressor
+    model = make(n_estimators=None, max_depth=2, eta=0.1, random_state=4, missing=-1, eval_metric=["error", "logloss"])
+    given = {"max_depth": 2, "eta": 0.1, "random_state": 4, "eval_metric": ["error", "logloss"]}
+    unfitted = {"objective": "reg:squarederror" if n_classes == 1 else "binary:logistic"}
+    assert model.get_xgb_params() == given | unfitted and model.get_num_boosting_rounds() == 100
+    model.set_params(n_estimators=3).fit(X, y)
+    fitted = {"objective": "multi:softprob", "num_class": 3} if n_classes == 3 else unfitted
+    assert model.get_xgb_params() == given | fitted and model.get_num_boosting_rounds() == 3
+    booster = gb.train(model.get_xgb_params(), gb.DMatrix(X, y), 3)
+    np.testing.assert_array_equal(booster.predict(gb.DMatrix(X)), model.get_booster().predict(gb.DMatrix(X)))
+    functions = make(objective=lambda y, p: (p - y, p * 0 + 1), eval_metric=mean_absolute_error)
+    assert functions.get_xgb_params() == unfitted
 
 
 @pytest.mark.parametrize("n", [-1, 2.5, "many"])
@@ -239,7 +258,9 @@ def test_missing_labels_are_refused(table, dtype, missing):
         (lambda y: np.where(y, 0.5, 0.0), "Unknown label type: continuous"),
         (lambda y: np.where(y, np.nan, 0.0), "NaN"),
         (lambda y: np.array(["a", None], dtype=object)[y.astype(int)], "labels of one kind, got NoneType, str"),
-        (lambda y: np.stack([y, y], axis=1), "y should be a 1d array|Unknown label type"),
+        (lambda y: np.stack([y, y + 1], axis=1), r"y of several columns must hold 0 and 1 only, got \[0, 1, 2\]. Use"),
+        (lambda y: np.array(["a", "b"])[np.stack([y, y], axis=1).astype(int)], "y of several columns must hold 0 and 1 only"),
+        (lambda y: np.where(np.stack([y, y], axis=1), np.nan, 0.0), "NaN"),
         (lambda y: np.array([1, "a"], dtype=object)[y.astype(int)], "labels of one kind, got int, str"),
     ],
 )
@@ -256,6 +277,86 @@ def test_a_column_of_labels_is_flattened_with_a_warning(table, make):
     with pytest.warns(DataConversionWarning):
         model = make(n_estimators=2).fit(X, y[:, None])
     assert digest(model) == digest(make(n_estimators=2).fit(X, y))
+
+
+# -- Several labels of a row -------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def labelled():
+    """X float64 (2000, 4), Y int64 (2000, 3) of 0 and 1."""
+    rng = np.random.default_rng(0)
+    X = rng.random((2000, 4))
+    noise = rng.normal(0, 0.1, (3, 2000))
+    return X, np.stack([X[:, 0] + X[:, 1] + noise[0] > 1, X[:, 1] * X[:, 2] + noise[1] > 0.3, X[:, 3] > 0.9], axis=1).astype(int)
+
+
+@pytest.mark.parametrize("params", [{}, {"scale_pos_weight": 3}], ids=str)
+def test_several_labels_are_as_accurate_as_xgboosts(labelled, params):
+    xgb = pytest.importorskip("xgboost")
+    X, Y = labelled
+    ours, theirs = (make(n_estimators=20, **params) for make in (GPUBoostClassifier, xgb.XGBClassifier))
+    for model in (ours, theirs):
+        model.fit(X[:1000], Y[:1000], eval_set=[(X[1000:], Y[1000:])], verbose=False)
+    for model in (ours, theirs):
+        assert model.classes_.tolist() == [0, 1] and model.n_classes_ == 2
+        assert model.predict(X).shape == model.predict_proba(X).shape == model.predict(X, output_margin=True).shape == (2000, 3)
+    mine, yours = (model.evals_result()["validation_0"]["logloss"][-1] for model in (ours, theirs))
+    assert mine < yours + 0.01  # noise: splits of nearly equal gain
+    assert ours.score(X[1000:], Y[1000:]) > theirs.score(X[1000:], Y[1000:]) - 0.02
+    assert (ours.predict(X) == theirs.predict(X)).mean() > 0.97
+
+
+def test_several_labels_start_from_the_odds_of_each(labelled):
+    X, Y = labelled
+    w = np.random.default_rng(1).integers(1, 9, 2000)
+    model = GPUBoostClassifier(n_estimators=0, scale_pos_weight=3).fit(X, Y, sample_weight=w)
+    positive, negative = 3 * w @ Y, w @ (1 - Y)
+    np.testing.assert_allclose(model.predict_proba(X[:2]), [positive / (positive + negative)] * 2, rtol=1e-6)
+
+
+@pytest.mark.parametrize("form", ["list", "list of arrays", "bool", "uint8", "float", "csr", "lil", "pandas", "polars"])
+def test_several_labels_may_have_any_form(labelled, form, tmp_path):
+    X, Y = labelled
+    expected = GPUBoostClassifier(n_estimators=2).fit(X, Y)
+    if form in ("pandas", "polars"):
+        y = pytest.importorskip(form).DataFrame(dict(zip("abc", Y.T)))
+    elif form in ("csr", "lil"):
+        y = sp.csr_array(Y).asformat(form)
+    else:
+        y = {"list": Y.tolist(), "list of arrays": list(Y)}.get(form)
+        y = Y.astype(form) if y is None else y
+    model = GPUBoostClassifier(n_estimators=2).fit(X, y, eval_set=[(X, y)])
+    kept = np.dtype(form) if form in ("bool", "uint8", "float") else Y.dtype
+    assert model.classes_.dtype == model.predict(X).dtype == kept
+    np.testing.assert_array_equal(model.predict(X), expected.predict(X))
+    np.testing.assert_array_equal(model.predict(X), expected.predict_proba(X) > 0.5)
+    model.save_model(tmp_path / "m.json")
+    loaded = GPUBoostClassifier()
+    loaded.load_model(tmp_path / "m.json")
+    assert loaded.predict(X).dtype == kept
+    np.testing.assert_array_equal(loaded.predict(X), model.predict(X))
+
+
+def test_xgboosts_file_of_several_labels_loads(labelled, tmp_path):
+    xgb = pytest.importorskip("xgboost")
+    X, Y = labelled
+    theirs = xgb.XGBClassifier(n_estimators=3).fit(X, Y)
+    theirs.save_model(tmp_path / "m.json")
+    ours = GPUBoostClassifier()
+    ours.load_model(tmp_path / "m.json")
+    np.testing.assert_array_equal(ours.predict(X), theirs.predict(X))
+    np.testing.assert_allclose(ours.predict_proba(X), theirs.predict_proba(X), atol=1e-6)  # another exp
+
+
+def test_evaluations_of_several_labels_must_have_as_many(labelled):
+    X, Y = labelled
+    for y, message in {0: "the labels have 1 columns, the model has 3 targets", 1: "labels that the training .* 2"}.items():
+        with pytest.raises(ValueError, match=message):
+            GPUBoostClassifier(n_estimators=1).fit(X, Y, eval_set=[(X, Y + 1 if y else Y[:, 0])])
+
+
+# -- Targets, evaluations, continuing ----------------------------------------------------------------------------------
 
 
 def test_several_targets_are_several_predictions(table):
@@ -352,6 +453,7 @@ def test_verbose_prints_evaluations(table, verbose, n_lines, capsys):
 
 def test_functions_as_objective_and_metric(table):
     X, y, w = table
+    w = 2.0 ** np.floor(np.log2(w))  # with which rounding to 20 bits before or after weighting is the same
 
     def squared(y_true, y_pred, sample_weight=1.0):
         return (y_pred - y_true) * sample_weight, np.ones_like(y_pred) * sample_weight
@@ -522,6 +624,64 @@ def test_infinite_values_are_refused_at_fit_and_predict(table, kind, value):
     for predict in (model.predict, model.apply):
         with pytest.raises(ValueError, match="infinite"):
             predict(convert(bad))
+
+
+@pytest.mark.parametrize("form", ["csr_matrix", "csr_array", "csc_array", "coo_array", "lil_array", "dok_array"])
+@pytest.mark.parametrize("make", [GPUBoostClassifier, GPUBoostRegressor])
+def test_what_a_sparse_matrix_leaves_out_is_missing(table, make, form):
+    X, signal, _ = table
+    y = (signal > 1).astype(int)
+    rows, columns = np.nonzero(~np.isnan(X))
+    stored = np.where(X > 0.9, 0, X)  # zeros that are stored are zeros
+    sparse = sp.coo_array((stored[rows, columns], (rows, columns)), shape=X.shape).asformat("csr")
+    sparse = getattr(sp, form)(sparse)
+    fits = [make(n_estimators=3).fit(table, y, eval_set=[(table, y)]) for table in (stored, sparse)]
+    assert digest(fits[0]) == digest(fits[1]) and fits[0].evals_result() == fits[1].evals_result()
+    for method in ("predict", "apply") + ("predict_proba",) * hasattr(make, "predict_proba"):
+        np.testing.assert_array_equal(getattr(fits[0], method)(sparse), getattr(fits[0], method)(stored))
+    without_zeros = make(n_estimators=3, missing=0).fit(np.where(stored == 0, np.nan, stored), y)
+    assert digest(make(n_estimators=3, missing=0).fit(sparse, y)) == digest(without_zeros)
+
+
+def test_sparse_formats_that_pad_with_zeros_are_refused(table):
+    with pytest.raises(ValueError, match="sparse matrix of format bsr, which stores zeros as padding. Use X.tocsr"):
+        GPUBoostRegressor(n_estimators=1).fit(sp.bsr_array(np.nan_to_num(table[0])), table[1])
+
+
+def test_tags_say_what_is_taken():
+    for make in (GPUBoostClassifier, GPUBoostRegressor):
+        tags = make().__sklearn_tags__()
+        assert tags.input_tags.sparse and tags.input_tags.allow_nan and tags.input_tags.categorical
+    assert tags.target_tags.multi_output and GPUBoostClassifier().__sklearn_tags__().classifier_tags.multi_label
+
+
+def test_a_few_rows_are_predicted_as_many(table):
+    pd = pytest.importorskip("pandas")
+    X, signal, _ = table
+    X, y = np.nan_to_num(X, nan=-1.0), np.digitize(signal, [0.7, 1.2])
+    for train in (X, pd.DataFrame(X, columns=list("abcd"))):
+        model = GPUBoostClassifier(n_estimators=3, missing=-1.0).fit(train, y)
+        for base_margin in (None, np.eye(3)[y]):
+            matrix = gb.DMatrix(X, missing=-1.0, base_margin=base_margin, feature_names=model.get_booster().feature_names)
+            expected = model.get_booster().predict(matrix)
+            for rows in (slice(0, 1), slice(None)):
+                margin = None if base_margin is None else base_margin[rows]
+                found = model.predict_proba(X[rows], base_margin=margin, validate_features=False)
+                np.testing.assert_array_equal(found, expected[rows])
+                np.testing.assert_array_equal(model.predict_proba(train[rows], base_margin=margin), expected[rows])
+
+
+def test_without_validate_features_columns_go_by_their_order(table):
+    pd = pytest.importorskip("pandas")
+    X, y, _ = table
+    model = GPUBoostRegressor(n_estimators=3).fit(pd.DataFrame(X, columns=list("abcd")), y)
+    expected = model.predict(pd.DataFrame(X, columns=list("abcd")))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for same in (X, X.tolist(), np.ma.masked_invalid(X), pd.DataFrame(X, columns=list("dcba"))):
+            np.testing.assert_array_equal(model.predict(same, validate_features=False), expected)
+    with pytest.raises(ValueError, match="data has 3 columns, but the model was trained on 4"):
+        model.predict(X[:, :3], validate_features=False)
 
 
 def test_a_table_without_rows_is_predicted(table):

@@ -116,7 +116,7 @@ def predict_while_training():
         futures = [pool.submit(predict) for _ in range(3)]
         try:
             started.wait()
-            digests = [fit(seed) for seed in range(4)]
+            digests = [fit(seed) for seed in range(2)]
         finally:
             is_done.set()
         assert [future.result() for future in futures] == [{prediction}] * 3
@@ -125,7 +125,7 @@ def predict_while_training():
 
 @pytest.mark.parametrize("layer", LAYERS)
 def test_threads_predict_while_another_trains(layer, expected):
-    assert run_alone(predict_while_training, layer).split() == expected
+    assert run_alone(predict_while_training, layer).split() == expected[:2]
 
 
 def import_in_a_thread():
@@ -264,7 +264,7 @@ def predict_from_file():
     print(prediction.tobytes().hex())
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def read_only_installation():
     """A folder that any user can read and none can write, with the package, this file and a model."""
     folder = Path(tempfile.mkdtemp())

@@ -199,7 +199,8 @@ def test_custom_metric_may_overwrite_what_it_sees():
 
 def test_custom_objective_gives_the_model_of_the_built_in_one():
     X, y, w = make_table("reg:squarederror")
-    dtrain = gb.DMatrix(X, y, weight=w)
+    # Gradients are cut to 20 bits before they are weighted, a function's after: the same where weights are powers of two.
+    dtrain = gb.DMatrix(X, y, weight=2.0 ** np.floor(np.log2(w)))
 
     def squared_error(margin, dmatrix):
         weight = dmatrix.get_weight()
@@ -341,6 +342,26 @@ def test_continued_training_gives_the_model_of_one_training(objective, given, tm
     second = gb.train(PARAMS[objective], dtrain, 3, xgb_model=xgb_model)
     assert model_bytes(second) == model_bytes(gb.train(PARAMS[objective], dtrain, 5))
     assert model_bytes(first) == before
+
+
+@pytest.mark.parametrize("objective", ["reg:squarederror", "binary:logistic"])
+def test_several_label_columns_continue_with_as_many_and_have_no_auc(objective):
+    X, y, _ = make_table(objective)
+    one, two = gb.DMatrix(X, y), gb.DMatrix(X, np.stack([y, y], axis=1))
+    for first, then in ((one, two), (two, one)):
+        with pytest.raises(ValueError, match="the labels have . columns, the model has . targets"):
+            gb.train({"objective": objective}, then, 1, xgb_model=gb.train({"objective": objective}, first, 1))
+    with pytest.raises(ValueError, match="auc takes one label column, got 2"):
+        gb.train({"objective": objective, "eval_metric": "auc"}, two, 1, evals=[(two, "train")], verbose_eval=False)
+
+
+@pytest.mark.parametrize("given", ["booster", "bytes"])
+def test_continuing_forgets_the_best_round(given):
+    X, y, _ = make_table("reg:squarederror")
+    dtrain = gb.DMatrix(X, y)
+    first = gb.train({}, dtrain, 9, evals=[(dtrain, "t")], early_stopping_rounds=2, maximize=True, verbose_eval=False)
+    second = gb.train({}, dtrain, 2, xgb_model=first if given == "booster" else first.save_raw())
+    assert first.best_iteration == 0 and second.num_boosted_rounds() == 5 and not second.attributes()
 
 
 def test_update_boosts_like_train(objective):

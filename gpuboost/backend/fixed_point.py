@@ -40,7 +40,8 @@ def sum_scale(largest: float, n_terms: int) -> float:
 
 
 def needs_refinement(sums: np.ndarray, global_rows: int) -> np.ndarray:
-    """bool (n_planes,): whether two limbs are needed: the table is small, or more than half of all rows lie below SMALL_UNITS units."""
+    """bool (n_planes,): whether two limbs are needed: in a small table, or where more than half of all rows lie below SMALL_UNITS
+    units."""
     return (2 * sums[:, 2] > global_rows) | (global_rows <= FINE_ROWS)
 
 

@@ -35,7 +35,7 @@ def _collect(kept, new_ids, nodes, leaves, weights, covers, cuts) -> Tree:
         default_left=np.where(is_split, own["default_left"], 0).astype(np.uint8),
         leaf_value=np.where(is_split, 0, leaves[kept, 0]).astype(np.float32),
         gain=np.where(is_split, np.minimum(own["gain"], FLOAT32_MAX), 0).astype(np.float32),
-        cover=covers[kept],
+        cover=np.minimum(covers[kept], FLOAT32_MAX).astype(np.float32),
         weight=weights[kept, 0],
     )
 

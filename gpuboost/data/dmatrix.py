@@ -220,22 +220,27 @@ class DMatrix:
         label_lower_bound: Any = None, label_upper_bound: Any = None, feature_names: Any = None, feature_types: Any = None,
         feature_weights: Any = None,
     ) -> None:  # fmt: skip
-        """Set whichever is given; each is checked for length, kind and finite values."""
+        """Set whichever is given; each is checked for length, kind and finite values. Where one is refused, none is set."""
         for name, value in {"label_lower_bound": label_lower_bound, "label_upper_bound": label_upper_bound}.items():
             if value is not None:
                 raise not_built(f"DMatrix({name}=...)")
         if group is not None and qid is not None:
             raise ValueError("group and qid both name the queries. Give one of them.")
-        if feature_names is not None:
-            self.feature_names = feature_names
-        if feature_types is not None:
-            self.feature_types = feature_types
-        for values, setter in (
-            (label, self.set_label), (weight, self.set_weight), (base_margin, self.set_base_margin), (group, self.set_group),
-            (qid, self._set_qid), (feature_weights, self._set_feature_weights),
-        ):  # fmt: skip
-            if values is not None:
-                setter(values)
+        before = self.__dict__.copy()
+        try:
+            if feature_names is not None:
+                self.feature_names = feature_names
+            if feature_types is not None:
+                self.feature_types = feature_types
+            for values, setter in (
+                (label, self.set_label), (weight, self.set_weight), (base_margin, self.set_base_margin), (group, self.set_group),
+                (qid, self._set_qid), (feature_weights, self._set_feature_weights),
+            ):  # fmt: skip
+                if values is not None:
+                    setter(values)
+        except Exception:
+            self.__dict__.update(before)  # setters replace what they set, and change nothing in place
+            raise
 
     def set_float_info(self, field: str, data: Any) -> None:
         """set_info by name: label, weight, base_margin or feature_weights."""

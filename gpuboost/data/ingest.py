@@ -4,8 +4,10 @@ Tables on a GPU stay there: device_tables.py knows them, this module checks them
 """
 
 import datetime
+import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from decimal import Decimal
 from importlib.util import find_spec
@@ -27,7 +29,7 @@ from gpuboost.data.device_tables import (
 )
 from gpuboost.data.sparse import SparseTable, is_sparse
 
-__all__ = ["ColumnSource", "LoadedTable", "align_columns", "check_names", "check_types", "load_table", "open_table"]
+__all__ = ["ColumnSource", "LoadedTable", "align_columns", "as_floats", "check_names", "check_types", "load_table", "open_table"]
 
 Array = Any  # NumPy or CuPy
 Rows = slice | Array  # a range of rows, or int (n,) row numbers
@@ -161,7 +163,7 @@ def open_table(
 
     names = check_names(frame.names if frame is not None and feature_names is None else feature_names, n_features)
     types = check_types(feature_types, n_features)
-    order = list(range(n_features)) if names is None or expected_names is None else align_columns(names, expected_names)
+    order = None if names is None or expected_names is None else align_columns(names, expected_names)
     count = expected_count if expected_names is None else len(expected_names)
     if count not in (None, n_features):
         raise ValueError(f"data has {n_features} columns, but the model was trained on {count}. Pass the training columns.")
@@ -170,11 +172,11 @@ def open_table(
     letters: list[str] | None = None
     dictionaries: dict[str, list[Any]] = {}
     with current_device(device):
-        labels = names or [str(j) for j in range(n_features)]
+        label_of = names.__getitem__ if names else str
         if is_stored_sparse:
-            read = _sparse_reader(table, labels, is_training)
+            read = _sparse_reader(table, label_of, is_training)
         elif frame is None:
-            read = _array_reader(table, labels, is_training)
+            read = _array_reader(table, label_of, is_training)
         else:
             assert names is not None
             letters, dictionaries, read = _read_frame(frame, names, categories, is_training, number)
@@ -184,7 +186,7 @@ def open_table(
             raise ValueError(f"feature_types of {_column(name)} must be 'c', as it holds categories, got {letter!r}.")
     if dictionaries:
         number = np.nan  # replaced by the reader, which knows that a category's code may equal it
-    if order != sorted(order):
+    if order is not None and order != sorted(order):
         names, types = list(expected_names or ()), types and [types[j] for j in order]
         read_unordered = read
         read = lambda rows: read_unordered(rows)[:, order]
@@ -227,9 +229,7 @@ def check_names(given: Iterable[Any] | None, n_features: int) -> list[str] | Non
     """The names as text; ValueError where there is not one for each column, or two are equal."""
     if given is None:
         return None
-    names = [str(name) for name in given]
-    if len(names) != n_features:
-        raise ValueError(f"feature_names must hold one name a column ({n_features}), got {len(names)}.")
+    names = _one_a_column("feature_names", "name", given, n_features)
     if repeated := [name for name, count in Counter(names).items() if count > 1]:
         raise ValueError(f"Column names must be unique, but these repeat: {_listing(repeated)}. Rename them.")
     return names
@@ -239,12 +239,19 @@ def check_types(given: Iterable[str] | None, n_features: int) -> list[str] | Non
     """The types as a list; ValueError where there is not one letter of FEATURE_TYPES for each column."""
     if given is None:
         return None
-    types = list(given)
-    if len(types) != n_features:
-        raise ValueError(f"feature_types must hold one letter a column ({n_features}), got {len(types)}.")
+    types = _one_a_column("feature_types", "letter", given, n_features)
     if wrong := [letter for letter in types if letter not in FEATURE_TYPES]:
         raise ValueError(f"feature_types must be among {', '.join(FEATURE_TYPES)}, got {wrong[0]!r}. Use 'c' for categories.")
     return types
+
+
+def _one_a_column(argument: str, what: str, given: Iterable[Any], n_features: int) -> list[str]:
+    """The items as text."""
+    items = [str(item) for item in given] if isinstance(given, Iterable) else None
+    if items is None or len(items) != n_features:
+        got = repr(given) if items is None else len(items)
+        raise ValueError(f"{argument} must hold one {what} a column ({n_features}), got {got}.")
+    return items
 
 
 def _as_frame(data: Any) -> Any:
@@ -316,54 +323,65 @@ def _checked_array(table: Array) -> Array:
 # ---- arrays
 
 
-def _array_reader(table: Array, labels: list[str], is_training: bool) -> Read:
+def _array_reader(table: Array, label_of: Callable[[int], str], is_training: bool) -> Read:
     """table : 2-D, numbers, booleans or objects, possibly a MaskedArray; or numbers and booleans on a GPU.
 
-    labels : the columns' names in messages.
+    label_of : a column's name in messages.
     """
     kind, is_masked, is_host = table.dtype.kind, isinstance(table, np.ma.MaskedArray), isinstance(table, np.ndarray)
     is_usable = not is_host or (table.dtype.isnative and table.flags.aligned and not is_masked)
     if table.dtype in (np.float32, np.float64) and is_usable:
         return table.__getitem__
     if kind == "O":
-        for j, label in enumerate(labels):
-            _check_objects(table[:, j], label)
+        for j in range(table.shape[1]):
+            _check_objects(table[:, j], label_of(j))
     if kind in "iu" and is_training:
-        parts = (table[rows] for rows in _slices(len(table), _default_rows(len(labels))))
+        parts = (table[rows] for rows in _slices(len(table), _default_rows(table.shape[1])))
         parts = (np.ma.filled(part, 0) if is_masked else part for part in parts)
         lossy = {j for part in parts for j in np.flatnonzero(host_array(_exceeds_float32(part).any(axis=0)))}
-        _warn_lossy([labels[j] for j in sorted(lossy)])
+        _warn_lossy([label_of(int(j)) for j in sorted(lossy)])
     if not is_host:
         return lambda rows: table[rows].astype(np.float32)
     return lambda rows: np.ma.filled(_to_float32(table[rows]), np.nan)
 
 
-def _sparse_reader(table: SparseTable, labels: list[str], is_training: bool) -> Read:
+def _sparse_reader(table: SparseTable, label_of: Callable[[int], str], is_training: bool) -> Read:
     if is_training and table.matrix.dtype.kind in "iu":
         lossy = np.unique(table.matrix.indices[_exceeds_float32(table.matrix.data)])
-        _warn_lossy([labels[j] for j in lossy])
+        _warn_lossy([label_of(int(j)) for j in lossy])
     return table.read
 
 
 def _to_float32(values: Array) -> Array:
     """A float32 copy, rounded once from the source's own precision; None and pandas.NA become NaN."""
     with np.errstate(over="ignore", invalid="ignore"):  # 1e39 becomes inf, which training reports
-        try:
-            return values.astype(np.float32)
-        except TypeError:  # pandas.NA: the one allowed object that float() refuses
-            import pandas
+        return (as_floats(values) if values.dtype.kind == "O" else values).astype(np.float32)
 
-            is_present = pandas.notna(values)
-            numbers = np.full(values.shape, np.nan, np.float32)
-            numbers[is_present] = values[is_present]
-            return numbers
+
+def as_floats(values: Array) -> Array:
+    """float64 of objects or text: None, pandas.NA and any NaN become NaN, what float64 cannot hold infinite.
+
+    Raises TypeError or ValueError where one is no number.
+    """
+    with suppress(TypeError, ValueError, OverflowError):
+        return values.astype(np.float64)  # fast, and enough for most
+    return np.array([_float(value) for value in values.flat], np.float64).reshape(values.shape)
+
+
+def _float(value: Any) -> float:
+    if value is None or type(value).__name__ == "NAType" or (isinstance(value, Decimal) and value.is_nan()):
+        return np.nan
+    try:
+        return float(value)
+    except OverflowError:
+        return np.inf if value > 0 else -np.inf
 
 
 def _check_objects(values: Array, name: str) -> None:
     """Raise ValueError unless every object is a number, a boolean, None or pandas.NA."""
     for kind in set(map(type, values.tolist())):
         if not (issubclass(kind, Real | Decimal | np.bool_ | type(None)) or kind.__name__ == "NAType"):
-            is_date = issubclass(kind, datetime.date | datetime.timedelta | np.datetime64 | np.timedelta64)
+            is_date = issubclass(kind, datetime.date | datetime.time | datetime.timedelta | np.datetime64 | np.timedelta64)
             raise _unusable(_column(name), kind.__name__, "U" if issubclass(kind, str | bytes) else "M" if is_date else "V", name)
 
 
@@ -395,6 +413,12 @@ class _HostColumn:
     @property
     def kind(self) -> str:
         """NumPy's letter for the values; V where they are lists or structs."""
+        import narwhals as nw
+
+        if self.dtype.is_temporal():
+            return "M"
+        if self.dtype == nw.Unknown and hasattr(getattr(self._series.to_native(), "dtype", None), "pyarrow_dtype"):
+            return "O"  # an empty sample of these is float64, whatever they hold
         sample = self._series[:0].to_numpy()
         return sample.dtype.kind if sample.ndim == 1 else "V"
 
@@ -448,7 +472,7 @@ def _read_frame(
         if column.is_categorical:
             if categories is not None and known is None:
                 raise ValueError(f"{_column(name)} holds categories, but held numbers in training. Convert it to numbers.")
-            read, dictionaries[name], strangers = _category_reader(column, n_rows, known, xp)
+            read, dictionaries[name], strangers = _category_reader(column, name, n_rows, known, xp)
             letter = "c"
             unseen += [f"{_column(name)}: {_listing(strangers)}"] * bool(strangers)
         elif known is not None and not column.is_null():
@@ -503,11 +527,15 @@ def _number_reader(series: Any, kind: str, name: str) -> Read:
 
 
 def _category_reader(
-    column: _HostColumn | CudfColumn, n_rows: int, known: list[Any] | None, xp: Any
+    column: _HostColumn | CudfColumn, name: str, n_rows: int, known: list[Any] | None, xp: Any
 ) -> tuple[Read, list[Any], list[Any]]:
     """The reader of a category column (rows → (n,) codes, NaN where missing), its dictionary, and values not in ``known``."""
     raw, codes = column.dictionary()
     values = [_plain(value) for value in raw]
+    origin: dict[Any, Any] = {}
+    for value, given in zip(values, raw):
+        if value is not None and origin.setdefault(value, given) != given:
+            raise ValueError(f"{_column(name)} holds two categories with the same text, {value!r}. Give each its own text.")
     dictionary = list(dict.fromkeys(v for v in values if v is not None)) if known is None else known
     position = {_plain(value): code for code, value in enumerate(dictionary)}
     # code -1 reads the last
@@ -545,11 +573,12 @@ def _dictionary(series: Any) -> tuple[list[Any], Read]:
 
 
 def _plain(value: Any) -> Any:
-    """A category value that a model file can hold: text, number or boolean; anything else (intervals, dates) by its text."""
+    """A category value that a model file can hold: text, finite number or boolean; all else (dates, intervals, inf) as text."""
     value = value.item() if isinstance(value, np.generic) else value
     if value is None or value != value:
         return None
-    return value if isinstance(value, str | int | float) else str(value)
+    is_held = isinstance(value, str | int) or (isinstance(value, float) and math.isfinite(value))
+    return value if is_held else str(value)
 
 
 def _whole_array(frame: Any) -> Array | None:

@@ -6,6 +6,7 @@ import numpy as np
 
 __all__ = ["SparseTable", "is_sparse"]
 
+WIDEST = {"i": np.int64, "u": np.uint64}  # in which sums of narrower integers do not overflow
 FORMATS = "csr", "csc", "coo", "lil", "dok"  # the others (dia, bsr) pad with zeros, which are not absent and not values
 
 
@@ -25,7 +26,7 @@ class SparseTable:
     Any other format is converted once; entries that stand in one place more than once are summed, as SciPy does. The matrix that
     was given is not changed, and one in this form already is not copied.
 
-    Raises ValueError for index arrays that point outside the matrix, and for formats that pad with zeros.
+    Raises ValueError for index arrays that point outside the matrix, for objects, and for formats that pad with zeros.
     """
 
     def __init__(self, data: Any) -> None:
@@ -36,6 +37,13 @@ class SparseTable:
                 f"data is a sparse matrix of format {data.format}, which stores zeros as padding. Use X.tocsr(), in which stored "
                 "zeros are zeros and absent entries are missing."
             )
+        if data.dtype.kind == "O":
+            raise ValueError("data is a sparse matrix of objects, but must hold numbers or booleans. Use X.astype(np.float64).")
+        # SciPy computes with neither float16 nor foreign byte orders, although it stores them.
+        dtype = np.dtype(np.float32) if data.dtype == np.float16 else data.dtype.newbyteorder("=")
+        if not getattr(data, "has_canonical_format", True):
+            dtype = WIDEST.get(dtype.kind, dtype)
+        data = data.astype(dtype, copy=False)
         if data.format in ("csr", "csc"):  # their index arrays are taken unseen; others are checked as they are converted
             try:
                 type(data)(data).check_format(full_check=True)

@@ -4,6 +4,7 @@ import csv
 import os
 import re
 from array import array
+from collections.abc import Iterable
 from dataclasses import dataclass
 from difflib import get_close_matches
 from pathlib import Path
@@ -16,8 +17,9 @@ __all__ = ["TextTable", "is_libsvm", "read_text"]
 
 SUFFIXES = {".libsvm": "libsvm", ".svm": "libsvm", ".csv": "csv"}  # of files named without a format
 OPTIONS = {"libsvm": ("format", "indexing_mode"), "csv": ("format", "label_column", "weight_column", "delimiter")}
+LIBSVM_FORM = "label[:weight] [qid:query] index:value ..., each index once"
 LIBSVM_LINE = re.compile(  # label, weight, query, entries
-    r"\s*([^\s:]+)(?::([^\s:]+))?(?:\s+qid:(\d+))?((?:\s+\d{1,9}:[^\s:]+)*)\s*"
+    r"\s*([^\s:]+)(?::([^\s:]+))?(?:\s+qid:(\d{1,18}))?((?:\s+\d{1,9}:[^\s:]+)*)\s*", re.ASCII
 )
 
 
@@ -48,7 +50,8 @@ def read_text(uri: str | os.PathLike[str]) -> TextTable:
     indexing_mode : of libsvm. 0: the first column has index 0 (default); 1: it has index 1.
     label_column, weight_column : of csv: numbers of columns that are no features. delimiter : "," by default.
 
-    LIBSVM: one row a line, "label[:weight] [qid:query] index:value ...", "#" begins a comment. CSV: numbers only, no header.
+    LIBSVM: one row a line, "label[:weight] [qid:query] index:value ...", "#" begins a comment. CSV: numbers only, no header; an
+    empty field is missing. Both are UTF-8, and lines of nothing but white space are skipped.
     Raises ValueError naming the option, or the line that cannot be read; FileNotFoundError.
     """
     path, options = _parts(uri)
@@ -61,7 +64,10 @@ def read_text(uri: str | os.PathLike[str]) -> TextTable:
             close = get_close_matches(name, OPTIONS[kind], n=1)
             hint = f"Did you mean {close[0]!r}?" if close else f"Use {', '.join(OPTIONS[kind])}."
             raise ValueError(f"unknown option {name!r} of a {kind} file. {hint}")
-    return _read_libsvm(path, options) if kind == "libsvm" else _read_csv(path, options)
+    try:
+        return _read_libsvm(path, options) if kind == "libsvm" else _read_csv(path, options)
+    except (UnicodeDecodeError, csv.Error) as error:
+        raise ValueError(f"{path} cannot be read as {kind} in UTF-8: {error}. Mend it, or read it with pandas.") from None
 
 
 def _parts(uri: str | os.PathLike[str]) -> tuple[str, dict[str, str]]:
@@ -82,23 +88,26 @@ def _read_libsvm(path: str, options: dict[str, str]) -> TextTable:
         raise ValueError(f"indexing_mode must be 0 or 1, the index of the first column, got {first}.")
     label, weight, values = array("d"), array("d"), array("d")
     qid, indices, ends = array("q"), array("q"), array("q", [0])
-    with open(path, encoding="utf-8") as file:
+    with open(path, encoding="utf-8-sig") as file:
         for number, line in enumerate(file, 1):
             line = line.partition("#")[0]
             if not line.strip():
                 continue
             match = LIBSVM_LINE.fullmatch(line)
             if match is None:
-                raise _unreadable(path, number, line, "label[:weight] [qid:query] index:value ...")
+                raise _unreadable(path, number, line, LIBSVM_FORM)
             tokens = match[4].replace(":", " ").split()
+            row = list(map(int, tokens[::2]))
             try:
-                label.append(float(match[1]))
-                weight.extend([float(match[2])] if match[2] else ())
-                values.extend(map(float, tokens[1::2]))
+                label.extend(_floats([match[1]]))
+                weight.extend(_floats([match[2]] if match[2] else []))
+                values.extend(_floats(tokens[1::2]))
+                if len(set(row)) < len(row):
+                    raise ValueError
             except ValueError:
-                raise _unreadable(path, number, line, "label[:weight] [qid:query] index:value ...") from None
+                raise _unreadable(path, number, line, LIBSVM_FORM) from None
             qid.extend([int(match[3])] if match[3] else ())
-            indices.extend(map(int, tokens[::2]))
+            indices.extend(row)
             ends.append(len(indices))
     n_rows = len(label)
     for name, n_given in {"a weight": len(weight), "a qid": len(qid)}.items():
@@ -123,12 +132,12 @@ def _read_csv(path: str, options: dict[str, str]) -> TextTable:
     with open(path, encoding="utf-8-sig", newline="") as file:
         reader = csv.reader(file, delimiter=delimiter)
         for row in reader:
-            if not row:
+            if len(row) <= 1 and not "".join(row).strip():
                 continue
             if len(row) != (n_columns := n_columns or len(row)):
                 raise ValueError(f"{path}, line {reader.line_num}: {len(row)} fields, the first row has {n_columns}.")
             try:
-                values.extend(float(field) if field.strip() else np.nan for field in row)
+                values.extend(_floats([field if field.strip() else "nan" for field in row]))
             except ValueError:
                 raise _unreadable(path, reader.line_num, delimiter.join(row), "numbers, without a header") from None
             n_rows += 1
@@ -148,6 +157,14 @@ def _column_number(options: dict[str, str], name: str, table: np.ndarray) -> int
 
 
 # ---- shared
+
+
+def _floats(fields: list[str]) -> Iterable[float]:
+    """The numbers; ValueError too for "1_000" and digits other than ASCII's, which only Python takes for numbers."""
+    text = "".join(fields)
+    if "_" in text or not text.isascii():
+        raise ValueError(text)
+    return map(float, fields)
 
 
 def _option(options: dict[str, str], name: str, default: int) -> int:

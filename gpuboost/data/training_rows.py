@@ -1,5 +1,6 @@
 """From a DMatrix to the rows that a backend trains on: labels checked, base_score estimated, starting margins filled in."""
 
+from collections.abc import Sequence
 from hashlib import sha256
 
 import numpy as np
@@ -38,9 +39,10 @@ def check_labels(dmatrix: DMatrix, objective: Objective, n_targets: int | None =
 
 
 def start_margin(
-    dmatrix: DMatrix, n_rows: int, base_score: tuple[float, ...], objective: Objective | None, n_outputs: int
+    dmatrix: DMatrix, n_rows: int, base_score: Sequence[float] | np.ndarray, objective: Objective | None, n_outputs: int
 ) -> np.ndarray:
-    """New float32 (n_outputs, n_rows): base_margin where the matrix has one, else the margin of base_score."""
+    """New float32 (n_outputs, n_rows): base_margin where the matrix has one, else the margin of base_score, which without an
+    objective is that margin itself."""
     given = dmatrix.base_margins
     if given is not None:
         if len(given) not in (1, n_outputs):
@@ -103,5 +105,6 @@ def custom_gradients(obj, margin: np.ndarray, dtrain: DMatrix) -> tuple[np.ndarr
         if values.shape not in (prediction.shape, (len(prediction), 1) if prediction.ndim == 1 else prediction.shape):
             raise ValueError(f"{name} of the custom objective has shape {values.shape}, the predictions have {prediction.shape}.")
         columns = np.ascontiguousarray(values.reshape(prediction.shape).T).reshape(margin.shape)
+        columns = (columns.view(np.uint32) & np.uint32(0xFFFFFFF0)).view(np.float32)  # kernels/gradients.py, cut
         pair.append(np.where(dtrain.weights > 0, columns, np.float32(0)) if len(dtrain.weights) else columns)
     return pair[0], pair[1]

@@ -27,6 +27,8 @@ class AreaUnderCurve(Metric):
     maximize = True
 
     def __call__(self, rows: RowSums) -> float:
+        if len(rows.label) > 1:
+            raise ValueError(f"auc takes one label column, got {len(rows.label)}. Evaluate logloss, or one column at a time.")
         label, prediction = rows.label[0], rows.prediction
         weight = _integer_weights(rows.weight, label, rows.comm)
         if len(prediction) == 1:

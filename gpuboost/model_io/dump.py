@@ -3,16 +3,14 @@
 import json
 import math
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
-
-import numpy as np
 
 from gpuboost.tree.model import Model
 from gpuboost.tree.tree import Tree
 
-__all__ = ["dump_trees", "join_dump", "read_feature_map"]
+__all__ = ["dump_trees", "join_dump", "name_of_column", "read_feature_map"]
 
 FEATURE_MAP_TYPES = ("i", "q", "int", "float", "c")
 
@@ -38,18 +36,27 @@ def dump_trees(
     dump_format, _, style = dump_format.partition(":")
     if dump_format not in ("text", "json", "dot") or (style and dump_format != "dot"):
         raise ValueError(f"dump_format must be 'text', 'json' or 'dot', got {dump_format!r}. Use 'text' to read it yourself.")
-    names = feature_names if feature_names is not None else model.feature_names
+    name_of = name_of_column(model, feature_names)
     types = feature_types if feature_types is not None else model.feature_types
-    for label, values in (("feature_names", names), ("feature_types", types)):
-        if values is not None and len(values) != model.n_features:
-            raise ValueError(f"{label} must have one entry for each of {model.n_features} features, got {len(values)}.")
-    names = names if names is not None else [f"f{i}" for i in range(model.n_features)]
-    types = types if types is not None else ["q"] * model.n_features
+    _check_length("feature_types", types, model)
     if dump_format == "dot":
         drawn = _style(style)
-        return [_dump_dot(_nodes(tree, names, types), with_stats, drawn) for tree in model.trees]
+        return [_dump_dot(_nodes(tree, name_of, types), with_stats, drawn) for tree in model.trees]
     dump = _dump_text if dump_format == "text" else _dump_json
-    return [dump(_nodes(tree, names, types), with_stats) for tree in model.trees]
+    return [dump(_nodes(tree, name_of, types), with_stats) for tree in model.trees]
+
+
+def name_of_column(model: Model, names: Sequence[str] | None = None) -> Callable[[int], str]:
+    """The function from a column's number to its name: one of ``names``, else the model's, else f0, f1, ... No list of the
+    latter is made, as a file may claim any number of columns. Raises ValueError for a wrong number of names."""
+    names = names if names is not None else model.feature_names
+    _check_length("feature_names", names, model)
+    return "f{}".format if names is None else names.__getitem__
+
+
+def _check_length(label: str, values: Sequence[str] | None, model: Model) -> None:
+    if values is not None and len(values) != model.n_features:
+        raise ValueError(f"{label} must have one entry for each of {model.n_features} features, got {len(values)}.")
 
 
 def join_dump(trees: Sequence[str], dump_format: str) -> str:
@@ -79,12 +86,11 @@ def read_feature_map(path: str | os.PathLike[str]) -> tuple[list[str], list[str]
     return names, types
 
 
-def _nodes(tree: Tree, names: Sequence[str], types: Sequence[str]) -> Iterator[dict[str, Any]]:
+def _nodes(tree: Tree, name_of: Callable[[int], str], types: Sequence[str] | None) -> Iterator[dict[str, Any]]:
     """The nodes in preorder, each with what the formats print of it: numbers as text, names escaped as in JSON."""
-    names = [json.dumps(name, ensure_ascii=False)[1:-1] for name in names]
     left_child, feature, default_left = tree.left_child.tolist(), tree.feature.tolist(), tree.default_left.tolist()
-    threshold, leaf_value, gain = tree.threshold.tolist(), tree.leaf_value.tolist(), tree.gain.tolist()
-    cover = tree.cover.astype(np.float32).tolist()
+    threshold, leaf_value = tree.threshold.tolist(), tree.leaf_value.tolist()
+    gain, cover = tree.gain.tolist(), tree.cover.tolist()
     stack = [(0, 0)]
     while stack:
         node, depth = stack.pop()
@@ -93,7 +99,7 @@ def _nodes(tree: Tree, names: Sequence[str], types: Sequence[str]) -> Iterator[d
             yield {"nodeid": node, "depth": depth, "leaf": _number(leaf_value[node]), "cover": _number(cover[node])}
             continue
         stack += [(left + 1, depth + 1), (left, depth + 1)]
-        kind = types[feature[node]]
+        kind = types[feature[node]] if types is not None else "q"
         missing = left if default_left[node] else left + 1
         # An indicator is either present (yes) or missing (no); it has no third way.
         yes, no = (left, left + 1) if kind != "i" else (2 * left + 1 - missing, missing)
@@ -101,7 +107,7 @@ def _nodes(tree: Tree, names: Sequence[str], types: Sequence[str]) -> Iterator[d
         yield {
             "nodeid": node,
             "depth": depth,
-            "split": names[feature[node]],
+            "split": json.dumps(name_of(feature[node]), ensure_ascii=False)[1:-1],
             "threshold": _number(threshold[node]),
             "condition": None if kind == "i" else str(math.ceil(threshold[node])) if is_whole else _number(threshold[node]),
             "yes": yes,

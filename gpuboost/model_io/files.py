@@ -71,12 +71,12 @@ def _check_size(n_bytes: int) -> None:
 def dumps(model: Model, raw_format: str = "json") -> bytes:
     """The model as the bytes of its file, "json" or "ubj". Equal models give equal bytes: keys are sorted and no space varies.
 
-    UBJSON keeps the covers of nodes in 32 bits, as XGBoost's reader demands; all else comes back from both formats bit by bit.
+    The model comes back from both bit by bit.
 
     Raises ValueError for another format, and where the model holds numbers that are not finite.
     """
     if raw_format == "ubj":
-        return write_ubjson(to_document(model, cover_dtype=np.float32))
+        return write_ubjson(to_document(model))
     if raw_format != "json":
         raise ValueError(f"raw_format must be 'ubj' or 'json', got {raw_format!r}. Use 'ubj' for the smaller file.")
     # Raw UTF-8, because XGBoost does not decode \u escapes. "surrogatepass" is what reading undoes.

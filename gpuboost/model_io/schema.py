@@ -7,7 +7,6 @@ What differs from XGBoost's own files, each read by XGBoost 3.1 and later (check
     base_score          shortest decimals instead of XGBoost's "5E-1" notation
     boost_from_average  always "0": base_score is final. With "1" and no trees XGBoost 3.2 skips the link function
     cats                absent: Treelite rejects a filled one. Categories are one JSON string under attributes
-    sum_hessian         float64 in JSON, where XGBoost keeps float32; in UBJSON XGBoost refuses more than float32
 """
 
 import json
@@ -21,7 +20,7 @@ import numpy.typing as npt
 from gpuboost.errors import ModelFormatError, not_built
 from gpuboost.model_io.cursor import Cursor
 from gpuboost.model_io.strict_json import read_json
-from gpuboost.tree.model import Model
+from gpuboost.tree.model import POSITIVE_OBJECTIVES, PROBABILITY_OBJECTIVES, Model
 from gpuboost.tree.tree import Tree
 
 __all__ = ["from_document", "shortest_decimals", "to_document"]
@@ -33,16 +32,10 @@ INT32_MAX = 2147483647
 FEATURE_TYPES = ("q", "float", "int", "i", "c")
 NUMBER_TEXT = re.compile(r"[-+]?([0-9]+[.]?[0-9]*|[.][0-9]+)([eE][-+]?[0-9]+)?")
 MAX_OUTPUTS = 65536  # margins per row of a model that does not itself hold as many base scores or trees
-OBJECTIVES_WITHOUT_CLASSES = ("reg:", "binary:", "count:", "survival:", "rank:")
-PROBABILITY_OBJECTIVES = ("binary:logistic", "reg:logistic")  # their base_score is one
-SMALLEST_PROBABILITY = np.float32(1e-6)  # XGBoost 3.2 writes 0 and 1, and predicts with numbers this far from them
 
 
-def to_document(model: Model, cover_dtype: npt.DTypeLike = np.float64) -> dict[str, Any]:
-    """The model as a document, sum_hessian in the given type (its largest number where a cover is beyond).
-
-    Raises ValueError where an attribute bears the name that is reserved for categories.
-    """
+def to_document(model: Model) -> dict[str, Any]:
+    """The model as a document. Raises ValueError where an attribute bears the name that is reserved for categories."""
     attributes = dict(model.attributes)
     if CATEGORIES_KEY in attributes:
         raise ValueError(f"The attribute name {CATEGORIES_KEY!r} is reserved for the model's own categories. Use another name.")
@@ -66,7 +59,7 @@ def to_document(model: Model, cover_dtype: npt.DTypeLike = np.float64) -> dict[s
                         "num_trees": str(len(model.trees)),
                         "num_parallel_tree": str(model.num_parallel_tree),
                     },
-                    "trees": [_tree_to_document(tree, i, model.n_features, cover_dtype) for i, tree in enumerate(model.trees)],
+                    "trees": [_tree_to_document(tree, i, model.n_features) for i, tree in enumerate(model.trees)],
                     "tree_info": [int(group) for group in model.tree_groups],
                     "iteration_indptr": [int(bound) for bound in model.iteration_indptr],
                 },
@@ -82,7 +75,7 @@ def _objective_to_document(params: dict[str, Any]) -> dict[str, Any]:
     return {key: np.array(value, np.float32) if isinstance(value, list) else value for key, value in params.items()}
 
 
-def _tree_to_document(tree: Tree, tree_id: int, n_features: int, cover_dtype: npt.DTypeLike) -> dict[str, Any]:
+def _tree_to_document(tree: Tree, tree_id: int, n_features: int) -> dict[str, Any]:
     is_leaf = tree.left_child == -1
     return {
         "id": tree_id,
@@ -93,7 +86,7 @@ def _tree_to_document(tree: Tree, tree_id: int, n_features: int, cover_dtype: np
             "size_leaf_vector": "1",
         },
         "loss_changes": tree.gain,
-        "sum_hessian": tree.cover.clip(np.finfo(cover_dtype).min, np.finfo(cover_dtype).max).astype(cover_dtype),
+        "sum_hessian": tree.cover,
         "base_weights": tree.weight,
         "left_children": tree.left_child,
         "right_children": np.where(is_leaf, np.int32(-1), tree.left_child + np.int32(1)),
@@ -116,7 +109,7 @@ def from_document(document: Any) -> Model:
     their leaves, in float32 as XGBoost predicts, so the model is a gbtree one. Predictions stay the same.
 
     Raises ModelFormatError, naming the place, where the document is malformed, and NotImplementedError where it holds
-    something gpuboost does not have yet: linear boosters, vector leaves, categorical splits, classes of a custom objective.
+    something gpuboost does not have yet: linear boosters, vector leaves, categorical splits.
     """
     root = Cursor(document)
     _check_version(root["version"])
@@ -171,14 +164,12 @@ def _read_base_score(text: Cursor, model: Model) -> tuple[float, ...]:
     scores = scores if type(scores) is list else [scores]
     if len(scores) not in (1, model.n_outputs) or not all(type(score) in (int, float) for score in scores):
         text.fail(f"must hold one number, or {model.n_outputs} in brackets, got {text.value!r:.60}.")
-    values = Cursor(scores, text.place).floats(len(scores))
     rounded = Cursor(scores, text.place).floats32(len(scores))
-    if model.objective in PROBABILITY_OBJECTIVES:
-        if not ((rounded >= 0) & (rounded <= 1)).all():
-            text.fail(f"must lie between 0 and 1 for {model.objective}, got {text.value!r:.60}.")
-        values[rounded == 0] = SMALLEST_PROBABILITY
-        values[rounded == 1] = np.float32(1) - SMALLEST_PROBABILITY
-    return tuple(values.tolist())
+    if model.objective in PROBABILITY_OBJECTIVES and not ((rounded >= 0) & (rounded <= 1)).all():
+        text.fail(f"must lie between 0 and 1 for {model.objective}, got {text.value!r:.60}.")
+    if model.objective in POSITIVE_OBJECTIVES and not (rounded >= 0).all():
+        text.fail(f"must be at least 0 for {model.objective}, got {text.value!r:.60}.")
+    return tuple(Cursor(scores, text.place).floats(len(scores)).tolist())
 
 
 def _objective_param(value: Cursor) -> Any:
@@ -202,9 +193,6 @@ def _check_objective(learner: Cursor, model: Model) -> None:
         learner["objective"]["name"].fail("must not be empty.")
     if model.objective.startswith("multi:") and model.n_classes < 2:
         learner["learner_model_param"]["num_class"].fail(f"must be at least 2 for {model.objective}, got {model.n_classes}.")
-    if model.n_classes > 1 and model.objective.startswith(OBJECTIVES_WITHOUT_CLASSES):  # XGBoost, trained with a custom objective
-        place = learner["learner_model_param"]["num_class"].place
-        raise not_built(f"{place}: loading num_class={model.n_classes} of objective={model.objective!r}")
     softmax, loss = (learner["objective"].get(key) for key in ("softmax_multiclass_param", "reg_loss_param"))
     if softmax and (num_class := softmax.get("num_class")) and num_class.integer_text(0, INT32_MAX) != model.n_classes:
         num_class.fail(f"must be the {model.n_classes} of learner_model_param, got {num_class.value}.")
@@ -313,8 +301,9 @@ def _read_tree(tree: Cursor, tree_id: int, n_features: int) -> Tree:
     left, right, order = _read_links(tree, n_nodes, params["num_deleted"].integer_text(0, n_nodes))
     feature = tree["split_indices"].integers(n_nodes, 0, INT32_MAX)
     default_left = tree["default_left"].integers(n_nodes, 0, 1, or_booleans=True)
-    cover = tree["sum_hessian"].floats(n_nodes)
-    conditions, gain, weight = (tree[key].floats32(n_nodes) for key in ("split_conditions", "loss_changes", "base_weights"))
+    conditions, gain, cover, weight = (
+        tree[key].floats32(n_nodes) for key in ("split_conditions", "loss_changes", "sum_hessian", "base_weights")
+    )
 
     is_leaf = left[order] == -1
     splits = order[~is_leaf]

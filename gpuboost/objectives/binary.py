@@ -9,7 +9,7 @@ from gpuboost.kernels.scalar import larger, log_double, sigmoid_float
 from gpuboost.objectives import register
 from gpuboost.objectives.base import Objective, invalid_labels
 
-# A label set of one class has its minimiser at ±infinity; XGBoost's clamp keeps the margin near ±14.
+# A label set of one class has its minimiser at ±infinity; XGBoost's clamp, of any base_score, keeps the margin near ±14.
 MIN_PROBABILITY = 1e-6
 
 
@@ -23,11 +23,16 @@ def logistic_gradient(margin, label, parameters):
 
 
 @scalar
-def class_term(prediction, label, i, parameters):
-    """Weight of the row in the class parameters[1]: y or 1 − y, positives times scale_pos_weight = parameters[0]."""
-    y = float64(label[0, i])
-    weight = float64(parameters[0]) if y == float64(1.0) else float64(1.0)
-    return weight * (y if parameters[1] != float32(0.0) else float64(1.0) - y)
+def positive_term(prediction, label, i, parameters):
+    """y, the positive part of the row in target parameters[0]; a positive row counts scale_pos_weight = parameters[1] times."""
+    y = float64(label[int(parameters[0]), i])
+    return float64(parameters[1]) if y == float64(1.0) else y
+
+
+@scalar
+def negative_term(prediction, label, i, parameters):
+    """1 − y, the negative part of the row in target parameters[0]."""
+    return float64(1.0) - float64(label[int(parameters[0]), i])
 
 
 @scalar
@@ -38,7 +43,8 @@ def sigmoid_row(margin, i, out):
 
 @register
 class BinaryLogistic(Objective):
-    """binary:logistic. Labels may be any probability in [0, 1]; the constant minimiser is the logit of their weighted mean."""
+    """binary:logistic, one output per label column. Labels may be any probability in [0, 1]; the constant minimiser is the logit
+    of their weighted mean."""
 
     name = "binary:logistic"
     default_metric = "logloss"
@@ -49,11 +55,6 @@ class BinaryLogistic(Objective):
         super().__init__(params)
         self.parameters = (np.float32(params.scale_pos_weight),)
 
-    def n_outputs(self, n_targets: int) -> int:
-        if n_targets != 1:
-            raise ValueError(f"binary:logistic takes one label column, got {n_targets}. Train one model per column.")
-        return 1
-
     def check_labels(self, label: np.ndarray) -> None:
         bad = ~((label >= 0) & (label <= 1))
         if bad.any():
@@ -61,14 +62,15 @@ class BinaryLogistic(Objective):
 
     def base_score(self, labels: RowSums, n_outputs: int) -> list[float]:
         spw = float(self.parameters[0])
-        negative, positive = (labels.sum_of(class_term, spw, k) for k in (0.0, 1.0))
-        return [min(max(positive / (negative + positive), MIN_PROBABILITY), 1.0 - MIN_PROBABILITY)]
+        sums = ((labels.sum_of(positive_term, k, spw), labels.sum_of(negative_term, k)) for k in range(n_outputs))
+        return [min(max(pos / (neg + pos), MIN_PROBABILITY), 1.0 - MIN_PROBABILITY) for pos, neg in sums]
 
     def base_margin(self, base_score: np.ndarray) -> np.ndarray:
-        bad = ~((base_score > 0) & (base_score < 1))
+        bad = ~((base_score >= 0) & (base_score <= 1))
         if bad.any():
-            raise ValueError(f"base_score of binary:logistic must lie strictly between 0 and 1, got {base_score[bad][0]:g}.")
-        odds = np.float32(1) / base_score.astype(np.float32) - np.float32(1)  # in float32, as XGBoost reads the file
+            raise ValueError(f"base_score of binary:logistic must lie between 0 and 1, got {base_score[bad][0]:g}.")
+        probability = base_score.astype(np.float32).clip(np.float32(MIN_PROBABILITY), np.float32(1 - MIN_PROBABILITY))
+        odds = np.float32(1) / probability - np.float32(1)  # in float32, as XGBoost reads the file
         return np.array([-log_double(float(o)) for o in odds], np.float32)
 
     def file_params(self) -> dict[str, dict[str, str]]:

@@ -5,7 +5,11 @@ from typing import Any
 
 from gpuboost.tree.tree import Tree
 
-__all__ = ["Model"]
+__all__ = ["POSITIVE_OBJECTIVES", "PROBABILITY_OBJECTIVES", "Model"]
+
+# XGBoost's objectives whose base_score is no margin: that is the logit of a probability, the logarithm of a positive number.
+PROBABILITY_OBJECTIVES = ("binary:logistic", "reg:logistic")
+POSITIVE_OBJECTIVES = ("count:poisson", "reg:gamma", "reg:tweedie", "survival:aft", "survival:cox")
 
 
 @dataclass
@@ -15,8 +19,7 @@ class Model:
     trees : one Tree after another; the trees of one boosting round are adjacent.
     tree_groups : output (class) that each tree adds to, XGBoost's ``tree_info``.
     iteration_indptr : round r holds trees[iteration_indptr[r]:iteration_indptr[r + 1]].
-    base_score : one value per output, in the objective's **output** space (a probability for binary:logistic; margins
-        for multi-class, as XGBoost has it), or a single value for all outputs.
+    base_score : one value per output, or a single value for all. A margin, but for the objectives above (as XGBoost has it).
     objective, objective_params : registry name, and XGBoost's string parameters of it
         (``{"reg_loss_param": {"scale_pos_weight": "1"}}``).
     n_features : columns expected at prediction.
@@ -53,9 +56,9 @@ class Model:
 
     def add_round(self, trees: list[Tree], groups: list[int]) -> None:
         """Append one boosting round: its trees and the output each adds to."""
-        self.trees.extend(trees)
-        self.tree_groups.extend(groups)
-        self.iteration_indptr.append(len(self.trees))
+        begin, n_bounds = len(self.trees), len(self.iteration_indptr)
+        # One statement without a call between its stores, so that Ctrl-C finds the whole round here, or nothing of it.
+        self.trees[begin:], self.tree_groups[begin:], self.iteration_indptr[n_bounds:] = trees, groups, [begin + len(trees)]
 
     def rounds(self, begin: int, end: int, step: int = 1) -> "Model":
         """The model that holds every step-th round from begin to end only; the trees are shared, not copied."""

@@ -19,7 +19,7 @@ class Tree:
     default_left : uint8 (n_nodes,). 1 where missing values go left.
     leaf_value : float32 (n_nodes,). Leaf weight × learning_rate, added to the margin; 0 at a split.
     gain : float32 (n_nodes,). Loss reduction of the split without the paper's 1/2 (XGBoost's ``loss_changes``); 0 at a leaf.
-    cover : float64 (n_nodes,). Sum of hessians of the node's rows, from exact sums.
+    cover : float32 (n_nodes,). Sum of hessians of the node's rows: an exact sum, rounded once.
     weight : float32 (n_nodes,). Optimal weight of the node before × learning_rate (XGBoost's ``base_weights``).
     """
 

@@ -8,9 +8,10 @@ from gpuboost.data.cuts import SENTINEL, Cuts
 from gpuboost.kernels.records import NODE
 
 CUTS = Cuts(np.array([1, 2, SENTINEL, 5, SENTINEL], np.float32), np.array([0, 3, 5], np.int32), np.zeros(2, bool), 256)
+COVERS = 100 * np.arange(8.0)
 
 
-def grown():
+def grown(covers=COVERS):
     """Two trees: node 0 splits on x₁ < 5 into 2 and 3, node 2 on x₀ < 2 into 4 and 5; the split of 3 into 6, 7 was pruned."""
     nodes = np.zeros(8, NODE)
     nodes["left"] = nodes["parent"] = -1
@@ -22,7 +23,7 @@ def grown():
         nodes["parent"][left : left + 2] = parent
     nodes["left"][3] = -1
     values = np.arange(8, dtype=np.float32)[:, None]
-    return collect_trees(nodes, values, values * 10, np.arange(8) * 100.0, CUTS, 2)
+    return collect_trees(nodes, values, values * 10, covers, CUTS, 2)
 
 
 def test_collected_trees_have_no_gaps():
@@ -33,6 +34,11 @@ def test_collected_trees_have_no_gaps():
     assert tree.leaf_value.tolist() == [0, 0, 3, 4, 5] and tree.weight.tolist() == [0, 20, 30, 40, 50]
     assert tree.cover.tolist() == [0, 200, 300, 400, 500]
     assert leaf.n_nodes == 1 and leaf.leaf_value.tolist() == [1]
+
+
+def test_covers_are_rounded_to_32_bits_within_their_range():
+    tree, _ = grown(np.array([1e39, 0, 1 / 3, 1e-30, 2.0**24 + 1, 0, 0, 0]))
+    assert tree.cover.dtype == np.float32 and tree.cover.tolist() == np.float32([3.4028235e38, 1 / 3, 1e-30, 2.0**24, 0]).tolist()
 
 
 def test_flat_trees_lie_one_after_another():

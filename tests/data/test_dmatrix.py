@@ -1,6 +1,8 @@
 """data/dmatrix.py: labels, weights and margins are checked once; codes come from the table's own cuts or a reference's."""
 
 import warnings
+from decimal import Decimal
+from functools import partial
 
 import numpy as np
 import pytest
@@ -12,6 +14,7 @@ from gpuboost.data.dmatrix import DMatrix, QuantileDMatrix
 from gpuboost.data.training_rows import start_margin
 
 X = np.array([[1.0, 10.0], [2.0, np.nan], [3.0, 30.0]])
+MASKED = np.ma.MaskedArray([1, 1, 1], [False, False, True])
 BACKEND, COMM = CpuBackend(1), SingleProcess()
 
 
@@ -67,6 +70,24 @@ def test_values_are_copied():
     assert d.get_label()[0] == 1
 
 
+@pytest.mark.parametrize("values", [[True, False, None], [1, 0, None], [Decimal(1), Decimal(0), None]], ids=repr)
+@pytest.mark.parametrize("make", ["pandas.array", "pandas.Series", "polars.Series", "pyarrow.array"])
+def test_a_null_of_any_library_and_type_is_named_and_the_other_values_are_read(make, values):
+    library, _, function = make.partition(".")
+    make_series = getattr(pytest.importorskip(library), function)
+    if isinstance(values[0], bool | int) and library == "pandas":
+        make_series = partial(make_series, dtype="boolean" if isinstance(values[0], bool) else "Int64")
+    assert DMatrix(X[:2], label=make_series(values[:2])).get_label().tolist() == [1, 0]
+    with pytest.raises(ValueError, match="label must be finite .* the first at row 2: nan"):
+        DMatrix(X, label=make_series(values))
+
+
+def test_what_a_library_cannot_give_to_numpy_is_refused_by_name():
+    polars = pytest.importorskip("polars")
+    with pytest.raises(ValueError, match="label must hold numbers.*128.* Pass a NumPy array"):
+        DMatrix(X, label=polars.Series([1, 2, 3], dtype=polars.Int128))
+
+
 @pytest.mark.parametrize("library", ["pandas", "polars", "pyarrow"])
 def test_series_are_read(library):
     module = pytest.importorskip(library)
@@ -89,8 +110,11 @@ def test_a_table_without_rows_takes_empty_labels():
     (["a", "b", "c"], "must hold numbers, got dtype <U1"),
     (np.array(["2020-01-01"] * 3, "M8[ns]"), r"must hold numbers, got dtype datetime64\[ns\]"),
     ([1, 2, 3j], "must hold numbers, got dtype complex128"),
-    (5.0, r"must have shape \(n_rows,\) or \(n_rows, k\), got \(\)"),
+    (5.0, r"must have shape \(n_rows,\) or \(n_rows, k\), k at least 1, got \(\)"),
     (np.zeros((3, 1, 1)), r"must have shape .* got \(3, 1, 1\)"),
+    (np.zeros((3, 0)), r"must have shape .* got \(3, 0\)"),
+    ([[1, 2], [3], [4]], "must hold numbers in rows of equal length: .*inhomogeneous"),
+    ([0, 10**400, 1], "1 rows are .* the first at row 1: inf"),
 ])  # fmt: skip
 def test_bad_values_are_refused_by_name_count_and_row(name, values, message):
     with pytest.raises(ValueError, match=f"^{name} .*{message}"):
@@ -117,6 +141,14 @@ def test_a_refused_value_leaves_the_old_one():
     with pytest.raises(ValueError):
         d.set_label([1, 2, np.nan])
     assert d.get_label().tolist() == [1, 2, 3]
+
+
+def test_set_info_sets_all_or_nothing():
+    d = DMatrix(X, label=[1, 2, 3], feature_names=["a", "b"])
+    with pytest.raises(ValueError, match="weight has 1 rows"):
+        d.set_info(label=[-1, -2, -3], feature_names=["c", "d"], weight=[1])
+    assert d.get_label().tolist() == [1, 2, 3] and d.feature_names == ["a", "b"]
+    assert d.source(["a", "b"], {}, 2).feature_names == ["a", "b"]
 
 
 def test_a_matrix_without_label_says_so_when_it_is_needed():
@@ -151,6 +183,14 @@ def test_queries_are_counted(qid):
     ({"group": [4, -1]}, "group must hold the rows of each query"),
     ({"group": [1.5, 1.5]}, "group must hold integers, got 1.5"),
     ({"group": [[3]]}, r"one dimension, got shape \(1, 1\)"),
+    ({"group": [2**62] * 4 + [3]}, "3 together, got a sum of 18446744073709551619"),
+    ({"group": MASKED}, "group must hold integers, got nan"),
+    ({"qid": MASKED}, "qid must hold integers, got nan"),
+    ({"feature_weights": MASKED[1:]}, "feature_weights must be finite .* got nan for column 1"),
+    ({"feature_weights": [1, 10**400]}, "feature_weights must be finite .* got inf for column 1"),
+    ({"qid": np.array([0, 1, 2**63], np.uint64)}, "qid must hold integers below 2.63, got 9223372036854775808"),
+    ({"qid": [0, 1, np.inf]}, "qid must hold integers below 2.63, got inf"),
+    ({"qid": [[1], [1, 2]]}, "qid must hold numbers in rows of equal length"),
     ({"qid": ["a", "b", "c"]}, "qid must hold integers"),
     ({"qid": [1, np.nan, 2]}, "qid must hold integers, got nan"),
     ({"qid": [1, 2]}, "qid has 2 rows, data has 3"),
@@ -209,8 +249,10 @@ def test_names_and_types_can_be_set_and_are_checked():
     d.feature_names, d.feature_types = ["a", 2], ("int", "q")
     assert d.feature_names == ["a", "2"] and d.feature_types == ["int", "q"]
     for name, value, message in [
-        ("feature_names", ["a"], "one name a column"), ("feature_names", ["a", "a"], "these repeat"),
-        ("feature_types", ["int"], "one letter a column"), ("feature_types", ["int", "z"], "got 'z'"),
+        ("feature_names", ["a"], "one name a column"), ("feature_names", 3, r"one name a column \(2\), got 3"),
+        ("feature_names", ["a", "a"], "these repeat"),
+        ("feature_types", ["int"], "one letter a column"), ("feature_types", 3, "got 3"),
+        ("feature_types", ["int", "z"], "got 'z'"),
     ]:  # fmt: skip
         with pytest.raises(ValueError, match=message):
             setattr(d, name, value)
@@ -297,6 +339,8 @@ def test_a_slice_keeps_the_dictionary_of_categories():
     ([3], IndexError, r"rindex must lie in \[0, 2\], got 3"),
     ([-1], IndexError, "got -1"),
     ([0.5], ValueError, "rindex must hold integers, got 0.5"),
+    (MASKED, ValueError, "rindex must hold integers, got nan"),
+    (MASKED.astype(bool), ValueError, "rindex must hold integers, got nan"),
     ([[1]], ValueError, "one dimension"),
     (np.array([True]), ValueError, r"one value per row \(3\), got shape \(1,\)"),
 ])  # fmt: skip
@@ -344,12 +388,16 @@ def test_a_column_that_another_worker_has_values_of_is_not_named():
 
 
 @pytest.mark.parametrize("weight, is_unusual", [
-    ([1e-30] * 3, True), ([1, 1, 1e30], True), ([1e-7, 0, 1e-7], True),
-    ([1, 1, 1e-30], False), ([0, 0, 0], False), ([1e-6, 1e-6, 1e6], False),
+    ([1, 1, 1e30], True), ([1e-30] * 3, False), ([0, 0, 0], False), ([1e-6, 1e-6, 1e6], False),
 ])  # fmt: skip
-def test_tiny_and_huge_weights_warn(weight, is_unusual):
+def test_huge_weights_warn(weight, is_unusual):
     messages = caught(lambda: DMatrix(X, weight=weight))
     assert len(messages) == is_unusual and all("weight is" in message for message in messages)
+
+
+def test_weights_that_float32_takes_for_zero_are_counted_in_a_warning():
+    (message,) = caught(lambda: DMatrix(X, weight=[1e-60, 0, 1]))
+    assert message.startswith("1 weights are so small that float32 rounds them to 0")
 
 
 def test_a_table_without_names_warns_once_when_the_model_has_them():
@@ -502,6 +550,11 @@ def test_a_reference_with_other_columns_or_bins_is_refused():
 def test_training_with_another_max_bin_is_refused():
     with pytest.raises(ValueError, match="max_bin=64 in the training parameters, but the QuantileDMatrix was built with 16"):
         QuantileDMatrix(X, max_bin=16).binned(64, BACKEND, COMM)
+
+
+def test_pages_hold_at_least_one_row():
+    with pytest.raises(ValueError, match="page_rows must be at least 1, got 0"):
+        QuantileDMatrix(X, page_rows=0)
 
 
 @pytest.mark.parametrize("max_bin", [0, 1, 65536, -3])

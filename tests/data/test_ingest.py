@@ -54,6 +54,11 @@ def test_objects_that_are_numbers_are_read_and_none_is_missing():
     check_values(data, [[1, NAN, 1], [2.5, 0.25, 7]])
 
 
+def test_objects_beyond_float64_are_infinite_and_a_nan_that_signals_is_missing():
+    data = np.array([[10**400, -(10**400)], [Decimal("sNaN"), Fraction(10**400)]], dtype=object)
+    check_values(data, [[np.inf, -np.inf], [NAN, np.inf]])
+
+
 def test_pandas_na_inside_an_object_array_is_missing():
     pandas = pytest.importorskip("pandas")
     check_values(np.array([[pandas.NA, 1], [2, None]], dtype=object), [[NAN, 1], [2, NAN]])
@@ -175,6 +180,8 @@ def test_missing_must_be_a_number():
 def test_names_and_types_can_be_given_to_an_array():
     source = open_table([[1.0, 2.0]], feature_names=["a", 7], feature_types=["q", "c"])
     assert source.feature_names == ["a", "7"] and source.feature_types == ["q", "c"]
+    types = open_table([[1.0, 2.0]], feature_types=np.array(["q", "c"])).feature_types
+    assert list(map(type, types)) == [str, str]  # as NumPy's text is no JSON
 
 
 @pytest.mark.parametrize(
@@ -266,6 +273,8 @@ def test_nullable_integers_are_rounded_to_float32_once(library):
 def test_dates_and_strings_are_refused_naming_the_column(library):
     for values, words in [
         ([datetime.datetime(2020, 1, 1), None], 'Column "when".*int64'),
+        ([datetime.date(2020, 1, 1), None], 'Column "when".*int64'),
+        ([datetime.time(1), None], 'Column "when".*int64'),
         ([datetime.timedelta(1), None], 'Column "when".*int64'),
         (["a", None], r'Column "when".*df\["when"\]\.astype\("category"\)'),
         ([[1], [2]], 'Column "when".*columns of numbers'),
@@ -340,6 +349,29 @@ def test_category_values_are_text_numbers_or_booleans():
     categories = open_table(frame).categories
     assert categories == {"int": [1, 3], "bool": [False, True], "cut": ["(0, 2]", "(2, 5]"]}
     check_values(frame.iloc[::-1], [[0, 0, 1], [1, 1, 0]], categories=categories)
+
+
+def test_infinite_categories_are_text_so_that_a_model_file_can_hold_them():
+    pandas = pytest.importorskip("pandas")
+    frame = pandas.DataFrame({"c": pandas.Categorical([np.inf, 1.0])})
+    assert open_table(frame).categories == {"c": [1.0, "inf"]}
+    check_values(frame, [[1], [0]], categories={"c": [1.0, "inf"]}, expected_names=["c"])
+
+
+@pytest.mark.parametrize("values", [[1.0, np.inf, "inf"], [datetime.date(2020, 1, 1), "2020-01-01"]])
+def test_categories_of_the_same_text_are_refused(values):
+    pandas = pytest.importorskip("pandas")
+    frame = pandas.DataFrame({"c": pandas.Categorical(values, categories=values)})
+    with pytest.raises(ValueError, match='Column "c" holds two categories with the same text'):
+        open_table(frame)
+
+
+def test_dates_of_milliseconds_in_arrow_are_refused():
+    pa, pandas = pytest.importorskip("pyarrow"), pytest.importorskip("pandas")
+    table = pa.table({"when": pa.array([datetime.date(2020, 1, 1), None], pa.date64())})
+    for frame in (table, table.to_pandas(types_mapper=pandas.ArrowDtype)):
+        with pytest.raises(ValueError, match='Column "when".*int64'):
+            open_table(frame)
 
 
 def test_polars_categoricals_are_numbered_by_sorted_value():

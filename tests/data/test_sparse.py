@@ -55,6 +55,14 @@ def test_entries_in_one_place_are_summed_and_the_matrix_given_stays_as_it_was(ki
     np.testing.assert_array_equal(X.data, before)
 
 
+@pytest.mark.parametrize("dtype, value", [(np.int8, 100), (np.uint8, 200), (np.int32, 2**30)])
+@pytest.mark.parametrize("kind", [sp.csr_matrix, sp.csc_array, sp.coo_matrix])
+def test_sums_of_narrow_integers_do_not_overflow(kind, dtype, value):
+    values = np.array([value, value], dtype)
+    entries = (values, ([0, 0], [0, 0])) if kind is sp.coo_matrix else (values, [0, 0], [0, 2])
+    np.testing.assert_array_equal(dense(kind(entries, shape=(1, 1))), [[2 * value]])
+
+
 def test_a_canonical_csr_matrix_is_not_copied():
     X = sp.csr_matrix(np.eye(3))
     table = open_table(X)
@@ -65,6 +73,20 @@ def test_a_canonical_csr_matrix_is_not_copied():
 @pytest.mark.parametrize("dtype", "? i1 u2 i4 i8 u8 f4 f8 g".split())
 def test_every_dtype_that_scipy_has_is_read(dtype):
     np.testing.assert_array_equal(dense(sp.csr_array(np.array([[1, 0], [0, 1]], dtype))), [[1, NAN], [NAN, 1]])
+
+
+@pytest.mark.parametrize("dtype", ["f2", ">f4", ">f8", ">i4"])
+def test_what_scipy_stores_but_cannot_compute_with_is_read(dtype):
+    X = sp.csr_array(np.array([[1.5, 0], [0, 2]]))
+    X.data = X.data.astype(dtype)
+    np.testing.assert_array_equal(dense(X), [[X.data[0], NAN], [NAN, 2]])
+
+
+def test_objects_are_refused():
+    X = sp.csr_array(np.eye(2))
+    X.data = X.data.astype(object)
+    with pytest.raises(ValueError, match=r"a sparse matrix of objects.*X.astype\(np.float64\)"):
+        open_table(X)
 
 
 def test_integers_beyond_float32_warn_naming_the_columns():

@@ -18,7 +18,7 @@ ENTRIES = {(0, 2): 0.5, (0, 0): -100, (2, 1): 0, (2, 3): 4}
 
 
 def write(folder, name, text):
-    (folder / name).write_text(text)
+    (folder / name).write_bytes(text if isinstance(text, bytes) else text.encode())
     return str(folder / name)
 
 
@@ -55,6 +55,16 @@ def test_a_csv_file_by_hand(tmp_path):
     assert whole.data.tolist() == [[1, 2]] and whole.label is None
 
 
+@pytest.mark.parametrize("name, text", [("a.svm", "1 0:1\n \n0 0:2\n"), ("a.csv", "1\n\n \n2\n")])
+def test_marks_of_unicode_and_blank_lines_are_skipped(name, text, tmp_path):
+    data = read_text(write(tmp_path, name, "\ufeff" + text)).data
+    assert (dense(data) if name == "a.svm" else data).tolist() == [[1], [2]]
+
+
+def test_fields_of_white_space_are_missing(tmp_path):
+    np.testing.assert_array_equal(read_text(write(tmp_path, "a.csv", "1, \n,\n")).data, [[1, np.nan], [np.nan, np.nan]])
+
+
 @pytest.mark.filterwarnings("ignore:.*Text file input:UserWarning")
 def test_xgboost_reads_the_same_from_libsvm(tmp_path):
     xgboost = pytest.importorskip("xgboost")
@@ -88,6 +98,16 @@ def test_xgboost_reads_the_same_from_csv(tmp_path):
         ("a.libsvm", "1:2 0:1\n1 0:1\n", "1 of 2 rows have a weight"),
         ("a.libsvm", "1 qid:1 0:1\n1 0:1\n", "1 of 2 rows have a qid"),
         ("a.libsvm?indexing_mode=1", "1 0:1\n", "indexing_mode=1, but an entry has index 0"),
+        ("a.libsvm", "1 qid:99999999999999999999 0:1\n", "a.libsvm, line 1: must be label"),
+        ("a.libsvm", "0 0:1\n1 0:1 2:1 00:3\n", "line 2: .* each index once, got '1 0:1 2:1 00:3'"),
+        ("a.libsvm", "1 0:1_000\n", "line 1: .*got '1 0:1_000'"),
+        ("a.libsvm", "1_0 0:1\n", "line 1"),
+        ("a.libsvm", "1 \u0661:5\n", "line 1"),  # an Arabic 1
+        ("a.libsvm", "1 1:\u0661\n", "line 1"),
+        ("a.libsvm", b"1 0:1 # \xe9\n", "a.libsvm cannot be read as libsvm in UTF-8: .*0xe9"),
+        ("a.csv", b"1,\xe9\n", "a.csv cannot be read as csv in UTF-8: .*0xe9"),
+        ("a.csv", "1," + "0" * 140_000, "a.csv cannot be read as csv .*field larger than field limit"),
+        ("a.csv", "1,2\n1_0,2\n", "line 2: must be numbers.*got '1_0,2'"),
         ("a.libsvm?indexing_mode=-1", "1 0:1\n", "indexing_mode must be 0 or 1.*got -1"),
         ("a.libsvm?indexing_mod=1", "1 0:1\n", "unknown option 'indexing_mod' of a libsvm file. Did you mean 'indexing_mode'"),
         ("a.libsvm?format=libsvm#cache", "1 0:1\n", "a cache file .'cache'. is not used"),
@@ -153,6 +173,10 @@ def test_a_file_gives_the_model_and_predictions_of_its_values(libsvm_files):
     expected = dense.predict(gb.DMatrix(narrow_X))
     np.testing.assert_array_equal(booster.predict(dnarrow), expected)
     np.testing.assert_array_equal(booster.predict(dnarrow.slice([4, 2])), expected[[4, 2]])
+    named = gb.DMatrix(narrow)
+    named.feature_names = ["a", "b"]  # columns with names are all there are
+    with pytest.raises(ValueError, match="data has 2 columns, but the model was trained on 4"):
+        booster.predict(named)
     ref = gb.QuantileDMatrix(narrow, ref=gb.QuantileDMatrix(train))
     np.testing.assert_array_equal(booster.predict(ref), expected)
     with pytest.raises(ValueError, match="data has 4 columns, but the model was trained on 2"):

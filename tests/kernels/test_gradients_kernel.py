@@ -39,6 +39,12 @@ def raw(*args, **kwargs):
     return run(elementwise_gradients(as_given), *args, **kwargs)
 
 
+def cut(x):
+    """float32 in 20 significant bits, towards 0."""
+    mantissa, exponent = np.frexp(x)
+    return np.ldexp(np.trunc(mantissa * np.float32(2**20)), exponent - 20)
+
+
 def values(maxima):
     return maxima.astype(np.uint32).view(np.float32)
 
@@ -63,9 +69,17 @@ def test_many_rows_equal_numpy(n_threads):
     margin, label = rng.normal(size=(2, 9000)).astype(np.float32), rng.normal(size=(2, 9000)).astype(np.float32)
     weight = rng.random(9000).astype(np.float32)
     grad, hess, maxima = elementwise(margin, label, weight, n_threads=n_threads)
-    np.testing.assert_array_equal(grad, (margin - label) * np.float32(2) * weight)
-    np.testing.assert_array_equal(hess, np.maximum(np.float32(1) - label, 0) * weight)
+    np.testing.assert_array_equal(grad, cut((margin - label) * np.float32(2)) * weight)
+    np.testing.assert_array_equal(hess, cut(np.maximum(np.float32(1) - label, 0)) * weight)
     np.testing.assert_array_equal(values(maxima), np.stack([np.abs(grad).max(axis=1), hess.max(axis=1)], axis=1))
+
+
+def test_whole_weights_up_to_16_multiply_exactly():
+    rng = np.random.default_rng(18)
+    margin, label, weight = rng.normal(size=500), rng.normal(size=500), rng.integers(1, 17, 500)
+    plain, weighted = (elementwise(margin, label, w)[:2] for w in (NO_WEIGHT, weight))
+    for one, many in zip(plain, weighted):
+        np.testing.assert_array_equal(many.astype(np.float64), one.astype(np.float64) * weight)
 
 
 @pytest.mark.parametrize("bad", [np.nan, -np.nan, np.inf, -np.inf])
@@ -91,8 +105,8 @@ def test_weights_of_zero_silence_a_row():
 def test_softmax_of_equal_margins():
     # three classes with p = ⅓ each: g = p − [label], h = 2·p·(1 − p) = 4/9
     grad, hess, _ = run(softmax_gradients_cpu, np.zeros((3, 2)), [[0, 2]])
-    np.testing.assert_allclose(grad, [[-2 / 3, 1 / 3], [1 / 3, 1 / 3], [1 / 3, -2 / 3]], rtol=3e-7)
-    np.testing.assert_allclose(hess, np.full((3, 2), 4 / 9), rtol=3e-7)
+    np.testing.assert_allclose(grad, [[-2 / 3, 1 / 3], [1 / 3, 1 / 3], [1 / 3, -2 / 3]], rtol=3e-7 + 2.0**-19)
+    np.testing.assert_allclose(hess, np.full((3, 2), 4 / 9), rtol=3e-7 + 2.0**-19)  # 20 bits are kept
 
 
 @pytest.mark.parametrize("n_threads", [1, 3])
@@ -103,9 +117,9 @@ def test_softmax_equals_numpy(n_threads):
     grad, hess, maxima = run(softmax_gradients_cpu, margin, label, weight, n_threads=n_threads)
     e = np.exp(margin.astype(np.float64) - margin.max(axis=0))
     p = e / e.sum(axis=0)
-    # float32: 2 ulp of each exp, 4 additions, a division, and the cancellation of p − 1
-    np.testing.assert_allclose(grad, (p - (np.arange(5)[:, None] == label)) * weight, atol=1e-6)
-    np.testing.assert_allclose(hess, 2 * p * (1 - p) * weight, atol=1e-6)
+    # float32: 2 ulp of each exp, 4 additions, a division, and the cancellation of p − 1; 20 bits are kept
+    np.testing.assert_allclose(grad, (p - (np.arange(5)[:, None] == label)) * weight, atol=1e-6, rtol=2.0**-19)
+    np.testing.assert_allclose(hess, 2 * p * (1 - p) * weight, atol=1e-6, rtol=2.0**-19)
     np.testing.assert_array_equal(values(maxima), np.stack([np.abs(grad).max(axis=1), hess.max(axis=1)], axis=1))
 
 

@@ -28,7 +28,7 @@ def random_tree(rng: np.random.Generator, n_features: int, n_leaves: int) -> Tre
         default_left=np.where(is_leaf, 0, rng.integers(2, size=n_nodes)).astype(np.uint8),
         leaf_value=floats(is_leaf),
         gain=np.abs(floats(~is_leaf)),
-        cover=rng.random(n_nodes) * 100,
+        cover=(rng.random(n_nodes) * 100).astype(np.float32),
         weight=floats(np.ones(n_nodes, bool)),
     )
 
@@ -45,13 +45,6 @@ def random_model(
     for _ in range(n_rounds):
         groups = list(range(model.n_outputs))
         model.add_round([random_tree(rng, n_features, int(rng.integers(1, n_leaves + 1))) for _ in groups], groups)
-    return model
-
-
-def with_float32_covers(model: Model) -> Model:
-    """The model with covers that XGBoost and UBJSON can hold, changed in place."""
-    for tree in model.trees:
-        tree.cover[:] = tree.cover.astype(np.float32)
     return model
 
 

@@ -6,7 +6,7 @@ import os
 
 import numpy as np
 import pytest
-from random_models import random_model, with_float32_covers
+from random_models import random_model
 
 from gpuboost.errors import ModelFormatError
 from gpuboost.model_io import digest, dumps, load_model, save_model
@@ -69,7 +69,7 @@ def test_suffix_decides_the_format(tmp_path):
 
 
 def test_content_decides_how_a_file_is_read(tmp_path):
-    model = with_float32_covers(random_model(0))
+    model = random_model(0)
     for raw_format, name in (("json", "m.ubj"), ("ubj", "m.json")):
         data = dumps(model, raw_format)
         (tmp_path / name).write_bytes(data)
@@ -83,7 +83,7 @@ def test_unknown_format_is_refused():
 
 
 def test_digest_is_that_of_json_whatever_was_read():
-    model = with_float32_covers(random_model(0))
+    model = random_model(0)
     assert digest(load_model(dumps(model, "ubj"))) == digest(model)
 
 
@@ -98,13 +98,6 @@ def test_too_long_a_file_is_refused_before_it_is_read(tmp_path, n_bytes):
 def test_file_without_a_size_is_refused():
     with pytest.raises(ModelFormatError, match="/dev/zero' is not a regular file"):
         load_model("/dev/zero")
-
-
-def test_cover_beyond_32_bits_is_written_as_their_largest_number():
-    model = random_model(0)
-    model.trees[0].cover[0] = 1e39
-    assert load_model(dumps(model, "ubj")).trees[0].cover[0] == np.finfo(np.float32).max
-    assert load_model(dumps(model, "json")) == model
 
 
 def test_numbers_that_could_not_be_read_back_are_not_written():
@@ -133,6 +126,6 @@ def test_truncated_file_is_a_format_error(raw_format):
 
 @pytest.mark.parametrize("raw_format", ["json", "ubj"])
 def test_names_with_any_character_are_kept(raw_format):
-    model = with_float32_covers(random_model(0))
+    model = random_model(0)
     model.feature_names = ["é", "\x01\n", "\ud800", '\\"\u2028']
     assert load_model(dumps(model, raw_format)) == model

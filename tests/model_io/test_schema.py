@@ -23,7 +23,7 @@ def stump() -> Model:
         default_left=np.array([1, 0, 0], np.uint8),
         leaf_value=np.array([0, -2, 3], np.float32),
         gain=np.array([4, 0, 0], np.float32),
-        cover=np.array([10.0, 4.0, 6.0]),
+        cover=np.array([10, 4, 6], np.float32),
         weight=np.array([1, -20, 30], np.float32),
     )
     model = Model(n_features=1, objective="reg:squarederror", base_score=(0.5,))
@@ -334,14 +334,22 @@ def test_weights_of_dart_are_folded_into_the_leaves():
             from_document(document)
 
 
-def test_base_score_of_certainty_is_read_as_xgboost_reads_it():
-    document = document_of(Model(1, "binary:logistic"))
-    for text, expected in (("[0E0]", np.float32(1e-6)), ("1", np.float32(1) - np.float32(1e-6))):
+@pytest.mark.parametrize(
+    ("objective", "allowed", "refused", "message"),
+    [
+        ("binary:logistic", ["[0E0]", "1", "[1E-9]"], ["[1.5E0]", "-1E-9"], "must lie between 0 and 1 for binary:logistic"),
+        ("count:poisson", ["[0E0]", "7"], ["-1E-9"], "must be at least 0 for count:poisson"),
+    ],
+)
+def test_base_score_outside_the_range_of_its_objective_is_refused(objective, allowed, refused, message):
+    document = document_of(Model(1, objective))
+    for text in allowed:
         document["learner"]["learner_model_param"]["base_score"] = text
-        assert from_document(document).base_score == (float(expected),)
-    document["learner"]["learner_model_param"]["base_score"] = "[1.5E0]"
-    with pytest.raises(ModelFormatError, match="base_score: must lie between 0 and 1 for binary:logistic"):
-        from_document(document)
+        assert from_document(document).base_score == (float(text.strip("[]")),)
+    for text in refused:
+        document["learner"]["learner_model_param"]["base_score"] = text
+        with pytest.raises(ModelFormatError, match=f"base_score: {message}"):
+            from_document(document)
 
 
 @pytest.mark.parametrize("weight", ["0", "-1", "abc", "nan", "inf", "1e999", "", "1_0"])
@@ -381,7 +389,6 @@ def test_columns_and_categories_must_be_found_by_name():
     [
         ("learner.gradient_booster", {"name": "gblinear", "model": {"weights": []}}, "gblinear"),
         (f"{FOREST}.trees.0.tree_param", {"num_nodes": "3", "size_leaf_vector": "3", "num_deleted": "0"}, "vector leaves"),
-        ("learner.learner_model_param.num_class", "3", "num_class=3 of objective='reg:squarederror'"),
         (f"{FOREST}.cats", {"enc": [{"offsets": [], "values": []}]}, "container of category names"),
     ],
 )

@@ -1,12 +1,14 @@
 """XGBoost loads our files and we load XGBoost's, with the same predictions."""
 
+import itertools
 import json
 import math
 
 import numpy as np
 import pytest
-from random_models import plain_margins, random_model, random_table, with_float32_covers
+from random_models import plain_margins, random_model, random_table
 
+import gpuboost as gb
 from gpuboost.model_io import dumps, load_model, to_document
 from gpuboost.model_io.ubjson import read_ubjson, write_ubjson
 from gpuboost.tree.model import Model
@@ -63,11 +65,11 @@ def test_base_score_survives_further_training_in_xgboost(n_rounds):
 @pytest.mark.parametrize("back", ["json", "ubj"])
 @pytest.mark.parametrize("there", ["json", "ubj"])
 def test_our_file_comes_back_from_xgboost_unchanged(there, back):
-    model = with_float32_covers(random_model(0, objective="multi:softprob"))
+    model = random_model(0, objective="multi:softprob")
     model.feature_names, model.feature_types = ["a", 'b"q\\', "é 中", "d\n"], ["q", "float", "int", "i"]
     model.categories, model.attributes = {"é 中": ["x", 'y"\\', 1, 2.5]}, {"best_iteration": "3"}
     model.base_score = (0.5, -0.25, 2.0)
-    assert with_float32_covers(load_model(booster_of(model, there).save_raw(back))) == model
+    assert load_model(booster_of(model, there).save_raw(back)) == model
 
 
 def test_our_ubjson_is_byte_for_byte_what_xgboost_makes_of_it():
@@ -114,7 +116,7 @@ def test_trees_of_xgboost_predict_as_xgboost_does(objective, params):
     np.testing.assert_allclose(ours, xgboost_margins(booster, table), rtol=0, atol=2e-6)  # another order of float32 sums
     np.testing.assert_array_equal(xgboost_margins(booster_of(model), table), xgboost_margins(booster, table))
     assert load_model(dumps(model)) == model
-    assert load_model(booster.save_raw("ubj")) == with_float32_covers(load_model(raw))
+    assert load_model(booster.save_raw("ubj")) == load_model(raw)
 
 
 @pytest.mark.parametrize("raw_format", ["json", "ubj"])
@@ -144,13 +146,59 @@ def test_dart_of_xgboost_is_read_with_its_predictions(raw_format):
     np.testing.assert_allclose(ours, theirs, rtol=0, atol=1e-6)  # another order of float32 sums
 
 
-@pytest.mark.parametrize("label", [0.0, 1.0])
-def test_labels_all_of_one_class_in_xgboost_are_read(label):
+BASES = {
+    "itself": {"reg:squarederror": [-2.0], "reg:squaredlogerror": [2.0], "reg:absoluteerror": [2.0], "binary:hinge": [0.5]},
+    "a logit": {"binary:logistic": (logits := [None, 0.0, 1e-9, 1e-6, 0.3, 1 - 1e-7, 1.0]), "reg:logistic": logits},
+    "a logit already": {"binary:logitraw": [0.3], "rank:pairwise": [0.3]},
+    "a logarithm": {"count:poisson": [None, 1e-20, 1.0], "reg:gamma": [7.0], "reg:tweedie": [7.0], "survival:cox": [None, 7.0]},
+}
+
+
+@pytest.mark.parametrize(("objective", "base_scores"), [item for group in BASES.values() for item in group.items()])
+def test_margins_of_files_of_xgboost_start_where_it_does(objective, base_scores):
+    """Of any objective, also one that gpuboost does not train; and of labels all of one class (base_score None)."""
     table = random_table(0)
-    booster = xgboost.train({"objective": "binary:logistic"}, xgboost.DMatrix(table, np.full(len(table), label)), 1)
-    model = load_model(booster.save_raw())
-    ours = plain_margins(model, table, np.float32(-np.log(np.float32(1) / np.float32(model.base_score[0]) - np.float32(1))))
-    np.testing.assert_allclose(ours, xgboost_margins(booster, table), rtol=0, atol=2e-6)  # an ulp of 13.8 is 1e-6
+    for base_score, label in itertools.product(base_scores, (0.0, 1.0)):
+        data = xgboost.DMatrix(table, np.full(50, label or (1e-3 if objective in ("reg:gamma", "count:poisson") else 0)))
+        peer = xgboost.train({"objective": objective, "base_score": base_score}, data, 2)
+        ours = gb.Booster(model_file=bytes(peer.save_raw("json")))
+        expected = peer.predict(data, output_margin=True)
+        for margins in (ours.predict(gb.DMatrix(table), output_margin=True), ours.inplace_predict(table, predict_type="margin")):
+            np.testing.assert_allclose(margins, expected, rtol=2e-7, atol=1e-6)  # XGBoost adds the base last
+        again = xgboost.Booster(model_file=ours.save_raw("json"))
+        np.testing.assert_array_equal(again.predict(data, output_margin=True), expected)
+
+
+@pytest.mark.parametrize("base_score", [None, 0, 1e-9, 1e-6, 0.3, 1 - 1e-7, 1])
+def test_any_probability_is_a_base_score_that_means_what_it_means_to_xgboost(base_score):
+    table = random_table(0)
+    for label in (np.zeros(50), np.ones(50), np.arange(50) % 2):
+        params = {"objective": "binary:logistic", "base_score": base_score}
+        ours, theirs = (library.train(params, library.DMatrix(table, label), 0) for library in (gb, xgboost))
+        if base_score is None:  # where XGBoost estimates it before the first tree
+            theirs = xgboost.train({**params, "learning_rate": 0}, xgboost.DMatrix(table, label), 1)
+        margins, expected = ours.predict(gb.DMatrix(table), output_margin=True), xgboost_margins(theirs, table)[:, 0]
+        np.testing.assert_allclose(margins, expected, rtol=2e-7)  # an ulp of a logarithm
+        loaded = xgboost.Booster(model_file=ours.save_raw("json"))
+        np.testing.assert_array_equal(xgboost_margins(loaded, table)[:, 0], margins)
+
+
+@pytest.mark.parametrize("objective", [None, "multi:softprob", "binary:logistic"])
+def test_classes_of_a_custom_objective_in_xgboost_are_read(objective):
+    table, label = random_table(0), np.arange(50) % 3
+
+    def softmax(margin, data):
+        p = np.exp(margin) / np.exp(margin).sum(axis=1, keepdims=True)
+        return p - np.eye(3)[label], 2 * p * (1 - p)
+
+    params = {"num_class": 3} | ({"objective": objective} if objective else {})
+    peer = xgboost.train(params, xgboost.DMatrix(table, label), 3, obj=softmax)
+    for raw_format in ("json", "ubj"):
+        ours = gb.Booster(model_file=bytes(peer.save_raw(raw_format)))
+        for output_margin in (True, False):
+            expected = peer.predict(xgboost.DMatrix(table), output_margin=output_margin)
+            prediction = ours.predict(gb.DMatrix(table), output_margin=output_margin)
+            np.testing.assert_allclose(prediction, expected, rtol=1e-6)  # exp differs in its last bits
 
 
 @pytest.mark.parametrize("objective", ["rank:ndcg", "reg:tweedie", "reg:quantileerror", "survival:cox"])
