@@ -7,6 +7,7 @@ import pickle
 import re
 import sys
 from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cache
@@ -26,7 +27,7 @@ from gpuboost.boosting import growth_settings
 from gpuboost.communicator import SingleProcess, current_communicator, run_threads
 from gpuboost.data.training_rows import collect_rows
 from gpuboost.model_io import digest
-from gpuboost.objectives import objective_names
+from gpuboost.objectives import get_objective, objective_names
 from gpuboost.params import parse_params
 
 N_ROWS, N_OTHER = 120, 40  # of training and evaluation tables
@@ -661,3 +662,35 @@ def test_a_model_trained_on_a_gpu_predicts_without_one(two_gpus, request):
     assert float(other.eval(rows).rsplit(":", 1)[1]) == expected("binary")[1]["other"]["auc"][-1]
     with pytest.raises(RuntimeError, match="device='cpu'"):
         other.update(matrix("binary"))
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Only on hardware: grids that fill the device
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("growth", [{"max_depth": 8}, {"max_depth": 14}, {**LEAFWISE, "max_leaves": 64}], ids=str)
+def test_many_blocks_give_the_cpus_model(growth):
+    rng = np.random.default_rng(9)
+    X = rng.normal(size=(300_000, 28)).astype(np.float32)
+    X[rng.random(len(X)) < 0.3, 1] = np.nan
+    y = X[:, 0] * X[:, 2] + np.where(np.isnan(X[:, 1]), 1, X[:, 1]) + rng.normal(size=len(X)) > 0
+    weight = rng.integers(0, 4, len(X)) / 2
+
+    def model(backend):
+        with computing_on(backend):
+            dtrain = gb.DMatrix(X, y, weight=weight)
+            return digest(gb.train({"objective": "binary:logistic", **growth}, dtrain, 3).model)
+
+    assert model(CudaBackend(device_module.find_device(0))) == model(CpuBackend(2))
+
+
+@pytest.mark.gpu
+def test_the_first_work_of_a_new_thread_may_be_a_launch():
+    """Which does not bind the device to the thread by itself."""
+    cuda = CudaBackend(device_module.find_device(0))
+    objective = get_objective("binary:logistic", parse_params({"objective": "binary:logistic"}))
+    margin = cuda.put(np.zeros((1, 4), np.float32))
+    cuda.map_rows(margin, objective.row_map)  # compiled and loaded
+    with ThreadPoolExecutor(1) as pool:
+        assert cuda.fetch(pool.submit(cuda.map_rows, margin, objective.row_map).result()).tolist() == [[0.5] * 4]

@@ -156,7 +156,7 @@ def _no_contraction() -> Iterator[None]:
 
 
 def assemble(ptx: str, capability: tuple[int, int]) -> CompiledKernel:
-    """PTX as a cubin, or as it is where cuda.core has no assembler."""
+    """PTX as a cubin, or as it is where cuda.core has no assembler, or one that fails."""
     match = re.search(r"\.entry\s+(\w+)", ptx)
     assert match is not None
     symbol = match.group(1)
@@ -168,7 +168,8 @@ def assemble(ptx: str, capability: tuple[int, int]) -> CompiledKernel:
         linker = Linker(ObjectCode.from_ptx(ptx.encode()), options=options)
         cubin = bytes(linker.link("cubin").code)
         report = linker.get_info_log()
-    except (ImportError, RuntimeError, OSError):
+    except Exception as error:  # noqa: BLE001 - nvJitLink and the driver's linker raise kinds of their own
+        _say_why_not(f"{type(error).__name__}: {error}")
         return CompiledKernel(ptx.encode(), symbol, True, -1, -1, shared_bytes)
 
     def number(pattern: str) -> int:
@@ -178,6 +179,11 @@ def assemble(ptx: str, capability: tuple[int, int]) -> CompiledKernel:
     return CompiledKernel(
         cubin, symbol, False, number(r"Used (\d+) registers"), number(r"(\d+) bytes spill stores"), shared_bytes
     )
+
+
+@cache
+def _say_why_not(reason: str) -> None:
+    log(1, f"no machine code could be made here, so that the driver translates PTX, if it can ({reason}).")
 
 
 # ---- The cache

@@ -425,13 +425,11 @@ class CudaBackend(Backend):
             )  # fmt: skip
             self._launch(
                 state, partition.place_children_kernel, int(p == 0), own["selected"], own["nodes"], state.progress,
-                own["first_item"],
-                part.n_left, segments, own["counts"], blocks=1,
+                own["first_item"], part.n_left, segments, own["counts"], blocks=1,
             )  # fmt: skip
             self._launch(
                 state, partition.move_rows_kernel, own["selected"], part.rows, segments, state.progress, own["first_item"],
-                part.marks,
-                part.n_left, own["nodes"], blocks=n_chunks,
+                part.marks, part.n_left, own["nodes"], blocks=n_chunks,
             )  # fmt: skip
         return self._advance(state)
 

@@ -2,7 +2,7 @@
 
 ``Device`` is what backend/cuda.py asks for. ``CupyDevice`` is a GPU through CuPy; tests/simulator.py has one that needs none.
 Kernels run on CuPy's current stream in the order of their launches. ``fetch`` and ``PendingCopy.wait`` make the host wait for
-them; ``put`` waits for its own copy when the array comes from the host.
+them; an array of the host may be changed when ``put`` returns.
 """
 
 import threading
@@ -15,7 +15,6 @@ from typing import Any
 import numpy as np
 
 from gpuboost.backend.compiler import CompiledKernel, compile_kernel
-from gpuboost.config import log
 from gpuboost.errors import DeviceNotFoundError
 from gpuboost.kernels.device import CudaKernel
 
@@ -23,6 +22,7 @@ __all__ = ["CupyDevice", "Device", "PendingCopy", "find_device", "has_gpu", "usa
 
 Array = Any
 
+MAX_PREPARED = 4096  # launches kept to be repeated, 2 to 3 KB each
 THREADS_PER_SM = 2048  # of the larger GPUs; on others some blocks wait for their turn, which costs next to nothing
 
 
@@ -102,6 +102,8 @@ class Device(ABC):
             return
         key = kernel, threads, warps, blocks, shared, *[id(a) if hasattr(a, "shape") else a for a in arguments]
         if (launch := prepared.get(key)) is None:
+            if len(prepared) >= MAX_PREPARED:  # deep trees bring ever new sizes
+                prepared.clear()
             launch = prepared[key] = self._prepared(kernel, arguments, threads, warps, blocks, shared)
         launch()
 
@@ -228,8 +230,6 @@ class CupyDevice(Device):
         with self._compile_lock:
             if key not in self._functions:
                 compiled: CompiledKernel = compile_kernel(kernel, choice, self.capability)
-                if compiled.is_ptx:
-                    _warn_of_ptx()
                 module = self.xp.cuda.function.Module()
                 module.load(compiled.image)
                 self._functions[key] = module.get_function(compiled.symbol)
@@ -318,11 +318,6 @@ def out_of_memory(needed: int, free: int) -> MemoryError:
         f"the GPU has {free / 2**20:.0f} MiB free, {needed / 2**20:.0f} MiB are needed. Use fewer rows or columns, a smaller "
         "max_bin, free other arrays (cupy.get_default_memory_pool().free_all_blocks()), or device='cpu'."
     )
-
-
-@cache
-def _warn_of_ptx() -> None:
-    log(1, "no CUDA assembler found (pip install 'cuda-core' 'nvidia-nvjitlink'): the driver translates PTX instead, if it can.")
 
 
 def has_gpu() -> bool:

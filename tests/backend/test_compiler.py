@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from gpuboost.backend import compiler
-from gpuboost.backend.compiler import CompiledKernel, cache_folder, compile_kernel, to_ptx
+from gpuboost.backend.compiler import CompiledKernel, _say_why_not, cache_folder, compile_kernel, to_ptx
 from gpuboost.kernels.device import cuda_kernel
 from gpuboost.kernels.jit import scalar
 from gpuboost.kernels.scalar import fma, mix32
@@ -352,3 +352,16 @@ def test_without_an_assembler_there_is_ptx(cache, monkeypatch, numba_cuda):
     assert compiled.is_ptx and f".entry {compiled.symbol}(" in ptx and float_instructions(ptx) == ["fma.rn.f32"]
     assert (compiled.registers, compiled.spill_bytes, compiled.shared_bytes) == (-1, -1, 0)
     assert not cache.exists(), "an assembler may be found next time"
+
+
+@pytest.mark.parametrize("error", [ValueError, type("nvJitLinkError", (Exception,), {})])
+def test_with_an_assembler_that_fails_there_is_ptx(error, cache, monkeypatch, numba_cuda, capsys):
+    """What cuda.core raises where the driver's linker lacks an option, or nvJitLink does not know the architecture."""
+
+    def fail(*_, **__):
+        raise error("does not work")
+
+    monkeypatch.setattr("cuda.core.Linker", fail)
+    _say_why_not.cache_clear()
+    assert compile_kernel(fused_kernel, CHOICE, HOPPER).is_ptx
+    assert f"({error.__name__}: does not work)" in capsys.readouterr().err
