@@ -23,6 +23,7 @@ from gpuboost.kernels.scalar import bits_float, exp_float, float_bits, larger
 
 CHUNK = 4096
 NON_FINITE_BITS = 0x7F800000
+KEPT_BITS = 0xFFFFFFF0  # of a gradient: 20 significant ones
 
 
 @scalar
@@ -34,7 +35,7 @@ def magnitude_bits(x):
 @scalar
 def cut(x):
     """x without the last 4 of its 24 significant bits; NaN and infinity stay what is not finite."""
-    return bits_float(uint32(float_bits(float32(x)) & uint32(0xFFFFFFF0)))
+    return bits_float(uint32(float_bits(float32(x)) & uint32(KEPT_BITS)))
 
 
 @scalar

@@ -9,6 +9,7 @@ from gpuboost.backend.base import Array, Backend, TrainingRows
 from gpuboost.backend.row_sums import RowSums
 from gpuboost.communicator import Communicator
 from gpuboost.data.dmatrix import DMatrix
+from gpuboost.kernels.gradients import KEPT_BITS
 from gpuboost.objectives import Objective
 
 __all__ = ["check_labels", "collect_rows", "custom_gradients", "estimate_base_score", "finished_prediction", "start_margin"]
@@ -105,6 +106,6 @@ def custom_gradients(obj, margin: np.ndarray, dtrain: DMatrix) -> tuple[np.ndarr
         if values.shape not in (prediction.shape, (len(prediction), 1) if prediction.ndim == 1 else prediction.shape):
             raise ValueError(f"{name} of the custom objective has shape {values.shape}, the predictions have {prediction.shape}.")
         columns = np.ascontiguousarray(values.reshape(prediction.shape).T).reshape(margin.shape)
-        columns = (columns.view(np.uint32) & np.uint32(0xFFFFFFF0)).view(np.float32)  # kernels/gradients.py, cut
+        columns = (columns.view(np.uint32) & np.uint32(KEPT_BITS)).view(np.float32)  # kernels/gradients.py, cut
         pair.append(np.where(dtrain.weights > 0, columns, np.float32(0)) if len(dtrain.weights) else columns)
     return pair[0], pair[1]
