@@ -166,8 +166,9 @@ class Booster:
         """Where the parameters say. Prediction goes to the CPU where there is no GPU: a model need not stay where it was
         trained."""
         n_values = dmatrix.num_row() * dmatrix.num_col()
+        device = "cpu" if is_training and self._params.tree_method == "exact" else self._params.device
         try:
-            return choose_backend(self._params.device, self._params.nthread, n_values=n_values, table_device=dmatrix.device)
+            return choose_backend(device, self._params.nthread, n_values=n_values, table_device=dmatrix.device)
         except DeviceNotFoundError:
             if is_training:
                 raise
@@ -176,6 +177,11 @@ class Booster:
     def _check_columns(self, dtrain: DMatrix) -> None:
         """To train on, a table must have the model's columns in the model's order."""
         model = self._fitted()
+        if (dtrain.sparse_absent or "missing") != model.sparse_absent:
+            raise ValueError(
+                f"what dtrain does not store is {dtrain.sparse_absent or 'missing'}, but {model.sparse_absent} for the model. "
+                f"Use DMatrix(..., sparse_absent={model.sparse_absent!r})."
+            )
         if dtrain.num_col() != model.n_features:
             raise ValueError(f"dtrain has {dtrain.num_col()} columns, the model was trained on {model.n_features}.")
         both_named = dtrain.feature_names is not None and model.feature_names is not None
@@ -201,6 +207,7 @@ class Booster:
             feature_names=dtrain.feature_names,
             feature_types=dtrain.feature_types,
             categories=dtrain.categories,
+            attributes={"sparse_absent": "zero"} if dtrain.sparse_absent == "zero" else {},
         )
 
     def _objective(self) -> Objective:

@@ -9,7 +9,10 @@ from typing import Any
 
 from gpuboost.backend import Backend, GrowthSettings
 from gpuboost.communicator import Communicator
+from gpuboost.data.binned import BinnedMatrix
+from gpuboost.data.cuts import EVERY_VALUE
 from gpuboost.data.dmatrix import DMatrix
+from gpuboost.data.ingest import ColumnSource
 from gpuboost.data.training_rows import check_labels, collect_rows, custom_gradients, start_margin
 from gpuboost.objectives import Objective
 from gpuboost.params import Params
@@ -30,9 +33,11 @@ class Boosting:
     def __init__(
         self, model: Model, dtrain: DMatrix, params: Params, objective: Objective, backend: Backend, comm: Communicator
     ) -> None:
+        if params.tree_method == "exact" and comm.size > 1:
+            raise ValueError("tree_method='exact' needs all rows in one process. Use tree_method='hist' with several workers.")
         self.dtrain, self.backend, self.comm, self.objective = dtrain, backend, comm, objective
         margin = backend.put(start_margin(dtrain, dtrain.num_row(), model.base_score, objective, model.n_outputs))
-        rows = collect_rows(dtrain, margin, params.max_bin, backend, comm)
+        rows = collect_rows(dtrain, margin, number_of_bins(params), backend, comm)
         if model.trees:
             add_model_margin(model, dtrain, backend, margin)
         self.cuts = rows.binned.cuts
@@ -65,8 +70,11 @@ class Boosting:
         self._n_rounds += 1
         if self._watched:
             flat = backend.grown_trees(state)
-            for _, codes, margin in self._watched.values():
-                backend.predict_codes(codes, flat, margin, None)
+            for _, table, margin in self._watched.values():
+                if isinstance(table, BinnedMatrix):
+                    backend.predict_codes(table, flat, margin, None)
+                else:
+                    predict_source(table, backend, flat, margin, None)
 
     def fetch_rounds(self, keep: int = 0) -> Iterator[list[Tree]]:
         """The trees of each round grown since the last call but the last ``keep`` rounds."""
@@ -91,16 +99,19 @@ class Boosting:
             return self.backend.training_margin(self._state)
         if id(dmatrix) not in self._watched:
             model = get_model()
-            source = dmatrix.source(model.feature_names, model.categories, model.n_features)
-            codes = dmatrix.codes(self.cuts, source, self.backend)
-            if codes is None:
+            source = dmatrix.source(model.feature_names, model.categories, model.n_features, model.sparse_absent)
+            stays_sparse = source is not None and source.stored is not None and self.backend.takes_sparse
+            # Neither sparse rows nor as many cuts as values are worth to be binned for the sake of predicting them.
+            is_read = source is not None and (stays_sparse or self.cuts.has_every_value)
+            table = source if is_read else dmatrix.codes(self.cuts, source, self.backend)
+            if table is None:
                 raise ValueError(
                     "an evaluation QuantileDMatrix must be built with ref= the training matrix, so that both share their cuts."
                 )
             margin = start_margin(dmatrix, dmatrix.num_row(), model.base_score, self.objective, model.n_outputs)
             margin = self.backend.put(margin)
             add_model_margin(model, dmatrix, self.backend, margin)
-            self._watched[id(dmatrix)] = (dmatrix, codes, margin)
+            self._watched[id(dmatrix)] = (dmatrix, table, margin)
         return self._watched[id(dmatrix)][2]
 
 
@@ -121,19 +132,32 @@ def add_model_margin(
         names, categories = dmatrix.feature_names, {renamed[name]: values for name, values in categories.items()}
     elif not by_name and dmatrix.feature_names is None:
         names = None
-    source = dmatrix.source(names, categories, model.n_features)
+    source = dmatrix.source(names, categories, model.n_features, model.sparse_absent)
     if source is not None:
         flat = get_flat(backend) if get_flat else backend.flatten_trees(model.trees, model.tree_groups)
-        first = 0
-        for block in source.batches():
-            backend.predict_values(block, source.missing, flat, first, margin, leaves)
-            first += len(block)
+        predict_source(source, backend, flat, margin, leaves)
         return
     codes = dmatrix.any_binned()
     assert codes is not None
     codes = codes.on(backend)
     flat = backend.flatten_trees(model.trees, model.tree_groups, codes.cuts)
     backend.predict_codes(codes, flat, margin, leaves)
+
+
+def predict_source(source: ColumnSource, backend: Backend, flat: Any, margin: Any, leaves: Any) -> None:
+    """Add the trees' outputs for every row of a table, and number the leaves where an array for them is given."""
+    if source.stored is not None and backend.takes_sparse:
+        backend.predict_sparse(source.stored_rows(), flat, margin, leaves)
+        return
+    first = 0
+    for block in source.batches():
+        backend.predict_values(block, source.missing, flat, first, margin, leaves)
+        first += len(block)
+
+
+def number_of_bins(params: Params) -> int:
+    """Most bins of a column, for the way that splits are searched."""
+    return EVERY_VALUE if params.tree_method == "exact" else params.max_bin
 
 
 def growth_settings(params: Params) -> GrowthSettings:

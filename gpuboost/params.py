@@ -236,7 +236,9 @@ class TreeParams:
     """Trees"""
 
     tree_method: str = _choice(
-        "auto", "auto hist gpu_hist", "How splits are found; 'gpu_hist' means 'hist' on device='cuda'.", planned="approx exact"
+        "auto", "auto hist exact gpu_hist",
+        "How splits are found; 'auto' means 'hist', 'gpu_hist' means 'hist' on device='cuda', 'exact' runs on the CPU.",
+        planned="approx",
     )
     grow_policy: str = _choice("depthwise", "depthwise lossguide", "Split level by level, or the leaf of highest gain first.")
     learning_rate: float = _real(0.3, "(0, inf)", "Factor on every leaf.", fix="Use 0.3, or 0.05 with more rounds.")
@@ -320,6 +322,8 @@ class Params(OtherBoosterParams, ObjectiveParams, TreeParams, GeneralParams):
     def __post_init__(self) -> None:
         for f in fields(self):
             object.__setattr__(self, f.name, check_param(f.name, getattr(self, f.name)))
+        if self.tree_method == "exact" and self.device.startswith("cuda"):
+            raise ValueError(f"device must be 'cpu' with tree_method='exact', got {self.device!r}. Use 'hist' on a GPU.")
         if self.tree_method == "gpu_hist":
             if self.device == "cpu":
                 raise ValueError("device must be 'cuda' with tree_method='gpu_hist', got 'cpu'. Use tree_method='hist'.")

@@ -25,8 +25,8 @@ __all__ = ["GPUBoostClassifier", "GPUBoostRegressor"]
 
 # What the estimators themselves consume; all their other parameters are parameters of training.
 _OWN = {
-    "n_estimators", "missing", "early_stopping_rounds", "callbacks", "importance_type", "enable_categorical", "feature_types",
-    "objective", "eval_metric", "random_state",
+    "n_estimators", "missing", "sparse_absent", "early_stopping_rounds", "callbacks", "importance_type", "enable_categorical",
+    "feature_types", "objective", "eval_metric", "random_state",
 }  # fmt: skip
 
 # For scikit-learn's check of an array. Infinite values are left to training and prediction, which refuse them in every table.
@@ -37,7 +37,8 @@ class _GPUBoostModel(BaseEstimator):
     """What both estimators share. Parameters are those of training (params.describe_params), None for the default; further:
 
     n_estimators : rounds of boosting, 100.
-    missing : value that means missing besides NaN. What a sparse matrix leaves out is missing too.
+    missing : value that means missing besides NaN.
+    sparse_absent : what a sparse matrix leaves out, "missing" (also None) or "zero"; the model remembers it.
     objective : name, or function (y_true, y_pred[, sample_weight]) -> (grad, hess) on raw margins.
     eval_metric : name or names, or function (y_true, y_pred[, sample_weight]) -> number, to be minimised.
     early_stopping_rounds : stop when the last metric on the last set of eval_set has not improved for so many rounds; prediction
@@ -55,6 +56,7 @@ class _GPUBoostModel(BaseEstimator):
     _default_objective = "reg:squarederror"
     n_estimators: Any
     missing: Any
+    sparse_absent: Any
     objective: Any
     eval_metric: Any
     early_stopping_rounds: Any
@@ -73,7 +75,7 @@ class _GPUBoostModel(BaseEstimator):
         missing=np.nan, num_parallel_tree=None, monotone_constraints=None, interaction_constraints=None, importance_type=None,
         device=None, validate_parameters=None, enable_categorical=True, feature_types=None, feature_weights=None,
         max_cat_to_onehot=None, max_cat_threshold=None, multi_strategy=None, eval_metric=None, early_stopping_rounds=None,
-        callbacks=None, **kwargs,
+        callbacks=None, sparse_absent=None, **kwargs,
     ):  # fmt: skip
         for name, value in locals().items():
             if name not in ("self", "kwargs"):
@@ -197,7 +199,7 @@ class _GPUBoostModel(BaseEstimator):
         names = None if hasattr(X, "columns") else getattr(self, "feature_names_in_", None)
         return DMatrix(
             X, missing=self.missing, feature_names=names, feature_types=self.feature_types, nthread=self.n_jobs,
-            enable_categorical=self.enable_categorical, **info,
+            enable_categorical=self.enable_categorical, sparse_absent=self.sparse_absent, **info,
         )  # fmt: skip
 
     def _evaluation_matrices(self, eval_set: Any, weights: Any, margins: Any) -> list[tuple[DMatrix, str]]:

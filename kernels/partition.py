@@ -6,9 +6,9 @@ Each node owns a segment of a row list; its children share it. A row list has tw
 children's are written to the other, so nothing is copied back. Ascending row order inside every node keeps the gathers of the
 histograms local, and makes the result independent of how the work was cut.
 
-Two passes over chunks of rows: count those that go left in every chunk, then (after a running sum over chunks) write each chunk
-where it belongs. The feature-major copy of the codes is read: one byte a row. Floor: 2 × (4 + 1) bytes read and 4 written per
-row.
+Two passes over chunks of rows: mark and count those that go left in every chunk, then (after a running sum over chunks) write
+each chunk where it belongs. The feature-major copy of the codes is read, once: one byte a row. Floor: 2 × (4 + 1) bytes read and
+4 + 1 written per row.
 """
 
 import numpy as np
@@ -31,7 +31,6 @@ from gpuboost.kernels.records import NUMERIC
 from gpuboost.kernels.scalar import category_goes_left, go_left
 
 CHUNK = 4096
-COUNT, MOVE = 0, 1
 
 
 @kernel
@@ -39,7 +38,7 @@ def list_chunks(selected, segments, chunks):
     """Cut the rows of the selected nodes into chunks; returns how many.
 
     selected : int32 (n,), IN. segments : int64 (n_nodes, 3), IN.
-    chunks : int64 (capacity, 4), OUT. Index into selected, begin, end, and (filled by the passes) rows that go left.
+    chunks : int64 (capacity, 4), OUT. Index into selected, begin, end, and (filled by mark_rows_cpu) rows that go left.
     """
     n = 0
     for i in range(selected.size):
@@ -51,66 +50,78 @@ def list_chunks(selected, segments, chunks):
 
 
 @parallel_kernel
-def partition_rows_cpu(phase, selected, nodes, cats, chunks, columns, n_bins, rows, segments, n_threads):
-    """Split the rows of the selected nodes of one page: phase COUNT, then place_children, then phase MOVE.
+def mark_rows_cpu(selected, nodes, cats, chunks, columns, n_bins, rows, segments, is_left, n_threads):
+    """Which rows of the selected nodes of one page go left.
 
     selected : int32 (n,), IN. nodes : NODE, IN. cats : uint32 (n_nodes, n_words), IN.
-    chunks : int64 (n_chunks, 4), INOUT, from list_chunks.
-    columns : uint8 or uint16 (n_features, n_rows), IN. n_bins : int32 (n_features,), IN; also the code of a missing value.
-    rows : int32 (2, n), INOUT. The two row buffers. segments : int64 (n_nodes, 3), IN.
+    chunks : int64 (n_chunks, 4), INOUT, from list_chunks. Gets the number of rows that go left.
+    columns : unsigned integers (n_features, n_rows), IN. n_bins : int32 (n_features,), IN; also the code of a missing value.
+    rows : int32 (2, n), IN. The two row buffers. segments : int64 (n_nodes, 3), IN.
+    is_left : uint8 (n,), OUT. For each place of the row lists.
     """
     counter = np.zeros(1, np.int64)
     for _ in prange(n_threads):
-        _partition_chunks(phase, counter, selected, nodes, cats, chunks, columns, n_bins, rows, segments)
+        _mark_chunks(counter, selected, nodes, cats, chunks, columns, n_bins, rows, segments, is_left)
 
 
 @parallel_kernel.part
-def _partition_chunks(phase, counter, selected, nodes, cats, chunks, columns, n_bins, rows, segments):
+def _mark_chunks(counter, selected, nodes, cats, chunks, columns, n_bins, rows, segments, is_left):
     while True:
         item = claim(counter)
         if item >= chunks.shape[0]:
             return
-        chunk = chunks[item]
-        split = selected[chunk[0]]
+        split, begin, end = selected[chunks[item, 0]], chunks[item, 1], chunks[item, 2]
         node = nodes[split]
-        side = segments[split, 2]
-        part, moved = rows[side, chunk[1] : chunk[2]], rows[1 - side]
-        if phase == COUNT:
-            chunk[3] = _count_left(part, node, cats[split], columns[node.feature], n_bins[node.feature])
-        else:
-            # Rows before this chunk that went right: all before it, less those that went left.
-            to_left = chunk[3]
-            to_right = segments[node.left + 1, 0] + (chunk[1] - segments[split, 0]) - (to_left - segments[split, 0])
-            _move_rows(part, moved, to_left, to_right, node, cats[split], columns[node.feature], n_bins[node.feature])
+        part, marks = rows[segments[split, 2], begin:end], is_left[begin:end]
+        chunks[item, 3] = _mark_rows(part, node, cats[split], columns[node.feature], n_bins[node.feature], marks)
 
 
 @parallel_kernel.part
-def _count_left(part, node, cats, codes, missing_code):
+def _mark_rows(part, node, cats, codes, missing_code, marks):
     n_left = int64(0)
-    if node.kind == NUMERIC:
-        for row in part:
-            n_left += go_left(codes[row], node.bin, missing_code, node.default_left)
-    else:
-        for row in part:
-            n_left += category_goes_left(codes[row], cats, missing_code, node.default_left)
+    for i in range(part.size):
+        if node.kind == NUMERIC:
+            goes = go_left(codes[part[i]], node.bin, missing_code, node.default_left)
+        else:
+            goes = category_goes_left(codes[part[i]], cats, missing_code, node.default_left)
+        marks[i] = goes
+        n_left += goes
     return n_left
 
 
+@parallel_kernel
+def move_rows_cpu(selected, nodes, chunks, rows, segments, is_left, n_threads):
+    """Write the marked rows where they belong in the other buffer, after place_children. Arguments as mark_rows_cpu."""
+    counter = np.zeros(1, np.int64)
+    for _ in prange(n_threads):
+        _move_chunks(counter, selected, nodes, chunks, rows, segments, is_left)
+
+
 @parallel_kernel.part
-def _move_rows(part, moved, to_left, to_right, node, cats, codes, missing_code):
-    for row in part:
-        if node.kind == NUMERIC:
-            is_left = go_left(codes[row], node.bin, missing_code, node.default_left)
-        else:
-            is_left = category_goes_left(codes[row], cats, missing_code, node.default_left)
-        moved[to_left if is_left else to_right] = row
-        to_left += is_left
-        to_right += not is_left
+def _move_chunks(counter, selected, nodes, chunks, rows, segments, is_left):
+    while True:
+        item = claim(counter)
+        if item >= chunks.shape[0]:
+            return
+        split, begin, end, to_left = selected[chunks[item, 0]], chunks[item, 1], chunks[item, 2], chunks[item, 3]
+        side = segments[split, 2]
+        # Rows before this chunk that went right: all before it, less those that went left.
+        to_right = segments[nodes[split].left + 1, 0] + (begin - segments[split, 0]) - (to_left - segments[split, 0])
+        _move_rows(rows[side, begin:end], is_left[begin:end], rows[1 - side], to_left, to_right)
+
+
+@parallel_kernel.part
+def _move_rows(part, marks, moved, to_left, to_right):
+    for i in range(part.size):
+        goes = marks[i] != 0
+        moved[to_left if goes else to_right] = part[i]
+        to_left += goes
+        to_right += not goes
 
 
 @kernel
 def place_children(selected, nodes, chunks, segments):
-    """Between the phases: turn the counts of left rows into the children's segments and each chunk's first left place."""
+    """Between the passes: turn the counts of left rows into the children's segments and each chunk's first left place."""
     item = 0
     for i in range(selected.size):
         left = nodes[selected[i]].left

@@ -80,7 +80,7 @@ def test_a_weight_counts_as_so_many_rows(make):
 
 def test_parameters_are_those_of_training():
     own = {"n_estimators", "missing", "early_stopping_rounds", "callbacks", "importance_type", "enable_categorical"}
-    own |= {"feature_types"}
+    own |= {"feature_types", "sparse_absent"}
     aliases = {"n_jobs", "random_state"}
     for estimator in (GPUBoostClassifier(), GPUBoostRegressor()):
         params = estimator.get_params()

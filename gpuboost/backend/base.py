@@ -6,6 +6,7 @@ Communicator is handed the backend's own int64 buffers between the steps that ne
 
     gradients → [max over workers] → scales → fixed point → [sum] → roots
     per step: histograms of the smaller children → [sum] → siblings by subtraction → best splits → nodes → rows → [sum of counts]
+              or sorted columns → best splits
     leaf sums → [sum] → prune → leaf weights → margins → finished trees
 
 A backend whose device runs behind the host answers with upper bounds where the contract says so (nodes of a frontier,
@@ -16,7 +17,7 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import Any
 
-__all__ = ["Array", "Backend", "GrowthSettings", "TrainingRows"]
+__all__ = ["Array", "Backend", "GrowthSettings", "StoredRows", "TrainingRows"]
 
 Array = Any  # an array in the backend's memory
 State = Any  # everything of one training: rows, gradients, growing trees
@@ -59,15 +60,35 @@ class TrainingRows:
     first_row: int = 0
 
 
+@dataclass(frozen=True)
+class StoredRows:
+    """A sparse table's rows, listed as SciPy's csr does, in host memory.
+
+    row_begin : integers (n_rows + 1,). columns : integers (n_stored,). values : float32 (n_stored,).
+    missing : a value equal to it is missing, as NaN is. absent : the value of what is not stored: NaN or 0.
+    """
+
+    row_begin: Array
+    columns: Array
+    values: Array
+    missing: float
+    absent: float
+    n_features: int
+
+
 class Backend(ABC):
     """Operations on one device. Only what is named ``fetch`` or ``fetch_…``, bin_rows, and what returns numbers for the host to
     look at (metrics) makes the host wait for the device.
 
     memory : where its arrays lie: "host" or "cuda:0". Tables (batches of values) may lie in either.
+    n_threads : CPU threads that kernels may use.
+    takes_sparse : whether it trains on sparse pages and predicts sparse rows; else sparse tables are written out in batches.
     """
 
     name: str
     memory: str
+    takes_sparse = False
+    n_threads = 1
 
     @abstractmethod
     def describe(self) -> str:
@@ -167,6 +188,15 @@ class Backend(ABC):
     def evaluate_splits(self, state: State, begin: int, end: int) -> None:
         """Best split of each node of frontier[begin:end]."""
 
+    def walks_columns(self, state: State, n_workers: int) -> bool:
+        """Whether scan_columns is to search the frontier: where there are no histograms (exact search), or it is less work. The
+        splits are the same. Only where the rows of all workers are here, and a tree has one output."""
+        return False
+
+    def scan_columns(self, state: State) -> None:
+        """Best split of each node of the frontier, from sorted columns (kernels/scan.py)."""
+        raise NotImplementedError
+
     @abstractmethod
     def select_splits(self, state: State) -> None:
         """Choose the evaluated nodes to split now, by the growth policy."""
@@ -230,6 +260,10 @@ class Backend(ABC):
     def predict_values(self, block, missing, flat, first_row, margin, leaves) -> None:
         """Add the trees' outputs for a batch of values to ``margin`` from first_row on, and number the leaves in ``leaves``
         unless that is None (kernels/predict.py)."""
+
+    def predict_sparse(self, stored: StoredRows, flat, margin, leaves) -> None:
+        """The same for all rows of a sparse table."""
+        raise NotImplementedError
 
     @abstractmethod
     def predict_codes(self, binned, flat, margin, leaves) -> None:

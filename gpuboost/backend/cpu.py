@@ -5,10 +5,10 @@ from typing import Any
 
 import numpy as np
 
-from gpuboost.backend.base import Array, Backend, GrowthSettings, TrainingRows
+from gpuboost.backend.base import Array, Backend, GrowthSettings, StoredRows, TrainingRows
 from gpuboost.backend.fixed_point import check_finite, leaf_scales, needs_refinement, plane_keys, scales_16
 from gpuboost.backend.trees import collect_trees, flatten_grown, flatten_trees
-from gpuboost.kernels import histogram, nodes, partition
+from gpuboost.kernels import histogram, nodes, partition, scan, sparse
 from gpuboost.kernels.binning import bin_rows_cpu, table_size
 from gpuboost.kernels.leaves import CHUNK as LEAF_CHUNK
 from gpuboost.kernels.leaves import leaf_weights, list_leaf_chunks, sum_leaves_cpu, update_margin_cpu
@@ -23,6 +23,8 @@ __all__ = ["CpuBackend"]
 
 _NO_SLOTS = np.zeros((0, 1), np.int32)
 _NO_LEAVES = np.zeros((0, 0), np.int32)
+_NO_LOW_PAIRS = np.zeros(0, np.int32)
+BIN_VISITS = 4  # entries that a walk over columns visits in the time that histograms take for one bin of one node
 
 
 def host_block(block: Array) -> Array:
@@ -38,6 +40,7 @@ class _PageRows:
     first: int  # within the worker's rows
     kept: Array  # int32 (k,): rows that take part, ascending; zero-weight rows do not
     rows: Array  # int32 (2, n_trees · k): the two row buffers, one list per tree
+    is_left: Array  # uint8 (n_trees · k,): which of the rows to be moved go left
     gpair: Array  # int32 (n_planes, limbs, n)
 
 
@@ -88,6 +91,7 @@ class CpuBackend(Backend):
 
     name = "cpu"
     memory = "host"
+    takes_sparse = True
 
     def __init__(self, n_threads: int) -> None:
         self.n_threads = n_threads
@@ -135,7 +139,8 @@ class CpuBackend(Backend):
             weight = rows.weight[first : first + page.n_rows]
             kept = np.flatnonzero(weight).astype(np.int32) if len(weight) else np.arange(page.n_rows, dtype=np.int32)
             lists = np.empty((2, n_trees * len(kept)), np.int32)
-            pages.append(_PageRows(page, first, kept, lists, np.empty((n_planes, 1, page.n_rows), np.int32)))
+            gpair = np.empty((n_planes, 1, page.n_rows), np.int32)
+            pages.append(_PageRows(page, first, kept, lists, np.empty(lists.shape[1], np.uint8), gpair))
             first += page.n_rows
         bytes_each = n_outputs * binned.cuts.total_bins * 16
         state = _State(
@@ -288,6 +293,12 @@ class CpuBackend(Backend):
                 state.built, state.nodes, segments, state.tree_outputs, state.n_outputs, slice_rows, items
             )
             # Row lists hold numbers within the page; a tree's list begins at tree · n_rows.
+            if state.rows.binned.is_sparse:
+                sparse.build_sparse_histograms_cpu(
+                    part.page.row_begin, part.page.cells, part.page.zero_bins, part.rows, part.gpair, state.n_limbs,
+                    items[:n_items], state.hist, self.n_threads,
+                )  # fmt: skip
+                continue
             histogram.build_histograms_cpu(
                 part.page.words, part.rows, part.gpair, state.n_limbs, cuts.offsets, self._stride, items[:n_items],
                 self._group_tiles(n_items), state.hist, self._private, self._buffer, codes, self.n_threads,
@@ -317,6 +328,37 @@ class CpuBackend(Backend):
             s.min_child_weight, candidates, self._prefix, self._gains, self.n_threads,
         )  # fmt: skip
 
+    def walks_columns(self, state: _State, n_workers: int) -> bool:
+        binned = state.rows.binned
+        if binned.blocks is None or state.n_outputs > 1 or n_workers > 1:
+            return False
+        # Histograms visit half of the entries, and every bin of every node some five times; a walk visits every entry twice.
+        return binned.cuts.has_every_value or len(state.frontier) * binned.cuts.total_bins * BIN_VISITS > binned.blocks.n_entries
+
+    def scan_columns(self, state: _State) -> None:
+        (part,), binned, s = state.pages, state.rows.binned, state.settings
+        blocks, cuts = binned.blocks, binned.cuts
+        penalty = np.array([s.reg_lambda, s.reg_alpha, s.max_delta_step, s.min_child_weight])
+        gathered = np.empty((self.n_threads, scan.GATHER), np.int64), np.empty((self.n_threads, scan.GATHER), np.int32)
+        tree_of = state.nodes["tree"][state.frontier]
+        for tree in np.unique(tree_of):
+            frontier, plane = state.frontier[tree_of == tree], state.tree_outputs[tree]
+            places = np.full(part.page.n_rows, scan.NOWHERE, np.int64)
+            scan.place_rows_cpu(frontier, state.segments[0], part.rows, part.gpair[plane, 0], places, self.n_threads)
+            limits = np.stack([state.nodes["lower"][frontier], state.nodes["upper"][frontier]], axis=1)
+            shape = self.n_threads, len(frontier)
+            bests = np.empty(shape, scan.BEST)
+            scan.scan_columns_cpu(
+                blocks.bounds, blocks.rows, blocks.codes, blocks.absent, cuts.n_bins, part.page.n_rows, state.feature_mask,
+                places, part.gpair[plane, 1] if state.n_limbs[plane] == 2 else _NO_LOW_PAIRS, state.sums[frontier, 0], limits,
+                1.0 / state.scales[plane], penalty, np.empty(shape, scan.WALK), np.empty(shape, np.int32), bests, *gathered,
+                self.n_threads,
+            )  # fmt: skip
+            scan.choose_scanned_cpu(
+                frontier, state.nodes, state.left_sums, bests, cuts.thresholds, cuts.offsets, cuts.has_every_value,
+                self.n_threads,
+            )  # fmt: skip
+
     def select_splits(self, state: _State) -> None:
         s = state.settings
         if s.grow_policy == "depthwise":
@@ -341,18 +383,26 @@ class CpuBackend(Backend):
     def partition_rows(self, state: _State) -> Array:
         n = len(state.selected)
         children = slice(state.n_nodes - 2 * n, state.n_nodes)
+        cuts = state.rows.binned.cuts
+        n_bins = cuts.n_bins
         for p, part in enumerate(state.pages):
             segments = state.segments[p]
             sizes = segments[state.selected, 1] - segments[state.selected, 0]
             chunks = np.empty((int((sizes // partition.CHUNK + 1).sum()), 4), np.int64)
             n_chunks = partition.list_chunks(state.selected, segments, chunks)
-            split_rows = (
-                state.selected, state.nodes, state.cats, chunks[:n_chunks], part.page.columns, state.rows.binned.cuts.n_bins,
-                part.rows, segments, self.n_threads,
-            )  # fmt: skip
-            partition.partition_rows_cpu(partition.COUNT, *split_rows)
-            partition.place_children(state.selected, state.nodes, chunks[:n_chunks], segments)
-            partition.partition_rows_cpu(partition.MOVE, *split_rows)
+            chunks = chunks[:n_chunks]
+            if state.rows.binned.is_sparse:
+                sparse.mark_sparse_rows_cpu(
+                    state.selected, state.nodes, chunks, part.page.row_begin, part.page.cells, cuts.offsets, part.page.absent,
+                    part.rows, segments, part.is_left, self.n_threads,
+                )  # fmt: skip
+            else:
+                partition.mark_rows_cpu(
+                    state.selected, state.nodes, state.cats, chunks, part.page.columns, n_bins, part.rows, segments,
+                    part.is_left, self.n_threads,
+                )  # fmt: skip
+            partition.place_children(state.selected, state.nodes, chunks, segments)
+            partition.move_rows_cpu(state.selected, state.nodes, chunks, part.rows, segments, part.is_left, self.n_threads)
         state.counts[children] = (state.segments[:, children, 1] - state.segments[:, children, 0]).sum(axis=0)
         return state.counts[children]
 
@@ -415,7 +465,8 @@ class CpuBackend(Backend):
 
     def grown_trees(self, state: _State) -> Any:
         n_trees = len(state.tree_outputs)
-        return flatten_grown(state.nodes[: state.n_nodes], state.leaves), np.arange(n_trees), state.tree_outputs
+        flat = flatten_grown(state.nodes[: state.n_nodes], state.leaves, state.rows.binned.cuts)
+        return flat, np.arange(n_trees), state.tree_outputs
 
     # -- Margins, predictions, sums ----------------------------------------------------------------------------------
 
@@ -426,9 +477,9 @@ class CpuBackend(Backend):
         return flatten_trees(trees, groups, cuts)
 
     def predict_values(self, block, missing, flat, first_row, margin, leaves) -> None:
-        block = host_block(block)
         own = slice(first_row, first_row + len(block))
         leaves = _NO_LEAVES if leaves is None else leaves[own]
+        block = host_block(block)
         predict_values_cpu(block, np.float32(missing), *flat, margin[:, own], leaves, self.n_threads)
 
     def predict_codes(self, binned, flat, margin, leaves) -> None:
@@ -436,8 +487,20 @@ class CpuBackend(Backend):
         for page in binned.pages:
             own = slice(first, first + page.n_rows)
             own_leaves = _NO_LEAVES if leaves is None else leaves[own]
+            if binned.is_sparse:
+                self.predict_sparse(page.stored, flat, margin, leaves)
+                return
             predict_codes_cpu(page.columns, binned.cuts.n_bins, *flat, margin[:, own], own_leaves, self.n_threads)
             first += page.n_rows
+
+    def predict_sparse(self, stored: StoredRows, flat, margin, leaves) -> None:
+        leaves = _NO_LEAVES if leaves is None else leaves
+        at_once = max(1, min(64, sparse.DENSE_VALUES // stored.n_features))
+        dense = np.full((self.n_threads, at_once, stored.n_features), stored.absent, np.float32)
+        sparse.predict_sparse_cpu(
+            stored.row_begin, stored.columns, stored.values, np.float32(stored.missing), np.float32(stored.absent), *flat, margin,
+            leaves, dense, self.n_threads,
+        )  # fmt: skip
 
     def map_rows(self, margin, row_map) -> Array:
         out = np.empty_like(margin)

@@ -1,12 +1,16 @@
 """A table as bin numbers, in pages."""
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
-from gpuboost.data.cuts import Cuts
+from gpuboost.backend.base import StoredRows
+from gpuboost.data.cuts import SENTINEL, Cuts
+from gpuboost.errors import not_built
 
-__all__ = ["BinnedMatrix", "Page", "bin_table"]
+__all__ = ["BinnedMatrix", "ColumnBlocks", "Page", "SparsePage", "bin_table"]
+
 
 def record_bytes(n_codes: int) -> int:
     """Bytes of a record of so many bytes of codes: 8, 16 or a multiple of 32. No record of up to 32 bytes then crosses a sector
@@ -18,7 +22,7 @@ def record_bytes(n_codes: int) -> int:
 class Page:
     """A range of rows, in both layouts.
 
-    columns : uint8 or uint16 (n_features, n_rows), for partition and prediction.
+    columns : uint8, uint16 or uint32 (n_features, n_rows), for partition and prediction.
     records : same dtype (n_rows, width ≥ n_features, record_bytes), zero-padded, for histograms; 0 rows when not trained on.
     """
 
@@ -36,12 +40,80 @@ class Page:
 
 
 @dataclass(frozen=True, eq=False)
-class BinnedMatrix:
-    """Codes of a table under some cuts: bin b of a feature as code b, a missing value as the feature's number of bins."""
+class SparsePage:
+    """All rows as lists of the cells that are not absent (kernels/sparse.py), in host memory.
+
+    cells : int32 (n_cells,), ascending in a row; row r lists cells[row_begin[r]:row_begin[r + 1]].
+    row_begin : int64 (n_rows + 1,). absent : int32 (n_features,), as ColumnBlocks.
+    """
 
     cuts: Cuts
-    pages: list[Page]
+    row_begin: np.ndarray
+    cells: np.ndarray
+    absent: np.ndarray
+
+    @property
+    def n_rows(self) -> int:
+        return len(self.row_begin) - 1
+
+    @cached_property
+    def absent_is_zero(self) -> bool:
+        return bool((self.absent != self.cuts.n_bins).any())
+
+    @cached_property
+    def zero_bins(self) -> np.ndarray:
+        """int32 (total_bins + n_features,), for each cell the bin of zero of its feature; (0,) where absent cells are missing."""
+        if not self.absent_is_zero:
+            return np.zeros(0, np.int32)
+        zero_bins = self.cuts.offsets[:-1] + self.absent
+        return np.concatenate([np.repeat(zero_bins, self.cuts.n_bins), zero_bins]).astype(np.int32)
+
+    @cached_property
+    def stored(self) -> StoredRows:
+        """The same cells as values with these codes, the smallest of their bins; NaN where missing."""
+        offsets, n_features = self.cuts.offsets, self.cuts.n_features
+        smallest = np.concatenate([[-SENTINEL], self.cuts.thresholds, np.full(n_features, np.nan)]).astype(np.float32)
+        smallest[offsets[:-1]] = -SENTINEL
+        smallest = np.delete(smallest, offsets[-1])  # total_bins of them, then one a feature for its missing cells
+        features = np.concatenate([np.repeat(np.arange(n_features), self.cuts.n_bins), np.arange(n_features)]).astype(np.int32)
+        absent = 0.0 if self.absent_is_zero else np.nan
+        return StoredRows(self.row_begin, features[self.cells], smallest[self.cells], np.nan, absent, n_features)
+
+
+@dataclass(frozen=True, eq=False)
+class ColumnBlocks:
+    """The cells of every column that are not absent, by ascending code, then row (Chen & Guestrin 2016, §4.1).
+
+    bounds : int64 (n_features, 2). Where a column's entries begin and end.
+    rows : int32 (n_entries,). codes : uint32 (n_entries,), as BinnedMatrix has them.
+    absent : int32 (n_features,). The code of all other cells: that of a missing value, or of zero.
+    """
+
+    bounds: np.ndarray
+    rows: np.ndarray
+    codes: np.ndarray
+    absent: np.ndarray
+
+    @property
+    def n_entries(self) -> int:
+        return int((self.bounds[:, 1] - self.bounds[:, 0]).sum())
+
+
+@dataclass(frozen=True, eq=False)
+class BinnedMatrix:
+    """Codes of a table under some cuts: bin b of a feature as code b, a missing value as the feature's number of bins.
+
+    blocks : the same cells by column, where training may walk them (data/columns.py); then there is one page.
+    """
+
+    cuts: Cuts
+    pages: list
     memory: str = "host"  # Backend.memory: where the pages lie
+    blocks: ColumnBlocks | None = None
+
+    @property
+    def is_sparse(self) -> bool:
+        return isinstance(self.pages[0], SparsePage)
 
     @property
     def n_rows(self) -> int:
@@ -49,12 +121,34 @@ class BinnedMatrix:
 
     @property
     def dtype(self) -> np.dtype:
-        return self.pages[0].columns.dtype
+        return np.dtype(np.uint16) if self.is_sparse else self.pages[0].columns.dtype
+
+    def count_present(self) -> int:
+        """How many values are not missing."""
+        n_present = 0
+        for page in self.pages:
+            if isinstance(page, SparsePage):
+                n_listed = int(np.count_nonzero(page.cells < self.cuts.total_bins))
+                n_missing = len(page.cells) - n_listed
+                n_present += page.n_rows * self.cuts.n_features - n_missing if page.absent_is_zero else n_listed
+            else:
+                n_present += sum(int((codes < n).sum()) for codes, n in zip(page.columns, self.cuts.n_bins))
+        return n_present
+
+    def holds_value(self, feature: int) -> bool:
+        """Whether the feature, which has a single bin, is not missing in every row."""
+        if self.blocks is not None and self.blocks.absent[feature] == self.cuts.n_bins[feature]:
+            return bool(self.blocks.bounds[feature, 0] < self.blocks.bounds[feature, 1])
+        if self.is_sparse:
+            return True  # zeros
+        return any(int((page.columns[feature] == 0).any()) for page in self.pages)
 
     def on(self, backend) -> "BinnedMatrix":
         """The same codes in a backend's memory."""
         if self.memory == backend.memory:
             return self
+        if self.is_sparse:
+            raise not_built("Training on a QuantileDMatrix of a sparse table on a GPU", "Use a DMatrix, or device='cpu'.")
         pages = [Page(backend.put(page.columns), backend.put(page.records)) for page in self.pages]
         return BinnedMatrix(self.cuts, pages, backend.memory)
 

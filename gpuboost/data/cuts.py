@@ -4,7 +4,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-__all__ = ["Cuts", "SENTINEL"]
+__all__ = ["EVERY_VALUE", "Cuts", "SENTINEL"]
+
+EVERY_VALUE = 2**31 - 1  # as a number of bins: one for each distinct value
 
 SENTINEL = np.float32(np.finfo(np.float32).max)  # above every accepted value; finite, so that it fits in a JSON file
 
@@ -33,6 +35,11 @@ class Cuts:
     def n_bins(self) -> np.ndarray:
         """int32 (n_features,): bins of each feature; also the code of a missing value."""
         return np.diff(self.offsets)
+
+    @property
+    def has_every_value(self) -> bool:
+        """Whether each distinct value of the table has a bin of its own: exact search."""
+        return self.max_bin == EVERY_VALUE
 
     @property
     def total_bins(self) -> int:

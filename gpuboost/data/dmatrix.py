@@ -12,7 +12,8 @@ from gpuboost.backend import choose_backend
 from gpuboost.communicator import Communicator, current_communicator
 from gpuboost.config import warn
 from gpuboost.data.binned import BinnedMatrix, Page, bin_table, record_bytes
-from gpuboost.data.cuts import Cuts
+from gpuboost.data.columns import bin_columns
+from gpuboost.data.cuts import EVERY_VALUE, Cuts
 from gpuboost.data.device_tables import host_array
 from gpuboost.data.info import as_columns, as_feature_weights, as_weights, group_ptr, row_numbers, sizes_of_queries
 from gpuboost.data.ingest import ColumnSource, LoadedTable, check_names, check_types, load_table, open_table
@@ -25,6 +26,7 @@ from gpuboost.params import check_param
 __all__ = ["DMatrix", "QuantileDMatrix"]
 
 SKETCH_WEIGHT_BITS = 46  # the global sum of integer sketch weights stays below 2^46 (data/sketch.py)
+ABSENT_VALUES = {"missing": np.nan, "zero": 0.0}
 FLOAT_INFO = ("label", "weight", "base_margin", "feature_weights")
 UINT_INFO = ("group", "qid")
 
@@ -32,7 +34,7 @@ UINT_INFO = ("group", "qid")
 class DMatrix:
     """A table, optionally with labels, weights and starting margins. XGBoost's class of the same name.
 
-    data : table (n_rows, n_features): 2-D array of numbers, list of rows, SciPy sparse matrix (an absent entry is missing),
+    data : table (n_rows, n_features): 2-D array of numbers, list of rows, SciPy sparse matrix,
         pandas, polars, pyarrow or cudf frame, any producer of an Arrow stream; or the name of a LIBSVM or CSV file
         (data/text_files.py), whose labels, weights and queries serve where none are given. A table on a GPU stays there:
         CuPy arrays, cudf frames, all that has __cuda_array_interface__ or speaks DLPack. Labels, weights and margins do not.
@@ -41,6 +43,8 @@ class DMatrix:
     base_margin : (n_rows,) or (n_rows, n_outputs). Replaces base_score.
     missing : value that means missing besides NaN; None and NaN mean NaN only.
     feature_names, feature_types : replace those of a frame.
+    sparse_absent : what a sparse table does not store is "missing", or "zero". None: missing in training, and in prediction what
+        the model remembers.
     nthread : threads for reading; None as configured. enable_categorical : False refuses columns of
         categories. silent : accepted for XGBoost's sake.
     group : rows of each query, in row order. qid : (n_rows,) non-decreasing integers, the query of each row, instead.
@@ -68,7 +72,11 @@ class DMatrix:
         label_upper_bound: Any = None,
         feature_weights: Any = None,
         enable_categorical: bool = True,
+        sparse_absent: str | None = None,
     ) -> None:
+        if sparse_absent not in (None, "missing", "zero"):
+            raise ValueError(f"sparse_absent must be 'missing' or 'zero', got {sparse_absent!r}.")
+        self.sparse_absent = sparse_absent
         self._may_widen = False  # whether further columns of a model are absent here: a LIBSVM file names only those it fills
         if isinstance(data, str | os.PathLike):
             data = read_text(data)
@@ -81,6 +89,7 @@ class DMatrix:
         self._table: LoadedTable | None = load_table(data)
         self._open: Callable[..., ColumnSource] = open_table
         source = open_table(self._table, missing=missing, feature_names=feature_names, feature_types=feature_types)
+        source = source.absent_as(ABSENT_VALUES[sparse_absent or "missing"])
         if source.categories and not enable_categorical:
             raise ValueError(f"column {next(iter(source.categories))!r} holds categories, but enable_categorical is False.")
         self._source: ColumnSource | None = source
@@ -154,8 +163,7 @@ class DMatrix:
         if self._source is not None:
             return sum(int(is_present.sum()) for _, is_present in self._present_values())
         (binned,) = self._binned.values()
-        columns = ((host_array(codes), int(n)) for page in binned.pages for codes, n in zip(page.columns, binned.cuts.n_bins))
-        return sum(int(np.count_nonzero(codes < n)) for codes, n in columns)
+        return binned.count_present()
 
     def get_data(self) -> Any:
         """The values that are not missing: float32 scipy.sparse.csr_matrix (n_rows, n_features)."""
@@ -332,9 +340,16 @@ class DMatrix:
         return self._base_margin if self._base_margin.ndim == 2 else None
 
     def source(
-        self, model_names: list[str] | None, model_categories: dict[str, list[Any]], n_features: int
-    ) -> ColumnSource | None:
-        """The table as a model wants it: its columns, in its order, categories by its codes; None when only codes are kept."""
+        self, model_names: list[str] | None, model_categories: dict[str, list[Any]], n_features: int,
+        sparse_absent: str = "missing",
+    ) -> ColumnSource | None:  # fmt: skip
+        """The table as a model wants it: its columns, in its order, categories by its codes, absent cells as they were trained;
+        None when only codes are kept."""
+        if self.sparse_absent not in (None, sparse_absent):
+            raise ValueError(
+                f"the matrix was made with sparse_absent={self.sparse_absent!r}, the model trained with {sparse_absent!r}. "
+                "Leave it out: the model knows."
+            )
         if model_names is not None and self.feature_names is None and not self._has_warned:
             self._has_warned = True
             warn(
@@ -345,8 +360,10 @@ class DMatrix:
         if self._source is None:
             self._check_codes_fit(model_names, model_categories, n_features)
             return None
+        absent = ABSENT_VALUES[sparse_absent]
         if self.feature_names == model_names and self.categories == model_categories and n_features == self._n_features:
-            return self._finite_source
+            is_same = self._source.stored is None or self.sparse_absent == sparse_absent or sparse_absent == "missing"
+            return self._finite_source if is_same else self._source.absent_as(absent).finite()
         names, table = self.feature_names, self._table
         assert table is not None
         if self._may_widen and n_features > self._n_features:
@@ -354,7 +371,7 @@ class DMatrix:
         return self._open(
             table, missing=self.missing, feature_names=names, categories=model_categories,
             expected_names=model_names if names is not None else None, expected_count=n_features,
-        ).finite()  # fmt: skip
+        ).absent_as(absent).finite()  # fmt: skip
 
     def _check_codes_fit(self, model_names: list[str] | None, model_categories: dict[str, list[Any]], n_features: int) -> None:
         is_renamed = None not in (self.feature_names, model_names) and self.feature_names != model_names
@@ -378,13 +395,18 @@ class DMatrix:
         return self._binned[max_bin]
 
     def _bin(self, max_bin: int, backend: Any, comm: Communicator, page_rows: int | None = None) -> BinnedMatrix:
-        """Codes under the table's own cuts, with records; a UserWarning names columns without any value."""
+        """Codes under the table's own cuts, as training reads them; a UserWarning names columns without any value."""
         assert self._source is not None
-        cuts = self.cuts(max_bin, backend, comm)
-        binned = bin_table(self._source, cuts, backend, with_records=True, page_rows=page_rows)
+        if max_bin == EVERY_VALUE or _stays_sparse(self._source, backend):
+            weights = _sketch_weights(self._weight, self._n_rows, comm)
+            binned = bin_columns(self._source, weights, max_bin, None, backend.n_threads, comm)
+            cuts = binned.cuts
+        else:
+            cuts = self.cuts(max_bin, backend, comm)
+            binned = bin_table(self._source, cuts, backend, with_records=True, page_rows=page_rows)
         suspects = np.flatnonzero(cuts.has_missing & (cuts.n_bins == 1))  # else they hold one value
         if len(suspects):  # on all workers or on none
-            occurs = np.array([any(int((page.columns[f] == 0).any()) for page in binned.pages) for f in suspects], np.int64)
+            occurs = np.array([binned.holds_value(int(f)) for f in suspects], np.int64)
             comm.allreduce_max(occurs)
             empty = [self._feature_names[f] if self._feature_names else str(f) for f in suspects[occurs == 0]]
             if empty:
@@ -434,11 +456,15 @@ class QuantileDMatrix(DMatrix):
         self.max_bin: int = check_param("max_bin", max_bin)
         if ref is None:
             binned = self._bin(self.max_bin, backend, comm, page_rows)
+            if binned.is_sparse:
+                self.sparse_absent = self.sparse_absent or "missing"
         else:
             if ref.num_col() != self._n_features and not (self._may_widen and ref.num_col() > self._n_features):
                 raise ValueError(f"ref has {ref.num_col()} columns, data has {self._n_features}. Both need the same columns.")
-            aligned = self.source(ref.feature_names, ref.categories, ref.num_col())  # by name, categories by value
+            absent = ref.sparse_absent or "missing"
+            aligned = self.source(ref.feature_names, ref.categories, ref.num_col(), absent)  # by name, categories by value
             assert aligned is not None
+            self.sparse_absent = absent
             self.categories, self._n_features = ref.categories, ref.num_col()
             self._feature_names, self._feature_types = ref.feature_names, ref.feature_types
             known = ref.any_binned()
@@ -446,13 +472,20 @@ class QuantileDMatrix(DMatrix):
             if max_bin is not None and self.max_bin != cuts.max_bin:
                 raise ValueError(f"max_bin={max_bin}, but ref was binned with {cuts.max_bin}. Leave max_bin out.")
             self.max_bin = cuts.max_bin
-            # Most such matrices are only evaluated, and only training reads records.
-            binned = bin_table(aligned, cuts, backend, with_records=False, page_rows=page_rows)
+            if _stays_sparse(aligned, backend):
+                binned = bin_columns(aligned, None, cuts.max_bin, cuts, backend.n_threads, comm)
+            else:  # most such matrices are only evaluated, and only training reads records
+                binned = bin_table(aligned, cuts, backend, with_records=False, page_rows=page_rows)
         self._binned = {self.max_bin: binned}
         self._source = self._table = None
         del self._open, self._finite_source
 
     def binned(self, max_bin: int, backend: Any, comm: Communicator) -> BinnedMatrix:
+        if max_bin == EVERY_VALUE:
+            raise ValueError(
+                "tree_method='exact' searches the values themselves, of which a QuantileDMatrix keeps only bin numbers. "
+                "Use a DMatrix."
+            )
         if max_bin not in self._binned:
             raise ValueError(
                 f"max_bin={max_bin} in the training parameters, but the QuantileDMatrix was built with {self.max_bin}. "
@@ -465,7 +498,7 @@ class QuantileDMatrix(DMatrix):
 
 def _with_records(binned: BinnedMatrix, backend: Any) -> BinnedMatrix:
     """The same codes with the records that training reads, in the backend's memory."""
-    if all(len(page.records) == page.n_rows for page in binned.pages):
+    if binned.is_sparse or all(len(page.records) == page.n_rows for page in binned.pages):
         return binned
     size, pages = binned.dtype.itemsize, []
     for page in binned.pages:
@@ -474,6 +507,10 @@ def _with_records(binned: BinnedMatrix, backend: Any) -> BinnedMatrix:
         records[:, :n_features] = page.columns.T
         pages.append(Page(page.columns, records))
     return BinnedMatrix(binned.cuts, pages, binned.memory)
+
+
+def _stays_sparse(source: ColumnSource, backend: Any) -> bool:
+    return source.stored is not None and backend.takes_sparse
 
 
 def _known_field(field: str, allowed: tuple[str, ...]) -> str:

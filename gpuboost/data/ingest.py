@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 
 from gpuboost import errors
+from gpuboost.backend.base import StoredRows
 from gpuboost.config import warn
 from gpuboost.data.device_tables import (
     CudfColumn,
@@ -27,7 +28,7 @@ from gpuboost.data.device_tables import (
     open_device_table,
     read_on,
 )
-from gpuboost.data.sparse import SparseTable, is_sparse
+from gpuboost.data.sparse import SparseTable, float32_values, is_sparse, stored_reader
 
 __all__ = ["ColumnSource", "LoadedTable", "align_columns", "as_floats", "check_names", "check_types", "load_table", "open_table"]
 
@@ -58,7 +59,8 @@ class ColumnSource:
     missing : the float32 value that means missing besides NaN, for the reader of the batches to apply; NaN when only NaN does.
     read : rows → float32 or float64 (n, n_features), any strides, possibly read-only.
     device : number of the CUDA device that the batches lie on, as CuPy arrays; None: they are NumPy arrays.
-    is_sparse : whether the rows are stored without their missing values, so that a batch costs memory that the table does not.
+    stored : the table as scipy.sparse.csr_array, where it is sparse; its batches, written out, cost memory that it does not.
+    absent : the value of what it does not store: NaN (missing), or 0.
     """
 
     n_rows: int
@@ -69,7 +71,8 @@ class ColumnSource:
     missing: float
     read: Read = field(repr=False)
     device: int | None = None
-    is_sparse: bool = False
+    stored: Any = field(default=None, repr=False)
+    absent: float = np.nan
 
     def batches(self, batch_rows: int | None = None) -> Iterator[Array]:
         """The rows from first to last, as float32 or float64 (at most batch_rows, n_features) arrays.
@@ -79,7 +82,7 @@ class ColumnSource:
         """
         if batch_rows is not None and batch_rows < 1:
             raise ValueError(f"batch_rows must be at least 1, got {batch_rows}. Leave it out for batches of about 8 MB.")
-        default = _default_rows(self.n_features, 1 if self.is_sparse else MIN_BATCH_ROWS)
+        default = _default_rows(self.n_features, MIN_BATCH_ROWS if self.stored is None else 1)
         default *= 1 if self.device is None else DEVICE_FACTOR
         return map(self.read, _slices(self.n_rows, batch_rows or default))
 
@@ -89,7 +92,22 @@ class ColumnSource:
 
     def taken(self, index: Array) -> "ColumnSource":
         """The table of the rows with the given numbers, intp (n,), in that order."""
-        return replace(self, n_rows=len(index), read=lambda rows: self.read(index[rows]))
+        stored = None if self.stored is None else self.stored[index]
+        return replace(self, n_rows=len(index), read=lambda rows: self.read(index[rows]), stored=stored)
+
+    def absent_as(self, value: float) -> "ColumnSource":
+        """The same table with that value, NaN or 0, for what a sparse one does not store."""
+        if self.stored is None or value == self.absent or value != value and self.absent != self.absent:
+            return self
+        return replace(self, absent=value, read=stored_reader(self.stored, value))
+
+    def stored_rows(self) -> StoredRows:
+        """All rows of a sparse table; ValueError for the first value that is infinite or too large for float32."""
+        matrix, values = self.stored, float32_values(self.stored)
+        for i in np.flatnonzero((abs(values) >= LARGEST) & (values != np.float32(self.missing)))[:1]:
+            row = int(np.searchsorted(matrix.indptr, i, side="right")) - 1
+            raise self._infinite(int(matrix.indices[i]), row, matrix.data[i])
+        return StoredRows(matrix.indptr, matrix.indices, values, self.missing, self.absent, self.n_features)
 
     def finite(self) -> "ColumnSource":
         """The same table, whose reader raises ValueError for the first value that is infinite or too large for float32."""
@@ -101,13 +119,16 @@ class ColumnSource:
                 with np.errstate(over="ignore"):
                     is_bad = host_array((abs(block) >= LARGEST) & (block.astype(np.float32) != np.float32(self.missing)))
                 for i, j in np.argwhere(is_bad)[:1]:
-                    name = _column(self.feature_names[j] if self.feature_names else str(j))
                     row = int(np.arange(self.n_rows)[rows][i]) if isinstance(rows, slice) else int(rows[i])
-                    raise ValueError(
-                        f"{name} holds a value that is infinite or at least 3.4028235e38 in size, outside float32, in row {row}: "
-                        f"{float(block[i, j])}. Replace it, or set it to NaN to treat it as missing."
-                    )
+                    raise self._infinite(j, row, block[i, j])
         return block
+
+    def _infinite(self, column: int, row: int, value: Any) -> ValueError:
+        name = _column(self.feature_names[column] if self.feature_names else str(column))
+        return ValueError(
+            f"{name} holds a value that is infinite or at least 3.4028235e38 in size, outside float32, in row {row}: "
+            f"{float(value)}. Replace it, or set it to NaN to treat it as missing."
+        )
 
 
 @dataclass(frozen=True, eq=False)
@@ -154,8 +175,8 @@ def open_table(
     loaded = data if isinstance(data, LoadedTable) else load_table(data)
     table, device = loaded.table, loaded.device
     frame = table if isinstance(table, _HostFrame | CudfFrame) else None
-    is_stored_sparse = isinstance(table, SparseTable)
-    if frame is None and not is_stored_sparse:
+    stored = table.matrix if isinstance(table, SparseTable) else None
+    if frame is None and stored is None:
         table = _checked_array(table)
     n_rows, n_features = table.shape
     if n_features == 0:
@@ -173,7 +194,7 @@ def open_table(
     dictionaries: dict[str, list[Any]] = {}
     with current_device(device):
         label_of = names.__getitem__ if names else str
-        if is_stored_sparse:
+        if stored is not None:
             read = _sparse_reader(table, label_of, is_training)
         elif frame is None:
             read = _array_reader(table, label_of, is_training)
@@ -190,9 +211,10 @@ def open_table(
         names, types = list(expected_names or ()), types and [types[j] for j in order]
         read_unordered = read
         read = lambda rows: read_unordered(rows)[:, order]
+        stored = None if stored is None else stored[:, order].sorted_indices()
     if device is not None:
         read = read_on(device, read)
-    return ColumnSource(n_rows, n_features, names, types, dictionaries, number, read, device, is_stored_sparse)
+    return ColumnSource(n_rows, n_features, names, types, dictionaries, number, read, device, stored)
 
 
 def align_columns(names: list[str], model_names: list[str]) -> list[int]:
@@ -349,7 +371,7 @@ def _sparse_reader(table: SparseTable, label_of: Callable[[int], str], is_traini
     if is_training and table.matrix.dtype.kind in "iu":
         lossy = np.unique(table.matrix.indices[_exceeds_float32(table.matrix.data)])
         _warn_lossy([label_of(int(j)) for j in lossy])
-    return table.read
+    return stored_reader(table.matrix, np.nan)
 
 
 def _to_float32(values: Array) -> Array:

@@ -22,7 +22,7 @@ import numpy as np
 from gpuboost.data.cuts import SENTINEL, Cuts
 from gpuboost.kernels.sketch import COUNTS0_WIDTH, DIGITS, MISSING, NON_FINITE
 
-__all__ = ["sketch_columns"]
+__all__ = ["midway", "require_finite", "sketch_columns", "value_thresholds"]
 
 SKETCH_MEMORY = 2**27  # bytes of counts held at once; columns (and, for very large max_bin, prefixes) run in groups below it
 
@@ -51,7 +51,7 @@ def sketch_columns(source, weights: np.ndarray | None, max_bin: int, backend, co
 def _sketch(features, source, weights, max_bin: int, backend, comm) -> tuple[list[np.ndarray], np.ndarray]:
     """(thresholds of each of these columns, bool: whether it has missing values)."""
     counts0 = _count(source, weights, features, 0, None, None, COUNTS0_WIDTH, len(features), backend, comm)
-    _require_finite(source, features, counts0[:, NON_FINITE])
+    require_finite(source, features, counts0[:, NON_FINITE])
     has_missing = counts0[:, MISSING] > 0
     columns = [
         _Column(f, counts0[i, : DIGITS[0]], 255 if max_bin == 256 and has_missing[i] else max_bin) for i, f in enumerate(features)
@@ -62,6 +62,19 @@ def _sketch(features, source, weights, max_bin: int, backend, comm) -> tuple[lis
             _select(group, source, weights, backend, comm)
         pending = [column for column in pending if column.spread_again()]
     return [column.thresholds() for column in columns], has_missing
+
+
+def value_thresholds(keys: np.ndarray, weights: np.ndarray, n_bins: int) -> np.ndarray:
+    """The thresholds (float32) of a column whose values are all at hand: what sketch_columns finds by counting.
+
+    keys : int64 (n,), n ≥ 1, ascending (scalar.float_key). weights : int64 (n,), positive.
+    """
+    column = _Column(0, np.zeros(0, np.int64), n_bins)
+    column.keys, column.weight, column.exact = keys, weights, np.ones(len(keys), bool)
+    column.is_resolved = len(keys) <= n_bins
+    while column.find_heavy():
+        pass
+    return column.thresholds()
 
 
 def _count(source, weights, features, level, slots0, slots1, width, n_slots, backend, comm) -> np.ndarray:
@@ -78,7 +91,8 @@ def _count(source, weights, features, level, slots0, slots1, width, n_slots, bac
     return backend.fetch(counts)
 
 
-def _require_finite(source, features: np.ndarray, n_infinite: np.ndarray) -> None:
+def require_finite(source, features: np.ndarray, n_infinite: np.ndarray) -> None:
+    """ValueError naming the first of these columns that holds infinite values. n_infinite : int64, how many each holds."""
     bad = np.flatnonzero(n_infinite)
     if len(bad):
         f = int(features[bad[0]])
@@ -199,6 +213,10 @@ class _Column:
         keys, weight = (np.concatenate(parts) for parts in zip((self.marked[:0], self.marked[:0]), *self.values))
         self.keys, self.weight, self.exact = _merge(keys, weight, *self.lumps)
         self.is_resolved &= len(self.keys) <= self.n_bins
+        return self.find_heavy()
+
+    def find_heavy(self) -> bool:
+        """Whether there are values that deserve a bin of their own and had none; the targets are then spread anew."""
         if self.is_resolved:
             return False
         light = self._light(self.keys, self.weight, 0)
@@ -232,12 +250,16 @@ class _Column:
         return np.flatnonzero(ends)
 
     def thresholds(self) -> np.ndarray:
-        """float32: midway between the last value of a bin and the next value, the next value where that rounds down."""
+        """float32: midway between the last value of a bin and the next value."""
         after = self._cut_after()
-        below, above = _key_floats(self.keys[after]), _key_floats(self.keys[after + 1])
-        middle = ((below.astype(np.float64) + above.astype(np.float64)) * 0.5).astype(np.float32)
-        middle = np.where(middle <= below, above, middle)
-        return np.append(middle, SENTINEL).astype(np.float32)
+        return np.append(midway(self.keys[after], self.keys[after + 1]), SENTINEL)
+
+
+def midway(below: np.ndarray, above: np.ndarray) -> np.ndarray:
+    """float32 thresholds midway between two values each, given by their keys; the upper value where that rounds down."""
+    low, high = _key_floats(below), _key_floats(above)
+    middle = ((low.astype(np.float64) + high.astype(np.float64)) * 0.5).astype(np.float32)
+    return np.where(middle <= low, high, middle)
 
 
 def _present(counts: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

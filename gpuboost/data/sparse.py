@@ -1,10 +1,11 @@
-"""SciPy's sparse matrices as batches of rows: an absent entry is missing, as in XGBoost; a stored zero is a zero."""
+"""SciPy's sparse matrices: an absent entry is missing, as in XGBoost, unless it is to be zero; a stored zero is a zero."""
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
-__all__ = ["SparseTable", "is_sparse"]
+__all__ = ["SparseTable", "float32_values", "is_sparse", "stored_reader"]
 
 WIDEST = {"i": np.int64, "u": np.uint64}  # in which sums of narrower integers do not overflow
 FORMATS = "csr", "csc", "coo", "lil", "dok"  # the others (dia, bsr) pad with zeros, which are not absent and not values
@@ -59,17 +60,27 @@ class SparseTable:
     def shape(self) -> tuple[int, int]:
         return self.matrix.shape
 
-    def read(self, rows: Any) -> np.ndarray:
-        """float32 (n, n_features) of some rows (slice or int (n,)), NaN where no entry is stored."""
-        part = self.matrix[rows]
-        block = np.full(part.shape, np.nan, np.float32)
-        with np.errstate(over="ignore"):  # 1e39 becomes inf, which training reports
-            block[np.repeat(np.arange(len(block)), np.diff(part.indptr)), part.indices] = part.data
-        return block
-
     def widened(self, n_features: int) -> "SparseTable":
         """The same rows with columns added behind, all of them absent."""
         import scipy.sparse
 
         m = self.matrix
         return SparseTable(scipy.sparse.csr_array((m.data, m.indices, m.indptr), shape=(m.shape[0], n_features)))
+
+
+def float32_values(matrix: Any) -> np.ndarray:
+    """The stored values as float32, rounded once; 1e39 becomes inf, which training and prediction refuse."""
+    with np.errstate(over="ignore"):
+        return matrix.data.astype(np.float32, copy=False)
+
+
+def stored_reader(matrix: Any, absent: float) -> Callable[[Any], np.ndarray]:
+    """A reader of some rows (slice or int (n,)) of a csr_array: float32 (n, n_features), ``absent`` where no entry is stored."""
+
+    def read(rows: Any) -> np.ndarray:
+        part = matrix[rows]
+        block = np.full(part.shape, absent, np.float32)
+        block[np.repeat(np.arange(len(block)), np.diff(part.indptr)), part.indices] = float32_values(part)
+        return block
+
+    return read

@@ -1,7 +1,9 @@
-"""Grow the trees of one boosting round: the algorithm, once, for every device, growth policy and number of workers.
+"""Grow the trees of one boosting round: the algorithm, once, for every device, way to search, growth policy and number of
+workers.
 
-Chen & Guestrin 2016, Algorithms 1–3 on binned values: histograms of fixed-point gradients, the sibling of each built node by
-subtraction, best splits with missing values on either side. What a line computes is in the kernel of the same name.
+Chen & Guestrin 2016, Algorithms 1–3 on binned values: histograms of fixed-point gradients with the sibling of each built node by
+subtraction, or sorted columns (exact search: each distinct value has a bin); best splits with missing values on either side. What
+a line computes is in the kernel of the same name.
 """
 
 from typing import Any
@@ -24,17 +26,11 @@ def grow_trees(
     start_roots(backend, comm, state, maxima)
     held = False  # whether the histograms of all open leaves are at hand
     while (n_frontier := backend.frontier_size(state)) > 0:
-        hold = backend.held_histograms(state) + n_frontier <= capacity and (held or backend.held_histograms(state) == 0)
-        batch = n_frontier if hold else max(2, capacity)
-        for begin in range(0, n_frontier, batch):
-            end = min(begin + batch, n_frontier)
-            subtract = hold and held
-            built = backend.build_histograms(state, begin, end, subtract, hold)
-            comm.allreduce_sum(built)
-            if subtract:
-                backend.subtract_histograms(state)
-            backend.evaluate_splits(state, begin, end)
-        held = hold
+        if backend.walks_columns(state, comm.size):
+            backend.scan_columns(state)
+            held = False
+        else:
+            held = search_histograms(backend, comm, state, n_frontier, capacity, held)
         backend.select_splits(state)
         backend.apply_splits(state)
         comm.allreduce_sum(backend.partition_rows(state))
@@ -43,6 +39,21 @@ def grow_trees(
     backend.weigh_leaves(state)
     backend.update_margin(state)
     return backend.finish_trees(state)
+
+
+def search_histograms(backend: Backend, comm: Communicator, state: Any, n_frontier: int, capacity: int, held: bool) -> bool:
+    """Best splits of the frontier from histograms, in batches that fit; whether all of them are held for the children to come."""
+    hold = backend.held_histograms(state) + n_frontier <= capacity and (held or backend.held_histograms(state) == 0)
+    batch = n_frontier if hold else max(2, capacity)
+    for begin in range(0, n_frontier, batch):
+        end = min(begin + batch, n_frontier)
+        subtract = hold and held
+        built = backend.build_histograms(state, begin, end, subtract, hold)
+        comm.allreduce_sum(built)
+        if subtract:
+            backend.subtract_histograms(state)
+        backend.evaluate_splits(state, begin, end)
+    return hold
 
 
 def start_roots(backend: Backend, comm: Communicator, state: Any, maxima: Any) -> None:

@@ -27,7 +27,7 @@ class Model:
     num_parallel_tree : trees per output and round.
     feature_names, feature_types : None when the table had none. Types are XGBoost's letters: q, float, int, i, c.
     categories : column name → its category values in code order, for columns that held categories.
-    attributes : free strings (best_iteration, ...).
+    attributes : free strings (best_iteration, ...); sparse_absent is "zero" where sparse tables do not store zeros.
     """
 
     n_features: int
@@ -49,6 +49,11 @@ class Model:
     def n_outputs(self) -> int:
         """Margins per row: classes of a multi-class objective, else targets."""
         return max(self.n_classes, self.n_targets, 1)
+
+    @property
+    def sparse_absent(self) -> str:
+        """What a sparse table does not store: "missing" or "zero"."""
+        return "zero" if self.attributes.get("sparse_absent") == "zero" else "missing"
 
     @property
     def n_rounds(self) -> int:

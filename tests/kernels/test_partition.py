@@ -32,10 +32,11 @@ def split_rows(columns, n_bins, rows_of, splits, n_threads=1):
             nodes[node]["bin"] = split_bin
     chunks = np.full((len(flat) // partition.CHUNK + len(splits) + 1, 4), -1, np.int64)
     chunks = chunks[: partition.list_chunks(selected, segments, chunks)]
-    arguments = selected, nodes, cats, chunks, columns, np.asarray(n_bins, np.int32), rows, segments, n_threads
-    partition.partition_rows_cpu(partition.COUNT, *arguments)
+    is_left = np.full(len(flat), 255, np.uint8)
+    n_bins = np.asarray(n_bins, np.int32)
+    partition.mark_rows_cpu(selected, nodes, cats, chunks, columns, n_bins, rows, segments, is_left, n_threads)
     partition.place_children(selected, nodes, chunks, segments)
-    partition.partition_rows_cpu(partition.MOVE, *arguments)
+    partition.move_rows_cpu(selected, nodes, chunks, rows, segments, is_left, n_threads)
     children = range(n_nodes, len(nodes))
     return {c: rows[segments[c, 2], segments[c, 0] : segments[c, 1]].tolist() for c in children}, segments, rows
 

@@ -1,0 +1,187 @@
+"""A table column by column: its present values in ascending order, and what training makes of them.
+
+    source → entries sorted by value → cuts → column blocks (row, code) → binned page
+
+Exact search reads the column blocks themselves, with a bin for every distinct value. A sparse table is always read this way: its
+lists are short, and nothing of it ever takes more room than its entries.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from gpuboost.communicator import Communicator
+from gpuboost.data.binned import BinnedMatrix, ColumnBlocks, Page, SparsePage
+from gpuboost.data.cuts import SENTINEL, Cuts
+from gpuboost.data.sketch import midway, require_finite, value_thresholds
+from gpuboost.data.sparse import float32_values
+from gpuboost.kernels.columns import (
+    code_entries_cpu,
+    fill_columns_cpu,
+    list_block_cpu,
+    list_stored_cpu,
+    sort_entries_cpu,
+    weigh_values_cpu,
+)
+from gpuboost.kernels.sparse import list_cells_cpu
+
+__all__ = ["bin_columns"]
+
+ZERO_KEY = 0x80000000  # scalar.float_key(0)
+GROUP_VALUES = 2**21  # distinct values that are merged at once: 50 MB
+
+
+@dataclass(frozen=True, eq=False)
+class Entries:
+    """The present values of every column, by ascending key (scalar.float_key), then row.
+
+    bounds : int64 (n_features, 2). keys : uint32 (n_entries,). rows : int32 (n_entries,).
+    absent_is_zero : whether cells without an entry are zeros; missing cells then have entries.
+    """
+
+    n_rows: int
+    bounds: np.ndarray
+    keys: np.ndarray
+    rows: np.ndarray
+    absent_is_zero: bool
+    n_threads: int
+
+    def cuts(self, weights: np.ndarray | None, max_bin: int, comm: Communicator) -> Cuts:
+        """The cuts that sketch_columns makes of the same table; with EVERY_VALUE, one between any two values.
+
+        weights : int64 (n_rows,) row weights (0: the row does not exist) with a global sum of at most 2^46, or None for 1 each.
+        """
+        n_features = len(self.bounds)
+        given = np.zeros(0, np.int64) if weights is None else weights
+        keys, value_weights = np.empty(len(self.keys), np.uint32), np.empty(len(self.keys), np.int64)
+        n_values, missing = np.zeros(n_features, np.int64), np.zeros(n_features, np.int64)
+        weigh_values_cpu(self.bounds, self.keys, self.rows, given, keys, value_weights, n_values, missing, self.n_threads)
+        total = self.n_rows if weights is None else int(weights.sum())
+        has_missing, thresholds = np.empty(n_features, bool), []
+        for group in _groups(n_values, comm):
+            first = np.cumsum(n_values[group]) - n_values[group]
+            own = np.repeat(self.bounds[group, 0] - first, n_values[group]) + np.arange(n_values[group].sum())
+            features = np.repeat(np.arange(group.stop - group.start), n_values[group])
+            values = np.stack([features, keys[own], value_weights[own]]).astype(np.int64)
+            present = np.zeros(group.stop - group.start, np.int64)
+            np.add.at(present, features, values[2])
+            absent = total - present - missing[group]
+            if self.absent_is_zero:
+                zeros = np.stack([np.arange(len(absent)), np.full(len(absent), ZERO_KEY), absent])
+                values = np.concatenate([values, zeros[:, absent > 0]], axis=1)
+                absent = missing[group].copy()
+            comm.allreduce_sum(absent)
+            has_missing[group] = absent > 0
+            most = np.where(has_missing[group] & (max_bin == 256), 255, max_bin)  # as the sketch: the missing code fits in a byte
+            thresholds += _thresholds(*_merged(values, comm), most)
+        offsets = np.concatenate([[0], np.cumsum([len(part) for part in thresholds])])
+        if offsets[-1] >= 2**31 - n_features:
+            raise ValueError(f"the table has {offsets[-1]} distinct values, too many for tree_method='exact'. Use 'hist'.")
+        return Cuts(np.concatenate(thresholds), offsets.astype(np.int32), has_missing, max_bin)
+
+    def blocks(self, cuts: Cuts) -> ColumnBlocks:
+        """The entries with codes for keys, which they replace: these Entries are then used up."""
+        absent = zero_codes(cuts) if self.absent_is_zero else cuts.n_bins
+        bounds = self.bounds.copy()
+        code_entries_cpu(bounds, self.keys, self.rows, cuts.thresholds, cuts.offsets, absent, self.n_threads)
+        return ColumnBlocks(bounds, self.rows, self.keys, absent)
+
+
+def bin_columns(
+    source: Any, weights: np.ndarray | None, max_bin: int, cuts: Cuts | None, n_threads: int, comm: Communicator
+) -> BinnedMatrix:
+    """Codes and column blocks of a table on the host, under its own cuts or under others.
+
+    source : ingest.ColumnSource. weights : as Entries.cuts. max_bin : EVERY_VALUE for exact search. cuts : None makes them.
+    A sparse table becomes a SparsePage, a dense one a Page of uint32 columns.
+    """
+    entries = list_entries(source, n_threads)
+    cuts = entries.cuts(weights, max_bin, comm) if cuts is None else cuts
+    blocks = entries.blocks(cuts)
+    page: Page | SparsePage
+    if source.stored is None:
+        columns = np.repeat(cuts.n_bins.astype(np.uint32)[:, None], source.n_rows, axis=1)
+        fill_columns_cpu(blocks.bounds, blocks.rows, blocks.codes, columns, n_threads)
+        page = Page(columns, np.zeros((0, 1), np.uint32))
+    else:
+        row_begin, cells = np.empty(source.n_rows + 1, np.int64), np.empty(blocks.n_entries, np.int32)
+        list_cells_cpu(blocks.bounds, blocks.rows, blocks.codes, cuts.n_bins, cuts.offsets, row_begin, cells)
+        page = SparsePage(cuts, row_begin, cells, blocks.absent)
+    return BinnedMatrix(cuts, [page], "host", blocks)
+
+
+def list_entries(source: Any, n_threads: int) -> Entries:
+    """The entries of a table on the host (ingest.ColumnSource). Raises ValueError where a column holds ±inf."""
+    # With missing=0, what is not stored and 0 is missing after all.
+    absent_is_zero = source.stored is not None and source.absent == 0 and source.missing != 0
+    n_features, missing = source.n_features, np.float32(source.missing)
+    n_infinite = np.zeros(n_features, np.int64)
+    if source.stored is None:
+        bounds = np.repeat(np.arange(n_features, dtype=np.int64)[:, None] * source.n_rows, 2, axis=1)
+        keys, rows = np.empty(n_features * source.n_rows, np.uint32), np.empty(n_features * source.n_rows, np.int32)
+        first = 0
+        for block in source.batches():
+            list_block_cpu(block, missing, first, bounds, keys, rows, n_infinite, n_threads)
+            first += len(block)
+    else:
+        stored = source.stored.tocsc()
+        bounds = np.empty((n_features, 2), np.int64)
+        keys, rows = np.empty(stored.nnz, np.uint32), np.empty(stored.nnz, np.int32)
+        values = float32_values(stored)
+        list_stored_cpu(stored.indptr, stored.indices, values, missing, absent_is_zero, bounds, keys, rows, n_infinite, n_threads)
+    require_finite(source, np.arange(n_features), n_infinite)
+    longest = int((bounds[:, 1] - bounds[:, 0]).max())
+    spare = np.empty((n_threads, longest), np.uint32), np.empty((n_threads, longest), np.int32)
+    sort_entries_cpu(bounds, keys, rows, *spare, n_threads)
+    return Entries(source.n_rows, bounds, keys, rows, absent_is_zero, n_threads)
+
+
+def zero_codes(cuts: Cuts) -> np.ndarray:
+    """int32 (n_features,): the code of a zero in each column."""
+    return np.array([np.searchsorted(cuts.of(f)[:-1], 0, side="right") for f in range(cuts.n_features)], np.int32)
+
+
+def _groups(n_values: np.ndarray, comm: Communicator) -> Iterator[slice]:
+    """Neighbouring columns with about GROUP_VALUES values on all workers together: what is merged at once."""
+    counts = n_values.copy()
+    comm.allreduce_sum(counts)
+    owner = np.cumsum(counts) // GROUP_VALUES
+    ends = np.flatnonzero(np.diff(owner, append=-1)) + 1
+    yield from map(slice, np.append(0, ends[:-1]).tolist(), ends.tolist())
+
+
+def _merged(values: np.ndarray, comm: Communicator) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """All workers' values: feature, key and weight, each int64 (n,), in order and each value once. values : int64 (3, n)."""
+    sizes = comm.allgather_int(values.shape[1])
+    begin = sum(sizes[: comm.rank])
+    gathered = np.zeros((3, sum(sizes)), np.int64)
+    gathered[:, begin : begin + values.shape[1]] = values
+    comm.allreduce_sum(gathered)
+    place = gathered[0] << 32 | gathered[1]
+    if not (np.diff(place) > 0).all():
+        order = np.argsort(place, kind="stable")
+        gathered, place = gathered[:, order], place[order]
+        first = np.flatnonzero(np.diff(place, prepend=-1))
+        gathered = np.stack([gathered[0, first], gathered[1, first], np.add.reduceat(gathered[2], first)])
+    return gathered[0], gathered[1], gathered[2]
+
+
+def _thresholds(features: np.ndarray, keys: np.ndarray, weights: np.ndarray, n_bins: np.ndarray) -> list[np.ndarray]:
+    """The thresholds of each column of a group. n_bins : most bins of each column; the others as _merged gives them."""
+    n_values = np.bincount(features, minlength=len(n_bins))
+    is_few = n_values <= n_bins
+    # Columns of few values, all at once: midway between neighbours, SENTINEL after the last.
+    few = keys[np.repeat(is_few, n_values)]
+    thresholds = np.append(midway(few[:-1], few[1:]), SENTINEL)
+    ends = np.cumsum(np.where(is_few, n_values, 0))
+    thresholds[ends[is_few & (n_values > 0)] - 1] = SENTINEL
+    parts = np.split(thresholds[: len(few)], ends[:-1])
+    for f in np.flatnonzero(n_values == 0):
+        parts[f] = np.full(1, SENTINEL, np.float32)
+    first = np.cumsum(n_values) - n_values
+    for f in np.flatnonzero(~is_few):
+        own = slice(first[f], first[f] + n_values[f])
+        parts[f] = value_thresholds(keys[own], weights[own], int(n_bins[f]))
+    return parts

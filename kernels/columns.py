@@ -1,0 +1,241 @@
+"""List the present values of every column in ascending order: the column blocks of Chen & Guestrin 2016, §4.1.
+
+    entries of column f = bounds[f, 0] … bounds[f, 1] − 1, by (key, row): keys ascending, equal keys by ascending row
+
+Sorted once, before the first tree: the exact search walks the lists at every level, and the distinct values of a sparse column
+are its list without repetitions. Keys are order-preserving uint32 (scalar.float_key); once the cuts are known, code_entries
+replaces them by bin numbers. The sort is by digits of 11 bits, least significant first, as stable as the order demands.
+Floor of the sort: 8 bytes read and 8 written per entry and digit; measured on one core of an AMD EPYC, 450k entries of continuous
+values: 11 ns per entry for all three digits (np.argsort, stable: 75).
+"""
+
+import numpy as np
+from numba import float32, int64, prange, uint32
+
+from gpuboost.kernels.jit import claim, parallel_kernel
+from gpuboost.kernels.scalar import float_key, key_float
+
+DIGIT_BITS = 11
+DIGITS = 2048
+N_DIGITS = 3
+MISSING_KEY = 0xFFFFFFFF  # above the key of every value, so that missing entries come last
+SHORT = 48  # lists up to here are sorted by insertion: clearing and adding up 2048 counts takes longer
+
+
+@parallel_kernel
+def list_block_cpu(block, missing, first_row, bounds, keys, rows, n_infinite, n_threads):
+    """Append the present values of a batch of rows to the lists of their columns.
+
+    block : float32 or float64 (n_rows, n_features), any strides, IN.
+    missing : float32. A value equal to it is missing, as NaN is.
+    first_row : number of the batch's first row.
+    bounds : int64 (n_features, 2), INOUT. Begin of each list, and its end so far.
+    keys : uint32 (capacity,), OUT. rows : int32 (capacity,), OUT.
+    n_infinite : int64 (n_features,), INOUT. Values that are infinite or too large for float32.
+    """
+    counter = np.zeros(1, np.int64)
+    for _ in prange(n_threads):
+        _list_columns(counter, block, missing, first_row, bounds, keys, rows, n_infinite)
+
+
+@parallel_kernel.part
+def _list_columns(counter, block, missing, first_row, bounds, keys, rows, n_infinite):
+    while True:
+        f = claim(counter)
+        if f >= bounds.shape[0]:
+            return
+        end = bounds[f, 1]
+        for i in range(block.shape[0]):
+            x = float32(block[i, f])
+            if not (x != x or x == missing):
+                keys[end], rows[end] = float_key(x), first_row + i
+                end += 1
+                n_infinite[f] += not abs(x) < float32(3.4028235e38)
+        bounds[f, 1] = end
+
+
+@parallel_kernel
+def list_stored_cpu(column_begin, stored_rows, values, missing, keeps_missing, bounds, keys, rows, n_infinite, n_threads):
+    """The same for a whole sparse matrix, column by column (SciPy's csc).
+
+    column_begin : int32 or int64 (n_features + 1,), IN. stored_rows : int32 or int64 (n_stored,), IN, ascending in a column.
+    values : any number (n_stored,), IN. keeps_missing : whether a stored value that is missing gets an entry, of MISSING_KEY.
+    bounds : int64 (n_features, 2), OUT. keys, rows : (n_stored,), OUT.
+    """
+    counter = np.zeros(1, np.int64)
+    for _ in prange(n_threads):
+        _list_stored(counter, column_begin, stored_rows, values, missing, keeps_missing, bounds, keys, rows, n_infinite)
+
+
+@parallel_kernel.part
+def _list_stored(counter, column_begin, stored_rows, values, missing, keeps_missing, bounds, keys, rows, n_infinite):
+    while True:
+        f = claim(counter)
+        if f >= bounds.shape[0]:
+            return
+        end = int64(column_begin[f])
+        bounds[f, 0] = end
+        for i in range(column_begin[f], column_begin[f + 1]):
+            x = float32(values[i])
+            is_missing = x != x or x == missing
+            if not is_missing or keeps_missing:
+                keys[end], rows[end] = uint32(MISSING_KEY) if is_missing else float_key(x), stored_rows[i]
+                end += 1
+                n_infinite[f] += not (is_missing or abs(x) < float32(3.4028235e38))
+        bounds[f, 1] = end
+
+
+@parallel_kernel
+def sort_entries_cpu(bounds, keys, rows, spare_keys, spare_rows, n_threads):
+    """Sort every list by key, keeping the order of rows among equal keys.
+
+    bounds : int64 (n_features, 2), IN. keys : uint32 (n,), INOUT. rows : int32 (n,), INOUT.
+    spare_keys, spare_rows : same dtypes (n_threads, longest list), SCRATCH.
+    """
+    counter = np.zeros(1, np.int64)
+    for thread in prange(n_threads):
+        _sort_lists(counter, bounds, keys, rows, spare_keys[thread], spare_rows[thread])
+
+
+@parallel_kernel.part
+def _sort_lists(counter, bounds, keys, rows, spare_keys, spare_rows):
+    counts = np.empty((N_DIGITS, DIGITS), np.int64)
+    while True:
+        f = claim(counter)
+        if f >= bounds.shape[0]:
+            return
+        begin, end = bounds[f, 0], bounds[f, 1]
+        n = end - begin
+        if n <= SHORT:
+            _insert(keys[begin:end], rows[begin:end])
+            continue
+        counts[:] = 0
+        for i in range(begin, end):
+            key = keys[i]
+            for d in range(N_DIGITS):
+                counts[d, (key >> uint32(DIGIT_BITS * d)) & uint32(DIGITS - 1)] += 1
+        is_moved = False
+        for d in range(N_DIGITS):
+            shift = uint32(DIGIT_BITS * d)
+            first_key = spare_keys[0] if is_moved else keys[begin]
+            if counts[d, (first_key >> shift) & uint32(DIGITS - 1)] == n:
+                continue  # all agree in this digit
+            total = int64(0)
+            for digit in range(DIGITS):
+                own = counts[d, digit]
+                counts[d, digit] = total
+                total += own
+            if is_moved:
+                _deal(spare_keys[:n], spare_rows[:n], shift, counts[d], keys[begin:end], rows[begin:end])
+            else:
+                _deal(keys[begin:end], rows[begin:end], shift, counts[d], spare_keys, spare_rows)
+            is_moved = not is_moved
+        if is_moved:
+            for i in range(n):
+                keys[begin + i], rows[begin + i] = spare_keys[i], spare_rows[i]
+
+
+@parallel_kernel.part
+def _deal(keys, rows, shift, places, to_keys, to_rows):
+    for i in range(keys.size):
+        digit = (keys[i] >> shift) & uint32(DIGITS - 1)
+        place = places[digit]
+        places[digit] = place + 1
+        to_keys[place], to_rows[place] = keys[i], rows[i]
+
+
+@parallel_kernel.part
+def _insert(keys, rows):
+    for i in range(1, keys.size):
+        key, row = keys[i], rows[i]
+        at = i
+        while at > 0 and keys[at - 1] > key:
+            keys[at], rows[at] = keys[at - 1], rows[at - 1]
+            at -= 1
+        keys[at], rows[at] = key, row
+
+
+@parallel_kernel
+def weigh_values_cpu(bounds, keys, rows, weights, value_keys, value_weights, n_values, missing_weights, n_threads):
+    """The distinct values of every list with their weight; values without weight are left out.
+
+    weights : int64 (n_rows,) or (0,), IN. Empty: every row weighs 1.
+    value_keys : uint32 (n,), OUT, and value_weights : int64 (n,), OUT. Column f's begin at bounds[f, 0].
+    n_values, missing_weights : int64 (n_features,), OUT. Distinct values, and weight of the missing entries.
+    """
+    counter = np.zeros(1, np.int64)
+    for _ in prange(n_threads):
+        _weigh_lists(counter, bounds, keys, rows, weights, value_keys, value_weights, n_values, missing_weights)
+
+
+@parallel_kernel.part
+def _weigh_lists(counter, bounds, keys, rows, weights, value_keys, value_weights, n_values, missing_weights):
+    while True:
+        f = claim(counter)
+        if f >= bounds.shape[0]:
+            return
+        begin, missing_weight = bounds[f, 0], int64(0)
+        end = begin
+        for i in range(begin, bounds[f, 1]):
+            weight = weights[rows[i]] if weights.size else int64(1)
+            if keys[i] == uint32(MISSING_KEY):
+                missing_weight += weight
+            elif weight > int64(0):
+                if end > begin and value_keys[end - 1] == keys[i]:
+                    value_weights[end - 1] += weight
+                else:
+                    value_keys[end], value_weights[end] = keys[i], weight
+                    end += 1
+        n_values[f], missing_weights[f] = end - begin, missing_weight
+
+
+@parallel_kernel
+def code_entries_cpu(bounds, keys, rows, thresholds, offsets, absent, n_threads):
+    """Replace the sorted keys by codes (kernels/binning.py), and drop the entries that have the code of an absent one.
+
+    bounds : int64 (n_features, 2), INOUT. keys : uint32 (n,), INOUT. rows : int32 (n,), INOUT.
+    thresholds, offsets : as kernels/binning.py. absent : int32 (n_features,), IN. Code of the cells without an entry.
+    """
+    counter = np.zeros(1, np.int64)
+    for _ in prange(n_threads):
+        _code_lists(counter, bounds, keys, rows, thresholds, offsets, absent)
+
+
+@parallel_kernel.part
+def _code_lists(counter, bounds, keys, rows, thresholds, offsets, absent):
+    while True:
+        f = claim(counter)
+        if f >= bounds.shape[0]:
+            return
+        first, last = offsets[f], offsets[f + 1] - 1
+        at, end = first, bounds[f, 0]
+        for i in range(bounds[f, 0], bounds[f, 1]):
+            key = keys[i]
+            if key == uint32(MISSING_KEY):
+                at = last + 1
+            else:
+                x = key_float(key)
+                while at < last and thresholds[at] <= x:
+                    at += 1
+            if at - first != absent[f]:
+                keys[end], rows[end] = uint32(at - first), rows[i]
+                end += 1
+        bounds[f, 1] = end
+
+
+@parallel_kernel
+def fill_columns_cpu(bounds, rows, codes, columns, n_threads):
+    """columns[f, row] = code of every entry; what has no entry is left alone. columns : uint32 (n_features, n_rows), INOUT."""
+    counter = np.zeros(1, np.int64)
+    for _ in prange(n_threads):
+        _fill_columns(counter, bounds, rows, codes, columns)
+
+
+@parallel_kernel.part
+def _fill_columns(counter, bounds, rows, codes, columns):
+    while True:
+        f = claim(counter)
+        if f >= bounds.shape[0]:
+            return
+        for i in range(bounds[f, 0], bounds[f, 1]):
+            columns[f, rows[i]] = codes[i]

@@ -1,0 +1,351 @@
+"""Find the best split of every node by walking sorted columns: the exact greedy search (Algorithm 1), with missing values tried
+on both sides (Algorithm 3).
+
+Every node keeps the sums of its rows that were met so far; where the next of its entries has another code, the split between
+the two is a candidate:
+
+    G_L, H_L = sums of the node's entries with codes ≤ b      [+ those of its missing rows]     R = (G, H) − L
+
+Candidates, gains, ranks and ties are those of kernels/splits.py to the bit: a histogram's bin that is empty in a node leaves the
+sums as they are, so its split ties with the one before and loses. Entries are present values; what has no entry is missing (or
+zero, where the table says so), and the sums of those rows are what the node has more than its entries: a column with absent
+cells is walked twice, first for the sums, then for the candidates.
+
+Exact search and histograms thus differ only in their cuts: here each distinct value may have a bin of its own, and the cost of a
+level does not depend on the number of bins: 4 + 4 bytes of entry and 8 of the row's place read per entry, in the order of
+values, so that the places come from all over the memory. They are gathered 512 at a time into a buffer (cache-aware access,
+Chen & Guestrin 2016, §4.2): the loads are independent, and many cache misses are under way at once. A candidate is first
+compared by products, without a division; few of them could win.
+"""
+
+import numpy as np
+from numba import float64, int32, int64, prange
+
+from gpuboost.kernels.jit import claim, parallel_kernel, scalar
+from gpuboost.kernels.quantise import LIMB_BITS
+from gpuboost.kernels.records import NO_GAIN, NUMERIC
+from gpuboost.kernels.scalar import gain_rank, larger
+from gpuboost.kernels.splits import MIN_GAIN, RELATIVE_GAIN
+from gpuboost.kernels.splits import _score as node_term
+
+GATHER = 512
+NOWHERE = -1  # place of a row whose node is not searched
+
+# What a thread knows of a node while it walks a column; what every entry needs comes first, in one cache line.
+WALK = np.dtype(
+    [
+        ("grad", np.int64),  # of the entries met so far, and absent rows that come before them
+        ("hess", np.int64),
+        ("code", np.int64),  # of the last entry; −1 before the first
+        ("feature", np.int32),  # whose walk this is
+        ("has_missing", np.int32),
+        ("total_grad", np.float64),  # of the node
+        ("total_hess", np.float64),
+        ("bar", np.float64),  # what the scores of both children must reach to beat the best split so far
+        ("missing_grad", np.int64),
+        ("missing_hess", np.int64),
+        ("absent_grad", np.int64),  # of the node's rows without an entry, where those are zeros
+        ("absent_hess", np.int64),
+        ("parent", np.float64),  # the node's own score
+        ("lower", np.float64),  # bounds on its leaves' weights
+        ("upper", np.float64),
+    ],
+    align=True,
+)
+
+# The best split of a node that a thread has met.
+BEST = np.dtype(
+    [
+        ("gain", np.float64),
+        ("rank", np.float64),
+        ("feature", np.int64),
+        ("bin", np.int64),
+        ("next_bin", np.int64),  # of the node's next larger value; −1 where there is none
+        ("default_left", np.int64),
+        ("left_grad", np.int64),
+        ("left_hess", np.int64),
+    ],
+    align=True,
+)
+
+
+@parallel_kernel
+def place_rows_cpu(frontier, segments, rows, gpair, places, n_threads):
+    """places[row] = i·2^32 + packed pair for the rows of node frontier[i]: what a walk wants to know of a row, in eight bytes.
+
+    frontier : int32 (n,), IN. segments : int64 (n_nodes, 3), IN. rows : int32 (2, n_rows), IN. gpair : int32 (n_rows,), IN.
+    places : int64 (n_rows,), INOUT. NOWHERE for the other rows, on entry.
+    """
+    counter = np.zeros(1, np.int64)
+    for _ in prange(n_threads):
+        _place_rows(counter, frontier, segments, rows, gpair, places)
+
+
+@parallel_kernel.part
+def _place_rows(counter, frontier, segments, rows, gpair, places):
+    while True:
+        i = claim(counter)
+        if i >= frontier.size:
+            return
+        begin, end, side = segments[frontier[i], 0], segments[frontier[i], 1], segments[frontier[i], 2]
+        for at in range(begin, end):
+            row = rows[side, at]
+            places[row] = (i << int64(32)) + (int64(gpair[row]) & int64(0xFFFFFFFF))
+
+
+@parallel_kernel
+def scan_columns_cpu(
+    bounds, rows, codes, absent, n_bins, n_rows, feature_mask, places, low_pairs, sums, limits, scales, penalty, walks, touched,
+    bests, gathered, low_gathered, n_threads,
+):  # fmt: skip
+    """Find the best split of each of n nodes among each thread's columns; choose_scanned_cpu chooses among threads.
+
+    bounds : int64 (n_features, 2), rows : int32 (k,), codes : uint32 (k,), IN. The column blocks (kernels/columns.py).
+    absent : int32 (n_features,), IN. Code of the cells without an entry: of missing values (n_bins[f]), or of zero.
+    n_bins : int32 (n_features,), IN. n_rows : of the table; a column of so many entries is complete.
+    feature_mask : uint8 (1 or n, n_features), IN. places : int64 (n_rows,), IN. low_pairs : int32 (n_rows,) or (0,), IN. The
+        second limb of gradients.
+    sums : int64 (n, 2), IN. limits : float64 (n, 2), IN. Bounds on the weights of each node.
+    scales : float64 (2,), IN. Units of the fixed point. penalty : float64 (4,), IN. lambda, alpha, max_delta_step,
+        min_child_weight.
+    walks : WALK (n_threads, n), touched : int32 (n_threads, n), gathered : int64 (n_threads, GATHER), low_gathered : int32, same,
+        SCRATCH.
+    bests : BEST (n_threads, n), OUT.
+    """
+    counter = np.zeros(1, np.int64)
+    for thread in prange(n_threads):
+        _scan_columns(
+            counter, bounds, rows, codes, absent, n_bins, n_rows, feature_mask, places, low_pairs, sums, limits, scales, penalty,
+            walks[thread], touched[thread], bests[thread], gathered[thread], low_gathered[thread],
+        )  # fmt: skip
+
+
+@parallel_kernel.part
+def _scan_columns(
+    counter, bounds, rows, codes, absent, n_bins, n_rows, feature_mask, places, low_pairs, sums, limits, scales, penalty, walks,
+    touched, bests, gathered, low_gathered,
+):  # fmt: skip
+    for i in range(walks.size):
+        _start_node(walks[i], bests[i], sums[i], limits[i], scales, penalty)
+    while True:
+        feature = claim(counter)
+        if feature >= bounds.shape[0]:
+            return
+        if feature_mask.shape[0] == 1 and feature_mask[0, feature] == 0:
+            continue
+        begin, end = bounds[feature, 0], bounds[feature, 1]
+        absent_code, missing_code = int64(absent[feature]), int64(n_bins[feature])
+        n_touched = int64(0)
+        if end - begin < n_rows:
+            n_touched = _sum_entries(
+                int32(feature), rows[begin:end], codes[begin:end], absent_code, missing_code, places, low_pairs, sums, walks,
+                touched, gathered, low_gathered,
+            )  # fmt: skip
+        n_touched = _walk(
+            int32(feature), rows[begin:end], codes[begin:end], absent_code, missing_code, n_touched, feature_mask, places,
+            low_pairs, scales, penalty, walks, touched, bests, gathered, low_gathered,
+        )  # fmt: skip
+        for t in range(n_touched):
+            walk, best = walks[touched[t]], bests[touched[t]]
+            if feature_mask.shape[0] == 1 or feature_mask[touched[t], feature]:
+                _meet_absent(walk, best, missing_code, absent_code, scales, penalty)
+                if walk.code >= 0:  # all present rows against the missing ones
+                    _try_split(walk, best, int64(-1), scales, penalty)
+
+
+@parallel_kernel.part
+def _start_node(walk, best, sums, limits, scales, penalty):
+    reg_lambda, alpha, max_delta_step = penalty[0], penalty[1], penalty[2]
+    walk.feature = int32(-1)
+    walk.total_grad, walk.total_hess = sums[0] * scales[0], sums[1] * scales[1]
+    walk.lower, walk.upper = limits[0], limits[1]
+    walk.parent = node_term(walk.total_grad, walk.total_hess, reg_lambda, alpha, max_delta_step, walk.lower, walk.upper)
+    walk.bar = NO_GAIN
+    best.gain, best.rank = NO_GAIN, NO_GAIN
+
+
+@parallel_kernel.part
+def _gather(rows, places, low_pairs, gathered, low_gathered):
+    """Copy the places of some rows side by side."""
+    for e in range(rows.size):
+        gathered[e] = places[rows[e]]
+    if low_pairs.size:
+        for e in range(rows.size):
+            low_gathered[e] = low_pairs[rows[e]]
+
+
+@scalar
+def _pair(place, low_pair, is_low):
+    """Gradient and hessian of packed pairs (kernels/quantise.py)."""
+    pair = int32(place & int64(0xFFFFFFFF))
+    grad, hess = int64(pair >> int32(16)), int64(pair) & int64(0xFFFF)
+    if is_low:
+        grad = (grad << int64(LIMB_BITS)) + int64(low_pair >> int32(16))
+        hess = (hess << int64(LIMB_BITS)) + (int64(low_pair) & int64(0xFFFF))
+    return grad, hess
+
+
+@parallel_kernel.part
+def _sum_entries(
+    feature, rows, codes, absent_code, missing_code, places, low_pairs, sums, walks, touched, gathered, low_gathered
+):  # fmt: skip
+    """The first walk: what each node's missing rows sum to, and its rows of zeros that have no entry. Returns how many nodes have
+    entries."""
+    n_touched, is_low = int64(0), low_pairs.size > 0
+    for first in range(0, rows.size, GATHER):
+        n = min(GATHER, rows.size - first)
+        _gather(rows[first : first + n], places, low_pairs, gathered, low_gathered)
+        for e in range(n):
+            i = gathered[e] >> int64(32)
+            if i < 0:
+                continue
+            walk = walks[i]
+            if walk.feature != feature:
+                walk.grad, walk.hess, walk.code, walk.feature = int64(0), int64(0), int64(-1), feature
+                walk.absent_grad, walk.absent_hess = sums[i, 0], sums[i, 1]
+                walk.missing_grad, walk.missing_hess = int64(0), int64(0)
+                touched[n_touched] = i
+                n_touched += 1
+            grad, hess = _pair(gathered[e], low_gathered[e], is_low)
+            walk.absent_grad -= grad
+            walk.absent_hess -= hess
+            if codes[first + e] == missing_code:
+                walk.missing_grad += grad
+                walk.missing_hess += hess
+    for t in range(n_touched):
+        walk = walks[touched[t]]
+        if absent_code == missing_code:
+            walk.missing_grad, walk.missing_hess = walk.absent_grad, walk.absent_hess
+        walk.has_missing = int32(walk.missing_grad != 0 or walk.missing_hess != 0)
+    return n_touched
+
+
+@parallel_kernel.part
+def _walk(
+    feature, rows, codes, absent_code, missing_code, n_touched, feature_mask, places, low_pairs, scales, penalty, walks, touched,
+    bests, gathered, low_gathered,
+):  # fmt: skip
+    """The walk that tries the splits between entries. Returns how many nodes have entries."""
+    is_low = low_pairs.size > 0
+    for first in range(0, rows.size, GATHER):
+        n = min(GATHER, rows.size - first)
+        _gather(rows[first : first + n], places, low_pairs, gathered, low_gathered)
+        for e in range(n):
+            i, code = gathered[e] >> int64(32), int64(codes[first + e])
+            if i < 0 or code == missing_code:
+                continue
+            walk = walks[i]
+            if walk.feature != feature:  # only in a complete column: in others all have been met
+                walk.grad, walk.hess, walk.code, walk.feature = int64(0), int64(0), int64(-1), feature
+                walk.missing_grad, walk.missing_hess, walk.has_missing = int64(0), int64(0), int32(0)
+                touched[n_touched] = i
+                n_touched += 1
+            if code != walk.code:
+                if feature_mask.shape[0] == 1 or feature_mask[i, feature]:
+                    if code > absent_code:
+                        _meet_absent(walk, bests[i], code, absent_code, scales, penalty)
+                    if walk.code >= 0 and _may_win(walk, scales, penalty):
+                        _try_split(walk, bests[i], code, scales, penalty)
+                walk.code = code
+            grad, hess = _pair(gathered[e], low_gathered[e], is_low)
+            walk.grad += grad
+            walk.hess += hess
+    return n_touched
+
+
+@parallel_kernel.part
+def _meet_absent(walk, best, code, absent_code, scales, penalty):
+    """Where absent cells are zeros, a node's rows without an entry come before its first entry of a larger code."""
+    if code > absent_code and walk.code < absent_code and (walk.absent_grad != 0 or walk.absent_hess != 0):
+        if walk.code >= 0:
+            _try_split(walk, best, absent_code, scales, penalty)
+        walk.code = absent_code
+        walk.grad += walk.absent_grad
+        walk.hess += walk.absent_hess
+
+
+@scalar
+def _may_win(walk, scales, penalty):
+    """Whether the split here needs a closer look: G_L²/(H_L + λ) + G_R²/(H_R + λ) against the bar, times both denominators. The
+    1e-9 taken off the bar covers the rounding; where rows are missing, there are two splits to look at."""
+    gl, hl = float64(walk.grad) * scales[0], float64(walk.hess) * scales[1]
+    gr, hr = walk.total_grad - gl, walk.total_hess - hl
+    tl, tr = larger(abs(gl) - penalty[1], float64(0.0)), larger(abs(gr) - penalty[1], float64(0.0))
+    dl, dr = hl + penalty[0], hr + penalty[0]
+    return walk.has_missing != 0 or tl * tl * dr + tr * tr * dl >= walk.bar * dl * dr
+
+
+@parallel_kernel.part
+def _try_split(walk, best, next_code, scales, penalty):
+    """The split after walk.code, with the missing rows left, then right; present rows must lie on the left."""
+    if walk.hess > 0:
+        _try_side(walk, best, walk.grad + walk.missing_grad, walk.hess + walk.missing_hess, int64(1), next_code, scales, penalty)
+        if walk.has_missing != 0:
+            _try_side(walk, best, walk.grad, walk.hess, int64(0), next_code, scales, penalty)
+
+
+@parallel_kernel.part
+def _try_side(walk, best, left_grad, left_hess, default_left, next_code, scales, penalty):
+    reg_lambda, alpha, max_delta_step, min_child_weight = penalty[0], penalty[1], penalty[2], penalty[3]
+    gl, hl = left_grad * scales[0], left_hess * scales[1]
+    gr, hr = walk.total_grad - gl, walk.total_hess - hl
+    smallest = larger(min_child_weight, scales[1])  # one unit of fixed point: integer H > 0
+    if not (hl >= smallest and hr >= smallest):
+        return
+    gain = -walk.parent + (
+        node_term(gl, hl, reg_lambda, alpha, max_delta_step, walk.lower, walk.upper)
+        + node_term(gr, hr, reg_lambda, alpha, max_delta_step, walk.lower, walk.upper)
+    )
+    rank = gain_rank(gain)
+    if gain > larger(MIN_GAIN, RELATIVE_GAIN * walk.parent) and rank > best.rank:
+        best.gain, best.rank, best.feature, best.bin, best.next_bin = gain, rank, int64(walk.feature), walk.code, next_code
+        best.default_left, best.left_grad, best.left_hess = default_left, left_grad, left_hess
+        if max_delta_step <= 0.0 and walk.lower == -np.inf and walk.upper == np.inf:
+            walk.bar = (walk.parent + rank) * (1.0 - 1e-9)
+
+
+@parallel_kernel
+def choose_scanned_cpu(frontier, nodes, left_sums, bests, thresholds, offsets, is_centred, n_threads):
+    """Each node's best split over all threads: the split fields of its record, and the sums of its left child.
+
+    is_centred : whether the cut is taken midway between the node's values rather than next to the left one. It is the cut nearest
+        to the middle of the outermost two that tell them apart, so training rows stay where they are.
+    thresholds, offsets : of the cuts. Others as scan_columns_cpu.
+    """
+    counter = np.zeros(1, np.int64)
+    for _ in prange(n_threads):
+        _choose_scanned(counter, frontier, nodes, left_sums, bests, thresholds, offsets, is_centred)
+
+
+@parallel_kernel.part
+def _choose_scanned(counter, frontier, nodes, left_sums, bests, thresholds, offsets, is_centred):
+    while True:
+        i = claim(counter)
+        if i >= frontier.size:
+            return
+        chosen = int64(0)
+        for thread in range(1, bests.shape[0]):
+            own, other = bests[thread, i], bests[chosen, i]
+            if own.rank > other.rank or (own.rank == other.rank and own.gain != NO_GAIN and own.feature < other.feature):
+                chosen = int64(thread)
+        best, node = bests[chosen, i], nodes[frontier[i]]
+        node.gain = best.gain
+        if best.gain != NO_GAIN:
+            node.feature, node.bin, node.default_left, node.kind = best.feature, best.bin, best.default_left, NUMERIC
+            left_sums[frontier[i], 0, 0], left_sums[frontier[i], 0, 1] = best.left_grad, best.left_hess
+            if is_centred and best.next_bin > best.bin + 1:
+                node.bin = _middle_bin(best.bin, best.next_bin - 1, thresholds[offsets[best.feature] :])
+
+
+@parallel_kernel.part
+def _middle_bin(low, high, thresholds):
+    """The b in [low, high] whose threshold is nearest to the middle of the outermost two, the lower one of equals."""
+    middle = (float64(thresholds[low]) + float64(thresholds[high])) * 0.5
+    below, above = low, high
+    while above - below > 1:
+        b = (below + above) // 2
+        if thresholds[b] <= middle:
+            below = b
+        else:
+            above = b
+    return below if middle - thresholds[below] <= thresholds[above] - middle else above

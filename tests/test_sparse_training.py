@@ -1,0 +1,170 @@
+"""Sparse tables stay sparse, and train and predict as the same tables written out."""
+
+import numpy as np
+import pytest
+import scipy.sparse
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import gpuboost as gb
+from gpuboost.backend import cpu
+from gpuboost.communicator import run_threads
+from gpuboost.data.binned import SparsePage
+from gpuboost.model_io import digest
+
+NAN = np.nan
+RULES = {"missing": NAN, "zero": 0.0}
+PARAMS = {
+    "hist": {"tree_method": "hist"},
+    "exact": {"tree_method": "exact"},
+    "lossguide": {"grow_policy": "lossguide", "max_leaves": 14, "max_depth": 0},
+    "classes": {"objective": "multi:softprob", "num_class": 3},
+    "penalties": {"reg_alpha": 1.0, "reg_lambda": 0.0, "max_delta_step": 0.4, "gamma": 1.0},
+    "little memory": {"histogram_memory": 20_000},
+}
+
+
+def make(rule, seed=0, n_rows=900, n_features=20, density=0.15):
+    """(the table written out, the same as CSR, y, weights): columns dense, empty, constant, and sparse, with stored NaN and 0."""
+    rng = np.random.default_rng(seed)
+    X = np.round(rng.normal(size=(n_rows, n_features)) * 2, 1)
+    is_stored = rng.random(X.shape) < density
+    is_stored[:, 0], is_stored[:, 1], X[:, 2] = True, False, 1.0
+    X[rng.random(X.shape) < 0.05] = NAN
+    csr = scipy.sparse.csr_matrix((X[is_stored], np.nonzero(is_stored)), shape=X.shape)
+    dense = np.where(is_stored, X, RULES[rule])
+    y = np.nan_to_num(dense[:, 0]) * np.nan_to_num(dense[:, 3]) + np.nan_to_num(dense[:, 4]) + rng.normal(size=n_rows) / 2
+    return dense, csr, y, rng.integers(0, 4, n_rows)
+
+
+def labels_for(params, y):
+    return np.digitize(y, [-0.5, 0.5]) if "num_class" in params else y
+
+
+def train(params, X, y, weight, rule, rounds=4, **options):
+    dtrain = gb.DMatrix(X, labels_for(params, y), weight=weight, sparse_absent=rule)
+    return gb.train({"max_bin": 24, "max_depth": 5, **params}, dtrain, rounds, verbose_eval=False, **options)
+
+
+@pytest.mark.filterwarnings("ignore:Some columns hold nothing")
+@pytest.mark.parametrize("rule", RULES)
+@pytest.mark.parametrize("name", PARAMS)
+def test_dense_csr_and_csc_give_one_model(rule, name):
+    dense, csr, y, weight = make(rule)
+    log: dict = {}
+    models = {}
+    for kind, X in {"dense": dense, "csr": csr, "csc": csr.tocsc(), "coo": csr.tocoo()}.items():
+        test = gb.DMatrix(X, labels_for(PARAMS[name], y), sparse_absent=rule)
+        booster = train(PARAMS[name], X, y, weight, rule, evals=[(test, "test")], evals_result=log)
+        (values,) = log["test"].values()
+        predictions = [booster.predict(gb.DMatrix(other)).tobytes() for other in (dense, csr)]
+        leaves = booster.predict(gb.DMatrix(X), pred_leaf=True).tobytes()
+        models[kind] = digest(booster.model), values, predictions, leaves, booster.inplace_predict(csr).tobytes()
+    assert models["csr"] == models["dense"]
+    assert models["csc"] == models["coo"] == models["csr"]
+
+
+@pytest.mark.filterwarnings("ignore:Some columns hold nothing")
+@pytest.mark.parametrize("rule", RULES)
+def test_workers_and_threads_do_not_matter(rule):
+    _, csr, y, weight = make(rule)
+    expected = digest(train({}, csr, y, weight, rule).model)
+    assert digest(train({"nthread": 1}, csr, y, weight, rule).model) == expected
+    for n_workers in (2, 3):
+        parts = np.array_split(np.arange(len(y)), n_workers)
+        shards = run_threads(n_workers, lambda rank: digest(
+            train({}, csr[parts[rank]], y[parts[rank]], weight[parts[rank]], rule).model  # noqa: B023 - run at once
+        ))  # fmt: skip
+        assert set(shards) == {expected}
+
+
+@pytest.mark.filterwarnings("ignore:(Some|All) columns hold nothing", "ignore:.*found no split")
+@settings(max_examples=25, deadline=None)
+@given(st.integers(0, 2**32), st.sampled_from(list(RULES)), st.integers(1, 300), st.sampled_from([0.02, 0.3, 0.9]))
+def test_walks_and_histograms_find_the_same_splits(seed, rule, n_rows, density):
+    _, csr, y, weight = make(rule, seed, n_rows, 5, density)
+    weight[0] = 1
+    digests = set()
+    for visits in (0, 10**9):
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(cpu, "BIN_VISITS", visits)
+            digests.add(digest(train({"min_child_weight": 0}, csr, y, weight, rule, rounds=3).model))
+    assert len(digests) == 1
+
+
+@pytest.mark.filterwarnings("ignore:Some columns hold nothing")
+@pytest.mark.parametrize("rule", RULES)
+def test_a_quantile_matrix_stays_sparse(rule):
+    dense, csr, y, weight = make(rule)
+    params = {"max_bin": 24, "max_depth": 5}
+    matrix = gb.QuantileDMatrix(csr, y, weight=weight, max_bin=24, sparse_absent=rule)
+    other = gb.QuantileDMatrix(csr[::2], y[::2], ref=matrix)
+    log: dict = {}
+    booster = gb.train(params, matrix, 4, evals=[(other, "half")], evals_result=log, verbose_eval=False)
+    expected = train({}, csr, y, weight, rule)
+    assert digest(booster.model) == digest(expected.model)
+    np.testing.assert_array_equal(booster.predict(matrix), expected.predict(gb.DMatrix(dense)))
+    np.testing.assert_array_equal(booster.predict(other), expected.predict(gb.DMatrix(dense[::2])))
+    assert matrix.num_nonmissing() == gb.DMatrix(dense, y).num_nonmissing()
+    page = matrix.any_binned().pages[0]
+    assert isinstance(page, SparsePage)
+    assert len(page.cells) <= csr.nnz
+
+
+@pytest.mark.filterwarnings("ignore:Some columns hold nothing")
+def test_the_model_remembers_what_absent_cells_mean(tmp_path):
+    dense, csr, y, weight = make("zero")
+    booster = train({}, csr, y, weight, "zero")
+    booster.save_model(tmp_path / "model.ubj")
+    loaded = gb.Booster(model_file=tmp_path / "model.ubj")
+    assert loaded.attr("sparse_absent") == "zero"
+    expected = booster.predict(gb.DMatrix(dense))
+    np.testing.assert_array_equal(loaded.predict(gb.DMatrix(csr)), expected)
+    np.testing.assert_array_equal(loaded.inplace_predict(csr), expected)
+    assert train({}, csr, y, weight, None).attr("sparse_absent") is None
+    with pytest.raises(ValueError, match="the model knows"):
+        loaded.predict(gb.DMatrix(csr, sparse_absent="missing"))
+    with pytest.raises(ValueError, match="sparse_absent='zero'"):
+        train({}, csr, y, weight, "missing", xgb_model=loaded)
+    with pytest.raises(ValueError, match="'missing' or 'zero', got 'nan'"):
+        gb.DMatrix(csr, sparse_absent="nan")
+
+
+@pytest.mark.filterwarnings("ignore:Some columns hold nothing")
+@pytest.mark.parametrize("rule", RULES)
+def test_estimators_take_the_rule(rule):
+    dense, csr, y, _ = make(rule)
+    sparse = gb.GPUBoostRegressor(n_estimators=4, sparse_absent=rule).fit(csr, y)
+    written = gb.GPUBoostRegressor(n_estimators=4).fit(dense, y)
+    np.testing.assert_array_equal(sparse.predict(csr), written.predict(dense))
+    np.testing.assert_array_equal(sparse.predict(dense), written.predict(dense))
+
+
+@pytest.mark.filterwarnings("ignore:Some columns hold nothing")
+def test_xgboost_predicts_the_same_where_absent_is_missing():
+    xgb = pytest.importorskip("xgboost")
+    _, csr, y, _ = make("missing")
+    csr = csr.copy()
+    csr.data = np.nan_to_num(csr.data)
+    booster = train({}, csr, y, None, None)
+    theirs = xgb.Booster()
+    theirs.load_model(bytearray(booster.save_raw("json")))
+    np.testing.assert_allclose(booster.predict(gb.DMatrix(csr)), theirs.predict(xgb.DMatrix(csr)), rtol=0, atol=1e-5)
+
+
+@pytest.mark.filterwarnings("ignore:Some columns hold nothing")
+def test_infinite_values_are_refused_where_they_are_predicted():
+    _, csr, y, _ = make("missing")
+    booster = train({}, csr, y, None, None)
+    csr.data[csr.indptr[7]] = np.inf
+    with pytest.raises(ValueError, match=r'Column "0" holds a value that is infinite .* in row 7'):
+        booster.predict(gb.DMatrix(csr))
+
+
+def test_memory_is_in_proportion_to_the_entries():
+    n_rows, n_features = 20_000, 3000  # 60 million cells
+    X = scipy.sparse.random(n_rows, n_features, density=0.001, format="csr", random_state=0, dtype=np.float32)
+    binned = gb.QuantileDMatrix(X, np.zeros(n_rows)).any_binned()
+    page, blocks = binned.pages[0], binned.blocks
+    n_bytes = sum(a.nbytes for a in (page.row_begin, page.cells, blocks.bounds, blocks.rows, blocks.codes, blocks.absent))
+    assert n_bytes <= 12 * X.nnz + 8 * (n_rows + 1) + 20 * n_features
