@@ -97,6 +97,10 @@ class Backend(ABC):
     def bin_rows(self, block, missing, cuts, first_row, page) -> int:
         """Write the codes of a batch of rows into a page (kernels/binning.py); returns how many missing codes did not fit."""
 
+    @abstractmethod
+    def pack_rows(self, packing, page) -> None:
+        """Write the packed records of a page, zero so far, from its columns (kernels/packing.py)."""
+
     # -- A training -------------------------------------------------------------------------------------------------
 
     @abstractmethod

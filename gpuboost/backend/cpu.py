@@ -12,6 +12,7 @@ from gpuboost.kernels import histogram, nodes, partition
 from gpuboost.kernels.binning import bin_rows_cpu, table_size
 from gpuboost.kernels.leaves import CHUNK as LEAF_CHUNK
 from gpuboost.kernels.leaves import leaf_weights, list_leaf_chunks, sum_leaves_cpu, update_margin_cpu
+from gpuboost.kernels.packing import pack_records_cpu, unpack_histograms_cpu
 from gpuboost.kernels.predict import predict_codes_cpu, predict_values_cpu
 from gpuboost.kernels.quantise import quantise_cpu
 from gpuboost.kernels.records import EMPTY_WORDS, NO_GAIN, NODE
@@ -53,6 +54,7 @@ class _State:
     hess: Array
     capacity: int  # histograms that the memory budget allows
     hist: Array  # int64 (capacity so far, n_outputs, total_bins, 2)
+    packed: Array  # int64 (slots so far, n_outputs, packed codes, 2): histograms of packed records, before they are undone
     feature_mask: Array  # uint8 (1, n_features)
     round_number: int = 0
     learning_rate: float = 0.0
@@ -124,6 +126,9 @@ class CpuBackend(Backend):
         )  # fmt: skip
         return int(n_lost.sum())
 
+    def pack_rows(self, packing, page) -> None:
+        pack_records_cpu(page.columns, packing.luts, packing.members, packing.first_member, page.records, self.n_threads)
+
     # -- A training -------------------------------------------------------------------------------------------------
 
     def start_training(self, rows: TrainingRows, settings: GrowthSettings, tree_outputs: list[int], n_outputs: int) -> _State:
@@ -137,12 +142,14 @@ class CpuBackend(Backend):
             lists = np.empty((2, n_trees * len(kept)), np.int32)
             pages.append(_PageRows(page, first, kept, lists, np.empty((n_planes, 1, page.n_rows), np.int32)))
             first += page.n_rows
-        bytes_each = n_outputs * binned.cuts.total_bins * 16
+        n_packed = 0 if binned.packing is None else int(binned.record_offsets[-1])
+        bytes_each = n_outputs * (binned.cuts.total_bins + n_packed) * 16
         state = _State(
             rows=rows, settings=settings, tree_outputs=np.array(tree_outputs, np.int32), n_outputs=n_outputs, pages=pages,
             margin=np.ascontiguousarray(rows.margin), grad=np.empty((n_planes, n_rows), np.float32),
             hess=np.empty((n_planes, n_rows), np.float32), capacity=max(2, settings.histogram_memory // bytes_each),
             hist=np.empty((0, n_outputs, binned.cuts.total_bins, 2), np.int64),
+            packed=np.empty((0, n_outputs, n_packed, 2), np.int64),
             feature_mask=np.ones((1, binned.cuts.n_features), np.uint8),
         )  # fmt: skip
         self._allocate_work(state)
@@ -151,9 +158,9 @@ class CpuBackend(Backend):
     def _allocate_work(self, state: _State) -> None:
         """Scratch of the histogram and split kernels, one part per thread."""
         binned = state.rows.binned
-        n_features, largest = binned.cuts.n_features, int(binned.cuts.n_bins.max()) + 1
+        n_codes, largest = len(binned.record_offsets) - 1, int(binned.cuts.n_bins.max()) + 1
         self._stride = histogram.BYTE_STRIDE if binned.dtype == np.uint8 else largest
-        n_tiles = min(histogram.GROUP_TILES, -(-n_features // histogram.TILE))
+        n_tiles = min(histogram.GROUP_TILES, -(-n_codes // histogram.TILE))
         self._private = np.zeros((self.n_threads, n_tiles * histogram.TILE * self._stride), np.int64)
         n_words = n_tiles * histogram.TILE * binned.dtype.itemsize // 8 + 1  # one more column for the packed pair
         self._buffer = np.empty((self.n_threads, histogram.GATHER_ROWS, n_words), np.uint64)
@@ -276,9 +283,16 @@ class CpuBackend(Backend):
             grown[:first_slot] = state.hist[:first_slot]
             state.hist = grown
         built = state.hist[first_slot : first_slot + n]
-        built.fill(0)
-        cuts = state.rows.binned.cuts
-        codes = self._buffer.view(state.rows.binned.dtype)
+        binned = state.rows.binned
+        if binned.packing is None:
+            target, target_slot = state.hist, 0
+            built.fill(0)
+        else:
+            if len(state.packed) < n:
+                state.packed = np.empty((len(state.hist), *state.packed.shape[1:]), np.int64)
+            target, target_slot = state.packed, -first_slot
+            target[:n].fill(0)
+        codes = self._buffer.view(binned.dtype)
         for p, part in enumerate(state.pages):
             segments = state.segments[p]
             slice_rows = self._slice_rows(segments, state.built)
@@ -287,11 +301,15 @@ class CpuBackend(Backend):
             n_items = histogram.list_build_items(
                 state.built, state.nodes, segments, state.tree_outputs, state.n_outputs, slice_rows, items
             )
+            items[:n_items, 0] += target_slot
             # Row lists hold numbers within the page; a tree's list begins at tree · n_rows.
             histogram.build_histograms_cpu(
-                part.page.words, part.rows, part.gpair, state.n_limbs, cuts.offsets, self._stride, items[:n_items],
-                self._group_tiles(n_items), state.hist, self._private, self._buffer, codes, self.n_threads,
+                part.page.words, part.rows, part.gpair, state.n_limbs, binned.record_offsets, self._stride, items[:n_items],
+                self._group_tiles(n_items), target, self._private, self._buffer, codes, self.n_threads,
             )  # fmt: skip
+        if binned.packing is not None:
+            n_total = int(binned.record_offsets[1])
+            unpack_histograms_cpu(target[:n], n_total, binned.cuts.offsets, *binned.packing.undo, built, self.n_threads)
         return built
 
     def _group_tiles(self, n_items: int) -> int:
