@@ -100,7 +100,9 @@ def _unpack(counter, packed, n_total, offsets, rest, first_source, sources, hist
 # CUDA
 
 
-@cuda_kernel("columns: uint8[:, :], luts: uint8[:, :], members: int32[:], first_member: int32[:], words: uint32[:, :]")
+@cuda_kernel(
+    "columns: uint8[:, :], luts: uint8[:, :], members: int32[:], first_member: int32[:], words: uint32[:, :]", registers=48
+)
 def pack_records_kernel(columns, luts, members, first_member, words):
     """pack_records_cpu; words : uint32 (n_rows, width / 4), OUT, the records four bytes at a time.
 
