@@ -153,7 +153,7 @@ def unpack_histograms_kernel(first_slot, n_slots, packed, n_total, offsets, rest
                 hess += packed[slot, output, sources[s], 1]
             rest_grad -= grad
             rest_hess -= hess
-            if code < n_bins and code != kept:
+            if code < n_bins and code != kept:  # that one is the first lane's
                 hist[slot, output, first + code, 0] = grad
                 hist[slot, output, first + code, 1] = hess
             code += 32

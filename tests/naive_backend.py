@@ -116,7 +116,10 @@ class NaiveBackend(Backend):
             n_lost += int((page.columns[f, own] != codes).sum())
         return n_lost
 
-    def pack_rows(self, packing, page) -> None:
+    def write_records(self, packing, page) -> None:
+        if packing is None:
+            page.records[:, : len(page.columns)] = page.columns.T
+            return
         for group, (first, last) in enumerate(zip(packing.first_member, packing.first_member[1:])):
             for f in packing.members[first:last]:
                 for row, code in enumerate(page.columns[f]):

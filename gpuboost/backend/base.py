@@ -98,8 +98,8 @@ class Backend(ABC):
         """Write the codes of a batch of rows into a page (kernels/binning.py); returns how many missing codes did not fit."""
 
     @abstractmethod
-    def pack_rows(self, packing, page) -> None:
-        """Write the packed records of a page, zero so far, from its columns (kernels/packing.py)."""
+    def write_records(self, packing, page) -> None:
+        """Fill the records of a page, zero so far, from its columns: packed (kernels/packing.py), or with None as they are."""
 
     # -- A training -------------------------------------------------------------------------------------------------
 

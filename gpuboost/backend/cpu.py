@@ -126,8 +126,11 @@ class CpuBackend(Backend):
         )  # fmt: skip
         return int(n_lost.sum())
 
-    def pack_rows(self, packing, page) -> None:
-        pack_records_cpu(page.columns, packing.luts, packing.members, packing.first_member, page.records, self.n_threads)
+    def write_records(self, packing, page) -> None:
+        if packing is None:
+            page.records[:, : len(page.columns)] = page.columns.T
+        else:
+            pack_records_cpu(page.columns, packing.luts, packing.members, packing.first_member, page.records, self.n_threads)
 
     # -- A training -------------------------------------------------------------------------------------------------
 

@@ -166,7 +166,10 @@ class CudaBackend(Backend):
         )  # fmt: skip
         return int(device.fetch(n_lost)[0])
 
-    def pack_rows(self, packing, page) -> None:
+    def write_records(self, packing, page) -> None:
+        if packing is None:
+            page.records[:, : len(page.columns)] = page.columns.T
+            return
         put = self.device.put
         self.device.launch(
             pack_records_kernel, page.columns, put(packing.luts), put(packing.members), put(packing.first_member),

@@ -89,12 +89,8 @@ def add_records(binned: BinnedMatrix, backend) -> BinnedMatrix:
     packing, size, pages = choose_packing(binned.pages, binned.cuts, backend), binned.dtype.itemsize, []
     n_codes = binned.cuts.n_features if packing is None else packing.n_groups
     for page in binned.pages:
-        packed = Page(page.columns, backend.zeros((page.n_rows, record_bytes(n_codes * size) // size), binned.dtype))
-        if packing is None:
-            packed.records[:, :n_codes] = page.columns.T
-        else:
-            backend.pack_rows(packing, packed)
-        pages.append(packed)
+        pages.append(Page(page.columns, backend.zeros((page.n_rows, record_bytes(n_codes * size) // size), binned.dtype)))
+        backend.write_records(packing, pages[-1])
     return replace(binned, pages=pages, packing=packing)
 
 

@@ -17,7 +17,7 @@ does not depend on any choice made here, nor need workers choose alike.
 """
 
 from collections import deque
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from math import prod
 from typing import Any
 
@@ -28,7 +28,7 @@ from gpuboost.data.cuts import Cuts
 __all__ = ["Packing", "choose_packing", "find_packing", "may_pack"]
 
 MAX_CODES = 256  # of a group: a byte. Tables that need two-byte codes stay as they are: their wide columns gain nothing.
-SAMPLE_ROWS = 4096  # rows in which a default is looked for; it need only be frequent
+SAMPLE_ROWS = 4096  # in which a default is looked for: it need only be frequent
 BUNDLES_TRIED = 8  # a column joins one of the latest bundles: one-hot columns stand side by side
 CODES_OF_A_WORD = 8  # the CPU adds, and a record is padded, so many at a time (histogram.TILE, binned.record_bytes)
 UNDONE_NODES = 64  # what packing saves per row must pay for undoing the histograms of so many nodes, a level of depth 6
@@ -93,57 +93,56 @@ def _is_worth_it(n_features: int, n_groups: int, n_sums: int, n_rows: int) -> bo
 
 @dataclass
 class _Bundle:
-    """A digit: features of which at most one differs from its default in any row. rows : those where one does, a bit each."""
+    """A digit: features of which at most one differs from its default in any row. rows : those where one does, a bit each; None
+    where no other feature may join."""
 
     members: list[int]
     n_codes: int
     n_rows: int = 0
-    rows: np.ndarray = field(default_factory=lambda: np.zeros(0, np.uint8))
+    rows: np.ndarray | None = None
 
     def takes(self, n_codes: int, rows: np.ndarray, n_rows: int, all_rows: int) -> bool:
         fits = self.n_codes + n_codes - 1 <= MAX_CODES and self.n_rows + n_rows <= all_rows
-        return fits and not np.bitwise_and(self.rows, rows).any()
+        return fits and not (self.rows & rows).any()
 
 
 def find_packing(pages: list[Any], cuts: Cuts, backend: Any) -> Packing:
     """The packing of fewest groups that a greedy search finds, worth it or not. pages : at least one row of uint8 codes."""
-    pages = [page for page in pages if page.n_rows]
-    n_codes = np.max([backend.fetch(page.columns.max(axis=1)) for page in pages], axis=0).astype(np.int64) + 1
-    defaults, is_sparse = _defaults(pages, backend)
-    bundles = _find_bundles(pages, backend, n_codes, defaults, is_sparse & (n_codes < MAX_CODES))
+    bundles, n_codes, defaults = _find_bundles([page.columns for page in pages if page.n_rows], cuts.n_features, backend)
     groups = sorted(_side_by_side(bundles), key=_codes_of)
     return _describe(groups, n_codes, defaults, cuts)
 
 
-def _defaults(pages: list[Any], backend: Any) -> tuple[np.ndarray, np.ndarray]:
-    """The most frequent code of each feature in a sample of rows, and whether half of the sample has it."""
-    step = max(1, sum(page.n_rows for page in pages) // SAMPLE_ROWS)
-    sample = np.concatenate([backend.fetch(page.columns[:, ::step]) for page in pages], axis=1)
-    counts = [np.bincount(codes) for codes in sample]
-    return np.array([c.argmax() for c in counts]), np.array([2 * c.max() >= sample.shape[1] for c in counts])
-
-
-def _find_bundles(
-    pages: list[Any], backend: Any, n_codes: np.ndarray, defaults: np.ndarray, is_sparse: np.ndarray
-) -> list[_Bundle]:
-    """Every feature in a bundle, alone where it excludes no other. In the order of the columns: a category's stand together."""
-    all_rows, bundles, latest = sum(page.n_rows for page in pages), [], deque[_Bundle](maxlen=BUNDLES_TRIED)
-    for feature, n in enumerate(n_codes.tolist()):
-        if not is_sparse[feature]:
+def _find_bundles(tables: list[Any], n_features: int, backend: Any) -> tuple[list[_Bundle], np.ndarray, np.ndarray]:
+    """(bundles, of every feature the number of its codes and its default): every feature is in a bundle, alone where it excludes
+    no other. In the order of the columns: those of a category stand together. tables : the columns of each page."""
+    n_codes, defaults = np.empty(n_features, np.int64), np.empty(n_features, np.int64)
+    all_rows = sum(columns.shape[1] for columns in tables)
+    step = max(1, all_rows // SAMPLE_ROWS)
+    bundles: list[_Bundle] = []
+    latest: deque[_Bundle] = deque()
+    for feature in range(n_features):
+        parts = [backend.fetch(columns[feature]) for columns in tables]
+        n_codes[feature] = n = 1 + max(int(codes.max()) for codes in parts)
+        counts = np.bincount(np.concatenate([codes[::step] for codes in parts]))
+        defaults[feature] = default = counts.argmax()
+        if 2 * counts[default] < counts.sum() or n == MAX_CODES:
             bundles.append(_Bundle([feature], n))
             continue
-        differs = [backend.fetch(page.columns[feature]) != defaults[feature] for page in pages]
-        rows, n_rows = np.concatenate([np.packbits(d) for d in differs]), sum(map(np.count_nonzero, differs))
+        differs = [codes != default for codes in parts]
+        rows, n_rows = np.concatenate([np.packbits(d) for d in differs]), sum(int(np.count_nonzero(d)) for d in differs)
         bundle = next((b for b in reversed(latest) if b.takes(n, rows, n_rows, all_rows)), None)
         if bundle is None:
             bundle = _Bundle([], 1, 0, np.zeros_like(rows))
             bundles.append(bundle)
             latest.append(bundle)
+            if len(latest) > BUNDLES_TRIED:
+                latest.popleft().rows = None  # an eighth of a column, which nobody will ask for again
         bundle.members.append(feature)
         bundle.n_codes += n - 1
         bundle.n_rows += n_rows
         bundle.rows |= rows
-    return bundles
+    return bundles, n_codes, defaults
 
 
 def _side_by_side(bundles: list[_Bundle]) -> list[list[_Bundle]]:
