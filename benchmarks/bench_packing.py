@@ -5,8 +5,8 @@
 
 Training: seconds per round on a table like Covertype (200,000 rows; 10 numbers and two categories as 4 + 40 columns of ones and
 zeros; 7 classes), XGBoost beside it where installed. Both ways must give one model. Binning: seconds of 450,000 × 28 numbers,
-with 256 bins, where the cuts rule packing out, and with 128, where the search finds nothing. Medians; the JSON of all figures
-goes to benchmarks/results/.
+with 256 bins, where the cuts rule packing out, and with 128, where the search finds nothing. Medians on the clock, and of all
+cores together, which other work on the machine disturbs less; the JSON of all figures goes to benchmarks/results/.
 """
 
 import argparse
@@ -16,7 +16,6 @@ import os
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from statistics import median
 from typing import Any
 
 import numpy as np
@@ -50,20 +49,23 @@ def plain_records() -> Iterator[None]:
         binned.may_pack = may_pack
 
 
-def seconds_in_turns(ways: dict[str, Callable[[], Any]], repeats: int) -> dict[str, list[float]]:
+Seconds = dict[str, list[tuple[float, float]]]  # of each way and repeat: on the clock, and of all cores
+
+
+def seconds_in_turns(ways: dict[str, Callable[[], Any]], repeats: int) -> Seconds:
     """Times of each way, after a warm-up, the order reversed in every other round."""
-    seconds: dict[str, list[float]] = {name: [] for name in ways}
+    seconds: Seconds = {name: [] for name in ways}
     for call in ways.values():
         call()
     for repeat in range(repeats):
         for name in list(ways)[:: 1 if repeat % 2 == 0 else -1]:
-            begin = time.perf_counter()
+            begin = time.perf_counter(), time.process_time()
             ways[name]()
-            seconds[name].append(time.perf_counter() - begin)
+            seconds[name].append((time.perf_counter() - begin[0], time.process_time() - begin[1]))
     return seconds
 
 
-def time_training(threads: int, rounds: int, repeats: int) -> dict[str, list[float]]:
+def time_training(threads: int, rounds: int, repeats: int) -> Seconds:
     """Seconds of a round."""
     x, y = covertype_like(np.random.default_rng(SEED), N_ROWS)
     params = {"objective": "multi:softprob", "num_class": N_CLASSES, "max_depth": MAX_DEPTH, "max_bin": 256, "nthread": threads}
@@ -82,10 +84,10 @@ def time_training(threads: int, rounds: int, repeats: int) -> dict[str, list[flo
         xgboost = importlib.import_module("xgboost")
         peer = xgboost.QuantileDMatrix(x, y, max_bin=256, nthread=threads)
         ways["xgboost"] = lambda: xgboost.train({**params, "tree_method": "hist"}, peer, rounds, verbose_eval=False)
-    return {name: [t / rounds for t in times] for name, times in seconds_in_turns(ways, repeats).items()}
+    return {name: [(a / rounds, b / rounds) for a, b in times] for name, times in seconds_in_turns(ways, repeats).items()}
 
 
-def time_binning(x: np.ndarray, y: np.ndarray, max_bin: int, threads: int, repeats: int) -> dict[str, list[float]]:
+def time_binning(x: np.ndarray, y: np.ndarray, max_bin: int, threads: int, repeats: int) -> Seconds:
     def without() -> None:
         with plain_records():
             gb.QuantileDMatrix(x, y, max_bin=max_bin, nthread=threads)
@@ -94,11 +96,16 @@ def time_binning(x: np.ndarray, y: np.ndarray, max_bin: int, threads: int, repea
     return seconds_in_turns(ways, repeats)
 
 
-def report(task: str, seconds: dict[str, list[float]]) -> dict[str, Any]:
-    first = median(next(iter(seconds.values())))
-    for name, times in seconds.items():
-        spread = f"{min(times):.4f}–{max(times):.4f}"
-        print(f"{task:22} {name:8} {median(times):.4f} s   {spread}   {median(times) / first:.2f}")
+def report(task: str, seconds: Seconds) -> dict[str, Any]:
+    """Prints the medians and their ratios to the first way's, and the spread on the clock."""
+    medians = {name: np.median(times, axis=0) for name, times in seconds.items()}
+    first = next(iter(medians.values()))
+    for name, (clock, cores) in medians.items():
+        low, high = min(seconds[name])[0], max(seconds[name])[0]
+        print(
+            f"{task:23} {name:8} clock {clock:.4f} s ({low:.4f}–{high:.4f}), {clock / first[0]:.2f}   "
+            f"cores {cores:.4f} s, {cores / first[1]:.2f}"
+        )
     return {"task": task, "seconds": seconds}
 
 
