@@ -5,6 +5,8 @@
 Missing values are not accumulated: their sums are those of the node minus those of all bins (Algorithm 3). The sibling of
 a node that was built is parent − built, exact because these are integers.
 
+Where features share a code (kernels/packing.py), what is said of a feature here holds for a group of them.
+
 A record of codes (one row, all features, padded) is gathered once per row. Gradient and hessian are added in one go as a packed
 int64, g·2^32 + h, into a small private histogram that stays in the first-level cache (8 features × 256 bins × 8 bytes = 16 KB),
 which is split and added to the int64 histogram after at most 2^16 rows: before either half can overflow. Measured on one core

@@ -116,6 +116,15 @@ class NaiveBackend(Backend):
             n_lost += int((page.columns[f, own] != codes).sum())
         return n_lost
 
+    def write_records(self, packing, page) -> None:
+        if packing is None:
+            page.records[:, : len(page.columns)] = page.columns.T
+            return
+        for group, (first, last) in enumerate(zip(packing.first_member, packing.first_member[1:])):
+            for f in packing.members[first:last]:
+                for row, code in enumerate(page.columns[f]):
+                    page.records[row, group] += packing.luts[f, code]
+
     # -- A training -------------------------------------------------------------------------------------------------
 
     def start_training(self, rows: TrainingRows, settings: GrowthSettings, tree_outputs: list[int], n_outputs: int) -> _State:

@@ -118,6 +118,10 @@ class Backend(ABC):
     def bin_rows(self, block, missing, cuts, first_row, page) -> int:
         """Write the codes of a batch of rows into a page (kernels/binning.py); returns how many missing codes did not fit."""
 
+    @abstractmethod
+    def write_records(self, packing, page) -> None:
+        """Fill the records of a page, zero so far, from its columns: packed (kernels/packing.py), or with None as they are."""
+
     # -- A training -------------------------------------------------------------------------------------------------
 
     @abstractmethod

@@ -12,6 +12,7 @@ from gpuboost.kernels import histogram, nodes, partition, scan, sparse
 from gpuboost.kernels.binning import bin_rows_cpu, table_size
 from gpuboost.kernels.leaves import CHUNK as LEAF_CHUNK
 from gpuboost.kernels.leaves import leaf_weights, list_leaf_chunks, sum_leaves_cpu, update_margin_cpu
+from gpuboost.kernels.packing import pack_records_cpu, unpack_histograms_cpu
 from gpuboost.kernels.predict import predict_codes_cpu, predict_values_cpu
 from gpuboost.kernels.quantise import quantise_cpu
 from gpuboost.kernels.records import EMPTY_WORDS, NO_GAIN, NODE
@@ -56,6 +57,7 @@ class _State:
     hess: Array
     capacity: int  # histograms that the memory budget allows
     hist: Array  # int64 (capacity so far, n_outputs, total_bins, 2)
+    packed: Array  # int64 (slots so far, n_outputs, packed codes, 2): histograms of packed records, before they are undone
     feature_mask: Array  # uint8 (1, n_features)
     round_number: int = 0
     learning_rate: float = 0.0
@@ -128,6 +130,12 @@ class CpuBackend(Backend):
         )  # fmt: skip
         return int(n_lost.sum())
 
+    def write_records(self, packing, page) -> None:
+        if packing is None:
+            page.records[:, : len(page.columns)] = page.columns.T
+        else:
+            pack_records_cpu(page.columns, packing.luts, packing.members, packing.first_member, page.records, self.n_threads)
+
     # -- A training -------------------------------------------------------------------------------------------------
 
     def start_training(self, rows: TrainingRows, settings: GrowthSettings, tree_outputs: list[int], n_outputs: int) -> _State:
@@ -142,12 +150,14 @@ class CpuBackend(Backend):
             gpair = np.empty((n_planes, 1, page.n_rows), np.int32)
             pages.append(_PageRows(page, first, kept, lists, np.empty(lists.shape[1], np.uint8), gpair))
             first += page.n_rows
-        bytes_each = n_outputs * binned.cuts.total_bins * 16
+        n_packed = 0 if binned.packing is None else int(binned.record_offsets[-1])
+        bytes_each = n_outputs * (binned.cuts.total_bins + n_packed) * 16
         state = _State(
             rows=rows, settings=settings, tree_outputs=np.array(tree_outputs, np.int32), n_outputs=n_outputs, pages=pages,
             margin=np.ascontiguousarray(rows.margin), grad=np.empty((n_planes, n_rows), np.float32),
             hess=np.empty((n_planes, n_rows), np.float32), capacity=max(2, settings.histogram_memory // bytes_each),
             hist=np.empty((0, n_outputs, binned.cuts.total_bins, 2), np.int64),
+            packed=np.empty((0, n_outputs, n_packed, 2), np.int64),
             feature_mask=np.ones((1, binned.cuts.n_features), np.uint8),
         )  # fmt: skip
         self._allocate_work(state)
@@ -156,14 +166,18 @@ class CpuBackend(Backend):
     def _allocate_work(self, state: _State) -> None:
         """Scratch of the histogram and split kernels, one part per thread."""
         binned = state.rows.binned
-        n_features, largest = binned.cuts.n_features, int(binned.cuts.n_bins.max()) + 1
+        if binned.cuts.has_every_value:
+            return  # there are no histograms
+        n_codes, largest = len(binned.record_offsets) - 1, int(binned.cuts.n_bins.max()) + 1
+        self._prefix = np.empty((self.n_threads, state.n_outputs, 2, largest), np.int64)
+        self._gains = np.empty((self.n_threads, largest), np.float64)
+        if binned.is_sparse:
+            return
         self._stride = histogram.BYTE_STRIDE if binned.dtype == np.uint8 else largest
-        n_tiles = min(histogram.GROUP_TILES, -(-n_features // histogram.TILE))
+        n_tiles = min(histogram.GROUP_TILES, -(-n_codes // histogram.TILE))
         self._private = np.zeros((self.n_threads, n_tiles * histogram.TILE * self._stride), np.int64)
         n_words = n_tiles * histogram.TILE * binned.dtype.itemsize // 8 + 1  # one more column for the packed pair
         self._buffer = np.empty((self.n_threads, histogram.GATHER_ROWS, n_words), np.uint64)
-        self._prefix = np.empty((self.n_threads, state.n_outputs, 2, largest), np.int64)
-        self._gains = np.empty((self.n_threads, largest), np.float64)
 
     def compute_gradients(self, state: _State, objective, margin=None) -> Array:
         rows = state.rows
@@ -281,9 +295,15 @@ class CpuBackend(Backend):
             grown[:first_slot] = state.hist[:first_slot]
             state.hist = grown
         built = state.hist[first_slot : first_slot + n]
-        built.fill(0)
-        cuts = state.rows.binned.cuts
-        codes = self._buffer.view(state.rows.binned.dtype)
+        binned = state.rows.binned
+        if binned.packing is None:
+            target, target_slot = state.hist, 0
+            built.fill(0)
+        else:
+            if len(state.packed) < n:
+                state.packed = np.empty((len(state.hist), *state.packed.shape[1:]), np.int64)
+            target, target_slot = state.packed, -first_slot
+            target[:n].fill(0)
         for p, part in enumerate(state.pages):
             segments = state.segments[p]
             slice_rows = self._slice_rows(segments, state.built)
@@ -292,17 +312,22 @@ class CpuBackend(Backend):
             n_items = histogram.list_build_items(
                 state.built, state.nodes, segments, state.tree_outputs, state.n_outputs, slice_rows, items
             )
+            items[:n_items, 0] += target_slot
             # Row lists hold numbers within the page; a tree's list begins at tree · n_rows.
             if state.rows.binned.is_sparse:
                 sparse.build_sparse_histograms_cpu(
                     part.page.row_begin, part.page.cells, part.page.zero_bins, part.rows, part.gpair, state.n_limbs,
                     items[:n_items], state.hist, self.n_threads,
                 )  # fmt: skip
-                continue
-            histogram.build_histograms_cpu(
-                part.page.words, part.rows, part.gpair, state.n_limbs, cuts.offsets, self._stride, items[:n_items],
-                self._group_tiles(n_items), state.hist, self._private, self._buffer, codes, self.n_threads,
-            )  # fmt: skip
+            else:
+                histogram.build_histograms_cpu(
+                    part.page.words, part.rows, part.gpair, state.n_limbs, binned.record_offsets, self._stride, items[:n_items],
+                    self._group_tiles(n_items), target, self._private, self._buffer, self._buffer.view(binned.dtype),
+                    self.n_threads,
+                )  # fmt: skip
+        if binned.packing is not None:
+            n_total = int(binned.record_offsets[1])
+            unpack_histograms_cpu(target[:n], n_total, binned.cuts.offsets, *binned.packing.undo, built, self.n_threads)
         return built
 
     def _group_tiles(self, n_items: int) -> int:

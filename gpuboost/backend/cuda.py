@@ -22,6 +22,7 @@ from gpuboost.backend.fixed_point import check_finite
 from gpuboost.backend.trees import collect_trees, flatten_trees
 from gpuboost.kernels import binning, histogram, leaves, nodes, partition, predict, quantise, reduce, sketch, splits
 from gpuboost.kernels.gradients import NON_FINITE_BITS
+from gpuboost.kernels.packing import pack_records_kernel, unpack_histograms_kernel
 from gpuboost.kernels.records import EMPTY_WORDS, FLAT_NODE, NODE, PENALTY, PROGRESS
 
 __all__ = ["CudaBackend"]
@@ -76,6 +77,9 @@ class _State:
     # histograms
     capacity: int
     hist: Array
+    packed: Array  # int64 (capacity, n_outputs, packed codes, 2): histograms of packed records; hist itself where they are not
+    record_offsets: Array  # of either
+    undo: tuple[Array, ...]  # of the packing, empty without
     stride: int
     words_per_tile: int  # 0: histograms are built in global memory
     tile_bytes: int
@@ -162,6 +166,16 @@ class CudaBackend(Backend):
         )  # fmt: skip
         return int(device.fetch(n_lost)[0])
 
+    def write_records(self, packing, page) -> None:
+        if packing is None:
+            page.records[:, : len(page.columns)] = page.columns.T
+            return
+        put = self.device.put
+        self.device.launch(
+            pack_records_kernel, page.columns, put(packing.luts), put(packing.members), put(packing.first_member),
+            page.records.view(np.uint32), threads=page.n_rows,
+        )  # fmt: skip
+
     def _columns(self, block: Array, features: Array | None) -> Array:
         """Columns of a batch as float32 (n, n_rows), contiguous, on the device."""
         columns = self.device.put(block).T
@@ -174,7 +188,9 @@ class CudaBackend(Backend):
     def start_training(self, rows: TrainingRows, settings: GrowthSettings, tree_outputs: list[int], n_outputs: int) -> _State:
         device, cuts = self.device, rows.binned.cuts
         n_trees, (n_planes, n_rows) = len(tree_outputs), rows.margin.shape
-        histogram_bytes = n_outputs * cuts.total_bins * 16
+        record_offsets, packing = rows.binned.record_offsets, rows.binned.packing
+        n_packed = 0 if packing is None else int(record_offsets[-1])
+        histogram_bytes = n_outputs * (cuts.total_bins + n_packed) * 16
         wanted = min(settings.histogram_memory // histogram_bytes, _most_histograms(settings, n_trees))
         largest_page = max(page.n_rows for page in rows.binned.pages)
         if n_trees * largest_page >= 2**31:
@@ -195,10 +211,11 @@ class CudaBackend(Backend):
             raise out_of_memory(rest + 2 * histogram_bytes, free)
 
         empty, zeros, put = device.empty, device.zeros, device.put
-        max_bins = int(cuts.n_bins.max())
+        max_bins = int(np.diff(record_offsets).max())
         code_bytes = rows.binned.dtype.itemsize
-        words_per_tile = histogram.tile_words(cuts.n_features, code_bytes, max_bins, device.shared_limit)
+        words_per_tile = histogram.tile_words(len(record_offsets) - 1, code_bytes, max_bins, device.shared_limit)
         at_once = max(1, min(GAINS_BYTES // (12 * cuts.n_features), 2**SYNC_FREE_DEPTH * n_trees))
+        hist = empty((capacity, n_outputs, cuts.total_bins, 2), np.int64)
         state = _State(
             rows=rows, settings=settings, n_outputs=n_outputs, pages=[],
             label=put(rows.label), weight=put(rows.weight), margin=put(rows.margin),
@@ -210,7 +227,9 @@ class CudaBackend(Backend):
             scales=empty((n_planes, 2), np.float64), leaf_scales=empty((n_planes, 2), np.float64),
             n_limbs=empty(n_planes, np.int32), local_sums=empty((n_planes, 3), np.int64),
             sums={limbs: empty((n_planes, 3), np.int64) for limbs in (1, 2)}, capacity=capacity,
-            hist=empty((capacity, n_outputs, cuts.total_bins, 2), np.int64), stride=histogram.tile_stride(max_bins),
+            hist=hist, packed=hist if packing is None else empty((capacity, n_outputs, n_packed, 2), np.int64),
+            record_offsets=put(record_offsets), undo=() if packing is None else tuple(map(put, packing.undo)),
+            stride=histogram.tile_stride(max_bins),
             words_per_tile=words_per_tile, tile_bytes=histogram.tile_bytes(words_per_tile, code_bytes, max_bins),
             gains=empty((at_once, cuts.n_features), np.float64),
             choices=empty((at_once, cuts.n_features), np.int32), n_leaves=empty(n_trees, np.int64),
@@ -344,11 +363,11 @@ class CudaBackend(Backend):
             own["counts"], own["build"], own["parents"], blocks=1,
         )  # fmt: skip
         built = state.hist[first_slot : first_slot + n]
-        device.clear(built)
+        device.clear(state.packed[first_slot : first_slot + n])
         code_bytes = state.rows.binned.dtype.itemsize
         in_shared = state.words_per_tile > 0
         kernel = (histogram.build_histograms_kernel if in_shared else histogram.build_histograms_global_kernel)(code_bytes)
-        n_words = -(-state.rows.binned.cuts.n_features * code_bytes // 4)
+        n_words = -(-(len(state.record_offsets) - 1) * code_bytes // 4)
         n_tiles = -(-n_words // state.words_per_tile) if in_shared else n_words
         n_blocks = device.n_multiprocessors * kernel.blocks_per_sm
         own_blocks = -(-n_blocks // (n_tiles * state.n_outputs))
@@ -358,10 +377,15 @@ class CudaBackend(Backend):
                 own["first_item"], blocks=1
             )
             self._launch(
-                state, kernel, part.words, part.rows, part.gpair, state.n_limbs, state.offsets, state.stride,
+                state, kernel, part.words, part.rows, part.gpair, state.n_limbs, state.record_offsets, state.stride,
                 state.words_per_tile,
-                state.progress, own["build"], own["first_item"], own["nodes"], state.tree_outputs, segments, state.hist,
+                state.progress, own["build"], own["first_item"], own["nodes"], state.tree_outputs, segments, state.packed,
                 blocks=n_blocks, shared=state.tile_bytes,
+            )  # fmt: skip
+        if state.undo:
+            self._launch(
+                state, unpack_histograms_kernel, first_slot, n, state.packed, int(state.rows.binned.record_offsets[1]),
+                state.offsets, *state.undo, state.hist, warps=n * state.n_outputs * len(state.n_bins),
             )  # fmt: skip
         return built
 

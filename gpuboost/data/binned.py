@@ -1,15 +1,16 @@
 """A table as bin numbers, in pages."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
 
 from gpuboost.backend.base import StoredRows
 from gpuboost.data.cuts import SENTINEL, Cuts
+from gpuboost.data.packing import Packing, choose_packing, may_pack
 from gpuboost.errors import not_built
 
-__all__ = ["BinnedMatrix", "ColumnBlocks", "Page", "SparsePage", "bin_table"]
+__all__ = ["BinnedMatrix", "ColumnBlocks", "Page", "SparsePage", "add_records", "bin_table"]
 
 
 def record_bytes(n_codes: int) -> int:
@@ -23,7 +24,8 @@ class Page:
     """A range of rows, in both layouts.
 
     columns : uint8, uint16 or uint32 (n_features, n_rows), for partition and prediction.
-    records : same dtype (n_rows, width ≥ n_features, record_bytes), zero-padded, for histograms; 0 rows when not trained on.
+    records : same dtype (n_rows, width, record_bytes), zero-padded, for histograms; 0 rows when not trained on. A code for each
+        feature, or for each group of a packing (data/packing.py).
     """
 
     columns: np.ndarray
@@ -110,6 +112,7 @@ class BinnedMatrix:
     pages: list
     memory: str = "host"  # Backend.memory: where the pages lie
     blocks: ColumnBlocks | None = None
+    packing: Packing | None = None  # of the records
 
     @property
     def is_sparse(self) -> bool:
@@ -143,6 +146,11 @@ class BinnedMatrix:
             return True  # zeros
         return any(int((page.columns[feature] == 0).any()) for page in self.pages)
 
+    @property
+    def record_offsets(self) -> np.ndarray:
+        """int32 (codes of a record + 1,): where the sums of each begin in a histogram of records."""
+        return self.cuts.offsets if self.packing is None else self.packing.offsets
+
     def on(self, backend) -> "BinnedMatrix":
         """The same codes in a backend's memory."""
         if self.memory == backend.memory:
@@ -150,20 +158,33 @@ class BinnedMatrix:
         if self.is_sparse:
             raise not_built("Training on a QuantileDMatrix of a sparse table on a GPU", "Use a DMatrix, or device='cpu'.")
         pages = [Page(backend.put(page.columns), backend.put(page.records)) for page in self.pages]
-        return BinnedMatrix(self.cuts, pages, backend.memory)
+        return replace(self, pages=pages, memory=backend.memory)
 
 
 def bin_table(source, cuts: Cuts, backend, *, with_records: bool, page_rows: int | None = None) -> BinnedMatrix:
     """Bin every row of a source (ingest.ColumnSource).
 
-    with_records : also write the row-major copy that histograms read. page_rows : rows of a page; None puts all in one.
-    One byte per code where all codes fit, the missing ones that occur included, else two.
+    with_records : also write the row-major copy that histograms read, packed where that is worth it. page_rows : rows of a page;
+    None puts all in one. One byte per code where all codes fit, the missing ones that occur included, else two.
     """
     if int(cuts.n_bins.max()) <= 256:
-        binned, n_lost = _bin(source, cuts, backend, np.uint8, with_records, page_rows)
+        later = with_records and may_pack(cuts, source.n_rows)  # a packing is chosen by the columns
+        binned, n_lost = _bin(source, cuts, backend, np.uint8, with_records and not later, page_rows)
         if n_lost == 0:
-            return binned
+            return add_records(binned, backend) if later else binned
     return _bin(source, cuts, backend, np.uint16, with_records, page_rows)[0]
+
+
+def add_records(binned: BinnedMatrix, backend) -> BinnedMatrix:
+    """The same codes, which lie in the backend's memory, with the records that training reads."""
+    if binned.is_sparse or all(len(page.records) == page.n_rows for page in binned.pages):
+        return binned
+    packing, size, pages = choose_packing(binned.pages, binned.cuts, backend), binned.dtype.itemsize, []
+    n_codes = binned.cuts.n_features if packing is None else packing.n_groups
+    for page in binned.pages:
+        pages.append(Page(page.columns, backend.zeros((page.n_rows, record_bytes(n_codes * size) // size), binned.dtype)))
+        backend.write_records(packing, pages[-1])
+    return replace(binned, pages=pages, packing=packing)
 
 
 def _bin(source, cuts, backend, dtype, with_records, page_rows) -> tuple[BinnedMatrix, int]:

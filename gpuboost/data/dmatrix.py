@@ -11,7 +11,7 @@ import numpy as np
 from gpuboost.backend import choose_backend
 from gpuboost.communicator import Communicator, current_communicator
 from gpuboost.config import warn
-from gpuboost.data.binned import BinnedMatrix, Page, bin_table, record_bytes
+from gpuboost.data.binned import BinnedMatrix, add_records, bin_table
 from gpuboost.data.columns import bin_columns
 from gpuboost.data.cuts import EVERY_VALUE, Cuts
 from gpuboost.data.device_tables import host_array
@@ -492,21 +492,8 @@ class QuantileDMatrix(DMatrix):
                 "Use the same value in both."
             )
         self._require_equal_feature_weights()
-        self._binned[max_bin] = _with_records(self._binned[max_bin].on(backend), backend)
+        self._binned[max_bin] = add_records(self._binned[max_bin].on(backend), backend)
         return self._binned[max_bin]
-
-
-def _with_records(binned: BinnedMatrix, backend: Any) -> BinnedMatrix:
-    """The same codes with the records that training reads, in the backend's memory."""
-    if binned.is_sparse or all(len(page.records) == page.n_rows for page in binned.pages):
-        return binned
-    size, pages = binned.dtype.itemsize, []
-    for page in binned.pages:
-        n_features, n_rows = page.columns.shape
-        records = backend.zeros((n_rows, record_bytes(n_features * size) // size), binned.dtype)
-        records[:, :n_features] = page.columns.T
-        pages.append(Page(page.columns, records))
-    return BinnedMatrix(binned.cuts, pages, binned.memory)
 
 
 def _stays_sparse(source: ColumnSource, backend: Any) -> bool:

@@ -1,0 +1,132 @@
+"""What packed records (gpuboost/data/packing.py) bring and cost, with and without in turns, in one process.
+
+    python benchmarks/bench_packing.py
+    python benchmarks/bench_packing.py --rounds 20 --repeats 9 --threads 1
+
+Training: seconds per round on a table like Covertype (200,000 rows; 10 numbers and two categories as 4 + 40 columns of ones and
+zeros; 7 classes), XGBoost beside it where installed. Both ways must give one model. Binning: seconds of 450,000 × 28 numbers,
+with 256 bins, where the cuts rule packing out, and with 128, where the search finds nothing. Medians on the clock, and of all
+cores together, which other work on the machine disturbs less; the JSON of all figures goes to benchmarks/results/.
+"""
+
+import argparse
+import importlib
+import json
+import os
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+from peers import RESULTS, ROOT, SEED, describe_machine, higgs_like, installed
+
+import gpuboost as gb
+from gpuboost.data import binned
+from gpuboost.model_io import digest
+
+N_ROWS, N_CLASSES, MAX_DEPTH = 200_000, 7, 6
+BINNED_ROWS = 450_000
+
+
+def covertype_like(rng: np.random.Generator, n_rows: int) -> tuple[np.ndarray, np.ndarray]:
+    """Float32 table and labels: 10 normal columns, and of two categories one column for each value, some of them rare."""
+    area, soil_share = rng.choice(4, n_rows, p=[0.45, 0.43, 0.07, 0.05]), 1 / np.arange(1, 41)
+    soil = rng.choice(40, n_rows, p=soil_share / soil_share.sum())
+    numbers = rng.normal(size=(n_rows, 10))
+    x = np.column_stack([numbers, area[:, None] == np.arange(4), soil[:, None] == np.arange(40)]).astype(np.float32)
+    z = numbers[:, 0] + 0.5 * numbers[:, 1] * numbers[:, 2] + area - 0.5 * np.sqrt(soil) + rng.normal(size=n_rows)
+    return x, np.searchsorted(np.quantile(z, [0.2, 0.5, 0.7, 0.8, 0.9, 0.95]), z).astype(np.float32)
+
+
+@contextmanager
+def plain_records() -> Iterator[None]:
+    may_pack = binned.may_pack
+    binned.may_pack = lambda *_: False
+    try:
+        yield
+    finally:
+        binned.may_pack = may_pack
+
+
+Seconds = dict[str, list[tuple[float, float]]]  # of each way and repeat: on the clock, and of all cores
+
+
+def seconds_in_turns(ways: dict[str, Callable[[], Any]], repeats: int) -> Seconds:
+    """Times of each way, after a warm-up, the order reversed in every other round."""
+    seconds: Seconds = {name: [] for name in ways}
+    for call in ways.values():
+        call()
+    for repeat in range(repeats):
+        for name in list(ways)[:: 1 if repeat % 2 == 0 else -1]:
+            begin = time.perf_counter(), time.process_time()
+            ways[name]()
+            seconds[name].append((time.perf_counter() - begin[0], time.process_time() - begin[1]))
+    return seconds
+
+
+def time_training(threads: int, rounds: int, repeats: int) -> Seconds:
+    """Seconds of a round."""
+    x, y = covertype_like(np.random.default_rng(SEED), N_ROWS)
+    params = {"objective": "multi:softprob", "num_class": N_CLASSES, "max_depth": MAX_DEPTH, "max_bin": 256, "nthread": threads}
+    with plain_records():
+        plain = gb.QuantileDMatrix(x, y, nthread=threads)
+    packed = gb.QuantileDMatrix(x, y, nthread=threads)
+    groups = np.diff(packed.any_binned().packing.offsets)
+    print(f"{x.shape[1]} columns in {len(groups)} codes of a record, of {groups.tolist()} values")
+    models = [gb.train(params, table, rounds, verbose_eval=False).model for table in (plain, packed)]
+    assert digest(models[0]) == digest(models[1])
+    ways = {
+        "plain": lambda: gb.train(params, plain, rounds, verbose_eval=False),
+        "packed": lambda: gb.train(params, packed, rounds, verbose_eval=False),
+    }
+    if installed(["xgboost"]):
+        xgboost = importlib.import_module("xgboost")
+        peer = xgboost.QuantileDMatrix(x, y, max_bin=256, nthread=threads)
+        ways["xgboost"] = lambda: xgboost.train({**params, "tree_method": "hist"}, peer, rounds, verbose_eval=False)
+    return {name: [(a / rounds, b / rounds) for a, b in times] for name, times in seconds_in_turns(ways, repeats).items()}
+
+
+def time_binning(x: np.ndarray, y: np.ndarray, max_bin: int, threads: int, repeats: int) -> Seconds:
+    def without() -> None:
+        with plain_records():
+            gb.QuantileDMatrix(x, y, max_bin=max_bin, nthread=threads)
+
+    ways = {"without": without, "with": lambda: gb.QuantileDMatrix(x, y, max_bin=max_bin, nthread=threads)}
+    return seconds_in_turns(ways, repeats)
+
+
+def report(task: str, seconds: Seconds) -> dict[str, Any]:
+    """Prints the medians and their ratios to the first way's, and the spread on the clock."""
+    medians = {name: np.median(times, axis=0) for name, times in seconds.items()}
+    first = next(iter(medians.values()))
+    for name, (clock, cores) in medians.items():
+        low, high = min(seconds[name])[0], max(seconds[name])[0]
+        print(
+            f"{task:23} {name:8} clock {clock:.4f} s ({low:.4f}–{high:.4f}), {clock / first[0]:.2f}   "
+            f"cores {cores:.4f} s, {cores / first[1]:.2f}"
+        )
+    return {"task": task, "seconds": seconds}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--threads", type=int, default=os.cpu_count())
+    parser.add_argument("--rounds", type=int, default=10)
+    parser.add_argument("--repeats", type=int, default=7)
+    options = parser.parse_args()
+    machine, threads, repeats = describe_machine(options.threads), options.threads, options.repeats
+    records = [report("covertype-200k, a round", time_training(threads, options.rounds, repeats))]
+    x, y = covertype_like(np.random.default_rng(SEED), N_ROWS)
+    records.append(report("covertype-200k, binning", time_binning(x, y, 256, threads, repeats)))
+    x, y = higgs_like(np.random.default_rng(SEED), BINNED_ROWS)
+    for max_bin in (256, 128):
+        records.append(report(f"higgs-450k, {max_bin} bins", time_binning(x, y, max_bin, threads, repeats)))
+    RESULTS.mkdir(exist_ok=True)
+    file = RESULTS / f"packing-{machine['date'].replace(':', '').replace('+0000', 'Z')}.json"
+    file.write_text(json.dumps({"machine": machine, **vars(options), "records": records}, indent=1) + "\n")
+    print(f"\n{file.relative_to(ROOT)}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,164 @@
+"""Several features in one code of a record, and their histograms back out of it (data/packing.py chooses which).
+
+    code[row, group]     = Σ lut[f][code[row, f]]        over the group's features f, always below 256
+    hist[slot, o, f, b]  = Σ packed[slot, o, c]          over the codes c of f's group that stand for bin b
+
+Every row has exactly one code in every group, so the sums of any group add up to those of the node. One bin of each feature, as
+a rule its most frequent, is therefore what the others leave of them: 44 columns of ones and zeros in one group of 205 codes take
+some 400 sums, not 44 × 205. All of it is integers, so the histograms are those of unpacked records to the bit.
+"""
+
+import numpy as np
+from numba import int64, prange, uint8, uint32
+
+from gpuboost.kernels.device import cuda_kernel, lane_number, n_threads, n_warps, thread_number, warp_number, warp_sum
+from gpuboost.kernels.jit import claim, parallel_kernel
+
+ROW_BLOCK = 512  # rows whose records stay in the first-level cache while their columns are added to them
+FEATURE_BLOCK = 64  # features of one work item of the undoing, which adds up one group first
+
+
+@parallel_kernel
+def pack_records_cpu(columns, luts, members, first_member, records, n_threads):
+    """Write the packed records of a page.
+
+    columns : uint8 (n_features, n_rows), IN.
+    luts : uint8 (n_features, 256), IN. What each code of a feature adds to the code of its group.
+    members : int32 (n_features,), IN. Features by group; first_member : int32 (n_groups + 1,), IN. Where each group's begin.
+    records : uint8 (n_rows, width ≥ n_groups), INOUT. Zero on entry; what pads it stays so.
+    """
+    counter = np.zeros(1, np.int64)
+    for _ in prange(n_threads):
+        _pack_blocks(counter, columns, luts, members, first_member, records)
+
+
+@parallel_kernel.part
+def _pack_blocks(counter, columns, luts, members, first_member, records):
+    n_rows = columns.shape[1]
+    while True:
+        begin = claim(counter) * ROW_BLOCK
+        if begin >= n_rows:
+            return
+        end = min(begin + ROW_BLOCK, n_rows)
+        for group in range(first_member.size - 1):
+            for m in range(first_member[group], first_member[group + 1]):
+                column, lut = columns[members[m]], luts[members[m]]
+                for row in range(begin, end):
+                    records[row, group] += uint8(lut[column[row]])
+
+
+@parallel_kernel
+def unpack_histograms_cpu(packed, n_total, offsets, rest, first_source, sources, hist, n_threads):
+    """Write the histograms of features from those of groups.
+
+    packed : int64 (n_slots, n_outputs, packed codes, 2), IN. n_total : codes of the first group, whose sums are added up.
+    offsets : int32 (n_features + 1,), IN. First bin of each feature.
+    rest : int32 (n_features,), IN. Code of the feature whose sums are what the others leave; −1 where all have sources. It may be
+        the missing code, which has no bin.
+    first_source : int32 (total_bins + n_features + 1,), IN. Code c of feature f, n_bins[f] for missing, has the packed codes
+        sources[first_source[i]:first_source[i + 1]], i = offsets[f] + f + c; rest has none. sources : int32, IN.
+    hist : int64 (n_slots, n_outputs, total_bins, 2), OUT.
+    """
+    counter = np.zeros(1, np.int64)
+    for _ in prange(n_threads):
+        _unpack(counter, packed, n_total, offsets, rest, first_source, sources, hist)
+
+
+@parallel_kernel.part
+def _unpack(counter, packed, n_total, offsets, rest, first_source, sources, hist):
+    n_features, n_outputs = offsets.size - 1, hist.shape[1]
+    n_blocks = (n_features + FEATURE_BLOCK - 1) // FEATURE_BLOCK
+    while True:
+        item = claim(counter)
+        if item >= hist.shape[0] * n_outputs * n_blocks:
+            return
+        slot, output, block = item // (n_outputs * n_blocks), item // n_blocks % n_outputs, item % n_blocks
+        own, out = packed[slot, output], hist[slot, output]
+        total_grad, total_hess = int64(0), int64(0)
+        for code in range(n_total):
+            total_grad += own[code, 0]
+            total_hess += own[code, 1]
+        for feature in range(block * FEATURE_BLOCK, min((block + 1) * FEATURE_BLOCK, n_features)):
+            first, n_bins = int64(offsets[feature]), int64(offsets[feature + 1]) - int64(offsets[feature])
+            rest_grad, rest_hess = total_grad, total_hess
+            for code in range(n_bins + 1):
+                grad, hess = int64(0), int64(0)
+                for s in range(first_source[first + feature + code], first_source[first + feature + code + 1]):
+                    grad += own[sources[s], 0]
+                    hess += own[sources[s], 1]
+                rest_grad -= grad
+                rest_hess -= hess
+                if code < n_bins:
+                    out[first + code, 0] = grad
+                    out[first + code, 1] = hess
+            if 0 <= rest[feature] < n_bins:
+                out[first + rest[feature], 0] = rest_grad
+                out[first + rest[feature], 1] = rest_hess
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# CUDA
+
+
+@cuda_kernel(
+    "columns: uint8[:, :], luts: uint8[:, :], members: int32[:], first_member: int32[:], words: uint32[:, :]", registers=48
+)
+def pack_records_kernel(columns, luts, members, first_member, words):
+    """pack_records_cpu; words : uint32 (n_rows, width / 4), OUT, the records four bytes at a time.
+
+    Grid: a thread strides over rows, and the threads of a warp read neighbours in a column. Once per table: n_features bytes read
+    and a record written per row, 11M × (54 + 16) bytes = 0.2 ms at 4.8 TB/s.
+    """
+    n_groups = int64(first_member.size) - 1
+    row = int64(thread_number())
+    while row < columns.shape[1]:
+        for word in range((n_groups + 3) // 4):
+            packed = uint32(0)
+            for group in range(4 * word, min(4 * word + 4, n_groups)):
+                code = uint32(0)
+                for m in range(first_member[group], first_member[group + 1]):
+                    code = uint32(code + uint32(luts[members[m], columns[members[m], row]]))
+                packed = uint32(packed | uint32(code << uint32(8 * (group - 4 * word))))
+            words[row, word] = packed
+        row += int64(n_threads())
+
+
+@cuda_kernel(
+    "first_slot: int64, n_slots: int64, packed: int64[:, :, :, :], n_total: int64, offsets: int32[:], rest: int32[:], "
+    "first_source: int32[:], sources: int32[:], hist: int64[:, :, :, :]",
+    registers=48,
+)
+def unpack_histograms_kernel(first_slot, n_slots, packed, n_total, offsets, rest, first_source, sources, hist):
+    """unpack_histograms_cpu for the slots from first_slot on; a slot has the same number in packed and hist.
+
+    Grid: a warp strides over (slot, output, feature), its lanes over the codes. Each bin of the output is written once: 16 bytes,
+    and 16 read per packed code, most of them in the second-level cache.
+    """
+    n_features, n_outputs = int64(offsets.size) - 1, int64(hist.shape[1])
+    item = warp_number()
+    while item < n_slots * n_outputs * n_features:
+        feature, output, slot = item % n_features, item // n_features % n_outputs, first_slot + item // (n_features * n_outputs)
+        first, n_bins, kept = int64(offsets[feature]), int64(offsets[feature + 1] - offsets[feature]), int64(rest[feature])
+        rest_grad, rest_hess = int64(0), int64(0)
+        code = int64(lane_number())
+        while kept >= 0 and code < n_total:
+            rest_grad += packed[slot, output, code, 0]
+            rest_hess += packed[slot, output, code, 1]
+            code += 32
+        code = int64(lane_number())
+        while code <= n_bins:
+            grad, hess = int64(0), int64(0)
+            for s in range(first_source[first + feature + code], first_source[first + feature + code + 1]):
+                grad += packed[slot, output, sources[s], 0]
+                hess += packed[slot, output, sources[s], 1]
+            rest_grad -= grad
+            rest_hess -= hess
+            if code < n_bins and code != kept:  # that one is the first lane's
+                hist[slot, output, first + code, 0] = grad
+                hist[slot, output, first + code, 1] = hess
+            code += 32
+        rest_grad, rest_hess = warp_sum(rest_grad), warp_sum(rest_hess)
+        if lane_number() == 0 and 0 <= kept and kept < n_bins:
+            hist[slot, output, first + kept, 0] = rest_grad
+            hist[slot, output, first + kept, 1] = rest_hess
+        item += n_warps()

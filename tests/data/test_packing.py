@@ -1,0 +1,200 @@
+"""data/packing.py: what shares a code, what does not, and that every code can be read back."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from packed_tables import KINDS, columns_of, cuts_of, group_of, pack, pages_of, sources
+
+import gpuboost as gb
+from gpuboost.backend.cpu import CpuBackend
+from gpuboost.communicator import SingleProcess
+from gpuboost.data import packing as packing_module
+from gpuboost.data.binned import add_records, bin_table
+from gpuboost.data.ingest import open_table
+from gpuboost.data.packing import choose_packing, find_packing, may_pack
+from gpuboost.data.sketch import sketch_columns
+
+BACKEND, COMM = CpuBackend(2), SingleProcess()
+
+
+class NoData(CpuBackend):
+    """Refuses to show what lies in its memory."""
+
+    def fetch(self, array):
+        raise AssertionError("the columns were read")
+
+
+def find(columns, n_bins, page_rows=None):
+    return find_packing(pages_of(np.asarray(columns, np.uint8), page_rows), cuts_of(n_bins), BACKEND)
+
+
+def sizes(packing):
+    return np.diff(packing.offsets).tolist()
+
+
+# ---- by hand
+
+
+def test_the_example_of_the_file():
+    """a and b differ from 0 in different rows, c does in a row of b's: digits 0, 1, 2 of {a, b}, and c three times as much."""
+    columns = [[0, 1, 0, 0], [0, 0, 1, 0], [1, 0, 1, 0]]
+    packing = find(columns, [2, 2, 2])
+    assert sizes(packing) == [6] and packing.members.tolist() == [0, 1, 2]
+    assert packing.luts[:, :2].tolist() == [[0, 1], [0, 2], [0, 3]]
+    assert pack(packing, np.array(columns)).tolist() == [[3, 1, 5, 0]]
+    assert packing.rest.tolist() == [0, 0, 0]
+    undone = [sources(packing, [2, 2, 2], feature) for feature in range(3)]
+    assert undone == [{1: [1, 4]}, {1: [2, 5]}, {1: [3, 4, 5]}]  # digit 1, digit 2, the second half
+
+
+def test_the_default_may_be_the_missing_code():
+    packing = find([[1, 0, 1, 1], [1, 1, 0, 1]], [1, 1])
+    assert sizes(packing) == [3] and packing.rest.tolist() == [1, 1]
+    assert [sources(packing, [1, 1], feature) for feature in range(2)] == [{0: [1]}, {0: [2]}]
+
+
+def test_a_column_that_stands_alone_keeps_its_codes():
+    columns = np.stack([np.arange(256) % 200, np.arange(256) // 2])
+    packing = find(columns, [200, 128])
+    assert sizes(packing) == [128, 200] and packing.members.tolist() == [1, 0] and packing.rest.tolist() == [-1, -1]
+    assert sources(packing, [200, 128], 1) == {code: [code] for code in range(128)}
+    assert sources(packing, [200, 128], 0) == {code: [128 + code] for code in range(200)}
+
+
+@pytest.mark.parametrize("page_rows", [None, 60])
+@pytest.mark.parametrize("row, n_codes", [(None, 3), (0, 4), (99, 4)])
+def test_one_common_row_keeps_two_columns_out_of_a_bundle(row, n_codes, page_rows):
+    columns = np.zeros((2, 100), int)
+    columns[0, 10:20] = columns[1, 30:40] = 1
+    if row is not None:
+        columns[:, row] = 1
+    assert sizes(find(columns, [2, 2], page_rows)) == [n_codes]
+
+
+def test_a_bundle_has_at_most_256_codes():
+    assert sizes(find(np.eye(300), [2] * 300)) == [46, 256]  # 255 columns and a code for none; 45
+
+
+def test_digits_fill_a_byte():
+    columns = np.random.default_rng(3).random((17, 500)) < 0.6
+    assert sizes(find(columns, [2] * 17)) == [2, 256, 256]
+    columns = np.random.default_rng(3).integers(0, 16, (4, 500))
+    assert sizes(find(columns, [16] * 4)) == [256, 256]
+    assert sizes(find(np.where(columns == 0, 16, columns), [16] * 4)) == [17] * 4  # with missing values they are 17 codes
+
+
+def test_columns_of_one_value_take_no_code():
+    assert sizes(find([[0] * 8, range(8), [0] * 8], [1, 8, 1])) == [8]
+
+
+def test_codes_that_do_not_occur_take_none():
+    """A worker's rows, or those of an evaluation matrix, need not fill the bins of the cuts."""
+    assert sizes(find([[0, 1, 2, 3], [0, 1, 2, 1]], [100, 100])) == [12]
+
+
+# ---- any columns
+
+
+@settings(max_examples=150, deadline=None)
+@given(
+    st.lists(st.sampled_from(sorted(KINDS)), min_size=1, max_size=8), st.integers(1, 300), st.sampled_from([None, 1, 50]),
+    st.integers(0, 2**32),
+)  # fmt: skip
+def test_every_code_can_be_read_back(kinds, n_rows, page_rows, seed):
+    columns, n_bins = columns_of(kinds, n_rows, seed)
+    packing = find(columns, n_bins, page_rows)
+    assert sorted(packing.members) == list(range(len(columns)))
+    assert max(sizes(packing)) <= 256 and sizes(packing)[0] == min(sizes(packing))
+    packed, groups = pack(packing, columns), group_of(packing)
+    assert (packed < np.array(sizes(packing))[:, None]).all()
+    for feature, codes in enumerate(columns):
+        group = groups[feature]
+        read = np.full(sizes(packing)[group], packing.rest[feature])
+        for code, places in sources(packing, n_bins, feature).items():
+            assert code != packing.rest[feature]
+            read[np.array(places) - packing.offsets[group]] = code
+        np.testing.assert_array_equal(read[packed[group]], codes)
+
+
+# ---- when it is worth it
+
+
+def independent(n_columns, n_codes, n_rows=2000):
+    return np.random.default_rng(4).integers(0, n_codes, (n_columns, n_rows)).astype(np.uint8), [n_codes] * n_columns
+
+
+def test_columns_of_many_codes_are_not_even_looked_at():
+    columns, n_bins = independent(28, 256)
+    assert choose_packing(pages_of(columns), cuts_of(n_bins), NoData(1)) is None
+    assert not may_pack(cuts_of([230] * 28), 10**9)  # 28 · 229 codes and more take 26 groups: four words, as before
+    assert may_pack(cuts_of([128] * 28), 10**9)  # two that exclude each other share a group: 1 + 127 + 127 codes
+
+
+@pytest.mark.parametrize("n_columns, n_codes, n_groups", [(16, 16, 8), (32, 16, 16), (40, 2, 5)])
+def test_a_quarter_fewer_words_are_worth_it(n_columns, n_codes, n_groups):
+    columns, n_bins = independent(n_columns, n_codes, 60_000)
+    packing = choose_packing(pages_of(columns), cuts_of(n_bins), BACKEND)
+    assert packing is not None and packing.n_groups == n_groups
+
+
+@pytest.mark.parametrize("columns, n_bins", [
+    independent(8, 2, 60_000),  # one word already
+    independent(16, 17, 60_000),  # no two fit, and nothing excludes anything
+    independent(16, 16, 60),  # fewer sums saved than it takes to undo them
+    (np.zeros((20, 0), np.uint8), [2] * 20),
+], ids=["a word", "no pair", "few rows", "no rows"])  # fmt: skip
+def test_else_columns_stay_as_they_are(columns, n_bins):
+    assert choose_packing(pages_of(columns), cuts_of(n_bins), BACKEND) is None
+
+
+def test_two_byte_codes_stay_as_they_are():
+    pages = pages_of(np.zeros((40, 100_000), np.uint16))
+    assert choose_packing(pages, cuts_of([2] * 40), NoData(1)) is None
+
+
+# ---- in a matrix
+
+
+@pytest.fixture
+def eager(monkeypatch):
+    """Few rows are worth it."""
+    monkeypatch.setattr(packing_module, "UNDONE_NODES", 0)
+
+
+def one_hot_table(n_rows=300):
+    rng = np.random.default_rng(5)
+    category, other = rng.integers(0, 20, n_rows), rng.integers(0, 6, n_rows)
+    X = np.column_stack([rng.normal(size=(n_rows, 2)), category[:, None] == np.arange(20), other[:, None] == np.arange(6)])
+    return X.astype(np.float32)
+
+
+@pytest.mark.parametrize("page_rows", [None, 70])
+def test_records_of_a_matrix_hold_the_packed_codes(eager, page_rows):
+    X = one_hot_table()
+    source = open_table(X)
+    cuts = sketch_columns(source, None, 256, BACKEND, COMM)
+    matrix = bin_table(source, cuts, BACKEND, with_records=True, page_rows=page_rows)
+    assert sizes(matrix.packing) == [21 * 7, 256, 256]
+    assert matrix.record_offsets is matrix.packing.offsets
+    for page in matrix.pages:
+        assert page.records.shape == (page.n_rows, 8) and not page.records[:, 3:].any()
+        np.testing.assert_array_equal(page.records[:, :3], pack(matrix.packing, page.columns).T)
+    plain = bin_table(source, cuts, BACKEND, with_records=False, page_rows=page_rows)
+    assert plain.packing is None
+    again = add_records(plain, BACKEND)
+    assert [p.records.tobytes() for p in again.pages] == [p.records.tobytes() for p in matrix.pages]
+    assert add_records(again, BACKEND) is again
+
+
+def test_a_matrix_keeps_its_packing_on_another_backend(eager):
+    class Elsewhere(CpuBackend):
+        memory = "elsewhere"
+
+    matrix = gb.QuantileDMatrix(one_hot_table()).any_binned()
+    moved = matrix.on(Elsewhere(1))
+    assert moved.packing is matrix.packing is not None and moved.memory == "elsewhere"
+
+
+def test_a_small_table_is_not_packed():
+    assert gb.QuantileDMatrix(one_hot_table()).any_binned().packing is None

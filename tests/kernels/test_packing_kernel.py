@@ -1,0 +1,124 @@
+"""kernels/packing.py: records are the sums of their look-up tables, and histograms come back as those of the features."""
+
+import numpy as np
+import pytest
+from cuda_runners import assert_same, each_runner
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from packed_tables import KINDS, columns_of, cuts_of, pack, pages_of
+
+from gpuboost.backend.cpu import CpuBackend
+from gpuboost.data.packing import find_packing
+from gpuboost.kernels import packing as kernels
+
+ANY_KINDS = st.lists(st.sampled_from(sorted(KINDS)), min_size=1, max_size=5)
+ALL_KINDS = sorted(KINDS)
+
+
+def packed_columns(kinds, n_rows, seed):
+    columns, n_bins = columns_of(kinds, n_rows, seed)
+    return columns, n_bins, find_packing(pages_of(columns), cuts_of(n_bins), CpuBackend(1))
+
+
+# ---- records
+
+
+def records_by_cpu(columns, packing, width, n_threads=1):
+    records = np.zeros((columns.shape[1], width), np.uint8)
+    kernels.pack_records_cpu(columns, packing.luts, packing.members, packing.first_member, records, n_threads)
+    return records
+
+
+def width_of(packing):
+    return -(-packing.n_groups // 8) * 8
+
+
+@pytest.mark.parametrize("n_rows", [1, kernels.ROW_BLOCK, kernels.ROW_BLOCK + 1, 3000])
+@pytest.mark.parametrize("n_threads", [1, 3])
+def test_records_are_sums_of_look_up_tables(n_rows, n_threads):
+    columns, _, packing = packed_columns(ALL_KINDS, n_rows, 1)
+    records = records_by_cpu(columns, packing, width_of(packing), n_threads)
+    np.testing.assert_array_equal(records[:, : packing.n_groups], pack(packing, columns).T)
+    assert not records[:, packing.n_groups :].any()
+
+
+@settings(max_examples=10, deadline=None)
+@given(ANY_KINDS, st.integers(1, 100), st.integers(0, 2**32))
+@each_runner
+def test_records_on_cuda_are_the_cpus(run, kinds, n_rows, seed):
+    columns, _, packing = packed_columns(kinds, n_rows, seed)
+    records = np.zeros((n_rows, width_of(packing)), np.uint8)
+    words = records.view(np.uint32)
+    run(kernels.pack_records_kernel, columns, packing.luts, packing.members, packing.first_member, words, threads=n_rows)
+    assert_same(words.view(np.uint8), records_by_cpu(columns, packing, width_of(packing)))
+
+
+# ---- histograms
+
+
+def histograms(codes, offsets, pairs, rows_of):
+    """int64 (n_nodes, n_outputs, total, 2) by NumPy; a code beyond its feature's is missing."""
+    hist = np.zeros((len(rows_of), len(pairs), offsets[-1], 2), np.int64)
+    for own, rows in zip(hist, rows_of):
+        for out, output in zip(own, pairs):
+            for first, last, column in zip(offsets, offsets[1:], codes):
+                present = rows[column[rows] < last - first]
+                np.add.at(out, first + column[present].astype(int), output[present])
+    return hist
+
+
+def case(kinds, n_rows, n_nodes, n_outputs, seed):
+    """(histograms of groups, packing, offsets of the features, their histograms) of some nodes."""
+    columns, n_bins, packing = packed_columns(kinds, n_rows, seed)
+    rng = np.random.default_rng(seed)
+    pairs = rng.integers(-(2**40), 2**40, (n_outputs, n_rows, 2))
+    owner = rng.integers(0, n_nodes, n_rows)
+    rows_of = [np.flatnonzero(owner == node) for node in range(n_nodes)]
+    offsets = cuts_of(n_bins).offsets
+    packed = histograms(pack(packing, columns), packing.offsets, pairs, rows_of)
+    return packed, packing, offsets, histograms(columns, offsets, pairs, rows_of)
+
+
+def unpack_by_cpu(packed, packing, offsets, n_threads=1):
+    hist = np.full((*packed.shape[:2], offsets[-1], 2), 77, np.int64)  # all of it is written
+    kernels.unpack_histograms_cpu(packed, int(packing.offsets[1]), offsets, *packing.undo, hist, n_threads)
+    return hist
+
+
+def test_one_hot_by_hand():
+    """Rows of a or b or neither: 1, 2, 4 · 2 gradients. Bin 1 of a has a's, bin 0 the others'."""
+    columns = np.array([[0, 1, 0, 0], [0, 0, 1, 0]], np.uint8)
+    packing = find_packing(pages_of(columns), cuts_of([2, 2]), CpuBackend(1))
+    packed = np.array([[[[8, 2], [1, 1], [2, 1]]]])
+    assert unpack_by_cpu(packed, packing, cuts_of([2, 2]).offsets)[0, 0].tolist() == [[10, 3], [1, 1], [9, 3], [2, 1]]
+
+
+@settings(max_examples=60, deadline=None)
+@given(ANY_KINDS, st.integers(1, 200), st.integers(1, 4), st.integers(1, 3), st.sampled_from([1, 3]), st.integers(0, 2**32))
+def test_histograms_come_back(kinds, n_rows, n_nodes, n_outputs, n_threads, seed):
+    packed, packing, offsets, expected = case(kinds, n_rows, n_nodes, n_outputs, seed)
+    np.testing.assert_array_equal(unpack_by_cpu(packed, packing, offsets, n_threads), expected)
+
+
+def test_more_features_than_a_work_item_holds():
+    kinds = ["one-hot", "binary", "few", "one-hot, some missing"] * 10
+    packed, packing, offsets, expected = case(kinds, 500, 3, 2, 2)
+    assert len(offsets) > 2 * kernels.FEATURE_BLOCK
+    np.testing.assert_array_equal(unpack_by_cpu(packed, packing, offsets, 2), expected)
+
+
+@settings(max_examples=6, deadline=None)
+@given(ANY_KINDS, st.integers(1, 60), st.integers(1, 3), st.integers(1, 2), st.integers(0, 2**32))
+@each_runner
+def test_histograms_on_cuda_are_the_cpus(run, kinds, n_rows, n_nodes, n_outputs, seed):
+    """The slots from the second on; those around them are not touched."""
+    packed, packing, offsets, _ = case(kinds, n_rows, n_nodes, n_outputs, seed)
+    hist = np.full((n_nodes + 2, n_outputs, offsets[-1], 2), 77, np.int64)
+    slots = np.full((n_nodes + 2, *packed.shape[1:]), 55, np.int64)
+    slots[1:-1] = packed
+    run(
+        kernels.unpack_histograms_kernel, 1, n_nodes, slots, int(packing.offsets[1]), offsets, *packing.undo, hist,
+        warps=n_nodes * n_outputs * (len(offsets) - 1),
+    )  # fmt: skip
+    assert_same(hist[1:-1], unpack_by_cpu(packed, packing, offsets))
+    assert (hist[[0, -1]] == 77).all()

@@ -1,0 +1,231 @@
+"""One model, byte for byte, with packed records and with plain ones (data/packing.py)."""
+
+from collections import Counter
+from dataclasses import dataclass, field
+from functools import cache
+from typing import Any
+
+import numpy as np
+import pytest
+from simulator import SimulatedDevice
+
+import gpuboost as gb
+from gpuboost.backend import CpuBackend
+from gpuboost.backend.cuda import CudaBackend
+from gpuboost.backend.device import find_device
+from gpuboost.communicator import run_threads
+from gpuboost.data import binned as binned_module
+from gpuboost.data import packing as packing_module
+from gpuboost.data.packing import choose_packing
+from gpuboost.model_io import digest
+
+
+@pytest.fixture(autouse=True)
+def eager(monkeypatch):
+    """Few rows are worth it."""
+    monkeypatch.setattr(packing_module, "UNDONE_NODES", 0)
+
+
+# ---- the tables
+
+
+def one_hot(rng, n_rows, sizes=(12, 5)):
+    """Categories as columns of ones and zeros."""
+    return np.concatenate([rng.integers(0, n, n_rows)[:, None] == np.arange(n) for n in sizes], axis=1).astype(np.float32)
+
+
+def with_missing(X, rng):
+    return np.where(rng.random(X.shape) < 0.1, np.nan, X)
+
+
+def sparse(X):
+    import scipy.sparse
+
+    return scipy.sparse.csr_matrix(X)  # a zero is absent, so it is missing
+
+
+TABLES = {
+    "one-hot": one_hot,
+    "one-hot, some missing": lambda rng, n: with_missing(one_hot(rng, n), rng),
+    "one-hot, zeros missing": lambda rng, n: np.where(one_hot(rng, n) == 0, np.nan, 1),
+    "binary": lambda rng, n: rng.random((n, 20)) < rng.random(20),
+    "mixed": lambda rng, n: np.column_stack([rng.normal(size=(n, 3)), one_hot(rng, n), rng.integers(0, 6, (n, 2))]),
+    "few values": lambda rng, n: rng.integers(0, 16, (n, 18)),
+    "exclusive numbers": lambda rng, n: one_hot(rng, n, (20,)) * rng.integers(0, 8, (n, 1)),
+}
+
+
+@dataclass(frozen=True)
+class Case:
+    table: str
+    params: dict[str, Any] = field(default_factory=dict)
+    weights: str = ""  # "", "some zero", or "loud": they take two limbs
+    page_rows: int | None = None
+    is_sparse: bool = False
+
+
+MULTI = {"objective": "multi:softprob", "num_class": 3}
+CASES = {
+    **{name: Case(name) for name in TABLES},
+    "sparse": Case("one-hot", is_sparse=True),
+    "classes": Case("mixed", MULTI),
+    "weights": Case("mixed", weights="some zero"),
+    "loud": Case("mixed", MULTI, weights="loud"),
+    "pages": Case("mixed", weights="some zero", page_rows=130),
+    "leaf by leaf": Case("mixed", {"grow_policy": "lossguide", "max_depth": 0, "max_leaves": 12}),
+    "little memory": Case("mixed", {**MULTI, "histogram_memory": 1}),
+    "some memory": Case("mixed", {"histogram_memory": 200_000}),
+    "one thread": Case("mixed", {"nthread": 1}),
+}
+
+
+@cache
+def data(name, n_rows):
+    """(X, label, weight or None)."""
+    case, rng = CASES[name], np.random.default_rng(11)
+    X = TABLES[case.table](rng, n_rows)
+    signal = np.nan_to_num(X.astype(float), nan=2.0) @ rng.normal(size=X.shape[1]) + rng.normal(size=n_rows)
+    thresholds = np.quantile(signal, [0.3, 0.7] if "num_class" in case.params else [0.5])
+    weight = {"": None, "some zero": rng.integers(0, 4, n_rows), "loud": 10.0 ** (6.0 * rng.random(n_rows) ** 6)}[case.weights]
+    return X.astype(np.float32), np.searchsorted(thresholds, signal).astype(np.float32), weight
+
+
+def matrix(name, rows=slice(None), n_rows=400):
+    X, label, weight = data(name, n_rows)
+    case = CASES[name]
+    X = sparse(X[rows]) if case.is_sparse else X[rows]
+    return gb.QuantileDMatrix(X, label[rows], weight=None if weight is None else weight[rows], page_rows=case.page_rows)
+
+
+def train(name, dtrain, rounds=3, **params):
+    params = {"objective": "binary:logistic", "seed": 5, "max_depth": 4, **CASES[name].params, **params}
+    model = gb.train(params, dtrain, rounds, verbose_eval=False).model
+    assert min(tree.n_leaves for tree in model.trees) >= 2
+    return digest(model)
+
+
+@cache
+def digest_without(name, n_rows=400, rounds=3, **params):
+    """The digest on plain records, on the CPU."""
+    with pytest.MonkeyPatch.context() as patch:
+        for module in ("gpuboost.booster", "gpuboost.data.dmatrix"):
+            patch.setattr(f"{module}.choose_backend", lambda *_, **__: CpuBackend(1))
+        patch.setattr(binned_module, "choose_packing", lambda *_: None)
+        dtrain = matrix(name, n_rows=n_rows)
+        assert dtrain.any_binned().packing is None
+        return train(name, dtrain, rounds, **params)
+
+
+# ---- the same bytes
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_packing_does_not_change_the_model(name):
+    dtrain = matrix(name)
+    assert dtrain.any_binned().packing is not None
+    assert train(name, dtrain) == digest_without(name)
+
+
+def test_neither_do_workers_that_pack_differently(monkeypatch):
+    """The second worker's rows exclude more columns from each other; the third does not pack at all."""
+    shards = [slice(0, 350), slice(350, 365), slice(365, 400)]
+    monkeypatch.setattr(binned_module, "choose_packing", lambda pages, *rest: choose_or_not(pages, *rest))
+
+    def choose_or_not(pages, cuts, backend):
+        return None if pages[0].n_rows == 35 else choose_packing(pages, cuts, backend)
+
+    def work(rank):
+        dtrain = matrix("mixed", shards[rank])
+        packing = dtrain.any_binned().packing
+        return packing and np.diff(packing.offsets).tolist(), train("mixed", dtrain)
+
+    groups, digests = zip(*run_threads(3, work))
+    assert groups[2] is None and groups[0] != groups[1] != None  # noqa: E711
+    assert set(digests) == {digest_without("mixed")}
+
+
+@pytest.mark.parametrize("shards", [[slice(0, 200), slice(200, 400)], [slice(0, 0), slice(0, 400)]], ids=["halves", "no rows"])
+def test_two_workers(shards):
+    assert set(run_threads(2, lambda rank: train("mixed", matrix("mixed", shards[rank])))) == {digest_without("mixed")}
+
+
+def test_a_reference_matrix_that_is_trained_on():
+    X, label, _ = data("mixed", 400)
+    dtrain = gb.QuantileDMatrix(X, label, ref=matrix("mixed"))
+    assert train("mixed", dtrain) == digest_without("mixed")
+    assert dtrain.any_binned().packing is not None
+
+
+def test_evaluation_and_continuation():
+    X, label, _ = data("mixed", 400)
+    dtrain, other = gb.DMatrix(X, label), gb.DMatrix(X[:50], label[:50])
+    params = {"objective": "binary:logistic", "seed": 5, "max_depth": 4}
+    begun = gb.train(params, dtrain, 2, evals=[(dtrain, "train"), (other, "other")], verbose_eval=False)
+    assert digest(gb.train(params, dtrain, 1, xgb_model=begun, verbose_eval=False).model) == digest_without("mixed")
+    assert next(iter(dtrain._binned.values())).packing is not None
+
+
+# ---- on CUDA
+
+
+def simulated(**options):
+    return CudaBackend(SimulatedDevice(**options))
+
+
+@pytest.fixture(params=["simulator", pytest.param("gpu", marks=pytest.mark.gpu)])
+def cuda(request):
+    return simulated() if request.param == "simulator" else CudaBackend(find_device(0))
+
+
+SMALL = {"n_rows": 100, "rounds": 1, "max_depth": 2}
+
+
+@pytest.mark.parametrize("name", ["mixed", "one-hot, some missing", "loud", "leaf by leaf"])
+def test_cuda_grows_the_cpus_model(name, cuda, use_backend):
+    expected = digest_without(name, **SMALL)
+    use_backend(cuda)
+    dtrain = matrix(name, n_rows=100)
+    assert dtrain.any_binned().packing is not None and dtrain.any_binned().memory == cuda.memory
+    assert train(name, dtrain, 1, max_depth=2) == expected
+
+
+@pytest.mark.parametrize("shared_limit, kernel", [
+    (8300, "histogram.build_histograms_kernel_8"),  # a word: four groups of 256 codes and one place more, eight bytes each
+    (8000, "histogram.build_histograms_global_kernel_8"),
+])  # fmt: skip
+def test_packed_histograms_that_do_not_fit_into_shared_memory(shared_limit, kernel, use_backend):
+    cuda = simulated(shared_limit=shared_limit)
+    use_backend(cuda)
+    dtrain = matrix("few values", n_rows=100)
+    assert np.diff(dtrain.any_binned().packing.offsets).tolist() == [256] * 9
+    assert train("few values", dtrain, 1, max_depth=2) == digest_without("few values", **SMALL)
+    assert {name for name in cuda.device.launches if ".build_histograms" in name} == {kernel}
+
+
+def test_one_launch_more_for_each_step(use_backend):
+    """Whatever the number of pages. Nothing waits."""
+    counts = []
+    for on in (False, True):
+        cuda = simulated()
+        use_backend(cuda)
+        with pytest.MonkeyPatch.context() as patch:
+            if not on:
+                patch.setattr(binned_module, "choose_packing", lambda *_: None)
+            X, label, _ = data("mixed", 100)
+            dtrain = gb.QuantileDMatrix(X, label, page_rows=60)
+        cuda.device.launches.clear()
+        begun = cuda.device.waits
+        train("mixed", dtrain, 1, max_depth=2)
+        counts.append((Counter(cuda.device.launches), cuda.device.waits - begun))
+    (plain, plain_waits), (packed, packed_waits) = counts
+    assert packed - plain == {"packing.unpack_histograms_kernel": 2} and not plain - packed
+    assert packed_waits == plain_waits
+
+
+def test_a_matrix_moves_to_the_device_with_its_packing(use_backend):
+    use_backend(CpuBackend(1))
+    dtrain = matrix("mixed", n_rows=100)
+    use_backend(simulated())
+    assert train("mixed", dtrain, 1, max_depth=2) == digest_without("mixed", **SMALL)
+    moved = dtrain.any_binned()
+    assert moved.memory == "simulator" and moved.packing is not None
