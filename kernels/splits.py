@@ -7,8 +7,11 @@ For feature f and bin b, with G_b, H_b the sums of bins ≤ b, G_m, H_m those of
 
 A candidate needs integer H_L, H_R > 0 and float H_L, H_R ≥ min_child_weight, and gain > max(1e-6, 2^−44 × the parent's
 score): below that, the difference is rounding of the three terms (a pure node with large gradients would else be cut at random).
-The largest gain_rank wins; ties: lower feature, lower bin, missing left. The last bin (all present values left) is tried with
-missing right only: "all present against missing" counts once.
+The largest gain_rank wins; ties: lower feature, lower bin, missing left.
+
+Missing left also needs integer H_b > 0: present rows beside the missing ones. Then "all present against missing" is a candidate
+once, with missing right, whichever bins of the node are empty, as in exact greedy search, which tries present values only.
+For the same reason the last bin (all present values left) is tried with missing right only.
 
 Sums become float64 by an exact power of two; with several outputs per tree (vector leaves) their gains add up.
 Floor: 16 bytes read per bin; two divisions and about 20 float64 operations per bin and direction.
@@ -145,7 +148,8 @@ def _add_gains(
     prefix_grad, prefix_hess, missing_grad, missing_hess, sums, scales,
     reg_lambda, alpha, max_delta_step, min_child_weight, lower, upper, gains,
 ):  # fmt: skip
-    """gains[b] += the scores of both children of one output, −inf where one is too small. The left child is prefix + missing."""
+    """gains[b] += the scores of both children of one output, −inf where one is too small. The left child is prefix + missing,
+    and the prefix is not empty."""
     total_grad, total_hess = sums[0] * scales[0], sums[1] * scales[1]
     smallest = larger(min_child_weight, scales[1])  # one unit of fixed point: integer H > 0
     if max_delta_step > 0.0 or lower > -np.inf or upper < np.inf:
@@ -155,13 +159,13 @@ def _add_gains(
             score = _score(gl, hl, reg_lambda, alpha, max_delta_step, lower, upper) + _score(
                 gr, hr, reg_lambda, alpha, max_delta_step, lower, upper
             )
-            gains[b] = gains[b] + score if hl >= smallest and hr >= smallest else NO_GAIN
+            gains[b] = gains[b] + score if hl >= smallest and hr >= smallest and prefix_hess[b] > 0 else NO_GAIN
     else:
         for b in range(prefix_grad.size):  # no branches and no calls: vectorised by LLVM
             gl, hl = (prefix_grad[b] + missing_grad) * scales[0], (prefix_hess[b] + missing_hess) * scales[1]
             gr, hr = total_grad - gl, total_hess - hl
             score = node_score(gl, hl, reg_lambda, alpha) + node_score(gr, hr, reg_lambda, alpha)
-            gains[b] = gains[b] + score if (hl >= smallest) & (hr >= smallest) else NO_GAIN
+            gains[b] = gains[b] + score if (hl >= smallest) & (hr >= smallest) & (prefix_hess[b] > 0) else NO_GAIN
 
 
 @scalar
@@ -291,7 +295,7 @@ def evaluate_splits_kernel(bounded):
                             gain_left = _add_gain(
                                 gain_left, grad + missing_grad, hess + missing_hess, sums[node, output, 0], sums[node, output, 1],
                                 grad_unit, hess_unit, reg_lambda, alpha, max_delta_step, min_child_weight, lower, upper,
-                            )  # fmt: skip
+                            ) if hess > 0 else float64(NO_GAIN)  # fmt: skip
                             gain_right = _add_gain(
                                 gain_right, grad, hess, sums[node, output, 0], sums[node, output, 1],
                                 grad_unit, hess_unit, reg_lambda, alpha, max_delta_step, min_child_weight, lower, upper,

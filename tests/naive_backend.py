@@ -221,8 +221,9 @@ class NaiveBackend(Backend):
                 own = [(int(g), int(h)) for g, h in hist[cuts.offsets[f] : cuts.offsets[f + 1]]]
                 missing = _minus(node.sums, _total(own))
                 for b in range(len(own)):
-                    for default_left in (0, 1) if b < len(own) - 1 else (0,):
-                        left = _total(own[: b + 1] + [missing] * default_left)
+                    present = _total(own[: b + 1])
+                    for default_left in (0, 1) if b < len(own) - 1 and present[1] > 0 else (0,):
+                        left = _total([present] + [missing] * default_left)
                         right = _minus(node.sums, left)
                         smaller_hess = min(left[1], right[1])
                         if smaller_hess <= 0 or smaller_hess / scales[1] < s.min_child_weight:

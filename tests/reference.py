@@ -124,7 +124,8 @@ def best_split(codes, cuts, grad, hess, min_child_weight, penalties):
 
     gain = score(left) + score(right) − score(node)      (Eq. 7 without its ½; γ is left to pruning)
 
-    Missing rows are tried on both sides. The first of equals in 16 bits wins: lower feature, lower bin, missing left.
+    Missing rows are tried on both sides; on the left beside present ones only, since missing against present is tried with
+    missing right. The first of equals in 16 bits wins: lower feature, lower bin, missing left.
     """
     parent = score(grad.sum(), hess.sum(), *penalties)
     best, largest = None, -np.inf
@@ -135,7 +136,7 @@ def best_split(codes, cuts, grad, hess, min_child_weight, penalties):
             for default_left in (True, False):
                 GL, HL = hist[1 : last_bin + 2].sum(axis=0) + hist[0] * default_left
                 GR, HR = hist[last_bin + 2 :].sum(axis=0) + hist[0] * (not default_left)
-                if min(HL, HR) <= 0 or min(HL, HR) < min_child_weight:
+                if min(HL, HR, hist[1 : last_bin + 2, 1].sum()) <= 0 or min(HL, HR) < min_child_weight:
                     continue
                 gain = score(GL, HL, *penalties) + score(GR, HR, *penalties) - parent
                 if gain > max(1e-6, 2.0**-44 * parent) and rank(gain) > largest:  # less is rounding

@@ -100,6 +100,13 @@ def test_all_present_against_missing_is_the_last_bin_with_missing_right(run):
 
 
 @each_runner
+def test_missing_alone_goes_right_whichever_bins_are_empty(run):
+    hist = one_feature([0, 0, 3, 3, 0], [0, 0, 1, 1, 0])
+    nodes = check(run, hist, [[[-3, 4]]], [5])
+    assert nodes[["gain", "bin", "default_left"]][0].tolist() == (36 / 3 + 81 / 3 - 9 / 5, 3, 0)
+
+
+@each_runner
 @pytest.mark.parametrize("missing", [(0, 0), (-9, 2)])
 def test_one_bin(run, missing):
     hist = one_feature([5], [3])

@@ -73,6 +73,13 @@ def test_all_present_against_missing_is_the_last_bin_with_missing_right():
     assert one_feature([3, 3], [1, 1], missing=(-9, 2)) == (36 / 3 + 81 / 3 - 9 / 5, 1, 0)
 
 
+@pytest.mark.parametrize("first_bins", [[], [(0, 0)], [(0, 0)] * 3])
+def test_missing_alone_goes_right_whichever_bins_are_empty(first_bins):
+    """Missing (−9, 2) against present (6, 2) gains 36/3 + 81/3 − 9/5, and an empty first bin does not offer it mirrored."""
+    grads, hess = np.array([*first_bins, (3, 1), (3, 1), (0, 0)]).T
+    assert one_feature(grads, hess, missing=(-9, 2)) == (36 / 3 + 81 / 3 - 9 / 5, len(first_bins) + 1, 0)
+
+
 def test_the_left_sums_are_those_of_the_left_child():
     hist = np.array([[[[-6, 2], [-1, 1], [9, 4]]]])
     nodes, left = find_splits(hist, [[[6, 12]]], [3])  # missing (4, 5)
@@ -187,7 +194,7 @@ def best_by_hand(hist, sums, n_bins, scales, min_child_weight, penalties):
                     continue
                 left = present[:, : split_bin + 1].sum(axis=1) + default_left * missing
                 right = sums - left
-                if min(left[:, 1].min(), right[:, 1].min()) <= 0:
+                if min(left[:, 1].min(), right[:, 1].min(), present[:, : split_bin + 1, 1].sum(axis=1).min()) <= 0:
                     continue
                 if min(left[:, 1].min(), right[:, 1].min()) / scales[1] < min_child_weight:
                     continue
