@@ -86,7 +86,7 @@ def _train(options: argparse.Namespace) -> None:
             if not isinstance(table, TextTable):
                 table = _as_categories(_select(table, features, path), texts)
             matrix: DMatrix = QuantileDMatrix(
-                table, **info, max_bin=checked.max_bin, nthread=checked.nthread, ref=evals[0][0] if evals else None
+                table, **info, max_bin=checked.table_bins, nthread=checked.nthread, ref=evals[0][0] if evals else None
             )
             print(f"{name}: {matrix.num_row()} rows x {matrix.num_col()} columns")
             evals.append((matrix, name))

@@ -14,7 +14,8 @@ from gpuboost.data.cuts import SENTINEL, Cuts
 from gpuboost.kernels.records import NO_GAIN, NODE
 
 
-def find_splits(hist, sums, n_bins, *, scales=(1.0, 1.0), mask=None, lower=-np.inf, upper=np.inf, n_threads=1, **settings):
+def find_splits(hist, sums, n_bins, *, scales=(1.0, 1.0), mask=None, proposed=None, lower=-np.inf, upper=np.inf, n_threads=1,
+                **settings):  # fmt: skip
     """Adapter: (nodes, left_sums) after evaluating all nodes.
 
     hist : int64 (n_nodes, n_outputs, total_bins, 2). sums : int64 (n_nodes, n_outputs, 2). scales : of gradient and hessian.
@@ -37,6 +38,8 @@ def find_splits(hist, sums, n_bins, *, scales=(1.0, 1.0), mask=None, lower=-np.i
     state.scales = np.tile(np.float64(scales), (n_outputs, 1))
     if mask is not None:
         state.feature_mask = np.asarray(mask, np.uint8)
+    if proposed is not None:
+        state.proposed = np.asarray(proposed, np.uint8)
     backend.evaluate_splits(state, 0, n_nodes)
     return state.nodes, state.left_sums
 
