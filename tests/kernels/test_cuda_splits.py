@@ -161,6 +161,18 @@ def test_features_may_be_left_out_for_all_nodes_or_for_one(run):
 
 
 @each_runner
+def test_only_proposed_bins_are_split_at_and_all_present_against_missing(run):
+    rng = np.random.default_rng(6)
+    n_bins = [5, 40, 1]
+    hist, sums = random_histograms(rng, 3, 1, n_bins, 60, 0.3, 100)
+    for proposed in (rng.integers(0, 2, (3, sum(n_bins))), np.zeros((3, sum(n_bins)))):
+        nodes = check(run, hist, sums, n_bins, proposed=proposed)
+        by_tree, _ = find_splits_with(run, hist, sums, n_bins, proposed=proposed[[2, 0, 1]], by_tree=1, tree=[1, 2, 0],
+                                      tree_outputs=[0, 0, 0])  # fmt: skip
+        np.testing.assert_array_equal(by_tree[["gain", "feature", "bin"]], nodes[["gain", "feature", "bin"]])
+
+
+@each_runner
 def test_nodes_as_deep_as_the_limit_are_not_split(run):
     hist, sums = np.concatenate([one_feature([-6, 6], [2, 1])] * 3), [[[0, 3]]] * 3
     for max_depth, gains in [(0, [30, 30, 30]), (3, [30, 30, NO_GAIN]), (2, [30, NO_GAIN, NO_GAIN])]:
