@@ -166,7 +166,7 @@ class Booster:
         """Where the parameters say. Prediction goes to the CPU where there is no GPU: a model need not stay where it was
         trained."""
         n_values = dmatrix.num_row() * dmatrix.num_col()
-        device = "cpu" if is_training and self._params.tree_method == "exact" else self._params.device
+        device = self._params.training_device if is_training else self._params.device
         try:
             return choose_backend(device, self._params.nthread, n_values=n_values, table_device=dmatrix.device)
         except DeviceNotFoundError:

@@ -10,8 +10,7 @@ from typing import Any
 from gpuboost.backend import Backend, GrowthSettings
 from gpuboost.communicator import Communicator
 from gpuboost.data.binned import BinnedMatrix
-from gpuboost.data.cuts import EVERY_VALUE
-from gpuboost.data.dmatrix import DMatrix
+from gpuboost.data.dmatrix import DMatrix, QuantileDMatrix
 from gpuboost.data.ingest import ColumnSource
 from gpuboost.data.training_rows import check_labels, collect_rows, custom_gradients, start_margin
 from gpuboost.objectives import Objective
@@ -37,12 +36,15 @@ class Boosting:
             raise ValueError("tree_method='exact' needs all rows in one process. Use tree_method='hist' with several workers.")
         self.dtrain, self.backend, self.comm, self.objective = dtrain, backend, comm, objective
         margin = backend.put(start_margin(dtrain, dtrain.num_row(), model.base_score, objective, model.n_outputs))
-        rows = collect_rows(dtrain, margin, number_of_bins(params), backend, comm)
+        _check_fine_bins(dtrain, params)
+        rows = collect_rows(dtrain, margin, params.table_bins, backend, comm)
         if model.trees:
             add_model_margin(model, dtrain, backend, margin)
         self.cuts = rows.binned.cuts
         self.groups = list(range(model.n_outputs))
-        self._state = backend.start_training(rows, growth_settings(params), self.groups, n_outputs=1)
+        settings = growth_settings(params)
+        self._proposals = settings.proposals
+        self._state = backend.start_training(rows, settings, self.groups, n_outputs=1)
         self._capacity = min(comm.allgather_int(backend.histogram_capacity(self._state)))
         self._watched: dict[int, tuple[DMatrix, Any, Any]] = {}
         self._targets: dict[int, tuple[int, DMatrix, Any, Any]] = {}
@@ -66,7 +68,10 @@ class Boosting:
             margin = backend.fetch(backend.training_margin(state))
             maxima = backend.set_gradients(state, *custom_gradients(obj, margin, self.dtrain))
         self.comm.allreduce_max(maxima)
-        self._finished.append(grow_trees(backend, self.comm, state, maxima, self._n_rounds, self._capacity, learning_rate))
+        finished = grow_trees(
+            backend, self.comm, state, maxima, self._n_rounds, self._capacity, learning_rate, self._proposals
+        )
+        self._finished.append(finished)
         self._n_rounds += 1
         if self._watched:
             flat = backend.grown_trees(state)
@@ -155,11 +160,14 @@ def predict_source(source: ColumnSource, backend: Backend, flat: Any, margin: An
         first += len(block)
 
 
-def number_of_bins(params: Params) -> int:
-    """Most bins of a column, for the way that splits are searched."""
-    return EVERY_VALUE if params.tree_method == "exact" else params.max_bin
-
-
 def growth_settings(params: Params) -> GrowthSettings:
     """The part of the parameters that kernels read."""
     return GrowthSettings(**{name: getattr(params, name) for name in GrowthSettings.__dataclass_fields__})
+
+
+def _check_fine_bins(dtrain: DMatrix, params: Params) -> None:
+    if params.tree_method == "approx" and isinstance(dtrain, QuantileDMatrix) and dtrain.max_bin != params.table_bins:
+        raise ValueError(
+            f"tree_method='approx' with max_bin={params.max_bin} proposes its candidates among {params.table_bins} bins, but the "
+            f"QuantileDMatrix keeps {dtrain.max_bin}. Train on a DMatrix, or build it with max_bin={params.table_bins}."
+        )

@@ -70,7 +70,7 @@ def _train(options: argparse.Namespace) -> None:
             tables["valid"] = options.valid, _read(options.valid, [*texts, label.name] if _is_text(label) else texts)
         classes = _choose_task(label, params)
     checked = parse_params(params)
-    backend = choose_backend(checked.device, checked.nthread, n_values=len(label) * len(features))
+    backend = choose_backend(checked.training_device, checked.nthread, n_values=len(label) * len(features))
     print(f"device {backend.describe()}, {checked.objective}")
     if classes is not None:
         print(f"label {label.name}: {len(classes)} classes, {_listing(classes)}")
@@ -85,9 +85,11 @@ def _train(options: argparse.Namespace) -> None:
                 info["weight"] = table[column]
             if not isinstance(table, TextTable):
                 table = _as_categories(_select(table, features, path), texts)
-            matrix: DMatrix = QuantileDMatrix(
-                table, **info, max_bin=checked.max_bin, nthread=checked.nthread, ref=evals[0][0] if evals else None
-            )
+            if checked.tree_method == "exact":  # which searches the values themselves
+                matrix = DMatrix(table, **info, nthread=checked.nthread)
+            else:
+                ref = evals[0][0] if evals else None
+                matrix = QuantileDMatrix(table, **info, max_bin=checked.table_bins, nthread=checked.nthread, ref=ref)
             print(f"{name}: {matrix.num_row()} rows x {matrix.num_col()} columns")
             evals.append((matrix, name))
     history: dict[str, dict[str, list[float]]] = {}

@@ -17,7 +17,9 @@ from typing import Any
 
 from gpuboost.errors import not_built
 
-__all__ = ["ALIASES", "Params", "Rule", "check_param", "describe_params", "parse_params"]
+__all__ = ["EVERY_VALUE", "ALIASES", "Params", "Rule", "check_param", "describe_params", "parse_params"]
+
+EVERY_VALUE = 2**31 - 1  # as a number of bins: one for each distinct value
 
 ALIASES = {
     "eta": "learning_rate",
@@ -236,16 +238,17 @@ class TreeParams:
     """Trees"""
 
     tree_method: str = _choice(
-        "auto", "auto hist exact gpu_hist",
+        "auto", "auto hist approx exact gpu_hist",
         "How splits are found; 'auto' means 'hist', 'gpu_hist' means 'hist' on device='cuda', 'exact' runs on the CPU.",
-        planned="approx",
     )
     grow_policy: str = _choice("depthwise", "depthwise lossguide", "Split level by level, or the leaf of highest gain first.")
     learning_rate: float = _real(0.3, "(0, inf)", "Factor on every leaf.", fix="Use 0.3, or 0.05 with more rounds.")
     gamma: float = _real(0, "[0, inf)", "Smallest gain of a split that survives pruning.")
     max_depth: int = _integer(6, _FROM_0, "Largest depth of a tree, 0 for no limit.", fix="Use 6 for most data.")
     max_leaves: int = _integer(0, _FROM_0, "Largest number of leaves of a tree, 0 for no limit.")
-    max_bin: int = _integer(256, "[2, 65535]", "Bins per feature; sketch_eps sets it to 1 / eps.", fix="Use 256 for most data.")
+    max_bin: int = _integer(
+        256, "[2, 65535]", "Bins per feature (approx: candidates); sketch_eps sets it to 1 / eps.", fix="Use 256 for most data."
+    )
     min_child_weight: float = _real(1, "[0, inf)", "Smallest sum of hessians in a child.")
     max_delta_step: float = _real(0, "[0, inf)", "Largest magnitude of a leaf before learning_rate, 0 for no limit.")
     reg_lambda: float = _real(1, "[0, inf)", "L2 penalty on leaf weights.")
@@ -264,7 +267,7 @@ class TreeParams:
     )
     max_cat_to_onehot: int = _integer(4, _FROM_1, "Categories up to which a split takes one of them.", is_built=False)
     max_cat_threshold: int = _integer(64, _FROM_1, "Most categories that a split names.", is_built=False)
-    sketch_proposals: str = _choice("global", "global", "Cuts once per tree, or for each node.", planned="local")
+    sketch_proposals: str = _choice("global", "global local", "'approx': candidates once per tree, or for each node.")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -329,6 +332,33 @@ class Params(OtherBoosterParams, ObjectiveParams, TreeParams, GeneralParams):
                 raise ValueError("device must be 'cuda' with tree_method='gpu_hist', got 'cpu'. Use tree_method='hist'.")
             object.__setattr__(self, "tree_method", "hist")
             object.__setattr__(self, "device", "cuda" if self.device == "auto" else self.device)
+        if self.sketch_proposals == "local" and self.tree_method != "approx":
+            raise ValueError(
+                f"tree_method must be 'approx' with sketch_proposals='local', got {self.tree_method!r}. "
+                "Use tree_method='approx', or leave sketch_proposals out."
+            )
+
+    @property
+    def training_device(self) -> str:
+        """The device to train on: exact search runs on the CPU."""
+        return "cpu" if self.tree_method == "exact" else self.device
+
+    @property
+    def table_bins(self) -> int:
+        """Bins per feature that a table is coded in: max_bin, but B = 16·max_bin and at least 1024 (at most 65535) for "approx",
+        which proposes K = max_bin of them as candidates, for each tree or node (kernels/proposals.py).
+
+        A gap between candidates that holds several fine bins has less than ε = 2/K of the node's hessians, whatever B. One fine
+        bin, if it holds several values, has less than 2/B of the table's weight. In a node with a share s of the table's
+        hessians, none above c times their mean, that is less than 2·c/(B·s) of the node's: ε = max(2/K, 2·c/(B·s)). So B = 16·K
+        keeps ε = 2/K (for c = 1) in nodes down to a sixteenth of the table, and few candidates, which want deep nodes cut anew,
+        get 1024 bins: fewer would not make training much quicker.
+
+        EVERY_VALUE for "exact": a bin for each distinct value.
+        """
+        if self.tree_method == "exact":
+            return EVERY_VALUE
+        return min(max(16 * self.max_bin, 1024), 65535) if self.tree_method == "approx" else self.max_bin
 
 
 _FIELDS = {f.name: f for f in fields(Params)}

@@ -11,7 +11,8 @@ The largest gain_rank wins; ties: lower feature, lower bin, missing left.
 
 Missing left also needs integer H_b > 0: present rows beside the missing ones. Then "all present against missing" is a candidate
 once, with missing right, whichever bins of the node are empty, as in exact greedy search, which tries present values only.
-For the same reason the last bin (all present values left) is tried with missing right only.
+For the same reason the last bin (all present values left) is tried with missing right only. Where bins were proposed
+(kernels/proposals.py), the others are no candidates; all present against missing always is one.
 
 Sums become float64 by an exact power of two; with several outputs per tree (vector leaves) their gains add up.
 Floor: 16 bytes read per bin; two divisions and about 20 float64 operations per bin and direction.
@@ -46,8 +47,8 @@ CANDIDATE = np.dtype([("gain", np.float64), ("feature", np.int32), ("bin", np.in
 
 @parallel_kernel
 def evaluate_splits_cpu(
-    frontier, slots, nodes, sums, left_sums, hist, offsets, feature_mask, inverse_scales, tree_outputs,
-    reg_lambda, alpha, max_delta_step, min_child_weight, candidates, prefix, gains, n_threads,
+    frontier, slots, nodes, sums, left_sums, hist, offsets, feature_mask, proposed, proposed_rows, inverse_scales, tree_outputs,
+    reg_lambda, alpha, max_delta_step, min_child_weight, candidates, prefix, gains, bins, n_threads,
 ):  # fmt: skip
     """Write the best split of each node: the split fields of its record, and the sums of its left child.
 
@@ -55,17 +56,20 @@ def evaluate_splits_cpu(
     nodes : NODE (n_nodes,), INOUT. sums : int64 (n_nodes, n_outputs, 2), IN. left_sums : same, OUT.
     hist : int64 (n_slots, n_outputs, total_bins, 2), IN. offsets : int32 (n_features + 1,), IN.
     feature_mask : uint8 (1 or n, n_features), IN. 0 leaves a feature out, for all nodes or for one.
+    proposed : uint8 (n_rows, total_bins), IN. 0 leaves a bin out; without rows every bin is a candidate.
+    proposed_rows : int32 (n,), IN. Each node's row of it.
     inverse_scales : float64 (n_planes, 2), IN. Powers of two from fixed point to float, per output of the round.
     tree_outputs : int32 (n_trees,), IN. First output of each tree.
     candidates : CANDIDATE (n, n_blocks), SCRATCH. prefix : int64 (n_threads, n_outputs, 2, max_bins), SCRATCH.
-    gains : float64 (n_threads, max_bins), SCRATCH.
+    gains : float64 (n_threads, max_bins), SCRATCH. bins : int32 (n_threads, max_bins), SCRATCH.
     """
     n_blocks = candidates.shape[1]
     counter = np.zeros(1, np.int64)
     for thread in prange(n_threads):
         _evaluate_blocks(
-            counter, n_blocks, frontier, slots, nodes, sums, hist, offsets, feature_mask, inverse_scales, tree_outputs,
-            reg_lambda, alpha, max_delta_step, min_child_weight, candidates, prefix[thread], gains[thread],
+            counter, n_blocks, frontier, slots, nodes, sums, hist, offsets, feature_mask, proposed, proposed_rows,
+            inverse_scales, tree_outputs, reg_lambda, alpha, max_delta_step, min_child_weight, candidates, prefix[thread],
+            gains[thread], bins[thread],
         )  # fmt: skip
     for i in range(frontier.size):
         _choose(i, frontier, slots, nodes, sums, left_sums, hist, offsets, candidates)
@@ -73,8 +77,8 @@ def evaluate_splits_cpu(
 
 @parallel_kernel.part
 def _evaluate_blocks(
-    counter, n_blocks, frontier, slots, nodes, sums, hist, offsets, feature_mask, inverse_scales, tree_outputs,
-    reg_lambda, alpha, max_delta_step, min_child_weight, candidates, prefix, gains,
+    counter, n_blocks, frontier, slots, nodes, sums, hist, offsets, feature_mask, proposed, proposed_rows, inverse_scales,
+    tree_outputs, reg_lambda, alpha, max_delta_step, min_child_weight, candidates, prefix, gains, bins,
 ):  # fmt: skip
     while True:
         item = claim(counter)
@@ -82,7 +86,7 @@ def _evaluate_blocks(
             return
         i, block = item // n_blocks, item % n_blocks
         node = frontier[i]
-        mask_row = min(i, feature_mask.shape[0] - 1)
+        mask_row, row = min(i, feature_mask.shape[0] - 1), proposed_rows[i]
         scales = inverse_scales[tree_outputs[nodes[node].tree] :]
         lower, upper = nodes[node].lower, nodes[node].upper
         best = candidates[i, block]
@@ -91,9 +95,10 @@ def _evaluate_blocks(
             continue  # neither child could be heavy enough
         for feature in range(block * FEATURE_BLOCK, min((block + 1) * FEATURE_BLOCK, offsets.size - 1)):
             if feature_mask[mask_row, feature]:
+                first, last = offsets[feature], offsets[feature + 1]
                 gain, split_bin, default_left = _best_of_feature(
-                    hist[slots[i], :, offsets[feature] : offsets[feature + 1]], sums[node], scales,
-                    reg_lambda, alpha, max_delta_step, min_child_weight, lower, upper, prefix, gains,
+                    hist[slots[i], :, first:last], proposed[row : row + 1, first:last], sums[node], scales,
+                    reg_lambda, alpha, max_delta_step, min_child_weight, lower, upper, prefix, gains, bins,
                 )  # fmt: skip
                 if gain_rank(gain) > gain_rank(best.gain):
                     best.gain = gain
@@ -104,9 +109,9 @@ def _evaluate_blocks(
 
 @parallel_kernel.part
 def _best_of_feature(
-    hist, sums, scales, reg_lambda, alpha, max_delta_step, min_child_weight, lower, upper, prefix, gains
+    hist, proposed, sums, scales, reg_lambda, alpha, max_delta_step, min_child_weight, lower, upper, prefix, gains, bins
 ):  # fmt: skip
-    """(gain, bin, default_left) of one feature; gain is −inf where nothing qualifies."""
+    """(gain, bin, default_left) of one feature; gain is −inf where nothing qualifies. proposed : uint8 (0 or 1, n_bins)."""
     n_outputs, n_bins, _ = hist.shape
     parent = float64(0.0)
     has_missing = False
@@ -121,6 +126,8 @@ def _best_of_feature(
             sums[output, 0] * scales[output, 0], sums[output, 1] * scales[output, 1],
             reg_lambda, alpha, max_delta_step, lower, upper,
         )  # fmt: skip
+    if proposed.shape[0] > 0:  # from here on the proposed bins are all there are
+        n_bins = _keep_proposed(proposed[0], prefix, bins)
     best_gain, best_bin, best_left = NO_GAIN, int64(0), int64(1)
     best_rank = NO_GAIN
     threshold = larger(MIN_GAIN, RELATIVE_GAIN * parent)
@@ -140,7 +147,23 @@ def _best_of_feature(
             rank = gain_rank(gains[b])
             if gains[b] > threshold and (rank > best_rank or (rank == best_rank and b < best_bin)):
                 best_rank, best_gain, best_bin, best_left = rank, gains[b], b, missing_left
-    return best_gain, best_bin, best_left
+    return best_gain, bins[best_bin] if proposed.shape[0] > 0 else best_bin, best_left
+
+
+@parallel_kernel.part
+def _keep_proposed(proposed, prefix, bins):
+    """Move the sums up to each proposed bin, and those up to the last bin, to the front. Returns how many these are.
+
+    bins : int32 (max_bins,), OUT. Their numbers.
+    """
+    n = 0
+    for b in range(proposed.size):
+        if proposed[b] or b == proposed.size - 1:
+            bins[n] = b
+            for output in range(prefix.shape[0]):
+                prefix[output, 0, n], prefix[output, 1, n] = prefix[output, 0, b], prefix[output, 1, b]
+            n += 1
+    return n
 
 
 @parallel_kernel.part
@@ -222,6 +245,7 @@ def evaluate_splits_kernel(bounded):
     bounded : whether weights may be held away from their optimum (max_delta_step, bounds of the nodes). Without, a
         candidate costs half as much.
 
+    by_tree : whether a node's row of ``proposed`` is its tree (1) or its slot (0).
     nodes : NODE, IN (slot, tree, depth, lower, upper). scales : float64 (n_planes, 2), IN, from float to fixed point.
     penalty : PENALTY (1,), IN. max_depth : nodes so deep are not split; 0 for no limit.
     gains : float64 (≥ n, n_features), OUT, −inf for none. choices : int32 (≥ n, n_features), OUT. 2·bin + (missing right).
@@ -232,8 +256,9 @@ def evaluate_splits_kernel(bounded):
     """
 
     def evaluate_splits(
-        begin, n, max_depth, progress, nodes, sums, hist, offsets, feature_mask, scales, tree_outputs, penalty, gains, choices
-    ):
+        begin, n, max_depth, by_tree, progress, nodes, sums, hist, offsets, feature_mask, proposed, scales, tree_outputs, penalty,
+        gains, choices,
+    ):  # fmt: skip
         carry = cuda.shared.array(0, int64)
         lane, n_features, n_outputs = lane_number(), int64(offsets.size - 1), int64(hist.shape[1])
         own = int64(cuda.threadIdx.x >> 5) * n_outputs * CARRY
@@ -251,6 +276,7 @@ def evaluate_splits_kernel(bounded):
                 plane, slot = int64(tree_outputs[nodes[node].tree]), nodes[node].slot
                 if bounded:
                     lower, upper = nodes[node].lower, nodes[node].upper
+                row = int64(nodes[node].tree) if by_tree != 0 else int64(slot)
                 first, n_bins = int64(offsets[feature]), int64(offsets[feature + 1] - offsets[feature])
                 heavy = sums[node, 0, 1] * (float64(1.0) / scales[plane, 1]) >= float64(2.0) * min_child_weight
                 if heavy and (max_depth == 0 or nodes[node].depth < max_depth):  # the same for all lanes
@@ -300,11 +326,13 @@ def evaluate_splits_kernel(bounded):
                                 gain_right, grad, hess, sums[node, output, 0], sums[node, output, 1],
                                 grad_unit, hess_unit, reg_lambda, alpha, max_delta_step, min_child_weight, lower, upper,
                             )  # fmt: skip
+                        kept = b < n_bins and (proposed.shape[0] == 0 or proposed[row, first + b] != 0)
                         # Bins ascend, and missing left comes first: ties go to the earlier candidate. Without missing rows both
                         # have the same gain.
-                        if b < n_bins - 1 and gain_left > threshold and gain_rank(gain_left) > gain_rank(best_gain):
+                        if kept and b < n_bins - 1 and gain_left > threshold and gain_rank(gain_left) > gain_rank(best_gain):
                             best_gain, best_choice = gain_left, int32(2 * b)
-                        if b < n_bins and gain_right > threshold and gain_rank(gain_right) > gain_rank(best_gain):
+                        kept |= b == n_bins - 1
+                        if kept and gain_right > threshold and gain_rank(gain_right) > gain_rank(best_gain):
                             best_gain, best_choice = gain_right, int32(2 * b + 1)
                         tile += 32
             best_gain, best_choice = warp_best(best_gain, best_choice)
@@ -315,9 +343,9 @@ def evaluate_splits_kernel(bounded):
 
     evaluate_splits.__name__ = f"evaluate_splits_kernel_{'bounded' if bounded else 'free'}"
     return cuda_kernel(
-        "begin: int64, n: int64, max_depth: int64, progress: PROGRESS[:], nodes: NODE[:], sums: int64[:, :, :], "
-        "hist: int64[:, :, :, :], offsets: int32[:], feature_mask: uint8[:, :], scales: float64[:, :], tree_outputs: int32[:], "
-        "penalty: PENALTY[:], gains: float64[:, :], choices: int32[:, :]",
+        "begin: int64, n: int64, max_depth: int64, by_tree: int64, progress: PROGRESS[:], nodes: NODE[:], sums: int64[:, :, :], "
+        "hist: int64[:, :, :, :], offsets: int32[:], feature_mask: uint8[:, :], proposed: uint8[:, :], scales: float64[:, :], "
+        "tree_outputs: int32[:], penalty: PENALTY[:], gains: float64[:, :], choices: int32[:, :]",
         block=128, registers=168, uses_double=True,
     )(evaluate_splits)  # fmt: skip
 

@@ -18,7 +18,7 @@ from gpuboost.kernels.scalar import exp_float, node_score, node_score_at, optima
 from gpuboost.kernels.sketch import DIGITS, MISSING, NON_FINITE
 from gpuboost.tree.tree import Tree
 
-__all__ = ["NaiveBackend"]
+__all__ = ["NaiveBackend", "proposed_bins"]
 
 F = np.float32
 
@@ -59,6 +59,7 @@ class _State:
     frontier: list[int] = field(default_factory=list)
     selected: list[int] = field(default_factory=list)
     hist: Any = None
+    proposed: dict[int, np.ndarray] = field(default_factory=dict)  # by tree or by node: bool (total_bins,)
     leaf_sums: Any = None
 
 
@@ -219,9 +220,20 @@ class NaiveBackend(Backend):
     def subtract_histograms(self, state: _State) -> None:
         pass
 
+    def propose_candidates(self, state: _State, begin: int, end: int) -> None:
+        cuts, s = state.rows.binned.cuts, state.settings
+        for hist, i in zip(state.hist, state.frontier[begin:end]):
+            own = [hist[cuts.offsets[f] : cuts.offsets[f + 1], 1].tolist() for f in range(cuts.n_features)]
+            key = state.nodes[i].tree if s.proposals == "global" else i
+            state.proposed[key] = np.concatenate([proposed_bins(hess, s.max_bin) for hess in own])
+
     def evaluate_splits(self, state: _State, begin: int, end: int) -> None:
         cuts, s = state.rows.binned.cuts, state.settings
-        for hist, node in zip(state.hist, [state.nodes[i] for i in state.frontier[begin:end]]):
+        for i, hist in zip(state.frontier[begin:end], state.hist):
+            node = state.nodes[i]
+            proposed = np.ones(cuts.total_bins, bool)
+            if s.proposals is not None:
+                proposed = state.proposed[node.tree if s.proposals == "global" else i]
             scales = state.scales[state.planes[node.tree]].tolist()
             parent = _score(s, node.sums, scales)
             threshold = max(1e-6, 2.0**-44 * parent)
@@ -230,6 +242,8 @@ class NaiveBackend(Backend):
                 own = [(int(g), int(h)) for g, h in hist[cuts.offsets[f] : cuts.offsets[f + 1]]]
                 missing = _minus(node.sums, _total(own))
                 for b in range(len(own)):
+                    if not proposed[cuts.offsets[f] + b] and b < len(own) - 1:
+                        continue
                     present = _total(own[: b + 1])
                     for default_left in (0, 1) if b < len(own) - 1 and present[1] > 0 else (0,):
                         left = _total([present] + [missing] * default_left)
@@ -400,6 +414,32 @@ class NaiveBackend(Backend):
     def sum_terms(self, prediction, label, weight, row_term, parameters, scale: float):
         terms = _terms(prediction, label, weight, row_term, parameters)
         return np.array([sum(math.floor(t * scale + 0.5) for t in terms)], np.int64)
+
+
+def proposed_bins(hess: list[int], n_candidates: int) -> list[bool]:
+    """Which bins of a feature with these hessians are candidates (the rule of kernels/proposals.py, in Python's integers)."""
+    filled = [b for b, h in enumerate(hess) if h > 0]
+    if len(filled) <= n_candidates:
+        return [True] * len(hess)
+    shift = max(0, sum(hess).bit_length() - 46)
+    weight = {b: hess[b] >> shift for b in filled}
+    heavy: set[int] = set()
+    while True:
+        light, left = sum(weight[b] for b in filled if b not in heavy), n_candidates - 2 * len(heavy)
+        new = {b for b in filled if b not in heavy and light > 0 and weight[b] * left >= 2 * light}
+        if not new:
+            break
+        heavy |= new
+    chosen: set[int | None] = set()
+    sums = [0]
+    for previous, b in zip([None, *filled], filled):
+        sums.append(sums[-1] + (0 if b in heavy else weight[b]))
+        steps = sums[-1] * left // light - sums[-2] * left // light if light else 0
+        if b in heavy or steps:
+            chosen.add(b)
+        if b in heavy or steps > 1:
+            chosen.add(previous)
+    return [b in chosen for b in range(len(hess))]
 
 
 def _terms(prediction, label, weight, row_term, parameters) -> list[float]:

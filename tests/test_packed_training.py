@@ -38,12 +38,6 @@ def with_missing(X, rng):
     return np.where(rng.random(X.shape) < 0.1, np.nan, X)
 
 
-def sparse(X):
-    import scipy.sparse
-
-    return scipy.sparse.csr_matrix(X)  # a zero is absent, so it is missing
-
-
 TABLES = {
     "one-hot": one_hot,
     "one-hot, some missing": lambda rng, n: with_missing(one_hot(rng, n), rng),
@@ -61,13 +55,11 @@ class Case:
     params: dict[str, Any] = field(default_factory=dict)
     weights: str = ""  # "", "some zero", or "loud": they take two limbs
     page_rows: int | None = None
-    is_sparse: bool = False
 
 
 MULTI = {"objective": "multi:softprob", "num_class": 3}
 CASES = {
     **{name: Case(name) for name in TABLES},
-    "sparse": Case("one-hot", is_sparse=True),
     "classes": Case("mixed", MULTI),
     "weights": Case("mixed", weights="some zero"),
     "loud": Case("mixed", MULTI, weights="loud"),
@@ -93,7 +85,7 @@ def data(name, n_rows):
 def matrix(name, rows=slice(None), n_rows=400):
     X, label, weight = data(name, n_rows)
     case = CASES[name]
-    X = sparse(X[rows]) if case.is_sparse else X[rows]
+    X = X[rows]
     return gb.QuantileDMatrix(X, label[rows], weight=None if weight is None else weight[rows], page_rows=case.page_rows)
 
 

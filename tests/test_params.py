@@ -39,7 +39,7 @@ AVAILABLE = {
     "seed": ([(0, 0), (-7, -7), (2**63 - 1, 2**63 - 1), (str(2**62 + 1), 2**62 + 1)], [2**63, -(2**63) - 1, 0.5, NAN, "x"]),
     "validate_parameters": FLAG,
     "histogram_memory": ([(1, 1), (2**40, 2**40)], [0, -1, 0.5, NAN, INF, "1 GB"]),
-    "tree_method": ([("auto", "auto"), ("hist", "hist")], ["histogram", "gpu", 1]),
+    "tree_method": ([("auto", "auto"), ("hist", "hist"), ("approx", "approx")], ["histogram", "gpu", 1]),
     "grow_policy": ([("depthwise", "depthwise"), ("lossguide", "lossguide")], ["lossgide", 0]),
     "learning_rate": ABOVE_ZERO,
     "gamma": FROM_ZERO,
@@ -50,6 +50,7 @@ AVAILABLE = {
     "max_delta_step": FROM_ZERO,
     "reg_lambda": FROM_ZERO,
     "reg_alpha": FROM_ZERO,
+    "sketch_proposals": ([("global", "global")], ["both"]),
     "objective": ([("binary:logistic", "binary:logistic")], ["", 1, len]),
     "eval_metric": (
         [("auc", ("auc",)), (["auc", "error@0.7"], ("auc", "error@0.7")), (("auc", "auc"), ("auc",)), ([], ())],
@@ -74,7 +75,6 @@ AVAILABLE = {
 # name → a value that XGBoost takes and gpuboost not yet, and values that nobody takes
 PLANNED = {
     "booster": ("dart", []),
-    "tree_method": ("approx", []),
     "subsample": (0.5, [0, 1.5, -1, NAN, "half"]),
     "sampling_method": ("gradient_based", ["gradient"]),
     "colsample_bytree": (0.5, [0, 1.5, NAN]),
@@ -87,7 +87,6 @@ PLANNED = {
     "multi_strategy": ("multi_output_tree", ["both"]),
     "max_cat_to_onehot": (5, [0, NAN]),
     "max_cat_threshold": (5, [0, NAN]),
-    "sketch_proposals": ("local", ["both"]),
     "huber_slope": (2, [0, NAN]),
     "quantile_alpha": ([0.1, 0.9], [-0.1, [1.1], NAN]),
     "expectile_alpha": (0.5, [-0.1, 1.1, NAN]),
@@ -146,6 +145,13 @@ def test_default_can_be_given_as_itself_as_none_and_as_text(name):
     assert parse_params({name: default}) == parse_params({name: None}) == Params(**{name: None}) == Params()
     if isinstance(default, (bool, int, float)):
         assert parse_params({name: str(default)}) == Params()
+
+
+@pytest.mark.parametrize("tree_method", ["auto", "hist"])
+def test_local_proposals_need_approx(tree_method):
+    assert parse_params({"tree_method": "approx", "sketch_proposals": "local"}).sketch_proposals == "local"
+    with pytest.raises(ValueError, match=f"must be 'approx' with sketch_proposals='local', got '{tree_method}'. Use tree"):
+        parse_params({"tree_method": tree_method, "sketch_proposals": "local"})
 
 
 @pytest.mark.parametrize("name", ["monotone_constraints", "interaction_constraints"])
@@ -295,7 +301,7 @@ def test_description_has_every_parameter_with_its_aliases():
     text = describe_params()
     for f in fields(Params):
         assert re.search(rf"^\| {f.name}[ |(].*{re.escape(repr(f.default))}", text, re.MULTILINE)
-    assert "| seed (random_state) | 0 |" in text and "Not built yet: 'approx'." in text
+    assert "| seed (random_state) | 0 |" in text and "Not built yet: 'dart' or 'gblinear'." in text
 
 
 def test_defaults_and_aliases_are_xgboosts():

@@ -5,8 +5,8 @@ all of it lies where the backend computes. A backend implements each operation w
 Communicator is handed the backend's own int64 buffers between the steps that need other workers' rows.
 
     gradients → [max over workers] → scales → fixed point → [sum] → roots
-    per step: histograms of the smaller children → [sum] → siblings by subtraction → best splits → nodes → rows → [sum of counts]
-              or sorted columns → best splits
+    per step: histograms of the smaller children → [sum] → siblings by subtraction → (candidates, for approx) → best splits
+              → nodes → rows → [sum of counts]                                     or sorted columns → best splits
     leaf sums → [sum] → prune → leaf weights → margins → finished trees
 
 A backend whose device runs behind the host answers with upper bounds where the contract says so (nodes of a frontier,
@@ -27,7 +27,8 @@ State = Any  # everything of one training: rows, gradients, growing trees
 class GrowthSettings:
     """What the kernels need to know about the trees, as plain scalars.
 
-    Names as XGBoost's parameters; grow_policy is "depthwise" or "lossguide". histogram_memory is in bytes.
+    Names as XGBoost's parameters; grow_policy is "depthwise" or "lossguide". histogram_memory is in bytes. max_bin counts the
+    candidates of tree_method "approx"; for others the cuts of the table are all there is.
     """
 
     max_depth: int
@@ -40,6 +41,14 @@ class GrowthSettings:
     reg_alpha: float
     histogram_memory: int
     seed: int
+    max_bin: int = 256
+    tree_method: str = "hist"
+    sketch_proposals: str = "global"
+
+    @property
+    def proposals(self) -> str | None:
+        """Whose histograms propose split candidates: "global" the roots', "local" every node's. None: every bin is one."""
+        return self.sketch_proposals if self.tree_method == "approx" else None
 
 
 @dataclass(frozen=True)
@@ -189,8 +198,13 @@ class Backend(ABC):
         """Each built child's sibling: parent − built, in the parent's place."""
 
     @abstractmethod
+    def propose_candidates(self, state: State, begin: int, end: int) -> None:
+        """Choose the bins that may be split at from the histograms of frontier[begin:end] (kernels/proposals.py): for those
+        nodes, or, with global proposals, for the trees whose roots they are."""
+
+    @abstractmethod
     def evaluate_splits(self, state: State, begin: int, end: int) -> None:
-        """Best split of each node of frontier[begin:end]."""
+        """Best split of each node of frontier[begin:end], among the bins proposed where the settings ask for proposals."""
 
     def walks_columns(self, state: State, n_workers: int) -> bool:
         """Whether scan_columns is to search the frontier: where there are no histograms (exact search), or it is less work. The

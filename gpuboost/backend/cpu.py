@@ -14,6 +14,7 @@ from gpuboost.kernels.leaves import CHUNK as LEAF_CHUNK
 from gpuboost.kernels.leaves import leaf_weights, list_leaf_chunks, sum_leaves_cpu, update_margin_cpu
 from gpuboost.kernels.packing import pack_records_cpu, unpack_histograms_cpu
 from gpuboost.kernels.predict import predict_codes_cpu, predict_values_cpu
+from gpuboost.kernels.proposals import propose_candidates_cpu
 from gpuboost.kernels.quantise import quantise_cpu
 from gpuboost.kernels.records import EMPTY_WORDS, NO_GAIN, NODE
 from gpuboost.kernels.reduce import map_rows, reduce_rows
@@ -59,6 +60,7 @@ class _State:
     hist: Array  # int64 (capacity so far, n_outputs, total_bins, 2)
     packed: Array  # int64 (slots so far, n_outputs, packed codes, 2): histograms of packed records, before they are undone
     feature_mask: Array  # uint8 (1, n_features)
+    proposed: Array  # uint8 (n_trees or at least n_slots, total_bins): split candidates; without rows every bin is one
     round_number: int = 0
     learning_rate: float = 0.0
     # fixed point, per plane
@@ -159,6 +161,7 @@ class CpuBackend(Backend):
             hist=np.empty((0, n_outputs, binned.cuts.total_bins, 2), np.int64),
             packed=np.empty((0, n_outputs, n_packed, 2), np.int64),
             feature_mask=np.ones((1, binned.cuts.n_features), np.uint8),
+            proposed=np.empty((0, binned.cuts.total_bins), np.uint8),
         )  # fmt: skip
         self._allocate_work(state)
         return state
@@ -171,6 +174,7 @@ class CpuBackend(Backend):
         n_codes, largest = len(binned.record_offsets) - 1, int(binned.cuts.n_bins.max()) + 1
         self._prefix = np.empty((self.n_threads, state.n_outputs, 2, largest), np.int64)
         self._gains = np.empty((self.n_threads, largest), np.float64)
+        self._bins = np.empty((self.n_threads, largest), np.int32)
         if binned.is_sparse:
             return
         self._stride = histogram.BYTE_STRIDE if binned.dtype == np.uint8 else largest
@@ -343,19 +347,35 @@ class CpuBackend(Backend):
     def subtract_histograms(self, state: _State) -> None:
         histogram.subtract_histograms_cpu(state.parents, state.nodes["slot"][state.built], state.hist, self.n_threads)
 
+    def propose_candidates(self, state: _State, begin: int, end: int) -> None:
+        batch, cuts = state.frontier[begin:end], state.rows.binned.cuts
+        n_rows = len(state.tree_outputs) if state.settings.proposals == "global" else len(state.hist)
+        if len(state.proposed) < n_rows:  # a node's row is read before the next call only
+            state.proposed = np.empty((n_rows, cuts.total_bins), np.uint8)
+        weight = np.empty((self.n_threads, int(cuts.n_bins.max())), np.int64)
+        propose_candidates_cpu(
+            state.nodes["slot"][batch], self._proposed_rows(state, batch), state.hist, cuts.offsets, state.settings.max_bin,
+            state.proposed, weight, self.n_threads,
+        )  # fmt: skip
+
+    def _proposed_rows(self, state: _State, batch: Array) -> Array:
+        """Each node's row of state.proposed: its tree's, or its own."""
+        return state.nodes["tree" if state.settings.proposals == "global" else "slot"][batch]
+
     def evaluate_splits(self, state: _State, begin: int, end: int) -> None:
         batch = state.frontier[begin:end]
         cuts, s = state.rows.binned.cuts, state.settings
         candidates = np.empty((len(batch), -(-cuts.n_features // FEATURE_BLOCK)), CANDIDATE)
         evaluate_splits_cpu(
             batch, state.nodes["slot"][batch], state.nodes, state.sums, state.left_sums, state.hist, cuts.offsets,
-            state.feature_mask, 1.0 / state.scales, state.tree_outputs, s.reg_lambda, s.reg_alpha, s.max_delta_step,
-            s.min_child_weight, candidates, self._prefix, self._gains, self.n_threads,
+            state.feature_mask, state.proposed, self._proposed_rows(state, batch), 1.0 / state.scales, state.tree_outputs,
+            s.reg_lambda, s.reg_alpha, s.max_delta_step, s.min_child_weight, candidates, self._prefix, self._gains, self._bins,
+            self.n_threads,
         )  # fmt: skip
 
     def walks_columns(self, state: _State, n_workers: int) -> bool:
         binned = state.rows.binned
-        if binned.blocks is None or state.n_outputs > 1 or n_workers > 1:
+        if binned.blocks is None or state.n_outputs > 1 or n_workers > 1 or state.settings.proposals is not None:
             return False
         # Histograms visit half of the entries, and every bin of every node some five times; a walk visits every entry twice.
         return binned.cuts.has_every_value or len(state.frontier) * binned.cuts.total_bins * BIN_VISITS > binned.blocks.n_entries

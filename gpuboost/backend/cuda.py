@@ -20,7 +20,7 @@ from gpuboost.backend.base import Array, Backend, GrowthSettings, TrainingRows
 from gpuboost.backend.device import Device, PendingCopy, out_of_memory
 from gpuboost.backend.fixed_point import check_finite
 from gpuboost.backend.trees import collect_trees, flatten_trees
-from gpuboost.kernels import binning, histogram, leaves, nodes, partition, predict, quantise, reduce, sketch, splits
+from gpuboost.kernels import binning, histogram, leaves, nodes, partition, predict, proposals, quantise, reduce, sketch, splits
 from gpuboost.kernels.gradients import NON_FINITE_BITS
 from gpuboost.kernels.packing import pack_records_kernel, unpack_histograms_kernel
 from gpuboost.kernels.records import EMPTY_WORDS, FLAT_NODE, NODE, PENALTY, PROGRESS
@@ -64,6 +64,7 @@ class _State:
     offsets: Array
     n_bins: Array
     feature_mask: Array
+    proposed: Array  # uint8 (n_trees or capacity, total_bins): split candidates; without rows every bin is one
     penalty: Array
     progress: Array
     # fixed point, per plane
@@ -190,7 +191,8 @@ class CudaBackend(Backend):
         n_trees, (n_planes, n_rows) = len(tree_outputs), rows.margin.shape
         record_offsets, packing = rows.binned.record_offsets, rows.binned.packing
         n_packed = 0 if packing is None else int(record_offsets[-1])
-        histogram_bytes = n_outputs * (cuts.total_bins + n_packed) * 16
+        # with the candidates of its node, where each node has its own
+        histogram_bytes = n_outputs * (cuts.total_bins + n_packed) * 16 + cuts.total_bins * (settings.proposals == "local")
         wanted = min(settings.histogram_memory // histogram_bytes, _most_histograms(settings, n_trees))
         largest_page = max(page.n_rows for page in rows.binned.pages)
         if n_trees * largest_page >= 2**31:
@@ -204,7 +206,8 @@ class CudaBackend(Backend):
         shapes = _arrays_by_node(n_nodes, n_outputs).values()
         by_node = sum(math.prod(shape) * np.dtype(dtype).itemsize for shape, dtype in shapes)
         by_page = n_nodes * (24 + 4 * partition.CHUNK_WORDS + 8 + 8)  # segments, marks, n_left, first_leaf_chunk
-        rest = int(n_rows * row_bytes) + by_node + len(rows.binned.pages) * by_page + GAINS_BYTES + RESERVE_BYTES
+        by_tree = n_trees * cuts.total_bins if settings.proposals == "global" else 0
+        rest = int(n_rows * row_bytes) + by_node + len(rows.binned.pages) * by_page + by_tree + GAINS_BYTES + RESERVE_BYTES
         free = device.free_bytes()
         capacity = min(max(wanted, 2), (free - rest) // histogram_bytes)
         if capacity < 2:
@@ -214,6 +217,7 @@ class CudaBackend(Backend):
         max_bins = int(np.diff(record_offsets).max())
         code_bytes = rows.binned.dtype.itemsize
         words_per_tile = histogram.tile_words(len(record_offsets) - 1, code_bytes, max_bins, device.shared_limit)
+        n_proposed = {None: 0, "global": n_trees, "local": capacity}[settings.proposals]
         at_once = max(1, min(GAINS_BYTES // (12 * cuts.n_features), 2**SYNC_FREE_DEPTH * n_trees))
         hist = empty((capacity, n_outputs, cuts.total_bins, 2), np.int64)
         state = _State(
@@ -222,7 +226,8 @@ class CudaBackend(Backend):
             grad=empty((n_planes, n_rows), np.float32), hess=empty((n_planes, n_rows), np.float32),
             tree_outputs=put(np.array(tree_outputs, np.int32)), tree_numbers=put(np.arange(n_trees)),
             offsets=put(cuts.offsets), n_bins=put(cuts.n_bins),
-            feature_mask=put(np.ones((1, cuts.n_features), np.uint8)), penalty=put(_penalty(settings)),
+            feature_mask=put(np.ones((1, cuts.n_features), np.uint8)), proposed=empty((n_proposed, cuts.total_bins), np.uint8),
+            penalty=put(_penalty(settings)),
             progress=zeros(1, PROGRESS), maxima=empty((n_planes, 2), np.int64), keys=empty(n_planes, np.uint32),
             scales=empty((n_planes, 2), np.float64), leaf_scales=empty((n_planes, 2), np.float64),
             n_limbs=empty(n_planes, np.int32), local_sums=empty((n_planes, 3), np.int64),
@@ -396,16 +401,24 @@ class CudaBackend(Backend):
             state.flat_hist, blocks=state.frontier_bound // 2 * -(-state.flat_hist.shape[1] // histogram.SUBTRACT_CHUNK),
         )  # fmt: skip
 
+    def propose_candidates(self, state: _State, begin: int, end: int) -> None:
+        s, n = state.settings, end - begin
+        self._launch(
+            state, proposals.propose_candidates_kernel, begin, n, s.max_depth, int(s.proposals == "global"), s.max_bin,
+            state.progress, state.by_node["nodes"], state.hist, state.offsets, state.proposed, warps=n * state.gains.shape[1],
+        )  # fmt: skip
+
     def evaluate_splits(self, state: _State, begin: int, end: int) -> None:
-        own, device = state.by_node, self.device
+        own, s, device = state.by_node, state.settings, self.device
         n_features = state.gains.shape[1]
-        kernel = splits.evaluate_splits_kernel(state.settings.max_delta_step > 0)  # constraints will bound weights, too
+        kernel = splits.evaluate_splits_kernel(s.max_delta_step > 0)  # constraints will bound weights, too
         for first in range(begin, end, len(state.gains)):
             n = min(len(state.gains), end - first)
             self._launch(
-                state, kernel, first, n, state.settings.max_depth, state.progress, own["nodes"], own["sums"], state.hist,
-                state.offsets, state.feature_mask, state.scales, state.tree_outputs, state.penalty, state.gains,
-                state.choices, warps=n * n_features, shared=device.block(kernel) // 32 * state.n_outputs * splits.CARRY_BYTES,
+                state, kernel, first, n, s.max_depth, int(s.proposals == "global"), state.progress, own["nodes"], own["sums"],
+                state.hist, state.offsets, state.feature_mask, state.proposed, state.scales, state.tree_outputs, state.penalty,
+                state.gains, state.choices, warps=n * n_features,
+                shared=device.block(kernel) // 32 * state.n_outputs * splits.CARRY_BYTES,
             )  # fmt: skip
             self._launch(
                 state, splits.choose_splits_kernel, first, n, state.progress, own["nodes"], own["sums"], own["left_sums"],

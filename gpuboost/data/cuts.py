@@ -4,9 +4,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-__all__ = ["EVERY_VALUE", "Cuts", "SENTINEL"]
+from gpuboost.params import EVERY_VALUE
 
-EVERY_VALUE = 2**31 - 1  # as a number of bins: one for each distinct value
+__all__ = ["Cuts", "SENTINEL"]
 
 SENTINEL = np.float32(np.finfo(np.float32).max)  # above every accepted value; finite, so that it fits in a JSON file
 

@@ -13,7 +13,7 @@ from gpuboost.communicator import Communicator, current_communicator
 from gpuboost.config import warn
 from gpuboost.data.binned import BinnedMatrix, add_records, bin_table
 from gpuboost.data.columns import bin_columns
-from gpuboost.data.cuts import EVERY_VALUE, Cuts
+from gpuboost.data.cuts import Cuts
 from gpuboost.data.device_tables import host_array
 from gpuboost.data.info import as_columns, as_feature_weights, as_weights, group_ptr, row_numbers, sizes_of_queries
 from gpuboost.data.ingest import ColumnSource, LoadedTable, check_names, check_types, load_table, open_table
@@ -21,7 +21,7 @@ from gpuboost.data.sketch import sketch_columns
 from gpuboost.data.sparse import is_sparse
 from gpuboost.data.text_files import TextTable, read_text
 from gpuboost.errors import not_built
-from gpuboost.params import check_param
+from gpuboost.params import EVERY_VALUE, check_param
 
 __all__ = ["DMatrix", "QuantileDMatrix"]
 

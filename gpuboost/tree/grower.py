@@ -2,8 +2,9 @@
 workers.
 
 Chen & Guestrin 2016, Algorithms 1–3 on binned values: histograms of fixed-point gradients with the sibling of each built node by
-subtraction, or sorted columns (exact search: each distinct value has a bin); best splits with missing values on either side. What
-a line computes is in the kernel of the same name.
+subtraction, or sorted columns (tree_method="exact": each distinct value has a bin); best splits with missing values on either
+side. Algorithm 2 (tree_method="approx") adds one step, which proposes a few of the bins as candidates, from the root or from
+every node. What a line computes is in the kernel of the same name.
 """
 
 from typing import Any
@@ -15,22 +16,26 @@ __all__ = ["grow_trees"]
 
 
 def grow_trees(
-    backend: Backend, comm: Communicator, state: Any, maxima: Any, round_number: int, capacity: int, learning_rate: float
-) -> Any:
+    backend: Backend, comm: Communicator, state: Any, maxima: Any, round_number: int, capacity: int, learning_rate: float,
+    proposals: str | None = None,
+) -> Any:  # fmt: skip
     """Grow one tree per output from the state's gradients and add them to its margins; returns what backend.fetch_trees takes.
 
     maxima : bits of the largest |g| and h over all workers. capacity : histograms that fit on every worker.
+    proposals : as in the GrowthSettings of the state.
     The result does not depend on capacity: it only decides which histograms are built rather than subtracted.
     """
     backend.start_round(state, round_number, learning_rate)
     start_roots(backend, comm, state, maxima)
     held = False  # whether the histograms of all open leaves are at hand
+    proposes = proposals is not None  # whether the nodes at hand propose candidates
     while (n_frontier := backend.frontier_size(state)) > 0:
         if backend.walks_columns(state, comm.size):
             backend.scan_columns(state)
             held = False
         else:
-            held = search_histograms(backend, comm, state, n_frontier, capacity, held)
+            held = search_histograms(backend, comm, state, n_frontier, capacity, held, proposes)
+            proposes = proposals == "local"
         backend.select_splits(state)
         backend.apply_splits(state)
         comm.allreduce_sum(backend.partition_rows(state))
@@ -41,7 +46,9 @@ def grow_trees(
     return backend.finish_trees(state)
 
 
-def search_histograms(backend: Backend, comm: Communicator, state: Any, n_frontier: int, capacity: int, held: bool) -> bool:
+def search_histograms(
+    backend: Backend, comm: Communicator, state: Any, n_frontier: int, capacity: int, held: bool, proposes: bool
+) -> bool:
     """Best splits of the frontier from histograms, in batches that fit; whether all of them are held for the children to come."""
     hold = backend.held_histograms(state) + n_frontier <= capacity and (held or backend.held_histograms(state) == 0)
     batch = n_frontier if hold else max(2, capacity)
@@ -52,6 +59,8 @@ def search_histograms(backend: Backend, comm: Communicator, state: Any, n_fronti
         comm.allreduce_sum(built)
         if subtract:
             backend.subtract_histograms(state)
+        if proposes:
+            backend.propose_candidates(state, begin, end)
         backend.evaluate_splits(state, begin, end)
     return hold
 

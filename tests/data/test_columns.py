@@ -10,9 +10,10 @@ from gpuboost.backend import CpuBackend
 from gpuboost.communicator import SingleProcess, current_communicator, run_threads
 from gpuboost.data.binned import bin_table
 from gpuboost.data.columns import bin_columns, list_entries
-from gpuboost.data.cuts import EVERY_VALUE, SENTINEL
+from gpuboost.data.cuts import SENTINEL
 from gpuboost.data.ingest import open_table
 from gpuboost.data.sketch import sketch_columns
+from gpuboost.params import EVERY_VALUE
 
 NAN = np.nan
 KINDS = ["normal", "few", "zeros", "heavy", "denormal", "one"]

@@ -16,7 +16,8 @@ FRONTIER = 2  # nodes before those that wait for evaluation
 
 def find_splits_with(
     run, hist, sums, n_bins, *, scales=(1.0, 1.0), mask=None, lower=-np.inf, upper=np.inf, max_depth=0, depth=0, batch=3,
-    tree_outputs=(0,), tree=0, reg_lambda=1.0, reg_alpha=0.0, max_delta_step=0.0, min_child_weight=0.0, bounded=None,
+    proposed=None, by_tree=0, tree_outputs=(0,), tree=0,
+    reg_lambda=1.0, reg_alpha=0.0, max_delta_step=0.0, min_child_weight=0.0, bounded=None,
 ):  # fmt: skip
     """Adapter: as test_splits.find_splits, by the CUDA kernels.
 
@@ -36,6 +37,8 @@ def find_splits_with(
     all_sums[own] = sums
     hist = np.ascontiguousarray(hist[::-1])
     mask = np.ones((1, len(n_bins)), np.uint8) if mask is None else np.asarray(mask, np.uint8)
+    proposed = np.zeros((0, offsets[-1]), np.uint8) if proposed is None else np.asarray(proposed, np.uint8)
+    proposed = proposed if by_tree else np.ascontiguousarray(proposed[::-1])  # by slot
     scales = np.ascontiguousarray(np.broadcast_to(np.float64(scales), (n_outputs + max(tree_outputs), 2)))
     penalty = np.array([(reg_lambda, reg_alpha, max_delta_step, min_child_weight, 0.0)], PENALTY)
     progress = np.zeros(1, PROGRESS)
@@ -47,8 +50,9 @@ def find_splits_with(
     for begin in range(0, n_nodes, batch):
         gains, choices = np.full((batch, len(n_bins)), np.nan), np.full((batch, len(n_bins)), -1, np.int32)
         run(
-            evaluate, begin, batch, max_depth, progress, nodes, all_sums, hist, offsets, mask, scales, tree_outputs, penalty,
-            gains, choices, warps=batch * len(n_bins), shared=evaluate.block // 32 * n_outputs * splits.CARRY_BYTES,
+            evaluate, begin, batch, max_depth, by_tree, progress, nodes, all_sums, hist, offsets, mask, proposed, scales,
+            tree_outputs, penalty, gains, choices,
+            warps=batch * len(n_bins), shared=evaluate.block // 32 * n_outputs * splits.CARRY_BYTES,
         )  # fmt: skip
         run(choose, begin, batch, progress, nodes, all_sums, left_sums, hist, offsets, gains, choices, warps=batch)
     for outside in (slice(0, FRONTIER), slice(FRONTIER + n_nodes, None)):
@@ -154,6 +158,18 @@ def test_features_may_be_left_out_for_all_nodes_or_for_one(run):
     for mask, features in [([[0, 1]], [1, 1]), ([[0, 1], [1, 0]], [1, 0]), ([[1, 1], [0, 1]], [0, 1])]:
         assert check(run, hist, sums, [2, 2], mask=mask)["feature"].tolist() == features
     assert check(run, hist, sums, [2, 2], mask=[[0, 0]])["gain"].tolist() == [NO_GAIN] * 2
+
+
+@each_runner
+def test_only_proposed_bins_are_split_at_and_all_present_against_missing(run):
+    rng = np.random.default_rng(6)
+    n_bins = [5, 40, 1]
+    hist, sums = random_histograms(rng, 3, 1, n_bins, 60, 0.3, 100)
+    for proposed in (rng.integers(0, 2, (3, sum(n_bins))), np.zeros((3, sum(n_bins)))):
+        nodes = check(run, hist, sums, n_bins, proposed=proposed)
+        by_tree, _ = find_splits_with(run, hist, sums, n_bins, proposed=proposed[[2, 0, 1]], by_tree=1, tree=[1, 2, 0],
+                                      tree_outputs=[0, 0, 0])  # fmt: skip
+        np.testing.assert_array_equal(by_tree[["gain", "feature", "bin"]], nodes[["gain", "feature", "bin"]])
 
 
 @each_runner

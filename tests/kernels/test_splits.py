@@ -14,7 +14,8 @@ from gpuboost.data.cuts import SENTINEL, Cuts
 from gpuboost.kernels.records import NO_GAIN, NODE
 
 
-def find_splits(hist, sums, n_bins, *, scales=(1.0, 1.0), mask=None, lower=-np.inf, upper=np.inf, n_threads=1, **settings):
+def find_splits(hist, sums, n_bins, *, scales=(1.0, 1.0), mask=None, proposed=None, lower=-np.inf, upper=np.inf, n_threads=1,
+                **settings):  # fmt: skip
     """Adapter: (nodes, left_sums) after evaluating all nodes.
 
     hist : int64 (n_nodes, n_outputs, total_bins, 2). sums : int64 (n_nodes, n_outputs, 2). scales : of gradient and hessian.
@@ -37,6 +38,8 @@ def find_splits(hist, sums, n_bins, *, scales=(1.0, 1.0), mask=None, lower=-np.i
     state.scales = np.tile(np.float64(scales), (n_outputs, 1))
     if mask is not None:
         state.feature_mask = np.asarray(mask, np.uint8)
+    if proposed is not None:
+        state.proposed = np.asarray(proposed, np.uint8)
     backend.evaluate_splits(state, 0, n_nodes)
     return state.nodes, state.left_sums
 
@@ -141,6 +144,25 @@ def test_masked_features_are_left_out():
     assert both["feature"].tolist() == [1, 0], "a mask per node"
 
 
+def test_bins_that_are_not_proposed_are_left_out():
+    hist = np.array([[-6, 2], [6, 1], [-9, 2], [9, 1]])[None, None]
+    best = lambda *proposed: find_splits(hist, [[[0, 6]]], [4], proposed=[proposed])[0][0][["gain", "bin"]].tolist()
+    assert best(1, 1, 1, 1) == best(0, 0, 1, 0) == (81 / 6 + 81 / 2, 2)  # (−9, 5) | (9, 1)
+    assert best(1, 1, 0, 1) == best(1, 0, 0, 0) == (36 / 3 + 36 / 5, 0)
+    assert best(0, 0, 0, 0) == best(0, 1, 0, 0) == (NO_GAIN, 0)  # (0, 3) | (0, 3) gains nothing
+
+
+def test_all_present_against_missing_needs_no_proposal():
+    nodes, left_sums = find_splits([[[[3, 1], [3, 1]]]], [[[-3, 4]]], [2], proposed=[[0, 0]])
+    assert nodes[["bin", "default_left"]][0].tolist() == (1, 0) and left_sums.tolist() == [[[6, 2]]]
+
+
+def test_every_node_has_its_own_proposals():
+    hist = np.array([[-6, 2], [0, 2], [6, 1]])[None, None]
+    nodes, left_sums = find_splits(np.concatenate([hist] * 2), [[[0, 5]]] * 2, [3], proposed=[[0, 1, 0], [1, 0, 0]])
+    assert nodes["bin"].tolist() == [1, 0] and left_sums[:, 0].tolist() == [[-6, 4], [-6, 2]]
+
+
 # ---- ties
 
 
@@ -179,7 +201,7 @@ def score(grad, hess, reg_lambda, reg_alpha, max_delta_step, lower, upper):
     return -(2.0 * grad * weight + (hess + reg_lambda) * weight * weight + 2.0 * reg_alpha * abs(weight))
 
 
-def best_by_hand(hist, sums, n_bins, scales, min_child_weight, penalties):
+def best_by_hand(hist, sums, n_bins, scales, min_child_weight, penalties, proposed):
     """(−rank, feature, bin, −default_left, gain, left sums) of one node, or None: the definition in the kernel's docstring."""
     value = lambda pair: (pair[0] / scales[0], pair[1] / scales[1])
     parent = sum(score(*value(total), *penalties) if total[1] > 0 else 0.0 for total in sums)
@@ -190,7 +212,8 @@ def best_by_hand(hist, sums, n_bins, scales, min_child_weight, penalties):
         missing = sums - present.sum(axis=1)
         for split_bin in range(last - first):
             for default_left in (1, 0):
-                if split_bin == last - first - 1 and (default_left or not missing.any()):
+                is_last = split_bin == last - first - 1
+                if (default_left or not missing.any()) if is_last else not proposed[first + split_bin]:
                     continue
                 left = present[:, : split_bin + 1].sum(axis=1) + default_left * missing
                 right = sums - left
@@ -235,7 +258,8 @@ def check(rng, n_nodes, n_outputs, n_bins, n_rows, missing, size, scales=(1.0, 1
     penalties = [settings.get(name, default) for name, default in defaults.items()]
     for nodes, left_sums in results:
         for node in range(n_nodes):
-            best = best_by_hand(hist[node], sums[node], n_bins, scales, settings.get("min_child_weight", 0.0), penalties)
+            own = settings["proposed"][node] if "proposed" in settings else np.ones(hist.shape[2])
+            best = best_by_hand(hist[node], sums[node], n_bins, scales, settings.get("min_child_weight", 0.0), penalties, own)
             if best is None:
                 assert nodes["gain"][node] == NO_GAIN
                 continue
@@ -260,6 +284,8 @@ PENALTIES = st.fixed_dictionaries({
 )  # fmt: skip
 def test_the_best_split_is_the_best_of_all_candidates(seed, n_nodes, n_outputs, n_bins, n_rows, missing, size, scales, penalties):
     check(np.random.default_rng(seed), n_nodes, n_outputs, n_bins, n_rows, missing, size, scales, **penalties)
+    proposed = np.random.default_rng(seed + 1).integers(0, 2, (n_nodes, sum(n_bins)))
+    check(np.random.default_rng(seed), n_nodes, n_outputs, n_bins, n_rows, missing, size, scales, proposed=proposed, **penalties)
 
 
 @pytest.mark.parametrize("n_bins", [[256] * 3, [1000, 2], [3] * 33])
