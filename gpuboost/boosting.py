@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from gpuboost.backend import Backend, GrowthSettings
+from gpuboost.backend.base import StoredRows
 from gpuboost.communicator import Communicator
 from gpuboost.data.binned import BinnedMatrix
 from gpuboost.data.dmatrix import DMatrix, QuantileDMatrix
@@ -76,7 +77,9 @@ class Boosting:
         if self._watched:
             flat = backend.grown_trees(state)
             for _, table, margin in self._watched.values():
-                if isinstance(table, BinnedMatrix):
+                if isinstance(table, StoredRows):
+                    backend.predict_sparse(table, flat, margin, None)
+                elif isinstance(table, BinnedMatrix):
                     backend.predict_codes(table, flat, margin, None)
                 else:
                     predict_source(table, backend, flat, margin, None)
@@ -105,10 +108,11 @@ class Boosting:
         if id(dmatrix) not in self._watched:
             model = get_model()
             source = dmatrix.source(model.feature_names, model.categories, model.n_features, model.sparse_absent)
-            stays_sparse = source is not None and source.stored is not None and self.backend.takes_sparse
-            # Neither sparse rows nor as many cuts as values are worth to be binned for the sake of predicting them.
-            is_read = source is not None and (stays_sparse or self.cuts.has_every_value)
-            table = source if is_read else dmatrix.codes(self.cuts, source, self.backend)
+            table: Any = source  # as many cuts as values are not worth to be binned for the sake of predicting
+            if source is not None and source.stored is not None and self.backend.takes_sparse:
+                table = source.stored_rows().on(self.backend)
+            elif source is None or not self.cuts.has_every_value:
+                table = dmatrix.codes(self.cuts, source, self.backend)
             if table is None:
                 raise ValueError(
                     "an evaluation QuantileDMatrix must be built with ref= the training matrix, so that both share their cuts."

@@ -249,13 +249,19 @@ def mark_leaves_kernel(segments, nodes, progress, first_chunk, rows, first_row, 
         chunk += int64(cuda.gridDim.x)
 
 
-@cuda_kernel("progress: PROGRESS[:], nodes: NODE[:], leaves: float32[:, :], flat: FLAT_NODE[:]")
-def flatten_trees_kernel(progress, nodes, leaves, flat):
-    """The trees just grown, as kernels/predict.py reads codes: one thread per node. A tree begins at its root's number."""
+@cuda_kernel(
+    "progress: PROGRESS[:], nodes: NODE[:], leaves: float32[:, :], thresholds: float32[:], offsets: int32[:], flat: FLAT_NODE[:]"
+)
+def flatten_trees_kernel(progress, nodes, leaves, thresholds, offsets, flat):
+    """The trees just grown, as kernels/predict.py walks them: one thread per node. A tree begins at its root's number.
+    thresholds : float32 (total_bins,), IN, of the cuts. offsets : int32 (n_features + 1,), IN."""
     node = int64(thread_number())
     while node < progress[0].n_nodes:
         is_split = nodes[node].left >= 0
-        flat[node].threshold = float32(0.0) if is_split else leaves[node, 0]
+        if is_split:
+            flat[node].threshold = thresholds[offsets[nodes[node].feature] + nodes[node].bin]
+        else:
+            flat[node].threshold = leaves[node, 0]
         flat[node].bin = nodes[node].bin if is_split else int32(-1)
         flat[node].feature = nodes[node].feature if is_split else int32(-1)
         flat[node].left = int32(nodes[node].left - nodes[node].tree) if is_split else int32(-1)

@@ -14,7 +14,7 @@ histograms held) and launches work for that many; what is not there is skipped o
 """
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 __all__ = ["Array", "Backend", "GrowthSettings", "StoredRows", "TrainingRows"]
@@ -71,9 +71,9 @@ class TrainingRows:
 
 @dataclass(frozen=True)
 class StoredRows:
-    """A sparse table's rows, listed as SciPy's csr does, in host memory.
+    """A sparse table's rows, listed as SciPy's csr does.
 
-    row_begin : integers (n_rows + 1,). columns : integers (n_stored,). values : float32 (n_stored,).
+    row_begin : int64 (n_rows + 1,). columns : int32 (n_stored,), ascending in a row. values : float32 (n_stored,).
     missing : a value equal to it is missing, as NaN is. absent : the value of what is not stored: NaN or 0.
     """
 
@@ -83,6 +83,11 @@ class StoredRows:
     missing: float
     absent: float
     n_features: int
+
+    def on(self, backend: "Backend") -> "StoredRows":
+        """The same rows in a backend's memory."""
+        put = backend.put
+        return replace(self, row_begin=put(self.row_begin), columns=put(self.columns), values=put(self.values))
 
 
 class Backend(ABC):

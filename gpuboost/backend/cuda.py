@@ -16,12 +16,26 @@ from typing import Any
 
 import numpy as np
 
-from gpuboost.backend.base import Array, Backend, GrowthSettings, TrainingRows
+from gpuboost.backend.base import Array, Backend, GrowthSettings, StoredRows, TrainingRows
 from gpuboost.backend.device import Device, PendingCopy, out_of_memory
 from gpuboost.backend.fixed_point import check_finite
 from gpuboost.backend.trees import collect_trees, flatten_trees
-from gpuboost.kernels import binning, histogram, leaves, nodes, partition, predict, proposals, quantise, reduce, sketch, splits
+from gpuboost.kernels import (
+    binning,
+    histogram,
+    leaves,
+    nodes,
+    partition,
+    predict,
+    proposals,
+    quantise,
+    reduce,
+    sketch,
+    sparse,
+    splits,
+)
 from gpuboost.kernels.gradients import NON_FINITE_BITS
+from gpuboost.kernels.jit import available_threads
 from gpuboost.kernels.packing import pack_records_kernel, unpack_histograms_kernel
 from gpuboost.kernels.records import EMPTY_WORDS, FLAT_NODE, NODE, PENALTY, PROGRESS
 
@@ -39,7 +53,7 @@ class _PageRows:
 
     page: Any
     first: int  # within the worker's rows
-    words: Array  # uint32 (n_rows, words): the records, four bytes at a time
+    words: Array  # uint32 (n_rows, words): the records, four bytes at a time; None of a sparse page
     kept: Array  # int32 (k,): rows that take part
     rows: Array  # int32 (2, n_trees · k)
     gpair: Array  # int32 (n_planes, 2, n_rows)
@@ -61,6 +75,7 @@ class _State:
     hess: Array
     tree_outputs: Array
     tree_numbers: Array  # int64 (n_trees,): 0, 1, …
+    thresholds: Array
     offsets: Array
     n_bins: Array
     feature_mask: Array
@@ -115,8 +130,8 @@ def _on_device(cls: type) -> type:
 
         return wrapped
 
-    for name in Backend.__abstractmethods__:
-        if callable(method := cls.__dict__.get(name)):
+    for name in vars(Backend):
+        if not name.startswith("_") and callable(method := cls.__dict__.get(name)):
             setattr(cls, name, wrap(method))
     return cls
 
@@ -126,10 +141,15 @@ class CudaBackend(Backend):
     """Numba kernels on CuPy arrays."""
 
     name = "cuda"
+    takes_sparse = True
 
     def __init__(self, device: Device) -> None:
         self.device = device
         self.memory = device.memory_name
+
+    @property
+    def n_threads(self) -> int:  # type: ignore[override]
+        return available_threads()  # for what is done on the host: sparse tables are sorted there
 
     def describe(self) -> str:
         return f"{self.memory}, {self.device.name}"
@@ -225,7 +245,7 @@ class CudaBackend(Backend):
             label=put(rows.label), weight=put(rows.weight), margin=put(rows.margin),
             grad=empty((n_planes, n_rows), np.float32), hess=empty((n_planes, n_rows), np.float32),
             tree_outputs=put(np.array(tree_outputs, np.int32)), tree_numbers=put(np.arange(n_trees)),
-            offsets=put(cuts.offsets), n_bins=put(cuts.n_bins),
+            thresholds=put(cuts.thresholds), offsets=put(cuts.offsets), n_bins=put(cuts.n_bins),
             feature_mask=put(np.ones((1, cuts.n_features), np.uint8)), proposed=empty((n_proposed, cuts.total_bins), np.uint8),
             penalty=put(_penalty(settings)),
             progress=zeros(1, PROGRESS), maxima=empty((n_planes, 2), np.int64), keys=empty(n_planes, np.uint32),
@@ -246,7 +266,7 @@ class CudaBackend(Backend):
             weight = rows.weight[first : first + page.n_rows]
             kept = put(np.flatnonzero(weight).astype(np.int32)) if len(weight) else device.xp.arange(page.n_rows, dtype=np.int32)
             state.pages.append(_PageRows(
-                page, first, page.records.view(np.uint32), kept,
+                page, first, None if rows.binned.is_sparse else page.records.view(np.uint32), kept,
                 empty((2, n_trees * len(kept)), np.int32), empty((n_planes, 2, page.n_rows), np.int32),
                 *(empty(0, np.int64),) * 3,
             ))  # fmt: skip
@@ -370,10 +390,13 @@ class CudaBackend(Backend):
         built = state.hist[first_slot : first_slot + n]
         device.clear(state.packed[first_slot : first_slot + n])
         code_bytes = state.rows.binned.dtype.itemsize
-        in_shared = state.words_per_tile > 0
-        kernel = (histogram.build_histograms_kernel if in_shared else histogram.build_histograms_global_kernel)(code_bytes)
-        n_words = -(-(len(state.record_offsets) - 1) * code_bytes // 4)
-        n_tiles = -(-n_words // state.words_per_tile) if in_shared else n_words
+        is_sparse, in_shared = state.rows.binned.is_sparse, state.words_per_tile > 0
+        if is_sparse:
+            kernel, n_tiles = sparse.build_sparse_histograms_kernel, 1
+        else:
+            kernel = (histogram.build_histograms_kernel if in_shared else histogram.build_histograms_global_kernel)(code_bytes)
+            n_words = -(-(len(state.record_offsets) - 1) * code_bytes // 4)
+            n_tiles = -(-n_words // state.words_per_tile) if in_shared else n_words
         n_blocks = device.n_multiprocessors * kernel.blocks_per_sm
         own_blocks = -(-n_blocks // (n_tiles * state.n_outputs))
         for part, segments in zip(state.pages, state.segments):
@@ -381,12 +404,18 @@ class CudaBackend(Backend):
                 state, histogram.list_build_items_kernel, own["build"], segments, own_blocks, state.progress,
                 own["first_item"], blocks=1
             )
-            self._launch(
-                state, kernel, part.words, part.rows, part.gpair, state.n_limbs, state.record_offsets, state.stride,
-                state.words_per_tile,
-                state.progress, own["build"], own["first_item"], own["nodes"], state.tree_outputs, segments, state.packed,
-                blocks=n_blocks, shared=state.tile_bytes,
-            )  # fmt: skip
+            work = state.progress, own["build"], own["first_item"], own["nodes"], state.tree_outputs, segments, state.packed
+            if is_sparse:
+                page = part.page
+                self._launch(
+                    state, kernel, page.row_begin, page.cells, page.zero_bins, part.rows, part.gpair, state.n_limbs,
+                    state.offsets, *work, blocks=n_blocks,
+                )  # fmt: skip
+            else:
+                self._launch(
+                    state, kernel, part.words, part.rows, part.gpair, state.n_limbs, state.record_offsets, state.stride,
+                    state.words_per_tile, *work, blocks=n_blocks, shared=state.tile_bytes,
+                )  # fmt: skip
         if state.undo:
             self._launch(
                 state, unpack_histograms_kernel, first_slot, n, state.packed, int(state.rows.binned.record_offsets[1]),
@@ -456,10 +485,18 @@ class CudaBackend(Backend):
             self._launch(
                 state, partition.list_chunks_kernel, own["selected"], segments, state.progress, own["first_item"], blocks=1
             )
-            self._launch(
-                state, partition.mark_rows_kernel, own["selected"], own["nodes"], own["cats"], part.page.columns, state.n_bins,
-                part.rows, segments, state.progress, own["first_item"], part.marks, part.n_left, blocks=n_chunks,
-            )  # fmt: skip
+            marks = part.rows, segments, state.progress, own["first_item"], part.marks, part.n_left
+            if state.rows.binned.is_sparse:
+                page = part.page
+                self._launch(
+                    state, sparse.mark_sparse_rows_kernel, own["selected"], own["nodes"], page.row_begin, page.cells,
+                    state.offsets, page.absent, *marks, blocks=n_chunks,
+                )  # fmt: skip
+            else:
+                self._launch(
+                    state, partition.mark_rows_kernel, own["selected"], own["nodes"], own["cats"], part.page.columns,
+                    state.n_bins, *marks, blocks=n_chunks,
+                )  # fmt: skip
             self._launch(
                 state, partition.place_children_kernel, int(p == 0), own["selected"], own["nodes"], state.progress,
                 own["first_item"], part.n_left, segments, own["counts"], blocks=1,
@@ -557,8 +594,9 @@ class CudaBackend(Backend):
     def grown_trees(self, state: _State) -> Any:
         own = state.by_node
         self._launch(
-            state, leaves.flatten_trees_kernel, state.progress, own["nodes"], own["leaves"], own["flat"], threads=state.node_bound
-        )
+            state, leaves.flatten_trees_kernel, state.progress, own["nodes"], own["leaves"], state.thresholds, state.offsets,
+            own["flat"], threads=state.node_bound,
+        )  # fmt: skip
         return own["flat"], state.tree_numbers, state.tree_outputs
 
     # -- Margins, predictions, sums ----------------------------------------------------------------------------------
@@ -575,7 +613,17 @@ class CudaBackend(Backend):
             predict.predict_values_kernel, values, missing, *flat, first_row, margin, leaves, threads=values.shape[1]
         )
 
+    def predict_sparse(self, stored: StoredRows, flat, margin, leaves) -> None:
+        put, leaves = self.device.put, self._or_none(leaves)
+        self.device.launch(
+            sparse.predict_sparse_kernel, put(stored.row_begin), put(stored.columns), put(stored.values), stored.missing,
+            stored.absent, *flat, margin, leaves, threads=len(stored.row_begin) - 1,
+        )  # fmt: skip
+
     def predict_codes(self, binned, flat, margin, leaves) -> None:
+        if binned.is_sparse:
+            self.predict_sparse(binned.pages[0].stored, flat, margin, leaves)
+            return
         n_bins, leaves, first = self.device.put(binned.cuts.n_bins), self._or_none(leaves), 0
         for page in binned.pages:
             self.device.launch(

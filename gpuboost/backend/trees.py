@@ -40,11 +40,11 @@ def _collect(kept, new_ids, nodes, leaves, weights, covers, cuts) -> Tree:
     )
 
 
-def flatten_grown(nodes, leaves, cuts=None) -> np.ndarray:
-    """Trees that have just been grown, as kernels/predict.py walks them on codes, with ``cuts`` also on values: FLAT_NODE
-    (n_nodes,). A tree begins at its root's number; nodes that were pruned are there, too, and never met."""
+def flatten_grown(nodes, leaves, cuts) -> np.ndarray:
+    """Trees that have just been grown, as kernels/predict.py walks them: FLAT_NODE (n_nodes,). A tree begins at its root's
+    number; nodes that were pruned are there, too, and never met."""
     flat, is_split = np.zeros(len(nodes), FLAT_NODE), nodes["left"] >= 0
-    threshold = 0 if cuts is None else cuts.thresholds[np.where(is_split, cuts.offsets[nodes["feature"]] + nodes["bin"], 0)]
+    threshold = cuts.thresholds[np.where(is_split, cuts.offsets[nodes["feature"]] + nodes["bin"], 0)]
     flat["threshold"] = np.where(is_split, threshold, leaves[:, 0])
     for field, value in {"bin": nodes["bin"], "feature": nodes["feature"], "left": nodes["left"] - nodes["tree"]}.items():
         flat[field] = np.where(is_split, value, -1)

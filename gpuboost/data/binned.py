@@ -8,7 +8,6 @@ import numpy as np
 from gpuboost.backend.base import StoredRows
 from gpuboost.data.cuts import SENTINEL, Cuts
 from gpuboost.data.packing import Packing, choose_packing, may_pack
-from gpuboost.errors import not_built
 
 __all__ = ["BinnedMatrix", "ColumnBlocks", "Page", "SparsePage", "add_records", "bin_table"]
 
@@ -43,43 +42,59 @@ class Page:
 
 @dataclass(frozen=True, eq=False)
 class SparsePage:
-    """All rows as lists of the cells that are not absent (kernels/sparse.py), in host memory.
+    """All rows as lists of the cells that are not absent (kernels/sparse.py).
 
     cells : int32 (n_cells,), ascending in a row; row r lists cells[row_begin[r]:row_begin[r + 1]].
     row_begin : int64 (n_rows + 1,). absent : int32 (n_features,), as ColumnBlocks.
+    zero_bins : int32 (total_bins + n_features,), for each cell the bin of zero of its feature; (0,) where absent is missing.
+    host : the same page in host memory, where this one is on a device.
     """
 
     cuts: Cuts
     row_begin: np.ndarray
     cells: np.ndarray
     absent: np.ndarray
+    zero_bins: np.ndarray
+    host: "SparsePage | None" = None
+
+    @staticmethod
+    def of(cuts: Cuts, row_begin: np.ndarray, cells: np.ndarray, absent: np.ndarray) -> "SparsePage":
+        """A page in host memory."""
+        zero_bins = np.zeros(0, np.int32)
+        if (absent != cuts.n_bins).any():
+            by_feature = cuts.offsets[:-1] + absent
+            zero_bins = np.concatenate([np.repeat(by_feature, cuts.n_bins), by_feature]).astype(np.int32)
+        return SparsePage(cuts, row_begin, cells, absent, zero_bins)
+
+    def on(self, backend) -> "SparsePage":
+        """The same page in a backend's memory."""
+        put = backend.put
+        return SparsePage(self.cuts, put(self.row_begin), put(self.cells), put(self.absent), put(self.zero_bins), self)
 
     @property
     def n_rows(self) -> int:
         return len(self.row_begin) - 1
 
-    @cached_property
+    @property
     def absent_is_zero(self) -> bool:
-        return bool((self.absent != self.cuts.n_bins).any())
-
-    @cached_property
-    def zero_bins(self) -> np.ndarray:
-        """int32 (total_bins + n_features,), for each cell the bin of zero of its feature; (0,) where absent cells are missing."""
-        if not self.absent_is_zero:
-            return np.zeros(0, np.int32)
-        zero_bins = self.cuts.offsets[:-1] + self.absent
-        return np.concatenate([np.repeat(zero_bins, self.cuts.n_bins), zero_bins]).astype(np.int32)
+        return len(self.zero_bins) > 0
 
     @cached_property
     def stored(self) -> StoredRows:
-        """The same cells as values with these codes, the smallest of their bins; NaN where missing."""
+        """The same cells as values with these codes, the smallest of their bins; NaN where missing. In host memory."""
+        if self.host is not None:
+            return self.host.stored
         offsets, n_features = self.cuts.offsets, self.cuts.n_features
         smallest = np.concatenate([[-SENTINEL], self.cuts.thresholds, np.full(n_features, np.nan)]).astype(np.float32)
         smallest[offsets[:-1]] = -SENTINEL
         smallest = np.delete(smallest, offsets[-1])  # total_bins of them, then one a feature for its missing cells
         features = np.concatenate([np.repeat(np.arange(n_features), self.cuts.n_bins), np.arange(n_features)]).astype(np.int32)
+        columns, values = features[self.cells], smallest[self.cells]
+        if (self.cells >= self.cuts.total_bins).any():  # missing cells stand behind those of all columns
+            order = np.lexsort([columns, np.repeat(np.arange(self.n_rows), np.diff(self.row_begin))])
+            columns, values = columns[order], values[order]
         absent = 0.0 if self.absent_is_zero else np.nan
-        return StoredRows(self.row_begin, features[self.cells], smallest[self.cells], np.nan, absent, n_features)
+        return StoredRows(self.row_begin, columns, values, np.nan, absent, n_features)
 
 
 @dataclass(frozen=True, eq=False)
@@ -131,6 +146,7 @@ class BinnedMatrix:
         n_present = 0
         for page in self.pages:
             if isinstance(page, SparsePage):
+                page = page.host or page
                 n_listed = int(np.count_nonzero(page.cells < self.cuts.total_bins))
                 n_missing = len(page.cells) - n_listed
                 n_present += page.n_rows * self.cuts.n_features - n_missing if page.absent_is_zero else n_listed
@@ -156,7 +172,7 @@ class BinnedMatrix:
         if self.memory == backend.memory:
             return self
         if self.is_sparse:
-            raise not_built("Training on a QuantileDMatrix of a sparse table on a GPU", "Use a DMatrix, or device='cpu'.")
+            return replace(self, pages=[(page.host or page).on(backend) for page in self.pages], memory=backend.memory)
         pages = [Page(backend.put(page.columns), backend.put(page.records)) for page in self.pages]
         return replace(self, pages=pages, memory=backend.memory)
 

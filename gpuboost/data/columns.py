@@ -108,7 +108,7 @@ def bin_columns(
     else:
         row_begin, cells = np.empty(source.n_rows + 1, np.int64), np.empty(blocks.n_entries, np.int32)
         list_cells_cpu(blocks.bounds, blocks.rows, blocks.codes, cuts.n_bins, cuts.offsets, row_begin, cells)
-        page = SparsePage(cuts, row_begin, cells, blocks.absent)
+        page = SparsePage.of(cuts, row_begin, cells, blocks.absent)
     return BinnedMatrix(cuts, [page], "host", blocks)
 
 

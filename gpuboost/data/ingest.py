@@ -107,7 +107,8 @@ class ColumnSource:
         for i in np.flatnonzero((abs(values) >= LARGEST) & (values != np.float32(self.missing)))[:1]:
             row = int(np.searchsorted(matrix.indptr, i, side="right")) - 1
             raise self._infinite(int(matrix.indices[i]), row, matrix.data[i])
-        return StoredRows(matrix.indptr, matrix.indices, values, self.missing, self.absent, self.n_features)
+        row_begin, columns = matrix.indptr.astype(np.int64, copy=False), matrix.indices.astype(np.int32, copy=False)
+        return StoredRows(row_begin, columns, values, self.missing, self.absent, self.n_features)
 
     def finite(self) -> "ColumnSource":
         """The same table, whose reader raises ValueError for the first value that is infinite or too large for float32."""

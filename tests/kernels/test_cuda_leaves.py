@@ -8,6 +8,7 @@ from test_leaves import Forest
 from test_nodes import random_trees
 
 from gpuboost.backend.trees import flatten_grown
+from gpuboost.data.cuts import Cuts
 from gpuboost.kernels import leaves as kernel
 from gpuboost.kernels import nodes as node_kernels
 from gpuboost.kernels.records import FLAT_NODE, NODE, PENALTY, PROGRESS
@@ -186,6 +187,8 @@ def test_flat_trees_equal_the_hosts(run, seed, n_splits, n_trees, gamma):
     node_kernels.prune(len(nodes), nodes, gamma)
     leaves, flat = rng.normal(size=(len(nodes), 1)).astype(np.float32), np.zeros(len(nodes) + 1, FLAT_NODE)
     flat["left"][-1] = 77
-    run(kernel.flatten_trees_kernel, progress_of(n_nodes=len(nodes)), nodes, leaves, flat, threads=len(nodes))
-    np.testing.assert_array_equal(flat[:-1], flatten_grown(nodes, leaves))
+    cuts = Cuts(rng.normal(size=200 * 200).astype(np.float32), np.arange(0, 201 * 200, 200, dtype=np.int32), None, 256)
+    arrays = nodes, leaves, cuts.thresholds, cuts.offsets, flat
+    run(kernel.flatten_trees_kernel, progress_of(n_nodes=len(nodes)), *arrays, threads=len(nodes))
+    np.testing.assert_array_equal(flat[:-1], flatten_grown(nodes, leaves, cuts))
     assert flat["left"][-1] == 77

@@ -40,6 +40,39 @@ class Table:
             self.zero_bins = np.concatenate([np.repeat(zero_bins, self.n_bins), zero_bins]).astype(np.int32)
 
 
+def random_pairs(rng, limbs, n_rows):
+    """(gradients, hessians) int64 (2 planes, limbs, n_rows), and both packed."""
+    grad, hess = rng.integers(-(2**15), 2**15, (2, limbs, n_rows)), rng.integers(0, 2**16, (2, limbs, n_rows))
+    return grad, hess, ((grad << 16) | hess).astype(np.int32)
+
+
+def random_rows(rng, n_rows):
+    """(nodes, segments, rows) of three nodes of two trees, with histogram slots 2, 0, 1; the rows lie in buffer 0."""
+    nodes, segments = np.zeros(3, NODE), np.zeros((3, 3), np.int64)
+    nodes["slot"], nodes["tree"] = [2, 0, 1], [0, 1, 0]
+    ends = np.sort(rng.integers(0, n_rows + 1, 2))
+    segments[:] = (0, ends[0], 0), (ends[0], ends[1], 0), (ends[1], n_rows, 0)
+    return nodes, segments, np.stack([rng.permutation(n_rows), np.full(n_rows, -1)]).astype(np.int32)
+
+
+def random_forest(absent):
+    """(100 rows written out, the same as (row_begin, columns, values), two trees of three splits as prediction takes them)."""
+    rng = np.random.default_rng(0)
+    block = np.full((100, 12), absent)
+    is_stored = rng.random(block.shape) < 0.2
+    block[is_stored] = rng.choice([-1.0, 0.0, 1.0, 5.0, np.nan], is_stored.sum())
+    row_begin = np.concatenate([[0], np.cumsum(is_stored.sum(axis=1))])
+    stored = row_begin, np.nonzero(is_stored)[1].astype(np.int32), block[is_stored].astype(np.float32)
+    trees = np.zeros(14, FLAT_NODE)
+    for root in (0, 7):
+        trees[root : root + 3]["feature"] = rng.integers(0, 12, 3)
+        trees[root : root + 3]["threshold"] = rng.choice([-0.5, 0.5], 3)
+        trees[root : root + 3]["default_left"] = rng.integers(0, 2, 3)
+        trees[root : root + 3]["left"] = [1, 3, 5]
+        trees[root + 3 : root + 7]["feature"], trees[root + 3 : root + 7]["threshold"] = -1, rng.normal(size=4)
+    return block, stored, (trees, np.array([0, 7]), np.array([1, 0], np.int32))
+
+
 tables = given(st.integers(0, 2**32), st.integers(1, 60), st.booleans())
 
 
@@ -100,13 +133,8 @@ def test_rows_are_marked_as_in_a_dense_page(seed, n_rows, absent_is_zero):
 @given(st.integers(0, 2**32), st.integers(1, 60), st.booleans(), st.integers(1, 2), st.sampled_from([4, 1000]))
 def test_histograms_are_sums_over_the_rows_written_out(seed, n_rows, absent_is_zero, limbs, slice_rows):
     table, rng = Table(seed, n_rows, absent_is_zero), np.random.default_rng(seed)
-    grad, hess = rng.integers(-(2**15), 2**15, (2, limbs, n_rows)), rng.integers(0, 2**16, (2, limbs, n_rows))
-    gpair = ((grad << 16) | hess).astype(np.int32)
-    nodes, segments = np.zeros(3, NODE), np.zeros((3, 3), np.int64)
-    nodes["slot"], nodes["tree"] = [2, 0, 1], [0, 1, 0]
-    ends = np.sort(rng.integers(0, n_rows + 1, 2))
-    segments[:] = (0, ends[0], 0), (ends[0], ends[1], 0), (ends[1], n_rows, 0)
-    rows = np.stack([rng.permutation(n_rows), np.full(n_rows, -1)]).astype(np.int32)
+    grad, hess, gpair = random_pairs(rng, limbs, n_rows)
+    nodes, segments, rows = random_rows(rng, n_rows)
     tree_outputs, n_limbs = np.array([0, 1], np.int32), np.full(2, limbs, np.int32)
     items = np.zeros((3 * (n_rows // slice_rows + 2), 7), np.int64)
     n_items = histogram.list_build_items(np.arange(3, dtype=np.int32), nodes, segments, tree_outputs, 1, slice_rows, items)
@@ -128,27 +156,12 @@ def test_histograms_are_sums_over_the_rows_written_out(seed, n_rows, absent_is_z
 @pytest.mark.parametrize("absent", [np.nan, 0.0])
 @pytest.mark.parametrize("at_once", [1, 7])
 def test_predictions_are_those_of_the_rows_written_out(absent, at_once):
-    rng = np.random.default_rng(0)
-    n_rows, n_features = 100, 12
-    block = np.full((n_rows, n_features), absent)
-    is_stored = rng.random(block.shape) < 0.2
-    block[is_stored] = rng.choice([-1.0, 0.0, 1.0, 5.0, np.nan], is_stored.sum())
-    row_begin = np.concatenate([[0], np.cumsum(is_stored.sum(axis=1))])
-    columns, values = np.nonzero(is_stored)[1], block[is_stored]
-    trees = np.zeros(14, FLAT_NODE)  # two trees of three splits
-    for root in (0, 7):
-        trees[root : root + 3]["feature"] = rng.integers(0, n_features, 3)
-        trees[root : root + 3]["threshold"] = rng.choice([-0.5, 0.5], 3)
-        trees[root : root + 3]["default_left"] = rng.integers(0, 2, 3)
-        trees[root : root + 3]["left"] = [1, 3, 5]
-        trees[root + 3 : root + 7]["feature"], trees[root + 3 : root + 7]["threshold"] = -1, rng.normal(size=4)
-    flat = trees, np.array([0, 7]), np.array([1, 0], np.int32)
+    block, stored, flat = random_forest(absent)
+    n_rows = len(block)
     expected = np.zeros((2, n_rows), np.float32), np.zeros((n_rows, 2), np.int32)
     predict_values_cpu(block, np.float32(5), *flat, *expected, 2)
     margin, leaves = np.zeros((2, n_rows), np.float32), np.zeros((n_rows, 2), np.int32)
-    dense = np.full((2, at_once, n_features), absent, np.float32)
-    sparse.predict_sparse_cpu(
-        row_begin, columns, values, np.float32(5), np.float32(absent), *flat, margin, leaves, dense, 2
-    )
+    dense = np.full((2, at_once, block.shape[1]), absent, np.float32)
+    sparse.predict_sparse_cpu(*stored, np.float32(5), np.float32(absent), *flat, margin, leaves, dense, 2)
     np.testing.assert_array_equal(margin, expected[0])
     np.testing.assert_array_equal(leaves, expected[1])

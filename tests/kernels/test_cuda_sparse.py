@@ -1,0 +1,83 @@
+"""kernels/sparse.py on CUDA: histograms, partition and prediction of sparse pages equal the CPU's, which equal dense ones."""
+
+import numpy as np
+import pytest
+from cuda_runners import each_runner
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from test_sparse_kernels import Table, random_forest, random_pairs, random_rows
+
+from gpuboost.kernels import histogram, partition, sparse
+from gpuboost.kernels.records import PROGRESS
+
+cases = given(st.integers(0, 2**32), st.integers(1, 80), st.booleans())
+
+
+@settings(max_examples=12, deadline=None)
+@given(st.integers(0, 2**32), st.integers(1, 80), st.booleans(), st.integers(1, 2))
+@each_runner
+def test_histograms_equal_the_cpus(run, seed, n_rows, absent_is_zero, limbs):
+    table, rng = Table(seed, n_rows, absent_is_zero), np.random.default_rng(seed)
+    _, _, gpair = random_pairs(rng, limbs, n_rows)
+    gpair = np.concatenate([gpair, np.zeros((2, 2 - limbs, n_rows), np.int32)], axis=1)  # room for two limbs on CUDA
+    nodes, segments, rows = random_rows(rng, n_rows)
+    build, tree_outputs, n_limbs = np.array([2, 0, -1, 1], np.int32), np.array([0, 1], np.int32), np.full(2, limbs, np.int32)
+    items = np.zeros((8, 7), np.int64)
+    n_items = histogram.list_build_items(build[build >= 0], nodes, segments, tree_outputs, 1, 10**6, items)
+    expected = np.zeros((3, 1, table.offsets[-1], 2), np.int64)
+    sparse.build_sparse_histograms_cpu(
+        table.row_begin, table.cells, table.zero_bins, rows, gpair, n_limbs, items[:n_items], expected, 1
+    )
+    progress, hist, first_item = np.zeros(1, PROGRESS), np.zeros_like(expected), np.full(6, -7, np.int64)
+    progress["n_built"] = len(build)
+    run(histogram.list_build_items_kernel, build, segments, 2, progress, first_item, blocks=1)
+    run(
+        sparse.build_sparse_histograms_kernel, table.row_begin, table.cells, table.zero_bins, rows, gpair, n_limbs,
+        table.offsets, progress, build, first_item, nodes, tree_outputs, segments, hist, blocks=3,
+    )  # fmt: skip
+    np.testing.assert_array_equal(hist, expected)
+
+
+@settings(max_examples=12, deadline=None)
+@cases
+@each_runner
+def test_marks_equal_the_cpus(run, seed, n_rows, absent_is_zero):
+    table, rng = Table(seed, n_rows, absent_is_zero), np.random.default_rng(seed)
+    nodes, segments, rows = random_rows(rng, n_rows)
+    for node in nodes:
+        f = rng.integers(len(table.n_bins))
+        node["feature"], node["bin"], node["default_left"] = f, rng.integers(table.n_bins[f]), rng.integers(2)
+    selected, chunks = np.array([1, 2], np.int32), np.zeros((4, 4), np.int64)
+    chunks = chunks[: partition.list_chunks(selected, segments, chunks)]
+    is_left = np.zeros(n_rows, np.uint8)
+    sparse.mark_sparse_rows_cpu(
+        selected, nodes, chunks, table.row_begin, table.cells, table.offsets, table.absent, rows, segments, is_left, 1
+    )
+    progress, first_chunk = np.zeros(1, PROGRESS), np.full(4, -7, np.int64)
+    progress["n_selected"] = 2
+    marks, n_left = np.full((3, partition.CHUNK_WORDS), 0xA5A5A5A5, np.uint32), np.full(3, -7, np.int64)
+    run(partition.list_chunks_kernel, selected, segments, progress, first_chunk, blocks=1)
+    run(
+        sparse.mark_sparse_rows_kernel, selected, nodes, table.row_begin, table.cells, table.offsets, table.absent, rows,
+        segments, progress, first_chunk, marks, n_left, blocks=3,
+    )  # fmt: skip
+    assert n_left[: len(chunks)].tolist() == chunks[:, 3].tolist()
+    for chunk, (i, begin, end, _) in enumerate(chunks):
+        bits = np.unpackbits(marks[chunk].view(np.uint8), bitorder="little")[: end - begin]
+        np.testing.assert_array_equal(bits, is_left[begin:end], err_msg=f"node {selected[i]}")
+
+
+@each_runner
+@pytest.mark.parametrize("absent", [np.nan, 0.0])
+def test_predictions_equal_the_cpus(run, absent):
+    block, stored, flat = random_forest(absent)
+    n_rows = len(block)
+    expected = np.zeros((2, n_rows), np.float32), np.zeros((n_rows, 2), np.int32)
+    dense = np.full((1, 3, block.shape[1]), absent, np.float32)
+    sparse.predict_sparse_cpu(*stored, np.float32(5), np.float32(absent), *flat, *expected, dense, 1)
+    margin, leaves = np.zeros((2, n_rows), np.float32), np.full((n_rows, 2), -1, np.int32)
+    run(sparse.predict_sparse_kernel, *stored, 5.0, absent, *flat, margin, leaves, threads=n_rows)
+    np.testing.assert_array_equal(margin, expected[0])
+    np.testing.assert_array_equal(leaves, expected[1])
+    run(sparse.predict_sparse_kernel, *stored, 5.0, absent, *flat, margin, np.zeros((0, 0), np.int32), threads=n_rows)
+    np.testing.assert_array_equal(margin, expected[0] + expected[0])
