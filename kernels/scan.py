@@ -21,7 +21,7 @@ compared by products, without a division; few of them could win.
 import numpy as np
 from numba import float64, int32, int64, prange
 
-from gpuboost.kernels.jit import claim, parallel_kernel, scalar
+from gpuboost.kernels.jit import claim, kernel, parallel_kernel, scalar
 from gpuboost.kernels.quantise import LIMB_BITS
 from gpuboost.kernels.records import NO_GAIN, NUMERIC
 from gpuboost.kernels.scalar import gain_rank, larger
@@ -69,24 +69,15 @@ BEST = np.dtype(
 )
 
 
-@parallel_kernel
-def place_rows_cpu(frontier, segments, rows, gpair, places, n_threads):
+@kernel
+def place_rows_cpu(frontier, segments, rows, gpair, places):
     """places[row] = i·2^32 + packed pair for the rows of node frontier[i]: what a walk wants to know of a row, in eight bytes.
 
     frontier : int32 (n,), IN. segments : int64 (n_nodes, 3), IN. rows : int32 (2, n_rows), IN. gpair : int32 (n_rows,), IN.
-    places : int64 (n_rows,), INOUT. NOWHERE for the other rows, on entry.
+    places : int64 (n_rows,), OUT. NOWHERE for the other rows.
     """
-    counter = np.zeros(1, np.int64)
-    for _ in prange(n_threads):
-        _place_rows(counter, frontier, segments, rows, gpair, places)
-
-
-@parallel_kernel.part
-def _place_rows(counter, frontier, segments, rows, gpair, places):
-    while True:
-        i = claim(counter)
-        if i >= frontier.size:
-            return
+    places[:] = NOWHERE
+    for i in range(frontier.size):
         begin, end, side = segments[frontier[i], 0], segments[frontier[i], 1], segments[frontier[i], 2]
         for at in range(begin, end):
             row = rows[side, at]
@@ -304,30 +295,20 @@ def _try_side(walk, best, left_grad, left_hess, default_left, next_code, scales,
             walk.bar = (walk.parent + rank) * (1.0 - 1e-9)
 
 
-@parallel_kernel
-def choose_scanned_cpu(frontier, nodes, left_sums, bests, thresholds, offsets, is_centred, n_threads):
+@kernel
+def choose_scanned_cpu(frontier, nodes, left_sums, bests, thresholds, offsets, is_centred):
     """Each node's best split over all threads: the split fields of its record, and the sums of its left child.
 
     is_centred : whether the cut is taken midway between the node's values rather than next to the left one. It is the cut nearest
         to the middle of the outermost two that tell them apart, so training rows stay where they are.
     thresholds, offsets : of the cuts. Others as scan_columns_cpu.
     """
-    counter = np.zeros(1, np.int64)
-    for _ in prange(n_threads):
-        _choose_scanned(counter, frontier, nodes, left_sums, bests, thresholds, offsets, is_centred)
-
-
-@parallel_kernel.part
-def _choose_scanned(counter, frontier, nodes, left_sums, bests, thresholds, offsets, is_centred):
-    while True:
-        i = claim(counter)
-        if i >= frontier.size:
-            return
-        chosen = int64(0)
+    for i in range(frontier.size):
+        chosen = 0
         for thread in range(1, bests.shape[0]):
             own, other = bests[thread, i], bests[chosen, i]
             if own.rank > other.rank or (own.rank == other.rank and own.gain != NO_GAIN and own.feature < other.feature):
-                chosen = int64(thread)
+                chosen = thread
         best, node = bests[chosen, i], nodes[frontier[i]]
         node.gain = best.gain
         if best.gain != NO_GAIN:
@@ -337,7 +318,7 @@ def _choose_scanned(counter, frontier, nodes, left_sums, bests, thresholds, offs
                 node.bin = _middle_bin(best.bin, best.next_bin - 1, thresholds[offsets[best.feature] :])
 
 
-@parallel_kernel.part
+@scalar
 def _middle_bin(low, high, thresholds):
     """The b in [low, high] whose threshold is nearest to the middle of the outermost two, the lower one of equals."""
     middle = (float64(thresholds[low]) + float64(thresholds[high])) * 0.5

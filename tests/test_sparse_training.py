@@ -5,9 +5,12 @@ import pytest
 import scipy.sparse
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from simulator import SimulatedDevice
 
 import gpuboost as gb
 from gpuboost.backend import cpu
+from gpuboost.backend.cuda import CudaBackend
+from gpuboost.backend.device import find_device
 from gpuboost.communicator import run_threads
 from gpuboost.data.binned import SparsePage
 from gpuboost.model_io import digest
@@ -168,3 +171,41 @@ def test_memory_is_in_proportion_to_the_entries():
     page, blocks = binned.pages[0], binned.blocks
     n_bytes = sum(a.nbytes for a in (page.row_begin, page.cells, blocks.bounds, blocks.rows, blocks.codes, blocks.absent))
     assert n_bytes <= 12 * X.nnz + 8 * (n_rows + 1) + 20 * n_features
+
+
+# ---- on CUDA
+
+
+@pytest.mark.filterwarnings("ignore:Some columns hold nothing")
+@pytest.mark.parametrize("device", [SimulatedDevice, pytest.param(lambda: find_device(0), marks=pytest.mark.gpu, id="gpu")])
+@pytest.mark.parametrize("rule", RULES)
+@pytest.mark.parametrize("params", [{}, {"grow_policy": "lossguide", "max_leaves": 5, "max_depth": 0}], ids=["levels", "leaves"])
+def test_a_gpu_trains_and_predicts_sparse_tables_as_the_cpu(device, rule, params, use_backend):
+    dense, csr, y, weight = make(rule, n_rows=150, n_features=6, density=0.3)
+    params = {"max_depth": 3, **params}
+
+    def outcome():
+        test, log = gb.DMatrix(csr[:40], y[:40], sparse_absent=rule), {}
+        booster = train(params, csr, y, weight, rule, rounds=2, evals=[(test, "test")], evals_result=log)
+        matrix = gb.QuantileDMatrix(csr, y, weight=weight, max_bin=24, sparse_absent=rule)
+        from_codes = gb.train({"max_bin": 24, **params}, matrix, 2, verbose_eval=False)
+        predictions = booster.predict(gb.DMatrix(csr)).tobytes(), booster.predict(matrix).tobytes()
+        leaves = booster.predict(gb.DMatrix(csr), pred_leaf=True).tobytes()
+        return digest(booster.model), digest(from_codes.model), log, predictions, leaves
+
+    expected = outcome()
+    assert expected[0] == expected[1] == digest(train(params, dense, y, weight, rule, rounds=2).model)
+    use_backend(CudaBackend(device()))
+    assert outcome() == expected
+
+
+@pytest.mark.filterwarnings("ignore:Some columns hold nothing")
+def test_workers_on_a_simulated_gpu_give_the_cpus_model(use_backend):
+    _, csr, y, weight = make("zero", n_rows=120, n_features=5, density=0.3)
+    expected = digest(train({"max_depth": 3}, csr, y, weight, "zero", rounds=2).model)
+    use_backend(CudaBackend(SimulatedDevice()))
+    parts = np.array_split(np.arange(len(y)), 2)
+    shards = run_threads(2, lambda rank: digest(
+        train({"max_depth": 3}, csr[parts[rank]], y[parts[rank]], weight[parts[rank]], "zero", rounds=2).model
+    ))  # fmt: skip
+    assert set(shards) == {expected}

@@ -385,11 +385,11 @@ class CpuBackend(Backend):
         blocks, cuts = binned.blocks, binned.cuts
         penalty = np.array([s.reg_lambda, s.reg_alpha, s.max_delta_step, s.min_child_weight])
         gathered = np.empty((self.n_threads, scan.GATHER), np.int64), np.empty((self.n_threads, scan.GATHER), np.int32)
+        places = np.empty(part.page.n_rows, np.int64)
         tree_of = state.nodes["tree"][state.frontier]
         for tree in np.unique(tree_of):
             frontier, plane = state.frontier[tree_of == tree], state.tree_outputs[tree]
-            places = np.full(part.page.n_rows, scan.NOWHERE, np.int64)
-            scan.place_rows_cpu(frontier, state.segments[0], part.rows, part.gpair[plane, 0], places, self.n_threads)
+            scan.place_rows_cpu(frontier, state.segments[0], part.rows, part.gpair[plane, 0], places)
             limits = np.stack([state.nodes["lower"][frontier], state.nodes["upper"][frontier]], axis=1)
             shape = self.n_threads, len(frontier)
             bests = np.empty(shape, scan.BEST)
@@ -400,9 +400,8 @@ class CpuBackend(Backend):
                 self.n_threads,
             )  # fmt: skip
             scan.choose_scanned_cpu(
-                frontier, state.nodes, state.left_sums, bests, cuts.thresholds, cuts.offsets, cuts.has_every_value,
-                self.n_threads,
-            )  # fmt: skip
+                frontier, state.nodes, state.left_sums, bests, cuts.thresholds, cuts.offsets, cuts.has_every_value
+            )
 
     def select_splits(self, state: _State) -> None:
         s = state.settings
