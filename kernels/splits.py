@@ -97,7 +97,7 @@ def _evaluate_blocks(
             if feature_mask[mask_row, feature]:
                 first, last = offsets[feature], offsets[feature + 1]
                 gain, split_bin, default_left = _best_of_feature(
-                    hist[slots[i], :, first:last], proposed[row : row + 1, first:last], sums[node], scales,
+                    hist[slots[i], :, first:last], proposed, row, first, sums[node], scales,
                     reg_lambda, alpha, max_delta_step, min_child_weight, lower, upper, prefix, gains, bins,
                 )  # fmt: skip
                 if gain_rank(gain) > gain_rank(best.gain):
@@ -109,9 +109,11 @@ def _evaluate_blocks(
 
 @parallel_kernel.part
 def _best_of_feature(
-    hist, proposed, sums, scales, reg_lambda, alpha, max_delta_step, min_child_weight, lower, upper, prefix, gains, bins
+    hist, proposed, row, first, sums, scales,
+    reg_lambda, alpha, max_delta_step, min_child_weight, lower, upper, prefix, gains, bins,
 ):  # fmt: skip
-    """(gain, bin, default_left) of one feature; gain is −inf where nothing qualifies. proposed : uint8 (0 or 1, n_bins)."""
+    """(gain, bin, default_left) of one feature; gain is −inf where nothing qualifies. row, first : where its bins lie
+    in ``proposed``, which is handed over whole: a slice for each feature would cost a training without proposals 2 %."""
     n_outputs, n_bins, _ = hist.shape
     parent = float64(0.0)
     has_missing = False
@@ -127,7 +129,7 @@ def _best_of_feature(
             reg_lambda, alpha, max_delta_step, lower, upper,
         )  # fmt: skip
     if proposed.shape[0] > 0:  # from here on the proposed bins are all there are
-        n_bins = _keep_proposed(proposed[0], prefix, bins)
+        n_bins = _keep_proposed(proposed[row, first : first + n_bins], prefix, bins)
     best_gain, best_bin, best_left = NO_GAIN, int64(0), int64(1)
     best_rank = NO_GAIN
     threshold = larger(MIN_GAIN, RELATIVE_GAIN * parent)
