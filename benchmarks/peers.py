@@ -1,13 +1,13 @@
 """gpuboost, XGBoost and LightGBM side by side: the same table, equivalent parameters, one process.
 
-    python benchmarks/peers.py                         # both tasks, all threads
+    python benchmarks/peers.py                         # all tasks, all threads
     python benchmarks/peers.py --tasks higgs-450k --threads 2 --repeats 5
     python benchmarks/peers.py --memory                # peak memory above a warm process, one process per peer
     python benchmarks/peers.py --startup               # a new process with a warm compile cache
 
 Each peer is warmed up once per task, then all take turns, the order reversed in every other round. Times go from a raw float32
-array in memory to a trained model. A peer that is not installed is left out. Prints Markdown; the JSON of every figure, with
-commit, versions, processor, shapes and seed, goes to benchmarks/results/.
+array (or CSR matrix) in memory to a trained model. A peer that is not installed, or lacks the tree method, is left out.
+Prints Markdown; the JSON of every figure, with commit, versions, processor, shapes and seed, goes to benchmarks/results/.
 """
 
 import argparse
@@ -41,7 +41,7 @@ TEST_ROWS = 50_000
 
 @dataclass(frozen=True)
 class Task:
-    """make : (generator, n_rows) -> float32 table (n_rows, n_features) and float32 labels (n_rows,)."""
+    """make : (generator, n_rows) -> float32 table (n_rows, n_features), an array or CSR, and float32 labels (n_rows,)."""
 
     name: str
     n_rows: int
@@ -49,8 +49,9 @@ class Task:
     make: Callable[[np.random.Generator, int], tuple[np.ndarray, np.ndarray]]
     n_rounds: int = 100
     max_depth: int = 6
+    tree_method: str = "hist"
 
-    def tables(self) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    def tables(self) -> tuple[Any, np.ndarray, Any, np.ndarray]:
         """x, y to train on and x, y to score: one draw, so that a test row is never a training row."""
         rng = np.random.default_rng(SEED)
         return *self.make(rng, self.n_rows), *self.make(rng, TEST_ROWS)
@@ -63,7 +64,26 @@ def higgs_like(rng: np.random.Generator, n_rows: int) -> tuple[np.ndarray, np.nd
     return x, (rng.random(n_rows) < 1 / (1 + np.exp(-z))).astype(np.float32)
 
 
-TASKS = {task.name: task for task in (Task("higgs-7k", 7_000, 28, higgs_like), Task("higgs-450k", 450_000, 28, higgs_like))}
+def mushroom_like(rng: np.random.Generator, n_rows: int) -> tuple[Any, np.ndarray]:
+    """21 categories of 6 values one-hot encoded, as CSR: the shape of the agaricus table. Three of them give the log-odds."""
+    from scipy.sparse import csr_matrix
+
+    codes = rng.integers(0, 6, (n_rows, 21))
+    cells = (codes + 6 * np.arange(21)).ravel(), np.arange(0, 21 * n_rows + 1, 21)
+    z = 2.0 * (codes[:, 0] > 2) * (codes[:, 1] % 2) - (codes[:, 2] == 4) - 0.5 + rng.logistic(size=n_rows) / 4
+    return csr_matrix((np.ones(21 * n_rows, np.float32), *cells), shape=(n_rows, 126)), (z > 0).astype(np.float32)
+
+
+TASKS = {
+    task.name: task
+    for task in (
+        Task("higgs-7k", 7_000, 28, higgs_like),
+        Task("higgs-450k", 450_000, 28, higgs_like),
+        Task("higgs-450k-approx", 450_000, 28, higgs_like, n_rounds=10, tree_method="approx"),
+        Task("higgs-450k-exact", 450_000, 28, higgs_like, n_rounds=10, tree_method="exact"),
+        Task("mushrooms-exact", 6_500, 126, mushroom_like, tree_method="exact"),
+    )
+}
 STARTUP = Task("startup", 1_000, 10, lambda rng, n: (x := rng.normal(size=(n, 10)).astype(np.float32), 1.0 * (x[:, 0] > 0)), 10)
 
 
@@ -72,18 +92,29 @@ STARTUP = Task("startup", 1_000, 10, lambda rng, n: (x := rng.normal(size=(n, 10
 
 @dataclass(frozen=True)
 class Peer:
-    """module : what to import. bin_table : (module, x, y, threads) -> binned data.
+    """module : what to import. bin_table : (module, x, y, task, threads) -> what it trains on.
     train : (module, data, task, threads) -> model. predict : (module, model, x) -> probabilities.
+    methods : tree methods that it has.
     """
 
     module: str
     bin_table: Callable[..., Any]
     train: Callable[..., Any]
     predict: Callable[..., np.ndarray]
+    methods: tuple[str, ...] = ("hist", "approx", "exact")
 
 
 def xgboost_params(task: Task, threads: int) -> dict[str, Any]:
-    return {"objective": "binary:logistic", "max_depth": task.max_depth, "max_bin": 256, "nthread": threads}
+    return {
+        "objective": "binary:logistic", "max_depth": task.max_depth, "max_bin": 256, "nthread": threads,
+        "tree_method": task.tree_method,
+    }  # fmt: skip
+
+
+def bin_as_xgboost(library: Any, x: Any, y: np.ndarray, task: Task, threads: int) -> Any:
+    if task.tree_method == "hist":
+        return library.QuantileDMatrix(x, y, max_bin=256, nthread=threads)
+    return library.DMatrix(x, y, nthread=threads)
 
 
 def lightgbm_params(task: Task, threads: int) -> dict[str, Any]:
@@ -98,7 +129,7 @@ def lightgbm_binning(threads: int) -> dict[str, Any]:
     return {"max_bin": 255, "feature_pre_filter": False, "num_threads": threads, "verbose": -1}
 
 
-def bin_for_lightgbm(lightgbm: Any, x: np.ndarray, y: np.ndarray, threads: int) -> Any:
+def bin_for_lightgbm(lightgbm: Any, x: np.ndarray, y: np.ndarray, task: Task, threads: int) -> Any:
     return lightgbm.Dataset(x, y, params=lightgbm_binning(threads)).construct()
 
 
@@ -106,7 +137,7 @@ def bin_for_lightgbm(lightgbm: Any, x: np.ndarray, y: np.ndarray, threads: int) 
 PEERS = {
     name: Peer(
         name,
-        lambda library, x, y, threads: library.QuantileDMatrix(x, y, max_bin=256, nthread=threads),
+        bin_as_xgboost,
         lambda library, data, task, threads: library.train(xgboost_params(task, threads), data, task.n_rounds),
         lambda library, model, x: model.predict(library.DMatrix(x)),
     )
@@ -117,6 +148,7 @@ PEERS = {
         bin_for_lightgbm,
         lambda library, data, task, threads: library.train(lightgbm_params(task, threads), data, task.n_rounds),
         lambda library, model, x: model.predict(x),
+        ("hist",),
     )
 }
 
@@ -144,7 +176,7 @@ def run_once(peer: Peer, task: Task, x: np.ndarray, y: np.ndarray, threads: int)
     library = importlib.import_module(peer.module)
     gc.collect()
     start = time.perf_counter()
-    data = peer.bin_table(library, x, y, threads)
+    data = peer.bin_table(library, x, y, task, threads)
     binned = time.perf_counter()
     model = peer.train(library, data, task, threads)
     return Timing(binned - start, time.perf_counter() - binned), model
@@ -160,6 +192,7 @@ def auc(prediction: np.ndarray, label: np.ndarray) -> float:
 
 def compare(task: Task, peers: list[str], threads: int, repeats: int) -> list[dict[str, Any]]:
     """One record per peer: every timing, and the AUC of its last model."""
+    peers = [name for name in peers if task.tree_method in PEERS[name].methods]
     x, y, test_x, test_y = task.tables()
     timings: dict[str, list[Timing]] = {name: [] for name in peers}
     models = {name: run_once(PEERS[name], task, x, y, threads)[1] for name in peers}  # the warm-up

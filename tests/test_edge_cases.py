@@ -195,6 +195,15 @@ def sparse_means_missing():
     return same(sparse, dense) and np.array_equal(predict(loaded, sparse), predict(loaded, dense))
 
 
+def sparse_means_zero_if_asked():
+    """With sparse_absent="zero", which the model file remembers."""
+    dense = np.where(X < 8, 0, X)
+    sparse = scipy.sparse.csr_array(dense)
+    booster = gb.train(PARAMS, gb.DMatrix(sparse, y, sparse_absent="zero"), verbose_eval=False)
+    loaded = gb.Booster(model_file=bytes(booster.save_raw()))
+    return np.array_equal(predict(loaded, sparse), predict(train(dense), dense))
+
+
 def sparse_in_any_order():
     indices = np.tile([1, 0], N_ROWS)
     unsorted = scipy.sparse.csr_array((X[:, ::-1].ravel(), indices, np.arange(0, 2 * N_ROWS + 1, 2)), shape=X.shape)
@@ -487,7 +496,7 @@ CASES = {
         refuses(r"2-D, got 3-D.*reshape\(len\(X\), -1\)", lambda: train(X[:, :, None])),
         refuses("columns of numbers", lambda: train(np.rec.fromarrays(X.T))),
     ],
-    "CSR absent entries": [holds(sparse_means_missing)],
+    "CSR absent entries": [holds(sparse_means_missing), holds(sparse_means_zero_if_asked)],
     "CSR unsorted / duplicate indices": [holds(sparse_in_any_order)],
     # parameters
     "max_bin 0, 1, 1e5": [
