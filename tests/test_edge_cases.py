@@ -199,7 +199,7 @@ def sparse_means_zero_if_asked():
     """With sparse_absent="zero", which the model file remembers."""
     dense = np.where(X < 8, 0, X)
     sparse = scipy.sparse.csr_array(dense)
-    booster = gb.train(PARAMS, gb.DMatrix(sparse, y, sparse_absent="zero"), verbose_eval=False)
+    booster = train(sparse, sparse_absent="zero")
     loaded = gb.Booster(model_file=bytes(booster.save_raw()))
     return np.array_equal(predict(loaded, sparse), predict(train(dense), dense))
 
