@@ -15,7 +15,7 @@ import numpy as np
 from gpuboost.communicator import Communicator
 from gpuboost.data.binned import BinnedMatrix, ColumnBlocks, Page, SparsePage
 from gpuboost.data.cuts import SENTINEL, Cuts
-from gpuboost.data.sketch import midway, require_finite, value_thresholds
+from gpuboost.data.sketch import midway, require_finite
 from gpuboost.data.sparse import float32_values
 from gpuboost.kernels.columns import (
     code_entries_cpu,
@@ -25,6 +25,7 @@ from gpuboost.kernels.columns import (
     sort_entries_cpu,
     weigh_values_cpu,
 )
+from gpuboost.kernels.cuts import end_bins_cpu
 from gpuboost.kernels.sparse import list_cells_cpu
 
 __all__ = ["bin_columns"]
@@ -59,14 +60,14 @@ class Entries:
         n_values, missing = np.zeros(n_features, np.int64), np.zeros(n_features, np.int64)
         weigh_values_cpu(self.bounds, self.keys, self.rows, given, keys, value_weights, n_values, missing, self.n_threads)
         total = self.n_rows if weights is None else int(weights.sum())
-        has_missing, thresholds = np.empty(n_features, bool), []
+        has_missing, sizes, thresholds = np.empty(n_features, bool), np.empty(n_features, np.int64), []
         for group in _groups(n_values, comm):
             first = np.cumsum(n_values[group]) - n_values[group]
             own = np.repeat(self.bounds[group, 0] - first, n_values[group]) + np.arange(n_values[group].sum())
-            features = np.repeat(np.arange(group.stop - group.start), n_values[group])
-            values = np.stack([features, keys[own], value_weights[own]]).astype(np.int64)
-            present = np.zeros(group.stop - group.start, np.int64)
-            np.add.at(present, features, values[2])
+            values = np.empty((3, len(own)), np.int64)  # feature, key and weight of each
+            values[0] = np.repeat(np.arange(len(first)), n_values[group])
+            values[1], values[2] = keys[own], value_weights[own]
+            present = np.add.reduceat(np.append(values[2], 0), first) * (n_values[group] > 0)
             absent = total - present - missing[group]
             if self.absent_is_zero:
                 zeros = np.stack([np.arange(len(absent)), np.full(len(absent), ZERO_KEY), absent])
@@ -75,8 +76,9 @@ class Entries:
             comm.allreduce_sum(absent)
             has_missing[group] = absent > 0
             most = np.where(has_missing[group] & (max_bin == 256), 255, max_bin)  # as the sketch: the missing code fits in a byte
-            thresholds += _thresholds(*_merged(values, comm), most)
-        offsets = np.concatenate([[0], np.cumsum([len(part) for part in thresholds])])
+            part, sizes[group] = _thresholds(*_merged(values, comm), most, self.n_threads)
+            thresholds.append(part)
+        offsets = np.concatenate([[0], np.cumsum(sizes)])
         if offsets[-1] >= 2**31 - n_features:
             raise ValueError(f"the table has {offsets[-1]} distinct values, too many for tree_method='exact'. Use 'hist'.")
         return Cuts(np.concatenate(thresholds), offsets.astype(np.int32), has_missing, max_bin)
@@ -168,20 +170,16 @@ def _merged(values: np.ndarray, comm: Communicator) -> tuple[np.ndarray, np.ndar
     return gathered[0], gathered[1], gathered[2]
 
 
-def _thresholds(features: np.ndarray, keys: np.ndarray, weights: np.ndarray, n_bins: np.ndarray) -> list[np.ndarray]:
-    """The thresholds of each column of a group. n_bins : most bins of each column; the others as _merged gives them."""
-    n_values = np.bincount(features, minlength=len(n_bins))
-    is_few = n_values <= n_bins
-    # Columns of few values, all at once: midway between neighbours, SENTINEL after the last.
-    few = keys[np.repeat(is_few, n_values)]
-    thresholds = np.append(midway(few[:-1], few[1:]), SENTINEL)
-    ends = np.cumsum(np.where(is_few, n_values, 0))
-    thresholds[ends[is_few & (n_values > 0)] - 1] = SENTINEL
-    parts = np.split(thresholds[: len(few)], ends[:-1])
-    for f in np.flatnonzero(n_values == 0):
-        parts[f] = np.full(1, SENTINEL, np.float32)
-    first = np.cumsum(n_values) - n_values
-    for f in np.flatnonzero(~is_few):
-        own = slice(first[f], first[f] + n_values[f])
-        parts[f] = value_thresholds(keys[own], weights[own], int(n_bins[f]))
-    return parts
+def _thresholds(
+    features: np.ndarray, keys: np.ndarray, weights: np.ndarray, n_bins: np.ndarray, n_threads: int
+) -> tuple[np.ndarray, np.ndarray]:
+    """The thresholds of the columns of a group, one after another, and how many each has.
+
+    features, keys, weights : as _merged gives them. n_bins : int64, most bins of each column.
+    """
+    begin = np.searchsorted(features, np.arange(len(n_bins) + 1)).astype(np.int64)
+    ends = np.zeros(len(keys), bool)
+    end_bins_cpu(begin, weights, n_bins, ends, n_threads)
+    after = np.flatnonzero(ends)
+    n_ends = np.bincount(features[after], minlength=len(n_bins))
+    return np.insert(midway(keys[after], keys[after + 1]), np.cumsum(n_ends), SENTINEL), n_ends + 1

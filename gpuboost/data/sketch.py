@@ -20,9 +20,10 @@ from collections.abc import Iterable
 import numpy as np
 
 from gpuboost.data.cuts import SENTINEL, Cuts
+from gpuboost.kernels.cuts import end_bins, set_heavy_apart
 from gpuboost.kernels.sketch import COUNTS0_WIDTH, DIGITS, MISSING, NON_FINITE
 
-__all__ = ["midway", "require_finite", "sketch_columns", "value_thresholds"]
+__all__ = ["midway", "require_finite", "sketch_columns"]
 
 SKETCH_MEMORY = 2**27  # bytes of counts held at once; columns (and, for very large max_bin, prefixes) run in groups below it
 
@@ -62,19 +63,6 @@ def _sketch(features, source, weights, max_bin: int, backend, comm) -> tuple[lis
             _select(group, source, weights, backend, comm)
         pending = [column for column in pending if column.spread_again()]
     return [column.thresholds() for column in columns], has_missing
-
-
-def value_thresholds(keys: np.ndarray, weights: np.ndarray, n_bins: int) -> np.ndarray:
-    """The thresholds (float32) of a column whose values are all at hand: what sketch_columns finds by counting.
-
-    keys : int64 (n,), n ≥ 1, ascending (scalar.float_key). weights : int64 (n,), positive.
-    """
-    column = _Column(0, np.zeros(0, np.int64), n_bins)
-    column.keys, column.weight, column.exact = keys, weights, np.ones(len(keys), bool)
-    column.is_resolved = len(keys) <= n_bins
-    while column.find_heavy():
-        pass
-    return column.thresholds()
 
 
 def _count(source, weights, features, level, slots0, slots1, width, n_slots, backend, comm) -> np.ndarray:
@@ -213,40 +201,23 @@ class _Column:
         keys, weight = (np.concatenate(parts) for parts in zip((self.marked[:0], self.marked[:0]), *self.values))
         self.keys, self.weight, self.exact = _merge(keys, weight, *self.lumps)
         self.is_resolved &= len(self.keys) <= self.n_bins
-        return self.find_heavy()
-
-    def find_heavy(self) -> bool:
-        """Whether there are values that deserve a bin of their own and had none; the targets are then spread anew."""
         if self.is_resolved:
             return False
-        light = self._light(self.keys, self.weight, 0)
-        new = self.exact & (light > 0) & (light * self.bins_left >= 2 * light.sum())
-        if not new.any():
+        is_heavy = np.isin(self.keys, self.heavy)
+        bins_left = set_heavy_apart(self.weight, self.exact, is_heavy, self.n_bins, self.bins_left)
+        if bins_left == 0:
             return False
-        known = np.concatenate([self.heavy, self.keys[new]])
-        order = np.argsort(known)
-        self.heavy = known[order]
-        self.heavy_weight = np.concatenate([self.heavy_weight, self.weight[new]])[order]
-        self.bins_left = self.n_bins - len(self.heavy) - len(self._gaps()) + 1  # the last gap ends with the last target
+        self.heavy, self.heavy_weight, self.bins_left = self.keys[is_heavy], self.weight[is_heavy], bins_left
         return True
-
-    def _gaps(self) -> np.ndarray:
-        """Indices of the last entry of each run of light entries between heavy ones."""
-        is_light = ~np.isin(self.keys, self.heavy)
-        return np.flatnonzero(is_light & np.append(~is_light[1:], True))
 
     # -- the result -------------------------------------------------------------------------------------------------
 
     def _cut_after(self) -> np.ndarray:
         """Indices of the entries after which a bin ends (the last entry's end is implied)."""
-        n = len(self.keys)
         if self.is_resolved:
-            return np.arange(n - 1)
-        hits = self._hits(self._light(self.keys, self.weight, 0))
-        ends = np.isin(self.keys, self.heavy) | (hits > 0)
-        ends[self._gaps()] = True
-        ends[:-1] |= hits[1:] > 1  # a value that holds two targets stands alone, as it spends two bins
-        ends[n - 1] = False
+            return np.arange(len(self.keys) - 1)
+        ends = np.empty(len(self.keys), bool)
+        end_bins(self.weight, np.isin(self.keys, self.heavy), self.bins_left, ends)
         return np.flatnonzero(ends)
 
     def thresholds(self) -> np.ndarray:
