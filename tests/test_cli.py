@@ -45,6 +45,12 @@ def gpuboost(*arguments):
     return subprocess.run(command, capture_output=True, text=True, timeout=600)
 
 
+def test_approx_bins_its_table_finely(folder):
+    options = ["-p", "tree_method=approx", "-p", "sketch_proposals=local", "-p", "sketch_eps=0.2", "--rounds", "2"]
+    assert main(["train", "train.csv", "--label", "answer", "--model", "m.json", *options]) == 0
+    assert gb.Booster(model_file="m.json").num_boosted_rounds() == 2
+
+
 def test_train_predict_and_info(folder, tables):
     trained = gpuboost(
         "train", "train.csv", "--label", "answer", "--weight", "weight", "--valid", "valid.csv", "--model", "m.json",
