@@ -247,7 +247,7 @@ class TreeParams:
     max_depth: int = _integer(6, _FROM_0, "Largest depth of a tree, 0 for no limit.", fix="Use 6 for most data.")
     max_leaves: int = _integer(0, _FROM_0, "Largest number of leaves of a tree, 0 for no limit.")
     max_bin: int = _integer(
-        256, "[2, 65535]", "Bins per feature (approx: candidates); sketch_eps sets it to 1 / eps.", fix="Use 256 for most data."
+        256, "[2, 65535]", "Bins per feature (approx: candidates); sketch_eps sets it to 1 / eps, rounded up.", fix="Use 256 for most data."
     )
     min_child_weight: float = _real(1, "[0, inf)", "Smallest sum of hessians in a child.")
     max_delta_step: float = _real(0, "[0, inf)", "Largest magnitude of a leaf before learning_rate, 0 for no limit.")
@@ -434,8 +434,9 @@ def _pairs(params: Mapping[str, Any] | Iterable[tuple[str, Any]] | None) -> list
 
 
 def _bins_of(sketch_eps: Any) -> int:
+    """As many as Eq. 9 of the paper asks for: gaps of less than eps each. (A hair less, so that 1/0.1 is 10.)"""
     try:
-        return round(1 / _read_sketch_eps(sketch_eps))
+        return math.ceil(1 / _read_sketch_eps(sketch_eps) - 1e-6)
     except ValueError as refused:
         raise ValueError(f"sketch_eps must be {refused}, got {sketch_eps!r}. Use max_bin=256 for most data.") from None
 

@@ -183,8 +183,8 @@ def test_misspelt_choice_is_answered_with_the_nearest():
         parse_params({"grow_policy": "lossgide"})
 
 
-@pytest.mark.parametrize("eps, bins", [(0.5, 2), (0.03, 33), ("0.01", 100), (1 / 256, 256)])
-def test_sketch_eps_sets_the_bins_to_its_reciprocal(eps, bins):
+@pytest.mark.parametrize("eps, bins", [(0.5, 2), (0.3, 4), (0.03, 34), (0.1, 10), ("0.01", 100), (1 / 49, 49), (1 / 256, 256)])
+def test_sketch_eps_sets_the_bins_so_that_each_is_smaller(eps, bins):
     assert parse_params({"sketch_eps": eps}).max_bin == bins
     with pytest.raises(ValueError, match="max_bin was given twice, as sketch_eps="):
         parse_params({"sketch_eps": eps, "max_bin": bins + 1})
