@@ -247,7 +247,8 @@ class TreeParams:
     max_depth: int = _integer(6, _FROM_0, "Largest depth of a tree, 0 for no limit.", fix="Use 6 for most data.")
     max_leaves: int = _integer(0, _FROM_0, "Largest number of leaves of a tree, 0 for no limit.")
     max_bin: int = _integer(
-        256, "[2, 65535]", "Bins per feature (approx: candidates); sketch_eps sets it to 1 / eps, rounded up.", fix="Use 256 for most data."
+        256, "[2, 65535]", "Bins per feature (approx: candidates); sketch_eps sets it to 1 / eps, rounded up.",
+        fix="Use 256 for most data.",
     )
     min_child_weight: float = _real(1, "[0, inf)", "Smallest sum of hessians in a child.")
     max_delta_step: float = _real(0, "[0, inf)", "Largest magnitude of a leaf before learning_rate, 0 for no limit.")
