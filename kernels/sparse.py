@@ -41,14 +41,20 @@ def list_cells_cpu(bounds, rows, codes, n_bins, offsets, row_begin, cells):
     for row in range(1, row_begin.size):
         row_begin[row] += row_begin[row - 1]
     place = row_begin[:-1].copy()
-    for missing in range(2):  # missing cells last: their numbers are above all others
-        for f in range(n_features):
-            for i in range(bounds[f, 0], bounds[f, 1]):
-                code = int64(codes[i])
-                if (code == n_bins[f]) == (missing == 1):
-                    row = rows[i]
-                    cells[place[row]] = offsets[n_features] + f if missing else offsets[f] + code
-                    place[row] += 1
+    for f in range(n_features):
+        for i in range(bounds[f, 0], bounds[f, 1]):
+            if codes[i] == n_bins[f]:
+                break
+            row = rows[i]
+            cells[place[row]] = offsets[f] + codes[i]
+            place[row] += 1
+    for f in range(n_features):  # missing cells come last in a row, as in their columns: their numbers are above all others
+        i = bounds[f, 1] - 1
+        while i >= bounds[f, 0] and codes[i] == n_bins[f]:
+            row = rows[i]
+            cells[place[row]] = offsets[n_features] + f
+            place[row] += 1
+            i -= 1
 
 
 @scalar

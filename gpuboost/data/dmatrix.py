@@ -437,7 +437,7 @@ class QuantileDMatrix(DMatrix):
 
     max_bin : as in training, 256 by default; training with another max_bin raises ValueError.
     ref : a QuantileDMatrix whose cuts to use: the training matrix, for an evaluation matrix.
-    page_rows : rows of one page of codes; None keeps all in one. The model does not depend on it.
+    page_rows : rows of one page of codes; None keeps all in one. The model does not depend on it. A sparse table has one page.
 
     The cuts follow the weights given here; a later set_weight does not move them.
     """
