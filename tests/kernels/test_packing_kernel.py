@@ -5,10 +5,10 @@ import pytest
 from cuda_runners import assert_same, each_runner
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from packed_tables import KINDS, columns_of, cuts_of, pack, pages_of
+from packed_tables import KINDS, columns_of, cuts_of, pack, pages_of, sparse_of
 
 from gpuboost.backend.cpu import CpuBackend
-from gpuboost.data.packing import find_packing
+from gpuboost.data.packing import find_packing, find_sparse_packing
 from gpuboost.kernels import packing as kernels
 
 ANY_KINDS = st.lists(st.sampled_from(sorted(KINDS)), min_size=1, max_size=5)
@@ -51,6 +51,27 @@ def test_records_on_cuda_are_the_cpus(run, kinds, n_rows, seed):
     words = records.view(np.uint32)
     run(kernels.pack_records_kernel, columns, packing.luts, packing.members, packing.first_member, words, threads=n_rows)
     assert_same(words.view(np.uint8), records_by_cpu(columns, packing, width_of(packing)))
+
+
+@pytest.mark.parametrize("n_rows", [1, kernels.ROW_BLOCK + 1])
+@pytest.mark.parametrize("n_threads", [1, 3])
+def test_records_of_cells_are_those_of_the_columns(n_rows, n_threads):
+    """Whatever the lists leave out, and where they leave out nothing."""
+    columns, n_bins = columns_of(ALL_KINDS, n_rows, 1)
+    for absent in (np.minimum(n_bins, 255), columns[:, 0].astype(int)):
+        blocks, page = sparse_of(columns, n_bins, absent)
+        packing = find_sparse_packing(blocks, page.cuts, n_rows)
+        records = np.full((n_rows, width_of(packing)), 99, np.uint8)
+        kernels.pack_cells_cpu(page.row_begin, page.cells, *packing.of_cells(page.cuts), records, n_threads)
+        assert_same(records, records_by_cpu(columns, packing, width_of(packing)))
+
+
+def test_rows_are_taken_once():
+    """All of them or none."""
+    taken = np.zeros(3, np.uint8)
+    take = lambda *rows: kernels.take_rows_cpu(np.array(rows, np.int32), taken)
+    assert take(0, 9, 23) and not take(2, 9) and take(2, 8) and take() and not take(23)
+    assert np.flatnonzero(np.unpackbits(taken, bitorder="little")).tolist() == [0, 2, 8, 9, 23]
 
 
 # ---- histograms
