@@ -12,7 +12,7 @@ from gpuboost.kernels import histogram, nodes, partition, scan, sparse
 from gpuboost.kernels.binning import bin_rows_cpu, table_size
 from gpuboost.kernels.leaves import CHUNK as LEAF_CHUNK
 from gpuboost.kernels.leaves import leaf_weights, list_leaf_chunks, sum_leaves_cpu, update_margin_cpu
-from gpuboost.kernels.packing import pack_records_cpu, unpack_histograms_cpu
+from gpuboost.kernels.packing import mark_packed_rows_cpu, pack_records_cpu, unpack_histograms_cpu
 from gpuboost.kernels.predict import predict_codes_cpu, predict_values_cpu
 from gpuboost.kernels.proposals import propose_candidates_cpu
 from gpuboost.kernels.quantise import quantise_cpu
@@ -429,22 +429,27 @@ class CpuBackend(Backend):
     def partition_rows(self, state: _State) -> Array:
         n = len(state.selected)
         children = slice(state.n_nodes - 2 * n, state.n_nodes)
-        cuts = state.rows.binned.cuts
-        n_bins = cuts.n_bins
+        binned = state.rows.binned
+        cuts, packing = binned.cuts, binned.packing
         for p, part in enumerate(state.pages):
             segments = state.segments[p]
             sizes = segments[state.selected, 1] - segments[state.selected, 0]
             chunks = np.empty((int((sizes // partition.CHUNK + 1).sum()), 4), np.int64)
             n_chunks = partition.list_chunks(state.selected, segments, chunks)
             chunks = chunks[:n_chunks]
-            if state.rows.binned.is_sparse:
+            if binned.is_sparse and packing is not None:
+                mark_packed_rows_cpu(
+                    state.selected, state.nodes, chunks, part.page.records, packing.groups, packing.offsets, cuts.offsets,
+                    *packing.undo, part.rows, segments, part.is_left, self.n_threads,
+                )  # fmt: skip
+            elif binned.is_sparse:
                 sparse.mark_sparse_rows_cpu(
                     state.selected, state.nodes, chunks, part.page.row_begin, part.page.cells, cuts.offsets, part.page.absent,
                     part.rows, segments, part.is_left, self.n_threads,
                 )  # fmt: skip
             else:
                 partition.mark_rows_cpu(
-                    state.selected, state.nodes, state.cats, chunks, part.page.columns, n_bins, part.rows, segments,
+                    state.selected, state.nodes, state.cats, chunks, part.page.columns, cuts.n_bins, part.rows, segments,
                     part.is_left, self.n_threads,
                 )  # fmt: skip
             partition.place_children(state.selected, state.nodes, chunks, segments)

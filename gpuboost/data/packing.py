@@ -19,6 +19,7 @@ does not depend on any choice made here, nor need workers choose alike.
 from collections import deque
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from functools import cached_property
 from math import inf, log2, prod
 from typing import Any, NamedTuple
 
@@ -67,17 +68,22 @@ class Packing:
     def undo(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         return self.rest, self.first_source, self.sources
 
+    @cached_property
+    def groups(self) -> np.ndarray:
+        """int32 (n_features,): the group of each feature."""
+        groups = np.empty(len(self.members), np.int32)
+        groups[self.members] = np.repeat(np.arange(self.n_groups), np.diff(self.first_member))
+        return groups
+
     def of_cells(self, cuts: Cuts) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """(groups, steps, record of a row without cells), as kernels/packing.pack_cells_cpu takes them."""
         features = np.arange(cuts.n_features)
-        group_of = np.empty(cuts.n_features, np.int32)
-        group_of[self.members] = np.repeat(np.arange(self.n_groups), np.diff(self.first_member))
         base = np.zeros(self.n_groups, np.uint8)
-        np.add.at(base, group_of, self.luts[features, self.defaults])
+        np.add.at(base, self.groups, self.luts[features, self.defaults])
         owner = np.concatenate([np.repeat(features, cuts.n_bins), features])
         codes = np.concatenate([np.arange(cuts.total_bins) - np.repeat(cuts.offsets[:-1], cuts.n_bins), cuts.n_bins])
         steps = self.luts[owner, np.minimum(codes, MAX_CODES - 1)] - self.luts[owner, self.defaults[owner]]
-        return group_of[owner], steps, base
+        return self.groups[owner], steps, base
 
 
 def record_bytes(n_codes: int) -> int:
