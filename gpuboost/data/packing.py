@@ -118,10 +118,11 @@ def choose_sparse_packing(blocks: Any, cuts: Cuts, n_rows: int) -> Packing | Non
 
     Its records may take no more bytes than the cells do, four each, and must save more sums than undoing them costs.
     """
-    n_cells = blocks.n_entries
-    if 4 * n_cells < n_rows or n_rows == 0:
+    n_cells, others = blocks.n_entries, int((_listed_codes(blocks, n_rows)[0] - 1).sum())
+    most_groups = 4 * n_cells // max(n_rows, 1)
+    if n_rows == 0 or others > most_groups * (MAX_CODES - 1) or CELL_SUMS * n_cells < UNDONE_NODES * others:
         return None
-    packing = find_sparse_packing(blocks, cuts, n_rows, 4 * n_cells // n_rows)
+    packing = find_sparse_packing(blocks, cuts, n_rows, most_groups)
     if packing is None or record_bytes(packing.n_groups) * n_rows > 4 * n_cells:
         return None
     n_sums = len(packing.sources) + int(packing.offsets[-1])
@@ -187,12 +188,8 @@ def find_packing(pages: list[Any], cuts: Cuts, backend: Any) -> Packing:
 def find_sparse_packing(blocks: Any, cuts: Cuts, n_rows: int, most_groups: float = inf) -> Packing | None:
     """The same for a sparse table of at least one row, by its lists; None where a column has more than 256 codes, and (mostly)
     where there would be more than so many groups."""
-    begin, end = blocks.bounds.T
-    n_listed = end - begin
-    last = np.where(n_listed > 0, blocks.codes[np.maximum(end, 1) - 1], 0) if len(blocks.codes) else np.zeros(len(end), np.int64)
-    defaults = np.where(n_listed < n_rows, blocks.absent, last).astype(np.int64)
-    n_codes = 1 + np.maximum(last, defaults)
-    if n_codes.max() > MAX_CODES or (n_codes - 1).sum() > most_groups * (MAX_CODES - 1):
+    n_codes, defaults = _listed_codes(blocks, n_rows)
+    if n_codes.max() > MAX_CODES:
         return None
 
     def columns() -> Iterator[_Column]:
@@ -200,6 +197,14 @@ def find_sparse_packing(blocks: Any, cuts: Cuts, n_rows: int, most_groups: float
             yield _Column(n, default, b - a, blocks.rows[a:b] if 2 * (b - a) <= n_rows and n < MAX_CODES else None)
 
     return _find([n_rows], columns(), cuts, most_groups)
+
+
+def _listed_codes(blocks: Any, n_rows: int) -> tuple[np.ndarray, np.ndarray]:
+    """Of every feature of a sparse table the number of its codes and its default: what its list leaves out, if anything."""
+    n_listed, last = blocks.bounds[:, 1] - blocks.bounds[:, 0], blocks.absent.astype(np.int64)
+    last[n_listed > 0] = blocks.codes[blocks.bounds[n_listed > 0, 1] - 1]
+    defaults = np.where(n_listed < n_rows, blocks.absent, last).astype(np.int64)
+    return 1 + np.maximum(last, defaults), defaults
 
 
 def _read_columns(pages: list[Any], n_features: int, backend: Any) -> Iterator[_Column]:
