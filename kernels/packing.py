@@ -12,7 +12,8 @@ import numpy as np
 from numba import int64, prange, uint8, uint32
 
 from gpuboost.kernels.device import cuda_kernel, lane_number, n_threads, n_warps, thread_number, warp_number, warp_sum
-from gpuboost.kernels.jit import claim, parallel_kernel
+from gpuboost.kernels.jit import claim, kernel, parallel_kernel
+from gpuboost.kernels.scalar import go_left
 
 ROW_BLOCK = 512  # rows whose records stay in the first-level cache while their columns are added to them
 FEATURE_BLOCK = 64  # features of one work item of the undoing, which adds up one group first
@@ -45,6 +46,92 @@ def _pack_blocks(counter, columns, luts, members, first_member, records):
                 column, lut = columns[members[m]], luts[members[m]]
                 for row in range(begin, end):
                     records[row, group] += uint8(lut[column[row]])
+
+
+@parallel_kernel
+def pack_cells_cpu(row_begin, cells, groups, steps, base, records, n_threads):
+    """Write the packed records of a sparse page (kernels/sparse.py): what a row lists is a step away from the record of none.
+
+    row_begin : int64 (n_rows + 1,), cells : int32 (n_cells,), IN.
+    groups : int32, steps : uint8 (total_bins + n_features,), IN. For each cell its feature's group, and what it adds there
+        modulo 256: lut[f][code] − lut[f][code of the cells that are not listed].
+    base : uint8 (n_groups,), IN. Record of a row that lists nothing. records : uint8 (n_rows, width ≥ n_groups), OUT.
+    """
+    counter = np.zeros(1, np.int64)
+    for _ in prange(n_threads):
+        _pack_cells(counter, row_begin, cells, groups, steps, base, records)
+
+
+@parallel_kernel.part
+def _pack_cells(counter, row_begin, cells, groups, steps, base, records):
+    while True:
+        begin = claim(counter) * ROW_BLOCK
+        if begin >= records.shape[0]:
+            return
+        for row in range(begin, min(begin + ROW_BLOCK, records.shape[0])):
+            for group in range(records.shape[1]):
+                records[row, group] = base[group] if group < base.size else uint8(0)
+            for at in range(row_begin[row], row_begin[row + 1]):
+                records[row, groups[cells[at]]] += steps[cells[at]]
+
+
+@kernel
+def take_rows_cpu(rows, taken):
+    """Mark some rows as taken unless one of them is already; returns whether it did.
+
+    rows : int32 (n,), IN. taken : uint8 (at least n_rows / 8,), INOUT. A bit for each row.
+    """
+    for row in rows:
+        if taken[row >> 3] >> (row & 7) & 1:
+            return False
+    for row in rows:
+        taken[row >> 3] |= uint8(1 << (row & 7))
+    return True
+
+
+@parallel_kernel
+def mark_packed_rows_cpu(
+    selected, nodes, chunks, records, groups, group_offsets, offsets, rest, first_source, sources, rows, segments, is_left,
+    n_threads,
+):  # fmt: skip
+    """mark_rows_cpu (kernels/partition.py) by the packed records of a sparse page: one byte of a row instead of a search among
+    its cells. Measured on one core of an AMD EPYC, 500,000 rows of 20 cells: 60 ms a tree without, 9 so.
+
+    records : uint8 (n_rows, width), IN. groups : int32 (n_features,), IN. Each feature's group.
+    group_offsets : int32 (n_groups + 1,), IN. First packed code of each. Others as there, or in unpack_histograms_cpu.
+    """
+    counter = np.zeros(1, np.int64)
+    for _ in prange(n_threads):
+        _mark_chunks(
+            counter, selected, nodes, chunks, records, groups, group_offsets, offsets, rest, first_source, sources, rows,
+            segments, is_left,
+        )  # fmt: skip
+
+
+@parallel_kernel.part
+def _mark_chunks(
+    counter, selected, nodes, chunks, records, groups, group_offsets, offsets, rest, first_source, sources, rows, segments,
+    is_left,
+):  # fmt: skip
+    goes_left = np.empty(256, np.uint8)  # by code of the group
+    while True:
+        item = claim(counter)
+        if item >= chunks.shape[0]:
+            return
+        split, begin, end = selected[chunks[item, 0]], chunks[item, 1], chunks[item, 2]
+        node = nodes[split]
+        feature, group = node.feature, groups[node.feature]
+        first, n_bins = offsets[feature], offsets[feature + 1] - offsets[feature]
+        goes_left[:] = go_left(rest[feature], node.bin, n_bins, node.default_left)
+        for code in range(n_bins + 1):
+            for s in range(first_source[first + feature + code], first_source[first + feature + code + 1]):
+                goes_left[sources[s] - group_offsets[group]] = go_left(code, node.bin, n_bins, node.default_left)
+        n_left, side = int64(0), segments[split, 2]
+        for at in range(begin, end):
+            goes = goes_left[records[rows[side, at], group]]
+            is_left[at] = goes
+            n_left += goes
+        chunks[item, 3] = n_left
 
 
 @parallel_kernel

@@ -7,16 +7,17 @@ from typing import Any
 
 import numpy as np
 import pytest
+import scipy.sparse
 from simulator import SimulatedDevice
 
 import gpuboost as gb
-from gpuboost.backend import CpuBackend
+from gpuboost.backend import CpuBackend, cpu
 from gpuboost.backend.cuda import CudaBackend
 from gpuboost.backend.device import find_device
 from gpuboost.communicator import run_threads
 from gpuboost.data import binned as binned_module
 from gpuboost.data import packing as packing_module
-from gpuboost.data.packing import choose_packing
+from gpuboost.data.packing import choose_packing, choose_sparse_packing
 from gpuboost.model_io import digest
 
 
@@ -155,6 +156,107 @@ def test_evaluation_and_continuation():
     begun = gb.train(params, dtrain, 2, evals=[(dtrain, "train"), (other, "other")], verbose_eval=False)
     assert digest(gb.train(params, dtrain, 1, xgb_model=begun, verbose_eval=False).model) == digest_without("mixed")
     assert next(iter(dtrain._binned.values())).packing is not None
+
+
+# ---- sparse tables
+
+ABSENT = {"missing": np.nan, "zero": 0.0}
+SPARSE_PARAMS = {
+    "level by level": {},
+    "leaf by leaf": {"grow_policy": "lossguide", "max_depth": 0, "max_leaves": 12},
+    "classes": MULTI,
+    "one thread": {"nthread": 1},
+    "little memory": {"histogram_memory": 1},
+}
+
+
+@cache
+def sparse_data(rule, n_rows=400):
+    """(table written out, the same as CSR, label, weights): three categories of a cell a row, some with counts and some with NaN
+    in it, a column that is stored in most rows, and one in all."""
+    rng = np.random.default_rng(12)
+    is_stored = one_hot(rng, n_rows, (12, 5, 9)) > 0
+    X = np.where(rng.random(is_stored.shape) < 0.1, np.nan, rng.integers(1, 3, is_stored.shape))
+    X = np.column_stack([X, rng.integers(-5, 6, n_rows), rng.normal(size=n_rows)])
+    is_stored = np.column_stack([is_stored, rng.random(n_rows) < 0.7, np.ones(n_rows, bool)])
+    csr = scipy.sparse.csr_matrix((X[is_stored], np.nonzero(is_stored)), shape=X.shape)
+    dense = np.where(is_stored, X, ABSENT[rule])
+    signal = np.nan_to_num(dense, nan=2.0) @ rng.normal(size=X.shape[1]) + rng.normal(size=n_rows)
+    return dense, csr, np.digitize(signal, np.quantile(signal, [0.3, 0.7])), rng.integers(0, 4, n_rows)
+
+
+def sparse_matrix(rule, table, params, rows=slice(None), **options):
+    """table : 0 for the dense one, 1 for the sparse one."""
+    data = sparse_data(rule)
+    label = data[2] if params is MULTI else data[2] > 0
+    return gb.QuantileDMatrix(data[table][rows], label[rows], weight=data[3][rows], sparse_absent=rule, **options)
+
+
+def train_sparse(dtrain, params):
+    params = {"objective": "binary:logistic", "seed": 5, "max_depth": 4, **params}
+    model = gb.train(params, dtrain, 3, verbose_eval=False).model
+    assert min(tree.n_leaves for tree in model.trees) >= 2
+    return digest(model)
+
+
+@pytest.fixture(params=["histograms", "walks too"])
+def search(request, monkeypatch):
+    if request.param == "histograms":
+        monkeypatch.setattr(cpu, "BIN_VISITS", 0)
+
+
+@pytest.mark.parametrize("rule", ABSENT)
+@pytest.mark.parametrize("name", SPARSE_PARAMS)
+def test_a_packed_sparse_table_gives_the_model_of_the_cells(rule, name, search, monkeypatch):
+    params = SPARSE_PARAMS[name]
+    packed = sparse_matrix(rule, 1, params)
+    assert packed.any_binned().packing is not None and len(packed.any_binned().pages[0].records) == 400
+    expected = train_sparse(packed, params)
+    assert train_sparse(sparse_matrix(rule, 0, params), params) == expected
+    monkeypatch.setattr(binned_module, "choose_sparse_packing", lambda *_: None)
+    plain = sparse_matrix(rule, 1, params)
+    assert plain.any_binned().packing is None
+    assert train_sparse(plain, params) == expected
+
+
+@pytest.mark.parametrize("rule", ABSENT)
+def test_workers_that_pack_sparse_tables_differently(rule, monkeypatch):
+    """The second worker's rows exclude more columns from each other; the third does not pack at all."""
+    shards = [slice(0, 350), slice(350, 365), slice(365, 400)]
+
+    def choose_or_not(blocks, cuts, n_rows):
+        return None if n_rows == 35 else choose_sparse_packing(blocks, cuts, n_rows)
+
+    def work(rank):
+        dtrain = sparse_matrix(rule, 1, {}, shards[rank])
+        packing = dtrain.any_binned().packing
+        return packing and np.diff(packing.offsets).tolist(), train_sparse(dtrain, {})
+
+    monkeypatch.setattr(binned_module, "choose_sparse_packing", choose_or_not)
+    groups, digests = zip(*run_threads(3, work))
+    assert groups[2] is None and groups[0] != groups[1] != None  # noqa: E711
+    assert set(digests) == {train_sparse(sparse_matrix(rule, 0, {}), {})}
+
+
+def test_a_sparse_matrix_is_packed_once_training_wants_it(monkeypatch):
+    """And a table that is not worth it is not looked at again."""
+    dense, reference = (sparse_matrix("zero", table, {}) for table in (0, 1))
+    other = sparse_matrix("zero", 1, {}, ref=reference)
+    assert other.any_binned().packing is None
+    assert train_sparse(other, {}) == train_sparse(dense, {})
+    assert other.any_binned().packing is not None
+    monkeypatch.setattr(packing_module, "UNDONE_NODES", 10**9)
+    plain = sparse_matrix("zero", 1, {})
+    monkeypatch.setattr(packing_module, "UNDONE_NODES", 0)
+    assert train_sparse(plain, {}) == train_sparse(dense, {}) and plain.any_binned().packing is None
+
+
+@pytest.mark.parametrize("table", [0, 1], ids=["dense", "sparse"])
+def test_exact_search_has_no_records(table):
+    dtrain = gb.DMatrix(sparse_data("zero")[table], sparse_data("zero")[2], sparse_absent="zero")
+    gb.train({"tree_method": "exact"}, dtrain, 1, verbose_eval=False)
+    records = dtrain.any_binned().pages[0].records
+    assert dtrain.any_binned().packing is None and (records is None or len(records) == 0)
 
 
 # ---- on CUDA

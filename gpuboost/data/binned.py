@@ -2,24 +2,31 @@
 
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 
 from gpuboost.backend.base import StoredRows
 from gpuboost.data.cuts import SENTINEL, Cuts
-from gpuboost.data.packing import Packing, choose_packing, may_pack
+from gpuboost.data.packing import Packing, choose_packing, choose_sparse_packing, may_pack, record_bytes
+from gpuboost.kernels.packing import pack_cells_cpu
 
 __all__ = ["BinnedMatrix", "ColumnBlocks", "Page", "SparsePage", "add_records", "bin_table"]
 
 
-def record_bytes(n_codes: int) -> int:
-    """Bytes of a record of so many bytes of codes: 8, 16 or a multiple of 32. No record of up to 32 bytes then crosses a sector
-    of GPU memory (32 bytes) or a cache line, and none is read in more of them than it fills."""
-    return 8 if n_codes <= 8 else 16 if n_codes <= 16 else -(-n_codes // 32) * 32
+class _Records:
+    """What histograms read of a page."""
+
+    records: Any
+
+    @property
+    def words(self) -> np.ndarray:
+        """The records as uint64 (n_rows, words)."""
+        return self.records.view(np.uint64)
 
 
 @dataclass(frozen=True, eq=False)
-class Page:
+class Page(_Records):
     """A range of rows, in both layouts.
 
     columns : uint8, uint16 or uint32 (n_features, n_rows), for partition and prediction.
@@ -34,20 +41,17 @@ class Page:
     def n_rows(self) -> int:
         return self.columns.shape[1]
 
-    @property
-    def words(self) -> np.ndarray:
-        """The records as uint64 (n_rows, words)."""
-        return self.records.view(np.uint64)
-
 
 @dataclass(frozen=True, eq=False)
-class SparsePage:
+class SparsePage(_Records):
     """All rows as lists of the cells that are not absent (kernels/sparse.py).
 
     cells : int32 (n_cells,), ascending in a row; row r lists cells[row_begin[r]:row_begin[r + 1]].
     row_begin : int64 (n_rows + 1,). absent : int32 (n_features,), as ColumnBlocks.
     zero_bins : int32 (total_bins + n_features,), for each cell the bin of zero of its feature; (0,) where absent is missing.
     host : the same page in host memory, where this one is on a device.
+    records : uint8 (n_rows, width), packed, where histograms are to read those instead of the cells; else (0, width). None before
+        anybody wants to train.
     """
 
     cuts: Cuts
@@ -56,6 +60,7 @@ class SparsePage:
     absent: np.ndarray
     zero_bins: np.ndarray
     host: "SparsePage | None" = None
+    records: Any = None
 
     @staticmethod
     def of(cuts: Cuts, row_begin: np.ndarray, cells: np.ndarray, absent: np.ndarray) -> "SparsePage":
@@ -139,7 +144,10 @@ class BinnedMatrix:
 
     @property
     def dtype(self) -> np.dtype:
-        return np.dtype(np.uint16) if self.is_sparse else self.pages[0].columns.dtype
+        """Of the codes that histograms read."""
+        if self.is_sparse:
+            return np.dtype(np.uint16 if self.packing is None else np.uint8)
+        return self.pages[0].columns.dtype
 
     def count_present(self) -> int:
         """How many values are not missing."""
@@ -172,7 +180,8 @@ class BinnedMatrix:
         if self.memory == backend.memory:
             return self
         if self.is_sparse:
-            return replace(self, pages=[(page.host or page).on(backend) for page in self.pages], memory=backend.memory)
+            pages = [(page.host or page).on(backend) for page in self.pages]
+            return replace(self, pages=pages, memory=backend.memory, packing=None)
         pages = [Page(backend.put(page.columns), backend.put(page.records)) for page in self.pages]
         return replace(self, pages=pages, memory=backend.memory)
 
@@ -192,8 +201,12 @@ def bin_table(source, cuts: Cuts, backend, *, with_records: bool, page_rows: int
 
 
 def add_records(binned: BinnedMatrix, backend) -> BinnedMatrix:
-    """The same codes, which lie in the backend's memory, with the records that training reads."""
-    if binned.is_sparse or all(len(page.records) == page.n_rows for page in binned.pages):
+    """The same codes, which lie in the backend's memory, with the records that training reads: none in exact search."""
+    if binned.cuts.has_every_value:
+        return binned
+    if binned.is_sparse:
+        return _add_sparse_records(binned, backend.n_threads)
+    if all(len(page.records) == page.n_rows for page in binned.pages):
         return binned
     packing, size, pages = choose_packing(binned.pages, binned.cuts, backend), binned.dtype.itemsize, []
     n_codes = binned.cuts.n_features if packing is None else packing.n_groups
@@ -201,6 +214,20 @@ def add_records(binned: BinnedMatrix, backend) -> BinnedMatrix:
         pages.append(Page(page.columns, backend.zeros((page.n_rows, record_bytes(n_codes * size) // size), binned.dtype)))
         backend.write_records(packing, pages[-1])
     return replace(binned, pages=pages, packing=packing)
+
+
+def _add_sparse_records(binned: BinnedMatrix, n_threads: int) -> BinnedMatrix:
+    """The same on the host, where packed records are worth it, unless that has been found out before."""
+    (page,) = binned.pages
+    if binned.memory != "host" or page.records is not None:
+        return binned
+    packing = choose_sparse_packing(binned.blocks, binned.cuts, page.n_rows)
+    if packing is None:
+        return replace(binned, pages=[replace(page, records=np.zeros((0, 8), np.uint8))])
+    records = np.empty((page.n_rows, record_bytes(packing.n_groups)), np.uint8)
+    groups, steps, base = packing.of_cells(binned.cuts)
+    pack_cells_cpu(page.row_begin, page.cells, groups, steps, base, records, n_threads)
+    return replace(binned, pages=[replace(page, records=records)], packing=packing)
 
 
 def _bin(source, cuts, backend, dtype, with_records, page_rows) -> tuple[BinnedMatrix, int]:

@@ -400,6 +400,7 @@ class DMatrix:
         if max_bin == EVERY_VALUE or _stays_sparse(self._source, backend):
             weights = _sketch_weights(self._weight, self._n_rows, comm)
             binned = bin_columns(self._source, weights, max_bin, None, backend.n_threads, comm)
+            binned = add_records(binned.on(backend), backend)
             cuts = binned.cuts
         else:
             cuts = self.cuts(max_bin, backend, comm)

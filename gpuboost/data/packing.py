@@ -17,24 +17,30 @@ does not depend on any choice made here, nor need workers choose alike.
 """
 
 from collections import deque
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from math import prod
-from typing import Any
+from functools import cached_property
+from math import inf, log2, prod
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from gpuboost.data.cuts import Cuts
+from gpuboost.kernels.packing import take_rows_cpu
 
-__all__ = ["Packing", "choose_packing", "find_packing", "may_pack"]
+__all__ = [
+    "Packing", "choose_packing", "choose_sparse_packing", "find_packing", "find_sparse_packing", "may_pack", "record_bytes"
+]  # fmt: skip
 
 MAX_CODES = 256  # of a group: a byte. Tables that need two-byte codes stay as they are: their wide columns gain nothing.
 SAMPLE_ROWS = 4096  # in which a default is looked for: it need only be frequent
 BUNDLES_TRIED = 8  # a column joins one of the latest bundles: one-hot columns stand side by side
-CODES_OF_A_WORD = 8  # the CPU adds, and a record is padded, so many at a time (histogram.TILE, binned.record_bytes)
+CODES_OF_A_WORD = 8  # the CPU adds, and a record is padded, so many at a time (histogram.TILE, record_bytes)
 # What packing saves per row must pay for undoing the histograms of so many nodes, a level of depth 6. Not far above that bound,
 # 10,000 rows of bench_packing.py's table, 10 rounds with 2 threads (AMD EPYC, 2026-11-21): 0.146 -> 0.120 s at depth 6,
 # 0.37 -> 0.44 s at depth 10; with 30,000 rows 0.24 -> 0.16 s and 0.70 -> 0.74 s.
 UNDONE_NODES = 64
+CELL_SUMS = 4  # a sparse row's cell takes as long as so many codes of a record: 2.1 ns, 4 with zeros, against 0.45 (AMD EPYC)
 
 
 @dataclass(frozen=True, eq=False)
@@ -43,6 +49,7 @@ class Packing:
 
     members : int32 (n_features,). Features by group. first_member : int32 (n_groups + 1,). Where each group's begin.
     luts : uint8 (n_features, 256). What each code of a feature adds to the code of its group.
+    defaults : int64 (n_features,). A code of each feature; of a sparse table's, the one that its lists leave out.
     offsets : int32 (n_groups + 1,). First packed code of each group in a histogram of groups; the first group has the fewest.
     rest, first_source, sources : how the histograms of features come back; see kernels/packing.unpack_histograms_cpu.
     """
@@ -50,6 +57,7 @@ class Packing:
     members: np.ndarray
     first_member: np.ndarray
     luts: np.ndarray
+    defaults: np.ndarray
     offsets: np.ndarray
     rest: np.ndarray
     first_source: np.ndarray
@@ -62,6 +70,29 @@ class Packing:
     @property
     def undo(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         return self.rest, self.first_source, self.sources
+
+    @cached_property
+    def groups(self) -> np.ndarray:
+        """int32 (n_features,): the group of each feature."""
+        groups = np.empty(len(self.members), np.int32)
+        groups[self.members] = np.repeat(np.arange(self.n_groups), np.diff(self.first_member))
+        return groups
+
+    def of_cells(self, cuts: Cuts) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """(groups, steps, record of a row without cells), as kernels/packing.pack_cells_cpu takes them."""
+        features = np.arange(cuts.n_features)
+        base = np.zeros(self.n_groups, np.uint8)
+        np.add.at(base, self.groups, self.luts[features, self.defaults])
+        owner = np.concatenate([np.repeat(features, cuts.n_bins), features])
+        codes = np.concatenate([np.arange(cuts.total_bins) - np.repeat(cuts.offsets[:-1], cuts.n_bins), cuts.n_bins])
+        steps = self.luts[owner, np.minimum(codes, MAX_CODES - 1)] - self.luts[owner, self.defaults[owner]]
+        return self.groups[owner], steps, base
+
+
+def record_bytes(n_codes: int) -> int:
+    """Bytes of a record of so many bytes of codes: 8, 16 or a multiple of 32. No record of up to 32 bytes then crosses a sector
+    of GPU memory (32 bytes) or a cache line, and none is read in more of them than it fills."""
+    return 8 if n_codes <= 8 else 16 if n_codes <= 16 else -(-n_codes // 32) * 32
 
 
 def may_pack(cuts: Cuts, n_rows: int) -> bool:
@@ -85,6 +116,22 @@ def choose_packing(pages: list[Any], cuts: Cuts, backend: Any) -> Packing | None
     return packing if _is_worth_it(cuts.n_features, packing.n_groups, n_sums, n_rows) else None
 
 
+def choose_sparse_packing(blocks: Any, cuts: Cuts, n_rows: int) -> Packing | None:
+    """A packing of a sparse table's columns (binned.ColumnBlocks) where it is worth it.
+
+    Its records may take no more bytes than the cells do, four each, and must save more sums than undoing them costs.
+    """
+    n_cells, others = blocks.n_entries, int((_listed_codes(blocks, n_rows)[0] - 1).sum())
+    most_groups = 4 * n_cells // max(n_rows, 1)
+    if n_rows == 0 or others > most_groups * (MAX_CODES - 1) or CELL_SUMS * n_cells < UNDONE_NODES * others:
+        return None
+    packing = find_sparse_packing(blocks, cuts, n_rows, most_groups)
+    if packing is None or record_bytes(packing.n_groups) * n_rows > 4 * n_cells:
+        return None
+    n_sums = len(packing.sources) + int(packing.offsets[-1])
+    return packing if CELL_SUMS * n_cells - n_rows * packing.n_groups >= UNDONE_NODES * n_sums else None
+
+
 def _is_worth_it(n_features: int, n_groups: int, n_sums: int, n_rows: int) -> bool:
     before, after = (-(-n // CODES_OF_A_WORD) for n in (n_features, n_groups))
     return 4 * after <= 3 * before and n_rows * (n_features - n_groups) >= UNDONE_NODES * n_sums
@@ -92,6 +139,16 @@ def _is_worth_it(n_features: int, n_groups: int, n_sums: int, n_rows: int) -> bo
 
 # ---------------------------------------------------------------------------------------------------------------------
 # The search
+
+
+class _Column(NamedTuple):
+    """What the search asks of a column. rows : where it differs from its default, n_rows of them, as bits (uint8) or as numbers
+    (int32); None where it shares a bundle with no other."""
+
+    n_codes: int
+    default: int
+    n_rows: int
+    rows: np.ndarray | None
 
 
 @dataclass
@@ -104,48 +161,97 @@ class _Bundle:
     n_rows: int = 0
     rows: np.ndarray | None = None
 
-    def takes(self, n_codes: int, rows: np.ndarray, n_rows: int, all_rows: int) -> bool:
-        fits = self.n_codes + n_codes - 1 <= MAX_CODES and self.n_rows + n_rows <= all_rows
-        return fits and not (self.rows & rows).any()
+    def takes(self, feature: int, column: _Column, all_rows: int) -> bool:
+        """Whether the feature could join, and has."""
+        n_codes, n_rows = self.n_codes + column.n_codes - 1, self.n_rows + column.n_rows
+        if n_codes > MAX_CODES or n_rows > all_rows or not _take(column.rows, self.rows):
+            return False
+        self.members.append(feature)
+        self.n_codes, self.n_rows = n_codes, n_rows
+        return True
+
+
+def _take(rows: Any, taken: Any) -> bool:
+    """Mark a column's rows as taken unless one of them is already; whether it did."""
+    if rows.dtype != np.uint8:
+        return take_rows_cpu(rows, taken)
+    if (rows & taken).any():
+        return False
+    taken |= rows
+    return True
 
 
 def find_packing(pages: list[Any], cuts: Cuts, backend: Any) -> Packing:
     """The packing of fewest groups that a greedy search finds, worth it or not. pages : at least one row of uint8 codes."""
-    bundles, n_codes, defaults = _find_bundles([page.columns for page in pages if page.n_rows], cuts.n_features, backend)
-    groups = sorted(_side_by_side(bundles), key=_codes_of)
-    return _describe(groups, n_codes, defaults, cuts)
+    packing = _find([page.n_rows for page in pages if page.n_rows], _read_columns(pages, cuts.n_features, backend), cuts, inf)
+    assert packing is not None
+    return packing
 
 
-def _find_bundles(tables: list[Any], n_features: int, backend: Any) -> tuple[list[_Bundle], np.ndarray, np.ndarray]:
-    """(bundles, of every feature the number of its codes and its default): every feature is in a bundle, alone where it excludes
-    no other. In the order of the columns: those of a category stand together. tables : the columns of each page."""
-    n_codes, defaults = np.empty(n_features, np.int64), np.empty(n_features, np.int64)
-    all_rows = sum(columns.shape[1] for columns in tables)
-    step = max(1, all_rows // SAMPLE_ROWS)
-    bundles: list[_Bundle] = []
-    latest: deque[_Bundle] = deque()
+def find_sparse_packing(blocks: Any, cuts: Cuts, n_rows: int, most_groups: float = inf) -> Packing | None:
+    """The same for a sparse table of at least one row, by its lists; None where a column has more than 256 codes, and (mostly)
+    where there would be more than so many groups."""
+    n_codes, defaults = _listed_codes(blocks, n_rows)
+    if n_codes.max() > MAX_CODES:
+        return None
+
+    def columns() -> Iterator[_Column]:
+        for n, default, (a, b) in zip(n_codes.tolist(), defaults.tolist(), blocks.bounds.tolist()):
+            yield _Column(n, default, b - a, blocks.rows[a:b] if 2 * (b - a) <= n_rows and n < MAX_CODES else None)
+
+    return _find([n_rows], columns(), cuts, most_groups)
+
+
+def _listed_codes(blocks: Any, n_rows: int) -> tuple[np.ndarray, np.ndarray]:
+    """Of every feature of a sparse table the number of its codes and its default: what its list leaves out, if anything."""
+    n_listed, last = blocks.bounds[:, 1] - blocks.bounds[:, 0], blocks.absent.astype(np.int64)
+    last[n_listed > 0] = blocks.codes[blocks.bounds[n_listed > 0, 1] - 1]
+    defaults = np.where(n_listed < n_rows, blocks.absent, last).astype(np.int64)
+    return 1 + np.maximum(last, defaults), defaults
+
+
+def _read_columns(pages: list[Any], n_features: int, backend: Any) -> Iterator[_Column]:
+    tables = [page.columns for page in pages if page.n_rows]
+    step = max(1, sum(columns.shape[1] for columns in tables) // SAMPLE_ROWS)
     for feature in range(n_features):
         parts = [backend.fetch(columns[feature]) for columns in tables]
-        n_codes[feature] = n = 1 + max(int(codes.max()) for codes in parts)
+        n_codes = 1 + max(int(codes.max()) for codes in parts)
         counts = np.bincount(np.concatenate([codes[::step] for codes in parts]))
-        defaults[feature] = default = counts.argmax()
-        if 2 * counts[default] < counts.sum() or n == MAX_CODES:
-            bundles.append(_Bundle([feature], n))
+        default = int(counts.argmax())
+        if 2 * counts[default] < counts.sum() or n_codes == MAX_CODES:
+            yield _Column(n_codes, default, 0, None)
             continue
         differs = [codes != default for codes in parts]
-        rows, n_rows = np.concatenate([np.packbits(d) for d in differs]), sum(int(np.count_nonzero(d)) for d in differs)
-        bundle = next((b for b in reversed(latest) if b.takes(n, rows, n_rows, all_rows)), None)
-        if bundle is None:
-            bundle = _Bundle([], 1, 0, np.zeros_like(rows))
+        n_rows = sum(int(np.count_nonzero(d)) for d in differs)
+        yield _Column(n_codes, default, n_rows, np.concatenate([np.packbits(d) for d in differs]))
+
+
+def _find(page_rows: list[int], columns: Iterable[_Column], cuts: Cuts, most_groups: float) -> Packing | None:
+    """The packing of some columns, in their order: those of a category stand together. Every feature is in a bundle, alone where
+    it excludes no other. None as soon as the bundles are known to take more than so many groups."""
+    all_rows, n_bytes = sum(page_rows), sum(-(-n // 8) for n in page_rows)
+    n_codes, defaults = np.empty(cuts.n_features, np.int64), np.empty(cuts.n_features, np.int64)
+    bundles: list[_Bundle] = []
+    latest: deque[_Bundle] = deque()
+    bits = 0.0  # of the codes of all bundles but the latest
+    for feature, column in enumerate(columns):
+        n_codes[feature], defaults[feature] = column.n_codes, column.default
+        if column.rows is None:
+            bundles.append(_Bundle([feature], column.n_codes))
+            bits += log2(column.n_codes)
+        elif not any(bundle.takes(feature, column, all_rows) for bundle in reversed(latest)):
+            bundle = _Bundle([], 1, 0, np.zeros(n_bytes, np.uint8))
+            bundle.takes(feature, column, all_rows)
             bundles.append(bundle)
             latest.append(bundle)
             if len(latest) > BUNDLES_TRIED:
-                latest.popleft().rows = None  # an eighth of a column, which nobody will ask for again
-        bundle.members.append(feature)
-        bundle.n_codes += n - 1
-        bundle.n_rows += n_rows
-        bundle.rows |= rows
-    return bundles, n_codes, defaults
+                bundle = latest.popleft()
+                bundle.rows = None  # an eighth of a column, which nobody will ask for again
+                bits += log2(bundle.n_codes)
+        if bits > 8 * most_groups:
+            return None
+    groups = sorted(_side_by_side(bundles), key=_codes_of)
+    return _describe(groups, n_codes, defaults, cuts)
 
 
 def _side_by_side(bundles: list[_Bundle]) -> list[list[_Bundle]]:
@@ -195,6 +301,6 @@ def _describe(groups: list[list[_Bundle]], n_codes: np.ndarray, defaults: np.nda
             stride *= bundle.n_codes
     return Packing(
         members=np.concatenate(members).astype(np.int32), first_member=np.cumsum([0, *map(len, members)]).astype(np.int32),
-        luts=luts, offsets=offsets, rest=rest, first_source=np.concatenate([[0], n_sources.cumsum()]).astype(np.int32),
-        sources=np.concatenate(sources).astype(np.int32),
+        luts=luts, defaults=defaults, offsets=offsets, rest=rest,
+        first_source=np.concatenate([[0], n_sources.cumsum()]).astype(np.int32), sources=np.concatenate(sources).astype(np.int32),
     )  # fmt: skip

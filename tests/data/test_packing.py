@@ -4,16 +4,17 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from packed_tables import KINDS, columns_of, cuts_of, group_of, pack, pages_of, sources
+from packed_tables import KINDS, columns_of, cuts_of, group_of, pack, pages_of, sources, sparse_of
 
 import gpuboost as gb
 from gpuboost.backend.cpu import CpuBackend
 from gpuboost.communicator import SingleProcess
 from gpuboost.data import packing as packing_module
-from gpuboost.data.binned import add_records, bin_table
+from gpuboost.data.binned import ColumnBlocks, add_records, bin_table
 from gpuboost.data.ingest import open_table
-from gpuboost.data.packing import choose_packing, find_packing, may_pack
+from gpuboost.data.packing import choose_packing, choose_sparse_packing, find_packing, find_sparse_packing, may_pack
 from gpuboost.data.sketch import sketch_columns
+from gpuboost.kernels.packing import unpack_histograms_cpu
 
 BACKEND, COMM = CpuBackend(2), SingleProcess()
 
@@ -103,7 +104,10 @@ def test_codes_that_do_not_occur_take_none():
 )  # fmt: skip
 def test_every_code_can_be_read_back(kinds, n_rows, page_rows, seed):
     columns, n_bins = columns_of(kinds, n_rows, seed)
-    packing = find(columns, n_bins, page_rows)
+    check_codes_can_be_read_back(find(columns, n_bins, page_rows), columns, n_bins)
+
+
+def check_codes_can_be_read_back(packing, columns, n_bins):
     assert sorted(packing.members) == list(range(len(columns)))
     assert max(sizes(packing)) <= 256 and sizes(packing)[0] == min(sizes(packing))
     packed, groups = pack(packing, columns), group_of(packing)
@@ -115,6 +119,49 @@ def test_every_code_can_be_read_back(kinds, n_rows, page_rows, seed):
             assert code != packing.rest[feature]
             read[np.array(places) - packing.offsets[group]] = code
         np.testing.assert_array_equal(read[packed[group]], codes)
+
+
+# ---- any sparse table
+
+
+def absent_codes(columns, n_bins, rule):
+    """What the lists of each column leave out: missing cells, as far as their code fits in a byte, zeros, or what is frequent."""
+    if rule == "missing":
+        return [n if n < 256 else 255 for n in n_bins]
+    return [0 if rule == "zero" else int(np.bincount(column).argmax()) for column in columns]
+
+
+@settings(max_examples=100, deadline=None)
+@given(
+    st.lists(st.sampled_from(sorted(KINDS)), min_size=1, max_size=8), st.integers(1, 200),
+    st.sampled_from(["missing", "zero", "frequent"]), st.integers(0, 2**32),
+)  # fmt: skip
+def test_histograms_of_a_packed_sparse_table_come_back(kinds, n_rows, rule, seed):
+    columns, n_bins = columns_of(kinds, n_rows, seed)
+    blocks, page = sparse_of(columns, n_bins, absent_codes(columns, n_bins, rule))
+    packing = find_sparse_packing(blocks, page.cuts, n_rows)
+    check_codes_can_be_read_back(packing, columns, n_bins)
+    pairs = np.random.default_rng(seed).integers(-(2**40), 2**40, (n_rows, 2))
+    packed, expected = np.zeros((packing.offsets[-1], 2), np.int64), np.zeros((page.cuts.total_bins, 2), np.int64)
+    for row, (pair, codes) in enumerate(zip(pairs, pack(packing, columns).T)):
+        for group, code in enumerate(codes):
+            packed[packing.offsets[group] + code] += pair
+        for feature, n in enumerate(n_bins):
+            if columns[feature, row] < n:
+                expected[page.cuts.offsets[feature] + columns[feature, row]] += pair
+    hist = np.full((1, 1, *expected.shape), 77, np.int64)
+    unpack_histograms_cpu(packed[None, None], int(packing.offsets[1]), page.cuts.offsets, *packing.undo, hist, 1)
+    np.testing.assert_array_equal(hist[0, 0], expected)
+
+
+def test_lists_and_columns_of_categories_give_one_packing():
+    columns, n_bins = columns_of(["one-hot", "one-hot, zeros missing", "exclusive", "one-hot, some missing"], 300, 5)
+    absent = [int(np.bincount(column).argmax()) for column in columns]
+    blocks, page = sparse_of(columns, n_bins, absent)
+    expected = find(columns, n_bins)
+    packing = find_sparse_packing(blocks, page.cuts, 300)
+    for name in ("members", "first_member", "luts", "defaults", "offsets", "rest", "first_source", "sources"):
+        np.testing.assert_array_equal(getattr(packing, name), getattr(expected, name), err_msg=name)
 
 
 # ---- when it is worth it
@@ -158,6 +205,58 @@ def test_else_columns_stay_as_they_are(columns, n_bins):
 def test_two_byte_codes_stay_as_they_are():
     pages = pages_of(np.zeros((40, 100_000), np.uint16))
     assert choose_packing(pages, cuts_of([2] * 40), NoData(1)) is None
+
+
+def random_lists(n_columns, n_rows, density, n_codes=2, seed=6):
+    """Column blocks and cuts of cells at random, of random codes; the others are missing."""
+    rng = np.random.default_rng(seed)
+    lists = [np.flatnonzero(rng.random(n_rows) < density).astype(np.int32) for _ in range(n_columns)]
+    codes = [np.sort(rng.integers(0, n_codes - 1, len(rows))).astype(np.uint32) for rows in lists]
+    ends = np.cumsum([len(rows) for rows in lists])
+    bounds = np.stack([ends - [len(rows) for rows in lists], ends], axis=1)
+    blocks = ColumnBlocks(bounds, np.concatenate(lists), np.concatenate(codes), np.full(n_columns, n_codes - 1, np.int32))
+    return blocks, cuts_of([n_codes - 1] * n_columns)
+
+
+@pytest.mark.parametrize("n_codes, tested", [(256, 0), (2, 320)])
+def test_a_random_sparse_table_is_not_packed(n_codes, tested, monkeypatch):
+    """0.5 % of 2000 columns, 10 cells a row: its records may take 40 bytes. That columns of many codes take more is plain at
+    once; those of ones conflict, and the search ends with bundles enough for 40 bytes."""
+    blocks, cuts = random_lists(2000, 20_000, 0.005, n_codes)
+    takes, n_taken = packing_module._take, []
+    monkeypatch.setattr(packing_module, "_take", lambda *rows: n_taken.append(takes(*rows)) or n_taken[-1])
+    assert choose_sparse_packing(blocks, cuts, 20_000) is None
+    assert tested <= len(n_taken) < 6000 and sum(n_taken) <= 0.5 * 2000
+
+
+def category_lists(n_categories, n_values, n_rows, n_codes=2):
+    """A cell for each category and row."""
+    blocks, cuts = random_lists(n_categories * n_values, n_rows, 0, n_codes)
+    value = np.random.default_rng(7).integers(0, n_values, (n_categories, n_rows))
+    lists = [np.flatnonzero(own == v).astype(np.int32) for own in value for v in range(n_values)]
+    ends = np.cumsum([len(rows) for rows in lists])
+    bounds = np.stack([ends - [len(rows) for rows in lists], ends], axis=1)
+    return ColumnBlocks(bounds, np.concatenate(lists), np.zeros(ends[-1], np.uint32), blocks.absent), cuts
+
+
+@pytest.mark.parametrize("n_categories, n_values, n_rows, n_groups", [
+    (20, 50, 5000, 20),  # 32 bytes instead of 80
+    (4, 15, 8000, 2),  # 8 instead of 16
+    (1, 200, 100_000, None),  # 8 instead of 4
+    (20, 50, 500, None),  # fewer sums saved than it takes to undo them
+])  # fmt: skip
+def test_sparse_categories_are_packed_where_records_are_no_larger(n_categories, n_values, n_rows, n_groups):
+    packing = choose_sparse_packing(*category_lists(n_categories, n_values, n_rows), n_rows)
+    assert n_groups == (packing and packing.n_groups)
+
+
+def test_a_sparse_column_of_too_many_codes_rules_packing_out():
+    """256 bins, and a cell that is missing; where none is, they fit."""
+    for n_rows, n_groups in ((300, None), (256, 1)):
+        blocks, cuts = random_lists(1, 256, 1, 257)
+        blocks.codes[:] = np.arange(256)
+        packing = find_sparse_packing(blocks, cuts, n_rows)
+        assert n_groups == (packing and packing.n_groups)
 
 
 # ---- in a matrix

@@ -5,11 +5,13 @@ import pytest
 from cuda_runners import assert_same, each_runner
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from packed_tables import KINDS, columns_of, cuts_of, pack, pages_of
+from packed_tables import KINDS, columns_of, cuts_of, pack, pages_of, sparse_of
 
 from gpuboost.backend.cpu import CpuBackend
-from gpuboost.data.packing import find_packing
+from gpuboost.data.packing import find_packing, find_sparse_packing
 from gpuboost.kernels import packing as kernels
+from gpuboost.kernels.partition import list_chunks, mark_rows_cpu
+from gpuboost.kernels.records import NODE
 
 ANY_KINDS = st.lists(st.sampled_from(sorted(KINDS)), min_size=1, max_size=5)
 ALL_KINDS = sorted(KINDS)
@@ -51,6 +53,51 @@ def test_records_on_cuda_are_the_cpus(run, kinds, n_rows, seed):
     words = records.view(np.uint32)
     run(kernels.pack_records_kernel, columns, packing.luts, packing.members, packing.first_member, words, threads=n_rows)
     assert_same(words.view(np.uint8), records_by_cpu(columns, packing, width_of(packing)))
+
+
+@pytest.mark.parametrize("n_rows", [1, kernels.ROW_BLOCK + 1])
+@pytest.mark.parametrize("n_threads", [1, 3])
+def test_records_of_cells_are_those_of_the_columns(n_rows, n_threads):
+    """Whatever the lists leave out, and where they leave out nothing."""
+    columns, n_bins = columns_of(ALL_KINDS, n_rows, 1)
+    for absent in (np.minimum(n_bins, 255), columns[:, 0].astype(int)):
+        blocks, page = sparse_of(columns, n_bins, absent)
+        packing = find_sparse_packing(blocks, page.cuts, n_rows)
+        records = np.full((n_rows, width_of(packing)), 99, np.uint8)
+        kernels.pack_cells_cpu(page.row_begin, page.cells, *packing.of_cells(page.cuts), records, n_threads)
+        assert_same(records, records_by_cpu(columns, packing, width_of(packing)))
+
+
+@settings(max_examples=40, deadline=None)
+@given(ANY_KINDS, st.integers(1, 200), st.sampled_from([1, 3]), st.integers(0, 2**32))
+def test_rows_go_where_their_columns_send_them(kinds, n_rows, n_threads, seed):
+    columns, n_bins, packing = packed_columns(kinds, n_rows, seed)
+    rng, n_nodes, cats = np.random.default_rng(seed), 3, np.zeros((3, 1), np.uint32)
+    nodes, segments, selected = np.zeros(n_nodes, NODE), np.zeros((n_nodes, 3), np.int64), np.array([2, 0], np.int32)
+    nodes["feature"], nodes["default_left"] = rng.integers(0, len(columns), n_nodes), rng.integers(0, 2, n_nodes)
+    nodes["bin"] = rng.integers(0, np.array(n_bins)[nodes["feature"]])
+    segments[:, 0], segments[:, 1], segments[:, 2] = [0, n_rows // 3, n_rows // 2], [n_rows // 3, n_rows // 2, n_rows], [1, 0, 1]
+    rows = np.stack([rng.permutation(n_rows), rng.permutation(n_rows)]).astype(np.int32)
+    chunks = np.zeros((n_rows + 2, 4), np.int64)
+    chunks = chunks[: list_chunks(selected, segments, chunks)]
+    expected, expected_chunks, marks = np.full(n_rows, 9, np.uint8), chunks.copy(), np.full(n_rows, 9, np.uint8)
+    mark_rows_cpu(
+        selected, nodes, cats, expected_chunks, columns, np.array(n_bins, np.int32), rows, segments, expected, n_threads
+    )
+    kernels.mark_packed_rows_cpu(
+        selected, nodes, chunks, records_by_cpu(columns, packing, width_of(packing)), packing.groups, packing.offsets,
+        cuts_of(n_bins).offsets, *packing.undo, rows, segments, marks, n_threads,
+    )  # fmt: skip
+    assert_same(marks, expected)
+    assert_same(chunks, expected_chunks)
+
+
+def test_rows_are_taken_once():
+    """All of them or none."""
+    taken = np.zeros(3, np.uint8)
+    take = lambda *rows: kernels.take_rows_cpu(np.array(rows, np.int32), taken)
+    assert take(0, 9, 23) and not take(2, 9) and take(2, 8) and take() and not take(23)
+    assert np.flatnonzero(np.unpackbits(taken, bitorder="little")).tolist() == [0, 2, 8, 9, 23]
 
 
 # ---- histograms
