@@ -55,7 +55,7 @@ def sparse_of(columns, n_bins, absent):
             cells[row].append(cuts.offsets[feature] + code if code < n_bins[feature] else cuts.total_bins + feature)
     row_begin = np.cumsum([0, *map(len, cells)])
     blocks = ColumnBlocks(bounds, rows.astype(np.int32), codes.astype(np.uint32), absent)
-    return blocks, SparsePage(cuts, row_begin, np.array([c for own in cells for c in sorted(own)], np.int32), absent)
+    return blocks, SparsePage.of(cuts, row_begin, np.array([c for own in cells for c in sorted(own)], np.int32), absent)
 
 
 def group_of(packing):
