@@ -100,19 +100,17 @@ def compare(task: Task, ways: dict[str, Way], threads: int, repeats: int) -> lis
     x, y, test_x, test_y = task.tables()
     tables = {name: way.table(x) for name, way in ways.items()}
     timings: dict[str, list[dict[str, float]]] = {name: [] for name in ways}
-    records = []
-    for name, way in ways.items():
-        model = run(way, task, tables[name], y, threads)[1]  # the warm-up
-        scored = auc(way.peer.predict(importlib.import_module(way.peer.module), model, way.table(test_x)), test_y)
-        records.append({"task": task.name, "way": name, "rounds": way.n_rounds, "auc": scored})
+    models = {name: run(way, task, tables[name], y, threads)[1] for name, way in ways.items()}  # the warm-up
     for repeat in range(repeats):
         for name in ways if repeat % 2 == 0 else reversed(ways):
             timings[name].append(run(ways[name], task, tables[name], y, threads)[0])
     del tables
-    for record in records:
-        own = timings[record["way"]]
-        record |= {key: [seconds[key] for seconds in own] for key in own[0]}
-        record |= memory_of(record["way"], task, threads)
+    records = []
+    for name, way in ways.items():
+        scored = way.peer.predict(importlib.import_module(way.peer.module), models[name], way.table(test_x))
+        seconds = {key: [timing[key] for timing in timings[name]] for key in timings[name][0]}
+        record = {"task": task.name, "way": name, "rounds": way.n_rounds, "auc": auc(scored, test_y)}
+        records.append(record | seconds | memory_of(name, task, threads))
     return records
 
 
