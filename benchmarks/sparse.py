@@ -141,8 +141,6 @@ def main() -> None:
     if options.child:
         print(json.dumps(memory_child(WAYS[options.tasks[0]][options.child], TASKS[options.tasks[0]], options.threads)))
         return
-    machine = describe_machine(options.threads)
-    print(f"{machine['date'][:10]}, {machine['cpu']}, {options.threads} of {machine['cores']} cores; {machine['versions']}\n")
     print("| task | | matrix s | 20 rounds s | total s | spread of total | of all cores | AUC | table MB | peak above it MB |")
     print(10 * "|---" + "|", flush=True)
     records = []
@@ -156,11 +154,13 @@ def main() -> None:
                 f"{median(r['cores_s']):.2f} | {r['auc']:.4f} | {r['table_mb']:.0f} | {r['peak_mb']:.0f} |", flush=True,
             )  # fmt: skip
             records.append(r)
+    machine = describe_machine(options.threads)  # last: it imports LightGBM, whose OpenMP runtime slows numba's threads down
+    print(f"\n{machine['date'][:10]}, {machine['cpu']}, {options.threads} of {machine['cores']} cores; {machine['versions']}")
     RESULTS.mkdir(exist_ok=True)
     file = RESULTS / f"sparse-{machine['date'].replace(':', '').replace('+0000', 'Z')}.json"
     shapes = [asdict(TASKS[name]) | {"make": TASKS[name].make.__name__} for name in options.tasks]
     file.write_text(json.dumps({"machine": machine, "tasks": shapes, "records": records}, indent=1) + "\n")
-    print(f"\n{file.relative_to(ROOT)}")
+    print(file.relative_to(ROOT))
 
 
 if __name__ == "__main__":
