@@ -100,19 +100,17 @@ def compare(task: Task, ways: dict[str, Way], threads: int, repeats: int) -> lis
     x, y, test_x, test_y = task.tables()
     tables = {name: way.table(x) for name, way in ways.items()}
     timings: dict[str, list[dict[str, float]]] = {name: [] for name in ways}
-    records = []
-    for name, way in ways.items():
-        model = run(way, task, tables[name], y, threads)[1]  # the warm-up
-        scored = auc(way.peer.predict(importlib.import_module(way.peer.module), model, way.table(test_x)), test_y)
-        records.append({"task": task.name, "way": name, "rounds": way.n_rounds, "auc": scored})
+    models = {name: run(way, task, tables[name], y, threads)[1] for name, way in ways.items()}  # the warm-up
     for repeat in range(repeats):
         for name in ways if repeat % 2 == 0 else reversed(ways):
             timings[name].append(run(ways[name], task, tables[name], y, threads)[0])
     del tables
-    for record in records:
-        own = timings[record["way"]]
-        record |= {key: [seconds[key] for seconds in own] for key in own[0]}
-        record |= memory_of(record["way"], task, threads)
+    records = []
+    for name, way in ways.items():
+        scored = way.peer.predict(importlib.import_module(way.peer.module), models[name], way.table(test_x))
+        seconds = {key: [timing[key] for timing in timings[name]] for key in timings[name][0]}
+        record = {"task": task.name, "way": name, "rounds": way.n_rounds, "auc": auc(scored, test_y)}
+        records.append(record | seconds | memory_of(name, task, threads))
     return records
 
 
@@ -143,8 +141,6 @@ def main() -> None:
     if options.child:
         print(json.dumps(memory_child(WAYS[options.tasks[0]][options.child], TASKS[options.tasks[0]], options.threads)))
         return
-    machine = describe_machine(options.threads)
-    print(f"{machine['date'][:10]}, {machine['cpu']}, {options.threads} of {machine['cores']} cores; {machine['versions']}\n")
     print("| task | | matrix s | 20 rounds s | total s | spread of total | of all cores | AUC | table MB | peak above it MB |")
     print(10 * "|---" + "|", flush=True)
     records = []
@@ -158,11 +154,13 @@ def main() -> None:
                 f"{median(r['cores_s']):.2f} | {r['auc']:.4f} | {r['table_mb']:.0f} | {r['peak_mb']:.0f} |", flush=True,
             )  # fmt: skip
             records.append(r)
+    machine = describe_machine(options.threads)  # last: it imports LightGBM, whose OpenMP runtime slows numba's threads down
+    print(f"\n{machine['date'][:10]}, {machine['cpu']}, {options.threads} of {machine['cores']} cores; {machine['versions']}")
     RESULTS.mkdir(exist_ok=True)
     file = RESULTS / f"sparse-{machine['date'].replace(':', '').replace('+0000', 'Z')}.json"
     shapes = [asdict(TASKS[name]) | {"make": TASKS[name].make.__name__} for name in options.tasks]
     file.write_text(json.dumps({"machine": machine, "tasks": shapes, "records": records}, indent=1) + "\n")
-    print(f"\n{file.relative_to(ROOT)}")
+    print(file.relative_to(ROOT))
 
 
 if __name__ == "__main__":
