@@ -177,7 +177,7 @@ class Booster:
     def _check_columns(self, dtrain: DMatrix) -> None:
         """To train on, a table must have the model's columns in the model's order."""
         model = self._fitted()
-        if (dtrain.sparse_absent or "missing") != model.sparse_absent:
+        if dtrain.is_sparse and (dtrain.sparse_absent or "missing") != model.sparse_absent:
             raise ValueError(
                 f"what dtrain does not store is {dtrain.sparse_absent or 'missing'}, but {model.sparse_absent} for the model. "
                 f"Use DMatrix(..., sparse_absent={model.sparse_absent!r})."

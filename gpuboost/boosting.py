@@ -114,9 +114,14 @@ class Boosting:
             elif source is None or not self.cuts.has_every_value:
                 table = dmatrix.codes(self.cuts, source, self.backend)
             if table is None:
+                if self.cuts.has_every_value:
+                    raise ValueError("a QuantileDMatrix keeps no values, which tree_method='exact' evaluates. Use a DMatrix.")
                 raise ValueError(
-                    "an evaluation QuantileDMatrix must be built with ref= the training matrix, so that both share their cuts."
+                    "an evaluation QuantileDMatrix must be built with ref= the training matrix and the max_bin that training has "
+                    f"binned it for, {self.cuts.max_bin}, so that both share their cuts. Or use a DMatrix."
                 )
+            if isinstance(table, BinnedMatrix) and table.is_sparse:
+                table = table.pages[0].stored.on(self.backend)
             margin = start_margin(dmatrix, dmatrix.num_row(), model.base_score, self.objective, model.n_outputs)
             margin = self.backend.put(margin)
             add_model_margin(model, dmatrix, self.backend, margin)

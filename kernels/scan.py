@@ -46,7 +46,20 @@ WALK = np.dtype(
         ("missing_hess", np.int64),
         ("absent_grad", np.int64),  # of the node's rows without an entry, where those are zeros
         ("absent_hess", np.int64),
+        ("n_absent", np.int64),  # their number: a sum of zeros may be that of many rows
         ("parent", np.float64),  # the node's own score
+        ("lower", np.float64),  # bounds on its leaves' weights
+        ("upper", np.float64),
+    ],
+    align=True,
+)
+
+# A node whose split is looked for.
+SEARCHED = np.dtype(
+    [
+        ("grad", np.int64),
+        ("hess", np.int64),
+        ("n_rows", np.int64),
         ("lower", np.float64),  # bounds on its leaves' weights
         ("upper", np.float64),
     ],
@@ -86,8 +99,8 @@ def place_rows_cpu(frontier, segments, rows, gpair, places):
 
 @parallel_kernel
 def scan_columns_cpu(
-    bounds, rows, codes, absent, n_bins, n_rows, feature_mask, places, low_pairs, sums, limits, scales, penalty, walks, touched,
-    bests, gathered, low_gathered, n_threads,
+    bounds, rows, codes, absent, n_bins, n_rows, feature_mask, places, low_pairs, searched, scales, penalty, walks,
+    touched, bests, gathered, low_gathered, n_threads,
 ):  # fmt: skip
     """Find the best split of each of n nodes among each thread's columns; choose_scanned_cpu chooses among threads.
 
@@ -96,7 +109,7 @@ def scan_columns_cpu(
     n_bins : int32 (n_features,), IN. n_rows : of the table; a column of so many entries is complete.
     feature_mask : uint8 (1 or n, n_features), IN. places : int64 (n_rows,), IN. low_pairs : int32 (n_rows,) or (0,), IN. The
         second limb of gradients.
-    sums : int64 (n, 2), IN. limits : float64 (n, 2), IN. Bounds on the weights of each node.
+    searched : SEARCHED (n,), IN. The nodes.
     scales : float64 (2,), IN. Units of the fixed point. penalty : float64 (4,), IN. lambda, alpha, max_delta_step,
         min_child_weight.
     walks : WALK (n_threads, n), touched : int32 (n_threads, n), gathered : int64 (n_threads, GATHER), low_gathered : int32, same,
@@ -106,18 +119,18 @@ def scan_columns_cpu(
     counter = np.zeros(1, np.int64)
     for thread in prange(n_threads):
         _scan_columns(
-            counter, bounds, rows, codes, absent, n_bins, n_rows, feature_mask, places, low_pairs, sums, limits, scales, penalty,
-            walks[thread], touched[thread], bests[thread], gathered[thread], low_gathered[thread],
+            counter, bounds, rows, codes, absent, n_bins, n_rows, feature_mask, places, low_pairs, searched, scales,
+            penalty, walks[thread], touched[thread], bests[thread], gathered[thread], low_gathered[thread],
         )  # fmt: skip
 
 
 @parallel_kernel.part
 def _scan_columns(
-    counter, bounds, rows, codes, absent, n_bins, n_rows, feature_mask, places, low_pairs, sums, limits, scales, penalty, walks,
-    touched, bests, gathered, low_gathered,
+    counter, bounds, rows, codes, absent, n_bins, n_rows, feature_mask, places, low_pairs, searched, scales, penalty,
+    walks, touched, bests, gathered, low_gathered,
 ):  # fmt: skip
     for i in range(walks.size):
-        _start_node(walks[i], bests[i], sums[i], limits[i], scales, penalty)
+        _start_node(walks[i], bests[i], searched[i], scales, penalty)
     while True:
         feature = claim(counter)
         if feature >= bounds.shape[0]:
@@ -127,10 +140,10 @@ def _scan_columns(
         begin, end = bounds[feature, 0], bounds[feature, 1]
         absent_code, missing_code = int64(absent[feature]), int64(n_bins[feature])
         n_touched = int64(0)
-        if end - begin < n_rows:
+        if end - begin < n_rows or codes[end - 1] == missing_code:  # else nothing is missing or absent
             n_touched = _sum_entries(
-                int32(feature), rows[begin:end], codes[begin:end], absent_code, missing_code, places, low_pairs, sums, walks,
-                touched, gathered, low_gathered,
+                int32(feature), rows[begin:end], codes[begin:end], absent_code, missing_code, places, low_pairs, searched,
+                walks, touched, gathered, low_gathered,
             )  # fmt: skip
         n_touched = _walk(
             int32(feature), rows[begin:end], codes[begin:end], absent_code, missing_code, n_touched, feature_mask, places,
@@ -145,11 +158,11 @@ def _scan_columns(
 
 
 @parallel_kernel.part
-def _start_node(walk, best, sums, limits, scales, penalty):
+def _start_node(walk, best, node, scales, penalty):
     reg_lambda, alpha, max_delta_step = penalty[0], penalty[1], penalty[2]
     walk.feature = int32(-1)
-    walk.total_grad, walk.total_hess = sums[0] * scales[0], sums[1] * scales[1]
-    walk.lower, walk.upper = limits[0], limits[1]
+    walk.total_grad, walk.total_hess = node.grad * scales[0], node.hess * scales[1]
+    walk.lower, walk.upper = node.lower, node.upper
     walk.parent = node_term(walk.total_grad, walk.total_hess, reg_lambda, alpha, max_delta_step, walk.lower, walk.upper)
     walk.bar = NO_GAIN
     best.gain, best.rank = NO_GAIN, NO_GAIN
@@ -178,7 +191,7 @@ def _pair(place, low_pair, is_low):
 
 @parallel_kernel.part
 def _sum_entries(
-    feature, rows, codes, absent_code, missing_code, places, low_pairs, sums, walks, touched, gathered, low_gathered
+    feature, rows, codes, absent_code, missing_code, places, low_pairs, searched, walks, touched, gathered, low_gathered
 ):  # fmt: skip
     """The first walk: what each node's missing rows sum to, and its rows of zeros that have no entry. Returns how many nodes have
     entries."""
@@ -193,13 +206,14 @@ def _sum_entries(
             walk = walks[i]
             if walk.feature != feature:
                 walk.grad, walk.hess, walk.code, walk.feature = int64(0), int64(0), int64(-1), feature
-                walk.absent_grad, walk.absent_hess = sums[i, 0], sums[i, 1]
+                walk.absent_grad, walk.absent_hess, walk.n_absent = searched[i].grad, searched[i].hess, searched[i].n_rows
                 walk.missing_grad, walk.missing_hess = int64(0), int64(0)
                 touched[n_touched] = i
                 n_touched += 1
             grad, hess = _pair(gathered[e], low_gathered[e], is_low)
             walk.absent_grad -= grad
             walk.absent_hess -= hess
+            walk.n_absent -= int64(1)
             if codes[first + e] == missing_code:
                 walk.missing_grad += grad
                 walk.missing_hess += hess
@@ -232,6 +246,7 @@ def _walk(
             if walk.feature != feature:  # only in a complete column: in others all have been met
                 walk.grad, walk.hess, walk.code, walk.feature = int64(0), int64(0), int64(-1), feature
                 walk.missing_grad, walk.missing_hess, walk.has_missing = int64(0), int64(0), int32(0)
+                walk.n_absent = int64(0)
                 touched[n_touched] = i
                 n_touched += 1
             if code != walk.code:
@@ -256,7 +271,7 @@ def _walk(
 @parallel_kernel.part
 def _meet_absent(walk, best, code, absent_code, scales, penalty):
     """Where absent cells are zeros, a node's rows without an entry come before its first entry of a larger code."""
-    if code > absent_code and walk.code < absent_code and (walk.absent_grad != 0 or walk.absent_hess != 0):
+    if code > absent_code and walk.code < absent_code and walk.n_absent > 0:
         if walk.code >= 0:
             _try_split(walk, best, absent_code, scales, penalty)
         walk.code = absent_code

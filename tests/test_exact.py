@@ -15,6 +15,8 @@ CASES = {
     "weights": {"weighted": True, "missing": 0.1},
     "loud weights": {"weighted": "loud", "missing": 0.1},  # the two-limb path
     "few rows": {"n_rows": 60},
+    # A parent's score far above any gain, in the full resolution of a small table: no better split may be passed over.
+    "far from zero": {"n_rows": 90, "shift": 1000.0, "params": {"base_score": 0.0, "reg_lambda": 0.0, "max_depth": 3}},
     "lossguide": {"missing": 0.2, "params": {"grow_policy": "lossguide", "max_leaves": 12, "max_depth": 0}},
     "deep": {"params": {"max_depth": 12, "min_child_weight": 0}},
     "gamma": {"missing": 0.2, "params": {"gamma": 3.0}},
@@ -25,7 +27,7 @@ CASES = {
 }
 
 
-def make(n_rows=700, missing=0.0, weighted=False, params=None, seed=0, n_values=60):
+def make(n_rows=700, missing=0.0, weighted=False, params=None, seed=0, n_values=60, shift=0.0):
     """(X with n_values distinct values a column, y, weights or None, parameters)."""
     rng = np.random.default_rng(seed)
     X = rng.integers(0, n_values, (n_rows, 5)) * 0.37
@@ -36,6 +38,7 @@ def make(n_rows=700, missing=0.0, weighted=False, params=None, seed=0, n_values=
     classes = params.get("num_class", 2)
     if params.get("objective", "reg:squarederror") != "reg:squarederror":
         signal = np.digitize(signal, np.quantile(signal, np.arange(1, classes) / classes))
+    signal = signal + shift
     weight = rng.integers(0, 4, n_rows).astype(float) if weighted else None
     if weighted == "loud":
         weight = 10.0 ** rng.integers(-3, 3, n_rows)
@@ -173,9 +176,24 @@ def test_quality_is_xgboosts():
 @pytest.mark.parametrize("refused, message", [
     (lambda X, y: train({"tree_method": "exact", "device": "cuda"}, X, y), "device must be 'cpu'"),
     (lambda X, y: gb.train({"tree_method": "exact"}, gb.QuantileDMatrix(X, y), 1), "Use a DMatrix"),
+    (lambda X, y: train({"tree_method": "exact"}, X, y, evals=[(gb.QuantileDMatrix(X, y), "test")]), "Use a DMatrix"),
     (lambda X, y: run_threads(2, lambda _: train({"tree_method": "exact"}, X, y)), "one process"),
 ])  # fmt: skip
 def test_what_cannot_be_searched_exactly_is_refused(refused, message):
-    X, y, _, _ = make()
+    X, y, _, _ = make(n_values=10**6)
     with pytest.raises(ValueError, match=message):
         refused(X, y)
+
+
+def test_a_reference_that_was_searched_exactly_is_binned_anew():
+    X, y = np.random.default_rng(0).random((70_000, 2)), np.arange(70_000) % 7
+    dtrain = gb.DMatrix(X, y)
+    booster = train_on({"tree_method": "exact", "max_depth": 3}, dtrain)
+    other = gb.QuantileDMatrix(X, y, ref=dtrain)
+    assert other.max_bin == 256 and other.get_quantile_cut()[1].size <= 512
+    with pytest.raises(ValueError, match="a threshold of the model is not a cut"):
+        booster.predict(other)
+
+
+def train_on(params, dtrain, rounds=2):
+    return gb.train(params, dtrain, rounds, verbose_eval=False)

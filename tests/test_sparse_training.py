@@ -115,6 +115,77 @@ def test_a_quantile_matrix_stays_sparse(rule):
 
 
 @pytest.mark.filterwarnings("ignore:Some columns hold nothing")
+@pytest.mark.parametrize("visits", [0, 10**9], ids=["walks", "histograms"])
+@pytest.mark.parametrize("rule", RULES)
+def test_training_under_the_cuts_of_another_table(rule, visits, monkeypatch):
+    """All cells are stored, some as NaN, and none is zero: a column with an entry for every row may lack values all the same."""
+    monkeypatch.setattr(cpu, "BIN_VISITS", visits)
+    dense, csr, y, weight = make(rule)
+    full = np.random.default_rng(1).choice([NAN, -2.0, -1.0, 1.0, 2.0], dense.shape)
+    stored = scipy.sparse.csr_matrix((full.ravel(), np.indices(full.shape)[1].ravel(), np.arange(0, full.size + 1, 20)))
+    digests = set()
+    for reference, table in ((dense, full), (csr, stored)):
+        ref = gb.QuantileDMatrix(reference, y, max_bin=24, sparse_absent=rule)
+        matrix = gb.QuantileDMatrix(table, y + 2 * np.isnan(full[:, 5]), weight=weight, ref=ref)
+        booster = gb.train({"max_bin": 24, "max_depth": 4}, matrix, 3, verbose_eval=False)
+        digests.add(tuple(tree.leaf_value.tobytes() + tree.default_left.tobytes() for tree in booster.model.trees))
+    assert len(digests) == 1
+
+
+@pytest.mark.filterwarnings("ignore:the first round split no node")
+@pytest.mark.parametrize("method", ["exact", "hist"])
+def test_rows_without_gradient_keep_their_place(method):
+    """Absent zeros whose gradients sum to nothing are rows all the same: a threshold between other values steps over them."""
+    rng = np.random.default_rng(0)
+    for _ in range(30):
+        X = rng.choice([-2.0, -1.0, 0.0, 1.0, 2.0], (60, 3), p=[0.1, 0.1, 0.6, 0.1, 0.1])
+        y = np.where((X == 0).any(axis=1), 0.0, X[:, 0] + rng.normal(size=60))
+
+        def within(prediction, dtrain):
+            far = np.abs(prediction - dtrain.get_label()) > 0.5
+            return far * (prediction - dtrain.get_label()), far * 1.0
+
+        params, digests = {"tree_method": method, "min_child_weight": 0, "base_score": 0.0}, set()
+        for table in (X, scipy.sparse.csr_matrix(X)):
+            dtrain = gb.DMatrix(table, y, sparse_absent="zero")
+            digests.add(digest(gb.train(params, dtrain, 3, obj=within, verbose_eval=False).model))
+        assert len(digests) == 1
+
+
+def test_dense_tables_need_no_rule():
+    dense, csr, y, _ = make("zero")
+    booster = train({}, csr, y, None, "zero")
+    more = gb.train({"max_bin": 24, "max_depth": 5}, gb.DMatrix(dense, y), 1, xgb_model=booster, verbose_eval=False)
+    assert more.num_boosted_rounds() == 5
+    matrix = gb.QuantileDMatrix(dense, y, ref=gb.QuantileDMatrix(dense, y, max_bin=24))
+    np.testing.assert_array_equal(booster.predict(matrix), booster.predict(gb.DMatrix(csr)))
+
+
+@pytest.mark.parametrize("first, second, message", [
+    ({"sparse_absent": "zero"}, {"sparse_absent": "missing"}, "differ in sparse_absent"),
+    ({}, {"dense": True}, "some are sparse and others dense"),
+])  # fmt: skip
+def test_workers_must_agree_on_what_is_absent(first, second, message):
+    dense, csr, y, _ = make("missing")
+    options = [dict(first), dict(second)]
+
+    def work(rank):
+        table = dense if options[rank].pop("dense", False) else csr
+        return gb.train({}, gb.DMatrix(table, y, **options[rank]), 1, verbose_eval=False)
+
+    with pytest.raises(ValueError, match=message):
+        run_threads(2, work)
+
+
+@pytest.mark.filterwarnings("ignore:Some columns hold nothing")
+def test_columns_without_values_are_named_under_either_rule():
+    csr = scipy.sparse.csr_matrix((np.array([1.0, 2.0, NAN, NAN]), ([0, 1, 0, 1], [0, 0, 1, 1])), shape=(2, 3))
+    for rule, empty in (("missing", '"1", "2"'), ("zero", '"1"')):
+        with pytest.warns(UserWarning, match=f"hold nothing but missing values, so no split can use them: {empty}"):
+            gb.QuantileDMatrix(csr, [0, 1], sparse_absent=rule)
+
+
+@pytest.mark.filterwarnings("ignore:Some columns hold nothing")
 def test_the_model_remembers_what_absent_cells_mean(tmp_path):
     dense, csr, y, weight = make("zero")
     booster = train({}, csr, y, weight, "zero")

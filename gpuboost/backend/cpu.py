@@ -391,14 +391,16 @@ class CpuBackend(Backend):
         for tree in np.unique(tree_of):
             frontier, plane = state.frontier[tree_of == tree], state.tree_outputs[tree]
             scan.place_rows_cpu(frontier, state.segments[0], part.rows, part.gpair[plane, 0], places)
-            limits = np.stack([state.nodes["lower"][frontier], state.nodes["upper"][frontier]], axis=1)
+            searched = np.empty(len(frontier), scan.SEARCHED)
+            searched["grad"], searched["hess"] = state.sums[frontier, 0].T
+            searched["n_rows"] = state.counts[frontier]
+            searched["lower"], searched["upper"] = state.nodes["lower"][frontier], state.nodes["upper"][frontier]
+            low_pairs = part.gpair[plane, 1] if state.n_limbs[plane] == 2 else _NO_LOW_PAIRS
             shape = self.n_threads, len(frontier)
-            bests = np.empty(shape, scan.BEST)
+            walks, touched, bests = np.empty(shape, scan.WALK), np.empty(shape, np.int32), np.empty(shape, scan.BEST)
             scan.scan_columns_cpu(
                 blocks.bounds, blocks.rows, blocks.codes, blocks.absent, cuts.n_bins, part.page.n_rows, state.feature_mask,
-                places, part.gpair[plane, 1] if state.n_limbs[plane] == 2 else _NO_LOW_PAIRS, state.sums[frontier, 0], limits,
-                1.0 / state.scales[plane], penalty, np.empty(shape, scan.WALK), np.empty(shape, np.int32), bests, *gathered,
-                self.n_threads,
+                places, low_pairs, searched, 1.0 / state.scales[plane], penalty, walks, touched, bests, *gathered, self.n_threads,
             )  # fmt: skip
             scan.choose_scanned_cpu(
                 frontier, state.nodes, state.left_sums, bests, cuts.thresholds, cuts.offsets, cuts.has_every_value

@@ -162,13 +162,15 @@ class BinnedMatrix:
                 n_present += sum(int((codes < n).sum()) for codes, n in zip(page.columns, self.cuts.n_bins))
         return n_present
 
-    def holds_value(self, feature: int) -> bool:
-        """Whether the feature, which has a single bin, is not missing in every row."""
-        if self.blocks is not None and self.blocks.absent[feature] == self.cuts.n_bins[feature]:
-            return bool(self.blocks.bounds[feature, 0] < self.blocks.bounds[feature, 1])
-        if self.is_sparse:
-            return True  # zeros
-        return any(int((page.columns[feature] == 0).any()) for page in self.pages)
+    def holds_values(self, features: np.ndarray) -> np.ndarray:
+        """int64 (n,): whether each of these features, which have a single bin, is not missing in every row."""
+        if self.blocks is None:
+            occurs = [any(int((page.columns[f] == 0).any()) for page in self.pages) for f in features.tolist()]
+            return np.array(occurs, np.int64)
+        begin, end = self.blocks.bounds[features].T
+        if (self.blocks.absent[features] == self.cuts.n_bins[features]).all():
+            return (begin < end).astype(np.int64)
+        return (end - begin < self.n_rows).astype(np.int64)  # the only entries are missing ones: absent cells are zeros
 
     @property
     def record_offsets(self) -> np.ndarray:

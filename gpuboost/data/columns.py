@@ -15,6 +15,7 @@ import numpy as np
 from gpuboost.communicator import Communicator
 from gpuboost.data.binned import BinnedMatrix, ColumnBlocks, Page, SparsePage
 from gpuboost.data.cuts import SENTINEL, Cuts
+from gpuboost.data.device_tables import host_array
 from gpuboost.data.sketch import midway, require_finite
 from gpuboost.data.sparse import float32_values
 from gpuboost.kernels.columns import (
@@ -80,7 +81,10 @@ class Entries:
             thresholds.append(part)
         offsets = np.concatenate([[0], np.cumsum(sizes)])
         if offsets[-1] >= 2**31 - n_features:
-            raise ValueError(f"the table has {offsets[-1]} distinct values, too many for tree_method='exact'. Use 'hist'.")
+            raise ValueError(
+                f"the table has {offsets[-1]} bins, but at most 2^31 can be numbered. Use a smaller max_bin, or "
+                "tree_method='hist' instead of 'exact'."
+            )
         return Cuts(np.concatenate(thresholds), offsets.astype(np.int32), has_missing, max_bin)
 
     def blocks(self, cuts: Cuts) -> ColumnBlocks:
@@ -94,12 +98,12 @@ class Entries:
 def bin_columns(
     source: Any, weights: np.ndarray | None, max_bin: int, cuts: Cuts | None, n_threads: int, comm: Communicator
 ) -> BinnedMatrix:
-    """Codes and column blocks of a table on the host, under its own cuts or under others.
+    """Codes and column blocks of a table, in host memory, under its own cuts or under others.
 
     source : ingest.ColumnSource. weights : as Entries.cuts. max_bin : EVERY_VALUE for exact search. cuts : None makes them.
     A sparse table becomes a SparsePage, a dense one a Page of uint32 columns.
     """
-    entries = list_entries(source, n_threads)
+    entries = list_entries(source, n_threads, comm)
     cuts = entries.cuts(weights, max_bin, comm) if cuts is None else cuts
     blocks = entries.blocks(cuts)
     page: Page | SparsePage
@@ -114,8 +118,8 @@ def bin_columns(
     return BinnedMatrix(cuts, [page], "host", blocks)
 
 
-def list_entries(source: Any, n_threads: int) -> Entries:
-    """The entries of a table on the host (ingest.ColumnSource). Raises ValueError where a column holds ±inf."""
+def list_entries(source: Any, n_threads: int, comm: Communicator) -> Entries:
+    """The entries of a table (ingest.ColumnSource), in host memory. Raises ValueError where any worker's column holds ±inf."""
     # With missing=0, what is not stored and 0 is missing after all.
     absent_is_zero = source.stored is not None and source.absent == 0 and source.missing != 0
     n_features, missing = source.n_features, np.float32(source.missing)
@@ -125,7 +129,7 @@ def list_entries(source: Any, n_threads: int) -> Entries:
         keys, rows = np.empty(n_features * source.n_rows, np.uint32), np.empty(n_features * source.n_rows, np.int32)
         first = 0
         for block in source.batches():
-            list_block_cpu(block, missing, first, bounds, keys, rows, n_infinite, n_threads)
+            list_block_cpu(host_array(block), missing, first, bounds, keys, rows, n_infinite, n_threads)
             first += len(block)
     else:
         stored = source.stored.tocsc()
@@ -133,6 +137,7 @@ def list_entries(source: Any, n_threads: int) -> Entries:
         keys, rows = np.empty(stored.nnz, np.uint32), np.empty(stored.nnz, np.int32)
         values = float32_values(stored)
         list_stored_cpu(stored.indptr, stored.indices, values, missing, absent_is_zero, bounds, keys, rows, n_infinite, n_threads)
+    comm.allreduce_sum(n_infinite)
     require_finite(source, np.arange(n_features), n_infinite)
     longest = int((bounds[:, 1] - bounds[:, 0]).max())
     spare = np.empty((n_threads, longest), np.uint32), np.empty((n_threads, longest), np.int32)
@@ -142,7 +147,7 @@ def list_entries(source: Any, n_threads: int) -> Entries:
 
 def zero_codes(cuts: Cuts) -> np.ndarray:
     """int32 (n_features,): the code of a zero in each column."""
-    return np.array([np.searchsorted(cuts.of(f)[:-1], 0, side="right") for f in range(cuts.n_features)], np.int32)
+    return np.add.reduceat(cuts.thresholds <= 0, cuts.offsets[:-1], dtype=np.int32)
 
 
 def _groups(n_values: np.ndarray, comm: Communicator) -> Iterator[slice]:

@@ -1,6 +1,7 @@
 """The thresholds that split each feature into bins."""
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
@@ -31,7 +32,7 @@ class Cuts:
     def n_features(self) -> int:
         return len(self.offsets) - 1
 
-    @property
+    @cached_property
     def n_bins(self) -> np.ndarray:
         """int32 (n_features,): bins of each feature; also the code of a missing value."""
         return np.diff(self.offsets)

@@ -4,6 +4,7 @@ import os
 from collections.abc import Callable, Iterable
 from copy import copy
 from dataclasses import replace
+from hashlib import sha256
 from typing import Any
 
 import numpy as np
@@ -77,6 +78,7 @@ class DMatrix:
         if sparse_absent not in (None, "missing", "zero"):
             raise ValueError(f"sparse_absent must be 'missing' or 'zero', got {sparse_absent!r}.")
         self.sparse_absent = sparse_absent
+        self.is_sparse = False  # whether the table does not store all its cells
         self._may_widen = False  # whether further columns of a model are absent here: a LIBSVM file names only those it fills
         if isinstance(data, str | os.PathLike):
             data = read_text(data)
@@ -90,6 +92,7 @@ class DMatrix:
         self._open: Callable[..., ColumnSource] = open_table
         source = open_table(self._table, missing=missing, feature_names=feature_names, feature_types=feature_types)
         source = source.absent_as(ABSENT_VALUES[sparse_absent or "missing"])
+        self.is_sparse = source.stored is not None
         if source.categories and not enable_categorical:
             raise ValueError(f"column {next(iter(source.categories))!r} holds categories, but enable_categorical is False.")
         self._source: ColumnSource | None = source
@@ -345,7 +348,7 @@ class DMatrix:
     ) -> ColumnSource | None:  # fmt: skip
         """The table as a model wants it: its columns, in its order, categories by its codes, absent cells as they were trained;
         None when only codes are kept."""
-        if self.sparse_absent not in (None, sparse_absent):
+        if self.is_sparse and self.sparse_absent not in (None, sparse_absent):
             raise ValueError(
                 f"the matrix was made with sparse_absent={self.sparse_absent!r}, the model trained with {sparse_absent!r}. "
                 "Leave it out: the model knows."
@@ -407,7 +410,7 @@ class DMatrix:
             binned = bin_table(self._source, cuts, backend, with_records=True, page_rows=page_rows)
         suspects = np.flatnonzero(cuts.has_missing & (cuts.n_bins == 1))  # else they hold one value
         if len(suspects):  # on all workers or on none
-            occurs = np.array([binned.holds_value(int(f)) for f in suspects], np.int64)
+            occurs = binned.holds_values(suspects)
             comm.allreduce_max(occurs)
             empty = [self._feature_names[f] if self._feature_names else str(f) for f in suspects[occurs == 0]]
             if empty:
@@ -415,6 +418,22 @@ class DMatrix:
                 all_or_some = "All columns" if len(empty) == self._n_features else "Some columns"
                 warn(f"{all_or_some} hold nothing but missing values, so no split can use them: {shown}.", stacklevel=3)
         return binned
+
+    def require_same_columns(self, comm: Communicator) -> None:
+        """ValueError where workers' shards differ in column names, types, categories, or in what their absent cells mean: equal
+        codes would mean different values."""
+        columns = repr((self._n_features, self._feature_names, self._feature_types, self.categories))
+        sparseness = repr((self.is_sparse, self.sparse_absent or "missing"))
+        digests = comm.allgather(np.array([_digest(columns), _digest(sparseness)]))
+        if len(np.unique(digests[:, 0])) > 1:
+            raise ValueError(
+                "the workers' tables differ in column names, order, types or categories. Give all shards the same columns, and "
+                "categories of one dictionary (an Enum, or pandas' union_categoricals)."
+            )
+        if len(np.unique(digests[:, 1])) > 1:
+            raise ValueError(
+                "the workers' tables differ in sparse_absent, or some are sparse and others dense. Give all shards the same kind."
+            )
 
     def _require_equal_feature_weights(self) -> None:
         if len(np.unique(self._feature_weights)) > 1:
@@ -456,8 +475,9 @@ class QuantileDMatrix(DMatrix):
             raise ValueError(f"page_rows must be at least 1, got {page_rows}. Leave it out for one page.")
         self.max_bin: int = check_param("max_bin", max_bin)
         if ref is None:
+            self.require_same_columns(comm)
             binned = self._bin(self.max_bin, backend, comm, page_rows)
-            if binned.is_sparse:
+            if self.is_sparse:
                 self.sparse_absent = self.sparse_absent or "missing"
         else:
             if ref.num_col() != self._n_features and not (self._may_widen and ref.num_col() > self._n_features):
@@ -465,11 +485,13 @@ class QuantileDMatrix(DMatrix):
             absent = ref.sparse_absent or "missing"
             aligned = self.source(ref.feature_names, ref.categories, ref.num_col(), absent)  # by name, categories by value
             assert aligned is not None
-            self.sparse_absent = absent
+            self.sparse_absent = absent if self.is_sparse else self.sparse_absent
             self.categories, self._n_features = ref.categories, ref.num_col()
             self._feature_names, self._feature_types = ref.feature_names, ref.feature_types
             known = ref.any_binned()
-            cuts = known.cuts if known else ref.binned(self.max_bin, backend, comm).cuts
+            if known is None or known.cuts.has_every_value:
+                known = ref.binned(self.max_bin, backend, comm)
+            cuts = known.cuts
             if max_bin is not None and self.max_bin != cuts.max_bin:
                 raise ValueError(f"max_bin={max_bin}, but ref was binned with {cuts.max_bin}. Leave max_bin out.")
             self.max_bin = cuts.max_bin
@@ -499,6 +521,10 @@ class QuantileDMatrix(DMatrix):
 
 def _stays_sparse(source: ColumnSource, backend: Any) -> bool:
     return source.stored is not None and backend.takes_sparse
+
+
+def _digest(text: str) -> int:
+    return int.from_bytes(sha256(text.encode()).digest()[:7])
 
 
 def _known_field(field: str, allowed: tuple[str, ...]) -> str:

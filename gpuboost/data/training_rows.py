@@ -1,7 +1,6 @@
 """From a DMatrix to the rows that a backend trains on: labels checked, base_score estimated, starting margins filled in."""
 
 from collections.abc import Sequence
-from hashlib import sha256
 
 import numpy as np
 
@@ -61,7 +60,7 @@ def collect_rows(
     n_kept = np.count_nonzero(dtrain.weights) if len(dtrain.weights) else dtrain.num_row()
     kept = comm.allgather_int(int(n_kept))
     _check_count(kept)
-    check_same_columns(dtrain, comm)
+    dtrain.require_same_columns(comm)
     return TrainingRows(
         binned=dtrain.binned(max_bin, backend, comm),
         label=dtrain.labels,
@@ -70,17 +69,6 @@ def collect_rows(
         global_rows=sum(kept),
         first_row=sum(kept[: comm.rank]),
     )
-
-
-def check_same_columns(dmatrix: DMatrix, comm: Communicator) -> None:
-    """ValueError where workers' shards differ in column names, types or categories: equal codes would mean different values."""
-    columns = repr((dmatrix.num_col(), dmatrix.feature_names, dmatrix.feature_types, dmatrix.categories))
-    digests = comm.allgather_int(int.from_bytes(sha256(columns.encode()).digest()[:7]))
-    if len(set(digests)) > 1:
-        raise ValueError(
-            "the workers' tables differ in column names, order, types or categories. Give all shards the same columns, and "
-            "categories of one dictionary (an Enum, or pandas' union_categoricals)."
-        )
 
 
 def _check_count(rows: list[int]) -> None:

@@ -58,11 +58,12 @@ def test_cuts_are_those_of_the_sketch(seed, n_rows, kinds, max_bin, weighting, a
     def own_cuts(rank):
         source = open_table(csr[parts[rank]]).absent_as(0.0 if absent_is_zero else NAN)
         own = None if weights is None else weights[parts[rank]]
-        return list_entries(source, 2).cuts(own, max_bin, current_communicator())
+        comm = current_communicator()
+        return list_entries(source, 2, comm).cuts(own, max_bin, comm)
 
     for cuts in run_threads(n_workers, own_cuts):
         assert same_cuts(cuts, expected)
-    assert same_cuts(list_entries(open_table(dense), 2).cuts(weights, max_bin, SingleProcess()), expected)
+    assert same_cuts(list_entries(open_table(dense), 2, SingleProcess()).cuts(weights, max_bin, SingleProcess()), expected)
 
 
 @settings(max_examples=40, deadline=None)
@@ -106,7 +107,7 @@ def test_every_value_has_a_bin_for_exact_search():
 def test_infinite_values_are_refused_by_name(make):
     X = make(np.array([[1.0, 2.0], [3.0, np.inf]]))
     with pytest.raises(ValueError, match="column 'b' holds 1 value"):
-        list_entries(open_table(X, feature_names=["a", "b"]), 1)
+        list_entries(open_table(X, feature_names=["a", "b"]), 1, SingleProcess())
 
 
 def test_missing_zero_wins_over_absent_zero():
