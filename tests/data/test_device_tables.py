@@ -307,11 +307,15 @@ def test_host_objects_are_not_touched():
 # ---- training and prediction
 
 
-@pytest.mark.parametrize("matrix", [gb.DMatrix, lambda *data: gb.QuantileDMatrix(*data, max_bin=16)], ids=["DMatrix", "Quantile"])
-def test_training_and_prediction_equal_the_hosts(matrix, cupy):
+@pytest.mark.parametrize("matrix, method", [
+    (gb.DMatrix, "hist"), (gb.DMatrix, "approx"), (gb.DMatrix, "exact"),
+    (lambda *data: gb.QuantileDMatrix(*data, max_bin=16), "hist"),
+])  # fmt: skip
+def test_training_and_prediction_equal_the_hosts(matrix, method, cupy):
     dtrain, host = matrix(cupy.asarray(X), Y), matrix(X, Y)
     assert dtrain.device == 0 and host.device is None
-    model, expected = (gb.train(PARAMS, data, 4, evals=[(data, "train")], verbose_eval=False) for data in (dtrain, host))
+    params = {**PARAMS, "tree_method": method}
+    model, expected = (gb.train(params, data, 4, evals=[(data, "train")], verbose_eval=False) for data in (dtrain, host))
     assert model.save_raw() == expected.save_raw()
     for options in ({}, {"output_margin": True}, {"pred_leaf": True}, {"strict_shape": True}):
         prediction, on_host = model.predict(dtrain, **options), expected.predict(host, **options)
