@@ -137,7 +137,7 @@ class parallel_kernel:  # noqa: N801 - reads as a decorator
     more to compile, so a kernel has one. Hand the thread's number on as ``int64(thread)``: prange's own type changes
     between passes, and the part would be compiled for both.
 
-    formula : the scalar function that a kernel factory built this kernel around.
+    formula : the scalar function that a kernel factory built this kernel around. The last parameter of every kernel is n_threads.
     """
 
     @staticmethod
@@ -161,6 +161,18 @@ class parallel_kernel:  # noqa: N801 - reads as a decorator
                 "prediction, or set the environment variable NUMBA_THREADING_LAYER to tbb or workqueue."
             )
         _start_threads()
+        available = numba.get_num_threads()
+        if args[-1] >= available:
+            return self._run(args)
+        # A team of n_threads only. Else all threads start and meet at the end, idle ones too, which a busy machine may be slow to
+        # schedule.
+        numba.set_num_threads(args[-1])
+        try:
+            return self._run(args)
+        finally:
+            numba.set_num_threads(available)
+
+    def _run(self, args: tuple[Any, ...]) -> Any:
         if _needs_lock():
             with _region_lock:
                 return self.dispatcher(*args)

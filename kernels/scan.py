@@ -145,16 +145,23 @@ def _scan_columns(
                 int32(feature), rows[begin:end], codes[begin:end], absent_code, missing_code, places, low_pairs, searched,
                 walks, touched, gathered, low_gathered,
             )  # fmt: skip
-        n_touched = _walk(
-            int32(feature), rows[begin:end], codes[begin:end], absent_code, missing_code, n_touched, feature_mask, places,
-            low_pairs, scales, penalty, walks, touched, bests, gathered, low_gathered,
-        )  # fmt: skip
+        only_code = int64(codes[begin]) if n_touched > 0 and codes[begin] == codes[end - 1] else int64(-1)
+        if only_code < 0:
+            n_touched = _walk(
+                int32(feature), rows[begin:end], codes[begin:end], absent_code, missing_code, n_touched, feature_mask, places,
+                low_pairs, scales, penalty, walks, touched, bests, gathered, low_gathered,
+            )  # fmt: skip
         for t in range(n_touched):
-            walk, best = walks[touched[t]], bests[touched[t]]
+            walk, best, node = walks[touched[t]], bests[touched[t]], searched[touched[t]]
             if feature_mask.shape[0] == 1 or feature_mask[touched[t], feature]:
+                if only_code >= 0 and only_code != missing_code:  # as in one-hot columns: the first walk has summed the entries
+                    _meet_absent(walk, best, only_code, absent_code, scales, penalty)
+                    _try_split(walk, best, only_code, scales, penalty)
+                    walk.code = only_code
+                    walk.grad += node.grad - walk.missing_grad - walk.absent_grad
+                    walk.hess += node.hess - walk.missing_hess - walk.absent_hess
                 _meet_absent(walk, best, missing_code, absent_code, scales, penalty)
-                if walk.code >= 0:  # all present rows against the missing ones
-                    _try_split(walk, best, int64(-1), scales, penalty)
+                _try_split(walk, best, int64(-1), scales, penalty)  # all present rows against the missing ones
 
 
 @parallel_kernel.part
@@ -195,7 +202,7 @@ def _sum_entries(
 ):  # fmt: skip
     """The first walk: what each node's missing rows sum to, and its rows of zeros that have no entry. Returns how many nodes have
     entries."""
-    n_touched, is_low = int64(0), low_pairs.size > 0
+    n_touched, is_low, has_missing = int64(0), low_pairs.size > 0, rows.size > 0 and codes[codes.size - 1] == missing_code
     for first in range(0, rows.size, GATHER):
         n = min(GATHER, rows.size - first)
         _gather(rows[first : first + n], places, low_pairs, gathered, low_gathered)
@@ -214,13 +221,14 @@ def _sum_entries(
             walk.absent_grad -= grad
             walk.absent_hess -= hess
             walk.n_absent -= int64(1)
-            if codes[first + e] == missing_code:
+            if has_missing and codes[first + e] == missing_code:
                 walk.missing_grad += grad
                 walk.missing_hess += hess
     for t in range(n_touched):
         walk = walks[touched[t]]
         if absent_code == missing_code:
             walk.missing_grad, walk.missing_hess = walk.absent_grad, walk.absent_hess
+            walk.absent_grad, walk.absent_hess = int64(0), int64(0)
         walk.has_missing = int32(walk.missing_grad != 0 or walk.missing_hess != 0)
     return n_touched
 
@@ -233,7 +241,7 @@ def _walk(
     """The walk that tries the splits between entries. Returns how many nodes have entries."""
     is_low, is_gathered = low_pairs.size > 0, n_touched > 0 and rows.size <= GATHER
     reg_lambda, alpha, grad_unit, hess_unit = penalty[0], penalty[1], scales[0], scales[1]
-    smallest = larger(penalty[3], hess_unit)  # one unit of fixed point: integer H > 0
+    smallest = larger(penalty[3], hess_unit)
     for first in range(0, rows.size, GATHER):
         n = min(GATHER, rows.size - first)
         if not is_gathered:
@@ -272,8 +280,7 @@ def _walk(
 def _meet_absent(walk, best, code, absent_code, scales, penalty):
     """Where absent cells are zeros, a node's rows without an entry come before its first entry of a larger code."""
     if code > absent_code and walk.code < absent_code and walk.n_absent > 0:
-        if walk.code >= 0:
-            _try_split(walk, best, absent_code, scales, penalty)
+        _try_split(walk, best, absent_code, scales, penalty)
         walk.code = absent_code
         walk.grad += walk.absent_grad
         walk.hess += walk.absent_hess
@@ -292,8 +299,8 @@ def _may_win(walk, left_grad, left_hess, grad_unit, hess_unit, reg_lambda, alpha
 
 @parallel_kernel.part
 def _try_split(walk, best, next_code, scales, penalty):
-    """The split after walk.code, with the missing rows left, then right; present rows must lie on the left."""
-    if walk.hess > 0:
+    """The split after walk.code, if any, with the missing rows left, then right; present rows must lie on the left."""
+    if walk.code >= 0 and walk.hess > 0:
         _try_side(walk, best, walk.grad + walk.missing_grad, walk.hess + walk.missing_hess, int64(1), next_code, scales, penalty)
         if walk.has_missing != 0:
             _try_side(walk, best, walk.grad, walk.hess, int64(0), next_code, scales, penalty)
@@ -301,12 +308,12 @@ def _try_split(walk, best, next_code, scales, penalty):
 
 @parallel_kernel.part
 def _try_side(walk, best, left_grad, left_hess, default_left, next_code, scales, penalty):
-    reg_lambda, alpha, max_delta_step, min_child_weight = penalty[0], penalty[1], penalty[2], penalty[3]
+    reg_lambda, alpha, max_delta_step = penalty[0], penalty[1], penalty[2]
+    smallest = larger(penalty[3], scales[1])  # min_child_weight, or one unit of fixed point: integer H > 0
+    if not _may_win(walk, left_grad, left_hess, scales[0], scales[1], reg_lambda, alpha, smallest):
+        return
     gl, hl = left_grad * scales[0], left_hess * scales[1]
     gr, hr = walk.total_grad - gl, walk.total_hess - hl
-    smallest = larger(min_child_weight, scales[1])  # one unit of fixed point: integer H > 0
-    if not (hl >= smallest and hr >= smallest):
-        return
     gain = -walk.parent + (
         node_term(gl, hl, reg_lambda, alpha, max_delta_step, walk.lower, walk.upper)
         + node_term(gr, hr, reg_lambda, alpha, max_delta_step, walk.lower, walk.upper)

@@ -58,28 +58,30 @@ def list_cells_cpu(bounds, rows, codes, n_bins, offsets, row_begin, cells):
 
 
 @scalar
+def first_at_least(values, begin, end, x):
+    """The first place of values[begin:end], which ascend, that holds x or more; end if none does. Without a branch that could be
+    mispredicted."""
+    low, n = int64(begin), int64(end) - int64(begin)
+    while n > int64(1):
+        half = n >> int64(1)
+        low += half * int64(values[low + half - int64(1)] < x)
+        n -= half
+    if n == int64(1):
+        low += int64(values[low] < x)
+    return low
+
+
+@scalar
 def code_of_row(cells, begin, end, first, n_bins, missing_cell, absent_code):
     """The code of a feature in a row: a binary search for the first cell of the feature among the row's cells.
 
     cells[begin:end] : the row's. first, n_bins : the feature's first cell and number of bins. missing_cell : total_bins + f.
     """
-    low, high = begin, end
-    while low < high:
-        middle = (low + high) >> int64(1)
-        if cells[middle] < first:
-            low = middle + int64(1)
-        else:
-            high = middle
+    low = first_at_least(cells, begin, end, first)
     if low < end and cells[low] < first + n_bins:
         return int64(cells[low]) - int64(first)
     if absent_code != n_bins:  # a missing cell would be listed
-        high = end
-        while low < high:
-            middle = (low + high) >> int64(1)
-            if cells[middle] < missing_cell:
-                low = middle + int64(1)
-            else:
-                high = middle
+        low = first_at_least(cells, low, end, missing_cell)
         if low < end and cells[low] == missing_cell:
             return int64(n_bins)
     return int64(absent_code)
@@ -334,13 +336,8 @@ def predict_sparse_kernel(row_begin, columns, values, missing, absent, trees, tr
         for t in range(tree_begin.size):
             root, node = tree_begin[t], int32(0)
             while trees[root + node].feature >= 0:
-                feature, low, high = trees[root + node].feature, row_begin[row], row_begin[row + 1]
-                while low < high:
-                    middle = (low + high) >> 1
-                    if columns[middle] < feature:
-                        low = middle + 1
-                    else:
-                        high = middle
+                feature = trees[root + node].feature
+                low = first_at_least(columns, row_begin[row], row_begin[row + 1], feature)
                 x = absent
                 if low < row_begin[row + 1] and columns[low] == feature:
                     x = values[low]

@@ -185,6 +185,23 @@ def test_what_cannot_be_searched_exactly_is_refused(refused, message):
         refused(X, y)
 
 
+@pytest.mark.parametrize("rule", ["missing", "zero"])
+def test_one_hot_tables_are_searched_by_histograms(rule):
+    """And the dense table, walked column by column, gives the same model."""
+    from scipy.sparse import csr_matrix
+
+    rng = np.random.default_rng(0)
+    codes = rng.integers(0, 5, (500, 4))
+    onehot = (codes[:, :, None] == np.arange(5)).reshape(500, 20).astype(float)
+    y = codes[:, 0] * (codes[:, 1] > 2) + rng.normal(size=500)
+    params = {"tree_method": "exact", "max_depth": 5}
+    sparse = gb.DMatrix(csr_matrix(onehot), y, sparse_absent=rule)
+    dense = gb.DMatrix(onehot if rule == "zero" else np.where(onehot == 0, NAN, onehot), y, sparse_absent=rule)
+    assert digest(train_on(params, sparse)) == digest(train_on(params, dense))
+    assert not next(iter(sparse._binned.values())).has_no_histograms
+    assert next(iter(dense._binned.values())).has_no_histograms
+
+
 def test_a_reference_that_was_searched_exactly_is_binned_anew():
     X, y = np.random.default_rng(0).random((70_000, 2)), np.arange(70_000) % 7
     dtrain = gb.DMatrix(X, y)

@@ -169,8 +169,8 @@ class CpuBackend(Backend):
     def _allocate_work(self, state: _State) -> None:
         """Scratch of the histogram and split kernels, one part per thread."""
         binned = state.rows.binned
-        if binned.cuts.has_every_value:
-            return  # there are no histograms
+        if binned.has_no_histograms:
+            return
         n_codes, largest = len(binned.record_offsets) - 1, int(binned.cuts.n_bins.max()) + 1
         self._prefix = np.empty((self.n_threads, state.n_outputs, 2, largest), np.int64)
         self._gains = np.empty((self.n_threads, largest), np.float64)
@@ -379,7 +379,7 @@ class CpuBackend(Backend):
             return False
         # Histograms visit half of the entries, and every bin of every node some five times; a walk visits every entry twice.
         # Packed ones hardly notice the entries, but are undone bin by bin: measured, the two break even where plain ones do.
-        return binned.cuts.has_every_value or len(state.frontier) * binned.cuts.total_bins * BIN_VISITS > binned.blocks.n_entries
+        return binned.has_no_histograms or len(state.frontier) * binned.cuts.total_bins * BIN_VISITS > binned.blocks.n_entries
 
     def scan_columns(self, state: _State) -> None:
         (part,), binned, s = state.pages, state.rows.binned, state.settings
@@ -388,8 +388,13 @@ class CpuBackend(Backend):
         gathered = np.empty((self.n_threads, scan.GATHER), np.int64), np.empty((self.n_threads, scan.GATHER), np.int32)
         places = np.empty(part.page.n_rows, np.int64)
         tree_of = state.nodes["tree"][state.frontier]
+        state.nodes["gain"][state.frontier] = NO_GAIN
         for tree in np.unique(tree_of):
             frontier, plane = state.frontier[tree_of == tree], state.tree_outputs[tree]
+            hess = state.sums[frontier, 0, 1] / state.scales[plane, 1]
+            frontier = frontier[hess >= 2 * s.min_child_weight]  # else neither child could be heavy enough
+            if len(frontier) == 0:
+                continue
             scan.place_rows_cpu(frontier, state.segments[0], part.rows, part.gpair[plane, 0], places)
             searched = np.empty(len(frontier), scan.SEARCHED)
             searched["grad"], searched["hess"] = state.sums[frontier, 0].T

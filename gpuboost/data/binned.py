@@ -139,6 +139,12 @@ class BinnedMatrix:
         return isinstance(self.pages[0], SparsePage)
 
     @property
+    def has_no_histograms(self) -> bool:
+        """Whether splits are found by walking columns only: exact search. Sparse columns of one or two values, as those of
+        one-hot tables, have no middle that a cut could be moved to, so histograms find what exact search finds."""
+        return self.cuts.has_every_value and not (self.is_sparse and int(self.cuts.n_bins.max()) <= 2)
+
+    @property
     def n_rows(self) -> int:
         return sum(page.n_rows for page in self.pages)
 
@@ -204,7 +210,7 @@ def bin_table(source, cuts: Cuts, backend, *, with_records: bool, page_rows: int
 
 def add_records(binned: BinnedMatrix, backend) -> BinnedMatrix:
     """The same codes, which lie in the backend's memory, with the records that training reads: none in exact search."""
-    if binned.cuts.has_every_value:
+    if binned.has_no_histograms:
         return binned
     if binned.is_sparse:
         return _add_sparse_records(binned, backend.n_threads)
