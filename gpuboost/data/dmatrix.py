@@ -485,7 +485,7 @@ class QuantileDMatrix(DMatrix):
             absent = ref.sparse_absent or "missing"
             aligned = self.source(ref.feature_names, ref.categories, ref.num_col(), absent)  # by name, categories by value
             assert aligned is not None
-            self.sparse_absent = absent if self.is_sparse else self.sparse_absent
+            self.sparse_absent = absent if self.is_sparse else self.sparse_absent or ref.sparse_absent
             self.categories, self._n_features = ref.categories, ref.num_col()
             self._feature_names, self._feature_types = ref.feature_names, ref.feature_types
             known = ref.any_binned()
