@@ -5,8 +5,8 @@
 Sorted once, before the first tree: the exact search walks the lists at every level, and the distinct values of a sparse column
 are its list without repetitions. Keys are order-preserving uint32 (scalar.float_key); once the cuts are known, code_entries
 replaces them by bin numbers. The sort is by digits of 11 bits, least significant first, as stable as the order demands.
-Floor of the sort: 8 bytes read and 8 written per entry and digit; measured on one core of an AMD EPYC, 450k entries of continuous
-values: 11 ns per entry for all three digits (np.argsort, stable: 75).
+Floor of the sort: 8 bytes read and 8 written per entry and digit. Measured on one core of an AMD EPYC (2026-11-21), columns of
+450k normal values: 20 ns per entry for all three digits (np.argsort, stable: 126).
 """
 
 import numpy as np
