@@ -25,8 +25,7 @@ from gpuboost.kernels.jit import claim, kernel, parallel_kernel, scalar
 from gpuboost.kernels.quantise import LIMB_BITS
 from gpuboost.kernels.records import NO_GAIN, NUMERIC
 from gpuboost.kernels.scalar import gain_rank, larger
-from gpuboost.kernels.splits import MIN_GAIN, RELATIVE_GAIN
-from gpuboost.kernels.splits import _score as node_term
+from gpuboost.kernels.splits import MIN_GAIN, RELATIVE_GAIN, node_term
 
 GATHER = 2048  # entries: 16 KB of places, which stay in the first-level cache
 NOWHERE = -1  # place of a row whose node is not searched

@@ -128,7 +128,7 @@ def _best_of_feature(
             hess += hist[output, b, 1]
             prefix[output, 0, b], prefix[output, 1, b] = grad, hess
         has_missing |= grad != sums[output, 0] or hess != sums[output, 1]
-        parent += _score(
+        parent += node_term(
             sums[output, 0] * scales[output, 0], sums[output, 1] * scales[output, 1],
             reg_lambda, alpha, max_delta_step, lower, upper,
         )  # fmt: skip
@@ -182,7 +182,7 @@ def _add_gains(
         for b in range(prefix_grad.size):
             gl, hl = (prefix_grad[b] + missing_grad) * scales[0], (prefix_hess[b] + missing_hess) * scales[1]
             gr, hr = total_grad - gl, total_hess - hl
-            score = _score(gl, hl, reg_lambda, alpha, max_delta_step, lower, upper) + _score(
+            score = node_term(gl, hl, reg_lambda, alpha, max_delta_step, lower, upper) + node_term(
                 gr, hr, reg_lambda, alpha, max_delta_step, lower, upper
             )
             gains[b] = gains[b] + score if hl >= smallest and hr >= smallest and prefix_hess[b] > 0 else NO_GAIN
@@ -195,7 +195,7 @@ def _add_gains(
 
 
 @scalar
-def _score(grad, hess, reg_lambda, alpha, max_delta_step, lower, upper):
+def node_term(grad, hess, reg_lambda, alpha, max_delta_step, lower, upper):
     """What the best weight within the bounds takes off a node; 0 for a node without hessian."""
     if max_delta_step > float64(0.0) or lower > -np.inf or upper < np.inf:
         weight = optimal_weight(grad, hess, reg_lambda, alpha, max_delta_step, lower, upper)
@@ -298,7 +298,7 @@ def evaluate_splits_kernel(bounded):
                         if lane == 0:
                             carry[at], carry[at + 1], carry[at + 2], carry[at + 3] = int64(0), int64(0), grad, hess
                             carry[at + 4], carry[at + 5] = int64(double_bits(grad_unit)), int64(double_bits(hess_unit))
-                        parent += _score(
+                        parent += node_term(
                             sums[node, output, 0] * grad_unit, sums[node, output, 1] * hess_unit,
                             reg_lambda, alpha, max_delta_step, lower, upper,
                         )  # fmt: skip
@@ -364,8 +364,8 @@ def _add_gain(
     smallest = larger(min_child_weight, hess_unit)
     if not (hl >= smallest and hr >= smallest):
         return float64(NO_GAIN)
-    left = _score(gl, hl, reg_lambda, alpha, max_delta_step, lower, upper)
-    right = _score(gr, hr, reg_lambda, alpha, max_delta_step, lower, upper)
+    left = node_term(gl, hl, reg_lambda, alpha, max_delta_step, lower, upper)
+    right = node_term(gr, hr, reg_lambda, alpha, max_delta_step, lower, upper)
     return gain + (left + right)
 
 
