@@ -43,9 +43,8 @@ class Boosting:
             add_model_margin(model, dtrain, backend, margin)
         self.cuts = rows.binned.cuts
         self.groups = list(range(model.n_outputs))
-        settings = growth_settings(params)
-        self._proposals = settings.proposals
-        self._state = backend.start_training(rows, settings, self.groups, n_outputs=1)
+        self._settings = growth_settings(params)
+        self._state = backend.start_training(rows, self._settings, self.groups, n_outputs=1)
         self._capacity = min(comm.allgather_int(backend.histogram_capacity(self._state)))
         self._watched: dict[int, tuple[DMatrix, Any, Any]] = {}
         self._targets: dict[int, tuple[int, DMatrix, Any, Any]] = {}
@@ -68,9 +67,8 @@ class Boosting:
         else:
             margin = backend.fetch(backend.training_margin(state))
             maxima = backend.set_gradients(state, *custom_gradients(obj, margin, self.dtrain))
-        self.comm.allreduce_max(maxima)
         finished = grow_trees(
-            backend, self.comm, state, maxima, self._n_rounds, self._capacity, learning_rate, self._proposals
+            backend, self.comm, state, self._settings, maxima, self._n_rounds, self._capacity, learning_rate
         )
         self._finished.append(finished)
         self._n_rounds += 1

@@ -254,8 +254,10 @@ class TreeParams:
     max_delta_step: float = _real(0, "[0, inf)", "Largest magnitude of a leaf before learning_rate, 0 for no limit.")
     reg_lambda: float = _real(1, "[0, inf)", "L2 penalty on leaf weights.")
     reg_alpha: float = _real(0, "[0, inf)", "L1 penalty on leaf weights.")
-    subsample: float = _real(1, "(0, 1]", "Share of the rows drawn for each tree.", is_built=False)
-    sampling_method: str = _choice("uniform", "uniform", "How rows are drawn.", planned="gradient_based")
+    subsample: float = _real(1, "(0, 1]", "Share of the rows drawn for each round.", fix="Use 0.5 to 1.")
+    sampling_method: str = _choice(
+        "uniform", "uniform gradient_based", "How rows are drawn: alike, or by the size of their gradients (minimal variance)."
+    )
     colsample_bytree: float = _real(1, "(0, 1]", "Share of the features drawn for each tree.", is_built=False)
     colsample_bylevel: float = _real(1, "(0, 1]", "Share of the tree's features drawn for each level.", is_built=False)
     colsample_bynode: float = _real(1, "(0, 1]", "Share of the level's features drawn for each node.", is_built=False)

@@ -107,11 +107,12 @@ def _move_chunks(counter, selected, nodes, chunks, rows, segments, is_left):
         side = segments[split, 2]
         # Rows before this chunk that went right: all before it, less those that went left.
         to_right = segments[nodes[split].left + 1, 0] + (begin - segments[split, 0]) - (to_left - segments[split, 0])
-        _move_rows(rows[side, begin:end], is_left[begin:end], rows[1 - side], to_left, to_right)
+        move_rows_part(rows[side, begin:end], is_left[begin:end], rows[1 - side], to_left, to_right)
 
 
 @parallel_kernel.part
-def _move_rows(part, marks, moved, to_left, to_right):
+def move_rows_part(part, marks, moved, to_left, to_right):
+    """Write the marked rows of ``part`` to ``moved`` from to_left on, the others from to_right on. Without a branch."""
     for i in range(part.size):
         goes = marks[i] != 0
         moved[to_left if goes else to_right] = part[i]
@@ -148,19 +149,23 @@ CHUNK_ROWS = 2048  # 8 rows of each of 256 threads
 CHUNK_WORDS = CHUNK_ROWS // 32
 
 
-@cuda_kernel("kept: int32[:], n_trees: int64, progress: PROGRESS[:], rows: int32[:, :], segments: int64[:, :]")
-def start_rows_kernel(kept, n_trees, progress, rows, segments):
-    """All rows that take part to the root of each tree. kept : int32 (k,), IN. rows : int32 (2, n_trees · k), OUT: the first
-    buffer.
+@cuda_kernel(
+    "drawn: int32[:], n_drawn: int64[:], n_trees: int64, progress: PROGRESS[:], rows: int32[:, :], segments: int64[:, :]"
+)
+def start_rows_kernel(drawn, n_drawn, n_trees, progress, rows, segments):
+    """The rows drawn to the root of each tree.
+
+    drawn : int32 (k,), IN. n_drawn : int64, IN. The first is how many of them. rows : int32 (2, n_trees · k), OUT: the first buffer.
     segments : int64 (n_nodes, 3), OUT, of the roots. No rows where a gradient is not finite: no kernel then meets it again."""
-    n_kept = int64(kept.size) if progress[0].non_finite == 0 else int64(0)
+    n_rows = n_drawn[0] if progress[0].non_finite == 0 else int64(0)
     i = int64(thread_number())
-    while i < max(n_kept, n_trees):
+    while i < max(n_rows, n_trees):
         if i < n_trees:
-            segments[i, 0], segments[i, 1], segments[i, 2] = i * n_kept, (i + 1) * n_kept, int64(0)
-        if i < n_kept:
+            first = i * int64(drawn.size)
+            segments[i, 0], segments[i, 1], segments[i, 2] = first, first + n_rows, int64(0)
+        if i < n_rows:
             for tree in range(n_trees):
-                rows[0, tree * n_kept + i] = kept[i]
+                rows[0, tree * int64(drawn.size) + i] = drawn[i]
         i += int64(n_threads())
 
 

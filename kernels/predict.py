@@ -10,7 +10,7 @@ deep, per row and tree.
 from functools import cache
 
 import numpy as np
-from numba import float32, int32, int64, prange
+from numba import float32, int32, int64, prange, uint32
 
 from gpuboost.kernels.device import cuda_kernel, n_threads, thread_number
 from gpuboost.kernels.jit import claim, kernel, parallel_kernel, scalar
@@ -97,35 +97,80 @@ def _predict_blocks(counter, n_rows, block, missing, trees, tree_begin, tree_gro
 
 
 @parallel_kernel
-def predict_codes_cpu(columns, n_bins, trees, tree_begin, tree_groups, margin, leaves, n_threads):
-    """The same on a page of codes. columns : uint8 or uint16 (n_features, n_rows), IN. n_bins : int32 (n_features,), IN."""
-    n_rows = columns.shape[1]
+def predict_codes_cpu(columns, n_bins, rows, trees, tree_begin, tree_groups, margin, leaves, n_threads):
+    """The same for some rows of a page of codes.
+
+    columns : uint8, uint16 or uint32 (n_features, n_rows), IN. n_bins : int32 (n_features,), IN. rows : int32 (k,), IN.
+    margin : float32 (n_outputs, n_rows), INOUT. leaves : int32 (n_rows or 0, n_trees), OUT.
+
+    All rows of a block go down a level together: their loads do not wait for each other, as those of one row do, and there is no
+    branch to mispredict, since a leaf leads to itself. Half of 450k rows of 28 codes, one tree of depth 6, one thread of an AMD
+    EPYC: 32 ns a row one by one, 17 ns so.
+    """
+    feature, last_bin = np.empty(trees.size, np.uint32), np.empty(trees.size, np.int64)
+    to_left, left = np.empty(trees.size, np.int64), np.empty(trees.size, np.uint32)
+    for root in tree_begin:
+        _spread_tree(trees[root:], n_bins, feature[root:], last_bin[root:], to_left[root:], left[root:])
     counter = np.zeros(1, np.int64)
     for _ in prange(n_threads):
-        _predict_code_blocks(counter, n_rows, columns, n_bins, trees, tree_begin, tree_groups, margin, leaves)
+        _predict_code_blocks(
+            counter, columns, rows, trees, feature, last_bin, to_left, left, tree_begin, tree_groups, margin, leaves
+        )
 
 
 @parallel_kernel.part
-def _predict_code_blocks(counter, n_rows, columns, n_bins, trees, tree_begin, tree_groups, margin, leaves):
+def _spread_tree(tree, n_bins, feature, last_bin, to_left, left):
+    """Each field of a tree's nodes in an array of its own. to_left : the code of missing values where they go left, else −1.
+
+    From the root on: the nodes of trees that grew together alternate.
+    """
+    stack, n = np.zeros(tree.size + 1, np.uint32), 1
+    while n > 0:
+        n -= 1
+        node = stack[n]
+        at = tree[node]
+        is_leaf = at.feature < 0
+        feature[node] = uint32(0) if is_leaf else uint32(at.feature)
+        last_bin[node] = int64(2**40) if is_leaf else int64(at.bin)
+        to_left[node] = int64(n_bins[feature[node]]) if at.default_left else int64(-1)
+        left[node] = node if is_leaf else uint32(at.left)
+        if not is_leaf:
+            stack[n], stack[n + 1] = left[node], left[node] + uint32(1)
+            n += 2
+
+
+@parallel_kernel.part
+def _predict_code_blocks(
+    counter, columns, rows, trees, feature, last_bin, to_left, left, tree_begin, tree_groups, margin, leaves
+):  # fmt: skip
+    ends = np.empty(ROW_BLOCK, np.uint32)
     while True:
         begin = claim(counter) * ROW_BLOCK
-        if begin >= n_rows:
+        if begin >= rows.size:
             return
-        end = min(begin + ROW_BLOCK, n_rows)
+        own_rows = rows[begin : begin + ROW_BLOCK]
         for t in range(tree_begin.size):
             root = tree_begin[t]
-            for row in range(begin, end):
-                node = int32(0)
-                while trees[root + node].feature >= 0:
-                    at = trees[root + node]
-                    code = columns[at.feature, row]
-                    if code == n_bins[at.feature]:
-                        node = at.left + int32(1 - at.default_left)
-                    else:
-                        node = at.left + int32(code > at.bin)
-                margin[tree_groups[t], row] = float32(margin[tree_groups[t], row] + trees[root + node].threshold)
+            _find_leaves(columns, own_rows, feature[root:], last_bin[root:], to_left[root:], left[root:], ends)
+            for i in range(own_rows.size):
+                row = own_rows[i]
+                margin[tree_groups[t], row] = float32(margin[tree_groups[t], row] + trees[root + ends[i]].threshold)
                 if leaves.shape[0]:
-                    leaves[row, t] = node
+                    leaves[row, t] = ends[i]
+
+
+@parallel_kernel.part
+def _find_leaves(columns, rows, feature, last_bin, to_left, left, ends):
+    ends[:] = uint32(0)
+    n_moved = int64(1)
+    while n_moved > 0:
+        n_moved = int64(0)
+        for i in range(rows.size):
+            node = ends[i]
+            code = int64(columns[feature[node], uint32(rows[i])])
+            is_right = (code > last_bin[node]) & (code != to_left[node])
+            ends[i] = uint32(left[node] + uint32(is_right))
+            n_moved += int64(ends[i] != node)
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -161,14 +206,18 @@ def predict_values_kernel(values, missing, trees, tree_begin, tree_groups, first
 
 
 @cuda_kernel(
-    "columns: code[:, :], n_bins: int32[:], trees: FLAT_NODE[:], tree_begin: int64[:], tree_groups: int32[:], first_row: int64, "
-    "margin: float32[:, :], leaves: int32[:, :]",
+    "columns: code[:, :], n_bins: int32[:], rows: int32[:], n_listed: int64[:], trees: FLAT_NODE[:], tree_begin: int64[:], "
+    "tree_groups: int32[:], first_row: int64, margin: float32[:, :], leaves: int32[:, :]",
     code=(np.uint8, np.uint16),
 )
-def predict_codes_kernel(columns, n_bins, trees, tree_begin, tree_groups, first_row, margin, leaves):
-    """The same on a page of codes: columns : uint8 or uint16 (n_features, n_rows of the page), IN."""
-    row = int64(thread_number())
-    while row < columns.shape[1]:
+def predict_codes_kernel(columns, n_bins, rows, n_listed, trees, tree_begin, tree_groups, first_row, margin, leaves):
+    """The same on a page of codes: columns : uint8 or uint16 (n_features, n_rows of the page), IN.
+
+    rows : int32 (k or 0,), IN. The rows to predict from its back, as kernels/sampling.draw_rows_kernel lists them; all without.
+    n_listed : int64 (2,), IN. The second is how many."""
+    i = int64(thread_number())
+    while i < n_listed[1]:
+        row = int64(rows[rows.size - 1 - i]) if rows.size > 0 else i
         for t in range(tree_begin.size):
             root, node = tree_begin[t], int32(0)
             while trees[root + node].feature >= 0:
@@ -184,4 +233,4 @@ def predict_codes_kernel(columns, n_bins, trees, tree_begin, tree_groups, first_
             margin[group, first_row + row] = float32(margin[group, first_row + row] + trees[root + node].threshold)
             if leaves.shape[0] > 0:
                 leaves[first_row + row, t] = node
-        row += int64(n_threads())
+        i += int64(n_threads())

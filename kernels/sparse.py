@@ -17,7 +17,7 @@ from gpuboost.kernels.device import FULL_WARP, block_sum, cuda, cuda_kernel, lan
 from gpuboost.kernels.histogram import BEGIN, END, OUTPUT, PLANE, SIDE, SLOT, WORK_FIELDS, read_work
 from gpuboost.kernels.jit import add_atomic, claim, kernel, parallel_kernel, scalar
 from gpuboost.kernels.partition import CHUNK_ROWS
-from gpuboost.kernels.predict import leaf_of
+from gpuboost.kernels.predict import ROW_BLOCK, leaf_of
 from gpuboost.kernels.quantise import LIMB_BITS
 from gpuboost.kernels.scalar import go_left
 
@@ -170,6 +170,35 @@ def _add(sums, b, grad, hess, is_shared):
     else:
         sums[int64(2) * b] += grad
         sums[int64(2) * b + int64(1)] += hess
+
+
+@parallel_kernel
+def predict_cells_cpu(row_begin, cells, offsets, absent, rows, trees, tree_begin, tree_groups, margin, n_threads):
+    """predict_codes_cpu (kernels/predict.py) for some rows of a sparse page. offsets, absent as mark_sparse_rows_cpu."""
+    counter = np.zeros(1, np.int64)
+    for _ in prange(n_threads):
+        _predict_cell_blocks(counter, row_begin, cells, offsets, absent, rows, trees, tree_begin, tree_groups, margin)
+
+
+@parallel_kernel.part
+def _predict_cell_blocks(counter, row_begin, cells, offsets, absent, rows, trees, tree_begin, tree_groups, margin):
+    total_bins = offsets[offsets.size - 1]
+    while True:
+        begin = claim(counter) * ROW_BLOCK
+        if begin >= rows.size:
+            return
+        for t in range(tree_begin.size):
+            root = tree_begin[t]
+            for row in rows[begin : begin + ROW_BLOCK]:
+                node = int32(0)
+                while trees[root + node].feature >= 0:
+                    at = trees[root + node]
+                    first, n_bins = offsets[at.feature], offsets[at.feature + 1] - offsets[at.feature]
+                    code = code_of_row(
+                        cells, row_begin[row], row_begin[row + 1], first, n_bins, total_bins + at.feature, absent[at.feature]
+                    )
+                    node = at.left + int32(not go_left(code, at.bin, n_bins, at.default_left))
+                margin[tree_groups[t], row] = float32(margin[tree_groups[t], row] + trees[root + node].threshold)
 
 
 @parallel_kernel
@@ -351,3 +380,31 @@ def predict_sparse_kernel(row_begin, columns, values, missing, absent, trees, tr
             if leaves.shape[0] > 0:
                 leaves[row, t] = node
         row += int64(n_threads())
+
+
+@cuda_kernel(
+    "row_begin: int64[:], cells: int32[:], offsets: int32[:], absent: int32[:], rows: int32[:], n_listed: int64[:], "
+    "trees: FLAT_NODE[:], tree_begin: int64[:], tree_groups: int32[:], first_row: int64, margin: float32[:, :]",
+    registers=64,
+)  # fmt: skip
+def predict_cells_kernel(row_begin, cells, offsets, absent, rows, n_listed, trees, tree_begin, tree_groups, first_row, margin):
+    """predict_cells_cpu, a row a thread. rows, n_listed as predict_codes_kernel (kernels/predict.py)."""
+    total_bins = int64(offsets[offsets.size - 1])
+    i = int64(thread_number())
+    while i < n_listed[1]:
+        row = int64(rows[rows.size - 1 - i])
+        for t in range(tree_begin.size):
+            root, node = tree_begin[t], int32(0)
+            while trees[root + node].feature >= 0:
+                feature, split_bin = int64(trees[root + node].feature), int64(trees[root + node].bin)
+                first, n_bins = int64(offsets[feature]), int64(offsets[feature + 1]) - int64(offsets[feature])
+                code = code_of_row(
+                    cells, row_begin[row], row_begin[row + 1], first, n_bins, total_bins + feature, int64(absent[feature])
+                )
+                is_right = int32(1)
+                if code <= split_bin or (code == n_bins and trees[root + node].default_left != 0):
+                    is_right = int32(0)
+                node = int32(trees[root + node].left + is_right)
+            group = tree_groups[t]
+            margin[group, first_row + row] = float32(margin[group, first_row + row] + trees[root + node].threshold)
+        i += int64(n_threads())

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from gpuboost.backend.base import Backend, GrowthSettings, TrainingRows
-from gpuboost.backend.fixed_point import check_finite, leaf_scales, needs_refinement, plane_keys, scales_16
+from gpuboost.backend.fixed_point import check_finite, leaf_scales, needs_refinement, plane_keys, round_hash, scales_16
 from gpuboost.kernels.quantise import SMALL_UNITS
 from gpuboost.kernels.scalar import exp_float, node_score, node_score_at, optimal_weight
 from gpuboost.kernels.sketch import DIGITS, MISSING, NON_FINITE
@@ -52,6 +52,7 @@ class _State:
     grad: np.ndarray
     hess: np.ndarray
     q: np.ndarray  # int64 (n_planes, n_rows, 2): fixed point
+    drawn: Any = None  # bool (n_rows,): the rows of this round, where they are drawn
     scales: Any = None
     leaf_scales: Any = None
     nodes: list[_Node] = field(default_factory=list)
@@ -160,6 +161,48 @@ class NaiveBackend(Backend):
     def start_round(self, state: _State, round_number: int, learning_rate: float) -> None:
         state.round_number, state.learning_rate = round_number, learning_rate
 
+    def count_magnitudes(self, state: _State):
+        """By exponent and 3 bits, and the 12 bits after them, of ĝ as float32."""
+        counts = np.zeros((2048, 2), np.int64)
+        for bits in self._magnitudes(state)[self._kept(state)].view(np.uint32).tolist():
+            counts[bits >> 20] += 1, bits >> 8 & 0xFFF
+        return counts
+
+    def _magnitudes(self, state: _State):
+        squares = np.zeros(state.grad.shape[1])
+        for g, h in zip(state.grad.astype(np.float64), state.hess.astype(np.float64)):
+            squares += g * g + 0.1 * (h * h)
+        return np.sqrt(squares).astype(F)
+
+    def _kept(self, state: _State):
+        weight = state.rows.weight
+        return np.flatnonzero(weight) if len(weight) else np.arange(state.rows.label.shape[1])
+
+    def draw_rows(self, state: _State, counts):
+        n, s = state.rows.global_rows, state.settings
+        n_drawn = s.n_drawn(n)
+        if counts is not None:
+            mu, magnitudes = _threshold(counts.tolist(), n_drawn), self._magnitudes(state)
+        keys = [round_hash(s.seed, state.round_number, 2**31 + i) for i in range(16)]
+        keys = [high << 32 | low for high, low in zip(keys[::2], keys[1::2])]
+        state.drawn = np.zeros(state.grad.shape[1], bool)
+        largest = np.zeros((len(state.grad), 2), np.int64)
+        for i, row in enumerate(self._kept(state).tolist()):
+            place, p = _permuted(state.rows.first_row + i, n, keys), n_drawn / n
+            if counts is not None:
+                p = 1.0 if magnitudes[row] >= mu and magnitudes[row] > 0 else magnitudes[row] / mu if mu > 0 else 0.0
+            state.drawn[row] = place < n_drawn if counts is None else p == 1 or place + 0.5 < n * float(p)
+            for plane in range(len(state.grad)):
+                for k, values in enumerate((state.grad, state.hess)):
+                    bits = int(np.abs(values[plane, row]).view(np.uint32))
+                    if counts is not None and state.drawn[row]:
+                        values[plane, row] = F(float(values[plane, row]) / float(p))
+                        bits = int(np.abs(values[plane, row]).view(np.uint32))
+                    if state.drawn[row] or bits >= 0x7F800000:
+                        largest[plane, k] = max(largest[plane, k], bits)
+        state.grad[:, ~state.drawn], state.hess[:, ~state.drawn] = 0, 0
+        return largest
+
     def quantise(self, state: _State, maxima):
         check_finite(maxima)
         state.leaf_scales = leaf_scales(maxima, state.rows.global_rows)
@@ -167,7 +210,7 @@ class NaiveBackend(Backend):
         return self._round(state, np.zeros(len(maxima), bool))
 
     def refine_fixed_point(self, state: _State, sums):
-        refined = needs_refinement(sums, state.rows.global_rows)
+        refined = needs_refinement(sums, state.settings.n_drawn(state.rows.global_rows))
         if not refined.any():
             return None
         state.scales = state.scales * np.where(refined, 65536.0, 1.0)[:, None]
@@ -192,8 +235,8 @@ class NaiveBackend(Backend):
     # -- Trees ------------------------------------------------------------------------------------------------------
 
     def start_trees(self, state: _State, sums) -> None:
-        weight = state.rows.weight
-        kept = np.flatnonzero(weight) if len(weight) else np.arange(state.rows.label.shape[1])
+        kept = self._kept(state)
+        kept = kept if state.drawn is None else kept[state.drawn[kept]]
         state.nodes = [_Node(t, -1, 0, kept, (int(sums[p, 0]), int(sums[p, 1]))) for t, p in enumerate(state.planes)]
         state.n_leaves = [1 for _ in state.planes]
         state.frontier = list(range(len(state.planes)))
@@ -334,6 +377,14 @@ class NaiveBackend(Backend):
         for tree, leaf in enumerate(self.leaf_of_rows(state)):
             for row in np.flatnonzero(leaf >= 0):
                 state.margin[state.planes[tree], row] += state.nodes[leaf[row]].value
+        if state.drawn is not None:
+            trees, planes, cuts = self.grown_trees(state)
+            others = np.zeros_like(state.margin)
+            self.predict_codes(state.rows.binned, (trees, [state.planes[t] for t in planes], cuts), others, None)
+            others[:, state.drawn] = 0
+            if len(state.rows.weight):
+                others[:, state.rows.weight == 0] = 0
+            state.margin += others
 
     def fetch_trees(self, state: _State, finished: list[Tree]) -> list[Tree]:
         return finished
@@ -414,6 +465,33 @@ class NaiveBackend(Backend):
     def sum_terms(self, prediction, label, weight, row_term, parameters, scale: float):
         terms = _terms(prediction, label, weight, row_term, parameters)
         return np.array([sum(math.floor(t * scale + 0.5) for t in terms)], np.int64)
+
+
+def _permuted(row: int, n_rows: int, keys: list[int]) -> int:
+    """The place of a row in the permutation of a round (the rule of kernels/sampling.py, in Python's integers)."""
+    bits = max(8, (n_rows - 1).bit_length())
+    while True:
+        for i in range(4):
+            row = (row + keys[2 * i]) * (keys[2 * i + 1] | 1) % 2**bits
+            row ^= row >> (bits + 1) // 2
+        if row < n_rows:
+            return row
+
+
+def _threshold(counts: list[list[int]], n_drawn: int) -> float:
+    """μ: rows below its bin count ĝ/μ, rows above it one each."""
+
+    def edge(b: int) -> float:
+        return float(np.uint32(b << 20).view(F))
+
+    total = 0.0
+    for b in range(2047):
+        n_here, digits = counts[b]
+        total += n_here * edge(b) + digits * (float(np.uint32(b >> 3 << 23).view(F)) * 2.0**-15)
+        n_above = sum(n for n, _ in counts[b + 1 :])
+        if n_above < n_drawn and total <= (n_drawn - n_above) * edge(b + 1):
+            return total / (n_drawn - n_above)
+    return 0.0
 
 
 def proposed_bins(hess: list[int], n_candidates: int) -> list[bool]:

@@ -4,7 +4,7 @@ The grower (tree/grower.py) and the boosting loop (training.py) call these opera
 all of it lies where the backend computes. A backend implements each operation with the kernel of the same name; the
 Communicator is handed the backend's own int64 buffers between the steps that need other workers' rows.
 
-    gradients → [max over workers] → scales → fixed point → [sum] → roots
+    gradients → (rows drawn) → [max over workers] → scales → fixed point → [sum] → roots
     per step: histograms of the smaller children → [sum] → siblings by subtraction → (candidates, for approx) → best splits
               → nodes → rows → [sum of counts]                                     or sorted columns → best splits
     leaf sums → [sum] → prune → leaf weights → margins → finished trees
@@ -21,6 +21,11 @@ __all__ = ["Array", "Backend", "GrowthSettings", "StoredRows", "TrainingRows"]
 
 Array = Any  # an array in the backend's memory
 State = Any  # everything of one training: rows, gradients, growing trees
+
+
+def drawn_of(share: float, n: int) -> int:
+    """⌊share·n⌋, at least 1: rows or features that are drawn. (A hair more, so that 0.29 of 100 are 29.)"""
+    return max(1, int(share * n + 1e-6)) if share < 1 else n
 
 
 @dataclass(frozen=True)
@@ -44,11 +49,22 @@ class GrowthSettings:
     max_bin: int = 256
     tree_method: str = "hist"
     sketch_proposals: str = "global"
+    subsample: float = 1.0
+    sampling_method: str = "uniform"
 
     @property
     def proposals(self) -> str | None:
         """Whose histograms propose split candidates: "global" the roots', "local" every node's. None: every bin is one."""
         return self.sketch_proposals if self.tree_method == "approx" else None
+
+    @property
+    def sampling(self) -> str | None:
+        """How the rows of a round are drawn: "uniform" or "gradient_based". None: all take part."""
+        return self.sampling_method if self.subsample < 1 else None
+
+    def n_drawn(self, n_rows: int) -> int:
+        """Rows that a round draws of so many."""
+        return drawn_of(self.subsample, n_rows)
 
 
 @dataclass(frozen=True)
@@ -149,7 +165,8 @@ class Backend(ABC):
     def compute_gradients(self, state: State, objective: Any, margin: Array | None = None) -> Array:
         """Gradients of all rows at the state's margins, or at others (DART: without the dropped trees).
 
-        Returns the int64 (n_planes, 2) bits of max |g| and max h, to be maximised over workers.
+        Returns the int64 (n_planes, 2) bits of max |g| and max h, to be maximised over workers (not where rows are drawn:
+        draw_rows then returns theirs).
         """
 
     @abstractmethod
@@ -159,6 +176,20 @@ class Backend(ABC):
     @abstractmethod
     def start_round(self, state: State, round_number: int, learning_rate: float) -> None:
         """What changes from round to round: the number that seeds its random choices, and the learning rate of its trees."""
+
+    @abstractmethod
+    def count_magnitudes(self, state: State) -> Array:
+        """int64 counts of this worker's rows by the size of their gradients (kernels/sampling.py), to be summed over workers;
+        for gradient-based sampling."""
+
+    @abstractmethod
+    def draw_rows(self, state: State, counts: Array | None) -> Array:
+        """Draw the rows that the trees of the round grow on, the same for all its outputs. counts : count_magnitudes over all
+        workers; None to draw uniformly.
+
+        The gradients of a row drawn with probability p are divided by p. Rows not drawn enter nothing until update_margin.
+        Returns the int64 (n_planes, 2) bits of max |g| and max h among the rows drawn, to be maximised over workers.
+        """
 
     @abstractmethod
     def quantise(self, state: State, maxima: Array) -> Array:
@@ -175,7 +206,7 @@ class Backend(ABC):
 
     @abstractmethod
     def start_trees(self, state: State, sums: Array) -> None:
-        """One root for each tree, with the summed gradients, holding all rows. The roots are the first frontier."""
+        """One root for each tree, with the summed gradients, holding all rows drawn. The roots are the first frontier."""
 
     @abstractmethod
     def histogram_capacity(self, state: State) -> int:
@@ -255,7 +286,7 @@ class Backend(ABC):
 
     @abstractmethod
     def update_margin(self, state: State) -> None:
-        """Add the leaf values to the margins of the training rows."""
+        """Add the leaf values to the margins of the training rows, of those not drawn as well."""
 
     @abstractmethod
     def finish_trees(self, state: State) -> Any:

@@ -6,9 +6,9 @@ from typing import Any
 import numpy as np
 
 from gpuboost.backend.base import Array, Backend, GrowthSettings, StoredRows, TrainingRows
-from gpuboost.backend.fixed_point import check_finite, leaf_scales, needs_refinement, plane_keys, scales_16
+from gpuboost.backend.fixed_point import check_finite, leaf_scales, needs_refinement, plane_keys, sampling_keys, scales_16
 from gpuboost.backend.trees import collect_trees, flatten_grown, flatten_trees
-from gpuboost.kernels import histogram, nodes, partition, scan, sparse
+from gpuboost.kernels import histogram, nodes, partition, sampling, scan, sparse
 from gpuboost.kernels.binning import bin_rows_cpu, table_size
 from gpuboost.kernels.leaves import CHUNK as LEAF_CHUNK
 from gpuboost.kernels.leaves import leaf_weights, list_leaf_chunks, sum_leaves_cpu, update_margin_cpu
@@ -40,7 +40,10 @@ class _PageRows:
 
     page: Any
     first: int  # within the worker's rows
+    first_id: int  # global number of its first row that takes part
     kept: Array  # int32 (k,): rows that take part, ascending; zero-weight rows do not
+    drawn: Array  # int32 (k,): those drawn for this round, then the others
+    n_drawn: int
     rows: Array  # int32 (2, n_trees · k): the two row buffers, one list per tree
     is_left: Array  # uint8 (n_trees · k,): which of the rows to be moved go left
     gpair: Array  # int32 (n_planes, limbs, n)
@@ -144,14 +147,16 @@ class CpuBackend(Backend):
         binned = rows.binned
         n_trees = len(tree_outputs)
         n_planes, n_rows = rows.margin.shape
-        pages, first = [], 0
+        pages, first, first_id = [], 0, rows.first_row
         for page in binned.pages:
             weight = rows.weight[first : first + page.n_rows]
             kept = np.flatnonzero(weight).astype(np.int32) if len(weight) else np.arange(page.n_rows, dtype=np.int32)
             lists = np.empty((2, n_trees * len(kept)), np.int32)
             gpair = np.empty((n_planes, 1, page.n_rows), np.int32)
-            pages.append(_PageRows(page, first, kept, lists, np.empty(lists.shape[1], np.uint8), gpair))
+            marks = np.empty(lists.shape[1], np.uint8)
+            pages.append(_PageRows(page, first, first_id, kept, kept, len(kept), lists, marks, gpair))
             first += page.n_rows
+            first_id += len(kept)
         n_packed = 0 if binned.packing is None else int(binned.record_offsets[-1])
         bytes_each = n_outputs * (binned.cuts.total_bins + n_packed) * 16
         state = _State(
@@ -201,6 +206,34 @@ class CpuBackend(Backend):
     def start_round(self, state: _State, round_number: int, learning_rate: float) -> None:
         state.round_number, state.learning_rate = round_number, learning_rate
 
+    def count_magnitudes(self, state: _State) -> Array:
+        counts = np.zeros((self.n_threads, sampling.MAGNITUDE_BINS, 2), np.int64)
+        for part in state.pages:
+            own = slice(part.first, part.first + part.page.n_rows)
+            sampling.count_magnitudes_cpu(part.kept, state.grad[:, own], state.hess[:, own], counts, self.n_threads)
+        return counts.sum(axis=0)
+
+    def draw_rows(self, state: _State, counts) -> Array:
+        n_rows = state.rows.global_rows
+        n_drawn = state.settings.n_drawn(n_rows)
+        threshold = sampling.UNIFORM if counts is None else sampling.choose_threshold_cpu(counts, n_drawn)
+        keys = sampling_keys(state.settings.seed, state.round_number)
+        maxima = np.zeros((self.n_threads, len(state.margin), 2), np.int64)
+        for part in state.pages:
+            own = slice(part.first, part.first + part.page.n_rows)
+            first_place = np.zeros(-(-len(part.kept) // sampling.CHUNK) + 1, np.int64)
+            places = np.empty((self.n_threads, sampling.CHUNK), np.uint64)
+            sampling.draw_rows_cpu(
+                part.kept, part.first_id, n_rows, n_drawn, keys, threshold, state.grad[:, own], state.hess[:, own], part.is_left,
+                first_place[1:], maxima, places, self.n_threads,
+            )  # fmt: skip
+            np.cumsum(first_place, out=first_place)
+            if part.drawn is part.kept:
+                part.drawn = np.empty_like(part.kept)
+            part.n_drawn = int(first_place[-1])
+            sampling.list_drawn_cpu(part.kept, part.is_left, first_place, part.drawn, self.n_threads)
+        return maxima.max(axis=0)
+
     def quantise(self, state: _State, maxima) -> Array:
         check_finite(maxima)
         state.maxima = maxima
@@ -210,7 +243,7 @@ class CpuBackend(Backend):
         return self._quantise(state)
 
     def refine_fixed_point(self, state: _State, sums) -> Array | None:
-        refined = needs_refinement(sums, state.rows.global_rows)
+        refined = needs_refinement(sums, state.settings.n_drawn(state.rows.global_rows))
         if not refined.any():
             return None
         state.n_limbs = np.where(refined, 2, 1).astype(np.int32)
@@ -243,12 +276,12 @@ class CpuBackend(Backend):
         roots["depth"] = 0
         for output in range(state.n_outputs):
             state.sums[:n_trees, output] = sums[state.tree_outputs + output, :2]
-        state.counts[:n_trees] = state.rows.global_rows
+        state.counts[:n_trees] = sum(part.n_drawn for part in state.pages)  # of this worker: nothing is compared with a root's
         for p, part in enumerate(state.pages):
-            n = len(part.kept)
             for tree in range(n_trees):
-                part.rows[0, tree * n : (tree + 1) * n] = part.kept
-                state.segments[p, tree] = tree * n, (tree + 1) * n, 0
+                first = tree * len(part.kept)
+                part.rows[0, first : first + part.n_drawn] = part.drawn[: part.n_drawn]
+                state.segments[p, tree] = first, first + part.n_drawn, 0
         state.n_nodes = n_trees
         state.n_leaves = np.ones(n_trees, np.int64)
         state.frontier = np.arange(n_trees, dtype=np.int32)
@@ -504,12 +537,16 @@ class CpuBackend(Backend):
         state.leaves[nodes] = values
 
     def update_margin(self, state: _State) -> None:
+        others = state.settings.sampling is not None
+        flat = self.grown_trees(state) if others else None
         for p, part in enumerate(state.pages):
             own = slice(part.first, part.first + part.page.n_rows)
             update_margin_cpu(
                 state.leaf_chunks[p], state.nodes, state.segments[p], part.rows, state.leaves, state.tree_outputs,
                 state.margin[:, own], self.n_threads,
             )  # fmt: skip
+            if others:
+                self._predict_codes(state.rows.binned, part.page, flat, part.drawn[part.n_drawn :], state.margin[:, own])
 
     def finish_trees(self, state: _State) -> list[Any]:
         n = state.n_nodes
@@ -547,8 +584,18 @@ class CpuBackend(Backend):
             if binned.is_sparse:
                 self.predict_sparse(page.stored, flat, margin, leaves)
                 return
-            predict_codes_cpu(page.columns, binned.cuts.n_bins, *flat, margin[:, own], own_leaves, self.n_threads)
+            rows = np.arange(page.n_rows, dtype=np.int32)
+            predict_codes_cpu(page.columns, binned.cuts.n_bins, rows, *flat, margin[:, own], own_leaves, self.n_threads)
             first += page.n_rows
+
+    def _predict_codes(self, binned, page, flat, rows, margin) -> None:
+        """Add the trees' outputs to the margins of some rows of a page."""
+        if binned.is_sparse:
+            sparse.predict_cells_cpu(
+                page.row_begin, page.cells, binned.cuts.offsets, page.absent, rows, *flat, margin, self.n_threads
+            )
+        else:
+            predict_codes_cpu(page.columns, binned.cuts.n_bins, rows, *flat, margin, _NO_LEAVES, self.n_threads)
 
     def predict_sparse(self, stored: StoredRows, flat, margin, leaves) -> None:
         leaves = _NO_LEAVES if leaves is None else leaves

@@ -30,6 +30,7 @@ from gpuboost.kernels import (
     proposals,
     quantise,
     reduce,
+    sampling,
     sketch,
     sparse,
     splits,
@@ -54,7 +55,10 @@ class _PageRows:
     page: Any
     first: int  # within the worker's rows
     words: Array  # uint32 (n_rows, words): the records, four bytes at a time; None of a sparse page
+    first_id: int  # global number of its first row that takes part
     kept: Array  # int32 (k,): rows that take part
+    drawn: Array  # int32 (k,): from the front those drawn for this round, from the back the others
+    n_listed: Array  # int64 (2,): how many of either
     rows: Array  # int32 (2, n_trees · k)
     gpair: Array  # int32 (n_planes, 2, n_rows)
     marks: Array  # uint32 (chunks, words): decisions of the partition
@@ -82,6 +86,9 @@ class _State:
     proposed: Array  # uint8 (n_trees or capacity, total_bins): split candidates; without rows every bin is one
     penalty: Array
     progress: Array
+    # drawing rows
+    counts: Array
+    threshold: Array
     # fixed point, per plane
     maxima: Array
     keys: Array
@@ -105,6 +112,7 @@ class _State:
     n_leaves: Array
     first_rank: Array
     parameters: dict[Any, Array] = field(default_factory=dict)
+    no_leaves: Array = None  # int32 (0, 0)
     flat_hist: Array = None  # hist with all values of a histogram in a row
     prepared: dict[Any, Callable[[], None]] = field(default_factory=dict)  # launches, which repeat from tree to tree
     # by node; see kernels/records.py. They have room for node_capacity nodes, and node_bound is how many there may be.
@@ -222,7 +230,7 @@ class CudaBackend(Backend):
             )
         deepest = min(settings.max_depth or SYNC_FREE_DEPTH, SYNC_FREE_DEPTH)
         n_nodes = 2 * n_trees * min(2**deepest, settings.max_leaves or 2**deepest)
-        row_bytes = n_planes * (4 + 4 + 8) + n_trees * 8 + 4 * len(rows.label) + 4 + 4 + n_trees / 8
+        row_bytes = n_planes * (4 + 4 + 8) + n_trees * 8 + 4 * (settings.sampling is not None) + 4 * len(rows.label) + 4 + 4 + n_trees / 8
         shapes = _arrays_by_node(n_nodes, n_outputs).values()
         by_node = sum(math.prod(shape) * np.dtype(dtype).itemsize for shape, dtype in shapes)
         by_page = n_nodes * (24 + 4 * partition.CHUNK_WORDS + 8 + 8)  # segments, marks, n_left, first_leaf_chunk
@@ -248,7 +256,8 @@ class CudaBackend(Backend):
             thresholds=put(cuts.thresholds), offsets=put(cuts.offsets), n_bins=put(cuts.n_bins),
             feature_mask=put(np.ones((1, cuts.n_features), np.uint8)), proposed=empty((n_proposed, cuts.total_bins), np.uint8),
             penalty=put(_penalty(settings)),
-            progress=zeros(1, PROGRESS), maxima=empty((n_planes, 2), np.int64), keys=empty(n_planes, np.uint32),
+            progress=zeros(1, PROGRESS), counts=empty((sampling.MAGNITUDE_BINS, 2), np.int64),
+            threshold=put(np.array([sampling.UNIFORM])), maxima=empty((n_planes, 2), np.int64), keys=empty(n_planes, np.uint32),
             scales=empty((n_planes, 2), np.float64), leaf_scales=empty((n_planes, 2), np.float64),
             n_limbs=empty(n_planes, np.int32), local_sums=empty((n_planes, 3), np.int64),
             sums={limbs: empty((n_planes, 3), np.int64) for limbs in (1, 2)}, capacity=capacity,
@@ -260,17 +269,21 @@ class CudaBackend(Backend):
             choices=empty((at_once, cuts.n_features), np.int32), n_leaves=empty(n_trees, np.int64),
             first_rank=empty(n_trees, np.int64),
         )  # fmt: skip
+        state.no_leaves = self._or_none(None)
         state.flat_hist = state.hist.reshape(capacity, -1)
-        first = 0
+        first, first_id = 0, rows.first_row
         for page in rows.binned.pages:
             weight = rows.weight[first : first + page.n_rows]
             kept = put(np.flatnonzero(weight).astype(np.int32)) if len(weight) else device.xp.arange(page.n_rows, dtype=np.int32)
+            drawn = kept if settings.sampling is None else empty(len(kept), np.int32)
             state.pages.append(_PageRows(
-                page, first, None if rows.binned.is_sparse else page.records.view(np.uint32), kept,
+                page, first, None if rows.binned.is_sparse else page.records.view(np.uint32), first_id, kept, drawn,
+                put(np.array([len(kept), 0])),
                 empty((2, n_trees * len(kept)), np.int32), empty((n_planes, 2, page.n_rows), np.int32),
                 *(empty(0, np.int64),) * 3,
             ))  # fmt: skip
             first += page.n_rows
+            first_id += len(kept)
         self._reserve_nodes(state, n_nodes)
         return state
 
@@ -326,6 +339,30 @@ class CudaBackend(Backend):
             nodes.start_round_kernel, round_number, state.settings.seed & (2**64 - 1), learning_rate, state.progress, threads=1
         )
 
+    def count_magnitudes(self, state: _State) -> Array:
+        self.device.clear(state.counts)
+        for part in state.pages:
+            self._launch(
+                state, sampling.count_magnitudes_kernel, part.kept, part.first, state.grad, state.hess, state.counts,
+                blocks=-(-len(part.kept) // sampling.COUNTED_ROWS),
+            )  # fmt: skip
+        return state.counts
+
+    def draw_rows(self, state: _State, counts) -> Array:
+        n_rows = state.rows.global_rows
+        n_drawn = state.settings.n_drawn(n_rows)
+        if counts is not None:
+            self._launch(state, sampling.choose_threshold_kernel, counts, n_drawn, state.threshold, blocks=1)
+        self.device.clear(state.maxima)
+        for part in state.pages:
+            self.device.clear(part.n_listed)
+            self._launch(
+                state, sampling.draw_rows_kernel, part.kept, part.first_id, n_rows, n_drawn, state.progress, state.threshold,
+                part.first, state.grad, state.hess, part.drawn, part.n_listed, state.maxima,
+                threads=-(-len(part.kept) // sampling.ROWS_PER_THREAD),
+            )  # fmt: skip
+        return state.maxima
+
     def quantise(self, state: _State, maxima) -> Array:
         self._launch(
             state, quantise.choose_scales_kernel, maxima, state.rows.global_rows, state.progress, state.keys, state.scales,
@@ -336,7 +373,7 @@ class CudaBackend(Backend):
 
     def refine_fixed_point(self, state: _State, sums) -> Array | None:
         self._launch(
-            state, quantise.choose_limbs_kernel, sums, state.rows.global_rows, state.scales, state.n_limbs, state.local_sums,
+            state, quantise.choose_limbs_kernel, sums, state.settings.n_drawn(state.rows.global_rows), state.scales, state.n_limbs, state.local_sums,
             threads=len(state.keys),
         )  # fmt: skip
         return self._quantise(state, 2)
@@ -361,7 +398,7 @@ class CudaBackend(Backend):
         )  # fmt: skip
         for part, segments in zip(state.pages, state.segments):
             self._launch(
-                state, partition.start_rows_kernel, part.kept, n_trees, state.progress, part.rows, segments,
+                state, partition.start_rows_kernel, part.drawn, part.n_listed, n_trees, state.progress, part.rows, segments,
                 threads=max(len(part.kept), n_trees),
             )  # fmt: skip
         state.level, state.n_held = 0, 0
@@ -574,10 +611,24 @@ class CudaBackend(Backend):
         state.by_node["leaves"][self.device.put(nodes)] = self.device.put(values)
 
     def update_margin(self, state: _State) -> None:
+        others = state.settings.sampling is not None
+        flat = self.grown_trees(state) if others else ()
+        binned = state.rows.binned
         for part, segments in zip(state.pages, state.segments):
             self._over_leaves(
                 state, part, segments, leaves.update_margin_kernel, state.by_node["leaves"], state.tree_outputs, state.margin
             )
+            page, rows = part.page, (part.drawn, part.n_listed)
+            if others and binned.is_sparse:
+                self._launch(
+                    state, sparse.predict_cells_kernel, page.row_begin, page.cells, state.offsets, page.absent, *rows, *flat,
+                    part.first, state.margin, threads=len(part.kept),
+                )  # fmt: skip
+            elif others:
+                self._launch(
+                    state, predict.predict_codes_kernel, page.columns, state.n_bins, *rows, *flat, part.first, state.margin,
+                    state.no_leaves, threads=len(part.kept),
+                )  # fmt: skip
 
     def finish_trees(self, state: _State) -> PendingCopy:
         own = [state.by_node[name][: state.node_bound] for name in ("nodes", "leaves", "weights", "covers")]
@@ -624,10 +675,12 @@ class CudaBackend(Backend):
         if binned.is_sparse:
             self.predict_sparse(binned.pages[0].stored, flat, margin, leaves)
             return
-        n_bins, leaves, first = self.device.put(binned.cuts.n_bins), self._or_none(leaves), 0
+        put = self.device.put
+        n_bins, leaves, first = put(binned.cuts.n_bins), self._or_none(leaves), 0
         for page in binned.pages:
+            all_rows = self.device.empty(0, np.int32), put(np.array([0, page.n_rows]))
             self.device.launch(
-                predict.predict_codes_kernel, page.columns, n_bins, *flat, first, margin, leaves, threads=page.n_rows
+                predict.predict_codes_kernel, page.columns, n_bins, *all_rows, *flat, first, margin, leaves, threads=page.n_rows
             )
             first += page.n_rows
 

@@ -4,38 +4,40 @@ workers.
 Chen & Guestrin 2016, Algorithms 1–3 on binned values: histograms of fixed-point gradients with the sibling of each built node by
 subtraction, or sorted columns (tree_method="exact": each distinct value has a bin); best splits with missing values on either
 side. Algorithm 2 (tree_method="approx") adds one step, which proposes a few of the bins as candidates, from the root or from
-every node. What a line computes is in the kernel of the same name.
+every node. Rows may be drawn for a round (kernels/sampling.py). What a line computes is in the kernel of the same name.
 """
 
 from typing import Any
 
-from gpuboost.backend.base import Backend
+from gpuboost.backend.base import Backend, GrowthSettings
 from gpuboost.communicator import Communicator
 
 __all__ = ["grow_trees"]
 
 
 def grow_trees(
-    backend: Backend, comm: Communicator, state: Any, maxima: Any, round_number: int, capacity: int, learning_rate: float,
-    proposals: str | None = None,
+    backend: Backend, comm: Communicator, state: Any, settings: GrowthSettings, maxima: Any, round_number: int, capacity: int,
+    learning_rate: float,
 ) -> Any:  # fmt: skip
     """Grow one tree per output from the state's gradients and add them to its margins; returns what backend.fetch_trees takes.
 
-    maxima : bits of the largest |g| and h over all workers. capacity : histograms that fit on every worker.
-    proposals : as in the GrowthSettings of the state.
+    maxima : bits of this worker's largest |g| and h. capacity : histograms that fit on every worker.
     The result does not depend on capacity: it only decides which histograms are built rather than subtracted.
     """
     backend.start_round(state, round_number, learning_rate)
+    if settings.sampling is not None:
+        maxima = draw_rows(backend, comm, state, settings.sampling)
+    comm.allreduce_max(maxima)
     start_roots(backend, comm, state, maxima)
     held = False  # whether the histograms of all open leaves are at hand
-    proposes = proposals is not None  # whether the nodes at hand propose candidates
+    proposes = settings.proposals is not None  # whether the nodes at hand propose candidates
     while (n_frontier := backend.frontier_size(state)) > 0:
         if backend.walks_columns(state, comm.size):
             backend.scan_columns(state)
             held = False
         else:
             held = search_histograms(backend, comm, state, n_frontier, capacity, held, proposes)
-            proposes = proposals == "local"
+            proposes = settings.proposals == "local"
         backend.select_splits(state)
         backend.apply_splits(state)
         comm.allreduce_sum(backend.partition_rows(state))
@@ -63,6 +65,15 @@ def search_histograms(
             backend.propose_candidates(state, begin, end)
         backend.evaluate_splits(state, begin, end)
     return hold
+
+
+def draw_rows(backend: Backend, comm: Communicator, state: Any, sampling: str) -> Any:
+    """Draw the rows of the round; returns the bits of this worker's largest |g| and h among them."""
+    counts = None
+    if sampling == "gradient_based":
+        counts = backend.count_magnitudes(state)
+        comm.allreduce_sum(counts)
+    return backend.draw_rows(state, counts)
 
 
 def start_roots(backend: Backend, comm: Communicator, state: Any, maxima: Any) -> None:

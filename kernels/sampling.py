@@ -1,0 +1,438 @@
+"""Draw the rows that the trees of a round grow on: at random, or those of large gradients rather than others.
+
+    uniform           row i is drawn iff π(i) < k:  exactly k = max(1, ⌊subsample·n⌋) of n rows
+    gradient_based    iff π(i) + ½ < n·p_i,  p_i = min(1, ĝ_i/μ),  ĝ_i = √(Σ g² + λ·h²) over the outputs,  Σ p_i = k;
+                      what is drawn counts 1/p_i times: g/p_i, h/p_i     (minimal-variance sampling, Ibragimov & Gusev 2019)
+
+π is a pseudo-random permutation of the global row numbers that depends on seed and round. So a draw needs no generator, no state
+and no other row: it is the same for any thread count, page size and number of workers. π scrambles b-bit numbers, 2^b ≥ n, by four
+rounds of add, multiply by an odd number, and xor with the own upper half (each can be undone, so different numbers stay different),
+again and again until the result lies below n: twice on average at most ("cycle walking", Black & Rogaway 2002).
+
+μ comes from counts of the rows by the upper digits of ĝ (sign, exponent and 3 bits of a float32: bins an eighth wide) and the sums
+of the 12 digits after them, which are integers: no order of addition shows. Rows in μ's own bin count as if none reached μ,
+which makes the number drawn k on average, less at most 1/16 of the rows in that bin.
+
+Rows not drawn get gradients of 0, so that sums over all rows are sums over those drawn.
+
+Floor: 8 bytes of gradients read and 8 written per row and output, 4 of row lists; gradient_based reads the gradients twice.
+"""
+
+import math
+
+import numpy as np
+from numba import float32, float64, int32, int64, prange, uint32, uint64
+
+from gpuboost.kernels.device import block_max, block_prefix, block_sum, cuda, cuda_kernel
+from gpuboost.kernels.gradients import NON_FINITE_BITS
+from gpuboost.kernels.jit import claim, kernel, parallel_kernel, scalar
+from gpuboost.kernels.partition import move_rows_part
+from gpuboost.kernels.quantise import plane_key
+from gpuboost.kernels.scalar import bits_float, float_bits, smaller
+
+CHUNK = 4096
+MIN_BITS = 8  # of π: four rounds do not mix fewer (inclusion of 3 rows in 2 bits is off by 1.5 %)
+N_KEYS = 8
+FIRST_WORD = 2**31  # of the hashed words that tell these keys from those of outputs (kernels/quantise.plane_key)
+HESS_SHARE = 0.1  # λ, as in XGBoost
+MAGNITUDE_BINS = 2048
+UNIFORM = -1.0  # in place of μ
+
+
+@scalar
+def sampling_key(seed, round_number, i):
+    """The i-th of the keys of π."""
+    high = plane_key(seed, round_number, int64(FIRST_WORD) + int64(2) * int64(i))
+    low = plane_key(seed, round_number, int64(FIRST_WORD) + int64(2) * int64(i) + int64(1))
+    return uint64(uint64(uint64(high) << uint64(32)) | uint64(low))
+
+
+@scalar
+def scrambled(x, bits, keys):
+    """One step of π: a permutation of the numbers of so many bits. x : uint64. keys : eight uint64."""
+    mask, half = uint64((uint64(1) << uint64(bits)) - uint64(1)), uint64(uint64(bits + 1) >> uint64(1))
+    x = uint64(uint64(uint64(x + keys[0]) * uint64(keys[1] | uint64(1))) & mask)
+    x = uint64(x ^ uint64(x >> half))
+    x = uint64(uint64(uint64(x + keys[2]) * uint64(keys[3] | uint64(1))) & mask)
+    x = uint64(x ^ uint64(x >> half))
+    x = uint64(uint64(uint64(x + keys[4]) * uint64(keys[5] | uint64(1))) & mask)
+    x = uint64(x ^ uint64(x >> half))
+    x = uint64(uint64(uint64(x + keys[6]) * uint64(keys[7] | uint64(1))) & mask)
+    return uint64(x ^ uint64(x >> half))
+
+
+@scalar
+def bits_of(n):
+    """Bits that π scrambles for n rows."""
+    bits = int64(MIN_BITS)
+    while (int64(1) << bits) < n:
+        bits += int64(1)
+    return bits
+
+
+@scalar
+def magnitude_bin(magnitude):
+    """(bin, digits after it) of ĝ as float32 ≥ 0."""
+    bits = float_bits(magnitude)
+    return int64(bits >> uint32(20)), int64(bits >> uint32(8)) & int64(4095)
+
+
+@scalar
+def bin_edge(b):
+    """The smallest ĝ of a bin."""
+    return float64(bits_float(uint32(uint32(b) << uint32(20))))
+
+
+@scalar
+def bin_sum(b, n_here, digits):
+    """Σ ĝ over a bin: its edge for each row, and the sum of their digits in units of the last one."""
+    exponent = float64(bits_float(uint32(uint32(b >> 3) << uint32(23))))
+    return float64(n_here) * bin_edge(b) + float64(digits) * (exponent * float64(2.0**-15))
+
+
+@scalar
+def is_drawn(place, magnitude, threshold, n_rows, n_drawn):
+    """Whether the row that π sends to ``place`` is drawn, and p."""
+    if threshold == float64(UNIFORM):
+        return place < uint64(n_drawn), float64(1.0)
+    if magnitude >= threshold or magnitude == float64(0.0):
+        return magnitude > float64(0.0), float64(1.0)
+    p = magnitude / threshold
+    return float64(place) + float64(0.5) < float64(n_rows) * p, p
+
+
+@scalar
+def squared_magnitude(g, h):
+    """One output's share of ĝ²."""
+    return float64(g) * float64(g) + float64(HESS_SHARE) * (float64(h) * float64(h))
+
+
+@scalar
+def magnitude_of(square):
+    """ĝ as float32."""
+    return float32(smaller(math.sqrt(square), float64(3.0e38)))
+
+
+@scalar
+def clear_undrawn(value, mark):
+    """(value, its magnitude's bits) of a row drawn, else (0, 0); bits of what is not finite in any case."""
+    bits = uint32(float_bits(value) & uint32(0x7FFFFFFF))
+    bits = bits if mark != 0 or bits >= uint32(NON_FINITE_BITS) else uint32(0)
+    return value if mark != 0 else float32(0.0), bits
+
+
+@parallel_kernel
+def count_magnitudes_cpu(kept, grad, hess, counts, n_threads):
+    """Count the rows of one page by ĝ.
+
+    kept : int32 (k,), IN. Rows of the page that take part. grad, hess : float32 (n_outputs, n_rows), IN, of the page.
+    counts : int64 (n_threads, MAGNITUDE_BINS, 2), INOUT. Rows of each bin, and the sum of their digits.
+    """
+    counter = np.zeros(1, np.int64)
+    for thread in prange(n_threads):
+        _count_chunks(counter, kept, grad, hess, counts[thread])
+
+
+@parallel_kernel.part
+def _count_chunks(counter, kept, grad, hess, counts):
+    magnitudes = np.empty(CHUNK, np.float64)
+    while True:
+        begin = claim(counter) * CHUNK
+        if begin >= kept.size:
+            return
+        rows = kept[begin : begin + CHUNK]
+        _measure(rows, grad, hess, magnitudes)
+        for i in range(rows.size):
+            b, digits = magnitude_bin(float32(magnitudes[i]))
+            counts[b, 0] += int64(1)
+            counts[b, 1] += digits
+
+
+@parallel_kernel.part
+def _measure(rows, grad, hess, magnitudes):
+    """ĝ of some rows, each a float32. Loops of one operation, which compilers vectorise."""
+    for i in range(rows.size):
+        magnitudes[i] = float64(0.0)
+    for output in range(grad.shape[0]):
+        for i in range(rows.size):
+            magnitudes[i] += squared_magnitude(grad[output, rows[i]], hess[output, rows[i]])
+    for i in range(rows.size):
+        magnitudes[i] = float64(magnitude_of(magnitudes[i]))
+
+
+@kernel
+def choose_threshold_cpu(counts, n_drawn):
+    """μ, with which n_drawn rows are drawn on average. counts : int64 (MAGNITUDE_BINS, 2), IN, of all rows.
+
+    Bins below μ's add Σ ĝ/μ, those above it a whole row each: in the first bin b from below where Σ_{≤b} ĝ / (k − rows above b)
+    does not exceed the bin's upper edge, that quotient is μ.
+    """
+    n_above, total = int64(0), float64(0.0)
+    for b in range(MAGNITUDE_BINS):
+        n_above += counts[b, 0]
+    for b in range(MAGNITUDE_BINS - 1):
+        n_above -= counts[b, 0]
+        total += bin_sum(b, counts[b, 0], counts[b, 1])
+        if n_above < n_drawn and total <= float64(n_drawn - n_above) * bin_edge(b + 1):
+            return total / float64(n_drawn - n_above)
+    return float64(0.0)
+
+
+@parallel_kernel
+def draw_rows_cpu(
+    kept, first_id, n_rows, n_drawn, keys, threshold, grad, hess, marks, n_marked, maxima, places, n_threads
+):  # fmt: skip
+    """Draw among the rows of one page.
+
+    kept : int32 (k,), IN. Rows of the page that take part. first_id : global number of the first of them.
+    n_rows : of all workers. n_drawn : of those, k above. keys : uint64 (N_KEYS,), IN. threshold : μ, or UNIFORM.
+    grad, hess : float32 (n_outputs, n_rows), INOUT, of the page. Divided by p; 0 where a row is not drawn.
+    marks : uint8 (≥ k,), OUT. 1 for each row of ``kept`` that is drawn. n_marked : int64 (≥ chunks of CHUNK rows,), OUT.
+    maxima : int64 (n_threads, n_outputs, 2), INOUT. Bits of the largest |g| and h of those drawn; a value that is not finite
+        counts wherever it stands.
+    places : uint64 (n_threads, CHUNK), SCRATCH.
+    """
+    counter = np.zeros(1, np.int64)
+    for thread in prange(n_threads):
+        _draw_chunks(
+            counter, kept, first_id, n_rows, n_drawn, keys, threshold, grad, hess, marks, n_marked, maxima[thread],
+            places[thread],
+        )  # fmt: skip
+
+
+@parallel_kernel.part
+def _draw_chunks(counter, kept, first_id, n_rows, n_drawn, keys, threshold, grad, hess, marks, n_marked, maxima, places):
+    own_keys = (keys[0], keys[1], keys[2], keys[3], keys[4], keys[5], keys[6], keys[7])
+    magnitudes, p = np.empty(CHUNK, np.float64), np.empty(CHUNK, np.float64)
+    while True:
+        chunk = claim(counter)
+        begin = chunk * CHUNK
+        if begin >= kept.size:
+            return
+        rows, own_marks = kept[begin : begin + CHUNK], marks[begin : begin + CHUNK]
+        _permute(first_id + begin, rows.size, n_rows, own_keys, places)
+        n_here = int64(0)
+        if threshold == UNIFORM:
+            for i in range(rows.size):
+                own_marks[i] = places[i] < uint64(n_drawn)
+                n_here += own_marks[i]
+        else:
+            _measure(rows, grad, hess, magnitudes)
+            for i in range(rows.size):
+                own_marks[i], p[i] = is_drawn(places[i], magnitudes[i], threshold, n_rows, n_drawn)
+                n_here += own_marks[i]
+            for output in range(grad.shape[0]):
+                for i in range(rows.size):
+                    grad[output, rows[i]] = float32(float64(grad[output, rows[i]]) / p[i])
+                    hess[output, rows[i]] = float32(float64(hess[output, rows[i]]) / p[i])
+        n_marked[chunk] = n_here
+        for output in range(grad.shape[0]):
+            maxima[output, 0] = max(maxima[output, 0], _clear_undrawn(rows, own_marks, grad[output]))
+            maxima[output, 1] = max(maxima[output, 1], _clear_undrawn(rows, own_marks, hess[output]))
+
+
+@parallel_kernel.part
+def _permute(first_id, n, n_rows, keys, places):
+    """places[i] = π(first_id + i), i < n. All are scrambled once, then again those that are not below n_rows yet: loops without
+    branches that a processor could mispredict."""
+    bits, todo, n_todo = bits_of(n_rows), np.empty(CHUNK, np.int32), int64(0)
+    for i in range(n):
+        places[i] = scrambled(uint64(first_id + i), bits, keys)
+    for i in range(n):
+        todo[n_todo] = i
+        n_todo += int64(places[i] >= uint64(n_rows))
+    while n_todo > 0:
+        n, n_todo = n_todo, int64(0)
+        for j in range(n):
+            i = todo[j]
+            places[i] = scrambled(places[i], bits, keys)
+            todo[n_todo] = i
+            n_todo += int64(places[i] >= uint64(n_rows))
+
+
+@parallel_kernel.part
+def _clear_undrawn(rows, marks, values):
+    """Bits of the largest magnitude of the rows marked, or of one that is not finite; the others become 0."""
+    largest = uint32(0)
+    for i in range(rows.size):
+        value, bits = clear_undrawn(values[rows[i]], marks[i])
+        values[rows[i]] = value
+        largest = max(largest, bits)
+    return int64(largest)
+
+
+@parallel_kernel
+def list_drawn_cpu(kept, marks, first_place, drawn, n_threads):
+    """drawn = the marked rows of ``kept``, then the others, each in their order.
+
+    kept : int32 (k,), IN. marks : uint8 (≥ k,), IN. drawn : int32 (k,), OUT.
+    first_place : int64 (chunks + 1,), IN. Marked rows before each chunk; the last entry is their number.
+    """
+    counter = np.zeros(1, np.int64)
+    for _ in prange(n_threads):
+        _list_chunks(counter, kept, marks, first_place, drawn)
+
+
+@parallel_kernel.part
+def _list_chunks(counter, kept, marks, first_place, drawn):
+    while True:
+        chunk = claim(counter)
+        begin = chunk * CHUNK
+        if begin >= kept.size:
+            return
+        end, to_left = min(begin + CHUNK, kept.size), first_place[chunk]
+        to_right = first_place[first_place.size - 1] + begin - to_left
+        move_rows_part(kept[begin:end], marks[begin:end], drawn, to_left, to_right)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# CUDA. The drawn rows of a page fill its list from the front, the others from the back. A block reserves room in both with one
+# atomic add for each chunk of its rows: they lie in ascending order within a chunk, the chunks in any order, which no sum shows.
+
+ROWS_PER_THREAD = 8  # of a chunk, side by side: a sector of each array
+COUNTED_ROWS = 16384  # of a chunk: enough blocks for 1M rows, and 4095 · 16384 < 2^31
+
+
+@cuda_kernel(
+    "kept: int32[:], first_row: int64, grad: float32[:, :], hess: float32[:, :], counts: int64[:, :]",
+    registers=40, uses_double=True,
+)  # fmt: skip
+def count_magnitudes_kernel(kept, first_row, grad, hess, counts):
+    """count_magnitudes_cpu. first_row : where the page begins in grad, hess : float32 (n_outputs, all rows), IN.
+    counts : int64 (MAGNITUDE_BINS, 2), INOUT.
+
+    Two int32 planes in shared memory, 16 KB, added to ``counts`` after every chunk. 12 bytes read per row: 0.03 ms for 11M rows at
+    4.8 TB/s; where all gradients are equal, 2 × 11M adds to one address of each multiprocessor, an estimated 0.2 ms.
+    """
+    planes = cuda.shared.array(2 * MAGNITUDE_BINS, int32)
+    i = int64(cuda.threadIdx.x)
+    while i < 2 * MAGNITUDE_BINS:
+        planes[i] = int32(0)
+        i += int64(cuda.blockDim.x)
+    begin = int64(cuda.blockIdx.x) * COUNTED_ROWS
+    while begin < kept.size:
+        cuda.syncthreads()  # the planes are zero
+        i = begin + int64(cuda.threadIdx.x)
+        while i < min(begin + COUNTED_ROWS, int64(kept.size)):
+            row, square = first_row + int64(kept[i]), float64(0.0)
+            for output in range(grad.shape[0]):
+                square += squared_magnitude(grad[output, row], hess[output, row])
+            b, digits = magnitude_bin(magnitude_of(square))
+            cuda.atomic.add(planes, b, int32(1))
+            cuda.atomic.add(planes, MAGNITUDE_BINS + b, int32(digits))
+            i += int64(cuda.blockDim.x)
+        cuda.syncthreads()  # the chunk is counted
+        b = int64(cuda.threadIdx.x)
+        while b < MAGNITUDE_BINS:
+            if planes[b] != 0:
+                cuda.atomic.add(counts, (b, 0), int64(planes[b]))
+                cuda.atomic.add(counts, (b, 1), int64(planes[MAGNITUDE_BINS + b]))
+                planes[b], planes[MAGNITUDE_BINS + b] = int32(0), int32(0)
+            b += int64(cuda.blockDim.x)
+        begin += int64(cuda.gridDim.x) * COUNTED_ROWS
+
+
+@cuda_kernel("counts: int64[:, :], n_drawn: int64, threshold: float64[:]", block=256, blocks_per_sm=1, registers=64, uses_double=True)
+def choose_threshold_kernel(counts, n_drawn, threshold):
+    """choose_threshold_cpu by one thread of one block, from shared memory: an estimated 40 µs. threshold : float64 (1,), OUT."""
+    own, partial = cuda.shared.array((MAGNITUDE_BINS, 2), int64), cuda.shared.array(32, int64)
+    n_rows, b = int64(0), int64(cuda.threadIdx.x)
+    while b < MAGNITUDE_BINS:
+        own[b, 0], own[b, 1] = counts[b, 0], counts[b, 1]
+        n_rows += counts[b, 0]
+        b += int64(cuda.blockDim.x)
+    n_above = block_sum(n_rows, partial)  # and all counts are there
+    if cuda.threadIdx.x == 0:
+        mu, total, b = float64(0.0), float64(0.0), int64(0)
+        while b < MAGNITUDE_BINS - 1:
+            n_above -= own[b, 0]
+            total += bin_sum(b, own[b, 0], own[b, 1])
+            if n_above < n_drawn and total <= float64(n_drawn - n_above) * bin_edge(b + 1):
+                mu = total / float64(n_drawn - n_above)
+                b = int64(MAGNITUDE_BINS)
+            b += 1
+        threshold[0] = mu
+
+
+@cuda_kernel(
+    "kept: int32[:], first_id: int64, n_rows: int64, n_drawn: int64, progress: PROGRESS[:], threshold: float64[:], "
+    "first_row: int64, grad: float32[:, :], hess: float32[:, :], drawn: int32[:], n_listed: int64[:], maxima: int64[:, :]",
+    registers=64, uses_double=True,
+)  # fmt: skip
+def draw_rows_kernel(
+    kept, first_id, n_rows, n_drawn, progress, threshold, first_row, grad, hess, drawn, n_listed, maxima
+):
+    """draw_rows_cpu and list_drawn_cpu. progress : IN seed, round. threshold : float64 (1,), IN.
+    first_row : where the page begins in grad, hess : float32 (n_outputs, all rows), INOUT.
+    drawn : int32 (k,), OUT. The drawn rows from its front, the others from its back. n_listed : int64 (2,), INOUT, zeroed by the
+    caller. How many of either. maxima : int64 (n_outputs, 2), INOUT, zeroed by the caller before the first page.
+
+    A thread takes ROWS_PER_THREAD rows that follow each other. 16 bytes moved per row: 0.04 ms for 11M rows at 4.8 TB/s.
+    """
+    places, partial = cuda.shared.array(2, int64), cuda.shared.array(32, int64)
+    seed, round_number, mu = progress[0].seed, progress[0].round, threshold[0]
+    keys = (
+        sampling_key(seed, round_number, 0), sampling_key(seed, round_number, 1), sampling_key(seed, round_number, 2),
+        sampling_key(seed, round_number, 3), sampling_key(seed, round_number, 4), sampling_key(seed, round_number, 5),
+        sampling_key(seed, round_number, 6), sampling_key(seed, round_number, 7),
+    )  # fmt: skip
+    bits = bits_of(n_rows)
+    first = int64(cuda.blockIdx.x) * int64(cuda.blockDim.x) * ROWS_PER_THREAD
+    while first < kept.size:
+        begin = first + int64(cuda.threadIdx.x) * ROWS_PER_THREAD
+        end = min(begin + ROWS_PER_THREAD, int64(kept.size))
+        marks, n_here = uint32(0), int64(0)
+        i = begin
+        while i < end:
+            row, magnitude = first_row + int64(kept[i]), float64(0.0)
+            if mu != float64(UNIFORM):
+                square = float64(0.0)
+                for output in range(grad.shape[0]):
+                    square += squared_magnitude(grad[output, row], hess[output, row])
+                magnitude = float64(magnitude_of(square))
+            place = scrambled(uint64(first_id + i), bits, keys)
+            while place >= uint64(n_rows):
+                place = scrambled(place, bits, keys)
+            chosen, p = is_drawn(place, magnitude, mu, n_rows, n_drawn)
+            if chosen:
+                marks |= uint32(uint32(1) << uint32(i - begin))
+                n_here += 1
+            if p < float64(1.0):
+                for output in range(grad.shape[0]):
+                    grad[output, row] = float32(float64(grad[output, row]) / p)
+                    hess[output, row] = float32(float64(hess[output, row]) / p)
+            i += 1
+        before, total = block_prefix(n_here, partial)
+        if cuda.threadIdx.x == 0:
+            n_block = min(int64(cuda.blockDim.x) * ROWS_PER_THREAD, int64(kept.size) - first)
+            places[0] = cuda.atomic.add(n_listed, 0, total)
+            places[1] = int64(kept.size) - int64(1) - cuda.atomic.add(n_listed, 1, n_block - total)
+        cuda.syncthreads()  # the room is reserved
+        to_front, to_back = places[0] + before, places[1] - (begin - first - before)
+        i = begin
+        while i < end:
+            if (marks >> uint32(i - begin)) & uint32(1) != uint32(0):
+                drawn[to_front] = kept[i]
+                to_front += 1
+            else:
+                drawn[to_back] = kept[i]
+                to_back -= 1
+            i += 1
+        for output in range(grad.shape[0]):
+            largest_grad, largest_hess = int64(0), int64(0)
+            i = begin
+            while i < end:
+                row, mark = first_row + int64(kept[i]), (marks >> uint32(i - begin)) & uint32(1)
+                value, own_bits = clear_undrawn(grad[output, row], mark)
+                grad[output, row] = value
+                largest_grad = max(largest_grad, int64(own_bits))
+                value, own_bits = clear_undrawn(hess[output, row], mark)
+                hess[output, row] = value
+                largest_hess = max(largest_hess, int64(own_bits))
+                i += 1
+            largest_grad, largest_hess = block_max(largest_grad, partial), block_max(largest_hess, partial)
+            if cuda.threadIdx.x == 0:
+                cuda.atomic.max(maxima, (output, 0), largest_grad)
+                cuda.atomic.max(maxima, (output, 1), largest_hess)
+        cuda.syncthreads()  # places have been read
+        first += int64(cuda.gridDim.x) * int64(cuda.blockDim.x) * ROWS_PER_THREAD
