@@ -98,7 +98,7 @@ def place_rows_cpu(frontier, segments, rows, gpair, places):
 
 @parallel_kernel
 def scan_columns_cpu(
-    bounds, rows, codes, absent, n_bins, n_rows, feature_mask, places, low_pairs, searched, scales, penalty, walks,
+    bounds, rows, codes, absent, n_bins, n_rows, features, feature_mask, places, low_pairs, searched, scales, penalty, walks,
     touched, bests, gathered, low_gathered, n_threads,
 ):  # fmt: skip
     """Find the best split of each of n nodes among each thread's columns; choose_scanned_cpu chooses among threads.
@@ -106,7 +106,9 @@ def scan_columns_cpu(
     bounds : int64 (n_features, 2), rows : int32 (k,), codes : uint32 (k,), IN. The column blocks (kernels/columns.py).
     absent : int32 (n_features,), IN. Code of the cells without an entry: of missing values (n_bins[f]), or of zero.
     n_bins : int32 (n_features,), IN. n_rows : of the table; a column of so many entries is complete.
-    feature_mask : uint8 (1 or n, n_features), IN. places : int64 (n_rows,), IN. low_pairs : int32 (n_rows,) or (0,), IN. The
+    features : int32 (k,), IN. Features to walk. feature_mask : uint8 (0, 1 or n, k), IN. 0 leaves one of them out, for all nodes
+        or for one; without rows none is left out.
+    places : int64 (n_rows,), IN. low_pairs : int32 (n_rows,) or (0,), IN. The
         second limb of gradients.
     searched : SEARCHED (n,), IN. The nodes.
     scales : float64 (2,), IN. Units of the fixed point. penalty : float64 (4,), IN. lambda, alpha, max_delta_step,
@@ -118,41 +120,42 @@ def scan_columns_cpu(
     counter = np.zeros(1, np.int64)
     for thread in prange(n_threads):
         _scan_columns(
-            counter, bounds, rows, codes, absent, n_bins, n_rows, feature_mask, places, low_pairs, searched, scales,
+            counter, bounds, rows, codes, absent, n_bins, n_rows, features, feature_mask, places, low_pairs, searched, scales,
             penalty, walks[thread], touched[thread], bests[thread], gathered[thread], low_gathered[thread],
         )  # fmt: skip
 
 
 @parallel_kernel.part
 def _scan_columns(
-    counter, bounds, rows, codes, absent, n_bins, n_rows, feature_mask, places, low_pairs, searched, scales, penalty,
+    counter, bounds, rows, codes, absent, n_bins, n_rows, features, feature_mask, places, low_pairs, searched, scales, penalty,
     walks, touched, bests, gathered, low_gathered,
 ):  # fmt: skip
     for i in range(walks.size):
         _start_node(walks[i], bests[i], searched[i], scales, penalty)
     while True:
-        feature = claim(counter)
-        if feature >= bounds.shape[0]:
+        column = claim(counter)
+        if column >= features.size:
             return
-        if feature_mask.shape[0] == 1 and feature_mask[0, feature] == 0:
+        feature, is_kept = features[column], feature_mask[:, column]
+        if is_kept.size == 1 and is_kept[0] == 0:
             continue
         begin, end = bounds[feature, 0], bounds[feature, 1]
         absent_code, missing_code = int64(absent[feature]), int64(n_bins[feature])
         n_touched = int64(0)
         if end - begin < n_rows or codes[end - 1] == missing_code:  # else nothing is missing or absent
             n_touched = _sum_entries(
-                int32(feature), rows[begin:end], codes[begin:end], absent_code, missing_code, places, low_pairs, searched,
+                feature, rows[begin:end], codes[begin:end], absent_code, missing_code, places, low_pairs, searched,
                 walks, touched, gathered, low_gathered,
             )  # fmt: skip
         only_code = int64(codes[begin]) if n_touched > 0 and codes[begin] == codes[end - 1] else int64(-1)
         if only_code < 0:
             n_touched = _walk(
-                int32(feature), rows[begin:end], codes[begin:end], absent_code, missing_code, n_touched, feature_mask, places,
+                feature, rows[begin:end], codes[begin:end], absent_code, missing_code, n_touched, is_kept, places,
                 low_pairs, scales, penalty, walks, touched, bests, gathered, low_gathered,
             )  # fmt: skip
         for t in range(n_touched):
             walk, best, node = walks[touched[t]], bests[touched[t]], searched[touched[t]]
-            if feature_mask.shape[0] == 1 or feature_mask[touched[t], feature]:
+            if is_kept.size <= 1 or is_kept[touched[t]]:
                 if only_code >= 0 and only_code != missing_code:  # as in one-hot columns: the first walk has summed the entries
                     _meet_absent(walk, best, only_code, absent_code, scales, penalty)
                     _try_split(walk, best, only_code, scales, penalty)
@@ -234,7 +237,7 @@ def _sum_entries(
 
 @parallel_kernel.part
 def _walk(
-    feature, rows, codes, absent_code, missing_code, n_touched, feature_mask, places, low_pairs, scales, penalty, walks, touched,
+    feature, rows, codes, absent_code, missing_code, n_touched, is_kept, places, low_pairs, scales, penalty, walks, touched,
     bests, gathered, low_gathered,
 ):  # fmt: skip
     """The walk that tries the splits between entries. Returns how many nodes have entries."""
@@ -257,7 +260,7 @@ def _walk(
                 touched[n_touched] = i
                 n_touched += 1
             if code != walk.code:
-                if feature_mask.shape[0] == 1 or feature_mask[i, feature]:
+                if is_kept.size <= 1 or is_kept[i]:
                     if code > absent_code:
                         _meet_absent(walk, bests[i], code, absent_code, scales, penalty)
                     if walk.code >= 0 and (

@@ -42,21 +42,22 @@ MIN_GAIN = 1e-6  # XGBoost's kRtEps
 RELATIVE_GAIN = 2.0**-44
 FEATURE_BLOCK = 4  # features of one work item: enough items for few nodes, few candidates for many
 
-CANDIDATE = np.dtype([("gain", np.float64), ("feature", np.int32), ("bin", np.int32), ("default_left", np.int64)], align=True)
+CANDIDATE = np.dtype([("gain", np.float64), ("column", np.int32), ("bin", np.int32), ("default_left", np.int64)], align=True)
 
 
 @parallel_kernel
 def evaluate_splits_cpu(
-    frontier, slots, nodes, sums, left_sums, hist, offsets, feature_mask, proposed, proposed_rows, inverse_scales, tree_outputs,
-    reg_lambda, alpha, max_delta_step, min_child_weight, candidates, prefix, gains, bins, n_threads,
+    frontier, slots, nodes, sums, left_sums, hist, offsets, features, feature_mask, proposed, proposed_rows, inverse_scales,
+    tree_outputs, reg_lambda, alpha, max_delta_step, min_child_weight, candidates, prefix, gains, bins, n_threads,
 ):  # fmt: skip
     """Write the best split of each node: the split fields of its record, and the sums of its left child.
 
     frontier : int32 (n,), IN. Nodes to evaluate; slots : int32 (n,), IN, where their histograms lie.
     nodes : NODE (n_nodes,), INOUT. sums : int64 (n_nodes, n_outputs, 2), IN. left_sums : same, OUT.
-    hist : int64 (n_slots, n_outputs, total_bins, 2), IN. offsets : int32 (n_features + 1,), IN.
-    feature_mask : uint8 (1 or n, n_features), IN. 0 leaves a feature out, for all nodes or for one.
-    proposed : uint8 (n_rows, total_bins), IN. 0 leaves a bin out; without rows every bin is a candidate.
+    hist : int64 (n_slots, n_outputs, ≥ total_bins, 2), IN. Histograms of k features side by side.
+    offsets : int32 (k + 1,), IN, where each begins. features : int32 (k,), IN. The feature of each, ascending.
+    feature_mask : uint8 (0, 1 or n, k), IN. 0 leaves a feature out, for all nodes or for one; without rows none is left out.
+    proposed : uint8 (n_rows, ≥ total_bins), IN. 0 leaves a bin out; without rows every bin is a candidate.
     proposed_rows : int32 (n,), IN. Each node's row of it.
     inverse_scales : float64 (n_planes, 2), IN. Powers of two from fixed point to float, per output of the round.
     tree_outputs : int32 (n_trees,), IN. First output of each tree.
@@ -67,18 +68,18 @@ def evaluate_splits_cpu(
     counter = np.zeros(1, np.int64)
     for thread in prange(n_threads):
         _evaluate_blocks(
-            counter, n_blocks, frontier, slots, nodes, sums, hist, offsets, feature_mask, proposed, proposed_rows,
+            counter, n_blocks, frontier, slots, nodes, sums, hist, offsets, features.size, feature_mask, proposed, proposed_rows,
             inverse_scales, tree_outputs, reg_lambda, alpha, max_delta_step, min_child_weight, candidates, prefix[thread],
             gains[thread], bins[thread],
         )  # fmt: skip
     for i in range(frontier.size):
-        _choose(i, frontier, slots, nodes, sums, left_sums, hist, offsets, candidates)
+        _choose(i, frontier, slots, nodes, sums, left_sums, hist, offsets, features, candidates)
 
 
 @parallel_kernel.part
 def _evaluate_blocks(
-    counter, n_blocks, frontier, slots, nodes, sums, hist, offsets, feature_mask, proposed, proposed_rows, inverse_scales,
-    tree_outputs, reg_lambda, alpha, max_delta_step, min_child_weight, candidates, prefix, gains, bins,
+    counter, n_blocks, frontier, slots, nodes, sums, hist, offsets, n_columns, feature_mask, proposed, proposed_rows,
+    inverse_scales, tree_outputs, reg_lambda, alpha, max_delta_step, min_child_weight, candidates, prefix, gains, bins,
 ):  # fmt: skip
     while True:
         item = claim(counter)
@@ -93,16 +94,16 @@ def _evaluate_blocks(
         best.gain = NO_GAIN
         if sums[node, 0, 1] * scales[0, 1] < 2.0 * min_child_weight:
             continue  # neither child could be heavy enough
-        for feature in range(block * FEATURE_BLOCK, min((block + 1) * FEATURE_BLOCK, offsets.size - 1)):
-            if feature_mask[mask_row, feature]:
-                first, last = offsets[feature], offsets[feature + 1]
+        for column in range(block * FEATURE_BLOCK, min((block + 1) * FEATURE_BLOCK, n_columns)):
+            if mask_row < 0 or feature_mask[mask_row, column]:
+                first, last = offsets[column], offsets[column + 1]
                 gain, split_bin, default_left = _best_of_feature(
                     hist[slots[i], :, first:last], proposed, row, first, sums[node], scales,
                     reg_lambda, alpha, max_delta_step, min_child_weight, lower, upper, prefix, gains, bins,
                 )  # fmt: skip
                 if gain_rank(gain) > gain_rank(best.gain):
                     best.gain = gain
-                    best.feature = feature
+                    best.column = column
                     best.bin = split_bin
                     best.default_left = default_left
 
@@ -204,21 +205,22 @@ def node_term(grad, hess, reg_lambda, alpha, max_delta_step, lower, upper):
 
 
 @parallel_kernel.part
-def _choose(i, frontier, slots, nodes, sums, left_sums, hist, offsets, candidates):
+def _choose(i, frontier, slots, nodes, sums, left_sums, hist, offsets, features, candidates):
     """The best candidate of a node over its blocks of features, in feature order, and the exact sums of its left child."""
-    node = nodes[frontier[i]]
+    node, column = nodes[frontier[i]], int32(0)
     node.gain = NO_GAIN
     for block in range(candidates.shape[1]):
         candidate = candidates[i, block]
         if gain_rank(candidate.gain) > gain_rank(node.gain):
             node.gain = candidate.gain
-            node.feature = candidate.feature
+            column = candidate.column
+            node.feature = features[column]
             node.bin = candidate.bin
             node.default_left = candidate.default_left
             node.kind = NUMERIC
     if node.gain == NO_GAIN:
         return
-    first, last = offsets[node.feature], offsets[node.feature + 1]
+    first, last = offsets[column], offsets[column + 1]
     for output in range(sums.shape[1]):
         for k in range(2):
             left = int64(0)
@@ -251,7 +253,8 @@ def evaluate_splits_kernel(bounded):
     by_tree : whether a node's row of ``proposed`` is its tree (1) or its slot (0).
     nodes : NODE, IN (slot, tree, depth, lower, upper). scales : float64 (n_planes, 2), IN, from float to fixed point.
     penalty : PENALTY (1,), IN. max_depth : nodes so deep are not split; 0 for no limit.
-    gains : float64 (≥ n, n_features), OUT, −inf for none. choices : int32 (≥ n, n_features), OUT. 2·bin + (missing right).
+    gains : float64 (≥ n, ≥ k), OUT, of each feature of the histograms, −inf for none. choices : int32 (≥ n, ≥ k), OUT. 2·bin +
+        (missing right).
     Others as evaluate_splits_cpu. Dynamic shared memory: CARRY_BYTES per warp and output.
 
     16 bytes read per bin, twice (the second time from a cache); two divisions and 20 float64 operations per bin and direction.
@@ -259,28 +262,29 @@ def evaluate_splits_kernel(bounded):
     """
 
     def evaluate_splits(
-        begin, n, max_depth, by_tree, progress, nodes, sums, hist, offsets, feature_mask, proposed, scales, tree_outputs, penalty,
-        gains, choices,
+        begin, n, max_depth, by_tree, progress, nodes, sums, hist, offsets, features, feature_mask, proposed, scales,
+        tree_outputs, penalty, gains, choices,
     ):  # fmt: skip
         carry = cuda.shared.array(0, int64)
-        lane, n_features, n_outputs = lane_number(), int64(offsets.size - 1), int64(hist.shape[1])
+        lane, n_columns, n_outputs = lane_number(), int64(features.size), int64(hist.shape[1])
         own = int64(cuda.threadIdx.x >> 5) * n_outputs * CARRY
         reg_lambda, alpha, min_child_weight = penalty[0].reg_lambda, penalty[0].reg_alpha, penalty[0].min_child_weight
         max_delta_step, lower, upper = float64(0.0), float64(-np.inf), float64(np.inf)
         if bounded:
             max_delta_step = penalty[0].max_delta_step
         item = warp_number()
-        while item < n * n_features:
-            i, feature = item // n_features, item % n_features
+        while item < n * n_columns:
+            i, column = item // n_columns, item % n_columns
             item += n_warps()
             node = progress[0].frontier + begin + i
             best_gain, best_choice = float64(NO_GAIN), int32(0)
-            if node < progress[0].n_nodes and feature_mask[min(i, feature_mask.shape[0] - 1), feature] != 0:
+            mask_row = min(i, feature_mask.shape[0] - 1)
+            if node < progress[0].n_nodes and (mask_row < 0 or feature_mask[mask_row, column] != 0):
                 plane, slot = int64(tree_outputs[nodes[node].tree]), nodes[node].slot
                 if bounded:
                     lower, upper = nodes[node].lower, nodes[node].upper
                 row = int64(nodes[node].tree) if by_tree != 0 else int64(slot)
-                first, n_bins = int64(offsets[feature]), int64(offsets[feature + 1] - offsets[feature])
+                first, n_bins = int64(offsets[column]), int64(offsets[column + 1] - offsets[column])
                 heavy = sums[node, 0, 1] * (float64(1.0) / scales[plane, 1]) >= float64(2.0) * min_child_weight
                 if heavy and (max_depth == 0 or nodes[node].depth < max_depth):  # the same for all lanes
                     parent = float64(0.0)
@@ -341,14 +345,14 @@ def evaluate_splits_kernel(bounded):
             best_gain, best_choice = warp_best(best_gain, best_choice)
             cuda.syncwarp()  # the carry may be written anew
             if lane == 0:
-                gains[i, feature] = best_gain
-                choices[i, feature] = best_choice
+                gains[i, column] = best_gain
+                choices[i, column] = best_choice
 
     evaluate_splits.__name__ = f"evaluate_splits_kernel_{'bounded' if bounded else 'free'}"
     return cuda_kernel(
         "begin: int64, n: int64, max_depth: int64, by_tree: int64, progress: PROGRESS[:], nodes: NODE[:], sums: int64[:, :, :], "
-        "hist: int64[:, :, :, :], offsets: int32[:], feature_mask: uint8[:, :], proposed: uint8[:, :], scales: float64[:, :], "
-        "tree_outputs: int32[:], penalty: PENALTY[:], gains: float64[:, :], choices: int32[:, :]",
+        "hist: int64[:, :, :, :], offsets: int32[:], features: int32[:], feature_mask: uint8[:, :], proposed: uint8[:, :], "
+        "scales: float64[:, :], tree_outputs: int32[:], penalty: PENALTY[:], gains: float64[:, :], choices: int32[:, :]",
         block=128, registers=168, uses_double=True,
     )(evaluate_splits)  # fmt: skip
 
@@ -384,10 +388,10 @@ def warp_best(gain, choice):
 
 @cuda_kernel(
     "begin: int64, n: int64, progress: PROGRESS[:], nodes: NODE[:], sums: int64[:, :, :], left_sums: int64[:, :, :], "
-    "hist: int64[:, :, :, :], offsets: int32[:], gains: float64[:, :], choices: int32[:, :]",
+    "hist: int64[:, :, :, :], offsets: int32[:], features: int32[:], gains: float64[:, :], choices: int32[:, :]",
     block=128, registers=80, uses_double=True,
 )  # fmt: skip
-def choose_splits_kernel(begin, n, progress, nodes, sums, left_sums, hist, offsets, gains, choices):
+def choose_splits_kernel(begin, n, progress, nodes, sums, left_sums, hist, offsets, features, gains, choices):
     """The best feature of each node frontier + begin + i, i < n: its record, and the exact sums of its left child.
 
     nodes : NODE, INOUT. left_sums : int64 (n_nodes, n_outputs, 2), OUT. Others as evaluate_splits_kernel. A warp takes a node.
@@ -397,11 +401,11 @@ def choose_splits_kernel(begin, n, progress, nodes, sums, left_sums, hist, offse
     while i < n and progress[0].frontier + begin + i < progress[0].n_nodes:
         node = progress[0].frontier + begin + i
         gain, best = float64(NO_GAIN), int32(0)
-        feature = int64(lane)
-        while feature < gains.shape[1]:
-            if gain_rank(gains[i, feature]) > gain_rank(gain):
-                gain, best = gains[i, feature], int32(feature)
-            feature += 32
+        column = int64(lane)
+        while column < features.size:
+            if gain_rank(gains[i, column]) > gain_rank(gain):
+                gain, best = gains[i, column], int32(column)
+            column += 32
         gain, best = warp_best(gain, best)
         if lane == 0:
             nodes[node].gain = gain
@@ -409,7 +413,7 @@ def choose_splits_kernel(begin, n, progress, nodes, sums, left_sums, hist, offse
             split_bin, missing_left = int64(choices[i, best] >> 1), (choices[i, best] & 1) == 0
             first, last = int64(offsets[best]), int64(offsets[best + 1])
             if lane == 0:
-                nodes[node].feature = best
+                nodes[node].feature = features[best]
                 nodes[node].bin = int32(split_bin)
                 nodes[node].default_left = int32(1) if missing_left else int32(0)
                 nodes[node].kind = int32(NUMERIC)

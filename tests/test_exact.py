@@ -5,6 +5,7 @@ import pytest
 from naive_backend import NaiveBackend
 
 import gpuboost as gb
+from gpuboost.backend.cpu import CpuBackend
 from gpuboost.communicator import run_threads
 from gpuboost.model_io import digest as model_digest
 
@@ -135,6 +136,29 @@ def test_the_order_of_rows_and_memory_does_not_matter():
     tables = [(X, y, weight), (X[order], y[order], weight[order]), (np.asfortranarray(X), y, weight),
               (X[weight > 0], y[weight > 0], weight[weight > 0])]  # fmt: skip
     assert len({digest(train(params, *table)) for table in tables}) == 1
+
+
+@pytest.mark.parametrize("features, mask", [([1, 4], None), ([0, 1, 3, 4], [[0, 1, 0, 1]])])
+def test_only_the_given_features_are_walked(features, mask, monkeypatch):
+    """The trees are those of a table whose other columns are empty."""
+    X, y, weight, params = make(**CASES["missing"])
+    params["tree_method"] = "exact"
+    empty = X.copy()
+    empty[:, [0, 2, 3]] = NAN
+    expected = train(params, empty, y, weight)
+    start = CpuBackend.start_training
+
+    def start_with_some(*arguments, **named):
+        state = start(*arguments, **named)
+        state.features = np.array(features, np.int32)
+        state.feature_mask = np.array(mask or np.empty((0, len(features))), np.uint8)
+        return state
+
+    monkeypatch.setattr(CpuBackend, "start_training", start_with_some)
+    found = train(params, X, y, weight)
+    for a, b in zip(found.model.trees, expected.model.trees, strict=True):
+        assert a.feature.tolist() == b.feature.tolist() and a.threshold.tobytes() == b.threshold.tobytes()
+        assert a.leaf_value.tobytes() == b.leaf_value.tobytes()
 
 
 def test_the_naive_backend_grows_the_same_trees(monkeypatch):

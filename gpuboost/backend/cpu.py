@@ -62,7 +62,8 @@ class _State:
     capacity: int  # histograms that the memory budget allows
     hist: Array  # int64 (capacity so far, n_outputs, total_bins, 2)
     packed: Array  # int64 (slots so far, n_outputs, packed codes, 2): histograms of packed records, before they are undone
-    feature_mask: Array  # uint8 (1, n_features)
+    features: Array  # int32 (k,): those whose histograms are built
+    feature_mask: Array  # uint8 (0, 1 or nodes evaluated, k): 0 leaves a feature out; without rows none is left out
     proposed: Array  # uint8 (n_trees or at least n_slots, total_bins): split candidates; without rows every bin is one
     round_number: int = 0
     learning_rate: float = 0.0
@@ -165,7 +166,8 @@ class CpuBackend(Backend):
             hess=np.empty((n_planes, n_rows), np.float32), capacity=max(2, settings.histogram_memory // bytes_each),
             hist=np.empty((0, n_outputs, binned.cuts.total_bins, 2), np.int64),
             packed=np.empty((0, n_outputs, n_packed, 2), np.int64),
-            feature_mask=np.ones((1, binned.cuts.n_features), np.uint8),
+            features=np.arange(binned.cuts.n_features, dtype=np.int32),
+            feature_mask=np.empty((0, binned.cuts.n_features), np.uint8),
             proposed=np.empty((0, binned.cuts.total_bins), np.uint8),
         )  # fmt: skip
         self._allocate_work(state)
@@ -398,12 +400,12 @@ class CpuBackend(Backend):
     def evaluate_splits(self, state: _State, begin: int, end: int) -> None:
         batch = state.frontier[begin:end]
         cuts, s = state.rows.binned.cuts, state.settings
-        candidates = np.empty((len(batch), -(-cuts.n_features // FEATURE_BLOCK)), CANDIDATE)
+        candidates = np.empty((len(batch), -(-len(state.features) // FEATURE_BLOCK)), CANDIDATE)
         evaluate_splits_cpu(
             batch, state.nodes["slot"][batch], state.nodes, state.sums, state.left_sums, state.hist, cuts.offsets,
-            state.feature_mask, state.proposed, self._proposed_rows(state, batch), 1.0 / state.scales, state.tree_outputs,
-            s.reg_lambda, s.reg_alpha, s.max_delta_step, s.min_child_weight, candidates, self._prefix, self._gains, self._bins,
-            self.n_threads,
+            state.features, state.feature_mask, state.proposed, self._proposed_rows(state, batch), 1.0 / state.scales,
+            state.tree_outputs, s.reg_lambda, s.reg_alpha, s.max_delta_step, s.min_child_weight, candidates, self._prefix,
+            self._gains, self._bins, self.n_threads,
         )  # fmt: skip
 
     def walks_columns(self, state: _State, n_workers: int) -> bool:
@@ -437,8 +439,9 @@ class CpuBackend(Backend):
             shape = self.n_threads, len(frontier)
             walks, touched, bests = np.empty(shape, scan.WALK), np.empty(shape, np.int32), np.empty(shape, scan.BEST)
             scan.scan_columns_cpu(
-                blocks.bounds, blocks.rows, blocks.codes, blocks.absent, cuts.n_bins, part.page.n_rows, state.feature_mask,
-                places, low_pairs, searched, 1.0 / state.scales[plane], penalty, walks, touched, bests, *gathered, self.n_threads,
+                blocks.bounds, blocks.rows, blocks.codes, blocks.absent, cuts.n_bins, part.page.n_rows, state.features,
+                state.feature_mask, places, low_pairs, searched, 1.0 / state.scales[plane], penalty, walks, touched, bests,
+                *gathered, self.n_threads,
             )  # fmt: skip
             scan.choose_scanned_cpu(
                 frontier, state.nodes, state.left_sums, bests, cuts.thresholds, cuts.offsets, cuts.has_every_value

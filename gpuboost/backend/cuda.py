@@ -82,7 +82,8 @@ class _State:
     thresholds: Array
     offsets: Array
     n_bins: Array
-    feature_mask: Array
+    features: Array  # int32 (k,): those whose histograms are built
+    feature_mask: Array  # uint8 (0, 1 or nodes evaluated, k): 0 leaves a feature out; without rows none is left out
     proposed: Array  # uint8 (n_trees or capacity, total_bins): split candidates; without rows every bin is one
     penalty: Array
     progress: Array
@@ -254,7 +255,8 @@ class CudaBackend(Backend):
             grad=empty((n_planes, n_rows), np.float32), hess=empty((n_planes, n_rows), np.float32),
             tree_outputs=put(np.array(tree_outputs, np.int32)), tree_numbers=put(np.arange(n_trees)),
             thresholds=put(cuts.thresholds), offsets=put(cuts.offsets), n_bins=put(cuts.n_bins),
-            feature_mask=put(np.ones((1, cuts.n_features), np.uint8)), proposed=empty((n_proposed, cuts.total_bins), np.uint8),
+            features=put(np.arange(cuts.n_features, dtype=np.int32)), feature_mask=empty((0, cuts.n_features), np.uint8),
+            proposed=empty((n_proposed, cuts.total_bins), np.uint8),
             penalty=put(_penalty(settings)),
             progress=zeros(1, PROGRESS), counts=empty((sampling.MAGNITUDE_BINS, 2), np.int64),
             threshold=put(np.array([sampling.UNIFORM])), maxima=empty((n_planes, 2), np.int64), keys=empty(n_planes, np.uint32),
@@ -476,19 +478,18 @@ class CudaBackend(Backend):
 
     def evaluate_splits(self, state: _State, begin: int, end: int) -> None:
         own, s, device = state.by_node, state.settings, self.device
-        n_features = state.gains.shape[1]
         kernel = splits.evaluate_splits_kernel(s.max_delta_step > 0)  # constraints will bound weights, too
         for first in range(begin, end, len(state.gains)):
             n = min(len(state.gains), end - first)
             self._launch(
                 state, kernel, first, n, s.max_depth, int(s.proposals == "global"), state.progress, own["nodes"], own["sums"],
-                state.hist, state.offsets, state.feature_mask, state.proposed, state.scales, state.tree_outputs, state.penalty,
-                state.gains, state.choices, warps=n * n_features,
+                state.hist, state.offsets, state.features, state.feature_mask, state.proposed, state.scales, state.tree_outputs,
+                state.penalty, state.gains, state.choices, warps=n * len(state.features),
                 shared=device.block(kernel) // 32 * state.n_outputs * splits.CARRY_BYTES,
             )  # fmt: skip
             self._launch(
                 state, splits.choose_splits_kernel, first, n, state.progress, own["nodes"], own["sums"], own["left_sums"],
-                state.hist, state.offsets, state.gains, state.choices, warps=n,
+                state.hist, state.offsets, state.features, state.gains, state.choices, warps=n,
             )  # fmt: skip
 
     def select_splits(self, state: _State) -> None:

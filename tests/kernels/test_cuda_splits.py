@@ -5,7 +5,7 @@ import pytest
 from cuda_runners import each_runner
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from test_splits import PENALTIES, find_splits, random_histograms
+from test_splits import FEATURES, PENALTIES, find_splits, random_histograms, some_columns
 
 from gpuboost.kernels import splits
 from gpuboost.kernels.records import NO_GAIN, NODE, PENALTY, PROGRESS
@@ -15,8 +15,8 @@ FRONTIER = 2  # nodes before those that wait for evaluation
 
 
 def find_splits_with(
-    run, hist, sums, n_bins, *, scales=(1.0, 1.0), mask=None, lower=-np.inf, upper=np.inf, max_depth=0, depth=0, batch=3,
-    proposed=None, by_tree=0, tree_outputs=(0,), tree=0,
+    run, hist, sums, n_bins, *, scales=(1.0, 1.0), features=None, mask=None, lower=-np.inf, upper=np.inf, max_depth=0, depth=0,
+    batch=3, proposed=None, by_tree=0, tree_outputs=(0,), tree=0,
     reg_lambda=1.0, reg_alpha=0.0, max_delta_step=0.0, min_child_weight=0.0, bounded=None,
 ):  # fmt: skip
     """Adapter: as test_splits.find_splits, by the CUDA kernels.
@@ -36,7 +36,8 @@ def find_splits_with(
     all_sums = np.full((capacity, n_outputs, 2), UNTOUCHED, np.int64)
     all_sums[own] = sums
     hist = np.ascontiguousarray(hist[::-1])
-    mask = np.ones((1, len(n_bins)), np.uint8) if mask is None else np.asarray(mask, np.uint8)
+    features = np.asarray(range(len(n_bins)) if features is None else features, np.int32)
+    mask = np.zeros((0, len(n_bins)), np.uint8) if mask is None else np.asarray(mask, np.uint8)
     proposed = np.zeros((0, offsets[-1]), np.uint8) if proposed is None else np.asarray(proposed, np.uint8)
     proposed = proposed if by_tree else np.ascontiguousarray(proposed[::-1])  # by slot
     scales = np.ascontiguousarray(np.broadcast_to(np.float64(scales), (n_outputs + max(tree_outputs), 2)))
@@ -48,13 +49,14 @@ def find_splits_with(
         bounded = max_delta_step > 0 or np.max(lower) > -np.inf or np.min(upper) < np.inf
     evaluate, choose = splits.evaluate_splits_kernel(bool(bounded)), splits.choose_splits_kernel
     for begin in range(0, n_nodes, batch):
-        gains, choices = np.full((batch, len(n_bins)), np.nan), np.full((batch, len(n_bins)), -1, np.int32)
+        shape = batch, len(n_bins) + 2  # they may be wider than the features are many
+        gains, choices = np.full(shape, np.inf), np.full(shape, -1, np.int32)
         run(
-            evaluate, begin, batch, max_depth, by_tree, progress, nodes, all_sums, hist, offsets, mask, proposed, scales,
-            tree_outputs, penalty, gains, choices,
+            evaluate, begin, batch, max_depth, by_tree, progress, nodes, all_sums, hist, offsets, features, mask, proposed,
+            scales, tree_outputs, penalty, gains, choices,
             warps=batch * len(n_bins), shared=evaluate.block // 32 * n_outputs * splits.CARRY_BYTES,
         )  # fmt: skip
-        run(choose, begin, batch, progress, nodes, all_sums, left_sums, hist, offsets, gains, choices, warps=batch)
+        run(choose, begin, batch, progress, nodes, all_sums, left_sums, hist, offsets, features, gains, choices, warps=batch)
     for outside in (slice(0, FRONTIER), slice(FRONTIER + n_nodes, None)):
         assert (nodes["gain"][outside] == UNTOUCHED).all() and (left_sums[outside] == -1).all()
     return nodes[own], left_sums[own]
@@ -158,6 +160,17 @@ def test_features_may_be_left_out_for_all_nodes_or_for_one(run):
     for mask, features in [([[0, 1]], [1, 1]), ([[0, 1], [1, 0]], [1, 0]), ([[1, 1], [0, 1]], [0, 1])]:
         assert check(run, hist, sums, [2, 2], mask=mask)["feature"].tolist() == features
     assert check(run, hist, sums, [2, 2], mask=[[0, 0]])["gain"].tolist() == [NO_GAIN] * 2
+
+
+@each_runner
+@pytest.mark.parametrize("features", FEATURES)
+def test_histograms_may_hold_only_some_features(run, features):
+    n_bins = [4, 3, 9, 2, 5, 1, 6, 4]
+    hist, sums = random_histograms(np.random.default_rng(7), 3, 2, n_bins, 50, 0.2, 3)
+    some, some_bins = some_columns(hist, n_bins, features)
+    for mask in (None, np.random.default_rng(1).integers(0, 2, (3, len(features)))):
+        nodes = check(run, some, sums, some_bins, features=features, mask=mask)
+        assert set(nodes["feature"][nodes["gain"] > NO_GAIN]) <= set(features)
 
 
 @each_runner

@@ -14,11 +14,12 @@ from gpuboost.data.cuts import SENTINEL, Cuts
 from gpuboost.kernels.records import NO_GAIN, NODE
 
 
-def find_splits(hist, sums, n_bins, *, scales=(1.0, 1.0), mask=None, proposed=None, lower=-np.inf, upper=np.inf, n_threads=1,
-                **settings):  # fmt: skip
+def find_splits(hist, sums, n_bins, *, scales=(1.0, 1.0), features=None, mask=None, proposed=None,
+                lower=-np.inf, upper=np.inf, n_threads=1, **settings):  # fmt: skip
     """Adapter: (nodes, left_sums) after evaluating all nodes.
 
-    hist : int64 (n_nodes, n_outputs, total_bins, 2). sums : int64 (n_nodes, n_outputs, 2). scales : of gradient and hessian.
+    hist : int64 (n_nodes, n_outputs, ≥ total_bins, 2). sums : int64 (n_nodes, n_outputs, 2). scales : of gradient and hessian.
+    features : whose histograms they are; None: all there are.
     """
     hist, sums = np.asarray(hist, np.int64), np.asarray(sums, np.int64)
     n_nodes, n_outputs = sums.shape[:2]
@@ -36,6 +37,8 @@ def find_splits(hist, sums, n_bins, *, scales=(1.0, 1.0), mask=None, proposed=No
     state.nodes["slot"], state.nodes["lower"], state.nodes["upper"] = np.arange(n_nodes), lower, upper
     state.frontier = np.arange(n_nodes, dtype=np.int32)
     state.scales = np.tile(np.float64(scales), (n_outputs, 1))
+    if features is not None:
+        state.features = np.asarray(features, np.int32)
     if mask is not None:
         state.feature_mask = np.asarray(mask, np.uint8)
     if proposed is not None:
@@ -142,6 +145,31 @@ def test_masked_features_are_left_out():
     assert find_splits(hist, sums, [2, 2], mask=[[0, 0]])[0]["gain"].tolist() == [NO_GAIN]
     both = find_splits(np.concatenate([hist, hist]), sums * 2, [2, 2], mask=[[0, 1], [1, 0]])[0]
     assert both["feature"].tolist() == [1, 0], "a mask per node"
+
+
+def some_columns(hist, n_bins, features):
+    """(histograms of these features alone, with a few bins after them that are not to be read, their numbers of bins)."""
+    ends = np.cumsum(n_bins)
+    own = [hist[:, :, ends[f] - n_bins[f] : ends[f]] for f in features]
+    return np.concatenate([*own, np.full((*hist.shape[:2], 5, 2), 10**6)], axis=2), [n_bins[f] for f in features]
+
+
+FEATURES = [[1, 4, 6], [0, 1, 2, 3, 5, 6, 7], [7]]
+
+
+@pytest.mark.parametrize("features", FEATURES)
+def test_histograms_may_hold_only_some_features(features):
+    """The split is that of all histograms where the mask leaves the other features out."""
+    n_bins = [4, 3, 9, 2, 5, 1, 6, 4]
+    hist, sums = random_histograms(np.random.default_rng(7), 3, 2, n_bins, 50, 0.2, 3)
+    some, some_bins = some_columns(hist, n_bins, features)
+    for mask in (np.ones((1, 8)), np.random.default_rng(1).integers(0, 2, (3, 8))):
+        only = mask * np.isin(np.arange(8), features)
+        expected = find_splits(hist, sums, n_bins, mask=only)
+        for own in [mask[:, features]] + [None] * bool(mask.all()):
+            found = find_splits(some, sums, some_bins, features=features, mask=own)
+            for a, b in zip(found, expected):
+                np.testing.assert_array_equal(a, b)
 
 
 def test_bins_that_are_not_proposed_are_left_out():
