@@ -1,4 +1,5 @@
-"""The scales of fixed point: a few numbers per output and round, computed on the host the same way for every backend."""
+"""The scales of fixed point and the keys of random choices: a few numbers per round, computed on the host the same way for every
+backend."""
 
 import math
 
@@ -7,7 +8,7 @@ import numpy as np
 from gpuboost.kernels.gradients import NON_FINITE_BITS
 from gpuboost.kernels.quantise import FINE_ROWS, scale_exponent
 
-__all__ = ["check_finite", "hash_words", "leaf_scales", "needs_refinement", "plane_keys", "scales_16", "sum_scale"]
+__all__ = ["check_finite", "hash_words", "leaf_scales", "needs_refinement", "plane_keys", "round_key", "scales_16", "sum_scale"]
 
 
 def check_finite(maxima: np.ndarray) -> None:
@@ -47,7 +48,12 @@ def needs_refinement(sums: np.ndarray, global_rows: int) -> np.ndarray:
 
 def plane_keys(seed: int, round_number: int, n_planes: int) -> np.ndarray:
     """uint32 (n_planes,): the hash key of stochastic rounding for each output of a round."""
-    return np.array([hash_words(seed & 0xFFFFFFFF, seed >> 32 & 0xFFFFFFFF, round_number, p) for p in range(n_planes)], np.uint32)
+    return np.array([round_key(seed, round_number, plane) for plane in range(n_planes)], np.uint32)
+
+
+def round_key(seed: int, round_number: int, *words: int) -> int:
+    """The hash from which the random choices of a round go on, or of the one that the words name."""
+    return hash_words(seed & 0xFFFFFFFF, seed >> 32 & 0xFFFFFFFF, round_number, *words)
 
 
 def hash_words(*words: int) -> int:
