@@ -33,6 +33,20 @@ def count_drawn(share, n):
     return max(1, int(share * n + 1e-6))
 
 
+def node_counts(n_tree, share_of_tree, share_of_level):
+    """(n_level, n_node): how many of a tree's features a level draws, and a node of those."""
+    n_level = count_drawn(share_of_tree, n_tree)
+    return n_level, count_drawn(share_of_level, n_level)
+
+
+def member_words(sets, n_features):
+    """uint32 (n_features, n_words), as is_allowed reads it, of sets of features; without rows where there are no sets."""
+    member = np.zeros((n_features if sets else 0, max(1, -(-len(sets) // 32))), np.uint32)
+    for s, features in enumerate(sets):
+        member[list(features), s // 32] |= np.uint32(1 << s % 32)
+    return member
+
+
 @scalar
 def feature_key(feature, weights, key):
     """uint64: the place of a feature among those that a draw takes in turn. weights : float32 (n_features,) or (0,)."""

@@ -28,7 +28,8 @@ class GrowthSettings:
     """What the kernels need to know about the trees, as plain scalars.
 
     Names as XGBoost's parameters; grow_policy is "depthwise" or "lossguide". histogram_memory is in bytes. max_bin counts the
-    candidates of tree_method "approx"; for others the cuts of the table are all there is.
+    candidates of tree_method "approx"; for others the cuts of the table are all there is. feature_weights: one for each feature,
+    or none. interaction_constraints: sets of features by number.
     """
 
     max_depth: int
@@ -44,6 +45,16 @@ class GrowthSettings:
     max_bin: int = 256
     tree_method: str = "hist"
     sketch_proposals: str = "global"
+    colsample_bytree: float = 1.0
+    colsample_bylevel: float = 1.0
+    colsample_bynode: float = 1.0
+    feature_weights: tuple[float, ...] = ()
+    interaction_constraints: tuple[tuple[int, ...], ...] = ()
+
+    @property
+    def masks_features(self) -> bool:
+        """Whether nodes differ in the features that they may split on (kernels/features.py)."""
+        return self.colsample_bylevel < 1 or self.colsample_bynode < 1 or len(self.interaction_constraints) > 0
 
     @property
     def proposals(self) -> str | None:
