@@ -16,6 +16,7 @@ from gpuboost.data.ingest import ColumnSource
 from gpuboost.data.training_rows import check_labels, collect_rows, custom_gradients, start_margin
 from gpuboost.objectives import Objective
 from gpuboost.params import Params
+from gpuboost.tree.constraints import resolve_feature_weights, resolve_interactions
 from gpuboost.tree.grower import grow_trees
 from gpuboost.tree.model import Model
 from gpuboost.tree.tree import Tree
@@ -36,6 +37,7 @@ class Boosting:
         if params.tree_method == "exact" and comm.size > 1:
             raise ValueError("tree_method='exact' needs all rows in one process. Use tree_method='hist' with several workers.")
         self.dtrain, self.backend, self.comm, self.objective = dtrain, backend, comm, objective
+        settings = growth_settings(params, dtrain)
         margin = backend.put(start_margin(dtrain, dtrain.num_row(), model.base_score, objective, model.n_outputs))
         _check_fine_bins(dtrain, params)
         rows = collect_rows(dtrain, margin, params.table_bins, backend, comm)
@@ -43,8 +45,8 @@ class Boosting:
             add_model_margin(model, dtrain, backend, margin)
         self.cuts = rows.binned.cuts
         self.groups = list(range(model.n_outputs))
-        self._settings = growth_settings(params)
-        self._state = backend.start_training(rows, self._settings, self.groups, n_outputs=1)
+        self._settings = settings
+        self._state = backend.start_training(rows, settings, self.groups, n_outputs=1)
         self._capacity = min(comm.allgather_int(backend.histogram_capacity(self._state)))
         self._watched: dict[int, tuple[DMatrix, Any, Any]] = {}
         self._targets: dict[int, tuple[int, DMatrix, Any, Any]] = {}
@@ -167,9 +169,14 @@ def predict_source(source: ColumnSource, backend: Backend, flat: Any, margin: An
         first += len(block)
 
 
-def growth_settings(params: Params) -> GrowthSettings:
-    """The part of the parameters that kernels read."""
-    return GrowthSettings(**{name: getattr(params, name) for name in GrowthSettings.__dataclass_fields__})
+def growth_settings(params: Params, dtrain: DMatrix) -> GrowthSettings:
+    """The part of the parameters that kernels read, with columns by number. Raises ValueError for one that the table lacks."""
+    settings = {name: getattr(params, name) for name in GrowthSettings.__dataclass_fields__}
+    names, n_features = dtrain.feature_names, dtrain.num_col()
+    weights = params.feature_weights or dtrain.get_float_info("feature_weights").tolist()
+    settings["feature_weights"] = resolve_feature_weights(weights, n_features)
+    settings["interaction_constraints"] = resolve_interactions(params.interaction_constraints, names, n_features)
+    return GrowthSettings(**settings)
 
 
 def _check_fine_bins(dtrain: DMatrix, params: Params) -> None:

@@ -5,6 +5,8 @@ Names, defaults and meanings are XGBoost 3's. `parse_params` is the boundary whe
 converts text to numbers and refuses unknown names. `Params` itself checks every value, so an invalid one cannot exist.
 """
 
+import ast
+import json
 import math
 import re
 import sys
@@ -82,20 +84,21 @@ def _real(default: float, interval: str, doc: str, **rule: Any) -> Any:
     return _param(default, doc, f"number {limits}", parse, **rule)
 
 
-def _reals(interval: str, doc: str, **rule: Any) -> Any:
-    """One number or several, stored as a tuple; None by default."""
+def _reals(interval: str, doc: str, default: Any = None, **rule: Any) -> Any:
+    """One number or several, stored as a tuple; none at all only where that is the default, ()."""
     parse_one, limits = _bounded(_as_real, interval)
 
     def parse(value: Any) -> tuple[float, ...]:
         value = _plain(value)
         if isinstance(value, str) and value.strip()[:1] in ("[", "("):  # XGBoost's notation, "[5E-1]"
-            value = value.strip()[1:-1].split(",")
+            inner = value.strip()[1:-1]
+            value = inner.split(",") if inner.strip() else ()
         items = tuple(value) if isinstance(value, (list, tuple)) else (value,)
-        if not items:
+        if not items and default is None:
             raise ValueError("a number or a sequence of at least one")
         return tuple(parse_one(item) for item in items)
 
-    return _param(None, doc, f"number or sequence of numbers, {limits}", parse, **rule)
+    return _param(default, doc, f"number or sequence of numbers, {limits}", parse, **rule)
 
 
 def _flag(default: bool, doc: str, **rule: Any) -> Any:
@@ -217,6 +220,39 @@ def _parse_metrics(value: Any) -> tuple[str, ...]:
     return tuple(dict.fromkeys(names))  # each once, in the order given
 
 
+_SETS = "sets of columns by name or number, such as [[0, 1], ['age', 'income']]"
+
+
+def _parse_sets(value: Any) -> tuple[tuple[int | str, ...], ...]:
+    """Each set ascending, numbers before names. Text as XGBoost writes it, JSON, or as Python does."""
+    value = _plain(value)
+    if isinstance(value, str) and value.strip():
+        value = _literal(value)
+    if isinstance(value, (str, dict)) and not value:
+        return ()
+    result = []
+    for group in _members(value):
+        members = {item if isinstance(item, str) else _as_integer(item) for item in _members(_plain(group))}
+        if not members:
+            raise ValueError(f"{_SETS}, none of them empty")
+        result.append(tuple(sorted(members, key=lambda item: (isinstance(item, str), item))))
+    return tuple(result)
+
+
+def _members(group: Any) -> Any:
+    if not isinstance(group, (list, tuple, set, frozenset)):
+        raise ValueError(_SETS)
+    return group
+
+
+def _literal(text: str) -> Any:
+    """What a text says in JSON or in Python; None for anything else."""
+    for read in (json.loads, ast.literal_eval):
+        with suppress(ValueError, SyntaxError, RecursionError, MemoryError):
+            return read(text.strip())
+    return None
+
+
 # --- The parameters ---
 
 
@@ -258,13 +294,17 @@ class TreeParams:
     sampling_method: str = _choice(
         "uniform", "uniform gradient_based", "How rows are drawn: alike, or by the size of their gradients (minimal variance)."
     )
-    colsample_bytree: float = _real(1, "(0, 1]", "Share of the features drawn for each tree.", is_built=False)
-    colsample_bylevel: float = _real(1, "(0, 1]", "Share of the tree's features drawn for each level.", is_built=False)
-    colsample_bynode: float = _real(1, "(0, 1]", "Share of the level's features drawn for each node.", is_built=False)
-    feature_weights: Any = _later("Weight of each feature when features are drawn.")
+    colsample_bytree: float = _real(1, "(0, 1]", "Share of the features drawn for each tree.")
+    colsample_bylevel: float = _real(1, "(0, 1]", "Share of the tree's features drawn for each level.")
+    colsample_bynode: float = _real(1, "(0, 1]", "Share of the level's features drawn for each node.")
+    feature_weights: tuple[float, ...] = _reals(
+        "[0, 3.4e38]", "Weight of each feature when features are drawn; (): those of the DMatrix.", default=()
+    )
     num_parallel_tree: int = _integer(1, _FROM_1, "Trees per round and output.", is_built=False)
     monotone_constraints: Any = _later("Sign of each feature's effect: 1 rising, -1 falling, 0 free.")
-    interaction_constraints: Any = _later("Groups of features that may appear together on a path.")
+    interaction_constraints: tuple[tuple[int | str, ...], ...] = _param(
+        (), "Sets of features that may appear together on a path.", _SETS, _parse_sets
+    )
     multi_strategy: str = _choice(
         "one_output_per_tree", "one_output_per_tree", "Several outputs: a tree each or one for all.", planned="multi_output_tree"
     )

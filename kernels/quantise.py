@@ -22,7 +22,17 @@ from numba import float64, int32, int64, prange, uint32, uint64
 
 from gpuboost.kernels.device import block_sum, cuda, cuda_kernel, n_threads, thread_number
 from gpuboost.kernels.jit import claim, parallel_kernel, scalar
-from gpuboost.kernels.scalar import bits_double, bits_float, double_bits, float_bits, larger, mix32, smaller
+from gpuboost.kernels.scalar import (
+    bits_double,
+    bits_float,
+    double_bits,
+    float_bits,
+    hash_word,
+    larger,
+    mix32,
+    round_key,
+    smaller,
+)
 
 CHUNK = 4096
 LIMB_BITS = 16
@@ -125,15 +135,6 @@ def power_of_two(exponent):
     return bits_double(uint64(uint64(exponent + int64(1023)) << uint64(52)))
 
 
-@scalar
-def plane_key(seed, round_number, plane):
-    """backend/fixed_point.plane_keys: a chain of mix32 over the seed's halves, the round and the plane."""
-    key = uint32(mix32(uint32(0x9E3779B9) ^ uint32(seed & uint64(0xFFFFFFFF))) + uint32(0x9E3779B9))
-    key = uint32(mix32(key ^ uint32(seed >> uint64(32))) + uint32(0x9E3779B9))
-    key = uint32(mix32(key ^ uint32(round_number)) + uint32(0x9E3779B9))
-    return uint32(mix32(key ^ uint32(plane)) + uint32(0x9E3779B9))
-
-
 @cuda_kernel(
     "maxima: int64[:, :], global_rows: int64, progress: PROGRESS[:], keys: uint32[:], scales: float64[:, :], "
     "leaf_scales: float64[:, :], n_limbs: int32[:]",
@@ -151,7 +152,7 @@ def choose_scales_kernel(maxima, global_rows, progress, keys, scales, leaf_scale
         row_bits += int64(1)
     plane = int64(thread_number())
     while plane < n_limbs.size:
-        keys[plane] = plane_key(progress[0].seed, progress[0].round, plane)
+        keys[plane] = hash_word(round_key(progress[0].seed, progress[0].round), plane)
         n_limbs[plane] = int32(1)
         for k in range(2):
             if maxima[plane, k] >= int64(0x7F800000):

@@ -27,13 +27,12 @@ from gpuboost.kernels.device import block_max, block_prefix, block_sum, cuda, cu
 from gpuboost.kernels.gradients import NON_FINITE_BITS
 from gpuboost.kernels.jit import claim, kernel, parallel_kernel, scalar
 from gpuboost.kernels.partition import move_rows_part
-from gpuboost.kernels.quantise import plane_key
-from gpuboost.kernels.scalar import bits_float, float_bits, smaller
+from gpuboost.kernels.scalar import bits_float, float_bits, hash_word, round_key, smaller
 
 CHUNK = 4096
 MIN_BITS = 8  # of π: four rounds do not mix fewer (inclusion of 3 rows in 2 bits is off by 1.5 %)
 N_KEYS = 8
-FIRST_WORD = 2**31  # of the hashed words that tell these keys from those of outputs (kernels/quantise.plane_key)
+FIRST_WORD = 2**31  # of the hashed words that tell these keys from those of outputs (kernels/quantise.py)
 HESS_SHARE = 0.1  # λ, as in XGBoost
 MAGNITUDE_BINS = 2048
 UNIFORM = -1.0  # in place of μ
@@ -42,8 +41,8 @@ UNIFORM = -1.0  # in place of μ
 @scalar
 def sampling_key(seed, round_number, i):
     """The i-th of the keys of π."""
-    high = plane_key(seed, round_number, int64(FIRST_WORD) + int64(2) * int64(i))
-    low = plane_key(seed, round_number, int64(FIRST_WORD) + int64(2) * int64(i) + int64(1))
+    key, word = round_key(seed, round_number), uint32(FIRST_WORD) + uint32(2 * i)
+    high, low = hash_word(key, word), hash_word(key, word + uint32(1))
     return uint64(uint64(uint64(high) << uint64(32)) | uint64(low))
 
 

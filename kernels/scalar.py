@@ -141,6 +141,19 @@ def mix32(x):
     return uint32(x ^ uint32(x >> uint32(16)))
 
 
+@scalar
+def hash_word(state, word):
+    """One step of backend/fixed_point.hash_words: the hash of the words so far and one more."""
+    return uint32(mix32(uint32(state) ^ uint32(word)) + uint32(0x9E3779B9))
+
+
+@scalar
+def round_key(seed, round_number):
+    """backend/fixed_point.round_key: the hash from which every random choice of a round goes on. seed : uint64."""
+    key = hash_word(hash_word(uint32(0x9E3779B9), seed & uint64(0xFFFFFFFF)), seed >> uint64(32))
+    return hash_word(key, round_number)
+
+
 # ---------------------------------------------------------------------------------------------------------------------
 # Float keys: uint32 whose integer order is the order of the float32 values
 

@@ -12,9 +12,10 @@ from typing import Any
 import numpy as np
 
 from gpuboost.backend.base import Backend, GrowthSettings, TrainingRows
-from gpuboost.backend.fixed_point import check_finite, leaf_scales, needs_refinement, plane_keys, round_hash, scales_16
+from gpuboost.backend.fixed_point import check_finite, leaf_scales, needs_refinement, plane_keys, round_key, scales_16
+from gpuboost.kernels.features import LEVEL_DRAW, NODE_DRAW
 from gpuboost.kernels.quantise import SMALL_UNITS
-from gpuboost.kernels.scalar import exp_float, node_score, node_score_at, optimal_weight
+from gpuboost.kernels.scalar import exp_float, log_double, node_score, node_score_at, optimal_weight
 from gpuboost.kernels.sketch import DIGITS, MISSING, NON_FINITE
 from gpuboost.tree.tree import Tree
 
@@ -180,10 +181,10 @@ class NaiveBackend(Backend):
 
     def draw_rows(self, state: _State, counts):
         n, s = state.rows.global_rows, state.settings
-        n_drawn = s.n_drawn(n)
+        n_drawn = max(1, int(s.subsample * n + 1e-6))
         if counts is not None:
             mu, magnitudes = _threshold(counts.tolist(), n_drawn), self._magnitudes(state)
-        keys = [round_hash(s.seed, state.round_number, 2**31 + i) for i in range(16)]
+        keys = [round_key(s.seed, state.round_number, 2**31 + i) for i in range(16)]
         keys = [high << 32 | low for high, low in zip(keys[::2], keys[1::2])]
         state.drawn = np.zeros(state.grad.shape[1], bool)
         largest = np.zeros((len(state.grad), 2), np.int64)
@@ -210,7 +211,7 @@ class NaiveBackend(Backend):
         return self._round(state, np.zeros(len(maxima), bool))
 
     def refine_fixed_point(self, state: _State, sums):
-        refined = needs_refinement(sums, state.settings.n_drawn(state.rows.global_rows))
+        refined = needs_refinement(sums, max(1, int(state.settings.subsample * state.rows.global_rows + 1e-6)))
         if not refined.any():
             return None
         state.scales = state.scales * np.where(refined, 65536.0, 1.0)[:, None]
@@ -281,7 +282,7 @@ class NaiveBackend(Backend):
             parent = _score(s, node.sums, scales)
             threshold = max(1e-6, 2.0**-44 * parent)
             node.gain, best = -math.inf, (-math.inf, 0, 0, 0)  # rank of the gain, −feature, −bin, default_left: larger is better
-            for f in range(cuts.n_features):
+            for f in self._features(state, i):
                 own = [(int(g), int(h)) for g, h in hist[cuts.offsets[f] : cuts.offsets[f + 1]]]
                 missing = _minus(node.sums, _total(own))
                 for b in range(len(own)):
@@ -299,6 +300,26 @@ class NaiveBackend(Backend):
                             best = (_rank(gain), -f, -b, default_left)
                             node.gain, node.left_sums = gain, left
             node.feature, node.bin, node.default_left = -best[1], -best[2], best[3]
+
+    def _features(self, state: _State, i: int) -> list[int]:
+        """What a node may split on: drawn for its level, then for itself from those, and allowed below its path."""
+        s, node = state.settings, state.nodes[i]
+        path, sides, child = set(), [], i
+        while (parent := state.nodes[child].parent) >= 0:
+            path.add(state.nodes[parent].feature)
+            sides.append(child - state.nodes[parent].left)
+            child = parent
+        drawn = list(range(state.rows.binned.cuts.n_features))
+        for share, *words in (
+            (s.colsample_bylevel, LEVEL_DRAW, node.tree, node.depth), (s.colsample_bynode, NODE_DRAW, node.tree, *sides),
+        ):  # fmt: skip
+            key = round_key(s.seed, state.round_number, *words)
+            drawn.sort(key=lambda f: _draw_order(f, key, s.feature_weights))  # noqa: B023 - used at once
+            drawn = drawn[: max(1, int(share * len(drawn) + 1e-6))]
+        if s.interaction_constraints and path:
+            met = set(path).union(*(group for group in s.interaction_constraints if path <= set(group)))
+            drawn = [f for f in drawn if f in met]
+        return sorted(drawn)
 
     def select_splits(self, state: _State) -> None:
         s = state.settings
@@ -545,6 +566,18 @@ def _mix(x: np.ndarray) -> np.ndarray:
     x = (x ^ x >> np.uint32(16)) * np.uint32(0x85EBCA6B)
     x = (x ^ x >> np.uint32(13)) * np.uint32(0xC2B2AE35)
     return x ^ x >> np.uint32(16)
+
+
+def _draw_order(feature: int, key: int, weights: tuple[float, ...]) -> tuple[float, int]:
+    """When a draw takes a feature: by a hash, or by −ln(u)/weight to a precision of 21 bits, and last of all where that is 0."""
+    random = int(_mix(np.array([key ^ feature], np.uint32))[0])
+    if not weights:
+        return random, feature
+    weight = float(F(weights[feature]))
+    if weight == 0:
+        return math.inf, random // 2 << 32 | feature
+    mantissa, exponent = math.frexp(-log_double(1.0 - (random + 0.5) * 2.0**-32) / weight)
+    return math.ldexp(math.trunc(mantissa * 2**21), exponent - 21), feature
 
 
 def _score(s: GrowthSettings, sums: tuple[int, int], scales: list[float]) -> float:

@@ -16,6 +16,7 @@ from gpuboost.params import ALIASES, Params, check_param, describe_params, parse
 NAN, INF = math.nan, math.inf
 FROM_ZERO = ([(0, 0.0), ("0.3", 0.3), (np.float32(0.5), 0.5)], [-1e-9, "-1", NAN, INF, "nan", "one", True, [1]])
 ABOVE_ZERO = ([(1e-9, 1e-9), ("0.3", 0.3), (7, 7.0)], [0, -1, NAN, INF, "", "0", False, (1,)])
+SHARE = ([(1, 1.0), ("0.3", 0.3), (1e-9, 1e-9)], [0, 1.5, -1, NAN, "half", True])
 COUNT = ([(0, 0), ("7", 7), (7.0, 7), ("7.0", 7), (np.int64(7), 7)], [-1, 1.5, "1.5", NAN, INF, 2**31, True, "six", [6]])
 FLAG = ([(True, True), (0, False), ("true", True), ("False", False), ("1", True), (np.True_, True)], [2, "yes", "", NAN, []])
 
@@ -50,6 +51,33 @@ AVAILABLE = {
     "max_delta_step": FROM_ZERO,
     "reg_lambda": FROM_ZERO,
     "reg_alpha": FROM_ZERO,
+    "colsample_bytree": SHARE,
+    "colsample_bylevel": SHARE,
+    "colsample_bynode": SHARE,
+    "feature_weights": (
+        [
+            ([1, 0.5, 0], (1.0, 0.5, 0.0)),
+            (np.arange(3), (0.0, 1.0, 2.0)),
+            ("[1, 2]", (1.0, 2.0)),
+            ("()", ()),
+            ([], ()),
+            (3, (3.0,)),
+        ],
+        [[1, -1], [NAN], [INF], [1e39], "heavy", [[1]], [True]],
+    ),
+    "interaction_constraints": (
+        [
+            ([[0, 1], (3, 2, 2)], ((0, 1), (2, 3))),
+            ("[[0, 1], [2, 3, 4]]", ((0, 1), (2, 3, 4))),
+            ('[["b","a"]]', (("a", "b"),)),
+            (" [['b', 1], ('a',)] ", ((1, "b"), ("a",))),
+            ([{"b", 1, "a"}, frozenset({2.0})], ((1, "a", "b"), (2,))),
+            (np.array([[0, 1], [1, 2]]), ((0, 1), (1, 2))),
+            ('[["\\u00e9"]]', (("é",),)),
+            ([np.array([np.int32(4)])], ((4,),)),
+        ],
+        [[0, 1], "[0, 1]", "[[0, 1], [2]", [[]], [[0], []], "0", 0, "a", [[0.5]], [[None]], [[True]], {"a": 1}, ["ab"], "x" * 99],
+    ),
     "sketch_proposals": ([("global", "global")], ["both"]),
     "objective": ([("binary:logistic", "binary:logistic")], ["", 1, len]),
     "eval_metric": (
@@ -77,13 +105,8 @@ PLANNED = {
     "booster": ("dart", []),
     "subsample": (0.5, [0, 1.5, -1, NAN, "half"]),
     "sampling_method": ("gradient_based", ["gradient"]),
-    "colsample_bytree": (0.5, [0, 1.5, NAN]),
-    "colsample_bylevel": (0.5, [0, 1.5, NAN]),
-    "colsample_bynode": (0.5, [0, 1.5, NAN]),
-    "feature_weights": (np.ones(3), []),
     "num_parallel_tree": (4, [0, -1, 1.5, NAN]),
     "monotone_constraints": ("(1,-1)", []),
-    "interaction_constraints": ([[0, 1]], []),
     "multi_strategy": ("multi_output_tree", ["both"]),
     "max_cat_to_onehot": (5, [0, NAN]),
     "max_cat_threshold": (5, [0, NAN]),

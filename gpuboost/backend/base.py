@@ -23,17 +23,13 @@ Array = Any  # an array in the backend's memory
 State = Any  # everything of one training: rows, gradients, growing trees
 
 
-def drawn_of(share: float, n: int) -> int:
-    """⌊share·n⌋, at least 1: rows or features that are drawn. (A hair more, so that 0.29 of 100 are 29.)"""
-    return max(1, int(share * n + 1e-6)) if share < 1 else n
-
-
 @dataclass(frozen=True)
 class GrowthSettings:
     """What the kernels need to know about the trees, as plain scalars.
 
     Names as XGBoost's parameters; grow_policy is "depthwise" or "lossguide". histogram_memory is in bytes. max_bin counts the
-    candidates of tree_method "approx"; for others the cuts of the table are all there is.
+    candidates of tree_method "approx"; for others the cuts of the table are all there is. feature_weights: one for each feature,
+    or none. interaction_constraints: sets of features by number.
     """
 
     max_depth: int
@@ -51,6 +47,16 @@ class GrowthSettings:
     sketch_proposals: str = "global"
     subsample: float = 1.0
     sampling_method: str = "uniform"
+    colsample_bytree: float = 1.0
+    colsample_bylevel: float = 1.0
+    colsample_bynode: float = 1.0
+    feature_weights: tuple[float, ...] = ()
+    interaction_constraints: tuple[tuple[int, ...], ...] = ()
+
+    @property
+    def masks_features(self) -> bool:
+        """Whether nodes differ in the features that they may split on (kernels/features.py)."""
+        return self.colsample_bylevel < 1 or self.colsample_bynode < 1 or len(self.interaction_constraints) > 0
 
     @property
     def proposals(self) -> str | None:
@@ -61,10 +67,6 @@ class GrowthSettings:
     def sampling(self) -> str | None:
         """How the rows of a round are drawn: "uniform" or "gradient_based". None: all take part."""
         return self.sampling_method if self.subsample < 1 else None
-
-    def n_drawn(self, n_rows: int) -> int:
-        """Rows that a round draws of so many."""
-        return drawn_of(self.subsample, n_rows)
 
 
 @dataclass(frozen=True)

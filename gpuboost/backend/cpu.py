@@ -6,10 +6,19 @@ from typing import Any
 import numpy as np
 
 from gpuboost.backend.base import Array, Backend, GrowthSettings, StoredRows, TrainingRows
-from gpuboost.backend.fixed_point import check_finite, leaf_scales, needs_refinement, plane_keys, sampling_keys, scales_16
+from gpuboost.backend.fixed_point import (
+    check_finite,
+    leaf_scales,
+    needs_refinement,
+    plane_keys,
+    round_key,
+    sampling_keys,
+    scales_16,
+)
 from gpuboost.backend.trees import collect_trees, flatten_grown, flatten_trees
 from gpuboost.kernels import histogram, nodes, partition, sampling, scan, sparse
 from gpuboost.kernels.binning import bin_rows_cpu, table_size
+from gpuboost.kernels.features import count_drawn, mask_features_cpu, member_words, node_counts
 from gpuboost.kernels.leaves import CHUNK as LEAF_CHUNK
 from gpuboost.kernels.leaves import leaf_weights, list_leaf_chunks, sum_leaves_cpu, update_margin_cpu
 from gpuboost.kernels.packing import mark_packed_rows_cpu, pack_records_cpu, unpack_histograms_cpu
@@ -62,8 +71,9 @@ class _State:
     capacity: int  # histograms that the memory budget allows
     hist: Array  # int64 (capacity so far, n_outputs, total_bins, 2)
     packed: Array  # int64 (slots so far, n_outputs, packed codes, 2): histograms of packed records, before they are undone
-    features: Array  # int32 (k,): those whose histograms are built
-    feature_mask: Array  # uint8 (0, 1 or nodes evaluated, k): 0 leaves a feature out; without rows none is left out
+    features: Array  # int32 (k,): those of the trees
+    feature_weights: Array  # float32 (n_features,) or (0,)
+    member: Array  # uint32 (n_features or 0, n_words): the sets that features lie in
     proposed: Array  # uint8 (n_trees or at least n_slots, total_bins): split candidates; without rows every bin is one
     round_number: int = 0
     learning_rate: float = 0.0
@@ -167,7 +177,8 @@ class CpuBackend(Backend):
             hist=np.empty((0, n_outputs, binned.cuts.total_bins, 2), np.int64),
             packed=np.empty((0, n_outputs, n_packed, 2), np.int64),
             features=np.arange(binned.cuts.n_features, dtype=np.int32),
-            feature_mask=np.empty((0, binned.cuts.n_features), np.uint8),
+            feature_weights=np.array(settings.feature_weights, np.float32),
+            member=member_words(settings.interaction_constraints, binned.cuts.n_features),
             proposed=np.empty((0, binned.cuts.total_bins), np.uint8),
         )  # fmt: skip
         self._allocate_work(state)
@@ -217,7 +228,7 @@ class CpuBackend(Backend):
 
     def draw_rows(self, state: _State, counts) -> Array:
         n_rows = state.rows.global_rows
-        n_drawn = state.settings.n_drawn(n_rows)
+        n_drawn = count_drawn(state.settings.subsample, n_rows)
         threshold = sampling.UNIFORM if counts is None else sampling.choose_threshold_cpu(counts, n_drawn)
         keys = sampling_keys(state.settings.seed, state.round_number)
         maxima = np.zeros((self.n_threads, len(state.margin), 2), np.int64)
@@ -245,7 +256,7 @@ class CpuBackend(Backend):
         return self._quantise(state)
 
     def refine_fixed_point(self, state: _State, sums) -> Array | None:
-        refined = needs_refinement(sums, state.settings.n_drawn(state.rows.global_rows))
+        refined = needs_refinement(sums, count_drawn(state.settings.subsample, state.rows.global_rows))
         if not refined.any():
             return None
         state.n_limbs = np.where(refined, 2, 1).astype(np.int32)
@@ -403,10 +414,22 @@ class CpuBackend(Backend):
         candidates = np.empty((len(batch), -(-len(state.features) // FEATURE_BLOCK)), CANDIDATE)
         evaluate_splits_cpu(
             batch, state.nodes["slot"][batch], state.nodes, state.sums, state.left_sums, state.hist, cuts.offsets,
-            state.features, state.feature_mask, state.proposed, self._proposed_rows(state, batch), 1.0 / state.scales,
+            state.features, self._feature_mask(state, batch), state.proposed, self._proposed_rows(state, batch), 1.0 / state.scales,
             state.tree_outputs, s.reg_lambda, s.reg_alpha, s.max_delta_step, s.min_child_weight, candidates, self._prefix,
             self._gains, self._bins, self.n_threads,
         )  # fmt: skip
+
+    def _feature_mask(self, state: _State, batch: Array) -> Array:
+        """uint8 (n, k): the features that these nodes may split on; without rows all of them."""
+        s = state.settings
+        mask = np.empty((len(batch) if s.masks_features else 0, len(state.features)), np.uint8)
+        if len(mask) == 0:
+            return mask
+        mask_features_cpu(
+            batch, state.nodes, state.features, state.feature_weights, state.member, round_key(s.seed, state.round_number),
+            *node_counts(len(state.features), s.colsample_bylevel, s.colsample_bynode), mask,
+        )  # fmt: skip
+        return mask
 
     def walks_columns(self, state: _State, n_workers: int) -> bool:
         binned = state.rows.binned
@@ -440,8 +463,8 @@ class CpuBackend(Backend):
             walks, touched, bests = np.empty(shape, scan.WALK), np.empty(shape, np.int32), np.empty(shape, scan.BEST)
             scan.scan_columns_cpu(
                 blocks.bounds, blocks.rows, blocks.codes, blocks.absent, cuts.n_bins, part.page.n_rows, state.features,
-                state.feature_mask, places, low_pairs, searched, 1.0 / state.scales[plane], penalty, walks, touched, bests,
-                *gathered, self.n_threads,
+                self._feature_mask(state, frontier), places, low_pairs, searched, 1.0 / state.scales[plane], penalty, walks,
+                touched, bests, *gathered, self.n_threads,
             )  # fmt: skip
             scan.choose_scanned_cpu(
                 frontier, state.nodes, state.left_sums, bests, cuts.thresholds, cuts.offsets, cuts.has_every_value

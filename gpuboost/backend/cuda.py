@@ -22,6 +22,7 @@ from gpuboost.backend.fixed_point import check_finite
 from gpuboost.backend.trees import collect_trees, flatten_trees
 from gpuboost.kernels import (
     binning,
+    features,
     histogram,
     leaves,
     nodes,
@@ -82,8 +83,10 @@ class _State:
     thresholds: Array
     offsets: Array
     n_bins: Array
-    features: Array  # int32 (k,): those whose histograms are built
-    feature_mask: Array  # uint8 (0, 1 or nodes evaluated, k): 0 leaves a feature out; without rows none is left out
+    features: Array  # int32 (k,): those of the trees
+    feature_weights: Array  # float32 (n_features,) or (0,)
+    member: Array  # uint32 (n_features or 0, n_words): the sets that features lie in
+    feature_mask: Array  # uint8 (0 or as ``gains``, k): 0 leaves a feature out; without rows none is left out
     proposed: Array  # uint8 (n_trees or capacity, total_bins): split candidates; without rows every bin is one
     penalty: Array
     progress: Array
@@ -236,7 +239,9 @@ class CudaBackend(Backend):
         by_node = sum(math.prod(shape) * np.dtype(dtype).itemsize for shape, dtype in shapes)
         by_page = n_nodes * (24 + 4 * partition.CHUNK_WORDS + 8 + 8)  # segments, marks, n_left, first_leaf_chunk
         by_tree = n_trees * cuts.total_bins if settings.proposals == "global" else 0
+        at_once = max(1, min(GAINS_BYTES // (12 * cuts.n_features), 2**SYNC_FREE_DEPTH * n_trees))
         rest = int(n_rows * row_bytes) + by_node + len(rows.binned.pages) * by_page + by_tree + GAINS_BYTES + RESERVE_BYTES
+        rest += at_once * cuts.n_features * settings.masks_features
         free = device.free_bytes()
         capacity = min(max(wanted, 2), (free - rest) // histogram_bytes)
         if capacity < 2:
@@ -247,7 +252,6 @@ class CudaBackend(Backend):
         code_bytes = rows.binned.dtype.itemsize
         words_per_tile = histogram.tile_words(len(record_offsets) - 1, code_bytes, max_bins, device.shared_limit)
         n_proposed = {None: 0, "global": n_trees, "local": capacity}[settings.proposals]
-        at_once = max(1, min(GAINS_BYTES // (12 * cuts.n_features), 2**SYNC_FREE_DEPTH * n_trees))
         hist = empty((capacity, n_outputs, cuts.total_bins, 2), np.int64)
         state = _State(
             rows=rows, settings=settings, n_outputs=n_outputs, pages=[],
@@ -255,8 +259,10 @@ class CudaBackend(Backend):
             grad=empty((n_planes, n_rows), np.float32), hess=empty((n_planes, n_rows), np.float32),
             tree_outputs=put(np.array(tree_outputs, np.int32)), tree_numbers=put(np.arange(n_trees)),
             thresholds=put(cuts.thresholds), offsets=put(cuts.offsets), n_bins=put(cuts.n_bins),
-            features=put(np.arange(cuts.n_features, dtype=np.int32)), feature_mask=empty((0, cuts.n_features), np.uint8),
-            proposed=empty((n_proposed, cuts.total_bins), np.uint8),
+            features=put(np.arange(cuts.n_features, dtype=np.int32)),
+            feature_weights=put(np.array(settings.feature_weights, np.float32)),
+            member=put(features.member_words(settings.interaction_constraints, cuts.n_features)),
+            feature_mask=empty((0, cuts.n_features), np.uint8), proposed=empty((n_proposed, cuts.total_bins), np.uint8),
             penalty=put(_penalty(settings)),
             progress=zeros(1, PROGRESS), counts=empty((sampling.MAGNITUDE_BINS, 2), np.int64),
             threshold=put(np.array([sampling.UNIFORM])), maxima=empty((n_planes, 2), np.int64), keys=empty(n_planes, np.uint32),
@@ -273,6 +279,8 @@ class CudaBackend(Backend):
         )  # fmt: skip
         state.no_leaves = self._or_none(None)
         state.flat_hist = state.hist.reshape(capacity, -1)
+        if settings.masks_features:
+            state.feature_mask = empty(state.gains.shape, np.uint8)
         first, first_id = 0, rows.first_row
         for page in rows.binned.pages:
             weight = rows.weight[first : first + page.n_rows]
@@ -352,7 +360,7 @@ class CudaBackend(Backend):
 
     def draw_rows(self, state: _State, counts) -> Array:
         n_rows = state.rows.global_rows
-        n_drawn = state.settings.n_drawn(n_rows)
+        n_drawn = features.count_drawn(state.settings.subsample, n_rows)
         if counts is not None:
             self._launch(state, sampling.choose_threshold_kernel, counts, n_drawn, state.threshold, blocks=1)
         self.device.clear(state.maxima)
@@ -375,7 +383,7 @@ class CudaBackend(Backend):
 
     def refine_fixed_point(self, state: _State, sums) -> Array | None:
         self._launch(
-            state, quantise.choose_limbs_kernel, sums, state.settings.n_drawn(state.rows.global_rows), state.scales, state.n_limbs, state.local_sums,
+            state, quantise.choose_limbs_kernel, sums, features.count_drawn(state.settings.subsample, state.rows.global_rows), state.scales, state.n_limbs, state.local_sums,
             threads=len(state.keys),
         )  # fmt: skip
         return self._quantise(state, 2)
@@ -481,6 +489,12 @@ class CudaBackend(Backend):
         kernel = splits.evaluate_splits_kernel(s.max_delta_step > 0)  # constraints will bound weights, too
         for first in range(begin, end, len(state.gains)):
             n = min(len(state.gains), end - first)
+            if s.masks_features:
+                self._launch(
+                    state, features.mask_features_kernel, first, n, s.max_depth,
+                    *features.node_counts(len(state.features), s.colsample_bylevel, s.colsample_bynode), state.progress,
+                    own["nodes"], state.features, state.feature_weights, state.member, state.feature_mask, blocks=n,
+                )  # fmt: skip
             self._launch(
                 state, kernel, first, n, s.max_depth, int(s.proposals == "global"), state.progress, own["nodes"], own["sums"],
                 state.hist, state.offsets, state.features, state.feature_mask, state.proposed, state.scales, state.tree_outputs,

@@ -1,4 +1,5 @@
-"""The scales of fixed point: a few numbers per output and round, computed on the host the same way for every backend."""
+"""The scales of fixed point and the keys of random choices: a few numbers per round, computed on the host the same way for every
+backend."""
 
 import math
 
@@ -8,7 +9,10 @@ from gpuboost.kernels.gradients import NON_FINITE_BITS
 from gpuboost.kernels.quantise import FINE_ROWS, scale_exponent
 from gpuboost.kernels.sampling import FIRST_WORD, N_KEYS
 
-__all__ = ["check_finite", "hash_words", "leaf_scales", "needs_refinement", "plane_keys", "sampling_keys", "scales_16", "sum_scale"]
+__all__ = [
+    "check_finite", "hash_words", "leaf_scales", "needs_refinement", "plane_keys", "round_key", "sampling_keys", "scales_16",
+    "sum_scale",
+]  # fmt: skip
 
 
 def check_finite(maxima: np.ndarray) -> None:
@@ -48,18 +52,18 @@ def needs_refinement(sums: np.ndarray, global_rows: int) -> np.ndarray:
 
 def plane_keys(seed: int, round_number: int, n_planes: int) -> np.ndarray:
     """uint32 (n_planes,): the hash key of stochastic rounding for each output of a round."""
-    return np.array([round_hash(seed, round_number, plane) for plane in range(n_planes)], np.uint32)
+    return np.array([round_key(seed, round_number, plane) for plane in range(n_planes)], np.uint32)
 
 
 def sampling_keys(seed: int, round_number: int) -> np.ndarray:
     """uint64 (N_KEYS,): the keys of the permutation that draws rows (kernels/sampling.py)."""
-    words = [round_hash(seed, round_number, FIRST_WORD + i) for i in range(2 * N_KEYS)]
+    words = [round_key(seed, round_number, FIRST_WORD + i) for i in range(2 * N_KEYS)]
     return np.array([high << 32 | low for high, low in zip(words[::2], words[1::2])], np.uint64)
 
 
-def round_hash(seed: int, round_number: int, word: int) -> int:
-    """A hash for one purpose of a round: kernels/quantise.plane_key."""
-    return hash_words(seed & 0xFFFFFFFF, seed >> 32 & 0xFFFFFFFF, round_number, word)
+def round_key(seed: int, round_number: int, *words: int) -> int:
+    """The hash from which the random choices of a round go on, or of the one that the words name."""
+    return hash_words(seed & 0xFFFFFFFF, seed >> 32 & 0xFFFFFFFF, round_number, *words)
 
 
 def hash_words(*words: int) -> int:

@@ -49,7 +49,7 @@ class DMatrix:
     nthread : threads for reading; None as configured. enable_categorical : False refuses columns of
         categories. silent : accepted for XGBoost's sake.
     group : rows of each query, in row order. qid : (n_rows,) non-decreasing integers, the query of each row, instead.
-    feature_weights : (n_features,), non-negative, for sampling columns. Training takes only equal ones as yet.
+    feature_weights : (n_features,), non-negative, for sampling columns; the parameter of that name goes before it.
 
     Arrays and frames are not copied: they are read when they are predicted, and binned when they are first trained on. Raises
     ValueError for data of the wrong shape, kind or length, naming it.
@@ -391,7 +391,6 @@ class DMatrix:
 
     def binned(self, max_bin: int, backend: Any, comm: Communicator) -> BinnedMatrix:
         """Codes under the table's own cuts, with records: what training reads. Kept until another max_bin is asked for."""
-        self._require_equal_feature_weights()
         if max_bin not in self._binned:
             self._binned = {max_bin: self._bin(max_bin, backend, comm)}
         self._binned[max_bin] = self._binned[max_bin].on(backend)
@@ -421,10 +420,11 @@ class DMatrix:
 
     def require_same_columns(self, comm: Communicator) -> None:
         """ValueError where workers' shards differ in column names, types, categories, or in what their absent cells mean: equal
-        codes would mean different values."""
+        codes would mean different values. Or in feature_weights: they would draw different columns."""
         columns = repr((self._n_features, self._feature_names, self._feature_types, self.categories))
         sparseness = repr((self.is_sparse, self.sparse_absent or "missing"))
-        digests = comm.allgather(np.array([_digest(columns), _digest(sparseness)]))
+        weights = repr(self._feature_weights.tolist())
+        digests = comm.allgather(np.array([_digest(columns), _digest(sparseness), _digest(weights)]))
         if len(np.unique(digests[:, 0])) > 1:
             raise ValueError(
                 "the workers' tables differ in column names, order, types or categories. Give all shards the same columns, and "
@@ -434,10 +434,8 @@ class DMatrix:
             raise ValueError(
                 "the workers' tables differ in sparse_absent, or some are sparse and others dense. Give all shards the same kind."
             )
-
-    def _require_equal_feature_weights(self) -> None:
-        if len(np.unique(self._feature_weights)) > 1:
-            raise not_built("training with unequal feature_weights", "Leave them out, or make them equal.")
+        if len(np.unique(digests[:, 2])) > 1:
+            raise ValueError("the workers' tables differ in feature_weights. Give all shards the same ones.")
 
     def codes(self, cuts: Cuts, source: ColumnSource | None, backend: Any) -> BinnedMatrix | None:
         """Codes under a model's training cuts, without records; None when neither the table nor such codes are kept."""
@@ -514,7 +512,6 @@ class QuantileDMatrix(DMatrix):
                 f"max_bin={max_bin} in the training parameters, but the QuantileDMatrix was built with {self.max_bin}. "
                 "Use the same value in both."
             )
-        self._require_equal_feature_weights()
         self._binned[max_bin] = add_records(self._binned[max_bin].on(backend), backend)
         return self._binned[max_bin]
 

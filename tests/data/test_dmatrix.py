@@ -206,15 +206,6 @@ def test_bad_queries_and_feature_weights_are_refused(info, message):
         DMatrix(X, **info)
 
 
-def test_unequal_feature_weights_are_refused_where_training_starts():
-    equal, unequal = (DMatrix(X, feature_weights=weights) for weights in ([2, 2], [1, 2]))
-    equal.binned(256, BACKEND, COMM)
-    assert unequal.get_float_info("feature_weights").tolist() == [1, 2]
-    for matrix in (unequal, QuantileDMatrix(X, feature_weights=[1, 2])):
-        with pytest.raises(NotImplementedError, match="unequal feature_weights"):
-            matrix.binned(256, BACKEND, COMM)
-
-
 def test_info_by_xgboosts_names():
     d = DMatrix(X)
     for field, values in {"label": [1, 2, 3], "weight": [4, 5, 6], "base_margin": [7, 8, 9], "feature_weights": [1, 1]}.items():
