@@ -16,6 +16,7 @@ from gpuboost.data.ingest import ColumnSource
 from gpuboost.data.training_rows import check_labels, collect_rows, custom_gradients, start_margin
 from gpuboost.objectives import Objective
 from gpuboost.params import Params
+from gpuboost.tree.constraints import monotone_signs
 from gpuboost.tree.grower import grow_trees
 from gpuboost.tree.model import Model
 from gpuboost.tree.tree import Tree
@@ -43,7 +44,7 @@ class Boosting:
             add_model_margin(model, dtrain, backend, margin)
         self.cuts = rows.binned.cuts
         self.groups = list(range(model.n_outputs))
-        settings = growth_settings(params)
+        settings = growth_settings(params, dtrain)
         self._proposals = settings.proposals
         self._state = backend.start_training(rows, settings, self.groups, n_outputs=1)
         self._capacity = min(comm.allgather_int(backend.histogram_capacity(self._state)))
@@ -169,9 +170,11 @@ def predict_source(source: ColumnSource, backend: Backend, flat: Any, margin: An
         first += len(block)
 
 
-def growth_settings(params: Params) -> GrowthSettings:
-    """The part of the parameters that kernels read."""
-    return GrowthSettings(**{name: getattr(params, name) for name in GrowthSettings.__dataclass_fields__})
+def growth_settings(params: Params, dtrain: DMatrix) -> GrowthSettings:
+    """The part of the parameters that kernels read, for this table."""
+    values = {name: getattr(params, name) for name in GrowthSettings.__dataclass_fields__}
+    signs = monotone_signs(params.monotone_constraints, dtrain.num_col(), dtrain.feature_names)
+    return GrowthSettings(**values | {"monotone_constraints": signs})
 
 
 def _check_fine_bins(dtrain: DMatrix, params: Params) -> None:

@@ -5,6 +5,7 @@ Names, defaults and meanings are XGBoost 3's. `parse_params` is the boundary whe
 converts text to numbers and refuses unknown names. `Params` itself checks every value, so an invalid one cannot exist.
 """
 
+import ast
 import math
 import re
 import sys
@@ -217,6 +218,32 @@ def _parse_metrics(value: Any) -> tuple[str, ...]:
     return tuple(dict.fromkeys(names))  # each once, in the order given
 
 
+def _parse_monotone(value: Any) -> tuple[Any, ...]:
+    """Signs by column, (1, -1), or pairs of a column's name (or number) and its sign, (("age", 1),)."""
+    value = _plain(value)
+    if isinstance(value, str):  # XGBoost's notation, "(1,-1)", or that of a dict
+        try:
+            value = ast.literal_eval(value.strip() or "()")
+        except (ValueError, SyntaxError, TypeError, RecursionError, MemoryError):
+            raise ValueError("signs such as (1,-1,0)") from None
+        value = (value,) if isinstance(value, int) else value  # "(1)"
+    items = list(value.items()) if isinstance(value, Mapping) else value
+    if not isinstance(items, (list, tuple)):
+        raise ValueError("a sequence of signs, or a mapping from names to signs")
+    if items and all(isinstance(item, (list, tuple)) for item in items):
+        if all(len(item) == 2 and isinstance(_plain(item[0]), (str, int)) for item in items):
+            return tuple((_plain(name), _parse_sign(sign)) for name, sign in items)
+        raise ValueError("a sign for each name of a column")
+    return tuple(map(_parse_sign, items))
+
+
+def _parse_sign(value: Any) -> int:
+    number = _number(value)
+    if number not in (-1, 0, 1):
+        raise ValueError("-1, 0 or 1 for each feature")
+    return int(number)
+
+
 # --- The parameters ---
 
 
@@ -261,7 +288,10 @@ class TreeParams:
     colsample_bynode: float = _real(1, "(0, 1]", "Share of the level's features drawn for each node.", is_built=False)
     feature_weights: Any = _later("Weight of each feature when features are drawn.")
     num_parallel_tree: int = _integer(1, _FROM_1, "Trees per round and output.", is_built=False)
-    monotone_constraints: Any = _later("Sign of each feature's effect: 1 rising, -1 falling, 0 free.")
+    monotone_constraints: tuple[Any, ...] = _param(
+        (), "Sign of each feature's effect: 1 rising, -1 falling, 0 free.", "signs in the order of the columns, or by name",
+        _parse_monotone, fix="Use (1, -1, 0), or {'age': 1} by name.",
+    )
     interaction_constraints: Any = _later("Groups of features that may appear together on a path.")
     multi_strategy: str = _choice(
         "one_output_per_tree", "one_output_per_tree", "Several outputs: a tree each or one for all.", planned="multi_output_tree"

@@ -541,7 +541,7 @@ def histograms_that_fit(cuda, rows, memory):
     """How many there is room for; None where the training is refused."""
     cuda.device.memory = memory
     try:
-        state = cuda.start_training(rows, growth_settings(parse_params(settings("binary"))), [0], 1)
+        state = cuda.start_training(rows, growth_settings(parse_params(settings("binary")), matrix("binary")), [0], 1)
     except MemoryError:
         return None
     return cuda.histogram_capacity(state)
@@ -586,7 +586,7 @@ def test_too_little_memory_is_refused_before_any_work(rows_of_a_training):
     cuda.device.launches.clear()
     with pytest.raises(MemoryError) as error:
         cuda.device.memory = least - 1
-        cuda.start_training(rows, growth_settings(parse_params(settings("binary"))), [0], 1)
+        cuda.start_training(rows, growth_settings(parse_params(settings("binary")), matrix("binary")), [0], 1)
     assert not cuda.device.launches
     assert f"has {least / 2**20:.0f} MiB free, {least / 2**20:.0f} MiB are needed" in str(error.value)
     cuda.device.memory = 5 * 2**20

@@ -69,6 +69,19 @@ AVAILABLE = {
         [NAN, INF, "[nan]", [0.5, NAN], [], "[]", "half", [[1]], 10**400],
     ),
     "num_class": COUNT,
+    "monotone_constraints": (
+        [
+            ("(1,-1)", (1, -1)),
+            ("[0, 1]", (0, 1)),
+            ("(1)", (1,)),
+            ([1.0, "-1"], (1, -1)),
+            (np.array([0, 1]), (0, 1)),
+            ({"age": 1, 2: -1}, (("age", 1), (2, -1))),
+            ("{'age': 1}", (("age", 1),)),
+            ([["age", 1]], (("age", 1),)),
+        ],
+        [2, "2", "(2)", [1, NAN], [0.5], [True], "rising", "(1,", "{[]: 1}", {"age": 2}, {1.5: 1}, {None: 1}, [["age"]], {1, -1}],
+    ),
     "scale_pos_weight": ABOVE_ZERO,
 }
 
@@ -82,7 +95,6 @@ PLANNED = {
     "colsample_bynode": (0.5, [0, 1.5, NAN]),
     "feature_weights": (np.ones(3), []),
     "num_parallel_tree": (4, [0, -1, 1.5, NAN]),
-    "monotone_constraints": ("(1,-1)", []),
     "interaction_constraints": ([[0, 1]], []),
     "multi_strategy": ("multi_output_tree", ["both"]),
     "max_cat_to_onehot": (5, [0, NAN]),

@@ -44,6 +44,7 @@ class GrowthSettings:
     max_bin: int = 256
     tree_method: str = "hist"
     sketch_proposals: str = "global"
+    monotone_constraints: tuple[int, ...] = ()  # sign of each feature; empty without constraints
 
     @property
     def proposals(self) -> str | None:

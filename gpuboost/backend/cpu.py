@@ -60,6 +60,7 @@ class _State:
     hist: Array  # int64 (capacity so far, n_outputs, total_bins, 2)
     packed: Array  # int64 (slots so far, n_outputs, packed codes, 2): histograms of packed records, before they are undone
     features: Array  # int32 (k,): those whose histograms are built
+    monotone: Array  # int8 (n_features,): signs of the constraints; (0,) without
     feature_mask: Array  # uint8 (0, 1 or nodes evaluated, k): 0 leaves a feature out; without rows none is left out
     proposed: Array  # uint8 (n_trees or at least n_slots, total_bins): split candidates; without rows every bin is one
     round_number: int = 0
@@ -162,6 +163,7 @@ class CpuBackend(Backend):
             hist=np.empty((0, n_outputs, binned.cuts.total_bins, 2), np.int64),
             packed=np.empty((0, n_outputs, n_packed, 2), np.int64),
             features=np.arange(binned.cuts.n_features, dtype=np.int32),
+            monotone=np.array(settings.monotone_constraints, np.int8),
             feature_mask=np.empty((0, binned.cuts.n_features), np.uint8),
             proposed=np.empty((0, binned.cuts.total_bins), np.uint8),
         )  # fmt: skip
@@ -370,9 +372,9 @@ class CpuBackend(Backend):
         candidates = np.empty((len(batch), -(-len(state.features) // FEATURE_BLOCK)), CANDIDATE)
         evaluate_splits_cpu(
             batch, state.nodes["slot"][batch], state.nodes, state.sums, state.left_sums, state.hist, cuts.offsets,
-            state.features, state.feature_mask, state.proposed, self._proposed_rows(state, batch), 1.0 / state.scales,
-            state.tree_outputs, s.reg_lambda, s.reg_alpha, s.max_delta_step, s.min_child_weight, candidates, self._prefix,
-            self._gains, self._bins, self.n_threads,
+            state.features, state.monotone, state.feature_mask, state.proposed, self._proposed_rows(state, batch),
+            1.0 / state.scales, state.tree_outputs, s.reg_lambda, s.reg_alpha, s.max_delta_step, s.min_child_weight, candidates,
+            self._prefix, self._gains, self._bins, self.n_threads,
         )  # fmt: skip
 
     def walks_columns(self, state: _State, n_workers: int) -> bool:
@@ -407,8 +409,8 @@ class CpuBackend(Backend):
             walks, touched, bests = np.empty(shape, scan.WALK), np.empty(shape, np.int32), np.empty(shape, scan.BEST)
             scan.scan_columns_cpu(
                 blocks.bounds, blocks.rows, blocks.codes, blocks.absent, cuts.n_bins, part.page.n_rows, state.features,
-                state.feature_mask, places, low_pairs, searched, 1.0 / state.scales[plane], penalty, walks, touched, bests,
-                *gathered, self.n_threads,
+                state.monotone, state.feature_mask, places, low_pairs, searched, 1.0 / state.scales[plane], penalty, walks,
+                touched, bests, *gathered, self.n_threads,
             )  # fmt: skip
             scan.choose_scanned_cpu(
                 frontier, state.nodes, state.left_sums, bests, cuts.thresholds, cuts.offsets, cuts.has_every_value
@@ -425,12 +427,14 @@ class CpuBackend(Backend):
         state.selected = chosen[:n]
 
     def apply_splits(self, state: _State) -> None:
-        n = len(state.selected)
+        n, s = len(state.selected), state.settings
         self._reserve_nodes(state, state.n_nodes + 2 * n)
-        nodes.apply_splits(state.selected, state.n_nodes, state.nodes, state.sums, state.left_sums)
+        nodes.apply_splits(
+            state.selected, state.n_nodes, state.nodes, state.sums, state.left_sums, state.monotone, state.scales,
+            state.tree_outputs, s.reg_lambda, s.reg_alpha, s.max_delta_step,
+        )  # fmt: skip
         children = np.arange(state.n_nodes, state.n_nodes + 2 * n, dtype=np.int32)
         state.n_nodes += 2 * n
-        s = state.settings
         # Leaf by leaf, older leaves stay open where the new ones are too deep: an empty frontier would end the tree.
         unlimited = s.max_depth == 0 or s.grow_policy == "lossguide"
         state.frontier = children if unlimited else children[state.nodes["depth"][children] < s.max_depth]

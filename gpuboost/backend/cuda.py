@@ -79,6 +79,7 @@ class _State:
     offsets: Array
     n_bins: Array
     features: Array  # int32 (k,): those whose histograms are built
+    monotone: Array  # int8 (n_features,): signs of the constraints; (0,) without
     feature_mask: Array  # uint8 (0, 1 or nodes evaluated, k): 0 leaves a feature out; without rows none is left out
     proposed: Array  # uint8 (n_trees or capacity, total_bins): split candidates; without rows every bin is one
     penalty: Array
@@ -247,7 +248,9 @@ class CudaBackend(Backend):
             grad=empty((n_planes, n_rows), np.float32), hess=empty((n_planes, n_rows), np.float32),
             tree_outputs=put(np.array(tree_outputs, np.int32)), tree_numbers=put(np.arange(n_trees)),
             thresholds=put(cuts.thresholds), offsets=put(cuts.offsets), n_bins=put(cuts.n_bins),
-            features=put(np.arange(cuts.n_features, dtype=np.int32)), feature_mask=empty((0, cuts.n_features), np.uint8),
+            features=put(np.arange(cuts.n_features, dtype=np.int32)),
+            monotone=put(np.array(settings.monotone_constraints, np.int8)),
+            feature_mask=empty((0, cuts.n_features), np.uint8),
             proposed=empty((n_proposed, cuts.total_bins), np.uint8),
             penalty=put(_penalty(settings)),
             progress=zeros(1, PROGRESS), maxima=empty((n_planes, 2), np.int64), keys=empty(n_planes, np.uint32),
@@ -441,13 +444,13 @@ class CudaBackend(Backend):
 
     def evaluate_splits(self, state: _State, begin: int, end: int) -> None:
         own, s, device = state.by_node, state.settings, self.device
-        kernel = splits.evaluate_splits_kernel(s.max_delta_step > 0)  # constraints will bound weights, too
+        kernel = splits.evaluate_splits_kernel(s.max_delta_step > 0 or len(s.monotone_constraints) > 0)
         for first in range(begin, end, len(state.gains)):
             n = min(len(state.gains), end - first)
             self._launch(
                 state, kernel, first, n, s.max_depth, int(s.proposals == "global"), state.progress, own["nodes"], own["sums"],
-                state.hist, state.offsets, state.features, state.feature_mask, state.proposed, state.scales, state.tree_outputs,
-                state.penalty, state.gains, state.choices, warps=n * len(state.features),
+                state.hist, state.offsets, state.features, state.monotone, state.feature_mask, state.proposed, state.scales,
+                state.tree_outputs, state.penalty, state.gains, state.choices, warps=n * len(state.features),
                 shared=device.block(kernel) // 32 * state.n_outputs * splits.CARRY_BYTES,
             )  # fmt: skip
             self._launch(
@@ -475,7 +478,7 @@ class CudaBackend(Backend):
         own = state.by_node
         self._launch(
             state, nodes.apply_splits_kernel, own["selected"], state.progress, own["nodes"], own["sums"], own["left_sums"],
-            blocks=1
+            state.monotone, state.scales, state.tree_outputs, state.penalty, blocks=1,
         )
         state.level += 1
 
