@@ -16,7 +16,7 @@ from gpuboost.data.ingest import ColumnSource
 from gpuboost.data.training_rows import check_labels, collect_rows, custom_gradients, start_margin
 from gpuboost.objectives import Objective
 from gpuboost.params import Params
-from gpuboost.tree.constraints import resolve_feature_weights, resolve_interactions
+from gpuboost.tree.constraints import resolve_feature_weights, resolve_interactions, resolve_monotone
 from gpuboost.tree.grower import grow_trees
 from gpuboost.tree.model import Model
 from gpuboost.tree.tree import Tree
@@ -176,6 +176,7 @@ def growth_settings(params: Params, dtrain: DMatrix) -> GrowthSettings:
     weights = params.feature_weights or dtrain.get_float_info("feature_weights").tolist()
     settings["feature_weights"] = resolve_feature_weights(weights, n_features)
     settings["interaction_constraints"] = resolve_interactions(params.interaction_constraints, names, n_features)
+    settings["monotone_constraints"] = resolve_monotone(params.monotone_constraints, names, n_features)
     return GrowthSettings(**settings)
 
 

@@ -248,9 +248,32 @@ def _members(group: Any) -> Any:
 def _literal(text: str) -> Any:
     """What a text says in JSON or in Python; None for anything else."""
     for read in (json.loads, ast.literal_eval):
-        with suppress(ValueError, SyntaxError, RecursionError, MemoryError):
+        with suppress(ValueError, SyntaxError, TypeError, RecursionError, MemoryError):
             return read(text.strip())
     return None
+
+
+def _parse_monotone(value: Any) -> tuple[Any, ...]:
+    """Signs by column, (1, -1), or pairs of a column's name (or number) and its sign, (("age", 1),)."""
+    value = _plain(value)
+    if isinstance(value, str):  # XGBoost's notation, "(1,-1)", or that of a dict
+        value = _literal(value) if value.strip() else ()
+        value = (value,) if isinstance(value, int) else value  # "(1)"
+    items = list(value.items()) if isinstance(value, Mapping) else value
+    if not isinstance(items, (list, tuple)):
+        raise ValueError("a sequence of signs, or a mapping from names to signs")
+    if items and all(isinstance(item, (list, tuple)) for item in items):
+        if all(len(item) == 2 and isinstance(_plain(item[0]), (str, int)) for item in items):
+            return tuple((_plain(name), _parse_sign(sign)) for name, sign in items)
+        raise ValueError("a sign for each name of a column")
+    return tuple(map(_parse_sign, items))
+
+
+def _parse_sign(value: Any) -> int:
+    number = _number(value)
+    if number not in (-1, 0, 1):
+        raise ValueError("-1, 0 or 1 for each feature")
+    return int(number)
 
 
 # --- The parameters ---
@@ -301,7 +324,10 @@ class TreeParams:
         "[0, 3.4e38]", "Weight of each feature when features are drawn; (): those of the DMatrix.", default=()
     )
     num_parallel_tree: int = _integer(1, _FROM_1, "Trees per round and output.", is_built=False)
-    monotone_constraints: Any = _later("Sign of each feature's effect: 1 rising, -1 falling, 0 free.")
+    monotone_constraints: tuple[Any, ...] = _param(
+        (), "Sign of each feature's effect: 1 rising, -1 falling, 0 free.", "signs in the order of the columns, or by name",
+        _parse_monotone, fix="Use (1, -1, 0), or {'age': 1} by name.",
+    )
     interaction_constraints: tuple[tuple[int | str, ...], ...] = _param(
         (), "Sets of features that may appear together on a path.", _SETS, _parse_sets
     )

@@ -31,6 +31,12 @@ MIN_SLICE_ROWS = 8192
 BYTE_STRIDE = 256  # bins of a private histogram for one-byte codes
 
 
+def record_bytes(n_codes: int) -> int:
+    """Bytes of a record of so many bytes of codes: 8, 16 or a multiple of 32. No record of up to 32 bytes then crosses a sector
+    of GPU memory (32 bytes) or a cache line, and none is read in more of them than it fills."""
+    return 8 if n_codes <= 8 else 16 if n_codes <= 16 else -(-n_codes // 32) * 32
+
+
 @kernel
 def list_build_items(build, nodes, segments, tree_outputs, n_outputs, slice_rows, items):
     """Write the work items of one page; returns how many.

@@ -4,6 +4,11 @@ All of it works on a few thousand records, so one thread does it. Selection is w
 
     depthwise   every node of the level that has a split, first come first served under max_leaves
     lossguide   per tree, the one open leaf of the largest gain_rank (ties: the older node)
+
+Children inherit the bounds on the weights of all leaves below them. Where their parent's split is on a feature with a monotone
+constraint, the middle of their weights becomes a bound of both, which orders all leaves below (XGBoost's TreeEvaluator):
+
+    rising: upper[left] = lower[right] = (w_L + w_R)/2          falling: lower[left] = upper[right] = (w_L + w_R)/2
 """
 
 import numpy as np
@@ -12,7 +17,7 @@ from numba import float64, int32, int64
 from gpuboost.kernels.device import ONE_BLOCK, block_max, block_prefix, cuda, cuda_kernel, device_function
 from gpuboost.kernels.jit import kernel
 from gpuboost.kernels.records import NO_GAIN
-from gpuboost.kernels.scalar import gain_rank
+from gpuboost.kernels.scalar import gain_rank, middle_weight
 from gpuboost.kernels.splits import warp_best
 
 
@@ -62,10 +67,14 @@ def select_lossguide(n_nodes, nodes, max_depth, max_leaves, n_leaves, selected):
 
 
 @kernel
-def apply_splits(selected, n_nodes, nodes, sums, left_sums):
+def apply_splits(
+    selected, n_nodes, nodes, sums, left_sums, monotone, scales, tree_outputs, reg_lambda, alpha, max_delta_step
+):  # fmt: skip
     """Give every selected node its two children: node i's are n_nodes + 2i and the next one.
 
     selected : int32 (n,), IN. nodes : NODE, INOUT. sums : int64 (capacity, n_outputs, 2), INOUT. left_sums : same, IN.
+    monotone : int8 (n_features,), IN. Signs by feature; empty without constraints. scales : float64 (n_planes, 2), IN, from float
+        to fixed point. tree_outputs : int32 (n_trees,), IN. Constraints are for trees of one output.
     """
     for i in range(selected.size):
         parent = selected[i]
@@ -85,6 +94,16 @@ def apply_splits(selected, n_nodes, nodes, sums, left_sums):
             for k in range(2):
                 sums[left, output, k] = left_sums[parent, output, k]
                 sums[left + 1, output, k] = sums[parent, output, k] - left_sums[parent, output, k]
+        sign = monotone[nodes[parent].feature] if monotone.size > 0 else 0
+        if sign != 0:
+            plane, right = tree_outputs[nodes[parent].tree], left + 1
+            middle = middle_weight(
+                sums[left, 0, 0] / scales[plane, 0], sums[left, 0, 1] / scales[plane, 1],
+                sums[right, 0, 0] / scales[plane, 0], sums[right, 0, 1] / scales[plane, 1],
+                reg_lambda, alpha, max_delta_step, nodes[parent].lower, nodes[parent].upper,
+            )  # fmt: skip
+            low, high = (left, right) if sign > 0 else (right, left)
+            nodes[low].upper, nodes[high].lower = middle, middle
 
 
 @kernel
@@ -301,9 +320,11 @@ def block_best(gain, choice, partial_gain, partial_choice):
 
 
 @cuda_kernel(
-    "selected: int32[:], progress: PROGRESS[:], nodes: NODE[:], sums: int64[:, :, :], left_sums: int64[:, :, :]", **ONE_BLOCK,
+    "selected: int32[:], progress: PROGRESS[:], nodes: NODE[:], sums: int64[:, :, :], left_sums: int64[:, :, :], "
+    "monotone: int8[:], scales: float64[:, :], tree_outputs: int32[:], penalty: PENALTY[:]",
+    **ONE_BLOCK, uses_double=True,
 )  # fmt: skip
-def apply_splits_kernel(selected, progress, nodes, sums, left_sums):
+def apply_splits_kernel(selected, progress, nodes, sums, left_sums, monotone, scales, tree_outputs, penalty):
     """apply_splits; the children are the next frontier. A thread takes a selected node. progress : OUT frontier, n_nodes,
     depth."""
     partial = cuda.shared.array(32, int64)
@@ -328,6 +349,16 @@ def apply_splits_kernel(selected, progress, nodes, sums, left_sums):
             for k in range(2):
                 sums[left, output, k] = left_sums[parent, output, k]
                 sums[left + 1, output, k] = sums[parent, output, k] - left_sums[parent, output, k]
+        if monotone.size > 0 and monotone[nodes[parent].feature] != 0:
+            plane, right = tree_outputs[nodes[parent].tree], left + 1
+            middle = middle_weight(
+                sums[left, 0, 0] / scales[plane, 0], sums[left, 0, 1] / scales[plane, 1],
+                sums[right, 0, 0] / scales[plane, 0], sums[right, 0, 1] / scales[plane, 1],
+                penalty[0].reg_lambda, penalty[0].reg_alpha, penalty[0].max_delta_step, nodes[parent].lower, nodes[parent].upper,
+            )  # fmt: skip
+            is_rising = monotone[nodes[parent].feature] > 0
+            nodes[left if is_rising else right].upper = middle
+            nodes[right if is_rising else left].lower = middle
         i += int64(cuda.blockDim.x)
     depth = block_max(depth, partial)
     if cuda.threadIdx.x == 0:

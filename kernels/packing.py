@@ -135,26 +135,27 @@ def _mark_chunks(
 
 
 @parallel_kernel
-def unpack_histograms_cpu(packed, n_total, offsets, rest, first_source, sources, hist, n_threads):
+def unpack_histograms_cpu(packed, n_total, features, own_offsets, offsets, rest, first_source, sources, hist, n_threads):
     """Write the histograms of features from those of groups.
 
     packed : int64 (n_slots, n_outputs, packed codes, 2), IN. n_total : codes of the first group, whose sums are added up.
-    offsets : int32 (n_features + 1,), IN. First bin of each feature.
+    features : int32 (k,), IN. Those to write; own_offsets : int32 (k + 1,), IN. Where their bins begin in hist.
+    offsets : int32 (n_features + 1,), IN. First bin of each feature of the table.
     rest : int32 (n_features,), IN. Code of the feature whose sums are what the others leave; −1 where all have sources. It may be
         the missing code, which has no bin.
     first_source : int32 (total_bins + n_features + 1,), IN. Code c of feature f, n_bins[f] for missing, has the packed codes
         sources[first_source[i]:first_source[i + 1]], i = offsets[f] + f + c; rest has none. sources : int32, IN.
-    hist : int64 (n_slots, n_outputs, total_bins, 2), OUT.
+    hist : int64 (n_slots, n_outputs, own bins or more, 2), OUT.
     """
     counter = np.zeros(1, np.int64)
     for _ in prange(n_threads):
-        _unpack(counter, packed, n_total, offsets, rest, first_source, sources, hist)
+        _unpack(counter, packed, n_total, features, own_offsets, offsets, rest, first_source, sources, hist)
 
 
 @parallel_kernel.part
-def _unpack(counter, packed, n_total, offsets, rest, first_source, sources, hist):
-    n_features, n_outputs = offsets.size - 1, hist.shape[1]
-    n_blocks = (n_features + FEATURE_BLOCK - 1) // FEATURE_BLOCK
+def _unpack(counter, packed, n_total, features, own_offsets, offsets, rest, first_source, sources, hist):
+    n_outputs = hist.shape[1]
+    n_blocks = (features.size + FEATURE_BLOCK - 1) // FEATURE_BLOCK
     while True:
         item = claim(counter)
         if item >= hist.shape[0] * n_outputs * n_blocks:
@@ -165,7 +166,8 @@ def _unpack(counter, packed, n_total, offsets, rest, first_source, sources, hist
         for code in range(n_total):
             total_grad += own[code, 0]
             total_hess += own[code, 1]
-        for feature in range(block * FEATURE_BLOCK, min((block + 1) * FEATURE_BLOCK, n_features)):
+        for c in range(block * FEATURE_BLOCK, min((block + 1) * FEATURE_BLOCK, features.size)):
+            feature, to = features[c], int64(own_offsets[c])
             first, n_bins = int64(offsets[feature]), int64(offsets[feature + 1]) - int64(offsets[feature])
             rest_grad, rest_hess = total_grad, total_hess
             for code in range(n_bins + 1):
@@ -176,11 +178,11 @@ def _unpack(counter, packed, n_total, offsets, rest, first_source, sources, hist
                 rest_grad -= grad
                 rest_hess -= hess
                 if code < n_bins:
-                    out[first + code, 0] = grad
-                    out[first + code, 1] = hess
+                    out[to + code, 0] = grad
+                    out[to + code, 1] = hess
             if 0 <= rest[feature] < n_bins:
-                out[first + rest[feature], 0] = rest_grad
-                out[first + rest[feature], 1] = rest_hess
+                out[to + rest[feature], 0] = rest_grad
+                out[to + rest[feature], 1] = rest_hess
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -211,20 +213,23 @@ def pack_records_kernel(columns, luts, members, first_member, words):
 
 
 @cuda_kernel(
-    "first_slot: int64, n_slots: int64, packed: int64[:, :, :, :], n_total: int64, offsets: int32[:], rest: int32[:], "
-    "first_source: int32[:], sources: int32[:], hist: int64[:, :, :, :]",
+    "first_slot: int64, n_slots: int64, packed: int64[:, :, :, :], n_total: int64, features: int32[:], own_offsets: int32[:], "
+    "offsets: int32[:], rest: int32[:], first_source: int32[:], sources: int32[:], hist: int64[:, :, :, :]",
     registers=48,
 )
-def unpack_histograms_kernel(first_slot, n_slots, packed, n_total, offsets, rest, first_source, sources, hist):
+def unpack_histograms_kernel(
+    first_slot, n_slots, packed, n_total, features, own_offsets, offsets, rest, first_source, sources, hist
+):
     """unpack_histograms_cpu for the slots from first_slot on; a slot has the same number in packed and hist.
 
     Grid: a warp strides over (slot, output, feature), its lanes over the codes. Each bin of the output is written once: 16 bytes,
     and 16 read per packed code, most of them in the second-level cache.
     """
-    n_features, n_outputs = int64(offsets.size) - 1, int64(hist.shape[1])
+    n_features, n_outputs = int64(features.size), int64(hist.shape[1])
     item = warp_number()
     while item < n_slots * n_outputs * n_features:
-        feature, output, slot = item % n_features, item // n_features % n_outputs, first_slot + item // (n_features * n_outputs)
+        column, output, slot = item % n_features, item // n_features % n_outputs, first_slot + item // (n_features * n_outputs)
+        feature, to = int64(features[column]), int64(own_offsets[column])
         first, n_bins, kept = int64(offsets[feature]), int64(offsets[feature + 1] - offsets[feature]), int64(rest[feature])
         rest_grad, rest_hess = int64(0), int64(0)
         code = int64(lane_number())
@@ -241,11 +246,11 @@ def unpack_histograms_kernel(first_slot, n_slots, packed, n_total, offsets, rest
             rest_grad -= grad
             rest_hess -= hess
             if code < n_bins and code != kept:  # that one is the first lane's
-                hist[slot, output, first + code, 0] = grad
-                hist[slot, output, first + code, 1] = hess
+                hist[slot, output, to + code, 0] = grad
+                hist[slot, output, to + code, 1] = hess
             code += 32
         rest_grad, rest_hess = warp_sum(rest_grad), warp_sum(rest_hess)
         if lane_number() == 0 and 0 <= kept and kept < n_bins:
-            hist[slot, output, first + kept, 0] = rest_grad
-            hist[slot, output, first + kept, 1] = rest_hess
+            hist[slot, output, to + kept, 0] = rest_grad
+            hist[slot, output, to + kept, 1] = rest_hess
         item += n_warps()

@@ -155,7 +155,8 @@ CHUNK_WORDS = CHUNK_ROWS // 32
 def start_rows_kernel(drawn, n_drawn, n_trees, progress, rows, segments):
     """The rows drawn to the root of each tree.
 
-    drawn : int32 (k,), IN. n_drawn : int64, IN. The first is how many of them. rows : int32 (2, n_trees · k), OUT: the first buffer.
+    drawn : int32 (k,), IN. n_drawn : int64, IN. The first is how many of them.
+    rows : int32 (2, n_trees · k), OUT: the first buffer.
     segments : int64 (n_nodes, 3), OUT, of the roots. No rows where a gradient is not finite: no kernel then meets it again."""
     n_rows = n_drawn[0] if progress[0].non_finite == 0 else int64(0)
     i = int64(thread_number())

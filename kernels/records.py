@@ -16,7 +16,7 @@ NUMERIC, CATEGORICAL = 0, 1
 NODE = np.dtype(
     [
         ("gain", np.float64),  # of the best split found, Eq. 7 without its ½; −inf when there is none
-        ("lower", np.float64),  # bounds on the weight of every leaf below (monotone constraints)
+        ("lower", np.float64),  # bounds on the weight of every leaf below (monotone constraints; trees of one output)
         ("upper", np.float64),
         ("tree", np.int32),
         ("parent", np.int32),  # −1 at a root

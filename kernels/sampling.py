@@ -4,14 +4,14 @@
     gradient_based    iff π(i) + ½ < n·p_i,  p_i = min(1, ĝ_i/μ),  ĝ_i = √(Σ g² + λ·h²) over the outputs,  Σ p_i = k;
                       what is drawn counts 1/p_i times: g/p_i, h/p_i     (minimal-variance sampling, Ibragimov & Gusev 2019)
 
-π is a pseudo-random permutation of the global row numbers that depends on seed and round. So a draw needs no generator, no state
-and no other row: it is the same for any thread count, page size and number of workers. π scrambles b-bit numbers, 2^b ≥ n, by four
-rounds of add, multiply by an odd number, and xor with the own upper half (each can be undone, so different numbers stay different),
-again and again until the result lies below n: twice on average at most ("cycle walking", Black & Rogaway 2002).
+π is a pseudo-random permutation of the global row numbers, another for every seed and round. So a draw needs no generator, no
+state and no other row: it is the same for any thread count, page size and number of workers. π scrambles b-bit numbers, 2^b ≥ n,
+by four rounds of add, multiply by an odd number, and xor with the own upper half (each can be undone, so different numbers stay
+different), and again until the result lies below n: twice on average at most ("cycle walking", Black & Rogaway 2002).
 
-μ comes from counts of the rows by the upper digits of ĝ (sign, exponent and 3 bits of a float32: bins an eighth wide) and the sums
-of the 12 digits after them, which are integers: no order of addition shows. Rows in μ's own bin count as if none reached μ,
-which makes the number drawn k on average, less at most 1/16 of the rows in that bin.
+μ comes from counts of the rows by the upper bits of ĝ (sign, exponent and 3 bits of a float32: bins an eighth of a power of two
+wide) and the sums of the 12 bits after them, which are integers: no order of addition shows. Rows in μ's own bin count as if none
+reached μ; so on average up to 1/16 of the rows of that bin fewer than k are drawn.
 
 Rows not drawn get gradients of 0, so that sums over all rows are sums over those drawn.
 
@@ -300,8 +300,8 @@ def count_magnitudes_kernel(kept, first_row, grad, hess, counts):
     """count_magnitudes_cpu. first_row : where the page begins in grad, hess : float32 (n_outputs, all rows), IN.
     counts : int64 (MAGNITUDE_BINS, 2), INOUT.
 
-    Two int32 planes in shared memory, 16 KB, added to ``counts`` after every chunk. 12 bytes read per row: 0.03 ms for 11M rows at
-    4.8 TB/s; where all gradients are equal, 2 × 11M adds to one address of each multiprocessor, an estimated 0.2 ms.
+    Two int32 planes in shared memory, 16 KB, added to ``counts`` after every chunk. 12 bytes read per row: 0.03 ms for 11M rows
+    at 4.8 TB/s; where all gradients are equal, 2 × 11M adds to one address of each multiprocessor, an estimated 0.2 ms.
     """
     planes = cuda.shared.array(2 * MAGNITUDE_BINS, int32)
     i = int64(cuda.threadIdx.x)
@@ -331,7 +331,9 @@ def count_magnitudes_kernel(kept, first_row, grad, hess, counts):
         begin += int64(cuda.gridDim.x) * COUNTED_ROWS
 
 
-@cuda_kernel("counts: int64[:, :], n_drawn: int64, threshold: float64[:]", block=256, blocks_per_sm=1, registers=64, uses_double=True)
+@cuda_kernel(
+    "counts: int64[:, :], n_drawn: int64, threshold: float64[:]", block=256, blocks_per_sm=1, registers=64, uses_double=True
+)
 def choose_threshold_kernel(counts, n_drawn, threshold):
     """choose_threshold_cpu by one thread of one block, from shared memory: an estimated 40 µs. threshold : float64 (1,), OUT."""
     own, partial = cuda.shared.array((MAGNITUDE_BINS, 2), int64), cuda.shared.array(32, int64)

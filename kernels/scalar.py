@@ -78,13 +78,33 @@ def soft_threshold(grad, alpha):
 
 @scalar
 def optimal_weight(grad, hess, reg_lambda, alpha, max_delta_step, lower, upper):
-    """w* = −T(G, α)/(H + λ), kept within ±max_delta_step (0: no limit) and [lower, upper] (Eq. 5)."""
-    if hess <= float64(0.0):
-        return float64(0.0)
-    weight = -soft_threshold(grad, alpha) / (hess + reg_lambda)
+    """w* = −T(G, α)/(H + λ), kept within ±max_delta_step (0: no limit) and [lower, upper] (Eq. 5). Without hessian w* is 0,
+    or what the bounds leave that is nearest."""
+    weight = float64(0.0)
+    if hess > float64(0.0):
+        weight = -soft_threshold(grad, alpha) / (hess + reg_lambda)
     if max_delta_step > float64(0.0):
         weight = smaller(larger(weight, -max_delta_step), max_delta_step)
     return smaller(larger(weight, lower), upper)
+
+
+@scalar
+def keeps_order(sign, left_grad, left_hess, right_grad, right_hess, reg_lambda, alpha, max_delta_step, lower, upper):
+    """Whether two children's weights go the way of a monotone constraint: sign·w_L ≤ sign·w_R. sign : +1 rising, −1 falling,
+    0 free."""
+    if sign == 0:
+        return True
+    left = optimal_weight(left_grad, left_hess, reg_lambda, alpha, max_delta_step, lower, upper)
+    right = optimal_weight(right_grad, right_hess, reg_lambda, alpha, max_delta_step, lower, upper)
+    return left <= right if sign > 0 else left >= right
+
+
+@scalar
+def middle_weight(left_grad, left_hess, right_grad, right_hess, reg_lambda, alpha, max_delta_step, lower, upper):
+    """(w_L + w_R)/2: what parts the weights of all leaves below two children where a constraint orders them."""
+    left = optimal_weight(left_grad, left_hess, reg_lambda, alpha, max_delta_step, lower, upper)
+    right = optimal_weight(right_grad, right_hess, reg_lambda, alpha, max_delta_step, lower, upper)
+    return (left + right) * float64(0.5)
 
 
 @scalar

@@ -6,10 +6,10 @@ the two is a candidate:
 
     G_L, H_L = sums of the node's entries with codes ≤ b      [+ those of its missing rows]     R = (G, H) − L
 
-Candidates, gains, ranks and ties are those of kernels/splits.py to the bit: a histogram's bin that is empty in a node leaves the
-sums as they are, so its split ties with the one before and loses. Entries are present values; what has no entry is missing (or
-zero, where the table says so), and the sums of those rows are what the node has more than its entries: a column with absent
-cells is walked twice, first for the sums, then for the candidates.
+Candidates, gains, constraints, ranks and ties are those of kernels/splits.py to the bit: a histogram's bin that is empty in a
+node leaves the sums as they are, so its split ties with the one before and loses. Entries are present values; what has no entry
+is missing (or zero, where the table says so), and the sums of those rows are what the node has more than its entries: a column
+with absent cells is walked twice, first for the sums, then for the candidates.
 
 Exact search and histograms thus differ only in their cuts: here each distinct value may have a bin of its own, and the cost of a
 level does not depend on the number of bins: 4 + 4 bytes of entry and 8 of the row's place read per entry, in the order of
@@ -24,7 +24,7 @@ from numba import float64, int32, int64, prange
 from gpuboost.kernels.jit import claim, kernel, parallel_kernel, scalar
 from gpuboost.kernels.quantise import LIMB_BITS
 from gpuboost.kernels.records import NO_GAIN, NUMERIC
-from gpuboost.kernels.scalar import gain_rank, larger
+from gpuboost.kernels.scalar import gain_rank, keeps_order, larger
 from gpuboost.kernels.splits import MIN_GAIN, RELATIVE_GAIN, node_term
 
 GATHER = 2048  # entries: 16 KB of places, which stay in the first-level cache
@@ -49,6 +49,7 @@ WALK = np.dtype(
         ("parent", np.float64),  # the node's own score
         ("lower", np.float64),  # bounds on its leaves' weights
         ("upper", np.float64),
+        ("sign", np.int64),  # of the feature's monotone constraint
     ],
     align=True,
 )
@@ -98,15 +99,16 @@ def place_rows_cpu(frontier, segments, rows, gpair, places):
 
 @parallel_kernel
 def scan_columns_cpu(
-    bounds, rows, codes, absent, n_bins, n_rows, features, feature_mask, places, low_pairs, searched, scales, penalty, walks,
-    touched, bests, gathered, low_gathered, n_threads,
+    bounds, rows, codes, absent, n_bins, n_rows, features, monotone, feature_mask, places, low_pairs, searched, scales, penalty,
+    walks, touched, bests, gathered, low_gathered, n_threads,
 ):  # fmt: skip
     """Find the best split of each of n nodes among each thread's columns; choose_scanned_cpu chooses among threads.
 
     bounds : int64 (n_features, 2), rows : int32 (k,), codes : uint32 (k,), IN. The column blocks (kernels/columns.py).
     absent : int32 (n_features,), IN. Code of the cells without an entry: of missing values (n_bins[f]), or of zero.
     n_bins : int32 (n_features,), IN. n_rows : of the table; a column of so many entries is complete.
-    features : int32 (k,), IN. Features to walk. feature_mask : uint8 (0, 1 or n, k), IN. 0 leaves one of them out, for all nodes
+    features : int32 (k,), IN. Features to walk. monotone : int8 (n_features,) or (0,), IN. As evaluate_splits_cpu.
+    feature_mask : uint8 (0, 1 or n, k), IN. 0 leaves one of them out, for all nodes
         or for one; without rows none is left out.
     places : int64 (n_rows,), IN. low_pairs : int32 (n_rows,) or (0,), IN. The
         second limb of gradients.
@@ -120,15 +122,15 @@ def scan_columns_cpu(
     counter = np.zeros(1, np.int64)
     for thread in prange(n_threads):
         _scan_columns(
-            counter, bounds, rows, codes, absent, n_bins, n_rows, features, feature_mask, places, low_pairs, searched, scales,
-            penalty, walks[thread], touched[thread], bests[thread], gathered[thread], low_gathered[thread],
+            counter, bounds, rows, codes, absent, n_bins, n_rows, features, monotone, feature_mask, places, low_pairs, searched,
+            scales, penalty, walks[thread], touched[thread], bests[thread], gathered[thread], low_gathered[thread],
         )  # fmt: skip
 
 
 @parallel_kernel.part
 def _scan_columns(
-    counter, bounds, rows, codes, absent, n_bins, n_rows, features, feature_mask, places, low_pairs, searched, scales, penalty,
-    walks, touched, bests, gathered, low_gathered,
+    counter, bounds, rows, codes, absent, n_bins, n_rows, features, monotone, feature_mask, places, low_pairs, searched, scales,
+    penalty, walks, touched, bests, gathered, low_gathered,
 ):  # fmt: skip
     for i in range(walks.size):
         _start_node(walks[i], bests[i], searched[i], scales, penalty)
@@ -139,18 +141,19 @@ def _scan_columns(
         feature, is_kept = features[column], feature_mask[:, column]
         if is_kept.size == 1 and is_kept[0] == 0:
             continue
+        sign = int64(monotone[feature]) if monotone.size > 0 else int64(0)
         begin, end = bounds[feature, 0], bounds[feature, 1]
         absent_code, missing_code = int64(absent[feature]), int64(n_bins[feature])
         n_touched = int64(0)
         if end - begin < n_rows or codes[end - 1] == missing_code:  # else nothing is missing or absent
             n_touched = _sum_entries(
-                feature, rows[begin:end], codes[begin:end], absent_code, missing_code, places, low_pairs, searched,
+                feature, sign, rows[begin:end], codes[begin:end], absent_code, missing_code, places, low_pairs, searched,
                 walks, touched, gathered, low_gathered,
             )  # fmt: skip
         only_code = int64(codes[begin]) if n_touched > 0 and codes[begin] == codes[end - 1] else int64(-1)
         if only_code < 0:
             n_touched = _walk(
-                feature, rows[begin:end], codes[begin:end], absent_code, missing_code, n_touched, is_kept, places,
+                feature, sign, rows[begin:end], codes[begin:end], absent_code, missing_code, n_touched, is_kept, places,
                 low_pairs, scales, penalty, walks, touched, bests, gathered, low_gathered,
             )  # fmt: skip
         for t in range(n_touched):
@@ -200,7 +203,7 @@ def _pair(place, low_pair, is_low):
 
 @parallel_kernel.part
 def _sum_entries(
-    feature, rows, codes, absent_code, missing_code, places, low_pairs, searched, walks, touched, gathered, low_gathered
+    feature, sign, rows, codes, absent_code, missing_code, places, low_pairs, searched, walks, touched, gathered, low_gathered
 ):  # fmt: skip
     """The first walk: what each node's missing rows sum to, and its rows of zeros that have no entry. Returns how many nodes have
     entries."""
@@ -214,7 +217,7 @@ def _sum_entries(
                 continue
             walk = walks[i]
             if walk.feature != feature:
-                walk.grad, walk.hess, walk.code, walk.feature = int64(0), int64(0), int64(-1), feature
+                walk.grad, walk.hess, walk.code, walk.feature, walk.sign = int64(0), int64(0), int64(-1), feature, sign
                 walk.absent_grad, walk.absent_hess, walk.n_absent = searched[i].grad, searched[i].hess, searched[i].n_rows
                 walk.missing_grad, walk.missing_hess = int64(0), int64(0)
                 touched[n_touched] = i
@@ -237,7 +240,7 @@ def _sum_entries(
 
 @parallel_kernel.part
 def _walk(
-    feature, rows, codes, absent_code, missing_code, n_touched, is_kept, places, low_pairs, scales, penalty, walks, touched,
+    feature, sign, rows, codes, absent_code, missing_code, n_touched, is_kept, places, low_pairs, scales, penalty, walks, touched,
     bests, gathered, low_gathered,
 ):  # fmt: skip
     """The walk that tries the splits between entries. Returns how many nodes have entries."""
@@ -254,7 +257,7 @@ def _walk(
                 continue
             walk = walks[i]
             if walk.feature != feature:  # only in a complete column: in others all have been met
-                walk.grad, walk.hess, walk.code, walk.feature = int64(0), int64(0), int64(-1), feature
+                walk.grad, walk.hess, walk.code, walk.feature, walk.sign = int64(0), int64(0), int64(-1), feature, sign
                 walk.missing_grad, walk.missing_hess, walk.has_missing = int64(0), int64(0), int32(0)
                 walk.n_absent = int64(0)
                 touched[n_touched] = i
@@ -291,7 +294,7 @@ def _meet_absent(walk, best, code, absent_code, scales, penalty):
 @scalar
 def _may_win(walk, left_grad, left_hess, grad_unit, hess_unit, reg_lambda, alpha, smallest):
     """Whether a split needs a closer look: G_L²/(H_L + λ) + G_R²/(H_R + λ) against the bar, times both denominators. The 1e-9
-    that is taken off the bar covers the rounding."""
+    that is taken off the bar covers the rounding. No weight within bounds scores higher, so this is necessary there, too."""
     gl, hl = float64(left_grad) * grad_unit, float64(left_hess) * hess_unit
     gr, hr = walk.total_grad - gl, walk.total_hess - hl
     tl, tr = larger(abs(gl) - alpha, float64(0.0)), larger(abs(gr) - alpha, float64(0.0))
@@ -316,6 +319,8 @@ def _try_side(walk, best, left_grad, left_hess, default_left, next_code, scales,
         return
     gl, hl = left_grad * scales[0], left_hess * scales[1]
     gr, hr = walk.total_grad - gl, walk.total_hess - hl
+    if not keeps_order(walk.sign, gl, hl, gr, hr, reg_lambda, alpha, max_delta_step, walk.lower, walk.upper):
+        return
     gain = -walk.parent + (
         node_term(gl, hl, reg_lambda, alpha, max_delta_step, walk.lower, walk.upper)
         + node_term(gr, hr, reg_lambda, alpha, max_delta_step, walk.lower, walk.upper)

@@ -115,19 +115,23 @@ def _mark_chunks(counter, selected, nodes, chunks, row_begin, cells, offsets, ab
 
 
 @parallel_kernel
-def build_sparse_histograms_cpu(row_begin, cells, zero_bins, rows, gpair, n_limbs, items, hist, n_threads):
+def build_sparse_histograms_cpu(
+    row_begin, row_end, cells, total_bins, zero_bins, rows, gpair, n_limbs, items, hist, n_threads
+):  # fmt: skip
     """build_histograms_cpu (kernels/histogram.py) for a sparse page.
 
+    row_begin, row_end : int64 (≥ n_rows,), IN. Row r lists cells[row_begin[r]:row_end[r]]. total_bins : of the features that they
+        belong to; hist may have more.
     zero_bins : int32 (total_bins + n_features,) or (0,), IN. For each cell, the bin of zero of its feature; empty where absent
         cells are missing. Others as there: several items of one slot are added atomically.
     """
     counter = np.zeros(1, np.int64)
     for _ in prange(n_threads):
-        _build_items(counter, row_begin, cells, zero_bins, rows, gpair, n_limbs, items, hist)
+        _build_items(counter, row_begin, row_end, cells, int64(total_bins), zero_bins, rows, gpair, n_limbs, items, hist)
 
 
 @parallel_kernel.part
-def _build_items(counter, row_begin, cells, zero_bins, rows, gpair, n_limbs, items, hist):
+def _build_items(counter, row_begin, row_end, cells, total_bins, zero_bins, rows, gpair, n_limbs, items, hist):
     while True:
         claimed = claim(counter)
         if claimed >= items.shape[0]:
@@ -138,28 +142,28 @@ def _build_items(counter, row_begin, cells, zero_bins, rows, gpair, n_limbs, ite
         for limb in range(n_limbs[plane]):
             shift = int64(LIMB_BITS * (n_limbs[plane] - 1 - limb))
             _add_rows(
-                row_begin, cells, zero_bins, rows[item[3], item[4] : item[5]], gpair[plane, limb], shift, is_shared, sums
-            )
+                row_begin, row_end, cells, total_bins, zero_bins, rows[item[3], item[4] : item[5]], gpair[plane, limb], shift,
+                is_shared, sums,
+            )  # fmt: skip
 
 
 @parallel_kernel.part
-def _add_rows(row_begin, cells, zero_bins, rows, gpair, shift, is_shared, sums):
-    n_bins = sums.size // 2
+def _add_rows(row_begin, row_end, cells, total_bins, zero_bins, rows, gpair, shift, is_shared, sums):
     total_grad, total_hess = int64(0), int64(0)
     for row in rows:
         pair = gpair[row]
         grad, hess = int64(pair >> int32(16)) << shift, (int64(pair) & int64(0xFFFF)) << shift
         total_grad += grad
         total_hess += hess
-        for at in range(row_begin[row], row_begin[row + 1]):
+        for at in range(row_begin[row], row_end[row]):
             cell = int64(cells[at])
-            if cell < n_bins:
+            if cell < total_bins:
                 _add(sums, cell, grad, hess, is_shared)
             if zero_bins.size:
                 _add(sums, int64(zero_bins[cell]), -grad, -hess, is_shared)
     if zero_bins.size:
-        for f in range(zero_bins.size - n_bins):
-            _add(sums, int64(zero_bins[n_bins + f]), total_grad, total_hess, is_shared)
+        for f in range(zero_bins.size - total_bins):
+            _add(sums, int64(zero_bins[total_bins + f]), total_grad, total_hess, is_shared)
 
 
 @scalar
@@ -251,13 +255,14 @@ def _predict_rows(
 
 
 @cuda_kernel(
-    "row_begin: int64[:], cells: int32[:], zero_bins: int32[:], rows: int32[:, :], gpair: int32[:, :, :], n_limbs: int32[:], "
-    "offsets: int32[:], progress: PROGRESS[:], build: int32[:], first_item: int64[:], nodes: NODE[:], tree_outputs: int32[:], "
-    "segments: int64[:, :], hist: int64[:, :, :, :]",
+    "row_begin: int64[:], row_end: int64[:], cells: int32[:], zero_bins: int32[:], rows: int32[:, :], gpair: int32[:, :, :], "
+    "n_limbs: int32[:], offsets: int32[:], progress: PROGRESS[:], build: int32[:], first_item: int64[:], nodes: NODE[:], "
+    "tree_outputs: int32[:], segments: int64[:, :], hist: int64[:, :, :, :]",
     registers=64,
 )  # fmt: skip
 def build_sparse_histograms_kernel(
-    row_begin, cells, zero_bins, rows, gpair, n_limbs, offsets, progress, build, first_item, nodes, tree_outputs, segments, hist
+    row_begin, row_end, cells, zero_bins, rows, gpair, n_limbs, offsets, progress, build, first_item, nodes, tree_outputs,
+    segments, hist,
 ):
     """build_sparse_histograms_cpu for the slices of list_build_items_kernel. A block takes a slice and output.
 
@@ -288,7 +293,7 @@ def build_sparse_histograms_kernel(
                 hess = (hess << LIMB_BITS) + int64(pair & 0xFFFF)
                 limb += 1
             at = row_begin[row] + int64(lane_number())
-            while at < row_begin[row + 1]:
+            while at < row_end[row]:
                 cell = int64(cells[at])
                 if cell < total_bins:
                     cuda.atomic.add(hist, (slot, output, cell, 0), grad)

@@ -9,6 +9,10 @@ A candidate needs integer H_L, H_R > 0 and float H_L, H_R ≥ min_child_weight, 
 score): below that, the difference is rounding of the three terms (a pure node with large gradients would else be cut at random).
 The largest gain_rank wins; ties: lower feature, lower bin, missing left.
 
+Where weights are held within bounds, T²/(H + λ) becomes −(2·G·w + (H + λ)·w² + 2·α·|w|) at the bounded weight w. On a feature
+with a monotone constraint a candidate's weights must go its way: w_L ≤ w_R, or w_L ≥ w_R (XGBoost's TreeEvaluator). Bounds that
+the children get (kernels/nodes.py) keep all leaves below to that order.
+
 Missing left also needs integer H_b > 0: present rows beside the missing ones. Then "all present against missing" is a candidate
 once, with missing right, whichever bins of the node are empty, as in exact greedy search, which tries present values only.
 For the same reason the last bin (all present values left) is tried with missing right only. Where bins were proposed
@@ -36,7 +40,16 @@ from gpuboost.kernels.device import (
 )
 from gpuboost.kernels.jit import claim, parallel_kernel, scalar
 from gpuboost.kernels.records import NO_GAIN, NUMERIC
-from gpuboost.kernels.scalar import bits_double, double_bits, gain_rank, larger, node_score, node_score_at, optimal_weight
+from gpuboost.kernels.scalar import (
+    bits_double,
+    double_bits,
+    gain_rank,
+    keeps_order,
+    larger,
+    node_score,
+    node_score_at,
+    optimal_weight,
+)
 
 MIN_GAIN = 1e-6  # XGBoost's kRtEps
 RELATIVE_GAIN = 2.0**-44
@@ -47,8 +60,8 @@ CANDIDATE = np.dtype([("gain", np.float64), ("column", np.int32), ("bin", np.int
 
 @parallel_kernel
 def evaluate_splits_cpu(
-    frontier, slots, nodes, sums, left_sums, hist, offsets, features, feature_mask, proposed, proposed_rows, inverse_scales,
-    tree_outputs, reg_lambda, alpha, max_delta_step, min_child_weight, candidates, prefix, gains, bins, n_threads,
+    frontier, slots, nodes, sums, left_sums, hist, offsets, features, monotone, feature_mask, proposed, proposed_rows,
+    inverse_scales, tree_outputs, reg_lambda, alpha, max_delta_step, min_child_weight, candidates, prefix, gains, bins, n_threads,
 ):  # fmt: skip
     """Write the best split of each node: the split fields of its record, and the sums of its left child.
 
@@ -56,6 +69,8 @@ def evaluate_splits_cpu(
     nodes : NODE (n_nodes,), INOUT. sums : int64 (n_nodes, n_outputs, 2), IN. left_sums : same, OUT.
     hist : int64 (n_slots, n_outputs, ≥ total_bins, 2), IN. Histograms of k features side by side.
     offsets : int32 (k + 1,), IN, where each begins. features : int32 (k,), IN. The feature of each, ascending.
+    monotone : int8 (n_features,) or (0,), IN. By feature, whichever the histograms hold: +1 where the weight may only rise with
+        it, −1 where it may only fall; empty without constraints.
     feature_mask : uint8 (0, 1 or n, k), IN. 0 leaves a feature out, for all nodes or for one; without rows none is left out.
     proposed : uint8 (n_rows, ≥ total_bins), IN. 0 leaves a bin out; without rows every bin is a candidate.
     proposed_rows : int32 (n,), IN. Each node's row of it.
@@ -68,9 +83,9 @@ def evaluate_splits_cpu(
     counter = np.zeros(1, np.int64)
     for thread in prange(n_threads):
         _evaluate_blocks(
-            counter, n_blocks, frontier, slots, nodes, sums, hist, offsets, features.size, feature_mask, proposed, proposed_rows,
-            inverse_scales, tree_outputs, reg_lambda, alpha, max_delta_step, min_child_weight, candidates, prefix[thread],
-            gains[thread], bins[thread],
+            counter, n_blocks, frontier, slots, nodes, sums, hist, offsets, features, monotone, feature_mask, proposed,
+            proposed_rows, inverse_scales, tree_outputs, reg_lambda, alpha, max_delta_step, min_child_weight, candidates,
+            prefix[thread], gains[thread], bins[thread],
         )  # fmt: skip
     for i in range(frontier.size):
         _choose(i, frontier, slots, nodes, sums, left_sums, hist, offsets, features, candidates)
@@ -78,8 +93,9 @@ def evaluate_splits_cpu(
 
 @parallel_kernel.part
 def _evaluate_blocks(
-    counter, n_blocks, frontier, slots, nodes, sums, hist, offsets, n_columns, feature_mask, proposed, proposed_rows,
-    inverse_scales, tree_outputs, reg_lambda, alpha, max_delta_step, min_child_weight, candidates, prefix, gains, bins,
+    counter, n_blocks, frontier, slots, nodes, sums, hist, offsets, features, monotone, feature_mask, proposed,
+    proposed_rows, inverse_scales, tree_outputs, reg_lambda, alpha, max_delta_step, min_child_weight, candidates, prefix, gains,
+    bins,
 ):  # fmt: skip
     while True:
         item = claim(counter)
@@ -94,12 +110,13 @@ def _evaluate_blocks(
         best.gain = NO_GAIN
         if sums[node, 0, 1] * scales[0, 1] < 2.0 * min_child_weight:
             continue  # neither child could be heavy enough
-        for column in range(block * FEATURE_BLOCK, min((block + 1) * FEATURE_BLOCK, n_columns)):
+        for column in range(block * FEATURE_BLOCK, min((block + 1) * FEATURE_BLOCK, features.size)):
             if mask_row < 0 or feature_mask[mask_row, column]:
                 first, last = offsets[column], offsets[column + 1]
+                sign = int64(monotone[features[column]]) if monotone.size > 0 else int64(0)
                 gain, split_bin, default_left = _best_of_feature(
                     hist[slots[i], :, first:last], proposed, row, first, sums[node], scales,
-                    reg_lambda, alpha, max_delta_step, min_child_weight, lower, upper, prefix, gains, bins,
+                    reg_lambda, alpha, max_delta_step, min_child_weight, lower, upper, sign, prefix, gains, bins,
                 )  # fmt: skip
                 if gain_rank(gain) > gain_rank(best.gain):
                     best.gain = gain
@@ -111,7 +128,7 @@ def _evaluate_blocks(
 @parallel_kernel.part
 def _best_of_feature(
     hist, proposed, row, first, sums, scales,
-    reg_lambda, alpha, max_delta_step, min_child_weight, lower, upper, prefix, gains, bins,
+    reg_lambda, alpha, max_delta_step, min_child_weight, lower, upper, sign, prefix, gains, bins,
 ):  # fmt: skip
     """(gain, bin, default_left) of one feature; gain is −inf where nothing qualifies. row, first : where its bins lie
     in ``proposed``, which is handed over whole: slicing costs something, also where there are no proposals."""
@@ -147,7 +164,7 @@ def _best_of_feature(
                 prefix[output, 0, :n_candidates], prefix[output, 1, :n_candidates],
                 sums[output, 0] - prefix[output, 0, n_bins - 1] if missing_left else int64(0),
                 sums[output, 1] - prefix[output, 1, n_bins - 1] if missing_left else int64(0),
-                sums[output], scales[output], reg_lambda, alpha, max_delta_step, min_child_weight, lower, upper, gains,
+                sums[output], scales[output], reg_lambda, alpha, max_delta_step, min_child_weight, lower, upper, sign, gains,
             )  # fmt: skip
         for b in range(n_candidates):
             rank = gain_rank(gains[b])
@@ -173,20 +190,22 @@ def _sum_proposed(hist, output, proposed, row, first, prefix, bins):
 @parallel_kernel.part
 def _add_gains(
     prefix_grad, prefix_hess, missing_grad, missing_hess, sums, scales,
-    reg_lambda, alpha, max_delta_step, min_child_weight, lower, upper, gains,
+    reg_lambda, alpha, max_delta_step, min_child_weight, lower, upper, sign, gains,
 ):  # fmt: skip
-    """gains[b] += the scores of both children of one output, −inf where one is too small. The left child is prefix + missing,
-    and the prefix is not empty."""
+    """gains[b] += the scores of both children of one output, −inf where one is too small, or their order is not that of sign. The
+    left child is prefix + missing, and the prefix is not empty."""
     total_grad, total_hess = sums[0] * scales[0], sums[1] * scales[1]
     smallest = larger(min_child_weight, scales[1])  # one unit of fixed point: integer H > 0
-    if max_delta_step > 0.0 or lower > -np.inf or upper < np.inf:
+    if sign != 0 or max_delta_step > 0.0 or lower > -np.inf or upper < np.inf:
         for b in range(prefix_grad.size):
             gl, hl = (prefix_grad[b] + missing_grad) * scales[0], (prefix_hess[b] + missing_hess) * scales[1]
             gr, hr = total_grad - gl, total_hess - hl
             score = node_term(gl, hl, reg_lambda, alpha, max_delta_step, lower, upper) + node_term(
                 gr, hr, reg_lambda, alpha, max_delta_step, lower, upper
             )
-            gains[b] = gains[b] + score if hl >= smallest and hr >= smallest and prefix_hess[b] > 0 else NO_GAIN
+            is_ordered = keeps_order(sign, gl, hl, gr, hr, reg_lambda, alpha, max_delta_step, lower, upper)
+            is_large = hl >= smallest and hr >= smallest and prefix_hess[b] > 0
+            gains[b] = gains[b] + score if is_large and is_ordered else NO_GAIN
     else:
         for b in range(prefix_grad.size):  # no branches and no calls: vectorised by LLVM
             gl, hl = (prefix_grad[b] + missing_grad) * scales[0], (prefix_hess[b] + missing_hess) * scales[1]
@@ -198,10 +217,12 @@ def _add_gains(
 @scalar
 def node_term(grad, hess, reg_lambda, alpha, max_delta_step, lower, upper):
     """What the best weight within the bounds takes off a node; 0 for a node without hessian."""
+    if hess <= float64(0.0):
+        return float64(0.0)
     if max_delta_step > float64(0.0) or lower > -np.inf or upper < np.inf:
         weight = optimal_weight(grad, hess, reg_lambda, alpha, max_delta_step, lower, upper)
         return node_score_at(grad, hess, weight, reg_lambda, alpha)
-    return node_score(grad, hess, reg_lambda, alpha) if hess > float64(0.0) else float64(0.0)
+    return node_score(grad, hess, reg_lambda, alpha)
 
 
 @parallel_kernel.part
@@ -247,8 +268,8 @@ CARRY_BYTES = 8 * CARRY
 def evaluate_splits_kernel(bounded):
     """The kernel that finds the best split of every feature for the nodes frontier + begin + i, i < n.
 
-    bounded : whether weights may be held away from their optimum (max_delta_step, bounds of the nodes). Without, a
-        candidate costs half as much.
+    bounded : whether weights may be held away from their optimum (max_delta_step, monotone constraints). Without, a candidate
+        costs half as much, and ``monotone`` is not read.
 
     by_tree : whether a node's row of ``proposed`` is its tree (1) or its slot (0).
     nodes : NODE, IN (slot, tree, depth, lower, upper). scales : float64 (n_planes, 2), IN, from float to fixed point.
@@ -262,14 +283,14 @@ def evaluate_splits_kernel(bounded):
     """
 
     def evaluate_splits(
-        begin, n, max_depth, by_tree, progress, nodes, sums, hist, offsets, features, feature_mask, proposed, scales,
-        tree_outputs, penalty, gains, choices,
+        begin, n, max_depth, by_tree, progress, nodes, sums, hist, offsets, features, monotone, feature_mask, proposed,
+        scales, tree_outputs, penalty, gains, choices,
     ):  # fmt: skip
         carry = cuda.shared.array(0, int64)
         lane, n_columns, n_outputs = lane_number(), int64(features.size), int64(hist.shape[1])
         own = int64(cuda.threadIdx.x >> 5) * n_outputs * CARRY
         reg_lambda, alpha, min_child_weight = penalty[0].reg_lambda, penalty[0].reg_alpha, penalty[0].min_child_weight
-        max_delta_step, lower, upper = float64(0.0), float64(-np.inf), float64(np.inf)
+        max_delta_step, lower, upper, sign = float64(0.0), float64(-np.inf), float64(np.inf), int64(0)
         if bounded:
             max_delta_step = penalty[0].max_delta_step
         item = warp_number()
@@ -283,6 +304,7 @@ def evaluate_splits_kernel(bounded):
                 plane, slot = int64(tree_outputs[nodes[node].tree]), nodes[node].slot
                 if bounded:
                     lower, upper = nodes[node].lower, nodes[node].upper
+                    sign = int64(monotone[features[column]]) if monotone.size > 0 else int64(0)
                 row = int64(nodes[node].tree) if by_tree != 0 else int64(slot)
                 first, n_bins = int64(offsets[column]), int64(offsets[column + 1] - offsets[column])
                 heavy = sums[node, 0, 1] * (float64(1.0) / scales[plane, 1]) >= float64(2.0) * min_child_weight
@@ -327,11 +349,11 @@ def evaluate_splits_kernel(bounded):
                                 carry[at], carry[at + 1] = grad, hess
                             gain_left = _add_gain(
                                 gain_left, grad + missing_grad, hess + missing_hess, sums[node, output, 0], sums[node, output, 1],
-                                grad_unit, hess_unit, reg_lambda, alpha, max_delta_step, min_child_weight, lower, upper,
+                                grad_unit, hess_unit, reg_lambda, alpha, max_delta_step, min_child_weight, lower, upper, sign,
                             ) if hess > 0 else float64(NO_GAIN)  # fmt: skip
                             gain_right = _add_gain(
                                 gain_right, grad, hess, sums[node, output, 0], sums[node, output, 1],
-                                grad_unit, hess_unit, reg_lambda, alpha, max_delta_step, min_child_weight, lower, upper,
+                                grad_unit, hess_unit, reg_lambda, alpha, max_delta_step, min_child_weight, lower, upper, sign,
                             )  # fmt: skip
                         kept = b < n_bins and (proposed.shape[0] == 0 or proposed[row, first + b] != 0)
                         # Bins ascend, and missing left comes first: ties go to the earlier candidate. Without missing rows both
@@ -351,8 +373,9 @@ def evaluate_splits_kernel(bounded):
     evaluate_splits.__name__ = f"evaluate_splits_kernel_{'bounded' if bounded else 'free'}"
     return cuda_kernel(
         "begin: int64, n: int64, max_depth: int64, by_tree: int64, progress: PROGRESS[:], nodes: NODE[:], sums: int64[:, :, :], "
-        "hist: int64[:, :, :, :], offsets: int32[:], features: int32[:], feature_mask: uint8[:, :], proposed: uint8[:, :], "
-        "scales: float64[:, :], tree_outputs: int32[:], penalty: PENALTY[:], gains: float64[:, :], choices: int32[:, :]",
+        "hist: int64[:, :, :, :], offsets: int32[:], features: int32[:], monotone: int8[:], feature_mask: uint8[:, :], "
+        "proposed: uint8[:, :], scales: float64[:, :], tree_outputs: int32[:], penalty: PENALTY[:], gains: float64[:, :], "
+        "choices: int32[:, :]",
         block=128, registers=168, uses_double=True,
     )(evaluate_splits)  # fmt: skip
 
@@ -360,13 +383,15 @@ def evaluate_splits_kernel(bounded):
 @scalar
 def _add_gain(
     gain, left_grad, left_hess, grad, hess, grad_unit, hess_unit,
-    reg_lambda, alpha, max_delta_step, min_child_weight, lower, upper,
+    reg_lambda, alpha, max_delta_step, min_child_weight, lower, upper, sign,
 ):  # fmt: skip
-    """gain + the scores of both children of one output, −inf where one is too small: one candidate of _add_gains."""
+    """gain + the scores of both children of one output, −inf where that is no split: one candidate of _add_gains."""
     gl, hl = left_grad * grad_unit, left_hess * hess_unit
     gr, hr = grad * grad_unit - gl, hess * hess_unit - hl
     smallest = larger(min_child_weight, hess_unit)
     if not (hl >= smallest and hr >= smallest):
+        return float64(NO_GAIN)
+    if not keeps_order(sign, gl, hl, gr, hr, reg_lambda, alpha, max_delta_step, lower, upper):
         return float64(NO_GAIN)
     left = node_term(gl, hl, reg_lambda, alpha, max_delta_step, lower, upper)
     right = node_term(gr, hr, reg_lambda, alpha, max_delta_step, lower, upper)

@@ -31,6 +31,8 @@ class _Node:
     depth: int
     rows: np.ndarray  # numbers of the worker's rows in it
     sums: tuple[int, int]  # of all workers
+    lower: float = -math.inf
+    upper: float = math.inf
     gain: float = -math.inf
     feature: int = 0
     bin: int = 0
@@ -279,7 +281,7 @@ class NaiveBackend(Backend):
             if s.proposals is not None:
                 proposed = state.proposed[node.tree if s.proposals == "global" else i]
             scales = state.scales[state.planes[node.tree]].tolist()
-            parent = _score(s, node.sums, scales)
+            parent = _score(s, node.sums, scales, node)
             threshold = max(1e-6, 2.0**-44 * parent)
             node.gain, best = -math.inf, (-math.inf, 0, 0, 0)  # rank of the gain, −feature, −bin, default_left: larger is better
             for f in self._features(state, i):
@@ -295,7 +297,10 @@ class NaiveBackend(Backend):
                         smaller_hess = min(left[1], right[1])
                         if smaller_hess <= 0 or smaller_hess / scales[1] < s.min_child_weight:
                             continue
-                        gain = -parent + (_score(s, left, scales) + _score(s, right, scales))
+                        low, high = _weight(s, left, scales, node), _weight(s, right, scales, node)
+                        if s.monotone_constraints and s.monotone_constraints[f] * low > s.monotone_constraints[f] * high:
+                            continue
+                        gain = -parent + (_score(s, left, scales, node) + _score(s, right, scales, node))
                         if gain > threshold and (_rank(gain), -f, -b, default_left) > best:
                             best = (_rank(gain), -f, -b, default_left)
                             node.gain, node.left_sums = gain, left
@@ -344,7 +349,12 @@ class NaiveBackend(Backend):
             for sums in (node.left_sums, _minus(node.sums, node.left_sums)):
                 if is_lossguide or not state.settings.max_depth or node.depth + 1 < state.settings.max_depth:
                     state.frontier.append(len(state.nodes))
-                state.nodes.append(_Node(node.tree, i, node.depth + 1, node.rows[:0], sums))
+                state.nodes.append(_Node(node.tree, i, node.depth + 1, node.rows[:0], sums, node.lower, node.upper))
+            sign = state.settings.monotone_constraints[node.feature] if state.settings.monotone_constraints else 0
+            children, scales = state.nodes[-2:], state.scales[state.planes[node.tree]].tolist()
+            if sign:
+                low, high = children[::sign]
+                low.upper = high.lower = sum(_weight(state.settings, child.sums, scales, node) for child in children) / 2
 
     def partition_rows(self, state: _State):
         counts = []
@@ -381,7 +391,7 @@ class NaiveBackend(Backend):
         s = state.settings
         for node, sums in zip(state.nodes, state.leaf_sums):
             grad, node.cover = (float(v) for v in sums / state.leaf_scales[state.planes[node.tree]])
-            weight = optimal_weight(grad, node.cover, s.reg_lambda, s.reg_alpha, s.max_delta_step, -math.inf, math.inf)
+            weight = optimal_weight(grad, node.cover, s.reg_lambda, s.reg_alpha, s.max_delta_step, node.lower, node.upper)
             node.weight, node.value = weight, F(weight * state.learning_rate)
 
     def leaf_of_rows(self, state: _State):
@@ -580,11 +590,16 @@ def _draw_order(feature: int, key: int, weights: tuple[float, ...]) -> tuple[flo
     return math.ldexp(math.trunc(mantissa * 2**21), exponent - 21), feature
 
 
-def _score(s: GrowthSettings, sums: tuple[int, int], scales: list[float]) -> float:
+def _weight(s: GrowthSettings, sums: tuple[int, int], scales: list[float], node: _Node) -> float:
+    """The optimal weight within the bounds of a node."""
     grad, hess = sums[0] / scales[0], sums[1] / scales[1]
-    if s.max_delta_step > 0:
-        weight = optimal_weight(grad, hess, s.reg_lambda, s.reg_alpha, s.max_delta_step, -math.inf, math.inf)
-        return node_score_at(grad, hess, weight, s.reg_lambda, s.reg_alpha)
+    return optimal_weight(grad, hess, s.reg_lambda, s.reg_alpha, s.max_delta_step, node.lower, node.upper)
+
+
+def _score(s: GrowthSettings, sums: tuple[int, int], scales: list[float], node: _Node) -> float:
+    grad, hess = sums[0] / scales[0], sums[1] / scales[1]
+    if s.max_delta_step > 0 or node.lower > -math.inf or node.upper < math.inf:
+        return node_score_at(grad, hess, _weight(s, sums, scales, node), s.reg_lambda, s.reg_alpha)
     return node_score(grad, hess, s.reg_lambda, s.reg_alpha) if hess > 0 else 0.0
 
 

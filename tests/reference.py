@@ -75,21 +75,19 @@ def gradients(objective, margin, y):
     return p - y, p * (1 - p)
 
 
-def leaf_weight(G, H, reg_lambda, reg_alpha, max_delta_step):
+def leaf_weight(G, H, reg_lambda, reg_alpha, max_delta_step, lower=-np.inf, upper=np.inf):
     """w* = −T(G)/(H + λ), T(G) = sign(G)·max(|G| − α, 0): the minimiser of G·w + ½(H + λ)w² + α|w| (Eqs. 4 and 5)."""
-    if H <= 0:
-        return 0.0
-    w = -np.sign(G) * max(abs(G) - reg_alpha, 0) / (H + reg_lambda)
-    return np.clip(w, -max_delta_step, max_delta_step) if max_delta_step else w
+    w = -np.sign(G) * max(abs(G) - reg_alpha, 0) / (H + reg_lambda) if H > 0 else 0.0
+    return np.clip(np.clip(w, -max_delta_step, max_delta_step) if max_delta_step else w, lower, upper)
 
 
-def score(G, H, reg_lambda, reg_alpha, max_delta_step):
+def score(G, H, reg_lambda, reg_alpha, max_delta_step, lower=-np.inf, upper=np.inf):
     """Twice the loss that a leaf's weight takes off: T(G)²/(H + λ) at the optimum, Eq. 4 at a bounded weight (Eq. 6)."""
     if H <= 0:
         return 0.0
-    if not max_delta_step:
+    if not max_delta_step and lower == -np.inf and upper == np.inf:
         return max(abs(G) - reg_alpha, 0) ** 2 / (H + reg_lambda)
-    w = leaf_weight(G, H, reg_lambda, reg_alpha, max_delta_step)
+    w = leaf_weight(G, H, reg_lambda, reg_alpha, max_delta_step, lower, upper)
     return -(2 * G * w + (H + reg_lambda) * w * w + 2 * reg_alpha * abs(w))
 
 
@@ -97,20 +95,32 @@ def score(G, H, reg_lambda, reg_alpha, max_delta_step):
 
 
 def grow(
-    codes, cuts, grad, hess, *, max_depth=6, gamma=0.0, min_child_weight=1.0, reg_lambda=1.0, reg_alpha=0.0, max_delta_step=0.0
-):
-    """Split from the root down to max_depth, and undo what does not pay on the way back up."""
-    penalties = reg_lambda, reg_alpha, max_delta_step
+    codes, cuts, grad, hess, *, max_depth=6, gamma=0.0, min_child_weight=1.0, reg_lambda=1.0, reg_alpha=0.0, max_delta_step=0.0,
+    signs=None,
+):  # fmt: skip
+    """Split from the root down to max_depth, and undo what does not pay on the way back up.
 
-    def grow_node(rows, depth):
-        node = {"leaf": leaf_weight(grad[rows].sum(), hess[rows].sum(), *penalties)}
-        split = best_split(codes[rows], cuts, grad[rows], hess[rows], min_child_weight, penalties) if depth < max_depth else None
+    signs : of each feature's monotone constraint. Between the leaves below both children of a split on such a feature lies the
+    middle of the children's weights, as a bound for all of them (XGBoost's rule)."""
+    penalties = reg_lambda, reg_alpha, max_delta_step
+    signs = np.zeros(codes.shape[1], int) if signs is None else signs
+
+    def grow_node(rows, depth, lower=-np.inf, upper=np.inf):
+        within = *penalties, lower, upper
+        node = {"leaf": leaf_weight(grad[rows].sum(), hess[rows].sum(), *within)}
+        if depth == max_depth:
+            return node
+        split = best_split(codes[rows], cuts, grad[rows], hess[rows], min_child_weight, within, signs)
         if split is None:
             return node
         gain, feature, last_bin, default_left = split
         code = codes[rows, feature]
         goes_left = np.where(code < 0, default_left, code <= last_bin)
-        left, right = grow_node(rows[goes_left], depth + 1), grow_node(rows[~goes_left], depth + 1)
+        sides, bounds = (rows[goes_left], rows[~goes_left]), [(lower, upper), (lower, upper)]
+        if signs[feature]:
+            middle = sum(leaf_weight(grad[side].sum(), hess[side].sum(), *within) for side in sides) / 2
+            bounds = [(lower, middle), (middle, upper)][:: signs[feature]]
+        left, right = (grow_node(side, depth + 1, *own) for side, own in zip(sides, bounds))
         if gain < gamma and "left" not in left and "left" not in right:
             return node  # bottom-up: only a split of two leaves can be undone
         threshold = cuts[feature][last_bin] if last_bin < len(cuts[feature]) else np.finfo(np.float32).max
@@ -119,8 +129,8 @@ def grow(
     return grow_node(np.flatnonzero(hess > 0), 0)
 
 
-def best_split(codes, cuts, grad, hess, min_child_weight, penalties):
-    """(gain, feature, last bin on the left, default_left) of largest gain, or None.
+def best_split(codes, cuts, grad, hess, min_child_weight, penalties, signs):
+    """(gain, feature, last bin on the left, default_left) of largest gain, or None. penalties : with the bounds on weights.
 
     gain = score(left) + score(right) − score(node)      (Eq. 7 without its ½; γ is left to pruning)
 
@@ -138,6 +148,8 @@ def best_split(codes, cuts, grad, hess, min_child_weight, penalties):
                 GR, HR = hist[last_bin + 2 :].sum(axis=0) + hist[0] * (not default_left)
                 if min(HL, HR, hist[1 : last_bin + 2, 1].sum()) <= 0 or min(HL, HR) < min_child_weight:
                     continue
+                if signs[feature] * (leaf_weight(GR, HR, *penalties) - leaf_weight(GL, HL, *penalties)) < 0:
+                    continue  # against the feature's constraint
                 gain = score(GL, HL, *penalties) + score(GR, HR, *penalties) - parent
                 if gain > max(1e-6, 2.0**-44 * parent) and rank(gain) > largest:  # less is rounding
                     best, largest = (gain, feature, last_bin, default_left), rank(gain)

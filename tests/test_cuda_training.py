@@ -91,7 +91,14 @@ CASES = {
     "wide": Case(n_columns=40),
     "few rows": Case(n_rows=70, rounds=1),
     "some of the rows": Case(params={"subsample": 0.5}),
-    "some of the rows, classes": Case("multi:softprob", {"num_class": 3, "subsample": 0.7, **LEAFWISE, "max_leaves": 5}, n_rows=160),
+    "some of the rows, classes": Case(
+        "multi:softprob", {"num_class": 3, "subsample": 0.7, **LEAFWISE, "max_leaves": 5}, n_rows=160
+    ),
+    "some of the columns": Case(params={"colsample_bytree": 0.6, "colsample_bylevel": 0.8}, n_columns=9),
+    "some of both": Case("multi:softprob", {"num_class": 3, "subsample": 0.6, "colsample_bytree": 0.5}, n_columns=14),
+    "some columns of two bytes": Case(
+        "reg:squarederror", {"max_bin": 400, "max_depth": 2, "colsample_bytree": 0.7}, n_rows=280, rounds=2, n_columns=3
+    ),
     "rows by gradient": Case(params={"subsample": 0.4, "sampling_method": "gradient_based"}, n_rows=280),
     "rows by gradient, loud": Case(
         "reg:squarederror", {"subsample": 0.6, "sampling_method": "gradient_based"}, loud=True, n_rows=170

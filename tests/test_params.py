@@ -97,16 +97,28 @@ AVAILABLE = {
         [NAN, INF, "[nan]", [0.5, NAN], [], "[]", "half", [[1]], 10**400],
     ),
     "num_class": COUNT,
+    "monotone_constraints": (
+        [
+            ("(1,-1)", (1, -1)),
+            ("[0, 1]", (0, 1)),
+            ("(1)", (1,)),
+            ([1.0, "-1"], (1, -1)),
+            (np.array([0, 1]), (0, 1)),
+            ({"age": 1, 2: -1}, (("age", 1), (2, -1))),
+            ("{'age': 1}", (("age", 1),)),
+            ([["age", 1]], (("age", 1),)),
+        ],
+        [2, "2", "(2)", [1, NAN], [0.5], [True], "rising", "(1,", "{[]: 1}", {"age": 2}, {1.5: 1}, {None: 1}, [["age"]], {1, -1}],
+    ),
     "scale_pos_weight": ABOVE_ZERO,
+    "subsample": SHARE,
+    "sampling_method": ([("uniform", "uniform"), ("gradient_based", "gradient_based")], ["gradient", 1]),
 }
 
 # name → a value that XGBoost takes and gpuboost not yet, and values that nobody takes
 PLANNED = {
     "booster": ("dart", []),
-    "subsample": (0.5, [0, 1.5, -1, NAN, "half"]),
-    "sampling_method": ("gradient_based", ["gradient"]),
     "num_parallel_tree": (4, [0, -1, 1.5, NAN]),
-    "monotone_constraints": ("(1,-1)", []),
     "multi_strategy": ("multi_output_tree", ["both"]),
     "max_cat_to_onehot": (5, [0, NAN]),
     "max_cat_threshold": (5, [0, NAN]),

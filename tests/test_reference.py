@@ -20,6 +20,7 @@ SETTINGS = st.fixed_dictionaries(
         "max_delta_step": st.sampled_from([0.0, 0.25]),
         "learning_rate": st.sampled_from([0.3, 1.0]),
         "max_bin": st.sampled_from([4, 16, 256]),
+        "signs": st.sampled_from([[0, 0, 0, 0], [-1, 1, 1, 0], [1, -1, 0, 1]]),
     }
 )
 OBJECTIVES = {"squared": "reg:squarederror", "logistic": "binary:logistic"}
@@ -71,6 +72,7 @@ def train_both(objective, X, y, weight, n_rounds, base_score, options):
     margin = base_score if objective == "squared" else np.log(base_score / (1 - base_score))
     trees = reference.fit(X, y, weight, n_rounds=n_rounds, objective=objective, base_margin=margin, **options)
     params = {"objective": OBJECTIVES[objective], "base_score": base_score, **options}
+    params["monotone_constraints"] = params.pop("signs", ())
     return gb.train(params, gb.DMatrix(X, y, weight=weight), n_rounds, verbose_eval=False), trees
 
 

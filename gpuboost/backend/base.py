@@ -52,6 +52,7 @@ class GrowthSettings:
     colsample_bynode: float = 1.0
     feature_weights: tuple[float, ...] = ()
     interaction_constraints: tuple[tuple[int, ...], ...] = ()
+    monotone_constraints: tuple[int, ...] = ()  # sign of each feature; empty without constraints
 
     @property
     def masks_features(self) -> bool:

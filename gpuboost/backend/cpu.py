@@ -15,6 +15,7 @@ from gpuboost.backend.fixed_point import (
     sampling_keys,
     scales_16,
 )
+from gpuboost.backend.layout import HistogramLayout, draw_layout, most_bins
 from gpuboost.backend.trees import collect_trees, flatten_grown, flatten_trees
 from gpuboost.kernels import histogram, nodes, partition, sampling, scan, sparse
 from gpuboost.kernels.binning import bin_rows_cpu, table_size
@@ -27,6 +28,7 @@ from gpuboost.kernels.proposals import propose_candidates_cpu
 from gpuboost.kernels.quantise import quantise_cpu
 from gpuboost.kernels.records import EMPTY_WORDS, NO_GAIN, NODE
 from gpuboost.kernels.reduce import map_rows, reduce_rows
+from gpuboost.kernels.selection import select_cells_cpu, select_codes_cpu
 from gpuboost.kernels.sketch import count_digits_cpu
 from gpuboost.kernels.splits import CANDIDATE, FEATURE_BLOCK, evaluate_splits_cpu
 
@@ -53,6 +55,10 @@ class _PageRows:
     kept: Array  # int32 (k,): rows that take part, ascending; zero-weight rows do not
     drawn: Array  # int32 (k,): those drawn for this round, then the others
     n_drawn: int
+    records: Array  # codes that histograms read: the page's, or those of the features drawn
+    cells: Array  # of a sparse page without records, likewise
+    row_end: Array
+    zero_bins: Array
     rows: Array  # int32 (2, n_trees · k): the two row buffers, one list per tree
     is_left: Array  # uint8 (n_trees · k,): which of the rows to be moved go left
     gpair: Array  # int32 (n_planes, limbs, n)
@@ -71,9 +77,10 @@ class _State:
     capacity: int  # histograms that the memory budget allows
     hist: Array  # int64 (capacity so far, n_outputs, total_bins, 2)
     packed: Array  # int64 (slots so far, n_outputs, packed codes, 2): histograms of packed records, before they are undone
-    features: Array  # int32 (k,): those of the trees
+    layout: HistogramLayout  # of the round
     feature_weights: Array  # float32 (n_features,) or (0,)
     member: Array  # uint32 (n_features or 0, n_words): the sets that features lie in
+    monotone: Array  # int8 (n_features,): signs of the constraints; (0,) without
     proposed: Array  # uint8 (n_trees or at least n_slots, total_bins): split candidates; without rows every bin is one
     round_number: int = 0
     learning_rate: float = 0.0
@@ -165,24 +172,42 @@ class CpuBackend(Backend):
             lists = np.empty((2, n_trees * len(kept)), np.int32)
             gpair = np.empty((n_planes, 1, page.n_rows), np.int32)
             marks = np.empty(lists.shape[1], np.uint8)
-            pages.append(_PageRows(page, first, first_id, kept, kept, len(kept), lists, marks, gpair))
+            read = self._read_pages(binned, page, settings)
+            pages.append(_PageRows(page, first, first_id, kept, kept, len(kept), *read, lists, marks, gpair))
             first += page.n_rows
             first_id += len(kept)
         n_packed = 0 if binned.packing is None else int(binned.record_offsets[-1])
-        bytes_each = n_outputs * (binned.cuts.total_bins + n_packed) * 16
+        n_bins = most_bins(settings, binned.cuts)
+        bytes_each = n_outputs * (n_bins + n_packed) * 16
         state = _State(
             rows=rows, settings=settings, tree_outputs=np.array(tree_outputs, np.int32), n_outputs=n_outputs, pages=pages,
             margin=np.ascontiguousarray(rows.margin), grad=np.empty((n_planes, n_rows), np.float32),
             hess=np.empty((n_planes, n_rows), np.float32), capacity=max(2, settings.histogram_memory // bytes_each),
-            hist=np.empty((0, n_outputs, binned.cuts.total_bins, 2), np.int64),
+            hist=np.empty((0, n_outputs, n_bins, 2), np.int64),
             packed=np.empty((0, n_outputs, n_packed, 2), np.int64),
-            features=np.arange(binned.cuts.n_features, dtype=np.int32),
+            layout=draw_layout(settings, binned.cuts, 0),
             feature_weights=np.array(settings.feature_weights, np.float32),
             member=member_words(settings.interaction_constraints, binned.cuts.n_features),
-            proposed=np.empty((0, binned.cuts.total_bins), np.uint8),
+            monotone=np.array(settings.monotone_constraints, np.int8),
+            proposed=np.empty((0, n_bins), np.uint8),
         )  # fmt: skip
         self._allocate_work(state)
         return state
+
+    def _read_pages(self, binned, page, settings: GrowthSettings) -> tuple[Array, Array, Array, Array]:
+        """records, cells, row_end and zero_bins of _PageRows: the page's, or room for those of the features drawn."""
+        is_drawn = settings.colsample_bytree < 1 and binned.packing is None and not binned.has_no_histograms
+        if binned.is_sparse:
+            if is_drawn:
+                return page.records, np.empty_like(page.cells), np.empty(page.n_rows, np.int64), page.zero_bins
+            return page.records, page.cells, page.row_begin[1:], page.zero_bins
+        if is_drawn:
+            size = binned.dtype.itemsize
+            n_codes = count_drawn(settings.colsample_bytree, binned.cuts.n_features)
+            records = np.zeros((page.n_rows, histogram.record_bytes(n_codes * size) // size), binned.dtype)
+        else:
+            records = page.records
+        return records, *(np.empty(0, np.int64),) * 3
 
     def _allocate_work(self, state: _State) -> None:
         """Scratch of the histogram and split kernels, one part per thread."""
@@ -218,6 +243,7 @@ class CpuBackend(Backend):
 
     def start_round(self, state: _State, round_number: int, learning_rate: float) -> None:
         state.round_number, state.learning_rate = round_number, learning_rate
+        state.layout = draw_layout(state.settings, state.rows.binned.cuts, round_number)
 
     def count_magnitudes(self, state: _State) -> Array:
         counts = np.zeros((self.n_threads, sampling.MAGNITUDE_BINS, 2), np.int64)
@@ -295,10 +321,21 @@ class CpuBackend(Backend):
                 first = tree * len(part.kept)
                 part.rows[0, first : first + part.n_drawn] = part.drawn[: part.n_drawn]
                 state.segments[p, tree] = first, first + part.n_drawn, 0
+            self._select_features(state, part)
         state.n_nodes = n_trees
         state.n_leaves = np.ones(n_trees, np.int64)
         state.frontier = np.arange(n_trees, dtype=np.int32)
         state.n_held = 0
+
+    def _select_features(self, state: _State, part: _PageRows) -> None:
+        """Copy what histograms read of the features drawn, where they would otherwise read all of the page."""
+        page, layout, cuts, rows = part.page, state.layout, state.rows.binned.cuts, part.drawn[: part.n_drawn]
+        if part.records is not page.records:
+            select_codes_cpu(page.records, layout.features, rows, part.records, self.n_threads)
+        elif state.rows.binned.is_sparse and part.cells is not page.cells:
+            new_cells = layout.renumber_cells(cuts)
+            select_cells_cpu(page.row_begin, page.cells, new_cells, rows, part.cells, part.row_end, self.n_threads)
+            part.zero_bins = new_cells[page.zero_bins[new_cells >= 0]] if page.absent_is_zero else page.zero_bins
 
     def _reserve_nodes(self, state: _State, n_nodes: int, fresh: bool = False) -> None:
         """Make room for n_nodes nodes; the arrays double, so the copies cost no more than the nodes."""
@@ -345,7 +382,7 @@ class CpuBackend(Backend):
             grown[:first_slot] = state.hist[:first_slot]
             state.hist = grown
         built = state.hist[first_slot : first_slot + n]
-        binned = state.rows.binned
+        binned, features, offsets = state.rows.binned, state.layout.features, state.layout.offsets
         if binned.packing is None:
             target, target_slot = state.hist, 0
             built.fill(0)
@@ -366,18 +403,21 @@ class CpuBackend(Backend):
             # Row lists hold numbers within the page; a tree's list begins at tree · n_rows.
             if binned.is_sparse and binned.packing is None:
                 sparse.build_sparse_histograms_cpu(
-                    part.page.row_begin, part.page.cells, part.page.zero_bins, part.rows, part.gpair, state.n_limbs,
-                    items[:n_items], state.hist, self.n_threads,
+                    part.page.row_begin, part.row_end, part.cells, int(offsets[-1]), part.zero_bins, part.rows, part.gpair,
+                    state.n_limbs, items[:n_items], state.hist, self.n_threads,
                 )  # fmt: skip
             else:
                 histogram.build_histograms_cpu(
-                    part.page.words, part.rows, part.gpair, state.n_limbs, binned.record_offsets, self._stride, items[:n_items],
+                    part.records.view(np.uint64), part.rows, part.gpair, state.n_limbs,
+                    offsets if binned.packing is None else binned.record_offsets, self._stride, items[:n_items],
                     self._group_tiles(n_items), target, self._private, self._buffer, self._buffer.view(binned.dtype),
                     self.n_threads,
                 )  # fmt: skip
         if binned.packing is not None:
-            n_total = int(binned.record_offsets[1])
-            unpack_histograms_cpu(target[:n], n_total, binned.cuts.offsets, *binned.packing.undo, built, self.n_threads)
+            unpack_histograms_cpu(
+                target[:n], int(binned.record_offsets[1]), features, offsets, binned.cuts.offsets, *binned.packing.undo, built,
+                self.n_threads,
+            )  # fmt: skip
         return built
 
     def _group_tiles(self, n_items: int) -> int:
@@ -394,13 +434,13 @@ class CpuBackend(Backend):
         histogram.subtract_histograms_cpu(state.parents, state.nodes["slot"][state.built], state.hist, self.n_threads)
 
     def propose_candidates(self, state: _State, begin: int, end: int) -> None:
-        batch, cuts = state.frontier[begin:end], state.rows.binned.cuts
-        n_rows = len(state.tree_outputs) if state.settings.proposals == "global" else len(state.hist)
+        batch, cuts, s = state.frontier[begin:end], state.rows.binned.cuts, state.settings
+        n_rows = len(state.tree_outputs) if s.proposals == "global" else len(state.hist)
         if len(state.proposed) < n_rows:  # a node's row is read before the next call only
-            state.proposed = np.empty((n_rows, cuts.total_bins), np.uint8)
+            state.proposed = np.empty((n_rows, state.hist.shape[2]), np.uint8)
         weight = np.empty((self.n_threads, int(cuts.n_bins.max())), np.int64)
         propose_candidates_cpu(
-            state.nodes["slot"][batch], self._proposed_rows(state, batch), state.hist, cuts.offsets, state.settings.max_bin,
+            state.nodes["slot"][batch], self._proposed_rows(state, batch), state.hist, state.layout.offsets, s.max_bin,
             state.proposed, weight, self.n_threads,
         )  # fmt: skip
 
@@ -410,24 +450,24 @@ class CpuBackend(Backend):
 
     def evaluate_splits(self, state: _State, begin: int, end: int) -> None:
         batch = state.frontier[begin:end]
-        cuts, s = state.rows.binned.cuts, state.settings
-        candidates = np.empty((len(batch), -(-len(state.features) // FEATURE_BLOCK)), CANDIDATE)
+        layout, s = state.layout, state.settings
+        candidates = np.empty((len(batch), -(-len(layout.features) // FEATURE_BLOCK)), CANDIDATE)
         evaluate_splits_cpu(
-            batch, state.nodes["slot"][batch], state.nodes, state.sums, state.left_sums, state.hist, cuts.offsets,
-            state.features, self._feature_mask(state, batch), state.proposed, self._proposed_rows(state, batch), 1.0 / state.scales,
-            state.tree_outputs, s.reg_lambda, s.reg_alpha, s.max_delta_step, s.min_child_weight, candidates, self._prefix,
-            self._gains, self._bins, self.n_threads,
+            batch, state.nodes["slot"][batch], state.nodes, state.sums, state.left_sums, state.hist, layout.offsets,
+            layout.features, state.monotone, self._feature_mask(state, batch), state.proposed, self._proposed_rows(state, batch),
+            1.0 / state.scales, state.tree_outputs, s.reg_lambda, s.reg_alpha, s.max_delta_step, s.min_child_weight, candidates,
+            self._prefix, self._gains, self._bins, self.n_threads,
         )  # fmt: skip
 
     def _feature_mask(self, state: _State, batch: Array) -> Array:
         """uint8 (n, k): the features that these nodes may split on; without rows all of them."""
         s = state.settings
-        mask = np.empty((len(batch) if s.masks_features else 0, len(state.features)), np.uint8)
+        mask = np.empty((len(batch) if s.masks_features else 0, len(state.layout.features)), np.uint8)
         if len(mask) == 0:
             return mask
         mask_features_cpu(
-            batch, state.nodes, state.features, state.feature_weights, state.member, round_key(s.seed, state.round_number),
-            *node_counts(len(state.features), s.colsample_bylevel, s.colsample_bynode), mask,
+            batch, state.nodes, state.layout.features, state.feature_weights, state.member, round_key(s.seed, state.round_number),
+            *node_counts(len(state.layout.features), s.colsample_bylevel, s.colsample_bynode), mask,
         )  # fmt: skip
         return mask
 
@@ -437,7 +477,8 @@ class CpuBackend(Backend):
             return False
         # Histograms visit half of the entries, and every bin of every node some five times; a walk visits every entry twice.
         # Packed ones hardly notice the entries, but are undone bin by bin: measured, the two break even where plain ones do.
-        return binned.has_no_histograms or len(state.frontier) * binned.cuts.total_bins * BIN_VISITS > binned.blocks.n_entries
+        n_entries = binned.blocks.n_entries * len(state.layout.features) // binned.cuts.n_features
+        return binned.has_no_histograms or len(state.frontier) * int(state.layout.offsets[-1]) * BIN_VISITS > n_entries
 
     def scan_columns(self, state: _State) -> None:
         (part,), binned, s = state.pages, state.rows.binned, state.settings
@@ -462,8 +503,9 @@ class CpuBackend(Backend):
             shape = self.n_threads, len(frontier)
             walks, touched, bests = np.empty(shape, scan.WALK), np.empty(shape, np.int32), np.empty(shape, scan.BEST)
             scan.scan_columns_cpu(
-                blocks.bounds, blocks.rows, blocks.codes, blocks.absent, cuts.n_bins, part.page.n_rows, state.features,
-                self._feature_mask(state, frontier), places, low_pairs, searched, 1.0 / state.scales[plane], penalty, walks,
+                blocks.bounds, blocks.rows, blocks.codes, blocks.absent, cuts.n_bins, part.page.n_rows, state.layout.features,
+                state.monotone, self._feature_mask(state, frontier), places, low_pairs, searched, 1.0 / state.scales[plane],
+                penalty, walks,
                 touched, bests, *gathered, self.n_threads,
             )  # fmt: skip
             scan.choose_scanned_cpu(
@@ -481,12 +523,14 @@ class CpuBackend(Backend):
         state.selected = chosen[:n]
 
     def apply_splits(self, state: _State) -> None:
-        n = len(state.selected)
+        n, s = len(state.selected), state.settings
         self._reserve_nodes(state, state.n_nodes + 2 * n)
-        nodes.apply_splits(state.selected, state.n_nodes, state.nodes, state.sums, state.left_sums)
+        nodes.apply_splits(
+            state.selected, state.n_nodes, state.nodes, state.sums, state.left_sums, state.monotone, state.scales,
+            state.tree_outputs, s.reg_lambda, s.reg_alpha, s.max_delta_step,
+        )  # fmt: skip
         children = np.arange(state.n_nodes, state.n_nodes + 2 * n, dtype=np.int32)
         state.n_nodes += 2 * n
-        s = state.settings
         # Leaf by leaf, older leaves stay open where the new ones are too deep: an empty frontier would end the tree.
         unlimited = s.max_depth == 0 or s.grow_policy == "lossguide"
         state.frontier = children if unlimited else children[state.nodes["depth"][children] < s.max_depth]

@@ -19,6 +19,7 @@ import numpy as np
 from gpuboost.backend.base import Array, Backend, GrowthSettings, StoredRows, TrainingRows
 from gpuboost.backend.device import Device, PendingCopy, out_of_memory
 from gpuboost.backend.fixed_point import check_finite
+from gpuboost.backend.layout import draw_layout, most_bins
 from gpuboost.backend.trees import collect_trees, flatten_trees
 from gpuboost.kernels import (
     binning,
@@ -32,6 +33,7 @@ from gpuboost.kernels import (
     quantise,
     reduce,
     sampling,
+    selection,
     sketch,
     sparse,
     splits,
@@ -56,6 +58,10 @@ class _PageRows:
     page: Any
     first: int  # within the worker's rows
     words: Array  # uint32 (n_rows, words): the records, four bytes at a time; None of a sparse page
+    read_words: Array  # what histograms read: the same, or those of the features drawn
+    cells: Array  # of a sparse page, likewise
+    row_end: Array
+    zero_bins: Array
     first_id: int  # global number of its first row that takes part
     kept: Array  # int32 (k,): rows that take part
     drawn: Array  # int32 (k,): from the front those drawn for this round, from the back the others
@@ -83,10 +89,12 @@ class _State:
     thresholds: Array
     offsets: Array
     n_bins: Array
-    features: Array  # int32 (k,): those of the trees
+    features: Array  # int32 (k,): those that histograms hold
+    own_offsets: Array  # int32 (k + 1,): where they begin in a histogram
     feature_weights: Array  # float32 (n_features,) or (0,)
     member: Array  # uint32 (n_features or 0, n_words): the sets that features lie in
     feature_mask: Array  # uint8 (0 or as ``gains``, k): 0 leaves a feature out; without rows none is left out
+    monotone: Array  # int8 (n_features,): signs of the constraints; (0,) without
     proposed: Array  # uint8 (n_trees or capacity, total_bins): split candidates; without rows every bin is one
     penalty: Array
     progress: Array
@@ -116,6 +124,7 @@ class _State:
     n_leaves: Array
     first_rank: Array
     parameters: dict[Any, Array] = field(default_factory=dict)
+    new_cells: Array = None  # int32 (total_bins + n_features,): of a sparse table, HistogramLayout.renumber_cells
     no_leaves: Array = None  # int32 (0, 0)
     flat_hist: Array = None  # hist with all values of a histogram in a row
     prepared: dict[Any, Callable[[], None]] = field(default_factory=dict)  # launches, which repeat from tree to tree
@@ -224,7 +233,8 @@ class CudaBackend(Backend):
         record_offsets, packing = rows.binned.record_offsets, rows.binned.packing
         n_packed = 0 if packing is None else int(record_offsets[-1])
         # with the candidates of its node, where each node has its own
-        histogram_bytes = n_outputs * (cuts.total_bins + n_packed) * 16 + cuts.total_bins * (settings.proposals == "local")
+        n_bins = most_bins(settings, cuts)
+        histogram_bytes = n_outputs * (n_bins + n_packed) * 16 + n_bins * (settings.proposals == "local")
         wanted = min(settings.histogram_memory // histogram_bytes, _most_histograms(settings, n_trees))
         largest_page = max(page.n_rows for page in rows.binned.pages)
         if n_trees * largest_page >= 2**31:
@@ -234,14 +244,21 @@ class CudaBackend(Backend):
             )
         deepest = min(settings.max_depth or SYNC_FREE_DEPTH, SYNC_FREE_DEPTH)
         n_nodes = 2 * n_trees * min(2**deepest, settings.max_leaves or 2**deepest)
-        row_bytes = n_planes * (4 + 4 + 8) + n_trees * 8 + 4 * (settings.sampling is not None) + 4 * len(rows.label) + 4 + 4 + n_trees / 8
+        row_bytes = n_planes * (4 + 4 + 8) + n_trees * 8 + 4 * len(rows.label) + 4 + 4 + n_trees / 8
+        row_bytes += 4 * (settings.sampling is not None)
+        layout = draw_layout(settings, cuts, 0)
+        selects = settings.colsample_bytree < 1 and packing is None  # whether histograms read copies
+        n_codes = len(layout.features) if packing is None else len(record_offsets) - 1
+        code_bytes = rows.binned.dtype.itemsize
+        record_size = histogram.record_bytes(n_codes * code_bytes)
+        copied = sum(page.cells.nbytes if rows.binned.is_sparse else page.n_rows * record_size for page in rows.binned.pages)
         shapes = _arrays_by_node(n_nodes, n_outputs).values()
         by_node = sum(math.prod(shape) * np.dtype(dtype).itemsize for shape, dtype in shapes)
         by_page = n_nodes * (24 + 4 * partition.CHUNK_WORDS + 8 + 8)  # segments, marks, n_left, first_leaf_chunk
-        by_tree = n_trees * cuts.total_bins if settings.proposals == "global" else 0
+        by_tree = n_trees * n_bins if settings.proposals == "global" else 0
         at_once = max(1, min(GAINS_BYTES // (12 * cuts.n_features), 2**SYNC_FREE_DEPTH * n_trees))
         rest = int(n_rows * row_bytes) + by_node + len(rows.binned.pages) * by_page + by_tree + GAINS_BYTES + RESERVE_BYTES
-        rest += at_once * cuts.n_features * settings.masks_features
+        rest += at_once * cuts.n_features * settings.masks_features + copied * selects
         free = device.free_bytes()
         capacity = min(max(wanted, 2), (free - rest) // histogram_bytes)
         if capacity < 2:
@@ -249,20 +266,20 @@ class CudaBackend(Backend):
 
         empty, zeros, put = device.empty, device.zeros, device.put
         max_bins = int(np.diff(record_offsets).max())
-        code_bytes = rows.binned.dtype.itemsize
-        words_per_tile = histogram.tile_words(len(record_offsets) - 1, code_bytes, max_bins, device.shared_limit)
+        words_per_tile = histogram.tile_words(n_codes, code_bytes, max_bins, device.shared_limit)
         n_proposed = {None: 0, "global": n_trees, "local": capacity}[settings.proposals]
-        hist = empty((capacity, n_outputs, cuts.total_bins, 2), np.int64)
+        hist = empty((capacity, n_outputs, n_bins, 2), np.int64)
         state = _State(
             rows=rows, settings=settings, n_outputs=n_outputs, pages=[],
             label=put(rows.label), weight=put(rows.weight), margin=put(rows.margin),
             grad=empty((n_planes, n_rows), np.float32), hess=empty((n_planes, n_rows), np.float32),
             tree_outputs=put(np.array(tree_outputs, np.int32)), tree_numbers=put(np.arange(n_trees)),
             thresholds=put(cuts.thresholds), offsets=put(cuts.offsets), n_bins=put(cuts.n_bins),
-            features=put(np.arange(cuts.n_features, dtype=np.int32)),
+            features=put(layout.features), own_offsets=put(layout.offsets),
+            monotone=put(np.array(settings.monotone_constraints, np.int8)),
             feature_weights=put(np.array(settings.feature_weights, np.float32)),
             member=put(features.member_words(settings.interaction_constraints, cuts.n_features)),
-            feature_mask=empty((0, cuts.n_features), np.uint8), proposed=empty((n_proposed, cuts.total_bins), np.uint8),
+            feature_mask=empty((0, len(layout.features)), np.uint8), proposed=empty((n_proposed, n_bins), np.uint8),
             penalty=put(_penalty(settings)),
             progress=zeros(1, PROGRESS), counts=empty((sampling.MAGNITUDE_BINS, 2), np.int64),
             threshold=put(np.array([sampling.UNIFORM])), maxima=empty((n_planes, 2), np.int64), keys=empty(n_planes, np.uint32),
@@ -273,12 +290,16 @@ class CudaBackend(Backend):
             record_offsets=put(record_offsets), undo=() if packing is None else tuple(map(put, packing.undo)),
             stride=histogram.tile_stride(max_bins),
             words_per_tile=words_per_tile, tile_bytes=histogram.tile_bytes(words_per_tile, code_bytes, max_bins),
-            gains=empty((at_once, cuts.n_features), np.float64),
-            choices=empty((at_once, cuts.n_features), np.int32), n_leaves=empty(n_trees, np.int64),
+            gains=empty((at_once, len(layout.features)), np.float64),
+            choices=empty((at_once, len(layout.features)), np.int32), n_leaves=empty(n_trees, np.int64),
             first_rank=empty(n_trees, np.int64),
         )  # fmt: skip
         state.no_leaves = self._or_none(None)
         state.flat_hist = state.hist.reshape(capacity, -1)
+        if packing is None:
+            state.record_offsets = state.own_offsets
+        if selects and rows.binned.is_sparse:
+            state.new_cells = empty(cuts.total_bins + cuts.n_features, np.int32)
         if settings.masks_features:
             state.feature_mask = empty(state.gains.shape, np.uint8)
         first, first_id = 0, rows.first_row
@@ -287,7 +308,7 @@ class CudaBackend(Backend):
             kept = put(np.flatnonzero(weight).astype(np.int32)) if len(weight) else device.xp.arange(page.n_rows, dtype=np.int32)
             drawn = kept if settings.sampling is None else empty(len(kept), np.int32)
             state.pages.append(_PageRows(
-                page, first, None if rows.binned.is_sparse else page.records.view(np.uint32), first_id, kept, drawn,
+                page, first, *self._arrays_read(page, n_codes * code_bytes, selects), first_id, kept, drawn,
                 put(np.array([len(kept), 0])),
                 empty((2, n_trees * len(kept)), np.int32), empty((n_planes, 2, page.n_rows), np.int32),
                 *(empty(0, np.int64),) * 3,
@@ -296,6 +317,18 @@ class CudaBackend(Backend):
             first_id += len(kept)
         self._reserve_nodes(state, n_nodes)
         return state
+
+    def _arrays_read(self, page: Any, record_size: int, selects: bool) -> tuple[Array, ...]:
+        """words, read_words, cells, row_end and zero_bins of _PageRows. record_size : bytes of the codes drawn. selects : whether
+        histograms read copies of what a round draws."""
+        empty, nothing = self.device.empty, self.device.empty(0, np.int32)
+        if not hasattr(page, "cells"):
+            words = page.records.view(np.uint32)
+            shape = page.n_rows, histogram.record_bytes(record_size) // 4
+            return words, self.device.zeros(shape, np.uint32) if selects else words, nothing, nothing, nothing
+        if not selects:
+            return None, None, page.cells, page.row_begin[1:], page.zero_bins
+        return None, None, empty(len(page.cells), np.int32), empty(page.n_rows, np.int64), empty(len(page.zero_bins), np.int32)
 
     def _reserve_nodes(self, state: _State, n_nodes: int) -> None:
         """Make room for n_nodes nodes, keeping what is there."""
@@ -348,6 +381,36 @@ class CudaBackend(Backend):
         self.device.launch(
             nodes.start_round_kernel, round_number, state.settings.seed & (2**64 - 1), learning_rate, state.progress, threads=1
         )
+        if state.settings.colsample_bytree < 1:
+            self._draw_features(state, round_number)
+
+    def _draw_features(self, state: _State, round_number: int) -> None:
+        """The features of the trees of a round, chosen by the host, which knows all that it takes."""
+        put, cuts = self.device.put, state.rows.binned.cuts
+        layout = draw_layout(state.settings, cuts, round_number)
+        state.features[...], state.own_offsets[...] = put(layout.features), put(layout.offsets)
+        if state.new_cells is not None:
+            new_cells = layout.renumber_cells(cuts)
+            state.new_cells[...] = put(new_cells)
+            for part in state.pages:
+                if part.page.absent_is_zero:
+                    zero_bins = new_cells[part.page.host.zero_bins[new_cells >= 0]]
+                    part.zero_bins[: len(zero_bins)] = put(zero_bins)
+
+    def _select_features(self, state: _State, part: _PageRows) -> None:
+        """Copy what histograms read of the features drawn, where they would otherwise read all of the page."""
+        rows, page = (part.drawn, part.n_listed), part.page
+        if part.read_words is not part.words:
+            code_bits = 8 * state.rows.binned.dtype.itemsize
+            self._launch(
+                state, selection.select_codes_kernel, part.words, code_bits, state.features, *rows, part.read_words,
+                threads=len(part.kept) * -(-len(state.features) * code_bits // 32),
+            )  # fmt: skip
+        elif state.rows.binned.is_sparse and part.cells is not page.cells:
+            self._launch(
+                state, selection.select_cells_kernel, page.row_begin, page.cells, state.new_cells, *rows, part.cells,
+                part.row_end, threads=len(part.kept),
+            )  # fmt: skip
 
     def count_magnitudes(self, state: _State) -> Array:
         self.device.clear(state.counts)
@@ -383,8 +446,8 @@ class CudaBackend(Backend):
 
     def refine_fixed_point(self, state: _State, sums) -> Array | None:
         self._launch(
-            state, quantise.choose_limbs_kernel, sums, features.count_drawn(state.settings.subsample, state.rows.global_rows), state.scales, state.n_limbs, state.local_sums,
-            threads=len(state.keys),
+            state, quantise.choose_limbs_kernel, sums, features.count_drawn(state.settings.subsample, state.rows.global_rows),
+            state.scales, state.n_limbs, state.local_sums, threads=len(state.keys),
         )  # fmt: skip
         return self._quantise(state, 2)
 
@@ -411,6 +474,7 @@ class CudaBackend(Backend):
                 state, partition.start_rows_kernel, part.drawn, part.n_listed, n_trees, state.progress, part.rows, segments,
                 threads=max(len(part.kept), n_trees),
             )  # fmt: skip
+            self._select_features(state, part)
         state.level, state.n_held = 0, 0
         state.node_bound = state.frontier_bound = n_trees
 
@@ -453,20 +517,20 @@ class CudaBackend(Backend):
             )
             work = state.progress, own["build"], own["first_item"], own["nodes"], state.tree_outputs, segments, state.packed
             if is_sparse:
-                page = part.page
                 self._launch(
-                    state, kernel, page.row_begin, page.cells, page.zero_bins, part.rows, part.gpair, state.n_limbs,
-                    state.offsets, *work, blocks=n_blocks,
+                    state, kernel, part.page.row_begin, part.row_end, part.cells, part.zero_bins, part.rows, part.gpair,
+                    state.n_limbs, state.own_offsets, *work, blocks=n_blocks,
                 )  # fmt: skip
             else:
                 self._launch(
-                    state, kernel, part.words, part.rows, part.gpair, state.n_limbs, state.record_offsets, state.stride,
+                    state, kernel, part.read_words, part.rows, part.gpair, state.n_limbs, state.record_offsets, state.stride,
                     state.words_per_tile, *work, blocks=n_blocks, shared=state.tile_bytes,
                 )  # fmt: skip
         if state.undo:
             self._launch(
                 state, unpack_histograms_kernel, first_slot, n, state.packed, int(state.rows.binned.record_offsets[1]),
-                state.offsets, *state.undo, state.hist, warps=n * state.n_outputs * len(state.n_bins),
+                state.features, state.own_offsets, state.offsets, *state.undo, state.hist,
+                warps=n * state.n_outputs * len(state.features),
             )  # fmt: skip
         return built
 
@@ -481,12 +545,12 @@ class CudaBackend(Backend):
         s, n = state.settings, end - begin
         self._launch(
             state, proposals.propose_candidates_kernel, begin, n, s.max_depth, int(s.proposals == "global"), s.max_bin,
-            state.progress, state.by_node["nodes"], state.hist, state.offsets, state.proposed, warps=n * state.gains.shape[1],
+            state.progress, state.by_node["nodes"], state.hist, state.own_offsets, state.proposed, warps=n * state.gains.shape[1],
         )  # fmt: skip
 
     def evaluate_splits(self, state: _State, begin: int, end: int) -> None:
         own, s, device = state.by_node, state.settings, self.device
-        kernel = splits.evaluate_splits_kernel(s.max_delta_step > 0)  # constraints will bound weights, too
+        kernel = splits.evaluate_splits_kernel(s.max_delta_step > 0 or len(s.monotone_constraints) > 0)
         for first in range(begin, end, len(state.gains)):
             n = min(len(state.gains), end - first)
             if s.masks_features:
@@ -497,13 +561,13 @@ class CudaBackend(Backend):
                 )  # fmt: skip
             self._launch(
                 state, kernel, first, n, s.max_depth, int(s.proposals == "global"), state.progress, own["nodes"], own["sums"],
-                state.hist, state.offsets, state.features, state.feature_mask, state.proposed, state.scales, state.tree_outputs,
-                state.penalty, state.gains, state.choices, warps=n * len(state.features),
+                state.hist, state.own_offsets, state.features, state.monotone, state.feature_mask, state.proposed, state.scales,
+                state.tree_outputs, state.penalty, state.gains, state.choices, warps=n * len(state.features),
                 shared=device.block(kernel) // 32 * state.n_outputs * splits.CARRY_BYTES,
             )  # fmt: skip
             self._launch(
                 state, splits.choose_splits_kernel, first, n, state.progress, own["nodes"], own["sums"], own["left_sums"],
-                state.hist, state.offsets, state.features, state.gains, state.choices, warps=n,
+                state.hist, state.own_offsets, state.features, state.gains, state.choices, warps=n,
             )  # fmt: skip
 
     def select_splits(self, state: _State) -> None:
@@ -526,7 +590,7 @@ class CudaBackend(Backend):
         own = state.by_node
         self._launch(
             state, nodes.apply_splits_kernel, own["selected"], state.progress, own["nodes"], own["sums"], own["left_sums"],
-            blocks=1
+            state.monotone, state.scales, state.tree_outputs, state.penalty, blocks=1,
         )
         state.level += 1
 

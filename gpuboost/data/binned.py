@@ -8,7 +8,8 @@ import numpy as np
 
 from gpuboost.backend.base import StoredRows
 from gpuboost.data.cuts import SENTINEL, Cuts
-from gpuboost.data.packing import Packing, choose_packing, choose_sparse_packing, may_pack, record_bytes
+from gpuboost.data.packing import Packing, choose_packing, choose_sparse_packing, may_pack
+from gpuboost.kernels.histogram import record_bytes
 from gpuboost.kernels.packing import pack_cells_cpu
 
 __all__ = ["BinnedMatrix", "ColumnBlocks", "Page", "SparsePage", "add_records", "bin_table"]

@@ -26,10 +26,11 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from gpuboost.data.cuts import Cuts
+from gpuboost.kernels.histogram import record_bytes
 from gpuboost.kernels.packing import take_rows_cpu
 
 __all__ = [
-    "Packing", "choose_packing", "choose_sparse_packing", "find_packing", "find_sparse_packing", "may_pack", "record_bytes"
+    "Packing", "choose_packing", "choose_sparse_packing", "find_packing", "find_sparse_packing", "may_pack"
 ]  # fmt: skip
 
 MAX_CODES = 256  # of a group: a byte. Tables that need two-byte codes stay as they are: their wide columns gain nothing.
@@ -87,12 +88,6 @@ class Packing:
         codes = np.concatenate([np.arange(cuts.total_bins) - np.repeat(cuts.offsets[:-1], cuts.n_bins), cuts.n_bins])
         steps = self.luts[owner, np.minimum(codes, MAX_CODES - 1)] - self.luts[owner, self.defaults[owner]]
         return self.groups[owner], steps, base
-
-
-def record_bytes(n_codes: int) -> int:
-    """Bytes of a record of so many bytes of codes: 8, 16 or a multiple of 32. No record of up to 32 bytes then crosses a sector
-    of GPU memory (32 bytes) or a cache line, and none is read in more of them than it fills."""
-    return 8 if n_codes <= 8 else 16 if n_codes <= 16 else -(-n_codes // 32) * 32
 
 
 def may_pack(cuts: Cuts, n_rows: int) -> bool:

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from test_nodes import random_trees, table
 
 from gpuboost.kernels import nodes as n
-from gpuboost.kernels.records import NO_GAIN, NODE, PROGRESS
+from gpuboost.kernels.records import NO_GAIN, NODE, PENALTY, PROGRESS
 
 MANY = 120  # nodes: more than a block of the simulator has threads
 seeds = st.integers(0, 2**32)
@@ -130,9 +130,9 @@ def test_selected_leaves_equal_the_cpu(run, seed, n_splits, n_trees, max_depth, 
 
 
 @settings(max_examples=10, deadline=None)
-@given(seeds, st.integers(0, 50), st.integers(0, 110), st.integers(1, 2))
+@given(seeds, st.integers(0, 50), st.integers(0, 110), st.integers(1, 2), st.booleans())
 @each_runner
-def test_children_equal_the_cpu(run, seed, n_splits, n_selected, n_outputs):
+def test_children_equal_the_cpu(run, seed, n_splits, n_selected, n_outputs, is_constrained):
     rng, old = np.random.default_rng(seed), random_trees(seed, n_splits)
     leaves = np.flatnonzero(old["left"] < 0)
     selected = rng.permutation(leaves)[:n_selected].astype(np.int32)
@@ -142,10 +142,17 @@ def test_children_equal_the_cpu(run, seed, n_splits, n_selected, n_outputs):
     nodes["lower"][:n_nodes], nodes["upper"][:n_nodes] = -rng.random(n_nodes), rng.random(n_nodes)
     sums, left_sums = rng.integers(-(2**60), 2**60, (2, capacity, n_outputs, 2))
     expected_nodes, expected_sums = nodes.copy(), sums.copy()
-    n.apply_splits(selected, n_nodes, expected_nodes, expected_sums, left_sums)
+    nodes["feature"][:n_nodes] = expected_nodes["feature"][:n_nodes] = rng.integers(0, 3, n_nodes)
+    monotone = np.array([1, 0, -1] if is_constrained else [], np.int8)
+    scales, tree_outputs = 2.0 ** rng.integers(50, 60, (4, 2)), np.array([0, 2], np.int32)
+    penalty = np.array([(1.5, 0.25, 0.75, 0.0, 0.0)], PENALTY)
+    penalties = [float(penalty[name][0]) for name in ("reg_lambda", "reg_alpha", "max_delta_step")]
+    n.apply_splits(selected, n_nodes, expected_nodes, expected_sums, left_sums, monotone, scales, tree_outputs, *penalties)
     progress = progress_of(n_nodes=n_nodes, n_selected=len(selected), depth=old["depth"].max())
     padded = np.append(selected, [12345]).astype(np.int32)  # what lies beyond n_selected is not read
-    run(n.apply_splits_kernel, padded, progress, nodes, sums, left_sums, blocks=1)
+    run(
+        n.apply_splits_kernel, padded, progress, nodes, sums, left_sums, monotone, scales, tree_outputs, penalty, blocks=1
+    )  # fmt: skip
     np.testing.assert_array_equal(nodes, expected_nodes)
     np.testing.assert_array_equal(sums, expected_sums)
     made = n_nodes + 2 * len(selected)

@@ -15,8 +15,8 @@ FRONTIER = 2  # nodes before those that wait for evaluation
 
 
 def find_splits_with(
-    run, hist, sums, n_bins, *, scales=(1.0, 1.0), features=None, mask=None, lower=-np.inf, upper=np.inf, max_depth=0, depth=0,
-    batch=3, proposed=None, by_tree=0, tree_outputs=(0,), tree=0,
+    run, hist, sums, n_bins, *, scales=(1.0, 1.0), features=None, monotone=(), mask=None, lower=-np.inf, upper=np.inf,
+    max_depth=0, depth=0, batch=3, proposed=None, by_tree=0, tree_outputs=(0,), tree=0,
     reg_lambda=1.0, reg_alpha=0.0, max_delta_step=0.0, min_child_weight=0.0, bounded=None,
 ):  # fmt: skip
     """Adapter: as test_splits.find_splits, by the CUDA kernels.
@@ -37,6 +37,7 @@ def find_splits_with(
     all_sums[own] = sums
     hist = np.ascontiguousarray(hist[::-1])
     features = np.asarray(range(len(n_bins)) if features is None else features, np.int32)
+    monotone = np.array(monotone, np.int8)
     mask = np.zeros((0, len(n_bins)), np.uint8) if mask is None else np.asarray(mask, np.uint8)
     proposed = np.zeros((0, offsets[-1]), np.uint8) if proposed is None else np.asarray(proposed, np.uint8)
     proposed = proposed if by_tree else np.ascontiguousarray(proposed[::-1])  # by slot
@@ -46,14 +47,14 @@ def find_splits_with(
     progress["frontier"], progress["n_nodes"] = FRONTIER, FRONTIER + n_nodes
     tree_outputs = np.array(tree_outputs, np.int32)
     if bounded is None:
-        bounded = max_delta_step > 0 or np.max(lower) > -np.inf or np.min(upper) < np.inf
+        bounded = max_delta_step > 0 or monotone.any() or np.max(lower) > -np.inf or np.min(upper) < np.inf
     evaluate, choose = splits.evaluate_splits_kernel(bool(bounded)), splits.choose_splits_kernel
     for begin in range(0, n_nodes, batch):
         shape = batch, len(n_bins) + 2  # they may be wider than the features are many
         gains, choices = np.full(shape, np.inf), np.full(shape, -1, np.int32)
         run(
-            evaluate, begin, batch, max_depth, by_tree, progress, nodes, all_sums, hist, offsets, features, mask, proposed,
-            scales, tree_outputs, penalty, gains, choices,
+            evaluate, begin, batch, max_depth, by_tree, progress, nodes, all_sums, hist, offsets, features, monotone, mask,
+            proposed, scales, tree_outputs, penalty, gains, choices,
             warps=batch * len(n_bins), shared=evaluate.block // 32 * n_outputs * splits.CARRY_BYTES,
         )  # fmt: skip
         run(choose, begin, batch, progress, nodes, all_sums, left_sums, hist, offsets, features, gains, choices, warps=batch)
@@ -213,6 +214,16 @@ def test_every_tree_reads_the_scales_of_its_own_outputs(run):
         assert_same_splits((nodes[own], left_sums[own]), expected)
 
 
+@each_runner
+def test_constraints_are_by_feature_whichever_the_histograms_hold(run):
+    hist = np.array([[-6, 2], [6, 1], [4, 2], [-4, 1]])[None, None]  # weights 2 and −3; −4/3 and 2
+    for signs, feature in [((0, 0), 3), ((1, 0), 7), ((-1, 1), 3), ((1, -1), None)]:
+        monotone = np.zeros(9, np.int8)
+        monotone[[3, 7]] = signs
+        node = check(run, hist, [[[0, 3]]], [2, 2], features=[3, 7], monotone=monotone)[0]
+        assert (node["feature"] if node["gain"] > NO_GAIN else None) == feature
+
+
 # ---- against the CPU
 
 
@@ -241,7 +252,8 @@ def test_bounds_of_each_node_equal_the_cpu(run):
 @each_runner
 def test_random_nodes_equal_the_cpu(run, seed, n_nodes, n_outputs, n_bins, n_rows, missing, size, scales, penalties):
     hist, sums = random_histograms(np.random.default_rng(seed), n_nodes, n_outputs, n_bins, n_rows, missing, size)
-    check(run, hist, sums, n_bins, scales=scales, **penalties)
+    for monotone in ((), np.random.default_rng(seed + 2).integers(-1, 2, len(n_bins))):
+        check(run, hist, sums, n_bins, scales=scales, monotone=monotone, **penalties)
 
 
 @each_runner

@@ -67,13 +67,37 @@ def test_lossguide_passes_over_what_is_split_or_has_no_split():
 # ---- making children
 
 
+def split(selected, n_nodes, nodes, sums, left_sums, *, monotone=(), scales=((1.0, 1.0),), reg_lambda=1.0):
+    """Adapter: apply_splits."""
+    n.apply_splits(
+        np.array(selected, np.int32), n_nodes, nodes, sums, left_sums, np.array(monotone, np.int8), np.array(scales),
+        np.arange(len(scales), dtype=np.int32), reg_lambda, 0.0, 0.0,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("monotone, left, right", [
+    ((), (-1, 2), (-1, 2)),
+    ((1, 0, -1), (-1, 2), (-1, 2)),  # of other features
+    ((0, 1, 0), (-1, 0.5), (0.5, 2)),
+    ((0, -1, 0), (0.5, 2), (-1, 0.5)),
+])  # fmt: skip
+def test_children_of_a_constrained_split_are_parted_by_the_middle_of_their_weights(monotone, left, right):
+    """Within [−1, 2], λ = 1: the left child (6, 2) weighs −2, held at −1; the right one (−12, 3) weighs 3, held at 2."""
+    nodes, sums, left_sums = np.zeros(3, NODE), np.zeros((3, 1, 2), np.int64), np.zeros((3, 1, 2), np.int64)
+    nodes[:1] = table([4.0], tree=1)
+    nodes[0]["lower"], nodes[0]["upper"], nodes[0]["feature"] = -1, 2, 1
+    sums[0], left_sums[0] = [[-24, 20]], [[24, 8]]  # in units of 1/4
+    split([0], 1, nodes, sums, left_sums, monotone=monotone, scales=[(1.0, 1.0), (4.0, 4.0)])
+    assert [(child["lower"], child["upper"]) for child in nodes[1:]] == [left, right]
+
+
 def test_children_inherit_and_share_the_sums():
     nodes = np.zeros(5, NODE)
     nodes[:1] = table([4.0], depth=2, tree=0)
     nodes[0]["lower"], nodes[0]["upper"] = -1, 2
     sums, left_sums = np.zeros((5, 2, 2), np.int64), np.zeros((5, 2, 2), np.int64)
     sums[0], left_sums[0] = [[10, 20], [30, 40]], [[4, 5], [-6, 7]]
-    n.apply_splits(np.array([0], np.int32), 1, nodes, sums, left_sums)
+    split([0], 1, nodes, sums, left_sums)
     assert nodes["left"][0] == 1
     for child in nodes[1:3]:
         assert (child["gain"], child["lower"], child["upper"]) == (NO_GAIN, -1, 2)
@@ -85,7 +109,7 @@ def test_children_are_numbered_in_the_order_of_selection():
     nodes = np.zeros(7, NODE)
     nodes[:3] = table([1, 2, 3], tree=[0, 1, 1])
     sums = np.zeros((7, 1, 2), np.int64)
-    n.apply_splits(np.array([2, 0], np.int32), 3, nodes, sums, sums.copy())
+    split([2, 0], 3, nodes, sums, sums.copy(), scales=[(1.0, 1.0)] * 2)
     assert nodes["left"][:3].tolist() == [5, -1, 3] and nodes["parent"][3:].tolist() == [2, 2, 0, 0]
     assert nodes["tree"][3:].tolist() == [1, 1, 0, 0]
 
@@ -125,7 +149,7 @@ def random_trees(seed, n_splits, n_trees=2):
     for _ in range(n_splits):
         leaf = rng.choice(np.flatnonzero(nodes["left"][:count] < 0))
         nodes[leaf]["gain"] = rng.integers(0, 6)
-        n.apply_splits(np.array([leaf], np.int32), count, nodes, sums, sums.copy())
+        split([leaf], count, nodes, sums, sums.copy())
         count += 2
     return nodes
 

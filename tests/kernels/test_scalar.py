@@ -248,8 +248,10 @@ def test_weight_and_score_of_a_hand_sized_leaf():
     assert node_score_at(6.0, 2.0, -1.0, 1.0, 0.0) == 9  # −(2·6·(−1) + 3·1)
 
 
-def test_a_leaf_without_hessian_has_weight_zero():
+def test_a_leaf_without_hessian_has_weight_zero_or_the_bound_next_to_it():
     assert optimal_weight(5.0, 0.0, 0.0, 0.0, *FREE) == 0
+    for lower, upper, nearest in [(0.5, 2.0, 0.5), (-2.0, -0.5, -0.5)]:
+        assert optimal_weight(5.0, 0.0, 0.0, 0.0, 0.0, lower, upper) == nearest
 
 
 @settings(max_examples=150, deadline=None)

@@ -14,12 +14,12 @@ from gpuboost.data.cuts import SENTINEL, Cuts
 from gpuboost.kernels.records import NO_GAIN, NODE
 
 
-def find_splits(hist, sums, n_bins, *, scales=(1.0, 1.0), features=None, mask=None, proposed=None,
+def find_splits(hist, sums, n_bins, *, scales=(1.0, 1.0), features=None, monotone=(), mask=None, proposed=None,
                 lower=-np.inf, upper=np.inf, n_threads=1, **settings):  # fmt: skip
     """Adapter: (nodes, left_sums) after evaluating all nodes.
 
     hist : int64 (n_nodes, n_outputs, ≥ total_bins, 2). sums : int64 (n_nodes, n_outputs, 2). scales : of gradient and hessian.
-    features : whose histograms they are; None: all there are.
+    features : whose histograms they are; None: all there are. monotone : signs of the constraints, by feature.
     """
     hist, sums = np.asarray(hist, np.int64), np.asarray(sums, np.int64)
     n_nodes, n_outputs = sums.shape[:2]
@@ -37,6 +37,7 @@ def find_splits(hist, sums, n_bins, *, scales=(1.0, 1.0), features=None, mask=No
     state.nodes["slot"], state.nodes["lower"], state.nodes["upper"] = np.arange(n_nodes), lower, upper
     state.frontier = np.arange(n_nodes, dtype=np.int32)
     state.scales = np.tile(np.float64(scales), (n_outputs, 1))
+    state.monotone = np.array(monotone, np.int8)
     if features is not None:
         state.features = np.asarray(features, np.int32)
     if mask is not None:
@@ -191,6 +192,16 @@ def test_every_node_has_its_own_proposals():
     assert nodes["bin"].tolist() == [1, 0] and left_sums[:, 0].tolist() == [[-6, 4], [-6, 2]]
 
 
+@pytest.mark.parametrize("sign, gain, split_bin", [
+    (0, 36 / 3 + 36 / 5, 0),  # (−6, 2) | (6, 4): weights 2 and −6/5
+    (-1, 36 / 3 + 36 / 5, 0),
+    (1, 9 / 5 + 9 / 3, 1),  # (3, 4) | (−3, 2): weights −3/5 and 1
+])  # fmt: skip
+def test_a_constraint_refuses_weights_that_go_the_other_way(sign, gain, split_bin):
+    found = one_feature([-6, 9, -3], [2, 2, 2], monotone=[sign])
+    assert found[0] == pytest.approx(gain, rel=1e-15) and found[1] == split_bin
+
+
 # ---- ties
 
 
@@ -229,7 +240,13 @@ def score(grad, hess, reg_lambda, reg_alpha, max_delta_step, lower, upper):
     return -(2.0 * grad * weight + (hess + reg_lambda) * weight * weight + 2.0 * reg_alpha * abs(weight))
 
 
-def best_by_hand(hist, sums, n_bins, scales, min_child_weight, penalties, proposed):
+def weight(grad, hess, reg_lambda, reg_alpha, max_delta_step, lower, upper):
+    best = -math.copysign(max(abs(grad) - reg_alpha, 0.0), grad) / (hess + reg_lambda)
+    limit = max_delta_step or np.inf
+    return min(max(min(max(best, -limit), limit), lower), upper)
+
+
+def best_by_hand(hist, sums, n_bins, scales, min_child_weight, penalties, proposed, monotone):
     """(−rank, feature, bin, −default_left, gain, left sums) of one node, or None: the definition in the kernel's docstring."""
     value = lambda pair: (pair[0] / scales[0], pair[1] / scales[1])
     parent = sum(score(*value(total), *penalties) if total[1] > 0 else 0.0 for total in sums)
@@ -248,6 +265,9 @@ def best_by_hand(hist, sums, n_bins, scales, min_child_weight, penalties, propos
                 if min(left[:, 1].min(), right[:, 1].min(), present[:, : split_bin + 1, 1].sum(axis=1).min()) <= 0:
                     continue
                 if min(left[:, 1].min(), right[:, 1].min()) / scales[1] < min_child_weight:
+                    continue
+                weights = [[weight(*value(side), *penalties) for side in pair] for pair in zip(left, right)]
+                if any(monotone[feature] * low > monotone[feature] * high for low, high in weights):
                     continue
                 gain = -parent
                 for l, r in zip(left, right):
@@ -284,10 +304,12 @@ def check(rng, n_nodes, n_outputs, n_bins, n_rows, missing, size, scales=(1.0, 1
     results = [find_splits(hist, sums, n_bins, scales=scales, n_threads=t, **settings) for t in (1, 3)]
     defaults = {"reg_lambda": 1.0, "reg_alpha": 0.0, "max_delta_step": 0.0, "lower": -np.inf, "upper": np.inf}
     penalties = [settings.get(name, default) for name, default in defaults.items()]
+    monotone = settings.get("monotone", np.zeros(len(n_bins)))
     for nodes, left_sums in results:
         for node in range(n_nodes):
             own = settings["proposed"][node] if "proposed" in settings else np.ones(hist.shape[2])
-            best = best_by_hand(hist[node], sums[node], n_bins, scales, settings.get("min_child_weight", 0.0), penalties, own)
+            least = settings.get("min_child_weight", 0.0)
+            best = best_by_hand(hist[node], sums[node], n_bins, scales, least, penalties, own, monotone)
             if best is None:
                 assert nodes["gain"][node] == NO_GAIN
                 continue
@@ -311,6 +333,8 @@ PENALTIES = st.fixed_dictionaries({
     st.sampled_from([(1.0, 1.0), (4.0, 0.5)]), PENALTIES,
 )  # fmt: skip
 def test_the_best_split_is_the_best_of_all_candidates(seed, n_nodes, n_outputs, n_bins, n_rows, missing, size, scales, penalties):
+    check(np.random.default_rng(seed), n_nodes, n_outputs, n_bins, n_rows, missing, size, scales, **penalties)
+    penalties["monotone"] = np.random.default_rng(seed + 2).integers(-1, 2, len(n_bins))
     check(np.random.default_rng(seed), n_nodes, n_outputs, n_bins, n_rows, missing, size, scales, **penalties)
     proposed = np.random.default_rng(seed + 1).integers(0, 2, (n_nodes, sum(n_bins)))
     check(np.random.default_rng(seed), n_nodes, n_outputs, n_bins, n_rows, missing, size, scales, proposed=proposed, **penalties)

@@ -1,0 +1,118 @@
+"""What histograms read of a table when a tree draws some of its features: the records and cells of those alone.
+
+    record    [f0 f1 f2 f3 …]  with features 0, 2, 3 drawn  ->  [f0 f2 f3]            cell c  ->  new_cells[c], or none
+
+Done once for the trees of a round, for the rows that they grow on; the histograms then visit no feature that was not drawn.
+Packed records (kernels/packing.py) stay as they are: several features share a byte.
+
+Floor: a record and the codes drawn are read, those written, per row. One core of an AMD EPYC: TODO.
+"""
+
+import numpy as np
+from numba import int32, int64, prange, uint32
+
+from gpuboost.kernels.device import cuda_kernel, n_threads, thread_number
+from gpuboost.kernels.jit import claim, parallel_kernel
+
+CHUNK = 1024  # rows
+
+
+@parallel_kernel
+def select_codes_cpu(records, features, rows, selected, n_threads):
+    """Copy the codes of some features.
+
+    records : uint8 or uint16 (n_rows, width), IN. features : int32 (k,), IN. rows : int32 (m,), IN. Whose records to copy.
+    selected : as records (n_rows, at least k), OUT. Codes beyond the k-th are not written.
+    """
+    counter = np.zeros(1, np.int64)
+    for _ in prange(n_threads):
+        _select_codes(counter, records, features, rows, selected)
+
+
+@parallel_kernel.part
+def _select_codes(counter, records, features, rows, selected):
+    while True:
+        begin = claim(counter) * CHUNK
+        if begin >= rows.size:
+            return
+        for row in rows[begin : begin + CHUNK]:
+            for j in range(features.size):
+                selected[row, j] = records[row, features[j]]
+
+
+@parallel_kernel
+def select_cells_cpu(row_begin, cells, new_cells, rows, selected, row_end, n_threads):
+    """Copy the cells of some features, each to the place where the cells of its row begin.
+
+    row_begin : int64 (≥ n_rows,), cells : int32 (n_cells,), IN. See kernels/sparse.py.
+    new_cells : int32 (cell numbers,), IN. The number of each cell from now on, −1 for a feature that is not drawn.
+    rows : int32 (m,), IN. selected : int32 (n_cells,), OUT. row_end : int64 (n_rows,), OUT. Where the copied cells of a row end.
+    """
+    counter = np.zeros(1, np.int64)
+    for _ in prange(n_threads):
+        _select_cells(counter, row_begin, cells, new_cells, rows, selected, row_end)
+
+
+@parallel_kernel.part
+def _select_cells(counter, row_begin, cells, new_cells, rows, selected, row_end):
+    while True:
+        begin = claim(counter) * CHUNK
+        if begin >= rows.size:
+            return
+        for row in rows[begin : begin + CHUNK]:
+            to = row_begin[row]
+            for at in range(row_begin[row], row_begin[row + 1]):
+                cell = new_cells[cells[at]]
+                if cell >= 0:
+                    selected[to] = cell
+                    to += 1
+            row_end[row] = to
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# CUDA. A thread writes a word of a record, or copies the cells of a row. Records of 28 bytes with 14 drawn: 32 + 16 bytes a row,
+# 5.5M rows 0.26 GB, 0.06 ms at 4.8 TB/s.
+
+
+@cuda_kernel(
+    "words: uint32[:, :], code_bits: int64, features: int32[:], rows: int32[:], n_drawn: int64[:], selected: uint32[:, :]",
+    registers=40,
+)  # fmt: skip
+def select_codes_kernel(words, code_bits, features, rows, n_drawn, selected):
+    """select_codes_cpu, four bytes at a time, for the first n_drawn[0] of the rows. code_bits : 8 or 16.
+
+    selected : uint32 (n_rows, at least the words of k codes), OUT. What is left of the last word becomes 0.
+    """
+    per_word, n_codes = int64(32) // code_bits, int64(features.size)
+    n_words, mask = (n_codes + per_word - 1) // per_word, uint32((int64(1) << code_bits) - 1)
+    item = int64(thread_number())
+    while item < n_drawn[0] * n_words:
+        row, word = rows[item // n_words], item % n_words
+        value, j = uint32(0), int64(0)
+        while j < per_word and word * per_word + j < n_codes:
+            feature = int64(features[word * per_word + j])
+            code = uint32(words[row, feature // per_word] >> uint32(feature % per_word * code_bits)) & mask
+            value = uint32(value | uint32(code << uint32(j * code_bits)))
+            j += 1
+        selected[row, word] = value
+        item += int64(n_threads())
+
+
+@cuda_kernel(
+    "row_begin: int64[:], cells: int32[:], new_cells: int32[:], rows: int32[:], n_drawn: int64[:], selected: int32[:], "
+    "row_end: int64[:]",
+)
+def select_cells_kernel(row_begin, cells, new_cells, rows, n_drawn, selected, row_end):
+    """select_cells_cpu for the first n_drawn[0] of the rows."""
+    i = int64(thread_number())
+    while i < n_drawn[0]:
+        row = rows[i]
+        to, at = row_begin[row], row_begin[row]
+        while at < row_begin[row + 1]:
+            cell = int32(new_cells[cells[at]])
+            if cell >= 0:
+                selected[to] = cell
+                to += int64(1)
+            at += int64(1)
+        row_end[row] = to
+        i += int64(n_threads())
