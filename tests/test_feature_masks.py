@@ -201,6 +201,14 @@ def test_workers_must_weigh_features_alike():
         run_threads(2, work)
 
 
+def test_a_first_round_that_draws_a_constant_column_only_says_nothing(recwarn):
+    X, y = make()
+    X[:, 1:] = 7.0
+    model = train({"colsample_bylevel": 0.01}, X, y, rounds=5).model
+    assert model.trees[0].n_leaves == 1
+    assert not recwarn
+
+
 def test_the_seed_changes_what_is_drawn():
     assert len({digest(train({"colsample_bynode": 0.5, "seed": seed}).model) for seed in range(5)}) == 5
 

@@ -23,7 +23,7 @@ def masks_with(
     features = np.arange(n_features) if features is None else np.asarray(features)
     progress = np.zeros(1, PROGRESS)
     progress["frontier"], progress["n_nodes"], progress["seed"], progress["round"] = first, len(nodes), seed, round_number
-    there = np.concatenate([nodes, np.full(batch, UNTOUCHED, NODE)])
+    there = np.concatenate([nodes, np.full(batch, nodes[0], NODE)])
     member = members(sets, n_features) if sets else np.zeros((0, 1), np.uint32)
     by_feature = np.zeros((len(nodes) - first, n_features), np.uint8)
     for begin in range(0, len(nodes) - first, batch):
