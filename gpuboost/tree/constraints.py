@@ -14,7 +14,9 @@ def monotone_signs(constraints: tuple[Any, ...], n_features: int, feature_names:
     feature_names : of the columns. Where they have none, names are "f0", "f1", ..., as XGBoost has them, or numbers.
     Raises ValueError for more signs than columns, and for a name that no column has.
     """
-    if len(constraints) > 0 and not isinstance(constraints[0], tuple):
+    if not constraints:
+        return ()
+    if not isinstance(constraints[0], tuple):
         if len(constraints) > n_features:
             raise ValueError(
                 f"monotone_constraints must have at most a sign for each of the {n_features} features, got {len(constraints)}. "
