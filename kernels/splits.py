@@ -196,22 +196,26 @@ def _add_gains(
     left child is prefix + missing, and the prefix is not empty."""
     total_grad, total_hess = sums[0] * scales[0], sums[1] * scales[1]
     smallest = larger(min_child_weight, scales[1])  # one unit of fixed point: integer H > 0
-    if sign != 0 or max_delta_step > 0.0 or lower > -np.inf or upper < np.inf:
+    if max_delta_step > 0.0 or lower > -np.inf or upper < np.inf:
         for b in range(prefix_grad.size):
             gl, hl = (prefix_grad[b] + missing_grad) * scales[0], (prefix_hess[b] + missing_hess) * scales[1]
             gr, hr = total_grad - gl, total_hess - hl
             score = node_term(gl, hl, reg_lambda, alpha, max_delta_step, lower, upper) + node_term(
                 gr, hr, reg_lambda, alpha, max_delta_step, lower, upper
             )
-            is_ordered = keeps_order(sign, gl, hl, gr, hr, reg_lambda, alpha, max_delta_step, lower, upper)
-            is_large = hl >= smallest and hr >= smallest and prefix_hess[b] > 0
-            gains[b] = gains[b] + score if is_large and is_ordered else NO_GAIN
+            gains[b] = gains[b] + score if hl >= smallest and hr >= smallest and prefix_hess[b] > 0 else NO_GAIN
     else:
         for b in range(prefix_grad.size):  # no branches and no calls: vectorised by LLVM
             gl, hl = (prefix_grad[b] + missing_grad) * scales[0], (prefix_hess[b] + missing_hess) * scales[1]
             gr, hr = total_grad - gl, total_hess - hl
             score = node_score(gl, hl, reg_lambda, alpha) + node_score(gr, hr, reg_lambda, alpha)
             gains[b] = gains[b] + score if (hl >= smallest) & (hr >= smallest) & (prefix_hess[b] > 0) else NO_GAIN
+    if sign != 0:
+        for b in range(prefix_grad.size):
+            gl, hl = (prefix_grad[b] + missing_grad) * scales[0], (prefix_hess[b] + missing_hess) * scales[1]
+            gr, hr = total_grad - gl, total_hess - hl
+            if not keeps_order(sign, gl, hl, gr, hr, reg_lambda, alpha, max_delta_step, lower, upper):
+                gains[b] = NO_GAIN
 
 
 @scalar

@@ -81,6 +81,7 @@ CASES = {
     "loud classes": Case("multi:softprob", {"num_class": 3, **LEAFWISE, "max_leaves": 4}, loud=True),
     "penalties": Case(params={"reg_alpha": 0.25, "reg_lambda": 0.5, "max_delta_step": 0.3, "min_child_weight": 2.0}),
     "pruned": Case(params={"gamma": 2.0}),
+    "monotone": Case("multi:softprob", {"num_class": 3, "monotone_constraints": (-1, -1, 1, 1), "max_delta_step": 0.5}),
     "few leaves": Case(params={"max_depth": 4, "max_leaves": 5}),
     "one leaf": Case(params={"max_leaves": 1}, rounds=1),
     "leaf by leaf": Case(params={**LEAFWISE, "max_leaves": 6}),

@@ -123,7 +123,7 @@ def test_constraints_that_the_data_obeys_cost_little():
 def test_bounds_by_hand(tree_method):
     """λ = 0: weights are means. Rising in column 0, the root parts (0, 10) from (11, 12): 50 + 264.5 − 272.25 = 42.25, where
     column 1 gains 60.5 + 242 − 272.25. The middle of 5 and 11.5 bounds either side: the left leaf of 10 is held at 8.25, and its
-    split gains −(2·(−10)·8.25 + 8.25²) − 50. Falling, no node may be cut at column 0: the root is at column 1, that is all."""
+    split gains −(2·(−10)·8.25 + 8.25²) − 50. Falling, no node may be cut at column 0: only the root is, at column 1."""
     X, y = np.array([[0, 0], [0, 1], [1, 0], [1, 1]]), np.array([0, 10, 11, 12])
     params = {"reg_lambda": 0, "base_score": 0, "eta": 1, "max_depth": 2, "tree_method": tree_method}
 

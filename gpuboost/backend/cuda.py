@@ -318,7 +318,7 @@ class CudaBackend(Backend):
         self._reserve_nodes(state, n_nodes)
         return state
 
-    def _arrays_read(self, page: Any, record_size: int, selects: bool) -> tuple[Array, ...]:
+    def _arrays_read(self, page: Any, record_size: int, selects: bool) -> tuple[Array, Array, Array, Array, Array]:
         """words, read_words, cells, row_end and zero_bins of _PageRows. record_size : bytes of the codes drawn. selects : whether
         histograms read copies of what a round draws."""
         empty, nothing = self.device.empty, self.device.empty(0, np.int32)

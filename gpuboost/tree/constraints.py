@@ -14,7 +14,9 @@ def resolve_monotone(constraints: tuple[Any, ...], names: Sequence[str] | None, 
         number among the names is that of a column where the columns have no names; a frame may call its columns by numbers.
     Raises ValueError for more signs than columns, and for a column that the table does not have.
     """
-    if constraints and isinstance(constraints[0], tuple):
+    if not constraints:
+        return ()
+    if isinstance(constraints[0], tuple):
         signs = [0] * n_features
         for name, sign in constraints:
             feature = name if names is None else str(name)
