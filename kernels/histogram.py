@@ -133,14 +133,23 @@ def _build_items(
 def _gather(words, first_word, n_words, rows, gpair, buffer):
     """Copy the records of some rows side by side; the last column takes the row's pair as packed int64, g·2^32 + h.
 
-    The loads are independent of each other, so many cache misses are under way at once.
+    The loads are independent of each other, so many cache misses are under way at once. Two words in each pass over the rows, rather
+    than a loop over the words of a row: 2.9 -> 1.5 ns a row of two words, 5.5 -> 3.8 of four, one row in four (AMD EPYC).
     """
+    last = uint64(buffer.shape[1] - 1)
     for i in range(rows.size):
-        row = rows[i]
-        pair = gpair[row]
-        buffer[i, -1] = uint64((int64(pair >> 16) << int64(32)) + int64(pair & 0xFFFF))
-        for w in range(n_words):
-            buffer[i, w] = words[row, first_word + w]
+        pair = gpair[rows[i]]
+        buffer[uint64(i), last] = uint64((int64(pair >> 16) << int64(32)) + int64(pair & 0xFFFF))
+    for w in range(0, n_words - 1, 2):
+        to, source = uint64(w), uint64(first_word + w)
+        for i in range(rows.size):
+            row = uint64(rows[i])
+            buffer[uint64(i), to] = words[row, source]
+            buffer[uint64(i), to + uint64(1)] = words[row, source + uint64(1)]
+    if n_words % 2 == 1:
+        to, source = uint64(n_words - 1), uint64(first_word + n_words - 1)
+        for i in range(rows.size):
+            buffer[uint64(i), to] = words[uint64(rows[i]), source]
 
 
 @parallel_kernel.part
