@@ -156,8 +156,8 @@ def _gather(words, first_word, n_words, rows, gpair, buffer):
 def _add_tile(codes, first, pairs, stride, private):
     for i in range(pairs.size):
         pair = int64(pairs[i])
-        for j in range(TILE):  # a constant, so that LLVM unrolls it
-            private[uint64(j * stride) + uint64(codes[i, first + j])] += pair
+        for j in range(TILE):  # a constant, so that LLVM unrolls it; unsigned, so that no index could count from the end
+            private[uint64(j * stride) + uint64(codes[uint64(i), uint64(first) + uint64(j)])] += pair
 
 
 @parallel_kernel.part
