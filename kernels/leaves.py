@@ -10,7 +10,7 @@ in any order. Floor: 4 bytes of row list and 8 of gradients read per row and out
 import math
 
 import numpy as np
-from numba import float32, float64, int32, int64, prange
+from numba import float32, float64, int32, int64, prange, uint32
 
 from gpuboost.kernels.device import ONE_BLOCK, block_prefix, block_sum, cuda, cuda_kernel, n_threads, owner_of, thread_number
 from gpuboost.kernels.jit import claim, kernel, parallel_kernel
@@ -65,10 +65,9 @@ def _sum_chunks(counter, chunks, nodes, segments, rows, grad, hess, scales, tree
             plane = tree_outputs[nodes[node].tree] + output
             grad_scale, hess_scale = scales[plane, 0], scales[plane, 1]
             sum_grad, sum_hess = int64(0), int64(0)
-            for i in range(chunks[item, 1], chunks[item, 2]):
-                row = rows[side, i]
-                sum_grad += int64(math.floor(float64(grad[plane, row]) * grad_scale + 0.5))
-                sum_hess += int64(math.floor(float64(hess[plane, row]) * hess_scale + 0.5))
+            for row in rows[side, chunks[item, 1] : chunks[item, 2]]:
+                sum_grad += int64(math.floor(float64(grad[plane, uint32(row)]) * grad_scale + 0.5))
+                sum_hess += int64(math.floor(float64(hess[plane, uint32(row)]) * hess_scale + 0.5))
             chunk_sums[item, output, 0], chunk_sums[item, output, 1] = sum_grad, sum_hess
 
 
@@ -117,9 +116,8 @@ def _add_leaves(counter, chunks, nodes, segments, rows, leaves, tree_outputs, ma
         for output in range(leaves.shape[1]):
             plane = tree_outputs[nodes[node].tree] + output
             value = leaves[nodes[node].leaf, output]
-            for i in range(chunks[item, 1], chunks[item, 2]):
-                row = rows[side, i]
-                margin[plane, row] = float32(margin[plane, row] + value)
+            for row in rows[side, chunks[item, 1] : chunks[item, 2]]:
+                margin[plane, uint32(row)] = float32(margin[plane, uint32(row)] + value)
 
 
 # ---------------------------------------------------------------------------------------------------------------------

@@ -12,7 +12,7 @@ each chunk where it belongs. The feature-major copy of the codes is read, once: 
 """
 
 import numpy as np
-from numba import int32, int64, prange, uint32
+from numba import int32, int64, prange, uint32, uint64
 
 from gpuboost.kernels.device import (
     FULL_WARP,
@@ -81,9 +81,9 @@ def _mark_rows(part, node, cats, codes, missing_code, marks):
     n_left = int64(0)
     for i in range(part.size):
         if node.kind == NUMERIC:
-            goes = go_left(codes[part[i]], node.bin, missing_code, node.default_left)
+            goes = go_left(codes[uint32(part[i])], node.bin, missing_code, node.default_left)
         else:
-            goes = category_goes_left(codes[part[i]], cats, missing_code, node.default_left)
+            goes = category_goes_left(codes[uint32(part[i])], cats, missing_code, node.default_left)
         marks[i] = goes
         n_left += goes
     return n_left
@@ -113,11 +113,12 @@ def _move_chunks(counter, selected, nodes, chunks, rows, segments, is_left):
 @parallel_kernel.part
 def move_rows_part(part, marks, moved, to_left, to_right):
     """Write the marked rows of ``part`` to ``moved`` from to_left on, the others from to_right on. Without a branch."""
+    to_left, to_right = uint64(to_left), uint64(to_right)
     for i in range(part.size):
         goes = marks[i] != 0
         moved[to_left if goes else to_right] = part[i]
-        to_left += goes
-        to_right += not goes
+        to_left += uint64(goes)
+        to_right += uint64(not goes)
 
 
 @kernel

@@ -10,12 +10,13 @@ deep, per row and tree.
 from functools import cache
 
 import numpy as np
-from numba import float32, int32, int64, prange, uint32
+from numba import float32, int32, int64, prange, uint32, uint64
 
 from gpuboost.kernels.device import cuda_kernel, n_threads, thread_number
 from gpuboost.kernels.jit import claim, kernel, parallel_kernel, scalar
 
 ROW_BLOCK = 256
+CODE_BLOCK = 1024
 LARGEST = float(np.finfo(np.float32).max)  # values of this size are refused (data/ingest.py)
 
 
@@ -105,7 +106,7 @@ def predict_codes_cpu(columns, n_bins, rows, trees, tree_begin, tree_groups, mar
 
     All rows of a block go down a level together: their loads do not wait for each other, as those of one row do, and there is no
     branch to mispredict, since a leaf leads to itself. Half of 450k rows of 28 codes, one tree of depth 6, one thread of an AMD
-    EPYC: 32 ns a row one by one, 17 ns so.
+    EPYC: 32 ns a row one by one, 14 ns so.
     """
     feature, last_bin = np.empty(trees.size, np.uint32), np.empty(trees.size, np.int64)
     to_left, left = np.empty(trees.size, np.int64), np.empty(trees.size, np.uint32)
@@ -143,12 +144,12 @@ def _spread_tree(tree, n_bins, feature, last_bin, to_left, left):
 def _predict_code_blocks(
     counter, columns, rows, trees, feature, last_bin, to_left, left, tree_begin, tree_groups, margin, leaves
 ):  # fmt: skip
-    ends = np.empty(ROW_BLOCK, np.uint32)
+    ends = np.empty(CODE_BLOCK, np.uint32)
     while True:
-        begin = claim(counter) * ROW_BLOCK
+        begin = claim(counter) * CODE_BLOCK
         if begin >= rows.size:
             return
-        own_rows = rows[begin : begin + ROW_BLOCK]
+        own_rows = rows[begin : begin + CODE_BLOCK]
         for t in range(tree_begin.size):
             root = tree_begin[t]
             _find_leaves(columns, own_rows, feature[root:], last_bin[root:], to_left[root:], left[root:], ends)
@@ -166,11 +167,12 @@ def _find_leaves(columns, rows, feature, last_bin, to_left, left, ends):
     while n_moved > 0:
         n_moved = int64(0)
         for i in range(rows.size):
-            node = ends[i]
-            code = int64(columns[feature[node], uint32(rows[i])])
+            at = uint64(i)
+            node = ends[at]
+            code = int64(columns[feature[node], uint32(rows[at])])
             is_right = (code > last_bin[node]) & (code != to_left[node])
-            ends[i] = uint32(left[node] + uint32(is_right))
-            n_moved += int64(ends[i] != node)
+            ends[at] = uint32(left[node] + uint32(is_right))
+            n_moved += int64(ends[at] != node)
 
 
 # ---------------------------------------------------------------------------------------------------------------------

@@ -252,11 +252,16 @@ def _permute(first_id, n, n_rows, keys, places):
 @parallel_kernel.part
 def _clear_undrawn(rows, marks, values):
     """Bits of the largest magnitude of the rows marked, or of one that is not finite; the others become 0."""
-    largest = uint32(0)
-    for i in range(rows.size):
-        value, bits = clear_undrawn(values[rows[i]], marks[i])
-        values[rows[i]] = value
-        largest = max(largest, bits)
+    first, largest = rows[0], uint32(0)
+    if rows[rows.size - 1] - first == rows.size - 1:  # side by side, as nearly always: no gather and no scatter
+        own = values[first : first + rows.size]
+        for i in range(rows.size):
+            own[i], bits = clear_undrawn(own[i], marks[i])
+            largest = max(largest, bits)
+    else:
+        for i in range(rows.size):
+            values[rows[i]], bits = clear_undrawn(values[rows[i]], marks[i])
+            largest = max(largest, bits)
     return int64(largest)
 
 
