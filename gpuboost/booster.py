@@ -123,7 +123,7 @@ class Booster:
         """A UserWarning that nothing was learnt, unless labels or (drawn) columns may be constant or one leaf was asked for."""
         labels, params = boosting.dtrain.labels, self._params
         can_split = boosting.cuts.total_bins > boosting.dtrain.num_col() and params.max_leaves != 1
-        can_split &= min(params.colsample_bytree, params.colsample_bylevel, params.colsample_bynode) == 1
+        can_split &= min(params.subsample, params.colsample_bytree, params.colsample_bylevel, params.colsample_bynode) == 1
         if can_split and (labels != labels[:, :1]).any():
             with verbosity_context(params.verbosity):
                 warn(

@@ -106,7 +106,7 @@ def scan_columns_cpu(
 
     bounds : int64 (n_features, 2), rows : int32 (k,), codes : uint32 (k,), IN. The column blocks (kernels/columns.py).
     absent : int32 (n_features,), IN. Code of the cells without an entry: of missing values (n_bins[f]), or of zero.
-    n_bins : int32 (n_features,), IN. n_rows : of the table; a column of so many entries is complete.
+    n_bins : int32 (n_features,), IN. n_rows : that have entries; a column of so many is complete.
     features : int32 (k,), IN. Features to walk. monotone : int8 (n_features,) or (0,), IN. As evaluate_splits_cpu.
     feature_mask : uint8 (0, 1 or n, k), IN. 0 leaves one of them out, for all nodes
         or for one; without rows none is left out.

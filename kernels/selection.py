@@ -1,6 +1,8 @@
-"""What histograms read of a table when a tree draws some of its features: the records and cells of those alone.
+"""What a search reads of a table when a round draws some of its features or rows: the records, cells and entries of those alone.
 
-    record    [f0 f1 f2 f3 …]  with features 0, 2, 3 drawn  ->  [f0 f2 f3]            cell c  ->  new_cells[c], or none
+    record     [f0 f1 f2 f3 …]  with features 0, 2, 3 drawn  ->  [f0 f2 f3]
+    cell c     ->  new_cells[c], or none
+    entries    of a column: those of the rows drawn, in their order
 
 Done once for the trees of a round, for the rows that they grow on; the histograms then visit no feature that was not drawn.
 Packed records (kernels/packing.py) stay as they are: several features share a byte.
@@ -9,7 +11,7 @@ Floor: a record and the codes drawn are read, those written, per row. One core o
 """
 
 import numpy as np
-from numba import int32, int64, prange, uint32
+from numba import int32, int64, prange, uint32, uint64
 
 from gpuboost.kernels.device import cuda_kernel, n_threads, thread_number
 from gpuboost.kernels.jit import claim, parallel_kernel
@@ -68,6 +70,35 @@ def _select_cells(counter, row_begin, cells, new_cells, rows, selected, row_end)
                     selected[to] = cell
                     to += 1
             row_end[row] = to
+
+
+@parallel_kernel
+def select_entries_cpu(bounds, rows, codes, features, is_drawn, new_bounds, new_rows, new_codes, n_threads):
+    """Copy the entries of the rows drawn, each column's to the place where they begin.
+
+    bounds : int64 (n_features, 2), rows : int32 (k,), codes : uint32 (k,), IN. Column blocks (kernels/columns.py).
+    features : int32 (m,), IN. Whose columns to copy. is_drawn : uint8 (n_rows,), IN.
+    new_bounds : int64 (n_features, 2), new_rows : int32 (k,), new_codes : uint32 (k,), OUT. Of the features copied.
+    """
+    counter = np.zeros(1, np.int64)
+    for _ in prange(n_threads):
+        _select_entries(counter, bounds, rows, codes, features, is_drawn, new_bounds, new_rows, new_codes)
+
+
+@parallel_kernel.part
+def _select_entries(counter, bounds, rows, codes, features, is_drawn, new_bounds, new_rows, new_codes):
+    while True:
+        c = claim(counter)
+        if c >= features.size:
+            return
+        feature = features[c]
+        to = uint64(bounds[feature, 0])
+        for at in range(bounds[feature, 0], bounds[feature, 1]):
+            drawn = is_drawn[uint32(rows[at])]
+            if drawn:
+                new_rows[to], new_codes[to] = rows[at], codes[at]
+                to += uint64(1)
+        new_bounds[feature, 0], new_bounds[feature, 1] = bounds[feature, 0], int64(to)
 
 
 # ---------------------------------------------------------------------------------------------------------------------

@@ -1,6 +1,6 @@
 """The contract on the CPU: NumPy arrays and numba kernels."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -28,7 +28,7 @@ from gpuboost.kernels.proposals import propose_candidates_cpu
 from gpuboost.kernels.quantise import quantise_cpu
 from gpuboost.kernels.records import EMPTY_WORDS, NO_GAIN, NODE
 from gpuboost.kernels.reduce import map_rows, reduce_rows
-from gpuboost.kernels.selection import select_cells_cpu, select_codes_cpu
+from gpuboost.kernels.selection import select_cells_cpu, select_codes_cpu, select_entries_cpu
 from gpuboost.kernels.sketch import count_digits_cpu
 from gpuboost.kernels.splits import CANDIDATE, FEATURE_BLOCK, evaluate_splits_cpu
 
@@ -78,6 +78,7 @@ class _State:
     hist: Array  # int64 (capacity so far, n_outputs, total_bins, 2)
     packed: Array  # int64 (slots so far, n_outputs, packed codes, 2): histograms of packed records, before they are undone
     layout: HistogramLayout  # of the round
+    blocks: Any  # ColumnBlocks to walk: the table's, or their entries of the rows drawn
     feature_weights: Array  # float32 (n_features,) or (0,)
     member: Array  # uint32 (n_features or 0, n_words): the sets that features lie in
     monotone: Array  # int8 (n_features,): signs of the constraints; (0,) without
@@ -185,7 +186,7 @@ class CpuBackend(Backend):
             hess=np.empty((n_planes, n_rows), np.float32), capacity=max(2, settings.histogram_memory // bytes_each),
             hist=np.empty((0, n_outputs, n_bins, 2), np.int64),
             packed=np.empty((0, n_outputs, n_packed, 2), np.int64),
-            layout=draw_layout(settings, binned.cuts, 0),
+            layout=draw_layout(settings, binned.cuts, 0), blocks=binned.blocks,
             feature_weights=np.array(settings.feature_weights, np.float32),
             member=member_words(settings.interaction_constraints, binned.cuts.n_features),
             monotone=np.array(settings.monotone_constraints, np.int8),
@@ -336,6 +337,17 @@ class CpuBackend(Backend):
             new_cells = layout.renumber_cells(cuts)
             select_cells_cpu(page.row_begin, page.cells, new_cells, rows, part.cells, part.row_end, self.n_threads)
             part.zero_bins = new_cells[page.zero_bins[new_cells >= 0]] if page.absent_is_zero else page.zero_bins
+        if state.rows.binned.has_no_histograms and part.drawn is not part.kept:
+            blocks, is_drawn = state.rows.binned.blocks, np.zeros(page.n_rows, np.uint8)
+            is_drawn[rows] = 1
+            if state.blocks is blocks:
+                copies = {name: np.empty_like(getattr(blocks, name)) for name in ("bounds", "rows", "codes")}
+                state.blocks = replace(blocks, **copies)
+            new = state.blocks
+            select_entries_cpu(
+                blocks.bounds, blocks.rows, blocks.codes, layout.features, is_drawn, new.bounds, new.rows, new.codes,
+                self.n_threads,
+            )  # fmt: skip
 
     def _reserve_nodes(self, state: _State, n_nodes: int, fresh: bool = False) -> None:
         """Make room for n_nodes nodes; the arrays double, so the copies cost no more than the nodes."""
@@ -482,7 +494,8 @@ class CpuBackend(Backend):
 
     def scan_columns(self, state: _State) -> None:
         (part,), binned, s = state.pages, state.rows.binned, state.settings
-        blocks, cuts = binned.blocks, binned.cuts
+        blocks, cuts = state.blocks, binned.cuts
+        n_complete = part.page.n_rows if blocks is binned.blocks else part.n_drawn  # entries of a column without absent cells
         penalty = np.array([s.reg_lambda, s.reg_alpha, s.max_delta_step, s.min_child_weight])
         gathered = np.empty((self.n_threads, scan.GATHER), np.int64), np.empty((self.n_threads, scan.GATHER), np.int32)
         places = np.empty(part.page.n_rows, np.int64)
@@ -503,7 +516,7 @@ class CpuBackend(Backend):
             shape = self.n_threads, len(frontier)
             walks, touched, bests = np.empty(shape, scan.WALK), np.empty(shape, np.int32), np.empty(shape, scan.BEST)
             scan.scan_columns_cpu(
-                blocks.bounds, blocks.rows, blocks.codes, blocks.absent, cuts.n_bins, part.page.n_rows, state.layout.features,
+                blocks.bounds, blocks.rows, blocks.codes, blocks.absent, cuts.n_bins, n_complete, state.layout.features,
                 state.monotone, self._feature_mask(state, frontier), places, low_pairs, searched, 1.0 / state.scales[plane],
                 penalty, walks,
                 touched, bests, *gathered, self.n_threads,
