@@ -26,14 +26,14 @@ def test_histograms_equal_the_cpus(run, seed, n_rows, absent_is_zero, limbs):
     n_items = histogram.list_build_items(build[build >= 0], nodes, segments, tree_outputs, 1, 10**6, items)
     expected = np.zeros((3, 1, table.offsets[-1], 2), np.int64)
     sparse.build_sparse_histograms_cpu(
-        table.row_begin, table.cells, table.zero_bins, rows, gpair, n_limbs, items[:n_items], expected, 1
+        *table.lists, int(table.offsets[-1]), table.zero_bins, rows, gpair, n_limbs, items[:n_items], expected, 1
     )
     progress, hist, first_item = np.zeros(1, PROGRESS), np.zeros_like(expected), np.full(6, -7, np.int64)
     progress["n_built"] = len(build)
     run(histogram.list_build_items_kernel, build, segments, 2, progress, first_item, blocks=1)
     run(
-        sparse.build_sparse_histograms_kernel, table.row_begin, table.cells, table.zero_bins, rows, gpair, n_limbs,
-        table.offsets, progress, build, first_item, nodes, tree_outputs, segments, hist, blocks=3,
+        sparse.build_sparse_histograms_kernel, *table.lists, table.zero_bins, rows, gpair, n_limbs, table.offsets, progress,
+        build, first_item, nodes, tree_outputs, segments, hist, blocks=3,
     )  # fmt: skip
     np.testing.assert_array_equal(hist, expected)
 

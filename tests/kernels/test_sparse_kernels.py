@@ -34,6 +34,7 @@ class Table:
         sparse.list_cells_cpu(
             self.bounds, self.rows, self.block_codes, self.n_bins, self.offsets, self.row_begin, self.cells
         )
+        self.lists = self.row_begin, self.row_begin[1:], self.cells
         self.zero_bins = np.zeros(0, np.int32)
         if absent_is_zero:
             zero_bins = self.offsets[:-1] + self.absent
@@ -140,7 +141,7 @@ def test_histograms_are_sums_over_the_rows_written_out(seed, n_rows, absent_is_z
     n_items = histogram.list_build_items(np.arange(3, dtype=np.int32), nodes, segments, tree_outputs, 1, slice_rows, items)
     hist = np.zeros((3, 1, table.offsets[-1], 2), np.int64)
     sparse.build_sparse_histograms_cpu(
-        table.row_begin, table.cells, table.zero_bins, rows, gpair, n_limbs, items[:n_items], hist, 2
+        *table.lists, int(table.offsets[-1]), table.zero_bins, rows, gpair, n_limbs, items[:n_items], hist, 2
     )
     expected = np.zeros_like(hist)
     for node, (begin, end, _) in enumerate(segments):
