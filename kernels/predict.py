@@ -210,7 +210,7 @@ def predict_values_kernel(values, missing, trees, tree_begin, tree_groups, first
 @cuda_kernel(
     "columns: code[:, :], n_bins: int32[:], rows: int32[:], n_listed: int64[:], trees: FLAT_NODE[:], tree_begin: int64[:], "
     "tree_groups: int32[:], first_row: int64, margin: float32[:, :], leaves: int32[:, :]",
-    code=(np.uint8, np.uint16),
+    registers=40, code=(np.uint8, np.uint16),
 )
 def predict_codes_kernel(columns, n_bins, rows, n_listed, trees, tree_begin, tree_groups, first_row, margin, leaves):
     """The same on a page of codes: columns : uint8 or uint16 (n_features, n_rows of the page), IN.

@@ -175,7 +175,7 @@ class NaiveBackend(Backend):
         squares = np.zeros(state.grad.shape[1])
         for g, h in zip(state.grad.astype(np.float64), state.hess.astype(np.float64)):
             squares += g * g + 0.1 * (h * h)
-        return np.sqrt(squares).astype(F)
+        return np.fmin(np.sqrt(squares), 3e38).astype(F)
 
     def _kept(self, state: _State):
         weight = state.rows.weight

@@ -208,7 +208,7 @@ TRAIN = ["train", "train.csv", "--label", "answer", "--model", "m.json"]
         ([*TRAIN, "-p", "objective=multi:softprob", "-p", "num_class=3"], "num_class is 3, but label 'answer' has 2 classes"),
         ([*TRAIN, "--weight", "answer"], "--weight and --label both name 'answer'"),
         (["train", "twice.csv", "--label", "y", "--model", "m.json"], "twice.csv names more than one column 'a'"),
-        ([*TRAIN, "-p", "subsample=0.5"], "subsample='0.5' is not built yet"),
+        ([*TRAIN, "-p", "num_parallel_tree=4"], "num_parallel_tree='4' is not built yet"),
         ([*TRAIN, "-p", "device=cuda"], "Use device='cpu'"),
         ([*TRAIN, "-p", "objective=reg:squarederror"], "label 'answer' must be a number for reg:squarederror"),
         ([*TRAIN, "--params", "train.csv"], "train.csv is not JSON"),

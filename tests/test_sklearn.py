@@ -795,8 +795,8 @@ def test_wrong_parameters_are_named_at_fit(table):
     X, y, _ = table
     with pytest.raises(ValueError, match="max_depth must be"):
         GPUBoostRegressor(max_depth=-5).fit(X, y)
-    with pytest.raises(NotImplementedError, match="subsample=0.5 is not built yet"):
-        GPUBoostRegressor(subsample=0.5).fit(X, y)
+    with pytest.raises(NotImplementedError, match="num_parallel_tree=4 is not built yet"):
+        GPUBoostRegressor(num_parallel_tree=4).fit(X, y)
     with pytest.raises(ValueError, match="objective of a classifier must be .* got 'reg:squarederror'"):
         GPUBoostClassifier(objective="reg:squarederror").fit(X, y > 1)
 

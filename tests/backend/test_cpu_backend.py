@@ -31,7 +31,7 @@ def make_data(n_rows=600, n_planes=2, seed=31):
 
 
 def start(X, grad, hess, *, weight=None, n_threads=1, page_rows=None, comm=COMM, max_bin=32, vector=False, cuts=None, **changes):
-    """(backend, state) with the gradients set, and their maxima over the workers."""
+    """(backend, state) with the gradients set, and their maxima over this worker's rows."""
     backend = CpuBackend(n_threads)
     source = open_table(X)
     weight = np.zeros(0, np.float32) if weight is None else np.asarray(weight, np.float32)
@@ -42,16 +42,14 @@ def start(X, grad, hess, *, weight=None, n_threads=1, page_rows=None, comm=COMM,
     rows = TrainingRows(binned, np.zeros((1, len(X)), np.float32), weight, np.zeros((n_planes, len(X)), np.float32), sum(n_kept))
     settings = dataclasses.replace(SETTINGS, **changes)
     state = backend.start_training(rows, settings, [0] if vector else list(range(n_planes)), n_planes if vector else 1)
-    maxima = backend.set_gradients(state, grad, hess)
-    comm.allreduce_max(maxima)
-    return backend, state, maxima
+    return backend, state, backend.set_gradients(state, grad, hess)
 
 
 def grow(*data, comm=COMM, **arguments):
     """(trees, margins) of one round."""
     backend, state, maxima = start(*data, comm=comm, **arguments)
     capacity = min(comm.allgather_int(backend.histogram_capacity(state)))
-    trees = grow_trees(backend, comm, state, maxima, 0, capacity, LEARNING_RATE)
+    trees = grow_trees(backend, comm, state, state.settings, maxima, 0, capacity, LEARNING_RATE)
     return trees, backend.training_margin(state)
 
 
@@ -149,7 +147,7 @@ def test_leaf_of_rows_names_the_leaf_whose_value_the_margin_took():
     weight = np.ones(600)
     weight[::5] = 0
     backend, state, maxima = start(X, grad * (weight > 0), hess * (weight > 0), weight=weight, page_rows=100, gamma=5.0)
-    grow_trees(backend, COMM, state, maxima, 0, 64, 0.5)
+    grow_trees(backend, COMM, state, state.settings, maxima, 0, 64, 0.5)
     leaf = backend.leaf_of_rows(state)
     assert (leaf[:, ::5] == -1).all() and (leaf[:, weight > 0] >= 0).all()
     for tree in range(2):

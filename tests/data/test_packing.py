@@ -149,8 +149,8 @@ def test_histograms_of_a_packed_sparse_table_come_back(kinds, n_rows, rule, seed
         for feature, n in enumerate(n_bins):
             if columns[feature, row] < n:
                 expected[page.cuts.offsets[feature] + columns[feature, row]] += pair
-    hist = np.full((1, 1, *expected.shape), 77, np.int64)
-    unpack_histograms_cpu(packed[None, None], int(packing.offsets[1]), page.cuts.offsets, *packing.undo, hist, 1)
+    hist, features, offsets = np.full((1, 1, *expected.shape), 77, np.int64), np.arange(len(n_bins)), page.cuts.offsets
+    unpack_histograms_cpu(packed[None, None], int(packing.offsets[1]), features, offsets, offsets, *packing.undo, hist, 1)
     np.testing.assert_array_equal(hist[0, 0], expected)
 
 

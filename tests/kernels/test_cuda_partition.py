@@ -204,11 +204,17 @@ def test_random_nodes_equal_the_cpu(run, seed, page_rows, n_nodes, codes):
 @each_runner
 @pytest.mark.parametrize("kept", [[], [0, 2, 3, 7], list(range(0, 300, 2))])
 @pytest.mark.parametrize("n_trees", [1, 3, 200])
-def test_every_root_has_all_rows_that_take_part(run, kept, n_trees):
-    kept, n = np.array(kept, np.int32), len(kept)
+@pytest.mark.parametrize("share, non_finite", [(1, 0), (0.4, 0), (1, 1)])
+def test_every_root_has_all_rows_drawn(run, kept, n_trees, share, non_finite):
+    """From the front of the list; none where a gradient is not finite."""
+    drawn, n, n_drawn = np.array(kept, np.int32), len(kept), int(share * len(kept))
     rows, segments = np.full((2, n_trees * n), -1, np.int32), np.full((n_trees + 1, 3), -7, np.int64)
     progress = np.zeros(1, PROGRESS)
-    run(partition.start_rows_kernel, kept, n_trees, progress, rows, segments, threads=max(n, n_trees))
-    assert segments.tolist() == [*([t * n, (t + 1) * n, 0] for t in range(n_trees)), [-7, -7, -7]]
-    np.testing.assert_array_equal(rows[0], np.tile(kept, n_trees))
-    assert (rows[1] == -1).all()
+    progress["non_finite"] = non_finite
+    n_listed = np.array([n_drawn, n - n_drawn])
+    run(partition.start_rows_kernel, drawn, n_listed, n_trees, progress, rows, segments, threads=max(n, n_trees))
+    n_drawn *= 1 - non_finite
+    assert segments.tolist() == [*([t * n, t * n + n_drawn, 0] for t in range(n_trees)), [-7, -7, -7]]
+    lists = rows[0].reshape(n_trees, n)
+    np.testing.assert_array_equal(lists[:, :n_drawn], np.tile(drawn[:n_drawn], (n_trees, 1)))
+    assert (lists[:, n_drawn:] == -1).all() and (rows[1] == -1).all()

@@ -18,6 +18,7 @@ def forest(*trees, groups=None):
 
 
 STUMP = [(0, 1.5, 1, 1, 0), (-1, 10.0, -1, 0, -1), (-1, 20.0, -1, 0, -1)]
+NO_LIST = np.zeros(0, np.int32)
 DEEP = [(1, 0.0, 1, 0, 0), (-1, 1.0, -1, 0, -1), (0, 3.0, 3, 0, 1), (-1, 2.0, -1, 0, -1), (-1, 4.0, -1, 0, -1)]
 
 
@@ -32,8 +33,8 @@ def test_two_trees_by_hand(run):
     #   the same rows as codes; feature 0 has thresholds 1.5, 3, above: bins 0, 1, 2 and missing 3
     codes = np.array([[0, 1, 3, 2, 3], [0, 1, 2, 1, 0]], np.uint8)
     again, again_leaves = np.full((2, 7), 0.5, np.float32), np.full((7, 2), -1, np.int32)
-    n_bins = np.array([3, 2], np.int32)
-    run(predict_codes_kernel, codes, n_bins, *forest(STUMP, DEEP, groups=[1, 0]), 2, again, again_leaves, threads=5)
+    n_bins, flat = np.array([3, 2], np.int32), forest(STUMP, DEEP, groups=[1, 0])
+    run(predict_codes_kernel, codes, n_bins, NO_LIST, np.array([0, 5]), *flat, 2, again, again_leaves, threads=5)
     assert_same(again, margin)
     assert_same(again_leaves, leaves)
 
@@ -71,10 +72,24 @@ def check_codes(run, flat, columns, n_bins, margin, first_row, with_leaves):
     expected, own = margin.copy(), slice(first_row, first_row + columns.shape[1])
     leaves = np.full((margin.shape[1] if with_leaves else 0, len(flat[1])), -7, np.int32)
     expected_leaves = leaves.copy()
-    predict_codes_cpu(columns, n_bins, *flat, expected[:, own], expected_leaves[own], 1)
-    run(predict_codes_kernel, columns, n_bins, *flat, first_row, margin, leaves, threads=columns.shape[1])
+    n_rows = columns.shape[1]
+    rows, start = np.arange(n_rows, dtype=np.int32), margin.copy()
+    predict_codes_cpu(columns, n_bins, rows, *flat, expected[:, own], expected_leaves[own], 1)
+    counts = np.array([3, n_rows])
+    run(predict_codes_kernel, columns, n_bins, NO_LIST, counts, *flat, first_row, margin, leaves, threads=n_rows)
     assert_same(margin, expected)
     assert_same(leaves, expected_leaves)
+    #   and some of them, from the back of a list
+    listed = np.random.default_rng(n_rows).permutation(n_rows).astype(np.int32)
+    n_listed = n_rows // 3
+    is_listed = np.isin(np.arange(margin.shape[1]) - first_row, listed[n_rows - n_listed :])
+    counts = np.array([n_rows - n_listed, n_listed])
+    some = np.full_like(leaves, -7)
+    margin[...] = start
+    run(predict_codes_kernel, columns, n_bins, listed, counts, *flat, first_row, margin, some, threads=n_rows)
+    assert_same(margin, np.where(is_listed, expected, start))
+    if with_leaves:
+        assert_same(some, np.where(is_listed[:, None], expected_leaves, np.int32(-7)))
 
 
 def check(run, rng, n_rows, bins, n_trees, n_outputs, missing=np.nan, first_row=0, with_leaves=True):

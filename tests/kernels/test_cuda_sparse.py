@@ -5,6 +5,7 @@ import pytest
 from cuda_runners import each_runner
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from test_predict_kernel import grown_together
 from test_sparse_kernels import Table, random_forest, random_pairs, random_rows
 
 from gpuboost.kernels import histogram, partition, sparse
@@ -26,14 +27,14 @@ def test_histograms_equal_the_cpus(run, seed, n_rows, absent_is_zero, limbs):
     n_items = histogram.list_build_items(build[build >= 0], nodes, segments, tree_outputs, 1, 10**6, items)
     expected = np.zeros((3, 1, table.offsets[-1], 2), np.int64)
     sparse.build_sparse_histograms_cpu(
-        table.row_begin, table.cells, table.zero_bins, rows, gpair, n_limbs, items[:n_items], expected, 1
+        *table.lists, int(table.offsets[-1]), table.zero_bins, rows, gpair, n_limbs, items[:n_items], expected, 1
     )
     progress, hist, first_item = np.zeros(1, PROGRESS), np.zeros_like(expected), np.full(6, -7, np.int64)
     progress["n_built"] = len(build)
     run(histogram.list_build_items_kernel, build, segments, 2, progress, first_item, blocks=1)
     run(
-        sparse.build_sparse_histograms_kernel, table.row_begin, table.cells, table.zero_bins, rows, gpair, n_limbs,
-        table.offsets, progress, build, first_item, nodes, tree_outputs, segments, hist, blocks=3,
+        sparse.build_sparse_histograms_kernel, *table.lists, table.zero_bins, rows, gpair, n_limbs, table.offsets, progress,
+        build, first_item, nodes, tree_outputs, segments, hist, blocks=3,
     )  # fmt: skip
     np.testing.assert_array_equal(hist, expected)
 
@@ -81,3 +82,19 @@ def test_predictions_equal_the_cpus(run, absent):
     np.testing.assert_array_equal(leaves, expected[1])
     run(sparse.predict_sparse_kernel, *stored, 5.0, absent, *flat, margin, np.zeros((0, 0), np.int32), threads=n_rows)
     np.testing.assert_array_equal(margin, expected[0] + expected[0])
+
+
+@settings(max_examples=12, deadline=None)
+@cases
+@each_runner
+def test_predictions_of_listed_rows_equal_the_cpus(run, seed, n_rows, absent_is_zero):
+    """From the back of the list; margins of other pages stay."""
+    table, rng = Table(seed, n_rows, absent_is_zero), np.random.default_rng(seed)
+    flat, rows = grown_together(rng, table.n_bins, 3, 8), rng.permutation(n_rows).astype(np.int32)
+    n_listed, margin = int(rng.integers(0, n_rows + 1)), rng.normal(size=(2, n_rows + 5)).astype(np.float32)
+    expected, page = margin.copy(), (table.row_begin, table.cells, table.offsets, table.absent)
+    sparse.predict_cells_cpu(*page, rows[n_rows - n_listed :], *flat, expected[:, 3:-2], 1)
+    run(
+        sparse.predict_cells_kernel, *page, rows, np.array([n_rows - n_listed, n_listed]), *flat, 3, margin, threads=n_rows
+    )
+    np.testing.assert_array_equal(margin, expected)

@@ -126,10 +126,23 @@ def case(kinds, n_rows, n_nodes, n_outputs, seed):
     return packed, packing, offsets, histograms(columns, offsets, pairs, rows_of)
 
 
-def unpack_by_cpu(packed, packing, offsets, n_threads=1):
-    hist = np.full((*packed.shape[:2], offsets[-1], 2), 77, np.int64)  # all of it is written
-    kernels.unpack_histograms_cpu(packed, int(packing.offsets[1]), offsets, *packing.undo, hist, n_threads)
+def unpack_by_cpu(packed, packing, offsets, n_threads=1, features=None):
+    """Of all features or some."""
+    features = np.arange(len(offsets) - 1, dtype=np.int32) if features is None else features
+    own_offsets = np.concatenate([[0], np.cumsum(np.diff(offsets)[features])]).astype(np.int32)
+    hist = np.full((*packed.shape[:2], own_offsets[-1], 2), 77, np.int64)  # all of it is written
+    kernels.unpack_histograms_cpu(
+        packed, int(packing.offsets[1]), features, own_offsets, offsets, *packing.undo, hist, n_threads
+    )
     return hist
+
+
+def some_features(offsets, seed):
+    """(every other feature or so, int32 ascending; their bins in a histogram of all)."""
+    n_features = len(offsets) - 1
+    features = np.flatnonzero(np.random.default_rng(seed).random(n_features) < 0.5).astype(np.int32)
+    features = features if len(features) else np.array([n_features - 1], np.int32)
+    return features, np.concatenate([np.arange(offsets[f], offsets[f + 1]) for f in features])
 
 
 def test_one_hot_by_hand():
@@ -145,6 +158,8 @@ def test_one_hot_by_hand():
 def test_histograms_come_back(kinds, n_rows, n_nodes, n_outputs, n_threads, seed):
     packed, packing, offsets, expected = case(kinds, n_rows, n_nodes, n_outputs, seed)
     np.testing.assert_array_equal(unpack_by_cpu(packed, packing, offsets, n_threads), expected)
+    features, bins = some_features(offsets, seed)
+    np.testing.assert_array_equal(unpack_by_cpu(packed, packing, offsets, n_threads, features), expected[:, :, bins])
 
 
 def test_more_features_than_a_work_item_holds():
@@ -160,12 +175,15 @@ def test_more_features_than_a_work_item_holds():
 def test_histograms_on_cuda_are_the_cpus(run, kinds, n_rows, n_nodes, n_outputs, seed):
     """The slots from the second on; those around them are not touched."""
     packed, packing, offsets, _ = case(kinds, n_rows, n_nodes, n_outputs, seed)
-    hist = np.full((n_nodes + 2, n_outputs, offsets[-1], 2), 77, np.int64)
     slots = np.full((n_nodes + 2, *packed.shape[1:]), 55, np.int64)
     slots[1:-1] = packed
-    run(
-        kernels.unpack_histograms_kernel, 1, n_nodes, slots, int(packing.offsets[1]), offsets, *packing.undo, hist,
-        warps=n_nodes * n_outputs * (len(offsets) - 1),
-    )  # fmt: skip
-    assert_same(hist[1:-1], unpack_by_cpu(packed, packing, offsets))
-    assert (hist[[0, -1]] == 77).all()
+    for features in (np.arange(len(offsets) - 1, dtype=np.int32), some_features(offsets, seed)[0]):
+        own_offsets = np.concatenate([[0], np.cumsum(np.diff(offsets)[features])]).astype(np.int32)
+        hist = np.full((n_nodes + 2, n_outputs, offsets[-1], 2), 77, np.int64)  # with room for all features
+        run(
+            kernels.unpack_histograms_kernel, 1, n_nodes, slots, int(packing.offsets[1]), features, own_offsets, offsets,
+            *packing.undo, hist, warps=n_nodes * n_outputs * len(features),
+        )  # fmt: skip
+        n_bins = own_offsets[-1]
+        assert_same(hist[1:-1, :, :n_bins], unpack_by_cpu(packed, packing, offsets, features=features))
+        assert (hist[[0, -1]] == 77).all() and (hist[:, :, n_bins:] == 77).all()

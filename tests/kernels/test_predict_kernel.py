@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from gpuboost.backend.cpu import CpuBackend
 from gpuboost.data.binned import BinnedMatrix, Page
 from gpuboost.data.cuts import SENTINEL, Cuts
-from gpuboost.kernels.predict import ROW_BLOCK, copy_row, predict_rows
+from gpuboost.kernels.predict import ROW_BLOCK, copy_row, predict_codes_cpu, predict_rows
 from gpuboost.kernels.records import FLAT_NODE
 from gpuboost.objectives.multiclass import argmax_row
 
@@ -164,6 +164,52 @@ def check(rng, n_rows, n_bins, n_trees, n_threads):
 )  # fmt: skip
 def test_values_and_codes_equal_a_walk_in_python(seed, n_rows, n_bins, n_trees, n_threads):
     check(np.random.default_rng(seed), n_rows, n_bins, n_trees, n_threads)
+
+
+def grown_together(rng, n_bins, n_trees, n_splits):
+    """Trees as backend/trees.flatten_grown lays them out: roots first, then children in pairs, the trees' in turns; and nodes
+    that no row meets, as pruning leaves them."""
+    nodes = np.zeros(n_trees, FLAT_NODE)
+    owner, is_open = list(range(n_trees)), list(range(n_trees))
+    for _ in range(n_splits):
+        node = is_open.pop(rng.integers(0, len(is_open)))
+        f = int(rng.integers(0, len(n_bins)))
+        nodes[node] = (0, rng.integers(0, n_bins[f]), f, len(nodes) - owner[node], rng.integers(0, 2))
+        is_open += [len(nodes), len(nodes) + 1]
+        owner += [owner[node]] * 2
+        nodes = np.append(nodes, np.zeros(2, FLAT_NODE))
+    pruned = is_open + ([n_trees] if len(nodes) > n_trees else [])
+    nodes["feature"][pruned], nodes["left"][pruned] = -1, -1
+    nodes["threshold"] = rng.normal(size=len(nodes))
+    return nodes, np.arange(n_trees), rng.integers(0, 2, n_trees).astype(np.int32)
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    st.integers(0, 2**32), st.integers(1, 40), st.integers(1, 4), st.integers(1, 5), st.integers(0, 12),
+    st.sampled_from([np.uint8, np.uint16, np.uint32]), st.sampled_from([1, 3]),
+)  # fmt: skip
+def test_listed_rows_through_trees_that_grew_together(seed, n_rows, n_features, n_trees, n_splits, dtype, n_threads):
+    rng = np.random.default_rng(seed)
+    n_bins = rng.integers(1, 6, n_features).astype(np.int32)
+    columns = np.stack([rng.integers(0, n + 1, n_rows) for n in n_bins]).astype(dtype)  # n is missing
+    trees, begin, groups = grown_together(rng, n_bins, n_trees, n_splits)
+    rows = rng.permutation(n_rows)[: rng.integers(0, n_rows + 1)].astype(np.int32)
+    start = rng.normal(size=(2, n_rows)).astype(np.float32)
+    expected, expected_leaves = start.copy(), np.full((n_rows, n_trees), -1, np.int32)
+    for row in rows:
+        for tree in range(n_trees):
+            node = tree
+            while (at := trees[node])["feature"] >= 0:
+                code = columns[at["feature"], row]
+                is_left = at["default_left"] == 1 if code == n_bins[at["feature"]] else code <= at["bin"]
+                node = tree + at["left"] + (not is_left)
+            expected[groups[tree], row] += trees[node]["threshold"]
+            expected_leaves[row, tree] = node - tree
+    margin, leaves = start.copy(), np.full_like(expected_leaves, -1)
+    predict_codes_cpu(columns, n_bins, rows, trees, begin, groups, margin, leaves, n_threads)
+    np.testing.assert_array_equal(margin, expected)
+    np.testing.assert_array_equal(leaves, expected_leaves)
 
 
 @pytest.mark.parametrize("n_threads", [1, 3])

@@ -4,9 +4,10 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from test_predict_kernel import grown_together
 
 from gpuboost.kernels import histogram, partition, sparse
-from gpuboost.kernels.predict import predict_values_cpu
+from gpuboost.kernels.predict import predict_codes_cpu, predict_values_cpu
 from gpuboost.kernels.records import FLAT_NODE, NODE
 
 
@@ -34,6 +35,7 @@ class Table:
         sparse.list_cells_cpu(
             self.bounds, self.rows, self.block_codes, self.n_bins, self.offsets, self.row_begin, self.cells
         )
+        self.lists = self.row_begin, self.row_begin[1:], self.cells
         self.zero_bins = np.zeros(0, np.int32)
         if absent_is_zero:
             zero_bins = self.offsets[:-1] + self.absent
@@ -140,7 +142,7 @@ def test_histograms_are_sums_over_the_rows_written_out(seed, n_rows, absent_is_z
     n_items = histogram.list_build_items(np.arange(3, dtype=np.int32), nodes, segments, tree_outputs, 1, slice_rows, items)
     hist = np.zeros((3, 1, table.offsets[-1], 2), np.int64)
     sparse.build_sparse_histograms_cpu(
-        table.row_begin, table.cells, table.zero_bins, rows, gpair, n_limbs, items[:n_items], hist, 2
+        *table.lists, int(table.offsets[-1]), table.zero_bins, rows, gpair, n_limbs, items[:n_items], hist, 2
     )
     expected = np.zeros_like(hist)
     for node, (begin, end, _) in enumerate(segments):
@@ -165,3 +167,15 @@ def test_predictions_are_those_of_the_rows_written_out(absent, at_once):
     sparse.predict_sparse_cpu(*stored, np.float32(5), np.float32(absent), *flat, margin, leaves, dense, 2)
     np.testing.assert_array_equal(margin, expected[0])
     np.testing.assert_array_equal(leaves, expected[1])
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.integers(0, 2**32), st.integers(1, 60), st.booleans(), st.sampled_from([1, 3]))
+def test_listed_rows_are_predicted_as_in_a_dense_page(seed, n_rows, absent_is_zero, n_threads):
+    table, rng = Table(seed, n_rows, absent_is_zero), np.random.default_rng(seed)
+    flat, rows = grown_together(rng, table.n_bins, 3, 8), rng.permutation(n_rows)[: n_rows // 2 + 1].astype(np.int32)
+    start, no_leaves = rng.normal(size=(2, n_rows)).astype(np.float32), np.zeros((0, 0), np.int32)
+    expected, margin = start.copy(), start.copy()
+    predict_codes_cpu(table.codes.astype(np.uint8), table.n_bins, rows, *flat, expected, no_leaves, 1)
+    sparse.predict_cells_cpu(table.row_begin, table.cells, table.offsets, table.absent, rows, *flat, margin, n_threads)
+    np.testing.assert_array_equal(margin, expected)
