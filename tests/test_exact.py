@@ -146,15 +146,10 @@ def test_only_the_given_features_are_walked(features, mask, monkeypatch):
     empty = X.copy()
     empty[:, [0, 2, 3]] = NAN
     expected = train(params, empty, y, weight)
-    start = CpuBackend.start_training
-
-    def start_with_some(*arguments, **named):
-        state = start(*arguments, **named)
-        state.features = np.array(features, np.int32)
-        state.feature_mask = np.array(mask or np.empty((0, len(features))), np.uint8)
-        return state
-
-    monkeypatch.setattr(CpuBackend, "start_training", start_with_some)
+    layout = HistogramLayout(np.array(features, np.int32), np.zeros(len(features) + 1, np.int32))
+    monkeypatch.setattr("gpuboost.backend.cpu.draw_layout", lambda *_: layout)
+    rows = np.empty((0, len(features)), np.uint8) if mask is None else np.array(mask, np.uint8)
+    monkeypatch.setattr(CpuBackend, "_feature_mask", lambda self, state, batch: np.repeat(rows, len(batch), axis=0))
     found = train(params, X, y, weight)
     for a, b in zip(found.model.trees, expected.model.trees, strict=True):
         assert a.feature.tolist() == b.feature.tolist() and a.threshold.tobytes() == b.threshold.tobytes()
