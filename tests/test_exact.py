@@ -6,6 +6,7 @@ from naive_backend import NaiveBackend
 
 import gpuboost as gb
 from gpuboost.backend.cpu import CpuBackend
+from gpuboost.backend.layout import HistogramLayout
 from gpuboost.communicator import run_threads
 from gpuboost.model_io import digest as model_digest
 
