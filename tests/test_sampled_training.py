@@ -161,6 +161,28 @@ def test_workers(method, sample, ends):
 
 
 @each_sample
+@pytest.mark.parametrize("kind", ["pages", "sparse", "packed", "sparse, packed"])
+def test_workers_with_other_tables(sample, kind, unpacked):
+    """Pages of different sizes; sparse tables; packed ones, which each worker packs for itself."""
+    unpacked("packed" in kind)
+    X, y, weight = one_hot_table() if "packed" in kind else make(500)
+    changes = {"feature_weights": None} if sample == "all" and "packed" in kind else {}
+    if "sparse" in kind:
+        X = scipy.sparse.csr_matrix(np.nan_to_num(X))
+    shards = [slice(0, 250), slice(250, 265), slice(265, None)]
+
+    def work(rows, page_rows=None):
+        table = take((X, y, weight), rows)
+        if "sparse" in kind:
+            return model_digest("hist", sample, table, info={"sparse_absent": "zero"}, **changes)
+        paged = {"max_bin": 12, "page_rows": page_rows}
+        return model_digest("hist", sample, table, matrix=gb.QuantileDMatrix, info=paged, **changes)
+
+    expected = work(slice(None))
+    assert run_threads(3, lambda rank: work(shards[rank], 60 + 40 * rank)) == [expected] * 3
+
+
+@each_sample
 @each_method
 def test_continued_training(method, sample):
     """Draws go by the number of the round, so 1 + 2 rounds equal 3, from the Booster and from its file."""
