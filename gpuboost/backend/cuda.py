@@ -527,6 +527,8 @@ class CudaBackend(Backend):
                     state.words_per_tile, *work, blocks=n_blocks, shared=state.tile_bytes,
                 )  # fmt: skip
         if state.undo:
+            if s.colsample_bytree < 1:
+                device.clear(built)  # the last bins may belong to no feature of this round, but are subtracted, too
             self._launch(
                 state, unpack_histograms_kernel, first_slot, n, state.packed, int(state.rows.binned.record_offsets[1]),
                 state.features, state.own_offsets, state.offsets, *state.undo, state.hist,
