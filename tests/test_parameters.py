@@ -3,8 +3,8 @@
 A row of TABLE names a parameter, settings of it, and what must hold of the trees that grow with them. What is checked against is
 recomputed from the rows that reach a node (pred_leaf) and from the gradients of the loss at the model's own margins, in float64:
 
-    exact sums     The engine's leaf sums are exact sums of gradients that keep 20 bits (kernels/gradients.py); ours are of float64
-                   gradients at the same margins. They differ by CUT of a row's g and h at most, and some float32 roundings.
+    exact sums     The engine's leaf sums are exact sums of gradients that keep 20 bits (kernels/gradients.py); ours are of
+                   float64 gradients at the same margins. They differ by CUT of a row's g and h at most, and float32 roundings.
     16-bit sums    Splits are chosen by hessians rounded at random to units of at most 2^-15 of the largest (kernels/quantise.py).
                    A child of n rows that looks heavy enough may so lack less than n units of min_child_weight, no more. Where
                    hessians are whole units, as under squared error without weights, nothing is lacking.
@@ -22,6 +22,8 @@ import pytest
 
 import gpuboost as gb
 from gpuboost.params import Params, TreeParams
+
+pytestmark = pytest.mark.filterwarnings("ignore:the first round split no node")
 
 N_FEATURES = 6
 CUT = 2.0**-19  # of a gradient or hessian, relative to its own size
@@ -364,8 +366,8 @@ def check_interactions(grown: Grown) -> None:
 
 
 def check_seed(grown: Grown) -> None:
-    """Gradients in whole 64ths are exact in 16 bits, so that nothing but draws depends on the seed. (Others are rounded at random:
-    the seed shows in the last digits of gains.)"""
+    """Gradients in whole 64ths are exact in 16 bits, so that nothing but draws depends on the seed. (Others are rounded at
+    random: the seed shows in the last digits of gains.)"""
     draws = any(getattr(grown, name) < 1 for name in ("subsample", "colsample_bytree", "colsample_bylevel", "colsample_bynode"))
     trees = [grow({**grown.params, "seed": seed}, 1).trees[0] for seed in (0, 1, 2, 2**40, -1)]
     assert any(tree != trees[0] for tree in trees) == draws
