@@ -5,8 +5,6 @@ import pytest
 from naive_backend import NaiveBackend
 
 import gpuboost as gb
-from gpuboost.backend.cpu import CpuBackend
-from gpuboost.backend.layout import HistogramLayout
 from gpuboost.communicator import run_threads
 from gpuboost.model_io import digest as model_digest
 
@@ -139,19 +137,18 @@ def test_the_order_of_rows_and_memory_does_not_matter():
     assert len({digest(train(params, *table)) for table in tables}) == 1
 
 
-@pytest.mark.parametrize("features, mask", [([1, 4], None), ([0, 1, 3, 4], [[0, 1, 0, 1]])])
-def test_only_the_given_features_are_walked(features, mask, monkeypatch):
-    """The trees are those of a table whose other columns are empty."""
+@pytest.mark.parametrize("drawn", [
+    {"colsample_bytree": 0.4, "feature_weights": [0, 1, 0, 0, 1]},
+    {"colsample_bytree": 0.8, "colsample_bynode": 0.5, "feature_weights": [1e-30, 1, 0, 1e-30, 1]},
+], ids=["by a tree", "by a node"])  # fmt: skip
+def test_only_the_features_drawn_are_walked(drawn):
+    """Always columns 1 and 4, by their weights: the trees are those of a table whose other columns are empty."""
     X, y, weight, params = make(**CASES["missing"])
     params["tree_method"] = "exact"
+    assert X.shape[1] == 5
     empty = X.copy()
     empty[:, [0, 2, 3]] = NAN
-    expected = train(params, empty, y, weight)
-    layout = HistogramLayout(np.array(features, np.int32), np.zeros(len(features) + 1, np.int32))
-    monkeypatch.setattr("gpuboost.backend.cpu.draw_layout", lambda *_: layout)
-    rows = np.empty((0, len(features)), np.uint8) if mask is None else np.array(mask, np.uint8)
-    monkeypatch.setattr(CpuBackend, "_feature_mask", lambda self, state, batch: np.repeat(rows, len(batch), axis=0))
-    found = train(params, X, y, weight)
+    expected, found = train(params, empty, y, weight), train({**params, **drawn}, X, y, weight)
     for a, b in zip(found.model.trees, expected.model.trees, strict=True):
         assert a.feature.tolist() == b.feature.tolist() and a.threshold.tobytes() == b.threshold.tobytes()
         assert a.leaf_value.tobytes() == b.leaf_value.tobytes()

@@ -282,6 +282,18 @@ def test_cuda_agrees(sample, kind, use_backend, unpacked):
     assert model_digest(method, sample, table, **options) == expected
 
 
+def test_workers_on_a_simulated_gpu_give_the_cpus_model(use_backend):
+    """And a training goes on there from a model of the CPU's."""
+    table, options = make(120), {"max_depth": 2, "max_bin": 8}
+    first = train("hist", "all", table, 1, **options)
+    expected = digest(train("hist", "all", table, 2, **options).model)
+    use_backend(CudaBackend(SimulatedDevice()))
+    assert digest(train("hist", "all", table, 1, xgb_model=first, **options).model) == expected
+    shards = [slice(0, 50), slice(50, 120)]
+    models = run_threads(2, lambda rank: digest(train("hist", "all", take(table, shards[rank]), 1, **options).model))
+    assert models == [digest(first.model)] * 2
+
+
 # ---- margins
 
 

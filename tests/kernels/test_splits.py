@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from gpuboost.backend.base import GrowthSettings, TrainingRows
 from gpuboost.backend.cpu import CpuBackend
+from gpuboost.backend.layout import HistogramLayout
 from gpuboost.data.binned import BinnedMatrix, Page
 from gpuboost.data.cuts import SENTINEL, Cuts
 from gpuboost.kernels.records import NO_GAIN, NODE
@@ -39,9 +40,9 @@ def find_splits(hist, sums, n_bins, *, scales=(1.0, 1.0), features=None, monoton
     state.scales = np.tile(np.float64(scales), (n_outputs, 1))
     state.monotone = np.array(monotone, np.int8)
     if features is not None:
-        state.features = np.asarray(features, np.int32)
+        state.layout = HistogramLayout(np.asarray(features, np.int32), offsets)
     if mask is not None:
-        state.feature_mask = np.asarray(mask, np.uint8)
+        backend._feature_mask = lambda *_: np.asarray(mask, np.uint8)
     if proposed is not None:
         state.proposed = np.asarray(proposed, np.uint8)
     backend.evaluate_splits(state, 0, n_nodes)
