@@ -498,6 +498,31 @@ def test_the_table_has_every_parameter_that_shapes_trees():
     assert set(TABLE) == built | {"base_score", "scale_pos_weight", "seed"}
 
 
+@pytest.mark.parametrize("more", [
+    {}, {"reg_alpha": 2, "max_delta_step": 1e-3}, {"gamma": 1e-3}, {"colsample_bynode": 0.5}, {"colsample_bytree": 0.5},
+    {"grow_policy": "lossguide", "max_leaves": 5}, {"monotone_constraints": SIGNS[0]}, {"tree_method": "exact"},
+], ids=str)  # fmt: skip
+@pytest.mark.parametrize("share", [0.05, 0.35, 0.5, 0.95])
+def test_covers_name_the_rows_drawn_and_leaves_are_theirs(share, more):
+    """Row i has the hessian 2^i, so that a cover, exact in float32's 24 bits, says which of 20 rows a node holds."""
+    X, y = (values[:20] for values in make(REGRESSION["objective"]))
+    g, h = 1000.0 * y, 2.0 ** np.arange(20)
+    params = {"subsample": share, "learning_rate": 1, "min_child_weight": 0, "reg_lambda": 1, **more}
+    booster = gb.train(params, gb.DMatrix(X, y), 6, obj=lambda *_: (g, h), verbose_eval=False)
+    grown, seen = Grown(params, booster, X, y), set()
+    for t, tree in enumerate(booster.model.trees):
+        held = (tree.cover.astype(np.int64)[:, None] >> np.arange(20) & 1).astype(bool)  # (n_nodes, n_rows)
+        assert held[0].sum() == n_drawn(share, 20)
+        assert (held == (grown.rows(t) & held[0])).all()  # nodes hold those drawn of the rows that prediction leads there
+        w = -soft_threshold(held @ g, grown.reg_alpha) / (held @ h + 1)
+        if not grown.monotone_constraints:
+            step = grown.max_delta_step or np.inf
+            assert tree.weight == pytest.approx(np.clip(w, -step, step), rel=CUT)
+        seen.add(held[0].tobytes())
+    assert len(seen) > 4  # another draw every round
+    assert share < 0.1 or max(tree.n_leaves for tree in booster.model.trees) > 1
+
+
 # ---- who refuses
 
 
