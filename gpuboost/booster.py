@@ -112,6 +112,11 @@ class Booster:
             assert model is not None
             try:
                 for trees in self._boosting.fetch_rounds(keep):
+                    if not all(np.isfinite(tree.leaf_value).all() for tree in trees):
+                        raise FloatingPointError(
+                            f"a leaf of round {model.n_rounds} is beyond float32. Use a smaller learning_rate, set "
+                            "max_delta_step, or scale the labels or weights down."
+                        )
                     model.add_round(trees, groups)
                     if model.n_rounds == 1 and all(tree.n_nodes == 1 for tree in trees):
                         self._warn_of_no_split(self._boosting, trees)
@@ -197,7 +202,7 @@ class Booster:
         estimated = estimate_base_score(dtrain, objective, backend, comm)  # also checks the labels
         given = default if self._params.base_score is None else self._params.base_score
         if given is not None and len(given) not in (1, n_outputs):
-            raise ValueError(f"base_score must be one number or one per output ({n_outputs}), got {len(given)}.")
+            raise ValueError(f"base_score must be one number or one per output ({n_outputs}), got {len(given)}. Leave it out.")
         return Model(
             n_features=dtrain.num_col(),
             objective=objective.name,

@@ -34,15 +34,27 @@ ALIASES = {
 
 # Names that people put among the parameters although they belong elsewhere, and what to do instead.
 _ELSEWHERE = {
-    "n_estimators": "Pass num_boost_round to train().",
-    "num_boost_round": "Pass it to train().",
-    "early_stopping_rounds": "Pass it to train().",
-    "missing": "Pass it to DMatrix().",
-    "enable_categorical": "Pass it to DMatrix().",
+    **dict.fromkeys(["n_estimators", "num_round", "num_rounds", "nrounds", "iterations"], "Pass num_boost_round to train()."),
+    **dict.fromkeys(
+        ["num_boost_round", "early_stopping_rounds", "evals", "obj", "custom_metric", "maximize", "callbacks", "verbose_eval"],
+        "Pass it to train().",
+    ),
+    **dict.fromkeys(["missing", "enable_categorical", "label", "weight", "base_margin"], "Pass it to DMatrix()."),
+    "sample_weight": "Pass it to fit(), or as weight to DMatrix().",
+    "eval_set": "Pass it to fit(), or as evals to train().",
+    "importance_type": "Pass it to Booster.get_score().",
     "silent": "Use verbosity=0.",
     "gpu_id": "Use device='cuda:0' with the number of the device.",
     "predictor": "Leave it out: prediction runs where device says.",
+    "process_type": "Leave it out: trees are grown, never refreshed.",
+    "seed_per_iteration": "Leave it out: every round draws anew.",
     "max_cached_hist_node": "Use histogram_memory, in bytes.",
+    "bagging_fraction": "Use subsample.",
+    "feature_fraction": "Use colsample_bytree.",
+    "min_child_samples": "Use min_child_weight, a sum of hessians.",
+    "lr": "Use learning_rate.",
+    "l1": "Use reg_alpha.",
+    "l2": "Use reg_lambda.",
 }
 
 
@@ -232,11 +244,17 @@ def _parse_sets(value: Any) -> tuple[tuple[int | str, ...], ...]:
         return ()
     result = []
     for group in _members(value):
-        members = {item if isinstance(item, str) else _as_integer(item) for item in _members(_plain(group))}
+        members = {item if isinstance(item, str) else _number_of_column(item) for item in _members(_plain(group))}
         if not members:
             raise ValueError(f"{_SETS}, none of them empty")
         result.append(tuple(sorted(members, key=lambda item: (isinstance(item, str), item))))
     return tuple(result)
+
+
+def _number_of_column(value: Any) -> int:
+    with suppress(ValueError):
+        return _as_integer(value)
+    raise ValueError(_SETS)
 
 
 def _members(group: Any) -> Any:
@@ -303,7 +321,7 @@ class TreeParams:
     grow_policy: str = _choice("depthwise", "depthwise lossguide", "Split level by level, or the leaf of highest gain first.")
     learning_rate: float = _real(0.3, "(0, inf)", "Factor on every leaf.", fix="Use 0.3, or 0.05 with more rounds.")
     gamma: float = _real(0, "[0, inf)", "Smallest gain of a split that survives pruning.")
-    max_depth: int = _integer(6, _FROM_0, "Largest depth of a tree, 0 for no limit.", fix="Use 6 for most data.")
+    max_depth: int = _integer(6, _FROM_0, "Largest depth of a tree, 0 for no limit.", fix="Use 6 for most data, 0 for no limit.")
     max_leaves: int = _integer(0, _FROM_0, "Largest number of leaves of a tree, 0 for no limit.")
     max_bin: int = _integer(
         256, "[2, 65535]", "Bins per feature (approx: candidates); sketch_eps sets it to 1 / eps, rounded up.",
@@ -315,7 +333,7 @@ class TreeParams:
     reg_alpha: float = _real(0, "[0, inf)", "L1 penalty on leaf weights.")
     subsample: float = _real(1, "(0, 1]", "Share of the rows drawn for each round.", fix="Use 0.5 to 1.")
     sampling_method: str = _choice(
-        "uniform", "uniform gradient_based", "How rows are drawn: alike, or by the size of their gradients (minimal variance)."
+        "uniform", "uniform gradient_based", "How subsample draws: all alike, or by the size of gradients (minimal variance)."
     )
     colsample_bytree: float = _real(1, "(0, 1]", "Share of the features drawn for each tree.")
     colsample_bylevel: float = _real(1, "(0, 1]", "Share of the tree's features drawn for each level.")
@@ -350,10 +368,10 @@ class ObjectiveParams:
         (), "Metrics to report.", "name or list of names", _parse_metrics, fix="Pass a function as custom_metric to train()."
     )
     disable_default_eval_metric: bool = _flag(False, "Report only the metrics given, not the objective's own.")
-    base_score: tuple[float, ...] | None = _reals("(-inf, inf)", "Prediction before the first tree; None: estimated.")
+    base_score: tuple[float, ...] | None = _reals("[-3.4e38, 3.4e38]", "Prediction before the first tree; None: estimated.")
     num_class: int = _integer(0, _FROM_0, "Classes of a multi-class objective, else 0.")
     scale_pos_weight: float = _real(
-        1, "(0, inf)", "Weight of positive rows (binary:logistic).", fix="Use 1, or sum(negatives) / sum(positives)."
+        1, "(0, 3.4e38]", "Weight of positive rows (binary:logistic).", fix="Use 1, or sum(negatives) / sum(positives)."
     )
     huber_slope: float = _real(1, "(0, inf)", "reg:pseudohubererror: where the loss turns linear.", is_built=False)
     quantile_alpha: tuple[float, ...] | None = _reals("[0, 1]", "reg:quantileerror: quantiles.", is_built=False)

@@ -21,6 +21,7 @@ import numpy as np
 import pytest
 
 import gpuboost as gb
+from gpuboost.cli import main
 from gpuboost.params import Params, TreeParams
 
 pytestmark = pytest.mark.filterwarnings("ignore:the first round split no node")
@@ -495,3 +496,65 @@ def test_trees_keep_what_the_parameter_promises(name, setting):
 def test_the_table_has_every_parameter_that_shapes_trees():
     built = {f.name for f in fields(TreeParams) if f.metadata["rule"].is_built}
     assert set(TABLE) == built | {"base_score", "scale_pos_weight", "seed"}
+
+
+@pytest.mark.parametrize("more", [
+    {}, {"reg_alpha": 2, "max_delta_step": 1e-3}, {"gamma": 1e-3}, {"colsample_bynode": 0.5}, {"colsample_bytree": 0.5},
+    {"grow_policy": "lossguide", "max_leaves": 5}, {"monotone_constraints": SIGNS[0]}, {"tree_method": "exact"},
+], ids=str)  # fmt: skip
+@pytest.mark.parametrize("share", [0.05, 0.35, 0.5, 0.95])
+def test_covers_name_the_rows_drawn_and_leaves_are_theirs(share, more):
+    """Row i has the hessian 2^i, so that a cover, exact in float32's 24 bits, says which of 20 rows a node holds."""
+    X, y = (values[:20] for values in make(REGRESSION["objective"]))
+    g, h = 1000.0 * y, 2.0 ** np.arange(20)
+    params = {"subsample": share, "learning_rate": 1, "min_child_weight": 0, "reg_lambda": 1, **more}
+    booster = gb.train(params, gb.DMatrix(X, y), 6, obj=lambda *_: (g, h), verbose_eval=False)
+    grown, seen = Grown(params, booster, X, y), set()
+    for t, tree in enumerate(booster.model.trees):
+        held = (tree.cover.astype(np.int64)[:, None] >> np.arange(20) & 1).astype(bool)  # (n_nodes, n_rows)
+        assert held[0].sum() == n_drawn(share, 20)
+        assert (held == (grown.rows(t) & held[0])).all()  # nodes hold those drawn of the rows that prediction leads there
+        w = -soft_threshold(held @ g, grown.reg_alpha) / (held @ h + 1)
+        if not grown.monotone_constraints:
+            step = grown.max_delta_step or np.inf
+            assert tree.weight == pytest.approx(np.clip(w, -step, step), rel=CUT)
+        seen.add(held[0].tobytes())
+    assert len(seen) > 4  # another draw every round
+    assert share < 0.1 or max(tree.n_leaves for tree in booster.model.trees) > 1
+
+
+# ---- who refuses
+
+
+@pytest.mark.parametrize("name, value", [
+    ("subsample", "1.5"), ("colsample_by_tree", "0.5"), ("sampling_method", "gradient"), ("max_depth", "six"), ("lambda", "-1"),
+    ("booster", "dart"), ("feature_weights", "[1, 2]"), ("monotone_constraints", "(0,0,0,0,0,0,1)"),
+    ("interaction_constraints", "[[0, 6]]"), ("eval_metric", "rmsee"), ("base_score", "7"),
+])  # fmt: skip
+def test_every_entrance_refuses_in_the_same_words(name, value, tmp_path, capsys):
+    """Values as text, which all of them take."""
+    X, y = make(LOGISTIC["objective"], 50)
+    dtrain, params = gb.DMatrix(X, y), {**LOGISTIC, name: value}
+    table, model = tmp_path / "t.csv", tmp_path / "m.json"
+    np.savetxt(table, np.column_stack([X, y]), delimiter=",", header="f0,f1,f2,f3,f4,f5,y", comments="")
+
+    def update():
+        booster = gb.Booster(LOGISTIC)
+        booster.set_param(name, value)
+        booster.update(dtrain)
+        booster.eval(dtrain)
+
+    told = []
+    for call in (
+        lambda: gb.train(params, dtrain, 1, evals=[(dtrain, "train")]),
+        lambda: gb.cv(params, dtrain, 1, nfold=2),
+        update,
+        lambda: gb.GPUBoostClassifier(n_estimators=1, **{name: value}).fit(X, y, eval_set=[(X, y)]),
+        lambda: gb.GPUBoostClassifier(n_estimators=1).set_params(**{name: value}).fit(X, y, eval_set=[(X, y)]),
+    ):
+        with pytest.raises((ValueError, NotImplementedError)) as error:
+            call()
+        told.append(str(error.value))
+    assert main(["train", str(table), "--label", "y", "--model", str(model), "-p", f"{name}={value}"]) > 0
+    told.append(capsys.readouterr().err.rpartition("error: ")[2].strip())
+    assert len(set(told)) == 1, told

@@ -11,11 +11,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpuboost.params import ALIASES, Params, check_param, describe_params, parse_params
+from gpuboost.params import _ELSEWHERE, ALIASES, Params, check_param, describe_params, parse_params
 
 NAN, INF = math.nan, math.inf
 FROM_ZERO = ([(0, 0.0), ("0.3", 0.3), (np.float32(0.5), 0.5)], [-1e-9, "-1", NAN, INF, "nan", "one", True, [1]])
-ABOVE_ZERO = ([(1e-9, 1e-9), ("0.3", 0.3), (7, 7.0)], [0, -1, NAN, INF, "", "0", False, (1,)])
+ABOVE_ZERO = ([(1e-9, 1e-9), ("0.3", 0.3), (7, 7.0)], [0, -1, NAN, INF, "", "0", "1e400", False, (1,)])
 SHARE = ([(1, 1.0), ("0.3", 0.3), (1e-9, 1e-9)], [0, 1.5, -1, NAN, "half", True])
 COUNT = ([(0, 0), ("7", 7), (7.0, 7), ("7.0", 7), (np.int64(7), 7)], [-1, 1.5, "1.5", NAN, INF, 2**31, True, "six", [6]])
 FLAG = ([(True, True), (0, False), ("true", True), ("False", False), ("1", True), (np.True_, True)], [2, "yes", "", NAN, []])
@@ -94,7 +94,7 @@ AVAILABLE = {
             ([1, 2], (1.0, 2.0)),
             (np.arange(2), (0.0, 1.0)),
         ],
-        [NAN, INF, "[nan]", [0.5, NAN], [], "[]", "half", [[1]], 10**400],
+        [NAN, INF, "[nan]", [0.5, NAN], [], "[]", "half", [[1]], 10**400, 3.5e38, -3.5e38],
     ),
     "num_class": COUNT,
     "monotone_constraints": (
@@ -110,7 +110,7 @@ AVAILABLE = {
         ],
         [2, "2", "(2)", [1, NAN], [0.5], [True], "rising", "(1,", "{[]: 1}", {"age": 2}, {1.5: 1}, {None: 1}, [["age"]], {1, -1}],
     ),
-    "scale_pos_weight": ABOVE_ZERO,
+    "scale_pos_weight": (ABOVE_ZERO[0], [*ABOVE_ZERO[1], 3.5e38]),
     "subsample": SHARE,
     "sampling_method": ([("uniform", "uniform"), ("gradient_based", "gradient_based")], ["gradient", 1]),
 }
@@ -189,6 +189,12 @@ def test_local_proposals_need_approx(tree_method):
         parse_params({"tree_method": tree_method, "sketch_proposals": "local"})
 
 
+@pytest.mark.parametrize("sets", [[["a", 1.5]], [[0], [None]], [[True]]])
+def test_sets_of_what_is_no_column_are_told_what_sets_are(sets):
+    with pytest.raises(ValueError, match="^interaction_constraints must be sets of columns by name or number, such as "):
+        parse_params({"interaction_constraints": sets})
+
+
 @pytest.mark.parametrize("name", ["monotone_constraints", "interaction_constraints"])
 @pytest.mark.parametrize("empty", ["", "()", "[]", (), [], {}])
 def test_empty_constraints_are_no_constraints(name, empty):
@@ -254,13 +260,20 @@ def test_no_limit_on_depth_and_leaves_together_is_allowed():
         ("lamda", "unknown parameter 'lamda'. Did you mean 'lambda'?"),
         ("max_bins", "unknown parameter 'max_bins'. Did you mean 'max_bin'?"),
         ("zzz", "unknown parameter 'zzz'."),
+        ("colsample_by_tree", "unknown parameter 'colsample_by_tree'. Did you mean 'colsample_bytree'?"),
         ("n_estimators", "'n_estimators' is not a parameter of training. Pass num_boost_round to train()."),
+        ("sample_weight", "'sample_weight' is not a parameter of training. Pass it to fit(), or as weight to DMatrix()."),
+        ("feature_fraction", "'feature_fraction' is not a parameter of training. Use colsample_bytree."),
     ],
 )
 @pytest.mark.parametrize("value", [3, None])
 def test_unknown_name_is_refused_with_a_suggestion(name, hint, value):
     with pytest.raises(ValueError, match=f"^{re.escape(hint)}$"):
         parse_params({name: value})
+
+
+def test_no_name_is_both_a_parameter_and_elsewhere():
+    assert not set(_ELSEWHERE) & {*DEFAULTS, *ALIASES, "sketch_eps"}
 
 
 def test_all_unknown_names_are_reported_together():

@@ -438,6 +438,23 @@ def test_wrong_arguments_are_named():
             call()
 
 
+@pytest.mark.parametrize("rounds", [1, 3])
+@pytest.mark.parametrize("params", [{"learning_rate": 3e39}, {"objective": "binary:logistic", "learning_rate": 3e39}], ids=str)
+def test_leaves_beyond_float32_are_no_model(params, rounds):
+    """Such a file could not be written, and the other leaves of the sum would be lost."""
+    objective = params.get("objective", "reg:squarederror")
+    X, y, _ = make_table(objective)
+    booster, dtrain = gb.Booster({"reg_lambda": 0, "base_score": 0.5, **params}), gb.DMatrix(X, y)
+    with pytest.raises(FloatingPointError, match="a leaf of round 0 is beyond float32. Use a smaller learning_rate"):
+        for _ in range(rounds):
+            booster.update(dtrain)
+        booster.get_dump()
+    assert booster.num_boosted_rounds() == 0
+    booster.set_param("learning_rate", 0.1)
+    booster.update(dtrain)
+    assert booster.num_boosted_rounds() == 1
+
+
 @pytest.mark.skipif(has_gpu(), reason="there is a GPU here")
 @pytest.mark.parametrize("device", ["cuda", "cuda:1", "gpu"])
 def test_cuda_is_refused_with_the_remedy(device):

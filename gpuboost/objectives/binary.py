@@ -68,7 +68,7 @@ class BinaryLogistic(Objective):
     def base_margin(self, base_score: np.ndarray) -> np.ndarray:
         bad = ~((base_score >= 0) & (base_score <= 1))
         if bad.any():
-            raise ValueError(f"base_score of binary:logistic must lie between 0 and 1, got {base_score[bad][0]:g}.")
+            raise ValueError(f"base_score of binary:logistic must lie between 0 and 1, got {base_score[bad][0]:g}. Leave it out.")
         probability = base_score.astype(np.float32).clip(np.float32(MIN_PROBABILITY), np.float32(1 - MIN_PROBABILITY))
         odds = np.float32(1) / probability - np.float32(1)  # in float32, as XGBoost reads the file
         return np.array([-log_double(float(o)) for o in odds], np.float32)

@@ -1,0 +1,154 @@
+"""What drawing rows and columns saves: ms per tree, and the part of it that histograms take.
+
+    python benchmarks/bench_sampling.py                         # 1 thread, then 2
+    python benchmarks/bench_sampling.py --threads 2 --rounds 20 --repeats 9
+
+450,000 × 28 numbers like the Higgs table, depth 6, 256 bins. Histogram time is that of building them and of copying the columns
+drawn (kernels/selection.py), which is told once more by itself, as is drawing rows (kernels/sampling.py). XGBoost and LightGBM
+beside it, where installed, without drawing and with half of the rows and columns. All ways take turns after a warm-up, the order
+reversed in every other round. Medians and spread; the JSON of all figures goes to benchmarks/results/.
+
+Floor: a share s of rows and c of columns leaves s·c of the histogram's additions, and their s·⌈28·c⌉ bytes of records; but
+gradients, the rows' leaves and their margins stay those of all rows.
+"""
+
+import argparse
+import importlib
+import json
+import os
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+from bench_packing import seconds_in_turns
+from peers import PEERS, RESULTS, ROOT, SEED, TASKS, Task, describe_machine, installed, lightgbm_params, xgboost_params
+
+import gpuboost as gb
+from gpuboost.backend import CpuBackend
+
+TASK = TASKS["higgs-450k"]
+DRAWS: dict[str, dict[str, Any]] = {
+    "all": {},
+    "rows": {"subsample": 0.5},
+    "columns": {"colsample_bytree": 0.5},
+    "rows and columns": {"subsample": 0.5, "colsample_bytree": 0.5},
+    "rows by gradient": {"subsample": 0.5, "sampling_method": "gradient_based"},
+}
+PEERS_DRAW = ("all", "rows and columns")
+LIGHTGBM = {"subsample": {"bagging_fraction": 0.5, "bagging_freq": 1}, "colsample_bytree": {"feature_fraction": 0.5}}
+PARTS = {  # of a training: methods of the CPU backend, none of which calls another
+    "histogram": ("build_histograms", "_select_features"),
+    "copying": ("_select_features",),
+    "drawing": ("count_magnitudes", "draw_rows"),
+}
+
+
+@contextmanager
+def timed(seconds: dict[str, float]) -> Iterator[None]:
+    """Adds up the seconds of each of the methods of PARTS."""
+    methods = {name: getattr(CpuBackend, name) for names in PARTS.values() for name in names}
+
+    def around(name: str) -> Callable[..., Any]:
+        def call(*arguments: Any) -> Any:
+            begin = time.perf_counter()
+            try:
+                return methods[name](*arguments)
+            finally:
+                seconds[name] = seconds.get(name, 0.0) + time.perf_counter() - begin
+
+        return call
+
+    for name in methods:
+        setattr(CpuBackend, name, around(name))
+    try:
+        yield
+    finally:
+        for name, method in methods.items():
+            setattr(CpuBackend, name, method)
+
+
+def ways_to_train(task: Task, x: np.ndarray, y: np.ndarray, threads: int, parts: dict[str, list[Any]]) -> dict[str, Callable]:
+    """Name → a training. parts : receives the seconds of each of PARTS for every training of gpuboost, by its name."""
+    table = gb.QuantileDMatrix(x, y, nthread=threads)
+    gb.train(xgboost_params(task, threads), table, 1)  # before LightGBM loads its OpenMP
+
+    def ours(name: str) -> Callable[[], None]:
+        def train() -> None:
+            seconds: dict[str, float] = {}
+            with timed(seconds):
+                gb.train({**xgboost_params(task, threads), **DRAWS[name]}, table, task.n_rounds)
+            of_parts = [sum(seconds.get(method, 0.0) for method in methods) for methods in PARTS.values()]
+            parts.setdefault(f"gpuboost, {name}", []).append(of_parts)
+
+        return train
+
+    ways: dict[str, Callable] = {f"gpuboost, {name}": ours(name) for name in DRAWS}
+    if installed(["xgboost"]):
+        xgboost = importlib.import_module("xgboost")
+        peer = PEERS["xgboost"].bin_table(xgboost, x, y, task, threads)
+        for name in PEERS_DRAW:
+            params = {**xgboost_params(task, threads), **DRAWS[name]}
+            ways[f"xgboost, {name}"] = lambda params=params: xgboost.train(params, peer, task.n_rounds)
+    if installed(["lightgbm"]):
+        lightgbm = importlib.import_module("lightgbm")
+        data = PEERS["lightgbm"].bin_table(lightgbm, x, y, task, threads)
+        for name in PEERS_DRAW:
+            params = lightgbm_params(task, threads)
+            for parameter in DRAWS[name]:
+                params |= LIGHTGBM[parameter]
+            ways[f"lightgbm, {name}"] = lambda params=params: lightgbm.train(params, data, task.n_rounds)
+    return ways
+
+
+def compare(task: Task, threads: int, repeats: int) -> list[dict[str, Any]]:
+    """One record per way: ms per tree of every repeat, on the clock and of all cores, and those of PARTS."""
+    x, y = task.make(np.random.default_rng(SEED), task.n_rows)
+    parts: dict[str, list[Any]] = {}
+    seconds = seconds_in_turns(ways_to_train(task, x, y, threads, parts), repeats)
+    records = []
+    for way, times in seconds.items():
+        clock, cores = 1000 * np.array(times).T / task.n_rounds
+        record = {"way": way, "threads": threads, "ms": clock.tolist(), "cores_ms": cores.tolist()}
+        if way in parts:
+            of_parts = 1000 * np.array(parts[way][1:]).T / task.n_rounds  # the first was the warm-up
+            record |= {f"{part}_ms": ms.tolist() for part, ms in zip(PARTS, of_parts)}
+        records.append(record)
+    return records
+
+
+def report(records: list[dict[str, Any]]) -> None:
+    """Medians, their ratios to the same library's without drawing, and the spread."""
+    print("| threads | | ms per tree | spread | of all | histograms ms | of all | copying | drawing |\n" + 9 * "|---" + "|")
+    first: dict[str, dict[str, Any]] = {}
+    for r in records:
+        base = first.setdefault(r["way"].split(",")[0], r)
+        ms, histogram, of_all = (np.median(x) for x in (r["ms"], r.get("histogram_ms", 0), base.get("histogram_ms", 0)))
+        cells = [f"{ms:.1f}", f"{min(r['ms']):.1f}–{max(r['ms']):.1f}", f"{ms / np.median(base['ms']):.2f}"]
+        if histogram:
+            cells += [f"{histogram:.1f}", f"{histogram / of_all:.2f}"]
+            cells += [f"{np.median(r[key]):.1f}" for key in ("copying_ms", "drawing_ms")]
+        print(f"| {r['threads']} | {r['way']} | " + " | ".join(cells + [""] * (7 - len(cells))) + " |")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--threads", type=int, nargs="+", default=[1, 2])
+    parser.add_argument("--rounds", type=int, default=20)
+    parser.add_argument("--repeats", type=int, default=7)
+    parser.add_argument("--rows", type=int, default=TASK.n_rows)
+    options = parser.parse_args()
+    task = Task(TASK.name, options.rows, TASK.n_features, TASK.make, options.rounds, TASK.max_depth)
+    machine, records = describe_machine(os.cpu_count() or 1), []
+    for threads in options.threads:
+        records += compare(task, threads, options.repeats)
+        report(records[-len(DRAWS) - 2 * len(installed(["xgboost", "lightgbm"])) :])
+    RESULTS.mkdir(exist_ok=True)
+    file = RESULTS / f"sampling-{machine['date'].replace(':', '').replace('+0000', 'Z')}.json"
+    file.write_text(json.dumps({"machine": machine, **vars(options), "records": records}, indent=1) + "\n")
+    print(f"\n{file.relative_to(ROOT)}")
+
+
+if __name__ == "__main__":
+    main()
