@@ -95,6 +95,29 @@ def test_walks_and_histograms_find_the_same_splits(seed, rule, n_rows, density):
     assert len(digests) == 1
 
 
+@pytest.mark.parametrize("grow_policy", ["depthwise", "lossguide"])
+def test_a_histogram_is_subtracted_only_from_one_that_is_held(grow_policy, monkeypatch):
+    """Six trees, which stop growing one after another: memory that was too little for the frontier is enough for a later one, and
+    histograms follow on walks, while leaves without a histogram are still open."""
+    rng = np.random.default_rng(6)
+    X = rng.integers(0, 6, (400, 3)).astype(float)
+    y = np.where(rng.random(400) < 0.6, 0, rng.integers(0, 6, 400))
+    y[(X[:, 0] > 2) & (rng.random(400) < 0.8)], y[:6] = 1, np.arange(6)
+    params = {"objective": "multi:softprob", "num_class": 6, "min_child_weight": 3, "max_bin": 16, "max_depth": 0}
+    csr, bytes_each = scipy.sparse.csr_matrix(X), 16 * 18
+
+    def grow(X, **more):
+        dtrain = gb.DMatrix(X, y, sparse_absent="zero")
+        return digest(gb.train({**params, "grow_policy": grow_policy, **more}, dtrain, 2, verbose_eval=False).model)
+
+    expected = grow(X)
+    for n_histograms in range(2, 14):
+        assert grow(X, histogram_memory=n_histograms * bytes_each) == expected
+    for n_nodes in (1, 7, 30, 60):
+        monkeypatch.setattr(cpu.CpuBackend, "walks_columns", lambda _, state, __: state.n_nodes < n_nodes)  # noqa: B023
+        assert grow(csr) == expected
+
+
 @pytest.mark.filterwarnings("ignore:Some columns hold nothing")
 @pytest.mark.parametrize("rule", RULES)
 def test_a_quantile_matrix_stays_sparse(rule):
