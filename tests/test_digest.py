@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 from naive_backend import NaiveBackend
+from scipy.sparse import csr_matrix
 
 import gpuboost as gb
 from gpuboost.backend import CpuBackend
@@ -206,6 +207,25 @@ def test_histogram_memory(case, monkeypatch):
         assert model_digest({**params, "histogram_memory": n_histograms * bytes_each}, matrix(table)) == expected
         counts.append(n_subtracted)
     assert counts[0] == 0 < counts[1] < counts[2]
+
+
+@pytest.mark.parametrize("seed", [1, 5])
+def test_siblings_are_subtracted_from_parents_that_were_built(seed):
+    """Leaf by leaf, 4 of 7 trees end early: what did not fit before, or was searched by columns, then begins to be held, but the
+    next leaves to be split are children of nodes without histograms."""
+    rng = np.random.default_rng(seed)
+    X = rng.integers(0, 8, (300, 4)).astype(np.float32)
+    few, many = X[:, 1] * X[:, 2] > 20, X[:, 1] + X[:, 2] * X[:, 3] + rng.normal(0, 2, 300) > 12
+    y = np.where(X[:, 0] < 4, X[:, 0], 4 + few + many)
+    params = {"objective": "multi:softprob", "num_class": 7, "grow_policy": "lossguide", "min_child_weight": 0.1, "alpha": 0.3}
+
+    def grow(table, n_histograms=100):
+        memory = {"histogram_memory": n_histograms * 32 * 16}  # 4 columns of 8 bins
+        return digest(train({**params, **memory}, gb.DMatrix(table, y, sparse_absent="zero")).model)
+
+    assert {grow(X, n) for n in range(2, 12)} == {grow(X)}
+    mostly_zero = np.where(X < 6, 0, X)
+    assert grow(csr_matrix(mostly_zero)) == grow(mostly_zero)
 
 
 # ---- the course of the training

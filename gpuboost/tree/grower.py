@@ -30,14 +30,16 @@ def grow_trees(
     comm.allreduce_max(maxima)
     start_roots(backend, comm, state, maxima)
     held = False  # whether the histograms of all open leaves are at hand
+    is_all = True  # whether the frontier is all open leaves: so are the roots, and levels
     proposes = settings.proposals is not None  # whether the nodes at hand propose candidates
     while (n_frontier := backend.frontier_size(state)) > 0:
         if backend.walks_columns(state, comm.size):
             backend.scan_columns(state)
             held = False
         else:
-            held = search_histograms(backend, comm, state, n_frontier, capacity, held, proposes)
+            held = search_histograms(backend, comm, state, n_frontier, capacity, held, is_all, proposes)
             proposes = settings.proposals == "local"
+        is_all = settings.grow_policy == "depthwise"
         backend.select_splits(state)
         backend.apply_splits(state)
         comm.allreduce_sum(backend.partition_rows(state))
@@ -49,10 +51,12 @@ def grow_trees(
 
 
 def search_histograms(
-    backend: Backend, comm: Communicator, state: Any, n_frontier: int, capacity: int, held: bool, proposes: bool
+    backend: Backend, comm: Communicator, state: Any, n_frontier: int, capacity: int, held: bool, is_all: bool, proposes: bool
 ) -> bool:
-    """Best splits of the frontier from histograms, in batches that fit; whether all of them are held for the children to come."""
-    hold = backend.held_histograms(state) + n_frontier <= capacity and (held or backend.held_histograms(state) == 0)
+    """Best splits of the frontier from histograms, in batches that fit; whether those of all open leaves are held for their
+    children to come. Holding begins at a frontier of all open leaves (is_all): the siblings of others could not be subtracted."""
+    n_held = backend.held_histograms(state)
+    hold = n_held + n_frontier <= capacity and (held or (is_all and n_held == 0))
     batch = n_frontier if hold else max(2, capacity)
     for begin in range(0, n_frontier, batch):
         end = min(begin + batch, n_frontier)
