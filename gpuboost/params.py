@@ -232,7 +232,7 @@ def _parse_sets(value: Any) -> tuple[tuple[int | str, ...], ...]:
         return ()
     result = []
     for group in _members(value):
-        members = {item if isinstance(item, str) else _as_integer(item) for item in _members(_plain(group))}
+        members = {item if isinstance(item, str) else _column_number(item) for item in _members(_plain(group))}
         if not members:
             raise ValueError(f"{_SETS}, none of them empty")
         result.append(tuple(sorted(members, key=lambda item: (isinstance(item, str), item))))
@@ -243,6 +243,12 @@ def _members(group: Any) -> Any:
     if not isinstance(group, (list, tuple, set, frozenset)):
         raise ValueError(_SETS)
     return group
+
+
+def _column_number(value: Any) -> int:
+    with suppress(ValueError):
+        return _as_integer(value)
+    raise ValueError(_SETS)
 
 
 def _literal(text: str) -> Any:
@@ -263,7 +269,7 @@ def _parse_monotone(value: Any) -> tuple[Any, ...]:
     if not isinstance(items, (list, tuple)):
         raise ValueError("a sequence of signs, or a mapping from names to signs")
     if items and all(isinstance(item, (list, tuple)) for item in items):
-        if all(len(item) == 2 and isinstance(_plain(item[0]), (str, int)) for item in items):
+        if all(len(item) == 2 and type(_plain(item[0])) in (str, int) for item in items):  # True is neither
             return tuple((_plain(name), _parse_sign(sign)) for name, sign in items)
         raise ValueError("a sign for each name of a column")
     return tuple(map(_parse_sign, items))
