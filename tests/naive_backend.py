@@ -13,7 +13,7 @@ import numpy as np
 
 from gpuboost.backend.base import Backend, GrowthSettings, TrainingRows
 from gpuboost.backend.fixed_point import check_finite, leaf_scales, needs_refinement, plane_keys, round_key, scales_16
-from gpuboost.kernels.features import LEVEL_DRAW, NODE_DRAW
+from gpuboost.kernels.features import LEVEL_DRAW, NODE_DRAW, TREE_DRAW
 from gpuboost.kernels.quantise import SMALL_UNITS
 from gpuboost.kernels.scalar import exp_float, log_double, node_score, node_score_at, optimal_weight
 from gpuboost.kernels.sketch import DIGITS, MISSING, NON_FINITE
@@ -185,7 +185,7 @@ class NaiveBackend(Backend):
         n, s = state.rows.global_rows, state.settings
         n_drawn = max(1, int(s.subsample * n + 1e-6))
         if counts is not None:
-            mu, magnitudes = _threshold(counts.tolist(), n_drawn), self._magnitudes(state)
+            mu, magnitudes = _threshold(counts.tolist(), n_drawn), self._magnitudes(state).astype(np.float64)
         keys = [round_key(s.seed, state.round_number, 2**31 + i) for i in range(16)]
         keys = [high << 32 | low for high, low in zip(keys[::2], keys[1::2])]
         state.drawn = np.zeros(state.grad.shape[1], bool)
@@ -307,7 +307,7 @@ class NaiveBackend(Backend):
             node.feature, node.bin, node.default_left = -best[1], -best[2], best[3]
 
     def _features(self, state: _State, i: int) -> list[int]:
-        """What a node may split on: drawn for its level, then for itself from those, and allowed below its path."""
+        """What a node may split on: drawn for the round, its level and itself, each from those before; allowed below its path."""
         s, node = state.settings, state.nodes[i]
         path, sides, child = set(), [], i
         while (parent := state.nodes[child].parent) >= 0:
@@ -316,7 +316,8 @@ class NaiveBackend(Backend):
             child = parent
         drawn = list(range(state.rows.binned.cuts.n_features))
         for share, *words in (
-            (s.colsample_bylevel, LEVEL_DRAW, node.tree, node.depth), (s.colsample_bynode, NODE_DRAW, node.tree, *sides),
+            (s.colsample_bytree, TREE_DRAW), (s.colsample_bylevel, LEVEL_DRAW, node.tree, node.depth),
+            (s.colsample_bynode, NODE_DRAW, node.tree, *sides),
         ):  # fmt: skip
             key = round_key(s.seed, state.round_number, *words)
             drawn.sort(key=lambda f: _draw_order(f, key, s.feature_weights))  # noqa: B023 - used at once
