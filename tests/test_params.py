@@ -108,7 +108,7 @@ AVAILABLE = {
             ("{'age': 1}", (("age", 1),)),
             ([["age", 1]], (("age", 1),)),
         ],
-        [2, "2", "(2)", [1, NAN], [0.5], [True], "rising", "(1,", "{[]: 1}", {"age": 2}, {1.5: 1}, {None: 1}, [["age"]], {1, -1}],
+        [2, "2", "(2)", [1, NAN], [0.5], [True], "rising", "(1,", "{[]: 1}", {"age": 2}, {1.5: 1}, {True: 1}, [["age"]], {1, -1}],
     ),
     "scale_pos_weight": (ABOVE_ZERO[0], [*ABOVE_ZERO[1], 3.5e38]),
     "subsample": SHARE,
@@ -199,6 +199,12 @@ def test_sets_of_what_is_no_column_are_told_what_sets_are(sets):
 @pytest.mark.parametrize("empty", ["", "()", "[]", (), [], {}])
 def test_empty_constraints_are_no_constraints(name, empty):
     assert parse_params({name: empty}) == Params()
+
+
+@pytest.mark.parametrize("column", [0.5, True, None, [1]])
+def test_a_column_that_is_neither_name_nor_number_is_answered_by_what_sets_look_like(column):
+    with pytest.raises(ValueError, match=r"^interaction_constraints must be sets of columns by name or number, such as \[\["):
+        parse_params({"interaction_constraints": [[0, column]]})
 
 
 @pytest.mark.parametrize("alias, name", ALIASES.items())
