@@ -335,9 +335,9 @@ class TreeParams:
     sampling_method: str = _choice(
         "uniform", "uniform gradient_based", "How subsample draws: all alike, or by the size of gradients (minimal variance)."
     )
-    colsample_bytree: float = _real(1, "(0, 1]", "Share of the features drawn for each tree.")
-    colsample_bylevel: float = _real(1, "(0, 1]", "Share of the tree's features drawn for each level.")
-    colsample_bynode: float = _real(1, "(0, 1]", "Share of the level's features drawn for each node.")
+    colsample_bytree: float = _real(1, "(0, 1]", "Share of the features drawn for the trees of a round.")
+    colsample_bylevel: float = _real(1, "(0, 1]", "Share of those drawn for each level of a tree.")
+    colsample_bynode: float = _real(1, "(0, 1]", "Share of those drawn for each node.")
     feature_weights: tuple[float, ...] = _reals(
         "[0, 3.4e38]", "Weight of each feature when features are drawn; (): those of the DMatrix.", default=()
     )

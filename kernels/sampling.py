@@ -7,7 +7,8 @@
 π is a pseudo-random permutation of the global row numbers, another for every seed and round. So a draw needs no generator, no
 state and no other row: it is the same for any thread count, page size and number of workers. π scrambles b-bit numbers, 2^b ≥ n,
 by four rounds of add, multiply by an odd number, and xor with the own upper half (each can be undone, so different numbers stay
-different), and again until the result lies below n: twice on average at most ("cycle walking", Black & Rogaway 2002).
+different), and again until the result lies below n: twice on average at most ("cycle walking", Black & Rogaway 2002). With
+probabilities p the places of π are the n steps of a uniform number: p is met to 1/n, and rows below 1/(2n) are never drawn.
 
 μ comes from counts of the rows by the upper bits of ĝ (sign, exponent and 3 bits of a float32: bins an eighth of a power of two
 wide) and the sums of the 12 bits after them, which are integers: no order of addition shows. Rows in μ's own bin count as if none
@@ -85,7 +86,7 @@ def bin_edge(b):
 @scalar
 def bin_sum(b, n_here, digits):
     """Σ ĝ over a bin: its edge for each row, and the sum of their digits in units of the last one."""
-    exponent = float64(bits_float(uint32(uint32(b >> 3) << uint32(23))))
+    exponent = float64(bits_float(uint32(uint32(max(b >> 3, 1)) << uint32(23))))  # numbers below the normal ones share the first
     return float64(n_here) * bin_edge(b) + float64(digits) * (exponent * float64(2.0**-15))
 
 

@@ -519,7 +519,7 @@ def _threshold(counts: list[list[int]], n_drawn: int) -> float:
     total = 0.0
     for b in range(2047):
         n_here, digits = counts[b]
-        total += n_here * edge(b) + digits * (float(np.uint32(b >> 3 << 23).view(F)) * 2.0**-15)
+        total += n_here * edge(b) + digits * (float(np.uint32(max(b >> 3, 1) << 23).view(F)) * 2.0**-15)
         n_above = sum(n for n, _ in counts[b + 1 :])
         if n_above < n_drawn and total <= (n_drawn - n_above) * edge(b + 1):
             return total / (n_drawn - n_above)

@@ -308,7 +308,7 @@ class CudaBackend(Backend):
             kept = put(np.flatnonzero(weight).astype(np.int32)) if len(weight) else device.xp.arange(page.n_rows, dtype=np.int32)
             drawn = kept if settings.sampling is None else empty(len(kept), np.int32)
             state.pages.append(_PageRows(
-                page, first, *self._arrays_read(page, n_codes * code_bytes, selects), first_id, kept, drawn,
+                page, first, *self._arrays_read(page, record_size, selects), first_id, kept, drawn,
                 put(np.array([len(kept), 0])),
                 empty((2, n_trees * len(kept)), np.int32), empty((n_planes, 2, page.n_rows), np.int32),
                 *(empty(0, np.int64),) * 3,
@@ -319,12 +319,12 @@ class CudaBackend(Backend):
         return state
 
     def _arrays_read(self, page: Any, record_size: int, selects: bool) -> tuple[Array, Array, Array, Array, Array]:
-        """words, read_words, cells, row_end and zero_bins of _PageRows. record_size : bytes of the codes drawn. selects : whether
-        histograms read copies of what a round draws."""
+        """words, read_words, cells, row_end and zero_bins of _PageRows. record_size : bytes of a record of the codes drawn.
+        selects : whether histograms read copies of what a round draws."""
         empty, nothing = self.device.empty, self.device.empty(0, np.int32)
         if not hasattr(page, "cells"):
             words = page.records.view(np.uint32)
-            shape = page.n_rows, histogram.record_bytes(record_size) // 4
+            shape = page.n_rows, record_size // 4
             return words, self.device.zeros(shape, np.uint32) if selects else words, nothing, nothing, nothing
         if not selects:
             return None, None, page.cells, page.row_begin[1:], page.zero_bins
