@@ -166,18 +166,18 @@ def choose_scales_kernel(maxima, global_rows, progress, keys, scales, leaf_scale
 
 
 @cuda_kernel(
-    "sums: int64[:, :], global_rows: int64, scales: float64[:, :], n_limbs: int32[:], local_sums: int64[:, :]", uses_double=True
+    "sums: int64[:, :], n_rows: int64, scales: float64[:, :], n_limbs: int32[:], local_sums: int64[:, :]", uses_double=True
 )
-def choose_limbs_kernel(sums, global_rows, scales, n_limbs, local_sums):
+def choose_limbs_kernel(sums, n_rows, scales, n_limbs, local_sums):
     """Two limbs for the outputs of a small table or where more than half of all rows have too few units
     (backend/fixed_point.needs_refinement).
 
-    sums : int64 (n_planes, 3), IN, over all workers. scales, n_limbs : INOUT. local_sums : int64 (n_planes, 3), INOUT. This
-    worker's, zeroed where they are to be summed anew.
+    sums : int64 (n_planes, 3), IN, over all workers. n_rows : that take part in them. scales, n_limbs : INOUT.
+    local_sums : int64 (n_planes, 3), INOUT. This worker's, zeroed where they are to be summed anew.
     """
     plane = int64(thread_number())
     while plane < n_limbs.size:
-        is_coarse = int64(2) * sums[plane, 2] > global_rows or global_rows <= FINE_ROWS
+        is_coarse = int64(2) * sums[plane, 2] > n_rows or n_rows <= FINE_ROWS
         if is_coarse and n_limbs[plane] == 1:  # 0: not finite
             n_limbs[plane] = int32(2)
             for k in range(2):

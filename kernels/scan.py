@@ -108,10 +108,8 @@ def scan_columns_cpu(
     absent : int32 (n_features,), IN. Code of the cells without an entry: of missing values (n_bins[f]), or of zero.
     n_bins : int32 (n_features,), IN. n_rows : that have entries; a column of so many is complete.
     features : int32 (k,), IN. Features to walk. monotone : int8 (n_features,) or (0,), IN. As evaluate_splits_cpu.
-    feature_mask : uint8 (0, 1 or n, k), IN. 0 leaves one of them out, for all nodes
-        or for one; without rows none is left out.
-    places : int64 (n_rows,), IN. low_pairs : int32 (n_rows,) or (0,), IN. The
-        second limb of gradients.
+    feature_mask : uint8 (0, 1 or n, k), IN. 0 leaves one of them out, for all nodes or for one; without rows none is left out.
+    places : int64 (n_rows,), IN. low_pairs : int32 (n_rows,) or (0,), IN. The second limb of gradients.
     searched : SEARCHED (n,), IN. The nodes.
     scales : float64 (2,), IN. Units of the fixed point. penalty : float64 (4,), IN. lambda, alpha, max_delta_step,
         min_child_weight.

@@ -173,8 +173,9 @@ class CpuBackend(Backend):
             lists = np.empty((2, n_trees * len(kept)), np.int32)
             gpair = np.empty((n_planes, 1, page.n_rows), np.int32)
             marks = np.empty(lists.shape[1], np.uint8)
-            read = self._read_pages(binned, page, settings)
-            pages.append(_PageRows(page, first, first_id, kept, kept, len(kept), *read, lists, marks, gpair))
+            drawn = kept if settings.sampling is None else np.empty_like(kept)
+            read = self._arrays_read(binned, page, settings)
+            pages.append(_PageRows(page, first, first_id, kept, drawn, len(kept), *read, lists, marks, gpair))
             first += page.n_rows
             first_id += len(kept)
         n_packed = 0 if binned.packing is None else int(binned.record_offsets[-1])
@@ -195,7 +196,7 @@ class CpuBackend(Backend):
         self._allocate_work(state)
         return state
 
-    def _read_pages(self, binned, page, settings: GrowthSettings) -> tuple[Array, Array, Array, Array]:
+    def _arrays_read(self, binned, page, settings: GrowthSettings) -> tuple[Array, Array, Array, Array]:
         """records, cells, row_end and zero_bins of _PageRows: the page's, or room for those of the features drawn."""
         is_drawn = settings.colsample_bytree < 1 and binned.packing is None and not binned.has_no_histograms
         if binned.is_sparse:
@@ -244,7 +245,8 @@ class CpuBackend(Backend):
 
     def start_round(self, state: _State, round_number: int, learning_rate: float) -> None:
         state.round_number, state.learning_rate = round_number, learning_rate
-        state.layout = draw_layout(state.settings, state.rows.binned.cuts, round_number)
+        if state.settings.colsample_bytree < 1:
+            state.layout = draw_layout(state.settings, state.rows.binned.cuts, round_number)
 
     def count_magnitudes(self, state: _State) -> Array:
         counts = np.zeros((self.n_threads, sampling.MAGNITUDE_BINS, 2), np.int64)
@@ -268,8 +270,6 @@ class CpuBackend(Backend):
                 first_place[1:], maxima, places, self.n_threads,
             )  # fmt: skip
             np.cumsum(first_place, out=first_place)
-            if part.drawn is part.kept:
-                part.drawn = np.empty_like(part.kept)
             part.n_drawn = int(first_place[-1])
             sampling.list_drawn_cpu(part.kept, part.is_left, first_place, part.drawn, self.n_threads)
         return maxima.max(axis=0)
@@ -337,7 +337,7 @@ class CpuBackend(Backend):
             new_cells = layout.renumber_cells(cuts)
             select_cells_cpu(page.row_begin, page.cells, new_cells, rows, part.cells, part.row_end, self.n_threads)
             part.zero_bins = new_cells[page.zero_bins[new_cells >= 0]] if page.absent_is_zero else page.zero_bins
-        if state.rows.binned.has_no_histograms and part.drawn is not part.kept:
+        if state.rows.binned.has_no_histograms and state.settings.sampling is not None:
             blocks, is_drawn = state.rows.binned.blocks, np.zeros(page.n_rows, np.uint8)
             is_drawn[rows] = 1
             if state.blocks is blocks:
@@ -518,8 +518,7 @@ class CpuBackend(Backend):
             scan.scan_columns_cpu(
                 blocks.bounds, blocks.rows, blocks.codes, blocks.absent, cuts.n_bins, n_complete, state.layout.features,
                 state.monotone, self._feature_mask(state, frontier), places, low_pairs, searched, 1.0 / state.scales[plane],
-                penalty, walks,
-                touched, bests, *gathered, self.n_threads,
+                penalty, walks, touched, bests, *gathered, self.n_threads,
             )  # fmt: skip
             scan.choose_scanned_cpu(
                 frontier, state.nodes, state.left_sums, bests, cuts.thresholds, cuts.offsets, cuts.has_every_value

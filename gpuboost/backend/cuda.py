@@ -455,8 +455,7 @@ class CudaBackend(Backend):
         for part in state.pages:
             self._launch(
                 state, quantise.quantise_kernel, state.grad, state.hess, part.first, state.keys, state.scales, state.n_limbs,
-                limbs,
-                part.gpair, state.local_sums, threads=part.page.n_rows,
+                limbs, part.gpair, state.local_sums, threads=part.page.n_rows,
             )  # fmt: skip
         state.sums[limbs][...] = state.local_sums
         return state.sums[limbs]
@@ -495,8 +494,7 @@ class CudaBackend(Backend):
             state.n_held += n
         self._launch(
             state, nodes.choose_built_kernel, begin, end - begin, s.max_depth, first_slot, int(subtract), state.progress,
-            own["nodes"],
-            own["counts"], own["build"], own["parents"], blocks=1,
+            own["nodes"], own["counts"], own["build"], own["parents"], blocks=1,
         )  # fmt: skip
         built = state.hist[first_slot : first_slot + n]
         device.clear(state.packed[first_slot : first_slot + n])

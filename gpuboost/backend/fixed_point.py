@@ -44,10 +44,10 @@ def sum_scale(largest: float, n_terms: int) -> float:
     return math.ldexp(1.0, min(exponent, 1000))
 
 
-def needs_refinement(sums: np.ndarray, global_rows: int) -> np.ndarray:
-    """bool (n_planes,): whether two limbs are needed: in a small table, or where more than half of all rows lie below SMALL_UNITS
-    units."""
-    return (2 * sums[:, 2] > global_rows) | (global_rows <= FINE_ROWS)
+def needs_refinement(sums: np.ndarray, n_rows: int) -> np.ndarray:
+    """bool (n_planes,): whether two limbs are needed: for few rows, or where more than half of them lie below SMALL_UNITS units.
+    n_rows : that take part, over all workers."""
+    return (2 * sums[:, 2] > n_rows) | (n_rows <= FINE_ROWS)
 
 
 def plane_keys(seed: int, round_number: int, n_planes: int) -> np.ndarray:
