@@ -409,14 +409,12 @@ class NaiveBackend(Backend):
         for tree, leaf in enumerate(self.leaf_of_rows(state)):
             for row in np.flatnonzero(leaf >= 0):
                 state.margin[state.planes[tree], row] += state.nodes[leaf[row]].value
-        if state.drawn is not None:
-            trees, planes, cuts = self.grown_trees(state)
-            others = np.zeros_like(state.margin)
-            self.predict_codes(state.rows.binned, (trees, [state.planes[t] for t in planes], cuts), others, None)
-            others[:, state.drawn] = 0
-            if len(state.rows.weight):
-                others[:, state.rows.weight == 0] = 0
-            state.margin += others
+        is_idle = np.ones(state.margin.shape[1], bool)  # not drawn, or of zero weight
+        is_idle[self._kept(state) if state.drawn is None else state.drawn] = False
+        trees, planes, cuts = self.grown_trees(state)
+        others = np.zeros_like(state.margin)
+        self.predict_codes(state.rows.binned, (trees, [state.planes[t] for t in planes], cuts), others, None)
+        state.margin += np.where(is_idle, others, F(0))
 
     def fetch_trees(self, state: _State, finished: list[Tree]) -> list[Tree]:
         return finished

@@ -289,7 +289,7 @@ class Backend(ABC):
 
     @abstractmethod
     def update_margin(self, state: State) -> None:
-        """Add the leaf values to the margins of the training rows, of those not drawn as well."""
+        """Add the leaf values to the margins of all rows: also of those not drawn, and of those of zero weight."""
 
     @abstractmethod
     def finish_trees(self, state: State) -> Any:

@@ -53,6 +53,7 @@ class _PageRows:
     first: int  # within the worker's rows
     first_id: int  # global number of its first row that takes part
     kept: Array  # int32 (k,): rows that take part, ascending; zero-weight rows do not
+    idle: Array  # int32: the zero-weight rows
     drawn: Array  # int32 (k,): those drawn for this round, then the others
     n_drawn: int
     records: Array  # codes that histograms read: the page's, or those of the features drawn
@@ -170,12 +171,13 @@ class CpuBackend(Backend):
         for page in binned.pages:
             weight = rows.weight[first : first + page.n_rows]
             kept = np.flatnonzero(weight).astype(np.int32) if len(weight) else np.arange(page.n_rows, dtype=np.int32)
+            idle = np.flatnonzero(weight == 0).astype(np.int32)
             lists = np.empty((2, n_trees * len(kept)), np.int32)
             gpair = np.empty((n_planes, 1, page.n_rows), np.int32)
             marks = np.empty(lists.shape[1], np.uint8)
             drawn = kept if settings.sampling is None else np.empty_like(kept)
             read = self._arrays_read(binned, page, settings)
-            pages.append(_PageRows(page, first, first_id, kept, drawn, len(kept), *read, lists, marks, gpair))
+            pages.append(_PageRows(page, first, first_id, kept, idle, drawn, len(kept), *read, lists, marks, gpair))
             first += page.n_rows
             first_id += len(kept)
         n_packed = 0 if binned.packing is None else int(binned.record_offsets[-1])
@@ -619,16 +621,17 @@ class CpuBackend(Backend):
         state.leaves[nodes] = values
 
     def update_margin(self, state: _State) -> None:
-        others = state.settings.sampling is not None
-        flat = self.grown_trees(state) if others else None
+        draws = state.settings.sampling is not None
+        flat = self.grown_trees(state) if draws or any(len(part.idle) for part in state.pages) else None
         for p, part in enumerate(state.pages):
             own = slice(part.first, part.first + part.page.n_rows)
             update_margin_cpu(
                 state.leaf_chunks[p], state.nodes, state.segments[p], part.rows, state.leaves, state.tree_outputs,
                 state.margin[:, own], self.n_threads,
             )  # fmt: skip
-            if others:
-                self._predict_codes(state.rows.binned, part.page, flat, part.drawn[part.n_drawn :], state.margin[:, own])
+            for others in (part.idle, part.drawn[part.n_drawn :]):
+                if len(others):
+                    self._predict_codes(state.rows.binned, part.page, flat, others, state.margin[:, own])
 
     def finish_trees(self, state: _State) -> list[Any]:
         n = state.n_nodes

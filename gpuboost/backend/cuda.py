@@ -64,6 +64,8 @@ class _PageRows:
     zero_bins: Array
     first_id: int  # global number of its first row that takes part
     kept: Array  # int32 (k,): rows that take part
+    idle: Array  # int32: the zero-weight rows, which do not
+    n_idle: Array  # int64 (2,): 0, and how many
     drawn: Array  # int32 (k,): from the front those drawn for this round, from the back the others
     n_listed: Array  # int64 (2,): how many of either
     rows: Array  # int32 (2, n_trees · k)
@@ -306,9 +308,11 @@ class CudaBackend(Backend):
         for page in rows.binned.pages:
             weight = rows.weight[first : first + page.n_rows]
             kept = put(np.flatnonzero(weight).astype(np.int32)) if len(weight) else device.xp.arange(page.n_rows, dtype=np.int32)
+            idle = np.flatnonzero(weight == 0).astype(np.int32)
             drawn = kept if settings.sampling is None else empty(len(kept), np.int32)
             state.pages.append(_PageRows(
-                page, first, *self._arrays_read(page, record_size, selects), first_id, kept, drawn,
+                page, first, *self._arrays_read(page, record_size, selects), first_id, kept, put(idle),
+                put(np.array([0, len(idle)])), drawn,
                 put(np.array([len(kept), 0])),
                 empty((2, n_trees * len(kept)), np.int32), empty((n_planes, 2, page.n_rows), np.int32),
                 *(empty(0, np.int64),) * 3,
@@ -690,24 +694,24 @@ class CudaBackend(Backend):
         state.by_node["leaves"][self.device.put(nodes)] = self.device.put(values)
 
     def update_margin(self, state: _State) -> None:
-        others = state.settings.sampling is not None
-        flat = self.grown_trees(state) if others else ()
-        binned = state.rows.binned
+        draws, binned = state.settings.sampling is not None, state.rows.binned
+        flat = self.grown_trees(state) if draws or any(len(part.idle) for part in state.pages) else ()
         for part, segments in zip(state.pages, state.segments):
             self._over_leaves(
                 state, part, segments, leaves.update_margin_kernel, state.by_node["leaves"], state.tree_outputs, state.margin
             )
-            page, rows = part.page, (part.drawn, part.n_listed)
-            if others and binned.is_sparse:
-                self._launch(
-                    state, sparse.predict_cells_kernel, page.row_begin, page.cells, state.offsets, page.absent, *rows, *flat,
-                    part.first, state.margin, threads=len(part.kept),
-                )  # fmt: skip
-            elif others:
-                self._launch(
-                    state, predict.predict_codes_kernel, page.columns, state.n_bins, *rows, *flat, part.first, state.margin,
-                    state.no_leaves, threads=len(part.kept),
-                )  # fmt: skip
+            page, idle = part.page, [(part.idle, part.n_idle)] if len(part.idle) else []
+            for rows in [*idle, (part.drawn, part.n_listed)] if draws else idle:
+                if binned.is_sparse:
+                    self._launch(
+                        state, sparse.predict_cells_kernel, page.row_begin, page.cells, state.offsets, page.absent, *rows, *flat,
+                        part.first, state.margin, threads=len(rows[0]),
+                    )  # fmt: skip
+                else:
+                    self._launch(
+                        state, predict.predict_codes_kernel, page.columns, state.n_bins, *rows, *flat, part.first, state.margin,
+                        state.no_leaves, threads=len(rows[0]),
+                    )  # fmt: skip
 
     def finish_trees(self, state: _State) -> PendingCopy:
         own = [state.by_node[name][: state.node_bound] for name in ("nodes", "leaves", "weights", "covers")]
