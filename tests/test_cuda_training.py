@@ -475,13 +475,14 @@ def growths(monkeypatch):
     return watch
 
 
-def launches(steps, policy="depthwise", pages=1):
-    """A round's launches after its gradients: once for the round and for each of its steps (levels, or splits), and by page."""
-    round_once = "start_round choose_scales choose_limbs start_trees sum_upwards prune leaf_weights"
+def launches(steps, policy="depthwise", pages=1, idle_pages=1):
+    """A round's launches after its gradients: once for the round and for each of its steps (levels, or splits), and by page.
+    idle_pages : those with rows of zero weight, whose margins are predicted."""
+    round_once = "start_round choose_scales choose_limbs start_trees sum_upwards prune leaf_weights flatten_trees"
     round_pages = "quantise quantise start_rows list_leaf_chunks sum_leaves update_margin"  # quantise: with one limb, with two
     step_once = f"choose_built evaluate_splits choose_splits select_{policy} apply_splits"
     step_pages = "list_build_items build_histograms list_chunks mark_rows place_children move_rows"
-    counts = Counter({"subtract_histograms": steps - 1})  # no sibling of the roots
+    counts = Counter({"subtract_histograms": steps - 1, "predict_codes": idle_pages})  # no sibling of the roots
     for names, times in ((round_once, 1), (round_pages, pages), (step_once, steps), (step_pages, steps * pages)):
         for name in names.split():
             counts[name] += times
@@ -503,7 +504,8 @@ def test_launches_of_a_round_by_levels(name, depth, pages, growths):
         page_rows = -(-N_ROWS // pages)
         dtrain = matrix(name, gb.QuantileDMatrix, max_bin=12, page_rows=page_rows)
         train(name, dtrain, 1, params={"max_depth": depth, "min_child_weight": 1.0 if depth < 3 else 1e6})
-    assert seen == [(launches(depth, pages=pages), 0)]
+    idle_pages = sum((data(name)[2][first : first + page_rows] == 0).any() for first in range(0, N_ROWS, page_rows))
+    assert seen == [(launches(depth, pages=pages, idle_pages=idle_pages), 0)]
 
 
 @pytest.mark.parametrize("max_leaves, reads", [(4, 0), (5, 0), (6, 1), (10, 2)])
