@@ -281,7 +281,7 @@ def _parse_monotone(value: Any) -> tuple[Any, ...]:
     if not isinstance(items, (list, tuple)):
         raise ValueError("a sequence of signs, or a mapping from names to signs")
     if items and all(isinstance(item, (list, tuple)) for item in items):
-        if all(len(item) == 2 and isinstance(_plain(item[0]), (str, int)) for item in items):
+        if all(len(item) == 2 and type(_plain(item[0])) in (str, int) for item in items):  # True is neither
             return tuple((_plain(name), _parse_sign(sign)) for name, sign in items)
         raise ValueError("a sign for each name of a column")
     return tuple(map(_parse_sign, items))
