@@ -135,16 +135,6 @@ def _choice(default: str | None, values: str, doc: str, planned: str = "", **rul
     return _param(default, doc, _listed(names), parse, planned=tuple(planned.split()), **rule)
 
 
-def _later(doc: str) -> Any:
-    """A parameter without a rule yet: only None, or an empty list or text as XGBoost writes its default, is accepted."""
-
-    def parse(value: Any) -> Any:
-        value = _plain(value)
-        return None if value in ("", "()", "[]", "{}", [], (), {}) else value
-
-    return _param(None, doc, "nothing yet", parse, is_built=False)
-
-
 # --- Reading one value ---
 
 

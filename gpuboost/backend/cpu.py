@@ -475,13 +475,13 @@ class CpuBackend(Backend):
 
     def _feature_mask(self, state: _State, batch: Array) -> Array:
         """uint8 (n, k): the features that these nodes may split on; without rows all of them."""
-        s = state.settings
-        mask = np.empty((len(batch) if s.masks_features else 0, len(state.layout.features)), np.uint8)
-        if len(mask) == 0:
-            return mask
+        s, features = state.settings, state.layout.features
+        if not s.masks_features:
+            return np.empty((0, len(features)), np.uint8)
+        mask = np.empty((len(batch), len(features)), np.uint8)
         mask_features_cpu(
-            batch, state.nodes, state.layout.features, state.feature_weights, state.member, round_key(s.seed, state.round_number),
-            *node_counts(len(state.layout.features), s.colsample_bylevel, s.colsample_bynode), mask,
+            batch, state.nodes, features, state.feature_weights, state.member, round_key(s.seed, state.round_number),
+            *node_counts(len(features), s.colsample_bylevel, s.colsample_bynode), mask,
         )  # fmt: skip
         return mask
 
