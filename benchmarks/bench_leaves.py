@@ -1,0 +1,37 @@
+"""Summing the gradients of leaves, and adding leaf values to margins (kernels/leaves.py).
+
+Floor of a row: summing gathers two floats, adding one (and writes it to the same line), by row numbers of 4 bytes, from rows as
+sparse as the leaf's.
+"""
+
+from typing import Any
+
+import numpy as np
+from ceilings import Ceilings
+from kernel_bench import DENSE, Kernel, main
+
+
+def gathers(chunks: np.ndarray, n_total: int, c: Ceilings) -> tuple[float, float]:
+    """Rows of all leaves, and the nanoseconds to gather a float of each."""
+    n_rows = np.bincount(chunks[:, 0], chunks[:, 2] - chunks[:, 1])
+    return n_rows.sum(), sum(size * c.gather(4, n_total, n_total / size) for size in n_rows[n_rows > 0])
+
+
+def sum_leaves(a: Any, c: Ceilings) -> tuple[float, float]:
+    n, gathered = gathers(a.chunks, a.grad.shape[1], c)
+    return n, max(c.stream(12 * n, 12 * n), 2 * gathered)
+
+
+def update_margin(a: Any, c: Ceilings) -> tuple[float, float]:
+    n, gathered = gathers(a.chunks, a.margin.shape[1], c)
+    return n, max(c.stream(12 * n, 8 * n), gathered)
+
+
+KERNELS = [
+    Kernel("sum_leaves_cpu", "row", sum_leaves, "float64 products, floors and conversions, one row at a time", DENSE),
+    Kernel("update_margin_cpu", "row", update_margin, "no scattering store: a load, an add and a store per row", DENSE),
+]
+
+
+if __name__ == "__main__":
+    main("kernels-leaves", __doc__, KERNELS)

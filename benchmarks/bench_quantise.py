@@ -1,0 +1,22 @@
+"""Rounding gradients to fixed point (kernels/quantise.py).
+
+Floor of a row: 8 bytes read and 4 written (8 with two limbs), or, if that takes longer, six steps of a 32-bit mixer, two for each
+of the three hashes.
+"""
+
+from typing import Any
+
+from ceilings import Ceilings
+from kernel_bench import DENSE, Kernel, main
+
+
+def quantise(a: Any, c: Ceilings) -> tuple[float, float]:
+    n, n_bytes = a.grad.size, 8 + 4 * a.gpair.shape[1]
+    return n, max(c.stream(n_bytes * n, n_bytes * n), 6 * n * c.mix(32))
+
+
+KERNELS = [Kernel("quantise_cpu", "row", quantise, "float64: half as many lanes, and conversions between 32 and 64 bits", DENSE)]
+
+
+if __name__ == "__main__":
+    main("kernels-quantise", __doc__, KERNELS)

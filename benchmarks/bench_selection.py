@@ -1,0 +1,47 @@
+"""Drawing rows by their gradients (kernels/sampling.py) and copying the columns drawn (kernels/selection.py), half of both.
+
+Floor of a row: counting reads 8 bytes and makes two updates. Drawing mixes 64 bits four times for each try of its permutation, up
+to two on average, and reads and writes 8 bytes; listing is one branch-free step. Of a code copied: the record is read, the code
+written, or, if that takes longer, a lookup. bench_sampling.py tells what this saves a training.
+"""
+
+from typing import Any
+
+from ceilings import Ceilings
+from kernel_bench import Kernel, main
+
+DRAWN = ("half of rows, columns",)
+
+
+def count_magnitudes(a: Any, c: Ceilings) -> tuple[float, float]:
+    n = a.kept.size
+    return n, max(c.stream(8 * a.grad.size, 8 * a.grad.size), 2 * n * c.update(2048))
+
+
+def draw_rows(a: Any, c: Ceilings) -> tuple[float, float]:
+    n = a.kept.size
+    tries = 2 ** (a.n_rows - 1).bit_length() / a.n_rows
+    return n, max(c.stream(16 * a.grad.size + n, 8 * a.grad.size), 4 * tries * n * c.mix(64))
+
+
+def list_drawn(a: Any, c: Ceilings) -> tuple[float, float]:
+    n = a.kept.size
+    return n, max(c.stream(9 * n, 9 * n), n * c.compact())
+
+
+def select_codes(a: Any, c: Ceilings) -> tuple[float, float]:
+    n, record = a.rows.size * a.features.size, a.records.shape[1] * a.records.itemsize
+    moved = a.rows.size * record + n * a.records.itemsize
+    return n, max(c.stream(moved, moved), n * c.lookup(64))
+
+
+KERNELS = [
+    Kernel("count_magnitudes_cpu", "row", count_magnitudes, "a square root; rows of like gradients wait for one count", DRAWN),
+    Kernel("draw_rows_cpu", "row", draw_rows, "later tries go one by one; two float64 divisions by p", DRAWN),
+    Kernel("list_drawn_cpu", "row", list_drawn, "two ends to choose between; no compressing store from numba", DRAWN),
+    Kernel("select_codes_cpu", "code", select_codes, "a byte at a time: no shuffle of a whole record from numba", DRAWN),
+]
+
+
+if __name__ == "__main__":
+    main("kernels-selection", __doc__, KERNELS)
