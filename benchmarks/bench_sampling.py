@@ -14,7 +14,6 @@ gradients, the rows' leaves and their margins stay those of all rows.
 
 import argparse
 import importlib
-import json
 import os
 import time
 from collections.abc import Callable, Iterator
@@ -23,7 +22,8 @@ from typing import Any
 
 import numpy as np
 from bench_packing import seconds_in_turns
-from peers import PEERS, RESULTS, ROOT, SEED, TASKS, Task, describe_machine, installed, lightgbm_params, xgboost_params
+from kernel_bench import write_results
+from peers import PEERS, SEED, TASKS, Task, describe_machine, installed, lightgbm_params, xgboost_params
 
 import gpuboost as gb
 from gpuboost.backend import CpuBackend
@@ -144,10 +144,7 @@ def main() -> None:
     for threads in options.threads:
         records += compare(task, threads, options.repeats)
         report(records[-len(DRAWS) - 2 * len(installed(["xgboost", "lightgbm"])) :])
-    RESULTS.mkdir(exist_ok=True)
-    file = RESULTS / f"sampling-{machine['date'].replace(':', '').replace('+0000', 'Z')}.json"
-    file.write_text(json.dumps({"machine": machine, **vars(options), "records": records}, indent=1) + "\n")
-    print(f"\n{file.relative_to(ROOT)}")
+    write_results("sampling", machine, **vars(options), records=records)
 
 
 if __name__ == "__main__":
