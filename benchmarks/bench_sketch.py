@@ -20,7 +20,7 @@ def count_digits(a: Any, c: Ceilings) -> tuple[float, float]:
 KERNELS = [
     Kernel(
         "count_digits_cpu", "value and pass", count_digits,
-        "passes 1 and 2 count in 1 MB a column (512 digits are wanted), which every batch of rows and group of columns meets cold",
+        "passes 1 and 2 count in 1 MB a column (512 digits are wanted), cold for every batch of rows and group of columns",
         ("binning 450k", "binning 7k"),
     )
 ]  # fmt: skip
