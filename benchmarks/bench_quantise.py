@@ -15,7 +15,9 @@ def quantise(a: Any, c: Ceilings) -> tuple[float, float]:
     return n, max(c.stream(n_bytes * n, n_bytes * n), 6 * n * c.mix(32))
 
 
-KERNELS = [Kernel("quantise_cpu", "row", quantise, "LLVM does not vectorise it: too many 2-D arrays in one loop; float64 conversions", DENSE)]
+KERNELS = [
+    Kernel("quantise_cpu", "row", quantise, "too many 2-D arrays in one loop for LLVM to vectorise; float64 conversions", DENSE)
+]
 
 
 if __name__ == "__main__":

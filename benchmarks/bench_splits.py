@@ -17,8 +17,8 @@ def evaluate_splits(a: Any, c: Ceilings) -> tuple[float, float]:
 KERNELS = [
     Kernel(
         "evaluate_splits_cpu", "bin", evaluate_splits,
-        "three loops: running sums (each waits for the last), gains (conversions, 20 operations), and the best one (ties by rule, "
-        "so not a vector's maximum); the histograms come from the third-level cache",
+        "three loops: running sums (each waits for the last), gains (conversions, 20 operations), the best one (ties by rule, so "
+        "not a vector's maximum); the histograms come from the third-level cache",
         DENSE,
     )
 ]  # fmt: skip
