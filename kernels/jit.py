@@ -19,11 +19,12 @@ from pathlib import Path
 from typing import Any
 
 import numba
+from llvmlite import ir
 from numba.core import types
 from numba.core.caching import FunctionCache, IndexDataCacheFile
 from numba.extending import intrinsic
 
-__all__ = ["scalar", "kernel", "parallel_kernel", "claim", "add_atomic", "available_threads", "set_compile_hook", "source_stamp"]
+__all__ = ["scalar", "kernel", "parallel_kernel", "claim", "add_atomic", "prefetch", "available_threads", "set_compile_hook", "source_stamp"]
 
 # Division by zero gives inf as in NumPy, not an exception; no fast-math, so that no float operation is reordered.
 _OPTIONS: dict[str, Any] = {"error_model": "numpy", "fastmath": False, "nogil": True}
@@ -241,3 +242,20 @@ def add_atomic(typing_context, array, index, value):
         return context.get_dummy_value()
 
     return types.none(array, types.int64, types.int64), codegen
+
+
+@intrinsic
+def prefetch(typing_context, array, index):
+    """prefetch(array, index): bring array[index] of a contiguous 1-D array into the first-level cache, in the background."""
+
+    def codegen(context, builder, signature, args):
+        data = context.make_array(signature.args[0])(context, builder, args[0]).data
+        number, byte = ir.IntType(32), ir.IntType(8).as_pointer()
+        function = builder.module.declare_intrinsic(
+            "llvm.prefetch", [byte], ir.FunctionType(ir.VoidType(), [byte, number, number, number])
+        )
+        address = builder.bitcast(builder.gep(data, [args[1]]), byte)
+        builder.call(function, [address, number(0), number(3), number(1)])  # to read; to keep near; data
+        return context.get_dummy_value()
+
+    return types.none(array, types.uint64), codegen

@@ -25,7 +25,7 @@ from gpuboost.kernels.jit import claim, kernel, parallel_kernel, scalar
 from gpuboost.kernels.quantise import LIMB_BITS
 from gpuboost.kernels.records import NO_GAIN, NUMERIC
 from gpuboost.kernels.scalar import gain_rank, keeps_order, larger
-from gpuboost.kernels.splits import MIN_GAIN, RELATIVE_GAIN, node_term
+from gpuboost.kernels.splits import MIN_GAIN, RELATIVE_GAIN, node_term, score_reaches
 
 GATHER = 2048  # entries: 16 KB of places, which stay in the first-level cache
 NOWHERE = -1  # place of a row whose node is not searched
@@ -174,7 +174,7 @@ def _start_node(walk, best, node, scales, penalty):
     walk.total_grad, walk.total_hess = node.grad * scales[0], node.hess * scales[1]
     walk.lower, walk.upper = node.lower, node.upper
     walk.parent = node_term(walk.total_grad, walk.total_hess, reg_lambda, alpha, max_delta_step, walk.lower, walk.upper)
-    walk.bar = NO_GAIN
+    walk.bar = 0.0
     best.gain, best.rank = NO_GAIN, NO_GAIN
 
 
@@ -243,7 +243,7 @@ def _walk(
 ):  # fmt: skip
     """The walk that tries the splits between entries. Returns how many nodes have entries."""
     is_low, is_gathered = low_pairs.size > 0, n_touched > 0 and rows.size <= GATHER
-    reg_lambda, alpha, grad_unit, hess_unit = penalty[0], penalty[1], scales[0], scales[1]
+    reg_lambda, grad_unit, hess_unit = penalty[0], scales[0], scales[1]
     smallest = larger(penalty[3], hess_unit)
     for first in range(0, rows.size, GATHER):
         n = min(GATHER, rows.size - first)
@@ -265,10 +265,10 @@ def _walk(
                     if code > absent_code:
                         _meet_absent(walk, bests[i], code, absent_code, scales, penalty)
                     if walk.code >= 0 and (
-                        _may_win(walk, walk.grad, walk.hess, grad_unit, hess_unit, reg_lambda, alpha, smallest)
+                        _may_win(walk, walk.grad, walk.hess, grad_unit, hess_unit, reg_lambda, smallest)
                         or (walk.has_missing != 0 and _may_win(
                             walk, walk.grad + walk.missing_grad, walk.hess + walk.missing_hess, grad_unit, hess_unit, reg_lambda,
-                            alpha, smallest,
+                            smallest,
                         ))
                     ):  # fmt: skip
                         _try_split(walk, bests[i], code, scales, penalty)
@@ -290,14 +290,11 @@ def _meet_absent(walk, best, code, absent_code, scales, penalty):
 
 
 @scalar
-def _may_win(walk, left_grad, left_hess, grad_unit, hess_unit, reg_lambda, alpha, smallest):
-    """Whether a split needs a closer look: G_L²/(H_L + λ) + G_R²/(H_R + λ) against the bar, times both denominators. The 1e-9
-    that is taken off the bar covers the rounding. No weight within bounds scores higher, so this is necessary there, too."""
+def _may_win(walk, left_grad, left_hess, grad_unit, hess_unit, reg_lambda, smallest):
+    """Whether a split needs a closer look. No weight within bounds scores higher than the best, so this is necessary there, too."""
     gl, hl = float64(left_grad) * grad_unit, float64(left_hess) * hess_unit
-    gr, hr = walk.total_grad - gl, walk.total_hess - hl
-    tl, tr = larger(abs(gl) - alpha, float64(0.0)), larger(abs(gr) - alpha, float64(0.0))
-    dl, dr = hl + reg_lambda, hr + reg_lambda
-    return (hl >= smallest) & (hr >= smallest) & (tl * tl * dr + tr * tr * dl >= walk.bar * dl * dr)
+    reaches = score_reaches(gl, hl, walk.total_grad, walk.total_hess, reg_lambda, walk.bar)
+    return reaches & (hl >= smallest) & (walk.total_hess - hl >= smallest)
 
 
 @parallel_kernel.part
@@ -313,7 +310,7 @@ def _try_split(walk, best, next_code, scales, penalty):
 def _try_side(walk, best, left_grad, left_hess, default_left, next_code, scales, penalty):
     reg_lambda, alpha, max_delta_step = penalty[0], penalty[1], penalty[2]
     smallest = larger(penalty[3], scales[1])  # min_child_weight, or one unit of fixed point: integer H > 0
-    if not _may_win(walk, left_grad, left_hess, scales[0], scales[1], reg_lambda, alpha, smallest):
+    if not _may_win(walk, left_grad, left_hess, scales[0], scales[1], reg_lambda, smallest):
         return
     gl, hl = left_grad * scales[0], left_hess * scales[1]
     gr, hr = walk.total_grad - gl, walk.total_hess - hl
@@ -328,7 +325,7 @@ def _try_side(walk, best, left_grad, left_hess, default_left, next_code, scales,
         best.gain, best.rank, best.feature, best.bin, best.next_bin = gain, rank, int64(walk.feature), walk.code, next_code
         best.default_left, best.left_grad, best.left_hess = default_left, left_grad, left_hess
         if max_delta_step <= 0.0 and walk.lower == -np.inf and walk.upper == np.inf:
-            walk.bar = (walk.parent + rank) * (1.0 - 1e-9)
+            walk.bar = walk.parent + rank
 
 
 @kernel

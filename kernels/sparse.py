@@ -14,7 +14,7 @@ import numpy as np
 from numba import float32, int32, int64, prange, uint32
 
 from gpuboost.kernels.device import FULL_WARP, block_sum, cuda, cuda_kernel, lane_number, n_threads, owner_of, thread_number
-from gpuboost.kernels.histogram import BEGIN, END, OUTPUT, PLANE, SIDE, SLOT, WORK_FIELDS, read_work
+from gpuboost.kernels.histogram import ADD_ATOMIC, ASSIGN, BEGIN, END, OUTPUT, PLANE, SIDE, SLOT, WORK_FIELDS, read_work
 from gpuboost.kernels.jit import add_atomic, claim, kernel, parallel_kernel, scalar
 from gpuboost.kernels.partition import CHUNK_ROWS
 from gpuboost.kernels.predict import ROW_BLOCK, leaf_of
@@ -137,8 +137,10 @@ def _build_items(counter, row_begin, row_end, cells, total_bins, zero_bins, rows
         if claimed >= items.shape[0]:
             return
         item = items[claimed]
-        plane, is_shared = item[2], item[6] != 0
+        plane, is_shared = item[2], item[6] == ADD_ATOMIC
         sums = hist[item[0], item[1]].reshape(-1)
+        if item[6] == ASSIGN:
+            sums[:] = 0
         for limb in range(n_limbs[plane]):
             shift = int64(LIMB_BITS * (n_limbs[plane] - 1 - limb))
             _add_rows(

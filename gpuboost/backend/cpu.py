@@ -30,7 +30,7 @@ from gpuboost.kernels.records import EMPTY_WORDS, NO_GAIN, NODE
 from gpuboost.kernels.reduce import map_rows, reduce_rows
 from gpuboost.kernels.selection import select_cells_cpu, select_codes_cpu, select_entries_cpu
 from gpuboost.kernels.sketch import count_digits_cpu
-from gpuboost.kernels.splits import CANDIDATE, FEATURE_BLOCK, evaluate_splits_cpu
+from gpuboost.kernels.splits import CANDIDATE, count_blocks, evaluate_splits_cpu
 
 __all__ = ["CpuBackend"]
 
@@ -225,10 +225,11 @@ class CpuBackend(Backend):
         if binned.is_sparse and binned.packing is None:
             return
         self._stride = histogram.BYTE_STRIDE if binned.dtype == np.uint8 else largest
-        n_tiles = min(histogram.GROUP_TILES, -(-n_codes // histogram.TILE))
-        self._private = np.zeros((self.n_threads, n_tiles * histogram.TILE * self._stride), np.int64)
-        n_words = n_tiles * histogram.TILE * binned.dtype.itemsize // 8 + 1  # one more column for the packed pair
-        self._buffer = np.empty((self.n_threads, histogram.GATHER_ROWS, n_words), np.uint64)
+        self._codes_per_word = 8 // binned.dtype.itemsize
+        n_words = min(histogram.GROUP_WORDS, -(-n_codes // self._codes_per_word))
+        self._private = np.zeros((self.n_threads, n_words * self._codes_per_word * self._stride), np.int64)
+        self._planes = np.empty((self.n_threads, n_words, histogram.GATHER_ROWS), np.uint64)
+        self._pairs = np.empty((self.n_threads, histogram.GATHER_ROWS), np.int64)
 
     def compute_gradients(self, state: _State, objective, margin=None) -> Array:
         rows = state.rows
@@ -397,47 +398,42 @@ class CpuBackend(Backend):
             state.hist = grown
         built = state.hist[first_slot : first_slot + n]
         binned, features, offsets = state.rows.binned, state.layout.features, state.layout.offsets
-        if binned.packing is None:
-            target, target_slot = state.hist, 0
-            built.fill(0)
-        else:
+        target = built
+        if binned.packing is not None:
             if len(state.packed) < n:
                 state.packed = np.empty((len(state.hist), *state.packed.shape[1:]), np.int64)
-            target, target_slot = state.packed, -first_slot
-            target[:n].fill(0)
+            target = state.packed[:n]
         for p, part in enumerate(state.pages):
             segments = state.segments[p]
             slice_rows = self._slice_rows(segments, state.built)
             sizes = segments[state.built, 1] - segments[state.built, 0]
             items = np.empty((int((sizes // slice_rows + 1).sum()) * state.n_outputs, 7), np.int64)
             n_items = histogram.list_build_items(
-                state.built, state.nodes, segments, state.tree_outputs, state.n_outputs, slice_rows, items
+                state.built, state.nodes, segments, state.tree_outputs, p == 0, slice_rows, first_slot, target, items
             )
-            items[:n_items, 0] += target_slot
             # Row lists hold numbers within the page; a tree's list begins at tree · n_rows.
             if binned.is_sparse and binned.packing is None:
                 sparse.build_sparse_histograms_cpu(
                     part.page.row_begin, part.row_end, part.cells, int(offsets[-1]), part.zero_bins, part.rows, part.gpair,
-                    state.n_limbs, items[:n_items], state.hist, self.n_threads,
+                    state.n_limbs, items[:n_items], target, self.n_threads,
                 )  # fmt: skip
             else:
                 histogram.build_histograms_cpu(
-                    part.records.view(np.uint64), part.rows, part.gpair, state.n_limbs,
+                    part.records.view(np.uint64), self._codes_per_word, part.rows, part.gpair, state.n_limbs,
                     offsets if binned.packing is None else binned.record_offsets, self._stride, items[:n_items],
-                    self._group_tiles(n_items), target, self._private, self._buffer, self._buffer.view(binned.dtype),
-                    self.n_threads,
+                    self._group_words(n_items), target, self._private, self._planes, self._pairs, self.n_threads,
                 )  # fmt: skip
         if binned.packing is not None:
             unpack_histograms_cpu(
-                target[:n], int(binned.record_offsets[1]), features, offsets, binned.cuts.offsets, *binned.packing.undo, built,
+                target, int(binned.record_offsets[1]), features, offsets, binned.cuts.offsets, *binned.packing.undo, built,
                 self.n_threads,
             )  # fmt: skip
         return built
 
-    def _group_tiles(self, n_items: int) -> int:
-        """Tiles of a work item: all that fit, or so few that each thread finds two items."""
-        n_tiles = self._private.shape[1] // (histogram.TILE * self._stride)
-        return max(1, min(n_tiles, n_tiles * n_items // (2 * self.n_threads)))
+    def _group_words(self, n_items: int) -> int:
+        """Words of a work item: all that fit, or so few that each thread finds two items."""
+        n_words = self._planes.shape[1]
+        return max(1, min(n_words, n_words * n_items // (2 * self.n_threads)))
 
     def _slice_rows(self, segments: Array, build: Array) -> int:
         """Rows of one work item: a quarter of a thread's share, within limits that keep its overhead small."""
@@ -465,7 +461,7 @@ class CpuBackend(Backend):
     def evaluate_splits(self, state: _State, begin: int, end: int) -> None:
         batch = state.frontier[begin:end]
         layout, s = state.layout, state.settings
-        candidates = np.empty((len(batch), -(-len(layout.features) // FEATURE_BLOCK)), CANDIDATE)
+        candidates = np.empty((len(batch), count_blocks(len(batch), len(layout.features), self.n_threads)), CANDIDATE)
         evaluate_splits_cpu(
             batch, state.nodes["slot"][batch], state.nodes, state.sums, state.left_sums, state.hist, layout.offsets,
             layout.features, state.monotone, self._feature_mask(state, batch), state.proposed, self._proposed_rows(state, batch),

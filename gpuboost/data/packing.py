@@ -36,7 +36,7 @@ __all__ = [
 MAX_CODES = 256  # of a group: a byte. Tables that need two-byte codes stay as they are: their wide columns gain nothing.
 SAMPLE_ROWS = 4096  # in which a default is looked for: it need only be frequent
 BUNDLES_TRIED = 8  # a column joins one of the latest bundles: one-hot columns stand side by side
-CODES_OF_A_WORD = 8  # the CPU adds, and a record is padded, so many at a time (histogram.TILE, record_bytes)
+CODES_OF_A_WORD = 8  # the CPU adds, and a record is padded, so many at a time (histogram.record_bytes)
 # What packing saves per row must pay for undoing the histograms of so many nodes, a level of depth 6. Not far above that bound,
 # 10,000 rows of bench_packing.py's table, 10 rounds with 2 threads (AMD EPYC, 2026-11-21): 0.146 -> 0.120 s at depth 6,
 # 0.37 -> 0.44 s at depth 10; with 30,000 rows 0.24 -> 0.16 s and 0.70 -> 0.74 s.

@@ -24,8 +24,8 @@ def test_histograms_equal_the_cpus(run, seed, n_rows, absent_is_zero, limbs):
     nodes, segments, rows = random_rows(rng, n_rows)
     build, tree_outputs, n_limbs = np.array([2, 0, -1, 1], np.int32), np.array([0, 1], np.int32), np.full(2, limbs, np.int32)
     items = np.zeros((8, 7), np.int64)
-    n_items = histogram.list_build_items(build[build >= 0], nodes, segments, tree_outputs, 1, 10**6, items)
-    expected = np.zeros((3, 1, table.offsets[-1], 2), np.int64)
+    expected = np.full((3, 1, table.offsets[-1], 2), 77)
+    n_items = histogram.list_build_items(build[build >= 0], nodes, segments, tree_outputs, True, 10**6, 0, expected, items)
     sparse.build_sparse_histograms_cpu(
         *table.lists, int(table.offsets[-1]), table.zero_bins, rows, gpair, n_limbs, items[:n_items], expected, 1
     )

@@ -139,8 +139,9 @@ def test_histograms_are_sums_over_the_rows_written_out(seed, n_rows, absent_is_z
     nodes, segments, rows = random_rows(rng, n_rows)
     tree_outputs, n_limbs = np.array([0, 1], np.int32), np.full(2, limbs, np.int32)
     items = np.zeros((3 * (n_rows // slice_rows + 2), 7), np.int64)
-    n_items = histogram.list_build_items(np.arange(3, dtype=np.int32), nodes, segments, tree_outputs, 1, slice_rows, items)
-    hist = np.zeros((3, 1, table.offsets[-1], 2), np.int64)
+    hist = np.full((3, 1, table.offsets[-1], 2), 77)
+    build = np.arange(3, dtype=np.int32)
+    n_items = histogram.list_build_items(build, nodes, segments, tree_outputs, True, slice_rows, 0, hist, items)
     sparse.build_sparse_histograms_cpu(
         *table.lists, int(table.offsets[-1]), table.zero_bins, rows, gpair, n_limbs, items[:n_items], hist, 2
     )
