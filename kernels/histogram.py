@@ -13,8 +13,8 @@ and hessian are added in one go as a packed int64, g·2^32 + h, into a small pri
 before either half can overflow. Floor: one store per update. What keeps near it (450k × 28, AMD EPYC, one thread, ns a row of
 a level): the copy of gathered rows, without which it takes twice as long; planes rather than copied records, of which every word
 would pull all others into the cache, 14.6 -> 12.0 at the root; prefetching the next rows' records while these are added -> 10.6
-there, 17 -> 13 for every third row. Indices are unsigned: for a signed one numba adds a test whether it counts from the end, which
-cost a quarter of the time.
+there, 17 -> 13 for every third row. Indices are unsigned: for a signed one numba adds a test whether it counts from the end,
+which cost a quarter of the time.
 """
 
 from functools import cache

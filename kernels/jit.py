@@ -24,7 +24,10 @@ from numba.core import types
 from numba.core.caching import FunctionCache, IndexDataCacheFile
 from numba.extending import intrinsic
 
-__all__ = ["scalar", "kernel", "parallel_kernel", "claim", "add_atomic", "prefetch", "available_threads", "set_compile_hook", "source_stamp"]
+__all__ = [
+    "scalar", "kernel", "parallel_kernel", "claim", "add_atomic", "prefetch", "available_threads", "set_compile_hook",
+    "source_stamp",
+]  # fmt: skip
 
 # Division by zero gives inf as in NumPy, not an exception; no fast-math, so that no float operation is reordered.
 _OPTIONS: dict[str, Any] = {"error_model": "numpy", "fastmath": False, "nogil": True}

@@ -93,30 +93,52 @@ def _quantise_chunks(thread, counter, grad, hess, keys, scales, n_limbs, gpair, 
         output = item // per_output
         begin = (item - output * per_output) * CHUNK
         end = min(begin + CHUNK, n_rows)
-        key, grad_scale, hess_scale = keys[output], scales[output, 0], scales[output, 1]
-        sum_grad, sum_hess, n_small = int64(0), int64(0), int64(0)
+        key, own = keys[output], slice(begin, end)
         if n_limbs[output] == 1:
-            for i in range(begin, end):
-                g, h = grad[output, i], hess[output, i]
-                qg, qh = quantise_pair(g, h, key, grad_scale, hess_scale, float64(32767.0), float64(65535.0))
-                gpair[output, 0, i] = pack(qg, qh)
-                sum_grad += qg
-                sum_hess += qh
-                scaled_g, scaled_h = abs(float64(g) * grad_scale), float64(h) * hess_scale
-                n_small += (scaled_g > 0.0 and scaled_g < SMALL_UNITS) or (scaled_h > 0.0 and scaled_h < SMALL_UNITS)
+            sum_grad, sum_hess, n_small = _quantise_16(
+                grad[output, own], hess[output, own], key, scales[output], gpair[output, 0, own]
+            )
+            sums[thread, output, 2] += n_small
         else:
-            for i in range(begin, end):
-                g, h = grad[output, i], hess[output, i]
-                # 2^31 − 2^16: so that the high limb of the gradient stays within ±32767 after the low limb is taken off
-                qg, qh = quantise_pair(g, h, key, grad_scale, hess_scale, float64(2147418112.0), float64(4294967295.0))
-                low = int64(((qg + int64(32768)) & int64(65535)) - int64(32768))
-                gpair[output, 0, i] = pack((qg - low) >> int64(16), qh >> int64(16))
-                gpair[output, 1, i] = pack(low, qh & int64(65535))
-                sum_grad += qg
-                sum_hess += qh
+            sum_grad, sum_hess = _quantise_32(
+                grad[output, own], hess[output, own], key, scales[output], gpair[output, 0, own], gpair[output, 1, own]
+            )
         sums[thread, output, 0] += sum_grad
         sums[thread, output, 1] += sum_hess
-        sums[thread, output, 2] += n_small
+
+
+# LLVM vectorises these two loops, which it did not when they read a row and a column of larger arrays: 2.6 -> 1.1 ns a row.
+
+
+@parallel_kernel.part
+def _quantise_16(grad, hess, key, scales, gpair):
+    """The sums of both, and how many rows are small."""
+    grad_scale, hess_scale = scales[0], scales[1]
+    sum_grad, sum_hess, n_small = int64(0), int64(0), int64(0)
+    for i in range(grad.size):
+        g, h = grad[i], hess[i]
+        qg, qh = quantise_pair(g, h, key, grad_scale, hess_scale, float64(32767.0), float64(65535.0))
+        gpair[i] = pack(qg, qh)
+        sum_grad += qg
+        sum_hess += qh
+        scaled_g, scaled_h = abs(float64(g) * grad_scale), float64(h) * hess_scale
+        n_small += ((scaled_g > 0.0) & (scaled_g < SMALL_UNITS)) | ((scaled_h > 0.0) & (scaled_h < SMALL_UNITS))
+    return sum_grad, sum_hess, n_small
+
+
+@parallel_kernel.part
+def _quantise_32(grad, hess, key, scales, high, low):
+    grad_scale, hess_scale = scales[0], scales[1]
+    sum_grad, sum_hess = int64(0), int64(0)
+    for i in range(grad.size):
+        # 2^31 − 2^16: so that the high limb of the gradient stays within ±32767 after the low limb is taken off
+        qg, qh = quantise_pair(grad[i], hess[i], key, grad_scale, hess_scale, float64(2147418112.0), float64(4294967295.0))
+        low_grad = int64(((qg + int64(32768)) & int64(65535)) - int64(32768))
+        high[i] = pack((qg - low_grad) >> int64(16), qh >> int64(16))
+        low[i] = pack(low_grad, qh & int64(65535))
+        sum_grad += qg
+        sum_hess += qh
+    return sum_grad, sum_hess
 
 
 # ---------------------------------------------------------------------------------------------------------------------

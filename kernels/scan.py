@@ -291,7 +291,7 @@ def _meet_absent(walk, best, code, absent_code, scales, penalty):
 
 @scalar
 def _may_win(walk, left_grad, left_hess, grad_unit, hess_unit, reg_lambda, smallest):
-    """Whether a split needs a closer look. No weight within bounds scores higher than the best, so this is necessary there, too."""
+    """Whether a split needs a closer look. No weight within bounds scores higher than the best, so it holds there, too."""
     gl, hl = float64(left_grad) * grad_unit, float64(left_hess) * hess_unit
     reaches = score_reaches(gl, hl, walk.total_grad, walk.total_hess, reg_lambda, walk.bar)
     return reaches & (hl >= smallest) & (walk.total_hess - hl >= smallest)

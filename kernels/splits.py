@@ -209,9 +209,9 @@ def _any_reaches(prefix_grad, prefix_hess, missing_grad, missing_hess, sums, sca
 def score_reaches(gl, hl, total_grad, total_hess, reg_lambda, bar):
     """Whether G_L²/(H_L + λ) + G_R²/(H_R + λ) may be as large as a bar ≥ 0: necessary, hardly more than sufficient.
 
-    Times both denominators, with d = H_L + λ, D = H + 2·λ and G_R = G − G_L, that is D·G_L² + d·(G² − 2·G·G_L − bar·D + bar·d) ≥ 0:
-    no divisions, and all but G_L and d the same for a whole node. 1e-9 of each term is more than its rounding. α, which only
-    lowers the scores, is left out.
+    Times both denominators, with d = H_L + λ, D = H + 2·λ and G_R = G − G_L, that is
+    D·G_L² + d·(G² − 2·G·G_L − bar·D + bar·d) ≥ 0: no divisions, and all but G_L and d the same for a whole node. 1e-9 of each
+    term is more than its rounding. α, which only lowers the scores, is left out.
     """
     d, total = hl + reg_lambda, total_hess + reg_lambda + reg_lambda
     constant = total_grad * total_grad * (1.0 + 1e-9) - bar * total * (1.0 - 1e-9)
