@@ -19,7 +19,7 @@ import gpuboost as gb
 xgb = pytest.importorskip("xgboost")
 
 DATA = Path(__file__).parents[2] / "shared" / "data"
-# One thread: two threads of XGBoost on a core that other tests keep busy take ten times as long, and our models do not depend on it.
+# One thread: on cores that other tests keep busy, two threads of XGBoost take ten times as long; our models do not depend on it.
 COMMON = {"max_depth": 6, "max_bin": 256, "nthread": 1, "verbosity": 0}
 SPLITS = 10
 ROUNDS = 40
