@@ -1,5 +1,6 @@
 """Fixtures for tests of whole trainings: seeded tables, and which backend trains."""
 
+import os
 from dataclasses import dataclass
 from functools import cache
 
@@ -7,6 +8,10 @@ import numpy as np
 import pytest
 
 from gpuboost.backend.device import has_gpu, usable_device
+
+# For the libraries to compare with, where a test lets them choose: threads of OpenMP that wait would spin on cores that the other
+# process of the tests computes on. numba asks for its threads by number, so that gpuboost has as many as ever.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 
 @cache

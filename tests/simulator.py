@@ -32,6 +32,7 @@ from gpuboost.kernels.device import DeviceFunction, bind, cuda
 
 POISON = 0xA5
 ORDERS = ("forward", "reverse", "shuffled")
+FLOATS = (float, np.floating)
 
 
 class SimulationError(AssertionError):
@@ -82,11 +83,12 @@ class Memory:
         self.array, self.shape, self.size, self.ndim, self.itemsize = array, array.shape, array.size, array.ndim, array.itemsize
 
     def _checked(self, index):
-        index = index if isinstance(index, tuple) else (index,)
+        if type(index) is not tuple:
+            index = (index,)
         if len(index) != self.ndim:
             raise SimulationError(f"{len(index)} indices for an array of shape {self.shape}")
         for i, n in zip(index, self.shape):
-            if isinstance(i, float | np.floating):
+            if isinstance(i, FLOATS):
                 raise SimulationError(f"index {i!r} is not an integer")
             if not 0 <= i < n:
                 raise SimulationError(f"index {tuple(map(int, index))} is outside the array of shape {self.shape}")
@@ -117,10 +119,12 @@ class Record:
 
 def _fitting(value, dtype):
     """The value, unless storing it as dtype would silently change it: the kernel has to cast."""
+    if type(value) is dtype.type:
+        return value
     if isinstance(value, Record):
         return value._value
     if dtype.kind in "iu":
-        if isinstance(value, float | np.floating):
+        if isinstance(value, FLOATS):
             raise SimulationError(f"{value!r} is stored as {dtype} without a cast")
         info = np.iinfo(dtype)
         if not info.min <= int(value) <= info.max:
@@ -136,7 +140,7 @@ class _Atomic:
         index = memory._checked(index)
         old = memory.array[index]
         if memory.array.dtype.kind in "iu":
-            if isinstance(value, float | np.floating):
+            if isinstance(value, FLOATS):
                 raise SimulationError(f"{value!r} is added to {memory.array.dtype} without a cast")
             memory.array[index] = _wrapped(int(old) + int(value), memory.array.dtype)
         else:
@@ -162,11 +166,14 @@ class _Cast:
 
     def __init__(self, numba_type):
         self.dtype = np.dtype(str(numba_type))
+        self.type = self.dtype.type
 
     def __call__(self, value):
+        if type(value) is self.type:
+            return value
         if self.dtype.kind == "f":
-            return self.dtype.type(value)
-        if isinstance(value, float | np.floating):
+            return self.type(value)
+        if isinstance(value, FLOATS):
             info = np.iinfo(self.dtype)
             if not (np.isfinite(value) and info.min <= int(value) <= info.max):
                 raise SimulationError(f"{value!r} is cast to {self.dtype}: undefined")
@@ -234,7 +241,8 @@ def _compiled(dispatcher):
 
 
 class _Thread:
-    """One thread of a block. waits_at : (operation, place in the code, mask of lanes, value) while it waits, else None."""
+    """One thread of a block. waits_at : (operation, mask of lanes, what it brings) while it waits, else None; of a barrier of the
+    block the mask is 0, and it brings its place in the code."""
 
     def __init__(self, number, block, function):
         self.number, self.lane, self.warp = number, number & 31, number >> 5
@@ -278,16 +286,16 @@ class _Block:
         released = []
         for first in range(0, len(threads), 32):
             warp = threads[first : first + 32]
-            waiting = [t for t in warp if t.waits_at and t.waits_at[2]]
-            for mask, operation in sorted({(t.waits_at[2], t.waits_at[0]) for t in waiting}):
-                here = [t for t in waiting if t.waits_at[2] == mask and t.waits_at[0] == operation]
+            waiting = [t for t in warp if t.waits_at and t.waits_at[1]]
+            for mask, operation in sorted({(t.waits_at[1], t.waits_at[0]) for t in waiting}):
+                here = [t for t in waiting if t.waits_at[1] == mask and t.waits_at[0] == operation]
                 named = [t for t in warp if mask >> t.lane & 1]
                 if any(t.greenlet.dead for t in named):
                     raise SimulationError(f"{operation} waits for lanes that have ended")
                 if any(not mask >> t.lane & 1 for t in here):
                     raise SimulationError(f"{operation} by a lane outside its own mask")
                 if len(here) == len(named):
-                    values = {t.lane: t.waits_at[3] for t in here}
+                    values = {t.lane: t.waits_at[2] for t in here}
                     for t in here:
                         t.answer = _WARP_OPERATIONS[operation](t.lane, values)
                     released += here
@@ -296,10 +304,10 @@ class _Block:
     def _meet_in_block(self, threads):
         """Release a block's barrier; every thread must be there, at the same place of the code."""
         waiting = [t for t in threads if not t.greenlet.dead]
-        stuck = [t for t in waiting if t.waits_at[2]]
+        stuck = [t for t in waiting if t.waits_at[1]]
         if stuck:
             raise SimulationError(f"deadlock: lanes wait in {stuck[0].waits_at[0]} for lanes that wait elsewhere")
-        if len(waiting) != len(threads) or len({t.waits_at[1] for t in waiting}) != 1:
+        if len(waiting) != len(threads) or len({t.waits_at[2] for t in waiting}) != 1:
             raise SimulationError(f"divergent barrier: {len(waiting)} of {len(threads)} threads wait, not all at one place")
         return waiting
 
@@ -334,7 +342,7 @@ class _Cuda:
         return SimpleNamespace(x=getcurrent().thread.block.number)
 
     def syncthreads(self):
-        _wait("syncthreads", 0)
+        _wait("syncthreads", 0, _place())
 
     def syncwarp(self):
         return _wait("syncwarp", 0xFFFFFFFF)
@@ -373,7 +381,7 @@ class _Cuda:
 def _wait(operation, mask, *value):
     """Stop the current thread until those it waits for are there too."""
     thread = getcurrent().thread
-    thread.waits_at = operation, _place(), int(mask), value
+    thread.waits_at = operation, int(mask), value
     thread.greenlet.parent.switch()
     return thread.answer
 

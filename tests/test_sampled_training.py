@@ -301,17 +301,17 @@ def test_workers_on_a_simulated_gpu_give_the_cpus_model(use_backend):
 @pytest.mark.parametrize("kind", ["dense", "pages", "sparse", "exact", "classes", "cuda", "cuda sparse"])
 def test_margins_of_all_rows_are_the_models_predictions(sample, kind, use_backend):
     """Of those not drawn, and of those of zero weight, after every round."""
-    method, n_rows = kind if kind in METHODS else "hist", 700
+    method, n_rows, max_depth = kind if kind in METHODS else "hist", 700, 4
     if "cuda" in kind:
-        use_backend(CudaBackend(SimulatedDevice(block=64, n_multiprocessors=2)))
-        n_rows = 130
+        use_backend(CudaBackend(SimulatedDevice(n_multiprocessors=2)))
+        n_rows, max_depth = 130, 3
     X, y, weight = make(n_rows, method=method)
     if "sparse" in kind:
         _, X, y, weight = sparse_table(0, method, n_rows)
     matrix = gb.DMatrix(X, y, weight=weight, sparse_absent="zero")
     if kind == "pages":
         matrix = gb.QuantileDMatrix(X, y, weight=weight, max_bin=12, page_rows=300)
-    booster = gb.Booster({"max_depth": 4, "max_bin": 12, "seed": 5, **METHODS[method], **SAMPLES.get(sample, {})})
+    booster = gb.Booster({"max_depth": max_depth, "max_bin": 12, "seed": 5, **METHODS[method], **SAMPLES.get(sample, {})})
     other = gb.DMatrix(X, sparse_absent="zero")
     for round_number in range(2 if "cuda" in kind else 4):
         margins = None
