@@ -1,0 +1,191 @@
+"""The comparison of peers.py as Markdown and plots, from its JSON."""
+
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+Record = dict[str, Any]
+OURS, RIVALS = "gpuboost", ("xgboost", "lightgbm")
+MEASURES = {  # of a record: how it is called, how it is written
+    "binning_s": ("binning s", "{:.3f}"), "training_s": ("training s", "{:.3f}"), "total_s": ("total s", "{:.3f}"),
+    "predict_s": ("predict s", "{:.3f}"), "row_us": ("one row µs", "{:.0f}"), "peak_mb": ("memory MB", "{:.0f}"),
+}  # fmt: skip
+CLOSE = 1.05  # a ratio that is no loss
+STANDARD_ERRORS = 2.0  # a gap of quality that is
+
+
+def middle(value: float | list[float]) -> float:
+    return median(value) if isinstance(value, list) else value
+
+
+def ratio(record: Record, group: list[Record], measure: str) -> float | None:
+    """Its figure over the better one of RIVALS; None where it or they have none."""
+    rivals = [middle(r[measure]) for r in group if r["library"] in RIVALS and measure in r]
+    return middle(record[measure]) / min(rivals) if rivals and measure in record else None
+
+
+def losses_of(record: Record, group: list[Record]) -> list[str]:
+    """In what it is behind: the better one of RIVALS, or in quality the best of all."""
+    words = []
+    for measure, (name, _) in MEASURES.items():
+        value = ratio(record, group, measure)
+        if value is not None and value > CLOSE:
+            words.append(f"{name.rsplit(' ', 1)[0]} {value:.2f}×")
+    gap = record["gap"]
+    if gap["difference"] > STANDARD_ERRORS * gap["error"]:
+        words.append(f"quality by {gap['difference'] / gap['error']:.1f} standard errors")
+    return words
+
+
+def groups(records: list[Record]) -> dict[tuple[str, int], list[Record]]:
+    """By task and threads, most threads first."""
+    found: dict[tuple[str, int], list[Record]] = {}
+    for record in sorted(records, key=lambda r: -r["threads"]):
+        found.setdefault((record["task"], record["threads"]), []).append(record)
+    return found
+
+
+def row(cells: Iterable[str]) -> str:
+    return "| " + " | ".join(cells) + " |"
+
+
+def table(head: list[str], rows: list[list[str]]) -> str:
+    return "\n".join([row(head), "|" + "---|" * len(head), *map(row, rows)])
+
+
+def shape_of(task: Record) -> str:
+    grown = f"{task['n_leaves']} leaves" if task["n_leaves"] else f"depth {task['max_depth']}"
+    return f"{task['n_rows']:,} × {task['n_features']:,}, {task['n_rounds']} rounds, {grown}"
+
+
+def summary(document: Record, threads: int) -> str:
+    """A row per task: total seconds of every library, and where gpuboost is behind."""
+    names = list(dict.fromkeys(r["library"] for r in document["records"]))
+    rows = []
+    for (task, n), group in groups(document["records"]).items():
+        if n != threads:
+            continue
+        of_library = {r["library"]: r for r in group}
+        cells = [f"{middle(r['total_s']):.2f}" if "total_s" in (r := of_library.get(name, {})) else "–" for name in names]
+        ours = of_library.get(OURS, {})
+        total = ratio(ours, group, "total_s") if "total_s" in ours else None
+        behind = "; ".join(losses_of(ours, group)) if "total_s" in ours else ""
+        speed = f"{1 / total:.2f}×" if total else ""
+        rows.append([task, shape_of(document["tasks"][task]), *cells, speed, behind])
+    return table(["task", "table", *names, "speed-up", f"where {OURS} is behind"], rows)
+
+
+def details(document: Record, threads: int) -> str:
+    """A row per task and library: all figures, each with its ratio to the better one of RIVALS."""
+    rows = []
+    for (task, n), group in groups(document["records"]).items():
+        if n != threads:
+            continue
+        for r in group:
+            if "left_out" in r:
+                rows.append([task, r["library"], r["left_out"].replace("|", "/").replace("\n", " ")[:100]] + [""] * 8)
+                continue
+            cells = []
+            for measure, (_, form) in MEASURES.items():
+                value = ratio(r, group, measure)
+                cells.append((form.format(middle(r[measure])) + (f" ({value:.2f})" if value else "")) if measure in r else "–")
+            spread = f"{min(r['total_s']):.3f}–{max(r['total_s']):.3f}"
+            quality = ", ".join(f"{name} {value:.4f}" for name, value in r["quality"].items())
+            gap = f"+{r['gap']['difference']:.5f} ± {r['gap']['error']:.5f}" if r["gap"]["error"] else "best"
+            rows.append([task, r["library"], *cells[:3], spread, *cells[3:], quality, gap])
+    return table(["task", "", *(name for name, _ in list(MEASURES.values())[:3]), "spread of total",
+                  *(name for name, _ in list(MEASURES.values())[3:]), "quality", "behind the best"], rows)  # fmt: skip
+
+
+def page(document: Record) -> str:
+    """All as one Markdown page."""
+    runs = document["runs"].values()
+    machines = sorted({f"{run['cpu']}, {run['cores']} cores, {run['platform']}, Python {run['python']}" for run in runs})
+    versions = sorted({", ".join(f"{name} {version}" for name, version in run["versions"].items()) for run in runs})
+    commits = sorted({run["commit"][:10] + (" and changes" if run["uncommitted_changes"] else "") for run in runs})
+    days = sorted({run["date"][:10] for run in runs})
+    counts = sorted({r["threads"] for r in document["records"]}, reverse=True)
+    parts = [HEAD, f"{'; '.join(days)}. {'; '.join(machines)}. {'; '.join(versions)}. Commit {', '.join(commits)}."]
+    for n in counts:
+        name = f"{n} thread{'s'[: n > 1]}"
+        parts += [f"## {name}", summary(document, n), f"### All figures, {name}", details(document, n)]
+    return "\n\n".join(parts) + "\n"
+
+
+HEAD = f"""# {OURS} and its peers
+
+Written by `python benchmarks/peers.py`. Seconds from a raw float32 array, or a CSR matrix, in memory to a trained model: binning,
+training, and both. Medians of turns that the libraries took, each in a process of its own, after a warm-up. In brackets: the figure
+over the better one of XGBoost and LightGBM.
+
+- *Speed-up*: total seconds of the faster one of these two over those of {OURS}.
+- *Predict*: all test rows, from the raw array. *One row*: the same for one, with one thread.
+- *Memory*: the peak while binning and training, above a warm process that holds the table.
+- *Behind the best*: how much worse the test loss is than the best library's, ± its standard error from pairs of losses of the same row.
+  Less than two of these is noise.
+- Parameters are as equal as the libraries allow: [libraries.py](../libraries.py) says what is not."""
+
+
+# --- Plots ---
+
+
+def plot(document: Record, folder: Path) -> list[Path]:
+    """Time against rows, and quality against time. Nothing without matplotlib."""
+    try:
+        from matplotlib.figure import Figure
+    except ImportError:
+        return []
+    threads = max(r["threads"] for r in document["records"])
+    done = [r for r in document["records"] if r["threads"] == threads and "total_s" in r]
+    files = []
+    for name, draw in {"peers-rows": draw_rows, "peers-quality": draw_quality}.items():
+        figure = Figure(layout="constrained")
+        if draw(figure, done, document["tasks"], threads):
+            files.append(folder / f"{name}.png")
+            figure.savefig(files[-1], dpi=110)
+    return files
+
+
+def draw_rows(figure: Any, records: list[Record], tasks: Record, threads: int) -> bool:
+    """ms of a round against rows, of the tasks that differ in them only."""
+    same = [name for name, task in tasks.items() if task["make"] == "higgs_like" and task["n_features"] == 28
+            and task["max_depth"] == 6 and not task["n_leaves"] and task["tree_method"] == "hist"]  # fmt: skip
+    figure.set_size_inches(6.5, 4.5)
+    axes = figure.subplots()
+    drawn = False
+    for library in dict.fromkeys(r["library"] for r in records):
+        points = sorted(
+            (tasks[r["task"]]["n_rows"], 1000 * middle(r["total_s"]) / tasks[r["task"]]["n_rounds"])
+            for r in records if r["library"] == library and r["task"] in same
+        )  # fmt: skip
+        if len(points) > 1:
+            axes.plot(*zip(*points), marker="o", label=library)
+            drawn = True
+    axes.set(xscale="log", yscale="log", xlabel="rows (× 28)", ylabel=f"ms per round, with binning; {threads} threads")
+    if drawn:
+        axes.legend()
+    return drawn
+
+
+def draw_quality(figure: Any, records: list[Record], tasks: Record, threads: int) -> bool:
+    """A panel per task: test loss against total seconds, with two standard errors of the distance to the best."""
+    names = list(dict.fromkeys(r["task"] for r in records))
+    columns = 4
+    n_rows = -(-len(names) // columns)
+    figure.set_size_inches(3.2 * columns, 2.7 * n_rows)
+    panels = figure.subplots(n_rows, columns, squeeze=False).ravel()
+    colours = {library: f"C{i}" for i, library in enumerate(dict.fromkeys(r["library"] for r in records))}
+    for panel in panels[len(names) :]:
+        panel.axis("off")
+    for panel, name in zip(panels, names):
+        for r in records:
+            if r["task"] == name:
+                metric, loss = next(iter(r["quality"].items()))
+                error = STANDARD_ERRORS * r["gap"]["error"]
+                panel.errorbar(middle(r["total_s"]), loss, error, fmt="o", color=colours[r["library"]])
+                panel.set(ylabel=metric, xlabel="s")
+        panel.set_title(name, fontsize=9)
+    marks: Callable[..., Any] = panels[0].plot
+    figure.legend([marks([], [], "o", color=c)[0] for c in colours.values()], list(colours), loc="outside lower center", ncols=5)
+    return bool(names)
