@@ -91,6 +91,7 @@ def main() -> None:
     parser.add_argument("--threads", type=int, nargs="+", default=sorted({1, cores}))
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--rounds", type=int, help="in the place of each task's own")
+    parser.add_argument("--rows", type=int, help="of both tables, in the place of each task's own")
     parser.add_argument("--missing", action="store_true", help="only tasks whose results are not there yet")
     parser.add_argument("--results", type=Path, default=RESULTS, help="folder of peers.json, peers.md and the plots")
     parser.add_argument("--startup", action="store_true", help="a new process: import and the first small model")
@@ -108,8 +109,10 @@ def main() -> None:
     options.results.mkdir(exist_ok=True)
     file, machine = options.results / "peers.json", describe_machine()
     document = json.loads(file.read_text()) if file.exists() else {}
+    given = {"n_rounds": options.rounds} if options.rounds else {}
+    given |= {"n_rows": options.rows, "test_rows": options.rows} if options.rows else {}
     for name in options.tasks:
-        task = TASKS[name] if options.rounds is None else replace(TASKS[name], n_rounds=options.rounds)
+        task = replace(TASKS[name], **given)
         if options.missing and is_there(document, task, names, options.threads):
             continue
         begin = time.perf_counter()
@@ -119,7 +122,7 @@ def main() -> None:
         print(f"{name}: {time.perf_counter() - begin:.0f} s", file=sys.stderr, flush=True)
     (options.results / "peers.md").write_text(page(document))
     plots = plot(document, options.results)
-    print(page(document))
+    print(page(document), end="")
     print(*[file, options.results / "peers.md", *plots], sep="\n", file=sys.stderr)
 
 

@@ -116,14 +116,14 @@ def page(document: Record) -> str:
 HEAD = f"""# {OURS} and its peers
 
 Written by `python benchmarks/peers.py`. Seconds from a raw float32 array, or a CSR matrix, in memory to a trained model: binning,
-training, and both. Medians of turns that the libraries took, each in a process of its own, after a warm-up. In brackets: the figure
-over the better one of XGBoost and LightGBM.
+training, and both. Medians of turns that the libraries took, each in a process of its own, after a warm-up. In brackets: the
+figure over the better one of XGBoost and LightGBM.
 
 - *Speed-up*: total seconds of the faster one of these two over those of {OURS}.
 - *Predict*: all test rows, from the raw array. *One row*: the same for one, with one thread.
 - *Memory*: the peak while binning and training, above a warm process that holds the table.
-- *Behind the best*: how much worse the test loss is than the best library's, ± its standard error from pairs of losses of the same row.
-  Less than two of these is noise.
+- *Behind the best*: how much worse the test loss is than the best library's, ± its standard error from pairs of losses of the
+  same row. Less than two of these is noise.
 - Parameters are as equal as the libraries allow: [libraries.py](../libraries.py) says what is not."""
 
 
