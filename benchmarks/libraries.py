@@ -3,13 +3,15 @@
 XGBoost's defaults are the measure: learning_rate 0.3, lambda 1, min_child_weight 1, max_bin 256, no sampling. What differs:
 
     lightgbm      255 bins and one for missing values. Grows best leaf first: 2^max_depth leaves within max_depth levels make the
-                  same trees. What a sparse matrix does not store is zero, not missing.
+                  same trees. Its hessians of K classes are K / (2 (K - 1)) of XGBoost's, for which learning_rate, lambda and
+                  min_child_weight make up. What a sparse matrix does not store is zero, not missing.
     catboost      Trees are grown by levels ("Depthwise") or leaves ("Lossguide", at most 16 deep), not its oblivious ones, from
-                  254 borders. Splits are chosen by first order (L2), without min_child_weight; leaf weights are one Newton step.
-                  Sampling, random_strength and ordered boosting are off. Bins and trains in one call. Absent cells of a
-                  sparse matrix are zero.
-    scikit-learn  255 bins and one for missing values; at least one row in a leaf instead of min_child_weight. Bins and trains in
-                  one call, from a copy in float64. Takes no sparse matrix.
+                  254 borders. Splits are chosen by first order (L2), without min_child_weight; leaf weights are one Newton step,
+                  of several classes with the whole matrix. Sampling, random_strength and ordered boosting are off. Bins and
+                  trains in one call. What a sparse matrix does not store is zero.
+    scikit-learn  255 bins and one for missing values; at least one row in a leaf instead of min_child_weight. Its hessians of
+                  several classes are half of XGBoost's, for which learning_rate and l2 make up. Bins and trains in one call, from
+                  a copy in float64. Takes no sparse matrix.
 """
 
 from collections.abc import Callable
@@ -103,11 +105,13 @@ def lightgbm_binning(n_threads: int) -> dict[str, Any]:
 
 
 def lightgbm_params(task: Task, n_threads: int) -> dict[str, Any]:
-    objective = {BINARY: "binary", SEVERAL: "multiclass", NUMBERS: "regression"}[task.objective]
+    is_several = task.objective == SEVERAL
+    unit = task.n_classes / (2 * (task.n_classes - 1)) if is_several else 1.0  # of its hessians, in XGBoost's
     return {
-        "objective": objective, "num_class": task.n_classes if task.objective == SEVERAL else 1,
+        "objective": {BINARY: "binary", SEVERAL: "multiclass", NUMBERS: "regression"}[task.objective],
+        "num_class": task.n_classes if is_several else 1,
         "max_depth": -1 if task.n_leaves else task.max_depth, "num_leaves": task.n_leaves or 2**task.max_depth,
-        "learning_rate": 0.3, "lambda_l2": 1.0, "min_sum_hessian_in_leaf": 1.0, "min_data_in_leaf": 1,
+        "learning_rate": 0.3 * unit, "lambda_l2": unit, "min_sum_hessian_in_leaf": unit, "min_data_in_leaf": 1,
         **lightgbm_binning(n_threads),
     }  # fmt: skip
 
@@ -134,7 +138,7 @@ def catboost_params(task: Task, n_threads: int) -> dict[str, Any]:
         "iterations": task.n_rounds, "learning_rate": 0.3, "l2_leaf_reg": 1, "min_data_in_leaf": 1, "border_count": 254,
         **(by_leaves if task.n_leaves else {"grow_policy": "Depthwise", "depth": task.max_depth}),
         "bootstrap_type": "No", "score_function": "L2", "random_strength": 0, "boosting_type": "Plain",
-        "leaf_estimation_method": "Newton", "leaf_estimation_iterations": 1,
+        "leaf_estimation_method": "Newton", "leaf_estimation_iterations": 1, "boost_from_average": task.objective != SEVERAL,
         "thread_count": n_threads, "verbose": False, "allow_writing_files": False,
     }  # fmt: skip
 
@@ -170,8 +174,9 @@ def limit_openmp(n_threads: int) -> None:
 def train_sklearn(data: Any, task: Task, n_threads: int) -> Any:
     ensemble = import_module("sklearn.ensemble")
     kind = ensemble.HistGradientBoostingRegressor if task.objective == NUMBERS else ensemble.HistGradientBoostingClassifier
+    unit = 0.5 if task.objective == SEVERAL else 1.0  # of its hessians, in XGBoost's
     model = kind(
-        learning_rate=0.3, l2_regularization=1.0, min_samples_leaf=1, max_bins=255, early_stopping=False,
+        learning_rate=0.3 * unit, l2_regularization=unit, min_samples_leaf=1, max_bins=255, early_stopping=False,
         max_iter=task.n_rounds, max_depth=None if task.n_leaves else task.max_depth,
         max_leaf_nodes=task.n_leaves or 2**task.max_depth,
     )  # fmt: skip

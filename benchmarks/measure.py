@@ -48,7 +48,7 @@ class Workplace:
     def warm_up(self, n_threads: int) -> dict[str, Any]:
         task = replace(self.task, n_rounds=WARM_UP_ROUNDS)
         model = self.library.train(self.library.bin_table(self.x, self.y, task, n_threads), task, n_threads)
-        self.library.predict(model, self.test_x[:1000], task, n_threads)
+        self.library.predict(model, self.test_x, task, n_threads)
         return {}
 
     def take_turn(self, n_threads: int) -> dict[str, Any]:
