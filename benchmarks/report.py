@@ -122,9 +122,9 @@ figure over the better one of XGBoost and LightGBM.
 - *Speed-up*: total seconds of the faster one of these two over those of {OURS}.
 - *Predict*: all test rows, from the raw array. *One row*: the same for one, with one thread.
 - *Memory*: the peak while binning and training, above a warm process that holds the table.
-- *Behind the best*: how much worse the test loss (the first one named) is than the best library's, ± its standard error from pairs
-  of losses of the same row. Up to {STANDARD_ERRORS:.0f} of these count as noise: the errors do not know that other training rows would have
-  shifted every model, and the best of five is lucky, too.
+- *Behind the best*: how much worse the test loss (the first one named) is than the best library's, ± its standard error from
+  pairs of losses of the same row. Up to {STANDARD_ERRORS:.0f} of these count as noise: they do not know that other training rows
+  would have shifted every model, and the best of five is lucky, too.
 - Parameters are as equal as the libraries allow: [libraries.py](../libraries.py) says what is not."""
 
 
