@@ -1,7 +1,7 @@
 """Libraries in turns, each in a process of its own: time, memory and quality; and what every benchmark records.
 
 A library has its own process because OpenMP runtimes that share one slow each other down, and because memory is measured per
-process. One library works at a time. After a warm-up of two rounds they take turns, the order reversed in every other one.
+process. One library works at a time. After a warm-up of two rounds they take turns, the order reversed in every other repeat.
 """
 
 import ctypes
@@ -13,7 +13,7 @@ import platform
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import ExitStack
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -24,6 +24,8 @@ from typing import Any
 import numpy as np
 from libraries import LIBRARIES, Library, installed
 from tasks import BINARY, NUMBERS, SEED, Task
+
+import gpuboost
 
 ROOT = Path(__file__).resolve().parent.parent
 RESULTS = Path(__file__).resolve().parent / "results"
@@ -36,14 +38,16 @@ PAUSE_S = 0.05  # before a turn: the threads of the last one may still spin
 
 
 class Workplace:
-    """A library and a task's tables, in its form."""
+    """A library, and the tables of a task in the library's form."""
 
     def __init__(self, library: Library, task: Task) -> None:
         self.library, self.task = library, task
-        x, self.y, test_x, self.test_y = task.tables()
-        self.x, self.test_x = library.form(x), library.form(test_x)
         self.model: Any = None
-        self.prediction = np.empty(0)
+
+    def draw(self, seed: int) -> dict[str, Any]:
+        x, self.y, test_x, self.test_y = self.task.tables(seed)
+        self.x, self.test_x = self.library.form(x), self.library.form(test_x)
+        return {}
 
     def warm_up(self, n_threads: int) -> dict[str, Any]:
         task = replace(self.task, n_rounds=WARM_UP_ROUNDS)
@@ -52,7 +56,7 @@ class Workplace:
         return {}
 
     def take_turn(self, n_threads: int) -> dict[str, Any]:
-        """Seconds of binning, training and predicting the test rows; MB of memory above what was there before."""
+        """Seconds of binning, training and predicting the test rows, MB of memory above what was there before, and quality."""
         self.model = None
         gc.collect()
         before = forget_peak_mb()
@@ -64,17 +68,17 @@ class Workplace:
         peak = memory_mb("VmHWM") - before
         del data
         begin_prediction = time.perf_counter()
-        self.prediction = self.library.predict(self.model, self.test_x, self.task, n_threads)
+        prediction = self.library.predict(self.model, self.test_x, self.task, n_threads)
         predict_s = time.perf_counter() - begin_prediction
-        seconds = {"total_s": trained - begin, "cpu_s": cpu, "predict_s": predict_s, "peak_mb": peak}
+        figures = {"total_s": trained - begin, "cpu_s": cpu, "predict_s": predict_s, "peak_mb": peak}
         if self.library.bins_apart:
-            seconds |= {"binning_s": binned - begin, "training_s": trained - binned}
-        return seconds
+            figures |= {"binning_s": binned - begin, "training_s": trained - binned}
+        quality, losses = score(prediction, self.test_y, self.task)
+        return {"figures": figures, "quality": quality, "losses": losses}
 
     def examine(self) -> dict[str, Any]:
-        """Of the last turn's model: quality, the loss of every test row, and µs for one row with one thread."""
-        metrics, losses = score(self.prediction, self.test_y, self.task)
-        return {"quality": metrics, "losses": losses, "row_us": self.time_rows(), "table_mb": n_bytes(self.x) / 1e6}
+        """µs of one row with one thread, with the last turn's model."""
+        return {"row_us": self.time_rows(), "table_mb": n_bytes(self.x) / 1e6}
 
     def time_rows(self) -> float:
         rows = [self.test_x[i : i + 1] for i in range(min(CALLS, self.task.test_rows))]
@@ -132,7 +136,7 @@ def auc(prediction: np.ndarray, label: np.ndarray) -> float:
 
 
 class Worker:
-    """A Workplace in a process of its own, for a with statement. ask raises RuntimeError with what went wrong there."""
+    """A Workplace in a process of its own, for a with statement: tell it to do something, and hear what came of it."""
 
     def __init__(self, library: Library, task: Task) -> None:
         context = multiprocessing.get_context("spawn")
@@ -147,8 +151,11 @@ class Worker:
         self.process.kill()
         self.process.join()
 
-    def ask(self, method: str, *arguments: Any) -> dict[str, Any]:
+    def tell(self, method: str, *arguments: Any) -> None:
         self.pipe.send((method, arguments))
+
+    def hear(self) -> dict[str, Any]:
+        """Raises RuntimeError with what went wrong there."""
         while not self.pipe.poll(1):
             if not self.process.is_alive():
                 raise RuntimeError(f"its process ended with status {self.process.exitcode}")
@@ -169,57 +176,75 @@ def serve(pipe: Any, library: Library, task: Task) -> None:
 
 
 def compare(task: Task, libraries: dict[str, Library], threads: list[int], repeats: int) -> list[dict[str, Any]]:
-    """One record for each library and number of threads; of a library that lacks something or fails, one with the reason."""
+    """One record for each library and number of threads; of a library that lacks something or fails, one with the reason.
+
+    Every repeat draws other tables: the quality of a model depends on its training rows more than on those that score it.
+    """
     out = {name: reason for name, library in libraries.items() if (reason := library.lacks(task))}
-    records = []
+    turns: dict[tuple[str, int], list[dict[str, Any]]] = {(name, n): [] for name in libraries for n in threads}
     with ExitStack() as stack:
         workers = {name: stack.enter_context(Worker(library, task)) for name, library in libraries.items() if name not in out}
-        for n_threads in threads:
-            turns: dict[str, list[dict[str, Any]]] = {name: [] for name in workers}
-            found = {}
 
-            def ask(name: str, method: str, *arguments: Any) -> dict[str, Any] | None:
-                if name in out:
-                    return None
+        def ask(names: Iterable[str], method: str, *arguments: Any) -> dict[str, dict[str, Any]]:
+            """Answers, for which they work at the same time; who fails is out."""
+            names, answers = [name for name in names if name not in out], {}
+            for name in names:
+                workers[name].tell(method, *arguments)
+            for name in names:
                 try:
-                    return workers[name].ask(method, *arguments)
+                    answers[name] = workers[name].hear()
                 except RuntimeError as error:
                     out[name] = str(error)
-                    return None
+            return answers
 
-            for name in workers:
-                ask(name, "warm_up", n_threads)
-            for repeat in range(repeats):
+        for repeat in range(repeats):
+            ask(workers, "draw", SEED + repeat)
+            if repeat == 0:
+                for name in workers:
+                    ask([name], "warm_up", max(threads))
+            for n_threads in threads:
                 for name in list(workers)[:: 1 if repeat % 2 == 0 else -1]:
                     time.sleep(PAUSE_S)
-                    if turn := ask(name, "take_turn", n_threads):
-                        turns[name].append(turn)
-            for name in workers:
-                if answer := ask(name, "examine"):
-                    found[name] = answer
-            gaps = quality_gaps({name: f.pop("losses") for name, f in found.items()}, is_root=task.objective == NUMBERS)
-            for name, figures in found.items():
-                lists = {key: [turn[key] for turn in turns[name]] for key in turns[name][0] if key != "peak_mb"}
-                # The first turn's peak: later ones find memory that is kept.
-                record = {"task": task.name, "library": name, "threads": n_threads, **lists, "peak_mb": turns[name][0]["peak_mb"]}
-                records.append(record | figures | {"gap": gaps[name]})
-    records += [{"task": task.name, "library": name, "threads": n, "left_out": why} for name, why in out.items() for n in threads]
+                    for turn in ask([name], "take_turn", n_threads).values():
+                        turns[name, n_threads].append(turn)
+        examined = {name: answer for name in workers for answer in ask([name], "examine").values()}
+    records = []
+    for n in threads:
+        losses = {name: [turn["losses"] for turn in turns[name, n]] for name in libraries if name not in out}
+        gaps = quality_gaps(losses, is_root=task.objective == NUMBERS)
+        for name, why in out.items():
+            records.append({"task": task.name, "library": name, "threads": n, "left_out": why})
+        for name in losses:
+            lists = {
+                key: [turn[kind][key] for turn in turns[name, n]]
+                for kind in ("figures", "quality") for key in turns[name, n][0][kind]
+            }  # fmt: skip
+            peak_mb = lists["peak_mb"][0]  # later turns find memory that is kept
+            quality = {key: lists.pop(key) for key in turns[name, n][0]["quality"]}
+            record = {"task": task.name, "library": name, "threads": n, **lists, "peak_mb": peak_mb, **examined[name]}
+            records.append(record | {"quality": quality, "gap": gaps[name]})
     return records
 
 
-def quality_gaps(losses: dict[str, np.ndarray], is_root: bool = False) -> dict[str, dict[str, float]]:
-    """How much worse than the best each mean loss is, and the standard error of that from the pairs of losses of a test row.
+def quality_gaps(losses: dict[str, list[np.ndarray]], is_root: bool = False) -> dict[str, dict[str, float]]:
+    """How much worse than the best each mean loss is, and the standard error of that.
 
+    losses : for each repeat, of the test rows, which are the same for all.
     is_root : of root mean losses. Their difference is that of the means over the sum of the roots.
+
+    The error is the greater one of two: from the spread between repeats, and from that of the pairs of losses of a row.
     """
-    means = {name: values.mean() for name, values in losses.items()}
-    best = min(means, key=means.__getitem__, default="")
+    means = {name: np.array([values.mean() for values in of_repeats]) for name, of_repeats in losses.items()}
+    best = min(means, key=lambda name: (np.sqrt(means[name]) if is_root else means[name]).mean(), default="")
     gaps = {}
-    for name, values in losses.items():
-        difference = values - losses[best]
-        unit = np.sqrt(means[name]) + np.sqrt(means[best]) if is_root else 1.0
-        error = difference.std() / np.sqrt(len(difference))
-        gaps[name] = {"difference": float(difference.mean() / unit), "error": float(error / unit)}
+    for name, of_repeats in losses.items():
+        pairs = [a - b for a, b in zip(of_repeats, losses[best])]
+        units = np.sqrt(means[name]) + np.sqrt(means[best]) if is_root else np.ones(len(pairs))
+        differences = np.array([pair.mean() for pair in pairs]) / units
+        of_rows = np.array([pair.std() / np.sqrt(len(pair)) for pair in pairs]) / units
+        of_draws = differences.std(ddof=1) if len(pairs) > 1 else 0.0
+        error = max(of_draws, np.sqrt(np.mean(of_rows**2))) / np.sqrt(len(pairs))
+        gaps[name] = {"difference": float(differences.mean()), "error": float(error), "best": best}
     return gaps
 
 
@@ -249,15 +274,15 @@ def describe_machine() -> dict[str, Any]:
         "date": datetime.now(UTC).isoformat(timespec="seconds"), "commit": git("rev-parse", "HEAD"),
         "uncommitted_changes": bool(git("status", "--porcelain")), "cpu": cpu, "cores": os.cpu_count(),
         "platform": f"{platform.system()} {platform.machine()}", "python": platform.python_version(), "seed": SEED,
-        "versions": {name: version_of(name) for name in (*installed(list(LIBRARIES)), "numpy", "scipy", "numba")},
+        "versions": versions(),
     }  # fmt: skip
 
 
-def version_of(module: str) -> str:
-    """Without importing it, which would load its OpenMP runtime; but gpuboost may lie there without being installed."""
-    if module == "gpuboost":
-        return __import__(module).__version__
-    return metadata.version(metadata.packages_distributions()[module][0])
+def versions() -> dict[str, str]:
+    """Without importing the libraries, which would load their OpenMP runtimes; but gpuboost may lie there without installation."""
+    distributions = metadata.packages_distributions()
+    names = [name for name in (*installed(list(LIBRARIES)), "numpy", "scipy", "numba") if name != "gpuboost"]
+    return {"gpuboost": gpuboost.__version__, **{name: metadata.version(distributions[name][0]) for name in names}}
 
 
 def write_record(name: str, record: dict[str, Any]) -> Path:

@@ -12,7 +12,7 @@ MEASURES = {  # of a record: how it is called, how it is written
     "predict_s": ("predict s", "{:.3f}"), "row_us": ("one row µs", "{:.0f}"), "peak_mb": ("memory MB", "{:.0f}"),
 }  # fmt: skip
 CLOSE = 1.05  # a ratio that is no loss
-STANDARD_ERRORS = 3.0  # a gap of quality that is; the best of five is lucky, too, and other training rows would shift all
+STANDARD_ERRORS, SHARE = 3.0, 0.001  # of the loss: a gap of quality that is a loss exceeds both
 
 
 def middle(value: float | list[float]) -> float:
@@ -32,8 +32,8 @@ def losses_of(record: Record, group: list[Record]) -> list[str]:
         value = ratio(record, group, measure)
         if value is not None and value > CLOSE:
             words.append(f"{name.rsplit(' ', 1)[0]} {value:.2f}×")
-    gap = record["gap"]
-    if gap["difference"] > STANDARD_ERRORS * gap["error"]:
+    gap, loss = record["gap"], middle(next(iter(record["quality"].values())))
+    if gap["difference"] > max(STANDARD_ERRORS * gap["error"], SHARE * loss):
         words.append(f"quality by {gap['difference'] / gap['error']:.1f} standard errors")
     return words
 
@@ -91,8 +91,8 @@ def details(document: Record, threads: int) -> str:
                 value = ratio(r, group, measure)
                 cells.append((form.format(middle(r[measure])) + (f" ({value:.2f})" if value else "")) if measure in r else "–")
             spread = f"{min(r['total_s']):.3f}–{max(r['total_s']):.3f}"
-            quality = ", ".join(f"{name} {value:.4f}" for name, value in r["quality"].items())
-            gap = f"+{r['gap']['difference']:.5f} ± {r['gap']['error']:.5f}" if r["gap"]["error"] else "best"
+            quality = ", ".join(f"{name} {middle(value):.4f}" for name, value in r["quality"].items())
+            gap = f"+{r['gap']['difference']:.5f} ± {r['gap']['error']:.5f}" if r["gap"]["best"] != r["library"] else "best"
             rows.append([task, r["library"], *cells[:3], spread, *cells[3:], quality, gap])
     return table(["task", "", *(name for name, _ in list(MEASURES.values())[:3]), "spread of total",
                   *(name for name, _ in list(MEASURES.values())[3:]), "quality", "behind the best"], rows)  # fmt: skip
@@ -122,9 +122,9 @@ figure over the better one of XGBoost and LightGBM.
 - *Speed-up*: total seconds of the faster one of these two over those of {OURS}.
 - *Predict*: all test rows, from the raw array. *One row*: the same for one, with one thread.
 - *Memory*: the peak while binning and training, above a warm process that holds the table.
-- *Behind the best*: how much worse the test loss (the first one named) is than the best library's, ± its standard error from
-  pairs of losses of the same row. Up to {STANDARD_ERRORS:.0f} of these count as noise: they do not know that other training rows
-  would have shifted every model, and the best of five is lucky, too.
+- *Behind the best*: how much worse the test loss (the first one named) is than the best library's, ± its standard error, from the
+  spread between repeats, each with other rows to train on and to score, or from that between rows, whichever is greater. Counted
+  as noise up to {STANDARD_ERRORS:.0f} of these, as the best of five is lucky, too, and up to {SHARE:.1%} of the loss.
 - Parameters are as equal as the libraries allow: [libraries.py](../libraries.py) says what is not."""
 
 
@@ -182,9 +182,9 @@ def draw_quality(figure: Any, records: list[Record], tasks: Record, threads: int
     for panel, name in zip(panels, names):
         for r in records:
             if r["task"] == name:
-                metric, loss = next(iter(r["quality"].items()))
+                metric, losses = next(iter(r["quality"].items()))
                 error = STANDARD_ERRORS * r["gap"]["error"]
-                panel.errorbar(middle(r["total_s"]), loss, error, fmt="o", color=colours[r["library"]])
+                panel.errorbar(middle(r["total_s"]), middle(losses), error, fmt="o", color=colours[r["library"]])
                 panel.set(ylabel=metric, xlabel="s")
         panel.set_title(name, fontsize=9)
     marks: Callable[..., Any] = panels[0].plot

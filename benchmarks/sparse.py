@@ -63,7 +63,7 @@ def main() -> None:
             seconds = " | ".join(f"{median(r[key]):.2f}" for key in ("binning_s", "training_s", "total_s"))
             print(
                 f"| {r['task']} | {r['library']} | {seconds} | {min(r['total_s']):.2f}–{max(r['total_s']):.2f} | "
-                f"{median(r['cpu_s']):.2f} | {r['quality']['logloss']:.4f} | {r['table_mb']:.0f} | {r['peak_mb']:.0f} |",
+                f"{median(r['cpu_s']):.2f} | {median(r['quality']['logloss']):.4f} | {r['table_mb']:.0f} | {r['peak_mb']:.0f} |",
                 flush=True,
             )
             records.append(r)

@@ -30,9 +30,9 @@ class Task:
     is_sparse: bool = False
     test_rows: int = 100_000
 
-    def tables(self) -> tuple[Any, np.ndarray, Any, np.ndarray]:
+    def tables(self, seed: int = SEED) -> tuple[Any, np.ndarray, Any, np.ndarray]:
         """x, y to train on and x, y to score: of one draw, so that a test row is never a training row."""
-        x, y = self.make(np.random.default_rng(SEED), self.n_rows + self.test_rows)
+        x, y = self.make(np.random.default_rng(seed), self.n_rows + self.test_rows)
         return x[: self.n_rows], y[: self.n_rows], x[self.n_rows :], y[self.n_rows :]
 
     def describe(self) -> dict[str, Any]:

@@ -26,7 +26,8 @@ from tasks import BINARY, NUMBERS, SEVERAL, TASKS  # noqa: E402
 def record(library, total, predict=(0.1,), difference=0.0, error=0.0, **others):
     return {
         "task": "higgs-7k", "library": library, "threads": 2, "run": "today", "total_s": list(total), "predict_s": list(predict),
-        "row_us": 10.0, "peak_mb": 50.0, "quality": {"logloss": 0.5}, "gap": {"difference": difference, "error": error}, **others,
+        "row_us": 10.0, "peak_mb": 50.0, "quality": {"logloss": [0.5, 0.4, 0.6]},
+        "gap": {"difference": difference, "error": error, "best": "lightgbm"}, **others,
     }  # fmt: skip
 
 
@@ -55,6 +56,8 @@ def test_losses_are_named():
     assert report.losses_of(GROUP[0], GROUP) == ["predict 2.00×", "quality by 5.0 standard errors"]
     within_noise = record("gpuboost", (3.1,), difference=0.003, error=0.002)
     assert report.losses_of(within_noise, [within_noise, *GROUP[1:]]) == []  # 3.1 s against 3.0 is close
+    tiny = record("gpuboost", (1.0,), difference=1e-6, error=1e-9)
+    assert report.losses_of(tiny, [tiny, *GROUP[1:]]) == []
 
 
 def test_page_tells_every_library():
@@ -107,11 +110,19 @@ def test_score(objective, prediction, label, metrics):
 def test_gap_is_paired():
     """Losses of both rise and fall together: their difference is known better than either."""
     best, worse = np.array([1.0, 9.0, 1.0, 9.0]), np.array([1.5, 9.0, 1.5, 9.0])
-    gap = measure.quality_gaps({"a": worse, "b": best})
-    assert gap["b"] == {"difference": 0.0, "error": 0.0}
-    assert gap["a"] == pytest.approx({"difference": 0.25, "error": 0.25 / math.sqrt(4)})
-    roots = measure.quality_gaps({"a": worse, "b": best}, is_root=True)["a"]
+    gaps = measure.quality_gaps({"a": [worse], "b": [best]})
+    assert gaps["b"] == {"difference": 0.0, "error": 0.0, "best": "b"}
+    assert gaps["a"] == {"difference": pytest.approx(0.25), "error": pytest.approx(0.25 / math.sqrt(4)), "best": "b"}
+    roots = measure.quality_gaps({"a": [worse], "b": [best]}, is_root=True)["a"]
     assert roots["difference"] == pytest.approx(math.sqrt(5.25) - math.sqrt(5.0))
+
+
+def test_gap_knows_the_spread_of_repeats():
+    """0.1, 0.2 and 0.6 more in every row: nothing from the rows, all from the repeats."""
+    best = [np.array([1.0, 2.0]), np.array([3.0, 1.0]), np.array([2.0, 2.0])]
+    gap = measure.quality_gaps({"a": [loss + d for loss, d in zip(best, (0.1, 0.2, 0.6))], "b": best})["a"]
+    assert gap["difference"] == pytest.approx(0.3)
+    assert gap["error"] == pytest.approx(math.sqrt((0.2**2 + 0.1**2 + 0.3**2) / 2) / math.sqrt(3))
 
 
 @pytest.mark.parametrize("name", TASKS)
@@ -143,5 +154,5 @@ def test_command_measures_a_tiny_table(tmp_path):
     for r in document["records"]:
         assert len(r["total_s"]) == len(r["predict_s"]) == 2 and min(r["total_s"]) > 0 and r["row_us"] > 0
         assert r["total_s"] == pytest.approx(np.add(r["binning_s"], r["training_s"]))
-        assert 0 < r["quality"]["mlogloss"] < math.log(7)  # better than guessing
+        assert 0 < max(r["quality"]["mlogloss"]) < math.log(7)  # better than guessing
     assert (tmp_path / "peers.md").read_text() == done.stdout.rstrip("\n") + "\n"
