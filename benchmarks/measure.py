@@ -279,7 +279,7 @@ def describe_machine() -> dict[str, Any]:
 
 
 def versions() -> dict[str, str]:
-    """Without importing the libraries, which would load their OpenMP runtimes; but gpuboost may lie there without installation."""
+    """Without importing the libraries, which would load their OpenMP runtimes; but gpuboost may not be installed."""
     distributions = metadata.packages_distributions()
     names = [name for name in (*installed(list(LIBRARIES)), "numpy", "scipy", "numba") if name != "gpuboost"]
     return {"gpuboost": gpuboost.__version__, **{name: metadata.version(distributions[name][0]) for name in names}}
