@@ -14,7 +14,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterable
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import replace
 from datetime import UTC, datetime
 from importlib import metadata
@@ -140,11 +140,12 @@ class Worker:
 
     def __init__(self, library: Library, task: Task) -> None:
         context = multiprocessing.get_context("spawn")
-        self.pipe, other = context.Pipe()
-        self.process = context.Process(target=serve, args=(other, library, task), daemon=True)
+        self.pipe, self.other = context.Pipe()
+        self.process = context.Process(target=serve, args=(self.other, library, task), daemon=True)
 
     def __enter__(self) -> "Worker":
         self.process.start()
+        self.other.close()  # so that the end of the process is the end of the pipe
         return self
 
     def __exit__(self, *_: Any) -> None:
@@ -152,14 +153,16 @@ class Worker:
         self.process.join()
 
     def tell(self, method: str, *arguments: Any) -> None:
-        self.pipe.send((method, arguments))
+        with suppress(OSError):  # its process has ended, as will be heard
+            self.pipe.send((method, arguments))
 
     def hear(self) -> dict[str, Any]:
         """Raises RuntimeError with what went wrong there."""
-        while not self.pipe.poll(1):
-            if not self.process.is_alive():
-                raise RuntimeError(f"its process ended with status {self.process.exitcode}")
-        answer = self.pipe.recv()
+        try:
+            answer = self.pipe.recv()
+        except (EOFError, OSError):
+            self.process.join()
+            answer = f"its process ended with status {self.process.exitcode}"
         if isinstance(answer, str):
             raise RuntimeError(answer)
         return answer

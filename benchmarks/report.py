@@ -54,6 +54,10 @@ def table(head: list[str], rows: list[list[str]]) -> str:
     return "\n".join([row(head), "|" + "---|" * len(head), *map(row, rows)])
 
 
+def bold(cell: str, is_bold: bool) -> str:
+    return f"**{cell}**" if is_bold else cell
+
+
 def shape_of(task: Record) -> str:
     grown = f"{task['n_leaves']} leaves" if task["n_leaves"] else f"depth {task['max_depth']}"
     return f"{task['n_rows']:,} × {task['n_features']:,}, {task['n_rounds']} rounds, {grown}"
@@ -67,11 +71,12 @@ def summary(document: Record, threads: int) -> str:
         if n != threads:
             continue
         of_library = {r["library"]: r for r in group}
-        cells = [f"{middle(r['total_s']):.2f}" if "total_s" in (r := of_library.get(name, {})) else "–" for name in names]
+        totals = {name: middle(r["total_s"]) for name, r in of_library.items() if "total_s" in r}
+        cells = [bold(f"{totals[x]:.2f}", totals[x] == min(totals.values())) if x in totals else "–" for x in names]
         ours = of_library.get(OURS, {})
-        total = ratio(ours, group, "total_s") if "total_s" in ours else None
-        behind = "; ".join(losses_of(ours, group)) if "total_s" in ours else ""
-        speed = f"{1 / total:.2f}×" if total else ""
+        total = ratio(ours, group, "total_s")
+        speed = bold(f"{1 / total:.2f}×", total > CLOSE) if total else ""
+        behind = "; ".join(losses_of(ours, group)) if OURS in totals else ""
         rows.append([task, shape_of(document["tasks"][task]), *cells, speed, behind])
     return table(["task", "table", *names, "speed-up", f"where {OURS} is behind"], rows)
 
@@ -119,7 +124,7 @@ Written by `python benchmarks/peers.py`. Seconds from a raw float32 array, or a 
 training, and both. Medians of turns that the libraries took, each in a process of its own, after a warm-up. In brackets: the
 figure over the better one of XGBoost and LightGBM.
 
-- *Speed-up*: total seconds of the faster one of these two over those of {OURS}.
+- *Speed-up*: total seconds of the faster one of these two over those of {OURS}; bold where slower. Bold seconds: the fastest.
 - *Predict*: all test rows, from the raw array. *One row*: the same for one, with one thread.
 - *Memory*: the peak while binning and training, above a warm process that holds the table.
 - *Behind the best*: how much worse the test loss (the first one named) is than the best library's, ± its standard error, from the
@@ -149,24 +154,21 @@ def plot(document: Record, folder: Path) -> list[Path]:
 
 
 def draw_rows(figure: Any, records: list[Record], tasks: Record, threads: int) -> bool:
-    """ms of a round against rows, of the tasks that differ in them only."""
+    """ms of a round against rows, of the tasks that differ in them only. Dashed: a library that does not bin apart."""
     same = [name for name, task in tasks.items() if task["make"] == "higgs_like" and task["n_features"] == 28
             and task["max_depth"] == 6 and not task["n_leaves"] and task["tree_method"] == "hist"]  # fmt: skip
     figure.set_size_inches(6.5, 4.5)
     axes = figure.subplots()
-    drawn = False
-    for library in dict.fromkeys(r["library"] for r in records):
-        points = sorted(
-            (tasks[r["task"]]["n_rows"], 1000 * middle(r["total_s"]) / tasks[r["task"]]["n_rounds"])
-            for r in records if r["library"] == library and r["task"] in same
-        )  # fmt: skip
-        if len(points) > 1:
-            axes.plot(*zip(*points), marker="o", label=library)
-            drawn = True
-    axes.set(xscale="log", yscale="log", xlabel="rows (× 28)", ylabel=f"ms per round, with binning; {threads} threads")
-    if drawn:
+    for library in dict.fromkeys(r["library"] for r in records if r["task"] in same):
+        own = [r for r in records if r["library"] == library and r["task"] in same]
+        measure = "training_s" if "training_s" in own[0] else "total_s"
+        points = sorted((tasks[r["task"]]["n_rows"], 1000 * middle(r[measure]) / tasks[r["task"]]["n_rounds"]) for r in own)
+        label = library if measure == "training_s" else f"{library}, with binning"
+        axes.plot(*zip(*points), "o-" if measure == "training_s" else "o--", label=label)
+    axes.set(xscale="log", yscale="log", xlabel="rows (× 28)", ylabel=f"ms per round; {threads} threads")
+    if axes.lines:
         axes.legend()
-    return drawn
+    return bool(axes.lines)
 
 
 def draw_quality(figure: Any, records: list[Record], tasks: Record, threads: int) -> bool:

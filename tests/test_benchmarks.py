@@ -64,7 +64,7 @@ def test_page_tells_every_library():
     document = peers.merge({}, {"date": "today", "cpu": "a", "cores": 2, "platform": "b", "python": "c", "commit": "d" * 40,
                                 "uncommitted_changes": False, "versions": {}}, TASKS["higgs-7k"], GROUP)  # fmt: skip
     page = report.page(document)
-    assert "| higgs-7k | 7,000 × 28, 100 rounds, depth 6 | 2.00 | 4.00 | 3.00 | 0.50 | – | 1.50× | predict 2.00×; " in page
+    assert "| higgs-7k | 7,000 × 28, 100 rounds, depth 6 | 2.00 | 4.00 | 3.00 | **0.50** | – | 1.50× | predict 2.00×; " in page
     assert "| higgs-7k | sklearn | is ill |" in page
     assert "+0.01000 ± 0.00200" in page
 
