@@ -1,6 +1,6 @@
 """gpuboost, XGBoost, LightGBM, CatBoost and scikit-learn side by side: the same tables, parameters as equal as they allow.
 
-    python benchmarks/peers.py                         # all tasks, one thread and all
+    python benchmarks/peers.py                         # all tasks, one thread and all: about 40 minutes on 2 cores
     python benchmarks/peers.py --tasks higgs-450k --threads 2 --repeats 5
     python benchmarks/peers.py --startup               # a new process with a warm compile cache
     python benchmarks/peers.py --tasks                 # no task: the page and the plots once more
