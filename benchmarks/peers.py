@@ -29,24 +29,27 @@ from tasks import STARTUP, TASKS, Task
 
 
 def merge(document: dict[str, Any], machine: dict[str, Any], task: Task, records: list[dict[str, Any]]) -> dict[str, Any]:
-    """The document with the records in the place of older ones of the same task, library and threads; tasks in their order."""
+    """The document with the records in the place of older ones of the same task, library and threads; all in their order.
+
+    What is known of a task of this name that was another one, with more rows, say, is dropped.
+    """
     key = lambda r: (r["task"], r["library"], r["threads"])
-    replaced = {key(r) for r in records}
-    kept = [r for r in document.get("records", []) if key(r) not in replaced]
-    order = {name: i for i, name in enumerate([*TASKS, task.name])}
-    names = {name: i for i, name in enumerate(LIBRARIES)}
+    replaced, tasks = {key(r) for r in records}, document.get("tasks", {})
+    is_same = tasks.get(task.name) == task.describe()
+    kept = [r for r in document.get("records", []) if key(r) not in replaced and (is_same or r["task"] != task.name)]
+    place = {name: i for i, name in enumerate([*TASKS, *LIBRARIES])}
     records = kept + [{**r, "run": machine["date"]} for r in records]
-    records.sort(key=lambda r: (order.get(r["task"], len(order)), r["threads"], names.get(r["library"], len(names))))
+    records.sort(key=lambda r: (place.get(r["task"], -1), r["threads"], place.get(r["library"], -1)))
     runs = document.get("runs", {}) | {machine["date"]: machine}
-    return {
-        "runs": {date: run for date, run in runs.items() if any(r["run"] == date for r in records)},
-        "tasks": document.get("tasks", {}) | {task.name: task.describe()}, "records": records,
-    }  # fmt: skip
+    runs = {date: run for date, run in runs.items() if any(r["run"] == date for r in records)}
+    return {"runs": runs, "tasks": tasks | {task.name: task.describe()}, "records": records}
 
 
-def is_there(document: dict[str, Any], task: Task, libraries: list[str], threads: list[int]) -> bool:
-    found = {(r["library"], r["threads"]) for r in document.get("records", []) if r["task"] == task.name}
-    return document.get("tasks", {}).get(task.name) == task.describe() and found >= {(x, n) for x in libraries for n in threads}
+def is_there(document: dict[str, Any], commit: str, task: Task, libraries: list[str], threads: list[int]) -> bool:
+    """Whether that commit has measured all of this."""
+    own = [r for r in document.get("records", []) if r["task"] == task.name and document["runs"][r["run"]]["commit"] == commit]
+    is_same = document.get("tasks", {}).get(task.name) == task.describe()
+    return is_same and {(r["library"], r["threads"]) for r in own} >= {(x, n) for x in libraries for n in threads}
 
 
 # --- Start-up ---
@@ -92,7 +95,7 @@ def main() -> None:
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--rounds", type=int, help="in the place of each task's own")
     parser.add_argument("--rows", type=int, help="of both tables, in the place of each task's own")
-    parser.add_argument("--missing", action="store_true", help="only tasks whose results are not there yet")
+    parser.add_argument("--missing", action="store_true", help="only tasks that this commit has not measured")
     parser.add_argument("--results", type=Path, default=RESULTS, help="folder of peers.json, peers.md and the plots")
     parser.add_argument("--startup", action="store_true", help="a new process: import and the first small model")
     parser.add_argument("--child", action="store_true", help=argparse.SUPPRESS)
@@ -113,7 +116,7 @@ def main() -> None:
     given |= {"n_rows": options.rows, "test_rows": options.rows} if options.rows else {}
     for name in options.tasks:
         task = replace(TASKS[name], **given)
-        if options.missing and is_there(document, task, names, options.threads):
+        if options.missing and is_there(document, machine["commit"], task, names, options.threads):
             continue
         begin = time.perf_counter()
         records = compare(task, {x: LIBRARIES[x] for x in names}, options.threads, options.repeats)

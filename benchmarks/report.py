@@ -20,9 +20,9 @@ def middle(value: float | list[float]) -> float:
 
 
 def ratio(record: Record, group: list[Record], measure: str) -> float | None:
-    """Its figure over the better one of RIVALS; None where it or they have none."""
-    rivals = [middle(r[measure]) for r in group if r["library"] in RIVALS and measure in r]
-    return middle(record[measure]) / min(rivals) if rivals and measure in record else None
+    """Its figure over the better one of RIVALS; None where it or they have none, or theirs is zero, as memory may be."""
+    rivals = min((middle(r[measure]) for r in group if r["library"] in RIVALS and measure in r), default=0.0)
+    return middle(record[measure]) / rivals if rivals > 0 and measure in record else None
 
 
 def losses_of(record: Record, group: list[Record]) -> list[str]:

@@ -50,6 +50,7 @@ def test_ratio_needs_both_sides():
     assert report.ratio(GROUP[0], GROUP, "binning_s") is None  # no rival has it
     assert report.ratio(GROUP[0], GROUP[:1], "total_s") is None
     assert report.ratio(GROUP[4], GROUP, "total_s") is None
+    assert report.ratio(GROUP[0], [record("xgboost", (0.0,))], "total_s") is None
 
 
 def test_losses_are_named():
@@ -79,15 +80,31 @@ def test_plots_are_drawn(tmp_path):
 
 def test_results_merge_by_task_library_and_threads():
     task = TASKS["higgs-7k"]
-    old = peers.merge({}, {"date": "monday"}, task, [record("xgboost", (1.0,)), record("gpuboost", (9.0,))])
-    new = peers.merge(old, {"date": "tuesday"}, task, [record("gpuboost", (5.0,)), record("gpuboost", (7.0,)) | {"threads": 1}])
+    monday, tuesday = ({"date": day, "commit": f"{day}'s"} for day in ("monday", "tuesday"))
+    old = peers.merge({}, monday, task, [record("xgboost", (1.0,)), record("gpuboost", (9.0,))])
+    new = peers.merge(old, tuesday, task, [record("gpuboost", (5.0,)), record("gpuboost", (7.0,)) | {"threads": 1}])
     found = [(r["library"], r["threads"], r["total_s"], r["run"]) for r in new["records"]]
     assert found == [("gpuboost", 1, [7.0], "tuesday"), ("gpuboost", 2, [5.0], "tuesday"), ("xgboost", 2, [1.0], "monday")]
     assert set(new["runs"]) == {"monday", "tuesday"}
-    assert peers.is_there(new, task, ["gpuboost", "xgboost"], [2]) and not peers.is_there(new, task, ["xgboost"], [1, 2])
-    assert not peers.is_there(new, replace(task, n_rounds=3), ["gpuboost"], [2])
-    replaced = peers.merge(new, {"date": "sunday"}, task, [record("xgboost", (1.0,))])
-    assert set(replaced["runs"]) == {"tuesday", "sunday"}  # monday has no records left
+    assert set(peers.merge(new, tuesday, task, [record("xgboost", (2.0,))])["runs"]) == {"tuesday"}  # monday has no records left
+    longer = peers.merge(new, tuesday, replace(task, n_rounds=200), [record("xgboost", (2.0,))])
+    assert [(r["library"], r["total_s"]) for r in longer["records"]] == [("xgboost", [2.0])]  # the others are of 100 rounds
+
+
+@pytest.mark.parametrize(
+    "commit, rounds, libraries, threads, expected",
+    [
+        ("a", 100, ["gpuboost", "xgboost"], [2], True),
+        ("b", 100, ["gpuboost"], [2], False),
+        ("a", 3, ["gpuboost"], [2], False),
+        ("a", 100, ["gpuboost", "lightgbm"], [2], False),
+        ("a", 100, ["gpuboost"], [1, 2], False),
+    ],
+)
+def test_what_is_there_need_not_be_measured(commit, rounds, libraries, threads, expected):
+    task, records = TASKS["higgs-7k"], [record("xgboost", (1.0,)), record("gpuboost", (9.0,))]
+    document = peers.merge({}, {"date": "monday", "commit": "a"}, task, records)
+    assert peers.is_there(document, commit, replace(task, n_rounds=rounds), libraries, threads) == expected
 
 
 @pytest.mark.parametrize(
