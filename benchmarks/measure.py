@@ -275,7 +275,8 @@ def describe_machine() -> dict[str, Any]:
     git = lambda *command: subprocess.run(["git", "-C", str(ROOT), *command], capture_output=True, text=True).stdout.strip()
     return {
         "date": datetime.now(UTC).isoformat(timespec="seconds"), "commit": git("rev-parse", "HEAD"),
-        "uncommitted_changes": bool(git("status", "--porcelain", "--", ".", ":!benchmarks/results")), "cpu": cpu, "cores": os.cpu_count(),
+        "uncommitted_changes": bool(git("status", "--porcelain", "--", ".", ":!benchmarks/results")),
+        "cpu": cpu, "cores": os.cpu_count(),
         "platform": f"{platform.system()} {platform.machine()}", "python": platform.python_version(), "seed": SEED,
         "versions": versions(),
     }  # fmt: skip
