@@ -5,6 +5,8 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
+from scipy.stats import t
+
 Record = dict[str, Any]
 OURS, RIVALS = "gpuboost", ("xgboost", "lightgbm")
 MEASURES = {  # of a record: how it is called, how it is written
@@ -12,7 +14,7 @@ MEASURES = {  # of a record: how it is called, how it is written
     "predict_s": ("predict s", "{:.3f}"), "row_us": ("one row µs", "{:.0f}"), "peak_mb": ("memory MB", "{:.0f}"),
 }  # fmt: skip
 CLOSE = 1.05  # a ratio that is no loss
-STANDARD_ERRORS, SHARE = 3.0, 0.001  # of the loss: a gap of quality that is a loss exceeds both
+CHANCE, SHARE = 0.01, 0.001  # a gap of quality that is a loss is rarer by chance, and a greater share of the loss
 
 
 def middle(value: float | list[float]) -> float:
@@ -25,6 +27,11 @@ def ratio(record: Record, group: list[Record], measure: str) -> float | None:
     return middle(record[measure]) / rivals if rivals > 0 and measure in record else None
 
 
+def noise(record: Record) -> float:
+    """The gap of quality that chance alone exceeds rarely, after Student for few repeats."""
+    return float(t.ppf(1 - CHANCE / 2, max(len(record["total_s"]) - 1, 1))) * record["gap"]["error"]
+
+
 def losses_of(record: Record, group: list[Record]) -> list[str]:
     """In what it is behind: the better one of RIVALS, or in quality the best of all."""
     words = []
@@ -33,7 +40,7 @@ def losses_of(record: Record, group: list[Record]) -> list[str]:
         if value is not None and value > CLOSE:
             words.append(f"{name.rsplit(' ', 1)[0]} {value:.2f}×")
     gap, loss = record["gap"], middle(next(iter(record["quality"].values())))
-    if gap["difference"] > max(STANDARD_ERRORS * gap["error"], SHARE * loss):
+    if gap["difference"] > max(noise(record), SHARE * loss):
         words.append(f"quality by {gap['difference'] / gap['error']:.1f} standard errors")
     return words
 
@@ -128,8 +135,8 @@ figure over the better one of XGBoost and LightGBM.
 - *Predict*: all test rows, from the raw array. *One row*: the same for one, with one thread.
 - *Memory*: the peak while binning and training, above a warm process that holds the table.
 - *Behind the best*: how much worse the test loss (the first one named) is than the best library's, ± its standard error, from the
-  spread between repeats, each with other rows to train on and to score, or from that between rows, whichever is greater. Counted
-  as noise up to {STANDARD_ERRORS:.0f} of these, as the best of five is lucky, too, and up to {SHARE:.1%} of the loss.
+  spread between repeats, each with other rows to train on and to score, or from that between rows, whichever is greater. A loss if
+  it exceeds {SHARE:.1%} of that and what chance alone does in {CHANCE:.0%} of cases (Student's t, as repeats are few).
 - Parameters are as equal as the libraries allow: [libraries.py](../libraries.py) says what is not."""
 
 
@@ -172,7 +179,7 @@ def draw_rows(figure: Any, records: list[Record], tasks: Record, threads: int) -
 
 
 def draw_quality(figure: Any, records: list[Record], tasks: Record, threads: int) -> bool:
-    """A panel per task: test loss against total seconds, with the noise of the distance to the best."""
+    """A panel per task: test loss against total seconds, with the standard error of the distance to the best."""
     names = list(dict.fromkeys(r["task"] for r in records))
     columns = 4
     n_rows = -(-len(names) // columns)
@@ -185,8 +192,7 @@ def draw_quality(figure: Any, records: list[Record], tasks: Record, threads: int
         for r in records:
             if r["task"] == name:
                 metric, losses = next(iter(r["quality"].items()))
-                error = STANDARD_ERRORS * r["gap"]["error"]
-                panel.errorbar(middle(r["total_s"]), middle(losses), error, fmt="o", color=colours[r["library"]])
+                panel.errorbar(middle(r["total_s"]), middle(losses), r["gap"]["error"], fmt="o", color=colours[r["library"]])
                 panel.set(ylabel=metric, xlabel="s")
         panel.set_title(name, fontsize=9)
     marks: Callable[..., Any] = panels[0].plot
