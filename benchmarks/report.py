@@ -135,8 +135,8 @@ figure over the better one of XGBoost and LightGBM.
 - *Predict*: all test rows, from the raw array. *One row*: the same for one, with one thread.
 - *Memory*: the peak while binning and training, above a warm process that holds the table.
 - *Behind the best*: how much worse the test loss (the first one named) is than the best library's, ± its standard error, from the
-  spread between repeats, each with other rows to train on and to score, or from that between rows, whichever is greater. A loss if
-  it exceeds {SHARE:.1%} of that and what chance alone does in {CHANCE:.0%} of cases (Student's t, as repeats are few).
+  spread between repeats, each with other rows to train on and to score, or from that between rows, whichever is greater. A loss
+  if it exceeds {SHARE:.1%} of that and what chance alone does in {CHANCE:.0%} of cases (Student's t, as repeats are few).
 - Parameters are as equal as the libraries allow: [libraries.py](../libraries.py) says what is not."""
 
 
