@@ -11,15 +11,15 @@ cores together, which other work on the machine disturbs less; the JSON of all f
 
 import argparse
 import importlib
-import json
 import os
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
-from peers import RESULTS, ROOT, SEED, describe_machine, higgs_like, installed
+from libraries import installed
+from measure import seconds_in_turns, write_record
+from tasks import SEED, covertype_like, higgs_like
 
 import gpuboost as gb
 from gpuboost.data import binned
@@ -27,16 +27,6 @@ from gpuboost.model_io import digest
 
 N_ROWS, N_CLASSES, MAX_DEPTH = 200_000, 7, 6
 BINNED_ROWS = 450_000
-
-
-def covertype_like(rng: np.random.Generator, n_rows: int) -> tuple[np.ndarray, np.ndarray]:
-    """Float32 table and labels: 10 normal columns, and of two categories one column for each value, some of them rare."""
-    area, soil_share = rng.choice(4, n_rows, p=[0.45, 0.43, 0.07, 0.05]), 1 / np.arange(1, 41)
-    soil = rng.choice(40, n_rows, p=soil_share / soil_share.sum())
-    numbers = rng.normal(size=(n_rows, 10))
-    x = np.column_stack([numbers, area[:, None] == np.arange(4), soil[:, None] == np.arange(40)]).astype(np.float32)
-    z = numbers[:, 0] + 0.5 * numbers[:, 1] * numbers[:, 2] + area - 0.5 * np.sqrt(soil) + rng.normal(size=n_rows)
-    return x, np.searchsorted(np.quantile(z, [0.2, 0.5, 0.7, 0.8, 0.9, 0.95]), z).astype(np.float32)
 
 
 @contextmanager
@@ -50,19 +40,6 @@ def plain_records() -> Iterator[None]:
 
 
 Seconds = dict[str, list[tuple[float, float]]]  # of each way and repeat: on the clock, and of all cores
-
-
-def seconds_in_turns(ways: dict[str, Callable[[], Any]], repeats: int) -> Seconds:
-    """Times of each way, after a warm-up, the order reversed in every other round."""
-    seconds: Seconds = {name: [] for name in ways}
-    for call in ways.values():
-        call()
-    for repeat in range(repeats):
-        for name in list(ways)[:: 1 if repeat % 2 == 0 else -1]:
-            begin = time.perf_counter(), time.process_time()
-            ways[name]()
-            seconds[name].append((time.perf_counter() - begin[0], time.process_time() - begin[1]))
-    return seconds
 
 
 def time_training(threads: int, rounds: int, repeats: int) -> Seconds:
@@ -115,17 +92,14 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=10)
     parser.add_argument("--repeats", type=int, default=7)
     options = parser.parse_args()
-    machine, threads, repeats = describe_machine(options.threads), options.threads, options.repeats
+    threads, repeats = options.threads, options.repeats
     records = [report("covertype-200k, a round", time_training(threads, options.rounds, repeats))]
     x, y = covertype_like(np.random.default_rng(SEED), N_ROWS)
     records.append(report("covertype-200k, binning", time_binning(x, y, 256, threads, repeats)))
     x, y = higgs_like(np.random.default_rng(SEED), BINNED_ROWS)
     for max_bin in (256, 128):
         records.append(report(f"higgs-450k, {max_bin} bins", time_binning(x, y, max_bin, threads, repeats)))
-    RESULTS.mkdir(exist_ok=True)
-    file = RESULTS / f"packing-{machine['date'].replace(':', '').replace('+0000', 'Z')}.json"
-    file.write_text(json.dumps({"machine": machine, **vars(options), "records": records}, indent=1) + "\n")
-    print(f"\n{file.relative_to(ROOT)}")
+    write_record("packing", {**vars(options), "records": records})
 
 
 if __name__ == "__main__":

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from ceilings import Ceilings
 from kernel_bench import Kernel, main, model, table
-from peers import installed
+from libraries import installed
 
 from gpuboost.predictor import Predictor
 

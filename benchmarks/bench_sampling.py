@@ -14,16 +14,16 @@ gradients, the rows' leaves and their margins stay those of all rows.
 
 import argparse
 import importlib
-import os
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
-from bench_packing import seconds_in_turns
-from kernel_bench import write_results
-from peers import PEERS, SEED, TASKS, Task, describe_machine, installed, lightgbm_params, xgboost_params
+from libraries import LIBRARIES, installed, lightgbm_params, xgboost_params
+from measure import seconds_in_turns, write_record
+from tasks import SEED, TASKS, Task
 
 import gpuboost as gb
 from gpuboost.backend import CpuBackend
@@ -87,13 +87,13 @@ def ways_to_train(task: Task, x: np.ndarray, y: np.ndarray, threads: int, parts:
     ways: dict[str, Callable] = {f"gpuboost, {name}": ours(name) for name in DRAWS}
     if installed(["xgboost"]):
         xgboost = importlib.import_module("xgboost")
-        peer = PEERS["xgboost"].bin_table(xgboost, x, y, task, threads)
+        peer = LIBRARIES["xgboost"].bin_table(x, y, task, threads)
         for name in PEERS_DRAW:
             params = {**xgboost_params(task, threads), **DRAWS[name]}
             ways[f"xgboost, {name}"] = lambda params=params: xgboost.train(params, peer, task.n_rounds)
     if installed(["lightgbm"]):
         lightgbm = importlib.import_module("lightgbm")
-        data = PEERS["lightgbm"].bin_table(lightgbm, x, y, task, threads)
+        data = LIBRARIES["lightgbm"].bin_table(x, y, task, threads)
         for name in PEERS_DRAW:
             params = lightgbm_params(task, threads)
             for parameter in DRAWS[name]:
@@ -139,12 +139,11 @@ def main() -> None:
     parser.add_argument("--repeats", type=int, default=7)
     parser.add_argument("--rows", type=int, default=TASK.n_rows)
     options = parser.parse_args()
-    task = Task(TASK.name, options.rows, TASK.n_features, TASK.make, options.rounds, TASK.max_depth)
-    machine, records = describe_machine(os.cpu_count() or 1), []
+    task, records = replace(TASK, n_rows=options.rows, n_rounds=options.rounds), []
     for threads in options.threads:
         records += compare(task, threads, options.repeats)
         report(records[-len(DRAWS) - 2 * len(installed(["xgboost", "lightgbm"])) :])
-    write_results("sampling", machine, **vars(options), records=records)
+    write_record("sampling", {**vars(options), "records": records})
 
 
 if __name__ == "__main__":

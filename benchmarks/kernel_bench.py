@@ -13,7 +13,6 @@ All kernels: python benchmarks/bench_kernels.py. One of them: python benchmarks/
 
 import argparse
 import inspect
-import json
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -23,10 +22,10 @@ from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
-from bench_packing import covertype_like
 from ceilings import Ceilings
-from peers import RESULTS, ROOT, SEED, TASKS, describe_machine, xgboost_params
-from sparse import TASKS as SPARSE_TASKS
+from libraries import xgboost_params
+from measure import write_record
+from tasks import SEED, TASKS
 
 import gpuboost as gb
 from gpuboost.kernels.jit import parallel_kernel
@@ -120,9 +119,7 @@ class Workload:
 
 @cache
 def table(task: str) -> tuple[Any, np.ndarray]:
-    if task == "covertype":
-        return covertype_like(np.random.default_rng(SEED), 200_000)
-    chosen = (TASKS | SPARSE_TASKS)[task]
+    chosen = TASKS[task]
     return chosen.make(np.random.default_rng(SEED), chosen.n_rows)
 
 
@@ -167,14 +164,14 @@ HALF = {"subsample": 0.5, "sampling_method": "gradient_based", "colsample_bytree
 WORKLOADS = {
     "binning 450k": binning("higgs-450k"),
     "binning 7k": binning("higgs-7k"),
-    "binning covertype": binning("covertype"),
+    "binning covertype": binning("covertype-200k"),
     "training 450k": training("higgs-450k", 10),
     "training 7k": training("higgs-7k", 30),
     "half of rows, columns": training("higgs-450k", 10, **HALF),
     "exact 450k": training("higgs-450k", 2, tree_method="exact"),
-    "sparse numbers": training("random", 3, max_bin=32),
-    "one-hot, packed": training("one-hot", 5),
-    "binning one-hot": binning("one-hot"),
+    "sparse numbers": training("sparse-200k", 3, max_bin=32),
+    "one-hot, packed": training("one-hot-500k", 5),
+    "binning one-hot": binning("one-hot-500k"),
     "predicting values": predicting("higgs-450k", by_codes=False),
     "predicting codes": predicting("higgs-450k", by_codes=True),
     "one row": Workload(one_row, "row", 1000),
@@ -233,14 +230,6 @@ def report(records: list[dict[str, Any]]) -> None:
         print(f"| {per} | {r['threads']} | {r['kernel']} | {calls} | {ms:.4g} | " + " | ".join(cells) + f" | {obstacle} |")
 
 
-def write_results(kind: str, machine: dict[str, Any], **content: Any) -> None:
-    """To benchmarks/results/, under the date of the machine's description (peers.py)."""
-    RESULTS.mkdir(exist_ok=True)
-    file = RESULTS / f"{kind}-{machine['date'].replace(':', '').replace('+0000', 'Z')}.json"
-    file.write_text(json.dumps({"machine": machine, **content}, indent=1) + "\n")
-    print(f"\n{file.relative_to(ROOT)}")
-
-
 def main(
     kind: str, description: str | None, kernels: Sequence[Kernel], compare: Callable[[], dict[str, Any]] | None = None
 ) -> None:
@@ -262,6 +251,5 @@ def main(
         for name, ns in of_threads.measured.items():
             print(f"    {ns:10.4f}  {name}, measured for {of_threads.threads} threads")
     compared = compare() if compare else {}
-    machine = describe_machine(max(options.threads))  # last: it imports LightGBM, whose OpenMP slows numba's threads down
     measured = {str(of_threads.threads): of_threads.measured for of_threads in ceilings}
-    write_results(kind, machine, ceilings_ns=measured, records=records, **compared)
+    write_record(kind, {"ceilings_ns": measured, "records": records, **compared})
