@@ -63,26 +63,33 @@ class Boosting:
 
         obj : a user's objective (predictions, dtrain) -> (grad, hess), instead of the model's own.
         """
+        with self.backend.at_work():
+            finished = self._grow(learning_rate, obj)
+            self._finished.append(finished)
+            self._n_rounds += 1
+            self._add_to_watched()
+
+    def _grow(self, learning_rate: float, obj: Any) -> Any:
         backend, state = self.backend, self._state
         if obj is None:
             maxima = backend.compute_gradients(state, self.objective)
         else:
             margin = backend.fetch(backend.training_margin(state))
             maxima = backend.set_gradients(state, *custom_gradients(obj, margin, self.dtrain))
-        finished = grow_trees(
-            backend, self.comm, state, self._settings, maxima, self._n_rounds, self._capacity, learning_rate
-        )
-        self._finished.append(finished)
-        self._n_rounds += 1
-        if self._watched:
-            flat = backend.grown_trees(state)
-            for _, table, margin in self._watched.values():
-                if isinstance(table, StoredRows):
-                    backend.predict_sparse(table, flat, margin, None)
-                elif isinstance(table, BinnedMatrix):
-                    backend.predict_codes(table, flat, margin, None)
-                else:
-                    predict_source(table, backend, flat, margin, None)
+        return grow_trees(backend, self.comm, state, self._settings, maxima, self._n_rounds, self._capacity, learning_rate)
+
+    def _add_to_watched(self) -> None:
+        """Add the trees just grown to the margins of the evaluation matrices."""
+        if not self._watched:
+            return
+        backend, flat = self.backend, self.backend.grown_trees(self._state)
+        for _, table, margin in self._watched.values():
+            if isinstance(table, StoredRows):
+                backend.predict_sparse(table, flat, margin, None)
+            elif isinstance(table, BinnedMatrix):
+                backend.predict_codes(table, flat, margin, None)
+            else:
+                predict_source(table, backend, flat, margin, None)
 
     def fetch_rounds(self, keep: int = 0) -> Iterator[list[Tree]]:
         """The trees of each round grown since the last call but the last ``keep`` rounds."""

@@ -25,7 +25,7 @@ from numba.core.caching import FunctionCache, IndexDataCacheFile
 from numba.extending import intrinsic
 
 __all__ = [
-    "scalar", "kernel", "parallel_kernel", "claim", "add_atomic", "prefetch", "available_threads", "set_compile_hook",
+    "scalar", "kernel", "parallel_kernel", "team", "claim", "add_atomic", "prefetch", "available_threads", "set_compile_hook",
     "source_stamp",
 ]  # fmt: skip
 
@@ -164,23 +164,29 @@ class parallel_kernel:  # noqa: N801 - reads as a decorator
                 'Start processes with multiprocessing.get_context("spawn") or "forkserver", fork before the first training or '
                 "prediction, or set the environment variable NUMBA_THREADING_LAYER to tbb or workqueue."
             )
-        _start_threads()
-        available = numba.get_num_threads()
-        if args[-1] >= available:
-            return self._run(args)
-        # A team of n_threads only. Else all threads start and meet at the end, idle ones too, which a busy machine may be slow to
-        # schedule.
-        numba.set_num_threads(args[-1])
-        try:
-            return self._run(args)
-        finally:
-            numba.set_num_threads(available)
+        with team(args[-1]):
+            if _needs_lock():
+                with _region_lock:
+                    return self.dispatcher(*args)
+            return self.dispatcher(*args)
 
-    def _run(self, args: tuple[Any, ...]) -> Any:
-        if _needs_lock():
-            with _region_lock:
-                return self.dispatcher(*args)
-        return self.dispatcher(*args)
+
+class team:  # noqa: N801 - reads as a statement
+    """Regions within start no more than n_threads threads. Else all threads start and meet at the end, idle ones too, which a
+    busy machine may be slow to schedule. Around many regions it spares each of them 5 µs (numba.set_num_threads, twice)."""
+
+    def __init__(self, n_threads: int) -> None:
+        self.n_threads = n_threads
+
+    def __enter__(self) -> None:
+        _start_threads()
+        self.available = numba.get_num_threads()
+        if self.n_threads < self.available:
+            numba.set_num_threads(self.n_threads)
+
+    def __exit__(self, *exception: object) -> None:
+        if self.n_threads < self.available:
+            numba.set_num_threads(self.available)
 
 
 def available_threads() -> int:

@@ -14,6 +14,7 @@ histograms held) and launches work for that many; what is not there is skipped o
 """
 
 from abc import ABC, abstractmethod
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -126,6 +127,10 @@ class Backend(ABC):
     @abstractmethod
     def describe(self) -> str:
         """The device in words, for messages."""
+
+    def at_work(self) -> AbstractContextManager[None]:
+        """Entered around a round: for what each of its operations would else prepare on its own."""
+        return nullcontext()
 
     # -- Memory -----------------------------------------------------------------------------------------------------
 

@@ -20,6 +20,7 @@ from gpuboost.backend.trees import collect_trees, flatten_grown, flatten_trees
 from gpuboost.kernels import histogram, nodes, partition, sampling, scan, sparse
 from gpuboost.kernels.binning import bin_rows_cpu, table_size
 from gpuboost.kernels.features import count_drawn, mask_features_cpu, member_words, node_counts
+from gpuboost.kernels.jit import team
 from gpuboost.kernels.leaves import CHUNK as LEAF_CHUNK
 from gpuboost.kernels.leaves import leaf_weights, list_leaf_chunks, sum_leaves_cpu, update_margin_cpu
 from gpuboost.kernels.packing import mark_packed_rows_cpu, pack_records_cpu, unpack_histograms_cpu
@@ -126,6 +127,9 @@ class CpuBackend(Backend):
     def describe(self) -> str:
         return f"cpu, {self.n_threads} threads"
 
+    def at_work(self) -> team:
+        return team(self.n_threads)
+
     # -- Memory -----------------------------------------------------------------------------------------------------
 
     def zeros(self, shape, dtype) -> Array:
@@ -219,7 +223,7 @@ class CpuBackend(Backend):
         if binned.has_no_histograms:
             return
         n_codes, largest = len(binned.record_offsets) - 1, int(binned.cuts.n_bins.max()) + 1
-        self._prefix = np.empty((self.n_threads, state.n_outputs, 2, largest), np.int64)
+        self._prefix = np.empty((2, self.n_threads, state.n_outputs * largest), np.int64)
         self._gains = np.empty((self.n_threads, largest), np.float64)
         self._bins = np.empty((self.n_threads, largest), np.int32)
         if binned.is_sparse and binned.packing is None:
@@ -466,7 +470,7 @@ class CpuBackend(Backend):
             batch, state.nodes["slot"][batch], state.nodes, state.sums, state.left_sums, state.hist, layout.offsets,
             layout.features, state.monotone, self._feature_mask(state, batch), state.proposed, self._proposed_rows(state, batch),
             1.0 / state.scales, state.tree_outputs, s.reg_lambda, s.reg_alpha, s.max_delta_step, s.min_child_weight, candidates,
-            self._prefix, self._gains, self._bins, self.n_threads,
+            *self._prefix, self._gains, self._bins, self.n_threads,
         )  # fmt: skip
 
     def _feature_mask(self, state: _State, batch: Array) -> Array:
