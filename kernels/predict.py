@@ -16,7 +16,7 @@ from gpuboost.kernels.device import cuda_kernel, n_threads, thread_number
 from gpuboost.kernels.jit import claim, kernel, parallel_kernel, scalar
 from gpuboost.kernels.scalar import bits_float, float_bits, float_key
 
-ROW_BLOCK = 128
+ROW_BLOCK = 64  # their keys of 28 columns take 7 KB; as fast as 128, and threads share 1000 rows more evenly
 LARGEST = float(np.finfo(np.float32).max)  # values of this size are refused (data/ingest.py)
 
 
@@ -67,21 +67,22 @@ def predict_rows(row_map):
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# Batches. Values become keys: unsigned integers in the same order, the missing one the largest of all. Codes are keys as they are.
+# Batches. Values become keys: unsigned integers in the same order, the missing one the largest of all. Codes are keys already.
 # Every node, a leaf too, is laid out as four words, so that a step down is the same arithmetic for all rows and no branch is
 # mispredicted (modulo 2^32):
 #
 #     column | low | width | left        is right  =  key − low < width        next = left + 4 · is right
 #
-# A split has low = key of its threshold, width = 2^32 − low, or missing key − low where missing values go left. A leaf has width 0
-# and is its own left child, where early rows wait; its value lies in place of low.
+# A split has low = key of its threshold, and width = 2^32 − low, or missing key − low where missing values go left. A leaf has
+# width 0 and is its own left child, where early rows wait; its value lies in place of low.
 #
-# Eight rows step down together, so that their loads overlap; their places stay in registers, and their keys lie one beside
-# another, column by column, so that one register addresses them all. 100k × 28 values, one thread of an AMD EPYC (Genoa), ns a row
-# and tree of depth 6: node by node 37; four rows at once 6.8, eight 4.6, eight with places in an array 5.1, 128 so 6.7. Depth 10: 9;
-# 255 leaves grown by loss, 20 levels: 17.
+# Eight rows step down together, so that their loads overlap; their places stay in registers, and their keys lie side by side,
+# column by column, so that one register addresses them all: nine instructions a step. 100k × 28 values, 100 trees, one thread of
+# an AMD EPYC (Genoa), ns a row and tree of depth 6: node by node 37; four rows at once 6.8, eight 4.6, eight with their places in
+# an array 5.1, 128 so 6.7. Depth 10: 9. Grown by loss to 255 leaves, 20 levels: 15.
 
 ROWS_AT_ONCE = 8
+TILE = 16  # rows that become keys together: a cache line of each column
 SPAN = 8  # levels between the tests whether all rows have arrived: few go all the way down a lopsided tree
 MISSING_KEY = 0xFFFFFFFF
 
@@ -94,24 +95,30 @@ def predict_values_cpu(block, missing, trees, tree_begin, tree_groups, margin, l
     trees : FLAT_NODE (n_nodes,), IN. tree_begin : int64 (n_trees,), IN. tree_groups : int32 (n_trees,), IN.
     margin : float32 (n_outputs, n_rows), INOUT.
     leaves : int32 (n_rows, n_trees), OUT. Leaf's number within its tree; may have no rows.
+    Returns False where a value is infinite or at least LARGEST in size: it has the values at hand, and another pass over a wide
+    table would take as long as all its trees (20k × 2000, 100 trees of depth 6: 24 ms beside 30).
     """
+    is_large = np.zeros(1, np.bool_)
     column_of, features = _used_features(trees, block.shape[1])
     missing_keys = np.full(block.shape[1], MISSING_KEY, np.uint32)
     nodes, n_levels = _lay_out(trees, tree_begin, column_of, missing_keys, True)
     counter = np.zeros(1, np.int64)
     for _ in prange(n_threads):
-        _predict_blocks(counter, block, missing, features, nodes, tree_begin, tree_groups, n_levels, margin, leaves)
+        _predict_blocks(counter, block, missing, features, nodes, tree_begin, tree_groups, n_levels, margin, leaves, is_large)
+    return not is_large[0]
 
 
 @parallel_kernel.part
-def _predict_blocks(counter, block, missing, features, nodes, tree_begin, tree_groups, n_levels, margin, leaves):
+def _predict_blocks(counter, block, missing, features, nodes, tree_begin, tree_groups, n_levels, margin, leaves, is_large):
     keys = np.zeros((max(features.size, 1), ROW_BLOCK), np.uint32)
+    tile = np.zeros((TILE, block.shape[1] // 32 * 32 + 48), np.uint32)  # an odd number of lines: rows do not share cache sets
     while True:
         begin = claim(counter) * ROW_BLOCK
         if begin >= block.shape[0]:
             return
         own = block[begin : begin + ROW_BLOCK]
-        _fill_keys(own, missing, features, keys)
+        if _fill_keys(own, missing, features, tile, keys):
+            is_large[0] = True
         for t in range(tree_begin.size):
             out = margin[tree_groups[t]]
             for i in range(0, own.shape[0], ROWS_AT_ONCE):
@@ -125,14 +132,26 @@ def _predict_blocks(counter, block, missing, features, nodes, tree_begin, tree_g
 
 
 @parallel_kernel.part
-def _fill_keys(block, missing, features, keys):
-    """The keys of a block of rows, column by column; some rows at a time, which stay in cache however wide the table is."""
-    for begin in range(0, block.shape[0], 16):
-        end = min(begin + 16, block.shape[0])
+def _fill_keys(block, missing, features, tile, keys):
+    """The keys of a block of rows, column by column. tile : uint32 (TILE, at least n_features), SCRATCH.
+
+    Some rows at a time become keys where they lie, which the compiler does for 16 neighbours at once, and then change places.
+    Returns whether a value is at least LARGEST in size.
+    """
+    is_large = False
+    for begin in range(0, block.shape[0], TILE):
+        own = block[begin : begin + TILE]
+        for i in range(own.shape[0]):
+            values, row = own[i], tile[i]
+            for feature in range(values.size):
+                x = float32(values[feature])
+                is_large |= abs(x) >= float32(LARGEST)
+                row[feature] = uint32(MISSING_KEY) if (x != x) | (x == missing) else float_key(x)
         for c in range(features.size):
-            for i in range(begin, end):
-                x = float32(block[uint32(i), uint32(features[c])])
-                keys[uint32(c), uint32(i)] = uint32(MISSING_KEY) if x != x or x == missing else float_key(x)
+            feature, column = uint32(features[c]), keys[c, begin:]
+            for i in range(TILE):  # a fixed number, else they are gathered: 0.55 ns a value instead of 0.33
+                column[uint32(i)] = tile[uint32(i), feature]
+    return is_large
 
 
 @scalar
@@ -235,25 +254,27 @@ def _lay_out(trees, tree_begin, column_of, missing_keys, by_value):
     by_value : whether the keys are those of values, not codes.
     """
     nodes, n_levels = np.empty(4 * trees.size, np.uint32), np.zeros(tree_begin.size, np.int32)
-    found = np.empty(trees.size, np.int64)  # the nodes of a tree, level by level
+    found = np.empty(trees.size, np.uint64)  # the nodes of a tree, level by level
     for t in range(tree_begin.size):
-        found[0] = tree_begin[t]
-        done, n_found = 0, 1
+        root = uint64(tree_begin[t])
+        found[0] = root
+        done, n_found = uint64(0), uint64(1)
         while True:
             level_end = n_found
             while done < level_end:
-                at = trees[found[done]]
-                own = nodes[4 * found[done] :]
-                if at.feature < 0:
-                    own[0], own[1], own[2], own[3] = uint32(0), float_bits(at.threshold), uint32(0), uint32(4 * found[done])
-                else:
-                    left = tree_begin[t] + at.left
-                    low = float_key(at.threshold) if by_value else uint32(at.bin + 1)
-                    end = missing_keys[at.feature] if at.default_left else uint32(0)
-                    own[0], own[1], own[2], own[3] = uint32(column_of[at.feature]), low, uint32(end - low), uint32(4 * left)
-                    found[n_found], found[n_found + 1] = left, left + 1
-                    n_found += 2
-                done += 1
+                node = found[done]
+                at, word = trees[node], uint64(4) * node
+                column, low, width, left = uint32(0), float_bits(at.threshold), uint32(0), node
+                if at.feature >= 0:
+                    feature = uint32(at.feature)
+                    column, low = uint32(column_of[feature]), float_key(at.threshold) if by_value else uint32(at.bin + 1)
+                    width = uint32((missing_keys[feature] if at.default_left else uint32(0)) - low)
+                    left = root + uint64(at.left)
+                    found[n_found], found[n_found + uint64(1)] = left, left + uint64(1)
+                    n_found += uint64(2)
+                nodes[word], nodes[word + uint64(1)] = column, low
+                nodes[word + uint64(2)], nodes[word + uint64(3)] = width, uint32(uint64(4) * left)
+                done += uint64(1)
             if done == n_found:
                 break
             n_levels[t] += 1
