@@ -41,11 +41,11 @@ def predict_few_rows(a: Any, c: Ceilings) -> tuple[float, float]:
 
 KERNELS = [
     Kernel(
-        "predict_values_cpu", "row × tree", predict_values, "each level waits for the one before; two rows overlap",
+        "predict_values_cpu", "row × tree", predict_values, "nine instructions a level; keys of the values",
         ("predicting values",),
     ),
     Kernel(
-        "predict_codes_cpu", "row × tree", predict_codes, "codes of a row lie in as many columns; places go through the cache",
+        "predict_codes_cpu", "row × tree", predict_codes, "nine instructions a level; codes of a row lie in as many columns",
         ("predicting codes", "half of rows, columns"),
     ),
     Kernel(

@@ -23,6 +23,9 @@ from gpuboost.tree.tree import Tree
 
 __all__ = ["Boosting", "add_model_margin"]
 
+# Rows of a batch to predict, at least: 64 blocks for the threads to share. The trees are laid out anew for each batch.
+PREDICTED_ROWS = 4096
+
 
 class Boosting:
     """The state of a training: rows on the backend, and the margins of every matrix that is watched.
@@ -170,10 +173,10 @@ def predict_source(source: ColumnSource, backend: Backend, flat: Any, margin: An
     if source.stored is not None and backend.takes_sparse:
         backend.predict_sparse(source.stored_rows(), flat, margin, leaves)
         return
-    first = 0
-    for block in source.batches():
-        backend.predict_values(block, source.missing, flat, first, margin, leaves)
-        first += len(block)
+    read = source.read_unchecked if backend.finds_large_values and source.read_unchecked else source.read
+    for rows in source.batch_slices(least=PREDICTED_ROWS):
+        if backend.predict_values(read(rows), source.missing, flat, rows.start, margin, leaves) is False:
+            source.read(rows)  # raises where the value is not the missing one
 
 
 def growth_settings(params: Params, dtrain: DMatrix) -> GrowthSettings:

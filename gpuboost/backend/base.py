@@ -117,11 +117,13 @@ class Backend(ABC):
     memory : where its arrays lie: "host" or "cuda:0". Tables (batches of values) may lie in either.
     n_threads : CPU threads that kernels may use.
     takes_sparse : whether it trains on sparse pages and predicts sparse rows; else sparse tables are written out in batches.
+    finds_large_values : whether predict_values tells of infinite values and those outside float32; else they are looked for first.
     """
 
     name: str
     memory: str
     takes_sparse = False
+    finds_large_values = False
     n_threads = 1
 
     @abstractmethod
@@ -319,9 +321,9 @@ class Backend(ABC):
         """Lay trees out for prediction; with ``cuts`` also for codes (ValueError where a threshold is not one of the cuts)."""
 
     @abstractmethod
-    def predict_values(self, block, missing, flat, first_row, margin, leaves) -> None:
+    def predict_values(self, block, missing, flat, first_row, margin, leaves) -> bool | None:
         """Add the trees' outputs for a batch of values to ``margin`` from first_row on, and number the leaves in ``leaves``
-        unless that is None (kernels/predict.py)."""
+        unless that is None (kernels/predict.py). With finds_large_values, False says that there may be such a value."""
 
     def predict_sparse(self, stored: StoredRows, flat, margin, leaves) -> None:
         """The same for all rows of a sparse table."""

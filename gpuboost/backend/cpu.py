@@ -120,6 +120,7 @@ class CpuBackend(Backend):
     name = "cpu"
     memory = "host"
     takes_sparse = True
+    finds_large_values = True
 
     def __init__(self, n_threads: int) -> None:
         self.n_threads = n_threads
@@ -655,11 +656,11 @@ class CpuBackend(Backend):
     def flatten_trees(self, trees, groups, cuts=None):
         return flatten_trees(trees, groups, cuts)
 
-    def predict_values(self, block, missing, flat, first_row, margin, leaves) -> None:
+    def predict_values(self, block, missing, flat, first_row, margin, leaves) -> bool:
         own = slice(first_row, first_row + len(block))
         leaves = _NO_LEAVES if leaves is None else leaves[own]
         block = host_block(block)
-        predict_values_cpu(block, np.float32(missing), *flat, margin[:, own], leaves, self.n_threads)
+        return predict_values_cpu(block, np.float32(missing), *flat, margin[:, own], leaves, self.n_threads)
 
     def predict_codes(self, binned, flat, margin, leaves) -> None:
         first = 0

@@ -61,6 +61,7 @@ class ColumnSource:
     device : number of the CUDA device that the batches lie on, as CuPy arrays; None: they are NumPy arrays.
     stored : the table as scipy.sparse.csr_array, where it is sparse; its batches, written out, cost memory that it does not.
     absent : the value of what it does not store: NaN (missing), or 0.
+    read_unchecked : of a source that finite() made: read without the check.
     """
 
     n_rows: int
@@ -73,6 +74,7 @@ class ColumnSource:
     device: int | None = None
     stored: Any = field(default=None, repr=False)
     absent: float = np.nan
+    read_unchecked: Read | None = field(default=None, repr=False)
 
     def batches(self, batch_rows: int | None = None) -> Iterator[Array]:
         """The rows from first to last, as float32 or float64 (at most batch_rows, n_features) arrays.
@@ -82,9 +84,13 @@ class ColumnSource:
         """
         if batch_rows is not None and batch_rows < 1:
             raise ValueError(f"batch_rows must be at least 1, got {batch_rows}. Leave it out for batches of about 8 MB.")
-        default = _default_rows(self.n_features, MIN_BATCH_ROWS if self.stored is None else 1)
+        return map(self.read, self.batch_slices(batch_rows))
+
+    def batch_slices(self, batch_rows: int | None = None, least: int = MIN_BATCH_ROWS) -> Iterator[slice]:
+        """The rows of each batch. least : rows of one, where the table is not sparse and batch_rows is None."""
+        default = _default_rows(self.n_features, least if self.stored is None else 1)
         default *= 1 if self.device is None else DEVICE_FACTOR
-        return map(self.read, _slices(self.n_rows, batch_rows or default))
+        return _slices(self.n_rows, batch_rows or default)
 
     def rows(self, index: Any) -> Array:
         """The rows with the given numbers (int (n,)), as float32 or float64 (n, n_features): a copy."""
@@ -93,13 +99,13 @@ class ColumnSource:
     def taken(self, index: Array) -> "ColumnSource":
         """The table of the rows with the given numbers, intp (n,), in that order."""
         stored = None if self.stored is None else self.stored[index]
-        return replace(self, n_rows=len(index), read=lambda rows: self.read(index[rows]), stored=stored)
+        return replace(self, n_rows=len(index), read=lambda rows: self.read(index[rows]), stored=stored, read_unchecked=None)
 
     def absent_as(self, value: float) -> "ColumnSource":
         """The same table with that value, NaN or 0, for what a sparse one does not store."""
         if self.stored is None or value == self.absent or value != value and self.absent != self.absent:
             return self
-        return replace(self, absent=value, read=stored_reader(self.stored, value))
+        return replace(self, absent=value, read=stored_reader(self.stored, value), read_unchecked=None)
 
     def stored_rows(self) -> StoredRows:
         """All rows of a sparse table; ValueError for the first value that is infinite or too large for float32."""
@@ -112,7 +118,7 @@ class ColumnSource:
 
     def finite(self) -> "ColumnSource":
         """The same table, whose reader raises ValueError for the first value that is infinite or too large for float32."""
-        return replace(self, read=lambda rows: self._checked(rows, self.read(rows)))
+        return replace(self, read=lambda rows: self._checked(rows, self.read(rows)), read_unchecked=self.read)
 
     def _checked(self, rows: Rows, block: Array) -> Array:
         with current_device(self.device):

@@ -94,6 +94,32 @@ def test_leaves_are_optional():
     assert margin.tolist() == [[10, 10, 10]] and (leaves == -1).all()
 
 
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize(
+    "value, is_held", [(np.inf, False), (-np.inf, False), (-3.4028235e38, False), (3.4e38, True), (np.nan, True)]
+)
+def test_values_beyond_float32_are_told_of_in_any_row_and_column(value, is_held, dtype):
+    for row, column in [(0, 0), (ROW_BLOCK + 17, 1), (2 * ROW_BLOCK, 2)]:  # the stump reads column 0 only
+        block = np.zeros((2 * ROW_BLOCK + 1, 3), dtype)
+        block[row, column] = value
+        for table in (block, np.asfortranarray(block)):
+            margin = np.zeros((1, len(block)), np.float32)
+            told = CpuBackend(2).predict_values(table, np.nan, forest(STUMP), 0, margin, None)
+            assert told is is_held and np.delete(margin[0], row).tolist() == [10.0] * (len(block) - 1)
+
+
+@pytest.mark.parametrize("lowest", [0, 3, 7, 8, 9, 15, 16, 29])
+def test_rows_that_arrive_early_wait_for_those_that_go_down_a_lopsided_tree(lowest):
+    n_levels = 29  # the split of level k sends x < k + 1 to leaf 2k + 1, others on to node 2k + 2
+    pairs = [[(-1, float(k), -1, 0, -1), (0, k + 2.0, 2 * k + 3, 0, k + 1)] for k in range(n_levels)]
+    tree = [(0, 1.0, 1, 0, 0), *(node for pair in pairs for node in pair)]
+    tree[-1] = (-1, float(n_levels), -1, 0, -1)
+    x = np.minimum(np.arange(8 * (lowest + 1)) // 8, lowest).astype(np.float32)
+    margin, leaves = predict_values(x[:, None], forest(tree))
+    assert margin[0].tolist() == x.tolist()
+    assert leaves[:, 0].tolist() == [2 * int(k) + 1 if k < n_levels else 2 * n_levels for k in x]
+
+
 def test_margins_add_up_tree_by_tree_in_float32():
     tiny = [(-1, 2.0**-24, -1, 0, -1)]
     one = [(-1, 1.0, -1, 0, -1)]
