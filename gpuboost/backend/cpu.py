@@ -119,6 +119,7 @@ class CpuBackend(Backend):
     name = "cpu"
     memory = "host"
     takes_sparse = True
+    sorts_columns = True
 
     def __init__(self, n_threads: int) -> None:
         self.n_threads = n_threads
