@@ -10,8 +10,8 @@ from importlib import import_module
 
 from kernel_bench import main
 
-FILES = ("sketch", "binning", "records", "gradients", "quantise", "histogram", "splits", "partition", "leaves", "predict", "scan",
-         "sparse", "selection")  # fmt: skip
+FILES = ("quantiles", "sketch", "binning", "records", "gradients", "quantise", "histogram", "splits", "partition", "leaves",
+         "predict", "scan", "sparse", "selection")  # fmt: skip
 
 if __name__ == "__main__":
     main("kernels", __doc__, [kernel for name in FILES for kernel in import_module(f"bench_{name}").KERNELS])

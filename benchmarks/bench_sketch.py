@@ -1,4 +1,4 @@
-"""Counting key prefixes for the cuts (kernels/sketch.py), three passes over the table.
+"""Counting key prefixes for the cuts (kernels/sketch.py), three passes over the table: what each of several workers does.
 
 Floor of a value and pass: its 4 bytes from memory, or, if that takes longer, what is done with it in a column's own tables: pass
 0 adds to one of some 4096 counts that normal numbers reach; pass 1 looks up a slot, pass 2 two, and adds to one of its counts.
@@ -21,7 +21,7 @@ KERNELS = [
     Kernel(
         "count_digits_cpu", "value and pass", count_digits,
         "passes 1 and 2 count in 1 MB a column (512 digits are wanted), cold for every batch of rows and group of columns",
-        ("binning 450k", "binning 7k"),
+        ("counting 450k", "counting 7k"),
     )
 ]  # fmt: skip
 

@@ -28,6 +28,10 @@ from measure import write_record
 from tasks import SEED, TASKS
 
 import gpuboost as gb
+from gpuboost.backend import CpuBackend
+from gpuboost.communicator import SingleProcess
+from gpuboost.data.ingest import open_table
+from gpuboost.data.sketch import sketch_columns
 from gpuboost.kernels.jit import parallel_kernel
 
 # --- Kernels and their floors ---
@@ -127,6 +131,17 @@ def binning(task: str) -> Workload:
     return Workload(lambda threads: lambda: gb.QuantileDMatrix(*table(task), nthread=threads), "table")
 
 
+def counting(task: str) -> Workload:
+    """The cuts as several workers and devices find them."""
+
+    def prepare(threads: int) -> Callable[[], Any]:
+        backend, source = CpuBackend(threads), open_table(table(task)[0])
+        backend.sorts_columns = False
+        return lambda: sketch_columns(source, None, 256, backend, SingleProcess())
+
+    return Workload(prepare, "table")
+
+
 def training(task: str, rounds: int, **params: Any) -> Workload:
     def prepare(threads: int) -> Callable[[], Any]:
         matrix = gb.DMatrix if params.get("tree_method") == "exact" else gb.QuantileDMatrix
@@ -165,6 +180,8 @@ WORKLOADS = {
     "binning 450k": binning("higgs-450k"),
     "binning 7k": binning("higgs-7k"),
     "binning covertype": binning("covertype-200k"),
+    "counting 450k": counting("higgs-450k"),
+    "counting 7k": counting("higgs-7k"),
     "training 450k": training("higgs-450k", 10),
     "training 7k": training("higgs-7k", 30),
     "half of rows, columns": training("higgs-450k", 10, **HALF),

@@ -4,26 +4,34 @@
     code = n_bins of the feature             where x is missing
 
 Both layouts are written in one pass: feature-major columns for the partition step (one byte a row), and row-major records
-for the histograms (one cache line a row). Floor: 4 bytes read and 2 codes written per value; log2(n_bins) comparisons.
+for the histograms (one cache line a row). Floor: 4 bytes read and 2 codes written per value.
+
+The CPU asks a table of 256 to 65536 cells, in which the value's key (scalar.float_key) falls:
+
+    key, by its upper bits   |  cell 0  |  cell 1  |  cell 2  |  cell 3  |
+    thresholds               |   t0     |          |  t1  t2  |          |        cells = [0, 1, 1, 3]: thresholds before each
+
+and then compares with the thresholds of that cell: one as a rule. Cells are as large as leaves no more than one in any, so that
+few lines of the table are in use: normal columns of 256 bins need 65536 cells, of which 3000 are reached. Measured on one core of
+an AMD EPYC (2026-11-21), 450k × 28 normal values: 2.9 ns per value, 9 with a binary search of 8 constant steps.
 """
 
 import numpy as np
-from numba import float32, int64, prange, uint16, uint64
+from numba import float32, int64, prange, uint16, uint32, uint64
 
 from gpuboost.kernels.device import cuda, cuda_kernel, lane_number
 from gpuboost.kernels.jit import claim, parallel_kernel, scalar
+from gpuboost.kernels.scalar import float_key
 
 ROW_BLOCK = 512  # 512 rows × 32 codes = 16 KB of records: stays in the first-level cache while its columns fill it
-GROUP = 256  # thresholds searched by one constant-step search
-
-
-def table_size(n_bins: int) -> int:
-    """Floats of scratch that a thread needs to bin features of at most n_bins bins."""
-    return (-(-n_bins // GROUP) + 1) * GROUP
+ITEM_ROWS = 2048  # of a work item
+ITEM_FEATURES = 32  # of a work item: the tables of so many are kept; whole words of records
+LEAST_CELLS, MOST_CELLS = 256, 65536
+STEPS = (1, 2, 128, 32768)  # first step of the search in a cell: of up to 1, 3, 255 or 65535 thresholds
 
 
 @parallel_kernel
-def bin_rows_cpu(block, missing, thresholds, offsets, first_row, columns, records, n_lost, tables, n_threads):
+def bin_rows_cpu(block, missing, thresholds, offsets, first_row, columns, words, n_lost, n_threads):
     """Write the codes of one batch of rows.
 
     block : float32 or float64 (rows, n_features), any strides, IN.
@@ -32,75 +40,158 @@ def bin_rows_cpu(block, missing, thresholds, offsets, first_row, columns, record
     offsets : int32 (n_features + 1,), IN. Feature f owns thresholds[offsets[f]:offsets[f + 1]].
     first_row : where the batch begins in the page.
     columns : uint8 or uint16 (n_features, page rows), OUT.
-    records : same dtype (page rows, record width), OUT; padding codes beyond n_features are left alone. May have no rows.
+    words : uint64 (page rows, n), OUT: the records, whose padding codes beyond n_features are left alone. May have no rows.
     n_lost : int64 (n_threads,), INOUT. Missing values whose code does not fit in the dtype: the caller must then use a wider one.
-    tables : float32 (n_threads, table_size(largest number of bins)), SCRATCH.
     """
-    n_rows = block.shape[0]
     counter = np.zeros(1, np.int64)
     for thread in prange(n_threads):
-        n_lost[thread] += _bin_blocks(
-            counter, n_rows, block, missing, thresholds, offsets, first_row, columns, records, tables[thread]
-        )
+        n_lost[thread] += _bin_items(counter, block, missing, thresholds, offsets, first_row, columns, words)
 
 
 @parallel_kernel.part
-def _bin_blocks(counter, n_rows, block, missing, thresholds, offsets, first_row, columns, records, table):
-    n_lost = int64(0)
+def _bin_items(counter, block, missing, thresholds, offsets, first_row, columns, words):
+    n_rows, n_features, n_lost = block.shape[0], columns.shape[0], int64(0)
+    n_chunks = (n_rows + ITEM_ROWS - 1) // ITEM_ROWS
+    largest = int64(0)
+    for f in range(n_features):
+        largest = max(largest, int64(offsets[f + 1] - offsets[f]))
+    most_cells = min(int64(MOST_CELLS), max(int64(LEAST_CELLS), 64 * n_rows))  # 2 µs fill 65536 of a byte
+    width = min(ITEM_FEATURES, n_features)
+    cells = np.empty((width, most_cells), columns.dtype)
+    keys = np.empty((width, largest + (LEAST_CELLS if largest <= LEAST_CELLS else MOST_CELLS)), np.uint32)
+    scales = np.empty((width, 3), np.uint32)
+    packed = np.empty(ROW_BLOCK, np.uint64)
+    prepared = int64(-1)
     while True:
-        begin = claim(counter) * ROW_BLOCK
-        if begin >= n_rows:
+        item = claim(counter)
+        first = item // max(n_chunks, 1) * ITEM_FEATURES
+        if first >= n_features or n_rows == 0:
             return n_lost
-        end = min(begin + ROW_BLOCK, n_rows)
-        for f in range(columns.shape[0]):
-            column = columns[f, first_row + begin : first_row + end]
-            n_lost += _bin_column(block[begin:end, f], missing, thresholds[offsets[f] : offsets[f + 1]], column, table)
-            if records.shape[0]:
-                for i in range(end - begin):
-                    records[first_row + begin + i, f] = column[i]
+        last, chunk = min(first + ITEM_FEATURES, n_features), item % n_chunks
+        if prepared != first:
+            prepared = first
+            for f in range(first, last):
+                own = thresholds[offsets[f] : offsets[f + 1] - 1]
+                _fill_cells(own, most_cells, keys[f - first], cells[f - first], scales[f - first])
+        for begin in range(chunk * ITEM_ROWS, min((chunk + 1) * ITEM_ROWS, n_rows), ROW_BLOCK):
+            end = min(begin + ROW_BLOCK, n_rows)
+            for f in range(first, last):
+                n_bins = uint64(offsets[f + 1] - offsets[f])
+                codes = columns[f, first_row + begin : first_row + end]
+                values = block[begin:end, f]
+                n_missing = _bin_column(values, missing, keys[f - first], cells[f - first], scales[f - first], n_bins, codes)
+                if n_bins > uint64(255) and codes.itemsize == 1:
+                    n_lost += n_missing
+                if words.shape[0]:
+                    _pack(codes, f, n_features, packed, words[first_row + begin : first_row + end])
+
+
+@parallel_kernel.part
+def _fill_cells(thresholds, most_cells, keys, cells, scale):
+    """Tables of one feature. thresholds : float32 (n,), IN, without the sentinel. keys : uint32, OUT. Theirs, then larger ones.
+
+    cells : uint8 or uint16, OUT. How many thresholds lie before each cell.
+    scale : uint32 (3,), OUT. The first threshold's key, the bits that a cell spans, and the first step of the search in a cell.
+    """
+    n = uint64(thresholds.size)
+    for i in range(n):
+        keys[i] = float_key(thresholds[i])
+    base = keys[0] if n else uint32(0)
+    span = keys[n - uint64(1)] - base if n else uint32(0)
+    differs = uint32(0xFFFFFFFF)  # bits in which two neighbours differ; the highest of them must be kept to tell them apart
+    for i in range(uint64(1), n):
+        differs = min(differs, (keys[i] - base) ^ (keys[i - uint64(1)] - base))
+    shift = uint32(0)
+    while (span >> shift) >= uint32(most_cells) or ((span >> shift) >= uint32(LEAST_CELLS) and (differs >> shift) > uint32(1)):
+        shift += uint32(1)
+    cells[0] = 0  # if there is no threshold
+    most, first, cell = uint64(0), uint64(0), uint64(0)
+    for i in range(n):
+        own = uint64((keys[i] - base) >> shift)
+        if own >= cell:
+            for c in range(cell, own + uint64(1)):
+                cells[c] = i
+            cell, first = own + uint64(1), i
+        most = max(most, i - first + uint64(1))
+    step = uint32(STEPS[0] if most <= 1 else STEPS[1] if most <= 3 else STEPS[2] if most <= 255 else STEPS[3])
+    for i in range(n, n + uint64(2) * uint64(step)):
+        keys[i] = uint32(0xFFFFFFFF)
+    scale[0], scale[1], scale[2] = base, shift, step
 
 
 @scalar
-def _count_below(table, first, x):
-    """How many of table[first:first + 255] are ≤ x, ascending: a binary search of 8 steps without a branch.
-
-    The constant steps let LLVM search for many values at once: 7 ns per value on an AMD EPYC, 41 ns with a variable first
-    step, 52 ns with a branch.
-    """
-    code = uint64(0)
-    step = uint64(128)
-    while step > uint64(0):
-        code += step * uint64(table[first + code + step - uint64(1)] <= x)
-        step >>= uint64(1)
-    return code
+def _bin_values(values, missing, keys, cells, base, shift, first_step, n_bins, codes):
+    """The codes; returns how many values are missing. first_step : LLVM unrolls the search where it is a constant."""
+    top = keys[n_bins - uint64(2)] if n_bins > uint64(1) else base
+    n_missing = int64(0)
+    for i in range(uint64(values.size)):
+        x = float32(values[i])
+        key = float_key(x)
+        code = uint64(cells[(min(max(key, base), top) - base) >> shift])
+        step = uint64(first_step)
+        while step > uint64(0):
+            code += step * uint64(keys[code + step - uint64(1)] <= key)
+            step >>= uint64(1)
+        is_missing = x != x or x == missing
+        n_missing += is_missing
+        codes[i] = n_bins if is_missing else code
+    return n_missing
 
 
 @parallel_kernel.part
-def _bin_column(values, missing, thresholds, codes, table):
-    """Codes of one feature. ``table`` takes the thresholds, padded with the sentinel to whole groups of 256, then the last
-    threshold of each group; with more than one group (16-bit codes) the group is searched first."""
-    n_bins = thresholds.size
-    n_groups = (n_bins + GROUP - 1) // GROUP
-    heads = table[table.size - GROUP :]
-    for b in range(n_bins):
-        table[b] = thresholds[b]
-    for b in range(n_bins, n_groups * GROUP):
-        table[b] = thresholds[n_bins - 1]
-    if n_groups > 1:
-        for g in range(GROUP):
-            heads[g] = table[min(g, n_groups - 1) * GROUP + GROUP - 1]
-    last, n_lost = uint64(n_bins - 1), int64(0)
-    for i in range(values.size):
-        x = float32(values[i])
-        first = uint64(0)
-        if n_groups > 1:
-            first = min(_count_below(heads, uint64(0), x), uint64(n_groups - 1)) * uint64(GROUP)
-        code = min(first + _count_below(table, first, x), last)
-        if x != x or x == missing:
-            code = uint64(n_bins)
-        codes[i] = code
-        n_lost += codes[i] != code
-    return n_lost
+def _bin_column(values, missing, keys, cells, scale, n_bins, codes):
+    """Codes of one feature; returns how many values are missing. Arrays as _fill_cells writes them. values : any floats, IN."""
+    base, shift, step = scale[0], scale[1], scale[2]
+    if step == uint32(STEPS[0]):
+        return _bin_values(values, missing, keys, cells, base, shift, 1, n_bins, codes)
+    if step == uint32(STEPS[1]):
+        return _bin_values(values, missing, keys, cells, base, shift, 2, n_bins, codes)
+    if step == uint32(STEPS[2]):
+        return _bin_values(values, missing, keys, cells, base, shift, 128, n_bins, codes)
+    return _bin_values(values, missing, keys, cells, base, shift, step, n_bins, codes)  # rare: not worth a second to compile
+
+
+@parallel_kernel.part
+def _pack(codes, f, n_features, packed, words):
+    """Put the codes of feature f into words of records, which are written with the last feature of each.
+
+    A code at a time would be a store for each; a word of eight is stored at once, and filled by loops that LLVM vectorises.
+    """
+    bits = uint64(8 * codes.itemsize)
+    in_word = uint64(64) // bits
+    place = uint64(f) % in_word
+    shift = place * bits
+    if place == uint64(0):
+        for i in range(uint64(codes.size)):
+            packed[i] = uint64(codes[i])
+    else:
+        for i in range(uint64(codes.size)):
+            packed[i] |= uint64(codes[i]) << shift
+    if place == in_word - uint64(1) or f == n_features - 1:
+        column = words[:, uint64(f) // in_word]
+        kept = ~uint64(0) << shift << bits if place < in_word - uint64(1) else uint64(0)  # the padding
+        for i in range(uint64(codes.size)):
+            column[i] = (column[i] & kept) | packed[i]
+
+
+@parallel_kernel
+def write_records_cpu(columns, words, n_threads):
+    """Write the records of a page from its columns: arrays as bin_rows_cpu has them, columns IN."""
+    counter = np.zeros(1, np.int64)
+    for _ in prange(n_threads):
+        _write_items(counter, columns, words)
+
+
+@parallel_kernel.part
+def _write_items(counter, columns, words):
+    packed = np.empty(ROW_BLOCK, np.uint64)
+    while True:
+        begin = claim(counter) * ROW_BLOCK
+        if begin >= words.shape[0]:
+            return
+        end = min(begin + ROW_BLOCK, words.shape[0])
+        for f in range(columns.shape[0]):
+            _pack(columns[f, begin:end], f, columns.shape[0], packed, words[begin:end])
 
 
 # ---------------------------------------------------------------------------------------------------------------------

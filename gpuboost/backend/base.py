@@ -116,14 +116,18 @@ class Backend(ABC):
 
     memory : where its arrays lie: "host" or "cuda:0". Tables (batches of values) may lie in either.
     n_threads : CPU threads that kernels may use.
+    sorts_columns : whether the cuts of a table that one worker holds come from sorted columns (kernels/quantiles.py) rather than
+        from counts of digits.
     takes_sparse : whether it trains on sparse pages and predicts sparse rows; else sparse tables are written out in batches.
-    finds_large_values : whether predict_values tells of infinite values and those outside float32; else they are looked for first.
+    finds_large_values : whether predict_values tells of infinite values and those outside float32; else they are looked for
+        first.
     """
 
     name: str
     memory: str
     takes_sparse = False
     finds_large_values = False
+    sorts_columns = False
     n_threads = 1
 
     @abstractmethod

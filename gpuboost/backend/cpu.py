@@ -18,7 +18,7 @@ from gpuboost.backend.fixed_point import (
 from gpuboost.backend.layout import HistogramLayout, draw_layout, most_bins
 from gpuboost.backend.trees import collect_trees, flatten_grown, flatten_trees
 from gpuboost.kernels import histogram, nodes, partition, sampling, scan, sparse
-from gpuboost.kernels.binning import bin_rows_cpu, table_size
+from gpuboost.kernels.binning import bin_rows_cpu, write_records_cpu
 from gpuboost.kernels.features import count_drawn, mask_features_cpu, member_words, node_counts
 from gpuboost.kernels.jit import team
 from gpuboost.kernels.leaves import CHUNK as LEAF_CHUNK
@@ -121,6 +121,7 @@ class CpuBackend(Backend):
     memory = "host"
     takes_sparse = True
     finds_large_values = True
+    sorts_columns = True
 
     def __init__(self, n_threads: int) -> None:
         self.n_threads = n_threads
@@ -153,16 +154,14 @@ class CpuBackend(Backend):
     def bin_rows(self, block, missing, cuts, first_row, page) -> int:
         block = host_block(block)
         n_lost = np.zeros(self.n_threads, np.int64)
-        tables = np.empty((self.n_threads, table_size(int(cuts.n_bins.max()))), np.float32)
         bin_rows_cpu(
-            block, np.float32(missing), cuts.thresholds, cuts.offsets, first_row, page.columns, page.records, n_lost, tables,
-            self.n_threads,
-        )  # fmt: skip
+            block, np.float32(missing), cuts.thresholds, cuts.offsets, first_row, page.columns, page.words, n_lost, self.n_threads
+        )
         return int(n_lost.sum())
 
     def write_records(self, packing, page) -> None:
         if packing is None:
-            page.records[:, : len(page.columns)] = page.columns.T
+            write_records_cpu(page.columns, page.words, self.n_threads)
         else:
             pack_records_cpu(page.columns, packing.luts, packing.members, packing.first_member, page.records, self.n_threads)
 

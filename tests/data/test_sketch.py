@@ -17,15 +17,26 @@ from gpuboost.data.ingest import open_table
 LARGEST = np.nextafter(SENTINEL, np.float32(0))  # the largest value that a column may hold
 
 
+class CountingBackend(CpuBackend):
+    """Counts digits, as with several workers or on a GPU."""
+
+    sorts_columns = False
+
+
 def cuts_of(X, max_bin=256, weights=None, *, n_threads=1, batch_rows=None, comm=None):
-    """Cuts of a float table; ``weights`` int64 (rows,)."""
+    """Cuts of a float table; ``weights`` int64 (rows,). Those of sorted columns and of counted digits are the same."""
     X = np.asarray(X, np.float32)
     source = open_table(X[:, None] if X.ndim == 1 else X)
     if batch_rows is not None:
         source = dataclasses.replace(source)
         object.__setattr__(source, "batches", lambda: type(source).batches(source, batch_rows))
     weights = None if weights is None else np.asarray(weights, np.int64)
-    return sketch.sketch_columns(source, weights, max_bin, CpuBackend(n_threads), comm or SingleProcess())
+    cuts, counted = (
+        sketch.sketch_columns(source, weights, max_bin, backend(n_threads), comm or SingleProcess())
+        for backend in (CpuBackend, CountingBackend)
+    )
+    assert counted.same_as(cuts) and counted.has_missing.tolist() == cuts.has_missing.tolist()
+    return cuts
 
 
 def check_column(x, max_bin, weights=None):
@@ -210,6 +221,7 @@ def test_cuts_do_not_depend_on_order_batches_threads_memory_or_workers(max_bin, 
 
     for cuts in run_threads(4, work):
         check(cuts)
+    monkeypatch.setattr(sketch, "SORT_MEMORY", 2**14)  # a column or two at a time
     monkeypatch.setattr(sketch, "SKETCH_MEMORY", 2**18)  # a column, and a few prefixes, at a time
     check(cuts_of(X, max_bin, w))
 

@@ -86,6 +86,34 @@ def test_every_number_of_bins(n_thresholds, n_threads):
     assert n_lost == 0
 
 
+@pytest.mark.parametrize("n_close", [1, 2, 3, 4, 255, 256, 300])
+@pytest.mark.parametrize("ends", [[], [-3e38, 3e38]])
+@pytest.mark.parametrize("n_rows", [100, 5000])
+def test_thresholds_too_close_for_cells_of_their_own(n_close, ends, n_rows):
+    close = (np.float32(1).view(np.uint32) + np.arange(n_close, dtype=np.uint32)).view(np.float32)
+    thresholds = np.sort(np.append(close, ends).astype(np.float32))
+    rng = np.random.default_rng(12)
+    x = np.append(rng.choice(thresholds, n_rows // 2), rng.normal(1, 1e-5, n_rows - n_rows // 2)).astype(np.float32)
+    cuts = cuts_of(thresholds)
+    page, _ = bin_rows(x[:, None], cuts, np.uint16)
+    np.testing.assert_array_equal(page.columns, expected_codes(x[:, None], cuts))
+
+
+@pytest.mark.parametrize("n_features", [1, 3, 4, 5, 8, 9, 33, 70])
+@pytest.mark.parametrize("dtype", [np.uint8, np.uint16])
+def test_records_are_the_columns_by_row_and_their_padding_is_left_alone(n_features, dtype):
+    rng = np.random.default_rng(13)
+    cuts = cuts_of(*(np.unique(rng.normal(size=rng.integers(0, 200)).astype(np.float32)) for _ in range(n_features)))
+    block = rng.normal(size=(1100, n_features)).astype(np.float32)
+    page, _ = bin_rows(block, cuts, dtype, n_threads=2)
+    np.testing.assert_array_equal(page.columns, expected_codes(block, cuts))
+    written = np.full_like(page.records, 77)
+    CpuBackend(2).write_records(None, Page(page.columns, written))
+    for records in (page.records, written):
+        np.testing.assert_array_equal(records[:, :n_features], page.columns.T)
+        assert (records[:, n_features:] == 77).all()
+
+
 def test_float64_values_are_rounded_to_float32_first():
     threshold = np.float32(0.1)
     below = np.nextafter(float(threshold), 0)  # rounds to the threshold
