@@ -116,7 +116,7 @@ class Backend(ABC):
     memory : where its arrays lie: "host" or "cuda:0". Tables (batches of values) may lie in either.
     n_threads : CPU threads that kernels may use.
     takes_sparse : whether it trains on sparse pages and predicts sparse rows; else sparse tables are written out in batches.
-    finds_large_values : whether predict_values tells of infinite values and those outside float32; else they are looked for first.
+    finds_large_values : whether predict_values tells of infinite values and those outside float32; else they are looked for.
     """
 
     name: str
