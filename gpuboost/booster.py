@@ -337,8 +337,8 @@ class Booster:
             raise TypeError("inplace_predict takes a table, got a DMatrix. Call predict(dmatrix).")
         predictor, is_margin = self._predictor(iteration_range), predict_type == "margin"
         is_quick = base_margin is None and type(missing) is float and (predictor.takes_unnamed or not validate_features)
-        if is_quick and predictor.has_few_rows(data):
-            prediction = predictor.predict_few_rows(data, missing, is_margin, strict_shape)  # type: ignore[arg-type]
+        if is_quick and (rows := predictor.few_rows(data, missing)) is not None:  # type: ignore[arg-type]
+            prediction = predictor.predict_few_rows(rows, missing, is_margin, strict_shape)  # type: ignore[arg-type]
             if prediction is not None:
                 return prediction
         matrix = DMatrix(data, missing=missing, base_margin=base_margin, nthread=self._params.nthread)

@@ -200,9 +200,9 @@ def _start_threads() -> None:
     """Let numba start its threads, and let those that wait for work spin for some µs only before they sleep.
 
     GNU OpenMP's default is to spin for milliseconds. On a machine with other work the spinning threads hold the cores that their
-    own region waits for: 7000 × 28, 100 rounds, beside one busy process on two cores (AMD EPYC) took 6 s. By the bound, seconds of
-    20 rounds there: 30000 spins 0.4; 3000 0.24; 1000 0.18; 0 0.08; and alone, where a thread that sleeps costs the next region
-    30 µs, of 100 rounds: 30000 0.15; 3000 0.16; 1000 0.19; 500 0.27.
+    own region waits for: 7000 × 28, 100 rounds, beside one busy process on two cores (AMD EPYC) took 6 s. By the bound, seconds
+    of 20 rounds there: 30000 spins 0.4; 3000 0.24; 1000 0.18; 0 0.08; and alone, where a thread that sleeps costs the next
+    region 30 µs, of 100 rounds: 30000 0.15; 3000 0.16; 1000 0.19; 500 0.27.
     The library reads the bound when it is loaded, so it is set just then, unless the user has chosen.
     """
     if "GOMP_SPINCOUNT" in os.environ or "OMP_WAIT_POLICY" in os.environ:

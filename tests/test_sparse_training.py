@@ -302,3 +302,21 @@ def test_workers_on_a_simulated_gpu_give_the_cpus_model(use_backend):
         train({"max_depth": 3}, csr[parts[rank]], y[parts[rank]], weight[parts[rank]], "zero", rounds=2).model
     ))  # fmt: skip
     assert set(shards) == {expected}
+
+
+@pytest.mark.parametrize("rule", RULES)
+@pytest.mark.parametrize("dtype", [np.float32, np.float64, np.int64])
+def test_a_few_rows_in_place_are_predicted_as_many(rule, dtype, monkeypatch):
+    _, csr, y, _ = make(rule)
+    csr = csr.copy()
+    csr.data = np.nan_to_num(csr.data * 10).astype(dtype)
+    booster = gb.train({"max_depth": 4}, gb.DMatrix(csr, label=y, sparse_absent=rule), 5)
+    expected = booster.predict(gb.DMatrix(csr))
+    twice = scipy.sparse.csr_matrix((np.repeat(csr.data / 2, 2), np.repeat(csr.indices, 2), csr.indptr * 2), shape=csr.shape)
+    for table in (csr, twice, csr.tocsc(), scipy.sparse.csr_array(csr)):
+        for rows in (slice(0, 1), slice(7, 40), slice(0, 0)):
+            np.testing.assert_array_equal(booster.inplace_predict(table[rows]), expected[rows])
+    monkeypatch.setattr("gpuboost.predictor.FEW_VALUES", 10)  # as many rows
+    np.testing.assert_array_equal(booster.inplace_predict(csr[:3]), expected[:3])
+    without_ones = booster.predict(gb.DMatrix(csr[:9], missing=10.0))
+    np.testing.assert_array_equal(booster.inplace_predict(csr[:9], missing=10.0), without_ones)
