@@ -31,8 +31,7 @@ def subtract_histograms(a: Any, c: Ceilings) -> tuple[float, float]:
 KERNELS = [
     Kernel(
         "build_histograms_cpu", "row × feature", build_histograms,
-        "records are first gathered, then added: misses of sparse nodes do not overlap with adds; four tiles of 8 for 28 codes; "
-        "few rows: private sums are read, added and cleared bin by bin",
+        "records are copied before they are added; few rows: private sums are read, written and cleared bin by bin",
         (*DENSE, "half of rows, columns"),
     ),
     Kernel("subtract_histograms_cpu", "bin", subtract_histograms, "lines of the child come from the cache of the build", DENSE),

@@ -16,7 +16,7 @@ def quantise(a: Any, c: Ceilings) -> tuple[float, float]:
 
 
 KERNELS = [
-    Kernel("quantise_cpu", "row", quantise, "too many 2-D arrays in one loop for LLVM to vectorise; float64 conversions", DENSE)
+    Kernel("quantise_cpu", "row", quantise, "float64 conversions and floors", DENSE)
 ]
 
 

@@ -282,6 +282,11 @@ def describe_machine() -> dict[str, Any]:
     }  # fmt: skip
 
 
+def available_cores() -> int:
+    """Those that this process may run on."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
 def versions() -> dict[str, str]:
     """Without importing the libraries, which would load their OpenMP runtimes; but gpuboost may not be installed."""
     distributions = metadata.packages_distributions()

@@ -13,7 +13,6 @@ continued with --missing; peers.md and two plots (matplotlib) are written from t
 import argparse
 import importlib
 import json
-import os
 import subprocess
 import sys
 import time
@@ -23,17 +22,18 @@ from statistics import median
 from typing import Any
 
 from libraries import LIBRARIES, installed
-from measure import RESULTS, compare, describe_machine, write_record
+from measure import RESULTS, available_cores, compare, describe_machine, write_record
 from report import page, plot
 from tasks import STARTUP, TASKS, Task
 
 
 def merge(document: dict[str, Any], machine: dict[str, Any], task: Task, records: list[dict[str, Any]]) -> dict[str, Any]:
-    """The document with the records in the place of older ones of the same task, library and threads; all in their order.
+    """The document with the records in the place of all older ones of the same task and threads, in their order: a ratio between
+    records of two runs would compare two moments of the machine.
 
     What is known of a task of this name that was another one, with more rows, say, is dropped.
     """
-    key = lambda r: (r["task"], r["library"], r["threads"])
+    key = lambda r: (r["task"], r["threads"])
     replaced, tasks = {key(r) for r in records}, document.get("tasks", {})
     is_same = tasks.get(task.name) == task.describe()
     kept = [r for r in document.get("records", []) if key(r) not in replaced and (is_same or r["task"] != task.name)]
@@ -88,7 +88,7 @@ def measure_startup(names: list[str], n_threads: int, repeats: int) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    cores = os.cpu_count() or 1
+    cores = available_cores()
     parser.add_argument("--tasks", nargs="*", default=list(TASKS), metavar="TASK", help=", ".join(TASKS))
     parser.add_argument("--libraries", nargs="+", default=list(LIBRARIES), choices=list(LIBRARIES))
     parser.add_argument("--threads", type=int, nargs="+", default=sorted({1, cores}))

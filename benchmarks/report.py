@@ -81,11 +81,12 @@ def summary(document: Record, threads: int) -> str:
         totals = {name: middle(r["total_s"]) for name, r in of_library.items() if "total_s" in r}
         cells = [bold(f"{totals[x]:.2f}", totals[x] == min(totals.values())) if x in totals else "–" for x in names]
         ours = of_library.get(OURS, {})
-        total = ratio(ours, group, "total_s")
-        speed = bold(f"{1 / total:.2f}×", total > CLOSE) if total else ""
+        speed = " ".join(
+            bold(f"{1 / value:.2f}×", value > CLOSE) for key in ("total_s", "training_s") if (value := ratio(ours, group, key))
+        )
         behind = "; ".join(losses_of(ours, group)) if OURS in totals else ""
         rows.append([task, shape_of(document["tasks"][task]), *cells, speed, behind])
-    return table(["task", "table", *names, "speed-up", f"where {OURS} is behind"], rows)
+    return table(["task", "table", *names, "speed-up: total, training", f"where {OURS} is behind"], rows)
 
 
 def details(document: Record, threads: int) -> str:
@@ -131,9 +132,10 @@ Written by `python benchmarks/peers.py`. Seconds from a raw float32 array, or a 
 training, and both. Medians of turns that the libraries took, each in a process of its own, after a warm-up. In brackets: the
 figure over the better one of XGBoost and LightGBM.
 
-- *Speed-up*: total seconds of the faster one of these two over those of {OURS}; bold where slower. Bold seconds: the fastest.
+- *Speed-up*: total seconds of the faster one of these two over those of {OURS}, and the same of training alone; bold where
+  slower. Bold seconds: the fastest. Ratios up to {CLOSE} count as equal. A library that was not installed is not listed.
 - *Predict*: all test rows, from the raw array. *One row*: the same for one, with one thread.
-- *Memory*: the peak while binning and training, above a warm process that holds the table.
+- *Memory*: the peak of the first turn while binning and training, above a warm process that holds the table.
 - *Behind the best*: how much worse the test loss (the first one named) is than the best library's, ± its standard error, from the
   spread between repeats, each with other rows to train on and to score, or from that between rows, whichever is greater. A loss
   if it exceeds {SHARE:.1%} of that and what chance alone does in {CHANCE:.0%} of cases (Student's t, as repeats are few).

@@ -66,20 +66,20 @@ class Boosting:
 
         obj : a user's objective (predictions, dtrain) -> (grad, hess), instead of the model's own.
         """
-        with self.backend.at_work():
-            finished = self._grow(learning_rate, obj)
+        backend, state, gradients = self.backend, self._state, None
+        if obj is not None:
+            gradients = custom_gradients(obj, backend.fetch(backend.training_margin(state)), self.dtrain)
+        with backend.at_work():
+            if gradients is None:
+                maxima = backend.compute_gradients(state, self.objective)
+            else:
+                maxima = backend.set_gradients(state, *gradients)
+            finished = grow_trees(
+                backend, self.comm, state, self._settings, maxima, self._n_rounds, self._capacity, learning_rate
+            )
             self._finished.append(finished)
             self._n_rounds += 1
             self._add_to_watched()
-
-    def _grow(self, learning_rate: float, obj: Any) -> Any:
-        backend, state = self.backend, self._state
-        if obj is None:
-            maxima = backend.compute_gradients(state, self.objective)
-        else:
-            margin = backend.fetch(backend.training_margin(state))
-            maxima = backend.set_gradients(state, *custom_gradients(obj, margin, self.dtrain))
-        return grow_trees(backend, self.comm, state, self._settings, maxima, self._n_rounds, self._capacity, learning_rate)
 
     def _add_to_watched(self) -> None:
         """Add the trees just grown to the margins of the evaluation matrices."""

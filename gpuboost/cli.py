@@ -183,6 +183,8 @@ def _warmup(options: argparse.Namespace) -> None:
                 dtrain, dvalid = (DMatrix(table, y, weight=np.ones(len(X))) for _ in range(2))
                 booster = train(params, dtrain, 2, evals=[(dvalid, "valid")], verbose_eval=False)
                 booster.predict(dvalid)
+        for table in (X, X.astype(np.float64), np.asfortranarray(X), frozen):
+            train({}, DMatrix(table, X[:, 0]), 1, verbose_eval=False)
         train({}, DMatrix(np.eye(16)[random.integers(0, 16, len(X))], X[:, 0]), 1, verbose_eval=False)  # packed records
 
 

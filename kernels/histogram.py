@@ -9,12 +9,12 @@ Where features share a code (kernels/packing.py), what is said of a feature here
 
 A record of codes (one row, all features, padded) is gathered once per row, a word of 8 bytes into each of a few planes. Gradient
 and hessian are added in one go as a packed int64, g·2^32 + h, into a small private histogram that stays in the first-level cache
-(the 8 features of a word × 256 bins × 8 bytes = 16 KB), which is split and added to the int64 histogram after at most 2^16 rows:
-before either half can overflow. Floor: one store per update. What keeps near it (450k × 28, AMD EPYC, one thread, ns a row of
-a level): the copy of gathered rows, without which it takes twice as long; planes rather than copied records, of which every word
-would pull all others into the cache, 14.6 -> 12.0 at the root; prefetching the next rows' records while these are added -> 10.6
-there, 17 -> 13 for every third row. Indices are unsigned: for a signed one numba adds a test whether it counts from the end,
-which cost a quarter of the time.
+(the 8 features of a word × 256 bins × 8 bytes = 16 KB), which is split and added to the int64 histogram at the end of an item,
+of at most 2^16 rows: before either half can overflow. Floor: one store per update. What keeps near it (450k × 28, AMD EPYC, one
+thread, ns a row of a level): the copy of gathered rows, without which it takes twice as long; planes rather than copied records,
+of which every word would pull all others into the cache, 14.6 -> 12.0 at the root; prefetching the next rows' records while
+these are added -> 10.6 there, 17 -> 13 for every third row. Indices are unsigned: for a signed one numba adds a test whether it
+counts from the end, which cost a quarter of the time.
 """
 
 from functools import cache
@@ -46,7 +46,7 @@ def list_build_items(build, nodes, segments, tree_outputs, is_first_page, slice_
     """Write the work items of one page; returns how many.
 
     build : int32 (n,), IN. Nodes to build. segments : int64 (n_nodes, 3), IN. Their rows in this page.
-    slice_rows : rows of one item; a node with more of them gets several.
+    slice_rows : rows of one item, at most FLUSH_ROWS; a node with more of them gets several.
     first_slot : slot of the nodes' records that is row 0 of hist.
     hist : int64 (n_slots, n_outputs, total_bins, 2), OUT. Zeroed in the first page where several items will add.
     items : int64 (capacity, 7), OUT. See build_histograms_cpu.
@@ -117,21 +117,19 @@ def _build_items(
         n_words = (features.size - 1 + codes_per_word - 1) // codes_per_word
         for limb in range(n_limbs[plane]):
             shift = LIMB_BITS * (n_limbs[plane] - 1 - limb)
-            for flush_begin in range(begin, max(end, begin + 1), FLUSH_ROWS):
-                flush_end = min(flush_begin + FLUSH_ROWS, end)
-                for gather_begin in range(flush_begin, flush_end, GATHER_ROWS):
-                    gather_end = min(gather_begin + GATHER_ROWS, flush_end)
-                    n_rows = gather_end - gather_begin
-                    _gather(words, first_word, rows[side, gather_begin:gather_end], gpair[plane, limb], planes[:n_words], pairs)
-                    next_rows = rows[side, gather_end : min(gather_end + n_rows, flush_end)]
-                    for w in range(n_words):
-                        _add_word(
-                            planes[w, :n_rows], pairs[:n_rows], codes_per_word, features.size - 1 - w * codes_per_word, stride,
-                            private[w * codes_per_word * stride :], words, first_word, gpair[plane, limb],
-                            next_rows if w == 0 else next_rows[:0],
-                        )  # fmt: skip
-                _flush(private, stride, features, shift, mode, hist[slot, output])
-                mode = max(mode, ADD)
+            for gather_begin in range(begin, end, GATHER_ROWS):
+                gather_end = min(gather_begin + GATHER_ROWS, end)
+                n_rows = gather_end - gather_begin
+                _gather(words, first_word, rows[side, gather_begin:gather_end], gpair[plane, limb], planes[:n_words], pairs)
+                next_rows = rows[side, gather_end : min(gather_end + n_rows, end)]
+                for w in range(n_words):
+                    _add_word(
+                        planes[w, :n_rows], pairs[:n_rows], codes_per_word, features.size - 1 - w * codes_per_word, stride,
+                        private[w * codes_per_word * stride :], words, first_word, gpair[plane, limb],
+                        next_rows if w == 0 else next_rows[:0],
+                    )  # fmt: skip
+            _flush(private, stride, features, shift, mode, hist[slot, output])
+            mode = max(mode, ADD)
 
 
 @parallel_kernel.part
@@ -159,7 +157,7 @@ def _gather(words, first_word, rows, gpair, planes, pairs):
 
 @parallel_kernel.part
 def _add_word(plane, pairs, codes_per_word, n_codes, stride, private, words, first_word, gpair, next_rows):
-    """Add the pairs at the codes of one word, of which n_codes or more are in use."""
+    """Add the pairs at the codes of one word. n_codes : from this word on; up to 4 of them need only half of it."""
     if codes_per_word == 4:  # constants, from which LLVM unrolls the loop over codes
         _add_codes(plane, pairs, 4, 16, stride, private, words, first_word, gpair, next_rows)
     elif n_codes > 4:

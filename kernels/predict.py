@@ -145,7 +145,7 @@ def _fill_keys(block, missing, features, tile, keys):
             values, row = own[i], tile[i]
             for feature in range(values.size):
                 x = float32(values[feature])
-                is_large |= abs(x) >= float32(LARGEST)
+                is_large |= (abs(x) >= float32(LARGEST)) & (x != missing)
                 row[feature] = uint32(MISSING_KEY) if (x != x) | (x == missing) else float_key(x)
         for c in range(features.size):
             feature, column = uint32(features[c]), keys[c, begin:]

@@ -27,29 +27,29 @@ ROW_BLOCK = 128  # rows × 16 neighbouring floats = 8 KB: the lines that a colum
 
 
 @parallel_kernel
-def list_keys_cpu(block, missing, weights, first_row, keys, n_threads):
+def list_keys_cpu(block, missing, weights, first_column, first_row, keys, n_threads):
     """Write the keys of one batch of rows.
 
-    block : float32 or float64 (rows, n), any strides, IN.
+    block : float32 or float64 (rows, columns), any strides, IN. first_column : of the n that are wanted.
     missing : float32. A value equal to it is missing, as NaN is.
     weights : int64 (rows,) or (0,), IN. Empty: every row weighs 1. A row of weight 0 does not exist: its keys are MISSING_KEY.
     first_row : where the batch begins. keys : uint32 (n, all rows), or uint64 where there are weights, OUT.
     """
     counter = np.zeros(1, np.int64)
     for _ in prange(n_threads):
-        _list_blocks(counter, block, missing, weights, first_row, keys)
+        _list_blocks(counter, block, missing, weights, first_column, first_row, keys)
 
 
 @parallel_kernel.part
-def _list_blocks(counter, block, missing, weights, first_row, keys):
+def _list_blocks(counter, block, missing, weights, first_column, first_row, keys):
     while True:
         begin = claim(counter) * ROW_BLOCK
         if begin >= block.shape[0]:
             return
         end = min(begin + ROW_BLOCK, block.shape[0])
-        for i in range(block.shape[1]):
+        for i in range(keys.shape[0]):
             own = keys[i, first_row + begin : first_row + end]
-            _list_column(block[begin:end, i], missing, weights[begin:end], uint64(first_row + begin), own)
+            _list_column(block[begin:end, first_column + i], missing, weights[begin:end], uint64(first_row + begin), own)
 
 
 @parallel_kernel.part

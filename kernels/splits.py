@@ -19,7 +19,8 @@ For the same reason the last bin (all present values left) is tried with missing
 (kernels/proposals.py), the others are no candidates; all present against missing always is one.
 
 Sums become float64 by an exact power of two; with several outputs per tree (vector leaves) their gains add up.
-Floor: 16 bytes read per bin; two divisions and about 20 float64 operations per bin and direction.
+Most features cannot beat those before them, which a test without divisions tells (score_reaches). Floor: 16 bytes read per bin,
+and about 12 float64 operations per bin and direction.
 """
 
 from functools import cache

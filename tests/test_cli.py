@@ -11,6 +11,11 @@ import pytest
 
 import gpuboost as gb
 from gpuboost.cli import main
+from gpuboost.kernels.binning import bin_rows_cpu
+from gpuboost.kernels.histogram import build_histograms_cpu
+from gpuboost.kernels.partition import mark_rows_cpu
+from gpuboost.kernels.quantiles import cut_columns_cpu, list_keys_cpu
+from gpuboost.kernels.splits import evaluate_splits_cpu
 
 pl = pytest.importorskip("polars")
 
@@ -291,6 +296,13 @@ def test_reader_that_stops_is_no_error(folder, tables):
 def test_warmup_compiles_and_says_how_long(capsys):
     assert main(["warmup"]) == 0
     assert capsys.readouterr().out.startswith("compiling: ")
+    kernels = list_keys_cpu, cut_columns_cpu, bin_rows_cpu, build_histograms_cpu, evaluate_splits_cpu, mark_rows_cpu
+    compiled = [len(kernel.dispatcher.signatures) for kernel in kernels]
+    X, y = np.random.default_rng(0).random((200, 5)), np.arange(200) % 2
+    for table in (X.astype(np.float32), X, np.asfortranarray(X), np.asfortranarray(X.astype(np.float32))):
+        for weight in (None, np.ones(200)):
+            gb.train({"objective": "binary:logistic"}, gb.DMatrix(table, y, weight=weight), 2)
+    assert [len(kernel.dispatcher.signatures) for kernel in kernels] == compiled
 
 
 def test_without_polars_the_error_names_the_extra(folder, monkeypatch, capsys):

@@ -397,7 +397,7 @@ class CpuBackend(Backend):
             state.n_held += n
         if len(state.hist) < first_slot + n:
             size = min(state.capacity, max(2 * (first_slot + n), 64))
-            grown = np.empty((size, *state.hist.shape[1:]), np.int64)
+            grown = np.zeros((size, *state.hist.shape[1:]), np.int64)  # workers exchange what lies beyond the bins, too
             grown[:first_slot] = state.hist[:first_slot]
             state.hist = grown
         built = state.hist[first_slot : first_slot + n]

@@ -31,7 +31,7 @@ from gpuboost.kernels.sketch import COUNTS0_WIDTH, DIGITS, MISSING, NON_FINITE
 
 __all__ = ["midway", "require_finite", "sketch_columns"]
 
-SORT_MEMORY = 2**27  # bytes of keys held at once, or a quarter of all keys if that is more; columns run in groups below it
+SORT_MEMORY = 2**27  # bytes of keys held at once, or a quarter of all or one column a thread if that is more
 SKETCH_MEMORY = 2**27  # bytes of counts held at once; columns (and, for very large max_bin, prefixes) run in groups below it
 
 
@@ -47,7 +47,8 @@ def sketch_columns(source, weights: np.ndarray | None, max_bin: int, backend, co
     """
     if comm.size == 1 and backend.sorts_columns:
         column_bytes = max(source.n_rows, 1) * (4 if weights is None else 8)
-        at_once, cut = max(SORT_MEMORY // column_bytes, source.n_features // 4), _sort
+        at_once = max(SORT_MEMORY // column_bytes, source.n_features // 4, min(backend.n_threads, source.n_features))
+        cut = _sort
     else:
         at_once, cut = SKETCH_MEMORY // (COUNTS0_WIDTH * 8), _sketch
     thresholds, has_missing = [], []
@@ -70,7 +71,7 @@ def _sort(features, source, weights, max_bin: int, backend, comm) -> tuple[list[
     missing, first = np.float32(source.missing), 0
     for block in source.batches():
         last = first + block.shape[0]
-        list_keys_cpu(host_array(block[:, features[0] : features[-1] + 1]), missing, given[first:last], first, keys, n_threads)
+        list_keys_cpu(host_array(block), missing, given[first:last], int(features[0]), first, keys, n_threads)
         first = last
     spare = np.empty((n_threads, n_rows), keys.dtype)
     n_cuts, has_missing, n_infinite = np.empty(n, np.int64), np.empty(n, bool), np.empty(n, np.int64)

@@ -120,6 +120,13 @@ def test_many_features_and_bins(n_bins, n_threads):
     check(*random_case(np.random.default_rng(26), 1500, n_bins, 1, 3, missing, False), n_threads=n_threads)
 
 
+@pytest.mark.parametrize("n_rows", [1023, 1024, 1025, 2048, 2100])
+@pytest.mark.parametrize("n_bins", [[3] * 20, [255] * 9, [300] * 9])
+def test_rows_at_the_borders_of_gathered_blocks(n_rows, n_bins):
+    columns, _, pairs, _ = random_case(np.random.default_rng(n_rows), n_rows, n_bins, 1, 2, 0.1, False)
+    check(columns, n_bins, pairs, [(0, np.arange(n_rows)), (0, np.arange(0, n_rows, 2))])
+
+
 @pytest.mark.parametrize("n_threads", [1, 3])
 @pytest.mark.parametrize("vector", [False, True])
 def test_two_limbs_add_up_to_32_bits(vector, n_threads):

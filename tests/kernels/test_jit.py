@@ -5,6 +5,11 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numba
+import numpy as np
+import pytest
+
+import gpuboost as gb
 from gpuboost.kernels import jit
 
 ROOT = Path(__file__).parents[2]
@@ -63,3 +68,26 @@ def test_formulas_from_outside_the_package_are_not_cached():
         return float64(2.0)
 
     assert type(reduce_rows(unit_term).dispatcher._cache) is not type(reduce_rows(foreign_term).dispatcher._cache)
+
+
+@pytest.mark.skipif(numba.config.NUMBA_NUM_THREADS < 2, reason="needs two threads")
+def test_a_team_is_never_larger_than_the_one_around_it_and_ends_with_its_block():
+    assert jit.available_threads() >= 2
+    before = jit.available_threads()
+    with pytest.raises(ZeroDivisionError), jit.team(1):
+        with jit.team(2):
+            assert jit.available_threads() == 1
+        assert jit.available_threads() == 1
+        raise ZeroDivisionError
+    assert jit.available_threads() == before
+
+
+def test_an_objective_of_the_user_has_the_users_threads():
+    seen, before = [], jit.available_threads()
+
+    def objective(prediction, dtrain):
+        seen.append(jit.available_threads())
+        return prediction - dtrain.get_label(), np.ones_like(prediction)
+
+    gb.train({"nthread": 1}, gb.DMatrix(np.arange(50.0)[:, None], np.arange(50.0)), 2, obj=objective)
+    assert seen == [before] * 2
