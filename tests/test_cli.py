@@ -299,7 +299,9 @@ def test_warmup_compiles_and_says_how_long(capsys):
     kernels = list_keys_cpu, cut_columns_cpu, bin_rows_cpu, build_histograms_cpu, evaluate_splits_cpu, mark_rows_cpu
     compiled = [len(kernel.dispatcher.signatures) for kernel in kernels]
     X, y = np.random.default_rng(0).random((200, 5)), np.arange(200) % 2
-    for table in (X.astype(np.float32), X, np.asfortranarray(X), np.asfortranarray(X.astype(np.float32))):
+    frozen = np.asfortranarray(X)  # as pandas hands out its tables
+    frozen.flags.writeable = False
+    for table in (X.astype(np.float32), X, frozen, np.asfortranarray(X.astype(np.float32))):
         for weight in (None, np.ones(200)):
             gb.train({"objective": "binary:logistic"}, gb.DMatrix(table, y, weight=weight), 2)
     assert [len(kernel.dispatcher.signatures) for kernel in kernels] == compiled
