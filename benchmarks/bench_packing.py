@@ -11,14 +11,13 @@ cores together, which other work on the machine disturbs less; the JSON of all f
 
 import argparse
 import importlib
-import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
 from libraries import installed
-from measure import seconds_in_turns, write_record
+from measure import available_cores, seconds_in_turns, write_record
 from tasks import SEED, covertype_like, higgs_like
 
 import gpuboost as gb
@@ -88,7 +87,7 @@ def report(task: str, seconds: Seconds) -> dict[str, Any]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--threads", type=int, default=os.cpu_count())
+    parser.add_argument("--threads", type=int, default=available_cores())
     parser.add_argument("--rounds", type=int, default=10)
     parser.add_argument("--repeats", type=int, default=7)
     options = parser.parse_args()

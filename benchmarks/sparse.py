@@ -11,14 +11,13 @@ of all figures goes to benchmarks/results/.
 """
 
 import argparse
-import os
 from dataclasses import replace
 from statistics import median
 from typing import Any
 
 import numpy as np
 from libraries import LIBRARIES, bin_for_gpuboost
-from measure import compare, write_record
+from measure import available_cores, compare, write_record
 from tasks import TASKS, Task
 
 from gpuboost.data import binned
@@ -51,7 +50,7 @@ WAYS = {
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--tasks", nargs="+", default=list(WAYS), choices=list(WAYS))
-    parser.add_argument("--threads", type=int, default=os.cpu_count())
+    parser.add_argument("--threads", type=int, default=available_cores())
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--rows", type=int, help="in the place of each task's own")
     options = parser.parse_args()
