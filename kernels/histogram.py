@@ -42,16 +42,20 @@ def record_bytes(n_codes: int) -> int:
 
 
 @kernel
-def list_build_items(build, nodes, segments, tree_outputs, is_first_page, slice_rows, first_slot, hist, items):
-    """Write the work items of one page; returns how many.
+def list_build_items(build, nodes, segments, tree_outputs, is_first_page, n_threads, min_slice_rows, first_slot, hist):
+    """The work items of one page: int64 (n_items, 7), see build_histograms_cpu.
+
+    An item has a quarter of a thread's share of the rows, but at least min_slice_rows, and at most FLUSH_ROWS.
 
     build : int32 (n,), IN. Nodes to build. segments : int64 (n_nodes, 3), IN. Their rows in this page.
-    slice_rows : rows of one item, at most FLUSH_ROWS; a node with more of them gets several.
     first_slot : slot of the nodes' records that is row 0 of hist.
     hist : int64 (n_slots, n_outputs, total_bins, 2), OUT. Zeroed in the first page where several items will add.
-    items : int64 (capacity, 7), OUT. See build_histograms_cpu.
     """
-    n_items = 0
+    n_rows, n_items = int64(0), 0
+    for node in build:
+        n_rows += segments[node, 1] - segments[node, 0]
+    slice_rows = min(max(n_rows // (4 * n_threads), int64(min_slice_rows)), int64(FLUSH_ROWS))
+    items = np.empty(((n_rows // slice_rows + build.size) * hist.shape[1], 7), np.int64)
     for i in range(build.size):
         node = build[i]
         begin, end, side = segments[node, 0], segments[node, 1], segments[node, 2]
@@ -68,7 +72,7 @@ def list_build_items(build, nodes, segments, tree_outputs, is_first_page, slice_
                 item[5] = begin + (end - begin) * (part + 1) // n_slices
                 item[6] = ADD_ATOMIC if n_slices > 1 else ASSIGN if is_first_page else ADD
                 n_items += 1
-    return n_items
+    return items[:n_items]
 
 
 @parallel_kernel
@@ -203,23 +207,23 @@ def _flush(private, stride, offsets, shift, mode, hist):
 
 
 @parallel_kernel
-def subtract_histograms_cpu(parents, built, hist, n_threads):
-    """hist[parents[i]] −= hist[built[i]]: the parent's slot becomes the larger child's.
+def subtract_histograms_cpu(parents, first_built, hist, n_threads):
+    """hist[parents[i]] −= hist[first_built + i]: the parent's slot becomes the larger child's.
 
-    parents, built : int32 (n,), IN. hist : int64 (n_slots, n_outputs, total_bins, 2), INOUT.
+    parents : int32 (n,), IN. hist : int64 (n_slots, n_outputs, total_bins, 2), INOUT.
     """
     counter = np.zeros(1, np.int64)
     for _ in prange(n_threads):
-        _subtract(counter, parents, built, hist)
+        _subtract(counter, parents, first_built, hist)
 
 
 @parallel_kernel.part
-def _subtract(counter, parents, built, hist):
+def _subtract(counter, parents, first_built, hist):
     while True:
         i = claim(counter)
         if i >= parents.size:
             return
-        parent, child = hist[parents[i]].reshape(-1), hist[built[i]].reshape(-1)
+        parent, child = hist[parents[i]].reshape(-1), hist[first_built + i].reshape(-1)
         for b in range(parent.size):
             parent[b] -= child[b]
 

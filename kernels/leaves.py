@@ -20,19 +20,20 @@ CHUNK = 8192
 
 
 @kernel
-def list_leaf_chunks(n_nodes, nodes, segments, chunks):
-    """Cut the rows of every node that was never split into chunks; returns how many.
-
-    chunks : int64 (capacity, 3), OUT. Node, begin, end.
-    """
-    n = 0
+def list_leaf_chunks(n_nodes, nodes, segments):
+    """Cut the rows of every node that was never split into chunks: int64 (n_chunks, 3), node, begin, end."""
+    n_chunks, n = int64(0), 0
+    for node in range(n_nodes):
+        if nodes[node].left < 0:
+            n_chunks += (segments[node, 1] - segments[node, 0] + CHUNK - 1) // CHUNK
+    chunks = np.empty((n_chunks, 3), np.int64)
     for node in range(n_nodes):
         if nodes[node].left < 0:
             begin, end = segments[node, 0], segments[node, 1]
             for first in range(begin, end, CHUNK):
                 chunks[n, 0], chunks[n, 1], chunks[n, 2] = node, first, min(first + CHUNK, end)
                 n += 1
-    return n
+    return chunks
 
 
 @parallel_kernel

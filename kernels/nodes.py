@@ -15,10 +15,35 @@ import numpy as np
 from numba import float64, int32, int64
 
 from gpuboost.kernels.device import ONE_BLOCK, block_max, block_prefix, cuda, cuda_kernel, device_function
-from gpuboost.kernels.jit import kernel
+from gpuboost.kernels.jit import kernel, scalar
 from gpuboost.kernels.records import NO_GAIN
 from gpuboost.kernels.scalar import gain_rank, middle_weight
 from gpuboost.kernels.splits import warp_best
+
+FLOAT32_MAX = float(np.finfo(np.float32).max)
+
+
+@kernel
+def start_trees(n_trees, plane_sums, tree_outputs, nodes, sums):
+    """The roots, nodes 0 to n_trees − 1. plane_sums : int64 (n_planes, ≥ 2), IN. sums : int64 (n_nodes, n_outputs, 2), OUT."""
+    for tree in range(n_trees):
+        start_node(nodes, tree, tree, -1, 0, -np.inf, np.inf)
+        for output in range(sums.shape[1]):
+            for k in range(2):
+                sums[tree, output, k] = plane_sums[tree_outputs[tree] + output, k]
+
+
+@scalar
+def start_node(nodes, node, tree, parent, depth, lower, upper):
+    """A leaf whose histogram and best split nobody knows yet."""
+    nodes[node].gain = float64(NO_GAIN)
+    nodes[node].lower = float64(lower)
+    nodes[node].upper = float64(upper)
+    nodes[node].tree = int32(tree)
+    nodes[node].parent = int32(parent)
+    nodes[node].left = int32(-1)
+    nodes[node].depth = int32(depth)
+    nodes[node].slot = int32(-1)
 
 
 @kernel
@@ -81,15 +106,9 @@ def apply_splits(
         left = n_nodes + 2 * i
         nodes[parent].left = left
         for side in range(2):
-            child = nodes[left + side]
-            child.gain = NO_GAIN
-            child.lower = nodes[parent].lower
-            child.upper = nodes[parent].upper
-            child.tree = nodes[parent].tree
-            child.parent = parent
-            child.left = -1
-            child.depth = nodes[parent].depth + 1
-            child.slot = -1
+            start_node(
+                nodes, left + side, nodes[parent].tree, parent, nodes[parent].depth + 1, nodes[parent].lower, nodes[parent].upper
+            )
         for output in range(sums.shape[1]):
             for k in range(2):
                 sums[left, output, k] = left_sums[parent, output, k]
@@ -165,6 +184,33 @@ def number_kept(n_nodes, nodes, new_ids, n_kept):
 
 
 @kernel
+def collect_tree(
+    tree, nodes, new_ids, leaves, weights, covers, thresholds, offsets, left_child, parent, feature, threshold, default_left,
+    leaf_value, gain, cover, weight,
+):  # fmt: skip
+    """Write the nodes of one tree that pruning left, after number_kept.
+
+    leaves, weights : float32 (n_nodes, n_outputs), IN, of which the first output is taken. covers : float64 (n_nodes,), IN.
+    thresholds : float32 (total_bins,), IN. offsets : int32 (n_features + 1,), IN. First bin of each feature.
+    Others : OUT, as the fields of tree.Tree.
+    """
+    for node in range(new_ids.size):
+        i = new_ids[node]
+        if nodes[node].tree != tree or i < 0:
+            continue
+        record = nodes[node]
+        parent[i] = new_ids[record.parent] if record.parent >= 0 else -1
+        cover[i], weight[i] = min(covers[node], FLOAT32_MAX), weights[node, 0]
+        left_child[i], feature[i], threshold[i], default_left[i], gain[i] = -1, 0, 0.0, 0, 0.0
+        if record.left < 0:
+            leaf_value[i] = leaves[node, 0]
+        else:
+            left_child[i], feature[i], default_left[i] = new_ids[record.left], record.feature, record.default_left
+            threshold[i] = thresholds[offsets[record.feature] + record.bin]
+            gain[i], leaf_value[i] = min(record.gain, FLOAT32_MAX), 0.0
+
+
+@kernel
 def sum_upwards(n_nodes, nodes, leaf_sums):
     """Add every node's sums to its parent's, children first: int64 (n_nodes, n_outputs, 2), INOUT."""
     for node in range(n_nodes - 1, 0, -1):
@@ -203,14 +249,7 @@ def start_trees_kernel(plane_sums, tree_outputs, progress, nodes, sums, n_leaves
     n_trees = int64(tree_outputs.size)
     tree = int64(cuda.threadIdx.x)
     while tree < n_trees:
-        nodes[tree].gain = float64(NO_GAIN)
-        nodes[tree].lower = float64(-np.inf)
-        nodes[tree].upper = float64(np.inf)
-        nodes[tree].tree = int32(tree)
-        nodes[tree].parent = int32(-1)
-        nodes[tree].left = int32(-1)
-        nodes[tree].depth = int32(0)
-        nodes[tree].slot = int32(-1)
+        start_node(nodes, tree, tree, int32(-1), int32(0), float64(-np.inf), float64(np.inf))
         for output in range(sums.shape[1]):
             for k in range(2):
                 sums[tree, output, k] = plane_sums[tree_outputs[tree] + output, k]
@@ -337,14 +376,9 @@ def apply_splits_kernel(selected, progress, nodes, sums, left_sums, monotone, sc
         nodes[parent].left = int32(left)
         depth = max(depth, int64(nodes[parent].depth) + 1)
         for side in range(2):
-            nodes[left + side].gain = float64(NO_GAIN)
-            nodes[left + side].lower = nodes[parent].lower
-            nodes[left + side].upper = nodes[parent].upper
-            nodes[left + side].tree = nodes[parent].tree
-            nodes[left + side].parent = int32(parent)
-            nodes[left + side].left = int32(-1)
-            nodes[left + side].depth = int32(nodes[parent].depth + 1)
-            nodes[left + side].slot = int32(-1)
+            start_node(
+                nodes, left + side, nodes[parent].tree, parent, nodes[parent].depth + 1, nodes[parent].lower, nodes[parent].upper
+            )
         for output in range(sums.shape[1]):
             for k in range(2):
                 sums[left, output, k] = left_sums[parent, output, k]

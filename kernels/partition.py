@@ -34,19 +34,22 @@ CHUNK = 4096
 
 
 @kernel
-def list_chunks(selected, segments, chunks):
-    """Cut the rows of the selected nodes into chunks; returns how many.
+def list_chunks(selected, segments):
+    """Cut the rows of the selected nodes into chunks: int64 (n_chunks, 4), index into selected, begin, end, and (filled by
+    mark_rows_cpu) rows that go left.
 
     selected : int32 (n,), IN. segments : int64 (n_nodes, 3), IN.
-    chunks : int64 (capacity, 4), OUT. Index into selected, begin, end, and (filled by mark_rows_cpu) rows that go left.
     """
-    n = 0
+    n_chunks, n = int64(0), 0
+    for node in selected:
+        n_chunks += (segments[node, 1] - segments[node, 0] + CHUNK - 1) // CHUNK
+    chunks = np.empty((n_chunks, 4), np.int64)
     for i in range(selected.size):
         begin, end = segments[selected[i], 0], segments[selected[i], 1]
         for first in range(begin, end, CHUNK):
             chunks[n, 0], chunks[n, 1], chunks[n, 2] = i, first, min(first + CHUNK, end)
             n += 1
-    return n
+    return chunks
 
 
 @parallel_kernel
@@ -130,8 +133,11 @@ def move_rows_part(part, marks, moved, to_left, to_right):
 
 
 @kernel
-def place_children(selected, nodes, chunks, segments):
-    """Between the passes: turn the counts of left rows into the children's segments and each chunk's first left place."""
+def place_children(selected, nodes, chunks, segments, counts):
+    """Between the passes: turn the counts of left rows into the children's segments and each chunk's first left place.
+
+    counts : int64 (n_nodes,), INOUT. The rows of this page are added to those of the children.
+    """
     item = 0
     for i in range(selected.size):
         left = nodes[selected[i]].left
@@ -144,6 +150,8 @@ def place_children(selected, nodes, chunks, segments):
             item += 1
         segments[left, 0], segments[left, 1], segments[left, 2] = begin, place, 1 - side
         segments[left + 1, 0], segments[left + 1, 1], segments[left + 1, 2] = place, end, 1 - side
+        counts[left] += place - begin
+        counts[left + 1] += end - place
 
 
 # ---------------------------------------------------------------------------------------------------------------------

@@ -47,29 +47,31 @@ WEIGHT_BITS = 46  # and 2^16 candidates leave the sign and one bit
 
 
 @parallel_kernel
-def propose_candidates_cpu(slots, rows, hist, offsets, n_candidates, proposed, weight, n_threads):
+def propose_candidates_cpu(frontier, nodes, by_tree, hist, offsets, n_candidates, proposed, weight, n_threads):
     """Mark the candidates of every feature of some nodes.
 
-    slots : int32 (n,), IN. Where the nodes' histograms lie. rows : int32 (n,), IN. Their rows of ``proposed``.
+    frontier : int32 (n,), IN. The nodes. nodes : NODE, IN. Their slots say where their histograms lie.
+    by_tree : whether a node's row of ``proposed`` is its tree or its slot.
     hist : int64 (n_slots, n_outputs, total_bins, 2), IN. offsets : int32 (n_features + 1,), IN.
     n_candidates : K, at most 65535.
     proposed : uint8 (n_rows, total_bins), OUT. 1 for a candidate. weight : int64 (n_threads, max_bins), SCRATCH.
     """
     counter = np.zeros(1, np.int64)
     for thread in prange(n_threads):
-        _propose_items(counter, slots, rows, hist, offsets, n_candidates, proposed, weight[thread])
+        _propose_items(counter, frontier, nodes, by_tree, hist, offsets, n_candidates, proposed, weight[thread])
 
 
 @parallel_kernel.part
-def _propose_items(counter, slots, rows, hist, offsets, n_candidates, proposed, weight):
+def _propose_items(counter, frontier, nodes, by_tree, hist, offsets, n_candidates, proposed, weight):
     n_features = offsets.size - 1
     while True:
         item = claim(counter)
-        if item >= slots.size * n_features:
+        if item >= frontier.size * n_features:
             return
-        i, feature = item // n_features, item % n_features
+        node, feature = nodes[frontier[item // n_features]], item % n_features
         first, last = offsets[feature], offsets[feature + 1]
-        _propose(hist[slots[i], :, first:last], n_candidates, proposed[rows[i], first:last], weight[: last - first])
+        row = node.tree if by_tree else node.slot
+        _propose(hist[node.slot, :, first:last], n_candidates, proposed[row, first:last], weight[: last - first])
 
 
 @parallel_kernel.part

@@ -21,7 +21,6 @@ from gpuboost.kernels import histogram, nodes, partition, sampling, scan, sparse
 from gpuboost.kernels.binning import bin_rows_cpu, write_records_cpu
 from gpuboost.kernels.features import count_drawn, mask_features_cpu, member_words, node_counts
 from gpuboost.kernels.jit import team
-from gpuboost.kernels.leaves import CHUNK as LEAF_CHUNK
 from gpuboost.kernels.leaves import leaf_weights, list_leaf_chunks, sum_leaves_cpu, update_margin_cpu
 from gpuboost.kernels.packing import mark_packed_rows_cpu, pack_records_cpu, unpack_histograms_cpu
 from gpuboost.kernels.predict import predict_codes_cpu, predict_values_cpu
@@ -85,6 +84,13 @@ class _State:
     member: Array  # uint32 (n_features or 0, n_words): the sets that features lie in
     monotone: Array  # int8 (n_features,): signs of the constraints; (0,) without
     proposed: Array  # uint8 (n_trees or at least n_slots, total_bins): split candidates; without rows every bin is one
+    # growing trees, indexed by node; see kernels/records.py
+    nodes: Array
+    sums: Array
+    left_sums: Array
+    cats: Array
+    counts: Array
+    segments: Array
     round_number: int = 0
     learning_rate: float = 0.0
     # fixed point, per plane
@@ -92,13 +98,7 @@ class _State:
     n_limbs: Array = field(init=False)
     leaf_scales: Array = field(init=False)
     maxima: Array = field(init=False)
-    # growing trees, indexed by node; see kernels/records.py
-    nodes: Array = field(init=False)
-    sums: Array = field(init=False)
-    left_sums: Array = field(init=False)
-    cats: Array = field(init=False)
-    counts: Array = field(init=False)
-    segments: Array = field(init=False)
+    # growing trees
     n_nodes: int = 0
     n_leaves: Array = field(init=False)
     frontier: Array = field(init=False)
@@ -198,6 +198,9 @@ class CpuBackend(Backend):
             member=member_words(settings.interaction_constraints, binned.cuts.n_features),
             monotone=np.array(settings.monotone_constraints, np.int8),
             proposed=np.empty((0, n_bins), np.uint8),
+            nodes=np.empty(0, NODE), sums=np.empty((0, n_outputs, 2), np.int64), left_sums=np.empty((0, n_outputs, 2), np.int64),
+            cats=np.empty((0, EMPTY_WORDS), np.uint32), counts=np.empty(0, np.int64),
+            segments=np.empty((len(pages), 0, 3), np.int64),
         )  # fmt: skip
         self._allocate_work(state)
         return state
@@ -315,14 +318,8 @@ class CpuBackend(Backend):
     def start_trees(self, state: _State, sums) -> None:
         n_trees = len(state.tree_outputs)
         state.n_nodes = 0
-        self._reserve_nodes(state, n_trees, fresh=True)
-        roots = state.nodes[:n_trees]
-        roots["gain"], roots["lower"], roots["upper"] = NO_GAIN, -np.inf, np.inf
-        roots["tree"] = np.arange(n_trees)
-        roots["parent"] = roots["left"] = roots["slot"] = -1
-        roots["depth"] = 0
-        for output in range(state.n_outputs):
-            state.sums[:n_trees, output] = sums[state.tree_outputs + output, :2]
+        self._reserve_nodes(state, n_trees)
+        nodes.start_trees(n_trees, sums, state.tree_outputs, state.nodes, state.sums)
         state.counts[:n_trees] = sum(part.n_drawn for part in state.pages)  # of this worker: nothing is compared with a root's
         for p, part in enumerate(state.pages):
             for tree in range(n_trees):
@@ -356,26 +353,18 @@ class CpuBackend(Backend):
                 self.n_threads,
             )  # fmt: skip
 
-    def _reserve_nodes(self, state: _State, n_nodes: int, fresh: bool = False) -> None:
-        """Make room for n_nodes nodes; the arrays double, so the copies cost no more than the nodes."""
-        if not fresh and n_nodes <= len(state.nodes):
+    def _reserve_nodes(self, state: _State, n_nodes: int) -> None:
+        """Make room for n_nodes nodes. Trees to come use the same arrays, and each node is written before it is read; the arrays
+        double, so the copies cost no more than the nodes."""
+        if n_nodes <= len(state.nodes):
             return
-        capacity = max(2 * n_nodes, 256)
-        shapes: dict[str, tuple[tuple[int, ...], Any]] = {
-            "nodes": ((capacity,), NODE),
-            "sums": ((capacity, state.n_outputs, 2), np.int64),
-            "left_sums": ((capacity, state.n_outputs, 2), np.int64),
-            "cats": ((capacity, EMPTY_WORDS), np.uint32),
-            "counts": ((capacity,), np.int64),
-        }
-        for name, (shape, dtype) in shapes.items():
-            grown = np.zeros(shape, dtype)
-            if not fresh:
-                grown[: state.n_nodes] = getattr(state, name)[: state.n_nodes]
+        for name in ("nodes", "sums", "left_sums", "cats", "counts"):
+            array = getattr(state, name)
+            grown = np.zeros((2 * n_nodes, *array.shape[1:]), array.dtype)
+            grown[: state.n_nodes] = array[: state.n_nodes]
             setattr(state, name, grown)
-        segments = np.zeros((len(state.pages), capacity, 3), np.int64)
-        if not fresh:
-            segments[:, : state.n_nodes] = state.segments[:, : state.n_nodes]
+        segments = np.zeros((len(state.pages), 2 * n_nodes, 3), np.int64)
+        segments[:, : state.n_nodes] = state.segments[:, : state.n_nodes]
         state.segments = segments
 
     def histogram_capacity(self, state: _State) -> int:
@@ -409,23 +398,21 @@ class CpuBackend(Backend):
             target = state.packed[:n]
         for p, part in enumerate(state.pages):
             segments = state.segments[p]
-            slice_rows = self._slice_rows(segments, state.built)
-            sizes = segments[state.built, 1] - segments[state.built, 0]
-            items = np.empty((int((sizes // slice_rows + 1).sum()) * state.n_outputs, 7), np.int64)
-            n_items = histogram.list_build_items(
-                state.built, state.nodes, segments, state.tree_outputs, p == 0, slice_rows, first_slot, target, items
-            )
+            items = histogram.list_build_items(
+                state.built, state.nodes, segments, state.tree_outputs, p == 0, self.n_threads, histogram.MIN_SLICE_ROWS,
+                first_slot, target,
+            )  # fmt: skip
             # Row lists hold numbers within the page; a tree's list begins at tree · n_rows.
             if binned.is_sparse and binned.packing is None:
                 sparse.build_sparse_histograms_cpu(
                     part.page.row_begin, part.row_end, part.cells, int(offsets[-1]), part.zero_bins, part.rows, part.gpair,
-                    state.n_limbs, items[:n_items], target, self.n_threads,
+                    state.n_limbs, items, target, self.n_threads,
                 )  # fmt: skip
             else:
                 histogram.build_histograms_cpu(
                     part.records.view(np.uint64), self._codes_per_word, part.rows, part.gpair, state.n_limbs,
-                    offsets if binned.packing is None else binned.record_offsets, self._stride, items[:n_items],
-                    self._group_words(n_items), target, self._private, self._planes, self._pairs, self.n_threads,
+                    offsets if binned.packing is None else binned.record_offsets, self._stride, items,
+                    self._group_words(len(items)), target, self._private, self._planes, self._pairs, self.n_threads,
                 )  # fmt: skip
         if binned.packing is not None:
             unpack_histograms_cpu(
@@ -439,13 +426,9 @@ class CpuBackend(Backend):
         n_words = self._planes.shape[1]
         return max(1, min(n_words, n_words * n_items // (2 * self.n_threads)))
 
-    def _slice_rows(self, segments: Array, build: Array) -> int:
-        """Rows of one work item: a quarter of a thread's share, within limits that keep its overhead small."""
-        total = int((segments[build, 1] - segments[build, 0]).sum())
-        return min(max(total // (4 * self.n_threads), histogram.MIN_SLICE_ROWS), histogram.FLUSH_ROWS)
-
     def subtract_histograms(self, state: _State) -> None:
-        histogram.subtract_histograms_cpu(state.parents, state.nodes["slot"][state.built], state.hist, self.n_threads)
+        first_built = state.n_held - len(state.parents)
+        histogram.subtract_histograms_cpu(state.parents, first_built, state.hist, self.n_threads)
 
     def propose_candidates(self, state: _State, begin: int, end: int) -> None:
         batch, cuts, s = state.frontier[begin:end], state.rows.binned.cuts, state.settings
@@ -454,23 +437,19 @@ class CpuBackend(Backend):
             state.proposed = np.empty((n_rows, state.hist.shape[2]), np.uint8)
         weight = np.empty((self.n_threads, int(cuts.n_bins.max())), np.int64)
         propose_candidates_cpu(
-            state.nodes["slot"][batch], self._proposed_rows(state, batch), state.hist, state.layout.offsets, s.max_bin,
-            state.proposed, weight, self.n_threads,
+            batch, state.nodes, s.proposals == "global", state.hist, state.layout.offsets, s.max_bin, state.proposed, weight,
+            self.n_threads,
         )  # fmt: skip
-
-    def _proposed_rows(self, state: _State, batch: Array) -> Array:
-        """Each node's row of state.proposed: its tree's, or its own."""
-        return state.nodes["tree" if state.settings.proposals == "global" else "slot"][batch]
 
     def evaluate_splits(self, state: _State, begin: int, end: int) -> None:
         batch = state.frontier[begin:end]
         layout, s = state.layout, state.settings
         candidates = np.empty((len(batch), count_blocks(len(batch), len(layout.features), self.n_threads)), CANDIDATE)
         evaluate_splits_cpu(
-            batch, state.nodes["slot"][batch], state.nodes, state.sums, state.left_sums, state.hist, layout.offsets,
-            layout.features, state.monotone, self._feature_mask(state, batch), state.proposed, self._proposed_rows(state, batch),
-            1.0 / state.scales, state.tree_outputs, s.reg_lambda, s.reg_alpha, s.max_delta_step, s.min_child_weight, candidates,
-            *self._prefix, self._gains, self._bins, self.n_threads,
+            batch, state.nodes, state.sums, state.left_sums, state.hist, layout.offsets, layout.features, state.monotone,
+            self._feature_mask(state, batch), state.proposed, s.proposals == "global", 1.0 / state.scales, state.tree_outputs,
+            s.reg_lambda, s.reg_alpha, s.max_delta_step, s.min_child_weight, candidates, *self._prefix, self._gains, self._bins,
+            self.n_threads,
         )  # fmt: skip
 
     def _feature_mask(self, state: _State, batch: Array) -> Array:
@@ -547,19 +526,18 @@ class CpuBackend(Backend):
         state.n_nodes += 2 * n
         # Leaf by leaf, older leaves stay open where the new ones are too deep: an empty frontier would end the tree.
         unlimited = s.max_depth == 0 or s.grow_policy == "lossguide"
-        state.frontier = children if unlimited else children[state.nodes["depth"][children] < s.max_depth]
+        is_last = not unlimited and n > 0 and state.nodes[state.selected[0]]["depth"] + 1 >= s.max_depth  # as the whole level
+        state.frontier = children[:0] if is_last else children
 
     def partition_rows(self, state: _State) -> Array:
         n = len(state.selected)
         children = slice(state.n_nodes - 2 * n, state.n_nodes)
+        state.counts[children] = 0
         binned = state.rows.binned
         cuts, packing = binned.cuts, binned.packing
         for p, part in enumerate(state.pages):
             segments = state.segments[p]
-            sizes = segments[state.selected, 1] - segments[state.selected, 0]
-            chunks = np.empty((int((sizes // partition.CHUNK + 1).sum()), 4), np.int64)
-            n_chunks = partition.list_chunks(state.selected, segments, chunks)
-            chunks = chunks[:n_chunks]
+            chunks = partition.list_chunks(state.selected, segments)
             if binned.is_sparse and packing is not None:
                 mark_packed_rows_cpu(
                     state.selected, state.nodes, chunks, part.page.records, packing.groups, packing.offsets, cuts.offsets,
@@ -575,9 +553,8 @@ class CpuBackend(Backend):
                     state.selected, state.nodes, state.cats, chunks, part.page.columns, cuts.n_bins, part.rows, segments,
                     part.is_left, self.n_threads,
                 )  # fmt: skip
-            partition.place_children(state.selected, state.nodes, chunks, segments)
+            partition.place_children(state.selected, state.nodes, chunks, segments, state.counts)
             partition.move_rows_cpu(state.selected, state.nodes, chunks, part.rows, segments, part.is_left, self.n_threads)
-        state.counts[children] = (state.segments[:, children, 1] - state.segments[:, children, 0]).sum(axis=0)
         return state.counts[children]
 
     def sum_leaves(self, state: _State) -> Array:
@@ -585,8 +562,7 @@ class CpuBackend(Backend):
         state.leaf_chunks = []
         for p, part in enumerate(state.pages):
             own = slice(part.first, part.first + part.page.n_rows)
-            chunks = np.empty((state.n_nodes + part.rows.shape[1] // LEAF_CHUNK + 1, 3), np.int64)
-            chunks = chunks[: list_leaf_chunks(state.n_nodes, state.nodes, state.segments[p], chunks)]
+            chunks = list_leaf_chunks(state.n_nodes, state.nodes, state.segments[p])
             state.leaf_chunks.append(chunks)
             sum_leaves_cpu(
                 chunks, state.nodes, state.segments[p], part.rows, state.grad[:, own], state.hess[:, own],

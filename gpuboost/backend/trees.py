@@ -2,13 +2,14 @@
 
 import numpy as np
 
-from gpuboost.kernels.nodes import number_kept
+from gpuboost.kernels.nodes import collect_tree, number_kept
 from gpuboost.kernels.records import FLAT_NODE
 from gpuboost.tree.tree import Tree
 
 __all__ = ["collect_trees", "flatten_grown", "flatten_trees"]
 
-FLOAT32_MAX = float(np.finfo(np.float32).max)
+# of the fields of Tree
+TREE_DTYPES = [np.int32, np.int32, np.int32, np.float32, np.uint8, np.float32, np.float32, np.float32, np.float32]
 
 
 def collect_trees(nodes, leaves, weights, covers, cuts, n_trees: int) -> list[Tree]:
@@ -18,26 +19,12 @@ def collect_trees(nodes, leaves, weights, covers, cuts, n_trees: int) -> list[Tr
     """
     new_ids, n_kept = np.empty(len(nodes), np.int32), np.zeros(n_trees, np.int32)
     number_kept(len(nodes), nodes, new_ids, n_kept)
-    return [_collect(np.flatnonzero((nodes["tree"] == t) & (new_ids >= 0)), new_ids, nodes, leaves, weights, covers, cuts)
-            for t in range(n_trees)]  # fmt: skip
-
-
-def _collect(kept, new_ids, nodes, leaves, weights, covers, cuts) -> Tree:
-    own = nodes[kept]
-    is_split = own["left"] >= 0
-    feature = np.where(is_split, own["feature"], 0).astype(np.int32)
-    threshold = cuts.thresholds[cuts.offsets[feature] + np.where(is_split, own["bin"], 0)]
-    return Tree(
-        left_child=np.where(is_split, new_ids[own["left"]], -1).astype(np.int32),
-        parent=np.where(own["parent"] >= 0, new_ids[own["parent"]], -1).astype(np.int32),
-        feature=feature,
-        threshold=np.where(is_split, threshold, 0).astype(np.float32),
-        default_left=np.where(is_split, own["default_left"], 0).astype(np.uint8),
-        leaf_value=np.where(is_split, 0, leaves[kept, 0]).astype(np.float32),
-        gain=np.where(is_split, np.minimum(own["gain"], FLOAT32_MAX), 0).astype(np.float32),
-        cover=np.minimum(covers[kept], FLOAT32_MAX).astype(np.float32),
-        weight=weights[kept, 0],
-    )
+    trees = []
+    for tree, n in enumerate(n_kept):
+        columns = [np.empty(n, dtype) for dtype in TREE_DTYPES]
+        collect_tree(tree, nodes, new_ids, leaves, weights, covers, cuts.thresholds, cuts.offsets, *columns)
+        trees.append(Tree(*columns))
+    return trees
 
 
 def flatten_grown(nodes, leaves, cuts) -> np.ndarray:

@@ -23,11 +23,10 @@ def test_histograms_equal_the_cpus(run, seed, n_rows, absent_is_zero, limbs):
     gpair = np.concatenate([gpair, np.zeros((2, 2 - limbs, n_rows), np.int32)], axis=1)  # room for two limbs on CUDA
     nodes, segments, rows = random_rows(rng, n_rows)
     build, tree_outputs, n_limbs = np.array([2, 0, -1, 1], np.int32), np.array([0, 1], np.int32), np.full(2, limbs, np.int32)
-    items = np.zeros((8, 7), np.int64)
     expected = np.full((3, 1, table.offsets[-1], 2), 77)
-    n_items = histogram.list_build_items(build[build >= 0], nodes, segments, tree_outputs, True, 10**6, 0, expected, items)
+    items = histogram.list_build_items(build[build >= 0], nodes, segments, tree_outputs, True, 1, 10**6, 0, expected)
     sparse.build_sparse_histograms_cpu(
-        *table.lists, int(table.offsets[-1]), table.zero_bins, rows, gpair, n_limbs, items[:n_items], expected, 1
+        *table.lists, int(table.offsets[-1]), table.zero_bins, rows, gpair, n_limbs, items, expected, 1
     )
     progress, hist, first_item = np.zeros(1, PROGRESS), np.zeros_like(expected), np.full(6, -7, np.int64)
     progress["n_built"] = len(build)
@@ -48,8 +47,8 @@ def test_marks_equal_the_cpus(run, seed, n_rows, absent_is_zero):
     for node in nodes:
         f = rng.integers(len(table.n_bins))
         node["feature"], node["bin"], node["default_left"] = f, rng.integers(table.n_bins[f]), rng.integers(2)
-    selected, chunks = np.array([1, 2], np.int32), np.zeros((4, 4), np.int64)
-    chunks = chunks[: partition.list_chunks(selected, segments, chunks)]
+    selected = np.array([1, 2], np.int32)
+    chunks = partition.list_chunks(selected, segments)
     is_left = np.zeros(n_rows, np.uint8)
     sparse.mark_sparse_rows_cpu(
         selected, nodes, chunks, table.row_begin, table.cells, table.offsets, table.absent, rows, segments, is_left, 1

@@ -38,8 +38,7 @@ class Forest:
         self.grad = (rng.normal(size=(2, n_rows)) * np.exp(rng.normal(size=n_rows) * 3)).astype(np.float32)
         self.hess = rng.random((2, n_rows)).astype(np.float32)
         self.scales = np.array([[2.0**30, 2.0**40], [2.0**28, 2.0**38]])
-        self.chunks = np.empty((self.n_nodes + self.rows.shape[1] // kernel.CHUNK + 1, 3), np.int64)
-        self.chunks = self.chunks[: kernel.list_leaf_chunks(self.n_nodes, self.nodes, self.segments, self.chunks)]
+        self.chunks = kernel.list_leaf_chunks(self.n_nodes, self.nodes, self.segments)
 
     def planes(self, node):
         return [self.tree_outputs[self.nodes["tree"][node]] + output for output in range(self.n_outputs)]

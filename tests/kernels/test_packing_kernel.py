@@ -78,8 +78,7 @@ def test_rows_go_where_their_columns_send_them(kinds, n_rows, n_threads, seed):
     nodes["bin"] = rng.integers(0, np.array(n_bins)[nodes["feature"]])
     segments[:, 0], segments[:, 1], segments[:, 2] = [0, n_rows // 3, n_rows // 2], [n_rows // 3, n_rows // 2, n_rows], [1, 0, 1]
     rows = np.stack([rng.permutation(n_rows), rng.permutation(n_rows)]).astype(np.int32)
-    chunks = np.zeros((n_rows + 2, 4), np.int64)
-    chunks = chunks[: list_chunks(selected, segments, chunks)]
+    chunks = list_chunks(selected, segments)
     expected, expected_chunks, marks = np.full(n_rows, 9, np.uint8), chunks.copy(), np.full(n_rows, 9, np.uint8)
     mark_rows_cpu(
         selected, nodes, cats, expected_chunks, columns, np.array(n_bins, np.int32), rows, segments, expected, n_threads

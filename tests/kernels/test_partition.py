@@ -30,12 +30,13 @@ def split_rows(columns, n_bins, rows_of, splits, n_threads=1):
             cats[node] = [sum(1 << c % 32 for c in split_bin if c // 32 == word) for word in range(cats.shape[1])]
         else:
             nodes[node]["bin"] = split_bin
-    chunks = np.full((len(flat) // partition.CHUNK + len(splits) + 1, 4), -1, np.int64)
-    chunks = chunks[: partition.list_chunks(selected, segments, chunks)]
+    chunks = partition.list_chunks(selected, segments)
     is_left = np.full(len(flat), 255, np.uint8)
     n_bins = np.asarray(n_bins, np.int32)
     partition.mark_rows_cpu(selected, nodes, cats, chunks, columns, n_bins, rows, segments, is_left, n_threads)
-    partition.place_children(selected, nodes, chunks, segments)
+    counts = np.arange(len(nodes))
+    partition.place_children(selected, nodes, chunks, segments, counts)
+    np.testing.assert_array_equal((counts - np.arange(len(nodes)))[n_nodes:], (segments[:, 1] - segments[:, 0])[n_nodes:])
     partition.move_rows_cpu(selected, nodes, chunks, rows, segments, is_left, n_threads)
     children = range(n_nodes, len(nodes))
     return {c: rows[segments[c, 2], segments[c, 0] : segments[c, 1]].tolist() for c in children}, segments, rows

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from naive_backend import proposed_bins
 
 from gpuboost.kernels.proposals import WEIGHT_BITS, propose_candidates_cpu
+from gpuboost.kernels.records import NODE
 
 
 def propose(features, n_candidates, n_threads=1):
@@ -21,11 +22,13 @@ def propose(features, n_candidates, n_threads=1):
     bins = np.array([np.concatenate([np.reshape(hess, (len(hess), -1)) for hess in node]) for node in features], np.int64)
     hist = np.zeros((len(features) + 1, bins.shape[2], offsets[-1], 2), np.int64)
     hist[..., 0] = -999  # gradients do not matter
-    slots, rows = np.arange(len(features), 0, -1, dtype=np.int32), np.arange(len(features), dtype=np.int32)
-    hist[slots, :, :, 1] = bins.transpose(0, 2, 1)
+    nodes = np.zeros(len(features), NODE)
+    nodes["slot"], nodes["tree"] = np.arange(len(features), 0, -1), np.arange(len(features))
+    hist[nodes["slot"], :, :, 1] = bins.transpose(0, 2, 1)
     proposed = np.full((len(features), offsets[-1]), 7, np.uint8)
     weight = np.full((n_threads, max(n_bins)), -1, np.int64)
-    propose_candidates_cpu(slots, rows, hist, offsets, n_candidates, proposed, weight, n_threads)
+    frontier = np.arange(len(nodes), dtype=np.int32)
+    propose_candidates_cpu(frontier, nodes, True, hist, offsets, n_candidates, proposed, weight, n_threads)
     assert set(np.unique(proposed)) <= {0, 1}
     return [[np.flatnonzero(row[a:b]).tolist() for a, b in zip(offsets, offsets[1:])] for row in proposed]
 

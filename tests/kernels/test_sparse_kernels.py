@@ -115,9 +115,8 @@ def test_rows_are_marked_as_in_a_dense_page(seed, n_rows, absent_is_zero):
         f = rng.integers(len(table.n_bins))
         node["feature"], node["bin"], node["default_left"] = f, rng.integers(table.n_bins[f]), rng.integers(2)
     rows = np.stack([np.full(n_rows, -1), rng.permutation(n_rows)]).astype(np.int32)
-    chunks = np.zeros((2 + n_rows // partition.CHUNK + 1, 4), np.int64)
     selected = np.array([1, 0], np.int32)
-    chunks = chunks[: partition.list_chunks(selected, segments, chunks)]
+    chunks = partition.list_chunks(selected, segments)
     dense, listed = np.zeros(n_rows, np.uint8), np.zeros(n_rows, np.uint8)
     dense_chunks = chunks.copy()
     partition.mark_rows_cpu(
@@ -138,12 +137,11 @@ def test_histograms_are_sums_over_the_rows_written_out(seed, n_rows, absent_is_z
     grad, hess, gpair = random_pairs(rng, limbs, n_rows)
     nodes, segments, rows = random_rows(rng, n_rows)
     tree_outputs, n_limbs = np.array([0, 1], np.int32), np.full(2, limbs, np.int32)
-    items = np.zeros((3 * (n_rows // slice_rows + 2), 7), np.int64)
     hist = np.full((3, 1, table.offsets[-1], 2), 77)
     build = np.arange(3, dtype=np.int32)
-    n_items = histogram.list_build_items(build, nodes, segments, tree_outputs, True, slice_rows, 0, hist, items)
+    items = histogram.list_build_items(build, nodes, segments, tree_outputs, True, n_rows, slice_rows, 0, hist)
     sparse.build_sparse_histograms_cpu(
-        *table.lists, int(table.offsets[-1]), table.zero_bins, rows, gpair, n_limbs, items[:n_items], hist, 2
+        *table.lists, int(table.offsets[-1]), table.zero_bins, rows, gpair, n_limbs, items, hist, 2
     )
     expected = np.zeros_like(hist)
     for node, (begin, end, _) in enumerate(segments):
