@@ -10,7 +10,7 @@ Floor of the sort: 8 bytes read and 8 written per entry and digit. Measured on o
 """
 
 import numpy as np
-from numba import float32, int64, prange, uint32
+from numba import float32, int64, prange, uint32, uint64
 
 from gpuboost.kernels.jit import claim, parallel_kernel
 from gpuboost.kernels.scalar import float_key, key_float
@@ -55,34 +55,60 @@ def _list_columns(counter, block, missing, first_row, bounds, keys, rows, n_infi
 
 
 @parallel_kernel
-def list_stored_cpu(column_begin, stored_rows, values, missing, keeps_missing, bounds, keys, rows, n_infinite, n_threads):
-    """The same for a whole sparse matrix, column by column (SciPy's csc).
+def count_stored_cpu(row_begin, columns, values, missing, keeps_missing, counts, n_infinite, n_threads):
+    """How many entries each column gets from some parts of the rows of a sparse matrix (SciPy's csr).
 
-    column_begin : int32 or int64 (n_features + 1,), IN. stored_rows : int32 or int64 (n_stored,), IN, ascending in a column.
-    values : any number (n_stored,), IN. keeps_missing : whether a stored value that is missing gets an entry, of MISSING_KEY.
-    bounds : int64 (n_features, 2), OUT. keys, rows : (n_stored,), OUT.
+    row_begin : int32 or int64 (n_rows + 1,), IN. columns : int32 or int64 (n_stored,), IN. values : float32 (n_stored,), IN.
+    missing : float32, as list_block_cpu. keeps_missing : whether a stored value that is missing gets an entry, of MISSING_KEY.
+    counts : int64 (n_parts, n_features), INOUT. The rows are cut into so many parts. n_infinite : same, INOUT, of those values.
     """
     counter = np.zeros(1, np.int64)
     for _ in prange(n_threads):
-        _list_stored(counter, column_begin, stored_rows, values, missing, keeps_missing, bounds, keys, rows, n_infinite)
+        _count_stored(counter, row_begin, columns, values, missing, keeps_missing, counts, n_infinite)
 
 
 @parallel_kernel.part
-def _list_stored(counter, column_begin, stored_rows, values, missing, keeps_missing, bounds, keys, rows, n_infinite):
+def _count_stored(counter, row_begin, columns, values, missing, keeps_missing, counts, n_infinite):
+    n_parts, n_rows = counts.shape[0], row_begin.size - 1
     while True:
-        f = claim(counter)
-        if f >= bounds.shape[0]:
+        part = claim(counter)
+        if part >= n_parts:
             return
-        end = int64(column_begin[f])
-        bounds[f, 0] = end
-        for i in range(column_begin[f], column_begin[f + 1]):
-            x = float32(values[i])
+        for i in range(row_begin[n_rows * part // n_parts], row_begin[n_rows * (part + 1) // n_parts]):
+            x = values[i]
             is_missing = x != x or x == missing
-            if not is_missing or keeps_missing:
-                keys[end], rows[end] = uint32(MISSING_KEY) if is_missing else float_key(x), stored_rows[i]
-                end += 1
-                n_infinite[f] += not (is_missing or abs(x) < float32(3.4028235e38))
-        bounds[f, 1] = end
+            counts[part, uint32(columns[i])] += keeps_missing or not is_missing
+            if not (is_missing or abs(x) < float32(3.4028235e38)):
+                n_infinite[part, columns[i]] += 1
+
+
+@parallel_kernel
+def list_stored_cpu(row_begin, columns, values, missing, keeps_missing, places, keys, rows, n_threads):
+    """Write the entries that count_stored_cpu has counted, by column and row.
+
+    places : int64 (n_parts, n_features), INOUT. Where the entries of each part and column begin; where they end.
+    keys : uint32 (n_entries,), OUT. rows : int32 (n_entries,), OUT. Others as count_stored_cpu.
+    """
+    counter = np.zeros(1, np.int64)
+    for _ in prange(n_threads):
+        _list_stored(counter, row_begin, columns, values, missing, keeps_missing, places, keys, rows)
+
+
+@parallel_kernel.part
+def _list_stored(counter, row_begin, columns, values, missing, keeps_missing, places, keys, rows):
+    n_parts, n_rows = places.shape[0], row_begin.size - 1
+    while True:
+        part = claim(counter)
+        if part >= n_parts:
+            return
+        for row in range(n_rows * part // n_parts, n_rows * (part + 1) // n_parts):
+            for i in range(row_begin[row], row_begin[row + 1]):
+                x, column = values[i], uint32(columns[i])
+                is_missing = x != x or x == missing
+                if keeps_missing or not is_missing:
+                    place = uint64(places[part, column])
+                    places[part, column] += 1
+                    keys[place], rows[place] = uint32(MISSING_KEY) if is_missing else float_key(x), row
 
 
 @parallel_kernel
@@ -156,37 +182,60 @@ def _insert(keys, rows):
 
 
 @parallel_kernel
-def weigh_values_cpu(bounds, keys, rows, weights, value_keys, value_weights, n_values, missing_weights, n_threads):
-    """The distinct values of every list with their weight; values without weight are left out.
-
-    weights : int64 (n_rows,) or (0,), IN. Empty: every row weighs 1.
-    value_keys : uint32 (n,), OUT, and value_weights : int64 (n,), OUT. Column f's begin at bounds[f, 0].
-    n_values, missing_weights : int64 (n_features,), OUT. Distinct values, and weight of the missing entries.
-    """
+def count_values_cpu(bounds, keys, n_values, n_threads):
+    """The number of distinct values of every list: int64 (n_features,), OUT. Missing entries are none."""
     counter = np.zeros(1, np.int64)
     for _ in prange(n_threads):
-        _weigh_lists(counter, bounds, keys, rows, weights, value_keys, value_weights, n_values, missing_weights)
+        _count_values(counter, bounds, keys, n_values)
 
 
 @parallel_kernel.part
-def _weigh_lists(counter, bounds, keys, rows, weights, value_keys, value_weights, n_values, missing_weights):
+def _count_values(counter, bounds, keys, n_values):
     while True:
         f = claim(counter)
         if f >= bounds.shape[0]:
             return
-        begin, missing_weight = bounds[f, 0], int64(0)
-        end = begin
-        for i in range(begin, bounds[f, 1]):
-            weight = weights[rows[i]] if weights.size else int64(1)
-            if keys[i] == uint32(MISSING_KEY):
-                missing_weight += weight
-            elif weight > int64(0):
-                if end > begin and value_keys[end - 1] == keys[i]:
-                    value_weights[end - 1] += weight
-                else:
-                    value_keys[end], value_weights[end] = keys[i], weight
-                    end += 1
-        n_values[f], missing_weights[f] = end - begin, missing_weight
+        own, n = keys[bounds[f, 0] : bounds[f, 1]], int64(0)
+        for i in range(1, own.size):
+            n += own[i] != own[i - 1]
+        n_values[f] = n + (own.size > 0 and own[0] != uint32(MISSING_KEY)) - (n > 0 and own[own.size - 1] == uint32(MISSING_KEY))
+
+
+@parallel_kernel
+def weigh_values_cpu(bounds, keys, rows, weights, first, value_keys, value_weights, missing_weights, n_threads):
+    """The distinct values of every list with their weights, which may be 0.
+
+    weights : int64 (n_rows,) or (0,), IN. Empty: every row weighs 1.
+    first : int64 (n_features,), IN. Where column f's values begin, side by side.
+    value_keys : uint32 (n_values,), OUT. value_weights : int64 (n_values,), OUT.
+    missing_weights : int64 (n_features,), OUT. Weight of the missing entries.
+    """
+    counter = np.zeros(1, np.int64)
+    for _ in prange(n_threads):
+        _weigh_values(counter, bounds, keys, rows, weights, first, value_keys, value_weights, missing_weights)
+
+
+@parallel_kernel.part
+def _weigh_values(counter, bounds, keys, rows, weights, first, value_keys, value_weights, missing_weights):
+    while True:
+        f = claim(counter)
+        if f >= bounds.shape[0]:
+            return
+        place, i, end = first[f], bounds[f, 0], bounds[f, 1]
+        missing_weights[f] = 0
+        while i < end:
+            key, begin, weight = keys[i], i, int64(0)
+            while i < end and keys[i] == key:
+                if weights.size:
+                    weight += weights[rows[i]]
+                i += 1
+            if weights.size == 0:
+                weight = i - begin
+            if key == uint32(MISSING_KEY):
+                missing_weights[f] = weight
+            else:
+                value_keys[place], value_weights[place] = key, weight
+                place += 1
 
 
 @parallel_kernel

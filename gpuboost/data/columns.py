@@ -20,6 +20,8 @@ from gpuboost.data.sketch import midway, require_finite
 from gpuboost.data.sparse import float32_values
 from gpuboost.kernels.columns import (
     code_entries_cpu,
+    count_stored_cpu,
+    count_values_cpu,
     fill_columns_cpu,
     list_block_cpu,
     list_stored_cpu,
@@ -27,7 +29,7 @@ from gpuboost.kernels.columns import (
     weigh_values_cpu,
 )
 from gpuboost.kernels.cuts import end_bins_cpu
-from gpuboost.kernels.sparse import list_cells_cpu
+from gpuboost.kernels.sparse import SEARCHED_BINS, code_stored_cpu, join_rows_cpu, list_cells_cpu
 
 __all__ = ["bin_columns"]
 
@@ -56,16 +58,23 @@ class Entries:
         weights : int64 (n_rows,) row weights (0: the row does not exist) with a global sum of at most 2^46, or None for 1 each.
         """
         n_features = len(self.bounds)
+        n_values, missing = np.empty((2, n_features), np.int64)
+        count_values_cpu(self.bounds, self.keys, n_values, self.n_threads)
+        keys, value_weights = np.empty(n_values.sum(), np.uint32), np.empty(n_values.sum(), np.int64)
         given = np.zeros(0, np.int64) if weights is None else weights
-        keys, value_weights = np.empty(len(self.keys), np.uint32), np.empty(len(self.keys), np.int64)
-        n_values, missing = np.zeros(n_features, np.int64), np.zeros(n_features, np.int64)
-        weigh_values_cpu(self.bounds, self.keys, self.rows, given, keys, value_weights, n_values, missing, self.n_threads)
+        first = np.cumsum(n_values) - n_values
+        weigh_values_cpu(self.bounds, self.keys, self.rows, given, first, keys, value_weights, missing, self.n_threads)
+        if weights is not None:  # what no row has, as far as training is concerned
+            exists = value_weights > 0
+            n_values = np.diff(np.append(0, np.cumsum(exists))[np.append(first, len(keys))])
+            keys, value_weights = keys[exists], value_weights[exists]
         total = self.n_rows if weights is None else int(weights.sum())
         has_missing, sizes, thresholds = np.empty(n_features, bool), np.empty(n_features, np.int64), []
+        ends = np.cumsum(n_values)
         for group in _groups(n_values, comm):
-            first = np.cumsum(n_values[group]) - n_values[group]
-            own = np.repeat(self.bounds[group, 0] - first, n_values[group]) + np.arange(n_values[group].sum())
-            values = np.empty((3, len(own)), np.int64)  # feature, key and weight of each
+            own = slice(ends[group][0] - n_values[group][0], ends[group][-1])
+            first = ends[group] - n_values[group] - own.start
+            values = np.empty((3, own.stop - own.start), np.int64)  # feature, key and weight of each
             values[0] = np.repeat(np.arange(len(first)), n_values[group])
             values[1], values[2] = keys[own], value_weights[own]
             present = np.add.reduceat(np.append(values[2], 0), first) * (n_values[group] > 0)
@@ -112,9 +121,7 @@ def bin_columns(
         fill_columns_cpu(blocks.bounds, blocks.rows, blocks.codes, columns, n_threads)
         page = Page(columns, np.zeros((0, 1), np.uint32))
     else:
-        row_begin, cells = np.empty(source.n_rows + 1, np.int64), np.empty(blocks.n_entries, np.int32)
-        list_cells_cpu(blocks.bounds, blocks.rows, blocks.codes, cuts.n_bins, cuts.offsets, row_begin, cells)
-        page = SparsePage.of(cuts, row_begin, cells, blocks.absent)
+        page = SparsePage.of(cuts, *list_cells(source, blocks, cuts, n_threads), blocks.absent)
     return BinnedMatrix(cuts, [page], "host", blocks)
 
 
@@ -132,17 +139,39 @@ def list_entries(source: Any, n_threads: int, comm: Communicator) -> Entries:
             list_block_cpu(host_array(block), missing, first, bounds, keys, rows, n_infinite, n_threads)
             first += len(block)
     else:
-        stored = source.stored.tocsc()
-        bounds = np.empty((n_features, 2), np.int64)
-        keys, rows = np.empty(stored.nnz, np.uint32), np.empty(stored.nnz, np.int32)
-        values = float32_values(stored)
-        list_stored_cpu(stored.indptr, stored.indices, values, missing, absent_is_zero, bounds, keys, rows, n_infinite, n_threads)
+        stored, values = source.stored, float32_values(source.stored)
+        n_parts = min(n_threads, max(1, stored.nnz // n_features))
+        counts, infinite = np.zeros((2, n_parts, n_features), np.int64)
+        table = stored.indptr, stored.indices, values, missing, absent_is_zero
+        count_stored_cpu(*table, counts, infinite, n_threads)
+        ends = np.cumsum(counts.sum(axis=0))
+        bounds = np.stack([ends - counts.sum(axis=0), ends], axis=1)
+        keys, rows = np.empty(ends[-1], np.uint32), np.empty(ends[-1], np.int32)
+        list_stored_cpu(*table, bounds[:, 0] + np.cumsum(counts, axis=0) - counts, keys, rows, n_threads)
+        n_infinite += infinite.sum(axis=0)
     comm.allreduce_sum(n_infinite)
     require_finite(source, np.arange(n_features), n_infinite)
     longest = int((bounds[:, 1] - bounds[:, 0]).max())
     spare = np.empty((n_threads, longest), np.uint32), np.empty((n_threads, longest), np.int32)
     sort_entries_cpu(bounds, keys, rows, *spare, n_threads)
     return Entries(source.n_rows, bounds, keys, rows, absent_is_zero, n_threads)
+
+
+def list_cells(source: Any, blocks: ColumnBlocks, cuts: Cuts, n_threads: int) -> tuple[np.ndarray, np.ndarray]:
+    """(row_begin, cells) of a sparse table, as kernels/sparse.py reads them. blocks : of the same table."""
+    row_begin = np.empty(source.n_rows + 1, np.int64)
+    if cuts.total_bins > SEARCHED_BINS:
+        cells = np.empty(blocks.n_entries, np.int32)
+        list_cells_cpu(blocks.bounds, blocks.rows, blocks.codes, cuts.n_bins, cuts.offsets, row_begin, cells)
+        return row_begin, cells
+    stored, keeps_missing = source.stored, bool((blocks.absent < cuts.n_bins).any())
+    n_cells, cells = np.empty(source.n_rows, np.int64), np.empty(stored.nnz, np.int32)
+    code_stored_cpu(
+        stored.indptr, stored.indices, float32_values(stored), np.float32(source.missing), keeps_missing, cuts.thresholds,
+        cuts.offsets, blocks.absent, n_cells, cells, n_threads,
+    )  # fmt: skip
+    join_rows_cpu(stored.indptr, n_cells, row_begin, cells)
+    return row_begin, cells[: row_begin[-1]]
 
 
 def zero_codes(cuts: Cuts) -> np.ndarray:

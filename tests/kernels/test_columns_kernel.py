@@ -77,36 +77,56 @@ def test_keys_come_back_as_values():
         assert key_float(keys_of([x])[0]) == np.float32(x)
 
 
+@pytest.mark.parametrize("n_parts", [1, 2, 6])
 @pytest.mark.parametrize("keeps_missing", [False, True])
-def test_stored_entries_of_a_sparse_column(keeps_missing):
+def test_stored_entries_of_a_sparse_table(keeps_missing, n_parts):
     #  column 0 stores rows 1, 4, 5; column 1 nothing; column 2 rows 0, 5
-    values = np.array([2.0, NAN, -1.0, 7.0, 3.0])
-    begin, stored_rows = np.array([0, 3, 3, 5]), np.array([1, 4, 5, 0, 5])
-    bounds, keys, rows = np.zeros((3, 2), np.int64), np.zeros(5, np.uint32), np.zeros(5, np.int32)
-    n_infinite = np.zeros(3, np.int64)
-    columns.list_stored_cpu(begin, stored_rows, values, np.float32(7), keeps_missing, bounds, keys, rows, n_infinite, 2)
+    row_begin, stored = np.array([0, 1, 2, 2, 2, 3, 5]), np.array([2, 0, 0, 0, 2])
+    values = np.array([7.0, 2.0, NAN, -1.0, 3.0], np.float32)
+    table = row_begin, stored, values, np.float32(7), keeps_missing
+    counts, infinite = np.zeros((2, n_parts, 3), np.int64)
+    columns.count_stored_cpu(*table, counts, infinite, 2)
+    assert counts.sum(axis=0).tolist() == ([3, 0, 2] if keeps_missing else [2, 0, 1]) and not infinite.any()
+    ends = np.cumsum(counts.sum(axis=0))
+    bounds = np.stack([ends - counts.sum(axis=0), ends], axis=1)
+    keys, rows = np.zeros(ends[-1], np.uint32), np.zeros(ends[-1], np.int32)
+    columns.list_stored_cpu(*table, bounds[:, 0] + np.cumsum(counts, axis=0) - counts, keys, rows, 2)
     columns.sort_entries_cpu(bounds, keys, rows, np.zeros((2, 3), np.uint32), np.zeros((2, 3), np.int32), 2)
     lists = [rows[begin:end].tolist() for begin, end in bounds]
     assert lists == ([[5, 1, 4], [], [5, 0]] if keeps_missing else [[5, 1], [], [5]]), "missing entries come last"
     assert (keys == columns.MISSING_KEY).sum() == 2 * keeps_missing
-    assert n_infinite.tolist() == [0, 0, 0]
 
 
-@pytest.mark.parametrize("weights, expected", [
-    ([], {"a": 1, "b": 2, "c": 1}),
-    ([1, 5, 0, 2], {"a": 5, "b": 3}),
+def test_infinite_stored_values_are_counted_by_column():
+    row_begin, stored = np.array([0, 3, 5]), np.array([0, 1, 2, 0, 2])
+    values = np.array([np.inf, 1, 7, -np.inf, 3.4028235e38], np.float32)
+    counts, infinite = np.zeros((2, 2, 3), np.int64)
+    columns.count_stored_cpu(row_begin, stored, values, np.float32(7), False, counts, infinite, 1)
+    assert infinite.tolist() == [[1, 0, 0], [1, 0, 1]]
+
+
+@pytest.mark.parametrize("weights, expected, missing", [
+    ([], [[(1, 1), (2, 2), (3, 1)], [], [(4, 1)], []], [0, 0, 3, 4]),
+    ([1, 5, 0, 2], [[(1, 5), (2, 3), (3, 0)], [], [(4, 0)], []], [0, 0, 8, 8]),
 ])  # fmt: skip
-def test_distinct_values_are_weighed(weights, expected):
-    X = np.array([[2.0], [1.0], [3.0], [2.0]])
-    bounds, keys, rows, _ = listed(X)
-    value_keys, value_weights = np.zeros(4, np.uint32), np.zeros(4, np.int64)
-    n_values, missing = np.zeros(1, np.int64), np.zeros(1, np.int64)
+def test_distinct_values_are_weighed(weights, expected, missing):
+    columns_of = [[2, 1, 3, 2], [], [4, None, None, None], [None] * 4]
+    rows_of = [[0, 1, 2, 3], [], [2, 0, 1, 3], [0, 1, 2, 3]]
+    lengths = np.array([len(column) for column in columns_of])
+    bounds = np.stack([np.cumsum(lengths) - lengths, np.cumsum(lengths)], axis=1)
+    keys = np.array([columns.MISSING_KEY if x is None else keys_of([x])[0] for c in columns_of for x in c], np.uint32)
+    rows = np.concatenate(rows_of).astype(np.int32)
+    columns.sort_entries_cpu(bounds, keys, rows, np.zeros((2, 4), np.uint32), np.zeros((2, 4), np.int32), 2)
+    n_values, missing_weights = np.full((2, 4), -1)
+    columns.count_values_cpu(bounds, keys, n_values, 2)
+    assert n_values.tolist() == [3, 0, 1, 0]
+    first, value_keys, value_weights = np.cumsum(n_values) - n_values, np.zeros(4, np.uint32), np.zeros(4, np.int64)
     columns.weigh_values_cpu(
-        bounds, keys, rows, np.array(weights, np.int64), value_keys, value_weights, n_values, missing, 1
+        bounds, keys, rows, np.array(weights, np.int64), first, value_keys, value_weights, missing_weights, 2
     )
-    names = dict(zip(keys_of([1, 2, 3]).tolist(), "abc"))
-    assert {names[k]: w for k, w in zip(value_keys[: n_values[0]].tolist(), value_weights.tolist())} == expected
-    assert missing[0] == 0
+    values = [(int(key_float(key)), int(weight)) for key, weight in zip(value_keys, value_weights)]
+    assert [values[begin : begin + n] for begin, n in zip(first, n_values)] == expected
+    assert missing_weights.tolist() == missing
 
 
 @pytest.mark.parametrize("absent, expected", [(3, [0, 0, 1, 1, 2, 2]), (1, [0, 0, 2, 2])])

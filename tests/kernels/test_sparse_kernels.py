@@ -1,14 +1,25 @@
 """kernels/sparse.py: rows that list only some of their cells, against the same rows written out."""
 
+from types import SimpleNamespace
+from unittest import mock
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from scipy.sparse import csr_array
 from test_predict_kernel import grown_together
 
+from gpuboost.data.binned import ColumnBlocks
+from gpuboost.data.columns import list_cells
+from gpuboost.data.cuts import SENTINEL, Cuts
 from gpuboost.kernels import histogram, partition, sparse
+from gpuboost.kernels.columns import MISSING_KEY, code_entries_cpu, sort_entries_cpu
 from gpuboost.kernels.predict import predict_codes_cpu, predict_values_cpu
 from gpuboost.kernels.records import FLAT_NODE, NODE
+from gpuboost.kernels.scalar import float_key
+
+NAN = np.nan
 
 
 class Table:
@@ -24,17 +35,13 @@ class Table:
         is_listed = rng.random(self.codes.shape) < 0.4
         random_codes = np.stack([rng.integers(0, n + 1, n_rows) for n in self.n_bins])
         self.codes[is_listed] = random_codes[is_listed]
-        # column blocks: by code, then row, without the absent ones
-        order = [np.argsort(column, kind="stable") for column in self.codes]
-        order = [rows[column[rows] != absent] for rows, column, absent in zip(order, self.codes, self.absent)]
-        ends = np.cumsum([len(rows) for rows in order])
-        self.bounds = np.stack([ends - [len(rows) for rows in order], ends], axis=1).astype(np.int64)
-        self.rows = np.concatenate(order).astype(np.int32)
-        self.block_codes = np.concatenate([column[rows] for column, rows in zip(self.codes, order)]).astype(np.uint32)
-        self.row_begin, self.cells = np.full(n_rows + 1, -1, np.int64), np.full(ends[-1], -1, np.int32)
-        sparse.list_cells_cpu(
-            self.bounds, self.rows, self.block_codes, self.n_bins, self.offsets, self.row_begin, self.cells
-        )
+        self.row_begin, self.cells = np.zeros(n_rows + 1, np.int64), []
+        for row, codes in enumerate(self.codes.T):
+            listed = [f for f in range(n_features) if codes[f] != self.absent[f]]
+            self.cells += [self.offsets[f] + codes[f] for f in listed if codes[f] < self.n_bins[f]]
+            self.cells += [self.offsets[-1] + f for f in listed if codes[f] == self.n_bins[f]]
+            self.row_begin[row + 1] = len(self.cells)
+        self.cells = np.array(self.cells, np.int32)
         self.lists = self.row_begin, self.row_begin[1:], self.cells
         self.zero_bins = np.zeros(0, np.int32)
         if absent_is_zero:
@@ -78,14 +85,51 @@ def random_forest(absent):
 tables = given(st.integers(0, 2**32), st.integers(1, 60), st.booleans())
 
 
-def test_two_rows_by_hand():
-    #  bins 2 and 3: cells 0 1 | 2 3 4, missing cells 5 | 6; row 0 = (bin 1, missing), row 1 = (bin 0, bin 2); all listed
-    bounds, rows = np.array([[0, 2], [2, 4]]), np.array([1, 0, 1, 0], np.int32)
-    codes, n_bins, offsets = np.array([0, 1, 2, 3], np.uint32), np.array([2, 3], np.int32), np.array([0, 2, 5], np.int32)
-    row_begin, cells = np.zeros(3, np.int64), np.zeros(4, np.int32)
-    sparse.list_cells_cpu(bounds, rows, codes, n_bins, offsets, row_begin, cells)
-    assert row_begin.tolist() == [0, 2, 4]
-    assert cells.tolist() == [1, 6, 0, 4]
+def cells_of(matrix, cuts, absent, missing=np.nan, n_threads=2):
+    """(row_begin, cells) of a csr_array, by searching the thresholds and by column blocks."""
+    stored = matrix.tocsc()
+    bounds, rows = np.stack([stored.indptr[:-1], stored.indptr[1:]], axis=1).astype(np.int64), stored.indices.astype(np.int32)
+    is_missing = np.isnan(stored.data) | (stored.data == missing)
+    keys = np.array([MISSING_KEY if m else float_key(x) for x, m in zip(stored.data.astype(np.float32), is_missing)], np.uint32)
+    spare = np.zeros((n_threads, len(rows)), np.uint32), np.zeros((n_threads, len(rows)), np.int32)
+    sort_entries_cpu(bounds, keys, rows, *spare, n_threads)
+    code_entries_cpu(bounds, keys, rows, cuts.thresholds, cuts.offsets, absent, n_threads)
+    blocks = ColumnBlocks(bounds, rows, keys, absent)
+    source = SimpleNamespace(stored=matrix, n_rows=matrix.shape[0], missing=missing)
+    found = list_cells(source, blocks, cuts, n_threads)
+    with mock.patch("gpuboost.data.columns.SEARCHED_BINS", 0):
+        for one, other in zip(found, list_cells(source, blocks, cuts, n_threads), strict=True):
+            np.testing.assert_array_equal(one, other)
+    return found
+
+
+@pytest.mark.parametrize("absent, missing, expected", [
+    ([2, 3], np.nan, [[1], [0, 4], [], [2]]),  # what is absent is missing, as stored NaN are
+    ([2, 3], 5.0, [[1], [0], [], [2]]),
+    ([0, 0], np.nan, [[1, 6], [4], [], [5]]),  # zeros: bins 0 of both, and missing cells are listed
+])  # fmt: skip
+def test_four_rows_by_hand(absent, missing, expected):
+    #  bins 2 and 3: cells 0 1 | 2 3 4, missing cells 5 | 6
+    cuts = Cuts(np.array([1, SENTINEL, 1, 3, SENTINEL], np.float32), np.array([0, 2, 5], np.int32), np.ones(2, bool), 256)
+    stored = np.array([1.0, NAN, 0.0, 5.0, NAN, 0.0])
+    matrix = csr_array((stored, np.array([0, 1, 0, 1, 0, 1]), np.array([0, 2, 4, 4, 6])), shape=(4, 2))
+    row_begin, cells = cells_of(matrix, cuts, np.array(absent, np.int32), missing)
+    assert [cells[a:b].tolist() for a, b in zip(row_begin, row_begin[1:])] == expected and len(cells) == row_begin[-1]
+
+
+@settings(max_examples=60, deadline=None)
+@tables
+def test_stored_values_are_coded(seed, n_rows, absent_is_zero):
+    table, rng = Table(seed, n_rows, absent_is_zero), np.random.default_rng(seed)
+    thresholds = np.concatenate([np.append(np.arange(1, n), SENTINEL) for n in table.n_bins]).astype(np.float32)
+    cuts = Cuts(thresholds, table.offsets, np.ones(len(table.n_bins), bool), 256)
+    values = np.where(table.codes == table.n_bins[:, None], NAN, table.codes + rng.choice([0, 0.5], table.codes.shape)).T
+    is_stored = (table.codes != table.absent[:, None]).T | (rng.random(values.shape) < 0.2)  # an absent code may be stored, too
+    begin = np.append(0, np.cumsum(is_stored.sum(axis=1)))
+    matrix = csr_array((values[is_stored], np.nonzero(is_stored)[1], begin), shape=values.shape)
+    row_begin, cells = cells_of(matrix, cuts, table.absent, n_threads=1 + seed % 3)
+    np.testing.assert_array_equal(row_begin, table.row_begin)
+    np.testing.assert_array_equal(cells, table.cells)
 
 
 @settings(max_examples=60, deadline=None)
