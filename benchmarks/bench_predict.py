@@ -1,4 +1,4 @@
-"""Sending rows down trees (kernels/predict.py): many rows by values or by codes, and one row, as a service predicts.
+"""Sending rows down trees (kernels/predict.py, sparse.py): many rows, or one, as a service predicts.
 
     python benchmarks/bench_predict.py
     python benchmarks/bench_predict.py --workloads "one row"
@@ -30,6 +30,10 @@ def predict_values(a: Any, c: Ceilings) -> tuple[float, float]:
     return descend(len(a.block), a.trees, a.tree_begin.size, c.lookup(64))
 
 
+def predict_sparse(a: Any, c: Ceilings) -> tuple[float, float]:
+    return descend(a.row_begin.size - 1, a.trees, a.tree_begin.size, c.lookup(64))
+
+
 def predict_codes(a: Any, c: Ceilings) -> tuple[float, float]:
     return descend(a.rows.size, a.trees, a.tree_begin.size, c.lookup(64))
 
@@ -43,6 +47,10 @@ KERNELS = [
     Kernel(
         "predict_values_cpu", "row × tree", predict_values, "nine instructions a level; keys of the values",
         ("predicting values",),
+    ),
+    Kernel(
+        "predict_sparse_cpu", "row × tree", predict_sparse, "nine instructions a level; many columns of keys",
+        ("predicting one-hot",),
     ),
     Kernel(
         "predict_codes_cpu", "row × tree", predict_codes, "nine instructions a level; codes of a row lie in as many columns",

@@ -152,15 +152,15 @@ def training(task: str, rounds: int, **params: Any) -> Workload:
 
 
 @cache
-def model() -> Any:
+def model(task: str = "higgs-7k") -> Any:
     """100 trees of depth 6."""
-    return gb.train(xgboost_params(TASKS["higgs-7k"], 1), gb.QuantileDMatrix(*table("higgs-7k")), 100)
+    return gb.train(xgboost_params(TASKS[task], 1), gb.QuantileDMatrix(*table(task)), 100)
 
 
-def predicting(task: str, by_codes: bool) -> Workload:
+def predicting(task: str, by_codes: bool = False, trained: str = "higgs-7k") -> Workload:
     def prepare(threads: int) -> Callable[[], Any]:
         x, _ = table(task)
-        booster = model().copy()
+        booster = model(trained).copy()
         booster.set_param({"nthread": threads})
         if not by_codes:
             return lambda: booster.inplace_predict(x)
@@ -189,8 +189,9 @@ WORKLOADS = {
     "sparse numbers": training("sparse-200k", 3, max_bin=32),
     "one-hot, packed": training("one-hot-500k", 5),
     "binning one-hot": binning("one-hot-500k"),
-    "predicting values": predicting("higgs-450k", by_codes=False),
+    "predicting values": predicting("higgs-450k"),
     "predicting codes": predicting("higgs-450k", by_codes=True),
+    "predicting one-hot": predicting("one-hot-500k", trained="one-hot-500k"),
     "one row": Workload(one_row, "row", 1000),
 }
 DENSE = ("training 450k", "training 7k")

@@ -23,6 +23,7 @@ import numba
 from llvmlite import ir
 from numba.core import types
 from numba.core.caching import FunctionCache, IndexDataCacheFile
+from numba.core.cpu_options import ParallelOptions
 from numba.extending import intrinsic
 
 __all__ = [
@@ -32,9 +33,13 @@ __all__ = [
 
 # Division by zero gives inf as in NumPy, not an exception; no fast-math, so that no float operation is reordered.
 _OPTIONS: dict[str, Any] = {"error_model": "numpy", "fastmath": False, "nogil": True}
-# Of numba's parallel transformations only prange is wanted; looking for the others costs compile time.
-_PRANGE_ONLY = {"comprehension": False, "reduction": False, "inplace_binop": False, "setitem": False, "numpy": False,
-                "stencil": False, "fusion": False, "prange": True}  # fmt: skip
+# Of numba's parallel transformations only prange is wanted. The others make regions of np.zeros and the like, which cost compile
+# time and 5 µs a call, and are not safe: in f(True); np.zeros(1), numba 0.68 takes 1 for the same constant as True, which as the
+# end of a loop is -1, and the array stays unwritten. Not a dict: numba empties the dict of options when it first compiles.
+_PRANGE_ONLY = ParallelOptions(
+    {"comprehension": False, "reduction": False, "inplace_binop": False, "setitem": False, "numpy": False, "stencil": False,
+     "fusion": False, "prange": True}
+)  # fmt: skip
 _KERNEL_FOLDERS = ("kernels", "objectives", "metrics")
 
 scalar = numba.njit(inline="always", error_model="numpy", fastmath=False)

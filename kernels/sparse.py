@@ -11,20 +11,20 @@ bytes of cell and 16 of a sum, read and written, per listed cell; whole training
 """
 
 import numpy as np
-from numba import float32, int32, int64, prange, uint32
+from numba import float32, int32, int64, prange, uint32, uint64
 
 from gpuboost.kernels.device import FULL_WARP, block_sum, cuda, cuda_kernel, lane_number, n_threads, owner_of, thread_number
 from gpuboost.kernels.histogram import ADD_ATOMIC, ASSIGN, BEGIN, END, OUTPUT, PLANE, SIDE, SLOT, WORK_FIELDS, read_work
 from gpuboost.kernels.jit import add_atomic, claim, kernel, parallel_kernel, scalar
 from gpuboost.kernels.partition import CHUNK_ROWS
-from gpuboost.kernels.predict import ROW_BLOCK, leaf_of
+from gpuboost.kernels.predict import MISSING_KEY, ROW_BLOCK, add_leaves, lay_out, used_features, value_key
 from gpuboost.kernels.quantise import LIMB_BITS
 from gpuboost.kernels.scalar import go_left
 
 # Bins of a table up to which rows are coded by searching the thresholds: one-hot tables. Measured on one core of an AMD EPYC, ns
 # a cell: 5 for columns of one bin, 35 of 16 and 70 of 256, in 2000 columns; from column blocks 15 to 20, by one thread only.
 SEARCHED_BINS = 8192
-DENSE_VALUES = 8192  # floats of a thread's dense rows in prediction: they stay in the first-level cache
+FILLED_PER_CELL = 8  # keys that are cleared one behind another before one cell has been looked up
 
 
 @parallel_kernel
@@ -285,45 +285,48 @@ def _predict_cell_blocks(counter, row_begin, cells, offsets, absent, rows, trees
 
 @parallel_kernel
 def predict_sparse_cpu(
-    row_begin, columns, values, missing, absent, trees, tree_begin, tree_groups, margin, leaves, dense, n_threads
+    row_begin, columns, values, missing, absent, n_features, trees, tree_begin, tree_groups, margin, leaves, n_threads
 ):  # fmt: skip
-    """predict_values_cpu (kernels/predict.py) for sparse rows (SciPy's csr): some rows at a time are written out.
+    """predict_values_cpu (kernels/predict.py) for sparse rows (SciPy's csr): the keys of the features that trees split on are
+    written out for some rows at a time. Cells of other features go to column 0, which costs less than a branch.
 
-    row_begin : integers (n_rows + 1,), IN. columns : integers (n,), IN. values : numbers (n,), IN.
+    row_begin : integers (n_rows + 1,), IN. columns : integers (n,), IN, each once in a row. values : numbers (n,), IN.
     missing : float32. A value equal to it is missing, as NaN is. absent : float32. What a cell is that is not stored: NaN or 0.
-    dense : float32 (n_threads, rows at a time, n_features), SCRATCH, full of ``absent``.
     """
-    n_rows = row_begin.size - 1
+    column_of, features = used_features(trees, n_features)
+    missing_keys = np.full(n_features, MISSING_KEY, np.uint32)
+    nodes, n_levels = lay_out(trees, tree_begin, column_of, missing_keys, True)
     counter = np.zeros(1, np.int64)
-    for thread in prange(n_threads):
+    for _ in prange(n_threads):
         _predict_rows(
-            counter, n_rows, row_begin, columns, values, missing, trees, tree_begin, tree_groups, margin, leaves, absent,
-            dense[thread],
+            counter, row_begin, columns, values, missing, absent, column_of, features, nodes, tree_begin, tree_groups, n_levels,
+            margin, leaves,
         )  # fmt: skip
 
 
 @parallel_kernel.part
 def _predict_rows(
-    counter, n_rows, row_begin, columns, values, missing, trees, tree_begin, tree_groups, margin, leaves, absent, dense
+    counter, row_begin, columns, values, missing, absent, column_of, features, nodes, tree_begin, tree_groups, n_levels, margin,
+    leaves,
 ):  # fmt: skip
+    n_rows, absent_key = row_begin.size - 1, value_key(absent, missing)
+    keys = np.empty((features.size + 1, ROW_BLOCK), np.uint32)
+    keys[:] = absent_key
     while True:
-        begin = claim(counter) * dense.shape[0]
+        begin = claim(counter) * ROW_BLOCK
         if begin >= n_rows:
             return
-        end = min(begin + dense.shape[0], n_rows)
+        end = min(begin + ROW_BLOCK, n_rows)
         for row in range(begin, end):
-            for at in range(row_begin[row], row_begin[row + 1]):
-                dense[row - begin, columns[at]] = float32(values[at])
-        for t in range(tree_begin.size):
-            root = tree_begin[t]
+            for at in range(uint64(row_begin[row]), uint64(row_begin[row + 1])):
+                keys[column_of[uint32(columns[at])], uint64(row - begin)] = value_key(float32(values[at]), missing)
+        add_leaves(keys, begin, end - begin, nodes, tree_begin, tree_groups, n_levels, margin, leaves)
+        if keys.size < FILLED_PER_CELL * (row_begin[end] - row_begin[begin]):
+            keys[:] = absent_key
+        else:
             for row in range(begin, end):
-                node = leaf_of(dense, row - begin, missing, trees, root)
-                margin[tree_groups[t], row] = float32(margin[tree_groups[t], row] + trees[root + node].threshold)
-                if leaves.shape[0]:
-                    leaves[row, t] = node
-        for row in range(begin, end):
-            for at in range(row_begin[row], row_begin[row + 1]):
-                dense[row - begin, columns[at]] = absent
+                for at in range(uint64(row_begin[row]), uint64(row_begin[row + 1])):
+                    keys[column_of[uint32(columns[at])], uint64(row - begin)] = absent_key
 
 
 # ---------------------------------------------------------------------------------------------------------------------

@@ -660,11 +660,9 @@ class CpuBackend(Backend):
 
     def predict_sparse(self, stored: StoredRows, flat, margin, leaves) -> None:
         leaves = _NO_LEAVES if leaves is None else leaves
-        at_once = max(1, min(64, sparse.DENSE_VALUES // stored.n_features))
-        dense = np.full((self.n_threads, at_once, stored.n_features), stored.absent, np.float32)
         sparse.predict_sparse_cpu(
-            stored.row_begin, stored.columns, stored.values, np.float32(stored.missing), np.float32(stored.absent), *flat, margin,
-            leaves, dense, self.n_threads,
+            stored.row_begin, stored.columns, stored.values, np.float32(stored.missing), np.float32(stored.absent),
+            stored.n_features, *flat, margin, leaves, self.n_threads,
         )  # fmt: skip
 
     def map_rows(self, margin, row_map) -> Array:

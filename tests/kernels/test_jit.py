@@ -1,5 +1,6 @@
 """The compile cache: no stale machine code, and no mix-up between the kernels of one factory."""
 
+import ast
 import os
 import subprocess
 import sys
@@ -68,6 +69,43 @@ def test_formulas_from_outside_the_package_are_not_cached():
         return float64(2.0)
 
     assert type(reduce_rows(unit_term).dispatcher._cache) is not type(reduce_rows(foreign_term).dispatcher._cache)
+
+
+def test_a_kernel_has_one_region_whatever_was_compiled_before():
+    """An array that is filled before the loop makes no region of its own; see jit._PRANGE_ONLY for what came of that."""
+
+    @jit.scalar
+    def foreign_formula(x):
+        return x
+
+    @jit.parallel_kernel.part
+    def is_one(flag):
+        return np.full(1, flag)
+
+    def add(out, n_threads):
+        is_one(True)
+        counter = np.zeros(1, np.int64)
+        for _ in numba.prange(n_threads):
+            jit.add_atomic(out, 0, jit.claim(counter))
+
+    kernel = jit.parallel_kernel(add, foreign_formula)
+    for index in (numba.int64, numba.int32):
+        kernel.dispatcher.compile((numba.int64[::1], index))
+    for signature in kernel.dispatcher.signatures:
+        assert kernel.dispatcher.get_metadata(signature)["parfor_diagnostics"].count_parfors() == 1
+    out = np.zeros(1, np.int64)
+    kernel(out, 3)
+    assert out[0] == 0 + 1 + 2
+
+
+def test_no_kernel_has_two_loops_over_prange():
+    counts = {}
+    for path in (path for folder in jit._KERNEL_FOLDERS for path in (ROOT / "gpuboost" / folder).glob("*.py")):
+        for function in ast.walk(ast.parse(path.read_text())):
+            if isinstance(function, ast.FunctionDef) and function.name.endswith("_cpu"):
+                counts[function.name] = sum(isinstance(node, ast.Name) and node.id == "prange" for node in ast.walk(function))
+    assert sum(counts.values()) > 30
+    assert max(counts.values()) == 1, counts
 
 
 @pytest.mark.skipif(numba.config.NUMBA_NUM_THREADS < 2, reason="needs two threads")

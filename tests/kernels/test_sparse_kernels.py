@@ -64,22 +64,22 @@ def random_rows(rng, n_rows):
     return nodes, segments, np.stack([rng.permutation(n_rows), np.full(n_rows, -1)]).astype(np.int32)
 
 
-def random_forest(absent):
-    """(100 rows written out, the same as (row_begin, columns, values), two trees of three splits as prediction takes them)."""
+def random_forest(absent, n_features=12, n_trees=2, density=0.2):
+    """(100 rows written out, the same as (row_begin, columns, values), trees of three splits as prediction takes them)."""
     rng = np.random.default_rng(0)
-    block = np.full((100, 12), absent)
-    is_stored = rng.random(block.shape) < 0.2
+    block = np.full((100, n_features), absent)
+    is_stored = rng.random(block.shape) < density
     block[is_stored] = rng.choice([-1.0, 0.0, 1.0, 5.0, np.nan], is_stored.sum())
     row_begin = np.concatenate([[0], np.cumsum(is_stored.sum(axis=1))])
     stored = row_begin, np.nonzero(is_stored)[1].astype(np.int32), block[is_stored].astype(np.float32)
-    trees = np.zeros(14, FLAT_NODE)
-    for root in (0, 7):
-        trees[root : root + 3]["feature"] = rng.integers(0, 12, 3)
+    trees, roots = np.zeros(7 * n_trees, FLAT_NODE), np.arange(n_trees) * 7
+    for root in roots:
+        trees[root : root + 3]["feature"] = rng.integers(0, n_features, 3)
         trees[root : root + 3]["threshold"] = rng.choice([-0.5, 0.5], 3)
         trees[root : root + 3]["default_left"] = rng.integers(0, 2, 3)
         trees[root : root + 3]["left"] = [1, 3, 5]
         trees[root + 3 : root + 7]["feature"], trees[root + 3 : root + 7]["threshold"] = -1, rng.normal(size=4)
-    return block, stored, (trees, np.array([0, 7]), np.array([1, 0], np.int32))
+    return block, stored, (trees, roots, np.arange(1, n_trees + 1, dtype=np.int32) % 2)
 
 
 tables = given(st.integers(0, 2**32), st.integers(1, 60), st.booleans())
@@ -199,17 +199,25 @@ def test_histograms_are_sums_over_the_rows_written_out(seed, n_rows, absent_is_z
 
 
 @pytest.mark.parametrize("absent", [np.nan, 0.0])
-@pytest.mark.parametrize("at_once", [1, 7])
-def test_predictions_are_those_of_the_rows_written_out(absent, at_once):
-    block, stored, flat = random_forest(absent)
+@pytest.mark.parametrize("missing", [5, 0, np.nan])
+@pytest.mark.parametrize(
+    "n_features, n_trees, density",
+    [(12, 2, 0.2), (3000, 20, 0.01), (3000, 2000, 0.003), (3000, 2000, 0.3)],
+    ids=["narrow", "few features used", "few cells of many columns", "many cells"],
+)  # fmt: skip
+def test_predictions_are_those_of_the_rows_written_out(absent, missing, n_features, n_trees, density):
+    block, stored, flat = random_forest(absent, n_features, n_trees, density)
     n_rows = len(block)
-    expected = np.zeros((2, n_rows), np.float32), np.zeros((n_rows, 2), np.int32)
-    predict_values_cpu(block, np.float32(5), *flat, *expected, 2)
-    margin, leaves = np.zeros((2, n_rows), np.float32), np.zeros((n_rows, 2), np.int32)
-    dense = np.full((2, at_once, block.shape[1]), absent, np.float32)
-    sparse.predict_sparse_cpu(*stored, np.float32(5), np.float32(absent), *flat, margin, leaves, dense, 2)
+    expected = np.zeros((2, n_rows), np.float32), np.zeros((n_rows, n_trees), np.int32)
+    predict_values_cpu(block, np.float32(missing), *flat, *expected, 2)
+    margin, leaves = np.zeros((2, n_rows), np.float32), np.full((n_rows, n_trees), -1, np.int32)
+    table = *stored, np.float32(missing), np.float32(absent), n_features
+    sparse.predict_sparse_cpu(*table, *flat, margin, leaves, 2)
     np.testing.assert_array_equal(margin, expected[0])
     np.testing.assert_array_equal(leaves, expected[1])
+    margin[:] = 0
+    sparse.predict_sparse_cpu(*table, *flat, margin, np.zeros((0, 0), np.int32), 1)
+    np.testing.assert_array_equal(margin, expected[0])
 
 
 @settings(max_examples=40, deadline=None)
