@@ -137,7 +137,7 @@ def check_driver(machine: Machine) -> str:
         raise RuntimeError(machine.problem)
     if not machine.driver:
         raise Absent("no NVIDIA driver")
-    return f"{_kernel_module() or 'NVIDIA driver'}, for CUDA {_dotted(machine.driver)}"
+    return f"{driver_name() or 'NVIDIA driver'}, for CUDA {_dotted(machine.driver)}"
 
 
 def check_gpu(machine: Machine) -> str:
@@ -158,7 +158,7 @@ def check_compiler(machine: Machine) -> str:
     from gpuboost.backend.compiler import assemble, to_ptx
     from gpuboost.kernels.nodes import start_round_kernel
 
-    if (numba_cuda := _version("numba-cuda")) is None and not machine.n_gpus:
+    if (numba_cuda := installed_version("numba-cuda")) is None and not machine.n_gpus:
         raise Absent("numba-cuda is not installed")
     capability = (9, 0)
     if machine.is_ready:
@@ -166,7 +166,7 @@ def check_compiler(machine: Machine) -> str:
 
         capability = find_device(0).capability
     compiled = assemble(to_ptx(start_round_kernel, {}, capability), capability)
-    found = f"numba-cuda {numba_cuda} with NVVM, cuda-core {_version('cuda-core')}"
+    found = f"numba-cuda {numba_cuda} with NVVM, cuda-core {installed_version('cuda-core')}"
     if compiled.is_ptx:
         raise Absent(f"{found}: no assembler, so that the driver translates", "pip install cuda-core nvidia-nvjitlink")
     return f"{found}: machine code for sm_{capability[0]}{capability[1]}"
@@ -244,7 +244,7 @@ def ask_driver() -> tuple[int, int, str]:
     try:
         driver = ctypes.CDLL("nvcuda.dll" if sys.platform == "win32" else "libcuda.so.1")
     except OSError:
-        return 0, 0, "the driver's module is loaded, but there is no libcuda.so.1" if _kernel_module() else ""
+        return 0, 0, "the driver's module is loaded, but there is no libcuda.so.1" if driver_name() else ""
     cuda_version, n_gpus = ctypes.c_int(), ctypes.c_int()
     driver.cuDriverGetVersion(ctypes.byref(cuda_version))
     status = driver.cuInit(0) or driver.cuDeviceGetCount(ctypes.byref(n_gpus))
@@ -267,7 +267,7 @@ def train_on(device: str) -> str:
     return digest(gpuboost.train(params, gpuboost.DMatrix(X, y), 2, verbose_eval=False).model)
 
 
-def _kernel_module() -> str:
+def driver_name() -> str:
     """ "NVIDIA driver 580.159.04", where Linux has loaded it."""
     with suppress(OSError):
         found = re.search(r"\d+\.\d+(\.\d+)?", Path("/proc/driver/nvidia/version").read_text())
@@ -275,7 +275,7 @@ def _kernel_module() -> str:
     return ""
 
 
-def _version(package: str) -> str | None:
+def installed_version(package: str) -> str | None:
     with suppress(PackageNotFoundError):
         return version(package)
     return None

@@ -63,7 +63,7 @@ def wrong_digest(device):
         (NO_GPU, {}, "gpu", "missing", "no GPU: training runs on the CPU", ""),
         (NO_GPU, {}, "training", "missing", "no GPU", ""),
         (NO_GPU, {"cupy": None}, "cupy", "missing", "not installed", ""),
-        (NO_GPU, {"_version": lambda package: None}, "compiler", "missing", "numba-cuda is not installed", ""),
+        (NO_GPU, {"installed_version": lambda package: None}, "compiler", "missing", "numba-cuda is not installed", ""),
         (NO_GPU, {"train_on": raising(ValueError("of\nnumba"))}, "cpu", "wrong", "ValueError: of numba", "pip install"),
         (GPU, {}, "gpu", "ok", "Pretended, compute capability 9.0, 2.0 of 4.0 GiB free", ""),
         ((13000, 3, ""), {}, "gpu", "ok", "and 2 more", ""),
@@ -146,5 +146,5 @@ def test_the_driver_is_asked(init, count, expected, monkeypatch):
 @pytest.mark.parametrize("module, problem", [("", False), ("NVIDIA driver 580.1", True)])
 def test_a_machine_without_the_drivers_library(module, problem, monkeypatch):
     monkeypatch.setattr(doctor.ctypes, "CDLL", raising(OSError("no library")))
-    monkeypatch.setattr(doctor, "_kernel_module", lambda: module)
+    monkeypatch.setattr(doctor, "driver_name", lambda: module)
     assert doctor.ask_driver()[:2] == (0, 0) and bool(doctor.ask_driver()[2]) == problem
