@@ -1,8 +1,11 @@
 """Whether a GPU's models, scores and predictions are the CPU's, byte for byte: small trainings, every objective, most options.
 
 The CPU's side is computed in other processes meanwhile, since compiling its kernels takes longer than all trainings here.
+
+    python benchmarks/gpu_digests.py --rows 3000      # the GPU's alone, for compute-sanitizer: see sanitize.sh
 """
 
+import argparse
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, field
 from functools import cache
@@ -11,8 +14,11 @@ from multiprocessing import get_context
 from typing import Any
 
 import numpy as np
+from gpu_kernels import around_launches
 
 import gpuboost as gb
+from gpuboost.backend.device import find_device
+from gpuboost.kernels.device import all_kernels
 from gpuboost.model_io import digest
 from gpuboost.objectives import objective_names
 
@@ -146,3 +152,37 @@ def compare(name: str, on_cpu: Any, n_rows: int = N_ROWS) -> dict[str, Any]:
     found = outcome(name, "cuda", n_rows)
     expected = on_cpu[name]
     return {**found, "differs": [key for key in found if found[key] != expected[key]]}
+
+
+# --- For compute-sanitizer ---
+
+
+def launch_all(device: Any, names: list[str], n_rows: int) -> list[str]:
+    """Run these cases on the GPU; the kernels that none of them has launched."""
+    launched: set[str] = set()
+
+    def note(kernel: Any, arguments: Any, launch: Any) -> None:
+        launched.add(kernel.name)
+        launch()
+
+    with around_launches(device, note):
+        for name in names:
+            outcome(name, "cuda", n_rows)
+            print(name, flush=True)
+    own = {kernel.name for kernel in all_kernels() if kernel.function.__module__.startswith("gpuboost.")}
+    return sorted(own - launched)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rows", type=int, default=3000)
+    parser.add_argument("--cases", nargs="+", default=list(CASES), choices=list(CASES), metavar="CASE", help=", ".join(CASES))
+    options = parser.parse_args()
+    device = find_device(0)
+    with device.current():
+        device.xp.cuda.set_allocator(None)  # an array of a pool has neighbours, which an access out of its bounds would meet
+        print("never launched:", ", ".join(launch_all(device, options.cases, options.rows)) or "none")
+
+
+if __name__ == "__main__":
+    main()

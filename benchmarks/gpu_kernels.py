@@ -1,7 +1,8 @@
 """Every CUDA kernel of a training where it runs, on nodes of real sizes, beside its floor.
 
 A workload runs three times: to warm up, to find the floors, and with an event before and after each launch. So that the times are
-those of kernels, and not of a GPU that waits for its host, each round begins with a kernel that keeps it busy for DELAY_MS.
+those of kernels, and not of a GPU that waits for its host, each round begins with a kernel that keeps it busy for DELAY_MS. Where
+the host reads within a tree (leaf by leaf), short kernels after that show some µs of waiting.
 
     ms, floor_ms    of one round, or of one table        calls    likewise
     floor           the larger one of bytes read and written at the rate of a copy, and of adds to shared memory at the rate of

@@ -82,6 +82,12 @@ def test_a_digest_that_differs_is_told(monkeypatch):
     assert "1 of 2 trainings" in text and "| depth 1 | scores |" in text
 
 
+def test_kernels_that_no_case_launches_are_named(device):
+    never = gpu_digests.launch_all(device, ["depth 1"], 60)
+    assert "sparse.build_sparse_histograms_kernel" in never and "nodes.start_round_kernel" not in never
+    assert "launch" not in vars(device)  # it is as it was
+
+
 def test_without_a_gpu_it_says_so_in_a_line(capsys, monkeypatch):
     monkeypatch.setattr(gpu, "has_gpu", lambda: False)
     assert gpu.main([]) == 2
