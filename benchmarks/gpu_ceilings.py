@@ -196,6 +196,8 @@ def launches(device: Any, sizes: Sizes) -> dict[str, float]:
         "µs of a started copy of 8 bytes": host_us(device, lambda: device.start_copy([out]), 20),
     }
     if hasattr(device.xp, "cuda"):
+        raw = device.xp.RawKernel('extern "C" __global__ void nothing() {}', "nothing")
+        results["µs of the host, CuPy's RawKernel"] = host_us(device, lambda: raw((1,), (32,), ()), n)
         results["µs of the device, replayed in a graph"] = 1000 * graph_ms(device, again, n) / n
     return results
 

@@ -114,6 +114,15 @@ def test_the_kernels_of_the_ceilings_compile(kernel):
     assert not compiled.is_ptx and compiled.spill_bytes == 0
 
 
+def test_cupy_has_the_names_that_are_used():
+    """The calls that only a GPU makes."""
+    cupy = pytest.importorskip("cupy")
+    assert {"record", "synchronize"} <= set(dir(cupy.cuda.Event)) and callable(cupy.cuda.get_elapsed_time)
+    assert {"begin_capture", "end_capture", "__enter__"} <= set(dir(cupy.cuda.Stream))
+    assert {"launch", "upload"} <= set(dir(cupy.cuda.graph.Graph)) and "synchronize" in dir(cupy.cuda.Device)
+    assert all(map(callable, (cupy.copyto, cupy.RawKernel, cupy.cuda.set_allocator, cupy.cuda.runtime.memGetInfo)))
+
+
 def test_a_table_drawn_in_blocks_does_not_depend_on_threads(monkeypatch):
     monkeypatch.setattr(gpu_tasks, "BLOCK_VALUES", 300)
     x, y = gpu_tasks.in_blocks(small, 10)(np.random.default_rng(0), 95)
