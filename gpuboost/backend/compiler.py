@@ -10,6 +10,7 @@ Where no assembler is at hand the PTX itself is returned, for the driver to tran
 """
 
 import ctypes
+import inspect
 import json
 import os
 import re
@@ -68,7 +69,7 @@ def compile_kernel(
     is_ours = kernel.formula is None or kernel.formula.py_func.__module__.startswith("gpuboost.")
     path = None
     if use_cache and is_ours:
-        with suppress(RuntimeError):  # a user without a home folder
+        with suppress(RuntimeError, OSError):  # a user without a home folder, a kernel without a file
             path = _cache_path(kernel, choice, capability)
     if path is not None and (known := _read(path)) is not None:
         return known
@@ -247,7 +248,9 @@ def _tool_versions() -> str:
 
 def _cache_path(kernel: CudaKernel, choice: dict[str, Any], capability: tuple[int, int]) -> Path:
     types = sorted((name, np.dtype(dtype).str) for name, dtype in choice.items())
-    facts = [source_stamp(), _own_text(), kernel.name, types, capability, _tool_versions()]
+    is_ours = kernel.function.__module__.startswith("gpuboost.")  # the stamp covers it
+    text = "" if is_ours else inspect.getsource(kernel.function)
+    facts = [source_stamp(), text, _own_text(), kernel.name, types, capability, _tool_versions()]
     name = re.sub(r"\W+", "_", kernel.name.partition("[")[0])
     return cache_folder() / f"{name}-{sha256(repr(facts).encode()).hexdigest()[:32]}"
 

@@ -124,6 +124,14 @@ def test_an_edited_kernel_is_compiled_again(cache, toolchain, monkeypatch):
     assert len(toolchain.compiled) == 2
 
 
+def test_an_edited_kernel_from_outside_the_package_is_compiled_again(cache, toolchain, monkeypatch):
+    """The stamp of the sources does not cover it; that of a benchmark, say."""
+    compile_kernel(fused_kernel, CHOICE, HOPPER)
+    monkeypatch.setattr(compiler.inspect, "getsource", lambda function: "another text")
+    compile_kernel(fused_kernel, CHOICE, HOPPER)
+    assert len(toolchain.compiled) == 2
+
+
 @pytest.mark.parametrize("package", ["numba-cuda", "nvidia-nvvm", "nvidia-nvjitlink", "cuda-core"])
 def test_another_version_of_a_tool_compiles_again(package, cache, toolchain, monkeypatch):
     found = compiler.version
