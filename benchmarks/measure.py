@@ -272,7 +272,6 @@ def describe_machine() -> dict[str, Any]:
     if Path("/proc/cpuinfo").exists():
         names = [line.split(":", 1)[1].strip() for line in open("/proc/cpuinfo") if line.startswith("model name")]
         cpu = names[0] if names else cpu
-    git = lambda *command: subprocess.run(["git", "-C", str(ROOT), *command], capture_output=True, text=True).stdout.strip()
     return {
         "date": datetime.now(UTC).isoformat(timespec="seconds"), "commit": git("rev-parse", "HEAD"),
         "uncommitted_changes": bool(git("status", "--porcelain", "--", ".", ":!benchmarks/results")),
@@ -280,6 +279,14 @@ def describe_machine() -> dict[str, Any]:
         "platform": f"{platform.system()} {platform.machine()}", "python": platform.python_version(), "seed": SEED,
         "versions": versions(),
     }  # fmt: skip
+
+
+def git(*command: str) -> str:
+    """What it prints about this folder; nothing where it cannot tell."""
+    try:
+        return subprocess.run(["git", "-C", str(ROOT), *command], capture_output=True, text=True).stdout.strip()
+    except OSError:
+        return ""
 
 
 def available_cores() -> int:

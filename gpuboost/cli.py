@@ -1,4 +1,4 @@
-"""The command line: gpuboost train | predict | dump | info | warmup, on CSV, Parquet and LIBSVM files."""
+"""The command line: gpuboost train | predict | dump | info | doctor | warmup, on CSV, Parquet and LIBSVM files."""
 
 import argparse
 import json
@@ -21,6 +21,7 @@ from gpuboost.booster import Booster
 from gpuboost.callbacks import EarlyStopping
 from gpuboost.data.dmatrix import DMatrix, QuantileDMatrix
 from gpuboost.data.text_files import TextTable, is_libsvm, read_text
+from gpuboost.doctor import report
 from gpuboost.errors import DeviceNotFoundError, ModelFormatError
 from gpuboost.labels import class_codes, class_probabilities, read_classes, write_classes
 from gpuboost.model_io import digest
@@ -35,13 +36,12 @@ NULLS = ["", "NA", "N/A", "NaN", "nan", "null", "NULL"]  # what a CSV file write
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run a command; the exit code: 0, 2 for what the user can mend (one line on stderr says what), 130 after Ctrl-C."""
+    """Run a command; the exit code: 0 (of doctor also 1), 2 for what the user can mend (one line on stderr), 130 after Ctrl-C."""
     try:
         with warnings.catch_warnings():
             warnings.showwarning = lambda message, *_: _say(f"warning: {message}")
             options = _parser().parse_args(arguments)
-            options.command(options)
-        return 0
+            return options.command(options) or 0
     except KeyboardInterrupt:
         _say("interrupted")
         return 130
@@ -394,7 +394,7 @@ class _Parser(argparse.ArgumentParser):
 
 def _parser() -> argparse.ArgumentParser:
     parser = _Parser(prog="gpuboost", description="Gradient boosted trees on CSV, Parquet and LIBSVM files.")
-    commands = parser.add_subparsers(required=True, metavar="train | predict | dump | info | warmup")
+    commands = parser.add_subparsers(required=True, metavar="train | predict | dump | info | doctor | warmup")
 
     command = commands.add_parser("train", help="train a model on a table")
     command.add_argument("data", help="table to train on: .csv, .parquet, .libsvm, .svm or FILE?format=libsvm")
@@ -428,6 +428,10 @@ def _parser() -> argparse.ArgumentParser:
     command = commands.add_parser("info", help="versions and devices, or what a model file holds")
     command.add_argument("--model")
     command.set_defaults(command=_info)
+
+    command = commands.add_parser("doctor", help="what this machine can train on, and the fix for what is in the way")
+    command.add_argument("--json", action="store_true", help="for programs")
+    command.set_defaults(command=lambda options: report(options.json))
 
     command = commands.add_parser("warmup", help="compile all kernels of the usual paths now")
     command.set_defaults(command=_warmup)

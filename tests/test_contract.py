@@ -31,7 +31,7 @@ LAYERS = [
     ["booster"],
     ["training", "plotting"],
     ["cross_validation"],
-    ["sklearn", "cli", "__main__"],
+    ["sklearn", "doctor", "cli", "__main__"],
 ]
 
 

@@ -9,6 +9,8 @@ public switch for; and the machine code is made here, not by the driver (whose a
 Where no assembler is at hand the PTX itself is returned, for the driver to translate.
 """
 
+import ctypes
+import inspect
 import json
 import os
 import re
@@ -36,6 +38,7 @@ _TOOLS = (
     "numba", "numba-cuda", "llvmlite", "numpy", "cuda-core", "nvidia-nvvm", "nvidia-nvjitlink", "nvidia-nvjitlink-cu12",
     "nvidia-cuda-nvcc", "nvidia-cuda-nvcc-cu12",
 )  # fmt: skip
+SYSTEM_NVVM = Path("/usr/local/cuda/nvvm/lib64/libnvvm.so")
 _lock = threading.RLock()  # numba's compiler patches below are process-wide
 
 
@@ -66,7 +69,7 @@ def compile_kernel(
     is_ours = kernel.formula is None or kernel.formula.py_func.__module__.startswith("gpuboost.")
     path = None
     if use_cache and is_ours:
-        with suppress(RuntimeError):  # a user without a home folder
+        with suppress(RuntimeError, OSError):  # a user without a home folder, a kernel without a file
             path = _cache_path(kernel, choice, capability)
     if path is not None and (known := _read(path)) is not None:
         return known
@@ -88,6 +91,7 @@ def _announce() -> None:
 
 def to_ptx(kernel: CudaKernel, choice: dict[str, np.dtype[Any]], capability: tuple[int, int]) -> str:
     """PTX of a kernel. Its parameters are numba's: of an array seven words and more (see device.pack_arguments)."""
+    _find_nvvm()
     try:
         from numba import cuda as numba_cuda
         from numba import types
@@ -102,7 +106,7 @@ def to_ptx(kernel: CudaKernel, choice: dict[str, np.dtype[Any]], capability: tup
     signature = types.void(*(numba_type(a.dtype, a.ndim) for a in kernel.arguments.values()))
     # An assembler ignores the bound on registers altogether where it asks for more threads than fit.
     blocks_per_sm = min(kernel.blocks_per_sm, _threads_of_a_multiprocessor(capability) // kernel.block)
-    with _no_contraction():
+    with _row_stack(), _no_contraction():
         ptx, _ = numba_cuda.compile(
             _for_numba(kernel.function), signature, cc=capability, device=False, abi="numba", output="ptx",
             launch_bounds=(kernel.block, blocks_per_sm),
@@ -133,6 +137,33 @@ def _for_numba(function: Any) -> Any:
         return value
 
     return bind(function, replace)
+
+
+@cache
+def _find_nvvm() -> None:
+    """Load NVVM from /usr/local/cuda where nothing else has it: numba-cuda takes that toolkit's libdevice, but looks for NVVM in
+    wheels, conda, the loader's folders and CUDA_HOME only. Once loaded, the library is found by its name."""
+    with suppress(Exception):
+        from cuda.pathfinder import load_nvidia_dynamic_lib
+
+        try:
+            load_nvidia_dynamic_lib("nvvm")
+        except RuntimeError:
+            ctypes.CDLL(str(SYSTEM_NVVM), ctypes.RTLD_GLOBAL)
+
+
+@contextmanager
+def _row_stack() -> Iterator[None]:
+    """Give NumPy back a name that numba-cuda 0.30 asks it for and NumPy 2.5 no longer has."""
+    known = vars(np)
+    if "row_stack" in known:
+        yield
+        return
+    known["row_stack"] = lambda arrays: np.vstack(arrays)
+    try:
+        yield
+    finally:
+        del known["row_stack"]
 
 
 @contextmanager
@@ -217,7 +248,9 @@ def _tool_versions() -> str:
 
 def _cache_path(kernel: CudaKernel, choice: dict[str, Any], capability: tuple[int, int]) -> Path:
     types = sorted((name, np.dtype(dtype).str) for name, dtype in choice.items())
-    facts = [source_stamp(), _own_text(), kernel.name, types, capability, _tool_versions()]
+    is_ours = kernel.function.__module__.startswith("gpuboost.")  # the stamp covers it
+    text = "" if is_ours else inspect.getsource(kernel.function)
+    facts = [source_stamp(), text, _own_text(), kernel.name, types, capability, _tool_versions()]
     name = re.sub(r"\W+", "_", kernel.name.partition("[")[0])
     return cache_folder() / f"{name}-{sha256(repr(facts).encode()).hexdigest()[:32]}"
 

@@ -1,11 +1,13 @@
 """backend/compiler.py: PTX without contraction, machine code from it, and a cache that never hands out anything else."""
 
 import re
+import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from multiprocessing import get_context
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -118,6 +120,14 @@ def formula_of(module):
 def test_an_edited_kernel_is_compiled_again(cache, toolchain, monkeypatch):
     compile_kernel(fused_kernel, CHOICE, HOPPER)
     monkeypatch.setattr(compiler, "source_stamp", lambda: "another text")
+    compile_kernel(fused_kernel, CHOICE, HOPPER)
+    assert len(toolchain.compiled) == 2
+
+
+def test_an_edited_kernel_from_outside_the_package_is_compiled_again(cache, toolchain, monkeypatch):
+    """The stamp of the sources does not cover it; that of a benchmark, say."""
+    compile_kernel(fused_kernel, CHOICE, HOPPER)
+    monkeypatch.setattr(compiler.inspect, "getsource", lambda function: "another text")
     compile_kernel(fused_kernel, CHOICE, HOPPER)
     assert len(toolchain.compiled) == 2
 
@@ -288,6 +298,30 @@ def test_numba_without_numba_cuda_says_what_to_install(monkeypatch):
 def numba_cuda():
     fix = "needs numba-cuda: pip install 'gpuboost[cuda13]'"
     pytest.importorskip("numba.cuda.np.numpy_support", reason=fix, exc_type=ImportError)
+
+
+def test_numpy_without_row_stack(numba_cuda):
+    """NumPy 2.5 has it no longer. A new process: numba-cuda asks for it once."""
+    program = (
+        "import numpy as np; np.__dict__.pop('row_stack', None)\n"
+        "from gpuboost.backend.compiler import to_ptx; from gpuboost.kernels.nodes import start_round_kernel\n"
+        "print(to_ptx(start_round_kernel, {}, (9, 0)).count('.entry'), hasattr(np, 'row_stack'))"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["1", "False"]
+
+
+@pytest.mark.parametrize("is_found, loaded", [(True, []), (False, ["/usr/local/cuda/nvvm/lib64/libnvvm.so"])])
+def test_nvvm_of_a_toolkit_of_the_system(is_found, loaded, monkeypatch):
+    def find(name):
+        if not is_found:
+            raise RuntimeError(f"no {name}")
+
+    opened = []
+    monkeypatch.setitem(sys.modules, "cuda.pathfinder", SimpleNamespace(load_nvidia_dynamic_lib=find))
+    monkeypatch.setattr(compiler.ctypes, "CDLL", lambda path, mode: opened.append(path))
+    compiler._find_nvvm.__wrapped__()
+    assert opened == loaded
 
 
 def float_instructions(ptx):

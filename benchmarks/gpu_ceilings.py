@@ -1,0 +1,224 @@
+"""What a GPU can do: the ceilings that floors of the CUDA kernels are made of, and what a launch costs.
+
+Device times are those of events around a few repeats, the median after a warm-up; what the host does is timed by its own clock.
+Each number is kept with its unit. Floors need two of them: ``ns_per_byte`` and ``ns_per_add`` of all multiprocessors together.
+"""
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+import numpy as np
+from numba import int32, int64, uint32
+
+from gpuboost.kernels.device import cuda, cuda_kernel, lane_number, n_threads, thread_number
+from gpuboost.kernels.scalar import mix32
+
+REPEATS = 7
+ADDS_BLOCK, ADDS_BLOCKS_PER_SM, ADDS_WORDS = 640, 2, 14336  # as the histogram kernel: two planes of 28 × 256 bins, 57 KB
+RECORD_WORDS = 8
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """copied : bytes. adds : of each thread. records : of 32 bytes each. launches : in a row."""
+
+    copied: int = 2**31
+    adds: int = 4096
+    records: int = 2**25
+    launches: int = 1000
+
+
+# --- Kernels ---
+
+
+@cuda_kernel("out: int64[:]", block=32)
+def nothing_kernel(out):
+    """As little as a kernel can do."""
+    if thread_number() >= uint32(out.size):
+        out[0] = int64(0)
+
+
+@cuda_kernel("n_adds: int64, row_mask: uint32, lane_mask: uint32, lane_step: uint32, out: int64[:]",
+             block=ADDS_BLOCK, blocks_per_sm=ADDS_BLOCKS_PER_SM)  # fmt: skip
+def shared_adds_kernel(n_adds, row_mask, lane_mask, lane_step, out):
+    """n_adds int32 adds of every thread to shared memory, dynamic, (row_mask + 1) rows of the 32 banks.
+
+    lane_step 1, lane_mask 0 : each lane keeps to its own bank, one pass for 32 adds. lane_mask 31 : random banks, as histograms.
+    All of them 0 : one address, 32 passes. out : int64 (≥ 1,), INOUT. The number of adds is added to it.
+    """
+    planes = cuda.shared.array(0, int32)
+    n_words = uint32(uint32(row_mask + uint32(1)) * uint32(32))
+    i = uint32(cuda.threadIdx.x)
+    while i < n_words:
+        planes[i] = int32(0)
+        i = uint32(i + uint32(cuda.blockDim.x))
+    cuda.syncthreads()  # all words are zero
+    own, i = uint32(uint32(lane_number()) * lane_step), uint32(0)
+    while i < uint32(n_adds):
+        mixed = mix32(uint32(uint32(thread_number() << uint32(12)) ^ i))
+        for k in range(4):  # four adds from the bits of one number
+            bits = uint32(mixed >> uint32(4 * k))
+            row, bank = uint32(uint32(bits >> uint32(8)) & row_mask), uint32(uint32(own + uint32(bits & lane_mask)) & uint32(31))
+            cuda.atomic.add(planes, uint32(uint32(row << uint32(5)) + bank), int32(1))
+        i = uint32(i + uint32(4))
+    cuda.syncthreads()  # all adds are made
+    total = int64(0)
+    i = uint32(cuda.threadIdx.x)
+    while i < n_words:
+        total += int64(planes[i])
+        i = uint32(i + uint32(cuda.blockDim.x))
+    cuda.atomic.add(out, uint32(0), total)
+
+
+@cuda_kernel("rows: int32[:], words: uint32[:, :], out: uint32[:]")
+def gather_kernel(rows, words, out):
+    """Read the records of the rows, 8 neighbouring threads one of them. out : uint32 (≥ 1,), OUT: nothing of use."""
+    total, i = uint32(0), int64(thread_number())
+    while i < int64(rows.size) * 8:
+        total = uint32(total ^ words[rows[i >> 3], i & 7])
+        i += int64(n_threads())
+    if total == uint32(0x9E3779B9):
+        out[0] = total
+
+
+# --- Clocks ---
+
+
+def device_ms(device: Any, run: Callable[[], Any]) -> float:
+    """Milliseconds of the device for what run() launches, the median of REPEATS after a warm-up."""
+    run()
+    return float(np.median([one_ms(device, run) for _ in range(REPEATS)]))
+
+
+def one_ms(device: Any, run: Callable[[], Any]) -> float:
+    marks = [mark(device)]
+    run()
+    marks.append(mark(device))
+    return elapsed_ms(device, *marks)
+
+
+def mark(device: Any) -> Any:
+    """A point in the device's work; in the simulator, which does it at once, of the host's clock."""
+    if not hasattr(device.xp, "cuda"):
+        return time.perf_counter()
+    event = device.xp.cuda.Event()
+    event.record()
+    return event
+
+
+def elapsed_ms(device: Any, begin: Any, end: Any) -> float:
+    """Waits for the device."""
+    if not hasattr(device.xp, "cuda"):
+        return 1000 * (end - begin)
+    end.synchronize()
+    return float(device.xp.cuda.get_elapsed_time(begin, end))
+
+
+def wait(device: Any) -> None:
+    if hasattr(device.xp, "cuda"):
+        device.xp.cuda.Device().synchronize()
+
+
+def host_us(device: Any, run: Callable[[], Any], n: int) -> float:
+    """Microseconds of the host for one of n calls, which the device may still be busy with."""
+    seconds = []
+    for _ in range(1 + REPEATS):
+        wait(device)
+        begin = time.perf_counter()
+        for _ in range(n):
+            run()
+        seconds.append(time.perf_counter() - begin)
+    wait(device)
+    return 1e6 * float(np.median(seconds[1:])) / n
+
+
+# --- Ceilings ---
+
+
+def copy(device: Any, sizes: Sizes) -> dict[str, float]:
+    source, target = device.zeros(sizes.copied // 4, np.float32), device.empty(sizes.copied // 4, np.float32)
+    host = np.ones(min(sizes.copied // 4, 2**26), np.float32)
+    ms, put_ms = device_ms(device, lambda: device.xp.copyto(target, source)), device_ms(device, lambda: device.put(host))
+    return {"GB/s, read and written": 2e-6 * sizes.copied / ms, "GB/s from the host, pageable": 1e-6 * host.nbytes / put_ms}
+
+
+def shared_adds(device: Any, sizes: Sizes) -> dict[str, float]:
+    """Of the whole GPU. A pass: a bank of a multiprocessor serves one word."""
+    out, results = device.zeros(1, np.int64), {}
+    blocks = device.n_multiprocessors * ADDS_BLOCKS_PER_SM
+    rows = ADDS_WORDS // 32 if sizes.adds > 64 else 2
+    rows = 1 << (rows.bit_length() - 1)
+    n_adds = sizes.adds * blocks * device.block(shared_adds_kernel)
+    for name, masks, passes in (("own banks", (rows - 1, 0, 1), 1.0), ("random banks", (rows - 1, 31, 1), random_passes()),
+                                ("one address", (0, 0, 0), 32.0)):  # fmt: skip
+        ms = device_ms(device, lambda m=masks: device.launch(
+            shared_adds_kernel, sizes.adds, *m, out, blocks=blocks, shared=128 * (m[0] + 1)))  # fmt: skip
+        results |= {f"G adds/s, {name}": 1e-6 * n_adds / ms,
+                    f"ns per bank pass, {name}": 1e6 * ms * device.n_multiprocessors / (n_adds / 32 * passes)}  # fmt: skip
+    return results
+
+
+def random_passes() -> float:
+    """Expected largest number of 32 random words that lie in one bank."""
+    banks = np.random.default_rng(0).integers(0, 32, (20_000, 32))
+    return float((banks[:, :, None] == np.arange(32)).sum(1).max(1).mean())
+
+
+def gather(device: Any, sizes: Sizes) -> dict[str, float]:
+    """Records of 32 bytes: all rows, those of a node of one row in 8 and in 64, and all in random order."""
+    rng, n = np.random.default_rng(0), sizes.records
+    words, out = device.zeros((n, RECORD_WORDS), np.uint32), device.zeros(1, np.uint32)
+    orders = {"in order": np.arange(n), "one in 8": np.flatnonzero(rng.integers(0, 8, n) == 0),
+              "one in 64": np.flatnonzero(rng.integers(0, 64, n) == 0), "at random": rng.permutation(n)}  # fmt: skip
+    results = {}
+    for name, order in orders.items():
+        rows = device.put(order.astype(np.int32))
+        ms = device_ms(device, lambda: device.launch(gather_kernel, rows, words, out, threads=len(order) * RECORD_WORDS))  # noqa: B023
+        results[f"GB/s of records, {name}"] = 1e-6 * len(order) * 4 * RECORD_WORDS / ms
+    return results
+
+
+def launches(device: Any, sizes: Sizes) -> dict[str, float]:
+    """A kernel that does nothing, in a row; and what it takes to hear from the device."""
+    out, prepared, n = device.zeros(1, np.int64), {}, sizes.launches
+
+    def again() -> None:
+        device.launch(nothing_kernel, out, threads=1, prepared=prepared)
+
+    results = {
+        "µs of the host, prepared": host_us(device, again, n),
+        "µs of the host, not prepared": host_us(device, lambda: device.launch(nothing_kernel, out, threads=1), n),
+        "µs of the device, prepared": 1000 * device_ms(device, lambda: [again() for _ in range(n)]) / n,
+        "µs of a fetch of 8 bytes": host_us(device, lambda: device.fetch(out), 20),
+        "µs of a started copy of 8 bytes": host_us(device, lambda: device.start_copy([out]), 20),
+    }
+    if hasattr(device.xp, "cuda"):
+        raw = device.xp.RawKernel('extern "C" __global__ void nothing() {}', "nothing")
+        results["µs of the host, CuPy's RawKernel"] = host_us(device, lambda: raw((1,), (32,), ()), n)
+        results["µs of the device, replayed in a graph"] = 1000 * graph_ms(device, again, n) / n
+    return results
+
+
+def graph_ms(device: Any, run: Callable[[], None], n: int) -> float:
+    """Milliseconds to replay a graph of n calls."""
+    with device.xp.cuda.Stream(non_blocking=True) as stream:
+        stream.begin_capture()
+        for _ in range(n):
+            run()
+        graph = stream.end_capture()
+        graph.upload(stream)
+        return device_ms(device, lambda: graph.launch(stream))
+
+
+CEILINGS: dict[str, Callable[[Any, Sizes], dict[str, float]]] = {
+    "copy": copy, "shared adds": shared_adds, "gather": gather, "launch": launches,
+}  # fmt: skip
+
+
+@cache
+def units(device: Any, sizes: Sizes) -> tuple[float, float]:
+    """(ns_per_byte, ns_per_add) for floors."""
+    return 1 / copy(device, sizes)["GB/s, read and written"], 1 / shared_adds(device, sizes)["G adds/s, random banks"]

@@ -1,0 +1,188 @@
+"""Whether a GPU's models, scores and predictions are the CPU's, byte for byte: small trainings, every objective, most options.
+
+The CPU's side is computed in other processes meanwhile, since compiling its kernels takes longer than all trainings here.
+
+    python benchmarks/gpu_digests.py --rows 3000      # the GPU's alone, for compute-sanitizer: see sanitize.sh
+"""
+
+import argparse
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass, field
+from functools import cache
+from hashlib import sha256
+from multiprocessing import get_context
+from typing import Any
+
+import numpy as np
+from gpu_kernels import around_launches
+
+import gpuboost as gb
+from gpuboost.backend.device import find_device
+from gpuboost.kernels.device import all_kernels
+from gpuboost.model_io import digest
+from gpuboost.objectives import objective_names
+
+PROCESSES = 4
+N_ROWS, N_OTHER = 30_000, 1_000  # of training and of evaluation
+ALL = slice(None)
+LEAFWISE = {"grow_policy": "lossguide", "max_depth": 0}
+
+
+@dataclass(frozen=True)
+class Case:
+    """table : a name of make_table. options : of the DMatrix. n_targets : columns of the label."""
+
+    objective: str = "binary:logistic"
+    params: dict[str, Any] = field(default_factory=dict)
+    table: str = "numbers"
+    options: dict[str, Any] = field(default_factory=dict)
+    rounds: int = 4
+    n_targets: int = 1
+    n_pages: int = 1
+
+
+CASES = {
+    **{name: Case(name) for name in objective_names()},
+    "targets": Case("reg:squarederror", n_targets=2),
+    "unequal classes": Case(params={"scale_pos_weight": 9.0}),
+    "depth 1": Case(params={"max_depth": 1}),
+    "depth 12": Case(params={"max_depth": 12}),
+    "no limit of depth": Case(params={"max_depth": 0, "min_child_weight": 30.0}, rounds=2),
+    "31 leaves": Case(params=LEAFWISE | {"max_leaves": 31}),
+    "31 leaves, classes": Case("multi:softprob", LEAFWISE | {"max_leaves": 31}),
+    "levels to 20 leaves": Case(params={"max_leaves": 20}),
+    "pruned": Case(params={"gamma": 5.0}),
+    "penalties": Case(params={"reg_alpha": 0.5, "reg_lambda": 3.0, "max_delta_step": 0.3, "min_child_weight": 9.0}),
+    "loud weights": Case("reg:squarederror", table="loud"),
+    "loud weights, classes": Case("multi:softprob", {"max_leaves": 9, **LEAFWISE}, table="loud"),
+    "max_bin 2": Case(params={"max_bin": 2}),
+    "max_bin 63": Case(params={"max_bin": 63}),
+    "max_bin 1024": Case(params={"max_bin": 1024}),
+    "max_bin 20000": Case(params={"max_bin": 20000}, rounds=2),
+    "approx": Case(params={"tree_method": "approx", "max_bin": 32}),
+    "approx by node": Case(params={"tree_method": "approx", "max_bin": 16, "sketch_proposals": "local"}),
+    "exact, which the CPU does": Case(params={"tree_method": "exact"}, rounds=2),
+    "half of the rows": Case(params={"subsample": 0.5}),
+    "rows by gradient": Case(params={"subsample": 0.3, "sampling_method": "gradient_based"}),
+    "half of the columns": Case(params={"colsample_bytree": 0.5, "colsample_bylevel": 0.7, "colsample_bynode": 0.8}),
+    "half of both, classes": Case("multi:softprob", {"subsample": 0.5, "colsample_bytree": 0.5}),
+    "monotone": Case("reg:squarederror", {"monotone_constraints": (1, -1, 1, 0, -1)}),
+    "interactions": Case(params={"interaction_constraints": [[0, 1, 2], [2, 3, 4, 5], [6, 7]]}),
+    "pages": Case(n_pages=4),
+    "wide": Case(table="wide", rounds=2),
+    "one-hot, packed": Case(table="one-hot"),
+    "one-hot, packed, half of the columns": Case(table="one-hot", params={"colsample_bytree": 0.5}),
+    "sparse": Case(table="sparse"),
+    "sparse, zeros": Case(table="sparse", options={"sparse_absent": "zero"}),
+    "sparse, half of both": Case(table="sparse", params={"subsample": 0.5, "colsample_bytree": 0.5}),
+}
+
+
+@cache
+def make_table(kind: str, n_rows: int) -> tuple[Any, np.ndarray, np.ndarray]:
+    """(X, signal, weight). numbers : normal columns, with missing values, mostly zero, of few values, constant, heavy-tailed."""
+    rng = np.random.default_rng(3)
+    weight = 10.0 ** (6 * rng.random(n_rows) ** 4) if kind == "loud" else rng.integers(0, 5, n_rows) / 2.0
+    X: Any
+    if kind == "one-hot":
+        X = np.concatenate([np.eye(n)[rng.integers(0, n, n_rows)] for n in (3, 20, 40)], axis=1)
+    elif kind == "sparse":
+        from scipy.sparse import random_array
+
+        X = random_array((n_rows, 40), density=0.05, format="csr", rng=rng, data_sampler=rng.normal)
+    else:
+        X = rng.normal(size=(n_rows, 300 if kind == "wide" else 10))
+        X[rng.random(n_rows) < 0.2, 1] = np.nan
+        X[rng.random(n_rows) < 0.8, 2] = 0.0
+        X[:, 3] = rng.integers(-3, 4, n_rows)
+        X[:, 4] = 7.0
+        X[:, 5] = np.exp(3 * X[:, 5])
+    first = X[:, :4].toarray() if kind == "sparse" else np.nan_to_num(X[:, :4])
+    signal = first[:, 0] + first[:, 1] * first[:, 3] + 2 * first[:, 2] + rng.normal(size=n_rows) / 2
+    return X.astype(np.float32), signal, weight.astype(np.float32)
+
+
+def label_for(objective: str, signal: np.ndarray) -> np.ndarray:
+    """Three classes, two, or positive numbers."""
+    if objective.startswith("multi:"):
+        return np.searchsorted([-0.5, 0.5], signal)
+    return signal > 0 if objective.startswith("binary:") else np.exp(signal / 4)
+
+
+def outcome(name: str, device: str, n_rows: int = N_ROWS) -> dict[str, str]:
+    """Digests of the model, of the scores of each round, and of predictions, on a device."""
+    case = CASES[name]
+    X, signal, weight = make_table(case.table, n_rows)
+    label = label_for(case.objective, signal)
+    if case.n_targets > 1:
+        label = np.stack([label, signal], axis=1)
+    params = {"objective": case.objective, "seed": 5, "device": device, "nthread": 4, **case.params}
+    if case.objective.startswith("multi:"):
+        params["num_class"] = 3
+    dtrain, other = (gb.DMatrix(X[rows], label[rows], weight=weight[rows], **case.options) for rows in (ALL, slice(N_OTHER)))
+    if case.n_pages > 1:
+        dtrain = gb.QuantileDMatrix(X, label, weight=weight, page_rows=-(-n_rows // case.n_pages))
+    scores: dict[str, Any] = {}
+    booster = gb.train(params, dtrain, case.rounds, evals=[(other, "other")], evals_result=scores, verbose_eval=False)
+    predictions = [booster.predict(other, **kind) for kind in ({}, {"output_margin": True}, {"pred_leaf": True})]
+    return {"model": digest(booster.model), "scores": _sha(repr(scores).encode()),
+            "predictions": _sha(b"".join(np.ascontiguousarray(p).tobytes() for p in predictions))}  # fmt: skip
+
+
+def _sha(data: bytes) -> str:
+    return sha256(data).hexdigest()
+
+
+class OnCpu:
+    """The CPU's outcomes of these cases, under way in other processes from now on."""
+
+    def __init__(self, names: list[str], n_rows: int = N_ROWS) -> None:
+        self.pool = ProcessPoolExecutor(PROCESSES, mp_context=get_context("spawn"))
+        self.futures = {name: self.pool.submit(outcome, name, "cpu", n_rows) for name in names}
+
+    def __getitem__(self, name: str) -> dict[str, str]:
+        return self.futures[name].result()
+
+    def __del__(self) -> None:
+        self.pool.shutdown(wait=False, cancel_futures=True)
+
+
+def compare(name: str, on_cpu: Any, n_rows: int = N_ROWS) -> dict[str, Any]:
+    """The outcome on the GPU, and what of it is not the CPU's."""
+    found = outcome(name, "cuda", n_rows)
+    expected = on_cpu[name]
+    return {**found, "differs": [key for key in found if found[key] != expected[key]]}
+
+
+# --- For compute-sanitizer ---
+
+
+def launch_all(device: Any, names: list[str], n_rows: int) -> list[str]:
+    """Run these cases on the GPU; the kernels that none of them has launched."""
+    launched: set[str] = set()
+
+    def note(kernel: Any, arguments: Any, launch: Any) -> None:
+        launched.add(kernel.name)
+        launch()
+
+    with around_launches(device, note):
+        for name in names:
+            outcome(name, "cuda", n_rows)
+            print(name, flush=True)
+    own = {kernel.name for kernel in all_kernels() if kernel.function.__module__.startswith("gpuboost.")}
+    return sorted(own - launched)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rows", type=int, default=3000)
+    parser.add_argument("--cases", nargs="+", default=list(CASES), choices=list(CASES), metavar="CASE", help=", ".join(CASES))
+    options = parser.parse_args()
+    device = find_device(0)
+    with device.current():
+        device.xp.cuda.set_allocator(None)  # an array of a pool has neighbours, which an access out of its bounds would meet
+        print("never launched:", ", ".join(launch_all(device, options.cases, options.rows)) or "none")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,295 @@
+"""What this machine can train on, and what to do where something is in the way: gpuboost doctor.
+
+A line per check, in the order in which one builds on another:
+
+    ok        works                      missing   is not there, and need not be: the CPU trains
+    wrong     a GPU is there, but cannot be used, or the CPU cannot train; the line says what to do
+
+Also ``python -m gpuboost.doctor``, for where the command itself cannot be imported. Whatever fails becomes a line.
+"""
+
+import argparse
+import ctypes
+import json
+import os
+import platform
+import re
+import sys
+import tempfile
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+__all__ = ["Finding", "examine", "main", "report"]
+
+NO_GPU = "no GPU: training runs on the CPU"
+
+
+@dataclass(frozen=True)
+class Finding:
+    """state : "ok", "missing" or "wrong". found : what there is. fix : what to do, where there is something to do."""
+
+    check: str
+    state: str
+    found: str
+    fix: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.state:8} {self.check:9} {self.found}" + (f"\n{'':19}fix: {self.fix}" if self.fix else "")
+
+
+class Absent(Exception):
+    """Something is not there that training can do without: what, and perhaps how to get it."""
+
+
+@dataclass
+class Machine:
+    """What later checks must know of earlier ones. driver : of CUDA, 13020 for 13.2; 0 for none. problem : of the driver.
+    is_ready : whether nothing has been found yet that keeps a GPU from being used."""
+
+    driver: int = 0
+    n_gpus: int = 0
+    problem: str = ""
+    is_ready: bool = False
+
+    @property
+    def extra(self) -> int:
+        """Of gpuboost's extras, the one for this driver."""
+        return 12 if 0 < self.driver < 13000 else 13
+
+    @property
+    def install(self) -> str:
+        return f"pip install 'gpuboost[cuda{self.extra}]'"
+
+
+def examine() -> list[Finding]:
+    """All checks."""
+    machine = Machine()
+    with suppress(Exception):
+        machine.driver, machine.n_gpus, machine.problem = ask_driver()
+    machine.is_ready = machine.n_gpus > 0
+    findings = []
+    for name, (check, needs_gpu, fix) in CHECKS.items():
+        if needs_gpu and not machine.is_ready:
+            findings.append(Finding(name, "missing", "not tried: see above" if machine.n_gpus else NO_GPU))
+            continue
+        try:
+            findings.append(Finding(name, "ok", check(machine)))
+        except Absent as absent:
+            findings.append(Finding(name, "missing", *absent.args))
+        except Exception as error:  # noqa: BLE001 - whatever it is, it is told
+            is_needed = name in ON_CPU or machine.n_gpus > 0 or bool(machine.problem)
+            machine.is_ready = machine.is_ready and name in ON_CPU
+            found = " ".join(f"{type(error).__name__}: {error}".split())[:500]
+            findings.append(Finding(name, "wrong" if is_needed else "missing", found, fix(machine) if is_needed else ""))
+    return findings
+
+
+def report(as_json: bool) -> int:
+    """Print the findings; the exit code, 1 where something is wrong."""
+    findings = examine()
+    is_ok = all(finding.state != "wrong" for finding in findings)
+    if as_json:
+        print(json.dumps({"ok": is_ok, "checks": [asdict(finding) for finding in findings]}, indent=1))
+    else:
+        print(*findings, sep="\n")
+    return 0 if is_ok else 1
+
+
+# -- Checks: each returns what it found, raises Absent, or whatever is wrong ------------------------------------------
+
+
+def check_versions(machine: Machine) -> str:
+    import numba
+    import numpy
+
+    return f"Python {platform.python_version()}, NumPy {numpy.__version__}, Numba {numba.__version__}"
+
+
+def check_cpu(machine: Machine) -> str:
+    digest = train_on("cpu")
+    import numba
+
+    from gpuboost.backend import choose_backend
+
+    return f"{choose_backend('cpu', None).describe()} by {numba.threading_layer()}, a small model is {digest[:12]}"
+
+
+def check_cupy(machine: Machine) -> str:
+    try:
+        import cupy
+    except ModuleNotFoundError as error:
+        if error.name != "cupy" or machine.n_gpus:
+            raise
+        raise Absent("CuPy is not installed") from None
+    runtime = cupy.cuda.runtime.runtimeGetVersion()
+    found = f"CuPy {cupy.__version__} for CUDA {_dotted(runtime)}"
+    if 0 < machine.driver // 1000 < runtime // 1000:
+        raise RuntimeError(f"{found}, but the driver knows CUDA {_dotted(machine.driver)} at most")
+    return found
+
+
+def check_driver(machine: Machine) -> str:
+    if machine.problem:
+        raise RuntimeError(machine.problem)
+    if not machine.driver:
+        raise Absent("no NVIDIA driver")
+    return f"{driver_name() or 'NVIDIA driver'}, for CUDA {_dotted(machine.driver)}"
+
+
+def check_gpu(machine: Machine) -> str:
+    if not machine.n_gpus:
+        hidden = os.environ.get("CUDA_VISIBLE_DEVICES")
+        raise Absent(NO_GPU + ("" if hidden is None else f" (CUDA_VISIBLE_DEVICES is {hidden!r})"))
+    from gpuboost.backend.device import find_device
+
+    device = find_device(0)
+    with device.current():
+        free, total = device.xp.cuda.runtime.memGetInfo()
+    more = f", and {machine.n_gpus - 1} more" if machine.n_gpus > 1 else ""
+    major, minor = device.capability
+    return f"{device.name}, compute capability {major}.{minor}, {free / 2**30:.1f} of {total / 2**30:.1f} GiB free{more}"
+
+
+def check_compiler(machine: Machine) -> str:
+    from gpuboost.backend.compiler import assemble, to_ptx
+    from gpuboost.kernels.nodes import start_round_kernel
+
+    if (numba_cuda := installed_version("numba-cuda")) is None and not machine.n_gpus:
+        raise Absent("numba-cuda is not installed")
+    capability = (9, 0)
+    if machine.is_ready:
+        from gpuboost.backend.device import find_device
+
+        capability = find_device(0).capability
+    compiled = assemble(to_ptx(start_round_kernel, {}, capability), capability)
+    found = f"numba-cuda {numba_cuda} with NVVM, cuda-core {installed_version('cuda-core')}"
+    if compiled.is_ptx:
+        raise Absent(f"{found}: no assembler, so that the driver translates", "pip install cuda-core nvidia-nvjitlink")
+    return f"{found}: machine code for sm_{capability[0]}{capability[1]}"
+
+
+def check_launch(machine: Machine) -> str:
+    from gpuboost.backend.device import usable_device
+
+    if (problem := usable_device()) is not None:
+        raise RuntimeError(problem)
+    return "a kernel was loaded and launched, and did its work"
+
+
+def check_arrays(machine: Machine) -> str:
+    """CuPy compiles kernels of its own, with NVRTC and CUDA's headers; the backend copies and compares with them."""
+    from gpuboost.backend.device import find_device
+
+    device = find_device(0)
+    with device.current():
+        values = device.xp.arange(100, dtype="int32").reshape(4, 25)
+        total = int(device.fetch((values.T + 1).sum()))
+    if total != 5050:
+        raise RuntimeError(f"CuPy added 1 to 100 up to {total}")
+    return "CuPy compiles and runs its own kernels"
+
+
+def check_cache(machine: Machine) -> str:
+    from gpuboost.backend.compiler import cache_folder
+    from gpuboost.kernels.leaves import update_margin_cpu
+
+    cpu = getattr(update_margin_cpu.dispatcher._cache, "cache_path", None)
+    gpu = cache_folder()
+    with suppress(OSError):
+        gpu.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=gpu):
+            pass
+        if cpu:
+            return f"{gpu} of the GPU, {cpu} of the CPU"
+    raise Absent(
+        f"{gpu} or, of the CPU, {cpu} cannot be written: every process compiles anew",
+        "set GPUBOOST_CACHE_DIR and NUMBA_CACHE_DIR to folders that can be written",
+    )
+
+
+def check_training(machine: Machine) -> str:
+    on_gpu, on_cpu = train_on("cuda"), train_on("cpu")
+    if on_gpu != on_cpu:
+        raise RuntimeError(f"the GPU's model {on_gpu[:12]} is not the CPU's, {on_cpu[:12]}")
+    return f"trains on the GPU: the CPU's model, {on_gpu[:12]}"
+
+
+ON_CPU = ("versions", "cpu")  # what training needs anyway
+# The check, whether it needs a GPU that works so far, and what to do where it raises.
+CHECKS: dict[str, tuple[Callable[[Machine], str], bool, Callable[[Machine], str]]] = {
+    "versions": (check_versions, False, lambda _: "pip install --upgrade numba numpy"),
+    "cpu": (check_cpu, False, lambda _: "pip install --force-reinstall gpuboost; report the error if it stays"),
+    "cupy": (check_cupy, False, lambda machine: f"pip uninstall -y cupy-cuda12x cupy-cuda13x && {machine.install}"),
+    "driver": (check_driver, False, lambda _: "install NVIDIA's driver and start anew until nvidia-smi lists the GPU; start "
+               "containers with --gpus all"),
+    "gpu": (check_gpu, False, lambda machine: machine.install),
+    "compiler": (check_compiler, False, lambda machine: f"{machine.install} --upgrade --force-reinstall"),
+    "arrays": (check_arrays, True, lambda machine: f"pip install 'cupy-cuda{machine.extra}x[ctk]'"),
+    "launch": (check_launch, True, lambda machine: f"update NVIDIA's driver, or {machine.install}"),
+    "cache": (check_cache, False, lambda _: "unset GPUBOOST_CACHE_DIR"),
+    "training": (check_training, True, lambda _: "train with device='cpu', and report this"),
+}  # fmt: skip
+
+
+# -- What they ask ----------------------------------------------------------------------------------------------------
+
+
+def ask_driver() -> tuple[int, int, str]:
+    """CUDA version of the NVIDIA driver, number of GPUs, and what is wrong with it. Asks the driver itself, as CuPy may be what
+    is missing. Nothing is wrong without a driver, unless its kernel module is loaded."""
+    try:
+        driver = ctypes.CDLL("nvcuda.dll" if sys.platform == "win32" else "libcuda.so.1")
+    except OSError:
+        return 0, 0, "the driver's module is loaded, but there is no libcuda.so.1" if driver_name() else ""
+    cuda_version, n_gpus = ctypes.c_int(), ctypes.c_int()
+    driver.cuDriverGetVersion(ctypes.byref(cuda_version))
+    status = driver.cuInit(0) or driver.cuDeviceGetCount(ctypes.byref(n_gpus))
+    no_device = 100  # CUDA_ERROR_NO_DEVICE
+    return cuda_version.value, n_gpus.value, f"the driver answers with error {status}" if status not in (0, no_device) else ""
+
+
+def train_on(device: str) -> str:
+    """Digest of a small model."""
+    import numpy as np
+
+    import gpuboost
+    from gpuboost.model_io import digest
+
+    random = np.random.default_rng(0)
+    X = random.normal(size=(100, 3)).astype(np.float32)
+    X[random.random(X.shape) < 0.1] = np.nan
+    y = (np.nan_to_num(X[:, 0]) > np.nan_to_num(X[:, 1])).astype(np.float32)
+    params: dict[str, Any] = {"objective": "binary:logistic", "max_depth": 3, "max_bin": 16, "device": device}
+    return digest(gpuboost.train(params, gpuboost.DMatrix(X, y), 2, verbose_eval=False).model)
+
+
+def driver_name() -> str:
+    """ "NVIDIA driver 580.159.04", where Linux has loaded it."""
+    with suppress(OSError):
+        found = re.search(r"\d+\.\d+(\.\d+)?", Path("/proc/driver/nvidia/version").read_text())
+        return f"NVIDIA driver {found.group()}" if found else "NVIDIA driver"
+    return ""
+
+
+def installed_version(package: str) -> str | None:
+    with suppress(PackageNotFoundError):
+        return version(package)
+    return None
+
+
+def _dotted(cuda_version: int) -> str:
+    return f"{cuda_version // 1000}.{cuda_version % 1000 // 10}"
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(prog="gpuboost doctor", description="What this machine can train on.")
+    parser.add_argument("--json", action="store_true", help="for programs")
+    return report(parser.parse_args(arguments).json)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

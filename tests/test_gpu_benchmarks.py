@@ -1,0 +1,141 @@
+"""benchmarks/gpu.py without a GPU: its parts on the simulator with tiny tables, what it keeps, and its page."""
+
+import json
+import sys
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+import pytest
+from simulator import SimulatedDevice
+
+sys.path.append(str(Path(__file__).parents[1] / "benchmarks"))
+
+import gpu  # noqa: E402 - found through the line above
+import gpu_ceilings  # noqa: E402
+import gpu_digests  # noqa: E402
+import gpu_kernels  # noqa: E402
+import gpu_tasks  # noqa: E402
+from tasks import Task, higgs_like, small  # noqa: E402
+
+from gpuboost.backend.compiler import compile_kernel  # noqa: E402
+from gpuboost.backend.cuda import CudaBackend  # noqa: E402
+
+DEPTH_8 = "11M × 28, depth 8"
+
+
+@pytest.fixture
+def device(use_backend, monkeypatch):
+    """A simulated GPU that all matrices and boosters use, and few and small items of each part."""
+    device = SimulatedDevice(block=64, n_multiprocessors=2)
+    use_backend(CudaBackend(device))
+    task = Task("small", 100, 10, partial(higgs_like, n_features=10), n_rounds=7, max_depth=1, test_rows=100)
+    monkeypatch.setattr(gpu_tasks, "TASKS", {DEPTH_8: gpu_tasks.GpuTask("small", task)})
+    monkeypatch.setattr(gpu, "TRAININGS", {"one split": {"max_depth": 1}})
+    items = {"ceilings": ["copy", "gather"], "digests": ["depth 1"], "training": [DEPTH_8], "kernels": ["binning", "one split"]}
+    monkeypatch.setattr(gpu, "PARTS", {part: (gpu.PARTS[part][0], names) for part, names in items.items()})
+    return device
+
+
+def test_all_parts_are_measured_kept_and_told(device, tmp_path):
+    assert gpu.run(device, list(gpu.PARTS), tmp_path, scale=1e-3)
+    found = {part: json.loads((tmp_path / f"gpu-{part}.json").read_text()) for part in gpu.PARTS}
+    assert all(list(found[part]["items"]) == names for part, (_, names) in gpu.PARTS.items())
+    assert found["digests"]["items"]["depth 1"]["differs"] == []
+    ours = found["training"]["items"][DEPTH_8]["gpuboost"]
+    assert ours["rounds"] == 7 and ours["ms_per_tree"] > 0 and 0.4 < ours["quality"]["auc"] <= 1
+    records = {r["kernel"]: r for r in found["kernels"]["items"]["one split"]}
+    assert records["partition.move_rows_kernel"]["MB"] == pytest.approx(8.125e-6 * 100)
+    adds = 2 * 10 * 2 * 100  # two for each feature of a row, of two limbs: so are few rows
+    assert records["histogram.build_histograms_kernel_8"]["million_adds"] == pytest.approx(1e-6 * adds)
+    text = (tmp_path / "gpu.md").read_text()
+    assert "1 of 1 trainings are the CPU's" in text and f"| {DEPTH_8} | gpuboost |" in text and "not measured" not in text.lower()
+
+
+def test_a_run_goes_on_where_it_was_stopped(device, tmp_path, monkeypatch):
+    calls = []
+
+    def part(device, names, scale):
+        def measure(name):
+            calls.append(name)
+            if name == "ill" and calls.count("ill") == 1:
+                raise ValueError("of nothing")
+            return {"figure": 1.0}
+
+        return {name: lambda name=name: measure(name) for name in names}
+
+    monkeypatch.setattr(gpu, "PARTS", {p: (part, ["well", "ill"] if p == "ceilings" else []) for p in gpu.PARTS})
+    assert not gpu.run(device, ["ceilings"], tmp_path, minutes=0) and calls == []
+    assert not gpu.run(device, ["ceilings"], tmp_path) and calls == ["well", "ill"]
+    assert "ill failed: ValueError: of nothing" in (tmp_path / "gpu.md").read_text()
+    assert gpu.run(device, ["ceilings"], tmp_path) and calls == ["well", "ill", "ill"]
+    assert gpu.run(device, ["ceilings"], tmp_path, commit="another") and len(calls) == 5  # nothing of an older commit
+    assert gpu.run(device, [], tmp_path, commit="another") and "Not measured." in (tmp_path / "gpu.md").read_text()
+
+
+def test_a_digest_that_differs_is_told(monkeypatch):
+    outcome = {"model": "a", "scores": "b", "predictions": "c"}
+    monkeypatch.setattr(gpu_digests, "outcome", lambda *args: outcome)
+    result = gpu_digests.compare("depth 1", {"depth 1": {**outcome, "scores": "other"}})
+    assert result["differs"] == ["scores"] and gpu.failed(result)
+    text = gpu.digests_section({"depth 1": result, "depth 12": {**outcome, "differs": []}})
+    assert "1 of 2 trainings" in text and "| depth 1 | scores |" in text
+
+
+def test_kernels_that_no_case_launches_are_named(device):
+    never = gpu_digests.launch_all(device, ["depth 1"], 60)
+    assert "sparse.build_sparse_histograms_kernel" in never and "nodes.start_round_kernel" not in never
+    assert "launch" not in vars(device)  # it is as it was
+
+
+def test_without_a_gpu_it_says_so_in_a_line(capsys, monkeypatch):
+    monkeypatch.setattr(gpu, "has_gpu", lambda: False)
+    assert gpu.main([]) == 2
+    assert capsys.readouterr().err.splitlines() == ["no GPU: nothing can be measured. gpuboost doctor says more."]
+
+
+@pytest.mark.parametrize("masks, words", [((1, 0, 1), 64), ((1, 31, 1), 64), ((0, 0, 0), 1)])
+def test_all_adds_of_the_ceiling_are_made(masks, words):
+    """own banks, random banks, one address"""
+    device, out = SimulatedDevice(block=64, n_multiprocessors=2), np.zeros(1, np.int64)
+    device.launch(gpu_ceilings.shared_adds_kernel, 8, *masks, out, blocks=3, shared=128 * (masks[0] + 1))
+    assert out[0] == 3 * 64 * 8
+
+
+def test_random_banks_take_as_many_passes_as_computed():
+    """The largest of 32 numbers of balls in 32 boxes: between 3 and 4 on average, never 1."""
+    assert 3.4 < gpu_ceilings.random_passes() < 3.7
+
+
+@pytest.mark.parametrize("kernel", [gpu_ceilings.nothing_kernel, gpu_ceilings.shared_adds_kernel, gpu_ceilings.gather_kernel])
+def test_the_kernels_of_the_ceilings_compile(kernel):
+    pytest.importorskip("numba.cuda.np.numpy_support", reason="needs numba-cuda", exc_type=ImportError)
+    compiled = compile_kernel(kernel, {}, (9, 0), use_cache=False)
+    assert not compiled.is_ptx and compiled.spill_bytes == 0
+
+
+def test_cupy_has_the_names_that_are_used():
+    """The calls that only a GPU makes."""
+    cupy = pytest.importorskip("cupy")
+    assert {"record", "synchronize"} <= set(dir(cupy.cuda.Event)) and callable(cupy.cuda.get_elapsed_time)
+    assert {"begin_capture", "end_capture", "__enter__"} <= set(dir(cupy.cuda.Stream))
+    assert {"launch", "upload"} <= set(dir(cupy.cuda.graph.Graph)) and "synchronize" in dir(cupy.cuda.Device)
+    assert all(map(callable, (cupy.copyto, cupy.RawKernel, cupy.cuda.set_allocator, cupy.cuda.runtime.memGetInfo)))
+
+
+def test_a_table_drawn_in_blocks_does_not_depend_on_threads(monkeypatch):
+    monkeypatch.setattr(gpu_tasks, "BLOCK_VALUES", 300)
+    x, y = gpu_tasks.in_blocks(small, 10)(np.random.default_rng(0), 95)
+    again, _ = gpu_tasks.in_blocks(small, 10)(np.random.default_rng(0), 95)
+    assert x.shape == (95, 10) and set(y) == {0.0, 1.0} and np.array_equal(x, again)
+    assert len(np.unique(x[:, 0])) == 95  # no block is another one's
+
+
+def test_floors_are_found_by_the_plain_name():
+    from gpuboost.kernels import gradients, histogram, leaves, splits
+    from gpuboost.objectives.binary import logistic_gradient
+
+    known = [histogram.build_histograms_kernel(1), splits.evaluate_splits_kernel(True), gradients.softmax_gradients_kernel,
+             gradients.elementwise_gradients_kernel(logistic_gradient), leaves.update_margin_kernel]  # fmt: skip
+    assert all(gpu_kernels.floor_of(kernel) for kernel in known)
+    assert gpu_kernels.floor_of(leaves.leaf_weights_kernel) is None
