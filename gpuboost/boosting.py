@@ -69,7 +69,7 @@ class Boosting:
         backend, state, gradients = self.backend, self._state, None
         if obj is not None:
             gradients = custom_gradients(obj, backend.fetch(backend.training_margin(state)), self.dtrain)
-        with backend.at_work():
+        with backend.at_work(self._state):
             if gradients is None:
                 maxima = backend.compute_gradients(state, self.objective)
             else:
@@ -77,9 +77,9 @@ class Boosting:
             finished = grow_trees(
                 backend, self.comm, state, self._settings, maxima, self._n_rounds, self._capacity, learning_rate
             )
-            self._finished.append(finished)
-            self._n_rounds += 1
-            self._add_to_watched()
+        self._finished.append(finished)
+        self._n_rounds += 1
+        self._add_to_watched()
 
     def _add_to_watched(self) -> None:
         """Add the trees just grown to the margins of the evaluation matrices."""

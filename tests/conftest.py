@@ -7,6 +7,7 @@ from functools import cache
 import numpy as np
 import pytest
 
+from gpuboost.backend.cpu import CpuBackend
 from gpuboost.backend.device import has_gpu, usable_device
 
 # For the libraries to compare with, where a test lets them choose: threads of OpenMP that wait would spin on cores that the other
@@ -61,6 +62,14 @@ def make_table():
         return Table(X.astype(np.float32), label.astype(np.float32), weight.astype(np.float32))
 
     return make
+
+
+@pytest.fixture(autouse=True)
+def all_threads(request, monkeypatch):
+    """A small table trains on as many threads as it is given, so that a test of a few rows is a test of threads; but where a test
+    is marked usual_threads."""
+    if request.node.get_closest_marker("usual_threads") is None:
+        monkeypatch.setattr(CpuBackend, "_busy_threads", lambda self, *_: self.n_threads)
 
 
 @pytest.fixture

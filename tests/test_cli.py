@@ -293,18 +293,20 @@ def test_reader_that_stops_is_no_error(folder, tables):
         assert process.wait(timeout=120) == 0 and all("compiling" in line for line in errors.splitlines())
 
 
+@pytest.mark.usual_threads
 def test_warmup_compiles_and_says_how_long(capsys):
     assert main(["warmup"]) == 0
     assert capsys.readouterr().out.startswith("compiling: ")
     kernels = list_keys_cpu, cut_columns_cpu, bin_rows_cpu, build_histograms_cpu, evaluate_splits_cpu, mark_rows_cpu
-    compiled = [len(kernel.dispatcher.signatures) for kernel in kernels]
-    X, y = np.random.default_rng(0).random((200, 5)), np.arange(200) % 2
-    frozen = np.asfortranarray(X)  # as pandas hands out its tables
-    frozen.flags.writeable = False
-    for table in (X.astype(np.float32), X, frozen, np.asfortranarray(X.astype(np.float32))):
-        for weight in (None, np.ones(200)):
-            gb.train({"objective": "binary:logistic"}, gb.DMatrix(table, y, weight=weight), 2)
-    assert [len(kernel.dispatcher.signatures) for kernel in kernels] == compiled
+    compiled = [(len(kernel.dispatcher.signatures), len(kernel.serial.signatures)) for kernel in kernels]
+    for n_rows in (200, 100_000):
+        X, y = np.random.default_rng(0).random((n_rows, 5)), np.arange(n_rows) % 2
+        frozen = np.asfortranarray(X)  # as pandas hands out its tables
+        frozen.flags.writeable = False
+        for table in (X.astype(np.float32), X, frozen, np.asfortranarray(X.astype(np.float32))):
+            for weight in (None, np.ones(n_rows)):
+                gb.train({"objective": "binary:logistic"}, gb.DMatrix(table, y, weight=weight), 2)
+    assert [(len(kernel.dispatcher.signatures), len(kernel.serial.signatures)) for kernel in kernels] == compiled
 
 
 def test_without_polars_the_error_names_the_extra(folder, monkeypatch, capsys):

@@ -14,6 +14,7 @@ import sys
 import tempfile
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -22,7 +23,7 @@ import pytest
 ROOT = Path(__file__).parents[1]
 LAYERS = ["omp", "workqueue", "tbb"]
 TIMEOUT = 300  # seconds; far more than needed, compilation included, so that a hang is a failure
-N_ROWS = 20_000  # several work items for each loop
+N_ROWS = 150_000  # several work items for each loop, and enough for several threads (backend.cpu.CODES_PER_THREAD)
 
 needs_fork = pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork")
 
@@ -183,14 +184,16 @@ def fork_and_fit():
         except RuntimeError as error:
             print(f"RuntimeError: {error}")
     print(fit())
+    print(in_fork(partial(fit, nthread=1)))
 
 
 @needs_fork
 @pytest.mark.parametrize("layer", LAYERS)
 def test_fork_works_or_says_why_not(layer, expected):
-    """Threads of GNU OpenMP do not survive a fork: the child says so, and what to do. The parent goes on in any case."""
-    first_child, before, child, pool, afterwards = run_alone(fork_and_fit, layer).splitlines()
-    assert first_child == before == afterwards == expected[0]
+    """Threads of GNU OpenMP do not survive a fork: the child says so, and what to do, unless it needs none. The parent goes on in
+    any case."""
+    first_child, before, child, pool, afterwards, serial_child = run_alone(fork_and_fit, layer).splitlines()
+    assert first_child == before == afterwards == serial_child == expected[0]
     if layer == "omp":
         assert re.match("RuntimeError: this process was forked .*spawn.*NUMBA_THREADING_LAYER", child)
         assert pool == child

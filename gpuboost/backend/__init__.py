@@ -54,7 +54,7 @@ def _has_cuda() -> bool:
 
 
 def _announce_compilation() -> None:
-    log(1, "compiling CPU kernels: once for this version and machine, up to half a minute; later runs load them from a cache.")
+    log(1, "compiling CPU kernels: once for this version and machine, up to a minute; later runs load them from a cache.")
 
 
 set_compile_hook(_announce_compilation)

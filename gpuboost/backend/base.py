@@ -134,8 +134,8 @@ class Backend(ABC):
     def describe(self) -> str:
         """The device in words, for messages."""
 
-    def at_work(self) -> AbstractContextManager[None]:
-        """Entered around a round: for what each of its operations would else prepare on its own."""
+    def at_work(self, state: State) -> AbstractContextManager[None]:
+        """Entered around a round of a training: for what each of its operations would else prepare on its own."""
         return nullcontext()
 
     # -- Memory -----------------------------------------------------------------------------------------------------

@@ -117,7 +117,7 @@ class ColumnBlocks:
     codes: np.ndarray
     absent: np.ndarray
 
-    @property
+    @cached_property
     def n_entries(self) -> int:
         return int((self.bounds[:, 1] - self.bounds[:, 0]).sum())
 

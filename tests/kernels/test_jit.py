@@ -23,7 +23,7 @@ from gpuboost.communicator import SingleProcess
 from gpuboost.kernels.reduce import unit_term
 from gpuboost.objectives.regression import label_term
 label = np.array([[1.0, 2.0, 4.0]], np.float32)
-sums = RowSums(CpuBackend(1), SingleProcess(), label, label, np.zeros(0, np.float32))
+sums = RowSums(CpuBackend(2), SingleProcess(), label, label, np.zeros(0, np.float32))
 print(*[sums.sum_of(term) for term in ({terms},)])
 """
 
@@ -96,6 +96,9 @@ def test_a_kernel_has_one_region_whatever_was_compiled_before():
     out = np.zeros(1, np.int64)
     kernel(out, 3)
     assert out[0] == 0 + 1 + 2
+    kernel(out, 1)
+    assert out[0] == 0 + 1 + 2 + 0
+    assert len(kernel.dispatcher.signatures) == 2 and len(kernel.serial.signatures) == 1, "one thread needs no region"
 
 
 def test_no_kernel_has_two_loops_over_prange():
