@@ -4,13 +4,12 @@
     python benchmarks/curves.py --curves depth threads --repeats 5
 
 gpuboost, XGBoost and LightGBM on tables of tasks.py, measured as in peers.py; training only, without binning. Writes curves.json
-(after every point), curves.md and, with matplotlib, curves.png to benchmarks/results/, and prints the page.
+(after every curve; others in it stay), curves.md and, with matplotlib, curves.png to benchmarks/results/, and prints the page.
 """
 
 import argparse
 import json
 import sys
-from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 from statistics import median
@@ -49,55 +48,55 @@ CURVES: dict[str, tuple[str, dict[int, tuple[Task, int]]]] = {
 }
 
 
-def measure(curve: str, repeats: int) -> Iterator[dict[str, Any]]:
-    """A record for each point and library. ms : of a tree, for each repeat."""
-    libraries = {name: LIBRARIES[name] for name in installed(COMPARED)}
+def measure(curve: str, repeats: int) -> dict[str, Any]:
+    """The machine, and a record for each point and library. ms : of a tree, for each repeat."""
+    libraries, records = {name: LIBRARIES[name] for name in installed(COMPARED)}, []
     for x, (task, n_threads) in CURVES[curve][1].items():
         n_trees = task.n_rounds * (task.n_classes if task.objective == SEVERAL else 1)
         for r in compare(task, libraries, [n_threads], repeats):
             if "left_out" in r:
                 raise RuntimeError(f"{r['library']} at {curve} = {x}: {r['left_out']}")
             ms = [1000 * seconds / n_trees for seconds in r["training_s"]]
-            yield {"curve": curve, "x": x, "library": r["library"], "threads": n_threads, "trees": n_trees, "ms": ms}
+            records.append({"x": x, "library": r["library"], "threads": n_threads, "trees": n_trees, "ms": ms})
+    return {"machine": describe_machine(), "records": records}
 
 
-def points(records: list[dict[str, Any]], curve: str, library: str) -> dict[int, float]:
-    """ms of a tree by x."""
-    return {r["x"]: median(r["ms"]) for r in records if r["curve"] == curve and r["library"] == library}
+def points(measured: dict[str, Any]) -> dict[str, dict[int, float]]:
+    """Library -> x -> ms of a tree."""
+    columns: dict[str, dict[int, float]] = {}
+    for r in measured["records"]:
+        columns.setdefault(r["library"], {})[r["x"]] = median(r["ms"])
+    return columns
 
 
-def page(document: dict[str, Any]) -> str:
-    machine, records = document["machine"], document["records"]
-    versions = ", ".join(f"{name} {machine['versions'][name]}" for name in COMPARED if name in machine["versions"])
-    place = f"{machine['date'][:10]}; {machine['cpu']}, {machine['cores']} cores; {versions}; commit {machine['commit'][:10]}"
+def page(curves: dict[str, dict[str, Any]]) -> str:
     parts = [
-        f"# Time per tree\n\nWritten by `python benchmarks/curves.py`. {place}. Milliseconds of a tree, medians; in brackets the "
-        "growth from the line above."
+        "# Time per tree\n\nWritten by `python benchmarks/curves.py`. Milliseconds of a tree, medians; in brackets the growth "
+        "from the line above."
     ]
-    for curve in dict.fromkeys(r["curve"] for r in records):
-        columns = {name: points(records, curve, name) for name in COMPARED if points(records, curve, name)}
+    for curve, measured in curves.items():
+        machine, columns = measured["machine"], points(measured)
+        versions = ", ".join(f"{name} {machine['versions'][name]}" for name in COMPARED if name in machine["versions"])
+        place = f"{machine['date'][:10]}; {machine['cpu']}, {machine['cores']} cores; {versions}; commit {machine['commit'][:10]}"
         xs = list(next(iter(columns.values())))
         rows = []
         for i, x in enumerate(xs):
             growth = [f" ({ms[x] / ms[xs[i - 1]]:.2f}×)" if i else "" for ms in columns.values()]
             rows.append([f"{x:,}", *(f"{ms[x]:.3g}{g}" for ms, g in zip(columns.values(), growth))])
-        parts.append(f"{CURVES[curve][0]}\n\n" + table([curve, *columns], rows))
+        parts.append(f"{CURVES[curve][0]}. {place}\n\n" + table([curve, *columns], rows))
     return "\n\n".join(parts) + "\n"
 
 
-def plot(document: dict[str, Any], file: Path) -> None:
+def plot(curves: dict[str, dict[str, Any]], file: Path) -> None:
     try:
         from matplotlib.figure import Figure
     except ImportError:
         print("matplotlib is not installed: no plot", file=sys.stderr)
         return
-    records = document["records"]
-    curves = list(dict.fromkeys(r["curve"] for r in records))
     figure = Figure(figsize=(3.3 * len(curves), 3.5), layout="constrained")
     panels = figure.subplots(1, len(curves), squeeze=False)[0]
-    for panel, curve in zip(panels, curves):
-        for library in COMPARED:
-            ms = points(records, curve, library)
+    for panel, (curve, measured) in zip(panels, curves.items()):
+        for library, ms in points(measured).items():
             panel.plot(list(ms), list(ms.values()), marker="o", label=library)
         panel.set(xscale="linear" if curve == "depth" else "log", yscale="log", xlabel=curve, title=CURVES[curve][0])
         panel.title.set_fontsize(8)
@@ -113,15 +112,16 @@ def main() -> None:
     parser.add_argument("--results", type=Path, default=RESULTS, help="folder of curves.json, curves.md and curves.png")
     options = parser.parse_args()
     options.results.mkdir(exist_ok=True)
-    document: dict[str, Any] = {"machine": describe_machine(), "records": []}
+    file = options.results / "curves.json"
+    curves = json.loads(file.read_text()) if file.exists() else {}
     for curve in options.curves:
-        for record in measure(curve, options.repeats):
-            document["records"].append(record)
-            (options.results / "curves.json").write_text(json.dumps(document, indent=1) + "\n")
+        curves[curve] = measure(curve, options.repeats)
+        curves = {name: curves[name] for name in CURVES if name in curves}
+        file.write_text(json.dumps(curves, indent=1) + "\n")
         print(curve, file=sys.stderr, flush=True)
-    (options.results / "curves.md").write_text(page(document))
-    plot(document, options.results / "curves.png")
-    print(page(document))
+    (options.results / "curves.md").write_text(page(curves))
+    plot(curves, options.results / "curves.png")
+    print(page(curves))
 
 
 if __name__ == "__main__":

@@ -16,7 +16,8 @@ import scipy.sparse
 BENCHMARKS = Path(__file__).parents[1] / "benchmarks"
 sys.path.append(str(BENCHMARKS))
 
-import measure  # noqa: E402 - found through the line above
+import curves  # noqa: E402 - found through the line above
+import measure  # noqa: E402
 import peers  # noqa: E402
 import report  # noqa: E402
 from libraries import LIBRARIES  # noqa: E402
@@ -174,3 +175,19 @@ def test_command_measures_a_tiny_table(tmp_path):
         assert r["total_s"] == pytest.approx(np.add(r["binning_s"], r["training_s"]))
         assert 0 < max(r["quality"]["mlogloss"]) < math.log(7)  # better than guessing
     assert (tmp_path / "peers.md").read_text() == done.stdout.rstrip("\n") + "\n"
+
+
+def test_a_curve_joins_those_that_were_measured_before(tmp_path, monkeypatch):
+    monkeypatch.setattr(curves, "COMPARED", ["gpuboost"])
+    few = {n: (curves.a_task(n, n_rounds=2), 1) for n in (100, 200)}
+    monkeypatch.setattr(curves, "CURVES", {"rows": ("few", few), "depth": ("deep", few)})
+    for curve in ("depth", "rows"):
+        monkeypatch.setattr(sys, "argv", ["curves.py", "--curves", curve, "--repeats", "1", "--results", str(tmp_path)])
+        curves.main()
+    measured = json.loads((tmp_path / "curves.json").read_text())
+    assert list(measured) == ["rows", "depth"]
+    for curve in measured.values():
+        assert [(r["x"], r["library"], r["trees"]) for r in curve["records"]] == [(100, "gpuboost", 2), (200, "gpuboost", 2)]
+        assert all(ms > 0 for r in curve["records"] for ms in r["ms"])
+    page = (tmp_path / "curves.md").read_text()
+    assert page.index("few. ") < page.index("deep. ") and page.count("| 200 |") == 2

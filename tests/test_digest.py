@@ -113,7 +113,8 @@ def test_threads(objective, make_table, tmp_path):
         pickle.dumps([({**params, "nthread": 16}, (table.X, table.label), table.weight) for table, params in cases])
     )
     program = (
-        "import pickle, sys, gpuboost as gb; from gpuboost.model_io import digest; from gpuboost.backend import choose_backend, cpu\n"
+        "import pickle, sys, gpuboost as gb\n"
+        "from gpuboost.model_io import digest; from gpuboost.backend import choose_backend, cpu\n"
         "cpu.CODES_PER_THREAD = 1; assert choose_backend('cpu', 16).n_threads == 16\n"
         "for params, (X, y), w in pickle.load(open(sys.argv[1], 'rb')):\n"
         f"    print(digest(gb.train(params, gb.DMatrix(X, y, weight=w), {ROUNDS}, verbose_eval=False).model))"

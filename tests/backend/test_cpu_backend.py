@@ -290,3 +290,21 @@ def test_vector_leaves_share_one_tree():
     X, grad, hess = make_data()
     (tree,), margin = grow(X, grad, hess, vector=True)
     assert tree.n_leaves == len({tuple(column) for column in margin.T.tolist()}) > 8
+
+
+@pytest.mark.usual_threads
+@pytest.mark.parametrize("n_rows, n_planes, expected", [
+    (600, 2, 1), (99_999, 1, 1), (100_000, 1, 2), (50_000, 2, 2), (900_000, 1, 4),
+])  # fmt: skip
+def test_threads_are_as_many_as_a_table_keeps_busy(n_rows, n_planes, expected):
+    """Four columns, 200,000 codes a thread; no more than the backend has."""
+    X, grad, hess = make_data(n_rows, n_planes)
+    _, state, _ = start(X, grad, hess, n_threads=4)
+    assert state.n_threads == expected
+
+
+@pytest.mark.usual_threads
+def test_a_small_table_counts_the_codes_of_its_packed_records():
+    one_hot = np.eye(100, dtype=np.float32)[np.arange(5000) % 100]  # one code a row, or some, not 100
+    _, state, _ = start(one_hot, *np.ones((2, 1, 5000), np.float32), n_threads=4)
+    assert state.rows.binned.packing is not None and state.n_threads == 1
