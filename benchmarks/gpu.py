@@ -10,9 +10,9 @@
     training    ms per tree, seconds to bin, memory and quality, of XGBoost too where it is installed (gpu_tasks.py)
 
 Each item is written to results/gpu-PART.json as soon as it is done, so that a run may be stopped and continued; an item is
-measured anew where it failed, or on another commit or device. gpu.md is written from these files. Exit code 2 where there is no
-GPU, 1 where an item is missing, failed or differs. ``gpuboost doctor`` says what keeps a GPU from being used, sanitize.sh looks
-for races.
+measured anew where it failed, or on another commit or device; parts that are not named stay. gpu.md is written from these files.
+Exit code 2 where there is no GPU, 1 where an item is missing, failed or differs. ``gpuboost doctor`` says what keeps a GPU from
+being used, sanitize.sh looks for races.
 """
 
 import argparse
@@ -108,11 +108,11 @@ def describe(device: Any, commit: str) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def read(file: Path, machine: dict[str, Any]) -> dict[str, Any]:
-    """What this commit has measured on this device; nothing of another."""
-    known = json.loads(file.read_text()) if file.exists() else {}
-    same = all(known.get("machine", {}).get(key) == machine[key] for key in ("commit", "device", "scale"))
-    return known if same else {"machine": machine, "items": {}}
+def read(file: Path, machine: dict[str, Any], is_measured: bool) -> dict[str, Any]:
+    """What a part has measured. is_measured : again now, so nothing of another commit or device."""
+    known = json.loads(file.read_text()) if file.exists() else {"machine": machine, "items": {}}
+    same = all(known["machine"].get(key) == machine[key] for key in ("commit", "device", "scale"))
+    return known if same or not is_measured else {"machine": machine, "items": {}}
 
 
 def failed(result: Any) -> bool:
@@ -125,7 +125,7 @@ def run(device: Any, parts: list[str], folder: Path, minutes: float = 8.0, scale
     folder.mkdir(parents=True, exist_ok=True)
     machine, end = describe(device, commit) | {"scale": scale}, time.perf_counter() + 60 * minutes
     files = {part: folder / f"gpu-{part}.json" for part in PARTS}
-    documents = {part: read(file, machine) for part, file in files.items()}
+    documents = {part: read(file, machine, part in parts) for part, file in files.items()}
     missing = {part: [x for x in PARTS[part][1] if failed(documents[part]["items"].get(x, {"failed": True}))] for part in parts}
     items = {part: PARTS[part][0](device, names, scale) for part, names in missing.items() if names}
     for part in list(items):

@@ -174,21 +174,22 @@ def _describe_cuda() -> str:
 def _warmup(options: argparse.Namespace) -> None:
     random = np.random.default_rng(0)
     # A small table trains on one thread, a large one on several: each kernel is compiled for both.
-    sizes = [600, CODES_PER_THREAD] if choose_backend("cpu", None).n_threads > 1 else [600]
+    sizes = {600: {"nthread": 1}, CODES_PER_THREAD: {}} if choose_backend("cpu", None).n_threads > 1 else {600: {}}
     with _stage("compiling"):
-        for X in (random.random((n, 3), np.float32) for n in sizes):
+        for n_rows, threads in sizes.items():
+            X = random.random((n_rows, 3), np.float32)
             frozen = np.asfortranarray(X, np.float64)  # as pandas hands out its tables
             frozen.flags.writeable = False
+            one_hot = np.eye(16)[random.integers(0, 16, (n_rows, 4))].reshape(n_rows, 64)  # packed records
             for objective, n_classes in {"reg:squarederror": 0, "binary:logistic": 2, "multi:softprob": 3}.items():
-                y = random.integers(0, n_classes, len(X)) if n_classes else X[:, 0]
-                params = {"objective": objective, "num_class": n_classes if n_classes > 2 else 0}
+                y = random.integers(0, n_classes, n_rows) if n_classes else X[:, 0]
+                params = {"objective": objective, "num_class": n_classes if n_classes > 2 else 0, **threads}
                 for table in (X, X.astype(np.float64), np.asfortranarray(X), frozen):
-                    dtrain, dvalid = (DMatrix(table, y, weight=np.ones(len(X))) for _ in range(2))
+                    dtrain, dvalid = (DMatrix(table, y, weight=np.ones(n_rows)) for _ in range(2))
                     booster = train(params, dtrain, 2, evals=[(dvalid, "valid")], verbose_eval=False)
                     booster.predict(dvalid)
-            for table in (X, X.astype(np.float64), np.asfortranarray(X), frozen):
-                train({}, DMatrix(table, X[:, 0]), 1, verbose_eval=False)
-            train({}, DMatrix(np.eye(16)[random.integers(0, 16, len(X))], X[:, 0]), 1, verbose_eval=False)  # packed records
+            for table in (X, X.astype(np.float64), np.asfortranarray(X), frozen, one_hot):
+                train(threads, DMatrix(table, X[:, 0]), 1, verbose_eval=False)
 
 
 def _load(path: str) -> Booster:

@@ -194,21 +194,18 @@ def check_arrays(machine: Machine) -> str:
 
 
 def check_cache(machine: Machine) -> str:
-    from gpuboost.backend.compiler import cache_folder
     from gpuboost.kernels.leaves import update_margin_cpu
 
-    cpu = getattr(update_margin_cpu.dispatcher._cache, "cache_path", None)
-    gpu = cache_folder()
-    with suppress(OSError):
-        gpu.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryFile(dir=gpu):
-            pass
-        if cpu:
-            return f"{gpu} of the GPU, {cpu} of the CPU"
-    raise Absent(
-        f"{gpu} or, of the CPU, {cpu} cannot be written: every process compiles anew",
-        "set GPUBOOST_CACHE_DIR and NUMBA_CACHE_DIR to folders that can be written",
-    )
+    folders = {"CPU": ("NUMBA_CACHE_DIR", getattr(update_margin_cpu.dispatcher._cache, "cache_path", None))}
+    if machine.n_gpus:
+        folders["GPU"] = "GPUBOOST_CACHE_DIR", writable_cache()
+    for processor, (variable, folder) in folders.items():
+        if folder is None:
+            raise Absent(
+                f"no folder can be written for kernels of the {processor}: every process compiles them anew",
+                f"set {variable} to one that can",
+            )
+    return ", ".join(f"{folder} of the {processor}" for processor, (_, folder) in folders.items())
 
 
 def check_training(machine: Machine) -> str:
@@ -230,7 +227,7 @@ CHECKS: dict[str, tuple[Callable[[Machine], str], bool, Callable[[Machine], str]
     "compiler": (check_compiler, False, lambda machine: f"{machine.install} --upgrade --force-reinstall"),
     "arrays": (check_arrays, True, lambda machine: f"pip install 'cupy-cuda{machine.extra}x[ctk]'"),
     "launch": (check_launch, True, lambda machine: f"update NVIDIA's driver, or {machine.install}"),
-    "cache": (check_cache, False, lambda _: "unset GPUBOOST_CACHE_DIR"),
+    "cache": (check_cache, False, lambda _: "set NUMBA_CACHE_DIR and GPUBOOST_CACHE_DIR to folders that can be written"),
     "training": (check_training, True, lambda _: "train with device='cpu', and report this"),
 }  # fmt: skip
 
@@ -248,8 +245,20 @@ def ask_driver() -> tuple[int, int, str]:
     cuda_version, n_gpus = ctypes.c_int(), ctypes.c_int()
     driver.cuDriverGetVersion(ctypes.byref(cuda_version))
     status = driver.cuInit(0) or driver.cuDeviceGetCount(ctypes.byref(n_gpus))
-    no_device = 100  # CUDA_ERROR_NO_DEVICE
-    return cuda_version.value, n_gpus.value, f"the driver answers with error {status}" if status not in (0, no_device) else ""
+    no_device = 100, 34  # CUDA_ERROR_NO_DEVICE, and CUDA_ERROR_STUB_LIBRARY, of a toolkit without a driver
+    return cuda_version.value, n_gpus.value, f"the driver answers with error {status}" if status not in (0, *no_device) else ""
+
+
+def writable_cache() -> Path | None:
+    """Where compiled CUDA kernels are kept, if they can be: there may be no home folder, or none that can be written."""
+    from gpuboost.backend.compiler import cache_folder
+
+    with suppress(OSError, RuntimeError):
+        folder = cache_folder()
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=folder):
+            return folder
+    return None
 
 
 def train_on(device: str) -> str:

@@ -123,16 +123,51 @@ def test_a_kernel_that_does_nothing_is_noticed(pretend, monkeypatch):
 
 
 def test_a_cache_that_cannot_be_written_is_no_obstacle(pretend, tmp_path, monkeypatch):
-    pretend(NO_GPU)
+    pretend(GPU)
     (tmp_path / "file").write_text("no folder")
     monkeypatch.setenv("GPUBOOST_CACHE_DIR", str(tmp_path / "file" / "cache"))
     (finding,) = (finding for finding in doctor.examine() if finding.check == "cache")
     assert finding.state == "missing" and "GPUBOOST_CACHE_DIR" in finding.fix
+    assert states()["training"] == "ok"
+
+
+def test_a_user_without_a_home_trains(pretend, monkeypatch):
+    pretend(GPU)
+    for variable in ("GPUBOOST_CACHE_DIR", "XDG_CACHE_HOME", "LOCALAPPDATA"):
+        monkeypatch.delenv(variable, raising=False)
+    monkeypatch.setattr(doctor.Path, "home", raising(RuntimeError("Could not determine home directory.")))
+    assert states()["cache"] == "missing" and states()["training"] == "ok"
+
+
+def test_without_a_gpu_its_cache_does_not_matter(pretend, monkeypatch):
+    pretend(NO_GPU)
+    monkeypatch.setenv("GPUBOOST_CACHE_DIR", "/proc/nothing")
+    assert states()["cache"] == "ok"
+
+
+def test_a_cupy_that_lacks_something_is_not_called_absent(pretend, monkeypatch):
+    pretend(NO_GPU)
+    monkeypatch.delitem(sys.modules, "cupy")
+    finder = SimpleNamespace(find_spec=raising(ModuleNotFoundError("No module named 'fastrlock'", name="fastrlock")))
+    monkeypatch.setattr(sys, "meta_path", [finder, *sys.meta_path])
+    (finding,) = (finding for finding in doctor.examine() if finding.check == "cupy")
+    assert "fastrlock" in finding.found
+
+
+def test_sums_that_are_wrong_are_noticed(pretend, monkeypatch):
+    pretend(GPU)
+    monkeypatch.setattr(PretendedGpu, "fetch", lambda device, array: 5049)
+    assert states()["arrays"] == "wrong"
 
 
 @pytest.mark.parametrize(
     "init, count, expected",
-    [(0, 2, (13000, 2, "")), (100, 0, (13000, 0, "")), (999, 0, (13000, 0, "the driver answers with error 999"))],
+    [
+        (0, 2, (13000, 2, "")),
+        (100, 0, (13000, 0, "")),
+        (34, 0, (13000, 0, "")),
+        (999, 0, (13000, 0, "the driver answers with error 999")),
+    ],
 )
 def test_the_driver_is_asked(init, count, expected, monkeypatch):
     def answer(value):

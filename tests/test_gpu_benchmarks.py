@@ -70,7 +70,9 @@ def test_a_run_goes_on_where_it_was_stopped(device, tmp_path, monkeypatch):
     assert "ill failed: ValueError: of nothing" in (tmp_path / "gpu.md").read_text()
     assert gpu.run(device, ["ceilings"], tmp_path) and calls == ["well", "ill", "ill"]
     assert gpu.run(device, ["ceilings"], tmp_path, commit="another") and len(calls) == 5  # nothing of an older commit
-    assert gpu.run(device, [], tmp_path, commit="another") and "Not measured." in (tmp_path / "gpu.md").read_text()
+    assert gpu.run(device, [], tmp_path, commit="a third") and len(calls) == 5
+    page = (tmp_path / "gpu.md").read_text()
+    assert "| well | figure | 1 |" in page and "Commit another" in page and "Not measured." in page
 
 
 def test_a_digest_that_differs_is_told(monkeypatch):

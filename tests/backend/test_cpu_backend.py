@@ -68,7 +68,8 @@ def test_every_step_keeps_rows_sums_and_histograms_together(page_rows, n_threads
     """At every level: segments hold each row once per tree, sums and histograms are those of a node's rows."""
     X, grad, hess = make_data()
     backend, state, maxima = start(X, grad, hess, page_rows=page_rows, n_threads=n_threads)
-    backend.start_round(state, 0, 0.3)
+    grow_trees(backend, COMM, state, state.settings, maxima.copy(), 0, 64, 0.3)  # whose numbers lie in the arrays of nodes
+    backend.start_round(state, 1, 0.3)
     start_roots(backend, COMM, state, maxima)
     cuts = state.rows.binned.cuts
     held, n_levels = False, 0
