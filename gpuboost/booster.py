@@ -21,13 +21,13 @@ from gpuboost.data.dmatrix import DMatrix
 from gpuboost.data.training_rows import check_labels, estimate_base_score, finished_prediction, start_margin
 from gpuboost.errors import DeviceNotFoundError, NotFittedError, not_built
 from gpuboost.metrics import get_metric
+from gpuboost.model.model import Model
+from gpuboost.model.tree import Tree
 from gpuboost.model_io import dump_trees, dumps, load_model, save_model
 from gpuboost.model_io.dump import join_dump, read_feature_map
 from gpuboost.objectives import Objective, get_objective, objective_names
 from gpuboost.params import ALIASES, Params, parse_params
 from gpuboost.predictor import Predictor, unknown_objective
-from gpuboost.tree.model import Model
-from gpuboost.tree.tree import Tree
 
 __all__ = ["Booster"]
 

@@ -14,12 +14,12 @@ from gpuboost.data.binned import BinnedMatrix
 from gpuboost.data.dmatrix import DMatrix, QuantileDMatrix
 from gpuboost.data.ingest import ColumnSource
 from gpuboost.data.training_rows import check_labels, collect_rows, custom_gradients, start_margin
+from gpuboost.growing.constraints import resolve_feature_weights, resolve_interactions, resolve_monotone
+from gpuboost.growing.grower import grow_trees
+from gpuboost.model.model import Model
+from gpuboost.model.tree import Tree
 from gpuboost.objectives import Objective
 from gpuboost.params import Params
-from gpuboost.tree.constraints import resolve_feature_weights, resolve_interactions, resolve_monotone
-from gpuboost.tree.grower import grow_trees
-from gpuboost.tree.model import Model
-from gpuboost.tree.tree import Tree
 
 __all__ = ["Boosting", "add_model_margin"]
 

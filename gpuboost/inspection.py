@@ -5,8 +5,8 @@ from typing import Any
 
 import numpy as np
 
+from gpuboost.model.model import Model
 from gpuboost.model_io.dump import name_of_column
-from gpuboost.tree.model import Model
 
 __all__ = ["feature_importances", "feature_scores", "split_value_histogram", "trees_to_dataframe"]
 

@@ -11,9 +11,9 @@ from gpuboost.data.sparse import is_sparse
 from gpuboost.data.training_rows import finished_prediction
 from gpuboost.errors import not_built
 from gpuboost.kernels.predict import copy_row, predict_rows
+from gpuboost.model.model import POSITIVE_OBJECTIVES, PROBABILITY_OBJECTIVES, Model
 from gpuboost.objectives import Objective, get_objective
 from gpuboost.params import Params
-from gpuboost.tree.model import POSITIVE_OBJECTIVES, PROBABILITY_OBJECTIVES, Model
 
 __all__ = ["Predictor"]
 

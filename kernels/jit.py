@@ -12,6 +12,7 @@ code in its callers. Here the stamp of every cache entry is a hash over all kern
 
 import hashlib
 import os
+import sys
 import threading
 from collections.abc import Callable
 from contextlib import nullcontext
@@ -41,7 +42,7 @@ _PRANGE_ONLY = ParallelOptions(
     {"comprehension": False, "reduction": False, "inplace_binop": False, "setitem": False, "numpy": False, "stencil": False,
      "fusion": False, "prange": True}
 )  # fmt: skip
-_KERNEL_FOLDERS = ("kernels", "objectives", "metrics")
+_FORMULA_FOLDERS = ("objectives", "metrics")  # of the package: their scalar functions are compiled into kernels
 
 scalar = numba.njit(inline="always", error_model="numpy", fastmath=False)
 
@@ -57,10 +58,10 @@ def set_compile_hook(hook: Callable[[], None] | None) -> None:
 @cache
 def source_stamp() -> str:
     """SHA-256 over the text of every file that can end up inside a kernel."""
-    package = Path(__file__).parent.parent
+    package = Path(sys.modules["gpuboost"].__path__[0])
     digest = hashlib.sha256()
-    for folder in _KERNEL_FOLDERS:
-        for path in sorted((package / folder).glob("*.py")):
+    for folder in (Path(__file__).parent, *(package / name for name in _FORMULA_FOLDERS)):
+        for path in sorted(folder.glob("*.py")):
             digest.update(path.name.encode() + b"\0" + path.read_bytes())
     return digest.hexdigest()
 

@@ -192,7 +192,7 @@ def collect_tree(
 
     leaves, weights : float32 (n_nodes, n_outputs), IN, of which the first output is taken. covers : float64 (n_nodes,), IN.
     thresholds : float32 (total_bins,), IN. offsets : int32 (n_features + 1,), IN. First bin of each feature.
-    Others : OUT, as the fields of tree.Tree.
+    Others : OUT, as the fields of model.Tree.
     """
     for node in range(new_ids.size):
         i = new_ids[node]

@@ -17,7 +17,7 @@ from gpuboost.kernels.features import LEVEL_DRAW, NODE_DRAW, TREE_DRAW
 from gpuboost.kernels.quantise import SMALL_UNITS
 from gpuboost.kernels.scalar import exp_float, log_double, node_score, node_score_at, optimal_weight
 from gpuboost.kernels.sketch import DIGITS, MISSING, NON_FINITE
-from gpuboost.tree.tree import Tree
+from gpuboost.model.tree import Tree
 
 __all__ = ["NaiveBackend", "proposed_bins"]
 

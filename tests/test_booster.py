@@ -11,8 +11,8 @@ import pytest
 from small_tables import PARAMS, make_table, model_bytes
 
 import gpuboost as gb
+from gpuboost.model.model import Model
 from gpuboost.model_io import digest
-from gpuboost.tree.model import Model
 
 
 @pytest.fixture(params=PARAMS)

@@ -19,14 +19,15 @@ from gpuboost.kernels.reduce import map_rows, reduce_rows, unit_term
 from gpuboost.objectives.regression import label_term
 
 PACKAGE = Path(gpuboost.__file__).parent
+KERNELS = PACKAGE.parent / "kernels"
 
-# From the bottom up: a module may import those of its own layer and below. tree.tree and tree.model are plain data.
+# From the bottom up: a module may import those of its own layer and below.
 LAYERS = [
-    ["errors", "params", "config", "communicator", "tree.tree", "tree.model", "model_io", "inspection"],
+    ["errors", "params", "config", "communicator", "model", "model_io", "inspection"],
     ["kernels"],
     ["backend"],
     ["labels", "data", "objectives", "metrics"],
-    ["tree", "callbacks"],
+    ["growing", "callbacks"],
     ["boosting", "predictor"],
     ["booster"],
     ["training", "plotting"],
@@ -37,9 +38,10 @@ LAYERS = [
 
 # Name without "gpuboost." → path, of every module but gpuboost itself.
 MODULES = {
-    ".".join(path.relative_to(PACKAGE).with_suffix("").parts).removesuffix(".__init__"): path
-    for path in [*PACKAGE.glob("*.py"), *PACKAGE.glob("*/*.py")]
-    if path != PACKAGE / "__init__.py"
+    ".".join(path.relative_to(root).with_suffix("").parts).removesuffix(".__init__"): path
+    for root, paths in ((PACKAGE, PACKAGE.rglob("*.py")), (KERNELS.parent, KERNELS.glob("*.py")))
+    for path in paths
+    if path not in (PACKAGE / "__init__.py", PACKAGE / "kernels.py")
 }
 
 
@@ -60,16 +62,16 @@ def own_imports(path):
 
 
 def layer(module):
-    """Number of the layer whose entry fits best, the longest: tree.tree before tree."""
+    """Number of the layer whose entry fits best, the longest."""
     fits = [(len(entry), i) for i, entries in enumerate(LAYERS) for entry in entries if f"{module}.".startswith(f"{entry}.")]
     assert fits, f"gpuboost.{module} is in no layer: say in LAYERS where it belongs"
     return max(fits)[1]
 
 
 def test_modules_are_found():
-    assert {"kernels.scalar", "backend.cpu", "tree.grower", "tree", "data.dmatrix", "training"} <= MODULES.keys()
-    assert own_imports(MODULES["tree.grower"]) == {"backend.base", "communicator"}
-    assert layer("tree.tree") < layer("kernels.scalar") < layer("backend.cpu") < layer("data.cuts") < layer("tree.grower")
+    assert {"kernels.scalar", "backend.cpu", "growing.grower", "model.tree", "data.dmatrix", "training"} <= MODULES.keys()
+    assert own_imports(MODULES["growing.grower"]) == {"backend.base", "communicator"}
+    assert layer("model.tree") < layer("kernels.scalar") < layer("backend.cpu") < layer("data.cuts") < layer("growing.grower")
 
 
 @pytest.mark.parametrize("module", MODULES)
@@ -89,14 +91,14 @@ def test_no_import_cycles():
 def test_kernels_import_numpy_numba_and_kernels_only(module):
     allowed = {"numpy", "numba", "llvmlite", "math", "functools", "gpuboost.kernels"}
     if module == "kernels.jit":
-        allowed |= {"hashlib", "os", "threading", "contextlib", "collections.abc", "pathlib", "types", "typing"}
+        allowed |= {"hashlib", "os", "sys", "threading", "contextlib", "collections.abc", "pathlib", "types", "typing"}
     if module == "kernels.device":
         allowed |= {"collections.abc", "dataclasses", "inspect", "types", "typing"}
     foreign = {name for name in imports(MODULES[module]) if not any(f"{name}.".startswith(f"{root}.") for root in allowed)}
     assert foreign == set()
 
 
-@pytest.mark.parametrize("module", [m for m in MODULES if m.startswith("tree") or m in ("boosting", "training")])
+@pytest.mark.parametrize("module", [m for m in MODULES if m.startswith("growing") or m in ("boosting", "training")])
 def test_the_algorithm_uses_neither_numpy_nor_numba(module):
     assert {name.partition(".")[0] for name in imports(MODULES[module])} & {"numpy", "numba", "cupy", "scipy"} == set()
 
@@ -127,10 +129,11 @@ def test_backend_implements_the_contract_with_its_arguments(backend):
 
 @pytest.mark.parametrize("edited", ["kernels/scalar.py", "objectives/binary.py", "metrics/pointwise.py"])
 def test_editing_a_source_changes_the_stamp_of_the_cache(edited, tmp_path, monkeypatch):
-    for folder in ("kernels", "objectives", "metrics"):
-        shutil.copytree(PACKAGE / folder, tmp_path / folder, ignore=shutil.ignore_patterns("__pycache__"))
+    for folder in (KERNELS, PACKAGE / "objectives", PACKAGE / "metrics"):
+        shutil.copytree(folder, tmp_path / folder.name, ignore=shutil.ignore_patterns("__pycache__"))
     assert jit.source_stamp.__wrapped__() == jit.source_stamp()
     monkeypatch.setattr(jit, "__file__", str(tmp_path / "kernels" / "jit.py"))
+    monkeypatch.setattr(gpuboost, "__path__", [str(tmp_path)])
     assert jit.source_stamp.__wrapped__() == jit.source_stamp()  # the text counts, not the place
     with open(tmp_path / edited, "a") as file:
         file.write("# edited\n")
@@ -140,7 +143,7 @@ def test_editing_a_source_changes_the_stamp_of_the_cache(edited, tmp_path, monke
 def test_every_formula_lies_where_the_stamp_looks():
     with_scalars = {module for module, path in MODULES.items() if "gpuboost.kernels.jit.scalar" in imports(path)}
     assert {"kernels.scalar", "objectives.binary"} <= with_scalars
-    assert {module.partition(".")[0] for module in with_scalars} <= set(jit._KERNEL_FOLDERS)
+    assert {module.partition(".")[0] for module in with_scalars} <= {"kernels", *jit._FORMULA_FOLDERS}
 
 
 @pytest.mark.parametrize("factory", [reduce_rows, map_rows, elementwise_gradients], ids=lambda f: f.__wrapped__.__name__)

@@ -459,7 +459,7 @@ def growths(monkeypatch):
     """Function (simulated backend) -> list that gets (launches by kernel, waits) of every round grown on it."""
 
     def watch(backend):
-        from gpuboost.tree.grower import grow_trees
+        from gpuboost.growing.grower import grow_trees
 
         seen = []
 

@@ -14,9 +14,9 @@ from gpuboost.backend import CpuBackend
 from gpuboost.backend.cuda import CudaBackend
 from gpuboost.boosting import growth_settings
 from gpuboost.cli import main
+from gpuboost.growing.constraints import resolve_monotone
 from gpuboost.model_io import digest
 from gpuboost.params import parse_params
-from gpuboost.tree.constraints import resolve_monotone
 
 SIGNS = (1, -1, 0, 1, 0)
 CASES = {

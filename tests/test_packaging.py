@@ -22,13 +22,21 @@ def readme_blocks(language: str) -> list[str]:
     return re.findall(rf"^```{language}\n(.*?)^```$", README, re.MULTILINE | re.DOTALL)
 
 
-def test_kernels_is_a_relative_link():
-    assert (PACKAGE / "kernels").readlink() == Path("../kernels")
+def test_kernels_have_one_name():
+    """In a checkout gpuboost.kernels is the folder at the top level, without a link; nothing imports it as ``kernels``."""
+    import gpuboost.kernels as kernels
+
+    assert [Path(folder) for folder in kernels.__path__] == [ROOT / "kernels"]
+    assert not (PACKAGE / "kernels").exists()
+    sources = [file for folder in (PACKAGE, ROOT / "kernels", ROOT / "tests") for file in folder.rglob("*.py")]
+    assert [file.name for file in sources if re.search(r"^\s*(import|from) kernels\b", file.read_text(), re.MULTILINE)] == []
 
 
 def test_every_package_is_listed():
     """A package that is not listed is missing from wheels, and from nothing else."""
-    found = {"gpuboost", *(f"gpuboost.{file.parent.name}" for file in PACKAGE.glob("*/__init__.py"))}
+    found = {
+        ".".join(file.parent.relative_to(ROOT).parts) for file in PACKAGE.rglob("__init__.py")
+    } | {"gpuboost.kernels"}  # fmt: skip
     assert set(PYPROJECT["tool"]["setuptools"]["packages"]) == found
 
 

@@ -1,6 +1,6 @@
 """The contract between the algorithm and the machine that runs it.
 
-The grower (tree/grower.py) and the boosting loop (training.py) call these operations in order and never look inside the state:
+The grower (growing/grower.py) and the boosting loop (training.py) call these operations in order and never look inside the state:
 all of it lies where the backend computes. A backend implements each operation with the kernel of the same name; the
 Communicator is handed the backend's own int64 buffers between the steps that need other workers' rows.
 
@@ -308,7 +308,7 @@ class Backend(ABC):
 
     @abstractmethod
     def fetch_trees(self, state: State, finished: Any) -> list[Any]:
-        """The finished trees as tree.Tree, in the order of tree_outputs."""
+        """The finished trees as model.Tree, in the order of tree_outputs."""
 
     @abstractmethod
     def grown_trees(self, state: State) -> Any:

@@ -4,7 +4,7 @@ import numpy as np
 
 from gpuboost.kernels.nodes import collect_tree, number_kept
 from gpuboost.kernels.records import FLAT_NODE
-from gpuboost.tree.tree import Tree
+from gpuboost.model.tree import Tree
 
 __all__ = ["collect_trees", "flatten_grown", "flatten_trees"]
 

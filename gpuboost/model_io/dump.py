@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from gpuboost.tree.model import Model
-from gpuboost.tree.tree import Tree
+from gpuboost.model.model import Model
+from gpuboost.model.tree import Tree
 
 __all__ = ["dump_trees", "join_dump", "name_of_column", "read_feature_map"]
 

@@ -11,10 +11,10 @@ from pathlib import Path
 import numpy as np
 
 from gpuboost.errors import ModelFormatError
+from gpuboost.model.model import Model
 from gpuboost.model_io.schema import from_document, shortest_decimals, to_document
 from gpuboost.model_io.strict_json import read_json
 from gpuboost.model_io.ubjson import read_ubjson, write_ubjson
-from gpuboost.tree.model import Model
 
 __all__ = ["MAX_FILE_BYTES", "digest", "dumps", "load_model", "save_model"]
 

@@ -18,10 +18,10 @@ import numpy as np
 import numpy.typing as npt
 
 from gpuboost.errors import ModelFormatError, not_built
+from gpuboost.model.model import POSITIVE_OBJECTIVES, PROBABILITY_OBJECTIVES, Model
+from gpuboost.model.tree import Tree
 from gpuboost.model_io.cursor import Cursor
 from gpuboost.model_io.strict_json import read_json
-from gpuboost.tree.model import POSITIVE_OBJECTIVES, PROBABILITY_OBJECTIVES, Model
-from gpuboost.tree.tree import Tree
 
 __all__ = ["from_document", "shortest_decimals", "to_document"]
 

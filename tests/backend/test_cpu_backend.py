@@ -11,7 +11,7 @@ from gpuboost.communicator import SingleProcess, current_communicator, run_threa
 from gpuboost.data.binned import bin_table
 from gpuboost.data.ingest import open_table
 from gpuboost.data.sketch import sketch_columns
-from gpuboost.tree.grower import grow_trees, start_roots
+from gpuboost.growing.grower import grow_trees, start_roots
 
 LEARNING_RATE = 0.5
 SETTINGS = GrowthSettings(max_depth=4, max_leaves=0, grow_policy="depthwise", gamma=0.0, min_child_weight=0.0,

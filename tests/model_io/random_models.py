@@ -2,8 +2,8 @@
 
 import numpy as np
 
-from gpuboost.tree.model import Model
-from gpuboost.tree.tree import Tree
+from gpuboost.model.model import Model
+from gpuboost.model.tree import Tree
 
 
 def random_tree(rng: np.random.Generator, n_features: int, n_leaves: int) -> Tree:

@@ -8,9 +8,9 @@ import pytest
 from random_models import random_model, random_tree
 
 from gpuboost.errors import ModelFormatError
+from gpuboost.model.model import Model
+from gpuboost.model.tree import Tree
 from gpuboost.model_io import dumps, from_document, to_document
-from gpuboost.tree.model import Model
-from gpuboost.tree.tree import Tree
 
 
 def stump() -> Model:

@@ -9,9 +9,9 @@ import pytest
 from random_models import plain_margins, random_model, random_table
 
 import gpuboost as gb
+from gpuboost.model.model import Model
 from gpuboost.model_io import dumps, load_model, to_document
 from gpuboost.model_io.ubjson import read_ubjson, write_ubjson
-from gpuboost.tree.model import Model
 
 xgboost = pytest.importorskip("xgboost", minversion="3.1")
 

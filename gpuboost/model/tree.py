@@ -5,7 +5,7 @@ from typing import Any
 
 __all__ = ["Tree"]
 
-Array = Any  # a NumPy array; tree/ itself computes nothing, so it does not import NumPy
+Array = Any  # a NumPy array; model/ itself computes nothing, so it does not import NumPy
 
 
 @dataclass(frozen=True, eq=False)

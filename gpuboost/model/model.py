@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 from typing import Any
 
-from gpuboost.tree.tree import Tree
+from gpuboost.model.tree import Tree
 
 __all__ = ["POSITIVE_OBJECTIVES", "PROBABILITY_OBJECTIVES", "Model"]
 
