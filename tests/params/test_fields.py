@@ -4,14 +4,14 @@ import json
 import math
 import pickle
 import re
-from dataclasses import asdict, fields, replace
+from dataclasses import asdict, replace
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpuboost.params import _ELSEWHERE, ALIASES, Params, check_param, describe_params, parse_params
+from gpuboost.params import ALIASES, Params, check_param, parse_params
 
 NAN, INF = math.nan, math.inf
 FROM_ZERO = ([(0, 0.0), ("0.3", 0.3), (np.float32(0.5), 0.5)], [-1e-9, "-1", NAN, INF, "nan", "one", True, [1]])
@@ -207,19 +207,6 @@ def test_a_column_that_is_neither_name_nor_number_is_answered_by_what_sets_look_
         parse_params({"interaction_constraints": [[0, column]]})
 
 
-@pytest.mark.parametrize("alias, name", ALIASES.items())
-def test_alias_sets_its_parameter_and_may_agree_with_it_but_not_differ(alias, name):
-    assert getattr(parse_params({alias: "2"}), name) == 2
-    assert parse_params({alias: "2", name: 2.0}) == parse_params({name: 2})
-    with pytest.raises(ValueError, match=f"{name} was given twice, as {alias}=2 and {name}=3. Keep one of them."):
-        parse_params({alias: 2, name: 3})
-
-
-def test_error_of_an_aliased_parameter_shows_its_aliases():
-    with pytest.raises(ValueError, match=r"^learning_rate \(eta\) must be greater than 0, got -1\. Use 0\.3"):
-        parse_params({"eta": -1})
-
-
 def test_message_of_a_refused_bin_count():
     with pytest.raises(ValueError, match=r"^max_bin must be between 2 and 65535, got 1\. Use 256 for most data\.$"):
         parse_params({"max_bin": 1})
@@ -228,19 +215,6 @@ def test_message_of_a_refused_bin_count():
 def test_misspelt_choice_is_answered_with_the_nearest():
     with pytest.raises(ValueError, match=r"grow_policy must be .*, got 'lossgide'\. Did you mean 'lossguide'\?"):
         parse_params({"grow_policy": "lossgide"})
-
-
-@pytest.mark.parametrize("eps, bins", [(0.5, 2), (0.3, 4), (0.03, 34), (0.1, 10), ("0.01", 100), (1 / 49, 49), (1 / 256, 256)])
-def test_sketch_eps_sets_the_bins_so_that_each_is_smaller(eps, bins):
-    assert parse_params({"sketch_eps": eps}).max_bin == bins
-    with pytest.raises(ValueError, match="max_bin was given twice, as sketch_eps="):
-        parse_params({"sketch_eps": eps, "max_bin": bins + 1})
-
-
-@pytest.mark.parametrize("eps", [0, -1, 0.7, NAN, "x", 5e-324])
-def test_sketch_eps_out_of_range_is_refused_under_its_own_name(eps):
-    with pytest.raises(ValueError, match=r"^sketch_eps must be .* Use max_bin=256"):
-        parse_params({"sketch_eps": eps})
 
 
 @pytest.mark.parametrize("device, stored", [("auto", "cuda"), ("cuda:1", "cuda:1"), ("gpu", "cuda"), (None, "cuda")])
@@ -259,62 +233,6 @@ def test_no_limit_on_depth_and_leaves_together_is_allowed():
     assert (params.max_depth, params.max_leaves) == (0, 0)
 
 
-@pytest.mark.parametrize(
-    "name, hint",
-    [
-        ("max_dept", "unknown parameter 'max_dept'. Did you mean 'max_depth'?"),
-        ("lamda", "unknown parameter 'lamda'. Did you mean 'lambda'?"),
-        ("max_bins", "unknown parameter 'max_bins'. Did you mean 'max_bin'?"),
-        ("zzz", "unknown parameter 'zzz'."),
-        ("colsample_by_tree", "unknown parameter 'colsample_by_tree'. Did you mean 'colsample_bytree'?"),
-        ("n_estimators", "'n_estimators' is not a parameter of training. Pass num_boost_round to train()."),
-        ("sample_weight", "'sample_weight' is not a parameter of training. Pass it to fit(), or as weight to DMatrix()."),
-        ("feature_fraction", "'feature_fraction' is not a parameter of training. Use colsample_bytree."),
-    ],
-)
-@pytest.mark.parametrize("value", [3, None])
-def test_unknown_name_is_refused_with_a_suggestion(name, hint, value):
-    with pytest.raises(ValueError, match=f"^{re.escape(hint)}$"):
-        parse_params({name: value})
-
-
-def test_no_name_is_both_a_parameter_and_elsewhere():
-    assert not set(_ELSEWHERE) & {*DEFAULTS, *ALIASES, "sketch_eps"}
-
-
-def test_all_unknown_names_are_reported_together():
-    with pytest.raises(ValueError, match="'max_dept'.*'grow_polisy'"):
-        parse_params({"max_dept": 3, "grow_polisy": "depthwise"})
-
-
-def test_without_validation_unknown_names_warn_and_known_ones_are_still_checked(recwarn):
-    with pytest.warns(UserWarning, match="Did you mean 'max_depth'?"):
-        params = parse_params({"max_dept": 3, "validate_parameters": False, "eta": 0.1})
-    assert params == Params(validate_parameters=False, learning_rate=0.1)
-    with pytest.raises(ValueError, match="max_bin must be"):
-        parse_params({"max_bin": 1, "validate_parameters": "0"})
-    recwarn.clear()
-    parse_params({"max_dept": 3, "validate_parameters": False, "verbosity": 0})
-    assert not recwarn
-
-
-def test_pairs_may_repeat_the_metric_but_not_change_their_mind():
-    pairs = [("eval_metric", "auc"), ("max_depth", 3), ("eval_metric", ["error", "auc"]), ("max_depth", "3")]
-    assert parse_params(pairs) == Params(eval_metric=("auc", "error"), max_depth=3)
-    with pytest.raises(ValueError, match="max_depth was given twice"):
-        parse_params([("max_depth", 3), ("max_depth", 4)])
-
-
-@pytest.mark.parametrize("params", ["max_depth", ["max_depth"], [("max_depth",)], [(1, 2)], {1: 2}])
-def test_what_is_no_mapping_is_refused(params):
-    with pytest.raises(ValueError, match="params must be a mapping or a list of"):
-        parse_params(params)
-
-
-def test_nothing_gives_the_defaults():
-    assert parse_params() == parse_params({}) == parse_params([]) == Params()
-
-
 def test_params_are_checked_however_they_are_made_and_cannot_be_changed():
     params = Params(max_depth="3", base_score=[1, 2])
     assert params.max_depth == 3 and params.base_score == (1.0, 2.0)
@@ -323,11 +241,6 @@ def test_params_are_checked_however_they_are_made_and_cannot_be_changed():
     with pytest.raises(AttributeError):
         params.max_depth = 4
     assert hash(params) == hash(replace(params)) and pickle.loads(pickle.dumps(params)) == params
-
-
-def test_params_survive_being_written_as_a_mapping():
-    params = parse_params({"eta": 0.1, "base_score": [0.1, 0.2], "eval_metric": "auc", "n_jobs": -1, "tree_method": "gpu_hist"})
-    assert parse_params(json.loads(json.dumps(asdict(params)))) == params
 
 
 @given(st.integers(-(2**63), 2**63 - 1))
@@ -349,13 +262,6 @@ def test_any_value_of_any_parameter_is_stored_or_refused_in_words(value):
             assert str(error).startswith(name)
         else:
             assert check_param(name, stored) == stored
-
-
-def test_description_has_every_parameter_with_its_aliases():
-    text = describe_params()
-    for f in fields(Params):
-        assert re.search(rf"^\| {f.name}[ |(].*{re.escape(repr(f.default))}", text, re.MULTILINE)
-    assert "| seed (random_state) | 0 |" in text and "Not built yet: 'dart' or 'gblinear'." in text
 
 
 def test_defaults_and_aliases_are_xgboosts():
@@ -382,3 +288,14 @@ def test_defaults_and_aliases_are_xgboosts():
         assert check_param(name, given) == (pytest.approx(stored, rel=1e-7) if isinstance(stored, float) else stored), name
     for alias, name in ALIASES.items():
         assert float(settings({alias: 2})[name]) == 2
+
+
+def test_what_kernels_ask_of_the_parameters():
+    params = Params()
+    assert (params.masks_features, params.proposals, params.sampling) == (False, None, None)
+    for masks in ({"colsample_bylevel": 0.5}, {"colsample_bynode": 0.5}, {"interaction_constraints": [[0, 1]]}):
+        assert Params(**masks).masks_features
+    assert not Params(colsample_bytree=0.5).masks_features
+    assert Params(tree_method="approx", sketch_proposals="local").proposals == "local"
+    assert Params(subsample=0.5, sampling_method="gradient_based").sampling == "gradient_based"
+    assert Params(sampling_method="gradient_based").sampling is None

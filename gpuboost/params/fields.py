@@ -1,0 +1,234 @@
+"""The parameters of training, one field each."""
+
+import re
+from dataclasses import dataclass, fields
+from difflib import get_close_matches
+from typing import Any
+
+from gpuboost.errors import not_built
+from gpuboost.params.rules import choice, flag, integer, param, real, reals
+from gpuboost.params.values import (
+    DEVICES,
+    SETS,
+    parse_device,
+    parse_metrics,
+    parse_monotone,
+    parse_nthread,
+    parse_objective,
+    parse_sets,
+)
+
+__all__ = ["ALIASES", "EVERY_VALUE", "FIELDS", "Params", "TreeParams", "check_param", "with_aliases"]
+
+EVERY_VALUE = 2**31 - 1  # as a number of bins: one for each distinct value
+_FROM_0, _FROM_1 = "[0, 2147483647]", "[1, 2147483647]"  # counts that fit 32 bits
+
+ALIASES = {
+    "eta": "learning_rate",
+    "lambda": "reg_lambda",
+    "alpha": "reg_alpha",
+    "min_split_loss": "gamma",
+    "n_jobs": "nthread",
+    "random_state": "seed",
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class GeneralParams:
+    """General"""
+
+    booster: str = choice("gbtree", "gbtree", "What is boosted.", planned="dart gblinear")
+    device: str = param("auto", "Where to train; auto: CUDA if there is a device and enough work.", DEVICES, parse_device)
+    nthread: int | None = param(None, "CPU threads, 0 or -1: all; None: as configured.", "integer at least -1", parse_nthread)
+    verbosity: int | None = integer(None, "[0, 3]", "Silent, warnings, information, debugging; None: as configured.")
+    seed: int = integer(0, f"[{-(2**63)}, {2**63 - 1}]", "Seed of every random choice.")
+    validate_parameters: bool = flag(True, "Unknown names are an error; a warning when false.")
+    histogram_memory: int = integer(2**29, "[1, inf)", "Bytes for histograms: nodes and features run in batches that fit.")
+
+
+@dataclass(frozen=True, kw_only=True)
+class TreeParams:
+    """Trees"""
+
+    tree_method: str = choice(
+        "auto", "auto hist approx exact gpu_hist",
+        "How splits are found; 'auto' means 'hist', 'gpu_hist' means 'hist' on device='cuda', 'exact' runs on the CPU.",
+    )
+    grow_policy: str = choice("depthwise", "depthwise lossguide", "Split level by level, or the leaf of highest gain first.")
+    learning_rate: float = real(0.3, "(0, inf)", "Factor on every leaf.", fix="Use 0.3, or 0.05 with more rounds.")
+    gamma: float = real(0, "[0, inf)", "Smallest gain of a split that survives pruning.")
+    max_depth: int = integer(6, _FROM_0, "Largest depth of a tree, 0 for no limit.", fix="Use 6 for most data, 0 for no limit.")
+    max_leaves: int = integer(0, _FROM_0, "Largest number of leaves of a tree, 0 for no limit.")
+    max_bin: int = integer(
+        256, "[2, 65535]", "Bins per feature (approx: candidates); sketch_eps sets it to 1 / eps, rounded up.",
+        fix="Use 256 for most data.",
+    )
+    min_child_weight: float = real(1, "[0, inf)", "Smallest sum of hessians in a child.")
+    max_delta_step: float = real(0, "[0, inf)", "Largest magnitude of a leaf before learning_rate, 0 for no limit.")
+    reg_lambda: float = real(1, "[0, inf)", "L2 penalty on leaf weights.")
+    reg_alpha: float = real(0, "[0, inf)", "L1 penalty on leaf weights.")
+    subsample: float = real(1, "(0, 1]", "Share of the rows drawn for each round.", fix="Use 0.5 to 1.")
+    sampling_method: str = choice(
+        "uniform", "uniform gradient_based", "How subsample draws: all alike, or by the size of gradients (minimal variance)."
+    )
+    colsample_bytree: float = real(1, "(0, 1]", "Share of the features drawn for the trees of a round.")
+    colsample_bylevel: float = real(1, "(0, 1]", "Share of those drawn for each level of a tree.")
+    colsample_bynode: float = real(1, "(0, 1]", "Share of those drawn for each node.")
+    feature_weights: tuple[float, ...] = reals(
+        "[0, 3.4e38]", "Weight of each feature when features are drawn; (): those of the DMatrix.", default=()
+    )
+    num_parallel_tree: int = integer(1, _FROM_1, "Trees per round and output.", is_built=False)
+    monotone_constraints: tuple[Any, ...] = param(
+        (), "Sign of each feature's effect: 1 rising, -1 falling, 0 free.", "signs in the order of the columns, or by name",
+        parse_monotone, fix="Use (1, -1, 0), or {'age': 1} by name.",
+    )
+    interaction_constraints: tuple[tuple[int | str, ...], ...] = param(
+        (), "Sets of features that may appear together on a path.", SETS, parse_sets
+    )
+    multi_strategy: str = choice(
+        "one_output_per_tree", "one_output_per_tree", "Several outputs: a tree each or one for all.", planned="multi_output_tree"
+    )
+    max_cat_to_onehot: int = integer(4, _FROM_1, "Categories up to which a split takes one of them.", is_built=False)
+    max_cat_threshold: int = integer(64, _FROM_1, "Most categories that a split names.", is_built=False)
+    sketch_proposals: str = choice("global", "global local", "'approx': candidates once per tree, or for each node.")
+
+    @property
+    def masks_features(self) -> bool:
+        """Whether nodes differ in the features that they may split on (kernels/features.py)."""
+        return self.colsample_bylevel < 1 or self.colsample_bynode < 1 or len(self.interaction_constraints) > 0
+
+    @property
+    def proposals(self) -> str | None:
+        """Whose histograms propose split candidates: "global" the roots', "local" every node's. None: every bin is one."""
+        return self.sketch_proposals if self.tree_method == "approx" else None
+
+    @property
+    def sampling(self) -> str | None:
+        """How the rows of a round are drawn: "uniform" or "gradient_based". None: all take part."""
+        return self.sampling_method if self.subsample < 1 else None
+
+
+@dataclass(frozen=True, kw_only=True)
+class ObjectiveParams:
+    """Objective and metrics"""
+
+    objective: str = param(
+        "reg:squarederror", "The loss.", "name of an objective", parse_objective, fix="Pass a function as obj to train()."
+    )
+    eval_metric: tuple[str, ...] = param(
+        (), "Metrics to report.", "name or list of names", parse_metrics, fix="Pass a function as custom_metric to train()."
+    )
+    disable_default_eval_metric: bool = flag(False, "Report only the metrics given, not the objective's own.")
+    base_score: tuple[float, ...] | None = reals("[-3.4e38, 3.4e38]", "Prediction before the first tree; None: estimated.")
+    num_class: int = integer(0, _FROM_0, "Classes of a multi-class objective, else 0.")
+    scale_pos_weight: float = real(
+        1, "(0, 3.4e38]", "Weight of positive rows (binary:logistic).", fix="Use 1, or sum(negatives) / sum(positives)."
+    )
+    huber_slope: float = real(1, "(0, inf)", "reg:pseudohubererror: where the loss turns linear.", is_built=False)
+    quantile_alpha: tuple[float, ...] | None = reals("[0, 1]", "reg:quantileerror: quantiles.", is_built=False)
+    expectile_alpha: tuple[float, ...] | None = reals("[0, 1]", "reg:expectileerror: expectiles.", is_built=False)
+    tweedie_variance_power: float = real(1.5, "[1, 2)", "reg:tweedie: variance is mean to this power.", is_built=False)
+    aft_loss_distribution: str = choice("normal", "normal logistic extreme", "survival:aft: law of the noise.", is_built=False)
+    aft_loss_distribution_scale: float = real(1, "(0, inf)", "survival:aft: scale of the noise.", is_built=False)
+    lambdarank_pair_method: str = choice("topk", "topk mean", "rank:*: which pairs are compared.", is_built=False)
+    lambdarank_num_pair_per_sample: int | None = integer(None, _FROM_1, "rank:*: pairs per row, or k of topk.", is_built=False)
+    lambdarank_normalization: bool = flag(True, "rank:*: normalise the gradient of a query.", is_built=False)
+    lambdarank_score_normalization: bool = flag(True, "rank:*: divide by the difference of scores.", is_built=False)
+    lambdarank_unbiased: bool = flag(False, "rank:*: correct for the bias of positions in clicks.", is_built=False)
+    lambdarank_bias_norm: float = real(1, "[0, inf)", "rank:*: norm of that correction.", is_built=False)
+    ndcg_exp_gain: bool = flag(True, "rank:ndcg: gain 2^label - 1 instead of label.", is_built=False)
+
+
+@dataclass(frozen=True, kw_only=True)
+class OtherBoosterParams:
+    """Boosters dart and gblinear"""
+
+    sample_type: str = choice("uniform", "uniform weighted", "How dropped trees are drawn.", is_built=False)
+    normalize_type: str = choice("tree", "tree forest", "How new trees are weighed against dropped ones.", is_built=False)
+    rate_drop: float = real(0, "[0, 1]", "Share of the trees dropped in a round.", is_built=False)
+    one_drop: bool = flag(False, "Drop at least one tree a round.", is_built=False)
+    skip_drop: float = real(0, "[0, 1]", "Probability of a round without dropping.", is_built=False)
+    updater: str | None = choice(None, "shotgun coord_descent", "How linear weights are fitted.", is_built=False)
+    feature_selector: str = choice("cyclic", "cyclic shuffle random greedy thrifty", "Order of features.", is_built=False)
+    top_k: int = integer(0, _FROM_0, "Features that greedy and thrifty select, 0 for all.", is_built=False)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Params(OtherBoosterParams, ObjectiveParams, TreeParams, GeneralParams):
+    """All settings of training, checked. None means the default.
+
+    Raises ValueError for a value that is not allowed, NotImplementedError for one that XGBoost knows and gpuboost not yet.
+    """
+
+    def __post_init__(self) -> None:
+        for f in fields(self):
+            object.__setattr__(self, f.name, check_param(f.name, getattr(self, f.name)))
+        if self.tree_method == "exact" and self.device.startswith("cuda"):
+            raise ValueError(f"device must be 'cpu' with tree_method='exact', got {self.device!r}. Use 'hist' on a GPU.")
+        if self.tree_method == "gpu_hist":
+            if self.device == "cpu":
+                raise ValueError("device must be 'cuda' with tree_method='gpu_hist', got 'cpu'. Use tree_method='hist'.")
+            object.__setattr__(self, "tree_method", "hist")
+            object.__setattr__(self, "device", "cuda" if self.device == "auto" else self.device)
+        if self.sketch_proposals == "local" and self.tree_method != "approx":
+            raise ValueError(
+                f"tree_method must be 'approx' with sketch_proposals='local', got {self.tree_method!r}. "
+                "Use tree_method='approx', or leave sketch_proposals out."
+            )
+
+    @property
+    def training_device(self) -> str:
+        """The device to train on: exact search runs on the CPU."""
+        return "cpu" if self.tree_method == "exact" else self.device
+
+    @property
+    def table_bins(self) -> int:
+        """Bins per feature that a table is coded in: max_bin, but B = 16·max_bin and at least 1024 (at most 65535) for "approx",
+        which proposes K = max_bin of them as candidates, for each tree or node (kernels/proposals.py).
+
+        A gap between candidates that holds several fine bins has less than ε = 2/K of the node's hessians, whatever B. One fine
+        bin, if it holds several values, has less than 2/B of the table's weight. In a node with a share s of the table's
+        hessians, none above c times their mean, that is less than 2·c/(B·s) of the node's: ε = max(2/K, 2·c/(B·s)). So B = 16·K
+        keeps ε = 2/K (for c = 1) in nodes down to a sixteenth of the table, and few candidates, which want deep nodes cut anew,
+        get 1024 bins: fewer would not make training much quicker.
+
+        EVERY_VALUE for "exact": a bin for each distinct value.
+        """
+        if self.tree_method == "exact":
+            return EVERY_VALUE
+        return min(max(16 * self.max_bin, 1024), 65535) if self.tree_method == "approx" else self.max_bin
+
+
+FIELDS = {f.name: f for f in fields(Params)}
+
+
+def check_param(name: str, value: Any) -> Any:
+    """`value` as parameter `name` stores it; the default for None.
+
+    Raises ValueError when it is not allowed, NotImplementedError when it is known from XGBoost but not available yet.
+    """
+    default, rule = FIELDS[name].default, FIELDS[name].metadata["rule"]
+    if value is None:
+        return default if default is None else rule.parse(default)
+    try:
+        parsed = rule.parse(value)
+    except ValueError as refused:
+        raise ValueError(f"{with_aliases(name)} must be {refused}, got {value!r}. {_fix(name, value)}") from None
+    if parsed in rule.planned or (not rule.is_built and parsed != default):
+        raise not_built(f"{name}={value!r}", "Leave it out." if default is None else f"Use {name}={default!r}.")
+    return parsed
+
+
+def _fix(name: str, value: Any) -> str:
+    """The last sentence of a refusal: the word that was probably meant, the parameter's own advice, or its default."""
+    default, rule = FIELDS[name].default, FIELDS[name].metadata["rule"]
+    close = get_close_matches(value, re.findall(r"'(\w+)'", rule.allowed), n=1) if isinstance(value, str) else []
+    if close:
+        return f"Did you mean {close[0]!r}?"
+    return rule.fix or ("Leave it out for the default." if default is None else f"The default is {default!r}.")
+
+
+def with_aliases(name: str) -> str:
+    """The name as documentation and errors show it: seed (random_state)."""
+    aliases = ", ".join(alias for alias, target in ALIASES.items() if target == name)
+    return f"{name} ({aliases})" if aliases else name

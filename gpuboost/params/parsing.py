@@ -1,0 +1,106 @@
+"""A user's mapping as Params: aliases, unknown names and what was probably meant by them; and the reference of all parameters."""
+
+import math
+import warnings
+from collections.abc import Iterable, Mapping
+from dataclasses import fields
+from difflib import get_close_matches
+from typing import Any
+
+from gpuboost.params.fields import ALIASES, FIELDS, Params, check_param, with_aliases
+from gpuboost.params.values import as_real, bounded, listed
+
+__all__ = ["ELSEWHERE", "describe_params", "parse_params"]
+
+# Names that people put among the parameters although they belong elsewhere, and what to do instead.
+ELSEWHERE = {
+    **dict.fromkeys(["n_estimators", "num_round", "num_rounds", "nrounds", "iterations"], "Pass num_boost_round to train()."),
+    **dict.fromkeys(
+        ["num_boost_round", "early_stopping_rounds", "evals", "obj", "custom_metric", "maximize", "callbacks", "verbose_eval"],
+        "Pass it to train().",
+    ),
+    **dict.fromkeys(["missing", "enable_categorical", "label", "weight", "base_margin"], "Pass it to DMatrix()."),
+    "sample_weight": "Pass it to fit(), or as weight to DMatrix().",
+    "eval_set": "Pass it to fit(), or as evals to train().",
+    "importance_type": "Pass it to Booster.get_score().",
+    "silent": "Use verbosity=0.",
+    "gpu_id": "Use device='cuda:0' with the number of the device.",
+    "predictor": "Leave it out: prediction runs where device says.",
+    "process_type": "Leave it out: trees are grown, never refreshed.",
+    "seed_per_iteration": "Leave it out: every round draws anew.",
+    "max_cached_hist_node": "Use histogram_memory, in bytes.",
+    "bagging_fraction": "Use subsample.",
+    "feature_fraction": "Use colsample_bytree.",
+    "min_child_samples": "Use min_child_weight, a sum of hessians.",
+    "lr": "Use learning_rate.",
+    "l1": "Use reg_alpha.",
+    "l2": "Use reg_lambda.",
+}
+
+_read_sketch_eps, _ = bounded(as_real, "[0.00001, 0.5]")
+
+
+def parse_params(params: Mapping[str, Any] | Iterable[tuple[str, Any]] | None = None) -> Params:
+    """Params from a user's mapping, or from pairs of name and value in which eval_metric may be repeated.
+
+    Raises ValueError for an unknown name, with the nearest known one (only a warning under validate_parameters=False), for a
+    value that is not allowed, and when two spellings of one parameter disagree; NotImplementedError as `Params` does.
+    """
+    values: dict[str, Any] = {}
+    spelt: dict[str, str] = {}  # name → "name=value" as it was first given
+    unknown = []
+    for spelling, given in _pairs(params):
+        name = "max_bin" if spelling == "sketch_eps" else ALIASES.get(spelling, spelling)
+        if name not in FIELDS:
+            unknown.append(spelling)
+        elif given is not None:
+            value = check_param(name, _bins_of(given) if spelling == "sketch_eps" else given)
+            if name == "eval_metric":
+                value = values.get(name, ()) + value
+            elif values.get(name, value) != value:
+                raise ValueError(f"{name} was given twice, as {spelt[name]} and {spelling}={given!r}. Keep one of them.")
+            values[name] = value
+            spelt.setdefault(name, f"{spelling}={given!r}")
+    result = Params(**values)
+    if unknown:
+        message = " ".join(map(_unknown_name, unknown))
+        if result.validate_parameters:
+            raise ValueError(message)
+        if result.verbosity != 0:
+            warnings.warn(message, UserWarning, stacklevel=2)
+    return result
+
+
+def describe_params() -> str:
+    """The reference of all parameters: one Markdown table per section."""
+    lines = []
+    for section in reversed(Params.__bases__):
+        lines += [f"## {section.__doc__}", "", "| parameter | default | allowed | meaning |", "|---|---|---|---|"]
+        for f in fields(section):
+            rule = f.metadata["rule"]
+            pending = f" Not built yet: {listed(rule.planned)}." if rule.planned else "" if rule.is_built else " Not built yet."
+            lines.append(f"| {with_aliases(f.name)} | {f.default!r} | {rule.allowed} | {rule.doc}{pending} |")
+        lines.append("")
+    return "\n".join(lines)
+
+
+def _pairs(params: Mapping[str, Any] | Iterable[tuple[str, Any]] | None) -> list[tuple[str, Any]]:
+    items = list(params.items() if isinstance(params, Mapping) else params or ())
+    if not all(isinstance(item, (tuple, list)) and len(item) == 2 and isinstance(item[0], str) for item in items):
+        raise ValueError(f"params must be a mapping or a list of (name, value) pairs, got {params!r}. Use {{'max_depth': 6}}.")
+    return items
+
+
+def _bins_of(sketch_eps: Any) -> int:
+    """As many as Eq. 9 of the paper asks for: gaps of less than eps each. (A hair less, so that 1/0.1 is 10.)"""
+    try:
+        return math.ceil(1 / _read_sketch_eps(sketch_eps) - 1e-6)
+    except ValueError as refused:
+        raise ValueError(f"sketch_eps must be {refused}, got {sketch_eps!r}. Use max_bin=256 for most data.") from None
+
+
+def _unknown_name(name: str) -> str:
+    if name in ELSEWHERE:
+        return f"{name!r} is not a parameter of training. {ELSEWHERE[name]}"
+    close = get_close_matches(name, [*FIELDS, *ALIASES, "sketch_eps"], n=1)
+    return f"unknown parameter {name!r}." + (f" Did you mean {close[0]!r}?" if close else "")
