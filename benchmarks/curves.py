@@ -3,8 +3,9 @@
     python benchmarks/curves.py
     python benchmarks/curves.py --curves depth threads --repeats 5
 
-gpuboost, XGBoost and LightGBM on tables of tasks.py, measured as in peers.py; training only, without binning. Writes curves.json
-(after every curve; others in it stay), curves.md and, with matplotlib, curves.png to benchmarks/results/, and prints the page.
+gpuboost, XGBoost, hessboost and LightGBM on tables of tasks.py, measured as in peers.py; training only, without binning. Writes
+curves.json (after every curve; others in it stay), curves.md and, with matplotlib, curves.png to benchmarks/results/, and prints
+the page.
 """
 
 import argparse
@@ -20,7 +21,7 @@ from measure import RESULTS, available_cores, compare, describe_machine
 from report import table
 from tasks import SEVERAL, Task, higgs_like, several_classes
 
-COMPARED = ["gpuboost", "xgboost", "lightgbm"]
+COMPARED = ["gpuboost", "xgboost", "hessboost", "lightgbm"]
 CORES = available_cores()
 
 

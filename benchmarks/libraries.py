@@ -2,10 +2,15 @@
 
 XGBoost's defaults are the measure: learning_rate 0.3, lambda 1, min_child_weight 1, max_bin 256, no sampling. What differs:
 
+    hessboost     Grows XGBoost's trees. Binning apart and predicting take every core, whatever the threads: here its process may
+                  use as many cores as threads (Linux; elsewhere figures of one thread flatter it). Its array is read-only, which
+                  it reads in place, as others do. A sparse column whose stored values are equal has one bin, and hist does not
+                  split that from what is not stored: it learns nothing from one-hot tables, and is left out there.
     lightgbm      255 bins and one for missing values. Grows best leaf first: 2^max_depth leaves within max_depth levels make the
                   same trees. Its hessians of K classes are K / (2 (K - 1)) of XGBoost's, for which learning_rate, lambda and
                   min_child_weight make up. What a sparse matrix does not store is zero, not missing. Takes its bins from 200,000
-                  rows, 3 rows or more in each, where gpuboost and xgboost take all rows. Times two ways to add at every start.
+                  rows, 3 rows or more in each, where gpuboost, xgboost and hessboost take all rows. Times two ways to add at
+                  every start.
     catboost      Trees are grown by levels ("Depthwise") or leaves ("Lossguide", at most 16 deep), not its oblivious ones, from
                   254 borders. Several classes share one tree, whose leaves have a weight for each. Splits are chosen by gradients
                   alone (L2), without min_child_weight; leaf weights are one Newton step. Sampling, random_strength and ordered
@@ -15,14 +20,19 @@ XGBoost's defaults are the measure: learning_rate 0.3, lambda 1, min_child_weigh
                   a copy in float64; the bins come from 200,000 rows. Takes no sparse matrix.
 """
 
+import os
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from importlib import import_module
 from importlib.util import find_spec
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 from tasks import BINARY, NUMBERS, SEVERAL, Task
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))  # the gpuboost beside this file, whichever is installed
 
 
 def unchanged(x: Any) -> Any:
@@ -37,6 +47,7 @@ class Library:
     predict : (model, x, task, n_threads) -> probabilities (n_rows,) or (n_rows, n_classes), or numbers (n_rows,).
     methods : tree methods that it has. bins_apart : not within train.
     form : (table) -> the one that it is given, made before time is taken.
+    path : the folder to import it from; none: wherever it is found first.
     """
 
     module: str
@@ -47,6 +58,7 @@ class Library:
     takes_sparse: bool = True
     bins_apart: bool = True
     form: Callable[[Any], Any] = unchanged
+    path: str = ""
 
     def lacks(self, task: Task) -> str:
         """Why it cannot take part, or nothing."""
@@ -96,6 +108,44 @@ def predict_in_place(model: Any, x: Any, task: Task, n_threads: int) -> np.ndarr
         model.set_param({"nthread": n_threads})
         model.threads_set = n_threads
     return model.inplace_predict(x)
+
+
+# --- hessboost: XGBoost's parameters ---
+
+CORES = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else []
+CONFINED: dict[str, int] = {}  # cores that it was last confined to
+
+
+def confine(n_threads: int) -> None:
+    """All threads of this process, from now on, to that many cores."""
+    if CORES and CONFINED.get("cores") != n_threads:
+        for thread in os.listdir("/proc/self/task"):
+            os.sched_setaffinity(int(thread), CORES[:n_threads])
+        CONFINED["cores"] = n_threads
+
+
+def read_only(x: Any) -> Any:
+    if isinstance(x, np.ndarray):
+        x = x.copy()
+        x.setflags(write=False)
+    return x
+
+
+def bin_for_hessboost(x: Any, y: np.ndarray, task: Task, n_threads: int) -> Any:
+    confine(n_threads)
+    module = import_module("hessboost")
+    data = module.DMatrix(x, y, copy=not isinstance(x, np.ndarray))
+    return module.BinnedMatrix(data, 256) if task.tree_method == "hist" else data
+
+
+def train_hessboost(data: Any, task: Task, n_threads: int) -> Any:
+    confine(n_threads)
+    return import_module("hessboost").train(xgboost_params(task, n_threads), data, task.n_rounds)
+
+
+def predict_hessboost(model: Any, x: Any, task: Task, n_threads: int) -> np.ndarray:
+    confine(n_threads)
+    return model.predict_row(x[0]) if x.shape[0] == 1 and isinstance(x, np.ndarray) else model.predict(x)
 
 
 # --- LightGBM ---
@@ -201,6 +251,7 @@ ALL = ("hist", "approx", "exact")
 LIBRARIES = {
     "gpuboost": Library("gpuboost", bin_for_gpuboost, train_gpuboost, predict_in_place, ALL),
     "xgboost": Library("xgboost", bin_for_xgboost, train_xgboost, predict_in_place, ALL),
+    "hessboost": Library("hessboost", bin_for_hessboost, train_hessboost, predict_hessboost, ALL, form=read_only),
     "lightgbm": Library("lightgbm", bin_for_lightgbm, train_lightgbm, predict_lightgbm),
     "catboost": Library("catboost", bin_for_catboost, train_catboost, predict_catboost, bins_apart=False),
     "sklearn": Library("sklearn", take_table, train_sklearn, predict_sklearn, takes_sparse=False, bins_apart=False),

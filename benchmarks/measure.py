@@ -1,12 +1,14 @@
-"""Libraries in turns, each in a process of its own: time, memory and quality; and what every benchmark records.
+"""Libraries in turns, each in a process of its own: time and memory; and what every benchmark records.
 
 A library has its own process because OpenMP runtimes that share one slow each other down, and because memory is measured per
-process. One library works at a time. After a warm-up of two rounds they take turns, the order reversed in every other repeat.
+process. One library works at a time. After a warm-up of two rounds they take turns, the order reversed in every other repeat,
+all with the same table.
 """
 
 import ctypes
 import gc
 import json
+import math
 import multiprocessing
 import os
 import platform
@@ -17,7 +19,7 @@ from collections.abc import Callable, Iterable
 from contextlib import ExitStack, suppress
 from dataclasses import replace
 from datetime import UTC, datetime
-from importlib import metadata
+from importlib import import_module, metadata
 from pathlib import Path
 from typing import Any
 
@@ -25,12 +27,11 @@ import numpy as np
 from libraries import LIBRARIES, Library, installed
 from tasks import BINARY, NUMBERS, SEED, Task
 
-import gpuboost
-
 ROOT = Path(__file__).resolve().parent.parent
 RESULTS = Path(__file__).resolve().parent / "results"
 WARM_UP_ROUNDS = 2
 WARM_UP_CALLS, CALLS, CALLS_S = 20, 1000, 1.0  # of one row; at most that many seconds
+MOST_TURNS = 20
 PAUSE_S = 0.05  # before a turn: the threads of the last one may still spin
 
 
@@ -50,9 +51,11 @@ class Workplace:
         return {}
 
     def warm_up(self, n_threads: int) -> dict[str, Any]:
+        """Raises RuntimeError where it learns nothing: that takes no time, either."""
         task = replace(self.task, n_rounds=WARM_UP_ROUNDS)
         model = self.library.train(self.library.bin_table(self.x, self.y, task, n_threads), task, n_threads)
-        self.library.predict(model, self.test_x, task, n_threads)
+        if not np.ptp(self.library.predict(model, self.test_x, task, n_threads), axis=0).any():
+            raise RuntimeError("learns nothing: predicts the same for every row")
         return {}
 
     def take_turn(self, n_threads: int) -> dict[str, Any]:
@@ -73,8 +76,18 @@ class Workplace:
         figures = {"total_s": trained - begin, "cpu_s": cpu, "predict_s": predict_s, "peak_mb": peak}
         if self.library.bins_apart:
             figures |= {"binning_s": binned - begin, "training_s": trained - binned}
-        quality, losses = score(prediction, self.test_y, self.task)
-        return {"figures": figures, "quality": quality, "losses": losses}
+        return {"figures": figures, "quality": score(prediction, self.test_y, self.task)[0]}
+
+    def score_draws(self, seeds: list[int], n_threads: int) -> dict[str, list[float]]:
+        """Metrics by name, for each seed those of a model and test rows of its own draw."""
+        metrics: dict[str, list[float]] = {}
+        for seed in seeds:
+            self.draw(seed)
+            model = self.library.train(self.library.bin_table(self.x, self.y, self.task, n_threads), self.task, n_threads)
+            prediction = self.library.predict(model, self.test_x, self.task, n_threads)
+            for metric, value in score(prediction, self.test_y, self.task)[0].items():
+                metrics.setdefault(metric, []).append(value)
+        return metrics
 
     def examine(self) -> dict[str, Any]:
         """µs of one row with one thread, with the last turn's model."""
@@ -90,6 +103,14 @@ class Workplace:
             self.library.predict(self.model, rows[i % len(rows)], self.task, 1)
             seconds.append(time.perf_counter() - begin)
         return 1e6 * float(np.median(seconds[WARM_UP_CALLS:]))
+
+
+def import_from(module: str, path: str) -> None:
+    """Raises RuntimeError where it is imported already, from elsewhere."""
+    sys.path.insert(0, path)
+    found = import_module(module).__file__ or ""
+    if not Path(found).resolve().is_relative_to(Path(path).resolve()):
+        raise RuntimeError(f"{module} was imported from {found}, not from {path}.")
 
 
 def n_bytes(x: Any) -> int:
@@ -169,6 +190,8 @@ class Worker:
 
 
 def serve(pipe: Any, library: Library, task: Task) -> None:
+    if library.path:
+        import_from(library.module, library.path)
     workplace = Workplace(library, task)
     while True:
         method, arguments = pipe.recv()
@@ -178,77 +201,82 @@ def serve(pipe: Any, library: Library, task: Task) -> None:
             pipe.send(f"{type(error).__name__}: {error}")
 
 
-def compare(task: Task, libraries: dict[str, Library], threads: list[int], repeats: int) -> list[dict[str, Any]]:
-    """One record for each library and number of threads; of a library that lacks something or fails, one with the reason.
+class Crew:
+    """A Worker for each library that can take part, for a with statement. out : why the others do not, or no longer."""
 
-    Every repeat draws other tables: the quality of a model depends on its training rows more than on those that score it.
-    """
-    out = {name: reason for name, library in libraries.items() if (reason := library.lacks(task))}
+    def __init__(self, libraries: dict[str, Library], task: Task) -> None:
+        self.out = {name: reason for name, library in libraries.items() if (reason := library.lacks(task))}
+        self.workers = {name: Worker(library, task) for name, library in libraries.items() if name not in self.out}
+        self.stack = ExitStack()
+
+    def __enter__(self) -> "Crew":
+        for worker in self.workers.values():
+            self.stack.enter_context(worker)
+        return self
+
+    def __exit__(self, *_: Any) -> None:
+        self.stack.close()
+
+    @property
+    def names(self) -> list[str]:
+        return [name for name in self.workers if name not in self.out]
+
+    def ask(self, names: Iterable[str], method: str, *arguments: Any) -> dict[str, Any]:
+        """Answers, for which they work at the same time; who fails is out."""
+        names, answers = [name for name in names if name not in self.out], {}
+        for name in names:
+            self.workers[name].tell(method, *arguments)
+        for name in names:
+            try:
+                answers[name] = self.workers[name].hear()
+            except RuntimeError as error:
+                self.out[name] = str(error)
+        return answers
+
+
+def is_enough(seconds: list[float], repeats: int, least_s: float, most_s: float) -> bool:
+    """Whether the turns are as many as repeats, and more (up to 20) until they took least_s; or fewer that took most_s."""
+    if len(seconds) < repeats:
+        return len(seconds) > 0 and sum(seconds) >= most_s
+    return sum(seconds) >= least_s or len(seconds) >= MOST_TURNS
+
+
+def compare(
+    task: Task, libraries: dict[str, Library], threads: list[int], repeats: int, least_s: float = 0.0, most_s: float = math.inf
+) -> list[dict[str, Any]]:
+    """One record for each library and number of threads; of a library that lacks something or fails, one with the reason."""
     turns: dict[tuple[str, int], list[dict[str, Any]]] = {(name, n): [] for name in libraries for n in threads}
-    with ExitStack() as stack:
-        workers = {name: stack.enter_context(Worker(library, task)) for name, library in libraries.items() if name not in out}
 
-        def ask(names: Iterable[str], method: str, *arguments: Any) -> dict[str, dict[str, Any]]:
-            """Answers, for which they work at the same time; who fails is out."""
-            names, answers = [name for name in names if name not in out], {}
-            for name in names:
-                workers[name].tell(method, *arguments)
-            for name in names:
-                try:
-                    answers[name] = workers[name].hear()
-                except RuntimeError as error:
-                    out[name] = str(error)
-            return answers
+    def in_need(name: str, n_threads: int) -> bool:
+        return not is_enough([turn["figures"]["total_s"] for turn in turns[name, n_threads]], repeats, least_s, most_s)
 
-        for repeat in range(repeats):
-            ask(workers, "draw", SEED + repeat)
-            if repeat == 0:
-                for name in workers:
-                    ask([name], "warm_up", max(threads))
-            for n_threads in threads:
-                for name in list(workers)[:: 1 if repeat % 2 == 0 else -1]:
+    with Crew(libraries, task) as crew:
+        crew.ask(crew.names, "draw", SEED)
+        for n_threads in sorted(threads, reverse=True):  # the most first, as threads are started then
+            for name in crew.names:
+                crew.ask([name], "warm_up", n_threads)
+        for n_threads in threads:
+            is_even = True
+            while waiting := [name for name in crew.names if in_need(name, n_threads)]:
+                for name in waiting[:: 1 if is_even else -1]:
                     time.sleep(PAUSE_S)
-                    for turn in ask([name], "take_turn", n_threads).values():
+                    for turn in crew.ask([name], "take_turn", n_threads).values():
                         turns[name, n_threads].append(turn)
-        examined = {name: answer for name in workers for answer in ask([name], "examine").values()}
+                is_even = not is_even
+        examined = {name: answer for name in crew.names for answer in crew.ask([name], "examine").values()}
     records = []
     for n in threads:
-        losses = {name: [turn["losses"] for turn in turns[name, n]] for name in libraries if name not in out}
-        gaps = quality_gaps(losses, is_root=task.objective == NUMBERS)
-        for name, why in out.items():
+        for name, why in crew.out.items():
             records.append({"task": task.name, "library": name, "threads": n, "left_out": why})
-        for name in losses:
+        for name in crew.names:
             lists = {
-                key: [turn[kind][key] for turn in turns[name, n]]
-                for kind in ("figures", "quality") for key in turns[name, n][0][kind]
-            }  # fmt: skip
-            peak_mb = lists["peak_mb"][0]  # later turns find memory that is kept
-            quality = {key: lists.pop(key) for key in turns[name, n][0]["quality"]}
-            record = {"task": task.name, "library": name, "threads": n, **lists, "peak_mb": peak_mb, **examined[name]}
-            records.append(record | {"quality": quality, "gap": gaps[name]})
+                kind: {key: [turn[kind][key] for turn in turns[name, n]] for key in turns[name, n][0][kind]}
+                for kind in ("figures", "quality")
+            }
+            figures = lists["figures"] | {"peak_mb": lists["figures"]["peak_mb"][0]}  # later turns find memory that is kept
+            record = {"task": task.name, "library": name, "threads": n, **figures, **examined[name]}
+            records.append(record | {"quality": lists["quality"]})
     return records
-
-
-def quality_gaps(losses: dict[str, list[np.ndarray]], is_root: bool = False) -> dict[str, dict[str, float]]:
-    """How much worse than the best each mean loss is, and the standard error of that.
-
-    losses : for each repeat, of the test rows, which are the same for all.
-    is_root : of root mean losses. Their difference is that of the means over the sum of the roots.
-
-    The error is the greater one of two: from the spread between repeats, and from that of the pairs of losses of a row.
-    """
-    means = {name: np.array([values.mean() for values in of_repeats]) for name, of_repeats in losses.items()}
-    best = min(means, key=lambda name: (np.sqrt(means[name]) if is_root else means[name]).mean(), default="")
-    gaps = {}
-    for name, of_repeats in losses.items():
-        pairs = [a - b for a, b in zip(of_repeats, losses[best])]
-        units = np.sqrt(means[name]) + np.sqrt(means[best]) if is_root else np.ones(len(pairs))
-        differences = np.array([pair.mean() for pair in pairs]) / units
-        of_rows = np.array([pair.std() / np.sqrt(len(pair)) for pair in pairs]) / units
-        of_draws = differences.std(ddof=1) if len(pairs) > 1 else 0.0
-        error = max(of_draws, np.sqrt(np.mean(of_rows**2))) / np.sqrt(len(pairs))
-        gaps[name] = {"difference": float(differences.mean()), "error": float(error), "best": best}
-    return gaps
 
 
 def seconds_in_turns(ways: dict[str, Callable[[], Any]], repeats: int) -> dict[str, list[tuple[float, float]]]:
@@ -273,18 +301,22 @@ def describe_machine() -> dict[str, Any]:
         names = [line.split(":", 1)[1].strip() for line in open("/proc/cpuinfo") if line.startswith("model name")]
         cpu = names[0] if names else cpu
     return {
-        "date": datetime.now(UTC).isoformat(timespec="seconds"), "commit": git("rev-parse", "HEAD"),
-        "uncommitted_changes": bool(git("status", "--porcelain", "--", ".", ":!benchmarks/results")),
+        "date": datetime.now(UTC).isoformat(timespec="seconds"), **describe_commit(),
         "cpu": cpu, "cores": os.cpu_count(),
         "platform": f"{platform.system()} {platform.machine()}", "python": platform.python_version(), "seed": SEED,
         "versions": versions(),
     }  # fmt: skip
 
 
-def git(*command: str) -> str:
-    """What it prints about this folder; nothing where it cannot tell."""
+def describe_commit(folder: Path = ROOT) -> dict[str, Any]:
+    changes = git(folder, "status", "--porcelain", "--", ".", ":!benchmarks/results")
+    return {"commit": git(folder, "rev-parse", "HEAD"), "uncommitted_changes": bool(changes)}
+
+
+def git(folder: Path, *command: str) -> str:
+    """What it prints about the folder; nothing where it cannot tell."""
     try:
-        return subprocess.run(["git", "-C", str(ROOT), *command], capture_output=True, text=True).stdout.strip()
+        return subprocess.run(["git", "-C", str(folder), *command], capture_output=True, text=True).stdout.strip()
     except OSError:
         return ""
 
@@ -298,14 +330,15 @@ def versions() -> dict[str, str]:
     """Without importing the libraries, which would load their OpenMP runtimes; but gpuboost may not be installed."""
     distributions = metadata.packages_distributions()
     names = [name for name in (*installed(list(LIBRARIES)), "numpy", "scipy", "numba") if name != "gpuboost"]
-    return {"gpuboost": gpuboost.__version__, **{name: metadata.version(distributions[name][0]) for name in names}}
+    ours = {"gpuboost": import_module("gpuboost").__version__}
+    return ours | {name: metadata.version(distributions[name][0]) for name in names}
 
 
-def write_record(name: str, record: dict[str, Any]) -> Path:
-    """To results/name-date.json, with the machine."""
+def write_record(name: str, record: dict[str, Any], folder: Path = RESULTS) -> Path:
+    """To name-date.json, with the machine."""
     machine = describe_machine()
-    RESULTS.mkdir(exist_ok=True)
-    file = RESULTS / f"{name}-{machine['date'].replace(':', '').replace('+0000', 'Z')}.json"
+    folder.mkdir(exist_ok=True)
+    file = folder / f"{name}-{machine['date'].replace(':', '').replace('+0000', 'Z')}.json"
     file.write_text(json.dumps({"machine": machine, **record}, indent=1) + "\n")
-    print(f"\n{file.relative_to(ROOT)}", file=sys.stderr)
+    print(f"\n{os.path.relpath(file)}", file=sys.stderr)
     return file
