@@ -23,7 +23,7 @@ KERNELS = PACKAGE.parent / "kernels"
 
 # From the bottom up: a module may import those of its own layer and below.
 LAYERS = [
-    ["errors", "params", "config", "communicator", "model", "model_io", "inspection"],
+    ["errors", "registry", "params", "config", "communicator", "model", "model_io", "inspection"],
     ["kernels"],
     ["backend"],
     ["labels", "data", "objectives", "metrics"],
