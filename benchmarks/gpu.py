@@ -34,7 +34,7 @@ from report import table
 from tasks import SEED
 
 import gpuboost as gb
-from gpuboost.backend.device import find_device, has_gpu, usable_device
+from gpuboost.backend.cuda.device import find_device, has_gpu, usable_device
 from gpuboost.doctor import ask_driver, driver_name, installed_version
 
 Items = dict[str, Callable[[], Any]]  # what one part measures, by name; each result goes to JSON

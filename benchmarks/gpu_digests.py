@@ -17,7 +17,7 @@ import numpy as np
 from gpu_kernels import around_launches
 
 import gpuboost as gb
-from gpuboost.backend.device import find_device
+from gpuboost.backend.cuda.device import find_device
 from gpuboost.kernels.device import all_kernels
 from gpuboost.model_io import digest
 from gpuboost.objectives import objective_names

@@ -136,7 +136,7 @@ def counting(task: str) -> Workload:
 
     def prepare(threads: int) -> Callable[[], Any]:
         backend, source = CpuBackend(threads), open_table(table(task)[0])
-        backend.sorts_columns = False
+        backend.coder.sorts_columns = False
         return lambda: sketch_columns(source, None, 256, backend, SingleProcess())
 
     return Workload(prepare, "table")

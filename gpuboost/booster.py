@@ -108,7 +108,7 @@ class Booster:
     def _collect_rounds(self, keep: int = 0) -> None:
         """Take the rounds that the running training has finished into the model, but the last ``keep``."""
         if self._boosting is not None:
-            model, groups = self._model, self._boosting.groups
+            model, groups = self._model, self._boosting.first_outputs
             assert model is not None
             try:
                 for trees in self._boosting.fetch_rounds(keep):
@@ -250,13 +250,13 @@ class Booster:
         with verbosity_context(self._params.verbosity):
             for dmatrix, data in evals:
                 backend, margin, label, weight = self._watched(dmatrix, objective)
-                prediction = backend.map_rows(margin, objective.row_map) if objective.row_map else margin
+                prediction = backend.predictor.map_rows(margin, objective.row_map) if objective.row_map else margin
                 rows = RowSums(backend, current_communicator(), prediction, label, weight)
                 for name in names:
                     metric = get_metric(name)
                     results.append((data, metric.name, metric(rows)))
                 if custom_metric is not None:
-                    seen = backend.fetch(margin if margins else prediction)
+                    seen = backend.memory.fetch(margin if margins else prediction)
                     returned = custom_metric(finished_prediction(seen, False).copy(), dmatrix)
                     for name, value in returned if isinstance(returned, list) else [returned]:
                         results.append((data, name, float(value)))
@@ -271,14 +271,14 @@ class Booster:
         backend = self._backend_for(dmatrix, is_training=False)
         check_labels(dmatrix, objective, self._fitted().n_targets)
         margin = self._margin(self._predictor((0, 0)), dmatrix, backend)
-        return backend, margin, backend.put(dmatrix.labels), backend.put(dmatrix.weights)
+        return backend, margin, backend.memory.put(dmatrix.labels), backend.memory.put(dmatrix.weights)
 
     def _margin(
         self, predictor: Predictor, data: DMatrix, backend: Backend, leaves: Any = None, by_name: bool = True
     ) -> Any:
         """float32 (n_outputs, n_rows): margins of a table, in the backend's memory."""
         model = predictor.rounds
-        margin = backend.put(start_margin(data, data.num_row(), predictor.base_margin(), None, model.n_outputs))
+        margin = backend.memory.put(start_margin(data, data.num_row(), predictor.base_margin(), None, model.n_outputs))
         add_model_margin(model, data, backend, margin, leaves, get_flat=predictor.flat, by_name=by_name)
         return margin
 
@@ -310,16 +310,16 @@ class Booster:
             raise unknown_objective(model)
         with verbosity_context(self._params.verbosity):
             backend = self._backend_for(data, is_training=False)
-            leaves = backend.zeros((data.num_row(), len(model.trees)), np.int32) if pred_leaf else None
+            leaves = backend.memory.zeros((data.num_row(), len(model.trees)), np.int32) if pred_leaf else None
             margin = self._margin(predictor, data, backend, leaves, by_name=validate_features)
-        to_user = backend.fetch if data.device is None else lambda array: put_on(data.device, array)
+        to_user = backend.memory.fetch if data.device is None else lambda array: put_on(data.device, array)
         if leaves is not None:
             return to_user(leaves.astype(np.float32))
         if objective is not None and not output_margin:
             if objective.predict_map is not None:
-                margin = backend.map_rows(margin, objective.predict_map)[:1]
+                margin = backend.predictor.map_rows(margin, objective.predict_map)[:1]
             elif objective.row_map:
-                margin = backend.map_rows(margin, objective.row_map)
+                margin = backend.predictor.map_rows(margin, objective.row_map)
         with current_device(data.device):
             return finished_prediction(to_user(margin), strict_shape)
 

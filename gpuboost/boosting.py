@@ -7,15 +7,17 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from gpuboost.backend import Backend, GrowthSettings
-from gpuboost.backend.base import StoredRows
+from gpuboost.backend import Backend
+from gpuboost.backend.contract import Training
+from gpuboost.binned.matrix import BinnedMatrix
+from gpuboost.binned.pages import SparsePage, StoredRows
 from gpuboost.communicator import Communicator
-from gpuboost.data.binned import BinnedMatrix
 from gpuboost.data.dmatrix import DMatrix, QuantileDMatrix
 from gpuboost.data.ingest import ColumnSource
 from gpuboost.data.training_rows import check_labels, collect_rows, custom_gradients, start_margin
-from gpuboost.growing.constraints import resolve_feature_weights, resolve_interactions, resolve_monotone
-from gpuboost.growing.grower import grow_trees
+from gpuboost.growing.grower import Grower
+from gpuboost.growing.plan import Planner, resolve_columns
+from gpuboost.growing.policy import growth_policy
 from gpuboost.model.model import Model
 from gpuboost.model.tree import Tree
 from gpuboost.objectives import Objective
@@ -40,17 +42,18 @@ class Boosting:
         if params.tree_method == "exact" and comm.size > 1:
             raise ValueError("tree_method='exact' needs all rows in one process. Use tree_method='hist' with several workers.")
         self.dtrain, self.backend, self.comm, self.objective = dtrain, backend, comm, objective
-        settings = growth_settings(params, dtrain)
-        margin = backend.put(start_margin(dtrain, dtrain.num_row(), model.base_score, objective, model.n_outputs))
+        weights = dtrain.get_float_info("feature_weights").tolist()
+        params = resolve_columns(params, dtrain.feature_names, dtrain.num_col(), weights)
+        margin = backend.memory.put(start_margin(dtrain, dtrain.num_row(), model.base_score, objective, model.n_outputs))
         _check_fine_bins(dtrain, params)
         rows = collect_rows(dtrain, margin, params.table_bins, backend, comm)
         if model.trees:
             add_model_margin(model, dtrain, backend, margin)
         self.cuts = rows.binned.cuts
-        self.groups = list(range(model.n_outputs))
-        self._settings = settings
-        self._state = backend.start_training(rows, settings, self.groups, n_outputs=1)
-        self._capacity = min(comm.allgather_int(backend.histogram_capacity(self._state)))
+        self._planner = Planner(params, self.cuts, rows.global_rows, model.n_outputs)
+        self.first_outputs = self._planner.first_outputs
+        self._training: Training = backend.start_training(rows, params, len(self.first_outputs))
+        self._grower = Grower(self._training, comm, growth_policy(params), params.proposals)
         self._watched: dict[int, tuple[DMatrix, Any, Any]] = {}
         self._targets: dict[int, tuple[int, DMatrix, Any, Any]] = {}
         self._version = dtrain.version
@@ -66,18 +69,14 @@ class Boosting:
 
         obj : a user's objective (predictions, dtrain) -> (grad, hess), instead of the model's own.
         """
-        backend, state, gradients = self.backend, self._state, None
+        training, given = self._training, None
         if obj is not None:
-            gradients = custom_gradients(obj, backend.fetch(backend.training_margin(state)), self.dtrain)
-        with backend.at_work(self._state):
-            if gradients is None:
-                maxima = backend.compute_gradients(state, self.objective)
-            else:
-                maxima = backend.set_gradients(state, *gradients)
-            finished = grow_trees(
-                backend, self.comm, state, self._settings, maxima, self._n_rounds, self._capacity, learning_rate
-            )
-        self._finished.append(finished)
+            given = custom_gradients(obj, self.backend.memory.fetch(training.margin), self.dtrain)
+        with training.at_work():
+            gradients = training.gradients
+            maxima = gradients.compute(self.objective) if given is None else gradients.set(*given)
+            self._grower.grow(self._planner.plan(self._n_rounds, learning_rate), maxima)
+            self._finished.append(training.finish_trees())
         self._n_rounds += 1
         self._add_to_watched()
 
@@ -85,26 +84,26 @@ class Boosting:
         """Add the trees just grown to the margins of the evaluation matrices."""
         if not self._watched:
             return
-        backend, flat = self.backend, self.backend.grown_trees(self._state)
+        backend, flat = self.backend, self._training.trees.flat()
         for _, table, margin in self._watched.values():
             if isinstance(table, StoredRows):
-                backend.predict_sparse(table, flat, margin, None)
+                backend.predictor.predict_sparse(table, flat, margin, None)
             elif isinstance(table, BinnedMatrix):
-                backend.predict_codes(table, flat, margin, None)
+                backend.predictor.predict_codes(table, flat, margin, None)
             else:
                 predict_source(table, backend, flat, margin, None)
 
     def fetch_rounds(self, keep: int = 0) -> Iterator[list[Tree]]:
         """The trees of each round grown since the last call but the last ``keep`` rounds."""
         while len(self._finished) > keep:
-            yield self.backend.fetch_trees(self._state, self._finished.popleft())
+            yield self._training.fetch_trees(self._finished.popleft())
 
     def targets(self, dmatrix: DMatrix, n_targets: int) -> tuple[Any, Any]:
         """Checked labels (n_targets, n_rows) and weights of a matrix in the backend's memory."""
         known = self._targets.get(id(dmatrix))
         if known is None or known[0] != dmatrix.version:
             check_labels(dmatrix, self.objective, n_targets)
-            label, weight = self.backend.put(dmatrix.labels), self.backend.put(dmatrix.weights)
+            label, weight = self.backend.memory.put(dmatrix.labels), self.backend.memory.put(dmatrix.weights)
             known = self._targets[id(dmatrix)] = dmatrix.version, dmatrix, label, weight
         return known[2:]
 
@@ -114,13 +113,13 @@ class Boosting:
         get_model : the model with all rounds so far; called for a new matrix only.
         """
         if dmatrix is self.dtrain:
-            return self.backend.training_margin(self._state)
+            return self._training.margin
         if id(dmatrix) not in self._watched:
             model = get_model()
             source = dmatrix.source(model.feature_names, model.categories, model.n_features, model.sparse_absent)
             table: Any = source  # as many cuts as values are not worth to be binned for the sake of predicting
             if source is not None and source.stored is not None and self.backend.takes_sparse:
-                table = source.stored_rows().on(self.backend)
+                table = source.stored_rows().moved(self.backend.memory.put)
             elif source is None or not self.cuts.has_every_value:
                 table = dmatrix.codes(self.cuts, source, self.backend)
             if table is None:
@@ -130,10 +129,10 @@ class Boosting:
                     "an evaluation QuantileDMatrix must be built with ref= the training matrix and the max_bin that training has "
                     f"binned it for, {self.cuts.max_bin}, so that both share their cuts. Or use a DMatrix."
                 )
-            if isinstance(table, BinnedMatrix) and table.is_sparse:
-                table = table.pages[0].stored.on(self.backend)
+            if isinstance(table, BinnedMatrix) and isinstance(page := table.pages[0], SparsePage):
+                table = page.stored.moved(self.backend.memory.put)
             margin = start_margin(dmatrix, dmatrix.num_row(), model.base_score, self.objective, model.n_outputs)
-            margin = self.backend.put(margin)
+            margin = self.backend.memory.put(margin)
             add_model_margin(model, dmatrix, self.backend, margin)
             self._watched[id(dmatrix)] = (dmatrix, table, margin)
         return self._watched[id(dmatrix)][2]
@@ -146,7 +145,7 @@ def add_model_margin(
     """Add all trees of a model to float32 margins (n_outputs, n_rows), and number the leaves where an array for them is given;
     both in the backend's memory.
 
-    get_flat : the trees as backend.flatten_trees lays them out for values, where somebody keeps them. by_name : False takes the
+    get_flat : the trees as Predictor.flatten lays them out for values, where somebody keeps them. by_name : False takes the
     columns in their order, whatever their names.
     Reads the table where the matrix has it, else its codes. Raises ValueError naming columns that do not match the model's.
     """
@@ -158,36 +157,25 @@ def add_model_margin(
         names = None
     source = dmatrix.source(names, categories, model.n_features, model.sparse_absent)
     if source is not None:
-        flat = get_flat(backend) if get_flat else backend.flatten_trees(model.trees, model.tree_groups)
+        flat = get_flat(backend) if get_flat else backend.predictor.flatten(model.trees, model.tree_groups)
         predict_source(source, backend, flat, margin, leaves)
         return
     codes = dmatrix.any_binned()
     assert codes is not None
-    codes = codes.on(backend)
-    flat = backend.flatten_trees(model.trees, model.tree_groups, codes.cuts)
-    backend.predict_codes(codes, flat, margin, leaves)
+    codes = backend.memory.move_table(codes)
+    flat = backend.predictor.flatten(model.trees, model.tree_groups, codes.cuts)
+    backend.predictor.predict_codes(codes, flat, margin, leaves)
 
 
 def predict_source(source: ColumnSource, backend: Backend, flat: Any, margin: Any, leaves: Any) -> None:
     """Add the trees' outputs for every row of a table, and number the leaves where an array for them is given."""
-    if source.stored is not None and backend.takes_sparse:
-        backend.predict_sparse(source.stored_rows(), flat, margin, leaves)
+    if source.stored is not None and backend.predictor.takes_sparse:
+        backend.predictor.predict_sparse(source.stored_rows(), flat, margin, leaves)
         return
-    read = source.read_unchecked if backend.finds_large_values and source.read_unchecked else source.read
+    read = source.read_unchecked if backend.predictor.finds_large_values and source.read_unchecked else source.read
     for rows in source.batch_slices(least=PREDICTED_ROWS):
-        if backend.predict_values(read(rows), source.missing, flat, rows.start, margin, leaves) is False:
+        if backend.predictor.predict_values(read(rows), source.missing, flat, rows.start, margin, leaves) is False:
             source.read(rows)  # raises where the value is not the missing one
-
-
-def growth_settings(params: Params, dtrain: DMatrix) -> GrowthSettings:
-    """The part of the parameters that kernels read, with columns by number. Raises ValueError for one that the table lacks."""
-    settings = {name: getattr(params, name) for name in GrowthSettings.__dataclass_fields__}
-    names, n_features = dtrain.feature_names, dtrain.num_col()
-    weights = params.feature_weights or dtrain.get_float_info("feature_weights").tolist()
-    settings["feature_weights"] = resolve_feature_weights(weights, n_features)
-    settings["interaction_constraints"] = resolve_interactions(params.interaction_constraints, names, n_features)
-    settings["monotone_constraints"] = resolve_monotone(params.monotone_constraints, names, n_features)
-    return GrowthSettings(**settings)
 
 
 def _check_fine_bins(dtrain: DMatrix, params: Params) -> None:

@@ -17,7 +17,7 @@ import numpy as np
 
 from gpuboost import __version__
 from gpuboost.backend import choose_backend
-from gpuboost.backend.cpu import CODES_PER_THREAD
+from gpuboost.backend.cpu.training import CODES_PER_THREAD
 from gpuboost.booster import Booster
 from gpuboost.callbacks import EarlyStopping
 from gpuboost.data.dmatrix import DMatrix, QuantileDMatrix

@@ -144,7 +144,7 @@ def check_gpu(machine: Machine) -> str:
     if not machine.n_gpus:
         hidden = os.environ.get("CUDA_VISIBLE_DEVICES")
         raise Absent(NO_GPU + ("" if hidden is None else f" (CUDA_VISIBLE_DEVICES is {hidden!r})"))
-    from gpuboost.backend.device import find_device
+    from gpuboost.backend.cuda.device import find_device
 
     device = find_device(0)
     with device.current():
@@ -155,14 +155,14 @@ def check_gpu(machine: Machine) -> str:
 
 
 def check_compiler(machine: Machine) -> str:
-    from gpuboost.backend.compiler import assemble, to_ptx
+    from gpuboost.backend.cuda.compiler import assemble, to_ptx
     from gpuboost.kernels.nodes import start_round_kernel
 
     if (numba_cuda := installed_version("numba-cuda")) is None and not machine.n_gpus:
         raise Absent("numba-cuda is not installed")
     capability = (9, 0)
     if machine.is_ready:
-        from gpuboost.backend.device import find_device
+        from gpuboost.backend.cuda.device import find_device
 
         capability = find_device(0).capability
     compiled = assemble(to_ptx(start_round_kernel, {}, capability), capability)
@@ -173,7 +173,7 @@ def check_compiler(machine: Machine) -> str:
 
 
 def check_launch(machine: Machine) -> str:
-    from gpuboost.backend.device import usable_device
+    from gpuboost.backend.cuda.device import usable_device
 
     if (problem := usable_device()) is not None:
         raise RuntimeError(problem)
@@ -182,7 +182,7 @@ def check_launch(machine: Machine) -> str:
 
 def check_arrays(machine: Machine) -> str:
     """CuPy compiles kernels of its own, with NVRTC and CUDA's headers; the backend copies and compares with them."""
-    from gpuboost.backend.device import find_device
+    from gpuboost.backend.cuda.device import find_device
 
     device = find_device(0)
     with device.current():
@@ -251,7 +251,7 @@ def ask_driver() -> tuple[int, int, str]:
 
 def writable_cache() -> Path | None:
     """Where compiled CUDA kernels are kept, if they can be: there may be no home folder, or none that can be written."""
-    from gpuboost.backend.compiler import cache_folder
+    from gpuboost.backend.cuda.compiler import cache_folder
 
     with suppress(OSError, RuntimeError):
         folder = cache_folder()

@@ -43,9 +43,9 @@ class Predictor:
 
     def flat(self, backend: Backend) -> Any:
         """The trees as Backend.flatten_trees lays them out for values, in the backend's memory."""
-        if backend.memory not in self._flat:
-            self._flat[backend.memory] = backend.flatten_trees(self.rounds.trees, self.rounds.tree_groups)
-        return self._flat[backend.memory]
+        if backend.memory.name not in self._flat:
+            self._flat[backend.memory.name] = backend.predictor.flatten(self.rounds.trees, self.rounds.tree_groups)
+        return self._flat[backend.memory.name]
 
     def few_rows(self, table: Any, missing: float) -> np.ndarray | None:
         """The table as predict_few_rows takes it: few rows of float32 or float64 on the host, as many columns as the model. None

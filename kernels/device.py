@@ -1,7 +1,7 @@
 """How a plain function becomes a CUDA kernel: its signature, its block, and names that whoever runs it fills in.
 
 A CUDA kernel is an ordinary Python function under ``@cuda_kernel``. Nothing is compiled when it is defined: that takes the CUDA
-toolchain, which a laptop lacks. backend/compiler.py compiles it for a GPU, with numba's CUDA target in place of ``cuda``;
+toolchain, which a laptop lacks. backend/cuda/compiler.py compiles it for a GPU, with numba's CUDA target in place of ``cuda``;
 tests/simulator.py runs the same text as Python, thread by thread. Both follow calls into functions under ``@device_function``.
 
 The conventions of all kernels here:

@@ -14,6 +14,7 @@ from numba import float32, float64, int32, int64, prange, uint32
 
 from gpuboost.kernels.device import ONE_BLOCK, block_prefix, block_sum, cuda, cuda_kernel, n_threads, owner_of, thread_number
 from gpuboost.kernels.jit import claim, kernel, parallel_kernel
+from gpuboost.kernels.records import NUMERIC
 from gpuboost.kernels.scalar import optimal_weight
 
 CHUNK = 8192
@@ -230,39 +231,22 @@ def update_margin_kernel(segments, nodes, progress, first_chunk, rows, first_row
         chunk += int64(cuda.gridDim.x)
 
 
-@cuda_kernel(
-    "segments: int64[:, :], nodes: NODE[:], progress: PROGRESS[:], first_chunk: int64[:], rows: int32[:, :], first_row: int64, "
-    "leaf: int32[:, :]",
-)
-def mark_leaves_kernel(segments, nodes, progress, first_chunk, rows, first_row, leaf):
-    """leaf[tree, row] = the node that each row ended in. leaf : int32 (n_trees, all rows), INOUT."""
-    chunk = int64(cuda.blockIdx.x)
-    while chunk < first_chunk[progress[0].n_nodes]:
-        node = owner_of(first_chunk, progress[0].n_nodes, chunk)
-        begin = segments[node, 0] + (chunk - first_chunk[node]) * CHUNK_ROWS
-        end, side = min(begin + CHUNK_ROWS, segments[node, 1]), segments[node, 2]
-        i = begin + int64(cuda.threadIdx.x)
-        while i < end:
-            leaf[nodes[node].tree, first_row + int64(rows[side, i])] = nodes[node].leaf
-            i += int64(cuda.blockDim.x)
-        chunk += int64(cuda.gridDim.x)
-
-
-@cuda_kernel(
-    "progress: PROGRESS[:], nodes: NODE[:], leaves: float32[:, :], thresholds: float32[:], offsets: int32[:], flat: FLAT_NODE[:]"
-)
-def flatten_trees_kernel(progress, nodes, leaves, thresholds, offsets, flat):
+@cuda_kernel("progress: PROGRESS[:], nodes: NODE[:], thresholds: float32[:], offsets: int32[:], flat: FLAT_NODE[:]")
+def flatten_trees_kernel(progress, nodes, thresholds, offsets, flat):
     """The trees just grown, as kernels/predict.py walks them: one thread per node. A tree begins at its root's number.
     thresholds : float32 (total_bins,), IN, of the cuts. offsets : int32 (n_features + 1,), IN."""
     node = int64(thread_number())
     while node < progress[0].n_nodes:
-        is_split = nodes[node].left >= 0
-        if is_split:
-            flat[node].threshold = thresholds[offsets[nodes[node].feature] + nodes[node].bin]
-        else:
-            flat[node].threshold = leaves[node, 0]
-        flat[node].bin = nodes[node].bin if is_split else int32(-1)
-        flat[node].feature = nodes[node].feature if is_split else int32(-1)
-        flat[node].left = int32(nodes[node].left - nodes[node].tree) if is_split else int32(-1)
-        flat[node].default_left = nodes[node].default_left if is_split else int32(0)
+        feature, split_bin, left = int32(-1), int32(-1), int32(-1)
+        threshold, kind, default_left = float32(0.0), int32(NUMERIC), int32(0)
+        if nodes[node].left >= 0:
+            feature, split_bin, left = nodes[node].feature, nodes[node].bin, int32(nodes[node].left - nodes[node].tree)
+            threshold = thresholds[offsets[feature] + split_bin]
+            kind, default_left = nodes[node].kind, nodes[node].default_left
+        flat[node].threshold = threshold
+        flat[node].feature = feature
+        flat[node].bin = split_bin
+        flat[node].kind = kind
+        flat[node].default_left = default_left
+        flat[node].left = left
         node += int64(n_threads())

@@ -14,7 +14,7 @@ from numba import float32, int32, int64, prange, uint32, uint64
 
 from gpuboost.kernels.device import cuda_kernel, n_threads, thread_number
 from gpuboost.kernels.jit import claim, kernel, parallel_kernel, scalar
-from gpuboost.kernels.scalar import bits_float, float_bits, float_key
+from gpuboost.kernels.scalar import also_left, bits_float, float_bits, float_key, go_left, value_goes_left
 
 ROW_BLOCK = 64  # their keys of 28 columns take 7 KB; as fast as 128, and threads share 1000 rows more evenly
 LARGEST = float(np.finfo(np.float32).max)  # values of this size are refused (data/ingest.py)
@@ -26,11 +26,7 @@ def leaf_of(block, row, missing, trees, root):
     node = int32(0)
     while trees[root + node].feature >= 0:
         at = trees[root + node]
-        x = float32(block[row, at.feature])
-        if x != x or x == missing:
-            node = at.left + int32(1 - at.default_left)
-        else:
-            node = at.left + int32(not x < at.threshold)
+        node = at.left + int32(not value_goes_left(float32(block[row, at.feature]), at.threshold, missing, at.default_left))
     return node
 
 
@@ -47,19 +43,19 @@ def predict_rows(row_map):
 
     row_map : scalar function (margin, i, out) of kernels/reduce.py; copy_row for margins.
 
-    Returned kernel (block, missing, trees, tree_begin, tree_groups, margin, out): arguments as predict_values_cpu.
+    Returned kernel (block, missing, trees, leaf_values, tree_begin, tree_groups, margin, out): arguments as predict_values_cpu.
         out : float32 (n_outputs, n_rows), OUT. What row_map makes of the margins.
         Returns False, before anything is complete, where a value is infinite or at least LARGEST in size.
     """
 
-    def predict_rows_cpu(block, missing, trees, tree_begin, tree_groups, margin, out):
+    def predict_rows_cpu(block, missing, trees, leaf_values, tree_begin, tree_groups, margin, out):
         for row in range(block.shape[0]):
             for feature in range(block.shape[1]):
                 if abs(block[row, feature]) >= LARGEST:
                     return False
             for t in range(tree_begin.size):
                 node = leaf_of(block, row, missing, trees, tree_begin[t])
-                margin[tree_groups[t], row] = float32(margin[tree_groups[t], row] + trees[tree_begin[t] + node].threshold)
+                margin[tree_groups[t], row] = float32(margin[tree_groups[t], row] + leaf_values[tree_begin[t] + node, 0])
             row_map(margin, row, out)
         return True
 
@@ -88,11 +84,12 @@ MISSING_KEY = 0xFFFFFFFF
 
 
 @parallel_kernel
-def predict_values_cpu(block, missing, trees, tree_begin, tree_groups, margin, leaves, n_threads):
+def predict_values_cpu(block, missing, trees, leaf_values, tree_begin, tree_groups, margin, leaves, n_threads):
     """Add the trees' outputs to the margins of a batch of rows, and number the leaves they end in.
 
     block : float32 or float64 (n_rows, n_features), any strides, IN. missing : float32.
-    trees : FLAT_NODE (n_nodes,), IN. tree_begin : int64 (n_trees,), IN. tree_groups : int32 (n_trees,), IN.
+    trees : FLAT_NODE (n_nodes,), IN. leaf_values : float32 (n_nodes, leaf_size), IN. tree_begin : int64 (n_trees,), IN.
+    tree_groups : int32 (n_trees,), IN. The output that each tree adds to.
     margin : float32 (n_outputs, n_rows), INOUT.
     leaves : int32 (n_rows, n_trees), OUT. Leaf's number within its tree; may have no rows.
     Returns False where a value is infinite or at least LARGEST in size: it has the values at hand, and another pass over a wide
@@ -101,7 +98,7 @@ def predict_values_cpu(block, missing, trees, tree_begin, tree_groups, margin, l
     is_large = np.zeros(1, np.bool_)
     column_of, features = used_features(trees, block.shape[1])
     missing_keys = np.full(block.shape[1], MISSING_KEY, np.uint32)
-    nodes, n_levels = lay_out(trees, tree_begin, column_of, missing_keys, True)
+    nodes, n_levels = lay_out(trees, leaf_values, tree_begin, column_of, missing_keys, True)
     counter = np.zeros(1, np.int64)
     for _ in prange(n_threads):
         _predict_blocks(counter, block, missing, features, nodes, tree_begin, tree_groups, n_levels, margin, leaves, is_large)
@@ -208,13 +205,14 @@ def _add_leaf(row, t, nodes, root, end, out, leaves):
 
 
 @parallel_kernel
-def predict_codes_cpu(columns, n_bins, rows, trees, tree_begin, tree_groups, margin, leaves, n_threads):
+def predict_codes_cpu(columns, n_bins, rows, trees, leaf_values, tree_begin, tree_groups, margin, leaves, n_threads):
     """The same for some rows of a page of codes, which serve as keys where they lie.
 
     columns : uint8, uint16 or uint32 (n_features, n_rows), IN. n_bins : int32 (n_features,), IN. rows : int32 (k,), IN.
     margin : float32 (n_outputs, n_rows), INOUT. leaves : int32 (n_rows or 0, n_trees), OUT.
     """
-    nodes, n_levels = lay_out(trees, tree_begin, np.arange(n_bins.size).astype(np.uint32), n_bins.astype(np.uint32), False)
+    column_of = np.arange(n_bins.size).astype(np.uint32)
+    nodes, n_levels = lay_out(trees, leaf_values, tree_begin, column_of, n_bins.astype(np.uint32), False)
     counter = np.zeros(1, np.int64)
     for _ in prange(n_threads):
         _predict_code_blocks(counter, columns, rows, nodes, tree_begin, tree_groups, n_levels, margin, leaves)
@@ -261,7 +259,7 @@ def used_features(trees, n_features):
 
 
 @parallel_kernel.part
-def lay_out(trees, tree_begin, column_of, missing_keys, by_value):
+def lay_out(trees, leaf_values, tree_begin, column_of, missing_keys, by_value):
     """(the words of all nodes, uint32 (4 · n_nodes,); levels of splits of each tree, int32 (n_trees,)).
 
     column_of : uint32 (n_features,), IN. Column of keys of each feature. missing_keys : uint32 (n_features,), IN.
@@ -278,7 +276,7 @@ def lay_out(trees, tree_begin, column_of, missing_keys, by_value):
             while done < level_end:
                 node = found[done]
                 at, word = trees[node], uint64(4) * node
-                column, low, width, left = uint32(0), float_bits(at.threshold), uint32(0), node
+                column, low, width, left = uint32(0), float_bits(leaf_values[node, 0]), uint32(0), node
                 if at.feature >= 0:
                     feature = uint32(at.feature)
                     column, low = column_of[feature], float_key(at.threshold) if by_value else uint32(at.bin + 1)
@@ -302,10 +300,10 @@ def lay_out(trees, tree_begin, column_of, missing_keys, by_value):
 
 
 @cuda_kernel(
-    "values: float32[:, :], missing: float32, trees: FLAT_NODE[:], tree_begin: int64[:], tree_groups: int32[:], "
-    "first_row: int64, margin: float32[:, :], leaves: int32[:, :]",
+    "values: float32[:, :], missing: float32, trees: FLAT_NODE[:], leaf_values: float32[:, :], tree_begin: int64[:], "
+    "tree_groups: int32[:], first_row: int64, margin: float32[:, :], leaves: int32[:, :]",
 )
-def predict_values_kernel(values, missing, trees, tree_begin, tree_groups, first_row, margin, leaves):
+def predict_values_kernel(values, missing, trees, leaf_values, tree_begin, tree_groups, first_row, margin, leaves):
     """predict_values_cpu for a batch. values : float32 (n_features, n_rows of the batch), IN. first_row : the batch's, within
     margin : float32 (n_outputs, n_rows), INOUT, and leaves : int32 (n_rows or 0, n_trees), OUT."""
     row = int64(thread_number())
@@ -313,26 +311,22 @@ def predict_values_kernel(values, missing, trees, tree_begin, tree_groups, first
         for t in range(tree_begin.size):
             root, node = tree_begin[t], int32(0)
             while trees[root + node].feature >= 0:
-                x = values[trees[root + node].feature, row]
-                is_right = int32(0)
-                if x != x or x == missing:
-                    is_right = int32(1 - trees[root + node].default_left)
-                elif not x < trees[root + node].threshold:
-                    is_right = int32(1)
-                node = int32(trees[root + node].left + is_right)
+                at = trees[root + node]
+                goes_left = value_goes_left(values[at.feature, row], at.threshold, missing, at.default_left)
+                node = int32(at.left + (int32(0) if goes_left else int32(1)))
             group = tree_groups[t]
-            margin[group, first_row + row] = float32(margin[group, first_row + row] + trees[root + node].threshold)
+            margin[group, first_row + row] = float32(margin[group, first_row + row] + leaf_values[root + node, 0])
             if leaves.shape[0] > 0:
                 leaves[first_row + row, t] = node
         row += int64(n_threads())
 
 
 @cuda_kernel(
-    "columns: code[:, :], n_bins: int32[:], rows: int32[:], n_listed: int64[:], trees: FLAT_NODE[:], tree_begin: int64[:], "
-    "tree_groups: int32[:], first_row: int64, margin: float32[:, :], leaves: int32[:, :]",
+    "columns: code[:, :], n_bins: int32[:], rows: int32[:], n_listed: int64[:], trees: FLAT_NODE[:], leaf_values: float32[:, :], "
+    "tree_begin: int64[:], tree_groups: int32[:], first_row: int64, margin: float32[:, :], leaves: int32[:, :]",
     registers=40, code=(np.uint8, np.uint16),
 )
-def predict_codes_kernel(columns, n_bins, rows, n_listed, trees, tree_begin, tree_groups, first_row, margin, leaves):
+def predict_codes_kernel(columns, n_bins, rows, n_listed, trees, leaf_values, tree_begin, tree_groups, first_row, margin, leaves):
     """The same on a page of codes: columns : uint8 or uint16 (n_features, n_rows of the page), IN.
 
     rows : int32 (k or 0,), IN. The rows to predict from its back, as kernels/sampling.draw_rows_kernel lists them; all without.
@@ -343,16 +337,12 @@ def predict_codes_kernel(columns, n_bins, rows, n_listed, trees, tree_begin, tre
         for t in range(tree_begin.size):
             root, node = tree_begin[t], int32(0)
             while trees[root + node].feature >= 0:
-                feature = trees[root + node].feature
-                code = int32(columns[feature, row])
-                is_right = int32(0)
-                if code == n_bins[feature]:
-                    is_right = int32(1 - trees[root + node].default_left)
-                elif code > trees[root + node].bin:
-                    is_right = int32(1)
-                node = int32(trees[root + node].left + is_right)
+                at = trees[root + node]
+                also = also_left(at.bin, n_bins[at.feature], at.default_left)
+                goes_left = go_left(int32(columns[at.feature, row]), at.bin, also)
+                node = int32(at.left + (int32(0) if goes_left else int32(1)))
             group = tree_groups[t]
-            margin[group, first_row + row] = float32(margin[group, first_row + row] + trees[root + node].threshold)
+            margin[group, first_row + row] = float32(margin[group, first_row + row] + leaf_values[root + node, 0])
             if leaves.shape[0] > 0:
                 leaves[first_row + row, t] = node
         i += int64(n_threads())

@@ -13,6 +13,15 @@ import numpy as np
 
 NUMERIC, CATEGORICAL = 0, 1
 
+# What a split is, the same in every record that holds one; scalar.split_goes_left says which side a row goes to. The categories
+# of a set that go right are words beside the record.
+SPLIT = [
+    ("feature", np.int32),  # −1 at a leaf of a finished tree
+    ("bin", np.int32),  # codes up to this one go left; −1 in a finished tree where the cuts do not hold its threshold
+    ("kind", np.int32),
+    ("default_left", np.int32),  # where missing values go
+]
+
 NODE = np.dtype(
     [
         ("gain", np.float64),  # of the best split found, Eq. 7 without its ½; −inf when there is none
@@ -23,10 +32,7 @@ NODE = np.dtype(
         ("left", np.int32),  # −1 while the node is a leaf
         ("depth", np.int32),
         ("slot", np.int32),  # where its histogram lies; −1 before it has one
-        ("feature", np.int32),  # of the best split, with bin, kind and default_left
-        ("bin", np.int32),  # codes up to this one go left
-        ("kind", np.int32),
-        ("default_left", np.int32),
+        *SPLIT,  # the best that was found
         ("leaf", np.int32),  # after pruning: the leaf that the node's rows end in
     ],
     align=True,
@@ -35,11 +41,9 @@ NODE = np.dtype(
 # A node of a finished tree, as prediction walks it (kernels/predict.py).
 FLAT_NODE = np.dtype(
     [
-        ("threshold", np.float32),  # of a split; the leaf's value at a leaf
-        ("bin", np.int32),  # the same split on codes; −1 where the cuts do not hold the threshold
-        ("feature", np.int32),  # −1 at a leaf
+        ("threshold", np.float32),  # of a split; the leaf values lie beside the nodes: float32 (n_nodes, leaf_size)
+        *SPLIT,
         ("left", np.int32),  # within the tree; right = left + 1
-        ("default_left", np.int32),
     ],
     align=True,
 )

@@ -12,6 +12,7 @@ from numba import float32, float64, int32, int64, types, uint32, uint64
 from numba.extending import intrinsic
 
 from gpuboost.kernels.jit import scalar
+from gpuboost.kernels.records import CATEGORICAL
 
 # ---------------------------------------------------------------------------------------------------------------------
 # Bits. An intrinsic is a function given directly in LLVM; the CUDA compiler lowers the same definitions.
@@ -132,17 +133,35 @@ def node_score_at(grad, hess, weight, reg_lambda, alpha):
 
 
 @scalar
-def go_left(code, split_bin, missing_code, default_left):
-    """Whether a binned value goes left: bins up to split_bin do, the missing code follows default_left (0 or 1). No branches."""
-    return (code <= split_bin) | ((code == missing_code) & (default_left != 0))
+def also_left(split_bin, missing_code, default_left):
+    """The one code beyond split_bin that goes left, too: the missing one, or (again split_bin) none."""
+    return missing_code if default_left != 0 else split_bin
 
 
 @scalar
-def category_goes_left(code, cats, missing_code, default_left):
-    """The same for a category: those with their bit set in ``cats`` (uint32 words) go right, missing follows default_left."""
-    if code == missing_code:
+def go_left(code, split_bin, also):
+    """The rule: whether a binned value goes left. Bins up to split_bin do, and the code also_left. No branches."""
+    return (code <= split_bin) | (code == also)
+
+
+@scalar
+def split_goes_left(code, nodes, cats, node, missing_code):
+    """The rule for the split of a node, of either kind.
+
+    nodes : records with the fields of records.SPLIT. cats : uint32 (n_nodes, n_words). Of categories those with their bit set go
+        right.
+    """
+    if nodes[node].kind == CATEGORICAL and code != missing_code:
+        return (cats[node, code >> 5] >> uint32(code & 31)) & uint32(1) == uint32(0)
+    return go_left(code, nodes[node].bin, also_left(nodes[node].bin, missing_code, nodes[node].default_left))
+
+
+@scalar
+def value_goes_left(x, threshold, missing, default_left):
+    """The rule for a value that was not binned: below the bin's threshold; NaN, or what equals ``missing``, by default_left."""
+    if x != x or x == missing:
         return default_left != 0
-    return (cats[code >> 5] >> uint32(code & 31)) & uint32(1) == uint32(0)
+    return x < threshold
 
 
 # ---------------------------------------------------------------------------------------------------------------------

@@ -19,7 +19,7 @@ from gpuboost.kernels.jit import add_atomic, claim, kernel, parallel_kernel, sca
 from gpuboost.kernels.partition import CHUNK_ROWS
 from gpuboost.kernels.predict import MISSING_KEY, ROW_BLOCK, add_leaves, lay_out, used_features, value_key
 from gpuboost.kernels.quantise import LIMB_BITS
-from gpuboost.kernels.scalar import go_left
+from gpuboost.kernels.scalar import also_left, go_left, split_goes_left, value_goes_left
 
 # Bins of a table up to which rows are coded by searching the thresholds: one-hot tables. Measured on one core of an AMD EPYC, ns
 # a cell: 5 for columns of one bin, 35 of 16 and 70 of 256, in 2000 columns; from column blocks 15 to 20, by one thread only.
@@ -163,15 +163,15 @@ def code_of_row(cells, begin, end, first, n_bins, missing_cell, absent_code):
 
 
 @parallel_kernel
-def mark_sparse_rows_cpu(selected, nodes, chunks, row_begin, cells, offsets, absent, rows, segments, is_left, n_threads):
+def mark_sparse_rows_cpu(selected, nodes, cats, chunks, row_begin, cells, offsets, absent, rows, segments, is_left, n_threads):
     """mark_rows_cpu (kernels/partition.py) for a sparse page. absent : int32 (n_features,), IN. Codes of absent cells."""
     counter = np.zeros(1, np.int64)
     for _ in prange(n_threads):
-        _mark_chunks(counter, selected, nodes, chunks, row_begin, cells, offsets, absent, rows, segments, is_left)
+        _mark_chunks(counter, selected, nodes, cats, chunks, row_begin, cells, offsets, absent, rows, segments, is_left)
 
 
 @parallel_kernel.part
-def _mark_chunks(counter, selected, nodes, chunks, row_begin, cells, offsets, absent, rows, segments, is_left):
+def _mark_chunks(counter, selected, nodes, cats, chunks, row_begin, cells, offsets, absent, rows, segments, is_left):
     while True:
         item = claim(counter)
         if item >= chunks.shape[0]:
@@ -184,7 +184,7 @@ def _mark_chunks(counter, selected, nodes, chunks, row_begin, cells, offsets, ab
         for at in range(chunks[item, 1], chunks[item, 2]):
             row = rows[side, at]
             code = code_of_row(cells, row_begin[row], row_begin[row + 1], first, n_bins, missing_cell, absent_code)
-            goes = go_left(code, node.bin, n_bins, node.default_left)
+            goes = split_goes_left(code, nodes, cats, split, n_bins)
             is_left[at] = goes
             n_left += goes
         chunks[item, 3] = n_left
@@ -255,15 +255,21 @@ def _add(sums, b, grad, hess, is_shared):
 
 
 @parallel_kernel
-def predict_cells_cpu(row_begin, cells, offsets, absent, rows, trees, tree_begin, tree_groups, margin, n_threads):
+def predict_cells_cpu(
+    row_begin, cells, offsets, absent, rows, trees, leaf_values, tree_begin, tree_groups, margin, n_threads
+):  # fmt: skip
     """predict_codes_cpu (kernels/predict.py) for some rows of a sparse page. offsets, absent as mark_sparse_rows_cpu."""
     counter = np.zeros(1, np.int64)
     for _ in prange(n_threads):
-        _predict_cell_blocks(counter, row_begin, cells, offsets, absent, rows, trees, tree_begin, tree_groups, margin)
+        _predict_cell_blocks(
+            counter, row_begin, cells, offsets, absent, rows, trees, leaf_values, tree_begin, tree_groups, margin
+        )
 
 
 @parallel_kernel.part
-def _predict_cell_blocks(counter, row_begin, cells, offsets, absent, rows, trees, tree_begin, tree_groups, margin):
+def _predict_cell_blocks(
+    counter, row_begin, cells, offsets, absent, rows, trees, leaf_values, tree_begin, tree_groups, margin
+):  # fmt: skip
     total_bins = offsets[offsets.size - 1]
     while True:
         begin = claim(counter) * ROW_BLOCK
@@ -279,13 +285,14 @@ def _predict_cell_blocks(counter, row_begin, cells, offsets, absent, rows, trees
                     code = code_of_row(
                         cells, row_begin[row], row_begin[row + 1], first, n_bins, total_bins + at.feature, absent[at.feature]
                     )
-                    node = at.left + int32(not go_left(code, at.bin, n_bins, at.default_left))
-                margin[tree_groups[t], row] = float32(margin[tree_groups[t], row] + trees[root + node].threshold)
+                    node = at.left + int32(not go_left(code, at.bin, also_left(at.bin, n_bins, at.default_left)))
+                margin[tree_groups[t], row] = float32(margin[tree_groups[t], row] + leaf_values[root + node, 0])
 
 
 @parallel_kernel
 def predict_sparse_cpu(
-    row_begin, columns, values, missing, absent, n_features, trees, tree_begin, tree_groups, margin, leaves, n_threads
+    row_begin, columns, values, missing, absent, n_features, trees, leaf_values, tree_begin, tree_groups, margin, leaves,
+    n_threads,
 ):  # fmt: skip
     """predict_values_cpu (kernels/predict.py) for sparse rows (SciPy's csr): the keys of the features that trees split on are
     written out for some rows at a time. Cells of other features go to column 0, which costs less than a branch.
@@ -295,7 +302,7 @@ def predict_sparse_cpu(
     """
     column_of, features = used_features(trees, n_features)
     missing_keys = np.full(n_features, MISSING_KEY, np.uint32)
-    nodes, n_levels = lay_out(trees, tree_begin, column_of, missing_keys, True)
+    nodes, n_levels = lay_out(trees, leaf_values, tree_begin, column_of, missing_keys, True)
     counter = np.zeros(1, np.int64)
     for _ in prange(n_threads):
         _predict_rows(
@@ -398,13 +405,13 @@ def build_sparse_histograms_kernel(
 
 
 @cuda_kernel(
-    "selected: int32[:], nodes: NODE[:], row_begin: int64[:], cells: int32[:], offsets: int32[:], absent: int32[:], "
-    "rows: int32[:, :], segments: int64[:, :], progress: PROGRESS[:], first_chunk: int64[:], marks: uint32[:, :], "
-    "n_left: int64[:]",
+    "selected: int32[:], nodes: NODE[:], cats: uint32[:, :], row_begin: int64[:], cells: int32[:], offsets: int32[:], "
+    "absent: int32[:], rows: int32[:, :], segments: int64[:, :], progress: PROGRESS[:], first_chunk: int64[:], "
+    "marks: uint32[:, :], n_left: int64[:]",
     registers=64,
 )  # fmt: skip
 def mark_sparse_rows_kernel(
-    selected, nodes, row_begin, cells, offsets, absent, rows, segments, progress, first_chunk, marks, n_left
+    selected, nodes, cats, row_begin, cells, offsets, absent, rows, segments, progress, first_chunk, marks, n_left
 ):
     """mark_rows_kernel (kernels/partition.py) for a sparse page."""
     partial = cuda.shared.array(32, int64)
@@ -415,7 +422,7 @@ def mark_sparse_rows_kernel(
         node = selected[owner]
         begin = segments[node, 0] + (chunk - first_chunk[owner]) * CHUNK_ROWS
         end, side = min(begin + CHUNK_ROWS, segments[node, 1]), segments[node, 2]
-        feature, split_bin, default_left = int64(nodes[node].feature), int64(nodes[node].bin), nodes[node].default_left
+        feature = int64(nodes[node].feature)
         first, n_bins = int64(offsets[feature]), int64(offsets[feature + 1]) - int64(offsets[feature])
         own_left = int64(0)
         i = int64(cuda.threadIdx.x)
@@ -426,7 +433,7 @@ def mark_sparse_rows_kernel(
                 code = code_of_row(
                     cells, row_begin[row], row_begin[row + 1], first, n_bins, total_bins + feature, int64(absent[feature])
                 )
-                is_left = code <= split_bin or (code == n_bins and default_left != 0)
+                is_left = split_goes_left(code, nodes, cats, node, n_bins)
             word = cuda.ballot_sync(FULL_WARP, is_left)
             if lane_number() == 0:
                 marks[chunk, i >> 5] = uint32(word)
@@ -440,10 +447,12 @@ def mark_sparse_rows_kernel(
 
 @cuda_kernel(
     "row_begin: int64[:], columns: int32[:], values: float32[:], missing: float32, absent: float32, trees: FLAT_NODE[:], "
-    "tree_begin: int64[:], tree_groups: int32[:], margin: float32[:, :], leaves: int32[:, :]",
+    "leaf_values: float32[:, :], tree_begin: int64[:], tree_groups: int32[:], margin: float32[:, :], leaves: int32[:, :]",
     registers=48,
 )  # fmt: skip
-def predict_sparse_kernel(row_begin, columns, values, missing, absent, trees, tree_begin, tree_groups, margin, leaves):
+def predict_sparse_kernel(
+    row_begin, columns, values, missing, absent, trees, leaf_values, tree_begin, tree_groups, margin, leaves
+):  # fmt: skip
     """predict_sparse_cpu, a row a thread. columns : ascending within a row. leaves : int32 (n_rows or 0, n_trees), OUT."""
     row = int64(thread_number())
     while row < row_begin.size - 1:
@@ -455,14 +464,11 @@ def predict_sparse_kernel(row_begin, columns, values, missing, absent, trees, tr
                 x = absent
                 if low < row_begin[row + 1] and columns[low] == feature:
                     x = values[low]
-                is_right = int32(0)
-                if x != x or x == missing:
-                    is_right = int32(1 - trees[root + node].default_left)
-                elif not x < trees[root + node].threshold:
-                    is_right = int32(1)
-                node = int32(trees[root + node].left + is_right)
+                at = trees[root + node]
+                goes_left = value_goes_left(x, at.threshold, missing, at.default_left)
+                node = int32(at.left + (int32(0) if goes_left else int32(1)))
             group = tree_groups[t]
-            margin[group, row] = float32(margin[group, row] + trees[root + node].threshold)
+            margin[group, row] = float32(margin[group, row] + leaf_values[root + node, 0])
             if leaves.shape[0] > 0:
                 leaves[row, t] = node
         row += int64(n_threads())
@@ -470,10 +476,13 @@ def predict_sparse_kernel(row_begin, columns, values, missing, absent, trees, tr
 
 @cuda_kernel(
     "row_begin: int64[:], cells: int32[:], offsets: int32[:], absent: int32[:], rows: int32[:], n_listed: int64[:], "
-    "trees: FLAT_NODE[:], tree_begin: int64[:], tree_groups: int32[:], first_row: int64, margin: float32[:, :]",
+    "trees: FLAT_NODE[:], leaf_values: float32[:, :], tree_begin: int64[:], tree_groups: int32[:], first_row: int64, "
+    "margin: float32[:, :]",
     registers=64,
 )  # fmt: skip
-def predict_cells_kernel(row_begin, cells, offsets, absent, rows, n_listed, trees, tree_begin, tree_groups, first_row, margin):
+def predict_cells_kernel(
+    row_begin, cells, offsets, absent, rows, n_listed, trees, leaf_values, tree_begin, tree_groups, first_row, margin
+):  # fmt: skip
     """predict_cells_cpu, a row a thread. rows, n_listed as predict_codes_kernel (kernels/predict.py)."""
     total_bins = int64(offsets[offsets.size - 1])
     i = int64(thread_number())
@@ -487,10 +496,8 @@ def predict_cells_kernel(row_begin, cells, offsets, absent, rows, n_listed, tree
                 code = code_of_row(
                     cells, row_begin[row], row_begin[row + 1], first, n_bins, total_bins + feature, int64(absent[feature])
                 )
-                is_right = int32(1)
-                if code <= split_bin or (code == n_bins and trees[root + node].default_left != 0):
-                    is_right = int32(0)
-                node = int32(trees[root + node].left + is_right)
+                goes_left = go_left(code, split_bin, also_left(split_bin, n_bins, trees[root + node].default_left))
+                node = int32(trees[root + node].left + (int32(0) if goes_left else int32(1)))
             group = tree_groups[t]
-            margin[group, first_row + row] = float32(margin[group, first_row + row] + trees[root + node].threshold)
+            margin[group, first_row + row] = float32(margin[group, first_row + row] + leaf_values[root + node, 0])
         i += int64(n_threads())

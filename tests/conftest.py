@@ -7,8 +7,7 @@ from functools import cache
 import numpy as np
 import pytest
 
-from gpuboost.backend.cpu import CpuBackend
-from gpuboost.backend.device import has_gpu, usable_device
+from gpuboost.backend.cuda.device import has_gpu, usable_device
 
 # For the libraries to compare with, where a test lets them choose: threads of OpenMP that wait would spin on cores that the other
 # process of the tests computes on. numba asks for its threads by number, so that gpuboost has as many as ever.
@@ -69,7 +68,7 @@ def all_threads(request, monkeypatch):
     """A small table trains on as many threads as it is given, so that a test of a few rows is a test of threads; but where a test
     is marked usual_threads."""
     if request.node.get_closest_marker("usual_threads") is None:
-        monkeypatch.setattr(CpuBackend, "_busy_threads", lambda self, *_: self.n_threads)
+        monkeypatch.setattr("gpuboost.backend.cpu.training.busy_threads", lambda binned, n_outputs, n_threads: n_threads)
 
 
 @pytest.fixture

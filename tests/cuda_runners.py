@@ -20,7 +20,7 @@ import numpy as np
 import pytest
 from simulator import POISON, SimulatedDevice, simulate
 
-from gpuboost.backend.device import find_device
+from gpuboost.backend.cuda.device import find_device
 
 __all__ = ["GpuRunner", "SimulatorRunner", "assert_same", "each_runner", "gpu_runner", "simulator_runners"]
 

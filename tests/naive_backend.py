@@ -6,18 +6,19 @@ model bytes say that all the rest of the kernels computes what the contract asks
 """
 
 import math
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass
 
 import numpy as np
 
-from gpuboost.backend.base import Backend, GrowthSettings, TrainingRows
-from gpuboost.backend.fixed_point import check_finite, leaf_scales, needs_refinement, plane_keys, round_key, scales_16
+from gpuboost.backend.contract import Backend, Coder, Gradients, Memory, Predictor, RowReducer, Training, TrainingRows, Trees
+from gpuboost.backend.fixed_point import check_finite, leaf_scales, needs_refinement, output_keys, round_key, scales_16
+from gpuboost.backend.plans import Round
 from gpuboost.kernels.features import LEVEL_DRAW, NODE_DRAW, TREE_DRAW
 from gpuboost.kernels.quantise import SMALL_UNITS
 from gpuboost.kernels.scalar import exp_float, log_double, node_score, node_score_at, optimal_weight
 from gpuboost.kernels.sketch import DIGITS, MISSING, NON_FINITE
 from gpuboost.model.tree import Tree
+from gpuboost.params import Params
 
 __all__ = ["NaiveBackend", "proposed_bins"]
 
@@ -45,37 +46,8 @@ class _Node:
     value: np.float32 = F(0)
 
 
-@dataclass
-class _State:
-    rows: TrainingRows
-    settings: GrowthSettings
-    planes: list[int]  # output of each tree
-    codes: np.ndarray  # int64 (n_features, n_rows), all pages
-    margin: np.ndarray
-    grad: np.ndarray
-    hess: np.ndarray
-    q: np.ndarray  # int64 (n_planes, n_rows, 2): fixed point
-    drawn: Any = None  # bool (n_rows,): the rows of this round, where they are drawn
-    scales: Any = None
-    leaf_scales: Any = None
-    nodes: list[_Node] = field(default_factory=list)
-    n_leaves: list[int] = field(default_factory=list)
-    frontier: list[int] = field(default_factory=list)
-    selected: list[int] = field(default_factory=list)
-    hist: Any = None
-    proposed: dict[int, np.ndarray] = field(default_factory=dict)  # by tree or by node: bool (total_bins,)
-    leaf_sums: Any = None
-
-
-class NaiveBackend(Backend):
-    name = "naive"
-
-    def describe(self) -> str:
-        return "plain loops"
-
-    # -- Memory -----------------------------------------------------------------------------------------------------
-
-    memory = "host"
+class NaiveMemory(Memory):
+    name = "host"
 
     def zeros(self, shape, dtype):
         return np.zeros(shape, dtype)
@@ -86,8 +58,8 @@ class NaiveBackend(Backend):
     def fetch(self, array):
         return array
 
-    # -- Table to codes ---------------------------------------------------------------------------------------------
 
+class NaiveCoder(Coder):
     def count_digits(self, block, missing, weights, features, level, slots0, slots1, counts) -> None:
         for i, f in enumerate(features):
             for row, x in enumerate(np.asarray(block[:, f], F)):
@@ -130,18 +102,27 @@ class NaiveBackend(Backend):
                 for row, code in enumerate(page.columns[f]):
                     page.records[row, group] += packing.luts[f, code]
 
-    # -- A training -------------------------------------------------------------------------------------------------
 
-    def start_training(self, rows: TrainingRows, settings: GrowthSettings, tree_outputs: list[int], n_outputs: int) -> _State:
-        assert n_outputs == 1
-        codes = np.concatenate([page.columns for page in rows.binned.pages], axis=1).astype(np.int64)
-        empty = np.zeros(rows.margin.shape, F)
-        pairs = np.zeros((*rows.margin.shape, 2), np.int64)
-        return _State(rows, settings, tree_outputs, codes, rows.margin.copy(), empty, empty.copy(), pairs)
+class NaiveTraining(Training, Gradients, Trees):
+    """All of a training in one object."""
 
-    def compute_gradients(self, state: _State, objective, margin=None):
-        label, weight = state.rows.label, state.rows.weight
-        margin = state.margin if margin is None else margin
+    histogram_capacity = 2**31
+
+    def __init__(self, rows: TrainingRows, params: Params, n_trees: int) -> None:
+        self.gradients = self.trees = self
+        self.rows, self.settings = rows, params
+        self.planes = list(range(n_trees))  # output of each tree
+        self.codes = np.concatenate([page.columns for page in rows.binned.pages], axis=1).astype(np.int64)
+        self.margin = rows.margin.copy()
+        self.grad, self.hess = np.zeros(rows.margin.shape, F), np.zeros(rows.margin.shape, F)
+        self.q = np.zeros((*rows.margin.shape, 2), np.int64)  # fixed point
+        self.drawn = None  # bool (n_rows,): the rows of this round, where they are drawn
+        self.nodes, self.n_leaves, self.frontier, self.selected = [], [], [], []
+        self.proposed = {}  # by tree or by node: bool (total_bins,)
+
+    def compute(self, objective):
+        label, weight = self.rows.label, self.rows.weight
+        margin = self.margin
         for i in range(label.shape[1]):
             if objective.gradient is None:
                 pairs = _softmax_gradients(margin[:, i], int(label[0, i]))
@@ -150,141 +131,133 @@ class NaiveBackend(Backend):
                 pairs = [objective.gradient(m, y, objective.parameters) for m, y in zip(margin[:, i], labels)]
             for plane, (g, h) in enumerate(pairs):
                 w = weight[i] if len(weight) else F(1)
-                state.grad[plane, i], state.hess[plane, i] = _cut(F(g)) * w, _cut(max(F(h), F(0))) * w
-        return self._largest(state)
+                self.grad[plane, i], self.hess[plane, i] = _cut(F(g)) * w, _cut(max(F(h), F(0))) * w
+        return self._largest()
 
-    def set_gradients(self, state: _State, grad, hess):
-        state.grad[...], state.hess[...] = grad, np.maximum(hess, F(0))
-        return self._largest(state)
+    def set(self, grad, hess):
+        self.grad[...], self.hess[...] = grad, np.maximum(hess, F(0))
+        return self._largest()
 
-    def _largest(self, state: _State):
-        largest = [np.abs(state.grad).max(axis=1, initial=0), state.hess.max(axis=1, initial=0)]
+    def _largest(self):
+        largest = [np.abs(self.grad).max(axis=1, initial=0), self.hess.max(axis=1, initial=0)]
         return np.stack(largest, axis=-1).astype(F).view(np.int32).astype(np.int64)
 
-    def start_round(self, state: _State, round_number: int, learning_rate: float) -> None:
-        state.round_number, state.learning_rate = round_number, learning_rate
+    def start_round(self, plan: Round) -> None:
+        self.round_number, self.learning_rate = plan.number, plan.learning_rate
 
-    def count_magnitudes(self, state: _State):
+    def count_magnitudes(self):
         """By exponent and 3 bits, and the 12 bits after them, of ĝ as float32."""
         counts = np.zeros((2048, 2), np.int64)
-        for bits in self._magnitudes(state)[self._kept(state)].view(np.uint32).tolist():
+        for bits in self._magnitudes()[self._kept()].view(np.uint32).tolist():
             counts[bits >> 20] += 1, bits >> 8 & 0xFFF
         return counts
 
-    def _magnitudes(self, state: _State):
-        squares = np.zeros(state.grad.shape[1])
-        for g, h in zip(state.grad.astype(np.float64), state.hess.astype(np.float64)):
+    def _magnitudes(self):
+        squares = np.zeros(self.grad.shape[1])
+        for g, h in zip(self.grad.astype(np.float64), self.hess.astype(np.float64)):
             squares += g * g + 0.1 * (h * h)
         return np.fmin(np.sqrt(squares), 3e38).astype(F)
 
-    def _kept(self, state: _State):
-        weight = state.rows.weight
-        return np.flatnonzero(weight) if len(weight) else np.arange(state.rows.label.shape[1])
+    def _kept(self):
+        weight = self.rows.weight
+        return np.flatnonzero(weight) if len(weight) else np.arange(self.rows.label.shape[1])
 
-    def draw_rows(self, state: _State, counts):
-        n, s = state.rows.global_rows, state.settings
+    def draw_rows(self, counts):
+        n, s = self.rows.global_rows, self.settings
         n_drawn = max(1, int(s.subsample * n + 1e-6))
         if counts is not None:
-            mu, magnitudes = _threshold(counts.tolist(), n_drawn), self._magnitudes(state).tolist()
-        keys = [round_key(s.seed, state.round_number, 2**31 + i) for i in range(16)]
+            mu, magnitudes = _threshold(counts.tolist(), n_drawn), self._magnitudes().tolist()
+        keys = [round_key(s.seed, self.round_number, 2**31 + i) for i in range(16)]
         keys = [high << 32 | low for high, low in zip(keys[::2], keys[1::2])]
-        state.drawn = np.zeros(state.grad.shape[1], bool)
-        largest = np.zeros((len(state.grad), 2), np.int64)
-        for i, row in enumerate(self._kept(state).tolist()):
-            place, p = _permuted(state.rows.first_row + i, n, keys), n_drawn / n
+        self.drawn = np.zeros(self.grad.shape[1], bool)
+        largest = np.zeros((len(self.grad), 2), np.int64)
+        for i, row in enumerate(self._kept().tolist()):
+            place, p = _permuted(self.rows.first_row + i, n, keys), n_drawn / n
             if counts is not None:
                 p = 1.0 if magnitudes[row] >= mu and magnitudes[row] > 0 else magnitudes[row] / mu if mu > 0 else 0.0
-            state.drawn[row] = place < n_drawn if counts is None else p == 1 or place + 0.5 < n * float(p)
-            for plane in range(len(state.grad)):
-                for k, values in enumerate((state.grad, state.hess)):
+            self.drawn[row] = place < n_drawn if counts is None else p == 1 or place + 0.5 < n * float(p)
+            for plane in range(len(self.grad)):
+                for k, values in enumerate((self.grad, self.hess)):
                     bits = int(np.abs(values[plane, row]).view(np.uint32))
-                    if counts is not None and state.drawn[row]:
+                    if counts is not None and self.drawn[row]:
                         values[plane, row] = F(float(values[plane, row]) / float(p))
                         bits = int(np.abs(values[plane, row]).view(np.uint32))
-                    if state.drawn[row] or bits >= 0x7F800000:
+                    if self.drawn[row] or bits >= 0x7F800000:
                         largest[plane, k] = max(largest[plane, k], bits)
-        state.grad[:, ~state.drawn], state.hess[:, ~state.drawn] = 0, 0
+        self.grad[:, ~self.drawn], self.hess[:, ~self.drawn] = 0, 0
         return largest
 
-    def quantise(self, state: _State, maxima):
+    def quantise(self, maxima):
         check_finite(maxima)
-        state.leaf_scales = leaf_scales(maxima, state.rows.global_rows)
-        state.scales = scales_16(maxima)
-        return self._round(state, np.zeros(len(maxima), bool))
+        self.leaf_scales = leaf_scales(maxima, self.rows.global_rows)
+        self.scales = scales_16(maxima)
+        return self._round(np.zeros(len(maxima), bool))
 
-    def refine_fixed_point(self, state: _State, sums):
-        refined = needs_refinement(sums, max(1, int(state.settings.subsample * state.rows.global_rows + 1e-6)))
+    def refine(self, sums):
+        refined = needs_refinement(sums, max(1, int(self.settings.subsample * self.rows.global_rows + 1e-6)))
         if not refined.any():
             return None
-        state.scales = state.scales * np.where(refined, 65536.0, 1.0)[:, None]
-        return self._round(state, refined)
+        self.scales = self.scales * np.where(refined, 65536.0, 1.0)[:, None]
+        return self._round(refined)
 
-    def _round(self, state: _State, refined):
+    def _round(self, refined):
         """⌊value · scale + u⌋ in 16 bits, or 32 where refined, u from a hash of round, output and the bits of the pair."""
         sums = np.zeros((len(refined), 3), np.int64)
-        for plane, key in enumerate(plane_keys(state.settings.seed, state.round_number, len(refined))):
-            random = _mix(_mix(key ^ state.grad[plane].view(np.uint32)) + state.hess[plane].view(np.uint32))
+        for plane, key in enumerate(output_keys(self.settings.seed, self.round_number, len(refined))):
+            random = _mix(_mix(key ^ self.grad[plane].view(np.uint32)) + self.hess[plane].view(np.uint32))
             uniforms = random, _mix(random ^ np.uint32(0x9E3779B9))
             limits = (2**31 - 2**16, 2**32 - 1) if refined[plane] else (2**15 - 1, 2**16 - 1)
-            is_small = np.zeros(state.grad.shape[1], bool)
-            for k, values in enumerate((state.grad[plane], state.hess[plane])):
-                scaled = values.astype(np.float64) * state.scales[plane, k]
+            is_small = np.zeros(self.grad.shape[1], bool)
+            for k, values in enumerate((self.grad[plane], self.hess[plane])):
+                scaled = values.astype(np.float64) * self.scales[plane, k]
                 rounded = np.floor(scaled + uniforms[k] * 2.0**-32)
-                state.q[plane, :, k] = np.clip(rounded, -limits[k] if k == 0 else 0, limits[k])
+                self.q[plane, :, k] = np.clip(rounded, -limits[k] if k == 0 else 0, limits[k])
                 is_small |= (0 < abs(scaled)) & (abs(scaled) < SMALL_UNITS)
-            sums[plane] = *state.q[plane].sum(axis=0), is_small.sum()
+            sums[plane] = *self.q[plane].sum(axis=0), is_small.sum()
         return sums
 
-    # -- Trees ------------------------------------------------------------------------------------------------------
+    def start(self, sums) -> None:
+        kept = self._kept()
+        kept = kept if self.drawn is None else kept[self.drawn[kept]]
+        self.nodes = [_Node(t, -1, 0, kept, (int(sums[p, 0]), int(sums[p, 1]))) for t, p in enumerate(self.planes)]
+        self.n_leaves = [1 for _ in self.planes]
+        self.frontier = list(range(len(self.planes)))
 
-    def start_trees(self, state: _State, sums) -> None:
-        kept = self._kept(state)
-        kept = kept if state.drawn is None else kept[state.drawn[kept]]
-        state.nodes = [_Node(t, -1, 0, kept, (int(sums[p, 0]), int(sums[p, 1]))) for t, p in enumerate(state.planes)]
-        state.n_leaves = [1 for _ in state.planes]
-        state.frontier = list(range(len(state.planes)))
+    def frontier_size(self) -> int:
+        return len(self.frontier)
 
-    def histogram_capacity(self, state: _State) -> int:
-        return 2**31
-
-    def frontier_size(self, state: _State) -> int:
-        return len(state.frontier)
-
-    def held_histograms(self, state: _State) -> int:
-        return 0
-
-    def build_histograms(self, state: _State, begin: int, end: int, subtract: bool, hold: bool):
+    def build_histograms(self, batch):
         """Every node's from its rows, whatever is asked for."""
-        cuts = state.rows.binned.cuts
-        state.hist = np.zeros((end - begin, cuts.total_bins, 2), np.int64)
-        for hist, node in zip(state.hist, [state.nodes[i] for i in state.frontier[begin:end]]):
+        cuts = self.rows.binned.cuts
+        self.hist = np.zeros((batch.end - batch.begin, cuts.total_bins, 2), np.int64)
+        for hist, node in zip(self.hist, [self.nodes[i] for i in self.frontier[batch.begin : batch.end]]):
             for f in range(cuts.n_features):
-                present = node.rows[state.codes[f, node.rows] < cuts.n_bins[f]]
-                np.add.at(hist, cuts.offsets[f] + state.codes[f, present], state.q[state.planes[node.tree], present])
-        return state.hist
+                present = node.rows[self.codes[f, node.rows] < cuts.n_bins[f]]
+                np.add.at(hist, cuts.offsets[f] + self.codes[f, present], self.q[self.planes[node.tree], present])
+        return self.hist
 
-    def subtract_histograms(self, state: _State) -> None:
+    def subtract_histograms(self, batch) -> None:
         pass
 
-    def propose_candidates(self, state: _State, begin: int, end: int) -> None:
-        cuts, s = state.rows.binned.cuts, state.settings
-        for hist, i in zip(state.hist, state.frontier[begin:end]):
+    def propose_candidates(self, batch) -> None:
+        cuts, s = self.rows.binned.cuts, self.settings
+        for hist, i in zip(self.hist, self.frontier[batch.begin : batch.end]):
             own = [hist[cuts.offsets[f] : cuts.offsets[f + 1], 1].tolist() for f in range(cuts.n_features)]
-            key = state.nodes[i].tree if s.proposals == "global" else i
-            state.proposed[key] = np.concatenate([proposed_bins(hess, s.max_bin) for hess in own])
+            key = self.nodes[i].tree if s.proposals == "global" else i
+            self.proposed[key] = np.concatenate([proposed_bins(hess, s.max_bin) for hess in own])
 
-    def evaluate_splits(self, state: _State, begin: int, end: int) -> None:
-        cuts, s = state.rows.binned.cuts, state.settings
-        for i, hist in zip(state.frontier[begin:end], state.hist):
-            node = state.nodes[i]
+    def evaluate_splits(self, batch) -> None:
+        cuts, s = self.rows.binned.cuts, self.settings
+        for i, hist in zip(self.frontier[batch.begin : batch.end], self.hist):
+            node = self.nodes[i]
             proposed = np.ones(cuts.total_bins, bool)
             if s.proposals is not None:
-                proposed = state.proposed[node.tree if s.proposals == "global" else i]
-            scales = state.scales[state.planes[node.tree]].tolist()
+                proposed = self.proposed[node.tree if s.proposals == "global" else i]
+            scales = self.scales[self.planes[node.tree]].tolist()
             parent = _score(s, node.sums, scales, node)
             threshold = max(1e-6, 2.0**-44 * parent)
             node.gain, best = -math.inf, (-math.inf, 0, 0, 0)  # rank of the gain, −feature, −bin, default_left: larger is better
-            for f in self._features(state, i):
+            for f in self._features(i):
                 own = [(int(g), int(h)) for g, h in hist[cuts.offsets[f] : cuts.offsets[f + 1]]]
                 missing = _minus(node.sums, _total(own))
                 for b in range(len(own)):
@@ -306,20 +279,20 @@ class NaiveBackend(Backend):
                             node.gain, node.left_sums = gain, left
             node.feature, node.bin, node.default_left = -best[1], -best[2], best[3]
 
-    def _features(self, state: _State, i: int) -> list[int]:
+    def _features(self, i: int) -> list[int]:
         """What a node may split on: drawn for the round, of those for its level, then for itself; and allowed below its path."""
-        s, node = state.settings, state.nodes[i]
+        s, node = self.settings, self.nodes[i]
         path, sides, child = set(), [], i
-        while (parent := state.nodes[child].parent) >= 0:
-            path.add(state.nodes[parent].feature)
-            sides.append(child - state.nodes[parent].left)
+        while (parent := self.nodes[child].parent) >= 0:
+            path.add(self.nodes[parent].feature)
+            sides.append(child - self.nodes[parent].left)
             child = parent
-        drawn = list(range(state.rows.binned.cuts.n_features))
+        drawn = list(range(self.rows.binned.cuts.n_features))
         for share, *words in (
             (s.colsample_bytree, TREE_DRAW), (s.colsample_bylevel, LEVEL_DRAW, node.tree, node.depth),
             (s.colsample_bynode, NODE_DRAW, node.tree, *sides),
         ):  # fmt: skip
-            key = round_key(s.seed, state.round_number, *words)
+            key = round_key(s.seed, self.round_number, *words)
             drawn.sort(key=lambda f: _draw_order(f, key, s.feature_weights))  # noqa: B023 - used at once
             drawn = drawn[: max(1, int(share * len(drawn) + 1e-6))]
         if s.interaction_constraints and path:
@@ -327,109 +300,104 @@ class NaiveBackend(Backend):
             drawn = [f for f in drawn if f in met]
         return sorted(drawn)
 
-    def select_splits(self, state: _State) -> None:
-        s = state.settings
-        is_depthwise = s.grow_policy == "depthwise"
-        candidates = state.frontier if is_depthwise else range(len(state.nodes))
-        state.selected = []
-        for tree in range(len(state.planes)):
-            room = s.max_leaves - state.n_leaves[tree] if s.max_leaves else len(state.nodes)
-            own = [i for i in candidates if state.nodes[i].tree == tree and state.nodes[i].left < 0]
-            own = [i for i in own if state.nodes[i].gain > -math.inf and (not s.max_depth or state.nodes[i].depth < s.max_depth)]
-            if not is_depthwise:
-                own = sorted(own, key=lambda i: (-_rank(state.nodes[i].gain), i))[:1]
-            state.selected += own[: max(room, 0)]
-            state.n_leaves[tree] += len(own[: max(room, 0)])
-        state.selected.sort(key=lambda i: i if is_depthwise else state.nodes[i].tree)
+    def select_level(self, max_depth: int, max_leaves: int) -> None:
+        self._select(max_depth, max_leaves, is_depthwise=True)
 
-    def apply_splits(self, state: _State) -> None:
-        state.frontier, is_lossguide = [], state.settings.grow_policy == "lossguide"
-        for i in state.selected:
-            node = state.nodes[i]
-            node.left = len(state.nodes)
+    def select_best(self, max_depth: int, max_leaves: int) -> None:
+        self._select(max_depth, max_leaves, is_depthwise=False)
+
+    def _select(self, max_depth: int, max_leaves: int, is_depthwise: bool) -> None:
+        candidates = self.frontier if is_depthwise else range(len(self.nodes))
+        self.selected = []
+        for tree in range(len(self.planes)):
+            room = max_leaves - self.n_leaves[tree] if max_leaves else len(self.nodes)
+            own = [i for i in candidates if self.nodes[i].tree == tree and self.nodes[i].left < 0]
+            own = [i for i in own if self.nodes[i].gain > -math.inf and (not max_depth or self.nodes[i].depth < max_depth)]
+            if not is_depthwise:
+                own = sorted(own, key=lambda i: (-_rank(self.nodes[i].gain), i))[:1]
+            self.selected += own[: max(room, 0)]
+            self.n_leaves[tree] += len(own[: max(room, 0)])
+        self.selected.sort(key=lambda i: i if is_depthwise else self.nodes[i].tree)
+
+    def apply_splits(self) -> None:
+        self.frontier = []
+        for i in self.selected:
+            node = self.nodes[i]
+            node.left = len(self.nodes)
             for sums in (node.left_sums, _minus(node.sums, node.left_sums)):
-                if is_lossguide or not state.settings.max_depth or node.depth + 1 < state.settings.max_depth:
-                    state.frontier.append(len(state.nodes))
-                state.nodes.append(_Node(node.tree, i, node.depth + 1, node.rows[:0], sums, node.lower, node.upper))
-            sign = state.settings.monotone_constraints[node.feature] if state.settings.monotone_constraints else 0
-            children, scales = state.nodes[-2:], state.scales[state.planes[node.tree]].tolist()
+                self.frontier.append(len(self.nodes))
+                self.nodes.append(_Node(node.tree, i, node.depth + 1, node.rows[:0], sums, node.lower, node.upper))
+            sign = self.settings.monotone_constraints[node.feature] if self.settings.monotone_constraints else 0
+            children, scales = self.nodes[-2:], self.scales[self.planes[node.tree]].tolist()
             if sign:
                 low, high = children[::sign]
-                low.upper = high.lower = sum(_weight(state.settings, child.sums, scales, node) for child in children) / 2
+                low.upper = high.lower = sum(_weight(self.settings, child.sums, scales, node) for child in children) / 2
 
-    def partition_rows(self, state: _State):
+    def partition_rows(self):
         counts = []
-        for node in [state.nodes[i] for i in state.selected]:
-            codes = state.codes[node.feature, node.rows]
-            is_missing = codes == state.rows.binned.cuts.n_bins[node.feature]
+        for node in [self.nodes[i] for i in self.selected]:
+            codes = self.codes[node.feature, node.rows]
+            is_missing = codes == self.rows.binned.cuts.n_bins[node.feature]
             is_left = np.where(is_missing, node.default_left == 1, codes <= node.bin)
             for child, goes_there in enumerate((is_left, ~is_left)):
-                state.nodes[node.left + child].rows = node.rows[goes_there]
+                self.nodes[node.left + child].rows = node.rows[goes_there]
                 counts.append(goes_there.sum())
         return np.array(counts, np.int64)
 
-    def sum_leaves(self, state: _State):
-        state.leaf_sums = np.zeros((len(state.nodes), 2), np.int64)
-        for i, node in enumerate(state.nodes):
+    def sum_leaves(self):
+        self.leaf_sums = np.zeros((len(self.nodes), 2), np.int64)
+        for i, node in enumerate(self.nodes):
             if node.left < 0:
-                plane = state.planes[node.tree]
-                for k, values in enumerate((state.grad, state.hess)):
-                    scaled = values[plane, node.rows].astype(np.float64) * state.leaf_scales[plane, k]
-                    state.leaf_sums[i, k] = np.floor(scaled + 0.5).astype(np.int64).sum()
-        return state.leaf_sums
+                plane = self.planes[node.tree]
+                for k, values in enumerate((self.grad, self.hess)):
+                    scaled = values[plane, node.rows].astype(np.float64) * self.leaf_scales[plane, k]
+                    self.leaf_sums[i, k] = np.floor(scaled + 0.5).astype(np.int64).sum()
+        return self.leaf_sums
 
-    def prune(self, state: _State) -> None:
-        for i, node in reversed(list(enumerate(state.nodes))):  # children come after their parents
+    def prune(self) -> None:
+        for i, node in reversed(list(enumerate(self.nodes))):  # children come after their parents
             if node.left >= 0:
-                state.leaf_sums[i] = state.leaf_sums[node.left] + state.leaf_sums[node.left + 1]
-                if all(state.nodes[node.left + side].left < 0 for side in (0, 1)) and node.gain < state.settings.gamma:
+                self.leaf_sums[i] = self.leaf_sums[node.left] + self.leaf_sums[node.left + 1]
+                if all(self.nodes[node.left + side].left < 0 for side in (0, 1)) and node.gain < self.settings.gamma:
                     node.left = -1
-        for i, node in enumerate(state.nodes):
-            is_cut_off = node.parent >= 0 and state.nodes[node.parent].left < 0
-            node.leaf = state.nodes[node.parent].leaf if is_cut_off else i
+        for i, node in enumerate(self.nodes):
+            is_cut_off = node.parent >= 0 and self.nodes[node.parent].left < 0
+            node.leaf = self.nodes[node.parent].leaf if is_cut_off else i
 
-    def weigh_leaves(self, state: _State) -> None:
-        s = state.settings
-        for node, sums in zip(state.nodes, state.leaf_sums):
-            grad, node.cover = (float(v) for v in sums / state.leaf_scales[state.planes[node.tree]])
+    def weigh_leaves(self) -> None:
+        s = self.settings
+        for node, sums in zip(self.nodes, self.leaf_sums):
+            grad, node.cover = (float(v) for v in sums / self.leaf_scales[self.planes[node.tree]])
             weight = optimal_weight(grad, node.cover, s.reg_lambda, s.reg_alpha, s.max_delta_step, node.lower, node.upper)
-            node.weight, node.value = weight, F(weight * state.learning_rate)
+            node.weight, node.value = weight, F(weight * self.learning_rate)
 
-    def leaf_of_rows(self, state: _State):
-        leaf = np.full((len(state.planes), state.rows.label.shape[1]), -1, np.int32)
-        for node in state.nodes:  # children after their parents
-            leaf[node.tree, node.rows] = node.leaf
-        return leaf
-
-    def set_leaves(self, state: _State, nodes, values) -> None:
-        for i, value in zip(nodes, values):
-            state.nodes[i].value = value[0]
-
-    def update_margin(self, state: _State) -> None:
-        for tree, leaf in enumerate(self.leaf_of_rows(state)):
+    def update_margin(self) -> None:
+        leaf_of_rows = np.full((len(self.planes), self.rows.label.shape[1]), -1, np.int32)
+        for node in self.nodes:  # children after their parents
+            leaf_of_rows[node.tree, node.rows] = node.leaf
+        for tree, leaf in enumerate(leaf_of_rows):
             for row in np.flatnonzero(leaf >= 0):
-                state.margin[state.planes[tree], row] += state.nodes[leaf[row]].value
-        is_idle = np.ones(state.margin.shape[1], bool)  # not drawn, or of zero weight
-        is_idle[self._kept(state) if state.drawn is None else state.drawn] = False
-        trees, planes, cuts = self.grown_trees(state)
-        others = np.zeros_like(state.margin)
-        self.predict_codes(state.rows.binned, (trees, [state.planes[t] for t in planes], cuts), others, None)
-        state.margin += np.where(is_idle, others, F(0))
+                self.margin[self.planes[tree], row] += self.nodes[leaf[row]].value
+        is_idle = np.ones(self.margin.shape[1], bool)  # not drawn, or of zero weight
+        is_idle[self._kept() if self.drawn is None else self.drawn] = False
+        others = np.zeros_like(self.margin)
+        NaivePredictor().predict_codes(self.rows.binned, self.flat(), others, None)
+        self.margin += np.where(is_idle, others, F(0))
 
-    def fetch_trees(self, state: _State, finished: list[Tree]) -> list[Tree]:
-        return finished
+    def fetch_trees(self, pending: list[Tree]) -> list[Tree]:
+        return pending
 
-    def grown_trees(self, state: _State):
-        return self.finish_trees(state), list(range(len(state.planes))), state.rows.binned.cuts
+    def flat(self):
+        return self.finish_trees(), self.planes, self.rows.binned.cuts
 
-    def finish_trees(self, state: _State) -> list[Tree]:
+    def finish_trees(self) -> list[Tree]:
         trees = []
-        for t in range(len(state.planes)):
-            kept = [i for i, node in enumerate(state.nodes) if node.tree == t and node.leaf == i]
+        for t in range(len(self.planes)):
+            kept = [i for i, node in enumerate(self.nodes) if node.tree == t and node.leaf == i]
             new = {-1: -1, **{i: n for n, i in enumerate(kept)}}
-            own = [state.nodes[i] for i in kept]
+            own = [self.nodes[i] for i in kept]
             split = np.array([node.left >= 0 for node in own])
-            threshold = [state.rows.binned.cuts.of(node.feature)[node.bin] for node in own]
+            threshold = [self.rows.binned.cuts.of(node.feature)[node.bin] for node in own]
             trees.append(
                 Tree(
                     left_child=np.array([new[node.left] for node in own], np.int32),
@@ -445,13 +413,12 @@ class NaiveBackend(Backend):
             )
         return trees
 
-    # -- Margins, predictions, sums ----------------------------------------------------------------------------------
 
-    def training_margin(self, state: _State):
-        return state.margin
+class NaivePredictor(Predictor):
+    """Laid out are (trees, output of each, cuts)."""
 
-    def flatten_trees(self, trees, groups, cuts=None):
-        return trees, groups, cuts
+    def flatten(self, trees, outputs, cuts=None):
+        return trees, outputs, cuts
 
     def predict_values(self, block, missing, flat, first_row, margin, leaves) -> None:
         def goes_left(tree, node, row):
@@ -488,6 +455,8 @@ class NaiveBackend(Backend):
             row_map(margin, i, out)
         return out
 
+
+class NaiveReducer(RowReducer):
     def largest_term(self, prediction, label, weight, row_term, parameters):
         terms = [0.0, *(abs(t) for t in _terms(prediction, label, weight, row_term, parameters))]
         return np.array([max(np.array(terms).view(np.int64))])
@@ -495,6 +464,18 @@ class NaiveBackend(Backend):
     def sum_terms(self, prediction, label, weight, row_term, parameters, scale: float):
         terms = _terms(prediction, label, weight, row_term, parameters)
         return np.array([sum(math.floor(t * scale + 0.5) for t in terms)], np.int64)
+
+
+class NaiveBackend(Backend):
+    name = "naive"
+    memory, coder, predictor, reducer = NaiveMemory(), NaiveCoder(), NaivePredictor(), NaiveReducer()
+
+    def describe(self) -> str:
+        return "plain loops"
+
+    def start_training(self, rows: TrainingRows, params: Params, n_trees: int, leaf_size: int = 1) -> NaiveTraining:
+        assert leaf_size == 1
+        return NaiveTraining(rows, params, n_trees)
 
 
 def _permuted(row: int, n_rows: int, keys: list[int]) -> int:
@@ -589,13 +570,13 @@ def _draw_order(feature: int, key: int, weights: tuple[float, ...]) -> tuple[flo
     return math.ldexp(math.trunc(mantissa * 2**21), exponent - 21), feature
 
 
-def _weight(s: GrowthSettings, sums: tuple[int, int], scales: list[float], node: _Node) -> float:
+def _weight(s: Params, sums: tuple[int, int], scales: list[float], node: _Node) -> float:
     """The optimal weight within the bounds of a node."""
     grad, hess = sums[0] / scales[0], sums[1] / scales[1]
     return optimal_weight(grad, hess, s.reg_lambda, s.reg_alpha, s.max_delta_step, node.lower, node.upper)
 
 
-def _score(s: GrowthSettings, sums: tuple[int, int], scales: list[float], node: _Node) -> float:
+def _score(s: Params, sums: tuple[int, int], scales: list[float], node: _Node) -> float:
     grad, hess = sums[0] / scales[0], sums[1] / scales[1]
     if s.max_delta_step > 0 or node.lower > -math.inf or node.upper < math.inf:
         return node_score_at(grad, hess, _weight(s, sums, scales, node), s.reg_lambda, s.reg_alpha)

@@ -2,8 +2,8 @@
 
 import numpy as np
 
-from gpuboost.data.binned import ColumnBlocks, Page, SparsePage
-from gpuboost.data.cuts import SENTINEL, Cuts
+from gpuboost.binned.cuts import SENTINEL, Cuts
+from gpuboost.binned.pages import DensePage, SortedColumns, SparsePage
 
 # Columns of a kind, by a random generator and the number of rows: (integers (n_columns, n_rows), n_bins). Code n_bins is missing.
 KINDS = {
@@ -40,11 +40,11 @@ def cuts_of(n_bins):
 def pages_of(columns, page_rows=None):
     n_rows = columns.shape[1]
     bounds = [*range(0, n_rows, page_rows or max(n_rows, 1)), n_rows]
-    return [Page(np.ascontiguousarray(columns[:, a:b]), np.zeros((0, 8), np.uint8)) for a, b in zip(bounds, bounds[1:])]
+    return [DensePage(np.ascontiguousarray(columns[:, a:b]), np.zeros((0, 8), np.uint8)) for a, b in zip(bounds, bounds[1:])]
 
 
 def sparse_of(columns, n_bins, absent):
-    """(ColumnBlocks, SparsePage) of the cells that do not have the absent code of their feature."""
+    """(SortedColumns, SparsePage) of the cells that do not have the absent code of their feature."""
     lists = [sorted((int(code), row) for row, code in enumerate(column) if code != a) for column, a in zip(columns, absent)]
     ends, cuts, absent = np.cumsum([len(own) for own in lists]), cuts_of(n_bins), np.array(absent, np.int32)
     bounds = np.stack([ends - [len(own) for own in lists], ends], axis=1)
@@ -54,7 +54,7 @@ def sparse_of(columns, n_bins, absent):
         for code, row in own:
             cells[row].append(cuts.offsets[feature] + code if code < n_bins[feature] else cuts.total_bins + feature)
     row_begin = np.cumsum([0, *map(len, cells)])
-    blocks = ColumnBlocks(bounds, rows.astype(np.int32), codes.astype(np.uint32), absent)
+    blocks = SortedColumns(bounds, rows.astype(np.int32), codes.astype(np.uint32), absent)
     return blocks, SparsePage.of(cuts, row_begin, np.array([c for own in cells for c in sorted(own)], np.int32), absent)
 
 

@@ -27,7 +27,7 @@ from greenlet import getcurrent, greenlet
 from numba import njit, types
 from numba.core.extending import _Intrinsic
 
-from gpuboost.backend.device import Device, PendingCopy
+from gpuboost.backend.cuda.device import Device, PendingCopy
 from gpuboost.kernels.device import DeviceFunction, bind, cuda
 
 POISON = 0xA5

@@ -14,6 +14,7 @@ from simulator import SimulatedDevice
 import gpuboost as gb
 from gpuboost.backend import CpuBackend
 from gpuboost.backend.cuda import CudaBackend
+from gpuboost.backend.cuda.training import CudaTraining
 from gpuboost.communicator import run_threads
 from gpuboost.model_io import digest
 from gpuboost.params import parse_params
@@ -136,9 +137,9 @@ def test_cuda_in_the_simulator(policy, objective, growth, make_table, use_backen
     use_backend(cuda)
     waits = []
     with pytest.MonkeyPatch.context() as patch:
-        grow = CudaBackend.start_round, CudaBackend.finish_trees
-        patch.setattr(CudaBackend, "start_round", lambda self, *a: (waits.append(cuda.device.waits), grow[0](self, *a))[1])
-        patch.setattr(CudaBackend, "finish_trees", lambda self, *a: (waits.append(cuda.device.waits), grow[1](self, *a))[1])
+        grow = CudaTraining.start_round, CudaTraining.finish_trees
+        patch.setattr(CudaTraining, "start_round", lambda self, *a: (waits.append(cuda.device.waits), grow[0](self, *a))[1])
+        patch.setattr(CudaTraining, "finish_trees", lambda self, *a: (waits.append(cuda.device.waits), grow[1](self, *a))[1])
         assert model_digest(params, matrix(table), 1) == expected
     assert waits[0] == waits[1]
     steps = 4 if growth else 3
@@ -152,7 +153,7 @@ def test_batches_of_gains_on_cuda(policy, make_table, use_backend, monkeypatch):
     """A level whose splits are found two nodes at a time reads each node's own proposals."""
     table, params = make_table(120, "reg:squarederror"), settings("reg:squarederror", policy, max_bin=5, max_depth=3)
     expected = model_digest(params, matrix(table), 1)
-    monkeypatch.setattr("gpuboost.backend.cuda.GAINS_BYTES", 2 * 12 * 6)
+    monkeypatch.setattr("gpuboost.backend.cuda.plan.GAINS_BYTES", 2 * 12 * 6)
     use_backend(CudaBackend(SimulatedDevice()))
     assert model_digest(params, matrix(table), 1) == expected
 

@@ -1,6 +1,7 @@
 """What the source itself promises: which way imports point, what the algorithm may use, what an import costs, what is cached."""
 
 import ast
+import dataclasses
 import inspect
 import shutil
 import subprocess
@@ -8,13 +9,29 @@ import sys
 from pathlib import Path
 
 import pytest
-from naive_backend import NaiveBackend
+from naive_backend import NaiveBackend, NaiveCoder, NaiveMemory, NaivePredictor, NaiveReducer, NaiveTraining
 
 import gpuboost
-from gpuboost.backend import Backend, CpuBackend
+from gpuboost.backend import CpuBackend, contract
+from gpuboost.backend.cpu.coder import CpuCoder
+from gpuboost.backend.cpu.gradients import CpuGradients
+from gpuboost.backend.cpu.memory import HostMemory
+from gpuboost.backend.cpu.predictor import CpuPredictor
+from gpuboost.backend.cpu.reducer import CpuReducer
+from gpuboost.backend.cpu.training import CpuTraining
+from gpuboost.backend.cpu.trees import CpuTrees
 from gpuboost.backend.cuda import CudaBackend
+from gpuboost.backend.cuda.coder import CudaCoder
+from gpuboost.backend.cuda.gradients import CudaGradients
+from gpuboost.backend.cuda.memory import DeviceMemory
+from gpuboost.backend.cuda.predictor import CudaPredictor
+from gpuboost.backend.cuda.reducer import CudaReducer
+from gpuboost.backend.cuda.training import CudaTraining
+from gpuboost.backend.cuda.trees import CudaTrees
+from gpuboost.backend.plans import Penalty
 from gpuboost.kernels import jit
 from gpuboost.kernels.gradients import elementwise_gradients
+from gpuboost.kernels.records import PENALTY
 from gpuboost.kernels.reduce import map_rows, reduce_rows, unit_term
 from gpuboost.objectives.regression import label_term
 
@@ -23,7 +40,7 @@ KERNELS = PACKAGE.parent / "kernels"
 
 # From the bottom up: a module may import those of its own layer and below.
 LAYERS = [
-    ["errors", "registry", "params", "config", "communicator", "model", "model_io", "inspection"],
+    ["errors", "registry", "params", "config", "communicator", "model", "model_io", "inspection", "binned"],
     ["kernels"],
     ["backend"],
     ["labels", "data", "objectives", "metrics"],
@@ -70,8 +87,10 @@ def layer(module):
 
 def test_modules_are_found():
     assert {"kernels.scalar", "backend.cpu", "growing.grower", "model.tree", "data.dmatrix", "training"} <= MODULES.keys()
-    assert own_imports(MODULES["growing.grower"]) == {"backend.base", "communicator"}
-    assert layer("model.tree") < layer("kernels.scalar") < layer("backend.cpu") < layer("data.cuts") < layer("growing.grower")
+    assert own_imports(MODULES["growing.grower"]) == {
+        "backend.contract", "backend.plans", "communicator", "growing.policy", "growing.pool"
+    }  # fmt: skip
+    assert layer("model.tree") < layer("kernels.scalar") < layer("backend.cpu") < layer("data.sketch") < layer("growing.grower")
 
 
 @pytest.mark.parametrize("module", MODULES)
@@ -114,14 +133,37 @@ def test_import_is_light():
     assert result.stdout.split() == []
 
 
-@pytest.mark.parametrize("backend", [CpuBackend, CudaBackend, NaiveBackend])
-def test_backend_implements_the_contract_with_its_arguments(backend):
-    assert len(Backend.__abstractmethods__) > 25
-    assert backend.__abstractmethods__ == set()
-    for name in Backend.__abstractmethods__:
-        assert list(inspect.signature(getattr(backend, name)).parameters) == list(
-            inspect.signature(getattr(Backend, name)).parameters
+IMPLEMENTATIONS = {
+    contract.Backend: [CpuBackend, CudaBackend, NaiveBackend],
+    contract.Memory: [HostMemory, DeviceMemory, NaiveMemory],
+    contract.Coder: [CpuCoder, CudaCoder, NaiveCoder],
+    contract.Gradients: [CpuGradients, CudaGradients, NaiveTraining],
+    contract.Trees: [CpuTrees, CudaTrees, NaiveTraining],
+    contract.Training: [CpuTraining, CudaTraining, NaiveTraining],
+    contract.Predictor: [CpuPredictor, CudaPredictor, NaivePredictor],
+    contract.RowReducer: [CpuReducer, CudaReducer, NaiveReducer],
+}
+
+
+def test_every_role_of_the_contract_has_implementations():
+    roles = {value for value in vars(contract).values() if inspect.isclass(value) and inspect.isabstract(value)}
+    assert roles == set(IMPLEMENTATIONS)
+    assert all(len(role.__abstractmethods__) < 20 for role in roles), "no class is a catalogue"
+
+
+@pytest.mark.parametrize(
+    "role, implementation", [(role, own) for role, all_own in IMPLEMENTATIONS.items() for own in all_own], ids=lambda c: c.__name__
+)
+def test_a_backend_implements_the_contract_with_its_arguments(role, implementation):
+    assert implementation.__abstractmethods__ == set()
+    for name in role.__abstractmethods__:
+        assert list(inspect.signature(getattr(implementation, name)).parameters) == list(
+            inspect.signature(getattr(role, name)).parameters
         ), name
+
+
+def test_penalties_are_the_record_that_kernels_read():
+    assert tuple(field.name for field in dataclasses.fields(Penalty)) == PENALTY.names
 
 
 # ---- the cache of compiled kernels

@@ -20,10 +20,10 @@ from simulator import ORDERS, SimulatedDevice
 import gpuboost as gb
 import gpuboost.backend as backends
 from gpuboost.backend import CpuBackend, choose_backend
-from gpuboost.backend import cuda as cuda_module
-from gpuboost.backend import device as device_module
 from gpuboost.backend.cuda import CudaBackend
-from gpuboost.boosting import growth_settings
+from gpuboost.backend.cuda import device as device_module
+from gpuboost.backend.cuda.training import CudaTraining
+from gpuboost.backend.cuda.trees import LEAVES_BETWEEN_READS, CudaTrees
 from gpuboost.communicator import SingleProcess, current_communicator, run_threads
 from gpuboost.data.training_rows import collect_rows
 from gpuboost.model_io import digest
@@ -193,7 +193,7 @@ def test_the_cases_are_what_they_are_called():
     assert leaves("one leaf") == leaves("leaf by leaf, one leaf") == [1]
     assert leaves("leaf by leaf") == [6, 6]
     assert leaves("leaf by leaf, many") == [20]  # 19 splits: more than are made between two reads
-    assert 19 > cuda_module.LEAVES_BETWEEN_READS
+    assert 19 > LEAVES_BETWEEN_READS
     assert len(leaves("targets")) == 4
     for name in set(CASES) - {"one leaf", "leaf by leaf, one leaf"}:
         assert min(leaves(name)) >= 2, name
@@ -202,13 +202,13 @@ def test_the_cases_are_what_they_are_called():
 
 def test_loud_weights_take_two_limbs_and_others_one(cuda, monkeypatch):
     limbs = []
-    original = CudaBackend.finish_trees
+    original = CudaTraining.finish_trees
 
-    def finish(self, state):
-        limbs.append(self.fetch(state.n_limbs).tolist())  # of each output
-        return original(self, state)
+    def finish(self):
+        limbs.append(self.device.fetch(self.gradients.n_limbs).tolist())  # of each output
+        return original(self)
 
-    monkeypatch.setattr(CudaBackend, "finish_trees", finish)
+    monkeypatch.setattr(CudaTraining, "finish_trees", finish)
     with computing_on(cuda):
         for name in ("loud", "loud classes", "regression"):
             train(name, rounds=1, params={"max_depth": 1})
@@ -239,7 +239,7 @@ def test_histograms_that_do_not_fit_into_shared_memory(shared_limit, in_shared, 
 
 
 def test_gains_of_a_few_nodes_at_once(cuda, monkeypatch):
-    monkeypatch.setattr(cuda_module, "GAINS_BYTES", 3 * 12 * 6)  # three nodes of six features
+    monkeypatch.setattr("gpuboost.backend.cuda.plan.GAINS_BYTES", 3 * 12 * 6)  # three nodes of six features
     with computing_on(cuda):
         assert digest(train("binary").model) == digest(model_on_cpu("binary"))
 
@@ -248,14 +248,14 @@ def test_gains_of_a_few_nodes_at_once(cuda, monkeypatch):
 def test_batches_of_histograms(name, cuda, monkeypatch):
     """Two histograms: none is ever subtracted. Five: those of the first levels are."""
     n_subtracted = 0
-    original = CudaBackend.subtract_histograms
+    original = CudaTrees.subtract_histograms
 
-    def subtract(self, state):
+    def subtract(self, batch):
         nonlocal n_subtracted
         n_subtracted += 1
-        original(self, state)
+        original(self, batch)
 
-    monkeypatch.setattr(CudaBackend, "subtract_histograms", subtract)
+    monkeypatch.setattr(CudaTrees, "subtract_histograms", subtract)
     with computing_on(cuda):
         dtrain = matrix(name)
         counts = []
@@ -275,7 +275,7 @@ def test_trees_deeper_than_the_host_runs_ahead(name, max_depth, cuda, monkeypatc
     with computing_on(CpuBackend(1)):
         model = train(name, params=params, rounds=1).model
     assert max(tree.n_leaves for tree in model.trees) > 4
-    monkeypatch.setattr(cuda_module, "SYNC_FREE_DEPTH", 1)
+    monkeypatch.setattr("gpuboost.backend.cuda.plan.SYNC_FREE_DEPTH", 1)
     with computing_on(cuda):
         assert digest(train(name, params=params, rounds=1).model) == digest(model)
 
@@ -511,7 +511,7 @@ def test_launches_of_a_round_by_levels(name, depth, pages, growths):
 @pytest.mark.parametrize("max_leaves, reads", [(4, 0), (5, 0), (6, 1), (10, 2)])
 def test_launches_and_waits_of_a_round_by_leaves(max_leaves, reads, growths, monkeypatch):
     """One read of the progress after every fourth split but the last."""
-    monkeypatch.setattr(cuda_module, "LEAVES_BETWEEN_READS", 4)
+    monkeypatch.setattr("gpuboost.backend.cuda.trees.LEAVES_BETWEEN_READS", 4)
     cuda = simulated()
     seen = growths(cuda)
     with computing_on(cuda):
@@ -523,8 +523,8 @@ def test_launches_and_waits_of_a_round_by_leaves(max_leaves, reads, growths, mon
 @pytest.mark.parametrize("policy", ["depthwise", "lossguide"])
 def test_trees_that_end_early_are_noticed_at_the_next_read(policy, growths, monkeypatch):
     """No split at all: the host finds out at its first read, of the third level or after four splits."""
-    monkeypatch.setattr(cuda_module, "SYNC_FREE_DEPTH", 2)
-    monkeypatch.setattr(cuda_module, "LEAVES_BETWEEN_READS", 4)
+    monkeypatch.setattr("gpuboost.backend.cuda.plan.SYNC_FREE_DEPTH", 2)
+    monkeypatch.setattr("gpuboost.backend.cuda.trees.LEAVES_BETWEEN_READS", 4)
     cuda = simulated()
     seen = growths(cuda)
     with computing_on(cuda):
@@ -557,10 +557,9 @@ def histograms_that_fit(cuda, rows, memory):
     """How many there is room for; None where the training is refused."""
     cuda.device.memory = memory
     try:
-        state = cuda.start_training(rows, growth_settings(parse_params(settings("binary")), matrix("binary")), [0], 1)
+        return cuda.start_training(rows, parse_params(settings("binary")), 1).trees.histogram_capacity
     except MemoryError:
         return None
-    return cuda.histogram_capacity(state)
 
 
 def least_memory(cuda, rows):
@@ -602,7 +601,7 @@ def test_too_little_memory_is_refused_before_any_work(rows_of_a_training):
     cuda.device.launches.clear()
     with pytest.raises(MemoryError) as error:
         cuda.device.memory = least - 1
-        cuda.start_training(rows, growth_settings(parse_params(settings("binary")), matrix("binary")), [0], 1)
+        cuda.start_training(rows, parse_params(settings("binary")), 1)
     assert not cuda.device.launches
     assert f"has {least / 2**20:.0f} MiB free, {least / 2**20:.0f} MiB are needed" in str(error.value)
     cuda.device.memory = 5 * 2**20

@@ -16,7 +16,8 @@ from naive_backend import NaiveBackend
 from scipy.sparse import csr_matrix
 
 import gpuboost as gb
-from gpuboost.backend import CpuBackend
+from gpuboost.backend.cpu.gradients import CpuGradients
+from gpuboost.backend.cpu.trees import CpuTrees
 from gpuboost.communicator import run_threads
 from gpuboost.model_io import digest
 
@@ -75,14 +76,14 @@ def model_digest(params, dtrain, rounds=ROUNDS, **options):
 def test_loud_weights_take_two_limbs_and_others_one(case, monkeypatch):
     table, params, _ = case
     refined = []
-    original = CpuBackend.refine_fixed_point
+    original = CpuGradients.refine
 
     def refine(self, *args):
         result = original(self, *args)
         refined.append(result is not None)
         return result
 
-    monkeypatch.setattr(CpuBackend, "refine_fixed_point", refine)
+    monkeypatch.setattr(CpuGradients, "refine", refine)
     train(params, matrix(table))
     is_loud = table.weight.max() > 1e4
     assert refined == [is_loud] * ROUNDS
@@ -114,8 +115,9 @@ def test_threads(objective, make_table, tmp_path):
     )
     program = (
         "import pickle, sys, gpuboost as gb\n"
-        "from gpuboost.model_io import digest; from gpuboost.backend import choose_backend, cpu\n"
-        "cpu.CODES_PER_THREAD = 1; assert choose_backend('cpu', 16).n_threads == 16\n"
+        "from gpuboost.model_io import digest; from gpuboost.backend import choose_backend\n"
+        "from gpuboost.backend.cpu import training; training.CODES_PER_THREAD = 1\n"
+        "assert choose_backend('cpu', 16).n_threads == 16\n"
         "for params, (X, y), w in pickle.load(open(sys.argv[1], 'rb')):\n"
         f"    print(digest(gb.train(params, gb.DMatrix(X, y, weight=w), {ROUNDS}, verbose_eval=False).model))"
     )
@@ -192,14 +194,14 @@ def test_histogram_memory(case, monkeypatch):
     """2 histograms: none is ever subtracted. 8 per output: the upper levels are, the lower ones run in batches."""
     table, params, expected = case
     n_subtracted = 0
-    original = CpuBackend.subtract_histograms
+    original = CpuTrees.subtract_histograms
 
-    def subtract(self, state):
+    def subtract(self, batch):
         nonlocal n_subtracted
         n_subtracted += 1
-        original(self, state)
+        original(self, batch)
 
-    monkeypatch.setattr(CpuBackend, "subtract_histograms", subtract)
+    monkeypatch.setattr(CpuTrees, "subtract_histograms", subtract)
     train(params, dtrain := matrix(table), 1)
     bytes_each = 16 * dtrain.any_binned().cuts.total_bins
     counts = []

@@ -10,7 +10,7 @@ import pytest
 from simulator import SimulatedDevice
 
 from gpuboost import doctor
-from gpuboost.backend import device as device_module
+from gpuboost.backend.cuda import device as device_module
 from gpuboost.cli import main
 
 GPU = (13000, 1, "")  # what doctor.ask_driver answers

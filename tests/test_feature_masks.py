@@ -9,8 +9,7 @@ from naive_backend import NaiveBackend
 from simulator import SimulatedDevice
 
 import gpuboost as gb
-from gpuboost.backend import CpuBackend
-from gpuboost.backend import cuda as cuda_module
+from gpuboost.backend.cpu.trees import CpuTrees
 from gpuboost.backend.cuda import CudaBackend
 from gpuboost.communicator import run_threads
 from gpuboost.model_io import digest
@@ -115,7 +114,7 @@ def test_cuda_agrees(method, mask, rounds, use_backend):
 @pytest.mark.parametrize("at_once", [1, 3])
 def test_cuda_with_masks_of_few_nodes_at_once(at_once, use_backend, monkeypatch):
     expected = digest(train({**MASKS["all"], "max_depth": 3}, rounds=1).model)
-    monkeypatch.setattr(cuda_module, "GAINS_BYTES", at_once * 12 * N_FEATURES)
+    monkeypatch.setattr("gpuboost.backend.cuda.plan.GAINS_BYTES", at_once * 12 * N_FEATURES)
     use_backend(CudaBackend(SimulatedDevice()))
     assert digest(train({**MASKS["all"], "max_depth": 3}, rounds=1).model) == expected
 
@@ -136,14 +135,14 @@ def test_workers_batches_and_threads_change_nothing(method, mask):
 @pytest.mark.parametrize("density", [0.05, 0.4])
 def test_sparse_tables_equal_dense_ones(density, mask, use_backend, monkeypatch):
     """All levels walked by columns; or the roots by histograms, which are less work there."""
-    n_walks, scan_columns = 0, CpuBackend.scan_columns
+    n_walks, walk_columns = 0, CpuTrees.walk_columns
 
-    def scan(self, state):
+    def walk(self):
         nonlocal n_walks
         n_walks += 1
-        scan_columns(self, state)
+        walk_columns(self)
 
-    monkeypatch.setattr(CpuBackend, "scan_columns", scan)
+    monkeypatch.setattr(CpuTrees, "walk_columns", walk)
     X, y = make(200)
     X = np.where(np.random.default_rng(1).random(X.shape) < density, np.where(np.isnan(X), 1, X), 0).astype(np.float32)
     y = y + 3 * X.sum(axis=1)

@@ -18,8 +18,8 @@ import gpu_kernels  # noqa: E402
 import gpu_tasks  # noqa: E402
 from tasks import Task, higgs_like, small  # noqa: E402
 
-from gpuboost.backend.compiler import compile_kernel  # noqa: E402
 from gpuboost.backend.cuda import CudaBackend  # noqa: E402
+from gpuboost.backend.cuda.compiler import compile_kernel  # noqa: E402
 
 DEPTH_8 = "11M × 28, depth 8"
 

@@ -12,9 +12,9 @@ from simulator import SimulatedDevice
 import gpuboost as gb
 from gpuboost.backend import CpuBackend
 from gpuboost.backend.cuda import CudaBackend
-from gpuboost.boosting import growth_settings
 from gpuboost.cli import main
 from gpuboost.growing.constraints import resolve_monotone
+from gpuboost.growing.plan import resolve_columns
 from gpuboost.model_io import digest
 from gpuboost.params import parse_params
 
@@ -170,7 +170,7 @@ def test_walks_over_columns_and_histograms_agree(case):
 @pytest.mark.parametrize("zeros", [(0,), (0, 0, 0, 0, 0), "(0,0)", {"f1": 0}])
 def test_zeros_are_no_constraints(zeros):
     assert digest(train("hist", signs=zeros).model) == digest(train("hist", signs=()).model) != digest(train("hist").model)
-    settings = growth_settings(parse_params({"monotone_constraints": zeros}), gb.DMatrix(np.zeros((2, 5))))
+    settings = resolve_columns(parse_params({"monotone_constraints": zeros}), None, 5)
     assert settings.monotone_constraints == ()
 
 

@@ -13,9 +13,9 @@ from simulator import SimulatedDevice
 import gpuboost as gb
 from gpuboost.backend import CpuBackend, cpu
 from gpuboost.backend.cuda import CudaBackend
-from gpuboost.backend.device import find_device
+from gpuboost.backend.cuda.device import find_device
 from gpuboost.communicator import run_threads
-from gpuboost.data import binned as binned_module
+from gpuboost.data import binning as binned_module
 from gpuboost.data import packing as packing_module
 from gpuboost.data.packing import choose_packing, choose_sparse_packing
 from gpuboost.model_io import digest

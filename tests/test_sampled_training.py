@@ -16,7 +16,7 @@ import gpuboost as gb
 from gpuboost.backend import cpu
 from gpuboost.backend.cuda import CudaBackend
 from gpuboost.communicator import run_threads
-from gpuboost.data import binned as binned_module
+from gpuboost.data import binning as binned_module
 from gpuboost.data import packing as packing_module
 from gpuboost.model_io import digest
 from gpuboost.sklearn import GPUBoostRegressor

@@ -8,11 +8,12 @@ from hypothesis import strategies as st
 from simulator import SimulatedDevice
 
 import gpuboost as gb
-from gpuboost.backend import cpu
+from gpuboost.backend.cpu import trees as cpu_trees
+from gpuboost.backend.cpu.trees import CpuTrees
 from gpuboost.backend.cuda import CudaBackend
-from gpuboost.backend.device import find_device
+from gpuboost.backend.cuda.device import find_device
+from gpuboost.binned.pages import SparsePage
 from gpuboost.communicator import run_threads
-from gpuboost.data.binned import SparsePage
 from gpuboost.model_io import digest
 
 NAN = np.nan
@@ -90,7 +91,7 @@ def test_walks_and_histograms_find_the_same_splits(seed, rule, n_rows, density):
     digests = set()
     for visits in (0, 10**9):
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(cpu, "BIN_VISITS", visits)
+            patch.setattr(cpu_trees, "BIN_VISITS", visits)
             digests.add(digest(train({"min_child_weight": 0}, csr, y, weight, rule, rounds=3).model))
     assert len(digests) == 1
 
@@ -114,7 +115,7 @@ def test_a_histogram_is_subtracted_only_from_one_that_is_held(grow_policy, monke
     for n_histograms in range(2, 14):
         assert grow(X, histogram_memory=n_histograms * bytes_each) == expected
     for n_nodes in (1, 7, 30, 60):
-        monkeypatch.setattr(cpu.CpuBackend, "walks_columns", lambda _, state, __: state.n_nodes < n_nodes)  # noqa: B023
+        monkeypatch.setattr(CpuTrees, "walks_columns", lambda trees, _: trees.arrays.n_nodes < n_nodes)  # noqa: B023
         assert grow(csr) == expected
 
 
@@ -142,7 +143,7 @@ def test_a_quantile_matrix_stays_sparse(rule):
 @pytest.mark.parametrize("rule", RULES)
 def test_training_under_the_cuts_of_another_table(rule, visits, monkeypatch):
     """All cells are stored, some as NaN, and none is zero: a column with an entry for every row may lack values all the same."""
-    monkeypatch.setattr(cpu, "BIN_VISITS", visits)
+    monkeypatch.setattr(cpu_trees, "BIN_VISITS", visits)
     dense, csr, y, weight = make(rule)
     full = np.random.default_rng(1).choice([NAN, -2.0, -1.0, 1.0, 2.0], dense.shape)
     stored = scipy.sparse.csr_matrix((full.ravel(), np.indices(full.shape)[1].ravel(), np.arange(0, full.size + 1, 20)))
@@ -261,7 +262,7 @@ def test_memory_is_in_proportion_to_the_entries():
     n_rows, n_features = 20_000, 3000  # 60 million cells
     X = scipy.sparse.random(n_rows, n_features, density=0.001, format="csr", random_state=0, dtype=np.float32)
     binned = gb.QuantileDMatrix(X, np.zeros(n_rows)).any_binned()
-    page, blocks = binned.pages[0], binned.blocks
+    page, blocks = binned.pages[0], binned.sorted_columns
     n_bytes = sum(a.nbytes for a in (page.row_begin, page.cells, blocks.bounds, blocks.rows, blocks.codes, blocks.absent))
     assert n_bytes <= 12 * X.nnz + 8 * (n_rows + 1) + 20 * n_features
 

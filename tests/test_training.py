@@ -7,7 +7,7 @@ import pytest
 from small_tables import PARAMS, make_table, model_bytes
 
 import gpuboost as gb
-from gpuboost.backend.device import has_gpu
+from gpuboost.backend.cuda.device import has_gpu
 from gpuboost.communicator import SingleProcess, run_threads
 from gpuboost.config import config_context
 

@@ -3,12 +3,12 @@
 from functools import cache
 from typing import Any
 
-from gpuboost.backend.base import Backend, GrowthSettings, TrainingRows
+from gpuboost.backend.contract import Backend, TrainingRows
 from gpuboost.backend.cpu import CpuBackend
 from gpuboost.config import get_config, log
 from gpuboost.kernels.jit import available_threads, set_compile_hook
 
-__all__ = ["Backend", "GrowthSettings", "TrainingRows", "choose_backend"]
+__all__ = ["Backend", "CpuBackend", "TrainingRows", "choose_backend"]
 
 # device="auto" takes the GPU from this many values (rows × columns) on. An estimate, not measured: below, a tree takes the CPU
 # about as long as the GPU's launches (some 100 of them, a few µs each), and loading CuPy and the kernels takes a second or two.
@@ -35,7 +35,7 @@ def choose_backend(device: str, nthread: int | None, *, n_values: int = 0, table
 
 def _cuda_backend(number: int) -> Backend:
     from gpuboost.backend.cuda import CudaBackend
-    from gpuboost.backend.device import find_device
+    from gpuboost.backend.cuda.device import find_device
 
     return CudaBackend(find_device(number))
 
@@ -43,7 +43,7 @@ def _cuda_backend(number: int) -> Backend:
 @cache
 def _has_cuda() -> bool:
     """Whether CUDA kernels can run here; says why not where a GPU lacks only software."""
-    from gpuboost.backend.device import has_gpu, usable_device
+    from gpuboost.backend.cuda.device import has_gpu, usable_device
 
     if not has_gpu():
         return False

@@ -10,13 +10,13 @@ from gpuboost.kernels.quantise import FINE_ROWS, scale_exponent
 from gpuboost.kernels.sampling import FIRST_WORD, N_KEYS
 
 __all__ = [
-    "check_finite", "hash_words", "leaf_scales", "needs_refinement", "plane_keys", "round_key", "sampling_keys", "scales_16",
+    "check_finite", "hash_words", "leaf_scales", "needs_refinement", "output_keys", "round_key", "sampling_keys", "scales_16",
     "sum_scale",
 ]  # fmt: skip
 
 
 def check_finite(maxima: np.ndarray) -> None:
-    """FloatingPointError when a gradient or hessian was NaN or infinite. maxima : int64 (n_planes, 2) float32 bits."""
+    """FloatingPointError when a gradient or hessian was NaN or infinite. maxima : int64 (n_outputs, 2) float32 bits."""
     if (maxima >= NON_FINITE_BITS).any():
         raise FloatingPointError(
             "a gradient or hessian is not finite: the margins or labels have grown beyond float32, or a custom objective "
@@ -29,12 +29,12 @@ def _values(maxima: np.ndarray) -> np.ndarray:
 
 
 def scales_16(maxima: np.ndarray) -> np.ndarray:
-    """float64 (n_planes, 2): the powers of two that bring max |g| below 2^15 and max h below 2^16."""
+    """float64 (n_outputs, 2): the powers of two that bring max |g| below 2^15 and max h below 2^16."""
     return np.array([[2.0 ** scale_exponent(g, 15), 2.0 ** scale_exponent(h, 16)] for g, h in _values(maxima)])
 
 
 def leaf_scales(maxima: np.ndarray, global_rows: int) -> np.ndarray:
-    """float64 (n_planes, 2): powers of two with global_rows · max · scale ≤ 2^62."""
+    """float64 (n_outputs, 2): powers of two with global_rows · max · scale ≤ 2^62."""
     return np.array([[sum_scale(g, global_rows), sum_scale(h, global_rows)] for g, h in _values(maxima)])
 
 
@@ -45,14 +45,14 @@ def sum_scale(largest: float, n_terms: int) -> float:
 
 
 def needs_refinement(sums: np.ndarray, n_rows: int) -> np.ndarray:
-    """bool (n_planes,): whether two limbs are needed: for few rows, or where more than half of them lie below SMALL_UNITS units.
+    """bool (n_outputs,): whether two limbs are needed: for few rows, or where more than half of them lie below SMALL_UNITS units.
     n_rows : that take part, over all workers."""
     return (2 * sums[:, 2] > n_rows) | (n_rows <= FINE_ROWS)
 
 
-def plane_keys(seed: int, round_number: int, n_planes: int) -> np.ndarray:
-    """uint32 (n_planes,): the hash key of stochastic rounding for each output of a round."""
-    return np.array([round_key(seed, round_number, plane) for plane in range(n_planes)], np.uint32)
+def output_keys(seed: int, round_number: int, n_outputs: int) -> np.ndarray:
+    """uint32 (n_outputs,): the hash key of stochastic rounding for each output of a round."""
+    return np.array([round_key(seed, round_number, output) for output in range(n_outputs)], np.uint32)
 
 
 def sampling_keys(seed: int, round_number: int) -> np.ndarray:

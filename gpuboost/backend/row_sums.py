@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from gpuboost.backend.base import Array, Backend
+from gpuboost.backend.contract import Array, Backend
 from gpuboost.backend.fixed_point import sum_scale
 from gpuboost.communicator import Communicator
 from gpuboost.kernels.reduce import unit_term
@@ -37,16 +37,16 @@ class RowSums:
         p = tuple(np.float32(value) for value in parameters or (0.0,))
         rows = (self.prediction, self.label, self.weight, row_term, p)
         n_rows = np.array([int(np.count_nonzero(self.weight)) if len(self.weight) else self.label.shape[1]], np.int64)
-        largest = self.backend.largest_term(*rows)
+        largest = self.backend.reducer.largest_term(*rows)
         self.comm.allreduce_max(largest)
         self.comm.allreduce_sum(n_rows)
-        maximum = float(self.backend.fetch(largest).view(np.float64)[0])
+        maximum = float(self.backend.memory.fetch(largest).view(np.float64)[0])
         if not np.isfinite(maximum):
             return float("nan")
         scale = sum_scale(maximum, int(n_rows[0]))
-        total = self.backend.sum_terms(*rows, scale)
+        total = self.backend.reducer.sum_terms(*rows, scale)
         self.comm.allreduce_sum(total)
-        return int(self.backend.fetch(total)[0]) / scale
+        return int(self.backend.memory.fetch(total)[0]) / scale
 
     @property
     def total_weight(self) -> float:

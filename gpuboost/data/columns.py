@@ -12,9 +12,10 @@ from typing import Any
 
 import numpy as np
 
+from gpuboost.binned.cuts import SENTINEL, Cuts
+from gpuboost.binned.matrix import BinnedMatrix
+from gpuboost.binned.pages import DensePage, PageStore, SortedColumns, SparsePage
 from gpuboost.communicator import Communicator
-from gpuboost.data.binned import BinnedMatrix, ColumnBlocks, Page, SparsePage
-from gpuboost.data.cuts import SENTINEL, Cuts
 from gpuboost.data.device_tables import host_array
 from gpuboost.data.sketch import midway, require_finite
 from gpuboost.data.sparse import float32_values
@@ -96,12 +97,12 @@ class Entries:
             )
         return Cuts(np.concatenate(thresholds), offsets.astype(np.int32), has_missing, max_bin)
 
-    def blocks(self, cuts: Cuts) -> ColumnBlocks:
+    def blocks(self, cuts: Cuts) -> SortedColumns:
         """The entries with codes for keys, which they replace: these Entries are then used up."""
         absent = zero_codes(cuts) if self.absent_is_zero else cuts.n_bins
         bounds = self.bounds.copy()
         code_entries_cpu(bounds, self.keys, self.rows, cuts.thresholds, cuts.offsets, absent, self.n_threads)
-        return ColumnBlocks(bounds, self.rows, self.keys, absent)
+        return SortedColumns(bounds, self.rows, self.keys, absent)
 
 
 def bin_columns(
@@ -115,14 +116,14 @@ def bin_columns(
     entries = list_entries(source, n_threads, comm)
     cuts = entries.cuts(weights, max_bin, comm) if cuts is None else cuts
     blocks = entries.blocks(cuts)
-    page: Page | SparsePage
+    page: DensePage | SparsePage
     if source.stored is None:
         columns = np.repeat(cuts.n_bins.astype(np.uint32)[:, None], source.n_rows, axis=1)
         fill_columns_cpu(blocks.bounds, blocks.rows, blocks.codes, columns, n_threads)
-        page = Page(columns, np.zeros((0, 1), np.uint32))
+        page = DensePage(columns, np.zeros((0, 1), np.uint32))
     else:
         page = SparsePage.of(cuts, *list_cells(source, blocks, cuts, n_threads), blocks.absent)
-    return BinnedMatrix(cuts, [page], "host", blocks)
+    return BinnedMatrix(cuts, PageStore((page,)), "host", blocks)
 
 
 def list_entries(source: Any, n_threads: int, comm: Communicator) -> Entries:
@@ -157,7 +158,7 @@ def list_entries(source: Any, n_threads: int, comm: Communicator) -> Entries:
     return Entries(source.n_rows, bounds, keys, rows, absent_is_zero, n_threads)
 
 
-def list_cells(source: Any, blocks: ColumnBlocks, cuts: Cuts, n_threads: int) -> tuple[np.ndarray, np.ndarray]:
+def list_cells(source: Any, blocks: SortedColumns, cuts: Cuts, n_threads: int) -> tuple[np.ndarray, np.ndarray]:
     """(row_begin, cells) of a sparse table, as kernels/sparse.py reads them. blocks : of the same table."""
     row_begin = np.empty(source.n_rows + 1, np.int64)
     if cuts.total_bins > SEARCHED_BINS:

@@ -10,11 +10,12 @@ from typing import Any
 import numpy as np
 
 from gpuboost.backend import choose_backend
+from gpuboost.binned.cuts import Cuts
+from gpuboost.binned.matrix import BinnedMatrix
 from gpuboost.communicator import Communicator, current_communicator
 from gpuboost.config import warn
-from gpuboost.data.binned import BinnedMatrix, add_records, bin_table
+from gpuboost.data.binning import add_records, bin_table
 from gpuboost.data.columns import bin_columns
-from gpuboost.data.cuts import Cuts
 from gpuboost.data.device_tables import host_array
 from gpuboost.data.info import as_columns, as_feature_weights, as_weights, group_ptr, row_numbers, sizes_of_queries
 from gpuboost.data.ingest import ColumnSource, LoadedTable, check_names, check_types, load_table, open_table
@@ -393,7 +394,7 @@ class DMatrix:
         """Codes under the table's own cuts, with records: what training reads. Kept until another max_bin is asked for."""
         if max_bin not in self._binned:
             self._binned = {max_bin: self._bin(max_bin, backend, comm)}
-        self._binned[max_bin] = self._binned[max_bin].on(backend)
+        self._binned[max_bin] = backend.memory.move_table(self._binned[max_bin])
         return self._binned[max_bin]
 
     def _bin(self, max_bin: int, backend: Any, comm: Communicator, page_rows: int | None = None) -> BinnedMatrix:
@@ -402,7 +403,7 @@ class DMatrix:
         if max_bin == EVERY_VALUE or _stays_sparse(self._source, backend):
             weights = _sketch_weights(self._weight, self._n_rows, comm)
             binned = bin_columns(self._source, weights, max_bin, None, backend.n_threads, comm)
-            binned = add_records(binned.on(backend), backend)
+            binned = add_records(binned, backend)
             cuts = binned.cuts
         else:
             cuts = self.cuts(max_bin, backend, comm)
@@ -442,7 +443,7 @@ class DMatrix:
         if source is None or source is self._finite_source:  # the codes kept are of its own columns and categories
             for binned in self._binned.values():
                 if binned.cuts.same_as(cuts):
-                    return binned.on(backend)
+                    return backend.memory.move_table(binned)
         return None if source is None else bin_table(source, cuts, backend, with_records=False)
 
     def any_binned(self) -> BinnedMatrix | None:
@@ -512,7 +513,7 @@ class QuantileDMatrix(DMatrix):
                 f"max_bin={max_bin} in the training parameters, but the QuantileDMatrix was built with {self.max_bin}. "
                 "Use the same value in both."
             )
-        self._binned[max_bin] = add_records(self._binned[max_bin].on(backend), backend)
+        self._binned[max_bin] = add_records(self._binned[max_bin], backend)
         return self._binned[max_bin]
 
 

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from gpuboost import errors
-from gpuboost.backend.base import StoredRows
+from gpuboost.binned.pages import StoredRows
 from gpuboost.config import warn
 from gpuboost.data.device_tables import (
     CudfColumn,

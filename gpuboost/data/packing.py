@@ -19,21 +19,18 @@ does not depend on any choice made here, nor need workers choose alike.
 from collections import deque
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from functools import cached_property
 from math import inf, log2, prod
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from gpuboost.data.cuts import Cuts
+from gpuboost.binned.cuts import Cuts
+from gpuboost.binned.packing import MAX_CODES, Packing
 from gpuboost.kernels.histogram import record_bytes
 from gpuboost.kernels.packing import take_rows_cpu
 
-__all__ = [
-    "Packing", "choose_packing", "choose_sparse_packing", "find_packing", "find_sparse_packing", "may_pack"
-]  # fmt: skip
+__all__ = ["choose_packing", "choose_sparse_packing", "find_packing", "find_sparse_packing", "may_pack"]
 
-MAX_CODES = 256  # of a group: a byte. Tables that need two-byte codes stay as they are: their wide columns gain nothing.
 SAMPLE_ROWS = 4096  # in which a default is looked for: it need only be frequent
 BUNDLES_TRIED = 8  # a column joins one of the latest bundles: one-hot columns stand side by side
 CODES_OF_A_WORD = 8  # the CPU adds, and a record is padded, so many at a time (histogram.record_bytes)
@@ -42,52 +39,6 @@ CODES_OF_A_WORD = 8  # the CPU adds, and a record is padded, so many at a time (
 # 0.37 -> 0.44 s at depth 10; with 30,000 rows 0.24 -> 0.16 s and 0.70 -> 0.74 s.
 UNDONE_NODES = 64
 CELL_SUMS = 4  # a sparse row's cell takes as long as so many codes of a record: 2.1 ns, 4 with zeros, against 0.45 (AMD EPYC)
-
-
-@dataclass(frozen=True, eq=False)
-class Packing:
-    """Groups of features; arrays as the kernels take them.
-
-    members : int32 (n_features,). Features by group. first_member : int32 (n_groups + 1,). Where each group's begin.
-    luts : uint8 (n_features, 256). What each code of a feature adds to the code of its group.
-    defaults : int64 (n_features,). A code of each feature; of a sparse table's, the one that its lists leave out.
-    offsets : int32 (n_groups + 1,). First packed code of each group in a histogram of groups; the first group has the fewest.
-    rest, first_source, sources : how the histograms of features come back; see kernels/packing.unpack_histograms_cpu.
-    """
-
-    members: np.ndarray
-    first_member: np.ndarray
-    luts: np.ndarray
-    defaults: np.ndarray
-    offsets: np.ndarray
-    rest: np.ndarray
-    first_source: np.ndarray
-    sources: np.ndarray
-
-    @property
-    def n_groups(self) -> int:
-        return len(self.offsets) - 1
-
-    @property
-    def undo(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        return self.rest, self.first_source, self.sources
-
-    @cached_property
-    def groups(self) -> np.ndarray:
-        """int32 (n_features,): the group of each feature."""
-        groups = np.empty(len(self.members), np.int32)
-        groups[self.members] = np.repeat(np.arange(self.n_groups), np.diff(self.first_member))
-        return groups
-
-    def of_cells(self, cuts: Cuts) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """(groups, steps, record of a row without cells), as kernels/packing.pack_cells_cpu takes them."""
-        features = np.arange(cuts.n_features)
-        base = np.zeros(self.n_groups, np.uint8)
-        np.add.at(base, self.groups, self.luts[features, self.defaults])
-        owner = np.concatenate([np.repeat(features, cuts.n_bins), features])
-        codes = np.concatenate([np.arange(cuts.total_bins) - np.repeat(cuts.offsets[:-1], cuts.n_bins), cuts.n_bins])
-        steps = self.luts[owner, np.minimum(codes, MAX_CODES - 1)] - self.luts[owner, self.defaults[owner]]
-        return self.groups[owner], steps, base
 
 
 def may_pack(cuts: Cuts, n_rows: int) -> bool:
@@ -112,7 +63,7 @@ def choose_packing(pages: list[Any], cuts: Cuts, backend: Any) -> Packing | None
 
 
 def choose_sparse_packing(blocks: Any, cuts: Cuts, n_rows: int) -> Packing | None:
-    """A packing of a sparse table's columns (binned.ColumnBlocks) where it is worth it.
+    """A packing of a sparse table's columns (binned.pages.SortedColumns) where it is worth it.
 
     Its records may take no more bytes than the cells do, four each, and must save more sums than undoing them costs.
     """
@@ -209,7 +160,7 @@ def _read_columns(pages: list[Any], n_features: int, backend: Any) -> Iterator[_
     tables = [page.columns for page in pages if page.n_rows]
     step = max(1, sum(columns.shape[1] for columns in tables) // SAMPLE_ROWS)
     for feature in range(n_features):
-        parts = [backend.fetch(columns[feature]) for columns in tables]
+        parts = [backend.memory.fetch(columns[feature]) for columns in tables]
         n_codes = 1 + max(int(codes.max()) for codes in parts)
         counts = np.bincount(np.concatenate([codes[::step] for codes in parts]))
         default = int(counts.argmax())

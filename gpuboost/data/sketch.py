@@ -23,7 +23,7 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from gpuboost.data.cuts import SENTINEL, Cuts
+from gpuboost.binned.cuts import SENTINEL, Cuts
 from gpuboost.data.device_tables import host_array
 from gpuboost.kernels.cuts import end_bins, halve_gaps, set_heavy_apart
 from gpuboost.kernels.quantiles import cut_columns_cpu, list_keys_cpu
@@ -45,7 +45,7 @@ def sketch_columns(source, weights: np.ndarray | None, max_bin: int, backend, co
 
     Raises ValueError where a column holds ±inf.
     """
-    if comm.size == 1 and backend.sorts_columns:
+    if comm.size == 1 and backend.coder.sorts_columns:
         column_bytes = max(source.n_rows, 1) * (4 if weights is None else 8)
         at_once = max(SORT_MEMORY // column_bytes, source.n_features // 4, min(backend.n_threads, source.n_features))
         cut = _sort
@@ -100,16 +100,16 @@ def _sketch(features, source, weights, max_bin: int, backend, comm) -> tuple[lis
 
 def _count(source, weights, features, level, slots0, slots1, width, n_slots, backend, comm) -> np.ndarray:
     """One pass over the table: int64 (n_slots, width), summed over workers."""
-    counts = backend.zeros((n_slots, width), np.int64)
-    slots0, slots1 = (None if slots is None else backend.put(slots) for slots in (slots0, slots1))
+    counts = backend.memory.zeros((n_slots, width), np.int64)
+    slots0, slots1 = (None if slots is None else backend.memory.put(slots) for slots in (slots0, slots1))
     first = 0
     for block in source.batches():
         last = first + block.shape[0]
         batch_weights = np.zeros(0, np.int64) if weights is None else weights[first:last]
-        backend.count_digits(block, source.missing, batch_weights, features, level, slots0, slots1, counts)
+        backend.coder.count_digits(block, source.missing, batch_weights, features, level, slots0, slots1, counts)
         first = last
     comm.allreduce_sum(counts)
-    return backend.fetch(counts)
+    return backend.memory.fetch(counts)
 
 
 def require_finite(source, features: np.ndarray, n_infinite: np.ndarray) -> None:

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from gpuboost.backend.base import Array, Backend, TrainingRows
+from gpuboost.backend.contract import Array, Backend, TrainingRows
 from gpuboost.backend.row_sums import RowSums
 from gpuboost.communicator import Communicator
 from gpuboost.data.dmatrix import DMatrix
@@ -21,8 +21,8 @@ def estimate_base_score(dtrain: DMatrix, objective: Objective, backend: Backend,
     """
     label = dtrain.labels
     check_labels(dtrain, objective)
-    on_device = backend.put(label)
-    sums = RowSums(backend, comm, on_device, on_device, backend.put(dtrain.weights))
+    on_device = backend.memory.put(label)
+    sums = RowSums(backend, comm, on_device, on_device, backend.memory.put(dtrain.weights))
     if not sums.total_weight > 0:
         _check_count(comm.allgather_int(label.shape[1]))
         raise ValueError("weight is zero for every row, so there is nothing to train on. Give some rows a positive weight.")

@@ -7,85 +7,75 @@ side. Algorithm 2 (tree_method="approx") adds one step, which proposes a few of 
 every node. Rows may be drawn for a round (kernels/sampling.py). What a line computes is in the kernel of the same name.
 """
 
-from typing import Any
-
-from gpuboost.backend.base import Backend, GrowthSettings
+from gpuboost.backend.contract import Array, Gradients, Training, Trees
+from gpuboost.backend.plans import Round
 from gpuboost.communicator import Communicator
+from gpuboost.growing.policy import GrowthPolicy
+from gpuboost.growing.pool import HistogramPool
 
-__all__ = ["grow_trees"]
+__all__ = ["Grower"]
 
 
-def grow_trees(
-    backend: Backend, comm: Communicator, state: Any, settings: GrowthSettings, maxima: Any, round_number: int, capacity: int,
-    learning_rate: float,
-) -> Any:  # fmt: skip
-    """Grow one tree per output from the state's gradients and add them to its margins; returns what backend.fetch_trees takes.
+class Grower:
+    """Grows rounds of trees on a training.
 
-    maxima : bits of this worker's largest |g| and h. capacity : histograms that fit on every worker.
-    The result does not depend on capacity: it only decides which histograms are built rather than subtracted.
+    proposals : whose histograms propose split candidates: "global" the roots', "local" every node's. None: every bin is one.
     """
-    backend.start_round(state, round_number, learning_rate)
-    if settings.sampling is not None:
-        maxima = draw_rows(backend, comm, state, settings.sampling)
-    comm.allreduce_max(maxima)
-    start_roots(backend, comm, state, maxima)
-    held = False  # whether the histograms of all open leaves are at hand
-    is_all = True  # whether the frontier is all open leaves: so are the roots, and levels
-    proposes = settings.proposals is not None  # whether the nodes at hand propose candidates
-    while (n_frontier := backend.frontier_size(state)) > 0:
-        if backend.walks_columns(state, comm.size):
-            backend.scan_columns(state)
-            held = False
-        else:
-            held = search_histograms(backend, comm, state, n_frontier, capacity, held, is_all, proposes)
-            proposes = settings.proposals == "local"
-        is_all = settings.grow_policy == "depthwise"
-        backend.select_splits(state)
-        backend.apply_splits(state)
-        comm.allreduce_sum(backend.partition_rows(state))
-    comm.allreduce_sum(backend.sum_leaves(state))
-    backend.prune(state)
-    backend.weigh_leaves(state)
-    backend.update_margin(state)
-    return backend.finish_trees(state)
 
+    def __init__(self, training: Training, comm: Communicator, policy: GrowthPolicy, proposals: str | None) -> None:
+        self._training, self._comm, self._policy, self._proposals = training, comm, policy, proposals
+        self._pool = HistogramPool(min(comm.allgather_int(training.trees.histogram_capacity)))
 
-def search_histograms(
-    backend: Backend, comm: Communicator, state: Any, n_frontier: int, capacity: int, held: bool, is_all: bool, proposes: bool
-) -> bool:
-    """Best splits of the frontier from histograms, in batches that fit; whether those of all open leaves are held for their
-    children to come. Holding begins at a frontier of all open leaves (is_all): the siblings of others could not be subtracted."""
-    n_held = backend.held_histograms(state)
-    hold = n_held + n_frontier <= capacity and (held or (is_all and n_held == 0))
-    batch = n_frontier if hold else max(2, capacity)
-    for begin in range(0, n_frontier, batch):
-        end = min(begin + batch, n_frontier)
-        subtract = hold and held
-        built = backend.build_histograms(state, begin, end, subtract, hold)
-        comm.allreduce_sum(built)
-        if subtract:
-            backend.subtract_histograms(state)
-        if proposes:
-            backend.propose_candidates(state, begin, end)
-        backend.evaluate_splits(state, begin, end)
-    return hold
+    def grow(self, plan: Round, maxima: Array) -> None:
+        """Grow the trees of a round from the training's gradients and add them to its margins.
 
+        maxima : bits of this worker's largest |g| and h.
+        """
+        training, trees, comm = self._training, self._training.trees, self._comm
+        training.start_round(plan)
+        trees.start(self._start_sums(training.gradients, plan, maxima))
+        self._pool.start_round()
+        n_steps = 0
+        while not self._policy.is_done(n_steps) and (n_frontier := trees.frontier_size()) > 0:
+            if trees.walks_columns(comm.size):
+                trees.walk_columns()
+                self._pool.skip()
+            else:
+                self._search_histograms(trees, n_frontier, n_steps)
+            self._policy.select(trees)
+            trees.apply_splits()
+            comm.allreduce_sum(trees.partition_rows())
+            n_steps += 1
+        comm.allreduce_sum(trees.sum_leaves())
+        trees.prune()
+        trees.weigh_leaves()
+        training.update_margin()
 
-def draw_rows(backend: Backend, comm: Communicator, state: Any, sampling: str) -> Any:
-    """Draw the rows of the round; returns the bits of this worker's largest |g| and h among them."""
-    counts = None
-    if sampling == "gradient_based":
-        counts = backend.count_magnitudes(state)
-        comm.allreduce_sum(counts)
-    return backend.draw_rows(state, counts)
-
-
-def start_roots(backend: Backend, comm: Communicator, state: Any, maxima: Any) -> None:
-    """Round the gradients to fixed point and make the root of every tree."""
-    sums = backend.quantise(state, maxima)
-    comm.allreduce_sum(sums)
-    refined = backend.refine_fixed_point(state, sums)
-    if refined is not None:
+    def _start_sums(self, gradients: Gradients, plan: Round, maxima: Array) -> Array:
+        """Draw the rows, round the gradients to fixed point, and sum them over all workers."""
+        comm = self._comm
+        if plan.rows is not None:
+            counts = None
+            if plan.rows.by_gradient:
+                counts = gradients.count_magnitudes()
+                comm.allreduce_sum(counts)
+            maxima = gradients.draw_rows(counts)
+        comm.allreduce_max(maxima)
+        sums = gradients.quantise(maxima)
+        comm.allreduce_sum(sums)
+        refined = gradients.refine(sums)
+        if refined is None:
+            return sums
         comm.allreduce_sum(refined)
-        sums = refined
-    backend.start_trees(state, sums)
+        return refined
+
+    def _search_histograms(self, trees: Trees, n_frontier: int, n_steps: int) -> None:
+        """Best splits of the frontier from histograms."""
+        proposes = self._proposals == "local" or (self._proposals == "global" and n_steps == 0)
+        for batch in self._pool.batches(n_frontier, self._policy.has_all_leaves(n_steps)):
+            self._comm.allreduce_sum(trees.build_histograms(batch))
+            if batch.subtract:
+                trees.subtract_histograms(batch)
+            if proposes:
+                trees.propose_candidates(batch)
+            trees.evaluate_splits(batch)

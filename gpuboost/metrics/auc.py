@@ -8,7 +8,7 @@ import math
 
 import numpy as np
 
-from gpuboost.backend.base import Array
+from gpuboost.backend.contract import Array
 from gpuboost.backend.row_sums import RowSums
 from gpuboost.communicator import Communicator
 from gpuboost.metrics import register

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from gpuboost.backend.trees import collect_trees, flatten_trees
-from gpuboost.data.cuts import SENTINEL, Cuts
+from gpuboost.binned.cuts import SENTINEL, Cuts
 from gpuboost.kernels.records import NODE
 
 CUTS = Cuts(np.array([1, 2, SENTINEL, 5, SENTINEL], np.float32), np.array([0, 3, 5], np.int32), np.zeros(2, bool), 256)

@@ -12,8 +12,8 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from gpuboost.backend import compiler
-from gpuboost.backend.compiler import CompiledKernel, _say_why_not, cache_folder, compile_kernel, to_ptx
+from gpuboost.backend.cuda import compiler
+from gpuboost.backend.cuda.compiler import CompiledKernel, _say_why_not, cache_folder, compile_kernel, to_ptx
 from gpuboost.kernels.device import cuda_kernel
 from gpuboost.kernels.jit import scalar
 from gpuboost.kernels.scalar import fma, mix32
@@ -304,7 +304,7 @@ def test_numpy_without_row_stack(numba_cuda):
     """NumPy 2.5 has it no longer. A new process: numba-cuda asks for it once."""
     program = (
         "import numpy as np; np.__dict__.pop('row_stack', None)\n"
-        "from gpuboost.backend.compiler import to_ptx; from gpuboost.kernels.nodes import start_round_kernel\n"
+        "from gpuboost.backend.cuda.compiler import to_ptx; from gpuboost.kernels.nodes import start_round_kernel\n"
         "print(to_ptx(start_round_kernel, {}, (9, 0)).count('.entry'), hasattr(np, 'row_stack'))"
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)

@@ -1,21 +1,24 @@
-"""backend/cpu.py: the steps of growth keep their promises on the way, and the trees depend on nothing but data and settings."""
+"""backend/cpu: the steps of growth keep their promises on the way, and the trees depend on nothing but data and settings."""
 
 import dataclasses
 
 import numpy as np
 import pytest
 
-from gpuboost.backend.base import GrowthSettings, TrainingRows
+from gpuboost.backend.contract import TrainingRows
 from gpuboost.backend.cpu import CpuBackend
+from gpuboost.backend.plans import FrontierBatch
 from gpuboost.communicator import SingleProcess, current_communicator, run_threads
-from gpuboost.data.binned import bin_table
+from gpuboost.data.binning import bin_table
 from gpuboost.data.ingest import open_table
 from gpuboost.data.sketch import sketch_columns
-from gpuboost.growing.grower import grow_trees, start_roots
+from gpuboost.growing.grower import Grower
+from gpuboost.growing.plan import Planner
+from gpuboost.growing.policy import growth_policy
+from gpuboost.params import Params
 
 LEARNING_RATE = 0.5
-SETTINGS = GrowthSettings(max_depth=4, max_leaves=0, grow_policy="depthwise", gamma=0.0, min_child_weight=0.0,
-                          max_delta_step=0.0, reg_lambda=1.0, reg_alpha=0.0, histogram_memory=2**24, seed=3)  # fmt: skip
+SETTINGS = Params(max_depth=4, min_child_weight=0.0, histogram_memory=2**24, seed=3)
 COMM = SingleProcess()
 
 
@@ -31,7 +34,7 @@ def make_data(n_rows=600, n_planes=2, seed=31):
 
 
 def start(X, grad, hess, *, weight=None, n_threads=1, page_rows=None, comm=COMM, max_bin=32, vector=False, cuts=None, **changes):
-    """(backend, state) with the gradients set, and their maxima over this worker's rows."""
+    """(training with the gradients set, its grower and planner, their maxima over this worker's rows)."""
     backend = CpuBackend(n_threads)
     source = open_table(X)
     weight = np.zeros(0, np.float32) if weight is None else np.asarray(weight, np.float32)
@@ -41,16 +44,17 @@ def start(X, grad, hess, *, weight=None, n_threads=1, page_rows=None, comm=COMM,
     n_planes = len(grad)
     rows = TrainingRows(binned, np.zeros((1, len(X)), np.float32), weight, np.zeros((n_planes, len(X)), np.float32), sum(n_kept))
     settings = dataclasses.replace(SETTINGS, **changes)
-    state = backend.start_training(rows, settings, [0] if vector else list(range(n_planes)), n_planes if vector else 1)
-    return backend, state, backend.set_gradients(state, grad, hess)
+    n_trees, leaf_size = (1, n_planes) if vector else (n_planes, 1)
+    training = backend.start_training(rows, settings, n_trees, leaf_size)
+    grower = Grower(training, comm, growth_policy(settings), settings.proposals)
+    return training, grower, Planner(settings, cuts, sum(n_kept), n_trees), training.gradients.set(grad, hess)
 
 
 def grow(*data, comm=COMM, **arguments):
     """(trees, margins) of one round."""
-    backend, state, maxima = start(*data, comm=comm, **arguments)
-    capacity = min(comm.allgather_int(backend.histogram_capacity(state)))
-    trees = grow_trees(backend, comm, state, state.settings, maxima, 0, capacity, LEARNING_RATE)
-    return trees, backend.training_margin(state)
+    training, grower, planner, maxima = start(*data, comm=comm, **arguments)
+    grower.grow(planner.plan(0, LEARNING_RATE), maxima)
+    return training.fetch_trees(training.finish_trees()), training.margin
 
 
 def unpacked(part):
@@ -67,43 +71,44 @@ def unpacked(part):
 def test_every_step_keeps_rows_sums_and_histograms_together(page_rows, n_threads):
     """At every level: segments hold each row once per tree, sums and histograms are those of a node's rows."""
     X, grad, hess = make_data()
-    backend, state, maxima = start(X, grad, hess, page_rows=page_rows, n_threads=n_threads)
-    grow_trees(backend, COMM, state, state.settings, maxima.copy(), 0, 64, 0.3)  # whose numbers lie in the arrays of nodes
-    backend.start_round(state, 1, 0.3)
-    start_roots(backend, COMM, state, maxima)
-    cuts = state.rows.binned.cuts
-    held, n_levels = False, 0
-    while (n := backend.frontier_size(state)) > 0:
+    training, grower, planner, maxima = start(X, grad, hess, page_rows=page_rows, n_threads=n_threads)
+    trees, state, pages = training.trees, training.trees.arrays, training._pages
+    grower.grow(planner.plan(0, 0.3), maxima.copy())  # whose numbers lie in the arrays of nodes
+    training.start_round(planner.plan(1, 0.3))
+    trees.start(training.gradients.quantise(maxima))
+    cuts, table = training._cuts, training._table
+    n_held, n_levels = 0, 0
+    while n_levels < 4:
+        n = trees.frontier_size()
         n_levels += 1
-        assert state.counts[state.frontier].sum() <= 2 * 600
-        backend.build_histograms(state, 0, n, held, True)
-        if held:
-            backend.subtract_histograms(state)
-        for node in state.frontier:
+        assert state.counts[trees._frontier].sum() <= 2 * 600
+        batch = FrontierBatch(0, n, n_held, n_held > 0)
+        n_held += len(trees.build_histograms(batch))
+        if batch.subtract:
+            trees.subtract_histograms(batch)
+        for node in trees._frontier:
             expected, total, n_rows = np.zeros((cuts.total_bins, 2), np.int64), np.zeros(2, np.int64), 0
-            for p, part in enumerate(state.pages):
+            for p, part in enumerate(pages):
                 begin, end, side = state.segments[p, node]
-                rows = part.rows[side, begin:end]
+                rows = part.lists[side, begin:end]
                 assert (np.diff(rows) > 0).all(), "rows keep their order"
                 pairs = unpacked(part)[state.nodes["tree"][node], rows]
                 n_rows, total = n_rows + len(rows), total + pairs.sum(axis=0)
                 for f in range(4):
-                    codes = part.page.columns[f, rows]
+                    codes = table._page(p).columns[f, rows]
                     present = codes < cuts.n_bins[f]
                     np.add.at(expected, cuts.offsets[f] + codes[present].astype(int), pairs[present])
             assert state.counts[node] == n_rows and state.sums[node, 0].tolist() == total.tolist()
-            np.testing.assert_array_equal(state.hist[state.nodes["slot"][node], 0], expected)
-        backend.evaluate_splits(state, 0, n)
-        held = True
-        backend.select_splits(state)
-        backend.apply_splits(state)
-        backend.partition_rows(state)
+            np.testing.assert_array_equal(trees._hist[state.nodes["slot"][node], 0], expected)
+        trees.evaluate_splits(batch)
+        trees.select_level(4, 0)
+        trees.apply_splits()
+        trees.partition_rows()
         leaves = np.flatnonzero(state.nodes["left"][: state.n_nodes] < 0)
         for tree in range(2):
-            for p, part in enumerate(state.pages):
-                own = [part.rows[side, b:e] for b, e, side in state.segments[p, leaves[state.nodes["tree"][leaves] == tree]]]
-                assert sorted(np.concatenate(own)) == list(range(part.page.n_rows)), "every row is in one leaf"
-    assert n_levels == 4
+            for p, part in enumerate(pages):
+                own = [part.lists[side, b:e] for b, e, side in state.segments[p, leaves[state.nodes["tree"][leaves] == tree]]]
+                assert sorted(np.concatenate(own)) == list(range(part.n_rows)), "every row is in one leaf"
 
 
 def test_a_leaf_is_the_newton_step_of_its_rows():
@@ -143,18 +148,26 @@ def test_gamma_prunes_what_the_full_tree_grew(gamma):
     assert sum(t.n_nodes for t in pruned) < sum(t.n_nodes for t in full)
 
 
-def test_leaf_of_rows_names_the_leaf_whose_value_the_margin_took():
+def test_margins_take_the_values_of_the_leaves_that_rows_ended_in():
+    """Those of the lists of rows by node; rows of zero weight, which lie in none, are predicted."""
     X, grad, hess = make_data()
     weight = np.ones(600)
     weight[::5] = 0
-    backend, state, maxima = start(X, grad * (weight > 0), hess * (weight > 0), weight=weight, page_rows=100, gamma=5.0)
-    grow_trees(backend, COMM, state, state.settings, maxima, 0, 64, 0.5)
-    leaf = backend.leaf_of_rows(state)
-    assert (leaf[:, ::5] == -1).all() and (leaf[:, weight > 0] >= 0).all()
+    training, grower, planner, maxima = start(
+        X, grad * (weight > 0), hess * (weight > 0), weight=weight, page_rows=100, gamma=5.0
+    )
+    grower.grow(planner.plan(0, 0.5), maxima)
+    arrays, values = training.trees.arrays, training.trees.leaf_values[:, 0]
+    seen = np.zeros((2, 600), int)
+    for p, page in enumerate(training._pages):
+        for node in np.flatnonzero(arrays.nodes["left"][: arrays.n_nodes] < 0):
+            tree, (begin, end, side) = arrays.nodes["tree"][node], arrays.segments[p, node]
+            rows = page.first + page.lists[side, begin:end]
+            seen[tree, rows] += 1
+            assert (training.margin[tree, rows] == values[arrays.nodes["leaf"][node]]).all()
+    assert (seen == (weight > 0)).all()
     for tree in range(2):
-        kept = weight > 0
-        np.testing.assert_array_equal(state.leaves[leaf[tree, kept], 0], state.margin[tree, kept])
-        assert np.isin(state.margin[tree, ~kept], state.leaves[leaf[tree, kept], 0]).all()  # predicted, not summed
+        assert np.isin(training.margin[tree, weight == 0], training.margin[tree, weight > 0]).all()
 
 
 # ---- what the trees do not depend on
@@ -277,10 +290,9 @@ def test_loud_rows_bring_a_second_limb_that_keeps_the_quiet_ones():
     loud = np.ones(2000, np.float32)
     loud[:20] = 1e6
     X[:20, 3] = 50  # one split sets the loud rows apart
-    backend, state, maxima = start(X, grad * loud, hess * loud)
-    backend.start_round(state, 0, 0.3)
-    start_roots(backend, COMM, state, maxima)
-    assert state.n_limbs.tolist() == [2] and state.pages[0].gpair.shape[1] == 2
+    training, grower, planner, maxima = start(X, grad * loud, hess * loud)
+    grower.grow(planner.plan(0, 0.3), maxima)
+    assert training.gradients.n_limbs.tolist() == [2] and training._pages[0].gpair.shape[1] == 2
     trees, _ = grow(X, grad * loud, hess * loud, max_depth=3)
     used = set(trees[0].feature[trees[0].left_child >= 0].tolist())
     assert used >= {0, 3}, "the quiet rows' own signal is not found"
@@ -300,12 +312,12 @@ def test_vector_leaves_share_one_tree():
 def test_threads_are_as_many_as_a_table_keeps_busy(n_rows, n_planes, expected):
     """Four columns, 200,000 codes a thread; no more than the backend has."""
     X, grad, hess = make_data(n_rows, n_planes)
-    _, state, _ = start(X, grad, hess, n_threads=4)
-    assert state.n_threads == expected
+    training, *_ = start(X, grad, hess, n_threads=4)
+    assert training._n_threads == expected
 
 
 @pytest.mark.usual_threads
 def test_a_small_table_counts_the_codes_of_its_packed_records():
     one_hot = np.eye(100, dtype=np.float32)[np.arange(5000) % 100]  # one code a row, or some, not 100
-    _, state, _ = start(one_hot, *np.ones((2, 1, 5000), np.float32), n_threads=4)
-    assert state.rows.binned.packing is not None and state.n_threads == 1
+    training, *_ = start(one_hot, *np.ones((2, 1, 5000), np.float32), n_threads=4)
+    assert training._table.n_packed_codes > 0 and training._n_threads == 1

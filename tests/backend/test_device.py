@@ -9,8 +9,8 @@ import pytest
 import simulator
 from simulator import SimulatedDevice
 
-from gpuboost.backend import device as device_module
-from gpuboost.backend.device import CupyDevice, find_device, out_of_memory, pack_arguments
+from gpuboost.backend.cuda import device as device_module
+from gpuboost.backend.cuda.device import CupyDevice, find_device, out_of_memory, pack_arguments
 from gpuboost.kernels.device import cuda, cuda_kernel, n_threads, thread_number
 from gpuboost.kernels.records import FLAT_NODE
 
@@ -301,7 +301,7 @@ def test_a_prepared_launch_is_made_again_without_packing(launches, monkeypatch):
     device, calls = launches
     prepared = {}
     device.launch(empty_kernel, 1, prepared=prepared)
-    monkeypatch.setattr("gpuboost.backend.device.pack_arguments", None)
+    monkeypatch.setattr("gpuboost.backend.cuda.device.pack_arguments", None)
     device.launch(empty_kernel, 1, prepared=prepared)
     assert calls[0] == calls[1] and len(prepared) == 1
     with pytest.raises(TypeError):

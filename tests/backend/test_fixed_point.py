@@ -13,7 +13,7 @@ from gpuboost.backend.fixed_point import (
     hash_words,
     leaf_scales,
     needs_refinement,
-    plane_keys,
+    output_keys,
     scales_16,
     sum_scale,
 )
@@ -24,7 +24,7 @@ POSITIVE32 = st.floats(0, width=32, exclude_min=True, allow_infinity=False)
 
 
 def bits_of(*pairs):
-    """int64 (n_planes, 2): float32 bits, as the kernels report maxima."""
+    """int64 (n_outputs, 2): float32 bits, as the kernels report maxima."""
     return np.array(pairs, np.float32).view(np.int32).astype(np.int64).reshape(len(pairs), 2)
 
 
@@ -114,7 +114,7 @@ def test_hash_words_is_a_chain_of_mix32(words):
 
 
 def test_every_seed_round_and_output_has_its_own_key():
-    keys = {int(k) for seed in (0, 1, 2**32, 2**63) for r in range(50) for k in plane_keys(seed, r, 5)}
+    keys = {int(k) for seed in (0, 1, 2**32, 2**63) for r in range(50) for k in output_keys(seed, r, 5)}
     assert len(keys) == 4 * 50 * 5
-    assert plane_keys(7, 3, 2).dtype == np.uint32
-    assert plane_keys(7, 3, 5)[:2].tolist() == plane_keys(7, 3, 2).tolist()
+    assert output_keys(7, 3, 2).dtype == np.uint32
+    assert output_keys(7, 3, 5)[:2].tolist() == output_keys(7, 3, 2).tolist()

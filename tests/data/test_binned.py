@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from gpuboost.backend.cpu import CpuBackend
-from gpuboost.data.binned import bin_table
-from gpuboost.data.cuts import SENTINEL, Cuts
+from gpuboost.binned.cuts import SENTINEL, Cuts
+from gpuboost.data.binning import bin_table
 from gpuboost.data.ingest import open_table
 
 NAN = np.nan

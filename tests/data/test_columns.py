@@ -7,10 +7,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gpuboost.backend import CpuBackend
+from gpuboost.binned.cuts import SENTINEL
 from gpuboost.communicator import SingleProcess, current_communicator, run_threads
-from gpuboost.data.binned import bin_table
+from gpuboost.data.binning import bin_table
 from gpuboost.data.columns import bin_columns, list_entries
-from gpuboost.data.cuts import SENTINEL
 from gpuboost.data.ingest import open_table
 from gpuboost.data.sketch import sketch_columns
 from gpuboost.params import EVERY_VALUE
@@ -80,9 +80,9 @@ def test_codes_are_those_of_the_batches(seed, n_rows, is_sparse, absent_is_zero)
     expected = bin_table(open_table(dense), binned.cuts, backend, with_records=False)
     assert binned.is_sparse == is_sparse
     assert binned.count_present() == np.count_nonzero(~np.isnan(dense))
-    codes = np.repeat(binned.blocks.absent[:, None], n_rows, axis=1)
-    for f, (begin, end) in enumerate(binned.blocks.bounds):
-        codes[f, binned.blocks.rows[begin:end]] = binned.blocks.codes[begin:end]
+    codes = np.repeat(binned.sorted_columns.absent[:, None], n_rows, axis=1)
+    for f, (begin, end) in enumerate(binned.sorted_columns.bounds):
+        codes[f, binned.sorted_columns.rows[begin:end]] = binned.sorted_columns.codes[begin:end]
     np.testing.assert_array_equal(codes, expected.pages[0].columns)
     if not is_sparse:
         np.testing.assert_array_equal(binned.pages[0].columns, expected.pages[0].columns)

@@ -157,7 +157,7 @@ def test_a_quantile_matrix_of_any_kind_has_the_codes_of_the_array(kind):
 
 def codes_of(binned):
     """(n_features, n_rows) of a matrix of either kind."""
-    blocks = binned.blocks
+    blocks = binned.sorted_columns
     if blocks is None:
         return binned.pages[0].columns
     codes = np.repeat(blocks.absent[:, None], binned.n_rows, axis=1)

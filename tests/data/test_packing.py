@@ -8,9 +8,10 @@ from packed_tables import KINDS, columns_of, cuts_of, group_of, pack, pages_of, 
 
 import gpuboost as gb
 from gpuboost.backend.cpu import CpuBackend
+from gpuboost.binned.pages import SortedColumns
 from gpuboost.communicator import SingleProcess
 from gpuboost.data import packing as packing_module
-from gpuboost.data.binned import ColumnBlocks, add_records, bin_table
+from gpuboost.data.binning import add_records, bin_table
 from gpuboost.data.ingest import open_table
 from gpuboost.data.packing import choose_packing, choose_sparse_packing, find_packing, find_sparse_packing, may_pack
 from gpuboost.data.sketch import sketch_columns
@@ -214,7 +215,7 @@ def random_lists(n_columns, n_rows, density, n_codes=2, seed=6):
     codes = [np.sort(rng.integers(0, n_codes - 1, len(rows))).astype(np.uint32) for rows in lists]
     ends = np.cumsum([len(rows) for rows in lists])
     bounds = np.stack([ends - [len(rows) for rows in lists], ends], axis=1)
-    blocks = ColumnBlocks(bounds, np.concatenate(lists), np.concatenate(codes), np.full(n_columns, n_codes - 1, np.int32))
+    blocks = SortedColumns(bounds, np.concatenate(lists), np.concatenate(codes), np.full(n_columns, n_codes - 1, np.int32))
     return blocks, cuts_of([n_codes - 1] * n_columns)
 
 
@@ -236,7 +237,7 @@ def category_lists(n_categories, n_values, n_rows, n_codes=2):
     lists = [np.flatnonzero(own == v).astype(np.int32) for own in value for v in range(n_values)]
     ends = np.cumsum([len(rows) for rows in lists])
     bounds = np.stack([ends - [len(rows) for rows in lists], ends], axis=1)
-    return ColumnBlocks(bounds, np.concatenate(lists), np.zeros(ends[-1], np.uint32), blocks.absent), cuts
+    return SortedColumns(bounds, np.concatenate(lists), np.zeros(ends[-1], np.uint32), blocks.absent), cuts
 
 
 @pytest.mark.parametrize("n_categories, n_values, n_rows, n_groups", [

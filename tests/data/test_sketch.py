@@ -8,9 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gpuboost.backend.cpu import CpuBackend
+from gpuboost.binned.cuts import SENTINEL
 from gpuboost.communicator import SingleProcess, current_communicator, run_threads
 from gpuboost.data import sketch
-from gpuboost.data.cuts import SENTINEL
 from gpuboost.data.dmatrix import DMatrix
 from gpuboost.data.ingest import open_table
 

@@ -6,8 +6,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gpuboost.backend.cpu import CpuBackend
-from gpuboost.data.binned import Page
-from gpuboost.data.cuts import SENTINEL, Cuts
+from gpuboost.binned.cuts import SENTINEL, Cuts
+from gpuboost.binned.pages import DensePage
 
 
 def cuts_of(*thresholds, max_bin=256):
@@ -21,8 +21,8 @@ def bin_rows(block, cuts, dtype=np.uint8, *, missing=np.nan, first_row=0, page_r
     """Adapter: (page, missing codes that did not fit) after one batch; cells that were not written hold 77."""
     n = len(block) if page_rows is None else page_rows
     width = -(-cuts.n_features // 8) * 8
-    page = Page(np.full((cuts.n_features, n), 77, dtype), np.full((n if with_records else 0, width), 77, dtype))
-    return page, CpuBackend(n_threads).bin_rows(block, missing, cuts, first_row, page)
+    page = DensePage(np.full((cuts.n_features, n), 77, dtype), np.full((n if with_records else 0, width), 77, dtype))
+    return page, CpuBackend(n_threads).coder.bin_rows(block, missing, cuts, first_row, page)
 
 
 def expected_codes(block, cuts, missing=np.nan):
@@ -108,7 +108,7 @@ def test_records_are_the_columns_by_row_and_their_padding_is_left_alone(n_featur
     page, _ = bin_rows(block, cuts, dtype, n_threads=2)
     np.testing.assert_array_equal(page.columns, expected_codes(block, cuts))
     written = np.full_like(page.records, 77)
-    CpuBackend(2).write_records(None, Page(page.columns, written))
+    CpuBackend(2).coder.write_records(None, DensePage(page.columns, written))
     for records in (page.records, written):
         np.testing.assert_array_equal(records[:, :n_features], page.columns.T)
         assert (records[:, n_features:] == 77).all()

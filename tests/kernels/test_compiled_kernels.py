@@ -22,8 +22,8 @@ from numba.extending import is_jitted
 import gpuboost.kernels
 import gpuboost.metrics
 import gpuboost.objectives
-from gpuboost.backend import compiler
-from gpuboost.backend.compiler import compile_kernel, to_ptx
+from gpuboost.backend.cuda import compiler
+from gpuboost.backend.cuda.compiler import compile_kernel, to_ptx
 from gpuboost.kernels import binning, gradients, histogram, reduce, scalar, splits
 from gpuboost.kernels.device import DeviceFunction, all_kernels, cuda_kernel
 

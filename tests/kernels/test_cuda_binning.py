@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from gpuboost.backend.cpu import CpuBackend
-from gpuboost.data.binned import Page
-from gpuboost.data.cuts import SENTINEL, Cuts
+from gpuboost.binned.cuts import SENTINEL, Cuts
+from gpuboost.binned.pages import DensePage
 from gpuboost.kernels.binning import TILE_FEATURES, bin_rows_kernel
 
 UNTOUCHED = 77
@@ -25,7 +25,7 @@ def cuts_of(*thresholds):
 def empty_page(cuts, dtype, n_rows, with_records):
     width = -(-cuts.n_features // 8) * 8
     columns, records = (cuts.n_features, n_rows), (n_rows if with_records else 0, width)
-    return Page(np.full(columns, UNTOUCHED, dtype), np.full(records, UNTOUCHED, dtype))
+    return DensePage(np.full(columns, UNTOUCHED, dtype), np.full(records, UNTOUCHED, dtype))
 
 
 def bin_rows(run, values, cuts, page, missing, first_row):
@@ -52,7 +52,7 @@ def check_batch(run, values, cuts, dtype=np.uint8, missing=np.nan, first_row=0, 
     """Codes, cells that stay as they were, and the lost codes equal the CPU's. values : float32 (n_features, rows)."""
     page, expected = (empty_page(cuts, dtype, first_row + values.shape[1] + 2, with_records) for _ in range(2))
     n_lost = bin_rows(run, values, cuts, page, missing, first_row)
-    assert n_lost == CpuBackend(1).bin_rows(values.T, missing, cuts, first_row, expected)
+    assert n_lost == CpuBackend(1).coder.bin_rows(values.T, missing, cuts, first_row, expected)
     assert_same(page.columns, expected.columns)
     assert_same(page.records, expected.records)
     return n_lost
@@ -116,6 +116,6 @@ def test_batches_fill_a_page_one_after_the_other(run):
     page, expected = (empty_page(cuts, np.uint8, 50, True) for _ in range(2))
     for first, last in ((0, 17), (17, 50)):
         bin_rows(run, np.ascontiguousarray(values[:, first:last]), cuts, page, np.nan, first)
-    CpuBackend(1).bin_rows(values.T, np.nan, cuts, 0, expected)
+    CpuBackend(1).coder.bin_rows(values.T, np.nan, cuts, 0, expected)
     assert_same(page.columns, expected.columns)
     assert_same(page.records, expected.records)

@@ -8,7 +8,7 @@ from test_leaves import Forest
 from test_nodes import random_trees
 
 from gpuboost.backend.trees import flatten_grown
-from gpuboost.data.cuts import Cuts
+from gpuboost.binned.cuts import Cuts
 from gpuboost.kernels import leaves as kernel
 from gpuboost.kernels import nodes as node_kernels
 from gpuboost.kernels.records import FLAT_NODE, NODE, PENALTY, PROGRESS

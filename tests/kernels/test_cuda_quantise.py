@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from gpuboost.backend.fixed_point import leaf_scales, needs_refinement, plane_keys, scales_16
+from gpuboost.backend.fixed_point import leaf_scales, needs_refinement, output_keys, scales_16
 from gpuboost.kernels.gradients import NON_FINITE_BITS
 from gpuboost.kernels.quantise import FINE_ROWS, choose_limbs_kernel, choose_scales_kernel, quantise_cpu, quantise_kernel
 from gpuboost.kernels.records import PROGRESS
@@ -61,7 +61,7 @@ ROWS = st.sampled_from([0, 1, 2, 3, 2**31, 2**31 + 1, 2**62]) | st.integers(0, 2
 def test_the_facts_of_a_round_are_those_that_the_host_computes(run, largest, global_rows, seed, round_number):
     maxima = bits(largest)
     keys, scales, leaves, n_limbs, non_finite = choose_scales(run, maxima, global_rows, seed, round_number)
-    assert_same(keys, plane_keys(seed, round_number, len(maxima)))
+    assert_same(keys, output_keys(seed, round_number, len(maxima)))
     assert_same(scales, scales_16(maxima))
     assert_same(leaves, leaf_scales(maxima, global_rows))
     assert (n_limbs == 1).all() and non_finite == 0
@@ -71,7 +71,7 @@ def test_the_facts_of_a_round_are_those_that_the_host_computes(run, largest, glo
 def test_more_outputs_than_threads(run):
     maxima = bits(np.random.default_rng(7).random((301, 2)))
     keys, scales, leaves, n_limbs, _ = choose_scales(run, maxima, 1000, 3, 4)
-    assert_same(keys, plane_keys(3, 4, 301))
+    assert_same(keys, output_keys(3, 4, 301))
     assert_same(scales, scales_16(maxima))
     assert_same(leaves, leaf_scales(maxima, 1000))
     assert (n_limbs == 1).all()

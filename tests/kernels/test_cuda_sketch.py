@@ -45,7 +45,7 @@ def check_passes(run, values, missing, weights, seed, **launch):
     for level, slots in enumerate([(NO_SLOTS, NO_SLOTS), (slots0, NO_SLOTS), (slots0, slots1)]):
         counts = np.zeros((n, COUNTS0_WIDTH) if level == 0 else (n_slots, DIGITS[level]), np.int64)
         expected = counts.copy()
-        CpuBackend(1).count_digits(values.T, missing, weights, np.arange(n, dtype=np.int32), level, *slots, expected)
+        CpuBackend(1).coder.count_digits(values.T, missing, weights, np.arange(n, dtype=np.int32), level, *slots, expected)
         count(run, values, level, *slots, counts, missing, weights, **launch)
         assert_same(counts, expected)
 

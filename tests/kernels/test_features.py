@@ -6,7 +6,7 @@ from math import sqrt
 import numpy as np
 import pytest
 
-from gpuboost.backend.fixed_point import plane_keys, round_key
+from gpuboost.backend.fixed_point import output_keys, round_key
 from gpuboost.kernels.features import TREE_DRAW, count_drawn, draw_features_cpu, mask_features_cpu
 from gpuboost.kernels.records import NODE
 
@@ -105,7 +105,7 @@ def test_a_draw_depends_on_neither_order_nor_number_of_the_features():
 
 
 def test_a_round_draws_otherwise_than_it_rounds_gradients():
-    assert round_key(7, 3, TREE_DRAW) not in plane_keys(7, 3, 10_000)
+    assert round_key(7, 3, TREE_DRAW) not in output_keys(7, 3, 10_000)
     assert draw(range(50), 20, round_key(7, 3, TREE_DRAW)) != draw(range(50), 20, round_key(7, 4, TREE_DRAW))
 
 

@@ -5,11 +5,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gpuboost.backend.base import GrowthSettings, TrainingRows
+from gpuboost.backend.contract import TrainingRows
 from gpuboost.backend.cpu import CpuBackend
-from gpuboost.data.binned import BinnedMatrix, Page
-from gpuboost.data.cuts import SENTINEL, Cuts
+from gpuboost.backend.plans import FrontierBatch
+from gpuboost.binned.cuts import SENTINEL, Cuts
+from gpuboost.binned.matrix import BinnedMatrix
+from gpuboost.binned.pages import DensePage, PageStore
+from gpuboost.growing.plan import Planner
 from gpuboost.kernels import histogram
+from gpuboost.params import Params
 
 
 def build(columns, n_bins, pairs, rows_of, *, n_limbs=1, vector=False, page_rows=None, n_threads=1):
@@ -27,36 +31,37 @@ def build(columns, n_bins, pairs, rows_of, *, n_limbs=1, vector=False, page_rows
     for first, last in zip(bounds, bounds[1:]):
         records = np.zeros((last - first, -(-len(n_bins) // 8) * 8), dtype)
         records[:, : len(n_bins)] = columns[:, first:last].T
-        pages.append(Page(columns[:, first:last].astype(dtype), records))
-    rows = TrainingRows(BinnedMatrix(cuts, pages), np.zeros((1, n_rows), np.float32), np.zeros(0, np.float32),
+        pages.append(DensePage(columns[:, first:last].astype(dtype), records))
+    rows = TrainingRows(BinnedMatrix(cuts, PageStore(tuple(pages))), np.zeros((1, n_rows), np.float32), np.zeros(0, np.float32),
                         np.zeros((n_planes, n_rows), np.float32), n_rows)  # fmt: skip
-    growth = GrowthSettings(max_depth=6, max_leaves=0, grow_policy="depthwise", gamma=0.0,
-                            min_child_weight=0.0, max_delta_step=0.0, reg_lambda=1.0, reg_alpha=0.0,
-                            histogram_memory=2**30, seed=0)  # fmt: skip
+    params = Params(histogram_memory=2**30)
     backend = CpuBackend(n_threads)
-    state = backend.start_training(rows, growth, [0] if vector else list(range(n_planes)), n_planes if vector else 1)
-    state.n_limbs = np.full(n_planes, n_limbs, np.int32)
+    n_trees, leaf_size = (1, n_planes) if vector else (n_planes, 1)
+    training = backend.start_training(rows, params, n_trees, leaf_size)
+    trees, arrays = training.trees, training.trees.arrays
+    training.gradients.n_limbs = np.full(n_planes, n_limbs, np.int32)
     grad, hess = pairs[..., 0], pairs[..., 1]
     low = (grad + 32768 & 0xFFFF) - 32768  # signed low limb
     limbs = [(grad, hess)] if n_limbs == 1 else [(grad - low >> 16, hess >> 16), (low, hess & 0xFFFF)]
     packed = np.stack([((g & 0xFFFF) << 16 | h).astype(np.uint32).view(np.int32) for g, h in limbs], axis=1)
-    state.scales = np.ones((n_planes, 2))
-    backend.start_trees(state, np.zeros((n_planes, 3), np.int64))
-    backend._reserve_nodes(state, max(len(rows_of), 1))
-    state.nodes["tree"][: len(rows_of)] = [tree for tree, _ in rows_of]
+    training.gradients.scales = np.ones((n_planes, 2))
+    training.start_round(Planner(params, cuts, n_rows, n_trees).plan(0, 0.3))
+    trees.start(np.zeros((n_planes, 3), np.int64))
+    arrays.reserve(max(len(rows_of), 1))
+    arrays.nodes["tree"][: len(rows_of)] = [tree for tree, _ in rows_of]
     for p, (first, last) in enumerate(zip(bounds, bounds[1:])):
-        part = state.pages[p]
+        part = training._pages[p]
         part.gpair = np.ascontiguousarray(packed[:, :, first:last])
-        part.rows = np.full((2, sum(len(members) for _, members in rows_of) + 1), -1, np.int32)
+        part.lists = np.full((2, sum(len(members) for _, members in rows_of) + 1), -1, np.int32)
         filled = [0, 0]
         for node, (_, members) in enumerate(rows_of):
             own, side = members[(members >= first) & (members < last)] - first, node % 2
-            state.segments[p, node] = filled[side], filled[side] + len(own), side
-            part.rows[side, filled[side] : filled[side] + len(own)] = own
+            arrays.segments[p, node] = filled[side], filled[side] + len(own), side
+            part.lists[side, filled[side] : filled[side] + len(own)] = own
             filled[side] += len(own)
-    state.frontier = np.arange(len(rows_of), dtype=np.int32)
+    trees._frontier = np.arange(len(rows_of), dtype=np.int32)
     for _ in range(2):  # the second time finds the scratch as the first left it
-        built = backend.build_histograms(state, 0, len(rows_of), False, False).copy()
+        built = trees.build_histograms(FrontierBatch(0, len(rows_of), 0, False)).copy()
     return built
 
 

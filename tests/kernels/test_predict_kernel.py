@@ -6,8 +6,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gpuboost.backend.cpu import CpuBackend
-from gpuboost.data.binned import BinnedMatrix, Page
-from gpuboost.data.cuts import SENTINEL, Cuts
+from gpuboost.binned.cuts import SENTINEL, Cuts
+from gpuboost.binned.matrix import BinnedMatrix
+from gpuboost.binned.pages import DensePage, PageStore
 from gpuboost.kernels.predict import ROW_BLOCK, copy_row, predict_codes_cpu, predict_rows
 from gpuboost.kernels.records import FLAT_NODE
 from gpuboost.objectives.multiclass import argmax_row
@@ -16,7 +17,7 @@ from gpuboost.objectives.multiclass import argmax_row
 def predict_values(block, flat, n_outputs=1, *, missing=np.nan, n_threads=1, with_leaves=True, start=0.0):
     """Adapter: (margin (n_outputs, n_rows), leaves (n_rows, n_trees))."""
     margin, leaves = np.full((n_outputs, len(block)), start, np.float32), np.full((len(block), len(flat[1])), -1, np.int32)
-    CpuBackend(n_threads).predict_values(block, missing, flat, 0, margin, leaves if with_leaves else None)
+    CpuBackend(n_threads).predictor.predict_values(block, missing, flat, 0, margin, leaves if with_leaves else None)
     return margin, leaves
 
 
@@ -24,9 +25,9 @@ def predict_codes(columns, cuts, flat, n_outputs=1, *, n_threads=1):
     """Adapter: the same for codes, in two pages."""
     n_rows = columns.shape[1]
     half, none = n_rows // 2, np.empty((0, 8), columns.dtype)
-    pages = [Page(np.ascontiguousarray(part), none) for part in (columns[:, :half], columns[:, half:])]
+    pages = [DensePage(np.ascontiguousarray(part), none) for part in (columns[:, :half], columns[:, half:])]
     margin, leaves = np.zeros((n_outputs, n_rows), np.float32), np.full((n_rows, len(flat[1])), -1, np.int32)
-    CpuBackend(n_threads).predict_codes(BinnedMatrix(cuts, pages), flat, margin, leaves)
+    CpuBackend(n_threads).predictor.predict_codes(BinnedMatrix(cuts, PageStore(tuple(pages))), flat, margin, leaves)
     return margin, leaves
 
 
@@ -104,7 +105,7 @@ def test_values_beyond_float32_are_told_of_in_any_row_and_column(value, is_held,
         block[row, column] = value
         for table in (block, np.asfortranarray(block)):
             margin = np.zeros((1, len(block)), np.float32)
-            told = CpuBackend(2).predict_values(table, np.nan, forest(STUMP), 0, margin, None)
+            told = CpuBackend(2).predictor.predict_values(table, np.nan, forest(STUMP), 0, margin, None)
             assert told is is_held and np.delete(margin[0], row).tolist() == [10.0] * (len(block) - 1)
 
 

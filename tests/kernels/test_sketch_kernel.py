@@ -16,7 +16,7 @@ def count(block, level, slots0=None, slots1=None, n_slots=0, *, missing=np.nan, 
     """Adapter: the counts of one pass over one batch."""
     features = np.arange(block.shape[1], dtype=np.int32) if features is None else features
     counts = np.zeros((len(features), COUNTS0_WIDTH) if level == 0 else (n_slots, DIGITS[level]), np.int64)
-    CpuBackend(n_threads).count_digits(block, missing, weights, features, level, slots0, slots1, counts)
+    CpuBackend(n_threads).coder.count_digits(block, missing, weights, features, level, slots0, slots1, counts)
     return counts
 
 

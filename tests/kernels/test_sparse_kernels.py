@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 from scipy.sparse import csr_array
 from test_predict_kernel import grown_together
 
-from gpuboost.data.binned import ColumnBlocks
+from gpuboost.binned.cuts import SENTINEL, Cuts
+from gpuboost.binned.pages import SortedColumns
 from gpuboost.data.columns import list_cells
-from gpuboost.data.cuts import SENTINEL, Cuts
 from gpuboost.kernels import histogram, partition, sparse
 from gpuboost.kernels.columns import MISSING_KEY, code_entries_cpu, sort_entries_cpu
 from gpuboost.kernels.predict import predict_codes_cpu, predict_values_cpu
@@ -94,7 +94,7 @@ def cells_of(matrix, cuts, absent, missing=np.nan, n_threads=2):
     spare = np.zeros((n_threads, len(rows)), np.uint32), np.zeros((n_threads, len(rows)), np.int32)
     sort_entries_cpu(bounds, keys, rows, *spare, n_threads)
     code_entries_cpu(bounds, keys, rows, cuts.thresholds, cuts.offsets, absent, n_threads)
-    blocks = ColumnBlocks(bounds, rows, keys, absent)
+    blocks = SortedColumns(bounds, rows, keys, absent)
     source = SimpleNamespace(stored=matrix, n_rows=matrix.shape[0], missing=missing)
     found = list_cells(source, blocks, cuts, n_threads)
     with mock.patch("gpuboost.data.columns.SEARCHED_BINS", 0):

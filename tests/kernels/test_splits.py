@@ -7,12 +7,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gpuboost.backend.base import GrowthSettings, TrainingRows
+from gpuboost.backend.contract import TrainingRows
 from gpuboost.backend.cpu import CpuBackend
-from gpuboost.backend.layout import HistogramLayout
-from gpuboost.data.binned import BinnedMatrix, Page
-from gpuboost.data.cuts import SENTINEL, Cuts
+from gpuboost.backend.plans import ColumnDraw, FrontierBatch, Penalty, Round, TreePlan
+from gpuboost.binned.cuts import SENTINEL, Cuts
+from gpuboost.binned.matrix import BinnedMatrix
+from gpuboost.binned.pages import DensePage, PageStore
 from gpuboost.kernels.records import NO_GAIN, NODE
+from gpuboost.params import Params
 
 
 def find_splits(hist, sums, n_bins, *, scales=(1.0, 1.0), features=None, monotone=(), mask=None, proposed=None,
@@ -27,26 +29,26 @@ def find_splits(hist, sums, n_bins, *, scales=(1.0, 1.0), features=None, monoton
     offsets = np.cumsum([0, *n_bins]).astype(np.int32)
     cuts = Cuts(np.full(offsets[-1], SENTINEL), offsets, np.zeros(len(n_bins), bool), 256)
     width = -(-len(n_bins) // 8) * 8
-    page = Page(np.zeros((len(n_bins), 1), np.uint16), np.zeros((1, width), np.uint16))
-    rows = TrainingRows(BinnedMatrix(cuts, [page]), np.zeros((1, 1), np.float32), np.zeros(0, np.float32),
+    page = DensePage(np.zeros((len(n_bins), 1), np.uint16), np.zeros((1, width), np.uint16))
+    rows = TrainingRows(BinnedMatrix(cuts, PageStore((page,))), np.zeros((1, 1), np.float32), np.zeros(0, np.float32),
                         np.zeros((n_outputs, 1), np.float32), 1)  # fmt: skip
-    given = dict(max_depth=6, max_leaves=0, grow_policy="depthwise", gamma=0.0, min_child_weight=0.0,
-                 max_delta_step=0.0, reg_lambda=1.0, reg_alpha=0.0, histogram_memory=2**20, seed=0)  # fmt: skip
+    params = Params(**{"min_child_weight": 0.0, "histogram_memory": 2**20, "monotone_constraints": tuple(monotone), **settings})
     backend = CpuBackend(n_threads)
-    state = backend.start_training(rows, GrowthSettings(**(given | settings)), [0], n_outputs)
-    state.nodes, state.sums, state.left_sums, state.hist = np.zeros(n_nodes, NODE), sums, np.full_like(sums, -1), hist
-    state.nodes["slot"], state.nodes["lower"], state.nodes["upper"] = np.arange(n_nodes), lower, upper
-    state.frontier = np.arange(n_nodes, dtype=np.int32)
-    state.scales = np.tile(np.float64(scales), (n_outputs, 1))
-    state.monotone = np.array(monotone, np.int8)
-    if features is not None:
-        state.layout = HistogramLayout(np.asarray(features, np.int32), offsets)
+    training = backend.start_training(rows, params, 1, n_outputs)
+    trees, arrays = training.trees, training.trees.arrays
+    features = np.arange(len(n_bins), dtype=np.int32) if features is None else np.asarray(features, np.int32)
+    penalty = Penalty(params.reg_lambda, params.reg_alpha, params.max_delta_step, params.min_child_weight, 0.0)
+    training.start_round(Round(0, 0.3, (TreePlan(0, n_outputs, None, ColumnDraw(features, offsets), 0, penalty),)))
+    arrays.nodes, arrays.sums, arrays.left_sums, trees._hist = np.zeros(n_nodes, NODE), sums, np.full_like(sums, -1), hist
+    arrays.nodes["slot"], arrays.nodes["lower"], arrays.nodes["upper"] = np.arange(n_nodes), lower, upper
+    trees._frontier = np.arange(n_nodes, dtype=np.int32)
+    training.gradients.scales = np.tile(np.float64(scales), (n_outputs, 1))
     if mask is not None:
-        backend._feature_mask = lambda *_: np.asarray(mask, np.uint8)
+        trees._feature_mask = lambda *_: np.asarray(mask, np.uint8)
     if proposed is not None:
-        state.proposed = np.asarray(proposed, np.uint8)
-    backend.evaluate_splits(state, 0, n_nodes)
-    return state.nodes, state.left_sums
+        trees._proposed = np.asarray(proposed, np.uint8)
+    trees.evaluate_splits(FrontierBatch(0, n_nodes, 0, False))
+    return arrays.nodes, arrays.left_sums
 
 
 def one_feature(grads, hess, missing=(0, 0), **settings):

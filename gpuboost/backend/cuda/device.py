@@ -1,6 +1,6 @@
 """The machine under the CUDA backend: its memory, its arrays, and how a kernel is launched on it.
 
-``Device`` is what backend/cuda.py asks for. ``CupyDevice`` is a GPU through CuPy; tests/simulator.py has one that needs none.
+``Device`` is what the CUDA backend asks for. ``CupyDevice`` is a GPU through CuPy; tests/simulator.py has one that needs none.
 Kernels run on CuPy's current stream in the order of their launches. ``fetch`` and ``PendingCopy.wait`` make the host wait for
 them; an array of the host may be changed when ``put`` returns.
 """
@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from gpuboost.backend.compiler import CompiledKernel, compile_kernel
+from gpuboost.backend.cuda.compiler import CompiledKernel, compile_kernel
 from gpuboost.errors import DeviceNotFoundError
 from gpuboost.kernels.device import CudaKernel
 

@@ -1,6 +1,6 @@
 """From a plain Python kernel to machine code of one GPU architecture: numba's CUDA target, an assembler, a cache on disk.
 
-    Python → PTX (numba-cuda, NVVM) → cubin (nvJitLink or ptxas, through cuda.core) → cache → the device (backend/device.py)
+    Python → PTX (numba-cuda, NVVM) → cubin (nvJitLink or ptxas, through cuda.core) → cache → the device (device.py)
 
 No GPU is needed up to here. This module alone knows the toolchain, and loads it on first use. It makes sure of two things that
 bit-equality with the CPU hangs on: a·b + c is not contracted to a fused multiply-add, which numba-cuda does by default and has no

@@ -1,0 +1,364 @@
+"""The contract between the algorithm and the machine that runs it, by role.
+
+    Memory       where arrays lie, and how they get there
+    Coder        tables to codes: counting for the sketch, binning, records
+    Training     one training: its rows, gradients and growing trees; a backend may have any number at once
+    Predictor    rows down finished trees, margins to predictions
+    RowReducer   sums over rows: base scores and metrics
+
+A training is asked in this order (growing/grower.py), and its answers are handles that nobody looks into; the Communicator is
+given its int64 buffers between the steps that need other workers' rows.
+
+    gradients → (rows drawn) → [max over workers] → scales → fixed point → [sum] → roots
+    per step: histograms of the smaller children → [sum] → siblings by subtraction → (candidates, for approx) → best splits
+              → nodes → rows → [sum of counts]                                     or sorted columns → best splits
+    leaf sums → [sum] → prune → leaf weights → margins → finished trees
+
+A backend whose device runs behind the host answers with upper bounds where the contract says so (nodes of a frontier) and
+launches work for that many; what is not there is skipped on the device. The host waits only in what is named ``fetch``, in
+Coder.bin_rows, in RowReducer, and in Trees.frontier_size where a bound would grow beyond use.
+"""
+
+from abc import ABC, abstractmethod
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from typing import Generic, Protocol, TypeVar
+
+import numpy as np
+
+from gpuboost.backend.plans import FrontierBatch, Round
+from gpuboost.binned.cuts import Cuts
+from gpuboost.binned.matrix import BinnedMatrix
+from gpuboost.binned.packing import Packing
+from gpuboost.binned.pages import DensePage, StoredRows
+from gpuboost.kernels.device import CudaKernel
+from gpuboost.model.tree import Tree
+from gpuboost.params import Params
+
+__all__ = [
+    "Array", "Backend", "Coder", "FlatTrees", "Formula", "Gradients", "Memory", "Predictor", "RowReducer", "RowTerm", "Training",
+    "TrainingRows", "Trees",
+]  # fmt: skip
+
+Array = np.ndarray  # or CuPy's, with the same methods, on a GPU
+Pending = TypeVar("Pending")  # finished trees on their way to the host
+
+
+class RowTerm(Protocol):
+    """A scalar function of a row (kernels/reduce.py); kernels are compiled around it."""
+
+    def __call__(self, *arguments: object) -> object: ...
+
+
+class Formula(Protocol):
+    """What gradients are computed by, compiled for either device (objectives/base.py)."""
+
+    @property
+    def parameters(self) -> tuple[np.float32, ...]: ...
+
+    @property
+    def gradients_cpu(self) -> RowTerm: ...
+
+    @property
+    def gradients_kernel(self) -> CudaKernel: ...
+
+
+@dataclass(frozen=True)
+class TrainingRows:
+    """The rows that one worker trains on. Rows of zero weight stay in the table but take no part: they enter no row list.
+
+    binned : with records, in the backend's memory.
+    label : float32 (n_targets, n_rows). weight : float32 (n_rows,), empty when every row weighs 1.
+    margin : float32 (n_outputs, n_rows). Where boosting starts: base_score, base_margin, or the margins of a model to continue.
+    global_rows : rows of positive weight over all workers. first_row : global number of this worker's first one.
+    """
+
+    binned: BinnedMatrix
+    label: Array
+    weight: Array
+    margin: Array
+    global_rows: int
+    first_row: int = 0
+
+
+@dataclass(frozen=True)
+class FlatTrees:
+    """Trees laid out one after another, as kernels/predict.py walks them, in one memory.
+
+    nodes : FLAT_NODE (n_nodes,). leaf_values : float32 (n_nodes, leaf_size), beside the nodes.
+    first_node : int64 (n_trees,). Where each tree begins. first_output : int32 (n_trees,). The output that each adds to.
+    """
+
+    nodes: Array
+    leaf_values: Array
+    first_node: Array
+    first_output: Array
+
+    def __iter__(self):
+        return iter((self.nodes, self.leaf_values, self.first_node, self.first_output))
+
+
+class Memory(ABC):
+    """Arrays of one device. name : "host" or "cuda:0". Tables (batches of values) may lie in either."""
+
+    name: str
+
+    @abstractmethod
+    def zeros(self, shape: tuple[int, ...], dtype: np.dtype | type) -> Array:
+        """A new array of zeros."""
+
+    @abstractmethod
+    def put(self, array: Array) -> Array:
+        """The array in this memory, C-contiguous; the same one where it is that already."""
+
+    @abstractmethod
+    def fetch(self, array: Array) -> np.ndarray:
+        """The array as a NumPy array."""
+
+    def move_table(self, binned: BinnedMatrix) -> BinnedMatrix:
+        """The codes in this memory."""
+        return binned.moved(self.name, self.put)
+
+
+class Coder(ABC):
+    """Tables to codes. sorts_columns : whether the cuts of a table that one worker holds come from sorted columns
+    (kernels/quantiles.py) rather than from counts of digits."""
+
+    sorts_columns = False
+
+    @abstractmethod
+    def count_digits(
+        self, batch: Array, missing: float, weights: Array, features: Array, level: int, slots0: Array | None,
+        slots1: Array | None, counts: Array,
+    ) -> None:  # fmt: skip
+        """Add a batch of rows to a pass of the quantile sketch (kernels/sketch.py); slots and counts in the backend's memory."""
+
+    @abstractmethod
+    def bin_rows(self, batch: Array, missing: float, cuts: Cuts, first_row: int, page: DensePage) -> int:
+        """Write the codes of a batch of rows into a page (kernels/binning.py); returns how many missing codes did not fit."""
+
+    @abstractmethod
+    def write_records(self, packing: Packing | None, page: DensePage) -> None:
+        """Fill the records of a page, zero so far, from its columns: packed (kernels/packing.py), or with None as they are."""
+
+
+class Gradients(ABC):
+    """What the rows of a training weigh in the round at hand: gradients, the rows drawn, and both in fixed point."""
+
+    @abstractmethod
+    def compute(self, objective: Formula) -> Array:
+        """Gradients at the current margins, weighted; returns the int64 (n_outputs, 2) bits of this worker's max |g| and max h,
+        to be maximised over workers."""
+
+    @abstractmethod
+    def set(self, grad: np.ndarray, hess: np.ndarray) -> Array:
+        """The same for gradients that a user's objective computed: float32 (n_outputs, n_rows). Negative hessians count as 0."""
+
+    @abstractmethod
+    def count_magnitudes(self) -> Array:
+        """int64 counts of this worker's rows by the size of their gradients (kernels/sampling.py), to be summed over workers;
+        for gradient-based sampling."""
+
+    @abstractmethod
+    def draw_rows(self, counts: Array | None) -> Array:
+        """Draw the rows that the round's plans ask for. counts : count_magnitudes over all workers; None to draw uniformly.
+
+        The gradients of a row drawn with probability p are divided by p. Rows not drawn enter nothing until update_margin.
+        Returns the int64 (n_outputs, 2) bits of max |g| and max h among the rows drawn, to be maximised over workers.
+        """
+
+    @abstractmethod
+    def quantise(self, maxima: Array) -> Array:
+        """Choose the scales and round to fixed point in 16 bits; returns int64 (n_outputs, 3): Σ g, Σ h and the rows of
+        few units, to be summed over workers. Raises FloatingPointError when a gradient is not finite; a backend that would have
+        to wait for the device raises it from fetch_trees."""
+
+    @abstractmethod
+    def refine(self, sums: Array) -> Array | None:
+        """Where more than half of all rows had too few units, round again with two limbs. Returns this worker's sums anew, to be
+        summed over workers, or None where 16 bits were enough for all."""
+
+
+class Trees(ABC):
+    """The trees of a round while they grow: nodes, their histograms and splits, and the rows in each.
+
+    histogram_capacity : histograms that fit into the memory budget; at least 2.
+    """
+
+    histogram_capacity: int
+
+    @abstractmethod
+    def start(self, sums: Array) -> None:
+        """One root for each plan, with the summed gradients, holding all rows drawn. The roots are the first frontier."""
+
+    @abstractmethod
+    def frontier_size(self) -> int:
+        """Nodes waiting for evaluation: the roots, or the children made by the last step, in pairs. An upper bound, where the
+        backend would have to wait for the device. Asked once a step."""
+
+    @abstractmethod
+    def build_histograms(self, batch: FrontierBatch) -> Array:
+        """Histograms of the batch's nodes, or of each pair's child with fewer rows; returns the built ones, int64, to be summed
+        over workers."""
+
+    @abstractmethod
+    def subtract_histograms(self, batch: FrontierBatch) -> None:
+        """Each built child's sibling: parent − built, in the parent's place."""
+
+    @abstractmethod
+    def propose_candidates(self, batch: FrontierBatch) -> None:
+        """Choose the bins that may be split at from the histograms of the batch (kernels/proposals.py): for those nodes, or,
+        with global proposals, for the trees whose roots they are."""
+
+    @abstractmethod
+    def evaluate_splits(self, batch: FrontierBatch) -> None:
+        """Best split of each node of the batch, among the bins proposed where the settings ask for proposals."""
+
+    def walks_columns(self, n_workers: int) -> bool:
+        """Whether walk_columns is to search the frontier: where there are no histograms (exact search), or it is less work. The
+        splits are the same. Only where the rows of all workers are here, and a tree has one output."""
+        return False
+
+    def walk_columns(self) -> None:
+        """Best split of each node of the frontier, from sorted columns (kernels/scan.py)."""
+        raise NotImplementedError
+
+    @abstractmethod
+    def select_level(self, max_depth: int, max_leaves: int) -> None:
+        """Choose the nodes to split now: all of the frontier that have a split, first come first served under max_leaves."""
+
+    @abstractmethod
+    def select_best(self, max_depth: int, max_leaves: int) -> None:
+        """Choose the nodes to split now: of each tree the open leaf of the largest gain."""
+
+    @abstractmethod
+    def apply_splits(self) -> None:
+        """Make the chosen nodes' children: the next frontier."""
+
+    @abstractmethod
+    def partition_rows(self) -> Array:
+        """Send the chosen nodes' rows to their children; returns the int64 row counts of the new children, to be summed."""
+
+    @abstractmethod
+    def sum_leaves(self) -> Array:
+        """High-resolution gradient sums of all leaves, int64, to be summed over workers."""
+
+    @abstractmethod
+    def prune(self) -> None:
+        """Undo splits with less gain than gamma, bottom-up."""
+
+    @abstractmethod
+    def weigh_leaves(self) -> None:
+        """Optimal weights, leaf values and covers from the leaf sums."""
+
+    @abstractmethod
+    def flat(self) -> FlatTrees:
+        """The trees just grown, laid out for Predictor.predict_codes with the cuts of the training."""
+
+
+class Training(ABC, Generic[Pending]):
+    """One training: everything that lasts from round to round, in the backend's memory.
+
+    margin : float32 (n_outputs, n_rows). Current margins of the training rows.
+    """
+
+    margin: Array
+    gradients: Gradients
+    trees: Trees
+
+    def at_work(self) -> AbstractContextManager[object]:
+        """Entered around a round: for what each of its operations would else prepare on its own."""
+        return nullcontext()
+
+    @abstractmethod
+    def start_round(self, plan: Round) -> None:
+        """Take up what is to be grown next."""
+
+    @abstractmethod
+    def update_margin(self) -> None:
+        """Add the leaf values to the margins of all rows: also of those not drawn, and of those of zero weight."""
+
+    @abstractmethod
+    def finish_trees(self) -> Pending:
+        """Begin to bring the finished trees to the host. The next round may start before they arrive."""
+
+    @abstractmethod
+    def fetch_trees(self, pending: Pending) -> list[Tree]:
+        """The finished trees, in the order of the round's plans."""
+
+
+class Predictor(ABC):
+    """Rows down finished trees. Margins and leaves are added to, or written, in place.
+
+    finds_large_values : whether predict_values tells of infinite values and those outside float32; else they are looked for
+        first. takes_sparse : whether it predicts sparse rows; else they are written out in batches.
+    """
+
+    finds_large_values = False
+    takes_sparse = False
+
+    @abstractmethod
+    def flatten(self, trees: list[Tree], outputs: list[int], cuts: Cuts | None = None) -> FlatTrees:
+        """Lay trees out for prediction; with ``cuts`` also for codes (ValueError where a threshold is not one of the cuts)."""
+
+    @abstractmethod
+    def predict_values(
+        self, batch: Array, missing: float, flat: FlatTrees, first_row: int, margin: Array, leaves: Array | None
+    ) -> bool | None:
+        """Add the trees' outputs for a batch of values to ``margin`` from first_row on, and number the leaves in ``leaves``
+        unless that is None (kernels/predict.py). With finds_large_values, False says that there may be such a value."""
+
+    def predict_sparse(self, stored: StoredRows, flat: FlatTrees, margin: Array, leaves: Array | None) -> None:
+        """The same for all rows of a sparse table."""
+        raise NotImplementedError
+
+    @abstractmethod
+    def predict_codes(self, binned: BinnedMatrix, flat: FlatTrees, margin: Array, leaves: Array | None) -> None:
+        """The same for a binned matrix."""
+
+    @abstractmethod
+    def map_rows(self, margin: Array, row_map: RowTerm) -> Array:
+        """New float32 (n_outputs, n_rows): row_map of every row (kernels/reduce.py)."""
+
+
+class RowReducer(ABC):
+    """Sums over rows that come out the same to the last bit on any device (backend/row_sums.py)."""
+
+    @abstractmethod
+    def largest_term(
+        self, prediction: Array, label: Array, weight: Array, row_term: RowTerm, parameters: tuple[np.float32, ...]
+    ) -> Array:
+        """int64 (1,): bits of the largest |term · weight| of any row (kernels/reduce.py), to be maximised over workers."""
+
+    @abstractmethod
+    def sum_terms(
+        self, prediction: Array, label: Array, weight: Array, row_term: RowTerm, parameters: tuple[np.float32, ...], scale: float
+    ) -> Array:
+        """int64 (1,): Σ ⌊term · weight · scale + ½⌋, to be summed over workers."""
+
+
+class Backend(ABC):
+    """A device, by its roles.
+
+    n_threads : CPU threads that kernels may use. takes_sparse : whether it trains on sparse pages; else sparse tables are written
+    out in batches.
+    """
+
+    name: str
+    memory: Memory
+    coder: Coder
+    predictor: Predictor
+    reducer: RowReducer
+    n_threads = 1
+    takes_sparse = False
+
+    @abstractmethod
+    def describe(self) -> str:
+        """The device in words, for messages."""
+
+    @abstractmethod
+    def start_training(self, rows: TrainingRows, params: Params, n_trees: int, leaf_size: int = 1) -> Training:
+        """A training whose rounds have n_trees trees of leaf_size outputs each. Raises MemoryError where it does not fit.
+
+        params : with columns by number (growing/plan.resolve_columns).
+        """

@@ -1,0 +1,31 @@
+"""The contract on the CPU: NumPy arrays and numba kernels on ``n_threads`` threads. Their number changes no result."""
+
+from gpuboost.backend.contract import Backend, TrainingRows
+from gpuboost.backend.cpu.coder import CpuCoder
+from gpuboost.backend.cpu.memory import HostMemory
+from gpuboost.backend.cpu.predictor import CpuPredictor
+from gpuboost.backend.cpu.reducer import CpuReducer
+from gpuboost.backend.cpu.training import CpuTraining
+from gpuboost.params import Params
+
+__all__ = ["CpuBackend"]
+
+
+class CpuBackend(Backend):
+    """numba on some threads."""
+
+    name = "cpu"
+    takes_sparse = True
+
+    def __init__(self, n_threads: int) -> None:
+        self.n_threads = n_threads
+        self.memory = HostMemory()
+        self.coder = CpuCoder(n_threads)
+        self.predictor = CpuPredictor(n_threads)
+        self.reducer = CpuReducer(n_threads)
+
+    def describe(self) -> str:
+        return f"cpu, {self.n_threads} threads"
+
+    def start_training(self, rows: TrainingRows, params: Params, n_trees: int, leaf_size: int = 1) -> CpuTraining:
+        return CpuTraining(rows, params, n_trees, leaf_size, self.n_threads)

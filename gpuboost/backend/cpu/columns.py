@@ -1,0 +1,85 @@
+"""Splits from sorted columns on the CPU: exact search, and sparse tables where a walk is less work than histograms."""
+
+from dataclasses import replace
+
+import numpy as np
+
+from gpuboost.backend.cpu.gradients import CpuGradients
+from gpuboost.backend.cpu.nodes import NodeArrays
+from gpuboost.backend.cpu.rows import PageRows
+from gpuboost.backend.plans import ColumnDraw, Penalty
+from gpuboost.binned.cuts import Cuts
+from gpuboost.binned.pages import SortedColumns
+from gpuboost.kernels import scan
+from gpuboost.kernels.records import NO_GAIN
+from gpuboost.kernels.selection import select_entries_cpu
+
+__all__ = ["ColumnWalk"]
+
+_NO_LOW_PAIRS = np.zeros(0, np.int32)
+
+
+class ColumnWalk:
+    """The sorted columns of a training's one page, and what a walk over them needs beside them.
+
+    columns : the table's. rows : of the page.
+    """
+
+    def __init__(self, columns: SortedColumns, cuts: Cuts, rows: PageRows, monotone: np.ndarray, n_threads: int) -> None:
+        self._all, self._cuts, self._rows, self._monotone, self._n_threads = columns, cuts, rows, monotone, n_threads
+        self._walked = columns  # or the entries of the rows drawn alone
+        self._n_complete = rows.n_rows  # entries of a column without absent cells
+
+    def n_entries(self, drawn: ColumnDraw) -> int:
+        """About how many entries the features drawn have."""
+        return self._all.n_entries * len(drawn.features) // self._cuts.n_features
+
+    def draw_rows(self, drawn: ColumnDraw) -> None:
+        """Copy the entries of the rows that the round has drawn, and walk those."""
+        whole, is_drawn = self._all, np.zeros(self._rows.n_rows, np.uint8)
+        is_drawn[self._rows.rows_drawn] = 1
+        if self._walked is whole:
+            copies = {name: np.empty_like(getattr(whole, name)) for name in ("bounds", "rows", "codes")}
+            self._walked = replace(whole, **copies)
+        part = self._walked
+        select_entries_cpu(
+            whole.bounds, whole.rows, whole.codes, drawn.features, is_drawn, part.bounds, part.rows, part.codes, self._n_threads
+        )
+        self._n_complete = self._rows.n_drawn
+
+    def search(
+        self, frontier: np.ndarray, output: int, arrays: NodeArrays, gradients: CpuGradients, drawn: ColumnDraw,
+        mask: np.ndarray, penalty: Penalty,
+    ) -> None:  # fmt: skip
+        """Best split of nodes of one tree, of one output, that are worth searching. mask : of nodes and features
+        (kernels/features.py)."""
+        rows, n_threads, own = self._rows, self._n_threads, self._walked
+        places = np.empty(rows.n_rows, np.int64)
+        scan.place_rows_cpu(frontier, arrays.segments[0], rows.lists, rows.gpair[output, 0], places)
+        searched = np.empty(len(frontier), scan.SEARCHED)
+        searched["grad"], searched["hess"] = arrays.sums[frontier, 0].T
+        searched["n_rows"] = arrays.counts[frontier]
+        searched["lower"], searched["upper"] = arrays.nodes["lower"][frontier], arrays.nodes["upper"][frontier]
+        low_pairs = rows.gpair[output, 1] if gradients.n_limbs[output] == 2 else _NO_LOW_PAIRS
+        shape = n_threads, len(frontier)
+        walks, touched, bests = np.empty(shape, scan.WALK), np.empty(shape, np.int32), np.empty(shape, scan.BEST)
+        gathered = np.empty((n_threads, scan.GATHER), np.int64), np.empty((n_threads, scan.GATHER), np.int32)
+        weighed = np.array([penalty.reg_lambda, penalty.reg_alpha, penalty.max_delta_step, penalty.min_child_weight])
+        scan.scan_columns_cpu(
+            own.bounds, own.rows, own.codes, own.absent, self._cuts.n_bins, self._n_complete, drawn.features, self._monotone,
+            mask, places, low_pairs, searched, 1.0 / gradients.scales[output], weighed, walks, touched, bests, *gathered,
+            n_threads,
+        )  # fmt: skip
+        scan.choose_scanned_cpu(
+            frontier, arrays.nodes, arrays.left_sums, bests, self._cuts.thresholds, self._cuts.offsets,
+            self._cuts.has_every_value,
+        )  # fmt: skip
+
+    @staticmethod
+    def worth_searching(
+        frontier: np.ndarray, output: int, arrays: NodeArrays, gradients: CpuGradients, penalty: Penalty
+    ) -> np.ndarray:
+        """Those of the nodes whose two children could both be heavy enough; the others have no split."""
+        arrays.nodes["gain"][frontier] = NO_GAIN
+        hess = arrays.sums[frontier, 0, 1] / gradients.scales[output, 1]
+        return frontier[hess >= 2 * penalty.min_child_weight]

@@ -1,0 +1,97 @@
+"""Gradients of a training on the CPU, the rows drawn, and both in fixed point."""
+
+import numpy as np
+
+from gpuboost.backend.contract import Array, Formula, Gradients, TrainingRows
+from gpuboost.backend.cpu.rows import PageRows
+from gpuboost.backend.fixed_point import check_finite, leaf_scales, needs_refinement, output_keys, scales_16
+from gpuboost.backend.plans import Round
+from gpuboost.kernels import sampling
+from gpuboost.kernels.quantise import quantise_cpu
+from gpuboost.params import Params
+
+__all__ = ["CpuGradients"]
+
+
+class CpuGradients(Gradients):
+    """grad, hess : float32 (n_outputs, n_rows). scales, leaf_scales : float64 (n_outputs, 2), from float to fixed point of
+    splits and of leaves. n_limbs : int32 (n_outputs,), how many words of gpair hold a gradient."""
+
+    scales: np.ndarray
+    leaf_scales: np.ndarray
+    n_limbs: np.ndarray
+    plan: Round
+
+    def __init__(self, rows: TrainingRows, params: Params, margin: Array, pages: list[PageRows], n_threads: int) -> None:
+        self._rows, self._margin, self._pages, self._n_threads = rows, margin, pages, n_threads
+        self._seed = params.seed
+        self.grad, self.hess = np.empty(margin.shape, np.float32), np.empty(margin.shape, np.float32)
+
+    def compute(self, objective: Formula) -> Array:
+        rows = self._rows
+        maxima = np.zeros((self._n_threads, len(self._margin), 2), np.int64)
+        objective.gradients_cpu(
+            self._margin, rows.label, rows.weight, objective.parameters, self.grad, self.hess, maxima, self._n_threads
+        )
+        return maxima.max(axis=0)
+
+    def set(self, grad: np.ndarray, hess: np.ndarray) -> Array:
+        self.grad[...] = grad
+        np.maximum(hess, 0, out=self.hess)
+        bits = np.stack([np.abs(x).view(np.int32) for x in (self.grad, self.hess)], axis=-1)  # abs: a NaN may have a sign
+        return bits.max(axis=1, initial=0).astype(np.int64)
+
+    def count_magnitudes(self) -> Array:
+        counts = np.zeros((self._n_threads, sampling.MAGNITUDE_BINS, 2), np.int64)
+        for page in self._pages:
+            sampling.count_magnitudes_cpu(
+                page.kept, self.grad[:, page.own], self.hess[:, page.own], counts, self._n_threads
+            )
+        return counts.sum(axis=0)
+
+    def draw_rows(self, counts: Array | None) -> Array:
+        draw, n_threads = self.plan.rows, self._n_threads
+        assert draw is not None
+        threshold = sampling.UNIFORM if counts is None else sampling.choose_threshold_cpu(counts, draw.n_drawn)
+        keys = np.array(draw.keys, np.uint64)
+        maxima = np.zeros((n_threads, len(self._margin), 2), np.int64)
+        for page in self._pages:
+            first_place = np.zeros(-(-len(page.kept) // sampling.CHUNK) + 1, np.int64)
+            places = np.empty((n_threads, sampling.CHUNK), np.uint64)
+            sampling.draw_rows_cpu(
+                page.kept, page.first_id, self._rows.global_rows, draw.n_drawn, keys, threshold, self.grad[:, page.own],
+                self.hess[:, page.own], page.marks, first_place[1:], maxima, places, n_threads,
+            )  # fmt: skip
+            np.cumsum(first_place, out=first_place)
+            page.n_drawn = int(first_place[-1])
+            sampling.list_drawn_cpu(page.kept, page.marks, first_place, page.drawn, n_threads)
+        return maxima.max(axis=0)
+
+    def quantise(self, maxima: Array) -> Array:
+        check_finite(maxima)
+        self.scales = scales_16(maxima)
+        self.leaf_scales = leaf_scales(maxima, self._rows.global_rows)
+        self.n_limbs = np.ones(len(maxima), np.int32)
+        return self._quantise()
+
+    def refine(self, sums: Array) -> Array | None:
+        n_rows = self._rows.global_rows if self.plan.rows is None else self.plan.rows.n_drawn
+        refined = needs_refinement(sums, n_rows)
+        if not refined.any():
+            return None
+        self.n_limbs = np.where(refined, 2, 1).astype(np.int32)
+        self.scales = self.scales * np.where(refined, 65536.0, 1.0)[:, None]
+        for page in self._pages:
+            if page.gpair.shape[1] == 1:
+                page.gpair = np.empty((page.gpair.shape[0], 2, page.gpair.shape[2]), np.int32)
+        return self._quantise()
+
+    def _quantise(self) -> Array:
+        keys = output_keys(self._seed, self.plan.number, len(self.scales))
+        sums = np.zeros((self._n_threads, len(self.scales), 3), np.int64)
+        for page in self._pages:
+            quantise_cpu(
+                self.grad[:, page.own], self.hess[:, page.own], keys, self.scales, self.n_limbs, page.gpair, sums,
+                self._n_threads,
+            )  # fmt: skip
+        return sums.sum(axis=0)

@@ -1,0 +1,27 @@
+"""Host memory: NumPy arrays."""
+
+import numpy as np
+
+from gpuboost.backend.contract import Array, Memory
+
+__all__ = ["HostMemory", "host_array"]
+
+
+def host_array(array: Array) -> np.ndarray:
+    """A batch of a table as a NumPy array: a copy where it lies on a GPU."""
+    return array.get() if hasattr(array, "get") else array
+
+
+class HostMemory(Memory):
+    """NumPy arrays."""
+
+    name = "host"
+
+    def zeros(self, shape: tuple[int, ...], dtype: np.dtype | type) -> Array:
+        return np.zeros(shape, dtype)
+
+    def put(self, array: Array) -> Array:
+        return np.ascontiguousarray(host_array(array))
+
+    def fetch(self, array: Array) -> np.ndarray:
+        return array

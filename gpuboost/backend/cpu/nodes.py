@@ -1,0 +1,37 @@
+"""The nodes of growing trees on the CPU."""
+
+import numpy as np
+
+from gpuboost.kernels.records import EMPTY_WORDS, NODE
+
+__all__ = ["NodeArrays"]
+
+
+class NodeArrays:
+    """Arrays by node, of all trees of a round together (kernels/records.py); n_nodes of them are in use.
+
+    nodes : NODE. sums, left_sums : int64 (…, leaf_size, 2). cats : uint32. counts : int64. segments : int64 (n_pages, …, 3).
+    """
+
+    def __init__(self, n_pages: int, leaf_size: int) -> None:
+        self.n_nodes = 0
+        self.nodes = np.empty(0, NODE)
+        self.sums = np.empty((0, leaf_size, 2), np.int64)
+        self.left_sums = np.empty((0, leaf_size, 2), np.int64)
+        self.cats = np.empty((0, EMPTY_WORDS), np.uint32)
+        self.counts = np.empty(0, np.int64)
+        self.segments = np.empty((n_pages, 0, 3), np.int64)
+
+    def reserve(self, n_nodes: int) -> None:
+        """Make room for n_nodes nodes. Trees to come use the same arrays, and each node is written before it is read; the arrays
+        double, so the copies cost no more than the nodes."""
+        if n_nodes <= len(self.nodes):
+            return
+        for name in ("nodes", "sums", "left_sums", "cats", "counts"):
+            array = getattr(self, name)
+            grown = np.zeros((2 * n_nodes, *array.shape[1:]), array.dtype)
+            grown[: self.n_nodes] = array[: self.n_nodes]
+            setattr(self, name, grown)
+        segments = np.zeros((len(self.segments), 2 * n_nodes, 3), np.int64)
+        segments[:, : self.n_nodes] = self.segments[:, : self.n_nodes]
+        self.segments = segments

@@ -1,0 +1,32 @@
+"""Sums over rows on the CPU."""
+
+import numpy as np
+
+from gpuboost.backend.contract import Array, RowReducer, RowTerm
+from gpuboost.kernels.reduce import reduce_rows
+
+__all__ = ["CpuReducer"]
+
+
+class CpuReducer(RowReducer):
+    """One partial result a thread."""
+
+    def __init__(self, n_threads: int) -> None:
+        self._n_threads = n_threads
+
+    def largest_term(
+        self, prediction: Array, label: Array, weight: Array, row_term: RowTerm, parameters: tuple[np.float32, ...]
+    ) -> Array:
+        return self._reduce(prediction, label, weight, row_term, parameters, 0.0).max(keepdims=True)
+
+    def sum_terms(
+        self, prediction: Array, label: Array, weight: Array, row_term: RowTerm, parameters: tuple[np.float32, ...], scale: float
+    ) -> Array:
+        return self._reduce(prediction, label, weight, row_term, parameters, scale).sum(keepdims=True)
+
+    def _reduce(
+        self, prediction: Array, label: Array, weight: Array, row_term: RowTerm, parameters: tuple[np.float32, ...], scale: float
+    ) -> Array:
+        out = np.zeros(self._n_threads, np.int64)
+        reduce_rows(row_term)(prediction, label, weight, parameters, scale, out, self._n_threads)
+        return out

@@ -1,0 +1,62 @@
+"""What a training on the CPU keeps of a page's rows: which take part, which are drawn, and where each lies while trees grow."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from gpuboost.backend.contract import TrainingRows
+
+__all__ = ["PageRows", "list_page_rows"]
+
+
+@dataclass
+class PageRows:
+    """The rows of one page.
+
+    first, n_rows : within the worker's rows. first_id : global number of its first row that takes part.
+    kept : int32 (k,). Rows that take part, ascending; zero-weight rows do not, they are idle : int32.
+    drawn : int32 (k,). Those drawn for this round, n_drawn of them, then the others.
+    lists : int32 (2, n_trees · k). The two buffers of row lists (kernels/partition.py), a list for each tree.
+    marks : uint8 (n_trees · k,). Which of the rows to be moved go left.
+    gpair : int32 (n_outputs, limbs, n_rows). Gradients in fixed point.
+    """
+
+    first: int
+    n_rows: int
+    first_id: int
+    kept: np.ndarray
+    idle: np.ndarray
+    drawn: np.ndarray
+    n_drawn: int
+    lists: np.ndarray
+    marks: np.ndarray
+    gpair: np.ndarray
+
+    @property
+    def own(self) -> slice:
+        """Its part of arrays by row."""
+        return slice(self.first, self.first + self.n_rows)
+
+    @property
+    def rows_drawn(self) -> np.ndarray:
+        return self.drawn[: self.n_drawn]
+
+
+def list_page_rows(rows: TrainingRows, n_trees: int, draws_rows: bool) -> list[PageRows]:
+    """The rows of every page of a training's table."""
+    pages, first, first_id = [], 0, rows.first_row
+    n_outputs = len(rows.margin)
+    for n_rows in rows.binned.pages.page_rows:
+        weight = rows.weight[first : first + n_rows]
+        kept = np.flatnonzero(weight).astype(np.int32) if len(weight) else np.arange(n_rows, dtype=np.int32)
+        idle = np.flatnonzero(weight == 0).astype(np.int32)
+        lists = np.empty((2, n_trees * len(kept)), np.int32)
+        pages.append(
+            PageRows(
+                first, n_rows, first_id, kept, idle, np.empty_like(kept) if draws_rows else kept, len(kept), lists,
+                np.empty(lists.shape[1], np.uint8), np.empty((n_outputs, 1, n_rows), np.int32),
+            )  # fmt: skip
+        )
+        first += n_rows
+        first_id += len(kept)
+    return pages

@@ -1,0 +1,227 @@
+"""Growing trees on the CPU."""
+
+import numpy as np
+
+from gpuboost.backend.contract import Array, FlatTrees, Trees
+from gpuboost.backend.cpu.columns import ColumnWalk
+from gpuboost.backend.cpu.gradients import CpuGradients
+from gpuboost.backend.cpu.nodes import NodeArrays
+from gpuboost.backend.cpu.rows import PageRows
+from gpuboost.backend.cpu.tables import CpuTable
+from gpuboost.backend.draws import most_bins
+from gpuboost.backend.plans import FrontierBatch, Round
+from gpuboost.backend.trees import flatten_grown
+from gpuboost.binned.matrix import BinnedMatrix, Representation
+from gpuboost.kernels import histogram, nodes, partition
+from gpuboost.kernels.features import mask_features_cpu, member_words, node_counts
+from gpuboost.kernels.leaves import leaf_weights, list_leaf_chunks, sum_leaves_cpu, update_margin_cpu
+from gpuboost.kernels.proposals import propose_candidates_cpu
+from gpuboost.kernels.splits import CANDIDATE, count_blocks, evaluate_splits_cpu
+from gpuboost.params import Params
+
+__all__ = ["CpuTrees"]
+
+BIN_VISITS = 4  # entries that a walk over columns visits in the time that histograms take for one bin of one node
+
+
+class CpuTrees(Trees):
+    """arrays : by node. leaf_values, weights : float32 (n_nodes, leaf_size); covers : float64 (n_nodes,)."""
+
+    leaf_values: np.ndarray
+    weights: np.ndarray
+    covers: np.ndarray
+    plan: Round
+
+    def __init__(
+        self, binned: BinnedMatrix, params: Params, n_trees: int, leaf_size: int, gradients: CpuGradients, table: CpuTable,
+        pages: list[PageRows], n_threads: int,
+    ) -> None:  # fmt: skip
+        self._binned, self._cuts, self._params = binned, binned.cuts, params
+        self._gradients, self._table, self._pages, self._n_threads = gradients, table, pages, n_threads
+        self.arrays = NodeArrays(len(pages), leaf_size)
+        self.first_output = np.arange(n_trees, dtype=np.int32) * leaf_size
+        self._leaf_size = leaf_size
+        n_bins = most_bins(params, binned.cuts)
+        histogram_bytes = leaf_size * (n_bins + table.n_packed_codes) * 16
+        self.histogram_capacity = max(2, params.histogram_memory // histogram_bytes)
+        self._hist = np.empty((0, leaf_size, n_bins, 2), np.int64)
+        self._proposed = np.empty((0, n_bins), np.uint8)  # split candidates; without rows every bin is one
+        self._monotone = np.array(params.monotone_constraints, np.int8)
+        self._feature_weights = np.array(params.feature_weights, np.float32)
+        self._member = member_words(params.interaction_constraints, binned.cuts.n_features)
+        self._walk = None
+        if binned.sorted_columns is not None:
+            self._walk = ColumnWalk(binned.sorted_columns, binned.cuts, pages[0], self._monotone, n_threads)
+        if binned.representation is not Representation.SORTED:
+            most = int(binned.cuts.n_bins.max()) + 1
+            self._prefix = np.empty((2, n_threads, leaf_size * most), np.int64)
+            self._gains, self._bins = np.empty((n_threads, most), np.float64), np.empty((n_threads, most), np.int32)
+
+    def start(self, sums: Array) -> None:
+        n_trees, arrays = len(self.first_output), self.arrays
+        arrays.n_nodes = 0
+        arrays.reserve(n_trees)
+        nodes.start_trees(n_trees, sums, self.first_output, arrays.nodes, arrays.sums)
+        arrays.counts[:n_trees] = sum(page.n_drawn for page in self._pages)  # of this worker: nothing is compared with a root's
+        for p, page in enumerate(self._pages):
+            for tree in range(n_trees):
+                first = tree * len(page.kept)
+                page.lists[0, first : first + page.n_drawn] = page.rows_drawn
+                arrays.segments[p, tree] = first, first + page.n_drawn, 0
+        self._table.draw_columns(self.plan.columns)
+        if self._walk is not None and self.plan.rows is not None and self._binned.representation is Representation.SORTED:
+            self._walk.draw_rows(self.plan.columns)
+        arrays.n_nodes = n_trees
+        self._n_leaves = np.ones(n_trees, np.int64)
+        self._frontier = np.arange(n_trees, dtype=np.int32)
+
+    def frontier_size(self) -> int:
+        return len(self._frontier)
+
+    # -- Histograms -------------------------------------------------------------------------------------------------
+
+    def build_histograms(self, batch: FrontierBatch) -> Array:
+        frontier, arrays, first_slot = self._frontier[batch.begin : batch.end], self.arrays, batch.first_slot
+        build, parents = np.empty(len(frontier), np.int32), np.empty(len(frontier), np.int32)
+        n = nodes.choose_built(frontier, arrays.nodes, arrays.counts, first_slot, batch.subtract, build, parents)
+        self._parents = parents[:n]
+        if len(self._hist) < first_slot + n:
+            size = min(self.histogram_capacity, max(2 * (first_slot + n), 64))
+            grown = np.zeros((size, *self._hist.shape[1:]), np.int64)  # workers exchange what lies beyond the bins, too
+            grown[:first_slot] = self._hist[:first_slot]
+            self._hist = grown
+        built = self._hist[first_slot : first_slot + n]
+        self._table.build(arrays, self.first_output, self._gradients.n_limbs, build[:n], first_slot, built)
+        return built
+
+    def subtract_histograms(self, batch: FrontierBatch) -> None:
+        histogram.subtract_histograms_cpu(self._parents, batch.first_slot, self._hist, self._n_threads)
+
+    def propose_candidates(self, batch: FrontierBatch) -> None:
+        by_tree = self._params.proposals == "global"
+        n_rows = len(self.first_output) if by_tree else len(self._hist)
+        if len(self._proposed) < n_rows:  # a node's row is read before the next call only
+            self._proposed = np.empty((n_rows, self._hist.shape[2]), np.uint8)
+        propose_candidates_cpu(
+            self._frontier[batch.begin : batch.end], self.arrays.nodes, by_tree, self._hist, self.plan.columns.offsets,
+            self._params.max_bin, self._proposed, np.empty((self._n_threads, int(self._cuts.n_bins.max())), np.int64),
+            self._n_threads,
+        )  # fmt: skip
+
+    # -- Splits -----------------------------------------------------------------------------------------------------
+
+    def evaluate_splits(self, batch: FrontierBatch) -> None:
+        frontier, arrays = self._frontier[batch.begin : batch.end], self.arrays
+        columns, penalty = self.plan.columns, self.plan.trees[0].penalty
+        n_blocks = count_blocks(len(frontier), len(columns.features), self._n_threads)
+        evaluate_splits_cpu(
+            frontier, arrays.nodes, arrays.sums, arrays.left_sums, self._hist, columns.offsets, columns.features, self._monotone,
+            self._feature_mask(frontier), self._proposed, self._params.proposals == "global", 1.0 / self._gradients.scales,
+            self.first_output, penalty.reg_lambda, penalty.reg_alpha, penalty.max_delta_step, penalty.min_child_weight,
+            np.empty((len(frontier), n_blocks), CANDIDATE), *self._prefix, self._gains, self._bins, self._n_threads,
+        )  # fmt: skip
+
+    def _feature_mask(self, frontier: np.ndarray) -> np.ndarray:
+        """uint8 (n, k): the features that these nodes may split on; without rows all of them."""
+        s, features = self._params, self.plan.columns.features
+        if not s.masks_features:
+            return np.empty((0, len(features)), np.uint8)
+        mask = np.empty((len(frontier), len(features)), np.uint8)
+        mask_features_cpu(
+            frontier, self.arrays.nodes, features, self._feature_weights, self._member, self.plan.trees[0].key,
+            *node_counts(len(features), s.colsample_bylevel, s.colsample_bynode), mask,
+        )  # fmt: skip
+        return mask
+
+    def walks_columns(self, n_workers: int) -> bool:
+        if self._walk is None or self._leaf_size > 1 or n_workers > 1 or self._params.proposals is not None:
+            return False
+        # Histograms visit half of the entries, and every bin of every node some five times; a walk visits every entry twice.
+        # Packed ones hardly notice the entries, but are undone bin by bin: measured, the two break even where plain ones do.
+        n_visits = len(self._frontier) * int(self.plan.columns.offsets[-1]) * BIN_VISITS
+        return self._binned.representation is Representation.SORTED or n_visits > self._walk.n_entries(self.plan.columns)
+
+    def walk_columns(self) -> None:
+        assert self._walk is not None
+        tree_of, penalty = self.arrays.nodes["tree"][self._frontier], self.plan.trees[0].penalty
+        for tree in np.unique(tree_of):
+            frontier, output = self._frontier[tree_of == tree], int(self.first_output[tree])
+            frontier = self._walk.worth_searching(frontier, output, self.arrays, self._gradients, penalty)
+            if len(frontier):
+                self._walk.search(
+                    frontier, output, self.arrays, self._gradients, self.plan.columns, self._feature_mask(frontier), penalty
+                )
+
+    def select_level(self, max_depth: int, max_leaves: int) -> None:
+        chosen = np.empty(len(self._frontier), np.int32)
+        n = nodes.select_depthwise(self._frontier, self.arrays.nodes, max_depth, max_leaves, self._n_leaves, chosen)
+        self._selected = chosen[:n]
+
+    def select_best(self, max_depth: int, max_leaves: int) -> None:
+        chosen = np.empty(len(self.first_output), np.int32)
+        n = nodes.select_lossguide(self.arrays.n_nodes, self.arrays.nodes, max_depth, max_leaves, self._n_leaves, chosen)
+        self._selected = chosen[:n]
+
+    def apply_splits(self) -> None:
+        n, arrays, penalty = len(self._selected), self.arrays, self.plan.trees[0].penalty
+        arrays.reserve(arrays.n_nodes + 2 * n)
+        nodes.apply_splits(
+            self._selected, arrays.n_nodes, arrays.nodes, arrays.sums, arrays.left_sums, self._monotone, self._gradients.scales,
+            self.first_output, penalty.reg_lambda, penalty.reg_alpha, penalty.max_delta_step,
+        )  # fmt: skip
+        self._frontier = np.arange(arrays.n_nodes, arrays.n_nodes + 2 * n, dtype=np.int32)
+        arrays.n_nodes += 2 * n
+
+    def partition_rows(self) -> Array:
+        arrays, selected = self.arrays, self._selected
+        children = slice(arrays.n_nodes - 2 * len(selected), arrays.n_nodes)
+        arrays.counts[children] = 0
+        for p, page in enumerate(self._pages):
+            segments = arrays.segments[p]
+            chunks = partition.list_chunks(selected, segments)
+            self._table.mark(p, arrays, selected, chunks)
+            partition.place_children(selected, arrays.nodes, chunks, segments, arrays.counts)
+            partition.move_rows_cpu(selected, arrays.nodes, chunks, page.lists, segments, page.marks, self._n_threads)
+        return arrays.counts[children]
+
+    # -- Leaves -----------------------------------------------------------------------------------------------------
+
+    def sum_leaves(self) -> Array:
+        arrays, gradients = self.arrays, self._gradients
+        self._leaf_sums = np.zeros((arrays.n_nodes, self._leaf_size, 2), np.int64)
+        self._leaf_chunks = []
+        for p, page in enumerate(self._pages):
+            chunks = list_leaf_chunks(arrays.n_nodes, arrays.nodes, arrays.segments[p])
+            self._leaf_chunks.append(chunks)
+            sum_leaves_cpu(
+                chunks, arrays.nodes, arrays.segments[p], page.lists, gradients.grad[:, page.own], gradients.hess[:, page.own],
+                gradients.leaf_scales, self.first_output, self._leaf_sums,
+                np.empty((len(chunks), self._leaf_size, 2), np.int64), self._n_threads,
+            )  # fmt: skip
+        return self._leaf_sums
+
+    def prune(self) -> None:
+        nodes.sum_upwards(self.arrays.n_nodes, self.arrays.nodes, self._leaf_sums)
+        nodes.prune(self.arrays.n_nodes, self.arrays.nodes, self.plan.trees[0].penalty.gamma)
+
+    def weigh_leaves(self) -> None:
+        n, penalty = self.arrays.n_nodes, self.plan.trees[0].penalty
+        self.weights = np.empty((n, self._leaf_size), np.float32)
+        self.leaf_values = np.empty((n, self._leaf_size), np.float32)
+        self.covers = np.empty(n, np.float64)
+        leaf_weights(
+            n, self.arrays.nodes, self._leaf_sums, self._gradients.leaf_scales, self.first_output, penalty.reg_lambda,
+            penalty.reg_alpha, penalty.max_delta_step, self.plan.learning_rate, self.weights, self.leaf_values, self.covers,
+        )  # fmt: skip
+
+    def add_to_margin(self, p: int, margin: np.ndarray) -> None:
+        """Add the leaf values to the margins of the rows of page p that the trees were grown on."""
+        update_margin_cpu(
+            self._leaf_chunks[p], self.arrays.nodes, self.arrays.segments[p], self._pages[p].lists, self.leaf_values,
+            self.first_output, margin, self._n_threads,
+        )  # fmt: skip
+
+    def flat(self) -> FlatTrees:
+        n_trees = len(self.first_output)
+        grown = flatten_grown(self.arrays.nodes[: self.arrays.n_nodes], self._cuts)
+        return FlatTrees(grown, self.leaf_values, np.arange(n_trees), self.first_output)

@@ -1,0 +1,100 @@
+"""Gradients of a training on a GPU, the rows drawn, and both in fixed point."""
+
+import numpy as np
+
+from gpuboost.backend.contract import Array, Formula, Gradients, TrainingRows
+from gpuboost.backend.cuda.memory import Launcher, on_device
+from gpuboost.backend.cuda.rows import PageRows
+from gpuboost.backend.plans import Round
+from gpuboost.kernels import quantise, sampling
+
+__all__ = ["CudaGradients"]
+
+
+@on_device(Gradients)
+class CudaGradients(Gradients):
+    """As backend/cpu/gradients.py has them; scales and limbs are chosen on the device."""
+
+    plan: Round
+
+    def __init__(self, launch: Launcher, rows: TrainingRows, margin: Array, pages: list[PageRows], progress: Array) -> None:
+        self.device = device = launch.device
+        self._launch, self._pages, self._progress = launch, pages, progress
+        self._margin, self._label, self._weight = margin, device.put(rows.label), device.put(rows.weight)
+        self._global_rows = rows.global_rows
+        n_outputs, empty = len(margin), device.empty
+        self.grad, self.hess = empty(margin.shape, np.float32), empty(margin.shape, np.float32)
+        self._parameters: dict[tuple[np.float32, ...], Array] = {}
+        self._counts, self._threshold = empty((sampling.MAGNITUDE_BINS, 2), np.int64), device.put(np.array([sampling.UNIFORM]))
+        self._maxima, self._keys = empty((n_outputs, 2), np.int64), empty(n_outputs, np.uint32)
+        self.scales, self.leaf_scales = empty((n_outputs, 2), np.float64), empty((n_outputs, 2), np.float64)
+        self.n_limbs, self._local_sums = empty(n_outputs, np.int32), empty((n_outputs, 3), np.int64)
+        self._sums = {limbs: empty((n_outputs, 3), np.int64) for limbs in (1, 2)}  # the same, to be summed over workers
+
+    def compute(self, objective: Formula) -> Array:
+        device = self.device
+        if objective.parameters not in self._parameters:
+            self._parameters[objective.parameters] = device.put(np.array(objective.parameters, np.float32))
+        device.clear(self._maxima)
+        device.launch(
+            objective.gradients_kernel, self._margin, self._label, self._weight, self._parameters[objective.parameters],
+            self.grad, self.hess, self._maxima, threads=self._margin.shape[1],
+        )  # fmt: skip
+        return self._maxima
+
+    def set(self, grad: np.ndarray, hess: np.ndarray) -> Array:
+        device, xp = self.device, self.device.xp
+        self.grad[...] = device.put(grad, np.float32)
+        hess = device.put(hess, np.float32)
+        self.hess[...] = xp.where(hess <= 0, np.float32(0), hess)  # a NaN stays
+        for k, values in enumerate((self.grad, self.hess)):
+            self._maxima[:, k] = xp.abs(values).view(np.int32).max(axis=1) if values.shape[1] else 0
+        return self._maxima
+
+    def count_magnitudes(self) -> Array:
+        self.device.clear(self._counts)
+        for page in self._pages:
+            self._launch(
+                sampling.count_magnitudes_kernel, page.kept, page.first, self.grad, self.hess, self._counts,
+                blocks=-(-len(page.kept) // sampling.COUNTED_ROWS),
+            )  # fmt: skip
+        return self._counts
+
+    def draw_rows(self, counts: Array | None) -> Array:
+        assert self.plan.rows is not None
+        n_rows, n_drawn = self._global_rows, self.plan.rows.n_drawn
+        if counts is not None:
+            self._launch(sampling.choose_threshold_kernel, counts, n_drawn, self._threshold, blocks=1)
+        self.device.clear(self._maxima)
+        for page in self._pages:
+            self.device.clear(page.n_listed)
+            self._launch(
+                sampling.draw_rows_kernel, page.kept, page.first_id, n_rows, n_drawn, self._progress, self._threshold,
+                page.first, self.grad, self.hess, page.drawn, page.n_listed, self._maxima,
+                threads=-(-len(page.kept) // sampling.ROWS_PER_THREAD),
+            )  # fmt: skip
+        return self._maxima
+
+    def quantise(self, maxima: Array) -> Array:
+        self._launch(
+            quantise.choose_scales_kernel, maxima, self._global_rows, self._progress, self._keys, self.scales,
+            self.leaf_scales, self.n_limbs, threads=len(self._keys),
+        )  # fmt: skip
+        self.device.clear(self._local_sums)
+        return self._quantise(1)
+
+    def refine(self, sums: Array) -> Array | None:
+        n_rows = self._global_rows if self.plan.rows is None else self.plan.rows.n_drawn
+        self._launch(
+            quantise.choose_limbs_kernel, sums, n_rows, self.scales, self.n_limbs, self._local_sums, threads=len(self._keys)
+        )
+        return self._quantise(2)
+
+    def _quantise(self, limbs: int) -> Array:
+        for page in self._pages:
+            self._launch(
+                quantise.quantise_kernel, self.grad, self.hess, page.first, self._keys, self.scales, self.n_limbs, limbs,
+                page.gpair, self._local_sums, threads=page.n_rows,
+            )  # fmt: skip
+        self._sums[limbs][...] = self._local_sums
+        return self._sums[limbs]

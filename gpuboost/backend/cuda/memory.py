@@ -1,0 +1,71 @@
+"""Memory of a GPU, and the rule that all work on it is done with its device current."""
+
+from collections.abc import Callable
+from functools import wraps
+from typing import ParamSpec, TypeVar
+
+import numpy as np
+
+from gpuboost.backend.contract import Array, Memory
+from gpuboost.backend.cuda.device import Device
+from gpuboost.kernels.device import CudaKernel
+
+__all__ = ["DeviceMemory", "Launcher", "on_device"]
+
+P = ParamSpec("P")
+R = TypeVar("R")
+C = TypeVar("C", bound=type)
+
+
+def on_device(*contracts: type) -> Callable[[C], C]:
+    """Class decorator: every operation of these contracts runs with the device of ``self.device`` current."""
+
+    def wrap(method: Callable[P, R]) -> Callable[P, R]:
+        @wraps(method)
+        def wrapped(*args: P.args, **kwargs: P.kwargs) -> R:
+            with args[0].device.current():  # type: ignore[attr-defined]
+                return method(*args, **kwargs)
+
+        return wrapped
+
+    def decorate(cls: C) -> C:
+        for name in {name for contract in contracts for name in vars(contract)}:
+            if not name.startswith("_") and callable(method := cls.__dict__.get(name)):
+                setattr(cls, name, wrap(method))
+        return cls
+
+    return decorate
+
+
+class Launcher:
+    """Launches the kernels of one training. Their arguments are arrays that live as long as it, and scalars that repeat: what is
+    prepared for a launch is kept for the next one like it (Device.launch)."""
+
+    def __init__(self, device: Device) -> None:
+        self.device = device
+        self._prepared: dict[object, Callable[[], None]] = {}
+
+    def __call__(self, kernel: CudaKernel, *arguments: object, **work: int) -> None:
+        self.device.launch(kernel, *arguments, prepared=self._prepared, **work)
+
+    def forget(self) -> None:
+        """Arrays were replaced."""
+        self._prepared.clear()
+
+
+@on_device(Memory)
+class DeviceMemory(Memory):
+    """CuPy arrays on one device."""
+
+    def __init__(self, device: Device) -> None:
+        self.device = device
+        self.name = device.memory_name
+
+    def zeros(self, shape: tuple[int, ...], dtype: np.dtype | type) -> Array:
+        return self.device.zeros(shape, dtype)
+
+    def put(self, array: Array) -> Array:
+        return self.device.put(array)
+
+    def fetch(self, array: Array) -> np.ndarray:
+        return self.device.fetch(array)

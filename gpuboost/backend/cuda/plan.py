@@ -1,0 +1,109 @@
+"""How much memory a training takes on a GPU, and how much of it histograms get: numbers in, numbers out."""
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from gpuboost.backend.cuda.device import out_of_memory
+from gpuboost.kernels import partition
+from gpuboost.kernels.records import EMPTY_WORDS, FLAT_NODE, NODE
+from gpuboost.params import Params
+
+__all__ = ["MemoryPlan", "SYNC_FREE_DEPTH", "TrainingSize", "arrays_by_node", "plan_memory"]
+
+SYNC_FREE_DEPTH = 10  # a level of 2^10 nodes: launching by bounds costs little up to here
+GAINS_BYTES = 2**26  # best splits by node and feature that are kept at once
+RESERVE_BYTES = 2**25  # left free: pinned copies, metrics, the allocator's rounding
+ROW_LIMIT = 2**31  # of the lists of a page, whose entries have numbers of four bytes
+
+
+@dataclass(frozen=True)
+class TrainingSize:
+    """What a training is asked to hold.
+
+    n_bins, n_packed : sums of a histogram for each output of a tree, of the bins of the features drawn and of packed codes.
+    largest_page : rows. copied_bytes : of codes that are copied for the features that a round draws.
+    """
+
+    n_rows: int
+    n_outputs: int
+    n_targets: int
+    n_trees: int
+    leaf_size: int
+    n_features: int
+    n_bins: int
+    n_packed: int
+    n_pages: int
+    largest_page: int
+    copied_bytes: int
+
+
+@dataclass(frozen=True)
+class MemoryPlan:
+    """n_nodes : for which arrays are allocated at once. capacity : histograms. nodes_at_once : whose best splits by feature are
+    kept at once. bytes : of all of it, beside the table."""
+
+    n_nodes: int
+    capacity: int
+    nodes_at_once: int
+    bytes: int
+
+
+def plan_memory(size: TrainingSize, params: Params, free_bytes: int) -> MemoryPlan:
+    """The plan of a training on a device with so many bytes free.
+
+    Raises MemoryError, naming the bytes needed and free, where two histograms do not fit beside the rows; ValueError for a page
+    of too many rows.
+    """
+    if size.n_trees * size.largest_page >= ROW_LIMIT:
+        raise ValueError(
+            f"{size.n_trees} trees a round on pages of {size.largest_page} rows: a page must hold fewer than 2^31 rows of all "
+            "trees together. Use QuantileDMatrix(..., page_rows=) with fewer."
+        )
+    deepest = min(params.max_depth or SYNC_FREE_DEPTH, SYNC_FREE_DEPTH)
+    n_nodes = 2 * size.n_trees * min(2**deepest, params.max_leaves or 2**deepest)
+    at_once = max(1, min(GAINS_BYTES // (12 * size.n_features), 2**SYNC_FREE_DEPTH * size.n_trees))
+    # with the candidates of its node, where each node has its own
+    histogram_bytes = size.leaf_size * (size.n_bins + size.n_packed) * 16 + size.n_bins * (params.proposals == "local")
+    rest = _row_bytes(size, params) + _node_bytes(size, n_nodes) + GAINS_BYTES + RESERVE_BYTES
+    rest += at_once * size.n_features * params.masks_features
+    rest += size.n_trees * size.n_bins * (params.proposals == "global")
+    wanted = min(params.histogram_memory // histogram_bytes, _most_histograms(params, size.n_trees))
+    capacity = min(max(wanted, 2), (free_bytes - rest) // histogram_bytes)
+    if capacity < 2:
+        raise out_of_memory(rest + 2 * histogram_bytes, free_bytes)
+    return MemoryPlan(n_nodes, capacity, at_once, rest + capacity * histogram_bytes)
+
+
+def _row_bytes(size: TrainingSize, params: Params) -> int:
+    """Margins, gradients and fixed point of every output, row lists and a mark for every tree, labels, weights, rows kept."""
+    each = size.n_outputs * (4 + 4 + 8) + size.n_trees * 8 + 4 * size.n_targets + 4 + 4 + size.n_trees / 8
+    each += 4 * (params.sampling is not None)
+    return int(size.n_rows * each) + size.copied_bytes
+
+
+def _node_bytes(size: TrainingSize, n_nodes: int) -> int:
+    """Arrays by node, and by node and page: segments, marks, n_left, first_leaf_chunk."""
+    shapes = arrays_by_node(n_nodes, size.leaf_size).values()
+    by_page = n_nodes * (24 + 4 * partition.CHUNK_WORDS + 8 + 8)
+    return sum(math.prod(shape) * np.dtype(dtype).itemsize for shape, dtype in shapes) + size.n_pages * by_page
+
+
+def arrays_by_node(n: int, leaf_size: int) -> dict[str, tuple[tuple[int, ...], np.dtype | type]]:
+    """Shape and dtype of what is kept for each of n nodes (kernels/records.py)."""
+    return {
+        "nodes": ((n,), NODE), "sums": ((n, leaf_size, 2), np.int64), "left_sums": ((n, leaf_size, 2), np.int64),
+        "cats": ((n, EMPTY_WORDS), np.uint32), "counts": ((n,), np.int64), "selected": ((n,), np.int32), "rank": ((n,), np.int64),
+        "build": ((n,), np.int32), "parents": ((n,), np.int32), "first_item": ((n + 1,), np.int64),
+        "leaf_sums": ((n, leaf_size, 2), np.int64), "weights": ((n, leaf_size), np.float32),
+        "leaf_values": ((n, leaf_size), np.float32), "covers": ((n,), np.float64), "flat": ((n,), FLAT_NODE),
+    }  # fmt: skip
+
+
+def _most_histograms(params: Params, n_trees: int) -> int:
+    """Histograms with which the grower can always keep those of all open leaves (growing/pool.py: held + frontier)."""
+    leaves = 2.0 ** (params.max_depth - 1) if params.max_depth else math.inf
+    if params.max_leaves:
+        leaves = min(leaves, params.max_leaves)
+    return int(min(2 * n_trees * leaves, 2**40))

@@ -1,0 +1,66 @@
+"""What a training on a GPU keeps of a page's rows."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from gpuboost.backend.contract import Array, TrainingRows
+from gpuboost.backend.cuda.device import Device
+from gpuboost.kernels import partition
+
+__all__ = ["PageRows", "list_page_rows"]
+
+
+@dataclass
+class PageRows:
+    """The rows of one page.
+
+    first, n_rows : within the worker's rows. first_id : global number of its first row that takes part.
+    kept : int32 (k,). Rows that take part; the zero-weight rows, which do not, are idle : int32, n_idle : int64 (2,), 0 and how
+    many. drawn : int32 (k,). From the front those drawn for this round, from the back the others; n_listed : int64 (2,), how many
+    of either. lists : int32 (2, n_trees · k). The two buffers of row lists. gpair : int32 (n_outputs, 2, n_rows).
+    marks : uint32 (chunks, words). Decisions of the partition. n_left : int64 (chunks + 1,).
+    first_leaf_chunk : int64 (nodes + 1,).
+    """
+
+    first: int
+    n_rows: int
+    first_id: int
+    kept: Array
+    idle: Array
+    n_idle: Array
+    drawn: Array
+    n_listed: Array
+    lists: Array
+    gpair: Array
+    marks: Array
+    n_left: Array
+    first_leaf_chunk: Array
+
+    def reserve(self, device: Device, n_nodes: int) -> None:
+        """Room for chunks of the rows of so many nodes."""
+        n_chunks = self.lists.shape[1] // partition.CHUNK_ROWS + n_nodes + 1
+        self.marks = device.empty((n_chunks, partition.CHUNK_WORDS), np.uint32)
+        self.n_left = device.empty(n_chunks + 1, np.int64)
+        self.first_leaf_chunk = device.empty(n_nodes + 1, np.int64)
+
+
+def list_page_rows(device: Device, rows: TrainingRows, n_trees: int, draws_rows: bool) -> list[PageRows]:
+    """The rows of every page of a training's table."""
+    put, empty, pages, first, first_id = device.put, device.empty, [], 0, rows.first_row
+    for n_rows in rows.binned.pages.page_rows:
+        weight = rows.weight[first : first + n_rows]
+        kept = put(np.flatnonzero(weight).astype(np.int32)) if len(weight) else device.xp.arange(n_rows, dtype=np.int32)
+        idle = np.flatnonzero(weight == 0).astype(np.int32)
+        nothing = empty(0, np.int64)
+        pages.append(
+            PageRows(
+                first, n_rows, first_id, kept, put(idle), put(np.array([0, len(idle)])),
+                empty(len(kept), np.int32) if draws_rows else kept, put(np.array([len(kept), 0])),
+                empty((2, n_trees * len(kept)), np.int32), empty((len(rows.margin), 2, n_rows), np.int32), nothing, nothing,
+                nothing,
+            )  # fmt: skip
+        )
+        first += n_rows
+        first_id += len(kept)
+    return pages

@@ -1,0 +1,349 @@
+"""A training's table on a GPU, a class for each representation: what histograms read of it, which rows go left, and where rows
+end that are in no list. The twins of backend/cpu/tables.py, launched by bounds."""
+
+from abc import ABC, abstractmethod
+
+import numpy as np
+
+from gpuboost.backend.contract import Array, FlatTrees
+from gpuboost.backend.cuda.memory import Launcher
+from gpuboost.backend.cuda.nodes import NodeArrays
+from gpuboost.backend.cuda.rows import PageRows
+from gpuboost.backend.draws import all_columns
+from gpuboost.backend.plans import ColumnDraw
+from gpuboost.binned.matrix import BinnedMatrix, Representation
+from gpuboost.binned.packing import Packing
+from gpuboost.binned.pages import DensePage, SparsePage
+from gpuboost.kernels import histogram, partition, predict, selection, sparse
+from gpuboost.kernels.device import CudaKernel
+from gpuboost.kernels.features import count_drawn
+from gpuboost.kernels.packing import unpack_histograms_kernel
+from gpuboost.params import Params
+
+__all__ = ["CudaTable", "bytes_copied", "open_table"]
+
+
+class DrawnColumns:
+    """The features of a round on the device, in arrays that stay: features, offsets as plans.ColumnDraw; new_cells : int32
+    (total_bins + n_features,), of a sparse table, ColumnDraw.renumber_cells."""
+
+    def __init__(self, launch: Launcher, binned: BinnedMatrix, share: float) -> None:
+        n_drawn, cuts = count_drawn(share, binned.cuts.n_features), binned.cuts
+        everything = all_columns(cuts)
+        put, self._cuts, self._is_all = launch.device.put, cuts, share == 1
+        self._put = put
+        self.features = put(everything.features[:n_drawn])
+        self.offsets = put(everything.offsets[: n_drawn + 1])
+        self.new_cells = launch.device.empty(cuts.total_bins + cuts.n_features if binned.is_sparse else 0, np.int32)
+
+    def take(self, drawn: ColumnDraw) -> np.ndarray | None:
+        """Take up the draw of a round; the numbers of cells on the host, where cells are renumbered."""
+        if self._is_all:
+            return None
+        self.features[...], self.offsets[...] = self._put(drawn.features), self._put(drawn.offsets)
+        if not len(self.new_cells):
+            return None
+        new_cells = drawn.renumber_cells(self._cuts)
+        self.new_cells[...] = self._put(new_cells)
+        return new_cells
+
+
+class CudaTable(ABC):
+    """binned : the table. pages : its rows in this training. first_output : int32 (n_trees,), progress : on the device."""
+
+    #: int64 sums of a histogram beside its bins: of packed codes, before they are undone.
+    n_packed_codes = 0
+
+    def __init__(
+        self, launch: Launcher, binned: BinnedMatrix, params: Params, pages: list[PageRows], first_output: Array, progress: Array
+    ) -> None:
+        self._launch, self._device = launch, launch.device
+        self._binned, self._pages, self._first_output, self._progress = binned, pages, first_output, progress
+        self._share = params.colsample_bytree
+        self._offsets, self._n_bins = launch.device.put(binned.cuts.offsets), launch.device.put(binned.cuts.n_bins)
+        self.columns = DrawnColumns(launch, binned, params.colsample_bytree)
+
+    def draw_columns(self, drawn: ColumnDraw) -> None:
+        """Take up the features of the round; before its rows are drawn."""
+        self.columns.take(drawn)
+
+    def copy_drawn(self, p: int) -> None:  # noqa: B027 - most have nothing to copy
+        """Copy what histograms read of page p for the features and rows drawn, where they would otherwise read all of it."""
+
+    def build(self, arrays: NodeArrays, n_limbs: Array, n: int, first_slot: int, hist: Array) -> None:
+        """Histograms of the nodes that ``arrays.build`` names, n at most, in the slots of hist from first_slot on."""
+        target, device = self.reserve(hist), self._device
+        device.clear(target[first_slot : first_slot + n])
+        kernel, n_tiles = self._kernel()
+        n_blocks = device.n_multiprocessors * kernel.blocks_per_sm
+        own_blocks = -(-n_blocks // (n_tiles * hist.shape[1]))
+        for p, segments in enumerate(arrays.segments):
+            self._launch(
+                histogram.list_build_items_kernel, arrays.build, segments, own_blocks, self._progress, arrays.first_item,
+                blocks=1,
+            )  # fmt: skip
+            work = self._progress, arrays.build, arrays.first_item, arrays.nodes, self._first_output, segments, target
+            self._add(p, kernel, n_blocks, n_limbs, work)
+
+    def reserve(self, hist: Array) -> Array:
+        """Where histograms are added up that end in ``hist``: there, or in an array beside it, allocated on the first call."""
+        return hist
+
+    @abstractmethod
+    def _kernel(self) -> tuple[CudaKernel, int]:
+        """The kernel that adds up a page, and into how many tiles it cuts a histogram."""
+
+    @abstractmethod
+    def _add(self, p: int, kernel: CudaKernel, n_blocks: int, n_limbs: Array, work: tuple[Array, ...]) -> None:
+        """Add up page p."""
+
+    @abstractmethod
+    def mark(self, p: int, arrays: NodeArrays, n_chunks: int) -> None:
+        """Which rows of page p in the selected nodes go left."""
+
+    @abstractmethod
+    def predict(self, p: int, flat: FlatTrees, listed: tuple[Array, Array], margin: Array) -> None:
+        """Add the trees' outputs to the margins of the rows of page p that are listed from the back (kernels/sampling.py)."""
+
+
+class _RecordTiles:
+    """How a block adds up records: some words of a record at a time in shared memory, or in global memory where none fits."""
+
+    def __init__(self, launch: Launcher, offsets: np.ndarray, n_codes: int, code_bytes: int) -> None:
+        self._launch, self._code_bytes = launch, code_bytes
+        most = int(np.diff(offsets).max())
+        self._stride = histogram.tile_stride(most)
+        self._words = histogram.tile_words(n_codes, code_bytes, most, launch.device.shared_limit)
+        self._bytes = histogram.tile_bytes(self._words, code_bytes, most)
+        n_words = -(-n_codes * code_bytes // 4)
+        self.n_tiles = -(-n_words // self._words) if self._words else n_words
+        build = histogram.build_histograms_kernel if self._words else histogram.build_histograms_global_kernel
+        self.kernel = build(code_bytes)
+
+    def add(
+        self, words: Array, rows: PageRows, n_limbs: Array, offsets: Array, n_blocks: int, work: tuple[Array, ...]
+    ) -> None:
+        """words : uint32 (n_rows, words of a record). offsets : int32, on the device."""
+        self._launch(
+            self.kernel, words, rows.lists, rows.gpair, n_limbs, offsets, self._stride, self._words, *work, blocks=n_blocks,
+            shared=self._bytes,
+        )  # fmt: skip
+
+
+class DenseTable(CudaTable):
+    """A code for every cell."""
+
+    def __init__(
+        self, launch: Launcher, binned: BinnedMatrix, params: Params, pages: list[PageRows], first_output: Array, progress: Array
+    ) -> None:
+        super().__init__(launch, binned, params, pages, first_output, progress)
+        n_codes, size = len(self.columns.features), binned.dtype.itemsize
+        if binned.packing is not None:
+            n_codes = binned.packing.n_groups
+        self._tiles = _RecordTiles(launch, binned.record_offsets, n_codes, size)
+        self._words = [self._page(p).records.view(np.uint32) for p in range(len(pages))]  # four bytes of a record at a time
+        self._no_leaves = self._device.empty((0, 0), np.int32)
+        self._copies: list[Array] = []  # records of the features drawn
+        if bytes_copied(binned, params):
+            width = histogram.record_bytes(n_codes * size) // 4
+            self._copies = [self._device.zeros((rows.n_rows, width), np.uint32) for rows in pages]
+
+    def _page(self, p: int) -> DensePage:
+        page = self._binned.pages[p]
+        assert isinstance(page, DensePage)
+        return page
+
+    def copy_drawn(self, p: int) -> None:
+        if self._copies:
+            rows, features, code_bits = self._pages[p], self.columns.features, 8 * self._binned.dtype.itemsize
+            self._launch(
+                selection.select_codes_kernel, self._words[p], code_bits, features, rows.drawn, rows.n_listed,
+                self._copies[p], threads=len(rows.kept) * -(-len(features) * code_bits // 32),
+            )  # fmt: skip
+
+    def _kernel(self) -> tuple[CudaKernel, int]:
+        return self._tiles.kernel, self._tiles.n_tiles
+
+    def _add(self, p: int, kernel: CudaKernel, n_blocks: int, n_limbs: Array, work: tuple[Array, ...]) -> None:
+        words = self._copies[p] if self._copies else self._words[p]
+        self._tiles.add(words, self._pages[p], n_limbs, self.columns.offsets, n_blocks, work)
+
+    def mark(self, p: int, arrays: NodeArrays, n_chunks: int) -> None:
+        rows = self._pages[p]
+        self._launch(
+            partition.mark_rows_kernel, arrays.selected, arrays.nodes, arrays.cats, self._page(p).columns, self._n_bins,
+            rows.lists, arrays.segments[p], self._progress, arrays.first_item, rows.marks, rows.n_left, blocks=n_chunks,
+        )  # fmt: skip
+
+    def predict(self, p: int, flat: FlatTrees, listed: tuple[Array, Array], margin: Array) -> None:
+        self._launch(
+            predict.predict_codes_kernel, self._page(p).columns, self._n_bins, *listed, *flat, self._pages[p].first, margin,
+            self._no_leaves, threads=len(listed[0]),
+        )  # fmt: skip
+
+
+class _Packed:
+    """Histograms of packed records, and those of features back out of them."""
+
+    def __init__(self, launch: Launcher, packing: Packing, offsets: Array, columns: DrawnColumns, clears: bool) -> None:
+        self._launch, self._columns, self._offsets, self._clears = launch, columns, offsets, clears  # clears : what is not drawn
+        self._n_total = int(packing.offsets[1])
+        self._undo = tuple(map(launch.device.put, packing.undo))
+        self.record_offsets = launch.device.put(packing.offsets)
+        self.n_codes = int(packing.offsets[-1])
+        self._hist: Array | None = None
+
+    def room(self, hist: Array) -> Array:
+        """int64 (slots, leaf_size, packed codes, 2), as many slots as hist has."""
+        if self._hist is None:
+            self._hist = self._launch.device.empty((*hist.shape[:2], self.n_codes, 2), np.int64)
+        return self._hist
+
+    def undo(self, n: int, first_slot: int, hist: Array) -> None:
+        if self._clears:  # the last bins may belong to no feature of this round, but are subtracted, too
+            self._launch.device.clear(hist[first_slot : first_slot + n])
+        features = self._columns.features
+        self._launch(
+            unpack_histograms_kernel, first_slot, n, self._hist, self._n_total, features, self._columns.offsets, self._offsets,
+            *self._undo, hist, warps=n * hist.shape[1] * len(features),
+        )  # fmt: skip
+
+
+class PackedTable(DenseTable):
+    """Records of packed columns beside the columns. All of a record is added up, whatever features are drawn."""
+
+    def __init__(
+        self, launch: Launcher, binned: BinnedMatrix, params: Params, pages: list[PageRows], first_output: Array, progress: Array
+    ) -> None:
+        super().__init__(launch, binned, params, pages, first_output, progress)
+        assert binned.packing is not None
+        self._packed = _Packed(launch, binned.packing, self._offsets, self.columns, params.colsample_bytree < 1)
+        self.n_packed_codes = self._packed.n_codes
+
+    def reserve(self, hist: Array) -> Array:
+        return self._packed.room(hist)
+
+    def build(self, arrays: NodeArrays, n_limbs: Array, n: int, first_slot: int, hist: Array) -> None:
+        super().build(arrays, n_limbs, n, first_slot, hist)
+        self._packed.undo(n, first_slot, hist)
+
+    def _add(self, p: int, kernel: CudaKernel, n_blocks: int, n_limbs: Array, work: tuple[Array, ...]) -> None:
+        self._tiles.add(self._words[p], self._pages[p], n_limbs, self._packed.record_offsets, n_blocks, work)
+
+
+class SparseTable(CudaTable):
+    """Lists of the cells that are not absent."""
+
+    def __init__(
+        self, launch: Launcher, binned: BinnedMatrix, params: Params, pages: list[PageRows], first_output: Array, progress: Array
+    ) -> None:
+        super().__init__(launch, binned, params, pages, first_output, progress)
+        empty, tables = self._device.empty, [self._page(p) for p in range(len(pages))]
+        self._read = [(page.row_begin[1:], page.cells, page.zero_bins) for page in tables]  # ends of rows, cells, zero bins
+        self._copies = bytes_copied(binned, params) > 0
+        if self._copies:
+            self._read = [
+                (empty(page.n_rows, np.int64), empty(len(page.cells), np.int32), empty(len(page.zero_bins), np.int32))
+                for page in tables
+            ]
+
+    def _page(self, p: int) -> SparsePage:
+        page = self._binned.pages[p]
+        assert isinstance(page, SparsePage)
+        return page
+
+    def draw_columns(self, drawn: ColumnDraw) -> None:
+        new_cells = self.columns.take(drawn)
+        if new_cells is None or not self._copies:
+            return
+        for p, (_, _, zero_bins) in enumerate(self._read):
+            host = self._page(p).host or self._page(p)
+            if host.absent_is_zero:
+                new_zero_bins = new_cells[host.zero_bins[new_cells >= 0]]
+                zero_bins[: len(new_zero_bins)] = self._device.put(new_zero_bins)
+
+    def copy_drawn(self, p: int) -> None:
+        if self._copies:
+            page, rows, (row_end, cells, _) = self._page(p), self._pages[p], self._read[p]
+            self._launch(
+                selection.select_cells_kernel, page.row_begin, page.cells, self.columns.new_cells, rows.drawn, rows.n_listed,
+                cells, row_end, threads=len(rows.kept),
+            )  # fmt: skip
+
+    def _kernel(self) -> tuple[CudaKernel, int]:
+        return sparse.build_sparse_histograms_kernel, 1
+
+    def _add(self, p: int, kernel: CudaKernel, n_blocks: int, n_limbs: Array, work: tuple[Array, ...]) -> None:
+        rows = self._pages[p]
+        self._launch(
+            kernel, self._page(p).row_begin, *self._read[p], rows.lists, rows.gpair, n_limbs, self.columns.offsets, *work,
+            blocks=n_blocks,
+        )  # fmt: skip
+
+    def mark(self, p: int, arrays: NodeArrays, n_chunks: int) -> None:
+        page, rows = self._page(p), self._pages[p]
+        self._launch(
+            sparse.mark_sparse_rows_kernel, arrays.selected, arrays.nodes, arrays.cats, page.row_begin, page.cells,
+            self._offsets, page.absent, rows.lists, arrays.segments[p], self._progress, arrays.first_item, rows.marks,
+            rows.n_left, blocks=n_chunks,
+        )  # fmt: skip
+
+    def predict(self, p: int, flat: FlatTrees, listed: tuple[Array, Array], margin: Array) -> None:
+        page = self._page(p)
+        self._launch(
+            sparse.predict_cells_kernel, page.row_begin, page.cells, self._offsets, page.absent, *listed, *flat,
+            self._pages[p].first, margin, threads=len(listed[0]),
+        )  # fmt: skip
+
+
+class PackedSparseTable(SparseTable):
+    """Records of packed columns beside the cells, for histograms."""
+
+    def __init__(
+        self, launch: Launcher, binned: BinnedMatrix, params: Params, pages: list[PageRows], first_output: Array, progress: Array
+    ) -> None:
+        super().__init__(launch, binned, params, pages, first_output, progress)
+        packing = binned.packing
+        assert packing is not None
+        self._packed = _Packed(launch, packing, self._offsets, self.columns, params.colsample_bytree < 1)
+        self.n_packed_codes = self._packed.n_codes
+        self._tiles = _RecordTiles(launch, packing.offsets, packing.n_groups, 1)
+        (page,) = (self._page(p) for p in range(len(pages)))
+        assert page.records is not None
+        self._words = page.records.view(np.uint32)
+
+    def reserve(self, hist: Array) -> Array:
+        return self._packed.room(hist)
+
+    def _kernel(self) -> tuple[CudaKernel, int]:
+        return self._tiles.kernel, self._tiles.n_tiles
+
+    def build(self, arrays: NodeArrays, n_limbs: Array, n: int, first_slot: int, hist: Array) -> None:
+        super().build(arrays, n_limbs, n, first_slot, hist)
+        self._packed.undo(n, first_slot, hist)
+
+    def _add(self, p: int, kernel: CudaKernel, n_blocks: int, n_limbs: Array, work: tuple[Array, ...]) -> None:
+        self._tiles.add(self._words, self._pages[p], n_limbs, self._packed.record_offsets, n_blocks, work)
+
+
+_CLASSES: dict[Representation, type[DenseTable] | type[SparseTable]] = {
+    Representation.DENSE: DenseTable, Representation.PACKED: PackedTable, Representation.SPARSE: SparseTable,
+    Representation.PACKED_SPARSE: PackedSparseTable,
+}  # fmt: skip
+
+
+def open_table(
+    launch: Launcher, binned: BinnedMatrix, params: Params, pages: list[PageRows], first_output: Array, progress: Array
+) -> CudaTable:
+    """The table of a training."""
+    return _CLASSES[binned.representation](launch, binned, params, pages, first_output, progress)
+
+
+def bytes_copied(binned: BinnedMatrix, params: Params) -> int:
+    """Bytes of the copies that histograms read where a round draws features. Packed records are read whole."""
+    if params.colsample_bytree == 1 or binned.packing is not None:
+        return 0
+    if binned.is_sparse:
+        return sum(page.cells.nbytes for page in binned.pages if isinstance(page, SparsePage))
+    n_codes = count_drawn(params.colsample_bytree, binned.cuts.n_features)
+    return binned.n_rows * histogram.record_bytes(n_codes * binned.dtype.itemsize)

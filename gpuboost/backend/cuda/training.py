@@ -1,0 +1,86 @@
+"""One training on a GPU."""
+
+import numpy as np
+
+from gpuboost.backend.contract import Training, TrainingRows
+from gpuboost.backend.cuda.device import Device, PendingCopy
+from gpuboost.backend.cuda.gradients import CudaGradients
+from gpuboost.backend.cuda.memory import Launcher, on_device
+from gpuboost.backend.cuda.plan import TrainingSize, plan_memory
+from gpuboost.backend.cuda.rows import list_page_rows
+from gpuboost.backend.cuda.tables import bytes_copied, open_table
+from gpuboost.backend.cuda.trees import CudaTrees
+from gpuboost.backend.draws import most_bins
+from gpuboost.backend.fixed_point import check_finite
+from gpuboost.backend.plans import Round
+from gpuboost.backend.trees import collect_trees
+from gpuboost.kernels import nodes
+from gpuboost.kernels.gradients import NON_FINITE_BITS
+from gpuboost.kernels.records import PROGRESS
+from gpuboost.model.tree import Tree
+from gpuboost.params import Params
+
+__all__ = ["CudaTraining", "training_size"]
+
+
+@on_device(Training)
+class CudaTraining(Training[PendingCopy]):
+    """Device arrays, and launches by upper bounds."""
+
+    gradients: CudaGradients
+    trees: CudaTrees
+
+    def __init__(self, device: Device, rows: TrainingRows, params: Params, n_trees: int, leaf_size: int) -> None:
+        binned = rows.binned
+        plan = plan_memory(training_size(rows, params, n_trees, leaf_size), params, device.free_bytes())
+        self.device, self._cuts, self._n_trees = device, binned.cuts, n_trees
+        self._seed = params.seed & (2**64 - 1)
+        launch = Launcher(device)
+        self._progress = device.zeros(1, PROGRESS)
+        first_output = device.put(np.arange(n_trees, dtype=np.int32) * leaf_size)
+        self.margin = device.put(rows.margin)
+        self._pages = list_page_rows(device, rows, n_trees, draws_rows=params.sampling is not None)
+        self._table = open_table(launch, binned, params, self._pages, first_output, self._progress)
+        self.gradients = CudaGradients(launch, rows, self.margin, self._pages, self._progress)
+        self.trees = CudaTrees(
+            launch, binned.cuts, params, plan, first_output, leaf_size, self.gradients, self._table, self._pages, self._progress
+        )
+
+    def start_round(self, plan: Round) -> None:
+        self.gradients.plan = plan
+        self.device.launch(
+            nodes.start_round_kernel, plan.number, self._seed, plan.learning_rate, self._progress, threads=1
+        )
+        self.trees.take_plan(plan)
+
+    def update_margin(self) -> None:
+        draws = self.trees.plan.rows is not None
+        flat = self.trees.flat() if draws or any(len(page.idle) for page in self._pages) else None
+        for p, page in enumerate(self._pages):
+            self.trees.add_to_margin(p, self.margin)
+            if flat is not None and len(page.idle):
+                self._table.predict(p, flat, (page.idle, page.n_idle), self.margin)
+            if flat is not None and draws:
+                self._table.predict(p, flat, (page.drawn, page.n_listed), self.margin)
+
+    def finish_trees(self) -> PendingCopy:
+        own, n = self.trees.arrays, self.trees.node_bound
+        return self.device.start_copy([self._progress, own.nodes[:n], own.leaf_values[:n], own.weights[:n], own.covers[:n]])
+
+    def fetch_trees(self, pending: PendingCopy) -> list[Tree]:
+        progress, own_nodes, leaf_values, weights, covers = pending.wait()
+        check_finite(progress["non_finite"] * NON_FINITE_BITS)
+        n = int(progress["n_nodes"][0])
+        return collect_trees(own_nodes[:n], leaf_values[:n], weights[:n], covers[:n], self._cuts, self._n_trees)
+
+
+def training_size(rows: TrainingRows, params: Params, n_trees: int, leaf_size: int) -> TrainingSize:
+    """What a training has to hold, as plan.plan_memory asks."""
+    binned = rows.binned
+    n_outputs, n_rows = rows.margin.shape
+    return TrainingSize(
+        n_rows=n_rows, n_outputs=n_outputs, n_targets=len(rows.label), n_trees=n_trees, leaf_size=leaf_size,
+        n_features=binned.cuts.n_features, n_bins=most_bins(params, binned.cuts),
+        n_packed=0 if binned.packing is None else int(binned.packing.offsets[-1]), n_pages=len(binned.pages),
+        largest_page=max(binned.pages.page_rows), copied_bytes=bytes_copied(binned, params),
+    )  # fmt: skip

@@ -1,0 +1,247 @@
+"""Growing trees on a GPU."""
+
+from dataclasses import astuple
+
+import numpy as np
+
+from gpuboost.backend.contract import Array, FlatTrees, Trees
+from gpuboost.backend.cuda import plan as bounds
+from gpuboost.backend.cuda.gradients import CudaGradients
+from gpuboost.backend.cuda.memory import Launcher, on_device
+from gpuboost.backend.cuda.nodes import NodeArrays
+from gpuboost.backend.cuda.plan import MemoryPlan
+from gpuboost.backend.cuda.rows import PageRows
+from gpuboost.backend.cuda.tables import CudaTable
+from gpuboost.backend.draws import most_bins
+from gpuboost.backend.plans import FrontierBatch, Round
+from gpuboost.binned.cuts import Cuts
+from gpuboost.kernels import features, histogram, leaves, nodes, partition, proposals, splits
+from gpuboost.kernels.device import CudaKernel
+from gpuboost.kernels.records import PENALTY
+from gpuboost.params import Params
+
+__all__ = ["CudaTrees"]
+
+LEAVES_BETWEEN_READS = 16
+
+
+@on_device(Trees)
+class CudaTrees(Trees):
+    """arrays : by node. Bounds, on the host: there are at most node_bound nodes, frontier_bound of them wait for evaluation."""
+
+    plan: Round
+
+    def __init__(
+        self, launch: Launcher, cuts: Cuts, params: Params, plan: MemoryPlan, first_output: Array, leaf_size: int,
+        gradients: CudaGradients, table: CudaTable, pages: list[PageRows], progress: Array,
+    ) -> None:  # fmt: skip
+        self.device = device = launch.device
+        put, empty = device.put, device.empty
+        self._launch, self._params, self._progress = launch, params, progress
+        self._gradients, self._table, self._pages = gradients, table, pages
+        self._n_trees, self.first_output, self._leaf_size = len(first_output), first_output, leaf_size
+        self._tree_numbers = put(np.arange(self._n_trees))
+        self._thresholds, self._offsets = put(cuts.thresholds), put(cuts.offsets)
+        self.histogram_capacity, n_bins = plan.capacity, most_bins(params, cuts)
+        self._hist = empty((plan.capacity, leaf_size, n_bins, 2), np.int64)
+        self._flat_hist = self._hist.reshape(plan.capacity, -1)  # all values of a histogram in a row
+        table.reserve(self._hist)
+        n_proposed = {None: 0, "global": self._n_trees, "local": plan.capacity}[params.proposals]
+        self._proposed = empty((n_proposed, n_bins), np.uint8)  # split candidates; without rows every bin is one
+        n_features = len(table.columns.features)
+        self._gains = empty((plan.nodes_at_once, n_features), np.float64)  # the best split of every feature
+        self._choices = empty((plan.nodes_at_once, n_features), np.int32)
+        self._monotone = put(np.array(params.monotone_constraints, np.int8))
+        self._feature_weights = put(np.array(params.feature_weights, np.float32))
+        self._member = put(features.member_words(params.interaction_constraints, cuts.n_features))
+        self._feature_mask = empty((plan.nodes_at_once if params.masks_features else 0, n_features), np.uint8)
+        self._penalty = empty(1, PENALTY)
+        self._penalty_of: object = None
+        self._n_leaves, self._first_rank = empty(self._n_trees, np.int64), empty(self._n_trees, np.int64)
+        self.arrays = NodeArrays(device, len(pages), leaf_size)
+        self._reserve(plan.n_nodes)
+
+    def _reserve(self, n_nodes: int) -> None:
+        if self.arrays.reserve(n_nodes):
+            for page in self._pages:
+                page.reserve(self.device, self.arrays.capacity)
+            self._launch.forget()  # launches hold the old arrays
+
+    def take_plan(self, plan: Round) -> None:
+        """Take up what is to be grown next."""
+        self.plan = plan
+        penalty = plan.trees[0].penalty
+        if penalty is not self._penalty_of:
+            self._penalty, self._penalty_of = self.device.put(np.array([astuple(penalty)], PENALTY)), penalty
+            self._launch.forget()
+        self._table.draw_columns(plan.columns)
+
+    def start(self, sums: Array) -> None:
+        own = self.arrays
+        self._launch(
+            nodes.start_trees_kernel, sums, self.first_output, self._progress, own.nodes, own.sums, self._n_leaves, blocks=1
+        )
+        for p, page in enumerate(self._pages):
+            self._launch(
+                partition.start_rows_kernel, page.drawn, page.n_listed, self._n_trees, self._progress, page.lists,
+                own.segments[p], threads=max(len(page.kept), self._n_trees),
+            )  # fmt: skip
+            self._table.copy_drawn(p)
+        self._n_steps, self._took_levels = 0, False
+        self.node_bound = self.frontier_bound = self._n_trees
+
+    def frontier_size(self) -> int:
+        has_loose_bounds = self._n_steps > bounds.SYNC_FREE_DEPTH  # levels of twice as many nodes each
+        if not self._took_levels:
+            has_loose_bounds = self._n_steps > 0 and self._n_steps % LEAVES_BETWEEN_READS == 0
+        if has_loose_bounds:
+            progress = self.device.fetch(self._progress)[0]
+            self.node_bound = int(progress["n_nodes"])
+            self.frontier_bound = self.node_bound - int(progress["frontier"])
+        return self.frontier_bound
+
+    # -- Histograms -------------------------------------------------------------------------------------------------
+
+    def build_histograms(self, batch: FrontierBatch) -> Array:
+        own, size = self.arrays, batch.end - batch.begin
+        n = size // 2 if batch.subtract else size
+        self._launch(
+            nodes.choose_built_kernel, batch.begin, size, self._params.max_depth, batch.first_slot, int(batch.subtract),
+            self._progress, own.nodes, own.counts, own.build, own.parents, blocks=1,
+        )  # fmt: skip
+        self._table.build(own, self._gradients.n_limbs, n, batch.first_slot, self._hist)
+        return self._hist[batch.first_slot : batch.first_slot + n]
+
+    def subtract_histograms(self, batch: FrontierBatch) -> None:
+        own = self.arrays
+        self._launch(
+            histogram.subtract_histograms_kernel, own.parents, own.build, own.nodes, self._progress, self._flat_hist,
+            blocks=self.frontier_bound // 2 * -(-self._flat_hist.shape[1] // histogram.SUBTRACT_CHUNK),
+        )  # fmt: skip
+
+    def propose_candidates(self, batch: FrontierBatch) -> None:
+        s, n = self._params, batch.end - batch.begin
+        self._launch(
+            proposals.propose_candidates_kernel, batch.begin, n, s.max_depth, int(s.proposals == "global"), s.max_bin,
+            self._progress, self.arrays.nodes, self._hist, self._table.columns.offsets, self._proposed,
+            warps=n * self._gains.shape[1],
+        )  # fmt: skip
+
+    # -- Splits -----------------------------------------------------------------------------------------------------
+
+    def evaluate_splits(self, batch: FrontierBatch) -> None:
+        s, at_once = self._params, len(self._gains)
+        kernel = splits.evaluate_splits_kernel(s.max_delta_step > 0 or len(s.monotone_constraints) > 0)
+        for first in range(batch.begin, batch.end, at_once):
+            self._evaluate(kernel, first, min(at_once, batch.end - first))
+
+    def _evaluate(self, kernel: CudaKernel, first: int, n: int) -> None:
+        """The same for n nodes of the frontier."""
+        own, s, launch, columns = self.arrays, self._params, self._launch, self._table.columns
+        if s.masks_features:
+            launch(
+                features.mask_features_kernel, first, n, s.max_depth,
+                *features.node_counts(len(columns.features), s.colsample_bylevel, s.colsample_bynode), self._progress, own.nodes,
+                columns.features, self._feature_weights, self._member, self._feature_mask, blocks=n,
+            )  # fmt: skip
+        launch(
+            kernel, first, n, s.max_depth, int(s.proposals == "global"), self._progress, own.nodes, own.sums, self._hist,
+            columns.offsets, columns.features, self._monotone, self._feature_mask, self._proposed, self._gradients.scales,
+            self.first_output, self._penalty, self._gains, self._choices, warps=n * len(columns.features),
+            shared=self.device.block(kernel) // 32 * self._leaf_size * splits.CARRY_BYTES,
+        )  # fmt: skip
+        launch(
+            splits.choose_splits_kernel, first, n, self._progress, own.nodes, own.sums, own.left_sums, self._hist,
+            columns.offsets, columns.features, self._gains, self._choices, warps=n,
+        )  # fmt: skip
+
+    def select_level(self, max_depth: int, max_leaves: int) -> None:
+        own = self.arrays
+        self._launch(
+            nodes.select_depthwise_kernel, max_depth, max_leaves, self._progress, own.nodes, self._n_leaves, own.rank,
+            self._first_rank, own.selected, blocks=1,
+        )  # fmt: skip
+        self._selected_bound, self._took_levels = self.frontier_bound, True
+
+    def select_best(self, max_depth: int, max_leaves: int) -> None:
+        own = self.arrays
+        self._launch(
+            nodes.select_lossguide_kernel, max_depth, max_leaves, self._progress, own.nodes, self._n_leaves, own.selected,
+            blocks=1,
+        )  # fmt: skip
+        self._selected_bound, self._took_levels = self._n_trees, False
+
+    def apply_splits(self) -> None:
+        self._reserve(self.node_bound + 2 * self._selected_bound)
+        own = self.arrays
+        self._launch(
+            nodes.apply_splits_kernel, own.selected, self._progress, own.nodes, own.sums, own.left_sums, self._monotone,
+            self._gradients.scales, self.first_output, self._penalty, blocks=1,
+        )  # fmt: skip
+        self._n_steps += 1
+
+    def partition_rows(self) -> Array:
+        own, progress = self.arrays, self._progress
+        for p, (page, segments) in enumerate(zip(self._pages, own.segments)):
+            n_chunks = page.lists.shape[1] // partition.CHUNK_ROWS + self._selected_bound
+            self._launch(partition.list_chunks_kernel, own.selected, segments, progress, own.first_item, blocks=1)
+            self._table.mark(p, own, n_chunks)
+            self._launch(
+                partition.place_children_kernel, int(p == 0), own.selected, own.nodes, progress, own.first_item, page.n_left,
+                segments, own.counts, blocks=1,
+            )  # fmt: skip
+            self._launch(
+                partition.move_rows_kernel, own.selected, page.lists, segments, progress, own.first_item, page.marks,
+                page.n_left, own.nodes, blocks=n_chunks,
+            )  # fmt: skip
+        self.node_bound += 2 * self._selected_bound
+        self.frontier_bound = 2 * self._selected_bound
+        return own.counts[: self.frontier_bound]
+
+    # -- Leaves -----------------------------------------------------------------------------------------------------
+
+    def sum_leaves(self) -> Array:
+        own, gradients = self.arrays, self._gradients
+        leaf_sums = own.leaf_sums[: self.node_bound]
+        self.device.clear(leaf_sums)
+        for p, page in enumerate(self._pages):
+            self._launch(
+                leaves.list_leaf_chunks_kernel, own.segments[p], own.nodes, self._progress, page.first_leaf_chunk, blocks=1
+            )
+            self._over_leaves(
+                p, leaves.sum_leaves_kernel, gradients.grad, gradients.hess, gradients.leaf_scales, self.first_output,
+                own.leaf_sums,
+            )  # fmt: skip
+        return leaf_sums
+
+    def _over_leaves(self, p: int, kernel: CudaKernel, *arguments: object) -> None:
+        """Launch a kernel whose blocks take chunks of the leaves' rows."""
+        page, own = self._pages[p], self.arrays
+        self._launch(
+            kernel, own.segments[p], own.nodes, self._progress, page.first_leaf_chunk, page.lists, page.first, *arguments,
+            blocks=page.lists.shape[1] // leaves.CHUNK_ROWS + self.node_bound,
+        )  # fmt: skip
+
+    def prune(self) -> None:
+        own = self.arrays
+        self._launch(nodes.sum_upwards_kernel, self._progress, own.nodes, own.leaf_sums, blocks=1)
+        self._launch(nodes.prune_kernel, self.plan.trees[0].penalty.gamma, self._progress, own.nodes, blocks=1)
+
+    def weigh_leaves(self) -> None:
+        own = self.arrays
+        self._launch(
+            leaves.leaf_weights_kernel, self._progress, own.nodes, own.leaf_sums, self._gradients.leaf_scales, self.first_output,
+            self._penalty, own.weights, own.leaf_values, own.covers, threads=self.node_bound,
+        )  # fmt: skip
+
+    def add_to_margin(self, p: int, margin: Array) -> None:
+        """Add the leaf values to the margins of the rows of page p that the trees were grown on. margin : of all rows."""
+        self._over_leaves(p, leaves.update_margin_kernel, self.arrays.leaf_values, self.first_output, margin)
+
+    def flat(self) -> FlatTrees:
+        own = self.arrays
+        self._launch(
+            leaves.flatten_trees_kernel, self._progress, own.nodes, self._thresholds, self._offsets, own.flat,
+            threads=self.node_bound,
+        )  # fmt: skip
+        return FlatTrees(own.flat, own.leaf_values, self._tree_numbers, self.first_output)

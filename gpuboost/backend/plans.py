@@ -1,0 +1,107 @@
+"""What is to be grown: a plan for every tree, and a round of trees that grow together (growing/plan.py makes them)."""
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from gpuboost.binned.cuts import Cuts
+
+__all__ = ["ColumnDraw", "FrontierBatch", "Penalty", "Round", "RowDraw", "TreePlan"]
+
+
+@dataclass(frozen=True)
+class Penalty:
+    """The regularisation that split finding and leaf weights read; names as XGBoost's parameters."""
+
+    reg_lambda: float
+    reg_alpha: float
+    max_delta_step: float
+    min_child_weight: float
+    gamma: float
+
+
+@dataclass(frozen=True)
+class RowDraw:
+    """Which rows a tree grows on. n_drawn : of the global_rows of all workers; exactly so many, or where by_gradient on average.
+
+    keys : uint64 (N_KEYS,), of the permutation that draws them (kernels/sampling.py).
+    """
+
+    n_drawn: int
+    by_gradient: bool
+    keys: tuple[int, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class ColumnDraw:
+    """Which features the histograms of a tree hold, and where: all of a table's, or those drawn for it.
+
+    features : int32 (k,), ascending. offsets : int32 (k + 1,). Where the bins of each begin in a histogram.
+    """
+
+    features: np.ndarray
+    offsets: np.ndarray
+
+    def renumber_cells(self, cuts: Cuts) -> np.ndarray:
+        """int32 (total_bins + n_features,): the number of each cell of a sparse table (kernels/sparse.py) among the cells of
+        these features alone, −1 for other features."""
+        new = np.full(cuts.total_bins + cuts.n_features, -1, np.int32)
+        for begin, first, n_bins in zip(self.offsets[:-1], cuts.offsets[self.features], cuts.n_bins[self.features]):
+            new[first : first + n_bins] = np.arange(begin, begin + n_bins)
+        new[cuts.total_bins + self.features] = np.arange(self.offsets[-1], self.offsets[-1] + len(self.features))
+        return new
+
+
+@dataclass(frozen=True)
+class TreePlan:
+    """What one tree is grown from.
+
+    first_output : the first of its leaf_size outputs among the round's gradients. rows : None for all of positive weight.
+    key : where the hashes of its random choices go on from.
+    """
+
+    first_output: int
+    leaf_size: int
+    rows: RowDraw | None
+    columns: ColumnDraw
+    key: int
+    penalty: Penalty
+
+
+@dataclass(frozen=True)
+class Round:
+    """Trees that grow together: their nodes share arrays and launches.
+
+    number : of the round, from which its random choices are hashed.
+    """
+
+    number: int
+    learning_rate: float
+    trees: tuple[TreePlan, ...]
+
+    @cached_property
+    def rows(self) -> RowDraw | None:
+        """The draw of rows that all its trees share."""
+        (rows,) = {id(tree.rows): tree.rows for tree in self.trees}.values()
+        return rows
+
+    @cached_property
+    def columns(self) -> ColumnDraw:
+        """The draw of columns that all its trees share."""
+        (columns,) = {id(tree.columns): tree.columns for tree in self.trees}.values()
+        return columns
+
+
+@dataclass(frozen=True)
+class FrontierBatch:
+    """Nodes begin to end of a frontier, whose histograms are worked on together (growing/pool.py).
+
+    first_slot : where the first built histogram goes. subtract : the parents' histograms are held, so that only each pair's
+    child with fewer rows is built.
+    """
+
+    begin: int
+    end: int
+    first_slot: int
+    subtract: bool

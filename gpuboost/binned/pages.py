@@ -1,0 +1,205 @@
+"""Pages: ranges of a table's rows as codes, in each of the ways that a table is kept; and the store that holds them.
+
+    DensePage       a code for every cell, by column, and (to be trained on) by row as records
+    SparsePage      of every row the cells that are not absent; where that is less work, records of packed columns as well
+    SortedColumns   beside one page: the cells of every column by ascending code, to be walked instead of histograms
+"""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import numpy as np
+
+from gpuboost.binned.cuts import SENTINEL, Cuts
+
+__all__ = ["DensePage", "Page", "PageStore", "SortedColumns", "SparsePage", "StoredRows"]
+
+Array = np.ndarray  # or CuPy's, with the same methods
+Put = Callable[[Array], Array]  # an array in another memory
+
+
+@dataclass(frozen=True)
+class StoredRows:
+    """A sparse table's rows, listed as SciPy's csr does.
+
+    row_begin : int64 (n_rows + 1,). columns : int32 (n_stored,), ascending in a row. values : float32 (n_stored,).
+    missing : a value equal to it is missing, as NaN is. absent : the value of what is not stored: NaN or 0.
+    """
+
+    row_begin: Array
+    columns: Array
+    values: Array
+    missing: float
+    absent: float
+    n_features: int
+
+    def moved(self, put: Put) -> "StoredRows":
+        """The same rows in another memory."""
+        return replace(self, row_begin=put(self.row_begin), columns=put(self.columns), values=put(self.values))
+
+
+@dataclass(frozen=True, eq=False)
+class DensePage:
+    """A range of rows, in both layouts.
+
+    columns : uint8, uint16 or uint32 (n_features, n_rows), for partition and prediction.
+    records : same dtype (n_rows, record_bytes), zero-padded, for histograms; 0 rows when not trained on. A code for each
+        feature, or for each group of a packing (binned/packing.py).
+    """
+
+    columns: Array
+    records: Array
+
+    @property
+    def n_rows(self) -> int:
+        return self.columns.shape[1]
+
+    @property
+    def words(self) -> Array:
+        """The records as uint64 (n_rows, words)."""
+        return self.records.view(np.uint64)
+
+    @property
+    def dtype(self) -> np.dtype:
+        """Of the codes that histograms read."""
+        return self.columns.dtype
+
+    def moved(self, put: Put) -> "DensePage":
+        """The same codes in another memory."""
+        return DensePage(put(self.columns), put(self.records))
+
+    def count_present(self, cuts: Cuts) -> int:
+        """How many values are not missing."""
+        return sum(int((codes < n).sum()) for codes, n in zip(self.columns, cuts.n_bins))
+
+
+@dataclass(frozen=True, eq=False)
+class SparsePage:
+    """All rows as lists of the cells that are not absent (kernels/sparse.py).
+
+    cells : int32 (n_cells,), ascending in a row; row r lists cells[row_begin[r]:row_begin[r + 1]].
+    row_begin : int64 (n_rows + 1,). absent : int32 (n_features,), as SortedColumns.
+    zero_bins : int32 (total_bins + n_features,), for each cell the bin of zero of its feature; (0,) where absent is missing.
+    host : the same page in host memory, where this one is on a device.
+    records : uint8 (n_rows, width), packed, where histograms are to read those instead of the cells; else (0, width). None before
+        anybody wants to train.
+    """
+
+    cuts: Cuts
+    row_begin: Array
+    cells: Array
+    absent: Array
+    zero_bins: Array
+    host: "SparsePage | None" = None
+    records: Array | None = None
+
+    @staticmethod
+    def of(cuts: Cuts, row_begin: Array, cells: Array, absent: Array) -> "SparsePage":
+        """A page in host memory."""
+        zero_bins = np.zeros(0, np.int32)
+        if (absent != cuts.n_bins).any():
+            by_feature = cuts.offsets[:-1] + absent
+            zero_bins = np.concatenate([np.repeat(by_feature, cuts.n_bins), by_feature]).astype(np.int32)
+        return SparsePage(cuts, row_begin, cells, absent, zero_bins)
+
+    def moved(self, put: Put) -> "SparsePage":
+        """The same page in another memory."""
+        host = self.host or self
+        arrays = {name: put(getattr(host, name)) for name in ("row_begin", "cells", "absent", "zero_bins")}
+        records = None if host.records is None else put(host.records)
+        return SparsePage(self.cuts, **arrays, host=host, records=records)
+
+    @property
+    def n_rows(self) -> int:
+        return len(self.row_begin) - 1
+
+    @property
+    def dtype(self) -> np.dtype:
+        """Of the codes that histograms read."""
+        return np.dtype(np.uint16 if self.records is None or not len(self.records) else np.uint8)
+
+    @property
+    def absent_is_zero(self) -> bool:
+        return len(self.zero_bins) > 0
+
+    @property
+    def words(self) -> Array:
+        """The packed records as uint64 (n_rows, words)."""
+        assert self.records is not None
+        return self.records.view(np.uint64)
+
+    def count_present(self, cuts: Cuts) -> int:
+        """How many values are not missing."""
+        page = self.host or self
+        n_listed = int(np.count_nonzero(page.cells < cuts.total_bins))
+        n_missing = len(page.cells) - n_listed
+        return page.n_rows * cuts.n_features - n_missing if page.absent_is_zero else n_listed
+
+    @cached_property
+    def stored(self) -> StoredRows:
+        """The same cells as values with these codes, the smallest of their bins; NaN where missing. In host memory."""
+        if self.host is not None:
+            return self.host.stored
+        offsets, n_features = self.cuts.offsets, self.cuts.n_features
+        smallest = np.concatenate([[-SENTINEL], self.cuts.thresholds, np.full(n_features, np.nan)]).astype(np.float32)
+        smallest[offsets[:-1]] = -SENTINEL
+        smallest = np.delete(smallest, offsets[-1])  # total_bins of them, then one a feature for its missing cells
+        features = np.concatenate([np.repeat(np.arange(n_features), self.cuts.n_bins), np.arange(n_features)]).astype(np.int32)
+        columns, values = features[self.cells], smallest[self.cells]
+        if (self.cells >= self.cuts.total_bins).any():  # missing cells stand behind those of all columns
+            order = np.lexsort([columns, np.repeat(np.arange(self.n_rows), np.diff(self.row_begin))])
+            columns, values = columns[order], values[order]
+        absent = 0.0 if self.absent_is_zero else np.nan
+        return StoredRows(self.row_begin, columns, values, np.nan, absent, n_features)
+
+
+Page = DensePage | SparsePage
+
+
+@dataclass(frozen=True, eq=False)
+class SortedColumns:
+    """The cells of every column that are not absent, by ascending code, then row (Chen & Guestrin 2016, §4.1: column blocks).
+
+    bounds : int64 (n_features, 2). Where a column's entries begin and end.
+    rows : int32 (n_entries,). codes : uint32 (n_entries,), as BinnedMatrix has them.
+    absent : int32 (n_features,). The code of all other cells: that of a missing value, or of zero.
+    """
+
+    bounds: Array
+    rows: Array
+    codes: Array
+    absent: Array
+
+    @cached_property
+    def n_entries(self) -> int:
+        return int((self.bounds[:, 1] - self.bounds[:, 0]).sum())
+
+
+@dataclass(frozen=True, eq=False)
+class PageStore:
+    """The pages of a table, of one kind and one memory, in the order of their rows: all of them resident.
+
+    Everything that trains on pages or predicts from them asks the store for one page at a time and keeps none, so that a store
+    may come to read them from elsewhere.
+    """
+
+    resident: tuple[Page, ...]
+
+    def __len__(self) -> int:
+        return len(self.resident)
+
+    def __getitem__(self, p: int) -> Page:
+        return self.resident[p]
+
+    def __iter__(self) -> Iterator[Page]:
+        return (self[p] for p in range(len(self)))
+
+    @property
+    def page_rows(self) -> tuple[int, ...]:
+        """Rows of each page, known without reading any."""
+        return tuple(page.n_rows for page in self.resident)
+
+    def moved(self, put: Put) -> "PageStore":
+        """The same pages in another memory."""
+        return PageStore(tuple(page.moved(put) for page in self.resident))

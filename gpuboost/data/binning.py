@@ -1,0 +1,92 @@
+"""From a table to its codes: every batch of rows is binned under some cuts, into pages; and the records that training reads."""
+
+from dataclasses import replace
+
+import numpy as np
+
+from gpuboost.backend.contract import Backend
+from gpuboost.binned.cuts import Cuts
+from gpuboost.binned.matrix import BinnedMatrix, Representation
+from gpuboost.binned.pages import DensePage, PageStore, SparsePage
+from gpuboost.data.ingest import ColumnSource
+from gpuboost.data.packing import choose_packing, choose_sparse_packing, may_pack
+from gpuboost.kernels.histogram import record_bytes
+from gpuboost.kernels.packing import pack_cells_cpu
+
+__all__ = ["add_records", "bin_table"]
+
+
+def bin_table(
+    source: ColumnSource, cuts: Cuts, backend: Backend, *, with_records: bool, page_rows: int | None = None
+) -> BinnedMatrix:
+    """Bin every row of a source (ingest.ColumnSource).
+
+    with_records : also write the row-major copy that histograms read, packed where that is worth it. page_rows : rows of a page;
+    None puts all in one. One byte per code where all codes fit, the missing ones that occur included, else two.
+    """
+    if int(cuts.n_bins.max()) <= 256:
+        later = with_records and may_pack(cuts, source.n_rows)  # a packing is chosen by the columns
+        binned, n_lost = _bin(source, cuts, backend, np.uint8, with_records and not later, page_rows)
+        if n_lost == 0:
+            return add_records(binned, backend) if later else binned
+    return _bin(source, cuts, backend, np.uint16, with_records, page_rows)[0]
+
+
+def add_records(binned: BinnedMatrix, backend: Backend) -> BinnedMatrix:
+    """The same codes, in the backend's memory, with the records that training reads: none in exact search."""
+    if binned.representation is Representation.SORTED:
+        return backend.memory.move_table(binned)
+    if binned.is_sparse:
+        return backend.memory.move_table(_add_sparse_records(binned, backend.n_threads))
+    binned = backend.memory.move_table(binned)
+    pages = [page for page in binned.pages if isinstance(page, DensePage)]
+    if all(len(page.records) == page.n_rows for page in pages):
+        return binned
+    packing, size, filled = choose_packing(pages, binned.cuts, backend), binned.dtype.itemsize, []
+    n_codes = binned.cuts.n_features if packing is None else packing.n_groups
+    for page in pages:
+        records = backend.memory.zeros((page.n_rows, record_bytes(n_codes * size) // size), binned.dtype)
+        filled.append(DensePage(page.columns, records))
+        backend.coder.write_records(packing, filled[-1])
+    return replace(binned, pages=PageStore(tuple(filled)), packing=packing)
+
+
+def _add_sparse_records(binned: BinnedMatrix, n_threads: int) -> BinnedMatrix:
+    """The same with packed records where they are worth it, in host memory, unless that has been found out before."""
+    (page,) = binned.pages
+    assert isinstance(page, SparsePage) and binned.sorted_columns is not None
+    if page.records is not None:
+        return binned
+    page = page.host or page
+    binned = replace(binned, memory="host")
+    packing = choose_sparse_packing(binned.sorted_columns, binned.cuts, page.n_rows)
+    if packing is None:
+        records = np.zeros((0, 8), np.uint8)
+    else:
+        records = np.empty((page.n_rows, record_bytes(packing.n_groups)), np.uint8)
+        groups, steps, base = packing.of_cells(binned.cuts)
+        pack_cells_cpu(page.row_begin, page.cells, groups, steps, base, records, n_threads)
+    return replace(binned, pages=PageStore((replace(page, records=records),)), packing=packing)
+
+
+def _bin(
+    source: ColumnSource, cuts: Cuts, backend: Backend, dtype: type[np.unsignedinteger], with_records: bool, page_rows: int | None
+) -> tuple[BinnedMatrix, int]:
+    """The codes, and how many missing ones did not fit in the dtype."""
+    page_rows = min(page_rows or source.n_rows, max(source.n_rows, 1)) or 1
+    width = record_bytes(cuts.n_features * np.dtype(dtype).itemsize) // np.dtype(dtype).itemsize
+    zeros, pages = backend.memory.zeros, []
+    for first in range(0, max(source.n_rows, 1), page_rows):
+        n = min(page_rows, source.n_rows - first)
+        pages.append(DensePage(zeros((cuts.n_features, n), dtype), zeros((n if with_records else 0, width), dtype)))
+    n_lost, row = 0, 0
+    for batch in source.batches():
+        done = 0
+        while done < len(batch):  # a batch may cross the end of a page
+            page = pages[(row + done) // page_rows]
+            at = (row + done) % page_rows
+            part = batch[done : done + page.n_rows - at]
+            n_lost += backend.coder.bin_rows(part, source.missing, cuts, at, page)
+            done += len(part)
+        row += done
+    return BinnedMatrix(cuts, PageStore(tuple(pages)), backend.memory.name), n_lost

@@ -1,0 +1,50 @@
+"""What the trees of a round are grown from: rows and columns drawn, outputs, penalties, keys."""
+
+from collections.abc import Sequence
+from dataclasses import fields, replace
+
+from gpuboost.backend.draws import all_columns, draw_columns, draw_rows
+from gpuboost.backend.fixed_point import round_key
+from gpuboost.backend.plans import Penalty, Round, TreePlan
+from gpuboost.binned.cuts import Cuts
+from gpuboost.growing.constraints import resolve_feature_weights, resolve_interactions, resolve_monotone
+from gpuboost.params import Params
+
+__all__ = ["Planner", "resolve_columns"]
+
+
+class Planner:
+    """The plans of a training's rounds: one tree for each output, all of them on the same rows and columns.
+
+    global_rows : that take part, over all workers.
+    """
+
+    def __init__(self, params: Params, cuts: Cuts, global_rows: int, n_outputs: int) -> None:
+        self._params, self._cuts, self._global_rows = params, cuts, global_rows
+        self._columns = all_columns(cuts)
+        self._penalty = Penalty(*(getattr(params, field.name) for field in fields(Penalty)))
+        self.first_outputs = list(range(n_outputs))
+
+    def plan(self, number: int, learning_rate: float) -> Round:
+        """The round of that number."""
+        params = self._params
+        rows = draw_rows(params, self._global_rows, number) if params.sampling else None
+        columns = draw_columns(params, self._cuts, number) if params.colsample_bytree < 1 else self._columns
+        key = round_key(params.seed, number)
+        trees = tuple(TreePlan(output, 1, rows, columns, key, self._penalty) for output in self.first_outputs)
+        return Round(number, learning_rate, trees)
+
+
+def resolve_columns(
+    params: Params, names: Sequence[str] | None, n_features: int, table_weights: Sequence[float] = ()
+) -> Params:
+    """The parameters with columns by number, as a backend reads them.
+
+    table_weights : the table's own feature_weights. Raises ValueError for a column that the table lacks.
+    """
+    return replace(
+        params,
+        feature_weights=resolve_feature_weights(params.feature_weights or table_weights, n_features),
+        interaction_constraints=resolve_interactions(params.interaction_constraints, names, n_features),
+        monotone_constraints=resolve_monotone(params.monotone_constraints, names, n_features),
+    )
