@@ -28,7 +28,7 @@ from gpuboost.labels import class_codes, class_probabilities, read_classes, writ
 from gpuboost.model_io import digest
 from gpuboost.model_io.dump import join_dump
 from gpuboost.params import parse_params
-from gpuboost.training import train
+from gpuboost.training.loop import train
 
 __all__ = ["main"]
 

@@ -19,7 +19,7 @@ from gpuboost.booster import Booster
 from gpuboost.data.device_tables import host_array, is_device_table, like, open_device_table
 from gpuboost.data.dmatrix import DMatrix
 from gpuboost.labels import class_codes, class_probabilities, has_classes, label_array, read_classes, write_classes
-from gpuboost.training import train
+from gpuboost.training.loop import train
 
 __all__ = ["GPUBoostClassifier", "GPUBoostRegressor"]
 

@@ -12,11 +12,11 @@ from simulator import SimulatedDevice
 import gpuboost as gb
 from gpuboost.backend import CpuBackend
 from gpuboost.backend.cuda import CudaBackend
-from gpuboost.boosting import growth_settings
 from gpuboost.cli import main
 from gpuboost.growing.constraints import resolve_monotone
 from gpuboost.model_io import digest
 from gpuboost.params import parse_params
+from gpuboost.training.start import growth_settings
 
 SIGNS = (1, -1, 0, 1, 0)
 CASES = {
@@ -143,8 +143,7 @@ def test_bounds_by_hand(tree_method):
 
 def model_bytes(case, backend, monkeypatch, **params):
     with monkeypatch.context() as patch:
-        for module in ("gpuboost.booster", "gpuboost.data.dmatrix"):
-            patch.setattr(f"{module}.choose_backend", lambda *_, **__: backend)
+        patch.setattr("gpuboost.backend.choose_backend", lambda *_, **__: backend)
         return digest(train(case, 2, n_rows=120, max_depth=3, **params).model)
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from gpuboost.backend import choose_backend
+import gpuboost.backend as backends
 from gpuboost.communicator import Communicator, current_communicator
 from gpuboost.config import warn
 from gpuboost.data.binned import BinnedMatrix, add_records, bin_table
@@ -466,7 +466,7 @@ class QuantileDMatrix(DMatrix):
     ) -> None:  # fmt: skip
         super().__init__(data, label, **info)
         comm = current_communicator()
-        backend = choose_backend("cpu" if self.device is None else "cuda", self.nthread, table_device=self.device)
+        backend = backends.choose_backend("cpu" if self.device is None else "cuda", self.nthread, table_device=self.device)
         if ref is not None and not isinstance(ref, DMatrix):
             raise TypeError(f"ref must be a DMatrix, got {type(ref).__name__}. Pass the training QuantileDMatrix.")
         if page_rows is not None and page_rows < 1:

@@ -30,8 +30,8 @@ PARAMS = {"max_depth": 3, "max_bin": 16, "device": "cpu"}
 def cupy(request, monkeypatch):
     if request.param == "fake":
         monkeypatch.setitem(sys.modules, "cupy", fake_cupy.cupy())
-        for module in ("gpuboost.booster", "gpuboost.data.dmatrix"):  # a table may be faked, kernels cannot
-            monkeypatch.setattr(f"{module}.choose_backend", lambda device, nthread, **table: choose_backend("cpu", nthread))
+        # a table may be faked, kernels cannot
+        monkeypatch.setattr("gpuboost.backend.choose_backend", lambda device, nthread, **table: choose_backend("cpu", nthread))
         return sys.modules["cupy"]
     real = pytest.importorskip("cupy")
     if not real.is_available():

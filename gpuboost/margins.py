@@ -1,0 +1,55 @@
+"""Adding a model's trees to the margins of a table, whatever form the table is in."""
+
+from collections.abc import Callable
+from typing import Any
+
+from gpuboost.backend import Backend
+from gpuboost.backend.base import Array
+from gpuboost.data.dmatrix import DMatrix
+from gpuboost.data.ingest import ColumnSource
+from gpuboost.model.model import Model
+
+__all__ = ["add_model_margin", "add_source_margin"]
+
+# Rows of a batch to predict, at least: 64 blocks for the threads to share. The trees are laid out anew for each batch.
+PREDICTED_ROWS = 4096
+
+
+def add_model_margin(
+    model: Model, dmatrix: DMatrix, backend: Backend, margin: Array, leaves: Array | None = None, *,
+    get_flat: Callable[[Backend], Any] | None = None, by_name: bool = True,
+) -> None:  # fmt: skip
+    """Add all trees of a model to float32 margins (n_outputs, n_rows), and number the leaves where an array for them is given;
+    both in the backend's memory.
+
+    get_flat : the trees as backend.flatten_trees lays them out for values, where somebody keeps them. by_name : False takes the
+    columns in their order, whatever their names.
+    Reads the table where the matrix has it, else its codes. Raises ValueError naming columns that do not match the model's.
+    """
+    names, categories = model.feature_names, model.categories
+    if not by_name and names is not None and dmatrix.feature_names is not None and len(names) == len(dmatrix.feature_names):
+        renamed = dict(zip(names, dmatrix.feature_names))
+        names, categories = dmatrix.feature_names, {renamed[name]: values for name, values in categories.items()}
+    elif not by_name and dmatrix.feature_names is None:
+        names = None
+    source = dmatrix.source(names, categories, model.n_features, model.sparse_absent)
+    if source is not None:
+        flat = get_flat(backend) if get_flat else backend.flatten_trees(model.trees, model.tree_groups)
+        add_source_margin(source, backend, flat, margin, leaves)
+        return
+    codes = dmatrix.any_binned()
+    assert codes is not None
+    codes = codes.on(backend)
+    flat = backend.flatten_trees(model.trees, model.tree_groups, codes.cuts)
+    backend.predict_codes(codes, flat, margin, leaves)
+
+
+def add_source_margin(source: ColumnSource, backend: Backend, flat: Any, margin: Array, leaves: Array | None) -> None:
+    """Add the trees' outputs for every row of a table, and number the leaves where an array for them is given."""
+    if source.stored is not None and backend.takes_sparse:
+        backend.predict_sparse(source.stored_rows(), flat, margin, leaves)
+        return
+    read = source.read_unchecked if backend.finds_large_values and source.read_unchecked else source.read
+    for rows in source.batch_slices(least=PREDICTED_ROWS):
+        if backend.predict_values(read(rows), source.missing, flat, rows.start, margin, leaves) is False:
+            source.read(rows)  # raises where the value is not the missing one
