@@ -21,7 +21,7 @@ from gpuboost.backend.cpu import CODES_PER_THREAD
 from gpuboost.booster import Booster
 from gpuboost.callbacks import EarlyStopping
 from gpuboost.data.dmatrix import DMatrix, QuantileDMatrix
-from gpuboost.data.text_files import TextTable, is_libsvm, read_text
+from gpuboost.data.tables.text_files import TextTable, is_libsvm, read_text
 from gpuboost.doctor import report
 from gpuboost.errors import DeviceNotFoundError, ModelFormatError
 from gpuboost.labels import class_codes, class_probabilities, read_classes, write_classes

@@ -6,7 +6,7 @@ from typing import Any
 from gpuboost.backend import Backend
 from gpuboost.backend.base import Array
 from gpuboost.data.dmatrix import DMatrix
-from gpuboost.data.ingest import ColumnSource
+from gpuboost.data.tables.source import ColumnSource
 from gpuboost.model.model import Model
 
 __all__ = ["add_model_margin", "add_source_margin"]

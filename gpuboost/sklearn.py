@@ -16,8 +16,8 @@ except ImportError as error:
 
 from gpuboost import inspection
 from gpuboost.booster import Booster
-from gpuboost.data.device_tables import host_array, is_device_table, like, open_device_table
 from gpuboost.data.dmatrix import DMatrix
+from gpuboost.data.tables.device import host_array, is_device_table, like, open_device_table
 from gpuboost.labels import class_codes, class_probabilities, has_classes, label_array, read_classes, write_classes
 from gpuboost.training.loop import train
 

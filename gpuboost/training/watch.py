@@ -9,7 +9,7 @@ from gpuboost.backend.base import Array, StoredRows
 from gpuboost.data.binned import BinnedMatrix
 from gpuboost.data.cuts import Cuts
 from gpuboost.data.dmatrix import DMatrix
-from gpuboost.data.ingest import ColumnSource
+from gpuboost.data.tables.source import ColumnSource
 from gpuboost.data.training_rows import check_labels, start_margin
 from gpuboost.margins import add_model_margin, add_source_margin
 from gpuboost.model.model import Model

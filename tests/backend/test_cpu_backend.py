@@ -9,8 +9,8 @@ from gpuboost.backend.base import GrowthSettings, TrainingRows
 from gpuboost.backend.cpu import CpuBackend
 from gpuboost.communicator import SingleProcess, current_communicator, run_threads
 from gpuboost.data.binned import bin_table
-from gpuboost.data.ingest import open_table
 from gpuboost.data.sketch import sketch_columns
+from gpuboost.data.tables.open import open_table
 from gpuboost.growing.grower import grow_trees, start_roots
 
 LEARNING_RATE = 0.5

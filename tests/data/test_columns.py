@@ -11,8 +11,8 @@ from gpuboost.communicator import SingleProcess, current_communicator, run_threa
 from gpuboost.data.binned import bin_table
 from gpuboost.data.columns import bin_columns, list_entries
 from gpuboost.data.cuts import SENTINEL
-from gpuboost.data.ingest import open_table
 from gpuboost.data.sketch import sketch_columns
+from gpuboost.data.tables.open import open_table
 from gpuboost.params import EVERY_VALUE
 
 NAN = np.nan

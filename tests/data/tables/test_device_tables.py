@@ -1,4 +1,4 @@
-"""data/device_tables.py: a table on a GPU means what the same table on the host means, and stays where it is.
+"""data/tables/device.py and cudf_frames.py: a table on a GPU means what the same table on the host means, and stays where it is.
 
 The oracle is the host's way with the same values. Each test runs with stand-ins for CuPy and cudf that refuse to copy to the host
 in passing (tests/fake_cupy.py), and, marked gpu, with the real ones.
@@ -14,8 +14,8 @@ import pytest
 import gpuboost as gb
 from gpuboost.backend import choose_backend
 from gpuboost.backend.cpu import host_block
-from gpuboost.data.device_tables import host_array, is_device_table, put_on
-from gpuboost.data.ingest import open_table
+from gpuboost.data.tables.device import host_array, is_device_table, put_on
+from gpuboost.data.tables.open import open_table
 
 NAN = np.nan
 LIBRARIES = ["fake", pytest.param("real", marks=pytest.mark.gpu)]
