@@ -12,8 +12,8 @@ from gpuboost import inspection
 from gpuboost.backend.row_sums import RowSums
 from gpuboost.communicator import current_communicator
 from gpuboost.config import verbosity_context
+from gpuboost.custom_objective import CustomObjective
 from gpuboost.data.dmatrix import DMatrix
-from gpuboost.data.training_rows import check_labels
 from gpuboost.errors import NotFittedError, not_built
 from gpuboost.model.model import Model
 from gpuboost.model_io import dump_trees, dumps, load_model, save_model
@@ -22,9 +22,10 @@ from gpuboost.objectives import Objective, get_objective
 from gpuboost.params import Params
 from gpuboost.params.given import given_params, recorded_params
 from gpuboost.predictor import Predicted, Predictor, Predictors, prediction_backend
+from gpuboost.targets import check_labels
 from gpuboost.training.adopt import adopt_params, ends_training
 from gpuboost.training.evaluate import CustomMetric, Evaluation, evaluate, metric_names
-from gpuboost.training.running import Boosting, CustomObjective
+from gpuboost.training.running import Boosting
 from gpuboost.training.start import start_boosting
 
 __all__ = ["Booster"]

@@ -1,18 +1,36 @@
-"""Adding a model's trees to the margins of a table, whatever form the table is in."""
+"""Margins of a table, float32 (n_outputs, n_rows): where they start, a model's trees added, and how a user sees them."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
+
+import numpy as np
 
 from gpuboost.backend import Backend
 from gpuboost.backend.base import Array
 from gpuboost.data.dmatrix import DMatrix
 from gpuboost.data.tables.source import ColumnSource
 from gpuboost.model.model import Model
+from gpuboost.objectives import Objective
 
-__all__ = ["add_model_margin", "add_source_margin"]
+__all__ = ["add_model_margin", "add_source_margin", "finished_prediction", "start_margin"]
 
 # Rows of a batch to predict, at least: 64 blocks for the threads to share. The trees are laid out anew for each batch.
 PREDICTED_ROWS = 4096
+
+
+def start_margin(
+    dmatrix: DMatrix, n_rows: int, base_score: Sequence[float] | np.ndarray, objective: Objective | None, n_outputs: int
+) -> np.ndarray:
+    """New float32 (n_outputs, n_rows): base_margin where the matrix has one, else the margin of base_score, which without an
+    objective is that margin itself."""
+    given = dmatrix.base_margins
+    if given is not None:
+        if len(given) not in (1, n_outputs):
+            raise ValueError(f"base_margin has {len(given)} columns, the model has {n_outputs} outputs. Give one for each.")
+        return np.repeat(given, n_outputs // len(given), axis=0)
+    scores = np.asarray(base_score, np.float32)
+    margins = objective.base_margin(scores) if objective is not None else scores
+    return np.repeat(np.broadcast_to(margins, (n_outputs,))[:, None], n_rows, axis=1)
 
 
 def add_model_margin(
@@ -53,3 +71,8 @@ def add_source_margin(source: ColumnSource, backend: Backend, flat: Any, margin:
     for rows in source.batch_slices(least=PREDICTED_ROWS):
         if backend.predict_values(read(rows), source.missing, flat, rows.start, margin, leaves) is False:
             source.read(rows)  # raises where the value is not the missing one
+
+
+def finished_prediction(prediction: Array, strict_shape: bool) -> Array:
+    """float32 (n_outputs, n_rows) as the user sees it: (n_rows,) for one output, else (n_rows, n_outputs)."""
+    return prediction[0].copy() if len(prediction) == 1 and not strict_shape else prediction.T.copy(order="C")

@@ -11,10 +11,9 @@ from gpuboost.backend.trees import flatten_trees
 from gpuboost.data.dmatrix import ABSENT_VALUES, DMatrix
 from gpuboost.data.tables.device import current_device, put_on
 from gpuboost.data.tables.sparse import is_sparse
-from gpuboost.data.training_rows import finished_prediction, start_margin
 from gpuboost.errors import DeviceNotFoundError, not_built
 from gpuboost.kernels.predict import copy_row, predict_rows
-from gpuboost.margins import add_model_margin
+from gpuboost.margins import add_model_margin, finished_prediction, start_margin
 from gpuboost.model.model import POSITIVE_OBJECTIVES, PROBABILITY_OBJECTIVES, Model
 from gpuboost.objectives import Objective, get_objective, objective_names
 from gpuboost.params import Params, parse_params

@@ -24,11 +24,10 @@ from gpuboost.backend import cuda as cuda_module
 from gpuboost.backend import device as device_module
 from gpuboost.backend.cuda import CudaBackend
 from gpuboost.communicator import SingleProcess, current_communicator, run_threads
-from gpuboost.data.training_rows import collect_rows
 from gpuboost.model_io import digest
 from gpuboost.objectives import get_objective, objective_names
 from gpuboost.params import parse_params
-from gpuboost.training.start import growth_settings
+from gpuboost.training.start import collect_rows, growth_settings
 
 N_ROWS, N_OTHER = 120, 40  # of training and evaluation tables
 FIND_DEVICE, HAS_CUDA = device_module.find_device, backends._has_cuda

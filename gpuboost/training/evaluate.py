@@ -6,7 +6,7 @@ from dataclasses import replace
 from gpuboost.backend.base import Array
 from gpuboost.backend.row_sums import RowSums
 from gpuboost.data.dmatrix import DMatrix
-from gpuboost.data.training_rows import finished_prediction
+from gpuboost.margins import finished_prediction
 from gpuboost.metrics import get_metric
 from gpuboost.objectives import Objective
 from gpuboost.params import Params

@@ -9,12 +9,11 @@ from math import inf
 from typing import Any
 
 from gpuboost.backend import Backend, GrowthSettings, TrainingRows
-from gpuboost.backend.base import Array
 from gpuboost.backend.row_sums import RowSums
 from gpuboost.communicator import Communicator
 from gpuboost.config import verbosity_context, warn
+from gpuboost.custom_objective import CustomObjective, custom_gradients
 from gpuboost.data.dmatrix import DMatrix
-from gpuboost.data.training_rows import custom_gradients
 from gpuboost.growing.grower import grow_trees
 from gpuboost.model.model import Model
 from gpuboost.model.tree import Tree
@@ -22,9 +21,7 @@ from gpuboost.objectives import Objective
 from gpuboost.params import Params
 from gpuboost.training.watch import WatchedMatrices
 
-__all__ = ["Boosting", "CustomObjective"]
-
-CustomObjective = Callable[[Array, DMatrix], tuple[Array, Array]]  # (predictions, dtrain) -> (grad, hess)
+__all__ = ["Boosting"]
 
 
 class Boosting:

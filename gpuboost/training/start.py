@@ -6,19 +6,20 @@ from time import perf_counter
 import numpy as np
 
 import gpuboost.backend as backends
-from gpuboost.backend import Backend, GrowthSettings
+from gpuboost.backend import Backend, GrowthSettings, TrainingRows
+from gpuboost.backend.base import Array
 from gpuboost.communicator import Communicator, current_communicator
 from gpuboost.config import log
 from gpuboost.data.dmatrix import DMatrix, QuantileDMatrix
-from gpuboost.data.training_rows import check_labels, collect_rows, estimate_base_score, start_margin
 from gpuboost.growing.constraints import resolve_feature_weights, resolve_interactions, resolve_monotone
-from gpuboost.margins import add_model_margin
+from gpuboost.margins import add_model_margin, start_margin
 from gpuboost.model.model import Model
 from gpuboost.objectives import Objective, get_objective
 from gpuboost.params import Params
+from gpuboost.targets import check_count, check_labels, estimate_base_score
 from gpuboost.training.running import Boosting
 
-__all__ = ["growth_settings", "start_boosting"]
+__all__ = ["collect_rows", "growth_settings", "start_boosting"]
 
 DEFAULT_BASE_SCORE = 0.5  # where XGBoost starts a custom objective
 
@@ -99,6 +100,22 @@ def _boosting(
     if model.trees:
         add_model_margin(model, dtrain, backend, margin)
     return Boosting(model, dtrain, params, objective, backend, comm, rows, settings)
+
+
+def collect_rows(dtrain: DMatrix, margin: Array, max_bin: int, backend: Backend, comm: Communicator) -> TrainingRows:
+    """What Backend.start_training wants. Raises ValueError for a table without rows."""
+    n_kept = np.count_nonzero(dtrain.weights) if len(dtrain.weights) else dtrain.num_row()
+    kept = comm.allgather_int(int(n_kept))
+    check_count(kept)
+    dtrain.require_same_columns(comm)
+    return TrainingRows(
+        binned=dtrain.binned(max_bin, backend, comm),
+        label=dtrain.labels,
+        weight=dtrain.weights,
+        margin=margin,
+        global_rows=sum(kept),
+        first_row=sum(kept[: comm.rank]),
+    )
 
 
 def growth_settings(params: Params, dtrain: DMatrix) -> GrowthSettings:

@@ -10,10 +10,10 @@ from gpuboost.data.binned import BinnedMatrix
 from gpuboost.data.cuts import Cuts
 from gpuboost.data.dmatrix import DMatrix
 from gpuboost.data.tables.source import ColumnSource
-from gpuboost.data.training_rows import check_labels, start_margin
-from gpuboost.margins import add_model_margin, add_source_margin
+from gpuboost.margins import add_model_margin, add_source_margin, start_margin
 from gpuboost.model.model import Model
 from gpuboost.objectives import Objective
+from gpuboost.targets import check_labels
 
 __all__ = ["WatchedMatrices"]
 
