@@ -14,9 +14,9 @@ from gpuboost.data.tables.sparse import is_sparse
 from gpuboost.errors import DeviceNotFoundError, not_built
 from gpuboost.kernels.predict import copy_row, predict_rows
 from gpuboost.margins import add_model_margin, finished_prediction, start_margin
-from gpuboost.model.model import POSITIVE_OBJECTIVES, PROBABILITY_OBJECTIVES, Model
-from gpuboost.objectives import Objective, get_objective, objective_names
-from gpuboost.params import Params, parse_params
+from gpuboost.model.model import Model
+from gpuboost.objectives import Objective, find_objective, objective_of
+from gpuboost.params import Params
 
 __all__ = ["Predicted", "Predictor", "Predictors", "prediction_backend"]
 
@@ -54,11 +54,7 @@ class Predictors:
                     f"iteration_range must lie within the model's {model.n_rounds} rounds, got {tuple(iteration_range)}. "
                     "Use (0, 0) for all."
                 )
-            # Prediction may depend on nothing but what the model file records.
-            classes = {"num_class": model.n_classes} if model.objective.startswith("multi:") else {}
-            recorded = parse_params({"objective": model.objective, **classes})
-            objective = get_objective(model.objective, recorded) if model.objective in objective_names() else None
-            predictor = Predictor(model, begin, last, objective)
+            predictor = Predictor(model, begin, last, objective_of(model))
             kept = self._kept if len(self._kept) < KEPT_PREDICTORS else {}
             self._kept = {**kept, (begin, end): predictor}  # anew, for threads that look at the old one
         return predictor
@@ -159,12 +155,8 @@ class Predictor:
     def base_margin(self) -> np.ndarray:
         """float32 (n_outputs,): the margins of base_score, by XGBoost's link where the objective is not known."""
         if self._start is None:
-            scores, name = np.asarray(self.rounds.base_score, np.float32), self.rounds.objective
-            if self.objective is not None or name in PROBABILITY_OBJECTIVES:
-                scores = (self.objective or get_objective("binary:logistic", Params())).base_margin(scores)
-            elif name in POSITIVE_OBJECTIVES:
-                with np.errstate(divide="ignore"):  # the logarithm of 0, as in XGBoost
-                    scores = np.log(scores)
+            scores, known = np.asarray(self.rounds.base_score, np.float32), self.objective
+            scores = known.base_margin(scores) if known else find_objective(self.rounds.objective).link.to_margin(scores)
             self._start = np.broadcast_to(scores, (self.rounds.n_outputs,))
         return self._start
 

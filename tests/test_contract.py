@@ -23,11 +23,11 @@ KERNELS = PACKAGE.parent / "kernels"
 
 # From the bottom up: a module may import those of its own layer and below.
 LAYERS = [
-    ["errors", "registry", "params", "config", "communicator", "model", "model_io", "inspection"],
+    ["errors", "registry", "params", "config", "communicator", "model"],
     ["kernels"],
     ["backend"],
     ["labels", "data", "objectives", "metrics"],
-    ["growing", "callbacks", "margins", "targets", "custom_objective"],
+    ["growing", "callbacks", "margins", "targets", "custom_objective", "model_io", "inspection"],
     ["predictor", "training.adopt", "training.watch", "training.evaluate", "training.running", "training.start"],
     ["booster"],
     ["training", "plotting"],

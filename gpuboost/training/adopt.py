@@ -5,6 +5,7 @@ from dataclasses import fields
 from typing import Any
 
 from gpuboost.model.model import Model
+from gpuboost.objectives import recorded_objective
 from gpuboost.params import Params, parse_params
 
 __all__ = ["adopt_params", "ends_training"]
@@ -18,7 +19,7 @@ def adopt_params(given: Mapping[str, Any], model: Model | None) -> Params:
 
     Raises ValueError where they name another objective or number of classes than the model's.
     """
-    params = parse_params({**({} if model is None else _recorded_objective(model)), **given})
+    params = parse_params({**({} if model is None else recorded_objective(model)), **given})
     if model is not None:
         fixed = {"objective": model.objective, "num_class": model.n_classes}
         for name, value in fixed.items():
@@ -30,13 +31,3 @@ def adopt_params(given: Mapping[str, Any], model: Model | None) -> Params:
 def ends_training(old: Params, new: Params) -> bool:
     """Whether a training under way with the old parameters cannot go on with the new ones."""
     return any(getattr(old, f.name) != getattr(new, f.name) for f in fields(Params) if f.name not in BETWEEN_ROUNDS)
-
-
-def _recorded_objective(model: Model) -> dict[str, Any]:
-    """The parameters of the objective that a model file holds."""
-    recorded: dict[str, Any] = {"objective": model.objective}
-    if model.n_classes:
-        recorded["num_class"] = model.n_classes
-    if model.objective == "binary:logistic":
-        recorded |= {k: v for k, v in model.objective_params.get("reg_loss_param", {}).items() if k == "scale_pos_weight"}
-    return recorded
