@@ -30,8 +30,8 @@ from tasks import SEED, TASKS
 import gpuboost as gb
 from gpuboost.backend import CpuBackend
 from gpuboost.communicator import SingleProcess
-from gpuboost.data.ingest import open_table
 from gpuboost.data.sketch import sketch_columns
+from gpuboost.data.tables.open import open_table
 from gpuboost.kernels.jit import parallel_kernel
 
 # --- Kernels and their floors ---

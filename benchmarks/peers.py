@@ -101,7 +101,7 @@ def main() -> None:
     parser.add_argument("--tasks", nargs="*", default=list(TASKS), metavar="TASK", help=", ".join(TASKS))
     parser.add_argument("--libraries", nargs="+", default=list(LIBRARIES), choices=list(LIBRARIES))
     parser.add_argument("--threads", type=int, nargs="+", help="one and all; for --against and --startup, all")
-    parser.add_argument("--repeats", type=int, help="turns: 3, for --against 5")
+    parser.add_argument("--repeats", type=int, default=3, help="turns; for --against, in each of two sittings")
     parser.add_argument("--least-s", type=float, default=0.0, help="more turns (up to 20) of a library until they took so long")
     parser.add_argument("--most-s", type=float, default=math.inf, help="no more turns of a library that took so long in a task")
     parser.add_argument("--draws", type=int, default=12, help="of --quality")
@@ -113,7 +113,6 @@ def main() -> None:
     if unknown := set(options.tasks) - set(TASKS):
         parser.error(f"unknown tasks {sorted(unknown)}; there are {', '.join(TASKS)}.")
     options.threads = options.threads or ([cores] if options.against or options.startup else sorted({1, cores}))
-    options.repeats = options.repeats or (5 if options.against else 3)
     options.results.mkdir(exist_ok=True)
     given = {"n_rounds": options.rounds} if options.rounds else {}
     given |= {"n_rows": options.rows, "test_rows": options.rows} if options.rows else {}

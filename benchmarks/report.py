@@ -221,7 +221,8 @@ def draw_quality(figure: Any, quality: Record) -> bool:
     axes.axvline(0, color="grey", linewidth=0.8)
     axes.set(yticks=range(len(tasks)), yticklabels=tasks, xlabel=f"loss of {OURS} above theirs, %, ± 2 standard errors")
     axes.set_xscale("symlog", linthresh=1)
+    axes.xaxis.set_major_formatter("{x:g}")
     axes.invert_yaxis()
     if names:
-        axes.legend()
+        figure.legend(loc="outside lower center", ncols=len(names), fontsize=8)
     return bool(names)

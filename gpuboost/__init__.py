@@ -17,7 +17,7 @@ _HOMES = {
     "Booster": "booster",
     "DMatrix": "data.dmatrix",
     "QuantileDMatrix": "data.dmatrix",
-    "train": "training",
+    "train": "training.loop",
     "cv": "cross_validation",
     "plot_importance": "plotting",
     "plot_metric": "plotting",
@@ -57,7 +57,7 @@ if TYPE_CHECKING:
     from gpuboost.plotting import to_graphviz as to_graphviz
     from gpuboost.sklearn import GPUBoostClassifier as GPUBoostClassifier
     from gpuboost.sklearn import GPUBoostRegressor as GPUBoostRegressor
-    from gpuboost.training import train as train
+    from gpuboost.training.loop import train as train
 
 
 def __getattr__(name: str) -> Any:

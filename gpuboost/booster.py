@@ -4,36 +4,33 @@ import json
 import math
 import os
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import fields
-from time import perf_counter
 from typing import Any
 
 import numpy as np
 
 from gpuboost import inspection
-from gpuboost.backend import Backend, choose_backend
 from gpuboost.backend.row_sums import RowSums
-from gpuboost.boosting import Boosting, add_model_margin
 from gpuboost.communicator import current_communicator
-from gpuboost.config import log, verbosity_context, warn
-from gpuboost.data.device_tables import current_device, put_on
+from gpuboost.config import verbosity_context
+from gpuboost.custom_objective import CustomObjective
 from gpuboost.data.dmatrix import DMatrix
-from gpuboost.data.training_rows import check_labels, estimate_base_score, finished_prediction, start_margin
-from gpuboost.errors import DeviceNotFoundError, NotFittedError, not_built
-from gpuboost.metrics import get_metric
+from gpuboost.errors import NotFittedError, not_built
 from gpuboost.model.model import Model
-from gpuboost.model.tree import Tree
 from gpuboost.model_io import dump_trees, dumps, load_model, save_model
 from gpuboost.model_io.dump import join_dump, read_feature_map
-from gpuboost.objectives import Objective, get_objective, objective_names
-from gpuboost.params import ALIASES, Params, parse_params
-from gpuboost.predictor import Predictor, unknown_objective
+from gpuboost.objectives import Objective, get_objective
+from gpuboost.params import Params
+from gpuboost.params.given import given_params, recorded_params
+from gpuboost.predictor import Predicted, Predictor, Predictors, prediction_backend
+from gpuboost.targets import check_labels
+from gpuboost.training.adopt import adopt_params, ends_training
+from gpuboost.training.evaluate import CustomMetric, Evaluation, evaluate, metric_names
+from gpuboost.training.running import Boosting
+from gpuboost.training.start import start_boosting
 
 __all__ = ["Booster"]
 
 PENDING_ROUNDS = 1  # grown but not yet asked for: a GPU grows the next round while the host takes in the last
-DEFAULT_BASE_SCORE = 0.5  # where XGBoost starts a custom objective
-KEPT_PREDICTORS = 8  # iteration ranges whose trees stay laid out for prediction
 
 
 class Booster:
@@ -52,8 +49,8 @@ class Booster:
         self._given: dict[str, Any] = {}  # the parameters that were given, by their own names
         self._model: Model | None = None
         self._boosting: Boosting | None = None
-        self._predictors: dict[tuple[int, int], Predictor] = {}
-        self._adopt(_by_own_names(params), None)
+        self._predictors = Predictors()
+        self._adopt(given_params(params), None)
         if model_file is not None:
             self.load_model(model_file)
 
@@ -69,7 +66,7 @@ class Booster:
 
         Raises ValueError as Booster does, also for an objective other than the model's; nothing is changed then.
         """
-        given = _by_own_names({params: value} if isinstance(params, str) else params, self._params.validate_parameters)
+        given = given_params({params: value} if isinstance(params, str) else params, self._params.validate_parameters)
         self._adopt({**self._given, **given}, self._model)
 
     def _adopt(self, given: Mapping[str, Any], model: Model | None) -> None:
@@ -78,151 +75,62 @@ class Booster:
         given : by their own names; None means not given. Raises ValueError, and changes nothing, where they do not fit the model.
         """
         given = {name: value for name, value in given.items() if value is not None}
-        params = parse_params({**({} if model is None else _recorded_objective(model)), **given})
-        if model is not None:
-            fixed = {"objective": model.objective, "num_class": model.n_classes}
-            for name, value in fixed.items():
-                if name in given and given[name] != value and (name, value, given[name]) != ("num_class", 0, 1):
-                    raise ValueError(f"{name}={given[name]!r}, but the model was trained with {value!r}. Leave {name} out.")
-        changed = {f for f in Params.__dataclass_fields__ if getattr(self._params, f) != getattr(params, f)}
+        params = adopt_params(given, model)
         if model is not self._model:
             self._boosting = None  # rounds under way belonged to the old model
-        elif changed - {"learning_rate", "eval_metric", "verbosity", "disable_default_eval_metric"}:
+        elif ends_training(self._params, params):
             self.reset()
+        elif self._boosting is not None:
+            self._boosting.params = params
         self._params, self._given, self._model = params, given, model
 
-    def update(self, dtrain: DMatrix, iteration: int | None = None, fobj: Any = None) -> None:
+    def update(self, dtrain: DMatrix, iteration: int | None = None, fobj: CustomObjective | None = None) -> None:
         """Boost one round on dtrain. fobj : objective (predictions, dtrain) -> (grad, hess) instead of the model's own.
 
         ``iteration`` is XGBoost's argument; rounds are numbered by what the model holds already.
         """
         with verbosity_context(self._params.verbosity):
-            boosting = self._boosting_on(dtrain, is_custom=fobj is not None)
+            boosting = self.start_training(dtrain, is_custom=fobj is not None)
             try:
-                boosting.boost(self._params.learning_rate, fobj)
+                boosting.boost(fobj)
             except BaseException:  # KeyboardInterrupt, too
                 self.reset()  # the margins may hold a part of the round; the model holds whole ones
                 raise
             self._collect_rounds(keep=PENDING_ROUNDS)
 
-    def _collect_rounds(self, keep: int = 0) -> None:
-        """Take the rounds that the running training has finished into the model, but the last ``keep``."""
-        if self._boosting is not None:
-            model, groups = self._model, self._boosting.first_outputs
-            assert model is not None
-            try:
-                for trees in self._boosting.fetch_rounds(keep):
-                    if not all(np.isfinite(tree.leaf_value).all() for tree in trees):
-                        raise FloatingPointError(
-                            f"a leaf of round {model.n_rounds} is beyond float32. Use a smaller learning_rate, set "
-                            "max_delta_step, or scale the labels or weights down."
-                        )
-                    model.add_round(trees, groups)
-                    if model.n_rounds == 1 and all(tree.n_nodes == 1 for tree in trees):
-                        self._warn_of_no_split(self._boosting, trees)
-            except BaseException:
-                self._boosting = None  # its margins are not those of the model
-                raise
-
-    def _warn_of_no_split(self, boosting: Boosting, trees: list[Tree]) -> None:
-        """A UserWarning that nothing was learnt, unless labels or (drawn) columns may be constant or one leaf was asked for."""
-        labels, params = boosting.dtrain.labels, self._params
-        can_split = boosting.cuts.total_bins > boosting.dtrain.num_col() and params.max_leaves != 1
-        can_split &= min(params.subsample, params.colsample_bytree, params.colsample_bylevel, params.colsample_bynode) == 1
-        if can_split and (labels != labels[:, :1]).any():
-            with verbosity_context(params.verbosity):
-                warn(
-                    "the first round split no node, so it predicts a constant. A split must gain more than "
-                    f"{max(params.gamma, 1e-6):g} (gamma) and leave either side a sum of hessians of {params.min_child_weight:g} "
-                    f"(min_child_weight), which is {max(tree.cover[0] for tree in trees):g} for all rows. Multiply tiny labels "
-                    "or weights, or lower these parameters.",
-                    stacklevel=4,
-                )
-
     def boost(self, dtrain: DMatrix, iteration: int = 0, grad: Any = None, hess: Any = None) -> None:
         """Boost one round from gradients in predict's shape, weights applied."""
         self.update(dtrain, iteration, lambda *_: (grad, hess))
 
-    def _boosting_on(self, dtrain: DMatrix, *, is_custom: bool = False) -> Boosting:
-        """The running training on this matrix, started where needed.
-
-        is_custom : gradients come from outside, so base_score is XGBoost's 0.5 unless given, not the minimiser of the own loss.
-        """
+    def start_training(self, dtrain: DMatrix, *, is_custom: bool = False) -> Boosting:
+        """The running training on this matrix, started where needed. is_custom : as for training.start."""
         if not isinstance(dtrain, DMatrix):
             raise TypeError(f"dtrain must be a DMatrix, got {type(dtrain).__name__}. Wrap it: DMatrix(X, label=y).")
         if self._boosting is None or not self._boosting.trains_on(dtrain):
             self.reset()
-            backend, comm = self._backend_for(dtrain), current_communicator()
-            objective = self._objective()
-            if self._model is None:
-                self._model = self._empty_model(dtrain, objective, backend, comm, (DEFAULT_BASE_SCORE,) if is_custom else None)
-            else:
-                self._check_columns(dtrain)
-                check_labels(dtrain, objective, self._model.n_targets)
-            begin = perf_counter()
-            self._boosting = Boosting(self._model, dtrain, self._params, objective, backend, comm)
-            log(
-                2,
-                f"training on {backend.describe()}: {dtrain.num_row()} rows × {dtrain.num_col()} columns, "
-                f"{self._boosting.cuts.total_bins} bins, ready in {perf_counter() - begin:.3f} s",
-            )
+            self._boosting = start_boosting(self._model, dtrain, self._params, is_custom=is_custom)
+            self._model = self._boosting.model
         return self._boosting
 
-    def _backend_for(self, dmatrix: DMatrix, *, is_training: bool = True) -> Backend:
-        """Where the parameters say. Prediction goes to the CPU where there is no GPU: a model need not stay where it was
-        trained."""
-        n_values = dmatrix.num_row() * dmatrix.num_col()
-        device = self._params.training_device if is_training else self._params.device
-        try:
-            return choose_backend(device, self._params.nthread, n_values=n_values, table_device=dmatrix.device)
-        except DeviceNotFoundError:
-            if is_training:
+    def _collect_rounds(self, keep: int = 0) -> None:
+        """Take the rounds that the running training has finished into the model, but the last ``keep``."""
+        if self._boosting is not None:
+            try:
+                self._boosting.collect_rounds(keep)
+            except BaseException:
+                self._boosting = None  # its margins are not those of the model
                 raise
-            return choose_backend("cpu", self._params.nthread)
 
-    def _check_columns(self, dtrain: DMatrix) -> None:
-        """To train on, a table must have the model's columns in the model's order."""
-        model = self._fitted()
-        if dtrain.is_sparse and (dtrain.sparse_absent or "missing") != model.sparse_absent:
-            raise ValueError(
-                f"what dtrain does not store is {dtrain.sparse_absent or 'missing'}, but {model.sparse_absent} for the model. "
-                f"Use DMatrix(..., sparse_absent={model.sparse_absent!r})."
-            )
-        if dtrain.num_col() != model.n_features:
-            raise ValueError(f"dtrain has {dtrain.num_col()} columns, the model was trained on {model.n_features}.")
-        both_named = dtrain.feature_names is not None and model.feature_names is not None
-        if (both_named and dtrain.feature_names != model.feature_names) or dtrain.categories != model.categories:
-            raise ValueError("dtrain must have the column names, order and categories that the model was trained on.")
-
-    def _empty_model(
-        self, dtrain: DMatrix, objective: Objective, backend: Any, comm: Any, default: tuple[float, ...] | None
-    ) -> Model:
-        """A model without trees: names, types and base_score of the training table."""
-        n_outputs = objective.n_outputs(len(dtrain.labels))
-        estimated = estimate_base_score(dtrain, objective, backend, comm)  # also checks the labels
-        given = default if self._params.base_score is None else self._params.base_score
-        if given is not None and len(given) not in (1, n_outputs):
-            raise ValueError(f"base_score must be one number or one per output ({n_outputs}), got {len(given)}. Leave it out.")
-        return Model(
-            n_features=dtrain.num_col(),
-            objective=objective.name,
-            objective_params=objective.file_params(),
-            base_score=estimated if given is None else tuple(float(np.float32(score)) for score in given),
-            n_classes=objective.n_classes,
-            n_targets=len(dtrain.labels) if n_outputs == len(dtrain.labels) else 1,
-            feature_names=dtrain.feature_names,
-            feature_types=dtrain.feature_types,
-            categories=dtrain.categories,
-            attributes={"sparse_absent": "zero"} if dtrain.sparse_absent == "zero" else {},
-        )
-
-    def _objective(self) -> Objective:
-        return get_objective(self._params.objective, self._params)
+    def reset(self) -> "Booster":
+        """Forget the running training (rows, margins); the model stays."""
+        self._collect_rounds()
+        self._boosting = None
+        return self
 
     # -- Evaluation ---------------------------------------------------------------------------------------------------
 
     def eval_set(
-        self, evals: list[tuple[DMatrix, str]], iteration: int = 0, feval: Any = None, output_margin: bool = True
+        self, evals: list[tuple[DMatrix, str]], iteration: int = 0, feval: CustomMetric | None = None, output_margin: bool = True
     ) -> str:
         """The metrics of some matrices as one line, "[0]\\ttrain-rmse:0.5"."""
         values = self.evaluate(evals, feval, margins=output_margin)
@@ -233,8 +141,8 @@ class Booster:
         return self.eval_set([(data, name)], iteration)
 
     def evaluate(
-        self, evals: list[tuple[DMatrix, str]], custom_metric: Any = None, *, margins: bool = False
-    ) -> list[tuple[str, str, float]]:
+        self, evals: list[tuple[DMatrix, str]], custom_metric: CustomMetric | None = None, *, margins: bool = False
+    ) -> list[Evaluation]:
         """(data name, metric name, value) for every matrix and metric.
 
         custom_metric : (predictions, dmatrix) -> (name, value) or a list of them, added to eval_metric. It sees transformed
@@ -242,45 +150,22 @@ class Booster:
         """
         if not evals:
             return []
-        objective = self._objective()
-        names = self._params.eval_metric
-        if not names and not self._params.disable_default_eval_metric:
-            names = (objective.default_metric,)
-        results = []
+        objective = get_objective(self._params.objective, self._params)
+        names = metric_names(self._params, objective)
         with verbosity_context(self._params.verbosity):
-            for dmatrix, data in evals:
-                backend, margin, label, weight = self._watched(dmatrix, objective)
-                prediction = backend.predictor.map_rows(margin, objective.row_map) if objective.row_map else margin
-                rows = RowSums(backend, current_communicator(), prediction, label, weight)
-                for name in names:
-                    metric = get_metric(name)
-                    results.append((data, metric.name, metric(rows)))
-                if custom_metric is not None:
-                    seen = backend.memory.fetch(margin if margins else prediction)
-                    returned = custom_metric(finished_prediction(seen, False).copy(), dmatrix)
-                    for name, value in returned if isinstance(returned, list) else [returned]:
-                        results.append((data, name, float(value)))
-        return results
+            return evaluate(
+                evals, names, objective, lambda dmatrix: self._margins_of(dmatrix, objective), custom_metric, sees_margins=margins
+            )
 
-    def _watched(self, dmatrix: DMatrix, objective: Objective) -> tuple[Backend, Any, Any, Any]:
-        """(backend, margins, labels, weights) of a matrix, all in the backend's memory."""
+    def _margins_of(self, dmatrix: DMatrix, objective: Objective) -> RowSums:
+        """The rows of a matrix, with their margins for prediction."""
         if self._boosting is not None:
-            assert self._model is not None
-            margin = self._boosting.margin(self._fitted, dmatrix)
-            return self._boosting.backend, margin, *self._boosting.targets(dmatrix, self._model.n_targets)
-        backend = self._backend_for(dmatrix, is_training=False)
-        check_labels(dmatrix, objective, self._fitted().n_targets)
-        margin = self._margin(self._predictor((0, 0)), dmatrix, backend)
-        return backend, margin, backend.memory.put(dmatrix.labels), backend.memory.put(dmatrix.weights)
-
-    def _margin(
-        self, predictor: Predictor, data: DMatrix, backend: Backend, leaves: Any = None, by_name: bool = True
-    ) -> Any:
-        """float32 (n_outputs, n_rows): margins of a table, in the backend's memory."""
-        model = predictor.rounds
-        margin = backend.memory.put(start_margin(data, data.num_row(), predictor.base_margin(), None, model.n_outputs))
-        add_model_margin(model, data, backend, margin, leaves, get_flat=predictor.flat, by_name=by_name)
-        return margin
+            return self._boosting.margins_of(dmatrix, self._fitted)
+        backend, model = prediction_backend(self._params, dmatrix), self._fitted()
+        check_labels(dmatrix, objective, model.n_targets)
+        margin = self._predictor((0, 0)).margin(dmatrix, backend)
+        put = backend.memory.put
+        return RowSums(backend, current_communicator(), margin, put(dmatrix.labels), put(dmatrix.weights))
 
     # -- Prediction ---------------------------------------------------------------------------------------------------
 
@@ -305,23 +190,10 @@ class Booster:
         if not isinstance(data, DMatrix):
             raise TypeError(f"predict takes a DMatrix, got {type(data).__name__}. Wrap it: predict(DMatrix(X)).")
         predictor = self._predictor(iteration_range)
-        model, objective = predictor.rounds, predictor.objective
-        if objective is None and not output_margin and not pred_leaf:
-            raise unknown_objective(model)
+        wanted: Predicted = "leaf" if pred_leaf else "margin" if output_margin else "value"
         with verbosity_context(self._params.verbosity):
-            backend = self._backend_for(data, is_training=False)
-            leaves = backend.memory.zeros((data.num_row(), len(model.trees)), np.int32) if pred_leaf else None
-            margin = self._margin(predictor, data, backend, leaves, by_name=validate_features)
-        to_user = backend.memory.fetch if data.device is None else lambda array: put_on(data.device, array)
-        if leaves is not None:
-            return to_user(leaves.astype(np.float32))
-        if objective is not None and not output_margin:
-            if objective.predict_map is not None:
-                margin = backend.predictor.map_rows(margin, objective.predict_map)[:1]
-            elif objective.row_map:
-                margin = backend.predictor.map_rows(margin, objective.row_map)
-        with current_device(data.device):
-            return finished_prediction(to_user(margin), strict_shape)
+            backend = prediction_backend(self._params, data)
+            return predictor.predict(data, backend, wanted, by_name=validate_features, strict_shape=strict_shape)
 
     def inplace_predict(
         self, data: Any, *, iteration_range: tuple[int, int] = (0, 0), predict_type: str = "value",
@@ -351,25 +223,7 @@ class Booster:
         return prediction
 
     def _predictor(self, iteration_range: tuple[int, int]) -> Predictor:
-        """The rounds of a range, laid out for prediction; kept until the model changes."""
-        model = self._fitted()
-        begin, end = iteration_range
-        predictor = self._predictors.get((begin, end))
-        if predictor is None or not predictor.is_of(model):
-            last = end or model.n_rounds
-            if not 0 <= begin <= last <= model.n_rounds:
-                raise ValueError(
-                    f"iteration_range must lie within the model's {model.n_rounds} rounds, got {tuple(iteration_range)}. "
-                    "Use (0, 0) for all."
-                )
-            # Prediction may depend on nothing but what the model file records.
-            classes = {"num_class": model.n_classes} if model.objective.startswith("multi:") else {}
-            recorded = parse_params({"objective": model.objective, **classes})
-            objective = get_objective(model.objective, recorded) if model.objective in objective_names() else None
-            predictor = Predictor(model, begin, last, objective)
-            kept = self._predictors if len(self._predictors) < KEPT_PREDICTORS else {}
-            self._predictors = {**kept, (begin, end): predictor}
-        return predictor
+        return self._predictors.of(self._fitted(), iteration_range)
 
     # -- The model ----------------------------------------------------------------------------------------------------
 
@@ -427,7 +281,7 @@ class Booster:
 
     def _recorded_params(self) -> dict[str, Any]:
         """The parameters that were given or are not the default, by their own names."""
-        return _settings(self._params, self._given)
+        return recorded_params(self._params, self._given)
 
     def save_config(self) -> str:
         """The parameters, given or not the default, as a JSON string for load_config."""
@@ -442,14 +296,8 @@ class Booster:
             params = json.loads(config)["params"].copy()
         except (ValueError, TypeError, KeyError, AttributeError):
             raise ValueError(f"config must be a string from gpuboost's save_config, got {config!r:.60}.") from None
-        self._adopt(_by_own_names(params), self._model)
+        self._adopt(given_params(params), self._model)
         self.reset()
-
-    def reset(self) -> "Booster":
-        """Forget the running training (rows, margins); the model stays."""
-        self._collect_rounds()
-        self._boosting = None
-        return self
 
     def __getitem__(self, rounds: slice | int) -> "Booster":
         """The Booster of some rounds: booster[:10], booster[5]."""
@@ -519,7 +367,7 @@ class Booster:
 
     def get_dump(self, fmap: str | os.PathLike[str] = "", with_stats: bool = False, dump_format: str = "text") -> list[str]:
         """One text per tree: "text", "json" or "dot" (Graphviz). fmap : feature map file whose names and types to use."""
-        return dump_trees(self._fitted(), dump_format, with_stats, *_feature_map(fmap))
+        return dump_trees(self._fitted(), dump_format, with_stats, *read_feature_map(fmap))
 
     def dump_model(
         self, fout: str | os.PathLike[str], fmap: str | os.PathLike[str] = "", with_stats: bool = False, dump_format: str = "text"
@@ -531,7 +379,7 @@ class Booster:
 
     def get_score(self, fmap: str | os.PathLike[str] = "", importance_type: str = "weight") -> dict[str, float]:
         """Name → importance of the features that splits use: weight, gain, cover, total_gain or total_cover (inspection.py)."""
-        return inspection.feature_scores(self._fitted(), importance_type, _feature_map(fmap)[0])
+        return inspection.feature_scores(self._fitted(), importance_type, read_feature_map(fmap)[0])
 
     def get_fscore(self, fmap: str | os.PathLike[str] = "") -> dict[str, float]:
         """get_score by weight, the number of splits."""
@@ -539,48 +387,13 @@ class Booster:
 
     def trees_to_dataframe(self, fmap: str | os.PathLike[str] = "") -> Any:
         """All nodes as a pandas DataFrame."""
-        return inspection.trees_to_dataframe(self._fitted(), *_feature_map(fmap))
+        return inspection.trees_to_dataframe(self._fitted(), *read_feature_map(fmap))
 
     def get_split_value_histogram(
         self, feature: str, fmap: str | os.PathLike[str] = "", bins: int | None = None, as_pandas: bool = True
     ) -> Any:
         """How often which thresholds of a feature were chosen."""
-        return inspection.split_value_histogram(self._fitted(), feature, bins, as_pandas, _feature_map(fmap)[0])
+        return inspection.split_value_histogram(self._fitted(), feature, bins, as_pandas, read_feature_map(fmap)[0])
 
     def __repr__(self) -> str:
         return f"<gpuboost.Booster {self._params.objective}, {self.num_boosted_rounds()} rounds>"
-
-
-def _by_own_names(params: Mapping[str, Any] | Iterable[tuple[str, Any]] | None, validate: bool = True) -> dict[str, Any]:
-    """The parameters given, checked, by their own names; None where None was given.
-
-    validate : False if unknown names only warn, unless the parameters themselves say.
-    """
-    pairs: list[tuple[str, Any]] = list(params.items() if isinstance(params, Mapping) else params or ())
-    is_said = validate or "validate_parameters" in [name for name, *_ in pairs]
-    checked = parse_params(pairs if is_said else [("validate_parameters", False), *pairs])
-    spelt = {**ALIASES, "sketch_eps": "max_bin"}
-    given: dict[str, Any] = {spelt.get(name, name): value for name, value in pairs}
-    unset = [name for name, value in given.items() if value is None and name in Params.__dataclass_fields__]
-    return _settings(checked, given) | dict.fromkeys(unset)
-
-
-def _settings(params: Params, given: Mapping[str, Any]) -> dict[str, Any]:
-    """Those of the parameters that were given or are not the default."""
-    values = {f.name: getattr(params, f.name) for f in fields(Params)}
-    return {f.name: values[f.name] for f in fields(Params) if f.name in given or values[f.name] != f.default}
-
-
-def _recorded_objective(model: Model) -> dict[str, Any]:
-    """The parameters of the objective that a model file holds."""
-    recorded: dict[str, Any] = {"objective": model.objective}
-    if model.n_classes:
-        recorded["num_class"] = model.n_classes
-    if model.objective == "binary:logistic":
-        recorded |= {k: v for k, v in model.objective_params.get("reg_loss_param", {}).items() if k == "scale_pos_weight"}
-    return recorded
-
-
-def _feature_map(fmap: str | os.PathLike[str]) -> tuple[list[str] | None, list[str] | None]:
-    """Names and types of a feature map file; None, the model's own, for no file."""
-    return read_feature_map(fmap) if fmap else (None, None)

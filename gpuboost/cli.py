@@ -21,14 +21,15 @@ from gpuboost.backend.cpu.training import CODES_PER_THREAD
 from gpuboost.booster import Booster
 from gpuboost.callbacks import EarlyStopping
 from gpuboost.data.dmatrix import DMatrix, QuantileDMatrix
-from gpuboost.data.text_files import TextTable, is_libsvm, read_text
+from gpuboost.data.tables.text_files import TextTable, is_libsvm, read_text
 from gpuboost.doctor import report
 from gpuboost.errors import DeviceNotFoundError, ModelFormatError
 from gpuboost.labels import class_codes, class_probabilities, read_classes, write_classes
 from gpuboost.model_io import digest
 from gpuboost.model_io.dump import join_dump
+from gpuboost.objectives import find_objective
 from gpuboost.params import parse_params
-from gpuboost.training import train
+from gpuboost.training.loop import train
 
 __all__ = ["main"]
 
@@ -116,12 +117,13 @@ def _predict(options: argparse.Namespace) -> None:
     if model.feature_names is not None and not isinstance(table, TextTable):
         table = _as_categories(_select(table, model.feature_names, options.data), texts)
     data = DMatrix(table)
-    is_classifier = bool(model.n_classes) or (model.objective == "binary:logistic" and model.n_targets == 1)
+    objective = find_objective(model.objective)
+    is_classifier = bool(model.n_classes) or (objective.is_classifier and model.n_targets == 1)
     if options.leaf:
         columns = _columns("tree", booster.predict(data, pred_leaf=True).astype(np.int32))
     elif options.margin:
         columns = _columns("margin", booster.predict(data, output_margin=True))
-    elif not is_classifier or model.objective == "multi:softmax":
+    elif not is_classifier or objective.predicts_classes:
         columns = _columns("prediction", booster.predict(data))
         if is_classifier:
             columns["prediction"] = read_classes(booster)[columns["prediction"].astype(int)]
@@ -346,8 +348,8 @@ def _choose_task(label: Any, params: dict[str, Any]) -> np.ndarray | None:
             "reg:squarederror" if is_quantity else "binary:logistic" if n_distinct <= 2 else "multi:softprob"
         )
     objective = str(params["objective"])
-    is_multi = objective.startswith("multi:")
-    if not is_multi and not objective.startswith("binary:"):
+    is_multi = find_objective(objective).takes_parameter("num_class")
+    if not find_objective(objective).is_classifier:
         if not is_number:
             raise ValueError(f"label {label.name!r} must be a number for {objective}, got {label.dtype}.")
         return None

@@ -10,7 +10,7 @@ from gpuboost.booster import Booster
 from gpuboost.callbacks import EarlyStopping, EvaluationMonitor, TrainingCallback
 from gpuboost.config import verbosity_context
 from gpuboost.data.dmatrix import DMatrix, QuantileDMatrix
-from gpuboost.training import boost_rounds, check_arguments
+from gpuboost.training.loop import boost_rounds, check_arguments
 
 __all__ = ["cv"]
 

@@ -5,8 +5,8 @@ from typing import Any
 
 import numpy as np
 
-from gpuboost.data.device_tables import host_array
-from gpuboost.data.sparse import is_sparse
+from gpuboost.data.tables.device import host_array
+from gpuboost.data.tables.sparse import is_sparse
 
 __all__ = ["class_codes", "class_probabilities", "has_classes", "label_array", "read_classes", "write_classes"]
 

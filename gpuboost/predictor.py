@@ -1,25 +1,63 @@
-"""Some rounds of a model, laid out once for all the predictions to come."""
+"""Prediction: some rounds of a model, laid out once for all the predictions to come."""
 
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
+import gpuboost.backend as backends
 from gpuboost.backend import Backend
+from gpuboost.backend.contract import Array
 from gpuboost.backend.trees import flatten_trees
-from gpuboost.data.dmatrix import ABSENT_VALUES
-from gpuboost.data.sparse import is_sparse
-from gpuboost.data.training_rows import finished_prediction
-from gpuboost.errors import not_built
+from gpuboost.data.dmatrix import ABSENT_VALUES, DMatrix
+from gpuboost.data.tables.device import current_device, put_on
+from gpuboost.data.tables.sparse import is_sparse
+from gpuboost.errors import DeviceNotFoundError, not_built
 from gpuboost.kernels.predict import copy_row, predict_rows
-from gpuboost.model.model import POSITIVE_OBJECTIVES, PROBABILITY_OBJECTIVES, Model
-from gpuboost.objectives import Objective, get_objective
+from gpuboost.margins import add_model_margin, finished_prediction, start_margin
+from gpuboost.model.model import Model
+from gpuboost.objectives import Objective, find_objective, objective_of
 from gpuboost.params import Params
 
-__all__ = ["Predictor"]
+__all__ = ["Predicted", "Predictor", "Predictors", "prediction_backend"]
+
+Predicted = Literal["value", "margin", "leaf"]
 
 SERIAL_TREE_ROWS = 6400  # rows × trees that the calling thread predicts alone: 64 rows of 100 trees take it 0.4 ms
 FEW_VALUES = 65536  # of sparse rows written out: 256 KB, in 20 µs
+KEPT_PREDICTORS = 8  # iteration ranges whose trees stay laid out for prediction
 NAN = np.float32(np.nan)
+
+
+def prediction_backend(params: Params, dmatrix: DMatrix) -> Backend:
+    """Where the parameters say, but the CPU where there is no GPU: a model need not stay where it was trained."""
+    n_values = dmatrix.num_row() * dmatrix.num_col()
+    try:
+        return backends.choose_backend(params.device, params.nthread, n_values=n_values, table_device=dmatrix.device)
+    except DeviceNotFoundError:
+        return backends.choose_backend("cpu", params.nthread)
+
+
+class Predictors:
+    """The ranges of a model's rounds that were predicted with; kept until the model changes."""
+
+    def __init__(self) -> None:
+        self._kept: dict[tuple[int, int], Predictor] = {}
+
+    def of(self, model: Model, iteration_range: tuple[int, int]) -> "Predictor":
+        """Rounds [begin, end), end 0 for all. Raises ValueError where the model does not have them."""
+        begin, end = iteration_range
+        predictor = self._kept.get((begin, end))
+        if predictor is None or not predictor.is_of(model):
+            last = end or model.n_rounds
+            if not 0 <= begin <= last <= model.n_rounds:
+                raise ValueError(
+                    f"iteration_range must lie within the model's {model.n_rounds} rounds, got {tuple(iteration_range)}. "
+                    "Use (0, 0) for all."
+                )
+            predictor = Predictor(model, begin, last, objective_of(model))
+            kept = self._kept if len(self._kept) < KEPT_PREDICTORS else {}
+            self._kept = {**kept, (begin, end): predictor}  # anew, for threads that look at the old one
+        return predictor
 
 
 class Predictor:
@@ -40,6 +78,33 @@ class Predictor:
     def is_of(self, model: Model) -> bool:
         """Whether this is that model as it is now: no other one, and with no round added since."""
         return self._model is model and self._n_rounds == model.n_rounds
+
+    def predict(
+        self, data: DMatrix, backend: Backend, wanted: Predicted = "value", *, by_name: bool = True, strict_shape: bool = False
+    ) -> np.ndarray:
+        """What Booster.predict returns for a matrix, on the device that its table lies on."""
+        if wanted == "value" and self.objective is None:
+            raise unknown_objective(self.rounds)
+        leaves = backend.memory.zeros((data.num_row(), len(self.rounds.trees)), np.int32) if wanted == "leaf" else None
+        margin = self.margin(data, backend, leaves, by_name)
+        to_user = backend.memory.fetch if data.device is None else lambda array: put_on(data.device, array)
+        if leaves is not None:
+            return to_user(leaves.astype(np.float32))
+        if wanted == "value" and self.objective is not None:
+            if self.objective.predict_map is not None:
+                margin = backend.predictor.map_rows(margin, self.objective.predict_map)[:1]
+            elif self.objective.row_map:
+                margin = backend.predictor.map_rows(margin, self.objective.row_map)
+        with current_device(data.device):
+            return finished_prediction(to_user(margin), strict_shape)
+
+    def margin(self, data: DMatrix, backend: Backend, leaves: Array | None = None, by_name: bool = True) -> Array:
+        """float32 (n_outputs, n_rows): margins of a matrix, in the backend's memory. leaves : int32 (n_rows, n_trees) there, OUT:
+        the leaf numbers. by_name : False takes the columns in their order, whatever their names."""
+        model = self.rounds
+        margin = backend.memory.put(start_margin(data, data.num_row(), self.base_margin(), None, model.n_outputs))
+        add_model_margin(model, data, backend, margin, leaves, get_flat=self.flat, by_name=by_name)
+        return margin
 
     def flat(self, backend: Backend) -> Any:
         """The trees as Backend.flatten_trees lays them out for values, in the backend's memory."""
@@ -90,12 +155,8 @@ class Predictor:
     def base_margin(self) -> np.ndarray:
         """float32 (n_outputs,): the margins of base_score, by XGBoost's link where the objective is not known."""
         if self._start is None:
-            scores, name = np.asarray(self.rounds.base_score, np.float32), self.rounds.objective
-            if self.objective is not None or name in PROBABILITY_OBJECTIVES:
-                scores = (self.objective or get_objective("binary:logistic", Params())).base_margin(scores)
-            elif name in POSITIVE_OBJECTIVES:
-                with np.errstate(divide="ignore"):  # the logarithm of 0, as in XGBoost
-                    scores = np.log(scores)
+            scores, known = np.asarray(self.rounds.base_score, np.float32), self.objective
+            scores = known.base_margin(scores) if known else find_objective(self.rounds.objective).link.to_margin(scores)
             self._start = np.broadcast_to(scores, (self.rounds.n_outputs,))
         return self._start
 

@@ -16,10 +16,11 @@ except ImportError as error:
 
 from gpuboost import inspection
 from gpuboost.booster import Booster
-from gpuboost.data.device_tables import host_array, is_device_table, like, open_device_table
 from gpuboost.data.dmatrix import DMatrix
+from gpuboost.data.tables.device import host_array, is_device_table, like, open_device_table
 from gpuboost.labels import class_codes, class_probabilities, has_classes, label_array, read_classes, write_classes
-from gpuboost.training import train
+from gpuboost.objectives import find_objective
+from gpuboost.training.loop import train
 
 __all__ = ["GPUBoostClassifier", "GPUBoostRegressor"]
 
@@ -385,22 +386,23 @@ class GPUBoostClassifier(ClassifierMixin, _GPUBoostModel):
 
     def _objective_name(self) -> str:
         name = "binary:logistic" if self.objective is None or callable(self.objective) else self.objective
-        if not str(name).startswith(("binary:", "multi:")):
+        if not find_objective(str(name)).is_classifier:
             raise ValueError(f"objective of a classifier must be binary:logistic or multi:softprob, got {name!r}. Leave it out.")
         # multi:softmax grows the same trees, but hides the probabilities. More classes than two overrule, as in XGBoost.
         is_several = len(getattr(self, "classes_", ())) > 2
-        return "multi:softprob" if name == "multi:softmax" or (name == "binary:logistic" and is_several) else name
+        return "multi:softprob" if name == "binary:logistic" and is_several else find_objective(name).probability_twin or name
 
     def get_xgb_params(self) -> dict[str, Any]:
         params = super().get_xgb_params()
-        if params["objective"].startswith("multi:") and hasattr(self, "classes_"):
+        if find_objective(params["objective"]).takes_parameter("num_class") and hasattr(self, "classes_"):
             params["num_class"] = max(self.n_classes_, 2)
         return params
 
     def _as_trained_here(self, booster: Booster) -> Booster:
-        if booster.model.objective != "multi:softmax":
+        twin = find_objective(booster.model.objective).probability_twin
+        if twin is None:
             return booster
-        booster.model.objective = "multi:softprob"
+        booster.model.objective = twin
         return Booster(model_file=bytes(booster.save_raw()))
 
     def _keep_labels(self, booster: Booster) -> None:
@@ -428,7 +430,7 @@ class GPUBoostClassifier(ClassifierMixin, _GPUBoostModel):
         return like(X, class_probabilities(host_array(prediction), self.n_classes_))
 
     def _use_loaded(self, booster: Booster) -> None:
-        if not (booster.model.n_classes or booster.model.objective.startswith("binary:")):
+        if not (booster.model.n_classes or find_objective(booster.model.objective).is_classifier):
             raise ValueError(f"the model was trained with {booster.model.objective}. Load it with GPUBoostRegressor.")
         self.classes_ = read_classes(booster)
 

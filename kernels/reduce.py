@@ -33,6 +33,17 @@ def elementwise_terms(term):
     return scalar(row_term)
 
 
+def elementwise_map(formula):
+    """The row map of a formula on single values, float32 -> float32: out = formula(margin) for each output."""
+
+    def row_map(margin, i, out):
+        for output in range(margin.shape[0]):
+            out[output, i] = formula(margin[output, i])
+
+    row_map.__module__, row_map.__qualname__ = formula.py_func.__module__, f"{formula.py_func.__qualname__}.row_map"
+    return scalar(row_map)
+
+
 @scalar
 def unit_term(prediction, label, i, parameters):
     """1 for every row: its sum is the total weight."""

@@ -76,7 +76,6 @@ def use_backend(monkeypatch):
     """Function (backend) that makes matrices and Boosters of the test compute with it."""
 
     def use(backend) -> None:
-        for module in ("gpuboost.booster", "gpuboost.data.dmatrix"):
-            monkeypatch.setattr(f"{module}.choose_backend", lambda device, nthread, **table: backend)
+        monkeypatch.setattr("gpuboost.backend.choose_backend", lambda device, nthread, **table: backend)
 
     return use

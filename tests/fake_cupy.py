@@ -1,4 +1,4 @@
-"""Stand-ins for CuPy and cudf on a machine without a GPU, as far as data/device_tables.py and its callers use them.
+"""Stand-ins for CuPy and cudf on a machine without a GPU, as far as data/tables/ and its callers use them.
 
 They keep CuPy's promise that matters here: nothing goes to the host unless someone says ``get()``. What would copy on the way
 (np.asarray of an array, NumPy arrays as operands, indices or assigned values) raises TypeError, as with CuPy; so does work on

@@ -154,6 +154,14 @@ def test_commits_are_compared_by_medians():
     assert against.conclusion([of_commits("a", [1.0], [1.01])]).endswith("): nothing.")
 
 
+def test_sittings_are_pooled():
+    monday, tuesday = of_commits("a", [1.0], [3.0]), of_commits("a", [2.0], [4.0], scores=(0.5, 0.6))
+    old, new = against.pooled([monday, tuesday])
+    assert (old["total_s"], new["total_s"], new["quality"]) == ([1.0, 2.0], [3.0, 4.0], {"logloss": [0.5, 0.6]})
+    with pytest.raises(RuntimeError, match="a, new: is ill"):
+        against.pooled([monday, [{"task": "a", "library": "new", "threads": 2, "left_out": "is ill"}]])
+
+
 def test_a_library_comes_from_its_path(tmp_path, monkeypatch):
     monkeypatch.setattr(sys, "path", [*sys.path])
     (tmp_path / "of_this_test.py").touch()

@@ -25,10 +25,10 @@ from gpuboost.backend.cuda import device as device_module
 from gpuboost.backend.cuda.training import CudaTraining
 from gpuboost.backend.cuda.trees import LEAVES_BETWEEN_READS, CudaTrees
 from gpuboost.communicator import SingleProcess, current_communicator, run_threads
-from gpuboost.data.training_rows import collect_rows
 from gpuboost.model_io import digest
 from gpuboost.objectives import get_objective, objective_names
 from gpuboost.params import parse_params
+from gpuboost.training.start import collect_rows
 
 N_ROWS, N_OTHER = 120, 40  # of training and evaluation tables
 FIND_DEVICE, HAS_CUDA = device_module.find_device, backends._has_cuda
@@ -48,8 +48,7 @@ def simulated(**options):
 def computing_on(*devices):
     """Matrices and Boosters compute on this backend; with workers, each on that of its rank."""
     with pytest.MonkeyPatch.context() as patch:
-        for module in ("gpuboost.booster", "gpuboost.data.dmatrix"):
-            patch.setattr(f"{module}.choose_backend", lambda *_, **__: devices[current_communicator().rank])
+        patch.setattr("gpuboost.backend.choose_backend", lambda *_, **__: devices[current_communicator().rank])
         yield
 
 
@@ -469,7 +468,7 @@ def growths(monkeypatch):
             seen.append((Counter(map(plain_name, backend.device.launches[n_launches:])), backend.device.waits - n_waits))
             return result
 
-        monkeypatch.setattr("gpuboost.boosting.grow_trees", grow)
+        monkeypatch.setattr("gpuboost.training.running.grow_trees", grow)
         return seen
 
     return watch

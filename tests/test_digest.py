@@ -157,7 +157,7 @@ def test_unit_weights_and_none(make_table):
 def test_batches_of_the_source(case, monkeypatch):
     table, params, expected = case
     for batch_rows in (1, 7, 899, 1000):
-        monkeypatch.setattr("gpuboost.data.ingest._default_rows", lambda n_features, least=1: batch_rows)  # noqa: B023 - used at once
+        monkeypatch.setattr("gpuboost.data.tables.source.default_rows", lambda n_features, least=1: batch_rows)  # noqa: B023 - used at once
         assert model_digest(params, matrix(table)) == expected
 
 

@@ -286,8 +286,7 @@ def interrupted(call, rounds=2):
             return method
 
     with pytest.MonkeyPatch.context() as patch:
-        for module in ("gpuboost.booster", "gpuboost.data.dmatrix"):
-            patch.setattr(f"{module}.choose_backend", lambda *args, **table: Interrupted(1))
+        patch.setattr("gpuboost.backend.choose_backend", lambda *args, **table: Interrupted(1))
         dtrain, booster = gb.DMatrix(X, y), gb.Booster(PARAMS)
         try:
             for _ in range(rounds):

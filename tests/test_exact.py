@@ -157,7 +157,7 @@ def test_only_the_features_drawn_are_walked(drawn):
 def test_the_naive_backend_grows_the_same_trees(monkeypatch):
     X, y, weight, params = make(n_rows=150, missing=0.2, weighted=True, n_values=40)
     expected = train({**params, "tree_method": "exact"}, X, y, weight)
-    monkeypatch.setattr("gpuboost.booster.choose_backend", lambda *_, **__: NaiveBackend())
+    monkeypatch.setattr("gpuboost.backend.choose_backend", lambda *_, **__: NaiveBackend())
     naive = train({**params, "tree_method": "hist"}, X, y, weight)
     for a, b in zip(expected.model.trees, naive.model.trees, strict=True):
         assert a.leaf_value.tobytes() == b.leaf_value.tobytes()

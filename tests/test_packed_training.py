@@ -101,8 +101,7 @@ def train(name, dtrain, rounds=3, **params):
 def digest_without(name, n_rows=400, rounds=3, **params):
     """The digest on plain records, on the CPU."""
     with pytest.MonkeyPatch.context() as patch:
-        for module in ("gpuboost.booster", "gpuboost.data.dmatrix"):
-            patch.setattr(f"{module}.choose_backend", lambda *_, **__: CpuBackend(1))
+        patch.setattr("gpuboost.backend.choose_backend", lambda *_, **__: CpuBackend(1))
         patch.setattr(binned_module, "choose_packing", lambda *_: None)
         dtrain = matrix(name, n_rows=n_rows)
         assert dtrain.any_binned().packing is None

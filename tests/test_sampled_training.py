@@ -404,8 +404,7 @@ def test_tables_of_a_few_rows(n_rows, sampling_method, use_backend):
         assert np.isfinite(booster.predict(gb.DMatrix(X))).all() and min(covers) >= 0
         if seed == 0:
             with pytest.MonkeyPatch.context() as patch:
-                patch.setattr("gpuboost.booster.choose_backend", lambda *_, **__: NaiveBackend())
-                patch.setattr("gpuboost.data.dmatrix.choose_backend", lambda *_, **__: NaiveBackend())
+                patch.setattr("gpuboost.backend.choose_backend", lambda *_, **__: NaiveBackend())
                 assert digest(gb.train(params, gb.DMatrix(X, y), 3, verbose_eval=False).model) == digest(booster.model)
     assert (n_empty > 0) == (sampling_method == "gradient_based" and n_rows > 2)
 

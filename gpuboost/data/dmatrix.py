@@ -9,19 +9,21 @@ from typing import Any
 
 import numpy as np
 
-from gpuboost.backend import choose_backend
+import gpuboost.backend as backends
 from gpuboost.binned.cuts import Cuts
 from gpuboost.binned.matrix import BinnedMatrix
 from gpuboost.communicator import Communicator, current_communicator
 from gpuboost.config import warn
 from gpuboost.data.binning import add_records, bin_table
 from gpuboost.data.columns import bin_columns
-from gpuboost.data.device_tables import host_array
 from gpuboost.data.info import as_columns, as_feature_weights, as_weights, group_ptr, row_numbers, sizes_of_queries
-from gpuboost.data.ingest import ColumnSource, LoadedTable, check_names, check_types, load_table, open_table
 from gpuboost.data.sketch import sketch_columns
-from gpuboost.data.sparse import is_sparse
-from gpuboost.data.text_files import TextTable, read_text
+from gpuboost.data.tables.device import host_array
+from gpuboost.data.tables.names import check_names, check_types
+from gpuboost.data.tables.open import LoadedTable, load_table, open_table
+from gpuboost.data.tables.source import ColumnSource
+from gpuboost.data.tables.sparse import SparseTable, is_sparse
+from gpuboost.data.tables.text_files import TextTable, read_text
 from gpuboost.errors import not_built
 from gpuboost.params import EVERY_VALUE, check_param
 
@@ -38,7 +40,7 @@ class DMatrix:
 
     data : table (n_rows, n_features): 2-D array of numbers, list of rows, SciPy sparse matrix,
         pandas, polars, pyarrow or cudf frame, any producer of an Arrow stream; or the name of a LIBSVM or CSV file
-        (data/text_files.py), whose labels, weights and queries serve where none are given. A table on a GPU stays there:
+        (data/tables/text_files.py), whose labels, weights and queries serve where none are given. A table on a GPU stays there:
         CuPy arrays, cudf frames, all that has __cuda_array_interface__ or speaks DLPack. Labels, weights and margins do not.
     label : (n_rows,) or (n_rows, n_targets), kept as float32.
     weight : (n_rows,), non-negative. A row of weight 0 is as good as absent from training.
@@ -371,6 +373,7 @@ class DMatrix:
         names, table = self.feature_names, self._table
         assert table is not None
         if self._may_widen and n_features > self._n_features:
+            assert isinstance(table.table, SparseTable)
             table = LoadedTable(table.table.widened(n_features), None)
         return self._open(
             table, missing=self.missing, feature_names=names, categories=model_categories,
@@ -467,7 +470,7 @@ class QuantileDMatrix(DMatrix):
     ) -> None:  # fmt: skip
         super().__init__(data, label, **info)
         comm = current_communicator()
-        backend = choose_backend("cpu" if self.device is None else "cuda", self.nthread, table_device=self.device)
+        backend = backends.choose_backend("cpu" if self.device is None else "cuda", self.nthread, table_device=self.device)
         if ref is not None and not isinstance(ref, DMatrix):
             raise TypeError(f"ref must be a DMatrix, got {type(ref).__name__}. Pass the training QuantileDMatrix.")
         if page_rows is not None and page_rows < 1:

@@ -5,8 +5,8 @@ from typing import Any
 import numpy as np
 
 from gpuboost.config import warn
-from gpuboost.data.device_tables import host_array
-from gpuboost.data.ingest import as_floats
+from gpuboost.data.tables.device import host_array
+from gpuboost.data.tables.numbers import as_floats
 
 __all__ = ["as_columns", "as_feature_weights", "as_weights", "group_ptr", "row_numbers", "sizes_of_queries"]
 

@@ -5,11 +5,7 @@ from typing import Any
 
 from gpuboost.model.tree import Tree
 
-__all__ = ["POSITIVE_OBJECTIVES", "PROBABILITY_OBJECTIVES", "Model"]
-
-# XGBoost's objectives whose base_score is no margin: that is the logit of a probability, the logarithm of a positive number.
-PROBABILITY_OBJECTIVES = ("binary:logistic", "reg:logistic")
-POSITIVE_OBJECTIVES = ("count:poisson", "reg:gamma", "reg:tweedie", "survival:aft", "survival:cox")
+__all__ = ["Model"]
 
 
 @dataclass
@@ -19,7 +15,8 @@ class Model:
     trees : one Tree after another; the trees of one boosting round are adjacent.
     tree_groups : output (class) that each tree adds to, XGBoost's ``tree_info``.
     iteration_indptr : round r holds trees[iteration_indptr[r]:iteration_indptr[r + 1]].
-    base_score : one value per output, or a single value for all. A margin, but for the objectives above (as XGBoost has it).
+    base_score : one value per output, or a single value for all. As in XGBoost, what the objective's link makes of the margin: a
+        probability for binary:logistic (objectives/links.py).
     objective, objective_params : registry name, and XGBoost's string parameters of it
         (``{"reg_loss_param": {"scale_pos_weight": "1"}}``).
     n_features : columns expected at prediction.

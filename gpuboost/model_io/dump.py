@@ -68,11 +68,14 @@ def join_dump(trees: Sequence[str], dump_format: str) -> str:
     return "".join(f"booster[{i}]:\n{tree}" for i, tree in enumerate(trees))
 
 
-def read_feature_map(path: str | os.PathLike[str]) -> tuple[list[str], list[str]]:
-    """Names and types of the columns from XGBoost's feature map file: a line ``number name type`` for each.
+def read_feature_map(path: str | os.PathLike[str]) -> tuple[list[str] | None, list[str] | None]:
+    """Names and types of the columns from XGBoost's feature map file: a line ``number name type`` for each. None for an
+    empty path, which stands for the model's own.
 
     Raises ValueError naming the line that does not fit, OSError where the file cannot be read.
     """
+    if not path:
+        return None, None
     names, types = [], []
     for i, line in enumerate(filter(str.strip, Path(path).expanduser().read_text(encoding="utf-8").splitlines())):
         words = line.split()

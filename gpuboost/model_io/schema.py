@@ -18,10 +18,12 @@ import numpy as np
 import numpy.typing as npt
 
 from gpuboost.errors import ModelFormatError, not_built
-from gpuboost.model.model import POSITIVE_OBJECTIVES, PROBABILITY_OBJECTIVES, Model
+from gpuboost.model.model import Model
 from gpuboost.model.tree import Tree
 from gpuboost.model_io.cursor import Cursor
 from gpuboost.model_io.strict_json import read_json
+from gpuboost.objectives import find_objective
+from gpuboost.params import check_param
 
 __all__ = ["from_document", "shortest_decimals", "to_document"]
 
@@ -165,10 +167,9 @@ def _read_base_score(text: Cursor, model: Model) -> tuple[float, ...]:
     if len(scores) not in (1, model.n_outputs) or not all(type(score) in (int, float) for score in scores):
         text.fail(f"must hold one number, or {model.n_outputs} in brackets, got {text.value!r:.60}.")
     rounded = Cursor(scores, text.place).floats32(len(scores))
-    if model.objective in PROBABILITY_OBJECTIVES and not ((rounded >= 0) & (rounded <= 1)).all():
-        text.fail(f"must lie between 0 and 1 for {model.objective}, got {text.value!r:.60}.")
-    if model.objective in POSITIVE_OBJECTIVES and not (rounded >= 0).all():
-        text.fail(f"must be at least 0 for {model.objective}, got {text.value!r:.60}.")
+    link = find_objective(model.objective).link
+    if link.refused(rounded).any():
+        text.fail(f"must {link.allowed} for {model.objective}, got {text.value!r:.60}.")
     return tuple(Cursor(scores, text.place).floats(len(scores)).tolist())
 
 
@@ -191,7 +192,8 @@ def _check_objective(learner: Cursor, model: Model) -> None:
     """The name, and the parameters that training goes on with."""
     if not model.objective:
         learner["objective"]["name"].fail("must not be empty.")
-    if model.objective.startswith("multi:") and model.n_classes < 2:
+    known = find_objective(model.objective)
+    if known.takes_parameter("num_class") and model.n_classes < 2:
         learner["learner_model_param"]["num_class"].fail(f"must be at least 2 for {model.objective}, got {model.n_classes}.")
     softmax, loss = (learner["objective"].get(key) for key in ("softmax_multiclass_param", "reg_loss_param"))
     if softmax and (num_class := softmax.get("num_class")) and num_class.integer_text(0, INT32_MAX) != model.n_classes:
@@ -200,6 +202,13 @@ def _check_objective(learner: Cursor, model: Model) -> None:
         value = float(weight.string()) if NUMBER_TEXT.fullmatch(weight.string()) else 0.0
         if not 0 < value < np.inf:
             weight.fail(f"must be a finite number above 0 in a string, got {weight.string()!r:.40}.")
+    for parameter in known.takes:
+        section = learner["objective"].get(parameter.section)
+        if section and (text := section.get(parameter.name)):
+            try:
+                check_param(parameter.name, text.string())
+            except ValueError as refused:
+                text.fail(f"{refused}")
 
 
 def _check_columns(learner: Cursor, model: Model) -> None:

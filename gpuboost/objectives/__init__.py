@@ -1,19 +1,25 @@
-"""Losses by their XGBoost names. A new one is a class in a file here, or in a user's, that registers itself (base.py)."""
+"""Losses by their XGBoost names. A new one is a class in a file here, or in a user's, that registers itself (base.py).
+
+Nobody else lists names: what is to be known of an objective, the rest of the package asks its class (find_objective), or the
+objective that is set up for a training (get_objective) or for a model (objective_of).
+"""
 
 from typing import Any
 
-from gpuboost.objectives.base import Objective
+from gpuboost.model.model import Model
+from gpuboost.objectives.base import Objective, Parameter
+from gpuboost.objectives.links import IDENTITY, LOG, LOGIT, Link
+from gpuboost.objectives.unbuilt import UNBUILT, UnbuiltObjective
+from gpuboost.params import Params, parse_params
 from gpuboost.registry import Registry
 
-__all__ = ["Objective", "get_objective", "objective_names", "register"]
-
-# XGBoost's other objectives: known names, so that the error says "not built yet" and not "unknown".
-_PLANNED = """reg:squaredlogerror reg:logistic reg:pseudohubererror reg:absoluteerror reg:quantileerror reg:expectileerror
-reg:gamma reg:tweedie binary:logitraw binary:hinge count:poisson survival:cox survival:aft rank:ndcg rank:map
-rank:pairwise""".split()
+__all__ = [
+    "IDENTITY", "LOG", "LOGIT", "Link", "Objective", "Parameter", "find_objective", "get_objective", "objective_names",
+    "objective_of", "recorded_objective", "register",
+]  # fmt: skip
 
 _registry: Registry[Objective] = Registry(
-    "objective", __name__, planned=_PLANNED, otherwise="Pass a function as obj to train()."
+    "objective", __name__, planned=UNBUILT, otherwise="Pass a function as obj to train()."
 )
 
 
@@ -28,11 +34,18 @@ def objective_names() -> list[str]:
     return _registry.names()
 
 
+def find_objective(name: str) -> type[Objective] | UnbuiltObjective:
+    """The class of an objective, to ask it; for a name without one, what is known of it, which may be nothing."""
+    return _registry.find(name) or UNBUILT.get(name) or UnbuiltObjective()
+
+
 def get_objective(name: str, params: Any) -> Objective:
-    """The objective of this name, set up with the training's parameters (params.Params)."""
+    """The objective of this name, set up with the training's parameters (params.Params).
+
+    Raises ValueError or NotImplementedError for a name without a class, ValueError for parameters that do not belong to it.
+    """
     cls = _registry.get(name)
-    if params.scale_pos_weight != 1 and name != "binary:logistic":
-        raise ValueError(f"scale_pos_weight belongs to binary:logistic, not to {name}. Weigh the rows instead.")
+    _refuse_parameters_of_others(cls, params)
     objective = cls(params)
     if params.num_class > 1 and not objective.n_classes:
         raise ValueError(
@@ -40,3 +53,28 @@ def get_objective(name: str, params: Any) -> Objective:
             "own as well, or leave num_class out."
         )
     return objective
+
+
+def _refuse_parameters_of_others(cls: type[Objective], params: Any) -> None:
+    for other in map(_registry.get, objective_names()):
+        for parameter in other.takes:
+            name = parameter.name
+            is_given = getattr(params, name) != Params.__dataclass_fields__[name].default
+            if is_given and parameter.instead and not cls.takes_parameter(name):
+                owners = ", ".join(known for known in objective_names() if _registry.get(known).takes_parameter(name))
+                raise ValueError(f"{name} belongs to {owners}, not to {cls.name}. {parameter.instead}")
+
+
+def recorded_objective(model: Model) -> dict[str, Any]:
+    """The parameters of training, objective among them, that a model file records of its objective."""
+    classes = {"num_class": model.n_classes} if model.n_classes else {}
+    return {"objective": model.objective, **find_objective(model.objective).recorded_params(model.objective_params), **classes}
+
+
+def objective_of(model: Model) -> Objective | None:
+    """The objective that a model file records; None where it has no class. Prediction depends on nothing else."""
+    cls = _registry.find(model.objective)
+    if cls is None:
+        return None
+    recorded = recorded_objective(model)
+    return cls(parse_params({name: recorded[name] for name in recorded if name == "objective" or cls.takes_parameter(name)}))

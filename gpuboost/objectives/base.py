@@ -1,30 +1,90 @@
-"""What an objective is: scalar formulas for the kernels, and the few facts that training needs."""
+"""What an objective is: all that training, prediction and the model file ask of a loss, in one class.
+
+One class under ``@objectives.register`` is a whole objective. It is asked for
+
+    name, default_metric            what it is called, and the metric reported where none is chosen
+    link, row_map, predict_map      what margins stand for: base_score, what metrics see, what predict returns
+    takes                           its parameters of training: handed to the formulas, written to the model file, read back
+    is_classifier, n_classes, n_outputs, check_labels     what its labels are
+    base_score                      the best constant
+    gradient                        its formula, compiled into the kernels of either device
+"""
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
 
 from gpuboost.backend.row_sums import RowSums
 from gpuboost.kernels.gradients import elementwise_gradients, elementwise_gradients_kernel
+from gpuboost.objectives.links import IDENTITY, Link
 
-__all__ = ["Objective", "invalid_labels"]
+__all__ = ["Objective", "Parameter", "invalid_labels"]
+
+
+@dataclass(frozen=True)
+class Parameter:
+    """A number among the parameters of training (params.Params) that an objective takes.
+
+    section : of XGBoost's model file, that holds it under its own name: {section: {name: text}}.
+    in_formula : whether the formulas get it; those that do follow each other in their ``parameters``.
+    instead : what to do where it is given to an objective that does not take it, a sentence; "": nobody minds.
+    """
+
+    name: str
+    section: str
+    in_formula: bool = True
+    instead: str = "Leave it out."
+
+    def text(self, value: float) -> str:
+        """As the model file has it."""
+        return str(value) if isinstance(value, int) else f"{np.float32(value):g}"
 
 
 class Objective(ABC):
     """A loss. Subclasses are registered under their XGBoost names by ``objectives.register``.
 
-    parameters : float32 numbers handed to the scalar functions.
+    parameters : the values of ``takes``, a tuple of float32, handed to the scalar functions; one 0 where there are none.
     """
 
     name: ClassVar[str]
     default_metric: ClassVar[str]
+    takes: ClassVar[tuple[Parameter, ...]] = ()
+    #: Between margins and the space in which the model file has base_score.
+    link: ClassVar[Link] = IDENTITY
+    #: Whether labels are classes, and not quantities.
+    is_classifier: ClassVar[bool] = False
+    #: Whether predict returns class numbers, and then the objective that grows the same trees and predicts probabilities, if any.
+    predicts_classes: ClassVar[bool] = False
+    probability_twin: ClassVar[str | None] = None
     n_classes: int = 0  # of a multi-class objective
+    #: Scalar function (margin, label, parameters) -> (g, h) of kernels/gradients.py, as a staticmethod.
+    gradient: ClassVar[Any] = None
+    #: What predict returns where that is not what metrics see: as row_map; the prediction is then row 0 of the result.
+    predict_map: ClassVar[Any] = None
 
     def __init__(self, params: Any) -> None:
         self.params = params
-        self.parameters: tuple[np.float32, ...] = (np.float32(0.0),)
+        values = tuple(np.float32(getattr(params, p.name)) for p in self.takes if p.in_formula)
+        self.parameters: tuple[np.float32, ...] = values or (np.float32(0.0),)
+
+    @classmethod
+    def takes_parameter(cls, name: str) -> bool:
+        return any(parameter.name == name for parameter in cls.takes)
+
+    def file_params(self) -> dict[str, dict[str, str]]:
+        """What the objective takes, as XGBoost's model file has it: section → name → text."""
+        sections: dict[str, dict[str, str]] = {}
+        for p in self.takes:
+            sections.setdefault(p.section, {})[p.name] = p.text(getattr(self.params, p.name))
+        return sections
+
+    @classmethod
+    def recorded_params(cls, sections: Mapping[str, Any]) -> dict[str, str]:
+        """The way back: name → text, as params.parse_params takes it, of what the model file holds of it."""
+        return {p.name: sections[p.section][p.name] for p in cls.takes if p.name in sections.get(p.section, ())}
 
     def n_outputs(self, n_targets: int) -> int:
         """Margins per row."""
@@ -32,6 +92,20 @@ class Objective(ABC):
 
     def check_labels(self, label: np.ndarray) -> None:  # noqa: B027 - most objectives accept any finite label
         """ValueError naming count and first index where float32 labels (n_targets, n_rows) are outside the objective's domain."""
+
+    @abstractmethod
+    def base_score(self, labels: RowSums, n_outputs: int) -> Iterable[float]:
+        """argmin of the summed loss over one constant per output, in the space of the model file (see link).
+
+        labels : sums over the labels of all training rows of all workers; its ``prediction`` is not to be used.
+        """
+
+    def base_margin(self, base_score: np.ndarray) -> np.ndarray:
+        """float32 margins of float32 base scores, one per output. Raises ValueError where there is none."""
+        bad = self.link.refused(base_score)
+        if bad.any():
+            raise ValueError(f"base_score of {self.name} must {self.link.allowed}, got {base_score[bad][0]:g}. Leave it out.")
+        return self.link.to_margin(base_score)
 
     @property
     def gradients_cpu(self) -> Any:
@@ -43,27 +117,10 @@ class Objective(ABC):
         """The same as a CUDA kernel."""
         return elementwise_gradients_kernel(self.gradient)
 
-    @abstractmethod
-    def base_score(self, labels: RowSums, n_outputs: int) -> Iterable[float]:
-        """argmin of the summed loss over one constant per output, in the space of the model file (see base_margin).
-
-        labels : sums over the labels of all training rows of all workers; its ``prediction`` is not to be used.
-        """
-
-    @abstractmethod
-    def base_margin(self, base_score: np.ndarray) -> np.ndarray:
-        """float32 margins of float32 base scores, one per output."""
-
-    #: Scalar function (margin, label, parameters) -> (g, h) of kernels/gradients.py, as a staticmethod.
-    gradient: ClassVar[Any] = None
-    #: Scalar function (margin, i, out) of kernels/reduce.py that turns margins into what metrics see; None: they are the same.
-    row_map: ClassVar[Any] = None
-    #: The same for what predict returns, where that differs; the prediction is then row 0 of the result.
-    predict_map: ClassVar[Any] = None
-
-    def file_params(self) -> dict[str, dict[str, str]]:
-        """The objective's parameters as XGBoost's model file names them."""
-        return {}
+    @property
+    def row_map(self) -> Any:
+        """Scalar function (margin, i, out) of kernels/reduce.py, from margins to what metrics see; None: they are the same."""
+        return self.link.row_map
 
 
 def invalid_labels(label: np.ndarray, is_bad: np.ndarray, name: str, allowed: str, fix: str) -> ValueError:

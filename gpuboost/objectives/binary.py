@@ -5,12 +5,10 @@ from numba import float32, float64
 
 from gpuboost.backend.row_sums import RowSums
 from gpuboost.kernels.jit import scalar
-from gpuboost.kernels.scalar import larger, log_double, sigmoid_float
+from gpuboost.kernels.scalar import larger, sigmoid_float
 from gpuboost.objectives import register
-from gpuboost.objectives.base import Objective, invalid_labels
-
-# A label set of one class has its minimiser at ±infinity; XGBoost's clamp, of any base_score, keeps the margin near ±14.
-MIN_PROBABILITY = 1e-6
+from gpuboost.objectives.base import Objective, Parameter, invalid_labels
+from gpuboost.objectives.links import LOGIT, MIN_PROBABILITY
 
 
 @scalar
@@ -35,12 +33,6 @@ def negative_term(prediction, label, i, parameters):
     return float64(1.0) - float64(label[int(parameters[0]), i])
 
 
-@scalar
-def sigmoid_row(margin, i, out):
-    for output in range(margin.shape[0]):
-        out[output, i] = sigmoid_float(margin[output, i])
-
-
 @register
 class BinaryLogistic(Objective):
     """binary:logistic, one output per label column. Labels may be any probability in [0, 1]; the constant minimiser is the logit
@@ -48,12 +40,10 @@ class BinaryLogistic(Objective):
 
     name = "binary:logistic"
     default_metric = "logloss"
+    takes = (Parameter("scale_pos_weight", "reg_loss_param", instead="Weigh the rows instead."),)
+    link = LOGIT
+    is_classifier = True
     gradient = staticmethod(logistic_gradient)
-    row_map = staticmethod(sigmoid_row)
-
-    def __init__(self, params) -> None:
-        super().__init__(params)
-        self.parameters = (np.float32(params.scale_pos_weight),)
 
     def check_labels(self, label: np.ndarray) -> None:
         bad = ~((label >= 0) & (label <= 1))
@@ -64,15 +54,3 @@ class BinaryLogistic(Objective):
         spw = float(self.parameters[0])
         sums = ((labels.sum_of(positive_term, k, spw), labels.sum_of(negative_term, k)) for k in range(n_outputs))
         return [min(max(pos / (neg + pos), MIN_PROBABILITY), 1.0 - MIN_PROBABILITY) for pos, neg in sums]
-
-    def base_margin(self, base_score: np.ndarray) -> np.ndarray:
-        bad = ~((base_score >= 0) & (base_score <= 1))
-        if bad.any():
-            raise ValueError(f"base_score of binary:logistic must lie between 0 and 1, got {base_score[bad][0]:g}. Leave it out.")
-        probability = base_score.astype(np.float32).clip(np.float32(MIN_PROBABILITY), np.float32(1 - MIN_PROBABILITY))
-        odds = np.float32(1) / probability - np.float32(1)  # in float32, as XGBoost reads the file
-        return np.array([-log_double(float(o)) for o in odds], np.float32)
-
-    def file_params(self) -> dict[str, dict[str, str]]:
-        return {"reg_loss_param": {"scale_pos_weight": f"{self.parameters[0]:g}"}}
-

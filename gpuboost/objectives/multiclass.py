@@ -8,7 +8,7 @@ from gpuboost.kernels.gradients import softmax_gradients_cpu, softmax_gradients_
 from gpuboost.kernels.jit import scalar
 from gpuboost.kernels.scalar import exp_float, larger, log_double
 from gpuboost.objectives import register
-from gpuboost.objectives.base import Objective, invalid_labels
+from gpuboost.objectives.base import Objective, Parameter, invalid_labels
 
 MIN_PROBABILITY = 1e-6  # of a class without rows, whose log prior would be −infinity
 
@@ -49,7 +49,8 @@ class SoftProb(Objective):
 
     name = "multi:softprob"
     default_metric = "mlogloss"
-    row_map = staticmethod(softmax_row)
+    takes = (Parameter("num_class", "softmax_multiclass_param", in_formula=False, instead=""),)
+    is_classifier = True
 
     def __init__(self, params) -> None:
         super().__init__(params)
@@ -69,6 +70,10 @@ class SoftProb(Objective):
             raise invalid_labels(label, bad, self.name, allowed, "Number the classes from 0, or raise num_class.")
 
     @property
+    def row_map(self):
+        return softmax_row
+
+    @property
     def gradients_cpu(self):
         return softmax_gradients_cpu
 
@@ -82,16 +87,12 @@ class SoftProb(Objective):
         priors = [labels.sum_of(class_term, k) / total for k in range(n_outputs)]
         return [log_double(max(p, MIN_PROBABILITY)) for p in priors]
 
-    def base_margin(self, base_score: np.ndarray) -> np.ndarray:
-        return base_score.astype(np.float32)
-
-    def file_params(self) -> dict[str, dict[str, str]]:
-        return {"softmax_multiclass_param": {"num_class": str(self.n_classes)}}
-
 
 @register
 class SoftMax(SoftProb):
     """multi:softmax: the same model, predicting the most probable class."""
 
     name = "multi:softmax"
+    predicts_classes = True
+    probability_twin = "multi:softprob"
     predict_map = staticmethod(argmax_row)

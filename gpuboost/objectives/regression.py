@@ -1,6 +1,5 @@
 """Losses of real-valued labels."""
 
-import numpy as np
 from numba import float32, float64
 
 from gpuboost.backend.row_sums import RowSums
@@ -33,8 +32,6 @@ class SquaredError(Objective):
         total = labels.total_weight
         return [labels.sum_of(label_term, k) / total for k in range(n_outputs)]
 
-    def base_margin(self, base_score: np.ndarray) -> np.ndarray:
-        return base_score.astype(np.float32)
-
     def file_params(self) -> dict[str, dict[str, str]]:
+        """XGBoost's reader wants the section that this family shares; the loss has no such weight."""
         return {"reg_loss_param": {"scale_pos_weight": "1"}}

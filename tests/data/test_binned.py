@@ -8,7 +8,7 @@ import pytest
 from gpuboost.backend.cpu import CpuBackend
 from gpuboost.binned.cuts import SENTINEL, Cuts
 from gpuboost.data.binning import bin_table
-from gpuboost.data.ingest import open_table
+from gpuboost.data.tables.open import open_table
 
 NAN = np.nan
 BACKEND = CpuBackend(2)

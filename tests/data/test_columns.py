@@ -11,8 +11,8 @@ from gpuboost.binned.cuts import SENTINEL
 from gpuboost.communicator import SingleProcess, current_communicator, run_threads
 from gpuboost.data.binning import bin_table
 from gpuboost.data.columns import bin_columns, list_entries
-from gpuboost.data.ingest import open_table
 from gpuboost.data.sketch import sketch_columns
+from gpuboost.data.tables.open import open_table
 from gpuboost.params import EVERY_VALUE
 
 NAN = np.nan

@@ -12,9 +12,9 @@ from gpuboost.binned.pages import SortedColumns
 from gpuboost.communicator import SingleProcess
 from gpuboost.data import packing as packing_module
 from gpuboost.data.binning import add_records, bin_table
-from gpuboost.data.ingest import open_table
 from gpuboost.data.packing import choose_packing, choose_sparse_packing, find_packing, find_sparse_packing, may_pack
 from gpuboost.data.sketch import sketch_columns
+from gpuboost.data.tables.open import open_table
 from gpuboost.kernels.packing import unpack_histograms_cpu
 
 BACKEND, COMM = CpuBackend(2), SingleProcess()

@@ -12,7 +12,7 @@ from gpuboost.binned.cuts import SENTINEL
 from gpuboost.communicator import SingleProcess, current_communicator, run_threads
 from gpuboost.data import sketch
 from gpuboost.data.dmatrix import DMatrix
-from gpuboost.data.ingest import open_table
+from gpuboost.data.tables.open import open_table
 
 LARGEST = np.nextafter(SENTINEL, np.float32(0))  # the largest value that a column may hold
 

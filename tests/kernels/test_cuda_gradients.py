@@ -10,7 +10,7 @@ from numba import float32
 
 from gpuboost.kernels.gradients import NON_FINITE_BITS, elementwise_gradients, elementwise_gradients_kernel
 from gpuboost.kernels.jit import scalar
-from gpuboost.objectives import get_objective, objective_names
+from gpuboost.objectives import find_objective, get_objective, objective_names
 from gpuboost.params import parse_params
 
 NO_WEIGHT = np.zeros(0, np.float32)
@@ -50,8 +50,10 @@ def check_objective(run, objective, margin, label, weight=NO_WEIGHT):
 
 
 def objective_of(name):
-    extra = {"num_class": NUM_CLASS} if name.startswith("multi:") else {}
-    if name == "binary:logistic":
+    extra = {}
+    if find_objective(name).takes_parameter("num_class"):
+        extra["num_class"] = NUM_CLASS
+    if find_objective(name).takes_parameter("scale_pos_weight"):
         extra["scale_pos_weight"] = 2.5
     return get_objective(name, parse_params({"objective": name, **extra}))
 

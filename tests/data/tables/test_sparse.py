@@ -1,4 +1,4 @@
-"""data/sparse.py: absent entries are missing, stored zeros are zeros, and no more than a batch is ever dense."""
+"""data/tables/sparse.py: absent entries are missing, stored zeros are zeros, and no more than a batch is ever dense."""
 
 import numpy as np
 import pytest
@@ -7,7 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import gpuboost as gb
-from gpuboost.data.ingest import BATCH_BYTES, open_table
+from gpuboost.data.tables.batches import BATCH_BYTES
+from gpuboost.data.tables.open import open_table
 
 NAN = np.nan
 FORMATS = ["csr", "csc", "coo", "lil", "dok"]

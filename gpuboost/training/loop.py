@@ -44,7 +44,7 @@ def train(
     if xgb_model is not None:
         booster.set_attr(best_iteration=None, best_score=None)
     with verbosity_context(booster.params.verbosity):
-        booster._boosting_on(dtrain, is_custom=obj is not None)
+        booster.start_training(dtrain, is_custom=obj is not None)
         used = list(callbacks or ())
         if early_stopping_rounds is not None:
             used.append(EarlyStopping(rounds=early_stopping_rounds, maximize=maximize))

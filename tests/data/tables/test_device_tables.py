@@ -1,4 +1,4 @@
-"""data/device_tables.py: a table on a GPU means what the same table on the host means, and stays where it is.
+"""data/tables/device.py and cudf_frames.py: a table on a GPU means what the same table on the host means, and stays where it is.
 
 The oracle is the host's way with the same values. Each test runs with stand-ins for CuPy and cudf that refuse to copy to the host
 in passing (tests/fake_cupy.py), and, marked gpu, with the real ones.
@@ -13,8 +13,9 @@ import pytest
 
 import gpuboost as gb
 from gpuboost.backend import choose_backend
-from gpuboost.data.device_tables import host_array, is_device_table, put_on
-from gpuboost.data.ingest import open_table
+from gpuboost.backend.cpu import host_block
+from gpuboost.data.tables.device import host_array, is_device_table, put_on
+from gpuboost.data.tables.open import open_table
 
 NAN = np.nan
 LIBRARIES = ["fake", pytest.param("real", marks=pytest.mark.gpu)]
@@ -29,8 +30,8 @@ PARAMS = {"max_depth": 3, "max_bin": 16, "device": "cpu"}
 def cupy(request, monkeypatch):
     if request.param == "fake":
         monkeypatch.setitem(sys.modules, "cupy", fake_cupy.cupy())
-        for module in ("gpuboost.booster", "gpuboost.data.dmatrix"):  # a table may be faked, kernels cannot
-            monkeypatch.setattr(f"{module}.choose_backend", lambda device, nthread, **table: choose_backend("cpu", nthread))
+        # a table may be faked, kernels cannot
+        monkeypatch.setattr("gpuboost.backend.choose_backend", lambda device, nthread, **table: choose_backend("cpu", nthread))
         return sys.modules["cupy"]
     real = pytest.importorskip("cupy")
     if not real.is_available():
@@ -79,9 +80,9 @@ def address(array):
 def values_of(source, batch_rows=None):
     """All rows as float32 (n_rows, n_features) on the host, read three ways."""
     empty = np.empty((0, source.n_features), np.float32)
-    whole = np.concatenate([empty, *(np.asarray(host_array(b), np.float32) for b in source.batches())])
-    single = np.concatenate([empty, *(np.asarray(host_array(b), np.float32) for b in source.batches(1))])
-    backwards = np.asarray(host_array(source.rows(range(source.n_rows)[::-1])), np.float32)
+    whole = np.concatenate([empty, *(np.asarray(host_block(b), np.float32) for b in source.batches())])
+    single = np.concatenate([empty, *(np.asarray(host_block(b), np.float32) for b in source.batches(1))])
+    backwards = np.asarray(host_block(source.rows(range(source.n_rows)[::-1])), np.float32)
     np.testing.assert_array_equal(single, whole)
     np.testing.assert_array_equal(backwards[::-1], whole)
     return whole

@@ -1,4 +1,4 @@
-"""data/text_files.py: LIBSVM and CSV files mean what XGBoost takes them for."""
+"""data/tables/text_files.py: LIBSVM and CSV files mean what XGBoost takes them for."""
 
 import numpy as np
 import polars
@@ -6,7 +6,7 @@ import pytest
 
 import gpuboost as gb
 from gpuboost.cli import main
-from gpuboost.data.text_files import is_libsvm, read_text
+from gpuboost.data.tables.text_files import is_libsvm, read_text
 
 LIBSVM = """# a comment
 1:2.5 qid:3 2:0.5 0:-1e2  # entries need not be sorted

@@ -1,0 +1,32 @@
+"""A user's own objective: its gradients, checked, as a backend takes them."""
+
+from collections.abc import Callable
+
+import numpy as np
+
+from gpuboost.backend.contract import Array
+from gpuboost.data.dmatrix import DMatrix
+from gpuboost.kernels.gradients import KEPT_BITS
+from gpuboost.margins import finished_prediction
+
+__all__ = ["CustomObjective", "custom_gradients"]
+
+CustomObjective = Callable[[Array, DMatrix], tuple[Array, Array]]  # (predictions, dtrain) -> (grad, hess)
+
+
+def custom_gradients(obj: CustomObjective, margin: np.ndarray, dtrain: DMatrix) -> tuple[np.ndarray, np.ndarray]:
+    """Gradients of a user's objective obj(predictions, dtrain) -> (grad, hess), as float32 (n_outputs, n_rows).
+
+    The function sees raw margins in predict's shape, and applies weights itself (as with XGBoost). Rows of weight 0 get 0.
+    Raises ValueError when the arrays returned do not have the predictions' shape.
+    """
+    prediction = finished_prediction(margin, False)
+    pair = []
+    for name, values in zip(("grad", "hess"), obj(prediction.copy(), dtrain)):
+        values = np.asarray(values, np.float32)
+        if values.shape not in (prediction.shape, (len(prediction), 1) if prediction.ndim == 1 else prediction.shape):
+            raise ValueError(f"{name} of the custom objective has shape {values.shape}, the predictions have {prediction.shape}.")
+        columns = np.ascontiguousarray(values.reshape(prediction.shape).T).reshape(margin.shape)
+        columns = (columns.view(np.uint32) & np.uint32(KEPT_BITS)).view(np.float32)  # kernels/gradients.py, cut
+        pair.append(np.where(dtrain.weights > 0, columns, np.float32(0)) if len(dtrain.weights) else columns)
+    return pair[0], pair[1]

@@ -1,0 +1,111 @@
+"""What a table is to the rest: a ColumnSource, which is read any number of times, in row order and batch by batch."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from gpuboost.binned.pages import StoredRows
+from gpuboost.data.tables.batches import DEVICE_FACTOR, MIN_BATCH_ROWS, Array, Read, Rows, default_rows, row_slices
+from gpuboost.data.tables.device import current_device, host_array
+from gpuboost.data.tables.names import quoted
+from gpuboost.data.tables.sparse import float32_values, stored_reader
+
+__all__ = ["ColumnSource"]
+
+LARGEST = float(np.finfo(np.float32).max)  # as the sketch, which takes values of this size for infinite
+
+
+@dataclass(frozen=True, eq=False)
+class ColumnSource:
+    """A table that can be read any number of times, in row order.
+
+    feature_names, feature_types : None for plain arrays. Types are XGBoost's letters.
+    categories : column name → its category values in code order, for columns that hold categories.
+    missing : the float32 value that means missing besides NaN, for the reader of the batches to apply; NaN when only NaN does.
+    read : rows → float32 or float64 (n, n_features), any strides, possibly read-only.
+    device : number of the CUDA device that the batches lie on, as CuPy arrays; None: they are NumPy arrays.
+    stored : the table as scipy.sparse.csr_array, where it is sparse; its batches, written out, cost memory that it does not.
+    absent : the value of what it does not store: NaN (missing), or 0.
+    read_unchecked : of a source that finite() made: read without the check.
+    """
+
+    n_rows: int
+    n_features: int
+    feature_names: list[str] | None
+    feature_types: list[str] | None
+    categories: dict[str, list[Any]]
+    missing: float
+    read: Read = field(repr=False)
+    device: int | None = None
+    stored: Any = field(default=None, repr=False)
+    absent: float = np.nan
+    read_unchecked: Read | None = field(default=None, repr=False)
+
+    def batches(self, batch_rows: int | None = None) -> Iterator[Array]:
+        """The rows from first to last, as float32 or float64 (at most batch_rows, n_features) arrays.
+
+        batch_rows : None chooses about 8 MB, 256 MB on a GPU. The batches of an aligned native float32 or float64 array are
+            views of it.
+        """
+        if batch_rows is not None and batch_rows < 1:
+            raise ValueError(f"batch_rows must be at least 1, got {batch_rows}. Leave it out for batches of about 8 MB.")
+        return map(self.read, self.batch_slices(batch_rows))
+
+    def batch_slices(self, batch_rows: int | None = None, least: int = MIN_BATCH_ROWS) -> Iterator[slice]:
+        """The rows of each batch. least : rows of one, where the table is not sparse and batch_rows is None."""
+        default = default_rows(self.n_features, least if self.stored is None else 1)
+        default *= 1 if self.device is None else DEVICE_FACTOR
+        return row_slices(self.n_rows, batch_rows or default)
+
+    def rows(self, index: Any) -> Array:
+        """The rows with the given numbers (int (n,)), as float32 or float64 (n, n_features): a copy."""
+        return self.read(np.asarray(index, dtype=np.intp))
+
+    def taken(self, index: Array) -> "ColumnSource":
+        """The table of the rows with the given numbers, intp (n,), in that order."""
+        stored = None if self.stored is None else self.stored[index]
+        return replace(self, n_rows=len(index), read=partial(_read_taken, self.read, index), stored=stored, read_unchecked=None)
+
+    def absent_as(self, value: float) -> "ColumnSource":
+        """The same table with that value, NaN or 0, for what a sparse one does not store."""
+        if self.stored is None or value == self.absent or value != value and self.absent != self.absent:
+            return self
+        return replace(self, absent=value, read=stored_reader(self.stored, value), read_unchecked=None)
+
+    def stored_rows(self) -> StoredRows:
+        """All rows of a sparse table; ValueError for the first value that is infinite or too large for float32."""
+        matrix, values = self.stored, float32_values(self.stored)
+        for i in np.flatnonzero((abs(values) >= LARGEST) & (values != np.float32(self.missing)))[:1]:
+            row = int(np.searchsorted(matrix.indptr, i, side="right")) - 1
+            raise self._infinite(int(matrix.indices[i]), row, matrix.data[i])
+        row_begin, columns = matrix.indptr.astype(np.int64, copy=False), matrix.indices.astype(np.int32, copy=False)
+        return StoredRows(row_begin, columns, values, self.missing, self.absent, self.n_features)
+
+    def finite(self) -> "ColumnSource":
+        """The same table, whose reader raises ValueError for the first value that is infinite or too large for float32."""
+        return replace(self, read=self._read_checked, read_unchecked=self.read)
+
+    def _read_checked(self, rows: Rows) -> Array:
+        block = self.read(rows)
+        with current_device(self.device):
+            if (abs(block) >= LARGEST).any():
+                with np.errstate(over="ignore"):
+                    is_bad = host_array((abs(block) >= LARGEST) & (block.astype(np.float32) != np.float32(self.missing)))
+                for i, j in np.argwhere(is_bad)[:1]:
+                    row = int(np.arange(self.n_rows)[rows][i]) if isinstance(rows, slice) else int(rows[i])
+                    raise self._infinite(j, row, block[i, j])
+        return block
+
+    def _infinite(self, column: int, row: int, value: Any) -> ValueError:
+        name = quoted(self.feature_names[column] if self.feature_names else str(column))
+        return ValueError(
+            f"{name} holds a value that is infinite or at least 3.4028235e38 in size, outside float32, in row {row}: "
+            f"{float(value)}. Replace it, or set it to NaN to treat it as missing."
+        )
+
+
+def _read_taken(read: Read, index: Array, rows: Rows) -> Array:
+    return read(index[rows])

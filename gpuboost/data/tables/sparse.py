@@ -1,0 +1,98 @@
+"""SciPy's sparse matrices: an absent entry is missing, as in XGBoost, unless it is to be zero; a stored zero is a zero."""
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from gpuboost.data.tables.batches import Read, Rows
+from gpuboost.data.tables.numbers import exceeds_float32, warn_lossy
+
+__all__ = ["SparseTable", "float32_values", "is_sparse", "sparse_reader", "stored_reader"]
+
+WIDEST = {"i": np.int64, "u": np.uint64}  # in which sums of narrower integers do not overflow
+FORMATS = "csr", "csc", "coo", "lil", "dok"  # the others (dia, bsr) pad with zeros, which are not absent and not values
+
+
+def is_sparse(data: Any) -> bool:
+    """Whether this is one of SciPy's sparse matrices or arrays."""
+    kind = type(data)
+    if not any(base.__module__.startswith("scipy.sparse") for base in kind.__mro__):
+        return False
+    import scipy.sparse
+
+    return scipy.sparse.issparse(data)
+
+
+class SparseTable:
+    """A 2-D sparse matrix as CSR, sorted, each entry once.
+
+    Any other format is converted once; entries that stand in one place more than once are summed, as SciPy does. The matrix that
+    was given is not changed, and one in this form already is not copied.
+
+    Raises ValueError for index arrays that point outside the matrix, for objects, and for formats that pad with zeros.
+    """
+
+    def __init__(self, data: Any) -> None:
+        import scipy.sparse
+
+        if data.format not in FORMATS:
+            raise ValueError(
+                f"data is a sparse matrix of format {data.format}, which stores zeros as padding. Use X.tocsr(), in which stored "
+                "zeros are zeros and absent entries are missing."
+            )
+        if data.dtype.kind == "O":
+            raise ValueError("data is a sparse matrix of objects, but must hold numbers or booleans. Use X.astype(np.float64).")
+        # SciPy computes with neither float16 nor foreign byte orders, although it stores them.
+        dtype = np.dtype(np.float32) if data.dtype == np.float16 else data.dtype.newbyteorder("=")
+        if not getattr(data, "has_canonical_format", True):
+            dtype = WIDEST.get(dtype.kind, dtype)
+        data = data.astype(dtype, copy=False)
+        if data.format in ("csr", "csc"):  # their index arrays are taken unseen; others are checked as they are converted
+            try:
+                type(data)(data).check_format(full_check=True)
+            except ValueError as error:
+                raise ValueError(f"data is a {data.format} matrix with broken index arrays: {error}. Build it anew.") from None
+        matrix = scipy.sparse.csr_array(data)
+        if not matrix.has_canonical_format:
+            matrix = matrix.copy()
+            matrix.sum_duplicates()
+        self.matrix = matrix
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        return self.matrix.shape
+
+    def widened(self, n_features: int) -> "SparseTable":
+        """The same rows with columns added behind, all of them absent."""
+        import scipy.sparse
+
+        m = self.matrix
+        return SparseTable(scipy.sparse.csr_array((m.data, m.indices, m.indptr), shape=(m.shape[0], n_features)))
+
+
+def float32_values(matrix: Any) -> np.ndarray:
+    """The stored values as float32, rounded once; 1e39 becomes inf, which training and prediction refuse."""
+    with np.errstate(over="ignore"):
+        return matrix.data.astype(np.float32, copy=False)
+
+
+def sparse_reader(table: SparseTable, label_of: Callable[[int], str], is_training: bool) -> Read:
+    """stored_reader, absent cells missing. label_of, is_training : as arrays.array_reader."""
+    if is_training and table.matrix.dtype.kind in "iu":
+        lossy = np.unique(table.matrix.indices[exceeds_float32(table.matrix.data)])
+        warn_lossy([label_of(int(j)) for j in lossy])
+    return stored_reader(table.matrix, np.nan)
+
+
+def stored_reader(matrix: Any, absent: float) -> Read:
+    """rows of a csr_array → float32 (n, n_features), ``absent`` where no entry is stored."""
+    return partial(_written_out, matrix, absent)
+
+
+def _written_out(matrix: Any, absent: float, rows: Rows) -> np.ndarray:
+    part = matrix[rows]
+    block = np.full(part.shape, absent, np.float32)
+    block[np.repeat(np.arange(len(block)), np.diff(part.indptr)), part.indices] = float32_values(part)
+    return block

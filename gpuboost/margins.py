@@ -1,0 +1,78 @@
+"""Margins of a table, float32 (n_outputs, n_rows): where they start, a model's trees added, and how a user sees them."""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from gpuboost.backend import Backend
+from gpuboost.backend.contract import Array
+from gpuboost.data.dmatrix import DMatrix
+from gpuboost.data.tables.source import ColumnSource
+from gpuboost.model.model import Model
+from gpuboost.objectives import Objective
+
+__all__ = ["add_model_margin", "add_source_margin", "finished_prediction", "start_margin"]
+
+# Rows of a batch to predict, at least: 64 blocks for the threads to share. The trees are laid out anew for each batch.
+PREDICTED_ROWS = 4096
+
+
+def start_margin(
+    dmatrix: DMatrix, n_rows: int, base_score: Sequence[float] | np.ndarray, objective: Objective | None, n_outputs: int
+) -> np.ndarray:
+    """New float32 (n_outputs, n_rows): base_margin where the matrix has one, else the margin of base_score, which without an
+    objective is that margin itself."""
+    given = dmatrix.base_margins
+    if given is not None:
+        if len(given) not in (1, n_outputs):
+            raise ValueError(f"base_margin has {len(given)} columns, the model has {n_outputs} outputs. Give one for each.")
+        return np.repeat(given, n_outputs // len(given), axis=0)
+    scores = np.asarray(base_score, np.float32)
+    margins = objective.base_margin(scores) if objective is not None else scores
+    return np.repeat(np.broadcast_to(margins, (n_outputs,))[:, None], n_rows, axis=1)
+
+
+def add_model_margin(
+    model: Model, dmatrix: DMatrix, backend: Backend, margin: Array, leaves: Array | None = None, *,
+    get_flat: Callable[[Backend], Any] | None = None, by_name: bool = True,
+) -> None:  # fmt: skip
+    """Add all trees of a model to float32 margins (n_outputs, n_rows), and number the leaves where an array for them is given;
+    both in the backend's memory.
+
+    get_flat : the trees as Predictor.flatten lays them out for values, where somebody keeps them. by_name : False takes the
+    columns in their order, whatever their names.
+    Reads the table where the matrix has it, else its codes. Raises ValueError naming columns that do not match the model's.
+    """
+    names, categories = model.feature_names, model.categories
+    if not by_name and names is not None and dmatrix.feature_names is not None and len(names) == len(dmatrix.feature_names):
+        renamed = dict(zip(names, dmatrix.feature_names))
+        names, categories = dmatrix.feature_names, {renamed[name]: values for name, values in categories.items()}
+    elif not by_name and dmatrix.feature_names is None:
+        names = None
+    source = dmatrix.source(names, categories, model.n_features, model.sparse_absent)
+    if source is not None:
+        flat = get_flat(backend) if get_flat else backend.predictor.flatten(model.trees, model.tree_groups)
+        add_source_margin(source, backend, flat, margin, leaves)
+        return
+    codes = dmatrix.any_binned()
+    assert codes is not None
+    codes = backend.memory.move_table(codes)
+    flat = backend.predictor.flatten(model.trees, model.tree_groups, codes.cuts)
+    backend.predictor.predict_codes(codes, flat, margin, leaves)
+
+
+def add_source_margin(source: ColumnSource, backend: Backend, flat: Any, margin: Array, leaves: Array | None) -> None:
+    """Add the trees' outputs for every row of a table, and number the leaves where an array for them is given."""
+    if source.stored is not None and backend.predictor.takes_sparse:
+        backend.predictor.predict_sparse(source.stored_rows(), flat, margin, leaves)
+        return
+    read = source.read_unchecked if backend.predictor.finds_large_values and source.read_unchecked else source.read
+    for rows in source.batch_slices(least=PREDICTED_ROWS):
+        if backend.predictor.predict_values(read(rows), source.missing, flat, rows.start, margin, leaves) is False:
+            source.read(rows)  # raises where the value is not the missing one
+
+
+def finished_prediction(prediction: Array, strict_shape: bool) -> Array:
+    """float32 (n_outputs, n_rows) as the user sees it: (n_rows,) for one output, else (n_rows, n_outputs)."""
+    return prediction[0].copy() if len(prediction) == 1 and not strict_shape else prediction.T.copy(order="C")

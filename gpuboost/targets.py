@@ -1,0 +1,41 @@
+"""Labels as an objective takes them: in its domain, some of positive weight, and the base_score that fits them best."""
+
+import numpy as np
+
+from gpuboost.backend import Backend
+from gpuboost.backend.row_sums import RowSums
+from gpuboost.communicator import Communicator
+from gpuboost.data.dmatrix import DMatrix
+from gpuboost.objectives import Objective
+
+__all__ = ["check_count", "check_labels", "estimate_base_score"]
+
+
+def estimate_base_score(dtrain: DMatrix, objective: Objective, backend: Backend, comm: Communicator) -> tuple[float, ...]:
+    """One base score per output, rounded to float32 as the model file's readers do: the constant that minimises the loss.
+
+    Raises ValueError for labels outside the objective's domain, and when all weights are 0.
+    """
+    label = dtrain.labels
+    check_labels(dtrain, objective)
+    on_device = backend.memory.put(label)
+    sums = RowSums(backend, comm, on_device, on_device, backend.memory.put(dtrain.weights))
+    if not sums.total_weight > 0:
+        check_count(comm.allgather_int(label.shape[1]))
+        raise ValueError("weight is zero for every row, so there is nothing to train on. Give some rows a positive weight.")
+    scores = objective.base_score(sums, objective.n_outputs(len(label)))
+    return tuple(float(np.float32(score)) for score in scores)
+
+
+def check_labels(dmatrix: DMatrix, objective: Objective, n_targets: int | None = None) -> None:
+    """ValueError for labels of positive weight outside the objective's domain, or for a wrong number of label columns."""
+    labels = dmatrix.labels
+    if n_targets not in (None, len(labels)):
+        raise ValueError(f"the labels have {len(labels)} columns, the model has {n_targets} targets.")
+    objective.check_labels(labels[:, dmatrix.weights > 0] if len(dmatrix.weights) else labels)
+
+
+def check_count(rows: list[int]) -> None:
+    """ValueError where no worker has a row to train on. rows : of each worker."""
+    if sum(rows) == 0:
+        raise ValueError("the training data has 0 rows. Pass at least one row.")

@@ -1,0 +1,33 @@
+"""The parameters of a Booster, from those that were given and the model that it goes on from."""
+
+from collections.abc import Mapping
+from dataclasses import fields
+from typing import Any
+
+from gpuboost.model.model import Model
+from gpuboost.objectives import recorded_objective
+from gpuboost.params import Params, parse_params
+
+__all__ = ["adopt_params", "ends_training"]
+
+# What may change from round to round of one training; what else changes starts a new one.
+BETWEEN_ROUNDS = {"learning_rate", "eval_metric", "verbosity", "disable_default_eval_metric"}
+
+
+def adopt_params(given: Mapping[str, Any], model: Model | None) -> Params:
+    """The parameters given, by their own names, over what the model records about its objective.
+
+    Raises ValueError where they name another objective or number of classes than the model's.
+    """
+    params = parse_params({**({} if model is None else recorded_objective(model)), **given})
+    if model is not None:
+        fixed = {"objective": model.objective, "num_class": model.n_classes}
+        for name, value in fixed.items():
+            if name in given and given[name] != value and (name, value, given[name]) != ("num_class", 0, 1):
+                raise ValueError(f"{name}={given[name]!r}, but the model was trained with {value!r}. Leave {name} out.")
+    return params
+
+
+def ends_training(old: Params, new: Params) -> bool:
+    """Whether a training under way with the old parameters cannot go on with the new ones."""
+    return any(getattr(old, f.name) != getattr(new, f.name) for f in fields(Params) if f.name not in BETWEEN_ROUNDS)

@@ -1,0 +1,112 @@
+"""A training under way: one boosting round after another over a matrix, and the model that takes them in.
+
+    gradients at the current margins → one tree per output → margins        (Chen & Guestrin 2016, §2.1–2.2)
+"""
+
+from collections import deque
+from collections.abc import Callable
+from math import inf
+from typing import Any
+
+from gpuboost.backend import Backend, TrainingRows
+from gpuboost.backend.contract import Training
+from gpuboost.backend.row_sums import RowSums
+from gpuboost.communicator import Communicator
+from gpuboost.config import verbosity_context, warn
+from gpuboost.custom_objective import CustomObjective, custom_gradients
+from gpuboost.data.dmatrix import DMatrix
+from gpuboost.growing.grower import Grower
+from gpuboost.growing.plan import Planner
+from gpuboost.growing.policy import growth_policy
+from gpuboost.model.model import Model
+from gpuboost.model.tree import Tree
+from gpuboost.objectives import Objective
+from gpuboost.params import Params
+from gpuboost.training.watch import WatchedMatrices
+
+__all__ = ["Boosting"]
+
+
+class Boosting:
+    """The state of a training: rows on the backend, and the margins of every matrix that is watched.
+
+    model : the rounds so far; ``rows`` start at their margins. It gets a new round when collect_rounds is called, not before: a
+        device may still be growing it while the host goes on.
+    params : may be replaced between rounds, by such as adopt.ends_training allows. resolved : the same as the training began
+    with, columns by number.
+    """
+
+    def __init__(
+        self, model: Model, dtrain: DMatrix, params: Params, objective: Objective, backend: Backend, comm: Communicator,
+        rows: TrainingRows, resolved: Params,
+    ) -> None:  # fmt: skip
+        self.model, self.dtrain, self.cuts = model, dtrain, rows.binned.cuts
+        self.params, self._objective, self._backend, self._comm = params, objective, backend, comm
+        self._version = dtrain.version
+        self._n_rounds = model.n_rounds
+        self._planner = Planner(resolved, self.cuts, rows.global_rows, model.n_outputs)
+        self._training: Training = backend.start_training(rows, resolved, model.n_outputs)
+        self._grower = Grower(self._training, comm, growth_policy(resolved), resolved.proposals)
+        self._finished: deque[Any] = deque()
+        self._watched = WatchedMatrices(backend, self.cuts, objective)
+
+    def trains_on(self, dtrain: DMatrix) -> bool:
+        """Whether this is the training on that matrix, with the labels, weights and margins that it has now."""
+        return self.dtrain is dtrain and self._version == dtrain.version
+
+    def boost(self, obj: CustomObjective | None = None) -> None:
+        """Grow one round and add it to all margins; one tree per output. obj : a user's objective, instead of the model's own."""
+        training, given = self._training, None
+        if obj is not None:
+            given = custom_gradients(obj, self._backend.memory.fetch(training.margin), self.dtrain)
+        with training.at_work():
+            gradients = training.gradients
+            maxima = gradients.compute(self._objective) if given is None else gradients.set(*given)
+            self._grower.grow(self._planner.plan(self._n_rounds, self.params.learning_rate), maxima)
+            self._finished.append(training.finish_trees())
+        self._n_rounds += 1
+        self._watched.add_trees(training.trees.flat)
+
+    def collect_rounds(self, keep: int = 0) -> None:
+        """Take the rounds grown into the model, but the last ``keep``.
+
+        Raises FloatingPointError for a leaf that is not finite. After an error the model lacks rounds that the margins hold: this
+        training is over.
+        """
+        while len(self._finished) > keep:
+            trees = self._training.fetch_trees(self._finished.popleft())
+            if not all((abs(tree.leaf_value) < inf).all() for tree in trees):
+                raise FloatingPointError(
+                    f"a leaf of round {self.model.n_rounds} is beyond float32. Use a smaller learning_rate, set "
+                    "max_delta_step, or scale the labels or weights down."
+                )
+            self.model.add_round(trees, self._planner.first_outputs)
+            if self.model.n_rounds == 1 and all(tree.n_nodes == 1 for tree in trees):
+                self._warn_of_no_split(trees)
+
+    def margins_of(self, dmatrix: DMatrix, get_model: Callable[[], Model]) -> RowSums:
+        """The rows of the training matrix, or of one that is watched from now on, with their current margins for prediction.
+
+        get_model : the model with all rounds so far; called for a new matrix only.
+        """
+        if dmatrix is self.dtrain:
+            margin = self._training.margin
+        else:
+            margin = self._watched.margin(dmatrix, get_model)
+        label, weight = self._watched.targets(dmatrix, self.model.n_targets)
+        return RowSums(self._backend, self._comm, margin, label, weight)
+
+    def _warn_of_no_split(self, trees: list[Tree]) -> None:
+        """A UserWarning that nothing was learnt, unless labels or (drawn) columns may be constant or one leaf was asked for."""
+        labels, params = self.dtrain.labels, self.params
+        can_split = self.cuts.total_bins > self.dtrain.num_col() and params.max_leaves != 1
+        can_split &= min(params.subsample, params.colsample_bytree, params.colsample_bylevel, params.colsample_bynode) == 1
+        if can_split and (labels != labels[:, :1]).any():
+            with verbosity_context(params.verbosity):
+                warn(
+                    "the first round split no node, so it predicts a constant. A split must gain more than "
+                    f"{max(params.gamma, 1e-6):g} (gamma) and leave either side a sum of hessians of {params.min_child_weight:g} "
+                    f"(min_child_weight), which is {max(tree.cover[0] for tree in trees):g} for all rows. Multiply tiny labels "
+                    "or weights, or lower these parameters.",
+                    stacklevel=5,
+                )

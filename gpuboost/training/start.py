@@ -1,0 +1,127 @@
+"""From a table and parameters to a training that is ready for its first round."""
+
+from collections.abc import Sequence
+from time import perf_counter
+
+import numpy as np
+
+import gpuboost.backend as backends
+from gpuboost.backend import Backend, TrainingRows
+from gpuboost.backend.contract import Array
+from gpuboost.communicator import Communicator, current_communicator
+from gpuboost.config import log
+from gpuboost.data.dmatrix import DMatrix, QuantileDMatrix
+from gpuboost.growing.plan import resolve_columns
+from gpuboost.margins import add_model_margin, start_margin
+from gpuboost.model.model import Model
+from gpuboost.objectives import Objective, get_objective
+from gpuboost.params import Params
+from gpuboost.targets import check_count, check_labels, estimate_base_score
+from gpuboost.training.running import Boosting
+
+__all__ = ["collect_rows", "start_boosting"]
+
+DEFAULT_BASE_SCORE = 0.5  # where XGBoost starts a custom objective
+
+
+def start_boosting(model: Model | None, dtrain: DMatrix, params: Params, *, is_custom: bool = False) -> Boosting:
+    """A training on this matrix that goes on from a model, or from an empty one of its own.
+
+    is_custom : gradients come from outside, so base_score is XGBoost's 0.5 unless given, not the minimiser of the own loss.
+    Raises ValueError for labels that the objective does not take, and for columns other than the model's.
+    """
+    n_values = dtrain.num_row() * dtrain.num_col()
+    backend = backends.choose_backend(
+        params.training_device, params.nthread, n_values=n_values, table_device=dtrain.device
+    )  # fmt: skip
+    comm, objective = current_communicator(), get_objective(params.objective, params)
+    if model is None:
+        model = _empty_model(dtrain, params, objective, backend, comm, (DEFAULT_BASE_SCORE,) if is_custom else None)
+    else:
+        _check_columns(model, dtrain)
+        check_labels(dtrain, objective, model.n_targets)
+    begin = perf_counter()
+    boosting = _boosting(model, dtrain, params, objective, backend, comm)
+    log(
+        2,
+        f"training on {backend.describe()}: {dtrain.num_row()} rows × {dtrain.num_col()} columns, "
+        f"{boosting.cuts.total_bins} bins, ready in {perf_counter() - begin:.3f} s",
+    )
+    return boosting
+
+
+def _empty_model(
+    dtrain: DMatrix, params: Params, objective: Objective, backend: Backend, comm: Communicator, default: Sequence[float] | None
+) -> Model:
+    """A model without trees: names, types and base_score of the training table. default : instead of an estimated base_score."""
+    n_outputs = objective.n_outputs(len(dtrain.labels))
+    estimated = estimate_base_score(dtrain, objective, backend, comm)  # also checks the labels
+    given = default if params.base_score is None else params.base_score
+    if given is not None and len(given) not in (1, n_outputs):
+        raise ValueError(f"base_score must be one number or one per output ({n_outputs}), got {len(given)}. Leave it out.")
+    return Model(
+        n_features=dtrain.num_col(),
+        objective=objective.name,
+        objective_params=objective.file_params(),
+        base_score=estimated if given is None else tuple(float(np.float32(score)) for score in given),
+        n_classes=objective.n_classes,
+        n_targets=len(dtrain.labels) if n_outputs == len(dtrain.labels) else 1,
+        feature_names=dtrain.feature_names,
+        feature_types=dtrain.feature_types,
+        categories=dtrain.categories,
+        attributes={"sparse_absent": "zero"} if dtrain.sparse_absent == "zero" else {},
+    )
+
+
+def _check_columns(model: Model, dtrain: DMatrix) -> None:
+    """To train on, a table must have the model's columns in the model's order."""
+    if dtrain.is_sparse and (dtrain.sparse_absent or "missing") != model.sparse_absent:
+        raise ValueError(
+            f"what dtrain does not store is {dtrain.sparse_absent or 'missing'}, but {model.sparse_absent} for the model. "
+            f"Use DMatrix(..., sparse_absent={model.sparse_absent!r})."
+        )
+    if dtrain.num_col() != model.n_features:
+        raise ValueError(f"dtrain has {dtrain.num_col()} columns, the model was trained on {model.n_features}.")
+    both_named = dtrain.feature_names is not None and model.feature_names is not None
+    if (both_named and dtrain.feature_names != model.feature_names) or dtrain.categories != model.categories:
+        raise ValueError("dtrain must have the column names, order and categories that the model was trained on.")
+
+
+def _boosting(
+    model: Model, dtrain: DMatrix, params: Params, objective: Objective, backend: Backend, comm: Communicator
+) -> Boosting:
+    """The rows on the backend, at the margins of the model."""
+    if params.tree_method == "exact" and comm.size > 1:
+        raise ValueError("tree_method='exact' needs all rows in one process. Use tree_method='hist' with several workers.")
+    weights = dtrain.get_float_info("feature_weights").tolist()
+    resolved = resolve_columns(params, dtrain.feature_names, dtrain.num_col(), weights)
+    margin = backend.memory.put(start_margin(dtrain, dtrain.num_row(), model.base_score, objective, model.n_outputs))
+    _check_fine_bins(dtrain, params)
+    rows = collect_rows(dtrain, margin, params.table_bins, backend, comm)
+    if model.trees:
+        add_model_margin(model, dtrain, backend, margin)
+    return Boosting(model, dtrain, params, objective, backend, comm, rows, resolved)
+
+
+def collect_rows(dtrain: DMatrix, margin: Array, max_bin: int, backend: Backend, comm: Communicator) -> TrainingRows:
+    """What Backend.start_training wants. Raises ValueError for a table without rows."""
+    n_kept = np.count_nonzero(dtrain.weights) if len(dtrain.weights) else dtrain.num_row()
+    kept = comm.allgather_int(int(n_kept))
+    check_count(kept)
+    dtrain.require_same_columns(comm)
+    return TrainingRows(
+        binned=dtrain.binned(max_bin, backend, comm),
+        label=dtrain.labels,
+        weight=dtrain.weights,
+        margin=margin,
+        global_rows=sum(kept),
+        first_row=sum(kept[: comm.rank]),
+    )
+
+
+def _check_fine_bins(dtrain: DMatrix, params: Params) -> None:
+    if params.tree_method == "approx" and isinstance(dtrain, QuantileDMatrix) and dtrain.max_bin != params.table_bins:
+        raise ValueError(
+            f"tree_method='approx' with max_bin={params.max_bin} proposes its candidates among {params.table_bins} bins, but the "
+            f"QuantileDMatrix keeps {dtrain.max_bin}. Train on a DMatrix, or build it with max_bin={params.table_bins}."
+        )

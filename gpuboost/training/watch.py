@@ -1,0 +1,106 @@
+"""The margins and labels of the matrices that a training is evaluated on, kept up round by round."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from gpuboost.backend import Backend
+from gpuboost.backend.contract import Array, FlatTrees
+from gpuboost.binned.cuts import Cuts
+from gpuboost.binned.matrix import BinnedMatrix
+from gpuboost.binned.pages import SparsePage, StoredRows
+from gpuboost.data.dmatrix import DMatrix
+from gpuboost.data.tables.source import ColumnSource
+from gpuboost.margins import add_model_margin, add_source_margin, start_margin
+from gpuboost.model.model import Model
+from gpuboost.objectives import Objective
+from gpuboost.targets import check_labels
+
+__all__ = ["WatchedMatrices"]
+
+WatchedTable = StoredRows | BinnedMatrix | ColumnSource
+
+
+@dataclass(frozen=True)
+class _Watched:
+    """A matrix, its rows as trees are added to them, and their margins in the backend's memory."""
+
+    dmatrix: DMatrix
+    table: WatchedTable
+    margin: Array
+
+
+@dataclass(frozen=True)
+class _Targets:
+    """Checked labels (n_targets, n_rows) and weights of a matrix as it was in that version, in the backend's memory."""
+
+    dmatrix: DMatrix
+    version: int
+    label: Array
+    weight: Array
+
+
+class WatchedMatrices:
+    """Every matrix that was asked for since the training began.
+
+    cuts : of the training matrix. objective : of the training; it starts the margins and checks the labels.
+    """
+
+    def __init__(self, backend: Backend, cuts: Cuts, objective: Objective) -> None:
+        self._backend, self._cuts, self._objective = backend, cuts, objective
+        self._watched: dict[int, _Watched] = {}  # by id, which is nobody else's while the matrix is held here
+        self._targets: dict[int, _Targets] = {}
+
+    def targets(self, dmatrix: DMatrix, n_targets: int) -> tuple[Array, Array]:
+        """Checked labels (n_targets, n_rows) and weights of a matrix in the backend's memory."""
+        known = self._targets.get(id(dmatrix))
+        if known is None or known.version != dmatrix.version:
+            check_labels(dmatrix, self._objective, n_targets)
+            put = self._backend.memory.put
+            known = _Targets(dmatrix, dmatrix.version, put(dmatrix.labels), put(dmatrix.weights))
+            self._targets[id(dmatrix)] = known
+        return known.label, known.weight
+
+    def margin(self, dmatrix: DMatrix, get_model: Callable[[], Model]) -> Array:
+        """float32 (n_outputs, n_rows): current margins of a matrix, which is watched from now on.
+
+        get_model : the model with all rounds so far; called for a new matrix only.
+        """
+        if id(dmatrix) not in self._watched:
+            model = get_model()
+            table = self._table(dmatrix, model)
+            margin = start_margin(dmatrix, dmatrix.num_row(), model.base_score, self._objective, model.n_outputs)
+            margin = self._backend.memory.put(margin)
+            add_model_margin(model, dmatrix, self._backend, margin)
+            self._watched[id(dmatrix)] = _Watched(dmatrix, table, margin)
+        return self._watched[id(dmatrix)].margin
+
+    def add_trees(self, get_flat: Callable[[], FlatTrees]) -> None:
+        """Add trees just grown to all margins. get_flat : the trees, as the backend lays them out with the training's cuts."""
+        if not self._watched:
+            return
+        flat = get_flat()
+        for watched in self._watched.values():
+            if isinstance(watched.table, StoredRows):
+                self._backend.predictor.predict_sparse(watched.table, flat, watched.margin, None)
+            elif isinstance(watched.table, BinnedMatrix):
+                self._backend.predictor.predict_codes(watched.table, flat, watched.margin, None)
+            else:
+                add_source_margin(watched.table, self._backend, flat, watched.margin, None)
+
+    def _table(self, dmatrix: DMatrix, model: Model) -> WatchedTable:
+        """The rows of a matrix in the form that is read fastest. Raises ValueError where it has none for these trees."""
+        source = dmatrix.source(model.feature_names, model.categories, model.n_features, model.sparse_absent)
+        if source is not None and source.stored is not None and self._backend.predictor.takes_sparse:
+            return source.stored_rows().moved(self._backend.memory.put)
+        if source is not None and self._cuts.has_every_value:
+            return source  # as many cuts as values are not worth to be binned for the sake of predicting
+        codes = dmatrix.codes(self._cuts, source, self._backend)
+        if codes is None:
+            if self._cuts.has_every_value:
+                raise ValueError("a QuantileDMatrix keeps no values, which tree_method='exact' evaluates. Use a DMatrix.")
+            raise ValueError(
+                "an evaluation QuantileDMatrix must be built with ref= the training matrix and the max_bin that training has "
+                f"binned it for, {self._cuts.max_bin}, so that both share their cuts. Or use a DMatrix."
+            )
+        page = codes.pages[0]
+        return page.stored.moved(self._backend.memory.put) if isinstance(page, SparsePage) else codes
