@@ -8,8 +8,8 @@ from gpuboost.backend.contract import Backend
 from gpuboost.binned.cuts import Cuts
 from gpuboost.binned.matrix import BinnedMatrix, Representation
 from gpuboost.binned.pages import DensePage, PageStore, SparsePage
-from gpuboost.data.ingest import ColumnSource
 from gpuboost.data.packing import choose_packing, choose_sparse_packing, may_pack
+from gpuboost.data.tables.source import ColumnSource
 from gpuboost.kernels.histogram import record_bytes
 from gpuboost.kernels.packing import pack_cells_cpu
 
