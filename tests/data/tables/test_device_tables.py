@@ -13,7 +13,6 @@ import pytest
 
 import gpuboost as gb
 from gpuboost.backend import choose_backend
-from gpuboost.backend.cpu import host_block
 from gpuboost.data.tables.device import host_array, is_device_table, put_on
 from gpuboost.data.tables.open import open_table
 
@@ -80,9 +79,9 @@ def address(array):
 def values_of(source, batch_rows=None):
     """All rows as float32 (n_rows, n_features) on the host, read three ways."""
     empty = np.empty((0, source.n_features), np.float32)
-    whole = np.concatenate([empty, *(np.asarray(host_block(b), np.float32) for b in source.batches())])
-    single = np.concatenate([empty, *(np.asarray(host_block(b), np.float32) for b in source.batches(1))])
-    backwards = np.asarray(host_block(source.rows(range(source.n_rows)[::-1])), np.float32)
+    whole = np.concatenate([empty, *(np.asarray(host_array(b), np.float32) for b in source.batches())])
+    single = np.concatenate([empty, *(np.asarray(host_array(b), np.float32) for b in source.batches(1))])
+    backwards = np.asarray(host_array(source.rows(range(source.n_rows)[::-1])), np.float32)
     np.testing.assert_array_equal(single, whole)
     np.testing.assert_array_equal(backwards[::-1], whole)
     return whole
