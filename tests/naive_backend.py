@@ -60,9 +60,9 @@ class NaiveMemory(Memory):
 
 
 class NaiveCoder(Coder):
-    def count_digits(self, block, missing, weights, features, level, slots0, slots1, counts) -> None:
+    def count_digits(self, batch, missing, weights, features, level, slots0, slots1, counts) -> None:
         for i, f in enumerate(features):
-            for row, x in enumerate(np.asarray(block[:, f], F)):
+            for row, x in enumerate(np.asarray(batch[:, f], F)):
                 weight = int(weights[row]) if len(weights) else 1
                 if np.isnan(x) or x == F(missing):
                     if level == 0:
@@ -80,11 +80,11 @@ class NaiveCoder(Coder):
                     elif (slot := slots1[slot, digits[1]]) > 0:
                         counts[slot, digits[2]] += weight
 
-    def bin_rows(self, block, missing, cuts, first_row, page) -> int:
+    def bin_rows(self, batch, missing, cuts, first_row, page) -> int:
         n_lost = 0
-        own = slice(first_row, first_row + len(block))
+        own = slice(first_row, first_row + len(batch))
         for f in range(cuts.n_features):
-            values = np.asarray(block[:, f], F)
+            values = np.asarray(batch[:, f], F)
             codes = np.searchsorted(cuts.of(f)[:-1], values, side="right")
             codes[np.isnan(values) | (values == F(missing))] = cuts.n_bins[f]
             page.columns[f, own] = codes.astype(page.columns.dtype)
@@ -420,12 +420,12 @@ class NaivePredictor(Predictor):
     def flatten(self, trees, outputs, cuts=None):
         return trees, outputs, cuts
 
-    def predict_values(self, block, missing, flat, first_row, margin, leaves) -> None:
+    def predict_values(self, batch, missing, flat, first_row, margin, leaves) -> None:
         def goes_left(tree, node, row):
-            x = F(block[row, tree.feature[node]])
+            x = F(batch[row, tree.feature[node]])
             return tree.default_left[node] if np.isnan(x) or x == F(missing) else x < tree.threshold[node]
 
-        own = slice(first_row, first_row + len(block))
+        own = slice(first_row, first_row + len(batch))
         self._predict(flat, goes_left, margin[:, own], None if leaves is None else leaves[own])
 
     def predict_codes(self, binned, flat, margin, leaves) -> None:

@@ -1,0 +1,480 @@
+"""Digests of some 540 models, recorded in recorded_digests.json: what a change of the code must not change.
+
+    python tests/recorded_digests.py            # recomputes all, shows what changed; exit status 1 if anything did
+    python tests/recorded_digests.py --write    # records them
+
+A configuration is its name: options of the model, then after " | " how the work is laid out, which must not change the model:
+
+    objective=binary:logistic, tree_method=approx, max_depth=3, subsample=0.6 | matrix=quantile, page_rows=97
+
+Names, values and order of the lists below make the names, and places in them the crossing. So new entries go to the ends of
+EXTRAS and LAYOUTS, and into MORE, where they leave the names before them alone. Tables are made of integers by operations that
+are exact, or elementwise and rounded correctly, on any machine.
+"""
+
+import json
+import re
+import sys
+import tempfile
+import warnings
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from functools import cache
+from itertools import combinations
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+import scipy.sparse
+from naive_backend import NaiveBackend
+from simulator import SimulatedDevice
+
+import gpuboost as gb
+from gpuboost.communicator import run_threads
+from gpuboost.model_io import digest
+
+FILE = Path(__file__).with_suffix(".json")
+ROWS, ROUNDS, SMALL = 300, 2, 60  # SMALL: rows for backends that take long
+
+Options = dict[str, Any]
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Models: every growth with every extra, and every objective with each of them
+
+OBJECTIVES: list[Options] = [
+    {"objective": "reg:squarederror"},
+    {"objective": "binary:logistic"},
+    {"objective": "multi:softprob", "num_class": 3},
+    {"objective": "multi:softmax", "num_class": 3},
+    {"objective": "custom"},
+    {"objective": "reg:squarederror", "targets": 2},
+    {"objective": "binary:logistic", "scale_pos_weight": 3.0},
+    {"objective": "binary:logistic", "targets": 2},
+    {"objective": "custom", "num_class": 3},
+]
+GROWTHS: list[Options] = [
+    {"tree_method": "hist", "max_depth": 3},
+    {"tree_method": "hist", "grow_policy": "lossguide", "max_depth": 0, "max_leaves": 7},
+    {"tree_method": "approx", "max_depth": 3},
+    {"tree_method": "approx", "sketch_proposals": "local", "max_depth": 4},
+    {"tree_method": "exact", "max_depth": 3},
+    {"tree_method": "hist", "grow_policy": "depthwise", "max_depth": 0, "max_leaves": 6},
+    {"tree_method": "hist", "grow_policy": "lossguide", "max_depth": 3},
+    {"tree_method": "approx", "sketch_proposals": "local", "grow_policy": "lossguide", "max_depth": 0, "max_leaves": 6},
+    {"tree_method": "exact", "grow_policy": "lossguide", "max_depth": 4, "max_leaves": 6},
+]
+BY_GRADIENT = {"sampling_method": "gradient_based"}
+EXTRAS: list[Options] = [
+    {},
+    {"weights": "zeros"},
+    {"weights": "loud"},
+    {"subsample": 0.6, "sampling_method": "uniform"},
+    {"subsample": 0.4, **BY_GRADIENT, "weights": "zeros"},
+    {"subsample": 0.7, **BY_GRADIENT, "weights": "loud"},
+    {"colsample_bytree": 0.6},
+    {"colsample_bylevel": 0.7, "colsample_bynode": 0.8},
+    {"colsample_bytree": 0.8, "colsample_bynode": 0.7, "feature_weights": "[3,1,1,1,2,0,1]", "subsample": 0.8, "seed": 9},
+    {"reg_lambda": 0.0, "reg_alpha": 0.5, "min_child_weight": 0.0},
+    {"max_delta_step": 0.3, "min_child_weight": 4.0},
+    {"gamma": 1.0, "reg_lambda": 3.0},
+    {"monotone_constraints": "(1,-1,0,0,1)"},
+    {"interaction_constraints": "[[0,1],[1,2,4],[6]]"},
+    {"monotone_constraints": "(-1,1)", "interaction_constraints": "[[0,1,2],[2,4,6]]", "max_delta_step": 0.5, "weights": "loud"},
+    {"base_margin": "given"},
+    {"base_score": 0.25, "weights": "zeros"},
+    {"max_bin": 3, "learning_rate": 0.1},
+    {"max_bin": 256, "seed": -7},
+    {"max_bin": 700, "weights": "zeros"},
+    {"max_bin": 700, "colsample_bytree": 0.7, "subsample": 0.7},
+    {"table": "categories"},
+    {"table": "one-hot"},
+    {"table": "one-hot", "weights": "loud", "colsample_bytree": 0.7},
+    {"table": "sparse-missing"},
+    {"table": "sparse-zero", "weights": "zeros"},
+    {"table": "sparse-zero", "weights": "loud", "reg_alpha": 0.5},
+    {"table": "sparse-missing", "subsample": 0.6, "colsample_bytree": 0.7, "colsample_bynode": 0.8},
+    {"ref": "half", "weights": "zeros"},
+]
+QUANTILE = {"matrix": "quantile"}
+CSR = {"as": "csr"}
+EAGER = {"matrix": "quantile", "packing": "eager"}
+LAYOUTS: list[Options] = [
+    {"as": "fortran"},
+    {"as": "float64"},
+    {"nthread": 1},
+    {"histogram_memory": 1},
+    {"histogram_memory": 12_000},
+    {"workers": 2},
+    {"workers": 3},
+    {"continued": "memory"},
+    {"continued": "file"},
+    {"evals": "two"},
+    QUANTILE,
+    {**QUANTILE, "ref": "same"},
+    {**QUANTILE, "page_rows": 97},
+    {**QUANTILE, "page_rows": 97, "workers": 2, "histogram_memory": 12_000, "nthread": 1},
+    {**QUANTILE, "page_rows": 150, "continued": "file"},
+    {"as": "uint8"},
+    EAGER,
+    {**EAGER, "page_rows": 97},
+    {**EAGER, "workers": 2},
+    CSR,
+    {**CSR, "search": "walks"},
+    {**CSR, "search": "histograms"},
+    {**CSR, "search": "histograms", "histogram_memory": 12_000, "nthread": 1},
+    {**CSR, "workers": 2},
+    {**CSR, **EAGER},
+    {**CSR, **EAGER, "search": "histograms", "workers": 3},
+    {"as": "csc", "continued": "memory"},
+]
+CUDA, NAIVE = {"backend": "cuda"}, {"backend": "naive"}
+# Layouts of small tables on a slow backend.
+SLOW_LAYOUTS: list[Options] = [
+    {**CUDA, **QUANTILE, "page_rows": 23},
+    {**CUDA, "workers": 2},
+    {**CUDA, "histogram_memory": 1},
+    {**CUDA, "continued": "memory"},
+    {**CUDA, **EAGER},
+    {**CUDA, **CSR},
+    {**CUDA, **CSR, "workers": 2},
+    {**NAIVE, **QUANTILE, "page_rows": 23},
+    {**NAIVE, "workers": 2},
+]
+NOISE = {"early_stopping": 2, "rounds": 12}
+TWO_BYTES = {"objective": "reg:squarederror", "tree_method": "hist", "max_depth": 2, "max_bin": 400, "table": "narrow"}
+MORE: list[tuple[Options, Options]] = [
+    *(({**o, "tree_method": "hist", "max_depth": 2, **NOISE}, layout) for o in OBJECTIVES[:3] for layout in ({}, {"workers": 2})),
+    *(({**OBJECTIVES[0], "tree_method": "hist", "max_depth": depth, "rounds": 4}, {}) for depth in (0, 1, 2, 6)),
+    ({"estimator": "regressor", "max_depth": 3}, {}),
+    ({"estimator": "regressor", "targets": 2, "max_depth": 3, "tree_method": "approx"}, {}),
+    ({"estimator": "regressor", "table": "categories", "max_depth": 3, "grow_policy": "lossguide"}, {}),
+    ({"estimator": "classifier", "max_depth": 3, "weights": "zeros", "subsample": 0.8}, {}),
+    ({"estimator": "classifier", "num_class": 3, "max_depth": 3, "tree_method": "exact"}, {}),
+    ({"estimator": "classifier", "num_class": 3, "max_depth": 2, **NOISE}, {}),
+    (TWO_BYTES, {}),
+    (TWO_BYTES, CUDA),
+    (TWO_BYTES, NAIVE),
+]
+
+
+def configurations() -> Iterator[tuple[Options, Options]]:
+    """(options of the model, layout)."""
+    crossed = [
+        {**OBJECTIVES[(g + e) % len(OBJECTIVES)], **growth, **extra}
+        for e, extra in enumerate(EXTRAS)
+        for g, growth in enumerate(GROWTHS)
+        if not ("ref" in extra and growth["tree_method"] == "exact")  # which reads no bins
+    ]
+    yield from ((model, {}) for model in crossed)
+    for i, layout in enumerate(LAYOUTS):
+        fitting = [model for model in crossed if fits(model, layout)]
+        yield from ((model, layout) for model in fitting[i % 7 :: 31 if len(fitting) > 100 else 5])
+    grown = [growth for growth in GROWTHS if growth["tree_method"] != "exact"]
+    small = [
+        {**OBJECTIVES[(2 * e + e // 9) % 9], **grown[e % len(grown)], **extra, **few_steps(grown[e % len(grown)], e)}
+        for e, extra in enumerate(EXTRAS)
+        if extra.get("max_bin", 0) <= 256
+    ]
+    yield from ((model, layout) for model in small for layout in ({}, CUDA))
+    yield from ((model, NAIVE) for model in small[::2])
+    for i, layout in enumerate(SLOW_LAYOUTS):
+        fitting = [model for model in small if fits(model, layout)]
+        yield from ((model, layout) for model in fitting[i % 3 :: 9 if len(fitting) > 9 else 3])
+    yield from MORE
+
+
+def few_steps(growth: Options, number: int) -> Options:
+    """What keeps a training short that costs as much a step, the more so the deeper trees may get."""
+    deepest = {} if growth.get("grow_policy") == "lossguide" and growth["max_depth"] == 0 else {"max_depth": 3}
+    return {**deepest, "rows": SMALL, **({"rounds": 1} if number % 3 else {})}
+
+
+def fits(model: Options, layout: Options) -> bool:
+    """Whether a model can be trained in this layout, and the layout makes a difference."""
+    table = model.get("table", "mixed")
+    is_csr, is_sparse = layout.get("as") in ("csr", "csc"), table.startswith("sparse")
+    is_exact, is_ref = model["tree_method"] == "exact", "ref" in model
+    return not (
+        (is_exact and ("matrix" in layout or "workers" in layout or "search" in layout or "histogram_memory" in layout))
+        or ("continued" in layout and model.get("rounds") == 1)
+        or (is_ref and ("ref" in layout or "workers" in layout))
+        or (table == "categories" and "as" in layout)
+        or is_csr != (is_sparse and ("as" in layout or "packing" in layout))
+        or (layout.get("as") == "uint8" or ("packing" in layout and not is_csr)) and table != "one-hot"
+    )
+
+
+def name_of(model: Options, layout: Options) -> str:
+    parts = [", ".join(f"{key}={value}" for key, value in options.items()) for options in (model, layout)]
+    return " | ".join(part for part in parts if part)
+
+
+def model_of(name: str) -> str:
+    """The configuration without its layout, which has the same digest."""
+    return name.split(" | ")[0]
+
+
+def options_of(name: str) -> list[str]:
+    return re.split(r", | \| ", name)
+
+
+def sample() -> list[str]:
+    """Those that take some 20 s together: all on the CPU and in plain loops, and a few in the simulator of CUDA."""
+    slow = [name for name in CONFIGURATIONS if "backend=cuda" in name]
+    return [name for name in CONFIGURATIONS if name not in slow or name in slow[::16]]
+
+
+CONFIGURATIONS: dict[str, tuple[Options, Options]] = {name_of(*both): both for both in configurations()}
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Tables
+
+
+@cache
+def make_table(table: str, n: int) -> tuple[Any, np.ndarray]:
+    """(table, its numbers (n, n_columns) with NaN where missing)."""
+    rng = np.random.default_rng(17)
+    if table == "narrow":
+        X = rng.integers(-(10**6), 10**6, (n, 2)) / 2**18
+    elif table == "one-hot":
+        flags = [one_hot(rng, n, k) for k in ((12, 5) if n > SMALL else (5, 3))]
+        X = np.column_stack([*flags, rng.integers(0, 6, (n, 2))]).astype(float)
+    elif table.startswith("sparse"):  # three categories by a cell a row, a column often stored, one always
+        often = [rng.random(n) < share for share in (0.7, 1.0)]
+        is_stored = np.column_stack([*(one_hot(rng, n, k) for k in ((12, 5, 9) if n > SMALL else (6, 4))), *often])
+        values = np.where(rng.random(is_stored.shape) < 0.1, np.nan, rng.integers(1, 3, is_stored.shape))
+        values[:, -2:] = np.column_stack([rng.integers(-5, 6, n), rng.integers(-200, 200, n) / 64])
+        X = np.where(is_stored, values, 0.0 if table == "sparse-zero" else np.nan)
+        return (X, scipy.sparse.csr_matrix((values[is_stored], np.nonzero(is_stored)), shape=X.shape)), X
+    else:  # distinct numbers, few, mostly zero, constant, with missing values, missing but in a row, coarse
+        sizes = [(10**6, 2**18), (3, 1), (2, 1), (0, 1), (500, 128), (3, 1), (40, 16)]
+        X = np.column_stack([rng.integers(-most, most + 1, n) / divisor for most, divisor in sizes])
+        X[rng.random(n) < 0.7, 2] = 0
+        X[rng.random(n) < 0.2, 4] = X[1:, 5] = np.nan
+    if table == "categories":
+        letters = np.array(list("hgfedcba"), object)
+        letter = np.where(rng.random(n) < 0.1, None, letters[(3 * X[:, 1].astype(int)) % 8])
+        size = np.array(["small", "large", "huge"], object)[X[:, 2].astype(int) % 3]
+        frame = {"x": X[:, 0], "letter": pd.Categorical(letter), "size": pd.Categorical(size), "z": X[:, 4], "flag": X[:, 6] > 0}
+        return pd.DataFrame(frame), X
+    return X.astype(np.float32), X
+
+
+def one_hot(rng: np.random.Generator, n_rows: int, n_categories: int) -> np.ndarray:
+    return rng.integers(0, n_categories, n_rows)[:, None] == np.arange(n_categories)
+
+
+def make_labels(options: Options, X: np.ndarray) -> np.ndarray:
+    """float32 (n_rows,), or (n_rows, 2) for two targets."""
+    rng, filled, n = np.random.default_rng(23), np.where(np.isnan(X), 1.5, X).T, len(X)
+    signal = filled[0] * filled[1] + rng.integers(-32, 33, n) / 32
+    for i, column in enumerate(filled[:-1]):
+        signal = signal + (i % 3 - 1.25) * column
+    labels = np.stack([signal, filled[-1] - signal / 2], axis=1)[:, : options.get("targets", 1)]
+    n_classes = options.get("num_class") or (2 if "binary" in options.get("objective", options.get("estimator")) else 0)
+    if options.get("estimator") == "classifier":
+        n_classes = options.get("num_class", 2)
+    if n_classes:
+        ordered = np.sort(labels, axis=0)
+        labels = sum((labels > ordered[n * k // n_classes]).astype(int) for k in range(1, n_classes))
+    return np.squeeze(labels.astype(np.float32), 1) if labels.shape[1] == 1 else labels.astype(np.float32)
+
+
+def make_weights(options: Options, n: int) -> np.ndarray | None:
+    """loud : few rows weigh a million times as much as most, so that sums take two limbs."""
+    rng = np.random.default_rng(29)
+    weights = rng.integers(0, 5, n) / 2
+    if options.get("weights") == "loud":
+        weights[rng.random(n) < 0.03] *= 2.0**20
+    return weights if "weights" in options else None
+
+
+def make_matrix(options: Options, rows: slice = slice(None)) -> gb.DMatrix:
+    """The matrix of these rows of the table. ref : "same" or "half" has its cuts from another QuantileDMatrix."""
+    table, X = make_table(options.get("table", "mixed"), options.get("rows", 280 if options.get("table") == "narrow" else ROWS))
+    n, weights, info = len(X), make_weights(options, len(X)), {}
+    if isinstance(table, tuple):
+        table, info = table[options.get("as") in ("csr", "csc")], {"sparse_absent": options["table"].removeprefix("sparse-")}
+    convert: dict[str, Callable] = {
+        "fortran": np.asfortranarray, "float64": np.float64, "uint8": np.uint8, "csc": scipy.sparse.csc_matrix
+    }  # fmt: skip
+    table = convert.get(options.get("as", ""), lambda table: table)(table)[rows]
+    info |= {"label": make_labels(options, X)[rows], "weight": None if weights is None else weights[rows]}
+    if "base_margin" in options:
+        n_outputs = options.get("num_class", options.get("targets", 1))
+        info["base_margin"] = (np.arange(n * n_outputs).reshape(n, n_outputs) % 11 / 8 - 0.5)[rows]
+    if "matrix" not in options and "ref" not in options:
+        return gb.DMatrix(table, **info)
+    max_bin = params_of(options)["max_bin"]
+    info["max_bin"] = max(16 * max_bin, 1024) if options.get("tree_method") == "approx" else max_bin  # as training asks for
+    if "ref" in options:
+        size = n // 2 if options["ref"] == "half" else n
+        weight = None if weights is None else weights[rows][:size]
+        info["ref"] = gb.QuantileDMatrix(table[:size], weight=weight, max_bin=info["max_bin"])
+    return gb.QuantileDMatrix(table, page_rows=options.get("page_rows"), **info)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Training
+
+# Options that are no parameters of training.
+FACTS = {
+    *("table", "rows", "rounds", "targets", "weights", "base_margin", "ref", "early_stopping", "estimator"),
+    *("as", "matrix", "page_rows", "workers", "continued", "evals", "backend", "packing", "search"),
+}
+DEFAULTS = {"max_bin": 16, "seed": 5, "nthread": 2}
+
+
+def params_of(options: Options) -> Options:
+    params = {**DEFAULTS, **{key: value for key, value in options.items() if key not in FACTS}}
+    if params.get("objective") == "custom":
+        params["objective"] = "multi:softprob" if "num_class" in params else "reg:squarederror"
+    return params
+
+
+def custom(prediction: np.ndarray, dtrain: gb.DMatrix) -> tuple[np.ndarray, np.ndarray]:
+    """Slopes that flatten far from the label; there some hessians are negative."""
+    label = dtrain.get_label()
+    residual = prediction - (label if prediction.ndim == 1 else label[:, None] == np.arange(prediction.shape[1]))
+    slope = 1 + np.abs(residual) / np.float32(4)
+    return (residual / slope).astype(np.float32), (1 / slope - np.float32(0.1)).astype(np.float32)
+
+
+@contextmanager
+def set_up(layout: Options) -> Iterator[None]:
+    """Small tables train on all threads, and what a layout asks of the library's inside. All that is not its public interface is
+    here and in check_matrix."""
+    from gpuboost.backend import cuda
+    from gpuboost.data import packing
+
+    make = {"cuda": lambda: cuda.CudaBackend(SimulatedDevice()), "naive": NaiveBackend}.get(layout.get("backend", ""))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("gpuboost.backend.cpu.training.busy_threads", lambda binned, n_outputs, n_threads: n_threads)
+        if make:
+            backend = make()
+            patch.setattr("gpuboost.backend.choose_backend", lambda *_, **__: backend)
+        if "packing" in layout:
+            patch.setattr(packing, "UNDONE_NODES", 0)
+        if "search" in layout:
+            patch.setattr("gpuboost.backend.cpu.trees.BIN_VISITS", {"walks": 10**9, "histograms": 0}[layout["search"]])
+        yield
+
+
+def check_matrix(dtrain: gb.DMatrix, layout: Options) -> None:
+    """The matrix is what its layout says."""
+    if "page_rows" in layout:
+        assert len(dtrain.any_binned().pages) > ("workers" not in layout)
+    if "matrix" in layout:
+        assert (dtrain.any_binned().packing is not None) == ("packing" in layout)
+
+
+def train(model: Options, layout: Options, rows: slice = slice(None)) -> gb.Booster:
+    options = {**model, **layout}
+    if "estimator" in model:
+        return fit(model)
+    dtrain, params, rounds = make_matrix(options, rows), params_of(options), options.get("rounds", ROUNDS)
+    check_matrix(dtrain, layout)
+    call: Options = {"obj": custom if options["objective"] == "custom" else None, "verbose_eval": False}
+    if "continued" in layout:
+        call["xgb_model"] = gb.train(params, dtrain, 1, **call)
+        rounds -= 1
+    if layout.get("continued") == "file":
+        with tempfile.TemporaryDirectory() as folder:
+            call["xgb_model"].save_model(path := Path(folder) / "model.ubj")
+            return gb.train(params, dtrain, rounds, **{**call, "xgb_model": path})
+    if "evals" in layout or "early_stopping" in model:
+        kept = {key: model[key] for key in ("objective", "table", "targets", "num_class") if key in model}
+        part = {None: slice(None), 0: slice(0, 30)}.get(rows.start, slice(30, None))  # of all workers, or of one of two
+        other = make_matrix({**kept, "rows": 70}, part)
+        if "early_stopping" in model:  # labels turned around: the scores get worse
+            other.set_label(options.get("num_class", 2) - 1 - other.get_label())
+        call |= {"evals": [(dtrain, "train"), (other, "other")], "early_stopping_rounds": model.get("early_stopping")}
+    return gb.train(params, dtrain, rounds, **call)
+
+
+def fit(model: Options) -> gb.Booster:
+    """What a scikit-learn estimator trains."""
+    table, X = make_table(model.get("table", "mixed"), ROWS)
+    label, params = make_labels(model, X), {**params_of(model), "n_estimators": model.get("rounds", ROUNDS)}
+    for key in ("seed", "nthread", "num_class"):
+        params.pop(key, None)
+    estimator = {"regressor": gb.GPUBoostRegressor, "classifier": gb.GPUBoostClassifier}[model["estimator"]]
+    stop = {"eval_set": [(table[:50], label[49::-1])]} if "early_stopping" in model else {}
+    params = {**params, "random_state": 5, "n_jobs": 2, "early_stopping_rounds": model.get("early_stopping")}
+    return estimator(**params).fit(table, label, sample_weight=make_weights(model, ROWS), verbose=False, **stop).get_booster()
+
+
+def compute(name: str) -> str:
+    """The digest of a configuration's model, the same from every worker. Half of its trees split, or more."""
+    model, layout = CONFIGURATIONS[name]
+    n = model.get("rows", ROWS)
+    bounds = {1: [0, n], 2: [0, n // 3, n], 3: [0, 1, n // 2, n]}[layout.get("workers", 1)]
+    with warnings.catch_warnings(), set_up(layout):
+        warnings.simplefilter("ignore")
+        work = lambda rank: train(model, layout, slice(bounds[rank], bounds[rank + 1]))  # noqa: E731
+        boosters = run_threads(len(bounds) - 1, work) if "workers" in layout else [train(model, layout)]
+        models = [booster.model for booster in boosters]
+    split = [tree.n_leaves > 1 for trained in models for tree in trained.trees]
+    assert 2 * sum(split) >= len(split) > 0, f"trees do not split: {name}"
+    digests = {digest(trained) for trained in models}
+    assert len(digests) == 1, f"the workers' models differ: {name}"
+    return digests.pop()
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# What changed
+
+
+def recorded() -> dict[str, str]:
+    return json.loads(FILE.read_text())
+
+
+def difference(before: dict[str, str], after: dict[str, str]) -> str:
+    """What changed between digests by name, in lines; "" where nothing did.
+
+    Changed ones are grouped by options, one or two, that all of them have and nothing unchanged has: as long as possible by those
+    that tell most.
+    """
+    lines = [f"not recorded: {name}" for name in after if name not in before]
+    lines += [f"recorded, but no configuration any more: {name}" for name in before if name not in after]
+    common = [name for name in after if name in before]
+    changed = [name for name in common if before[name] != after[name]]
+    if not changed:
+        return "\n".join(lines)
+    lines.append(f"{len(changed)} of {len(common)} models changed:")
+    if len(changed) == len(common):
+        return "\n".join([*lines, "  all"])
+    for size in (1, 2):
+        n_with = Counter(group for name in common for group in combinations(options_of(name), size))
+        n_changed = Counter(group for name in changed for group in combinations(options_of(name), size))
+        guilty = {group for group, n in n_changed.items() if n == n_with[group] > 1}
+        left = changed
+        while guilty:
+            found = Counter(group for name in left for group in combinations(options_of(name), size) if group in guilty)
+            if not found or max(found.values()) < 2:
+                break
+            group = max(found, key=lambda group: (found[group], group))
+            left = [name for name in left if not set(group) <= set(options_of(name))]
+            lines.append(f"  all {n_with[group]} with {' and '.join(group)}")
+        changed = left
+    return "\n".join(lines + [f"  {name}" for name in changed])
+
+
+def compute_all(names: Iterable[str]) -> dict[str, str]:
+    return {name: compute(name) for name in names}
+
+
+def main(arguments: list[str]) -> int:
+    digests = compute_all(CONFIGURATIONS)
+    if arguments == ["--write"]:
+        FILE.write_text(json.dumps(digests, indent=0, sort_keys=True) + "\n")
+    changes = difference(recorded(), digests)
+    print(changes or f"{len(digests)} models, all as recorded")
+    return int(bool(changes))
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
