@@ -10,7 +10,8 @@ from gpuboost.backend import Backend, GrowthSettings, TrainingRows
 from gpuboost.backend.base import Array
 from gpuboost.communicator import Communicator, current_communicator
 from gpuboost.config import log
-from gpuboost.data.dmatrix import DMatrix, QuantileDMatrix
+from gpuboost.data.dmatrix import DMatrix
+from gpuboost.data.quantile_dmatrix import QuantileDMatrix
 from gpuboost.growing.constraints import resolve_feature_weights, resolve_interactions, resolve_monotone
 from gpuboost.margins import add_model_margin, start_margin
 from gpuboost.model.model import Model

@@ -1,16 +1,19 @@
 """data/dmatrix.py: labels, weights and margins are checked once; codes come from the table's own cuts or a reference's."""
 
+import pickle
 import warnings
 from decimal import Decimal
 from functools import partial
 
 import numpy as np
 import pytest
+from opened_tables import FRAMES, make_categories, make_frame
 
 from gpuboost.backend.cpu import CpuBackend
 from gpuboost.communicator import SingleProcess, current_communicator, run_threads
 from gpuboost.config import config_context
-from gpuboost.data.dmatrix import DMatrix, QuantileDMatrix
+from gpuboost.data.dmatrix import DMatrix
+from gpuboost.data.quantile_dmatrix import QuantileDMatrix
 
 X = np.array([[1.0, 10.0], [2.0, np.nan], [3.0, 30.0]])
 MASKED = np.ma.MaskedArray([1, 1, 1], [False, False, True])
@@ -346,6 +349,25 @@ def test_slices_lose_groups_only_when_allowed():
     assert len(d.slice([0], allow_groups=True).get_group()) == 0
     with pytest.raises(ValueError, match="a QuantileDMatrix keeps only bin numbers"):
         QuantileDMatrix(X).slice([0])
+
+
+@pytest.mark.parametrize(
+    "make", [lambda: DMatrix(X, [1, 2, 3]), lambda: DMatrix(X, [1, 2, 3]).slice([2, 0]), lambda: QuantileDMatrix(X, [1, 2, 3])]
+)
+def test_matrices_can_be_pickled(make):
+    d, again = make(), pickle.loads(pickle.dumps(make()))
+    assert again.get_label().tolist() == d.get_label().tolist()
+    assert again.binned(256, BACKEND, COMM).cuts.same_as(d.binned(256, BACKEND, COMM).cuts) and codes_of(again) == codes_of(d)
+
+
+@pytest.mark.parametrize("library", FRAMES)
+def test_a_matrix_of_a_frame_can_be_pickled(library):
+    d = DMatrix(make_frame(library, {"f": [1.5, None], "i": [1, None], "b": [True, None], "none": [None, None]}))
+    again, categories = pickle.loads(pickle.dumps(d)), DMatrix(make_categories(library, ["b", None, "a"], ["b", "a"]))
+    np.testing.assert_array_equal(again.get_data().toarray(), d.get_data().toarray())
+    np.testing.assert_array_equal(
+        pickle.loads(pickle.dumps(categories)).get_data().toarray(), categories.get_data().toarray()
+    )  # fmt: skip
 
 
 # ---- warnings
