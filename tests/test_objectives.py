@@ -178,6 +178,8 @@ def test_two_label_rows_are_one_target():
     X, y, _ = table("pairs")
     assert booster.model.n_outputs == booster.model.n_targets == 1
     prediction = booster.predict(gb.DMatrix(X))
+    booster.set_param("eval_metric", "mae")  # which takes the first label row
+    assert booster.eval(gb.DMatrix(X, y)) == f"[0]\teval-mae:{np.abs(prediction - y[:, 0]).mean(dtype=np.float64):.17g}"
     assert ((prediction > y[:, 0] - 0.3) & (prediction < y[:, 1] + 0.3)).mean() > 0.9
     with pytest.raises(ValueError, match="test:interval takes 2 label columns for a target, got 3"):
         gb.train(TRAININGS["pairs"], gb.DMatrix(X, X), 1)

@@ -108,6 +108,10 @@ class Objective(ABC):
             raise ValueError(f"{self.name} takes {self.label_rows} label columns for a target, got {n_label_rows}.")
         return n_label_rows // self.label_rows
 
+    def n_label_rows(self, n_targets: int) -> int:
+        """Rows of the label matrix for a model of so many targets."""
+        return n_targets * self.label_rows
+
     def check_labels(self, label: np.ndarray) -> None:  # noqa: B027 - most objectives accept any finite label
         """ValueError naming count and first index where float32 labels (n_label_rows, n_rows) are outside the loss's domain."""
 
