@@ -16,7 +16,7 @@ __version__ = "0.1.0"
 _HOMES = {
     "Booster": "booster",
     "DMatrix": "data.dmatrix",
-    "QuantileDMatrix": "data.dmatrix",
+    "QuantileDMatrix": "data.quantile_dmatrix",
     "train": "training.loop",
     "cv": "cross_validation",
     "plot_importance": "plotting",
@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from gpuboost.config import set_config as set_config
     from gpuboost.cross_validation import cv as cv
     from gpuboost.data.dmatrix import DMatrix as DMatrix
-    from gpuboost.data.dmatrix import QuantileDMatrix as QuantileDMatrix
+    from gpuboost.data.quantile_dmatrix import QuantileDMatrix as QuantileDMatrix
     from gpuboost.errors import DeviceNotFoundError as DeviceNotFoundError
     from gpuboost.errors import ModelFormatError as ModelFormatError
     from gpuboost.errors import NotFittedError as NotFittedError

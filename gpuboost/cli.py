@@ -20,7 +20,8 @@ from gpuboost.backend import choose_backend
 from gpuboost.backend.cpu.training import CODES_PER_THREAD
 from gpuboost.booster import Booster
 from gpuboost.callbacks import EarlyStopping
-from gpuboost.data.dmatrix import DMatrix, QuantileDMatrix
+from gpuboost.data.dmatrix import DMatrix
+from gpuboost.data.quantile_dmatrix import QuantileDMatrix
 from gpuboost.data.tables.text_files import TextTable, is_libsvm, read_text
 from gpuboost.doctor import report
 from gpuboost.errors import DeviceNotFoundError, ModelFormatError

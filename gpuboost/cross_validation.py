@@ -9,7 +9,8 @@ import numpy as np
 from gpuboost.booster import Booster
 from gpuboost.callbacks import EarlyStopping, EvaluationMonitor, TrainingCallback
 from gpuboost.config import verbosity_context
-from gpuboost.data.dmatrix import DMatrix, QuantileDMatrix
+from gpuboost.data.dmatrix import DMatrix
+from gpuboost.data.quantile_dmatrix import QuantileDMatrix
 from gpuboost.training.loop import boost_rounds, check_arguments
 
 __all__ = ["cv"]

@@ -8,9 +8,10 @@ import gpuboost.backend as backends
 from gpuboost.backend import Backend
 from gpuboost.backend.contract import Array
 from gpuboost.backend.trees import flatten_trees
-from gpuboost.data.dmatrix import ABSENT_VALUES, DMatrix
+from gpuboost.data.dmatrix import DMatrix
 from gpuboost.data.tables.device import current_device, put_on
 from gpuboost.data.tables.sparse import is_sparse
+from gpuboost.data.view import ABSENT_VALUES
 from gpuboost.errors import DeviceNotFoundError, not_built
 from gpuboost.kernels.predict import copy_row, predict_rows
 from gpuboost.margins import add_model_margin, finished_prediction, start_margin

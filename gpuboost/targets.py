@@ -28,9 +28,10 @@ def estimate_base_score(dtrain: DMatrix, objective: Objective, backend: Backend,
 
 
 def check_labels(dmatrix: DMatrix, objective: Objective, n_targets: int | None = None) -> None:
-    """ValueError for labels of positive weight outside the objective's domain, or for a wrong number of label columns."""
+    """ValueError for labels of positive weight outside the objective's domain, or for a number of label columns that is not
+    the model's."""
     labels = dmatrix.labels
-    if n_targets not in (None, len(labels)):
+    if n_targets is not None and len(labels) != objective.n_label_rows(n_targets):
         raise ValueError(f"the labels have {len(labels)} columns, the model has {n_targets} targets.")
     objective.check_labels(labels[:, dmatrix.weights > 0] if len(dmatrix.weights) else labels)
 

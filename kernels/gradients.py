@@ -1,12 +1,12 @@
 """First and second derivatives of the loss for every row, from one scalar formula per objective (Chen & Guestrin 2016, Eq. 2).
 
-    (g, h) = gradient(margin, label, parameters);   grad = cut(g)·weight;   hess = cut(max(h, 0))·weight
+    (g, h) = gradient(margin, label, weight, output, parameters);   grad = cut(g)·weight;   hess = cut(max(h, 0))·weight
 
 cut keeps 20 of a float's 24 significant bits: the product with a whole weight of up to 16 is then exact, and a row that weighs 3
 counts as much as the row given three times, to the last bit where the table is small (kernels/quantise.py).
 
-The objective writes the scalar function once; ``elementwise_gradients`` makes the loop around it. Floor: 4 bytes each of
-margin, label (and weight) read, 8 bytes written per row.
+The objective writes the scalar function once; ``elementwise_gradients`` makes the loop around it, ``rowwise_gradients`` where the
+outputs of a row depend on each other. Floor: 4 bytes each of margin, label (and weight) read, 8 bytes written per row.
 
 The largest |grad| and hess are found in the same pass, as float bits: non-negative floats order like their bits, and NaN or
 infinity show up as bits ≥ 0x7F800000.
@@ -45,6 +45,36 @@ def not_negative(h):
     return float32(0.0) if h <= float32(0.0) else h
 
 
+@scalar
+def put_gradient(grad, hess, output, i, g, h, weight):
+    """How a rowwise formula hands over the derivatives of one output: cut and weighed, as all gradients are."""
+    grad[output, i] = float32(cut(g) * weight)
+    hess[output, i] = float32(cut(not_negative(h)) * weight)
+
+
+@scalar
+def one_label(label, first, i):
+    return label[first, i]
+
+
+@scalar
+def two_labels(label, first, i):
+    return label[first, i], label[first + 1, i]
+
+
+_LABEL_OF = {1: one_label, 2: two_labels}
+
+
+@scalar
+def one_of(label, above, i):
+    return label[i]
+
+
+@scalar
+def both_of(label, above, i):
+    return label[i], above[i]
+
+
 # Short loops over rows, each over a few arrays of one dimension, because LLVM vectorises no others: logistic loss 0.6 ns per row,
 # in one loop 12; softmax 9 ns per row and class in one loop over the classes of a row (AMD EPYC, AVX-512).
 
@@ -63,16 +93,21 @@ def _weigh(grad, hess, weight):
 
 
 @cache
-def elementwise_gradients(gradient):
+def elementwise_gradients(gradient, label_rows=1):
     """The kernel of an objective whose outputs do not depend on each other.
 
-    gradient : scalar function (margin, label, parameters) -> (g, h), all float32; parameters is a tuple of float32
+    gradient : scalar function (margin, label, weight, output, parameters) -> (g, h), float32. weight is the row's, 1 without, for
+        formulas that need to know it; the kernel itself multiplies. output : int64. parameters is a tuple of float32
         (an array in memory would keep LLVM from vectorising the loop: it might overlap the outputs).
+    label_rows : 2 where the label of a row is a pair, the bounds of an interval; the formula gets it as a tuple. A formula takes
+        one or the other, so its name alone tells the kernels apart.
     Returned kernel (margin, label, weight, parameters, grad, hess, maxima, n_threads):
-        margin, grad, hess : float32 (n_outputs, n_rows). label : float32 (n_outputs or 1, n_rows).
+        margin, grad, hess : float32 (n_outputs, n_rows). label : float32 (n_outputs·label_rows or label_rows, n_rows).
         weight : float32 (n_rows,) or (0,), which means 1.
         maxima : int64 (n_threads, n_outputs, 2), OUT. Largest bits of |grad| and hess seen by each thread; zeroed by the caller.
     """
+
+    label_of = {1: one_of, 2: both_of}[label_rows]
 
     @parallel_kernel.part(formula=gradient)
     def chunks(thread, counter, margin, label, weight, parameters, grad, hess, maxima):
@@ -84,20 +119,21 @@ def elementwise_gradients(gradient):
                 return
             output = item // per_output
             begin = (item - output * per_output) * CHUNK
-            label_row = min(output, label.shape[0] - 1)
+            first = min(output * label_rows, label.shape[0] - label_rows)
             end = min(begin + CHUNK, n_rows)
             own_weight = weight[begin:end] if weight.size else weight
             largest = gradients_of_rows(
-                margin[output, begin:end], label[label_row, begin:end], own_weight, parameters,
-                grad[output, begin:end], hess[output, begin:end],
+                margin[output, begin:end], label[first, begin:end], label[first + label_rows - 1, begin:end], own_weight, output,
+                parameters, grad[output, begin:end], hess[output, begin:end],
             )  # fmt: skip
             for k in range(2):
                 maxima[thread, output, k] = max(maxima[thread, output, k], largest[k])
 
     @parallel_kernel.part(formula=gradient)
-    def gradients_of_rows(margin, label, weight, parameters, grad, hess):
+    def gradients_of_rows(margin, label, above, weight, output, parameters, grad, hess):
         for i in range(margin.size):
-            g, h = gradient(margin[i], label[i], parameters)
+            own_weight = weight[i] if weight.size else float32(1.0)
+            g, h = gradient(margin[i], label_of(label, above, i), own_weight, output, parameters)
             grad[i] = cut(g)
             hess[i] = cut(not_negative(h))
         return _weigh(grad, hess, weight)
@@ -110,12 +146,43 @@ def elementwise_gradients(gradient):
     return parallel_kernel(gradients_cpu, gradient)
 
 
+@cache
+def rowwise_gradients(row_gradient):
+    """The kernel of an objective whose outputs depend on each other.
+
+    row_gradient : scalar function (margin, label, weight, i, parameters, grad, hess) that hands over the derivatives of every
+        output of row i by put_gradient. It sees the whole arrays, and may use grad[:, i] and hess[:, i] for its own until then.
+    Returned kernel: as elementwise_gradients; label : float32 (n_label_rows, n_rows), as the formula has it.
+    """
+
+    @parallel_kernel.part(formula=row_gradient)
+    def chunks(thread, counter, margin, label, weight, parameters, grad, hess, maxima):
+        n_outputs, n_rows = margin.shape
+        while True:
+            begin = claim(counter) * CLASS_CHUNK
+            if begin >= n_rows:
+                return
+            end = min(begin + CLASS_CHUNK, n_rows)
+            for i in range(begin, end):
+                own_weight = weight[i] if weight.size else float32(1.0)
+                row_gradient(margin, label, own_weight, i, parameters, grad, hess)
+            for output in range(n_outputs):
+                largest = _weigh(grad[output, begin:end], hess[output, begin:end], weight[:0])  # the formula has weighed
+                for k in range(2):
+                    maxima[thread, output, k] = max(maxima[thread, output, k], largest[k])
+
+    def gradients_cpu(margin, label, weight, parameters, grad, hess, maxima, n_threads):
+        counter = np.zeros(1, np.int64)
+        for thread in prange(n_threads):
+            chunks(int64(thread), counter, margin, label, weight, parameters, grad, hess, maxima)
+
+    return parallel_kernel(gradients_cpu, row_gradient)
+
+
 @parallel_kernel
 def softmax_gradients_cpu(margin, label, weight, parameters, grad, hess, maxima, n_threads):
-    """Multi-class cross-entropy: p = softmax(margins of the row); g_k = p_k − [label = k]; h_k = 2·p_k·(1 − p_k).
-
-    Arguments as elementwise_gradients; label : float32 (1, n_rows) holds class numbers. The factor 2 of the hessian is
-    XGBoost's (it bounds the full Hessian's diagonal dominance), so that leaf sizes and min_child_weight agree with it.
+    """What rowwise_gradients makes of softmax_gradient (objectives/multiclass.py), to the bit, but in loops over the rows of one
+    class after another: p = softmax(margins of the row); g_k = p_k − [label = k]; h_k = 2·p_k·(1 − p_k).
     """
     counter = np.zeros(1, np.int64)
     for thread in prange(n_threads):
@@ -183,26 +250,26 @@ _SIGNATURE = (
 
 
 @cache
-def elementwise_gradients_kernel(gradient):
-    """The CUDA kernel of an objective whose outputs do not depend on each other; arguments as the CPU kernel's.
+def elementwise_gradients_kernel(gradient, label_rows=1):
+    """elementwise_gradients on the GPU; arguments as there.
 
     parameters : float32 (n,), IN. maxima : int64 (n_outputs, 2), INOUT, zeroed by the caller.
     """
+
+    label_of = {1: one_label, 2: two_labels}[label_rows]
 
     @cuda_kernel(_SIGNATURE, registers=40, formula=gradient)
     def gradients_kernel(margin, label, weight, parameters, grad, hess, maxima):
         partial = cuda.shared.array(32, int64)
         n_rows = uint32(margin.shape[1])
         for output in range(margin.shape[0]):
-            label_row = min(output, label.shape[0] - 1)
+            first = min(output * label_rows, label.shape[0] - label_rows)
             largest_grad, largest_hess = int64(0), int64(0)
             row = thread_number()
             while row < n_rows:
-                g, h = gradient(margin[output, row], label[label_row, row], parameters)
-                g, h = cut(g), cut(not_negative(h))
-                if weight.size > 0:
-                    g = float32(g * weight[row])
-                    h = float32(h * weight[row])
+                own_weight = weight[row] if weight.size > 0 else float32(1.0)
+                g, h = gradient(margin[output, row], label_of(label, first, row), own_weight, output, parameters)
+                g, h = float32(cut(g) * own_weight), float32(cut(not_negative(h)) * own_weight)
                 grad[output, row] = g
                 hess[output, row] = h
                 largest_grad = max(largest_grad, magnitude_bits(g))
@@ -213,37 +280,29 @@ def elementwise_gradients_kernel(gradient):
     return gradients_kernel
 
 
-@cuda_kernel(_SIGNATURE, registers=64)
-def softmax_gradients_kernel(margin, label, weight, parameters, grad, hess, maxima):
-    """softmax_gradients_cpu on the GPU. A thread keeps e^margin in grad until the row's sum is known."""
-    partial = cuda.shared.array(32, int64)
-    n_classes, n_rows = margin.shape[0], uint32(margin.shape[1])
-    row = thread_number()
-    while row < n_rows:
-        largest = margin[0, row]
-        for k in range(1, n_classes):
-            largest = larger(largest, margin[k, row])
-        total = float32(0.0)
-        for k in range(n_classes):
-            e = exp_float(float32(margin[k, row] - largest))
-            grad[k, row] = e
-            total = float32(total + e)
-        w = weight[row] if weight.size > 0 else float32(1.0)
-        for k in range(n_classes):
-            p = float32(grad[k, row] / total)
-            h = float32(float32(float32(2.0) * p) * float32(float32(1.0) - p))
-            g = float32(p - float32(1.0)) if int64(label[0, row]) == k else p
-            grad[k, row] = float32(cut(g) * w)
-            hess[k, row] = float32(cut(larger(h, float32(1e-16))) * w)
-        row = uint32(row + n_threads())
-    for k in range(n_classes):  # each thread over its own rows again
-        largest_grad, largest_hess = int64(0), int64(0)
+@cache
+def rowwise_gradients_kernel(row_gradient):
+    """rowwise_gradients on the GPU; arguments as elementwise_gradients_kernel. A thread reads no row but its own."""
+
+    @cuda_kernel(_SIGNATURE, registers=64, formula=row_gradient)
+    def gradients_kernel(margin, label, weight, parameters, grad, hess, maxima):
+        partial = cuda.shared.array(32, int64)
+        n_rows = uint32(margin.shape[1])
         row = thread_number()
         while row < n_rows:
-            largest_grad = max(largest_grad, magnitude_bits(grad[k, row]))
-            largest_hess = max(largest_hess, magnitude_bits(hess[k, row]))
+            own_weight = weight[row] if weight.size > 0 else float32(1.0)
+            row_gradient(margin, label, own_weight, row, parameters, grad, hess)
             row = uint32(row + n_threads())
-        keep_maxima(maxima, k, largest_grad, largest_hess, partial)
+        for output in range(margin.shape[0]):  # each thread over its own rows again
+            largest_grad, largest_hess = int64(0), int64(0)
+            row = thread_number()
+            while row < n_rows:
+                largest_grad = max(largest_grad, magnitude_bits(grad[output, row]))
+                largest_hess = max(largest_hess, magnitude_bits(hess[output, row]))
+                row = uint32(row + n_threads())
+            keep_maxima(maxima, output, largest_grad, largest_hess, partial)
+
+    return gradients_kernel
 
 
 @device_function

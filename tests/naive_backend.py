@@ -15,7 +15,7 @@ from gpuboost.backend.fixed_point import check_finite, leaf_scales, needs_refine
 from gpuboost.backend.plans import Round
 from gpuboost.kernels.features import LEVEL_DRAW, NODE_DRAW, TREE_DRAW
 from gpuboost.kernels.quantise import SMALL_UNITS
-from gpuboost.kernels.scalar import exp_float, log_double, node_score, node_score_at, optimal_weight
+from gpuboost.kernels.scalar import log_double, node_score, node_score_at, optimal_weight
 from gpuboost.kernels.sketch import DIGITS, MISSING, NON_FINITE
 from gpuboost.model.tree import Tree
 from gpuboost.params import Params
@@ -124,13 +124,14 @@ class NaiveTraining(Training, Gradients, Trees):
         label, weight = self.rows.label, self.rows.weight
         margin = self.margin
         for i in range(label.shape[1]):
-            if objective.gradient is None:
-                pairs = _softmax_gradients(margin[:, i], int(label[0, i]))
-            else:
-                labels = np.broadcast_to(label[:, i], margin[:, i].shape)  # one for all outputs, or one each
-                pairs = [objective.gradient(m, y, objective.parameters) for m, y in zip(margin[:, i], labels)]
-            for plane, (g, h) in enumerate(pairs):
-                w = weight[i] if len(weight) else F(1)
+            w = weight[i] if len(weight) else F(1)
+            if objective.row_gradient is not None:
+                objective.row_gradient(margin, label, w, i, objective.parameters, self.grad, self.hess)
+                continue
+            labels = label[:, i] if objective.label_rows == 1 else label[:, i].reshape(-1, objective.label_rows)
+            for plane, m in enumerate(margin[:, i]):
+                y = labels[plane if len(labels) > 1 else 0]  # one for all outputs, or one each
+                g, h = objective.gradient(m, y if objective.label_rows == 1 else tuple(y), w, plane, objective.parameters)
                 self.grad[plane, i], self.hess[plane, i] = _cut(F(g)) * w, _cut(max(F(h), F(0))) * w
         return self._largest()
 
@@ -534,16 +535,6 @@ def proposed_bins(hess: list[int], n_candidates: int) -> list[bool]:
 def _terms(prediction, label, weight, row_term, parameters) -> list[float]:
     terms = [row_term(prediction, label, i, parameters) for i in range(prediction.shape[1])]
     return [t * float(w) for t, w in zip(terms, weight)] if len(weight) else terms
-
-
-def _softmax_gradients(margin, label: int) -> list[tuple[np.float32, np.float32]]:
-    """Per class (p − [class is the label], max(2p(1 − p), 1e−16)) in float32."""
-    e = [F(exp_float(m - max(margin))) for m in margin]
-    total = F(0)
-    for term in e:
-        total += term
-    p = [term / total for term in e]
-    return [(q - F(1) if k == label else q, max(F(2) * q * (F(1) - q), F(1e-16))) for k, q in enumerate(p)]
 
 
 def _cut(x: np.float32) -> np.float32:

@@ -215,8 +215,8 @@ def test_one_hot_tables_are_searched_by_histograms(rule):
     sparse = gb.DMatrix(csr_matrix(onehot), y, sparse_absent=rule)
     dense = gb.DMatrix(onehot if rule == "zero" else np.where(onehot == 0, NAN, onehot), y, sparse_absent=rule)
     assert digest(train_on(params, sparse)) == digest(train_on(params, dense))
-    assert not next(iter(sparse._binned.values())).has_no_histograms
-    assert next(iter(dense._binned.values())).has_no_histograms
+    assert not sparse.any_binned().has_no_histograms
+    assert dense.any_binned().has_no_histograms
 
 
 def test_a_reference_that_was_searched_exactly_is_binned_anew():

@@ -136,8 +136,11 @@ def test_a_table_drawn_in_blocks_does_not_depend_on_threads(monkeypatch):
 def test_floors_are_found_by_the_plain_name():
     from gpuboost.kernels import gradients, histogram, leaves, splits
     from gpuboost.objectives.binary import logistic_gradient
+    from gpuboost.objectives.multiclass import softmax_gradient
 
-    known = [histogram.build_histograms_kernel(1), splits.evaluate_splits_kernel(True), gradients.softmax_gradients_kernel,
-             gradients.elementwise_gradients_kernel(logistic_gradient), leaves.update_margin_kernel]  # fmt: skip
+    known = [
+        histogram.build_histograms_kernel(1), splits.evaluate_splits_kernel(True), leaves.update_margin_kernel,
+        gradients.elementwise_gradients_kernel(logistic_gradient), gradients.rowwise_gradients_kernel(softmax_gradient),
+    ]  # fmt: skip
     assert all(gpu_kernels.floor_of(kernel) for kernel in known)
     assert gpu_kernels.floor_of(leaves.leaf_weights_kernel) is None

@@ -154,7 +154,7 @@ def test_evaluation_and_continuation():
     params = {"objective": "binary:logistic", "seed": 5, "max_depth": 4}
     begun = gb.train(params, dtrain, 2, evals=[(dtrain, "train"), (other, "other")], verbose_eval=False)
     assert digest(gb.train(params, dtrain, 1, xgb_model=begun, verbose_eval=False).model) == digest_without("mixed")
-    assert next(iter(dtrain._binned.values())).packing is not None
+    assert dtrain.any_binned().packing is not None
 
 
 # ---- sparse tables

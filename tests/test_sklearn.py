@@ -84,7 +84,7 @@ def test_parameters_are_those_of_training():
     aliases = {"n_jobs", "random_state"}
     for estimator in (GPUBoostClassifier(), GPUBoostRegressor()):
         params = estimator.get_params()
-        assert set(params) - own - aliases <= set(Params.__dataclass_fields__)
+        assert set(params) - own - aliases == set(Params.__dataclass_fields__) - {"nthread", "seed", "num_class"}
         assert {name for name, value in params.items() if value is not None} == {"n_estimators", "missing", "enable_categorical"}
 
 
@@ -100,6 +100,15 @@ def test_every_parameter_of_training_can_be_given_set_and_cloned(make, name):
     assert name not in make().get_params() or make().get_params()[name] is None
 
 
+@pytest.mark.parametrize("make", [GPUBoostClassifier, GPUBoostRegressor])
+def test_help_and_completion_know_every_parameter(make):
+    signature = inspect.signature(make)
+    assert {name: p.default for name, p in signature.parameters.items() if name != "kwargs"} == make().get_params()
+    assert all(f"\n    {name} : " in make.__doc__ for name in signature.parameters)
+    with pytest.raises(TypeError, match="positional"):
+        make(100)
+
+
 def test_aliases_are_the_parameters_they_stand_for(table):
     X, y, _ = table
     plain = GPUBoostRegressor(n_estimators=2, learning_rate=0.1, reg_lambda=3, random_state=4, n_jobs=1).fit(X, y)
@@ -110,7 +119,7 @@ def test_aliases_are_the_parameters_they_stand_for(table):
         plain.set_params(seed=5).fit(X, y)
 
 
-def test_parameters_without_a_name_in_the_signature_reach_training(table):
+def test_every_keyword_reaches_training(table):
     X, y, _ = table
     model = GPUBoostRegressor(n_estimators=1, disable_default_eval_metric=True).fit(X, y, eval_set=[(X, y)])
     with pytest.raises(ValueError, match="no evaluation result"):

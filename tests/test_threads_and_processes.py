@@ -271,7 +271,8 @@ def predict_from_file():
 def read_only_installation():
     """A folder that any user can read and none can write, with the package, this file and a model."""
     folder = Path(tempfile.mkdtemp())
-    shutil.copytree(ROOT / "gpuboost", folder / "gpuboost", ignore=shutil.ignore_patterns("__pycache__"))
+    for package in ("gpuboost", "kernels"):
+        shutil.copytree(ROOT / package, folder / package, ignore=shutil.ignore_patterns("__pycache__"))
     shutil.copy(__file__, folder)
     train().save_model(folder / "model.json")
     paths = [folder, *folder.rglob("*")]

@@ -1,137 +1,69 @@
-"""What a user gives beside a table (labels, weights, queries, row numbers), checked and as NumPy arrays."""
+"""What is known of a table besides its values: labels, weights, starting margins, queries; and the weights of columns."""
 
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
-from gpuboost.config import warn
-from gpuboost.data.tables.device import host_array
-from gpuboost.data.tables.numbers import as_floats
+from gpuboost.data.given import as_columns, as_feature_weights, as_weights, group_ptr, sizes_of_queries
 
-__all__ = ["as_columns", "as_feature_weights", "as_weights", "group_ptr", "row_numbers", "sizes_of_queries"]
+__all__ = ["MatrixInfo"]
 
-LARGEST_USUAL_WEIGHT = 1e6
+FIELDS = ("label", "weight", "base_margin", "group", "qid", "feature_weights")  # what can be given, checked in this order
 
 
-def as_columns(name: str, values: Any, n_rows: int) -> np.ndarray:
-    """Anything array-like as float32 (n_rows, k). Raises ValueError naming count and first row of what does not fit."""
-    array = _numbers(name, values)
-    if array.ndim not in (1, 2) or array.shape[1:] == (0,):
-        raise ValueError(f"{name} must have shape (n_rows,) or (n_rows, k), k at least 1, got {array.shape}.")
-    array = array[:, None] if array.ndim == 1 else array
-    if len(array) != n_rows:
-        raise ValueError(f"{name} has {len(array)} rows, data has {n_rows}. Both need the same rows.")
-    with np.errstate(over="ignore"):
-        result = array.astype(np.float32)
-    bad = ~np.isfinite(result).all(axis=1)
-    if bad.any():
-        first = int(np.argmax(bad))
-        value = array[first][~np.isfinite(result[first])][0]
-        raise ValueError(
-            f"{name} must be finite float32 numbers: {int(bad.sum())} rows are NaN, infinite or beyond 3.4e38, "
-            f"the first at row {first}: {value}. Remove or replace them."
-        )
-    return result
+_NOT_GIVEN = np.zeros((0,), np.float32)
+_NO_QUERIES = np.zeros((0,), np.uint32)
 
 
-def as_weights(values: Any, n_rows: int) -> np.ndarray:
-    """float32 (n_rows,), none negative; a UserWarning where one is huge, or too small for float32.
+def _not_given() -> Any:
+    """A field whose default is one array for all: there is nothing in it to change."""
+    return field(default_factory=lambda: _NOT_GIVEN)
 
-    (Of others that are tiny training warns if it learns nothing.)
+
+@dataclass(frozen=True, eq=False)
+class MatrixInfo:
+    """Checked and kept as arrays that nobody changes; what is new makes a new MatrixInfo.
+
+    label : float32 (n_targets, n_rows). weight : float32 (n_rows,). base_margin : float32 (n_outputs, n_rows).
+    group_ptr : uint32 (n_groups + 1,), the first row of each query and n_rows. feature_weights : float32 (n_features,).
+    All are of shape (0,) where they are not given.
+    version : counts the changes.
     """
-    given = _numbers("weight", values)
-    columns = as_columns("weight", given, n_rows)
-    if columns.shape[1] != 1:
-        raise ValueError(f"weight must have one value per row, got {columns.shape[1]} columns.")
-    weight = np.ascontiguousarray(columns[:, 0])
-    if (bad := weight < 0).any():
-        raise ValueError(f"weight must not be negative: {bad.sum()} values are, the first at row {int(np.argmax(bad))}.")
-    if (largest := float(weight.max(initial=0.0))) > LARGEST_USUAL_WEIGHT:
-        warn(
-            f"weight is {largest:g} at most, which is unusual: reg_lambda, reg_alpha, gamma and min_child_weight are compared "
-            "with sums over weighted rows. Divide the weights by their mean.",
-            stacklevel=3,
+
+    n_rows: int
+    label: np.ndarray = _not_given()
+    weight: np.ndarray = _not_given()
+    base_margin: np.ndarray = _not_given()
+    group_ptr: np.ndarray = field(default_factory=lambda: _NO_QUERIES)
+    feature_weights: np.ndarray = _not_given()
+    version: int = 0
+
+    def updated(self, n_features: int, **given: Any) -> "MatrixInfo":
+        """With some of FIELDS, each anything array-like. Raises ValueError naming what is of the wrong length or kind."""
+        if not given:
+            return self
+        checked: dict[str, np.ndarray] = {}
+        for name in FIELDS:
+            if name in given:
+                checked |= self._checked(name, given[name], n_features)
+        return MatrixInfo(**{**vars(self), **checked, "version": self.version + 1})
+
+    def _checked(self, name: str, values: Any, n_features: int) -> dict[str, np.ndarray]:
+        """The field of this class that holds it: its values there."""
+        if name == "weight":
+            return {name: as_weights(values, self.n_rows)}
+        if name == "feature_weights":
+            return {name: as_feature_weights(values, n_features)}
+        if name in ("group", "qid"):
+            sizes = values if name == "group" else sizes_of_queries(values, self.n_rows)
+            return {"group_ptr": group_ptr(sizes, self.n_rows)}
+        return {name: np.ascontiguousarray(as_columns(name, values, self.n_rows).T)}
+
+    def taken(self, rows: np.ndarray) -> "MatrixInfo":
+        """Of the rows with the given numbers, intp (n,), in that order; queries are lost."""
+        label, weight, base_margin = (
+            np.ascontiguousarray(values[..., rows]) if values.size or values.ndim == 2 else values
+            for values in (self.label, self.weight, self.base_margin)
         )
-    if n_lost := np.count_nonzero(given) - np.count_nonzero(weight):
-        message = f"{n_lost} weights are so small that float32 rounds them to 0, and their rows do not count. Use larger ones."
-        warn(message, stacklevel=3)
-    return weight
-
-
-def group_ptr(group: Any, n_rows: int) -> np.ndarray:
-    """uint32 (n_groups + 1,), first rows, of the numbers of rows in each group."""
-    sizes = _integers("group", group)
-    total = sum(sizes.tolist())  # of Python's integers, which do not overflow
-    if (sizes < 0).any() or total != n_rows:
-        raise ValueError(f"group must hold the rows of each query, {n_rows} together, got a sum of {total}.")
-    return np.concatenate([[0], sizes.cumsum()]).astype(np.uint32)
-
-
-def sizes_of_queries(qid: Any, n_rows: int) -> np.ndarray:
-    """Rows of each query, of one number per row that never decreases."""
-    values = _integers("qid", qid)
-    if len(values) != n_rows:
-        raise ValueError(f"qid has {len(values)} rows, data has {n_rows}. Both need the same rows.")
-    falls = values[1:] < values[:-1]
-    if falls.any():
-        row = int(np.argmax(falls)) + 1
-        raise ValueError(f"qid must not decrease, but does at row {row}: {values[row]}. Sort the rows by query.")
-    return np.unique(values, return_counts=True)[1]
-
-
-def as_feature_weights(weights: Any, n_features: int) -> np.ndarray:
-    """float32 (n_features,), none negative."""
-    with np.errstate(over="ignore"):
-        values = _numbers("feature_weights", weights).astype(np.float32)
-    if values.shape != (n_features,):
-        raise ValueError(f"feature_weights must hold one number per column ({n_features}), got shape {values.shape}.")
-    if (bad := ~(np.isfinite(values) & (values >= 0))).any():
-        j = int(np.argmax(bad))
-        raise ValueError(f"feature_weights must be finite and not negative, got {values[j]} for column {j}.")
-    return values
-
-
-def row_numbers(rindex: Any, n_rows: int) -> np.ndarray:
-    """intp (n,). Raises ValueError for a mask of the wrong length, IndexError for rows that do not exist."""
-    index = _as_array("rindex", rindex)
-    if index.dtype == bool and index.shape != (n_rows,):
-        raise ValueError(f"a boolean rindex must have one value per row ({n_rows}), got shape {index.shape}.")
-    rows = np.flatnonzero(index) if index.dtype == bool else _integers("rindex", index)
-    outside = (rows < 0) | (rows >= n_rows)
-    if outside.any():
-        raise IndexError(f"rindex must lie in [0, {n_rows - 1}], got {rows[outside][0]}.")
-    return rows.astype(np.intp)
-
-
-def _integers(name: str, values: Any) -> np.ndarray:
-    """int64 (n,). Raises ValueError for anything but one dimension of whole numbers."""
-    array = _as_array(name, values)
-    if array.ndim != 1 or (len(array) and array.dtype.kind not in "biuf"):
-        raise ValueError(f"{name} must hold integers in one dimension, got shape {array.shape} of dtype {array.dtype}.")
-    if array.dtype.kind == "f" and not (array == np.floor(array)).all():
-        raise ValueError(f"{name} must hold integers, got {array[array != np.floor(array)][0]}.")
-    if array.dtype.kind in "uf" and len(array) and abs(array).max() >= 2**63:
-        raise ValueError(f"{name} must hold integers below 2^63, got {array[abs(array) >= 2**63][0]}.")
-    return array.astype(np.int64)
-
-
-def _numbers(name: str, values: Any) -> np.ndarray:
-    """Anything array-like as an array of numbers or booleans of any shape; ValueError where it holds anything else."""
-    array = _as_array(name, values)
-    if array.dtype.kind in "OUST":
-        try:
-            return as_floats(array)
-        except (TypeError, ValueError):
-            pass
-    if array.dtype.kind not in "biuf":
-        raise ValueError(f"{name} must hold numbers, got dtype {array.dtype}.")
-    return array
-
-
-def _as_array(name: str, values: Any) -> np.ndarray:
-    """Anything array-like as NumPy makes an array of it, masked entries as NaN; ValueError where it cannot."""
-    values = host_array(values)
-    try:
-        return np.asarray(np.ma.filled(values.astype(np.float64), np.nan) if np.ma.is_masked(values) else values)
-    except Exception as error:  # every library has its own
-        raise ValueError(f"{name} must hold numbers in rows of equal length: {error}. Pass a NumPy array.") from None
+        return MatrixInfo(len(rows), label, weight, base_margin, feature_weights=self.feature_weights)

@@ -7,7 +7,8 @@ One class under ``@objectives.register`` is a whole objective. It is asked for
     takes                           its parameters of training: handed to the formulas, written to the model file, read back
     is_classifier, n_classes, n_outputs, check_labels     what its labels are
     base_score                      the best constant
-    gradient                        its formula, compiled into the kernels of either device
+    gradient, or row_gradient       its formula, compiled into the kernels of either device
+    stage, refresh_leaves           what some losses need besides; declared, and asked by no training yet
 """
 
 from abc import ABC, abstractmethod
@@ -18,7 +19,12 @@ from typing import Any, ClassVar
 import numpy as np
 
 from gpuboost.backend.row_sums import RowSums
-from gpuboost.kernels.gradients import elementwise_gradients, elementwise_gradients_kernel
+from gpuboost.kernels.gradients import (
+    elementwise_gradients,
+    elementwise_gradients_kernel,
+    rowwise_gradients,
+    rowwise_gradients_kernel,
+)
 from gpuboost.objectives.links import IDENTITY, Link
 
 __all__ = ["Objective", "Parameter", "invalid_labels"]
@@ -60,8 +66,18 @@ class Objective(ABC):
     predicts_classes: ClassVar[bool] = False
     probability_twin: ClassVar[str | None] = None
     n_classes: int = 0  # of a multi-class objective
-    #: Scalar function (margin, label, parameters) -> (g, h) of kernels/gradients.py, as a staticmethod.
+    #: Rows of the label matrix that make up the label of one target: 2 for the bounds of an interval.
+    label_rows: ClassVar[int] = 1
+    #: Scalar function (margin, label, weight, output, parameters) -> (g, h) of kernels/gradients.py, as a staticmethod; with
+    #: label_rows = 2 its label is a pair.
     gradient: ClassVar[Any] = None
+    #: Instead, where the outputs of a row depend on each other: (margin, label, weight, i, parameters, grad, hess), see there.
+    row_gradient: ClassVar[Any] = None
+    #: Work before the formula on rows in order, as survival:cox needs, or in groups, as ranking does. Nothing calls it yet; its
+    #: arguments are for whoever does to choose.
+    stage: ClassVar[Any] = None
+    #: New values for the leaves of a finished tree, such as medians of the residuals. Nothing calls it yet, as above.
+    refresh_leaves: ClassVar[Any] = None
     #: What predict returns where that is not what metrics see: as row_map; the prediction is then row 0 of the result.
     predict_map: ClassVar[Any] = None
 
@@ -86,12 +102,18 @@ class Objective(ABC):
         """The way back: name → text, as params.parse_params takes it, of what the model file holds of it."""
         return {p.name: sections[p.section][p.name] for p in cls.takes if p.name in sections.get(p.section, ())}
 
-    def n_outputs(self, n_targets: int) -> int:
-        """Margins per row."""
-        return n_targets
+    def n_outputs(self, n_label_rows: int) -> int:
+        """Margins per row, for a label matrix of so many rows. Raises ValueError where these make up no whole targets."""
+        if n_label_rows % self.label_rows:
+            raise ValueError(f"{self.name} takes {self.label_rows} label columns for a target, got {n_label_rows}.")
+        return n_label_rows // self.label_rows
+
+    def n_label_rows(self, n_targets: int) -> int:
+        """Rows of the label matrix for a model of so many targets."""
+        return n_targets * self.label_rows
 
     def check_labels(self, label: np.ndarray) -> None:  # noqa: B027 - most objectives accept any finite label
-        """ValueError naming count and first index where float32 labels (n_targets, n_rows) are outside the objective's domain."""
+        """ValueError naming count and first index where float32 labels (n_label_rows, n_rows) are outside the loss's domain."""
 
     @abstractmethod
     def base_score(self, labels: RowSums, n_outputs: int) -> Iterable[float]:
@@ -109,13 +131,17 @@ class Objective(ABC):
 
     @property
     def gradients_cpu(self) -> Any:
-        """The compiled kernel of kernels/gradients.py; for outputs that depend on each other a subclass gives its own."""
-        return elementwise_gradients(self.gradient)
+        """The compiled kernel of kernels/gradients.py."""
+        if self.row_gradient:
+            return rowwise_gradients(self.row_gradient)
+        return elementwise_gradients(self.gradient, self.label_rows)
 
     @property
     def gradients_kernel(self) -> Any:
         """The same as a CUDA kernel."""
-        return elementwise_gradients_kernel(self.gradient)
+        if self.row_gradient:
+            return rowwise_gradients_kernel(self.row_gradient)
+        return elementwise_gradients_kernel(self.gradient, self.label_rows)
 
     @property
     def row_map(self) -> Any:

@@ -12,12 +12,12 @@ from gpuboost.objectives.links import LOGIT, MIN_PROBABILITY
 
 
 @scalar
-def logistic_gradient(margin, label, parameters):
-    """Cross-entropy of p = σ(margin): g = p − y, h = max(p(1 − p), 1e-16); positives weigh scale_pos_weight = parameters[0]."""
+def logistic_gradient(margin, label, weight, output, parameters):
+    """Cross-entropy of p = σ(margin): g = p − y, h = max(p(1 − p), 1e-16); positives count scale_pos_weight (parameters[0])."""
     p = sigmoid_float(margin)
-    weight = parameters[0] if label == float32(1.0) else float32(1.0)
+    times = parameters[0] if label == float32(1.0) else float32(1.0)
     hess = larger(float32(p * float32(float32(1.0) - p)), float32(1e-16))
-    return float32(float32(p - label) * weight), float32(hess * weight)
+    return float32(float32(p - label) * times), float32(hess * times)
 
 
 @scalar

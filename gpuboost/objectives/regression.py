@@ -9,7 +9,7 @@ from gpuboost.objectives.base import Objective
 
 
 @scalar
-def squared_error_gradient(margin, label, parameters):
+def squared_error_gradient(margin, label, weight, output, parameters):
     """½(margin − label)²: g = margin − label, h = 1."""
     return float32(margin - label), float32(1.0)
 

@@ -10,7 +10,8 @@ from gpuboost.backend import Backend, TrainingRows
 from gpuboost.backend.contract import Array
 from gpuboost.communicator import Communicator, current_communicator
 from gpuboost.config import log
-from gpuboost.data.dmatrix import DMatrix, QuantileDMatrix
+from gpuboost.data.dmatrix import DMatrix
+from gpuboost.data.quantile_dmatrix import QuantileDMatrix
 from gpuboost.growing.plan import resolve_columns
 from gpuboost.margins import add_model_margin, start_margin
 from gpuboost.model.model import Model
@@ -65,7 +66,7 @@ def _empty_model(
         objective_params=objective.file_params(),
         base_score=estimated if given is None else tuple(float(np.float32(score)) for score in given),
         n_classes=objective.n_classes,
-        n_targets=len(dtrain.labels) if n_outputs == len(dtrain.labels) else 1,
+        n_targets=1 if objective.n_classes else n_outputs,
         feature_names=dtrain.feature_names,
         feature_types=dtrain.feature_types,
         categories=dtrain.categories,

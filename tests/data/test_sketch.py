@@ -229,22 +229,22 @@ def test_cuts_do_not_depend_on_order_batches_threads_memory_or_workers(max_bin, 
 @pytest.mark.filterwarnings("ignore:weight is .* unusual")
 def test_equal_weights_are_no_weights():
     X, _ = mixed_table()
-    plain = DMatrix(X).cuts(64, CpuBackend(1), SingleProcess())
+    plain = DMatrix(X).binned(64, CpuBackend(1), SingleProcess()).cuts
     for weight in (1.0, 0.1, 1e-30, 1e30, 1e-45):
-        weighted = DMatrix(X, weight=np.full(len(X), weight, np.float32)).cuts(64, CpuBackend(1), SingleProcess())
+        weighted = DMatrix(X, weight=np.full(len(X), weight, np.float32)).binned(64, CpuBackend(1), SingleProcess()).cuts
         assert weighted.same_as(plain)
 
 
 @pytest.mark.filterwarnings("ignore:weight is .* unusual")
 def test_weights_matter_only_by_their_ratios():
     X, weights = mixed_table()
-    cuts = [DMatrix(X, weight=weights * k).cuts(64, CpuBackend(1), SingleProcess()) for k in (1.0, 3.0, 2.0**-70, 2.0**60)]
+    cuts = [DMatrix(X, weight=weights * k).binned(64, CpuBackend(1), SingleProcess()).cuts for k in (1.0, 3.0, 2.0**-70, 2.0**60)]
     assert all(c.same_as(cuts[0]) for c in cuts)
 
 
 def test_float_weights_count_as_their_integer_copies():
     X, weights = mixed_table()
-    assert DMatrix(X, weight=weights / 16).cuts(64, CpuBackend(1), SingleProcess()).same_as(cuts_of(X, 64, weights))
+    assert DMatrix(X, weight=weights / 16).binned(64, CpuBackend(1), SingleProcess()).cuts.same_as(cuts_of(X, 64, weights))
 
 
 def test_a_worker_without_weights_beside_one_that_has_them_counts_ones():
@@ -252,7 +252,7 @@ def test_a_worker_without_weights_beside_one_that_has_them_counts_ones():
 
     def work(rank):
         own = DMatrix(X[:120]) if rank == 0 else DMatrix(X[120:], weight=np.ones(80))
-        return own.cuts(16, CpuBackend(1), current_communicator())
+        return own.binned(16, CpuBackend(1), current_communicator()).cuts
 
     expected = cuts_of(X, 16)
     assert all(cuts.same_as(expected) for cuts in run_threads(2, work))
@@ -266,16 +266,16 @@ def test_infinite_values_raise_naming_the_column(bad):
     X = np.zeros((6, 2))
     X[[2, 4], 1] = bad
     with pytest.raises(ValueError, match=r"column 1 holds 2 value\(s\) that are infinite"):
-        DMatrix(X).cuts(256, CpuBackend(1), SingleProcess())
+        DMatrix(X).binned(256, CpuBackend(1), SingleProcess())
     with pytest.raises(ValueError, match="column 'height'"):
-        DMatrix(X, feature_names=["age", "height"]).cuts(256, CpuBackend(1), SingleProcess())
+        DMatrix(X, feature_names=["age", "height"]).binned(256, CpuBackend(1), SingleProcess())
 
 
 def test_infinite_values_that_mean_missing_are_accepted():
-    cuts = DMatrix([[1.0], [np.inf], [2.0]], missing=np.inf).cuts(256, CpuBackend(1), SingleProcess())
+    cuts = DMatrix([[1.0], [np.inf], [2.0]], missing=np.inf).binned(256, CpuBackend(1), SingleProcess()).cuts
     assert cuts.has_missing[0] and cuts.n_bins[0] == 2
 
 
 def test_infinite_values_in_rows_of_weight_zero_do_not_matter():
-    cuts = DMatrix([[1.0], [np.inf], [2.0]], weight=[1, 0, 1]).cuts(256, CpuBackend(1), SingleProcess())
+    cuts = DMatrix([[1.0], [np.inf], [2.0]], weight=[1, 0, 1]).binned(256, CpuBackend(1), SingleProcess()).cuts
     assert not cuts.has_missing[0] and cuts.n_bins[0] == 2

@@ -55,7 +55,8 @@ def formulas(*parameters):
 
 # (factory, its arguments in turn). A kernel that is made by a function belongs here.
 FACTORIES = [
-    (gradients.elementwise_gradients_kernel, formulas("margin", "label", "parameters")),
+    (gradients.elementwise_gradients_kernel, formulas("margin", "label", "weight", "output", "parameters")),
+    (gradients.rowwise_gradients_kernel, formulas("margin", "label", "weight", "i", "parameters", "grad", "hess")),
     (reduce.reduce_rows_kernel, formulas("prediction", "label", "i", "parameters")),
     (reduce.map_rows_kernel, formulas("margin", "i", "out")),
     (histogram.build_histograms_kernel, [1, 2]),

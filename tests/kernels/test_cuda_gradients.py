@@ -18,7 +18,7 @@ NUM_CLASS = 3
 
 
 @scalar
-def as_given(margin, label, parameters):
+def as_given(margin, label, weight, output, parameters):
     """g = margin·p₀ and h = label: to feed any value in."""
     return float32(margin * parameters[0]), label
 

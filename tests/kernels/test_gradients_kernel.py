@@ -11,13 +11,13 @@ NO_WEIGHT = np.zeros(0, np.float32)
 
 
 @scalar
-def formula(margin, label, parameters):
+def formula(margin, label, weight, output, parameters):
     """g = (margin − label)·p₀ and h = p₁ − label: negative for large labels."""
     return float32(float32(margin - label) * parameters[0]), float32(parameters[1] - label)
 
 
 @scalar
-def as_given(margin, label, parameters):
+def as_given(margin, label, weight, output, parameters):
     """g and h are the margin and the label: to feed any value in."""
     return margin, label
 

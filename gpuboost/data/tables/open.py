@@ -24,6 +24,9 @@ from gpuboost.data.tables.sparse import SparseTable, is_sparse, sparse_reader
 
 __all__ = ["LoadedTable", "load_table", "open_table"]
 
+FRAMES = HostFrame, CudfFrame
+NO_ARRAYS = HostFrame, CudfFrame, SparseTable
+
 
 @dataclass(frozen=True, eq=False)
 class LoadedTable:
@@ -88,12 +91,12 @@ def open_table(
     """
     number = _missing_value(missing)
     loaded = data if isinstance(data, LoadedTable) else load_table(data)
-    table = loaded.table if isinstance(loaded.table, HostFrame | CudfFrame | SparseTable) else checked_array(loaded.table)
+    table = loaded.table if isinstance(loaded.table, NO_ARRAYS) else checked_array(loaded.table)
     n_rows, n_features = table.shape
     if n_features == 0:
         raise ValueError("data has 0 columns. Pass at least one feature.")
 
-    own_names = table.names if isinstance(table, HostFrame | CudfFrame) else None
+    own_names = table.names if isinstance(table, FRAMES) else None
     names = check_names(own_names if feature_names is None else feature_names, n_features)
     types = check_types(feature_types, n_features)
     order = None if names is None or expected_names is None else align_columns(names, expected_names)
@@ -125,7 +128,7 @@ def _reader_of(
     is_training: bool, missing: float,
 ) -> tuple[list[str] | None, dict[str, list[Any]], Read]:  # fmt: skip
     """XGBoost's letters of the columns, where the table tells; the dictionaries of those that hold categories; the reader."""
-    if isinstance(table, HostFrame | CudfFrame):
+    if isinstance(table, FRAMES):
         assert names is not None
         return read_frame(table, names, categories, is_training, missing)
     make_reader: Callable[..., Read] = sparse_reader if isinstance(table, SparseTable) else array_reader

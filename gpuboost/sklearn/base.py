@@ -1,88 +1,48 @@
-"""scikit-learn's estimators: GPUBoostClassifier and GPUBoostRegressor, thin layers over train() and Booster."""
+"""What the estimators share: parameters, fitting, predicting, and the Booster inside."""
 
 import os
 from numbers import Integral
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
-
-try:
-    from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
-    from sklearn.utils import check_array, check_random_state, column_or_1d
-    from sklearn.utils.multiclass import check_classification_targets
-    from sklearn.utils.validation import check_is_fitted, validate_data
-except ImportError as error:
-    raise ImportError("gpuboost.sklearn needs scikit-learn 1.6 or later. Install it: pip install gpuboost[sklearn]") from error
+from sklearn.base import BaseEstimator
+from sklearn.utils import check_array, check_random_state, column_or_1d
+from sklearn.utils.validation import check_is_fitted, validate_data
 
 from gpuboost import inspection
 from gpuboost.booster import Booster
 from gpuboost.data.dmatrix import DMatrix
-from gpuboost.data.tables.device import host_array, is_device_table, like, open_device_table
-from gpuboost.labels import class_codes, class_probabilities, has_classes, label_array, read_classes, write_classes
-from gpuboost.objectives import find_objective
+from gpuboost.data.tables.device import host_array, is_device_table, open_device_table
+from gpuboost.labels import has_classes
+from gpuboost.sklearn.parameters import DEFAULTS, NOT_OF_TRAINING, PARAMETERS, SIGNATURE
 from gpuboost.training.loop import train
 
-__all__ = ["GPUBoostClassifier", "GPUBoostRegressor"]
-
-# What the estimators themselves consume; all their other parameters are parameters of training.
-_OWN = {
-    "n_estimators", "missing", "sparse_absent", "early_stopping_rounds", "callbacks", "importance_type", "enable_categorical",
-    "feature_types", "objective", "eval_metric", "random_state",
-}  # fmt: skip
+__all__ = ["GPUBoostModel"]
 
 # For scikit-learn's check of an array. Infinite values are left to training and prediction, which refuse them in every table.
-_ANY_NUMBERS: dict[str, Any] = {"dtype": "numeric", "ensure_all_finite": False, "accept_sparse": True}
+ANY_NUMBERS: dict[str, Any] = {"dtype": "numeric", "ensure_all_finite": False, "accept_sparse": True}
 
 
-class _GPUBoostModel(BaseEstimator):
-    """What both estimators share. Parameters are those of training (params.describe_params), None for the default; further:
+class GPUBoostModel(BaseEstimator):
+    __doc__ = f"""What the estimators share.
 
-    n_estimators : rounds of boosting, 100.
-    missing : value that means missing besides NaN.
-    sparse_absent : what a sparse matrix leaves out, "missing" (also None) or "zero"; the model remembers it.
-    objective : name, or function (y_true, y_pred[, sample_weight]) -> (grad, hess) on raw margins.
-    eval_metric : name or names, or function (y_true, y_pred[, sample_weight]) -> number, to be minimised.
-    early_stopping_rounds : stop when the last metric on the last set of eval_set has not improved for so many rounds; prediction
-        then uses the rounds up to the best.
-    callbacks : callbacks.TrainingCallback objects.
-    importance_type : "gain" (default), "weight", "cover", "total_gain" or "total_cover", see feature_importances_.
-    enable_categorical : False refuses columns of categories. feature_types : replaces the types of the columns.
-    random_state, n_jobs : seed and nthread under scikit-learn's names; random_state may be a numpy.random.RandomState.
-    kwargs : any further parameter of training, or alias of one, by name.
-
-    Prediction takes validate_features, False to take columns by their order whatever their names, and iteration_range, rounds
-    [begin, end), by default all, or those up to the best after early stopping.
+{PARAMETERS}
     """
 
     _default_objective = "reg:squarederror"
-    n_estimators: Any
-    missing: Any
-    sparse_absent: Any
-    objective: Any
-    eval_metric: Any
-    early_stopping_rounds: Any
-    callbacks: Any
-    importance_type: Any
-    enable_categorical: Any
-    feature_types: Any
-    random_state: Any
-    n_jobs: Any
+    _booster: Booster
 
-    def __init__(
-        self, *, n_estimators=100, max_depth=None, max_leaves=None, max_bin=None, grow_policy=None, learning_rate=None,
-        verbosity=None, objective=None, booster=None, tree_method=None, n_jobs=None, gamma=None, min_child_weight=None,
-        max_delta_step=None, subsample=None, sampling_method=None, colsample_bytree=None, colsample_bylevel=None,
-        colsample_bynode=None, reg_alpha=None, reg_lambda=None, scale_pos_weight=None, base_score=None, random_state=None,
-        missing=np.nan, num_parallel_tree=None, monotone_constraints=None, interaction_constraints=None, importance_type=None,
-        device=None, validate_parameters=None, enable_categorical=True, feature_types=None, feature_weights=None,
-        max_cat_to_onehot=None, max_cat_threshold=None, multi_strategy=None, eval_metric=None, early_stopping_rounds=None,
-        callbacks=None, sparse_absent=None, **kwargs,
-    ):  # fmt: skip
-        for name, value in locals().items():
-            if name not in ("self", "kwargs"):
-                setattr(self, name, value)
-        if kwargs:
-            self.kwargs = kwargs
+    def __init__(self, **params: Any) -> None:
+        for name, default in DEFAULTS.items():
+            setattr(self, name, params.pop(name, default))
+        if params:
+            self.kwargs = params
+
+    __init__.__signature__ = SIGNATURE  # type: ignore[attr-defined]  # what scikit-learn, help() and completion look at
+
+    if TYPE_CHECKING:  # the parameters
+
+        def __getattr__(self, name: str) -> Any: ...
 
     def get_params(self, deep=True) -> dict[str, Any]:
         """All parameters by name, those given as keywords of training included."""
@@ -141,7 +101,7 @@ class _GPUBoostModel(BaseEstimator):
 
     def _continued(self, xgb_model: Any) -> Booster | None:
         """The model to go on from, which train() copies."""
-        if isinstance(xgb_model, _GPUBoostModel):
+        if isinstance(xgb_model, GPUBoostModel):
             return xgb_model.get_booster()
         if xgb_model is None or isinstance(xgb_model, Booster):
             return xgb_model
@@ -170,7 +130,7 @@ class _GPUBoostModel(BaseEstimator):
         if hasattr(X, "columns"):
             self._check_order(X, reset)
             return validate_data(self, X, reset=reset, skip_check_array=True)
-        return validate_data(self, X, reset=reset, ensure_min_samples=int(reset), **_ANY_NUMBERS)
+        return validate_data(self, X, reset=reset, ensure_min_samples=int(reset), **ANY_NUMBERS)
 
     def _check_order(self, X: Any, reset: bool) -> None:
         """ValueError for a frame of the right columns in another order, which scikit-learn refuses without naming them."""
@@ -229,7 +189,7 @@ class _GPUBoostModel(BaseEstimator):
 
         Of several classes, objective and num_class are known after fit.
         """
-        params = {name: value for name, value in self.get_params(deep=False).items() if name not in _OWN}
+        params = {name: value for name, value in self.get_params(deep=False).items() if name not in NOT_OF_TRAINING}
         params["objective"] = self._objective_name()
         params["eval_metric"] = None if callable(self.eval_metric) else self.eval_metric
         is_number = self.random_state is None or isinstance(self.random_state, Integral)
@@ -240,9 +200,9 @@ class _GPUBoostModel(BaseEstimator):
         """Objective and metric as train() takes them where they are functions."""
         functions: dict[str, Any] = {}
         if callable(self.objective):
-            functions["obj"] = _with_labels(self.objective)
+            functions["obj"] = with_labels(self.objective)
         if callable(self.eval_metric):
-            score, name = _with_labels(self.eval_metric), getattr(self.eval_metric, "__name__", "eval_metric")
+            score, name = with_labels(self.eval_metric), getattr(self.eval_metric, "__name__", "eval_metric")
             functions["custom_metric"] = lambda prediction, dmatrix: (name, score(prediction, dmatrix))
         return functions
 
@@ -257,7 +217,7 @@ class _GPUBoostModel(BaseEstimator):
         if validate_features:
             X = self._checked_table(X, reset=False)
         elif not (hasattr(X, "columns") or is_device_table(X) or isinstance(X, np.ma.MaskedArray)):
-            X = check_array(X, ensure_min_samples=0, **_ANY_NUMBERS)
+            X = check_array(X, ensure_min_samples=0, **ANY_NUMBERS)
         if type(X) is np.ndarray:  # Booster has a quick way for a few rows
             return booster.inplace_predict(
                 X, iteration_range=rounds, predict_type="margin" if output_margin else "value", missing=self.missing,
@@ -330,118 +290,7 @@ class _GPUBoostModel(BaseEstimator):
         return inspection.feature_importances(self.get_booster().model, self.importance_type or "gain")
 
 
-class GPUBoostRegressor(RegressorMixin, _GPUBoostModel):
-    __doc__ = "Gradient boosted trees for regression, of one target or several.\n\n" + str(_GPUBoostModel.__doc__)
-
-    def __sklearn_tags__(self):
-        tags = super().__sklearn_tags__()
-        tags.target_tags.multi_output = True
-        return tags
-
-    def predict(
-        self, X, *, output_margin=False, validate_features=True, base_margin=None, iteration_range=None
-    ) -> np.ndarray:
-        """float32 (n_samples,); several targets are float64 (n_samples, n_targets), as scikit-learn demands of them."""
-        prediction = self._predict(X, output_margin, validate_features, base_margin, iteration_range)
-        return prediction if prediction.ndim == 1 else prediction.astype(np.float64)
-
-
-class GPUBoostClassifier(ClassifierMixin, _GPUBoostModel):
-    __doc__ = (
-        "Gradient boosted trees for classification; labels may be of any type, and are kept as classes_.\n\n"
-        "binary:logistic for two classes, multi:softprob for more. A y of 0 and 1, (n_samples, n_labels), is several labels,\n"
-        "with trees for each.\n\n" + str(_GPUBoostModel.__doc__)
-    )
-
-    def __sklearn_tags__(self):
-        tags = super().__sklearn_tags__()
-        tags.classifier_tags.multi_label = True
-        return tags
-
-    @property
-    def n_classes_(self) -> int:
-        return len(self.classes_)
-
-    def _fit_labels(self, y: Any) -> np.ndarray:
-        y = _labels(y)
-        check_classification_targets(y)
-        if y.ndim == 1:
-            self.classes_, codes = np.unique(y, return_inverse=True)
-            return codes
-        if not np.isin(y, (0, 1)).all():
-            raise ValueError(
-                f"y of several columns must hold 0 and 1 only, got {np.unique(y)[:5].tolist()}. Use scikit-learn's "
-                "MultiOutputClassifier to train one classifier a column."
-            )
-        self.classes_ = np.arange(2).astype(y.dtype)
-        return y.astype(np.int64)
-
-    def _check_continued(self, booster: Booster) -> None:
-        known = read_classes(booster).tolist()
-        if known != self.classes_.tolist():
-            raise ValueError(f"xgb_model knows the classes {known}, y has {self.classes_.tolist()}. Continue with the same ones.")
-
-    def _encoded(self, y: Any, where: str) -> np.ndarray:
-        return class_codes(_labels(y), self.classes_, where)
-
-    def _objective_name(self) -> str:
-        name = "binary:logistic" if self.objective is None or callable(self.objective) else self.objective
-        if not find_objective(str(name)).is_classifier:
-            raise ValueError(f"objective of a classifier must be binary:logistic or multi:softprob, got {name!r}. Leave it out.")
-        # multi:softmax grows the same trees, but hides the probabilities. More classes than two overrule, as in XGBoost.
-        is_several = len(getattr(self, "classes_", ())) > 2
-        return "multi:softprob" if name == "binary:logistic" and is_several else find_objective(name).probability_twin or name
-
-    def get_xgb_params(self) -> dict[str, Any]:
-        params = super().get_xgb_params()
-        if find_objective(params["objective"]).takes_parameter("num_class") and hasattr(self, "classes_"):
-            params["num_class"] = max(self.n_classes_, 2)
-        return params
-
-    def _as_trained_here(self, booster: Booster) -> Booster:
-        twin = find_objective(booster.model.objective).probability_twin
-        if twin is None:
-            return booster
-        booster.model.objective = twin
-        return Booster(model_file=bytes(booster.save_raw()))
-
-    def _keep_labels(self, booster: Booster) -> None:
-        write_classes(booster, self.classes_)
-
-    def predict(
-        self, X, *, output_margin=False, validate_features=True, base_margin=None, iteration_range=None
-    ) -> np.ndarray:
-        """The most probable class of each row, in the type of classes_; raw margins with output_margin.
-
-        Of several labels 0 and 1, (n_samples, n_labels). For a table on a GPU a CuPy array there, or a NumPy array where the
-        classes are no numbers.
-        """
-        prediction = self._predict(X, output_margin, validate_features, base_margin, iteration_range)
-        if output_margin:
-            return prediction
-        probability = class_probabilities(host_array(prediction), self.n_classes_)
-        codes = (probability > 0.5).astype(int) if self._booster.model.n_targets > 1 else probability.argmax(axis=1)
-        return like(X, self.classes_[codes])
-
-    def predict_proba(self, X, *, validate_features=True, base_margin=None, iteration_range=None) -> np.ndarray:
-        """float32 (n_samples, n_classes): probabilities in the order of classes_; of several labels the probability of each to
-        be 1, (n_samples, n_labels)."""
-        prediction = self._predict(X, False, validate_features, base_margin, iteration_range)
-        return like(X, class_probabilities(host_array(prediction), self.n_classes_))
-
-    def _use_loaded(self, booster: Booster) -> None:
-        if not (booster.model.n_classes or find_objective(booster.model.objective).is_classifier):
-            raise ValueError(f"the model was trained with {booster.model.objective}. Load it with GPUBoostRegressor.")
-        self.classes_ = read_classes(booster)
-
-
-def _labels(y: Any) -> np.ndarray:
-    """Labels of their own type, (n,), or (n, k) for k > 1. One column is flattened with a DataConversionWarning."""
-    y = label_array(y)
-    return y if y.ndim == 2 and y.shape[1] > 1 else column_or_1d(y, warn=True)
-
-
-def _with_labels(function: Any) -> Any:
+def with_labels(function: Any) -> Any:
     """function(y_true, y_pred[, sample_weight]) as train() calls it, function(predictions, dmatrix)."""
 
     def call(prediction: np.ndarray, dmatrix: DMatrix) -> Any:

@@ -1,0 +1,101 @@
+"""A table's bins: its codes, kept under the cuts they were made with."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from gpuboost.backend import Backend
+from gpuboost.binned.cuts import Cuts
+from gpuboost.binned.matrix import BinnedMatrix
+from gpuboost.communicator import Communicator
+from gpuboost.config import warn
+from gpuboost.data.binning import add_records, bin_table
+from gpuboost.data.columns import bin_columns
+from gpuboost.data.sketch import sketch_columns
+from gpuboost.data.tables.names import listing
+from gpuboost.data.tables.source import ColumnSource
+from gpuboost.params import EVERY_VALUE
+
+__all__ = ["Bins", "bin_by_cuts", "bin_by_own_cuts"]
+
+SKETCH_WEIGHT_BITS = 46  # the global sum of integer sketch weights stays below 2^46 (data/sketch.py)
+
+
+@dataclass
+class Bins:
+    """Codes for one max_bin, in the memory of the backend that asked for them last."""
+
+    max_bin: int
+    binned: BinnedMatrix
+
+    def on(self, backend: Backend) -> BinnedMatrix:
+        """The codes, moved there."""
+        self.binned = backend.memory.move_table(self.binned)
+        return self.binned
+
+    def with_records(self, backend: Backend) -> BinnedMatrix:
+        """The codes with the records that training reads, moved there."""
+        self.binned = add_records(self.binned, backend)
+        return self.binned
+
+
+def bin_by_own_cuts(
+    source: ColumnSource, weight: np.ndarray, max_bin: int, backend: Backend, comm: Communicator, page_rows: int | None = None
+) -> BinnedMatrix:
+    """Codes under cuts sketched from this table (all workers' rows of positive weight), with records, as training reads them.
+
+    weight : float32 (n_rows,) or empty. A UserWarning names columns without any value.
+    """
+    weights = _sketch_weights(weight, source.n_rows, comm)
+    if max_bin == EVERY_VALUE or _stays_sparse(source, backend):
+        binned = bin_columns(source, weights, max_bin, None, backend.n_threads, comm)
+        binned = add_records(binned, backend)
+    else:
+        cuts = sketch_columns(source, weights, max_bin, backend, comm)
+        binned = bin_table(source, cuts, backend, with_records=True, page_rows=page_rows)
+    _warn_of_empty_columns(binned, source, comm)
+    return binned
+
+
+def bin_by_cuts(
+    source: ColumnSource, cuts: Cuts, backend: Backend, comm: Communicator, page_rows: int | None = None
+) -> BinnedMatrix:
+    """Codes under another table's cuts, to be evaluated: most such tables are nothing else, and only training reads records."""
+    if _stays_sparse(source, backend):
+        return bin_columns(source, None, cuts.max_bin, cuts, backend.n_threads, comm)
+    return bin_table(source, cuts, backend, with_records=False, page_rows=page_rows)
+
+
+def _stays_sparse(source: ColumnSource, backend: Backend) -> bool:
+    return source.stored is not None and backend.takes_sparse
+
+
+def _warn_of_empty_columns(binned: BinnedMatrix, source: ColumnSource, comm: Communicator) -> None:
+    cuts = binned.cuts
+    suspects = np.flatnonzero(cuts.has_missing & (cuts.n_bins == 1))  # else they hold one value
+    if len(suspects):  # on all workers or on none
+        occurs = binned.holds_values(suspects)
+        comm.allreduce_max(occurs)
+        empty = [source.feature_names[f] if source.feature_names else str(f) for f in suspects[occurs == 0]]
+        if empty:
+            all_or_some = "All columns" if len(empty) == source.n_features else "Some columns"
+            message = f"{all_or_some} hold nothing but missing values, so no split can use them: {listing(empty)}."
+            warn(message, stacklevel=4)
+
+
+def _sketch_weights(weight: np.ndarray, n_rows: int, comm: Communicator) -> np.ndarray | None:
+    """Integer weights for the sketch: the largest sum of all workers' rows stays below 2^46; positive weights stay positive."""
+    facts = np.array([len(weight) > 0], np.int64)
+    comm.allreduce_max(facts)
+    if not facts[0]:
+        return None
+    if len(weight) == 0:
+        weight = np.ones(n_rows, np.float32)
+    global_rows = np.array([np.count_nonzero(weight)], np.int64)
+    comm.allreduce_sum(global_rows)
+    bits = weight.max(initial=0.0).reshape(1).astype(np.float32).view(np.int32).astype(np.int64)
+    comm.allreduce_max(bits)
+    largest = float(bits.astype(np.int32).view(np.float32)[0])
+    exponent = SKETCH_WEIGHT_BITS - int(global_rows[0]).bit_length() - int(np.frexp(largest)[1])
+    scaled = np.floor(np.ldexp(weight.astype(np.float64), exponent) + 0.5).astype(np.int64)
+    return np.where(weight > 0, np.maximum(scaled, 1), 0)

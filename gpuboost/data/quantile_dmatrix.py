@@ -1,0 +1,82 @@
+"""QuantileDMatrix: a DMatrix that is binned at once and forgets its table."""
+
+from dataclasses import replace
+from typing import Any
+
+import gpuboost.backend as backends
+from gpuboost.backend import Backend
+from gpuboost.binned.cuts import Cuts
+from gpuboost.binned.matrix import BinnedMatrix
+from gpuboost.communicator import Communicator, current_communicator
+from gpuboost.data.bins import Bins, bin_by_cuts, bin_by_own_cuts
+from gpuboost.data.dmatrix import DMatrix
+from gpuboost.params import EVERY_VALUE, check_param
+
+__all__ = ["QuantileDMatrix"]
+
+
+class QuantileDMatrix(DMatrix):
+    """A DMatrix that is binned at once and forgets the table: about 2 bytes per value.
+
+    max_bin : as in training, 256 by default; training with another max_bin raises ValueError.
+    ref : a QuantileDMatrix whose cuts to use: the training matrix, for an evaluation matrix.
+    page_rows : rows of one page of codes; None keeps all in one. The model does not depend on it. A sparse table has one page.
+
+    The cuts follow the weights given here; a later set_weight does not move them.
+    """
+
+    def __init__(
+        self, data: Any, label: Any = None, *, max_bin: int | None = None, ref: DMatrix | None = None,
+        page_rows: int | None = None, **info: Any,
+    ) -> None:  # fmt: skip
+        super().__init__(data, label, **info)
+        backend = backends.choose_backend("cpu" if self.device is None else "cuda", self.nthread, table_device=self.device)
+        if ref is not None and not isinstance(ref, DMatrix):
+            raise TypeError(f"ref must be a DMatrix, got {type(ref).__name__}. Pass the training QuantileDMatrix.")
+        if page_rows is not None and page_rows < 1:
+            raise ValueError(f"page_rows must be at least 1, got {page_rows}. Leave it out for one page.")
+        checked, comm = check_param("max_bin", max_bin), current_communicator()
+        assert self._table is not None
+        if ref is None:
+            self.require_same_columns(comm)
+            binned = bin_by_own_cuts(self._table.source, self.weights, checked, backend, comm, page_rows)
+            if self.is_sparse:
+                self._features = replace(self._features, sparse_absent=self.sparse_absent or "missing")
+        else:
+            if ref.num_col() != self.num_col() and not (self._table.may_widen and ref.num_col() > self.num_col()):
+                raise ValueError(f"ref has {ref.num_col()} columns, data has {self.num_col()}. Both need the same columns.")
+            source = self.source(ref.feature_names, ref.categories, ref.num_col(), ref.sparse_absent or "missing")
+            assert source is not None
+            cuts = _lent_cuts(ref, max_bin, checked, backend, comm)
+            binned = bin_by_cuts(source, cuts, backend, comm, page_rows)
+            self._features = self._features.aligned_with(ref._features)
+        self._bins: Bins = Bins(binned.cuts.max_bin, binned)
+        self._table = None
+
+    @property
+    def max_bin(self) -> int:
+        """What it was binned with."""
+        return self._bins.max_bin
+
+    def binned(self, max_bin: int, backend: Backend, comm: Communicator) -> BinnedMatrix:
+        if max_bin == EVERY_VALUE:
+            raise ValueError(
+                "tree_method='exact' searches the values themselves, of which a QuantileDMatrix keeps only bin numbers. "
+                "Use a DMatrix."
+            )
+        if max_bin != self.max_bin:
+            raise ValueError(
+                f"max_bin={max_bin} in the training parameters, but the QuantileDMatrix was built with {self.max_bin}. "
+                "Use the same value in both."
+            )
+        return self._bins.with_records(backend)
+
+
+def _lent_cuts(ref: DMatrix, given: int | None, max_bin: int, backend: Backend, comm: Communicator) -> Cuts:
+    """The cuts of ref, which is binned by max_bin if it is not yet. Raises ValueError where another one was given."""
+    known = ref.any_binned()
+    if known is None or known.cuts.has_every_value:
+        known = ref.binned(max_bin, backend, comm)
+    if given is not None and max_bin != known.cuts.max_bin:
+        raise ValueError(f"max_bin={given}, but ref was binned with {known.cuts.max_bin}. Leave max_bin out.")
+    return known.cuts

@@ -1,0 +1,11 @@
+"""scikit-learn's estimators: GPUBoostClassifier and GPUBoostRegressor, thin layers over train() and Booster."""
+
+try:
+    from sklearn.utils.validation import validate_data as _since_1_6  # noqa: F401
+except ImportError as error:
+    raise ImportError("gpuboost.sklearn needs scikit-learn 1.6 or later. Install it: pip install gpuboost[sklearn]") from error
+
+from gpuboost.sklearn.classifier import GPUBoostClassifier
+from gpuboost.sklearn.regressor import GPUBoostRegressor
+
+__all__ = ["GPUBoostClassifier", "GPUBoostRegressor"]

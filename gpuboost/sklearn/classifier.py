@@ -1,0 +1,114 @@
+"""The classifier."""
+
+from typing import Any
+
+import numpy as np
+from sklearn.base import ClassifierMixin
+from sklearn.utils import column_or_1d
+from sklearn.utils.multiclass import check_classification_targets
+
+from gpuboost.booster import Booster
+from gpuboost.data.tables.device import host_array, like
+from gpuboost.labels import class_codes, class_probabilities, label_array, read_classes, write_classes
+from gpuboost.objectives import find_objective
+from gpuboost.sklearn.base import GPUBoostModel
+from gpuboost.sklearn.parameters import PARAMETERS
+
+__all__ = ["GPUBoostClassifier"]
+
+
+class GPUBoostClassifier(ClassifierMixin, GPUBoostModel):
+    __doc__ = f"""Gradient boosted trees for classification; labels may be of any type, and are kept as classes_.
+
+    binary:logistic for two classes, multi:softprob for more. A y of 0 and 1, (n_samples, n_labels), is several labels, with trees
+    for each.
+
+{PARAMETERS}
+    """
+
+    def __sklearn_tags__(self):
+        tags = super().__sklearn_tags__()
+        tags.classifier_tags.multi_label = True
+        return tags
+
+    @property
+    def n_classes_(self) -> int:
+        return len(self.classes_)
+
+    def _fit_labels(self, y: Any) -> np.ndarray:
+        y = _labels(y)
+        check_classification_targets(y)
+        if y.ndim == 1:
+            self.classes_, codes = np.unique(y, return_inverse=True)
+            return codes
+        if not np.isin(y, (0, 1)).all():
+            raise ValueError(
+                f"y of several columns must hold 0 and 1 only, got {np.unique(y)[:5].tolist()}. Use scikit-learn's "
+                "MultiOutputClassifier to train one classifier a column."
+            )
+        self.classes_ = np.arange(2).astype(y.dtype)
+        return y.astype(np.int64)
+
+    def _check_continued(self, booster: Booster) -> None:
+        known = read_classes(booster).tolist()
+        if known != self.classes_.tolist():
+            raise ValueError(f"xgb_model knows the classes {known}, y has {self.classes_.tolist()}. Continue with the same ones.")
+
+    def _encoded(self, y: Any, where: str) -> np.ndarray:
+        return class_codes(_labels(y), self.classes_, where)
+
+    def _objective_name(self) -> str:
+        name = "binary:logistic" if self.objective is None or callable(self.objective) else self.objective
+        if not find_objective(str(name)).is_classifier:
+            raise ValueError(f"objective of a classifier must be binary:logistic or multi:softprob, got {name!r}. Leave it out.")
+        # multi:softmax grows the same trees, but hides the probabilities. More classes than two overrule, as in XGBoost.
+        is_several = len(getattr(self, "classes_", ())) > 2
+        return "multi:softprob" if name == "binary:logistic" and is_several else find_objective(name).probability_twin or name
+
+    def get_xgb_params(self) -> dict[str, Any]:
+        params = super().get_xgb_params()
+        if find_objective(params["objective"]).takes_parameter("num_class") and hasattr(self, "classes_"):
+            params["num_class"] = max(self.n_classes_, 2)
+        return params
+
+    def _as_trained_here(self, booster: Booster) -> Booster:
+        twin = find_objective(booster.model.objective).probability_twin
+        if twin is None:
+            return booster
+        booster.model.objective = twin
+        return Booster(model_file=bytes(booster.save_raw()))
+
+    def _keep_labels(self, booster: Booster) -> None:
+        write_classes(booster, self.classes_)
+
+    def predict(
+        self, X, *, output_margin=False, validate_features=True, base_margin=None, iteration_range=None
+    ) -> np.ndarray:
+        """The most probable class of each row, in the type of classes_; raw margins with output_margin.
+
+        Of several labels 0 and 1, (n_samples, n_labels). For a table on a GPU a CuPy array there, or a NumPy array where the
+        classes are no numbers.
+        """
+        prediction = self._predict(X, output_margin, validate_features, base_margin, iteration_range)
+        if output_margin:
+            return prediction
+        probability = class_probabilities(host_array(prediction), self.n_classes_)
+        codes = (probability > 0.5).astype(int) if self._booster.model.n_targets > 1 else probability.argmax(axis=1)
+        return like(X, self.classes_[codes])
+
+    def predict_proba(self, X, *, validate_features=True, base_margin=None, iteration_range=None) -> np.ndarray:
+        """float32 (n_samples, n_classes): probabilities in the order of classes_; of several labels the probability of each to
+        be 1, (n_samples, n_labels)."""
+        prediction = self._predict(X, False, validate_features, base_margin, iteration_range)
+        return like(X, class_probabilities(host_array(prediction), self.n_classes_))
+
+    def _use_loaded(self, booster: Booster) -> None:
+        if not (booster.model.n_classes or find_objective(booster.model.objective).is_classifier):
+            raise ValueError(f"the model was trained with {booster.model.objective}. Load it with GPUBoostRegressor.")
+        self.classes_ = read_classes(booster)
+
+
+def _labels(y: Any) -> np.ndarray:
+    """Labels of their own type, (n,), or (n, k) for k > 1. One column is flattened with a DataConversionWarning."""
+    y = label_array(y)
+    return y if y.ndim == 2 and y.shape[1] > 1 else column_or_1d(y, warn=True)

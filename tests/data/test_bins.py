@@ -1,0 +1,63 @@
+"""data/bins.py: codes come from the table's own cuts or a model's, and follow the weights."""
+
+import numpy as np
+import pytest
+from small_matrices import BACKEND, COMM, X, caught
+
+from gpuboost.communicator import current_communicator, run_threads
+from gpuboost.data.dmatrix import DMatrix
+from gpuboost.data.quantile_dmatrix import QuantileDMatrix
+
+
+def test_codes_under_the_tables_own_cuts():
+    d = DMatrix(X)
+    binned = d.binned(256, BACKEND, COMM)
+    assert binned.pages[0].columns.tolist() == [[0, 1, 2], [0, 2, 1]]
+    assert d.binned(256, BACKEND, COMM) is binned, "binned twice"
+    assert d.any_binned() is binned
+    assert d.binned(2, BACKEND, COMM).cuts.n_bins.tolist() == [2, 2]
+
+
+def test_new_weights_make_new_cuts():
+    rows = np.arange(100, dtype=np.float32)[:, None]
+    d = DMatrix(rows)
+    before = d.binned(4, BACKEND, COMM).cuts
+    weight = np.where(np.arange(100) < 10, 100, 1)
+    d.set_weight(weight)
+    assert not d.binned(4, BACKEND, COMM).cuts.same_as(before)
+    assert d.binned(4, BACKEND, COMM).cuts.same_as(DMatrix(rows, weight=weight).binned(4, BACKEND, COMM).cuts)
+
+
+def test_a_slice_has_its_own_cuts():
+    d = DMatrix(X)
+    d.binned(256, BACKEND, COMM)
+    assert d.slice([0, 1]).binned(256, BACKEND, COMM).cuts.same_as(DMatrix(X[:2]).binned(256, BACKEND, COMM).cuts)
+
+
+def test_codes_for_other_cuts_are_made_from_the_table_when_there_is_one():
+    train = DMatrix(X)
+    cuts = train.binned(256, BACKEND, COMM).cuts
+    assert train.codes(cuts, train.source(None, {}, 2), BACKEND) is train.any_binned()
+    other = DMatrix([[2.5, np.nan], [0.0, 20.0]])
+    codes = other.codes(cuts, other.source(None, {}, 2), BACKEND)
+    assert codes.pages[0].columns.tolist() == [[2, 0], [2, 1]] and len(codes.pages[0].records) == 0
+    assert QuantileDMatrix([[2.5, 1.0]]).codes(cuts, None, BACKEND) is None
+
+
+@pytest.mark.parametrize("make", [lambda X: DMatrix(X).binned(256, BACKEND, COMM), QuantileDMatrix])
+def test_columns_without_values_are_named_once(make):
+    table = np.array([[1, np.nan, 5, np.nan], [2, np.nan, 5, 7]])
+    (message,) = caught(lambda: make(table))  # neither a constant column nor one with a single value is meant
+    assert message.startswith("Some columns hold nothing but missing values") and message.endswith(': "1".')
+    (message,) = caught(lambda: make(np.full((3, 7), np.nan)))
+    assert message.startswith("All columns hold nothing") and message.endswith('"0", "1", "2", "3", "4" and 2 more.')
+
+
+def test_a_column_that_another_worker_has_values_of_is_not_named():
+    shards = [np.array([[np.nan, np.nan]]), np.array([[5.0, np.nan]])]
+
+    def work(rank):
+        DMatrix(shards[rank]).binned(256, BACKEND, current_communicator())
+
+    messages = caught(lambda: run_threads(2, work))
+    assert len(messages) >= 1 and all(message.endswith(': "1".') for message in messages)
