@@ -1,4 +1,4 @@
-"""backend/device.py: how arguments reach a kernel, how large a grid is, and what is said when there is no GPU."""
+"""backend/cuda/device.py: how arguments reach a kernel, how large a grid is, and what is said when there is no GPU."""
 
 import ctypes
 import sys
