@@ -1,4 +1,4 @@
-"""backend/cpu/training.py and trees.py: the steps of growth keep their promises on the way, and the trees depend on nothing but data and settings."""
+"""backend/cpu: the steps of growth keep their promises on the way, and trees depend on nothing but data and settings."""
 
 import dataclasses
 
@@ -10,8 +10,8 @@ from gpuboost.backend.cpu import CpuBackend
 from gpuboost.backend.plans import FrontierBatch
 from gpuboost.communicator import SingleProcess, current_communicator, run_threads
 from gpuboost.data.binning import bin_table
-from gpuboost.data.tables.open import open_table
 from gpuboost.data.sketch import sketch_columns
+from gpuboost.data.tables.open import open_table
 from gpuboost.growing.grower import Grower
 from gpuboost.growing.plan import Planner
 from gpuboost.growing.policy import growth_policy
