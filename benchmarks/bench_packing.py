@@ -21,7 +21,7 @@ from measure import available_cores, seconds_in_turns, write_record
 from tasks import SEED, covertype_like, higgs_like
 
 import gpuboost as gb
-from gpuboost.data import binned
+from gpuboost.data import binning
 from gpuboost.model_io import digest
 
 N_ROWS, N_CLASSES, MAX_DEPTH = 200_000, 7, 6
@@ -30,12 +30,12 @@ BINNED_ROWS = 450_000
 
 @contextmanager
 def plain_records() -> Iterator[None]:
-    may_pack = binned.may_pack
-    binned.may_pack = lambda *_: False
+    may_pack = binning.may_pack
+    binning.may_pack = lambda *_: False
     try:
         yield
     finally:
-        binned.may_pack = may_pack
+        binning.may_pack = may_pack
 
 
 Seconds = dict[str, list[tuple[float, float]]]  # of each way and repeat: on the clock, and of all cores

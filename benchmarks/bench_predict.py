@@ -39,8 +39,8 @@ def predict_codes(a: Any, c: Ceilings) -> tuple[float, float]:
 
 
 def predict_few_rows(a: Any, c: Ceilings) -> tuple[float, float]:
-    trees, begin, _ = a.self._flat["host"]
-    return descend(len(a.table), trees, begin.size, c.lookup(2**15))
+    flat = a.self._flat["host"]
+    return descend(len(a.table), flat.nodes, flat.first_node.size, c.lookup(2**15))
 
 
 KERNELS = [

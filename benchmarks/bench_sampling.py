@@ -26,7 +26,9 @@ from measure import seconds_in_turns, write_record
 from tasks import SEED, TASKS, Task
 
 import gpuboost as gb
-from gpuboost.backend import CpuBackend
+from gpuboost.backend.cpu.gradients import CpuGradients
+from gpuboost.backend.cpu.tables import DenseTable
+from gpuboost.backend.cpu.trees import CpuTrees
 
 TASK = TASKS["higgs-450k"]
 DRAWS: dict[str, dict[str, Any]] = {
@@ -38,17 +40,18 @@ DRAWS: dict[str, dict[str, Any]] = {
 }
 PEERS_DRAW = ("all", "rows and columns")
 LIGHTGBM = {"subsample": {"bagging_fraction": 0.5, "bagging_freq": 1}, "colsample_bytree": {"feature_fraction": 0.5}}
-PARTS = {  # of a training: methods of the CPU backend, none of which calls another
-    "histogram": ("build_histograms", "_select_features"),
-    "copying": ("_select_features",),
-    "drawing": ("count_magnitudes", "draw_rows"),
+PARTS: dict[str, list[tuple[type, str]]] = {  # of a training on the CPU: methods, none of which calls another
+    "histogram": [(CpuTrees, "build_histograms"), (DenseTable, "draw_columns")],
+    "copying": [(DenseTable, "draw_columns")],
+    "drawing": [(CpuGradients, "count_magnitudes"), (CpuGradients, "draw_rows")],
 }
 
 
 @contextmanager
 def timed(seconds: dict[str, float]) -> Iterator[None]:
     """Adds up the seconds of each of the methods of PARTS."""
-    methods = {name: getattr(CpuBackend, name) for names in PARTS.values() for name in names}
+    methods = {name: getattr(owner, name) for part in PARTS.values() for owner, name in part}
+    owners = {name: owner for part in PARTS.values() for owner, name in part}
 
     def around(name: str) -> Callable[..., Any]:
         def call(*arguments: Any) -> Any:
@@ -60,13 +63,13 @@ def timed(seconds: dict[str, float]) -> Iterator[None]:
 
         return call
 
-    for name in methods:
-        setattr(CpuBackend, name, around(name))
+    for name, owner in owners.items():
+        setattr(owner, name, around(name))
     try:
         yield
     finally:
         for name, method in methods.items():
-            setattr(CpuBackend, name, method)
+            setattr(owners[name], name, method)
 
 
 def ways_to_train(task: Task, x: np.ndarray, y: np.ndarray, threads: int, parts: dict[str, list[Any]]) -> dict[str, Callable]:
@@ -79,7 +82,7 @@ def ways_to_train(task: Task, x: np.ndarray, y: np.ndarray, threads: int, parts:
             seconds: dict[str, float] = {}
             with timed(seconds):
                 gb.train({**xgboost_params(task, threads), **DRAWS[name]}, table, task.n_rounds)
-            of_parts = [sum(seconds.get(method, 0.0) for method in methods) for methods in PARTS.values()]
+            of_parts = [sum(seconds.get(name, 0.0) for _, name in part) for part in PARTS.values()]
             parts.setdefault(f"gpuboost, {name}", []).append(of_parts)
 
         return train

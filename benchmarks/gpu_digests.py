@@ -72,6 +72,7 @@ CASES = {
     "wide": Case(table="wide", rounds=2),
     "one-hot, packed": Case(table="one-hot"),
     "one-hot, packed, half of the columns": Case(table="one-hot", params={"colsample_bytree": 0.5}),
+    "one-hot, sparse, packed": Case(table="one-hot cells", options={"sparse_absent": "zero"}),
     "sparse": Case(table="sparse"),
     "sparse, zeros": Case(table="sparse", options={"sparse_absent": "zero"}),
     "sparse, half of both": Case(table="sparse", params={"subsample": 0.5, "colsample_bytree": 0.5}),
@@ -84,7 +85,7 @@ def make_table(kind: str, n_rows: int) -> tuple[Any, np.ndarray, np.ndarray]:
     rng = np.random.default_rng(3)
     weight = 10.0 ** (6 * rng.random(n_rows) ** 4) if kind == "loud" else rng.integers(0, 5, n_rows) / 2.0
     X: Any
-    if kind == "one-hot":
+    if kind.startswith("one-hot"):
         X = np.concatenate([np.eye(n)[rng.integers(0, n, n_rows)] for n in (3, 20, 40)], axis=1)
     elif kind == "sparse":
         from scipy.sparse import random_array
@@ -98,6 +99,10 @@ def make_table(kind: str, n_rows: int) -> tuple[Any, np.ndarray, np.ndarray]:
         X[:, 4] = 7.0
         X[:, 5] = np.exp(3 * X[:, 5])
     first = X[:, :4].toarray() if kind == "sparse" else np.nan_to_num(X[:, :4])
+    if kind == "one-hot cells":
+        from scipy.sparse import csr_array
+
+        X = csr_array(X)
     signal = first[:, 0] + first[:, 1] * first[:, 3] + 2 * first[:, 2] + rng.normal(size=n_rows) / 2
     return X.astype(np.float32), signal, weight.astype(np.float32)
 

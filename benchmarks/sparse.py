@@ -20,17 +20,17 @@ from libraries import LIBRARIES, bin_for_gpuboost
 from measure import available_cores, compare, write_record
 from tasks import TASKS, Task
 
-from gpuboost.data import binned
+from gpuboost.data import binning
 
 
 def bin_cells(x: Any, y: np.ndarray, task: Task, n_threads: int) -> Any:
     """Never packed."""
-    choose = binned.choose_sparse_packing
-    binned.choose_sparse_packing = lambda *_: None
+    choose = binning.choose_sparse_packing
+    binning.choose_sparse_packing = lambda *_: None
     try:
         return bin_for_gpuboost(x, y, task, n_threads)
     finally:
-        binned.choose_sparse_packing = choose
+        binning.choose_sparse_packing = choose
 
 
 def written_out(x: Any) -> np.ndarray:

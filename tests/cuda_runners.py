@@ -8,9 +8,9 @@ A test file writes each check once, for any runner, and one line runs it with al
         run(some_kernel, rows, 7, out, threads=len(rows))
         assert out.tolist() == [1, 2, 3]
 
-run(kernel, *arguments, threads=0, warps=0, blocks=0, shared=0) launches a CudaKernel as backend/device.Device.launch does: NumPy
-arrays (structured ones for records) and scalars in, and the arrays hold the results when it returns. An array that lacks the
-type, dimensions or layout of the kernel's signature raises TypeError.
+run(kernel, *arguments, threads=0, warps=0, blocks=0, shared=0) launches a CudaKernel as Device.launch (backend/cuda/device.py)
+does: NumPy arrays (structured ones for records) and scalars in, and the arrays hold the results when it returns. An array that
+lacks the type, dimensions or layout of the kernel's signature raises TypeError.
 
 The mark is a parametrisation, not a fixture: hypothesis may then call a test many times with one runner.
 """

@@ -1,5 +1,6 @@
 """One model, byte for byte, with packed records and with plain ones (data/packing.py)."""
 
+import re
 from collections import Counter
 from dataclasses import dataclass, field
 from functools import cache
@@ -11,9 +12,11 @@ import scipy.sparse
 from simulator import SimulatedDevice
 
 import gpuboost as gb
-from gpuboost.backend import CpuBackend, cpu
+from gpuboost.backend import CpuBackend
+from gpuboost.backend.cpu import trees as cpu_trees
 from gpuboost.backend.cuda import CudaBackend
 from gpuboost.backend.cuda.device import find_device
+from gpuboost.binned.matrix import Representation
 from gpuboost.communicator import run_threads
 from gpuboost.data import binning as binned_module
 from gpuboost.data import packing as packing_module
@@ -191,9 +194,9 @@ def sparse_matrix(rule, table, params, rows=slice(None), **options):
     return gb.QuantileDMatrix(data[table][rows], label[rows], weight=data[3][rows], sparse_absent=rule, **options)
 
 
-def train_sparse(dtrain, params):
+def train_sparse(dtrain, params, rounds=3):
     params = {"objective": "binary:logistic", "seed": 5, "max_depth": 4, **params}
-    model = gb.train(params, dtrain, 3, verbose_eval=False).model
+    model = gb.train(params, dtrain, rounds, verbose_eval=False).model
     assert min(tree.n_leaves for tree in model.trees) >= 2
     return digest(model)
 
@@ -201,7 +204,7 @@ def train_sparse(dtrain, params):
 @pytest.fixture(params=["histograms", "walks too"])
 def search(request, monkeypatch):
     if request.param == "histograms":
-        monkeypatch.setattr(cpu, "BIN_VISITS", 0)
+        monkeypatch.setattr(cpu_trees, "BIN_VISITS", 0)
 
 
 @pytest.mark.parametrize("rule", ABSENT)
@@ -278,8 +281,45 @@ def test_cuda_grows_the_cpus_model(name, cuda, use_backend):
     expected = digest_without(name, **SMALL)
     use_backend(cuda)
     dtrain = matrix(name, n_rows=100)
-    assert dtrain.any_binned().packing is not None and dtrain.any_binned().memory == cuda.memory
+    assert dtrain.any_binned().packing is not None and dtrain.any_binned().memory == cuda.memory.name
     assert train(name, dtrain, 1, max_depth=2) == expected
+
+
+@pytest.mark.parametrize("rule", ABSENT)
+@pytest.mark.parametrize("params", [{}, {"grow_policy": "lossguide", "max_leaves": 4}], ids=["levels", "leaves"])
+def test_cuda_grows_the_cpus_model_of_packed_cells(rule, params, cuda, use_backend):
+    params = {"max_depth": 2, **params}
+    use_backend(CpuBackend(1))
+    expected = train_sparse(sparse_matrix(rule, 1, params, slice(100)), params, 1)
+    use_backend(cuda)
+    dtrain = sparse_matrix(rule, 1, params, slice(100))
+    assert dtrain.any_binned().packing is not None and dtrain.any_binned().memory == cuda.memory.name
+    assert train_sparse(dtrain, params, 1) == expected
+
+
+@pytest.mark.parametrize("rule", ABSENT)
+def test_one_hot_cells_are_added_up_by_their_packed_records_on_cuda(rule, use_backend):
+    """By the kernel of dense records, undone once a step; rows are marked by their cells. Half of the columns change nothing."""
+    rng = np.random.default_rng(13)
+    cells = scipy.sparse.csr_matrix(one_hot(rng, 100))
+    label = cells @ rng.normal(size=cells.shape[1]) + rng.normal(size=100) / 4
+    params = {"max_depth": 2, "seed": 5, "min_child_weight": 0}
+    for share in (1.0, 0.5):
+        digests, launches = [], Counter()
+        for backend in (CpuBackend(1), simulated()):
+            use_backend(backend)
+            dtrain = gb.QuantileDMatrix(cells, label, sparse_absent=rule)
+            assert dtrain.any_binned().representation is Representation.PACKED_SPARSE
+            if backend.name == "cuda":
+                backend.device.launches.clear()
+            model = gb.train({**params, "colsample_bytree": share}, dtrain, 1, verbose_eval=False).model
+            digests.append(digest(model))
+            if backend.name == "cuda":
+                launches = Counter(name for name in backend.device.launches if re.search(r"\.(build|unpack|mark)_", name))
+        assert digests[0] == digests[1] and model.trees[0].n_leaves > 2
+        assert launches == {
+            "histogram.build_histograms_kernel_8": 2, "packing.unpack_histograms_kernel": 2, "sparse.mark_sparse_rows_kernel": 2
+        }
 
 
 @pytest.mark.parametrize("shared_limit, kernel", [

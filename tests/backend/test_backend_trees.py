@@ -3,15 +3,15 @@
 import numpy as np
 import pytest
 
-from gpuboost.backend.trees import collect_trees, flatten_trees
+from gpuboost.backend.trees import collect_trees, flatten_grown, flatten_trees
 from gpuboost.binned.cuts import SENTINEL, Cuts
-from gpuboost.kernels.records import NODE
+from gpuboost.kernels.records import CATEGORICAL, NODE, NUMERIC
 
 CUTS = Cuts(np.array([1, 2, SENTINEL, 5, SENTINEL], np.float32), np.array([0, 3, 5], np.int32), np.zeros(2, bool), 256)
 COVERS = 100 * np.arange(8.0)
 
 
-def grown(covers=COVERS):
+def grown_nodes():
     """Two trees: node 0 splits on x₁ < 5 into 2 and 3, node 2 on x₀ < 2 into 4 and 5; the split of 3 into 6, 7 was pruned."""
     nodes = np.zeros(8, NODE)
     nodes["left"] = nodes["parent"] = -1
@@ -22,6 +22,12 @@ def grown(covers=COVERS):
         nodes["gain"][parent], nodes["default_left"][parent] = gain, default_left
         nodes["parent"][left : left + 2] = parent
     nodes["left"][3] = -1
+    return nodes
+
+
+def grown(covers=COVERS):
+    """The same, collected."""
+    nodes = grown_nodes()
     values = np.arange(8, dtype=np.float32)[:, None]
     return collect_trees(nodes, values, values * 10, covers, CUTS, 2)
 
@@ -42,20 +48,33 @@ def test_covers_are_rounded_to_32_bits_within_their_range():
 
 
 def test_flat_trees_lie_one_after_another():
-    flat, begin, groups = flatten_trees(grown(), [0, 1])
-    assert begin.tolist() == [0, 5] and groups.tolist() == [0, 1]
-    assert flat["feature"].tolist() == [1, 0, -1, -1, -1, -1] and flat["threshold"].tolist() == [5, 2, 3, 4, 5, 1]
-    assert flat["left"][:2].tolist() == [1, 3] and (flat["bin"] == -1).all()
+    flat = flatten_trees(grown(), [0, 1])
+    nodes, leaf_values = flat.nodes, flat.leaf_values
+    assert flat.first_node.tolist() == [0, 5] and flat.first_output.tolist() == [0, 1]
+    assert nodes["feature"].tolist() == [1, 0, -1, -1, -1, -1] and nodes["threshold"].tolist() == [5, 2, 0, 0, 0, 0]
+    assert leaf_values.tolist() == [[0], [0], [3], [4], [5], [1]] and leaf_values.dtype == np.float32
+    assert nodes["left"].tolist() == [1, 3, -1, -1, -1, -1] and nodes["default_left"].tolist() == [1, 0, 0, 0, 0, 0]
+    assert (nodes["bin"] == -1).all() and (nodes["kind"] == NUMERIC).all()
+
+
+def test_grown_trees_keep_their_places():
+    """A leaf and what was pruned say nothing of a split that was found there."""
+    nodes = grown_nodes()
+    nodes["kind"][[0, 3]] = CATEGORICAL
+    flat = flatten_grown(nodes, CUTS)
+    assert flat["feature"].tolist() == [1, -1, 0, -1, -1, -1, -1, -1] and flat["left"].tolist() == [2, -1, 4, -1, -1, -1, -1, -1]
+    assert flat["threshold"].tolist() == [5, 0, 2, 0, 0, 0, 0, 0] and flat["bin"].tolist() == [0, -1, 1, -1, -1, -1, -1, -1]
+    assert flat["kind"].tolist() == [CATEGORICAL, *[NUMERIC] * 7] and flat["default_left"].tolist() == [1, 0, 0, 0, 0, 0, 0, 0]
 
 
 def test_thresholds_are_given_as_bins_of_the_cuts():
-    assert flatten_trees(grown(), [0, 1], CUTS)[0]["bin"].tolist() == [0, 1, -1, -1, -1, -1]
+    assert flatten_trees(grown(), [0, 1], CUTS).nodes["bin"].tolist() == [0, 1, -1, -1, -1, -1]
 
 
 def test_the_split_of_all_present_values_is_the_last_bin():
     tree, _ = grown()
     tree.threshold[0] = SENTINEL
-    assert flatten_trees([tree], [0], CUTS)[0]["bin"][0] == 1
+    assert flatten_trees([tree], [0], CUTS).nodes["bin"][0] == 1
 
 
 def test_a_threshold_that_is_no_cut_is_refused_for_codes():
@@ -63,9 +82,8 @@ def test_a_threshold_that_is_no_cut_is_refused_for_codes():
     tree.threshold[1] = 1.5
     with pytest.raises(ValueError, match="column 0: a threshold of the model is not a cut"):
         flatten_trees([tree], [0], CUTS)
-    assert flatten_trees([tree], [0])[0]["threshold"][1] == 1.5
+    assert flatten_trees([tree], [0]).nodes["threshold"][1] == 1.5
 
 
 def test_no_trees_are_laid_out_as_nothing():
-    flat, begin, groups = flatten_trees([], [])
-    assert len(flat) == len(begin) == len(groups) == 0
+    assert [len(array) for array in flatten_trees([], [])] == [0, 0, 0, 0]

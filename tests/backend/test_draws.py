@@ -1,25 +1,23 @@
 """backend/draws.py: the features that a round draws, and where their bins and cells go."""
 
-import dataclasses
-
 import numpy as np
 import pytest
 from packed_tables import cuts_of
-from test_cpu_backend import SETTINGS
 
 from gpuboost.backend.draws import all_columns, draw_columns, most_bins
+from gpuboost.params import Params
 
 N_BINS = [3, 1, 4, 2, 9, 5, 1, 1, 6, 2]
 CUTS = cuts_of(N_BINS)
 
 
 def layouts(share, rounds=300, seed=1, weights=()):
-    settings = dataclasses.replace(SETTINGS, colsample_bytree=share, seed=seed, feature_weights=weights)
+    settings = Params(colsample_bytree=share, seed=seed, feature_weights=weights)
     return settings, [draw_columns(settings, CUTS, round_number) for round_number in range(rounds)]
 
 
 def test_all_features_have_the_offsets_of_the_table():
-    settings, layout = SETTINGS, all_columns(CUTS)
+    settings, layout = Params(), all_columns(CUTS)
     assert layout.features.tolist() == list(range(10))
     assert layout.offsets.tolist() == CUTS.offsets.tolist()
     assert layout.renumber_cells(CUTS).tolist() == list(range(sum(N_BINS) + 10))

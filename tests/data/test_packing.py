@@ -8,6 +8,7 @@ from packed_tables import KINDS, columns_of, cuts_of, group_of, pack, pages_of, 
 
 import gpuboost as gb
 from gpuboost.backend.cpu import CpuBackend
+from gpuboost.backend.cpu.memory import HostMemory
 from gpuboost.binned.pages import SortedColumns
 from gpuboost.communicator import SingleProcess
 from gpuboost.data import packing as packing_module
@@ -20,11 +21,17 @@ from gpuboost.kernels.packing import unpack_histograms_cpu
 BACKEND, COMM = CpuBackend(2), SingleProcess()
 
 
+class Hidden(HostMemory):
+    def fetch(self, array):
+        raise AssertionError("the columns were read")
+
+
 class NoData(CpuBackend):
     """Refuses to show what lies in its memory."""
 
-    def fetch(self, array):
-        raise AssertionError("the columns were read")
+    def __init__(self, n_threads):
+        super().__init__(n_threads)
+        self.memory = Hidden()
 
 
 def find(columns, n_bins, page_rows=None):
@@ -295,11 +302,11 @@ def test_records_of_a_matrix_hold_the_packed_codes(eager, page_rows):
 
 
 def test_a_matrix_keeps_its_packing_on_another_backend(eager):
-    class Elsewhere(CpuBackend):
-        memory = "elsewhere"
+    class Elsewhere(HostMemory):
+        name = "elsewhere"
 
     matrix = gb.QuantileDMatrix(one_hot_table()).any_binned()
-    moved = matrix.on(Elsewhere(1))
+    moved = Elsewhere().move_table(matrix)
     assert moved.packing is matrix.packing is not None and moved.memory == "elsewhere"
 
 

@@ -153,25 +153,20 @@ def test_weights_equal_the_cpu(run, forest, penalties):
 @settings(max_examples=10, deadline=None)
 @given(forests(6), st.booleans())
 @each_runner
-def test_margins_and_marked_leaves_equal_the_cpu(run, forest, is_pruned):
+def test_margins_equal_the_cpu(run, forest, is_pruned):
     rng, n_rows = np.random.default_rng(forest.n_nodes), forest.grad.shape[1]
     if is_pruned:
         forest.nodes["leaf"] = rng.integers(0, forest.n_nodes, forest.n_nodes)
     leaves = rng.normal(size=(forest.n_nodes, forest.n_outputs)).astype(np.float32)
     expected = rng.normal(size=(2, n_rows)).astype(np.float32)
-    margin, leaf = in_all_rows(expected), in_all_rows(np.full((len(forest.tree_outputs), n_rows), -1, np.int32))
-    others = margin[:, :FIRST_ROW].copy(), leaf[:, :FIRST_ROW].copy()
+    margin = in_all_rows(expected)
+    others = margin[:, :FIRST_ROW].copy()
     kernel.update_margin_cpu(
         forest.chunks, forest.nodes, forest.segments, forest.rows, leaves, forest.tree_outputs, expected, 1
     )
     over_leaves(run, forest, kernel.update_margin_kernel, leaves, forest.tree_outputs, margin)
-    over_leaves(run, forest, kernel.mark_leaves_kernel, leaf)
     np.testing.assert_array_equal(margin[:, FIRST_ROW:], expected)
-    for node, rows in forest.members.items():
-        assert (leaf[forest.nodes["tree"][node], FIRST_ROW + rows] == forest.nodes["leaf"][node]).all()
-    assert (leaf[:, FIRST_ROW:] >= 0).all()
-    np.testing.assert_array_equal(margin[:, :FIRST_ROW], others[0])
-    np.testing.assert_array_equal(leaf[:, :FIRST_ROW], others[1])
+    np.testing.assert_array_equal(margin[:, :FIRST_ROW], others)
 
 
 # ---- the trees as prediction reads them
@@ -182,13 +177,13 @@ def test_margins_and_marked_leaves_equal_the_cpu(run, forest, is_pruned):
 @each_runner
 def test_flat_trees_equal_the_hosts(run, seed, n_splits, n_trees, gamma):
     rng, nodes = np.random.default_rng(seed), random_trees(seed, n_splits, n_trees)
-    for field in ("feature", "bin", "default_left"):
-        nodes[field] = rng.integers(0, 2 if field == "default_left" else 200, len(nodes))
+    for field, n in {"feature": 200, "bin": 200, "kind": 2, "default_left": 2}.items():
+        nodes[field] = rng.integers(0, n, len(nodes))
     node_kernels.prune(len(nodes), nodes, gamma)
-    leaves, flat = rng.normal(size=(len(nodes), 1)).astype(np.float32), np.zeros(len(nodes) + 1, FLAT_NODE)
+    flat = np.zeros(len(nodes) + 1, FLAT_NODE)
     flat["left"][-1] = 77
     cuts = Cuts(rng.normal(size=200 * 200).astype(np.float32), np.arange(0, 201 * 200, 200, dtype=np.int32), None, 256)
-    arrays = nodes, leaves, cuts.thresholds, cuts.offsets, flat
+    arrays = nodes, cuts.thresholds, cuts.offsets, flat
     run(kernel.flatten_trees_kernel, progress_of(n_nodes=len(nodes)), *arrays, threads=len(nodes))
-    np.testing.assert_array_equal(flat[:-1], flatten_grown(nodes, leaves, cuts))
+    np.testing.assert_array_equal(flat[:-1], flatten_grown(nodes, cuts))
     assert flat["left"][-1] == 77

@@ -5,21 +5,11 @@ import pytest
 from cuda_runners import assert_same, each_runner
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from test_predict_kernel import DEEP, STUMP, forest
 
 from gpuboost.kernels.predict import predict_codes_cpu, predict_codes_kernel, predict_values_cpu, predict_values_kernel
-from gpuboost.kernels.records import FLAT_NODE
 
-
-def forest(*trees, groups=None):
-    """(trees, tree_begin, tree_groups) of trees given as lists of (feature, threshold or value, left, default_left, bin)."""
-    nodes = np.array([(t, b, f, left, d) for tree in trees for f, t, left, d, b in tree], FLAT_NODE)
-    begin = np.cumsum([0, *map(len, trees)])[:-1].astype(np.int64)
-    return nodes, begin, np.array(groups or [0] * len(trees), np.int32)
-
-
-STUMP = [(0, 1.5, 1, 1, 0), (-1, 10.0, -1, 0, -1), (-1, 20.0, -1, 0, -1)]
 NO_LIST = np.zeros(0, np.int32)
-DEEP = [(1, 0.0, 1, 0, 0), (-1, 1.0, -1, 0, -1), (0, 3.0, 3, 0, 1), (-1, 2.0, -1, 0, -1), (-1, 4.0, -1, 0, -1)]
 
 
 @each_runner
@@ -60,7 +50,7 @@ def random_forest(rng, thresholds, n_trees, n_outputs):
 def check_values(run, flat, values, missing, margin, first_row, with_leaves):
     """Margins and leaves of a batch equal the CPU's; other rows stay. values : float32 (n_features, rows)."""
     expected, own = margin.copy(), slice(first_row, first_row + values.shape[1])
-    leaves = np.full((margin.shape[1] if with_leaves else 0, len(flat[1])), -7, np.int32)
+    leaves = np.full((margin.shape[1] if with_leaves else 0, len(flat.first_node)), -7, np.int32)
     expected_leaves = leaves.copy()
     predict_values_cpu(values.T, np.float32(missing), *flat, expected[:, own], expected_leaves[own], 1)
     run(predict_values_kernel, values, missing, *flat, first_row, margin, leaves, threads=values.shape[1])
@@ -70,7 +60,7 @@ def check_values(run, flat, values, missing, margin, first_row, with_leaves):
 
 def check_codes(run, flat, columns, n_bins, margin, first_row, with_leaves):
     expected, own = margin.copy(), slice(first_row, first_row + columns.shape[1])
-    leaves = np.full((margin.shape[1] if with_leaves else 0, len(flat[1])), -7, np.int32)
+    leaves = np.full((margin.shape[1] if with_leaves else 0, len(flat.first_node)), -7, np.int32)
     expected_leaves = leaves.copy()
     n_rows = columns.shape[1]
     rows, start = np.arange(n_rows, dtype=np.int32), margin.copy()

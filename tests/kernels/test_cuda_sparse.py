@@ -9,7 +9,7 @@ from test_predict_kernel import grown_together
 from test_sparse_kernels import Table, random_forest, random_pairs, random_rows
 
 from gpuboost.kernels import histogram, partition, sparse
-from gpuboost.kernels.records import PROGRESS
+from gpuboost.kernels.records import CATEGORICAL, NUMERIC, PROGRESS
 
 cases = given(st.integers(0, 2**32), st.integers(1, 80), st.booleans())
 
@@ -47,18 +47,19 @@ def test_marks_equal_the_cpus(run, seed, n_rows, absent_is_zero):
     for node in nodes:
         f = rng.integers(len(table.n_bins))
         node["feature"], node["bin"], node["default_left"] = f, rng.integers(table.n_bins[f]), rng.integers(2)
+        node["kind"] = rng.choice([NUMERIC, CATEGORICAL])
     selected = np.array([1, 2], np.int32)
     chunks = partition.list_chunks(selected, segments)
-    is_left = np.zeros(n_rows, np.uint8)
+    is_left, cats = np.zeros(n_rows, np.uint8), rng.integers(0, 2**5, (3, 1)).astype(np.uint32)
     sparse.mark_sparse_rows_cpu(
-        selected, nodes, chunks, table.row_begin, table.cells, table.offsets, table.absent, rows, segments, is_left, 1
+        selected, nodes, cats, chunks, table.row_begin, table.cells, table.offsets, table.absent, rows, segments, is_left, 1
     )
     progress, first_chunk = np.zeros(1, PROGRESS), np.full(4, -7, np.int64)
     progress["n_selected"] = 2
     marks, n_left = np.full((3, partition.CHUNK_WORDS), 0xA5A5A5A5, np.uint32), np.full(3, -7, np.int64)
     run(partition.list_chunks_kernel, selected, segments, progress, first_chunk, blocks=1)
     run(
-        sparse.mark_sparse_rows_kernel, selected, nodes, table.row_begin, table.cells, table.offsets, table.absent, rows,
+        sparse.mark_sparse_rows_kernel, selected, nodes, cats, table.row_begin, table.cells, table.offsets, table.absent, rows,
         segments, progress, first_chunk, marks, n_left, blocks=3,
     )  # fmt: skip
     assert n_left[: len(chunks)].tolist() == chunks[:, 3].tolist()

@@ -49,14 +49,18 @@ def test_the_second_process_compiles_nothing(tmp_path):
 
 
 def test_editing_any_kernel_changes_the_stamp(tmp_path, monkeypatch):
-    for folder in jit._KERNEL_FOLDERS:
-        (tmp_path / folder).mkdir()
-    kernel = tmp_path / "kernels" / "scalar.py"
-    kernel.write_text("x = 1\n")
+    package = tmp_path / "gpuboost"  # and kernels/ beside it, as in a checkout
+    edited = [tmp_path / "kernels" / "scalar.py", package / "objectives" / "base.py", package / "metrics" / "auc.py"]
+    for path in edited:
+        path.parent.mkdir(parents=True)
+        path.write_text("x = 1\n")
     monkeypatch.setattr(jit, "__file__", str(tmp_path / "kernels" / "jit.py"))
-    before = jit.source_stamp.__wrapped__()
-    kernel.write_text("x = 2\n")
-    assert jit.source_stamp.__wrapped__() != before
+    monkeypatch.setattr(gb, "__path__", [str(package)])
+    stamps = [jit.source_stamp.__wrapped__()]
+    for path in edited:
+        path.write_text("x = 2\n")
+        stamps.append(jit.source_stamp.__wrapped__())
+    assert len(set(stamps)) == 4
 
 
 def test_formulas_from_outside_the_package_are_not_cached():

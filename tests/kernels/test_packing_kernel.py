@@ -11,7 +11,7 @@ from gpuboost.backend.cpu import CpuBackend
 from gpuboost.data.packing import find_packing, find_sparse_packing
 from gpuboost.kernels import packing as kernels
 from gpuboost.kernels.partition import list_chunks, mark_rows_cpu
-from gpuboost.kernels.records import NODE
+from gpuboost.kernels.records import CATEGORICAL, NODE, NUMERIC
 
 ANY_KINDS = st.lists(st.sampled_from(sorted(KINDS)), min_size=1, max_size=5)
 ALL_KINDS = sorted(KINDS)
@@ -72,10 +72,11 @@ def test_records_of_cells_are_those_of_the_columns(n_rows, n_threads):
 @given(ANY_KINDS, st.integers(1, 200), st.sampled_from([1, 3]), st.integers(0, 2**32))
 def test_rows_go_where_their_columns_send_them(kinds, n_rows, n_threads, seed):
     columns, n_bins, packing = packed_columns(kinds, n_rows, seed)
-    rng, n_nodes, cats = np.random.default_rng(seed), 3, np.zeros((3, 1), np.uint32)
+    rng, n_nodes = np.random.default_rng(seed), 3
+    cats = rng.integers(0, 2**32, (n_nodes, 8), dtype=np.uint32)
     nodes, segments, selected = np.zeros(n_nodes, NODE), np.zeros((n_nodes, 3), np.int64), np.array([2, 0], np.int32)
     nodes["feature"], nodes["default_left"] = rng.integers(0, len(columns), n_nodes), rng.integers(0, 2, n_nodes)
-    nodes["bin"] = rng.integers(0, np.array(n_bins)[nodes["feature"]])
+    nodes["bin"], nodes["kind"] = rng.integers(0, np.array(n_bins)[nodes["feature"]]), rng.choice([NUMERIC, CATEGORICAL], n_nodes)
     segments[:, 0], segments[:, 1], segments[:, 2] = [0, n_rows // 3, n_rows // 2], [n_rows // 3, n_rows // 2, n_rows], [1, 0, 1]
     rows = np.stack([rng.permutation(n_rows), rng.permutation(n_rows)]).astype(np.int32)
     chunks = list_chunks(selected, segments)
@@ -84,7 +85,7 @@ def test_rows_go_where_their_columns_send_them(kinds, n_rows, n_threads, seed):
         selected, nodes, cats, expected_chunks, columns, np.array(n_bins, np.int32), rows, segments, expected, n_threads
     )
     kernels.mark_packed_rows_cpu(
-        selected, nodes, chunks, records_by_cpu(columns, packing, width_of(packing)), packing.groups, packing.offsets,
+        selected, nodes, cats, chunks, records_by_cpu(columns, packing, width_of(packing)), packing.groups, packing.offsets,
         cuts_of(n_bins).offsets, *packing.undo, rows, segments, marks, n_threads,
     )  # fmt: skip
     assert_same(marks, expected)

@@ -5,18 +5,20 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from gpuboost.backend.contract import FlatTrees
 from gpuboost.backend.cpu import CpuBackend
 from gpuboost.binned.cuts import SENTINEL, Cuts
 from gpuboost.binned.matrix import BinnedMatrix
 from gpuboost.binned.pages import DensePage, PageStore
 from gpuboost.kernels.predict import ROW_BLOCK, copy_row, predict_codes_cpu, predict_rows
-from gpuboost.kernels.records import FLAT_NODE
+from gpuboost.kernels.records import FLAT_NODE, NUMERIC
 from gpuboost.objectives.multiclass import argmax_row
 
 
 def predict_values(block, flat, n_outputs=1, *, missing=np.nan, n_threads=1, with_leaves=True, start=0.0):
     """Adapter: (margin (n_outputs, n_rows), leaves (n_rows, n_trees))."""
-    margin, leaves = np.full((n_outputs, len(block)), start, np.float32), np.full((len(block), len(flat[1])), -1, np.int32)
+    margin = np.full((n_outputs, len(block)), start, np.float32)
+    leaves = np.full((len(block), len(flat.first_node)), -1, np.int32)
     CpuBackend(n_threads).predictor.predict_values(block, missing, flat, 0, margin, leaves if with_leaves else None)
     return margin, leaves
 
@@ -26,7 +28,7 @@ def predict_codes(columns, cuts, flat, n_outputs=1, *, n_threads=1):
     n_rows = columns.shape[1]
     half, none = n_rows // 2, np.empty((0, 8), columns.dtype)
     pages = [DensePage(np.ascontiguousarray(part), none) for part in (columns[:, :half], columns[:, half:])]
-    margin, leaves = np.zeros((n_outputs, n_rows), np.float32), np.full((n_rows, len(flat[1])), -1, np.int32)
+    margin, leaves = np.zeros((n_outputs, n_rows), np.float32), np.full((n_rows, len(flat.first_node)), -1, np.int32)
     CpuBackend(n_threads).predictor.predict_codes(BinnedMatrix(cuts, PageStore(tuple(pages))), flat, margin, leaves)
     return margin, leaves
 
@@ -40,11 +42,14 @@ def predict_few(block, flat, n_outputs=1, *, missing=np.nan, start=0.0, row_map=
 
 def forest(*trees, groups=None):
     """The flat layout of trees given as lists of (feature, threshold or value, left, default_left, bin)."""
-    nodes = np.array([(t, b, f, left, d) for tree in trees for f, t, left, d, b in tree], FLAT_NODE)
+    every = [node for tree in trees for node in tree]
+    nodes = np.array([(t if f >= 0 else 0, f, b, NUMERIC, d, left) for f, t, left, d, b in every], FLAT_NODE)
+    leaf_values = np.array([t if f < 0 else UNREAD for f, t, *_ in every], np.float32)[:, None]
     begin = np.cumsum([0, *map(len, trees)])[:-1].astype(np.int64)
-    return nodes, begin, np.array(groups or [0] * len(trees), np.int32)
+    return FlatTrees(nodes, leaf_values, begin, np.array(groups or [0] * len(trees), np.int32))
 
 
+UNREAD = 77.0  # the leaf value of a split
 STUMP = [(0, 1.5, 1, 1, 0), (-1, 10.0, -1, 0, -1), (-1, 20.0, -1, 0, -1)]
 DEEP = [(1, 0.0, 1, 0, 0), (-1, 1.0, -1, 0, -1), (0, 3.0, 3, 0, 1), (-1, 2.0, -1, 0, -1), (-1, 4.0, -1, 0, -1)]
 
@@ -168,7 +173,7 @@ def check(rng, n_rows, n_bins, n_trees, n_threads):
     leaves = np.array([[walk(tree, row) for tree in trees] for row in block], np.int32).reshape(n_rows, n_trees)
     margin = np.zeros((2, n_rows), np.float32)
     for t, tree in enumerate(trees):
-        margin[flat[2][t]] += np.array([tree[leaf][1] for leaf in leaves[:, t]], np.float32)
+        margin[flat.first_output[t]] += np.array([tree[leaf][1] for leaf in leaves[:, t]], np.float32)
     codes = [np.searchsorted(cuts.of(f)[:-1], block[:, f], side="right") for f in range(cuts.n_features)]
     columns = np.where(np.isnan(block.T), cuts.n_bins[:, None], codes)
     dtype = np.uint8 if columns.max(initial=0) < 256 else np.uint16
@@ -201,14 +206,14 @@ def grown_together(rng, n_bins, n_trees, n_splits):
     for _ in range(n_splits):
         node = is_open.pop(rng.integers(0, len(is_open)))
         f = int(rng.integers(0, len(n_bins)))
-        nodes[node] = (0, rng.integers(0, n_bins[f]), f, len(nodes) - owner[node], rng.integers(0, 2))
+        nodes[node] = (0, f, rng.integers(0, n_bins[f]), NUMERIC, rng.integers(0, 2), len(nodes) - owner[node])
         is_open += [len(nodes), len(nodes) + 1]
         owner += [owner[node]] * 2
         nodes = np.append(nodes, np.zeros(2, FLAT_NODE))
     pruned = is_open + ([n_trees] if len(nodes) > n_trees else [])
     nodes["feature"][pruned], nodes["left"][pruned] = -1, -1
-    nodes["threshold"] = rng.normal(size=len(nodes))
-    return nodes, np.arange(n_trees), rng.integers(0, 2, n_trees).astype(np.int32)
+    leaf_values = np.where(nodes["feature"] < 0, rng.normal(size=len(nodes)), UNREAD).astype(np.float32)[:, None]
+    return FlatTrees(nodes, leaf_values, np.arange(n_trees), rng.integers(0, 2, n_trees).astype(np.int32))
 
 
 @settings(max_examples=40, deadline=None)
@@ -220,21 +225,21 @@ def test_listed_rows_through_trees_that_grew_together(seed, n_rows, n_features, 
     rng = np.random.default_rng(seed)
     n_bins = rng.integers(1, 6, n_features).astype(np.int32)
     columns = np.stack([rng.integers(0, n + 1, n_rows) for n in n_bins]).astype(dtype)  # n is missing
-    trees, begin, groups = grown_together(rng, n_bins, n_trees, n_splits)
+    flat = grown_together(rng, n_bins, n_trees, n_splits)
     rows = rng.permutation(n_rows)[: rng.integers(0, n_rows + 1)].astype(np.int32)
     start = rng.normal(size=(2, n_rows)).astype(np.float32)
     expected, expected_leaves = start.copy(), np.full((n_rows, n_trees), -1, np.int32)
     for row in rows:
         for tree in range(n_trees):
             node = tree
-            while (at := trees[node])["feature"] >= 0:
+            while (at := flat.nodes[node])["feature"] >= 0:
                 code = columns[at["feature"], row]
                 is_left = at["default_left"] == 1 if code == n_bins[at["feature"]] else code <= at["bin"]
                 node = tree + at["left"] + (not is_left)
-            expected[groups[tree], row] += trees[node]["threshold"]
+            expected[flat.first_output[tree], row] += flat.leaf_values[node, 0]
             expected_leaves[row, tree] = node - tree
     margin, leaves = start.copy(), np.full_like(expected_leaves, -1)
-    predict_codes_cpu(columns, n_bins, rows, trees, begin, groups, margin, leaves, n_threads)
+    predict_codes_cpu(columns, n_bins, rows, *flat, margin, leaves, n_threads)
     np.testing.assert_array_equal(margin, expected)
     np.testing.assert_array_equal(leaves, expected_leaves)
 

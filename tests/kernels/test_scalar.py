@@ -13,6 +13,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from gpuboost.kernels import scalar as s
+from gpuboost.kernels.records import CATEGORICAL, NODE, NUMERIC
 
 FLOAT32 = st.floats(width=32, allow_nan=False)
 WORD = st.integers(0, 2**32 - 1)
@@ -230,6 +231,7 @@ def node_score_at(grad, hess, weight, reg_lambda, alpha):
     return s.node_score_at(grad, hess, weight, reg_lambda, alpha)
 
 
+NO_CATS = np.zeros((2, 1), np.uint32)
 FREE = (0.0, -np.inf, np.inf)  # no max_delta_step, no bounds
 
 
@@ -281,7 +283,24 @@ def test_score_is_the_score_at_the_optimal_weight(grad, hess, lam, alpha):
 
 @numba.njit
 def go_left(code, split_bin, missing_code, default_left):
-    return s.go_left(code, split_bin, missing_code, default_left)
+    return s.go_left(code, split_bin, s.also_left(split_bin, missing_code, default_left))
+
+
+@numba.njit
+def split_goes_left(code, nodes, cats, node, missing_code):
+    return s.split_goes_left(code, nodes, cats, node, missing_code)
+
+
+@numba.njit
+def value_goes_left(x, threshold, missing, default_left):
+    return s.value_goes_left(x, threshold, missing, default_left)
+
+
+def split_node(split_bin, default_left, kind=NUMERIC):
+    """Two records of growing nodes, the second of which is split so."""
+    nodes = np.zeros(2, NODE)
+    nodes["bin"][1], nodes["default_left"][1], nodes["kind"][1] = split_bin, default_left, kind
+    return nodes
 
 
 @pytest.mark.parametrize("code, default_left, expected", [
@@ -289,8 +308,33 @@ def go_left(code, split_bin, missing_code, default_left):
 ])  # fmt: skip
 def test_codes_up_to_the_split_bin_go_left_and_missing_ones_by_default(code, default_left, expected):
     assert bool(go_left(np.uint8(code), np.int32(1), np.int32(3), np.int32(default_left))) is expected
+    assert bool(split_goes_left(np.uint8(code), split_node(1, default_left), NO_CATS, 1, np.int32(3))) is expected
 
 
 def test_no_byte_is_missing_where_a_feature_has_256_bins():
     assert not go_left(np.uint8(0), np.int32(-1), np.int32(256), np.int32(1))
     assert go_left(np.uint8(255), np.int32(255), np.int32(256), np.int32(0))
+    assert not split_goes_left(np.uint8(0), split_node(-1, 1), NO_CATS, 1, np.int32(256))
+    assert split_goes_left(np.uint8(255), split_node(255, 0), NO_CATS, 1, np.int32(256))
+
+
+@pytest.mark.parametrize("default_left", [0, 1])
+def test_categories_of_the_set_go_right_and_missing_ones_by_default(default_left):
+    """Of 40 categories, in two words; the bin of such a split says nothing."""
+    in_set, cats = {0, 5, 31, 32, 39}, np.full((2, 2), MASK, np.uint32)
+    cats[1] = [sum(1 << c for c in in_set if c < 32), sum(1 << c - 32 for c in in_set if c >= 32)]
+    nodes = split_node(7, default_left, CATEGORICAL)
+    goes = [bool(split_goes_left(np.uint8(code), nodes, cats, 1, np.int32(40))) for code in range(41)]
+    assert goes == [code not in in_set for code in range(40)] + [default_left == 1]
+
+
+@pytest.mark.parametrize("default_left", [0, 1])
+@pytest.mark.parametrize("x, missing, expected", [
+    (0.5, np.nan, True), (1.0, np.nan, False), (np.nextafter(np.float32(1), np.float32(0)), np.nan, True), (2.0, np.nan, False),
+    (-0.0, 0.0, None), (-999.0, -999.0, None), (-999.0, np.nan, True), (np.nan, np.nan, None), (np.nan, -999.0, None),
+    (1.0, 1.0, None), (np.inf, np.nan, False), (-np.inf, np.nan, True),
+])  # fmt: skip
+def test_values_below_the_threshold_go_left_and_missing_ones_by_default(x, missing, expected, default_left):
+    """expected : None where the value is missing."""
+    goes = value_goes_left(np.float32(x), np.float32(1), np.float32(missing), np.int32(default_left))
+    assert bool(goes) is (default_left == 1 if expected is None else expected)

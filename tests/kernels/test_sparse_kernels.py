@@ -10,13 +10,14 @@ from hypothesis import strategies as st
 from scipy.sparse import csr_array
 from test_predict_kernel import grown_together
 
+from gpuboost.backend.contract import FlatTrees
 from gpuboost.binned.cuts import SENTINEL, Cuts
 from gpuboost.binned.pages import SortedColumns
 from gpuboost.data.columns import list_cells
 from gpuboost.kernels import histogram, partition, sparse
 from gpuboost.kernels.columns import MISSING_KEY, code_entries_cpu, sort_entries_cpu
 from gpuboost.kernels.predict import predict_codes_cpu, predict_values_cpu
-from gpuboost.kernels.records import FLAT_NODE, NODE
+from gpuboost.kernels.records import CATEGORICAL, FLAT_NODE, NODE, NUMERIC
 from gpuboost.kernels.scalar import float_key
 
 NAN = np.nan
@@ -72,14 +73,14 @@ def random_forest(absent, n_features=12, n_trees=2, density=0.2):
     block[is_stored] = rng.choice([-1.0, 0.0, 1.0, 5.0, np.nan], is_stored.sum())
     row_begin = np.concatenate([[0], np.cumsum(is_stored.sum(axis=1))])
     stored = row_begin, np.nonzero(is_stored)[1].astype(np.int32), block[is_stored].astype(np.float32)
-    trees, roots = np.zeros(7 * n_trees, FLAT_NODE), np.arange(n_trees) * 7
+    trees, leaf_values, roots = np.zeros(7 * n_trees, FLAT_NODE), np.zeros((7 * n_trees, 1), np.float32), np.arange(n_trees) * 7
     for root in roots:
         trees[root : root + 3]["feature"] = rng.integers(0, n_features, 3)
         trees[root : root + 3]["threshold"] = rng.choice([-0.5, 0.5], 3)
         trees[root : root + 3]["default_left"] = rng.integers(0, 2, 3)
         trees[root : root + 3]["left"] = [1, 3, 5]
-        trees[root + 3 : root + 7]["feature"], trees[root + 3 : root + 7]["threshold"] = -1, rng.normal(size=4)
-    return block, stored, (trees, roots, np.arange(1, n_trees + 1, dtype=np.int32) % 2)
+        trees[root + 3 : root + 7]["feature"], leaf_values[root + 3 : root + 7, 0] = -1, rng.normal(size=4)
+    return block, stored, FlatTrees(trees, leaf_values, roots, np.arange(1, n_trees + 1, dtype=np.int32) % 2)
 
 
 tables = given(st.integers(0, 2**32), st.integers(1, 60), st.booleans())
@@ -158,17 +159,17 @@ def test_rows_are_marked_as_in_a_dense_page(seed, n_rows, absent_is_zero):
     for node in nodes[:2]:
         f = rng.integers(len(table.n_bins))
         node["feature"], node["bin"], node["default_left"] = f, rng.integers(table.n_bins[f]), rng.integers(2)
+        node["kind"] = rng.choice([NUMERIC, CATEGORICAL])
     rows = np.stack([np.full(n_rows, -1), rng.permutation(n_rows)]).astype(np.int32)
     selected = np.array([1, 0], np.int32)
     chunks = partition.list_chunks(selected, segments)
-    dense, listed = np.zeros(n_rows, np.uint8), np.zeros(n_rows, np.uint8)
+    dense, listed, cats = np.zeros(n_rows, np.uint8), np.zeros(n_rows, np.uint8), rng.integers(0, 2**5, (6, 1)).astype(np.uint32)
     dense_chunks = chunks.copy()
     partition.mark_rows_cpu(
-        selected, nodes, np.zeros((6, 1), np.uint32), dense_chunks, table.codes.astype(np.uint8), table.n_bins, rows, segments,
-        dense, 2,
-    )  # fmt: skip
+        selected, nodes, cats, dense_chunks, table.codes.astype(np.uint8), table.n_bins, rows, segments, dense, 2
+    )
     sparse.mark_sparse_rows_cpu(
-        selected, nodes, chunks, table.row_begin, table.cells, table.offsets, table.absent, rows, segments, listed, 2
+        selected, nodes, cats, chunks, table.row_begin, table.cells, table.offsets, table.absent, rows, segments, listed, 2
     )
     np.testing.assert_array_equal(listed, dense)
     np.testing.assert_array_equal(chunks, dense_chunks)

@@ -1,4 +1,4 @@
-"""backend/cpu: the steps of growth keep their promises on the way, and the trees depend on nothing but data and settings."""
+"""backend/cpu: the steps of growth keep their promises on the way, and trees depend on nothing but data and settings."""
 
 import dataclasses
 

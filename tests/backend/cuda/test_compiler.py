@@ -1,4 +1,4 @@
-"""backend/compiler.py: PTX without contraction, machine code from it, and a cache that never hands out anything else."""
+"""backend/cuda/compiler.py: PTX without contraction, machine code from it, and a cache that never hands out anything else."""
 
 import re
 import subprocess

@@ -1,4 +1,4 @@
-"""backend/device.py: how arguments reach a kernel, how large a grid is, and what is said when there is no GPU."""
+"""backend/cuda/device.py: how arguments reach a kernel, how large a grid is, and what is said when there is no GPU."""
 
 import ctypes
 import sys
@@ -38,7 +38,7 @@ def test_arrays_of_one_and_three_dimensions_and_of_records():
     kernel = cuda_kernel("a: int64[:], b: uint8[:, :, :], c: FLAT_NODE[:]")(lambda a, b, c: None)
     arrays = np.zeros(7, np.int64), np.zeros((2, 3, 4), np.uint8), np.zeros(5, FLAT_NODE)
     packed = pack_arguments(kernel, tuple(on_device(a, p) for a, p in zip(arrays, (16, 32, 48))))
-    assert packed.tolist() == [0, 0, 7, 8, 16, 7, 8, 0, 0, 24, 1, 32, 2, 3, 4, 12, 4, 1, 0, 0, 5, 20, 48, 5, 20]
+    assert packed.tolist() == [0, 0, 7, 8, 16, 7, 8, 0, 0, 24, 1, 32, 2, 3, 4, 12, 4, 1, 0, 0, 5, 24, 48, 5, 24]
 
 
 def test_an_array_without_elements():

@@ -1,4 +1,4 @@
-"""data/binned.py: a table as codes, in pages."""
+"""data/binning.py: a table as codes, in pages."""
 
 import dataclasses
 
