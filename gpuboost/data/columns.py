@@ -16,9 +16,9 @@ from gpuboost.binned.cuts import SENTINEL, Cuts
 from gpuboost.binned.matrix import BinnedMatrix
 from gpuboost.binned.pages import DensePage, PageStore, SortedColumns, SparsePage
 from gpuboost.communicator import Communicator
-from gpuboost.data.device_tables import host_array
 from gpuboost.data.sketch import midway, require_finite
-from gpuboost.data.sparse import float32_values
+from gpuboost.data.tables.device import host_array
+from gpuboost.data.tables.sparse import float32_values
 from gpuboost.kernels.columns import (
     code_entries_cpu,
     count_stored_cpu,

@@ -326,7 +326,7 @@ class DMatrix:
         if self._bins is None or self._bins.max_bin != max_bin:
             assert self._table is not None
             self._bins = Bins(max_bin, bin_by_own_cuts(self._table.source, self._info.weight, max_bin, backend, comm))
-        return self._bins.moved_to(backend)
+        return self._bins.on(backend)
 
     def codes(self, cuts: Cuts, source: ColumnSource | None, backend: Backend) -> BinnedMatrix | None:
         """Codes under a model's training cuts, without records; None when neither the table nor such codes are kept."""

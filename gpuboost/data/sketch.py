@@ -24,7 +24,7 @@ from collections.abc import Iterable
 import numpy as np
 
 from gpuboost.binned.cuts import SENTINEL, Cuts
-from gpuboost.data.device_tables import host_array
+from gpuboost.data.tables.device import host_array
 from gpuboost.kernels.cuts import end_bins, halve_gaps, set_heavy_apart
 from gpuboost.kernels.quantiles import cut_columns_cpu, list_keys_cpu
 from gpuboost.kernels.sketch import COUNTS0_WIDTH, DIGITS, MISSING, NON_FINITE
