@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 
-from gpuboost import inspection
 from gpuboost.backend.row_sums import RowSums
 from gpuboost.communicator import current_communicator
 from gpuboost.config import verbosity_context
@@ -16,8 +15,8 @@ from gpuboost.custom_objective import CustomObjective
 from gpuboost.data.dmatrix import DMatrix
 from gpuboost.errors import NotFittedError, not_built
 from gpuboost.model.model import Model
-from gpuboost.model_io import dump_trees, dumps, load_model, save_model
-from gpuboost.model_io.dump import join_dump, read_feature_map
+from gpuboost.model_io import dumps, load_model
+from gpuboost.model_view import ModelView
 from gpuboost.objectives import Objective, get_objective
 from gpuboost.params import Params
 from gpuboost.params.given import given_params, recorded_params
@@ -33,7 +32,7 @@ __all__ = ["Booster"]
 PENDING_ROUNDS = 1  # grown but not yet asked for: a GPU grows the next round while the host takes in the last
 
 
-class Booster:
+class Booster(ModelView):
     """A gradient boosted model. XGBoost's class of the same name.
 
     params : training parameters by XGBoost's names. model_file : path or bytes of a model file.
@@ -238,10 +237,6 @@ class Booster:
         self._collect_rounds()
         return self._model
 
-    def save_model(self, fname: str | os.PathLike[str]) -> None:
-        """Write XGBoost's model file: JSON where fname ends in .json, else UBJSON. Two equal models give equal bytes."""
-        save_model(self._fitted(), fname)
-
     def load_model(self, fname: str | os.PathLike[str] | bytes | bytearray) -> None:
         """Read a JSON or UBJSON model file or its bytes, gpuboost's or XGBoost's.
 
@@ -255,10 +250,6 @@ class Booster:
         Raises ValueError when the parameters name another objective or number of classes.
         """
         self._adopt(self._given, model)
-
-    def save_raw(self, raw_format: str = "ubj") -> bytearray:
-        """The model file as bytes, "ubj" or "json"; the model comes back from both bit by bit."""
-        return bytearray(dumps(self._fitted(), raw_format))
 
     def copy(self) -> "Booster":
         """An independent Booster with the same parameters and model."""
@@ -322,21 +313,6 @@ class Booster:
     def num_boosted_rounds(self) -> int:
         return 0 if self._model is None else self._fitted().n_rounds
 
-    def num_features(self) -> int:
-        return self._fitted().n_features
-
-    @property
-    def feature_names(self) -> list[str] | None:
-        return self._fitted().feature_names
-
-    @property
-    def feature_types(self) -> list[str] | None:
-        return self._fitted().feature_types
-
-    def attributes(self) -> dict[str, str]:
-        """All attributes of the model."""
-        return dict(self._fitted().attributes)
-
     def attr(self, key: str) -> str | None:
         """One attribute, or None."""
         return None if self._model is None else self._model.attributes.get(key)
@@ -364,36 +340,6 @@ class Booster:
         if value is None:
             raise AttributeError(f"{key} is only defined when early stopping is used.")
         return value
-
-    def get_dump(self, fmap: str | os.PathLike[str] = "", with_stats: bool = False, dump_format: str = "text") -> list[str]:
-        """One text per tree: "text", "json" or "dot" (Graphviz). fmap : feature map file whose names and types to use."""
-        return dump_trees(self._fitted(), dump_format, with_stats, *read_feature_map(fmap))
-
-    def dump_model(
-        self, fout: str | os.PathLike[str], fmap: str | os.PathLike[str] = "", with_stats: bool = False, dump_format: str = "text"
-    ) -> None:
-        """Write get_dump to a file, laid out as XGBoost does."""
-        text = join_dump(self.get_dump(fmap, with_stats, dump_format), dump_format)
-        with open(fout, "w", encoding="utf-8") as file:
-            file.write(text)
-
-    def get_score(self, fmap: str | os.PathLike[str] = "", importance_type: str = "weight") -> dict[str, float]:
-        """Name → importance of the features that splits use: weight, gain, cover, total_gain or total_cover (inspection.py)."""
-        return inspection.feature_scores(self._fitted(), importance_type, read_feature_map(fmap)[0])
-
-    def get_fscore(self, fmap: str | os.PathLike[str] = "") -> dict[str, float]:
-        """get_score by weight, the number of splits."""
-        return self.get_score(fmap)
-
-    def trees_to_dataframe(self, fmap: str | os.PathLike[str] = "") -> Any:
-        """All nodes as a pandas DataFrame."""
-        return inspection.trees_to_dataframe(self._fitted(), *read_feature_map(fmap))
-
-    def get_split_value_histogram(
-        self, feature: str, fmap: str | os.PathLike[str] = "", bins: int | None = None, as_pandas: bool = True
-    ) -> Any:
-        """How often which thresholds of a feature were chosen."""
-        return inspection.split_value_histogram(self._fitted(), feature, bins, as_pandas, read_feature_map(fmap)[0])
 
     def __repr__(self) -> str:
         return f"<gpuboost.Booster {self._params.objective}, {self.num_boosted_rounds()} rounds>"

@@ -7,10 +7,12 @@ from typing import Any
 import numpy as np
 
 from gpuboost.booster import Booster
-from gpuboost.callbacks import EarlyStopping, EvaluationMonitor, TrainingCallback
+from gpuboost.callbacks import EarlyStopping, EvalsLog, EvaluationMonitor, TrainingCallback
 from gpuboost.config import verbosity_context
+from gpuboost.custom_objective import CustomObjective
 from gpuboost.data.dmatrix import DMatrix
 from gpuboost.data.quantile_dmatrix import QuantileDMatrix
+from gpuboost.training.evaluate import CustomMetric
 from gpuboost.training.loop import boost_rounds, check_arguments
 
 __all__ = ["cv"]
@@ -54,26 +56,21 @@ def cv(
     settings = Booster(params)._recorded_params()  # checked; a repeated eval_metric is one list
     if metrics:
         settings["eval_metric"] = [metrics] if isinstance(metrics, str) else list(metrics)
-    packs = []
+    trained = _Folds()
     for rows, test_rows in _splits(dtrain, nfold, stratified, folds, seed, shuffle):
         train_part, test_part, own = dtrain.slice(rows), dtrain.slice(test_rows), dict(settings)
         if fpreproc is not None:
             train_part, test_part, own = fpreproc(train_part, test_part, own)
-        packs.append((Booster(own), train_part, test_part))
-
-    def boost(model: _Folds, epoch: int) -> list[tuple[str, str, tuple[float, float]]]:
-        values: dict[tuple[str, str], list[float]] = {}
-        for booster, train_part, test_part in packs:
-            booster.update(train_part, epoch, obj)
-            evals = [(train_part, "train"), (test_part, "test")]
-            for data, metric, value in booster.evaluate(evals, custom_metric, margins=obj is not None):
-                values.setdefault((data, metric), []).append(value)
-        return [(*names, (float(np.mean(of_folds)), float(np.std(of_folds)))) for names, of_folds in values.items()]
-
-    with verbosity_context(packs[0][0].params.verbosity):
-        model, evals_log, is_stopped = boost_rounds(_Folds([booster for booster, *_ in packs]), n_rounds, used, boost)
+        trained.add(Booster(own), train_part, test_part)
+    with verbosity_context(trained.boosters[0].params.verbosity):
+        boost = lambda _, epoch: trained.boost(epoch, obj, custom_metric)
+        model, evals_log, is_stopped = boost_rounds(trained, n_rounds, used, boost)
     best = model.attr("best_iteration") if is_stopped else None
-    end = None if best is None else int(best) + 1
+    return _as_table(evals_log, None if best is None else int(best) + 1, as_pandas)
+
+
+def _as_table(evals_log: EvalsLog, end: int | None, as_pandas: bool) -> Any:
+    """Mean and standard deviation of the rounds before ``end``, a DataFrame where asked for and pandas is there."""
     result = {
         f"{data}-{metric}-{what}": [pair[i] for pair in pairs[:end]]
         for data, of_metrics in evals_log.items()
@@ -93,8 +90,25 @@ def cv(
 class _Folds:
     """The Boosters of all splits, as callbacks see them: one model."""
 
-    def __init__(self, boosters: list[Booster]) -> None:
-        self.boosters = boosters
+    def __init__(self) -> None:
+        self.boosters: list[Booster] = []
+        self._parts: list[tuple[DMatrix, DMatrix]] = []  # to train on, and to test on
+
+    def add(self, booster: Booster, train_part: DMatrix, test_part: DMatrix) -> None:
+        self.boosters.append(booster)
+        self._parts.append((train_part, test_part))
+
+    def boost(
+        self, epoch: int, obj: CustomObjective | None, custom_metric: CustomMetric | None
+    ) -> list[tuple[str, str, tuple[float, float]]]:
+        """One round of every split; mean and standard deviation of its evaluations."""
+        values: dict[tuple[str, str], list[float]] = {}
+        for booster, (train_part, test_part) in zip(self.boosters, self._parts):
+            booster.update(train_part, epoch, obj)
+            evals = [(train_part, "train"), (test_part, "test")]
+            for data, metric, value in booster.evaluate(evals, custom_metric, margins=obj is not None):
+                values.setdefault((data, metric), []).append(value)
+        return [(*names, (float(np.mean(of_folds)), float(np.std(of_folds)))) for names, of_folds in values.items()]
 
     def num_boosted_rounds(self) -> int:
         return self.boosters[0].num_boosted_rounds()

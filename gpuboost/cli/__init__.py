@@ -1,14 +1,12 @@
 """The command line: gpuboost train | predict | dump | info | doctor | warmup, on CSV, Parquet and LIBSVM files."""
 
 import argparse
-import json
 import platform
 import sys
 import time
 import warnings
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from difflib import get_close_matches
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any, NoReturn
@@ -20,12 +18,27 @@ from gpuboost.backend import choose_backend
 from gpuboost.backend.cpu.training import CODES_PER_THREAD
 from gpuboost.booster import Booster
 from gpuboost.callbacks import EarlyStopping
+from gpuboost.cli.tables import (
+    as_categories,
+    check_column,
+    encoded_label,
+    feature_columns,
+    import_polars,
+    is_text,
+    label_column,
+    listing,
+    named_columns,
+    read_table,
+    select_columns,
+    write_table,
+)
+from gpuboost.cli.task import check_target, choose_task, given_params
 from gpuboost.data.dmatrix import DMatrix
 from gpuboost.data.quantile_dmatrix import QuantileDMatrix
-from gpuboost.data.tables.text_files import TextTable, is_libsvm, read_text
+from gpuboost.data.tables.text_files import TextTable
 from gpuboost.doctor import report
 from gpuboost.errors import DeviceNotFoundError, ModelFormatError
-from gpuboost.labels import class_codes, class_probabilities, read_classes, write_classes
+from gpuboost.labels import class_probabilities, read_classes, write_classes
 from gpuboost.model_io import digest
 from gpuboost.model_io.dump import join_dump
 from gpuboost.objectives import find_objective
@@ -33,9 +46,6 @@ from gpuboost.params import parse_params
 from gpuboost.training.loop import train
 
 __all__ = ["main"]
-
-MAX_CLASSES = 20  # a label with more distinct values is not taken for classes unless the objective says so
-NULLS = ["", "NA", "N/A", "NaN", "nan", "null", "NULL"]  # what a CSV file writes for a missing value
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -60,34 +70,34 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _train(options: argparse.Namespace) -> None:
-    _check_target(options.model)
+    check_target(options.model)
     if options.early_stopping and not options.valid:
         raise ValueError("--early-stopping needs --valid, the table that decides when to stop.")
-    params = _given_params(options)
+    params = given_params(options)
     with _stage("reading"):
-        table = _read(options.data)
-        label = _label(table, options, options.data)
-        features, texts = _features(table, options)
+        table = read_table(options.data)
+        label = label_column(table, options, options.data)
+        features, texts = feature_columns(table, options)
         tables = {"train": (options.data, table)}
         if options.valid:
-            tables["valid"] = options.valid, _read(options.valid, [*texts, label.name] if _is_text(label) else texts)
-        classes = _choose_task(label, params)
+            tables["valid"] = options.valid, read_table(options.valid, [*texts, label.name] if is_text(label) else texts)
+        classes = choose_task(label, params)
     checked = parse_params(params)
     backend = choose_backend(checked.training_device, checked.nthread, n_values=len(label) * len(features))
     print(f"device {backend.describe()}, {checked.objective}")
     if classes is not None:
-        print(f"label {label.name}: {len(classes)} classes, {_listing(classes)}")
+        print(f"label {label.name}: {len(classes)} classes, {listing(classes)}")
     if texts:
-        print(f"text is treated as categories in {_listing(texts)}")
+        print(f"text is treated as categories in {listing(texts)}")
     evals: list[tuple[DMatrix, str]] = []
     with _stage("binning"):
         for name, (path, table) in tables.items():
-            info: dict[str, Any] = {"label": _encoded(_label(table, options, path), classes, path)}
+            info: dict[str, Any] = {"label": encoded_label(label_column(table, options, path), classes, path)}
             for column in options.weight:
-                _check_column(column, table.columns, path)
+                check_column(column, table.columns, path)
                 info["weight"] = table[column]
             if not isinstance(table, TextTable):
-                table = _as_categories(_select(table, features, path), texts)
+                table = as_categories(select_columns(table, features, path), texts)
             if checked.tree_method == "exact":  # which searches the values themselves
                 matrix = DMatrix(table, **info, nthread=checked.nthread)
             else:
@@ -114,25 +124,25 @@ def _predict(options: argparse.Namespace) -> None:
     booster = _load(options.model)
     model = booster.model
     texts = [name for name, values in model.categories.items() if all(isinstance(value, str) for value in values)]
-    table = _read(options.data, texts)
+    table = read_table(options.data, texts)
     if model.feature_names is not None and not isinstance(table, TextTable):
-        table = _as_categories(_select(table, model.feature_names, options.data), texts)
+        table = as_categories(select_columns(table, model.feature_names, options.data), texts)
     data = DMatrix(table)
     objective = find_objective(model.objective)
     is_classifier = bool(model.n_classes) or (objective.is_classifier and model.n_targets == 1)
     if options.leaf:
-        columns = _columns("tree", booster.predict(data, pred_leaf=True).astype(np.int32))
+        columns = named_columns("tree", booster.predict(data, pred_leaf=True).astype(np.int32))
     elif options.margin:
-        columns = _columns("margin", booster.predict(data, output_margin=True))
+        columns = named_columns("margin", booster.predict(data, output_margin=True))
     elif not is_classifier or objective.predicts_classes:
-        columns = _columns("prediction", booster.predict(data))
+        columns = named_columns("prediction", booster.predict(data))
         if is_classifier:
             columns["prediction"] = read_classes(booster)[columns["prediction"].astype(int)]
     else:
         classes = read_classes(booster)
         probability = class_probabilities(booster.predict(data), len(classes))
-        columns = {"prediction": classes[probability.argmax(axis=1)], **_columns("probability", probability, classes)}
-    _write(_polars().DataFrame(columns), options.output)
+        columns = {"prediction": classes[probability.argmax(axis=1)], **named_columns("probability", probability, classes)}
+    write_table(import_polars().DataFrame(columns), options.output)
 
 
 def _dump(options: argparse.Namespace) -> None:
@@ -202,178 +212,6 @@ def _load(path: str) -> Booster:
         raise ValueError(f"{path} is not a model: {error}") from None
 
 
-# -- Tables -----------------------------------------------------------------------------------------------------------
-
-
-def _polars() -> Any:
-    try:
-        import polars
-    except ImportError:
-        raise ImportError("the command line needs polars to read tables. Install it with: pip install gpuboost[cli]") from None
-    return polars
-
-
-def _read(path: str, texts: Iterable[str] = ()) -> Any:
-    """A polars DataFrame of a .csv or .parquet file, a TextTable of a LIBSVM file.
-
-    texts : columns of CSV to be read as text: what is text in one file, 01 and 1A, may look like numbers in the next.
-    """
-    pl = _polars()
-    if not Path(path.partition("?")[0] if is_libsvm(path) else path).is_file():
-        raise ValueError(f"there is no file {path!r}.")
-    if is_libsvm(path):
-        return read_text(path)
-    try:
-        if Path(path).suffix in (".parquet", ".pq"):
-            return pl.read_parquet(path)
-        names = pl.read_csv(path, has_header=False, n_rows=1, infer_schema=False).row(0)
-        if len(set(names)) < len(names):  # polars would rename them
-            raise ValueError(f"{path} names more than one column {max(names, key=names.count)!r}. Rename one.")
-        as_text = dict.fromkeys(texts, pl.String)
-        return pl.read_csv(path, null_values=NULLS, infer_schema_length=None, schema_overrides=as_text)  # all rows are looked at
-    except pl.exceptions.PolarsError as error:
-        raise ValueError(f"{path} cannot be read: {str(error).strip().splitlines()[0]}") from None
-
-
-def _write(table: Any, path: str | None) -> None:
-    if path is None:
-        sys.stdout.write(table.write_csv())
-        sys.stdout.flush()
-    elif Path(path).suffix in (".parquet", ".pq"):
-        table.write_parquet(path)
-    else:
-        table.write_csv(path)
-
-
-def _check_column(name: str, names: Sequence[str], path: str) -> None:
-    if name not in names:
-        close = get_close_matches(name, names, n=1)
-        hint = f"Did you mean {close[0]!r}?" if close else f"It has {_listing(names)}."
-        raise ValueError(f"{path} has no column {name!r}. {hint}")
-
-
-def _select(table: Any, names: Sequence[str], path: str) -> Any:
-    """The named columns, in that order; what else the table has is left out."""
-    for name in names:
-        _check_column(name, table.columns, path)
-    return table.select(names)
-
-
-def _is_text(column: Any) -> bool:
-    return column.dtype == _polars().String and column.null_count() < len(column)
-
-
-def _as_categories(table: Any, names: Iterable[str]) -> Any:
-    pl = _polars()
-    return table.with_columns(pl.col(name).cast(pl.String).cast(pl.Categorical) for name in names)
-
-
-def _label(table: Any, options: argparse.Namespace, path: str) -> Any:
-    """The label column as a polars Series; of integers where a LIBSVM file holds nothing else."""
-    given = {"label": options.label, "weight": options.weight[0] if options.weight else None}
-    if isinstance(table, TextTable):
-        for name, column in given.items():
-            if column is not None:
-                raise ValueError(
-                    f"--{name} {column}: a LIBSVM file has its {name}s at the start of each line. Leave --{name} out."
-                )
-        values = np.asarray(table.label)
-        is_whole = np.isfinite(values).all() and (values == np.floor(values)).all()
-        return _polars().Series("label", values.astype(np.int64) if is_whole else values)
-    for column in given.values():
-        if column is not None:
-            _check_column(column, table.columns, path)
-    if options.label is None:
-        raise ValueError(f"--label is required: it names the column of {path} to predict. It has {_listing(table.columns)}.")
-    return table[options.label]
-
-
-def _features(table: Any, options: argparse.Namespace) -> tuple[Sequence[Any], list[str]]:
-    """The columns to learn from (numbers of a LIBSVM file's), and which of them hold text."""
-    if isinstance(table, TextTable):
-        return range(table.data.shape[1]), []
-    if options.label in options.weight:
-        raise ValueError(f"--weight and --label both name {options.label!r}. Name another column of weights, or leave it out.")
-    features = [name for name in table.columns if name not in (options.label, *options.weight)]
-    return features, [name for name in features if _is_text(table[name])]
-
-
-def _encoded(label: Any, classes: np.ndarray | None, path: str) -> np.ndarray:
-    if label.null_count():
-        raise ValueError(f"label {label.name!r} of {path} is missing in {label.null_count()} rows. Remove these rows.")
-    values = label.to_numpy()
-    return values if classes is None else class_codes(values, classes, f"label {label.name!r} of {path}")
-
-
-def _columns(name: str, values: np.ndarray, suffixes: Iterable[Any] | None = None) -> dict[str, np.ndarray]:
-    """Columns for (n,), or name_0, name_1, … for (n, k)."""
-    if values.ndim == 1:
-        return {name: values}
-    names = range(len(values.T)) if suffixes is None else suffixes
-    return {f"{name}_{suffix}": column for suffix, column in zip(names, values.T)}
-
-
-# -- Parameters -------------------------------------------------------------------------------------------------------
-
-
-def _given_params(options: argparse.Namespace) -> dict[str, Any]:
-    """The parameters of --params, then those of -p; eval_metric may be repeated."""
-    params: dict[str, Any] = {}
-    if options.params:
-        try:
-            params = json.loads(Path(options.params).read_text(encoding="utf-8"))
-        except ValueError as error:
-            raise ValueError(f"{options.params} is not JSON: {error}.") from None
-        if not isinstance(params, dict):
-            raise ValueError(f'{options.params} must hold one JSON object, such as {{"max_depth": 6}}.')
-    given: dict[str, Any] = {}
-    for text in options.param:
-        name, equals, value = text.partition("=")
-        if not equals or not name:
-            raise ValueError(f"-p must be name=value, got {text!r}. Use for example -p max_depth=6.")
-        given[name] = [*given.get(name, []), value] if name == "eval_metric" else value
-    return {**params, **given}
-
-
-def _choose_task(label: Any, params: dict[str, Any]) -> np.ndarray | None:
-    """Fill in the objective, and num_class, where they are not given. The classes of a label that is to be encoded, else None."""
-    is_number, n_distinct = label.dtype.is_numeric(), label.drop_nulls().n_unique()
-    if "objective" not in params:
-        is_quantity = is_number and n_distinct != 2 and (label.dtype.is_float() or not 2 < n_distinct <= MAX_CLASSES)
-        if not is_number and n_distinct > MAX_CLASSES:
-            raise ValueError(
-                f"label {label.name!r} is text with {n_distinct} distinct values. "
-                "If they are classes, say so with -p objective=multi:softprob."
-            )
-        params["objective"] = (
-            "reg:squarederror" if is_quantity else "binary:logistic" if n_distinct <= 2 else "multi:softprob"
-        )
-    objective = str(params["objective"])
-    is_multi = find_objective(objective).takes_parameter("num_class")
-    if not find_objective(objective).is_classifier:
-        if not is_number:
-            raise ValueError(f"label {label.name!r} must be a number for {objective}, got {label.dtype}.")
-        return None
-    if is_number and ("num_class" in params if is_multi else n_distinct > 2):
-        return None  # class numbers, or probabilities
-    if not is_multi and n_distinct > 2:
-        raise ValueError(f"label {label.name!r} has {n_distinct} classes, {objective} takes 2. Use -p objective=multi:softprob.")
-    classes = np.unique(label.drop_nulls().to_numpy())
-    if is_multi and str(params.setdefault("num_class", len(classes))) != str(len(classes)):
-        raise ValueError(
-            f"num_class is {params['num_class']}, but label {label.name!r} has {len(classes)} classes. Leave num_class out."
-        )
-    return classes
-
-
-def _check_target(path: str) -> None:
-    """What would fail after the training fails before it."""
-    if Path(path).suffix not in (".json", ".ubj"):
-        raise ValueError(f"--model must end in .json or .ubj, got {path!r}. Use model.json, for example.")
-    if not Path(path).absolute().parent.is_dir():
-        raise ValueError(f"the folder of --model {path!r} does not exist. Create it first.")
-
-
 # -- Output and options -----------------------------------------------------------------------------------------------
 
 
@@ -387,11 +225,6 @@ def _stage(name: str) -> Iterator[None]:
 
 def _say(message: str) -> None:
     print(f"gpuboost: {message}", file=sys.stderr, flush=True)
-
-
-def _listing(items: Iterable[Any]) -> str:
-    texts = [str(item) for item in items]
-    return ", ".join(texts[:8]) + (f" and {len(texts) - 8} more" if len(texts) > 8 else "")
 
 
 class _Parser(argparse.ArgumentParser):

@@ -1,0 +1,74 @@
+"""What can be read off a model: its file, names, attributes, dumps and importances."""
+
+import os
+from abc import ABC, abstractmethod
+from typing import Any
+
+from gpuboost import inspection
+from gpuboost.model.model import Model
+from gpuboost.model_io import dump_trees, dumps, save_model
+from gpuboost.model_io.dump import join_dump, read_feature_map
+
+__all__ = ["ModelView"]
+
+
+class ModelView(ABC):
+    """The reading methods of Booster. Each raises NotFittedError where there is no model yet."""
+
+    @property
+    @abstractmethod
+    def model(self) -> Model:
+        """What a model file holds. Raises NotFittedError before training."""
+
+    def save_model(self, fname: str | os.PathLike[str]) -> None:
+        """Write XGBoost's model file: JSON where fname ends in .json, else UBJSON. Two equal models give equal bytes."""
+        save_model(self.model, fname)
+
+    def save_raw(self, raw_format: str = "ubj") -> bytearray:
+        """The model file as bytes, "ubj" or "json"; the model comes back from both bit by bit."""
+        return bytearray(dumps(self.model, raw_format))
+
+    def num_features(self) -> int:
+        return self.model.n_features
+
+    @property
+    def feature_names(self) -> list[str] | None:
+        return self.model.feature_names
+
+    @property
+    def feature_types(self) -> list[str] | None:
+        return self.model.feature_types
+
+    def attributes(self) -> dict[str, str]:
+        """All attributes of the model."""
+        return dict(self.model.attributes)
+
+    def get_dump(self, fmap: str | os.PathLike[str] = "", with_stats: bool = False, dump_format: str = "text") -> list[str]:
+        """One text per tree: "text", "json" or "dot" (Graphviz). fmap : feature map file whose names and types to use."""
+        return dump_trees(self.model, dump_format, with_stats, *read_feature_map(fmap))
+
+    def dump_model(
+        self, fout: str | os.PathLike[str], fmap: str | os.PathLike[str] = "", with_stats: bool = False, dump_format: str = "text"
+    ) -> None:
+        """Write get_dump to a file, laid out as XGBoost does."""
+        text = join_dump(self.get_dump(fmap, with_stats, dump_format), dump_format)
+        with open(fout, "w", encoding="utf-8") as file:
+            file.write(text)
+
+    def get_score(self, fmap: str | os.PathLike[str] = "", importance_type: str = "weight") -> dict[str, float]:
+        """Name → importance of the features that splits use: weight, gain, cover, total_gain or total_cover (inspection.py)."""
+        return inspection.feature_scores(self.model, importance_type, read_feature_map(fmap)[0])
+
+    def get_fscore(self, fmap: str | os.PathLike[str] = "") -> dict[str, float]:
+        """get_score by weight, the number of splits."""
+        return self.get_score(fmap)
+
+    def trees_to_dataframe(self, fmap: str | os.PathLike[str] = "") -> Any:
+        """All nodes as a pandas DataFrame."""
+        return inspection.trees_to_dataframe(self.model, *read_feature_map(fmap))
+
+    def get_split_value_histogram(
+        self, feature: str, fmap: str | os.PathLike[str] = "", bins: int | None = None, as_pandas: bool = True
+    ) -> Any:
+        """How often which thresholds of a feature were chosen."""
+        return inspection.split_value_histogram(self.model, feature, bins, as_pandas, read_feature_map(fmap)[0])
