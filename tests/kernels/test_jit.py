@@ -107,7 +107,8 @@ def test_a_kernel_has_one_region_whatever_was_compiled_before():
 
 def test_no_kernel_has_two_loops_over_prange():
     counts = {}
-    for path in (path for folder in jit._KERNEL_FOLDERS for path in (ROOT / "gpuboost" / folder).glob("*.py")):
+    folders = ROOT / "kernels", *(ROOT / "gpuboost" / name for name in jit._FORMULA_FOLDERS)
+    for path in (path for folder in folders for path in folder.glob("*.py")):
         for function in ast.walk(ast.parse(path.read_text())):
             if isinstance(function, ast.FunctionDef) and function.name.endswith("_cpu"):
                 counts[function.name] = sum(isinstance(node, ast.Name) and node.id == "prange" for node in ast.walk(function))
