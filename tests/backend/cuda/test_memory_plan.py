@@ -1,0 +1,67 @@
+"""backend/cuda/plan.py: how much memory a training takes, as numbers."""
+
+from dataclasses import replace
+
+import pytest
+
+from gpuboost.backend.cuda.plan import GAINS_BYTES, RESERVE_BYTES, TrainingSize, plan_memory
+from gpuboost.params import Params
+
+SIZE = TrainingSize(
+    n_rows=1000, n_outputs=1, n_targets=1, n_trees=1, leaf_size=1, n_features=10, n_bins=100, n_packed=0, n_pages=1,
+    largest_page=1000, copied_bytes=0,
+)  # fmt: skip
+PARAMS = Params(max_depth=4)
+PLENTY = 2**34
+BYTES_OF_A_ROW = 16 + 8 + 4 + 4 + 4 + 1 / 8  # gradients and their fixed point; two lists; label; weight; kept; a mark
+HISTOGRAM = 100 * 16
+
+
+def least(size=SIZE, params=PARAMS):
+    """The least free memory with which a training starts."""
+    plan = plan_memory(size, params, PLENTY)
+    each = (size.n_bins + size.n_packed) * 16 * size.leaf_size + size.n_bins * (params.proposals == "local")
+    return plan.bytes - (plan.capacity - 2) * each
+
+
+def test_a_tree_gets_the_histograms_that_it_can_use():
+    """Depth 4: those of the eight nodes of its last level but one, and as many of their children."""
+    plan = plan_memory(SIZE, PARAMS, PLENTY)
+    assert plan.n_nodes == 2 * 2**4 and plan.capacity == 16
+    assert plan_memory(SIZE, replace(PARAMS, max_leaves=5), PLENTY).capacity == 10
+    assert plan_memory(replace(SIZE, n_trees=3), PARAMS, PLENTY).capacity == 48
+    assert plan_memory(SIZE, replace(PARAMS, histogram_memory=5 * HISTOGRAM), PLENTY).capacity == 5
+
+
+def test_less_memory_means_fewer_histograms_and_at_last_an_error_that_says_how_much():
+    enough = least()
+    assert [plan_memory(SIZE, PARAMS, enough + k * HISTOGRAM).capacity for k in (0, 1, 5, 99)] == [2, 3, 7, 16]
+    with pytest.raises(MemoryError, match=f"{enough / 2**20:.0f} MiB are needed"):
+        plan_memory(SIZE, PARAMS, enough - 1)
+
+
+def test_every_row_and_output_has_its_bytes():
+    rows = least(replace(SIZE, n_rows=9000, largest_page=1000)) - least()
+    assert rows == int(9000 * BYTES_OF_A_ROW) - int(1000 * BYTES_OF_A_ROW)
+    assert least(replace(SIZE, n_outputs=3)) - least() == 2 * 16 * 1000
+    assert least(params=replace(PARAMS, subsample=0.5)) - least() == 4 * 1000
+    assert least(replace(SIZE, copied_bytes=12345)) - least() == 12345
+    assert least() > GAINS_BYTES + RESERVE_BYTES
+
+
+def test_packed_codes_and_candidates_take_part_of_the_budget():
+    assert plan_memory(replace(SIZE, n_packed=100), replace(PARAMS, histogram_memory=5 * HISTOGRAM), PLENTY).capacity == 2
+    approx = replace(PARAMS, tree_method="approx", histogram_memory=5 * HISTOGRAM)
+    assert plan_memory(SIZE, replace(approx, sketch_proposals="local"), PLENTY).capacity == 4
+    assert least(params=replace(PARAMS, tree_method="approx")) - least() == 100  # a candidate for each bin of a tree
+
+
+def test_wide_tables_keep_the_best_splits_of_fewer_nodes_at_once():
+    assert plan_memory(SIZE, PARAMS, PLENTY).nodes_at_once == 2**10
+    assert plan_memory(replace(SIZE, n_features=10**6), PARAMS, PLENTY).nodes_at_once == GAINS_BYTES // (12 * 10**6)
+    assert plan_memory(replace(SIZE, n_features=10**9), PARAMS, PLENTY).nodes_at_once == 1
+
+
+def test_a_page_of_too_many_rows_is_refused():
+    with pytest.raises(ValueError, match="fewer than 2\\^31 rows of all trees"):
+        plan_memory(replace(SIZE, n_trees=2, largest_page=2**30), PARAMS, PLENTY)
