@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numba import int32, int64, uint32
 
-from gpuboost.kernels.device import cuda, cuda_kernel, lane_number, n_threads, thread_number
+from gpuboost.kernels.cuda_common import cuda, cuda_kernel, lane_number, n_threads, thread_number
 from gpuboost.kernels.scalar import mix32
 
 REPEATS = 7

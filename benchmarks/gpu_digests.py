@@ -18,7 +18,7 @@ from gpu_kernels import around_launches
 
 import gpuboost as gb
 from gpuboost.backend.cuda.device import find_device
-from gpuboost.kernels.device import all_kernels
+from gpuboost.kernels.cuda_common import all_kernels
 from gpuboost.model_io import digest
 from gpuboost.objectives import objective_names
 

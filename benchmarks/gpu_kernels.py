@@ -85,7 +85,7 @@ FLOORS: dict[str, Callable[[Any, Callable[[Any], np.ndarray]], tuple[float, floa
     "quantise_kernel": lambda a, fetch: (12.0 * a.gpair.shape[2] * (fetch(a.n_limbs) == a.limbs).sum(), 0.0),
     "gradients_kernel": lambda a, fetch: (12.0 * a.margin.size + 4.0 * a.label.size + 4.0 * a.weight.size, 0.0),
     "draw_rows_kernel": lambda a, fetch: (16.0 * a.kept.size, 0.0),
-    "select_codes_kernel": lambda a, fetch: (float(fetch(a.n_drawn)[0]) * (4 + 2 * 4 * a.selected.shape[1]), 0.0),
+    "compact_codes_kernel": lambda a, fetch: (float(fetch(a.n_drawn)[0]) * (4 + 2 * 4 * a.selected.shape[1]), 0.0),
     "bin_rows_kernel": lambda a, fetch: (float(a.values.nbytes + 2 * a.values.size * a.columns.dtype.itemsize), 0.0),
     "count_digits_kernel": lambda a, fetch: (float(a.values.nbytes), 0.0),
 }

@@ -17,7 +17,7 @@ from functools import cache
 import numpy as np
 from numba import float32, int64, prange, uint32
 
-from gpuboost.kernels.device import block_max, cuda, cuda_kernel, device_function, n_threads, thread_number
+from gpuboost.kernels.cuda_common import block_max, cuda, cuda_kernel, device_function, n_threads, thread_number
 from gpuboost.kernels.jit import claim, parallel_kernel, scalar
 from gpuboost.kernels.scalar import bits_float, exp_float, float_bits, larger
 

@@ -22,7 +22,16 @@ from functools import cache
 import numpy as np
 from numba import int32, int64, prange, uint32, uint64
 
-from gpuboost.kernels.device import ONE_BLOCK, block_prefix, block_sum, cuda, cuda_kernel, device_function, lane_number, owner_of
+from gpuboost.kernels.cuda_common import (
+    ONE_BLOCK,
+    block_prefix,
+    block_sum,
+    cuda,
+    cuda_kernel,
+    device_function,
+    lane_number,
+    owner_of,
+)
 from gpuboost.kernels.jit import add_atomic, claim, kernel, parallel_kernel, prefetch
 from gpuboost.kernels.quantise import LIMB_BITS
 

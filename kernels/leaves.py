@@ -12,10 +12,10 @@ import math
 import numpy as np
 from numba import float32, float64, int32, int64, prange, uint32
 
-from gpuboost.kernels.device import ONE_BLOCK, block_prefix, block_sum, cuda, cuda_kernel, n_threads, owner_of, thread_number
+from gpuboost.kernels.cuda_common import ONE_BLOCK, block_prefix, block_sum, cuda, cuda_kernel, n_threads, owner_of, thread_number
 from gpuboost.kernels.jit import claim, kernel, parallel_kernel
-from gpuboost.kernels.records import NUMERIC
 from gpuboost.kernels.scalar import optimal_weight
+from gpuboost.kernels.structs import NUMERIC
 
 CHUNK = 8192
 

@@ -14,11 +14,11 @@ constraint, the middle of their weights becomes a bound of both, which orders al
 import numpy as np
 from numba import float64, int32, int64
 
-from gpuboost.kernels.device import ONE_BLOCK, block_max, block_prefix, cuda, cuda_kernel, device_function
+from gpuboost.kernels.cuda_common import ONE_BLOCK, block_max, block_prefix, cuda, cuda_kernel, device_function
 from gpuboost.kernels.jit import kernel, scalar
-from gpuboost.kernels.records import NO_GAIN
 from gpuboost.kernels.scalar import gain_rank, middle_weight
 from gpuboost.kernels.splits import warp_best
+from gpuboost.kernels.structs import NO_GAIN
 
 FLOAT32_MAX = float(np.finfo(np.float32).max)
 

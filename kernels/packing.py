@@ -11,7 +11,7 @@ some 400 sums, not 44 × 205. All of it is integers, so the histograms are those
 import numpy as np
 from numba import int64, prange, uint8, uint32
 
-from gpuboost.kernels.device import cuda_kernel, lane_number, n_threads, n_warps, thread_number, warp_number, warp_sum
+from gpuboost.kernels.cuda_common import cuda_kernel, lane_number, n_threads, n_warps, thread_number, warp_number, warp_sum
 from gpuboost.kernels.jit import claim, kernel, parallel_kernel
 from gpuboost.kernels.scalar import split_goes_left
 

@@ -14,7 +14,7 @@ each chunk where it belongs. The feature-major copy of the codes is read, once: 
 import numpy as np
 from numba import int32, int64, prange, uint32, uint64
 
-from gpuboost.kernels.device import (
+from gpuboost.kernels.cuda_common import (
     FULL_WARP,
     ONE_BLOCK,
     block_prefix,
@@ -27,8 +27,8 @@ from gpuboost.kernels.device import (
     thread_number,
 )
 from gpuboost.kernels.jit import claim, kernel, parallel_kernel
-from gpuboost.kernels.records import NUMERIC
 from gpuboost.kernels.scalar import also_left, go_left, split_goes_left
+from gpuboost.kernels.structs import NUMERIC
 
 CHUNK = 4096
 
@@ -211,7 +211,7 @@ def list_chunks_kernel(selected, segments, progress, first_chunk):
 @cuda_kernel(
     "selected: int32[:], nodes: NODE[:], cats: uint32[:, :], columns: code[:, :], n_bins: int32[:], rows: int32[:, :], "
     "segments: int64[:, :], progress: PROGRESS[:], first_chunk: int64[:], marks: uint32[:, :], n_left: int64[:]",
-    code=(np.uint8, np.uint16), registers=48,
+    code=(np.uint8, np.uint16), registers=56,
 )  # fmt: skip
 def mark_rows_kernel(selected, nodes, cats, columns, n_bins, rows, segments, progress, first_chunk, marks, n_left):
     """Which rows of each chunk go left. A block takes a chunk, a thread a row at a time.

@@ -12,7 +12,7 @@ from functools import cache
 import numpy as np
 from numba import float32, int32, int64, prange, uint32, uint64
 
-from gpuboost.kernels.device import cuda_kernel, n_threads, thread_number
+from gpuboost.kernels.cuda_common import cuda_kernel, n_threads, thread_number
 from gpuboost.kernels.jit import claim, kernel, parallel_kernel, scalar
 from gpuboost.kernels.scalar import also_left, bits_float, float_bits, float_key, go_left, value_goes_left
 

@@ -30,7 +30,7 @@ With several outputs per tree their units add up: each output's are 16 bits of i
 import numpy as np
 from numba import int64, prange, uint8, uint32
 
-from gpuboost.kernels.device import (
+from gpuboost.kernels.cuda_common import (
     FULL_WARP,
     cuda,
     cuda_kernel,

@@ -20,7 +20,7 @@ import math
 import numpy as np
 from numba import float64, int32, int64, prange, uint32, uint64
 
-from gpuboost.kernels.device import block_sum, cuda, cuda_kernel, n_threads, thread_number
+from gpuboost.kernels.cuda_common import block_sum, cuda, cuda_kernel, n_threads, thread_number
 from gpuboost.kernels.jit import claim, parallel_kernel, scalar
 from gpuboost.kernels.scalar import (
     bits_double,

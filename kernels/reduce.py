@@ -11,7 +11,7 @@ from functools import cache
 import numpy as np
 from numba import float64, int64, prange, uint32
 
-from gpuboost.kernels.device import block_max, block_sum, cuda, cuda_kernel, n_threads, thread_number
+from gpuboost.kernels.cuda_common import block_max, block_sum, cuda, cuda_kernel, n_threads, thread_number
 from gpuboost.kernels.jit import claim, parallel_kernel, scalar
 from gpuboost.kernels.scalar import double_bits
 

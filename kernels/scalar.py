@@ -12,7 +12,7 @@ from numba import float32, float64, int32, int64, types, uint32, uint64
 from numba.extending import intrinsic
 
 from gpuboost.kernels.jit import scalar
-from gpuboost.kernels.records import CATEGORICAL
+from gpuboost.kernels.structs import CATEGORICAL
 
 # ---------------------------------------------------------------------------------------------------------------------
 # Bits. An intrinsic is a function given directly in LLVM; the CUDA compiler lowers the same definitions.
@@ -148,7 +148,7 @@ def go_left(code, split_bin, also):
 def split_goes_left(code, nodes, cats, node, missing_code):
     """The rule for the split of a node, of either kind.
 
-    nodes : records with the fields of records.SPLIT. cats : uint32 (n_nodes, n_words). Of categories those with their bit set go
+    nodes : records with the fields of structs.SPLIT. cats : uint32 (n_nodes, n_words). Of categories those with their bit set go
         right.
     """
     if nodes[node].kind == CATEGORICAL and code != missing_code:

@@ -16,7 +16,7 @@ around wanted ranks: with 11, 11 and 10 bits the last pass needs 1024 counts for
 import numpy as np
 from numba import float32, int32, int64, prange, uint32
 
-from gpuboost.kernels.device import FULL_WARP, cuda, cuda_kernel, lane_number, warp_sum
+from gpuboost.kernels.cuda_common import FULL_WARP, cuda, cuda_kernel, lane_number, warp_sum
 from gpuboost.kernels.jit import claim, parallel_kernel
 from gpuboost.kernels.scalar import float_key
 

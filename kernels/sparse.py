@@ -13,7 +13,7 @@ bytes of cell and 16 of a sum, read and written, per listed cell; whole training
 import numpy as np
 from numba import float32, int32, int64, prange, uint32, uint64
 
-from gpuboost.kernels.device import FULL_WARP, block_sum, cuda, cuda_kernel, lane_number, n_threads, owner_of, thread_number
+from gpuboost.kernels.cuda_common import FULL_WARP, block_sum, cuda, cuda_kernel, lane_number, n_threads, owner_of, thread_number
 from gpuboost.kernels.histogram import ADD_ATOMIC, ASSIGN, BEGIN, END, OUTPUT, PLANE, SIDE, SLOT, WORK_FIELDS, read_work
 from gpuboost.kernels.jit import add_atomic, claim, kernel, parallel_kernel, scalar
 from gpuboost.kernels.partition import CHUNK_ROWS

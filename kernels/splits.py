@@ -28,7 +28,7 @@ from functools import cache
 import numpy as np
 from numba import float64, int32, int64, prange, uint64
 
-from gpuboost.kernels.device import (
+from gpuboost.kernels.cuda_common import (
     FULL_WARP,
     cuda,
     cuda_kernel,
@@ -40,7 +40,6 @@ from gpuboost.kernels.device import (
     warp_sum,
 )
 from gpuboost.kernels.jit import claim, parallel_kernel, scalar
-from gpuboost.kernels.records import NO_GAIN, NUMERIC
 from gpuboost.kernels.scalar import (
     bits_double,
     double_bits,
@@ -52,6 +51,7 @@ from gpuboost.kernels.scalar import (
     node_score_at,
     optimal_weight,
 )
+from gpuboost.kernels.structs import NO_GAIN, NUMERIC
 
 MIN_GAIN = 1e-6  # XGBoost's kRtEps
 RELATIVE_GAIN = 2.0**-44

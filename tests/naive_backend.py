@@ -13,7 +13,7 @@ import numpy as np
 from gpuboost.backend.contract import Backend, Coder, Gradients, Memory, Predictor, RowReducer, Training, TrainingRows, Trees
 from gpuboost.backend.fixed_point import check_finite, leaf_scales, needs_refinement, output_keys, round_key, scales_16
 from gpuboost.backend.plans import Round
-from gpuboost.kernels.features import LEVEL_DRAW, NODE_DRAW, TREE_DRAW
+from gpuboost.kernels.column_sampling import LEVEL_DRAW, NODE_DRAW, TREE_DRAW
 from gpuboost.kernels.quantise import SMALL_UNITS
 from gpuboost.kernels.scalar import log_double, node_score, node_score_at, optimal_weight
 from gpuboost.kernels.sketch import DIGITS, MISSING, NON_FINITE
@@ -480,7 +480,7 @@ class NaiveBackend(Backend):
 
 
 def _permuted(row: int, n_rows: int, keys: list[int]) -> int:
-    """The place of a row in the permutation of a round (the rule of kernels/sampling.py, in Python's integers)."""
+    """The place of a row in the permutation of a round (the rule of kernels/row_sampling.py, in Python's integers)."""
     bits = max(8, (n_rows - 1).bit_length())
     while True:
         for i in range(4):

@@ -28,7 +28,7 @@ from numba import njit, types
 from numba.core.extending import _Intrinsic
 
 from gpuboost.backend.cuda.device import Device, PendingCopy
-from gpuboost.kernels.device import DeviceFunction, bind, cuda
+from gpuboost.kernels.cuda_common import DeviceFunction, bind, cuda
 
 POISON = 0xA5
 ORDERS = ("forward", "reverse", "shuffled")
@@ -324,7 +324,7 @@ _WARP_OPERATIONS = {
 
 
 class _Cuda:
-    """The names of numba.cuda that kernels may use (gpuboost.kernels.device lists them)."""
+    """The names of numba.cuda that kernels may use (gpuboost.kernels.cuda_common lists them)."""
 
     atomic = _Atomic
 

@@ -31,8 +31,8 @@ from gpuboost.backend.cuda.trees import CudaTrees
 from gpuboost.backend.plans import Penalty
 from gpuboost.kernels import jit
 from gpuboost.kernels.gradients import elementwise_gradients
-from gpuboost.kernels.records import PENALTY
 from gpuboost.kernels.reduce import map_rows, reduce_rows, unit_term
+from gpuboost.kernels.structs import PENALTY
 from gpuboost.objectives.regression import label_term
 
 PACKAGE = Path(gpuboost.__file__).parent
@@ -111,7 +111,7 @@ def test_kernels_import_numpy_numba_and_kernels_only(module):
     allowed = {"numpy", "numba", "llvmlite", "math", "functools", "gpuboost.kernels"}
     if module == "kernels.jit":
         allowed |= {"hashlib", "os", "sys", "threading", "contextlib", "collections.abc", "pathlib", "types", "typing"}
-    if module == "kernels.device":
+    if module == "kernels.cuda_common":
         allowed |= {"collections.abc", "dataclasses", "inspect", "types", "typing"}
     foreign = {name for name in imports(MODULES[module]) if not any(f"{name}.".startswith(f"{root}.") for root in allowed)}
     assert foreign == set()

@@ -13,7 +13,7 @@ from naive_backend import NaiveBackend
 from simulator import SimulatedDevice
 
 import gpuboost as gb
-from gpuboost.backend import cpu
+from gpuboost.backend.cpu import trees as cpu_trees
 from gpuboost.backend.cuda import CudaBackend
 from gpuboost.communicator import run_threads
 from gpuboost.data import binning as binned_module
@@ -207,7 +207,7 @@ def sparse_table(rule, method, n_rows=300, density=0.2):
 @pytest.mark.parametrize("method", ["hist", "lossguide", "classes", "loud", "exact", "approx"])
 def test_sparse_tables_equal_dense_ones(method, sample, rule, visits, monkeypatch):
     if visits is not None:
-        monkeypatch.setattr(cpu, "BIN_VISITS", visits)
+        monkeypatch.setattr(cpu_trees, "BIN_VISITS", visits)
     dense, csr, y, weight = sparse_table({"missing": np.nan, "zero": 0}[rule], method)
     info = {"sparse_absent": rule}
     expected = model_digest(method, sample, (dense, y, weight), info=info, min_child_weight=0.1)
@@ -242,7 +242,7 @@ def unpacked():
 @pytest.mark.parametrize("kind", ["dense", "sparse", "sparse, no walks"])
 def test_packed_tables_equal_plain_ones(sample, kind, unpacked, monkeypatch):
     if kind == "sparse, no walks":
-        monkeypatch.setattr(cpu, "BIN_VISITS", 0)
+        monkeypatch.setattr(cpu_trees, "BIN_VISITS", 0)
     X, y, weight = one_hot_table()
     X = X if kind == "dense" else scipy.sparse.csr_matrix(X)
     changes = {"feature_weights": None} if sample == "all" else {}

@@ -5,7 +5,7 @@ import pytest
 from numba import float32, int32, int64, uint8, uint32
 from simulator import ORDERS, SimulatedDevice, SimulationError, simulate
 
-from gpuboost.kernels.device import (
+from gpuboost.kernels.cuda_common import (
     FULL_WARP,
     block_max,
     block_prefix,
@@ -23,7 +23,7 @@ from gpuboost.kernels.device import (
     warp_sum,
 )
 from gpuboost.kernels.jit import scalar
-from gpuboost.kernels.records import FLAT_NODE
+from gpuboost.kernels.structs import FLAT_NODE
 
 BLOCKS = (32, 64, 96, 256)
 
@@ -396,7 +396,7 @@ def test_a_warp_operation_without_one_of_its_lanes_raises(kernel, message, order
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# What many kernels do (kernels/device.py)
+# What many kernels do (kernels/cuda_common.py)
 
 
 @cuda_kernel("values: int64[:], out: int64[:, :]")

@@ -31,7 +31,7 @@ from gpuboost.binned.cuts import Cuts
 from gpuboost.binned.matrix import BinnedMatrix
 from gpuboost.binned.packing import Packing
 from gpuboost.binned.pages import DensePage, StoredRows
-from gpuboost.kernels.device import CudaKernel
+from gpuboost.kernels.cuda_common import CudaKernel
 from gpuboost.model.tree import Tree
 from gpuboost.params import Params
 
@@ -156,7 +156,7 @@ class Gradients(ABC):
 
     @abstractmethod
     def count_magnitudes(self) -> Array:
-        """int64 counts of this worker's rows by the size of their gradients (kernels/sampling.py), to be summed over workers;
+        """int64 counts of this worker's rows by the size of their gradients (kernels/row_sampling.py), to be summed over workers;
         for gradient-based sampling."""
 
     @abstractmethod
@@ -220,7 +220,7 @@ class Trees(ABC):
         return False
 
     def walk_columns(self) -> None:
-        """Best split of each node of the frontier, from sorted columns (kernels/scan.py)."""
+        """Best split of each node of the frontier, from sorted columns (kernels/exact.py)."""
         raise NotImplementedError
 
     @abstractmethod

@@ -5,7 +5,7 @@ import numpy as np
 from gpuboost.backend.fixed_point import round_key, sampling_keys
 from gpuboost.backend.plans import ColumnDraw, RowDraw
 from gpuboost.binned.cuts import Cuts
-from gpuboost.kernels.features import TREE_DRAW, count_drawn, draw_features_cpu
+from gpuboost.kernels.column_sampling import TREE_DRAW, count_drawn, draw_features_cpu
 from gpuboost.params import Params
 
 __all__ = ["all_columns", "draw_columns", "draw_rows", "most_bins"]

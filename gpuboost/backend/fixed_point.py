@@ -7,7 +7,7 @@ import numpy as np
 
 from gpuboost.kernels.gradients import NON_FINITE_BITS
 from gpuboost.kernels.quantise import FINE_ROWS, scale_exponent
-from gpuboost.kernels.sampling import FIRST_WORD, N_KEYS
+from gpuboost.kernels.row_sampling import FIRST_WORD, N_KEYS
 
 __all__ = [
     "check_finite", "hash_words", "leaf_scales", "needs_refinement", "output_keys", "round_key", "sampling_keys", "scales_16",
@@ -56,7 +56,7 @@ def output_keys(seed: int, round_number: int, n_outputs: int) -> np.ndarray:
 
 
 def sampling_keys(seed: int, round_number: int) -> np.ndarray:
-    """uint64 (N_KEYS,): the keys of the permutation that draws rows (kernels/sampling.py)."""
+    """uint64 (N_KEYS,): the keys of the permutation that draws rows (kernels/row_sampling.py)."""
     words = [round_key(seed, round_number, FIRST_WORD + i) for i in range(2 * N_KEYS)]
     return np.array([high << 32 | low for high, low in zip(words[::2], words[1::2])], np.uint64)
 

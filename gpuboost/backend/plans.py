@@ -25,7 +25,7 @@ class Penalty:
 class RowDraw:
     """Which rows a tree grows on. n_drawn : of the global_rows of all workers; exactly so many, or where by_gradient on average.
 
-    keys : uint64 (N_KEYS,), of the permutation that draws them (kernels/sampling.py).
+    keys : uint64 (N_KEYS,), of the permutation that draws them (kernels/row_sampling.py).
     """
 
     n_drawn: int

@@ -5,7 +5,7 @@ import numpy as np
 from gpuboost.backend.contract import FlatTrees
 from gpuboost.binned.cuts import Cuts
 from gpuboost.kernels.nodes import collect_tree, number_kept
-from gpuboost.kernels.records import FLAT_NODE, NUMERIC
+from gpuboost.kernels.structs import FLAT_NODE, NUMERIC
 from gpuboost.model.tree import Tree
 
 __all__ = ["collect_trees", "flatten_grown", "flatten_trees"]
@@ -19,7 +19,7 @@ def collect_trees(
 ) -> list[Tree]:
     """The trees that pruning left, renumbered without gaps.
 
-    nodes : records.NODE (n_nodes,). leaf_values, weights : float32 (n_nodes, leaf_size). covers : float64 (n_nodes,).
+    nodes : structs.NODE (n_nodes,). leaf_values, weights : float32 (n_nodes, leaf_size). covers : float64 (n_nodes,).
     """
     new_ids, n_kept = np.empty(len(nodes), np.int32), np.zeros(n_trees, np.int32)
     number_kept(len(nodes), nodes, new_ids, n_kept)

@@ -4,7 +4,7 @@ workers.
 Chen & Guestrin 2016, Algorithms 1–3 on binned values: histograms of fixed-point gradients with the sibling of each built node by
 subtraction, or sorted columns (tree_method="exact": each distinct value has a bin); best splits with missing values on either
 side. Algorithm 2 (tree_method="approx") adds one step, which proposes a few of the bins as candidates, from the root or from
-every node. Rows may be drawn for a round (kernels/sampling.py). What a line computes is in the kernel of the same name.
+every node. Rows may be drawn for a round (kernels/row_sampling.py). What a line computes is in the kernel of the same name.
 """
 
 from gpuboost.backend.contract import Array, Gradients, Training, Trees

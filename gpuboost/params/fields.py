@@ -94,7 +94,7 @@ class TreeParams:
 
     @property
     def masks_features(self) -> bool:
-        """Whether nodes differ in the features that they may split on (kernels/features.py)."""
+        """Whether nodes differ in the features that they may split on (kernels/column_sampling.py)."""
         return self.colsample_bylevel < 1 or self.colsample_bynode < 1 or len(self.interaction_constraints) > 0
 
     @property

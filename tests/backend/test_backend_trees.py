@@ -5,7 +5,7 @@ import pytest
 
 from gpuboost.backend.trees import collect_trees, flatten_grown, flatten_trees
 from gpuboost.binned.cuts import SENTINEL, Cuts
-from gpuboost.kernels.records import CATEGORICAL, NODE, NUMERIC
+from gpuboost.kernels.structs import CATEGORICAL, NODE, NUMERIC
 
 CUTS = Cuts(np.array([1, 2, SENTINEL, 5, SENTINEL], np.float32), np.array([0, 3, 5], np.int32), np.zeros(2, bool), 256)
 COVERS = 100 * np.arange(8.0)

@@ -25,7 +25,7 @@ import gpuboost.objectives
 from gpuboost.backend.cuda import compiler
 from gpuboost.backend.cuda.compiler import compile_kernel, to_ptx
 from gpuboost.kernels import binning, gradients, histogram, reduce, scalar, splits
-from gpuboost.kernels.device import DeviceFunction, all_kernels, cuda_kernel
+from gpuboost.kernels.cuda_common import DeviceFunction, all_kernels, cuda_kernel
 
 INSTALL = "pip install 'gpuboost[cuda13]' cuda-core nvidia-nvjitlink"
 pytest.importorskip("numba.cuda.np.numpy_support", reason=f"needs numba-cuda: {INSTALL}", exc_type=ImportError)

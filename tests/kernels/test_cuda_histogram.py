@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from test_histogram import build, by_numpy, random_case
 
 from gpuboost.kernels import histogram
-from gpuboost.kernels.records import NODE, PROGRESS
+from gpuboost.kernels.structs import NODE, PROGRESS
 
 SHARED = 48 * 1024  # bytes of a tile: a sector of small features fits
 

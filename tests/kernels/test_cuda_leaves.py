@@ -11,7 +11,7 @@ from gpuboost.backend.trees import flatten_grown
 from gpuboost.binned.cuts import Cuts
 from gpuboost.kernels import leaves as kernel
 from gpuboost.kernels import nodes as node_kernels
-from gpuboost.kernels.records import FLAT_NODE, NODE, PENALTY, PROGRESS
+from gpuboost.kernels.structs import FLAT_NODE, NODE, PENALTY, PROGRESS
 
 FIRST_ROW = 5  # of the page, in the arrays of all rows
 

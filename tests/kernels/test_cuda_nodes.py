@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from test_nodes import random_trees, table
 
 from gpuboost.kernels import nodes as n
-from gpuboost.kernels.records import NO_GAIN, NODE, PENALTY, PROGRESS
+from gpuboost.kernels.structs import NO_GAIN, NODE, PENALTY, PROGRESS
 
 MANY = 120  # nodes: more than a block of the simulator has threads
 seeds = st.integers(0, 2**32)

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from test_partition import split_rows
 
 from gpuboost.kernels import partition
-from gpuboost.kernels.records import CATEGORICAL, NODE, PROGRESS
+from gpuboost.kernels.structs import CATEGORICAL, NODE, PROGRESS
 
 CHUNK_ROWS = partition.CHUNK_ROWS
 

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from test_proposals import SIZES, propose_one
 
 from gpuboost.kernels.proposals import propose_candidates_kernel
-from gpuboost.kernels.records import NODE, PROGRESS
+from gpuboost.kernels.structs import NODE, PROGRESS
 
 UNTOUCHED = 77
 FRONTIER = 2  # nodes before those that propose

@@ -10,7 +10,7 @@ from hypothesis.extra import numpy as hnp
 from gpuboost.backend.fixed_point import leaf_scales, needs_refinement, output_keys, scales_16
 from gpuboost.kernels.gradients import NON_FINITE_BITS
 from gpuboost.kernels.quantise import FINE_ROWS, choose_limbs_kernel, choose_scales_kernel, quantise_cpu, quantise_kernel
-from gpuboost.kernels.records import PROGRESS
+from gpuboost.kernels.structs import PROGRESS
 
 UNTOUCHED = 77
 

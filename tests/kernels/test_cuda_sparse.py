@@ -9,7 +9,7 @@ from test_predict_kernel import grown_together
 from test_sparse_kernels import Table, random_forest, random_pairs, random_rows
 
 from gpuboost.kernels import histogram, partition, sparse
-from gpuboost.kernels.records import CATEGORICAL, NUMERIC, PROGRESS
+from gpuboost.kernels.structs import CATEGORICAL, NUMERIC, PROGRESS
 
 cases = given(st.integers(0, 2**32), st.integers(1, 80), st.booleans())
 

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from test_splits import FEATURES, PENALTIES, find_splits, random_histograms, some_columns
 
 from gpuboost.kernels import splits
-from gpuboost.kernels.records import NO_GAIN, NODE, PENALTY, PROGRESS
+from gpuboost.kernels.structs import NO_GAIN, NODE, PENALTY, PROGRESS
 
 UNTOUCHED = 77
 FRONTIER = 2  # nodes before those that wait for evaluation

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from gpuboost.kernels import leaves as kernel
-from gpuboost.kernels.records import NODE
+from gpuboost.kernels.structs import NODE
 
 
 class Forest:

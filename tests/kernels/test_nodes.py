@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gpuboost.kernels import nodes as n
-from gpuboost.kernels.records import NO_GAIN, NODE
+from gpuboost.kernels.structs import NO_GAIN, NODE
 
 
 def table(gains, *, depth=0, tree=0):

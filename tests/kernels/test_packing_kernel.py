@@ -11,7 +11,7 @@ from gpuboost.backend.cpu import CpuBackend
 from gpuboost.data.packing import find_packing, find_sparse_packing
 from gpuboost.kernels import packing as kernels
 from gpuboost.kernels.partition import list_chunks, mark_rows_cpu
-from gpuboost.kernels.records import CATEGORICAL, NODE, NUMERIC
+from gpuboost.kernels.structs import CATEGORICAL, NODE, NUMERIC
 
 ANY_KINDS = st.lists(st.sampled_from(sorted(KINDS)), min_size=1, max_size=5)
 ALL_KINDS = sorted(KINDS)

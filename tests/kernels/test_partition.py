@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gpuboost.kernels import partition
-from gpuboost.kernels.records import CATEGORICAL, NODE
+from gpuboost.kernels.structs import CATEGORICAL, NODE
 
 
 def split_rows(columns, n_bins, rows_of, splits, n_threads=1):

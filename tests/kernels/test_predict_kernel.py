@@ -11,7 +11,7 @@ from gpuboost.binned.cuts import SENTINEL, Cuts
 from gpuboost.binned.matrix import BinnedMatrix
 from gpuboost.binned.pages import DensePage, PageStore
 from gpuboost.kernels.predict import ROW_BLOCK, copy_row, predict_codes_cpu, predict_rows
-from gpuboost.kernels.records import FLAT_NODE, NUMERIC
+from gpuboost.kernels.structs import FLAT_NODE, NUMERIC
 from gpuboost.objectives.multiclass import argmax_row
 
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from naive_backend import proposed_bins
 
 from gpuboost.kernels.proposals import WEIGHT_BITS, propose_candidates_cpu
-from gpuboost.kernels.records import NODE
+from gpuboost.kernels.structs import NODE
 
 
 def propose(features, n_candidates, n_threads=1):

@@ -13,7 +13,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from gpuboost.kernels import scalar as s
-from gpuboost.kernels.records import CATEGORICAL, NODE, NUMERIC
+from gpuboost.kernels.structs import CATEGORICAL, NODE, NUMERIC
 
 FLOAT32 = st.floats(width=32, allow_nan=False)
 WORD = st.integers(0, 2**32 - 1)

@@ -17,8 +17,8 @@ from gpuboost.data.columns import list_cells
 from gpuboost.kernels import histogram, partition, sparse
 from gpuboost.kernels.columns import MISSING_KEY, code_entries_cpu, sort_entries_cpu
 from gpuboost.kernels.predict import predict_codes_cpu, predict_values_cpu
-from gpuboost.kernels.records import CATEGORICAL, FLAT_NODE, NODE, NUMERIC
 from gpuboost.kernels.scalar import float_key
+from gpuboost.kernels.structs import CATEGORICAL, FLAT_NODE, NODE, NUMERIC
 
 NAN = np.nan
 

@@ -13,7 +13,7 @@ from gpuboost.backend.plans import ColumnDraw, FrontierBatch, Penalty, Round, Tr
 from gpuboost.binned.cuts import SENTINEL, Cuts
 from gpuboost.binned.matrix import BinnedMatrix
 from gpuboost.binned.pages import DensePage, PageStore
-from gpuboost.kernels.records import NO_GAIN, NODE
+from gpuboost.kernels.structs import NO_GAIN, NODE
 from gpuboost.params import Params
 
 

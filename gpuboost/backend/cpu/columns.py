@@ -10,9 +10,9 @@ from gpuboost.backend.cpu.rows import PageRows
 from gpuboost.backend.plans import ColumnDraw, Penalty
 from gpuboost.binned.cuts import Cuts
 from gpuboost.binned.pages import SortedColumns
-from gpuboost.kernels import scan
-from gpuboost.kernels.records import NO_GAIN
-from gpuboost.kernels.selection import select_entries_cpu
+from gpuboost.kernels import exact
+from gpuboost.kernels.compaction import compact_entries_cpu
+from gpuboost.kernels.structs import NO_GAIN
 
 __all__ = ["ColumnWalk"]
 
@@ -42,7 +42,7 @@ class ColumnWalk:
             copies = {name: np.empty_like(getattr(whole, name)) for name in ("bounds", "rows", "codes")}
             self._walked = replace(whole, **copies)
         part = self._walked
-        select_entries_cpu(
+        compact_entries_cpu(
             whole.bounds, whole.rows, whole.codes, drawn.features, is_drawn, part.bounds, part.rows, part.codes, self._n_threads
         )
         self._n_complete = self._rows.n_drawn
@@ -52,25 +52,25 @@ class ColumnWalk:
         mask: np.ndarray, penalty: Penalty,
     ) -> None:  # fmt: skip
         """Best split of nodes of one tree, of one output, that are worth searching. mask : of nodes and features
-        (kernels/features.py)."""
+        (kernels/column_sampling.py)."""
         rows, n_threads, own = self._rows, self._n_threads, self._walked
         places = np.empty(rows.n_rows, np.int64)
-        scan.place_rows_cpu(frontier, arrays.segments[0], rows.lists, rows.gpair[output, 0], places)
-        searched = np.empty(len(frontier), scan.SEARCHED)
+        exact.place_rows_cpu(frontier, arrays.segments[0], rows.lists, rows.gpair[output, 0], places)
+        searched = np.empty(len(frontier), exact.SEARCHED)
         searched["grad"], searched["hess"] = arrays.sums[frontier, 0].T
         searched["n_rows"] = arrays.counts[frontier]
         searched["lower"], searched["upper"] = arrays.nodes["lower"][frontier], arrays.nodes["upper"][frontier]
         low_pairs = rows.gpair[output, 1] if gradients.n_limbs[output] == 2 else _NO_LOW_PAIRS
         shape = n_threads, len(frontier)
-        walks, touched, bests = np.empty(shape, scan.WALK), np.empty(shape, np.int32), np.empty(shape, scan.BEST)
-        gathered = np.empty((n_threads, scan.GATHER), np.int64), np.empty((n_threads, scan.GATHER), np.int32)
+        walks, touched, bests = np.empty(shape, exact.WALK), np.empty(shape, np.int32), np.empty(shape, exact.BEST)
+        gathered = np.empty((n_threads, exact.GATHER), np.int64), np.empty((n_threads, exact.GATHER), np.int32)
         weighed = np.array([penalty.reg_lambda, penalty.reg_alpha, penalty.max_delta_step, penalty.min_child_weight])
-        scan.scan_columns_cpu(
+        exact.walk_columns_cpu(
             own.bounds, own.rows, own.codes, own.absent, self._cuts.n_bins, self._n_complete, drawn.features, self._monotone,
             mask, places, low_pairs, searched, 1.0 / gradients.scales[output], weighed, walks, touched, bests, *gathered,
             n_threads,
         )  # fmt: skip
-        scan.choose_scanned_cpu(
+        exact.choose_walked_cpu(
             frontier, arrays.nodes, arrays.left_sums, bests, self._cuts.thresholds, self._cuts.offsets,
             self._cuts.has_every_value,
         )  # fmt: skip

@@ -6,7 +6,7 @@ from gpuboost.backend.contract import Array, Formula, Gradients, TrainingRows
 from gpuboost.backend.cpu.rows import PageRows
 from gpuboost.backend.fixed_point import check_finite, leaf_scales, needs_refinement, output_keys, scales_16
 from gpuboost.backend.plans import Round
-from gpuboost.kernels import sampling
+from gpuboost.kernels import row_sampling
 from gpuboost.kernels.quantise import quantise_cpu
 from gpuboost.params import Params
 
@@ -42,9 +42,9 @@ class CpuGradients(Gradients):
         return bits.max(axis=1, initial=0).astype(np.int64)
 
     def count_magnitudes(self) -> Array:
-        counts = np.zeros((self._n_threads, sampling.MAGNITUDE_BINS, 2), np.int64)
+        counts = np.zeros((self._n_threads, row_sampling.MAGNITUDE_BINS, 2), np.int64)
         for page in self._pages:
-            sampling.count_magnitudes_cpu(
+            row_sampling.count_magnitudes_cpu(
                 page.kept, self.grad[:, page.own], self.hess[:, page.own], counts, self._n_threads
             )
         return counts.sum(axis=0)
@@ -52,19 +52,19 @@ class CpuGradients(Gradients):
     def draw_rows(self, counts: Array | None) -> Array:
         draw, n_threads = self.plan.rows, self._n_threads
         assert draw is not None
-        threshold = sampling.UNIFORM if counts is None else sampling.choose_threshold_cpu(counts, draw.n_drawn)
+        threshold = row_sampling.UNIFORM if counts is None else row_sampling.choose_threshold_cpu(counts, draw.n_drawn)
         keys = np.array(draw.keys, np.uint64)
         maxima = np.zeros((n_threads, len(self._margin), 2), np.int64)
         for page in self._pages:
-            first_place = np.zeros(-(-len(page.kept) // sampling.CHUNK) + 1, np.int64)
-            places = np.empty((n_threads, sampling.CHUNK), np.uint64)
-            sampling.draw_rows_cpu(
+            first_place = np.zeros(-(-len(page.kept) // row_sampling.CHUNK) + 1, np.int64)
+            places = np.empty((n_threads, row_sampling.CHUNK), np.uint64)
+            row_sampling.draw_rows_cpu(
                 page.kept, page.first_id, self._rows.global_rows, draw.n_drawn, keys, threshold, self.grad[:, page.own],
                 self.hess[:, page.own], page.marks, first_place[1:], maxima, places, n_threads,
             )  # fmt: skip
             np.cumsum(first_place, out=first_place)
             page.n_drawn = int(first_place[-1])
-            sampling.list_drawn_cpu(page.kept, page.marks, first_place, page.drawn, n_threads)
+            row_sampling.list_drawn_cpu(page.kept, page.marks, first_place, page.drawn, n_threads)
         return maxima.max(axis=0)
 
     def quantise(self, maxima: Array) -> Array:

@@ -2,13 +2,13 @@
 
 import numpy as np
 
-from gpuboost.kernels.records import EMPTY_WORDS, NODE
+from gpuboost.kernels.structs import EMPTY_WORDS, NODE
 
 __all__ = ["NodeArrays"]
 
 
 class NodeArrays:
-    """Arrays by node, of all trees of a round together (kernels/records.py); n_nodes of them are in use.
+    """Arrays by node, of all trees of a round together (kernels/structs.py); n_nodes of them are in use.
 
     nodes : NODE. sums, left_sums : int64 (…, leaf_size, 2). cats : uint32. counts : int64. segments : int64 (n_pages, …, 3).
     """

@@ -20,10 +20,10 @@ from gpuboost.binned.matrix import BinnedMatrix, Representation
 from gpuboost.binned.packing import Packing
 from gpuboost.binned.pages import DensePage, SparsePage
 from gpuboost.kernels import histogram, partition, sparse
-from gpuboost.kernels.features import count_drawn
+from gpuboost.kernels.column_sampling import count_drawn
+from gpuboost.kernels.compaction import compact_cells_cpu, compact_codes_cpu
 from gpuboost.kernels.packing import mark_packed_rows_cpu, unpack_histograms_cpu
 from gpuboost.kernels.predict import predict_codes_cpu
-from gpuboost.kernels.selection import select_cells_cpu, select_codes_cpu
 from gpuboost.params import Params
 
 __all__ = ["CpuTable", "open_table"]
@@ -124,7 +124,7 @@ class DenseTable(CpuTable):
             width = histogram.record_bytes(count_drawn(self._share, self._cuts.n_features) * size) // size
             self._drawn = [np.zeros((rows.n_rows, width), self._binned.dtype) for rows in self._pages]
         for p, (rows, drawn) in enumerate(zip(self._pages, self._drawn)):
-            select_codes_cpu(self._page(p).records, columns.features, rows.rows_drawn, drawn, self._n_threads)
+            compact_codes_cpu(self._page(p).records, columns.features, rows.rows_drawn, drawn, self._n_threads)
 
     def build(
         self, arrays: NodeArrays, first_output: np.ndarray, n_limbs: np.ndarray, build: np.ndarray, first_slot: int,
@@ -214,7 +214,7 @@ class SparseTable(CpuTable):
             self._drawn = [(np.empty_like(page.cells), np.empty(page.n_rows, np.int64)) for page in pages]
         new_cells = columns.renumber_cells(self._cuts)
         for page, rows, drawn in zip(pages, self._pages, self._drawn):
-            select_cells_cpu(page.row_begin, page.cells, new_cells, rows.rows_drawn, *drawn, self._n_threads)
+            compact_cells_cpu(page.row_begin, page.cells, new_cells, rows.rows_drawn, *drawn, self._n_threads)
         if pages[0].absent_is_zero:
             self._zero_bins = new_cells[pages[0].zero_bins[new_cells >= 0]]
 

@@ -13,7 +13,7 @@ from gpuboost.backend.plans import FrontierBatch, Round
 from gpuboost.backend.trees import flatten_grown
 from gpuboost.binned.matrix import BinnedMatrix, Representation
 from gpuboost.kernels import histogram, nodes, partition
-from gpuboost.kernels.features import mask_features_cpu, member_words, node_counts
+from gpuboost.kernels.column_sampling import mask_features_cpu, member_words, node_counts
 from gpuboost.kernels.leaves import leaf_weights, list_leaf_chunks, sum_leaves_cpu, update_margin_cpu
 from gpuboost.kernels.proposals import propose_candidates_cpu
 from gpuboost.kernels.splits import CANDIDATE, count_blocks, evaluate_splits_cpu

@@ -1,7 +1,7 @@
 """The contract on a CUDA GPU: Numba kernels on CuPy arrays, launched without waiting.
 
 The host runs ahead of the device. It knows upper bounds (nodes of a level, rows of a page) and launches by them; how many nodes
-there really are lies in ``progress`` on the device, where every kernel reads it (kernels/records.py). Only these make the host
+there really are lies in ``progress`` on the device, where every kernel reads it (kernels/structs.py). Only these make the host
 wait: finished trees when they are asked for, metrics, and trees deeper than SYNC_FREE_DEPTH or grown leaf by leaf, where the
 bounds grow beyond use (trees.py: one number per level, or per LEAVES_BETWEEN_READS splits).
 

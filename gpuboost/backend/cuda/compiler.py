@@ -29,7 +29,7 @@ from typing import Any
 import numpy as np
 
 from gpuboost.config import log
-from gpuboost.kernels.device import CudaKernel, DeviceFunction, bind, cuda
+from gpuboost.kernels.cuda_common import CudaKernel, DeviceFunction, bind, cuda
 from gpuboost.kernels.jit import source_stamp
 
 __all__ = ["CompiledKernel", "cache_folder", "compile_kernel"]

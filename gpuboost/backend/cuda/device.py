@@ -16,7 +16,7 @@ import numpy as np
 
 from gpuboost.backend.cuda.compiler import CompiledKernel, compile_kernel
 from gpuboost.errors import DeviceNotFoundError
-from gpuboost.kernels.device import CudaKernel
+from gpuboost.kernels.cuda_common import CudaKernel
 
 __all__ = ["CupyDevice", "Device", "PendingCopy", "find_device", "has_gpu", "usable_device"]
 
@@ -332,7 +332,7 @@ def has_gpu() -> bool:
 def usable_device() -> str | None:
     """What keeps kernels from running on the first GPU; None: nothing does. Compiles, or loads, and launches one."""
     from gpuboost.kernels.nodes import start_round_kernel
-    from gpuboost.kernels.records import PROGRESS
+    from gpuboost.kernels.structs import PROGRESS
 
     try:
         device = find_device(0)

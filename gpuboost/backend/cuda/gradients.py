@@ -6,7 +6,7 @@ from gpuboost.backend.contract import Array, Formula, Gradients, TrainingRows
 from gpuboost.backend.cuda.memory import Launcher, on_device
 from gpuboost.backend.cuda.rows import PageRows
 from gpuboost.backend.plans import Round
-from gpuboost.kernels import quantise, sampling
+from gpuboost.kernels import quantise, row_sampling
 
 __all__ = ["CudaGradients"]
 
@@ -25,7 +25,8 @@ class CudaGradients(Gradients):
         n_outputs, empty = len(margin), device.empty
         self.grad, self.hess = empty(margin.shape, np.float32), empty(margin.shape, np.float32)
         self._parameters: dict[tuple[np.float32, ...], Array] = {}
-        self._counts, self._threshold = empty((sampling.MAGNITUDE_BINS, 2), np.int64), device.put(np.array([sampling.UNIFORM]))
+        self._counts = empty((row_sampling.MAGNITUDE_BINS, 2), np.int64)
+        self._threshold = device.put(np.array([row_sampling.UNIFORM]))
         self._maxima, self._keys = empty((n_outputs, 2), np.int64), empty(n_outputs, np.uint32)
         self.scales, self.leaf_scales = empty((n_outputs, 2), np.float64), empty((n_outputs, 2), np.float64)
         self.n_limbs, self._local_sums = empty(n_outputs, np.int32), empty((n_outputs, 3), np.int64)
@@ -55,8 +56,8 @@ class CudaGradients(Gradients):
         self.device.clear(self._counts)
         for page in self._pages:
             self._launch(
-                sampling.count_magnitudes_kernel, page.kept, page.first, self.grad, self.hess, self._counts,
-                blocks=-(-len(page.kept) // sampling.COUNTED_ROWS),
+                row_sampling.count_magnitudes_kernel, page.kept, page.first, self.grad, self.hess, self._counts,
+                blocks=-(-len(page.kept) // row_sampling.COUNTED_ROWS),
             )  # fmt: skip
         return self._counts
 
@@ -64,14 +65,14 @@ class CudaGradients(Gradients):
         assert self.plan.rows is not None
         n_rows, n_drawn = self._global_rows, self.plan.rows.n_drawn
         if counts is not None:
-            self._launch(sampling.choose_threshold_kernel, counts, n_drawn, self._threshold, blocks=1)
+            self._launch(row_sampling.choose_threshold_kernel, counts, n_drawn, self._threshold, blocks=1)
         self.device.clear(self._maxima)
         for page in self._pages:
             self.device.clear(page.n_listed)
             self._launch(
-                sampling.draw_rows_kernel, page.kept, page.first_id, n_rows, n_drawn, self._progress, self._threshold,
+                row_sampling.draw_rows_kernel, page.kept, page.first_id, n_rows, n_drawn, self._progress, self._threshold,
                 page.first, self.grad, self.hess, page.drawn, page.n_listed, self._maxima,
-                threads=-(-len(page.kept) // sampling.ROWS_PER_THREAD),
+                threads=-(-len(page.kept) // row_sampling.ROWS_PER_THREAD),
             )  # fmt: skip
         return self._maxima
 

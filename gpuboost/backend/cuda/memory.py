@@ -8,7 +8,7 @@ import numpy as np
 
 from gpuboost.backend.contract import Array, Memory
 from gpuboost.backend.cuda.device import Device
-from gpuboost.kernels.device import CudaKernel
+from gpuboost.kernels.cuda_common import CudaKernel
 
 __all__ = ["DeviceMemory", "Launcher", "on_device"]
 

@@ -10,7 +10,7 @@ __all__ = ["NodeArrays"]
 
 
 class NodeArrays:
-    """Arrays by node, of all trees of a round together (kernels/records.py), with room for ``capacity`` of them.
+    """Arrays by node, of all trees of a round together (kernels/structs.py), with room for ``capacity`` of them.
 
     segments : int64 (capacity, 3) of each page. The others as plan.arrays_by_node.
     """

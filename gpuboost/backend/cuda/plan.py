@@ -7,7 +7,7 @@ import numpy as np
 
 from gpuboost.backend.cuda.device import out_of_memory
 from gpuboost.kernels import partition
-from gpuboost.kernels.records import EMPTY_WORDS, FLAT_NODE, NODE
+from gpuboost.kernels.structs import EMPTY_WORDS, FLAT_NODE, NODE
 from gpuboost.params import Params
 
 __all__ = ["MemoryPlan", "SYNC_FREE_DEPTH", "TrainingSize", "arrays_by_node", "plan_memory"]
@@ -91,7 +91,7 @@ def _node_bytes(size: TrainingSize, n_nodes: int) -> int:
 
 
 def arrays_by_node(n: int, leaf_size: int) -> dict[str, tuple[tuple[int, ...], np.dtype | type]]:
-    """Shape and dtype of what is kept for each of n nodes (kernels/records.py)."""
+    """Shape and dtype of what is kept for each of n nodes (kernels/structs.py)."""
     return {
         "nodes": ((n,), NODE), "sums": ((n, leaf_size, 2), np.int64), "left_sums": ((n, leaf_size, 2), np.int64),
         "cats": ((n, EMPTY_WORDS), np.uint32), "counts": ((n,), np.int64), "selected": ((n,), np.int32), "rank": ((n,), np.int64),

@@ -14,9 +14,9 @@ from gpuboost.backend.plans import ColumnDraw
 from gpuboost.binned.matrix import BinnedMatrix, Representation
 from gpuboost.binned.packing import Packing
 from gpuboost.binned.pages import DensePage, SparsePage
-from gpuboost.kernels import histogram, partition, predict, selection, sparse
-from gpuboost.kernels.device import CudaKernel
-from gpuboost.kernels.features import count_drawn
+from gpuboost.kernels import compaction, histogram, partition, predict, sparse
+from gpuboost.kernels.column_sampling import count_drawn
+from gpuboost.kernels.cuda_common import CudaKernel
 from gpuboost.kernels.packing import unpack_histograms_kernel
 from gpuboost.params import Params
 
@@ -103,7 +103,7 @@ class CudaTable(ABC):
 
     @abstractmethod
     def predict(self, p: int, flat: FlatTrees, listed: tuple[Array, Array], margin: Array) -> None:
-        """Add the trees' outputs to the margins of the rows of page p that are listed from the back (kernels/sampling.py)."""
+        """Add the trees' outputs to the margins of the rows of page p that are listed from the back (kernels/row_sampling.py)."""
 
 
 class _RecordTiles:
@@ -157,7 +157,7 @@ class DenseTable(CudaTable):
         if self._copies:
             rows, features, code_bits = self._pages[p], self.columns.features, 8 * self._binned.dtype.itemsize
             self._launch(
-                selection.select_codes_kernel, self._words[p], code_bits, features, rows.drawn, rows.n_listed,
+                compaction.compact_codes_kernel, self._words[p], code_bits, features, rows.drawn, rows.n_listed,
                 self._copies[p], threads=len(rows.kept) * -(-len(features) * code_bits // 32),
             )  # fmt: skip
 
@@ -266,7 +266,7 @@ class SparseTable(CudaTable):
         if self._copies:
             page, rows, (row_end, cells, _) = self._page(p), self._pages[p], self._read[p]
             self._launch(
-                selection.select_cells_kernel, page.row_begin, page.cells, self.columns.new_cells, rows.drawn, rows.n_listed,
+                compaction.compact_cells_kernel, page.row_begin, page.cells, self.columns.new_cells, rows.drawn, rows.n_listed,
                 cells, row_end, threads=len(rows.kept),
             )  # fmt: skip
 

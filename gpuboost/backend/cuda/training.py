@@ -16,7 +16,7 @@ from gpuboost.backend.plans import Round
 from gpuboost.backend.trees import collect_trees
 from gpuboost.kernels import nodes
 from gpuboost.kernels.gradients import NON_FINITE_BITS
-from gpuboost.kernels.records import PROGRESS
+from gpuboost.kernels.structs import PROGRESS
 from gpuboost.model.tree import Tree
 from gpuboost.params import Params
 

@@ -15,9 +15,9 @@ from gpuboost.backend.cuda.tables import CudaTable
 from gpuboost.backend.draws import most_bins
 from gpuboost.backend.plans import FrontierBatch, Round
 from gpuboost.binned.cuts import Cuts
-from gpuboost.kernels import features, histogram, leaves, nodes, partition, proposals, splits
-from gpuboost.kernels.device import CudaKernel
-from gpuboost.kernels.records import PENALTY
+from gpuboost.kernels import column_sampling, histogram, leaves, nodes, partition, proposals, splits
+from gpuboost.kernels.cuda_common import CudaKernel
+from gpuboost.kernels.structs import PENALTY
 from gpuboost.params import Params
 
 __all__ = ["CudaTrees"]
@@ -53,7 +53,7 @@ class CudaTrees(Trees):
         self._choices = empty((plan.nodes_at_once, n_features), np.int32)
         self._monotone = put(np.array(params.monotone_constraints, np.int8))
         self._feature_weights = put(np.array(params.feature_weights, np.float32))
-        self._member = put(features.member_words(params.interaction_constraints, cuts.n_features))
+        self._member = put(column_sampling.member_words(params.interaction_constraints, cuts.n_features))
         self._feature_mask = empty((plan.nodes_at_once if params.masks_features else 0, n_features), np.uint8)
         self._penalty = empty(1, PENALTY)
         self._penalty_of: object = None
@@ -139,9 +139,9 @@ class CudaTrees(Trees):
         """The same for n nodes of the frontier."""
         own, s, launch, columns = self.arrays, self._params, self._launch, self._table.columns
         if s.masks_features:
+            n_drawn = column_sampling.node_counts(len(columns.features), s.colsample_bylevel, s.colsample_bynode)
             launch(
-                features.mask_features_kernel, first, n, s.max_depth,
-                *features.node_counts(len(columns.features), s.colsample_bylevel, s.colsample_bynode), self._progress, own.nodes,
+                column_sampling.mask_features_kernel, first, n, s.max_depth, *n_drawn, self._progress, own.nodes,
                 columns.features, self._feature_weights, self._member, self._feature_mask, blocks=n,
             )  # fmt: skip
         launch(

@@ -14,7 +14,7 @@ import pytest
 
 from gpuboost.backend.cuda import compiler
 from gpuboost.backend.cuda.compiler import CompiledKernel, _say_why_not, cache_folder, compile_kernel, to_ptx
-from gpuboost.kernels.device import cuda_kernel
+from gpuboost.kernels.cuda_common import cuda_kernel
 from gpuboost.kernels.jit import scalar
 from gpuboost.kernels.scalar import fma, mix32
 

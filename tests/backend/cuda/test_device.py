@@ -11,8 +11,8 @@ from simulator import SimulatedDevice
 
 from gpuboost.backend.cuda import device as device_module
 from gpuboost.backend.cuda.device import CupyDevice, find_device, out_of_memory, pack_arguments
-from gpuboost.kernels.device import cuda, cuda_kernel, n_threads, thread_number
-from gpuboost.kernels.records import FLAT_NODE
+from gpuboost.kernels.cuda_common import cuda, cuda_kernel, n_threads, thread_number
+from gpuboost.kernels.structs import FLAT_NODE
 
 
 def on_device(array, pointer):

@@ -24,8 +24,6 @@ from typing import Any
 import numpy as np
 from numba import int64, uint32
 
-from gpuboost.kernels import records
-
 __all__ = ["ArgumentType", "CudaKernel", "DeviceFunction", "all_kernels", "bind", "cuda", "cuda_kernel", "device_function"]
 
 
@@ -131,7 +129,7 @@ def cuda_kernel(
     """Declare a CUDA kernel.
 
     arguments : "rows: int32[:, :], codes: code[:, :], n: int64": C-contiguous arrays by dtype and dimensions, and scalars.
-        A dtype is NumPy's name, the name of a record (records.NODE), or one of ``choices``.
+        A dtype is NumPy's name, the name of a record (structs.NODE), or one of ``choices``.
     choices : code=(np.uint8, np.uint16) compiles the kernel for either, by the array that it is launched with.
     blocks_per_sm : None: as many as 2048 threads and 65536 registers of a multiprocessor allow. Others as CudaKernel.
     """
@@ -154,7 +152,7 @@ def _parse(arguments: str, choices: dict[str, Any]) -> dict[str, ArgumentType]:
     for part in arguments.replace(", :", ";:").replace("\n", " ").split(","):
         name, kind = (word.strip() for word in part.split(": ", 1))
         scalar_type, _, dimensions = kind.partition("[")
-        record = getattr(records, scalar_type, None)
+        record = getattr(structs, scalar_type, None)
         if isinstance(record, np.dtype):
             dtype: Any = record
         else:

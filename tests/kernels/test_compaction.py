@@ -1,4 +1,4 @@
-"""kernels/selection.py: exactly the codes and cells of some features, by the CPU and by CUDA."""
+"""kernels/compaction.py: exactly the codes and cells of some features, by the CPU and by CUDA."""
 
 import numpy as np
 import pytest
@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from test_sparse_kernels import Table
 
-from gpuboost.kernels import selection
+from gpuboost.kernels import compaction
 from gpuboost.kernels.histogram import record_bytes
 
 UNTOUCHED = 77
@@ -35,18 +35,18 @@ def records_of(rng, n_rows, n_features, dtype):
 def test_two_rows_by_hand():
     records = np.array([[10, 11, 12, 13], [20, 21, 22, 23], [30, 31, 32, 33]], np.uint8)
     selected = np.zeros((3, 4), np.uint8)
-    selection.select_codes_cpu(records, np.array([0, 2, 3], np.int32), np.array([2, 0], np.int32), selected, 1)
+    compaction.compact_codes_cpu(records, np.array([0, 2, 3], np.int32), np.array([2, 0], np.int32), selected, 1)
     assert selected.tolist() == [[10, 12, 13, 0], [0, 0, 0, 0], [30, 32, 33, 0]]
     #   row 0 lists cells 0, 4, 5; row 1 none; row 2 cells 1, 3. Cells 0 and 5 become 0 and 1; 1, 3 are not drawn; 4 becomes 2
     row_begin, cells, new = np.array([0, 3, 3, 5]), np.array([0, 4, 5, 1, 3], np.int32), np.array([0, -1, -1, -1, 2, 1], np.int32)
     copied, row_end = np.full(5, UNTOUCHED, np.int32), np.full(3, UNTOUCHED, np.int64)
-    selection.select_cells_cpu(row_begin, cells, new, np.array([0, 2], np.int32), copied, row_end, 1)
+    compaction.compact_cells_cpu(row_begin, cells, new, np.array([0, 2], np.int32), copied, row_end, 1)
     assert copied[: row_end[0]].tolist() == [0, 2, 1] and row_end.tolist() == [3, UNTOUCHED, 3]
 
 
 @settings(max_examples=40, deadline=None)
 @given(
-    st.integers(0, 2**32), st.one_of(st.integers(0, 50), st.just(3 * selection.CHUNK + 5)), st.integers(1, 40),
+    st.integers(0, 2**32), st.one_of(st.integers(0, 50), st.just(3 * compaction.CHUNK + 5)), st.integers(1, 40),
     st.sampled_from([np.uint8, np.uint16]), st.sampled_from([1, 3]),
 )  # fmt: skip
 def test_codes_are_copied_and_nothing_else(seed, n_rows, n_features, dtype, n_threads):
@@ -56,7 +56,7 @@ def test_codes_are_copied_and_nothing_else(seed, n_rows, n_features, dtype, n_th
     selected = room(n_rows, len(features), dtype)
     expected = selected.copy()
     expected[rows[:n_drawn], : len(features)] = records[rows[:n_drawn]][:, features]
-    selection.select_codes_cpu(records, features, rows[:n_drawn], selected, n_threads)
+    compaction.compact_codes_cpu(records, features, rows[:n_drawn], selected, n_threads)
     assert_same(selected, expected)
 
 
@@ -73,9 +73,9 @@ def test_codes_on_cuda_are_the_cpus(run, seed, n_rows, n_features, dtype):
     n_written = -(-len(features) // per_word) * per_word
     expected = selected.copy()
     expected[rows[:n_drawn], :n_written] = 0
-    selection.select_codes_cpu(records, features, rows[:n_drawn], expected, 1)
+    compaction.compact_codes_cpu(records, features, rows[:n_drawn], expected, 1)
     run(
-        selection.select_codes_kernel, records.view(np.uint32), 8 * selected.itemsize, features, rows,
+        compaction.compact_codes_kernel, records.view(np.uint32), 8 * selected.itemsize, features, rows,
         np.array([n_drawn, n_rows - n_drawn]), words := selected.view(np.uint32), threads=n_rows * n_written // per_word,
     )  # fmt: skip
     assert_same(words, expected.view(np.uint32))
@@ -91,13 +91,13 @@ def renumbered(table, features):
 
 @pytest.mark.parametrize("n_threads", [1, 3])
 @settings(max_examples=25, deadline=None)
-@given(st.integers(0, 2**32), st.one_of(st.integers(1, 60), st.just(2 * selection.CHUNK + 5)), st.booleans())
+@given(st.integers(0, 2**32), st.one_of(st.integers(1, 60), st.just(2 * compaction.CHUNK + 5)), st.booleans())
 def test_cells_are_copied_and_nothing_else(n_threads, seed, n_rows, absent_is_zero):
     table, rng = Table(seed, n_rows, absent_is_zero), np.random.default_rng(seed)
     features = some_features(rng, len(table.n_bins))
     rows, n_drawn = drawn_rows(rng, n_rows)
     new, selected, row_end = renumbered(table, features), np.full_like(table.cells, UNTOUCHED), np.full(n_rows, -1)
-    selection.select_cells_cpu(table.row_begin, table.cells, new, rows[:n_drawn], selected, row_end, n_threads)
+    compaction.compact_cells_cpu(table.row_begin, table.cells, new, rows[:n_drawn], selected, row_end, n_threads)
     is_written = np.zeros(len(selected), bool)
     for row in rows[:n_drawn]:
         begin, end = table.row_begin[row : row + 2]
@@ -120,9 +120,9 @@ def test_cells_on_cuda_are_the_cpus(run, seed, n_rows, absent_is_zero):
         lists = table.row_begin, table.cells, new
         if on_cuda:
             n_listed = np.array([n_drawn, n_rows - n_drawn])
-            run(selection.select_cells_kernel, *lists, rows, n_listed, selected, row_end, threads=n_rows)
+            run(compaction.compact_cells_kernel, *lists, rows, n_listed, selected, row_end, threads=n_rows)
         else:
-            selection.select_cells_cpu(*lists, rows[:n_drawn], selected, row_end, 1)
+            compaction.compact_cells_cpu(*lists, rows[:n_drawn], selected, row_end, 1)
         results.append((selected, row_end))
     for here, there in zip(*results):
         assert_same(there, here)

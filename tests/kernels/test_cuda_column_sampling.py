@@ -1,4 +1,4 @@
-"""kernels/features.py on CUDA: the same masks as mask_features_cpu."""
+"""kernels/column_sampling.py on CUDA: the same masks as mask_features_cpu."""
 
 import numpy as np
 import pytest
@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 from test_features import NO_WEIGHTS, SETS, grown, masks, members, path
 
 from gpuboost.backend.fixed_point import round_key
-from gpuboost.kernels.features import mask_features_kernel
-from gpuboost.kernels.records import NODE, PROGRESS
+from gpuboost.kernels.column_sampling import mask_features_kernel
+from gpuboost.kernels.structs import NODE, PROGRESS
 
 UNTOUCHED = 77
 

@@ -21,7 +21,7 @@ Floor: a hash per feature and pass, about log2(k) + 2 passes per draw; with weig
 import numpy as np
 from numba import float64, int64, uint8, uint32, uint64
 
-from gpuboost.kernels.device import block_sum, cuda, cuda_kernel, device_function
+from gpuboost.kernels.cuda_common import block_sum, cuda, cuda_kernel, device_function
 from gpuboost.kernels.jit import kernel, parallel_kernel, scalar
 from gpuboost.kernels.scalar import double_bits, hash_word, log_double, mix32, round_key
 

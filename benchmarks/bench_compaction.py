@@ -1,4 +1,4 @@
-"""Drawing rows by their gradients (kernels/sampling.py) and copying the columns drawn (kernels/selection.py), half of both.
+"""Drawing rows by their gradients (kernels/row_sampling.py) and copying the columns drawn (kernels/compaction.py), half of both.
 
 Floor of a row: counting reads 8 bytes and makes two updates. Drawing mixes 64 bits four times for each try of its permutation, up
 to two on average, and reads and writes 8 bytes; listing is one branch-free step. Of a code copied: the record is read, the code
@@ -29,7 +29,7 @@ def list_drawn(a: Any, c: Ceilings) -> tuple[float, float]:
     return n, max(c.stream(9 * n, 9 * n), n * c.compact())
 
 
-def select_codes(a: Any, c: Ceilings) -> tuple[float, float]:
+def compact_codes(a: Any, c: Ceilings) -> tuple[float, float]:
     n, record = a.rows.size * a.features.size, a.records.shape[1] * a.records.itemsize
     moved = a.rows.size * record + n * a.records.itemsize
     return n, max(c.stream(moved, moved), n * c.lookup(64))
@@ -39,7 +39,7 @@ KERNELS = [
     Kernel("count_magnitudes_cpu", "row", count_magnitudes, "a square root; rows of like gradients wait for one count", DRAWN),
     Kernel("draw_rows_cpu", "row", draw_rows, "later tries go one by one; two float64 divisions by p", DRAWN),
     Kernel("list_drawn_cpu", "row", list_drawn, "two ends to choose between; no compressing store from numba", DRAWN),
-    Kernel("select_codes_cpu", "code", select_codes, "a byte at a time: no shuffle of a whole record from numba", DRAWN),
+    Kernel("compact_codes_cpu", "code", compact_codes, "a byte at a time: no shuffle of a whole record from numba", DRAWN),
 ]
 
 

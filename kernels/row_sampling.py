@@ -24,7 +24,7 @@ import math
 import numpy as np
 from numba import float32, float64, int32, int64, prange, uint32, uint64
 
-from gpuboost.kernels.device import block_max, block_prefix, block_sum, cuda, cuda_kernel
+from gpuboost.kernels.cuda_common import block_max, block_prefix, block_sum, cuda, cuda_kernel
 from gpuboost.kernels.gradients import NON_FINITE_BITS
 from gpuboost.kernels.jit import claim, kernel, parallel_kernel, scalar
 from gpuboost.kernels.partition import move_rows_part

@@ -1,4 +1,4 @@
-"""kernels/sampling.py: which rows are drawn, against its rules in Python's integers, and how often."""
+"""kernels/row_sampling.py: which rows are drawn, against its rules in Python's integers, and how often."""
 
 import numpy as np
 import pytest
@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gpuboost.backend.fixed_point import round_key, sampling_keys
-from gpuboost.kernels import sampling
+from gpuboost.kernels import row_sampling
 from gpuboost.kernels.gradients import NON_FINITE_BITS
 
 HESS_SHARE = 0.1
@@ -14,28 +14,29 @@ HESS_SHARE = 0.1
 
 def counted(kept, grad, hess, n_threads=1):
     """int64 (bins, 2) by the CPU kernel."""
-    counts = np.zeros((n_threads, sampling.MAGNITUDE_BINS, 2), np.int64)
-    sampling.count_magnitudes_cpu(kept, grad, hess, counts, n_threads)
+    counts = np.zeros((n_threads, row_sampling.MAGNITUDE_BINS, 2), np.int64)
+    row_sampling.count_magnitudes_cpu(kept, grad, hess, counts, n_threads)
     return counts.sum(axis=0)
 
 
 def draw(
-    grad, hess, n_drawn, *, threshold=sampling.UNIFORM, seed=3, round_number=0, kept=None, first_id=0, n_rows=None, n_threads=1
+    grad, hess, n_drawn, *, threshold=row_sampling.UNIFORM, seed=3, round_number=0, kept=None, first_id=0, n_rows=None,
+    n_threads=1,
 ):  # fmt: skip
     """(rows drawn, rows not drawn, gradients, hessians, maxima) of one page, all copies."""
     grad, hess = grad.copy(), hess.copy()
     kept = np.arange(grad.shape[1], dtype=np.int32) if kept is None else kept
     n_rows = len(kept) if n_rows is None else n_rows
-    n_chunks = -(-len(kept) // sampling.CHUNK)
+    n_chunks = -(-len(kept) // row_sampling.CHUNK)
     marks, first_place = np.full(len(kept), 77, np.uint8), np.zeros(n_chunks + 1, np.int64)
-    maxima, places = np.zeros((n_threads, len(grad), 2), np.int64), np.empty((n_threads, sampling.CHUNK), np.uint64)
+    maxima, places = np.zeros((n_threads, len(grad), 2), np.int64), np.empty((n_threads, row_sampling.CHUNK), np.uint64)
     keys = sampling_keys(seed, round_number)
-    sampling.draw_rows_cpu(
+    row_sampling.draw_rows_cpu(
         kept, first_id, n_rows, n_drawn, keys, threshold, grad, hess, marks, first_place[1:], maxima, places, n_threads
     )
     np.cumsum(first_place, out=first_place)
     listed = np.full(len(kept), -1, np.int32)
-    sampling.list_drawn_cpu(kept, marks, first_place, listed, n_threads)
+    row_sampling.list_drawn_cpu(kept, marks, first_place, listed, n_threads)
     drawn, others = np.split(listed, [first_place[-1]])
     return drawn, others, grad, hess, maxima.max(axis=0)
 
@@ -80,7 +81,7 @@ def magnitudes(grad, hess):
 
 
 def threshold_of(grad, hess, n_drawn):
-    return sampling.choose_threshold_cpu(counted(np.arange(grad.shape[1], dtype=np.int32), grad, hess), n_drawn)
+    return row_sampling.choose_threshold_cpu(counted(np.arange(grad.shape[1], dtype=np.int32), grad, hess), n_drawn)
 
 
 def shares(magnitude, mu):
@@ -155,11 +156,11 @@ def test_seeds_draw_as_differently_as_rounds():
 
 @pytest.mark.parametrize("by_gradient", [False, True])
 def test_pages_and_threads_change_nothing(by_gradient):
-    n = 2 * sampling.CHUNK + 900
+    n = 2 * row_sampling.CHUNK + 900
     grad, hess = pairs(np.random.default_rng(0), n, 2, "normal")
-    mu = threshold_of(grad, hess, n // 3) if by_gradient else sampling.UNIFORM
+    mu = threshold_of(grad, hess, n // 3) if by_gradient else row_sampling.UNIFORM
     expected = draw(grad, hess, n // 3, threshold=mu)
-    for ends, n_threads in (([n], 4), ([1, sampling.CHUNK, 5000, 5000, n], 2)):
+    for ends, n_threads in (([n], 4), ([1, row_sampling.CHUNK, 5000, 5000, n], 2)):
         parts = [
             (begin, draw(
                 grad[:, begin:end], hess[:, begin:end], n // 3, threshold=mu, first_id=begin, n_rows=n, n_threads=n_threads
@@ -181,8 +182,8 @@ def test_rows_that_take_no_part_have_no_number(by_gradient):
     others = np.setdiff1d(np.arange(n), kept)
     grad[:, others], hess[:, others] = 0, 0
     alone = grad[:, kept], hess[:, kept]
-    mu = threshold_of(*alone, 60) if by_gradient else sampling.UNIFORM
-    assert not by_gradient or mu == sampling.choose_threshold_cpu(counted(kept, grad, hess), 60)
+    mu = threshold_of(*alone, 60) if by_gradient else row_sampling.UNIFORM
+    assert not by_gradient or mu == row_sampling.choose_threshold_cpu(counted(kept, grad, hess), 60)
     expected, result = draw(*alone, 60, threshold=mu), draw(grad, hess, 60, threshold=mu, kept=kept)
     for which in (0, 1):
         np.testing.assert_array_equal(result[which], kept[expected[which]])
@@ -201,7 +202,7 @@ def bits(values):
 @pytest.mark.parametrize("by_gradient", [False, True])
 def test_what_is_not_drawn_becomes_zero_and_shows_in_no_maximum(by_gradient):
     grad, hess = pairs(np.random.default_rng(2), 500, 3, "heavy")
-    mu = threshold_of(grad, hess, 100) if by_gradient else sampling.UNIFORM
+    mu = threshold_of(grad, hess, 100) if by_gradient else row_sampling.UNIFORM
     drawn, others, new_grad, new_hess, maxima = draw(grad, hess, 100, threshold=mu)
     assert len(others) == 500 - len(drawn) > 0
     p = shares(magnitudes(grad, hess), mu)[drawn] if by_gradient else np.ones(100)
@@ -220,7 +221,7 @@ def test_what_is_not_finite_shows_wherever_it_stands(bad, by_gradient, which):
     for row in (drawn[0], others[0]):
         values = pairs(np.random.default_rng(3), 200, 2, "equal")
         values[which][1, row] = bad
-        mu = threshold_of(*values, 50) if by_gradient else sampling.UNIFORM
+        mu = threshold_of(*values, 50) if by_gradient else row_sampling.UNIFORM
         maxima = draw(*values, 50, threshold=mu)[4]
         assert maxima[1, which] >= NON_FINITE_BITS
         assert np.isfinite(maxima[0].astype(np.uint32).view(np.float32)).all()
@@ -232,9 +233,9 @@ def test_what_is_not_finite_shows_wherever_it_stands(bad, by_gradient, which):
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("n_outputs", [1, 3])
 def test_rows_are_counted_by_the_upper_bits_of_their_magnitude(kind, n_outputs):
-    n = sampling.CHUNK + 100
+    n = row_sampling.CHUNK + 100
     grad, hess = pairs(np.random.default_rng(4), n, n_outputs, kind)
-    expected = np.zeros((sampling.MAGNITUDE_BINS, 2), np.int64)
+    expected = np.zeros((row_sampling.MAGNITUDE_BINS, 2), np.int64)
     for value in magnitudes(grad, hess).astype(np.float32).view(np.uint32).tolist():
         expected[value >> 20] += 1, (value >> 8) % 4096
     for n_threads in (1, 3):

@@ -13,14 +13,14 @@ Floor: a record and the codes drawn are read, those written, per row. One core o
 import numpy as np
 from numba import int32, int64, prange, uint32, uint64
 
-from gpuboost.kernels.device import cuda_kernel, n_threads, thread_number
+from gpuboost.kernels.cuda_common import cuda_kernel, n_threads, thread_number
 from gpuboost.kernels.jit import claim, parallel_kernel
 
 CHUNK = 1024  # rows
 
 
 @parallel_kernel
-def select_codes_cpu(records, features, rows, selected, n_threads):
+def compact_codes_cpu(records, features, rows, selected, n_threads):
     """Copy the codes of some features.
 
     records : uint8 or uint16 (n_rows, width), IN. features : int32 (k,), IN. rows : int32 (m,), IN. Whose records to copy.
@@ -28,11 +28,11 @@ def select_codes_cpu(records, features, rows, selected, n_threads):
     """
     counter = np.zeros(1, np.int64)
     for _ in prange(n_threads):
-        _select_codes(counter, records, features, rows, selected)
+        _compact_codes(counter, records, features, rows, selected)
 
 
 @parallel_kernel.part
-def _select_codes(counter, records, features, rows, selected):
+def _compact_codes(counter, records, features, rows, selected):
     while True:
         begin = claim(counter) * CHUNK
         if begin >= rows.size:
@@ -44,7 +44,7 @@ def _select_codes(counter, records, features, rows, selected):
 
 
 @parallel_kernel
-def select_cells_cpu(row_begin, cells, new_cells, rows, selected, row_end, n_threads):
+def compact_cells_cpu(row_begin, cells, new_cells, rows, selected, row_end, n_threads):
     """Copy the cells of some features, each to the place where the cells of its row begin.
 
     row_begin : int64 (≥ n_rows,), cells : int32 (n_cells,), IN. See kernels/sparse.py.
@@ -53,11 +53,11 @@ def select_cells_cpu(row_begin, cells, new_cells, rows, selected, row_end, n_thr
     """
     counter = np.zeros(1, np.int64)
     for _ in prange(n_threads):
-        _select_cells(counter, row_begin, cells, new_cells, rows, selected, row_end)
+        _compact_cells(counter, row_begin, cells, new_cells, rows, selected, row_end)
 
 
 @parallel_kernel.part
-def _select_cells(counter, row_begin, cells, new_cells, rows, selected, row_end):
+def _compact_cells(counter, row_begin, cells, new_cells, rows, selected, row_end):
     while True:
         begin = claim(counter) * CHUNK
         if begin >= rows.size:
@@ -73,7 +73,7 @@ def _select_cells(counter, row_begin, cells, new_cells, rows, selected, row_end)
 
 
 @parallel_kernel
-def select_entries_cpu(bounds, rows, codes, features, is_drawn, new_bounds, new_rows, new_codes, n_threads):
+def compact_entries_cpu(bounds, rows, codes, features, is_drawn, new_bounds, new_rows, new_codes, n_threads):
     """Copy the entries of the rows drawn, each column's to the place where they begin.
 
     bounds : int64 (n_features, 2), rows : int32 (k,), codes : uint32 (k,), IN. Column blocks (kernels/columns.py).
@@ -82,11 +82,11 @@ def select_entries_cpu(bounds, rows, codes, features, is_drawn, new_bounds, new_
     """
     counter = np.zeros(1, np.int64)
     for _ in prange(n_threads):
-        _select_entries(counter, bounds, rows, codes, features, is_drawn, new_bounds, new_rows, new_codes)
+        _compact_entries(counter, bounds, rows, codes, features, is_drawn, new_bounds, new_rows, new_codes)
 
 
 @parallel_kernel.part
-def _select_entries(counter, bounds, rows, codes, features, is_drawn, new_bounds, new_rows, new_codes):
+def _compact_entries(counter, bounds, rows, codes, features, is_drawn, new_bounds, new_rows, new_codes):
     while True:
         c = claim(counter)
         if c >= features.size:
@@ -110,8 +110,8 @@ def _select_entries(counter, bounds, rows, codes, features, is_drawn, new_bounds
     "words: uint32[:, :], code_bits: int64, features: int32[:], rows: int32[:], n_drawn: int64[:], selected: uint32[:, :]",
     registers=56,
 )  # fmt: skip
-def select_codes_kernel(words, code_bits, features, rows, n_drawn, selected):
-    """select_codes_cpu, four bytes at a time, for the first n_drawn[0] of the rows. code_bits : 8 or 16.
+def compact_codes_kernel(words, code_bits, features, rows, n_drawn, selected):
+    """compact_codes_cpu, four bytes at a time, for the first n_drawn[0] of the rows. code_bits : 8 or 16.
 
     selected : uint32 (n_rows, at least the words of k codes), OUT. What is left of the last word becomes 0.
     """
@@ -134,8 +134,8 @@ def select_codes_kernel(words, code_bits, features, rows, n_drawn, selected):
     "row_begin: int64[:], cells: int32[:], new_cells: int32[:], rows: int32[:], n_drawn: int64[:], selected: int32[:], "
     "row_end: int64[:]",
 )
-def select_cells_kernel(row_begin, cells, new_cells, rows, n_drawn, selected, row_end):
-    """select_cells_cpu for the first n_drawn[0] of the rows."""
+def compact_cells_kernel(row_begin, cells, new_cells, rows, n_drawn, selected, row_end):
+    """compact_cells_cpu for the first n_drawn[0] of the rows."""
     i = int64(thread_number())
     while i < n_drawn[0]:
         row = rows[i]

@@ -23,9 +23,9 @@ from numba import float64, int32, int64, prange
 
 from gpuboost.kernels.jit import claim, kernel, parallel_kernel, scalar
 from gpuboost.kernels.quantise import LIMB_BITS
-from gpuboost.kernels.records import NO_GAIN, NUMERIC
 from gpuboost.kernels.scalar import gain_rank, keeps_order, larger
 from gpuboost.kernels.splits import MIN_GAIN, RELATIVE_GAIN, node_term, score_reaches
+from gpuboost.kernels.structs import NO_GAIN, NUMERIC
 
 GATHER = 2048  # entries: 16 KB of places, which stay in the first-level cache
 NOWHERE = -1  # place of a row whose node is not searched
@@ -98,11 +98,11 @@ def place_rows_cpu(frontier, segments, rows, gpair, places):
 
 
 @parallel_kernel
-def scan_columns_cpu(
+def walk_columns_cpu(
     bounds, rows, codes, absent, n_bins, n_rows, features, monotone, feature_mask, places, low_pairs, searched, scales, penalty,
     walks, touched, bests, gathered, low_gathered, n_threads,
 ):  # fmt: skip
-    """Find the best split of each of n nodes among each thread's columns; choose_scanned_cpu chooses among threads.
+    """Find the best split of each of n nodes among each thread's columns; choose_walked_cpu chooses among threads.
 
     bounds : int64 (n_features, 2), rows : int32 (k,), codes : uint32 (k,), IN. The column blocks (kernels/columns.py).
     absent : int32 (n_features,), IN. Code of the cells without an entry: of missing values (n_bins[f]), or of zero.
@@ -119,14 +119,14 @@ def scan_columns_cpu(
     """
     counter = np.zeros(1, np.int64)
     for thread in prange(n_threads):
-        _scan_columns(
+        _walk_columns(
             counter, bounds, rows, codes, absent, n_bins, n_rows, features, monotone, feature_mask, places, low_pairs, searched,
             scales, penalty, walks[thread], touched[thread], bests[thread], gathered[thread], low_gathered[thread],
         )  # fmt: skip
 
 
 @parallel_kernel.part
-def _scan_columns(
+def _walk_columns(
     counter, bounds, rows, codes, absent, n_bins, n_rows, features, monotone, feature_mask, places, low_pairs, searched, scales,
     penalty, walks, touched, bests, gathered, low_gathered,
 ):  # fmt: skip
@@ -329,12 +329,12 @@ def _try_side(walk, best, left_grad, left_hess, default_left, next_code, scales,
 
 
 @kernel
-def choose_scanned_cpu(frontier, nodes, left_sums, bests, thresholds, offsets, is_centred):
+def choose_walked_cpu(frontier, nodes, left_sums, bests, thresholds, offsets, is_centred):
     """Each node's best split over all threads: the split fields of its record, and the sums of its left child.
 
     is_centred : whether the cut is taken midway between the node's values rather than next to the left one. It is the cut nearest
         to the middle of the outermost two that tell them apart, so training rows stay where they are.
-    thresholds, offsets : of the cuts. Others as scan_columns_cpu.
+    thresholds, offsets : of the cuts. Others as walk_columns_cpu.
     """
     for i in range(frontier.size):
         chosen = 0

@@ -1,4 +1,4 @@
-"""kernels/sampling.py on CUDA: counts, thresholds, rows drawn, gradients and maxima of the CPU twins, to the bit."""
+"""kernels/row_sampling.py on CUDA: counts, thresholds, rows drawn, gradients and maxima of the CPU twins, to the bit."""
 
 import numpy as np
 import pytest
@@ -7,8 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from test_sampling import KINDS, counted, draw, pairs, threshold_of
 
-from gpuboost.kernels import sampling
-from gpuboost.kernels.records import PROGRESS
+from gpuboost.kernels import row_sampling
+from gpuboost.kernels.structs import PROGRESS
 
 
 def draw_on_cuda(run, grad, hess, n_drawn, ends, *, threshold, seed=3, round_number=0, kept=None):
@@ -21,8 +21,8 @@ def draw_on_cuda(run, grad, hess, n_drawn, ends, *, threshold, seed=3, round_num
         own = kept[(kept >= begin) & (kept < end)] - np.int32(begin)
         listed, n_listed = np.full(len(own), -1, np.int32), np.zeros(2, np.int64)
         run(
-            sampling.draw_rows_kernel, own, first_id, len(kept), n_drawn, progress, np.array([threshold]), begin, grad, hess,
-            listed, n_listed, maxima, threads=-(-len(own) // sampling.ROWS_PER_THREAD),
+            row_sampling.draw_rows_kernel, own, first_id, len(kept), n_drawn, progress, np.array([threshold]), begin, grad, hess,
+            listed, n_listed, maxima, threads=-(-len(own) // row_sampling.ROWS_PER_THREAD),
         )  # fmt: skip
         assert n_listed.sum() == len(own)
         first_id += len(own)
@@ -43,16 +43,16 @@ def check(run, grad, hess, n_drawn, ends, **arguments):
 
 def check_threshold(run, grad, hess, n_drawn, kept, ends):
     """Counts of pages, and μ of them; returns it."""
-    counts, threshold = np.zeros((sampling.MAGNITUDE_BINS, 2), np.int64), np.full(1, -7.0)
+    counts, threshold = np.zeros((row_sampling.MAGNITUDE_BINS, 2), np.int64), np.full(1, -7.0)
     for begin, end in zip([0, *ends], ends):
         own = kept[(kept >= begin) & (kept < end)] - np.int32(begin)
         run(
-            sampling.count_magnitudes_kernel, own, begin, grad, hess, counts, blocks=-(-len(own) // sampling.COUNTED_ROWS)
+            row_sampling.count_magnitudes_kernel, own, begin, grad, hess, counts, blocks=-(-len(own) // row_sampling.COUNTED_ROWS)
         )
     expected = counted(kept, grad, hess)
     assert_same(counts, expected)
-    run(sampling.choose_threshold_kernel, counts, n_drawn, threshold, blocks=1)
-    assert_same(threshold, np.array([sampling.choose_threshold_cpu(expected, n_drawn)]))
+    run(row_sampling.choose_threshold_kernel, counts, n_drawn, threshold, blocks=1)
+    assert_same(threshold, np.array([row_sampling.choose_threshold_cpu(expected, n_drawn)]))
     return float(threshold[0])
 
 
@@ -60,7 +60,7 @@ def check_threshold(run, grad, hess, n_drawn, kept, ends):
 @pytest.mark.parametrize("n, n_drawn", [(1, 1), (2, 1), (3, 2), (100, 37), (257, 256), (1500, 400)])
 def test_uniform_draws(run, n, n_drawn):
     grad, hess = pairs(np.random.default_rng(n), n, 1, "heavy")
-    drawn, *_ = check(run, grad, hess, n_drawn, [n], threshold=sampling.UNIFORM)
+    drawn, *_ = check(run, grad, hess, n_drawn, [n], threshold=row_sampling.UNIFORM)
     assert len(drawn) == n_drawn
 
 
@@ -79,8 +79,8 @@ def test_random_draws_equal_the_cpus(run, random, kind, n, share, n_outputs, by_
     ends, n_drawn = [*np.sort(rng.integers(0, n + 1, rng.integers(0, 3))).tolist(), n], max(1, int(share * len(kept)))
     mu = check_threshold(run, grad, hess, n_drawn, kept, ends)
     check(
-        run, grad, hess, n_drawn, ends, threshold=mu if by_gradient else sampling.UNIFORM, seed=seed, round_number=round_number,
-        kept=kept,
+        run, grad, hess, n_drawn, ends, threshold=mu if by_gradient else row_sampling.UNIFORM, seed=seed,
+        round_number=round_number, kept=kept,
     )  # fmt: skip
 
 
@@ -94,8 +94,8 @@ def test_what_is_not_finite(run, bad, by_gradient):
         values[which][1, [5, 6, 7]] = bad
         mu = check_threshold(run, *values, 20, np.arange(n, dtype=np.int32), [n])
         assert not by_gradient or mu == threshold_of(*values, 20)
-        maxima = draw(*values, 20, threshold=mu if by_gradient else sampling.UNIFORM)[4]
-        actual = draw_on_cuda(run, *values, 20, [n], threshold=mu if by_gradient else sampling.UNIFORM)
+        maxima = draw(*values, 20, threshold=mu if by_gradient else row_sampling.UNIFORM)[4]
+        actual = draw_on_cuda(run, *values, 20, [n], threshold=mu if by_gradient else row_sampling.UNIFORM)
         is_finite = maxima < np.float32(np.inf).view(np.int32)
         np.testing.assert_array_equal(actual[4] < np.float32(np.inf).view(np.int32), is_finite)
         assert not is_finite.all()

@@ -1,4 +1,4 @@
-"""kernels/features.py: how many features a draw takes, that each takes its share, and which of them may meet on a path."""
+"""kernels/column_sampling.py: how many features a draw takes, that each takes its share, and which of them may meet on a path."""
 
 from itertools import permutations
 from math import sqrt
@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from gpuboost.backend.fixed_point import output_keys, round_key
-from gpuboost.kernels.features import TREE_DRAW, count_drawn, draw_features_cpu, mask_features_cpu
-from gpuboost.kernels.records import NODE
+from gpuboost.kernels.column_sampling import TREE_DRAW, count_drawn, draw_features_cpu, mask_features_cpu
+from gpuboost.kernels.structs import NODE
 
 N_ROUNDS = 4000
 NO_WEIGHTS = np.zeros(0, np.float32)

@@ -1,4 +1,4 @@
-"""kernels/device.py: the signature of a kernel, and the names that whoever runs it fills in."""
+"""kernels/cuda_common.py: the signature of a kernel, and the names that whoever runs it fills in."""
 
 from importlib import import_module
 from pkgutil import iter_modules
@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 import gpuboost.kernels
-from gpuboost.kernels import records
-from gpuboost.kernels.device import ArgumentType, DeviceFunction, all_kernels, bind, cuda, cuda_kernel, device_function
+from gpuboost.kernels import structs
+from gpuboost.kernels.cuda_common import ArgumentType, DeviceFunction, all_kernels, bind, cuda, cuda_kernel, device_function
 
 # ---------------------------------------------------------------------------------------------------------------------
 # Signatures
@@ -30,7 +30,7 @@ def test_records_go_by_their_names():
     @cuda_kernel("nodes: NODE[:], progress: PROGRESS[:]")
     def k(nodes, progress): ...
 
-    assert k.arguments == {"nodes": ArgumentType(records.NODE, 1), "progress": ArgumentType(records.PROGRESS, 1)}
+    assert k.arguments == {"nodes": ArgumentType(structs.NODE, 1), "progress": ArgumentType(structs.PROGRESS, 1)}
 
 
 def test_a_choice_stays_open():
