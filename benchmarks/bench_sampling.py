@@ -5,8 +5,8 @@
 
 450,000 × 28 numbers like the Higgs table, depth 6, 256 bins. Histogram time is that of building them and of copying the columns
 drawn (kernels/compaction.py), which is told once more by itself, as is drawing rows (kernels/row_sampling.py). XGBoost and
-LightGBM beside it, where installed, without drawing and with half of the rows and columns. All ways take turns after a warm-up, the order
-reversed in every other round. Medians and spread; the JSON of all figures goes to benchmarks/results/.
+LightGBM beside it, where installed, without drawing and with half of the rows and columns. All ways take turns after a warm-up,
+the order reversed in every other round. Medians and spread; the JSON of all figures goes to benchmarks/results/.
 
 Floor: a share s of rows and c of columns leaves s·c of the histogram's additions, and their s·⌈28·c⌉ bytes of records; but
 gradients, the rows' leaves and their margins stay those of all rows.

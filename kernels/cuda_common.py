@@ -24,6 +24,8 @@ from typing import Any
 import numpy as np
 from numba import int64, uint32
 
+from gpuboost.kernels import structs
+
 __all__ = ["ArgumentType", "CudaKernel", "DeviceFunction", "all_kernels", "bind", "cuda", "cuda_kernel", "device_function"]
 
 
