@@ -24,6 +24,27 @@ def pytest_runtest_setup(item):
     if item.get_closest_marker("gpu") and (reason := _missing_gpu()) is not None:
         pytest.skip(f"needs a GPU: {reason}")
 
+@pytest.hookimpl(tryfirst=True)  # before -m is asked
+def pytest_collection_modifyitems(items):
+    """Three tiers: `-m quick` for every edit, `-m "not slow"` (README) before a commit, all in .ci/run.
+
+    sweep(n) : of a test's cases n, spread evenly, stay; the others, which only widen the sweep, are slow. Quick is the first case
+    of every test that stays, but for long ones: those marked so, and all of a file whose ``pytestmark`` says long.
+    """
+    cases: dict[str, list[pytest.Item]] = {}
+    for item in items:
+        cases.setdefault(item.nodeid.partition("[")[0], []).append(item)
+    for own in cases.values():
+        marker = own[0].get_closest_marker("sweep")
+        n = len(own) if marker is None else min(marker.args[0], len(own))
+        kept = {i * len(own) // n for i in range(n)} if n else set()
+        for i, item in enumerate(own):
+            if i not in kept:
+                item.add_marker(pytest.mark.slow)
+        first = next((item for item in own if item.get_closest_marker("slow") is None), None)
+        if first is not None and first.get_closest_marker("long") is None and first.get_closest_marker("gpu") is None:
+            first.add_marker(pytest.mark.quick)
+
 
 @dataclass(frozen=True)
 class Table:

@@ -19,6 +19,8 @@ from gpuboost.communicator import run_threads
 from gpuboost.model_io import digest
 from gpuboost.params import parse_params
 
+pytestmark = pytest.mark.long
+
 POLICIES = {"global": {"tree_method": "approx"}, "local": {"tree_method": "approx", "sketch_proposals": "local"}}
 OBJECTIVES: dict[str, dict[str, Any]] = {"reg:squarederror": {}, "binary:logistic": {}, "multi:softprob": {"num_class": 3}}
 ROUNDS = 3
@@ -66,6 +68,7 @@ def test_more_values_than_candidates_give_other_models(make_table):
     assert len({model_digest(p, matrix(table)) for p in params}) == 3
 
 
+@pytest.mark.slow
 def test_global_proposals_are_the_cuts_of_hist_where_hessians_are_the_weights(make_table):
     """Squared error, and no value so frequent that it is set aside."""
     table = make_table(900, "reg:squarederror")
@@ -92,6 +95,7 @@ def test_threads(case, n_threads, use_backend):
     assert model_digest(params, matrix(table)) == expected
 
 
+@pytest.mark.sweep(6)
 @pytest.mark.parametrize("page_rows, n_pages", [(None, 1), (300, 3)])
 def test_pages(case, page_rows, n_pages):
     table, params, expected = case
@@ -100,6 +104,7 @@ def test_pages(case, page_rows, n_pages):
     assert model_digest(params, paged) == expected
 
 
+@pytest.mark.sweep(9)
 @pytest.mark.parametrize("ends", [[], [300], [1, 450]], ids=["1", "2", "3"])
 def test_workers(case, ends):
     """Their proposals are of all rows, though each holds some."""
@@ -115,6 +120,7 @@ def test_histograms_in_batches(case):
     assert model_digest({**params, "histogram_memory": 1}, matrix(table)) == expected
 
 
+@pytest.mark.sweep(4)
 @each_policy
 @each_objective
 @pytest.mark.parametrize("growth", [{}, {"grow_policy": "lossguide", "max_depth": 0, "max_leaves": 9}], ids=["levels", "leaves"])
@@ -126,6 +132,7 @@ def test_naive_backend(policy, objective, growth, make_table, use_backend):
     assert model_digest({**params, **growth}, matrix(table), 2) == expected
 
 
+@pytest.mark.sweep(2)
 @each_policy
 @pytest.mark.parametrize("objective", ["reg:squarederror", "multi:softprob"])
 @pytest.mark.parametrize("growth", [{}, {"grow_policy": "lossguide", "max_leaves": 5}], ids=["levels", "leaves"])

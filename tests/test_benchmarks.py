@@ -13,6 +13,8 @@ import numpy as np
 import pytest
 import scipy.sparse
 
+pytestmark = pytest.mark.long
+
 BENCHMARKS = Path(__file__).parents[1] / "benchmarks"
 sys.path.append(str(BENCHMARKS))
 
@@ -250,6 +252,7 @@ def run_peers(*arguments):
     return subprocess.run(command, check=True, capture_output=True, text=True, env=os.environ | {"PYTHONPATH": path}).stdout
 
 
+@pytest.mark.sweep(1)
 def test_command_measures_a_tiny_table(tmp_path):
     names = [name for name in ("gpuboost", "xgboost", "hessboost") if find_spec(name)]
     given = ("--tasks", "covertype-200k", "--libraries", *names, "--results", tmp_path)
@@ -276,6 +279,7 @@ def test_command_compares_a_commit_with_itself(tmp_path):
     assert all(min(r[key]) > 0 for r in record["startup"] for key in startup.KEYS)
 
 
+@pytest.mark.slow
 def test_a_curve_joins_those_that_were_measured_before(tmp_path, monkeypatch):
     monkeypatch.setattr(curves, "COMPARED", ["gpuboost"])
     few = {n: (curves.a_task(n, n_rounds=2), 1) for n in (100, 200)}

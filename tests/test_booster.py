@@ -107,6 +107,7 @@ def test_copy_and_saved_model_are_independent_equals(objective, tmp_path):
     assert loaded.attr("note") is None and loaded.attributes() == {}
 
 
+@pytest.mark.sweep(6)
 @pytest.mark.parametrize("n_rows", [1, 3, 400])
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 def test_inplace_predict_is_predict(objective, n_rows, dtype):

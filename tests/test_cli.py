@@ -17,6 +17,8 @@ from gpuboost.kernels.partition import mark_rows_cpu
 from gpuboost.kernels.quantiles import cut_columns_cpu, list_keys_cpu
 from gpuboost.kernels.splits import evaluate_splits_cpu
 
+pytestmark = pytest.mark.long
+
 pl = pytest.importorskip("polars")
 
 
@@ -293,6 +295,7 @@ def test_reader_that_stops_is_no_error(folder, tables):
         assert process.wait(timeout=120) == 0 and all("compiling" in line for line in errors.splitlines())
 
 
+@pytest.mark.slow
 @pytest.mark.usual_threads
 def test_warmup_compiles_and_says_how_long(capsys):
     assert main(["warmup"]) == 0

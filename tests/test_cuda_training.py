@@ -30,6 +30,8 @@ from gpuboost.objectives import get_objective, objective_names
 from gpuboost.params import parse_params
 from gpuboost.training.start import collect_rows
 
+pytestmark = pytest.mark.long
+
 N_ROWS, N_OTHER = 120, 40  # of training and evaluation tables
 FIND_DEVICE, HAS_CUDA = device_module.find_device, backends._has_cuda
 
@@ -171,6 +173,7 @@ def model_on_cpu(name, rounds=None):
 # The same bytes
 
 
+@pytest.mark.sweep(8)
 @pytest.mark.parametrize("name", CASES)
 def test_model_scores_and_predictions_are_those_of_the_cpu(name, cuda):
     with computing_on(cuda):
@@ -493,6 +496,7 @@ def plain_name(launch):
     return re.search(r"(\w+)_kernel", launch)[1]
 
 
+@pytest.mark.sweep(3)
 @pytest.mark.parametrize("depth, pages", [(1, 1), (2, 1), (3, 1), (2, 3)])
 @pytest.mark.parametrize("name", ["binary", "probabilities"])
 def test_launches_of_a_round_by_levels(name, depth, pages, growths):

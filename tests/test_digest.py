@@ -103,6 +103,7 @@ def test_gamma_and_max_leaves_bind(objective, make_table):
 # ---- the layout of the work
 
 
+@pytest.mark.sweep(1)
 @pytest.mark.parametrize("objective", OBJECTIVES)
 def test_threads(objective, make_table, tmp_path):
     n_rows = 20_000  # several chunks for each loop
@@ -126,6 +127,7 @@ def test_threads(objective, make_table, tmp_path):
     assert subprocess.run(command, env=environment, capture_output=True, text=True, check=True).stdout.split() == expected
 
 
+@pytest.mark.sweep(4)
 def test_memory_order_and_width_of_the_table(case):
     table, params, expected = case
     X, y, w = table.X, table.label, table.weight
@@ -169,6 +171,7 @@ def test_pages(case):
         assert model_digest(params, paged) == expected
 
 
+@pytest.mark.sweep(12)
 @pytest.mark.parametrize("ends", [[], [450], [1, 300], [40, 40, 500, 501, 502, 800]], ids=["1", "2", "3", "7"])
 def test_workers(case, ends):
     """Shards of any size: one row, none."""
@@ -245,6 +248,7 @@ def test_continued_training(case):
     assert digest(train(params, coded, 3, xgb_model=first).model) == expected
 
 
+@pytest.mark.sweep(4)
 def test_evaluation_sets_change_nothing_and_score_alike_on_any_workers(case):
     table, params, expected = case
     other = table.take(slice(0, None, 3))
@@ -265,6 +269,7 @@ def test_evaluation_sets_change_nothing_and_score_alike_on_any_workers(case):
 # ---- another implementation of the contract
 
 
+@pytest.mark.sweep(4)
 @pytest.mark.parametrize("case", CASES, ids=case_name)
 def test_naive_backend(case, make_table, use_backend):
     """The same bytes of model, scores and predictions from kernels and from plain loops, with a continued model too."""

@@ -13,6 +13,8 @@ from gpuboost import doctor
 from gpuboost.backend.cuda import device as device_module
 from gpuboost.cli import main
 
+pytestmark = pytest.mark.long
+
 GPU = (13000, 1, "")  # what doctor.ask_driver answers
 NO_GPU = (0, 0, "")
 

@@ -15,6 +15,8 @@ from gpuboost.communicator import run_threads
 from gpuboost.model_io import digest
 from gpuboost.sklearn import GPUBoostRegressor
 
+pytestmark = pytest.mark.long
+
 N_FEATURES = 12
 NAMES = [f"column {f}" for f in range(N_FEATURES)]
 SETS = [[0, 1, 2], [2, 3, 4, 5], [5, 6], [7, 8, 0]]  # 9, 10 and 11 are in none
@@ -83,6 +85,7 @@ def may_follow(feature, above, sets=SETS):
 # ---- one model
 
 
+@pytest.mark.sweep(16)
 @pytest.mark.parametrize("drawn", [*MASKS, *DRAWS])
 @pytest.mark.parametrize("method", METHODS)
 def test_kernels_and_plain_loops_agree(method, drawn, use_backend):
@@ -100,6 +103,7 @@ def test_kernels_and_plain_loops_agree(method, drawn, use_backend):
         assert [tree.leaf_value.tobytes() for tree in naive.trees] == [tree.leaf_value.tobytes() for tree in expected.trees]
 
 
+@pytest.mark.sweep(3)
 @pytest.mark.parametrize("method, mask, rounds", [
     *[("hist", mask, 1) for mask in MASKS], ("hist", "weighted", 2),
     *[(method, "all", 1) for method in ("approx", "local", "lossguide", "lossguide to a depth", "classes")],

@@ -21,6 +21,8 @@ from tasks import Task, higgs_like, small  # noqa: E402
 from gpuboost.backend.cuda import CudaBackend  # noqa: E402
 from gpuboost.backend.cuda.compiler import compile_kernel  # noqa: E402
 
+pytestmark = pytest.mark.long
+
 DEPTH_8 = "11M × 28, depth 8"
 
 
@@ -37,6 +39,7 @@ def device(use_backend, monkeypatch):
     return device
 
 
+@pytest.mark.slow
 def test_all_parts_are_measured_kept_and_told(device, tmp_path):
     assert gpu.run(device, list(gpu.PARTS), tmp_path, scale=1e-3)
     found = {part: json.loads((tmp_path / f"gpu-{part}.json").read_text()) for part in gpu.PARTS}

@@ -10,6 +10,8 @@ from gpuboost.backend import CpuBackend
 from gpuboost.backend.cuda import CudaBackend
 from gpuboost.model_io import digest
 
+pytestmark = pytest.mark.long
+
 # Tables of different width and kind, with what trains on them. Scratch of one would not fit another.
 TRAININGS = {
     "narrow": (2, "dense", {"max_bin": 8}),

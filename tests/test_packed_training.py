@@ -23,6 +23,8 @@ from gpuboost.data import packing as packing_module
 from gpuboost.data.packing import choose_packing, choose_sparse_packing
 from gpuboost.model_io import digest
 
+pytestmark = pytest.mark.long
+
 
 @pytest.fixture(autouse=True)
 def eager(monkeypatch):
@@ -207,6 +209,7 @@ def search(request, monkeypatch):
         monkeypatch.setattr(cpu_trees, "BIN_VISITS", 0)
 
 
+@pytest.mark.sweep(6)
 @pytest.mark.parametrize("rule", ABSENT)
 @pytest.mark.parametrize("name", SPARSE_PARAMS)
 def test_a_packed_sparse_table_gives_the_model_of_the_cells(rule, name, search, monkeypatch):
@@ -276,6 +279,7 @@ def cuda(request):
 SMALL = {"n_rows": 100, "rounds": 1, "max_depth": 2}
 
 
+@pytest.mark.sweep(1)
 @pytest.mark.parametrize("name", ["mixed", "one-hot, some missing", "loud", "leaf by leaf"])
 def test_cuda_grows_the_cpus_model(name, cuda, use_backend):
     expected = digest_without(name, **SMALL)
@@ -285,6 +289,7 @@ def test_cuda_grows_the_cpus_model(name, cuda, use_backend):
     assert train(name, dtrain, 1, max_depth=2) == expected
 
 
+@pytest.mark.sweep(2)
 @pytest.mark.parametrize("rule", ABSENT)
 @pytest.mark.parametrize("params", [{}, {"grow_policy": "lossguide", "max_leaves": 4}], ids=["levels", "leaves"])
 def test_cuda_grows_the_cpus_model_of_packed_cells(rule, params, cuda, use_backend):

@@ -16,6 +16,8 @@ import pytest
 
 import gpuboost as gb
 
+pytestmark = pytest.mark.long
+
 xgb = pytest.importorskip("xgboost")
 
 DATA = Path(__file__).parents[2] / "shared" / "data"
@@ -208,6 +210,7 @@ def paired_losses(task: Task, seed: int) -> list[float]:
     return [task.loss(prediction, test.truth, test.weight) for prediction in predictions]
 
 
+@pytest.mark.slow
 def test_auc_on_many_rows_equals_xgboosts_within_a_thousandth():
     """On average over tables: on a single one xgboost differs by two thousandths from itself with another max_bin, since chance
     decides when the product of two columns is found."""

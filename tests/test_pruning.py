@@ -75,6 +75,7 @@ def between(values):
     return [0.0, *(values[wide] + values[wide + 1]) / 2, 2 * values[-1]]
 
 
+@pytest.mark.sweep(12)
 @pytest.mark.parametrize("case", CASES)
 @pytest.mark.parametrize("seed", range(3))
 def test_training_with_gamma_is_pruning_what_grew_without(case, seed):
@@ -112,6 +113,7 @@ def test_a_gain_of_gamma_itself_stays(policy, tree_method):
     assert {gamma: leaves(gamma) for gamma in expected} == expected
 
 
+@pytest.mark.sweep(1)
 @pytest.mark.parametrize("params", [{}, {"max_leaves": 6, "grow_policy": "lossguide"}], ids=str)
 def test_cuda_prunes_alike(params, use_backend):
     def tree(gamma):

@@ -6,6 +6,8 @@ from recorded_digests import CONFIGURATIONS, compute_all, difference, model_of, 
 from gpuboost.objectives import objective_names
 from gpuboost.params import Params
 
+pytestmark = pytest.mark.long
+
 SAMPLE = sample()
 REST = [name for name in CONFIGURATIONS if name not in SAMPLE]
 

@@ -21,6 +21,8 @@ from gpuboost.data import packing as packing_module
 from gpuboost.model_io import digest
 from gpuboost.sklearn import GPUBoostRegressor
 
+pytestmark = pytest.mark.long
+
 N_FEATURES = 12
 BY_GRADIENT = {"sampling_method": "gradient_based"}
 SAMPLES = {
@@ -98,6 +100,7 @@ def shapes(model):
     return [(tree.left_child.tolist(), tree.feature.tolist(), tree.leaf_value.tobytes()) for tree in model.trees]
 
 
+@pytest.mark.sweep(12)
 @each_sample
 @each_method
 def test_kernels_and_plain_loops_agree(method, sample, use_backend):
@@ -112,6 +115,7 @@ def test_kernels_and_plain_loops_agree(method, sample, use_backend):
         assert digest(train(method, sample).model) == digest(expected)
 
 
+@pytest.mark.sweep(2)
 @each_sample
 def test_threads(sample, tmp_path):
     """Several chunks for every loop."""
@@ -132,6 +136,7 @@ def test_threads(sample, tmp_path):
     assert subprocess.run(command, env=environment, capture_output=True, text=True, check=True).stdout.split() == expected
 
 
+@pytest.mark.sweep(8)
 @each_sample
 @some_methods
 def test_pages_memory_and_rows_of_zero_weight(method, sample):
@@ -145,6 +150,7 @@ def test_pages_memory_and_rows_of_zero_weight(method, sample):
     assert model_digest(method, sample, take(table, table[2] > 0)) == expected
 
 
+@pytest.mark.sweep(15)
 @each_sample
 @some_methods
 @pytest.mark.parametrize("ends", [[140], [30, 30, 380]], ids=["2", "4, one without rows"])
@@ -160,6 +166,7 @@ def test_workers(method, sample, ends):
     assert run_threads(len(shards), work) == [expected] * len(shards)
 
 
+@pytest.mark.sweep(6)
 @each_sample
 @pytest.mark.parametrize("kind", ["pages", "sparse", "packed", "sparse, packed"])
 def test_workers_with_other_tables(sample, kind, unpacked):
@@ -182,6 +189,7 @@ def test_workers_with_other_tables(sample, kind, unpacked):
     assert run_threads(3, lambda rank: work(shards[rank], 60 + 40 * rank)) == [expected] * 3
 
 
+@pytest.mark.sweep(12)
 @each_sample
 @each_method
 def test_continued_training(method, sample):
@@ -201,6 +209,7 @@ def sparse_table(rule, method, n_rows=300, density=0.2):
     return np.where(is_stored, X, rule).astype(np.float32), csr, y, weight
 
 
+@pytest.mark.sweep(45)
 @pytest.mark.parametrize("visits", [0, 10**9, None], ids=["histograms", "walks", "either"])
 @pytest.mark.parametrize("rule", ["missing", "zero"])
 @each_sample
@@ -259,6 +268,7 @@ def test_packed_tables_equal_plain_ones(sample, kind, unpacked, monkeypatch):
 # ---- on CUDA
 
 
+@pytest.mark.sweep(3)
 @pytest.mark.parametrize("sample", ["both", "all"])
 @pytest.mark.parametrize("kind", ["pages", "targets", "custom", "missing", "zero", "packed"])
 def test_cuda_agrees(sample, kind, use_backend, unpacked):
@@ -297,6 +307,7 @@ def test_workers_on_a_simulated_gpu_give_the_cpus_model(use_backend):
 # ---- margins
 
 
+@pytest.mark.sweep(12)
 @pytest.mark.parametrize("sample", [*SAMPLES, "none"])
 @pytest.mark.parametrize("kind", ["dense", "pages", "sparse", "exact", "classes", "cuda", "cuda sparse"])
 def test_margins_of_all_rows_are_the_models_predictions(sample, kind, use_backend):
@@ -329,6 +340,7 @@ def test_margins_of_all_rows_are_the_models_predictions(sample, kind, use_backen
             assert len(np.unique(expected)) > n_rows // 70
 
 
+@pytest.mark.sweep(2)
 @each_sample
 def test_scores_on_the_training_matrix_are_those_of_the_same_rows(sample):
     X, y, weight = make()

@@ -37,6 +37,8 @@ from gpuboost.callbacks import EarlyStopping, TrainingCallback  # noqa: E402
 from gpuboost.kernels.jit import available_threads  # noqa: E402
 from gpuboost.params import ALIASES, Params  # noqa: E402
 
+pytestmark = pytest.mark.long
+
 
 @pytest.fixture(scope="module")
 def table():
@@ -859,6 +861,7 @@ def labels(table):
     return np.where(table[1] > 1, "high", "low")
 
 
+@pytest.mark.slow
 def test_search_in_worker_processes_finds_what_one_process_finds(table, labels):
     search = GridSearchCV(GPUBoostClassifier(n_estimators=3), {"max_depth": [1, 3], "eta": [0.1, 0.3]}, cv=2)
     alone, parallel = (clone(search).set_params(n_jobs=n).fit(table[0], labels) for n in (1, 2))

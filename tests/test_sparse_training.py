@@ -258,6 +258,7 @@ def test_infinite_values_are_refused_where_they_are_predicted():
         booster.predict(gb.DMatrix(csr))
 
 
+@pytest.mark.slow
 def test_memory_is_in_proportion_to_the_entries():
     n_rows, n_features = 20_000, 3000  # 60 million cells
     X = scipy.sparse.random(n_rows, n_features, density=0.001, format="csr", random_state=0, dtype=np.float32)
@@ -270,6 +271,7 @@ def test_memory_is_in_proportion_to_the_entries():
 # ---- on CUDA
 
 
+@pytest.mark.sweep(1)
 @pytest.mark.filterwarnings("ignore:Some columns hold nothing")
 @pytest.mark.parametrize("device", [SimulatedDevice, pytest.param(lambda: find_device(0), marks=pytest.mark.gpu, id="gpu")])
 @pytest.mark.parametrize("rule", RULES)

@@ -20,6 +20,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+pytestmark = pytest.mark.long
+
 ROOT = Path(__file__).parents[1]
 LAYERS = ["omp", "workqueue", "tbb"]
 TIMEOUT = 300  # seconds; far more than needed, compilation included, so that a hang is a failure
@@ -93,6 +95,7 @@ def fit_in_four_threads():
         print(*pool.map(work, range(4)))
 
 
+@pytest.mark.sweep(1)
 @pytest.mark.parametrize("layer", LAYERS)
 def test_fits_in_four_threads_at_once_give_the_serial_models(layer, expected):
     assert run_alone(fit_in_four_threads, layer).split() == expected
@@ -124,6 +127,7 @@ def predict_while_training():
     print(*digests)
 
 
+@pytest.mark.sweep(1)
 @pytest.mark.parametrize("layer", LAYERS)
 def test_threads_predict_while_another_trains(layer, expected):
     assert run_alone(predict_while_training, layer).split() == expected[:2]
@@ -144,6 +148,7 @@ def fit_with_any_nthread():
     print(*(fit(nthread=nthread) for nthread in (None, 0, 1, 3, 1000)))
 
 
+@pytest.mark.sweep(1)
 @pytest.mark.parametrize("n_threads", ["1", "13"])
 def test_more_threads_than_cores_and_than_there_are(n_threads, expected):
     """13 threads are more than this test's machines have cores to spare; 1000 are more than numba has started."""
@@ -187,6 +192,7 @@ def fork_and_fit():
     print(in_fork(partial(fit, nthread=1)))
 
 
+@pytest.mark.sweep(1)
 @needs_fork
 @pytest.mark.parametrize("layer", LAYERS)
 def test_fork_works_or_says_why_not(layer, expected):
@@ -207,6 +213,7 @@ def pool_of_spawned_workers():
         print(*pool.map(fit, range(2)), mine)
 
 
+@pytest.mark.slow
 def test_pool_of_spawned_workers_after_fit(expected):
     assert run_alone(pool_of_spawned_workers).split() == expected[:3]
 
@@ -236,6 +243,7 @@ def interrupted_training():
     print(n_rounds, digest(keep.booster.model), fit(rounds=n_rounds), fit())
 
 
+@pytest.mark.sweep(1)
 @pytest.mark.skipif(os.name == "nt", reason="Windows has no SIGINT for one process")
 @pytest.mark.parametrize("layer", LAYERS)
 def test_sigint_stops_training_and_leaves_whole_rounds_and_a_usable_process(layer, expected):
@@ -285,6 +293,7 @@ def read_only_installation():
     shutil.rmtree(folder)
 
 
+@pytest.mark.sweep(1)
 @pytest.mark.skipif(os.name == "nt", reason="Windows has no such permissions")
 @pytest.mark.parametrize("cache", [None, "/proc/numba"])
 def test_read_only_installation_without_a_folder_for_the_cache(read_only_installation, cache):

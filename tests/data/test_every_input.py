@@ -126,6 +126,7 @@ def expected():
     return {"unnamed": trained(X), "named": trained(X, feature_names=NAMES, feature_types=["float"] * 4)}
 
 
+@pytest.mark.sweep(8)
 @pytest.mark.parametrize("kind", [name for name in UNNAMED if name != "masked integers"])
 def test_unnamed_tables_give_the_model_of_the_array(kind, expected):
     model, prediction = trained(UNNAMED[kind]())

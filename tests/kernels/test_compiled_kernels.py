@@ -27,6 +27,8 @@ from gpuboost.backend.cuda.compiler import compile_kernel, to_ptx
 from gpuboost.kernels import binning, gradients, histogram, reduce, scalar, splits
 from gpuboost.kernels.cuda_common import DeviceFunction, all_kernels, cuda_kernel
 
+pytestmark = pytest.mark.long
+
 INSTALL = "pip install 'gpuboost[cuda13]' cuda-core nvidia-nvjitlink"
 pytest.importorskip("numba.cuda.np.numpy_support", reason=f"needs numba-cuda: {INSTALL}", exc_type=ImportError)
 pytest.importorskip("cuda.core", reason=f"needs an assembler: {INSTALL}", exc_type=ImportError)
@@ -125,6 +127,7 @@ def make_ptx_once():
         yield
 
 
+@pytest.mark.sweep(68)
 @pytest.mark.parametrize("capability", CAPABILITIES, ids=lambda c: f"sm_{c[0]}{c[1]}")
 @each_kernel
 def test_registers_and_memory_of_the_machine_code(kernel, choice, capability):

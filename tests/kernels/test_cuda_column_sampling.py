@@ -5,7 +5,7 @@ import pytest
 from cuda_runners import each_runner
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from test_features import NO_WEIGHTS, SETS, grown, masks, members, path
+from test_column_sampling import NO_WEIGHTS, SETS, grown, masks, members, path
 
 from gpuboost.backend.fixed_point import round_key
 from gpuboost.kernels.column_sampling import mask_features_kernel
@@ -47,6 +47,7 @@ def check(run, nodes, n_features, n_level, n_node, *, first=0, seed=1, round_num
     return actual
 
 
+@pytest.mark.sweep(2)
 @each_runner
 @pytest.mark.parametrize("weights", [NO_WEIGHTS, np.arange(64) % 5], ids=["equal", "weighted"])
 def test_half_of_half_of_half(run, weights):
@@ -73,6 +74,7 @@ def test_only_nodes_of_the_frontier_that_may_be_split(run):
     assert (shallow[~is_shallow] == UNTOUCHED).all()
 
 
+@pytest.mark.sweep(1)
 @settings(max_examples=15, deadline=None)
 @given(
     st.integers(0, 2**32), st.integers(-(2**63), 2**63 - 1), st.integers(0, 1000), st.integers(1, 70), st.integers(1, 3),

@@ -88,6 +88,7 @@ def test_a_hand_sized_case_with_weights(run):
 MARGINS = st.sampled_from([0.0, -0.0, 1e-45, 88.5, -104.0, 1.5e38, -1.5e38]) | st.floats(-20, 20, width=32)
 
 
+@pytest.mark.sweep(4)
 @each_runner
 @each_objective
 @settings(max_examples=8, deadline=None)

@@ -98,6 +98,7 @@ def check(run, rng, n_rows, bins, n_trees, n_outputs, missing=np.nan, first_row=
             check_codes(run, flat, codes.astype(dtype), n_bins, start.copy(), first_row, with_leaves)
 
 
+@pytest.mark.sweep(1)
 @each_runner
 @settings(max_examples=15, deadline=None)
 @given(

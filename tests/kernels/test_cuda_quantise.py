@@ -157,6 +157,7 @@ def check_quantise(run, grad, hess, keys, scales, n_limbs, pages):
 FLOATS = st.sampled_from([0.0, -0.0, 1.0, -1.0, 1e-4, 1e-30, 1e-45]) | st.floats(-1, 1, width=32)
 
 
+@pytest.mark.sweep(1)
 @each_runner
 @settings(max_examples=15, deadline=None)
 @given(

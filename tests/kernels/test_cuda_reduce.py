@@ -116,6 +116,7 @@ PREDICTIONS = st.sampled_from([0.0, -0.0, 1.0, 0.5, 1e-20, 1e-45, 3e38, -7.5, np
 LABELS = st.sampled_from([0.0, 1.0, 2.0, 0.25])
 
 
+@pytest.mark.sweep(9)
 @each_runner
 @pytest.mark.parametrize("name", TERMS)
 @settings(max_examples=6, deadline=None)

@@ -5,7 +5,7 @@ import pytest
 from cuda_runners import assert_same, each_runner
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from test_sampling import KINDS, counted, draw, pairs, threshold_of
+from test_row_sampling import KINDS, counted, draw, pairs, threshold_of
 
 from gpuboost.kernels import row_sampling
 from gpuboost.kernels.structs import PROGRESS
@@ -64,6 +64,7 @@ def test_uniform_draws(run, n, n_drawn):
     assert len(drawn) == n_drawn
 
 
+@pytest.mark.sweep(1)
 @settings(max_examples=10, deadline=None)
 @given(
     st.integers(0, 2**32), st.sampled_from(KINDS), st.integers(1, 300), st.floats(0, 1), st.integers(1, 3), st.booleans(),
@@ -84,6 +85,7 @@ def test_random_draws_equal_the_cpus(run, random, kind, n, share, n_outputs, by_
     )  # fmt: skip
 
 
+@pytest.mark.sweep(6)
 @each_runner
 @pytest.mark.parametrize("bad", [np.nan, -np.nan, np.inf, -np.inf])
 @pytest.mark.parametrize("by_gradient", [False, True])

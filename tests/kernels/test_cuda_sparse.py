@@ -14,6 +14,7 @@ from gpuboost.kernels.structs import CATEGORICAL, NUMERIC, PROGRESS
 cases = given(st.integers(0, 2**32), st.integers(1, 80), st.booleans())
 
 
+@pytest.mark.sweep(1)
 @settings(max_examples=12, deadline=None)
 @given(st.integers(0, 2**32), st.integers(1, 80), st.booleans(), st.integers(1, 2))
 @each_runner

@@ -243,6 +243,7 @@ def test_bounds_of_each_node_equal_the_cpu(run):
     check(run, hist, sums, n_bins, lower=[-np.inf, -0.5, 0.0, -1e9], upper=[0.25, np.inf, 0.0, 1e9])
 
 
+@pytest.mark.sweep(1)
 @settings(max_examples=15, deadline=None)
 @given(
     st.integers(0, 2**32), st.integers(1, 2), st.integers(1, 2), st.lists(st.integers(1, 5), min_size=1, max_size=4),

@@ -13,6 +13,8 @@ import pytest
 import gpuboost as gb
 from gpuboost.kernels import jit
 
+pytestmark = pytest.mark.long
+
 ROOT = Path(__file__).parents[2]
 
 SUM = """
@@ -34,6 +36,7 @@ def run(code: str, cache: Path) -> str:
     return done.stdout.strip()
 
 
+@pytest.mark.slow
 def test_kernels_of_one_factory_cached_by_different_processes_stay_apart(tmp_path):
     assert run(SUM.format(terms="label_term"), tmp_path) == "7.0"
     assert run(SUM.format(terms="unit_term"), tmp_path) == "3.0"

@@ -9,9 +9,12 @@ from pathlib import Path
 import pytest
 from mutations import FORMATS, STRUCTURAL, encode, original, outcome
 
+pytestmark = pytest.mark.long
+
 COUNT = 10000
 
 
+@pytest.mark.slow
 def test_mutated_files_are_refused_or_predict():
     script = Path(__file__).with_name("mutations.py")
     run = subprocess.run(

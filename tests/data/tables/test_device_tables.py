@@ -16,6 +16,8 @@ from gpuboost.backend import choose_backend
 from gpuboost.data.tables.device import host_array, is_device_table, put_on
 from gpuboost.data.tables.open import open_table
 
+pytestmark = pytest.mark.long
+
 NAN = np.nan
 LIBRARIES = ["fake", pytest.param("real", marks=pytest.mark.gpu)]
 RNG = np.random.default_rng(0)
@@ -306,6 +308,7 @@ def test_host_objects_are_not_touched():
 # ---- training and prediction
 
 
+@pytest.mark.sweep(1)
 @pytest.mark.parametrize("matrix, method", [
     (gb.DMatrix, "hist"), (gb.DMatrix, "approx"), (gb.DMatrix, "exact"),
     (lambda *data: gb.QuantileDMatrix(*data, max_bin=16), "hist"),
