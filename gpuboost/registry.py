@@ -65,7 +65,8 @@ class Registry(Generic[Kind]):
         raise ValueError(f"{self.parameter} must be one of {names}; got {given!r}. {hint}")
 
     def _load(self) -> None:
-        if self._package is not None:
-            for module in iter_modules(sys.modules[self._package].__path__):
-                import_module(f"{self._package}.{module.name}")
+        package = self._package  # read once: another thread may finish meanwhile
+        if package is not None:
+            for module in iter_modules(sys.modules[package].__path__):
+                import_module(f"{package}.{module.name}")
             self._package = None
