@@ -75,7 +75,7 @@ class TreeParams:
     colsample_bylevel: float = real(1, "(0, 1]", "Share of those drawn for each level of a tree.")
     colsample_bynode: float = real(1, "(0, 1]", "Share of those drawn for each node.")
     feature_weights: tuple[float, ...] = reals(
-        "[0, 3.4e38]", "Weight of each feature when features are drawn; (): those of the DMatrix.", default=()
+        "[0, 3.4028235e38]", "Weight of each feature when features are drawn; (): those of the DMatrix.", default=()
     )
     num_parallel_tree: int = integer(1, _FROM_1, "Trees per round and output.", is_built=False)
     monotone_constraints: tuple[Any, ...] = param(
