@@ -25,6 +25,7 @@ from gpuboost.backend.cuda import device as device_module
 from gpuboost.backend.cuda.training import CudaTraining
 from gpuboost.backend.cuda.trees import LEAVES_BETWEEN_READS, CudaTrees
 from gpuboost.communicator import SingleProcess, current_communicator, run_threads
+from gpuboost.growing.grower import Grower
 from gpuboost.model_io import digest
 from gpuboost.objectives import get_objective, objective_names
 from gpuboost.params import parse_params
@@ -461,17 +462,14 @@ def growths(monkeypatch):
     """Function (simulated backend) -> list that gets (launches by kernel, waits) of every round grown on it."""
 
     def watch(backend):
-        from gpuboost.growing.grower import grow_trees
-
-        seen = []
+        seen, grow_round = [], Grower.grow
 
         def grow(*arguments):
             n_launches, n_waits = len(backend.device.launches), backend.device.waits
-            result = grow_trees(*arguments)
+            grow_round(*arguments)
             seen.append((Counter(map(plain_name, backend.device.launches[n_launches:])), backend.device.waits - n_waits))
-            return result
 
-        monkeypatch.setattr("gpuboost.training.running.grow_trees", grow)
+        monkeypatch.setattr(Grower, "grow", grow)
         return seen
 
     return watch

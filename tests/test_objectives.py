@@ -257,7 +257,7 @@ def test_links_lead_there_and_back(link, inverse, outputs):
     # float32: half a unit of a margin of up to 46 is 2e-6 of e^margin
     np.testing.assert_allclose(inverse(margin.astype(np.float64)), outputs, rtol=4e-6)
     if link.row_map is not None:
-        out = CpuBackend(1).map_rows(margin[None], link.row_map)
+        out = CpuBackend(1).predictor.map_rows(margin[None], link.row_map)
         np.testing.assert_allclose(out[0], outputs, rtol=4e-6)
 
 
