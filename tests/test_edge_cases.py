@@ -21,6 +21,7 @@ from sklearn.exceptions import DataConversionWarning
 from sklearn.exceptions import NotFittedError as SklearnNotFittedError
 
 import gpuboost as gb
+from gpuboost.backend.contract import Coder, Gradients, Memory, Predictor, RowReducer, Training, Trees
 from gpuboost.backend.cpu import CpuBackend
 from gpuboost.errors import ModelFormatError, NotFittedError
 from gpuboost.model_io import digest
@@ -261,6 +262,9 @@ def uninterrupted(rounds):
     return digest(train(rounds=rounds).model)
 
 
+PARTS = Memory, Coder, Training, Gradients, Trees, Predictor, RowReducer
+
+
 def interrupted(call, rounds=2):
     """Train round by round, with a KeyboardInterrupt after the call-th call of the backend.
 
@@ -269,10 +273,17 @@ def interrupted(call, rounds=2):
     """
     calls = 0
 
-    class Interrupted(CpuBackend):
-        def __getattribute__(self, name):
-            attribute = super().__getattribute__(name)
-            if name.startswith("_") or not callable(attribute):
+    class Interrupted:
+        """A backend, or a part of it: counts every call of an operation."""
+
+        def __init__(self, part):
+            self.part = part
+
+        def __getattr__(self, name):
+            attribute = getattr(self.part, name)
+            if isinstance(attribute, PARTS):
+                return Interrupted(attribute)
+            if not callable(attribute):
                 return attribute
 
             def method(*args, **kwargs):
@@ -281,12 +292,12 @@ def interrupted(call, rounds=2):
                 result = attribute(*args, **kwargs)
                 if calls == call:
                     raise KeyboardInterrupt
-                return result
+                return Interrupted(result) if isinstance(result, PARTS) else result
 
             return method
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("gpuboost.backend.choose_backend", lambda *args, **table: Interrupted(1))
+        patch.setattr("gpuboost.backend.choose_backend", lambda *args, **table: Interrupted(CpuBackend(1)))
         dtrain, booster = gb.DMatrix(X, y), gb.Booster(PARAMS)
         try:
             for _ in range(rounds):
