@@ -17,7 +17,7 @@ from gpuboost.kernels.jit import claim, kernel, parallel_kernel, scalar
 from gpuboost.kernels.scalar import also_left, bits_float, float_bits, float_key, go_left, value_goes_left
 
 ROW_BLOCK = 64  # their keys of 28 columns take 7 KB; as fast as 128, and threads share 1000 rows more evenly
-LARGEST = float(np.finfo(np.float32).max)  # values of this size are refused (data/ingest.py)
+LARGEST = float(np.finfo(np.float32).max)  # values of this size are refused (data/tables/source.py)
 
 
 @scalar
@@ -329,7 +329,7 @@ def predict_values_kernel(values, missing, trees, leaf_values, tree_begin, tree_
 def predict_codes_kernel(columns, n_bins, rows, n_listed, trees, leaf_values, tree_begin, tree_groups, first_row, margin, leaves):
     """The same on a page of codes: columns : uint8 or uint16 (n_features, n_rows of the page), IN.
 
-    rows : int32 (k or 0,), IN. The rows to predict from its back, as kernels/sampling.draw_rows_kernel lists them; all without.
+    rows : int32 (k or 0,), IN. The rows to predict from its back, as row_sampling.draw_rows_kernel lists them; all without.
     n_listed : int64 (2,), IN. The second is how many."""
     i = int64(thread_number())
     while i < n_listed[1]:

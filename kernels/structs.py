@@ -13,8 +13,8 @@ import numpy as np
 
 NUMERIC, CATEGORICAL = 0, 1
 
-# What a split is, the same in every record that holds one; scalar.split_goes_left says which side a row goes to. The categories
-# of a set that go right are words beside the record.
+# What a split is, the same in every record that holds one; scalar.split_goes_left says which side a row goes to while trees
+# grow. The categories of a set that go right are words beside the struct.
 SPLIT = [
     ("feature", np.int32),  # −1 at a leaf of a finished tree
     ("bin", np.int32),  # codes up to this one go left; −1 in a finished tree where the cuts do not hold its threshold

@@ -24,11 +24,26 @@ def pytest_runtest_setup(item):
     if item.get_closest_marker("gpu") and (reason := _missing_gpu()) is not None:
         pytest.skip(f"needs a GPU: {reason}")
 
+def _spread(cases, n):
+    """n of the cases, one after another that with the most values which none before it has."""
+    left, chosen, seen = list(cases), [], set()
+    values = {item: set(item.callspec.indices.items()) if hasattr(item, "callspec") else {()} for item in cases}
+    while left and len(chosen) < n:
+        best = max(left, key=lambda item: len(values[item] - seen))
+        left.remove(best)
+        chosen.append(best)
+        seen |= values[best]
+        if all(values[item] <= seen for item in left):
+            seen = set()  # all values are there: go round again
+    return chosen
+
+
 @pytest.hookimpl(tryfirst=True)  # before -m is asked
 def pytest_collection_modifyitems(items):
     """Three tiers: `-m quick` for every edit, `-m "not slow"` (README) before a commit, all in .ci/run.
 
-    sweep(n) : of a test's cases n, spread evenly, stay; the others, which only widen the sweep, are slow. Quick is the first case
+    sweep(n) : of a test's cases n stay, chosen for many values of their parameters; the others, which only widen the sweep, are
+    slow. Quick is the first case
     of every test that stays, but for long ones: those marked so, and all of a file whose ``pytestmark`` says long.
     """
     cases: dict[str, list[pytest.Item]] = {}
@@ -36,10 +51,9 @@ def pytest_collection_modifyitems(items):
         cases.setdefault(item.nodeid.partition("[")[0], []).append(item)
     for own in cases.values():
         marker = own[0].get_closest_marker("sweep")
-        n = len(own) if marker is None else min(marker.args[0], len(own))
-        kept = {i * len(own) // n for i in range(n)} if n else set()
-        for i, item in enumerate(own):
-            if i not in kept:
+        kept = own if marker is None else _spread([item for item in own if not item.get_closest_marker("gpu")], marker.args[0])
+        for item in own:
+            if item not in kept and not item.get_closest_marker("gpu"):
                 item.add_marker(pytest.mark.slow)
         first = next((item for item in own if item.get_closest_marker("slow") is None), None)
         if first is not None and first.get_closest_marker("long") is None and first.get_closest_marker("gpu") is None:

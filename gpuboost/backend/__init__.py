@@ -1,4 +1,4 @@
-"""Where the work is done: the contract (base), and one backend per kind of device."""
+"""Where the work is done: the contract (contract.py), and one backend per kind of device."""
 
 from functools import cache
 from typing import Any

@@ -85,7 +85,8 @@ class TrainingRows:
 class FlatTrees:
     """Trees laid out one after another, as kernels/predict.py walks them, in one memory.
 
-    nodes : FLAT_NODE (n_nodes,). leaf_values : float32 (n_nodes, leaf_size), beside the nodes.
+    nodes : FLAT_NODE (n_nodes,). leaf_values : float32 (n_nodes, leaf_size), beside the nodes; prediction
+    reads the first of them only, so that leaf_size is 1 so far.
     first_node : int64 (n_trees,). Where each tree begins. first_output : int32 (n_trees,). The output that each adds to.
     """
 
@@ -194,7 +195,7 @@ class Trees(ABC):
     @abstractmethod
     def frontier_size(self) -> int:
         """Nodes waiting for evaluation: the roots, or the children made by the last step, in pairs. An upper bound, where the
-        backend would have to wait for the device. Asked once a step."""
+        backend would have to wait for the device. Asked once a step: where bounds have grown loose, it reads the device."""
 
     @abstractmethod
     def build_histograms(self, batch: FrontierBatch) -> Array:
@@ -212,7 +213,7 @@ class Trees(ABC):
 
     @abstractmethod
     def evaluate_splits(self, batch: FrontierBatch) -> None:
-        """Best split of each node of the batch, among the bins proposed where the settings ask for proposals."""
+        """Best split of each node of the batch, among the bins proposed where the parameters ask for proposals."""
 
     def walks_columns(self, n_workers: int) -> bool:
         """Whether walk_columns is to search the frontier: where there are no histograms (exact search), or it is less work. The

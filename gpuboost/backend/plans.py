@@ -1,5 +1,6 @@
 """What is to be grown: a plan for every tree, and a round of trees that grow together (growing/plan.py makes them)."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -80,17 +81,32 @@ class Round:
     learning_rate: float
     trees: tuple[TreePlan, ...]
 
+    # What its trees must share so far: backends read it here, and a round whose trees differ is refused (ValueError).
+
     @cached_property
     def rows(self) -> RowDraw | None:
-        """The draw of rows that all its trees share."""
         (rows,) = {id(tree.rows): tree.rows for tree in self.trees}.values()
         return rows
 
     @cached_property
     def columns(self) -> ColumnDraw:
-        """The draw of columns that all its trees share."""
         (columns,) = {id(tree.columns): tree.columns for tree in self.trees}.values()
         return columns
+
+    @cached_property
+    def penalty(self) -> Penalty:
+        (penalty,) = {tree.penalty for tree in self.trees}
+        return penalty
+
+    @cached_property
+    def key(self) -> int:
+        (key,) = {tree.key for tree in self.trees}
+        return key
+
+    def require_outputs(self, first_outputs: Sequence[int], leaf_size: int) -> None:
+        """ValueError where its trees add to other outputs than a training was started for."""
+        if [(tree.first_output, tree.leaf_size) for tree in self.trees] != [(first, leaf_size) for first in first_outputs]:
+            raise ValueError(f"the plans of a round must be of {leaf_size} outputs each, from {list(first_outputs)} on.")
 
 
 @dataclass(frozen=True)

@@ -180,8 +180,9 @@ class SortedColumns:
 class PageStore:
     """The pages of a table, of one kind and one memory, in the order of their rows: all of them resident.
 
-    Everything that trains on pages or predicts from them asks the store for one page at a time and keeps none, so that a store
-    may come to read them from elsewhere.
+    Who trains on pages or predicts from them asks here for one at a time, which is where a store that reads them from elsewhere
+    would come in. What still keeps pages, or arrays of them, is said in backend/cuda/tables.py (launches are prepared with their
+    arrays) and data/binning.py (records are added to all pages at once).
     """
 
     resident: tuple[Page, ...]

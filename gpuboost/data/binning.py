@@ -19,7 +19,7 @@ __all__ = ["add_records", "bin_table"]
 def bin_table(
     source: ColumnSource, cuts: Cuts, backend: Backend, *, with_records: bool, page_rows: int | None = None
 ) -> BinnedMatrix:
-    """Bin every row of a source (ingest.ColumnSource).
+    """Bin every row of a source (tables.source.ColumnSource).
 
     with_records : also write the row-major copy that histograms read, packed where that is worth it. page_rows : rows of a page;
     None puts all in one. One byte per code where all codes fit, the missing ones that occur included, else two.

@@ -110,8 +110,8 @@ def bin_columns(
 ) -> BinnedMatrix:
     """Codes and column blocks of a table, in host memory, under its own cuts or under others.
 
-    source : ingest.ColumnSource. weights : as Entries.cuts. max_bin : EVERY_VALUE for exact search. cuts : None makes them.
-    A sparse table becomes a SparsePage, a dense one a Page of uint32 columns.
+    source : ColumnSource. weights : as Entries.cuts. max_bin : EVERY_VALUE for exact search. cuts : None makes them.
+    A sparse table becomes a SparsePage, a dense one a DensePage of uint32 columns.
     """
     entries = list_entries(source, n_threads, comm)
     cuts = entries.cuts(weights, max_bin, comm) if cuts is None else cuts
@@ -127,7 +127,7 @@ def bin_columns(
 
 
 def list_entries(source: Any, n_threads: int, comm: Communicator) -> Entries:
-    """The entries of a table (ingest.ColumnSource), in host memory. Raises ValueError where any worker's column holds ±inf."""
+    """The entries of a table (ColumnSource), in host memory. Raises ValueError where any worker's column holds ±inf."""
     # With missing=0, what is not stored and 0 is missing after all.
     absent_is_zero = source.stored is not None and source.absent == 0 and source.missing != 0
     n_features, missing = source.n_features, np.float32(source.missing)

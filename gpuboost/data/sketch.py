@@ -38,7 +38,7 @@ SKETCH_MEMORY = 2**27  # bytes of counts held at once; columns (and, for very la
 def sketch_columns(source, weights: np.ndarray | None, max_bin: int, backend, comm) -> Cuts:
     """Cuts of every column of ``source``.
 
-    source : re-iterable batches (ingest.ColumnSource).
+    source : re-iterable batches (tables.source.ColumnSource).
     weights : int64 (rows,) row weights (0: the row does not exist) whose global sum is at most 2^46, or None for 1 each.
     max_bin : most bins of a feature. A feature with missing values gets at most 255 when it is 256: its missing code must fit
         in the byte too.

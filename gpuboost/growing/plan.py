@@ -14,16 +14,17 @@ __all__ = ["Planner", "resolve_columns"]
 
 
 class Planner:
-    """The plans of a training's rounds: one tree for each output, all of them on the same rows and columns.
+    """The plans of a training's rounds: n_trees of leaf_size outputs each, all of them on the same rows and columns.
 
     global_rows : that take part, over all workers.
     """
 
-    def __init__(self, params: Params, cuts: Cuts, global_rows: int, n_outputs: int) -> None:
+    def __init__(self, params: Params, cuts: Cuts, global_rows: int, n_trees: int, leaf_size: int = 1) -> None:
         self._params, self._cuts, self._global_rows = params, cuts, global_rows
         self._columns = all_columns(cuts)
         self._penalty = Penalty(*(getattr(params, field.name) for field in fields(Penalty)))
-        self.first_outputs = list(range(n_outputs))
+        self._leaf_size = leaf_size
+        self.first_outputs = list(range(0, n_trees * leaf_size, leaf_size))
 
     def plan(self, number: int, learning_rate: float) -> Round:
         """The round of that number."""
@@ -31,7 +32,7 @@ class Planner:
         rows = draw_rows(params, self._global_rows, number) if params.sampling else None
         columns = draw_columns(params, self._cuts, number) if params.colsample_bytree < 1 else self._columns
         key = round_key(params.seed, number)
-        trees = tuple(TreePlan(output, 1, rows, columns, key, self._penalty) for output in self.first_outputs)
+        trees = tuple(TreePlan(first, self._leaf_size, rows, columns, key, self._penalty) for first in self.first_outputs)
         return Round(number, learning_rate, trees)
 
 

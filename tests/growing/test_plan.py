@@ -1,5 +1,7 @@
 """growing/plan.py: what a round's trees are grown from."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from packed_tables import cuts_of
@@ -18,6 +20,18 @@ def test_a_tree_for_each_output_on_the_same_rows_and_columns():
     assert {tree.key for tree in plan.trees} == {round_key(4, 7)}
     assert plan.rows is None and plan.columns.features.tolist() == list(range(6))
     assert (plan.trees[0].penalty.gamma, plan.trees[0].penalty.reg_alpha, plan.trees[0].penalty.reg_lambda) == (2.0, 0.5, 1.0)
+
+
+def test_a_round_whose_trees_differ_is_refused():
+    plan = Planner(Params(), CUTS, 100, 2).plan(0, 0.3)
+    plan.require_outputs([0, 1], 1)
+    for wrong in ([0], [0, 2]):
+        with pytest.raises(ValueError, match="from .* on"):
+            plan.require_outputs(wrong, 1)
+    for change in ({"key": 5}, {"penalty": replace(plan.penalty, gamma=9.0)}, {"columns": replace(plan.columns)}):
+        other = replace(plan, trees=(plan.trees[0], replace(plan.trees[1], **change)))
+        with pytest.raises(ValueError):
+            getattr(other, next(iter(change)))
 
 
 def test_draws_follow_the_number_of_the_round_alone():

@@ -45,7 +45,7 @@ def build(columns, n_bins, pairs, rows_of, *, n_limbs=1, vector=False, page_rows
     limbs = [(grad, hess)] if n_limbs == 1 else [(grad - low >> 16, hess >> 16), (low, hess & 0xFFFF)]
     packed = np.stack([((g & 0xFFFF) << 16 | h).astype(np.uint32).view(np.int32) for g, h in limbs], axis=1)
     training.gradients.scales = np.ones((n_planes, 2))
-    training.start_round(Planner(params, cuts, n_rows, n_trees).plan(0, 0.3))
+    training.start_round(Planner(params, cuts, n_rows, n_trees, leaf_size).plan(0, 0.3))
     trees.start(np.zeros((n_planes, 3), np.int64))
     arrays.reserve(max(len(rows_of), 1))
     arrays.nodes["tree"][: len(rows_of)] = [tree for tree, _ in rows_of]

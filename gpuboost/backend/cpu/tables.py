@@ -40,6 +40,8 @@ class CpuTable(ABC):
         self._binned, self._cuts, self._pages, self._n_threads = binned, binned.cuts, pages, n_threads
         self._leaf_size = leaf_size
         self._share = params.colsample_bytree
+        # Whether histograms read copies of what a round draws. Packed records are read whole.
+        self._copies_drawn = self._share < 1 and binned.representation in (Representation.DENSE, Representation.SPARSE)
 
     #: int64 sums of a histogram beside its bins: of packed codes, before they are undone.
     n_packed_codes = 0
@@ -117,7 +119,7 @@ class DenseTable(CpuTable):
 
     def draw_columns(self, columns: ColumnDraw) -> None:
         super().draw_columns(columns)
-        if self._share == 1 or self._binned.representation is Representation.SORTED:
+        if not self._copies_drawn:
             return
         if not self._drawn:
             size = self._binned.dtype.itemsize
@@ -175,7 +177,6 @@ class PackedTable(DenseTable):
     ) -> None:
         super().__init__(binned, params, pages, leaf_size, n_threads)
         assert binned.packing is not None
-        self._share = 1.0
         self._packed = _Packed(binned.packing, leaf_size)
         self.n_packed_codes = self._packed.n_codes
 
@@ -207,7 +208,7 @@ class SparseTable(CpuTable):
 
     def draw_columns(self, columns: ColumnDraw) -> None:
         super().draw_columns(columns)
-        if self._share == 1:
+        if not self._copies_drawn:
             return
         pages = [self._page(p) for p in range(len(self._pages))]
         if not self._drawn:
@@ -254,7 +255,6 @@ class PackedSparseTable(SparseTable):
         super().__init__(binned, params, pages, leaf_size, n_threads)
         packing = binned.packing
         assert packing is not None
-        self._share = 1.0
         self._packing, self._packed = packing, _Packed(packing, leaf_size)
         self.n_packed_codes = self._packed.n_codes
         self._records = _Records(np.dtype(np.uint8), packing.n_groups, 0, n_threads)

@@ -37,7 +37,8 @@ class CpuTraining(Training[list[Tree]]):
 
     def __init__(self, rows: TrainingRows, params: Params, n_trees: int, leaf_size: int, n_threads: int) -> None:
         binned = rows.binned
-        self._cuts, self._n_trees = binned.cuts, n_trees
+        self._cuts, self._n_trees, self._leaf_size = binned.cuts, n_trees, leaf_size
+        self._first_outputs = range(0, n_trees * leaf_size, leaf_size)
         self._n_threads = n_threads = busy_threads(binned, len(rows.margin), n_threads)
         self._pages = list_page_rows(rows, n_trees, draws_rows=params.sampling is not None)
         self._table = open_table(binned, params, self._pages, leaf_size, n_threads)
@@ -49,6 +50,7 @@ class CpuTraining(Training[list[Tree]]):
         return team(self._n_threads) if self._n_threads > 1 else nullcontext()
 
     def start_round(self, plan: Round) -> None:
+        plan.require_outputs(self._first_outputs, self._leaf_size)
         self.gradients.plan = self.trees.plan = plan
 
     def update_margin(self) -> None:

@@ -112,7 +112,7 @@ class CpuTrees(Trees):
 
     def evaluate_splits(self, batch: FrontierBatch) -> None:
         frontier, arrays = self._frontier[batch.begin : batch.end], self.arrays
-        columns, penalty = self.plan.columns, self.plan.trees[0].penalty
+        columns, penalty = self.plan.columns, self.plan.penalty
         n_blocks = count_blocks(len(frontier), len(columns.features), self._n_threads)
         evaluate_splits_cpu(
             frontier, arrays.nodes, arrays.sums, arrays.left_sums, self._hist, columns.offsets, columns.features, self._monotone,
@@ -128,7 +128,7 @@ class CpuTrees(Trees):
             return np.empty((0, len(features)), np.uint8)
         mask = np.empty((len(frontier), len(features)), np.uint8)
         mask_features_cpu(
-            frontier, self.arrays.nodes, features, self._feature_weights, self._member, self.plan.trees[0].key,
+            frontier, self.arrays.nodes, features, self._feature_weights, self._member, self.plan.key,
             *node_counts(len(features), s.colsample_bylevel, s.colsample_bynode), mask,
         )  # fmt: skip
         return mask
@@ -143,7 +143,7 @@ class CpuTrees(Trees):
 
     def walk_columns(self) -> None:
         assert self._walk is not None
-        tree_of, penalty = self.arrays.nodes["tree"][self._frontier], self.plan.trees[0].penalty
+        tree_of, penalty = self.arrays.nodes["tree"][self._frontier], self.plan.penalty
         for tree in np.unique(tree_of):
             frontier, output = self._frontier[tree_of == tree], int(self.first_output[tree])
             frontier = self._walk.worth_searching(frontier, output, self.arrays, self._gradients, penalty)
@@ -163,7 +163,7 @@ class CpuTrees(Trees):
         self._selected = chosen[:n]
 
     def apply_splits(self) -> None:
-        n, arrays, penalty = len(self._selected), self.arrays, self.plan.trees[0].penalty
+        n, arrays, penalty = len(self._selected), self.arrays, self.plan.penalty
         arrays.reserve(arrays.n_nodes + 2 * n)
         nodes.apply_splits(
             self._selected, arrays.n_nodes, arrays.nodes, arrays.sums, arrays.left_sums, self._monotone, self._gradients.scales,
@@ -202,10 +202,10 @@ class CpuTrees(Trees):
 
     def prune(self) -> None:
         nodes.sum_upwards(self.arrays.n_nodes, self.arrays.nodes, self._leaf_sums)
-        nodes.prune(self.arrays.n_nodes, self.arrays.nodes, self.plan.trees[0].penalty.gamma)
+        nodes.prune(self.arrays.n_nodes, self.arrays.nodes, self.plan.penalty.gamma)
 
     def weigh_leaves(self) -> None:
-        n, penalty = self.arrays.n_nodes, self.plan.trees[0].penalty
+        n, penalty = self.arrays.n_nodes, self.plan.penalty
         self.weights = np.empty((n, self._leaf_size), np.float32)
         self.leaf_values = np.empty((n, self._leaf_size), np.float32)
         self.covers = np.empty(n, np.float64)

@@ -25,16 +25,17 @@ __all__ = ["CudaTable", "bytes_copied", "open_table"]
 
 class DrawnColumns:
     """The features of a round on the device, in arrays that stay: features, offsets as plans.ColumnDraw; new_cells : int32
-    (total_bins + n_features,), of a sparse table, ColumnDraw.renumber_cells."""
+    (total_bins + n_features,), of a sparse table whose cells are copied, ColumnDraw.renumber_cells."""
 
-    def __init__(self, launch: Launcher, binned: BinnedMatrix, share: float) -> None:
-        n_drawn, cuts = count_drawn(share, binned.cuts.n_features), binned.cuts
+    def __init__(self, launch: Launcher, binned: BinnedMatrix, params: Params) -> None:
+        share, cuts = params.colsample_bytree, binned.cuts
+        n_drawn, renumbers = count_drawn(share, cuts.n_features), binned.is_sparse and bytes_copied(binned, params) > 0
         everything = all_columns(cuts)
         put, self._cuts, self._is_all = launch.device.put, cuts, share == 1
         self._put = put
         self.features = put(everything.features[:n_drawn])
         self.offsets = put(everything.offsets[: n_drawn + 1])
-        self.new_cells = launch.device.empty(cuts.total_bins + cuts.n_features if binned.is_sparse else 0, np.int32)
+        self.new_cells = launch.device.empty(cuts.total_bins + cuts.n_features if renumbers else 0, np.int32)
 
     def take(self, drawn: ColumnDraw) -> np.ndarray | None:
         """Take up the draw of a round; the numbers of cells on the host, where cells are renumbered."""
@@ -59,9 +60,8 @@ class CudaTable(ABC):
     ) -> None:
         self._launch, self._device = launch, launch.device
         self._binned, self._pages, self._first_output, self._progress = binned, pages, first_output, progress
-        self._share = params.colsample_bytree
         self._offsets, self._n_bins = launch.device.put(binned.cuts.offsets), launch.device.put(binned.cuts.n_bins)
-        self.columns = DrawnColumns(launch, binned, params.colsample_bytree)
+        self.columns = DrawnColumns(launch, binned, params)
 
     def draw_columns(self, drawn: ColumnDraw) -> None:
         """Take up the features of the round; before its rows are drawn."""

@@ -33,7 +33,8 @@ class CudaTraining(Training[PendingCopy]):
     def __init__(self, device: Device, rows: TrainingRows, params: Params, n_trees: int, leaf_size: int) -> None:
         binned = rows.binned
         plan = plan_memory(training_size(rows, params, n_trees, leaf_size), params, device.free_bytes())
-        self.device, self._cuts, self._n_trees = device, binned.cuts, n_trees
+        self.device, self._cuts, self._n_trees, self._leaf_size = device, binned.cuts, n_trees, leaf_size
+        self._first_outputs = range(0, n_trees * leaf_size, leaf_size)
         self._seed = params.seed & (2**64 - 1)
         launch = Launcher(device)
         self._progress = device.zeros(1, PROGRESS)
@@ -47,6 +48,7 @@ class CudaTraining(Training[PendingCopy]):
         )
 
     def start_round(self, plan: Round) -> None:
+        plan.require_outputs(self._first_outputs, self._leaf_size)
         self.gradients.plan = plan
         self.device.launch(
             nodes.start_round_kernel, plan.number, self._seed, plan.learning_rate, self._progress, threads=1

@@ -70,7 +70,7 @@ class CudaTrees(Trees):
     def take_plan(self, plan: Round) -> None:
         """Take up what is to be grown next."""
         self.plan = plan
-        penalty = plan.trees[0].penalty
+        penalty = plan.penalty
         if penalty is not self._penalty_of:
             self._penalty, self._penalty_of = self.device.put(np.array([astuple(penalty)], PENALTY)), penalty
             self._launch.forget()
@@ -225,7 +225,7 @@ class CudaTrees(Trees):
     def prune(self) -> None:
         own = self.arrays
         self._launch(nodes.sum_upwards_kernel, self._progress, own.nodes, own.leaf_sums, blocks=1)
-        self._launch(nodes.prune_kernel, self.plan.trees[0].penalty.gamma, self._progress, own.nodes, blocks=1)
+        self._launch(nodes.prune_kernel, self.plan.penalty.gamma, self._progress, own.nodes, blocks=1)
 
     def weigh_leaves(self) -> None:
         own = self.arrays

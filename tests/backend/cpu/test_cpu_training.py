@@ -47,7 +47,7 @@ def start(X, grad, hess, *, weight=None, n_threads=1, page_rows=None, comm=COMM,
     n_trees, leaf_size = (1, n_planes) if vector else (n_planes, 1)
     training = backend.start_training(rows, settings, n_trees, leaf_size)
     grower = Grower(training, comm, growth_policy(settings), settings.proposals)
-    return training, grower, Planner(settings, cuts, sum(n_kept), n_trees), training.gradients.set(grad, hess)
+    return training, grower, Planner(settings, cuts, sum(n_kept), n_trees, leaf_size), training.gradients.set(grad, hess)
 
 
 def grow(*data, comm=COMM, **arguments):
