@@ -252,7 +252,7 @@ def run_peers(*arguments):
     return subprocess.run(command, check=True, capture_output=True, text=True, env=os.environ | {"PYTHONPATH": path}).stdout
 
 
-@pytest.mark.sweep(1)
+@pytest.mark.slow
 def test_command_measures_a_tiny_table(tmp_path):
     names = [name for name in ("gpuboost", "xgboost", "hessboost") if find_spec(name)]
     given = ("--tasks", "covertype-200k", "--libraries", *names, "--results", tmp_path)
@@ -270,6 +270,7 @@ def test_command_measures_a_tiny_table(tmp_path):
     assert "## 1 thread" in page and "## Quality" in page
 
 
+@pytest.mark.slow
 def test_command_compares_a_commit_with_itself(tmp_path):
     given = ("--tasks", "higgs-7k", "--repeats", 1, "--threads", 1, "--results", tmp_path)
     printed = run_peers(*given, "--against", BENCHMARKS.parent)

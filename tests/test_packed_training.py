@@ -302,6 +302,7 @@ def test_cuda_grows_the_cpus_model_of_packed_cells(rule, params, cuda, use_backe
     assert train_sparse(dtrain, params, 1) == expected
 
 
+@pytest.mark.sweep(1)
 @pytest.mark.parametrize("rule", ABSENT)
 def test_one_hot_cells_are_added_up_by_their_packed_records_on_cuda(rule, use_backend):
     """By the kernel of dense records, undone once a step; rows are marked by their cells. Half of the columns change nothing."""

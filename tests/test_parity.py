@@ -193,6 +193,7 @@ TASKS += [
 ]
 
 
+@pytest.mark.sweep(3)
 @pytest.mark.parametrize("task", TASKS, ids=lambda task: task.name)
 def test_mean_loss_is_not_worse_than_xgboosts(task):
     ours, theirs = np.array([paired_losses(task, seed) for seed in range(SPLITS)]).T

@@ -204,6 +204,7 @@ def double(found):
     return [i for i in found if ".f64" in i and i.split(".")[0] not in ("ld", "st", "mov", "ldu", "selp")]
 
 
+@pytest.mark.sweep(6)
 @each_kernel
 def test_floats_are_rounded_after_every_operation(kernel, choice):
     """No a·b + c in one, but where the text says fma; correctly rounded quotients and roots; denormals stay."""
@@ -278,6 +279,7 @@ def disassembler():
     return None
 
 
+@pytest.mark.sweep(8)
 @pytest.mark.parametrize("capability", CAPABILITIES, ids=lambda c: f"sm_{c[0]}{c[1]}")
 @pytest.mark.parametrize("kernel, choice", with_choices(HISTOGRAM_KERNELS))
 def test_histograms_have_no_compare_and_swap_loops(kernel, choice, capability, tmp_path):
