@@ -18,7 +18,7 @@ from gpuboost.backend.cpu.rows import PageRows
 from gpuboost.backend.plans import ColumnDraw
 from gpuboost.binned.matrix import BinnedMatrix, Representation
 from gpuboost.binned.packing import Packing
-from gpuboost.binned.pages import DensePage, SparsePage
+from gpuboost.binned.pages import DensePage, Page, SparsePage
 from gpuboost.kernels import histogram, partition, sparse
 from gpuboost.kernels.column_sampling import count_drawn
 from gpuboost.kernels.compaction import compact_cells_cpu, compact_codes_cpu
@@ -49,6 +49,10 @@ class CpuTable(ABC):
     def draw_columns(self, columns: ColumnDraw) -> None:
         """Take up the features of the round, for the rows that were drawn."""
         self.columns = columns
+
+    @abstractmethod
+    def _page(self, p: int) -> Page:
+        """Page p, of the kind that the representation has."""
 
     @abstractmethod
     def build(
@@ -169,16 +173,11 @@ class _Packed:
         )
 
 
-class PackedTable(DenseTable):
-    """Records of packed columns beside the columns. All of a record is added up, whatever features are drawn."""
+class _PackedRecords(CpuTable):
+    """How packed records are added up, whatever page they belong to."""
 
-    def __init__(
-        self, binned: BinnedMatrix, params: Params, pages: list[PageRows], leaf_size: int, n_threads: int
-    ) -> None:
-        super().__init__(binned, params, pages, leaf_size, n_threads)
-        assert binned.packing is not None
-        self._packed = _Packed(binned.packing, leaf_size)
-        self.n_packed_codes = self._packed.n_codes
+    _packed: _Packed
+    _records: _Records
 
     def build(
         self, arrays: NodeArrays, first_output: np.ndarray, n_limbs: np.ndarray, build: np.ndarray, first_slot: int,
@@ -189,6 +188,18 @@ class PackedTable(DenseTable):
             items = self._items(p, arrays, first_output, build, first_slot, packed)
             self._records.add(self._page(p).words, rows, n_limbs, self._binned.record_offsets, items, packed)
         self._packed.undo(packed, self.columns, self._cuts.offsets, hist, self._n_threads)
+
+
+class PackedTable(_PackedRecords, DenseTable):
+    """Records of packed columns beside the columns. All of a record is added up, whatever features are drawn."""
+
+    def __init__(
+        self, binned: BinnedMatrix, params: Params, pages: list[PageRows], leaf_size: int, n_threads: int
+    ) -> None:
+        super().__init__(binned, params, pages, leaf_size, n_threads)
+        assert binned.packing is not None
+        self._packed = _Packed(binned.packing, leaf_size)
+        self.n_packed_codes = self._packed.n_codes
 
 
 class SparseTable(CpuTable):
@@ -246,7 +257,7 @@ class SparseTable(CpuTable):
         )
 
 
-class PackedSparseTable(SparseTable):
+class PackedSparseTable(_PackedRecords, SparseTable):
     """Records of packed columns beside the cells, for histograms and partition."""
 
     def __init__(
@@ -258,16 +269,6 @@ class PackedSparseTable(SparseTable):
         self._packing, self._packed = packing, _Packed(packing, leaf_size)
         self.n_packed_codes = self._packed.n_codes
         self._records = _Records(np.dtype(np.uint8), packing.n_groups, 0, n_threads)
-
-    def build(
-        self, arrays: NodeArrays, first_output: np.ndarray, n_limbs: np.ndarray, build: np.ndarray, first_slot: int,
-        hist: np.ndarray,
-    ) -> None:  # fmt: skip
-        packed = self._packed.room(len(hist), first_slot + len(hist))
-        for p, rows in enumerate(self._pages):
-            items = self._items(p, arrays, first_output, build, first_slot, packed)
-            self._records.add(self._page(p).words, rows, n_limbs, self._binned.record_offsets, items, packed)
-        self._packed.undo(packed, self.columns, self._cuts.offsets, hist, self._n_threads)
 
     def mark(self, p: int, arrays: NodeArrays, selected: np.ndarray, chunks: np.ndarray) -> None:
         page, rows, packing = self._page(p), self._pages[p], self._packing
