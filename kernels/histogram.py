@@ -51,14 +51,14 @@ def record_bytes(n_codes: int) -> int:
 
 
 @kernel
-def list_build_items(build, nodes, segments, tree_outputs, is_first_page, n_threads, min_slice_rows, first_slot, hist):
+def list_build_items(build, nodes, segments, first_output, is_first_page, n_threads, min_slice_rows, first_slot, hist):
     """The work items of one page: int64 (n_items, 7), see build_histograms_cpu.
 
     An item has a quarter of a thread's share of the rows, but at least min_slice_rows, and at most FLUSH_ROWS.
 
     build : int32 (n,), IN. Nodes to build. segments : int64 (n_nodes, 3), IN. Their rows in this page.
     first_slot : slot of the nodes' records that is row 0 of hist.
-    hist : int64 (n_slots, n_outputs, total_bins, 2), OUT. Zeroed in the first page where several items will add.
+    hist : int64 (n_slots, leaf_size, total_bins, 2), OUT. Zeroed in the first page where several items will add.
     """
     n_rows, n_items = int64(0), 0
     for node in build:
@@ -71,11 +71,11 @@ def list_build_items(build, nodes, segments, tree_outputs, is_first_page, n_thre
         n_slices, slot = max(int64(1), (end - begin + slice_rows - 1) // slice_rows), nodes[node].slot - first_slot
         if n_slices > 1 and is_first_page:
             hist[slot] = 0
-        for output in range(hist.shape[1]):
+        for own in range(hist.shape[1]):
             for part in range(n_slices):
                 item = items[n_items]
-                item[0], item[1] = slot, output
-                item[2] = tree_outputs[nodes[node].tree] + output
+                item[0], item[1] = slot, own
+                item[2] = first_output[nodes[node].tree] + own
                 item[3] = side
                 item[4] = begin + (end - begin) * part // n_slices
                 item[5] = begin + (end - begin) * (part + 1) // n_slices
@@ -96,10 +96,10 @@ def build_histograms_cpu(
     gpair : int32 (n_outputs, 1 or 2, n_rows), IN. n_limbs : int32 (n_outputs,), IN.
     offsets : int32 (n_features + 1,), IN. First bin of each feature.
     stride : bins of a private histogram: BYTE_STRIDE for one-byte codes, else more than the largest code.
-    items : int64 (n_items, 7), IN. slot, output within the tree, plane of gpair, row buffer, begin, end, and what to do to the
+    items : int64 (n_items, 7), IN. slot, output within the tree, output of gpair, row buffer, begin, end, and what to do to the
         slot: ASSIGN, ADD, or where other items add to it, too, ADD_ATOMIC (of integers: the order cannot matter).
     group_words : words that a thread adds together, at most GROUP_WORDS: fewer where there are too few items for all threads.
-    hist : int64 (n_slots, n_outputs, total_bins, 2), INOUT.
+    hist : int64 (n_slots, leaf_size, total_bins, 2), INOUT.
     private : int64 (n_threads, words of a group · codes_per_word · stride), SCRATCH, zero on entry and on return.
     planes : uint64 (n_threads, words of a group, GATHER_ROWS), SCRATCH. pairs : int64 (n_threads, GATHER_ROWS), SCRATCH.
     """
@@ -124,24 +124,24 @@ def _build_items(
             return
         item = items[claimed // n_groups]
         group = claimed % n_groups
-        slot, output, plane, side, begin, end, mode = item[0], item[1], item[2], item[3], item[4], item[5], item[6]
+        slot, own, output, side, begin, end, mode = item[0], item[1], item[2], item[3], item[4], item[5], item[6]
         first_word = group * group_words
         features = offsets[first_word * codes_per_word : (first_word + group_words) * codes_per_word + 1]
         n_words = (features.size - 1 + codes_per_word - 1) // codes_per_word
-        for limb in range(n_limbs[plane]):
-            shift = LIMB_BITS * (n_limbs[plane] - 1 - limb)
+        for limb in range(n_limbs[output]):
+            shift = LIMB_BITS * (n_limbs[output] - 1 - limb)
             for gather_begin in range(begin, end, GATHER_ROWS):
                 gather_end = min(gather_begin + GATHER_ROWS, end)
                 n_rows = gather_end - gather_begin
-                _gather(words, first_word, rows[side, gather_begin:gather_end], gpair[plane, limb], planes[:n_words], pairs)
+                _gather(words, first_word, rows[side, gather_begin:gather_end], gpair[output, limb], planes[:n_words], pairs)
                 next_rows = rows[side, gather_end : min(gather_end + n_rows, end)]
                 for w in range(n_words):
                     _add_word(
                         planes[w, :n_rows], pairs[:n_rows], codes_per_word, features.size - 1 - w * codes_per_word, stride,
-                        private[w * codes_per_word * stride :], words, first_word, gpair[plane, limb],
+                        private[w * codes_per_word * stride :], words, first_word, gpair[output, limb],
                         next_rows if w == 0 else next_rows[:0],
                     )  # fmt: skip
-            _flush(private, stride, features, shift, mode, hist[slot, output])
+            _flush(private, stride, features, shift, mode, hist[slot, own])
             mode = max(mode, ADD)
 
 
@@ -219,7 +219,7 @@ def _flush(private, stride, offsets, shift, mode, hist):
 def subtract_histograms_cpu(parents, first_built, hist, n_threads):
     """hist[parents[i]] −= hist[first_built + i]: the parent's slot becomes the larger child's.
 
-    parents : int32 (n,), IN. hist : int64 (n_slots, n_outputs, total_bins, 2), INOUT.
+    parents : int32 (n,), IN. hist : int64 (n_slots, leaf_size, total_bins, 2), INOUT.
     """
     counter = np.zeros(1, np.int64)
     for _ in prange(n_threads):
@@ -315,11 +315,11 @@ def build_histograms_kernel(code_bytes):
     """The kernel for codes of 1 or 2 bytes. Dynamic shared memory: tile_bytes of the tile.
 
     words : uint32 (n_rows, words of a record), IN. The records of codes, four bytes at a time.
-    rows : int32 (2, n), IN. The two row buffers. gpair : int32 (n_planes, 2, n_rows), IN. n_limbs : int32 (n_planes,), IN.
+    rows : int32 (2, n), IN. The two row buffers. gpair : int32 (n_outputs, 2, n_rows), IN. n_limbs : int32 (n_outputs,), IN.
     offsets : int32 (n_features + 1,), IN. First bin of each feature. stride, words_per_tile : of the tiles.
     progress : IN n_built, n_items. build : int32, IN. first_item : int64, IN, from list_build_items_kernel.
-    nodes : NODE, IN. tree_outputs : int32 (n_trees,), IN. segments : int64 (n_nodes, 3), IN.
-    hist : int64 (n_slots, n_outputs, total_bins, 2), INOUT. Zeroed by the caller before the first page.
+    nodes : NODE, IN. first_output : int32 (n_trees,), IN. segments : int64 (n_nodes, 3), IN.
+    hist : int64 (n_slots, leaf_size, total_bins, 2), INOUT. Zeroed by the caller before the first page.
 
     Grid: a block strides over (slice, output, tile), tiles fastest, so that neighbours read the same rows.
     Work of a row: 4 + 4 + 32 bytes read (its number, its pair, a sector of codes), two adds per feature. Floor of a level of
@@ -331,7 +331,7 @@ def build_histograms_kernel(code_bytes):
     code_mask = (1 << code_bits) - 1
 
     def build_histograms(
-        words, rows, gpair, n_limbs, offsets, stride, words_per_tile, progress, build, first_item, nodes, tree_outputs,
+        words, rows, gpair, n_limbs, offsets, stride, words_per_tile, progress, build, first_item, nodes, first_output,
         segments, hist,
     ):  # fmt: skip
         planes, work = cuda.shared.array(0, int32), cuda.shared.array(WORK_FIELDS, int64)
@@ -345,15 +345,15 @@ def build_histograms_kernel(code_bytes):
             cuda.syncthreads()  # the planes are zero, and the last item's work has been read
             if cuda.threadIdx.x == 0:
                 read_work(
-                    item, offsets, codes_per_word, words_per_tile, progress, build, first_item, nodes, tree_outputs, segments,
+                    item, offsets, codes_per_word, words_per_tile, progress, build, first_item, nodes, first_output, segments,
                     int64(hist.shape[1]), work,
                 )  # fmt: skip
             cuda.syncthreads()  # the work is written
             if work[SLOT] < 0:
                 break
             limb = int32(0)
-            while limb < n_limbs[work[PLANE]]:
-                n_words, plane = uint32(work[N_WORDS]), int32(work[PLANE])
+            while limb < n_limbs[work[OUTPUT]]:
+                n_words, output = uint32(work[N_WORDS]), int32(work[OUTPUT])
                 # A thread keeps to one word of the records, and strides over the rows.
                 rows_per_step = uint32(uint32(cuda.blockDim.x) // n_words)
                 word = uint32(uint32(cuda.threadIdx.x) % n_words)
@@ -364,7 +364,7 @@ def build_histograms_kernel(code_bytes):
                 column, first_place = uint32(uint32(work[FIRST_WORD]) + word), uint32(word * uint32(codes_per_word * stride))
                 row = uint32(rows[side, at_row]) if at_row < end else uint32(0)
                 while at_row < end:
-                    pair, codes, place = gpair[plane, limb, row], words[row, column], first_place
+                    pair, codes, place = gpair[output, limb, row], words[row, column], first_place
                     at_row = uint32(at_row + rows_per_step)
                     if at_row < end:
                         row = uint32(rows[side, at_row])  # under way while this row is added
@@ -374,7 +374,7 @@ def build_histograms_kernel(code_bytes):
                         cuda.atomic.add(planes, uint32(hess_plane + bin_place), int32(pair & 0xFFFF))
                         codes, place = uint32(codes >> uint32(code_bits)), uint32(place + uint32(stride))
                 cuda.syncthreads()  # all rows are in the planes
-                shift = LIMB_BITS * int64(n_limbs[work[PLANE]] - 1 - limb)
+                shift = LIMB_BITS * int64(n_limbs[work[OUTPUT]] - 1 - limb)
                 flush_tile(planes, hess_plane, uint32(stride), offsets, codes_per_word, shift, hist, work)
                 cuda.syncthreads()  # the planes are zero again
                 limb = int32(limb + 1)
@@ -384,31 +384,31 @@ def build_histograms_kernel(code_bytes):
     return cuda_kernel(
         "words: uint32[:, :], rows: int32[:, :], gpair: int32[:, :, :], n_limbs: int32[:], offsets: int32[:], stride: int64, "
         "words_per_tile: int64, progress: PROGRESS[:], build: int32[:], first_item: int64[:], nodes: NODE[:], "
-        "tree_outputs: int32[:], segments: int64[:, :], hist: int64[:, :, :, :]",
+        "first_output: int32[:], segments: int64[:, :], hist: int64[:, :, :, :]",
         block=640, registers=48,
     )(build_histograms)  # fmt: skip
 
 
 # What one thread finds out about a work item for all threads of the block; SLOT is −1 when there are no more items.
-SLOT, OUTPUT, PLANE, SIDE, BEGIN, END, FIRST_WORD, N_WORDS = range(8)
+SLOT, OWN, OUTPUT, SIDE, BEGIN, END, FIRST_WORD, N_WORDS = range(8)
 WORK_FIELDS = 8
 
 
 @device_function
 def read_work(
-    item, offsets, codes_per_word, words_per_tile, progress, build, first_item, nodes, tree_outputs, segments, n_outputs, work
+    item, offsets, codes_per_word, words_per_tile, progress, build, first_item, nodes, first_output, segments, leaf_size, work
 ):
     """Fill ``work`` for an item: tiles fastest, then outputs, then slices."""
     n_words = (int64(offsets.size) - 1 + codes_per_word - 1) // codes_per_word
     n_tiles = (n_words + words_per_tile - 1) // words_per_tile
     work[SLOT] = int64(-1)
-    if item < progress[0].n_items * n_outputs * n_tiles:
-        first_word, output, part = item % n_tiles * words_per_tile, item // n_tiles % n_outputs, item // (n_tiles * n_outputs)
+    if item < progress[0].n_items * leaf_size * n_tiles:
+        first_word, own, part = item % n_tiles * words_per_tile, item // n_tiles % leaf_size, item // (n_tiles * leaf_size)
         owner = owner_of(first_item, progress[0].n_built, part)
         node, n_parts, part = build[owner], first_item[owner + 1] - first_item[owner], part - first_item[owner]
         begin, n_rows = segments[node, 0], segments[node, 1] - segments[node, 0]
-        work[SLOT], work[OUTPUT], work[SIDE] = int64(nodes[node].slot), output, segments[node, 2]
-        work[PLANE] = int64(tree_outputs[nodes[node].tree]) + output
+        work[SLOT], work[OWN], work[SIDE] = int64(nodes[node].slot), own, segments[node, 2]
+        work[OUTPUT] = int64(first_output[nodes[node].tree]) + own
         work[BEGIN], work[END] = begin + n_rows * part // n_parts, begin + n_rows * (part + 1) // n_parts
         work[FIRST_WORD], work[N_WORDS] = first_word, min(words_per_tile, n_words - first_word)
 
@@ -419,7 +419,7 @@ def flush_tile(planes, hess_plane, stride, offsets, codes_per_word, shift, hist,
 
     Beyond the bins of a feature lies the slot of its missing code; of a feature that only pads the record, that of code 0.
     """
-    slot, output = work[SLOT], work[OUTPUT]
+    slot, output = work[SLOT], work[OWN]
     own = uint32(cuda.threadIdx.x >> 5)
     while own < uint32(uint32(work[N_WORDS]) * uint32(codes_per_word)):
         feature, first_bin, n_bins = work[FIRST_WORD] * codes_per_word + int64(own), int64(0), int64(0)
@@ -451,7 +451,7 @@ def build_histograms_global_kernel(code_bytes):
     code_mask = (1 << code_bits) - 1
 
     def build_histograms(
-        words, rows, gpair, n_limbs, offsets, stride, words_per_tile, progress, build, first_item, nodes, tree_outputs,
+        words, rows, gpair, n_limbs, offsets, stride, words_per_tile, progress, build, first_item, nodes, first_output,
         segments, hist,
     ):  # fmt: skip
         work = cuda.shared.array(WORK_FIELDS, int64)
@@ -460,13 +460,13 @@ def build_histograms_global_kernel(code_bytes):
             cuda.syncthreads()  # the last item's work has been read
             if cuda.threadIdx.x == 0:
                 read_work(
-                    item, offsets, codes_per_word, int64(1), progress, build, first_item, nodes, tree_outputs, segments,
+                    item, offsets, codes_per_word, int64(1), progress, build, first_item, nodes, first_output, segments,
                     int64(hist.shape[1]), work,
                 )  # fmt: skip
             cuda.syncthreads()  # the work is written
             if work[SLOT] < 0:
                 break
-            plane, slot, output, word = work[PLANE], work[SLOT], work[OUTPUT], work[FIRST_WORD]
+            output, slot, own, word = work[OUTPUT], work[SLOT], work[OWN], work[FIRST_WORD]
             i = work[BEGIN] + int64(cuda.threadIdx.x)
             while i < work[END]:
                 row = rows[work[SIDE], i]
@@ -476,10 +476,10 @@ def build_histograms_global_kernel(code_bytes):
                     codes = uint32(codes >> uint32(code_bits))
                     if feature < offsets.size - 1 and code < offsets[feature + 1] - offsets[feature]:
                         bin_index, limb = int64(offsets[feature]) + code, int64(0)
-                        while limb < n_limbs[plane]:
-                            pair, shift = gpair[plane, limb, row], LIMB_BITS * (int64(n_limbs[plane]) - 1 - limb)
-                            cuda.atomic.add(hist, (slot, output, bin_index, 0), int64(pair >> 16) << shift)
-                            cuda.atomic.add(hist, (slot, output, bin_index, 1), int64(pair & 0xFFFF) << shift)
+                        while limb < n_limbs[output]:
+                            pair, shift = gpair[output, limb, row], LIMB_BITS * (int64(n_limbs[output]) - 1 - limb)
+                            cuda.atomic.add(hist, (slot, own, bin_index, 0), int64(pair >> 16) << shift)
+                            cuda.atomic.add(hist, (slot, own, bin_index, 1), int64(pair & 0xFFFF) << shift)
                             limb += 1
                 i += int64(cuda.blockDim.x)
             item += int64(cuda.gridDim.x)
@@ -488,7 +488,7 @@ def build_histograms_global_kernel(code_bytes):
     return cuda_kernel(
         "words: uint32[:, :], rows: int32[:, :], gpair: int32[:, :, :], n_limbs: int32[:], offsets: int32[:], stride: int64, "
         "words_per_tile: int64, progress: PROGRESS[:], build: int32[:], first_item: int64[:], nodes: NODE[:], "
-        "tree_outputs: int32[:], segments: int64[:, :], hist: int64[:, :, :, :]",
+        "first_output: int32[:], segments: int64[:, :], hist: int64[:, :, :, :]",
         registers=64,
     )(build_histograms)  # fmt: skip
 
@@ -497,7 +497,7 @@ def build_histograms_global_kernel(code_bytes):
 def subtract_histograms_kernel(parents, build, nodes, progress, hist):
     """hist[parents[i]] −= hist[slot of build[i]] for the n_built pairs.
 
-    hist : int64 (n_slots, n_outputs · total_bins · 2), INOUT. Grid: a block strides over (pair, chunk of values). 24 bytes a
+    hist : int64 (n_slots, leaf_size · total_bins · 2), INOUT. Grid: a block strides over (pair, chunk of values). 24 bytes a
     value.
     """
     n_values = int64(hist.shape[1])

@@ -1,7 +1,8 @@
 """Weigh the leaves, and add them to the margins of the training rows.
 
     G, H = sums over the leaf's rows of ⌊g·2^k + ½⌋ and ⌊h·2^k + ½⌋ as int64, with k so large that n·max·2^k stays below 2^62
-    w* = −T(G, α)/(H + λ)   (Chen & Guestrin 2016, Eq. 5);   leaf = float32(w* · learning_rate);   margin += leaf
+    w* = −T(G, α)/(H + λ), 0 where H < min_child_weight   (Chen & Guestrin 2016, Eq. 5; XGBoost's CalcWeight)
+    leaf = float32(w* · learning_rate);   margin += leaf
 
 The histograms' 16 bits choose the splits; these sums, exact to about 2^−62·n, set the weights. Integers again: the same bits
 in any order. Floor: 4 bytes of row list and 8 of gradients read per row and output, then 4 + 4 + 4 to update the margin.
@@ -14,7 +15,7 @@ from numba import float32, float64, int32, int64, prange, uint32
 
 from gpuboost.kernels.cuda_common import ONE_BLOCK, block_prefix, block_sum, cuda, cuda_kernel, n_threads, owner_of, thread_number
 from gpuboost.kernels.jit import claim, kernel, parallel_kernel
-from gpuboost.kernels.scalar import optimal_weight
+from gpuboost.kernels.scalar import is_too_light, optimal_weight
 from gpuboost.kernels.structs import NUMERIC
 
 CHUNK = 8192
@@ -38,88 +39,91 @@ def list_leaf_chunks(n_nodes, nodes, segments):
 
 
 @parallel_kernel
-def sum_leaves_cpu(chunks, nodes, segments, rows, grad, hess, scales, tree_outputs, leaf_sums, chunk_sums, n_threads):
+def sum_leaves_cpu(chunks, nodes, segments, rows, grad, hess, scales, first_output, leaf_sums, chunk_sums, n_threads):
     """Add the high-resolution sums of one page's leaf rows.
 
     chunks : int64 (n_chunks, 3), IN. nodes : NODE, IN. segments : int64 (n_nodes, 3), IN. rows : int32 (2, n), IN.
-    grad, hess : float32 (n_planes, n_rows), IN. scales : float64 (n_planes, 2), IN. Powers of two.
-    tree_outputs : int32 (n_trees,), IN. First plane of each tree.
-    leaf_sums : int64 (n_nodes, n_outputs, 2), INOUT. chunk_sums : int64 (n_chunks, n_outputs, 2), SCRATCH.
+    grad, hess : float32 (n_outputs, n_rows), IN. scales : float64 (n_outputs, 2), IN. Powers of two.
+    first_output : int32 (n_trees,), IN. First output of each tree.
+    leaf_sums : int64 (n_nodes, leaf_size, 2), INOUT. chunk_sums : int64 (n_chunks, leaf_size, 2), SCRATCH.
     """
     counter = np.zeros(1, np.int64)
     for _ in prange(n_threads):
-        _sum_chunks(counter, chunks, nodes, segments, rows, grad, hess, scales, tree_outputs, chunk_sums)
+        _sum_chunks(counter, chunks, nodes, segments, rows, grad, hess, scales, first_output, chunk_sums)
     for item in range(chunks.shape[0]):
-        for output in range(leaf_sums.shape[1]):
-            leaf_sums[chunks[item, 0], output, 0] += chunk_sums[item, output, 0]
-            leaf_sums[chunks[item, 0], output, 1] += chunk_sums[item, output, 1]
+        for own in range(leaf_sums.shape[1]):
+            leaf_sums[chunks[item, 0], own, 0] += chunk_sums[item, own, 0]
+            leaf_sums[chunks[item, 0], own, 1] += chunk_sums[item, own, 1]
 
 
 @parallel_kernel.part
-def _sum_chunks(counter, chunks, nodes, segments, rows, grad, hess, scales, tree_outputs, chunk_sums):
+def _sum_chunks(counter, chunks, nodes, segments, rows, grad, hess, scales, first_output, chunk_sums):
     while True:
         item = claim(counter)
         if item >= chunks.shape[0]:
             return
         node = chunks[item, 0]
         side = segments[node, 2]
-        for output in range(chunk_sums.shape[1]):
-            plane = tree_outputs[nodes[node].tree] + output
-            grad_scale, hess_scale = scales[plane, 0], scales[plane, 1]
+        for own in range(chunk_sums.shape[1]):
+            output = first_output[nodes[node].tree] + own
+            grad_scale, hess_scale = scales[output, 0], scales[output, 1]
             sum_grad, sum_hess = int64(0), int64(0)
             for row in rows[side, chunks[item, 1] : chunks[item, 2]]:
-                sum_grad += int64(math.floor(float64(grad[plane, uint32(row)]) * grad_scale + 0.5))
-                sum_hess += int64(math.floor(float64(hess[plane, uint32(row)]) * hess_scale + 0.5))
-            chunk_sums[item, output, 0], chunk_sums[item, output, 1] = sum_grad, sum_hess
+                sum_grad += int64(math.floor(float64(grad[output, uint32(row)]) * grad_scale + 0.5))
+                sum_hess += int64(math.floor(float64(hess[output, uint32(row)]) * hess_scale + 0.5))
+            chunk_sums[item, own, 0], chunk_sums[item, own, 1] = sum_grad, sum_hess
 
 
 @kernel
 def leaf_weights(
-    n_nodes, nodes, leaf_sums, scales, tree_outputs, reg_lambda, alpha, max_delta_step, learning_rate, weights, leaves, covers
-):
-    """Optimal weight, leaf value and sum of hessians of every node.
+    n_nodes, nodes, leaf_sums, scales, first_output, reg_lambda, alpha, max_delta_step, min_child_weight, learning_rate, weights,
+    leaves, covers,
+):  # fmt: skip
+    """Optimal weight, leaf value and sum of hessians of every node; a root lighter than min_child_weight weighs 0.
 
-    leaf_sums : int64 (n_nodes, n_outputs, 2), IN, of all nodes. weights, leaves : float32 (n_nodes, n_outputs), OUT.
+    leaf_sums : int64 (n_nodes, leaf_size, 2), IN, of all nodes. weights, leaves : float32 (n_nodes, leaf_size), OUT.
     covers : float64 (n_nodes,), OUT. Sum of hessians of the first output.
     """
     for node in range(n_nodes):
         record = nodes[node]
-        for output in range(weights.shape[1]):
-            plane = tree_outputs[record.tree] + output
-            grad = leaf_sums[node, output, 0] / scales[plane, 0]
-            hess = leaf_sums[node, output, 1] / scales[plane, 1]
+        for own in range(weights.shape[1]):
+            output = first_output[record.tree] + own
+            grad = leaf_sums[node, own, 0] / scales[output, 0]
+            hess = leaf_sums[node, own, 1] / scales[output, 1]
             weight = optimal_weight(grad, hess, reg_lambda, alpha, max_delta_step, record.lower, record.upper)
-            weights[node, output] = float32(weight)
-            leaves[node, output] = float32(weight * learning_rate)
-            if output == 0:
+            if is_too_light(hess, min_child_weight):
+                weight = float64(0.0)
+            weights[node, own] = float32(weight)
+            leaves[node, own] = float32(weight * learning_rate)
+            if own == 0:
                 covers[node] = hess
 
 
 @parallel_kernel
-def update_margin_cpu(chunks, nodes, segments, rows, leaves, tree_outputs, margin, n_threads):
-    """margin[plane, row] += the value of the leaf that the row ends in, for one page.
+def update_margin_cpu(chunks, nodes, segments, rows, leaves, first_output, margin, n_threads):
+    """margin[output, row] += the value of the leaf that the row ends in, for one page.
 
-    chunks, nodes, segments, rows as sum_leaves_cpu. leaves : float32 (n_nodes, n_outputs), IN.
-    margin : float32 (n_planes, n_rows), INOUT. The trees of one launch add to different planes.
+    chunks, nodes, segments, rows as sum_leaves_cpu. leaves : float32 (n_nodes, leaf_size), IN.
+    margin : float32 (n_outputs, n_rows), INOUT. The trees of one launch add to different outputs.
     """
     counter = np.zeros(1, np.int64)
     for _ in prange(n_threads):
-        _add_leaves(counter, chunks, nodes, segments, rows, leaves, tree_outputs, margin)
+        _add_leaves(counter, chunks, nodes, segments, rows, leaves, first_output, margin)
 
 
 @parallel_kernel.part
-def _add_leaves(counter, chunks, nodes, segments, rows, leaves, tree_outputs, margin):
+def _add_leaves(counter, chunks, nodes, segments, rows, leaves, first_output, margin):
     while True:
         item = claim(counter)
         if item >= chunks.shape[0]:
             return
         node = chunks[item, 0]
         side = segments[node, 2]
-        for output in range(leaves.shape[1]):
-            plane = tree_outputs[nodes[node].tree] + output
-            value = leaves[nodes[node].leaf, output]
+        for own in range(leaves.shape[1]):
+            output = first_output[nodes[node].tree] + own
+            value = leaves[nodes[node].leaf, own]
             for row in rows[side, chunks[item, 1] : chunks[item, 2]]:
-                margin[plane, uint32(row)] = float32(margin[plane, uint32(row)] + value)
+                margin[output, uint32(row)] = float32(margin[output, uint32(row)] + value)
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -155,78 +159,80 @@ def list_leaf_chunks_kernel(segments, nodes, progress, first_chunk):
 
 @cuda_kernel(
     "segments: int64[:, :], nodes: NODE[:], progress: PROGRESS[:], first_chunk: int64[:], rows: int32[:, :], first_row: int64, "
-    "grad: float32[:, :], hess: float32[:, :], scales: float64[:, :], tree_outputs: int32[:], leaf_sums: int64[:, :, :]",
+    "grad: float32[:, :], hess: float32[:, :], scales: float64[:, :], first_output: int32[:], leaf_sums: int64[:, :, :]",
     registers=48, uses_double=True,
 )  # fmt: skip
 def sum_leaves_kernel(
-    segments, nodes, progress, first_chunk, rows, first_row, grad, hess, scales, tree_outputs, leaf_sums
+    segments, nodes, progress, first_chunk, rows, first_row, grad, hess, scales, first_output, leaf_sums
 ):
-    """sum_leaves_cpu. grad, hess : float32 (n_planes, all rows), IN; first_row : where the page begins in them.
-    leaf_sums : int64 (n_nodes, n_outputs, 2), INOUT, zeroed by the caller; one atomic add per block, output and sum."""
+    """sum_leaves_cpu. grad, hess : float32 (n_outputs, all rows), IN; first_row : where the page begins in them.
+    leaf_sums : int64 (n_nodes, leaf_size, 2), INOUT, zeroed by the caller; one atomic add per block, output and sum."""
     partial = cuda.shared.array(32, int64)
     chunk = int64(cuda.blockIdx.x)
     while chunk < first_chunk[progress[0].n_nodes]:
         node = owner_of(first_chunk, progress[0].n_nodes, chunk)
         begin = segments[node, 0] + (chunk - first_chunk[node]) * CHUNK_ROWS
         end, side = min(begin + CHUNK_ROWS, segments[node, 1]), segments[node, 2]
-        for output in range(leaf_sums.shape[1]):
-            plane = tree_outputs[nodes[node].tree] + output
-            grad_scale, hess_scale = scales[plane, 0], scales[plane, 1]
+        for own in range(leaf_sums.shape[1]):
+            output = first_output[nodes[node].tree] + own
+            grad_scale, hess_scale = scales[output, 0], scales[output, 1]
             sum_grad, sum_hess = int64(0), int64(0)
             i = begin + int64(cuda.threadIdx.x)
             while i < end:
                 row = first_row + int64(rows[side, i])
-                sum_grad += int64(math.floor(float64(grad[plane, row]) * grad_scale + float64(0.5)))
-                sum_hess += int64(math.floor(float64(hess[plane, row]) * hess_scale + float64(0.5)))
+                sum_grad += int64(math.floor(float64(grad[output, row]) * grad_scale + float64(0.5)))
+                sum_hess += int64(math.floor(float64(hess[output, row]) * hess_scale + float64(0.5)))
                 i += int64(cuda.blockDim.x)
             sum_grad, sum_hess = block_sum(sum_grad, partial), block_sum(sum_hess, partial)
             if cuda.threadIdx.x == 0:
-                cuda.atomic.add(leaf_sums, (node, output, 0), sum_grad)
-                cuda.atomic.add(leaf_sums, (node, output, 1), sum_hess)
+                cuda.atomic.add(leaf_sums, (node, own, 0), sum_grad)
+                cuda.atomic.add(leaf_sums, (node, own, 1), sum_hess)
         chunk += int64(cuda.gridDim.x)
 
 
 @cuda_kernel(
-    "progress: PROGRESS[:], nodes: NODE[:], leaf_sums: int64[:, :, :], scales: float64[:, :], tree_outputs: int32[:], "
+    "progress: PROGRESS[:], nodes: NODE[:], leaf_sums: int64[:, :, :], scales: float64[:, :], first_output: int32[:], "
     "penalty: PENALTY[:], weights: float32[:, :], leaves: float32[:, :], covers: float64[:]",
     registers=64, uses_double=True,
 )  # fmt: skip
-def leaf_weights_kernel(progress, nodes, leaf_sums, scales, tree_outputs, penalty, weights, leaves, covers):
+def leaf_weights_kernel(progress, nodes, leaf_sums, scales, first_output, penalty, weights, leaves, covers):
     """leaf_weights, one thread per node."""
     node = int64(thread_number())
     while node < progress[0].n_nodes:
-        for output in range(weights.shape[1]):
-            plane = tree_outputs[nodes[node].tree] + output
-            grad = leaf_sums[node, output, 0] / scales[plane, 0]
-            hess = leaf_sums[node, output, 1] / scales[plane, 1]
+        for own in range(weights.shape[1]):
+            output = first_output[nodes[node].tree] + own
+            grad = leaf_sums[node, own, 0] / scales[output, 0]
+            hess = leaf_sums[node, own, 1] / scales[output, 1]
             weight = optimal_weight(
                 grad, hess, penalty[0].reg_lambda, penalty[0].reg_alpha, penalty[0].max_delta_step, nodes[node].lower,
                 nodes[node].upper,
             )  # fmt: skip
-            weights[node, output] = float32(weight)
-            leaves[node, output] = float32(weight * progress[0].learning_rate)
-            if output == 0:
+            if is_too_light(hess, penalty[0].min_child_weight):
+                weight = float64(0.0)
+            weights[node, own] = float32(weight)
+            leaves[node, own] = float32(weight * progress[0].learning_rate)
+            if own == 0:
                 covers[node] = hess
         node += int64(n_threads())
 
 
 @cuda_kernel(
     "segments: int64[:, :], nodes: NODE[:], progress: PROGRESS[:], first_chunk: int64[:], rows: int32[:, :], first_row: int64, "
-    "leaves: float32[:, :], tree_outputs: int32[:], margin: float32[:, :]",
+    "leaves: float32[:, :], first_output: int32[:], margin: float32[:, :]",
 )
-def update_margin_kernel(segments, nodes, progress, first_chunk, rows, first_row, leaves, tree_outputs, margin):
-    """update_margin_cpu. margin : float32 (n_planes, all rows), INOUT; first_row : where the page begins in it."""
+def update_margin_kernel(segments, nodes, progress, first_chunk, rows, first_row, leaves, first_output, margin):
+    """update_margin_cpu. margin : float32 (n_outputs, all rows), INOUT; first_row : where the page begins in it."""
     chunk = int64(cuda.blockIdx.x)
     while chunk < first_chunk[progress[0].n_nodes]:
         node = owner_of(first_chunk, progress[0].n_nodes, chunk)
         begin = segments[node, 0] + (chunk - first_chunk[node]) * CHUNK_ROWS
         end, side = min(begin + CHUNK_ROWS, segments[node, 1]), segments[node, 2]
-        for output in range(leaves.shape[1]):
-            plane, value = tree_outputs[nodes[node].tree] + output, leaves[nodes[node].leaf, output]
+        for own in range(leaves.shape[1]):
+            output, value = first_output[nodes[node].tree] + own, leaves[nodes[node].leaf, own]
             i = begin + int64(cuda.threadIdx.x)
             while i < end:
                 row = first_row + int64(rows[side, i])
-                margin[plane, row] = float32(margin[plane, row] + value)
+                margin[output, row] = float32(margin[output, row] + value)
                 i += int64(cuda.blockDim.x)
         chunk += int64(cuda.gridDim.x)
 

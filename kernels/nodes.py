@@ -16,7 +16,7 @@ from numba import float64, int32, int64
 
 from gpuboost.kernels.cuda_common import ONE_BLOCK, block_max, block_prefix, cuda, cuda_kernel, device_function
 from gpuboost.kernels.jit import kernel, scalar
-from gpuboost.kernels.scalar import gain_rank, middle_weight
+from gpuboost.kernels.scalar import gain_rank, is_too_light, middle_weight
 from gpuboost.kernels.splits import warp_best
 from gpuboost.kernels.structs import NO_GAIN
 
@@ -24,13 +24,13 @@ FLOAT32_MAX = float(np.finfo(np.float32).max)
 
 
 @kernel
-def start_trees(n_trees, plane_sums, tree_outputs, nodes, sums):
-    """The roots, nodes 0 to n_trees − 1. plane_sums : int64 (n_planes, ≥ 2), IN. sums : int64 (n_nodes, n_outputs, 2), OUT."""
+def start_trees(n_trees, output_sums, first_output, nodes, sums):
+    """The roots, nodes 0 to n_trees − 1. output_sums : int64 (n_outputs, ≥ 2), IN. sums : int64 (n_nodes, leaf_size, 2), OUT."""
     for tree in range(n_trees):
         start_node(nodes, tree, tree, -1, 0, -np.inf, np.inf)
-        for output in range(sums.shape[1]):
+        for own in range(sums.shape[1]):
             for k in range(2):
-                sums[tree, output, k] = plane_sums[tree_outputs[tree] + output, k]
+                sums[tree, own, k] = output_sums[first_output[tree] + own, k]
 
 
 @scalar
@@ -93,13 +93,13 @@ def select_lossguide(n_nodes, nodes, max_depth, max_leaves, n_leaves, selected):
 
 @kernel
 def apply_splits(
-    selected, n_nodes, nodes, sums, left_sums, monotone, scales, tree_outputs, reg_lambda, alpha, max_delta_step
+    selected, n_nodes, nodes, sums, left_sums, monotone, scales, first_output, reg_lambda, alpha, max_delta_step
 ):  # fmt: skip
     """Give every selected node its two children: node i's are n_nodes + 2i and the next one.
 
-    selected : int32 (n,), IN. nodes : NODE, INOUT. sums : int64 (capacity, n_outputs, 2), INOUT. left_sums : same, IN.
-    monotone : int8 (n_features,), IN. Signs by feature; empty without constraints. scales : float64 (n_planes, 2), IN, from float
-        to fixed point. tree_outputs : int32 (n_trees,), IN. Constraints are for trees of one output.
+    selected : int32 (n,), IN. nodes : NODE, INOUT. sums : int64 (capacity, leaf_size, 2), INOUT. left_sums : same, IN.
+    monotone : int8 (n_features,), IN. Signs by feature; empty without constraints. scales : float64 (n_outputs, 2), IN, from
+        float to fixed point. first_output : int32 (n_trees,), IN. Constraints are for trees of one output.
     """
     for i in range(selected.size):
         parent = selected[i]
@@ -115,10 +115,10 @@ def apply_splits(
                 sums[left + 1, output, k] = sums[parent, output, k] - left_sums[parent, output, k]
         sign = monotone[nodes[parent].feature] if monotone.size > 0 else 0
         if sign != 0:
-            plane, right = tree_outputs[nodes[parent].tree], left + 1
+            output, right = first_output[nodes[parent].tree], left + 1
             middle = middle_weight(
-                sums[left, 0, 0] / scales[plane, 0], sums[left, 0, 1] / scales[plane, 1],
-                sums[right, 0, 0] / scales[plane, 0], sums[right, 0, 1] / scales[plane, 1],
+                sums[left, 0, 0] / scales[output, 0], sums[left, 0, 1] / scales[output, 1],
+                sums[right, 0, 0] / scales[output, 0], sums[right, 0, 1] / scales[output, 1],
                 reg_lambda, alpha, max_delta_step, nodes[parent].lower, nodes[parent].upper,
             )  # fmt: skip
             low, high = (left, right) if sign > 0 else (right, left)
@@ -152,21 +152,38 @@ def choose_built(frontier, nodes, counts, first_slot, subtract, build, parents):
 
 
 @kernel
-def prune(n_nodes, nodes, gamma):
+def prune(n_nodes, nodes, leaf_sums, scales, first_output, gamma, min_child_weight):
     """Undo, bottom-up, every split whose children are both leaves and whose gain is below gamma (Chen & Guestrin 2016, Eq. 7's
-    γ as XGBoost applies it: gains are compared without the ½). Sets ``leaf`` of every node to the leaf its rows end in.
+    γ as XGBoost applies it: gains are compared without the ½), and every split with a child lighter than min_child_weight by its
+    exact sums: the search went by rounded ones. Sets ``leaf`` of every node to the leaf its rows end in.
+
+    leaf_sums : int64 (n_nodes, leaf_size, 2), IN, of all nodes. scales : float64 (n_outputs, 2), IN, of these sums.
+    first_output : int32 (n_trees,), IN.
 
     Children have larger numbers than their parents, so one pass down the numbers meets all children first, and one pass up
-    meets all parents first. Only nodes whose children are leaves are pruned, so everything below a pruned node is a leaf.
+    meets all parents first.
     """
     for node in range(n_nodes - 1, -1, -1):
         left = nodes[node].left
-        if left >= 0 and nodes[left].left < 0 and nodes[left + 1].left < 0 and nodes[node].gain < gamma:
-            nodes[node].left = -1
+        if left >= 0:
+            pays = nodes[node].gain >= gamma or nodes[left].left >= 0 or nodes[left + 1].left >= 0
+            first = first_output[nodes[node].tree]
+            light = is_light(leaf_sums, left, scales, first, min_child_weight)
+            if not pays or light or is_light(leaf_sums, left + 1, scales, first, min_child_weight):
+                nodes[node].left = -1
     for node in range(n_nodes):
         parent = nodes[node].parent
-        is_cut_off = parent >= 0 and nodes[parent].left < 0
+        is_cut_off = parent >= 0 and (nodes[parent].left < 0 or nodes[parent].leaf != parent)
         nodes[node].leaf = nodes[parent].leaf if is_cut_off else node
+
+
+@scalar
+def is_light(leaf_sums, node, scales, first_output, min_child_weight):
+    """Whether a node's sum of hessians, of any output of its tree, is below min_child_weight."""
+    light = False
+    for k in range(leaf_sums.shape[1]):
+        light = light or is_too_light(leaf_sums[node, k, 1] / scales[first_output + k, 1], min_child_weight)
+    return light
 
 
 @kernel
@@ -190,7 +207,7 @@ def collect_tree(
 ):  # fmt: skip
     """Write the nodes of one tree that pruning left, after number_kept.
 
-    leaves, weights : float32 (n_nodes, n_outputs), IN, of which the first output is taken. covers : float64 (n_nodes,), IN.
+    leaves, weights : float32 (n_nodes, leaf_size), IN, of which the first output is taken. covers : float64 (n_nodes,), IN.
     thresholds : float32 (total_bins,), IN. offsets : int32 (n_features + 1,), IN. First bin of each feature.
     Others : OUT, as the fields of model.Tree.
     """
@@ -212,7 +229,7 @@ def collect_tree(
 
 @kernel
 def sum_upwards(n_nodes, nodes, leaf_sums):
-    """Add every node's sums to its parent's, children first: int64 (n_nodes, n_outputs, 2), INOUT."""
+    """Add every node's sums to its parent's, children first: int64 (n_nodes, leaf_size, 2), INOUT."""
     for node in range(n_nodes - 1, 0, -1):
         parent = nodes[node].parent
         if parent >= 0:
@@ -240,19 +257,19 @@ def start_round_kernel(round_number, seed, learning_rate, progress):
 
 
 @cuda_kernel(
-    "plane_sums: int64[:, :], tree_outputs: int32[:], progress: PROGRESS[:], nodes: NODE[:], sums: int64[:, :, :], "
+    "output_sums: int64[:, :], first_output: int32[:], progress: PROGRESS[:], nodes: NODE[:], sums: int64[:, :, :], "
     "n_leaves: int64[:]",
     block=256,
 )  # fmt: skip
-def start_trees_kernel(plane_sums, tree_outputs, progress, nodes, sums, n_leaves):
-    """One root for each tree. plane_sums : int64 (n_planes, 3), IN. sums : int64 (n_nodes, n_outputs, 2), OUT."""
-    n_trees = int64(tree_outputs.size)
+def start_trees_kernel(output_sums, first_output, progress, nodes, sums, n_leaves):
+    """One root for each tree. output_sums : int64 (n_outputs, 3), IN. sums : int64 (n_nodes, leaf_size, 2), OUT."""
+    n_trees = int64(first_output.size)
     tree = int64(cuda.threadIdx.x)
     while tree < n_trees:
         start_node(nodes, tree, tree, int32(-1), int32(0), float64(-np.inf), float64(np.inf))
-        for output in range(sums.shape[1]):
+        for own in range(sums.shape[1]):
             for k in range(2):
-                sums[tree, output, k] = plane_sums[tree_outputs[tree] + output, k]
+                sums[tree, own, k] = output_sums[first_output[tree] + own, k]
         n_leaves[tree] = int64(1)
         tree += int64(cuda.blockDim.x)
     if cuda.threadIdx.x == 0:
@@ -360,10 +377,10 @@ def block_best(gain, choice, partial_gain, partial_choice):
 
 @cuda_kernel(
     "selected: int32[:], progress: PROGRESS[:], nodes: NODE[:], sums: int64[:, :, :], left_sums: int64[:, :, :], "
-    "monotone: int8[:], scales: float64[:, :], tree_outputs: int32[:], penalty: PENALTY[:]",
+    "monotone: int8[:], scales: float64[:, :], first_output: int32[:], penalty: PENALTY[:]",
     **ONE_BLOCK, uses_double=True,
 )  # fmt: skip
-def apply_splits_kernel(selected, progress, nodes, sums, left_sums, monotone, scales, tree_outputs, penalty):
+def apply_splits_kernel(selected, progress, nodes, sums, left_sums, monotone, scales, first_output, penalty):
     """apply_splits; the children are the next frontier. A thread takes a selected node. progress : OUT frontier, n_nodes,
     depth."""
     partial = cuda.shared.array(32, int64)
@@ -384,10 +401,10 @@ def apply_splits_kernel(selected, progress, nodes, sums, left_sums, monotone, sc
                 sums[left, output, k] = left_sums[parent, output, k]
                 sums[left + 1, output, k] = sums[parent, output, k] - left_sums[parent, output, k]
         if monotone.size > 0 and monotone[nodes[parent].feature] != 0:
-            plane, right = tree_outputs[nodes[parent].tree], left + 1
+            output, right = first_output[nodes[parent].tree], left + 1
             middle = middle_weight(
-                sums[left, 0, 0] / scales[plane, 0], sums[left, 0, 1] / scales[plane, 1],
-                sums[right, 0, 0] / scales[plane, 0], sums[right, 0, 1] / scales[plane, 1],
+                sums[left, 0, 0] / scales[output, 0], sums[left, 0, 1] / scales[output, 1],
+                sums[right, 0, 0] / scales[output, 0], sums[right, 0, 1] / scales[output, 1],
                 penalty[0].reg_lambda, penalty[0].reg_alpha, penalty[0].max_delta_step, nodes[parent].lower, nodes[parent].upper,
             )  # fmt: skip
             is_rising = monotone[nodes[parent].feature] > 0
@@ -450,8 +467,12 @@ def sum_upwards_kernel(progress, nodes, leaf_sums):
         cuda.syncthreads()  # this level's sums are there for the one above
 
 
-@cuda_kernel("gamma: float64, progress: PROGRESS[:], nodes: NODE[:]", **ONE_BLOCK, uses_double=True)
-def prune_kernel(gamma, progress, nodes):
+@cuda_kernel(
+    "progress: PROGRESS[:], nodes: NODE[:], leaf_sums: int64[:, :, :], scales: float64[:, :], first_output: int32[:], "
+    "penalty: PENALTY[:]",
+    **ONE_BLOCK, uses_double=True,
+)  # fmt: skip
+def prune_kernel(progress, nodes, leaf_sums, scales, first_output, penalty):
     """prune, level by level: upwards to undo splits, then downwards to find the leaf of every node."""
     depth = progress[0].depth
     while depth > 0:
@@ -460,7 +481,10 @@ def prune_kernel(gamma, progress, nodes):
         while node < progress[0].n_nodes:
             left = nodes[node].left
             if nodes[node].depth == depth and left >= 0:
-                if nodes[left].left < 0 and nodes[left + 1].left < 0 and nodes[node].gain < gamma:
+                pays = nodes[node].gain >= penalty[0].gamma or nodes[left].left >= 0 or nodes[left + 1].left >= 0
+                first = first_output[nodes[node].tree]
+                light = is_light(leaf_sums, left, scales, first, penalty[0].min_child_weight)
+                if not pays or light or is_light(leaf_sums, left + 1, scales, first, penalty[0].min_child_weight):
                     nodes[node].left = int32(-1)
             node += int64(cuda.blockDim.x)
         cuda.syncthreads()  # this level is pruned
@@ -470,7 +494,7 @@ def prune_kernel(gamma, progress, nodes):
             if nodes[node].depth == depth:
                 parent = nodes[node].parent
                 nodes[node].leaf = int32(node)
-                if parent >= 0 and nodes[parent].left < 0:
+                if parent >= 0 and (nodes[parent].left < 0 or nodes[parent].leaf != parent):
                     nodes[node].leaf = nodes[parent].leaf
             node += int64(cuda.blockDim.x)
         cuda.syncthreads()  # this level's leaves are known to the one below

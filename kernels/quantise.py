@@ -6,11 +6,19 @@
 E[q] = g·2^k, so sums of many rows are unbiased; equal (g, h) round alike, so neither row order nor sharding matters and pure
 nodes stay pure. The pair is packed in 4 bytes: gradient in the high 16 bits (signed), hessian in the low 16 (unsigned).
 
-When more than half of the rows fall below SMALL_UNITS units (weights over many decades, one loud row), 16 bits are too few:
-rounding adds up to ¼ of a squared unit of variance per row, which must stay small beside g². The values then get 16 bits more
-and lie in two planes of the same packing (limbs), high·2^16 + low, with a signed low gradient and an unsigned low hessian.
-Tables of up to FINE_ROWS rows always take two: over few rows noise does not average out, and float32 gradients of like size are
-exact in 32 bits, so that a row that weighs 2 counts as much as the row given twice.
+Where 16 bits are too few, values get 16 more and lie in two words of the same packing (limbs), high·2^16 + low, with a signed
+low gradient and an unsigned low hessian. Whether they are is a question of what rounding does to a leaf (needs_two_limbs):
+
+    loud rows    more than half of all rows are quiet, 0 < |g| < SMALL_UNITS units, though their hessians are large: one label
+                 of 1e6 among unit noise. Rounding adds up to ¼ squared unit of variance per row, which must stay small beside g²
+    light rows   rows with 0 < h < LIGHT_UNITS units could fill a leaf on their own, Σ h ≥ min_child_weight, while a leaf so
+                 light holds few units, min_child_weight + λ < LEAF_UNITS: weights over many decades. Equal rows round alike, so
+                 a leaf of them would be wrong as a whole, in its gain and in whether it is heavy enough
+    few rows     up to FINE_ROWS: noise does not average out, and float32 gradients of like size are exact in 32 bits, so that a
+                 row that weighs 2 counts as much as the row given twice
+
+Gradients that are small because their rows are all but settled, as in late rounds of logistic loss, do not ask for more: their
+hessians are as small, and a leaf needs so many of them that what rounding adds is less than 1/√LEAF_UNITS of its sums.
 
 Floor: 8 bytes read, 4 written (8 with two limbs) per row and output.
 """
@@ -35,8 +43,12 @@ from gpuboost.kernels.scalar import (
 )
 
 CHUNK = 4096
+N_SUMS = 4  # over rows, of each output
 LIMB_BITS = 16
 FINE_ROWS = 100
+LIGHT_UNITS = 128.0  # of equal rows with so many a sum is wrong by up to 1 %
+LEAF_UNITS = 4096.0
+LIGHT_BITS = 16  # below a unit, in sums over light rows
 SMALL_UNITS = 4.0  # with ⅛ instead, one label of 1e6 among unit noise cost 10 % of RMSE (tests/test_parity.py, one outlier)
 
 
@@ -60,6 +72,29 @@ def quantise_pair(g, h, key, grad_scale, hess_scale, grad_limit, hess_limit):
 
 
 @scalar
+def is_quiet(scaled_g, scaled_h):
+    """Whether a row's gradient has few units though its hessian has not: int64, 1 or 0."""
+    size = abs(scaled_g)
+    return int64((size > float64(0.0)) & (size < float64(SMALL_UNITS)) & (scaled_h >= float64(LIGHT_UNITS)))
+
+
+@scalar
+def light_units(scaled_h):
+    """The hessian of a light row in 2^−LIGHT_BITS units, 0 of others: int64."""
+    units = int64(smaller(scaled_h, float64(LIGHT_UNITS)) * float64(2**LIGHT_BITS))
+    return units if scaled_h < float64(LIGHT_UNITS) else int64(0)
+
+
+@scalar
+def needs_two_limbs(n_quiet, light, n_rows, hess_scale, reg_lambda, min_child_weight):
+    """Whether 16 bits are too few for one output. n_quiet, light : sums over the n_rows of all workers that take part."""
+    smallest = min_child_weight * hess_scale  # a leaf, in units
+    fills_leaf = light > int64(0) and float64(light) >= smallest * float64(2**LIGHT_BITS)
+    is_coarse = smallest + reg_lambda * hess_scale < float64(LEAF_UNITS)
+    return int64(2) * n_quiet > n_rows or (fills_leaf and is_coarse) or n_rows <= int64(FINE_ROWS)
+
+
+@scalar
 def pack(grad, hess):
     """int32: 16 signed bits of gradient above 16 unsigned bits of hessian."""
     return int32(uint32((uint32(grad) << uint32(16)) | uint32(hess)))
@@ -74,8 +109,8 @@ def quantise_cpu(grad, hess, keys, scales, n_limbs, gpair, sums, n_threads):
     scales : float64 (n_outputs, 2), IN. Powers of two; already × 2^16 where n_limbs is 2.
     n_limbs : int32 (n_outputs,), IN. 1 or 2.
     gpair : int32 (n_outputs, 1 or 2, n_rows), OUT. Packed pairs, high limb first.
-    sums : int64 (n_threads, n_outputs, 3), OUT, zeroed by the caller. Σ q_g, Σ q_h, and how many rows have 0 < |g| or 0 < h
-        below SMALL_UNITS 16-bit units.
+    sums : int64 (n_threads, n_outputs, N_SUMS), OUT, zeroed by the caller. Σ q_g, Σ q_h, and of rounding to 16 bits how many rows
+        are quiet, and ⌊Σ h of light rows⌋ in 2^−LIGHT_BITS units.
     """
     counter = np.zeros(1, np.int64)
     for thread in prange(n_threads):
@@ -95,10 +130,11 @@ def _quantise_chunks(thread, counter, grad, hess, keys, scales, n_limbs, gpair, 
         end = min(begin + CHUNK, n_rows)
         key, own = keys[output], slice(begin, end)
         if n_limbs[output] == 1:
-            sum_grad, sum_hess, n_small = _quantise_16(
+            sum_grad, sum_hess, n_quiet, light = _quantise_16(
                 grad[output, own], hess[output, own], key, scales[output], gpair[output, 0, own]
             )
-            sums[thread, output, 2] += n_small
+            sums[thread, output, 2] += n_quiet
+            sums[thread, output, 3] += light
         else:
             sum_grad, sum_hess = _quantise_32(
                 grad[output, own], hess[output, own], key, scales[output], gpair[output, 0, own], gpair[output, 1, own]
@@ -112,18 +148,17 @@ def _quantise_chunks(thread, counter, grad, hess, keys, scales, n_limbs, gpair, 
 
 @parallel_kernel.part
 def _quantise_16(grad, hess, key, scales, gpair):
-    """The sums of both, and how many rows are small."""
     grad_scale, hess_scale = scales[0], scales[1]
-    sum_grad, sum_hess, n_small = int64(0), int64(0), int64(0)
+    sum_grad, sum_hess, n_quiet, light = int64(0), int64(0), int64(0), int64(0)
     for i in range(grad.size):
         g, h = grad[i], hess[i]
         qg, qh = quantise_pair(g, h, key, grad_scale, hess_scale, float64(32767.0), float64(65535.0))
         gpair[i] = pack(qg, qh)
         sum_grad += qg
         sum_hess += qh
-        scaled_g, scaled_h = abs(float64(g) * grad_scale), float64(h) * hess_scale
-        n_small += ((scaled_g > 0.0) & (scaled_g < SMALL_UNITS)) | ((scaled_h > 0.0) & (scaled_h < SMALL_UNITS))
-    return sum_grad, sum_hess, n_small
+        n_quiet += is_quiet(float64(g) * grad_scale, float64(h) * hess_scale)
+        light += light_units(float64(h) * hess_scale)
+    return sum_grad, sum_hess, n_quiet, light
 
 
 @parallel_kernel.part
@@ -165,48 +200,49 @@ def power_of_two(exponent):
 def choose_scales_kernel(maxima, global_rows, progress, keys, scales, leaf_scales, n_limbs):
     """The facts of a round, one thread per output: what backend/fixed_point.py computes for the CPU backend.
 
-    maxima : int64 (n_planes, 2), IN. Bits of max |g| and max h over all workers. global_rows : rows over all workers.
-    progress : IN seed and round, OUT non_finite. keys : uint32 (n_planes,), OUT.
-    scales, leaf_scales : float64 (n_planes, 2), OUT. n_limbs : int32 (n_planes,), OUT, 1.
+    maxima : int64 (n_outputs, 2), IN. Bits of max |g| and max h over all workers. global_rows : rows over all workers.
+    progress : IN seed and round, OUT non_finite. keys : uint32 (n_outputs,), OUT.
+    scales, leaf_scales : float64 (n_outputs, 2), OUT. n_limbs : int32 (n_outputs,), OUT, 1.
     """
     row_bits = int64(0)
     while row_bits < int64(62) and (int64(1) << row_bits) < global_rows:
         row_bits += int64(1)
-    plane = int64(thread_number())
-    while plane < n_limbs.size:
-        keys[plane] = hash_word(round_key(progress[0].seed, progress[0].round), plane)
-        n_limbs[plane] = int32(1)
+    output = int64(thread_number())
+    while output < n_limbs.size:
+        keys[output] = hash_word(round_key(progress[0].seed, progress[0].round), output)
+        n_limbs[output] = int32(1)
         for k in range(2):
-            if maxima[plane, k] >= int64(0x7F800000):
+            if maxima[output, k] >= int64(0x7F800000):
                 progress[0].non_finite = int64(1)
-                n_limbs[plane] = int32(0)  # not quantised at all: its sums are 0
-            largest = float64(bits_float(uint32(maxima[plane, k])))
+                n_limbs[output] = int32(0)  # not quantised at all: its sums are 0
+            largest = float64(bits_float(uint32(maxima[output, k])))
             exponent = binary_exponent(largest)
-            scales[plane, k] = power_of_two(int64(15 + k) - exponent) if largest > float64(0.0) else float64(1.0)
-            leaf_scales[plane, k] = power_of_two(min(int64(62) - row_bits - exponent, int64(1000)))
-        plane += int64(n_threads())
+            scales[output, k] = power_of_two(int64(15 + k) - exponent) if largest > float64(0.0) else float64(1.0)
+            leaf_scales[output, k] = power_of_two(min(int64(62) - row_bits - exponent, int64(1000)))
+        output += int64(n_threads())
 
 
 @cuda_kernel(
-    "sums: int64[:, :], n_rows: int64, scales: float64[:, :], n_limbs: int32[:], local_sums: int64[:, :]", uses_double=True
+    "sums: int64[:, :], n_rows: int64, reg_lambda: float64, min_child_weight: float64, scales: float64[:, :], n_limbs: int32[:], "
+    "local_sums: int64[:, :]",
+    uses_double=True,
 )
-def choose_limbs_kernel(sums, n_rows, scales, n_limbs, local_sums):
-    """Two limbs for the outputs of a small table or where more than half of all rows have too few units
-    (backend/fixed_point.needs_refinement).
+def choose_limbs_kernel(sums, n_rows, reg_lambda, min_child_weight, scales, n_limbs, local_sums):
+    """Two limbs for the outputs that need them.
 
-    sums : int64 (n_planes, 3), IN, over all workers. n_rows : that take part in them. scales, n_limbs : INOUT.
-    local_sums : int64 (n_planes, 3), INOUT. This worker's, zeroed where they are to be summed anew.
+    sums : int64 (n_outputs, N_SUMS), IN, over all workers. n_rows : that take part in them. scales, n_limbs : INOUT.
+    local_sums : int64 (n_outputs, N_SUMS), INOUT. This worker's, zeroed where they are to be summed anew.
     """
-    plane = int64(thread_number())
-    while plane < n_limbs.size:
-        is_coarse = int64(2) * sums[plane, 2] > n_rows or n_rows <= FINE_ROWS
-        if is_coarse and n_limbs[plane] == 1:  # 0: not finite
-            n_limbs[plane] = int32(2)
+    output = int64(thread_number())
+    while output < n_limbs.size:
+        is_coarse = needs_two_limbs(sums[output, 2], sums[output, 3], n_rows, scales[output, 1], reg_lambda, min_child_weight)
+        if is_coarse and n_limbs[output] == 1:  # 0: not finite
+            n_limbs[output] = int32(2)
             for k in range(2):
-                scales[plane, k] = scales[plane, k] * float64(65536.0)
-            for k in range(3):
-                local_sums[plane, k] = int64(0)
-        plane += int64(n_threads())
+                scales[output, k] = scales[output, k] * float64(65536.0)
+            for k in range(N_SUMS):
+                local_sums[output, k] = int64(0)
+        output += int64(n_threads())
 
 
 @cuda_kernel(
@@ -218,7 +254,7 @@ def quantise_kernel(grad, hess, first_row, keys, scales, n_limbs, limbs, gpair, 
     """Quantise the rows of one page, of the outputs with this number of limbs.
 
     grad, hess : float32 (n_outputs, all rows), IN. first_row : where the page begins in them. limbs : 1 or 2.
-    gpair : int32 (n_outputs, 2, page rows), OUT. sums : int64 (n_outputs, 3), INOUT. Others as quantise_cpu.
+    gpair : int32 (n_outputs, 2, page rows), OUT. sums : int64 (n_outputs, N_SUMS), INOUT. Others as quantise_cpu.
     Grid: a thread strides over rows. One atomic add per block, output and sum. 12 bytes moved per row; hashing is some 40
     operations: 11M rows are 0.13 GB, 0.03 ms at 4.8 TB/s.
     """
@@ -227,16 +263,15 @@ def quantise_kernel(grad, hess, first_row, keys, scales, n_limbs, limbs, gpair, 
     for output in range(n_outputs):
         if n_limbs[output] == limbs:  # the same for all threads
             key, grad_scale, hess_scale = keys[output], scales[output, 0], scales[output, 1]
-            sum_grad, sum_hess, n_small = int64(0), int64(0), int64(0)
+            sum_grad, sum_hess, n_quiet, light = int64(0), int64(0), int64(0), int64(0)
             row = thread_number()
             while row < n_rows:
                 g, h = grad[output, first_row + int64(row)], hess[output, first_row + int64(row)]
                 if limbs == 1:
                     qg, qh = quantise_pair(g, h, key, grad_scale, hess_scale, float64(32767.0), float64(65535.0))
                     gpair[output, 0, row] = pack(qg, qh)
-                    scaled_g, scaled_h = abs(float64(g) * grad_scale), float64(h) * hess_scale
-                    if (scaled_g > 0.0 and scaled_g < SMALL_UNITS) or (scaled_h > 0.0 and scaled_h < SMALL_UNITS):
-                        n_small += int64(1)
+                    n_quiet += is_quiet(float64(g) * grad_scale, float64(h) * hess_scale)
+                    light += light_units(float64(h) * hess_scale)
                 else:
                     qg, qh = quantise_pair(g, h, key, grad_scale, hess_scale, float64(2147418112.0), float64(4294967295.0))
                     low = int64(((qg + int64(32768)) & int64(65535)) - int64(32768))
@@ -245,8 +280,10 @@ def quantise_kernel(grad, hess, first_row, keys, scales, n_limbs, limbs, gpair, 
                 sum_grad += qg
                 sum_hess += qh
                 row = uint32(row + n_threads())
-            sum_grad, sum_hess, n_small = block_sum(sum_grad, partial), block_sum(sum_hess, partial), block_sum(n_small, partial)
+            sum_grad, sum_hess = block_sum(sum_grad, partial), block_sum(sum_hess, partial)
+            n_quiet, light = block_sum(n_quiet, partial), block_sum(light, partial)
             if cuda.threadIdx.x == 0:
                 cuda.atomic.add(sums, (output, 0), sum_grad)
                 cuda.atomic.add(sums, (output, 1), sum_hess)
-                cuda.atomic.add(sums, (output, 2), n_small)
+                cuda.atomic.add(sums, (output, 2), n_quiet)
+                cuda.atomic.add(sums, (output, 3), light)

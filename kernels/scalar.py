@@ -89,6 +89,15 @@ def optimal_weight(grad, hess, reg_lambda, alpha, max_delta_step, lower, upper):
     return smaller(larger(weight, lower), upper)
 
 
+LIGHT_TOLERANCE = 2.0**-21  # of min_child_weight: float32 weights that should sum to it exactly, such as ten of 0.7, may not
+
+
+@scalar
+def is_too_light(hess, min_child_weight):
+    """Whether an exact sum of hessians is below min_child_weight: no child may be so light, and a root's weight is 0."""
+    return hess < min_child_weight * float64(1.0 - LIGHT_TOLERANCE)
+
+
 @scalar
 def keeps_order(sign, left_grad, left_hess, right_grad, right_hess, reg_lambda, alpha, max_delta_step, lower, upper):
     """Whether two children's weights go the way of a monotone constraint: sign·w_L ≤ sign·w_R. sign : +1 rising, −1 falling,
@@ -220,7 +229,8 @@ def key_float(key):
 def exp_float(x):
     """e^x for float32 within 2 ulp, x clamped to [−87, 88] (no denormals, no infinity). Cephes' expf polynomial."""
     x = smaller(larger(float32(x), float32(-87.0)), float32(88.0))
-    k = int32(int32(fma(x, float32(1.44269504), float32(128.5))) - int32(128))  # rounds; the sum is positive, so cut is floor
+    sure = x if x == x else float32(0.0)  # a NaN has no int32; it comes through p
+    k = int32(int32(fma(sure, float32(1.44269504), float32(128.5))) - int32(128))  # rounds; the sum is positive, so cut is floor
     n = float32(k)
     r = fma(n, float32(-0.693359375), x)
     r = fma(n, float32(2.12194440e-4), r)
@@ -244,7 +254,8 @@ def sigmoid_float(x):
 def exp_double(x):
     """e^x for float64 within 2 ulp, x clamped to [−708, 709]. Taylor polynomial of degree 13 on |r| ≤ ln2/2."""
     x = smaller(larger(float64(x), float64(-708.0)), float64(709.0))
-    n = math.floor(fma(x, float64(1.4426950408889634), float64(0.5)))
+    sure = x if x == x else float64(0.0)  # as above
+    n = math.floor(fma(sure, float64(1.4426950408889634), float64(0.5)))
     r = fma(float64(n), float64(-0.6931471803691238), x)
     r = fma(float64(n), float64(-1.9082149292705877e-10), r)
     p = float64(1.0 / 6227020800.0)

@@ -14,7 +14,7 @@ import numpy as np
 from numba import float32, int32, int64, prange, uint32, uint64
 
 from gpuboost.kernels.cuda_common import FULL_WARP, block_sum, cuda, cuda_kernel, lane_number, n_threads, owner_of, thread_number
-from gpuboost.kernels.histogram import ADD_ATOMIC, ASSIGN, BEGIN, END, OUTPUT, PLANE, SIDE, SLOT, WORK_FIELDS, read_work
+from gpuboost.kernels.histogram import ADD_ATOMIC, ASSIGN, BEGIN, END, OUTPUT, OWN, SIDE, SLOT, WORK_FIELDS, read_work
 from gpuboost.kernels.jit import add_atomic, claim, kernel, parallel_kernel, scalar
 from gpuboost.kernels.partition import CHUNK_ROWS
 from gpuboost.kernels.predict import MISSING_KEY, ROW_BLOCK, add_leaves, lay_out, used_features, value_key
@@ -213,14 +213,14 @@ def _build_items(counter, row_begin, row_end, cells, total_bins, zero_bins, rows
         if claimed >= items.shape[0]:
             return
         item = items[claimed]
-        plane, is_shared = item[2], item[6] == ADD_ATOMIC
+        output, is_shared = item[2], item[6] == ADD_ATOMIC
         sums = hist[item[0], item[1]].reshape(-1)
         if item[6] == ASSIGN:
             sums[:] = 0
-        for limb in range(n_limbs[plane]):
-            shift = int64(LIMB_BITS * (n_limbs[plane] - 1 - limb))
+        for limb in range(n_limbs[output]):
+            shift = int64(LIMB_BITS * (n_limbs[output] - 1 - limb))
             _add_rows(
-                row_begin, row_end, cells, total_bins, zero_bins, rows[item[3], item[4] : item[5]], gpair[plane, limb], shift,
+                row_begin, row_end, cells, total_bins, zero_bins, rows[item[3], item[4] : item[5]], gpair[output, limb], shift,
                 is_shared, sums,
             )  # fmt: skip
 
@@ -345,11 +345,11 @@ def _predict_rows(
 @cuda_kernel(
     "row_begin: int64[:], row_end: int64[:], cells: int32[:], zero_bins: int32[:], rows: int32[:, :], gpair: int32[:, :, :], "
     "n_limbs: int32[:], offsets: int32[:], progress: PROGRESS[:], build: int32[:], first_item: int64[:], nodes: NODE[:], "
-    "tree_outputs: int32[:], segments: int64[:, :], hist: int64[:, :, :, :]",
+    "first_output: int32[:], segments: int64[:, :], hist: int64[:, :, :, :]",
     registers=64,
 )  # fmt: skip
 def build_sparse_histograms_kernel(
-    row_begin, row_end, cells, zero_bins, rows, gpair, n_limbs, offsets, progress, build, first_item, nodes, tree_outputs,
+    row_begin, row_end, cells, zero_bins, rows, gpair, n_limbs, offsets, progress, build, first_item, nodes, first_output,
     segments, hist,
 ):
     """build_sparse_histograms_cpu for the slices of list_build_items_kernel. A block takes a slice and output.
@@ -363,20 +363,20 @@ def build_sparse_histograms_kernel(
         cuda.syncthreads()  # the last item's work has been read
         if cuda.threadIdx.x == 0:
             read_work(
-                item, offsets, int64(1), n_features, progress, build, first_item, nodes, tree_outputs, segments,
+                item, offsets, int64(1), n_features, progress, build, first_item, nodes, first_output, segments,
                 int64(hist.shape[1]), work,
             )  # fmt: skip
         cuda.syncthreads()  # the work is written
         if work[SLOT] < 0:
             break
-        slot, output, plane = work[SLOT], work[OUTPUT], work[PLANE]
+        slot, own, output = work[SLOT], work[OWN], work[OUTPUT]
         total_grad, total_hess = int64(0), int64(0)
         i = work[BEGIN] + int64(cuda.threadIdx.x >> 5)
         while i < work[END]:
             row = rows[work[SIDE], i]
             grad, hess, limb = int64(0), int64(0), int64(0)
-            while limb < n_limbs[plane]:
-                pair = gpair[plane, limb, row]
+            while limb < n_limbs[output]:
+                pair = gpair[output, limb, row]
                 grad = (grad << LIMB_BITS) + int64(pair >> 16)
                 hess = (hess << LIMB_BITS) + int64(pair & 0xFFFF)
                 limb += 1
@@ -384,11 +384,11 @@ def build_sparse_histograms_kernel(
             while at < row_end[row]:
                 cell = int64(cells[at])
                 if cell < total_bins:
-                    cuda.atomic.add(hist, (slot, output, cell, 0), grad)
-                    cuda.atomic.add(hist, (slot, output, cell, 1), hess)
+                    cuda.atomic.add(hist, (slot, own, cell, 0), grad)
+                    cuda.atomic.add(hist, (slot, own, cell, 1), hess)
                 if zero_bins.size > 0:
-                    cuda.atomic.add(hist, (slot, output, zero_bins[cell], 0), -grad)
-                    cuda.atomic.add(hist, (slot, output, zero_bins[cell], 1), -hess)
+                    cuda.atomic.add(hist, (slot, own, zero_bins[cell], 0), -grad)
+                    cuda.atomic.add(hist, (slot, own, zero_bins[cell], 1), -hess)
                 at += int64(32)
             if lane_number() == 0:
                 total_grad += grad
@@ -398,8 +398,8 @@ def build_sparse_histograms_kernel(
             total_grad, total_hess = block_sum(total_grad, partial), block_sum(total_hess, partial)
             feature = int64(cuda.threadIdx.x)
             while feature < n_features:
-                cuda.atomic.add(hist, (slot, output, zero_bins[total_bins + feature], 0), total_grad)
-                cuda.atomic.add(hist, (slot, output, zero_bins[total_bins + feature], 1), total_hess)
+                cuda.atomic.add(hist, (slot, own, zero_bins[total_bins + feature], 0), total_grad)
+                cuda.atomic.add(hist, (slot, own, zero_bins[total_bins + feature], 1), total_hess)
                 feature += int64(cuda.blockDim.x)
         item += int64(cuda.gridDim.x)
 

@@ -69,24 +69,24 @@ def count_blocks(n_nodes: int, n_features: int, n_threads: int) -> int:
 @parallel_kernel
 def evaluate_splits_cpu(
     frontier, nodes, sums, left_sums, hist, offsets, features, monotone, feature_mask, proposed, by_tree, inverse_scales,
-    tree_outputs, reg_lambda, alpha, max_delta_step, min_child_weight, candidates, prefix_grad, prefix_hess, gains, bins,
+    first_output, reg_lambda, alpha, max_delta_step, min_child_weight, candidates, prefix_grad, prefix_hess, gains, bins,
     n_threads,
 ):  # fmt: skip
     """Write the best split of each node: the split fields of its record, and the sums of its left child.
 
     frontier : int32 (n,), IN. Nodes to evaluate.
     nodes : NODE (n_nodes,), INOUT. Their slots say where their histograms lie.
-    sums : int64 (n_nodes, n_outputs, 2), IN. left_sums : same, OUT.
-    hist : int64 (n_slots, n_outputs, ≥ total_bins, 2), IN. Histograms of k features side by side.
+    sums : int64 (n_nodes, leaf_size, 2), IN. left_sums : same, OUT.
+    hist : int64 (n_slots, leaf_size, ≥ total_bins, 2), IN. Histograms of k features side by side.
     offsets : int32 (k + 1,), IN, where each begins. features : int32 (k,), IN. The feature of each, ascending.
     monotone : int8 (n_features,) or (0,), IN. By feature, whichever the histograms hold: +1 where the weight may only rise with
         it, −1 where it may only fall; empty without constraints.
     feature_mask : uint8 (0, 1 or n, k), IN. 0 leaves a feature out, for all nodes or for one; without rows none is left out.
     proposed : uint8 (n_rows, ≥ total_bins), IN. 0 leaves a bin out; without rows every bin is a candidate.
     by_tree : whether a node's row of it is its tree or its slot.
-    inverse_scales : float64 (n_planes, 2), IN. Powers of two from fixed point to float, per output of the round.
-    tree_outputs : int32 (n_trees,), IN. First output of each tree.
-    candidates : CANDIDATE (n, n_blocks), SCRATCH. prefix_grad, prefix_hess : int64 (n_threads, n_outputs · max_bins), SCRATCH.
+    inverse_scales : float64 (n_outputs, 2), IN. Powers of two from fixed point to float, per output of the round.
+    first_output : int32 (n_trees,), IN. First output of each tree.
+    candidates : CANDIDATE (n, n_blocks), SCRATCH. prefix_grad, prefix_hess : int64 (n_threads, leaf_size · max_bins), SCRATCH.
     gains : float64 (n_threads, max_bins), SCRATCH. bins : int32 (n_threads, max_bins), SCRATCH.
     """
     n_blocks = candidates.shape[1]
@@ -94,7 +94,7 @@ def evaluate_splits_cpu(
     for thread in prange(n_threads):
         _evaluate_blocks(
             counter, n_blocks, frontier, nodes, sums, hist, offsets, features, monotone, feature_mask, proposed, by_tree,
-            inverse_scales, tree_outputs, reg_lambda, alpha, max_delta_step, min_child_weight, candidates, prefix_grad[thread],
+            inverse_scales, first_output, reg_lambda, alpha, max_delta_step, min_child_weight, candidates, prefix_grad[thread],
             prefix_hess[thread], gains[thread], bins[thread],
         )  # fmt: skip
     for i in range(frontier.size):
@@ -104,7 +104,7 @@ def evaluate_splits_cpu(
 @parallel_kernel.part
 def _evaluate_blocks(
     counter, n_blocks, frontier, nodes, sums, hist, offsets, features, monotone, feature_mask, proposed, by_tree, inverse_scales,
-    tree_outputs, reg_lambda, alpha, max_delta_step, min_child_weight, candidates, prefix_grad, prefix_hess, gains, bins,
+    first_output, reg_lambda, alpha, max_delta_step, min_child_weight, candidates, prefix_grad, prefix_hess, gains, bins,
 ):  # fmt: skip
     while True:
         item = claim(counter)
@@ -113,7 +113,7 @@ def _evaluate_blocks(
         i, block = item // n_blocks, item % n_blocks
         node, mask_row = frontier[i], min(i, feature_mask.shape[0] - 1)
         row = nodes[node].tree if by_tree else nodes[node].slot
-        scales = inverse_scales[tree_outputs[nodes[node].tree] :]
+        scales = inverse_scales[first_output[nodes[node].tree] :]
         lower, upper = nodes[node].lower, nodes[node].upper
         best = candidates[i, block]
         best.gain = NO_GAIN
@@ -335,7 +335,7 @@ def evaluate_splits_kernel(bounded):
         costs half as much, and ``monotone`` is not read.
 
     by_tree : whether a node's row of ``proposed`` is its tree (1) or its slot (0).
-    nodes : NODE, IN (slot, tree, depth, lower, upper). scales : float64 (n_planes, 2), IN, from float to fixed point.
+    nodes : NODE, IN (slot, tree, depth, lower, upper). scales : float64 (n_outputs, 2), IN, from float to fixed point.
     penalty : PENALTY (1,), IN. max_depth : nodes so deep are not split; 0 for no limit.
     gains : float64 (≥ n, ≥ k), OUT, of each feature of the histograms, −inf for none. choices : int32 (≥ n, ≥ k), OUT. 2·bin +
         (missing right).
@@ -347,7 +347,7 @@ def evaluate_splits_kernel(bounded):
 
     def evaluate_splits(
         begin, n, max_depth, by_tree, progress, nodes, sums, hist, offsets, features, monotone, feature_mask, proposed,
-        scales, tree_outputs, penalty, gains, choices,
+        scales, first_output, penalty, gains, choices,
     ):  # fmt: skip
         carry = cuda.shared.array(0, int64)
         lane, n_columns, n_outputs = lane_number(), int64(features.size), int64(hist.shape[1])
@@ -364,13 +364,13 @@ def evaluate_splits_kernel(bounded):
             best_gain, best_choice = float64(NO_GAIN), int32(0)
             mask_row = min(i, feature_mask.shape[0] - 1)
             if node < progress[0].n_nodes and (mask_row < 0 or feature_mask[mask_row, column] != 0):
-                plane, slot = int64(tree_outputs[nodes[node].tree]), nodes[node].slot
+                first_scale, slot = int64(first_output[nodes[node].tree]), nodes[node].slot
                 if bounded:
                     lower, upper = nodes[node].lower, nodes[node].upper
                     sign = int64(monotone[features[column]]) if monotone.size > 0 else int64(0)
                 row = int64(nodes[node].tree) if by_tree != 0 else int64(slot)
                 first, n_bins = int64(offsets[column]), int64(offsets[column + 1] - offsets[column])
-                heavy = sums[node, 0, 1] * (float64(1.0) / scales[plane, 1]) >= float64(2.0) * min_child_weight
+                heavy = sums[node, 0, 1] * (float64(1.0) / scales[first_scale, 1]) >= float64(2.0) * min_child_weight
                 if heavy and (max_depth == 0 or nodes[node].depth < max_depth):  # the same for all lanes
                     parent = float64(0.0)
                     for output in range(n_outputs):
@@ -381,8 +381,8 @@ def evaluate_splits_kernel(bounded):
                             hess += hist[slot, output, first + b, 1]
                             b += 32
                         grad, hess = sums[node, output, 0] - warp_sum(grad), sums[node, output, 1] - warp_sum(hess)
-                        grad_unit = float64(1.0) / scales[plane + output, 0]
-                        hess_unit = float64(1.0) / scales[plane + output, 1]
+                        grad_unit = float64(1.0) / scales[first_scale + output, 0]
+                        hess_unit = float64(1.0) / scales[first_scale + output, 1]
                         at = own + CARRY * output
                         if lane == 0:
                             carry[at], carry[at + 1], carry[at + 2], carry[at + 3] = int64(0), int64(0), grad, hess
@@ -437,7 +437,7 @@ def evaluate_splits_kernel(bounded):
     return cuda_kernel(
         "begin: int64, n: int64, max_depth: int64, by_tree: int64, progress: PROGRESS[:], nodes: NODE[:], sums: int64[:, :, :], "
         "hist: int64[:, :, :, :], offsets: int32[:], features: int32[:], monotone: int8[:], feature_mask: uint8[:, :], "
-        "proposed: uint8[:, :], scales: float64[:, :], tree_outputs: int32[:], penalty: PENALTY[:], gains: float64[:, :], "
+        "proposed: uint8[:, :], scales: float64[:, :], first_output: int32[:], penalty: PENALTY[:], gains: float64[:, :], "
         "choices: int32[:, :]",
         block=128, registers=168, uses_double=True,
     )(evaluate_splits)  # fmt: skip
@@ -482,7 +482,7 @@ def warp_best(gain, choice):
 def choose_splits_kernel(begin, n, progress, nodes, sums, left_sums, hist, offsets, features, gains, choices):
     """The best feature of each node frontier + begin + i, i < n: its record, and the exact sums of its left child.
 
-    nodes : NODE, INOUT. left_sums : int64 (n_nodes, n_outputs, 2), OUT. Others as evaluate_splits_kernel. A warp takes a node.
+    nodes : NODE, INOUT. left_sums : int64 (n_nodes, leaf_size, 2), OUT. Others as evaluate_splits_kernel. A warp takes a node.
     """
     lane = lane_number()
     i = warp_number()

@@ -14,7 +14,7 @@ from gpuboost.backend.contract import Backend, Coder, Gradients, Memory, Predict
 from gpuboost.backend.fixed_point import check_finite, leaf_scales, needs_refinement, output_keys, round_key, scales_16
 from gpuboost.backend.plans import Round
 from gpuboost.kernels.column_sampling import LEVEL_DRAW, NODE_DRAW, TREE_DRAW
-from gpuboost.kernels.quantise import SMALL_UNITS
+from gpuboost.kernels.quantise import LIGHT_UNITS, SMALL_UNITS
 from gpuboost.kernels.scalar import log_double, node_score, node_score_at, optimal_weight
 from gpuboost.kernels.sketch import DIGITS, MISSING, NON_FINITE
 from gpuboost.model.tree import Tree
@@ -111,7 +111,7 @@ class NaiveTraining(Training, Gradients, Trees):
     def __init__(self, rows: TrainingRows, params: Params, n_trees: int) -> None:
         self.gradients = self.trees = self
         self.rows, self.settings = rows, params
-        self.planes = list(range(n_trees))  # output of each tree
+        self.outputs = list(range(n_trees))  # output of each tree
         self.codes = np.concatenate([page.columns for page in rows.binned.pages], axis=1).astype(np.int64)
         self.margin = rows.margin.copy()
         self.grad, self.hess = np.zeros(rows.margin.shape, F), np.zeros(rows.margin.shape, F)
@@ -129,10 +129,10 @@ class NaiveTraining(Training, Gradients, Trees):
                 objective.row_gradient(margin, label, w, i, objective.parameters, self.grad, self.hess)
                 continue
             labels = label[:, i] if objective.label_rows == 1 else label[:, i].reshape(-1, objective.label_rows)
-            for plane, m in enumerate(margin[:, i]):
-                y = labels[plane if len(labels) > 1 else 0]  # one for all outputs, or one each
-                g, h = objective.gradient(m, y if objective.label_rows == 1 else tuple(y), w, plane, objective.parameters)
-                self.grad[plane, i], self.hess[plane, i] = _cut(F(g)) * w, _cut(max(F(h), F(0))) * w
+            for output, m in enumerate(margin[:, i]):
+                y = labels[output if len(labels) > 1 else 0]  # one for all outputs, or one each
+                g, h = objective.gradient(m, y if objective.label_rows == 1 else tuple(y), w, output, objective.parameters)
+                self.grad[output, i], self.hess[output, i] = _cut(F(g)) * w, _cut(max(F(h), F(0))) * w
         return self._largest()
 
     def set(self, grad, hess):
@@ -177,14 +177,14 @@ class NaiveTraining(Training, Gradients, Trees):
             if counts is not None:
                 p = 1.0 if magnitudes[row] >= mu and magnitudes[row] > 0 else magnitudes[row] / mu if mu > 0 else 0.0
             self.drawn[row] = place < n_drawn if counts is None else p == 1 or place + 0.5 < n * float(p)
-            for plane in range(len(self.grad)):
+            for output in range(len(self.grad)):
                 for k, values in enumerate((self.grad, self.hess)):
-                    bits = int(np.abs(values[plane, row]).view(np.uint32))
+                    bits = int(np.abs(values[output, row]).view(np.uint32))
                     if counts is not None and self.drawn[row]:
-                        values[plane, row] = F(float(values[plane, row]) / float(p))
-                        bits = int(np.abs(values[plane, row]).view(np.uint32))
+                        values[output, row] = F(float(values[output, row]) / float(p))
+                        bits = int(np.abs(values[output, row]).view(np.uint32))
                     if self.drawn[row] or bits >= 0x7F800000:
-                        largest[plane, k] = max(largest[plane, k], bits)
+                        largest[output, k] = max(largest[output, k], bits)
         self.grad[:, ~self.drawn], self.hess[:, ~self.drawn] = 0, 0
         return largest
 
@@ -195,7 +195,8 @@ class NaiveTraining(Training, Gradients, Trees):
         return self._round(np.zeros(len(maxima), bool))
 
     def refine(self, sums):
-        refined = needs_refinement(sums, max(1, int(self.settings.subsample * self.rows.global_rows + 1e-6)))
+        n_rows = max(1, int(self.settings.subsample * self.rows.global_rows + 1e-6))
+        refined = needs_refinement(sums, n_rows, self.scales, self.settings)
         if not refined.any():
             return None
         self.scales = self.scales * np.where(refined, 65536.0, 1.0)[:, None]
@@ -203,26 +204,27 @@ class NaiveTraining(Training, Gradients, Trees):
 
     def _round(self, refined):
         """⌊value · scale + u⌋ in 16 bits, or 32 where refined, u from a hash of round, output and the bits of the pair."""
-        sums = np.zeros((len(refined), 3), np.int64)
-        for plane, key in enumerate(output_keys(self.settings.seed, self.round_number, len(refined))):
-            random = _mix(_mix(key ^ self.grad[plane].view(np.uint32)) + self.hess[plane].view(np.uint32))
+        sums = np.zeros((len(refined), 4), np.int64)
+        for output, key in enumerate(output_keys(self.settings.seed, self.round_number, len(refined))):
+            random = _mix(_mix(key ^ self.grad[output].view(np.uint32)) + self.hess[output].view(np.uint32))
             uniforms = random, _mix(random ^ np.uint32(0x9E3779B9))
-            limits = (2**31 - 2**16, 2**32 - 1) if refined[plane] else (2**15 - 1, 2**16 - 1)
-            is_small = np.zeros(self.grad.shape[1], bool)
-            for k, values in enumerate((self.grad[plane], self.hess[plane])):
-                scaled = values.astype(np.float64) * self.scales[plane, k]
+            limits = (2**31 - 2**16, 2**32 - 1) if refined[output] else (2**15 - 1, 2**16 - 1)
+            for k, values in enumerate((self.grad[output], self.hess[output])):
+                scaled = values.astype(np.float64) * self.scales[output, k]
                 rounded = np.floor(scaled + uniforms[k] * 2.0**-32)
-                self.q[plane, :, k] = np.clip(rounded, -limits[k] if k == 0 else 0, limits[k])
-                is_small |= (0 < abs(scaled)) & (abs(scaled) < SMALL_UNITS)
-            sums[plane] = *self.q[plane].sum(axis=0), is_small.sum()
+                self.q[output, :, k] = np.clip(rounded, -limits[k] if k == 0 else 0, limits[k])
+            g, h = abs(self.grad[output] * self.scales[output, 0]), self.hess[output] * self.scales[output, 1]
+            n_quiet = np.count_nonzero((0 < g) & (g < SMALL_UNITS) & (h >= LIGHT_UNITS))
+            light = sum(math.floor(units * 65536) for units in h[h < LIGHT_UNITS].tolist())
+            sums[output] = *self.q[output].sum(axis=0), n_quiet, light
         return sums
 
     def start(self, sums) -> None:
         kept = self._kept()
         kept = kept if self.drawn is None else kept[self.drawn[kept]]
-        self.nodes = [_Node(t, -1, 0, kept, (int(sums[p, 0]), int(sums[p, 1]))) for t, p in enumerate(self.planes)]
-        self.n_leaves = [1 for _ in self.planes]
-        self.frontier = list(range(len(self.planes)))
+        self.nodes = [_Node(t, -1, 0, kept, (int(sums[p, 0]), int(sums[p, 1]))) for t, p in enumerate(self.outputs)]
+        self.n_leaves = [1 for _ in self.outputs]
+        self.frontier = list(range(len(self.outputs)))
 
     def frontier_size(self) -> int:
         return len(self.frontier)
@@ -234,7 +236,7 @@ class NaiveTraining(Training, Gradients, Trees):
         for hist, node in zip(self.hist, [self.nodes[i] for i in self.frontier[batch.begin : batch.end]]):
             for f in range(cuts.n_features):
                 present = node.rows[self.codes[f, node.rows] < cuts.n_bins[f]]
-                np.add.at(hist, cuts.offsets[f] + self.codes[f, present], self.q[self.planes[node.tree], present])
+                np.add.at(hist, cuts.offsets[f] + self.codes[f, present], self.q[self.outputs[node.tree], present])
         return self.hist
 
     def subtract_histograms(self, batch) -> None:
@@ -254,7 +256,7 @@ class NaiveTraining(Training, Gradients, Trees):
             proposed = np.ones(cuts.total_bins, bool)
             if s.proposals is not None:
                 proposed = self.proposed[node.tree if s.proposals == "global" else i]
-            scales = self.scales[self.planes[node.tree]].tolist()
+            scales = self.scales[self.outputs[node.tree]].tolist()
             parent = _score(s, node.sums, scales, node)
             threshold = max(1e-6, 2.0**-44 * parent)
             node.gain, best = -math.inf, (-math.inf, 0, 0, 0)  # rank of the gain, −feature, −bin, default_left: larger is better
@@ -310,7 +312,7 @@ class NaiveTraining(Training, Gradients, Trees):
     def _select(self, max_depth: int, max_leaves: int, is_depthwise: bool) -> None:
         candidates = self.frontier if is_depthwise else range(len(self.nodes))
         self.selected = []
-        for tree in range(len(self.planes)):
+        for tree in range(len(self.outputs)):
             room = max_leaves - self.n_leaves[tree] if max_leaves else len(self.nodes)
             own = [i for i in candidates if self.nodes[i].tree == tree and self.nodes[i].left < 0]
             own = [i for i in own if self.nodes[i].gain > -math.inf and (not max_depth or self.nodes[i].depth < max_depth)]
@@ -329,7 +331,7 @@ class NaiveTraining(Training, Gradients, Trees):
                 self.frontier.append(len(self.nodes))
                 self.nodes.append(_Node(node.tree, i, node.depth + 1, node.rows[:0], sums, node.lower, node.upper))
             sign = self.settings.monotone_constraints[node.feature] if self.settings.monotone_constraints else 0
-            children, scales = self.nodes[-2:], self.scales[self.planes[node.tree]].tolist()
+            children, scales = self.nodes[-2:], self.scales[self.outputs[node.tree]].tolist()
             if sign:
                 low, high = children[::sign]
                 low.upper = high.lower = sum(_weight(self.settings, child.sums, scales, node) for child in children) / 2
@@ -349,9 +351,9 @@ class NaiveTraining(Training, Gradients, Trees):
         self.leaf_sums = np.zeros((len(self.nodes), 2), np.int64)
         for i, node in enumerate(self.nodes):
             if node.left < 0:
-                plane = self.planes[node.tree]
+                output = self.outputs[node.tree]
                 for k, values in enumerate((self.grad, self.hess)):
-                    scaled = values[plane, node.rows].astype(np.float64) * self.leaf_scales[plane, k]
+                    scaled = values[output, node.rows].astype(np.float64) * self.leaf_scales[output, k]
                     self.leaf_sums[i, k] = np.floor(scaled + 0.5).astype(np.int64).sum()
         return self.leaf_sums
 
@@ -359,26 +361,30 @@ class NaiveTraining(Training, Gradients, Trees):
         for i, node in reversed(list(enumerate(self.nodes))):  # children come after their parents
             if node.left >= 0:
                 self.leaf_sums[i] = self.leaf_sums[node.left] + self.leaf_sums[node.left + 1]
-                if all(self.nodes[node.left + side].left < 0 for side in (0, 1)) and node.gain < self.settings.gamma:
+                children = range(node.left, node.left + 2)
+                is_last = all(self.nodes[child].left < 0 for child in children)
+                hess = min(self.leaf_sums[child, 1] / self.leaf_scales[self.outputs[node.tree], 1] for child in children)
+                if (is_last and node.gain < self.settings.gamma) or hess < self.settings.min_child_weight * (1 - 2.0**-21):
                     node.left = -1
         for i, node in enumerate(self.nodes):
-            is_cut_off = node.parent >= 0 and self.nodes[node.parent].left < 0
+            is_cut_off = node.parent >= 0 and (self.nodes[node.parent].left < 0 or self.nodes[node.parent].leaf != node.parent)
             node.leaf = self.nodes[node.parent].leaf if is_cut_off else i
 
     def weigh_leaves(self) -> None:
         s = self.settings
         for node, sums in zip(self.nodes, self.leaf_sums):
-            grad, node.cover = (float(v) for v in sums / self.leaf_scales[self.planes[node.tree]])
+            grad, node.cover = (float(v) for v in sums / self.leaf_scales[self.outputs[node.tree]])
             weight = optimal_weight(grad, node.cover, s.reg_lambda, s.reg_alpha, s.max_delta_step, node.lower, node.upper)
+            weight = weight if node.cover >= s.min_child_weight * (1 - 2.0**-21) else 0.0
             node.weight, node.value = weight, F(weight * self.learning_rate)
 
     def update_margin(self) -> None:
-        leaf_of_rows = np.full((len(self.planes), self.rows.label.shape[1]), -1, np.int32)
+        leaf_of_rows = np.full((len(self.outputs), self.rows.label.shape[1]), -1, np.int32)
         for node in self.nodes:  # children after their parents
             leaf_of_rows[node.tree, node.rows] = node.leaf
         for tree, leaf in enumerate(leaf_of_rows):
             for row in np.flatnonzero(leaf >= 0):
-                self.margin[self.planes[tree], row] += self.nodes[leaf[row]].value
+                self.margin[self.outputs[tree], row] += self.nodes[leaf[row]].value
         is_idle = np.ones(self.margin.shape[1], bool)  # not drawn, or of zero weight
         is_idle[self._kept() if self.drawn is None else self.drawn] = False
         others = np.zeros_like(self.margin)
@@ -389,11 +395,11 @@ class NaiveTraining(Training, Gradients, Trees):
         return pending
 
     def flat(self):
-        return self.finish_trees(), self.planes, self.rows.binned.cuts
+        return self.finish_trees(), self.outputs, self.rows.binned.cuts
 
     def finish_trees(self) -> list[Tree]:
         trees = []
-        for t in range(len(self.planes)):
+        for t in range(len(self.outputs)):
             kept = [i for i, node in enumerate(self.nodes) if node.tree == t and node.leaf == i]
             new = {-1: -1, **{i: n for n, i in enumerate(kept)}}
             own = [self.nodes[i] for i in kept]

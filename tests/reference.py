@@ -107,7 +107,8 @@ def grow(
 
     def grow_node(rows, depth, lower=-np.inf, upper=np.inf):
         within = *penalties, lower, upper
-        node = {"leaf": leaf_weight(grad[rows].sum(), hess[rows].sum(), *within)}
+        is_light = hess[rows].sum() < min_child_weight  # a root: no child is
+        node = {"leaf": 0.0 if is_light else leaf_weight(grad[rows].sum(), hess[rows].sum(), *within)}
         if depth == max_depth:
             return node
         split = best_split(codes[rows], cuts, grad[rows], hess[rows], min_child_weight, within, signs)

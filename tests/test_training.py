@@ -563,3 +563,31 @@ def test_predictions_equal_xgboosts_from_the_same_file(n_positive):
     ours = booster.predict(gb.DMatrix(X), output_margin=True)
     # both add float32 leaves in tree order to a float32 margin of base_score, whose logarithm may round differently
     np.testing.assert_allclose(ours, theirs.predict(xgb.DMatrix(X), output_margin=True), rtol=2e-7, atol=1e-6)
+
+
+# ---- hessians of a user's objective
+
+
+def with_hessians(values):
+    """Squared error whose hessians are those instead of 1."""
+    return lambda prediction, dtrain: (prediction - dtrain.get_label(), values)
+
+
+def test_negative_hessians_count_as_zero_and_warn_once(recwarn):
+    rng = np.random.default_rng(5)
+    X, y = rng.normal(size=(300, 3)), rng.normal(size=300)
+    hess = rng.choice([-1.0, 1.0, 2.0], 300)
+    negative = gb.train({}, gb.DMatrix(X, y), 3, obj=with_hessians(hess))
+    warned = [str(w.message) for w in recwarn.list if "negative" in str(w.message)]
+    assert len(warned) == 1 and f"{np.count_nonzero(hess < 0)} of 300 hessians" in warned[0]
+    zero = gb.train({}, gb.DMatrix(X, y), 3, obj=with_hessians(np.maximum(hess, 0)))
+    assert negative.save_raw() == zero.save_raw()
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
+@pytest.mark.parametrize("which", [0, 1])
+def test_gradients_and_hessians_that_are_not_finite_raise(which, bad):
+    pair = [np.ones(300, np.float32), np.ones(300, np.float32)]
+    pair[which][7] = bad
+    with pytest.raises(FloatingPointError, match="not finite"):
+        gb.train({"verbosity": 0}, gb.DMatrix(np.arange(600).reshape(300, 2), np.arange(300)), 2, obj=lambda *_: pair)

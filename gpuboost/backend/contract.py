@@ -153,7 +153,8 @@ class Gradients(ABC):
 
     @abstractmethod
     def set(self, grad: np.ndarray, hess: np.ndarray) -> Array:
-        """The same for gradients that a user's objective computed: float32 (n_outputs, n_rows). Negative hessians count as 0."""
+        """The same for gradients that a user's objective computed: float32 (n_outputs, n_rows). Negative hessians count as 0,
+        but for −inf, which is as little finite as inf."""
 
     @abstractmethod
     def count_magnitudes(self) -> Array:
@@ -170,14 +171,14 @@ class Gradients(ABC):
 
     @abstractmethod
     def quantise(self, maxima: Array) -> Array:
-        """Choose the scales and round to fixed point in 16 bits; returns int64 (n_outputs, 3): Σ g, Σ h and the rows of
-        few units, to be summed over workers. Raises FloatingPointError when a gradient is not finite; a backend that would have
+        """Choose the scales and round to fixed point in 16 bits; returns int64 (n_outputs, N_SUMS): Σ g, Σ h and what
+        refine asks, to be summed over workers. Raises FloatingPointError when a gradient is not finite; a backend that would have
         to wait for the device raises it from fetch_trees."""
 
     @abstractmethod
     def refine(self, sums: Array) -> Array | None:
-        """Where more than half of all rows had too few units, round again with two limbs. Returns this worker's sums anew, to be
-        summed over workers, or None where 16 bits were enough for all."""
+        """Where 16 bits are too few (kernels/quantise.py), round again with two limbs. Returns this worker's sums anew, to be
+        summed over workers, or None where they were enough for all."""
 
 
 class Trees(ABC):
@@ -246,7 +247,7 @@ class Trees(ABC):
 
     @abstractmethod
     def prune(self) -> None:
-        """Undo splits with less gain than gamma, bottom-up."""
+        """Undo splits with less gain than gamma, or a child whose exact sum of hessians is below min_child_weight, bottom-up."""
 
     @abstractmethod
     def weigh_leaves(self) -> None:

@@ -5,8 +5,9 @@ import math
 
 import numpy as np
 
+from gpuboost.backend.plans import Penalty
 from gpuboost.kernels.gradients import NON_FINITE_BITS
-from gpuboost.kernels.quantise import FINE_ROWS, scale_exponent
+from gpuboost.kernels.quantise import needs_two_limbs, scale_exponent
 from gpuboost.kernels.row_sampling import FIRST_WORD, N_KEYS
 
 __all__ = [
@@ -44,10 +45,14 @@ def sum_scale(largest: float, n_terms: int) -> float:
     return math.ldexp(1.0, min(exponent, 1000))
 
 
-def needs_refinement(sums: np.ndarray, n_rows: int) -> np.ndarray:
-    """bool (n_outputs,): whether two limbs are needed: for few rows, or where more than half of them lie below SMALL_UNITS units.
-    n_rows : that take part, over all workers."""
-    return (2 * sums[:, 2] > n_rows) | (n_rows <= FINE_ROWS)
+def needs_refinement(sums: np.ndarray, n_rows: int, scales: np.ndarray, penalty: Penalty) -> np.ndarray:
+    """bool (n_outputs,): whether two limbs are needed (kernels/quantise.py).
+
+    sums : int64 (n_outputs, N_SUMS), over all workers, of rounding to 16 bits. n_rows : that take part. scales : scales_16.
+    """
+    floor = penalty.reg_lambda, penalty.min_child_weight
+    pairs = zip(sums[:, 2].tolist(), sums[:, 3].tolist(), scales[:, 1].tolist())
+    return np.array([bool(needs_two_limbs.py_func(quiet, light, n_rows, scale, *floor)) for quiet, light, scale in pairs])
 
 
 def output_keys(seed: int, round_number: int, n_outputs: int) -> np.ndarray:

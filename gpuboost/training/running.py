@@ -8,6 +8,8 @@ from collections.abc import Callable
 from math import inf
 from typing import Any
 
+import numpy as np
+
 from gpuboost.backend import Backend, TrainingRows
 from gpuboost.backend.contract import Training
 from gpuboost.backend.row_sums import RowSums
@@ -48,6 +50,7 @@ class Boosting:
         self._training: Training = backend.start_training(rows, resolved, model.n_outputs)
         self._grower = Grower(self._training, comm, growth_policy(resolved), resolved.proposals)
         self._finished: deque[Any] = deque()
+        self._has_warned = False
         self._watched = WatchedMatrices(backend, self.cuts, objective)
 
     def trains_on(self, dtrain: DMatrix) -> bool:
@@ -59,6 +62,7 @@ class Boosting:
         training, given = self._training, None
         if obj is not None:
             given = custom_gradients(obj, self._backend.memory.fetch(training.margin), self.dtrain)
+            self._warn_of_negative_hessians(given[1])
         with training.at_work():
             gradients = training.gradients
             maxima = gradients.compute(self._objective) if given is None else gradients.set(*given)
@@ -95,6 +99,18 @@ class Boosting:
             margin = self._watched.margin(dmatrix, get_model)
         label, weight = self._watched.targets(dmatrix, self.model.n_targets)
         return RowSums(self._backend, self._comm, margin, label, weight)
+
+    def _warn_of_negative_hessians(self, hess: np.ndarray) -> None:
+        """A UserWarning, once a training. hess : float32 (n_outputs, n_rows)."""
+        n_negative = 0 if self._has_warned else int(np.count_nonzero(hess < 0))
+        if n_negative:
+            self._has_warned = True
+            with verbosity_context(self.params.verbosity):
+                warn(
+                    f"{n_negative} of {hess.size} hessians of the custom objective are negative. They count as 0: sums of "
+                    "hessians are weights. Return a bound from above instead, such as the Gauss-Newton term.",
+                    stacklevel=5,
+                )
 
     def _warn_of_no_split(self, trees: list[Tree]) -> None:
         """A UserWarning that nothing was learnt, unless labels or (drawn) columns may be constant or one leaf was asked for."""

@@ -1,6 +1,7 @@
 """backend/fixed_point.py: powers of two that use the integers' range and never leave it."""
 
 import math
+from dataclasses import replace
 from fractions import Fraction
 
 import numpy as np
@@ -17,7 +18,8 @@ from gpuboost.backend.fixed_point import (
     scales_16,
     sum_scale,
 )
-from gpuboost.kernels.quantise import FINE_ROWS
+from gpuboost.backend.plans import Penalty
+from gpuboost.kernels.quantise import FINE_ROWS, LIGHT_BITS
 from gpuboost.kernels.scalar import mix32
 
 POSITIVE32 = st.floats(0, width=32, exclude_min=True, allow_infinity=False)
@@ -80,14 +82,37 @@ def test_leaf_scales_use_the_range_but_for_two_bits(g, h, n_rows):
         assert 2**60 < used <= 2**62  # one bit each for rounding the count and the maximum up to powers of two
 
 
-def test_refinement_needs_more_than_half_of_all_rows():
-    sums = np.array([[0, 0, 99], [0, 0, 100], [0, 0, 101]], np.int64)
-    assert needs_refinement(sums, 200).tolist() == [False, False, True]
+PENALTY = Penalty(reg_lambda=1.0, reg_alpha=0.0, max_delta_step=0.0, min_child_weight=2.0, gamma=0.0)
+
+
+def test_quiet_rows_refine_where_they_are_more_than_half():
+    sums = np.array([[0, 0, 99, 0], [0, 0, 100, 0], [0, 0, 101, 0]], np.int64)
+    assert needs_refinement(sums, 200, np.ones((3, 2)), PENALTY).tolist() == [False, False, True]
+
+
+@pytest.mark.parametrize(
+    "scale, light, is_refined",
+    [
+        (100, 199, False),  # units; a leaf needs 2 · 100 of them, which the light rows do not have
+        (100, 200, True),
+        (1365, 2 * 1365, True),  # 2 + 1 times 1365 is 4095 units
+        (1366, 2 * 1366, False),  # a leaf of 4096 has more than rounding can spoil
+    ],
+)
+def test_light_rows_refine_where_they_fill_a_leaf_of_few_units(scale, light, is_refined):
+    sums = np.array([[0, 0, 0, light << LIGHT_BITS]], np.int64)
+    assert needs_refinement(sums, 200, np.array([[1.0, scale]]), PENALTY).tolist() == [is_refined]
+
+
+def test_without_any_floor_a_single_light_row_refines():
+    none, sums = replace(PENALTY, reg_lambda=0.0, min_child_weight=0.0), np.array([[0, 0, 0, 0], [0, 0, 0, 1]], np.int64)
+    assert needs_refinement(sums, 200, np.ones((2, 2)), none).tolist() == [False, True]
 
 
 def test_small_tables_are_always_refined():
-    sums = np.zeros((2, 3), np.int64)
-    assert needs_refinement(sums, FINE_ROWS).all() and not needs_refinement(sums, FINE_ROWS + 1).any()
+    sums, scales = np.zeros((2, 4), np.int64), np.ones((2, 2))
+    assert needs_refinement(sums, FINE_ROWS, scales, PENALTY).all()
+    assert not needs_refinement(sums, FINE_ROWS + 1, scales, PENALTY).any()
 
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf])

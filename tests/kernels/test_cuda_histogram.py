@@ -21,14 +21,14 @@ def progress_of(**fields):
 
 
 def pack(pairs, n_limbs):
-    """int32 (n_planes, 2, n_rows): pairs as one or two limbs; a limb that a plane lacks is rubbish."""
+    """int32 (n_outputs, 2, n_rows): pairs as one or two limbs; a limb that an output lacks is rubbish."""
     grad, hess = pairs[..., 0], pairs[..., 1]
     low = (grad + 32768 & 0xFFFF) - 32768  # signed low limb
     high_first = [(grad - low >> 16, hess >> 16), (low, hess & 0xFFFF)]
     packed = np.full((len(pairs), 2, pairs.shape[1]), 0x5A5A5A5A, np.int32)
-    for plane, n in enumerate(n_limbs):
+    for output, n in enumerate(n_limbs):
         for limb, (g, h) in enumerate([(grad, hess)] if n == 1 else high_first):
-            packed[plane, limb] = ((g[plane] & 0xFFFF) << 16 | h[plane]).astype(np.uint32).view(np.int32)
+            packed[output, limb] = ((g[output] & 0xFFFF) << 16 | h[output]).astype(np.uint32).view(np.int32)
     return packed
 
 
@@ -38,18 +38,18 @@ def build_with(
 ):  # fmt: skip
     """Adapter: as test_histogram.build, by the CUDA kernels.
 
-    n_limbs : of every plane, or a list. shared_limit : bytes that a tile may take; 0 for the kernel that needs no tile.
+    n_limbs : of every output, or a list. shared_limit : bytes that a tile may take; 0 for the kernel that needs no tile.
     slices : {node: work items to cut it into}; None leaves that to list_build_items_kernel.
     """
-    n_planes, n_rows = pairs.shape[:2]
+    n_outputs, n_rows = pairs.shape[:2]
     n_nodes, offsets = len(rows_of), np.cumsum([0, *n_bins]).astype(np.int32)
     nodes = np.zeros(n_nodes, NODE)
     nodes["tree"], nodes["slot"] = [tree for tree, _ in rows_of], n_nodes - np.arange(n_nodes)  # slot 0 is nobody's
     build_list = np.array([-1, *(entry for node in range(n_nodes) for entry in (node, -1))], np.int32)
-    tree_outputs = np.array([0] if vector else range(n_planes), np.int32)
-    limbs = np.array(n_limbs if isinstance(n_limbs, list) else [n_limbs] * n_planes, np.int32)
+    first_output = np.array([0] if vector else range(n_outputs), np.int32)
+    limbs = np.array(n_limbs if isinstance(n_limbs, list) else [n_limbs] * n_outputs, np.int32)
     packed = pack(pairs, limbs)
-    hist = np.zeros((n_nodes + 1, n_planes if vector else 1, offsets[-1], 2), np.int64)
+    hist = np.zeros((n_nodes + 1, n_outputs if vector else 1, offsets[-1], 2), np.int64)
     hist[0] = 77
     code_bytes = np.dtype(dtype).itemsize
     n_words = histogram.tile_words(len(n_bins), code_bytes, max(n_bins), shared_limit)
@@ -74,7 +74,7 @@ def build_with(
             progress["n_items"] = first_item[-1]
         run(
             kernel, records.view(np.uint32), rows, np.ascontiguousarray(packed[:, :, first:last]), limbs, offsets,
-            histogram.tile_stride(max(n_bins)), n_words, progress, build_list, first_item, nodes, tree_outputs, segments, hist,
+            histogram.tile_stride(max(n_bins)), n_words, progress, build_list, first_item, nodes, first_output, segments, hist,
             blocks=5, shared=histogram.tile_bytes(n_words, code_bytes, max(n_bins)),
         )  # fmt: skip
     assert (hist[0] == 77).all(), "a slot that no node has is not touched"
@@ -92,9 +92,9 @@ def one_word(code_bytes, n_bins):
     return histogram.tile_bytes(1, code_bytes, max(n_bins))
 
 
-def small_case(seed, n_rows, n_bins, *, n_planes=1, n_nodes=3, missing=0.2, vector=False, n_limbs=1):
+def small_case(seed, n_rows, n_bins, *, n_outputs=1, n_nodes=3, missing=0.2, vector=False, n_limbs=1):
     limit = (32767, 65535) if n_limbs == 1 else (2**31 - 2**16, 2**32 - 1)
-    return random_case(np.random.default_rng(seed), n_rows, n_bins, n_planes, n_nodes, missing, vector, limit)
+    return random_case(np.random.default_rng(seed), n_rows, n_bins, n_outputs, n_nodes, missing, vector, limit)
 
 
 # ---- the work list
@@ -198,9 +198,9 @@ def test_six_rows_by_hand(run, dtype, shared_limit):
 )  # fmt: skip
 @each_runner
 def test_random_nodes_equal_the_cpu(
-    run, seed, n_rows, n_bins, n_planes, n_nodes, missing, vector, page_rows, n_limbs, dtype, fits
+    run, seed, n_rows, n_bins, n_outputs, n_nodes, missing, vector, page_rows, n_limbs, dtype, fits
 ):
-    case = small_case(seed, n_rows, n_bins, n_planes=n_planes, n_nodes=n_nodes, missing=missing, vector=vector, n_limbs=n_limbs)
+    case = small_case(seed, n_rows, n_bins, n_outputs=n_outputs, n_nodes=n_nodes, missing=missing, vector=vector, n_limbs=n_limbs)
     shared_limit = {"none": 0, "word": one_word(np.dtype(dtype).itemsize, n_bins), "all": SHARED}[fits]
     check(run, case, vector=vector, page_rows=page_rows, n_limbs=n_limbs, dtype=dtype, shared_limit=shared_limit)
 
@@ -224,7 +224,7 @@ def test_many_bins_equal_the_cpu(run, n_bins, dtype):
 @each_runner
 @pytest.mark.parametrize("shared_limit", [0, SHARED])
 def test_nodes_cut_into_slices_equal_the_cpu(run, shared_limit):
-    case = small_case(3, 30, [3, 2], n_planes=2, n_nodes=3, vector=True)
+    case = small_case(3, 30, [3, 2], n_outputs=2, n_nodes=3, vector=True)
     check(run, case, vector=True, shared_limit=shared_limit, slices={0: 5, 1: 1})
     check(run, case, vector=True, shared_limit=shared_limit, slices={0: 25, 1: 3})  # more slices than rows
 
@@ -238,7 +238,7 @@ def test_the_kernels_own_slices_equal_the_cpu(run):
 @each_runner
 @pytest.mark.parametrize("shared_limit", [0, SHARED])
 def test_every_plane_has_its_own_number_of_limbs(run, shared_limit):
-    columns, n_bins, pairs, rows_of = small_case(5, 30, [2, 3], n_planes=2, vector=True)
+    columns, n_bins, pairs, rows_of = small_case(5, 30, [2, 3], n_outputs=2, vector=True)
     pairs[1] = small_case(6, 30, [2, 3], n_limbs=2)[2][0]
     actual = build_with(run, columns, n_bins, pairs, rows_of, n_limbs=[1, 2], vector=True, shared_limit=shared_limit)
     np.testing.assert_array_equal(actual, by_numpy(columns, n_bins, pairs, rows_of, vector=True))

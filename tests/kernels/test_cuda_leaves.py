@@ -46,7 +46,7 @@ def sum_leaves(run, forest):
     sums = np.zeros((forest.n_nodes + 1, forest.n_outputs, 2), np.int64)
     over_leaves(
         run, forest, kernel.sum_leaves_kernel, in_all_rows(forest.grad), in_all_rows(forest.hess), forest.scales,
-        forest.tree_outputs, sums,
+        forest.first_output, sums,
     )  # fmt: skip
     return sums[:-1]
 
@@ -100,7 +100,7 @@ def test_leaves_of_several_chunks_equal_the_cpu(run):
     np.testing.assert_array_equal(sum_leaves(run, forest), forest.sums(1))
     margin, leaves = np.zeros((2, kernel.CHUNK_ROWS + 1), np.float32), np.float32([[0, 0], [0.5, 2]])
     everywhere = in_all_rows(margin)
-    over_leaves(run, forest, kernel.update_margin_kernel, leaves, forest.tree_outputs, everywhere)
+    over_leaves(run, forest, kernel.update_margin_kernel, leaves, forest.first_output, everywhere)
     assert (everywhere[0, FIRST_ROW:] == 0.5).all() and (everywhere[1, FIRST_ROW:] == 2).all(), "every row once"
 
 
@@ -113,7 +113,7 @@ def weigh(run, forest, sums, *, reg_lambda=1.0, alpha=0.0, max_delta_step=0.0, l
     penalty = np.array([(reg_lambda, alpha, max_delta_step, 0.0, 0.0)], PENALTY)
     progress = progress_of(n_nodes=n, learning_rate=learning_rate)
     run(
-        kernel.leaf_weights_kernel, progress, forest.nodes, sums, forest.scales, forest.tree_outputs, penalty, weights, leaves,
+        kernel.leaf_weights_kernel, progress, forest.nodes, sums, forest.scales, forest.first_output, penalty, weights, leaves,
         covers, threads=n + 10,
     )  # fmt: skip
     assert (weights[n] == 77).all() and (leaves[n] == 77).all() and covers[n] == 77
@@ -162,9 +162,9 @@ def test_margins_equal_the_cpu(run, forest, is_pruned):
     margin = in_all_rows(expected)
     others = margin[:, :FIRST_ROW].copy()
     kernel.update_margin_cpu(
-        forest.chunks, forest.nodes, forest.segments, forest.rows, leaves, forest.tree_outputs, expected, 1
+        forest.chunks, forest.nodes, forest.segments, forest.rows, leaves, forest.first_output, expected, 1
     )
-    over_leaves(run, forest, kernel.update_margin_kernel, leaves, forest.tree_outputs, margin)
+    over_leaves(run, forest, kernel.update_margin_kernel, leaves, forest.first_output, margin)
     np.testing.assert_array_equal(margin[:, FIRST_ROW:], expected)
     np.testing.assert_array_equal(margin[:, :FIRST_ROW], others)
 
@@ -179,7 +179,8 @@ def test_flat_trees_equal_the_hosts(run, seed, n_splits, n_trees, gamma):
     rng, nodes = np.random.default_rng(seed), random_trees(seed, n_splits, n_trees)
     for field, n in {"feature": 200, "bin": 200, "kind": 2, "default_left": 2}.items():
         nodes[field] = rng.integers(0, n, len(nodes))
-    node_kernels.prune(len(nodes), nodes, gamma)
+    sums, scales = np.ones((len(nodes), 1, 2), np.int64), np.ones((n_trees, 2))
+    node_kernels.prune(len(nodes), nodes, sums, scales, np.arange(n_trees, dtype=np.int32), gamma, 0.0)
     flat = np.zeros(len(nodes) + 1, FLAT_NODE)
     flat["left"][-1] = 77
     cuts = Cuts(rng.normal(size=200 * 200).astype(np.float32), np.arange(0, 201 * 200, 200, dtype=np.int32), None, 256)

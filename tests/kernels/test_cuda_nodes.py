@@ -38,17 +38,17 @@ def test_a_round_starts_with_its_number_seed_and_learning_rate(run):
 @each_runner
 @pytest.mark.parametrize("n_trees, n_outputs", [(1, 1), (3, 1), (2, 2), (100, 1)])
 def test_every_tree_starts_as_a_root_with_the_sums_of_its_outputs(run, n_trees, n_outputs):
-    plane_sums = np.random.default_rng(1).integers(-(2**60), 2**60, (n_trees * n_outputs, 3))
-    tree_outputs = np.arange(0, n_trees * n_outputs, n_outputs, np.int32)[::-1].copy()
+    output_sums = np.random.default_rng(1).integers(-(2**60), 2**60, (n_trees * n_outputs, 3))
+    first_output = np.arange(0, n_trees * n_outputs, n_outputs, np.int32)[::-1].copy()
     nodes, sums = rubbish(n_trees + 1), np.full((n_trees + 1, n_outputs, 2), 77, np.int64)
     n_leaves, progress = np.full(n_trees, 9, np.int64), progress_of(n_nodes=8, frontier=7, n_selected=6, depth=5)
-    run(n.start_trees_kernel, plane_sums, tree_outputs, progress, nodes, sums, n_leaves, blocks=1)
+    run(n.start_trees_kernel, output_sums, first_output, progress, nodes, sums, n_leaves, blocks=1)
     roots = nodes[:n_trees]
     assert roots["tree"].tolist() == list(range(n_trees)) and n_leaves.tolist() == [1] * n_trees
     root = (NO_GAIN, -np.inf, np.inf, -1, -1, 0, -1)
     assert set(roots[["gain", "lower", "upper", "parent", "left", "depth", "slot"]].tolist()) == {root}
-    for tree, first in enumerate(tree_outputs):
-        np.testing.assert_array_equal(sums[tree], plane_sums[first : first + n_outputs, :2])
+    for tree, first in enumerate(first_output):
+        np.testing.assert_array_equal(sums[tree], output_sums[first : first + n_outputs, :2])
     assert (sums[n_trees] == 77).all() and nodes[n_trees] == rubbish(1)[0]
     assert progress[["n_nodes", "frontier", "n_selected", "depth"]][0].tolist() == (n_trees, 0, 0, 0)
 
@@ -144,14 +144,14 @@ def test_children_equal_the_cpu(run, seed, n_splits, n_selected, n_outputs, is_c
     expected_nodes, expected_sums = nodes.copy(), sums.copy()
     nodes["feature"][:n_nodes] = expected_nodes["feature"][:n_nodes] = rng.integers(0, 3, n_nodes)
     monotone = np.array([1, 0, -1] if is_constrained else [], np.int8)
-    scales, tree_outputs = 2.0 ** rng.integers(50, 60, (4, 2)), np.array([0, 2], np.int32)
+    scales, first_output = 2.0 ** rng.integers(50, 60, (4, 2)), np.array([0, 2], np.int32)
     penalty = np.array([(1.5, 0.25, 0.75, 0.0, 0.0)], PENALTY)
     penalties = [float(penalty[name][0]) for name in ("reg_lambda", "reg_alpha", "max_delta_step")]
-    n.apply_splits(selected, n_nodes, expected_nodes, expected_sums, left_sums, monotone, scales, tree_outputs, *penalties)
+    n.apply_splits(selected, n_nodes, expected_nodes, expected_sums, left_sums, monotone, scales, first_output, *penalties)
     progress = progress_of(n_nodes=n_nodes, n_selected=len(selected), depth=old["depth"].max())
     padded = np.append(selected, [12345]).astype(np.int32)  # what lies beyond n_selected is not read
     run(
-        n.apply_splits_kernel, padded, progress, nodes, sums, left_sums, monotone, scales, tree_outputs, penalty, blocks=1
+        n.apply_splits_kernel, padded, progress, nodes, sums, left_sums, monotone, scales, first_output, penalty, blocks=1
     )  # fmt: skip
     np.testing.assert_array_equal(nodes, expected_nodes)
     np.testing.assert_array_equal(sums, expected_sums)
@@ -227,6 +227,13 @@ def test_chosen_nodes_equal_the_cpu(run, seed, n_pairs, first_slot, subtract):
 # ---- pruning and sums
 
 
+def penalty_of(**given):
+    penalty = np.zeros(1, PENALTY)
+    for name, value in given.items():
+        penalty[name] = value
+    return penalty
+
+
 @each_runner
 def test_pruning_by_hand(run):
     #        0 (gain 1)                 γ = 2: 1 is cut off, as its children are leaves; then 0 stays, as 2 keeps its split
@@ -235,21 +242,30 @@ def test_pruning_by_hand(run):
     nodes = table([1, 1, 3, *[NO_GAIN] * 4], depth=[0, 1, 1, 2, 2, 2, 2])
     nodes["left"][:3], nodes["parent"][1:] = [1, 3, 5], [0, 0, 1, 1, 2, 2]
     progress = progress_of(n_nodes=7, depth=2)
-    run(n.prune_kernel, 2.0, progress, nodes, blocks=1)
+    sums, others = np.ones((7, 1, 2), np.int64), (np.ones((1, 2)), np.zeros(1, np.int32))
+    run(n.prune_kernel, progress, nodes, sums, *others, penalty_of(gamma=2.0), blocks=1)
     assert nodes["left"].tolist() == [1, -1, 5, -1, -1, -1, -1]
     assert nodes["leaf"].tolist() == [0, 1, 2, 1, 1, 5, 6]
-    run(n.prune_kernel, 4.0, progress, nodes, blocks=1)
+    run(n.prune_kernel, progress, nodes, sums, *others, penalty_of(gamma=4.0), blocks=1)
     assert nodes["left"][0] == -1 and set(nodes["leaf"].tolist()) == {0}
 
 
 @settings(max_examples=15, deadline=None)
-@given(seeds, st.integers(0, MANY // 2), st.integers(1, 3), st.sampled_from([0.0, 1.0, 2.0, 4.0, 9.0]))
+@given(
+    seeds, st.integers(0, MANY // 2), st.integers(1, 3), st.sampled_from([0.0, 1.0, 2.0, 4.0, 9.0]), st.integers(1, 2),
+    st.booleans(),
+)  # fmt: skip
 @each_runner
-def test_pruned_trees_equal_the_cpu(run, seed, n_splits, n_trees, gamma):
-    nodes = random_trees(seed, n_splits, n_trees)
+def test_pruned_trees_equal_the_cpu(run, seed, n_splits, n_trees, gamma, leaf_size, has_light):
+    nodes, rng = random_trees(seed, n_splits, n_trees), np.random.default_rng(seed)
+    sums = rng.integers(0, 2**40, (len(nodes), leaf_size, 2))
+    scales = 2.0 ** rng.integers(-3, 40, (n_trees * leaf_size, 2))
+    arrays = sums, scales, np.arange(n_trees, dtype=np.int32) * leaf_size
+    lightest = float(np.quantile(sums[:, :, 1], 0.2) / scales[0, 1]) if has_light else 0.0
     expected = nodes.copy()
-    n.prune(len(nodes), expected, gamma)
-    run(n.prune_kernel, gamma, progress_of(n_nodes=len(nodes), depth=nodes["depth"].max()), nodes, blocks=1)
+    n.prune(len(nodes), expected, *arrays, gamma, lightest)
+    progress = progress_of(n_nodes=len(nodes), depth=nodes["depth"].max())
+    run(n.prune_kernel, progress, nodes, *arrays, penalty_of(gamma=gamma, min_child_weight=lightest), blocks=1)
     np.testing.assert_array_equal(nodes, expected)
 
 

@@ -8,8 +8,17 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from gpuboost.backend.fixed_point import leaf_scales, needs_refinement, output_keys, scales_16
+from gpuboost.backend.plans import Penalty
 from gpuboost.kernels.gradients import NON_FINITE_BITS
-from gpuboost.kernels.quantise import FINE_ROWS, choose_limbs_kernel, choose_scales_kernel, quantise_cpu, quantise_kernel
+from gpuboost.kernels.quantise import (
+    FINE_ROWS,
+    LIGHT_BITS,
+    N_SUMS,
+    choose_limbs_kernel,
+    choose_scales_kernel,
+    quantise_cpu,
+    quantise_kernel,
+)
 from gpuboost.kernels.structs import PROGRESS
 
 UNTOUCHED = 77
@@ -87,18 +96,23 @@ def test_a_maximum_that_is_not_finite_raises_the_flag(run, place, bad):
     assert bits([bad])[0] >= NON_FINITE_BITS
 
 
+PENALTY = Penalty(reg_lambda=1.0, reg_alpha=0.0, max_delta_step=0.0, min_child_weight=2.0, gamma=0.0)
+LEAF = PENALTY.reg_lambda, PENALTY.min_child_weight
+
+
 @each_runner
 @pytest.mark.parametrize("n_outputs", [3, 101])
-def test_outputs_with_many_small_rows_get_two_limbs(run, n_outputs):
+def test_outputs_with_many_quiet_rows_or_a_leaf_of_light_ones_get_two_limbs(run, n_outputs):
     rng, n_rows = np.random.default_rng(8), 121
-    sums = rng.integers(-5, 5, (n_outputs, 3))
-    sums[:, 2] = rng.integers(0, n_rows, n_outputs)
-    sums[:3, 2] = 60, 61, 121  # of 121 rows 60 are not more than half, 61 are
+    sums = rng.integers(-5, 5, (n_outputs, N_SUMS))
+    sums[:, 2], sums[:, 3] = rng.integers(0, n_rows, n_outputs), rng.integers(0, 2000 << LIGHT_BITS, n_outputs)
+    sums[:3, 2], sums[:3, 3] = (60, 61, 121), 0  # of 121 rows 60 are not more than half, 61 are
     local, scales, n_limbs = sums + 1, 2.0 ** rng.integers(-20, 20, (n_outputs, 2)), np.ones(n_outputs, np.int32)
-    refined = needs_refinement(sums, n_rows)
+    refined = needs_refinement(sums, n_rows, scales, PENALTY)
     assert refined[:3].tolist() == [False, True, True]
+    assert n_outputs == 3 or 0 < refined[sums[:, 2] < 61].sum() < n_outputs // 2
     expected = np.where(refined[:, None], 0, local), scales * np.where(refined, 65536.0, 1.0)[:, None]
-    run(choose_limbs_kernel, sums, n_rows, scales, n_limbs, local, threads=n_outputs)
+    run(choose_limbs_kernel, sums, n_rows, *LEAF, scales, n_limbs, local, threads=n_outputs)
     assert_same(local, expected[0])
     assert_same(scales, expected[1])
     assert_same(n_limbs, np.where(refined, 2, 1).astype(np.int32))
@@ -107,9 +121,9 @@ def test_outputs_with_many_small_rows_get_two_limbs(run, n_outputs):
 @each_runner
 @pytest.mark.parametrize("n_rows", [FINE_ROWS, FINE_ROWS + 1])
 def test_outputs_of_small_tables_get_two_limbs_unless_they_are_not_finite(run, n_rows):
-    sums, scales, n_limbs = np.zeros((3, 3), np.int64), np.ones((3, 2)), np.array([1, 0, 1], np.int32)
-    run(choose_limbs_kernel, sums, n_rows, scales, n_limbs, np.zeros((3, 3), np.int64), threads=3)
-    fine = needs_refinement(sums, n_rows) & np.array([True, False, True])
+    sums, scales, n_limbs = np.zeros((3, N_SUMS), np.int64), np.ones((3, 2)), np.array([1, 0, 1], np.int32)
+    run(choose_limbs_kernel, sums, n_rows, *LEAF, scales, n_limbs, np.zeros_like(sums), threads=3)
+    fine = needs_refinement(sums, n_rows, np.ones((3, 2)), PENALTY) & np.array([True, False, True])
     assert fine.tolist() == [n_rows == FINE_ROWS, False, n_rows == FINE_ROWS]
     assert_same(n_limbs, np.where(fine, 2, [1, 0, 1]).astype(np.int32))
     assert_same(scales[:, 0], np.where(fine, 65536.0, 1.0))
@@ -121,7 +135,7 @@ def test_outputs_of_small_tables_get_two_limbs_unless_they_are_not_finite(run, n
 
 def quantise(run, grad, hess, keys, scales, n_limbs, pages):
     """(packed pairs of each page, sums), in one launch per page and number of limbs. pages : where each begins, and the end."""
-    sums = np.zeros((len(grad), 3), np.int64)
+    sums = np.zeros((len(grad), N_SUMS), np.int64)
     packed = []
     for first, last in zip(pages, pages[1:]):
         gpair = np.full((len(grad), 2, last - first), UNTOUCHED, np.int32)
@@ -140,13 +154,14 @@ def test_whole_numbers_stay_themselves(run):
     assert high[0, 0].tolist() == [30, -20, 0, -32767] and low[0, 0].tolist() == [10, 0, 65535, 65535], "clamped to 16 bits"
     assert (high[1, 0] * 65536 + high[1, 1]).tolist() == [30, -20, 0, -40000]
     assert (low[1, 0] * 65536 + low[1, 1]).tolist() == [10, 0, 65535, 10**9]
-    assert sums.tolist() == [[30 - 20 - 32767, 10 + 65535 + 65535, 0], [30 - 20 - 40000, 10 + 65535 + 10**9, 0]]
+    assert sums[0].tolist() == [30 - 20 - 32767, 10 + 65535 + 65535, 0, 10 << LIGHT_BITS]
+    assert sums[1].tolist() == [30 - 20 - 40000, 10 + 65535 + 10**9, 0, 0]
 
 
 def check_quantise(run, grad, hess, keys, scales, n_limbs, pages):
-    """Pairs and sums equal the CPU's; the second plane of outputs with one limb stays as it was."""
+    """Pairs and sums equal the CPU's; the second word of outputs with one limb stays as it was."""
     packed, sums = quantise(run, grad, hess, keys, scales, n_limbs, pages)
-    expected_sums = np.zeros((1, len(grad), 3), np.int64)
+    expected_sums = np.zeros((1, len(grad), N_SUMS), np.int64)
     for gpair, first, last in zip(packed, pages, pages[1:]):
         expected = np.full_like(gpair, UNTOUCHED)
         quantise_cpu(grad[:, first:last], hess[:, first:last], keys, scales, n_limbs, expected, expected_sums, 1)

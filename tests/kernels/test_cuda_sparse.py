@@ -23,9 +23,9 @@ def test_histograms_equal_the_cpus(run, seed, n_rows, absent_is_zero, limbs):
     _, _, gpair = random_pairs(rng, limbs, n_rows)
     gpair = np.concatenate([gpair, np.zeros((2, 2 - limbs, n_rows), np.int32)], axis=1)  # room for two limbs on CUDA
     nodes, segments, rows = random_rows(rng, n_rows)
-    build, tree_outputs, n_limbs = np.array([2, 0, -1, 1], np.int32), np.array([0, 1], np.int32), np.full(2, limbs, np.int32)
+    build, first_output, n_limbs = np.array([2, 0, -1, 1], np.int32), np.array([0, 1], np.int32), np.full(2, limbs, np.int32)
     expected = np.full((3, 1, table.offsets[-1], 2), 77)
-    items = histogram.list_build_items(build[build >= 0], nodes, segments, tree_outputs, True, 1, 10**6, 0, expected)
+    items = histogram.list_build_items(build[build >= 0], nodes, segments, first_output, True, 1, 10**6, 0, expected)
     sparse.build_sparse_histograms_cpu(
         *table.lists, int(table.offsets[-1]), table.zero_bins, rows, gpair, n_limbs, items, expected, 1
     )
@@ -34,7 +34,7 @@ def test_histograms_equal_the_cpus(run, seed, n_rows, absent_is_zero, limbs):
     run(histogram.list_build_items_kernel, build, segments, 2, progress, first_item, blocks=1)
     run(
         sparse.build_sparse_histograms_kernel, *table.lists, table.zero_bins, rows, gpair, n_limbs, table.offsets, progress,
-        build, first_item, nodes, tree_outputs, segments, hist, blocks=3,
+        build, first_item, nodes, first_output, segments, hist, blocks=3,
     )  # fmt: skip
     np.testing.assert_array_equal(hist, expected)
 

@@ -16,12 +16,12 @@ FRONTIER = 2  # nodes before those that wait for evaluation
 
 def find_splits_with(
     run, hist, sums, n_bins, *, scales=(1.0, 1.0), features=None, monotone=(), mask=None, lower=-np.inf, upper=np.inf,
-    max_depth=0, depth=0, batch=3, proposed=None, by_tree=0, tree_outputs=(0,), tree=0,
+    max_depth=0, depth=0, batch=3, proposed=None, by_tree=0, first_output=(0,), tree=0,
     reg_lambda=1.0, reg_alpha=0.0, max_delta_step=0.0, min_child_weight=0.0, bounded=None,
 ):  # fmt: skip
     """Adapter: as test_splits.find_splits, by the CUDA kernels.
 
-    scales : of gradient and hessian; or float64 (n_planes, 2). bounded : which kernel; None: the one that the bounds need.
+    scales : of gradient and hessian; or float64 (n_outputs, 2). bounded : which kernel; None: the one that the bounds need.
     batch : nodes of one launch. The last launch asks for a whole batch, also where fewer nodes are left; what lies beyond them
     is checked to stay as it was.
     """
@@ -41,11 +41,11 @@ def find_splits_with(
     mask = np.zeros((0, len(n_bins)), np.uint8) if mask is None else np.asarray(mask, np.uint8)
     proposed = np.zeros((0, offsets[-1]), np.uint8) if proposed is None else np.asarray(proposed, np.uint8)
     proposed = proposed if by_tree else np.ascontiguousarray(proposed[::-1])  # by slot
-    scales = np.ascontiguousarray(np.broadcast_to(np.float64(scales), (n_outputs + max(tree_outputs), 2)))
+    scales = np.ascontiguousarray(np.broadcast_to(np.float64(scales), (n_outputs + max(first_output), 2)))
     penalty = np.array([(reg_lambda, reg_alpha, max_delta_step, min_child_weight, 0.0)], PENALTY)
     progress = np.zeros(1, PROGRESS)
     progress["frontier"], progress["n_nodes"] = FRONTIER, FRONTIER + n_nodes
-    tree_outputs = np.array(tree_outputs, np.int32)
+    first_output = np.array(first_output, np.int32)
     if bounded is None:
         bounded = max_delta_step > 0 or monotone.any() or np.max(lower) > -np.inf or np.min(upper) < np.inf
     evaluate, choose = splits.evaluate_splits_kernel(bool(bounded)), splits.choose_splits_kernel
@@ -54,7 +54,7 @@ def find_splits_with(
         gains, choices = np.full(shape, np.inf), np.full(shape, -1, np.int32)
         run(
             evaluate, begin, batch, max_depth, by_tree, progress, nodes, all_sums, hist, offsets, features, monotone, mask,
-            proposed, scales, tree_outputs, penalty, gains, choices,
+            proposed, scales, first_output, penalty, gains, choices,
             warps=batch * len(n_bins), shared=evaluate.block // 32 * n_outputs * splits.CARRY_BYTES,
         )  # fmt: skip
         run(choose, begin, batch, progress, nodes, all_sums, left_sums, hist, offsets, features, gains, choices, warps=batch)
@@ -182,7 +182,7 @@ def test_only_proposed_bins_are_split_at_and_all_present_against_missing(run):
     for proposed in (rng.integers(0, 2, (3, sum(n_bins))), np.zeros((3, sum(n_bins)))):
         nodes = check(run, hist, sums, n_bins, proposed=proposed)
         by_tree, _ = find_splits_with(run, hist, sums, n_bins, proposed=proposed[[2, 0, 1]], by_tree=1, tree=[1, 2, 0],
-                                      tree_outputs=[0, 0, 0])  # fmt: skip
+                                      first_output=[0, 0, 0])  # fmt: skip
         np.testing.assert_array_equal(by_tree[["gain", "feature", "bin"]], nodes[["gain", "feature", "bin"]])
 
 
@@ -207,10 +207,10 @@ def test_a_level_may_be_evaluated_in_batches(run, batch):
 def test_every_tree_reads_the_scales_of_its_own_outputs(run):
     n_bins, scales = [4, 3], np.array([[1.0, 1.0], [4.0, 0.5], [64.0, 2.0], [0.25, 8.0]])
     hist, sums = random_histograms(np.random.default_rng(2), 4, 2, n_bins, 40, 0.2, 100)
-    nodes, left_sums = find_splits_with(run, hist, sums, n_bins, scales=scales, tree_outputs=[0, 2], tree=[0, 1, 1, 0])
-    for node, plane in enumerate([0, 2, 2, 0]):
+    nodes, left_sums = find_splits_with(run, hist, sums, n_bins, scales=scales, first_output=[0, 2], tree=[0, 1, 1, 0])
+    for node, first in enumerate([0, 2, 2, 0]):
         own = slice(node, node + 1)
-        expected = find_splits(hist[own], sums[own], n_bins, scales=scales[plane : plane + 2])
+        expected = find_splits(hist[own], sums[own], n_bins, scales=scales[first : first + 2])
         assert_same_splits((nodes[own], left_sums[own]), expected)
 
 

@@ -19,10 +19,10 @@ from gpuboost.params import Params
 def build(columns, n_bins, pairs, rows_of, *, n_limbs=1, vector=False, page_rows=None, n_threads=1):
     """Adapter: int64 (n_nodes, n_outputs, total_bins, 2), the histograms of some nodes.
 
-    columns : integers (n_features, n_rows); code n_bins[f] is missing. pairs : integers (n_planes, n_rows, 2).
-    rows_of : (tree, rows) of each node. Each plane has a tree of its own, or with ``vector`` all planes are outputs of one tree.
+    columns : integers (n_features, n_rows); code n_bins[f] is missing. pairs : integers (n_outputs, n_rows, 2).
+    rows_of : (tree, rows) of each node. Each output has a tree of its own, or with ``vector`` all are outputs of one tree.
     """
-    n_planes, n_rows = pairs.shape[:2]
+    n_outputs, n_rows = pairs.shape[:2]
     dtype = np.uint8 if columns.max(initial=0) < 256 and max(n_bins) <= 256 else np.uint16
     offsets = np.cumsum([0, *n_bins]).astype(np.int32)
     cuts = Cuts(np.full(offsets[-1], SENTINEL), offsets, np.zeros(len(n_bins), bool), 256)
@@ -33,20 +33,20 @@ def build(columns, n_bins, pairs, rows_of, *, n_limbs=1, vector=False, page_rows
         records[:, : len(n_bins)] = columns[:, first:last].T
         pages.append(DensePage(columns[:, first:last].astype(dtype), records))
     rows = TrainingRows(BinnedMatrix(cuts, PageStore(tuple(pages))), np.zeros((1, n_rows), np.float32), np.zeros(0, np.float32),
-                        np.zeros((n_planes, n_rows), np.float32), n_rows)  # fmt: skip
+                        np.zeros((n_outputs, n_rows), np.float32), n_rows)  # fmt: skip
     params = Params(histogram_memory=2**30)
     backend = CpuBackend(n_threads)
-    n_trees, leaf_size = (1, n_planes) if vector else (n_planes, 1)
+    n_trees, leaf_size = (1, n_outputs) if vector else (n_outputs, 1)
     training = backend.start_training(rows, params, n_trees, leaf_size)
     trees, arrays = training.trees, training.trees.arrays
-    training.gradients.n_limbs = np.full(n_planes, n_limbs, np.int32)
+    training.gradients.n_limbs = np.full(n_outputs, n_limbs, np.int32)
     grad, hess = pairs[..., 0], pairs[..., 1]
     low = (grad + 32768 & 0xFFFF) - 32768  # signed low limb
     limbs = [(grad, hess)] if n_limbs == 1 else [(grad - low >> 16, hess >> 16), (low, hess & 0xFFFF)]
     packed = np.stack([((g & 0xFFFF) << 16 | h).astype(np.uint32).view(np.int32) for g, h in limbs], axis=1)
-    training.gradients.scales = np.ones((n_planes, 2))
+    training.gradients.scales = np.ones((n_outputs, 2))
     training.start_round(Planner(params, cuts, n_rows, n_trees, leaf_size).plan(0, 0.3))
-    trees.start(np.zeros((n_planes, 3), np.int64))
+    trees.start(np.zeros((n_outputs, 3), np.int64))
     arrays.reserve(max(len(rows_of), 1))
     arrays.nodes["tree"][: len(rows_of)] = [tree for tree, _ in rows_of]
     for p, (first, last) in enumerate(zip(bounds, bounds[1:])):
@@ -67,13 +67,13 @@ def build(columns, n_bins, pairs, rows_of, *, n_limbs=1, vector=False, page_rows
 
 def by_numpy(columns, n_bins, pairs, rows_of, vector=False):
     offsets = np.cumsum([0, *n_bins])
-    planes = [range(len(pairs)) if vector else [tree] for tree, _ in rows_of]
+    outputs = [range(len(pairs)) if vector else [tree] for tree, _ in rows_of]
     hist = np.zeros((len(rows_of), len(pairs) if vector else 1, offsets[-1], 2), np.int64)
     for node, (_, members) in enumerate(rows_of):
-        for output, plane in enumerate(planes[node]):
+        for own, output in enumerate(outputs[node]):
             for f, n in enumerate(n_bins):
                 present = members[columns[f, members] < n]
-                np.add.at(hist[node, output], offsets[f] + columns[f, present], pairs[plane, present])
+                np.add.at(hist[node, own], offsets[f] + columns[f, present], pairs[output, present])
     return hist
 
 
@@ -96,11 +96,11 @@ def test_a_node_without_rows_is_zero():
     assert not hist[0].any() and not hist[2].any() and hist[1].any()
 
 
-def random_case(rng, n_rows, n_bins, n_planes, n_nodes, missing, vector, limit=(32767, 65535)):
+def random_case(rng, n_rows, n_bins, n_outputs, n_nodes, missing, vector, limit=(32767, 65535)):
     columns = np.stack([np.where(rng.random(n_rows) < missing, n, rng.integers(0, n, n_rows)) for n in n_bins])
-    grad = rng.integers(-limit[0], limit[0] + 1, (n_planes, n_rows))
-    pairs = np.stack([grad, rng.integers(0, limit[1] + 1, (n_planes, n_rows))], axis=-1)
-    trees = [0] if vector else list(range(n_planes))
+    grad = rng.integers(-limit[0], limit[0] + 1, (n_outputs, n_rows))
+    pairs = np.stack([grad, rng.integers(0, limit[1] + 1, (n_outputs, n_rows))], axis=-1)
+    trees = [0] if vector else list(range(n_outputs))
     rows_of = []
     for tree in trees:
         owner = rng.integers(0, n_nodes, n_rows)
@@ -113,8 +113,8 @@ def random_case(rng, n_rows, n_bins, n_planes, n_nodes, missing, vector, limit=(
     st.integers(0, 2**32), st.integers(0, 40), st.lists(st.integers(1, 6), min_size=1, max_size=10), st.integers(1, 3),
     st.integers(2, 5), st.sampled_from([0.0, 0.3, 1.0]), st.booleans(), st.sampled_from([None, 7]), st.sampled_from([1, 3]),
 )  # fmt: skip
-def test_random_nodes_equal_numpy(seed, n_rows, n_bins, n_planes, n_nodes, missing, vector, page_rows, n_threads):
-    case = random_case(np.random.default_rng(seed), n_rows, n_bins, n_planes, n_nodes, missing, vector)
+def test_random_nodes_equal_numpy(seed, n_rows, n_bins, n_outputs, n_nodes, missing, vector, page_rows, n_threads):
+    case = random_case(np.random.default_rng(seed), n_rows, n_bins, n_outputs, n_nodes, missing, vector)
     check(*case, vector=vector, page_rows=page_rows, n_threads=n_threads)
 
 

@@ -11,12 +11,12 @@ from gpuboost.kernels.structs import NODE
 
 
 class Forest:
-    """Two trees over the same rows with one plane each (or one tree with two outputs), split at random into leaves."""
+    """Two trees over the same rows with one output each (or one tree with two outputs), split at random into leaves."""
 
     def __init__(self, n_rows, n_leaves, seed=0, vector=False):
         rng = np.random.default_rng(seed)
         n_trees, self.n_outputs = (1, 2) if vector else (2, 1)
-        self.tree_outputs = np.array([0] if vector else [0, 1], np.int32)
+        self.first_output = np.array([0] if vector else [0, 1], np.int32)
         self.n_nodes = n_trees * (n_leaves + 1)
         self.nodes = np.zeros(self.n_nodes, NODE)
         self.nodes["left"], self.nodes["lower"], self.nodes["upper"] = -1, -np.inf, np.inf
@@ -40,23 +40,23 @@ class Forest:
         self.scales = np.array([[2.0**30, 2.0**40], [2.0**28, 2.0**38]])
         self.chunks = kernel.list_leaf_chunks(self.n_nodes, self.nodes, self.segments)
 
-    def planes(self, node):
-        return [self.tree_outputs[self.nodes["tree"][node]] + output for output in range(self.n_outputs)]
+    def outputs(self, node):
+        return [self.first_output[self.nodes["tree"][node]] + output for output in range(self.n_outputs)]
 
     def sums(self, n_threads):
         sums = np.zeros((self.n_nodes, self.n_outputs, 2), np.int64)
         kernel.sum_leaves_cpu(
-            self.chunks, self.nodes, self.segments, self.rows, self.grad, self.hess, self.scales, self.tree_outputs, sums,
+            self.chunks, self.nodes, self.segments, self.rows, self.grad, self.hess, self.scales, self.first_output, sums,
             np.empty((len(self.chunks), self.n_outputs, 2), np.int64), n_threads,
         )  # fmt: skip
         return sums
 
-    def weigh(self, sums, *, reg_lambda=1.0, alpha=0.0, max_delta_step=0.0, learning_rate=0.3):
+    def weigh(self, sums, *, reg_lambda=1.0, alpha=0.0, max_delta_step=0.0, min_child_weight=0.0, learning_rate=0.3):
         weights, leaves = (np.empty((self.n_nodes, self.n_outputs), np.float32) for _ in range(2))
         covers = np.empty(self.n_nodes)
         kernel.leaf_weights(
-            self.n_nodes, self.nodes, sums, self.scales, self.tree_outputs, reg_lambda, alpha, max_delta_step, learning_rate,
-            weights, leaves, covers,
+            self.n_nodes, self.nodes, sums, self.scales, self.first_output, reg_lambda, alpha, max_delta_step, min_child_weight,
+            learning_rate, weights, leaves, covers,
         )  # fmt: skip
         return weights, leaves, covers
 
@@ -73,9 +73,9 @@ def test_leaf_sums_equal_numpy(n_rows, n_leaves, vector, n_threads):
     forest = Forest(n_rows, n_leaves, vector=vector)
     expected = np.zeros((forest.n_nodes, forest.n_outputs, 2), np.int64)
     for node, rows in forest.members.items():
-        for output, plane in enumerate(forest.planes(node)):
+        for own, output in enumerate(forest.outputs(node)):
             for k, values in enumerate((forest.grad, forest.hess)):
-                expected[node, output, k] = rounded(values[plane, rows], forest.scales[plane, k]).sum()
+                expected[node, own, k] = rounded(values[output, rows], forest.scales[output, k]).sum()
     np.testing.assert_array_equal(forest.sums(n_threads), expected)
 
 
@@ -107,7 +107,7 @@ def test_weights_are_the_rounded_exact_weights():
     sums = forest.sums(1)
     weights, leaves, covers = forest.weigh(sums, reg_lambda=0.7, learning_rate=0.1)
     for node in forest.members:
-        grad, hess = (Fraction(int(sums[node, 0, k])) / Fraction(forest.scales[forest.planes(node)[0], k]) for k in range(2))
+        grad, hess = (Fraction(int(sums[node, 0, k])) / Fraction(forest.scales[forest.outputs(node)[0], k]) for k in range(2))
         exact = float(-grad / (hess + Fraction(0.7)))
         assert weights[node, 0] == pytest.approx(exact, rel=2.0**-23)  # one rounding to float32, a few to float64
         assert leaves[node, 0] == pytest.approx(exact * 0.1, rel=2.0**-23)
@@ -130,10 +130,10 @@ def test_margins_move_by_the_leaf_a_row_ends_in(vector, n_threads):
     margin = rng.normal(size=forest.grad.shape).astype(np.float32)
     expected = margin.copy()
     for node, rows in forest.members.items():
-        for output, plane in enumerate(forest.planes(node)):
-            expected[plane, rows] += leaves[forest.nodes["leaf"][node], output]
+        for own, output in enumerate(forest.outputs(node)):
+            expected[output, rows] += leaves[forest.nodes["leaf"][node], own]
     kernel.update_margin_cpu(
-        forest.chunks, forest.nodes, forest.segments, forest.rows, leaves, forest.tree_outputs, margin, n_threads
+        forest.chunks, forest.nodes, forest.segments, forest.rows, leaves, forest.first_output, margin, n_threads
     )
     np.testing.assert_array_equal(margin, expected)
 

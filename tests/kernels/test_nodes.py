@@ -176,24 +176,47 @@ def pruned_by_recursion(nodes, gamma):
     return left, [end(node) for node in range(len(nodes))]
 
 
+def prune(nodes, gamma, hess=None, min_child_weight=0.0):
+    """hess : (n_nodes,), of each node; nothing is too light without."""
+    sums = np.zeros((len(nodes), 1, 2), np.int64)
+    sums[:, 0, 1] = 4 * np.ones(len(nodes)) if hess is None else 4 * np.asarray(hess)
+    n_trees = int(nodes["tree"].max(initial=0)) + 1
+    scales, first_output = np.tile([1.0, 4.0], (n_trees, 1)), np.arange(n_trees, dtype=np.int32)
+    n.prune(len(nodes), nodes, sums, scales, first_output, gamma, min_child_weight)
+
+
 def test_pruning_by_hand():
     #        0 (gain 1)                 γ = 2: 1 is cut off, as its children are leaves; then 0 stays, as 2 keeps its split
     #     1 (1)      2 (3)
     #   3   4      5   6
     nodes = table([1, 1, 3, *[NO_GAIN] * 4])
     nodes["left"][:3], nodes["parent"][1:] = [1, 3, 5], [0, 0, 1, 1, 2, 2]
-    n.prune(7, nodes, 2.0)
+    prune(nodes, 2.0)
     assert nodes["left"].tolist() == [1, -1, 5, -1, -1, -1, -1]
     assert nodes["leaf"].tolist() == [0, 1, 2, 1, 1, 5, 6]
-    n.prune(7, nodes, 4.0)
+    prune(nodes, 4.0)
     assert nodes["left"][0] == -1 and set(nodes["leaf"].tolist()) == {0}
+
+
+def test_a_split_with_a_child_too_light_is_undone_with_all_below():
+    #        0 (H = 10)                 1 is too light by its exact sum: 0 ends as a leaf, though 2 would keep its split
+    #     1 (2)      2 (8)
+    #              3 (4)  4 (4)
+    nodes = table([9, NO_GAIN, 9, NO_GAIN, NO_GAIN])
+    nodes["left"][[0, 2]], nodes["parent"][1:] = [1, 3], [0, 0, 2, 2]
+    prune(nodes, 0.0, [10, 2, 8, 4, 4], min_child_weight=2.0)
+    assert nodes["left"].tolist() == [1, -1, 3, -1, -1]
+    prune(nodes, 0.0, [10, 2, 8, 4, 4], min_child_weight=2.25)
+    assert nodes["left"][0] == -1 and nodes["leaf"].tolist() == [0] * 5
+    new_ids, n_kept = number(nodes)
+    assert new_ids.tolist() == [0, -1, -1, -1, -1] and n_kept.tolist() == [1]
 
 
 @pytest.mark.parametrize("gamma, is_kept", [(3.0, True), (np.nextafter(3.0, 4), False)])
 def test_a_gain_of_exactly_gamma_stays(gamma, is_kept):
     nodes = table([3.0, NO_GAIN, NO_GAIN])
     nodes["left"][0], nodes["parent"][1:] = 1, 0
-    n.prune(3, nodes, gamma)
+    prune(nodes, gamma)
     assert nodes["left"][0] == (1 if is_kept else -1)
 
 
@@ -202,7 +225,7 @@ def test_a_gain_of_exactly_gamma_stays(gamma, is_kept):
 def test_pruning_equals_the_recursive_definition(seed, n_splits, gamma):
     nodes = random_trees(seed, n_splits)
     left, leaf = pruned_by_recursion(nodes, gamma)
-    n.prune(len(nodes), nodes, gamma)
+    prune(nodes, gamma)
     assert nodes["left"].tolist() == left
     is_end = [left[a] < 0 for a in leaf]  # rows end in leaves only; an inner node's own entry is not used
     assert [a for a, e in zip(nodes["leaf"].tolist(), is_end) if e] == [a for a, e in zip(leaf, is_end) if e]
@@ -221,7 +244,7 @@ def number(nodes):
 @given(st.integers(0, 2**32), st.integers(0, 15), st.sampled_from([0.0, 2.0, 4.0]))
 def test_kept_nodes_are_numbered_without_gaps_and_siblings_are_adjacent(seed, n_splits, gamma):
     nodes = random_trees(seed, n_splits)
-    n.prune(len(nodes), nodes, gamma)
+    prune(nodes, gamma)
     new_ids, n_kept = number(nodes)
     reachable = [node for node in range(len(nodes)) if nodes["parent"][node] < 0]
     for node in reachable:  # grows while it is walked

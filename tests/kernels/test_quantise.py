@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from gpuboost.kernels.quantise import quantise_cpu, scale_exponent
+from gpuboost.kernels.quantise import LIGHT_BITS, N_SUMS, needs_two_limbs, quantise_cpu, scale_exponent
 
 
 def quantise(grad, hess, scales, *, n_limbs=1, keys=None, n_threads=1):
@@ -20,7 +20,7 @@ def quantise(grad, hess, scales, *, n_limbs=1, keys=None, n_threads=1):
     n_outputs, n_rows = grad.shape
     keys = np.arange(n_outputs, dtype=np.uint32) if keys is None else np.asarray(keys, np.uint32)
     gpair = np.zeros((n_outputs, n_limbs, n_rows), np.int32)
-    sums = np.zeros((n_threads, n_outputs, 3), np.int64)
+    sums = np.zeros((n_threads, n_outputs, N_SUMS), np.int64)
     limbs = np.full(n_outputs, n_limbs, np.int32)
     quantise_cpu(grad, hess, keys, np.tile(np.float64(scales), (n_outputs, 1)), limbs, gpair, sums, n_threads)
     packed = gpair.astype(np.int64)
@@ -33,7 +33,7 @@ def quantise(grad, hess, scales, *, n_limbs=1, keys=None, n_threads=1):
 def test_whole_numbers_stay_themselves():
     q_g, q_h, sums = quantise([30, -20, 0, -10], [10, 0, 50, 20], (1, 1))
     assert q_g.tolist() == [[30, -20, 0, -10]] and q_h.tolist() == [[10, 0, 50, 20]]
-    assert sums.tolist() == [[0, 80, 0]]
+    assert sums.tolist() == [[0, 80, 0, 80 << LIGHT_BITS]]
 
 
 def test_scales_multiply():
@@ -114,11 +114,11 @@ def test_two_limbs_hold_32_bits_exactly():
     assert sums[0, :2].tolist() == [whole.sum(), np.abs(whole).sum()]
 
 
-def test_small_values_are_counted():
-    #        unit: 1    4 is not below 4                              0 is not small
-    grad = [9.0, 4.0, 3.9, -3.9, 0.0, 9.0, 0.0, 0.01]
-    hess = [9.0, 4.0, 9.0, 0.0, 0.0, 3.1, 0.01, 0.01]
-    assert quantise(grad, hess, (1, 1))[2][0, 2] == 5
+def test_quiet_rows_are_counted_and_light_ones_added_up():
+    # in units: 4 is not below 4; 0 needs none; only rows with 128 or more of hessian are quiet; only those with less are light
+    grad = [900, 4.0, 3.9, -3.9, 0.01, 0.0, 3.9, 0.01]
+    hess = [900, 200, 128, 200., 200., 200, 127.5, 0.25]
+    assert quantise(grad, hess, (1, 1))[2][0, 2:].tolist() == [3, int(127.75 * 2**LIGHT_BITS)]
 
 
 def test_the_key_decides_the_rounding():
@@ -138,4 +138,42 @@ def test_threads_and_pages_change_nothing(n_limbs):
     pages = [quantise(grad[:, part], hess[:, part], (100, 200), n_limbs=n_limbs) for part in (slice(0, 4097), slice(4097, None))]
     for a, b, first, second in zip(one, three, *pages):
         np.testing.assert_array_equal(a, b)
-        np.testing.assert_array_equal(a, first + second if a.shape == (3, 3) else np.concatenate([first, second], axis=1))
+        np.testing.assert_array_equal(a, first + second if a.shape == (3, N_SUMS) else np.concatenate([first, second], axis=1))
+
+
+# ---- what asks for two limbs
+
+
+def sums_of(grad, hess):
+    """Σ of quiet rows and of light ones, in units of the scales that such a table gets."""
+    scales = [2.0 ** scale_exponent(float(np.abs(x).max()), bits) for x, bits in ((grad, 15), (hess, 16))]
+    return quantise(grad, hess, scales)[2][0, 2:].tolist(), scales[1]
+
+
+def test_rows_with_small_gradients_are_quiet_where_their_hessians_are_large():
+    grad, hess = np.array([1e6, 1, -1, 0, 200], np.float32), np.ones(5, np.float32)
+    assert sums_of(grad, hess)[0] == [2, 0]  # a unit is 32: of 1, -1 and 0, a gradient of 0 needs no units
+
+
+def test_settled_rows_of_logistic_loss_are_light_but_never_ask_for_more():
+    """p − y and p·(1 − p) of rows settled to any degree, with default penalties."""
+    p = 2.0 ** -np.arange(2, 60).repeat(2000)
+    (quiet, light), scale = sums_of(np.append(p, 0.5), np.append(p * (1 - p), 0.25))
+    assert quiet == 0 and light > 0
+    assert not needs_two_limbs.py_func(quiet, light, p.size + 1, scale, 1.0, 1.0)
+
+
+@pytest.mark.parametrize("ratio, is_coarse", [(10, False), (1e4, True), (1e5, True), (1e9, True)])
+@pytest.mark.parametrize("reg_lambda, min_child_weight", [(1.0, 1.0), (0.0, 500.0)])
+def test_weights_over_decades_ask_for_more(ratio, is_coarse, reg_lambda, min_child_weight):
+    weight = np.repeat([ratio, 1.0], [6000, 4000])
+    grad = weight * np.random.default_rng(0).normal(size=10_000)
+    (quiet, light), scale = sums_of(grad, weight)
+    assert needs_two_limbs.py_func(quiet, light, 10_000, scale, reg_lambda, min_child_weight) == is_coarse
+
+
+def test_light_rows_that_cannot_fill_a_leaf_ask_for_nothing():
+    weight = np.repeat([1e5, 1.0], [6000, 400])
+    (quiet, light), scale = sums_of(weight, weight)
+    assert needs_two_limbs.py_func(quiet, light, 6400, scale, 0.0, 400.0)
+    assert not needs_two_limbs.py_func(quiet, light, 6400, scale, 0.0, 401.0)

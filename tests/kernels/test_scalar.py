@@ -5,6 +5,7 @@ import random
 from decimal import Decimal, localcontext
 from fractions import Fraction
 from functools import cache
+from types import FunctionType
 
 import numba
 import numpy as np
@@ -115,6 +116,23 @@ def test_exp_stays_normal_and_finite_beyond_its_range(function, dtype, low, high
     edges, beyond = mapped(function, [low, high], dtype), mapped(function, [-np.inf, np.inf], dtype)
     np.testing.assert_array_equal(edges, beyond)
     assert np.finfo(dtype).smallest_normal <= edges[0] and np.isfinite(edges[1])
+
+
+def in_python(function):
+    """The formula as Python runs it, where a NaN has no integer: LLVM leaves open what it casts to."""
+    own = {
+        "fma": lambda a, b, c: a * b + c,
+        "bits_float": lambda x: np.uint32(x).view(np.float32),
+        "bits_double": lambda x: np.uint64(x).view(np.float64),
+    }
+    return FunctionType(function.py_func.__code__, function.py_func.__globals__ | own)
+
+
+@pytest.mark.parametrize("function, dtype", [(s.exp_float, np.float32), (s.exp_double, np.float64)])
+def test_exp_of_nan_is_nan_and_casts_no_nan_to_an_integer(function, dtype):
+    assert np.isnan(mapped(function, [np.nan], dtype)).all()
+    assert np.isnan(in_python(function)(dtype(np.nan)))
+    assert in_python(function)(dtype(1)) == pytest.approx(math.e, rel=1e-6)
 
 
 def test_sigmoid_float_is_close_and_within_zero_and_one():

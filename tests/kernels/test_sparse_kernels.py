@@ -51,7 +51,7 @@ class Table:
 
 
 def random_pairs(rng, limbs, n_rows):
-    """(gradients, hessians) int64 (2 planes, limbs, n_rows), and both packed."""
+    """(gradients, hessians) int64 (2 outputs, limbs, n_rows), and both packed."""
     grad, hess = rng.integers(-(2**15), 2**15, (2, limbs, n_rows)), rng.integers(0, 2**16, (2, limbs, n_rows))
     return grad, hess, ((grad << 16) | hess).astype(np.int32)
 
@@ -181,10 +181,10 @@ def test_histograms_are_sums_over_the_rows_written_out(seed, n_rows, absent_is_z
     table, rng = Table(seed, n_rows, absent_is_zero), np.random.default_rng(seed)
     grad, hess, gpair = random_pairs(rng, limbs, n_rows)
     nodes, segments, rows = random_rows(rng, n_rows)
-    tree_outputs, n_limbs = np.array([0, 1], np.int32), np.full(2, limbs, np.int32)
+    first_output, n_limbs = np.array([0, 1], np.int32), np.full(2, limbs, np.int32)
     hist = np.full((3, 1, table.offsets[-1], 2), 77)
     build = np.arange(3, dtype=np.int32)
-    items = histogram.list_build_items(build, nodes, segments, tree_outputs, True, n_rows, slice_rows, 0, hist)
+    items = histogram.list_build_items(build, nodes, segments, first_output, True, n_rows, slice_rows, 0, hist)
     sparse.build_sparse_histograms_cpu(
         *table.lists, int(table.offsets[-1]), table.zero_bins, rows, gpair, n_limbs, items, hist, 2
     )

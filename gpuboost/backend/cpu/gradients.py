@@ -7,7 +7,7 @@ from gpuboost.backend.cpu.rows import PageRows
 from gpuboost.backend.fixed_point import check_finite, leaf_scales, needs_refinement, output_keys, scales_16
 from gpuboost.backend.plans import Round
 from gpuboost.kernels import row_sampling
-from gpuboost.kernels.quantise import quantise_cpu
+from gpuboost.kernels.quantise import N_SUMS, quantise_cpu
 from gpuboost.params import Params
 
 __all__ = ["CpuGradients"]
@@ -37,8 +37,9 @@ class CpuGradients(Gradients):
 
     def set(self, grad: np.ndarray, hess: np.ndarray) -> Array:
         self.grad[...] = grad
-        np.maximum(hess, 0, out=self.hess)
-        bits = np.stack([np.abs(x).view(np.int32) for x in (self.grad, self.hess)], axis=-1)  # abs: a NaN may have a sign
+        np.copyto(self.hess, np.where((hess < 0) & np.isfinite(hess), np.float32(0), hess))
+        # abs: NaN and infinity may have a sign
+        bits = np.stack([np.abs(x).view(np.int32) for x in (self.grad, self.hess)], axis=-1)
         return bits.max(axis=1, initial=0).astype(np.int64)
 
     def count_magnitudes(self) -> Array:
@@ -76,7 +77,7 @@ class CpuGradients(Gradients):
 
     def refine(self, sums: Array) -> Array | None:
         n_rows = self._rows.global_rows if self.plan.rows is None else self.plan.rows.n_drawn
-        refined = needs_refinement(sums, n_rows)
+        refined = needs_refinement(sums, n_rows, self.scales, self.plan.penalty)
         if not refined.any():
             return None
         self.n_limbs = np.where(refined, 2, 1).astype(np.int32)
@@ -88,7 +89,7 @@ class CpuGradients(Gradients):
 
     def _quantise(self) -> Array:
         keys = output_keys(self._seed, self.plan.number, len(self.scales))
-        sums = np.zeros((self._n_threads, len(self.scales), 3), np.int64)
+        sums = np.zeros((self._n_threads, len(self.scales), N_SUMS), np.int64)
         for page in self._pages:
             quantise_cpu(
                 self.grad[:, page.own], self.hess[:, page.own], keys, self.scales, self.n_limbs, page.gpair, sums,

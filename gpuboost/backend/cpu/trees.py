@@ -201,8 +201,12 @@ class CpuTrees(Trees):
         return self._leaf_sums
 
     def prune(self) -> None:
-        nodes.sum_upwards(self.arrays.n_nodes, self.arrays.nodes, self._leaf_sums)
-        nodes.prune(self.arrays.n_nodes, self.arrays.nodes, self.plan.penalty.gamma)
+        n, penalty = self.arrays.n_nodes, self.plan.penalty
+        nodes.sum_upwards(n, self.arrays.nodes, self._leaf_sums)
+        nodes.prune(
+            n, self.arrays.nodes, self._leaf_sums, self._gradients.leaf_scales, self.first_output, penalty.gamma,
+            penalty.min_child_weight,
+        )  # fmt: skip
 
     def weigh_leaves(self) -> None:
         n, penalty = self.arrays.n_nodes, self.plan.penalty
@@ -211,7 +215,8 @@ class CpuTrees(Trees):
         self.covers = np.empty(n, np.float64)
         leaf_weights(
             n, self.arrays.nodes, self._leaf_sums, self._gradients.leaf_scales, self.first_output, penalty.reg_lambda,
-            penalty.reg_alpha, penalty.max_delta_step, self.plan.learning_rate, self.weights, self.leaf_values, self.covers,
+            penalty.reg_alpha, penalty.max_delta_step, penalty.min_child_weight, self.plan.learning_rate, self.weights,
+            self.leaf_values, self.covers,
         )  # fmt: skip
 
     def add_to_margin(self, p: int, margin: np.ndarray) -> None:

@@ -29,8 +29,9 @@ class CudaGradients(Gradients):
         self._threshold = device.put(np.array([row_sampling.UNIFORM]))
         self._maxima, self._keys = empty((n_outputs, 2), np.int64), empty(n_outputs, np.uint32)
         self.scales, self.leaf_scales = empty((n_outputs, 2), np.float64), empty((n_outputs, 2), np.float64)
-        self.n_limbs, self._local_sums = empty(n_outputs, np.int32), empty((n_outputs, 3), np.int64)
-        self._sums = {limbs: empty((n_outputs, 3), np.int64) for limbs in (1, 2)}  # the same, to be summed over workers
+        self.n_limbs, sums_shape = empty(n_outputs, np.int32), (n_outputs, quantise.N_SUMS)
+        self._local_sums = empty(sums_shape, np.int64)
+        self._sums = {limbs: empty(sums_shape, np.int64) for limbs in (1, 2)}  # the same, to be summed over workers
 
     def compute(self, objective: Formula) -> Array:
         device = self.device
@@ -47,7 +48,7 @@ class CudaGradients(Gradients):
         device, xp = self.device, self.device.xp
         self.grad[...] = device.put(grad, np.float32)
         hess = device.put(hess, np.float32)
-        self.hess[...] = xp.where(hess <= 0, np.float32(0), hess)  # a NaN stays
+        self.hess[...] = xp.where((hess <= 0) & xp.isfinite(hess), np.float32(0), hess)  # NaN and infinities stay
         for k, values in enumerate((self.grad, self.hess)):
             self._maxima[:, k] = xp.abs(values).view(np.int32).max(axis=1) if values.shape[1] else 0
         return self._maxima
@@ -86,9 +87,11 @@ class CudaGradients(Gradients):
 
     def refine(self, sums: Array) -> Array | None:
         n_rows = self._global_rows if self.plan.rows is None else self.plan.rows.n_drawn
+        penalty = self.plan.penalty
         self._launch(
-            quantise.choose_limbs_kernel, sums, n_rows, self.scales, self.n_limbs, self._local_sums, threads=len(self._keys)
-        )
+            quantise.choose_limbs_kernel, sums, n_rows, penalty.reg_lambda, penalty.min_child_weight, self.scales, self.n_limbs,
+            self._local_sums, threads=len(self._keys),
+        )  # fmt: skip
         return self._quantise(2)
 
     def _quantise(self, limbs: int) -> Array:

@@ -225,7 +225,10 @@ class CudaTrees(Trees):
     def prune(self) -> None:
         own = self.arrays
         self._launch(nodes.sum_upwards_kernel, self._progress, own.nodes, own.leaf_sums, blocks=1)
-        self._launch(nodes.prune_kernel, self.plan.penalty.gamma, self._progress, own.nodes, blocks=1)
+        self._launch(
+            nodes.prune_kernel, self._progress, own.nodes, own.leaf_sums, self._gradients.leaf_scales, self.first_output,
+            self._penalty, blocks=1,
+        )  # fmt: skip
 
     def weigh_leaves(self) -> None:
         own = self.arrays

@@ -22,15 +22,15 @@ SETTINGS = Params(max_depth=4, min_child_weight=0.0, histogram_memory=2**24, see
 COMM = SingleProcess()
 
 
-def make_data(n_rows=600, n_planes=2, seed=31):
-    """X (n_rows, 4) with missing values, grad and hess (n_planes, n_rows)."""
+def make_data(n_rows=600, n_outputs=2, seed=31):
+    """X (n_rows, 4) with missing values, grad and hess (n_outputs, n_rows)."""
     rng = np.random.default_rng(seed)
     X = rng.normal(size=(n_rows, 4)).astype(np.float32)
     X[:, 1] = rng.integers(0, 4, n_rows)
     X[rng.random(X.shape) < 0.15] = np.nan
     signal = np.nan_to_num(X[:, 0]) * 2 + np.nan_to_num(X[:, 1]) - np.isnan(X[:, 2])
-    grad = (signal * np.arange(1, n_planes + 1)[:, None] + rng.normal(size=(n_planes, n_rows))).astype(np.float32)
-    return X, grad, (rng.random((n_planes, n_rows)) + 0.1).astype(np.float32)
+    grad = (signal * np.arange(1, n_outputs + 1)[:, None] + rng.normal(size=(n_outputs, n_rows))).astype(np.float32)
+    return X, grad, (rng.random((n_outputs, n_rows)) + 0.1).astype(np.float32)
 
 
 def start(X, grad, hess, *, weight=None, n_threads=1, page_rows=None, comm=COMM, max_bin=32, vector=False, cuts=None, **changes):
@@ -41,10 +41,10 @@ def start(X, grad, hess, *, weight=None, n_threads=1, page_rows=None, comm=COMM,
     cuts = cuts or sketch_columns(source, None, max_bin, backend, comm)
     binned = bin_table(source, cuts, backend, with_records=True, page_rows=page_rows)
     n_kept = comm.allgather_int(int(np.count_nonzero(weight) if len(weight) else len(X)))
-    n_planes = len(grad)
-    rows = TrainingRows(binned, np.zeros((1, len(X)), np.float32), weight, np.zeros((n_planes, len(X)), np.float32), sum(n_kept))
+    n_outputs = len(grad)
+    rows = TrainingRows(binned, np.zeros((1, len(X)), np.float32), weight, np.zeros((n_outputs, len(X)), np.float32), sum(n_kept))
     settings = dataclasses.replace(SETTINGS, **changes)
-    n_trees, leaf_size = (1, n_planes) if vector else (n_planes, 1)
+    n_trees, leaf_size = (1, n_outputs) if vector else (n_outputs, 1)
     training = backend.start_training(rows, settings, n_trees, leaf_size)
     grower = Grower(training, comm, growth_policy(settings), settings.proposals)
     return training, grower, Planner(settings, cuts, sum(n_kept), n_trees, leaf_size), training.gradients.set(grad, hess)
@@ -58,7 +58,7 @@ def grow(*data, comm=COMM, **arguments):
 
 
 def unpacked(part):
-    """int64 (n_planes, n_rows, 2): the pairs of a page."""
+    """int64 (n_outputs, n_rows, 2): the pairs of a page."""
     packed = part.gpair[:, 0].astype(np.int64)
     return np.stack([packed >> 16, packed & 0xFFFF], axis=-1)
 
@@ -114,16 +114,16 @@ def test_every_step_keeps_rows_sums_and_histograms_together(page_rows, n_threads
 def test_a_leaf_is_the_newton_step_of_its_rows():
     X, grad, hess = make_data()
     trees, margin = grow(X, grad, hess, max_bin=256)
-    for plane, tree in enumerate(trees):
-        values = np.unique(margin[plane])
+    for output, tree in enumerate(trees):
+        values = np.unique(margin[output])
         leaves = np.flatnonzero(tree.left_child < 0)
         assert set(values) == set(tree.leaf_value[leaves])
         for value in values:
-            rows = margin[plane] == value
-            g, h = grad[plane, rows].astype(np.float64).sum(), hess[plane, rows].astype(np.float64).sum()
+            rows = margin[output] == value
+            g, h = grad[output, rows].astype(np.float64).sum(), hess[output, rows].astype(np.float64).sum()
             # sums exact to 2⁻⁵⁰ of the total, one rounding of the weight and one of the leaf
             assert value == pytest.approx(-g / (h + 1) * 0.5, rel=2e-7, abs=1e-12)
-        assert tree.cover[0] == np.float32(hess[plane].astype(np.float64).sum())
+        assert tree.cover[0] == np.float32(hess[output].astype(np.float64).sum())
 
 
 @pytest.mark.parametrize("gamma", [5.0, 50.0, 1e9])
@@ -306,12 +306,12 @@ def test_vector_leaves_share_one_tree():
 
 
 @pytest.mark.usual_threads
-@pytest.mark.parametrize("n_rows, n_planes, expected", [
+@pytest.mark.parametrize("n_rows, n_outputs, expected", [
     (600, 2, 1), (99_999, 1, 1), (100_000, 1, 2), (50_000, 2, 2), (900_000, 1, 4),
 ])  # fmt: skip
-def test_threads_are_as_many_as_a_table_keeps_busy(n_rows, n_planes, expected):
+def test_threads_are_as_many_as_a_table_keeps_busy(n_rows, n_outputs, expected):
     """Four columns, 200,000 codes a thread; no more than the backend has."""
-    X, grad, hess = make_data(n_rows, n_planes)
+    X, grad, hess = make_data(n_rows, n_outputs)
     training, *_ = start(X, grad, hess, n_threads=4)
     assert training._n_threads == expected
 
