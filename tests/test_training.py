@@ -526,6 +526,25 @@ def test_labels_weights_and_margins_set_between_rounds_count():
         assert model_bytes(changed) != model_bytes(fixed)
 
 
+@pytest.mark.parametrize("is_trained_on", [False, True])
+@pytest.mark.parametrize("change", ["base_margin", "feature_names", "label"])
+def test_what_changes_of_a_matrix_under_watch_is_noticed(change, is_trained_on):
+    X, y, _ = make_table("reg:squarederror")
+    new = {"base_margin": 100 + y, "feature_names": list("bacd"), "label": -y}[change]
+    dtrain, dvalid = (gb.DMatrix(X, y, feature_names=list("abcd")) for _ in range(2))
+    watched = dtrain if is_trained_on else dvalid
+    booster = gb.Booster({"max_depth": 3})
+    for _ in range(2):
+        booster.update(dtrain)
+        before = booster.eval(watched)
+        assert before == booster.copy().eval(watched)  # which has watched nothing
+    watched.set_info(**{change: new})
+    assert booster.eval(watched) == booster.copy().eval(watched) != before
+    if not is_trained_on:
+        booster.update(dtrain)
+        assert booster.eval(watched) == booster.copy().eval(watched)
+
+
 def test_the_objective_of_a_model_cannot_be_changed():
     X, y, _ = make_table("reg:squarederror")
     booster = gb.train({}, gb.DMatrix(X, y), 1)

@@ -284,6 +284,11 @@ class DMatrix:
         return self._info.label
 
     @property
+    def margin_version(self) -> int:
+        """Counts the changes of what a model's margins of these rows depend on: base_margin and what is known of columns."""
+        return self._info.margin_version + self._features.version
+
+    @property
     def weights(self) -> np.ndarray:
         """float32 (n_rows,), or empty."""
         return self._info.weight
