@@ -120,6 +120,25 @@ def test_trees_of_xgboost_predict_as_xgboost_does(objective, params):
 
 
 @pytest.mark.parametrize("raw_format", ["json", "ubj"])
+def test_nodes_of_a_pruned_tree_keep_xgboosts_numbers(raw_format):
+    pandas = pytest.importorskip("pandas")
+    table = random_table(0, n_samples=300)
+    data = xgboost.DMatrix(table, labels("reg:squarederror", table))
+    peer = xgboost.train({"tree_method": "exact", "gamma": 2.0, "nthread": 1}, data, 4)
+    leaves = peer.predict(data, pred_leaf=True)
+    ours = gb.Booster(model_file=bytes(peer.save_raw(raw_format)))
+    assert any(tree.n_deleted for tree in ours.model.trees)
+    again = gb.Booster(model_file=bytes(ours.save_raw(raw_format)))
+    for booster in (ours, again):
+        np.testing.assert_array_equal(booster.predict(gb.DMatrix(table), pred_leaf=True), leaves)
+        assert booster.get_dump(with_stats=True) == peer.get_dump(with_stats=True)
+        pandas.testing.assert_frame_equal(booster.trees_to_dataframe(), peer.trees_to_dataframe(), rtol=2e-7)  # nine digits
+    theirs = xgboost.Booster(model_file=ours.save_raw(raw_format))
+    np.testing.assert_array_equal(theirs.predict(data, pred_leaf=True), leaves)
+    assert xgboost.train({}, data, 1, xgb_model=theirs).num_boosted_rounds() == 5
+
+
+@pytest.mark.parametrize("raw_format", ["json", "ubj"])
 def test_several_targets_names_and_types_of_xgboost_are_read(raw_format):
     table = random_table(0, n_samples=300)
     targets = np.column_stack([labels("reg:squarederror", table), -table[:, 2]])
