@@ -24,7 +24,8 @@ class Tree:
     leaf_value : float32 (n_nodes,). Leaf weight × learning_rate, added to the margin; 0 at a split.
     gain : float32 (n_nodes,). Loss reduction of the split without the paper's 1/2 (XGBoost's ``loss_changes``); 0 at a leaf.
     cover : float32 (n_nodes,). Sum of hessians of the node's rows: an exact sum, rounded once.
-    weight : float32 (n_nodes,). Optimal weight of the node before × learning_rate (XGBoost's ``base_weights``).
+    weight : float32 (n_nodes,). Optimal weight of the node before × learning_rate. A file's ``base_weights`` are these at splits
+        and leaf_value at leaves, as XGBoost's hist and approx write them; so are the weights of a loaded tree.
     """
 
     left_child: Array

@@ -89,7 +89,7 @@ def _tree_to_document(tree: Tree, tree_id: int, n_features: int) -> dict[str, An
         },
         "loss_changes": tree.gain,
         "sum_hessian": tree.cover,
-        "base_weights": tree.weight,
+        "base_weights": np.where(is_leaf, tree.leaf_value, tree.weight),
         "left_children": tree.left_child,
         "right_children": np.where(is_leaf, np.int32(-1), tree.left_child + np.int32(1)),
         "parents": np.where(tree.parent == -1, np.int32(ROOT_PARENT), tree.parent),
@@ -330,7 +330,7 @@ def _read_tree(tree: Cursor, tree_id: int, n_features: int) -> Tree:
         leaf_value=at(~is_split & ~is_deleted, conditions, np.float32),
         gain=at(is_split, gain, np.float32),
         cover=at(~is_deleted, cover, np.float32),
-        weight=at(~is_deleted, weight, np.float32),
+        weight=np.where(is_split, weight, at(~is_deleted, conditions, np.float32)),
     )
 
 

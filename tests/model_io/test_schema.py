@@ -63,7 +63,7 @@ def test_stump_is_written_as_xgboost_lays_it_out():
             "tree_param": {"num_deleted": "0", "num_feature": "1", "num_nodes": "3", "size_leaf_vector": "1"},
             "loss_changes": [4.0, 0.0, 0.0],
             "sum_hessian": [10.0, 4.0, 6.0],
-            "base_weights": [1.0, -20.0, 30.0],
+            "base_weights": [1.0, -2.0, 3.0],
             "left_children": [1, -1, -1],
             "right_children": [2, -1, -1],
             "parents": [2147483647, 0, 0],

@@ -119,6 +119,23 @@ def test_trees_of_xgboost_predict_as_xgboost_does(objective, params):
     assert load_model(booster.save_raw("ubj")) == load_model(raw)
 
 
+@pytest.mark.parametrize("tree_method", ["hist", "approx"])
+def test_our_file_has_the_base_weights_of_xgboosts(tree_method):
+    table = np.random.default_rng(0).integers(0, 4, (80, 3)).astype(np.float32)  # few values: both find the same splits
+    label = np.round(64 * labels("reg:squarederror", table)) / 64
+    params = {"tree_method": tree_method, "max_depth": 3, "base_score": 0, "learning_rate": 0.25}
+    ours, theirs = (
+        json.loads(bytes(library.train(params, library.DMatrix(table, label), 2).save_raw("json")))["learner"]["gradient_booster"]
+        for library in (gb, xgboost)
+    )
+    for tree, peer in zip(ours["model"]["trees"], theirs["model"]["trees"], strict=True):
+        assert tree["left_children"] == peer["left_children"]
+        np.testing.assert_allclose(tree["base_weights"], peer["base_weights"], rtol=1e-3, atol=1e-4)  # 16-bit gradients
+        is_leaf = np.array(tree["left_children"]) == -1
+        for values in (tree, peer):
+            assert (np.array(values["base_weights"]) == values["split_conditions"]).tolist() == is_leaf.tolist()
+
+
 @pytest.mark.parametrize("raw_format", ["json", "ubj"])
 def test_nodes_of_a_pruned_tree_keep_xgboosts_numbers(raw_format):
     pandas = pytest.importorskip("pandas")
