@@ -4,6 +4,7 @@ train() itself uses them for early stopping and for printing; its loop knows not
 """
 
 import os
+import pickle
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -31,12 +32,16 @@ class TrainingCallback:
 
 
 class LearningRateScheduler(TrainingCallback):
-    """learning_rates : a function of the round, or one value per round."""
+    """learning_rates : a function of the round, or one value per round.
+
+    As in XGBoost, a round's value is set when that round is over: round r + 1 grows with learning_rates(r), round 0 with the
+    parameter's own.
+    """
 
     def __init__(self, learning_rates: Callable[[int], float] | Sequence[float]) -> None:
         self.learning_rates = learning_rates if callable(learning_rates) else learning_rates.__getitem__
 
-    def before_iteration(self, model: Any, epoch: int, evals_log: EvalsLog) -> bool:
+    def after_iteration(self, model: Any, epoch: int, evals_log: EvalsLog) -> bool:
         model.set_param("learning_rate", self.learning_rates(epoch))
         return False
 
@@ -144,17 +149,31 @@ class EvaluationMonitor(TrainingCallback):
 
 
 class TrainingCheckPoint(TrainingCallback):
-    """Save the model into ``directory`` as ``<name>_<round>.json`` every ``interval`` rounds."""
+    """Save the model into ``directory`` as ``<name>_<round>.ubj`` after every interval-th round but the first: rounds are counted
+    from 0, those of a model that is trained on included in the name.
 
-    def __init__(self, directory: str | os.PathLike[str], name: str = "model", interval: int = 100) -> None:
+    as_pickle : save the Booster with its parameters instead, as ``.pkl``.
+    """
+
+    def __init__(
+        self, directory: str | os.PathLike[str], name: str = "model", as_pickle: bool = False, interval: int = 100
+    ) -> None:  # fmt: skip
         if interval < 1:
             raise ValueError(f"interval must be at least 1, got {interval}.")
-        self.directory, self.name, self.interval = os.fspath(directory), name, interval
+        self.directory, self.name, self.as_pickle, self.interval = os.fspath(directory), name, as_pickle, interval
+
+    def before_training(self, model: Any) -> Any:
+        self._first_round = model.num_boosted_rounds()  # of a model that is trained on
+        return model
 
     def after_iteration(self, model: Any, epoch: int, evals_log: EvalsLog) -> bool:
-        if (epoch + 1) % self.interval == 0:
-            from gpuboost.communicator import current_communicator
+        from gpuboost.communicator import current_communicator
 
-            if current_communicator().rank == 0:
-                model.save_model(os.path.join(self.directory, f"{self.name}_{epoch}.json"))
+        if epoch > 0 and epoch % self.interval == 0 and current_communicator().rank == 0:
+            path = os.path.join(self.directory, f"{self.name}_{self._first_round + epoch}")
+            if self.as_pickle:
+                with open(f"{path}.pkl", "wb") as file:
+                    pickle.dump(model, file)
+            else:
+                model.save_model(f"{path}.ubj")
         return False

@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 
 from gpuboost.model.model import Model
+from gpuboost.model.tree import DELETED
 from gpuboost.model_io.dump import name_of_column
 
 __all__ = ["feature_importances", "feature_scores", "split_value_histogram", "trees_to_dataframe"]
@@ -62,30 +63,30 @@ def trees_to_dataframe(model: Model, names: Sequence[str] | None = None, types: 
         "Tree", "Node", "ID", "Feature", "Split", "Yes", "No", "Missing", "Gain", "Cover", "Category",
     )}  # fmt: skip
     for t, tree in enumerate(model.trees):
-        is_split: np.ndarray = tree.left_child >= 0
-        left = tree.left_child
-        if types is not None and (bad := [f for f in tree.feature[is_split] if types[f] == "i"]):
+        nodes = np.flatnonzero(tree.feature != DELETED)
+        left, feature, threshold = tree.left_child[nodes], tree.feature[nodes], tree.threshold[nodes].astype(np.float64)
+        is_split: np.ndarray = left >= 0
+        if types is not None and (bad := [f for f in feature[is_split] if types[f] == "i"]):
             raise ValueError(f"column {name_of(bad[0])!r} is an indicator, whose splits have no threshold. Use get_dump().")
-        labels = np.array([name_of(feature) for feature in tree.feature.tolist()], dtype=object)
+        labels = np.array([name_of(f) for f in feature.tolist()], dtype=object)
         ids = np.array([f"{t}-{node}" for node in range(tree.n_nodes)], dtype=object)
-        threshold = np.array(tree.threshold, np.float64)
         if types is not None:
-            is_whole = np.array([types[feature] == "int" for feature in tree.feature.tolist()])
+            is_whole = np.array([types[f] == "int" for f in feature.tolist()])
             threshold[is_whole] = np.ceil(threshold[is_whole])
 
         def at_splits(values: np.ndarray, is_split: np.ndarray = is_split, at_leaves: Any = np.nan) -> list[Any]:
             return np.where(is_split, values, at_leaves).tolist()
 
-        columns["Tree"] += [t] * tree.n_nodes
-        columns["Node"] += range(tree.n_nodes)
-        columns["ID"] += ids.tolist()
+        columns["Tree"] += [t] * len(nodes)
+        columns["Node"] += nodes.tolist()
+        columns["ID"] += ids[nodes].tolist()
         columns["Feature"] += at_splits(labels, at_leaves="Leaf")
         columns["Split"] += at_splits(threshold)
         columns["Yes"] += at_splits(ids[left])
-        columns["No"] += at_splits(ids[np.minimum(left + 1, tree.n_nodes - 1)])
-        columns["Missing"] += at_splits(ids[np.where(tree.default_left, left, np.minimum(left + 1, tree.n_nodes - 1))])
-        columns["Gain"] += at_splits(tree.gain, at_leaves=tree.leaf_value)
-        columns["Cover"] += tree.cover.tolist()
+        columns["No"] += at_splits(ids[left + 1])
+        columns["Missing"] += at_splits(ids[np.where(tree.default_left[nodes], left, left + 1)])
+        columns["Gain"] += at_splits(tree.gain[nodes], at_leaves=tree.leaf_value[nodes])
+        columns["Cover"] += tree.cover[nodes].tolist()
         columns["Category"] += [None if split else np.nan for split in is_split.tolist()]
     return pandas.DataFrame(columns)
 

@@ -66,7 +66,9 @@ def _list_column(column, missing, weights, first_row, keys):
 
 
 @parallel_kernel
-def cut_columns_cpu(keys, weights, n_absent, max_bin, spare, spare_weights, n_cuts, has_missing, n_infinite, n_threads):
+def cut_columns_cpu(
+    keys, weights, n_absent, max_bin, spare, spare_weights, n_cuts, has_missing, n_infinite, extremes, n_threads
+):  # fmt: skip
     """The thresholds of every column.
 
     keys : (n, rows), INOUT. In: as list_keys_cpu writes them. Out: keys[i, :n_cuts[i]] are the bits of the float32 thresholds of
@@ -75,16 +77,18 @@ def cut_columns_cpu(keys, weights, n_absent, max_bin, spare, spare_weights, n_cu
     max_bin : most bins of a column; 255 where that is 256 and values are missing, so that the missing code fits in a byte.
     spare : dtype of keys (n_threads, rows), SCRATCH. spare_weights : the same bytes as int32 or int64: columns are counted there.
     n_cuts : int64 (n,), OUT. has_missing : bool (n,), OUT. n_infinite : int64 (n,), OUT. Values outside float32's finite range.
+    extremes : uint32 (n, 2), OUT. Keys of the lowest and the highest value; untouched where a column has none.
     """
     counter = np.zeros(1, np.int64)
     for thread in prange(n_threads):
         _cut_columns(
-            counter, keys, weights, n_absent, max_bin, spare[thread], spare_weights[thread], n_cuts, has_missing, n_infinite
-        )
+            counter, keys, weights, n_absent, max_bin, spare[thread], spare_weights[thread], n_cuts, has_missing, n_infinite,
+            extremes,
+        )  # fmt: skip
 
 
 @parallel_kernel.part
-def _cut_columns(counter, keys, weights, n_absent, max_bin, spare, value_weights, n_cuts, has_missing, n_infinite):
+def _cut_columns(counter, keys, weights, n_absent, max_bin, spare, value_weights, n_cuts, has_missing, n_infinite, extremes):
     counts = np.empty((N_DIGITS, DIGITS), np.uint32)
     is_heavy, ends = np.empty(spare.size, np.bool_), np.empty(spare.size, np.bool_)
     low_bits = uint64(32) if weights.size else uint64(0)
@@ -98,6 +102,8 @@ def _cut_columns(counter, keys, weights, n_absent, max_bin, spare, value_weights
         ordered = spare[:n] if is_moved else own[:n]
         n_infinite[i] = _count_outside(ordered, low_bits)
         n_values = _weigh_values(ordered, low_bits, weights, own, value_weights)
+        if n_values > 0:
+            extremes[i, 0], extremes[i, 1] = uint32(own[0]), uint32(own[n_values - uint64(1)])
         n_bins = int64(255) if max_bin == 256 and has_missing[i] else int64(max_bin)
         choose_ends(value_weights[:n_values], n_bins, is_heavy[:n_values], ends[:n_values])
         at = uint64(0)

@@ -364,6 +364,20 @@ def test_a_booster_loads_one_model_after_another():
         assert booster.params.objective == name and booster.params.max_depth == 2
 
 
+@pytest.mark.parametrize(
+    "given", [{"num_class": 3}, {"num_class": 3, "objective": None}, {"num_class": "2"}, {"num_class": 1}, {}]
+)
+def test_classes_without_an_objective_are_those_of_xgboost(given):
+    xgboost = pytest.importorskip("xgboost")
+    X, y = np.eye(6), np.arange(6) % 2
+    booster, theirs = gb.train(given, gb.DMatrix(X, y), 1), xgboost.train(given, xgboost.DMatrix(X, y), 1)
+    expected = json.loads(theirs.save_raw("json"))["learner"]["objective"]["name"]
+    assert [booster.model.objective, booster.params.objective, booster.copy().params.objective] == [expected] * 3
+    later = gb.Booster({"objective": "multi:softprob", "num_class": 2})
+    later.set_param(given)
+    assert later.params.objective == ("multi:softprob" if "objective" not in given else expected)
+
+
 def test_no_classes_may_be_written_as_one_class():
     X, y, _ = make_table("reg:squarederror")
     booster = gb.train({"num_class": 1}, gb.DMatrix(X, y), 1)
@@ -540,5 +554,5 @@ def test_what_train_cannot_use_is_refused():
     with pytest.raises(ValueError, match="the names of evals must differ, but 'a' is there twice"):
         gb.train({}, data, evals=[(data, "a"), (data, "a")])
     with pytest.raises(ValueError, match="num_class=3, but reg:squarederror has no classes"):
-        gb.train({"num_class": 3}, data)
+        gb.train({"objective": "reg:squarederror", "num_class": 3}, data)
     assert gb.train({"num_class": 1}, data, np.int64(1)).num_boosted_rounds() == 1

@@ -1,5 +1,7 @@
 """Callbacks: what they are told, and what they change."""
 
+import pickle
+
 import numpy as np
 import pytest
 
@@ -130,16 +132,30 @@ def test_early_stopping_without_evaluations_says_what_to_pass(matrices):
 
 
 @pytest.mark.parametrize("schedule", [[0.5, 0.25, 0.125], lambda epoch: 0.5 ** (epoch + 1)])
-def test_scheduled_learning_rates_scale_the_trees(matrices, schedule):
-    params = {"max_depth": 2, "base_score": 0.0}
-    booster = gb.train(params, matrices[0], 3, callbacks=[LearningRateScheduler(schedule)])
-    for tree, rate in zip(booster.model.trees, (0.5, 0.25, 0.125)):
-        leaves = tree.left_child < 0
-        np.testing.assert_allclose(tree.leaf_value[leaves], rate * tree.weight[leaves], rtol=1e-6)  # one float32 rounding
+def test_scheduled_learning_rates_are_those_of_the_rounds_after(matrices, schedule):
+    scheduled = gb.train({"learning_rate": 0.75}, matrices[0], 3, callbacks=[LearningRateScheduler(schedule)])
+    by_hand = gb.Booster()
+    for rate in (0.75, 0.5, 0.25):
+        by_hand.set_param("learning_rate", rate)
+        by_hand.update(matrices[0])
+    assert scheduled.save_raw() == by_hand.save_raw()
+
+
+def test_schedules_are_those_of_xgboost():
+    xgboost = pytest.importorskip("xgboost")
+    rng = np.random.default_rng(2)
+    X = rng.integers(0, 9, (60, 3)).astype(np.float32)  # few values: every library finds the same splits
+    y = X @ [3, 2, 1] + rng.random(60)
+    params, schedule = {"max_depth": 2, "base_score": 0.0}, [0.1, 0.9, 0.2]
+    ours, theirs = (
+        library.train(params, library.DMatrix(X, y), 3, callbacks=[scheduler(schedule)])
+        for library, scheduler in {gb: LearningRateScheduler, xgboost: xgboost.callback.LearningRateScheduler}.items()
+    )
+    np.testing.assert_allclose(ours.predict(gb.DMatrix(X)), theirs.predict(xgboost.DMatrix(X)), rtol=1e-4)  # 16-bit gradients
 
 
 def test_constant_schedule_equals_the_parameter(matrices):
-    scheduled = gb.train({"eta": 0.1}, matrices[0], 3, callbacks=[LearningRateScheduler([0.2] * 3)])
+    scheduled = gb.train({"eta": 0.2}, matrices[0], 3, callbacks=[LearningRateScheduler([0.2] * 3)])
     assert scheduled.save_raw() == gb.train({"eta": 0.2}, matrices[0], 3).save_raw()
 
 
@@ -162,8 +178,24 @@ def test_monitor_prints_the_spread_of_folds_when_asked(capsys):
 
 def test_checkpoints_hold_the_model_of_their_round(matrices, tmp_path):
     booster = gb.train({}, matrices[0], 5, callbacks=[TrainingCheckPoint(tmp_path, "part", interval=2)])
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["part_1.json", "part_3.json"]
-    assert (tmp_path / "part_3.json").read_bytes() == bytes(booster[:4].save_raw("json"))
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["part_2.ubj", "part_4.ubj"]
+    assert (tmp_path / "part_2.ubj").read_bytes() == bytes(booster[:3].save_raw())
+
+
+@pytest.mark.parametrize("interval", [1, 2, 100])
+@pytest.mark.parametrize("as_pickle", [False, True])
+def test_checkpoints_are_named_and_timed_as_xgboosts(tmp_path, interval, as_pickle):
+    xgboost = pytest.importorskip("xgboost")
+    files = []
+    for library, checkpoint in {gb: TrainingCheckPoint, xgboost: xgboost.callback.TrainingCheckPoint}.items():
+        data, folder, model = library.DMatrix(np.eye(4), np.arange(4)), tmp_path / library.__name__, None
+        folder.mkdir()
+        load = pickle.loads if as_pickle else lambda raw, library=library: library.Booster(model_file=bytearray(raw))
+        for n_rounds in (5, 4):  # the second time a model is trained on
+            callbacks = [checkpoint(folder, "part", as_pickle, interval)]
+            model = library.train({}, data, n_rounds, xgb_model=model, callbacks=callbacks)
+            files.append({path.name: load(path.read_bytes()).num_boosted_rounds() for path in folder.iterdir()})
+    assert files[:2] == files[2:]
 
 
 @pytest.mark.parametrize(

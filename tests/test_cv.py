@@ -139,7 +139,7 @@ def test_callbacks_see_one_model_and_pairs(data, capsys):
     pairs = list(zip(result["test-logloss-mean"], result["test-logloss-std"]))
     assert seen == [(1, pairs[0]), (2, pairs[1]), (3, pairs[2])]
     assert capsys.readouterr().out.splitlines()[0].startswith(f"[0]\ttrain-logloss:{result['train-logloss-mean'][0]:.5f}+")
-    falling = gb.cv(LOGISTIC, data, 2, callbacks=[LearningRateScheduler([0.3, 1e-9])], as_pandas=False)
+    falling = gb.cv(LOGISTIC, data, 2, callbacks=[LearningRateScheduler([1e-9, 1e-9])], as_pandas=False)
     assert falling["train-logloss-mean"][0] == pytest.approx(falling["train-logloss-mean"][1], rel=1e-6)
 
 

@@ -220,6 +220,18 @@ def test_labels_of_any_type_come_back_and_survive_files(table, classes, tmp_path
         np.testing.assert_array_equal(other.predict(X), model.predict(X))
 
 
+def test_types_of_columns_come_back_with_a_model(table, tmp_path):
+    X, signal, _ = table
+    types = ["q", "int", *["float"] * (X.shape[1] - 2)]
+    model = GPUBoostRegressor(n_estimators=2, feature_types=types).fit(np.round(X), signal)
+    model.save_model(tmp_path / "m.json")
+    loaded = GPUBoostRegressor()
+    loaded.load_model(tmp_path / "m.json")
+    assert loaded.feature_types == types
+    continued = loaded.fit(np.round(X), signal, xgb_model=tmp_path / "m.json")
+    assert continued.get_booster().feature_types == types
+
+
 # Library and type of a column of labels, the values of its two classes, the NumPy type of classes_.
 COLUMNS = {
     "pandas": ("str string category string[pyarrow]", ["high", "low"], "O"),

@@ -355,6 +355,18 @@ def test_several_label_columns_continue_with_as_many_and_have_no_auc(objective):
         gb.train({"objective": objective, "eval_metric": "auc"}, two, 1, evals=[(two, "train")], verbose_eval=False)
 
 
+def test_a_forest_is_predicted_but_not_continued():
+    xgboost = pytest.importorskip("xgboost")
+    X, y, _ = make_table("reg:squarederror")
+    forest = xgboost.train({"num_parallel_tree": 2, "subsample": 0.5}, xgboost.DMatrix(X, y), 2).save_raw()
+    booster, data = gb.Booster(model_file=forest), gb.DMatrix(X, y)
+    message = "continuing a model of num_parallel_tree=2 is not built yet in gpuboost. Train a new one"
+    for call in (lambda: booster.update(data), lambda: gb.train({}, data, 1, xgb_model=bytes(forest))):
+        with pytest.raises(NotImplementedError, match=message):
+            call()
+    assert booster.num_boosted_rounds() == 2 and booster.predict(data, pred_leaf=True).shape == (len(y), 4)
+
+
 @pytest.mark.parametrize("given", ["booster", "bytes"])
 def test_continuing_forgets_the_best_round(given):
     X, y, _ = make_table("reg:squarederror")
@@ -512,6 +524,25 @@ def test_labels_weights_and_margins_set_between_rounds_count():
         dtrain.set_info(**change)
         changed.update(dtrain)
         assert model_bytes(changed) != model_bytes(fixed)
+
+
+@pytest.mark.parametrize("is_trained_on", [False, True])
+@pytest.mark.parametrize("change", ["base_margin", "feature_names", "label"])
+def test_what_changes_of_a_matrix_under_watch_is_noticed(change, is_trained_on):
+    X, y, _ = make_table("reg:squarederror")
+    new = {"base_margin": 100 + y, "feature_names": list("bacd"), "label": -y}[change]
+    dtrain, dvalid = (gb.DMatrix(X, y, feature_names=list("abcd")) for _ in range(2))
+    watched = dtrain if is_trained_on else dvalid
+    booster = gb.Booster({"max_depth": 3})
+    for _ in range(2):
+        booster.update(dtrain)
+        before = booster.eval(watched)
+        assert before == booster.copy().eval(watched)  # which has watched nothing
+    watched.set_info(**{change: new})
+    assert booster.eval(watched) == booster.copy().eval(watched) != before
+    if not is_trained_on:
+        booster.update(dtrain)
+        assert booster.eval(watched) == booster.copy().eval(watched)
 
 
 def test_the_objective_of_a_model_cannot_be_changed():

@@ -21,12 +21,15 @@ class Cuts:
     offsets : int32 (n_features + 1,).
     has_missing : bool (n_features,). Whether the sketched table lacked a value there.
     max_bin : the parameter that the cuts were made for.
+    extremes : float32 (n_features, 2). The lowest and the highest value of each feature, zeros where it has none. None for cuts
+        that come from no table.
     """
 
     thresholds: np.ndarray
     offsets: np.ndarray
     has_missing: np.ndarray
     max_bin: int
+    extremes: np.ndarray | None = None
 
     @property
     def n_features(self) -> int:

@@ -12,12 +12,14 @@ from gpuboost.config import warn
 from gpuboost.data.binning import add_records, bin_table
 from gpuboost.data.columns import bin_columns
 from gpuboost.data.sketch import sketch_columns
-from gpuboost.data.tables.names import listing
+from gpuboost.data.tables.device import host_array
+from gpuboost.data.tables.names import listing, quoted
 from gpuboost.data.tables.source import ColumnSource
 from gpuboost.params import EVERY_VALUE
 
 __all__ = ["Bins", "bin_by_cuts", "bin_by_own_cuts"]
 
+CATEGORY_CODES = 2**24  # codes below it are different float32 values
 SKETCH_WEIGHT_BITS = 46  # the global sum of integer sketch weights stays below 2^46 (data/sketch.py)
 
 
@@ -44,8 +46,10 @@ def bin_by_own_cuts(
 ) -> BinnedMatrix:
     """Codes under cuts sketched from this table (all workers' rows of positive weight), with records, as training reads them.
 
-    weight : float32 (n_rows,) or empty. A UserWarning names columns without any value.
+    weight : float32 (n_rows,) or empty. A UserWarning names columns without any value; ValueError a column of numbers declared to
+    be categories that are none.
     """
+    _check_category_codes(source)
     weights = _sketch_weights(weight, source.n_rows, comm)
     if max_bin == EVERY_VALUE or _stays_sparse(source, backend):
         binned = bin_columns(source, weights, max_bin, None, backend.n_threads, comm)
@@ -68,6 +72,23 @@ def bin_by_cuts(
 
 def _stays_sparse(source: ColumnSource, backend: Backend) -> bool:
     return source.stored is not None and backend.takes_sparse
+
+
+def _check_category_codes(source: ColumnSource) -> None:
+    """ValueError for a number that is no code in a column of type "c". Columns that hold categories themselves have codes."""
+    names = source.feature_names or [str(f) for f in range(source.n_features)]
+    declared = [f for f, letter in enumerate(source.feature_types or ()) if letter == "c" and names[f] not in source.categories]
+    for rows in source.batch_slices() if declared else ():
+        with np.errstate(over="ignore"):
+            values = host_array(source.read(rows))[:, declared].astype(np.float32)
+        is_code = (values >= 0) & (values < CATEGORY_CODES) & (values == np.floor(values))
+        is_missing = np.isnan(values) | (values == source.missing)
+        for i, j in np.argwhere(~is_code & ~is_missing)[:1]:
+            raise ValueError(
+                f"{quoted(names[declared[j]])} is of feature type 'c', so it must hold codes of categories, whole numbers from 0 "
+                f"to {CATEGORY_CODES - 1}, got {values[i, j]:.9g} in row {rows.start + i}. Number its categories from 0, or use "
+                "feature type 'q'."
+            )
 
 
 def _warn_of_empty_columns(binned: BinnedMatrix, source: ColumnSource, comm: Communicator) -> None:

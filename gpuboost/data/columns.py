@@ -16,7 +16,7 @@ from gpuboost.binned.cuts import SENTINEL, Cuts
 from gpuboost.binned.matrix import BinnedMatrix
 from gpuboost.binned.pages import DensePage, PageStore, SortedColumns, SparsePage
 from gpuboost.communicator import Communicator
-from gpuboost.data.sketch import midway, require_finite
+from gpuboost.data.sketch import ZERO_KEY, midway, require_finite, values_of
 from gpuboost.data.tables.device import host_array
 from gpuboost.data.tables.sparse import float32_values
 from gpuboost.kernels.columns import (
@@ -34,7 +34,6 @@ from gpuboost.kernels.sparse import SEARCHED_BINS, code_stored_cpu, join_rows_cp
 
 __all__ = ["bin_columns"]
 
-ZERO_KEY = 0x80000000  # scalar.float_key(0)
 GROUP_VALUES = 2**21  # distinct values that are merged at once: 50 MB
 
 
@@ -71,6 +70,7 @@ class Entries:
             keys, value_weights = keys[exists], value_weights[exists]
         total = self.n_rows if weights is None else int(weights.sum())
         has_missing, sizes, thresholds = np.empty(n_features, bool), np.empty(n_features, np.int64), []
+        extremes = np.empty((n_features, 2), np.uint32)
         ends = np.cumsum(n_values)
         for group in _groups(n_values, comm):
             own = slice(ends[group][0] - n_values[group][0], ends[group][-1])
@@ -87,7 +87,7 @@ class Entries:
             comm.allreduce_sum(absent)
             has_missing[group] = absent > 0
             most = np.where(has_missing[group] & (max_bin == 256), 255, max_bin)  # as the sketch: the missing code fits in a byte
-            part, sizes[group] = _thresholds(*_merged(values, comm), most, self.n_threads)
+            part, sizes[group], extremes[group] = _thresholds(*_merged(values, comm), most, self.n_threads)
             thresholds.append(part)
         offsets = np.concatenate([[0], np.cumsum(sizes)])
         if offsets[-1] >= 2**31 - n_features:
@@ -95,7 +95,7 @@ class Entries:
                 f"the table has {offsets[-1]} bins, but at most 2^31 can be numbered. Use a smaller max_bin, or "
                 "tree_method='hist' instead of 'exact'."
             )
-        return Cuts(np.concatenate(thresholds), offsets.astype(np.int32), has_missing, max_bin)
+        return Cuts(np.concatenate(thresholds), offsets.astype(np.int32), has_missing, max_bin, values_of(extremes))
 
     def blocks(self, cuts: Cuts) -> SortedColumns:
         """The entries with codes for keys, which they replace: these Entries are then used up."""
@@ -207,8 +207,8 @@ def _merged(values: np.ndarray, comm: Communicator) -> tuple[np.ndarray, np.ndar
 
 def _thresholds(
     features: np.ndarray, keys: np.ndarray, weights: np.ndarray, n_bins: np.ndarray, n_threads: int
-) -> tuple[np.ndarray, np.ndarray]:
-    """The thresholds of the columns of a group, one after another, and how many each has.
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """The thresholds of the columns of a group, one after another; how many each has; and the keys of its extreme values.
 
     features, keys, weights : as _merged gives them. n_bins : int64, most bins of each column.
     """
@@ -217,4 +217,7 @@ def _thresholds(
     end_bins_cpu(begin, weights, n_bins, ends, n_threads)
     after = np.flatnonzero(ends)
     n_ends = np.bincount(features[after], minlength=len(n_bins))
-    return np.insert(midway(keys[after], keys[after + 1]), np.cumsum(n_ends), SENTINEL), n_ends + 1
+    extremes = np.full((len(n_bins), 2), ZERO_KEY, np.int64)
+    has_values = begin[1:] > begin[:-1]
+    extremes[has_values] = np.stack([keys[begin[:-1][has_values]], keys[begin[1:][has_values] - 1]], axis=1)
+    return np.insert(midway(keys[after], keys[after + 1]), np.cumsum(n_ends), SENTINEL), n_ends + 1, extremes

@@ -27,6 +27,7 @@ __all__ = ["DMatrix"]
 
 FLOAT_INFO = ("label", "weight", "base_margin", "feature_weights")
 UINT_INFO = ("group", "qid")
+EDGE_MARGIN = 1e-5  # of the outer edges of get_quantile_cut, XGBoost's
 
 
 class DMatrix:
@@ -181,14 +182,21 @@ class DMatrix:
         raise not_built("DMatrix.save_binary", "Save the table, for example as a Parquet file.")
 
     def get_quantile_cut(self) -> tuple[np.ndarray, np.ndarray]:
-        """(uint64 offsets (n_features + 1,), float32 thresholds): feature f owns thresholds[offsets[f]:offsets[f + 1]].
+        """(uint64 offsets (n_features + 1,), float32 values): feature f owns values[offsets[f]:offsets[f + 1]], the edges of its
+        bins. As in XGBoost the first is below all its values and the last above them, by their own size and 1e-5.
 
         Raises ValueError for a DMatrix that was not trained on yet: it has no cuts.
         """
         binned = self.any_binned()
         if binned is None:
             raise ValueError("this DMatrix has no quantile cuts yet. Train on it first, or use a QuantileDMatrix.")
-        return binned.cuts.offsets.astype(np.uint64), binned.cuts.thresholds
+        offsets, edges, extremes = binned.cuts.offsets, binned.cuts.thresholds.copy(), binned.cuts.extremes
+        assert extremes is not None
+        low, high = extremes.T.astype(np.float64)
+        with np.errstate(over="ignore"):
+            edges[offsets[1:] - 1] = high + abs(high) + EDGE_MARGIN
+            edges = np.insert(edges, offsets[:-1], low - abs(low) - EDGE_MARGIN)
+        return (offsets + np.arange(len(offsets))).astype(np.uint64), edges
 
     def set_info(
         self, *, label: Any = None, weight: Any = None, base_margin: Any = None, group: Any = None, qid: Any = None,
@@ -275,6 +283,11 @@ class DMatrix:
     def version(self) -> int:
         """Counts the changes of what is known of rows and columns."""
         return self._info.version + self._features.version
+
+    @property
+    def margin_version(self) -> int:
+        """Counts the changes of what a model's margins of these rows depend on: base_margin and what is known of columns."""
+        return self._info.margin_version + self._features.version
 
     @property
     def labels(self) -> np.ndarray:

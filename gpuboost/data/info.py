@@ -28,7 +28,7 @@ class MatrixInfo:
     label : float32 (n_targets, n_rows). weight : float32 (n_rows,). base_margin : float32 (n_outputs, n_rows).
     group_ptr : uint32 (n_groups + 1,), the first row of each query and n_rows. feature_weights : float32 (n_features,).
     All are of shape (0,) where they are not given.
-    version : counts the changes.
+    version : counts the changes. margin_version : those of base_margin.
     """
 
     n_rows: int
@@ -38,6 +38,7 @@ class MatrixInfo:
     group_ptr: np.ndarray = field(default_factory=lambda: _NO_QUERIES)
     feature_weights: np.ndarray = _not_given()
     version: int = 0
+    margin_version: int = 0
 
     def updated(self, n_features: int, **given: Any) -> "MatrixInfo":
         """With some of FIELDS, each anything array-like. Raises ValueError naming what is of the wrong length or kind."""
@@ -47,7 +48,8 @@ class MatrixInfo:
         for name in FIELDS:
             if name in given:
                 checked |= self._checked(name, given[name], n_features)
-        return MatrixInfo(**{**vars(self), **checked, "version": self.version + 1})
+        versions = {"version": self.version + 1, "margin_version": self.margin_version + ("base_margin" in given)}
+        return MatrixInfo(**{**vars(self), **checked, **versions})
 
     def _checked(self, name: str, values: Any, n_features: int) -> dict[str, np.ndarray]:
         """The field of this class that holds it: its values there."""

@@ -29,8 +29,9 @@ from gpuboost.kernels.cuts import end_bins, halve_gaps, set_heavy_apart
 from gpuboost.kernels.quantiles import cut_columns_cpu, list_keys_cpu
 from gpuboost.kernels.sketch import COUNTS0_WIDTH, DIGITS, MISSING, NON_FINITE
 
-__all__ = ["midway", "require_finite", "sketch_columns"]
+__all__ = ["ZERO_KEY", "midway", "require_finite", "sketch_columns", "values_of"]
 
+ZERO_KEY = 0x80000000  # scalar.float_key(0)
 SORT_MEMORY = 2**27  # bytes of keys held at once, or a quarter of all or one column a thread if that is more
 SKETCH_MEMORY = 2**27  # bytes of counts held at once; columns (and, for very large max_bin, prefixes) run in groups below it
 
@@ -51,17 +52,18 @@ def sketch_columns(source, weights: np.ndarray | None, max_bin: int, backend, co
         cut = _sort
     else:
         at_once, cut = SKETCH_MEMORY // (COUNTS0_WIDTH * 8), _sketch
-    thresholds, has_missing = [], []
+    thresholds, has_missing, extremes = [], [], []
     for first in range(0, source.n_features, at_once := max(1, at_once)):
         features = np.arange(first, min(first + at_once, source.n_features), dtype=np.int32)
-        own, missing = cut(features, source, weights, max_bin, backend, comm)
+        own, missing, ends = cut(features, source, weights, max_bin, backend, comm)
         thresholds += own
         has_missing.append(missing)
+        extremes.append(ends)
     offsets = np.concatenate([[0], np.cumsum([len(t) for t in thresholds])]).astype(np.int32)
-    return Cuts(np.concatenate(thresholds), offsets, np.concatenate(has_missing), max_bin)
+    return Cuts(np.concatenate(thresholds), offsets, np.concatenate(has_missing), max_bin, values_of(np.concatenate(extremes)))
 
 
-def _sort(features, source, weights, max_bin: int, backend, comm) -> tuple[list[np.ndarray], np.ndarray]:
+def _sort(features, source, weights, max_bin: int, backend, comm) -> tuple[list[np.ndarray], np.ndarray, np.ndarray]:
     """_sketch where one worker has all rows in host memory."""
     n, n_rows, n_threads = len(features), source.n_rows, backend.n_threads
     given, n_absent = np.zeros(0, np.int64), 0
@@ -75,15 +77,17 @@ def _sort(features, source, weights, max_bin: int, backend, comm) -> tuple[list[
         first = last
     spare = np.empty((n_threads, n_rows), keys.dtype)
     n_cuts, has_missing, n_infinite = np.empty(n, np.int64), np.empty(n, bool), np.empty(n, np.int64)
-    spare_weights = spare.view(np.int32 if weights is None else np.int64)
-    cut_columns_cpu(keys, given, n_absent, max_bin, spare, spare_weights, n_cuts, has_missing, n_infinite, n_threads)
+    spare_weights, extremes = spare.view(np.int32 if weights is None else np.int64), np.full((n, 2), ZERO_KEY, np.uint32)
+    cut_columns_cpu(
+        keys, given, n_absent, max_bin, spare, spare_weights, n_cuts, has_missing, n_infinite, extremes, n_threads
+    )  # fmt: skip
     require_finite(source, features, n_infinite)
     own = [np.append(bits[:m].astype(np.uint32).view(np.float32), SENTINEL) for bits, m in zip(keys, n_cuts.tolist())]
-    return own, has_missing
+    return own, has_missing, extremes
 
 
-def _sketch(features, source, weights, max_bin: int, backend, comm) -> tuple[list[np.ndarray], np.ndarray]:
-    """(thresholds of each of these columns, bool: whether it has missing values)."""
+def _sketch(features, source, weights, max_bin: int, backend, comm) -> tuple[list[np.ndarray], np.ndarray, np.ndarray]:
+    """(thresholds of each of these columns; bool: whether it has missing values; uint32 (n, 2): keys of its extreme values)."""
     counts0 = _count(source, weights, features, 0, None, None, COUNTS0_WIDTH, len(features), backend, comm)
     require_finite(source, features, counts0[:, NON_FINITE])
     has_missing = counts0[:, MISSING] > 0
@@ -95,7 +99,7 @@ def _sketch(features, source, weights, max_bin: int, backend, comm) -> tuple[lis
         for group in _groups(pending):
             _select(group, source, weights, backend, comm)
         pending = [column for column in pending if column.spread_again()]
-    return [column.thresholds() for column in columns], has_missing
+    return [column.thresholds() for column in columns], has_missing, np.stack([column.extremes() for column in columns])
 
 
 def _count(source, weights, features, level, slots0, slots1, width, n_slots, backend, comm) -> np.ndarray:
@@ -218,7 +222,8 @@ class _Column:
 
     def _mark(self, prefixes: np.ndarray, weight: np.ndarray, shift: int) -> np.ndarray:
         """Entries to resolve further: those with a target or a heavy value and the entry after each (it holds the next distinct
-        value), and the entry before a heavy value or several targets; all of them where they are few enough for one bin each."""
+        value), the entry before a heavy value or several targets, the first and the last one; all of them where they are few
+        enough for one bin each."""
         if self.is_resolved:
             return np.ones(len(prefixes), bool)
         heavy = np.searchsorted(prefixes, self.heavy >> shift)
@@ -227,6 +232,7 @@ class _Column:
         chosen = hits > 0
         chosen[1:] |= hits[:-1] > 0
         chosen[:-1] |= hits[1:] > 1
+        chosen[0] = chosen[-1] = True
         return chosen
 
     def spread_again(self) -> bool:
@@ -257,6 +263,16 @@ class _Column:
         """float32: midway between the last value of a bin and the next value."""
         after = self._cut_after()
         return np.append(midway(self.keys[after], self.keys[after + 1]), SENTINEL)
+
+    def extremes(self) -> np.ndarray:
+        """uint32 (2,): keys of the lowest and the highest value, which are always resolved."""
+        return (self.keys if len(self.keys) else np.array([ZERO_KEY]))[[0, -1]].astype(np.uint32)
+
+
+def values_of(keys: np.ndarray) -> np.ndarray:
+    """The float32 values of keys of any shape."""
+    flat = keys.reshape(-1)
+    return midway(flat, flat).reshape(keys.shape)
 
 
 def midway(below: np.ndarray, above: np.ndarray) -> np.ndarray:

@@ -3,8 +3,9 @@
 from dataclasses import dataclass, fields
 from typing import Any
 
-__all__ = ["Tree"]
+__all__ = ["DELETED", "Tree"]
 
+DELETED = 2147483647  # in place of a deleted node's column; XGBoost's mark, together with default_left
 Array = Any  # a NumPy array; model/ itself computes nothing, so it does not import NumPy
 
 
@@ -12,15 +13,19 @@ Array = Any  # a NumPy array; model/ itself computes nothing, so it does not imp
 class Tree:
     """One tree. Node 0 is the root; a split node's right child is its left child + 1 (XGBoost's convention).
 
+    XGBoost's pruning deletes nodes but renumbers none, and pred_leaf predicts the number of a leaf. So the nodes of a file keep
+    their numbers: a deleted one stays, as a leaf of value 0 that nothing leads to. Trees grown here have none.
+
     left_child : int32 (n_nodes,). -1 at a leaf.
-    parent : int32 (n_nodes,). -1 at the root.
-    feature : int32 (n_nodes,). Split column; 0 at a leaf.
+    parent : int32 (n_nodes,). -1 at the root; 0 at a deleted node.
+    feature : int32 (n_nodes,). Split column; 0 at a leaf, DELETED at a deleted node.
     threshold : float32 (n_nodes,). ``x < threshold`` goes left; 0 at a leaf.
-    default_left : uint8 (n_nodes,). 1 where missing values go left.
+    default_left : uint8 (n_nodes,). 1 where missing values go left, and at a deleted node.
     leaf_value : float32 (n_nodes,). Leaf weight × learning_rate, added to the margin; 0 at a split.
     gain : float32 (n_nodes,). Loss reduction of the split without the paper's 1/2 (XGBoost's ``loss_changes``); 0 at a leaf.
     cover : float32 (n_nodes,). Sum of hessians of the node's rows: an exact sum, rounded once.
-    weight : float32 (n_nodes,). Optimal weight of the node before × learning_rate (XGBoost's ``base_weights``).
+    weight : float32 (n_nodes,). Optimal weight of the node before × learning_rate. A file's ``base_weights`` are these at splits
+        and leaf_value at leaves, as XGBoost's hist and approx write them; so are the weights of a loaded tree.
     """
 
     left_child: Array
@@ -38,8 +43,12 @@ class Tree:
         return len(self.left_child)
 
     @property
+    def n_deleted(self) -> int:
+        return int((self.feature == DELETED).sum())
+
+    @property
     def n_leaves(self) -> int:
-        return (self.n_nodes + 1) // 2
+        return (self.n_nodes - self.n_deleted + 1) // 2
 
     def __eq__(self, other: object) -> bool:
         """Equal bytes in every array."""

@@ -19,7 +19,7 @@ import numpy.typing as npt
 
 from gpuboost.errors import ModelFormatError, not_built
 from gpuboost.model.model import Model
-from gpuboost.model.tree import Tree
+from gpuboost.model.tree import DELETED, Tree
 from gpuboost.model_io.cursor import Cursor
 from gpuboost.model_io.strict_json import read_json
 from gpuboost.objectives import find_objective
@@ -82,14 +82,14 @@ def _tree_to_document(tree: Tree, tree_id: int, n_features: int) -> dict[str, An
     return {
         "id": tree_id,
         "tree_param": {
-            "num_deleted": "0",
+            "num_deleted": str(tree.n_deleted),
             "num_feature": str(n_features),
             "num_nodes": str(tree.n_nodes),
             "size_leaf_vector": "1",
         },
         "loss_changes": tree.gain,
         "sum_hessian": tree.cover,
-        "base_weights": tree.weight,
+        "base_weights": np.where(is_leaf, tree.leaf_value, tree.weight),
         "left_children": tree.left_child,
         "right_children": np.where(is_leaf, np.int32(-1), tree.left_child + np.int32(1)),
         "parents": np.where(tree.parent == -1, np.int32(ROOT_PARENT), tree.parent),
@@ -107,8 +107,8 @@ def _tree_to_document(tree: Tree, tree_id: int, n_features: int) -> dict[str, An
 def from_document(document: Any) -> Model:
     """The model that a document holds, every value checked.
 
-    Trees that still hold nodes deleted by pruning are renumbered breadth first. DART's weights of trees are multiplied into
-    their leaves, in float32 as XGBoost predicts, so the model is a gbtree one. Predictions stay the same.
+    DART's weights of trees are multiplied into their leaves, in float32 as XGBoost predicts, so the model is a gbtree one.
+    Predictions stay the same.
 
     Raises ModelFormatError, naming the place, where the document is malformed, and NotImplementedError where it holds
     something gpuboost does not have yet: linear boosters, vector leaves, categorical splits.
@@ -307,36 +307,30 @@ def _read_tree(tree: Cursor, tree_id: int, n_features: int) -> Tree:
         raise not_built(f"{params.place}.size_leaf_vector: loading trees with vector leaves")
     _refuse_categorical_splits(tree, n_nodes)
 
-    left, right, order = _read_links(tree, n_nodes, params["num_deleted"].integer_text(0, n_nodes))
+    left, parent, is_deleted = _read_links(tree, n_nodes, params["num_deleted"].integer_text(0, n_nodes))
     feature = tree["split_indices"].integers(n_nodes, 0, INT32_MAX)
     default_left = tree["default_left"].integers(n_nodes, 0, 1, or_booleans=True)
     conditions, gain, cover, weight = (
         tree[key].floats32(n_nodes) for key in ("split_conditions", "loss_changes", "sum_hessian", "base_weights")
     )
 
-    is_leaf = left[order] == -1
-    splits = order[~is_leaf]
-    if (bad := splits[feature[splits] >= n_features]).size:
+    is_split = left != -1
+    if (bad := np.flatnonzero(is_split & (feature >= n_features))).size:
         tree["split_indices"].fail(f"must be below num_feature {n_features}, got {feature[bad[0]]}.", bad[0])
 
-    new_id = np.full(n_nodes + 1, -1, dtype=np.int32)  # the last entry answers for child -1 of a leaf
-    new_id[order] = np.arange(len(order))
-    parent = np.full(n_nodes, -1, dtype=np.int32)
-    parent[left[splits]] = parent[right[splits]] = new_id[splits]
-
-    def at_splits(array: npt.NDArray[Any], dtype: npt.DTypeLike) -> npt.NDArray[Any]:
-        return np.where(is_leaf, 0, array[order]).astype(dtype)
+    def at(nodes: npt.NDArray[np.bool_], array: npt.NDArray[Any], dtype: npt.DTypeLike) -> npt.NDArray[Any]:
+        return np.where(nodes, array, 0).astype(dtype)
 
     return Tree(
-        left_child=new_id[left[order]],
-        parent=parent[order],
-        feature=at_splits(feature, np.int32),
-        threshold=at_splits(conditions, np.float32),
-        default_left=at_splits(default_left, np.uint8),
-        leaf_value=np.where(is_leaf, conditions[order], np.float32(0)),
-        gain=at_splits(gain, np.float32),
-        cover=cover[order],
-        weight=weight[order],
+        left_child=left.astype(np.int32),
+        parent=parent.astype(np.int32),
+        feature=np.where(is_deleted, np.int32(DELETED), at(is_split, feature, np.int32)),
+        threshold=at(is_split, conditions, np.float32),
+        default_left=at(is_split, default_left, np.uint8) | is_deleted,
+        leaf_value=at(~is_split & ~is_deleted, conditions, np.float32),
+        gain=at(is_split, gain, np.float32),
+        cover=at(~is_deleted, cover, np.float32),
+        weight=np.where(is_split, weight, at(~is_deleted, conditions, np.float32)),
     )
 
 
@@ -360,8 +354,10 @@ def _refuse_categorical_splits(tree: Cursor, n_nodes: int) -> None:
         raise not_built(f"{split_type.place}: loading categorical splits")
 
 
-def _read_links(tree: Cursor, n_nodes: int, n_deleted: int) -> tuple[npt.NDArray[np.int64], ...]:
-    """The left and right child of every node, and the nodes to keep, in the order in which Tree is to hold them.
+def _read_links(
+    tree: Cursor, n_nodes: int, n_deleted: int
+) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64], npt.NDArray[np.bool_]]:
+    """The left child and the parent of every node as Tree has them, and which nodes were deleted.
 
     Every node has at most one parent and the root has none, so the nodes reached from the root are a tree, and whatever
     is not reached (cycles too) is not part of it. XGBoost's pruning leaves such nodes behind and counts them in num_deleted.
@@ -389,11 +385,11 @@ def _read_links(tree: Cursor, n_nodes: int, n_deleted: int) -> tuple[npt.NDArray
     levels = [np.zeros(1, dtype=np.int64)]
     while len(frontier := levels[-1][left[levels[-1]] != -1]):
         levels.append(np.column_stack([left[frontier], right[frontier]]).ravel())
-    order = np.concatenate(levels)
-    if len(order) != n_nodes - n_deleted:
+    is_deleted = np.ones(n_nodes, bool)
+    is_deleted[np.concatenate(levels)] = False
+    if (n_unreached := np.count_nonzero(is_deleted)) != n_deleted:
         tree["left_children"].fail(
-            f"{n_nodes - len(order)} of {n_nodes} nodes cannot be reached from the root, but num_deleted is {n_deleted}."
+            f"{n_unreached} of {n_nodes} nodes cannot be reached from the root, but num_deleted is {n_deleted}."
         )
-    if n_deleted == 0:
-        order = np.arange(n_nodes)  # as it should be: keep the numbering
-    return left, right, order
+    left[is_deleted], parents[is_deleted], parents[0] = -1, 0, -1
+    return left, parents, is_deleted

@@ -120,7 +120,7 @@ class ObjectiveParams:
     )
     disable_default_eval_metric: bool = flag(False, "Report only the metrics given, not the objective's own.")
     base_score: tuple[float, ...] | None = reals("[-3.4e38, 3.4e38]", "Prediction before the first tree; None: estimated.")
-    num_class: int = integer(0, _FROM_0, "Classes of a multi-class objective, else 0.")
+    num_class: int = integer(0, _FROM_0, "Classes of a multi-class objective, else 0. Without objective it means multi:softmax.")
     scale_pos_weight: float = real(
         1, "(0, 3.4e38]", "Weight of positive rows (binary:logistic).", fix="Use 1, or sum(negatives) / sum(positives)."
     )
@@ -148,7 +148,10 @@ class OtherBoosterParams:
     rate_drop: float = real(0, "[0, 1]", "Share of the trees dropped in a round.", is_built=False)
     one_drop: bool = flag(False, "Drop at least one tree a round.", is_built=False)
     skip_drop: float = real(0, "[0, 1]", "Probability of a round without dropping.", is_built=False)
-    updater: str | None = choice(None, "shotgun coord_descent", "How linear weights are fitted.", is_built=False)
+    updater: str | None = choice(
+        None, "shotgun coord_descent", "How linear weights are fitted.", is_built=False,
+        fix="Leave it out: tree_method says how trees are grown.",
+    )
     feature_selector: str = choice("cyclic", "cyclic shuffle random greedy thrifty", "Order of features.", is_built=False)
     top_k: int = integer(0, _FROM_0, "Features that greedy and thrifty select, 0 for all.", is_built=False)
 
@@ -210,12 +213,15 @@ def check_param(name: str, value: Any) -> Any:
     default, rule = FIELDS[name].default, FIELDS[name].metadata["rule"]
     if value is None:
         return default if default is None else rule.parse(default)
+    unbuilt = not_built(f"{name}={value!r}", rule.fix or ("Leave it out." if default is None else f"Use {name}={default!r}."))
     try:
         parsed = rule.parse(value)
     except ValueError as refused:
+        if not rule.is_built:  # what would be allowed is of no use yet
+            raise unbuilt from None
         raise ValueError(f"{with_aliases(name)} must be {refused}, got {value!r}. {_fix(name, value)}") from None
     if parsed in rule.planned or (not rule.is_built and parsed != default):
-        raise not_built(f"{name}={value!r}", "Leave it out." if default is None else f"Use {name}={default!r}.")
+        raise unbuilt
     return parsed
 
 

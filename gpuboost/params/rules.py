@@ -69,12 +69,12 @@ def flag(default: bool, doc: str, **rule: Any) -> Any:
 
 
 def choice(default: str | None, values: str, doc: str, planned: str = "", **rule: Any) -> Any:
-    """One of several words; `values` and `planned` are written with spaces between."""
-    names = [*values.split(), *planned.split()]
+    """One of several words; `values` and `planned` are written with spaces between. Messages offer no planned ones."""
+    names, later = values.split(), tuple(planned.split())
 
     def parse(value: Any) -> str:
-        if not isinstance(value, str) or value not in names:
+        if not isinstance(value, str) or value not in (*names, *later):
             raise ValueError(listed(names))
         return value
 
-    return param(default, doc, listed(names), parse, planned=tuple(planned.split()), **rule)
+    return param(default, doc, listed(names), parse, planned=later, **rule)

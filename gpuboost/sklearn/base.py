@@ -253,10 +253,11 @@ class GPUBoostModel(BaseEstimator):
         self.get_booster().save_model(fname)
 
     def load_model(self, fname: str | os.PathLike[str] | bytes) -> None:
-        """Read a model file; the estimator is fitted then. Parameters of the estimator stay as they are."""
+        """Read a model file; the estimator is fitted then. Its feature_types become the model's, other parameters stay."""
         booster = self._as_trained_here(Booster(model_file=fname))
         self._use_loaded(booster)
         self.n_features_in_, self.evals_result_ = booster.num_features(), {}
+        self.feature_types = booster.feature_types
         self.__dict__.pop("feature_names_in_", None)
         if booster.feature_names is not None:
             self.feature_names_in_ = np.array(booster.feature_names, dtype=object)

@@ -1,7 +1,7 @@
 """The parameters of a Booster, from those that were given and the model that it goes on from."""
 
 from collections.abc import Mapping
-from dataclasses import fields
+from dataclasses import fields, replace
 from typing import Any
 
 from gpuboost.model.model import Model
@@ -15,11 +15,14 @@ BETWEEN_ROUNDS = {"learning_rate", "eval_metric", "verbosity", "disable_default_
 
 
 def adopt_params(given: Mapping[str, Any], model: Model | None) -> Params:
-    """The parameters given, by their own names, over what the model records about its objective.
+    """The parameters given, by their own names, over what the model records about its objective. As in XGBoost, several classes
+    without an objective mean multi:softmax.
 
     Raises ValueError where they name another objective or number of classes than the model's.
     """
     params = parse_params({**({} if model is None else recorded_objective(model)), **given})
+    if model is None and "objective" not in given and params.num_class > 1:
+        params = replace(params, objective="multi:softmax")
     if model is not None:
         fixed = {"objective": model.objective, "num_class": model.n_classes}
         for name, value in fixed.items():

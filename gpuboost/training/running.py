@@ -91,9 +91,9 @@ class Boosting:
     def margins_of(self, dmatrix: DMatrix, get_model: Callable[[], Model]) -> RowSums:
         """The rows of the training matrix, or of one that is watched from now on, with their current margins for prediction.
 
-        get_model : the model with all rounds so far; called for a new matrix only.
+        get_model : the model with all rounds so far; called for a matrix that is new or has changed only.
         """
-        if dmatrix is self.dtrain:
+        if self.trains_on(dmatrix):
             margin = self._training.margin
         else:
             margin = self._watched.margin(dmatrix, get_model)

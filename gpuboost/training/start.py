@@ -12,6 +12,7 @@ from gpuboost.communicator import Communicator, current_communicator
 from gpuboost.config import log
 from gpuboost.data.dmatrix import DMatrix
 from gpuboost.data.quantile_dmatrix import QuantileDMatrix
+from gpuboost.errors import not_built
 from gpuboost.growing.plan import resolve_columns
 from gpuboost.margins import add_model_margin, start_margin
 from gpuboost.model.model import Model
@@ -29,7 +30,8 @@ def start_boosting(model: Model | None, dtrain: DMatrix, params: Params, *, is_c
     """A training on this matrix that goes on from a model, or from an empty one of its own.
 
     is_custom : gradients come from outside, so base_score is XGBoost's 0.5 unless given, not the minimiser of the own loss.
-    Raises ValueError for labels that the objective does not take, and for columns other than the model's.
+    Raises ValueError for labels that the objective does not take, and for columns other than the model's; NotImplementedError for
+    a model whose rounds are forests.
     """
     n_values = dtrain.num_row() * dtrain.num_col()
     backend = backends.choose_backend(
@@ -39,6 +41,7 @@ def start_boosting(model: Model | None, dtrain: DMatrix, params: Params, *, is_c
     if model is None:
         model = _empty_model(dtrain, params, objective, backend, comm, (DEFAULT_BASE_SCORE,) if is_custom else None)
     else:
+        _check_forest(model)
         _check_columns(model, dtrain)
         check_labels(dtrain, objective, model.n_targets)
     begin = perf_counter()
@@ -72,6 +75,15 @@ def _empty_model(
         categories=dtrain.categories,
         attributes={"sparse_absent": "zero"} if dtrain.sparse_absent == "zero" else {},
     )
+
+
+def _check_forest(model: Model) -> None:
+    """A round that is added to a forest must have as many trees: the file says one number for all."""
+    if model.num_parallel_tree > 1:
+        raise not_built(
+            f"continuing a model of num_parallel_tree={model.num_parallel_tree}",
+            "Train a new one; its base_margin may be the old one's predictions with output_margin=True.",
+        )
 
 
 def _check_columns(model: Model, dtrain: DMatrix) -> None:

@@ -22,9 +22,11 @@ WatchedTable = StoredRows | BinnedMatrix | ColumnSource
 
 @dataclass(frozen=True)
 class _Watched:
-    """A matrix, its rows as trees are added to them, and their margins in the backend's memory."""
+    """A matrix as it was in that version of its margins, its rows as trees are added to them, and their margins in the backend's
+    memory."""
 
     dmatrix: DMatrix
+    version: int
     table: WatchedTable
     margin: Array
 
@@ -63,16 +65,17 @@ class WatchedMatrices:
     def margin(self, dmatrix: DMatrix, get_model: Callable[[], Model]) -> Array:
         """float32 (n_outputs, n_rows): current margins of a matrix, which is watched from now on.
 
-        get_model : the model with all rounds so far; called for a new matrix only.
+        get_model : the model with all rounds so far; called for a matrix that is new or has changed only.
         """
-        if id(dmatrix) not in self._watched:
+        known = self._watched.get(id(dmatrix))
+        if known is None or known.version != dmatrix.margin_version:
             model = get_model()
             table = self._table(dmatrix, model)
             margin = start_margin(dmatrix, dmatrix.num_row(), model.base_score, self._objective, model.n_outputs)
             margin = self._backend.memory.put(margin)
             add_model_margin(model, dmatrix, self._backend, margin)
-            self._watched[id(dmatrix)] = _Watched(dmatrix, table, margin)
-        return self._watched[id(dmatrix)].margin
+            known = self._watched[id(dmatrix)] = _Watched(dmatrix, dmatrix.margin_version, table, margin)
+        return known.margin
 
     def add_trees(self, get_flat: Callable[[], FlatTrees]) -> None:
         """Add trees just grown to all margins. get_flat : the trees, as the backend lays them out with the training's cuts."""

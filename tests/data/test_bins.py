@@ -1,5 +1,7 @@
 """data/bins.py: codes come from the table's own cuts or a model's, and follow the weights."""
 
+import re
+
 import numpy as np
 import pytest
 from small_matrices import BACKEND, COMM, X, caught
@@ -51,6 +53,32 @@ def test_columns_without_values_are_named_once(make):
     assert message.startswith("Some columns hold nothing but missing values") and message.endswith(': "1".')
     (message,) = caught(lambda: make(np.full((3, 7), np.nan)))
     assert message.startswith("All columns hold nothing") and message.endswith('"0", "1", "2", "3", "4" and 2 more.')
+
+
+@pytest.mark.parametrize("bad", [0.5, -1, 2**24, 2**31, np.inf])
+@pytest.mark.parametrize("kind", ["array", "named", "sparse", "quantile"])
+def test_numbers_that_are_no_codes_of_categories_are_refused(kind, bad):
+    table = np.array([[0, 0.5], [2**24 - 1, -1], [np.nan, 3], [1, 4]])
+    types, names = ["c", "q"], ["kind", "size"] if kind == "named" else None
+
+    def bin_it(table):
+        if kind == "quantile":
+            return QuantileDMatrix(table, feature_types=types)
+        table = pytest.importorskip("scipy.sparse").csr_array(table) if kind == "sparse" else table
+        return DMatrix(table, feature_types=types, feature_names=names).binned(256, BACKEND, COMM)
+
+    bin_it(table)
+    table[3, 0] = bad
+    column = '"kind"' if names else '"0"'
+    message = f"Column {column} is of feature type 'c'.* from 0 to 16777215, got {re.escape(f'{bad:.9g}')} in row 3. Number"
+    with pytest.raises(ValueError, match=message):
+        bin_it(table)
+
+
+def test_the_missing_value_is_no_category():
+    DMatrix([[-1.0], [0.0], [1.0]], missing=-1, feature_types=["c"]).binned(256, BACKEND, COMM)
+    with pytest.raises(ValueError, match="feature type 'c'.* got -1 in row 0"):
+        DMatrix([[-1.0], [0.0], [1.0]], feature_types=["c"]).binned(256, BACKEND, COMM)
 
 
 def test_a_column_that_another_worker_has_values_of_is_not_named():

@@ -36,7 +36,7 @@ def stored(X, is_stored):
 
 
 def same_cuts(a, b):
-    return a.same_as(b) and np.array_equal(a.has_missing, b.has_missing)
+    return a.same_as(b) and np.array_equal(a.has_missing, b.has_missing) and np.array_equal(a.extremes, b.extremes)
 
 
 @settings(max_examples=80, deadline=None)

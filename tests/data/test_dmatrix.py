@@ -59,6 +59,18 @@ def test_changes_of_info_and_columns_are_counted():
         assert d.version > before
 
 
+def test_changes_of_what_margins_depend_on_are_counted_apart():
+    d = DMatrix(X)
+    for change, counts in (
+        ({"label": [1, 2, 3]}, False), ({"weight": [1, 2, 3]}, False), ({"group": [3]}, False),
+        ({"base_margin": [1, 2, 3]}, True), ({"feature_names": ["a", "b"]}, True),
+        ({"label": [1, 2, 3], "base_margin": [1, 2, 3]}, True),
+    ):  # fmt: skip
+        before = d.margin_version
+        d.set_info(**change)
+        assert (d.margin_version > before) == counts
+
+
 def test_quantile_cuts_of_a_matrix_that_was_binned():
     d = DMatrix(X)
     with pytest.raises(ValueError, match="no quantile cuts yet. Train on it first"):

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from small_matrices import BACKEND, COMM, X, codes_of
 
+from gpuboost.communicator import run_threads
 from gpuboost.data.dmatrix import DMatrix
 from gpuboost.data.quantile_dmatrix import QuantileDMatrix
 
@@ -12,8 +13,8 @@ def test_a_quantile_matrix_bins_at_once_and_forgets_the_table():
     d = QuantileDMatrix(X, [1, 2, 3], max_bin=16)
     assert codes_of(d) == [[0, 1, 2], [0, 2, 1]] and d.max_bin == 16
     assert d.binned(16, BACKEND, COMM) is d.any_binned() and d.source(None, {}, 2) is None
-    offsets, thresholds = d.get_quantile_cut()
-    assert offsets.tolist() == [0, 3, 5] and thresholds[[0, 1, 3]].tolist() == [1.5, 2.5, 20]
+    offsets, edges = d.get_quantile_cut()
+    assert offsets.tolist() == [0, 4, 7] and edges[[1, 2, 5]].tolist() == [1.5, 2.5, 20]
 
 
 def test_a_quantile_matrix_is_the_same_in_pages():
@@ -53,6 +54,43 @@ def test_only_a_matrix_that_is_trained_on_has_records():
     trained = d.binned(256, BACKEND, COMM)
     assert trained is d.binned(256, BACKEND, COMM) is d.any_binned(), "built twice"
     np.testing.assert_array_equal(np.concatenate([page.records for page in trained.pages]), ref.any_binned().pages[0].records)
+
+
+def test_outer_edges_are_those_of_xgboost():
+    xgboost = pytest.importorskip("xgboost")
+    table = np.array([[1, -5, 0, 1e38], [2, -5, 0, 3e38], [3, np.nan, 0, 2e38], [4, 7, 0, np.nan]], np.float32)
+    offsets, edges = QuantileDMatrix(table, np.arange(4)).get_quantile_cut()
+    theirs, their_edges = xgboost.QuantileDMatrix(table, np.arange(4)).get_quantile_cut()
+    np.testing.assert_array_equal(offsets, theirs)
+    assert (offsets.dtype, edges.dtype) == (theirs.dtype, their_edges.dtype)
+    outer = np.append(offsets[:-1], offsets[1:] - np.uint64(1))
+    np.testing.assert_allclose(edges[outer], their_edges[outer], rtol=1e-5)  # 1e-5 beside 2 · 10^38, in 32 bits
+    for first, last in zip(offsets[:-1], offsets[1:]):
+        assert (edges[int(first) : int(last) - 1] < edges[int(first) + 1 : int(last)]).all()
+
+
+@pytest.mark.parametrize("max_bin", [3, 256])
+@pytest.mark.parametrize("kind", ["dense", "sparse", "weighted", "workers", "reference"])
+def test_edges_enclose_the_values_of_every_kind_of_table(kind, max_bin):
+    rng = np.random.default_rng(0)
+    table = rng.normal(size=(60, 2)).astype(np.float32)
+    table[:, 1] = abs(table[:, 1])
+    weight, rows = rng.integers(0, 2, 60) if kind == "weighted" else None, table
+    if kind == "weighted":
+        rows = table[weight > 0]
+    if kind == "sparse":
+        table[rng.random(table.shape) < 0.5] = 0
+        matrix = QuantileDMatrix(pytest.importorskip("scipy.sparse").csr_array(table), max_bin=max_bin, sparse_absent="zero")
+    elif kind == "reference":
+        matrix = QuantileDMatrix(table[:1], ref=QuantileDMatrix(table, max_bin=max_bin))
+    elif kind == "workers":
+        matrix = run_threads(2, lambda rank: QuantileDMatrix(table[rank::2], max_bin=max_bin))[0]
+    else:
+        matrix = QuantileDMatrix(table, weight=weight, max_bin=max_bin)
+    offsets, edges = matrix.get_quantile_cut()
+    low, high = rows.min(axis=0).astype(float), rows.max(axis=0).astype(float)
+    np.testing.assert_array_equal(edges[offsets[:-1]], (low - abs(low) - 1e-5).astype(np.float32))
+    np.testing.assert_array_equal(edges[offsets[1:] - np.uint64(1)], (high + abs(high) + 1e-5).astype(np.float32))
 
 
 def test_a_reference_orders_the_columns_by_name():

@@ -36,6 +36,7 @@ def cuts_of(X, max_bin=256, weights=None, *, n_threads=1, batch_rows=None, comm=
         for backend in (CpuBackend, CountingBackend)
     )
     assert counted.same_as(cuts) and counted.has_missing.tolist() == cuts.has_missing.tolist()
+    assert counted.extremes.tolist() == cuts.extremes.tolist()
     return cuts
 
 
@@ -43,13 +44,15 @@ def check_column(x, max_bin, weights=None):
     """The promises of one column's cuts; returns its bin weights."""
     x = np.asarray(x, np.float32)
     w = np.ones(len(x), np.int64) if weights is None else np.asarray(weights, np.int64)
-    thresholds = cuts_of(x, max_bin, weights).of(0)
+    cuts = cuts_of(x, max_bin, weights)
+    thresholds = cuts.of(0)
     exists = ~np.isnan(x) & (w > 0)
     n_bins = 255 if max_bin == 256 and (np.isnan(x) & (w > 0)).any() else max_bin
     assert thresholds.dtype == np.float32 and thresholds[-1] == SENTINEL
     assert 1 <= len(thresholds) <= n_bins
     assert (np.diff(thresholds.astype(np.float64)) > 0).all()
     values, inverse = np.unique(x[exists], return_inverse=True)
+    assert cuts.extremes.tolist() == [[values[0], values[-1]] if len(values) else [0, 0]]
     value_weight = np.bincount(inverse, w[exists], len(values))  # exact: the sums are below 2^53
     code = np.searchsorted(thresholds[:-1], values, side="right")
     assert len(np.unique(code)) == max(1, len(thresholds)) or not len(values), "a bin holds no value"

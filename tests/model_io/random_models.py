@@ -20,16 +20,17 @@ def random_tree(rng: np.random.Generator, n_features: int, n_leaves: int) -> Tre
     def floats(where: np.ndarray) -> np.ndarray:
         return np.where(where, rng.normal(size=n_nodes), 0).astype(np.float32)
 
+    leaf_value = floats(is_leaf)
     return Tree(
         left_child=np.array(left_child, np.int32),
         parent=np.array(parent, np.int32),
         feature=np.where(is_leaf, 0, rng.integers(max(n_features, 1), size=n_nodes)).astype(np.int32),
         threshold=floats(~is_leaf),
         default_left=np.where(is_leaf, 0, rng.integers(2, size=n_nodes)).astype(np.uint8),
-        leaf_value=floats(is_leaf),
+        leaf_value=leaf_value,
         gain=np.abs(floats(~is_leaf)),
         cover=(rng.random(n_nodes) * 100).astype(np.float32),
-        weight=floats(np.ones(n_nodes, bool)),
+        weight=floats(~is_leaf) + leaf_value,
     )
 
 

@@ -63,7 +63,7 @@ def test_stump_is_written_as_xgboost_lays_it_out():
             "tree_param": {"num_deleted": "0", "num_feature": "1", "num_nodes": "3", "size_leaf_vector": "1"},
             "loss_changes": [4.0, 0.0, 0.0],
             "sum_hessian": [10.0, 4.0, 6.0],
-            "base_weights": [1.0, -20.0, 30.0],
+            "base_weights": [1.0, -2.0, 3.0],
             "left_children": [1, -1, -1],
             "right_children": [2, -1, -1],
             "parents": [2147483647, 0, 0],
@@ -143,7 +143,7 @@ def test_rounds_of_files_before_xgboost_2_follow_from_the_number_of_outputs():
     assert from_document(document).iteration_indptr == [0, 3, 6]
 
 
-def test_deleted_nodes_are_dropped():
+def test_deleted_nodes_keep_their_numbers_and_nothing_else():
     # 0 splits into 3 and 4, node 3 into 5 and 6; 1 and 2 were deleted by pruning.
     document = document_of(stump())
     trees_of(document)[0] |= {
@@ -157,14 +157,19 @@ def test_deleted_nodes_are_dropped():
         "split_type": [0] * 7,
         **{key: [0.0, 1.0, 2.0, 3.0, 4.0, 5.0, 6.0] for key in ("loss_changes", "sum_hessian", "base_weights")},
     }
-    tree = from_document(document).trees[0]
-    assert tree.left_child.tolist() == [1, 3, -1, -1, -1]
-    assert tree.parent.tolist() == [-1, 0, 0, 1, 1]
-    assert tree.threshold.tolist() == [0.5, -0.5, 0, 0, 0]
-    assert tree.leaf_value.tolist() == [0, 0, 4, 5, 6]
-    assert tree.default_left.tolist() == [1, 1, 0, 0, 0]
-    assert tree.gain.tolist() == [0, 3, 0, 0, 0]
-    assert tree.cover.tolist() == [0, 3, 4, 5, 6]
+    model = from_document(document)
+    tree = model.trees[0]
+    assert (tree.n_nodes, tree.n_deleted, tree.n_leaves) == (7, 2, 3)
+    assert tree.left_child.tolist() == [3, -1, -1, 5, -1, -1, -1]
+    assert tree.parent.tolist() == [-1, 0, 0, 0, 0, 3, 3]
+    assert tree.feature.tolist() == [0, 2147483647, 2147483647, 0, 0, 0, 0]
+    assert tree.threshold.tolist() == [0.5, 0, 0, -0.5, 0, 0, 0]
+    assert tree.leaf_value.tolist() == [0, 0, 0, 0, 4, 5, 6]
+    assert tree.default_left.tolist() == [1, 1, 1, 1, 0, 0, 0]
+    assert tree.gain.tolist() == [0, 0, 0, 3, 0, 0, 0]
+    assert tree.cover.tolist() == tree.weight.tolist() == [0, 0, 0, 3, 4, 5, 6]
+    written = document_of(model)
+    assert trees_of(written)[0]["tree_param"]["num_deleted"] == "2" and from_document(written) == model
 
 
 def test_chain_as_deep_as_its_nodes_is_read():

@@ -119,6 +119,42 @@ def test_trees_of_xgboost_predict_as_xgboost_does(objective, params):
     assert load_model(booster.save_raw("ubj")) == load_model(raw)
 
 
+@pytest.mark.parametrize("tree_method", ["hist", "approx"])
+def test_our_file_has_the_base_weights_of_xgboosts(tree_method):
+    table = np.random.default_rng(0).integers(0, 4, (80, 3)).astype(np.float32)  # few values: both find the same splits
+    label = np.round(64 * labels("reg:squarederror", table)) / 64
+    params = {"tree_method": tree_method, "max_depth": 3, "base_score": 0, "learning_rate": 0.25}
+    ours, theirs = (
+        json.loads(bytes(library.train(params, library.DMatrix(table, label), 2).save_raw("json")))["learner"]["gradient_booster"]
+        for library in (gb, xgboost)
+    )
+    for tree, peer in zip(ours["model"]["trees"], theirs["model"]["trees"], strict=True):
+        assert tree["left_children"] == peer["left_children"]
+        np.testing.assert_allclose(tree["base_weights"], peer["base_weights"], rtol=1e-3, atol=1e-4)  # 16-bit gradients
+        is_leaf = np.array(tree["left_children"]) == -1
+        for values in (tree, peer):
+            assert (np.array(values["base_weights"]) == values["split_conditions"]).tolist() == is_leaf.tolist()
+
+
+@pytest.mark.parametrize("raw_format", ["json", "ubj"])
+def test_nodes_of_a_pruned_tree_keep_xgboosts_numbers(raw_format):
+    pandas = pytest.importorskip("pandas")
+    table = random_table(0, n_samples=300)
+    data = xgboost.DMatrix(table, labels("reg:squarederror", table))
+    peer = xgboost.train({"tree_method": "exact", "gamma": 2.0, "nthread": 1}, data, 4)
+    leaves = peer.predict(data, pred_leaf=True)
+    ours = gb.Booster(model_file=bytes(peer.save_raw(raw_format)))
+    assert any(tree.n_deleted for tree in ours.model.trees)
+    again = gb.Booster(model_file=bytes(ours.save_raw(raw_format)))
+    for booster in (ours, again):
+        np.testing.assert_array_equal(booster.predict(gb.DMatrix(table), pred_leaf=True), leaves)
+        assert booster.get_dump(with_stats=True) == peer.get_dump(with_stats=True)
+        pandas.testing.assert_frame_equal(booster.trees_to_dataframe(), peer.trees_to_dataframe(), rtol=2e-7)  # nine digits
+    theirs = xgboost.Booster(model_file=ours.save_raw(raw_format))
+    np.testing.assert_array_equal(theirs.predict(data, pred_leaf=True), leaves)
+    assert xgboost.train({}, data, 1, xgb_model=theirs).num_boosted_rounds() == 5
+
+
 @pytest.mark.parametrize("raw_format", ["json", "ubj"])
 def test_several_targets_names_and_types_of_xgboost_are_read(raw_format):
     table = random_table(0, n_samples=300)
