@@ -7,6 +7,8 @@ import os
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from gpuboost.paths import as_path
+
 __all__ = ["EarlyStopping", "EvaluationMonitor", "LearningRateScheduler", "TrainingCallback", "TrainingCheckPoint"]
 
 EvalsLog = dict[str, dict[str, list[Any]]]  # data name → metric name → one value a round (cv: (mean, std) pairs)
@@ -149,7 +151,7 @@ class TrainingCheckPoint(TrainingCallback):
     def __init__(self, directory: str | os.PathLike[str], name: str = "model", interval: int = 100) -> None:
         if interval < 1:
             raise ValueError(f"interval must be at least 1, got {interval}.")
-        self.directory, self.name, self.interval = os.fspath(directory), name, interval
+        self.directory, self.name, self.interval = as_path("directory", directory), name, interval
 
     def after_iteration(self, model: Any, epoch: int, evals_log: EvalsLog) -> bool:
         if (epoch + 1) % self.interval == 0:
