@@ -62,14 +62,14 @@ class Predictors:
 
 
 class Predictor:
-    """Rounds [begin, end) of a model, with their trees laid out for each memory they were predicted in.
+    """Rounds [begin, end) of a model as it is now, with their trees laid out for each memory they were predicted in.
 
     objective : None where the model's is not known; margins can be predicted all the same.
     """
 
     def __init__(self, model: Model, begin: int, end: int, objective: Objective | None) -> None:
         self.objective = objective
-        self.rounds = model if (begin, end) == (0, model.n_rounds) else model.rounds(begin, end)
+        self.rounds = model.rounds(begin, end)  # another thread may add more while this one predicts
         self._model, self._n_rounds = model, model.n_rounds
         self._flat: dict[str, Any] = {}
         self._start: np.ndarray | None = None

@@ -66,10 +66,11 @@ def _check_size(n_bytes: int) -> None:
 def dumps(model: Model, raw_format: str = "json") -> bytes:
     """The model as the bytes of its file, "json" or "ubj". Equal models give equal bytes: keys are sorted and no space varies.
 
-    The model comes back from both bit by bit.
+    The model comes back from both bit by bit. Rounds that another thread adds meanwhile are not among them.
 
     Raises ValueError for another format, and where the model holds numbers that are not finite.
     """
+    model = model.rounds(0, model.n_rounds)
     if raw_format == "ubj":
         return write_ubjson(to_document(model))
     if raw_format != "json":
