@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from weakref import WeakKeyDictionary
 
 from gpuboost.backend import Backend
 from gpuboost.backend.contract import Array, FlatTrees
@@ -22,9 +23,8 @@ WatchedTable = StoredRows | BinnedMatrix | ColumnSource
 
 @dataclass(frozen=True)
 class _Watched:
-    """A matrix, its rows as trees are added to them, and their margins in the backend's memory."""
+    """The rows of a matrix as trees are added to them, and their margins in the backend's memory."""
 
-    dmatrix: DMatrix
     table: WatchedTable
     margin: Array
 
@@ -33,31 +33,29 @@ class _Watched:
 class _Targets:
     """Checked labels (n_targets, n_rows) and weights of a matrix as it was in that version, in the backend's memory."""
 
-    dmatrix: DMatrix
     version: int
     label: Array
     weight: Array
 
 
 class WatchedMatrices:
-    """Every matrix that was asked for since the training began.
+    """Every matrix that was asked for since the training began and that somebody else holds still.
 
     cuts : of the training matrix. objective : of the training; it starts the margins and checks the labels.
     """
 
     def __init__(self, backend: Backend, cuts: Cuts, objective: Objective) -> None:
         self._backend, self._cuts, self._objective = backend, cuts, objective
-        self._watched: dict[int, _Watched] = {}  # by id, which is nobody else's while the matrix is held here
-        self._targets: dict[int, _Targets] = {}
+        self._watched: WeakKeyDictionary[DMatrix, _Watched] = WeakKeyDictionary()
+        self._targets: WeakKeyDictionary[DMatrix, _Targets] = WeakKeyDictionary()
 
     def targets(self, dmatrix: DMatrix, n_targets: int) -> tuple[Array, Array]:
         """Checked labels (n_targets, n_rows) and weights of a matrix in the backend's memory."""
-        known = self._targets.get(id(dmatrix))
+        known = self._targets.get(dmatrix)
         if known is None or known.version != dmatrix.version:
             check_labels(dmatrix, self._objective, n_targets)
             put = self._backend.memory.put
-            known = _Targets(dmatrix, dmatrix.version, put(dmatrix.labels), put(dmatrix.weights))
-            self._targets[id(dmatrix)] = known
+            self._targets[dmatrix] = known = _Targets(dmatrix.version, put(dmatrix.labels), put(dmatrix.weights))
         return known.label, known.weight
 
     def margin(self, dmatrix: DMatrix, get_model: Callable[[], Model]) -> Array:
@@ -65,14 +63,14 @@ class WatchedMatrices:
 
         get_model : the model with all rounds so far; called for a new matrix only.
         """
-        if id(dmatrix) not in self._watched:
+        if dmatrix not in self._watched:
             model = get_model()
             table = self._table(dmatrix, model)
             margin = start_margin(dmatrix, dmatrix.num_row(), model.base_score, self._objective, model.n_outputs)
             margin = self._backend.memory.put(margin)
             add_model_margin(model, dmatrix, self._backend, margin)
-            self._watched[id(dmatrix)] = _Watched(dmatrix, table, margin)
-        return self._watched[id(dmatrix)].margin
+            self._watched[dmatrix] = _Watched(table, margin)
+        return self._watched[dmatrix].margin
 
     def add_trees(self, get_flat: Callable[[], FlatTrees]) -> None:
         """Add trees just grown to all margins. get_flat : the trees, as the backend lays them out with the training's cuts."""
