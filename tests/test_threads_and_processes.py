@@ -361,7 +361,7 @@ def read_only_installation():
 @pytest.mark.skipif(os.name == "nt", reason="Windows has no such permissions")
 @pytest.mark.parametrize("cache", [None, "/proc/numba"])
 def test_read_only_installation_without_a_folder_for_the_cache(read_only_installation, cache):
-    """Kernels are compiled and not kept."""
+    """Kernels are compiled and not kept, and that is said once."""
     env = environment(PYTHONPATH=str(read_only_installation), HOME="/proc/home", XDG_CACHE_HOME="/proc/cache")
     env.pop("NUMBA_CACHE_DIR", None)
     if cache:
@@ -375,6 +375,7 @@ def test_read_only_installation_without_a_folder_for_the_cache(read_only_install
         timeout=TIMEOUT,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
+    assert done.stderr.count("[gpuboost]") == 1 and "Set the environment variable NUMBA_CACHE_DIR" in done.stderr
     import gpuboost as gb
 
     model = gb.Booster(model_file=read_only_installation / "model.json")
