@@ -4,6 +4,7 @@ import json
 import math
 import os
 from collections.abc import Iterable, Iterator, Mapping
+from threading import RLock
 from typing import Any
 
 import numpy as np
@@ -36,6 +37,10 @@ class Booster(ModelView):
     """A gradient boosted model. XGBoost's class of the same name.
 
     params : training parameters by XGBoost's names. model_file : path or bytes of a model file.
+
+    Threads may share it: what changes it, and what needs a training under way, waits while another thread is at that, so that
+    rounds are whole and come one after another. Predictions run side by side. A Python objective or metric may use the Booster
+    that calls it, but must not wait for another thread that does.
     """
 
     def __init__(
@@ -44,6 +49,7 @@ class Booster(ModelView):
         cache: Any = None,
         model_file: str | os.PathLike[str] | bytes | bytearray | None = None,
     ) -> None:
+        self._lock = RLock()  # of all below
         self._params = Params()
         self._given: dict[str, Any] = {}  # the parameters that were given, by their own names
         self._model: Model | None = None
@@ -65,8 +71,9 @@ class Booster(ModelView):
 
         Raises ValueError as Booster does, also for an objective other than the model's; nothing is changed then.
         """
-        given = given_params({params: value} if isinstance(params, str) else params, self._params.validate_parameters)
-        self._adopt({**self._given, **given}, self._model)
+        with self._lock:
+            given = given_params({params: value} if isinstance(params, str) else params, self._params.validate_parameters)
+            self._adopt({**self._given, **given}, self._model)
 
     def _adopt(self, given: Mapping[str, Any], model: Model | None) -> None:
         """Take parameters and a model; what the model records about its objective holds unless a parameter says otherwise.
@@ -88,7 +95,7 @@ class Booster(ModelView):
 
         ``iteration`` is XGBoost's argument; rounds are numbered by what the model holds already.
         """
-        with verbosity_context(self._params.verbosity):
+        with self._lock, verbosity_context(self._params.verbosity):
             boosting = self.start_training(dtrain, is_custom=fobj is not None)
             try:
                 boosting.boost(fobj)
@@ -105,11 +112,12 @@ class Booster(ModelView):
         """The running training on this matrix, started where needed. is_custom : as for training.start."""
         if not isinstance(dtrain, DMatrix):
             raise TypeError(f"dtrain must be a DMatrix, got {type(dtrain).__name__}. Wrap it: DMatrix(X, label=y).")
-        if self._boosting is None or not self._boosting.trains_on(dtrain):
-            self.reset()
-            self._boosting = start_boosting(self._model, dtrain, self._params, is_custom=is_custom)
-            self._model = self._boosting.model
-        return self._boosting
+        with self._lock:
+            if self._boosting is None or not self._boosting.trains_on(dtrain):
+                self.reset()
+                self._boosting = start_boosting(self._model, dtrain, self._params, is_custom=is_custom)
+                self._model = self._boosting.model
+            return self._boosting
 
     def _collect_rounds(self, keep: int = 0) -> None:
         """Take the rounds that the running training has finished into the model, but the last ``keep``."""
@@ -122,8 +130,9 @@ class Booster(ModelView):
 
     def reset(self) -> "Booster":
         """Forget the running training (rows, margins); the model stays."""
-        self._collect_rounds()
-        self._boosting = None
+        with self._lock:
+            self._collect_rounds()
+            self._boosting = None
         return self
 
     # -- Evaluation ---------------------------------------------------------------------------------------------------
@@ -149,9 +158,9 @@ class Booster(ModelView):
         """
         if not evals:
             return []
-        objective = get_objective(self._params.objective, self._params)
-        names = metric_names(self._params, objective)
-        with verbosity_context(self._params.verbosity):
+        with self._lock, verbosity_context(self._params.verbosity):
+            objective = get_objective(self._params.objective, self._params)
+            names = metric_names(self._params, objective)
             return evaluate(
                 evals, names, objective, lambda dmatrix: self._margins_of(dmatrix, objective), custom_metric, sees_margins=margins
             )
@@ -222,7 +231,8 @@ class Booster(ModelView):
         return prediction
 
     def _predictor(self, iteration_range: tuple[int, int]) -> Predictor:
-        return self._predictors.of(self._fitted(), iteration_range)
+        with self._lock:
+            return self._predictors.of(self._fitted(), iteration_range)
 
     # -- The model ----------------------------------------------------------------------------------------------------
 
@@ -232,10 +242,11 @@ class Booster(ModelView):
         return self._fitted()
 
     def _fitted(self) -> Model:
-        if self._model is None:
-            raise NotFittedError("this Booster has no model yet. Train it, or load a model file.")
-        self._collect_rounds()
-        return self._model
+        with self._lock:
+            if self._model is None:
+                raise NotFittedError("this Booster has no model yet. Train it, or load a model file.")
+            self._collect_rounds()
+            return self._model
 
     def load_model(self, fname: str | os.PathLike[str] | bytes | bytearray) -> None:
         """Read a JSON or UBJSON model file or its bytes, gpuboost's or XGBoost's.
@@ -249,13 +260,15 @@ class Booster(ModelView):
 
         Raises ValueError when the parameters name another objective or number of classes.
         """
-        self._adopt(self._given, model)
+        with self._lock:
+            self._adopt(self._given, model)
 
     def copy(self) -> "Booster":
         """An independent Booster with the same parameters and model."""
-        copied = type(self)(self._recorded_params())
-        if self._model is not None:
-            copied._model = self._fitted().rounds(0, self._model.n_rounds)
+        with self._lock:
+            copied = type(self)(self._recorded_params())
+            if self._model is not None:
+                copied._model = self._fitted().rounds(0, self._model.n_rounds)
         return copied
 
     __copy__ = copy
@@ -265,7 +278,8 @@ class Booster(ModelView):
 
     def __getstate__(self) -> dict[str, Any]:
         """The parameters, and the bytes of the model file; a running training stays where it is."""
-        return {"params": self._recorded_params(), "model": None if self._model is None else dumps(self._fitted())}
+        with self._lock:
+            return {"params": self._recorded_params(), "model": None if self._model is None else dumps(self._fitted())}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__init__(state["params"], model_file=state["model"])  # type: ignore[misc]
@@ -287,8 +301,9 @@ class Booster(ModelView):
             params = json.loads(config)["params"].copy()
         except (ValueError, TypeError, KeyError, AttributeError):
             raise ValueError(f"config must be a string from gpuboost's save_config, got {config!r:.60}.") from None
-        self._adopt(given_params(params), self._model)
-        self.reset()
+        with self._lock:
+            self._adopt(given_params(params), self._model)
+            self.reset()
 
     def __getitem__(self, rounds: slice | int) -> "Booster":
         """The Booster of some rounds: booster[:10], booster[5]."""

@@ -8,6 +8,8 @@ import pickle
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from gpuboost.paths import as_path
+
 __all__ = ["EarlyStopping", "EvaluationMonitor", "LearningRateScheduler", "TrainingCallback", "TrainingCheckPoint"]
 
 EvalsLog = dict[str, dict[str, list[Any]]]  # data name → metric name → one value a round (cv: (mean, std) pairs)
@@ -160,7 +162,7 @@ class TrainingCheckPoint(TrainingCallback):
     ) -> None:  # fmt: skip
         if interval < 1:
             raise ValueError(f"interval must be at least 1, got {interval}.")
-        self.directory, self.name, self.as_pickle, self.interval = os.fspath(directory), name, as_pickle, interval
+        self.directory, self.name, self.as_pickle, self.interval = as_path("directory", directory), name, as_pickle, interval
 
     def before_training(self, model: Any) -> Any:
         self._first_round = model.num_boosted_rounds()  # of a model that is trained on

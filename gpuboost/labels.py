@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 
 from gpuboost.data.tables.device import host_array
+from gpuboost.data.tables.indices import check_indices
 from gpuboost.data.tables.sparse import is_sparse
 
 __all__ = ["class_codes", "class_probabilities", "has_classes", "label_array", "read_classes", "write_classes"]
@@ -19,7 +20,10 @@ def label_array(y: Any) -> np.ndarray:
     Nullable columns and objects that are numbers or booleans become such; what a sparse matrix leaves out is 0. Raises ValueError
     naming the types where objects are not all of one, as where labels are missing.
     """
-    y = y.toarray() if is_sparse(y) else host_array(y)
+    if is_sparse(y):
+        check_indices(y, "y")
+        y = y.toarray()
+    y = host_array(y)
     y = y.to_numpy() if hasattr(y, "iloc") else np.asarray(y)  # np.asarray makes objects of pandas's nullable numbers
     if y.dtype.kind not in "OT" or y.size == 0:
         return y

@@ -8,6 +8,7 @@ from gpuboost import inspection
 from gpuboost.model.model import Model
 from gpuboost.model_io import dump_trees, dumps, save_model
 from gpuboost.model_io.dump import join_dump, read_feature_map
+from gpuboost.paths import as_path, write_file
 
 __all__ = ["ModelView"]
 
@@ -50,10 +51,9 @@ class ModelView(ABC):
     def dump_model(
         self, fout: str | os.PathLike[str], fmap: str | os.PathLike[str] = "", with_stats: bool = False, dump_format: str = "text"
     ) -> None:
-        """Write get_dump to a file, laid out as XGBoost does."""
-        text = join_dump(self.get_dump(fmap, with_stats, dump_format), dump_format)
-        with open(fout, "w", encoding="utf-8") as file:
-            file.write(text)
+        """Write get_dump to a file (paths.write_file), laid out as XGBoost does."""
+        path, trees = as_path("fout", fout), self.get_dump(fmap, with_stats, dump_format)
+        write_file(path, join_dump(trees, dump_format).encode())
 
     def get_score(self, fmap: str | os.PathLike[str] = "", importance_type: str = "weight") -> dict[str, float]:
         """Name → importance of the features that splits use: weight, gain, cover, total_gain or total_cover (inspection.py)."""

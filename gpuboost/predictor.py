@@ -10,6 +10,7 @@ from gpuboost.backend.contract import Array
 from gpuboost.backend.trees import flatten_trees
 from gpuboost.data.dmatrix import DMatrix
 from gpuboost.data.tables.device import current_device, put_on
+from gpuboost.data.tables.indices import check_indices
 from gpuboost.data.tables.sparse import is_sparse
 from gpuboost.data.view import ABSENT_VALUES
 from gpuboost.errors import DeviceNotFoundError, not_built
@@ -62,14 +63,14 @@ class Predictors:
 
 
 class Predictor:
-    """Rounds [begin, end) of a model, with their trees laid out for each memory they were predicted in.
+    """Rounds [begin, end) of a model as it is now, with their trees laid out for each memory they were predicted in.
 
     objective : None where the model's is not known; margins can be predicted all the same.
     """
 
     def __init__(self, model: Model, begin: int, end: int, objective: Objective | None) -> None:
         self.objective = objective
-        self.rounds = model if (begin, end) == (0, model.n_rounds) else model.rounds(begin, end)
+        self.rounds = model.rounds(begin, end)  # another thread may add more while this one predicts
         self._model, self._n_rounds = model, model.n_rounds
         self._flat: dict[str, Any] = {}
         self._start: np.ndarray | None = None
@@ -127,10 +128,14 @@ class Predictor:
     def _write_out(self, table: Any) -> np.ndarray | None:
         """Rows of a csr matrix without repeated cells; None where they are many values."""
         is_plain = table.data.dtype == np.float32 or table.data.dtype == np.float64
-        if not is_plain or table.shape[0] * table.shape[1] > FEW_VALUES or not table.has_canonical_format:
+        if not is_plain or table.shape[0] * table.shape[1] > FEW_VALUES:
+            return None
+        check_indices(table)
+        if not table.has_canonical_format:
             return None
         written = np.full(table.shape, ABSENT_VALUES[self.rounds.sparse_absent], table.data.dtype)
-        written[np.repeat(np.arange(table.shape[0]), np.diff(table.indptr)), table.indices] = table.data
+        begin, used = table.indptr, slice(table.indptr[-1])  # more may lie behind the last row
+        written[np.repeat(np.arange(table.shape[0]), begin[1:] - begin[:-1]), table.indices[used]] = table.data[used]
         return written
 
     def predict_few_rows(self, table: np.ndarray, missing: float, is_margin: bool, strict_shape: bool) -> np.ndarray | None:

@@ -7,7 +7,8 @@ Three decorators:
     parallel_kernel   a loop whose outer ``prange`` is shared among numba's threads
 
 numba's own cache looks at the file of the cached function only, so an edit of kernels/scalar.py would leave stale machine
-code in its callers. Here the stamp of every cache entry is a hash over all kernels, objectives and metrics.
+code in its callers. Here the stamp of every cache entry is a hash over all kernels, objectives and metrics. It also believes
+whatever a file holds; here a file counts only if it is whole, and its machine code only for what it was compiled for.
 """
 
 import ctypes
@@ -16,8 +17,9 @@ import os
 import sys
 import threading
 from collections.abc import Callable
-from contextlib import nullcontext
+from contextlib import contextmanager, nullcontext
 from functools import cache
+from io import BytesIO
 from pathlib import Path
 from types import FunctionType
 from typing import Any
@@ -25,7 +27,7 @@ from typing import Any
 import numba
 from llvmlite import ir
 from numba.core import types
-from numba.core.caching import FunctionCache, IndexDataCacheFile
+from numba.core.caching import FunctionCache, IndexDataCacheFile, NullCache
 from numba.core.cpu_options import ParallelOptions
 from numba.extending import intrinsic
 
@@ -47,13 +49,25 @@ _FORMULA_FOLDERS = ("objectives", "metrics")  # of the package: their scalar fun
 
 scalar = numba.njit(inline="always", error_model="numpy", fastmath=False)
 
-_compile_hook: Callable[[], None] | None = None
+_compile_hook: Callable[[str, str], None] | None = None
+_told: set[str] = set()
 
 
-def set_compile_hook(hook: Callable[[], None] | None) -> None:
-    """Call ``hook`` (once) when a kernel is about to be compiled because no cache holds it."""
+def set_compile_hook(hook: Callable[[str, str], None] | None) -> None:
+    """Call ``hook(event, path)`` at the first of each event:
+
+    "absent" : a kernel is about to be compiled because no cache holds it.
+    "damaged" : the file at path is not what was written, so it does not count and is written anew.
+    "unwritable" : there is no folder in which kernels can be kept.
+    """
     global _compile_hook
     _compile_hook = hook
+
+
+def _tell(event: str, path: str = "") -> None:
+    if _compile_hook is not None and event not in _told:
+        _told.add(event)
+        _compile_hook(event, path)
 
 
 @cache
@@ -67,24 +81,83 @@ def source_stamp() -> str:
     return digest.hexdigest()
 
 
+class _CacheFiles(IndexDataCacheFile):
+    """numba's files of one function: an index (.nbi), from signatures to the files (.nbc) of their machine code.
+
+    Each file ends in the SHA-256 of what precedes it, and machine code lies beside what it was compiled for: the index of a
+    process that was killed, or that wrote at the same time, may name a file that holds another's. What does not fit counts as
+    absent, so that it is compiled and written anew.
+    """
+
+    def save(self, key: Any, data: Any) -> None:
+        super().save(key, (self._stamped(key), data))
+
+    def load(self, key: Any) -> Any:
+        found = super().load(key)
+        return found[1] if found is not None and found[0] == self._stamped(key) else None
+
+    def _stamped(self, key: Any) -> tuple[Any, ...]:
+        return self._version, self._source_stamp, key
+
+    def _load_index(self) -> dict[Any, str]:
+        return super()._load_index() if _is_whole(self._index_path) else {}
+
+    def _load_data(self, name: str) -> Any:
+        if not _is_whole(self._data_path(name)):
+            raise FileNotFoundError(name)  # which means that it has to be compiled
+        return super()._load_data(name)
+
+    @contextmanager
+    def _open_for_write(self, filepath: str) -> Any:
+        content = BytesIO()
+        yield content
+        with super()._open_for_write(filepath) as file:
+            file.write(content.getvalue() + hashlib.sha256(content.getvalue()).digest())
+
+
+def _is_whole(path: str) -> bool:
+    try:
+        content = Path(path).read_bytes()
+    except FileNotFoundError:
+        return False
+    except OSError:
+        content = b""
+    size = len(content) - hashlib.sha256().digest_size
+    is_whole = size >= 0 and hashlib.sha256(content[:size]).digest() == content[size:]
+    if not is_whole:
+        _tell("damaged", path)
+    return is_whole
+
+
 class _SourceKeyedCache(FunctionCache):
-    """numba's function cache with our stamp."""
+    """numba's function cache with our stamp and our files."""
 
     def __init__(self, py_func: Callable[..., Any]) -> None:
         super().__init__(py_func)
-        self._cache_file = IndexDataCacheFile(self._cache_path, self._impl.filename_base, source_stamp())
+        self._cache_file = _CacheFiles(self._cache_path, self._impl.filename_base, source_stamp())
 
     def _index_key(self, sig: Any, codegen: Any) -> tuple[Any, ...]:
         # The parent's key also hashes closure cells; ours are compiled functions, covered by the kernel's name and the stamp.
         return sig, codegen.magic_tuple()
 
     def load_overload(self, sig: Any, target_context: Any) -> Any:
-        global _compile_hook
         found = super().load_overload(sig, target_context)
-        if found is None and _compile_hook is not None:
-            hook, _compile_hook = _compile_hook, None
-            hook()
+        if found is None:
+            _tell("absent")
         return found
+
+    def save_overload(self, sig: Any, data: Any) -> None:
+        try:
+            super().save_overload(sig, data)
+        except OSError:  # the disk is full, or the folder cannot be written any more
+            _tell("unwritable")
+
+
+class _NoCache(NullCache):
+    """Where neither the package's folder nor the user's cache folder can be written: each process compiles."""
+
+    def load_overload(self, sig: Any, target_context: Any) -> None:
+        _tell("unwritable")
 
 
 def _compile(function: Callable[..., Any], formula: Any, **options: Any) -> Any:
@@ -92,8 +165,8 @@ def _compile(function: Callable[..., Any], formula: Any, **options: Any) -> Any:
     if formula is None or formula.py_func.__module__.startswith("gpuboost."):  # the stamp does not cover a user's formula
         try:
             dispatcher._cache = _SourceKeyedCache(function)
-        except RuntimeError:  # neither the package's folder nor the user's cache folder can be written: run uncached
-            pass
+        except RuntimeError:  # numba has found no folder
+            dispatcher._cache = _NoCache()
     return dispatcher
 
 

@@ -40,7 +40,7 @@ KERNELS = PACKAGE.parent / "kernels"
 
 # From the bottom up: a module may import those of its own layer and below.
 LAYERS = [
-    ["errors", "registry", "params", "config", "communicator", "model", "binned"],
+    ["errors", "paths", "registry", "params", "config", "communicator", "model", "binned"],
     ["kernels"],
     ["backend"],
     ["labels", "data", "objectives", "metrics"],
@@ -110,7 +110,7 @@ def test_no_import_cycles():
 def test_kernels_import_numpy_numba_and_kernels_only(module):
     allowed = {"numpy", "numba", "llvmlite", "math", "functools", "gpuboost.kernels"}
     if module == "kernels.jit":
-        allowed |= {"hashlib", "os", "sys", "threading", "contextlib", "collections.abc", "pathlib", "types", "typing"}
+        allowed |= {"hashlib", "io", "os", "sys", "threading", "contextlib", "collections.abc", "pathlib", "types", "typing"}
     if module == "kernels.cuda_common":
         allowed |= {"collections.abc", "dataclasses", "inspect", "types", "typing"}
     foreign = {name for name in imports(MODULES[module]) if not any(f"{name}.".startswith(f"{root}.") for root in allowed)}

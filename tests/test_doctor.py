@@ -133,6 +133,15 @@ def test_a_cache_that_cannot_be_written_is_no_obstacle(pretend, tmp_path, monkey
     assert states()["training"] == "ok"
 
 
+def test_kernels_of_the_cpu_that_cannot_be_kept_are_told(pretend, monkeypatch):
+    from gpuboost.kernels import jit, leaves
+
+    pretend(NO_GPU)
+    monkeypatch.setattr(leaves.update_margin_cpu.dispatcher, "_cache", jit._NoCache())
+    (finding,) = (finding for finding in doctor.examine() if finding.check == "cache")
+    assert finding.state == "missing" and "NUMBA_CACHE_DIR" in finding.fix
+
+
 def test_a_user_without_a_home_trains(pretend, monkeypatch):
     pretend(GPU)
     for variable in ("GPUBOOST_CACHE_DIR", "XDG_CACHE_HOME", "LOCALAPPDATA"):

@@ -6,6 +6,7 @@ compares. gpuboost is imported inside those functions, as when and where that ha
 
 import multiprocessing
 import os
+import pickle
 import re
 import shutil
 import signal
@@ -131,6 +132,69 @@ def predict_while_training():
 @pytest.mark.parametrize("layer", LAYERS)
 def test_threads_predict_while_another_trains(layer, expected):
     assert run_alone(predict_while_training, layer).split() == expected[:2]
+
+
+def update_in_three_threads():
+    """One Booster gets three rounds from each of three threads, while a fourth looks at it in every way; print its digest."""
+    import gpuboost as gb
+    from gpuboost.model_io import digest
+
+    X, y = make_table()
+    dtrain, rows = gb.DMatrix(X, y), gb.DMatrix(X[:100])
+    whole = train(rounds=9)
+    expected = {whole[:n].predict(rows).tobytes() for n in range(1, 10)}
+    start, booster = threading.Barrier(4), gb.Booster({"max_depth": 4})
+    booster.update(dtrain)
+    is_done = threading.Event()
+
+    def update(n_rounds):
+        start.wait()
+        for _ in range(n_rounds):
+            booster.update(dtrain)
+
+    def look():
+        start.wait()
+        seen = set()
+        while not is_done.is_set():
+            booster.eval(dtrain)
+            for model in (booster, booster.copy(), pickle.loads(pickle.dumps(booster)), booster[:]):
+                seen.add(model.predict(rows).tobytes())
+            seen.add(gb.Booster(model_file=booster.save_raw()).predict(rows).tobytes())
+        return seen
+
+    with ThreadPoolExecutor(4) as pool:
+        looking, updates = pool.submit(look), [pool.submit(update, n_rounds) for n_rounds in (2, 3, 3)]
+        try:
+            for future in updates:
+                future.result()
+        finally:
+            is_done.set()
+        assert looking.result() <= expected
+    print(digest(booster.model), digest(whole.model))
+
+
+@pytest.mark.sweep(1)
+@pytest.mark.parametrize("layer", LAYERS)
+def test_threads_that_update_one_booster_add_whole_rounds_one_after_another(layer):
+    digest, expected = run_alone(update_in_three_threads, layer).split()
+    assert digest == expected
+
+
+def test_an_objective_may_use_the_booster_that_it_trains():
+    import gpuboost as gb
+
+    X = np.arange(40.0)[:, None]
+    booster, dtrain, seen = gb.Booster(), gb.DMatrix(X, X[:, 0]), []
+
+    def objective(prediction, dtrain):
+        seen.append((booster.num_boosted_rounds(), booster.predict(dtrain).tobytes(), bytes(booster.save_raw())))
+        return prediction - dtrain.get_label(), np.ones_like(prediction)
+
+    booster.update(dtrain)
+    for _ in range(2):
+        before = booster.num_boosted_rounds(), booster.predict(dtrain).tobytes(), bytes(booster.save_raw())
+        booster.update(dtrain, fobj=objective)
+        assert seen.pop() == before
 
 
 def import_in_a_thread():
@@ -297,7 +361,7 @@ def read_only_installation():
 @pytest.mark.skipif(os.name == "nt", reason="Windows has no such permissions")
 @pytest.mark.parametrize("cache", [None, "/proc/numba"])
 def test_read_only_installation_without_a_folder_for_the_cache(read_only_installation, cache):
-    """Kernels are compiled and not kept."""
+    """Kernels are compiled and not kept, and that is said once."""
     env = environment(PYTHONPATH=str(read_only_installation), HOME="/proc/home", XDG_CACHE_HOME="/proc/cache")
     env.pop("NUMBA_CACHE_DIR", None)
     if cache:
@@ -311,6 +375,7 @@ def test_read_only_installation_without_a_folder_for_the_cache(read_only_install
         timeout=TIMEOUT,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
+    assert done.stderr.count("[gpuboost]") == 1 and "Set the environment variable NUMBA_CACHE_DIR" in done.stderr
     import gpuboost as gb
 
     model = gb.Booster(model_file=read_only_installation / "model.json")

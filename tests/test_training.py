@@ -1,6 +1,8 @@
 """train(): what is evaluated, when training stops, where it starts, and what is refused."""
 
+import gc
 import math
+import weakref
 
 import numpy as np
 import pytest
@@ -567,6 +569,25 @@ def test_repeated_metrics_of_parameter_pairs_are_all_reported():
     pairs = [("eval_metric", "rmse"), ("eval_metric", "mae")]
     gb.train(pairs, dtrain, 1, evals=[(dtrain, "t")], evals_result=result, verbose_eval=False)
     assert list(result["t"]) == ["rmse", "mae"]
+
+
+def test_an_evaluated_matrix_is_freed_with_its_last_owner():
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(50, 3)).astype(np.float32)
+    booster, dtrain = gb.Booster(), gb.DMatrix(X, X[:, 0])
+    kept = gb.DMatrix(X[:20], X[:20, 0])
+    left = []
+    for _ in range(2):
+        booster.update(dtrain)
+        table = X.copy()
+        fresh = gb.DMatrix(table, table[:, 0])
+        assert booster.eval(fresh).partition("-")[2] == booster.eval(dtrain).partition("-")[2]
+        booster.eval(kept)
+        left += [weakref.ref(fresh), weakref.ref(table)]
+        del fresh, table
+        gc.collect()
+    assert [reference() for reference in left] == [None] * 4
+    assert booster.eval(kept) == booster.reset().eval(kept), "those that are held keep up"
 
 
 def test_evaluating_a_finished_model_trains_nothing():

@@ -53,8 +53,16 @@ def _has_cuda() -> bool:
     return problem is None
 
 
-def _announce_compilation() -> None:
-    log(1, "compiling CPU kernels: once for this version and machine, up to a minute; later runs load them from a cache.")
+_SAID_OF_KERNELS = {
+    "absent": "compiling CPU kernels: once for this version and machine, up to a minute; later runs load them from a cache.",
+    "damaged": "the compiled CPU kernel in {path} is damaged or cannot be read, so it is compiled anew.",
+    "unwritable": "compiled CPU kernels cannot be kept, so every process compiles them anew, up to a minute: no folder for them "
+    "can be written. Set the environment variable NUMBA_CACHE_DIR to one that can.",
+}
 
 
-set_compile_hook(_announce_compilation)
+def _say_of_kernels(event: str, path: str) -> None:
+    log(1, _SAID_OF_KERNELS[event].format(path=path))
+
+
+set_compile_hook(_say_of_kernels)

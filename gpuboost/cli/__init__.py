@@ -8,7 +8,6 @@ import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from importlib.metadata import version
-from pathlib import Path
 from typing import Any, NoReturn
 
 import numpy as np
@@ -43,6 +42,7 @@ from gpuboost.model_io import digest
 from gpuboost.model_io.dump import join_dump
 from gpuboost.objectives import find_objective
 from gpuboost.params import parse_params
+from gpuboost.paths import write_file
 from gpuboost.training.loop import train
 
 __all__ = ["main"]
@@ -148,7 +148,7 @@ def _predict(options: argparse.Namespace) -> None:
 def _dump(options: argparse.Namespace) -> None:
     text = join_dump(_load(options.model).get_dump(with_stats=options.stats, dump_format=options.format), options.format)
     if options.output:
-        Path(options.output).write_text(text, encoding="utf-8")
+        write_file(options.output, text.encode())
     else:
         print(text, flush=True)
 

@@ -4,6 +4,7 @@ import argparse
 import sys
 from collections.abc import Iterable, Sequence
 from difflib import get_close_matches
+from io import BytesIO
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ import numpy as np
 
 from gpuboost.data.tables.text_files import TextTable, is_libsvm, read_text
 from gpuboost.labels import class_codes
+from gpuboost.paths import write_file
 
 __all__ = [
     "as_categories", "check_column", "encoded_label", "feature_columns", "import_polars", "is_text", "label_column", "listing",
@@ -55,9 +57,10 @@ def write_table(table: Any, path: str | None) -> None:
         sys.stdout.write(table.write_csv())
         sys.stdout.flush()
     elif Path(path).suffix in (".parquet", ".pq"):
-        table.write_parquet(path)
+        table.write_parquet(data := BytesIO())
+        write_file(path, data.getvalue())
     else:
-        table.write_csv(path)
+        write_file(path, table.write_csv().encode())
 
 
 def check_column(name: str, names: Sequence[str], path: str) -> None:

@@ -68,5 +68,5 @@ def check_target(path: str) -> None:
     """What would fail after the training fails before it."""
     if Path(path).suffix not in (".json", ".ubj"):
         raise ValueError(f"--model must end in .json or .ubj, got {path!r}. Use model.json, for example.")
-    if not Path(path).absolute().parent.is_dir():
+    if not Path(path).resolve().parent.is_dir():  # where a link leads
         raise ValueError(f"the folder of --model {path!r} does not exist. Create it first.")

@@ -9,6 +9,7 @@ from typing import Any
 
 from gpuboost.model.model import Model
 from gpuboost.model.tree import Tree
+from gpuboost.paths import as_path
 
 __all__ = ["dump_trees", "join_dump", "name_of_column", "read_feature_map"]
 
@@ -76,12 +77,13 @@ def read_feature_map(path: str | os.PathLike[str]) -> tuple[list[str] | None, li
     """
     if not path:
         return None, None
+    path = as_path("fmap", path)
     names, types = [], []
     for i, line in enumerate(filter(str.strip, Path(path).expanduser().read_text(encoding="utf-8").splitlines())):
         words = line.split()
         if len(words) != 3 or words[0] != str(i) or words[2] not in FEATURE_MAP_TYPES:
             raise ValueError(
-                f"line {i + 1} of feature map {os.fspath(path)} must be '{i} name type' with a type among "
+                f"line {i + 1} of feature map {path} must be '{i} name type' with a type among "
                 f"{', '.join(FEATURE_MAP_TYPES)}, got {line.strip()!r:.60}. Number the columns from 0, without spaces in names."
             )
         names.append(words[1])

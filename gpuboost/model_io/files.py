@@ -4,7 +4,6 @@ import hashlib
 import json
 import os
 import stat
-import uuid
 import warnings
 from pathlib import Path
 
@@ -15,6 +14,7 @@ from gpuboost.model.model import Model
 from gpuboost.model_io.schema import from_document, shortest_decimals, to_document
 from gpuboost.model_io.strict_json import read_json
 from gpuboost.model_io.ubjson import read_ubjson, write_ubjson
+from gpuboost.paths import as_path, write_file
 
 __all__ = ["MAX_FILE_BYTES", "digest", "dumps", "load_model", "save_model"]
 
@@ -24,38 +24,33 @@ MAX_FILE_BYTES = 4 << 30  # 4 GiB, some 40 million nodes as JSON. A longer file 
 def save_model(model: Model, path: str | os.PathLike[str]) -> None:
     """Write the model to a file: JSON where its name ends in .json, else UBJSON, as XGBoost does.
 
-    The file appears whole or not at all: it is written beside the target under another name, then moved over it.
+    Written by paths.write_file: a file appears whole or not at all.
 
     Warns (UserWarning, as XGBoost) where the name ends in neither .json nor .ubj. Raises OSError where the file cannot be
-    written.
+    written, TypeError for what is no path.
     """
-    path = Path(path)
-    if path.suffix not in (".json", ".ubj"):
-        warnings.warn(f"{path.name!r} is saved as UBJSON. End its name in .ubj or .json to choose.", stacklevel=2)
-    data = dumps(model, "json" if path.suffix == ".json" else "ubj")
-    partial = path.with_name(f".{path.name}.{uuid.uuid4().hex}")
-    try:
-        partial.write_bytes(data)
-        os.replace(partial, path)
-    except BaseException:
-        partial.unlink(missing_ok=True)
-        raise
+    target = Path(as_path("fname", path))
+    if target.suffix not in (".json", ".ubj"):
+        warnings.warn(f"{target.name!r} is saved as UBJSON. End its name in .ubj or .json to choose.", stacklevel=2)
+    write_file(str(target), dumps(model, "json" if target.suffix == ".json" else "ubj"))
 
 
 def load_model(source: str | os.PathLike[str] | bytes | bytearray | memoryview) -> Model:
     """Read a model from a file, or from the bytes of one. The content tells JSON from UBJSON, not the name.
 
     Raises ModelFormatError where it is not a valid model or longer than MAX_FILE_BYTES, NotImplementedError where it holds
-    something gpuboost does not have yet (see schema.from_document), and OSError where the file cannot be read.
+    something gpuboost does not have yet (see schema.from_document), OSError where the file cannot be read, and TypeError for
+    what is neither path nor bytes.
     """
     if isinstance(source, (bytes, bytearray, memoryview)):
         _check_size(memoryview(source).nbytes)
         data = bytes(source)
     else:
-        with open(source, "rb") as file:
+        path = as_path("a model file", source, "given as a path or as bytes")
+        with open(path, "rb") as file:
             status = os.fstat(file.fileno())
             if not stat.S_ISREG(status.st_mode):  # a device or a pipe has no size to check
-                raise ModelFormatError(f"document: {os.fspath(source)!r} is not a regular file. Read it and pass the bytes.")
+                raise ModelFormatError(f"document: {path!r} is not a regular file. Read it and pass the bytes.")
             _check_size(status.st_size)
             data = file.read()
     # After the brace JSON has a quote or space. UBJSON has the type of a length, or of a counted object.
@@ -71,10 +66,11 @@ def _check_size(n_bytes: int) -> None:
 def dumps(model: Model, raw_format: str = "json") -> bytes:
     """The model as the bytes of its file, "json" or "ubj". Equal models give equal bytes: keys are sorted and no space varies.
 
-    The model comes back from both bit by bit.
+    The model comes back from both bit by bit. Rounds that another thread adds meanwhile are not among them.
 
     Raises ValueError for another format, and where the model holds numbers that are not finite.
     """
+    model = model.rounds(0, model.n_rounds)
     if raw_format == "ubj":
         return write_ubjson(to_document(model))
     if raw_format != "json":

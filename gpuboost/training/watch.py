@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from weakref import WeakKeyDictionary
 
 from gpuboost.backend import Backend
 from gpuboost.backend.contract import Array, FlatTrees
@@ -22,10 +23,9 @@ WatchedTable = StoredRows | BinnedMatrix | ColumnSource
 
 @dataclass(frozen=True)
 class _Watched:
-    """A matrix as it was in that version of its margins, its rows as trees are added to them, and their margins in the backend's
-    memory."""
+    """The rows of a matrix as trees are added to them, and their margins in the backend's memory, both of that version of the
+    matrix's margins."""
 
-    dmatrix: DMatrix
     version: int
     table: WatchedTable
     margin: Array
@@ -35,31 +35,29 @@ class _Watched:
 class _Targets:
     """Checked labels (n_targets, n_rows) and weights of a matrix as it was in that version, in the backend's memory."""
 
-    dmatrix: DMatrix
     version: int
     label: Array
     weight: Array
 
 
 class WatchedMatrices:
-    """Every matrix that was asked for since the training began.
+    """Every matrix that was asked for since the training began and that somebody else holds still.
 
     cuts : of the training matrix. objective : of the training; it starts the margins and checks the labels.
     """
 
     def __init__(self, backend: Backend, cuts: Cuts, objective: Objective) -> None:
         self._backend, self._cuts, self._objective = backend, cuts, objective
-        self._watched: dict[int, _Watched] = {}  # by id, which is nobody else's while the matrix is held here
-        self._targets: dict[int, _Targets] = {}
+        self._watched: WeakKeyDictionary[DMatrix, _Watched] = WeakKeyDictionary()
+        self._targets: WeakKeyDictionary[DMatrix, _Targets] = WeakKeyDictionary()
 
     def targets(self, dmatrix: DMatrix, n_targets: int) -> tuple[Array, Array]:
         """Checked labels (n_targets, n_rows) and weights of a matrix in the backend's memory."""
-        known = self._targets.get(id(dmatrix))
+        known = self._targets.get(dmatrix)
         if known is None or known.version != dmatrix.version:
             check_labels(dmatrix, self._objective, n_targets)
             put = self._backend.memory.put
-            known = _Targets(dmatrix, dmatrix.version, put(dmatrix.labels), put(dmatrix.weights))
-            self._targets[id(dmatrix)] = known
+            self._targets[dmatrix] = known = _Targets(dmatrix.version, put(dmatrix.labels), put(dmatrix.weights))
         return known.label, known.weight
 
     def margin(self, dmatrix: DMatrix, get_model: Callable[[], Model]) -> Array:
@@ -67,14 +65,14 @@ class WatchedMatrices:
 
         get_model : the model with all rounds so far; called for a matrix that is new or has changed only.
         """
-        known = self._watched.get(id(dmatrix))
+        known = self._watched.get(dmatrix)
         if known is None or known.version != dmatrix.margin_version:
             model = get_model()
             table = self._table(dmatrix, model)
             margin = start_margin(dmatrix, dmatrix.num_row(), model.base_score, self._objective, model.n_outputs)
             margin = self._backend.memory.put(margin)
             add_model_margin(model, dmatrix, self._backend, margin)
-            known = self._watched[id(dmatrix)] = _Watched(dmatrix, dmatrix.margin_version, table, margin)
+            known = self._watched[dmatrix] = _Watched(dmatrix.margin_version, table, margin)
         return known.margin
 
     def add_trees(self, get_flat: Callable[[], FlatTrees]) -> None:

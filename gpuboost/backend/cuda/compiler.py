@@ -15,7 +15,6 @@ import json
 import os
 import re
 import sys
-import tempfile
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -31,6 +30,7 @@ import numpy as np
 from gpuboost.config import log
 from gpuboost.kernels.cuda_common import CudaKernel, DeviceFunction, bind, cuda
 from gpuboost.kernels.jit import source_stamp
+from gpuboost.paths import write_file
 
 __all__ = ["CompiledKernel", "cache_folder", "compile_kernel"]
 
@@ -69,8 +69,10 @@ def compile_kernel(
     is_ours = kernel.formula is None or kernel.formula.py_func.__module__.startswith("gpuboost.")
     path = None
     if use_cache and is_ours:
-        with suppress(RuntimeError, OSError):  # a user without a home folder, a kernel without a file
+        try:
             path = _cache_path(kernel, choice, capability)
+        except (RuntimeError, OSError) as error:  # a user without a home folder, a kernel without a file
+            _say_not_kept(str(error))
     if path is not None and (known := _read(path)) is not None:
         return known
     _announce()
@@ -220,6 +222,15 @@ def _say_why_not(reason: str) -> None:
 # ---- The cache
 
 
+@cache
+def _say_not_kept(reason: str) -> None:
+    log(
+        1,
+        f"compiled CUDA kernels cannot be kept, so every process compiles them anew ({reason}). Set the environment variable "
+        "GPUBOOST_CACHE_DIR to a folder that can be written.",
+    )
+
+
 def cache_folder() -> Path:
     """Where compiled CUDA kernels lie: GPUBOOST_CACHE_DIR, else gpuboost/cuda under the user's cache folder."""
     if chosen := os.environ.get("GPUBOOST_CACHE_DIR"):
@@ -266,16 +277,10 @@ def _read(path: Path) -> CompiledKernel | None:
 
 
 def _write(path: Path, compiled: CompiledKernel) -> None:
-    """Store an entry; several processes may at once, as each renames a file of its own. Does nothing where it may not write."""
+    """Store an entry; several processes may at once. Where it may not write it says so, once."""
     facts = {k: v for k, v in asdict(compiled).items() if k != "image"} | {"sha256": sha256(compiled.image).hexdigest()}
-    with suppress(OSError):
+    try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        file = tempfile.NamedTemporaryFile(dir=path.parent, delete=False)
-        try:
-            with file:
-                file.write(json.dumps(facts).encode() + b"\n" + compiled.image)
-            os.replace(file.name, path)
-        except BaseException:  # also a KeyboardInterrupt
-            with suppress(OSError):
-                os.unlink(file.name)
-            raise
+        write_file(str(path), json.dumps(facts).encode() + b"\n" + compiled.image)
+    except OSError as error:
+        _say_not_kept(str(error))

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from gpuboost.data.tables.batches import Read, Rows
+from gpuboost.data.tables.indices import check_indices
 from gpuboost.data.tables.numbers import exceeds_float32, warn_lossy
 
 __all__ = ["SparseTable", "float32_values", "is_sparse", "sparse_reader", "stored_reader"]
@@ -44,17 +45,14 @@ class SparseTable:
             )
         if data.dtype.kind == "O":
             raise ValueError("data is a sparse matrix of objects, but must hold numbers or booleans. Use X.astype(np.float64).")
+        check_indices(data)
         # SciPy computes with neither float16 nor foreign byte orders, although it stores them.
         dtype = np.dtype(np.float32) if data.dtype == np.float16 else data.dtype.newbyteorder("=")
         if not getattr(data, "has_canonical_format", True):
             dtype = WIDEST.get(dtype.kind, dtype)
-        data = data.astype(dtype, copy=False)
-        if data.format in ("csr", "csc"):  # their index arrays are taken unseen; others are checked as they are converted
-            try:
-                type(data)(data).check_format(full_check=True)
-            except ValueError as error:
-                raise ValueError(f"data is a {data.format} matrix with broken index arrays: {error}. Build it anew.") from None
-        matrix = scipy.sparse.csr_array(data)
+        matrix = scipy.sparse.csr_array(data.astype(dtype, copy=False))
+        if data.format == "lil":
+            check_indices(matrix)  # of its lists, now that they are arrays
         if not matrix.has_canonical_format:
             matrix = matrix.copy()
             matrix.sum_duplicates()

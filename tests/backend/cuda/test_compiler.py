@@ -182,12 +182,14 @@ def test_a_damaged_entry_is_made_anew(damage, cache, toolchain):
     assert entries(cache) == [entry] and entry.read_bytes() == good
 
 
-def test_a_folder_that_cannot_be_made_means_no_cache(tmp_path, toolchain, monkeypatch):
+def test_a_folder_that_cannot_be_made_means_no_cache_and_is_told_once(tmp_path, toolchain, monkeypatch, capsys):
     (tmp_path / "file").write_text("no folder")
     monkeypatch.setenv("GPUBOOST_CACHE_DIR", str(tmp_path / "file" / "cache"))
+    compiler._say_not_kept.cache_clear()
     for _ in range(2):
         assert compile_kernel(fused_kernel, CHOICE, HOPPER).symbol == "symbol"
     assert len(toolchain.compiled) == 2 and (tmp_path / "file").read_text() == "no folder"
+    assert capsys.readouterr().err.count("Set the environment variable GPUBOOST_CACHE_DIR to a folder that can be written") == 1
 
 
 def test_a_folder_that_may_not_be_written_means_no_cache(cache, toolchain, monkeypatch):
@@ -195,7 +197,7 @@ def test_a_folder_that_may_not_be_written_means_no_cache(cache, toolchain, monke
         raise PermissionError(13, "Permission denied")
 
     cache.mkdir()
-    monkeypatch.setattr(compiler.tempfile, "NamedTemporaryFile", refuse)
+    monkeypatch.setattr(compiler, "write_file", refuse)
     for _ in range(2):
         assert compile_kernel(fused_kernel, CHOICE, HOPPER).symbol == "symbol"
     assert len(toolchain.compiled) == 2 and entries(cache) == []
