@@ -536,7 +536,7 @@ def test_what_train_cannot_use_is_refused():
     for arguments, message in (
         ({"num_boost_round": 2.0}, "num_boost_round must be an integer, got 2.0"),
         ({"callbacks": [print]}, "callbacks must hold instances of TrainingCallback"),
-        ({"callbacks": [gb.callbacks.TrainingCallback]}, "callbacks must hold instances of TrainingCallback"),
+        ({"callbacks": [gb.callback.TrainingCallback]}, "callbacks must hold instances of TrainingCallback"),
         ({"obj": "reg:squarederror"}, "obj must be a function, got 'reg:squarederror'"),
         ({"custom_metric": "rmse"}, "custom_metric must be a function, got 'rmse'"),
         ({"evals_result": []}, "evals_result must be a dict"),

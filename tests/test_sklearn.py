@@ -33,7 +33,7 @@ from sklearn.utils.estimator_checks import (  # noqa: E402
 from sklearn.utils.validation import has_fit_parameter  # noqa: E402
 
 from gpuboost import GPUBoostClassifier, GPUBoostRegressor  # noqa: E402
-from gpuboost.callbacks import EarlyStopping, TrainingCallback  # noqa: E402
+from gpuboost.callback import EarlyStopping, TrainingCallback  # noqa: E402
 from gpuboost.kernels.jit import available_threads  # noqa: E402
 from gpuboost.params import ALIASES, Params  # noqa: E402
 

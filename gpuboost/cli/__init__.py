@@ -17,7 +17,7 @@ from gpuboost import __version__
 from gpuboost.backend import choose_backend
 from gpuboost.backend.cpu.training import CODES_PER_THREAD
 from gpuboost.booster import Booster
-from gpuboost.callbacks import EarlyStopping
+from gpuboost.callback import EarlyStopping
 from gpuboost.cli.tables import (
     as_categories,
     check_column,
