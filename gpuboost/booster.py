@@ -98,7 +98,7 @@ class Booster(ModelView):
                 raise
             self._collect_rounds(keep=PENDING_ROUNDS)
 
-    def boost(self, dtrain: DMatrix, iteration: int = 0, grad: Any = None, hess: Any = None) -> None:
+    def boost(self, dtrain: DMatrix, iteration: int = 0, *, grad: Any, hess: Any) -> None:
         """Boost one round from gradients in predict's shape, weights applied."""
         self.update(dtrain, iteration, lambda *_: (grad, hess))
 
@@ -177,8 +177,8 @@ class Booster(ModelView):
         """Predictions for every row of a DMatrix, float32.
 
         Shape (n_rows,), or (n_rows, n_outputs) for several outputs or with strict_shape; pred_leaf: (n_rows, n_trees) of leaf
-        numbers. output_margin : before the objective's transformation. iteration_range : rounds [begin, end), end 0: the last
-        one; (0, 0) and None: all.
+        numbers, with strict_shape (n_rows, n_rounds, n_outputs, num_parallel_tree). output_margin : before the objective's
+        transformation. iteration_range : rounds [begin, end), end 0: the last one; (0, 0) and None: all.
         Columns are matched by name where both sides have names; without validate_features by their order, whatever their names.
         A table on a GPU gets its predictions there, as a CuPy array.
         Raises ValueError naming columns that do not fit the model's.

@@ -151,6 +151,8 @@ def to_graphviz(
 
     yes_color, no_color : of the branch that missing values take, and of the other. kwargs : attributes of the graph.
     """
+    if "num_trees" in kwargs:  # an attribute that Graphviz would ignore
+        raise TypeError(f"num_trees, XGBoost's old name, is called tree_idx. Use tree_idx={kwargs['num_trees']!r}.")
     try:
         from graphviz import Source
     except ImportError:

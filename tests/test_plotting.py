@@ -138,6 +138,8 @@ def test_graphviz_gets_the_source_that_xgboost_gives_it(booster):
         {"yes_color": "#111111", "condition_node_params": {"shape": "box"}, "leaf_node_params": {"style": "filled"}},
     ):
         assert gb.to_graphviz(booster, **options).source == xgboost.to_graphviz(peer, **options).source
+    with pytest.raises(TypeError, match="Use tree_idx=2"):
+        gb.to_graphviz(booster, num_trees=2)
 
 
 def test_a_booster_keeps_no_history(booster):

@@ -556,6 +556,13 @@ def test_importances_by_hand(table):
         _ = model.set_params(importance_type="gian").feature_importances_
 
 
+def test_the_intercept_is_the_prediction_before_the_first_tree():
+    X, y = np.zeros((6, 1)), np.array([0, 0, 1, 1, 1, 1])
+    np.testing.assert_array_equal(GPUBoostClassifier(n_estimators=1).fit(X, y).intercept_, np.array([4 / 6], np.float32))
+    targets = GPUBoostRegressor(n_estimators=1).fit(X, np.stack([y, 3 - y], axis=1))
+    np.testing.assert_array_equal(targets.intercept_, np.array([4 / 6, 14 / 6], np.float32))
+
+
 def test_frames_keep_names_and_categories(table):
     pd = pytest.importorskip("pandas")
     rng = np.random.default_rng(0)

@@ -148,7 +148,10 @@ class OtherBoosterParams:
     rate_drop: float = real(0, "[0, 1]", "Share of the trees dropped in a round.", is_built=False)
     one_drop: bool = flag(False, "Drop at least one tree a round.", is_built=False)
     skip_drop: float = real(0, "[0, 1]", "Probability of a round without dropping.", is_built=False)
-    updater: str | None = choice(None, "shotgun coord_descent", "How linear weights are fitted.", is_built=False)
+    updater: str | None = choice(
+        None, "shotgun coord_descent", "How linear weights are fitted.", is_built=False,
+        fix="Leave it out: tree_method says how trees are grown.",
+    )  # fmt: skip
     feature_selector: str = choice("cyclic", "cyclic shuffle random greedy thrifty", "Order of features.", is_built=False)
     top_k: int = integer(0, _FROM_0, "Features that greedy and thrifty select, 0 for all.", is_built=False)
 
