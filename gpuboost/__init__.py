@@ -31,7 +31,7 @@ _HOMES = {
     "config_context": "config",
     "get_config": "config",
     "set_config": "config",
-    "callbacks": "callbacks",
+    "callback": "callback",
     "sklearn": "sklearn",
 }
 _NOT_BUILT = ("GPUBoostRanker", "GPUBoostRFClassifier", "GPUBoostRFRegressor")
@@ -39,7 +39,7 @@ _NOT_BUILT = ("GPUBoostRanker", "GPUBoostRFClassifier", "GPUBoostRFRegressor")
 __all__ = ["__version__", *_HOMES]
 
 if TYPE_CHECKING:
-    from gpuboost import callbacks as callbacks
+    from gpuboost import callback as callback
     from gpuboost import sklearn as sklearn
     from gpuboost.booster import Booster as Booster
     from gpuboost.config import config_context as config_context

@@ -4,6 +4,7 @@ import json
 import math
 import os
 from collections.abc import Iterable, Iterator, Mapping
+from numbers import Integral
 from threading import RLock
 from typing import Any
 
@@ -104,7 +105,7 @@ class Booster(ModelView):
                 raise
             self._collect_rounds(keep=PENDING_ROUNDS)
 
-    def boost(self, dtrain: DMatrix, iteration: int = 0, grad: Any = None, hess: Any = None) -> None:
+    def boost(self, dtrain: DMatrix, iteration: int = 0, *, grad: Any, hess: Any) -> None:
         """Boost one round from gradients in predict's shape, weights applied."""
         self.update(dtrain, iteration, lambda *_: (grad, hess))
 
@@ -180,12 +181,13 @@ class Booster(ModelView):
     def predict(
         self, data: DMatrix, *, output_margin: bool = False, pred_leaf: bool = False, pred_contribs: bool = False,
         approx_contribs: bool = False, pred_interactions: bool = False, validate_features: bool = True, training: bool = False,
-        iteration_range: tuple[int, int] = (0, 0), strict_shape: bool = False,
+        iteration_range: tuple[int, int] | None = (0, 0), strict_shape: bool = False,
     ) -> np.ndarray:  # fmt: skip
         """Predictions for every row of a DMatrix, float32.
 
         Shape (n_rows,), or (n_rows, n_outputs) for several outputs or with strict_shape; pred_leaf: (n_rows, n_trees) of leaf
-        numbers. output_margin : before the objective's transformation. iteration_range : rounds [begin, end), end 0: all.
+        numbers, with strict_shape (n_rows, n_rounds, n_outputs, num_parallel_tree). output_margin : before the objective's
+        transformation. iteration_range : rounds [begin, end), end 0: the last one; (0, 0) and None: all.
         Columns are matched by name where both sides have names; without validate_features by their order, whatever their names.
         A table on a GPU gets its predictions there, as a CuPy array.
         Raises ValueError naming columns that do not fit the model's.
@@ -204,7 +206,7 @@ class Booster(ModelView):
             return predictor.predict(data, backend, wanted, by_name=validate_features, strict_shape=strict_shape)
 
     def inplace_predict(
-        self, data: Any, *, iteration_range: tuple[int, int] = (0, 0), predict_type: str = "value",
+        self, data: Any, *, iteration_range: tuple[int, int] | None = (0, 0), predict_type: str = "value",
         missing: float | None = math.nan, validate_features: bool = True, base_margin: Any = None, strict_shape: bool = False,
     ) -> np.ndarray:  # fmt: skip
         """predict straight from a table: anything that DMatrix takes. The quick way for a few rows of a NumPy array.
@@ -230,7 +232,7 @@ class Booster(ModelView):
             predictor.takes_unnamed = True  # predict has warned now
         return prediction
 
-    def _predictor(self, iteration_range: tuple[int, int]) -> Predictor:
+    def _predictor(self, iteration_range: tuple[int, int] | None) -> Predictor:
         with self._lock:
             return self._predictors.of(self._fitted(), iteration_range)
 
@@ -308,7 +310,8 @@ class Booster(ModelView):
     def __getitem__(self, rounds: slice | int) -> "Booster":
         """The Booster of some rounds: booster[:10], booster[5]."""
         n = self.num_boosted_rounds()
-        if isinstance(rounds, int):
+        if isinstance(rounds, Integral):
+            rounds = int(rounds)
             if not -n <= rounds < n:
                 raise IndexError(f"round {rounds} is outside the model's {n} rounds.")
             rounds = slice(rounds % n, rounds % n + 1)

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from gpuboost.booster import Booster
-from gpuboost.callbacks import EarlyStopping, EvalsLog, EvaluationMonitor, TrainingCallback
+from gpuboost.callback import EarlyStopping, EvalsLog, EvaluationMonitor, TrainingCallback
 from gpuboost.config import verbosity_context
 from gpuboost.custom_objective import CustomObjective
 from gpuboost.data.dmatrix import DMatrix

@@ -18,11 +18,13 @@ def custom_gradients(obj: CustomObjective, margin: np.ndarray, dtrain: DMatrix) 
     """Gradients of a user's objective obj(predictions, dtrain) -> (grad, hess), as float32 (n_outputs, n_rows).
 
     The function sees raw margins in predict's shape, and applies weights itself (as with XGBoost). Rows of weight 0 get 0.
-    Raises ValueError when the arrays returned do not have the predictions' shape.
+    Raises TypeError when it returns no pair, ValueError when the arrays do not have the predictions' shape.
     """
     prediction = finished_prediction(margin, False)
-    pair = []
-    for name, values in zip(("grad", "hess"), obj(prediction.copy(), dtrain)):
+    returned, pair = obj(prediction.copy(), dtrain), []
+    if not hasattr(returned, "__len__") or len(returned) != 2:
+        raise TypeError(f"a custom objective must return (grad, hess), one number each per prediction, got {returned!r:.60}.")
+    for name, values in zip(("grad", "hess"), returned):
         values = np.asarray(values, np.float32)
         if values.shape not in (prediction.shape, (len(prediction), 1) if prediction.ndim == 1 else prediction.shape):
             raise ValueError(f"{name} of the custom objective has shape {values.shape}, the predictions have {prediction.shape}.")

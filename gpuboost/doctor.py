@@ -5,6 +5,8 @@ A line per check, in the order in which one builds on another:
     ok        works                      missing   is not there, and need not be: the CPU trains
     wrong     a GPU is there, but cannot be used, or the CPU cannot train; the line says what to do
 
+Where there is no GPU, what only a GPU needs and is not there either has no line.
+
 Also ``python -m gpuboost.doctor``, for where the command itself cannot be imported. Whatever fails becomes a line.
 """
 
@@ -56,6 +58,11 @@ class Machine:
     is_ready: bool = False
 
     @property
+    def may_have_gpu(self) -> bool:
+        """Whether there is a GPU, or a driver that could not be asked."""
+        return self.n_gpus > 0 or bool(self.problem)
+
+    @property
     def extra(self) -> int:
         """Of gpuboost's extras, the one for this driver."""
         return 12 if 0 < self.driver < 13000 else 13
@@ -66,7 +73,7 @@ class Machine:
 
 
 def examine() -> list[Finding]:
-    """All checks."""
+    """All checks that say something."""
     machine = Machine()
     with suppress(Exception):
         machine.driver, machine.n_gpus, machine.problem = ask_driver()
@@ -74,14 +81,15 @@ def examine() -> list[Finding]:
     findings = []
     for name, (check, needs_gpu, fix) in CHECKS.items():
         if needs_gpu and not machine.is_ready:
-            findings.append(Finding(name, "missing", "not tried: see above" if machine.n_gpus else NO_GPU))
+            findings += [Finding(name, "missing", "not tried: see above")] * machine.may_have_gpu
             continue
         try:
             findings.append(Finding(name, "ok", check(machine)))
         except Absent as absent:
-            findings.append(Finding(name, "missing", *absent.args))
+            if machine.may_have_gpu or name in ALWAYS_SAID:
+                findings.append(Finding(name, "missing", *absent.args))
         except Exception as error:  # noqa: BLE001 - whatever it is, it is told
-            is_needed = name in ON_CPU or machine.n_gpus > 0 or bool(machine.problem)
+            is_needed = name in ON_CPU or machine.may_have_gpu
             machine.is_ready = machine.is_ready and name in ON_CPU
             found = " ".join(f"{type(error).__name__}: {error}".split())[:500]
             findings.append(Finding(name, "wrong" if is_needed else "missing", found, fix(machine) if is_needed else ""))
@@ -143,7 +151,8 @@ def check_driver(machine: Machine) -> str:
 def check_gpu(machine: Machine) -> str:
     if not machine.n_gpus:
         hidden = os.environ.get("CUDA_VISIBLE_DEVICES")
-        raise Absent(NO_GPU + ("" if hidden is None else f" (CUDA_VISIBLE_DEVICES is {hidden!r})"))
+        why = ["no NVIDIA driver"] * (not machine.driver) + [f"CUDA_VISIBLE_DEVICES is {hidden!r}"] * (hidden is not None)
+        raise Absent(NO_GPU + f" ({', '.join(why)})" * bool(why))
     from gpuboost.backend.cuda.device import find_device
 
     device = find_device(0)
@@ -216,6 +225,7 @@ def check_training(machine: Machine) -> str:
 
 
 ON_CPU = ("versions", "cpu")  # what training needs anyway
+ALWAYS_SAID = (*ON_CPU, "gpu", "cache")  # also of what is missing where there is no GPU
 # The check, whether it needs a GPU that works so far, and what to do where it raises.
 CHECKS: dict[str, tuple[Callable[[Machine], str], bool, Callable[[Machine], str]]] = {
     "versions": (check_versions, False, lambda _: "pip install --upgrade numba numpy"),

@@ -1,13 +1,14 @@
 """What a model has learnt, as numbers: importance of its features, its nodes as a table, the thresholds of one feature."""
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 from gpuboost.model.model import Model
 from gpuboost.model.tree import DELETED
-from gpuboost.model_io.dump import name_of_column
+from gpuboost.model_io.dump import category_sides, name_of_column
 
 __all__ = ["feature_importances", "feature_scores", "split_value_histogram", "trees_to_dataframe"]
 
@@ -53,7 +54,8 @@ def trees_to_dataframe(model: Model, names: Sequence[str] | None = None, types: 
     """A pandas DataFrame with a row for each node, ordered by tree and node; XGBoost's columns:
 
     Tree, Node, ID ("tree-node"); Feature, "Leaf" at a leaf; Split, the threshold; Yes, No, Missing, the IDs of the children where
-    rows go whose value is smaller, is not, is missing; Gain, at a leaf its value; Cover; Category, empty without categories.
+    rows go whose value is smaller, is not, is missing; Gain, at a leaf its value; Cover; Category, instead of a Split the list of
+    categories that go to Yes, None for numbers.
 
     Raises ImportError without pandas, ValueError where a column is an indicator (type "i"), which has no threshold.
     """
@@ -73,6 +75,8 @@ def trees_to_dataframe(model: Model, names: Sequence[str] | None = None, types: 
         if types is not None:
             is_whole = np.array([types[f] == "int" for f in feature.tolist()])
             threshold[is_whole] = np.ceil(threshold[is_whole])
+        sides = list(map(partial(category_sides, model), feature.tolist(), tree.threshold[nodes].tolist()))
+        threshold[[side is not None for side in sides]] = np.nan
 
         def at_splits(values: np.ndarray, is_split: np.ndarray = is_split, at_leaves: Any = np.nan) -> list[Any]:
             return np.where(is_split, values, at_leaves).tolist()
@@ -87,7 +91,9 @@ def trees_to_dataframe(model: Model, names: Sequence[str] | None = None, types: 
         columns["Missing"] += at_splits(ids[np.where(tree.default_left[nodes], left, left + 1)])
         columns["Gain"] += at_splits(tree.gain[nodes], at_leaves=tree.leaf_value[nodes])
         columns["Cover"] += tree.cover[nodes].tolist()
-        columns["Category"] += [None if split else np.nan for split in is_split.tolist()]
+        columns["Category"] += [
+            np.nan if not split else None if side is None else side[0] for split, side in zip(is_split.tolist(), sides)
+        ]
     return pandas.DataFrame(columns)
 
 
@@ -98,7 +104,7 @@ def split_value_histogram(
 
     bins : None or more than there are distinct thresholds: as many as those. as_pandas : a DataFrame with the columns SplitValue
     and Count where pandas is installed, else float64 (n, 2).
-    Raises ValueError for a name that is no column.
+    Raises ValueError for a name that is no column, or one of categories, which has no thresholds.
     """
     name_of, names = name_of_column(model, names), names if names is not None else model.feature_names
     if names is not None:
@@ -108,6 +114,8 @@ def split_value_histogram(
     if not 0 <= number < model.n_features or name_of(number) != feature:
         known = ", ".join(map(name_of, range(min(8, model.n_features)))) + (" ..." if model.n_features > 8 else "")
         raise ValueError(f"the model has no feature {feature!r}. It has {known}.")
+    if category_sides(model, number, 0) is not None:
+        raise ValueError(f"column {feature!r} holds categories, whose splits have no threshold. Use trees_to_dataframe().")
     chosen = [tree.threshold[(tree.left_child >= 0) & (tree.feature == number)] for tree in model.trees]
     values = np.concatenate([np.zeros(0), *chosen])
     n_distinct = len(np.unique(values))

@@ -2,9 +2,12 @@
 
 import os
 from abc import ABC, abstractmethod
+from collections.abc import Iterable
+from dataclasses import replace
 from typing import Any
 
 from gpuboost import inspection
+from gpuboost.data.feature_info import FeatureInfo
 from gpuboost.model.model import Model
 from gpuboost.model_io import dump_trees, dumps, save_model
 from gpuboost.model_io.dump import join_dump, read_feature_map
@@ -21,6 +24,10 @@ class ModelView(ABC):
     def model(self) -> Model:
         """What a model file holds. Raises NotFittedError before training."""
 
+    @abstractmethod
+    def take_model(self, model: Model) -> None:
+        """Go on from another model."""
+
     def save_model(self, fname: str | os.PathLike[str]) -> None:
         """Write XGBoost's model file: JSON where fname ends in .json, else UBJSON. Two equal models give equal bytes."""
         save_model(self.model, fname)
@@ -34,11 +41,29 @@ class ModelView(ABC):
 
     @property
     def feature_names(self) -> list[str] | None:
+        """The names of the columns, which can be set."""
         return self.model.feature_names
+
+    @feature_names.setter
+    def feature_names(self, names: Iterable[Any] | None) -> None:
+        self._describe(self._features().renamed(names))
 
     @property
     def feature_types(self) -> list[str] | None:
+        """Their types, which can be set."""
         return self.model.feature_types
+
+    @feature_types.setter
+    def feature_types(self, types: Iterable[str] | None) -> None:
+        self._describe(self._features().retyped(types))
+
+    def _features(self) -> FeatureInfo:
+        model = self.model
+        return FeatureInfo(model.n_features, model.feature_names, model.feature_types, model.categories, False, None)
+
+    def _describe(self, features: FeatureInfo) -> None:
+        names, types, categories = features.names, features.types, features.categories
+        self.take_model(replace(self.model, feature_names=names, feature_types=types, categories=categories))
 
     def attributes(self) -> dict[str, str]:
         """All attributes of the model."""

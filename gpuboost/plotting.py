@@ -6,11 +6,14 @@ matplotlib draws, Graphviz only where to_graphviz asks for it; both are optional
 import json
 import os
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from itertools import count
 from typing import Any
 
 from gpuboost.booster import Booster
+from gpuboost.model.model import Model
 from gpuboost.model_io import dump_trees
-from gpuboost.model_io.dump import read_feature_map
+from gpuboost.model_io.dump import branches, dumped_nodes, node_label, read_feature_map
 
 __all__ = ["plot_importance", "plot_metric", "plot_tree", "to_graphviz"]
 
@@ -105,14 +108,15 @@ def plot_tree(
 ) -> Axes:  # fmt: skip
     """One tree, its root on top ("TB") or at the left ("LR"). matplotlib alone draws it; Graphviz is not needed.
 
-    The branch that missing values take is drawn in bold. with_stats : write gain and cover into the nodes.
+    The words are to_graphviz's, numbers shortened; "missing" and a bold line mark the branch that missing values take.
+    with_stats : write gain and cover into the nodes.
     Raises IndexError for a tree that is not there.
     """
     if rankdir not in ("TB", "LR"):
         raise ValueError(f"rankdir must be 'TB' or 'LR', got {rankdir!r}.")
-    text = _dumped(booster, fmap, tree_idx, "json", with_stats)
-    places: dict[int, tuple[float, float]] = {}
-    nodes = _place(json.loads(text), places)
+    model = _tree_model(booster, tree_idx)
+    nodes = list(dumped_nodes(model, model.trees[0], *read_feature_map(fmap), _short, has_indicators=False))
+    places = _place(nodes)
     n_leaves, depth = sum("leaf" in node for node in nodes), max(y for _, y in places.values())
     is_down = rankdir == "TB"
     if ax is None:
@@ -122,16 +126,15 @@ def plot_tree(
     at = {number: (x, -y) if is_down else (y, -x) for number, (x, y) in places.items()}
     for node in nodes:
         here = at[node["nodeid"]]
-        for child in node.get("children", ()):
-            there, is_missing = at[child["nodeid"]], child["nodeid"] == node.get("missing")
+        for child, answer, is_missing in branches(node):
+            there = at[child]
             ax.plot(*zip(here, there), color="#666666", linewidth=2.2 if is_missing else 0.9, zorder=1)
-            answer = "yes" if child["nodeid"] == node["yes"] else "no"
             middle = [0.45 * a + 0.55 * b for a, b in zip(here, there)]
             ax.text(*middle, answer, fontsize=7, color="#444444", ha="center", va="center", zorder=2,
                     bbox={"boxstyle": "round,pad=0.15", "facecolor": "white", "edgecolor": "none"})  # fmt: skip
         box = {"boxstyle": "round,pad=0.35", "edgecolor": "#666666", "linewidth": 0.8}
         box["facecolor"] = LEAF_COLOUR if "leaf" in node else SPLIT_COLOUR
-        ax.text(*here, _label(node), fontsize=8, ha="center", va="center", zorder=3, bbox=box)
+        ax.text(*here, node_label(node, with_stats), fontsize=8, ha="center", va="center", zorder=3, bbox=box)
     xs, ys = zip(*at.values())
     ax.set_xlim(min(xs) - 0.6, max(xs) + 0.6)
     ax.set_ylim(min(ys) - 0.6, max(ys) + 0.6)
@@ -148,6 +151,8 @@ def to_graphviz(
 
     yes_color, no_color : of the branch that missing values take, and of the other. kwargs : attributes of the graph.
     """
+    if "num_trees" in kwargs:  # an attribute that Graphviz would ignore
+        raise TypeError(f"num_trees, XGBoost's old name, is called tree_idx. Use tree_idx={kwargs['num_trees']!r}.")
     try:
         from graphviz import Source
     except ImportError:
@@ -158,7 +163,8 @@ def to_graphviz(
         "condition_node_params": condition_node_params or {},
         "leaf_node_params": leaf_node_params or {},
     }
-    return Source(_dumped(booster, fmap, tree_idx, f"dot:{json.dumps(style)}", with_stats))
+    names, types = read_feature_map(fmap)
+    return Source(dump_trees(_tree_model(booster, tree_idx), f"dot:{json.dumps(style)}", with_stats, names, types)[0])
 
 
 # -- The model and its history ----------------------------------------------------------------------------------------
@@ -171,15 +177,12 @@ def _booster(model: Any) -> Booster:
     return model
 
 
-def _dumped(booster: Any, fmap: str | os.PathLike[str], tree_idx: int, dump_format: str, with_stats: bool) -> str:
-    """The dump of one tree."""
+def _tree_model(booster: Any, tree_idx: int) -> Model:
+    """The model with one of its trees only."""
     model = _booster(booster).model
     if not 0 <= tree_idx < len(model.trees):
         raise IndexError(f"tree_idx must be below the model's {len(model.trees)} trees, got {tree_idx}.")
-    names, types = read_feature_map(fmap) if fmap else (None, None)
-    model = model.rounds(0, model.n_rounds)
-    model.trees = [model.trees[tree_idx]]
-    return dump_trees(model, dump_format, with_stats, names, types)[0]
+    return replace(model, trees=[model.trees[tree_idx]])
 
 
 def _history(booster: Any) -> dict[str, dict[str, tuple[Sequence[float], Sequence[float] | None]]]:
@@ -216,30 +219,14 @@ def _decorate(ax: Axes, title: str | None, xlabel: str | None, ylabel: str | Non
             setter(text)
 
 
-def _place(root: dict[str, Any], places: dict[int, tuple[float, float]]) -> list[dict[str, Any]]:
-    """All nodes; fills in their places: the leaves side by side, each split above the middle of its children."""
-    nodes, stack = [], [(root, 0)]
-    while stack:  # parents before children, left before right
-        node, depth = stack.pop()
-        nodes.append(node)
-        places[node["nodeid"]] = (0.0, float(depth))
-        stack += [(child, depth + 1) for child in reversed(node.get("children", ()))]
-    n_placed = 0
-    for node in nodes:
-        if "leaf" in node:
-            places[node["nodeid"]] = (float(n_placed), places[node["nodeid"]][1])
-            n_placed += 1
-    for node in reversed(nodes):
-        if "leaf" not in node:
-            xs = [places[child["nodeid"]][0] for child in node["children"]]
-            places[node["nodeid"]] = (sum(xs) / 2, places[node["nodeid"]][1])
-    return nodes
-
-
-def _label(node: dict[str, Any]) -> str:
-    condition = f" < {_short(node['split_condition'])}" if "split_condition" in node else ""
-    head = _short(node["leaf"]) if "leaf" in node else f"{node['split']}{condition}"
-    return "\n".join([head, *(f"{name} {_short(node[name])}" for name in ("gain", "cover") if name in node)])
+def _place(nodes: list[dict[str, Any]]) -> dict[int, tuple[float, float]]:
+    """Of nodes in preorder, by number: the leaves side by side, each split above the middle of its children; and the depth."""
+    places: dict[int, tuple[float, float]] = {}
+    xs = count(sum("leaf" in node for node in nodes) - 1, -1)
+    for node in reversed(nodes):  # children before parents, right before left
+        x = next(xs) if "leaf" in node else sum(places[child][0] for child in node["children"]) / 2
+        places[node["nodeid"]] = float(x), float(node["depth"])
+    return places
 
 
 def _short(value: float) -> str:

@@ -1,5 +1,6 @@
 """Prediction: some rounds of a model, laid out once for all the predictions to come."""
 
+from operator import index
 from typing import Any, Literal
 
 import numpy as np
@@ -45,16 +46,16 @@ class Predictors:
     def __init__(self) -> None:
         self._kept: dict[tuple[int, int], Predictor] = {}
 
-    def of(self, model: Model, iteration_range: tuple[int, int]) -> "Predictor":
-        """Rounds [begin, end), end 0 for all. Raises ValueError where the model does not have them."""
-        begin, end = iteration_range
+    def of(self, model: Model, iteration_range: tuple[int, int] | None) -> "Predictor":
+        """Rounds [begin, end), end 0 for the last; None: all. Raises ValueError where the model does not have them."""
+        begin, end = _bounds(iteration_range)
         predictor = self._kept.get((begin, end))
         if predictor is None or not predictor.is_of(model):
             last = end or model.n_rounds
             if not 0 <= begin <= last <= model.n_rounds:
                 raise ValueError(
-                    f"iteration_range must lie within the model's {model.n_rounds} rounds, got {tuple(iteration_range)}. "
-                    "Use (0, 0) for all."
+                    f"iteration_range must lie within the model's {model.n_rounds} rounds, got {(begin, end)}. "
+                    "Use None for all."
                 )
             predictor = Predictor(model, begin, last, objective_of(model))
             kept = self._kept if len(self._kept) < KEPT_PREDICTORS else {}
@@ -85,18 +86,15 @@ class Predictor:
         self, data: DMatrix, backend: Backend, wanted: Predicted = "value", *, by_name: bool = True, strict_shape: bool = False
     ) -> np.ndarray:
         """What Booster.predict returns for a matrix, on the device that its table lies on."""
-        if wanted == "value" and self.objective is None:
-            raise unknown_objective(self.rounds)
+        row_map, n_values = self._value_map() if wanted == "value" else (None, None)
         leaves = backend.memory.zeros((data.num_row(), len(self.rounds.trees)), np.int32) if wanted == "leaf" else None
         margin = self.margin(data, backend, leaves, by_name)
         to_user = backend.memory.fetch if data.device is None else lambda array: put_on(data.device, array)
         if leaves is not None:
-            return to_user(leaves.astype(np.float32))
-        if wanted == "value" and self.objective is not None:
-            if self.objective.predict_map is not None:
-                margin = backend.predictor.map_rows(margin, self.objective.predict_map)[:1]
-            elif self.objective.row_map:
-                margin = backend.predictor.map_rows(margin, self.objective.row_map)
+            shape = (-1, self.rounds.n_outputs, self.rounds.num_parallel_tree) if strict_shape else (-1,)
+            return to_user(leaves.astype(np.float32)).reshape(len(leaves), *shape)
+        if row_map is not None:
+            margin = backend.predictor.map_rows(margin, row_map)[:n_values]
         with current_device(data.device):
             return finished_prediction(to_user(margin), strict_shape)
 
@@ -140,23 +138,25 @@ class Predictor:
 
     def predict_few_rows(self, table: np.ndarray, missing: float, is_margin: bool, strict_shape: bool) -> np.ndarray | None:
         """What Booster.predict returns for these rows, on the calling thread; None where it refuses a value, and says which."""
-        objective = self.objective
-        if is_margin:
-            row_map = copy_row
-        elif objective is None:
-            raise unknown_objective(self.rounds)
-        else:
-            row_map = objective.predict_map or objective.row_map or copy_row
+        row_map, n_values = (None, None) if is_margin else self._value_map()
         if "host" not in self._flat:
             self._flat["host"] = flatten_trees(self.rounds.trees, self.rounds.tree_groups)
         margin = self.base_margin()[:, None].repeat(table.shape[0], axis=1)
         out = np.empty_like(margin)
         number = NAN if missing != missing else _as_float32(missing)
-        if not predict_rows(row_map)(table, number, *self._flat["host"], margin, out):
+        if not predict_rows(row_map or copy_row)(table, number, *self._flat["host"], margin, out):
             return None
-        if not is_margin and objective is not None and objective.predict_map is not None:
-            out = out[:1]
-        return finished_prediction(out, strict_shape)
+        return finished_prediction(out[:n_values], strict_shape)
+
+    def _value_map(self) -> tuple[Any, int]:
+        """Scalar function (margin, i, out) of kernels/reduce.py, from margins to what predict returns (None: they are the same),
+        and how many rows of ``out`` that is. Raises NotImplementedError where the objective does not say.
+        """
+        name = self.rounds.objective
+        known = self.objective or find_objective(name)
+        if not known.predicts:
+            raise not_built(f"predicting objective={name!r}", "Use output_margin=True for raw margins.")
+        return (known.row_map, self.rounds.n_outputs) if known.predict_map is None else (known.predict_map, 1)
 
     def base_margin(self) -> np.ndarray:
         """float32 (n_outputs,): the margins of base_score, by XGBoost's link where the objective is not known."""
@@ -167,11 +167,18 @@ class Predictor:
         return self._start
 
 
+def _bounds(iteration_range: tuple[int, int] | None) -> tuple[int, int]:
+    """Begin and end, as integers."""
+    try:
+        begin, end = map(index, (0, 0) if iteration_range is None else iteration_range)
+    except (TypeError, ValueError):
+        raise TypeError(
+            f"iteration_range must be a pair (begin, end) of rounds, or None for all, got {iteration_range!r}. "
+            "Use (0, 3) for the first three."
+        ) from None
+    return begin, end
+
+
 def _as_float32(number: float) -> np.float32:
     with np.errstate(over="ignore"):
         return np.float32(number)
-
-
-def unknown_objective(model: Model) -> NotImplementedError:
-    """The error for predicting, beyond margins, what was trained with an objective that is not there."""
-    return not_built(f"predicting objective={model.objective!r}", "Use output_margin=True for raw margins.")

@@ -63,7 +63,9 @@ def test_shapes_of_predictions():
     data = gb.DMatrix(X, y)
     multi = gb.train(PARAMS["multi:softprob"], data, 2)
     assert multi.predict(data).shape == (400, 3)
-    assert multi.predict(data, pred_leaf=True).shape == (400, 6)
+    leaves = multi.predict(data, pred_leaf=True)
+    assert leaves.shape == (400, 6)
+    np.testing.assert_array_equal(multi.predict(data, pred_leaf=True, strict_shape=True), leaves.reshape(400, 2, 3, 1))
     np.testing.assert_allclose(multi.predict(data).sum(axis=1), 1, rtol=1e-6)
     softmax = gb.train({**PARAMS["multi:softprob"], "objective": "multi:softmax"}, data, 2)
     np.testing.assert_array_equal(softmax.predict(data), multi.predict(data).argmax(axis=1))
@@ -87,6 +89,12 @@ def test_slices_and_iteration_ranges_are_the_rounds_they_name(objective):
     np.testing.assert_array_equal(booster.predict(data, iteration_range=(0, 0)), booster.predict(data))
     with pytest.raises(ValueError, match=r"iteration_range must lie within the model's 5 rounds, got \(0, 6\)"):
         booster.predict(data, iteration_range=(0, 6))
+    np.testing.assert_array_equal(booster.predict(data, iteration_range=None), booster.predict(data))
+    np.testing.assert_array_equal(booster.inplace_predict(X, iteration_range=np.array([0, 2])), booster[:2].predict(data))
+    assert model_bytes(booster[np.int64(1)]) == model_bytes(booster[1])
+    for refused in (3, (0, 1, 2), (0, None), (0.5, 2), "02"):
+        with pytest.raises(TypeError, match=r"iteration_range must be a pair \(begin, end\) of rounds, or None for all, got"):
+            booster.predict(data, iteration_range=refused)
     with pytest.raises(IndexError, match="round 5 is outside"):
         _ = booster[5]
 
@@ -203,6 +211,26 @@ def test_columns_are_matched_by_name():
         booster.predict(gb.DMatrix(frame.rename(columns={"d": "e"})))
     with pytest.raises(ValueError, match="3 columns, but the model was trained on 4"):
         booster.predict(gb.DMatrix(X[:, :3]))
+
+
+def test_columns_of_a_model_can_be_renamed():
+    pd = pytest.importorskip("pandas")
+    X, y, _ = make_table("reg:squarederror")
+    frame = pd.DataFrame(X, columns=list("abcd"))
+    frame["b"] = pd.Categorical(np.where(X[:, 1] > 0.5, "big", "small"))
+    booster = gb.train({}, gb.DMatrix(frame, y), 3)
+    expected = booster.predict(gb.DMatrix(frame), iteration_range=(0, 2))
+    booster.feature_names, renamed = list("wxyz"), frame.set_axis(list("wxyz"), axis=1)
+    np.testing.assert_array_equal(booster.predict(gb.DMatrix(renamed), iteration_range=(0, 2)), expected)
+    assert booster.feature_names == list("wxyz") and booster.model.categories == {"x": ["big", "small"]}
+    booster.feature_types = ["float", "c", "q", "q"]
+    assert gb.Booster(model_file=model_bytes(booster)).feature_types == ["float", "c", "q", "q"]
+    for names, message in (("abc", "one name a column"), (None, "must name the columns of a table with categories")):
+        with pytest.raises(ValueError, match=message):
+            booster.feature_names = names
+    plain = gb.train({}, gb.DMatrix(X, y), 1)
+    plain.feature_names = None
+    assert plain.feature_names is None
 
 
 def test_without_validate_features_columns_count_by_their_order():
@@ -544,7 +572,7 @@ def test_what_train_cannot_use_is_refused():
     for arguments, message in (
         ({"num_boost_round": 2.0}, "num_boost_round must be an integer, got 2.0"),
         ({"callbacks": [print]}, "callbacks must hold instances of TrainingCallback"),
-        ({"callbacks": [gb.callbacks.TrainingCallback]}, "callbacks must hold instances of TrainingCallback"),
+        ({"callbacks": [gb.callback.TrainingCallback]}, "callbacks must hold instances of TrainingCallback"),
         ({"obj": "reg:squarederror"}, "obj must be a function, got 'reg:squarederror'"),
         ({"custom_metric": "rmse"}, "custom_metric must be a function, got 'rmse'"),
         ({"evals_result": []}, "evals_result must be a dict"),

@@ -190,6 +190,7 @@ def test_missing_values_of_csv_are_missing(folder):
 
 
 TRAIN = ["train", "train.csv", "--label", "answer", "--model", "m.json"]
+UNREAD = ["train", "nowhere.csv", "--label", "answer", "--model", "m.json"]  # what is wrong before a table is looked for
 
 
 @pytest.mark.parametrize(
@@ -224,6 +225,13 @@ TRAIN = ["train", "train.csv", "--label", "answer", "--model", "m.json"]
         ([*TRAIN, "--rounds", "many"], "invalid int value: 'many'"),
         ([*TRAIN, "--rounds", "-1"], "num_boost_round must be at least 0"),
         ([*TRAIN, "--valid", "text.csv"], "text.csv has no column"),
+        (["train", "folder", "--label", "answer", "--model", "m.json"], "'folder' is a folder. Name a file in it."),
+        ([*TRAIN, "--valid", "folder"], "'folder' is a folder"),
+        ([*UNREAD, "-p", "max_dept=3"], "unknown parameter 'max_dept'"),
+        ([*UNREAD, "-p", "eval_metric=auc", "-p", "eval_metric=errors"], "got 'errors'. Did you mean 'error'?"),
+        ([*UNREAD, "-p", "objective=binary:logit"], "got 'binary:logit'. Did you mean 'binary:logistic'?"),
+        ([*UNREAD, "-p", "objective=reg:squarederror", "-p", "scale_pos_weight=3"], "scale_pos_weight belongs to"),
+        ([*UNREAD, "--rounds", "-1"], "num_boost_round must be at least 0"),
         (["predict", "train.csv", "--model", "nowhere.json"], "No such file"),
         (["predict", "train.csv", "--model", "train.csv"], "train.csv is not a model: document: not JSON"),
         (["predict", "text.csv", "--model", "known.json"], "text.csv has no column 'a'"),
@@ -239,6 +247,7 @@ def test_what_the_user_can_mend_is_one_line_and_exit_code_2(arguments, message, 
     (folder / "empty.csv").write_text("")
     (folder / "twice.csv").write_text("a,a,y\n1,2,3\n2,3,4\n")
     (folder / "list.json").write_text("[1]")
+    (folder / "folder").mkdir()
     gb.train({}, gb.DMatrix(tables["train"].select("a"), tables["train"]["b"]), 1).save_model("known.json")
     assert main(arguments) == 2
     errors = capsys.readouterr().err
@@ -261,7 +270,6 @@ def test_unknown_categories_are_a_warning_of_one_line(folder, tables, capsys):
     assert errors.startswith("gpuboost: warning: Categories unknown to the model become missing.") and errors.count("\n") == 1
 
 
-@pytest.mark.skipif(os.name == "nt", reason="sends SIGINT")
 def test_text_of_one_file_is_text_in_the_next(folder):
     """Codes and labels 01 and 1A are text; a file that holds only 01 must not turn them into the number 1."""
     (folder / "all.csv").write_text("code,x,y\n" + "01,0,0A\n02,0,01\n1A,0,02\n" * 9)
@@ -272,6 +280,7 @@ def test_text_of_one_file_is_text_in_the_next(folder):
     assert pl.read_csv("p.csv", infer_schema=False)["prediction"].to_list() == ["01", "0A"]
 
 
+@pytest.mark.skipif(os.name == "nt", reason="sends SIGINT")
 def test_interrupt_ends_with_130_and_no_traceback(folder):
     command = [sys.executable, "-u", "-m", "gpuboost", *TRAIN, "--rounds", "1000000", "--print-every", "1"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:

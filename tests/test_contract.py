@@ -44,7 +44,7 @@ LAYERS = [
     ["kernels"],
     ["backend"],
     ["labels", "data", "objectives", "metrics"],
-    ["growing", "callbacks", "margins", "targets", "custom_objective", "model_io", "inspection", "model_view"],
+    ["growing", "callback", "margins", "targets", "custom_objective", "model_io", "inspection", "model_view"],
     ["predictor", "training.adopt", "training.watch", "training.evaluate", "training.running", "training.start"],
     ["booster"],
     ["training", "plotting"],

@@ -371,7 +371,7 @@ def test_gradients_of_several_outputs_from_outside(cuda):
 
     def run():
         booster = gb.Booster(settings("probabilities"))
-        booster.boost(matrix("probabilities"), 0, grad, np.abs(hess))
+        booster.boost(matrix("probabilities"), grad=grad, hess=np.abs(hess))
         return digest(booster.model)
 
     with computing_on(CpuBackend(1)):

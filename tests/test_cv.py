@@ -5,7 +5,7 @@ import pytest
 from small_tables import PARAMS, make_table
 
 import gpuboost as gb
-from gpuboost.callbacks import EarlyStopping, LearningRateScheduler, TrainingCallback
+from gpuboost.callback import EarlyStopping, LearningRateScheduler, TrainingCallback
 
 X, Y, WEIGHT = make_table("binary:logistic")
 LOGISTIC = {**PARAMS["binary:logistic"], "max_depth": 3}

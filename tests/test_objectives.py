@@ -241,8 +241,9 @@ def test_classes_answer_for_themselves():
     assert [n for n in names if known[n].link is LOG] == ["test:shortfall", "reg:gamma"]
 
 
-def test_a_name_without_a_class_has_margins_only():
+def test_a_name_without_a_class_predicts_by_its_link_if_it_is_known():
     assert objective_of(Model(1, "reg:gamma")) is None
+    assert [find_objective(name).predicts for name in ("reg:gamma", "binary:hinge", "?")] == [True, False, False]
     assert objective_of(Model(1, "multi:softprob", n_classes=3)).n_classes == 3
 
 

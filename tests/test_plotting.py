@@ -1,5 +1,6 @@
 """Pictures: what is drawn is what the model holds, and what is not installed is named."""
 
+import re
 import subprocess
 import sys
 
@@ -12,7 +13,7 @@ import gpuboost as gb
 X, Y, _ = make_table("binary:logistic")
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
 def plt():
     matplotlib = pytest.importorskip("matplotlib")
     matplotlib.use("Agg")
@@ -85,15 +86,37 @@ def test_cv_is_drawn_with_a_band_of_its_deviation(plt, as_pandas):
 def test_every_node_and_branch_of_the_tree_is_drawn(plt, booster, rankdir):
     ax = gb.plot_tree(booster, tree_idx=1, rankdir=rankdir, with_stats=True)
     tree = booster.model.trees[1]
-    root = f"{booster.feature_names[tree.feature[0]]} < {tree.threshold[0]:.4g}"
+    root = f"{booster.feature_names[tree.feature[0]]}<{tree.threshold[0]:.4g}"
     written = texts(ax)
-    assert any(text.startswith(f"{root}\ngain {tree.gain[0]:.4g}") for text in written)
+    assert any(text.startswith(f"{root}\ngain={tree.gain[0]:.4g}") for text in written)
     n_branches = tree.n_nodes - 1
     assert len(ax.lines) == n_branches and len(written) == tree.n_nodes + n_branches
-    assert written.count("yes") == written.count("no") == n_branches // 2
-    leaves = [text for text in ax.texts if text.get_text().split("\n")[0] in {f"{v:.4g}" for v in tree.leaf_value if v}]
+    left, n_splits = tree.default_left[tree.left_child >= 0].sum(), n_branches // 2
+    for answer, n_missing in (("yes", left), ("no", n_splits - left)):
+        assert (written.count(f"{answer}, missing"), written.count(answer)) == (n_missing, n_splits - n_missing)
+    assert sum(line.get_linewidth() > 2 for line in ax.lines) == n_splits  # the bold ones are those of missing values
+    leaves = [text for text in ax.texts if text.get_text().startswith("leaf=")]
     places = [text.get_position()[0 if rankdir == "TB" else 1] for text in leaves]
     assert len(set(places)) == tree.n_leaves  # side by side
+
+
+def test_trees_are_worded_as_graphviz_words_them_with_fewer_digits(plt):
+    pd = pytest.importorskip("pandas")
+    pytest.importorskip("graphviz")
+    frame = pd.DataFrame({"kind": pd.Categorical(np.where(X[:, 0] > 0.5, "high", "low")), "x": X[:, 1]})
+    booster = gb.train({"objective": "binary:logistic", "max_depth": 3}, gb.DMatrix(frame, Y), 1)
+    labels = re.findall(r'label="(.*?)"', gb.to_graphviz(booster, with_stats=True).source, re.DOTALL)
+    shortened = [re.sub(r"-?\d+\.\d+", lambda number: f"{float(number[0]):.4g}", label) for label in labels]
+    drawn = texts(gb.plot_tree(booster, with_stats=True))
+    assert sorted(drawn) == sorted(shortened) and any(text.startswith("kind in {high}") for text in drawn)
+
+
+def test_of_a_boolean_column_yes_is_false(plt):
+    pd = pytest.importorskip("pandas")
+    frame = pd.DataFrame({"flag": X[:, 0] > 0.5})
+    for y in (frame["flag"], ~frame["flag"]):
+        written = texts(gb.plot_tree(gb.train({}, gb.DMatrix(frame, y), 1)))
+        assert sum(text.startswith("flag<") for text in written) == 1
 
 
 def test_one_leaf_is_a_tree(plt):
@@ -115,6 +138,8 @@ def test_graphviz_gets_the_source_that_xgboost_gives_it(booster):
         {"yes_color": "#111111", "condition_node_params": {"shape": "box"}, "leaf_node_params": {"style": "filled"}},
     ):
         assert gb.to_graphviz(booster, **options).source == xgboost.to_graphviz(peer, **options).source
+    with pytest.raises(TypeError, match="Use tree_idx=2"):
+        gb.to_graphviz(booster, num_trees=2)
 
 
 def test_a_booster_keeps_no_history(booster):

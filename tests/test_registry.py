@@ -86,6 +86,7 @@ def test_an_objective_that_is_not_there(name, error, message):
         ("logloss1", ValueError, "Did you mean 'logloss'?"),
         ("ndcg@5-", NotImplementedError, "eval_metric='ndcg@5-' is not built yet"),
         ("ndcg-", NotImplementedError, "eval_metric='ndcg-' is not built yet"),
+        ("ams@0", NotImplementedError, "eval_metric='ams@0' is not built yet"),
         ("rmse@2", ValueError, "eval_metric 'rmse' takes no argument, got '2' after '@'"),
         ("error@x", ValueError, "eval_metric 'error@t' needs a number for t, got 'x'"),
     ],

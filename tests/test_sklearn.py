@@ -33,7 +33,7 @@ from sklearn.utils.estimator_checks import (  # noqa: E402
 from sklearn.utils.validation import has_fit_parameter  # noqa: E402
 
 from gpuboost import GPUBoostClassifier, GPUBoostRegressor  # noqa: E402
-from gpuboost.callbacks import EarlyStopping, TrainingCallback  # noqa: E402
+from gpuboost.callback import EarlyStopping, TrainingCallback  # noqa: E402
 from gpuboost.kernels.jit import available_threads  # noqa: E402
 from gpuboost.params import ALIASES, Params  # noqa: E402
 
@@ -566,6 +566,13 @@ def test_importances_by_hand(table):
     assert GPUBoostRegressor(n_estimators=0).fit(X, y).feature_importances_.tolist() == [0] * 4
     with pytest.raises(ValueError, match="importance_type must be weight, gain, .* got 'gian'"):
         _ = model.set_params(importance_type="gian").feature_importances_
+
+
+def test_the_intercept_is_the_prediction_before_the_first_tree():
+    X, y = np.zeros((6, 1)), np.array([0, 0, 1, 1, 1, 1])
+    np.testing.assert_array_equal(GPUBoostClassifier(n_estimators=1).fit(X, y).intercept_, np.array([4 / 6], np.float32))
+    targets = GPUBoostRegressor(n_estimators=1).fit(X, np.stack([y, 3 - y], axis=1))
+    np.testing.assert_array_equal(targets.intercept_, np.array([4 / 6, 14 / 6], np.float32))
 
 
 def test_frames_keep_names_and_categories(table):

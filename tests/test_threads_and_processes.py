@@ -290,7 +290,7 @@ def interrupted_training():
     import gpuboost as gb
     from gpuboost.model_io import digest
 
-    class Keep(gb.callbacks.TrainingCallback):
+    class Keep(gb.callback.TrainingCallback):
         def after_iteration(self, model, epoch, evals_log):
             self.booster = model
             if epoch == 5:

@@ -243,6 +243,39 @@ def test_gradients_of_the_wrong_shape_are_refused():
         gb.train({}, gb.DMatrix(X, y), 1, obj=lambda margin, dmatrix: (np.ones(3), np.ones(3)))
 
 
+@pytest.mark.parametrize("returned", [None, 1.0, (np.ones(400),), (np.ones(400),) * 3], ids=["none", "number", "one", "three"])
+def test_an_objective_that_returns_no_pair_is_refused(returned):
+    X, y, _ = make_table("reg:squarederror")
+    with pytest.raises(TypeError, match=r"a custom objective must return \(grad, hess\), .*, got"):
+        gb.train({}, gb.DMatrix(X, y), 1, obj=lambda *_: returned)
+
+
+@pytest.mark.parametrize("returned", [0.5, ("a", 1, 2), [0.5], [("a", 1.0), "b"], (1, 2)], ids=str)
+def test_a_custom_metric_that_returns_no_names_and_values_is_refused(returned):
+    X, y, _ = make_table("reg:squarederror")
+    dtrain = gb.DMatrix(X, y)
+    with pytest.raises(TypeError, match=r"custom_metric must return \(name, value\) or a list of such pairs, got"):
+        gb.train({}, dtrain, 1, evals=[(dtrain, "t")], custom_metric=lambda *_: returned)
+
+
+def test_two_metrics_of_one_name_are_refused():
+    """Their values would lie in one list, and early stopping could not tell them apart."""
+    X, y, _ = make_table("reg:squarederror")
+    dtrain = gb.DMatrix(X, y)
+    options = {"evals": [(dtrain, "t")], "verbose_eval": False, "evals_result": (result := {})}
+    for own, params in {("rmse", 1.0): {}, ("mae", 1.0): {"eval_metric": ["rmse", "mae"]}}.items():
+        with pytest.raises(ValueError, match=f"two metrics are called '{own[0]}'. Give the custom one another name"):
+            gb.train(params, dtrain, 1, custom_metric=lambda *_, own=own: own, **options)
+    gb.train({"disable_default_eval_metric": True}, dtrain, 2, custom_metric=lambda *_: ("rmse", 1.0), **options)
+    assert result == {"t": {"rmse": [1.0, 1.0]}}
+
+
+def test_an_unknown_metric_is_refused_where_nothing_is_evaluated():
+    X, y, _ = make_table("reg:squarederror")
+    with pytest.raises(ValueError, match="eval_metric must be one of .*; got 'rmsee'. Did you mean 'rmse'"):
+        gb.train({"eval_metric": "rmsee"}, gb.DMatrix(X, y), 1)
+
+
 def test_custom_metric_sees_probabilities_and_raw_margins_beside_a_custom_objective():
     X, y, _ = make_table("binary:logistic")
     dtrain = gb.DMatrix(X, y)

@@ -16,7 +16,7 @@ from gpuboost import __version__
 from gpuboost.backend import choose_backend
 from gpuboost.backend.cpu.training import CODES_PER_THREAD
 from gpuboost.booster import Booster
-from gpuboost.callbacks import EarlyStopping
+from gpuboost.callback import EarlyStopping
 from gpuboost.cli.tables import (
     as_categories,
     check_column,
@@ -31,7 +31,7 @@ from gpuboost.cli.tables import (
     select_columns,
     write_table,
 )
-from gpuboost.cli.task import check_target, choose_task, given_params
+from gpuboost.cli.task import check_params, check_target, choose_task, given_params
 from gpuboost.data.dmatrix import DMatrix
 from gpuboost.data.quantile_dmatrix import QuantileDMatrix
 from gpuboost.data.tables.text_files import TextTable
@@ -41,9 +41,8 @@ from gpuboost.labels import class_probabilities, read_classes, write_classes
 from gpuboost.model_io import digest
 from gpuboost.model_io.dump import join_dump
 from gpuboost.objectives import find_objective
-from gpuboost.params import parse_params
 from gpuboost.paths import write_file
-from gpuboost.training.loop import train
+from gpuboost.training.loop import check_arguments, train
 
 __all__ = ["main"]
 
@@ -73,7 +72,9 @@ def _train(options: argparse.Namespace) -> None:
     check_target(options.model)
     if options.early_stopping and not options.valid:
         raise ValueError("--early-stopping needs --valid, the table that decides when to stop.")
+    check_arguments(options.rounds, None)
     params = given_params(options)
+    check_params(params)
     with _stage("reading"):
         table = read_table(options.data)
         label = label_column(table, options, options.data)
@@ -82,7 +83,7 @@ def _train(options: argparse.Namespace) -> None:
         if options.valid:
             tables["valid"] = options.valid, read_table(options.valid, [*texts, label.name] if is_text(label) else texts)
         classes = choose_task(label, params)
-    checked = parse_params(params)
+    checked = check_params(params)
     backend = choose_backend(checked.training_device, checked.nthread, n_values=len(label) * len(features))
     print(f"device {backend.describe()}, {checked.objective}")
     if classes is not None:

@@ -36,8 +36,9 @@ def read_table(path: str, texts: Iterable[str] = ()) -> Any:
     texts : columns of CSV to be read as text: what is text in one file, 01 and 1A, may look like numbers in the next.
     """
     pl = import_polars()
-    if not Path(path.partition("?")[0] if is_libsvm(path) else path).is_file():
-        raise ValueError(f"there is no file {path!r}.")
+    file = Path(path.partition("?")[0] if is_libsvm(path) else path)
+    if not file.is_file():
+        raise ValueError(f"{path!r} is a folder. Name a file in it." if file.is_dir() else f"there is no file {path!r}.")
     if is_libsvm(path):
         return read_text(path)
     try:

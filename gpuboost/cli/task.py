@@ -7,9 +7,12 @@ from typing import Any
 
 import numpy as np
 
-from gpuboost.objectives import find_objective
+from gpuboost.backend import choose_backend
+from gpuboost.metrics import get_metric
+from gpuboost.objectives import find_objective, get_objective
+from gpuboost.params import Params, parse_params
 
-__all__ = ["check_target", "choose_task", "given_params"]
+__all__ = ["check_params", "check_target", "choose_task", "given_params"]
 
 MAX_CLASSES = 20  # a label with more distinct values is not taken for classes unless the objective says so
 
@@ -31,6 +34,20 @@ def given_params(options: argparse.Namespace) -> dict[str, Any]:
             raise ValueError(f"-p must be name=value, got {text!r}. Use for example -p max_depth=6.")
         given[name] = [*given.get(name, []), value] if name == "eval_metric" else value
     return {**params, **given}
+
+
+def check_params(params: dict[str, Any]) -> Params:
+    """The parameters, checked as training would: before a table is read, and once more where its label has completed them.
+
+    Raises ValueError, NotImplementedError and DeviceNotFoundError as training does.
+    """
+    checked = parse_params(params)
+    for name in checked.eval_metric:
+        get_metric(name)
+    choose_backend(checked.training_device, checked.nthread)
+    if "objective" in params and ("num_class" in params or not find_objective(checked.objective).takes_parameter("num_class")):
+        get_objective(checked.objective, checked)
+    return checked
 
 
 def choose_task(label: Any, params: dict[str, Any]) -> np.ndarray | None:

@@ -7,7 +7,7 @@ __all__ = ["Metric", "get_metric", "metric_names", "register"]
 
 # XGBoost's other metrics, with and without the minus after them: "not built yet" and not "unknown".
 _PLANNED = """rmsle mape mphe aucpr pre ndcg map quantile expectile poisson-nloglik gamma-nloglik gamma-deviance tweedie-nloglik
-cox-nloglik aft-nloglik interval-regression-accuracy""".split()
+cox-nloglik aft-nloglik interval-regression-accuracy ams""".split()
 
 _registry: Registry[Metric] = Registry(
     "eval_metric", __name__, planned=[name + minus for name in _PLANNED for minus in ("", "-")],

@@ -1,4 +1,7 @@
-"""Trees as text, JSON or Graphviz's DOT for people to read, laid out as XGBoost's ``Booster.get_dump`` lays them out."""
+"""Trees as text, JSON or Graphviz's DOT for people to read, laid out as XGBoost's ``Booster.get_dump`` lays them out.
+
+A split of categories, which XGBoost would show as a threshold among codes, names them: ``kind in {red, green}``.
+"""
 
 import json
 import math
@@ -11,9 +14,12 @@ from gpuboost.model.model import Model
 from gpuboost.model.tree import Tree
 from gpuboost.paths import as_path
 
-__all__ = ["dump_trees", "join_dump", "name_of_column", "read_feature_map"]
+__all__ = [
+    "branches", "category_sides", "dump_trees", "dumped_nodes", "join_dump", "name_of_column", "node_label", "read_feature_map",
+]  # fmt: skip
 
 FEATURE_MAP_TYPES = ("i", "q", "int", "float", "c")
+SHOWN_CATEGORIES = 6  # of a split, where it is not JSON; then how many more there are
 
 
 def dump_trees(
@@ -29,22 +35,44 @@ def dump_trees(
         graph_attrs, condition_node_params and leaf_node_params hold DOT attributes, edge holds yes_color (of the branch that
         missing values take) and no_color.
     with_stats adds the gain and cover of every node. feature_names and feature_types stand in for the model's own; without
-    either, columns are f0, f1, ... Columns of type "i" (indicator) show no threshold, those of type "int" a whole one.
-    The text equals XGBoost's, save that it indents the splits of indicators too.
+    either, columns are f0, f1, ... Columns of type "i" (indicator) show no threshold, those of type "int" a whole one, and those
+    of categories the ones that answer yes: all in JSON, a few where many would be read, and the others ("not in") where those
+    are fewer.
+    Else the text equals XGBoost's, save that it indents the splits of indicators too.
 
     Raises ValueError for an unknown format or style, or a wrong number of names.
     """
     dump_format, _, style = dump_format.partition(":")
     if dump_format not in ("text", "json", "dot") or (style and dump_format != "dot"):
         raise ValueError(f"dump_format must be 'text', 'json' or 'dot', got {dump_format!r}. Use 'text' to read it yourself.")
-    name_of = name_of_column(model, feature_names)
-    types = feature_types if feature_types is not None else model.feature_types
-    _check_length("feature_types", types, model)
+    trees = (dumped_nodes(model, tree, feature_names, feature_types) for tree in model.trees)
     if dump_format == "dot":
         drawn = _style(style)
-        return [_dump_dot(_nodes(tree, name_of, types), with_stats, drawn) for tree in model.trees]
+        return [_dump_dot(nodes, with_stats, drawn) for nodes in trees]
     dump = _dump_text if dump_format == "text" else _dump_json
-    return [dump(_nodes(tree, name_of, types), with_stats) for tree in model.trees]
+    return [dump(nodes, with_stats) for nodes in trees]
+
+
+def node_label(node: dict[str, Any], with_stats: bool) -> str:
+    """What a picture writes into a node of dumped_nodes."""
+    label = f"leaf={node['leaf']}" if "leaf" in node else node["label"]
+    return label + "".join(f"\n{key}={node[key]}" for key in ("gain", "cover") if with_stats and key in node)
+
+
+def branches(node: dict[str, Any]) -> Iterator[tuple[int, str, bool]]:
+    """Of a node of dumped_nodes: each child, what a picture writes beside its branch, and whether missing values take it."""
+    for child, answer in zip(node.get("children", ()), ("yes", "no")):
+        is_missing = child == node["missing"]
+        yield child, answer + (", missing" if is_missing else ""), is_missing
+
+
+def category_sides(model: Model, feature: int, threshold: float) -> tuple[list[Any], list[Any]] | None:
+    """The categories with codes below the threshold of a split, which go left, and the others; None for a column of numbers."""
+    categories = model.categories.get(model.feature_names[feature]) if model.categories and model.feature_names else None
+    if categories is None:
+        return None
+    n_left = sum(code < threshold for code in range(len(categories)))
+    return categories[:n_left], categories[n_left:]
 
 
 def name_of_column(model: Model, names: Sequence[str] | None = None) -> Callable[[int], str]:
@@ -91,8 +119,23 @@ def read_feature_map(path: str | os.PathLike[str]) -> tuple[list[str] | None, li
     return names, types
 
 
-def _nodes(tree: Tree, name_of: Callable[[int], str], types: Sequence[str] | None) -> Iterator[dict[str, Any]]:
-    """The nodes in preorder, each with what the formats print of it: numbers as text, names escaped as in JSON."""
+def _number(value: float) -> str:
+    return f"{value:.9g}"  # nine digits tell any two float32 apart
+
+
+def dumped_nodes(
+    model: Model, tree: Tree, feature_names: Sequence[str] | None = None, feature_types: Sequence[str] | None = None,
+    number: Callable[[float], str] = _number, has_indicators: bool = True,
+) -> Iterator[dict[str, Any]]:  # fmt: skip
+    """The nodes of a tree in preorder, each with what the formats print of it: numbers as text, names escaped as in JSON.
+
+    number : how numbers are written. has_indicators : False shows the thresholds of columns of type "i", too:
+    without one, as in XGBoost, yes is where missing values do not go, which of stored zeros and ones may be either.
+    Raises ValueError for a wrong number of names or types.
+    """
+    types = feature_types if feature_types is not None else model.feature_types
+    _check_length("feature_types", types, model)
+    name_of = name_of_column(model, feature_names)
     left_child, feature, default_left = tree.left_child.tolist(), tree.feature.tolist(), tree.default_left.tolist()
     threshold, leaf_value = tree.threshold.tolist(), tree.leaf_value.tolist()
     gain, cover = tree.gain.tolist(), tree.cover.tolist()
@@ -101,31 +144,43 @@ def _nodes(tree: Tree, name_of: Callable[[int], str], types: Sequence[str] | Non
         node, depth = stack.pop()
         left = left_child[node]
         if left == -1:
-            yield {"nodeid": node, "depth": depth, "leaf": _number(leaf_value[node]), "cover": _number(cover[node])}
+            yield {"nodeid": node, "depth": depth, "leaf": number(leaf_value[node]), "cover": number(cover[node])}
             continue
         stack += [(left + 1, depth + 1), (left, depth + 1)]
-        kind = types[feature[node]] if types is not None else "q"
+        name, x = json.dumps(name_of(feature[node]), ensure_ascii=False)[1:-1], threshold[node]
         missing = left if default_left[node] else left + 1
-        # An indicator is either present (yes) or missing (no); it has no third way.
-        yes, no = (left, left + 1) if kind != "i" else (2 * left + 1 - missing, missing)
-        is_whole = kind == "int" and math.isfinite(threshold[node])  # x < 2.5 is x < 3 for integers
+        yes, no, kind = left, left + 1, types[feature[node]] if types is not None else "q"
+        if (sides := category_sides(model, feature[node], x)) is not None:
+            condition, text = json.dumps(sides[0], ensure_ascii=False), f"{name} {_named(*sides)}"
+            label = text
+        elif kind == "i" and has_indicators:  # an indicator is either present (yes) or missing (no); it has no third way
+            yes, no, condition, text, label = 2 * left + 1 - missing, missing, None, name, name
+        else:
+            is_whole = kind == "int" and math.isfinite(x)  # x < 2.5 is x < 3 for integers
+            condition = str(math.ceil(x)) if is_whole else number(x)
+            text, label = f"{name}<{condition}", f"{name}<{number(x)}"
         yield {
             "nodeid": node,
             "depth": depth,
-            "split": json.dumps(name_of(feature[node]), ensure_ascii=False)[1:-1],
-            "threshold": _number(threshold[node]),
-            "condition": None if kind == "i" else str(math.ceil(threshold[node])) if is_whole else _number(threshold[node]),
+            "split": name,
+            "condition": condition,  # as JSON; None for an indicator
+            "text": text,
+            "label": label,
             "yes": yes,
             "no": no,
             "missing": missing,
-            "gain": _number(gain[node]),
-            "cover": _number(cover[node]),
+            "gain": number(gain[node]),
+            "cover": number(cover[node]),
             "children": (left, left + 1),
         }
 
 
-def _number(value: float) -> str:
-    return f"{value:.9g}"  # nine digits tell any two float32 apart
+def _named(left: list[Any], right: list[Any]) -> str:
+    """The side of a split with fewer categories, by name, as what the left ones are in or not in."""
+    word, values = ("not in", right) if 0 < len(right) < len(left) else ("in", left)
+    names = [json.dumps(str(value), ensure_ascii=False)[1:-1] for value in values[:SHOWN_CATEGORIES]]
+    names += [f"{len(values) - SHOWN_CATEGORIES} more"] * (len(values) > SHOWN_CATEGORIES)
+    return f"{word} {{{', '.join(names)}}}"
 
 
 def _dump_text(nodes: Iterator[dict[str, Any]], with_stats: bool) -> str:
@@ -137,8 +192,8 @@ def _dump_text(nodes: Iterator[dict[str, Any]], with_stats: bool) -> str:
             stats = f",cover={node['cover']}"
         else:
             is_indicator = node["condition"] is None
-            line += f"[{node['split']}]" if is_indicator else f"[{node['split']}<{node['condition']}]"
-            line += f" yes={node['yes']},no={node['no']}" + ("" if is_indicator else f",missing={node['missing']}")
+            line += f"[{node['text']}] yes={node['yes']},no={node['no']}"
+            line += "" if is_indicator else f",missing={node['missing']}"
             stats = f",gain={node['gain']},cover={node['cover']}"
         lines.append(line + (stats if with_stats else "") + "\n")
     return "".join(lines)
@@ -176,20 +231,11 @@ def _dump_dot(nodes: Iterator[dict[str, Any]], with_stats: bool, style: dict[str
         lines.append(f"    graph [ {_attributes(style['graph_attrs'])}]")
     lines.append("")
     for node in nodes:
-        is_leaf = "leaf" in node
-        if is_leaf:
-            label = f"leaf={node['leaf']}"
-        else:
-            label = node["split"] + ("" if node["condition"] is None else f"<{node['threshold']}")
-        if with_stats:
-            label += "".join(f"\n{key}={node[key]}" for key in ("gain", "cover") if key in node)
-        attributes = _attributes(style["leaf_node_params" if is_leaf else "condition_node_params"])
-        lines.append(f'    {node["nodeid"]} [ label="{label}" {attributes}]')
-        for child, answer in zip(node.get("children", ()), ("yes", "no")):
-            is_missing = child == node["missing"]
+        attributes = _attributes(style["leaf_node_params" if "leaf" in node else "condition_node_params"])
+        lines.append(f'    {node["nodeid"]} [ label="{node_label(node, with_stats)}" {attributes}]')
+        for child, answer, is_missing in branches(node):
             color = style["edge"]["yes_color" if is_missing else "no_color"]
-            text = answer + (", missing" if is_missing else "")
-            lines.append(f'    {node["nodeid"]} -> {child} [label="{text}" color="{color}"]')
+            lines.append(f'    {node["nodeid"]} -> {child} [label="{answer}" color="{color}"]')
         lines.append("")
     return "\n".join(lines[:-1]) + "\n}"
 

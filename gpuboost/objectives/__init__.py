@@ -36,7 +36,7 @@ def objective_names() -> list[str]:
 
 def find_objective(name: str) -> type[Objective] | UnbuiltObjective:
     """The class of an objective, to ask it; for a name without one, what is known of it, which may be nothing."""
-    return _registry.find(name) or UNBUILT.get(name) or UnbuiltObjective()
+    return _registry.find(name) or UNBUILT.get(name) or UnbuiltObjective(predicts=False)
 
 
 def get_objective(name: str, params: Any) -> Objective:

@@ -62,6 +62,8 @@ class Objective(ABC):
     link: ClassVar[Link] = IDENTITY
     #: Whether labels are classes, and not quantities.
     is_classifier: ClassVar[bool] = False
+    #: Whether more than margins can be predicted.
+    predicts: ClassVar[bool] = True
     #: Whether predict returns class numbers, and then the objective that grows the same trees and predicts probabilities, if any.
     predicts_classes: ClassVar[bool] = False
     probability_twin: ClassVar[str | None] = None

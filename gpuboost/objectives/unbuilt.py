@@ -1,7 +1,7 @@
 """XGBoost's objectives that do not train here, and what is to be known of them to read and go on from their model files.
 
-Margins of their models can be predicted: for that the link is needed. An objective that gets a class (a file beside this one) is
-asked for all this itself, whether it is still listed or not.
+Their models predict by the link. An objective that gets a class (a file beside this one) is asked for all this itself, whether
+it is still listed or not.
 """
 
 from collections.abc import Mapping
@@ -19,9 +19,15 @@ class UnbuiltObjective:
 
     link: Link = IDENTITY
     is_classifier: bool = False
+    predicts: bool = True
     takes: ClassVar[tuple[Any, ...]] = ()
     predicts_classes: ClassVar[bool] = False
     probability_twin: ClassVar[str | None] = None
+    predict_map: ClassVar[Any] = None
+
+    @property
+    def row_map(self) -> Any:
+        return self.link.row_map
 
     def takes_parameter(self, name: str) -> bool:
         return False
@@ -39,8 +45,9 @@ UNBUILT: dict[str, UnbuiltObjective] = {
     "reg:expectileerror": UnbuiltObjective(),
     "reg:gamma": UnbuiltObjective(LOG),
     "reg:tweedie": UnbuiltObjective(LOG),
-    "binary:logitraw": UnbuiltObjective(is_classifier=True),  # base_score is a margin (test_xgboost_exchange.py)
-    "binary:hinge": UnbuiltObjective(is_classifier=True),
+    # base_score is a margin (test_xgboost_exchange.py), and predictions are neither probabilities nor classes
+    "binary:logitraw": UnbuiltObjective(is_classifier=True, predicts=False),
+    "binary:hinge": UnbuiltObjective(is_classifier=True, predicts=False),  # a step, for which there is no link
     "count:poisson": UnbuiltObjective(LOG),
     "survival:cox": UnbuiltObjective(LOG),
     "survival:aft": UnbuiltObjective(LOG),

@@ -151,7 +151,7 @@ class OtherBoosterParams:
     updater: str | None = choice(
         None, "shotgun coord_descent", "How linear weights are fitted.", is_built=False,
         fix="Leave it out: tree_method says how trees are grown.",
-    )
+    )  # fmt: skip
     feature_selector: str = choice("cyclic", "cyclic shuffle random greedy thrifty", "Order of features.", is_built=False)
     top_k: int = integer(0, _FROM_0, "Features that greedy and thrifty select, 0 for all.", is_built=False)
 

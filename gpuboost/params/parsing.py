@@ -14,24 +14,30 @@ __all__ = ["ELSEWHERE", "describe_params", "parse_params"]
 
 # Names that people put among the parameters although they belong elsewhere, and what to do instead.
 ELSEWHERE = {
-    **dict.fromkeys(["n_estimators", "num_round", "num_rounds", "nrounds", "iterations"], "Pass num_boost_round to train()."),
+    **dict.fromkeys(
+        ["n_estimators", "num_round", "num_rounds", "nrounds", "iterations", "max_iter", "num_iterations"],
+        "Pass num_boost_round to train(), n_estimators to an estimator.",
+    ),
     **dict.fromkeys(
         ["num_boost_round", "early_stopping_rounds", "evals", "obj", "custom_metric", "maximize", "callbacks", "verbose_eval"],
         "Pass it to train().",
     ),
     **dict.fromkeys(["missing", "enable_categorical", "label", "weight", "base_margin"], "Pass it to DMatrix()."),
     "sample_weight": "Pass it to fit(), or as weight to DMatrix().",
+    "class_weight": "Pass sample_weight to fit() (weight to DMatrix()), or use scale_pos_weight for two classes.",
     "eval_set": "Pass it to fit(), or as evals to train().",
     "importance_type": "Pass it to Booster.get_score().",
     "silent": "Use verbosity=0.",
     "gpu_id": "Use device='cuda:0' with the number of the device.",
     "predictor": "Leave it out: prediction runs where device says.",
+    "use_label_encoder": "Leave it out: estimators take labels of any type.",
     "process_type": "Leave it out: trees are grown, never refreshed.",
     "seed_per_iteration": "Leave it out: every round draws anew.",
     "max_cached_hist_node": "Use histogram_memory, in bytes.",
     "bagging_fraction": "Use subsample.",
     "feature_fraction": "Use colsample_bytree.",
-    "min_child_samples": "Use min_child_weight, a sum of hessians.",
+    **dict.fromkeys(["min_child_samples", "min_samples_leaf"], "Use min_child_weight, a sum of hessians."),
+    **dict.fromkeys(["num_leaves", "max_leaf_nodes"], "Use max_leaves."),
     "lr": "Use learning_rate.",
     "l1": "Use reg_alpha.",
     "l2": "Use reg_lambda.",
@@ -102,5 +108,6 @@ def _bins_of(sketch_eps: Any) -> int:
 def _unknown_name(name: str) -> str:
     if name in ELSEWHERE:
         return f"{name!r} is not a parameter of training. {ELSEWHERE[name]}"
-    close = get_close_matches(name, [*FIELDS, *ALIASES, "sketch_eps"], n=1)
-    return f"unknown parameter {name!r}." + (f" Did you mean {close[0]!r}?" if close else "")
+    close = get_close_matches(name, [*FIELDS, *ALIASES, "sketch_eps", *ELSEWHERE], n=1)
+    hint = [f"Did you mean {close[0]!r}?", *([ELSEWHERE[close[0]]] if close[0] in ELSEWHERE else [])] if close else []
+    return " ".join([f"unknown parameter {name!r}.", *hint])

@@ -285,6 +285,11 @@ class GPUBoostModel(BaseEstimator):
         return self.get_booster().best_score
 
     @property
+    def intercept_(self) -> np.ndarray:
+        """float32 (n_outputs,): base_score, the prediction before the first tree."""
+        return np.array(self.get_booster().model.base_score, np.float32)
+
+    @property
     def feature_importances_(self) -> np.ndarray:
         """float32 (n_features,), of sum 1, or 0 without any split. By importance_type: mean gain of the feature's splits (the
         default), their mean cover, their number (weight), or total_gain and total_cover."""

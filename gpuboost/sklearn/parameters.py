@@ -21,7 +21,7 @@ OWN: dict[str, tuple[Any, str]] = {
         None, "stop when the last metric on the last set of eval_set has not improved for so many rounds; prediction then uses "
         "the rounds up to the best.",
     ),
-    "callbacks": (None, "callbacks.TrainingCallback objects."),
+    "callbacks": (None, "callback.TrainingCallback objects."),
     "missing": (nan, "value that means missing besides NaN."),
     "sparse_absent": (None, 'what a sparse matrix leaves out, "missing" (also None) or "zero"; the model remembers it.'),
     "enable_categorical": (True, "False refuses columns of categories."),

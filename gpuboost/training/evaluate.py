@@ -1,7 +1,9 @@
 """The metrics of matrices, from their margins."""
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from typing import Any
 
 from gpuboost.backend.contract import Array
 from gpuboost.backend.row_sums import RowSums
@@ -32,6 +34,8 @@ def evaluate(
 
     margins_of : the rows of a matrix, with margins for their prediction. custom_metric sees predictions as metrics do, or raw
     margins with sees_margins.
+    Raises ValueError where two metrics have one name, so that nobody could tell their values apart; TypeError where custom_metric
+    returns no names and values.
     """
     results: list[Evaluation] = []
     for dmatrix, data in evals:
@@ -39,11 +43,22 @@ def evaluate(
         margin = rows.prediction
         if objective.row_map:
             rows = replace(rows, prediction=rows.backend.predictor.map_rows(margin, objective.row_map))
-        for metric in map(get_metric, names):
-            results.append((data, metric.name, metric(rows)))
+        values = [(metric.name, metric(rows)) for metric in map(get_metric, names)]
         if custom_metric is not None:
             seen = rows.backend.memory.fetch(margin if sees_margins else rows.prediction)
-            returned = custom_metric(finished_prediction(seen, False).copy(), dmatrix)
-            for name, value in returned if isinstance(returned, list) else [returned]:
-                results.append((data, name, float(value)))
+            values += _named_values(custom_metric(finished_prediction(seen, False).copy(), dmatrix))
+        if repeated := [name for name, count in Counter(name for name, _ in values).items() if count > 1]:
+            raise ValueError(
+                f"two metrics are called {repeated[0]!r}. Give the custom one another name, or leave the other one out: of "
+                "eval_metric, or by disable_default_eval_metric=True if it is the objective's own."
+            )
+        results += [(data, name, value) for name, value in values]
     return results
+
+
+def _named_values(returned: Any) -> list[tuple[str, float]]:
+    """What a custom metric returned, checked."""
+    pairs = returned if isinstance(returned, list) else [returned]
+    if not all(isinstance(pair, tuple) and len(pair) == 2 and isinstance(pair[0], str) for pair in pairs):
+        raise TypeError(f"custom_metric must return (name, value) or a list of such pairs, got {returned!r:.60}.")
+    return [(name, float(value)) for name, value in pairs]

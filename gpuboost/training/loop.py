@@ -5,7 +5,7 @@ from operator import index
 from typing import Any
 
 from gpuboost.booster import Booster
-from gpuboost.callbacks import EarlyStopping, EvalsLog, EvaluationMonitor, TrainingCallback
+from gpuboost.callback import EarlyStopping, EvalsLog, EvaluationMonitor, TrainingCallback
 from gpuboost.communicator import current_communicator
 from gpuboost.config import get_config, log, verbosity_context
 from gpuboost.data.dmatrix import DMatrix

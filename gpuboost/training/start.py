@@ -15,6 +15,7 @@ from gpuboost.data.quantile_dmatrix import QuantileDMatrix
 from gpuboost.errors import not_built
 from gpuboost.growing.plan import resolve_columns
 from gpuboost.margins import add_model_margin, start_margin
+from gpuboost.metrics import get_metric
 from gpuboost.model.model import Model
 from gpuboost.objectives import Objective, get_objective
 from gpuboost.params import Params
@@ -30,14 +31,16 @@ def start_boosting(model: Model | None, dtrain: DMatrix, params: Params, *, is_c
     """A training on this matrix that goes on from a model, or from an empty one of its own.
 
     is_custom : gradients come from outside, so base_score is XGBoost's 0.5 unless given, not the minimiser of the own loss.
-    Raises ValueError for labels that the objective does not take, and for columns other than the model's; NotImplementedError for
-    a model whose rounds are forests.
+    Raises ValueError for labels that the objective does not take, for an unknown metric, and for columns other than the model's;
+    NotImplementedError for a model whose rounds are forests.
     """
     n_values = dtrain.num_row() * dtrain.num_col()
     backend = backends.choose_backend(
         params.training_device, params.nthread, n_values=n_values, table_device=dtrain.device
     )  # fmt: skip
     comm, objective = current_communicator(), get_objective(params.objective, params)
+    for name in params.eval_metric:
+        get_metric(name)  # a misspelt one is refused here, also where nothing is evaluated
     if model is None:
         model = _empty_model(dtrain, params, objective, backend, comm, (DEFAULT_BASE_SCORE,) if is_custom else None)
     else:

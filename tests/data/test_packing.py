@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+import scipy.sparse
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from packed_tables import KINDS, columns_of, cuts_of, group_of, pack, pages_of, sources, sparse_of
@@ -301,13 +302,17 @@ def test_records_of_a_matrix_hold_the_packed_codes(eager, page_rows):
     assert add_records(again, BACKEND) is again
 
 
-def test_a_matrix_keeps_its_packing_on_another_backend(eager):
+@pytest.mark.parametrize("form", [np.asarray, scipy.sparse.csr_array])
+def test_a_matrix_keeps_its_packing_on_another_backend(form, eager):
     class Elsewhere(HostMemory):
         name = "elsewhere"
 
-    matrix = gb.QuantileDMatrix(one_hot_table()).any_binned()
+    matrix = gb.QuantileDMatrix(form(one_hot_table())).any_binned()
     moved = Elsewhere().move_table(matrix)
     assert moved.packing is matrix.packing is not None and moved.memory == "elsewhere"
+    for there in (moved, HostMemory().move_table(moved)):
+        assert there.representation is matrix.representation
+        np.testing.assert_array_equal(there.pages[0].records, matrix.pages[0].records)
 
 
 def test_a_small_table_is_not_packed():

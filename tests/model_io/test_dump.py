@@ -34,6 +34,30 @@ def test_stump_as_json():
     }
 
 
+COLOURS = ["red", "green", 'b"l,ue', *"defghijk"]
+
+
+@pytest.mark.parametrize(
+    "threshold, is_left, text",
+    [
+        (0.5, 1, "in {red}"),
+        (2.5, 3, 'in {red, green, b\\"l,ue}'),
+        (9.5, 10, "not in {k}"),
+        (4.5, 5, 'in {red, green, b\\"l,ue, d, e}'),
+        (-1.0, 0, "in {}"),  # only missing values go left
+        (1e9, 11, 'in {red, green, b\\"l,ue, d, e, f, 5 more}'),  # all but they do
+    ],
+)
+def test_categories_are_named_on_the_side_that_has_fewer(threshold, is_left, text):
+    model = stump()
+    model.feature_names, model.feature_types, model.categories = ["colour"], ["c"], {"colour": COLOURS}
+    model.trees[0].threshold[0] = threshold
+    assert dump_trees(model)[0].startswith(f"0:[colour {text}] yes=1,no=2,missing=1\n")
+    assert f'label="colour {text}"' in dump_trees(model, "dot")[0]
+    node = json.loads(dump_trees(model, "json", feature_names=["shade"])[0])
+    assert (node["split"], node["split_condition"]) == ("shade", COLOURS[:is_left])
+
+
 def test_infinite_threshold_is_json_that_python_reads():
     model = stump()
     for infinity in (float("inf"), float("-inf")):

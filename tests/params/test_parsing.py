@@ -11,6 +11,7 @@ from gpuboost.params import ALIASES, Params, describe_params, parse_params
 from gpuboost.params.parsing import ELSEWHERE
 
 NAN = math.nan
+ROUNDS = "Pass num_boost_round to train(), n_estimators to an estimator."
 
 
 @pytest.mark.parametrize("alias, name", ALIASES.items())
@@ -47,7 +48,14 @@ def test_sketch_eps_out_of_range_is_refused_under_its_own_name(eps):
         ("max_bins", "unknown parameter 'max_bins'. Did you mean 'max_bin'?"),
         ("zzz", "unknown parameter 'zzz'."),
         ("colsample_by_tree", "unknown parameter 'colsample_by_tree'. Did you mean 'colsample_bytree'?"),
-        ("n_estimators", "'n_estimators' is not a parameter of training. Pass num_boost_round to train()."),
+        ("n_estimators", f"'n_estimators' is not a parameter of training. {ROUNDS}"),
+        ("max_iter", f"'max_iter' is not a parameter of training. {ROUNDS}"),
+        ("n_estimator", f"unknown parameter 'n_estimator'. Did you mean 'n_estimators'? {ROUNDS}"),
+        (
+            "class_weight",
+            "'class_weight' is not a parameter of training. Pass sample_weight to fit() (weight to DMatrix()), or use "
+            "scale_pos_weight for two classes.",
+        ),
         ("sample_weight", "'sample_weight' is not a parameter of training. Pass it to fit(), or as weight to DMatrix()."),
         ("feature_fraction", "'feature_fraction' is not a parameter of training. Use colsample_bytree."),
     ],

@@ -15,7 +15,7 @@ __all__ = ["array_reader", "checked_array"]
 def checked_array(table: Array) -> Array:
     """The array, if it is 2-D and holds numbers (it may be a MaskedArray) or objects; copied only when objects are masked."""
     if table.dtype.kind not in "biufO":
-        raise unusable("data", table.dtype, table.dtype.kind, "x")
+        raise unusable("data", table.dtype, table.dtype.kind)
     if table.ndim < 2:
         hint = "Use X.reshape(-1, 1) for one column, X.reshape(1, -1) for one row."
         raise ValueError(f"data must be 2-D, got {table.ndim}-D of shape {table.shape}. {hint}")

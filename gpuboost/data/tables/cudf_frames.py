@@ -36,6 +36,8 @@ class CudfFrame:
 class CudfColumn:
     """A cudf Series as frames.read_frame asks it. host_frames.HostColumn is its twin."""
 
+    library = "pandas"  # whose methods cudf has
+
     def __init__(self, series: Any) -> None:
         self._series = series.astype("float64") if str(series.dtype).startswith("decimal") else series
         self.dtype = self._series.dtype

@@ -10,7 +10,7 @@ from gpuboost.config import warn
 from gpuboost.data.tables.batches import SCAN_ROWS, Array, Read, Rows, row_slices
 from gpuboost.data.tables.categories import HasDictionary, category_reader
 from gpuboost.data.tables.names import listing, quoted
-from gpuboost.data.tables.numbers import HINTS, exceeds_float32, unusable, warn_lossy
+from gpuboost.data.tables.numbers import exceeds_float32, unusable, warn_lossy
 
 __all__ = ["Column", "Frame", "read_frame"]
 
@@ -21,6 +21,7 @@ class Column(HasDictionary, Protocol):
     """A column of a frame, on the host (host_frames.HostColumn) or on a GPU (cudf_frames.CudfColumn)."""
 
     dtype: Any  # of its library, for messages
+    library: str  # whose ways of converting a column messages show: "pandas", "polars", "pyarrow" or another
     is_categorical: bool
 
     @property
@@ -76,11 +77,11 @@ def read_frame(
             letter = "c"
             unseen += [f"{quoted(name)}: {listing(strangers)}"] * bool(strangers)
         elif known is not None and not column.is_null():
-            raise ValueError(f"{quoted(name)} holds {column.dtype}, but held categories in training. {HINTS['U'].format(name)}")
+            raise unusable(quoted(name), column.dtype, "U", name, column.library, "held categories in training")
         else:
             kind = column.kind
             if kind not in "biufO" and not column.is_null():
-                raise unusable(quoted(name), column.dtype, kind, name)
+                raise unusable(quoted(name), column.dtype, kind, name, column.library)
             letter, read = LETTERS.get(kind, "float"), column.number_reader(name)
             parts = map(column.present_integers, row_slices(n_rows, SCAN_ROWS))
             if is_training and letter == "int" and any(exceeds_float32(part).any() for part in parts):

@@ -72,7 +72,7 @@ class HostColumn:
         import narwhals as nw
 
         self._series = series.cast(nw.Float64) if series.dtype in (nw.Int128, nw.UInt128) else series  # unknown to NumPy
-        self.dtype = self._series.dtype
+        self.dtype, self.library = self._series.dtype, self._series.implementation.name.lower()
         self.is_categorical = self.dtype in (nw.Categorical, nw.Enum)
 
     @property
@@ -93,7 +93,7 @@ class HostColumn:
 
     def number_reader(self, name: str) -> Read:
         """rows → (n,) numbers, NaN where missing."""
-        return _number_reader(self._series, self.kind, name)
+        return _number_reader(self._series, self.kind, name, self.library)
 
     def present_integers(self, rows: Rows) -> Array:
         """What a column of integers holds in these rows; what stands for its nulls, if anything, fits float32."""
@@ -104,13 +104,13 @@ class HostColumn:
         return _dictionary(self._series)
 
 
-def _number_reader(series: Any, kind: str, name: str) -> Read:
+def _number_reader(series: Any, kind: str, name: str, library: str) -> Read:
     """The reader (rows → (n,) numbers, NaN where missing) of a column that holds numbers or objects, or only nulls."""
     if kind not in "biuf" and series.null_count() == len(series):
         return partial(_read_nulls, series)
     if kind == "O":
         for rows in row_slices(len(series), SCAN_ROWS):
-            check_objects(series[rows].to_numpy(), name)
+            check_objects(series[rows].to_numpy(), name, library)
         return partial(_read_objects, series)
     view = _whole_column(series)
     return partial(_read_numbers, series, kind) if view is None else view.__getitem__

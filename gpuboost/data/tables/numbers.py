@@ -12,13 +12,21 @@ from gpuboost.config import warn
 from gpuboost.data.tables.batches import Array
 from gpuboost.data.tables.names import listing, quoted
 
-__all__ = ["HINTS", "as_floats", "check_objects", "exceeds_float32", "to_float32", "unusable", "warn_lossy"]
+__all__ = ["as_floats", "check_objects", "exceeds_float32", "to_float32", "unusable", "warn_lossy"]
 
-HINTS = {  # NumPy kind → what to do about it
-    "U": 'Convert it to categories: df["{0}"] = df["{0}"].astype("category").',
-    "M": 'Use .astype("int64"), or extract parts such as the year or the weekday.',
+HINTS = {  # NumPy kind → what to do about it, where no library has its own way
+    "U": "Pass a data frame whose columns of text are categories.",
+    "M": "Convert it to integers, or extract parts such as the year or the weekday.",
     "c": "Pass the real and the imaginary part as two columns.",
     "V": "Convert it to columns of numbers, for example with pandas.DataFrame(X).",
+}
+OWN_HINTS = {  # the same of a library's columns
+    ("pandas", "U"): 'Convert it to categories: df["{0}"] = df["{0}"].astype("category").',
+    ("polars", "U"): 'Convert it to categories: df = df.with_columns(pl.col("{0}").cast(pl.Categorical)).',
+    ("pyarrow", "U"): 'Convert it to categories: df = df.set_column(df.column_names.index("{0}"), "{0}", '
+    'df["{0}"].dictionary_encode()).',
+    ("pandas", "M"): 'Use .astype("int64"), or extract parts such as the year or the weekday.',
+    ("polars", "M"): "Use .cast(pl.Int64), or extract parts such as the year or the weekday.",
 }
 
 
@@ -47,18 +55,23 @@ def _float(value: Any) -> float:
         return np.inf if value > 0 else -np.inf
 
 
-def check_objects(values: Array, name: str) -> None:
-    """Raise ValueError unless every object is a number, a boolean, None or pandas.NA."""
+def check_objects(values: Array, name: str, library: str = "") -> None:
+    """Raise ValueError unless every object is a number, a boolean, None or pandas.NA. name, library : as for unusable."""
     for kind in set(map(type, values.tolist())):
         if not (issubclass(kind, Real | Decimal | np.bool_ | type(None)) or kind.__name__ == "NAType"):
             is_date = issubclass(kind, datetime.date | datetime.time | datetime.timedelta | np.datetime64 | np.timedelta64)
-            raise unusable(quoted(name), kind.__name__, "U" if issubclass(kind, str | bytes) else "M" if is_date else "V", name)
+            letter = "U" if issubclass(kind, str | bytes) else "M" if is_date else "V"
+            raise unusable(quoted(name), kind.__name__, letter, name, library)
 
 
-def unusable(where: str, dtype: Any, kind: str, name: str) -> ValueError:
-    """The error for a table or column of values that are no numbers. kind : NumPy's letter for them."""
-    hint = HINTS[{"S": "U", "T": "U", "m": "M"}.get(kind, kind)].format(name)
-    return ValueError(f"{where} holds {dtype}, but must hold numbers, booleans or categories. {hint}")
+def unusable(
+    where: str, dtype: Any, kind: str, name: str = "", library: str = "", but: str = "must hold numbers, booleans or categories"
+) -> ValueError:
+    """The error for a table or column of values that cannot be used. kind : NumPy's letter for them. name, library : of a column
+    of a frame, to say what to do there."""
+    kind = {"S": "U", "T": "U", "m": "M"}.get(kind, kind)
+    hint = OWN_HINTS.get((library, kind), HINTS[kind]).format(name)
+    return ValueError(f"{where} holds {dtype}, but {but}. {hint}")
 
 
 def exceeds_float32(integers: Array) -> Array:

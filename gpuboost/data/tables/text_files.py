@@ -52,9 +52,11 @@ def read_text(uri: str | os.PathLike[str]) -> TextTable:
 
     LIBSVM: one row a line, "label[:weight] [qid:query] index:value ...", "#" begins a comment. CSV: numbers only, no header; an
     empty field is missing. Both are UTF-8, and lines of nothing but white space are skipped.
-    Raises ValueError naming the option, or the line that cannot be read; FileNotFoundError.
+    Raises ValueError naming the option, or the line that cannot be read; IsADirectoryError, FileNotFoundError.
     """
     path, options = _parts(uri)
+    if Path(path).is_dir():
+        raise IsADirectoryError(f"{path!r} is a folder. Name a file in it.")
     kind = options.get("format") or SUFFIXES.get(Path(path).suffix)
     if kind not in OPTIONS:
         got = f"got {kind!r}" if kind else f"but {path!r} names none"

@@ -270,8 +270,6 @@ def test_given_gradients_that_are_not_finite_raise(bad, place):
     X, grad, hess = make_data(20)
     grad, hess = grad.copy(), hess.copy()
     {"grad": grad, "hess": hess}[place][1, 7] = bad
-    if place == "hess" and bad == -np.inf:
-        return  # a negative hessian counts as 0
     with pytest.raises(FloatingPointError, match="not finite"):
         grow(X, grad, hess)
 

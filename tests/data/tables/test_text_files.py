@@ -130,6 +130,8 @@ def test_what_cannot_be_read_is_refused_naming_it(name, text, words, tmp_path):
 
 
 def test_a_file_that_is_not_there_is_named(tmp_path):
+    with pytest.raises(IsADirectoryError, match="is a folder. Name a file in it"):
+        read_text(tmp_path)
     with pytest.raises(FileNotFoundError, match="absent.svm"):
         gb.DMatrix(tmp_path / "absent.svm")
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import gpuboost as gb
-from gpuboost.callbacks import EarlyStopping, EvaluationMonitor, LearningRateScheduler, TrainingCallback, TrainingCheckPoint
+from gpuboost.callback import EarlyStopping, EvaluationMonitor, LearningRateScheduler, TrainingCallback, TrainingCheckPoint
 
 
 @pytest.fixture(scope="module")
@@ -83,6 +83,8 @@ def test_true_stops_before_or_after_a_round(matrices):
         ([5, 4.9, 4.8, 4.7, 4.6], {"rounds": 3, "min_delta": 0.15}, 5, 4),  # 4.8 gains 0.2 over 5, 4.6 as much over 4.8
         ([1, 2, 3, 2, 1, 0], {"rounds": 2, "maximize": True}, 5, 2),
         ([1, 2, 3, 2, 1, 0], {"rounds": 2, "metric": "auc"}, 5, 2),  # auc is larger where better
+        ([1, 2, 3, 2, 1, 0], {"rounds": 2, "metric": "ndcg@5"}, 5, 2),  # as XGBoost has it, built here or not
+        ([3, 2, 1, 2, 3, 4], {"rounds": 2, "metric": "mape"}, 5, 2),
         ([3, 2, 1, 2, 3, 4], {"rounds": 2, "metric": "my_loss"}, 5, 2),  # an unknown one is smaller where better
     ],
 )
@@ -174,6 +176,8 @@ def test_monitor_prints_the_spread_of_folds_when_asked(capsys):
     EvaluationMonitor().after_iteration(None, 0, log)
     EvaluationMonitor(show_stdv=True).after_iteration(None, 0, log)
     assert capsys.readouterr().out == "[0]\ttest-rmse:0.50000\n[0]\ttest-rmse:0.50000+0.12500\n"
+    EvaluationMonitor(logger=(lines := []).append).after_iteration(None, 3, log)
+    assert lines == ["[3]\ttest-rmse:0.50000"] and not capsys.readouterr().out
 
 
 def test_checkpoints_hold_the_model_of_their_round(matrices, tmp_path):
@@ -196,6 +200,13 @@ def test_checkpoints_are_named_and_timed_as_xgboosts(tmp_path, interval, as_pick
             model = library.train({}, data, n_rounds, xgb_model=model, callbacks=callbacks)
             files.append({path.name: load(path.read_bytes()).num_boosted_rounds() for path in folder.iterdir()})
     assert files[:2] == files[2:]
+
+
+def test_pickled_checkpoints_hold_parameters_and_count_the_rounds_before(matrices, tmp_path):
+    booster = gb.train({"eta": 0.2}, matrices[0], 5)
+    gb.train({"eta": 0.2}, matrices[0], 3, xgb_model=booster, callbacks=[TrainingCheckPoint(tmp_path, "on", True, interval=2)])
+    pickled = pickle.loads((tmp_path / "on_7.pkl").read_bytes())
+    assert pickled.num_boosted_rounds() == 8 and pickled.params.learning_rate == 0.2
 
 
 @pytest.mark.parametrize(

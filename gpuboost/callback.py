@@ -6,12 +6,14 @@ train() itself uses them for early stopping and for printing; its loop knows not
 import os
 import pickle
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 from gpuboost.paths import as_path
 
 __all__ = ["EarlyStopping", "EvaluationMonitor", "LearningRateScheduler", "TrainingCallback", "TrainingCheckPoint"]
 
+MAXIMISED = "auc", "aucpr", "pre", "map", "ndcg"  # by XGBoost, whatever follows in the name
 EvalsLog = dict[str, dict[str, list[Any]]]  # data name → metric name → one value a round (cv: (mean, std) pairs)
 
 
@@ -52,7 +54,8 @@ class EarlyStopping(TrainingCallback):
     """Stop when a metric has not improved for some rounds.
 
     rounds : rounds without improvement by more than min_delta. metric_name, data_name : the last metric of the last evaluation
-    set by default. maximize : None takes the metric's own direction; a custom metric is minimised unless told.
+    set by default. maximize : None takes the metric's own direction; a custom metric is minimised unless told, or unless its name
+    begins as those that XGBoost maximises.
     save_best : cut the model back to its best round. Sets the attributes best_iteration and best_score.
     """
 
@@ -98,7 +101,7 @@ class EarlyStopping(TrainingCallback):
 
             return get_metric(metric).maximize
         except (ValueError, NotImplementedError):
-            return False
+            return metric != "mape" and metric.startswith(MAXIMISED)
 
     def after_training(self, model: Any) -> Any:
         if self.save_best and model.attr("best_iteration") is not None:
@@ -115,13 +118,17 @@ def _chosen(name: str, options: dict[str, Any], what: str) -> str:
 class EvaluationMonitor(TrainingCallback):
     """Print the evaluations every ``period`` rounds, and of the last round.
 
-    rank : worker that prints. show_stdv : print the spread of cv's folds too.
+    rank : worker that prints. show_stdv : print the spread of cv's folds too. logger : is called with the line
+    instead of print.
     """
 
-    def __init__(self, rank: int = 0, period: int = 1, show_stdv: bool = False) -> None:
+    def __init__(
+        self, rank: int = 0, period: int = 1, show_stdv: bool = False, logger: Callable[[str], Any] | None = None
+    ) -> None:
         if period < 1:
             raise ValueError(f"period must be at least 1, got {period}.")
         self.rank, self.period, self.show_stdv = rank, period, show_stdv
+        self.logger = partial(print, flush=True) if logger is None else logger
         self._unprinted: str | None = None
 
     def after_iteration(self, model: Any, epoch: int, evals_log: EvalsLog) -> bool:
@@ -134,13 +141,13 @@ class EvaluationMonitor(TrainingCallback):
         ]
         self._unprinted = "\t".join([f"[{epoch}]", *values])
         if epoch % self.period == 0:
-            print(self._unprinted, flush=True)
+            self.logger(self._unprinted)
             self._unprinted = None
         return False
 
     def after_training(self, model: Any) -> Any:
         if self._unprinted:
-            print(self._unprinted, flush=True)
+            self.logger(self._unprinted)
             self._unprinted = None
         return model
 
@@ -151,31 +158,33 @@ class EvaluationMonitor(TrainingCallback):
 
 
 class TrainingCheckPoint(TrainingCallback):
-    """Save the model into ``directory`` as ``<name>_<round>.ubj`` after every interval-th round but the first: rounds are counted
-    from 0, those of a model that is trained on included in the name.
+    """Save the model into ``directory`` as ``<name>_<round>.ubj`` after every round whose number ``interval`` divides, but 0.
 
-    as_pickle : save the Booster with its parameters instead, as ``.pkl``.
+    Rounds are numbered as in the model, also one to continue. as_pickle : pickle the Booster instead, with its parameters, as
+    ``.pkl``. A subclass may say default_format = "json".
     """
+
+    default_format = "ubj"
 
     def __init__(
         self, directory: str | os.PathLike[str], name: str = "model", as_pickle: bool = False, interval: int = 100
-    ) -> None:  # fmt: skip
+    ) -> None:
         if interval < 1:
             raise ValueError(f"interval must be at least 1, got {interval}.")
         self.directory, self.name, self.as_pickle, self.interval = as_path("directory", directory), name, as_pickle, interval
 
     def before_training(self, model: Any) -> Any:
-        self._first_round = model.num_boosted_rounds()  # of a model that is trained on
+        self._first_round = model.num_boosted_rounds()
         return model
 
     def after_iteration(self, model: Any, epoch: int, evals_log: EvalsLog) -> bool:
         from gpuboost.communicator import current_communicator
 
-        if epoch > 0 and epoch % self.interval == 0 and current_communicator().rank == 0:
-            path = os.path.join(self.directory, f"{self.name}_{self._first_round + epoch}")
+        if epoch and epoch % self.interval == 0 and current_communicator().rank == 0:
+            path = os.path.join(self.directory, f"{self.name}_{self._first_round + epoch}.")
             if self.as_pickle:
-                with open(f"{path}.pkl", "wb") as file:
+                with open(f"{path}pkl", "wb") as file:
                     pickle.dump(model, file)
             else:
-                model.save_model(f"{path}.ubj")
+                model.save_model(path + self.default_format)
         return False
