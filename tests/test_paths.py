@@ -178,7 +178,9 @@ def save_estimator(booster, path):
 
 
 def check_point(booster, path):
-    gb.callbacks.TrainingCheckPoint(path.parent, path.name.partition("_")[0], interval=1).after_iteration(booster, 0, {})
+    callback = gb.callback.TrainingCheckPoint(path.parent, path.name.partition("_")[0], interval=1)
+    callback.before_training(gb.Booster())
+    callback.after_iteration(booster, 1, {})
 
 
 def command(name, *options):
@@ -200,7 +202,7 @@ def command(name, *options):
         ("m.ubj", gb.Booster.save_model),
         ("m.txt", gb.Booster.dump_model),
         ("m.json", save_estimator),
-        ("m_0.json", check_point),
+        ("m_1.ubj", check_point),
         ("d.dot", command("dump", "--format", "dot")),
         ("p.csv", command("predict")),
         ("p.parquet", command("predict")),
@@ -231,7 +233,7 @@ TAKES_A_PATH = {
     "train": lambda booster, fd: gb.train({}, gb.DMatrix(X, X[:, 0]), 1, xgb_model=fd),
     "load_model of an estimator": lambda booster, fd: gb.GPUBoostRegressor().load_model(fd),
     "fit": lambda booster, fd: gb.GPUBoostRegressor().fit(X, X[:, 0], xgb_model=fd),
-    "TrainingCheckPoint": lambda booster, fd: gb.callbacks.TrainingCheckPoint(fd),
+    "TrainingCheckPoint": lambda booster, fd: gb.callback.TrainingCheckPoint(fd),
     "DMatrix": lambda booster, fd: gb.DMatrix(fd),
     "QuantileDMatrix": lambda booster, fd: gb.QuantileDMatrix(fd),
 }
