@@ -331,7 +331,7 @@ def _crowd_openmp(library: ctypes.CDLL) -> None:
     """Let GNU OpenMP think that there are more threads than cores: those that wait then spin 100 times instead of 300,000.
 
     Its count includes teams that sleep. One is started here, from a thread that stays, and does nothing. 200 rounds of
-    32,000 × 14 beside a busy process, two cores: FIGURE.
+    32,000 × 14 beside other work on two cores: over 100 s -> 0.5.
     """
     nothing = ctypes.CDLL(None).getpid  # what each thread of the team calls, once
 
