@@ -91,8 +91,9 @@ class Predictor:
         margin = self.margin(data, backend, leaves, by_name)
         to_user = backend.memory.fetch if data.device is None else lambda array: put_on(data.device, array)
         if leaves is not None:
-            shape = (-1, self.rounds.n_outputs, self.rounds.num_parallel_tree) if strict_shape else (-1,)
-            return to_user(leaves.astype(np.float32)).reshape(len(leaves), *shape)
+            numbers, rounds = to_user(leaves.astype(np.float32)), self.rounds
+            by_round = len(leaves), rounds.n_rounds, rounds.n_outputs, rounds.num_parallel_tree
+            return numbers.reshape(by_round) if strict_shape else numbers
         if row_map is not None:
             margin = backend.predictor.map_rows(margin, row_map)[:n_values]
         with current_device(data.device):

@@ -11,7 +11,6 @@ code in its callers. Here the stamp of every cache entry is a hash over all kern
 whatever a file holds; here a file counts only if it is whole, and its machine code only for what it was compiled for.
 """
 
-import ctypes
 import hashlib
 import os
 import sys
@@ -30,6 +29,8 @@ from numba.core import types
 from numba.core.caching import FunctionCache, IndexDataCacheFile, NullCache
 from numba.core.cpu_options import ParallelOptions
 from numba.extending import intrinsic
+
+from gpuboost.kernels.openmp import runs_gnu_openmp, start_threads, yield_to_others
 
 __all__ = [
     "scalar", "kernel", "parallel_kernel", "team", "claim", "add_atomic", "prefetch", "available_threads", "set_compile_hook",
@@ -197,18 +198,7 @@ _has_lost_openmp = False
 def _after_fork_in_child() -> None:
     global _has_lost_openmp, _region_lock
     _region_lock = threading.RLock()  # another thread of the parent may hold the old one
-    _has_lost_openmp = _runs_gnu_openmp()
-
-
-def _runs_gnu_openmp() -> bool:
-    try:
-        if numba.threading_layer() != "omp":
-            return False
-    except ValueError:  # no threads have started yet
-        return False
-    from numba.np.ufunc import omppool
-
-    return omppool.openmp_vendor == "GNU"
+    _has_lost_openmp = runs_gnu_openmp()
 
 
 if hasattr(os, "register_at_fork"):
@@ -282,6 +272,7 @@ class team:  # noqa: N801 - reads as a statement
         _own_team.size = self.n_threads
         if self.n_threads < self.available:
             numba.set_num_threads(self.n_threads)
+        yield_to_others(self.n_threads)
 
     def __exit__(self, *exception: object) -> None:
         _own_team.size = self.outer
@@ -295,54 +286,7 @@ def available_threads() -> int:
     return numba.get_num_threads()
 
 
-@cache
-def _start_threads() -> None:
-    """Let numba start its threads, and let those that wait for work spin for some µs only before they sleep.
-
-    GNU OpenMP's default is to spin for milliseconds. On a machine with other work the spinning threads hold the cores that their
-    own region waits for: 7000 × 28, 100 rounds, beside one busy process on two cores (AMD EPYC) took 6 s. By the bound, seconds
-    of 20 rounds there: 30000 spins 0.4; 3000 0.24; 1000 0.18; 0 0.08; and alone, where a thread that sleeps costs the next
-    region 30 µs, of 100 rounds: 30000 0.15; 3000 0.16; 1000 0.19; 500 0.27.
-    The library reads the bound when it is loaded, so it is set just then, unless the user has chosen. Where another module has
-    loaded it before (``import lightgbm``), only a crowd of threads keeps it from spinning.
-    """
-    if "GOMP_SPINCOUNT" in os.environ or "OMP_WAIT_POLICY" in os.environ:
-        numba.get_num_threads()
-        return
-    loaded = _loaded_gnu_openmp()
-    os.environ["GOMP_SPINCOUNT"] = "3000"
-    try:
-        numba.get_num_threads()
-    finally:
-        del os.environ["GOMP_SPINCOUNT"]
-    if loaded is not None and _runs_gnu_openmp():
-        _crowd_openmp(loaded)
-
-
-def _loaded_gnu_openmp() -> ctypes.CDLL | None:
-    """GNU OpenMP, if something in this process has loaded it."""
-    try:
-        return ctypes.CDLL("libgomp.so.1", mode=os.RTLD_NOLOAD | os.RTLD_NOW)
-    except (AttributeError, OSError):  # a system without RTLD_NOLOAD, or not loaded
-        return None
-
-
-def _crowd_openmp(library: ctypes.CDLL) -> None:
-    """Let GNU OpenMP think that there are more threads than cores: those that wait then spin 100 times instead of 300,000.
-
-    Its count includes teams that sleep. One is started here, from a thread that stays, and does nothing. 200 rounds of
-    32,000 × 14 beside other work on two cores: over 100 s -> 0.5.
-    """
-    nothing = ctypes.CDLL(None).getpid  # what each thread of the team calls, once
-
-    def sleep() -> None:
-        library.GOMP_parallel(nothing, None, ctypes.c_uint((os.cpu_count() or 1) + 1), ctypes.c_uint(0))
-        started.set()
-        threading.Event().wait()
-
-    started = threading.Event()
-    threading.Thread(target=sleep, name="gpuboost-openmp", daemon=True).start()
-    started.wait()
+_start_threads = cache(start_threads)
 
 
 _layer_is_safe = False

@@ -66,6 +66,7 @@ def test_shapes_of_predictions():
     leaves = multi.predict(data, pred_leaf=True)
     assert leaves.shape == (400, 6)
     np.testing.assert_array_equal(multi.predict(data, pred_leaf=True, strict_shape=True), leaves.reshape(400, 2, 3, 1))
+    assert multi.predict(gb.DMatrix(X[:0]), pred_leaf=True, strict_shape=True).shape == (0, 2, 3, 1)
     np.testing.assert_allclose(multi.predict(data).sum(axis=1), 1, rtol=1e-6)
     softmax = gb.train({**PARAMS["multi:softprob"], "objective": "multi:softmax"}, data, 2)
     np.testing.assert_array_equal(softmax.predict(data), multi.predict(data).argmax(axis=1))

@@ -262,7 +262,7 @@ def test_two_metrics_of_one_name_are_refused():
     """Their values would lie in one list, and early stopping could not tell them apart."""
     X, y, _ = make_table("reg:squarederror")
     dtrain = gb.DMatrix(X, y)
-    options = {"evals": [(dtrain, "t")], "verbose_eval": False, "evals_result": (result := {})}
+    options = {"evals": [[dtrain, "t"]], "verbose_eval": False, "evals_result": (result := {})}
     for own, params in {("rmse", 1.0): {}, ("mae", 1.0): {"eval_metric": ["rmse", "mae"]}}.items():
         with pytest.raises(ValueError, match=f"two metrics are called '{own[0]}'. Give the custom one another name"):
             gb.train(params, dtrain, 1, custom_metric=lambda *_, own=own: own, **options)

@@ -110,7 +110,7 @@ def check_arguments(num_boost_round: Any, callbacks: Any, **functions: Any) -> i
 
 
 def _checked_evals(evals: Sequence[tuple[DMatrix, str]] | None) -> list[tuple[DMatrix, str]]:
-    checked = list(evals or ())
+    checked = [tuple(pair) if isinstance(pair, list) else pair for pair in evals or ()]
     for pair in checked:
         if not (isinstance(pair, tuple) and len(pair) == 2 and isinstance(pair[0], DMatrix) and isinstance(pair[1], str)):
             raise TypeError(f"evals must hold (DMatrix, name) pairs, got {pair!r}.")

@@ -30,8 +30,11 @@ def check_types(given: Iterable[str] | None, n_features: int) -> list[str] | Non
 
 
 def _one_a_column(argument: str, what: str, given: Iterable[Any], n_features: int) -> list[str]:
-    """The items as text."""
-    items = [str(item) for item in given] if isinstance(given, Iterable) else None
+    """The items as text; those of a pandas MultiIndex, nothing but tuples, with spaces between, as in XGBoost."""
+    items = list(given) if isinstance(given, Iterable) else None
+    if items is not None:
+        is_multi = all(isinstance(item, tuple) for item in items)
+        items = [" ".join(map(str, item)) if is_multi else str(item) for item in items]
     if items is None or len(items) != n_features:
         got = repr(given) if items is None else len(items)
         raise ValueError(f"{argument} must hold one {what} a column ({n_features}), got {got}.")

@@ -16,7 +16,7 @@ __all__ = ["as_floats", "check_objects", "exceeds_float32", "to_float32", "unusa
 
 HINTS = {  # NumPy kind → what to do about it, where no library has its own way
     "U": "Pass a data frame whose columns of text are categories.",
-    "M": "Convert it to integers, or extract parts such as the year or the weekday.",
+    "M": 'Use .astype("int64"), or extract parts such as the year or the weekday.',
     "c": "Pass the real and the imaginary part as two columns.",
     "V": "Convert it to columns of numbers, for example with pandas.DataFrame(X).",
 }
@@ -25,8 +25,8 @@ OWN_HINTS = {  # the same of a library's columns
     ("polars", "U"): 'Convert it to categories: df = df.with_columns(pl.col("{0}").cast(pl.Categorical)).',
     ("pyarrow", "U"): 'Convert it to categories: df = df.set_column(df.column_names.index("{0}"), "{0}", '
     'df["{0}"].dictionary_encode()).',
-    ("pandas", "M"): 'Use .astype("int64"), or extract parts such as the year or the weekday.',
     ("polars", "M"): "Use .cast(pl.Int64), or extract parts such as the year or the weekday.",
+    ("pyarrow", "M"): "Convert it to integers, or extract parts such as the year or the weekday.",
 }
 
 

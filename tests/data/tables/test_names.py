@@ -45,6 +45,7 @@ def test_frame_names_become_text_in_order_and_must_be_unique():
     pandas = pytest.importorskip("pandas")
     pa = pytest.importorskip("pyarrow")
     assert open_table(pandas.DataFrame([[1, 2.0]], columns=[("a", 1), 5])).feature_names == ["('a', 1)", "5"]
+    assert open_table(pandas.DataFrame([[1, 2.0]], columns=[("a", 1), ("a", 2)])).feature_names == ["a 1", "a 2"]
     for frame in (pandas.DataFrame([[1, 2]], columns=["a", "a"]), pa.table([[1], [2]], names=["a", "a"])):
         with pytest.raises(ValueError, match='these repeat: "a"'):
             open_table(frame)
