@@ -3,7 +3,7 @@
     python benchmarks/threads.py                  # every threading layer of numba that is installed
 
 Where ``import lightgbm`` comes before the first training, GNU OpenMP has read its settings before gpuboost could bound its
-spinning (kernels/jit.py). Each run is a new process; a busy process holds a core; runs with and without the import take turns.
+spinning (kernels/openmp.py). Each run is a new process; a busy process holds a core; runs with and without the import take turns.
 """
 
 import argparse
@@ -41,6 +41,8 @@ def run(layer: str, first: str) -> float | None:
     """The same in a process of its own; None where numba lacks the layer."""
     paths = [str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
     env = os.environ | {"NUMBA_THREADING_LAYER": layer, "PYTHONPATH": os.pathsep.join(paths)}
+    if layer == "tbb":  # pip installs its library where the loader does not look
+        env["LD_LIBRARY_PATH"] = f"{sys.prefix}/lib:{env.get('LD_LIBRARY_PATH', '')}"
     done = subprocess.run([sys.executable, __file__, "--once", first], env=env, capture_output=True, text=True)
     if done.returncode and "No threading layer" in done.stderr:
         return None

@@ -12,7 +12,7 @@ from gpuboost.backend.cuda.device import has_gpu, usable_device
 # For the libraries to compare with, where a test lets them choose: threads of OpenMP that wait would spin on cores that the other
 # process of the tests computes on. numba asks for its threads by number, so that gpuboost has as many as ever.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
-# Two processes of tests share two cores: threads of a region that wait at its end should sleep (kernels/jit.py).
+# Two processes of tests share two cores: threads of a region that wait at its end should sleep (kernels/openmp.py).
 os.environ.setdefault("GOMP_SPINCOUNT", "0")
 
 
