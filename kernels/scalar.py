@@ -301,3 +301,9 @@ def log_double(x):
     low = s * (f - z * p)
     kd = float64(k)
     return fma(kd, float64(0.6931471803691238), f - (low - kd * float64(1.9082149292705877e-10)))
+
+
+@scalar
+def log1p_exp_double(x):
+    """ln(1 + e^x) without overflow: max(x, 0) + ln(1 + e^−|x|)."""
+    return larger(float64(x), float64(0.0)) + log_double(float64(1.0) + exp_double(-abs(float64(x))))

@@ -1,14 +1,15 @@
 """Quality beside XGBoost with the same parameters: real tables, every regularisation, hard targets, pruning, noise-free targets.
 
 One split proves nothing: a change of max_bin from 254 to 258 moves XGBoost's own AUC on 500 rows by 0.017. So losses are paired
-over ten seeded splits (the seed of what training draws as well: the same columns in every split would be one draw), and their
-mean may be worse by 1 % or by two standard errors of the differences, whichever is more.
+over seeded splits (the seed of what training draws as well: the same columns in every split would be one draw), and compared by
+their ratio, in which the hard splits, hard for both, count no more than the easy ones. That the geometric mean is less than WORSE
+above 1 must be certain to two standard errors: noise makes the test fail, not pass, and is met by more splits, where rows are
+few, labels have heavy tails, or something is drawn.
 """
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cache
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -20,10 +21,9 @@ pytestmark = pytest.mark.long
 
 xgb = pytest.importorskip("xgboost")
 
-DATA = Path(__file__).parents[2] / "shared" / "data"
 # One thread: on cores that other tests keep busy, two threads of XGBoost take ten times as long; our models do not depend on it.
 COMMON = {"max_depth": 6, "max_bin": 256, "nthread": 1, "verbosity": 0}
-SPLITS = 10
+WORSE = 0.03  # the noisiest tasks have standard errors of 0.75 %: of such, one in fifty fails by chance if both are equal
 ROUNDS = 40
 TRAIN_ROWS = 3000
 BINARY = {"objective": "binary:logistic"}
@@ -44,7 +44,7 @@ class Table:
 
 @dataclass(frozen=True)
 class Task:
-    """make : generator -> a table in random order. The first TRAIN_ROWS rows are trained on, the others scored.
+    """make : generator -> a table in random order. Two thirds of the rows, TRAIN_ROWS at most, are trained on, the others scored.
     theirs : what XGBoost is given beside or instead of params."""
 
     name: str
@@ -52,6 +52,7 @@ class Task:
     loss: Callable[..., float]
     params: dict[str, Any] = field(default_factory=dict)
     theirs: dict[str, Any] = field(default_factory=dict)
+    splits: int = 20
 
 
 def train_and_predict(library: Any, params: dict[str, Any], rounds: int, train: Table, x: np.ndarray) -> tuple[Any, np.ndarray]:
@@ -71,6 +72,15 @@ def rmse(prediction: np.ndarray, truth: np.ndarray, weight: np.ndarray | None = 
     return float(np.sqrt(np.average((prediction.astype(np.float64) - truth) ** 2, weights=weight)))
 
 
+def mae(prediction: np.ndarray, truth: np.ndarray, weight: np.ndarray | None = None) -> float:
+    return float(np.average(abs(prediction.astype(np.float64) - truth), weights=weight))
+
+
+def log_mae(prediction: np.ndarray, truth: np.ndarray, weight: np.ndarray | None = None) -> float:
+    """Mean absolute error of logarithms; predictions may be negative, and count as no less than 0.05."""
+    return mae(np.log(np.maximum(prediction, 0.05)), np.log(truth), weight)
+
+
 def logloss(prediction: np.ndarray, truth: np.ndarray, weight: np.ndarray | None = None) -> float:
     """prediction : probability of class 1 (n,), or of each class (n, n_classes)."""
     p = prediction.astype(np.float64)
@@ -78,28 +88,24 @@ def logloss(prediction: np.ndarray, truth: np.ndarray, weight: np.ndarray | None
     return float(np.average(-np.log(np.clip(p, 1e-7, 1)), weights=weight))
 
 
-# --- Real tables, shuffled ---
+# --- Real tables, those that scikit-learn brings along, shuffled ---
 
 
 @cache
-def read_table(name: str) -> tuple[np.ndarray, np.ndarray]:
-    """Values as float32, words as codes in alphabetical order and empty cells as NaN; and the label, likewise."""
-    pandas = pytest.importorskip("pandas")
-    if not DATA.is_dir():
-        pytest.skip(f"needs the real tables in {DATA}")
-    frame = pandas.concat([pandas.read_csv(path) for path in sorted(DATA.glob(f"{name}*.csv.gz"))], ignore_index=True)
-    for column in frame.select_dtypes(exclude="number"):
-        codes = frame[column].astype("category").cat.codes
-        frame[column] = codes.where(codes >= 0)
-    label = frame.pop("label" if "label" in frame else frame.columns[-1])
-    return frame.to_numpy(np.float32), label.to_numpy(np.float32)
+def bundled(name: str) -> tuple[np.ndarray, np.ndarray]:
+    """Values and label; quantities with mean 0 and standard deviation 1."""
+    x, y = getattr(pytest.importorskip("sklearn.datasets"), f"load_{name}")(return_X_y=True)
+    return x.astype(np.float32), (y - y.mean()) / y.std() if name == "diabetes" else y.astype(np.float32)
 
 
-def real(name: str) -> Callable[[np.random.Generator], Table]:
+def real(name: str, label: Callable[[np.ndarray], np.ndarray] = lambda y: y, missing: float = 0) -> Any:
+    """A table of scikit-learn, its labels mapped; ``missing`` is the share of cells to take out."""
+
     def make(rng: np.random.Generator) -> Table:
-        x, y = read_table(name)
+        x, y = bundled(name)
         order = rng.permutation(len(y))
-        return Table(x[order], y[order], y[order])
+        y = label(y[order]).astype(np.float32)
+        return Table(np.where(rng.random(x.shape) < missing, np.float32(np.nan), x[order]), y, y)
 
     return make
 
@@ -148,21 +154,21 @@ def nine_tenths_zero(rng: np.random.Generator) -> Table:
     return Table(x, 5 * np.sin(2 * x[:, 0]) + x[:, 1] + 0.1 * rng.normal(size=len(x)), 5 * np.sin(2 * x[:, 0]) + x[:, 1])
 
 
+EVEN_DIGITS = real("digits", lambda y: y % 2 == 0, missing=0.5)
+DIABETES = real("diabetes")
 TASKS = [
-    Task("higgs", real("higgs"), logloss, BINARY),
-    Task("multiclass5", real("multiclass5"), logloss, {"objective": "multi:softprob", "num_class": 5}),
-    Task("adult", real("adult"), logloss, BINARY),
-    Task("california", real("california_housing"), rmse),
-    Task("heavy tails", heavy_tailed, rmse),
-    Task("log-normal", log_normal, rmse),
-    Task("one outlier", one_outlier, rmse),
-    Task("weights over six decades", weights_over_six_decades, rmse),
+    Task("even digits", EVEN_DIGITS, logloss, BINARY),
+    Task("diabetes", DIABETES, rmse),
+    Task("weights over six decades", weights_over_six_decades, rmse, splits=40),
+    Task("digits", real("digits"), logloss, {"objective": "multi:softprob", "num_class": 10}),
+    Task("breast cancer", real("breast_cancer"), logloss, BINARY, splits=150),
+    Task("heavy tails", heavy_tailed, mae, splits=50),
+    Task("log-normal", log_normal, log_mae, splits=60),
+    Task("one outlier", one_outlier, mae, splits=200),
     Task("nine tenths zero", nine_tenths_zero, rmse),
 ]
 
 # Settings away from their defaults. XGBoost's gradient_based needs a GPU, and only its "exact" prunes after growing.
-ADULT_RISING = {"monotone_constraints": (1, 0, 0, 0, 1, 0, 0, 0, 0, 0, 1, 1, 1)}  # age, education_num, capital gain, loss, hours
-HIGGS_SIGNS = {"monotone_constraints": (0, 0, 0, 1, 0, -1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, -1, 1, -1, -1)}
 SETTINGS: dict[str, dict[str, Any]] = {
     "subsample": {"subsample": 0.5},
     "gradient_based": {"subsample": 0.5, "sampling_method": "gradient_based"},
@@ -176,36 +182,53 @@ SETTINGS: dict[str, dict[str, Any]] = {
     "max_delta_step": {"max_delta_step": 0.7},
     "min_child_weight": {"min_child_weight": 20},
     "gamma": {"gamma": 5},
-    "scale_pos_weight": {"scale_pos_weight": 3},
     "max_leaves": {"grow_policy": "lossguide", "max_leaves": 15},
-    "interaction sets": {"interaction_constraints": "[[0, 1, 2, 3, 4, 5], [4, 5, 6, 7, 8, 9, 10], [10, 11, 12, 13]]"},
 }
 THEIRS = {"gradient_based": {"sampling_method": "uniform"}, "gamma": {"tree_method": "exact"}}
 
 TASKS += [
-    Task(f"{table}, {name}", real(table), logloss, {**BINARY, **params}, THEIRS.get(name, {}))
-    for name, params in SETTINGS.items()
-    for table in ("higgs", "adult")
+    Task(f"{name}, {setting}", make, loss, {**params, **changes}, THEIRS.get(setting, {}), 80 if "sample" in str(changes) else 20)
+    for setting, changes in SETTINGS.items()
+    for name, make, loss, params in (("even digits", EVEN_DIGITS, logloss, BINARY), ("diabetes", DIABETES, rmse, {}))
 ]
+RISING = {"monotone_constraints": (0, 0, 1, 1, 0, 0, 0, 0, 1, 0)}  # body mass index, blood pressure, log of triglycerides
+HALVES = {"interaction_constraints": str([[*range(40)], [*range(24, 64)]])}  # of the image, with two rows of pixels in common
+GROUPS = {"interaction_constraints": "[[0, 1, 2, 3], [2, 3, 4, 5, 6], [7, 8, 9]]"}
 TASKS += [
-    Task("adult, monotone_constraints", real("adult"), logloss, {**BINARY, **ADULT_RISING}),
-    Task("higgs, monotone_constraints", real("higgs"), logloss, {**BINARY, **HIGGS_SIGNS}),
+    Task("even digits, scale_pos_weight", EVEN_DIGITS, logloss, {**BINARY, "scale_pos_weight": 3}, splits=40),
+    Task("even digits, interaction_constraints", EVEN_DIGITS, logloss, {**BINARY, **HALVES}),
+    Task("diabetes, interaction_constraints", DIABETES, rmse, GROUPS),
+    Task("diabetes, monotone_constraints", DIABETES, rmse, RISING),
 ]
 
 
 @pytest.mark.sweep(3)
 @pytest.mark.parametrize("task", TASKS, ids=lambda task: task.name)
-def test_mean_loss_is_not_worse_than_xgboosts(task):
-    ours, theirs = np.array([paired_losses(task, seed) for seed in range(SPLITS)]).T
-    difference = ours - theirs
-    allowed = max(0.01 * theirs.mean(), 2 * difference.std(ddof=1) / np.sqrt(SPLITS))
-    assert difference.mean() <= allowed, f"mean loss {ours.mean():.6g}, xgboost {theirs.mean():.6g}, allowed +{allowed:.3g}"
+def test_loss_is_not_worse_than_xgboosts(task):
+    ratios = log_ratios(task)
+    error = ratios.std(ddof=1) / np.sqrt(len(ratios))
+    assert ratios.mean() + 2 * error <= WORSE, f"{ratios.mean():.2%} worse, with a standard error of {error:.2%}"
 
 
-def paired_losses(task: Task, seed: int) -> list[float]:
+@pytest.mark.slow
+def test_losses_of_all_tasks_lie_around_xgboosts():
+    """What is a little worse everywhere would pass task by task. Standard error of the median: about 0.1 %."""
+    assert np.median([log_ratios(task).mean() for task in TASKS]) <= 0.003
+
+
+def log_ratios(task: Task) -> np.ndarray:
+    """ln(gpuboost's loss / xgboost's) of each split."""
+    ours, theirs = np.array([paired_losses(task.name, seed) for seed in range(task.splits)]).T
+    return np.log(ours / theirs)
+
+
+@cache
+def paired_losses(name: str, seed: int) -> list[float]:
     """Losses of gpuboost and of xgboost on the rows that neither was trained on."""
+    task = next(task for task in TASKS if task.name == name)
     table = task.make(np.random.default_rng(seed))
-    train, test = table.rows(slice(TRAIN_ROWS)), table.rows(slice(TRAIN_ROWS, None))
+    n_train = min(TRAIN_ROWS, 2 * len(table.y) // 3)
+    train, test = table.rows(slice(n_train)), table.rows(slice(n_train, None))
     settings = (gb, {**task.params, "seed": seed}), (xgb, {**task.params, **task.theirs, "seed": seed})
     predictions = [train_and_predict(library, params, ROUNDS, train, test.x)[1] for library, params in settings]
     return [task.loss(prediction, test.truth, test.weight) for prediction in predictions]
@@ -228,22 +251,27 @@ def test_auc_on_many_rows_equals_xgboosts_within_a_thousandth():
     assert abs(np.mean(differences)) <= max(1e-3, 2 * np.std(differences, ddof=1) / np.sqrt(len(differences))), differences
 
 
-@pytest.mark.parametrize("name", ["higgs", "adult"])
+@pytest.mark.parametrize("name", ["digits", "breast_cancer"])
 @pytest.mark.parametrize("gamma", [1, 3])
 def test_gamma_prunes_as_xgboosts_exact_method_does(name, gamma):
     """Both prune bottom-up after growing; xgboost's hist refuses such splits while growing and keeps fewer leaves.
 
     Values are rounded to at most 256 per column, so that all candidate splits have bins: what is left is the rounding of gains.
+    It makes another tree of few tables, so that the median of five is that of equal models.
     """
-    table = real(name)(np.random.default_rng(0)).rows(slice(7000))
-    x = np.stack([np.searchsorted(np.nanquantile(column, np.linspace(0, 1, 200)), column) for column in table.x.T], axis=1)
-    x = np.where(np.isnan(table.x), np.nan, x).astype(np.float32)
-    train = Table(x, table.y, table.truth)
-    ours, our_prediction = train_and_predict(gb, {**BINARY, "gamma": gamma}, ROUNDS, train, x)
-    exact = {**BINARY, "gamma": gamma, "tree_method": "exact"}
-    theirs, their_prediction = train_and_predict(xgb, exact, ROUNDS, train, x)
-    assert n_leaves(ours) == pytest.approx(n_leaves(theirs), rel=0.03)
-    assert logloss(our_prediction, table.truth) == pytest.approx(logloss(their_prediction, table.truth), rel=0.01)
+    leaves, losses = [], []
+    for seed in range(5):
+        table = real(name, lambda y: y % 2, missing=0.5)(np.random.default_rng(seed))
+        x = np.stack([np.searchsorted(np.nanquantile(column, np.linspace(0, 1, 200)), column) for column in table.x.T], axis=1)
+        x = np.where(np.isnan(table.x), np.nan, x).astype(np.float32)
+        train = Table(x, table.y, table.truth)
+        ours, our_prediction = train_and_predict(gb, {**BINARY, "gamma": gamma}, ROUNDS, train, x)
+        exact = {**BINARY, "gamma": gamma, "tree_method": "exact"}
+        theirs, their_prediction = train_and_predict(xgb, exact, ROUNDS, train, x)
+        leaves.append(n_leaves(ours) / n_leaves(theirs))
+        losses.append(logloss(our_prediction, table.truth) / logloss(their_prediction, table.truth))
+    assert np.median(leaves) == pytest.approx(1, rel=0.01)
+    assert np.median(losses) == pytest.approx(1, rel=0.01)
 
 
 # --- Targets without noise: once they are met, rounding errors must not be split any further ---
