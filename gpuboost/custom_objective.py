@@ -9,7 +9,7 @@ from gpuboost.data.dmatrix import DMatrix
 from gpuboost.kernels.gradients import KEPT_BITS
 from gpuboost.margins import finished_prediction
 
-__all__ = ["CustomObjective", "custom_gradients"]
+__all__ = ["CustomObjective", "count_negative", "custom_gradients"]
 
 CustomObjective = Callable[[Array, DMatrix], tuple[Array, Array]]  # (predictions, dtrain) -> (grad, hess)
 
@@ -32,3 +32,8 @@ def custom_gradients(obj: CustomObjective, margin: np.ndarray, dtrain: DMatrix) 
         columns = (columns.view(np.uint32) & np.uint32(KEPT_BITS)).view(np.float32)  # kernels/gradients.py, cut
         pair.append(np.where(dtrain.weights > 0, columns, np.float32(0)) if len(dtrain.weights) else columns)
     return pair[0], pair[1]
+
+
+def count_negative(hess: np.ndarray) -> int:
+    """How many hessians are negative."""
+    return int(np.count_nonzero(hess < 0))

@@ -8,14 +8,12 @@ from collections.abc import Callable
 from math import inf
 from typing import Any
 
-import numpy as np
-
 from gpuboost.backend import Backend, TrainingRows
-from gpuboost.backend.contract import Training
+from gpuboost.backend.contract import Array, Training
 from gpuboost.backend.row_sums import RowSums
 from gpuboost.communicator import Communicator
 from gpuboost.config import verbosity_context, warn
-from gpuboost.custom_objective import CustomObjective, custom_gradients
+from gpuboost.custom_objective import CustomObjective, count_negative, custom_gradients
 from gpuboost.data.dmatrix import DMatrix
 from gpuboost.growing.grower import Grower
 from gpuboost.growing.plan import Planner
@@ -100,9 +98,9 @@ class Boosting:
         label, weight = self._watched.targets(dmatrix, self.model.n_targets)
         return RowSums(self._backend, self._comm, margin, label, weight)
 
-    def _warn_of_negative_hessians(self, hess: np.ndarray) -> None:
-        """A UserWarning, once a training. hess : float32 (n_outputs, n_rows)."""
-        n_negative = 0 if self._has_warned else int(np.count_nonzero(hess < 0))
+    def _warn_of_negative_hessians(self, hess: Array) -> None:
+        """A UserWarning, once a training. hess : float32 (n_outputs, n_rows), on the host."""
+        n_negative = 0 if self._has_warned else count_negative(hess)
         if n_negative:
             self._has_warned = True
             with verbosity_context(self.params.verbosity):
