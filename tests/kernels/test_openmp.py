@@ -11,7 +11,7 @@ import pytest
 
 
 def run(program, **environment):
-    """The last line that a function prints in a new process, where GNU OpenMP is numba's choice and nobody bounds its spinning."""
+    """The last line that a function prints in a new process, where numba takes GNU OpenMP and nobody bounds its spinning."""
     try:
         ctypes.CDLL("libgomp.so.1")
     except OSError:
