@@ -31,10 +31,10 @@ STEPS = (1, 2, 128, 32768)  # first step of the search in a cell: of up to 1, 3,
 
 
 @parallel_kernel
-def bin_rows_cpu(block, missing, thresholds, offsets, first_row, columns, words, n_lost, n_threads):
+def bin_rows_cpu(batch, missing, thresholds, offsets, first_row, columns, words, n_lost, n_threads):
     """Write the codes of one batch of rows.
 
-    block : float32 or float64 (rows, n_features), any strides, IN.
+    batch : float32 or float64 (rows, n_features), any strides, IN.
     missing : float32. A value equal to it is missing, as NaN is.
     thresholds : float32 (total_bins,), IN. Ascending within a feature; the last of each feature is a sentinel above all values.
     offsets : int32 (n_features + 1,), IN. Feature f owns thresholds[offsets[f]:offsets[f + 1]].
@@ -45,12 +45,12 @@ def bin_rows_cpu(block, missing, thresholds, offsets, first_row, columns, words,
     """
     counter = np.zeros(1, np.int64)
     for thread in prange(n_threads):
-        n_lost[thread] += _bin_items(counter, block, missing, thresholds, offsets, first_row, columns, words)
+        n_lost[thread] += _bin_items(counter, batch, missing, thresholds, offsets, first_row, columns, words)
 
 
 @parallel_kernel.part
-def _bin_items(counter, block, missing, thresholds, offsets, first_row, columns, words):
-    n_rows, n_features, n_lost = block.shape[0], columns.shape[0], int64(0)
+def _bin_items(counter, batch, missing, thresholds, offsets, first_row, columns, words):
+    n_rows, n_features, n_lost = batch.shape[0], columns.shape[0], int64(0)
     n_chunks = (n_rows + ITEM_ROWS - 1) // ITEM_ROWS
     largest = int64(0)
     for f in range(n_features):
@@ -78,7 +78,7 @@ def _bin_items(counter, block, missing, thresholds, offsets, first_row, columns,
             for f in range(first, last):
                 n_bins = uint64(offsets[f + 1] - offsets[f])
                 codes = columns[f, first_row + begin : first_row + end]
-                values = block[begin:end, f]
+                values = batch[begin:end, f]
                 n_missing = _bin_column(values, missing, keys[f - first], cells[f - first], scales[f - first], n_bins, codes)
                 if n_bins > uint64(255) and codes.itemsize == 1:
                     n_lost += n_missing

@@ -23,10 +23,10 @@ SHORT = 48  # lists up to here are sorted by insertion: clearing and adding up 2
 
 
 @parallel_kernel
-def list_block_cpu(block, missing, first_row, bounds, keys, rows, n_infinite, n_threads):
+def list_batch_cpu(batch, missing, first_row, bounds, keys, rows, n_infinite, n_threads):
     """Append the present values of a batch of rows to the lists of their columns.
 
-    block : float32 or float64 (n_rows, n_features), any strides, IN.
+    batch : float32 or float64 (n_rows, n_features), any strides, IN.
     missing : float32. A value equal to it is missing, as NaN is.
     first_row : number of the batch's first row.
     bounds : int64 (n_features, 2), INOUT. Begin of each list, and its end so far.
@@ -35,18 +35,18 @@ def list_block_cpu(block, missing, first_row, bounds, keys, rows, n_infinite, n_
     """
     counter = np.zeros(1, np.int64)
     for _ in prange(n_threads):
-        _list_columns(counter, block, missing, first_row, bounds, keys, rows, n_infinite)
+        _list_columns(counter, batch, missing, first_row, bounds, keys, rows, n_infinite)
 
 
 @parallel_kernel.part
-def _list_columns(counter, block, missing, first_row, bounds, keys, rows, n_infinite):
+def _list_columns(counter, batch, missing, first_row, bounds, keys, rows, n_infinite):
     while True:
         f = claim(counter)
         if f >= bounds.shape[0]:
             return
         end = bounds[f, 1]
-        for i in range(block.shape[0]):
-            x = float32(block[i, f])
+        for i in range(batch.shape[0]):
+            x = float32(batch[i, f])
             if not (x != x or x == missing):
                 keys[end], rows[end] = float_key(x), first_row + i
                 end += 1
@@ -59,7 +59,7 @@ def count_stored_cpu(row_begin, columns, values, missing, keeps_missing, counts,
     """How many entries each column gets from some parts of the rows of a sparse matrix (SciPy's csr).
 
     row_begin : int32 or int64 (n_rows + 1,), IN. columns : int32 or int64 (n_stored,), IN. values : float32 (n_stored,), IN.
-    missing : float32, as list_block_cpu. keeps_missing : whether a stored value that is missing gets an entry, of MISSING_KEY.
+    missing : float32, as list_batch_cpu. keeps_missing : whether a stored value that is missing gets an entry, of MISSING_KEY.
     counts : int64 (n_parts, n_features), INOUT. The rows are cut into so many parts. n_infinite : same, INOUT, of those values.
     """
     counter = np.zeros(1, np.int64)

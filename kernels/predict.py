@@ -21,12 +21,12 @@ LARGEST = float(np.finfo(np.float32).max)  # values of this size are refused (da
 
 
 @scalar
-def leaf_of(block, row, missing, trees, root):
+def leaf_of(batch, row, missing, trees, root):
     """The leaf, by its number within the tree, that a row of values ends in."""
     node = int32(0)
     while trees[root + node].feature >= 0:
         at = trees[root + node]
-        node = at.left + int32(not value_goes_left(float32(block[row, at.feature]), at.threshold, missing, at.default_left))
+        node = at.left + int32(not value_goes_left(float32(batch[row, at.feature]), at.threshold, missing, at.default_left))
     return node
 
 
@@ -43,18 +43,18 @@ def predict_rows(row_map):
 
     row_map : scalar function (margin, i, out) of kernels/reduce.py; copy_row for margins.
 
-    Returned kernel (block, missing, trees, leaf_values, tree_begin, tree_groups, margin, out): arguments as predict_values_cpu.
+    Returned kernel (batch, missing, trees, leaf_values, tree_begin, tree_groups, margin, out): arguments as predict_values_cpu.
         out : float32 (n_outputs, n_rows), OUT. What row_map makes of the margins.
         Returns False, before anything is complete, where a value is infinite or at least LARGEST in size.
     """
 
-    def predict_rows_cpu(block, missing, trees, leaf_values, tree_begin, tree_groups, margin, out):
-        for row in range(block.shape[0]):
-            for feature in range(block.shape[1]):
-                if abs(block[row, feature]) >= LARGEST:
+    def predict_rows_cpu(batch, missing, trees, leaf_values, tree_begin, tree_groups, margin, out):
+        for row in range(batch.shape[0]):
+            for feature in range(batch.shape[1]):
+                if abs(batch[row, feature]) >= LARGEST:
                     return False
             for t in range(tree_begin.size):
-                node = leaf_of(block, row, missing, trees, tree_begin[t])
+                node = leaf_of(batch, row, missing, trees, tree_begin[t])
                 margin[tree_groups[t], row] = float32(margin[tree_groups[t], row] + leaf_values[tree_begin[t] + node, 0])
             row_map(margin, row, out)
         return True
@@ -84,10 +84,10 @@ MISSING_KEY = 0xFFFFFFFF
 
 
 @parallel_kernel
-def predict_values_cpu(block, missing, trees, leaf_values, tree_begin, tree_groups, margin, leaves, n_threads):
+def predict_values_cpu(batch, missing, trees, leaf_values, tree_begin, tree_groups, margin, leaves, n_threads):
     """Add the trees' outputs to the margins of a batch of rows, and number the leaves they end in.
 
-    block : float32 or float64 (n_rows, n_features), any strides, IN. missing : float32.
+    batch : float32 or float64 (n_rows, n_features), any strides, IN. missing : float32.
     trees : FLAT_NODE (n_nodes,), IN. leaf_values : float32 (n_nodes, leaf_size), IN. tree_begin : int64 (n_trees,), IN.
     tree_groups : int32 (n_trees,), IN. The output that each tree adds to.
     margin : float32 (n_outputs, n_rows), INOUT.
@@ -96,24 +96,24 @@ def predict_values_cpu(block, missing, trees, leaf_values, tree_begin, tree_grou
     table would take as long as all its trees (20k × 2000, 100 trees of depth 6: 24 ms beside 30).
     """
     is_large = np.zeros(1, np.bool_)
-    column_of, features = used_features(trees, block.shape[1])
-    missing_keys = np.full(block.shape[1], MISSING_KEY, np.uint32)
+    column_of, features = used_features(trees, batch.shape[1])
+    missing_keys = np.full(batch.shape[1], MISSING_KEY, np.uint32)
     nodes, n_levels = lay_out(trees, leaf_values, tree_begin, column_of, missing_keys, True)
     counter = np.zeros(1, np.int64)
     for _ in prange(n_threads):
-        _predict_blocks(counter, block, missing, features, nodes, tree_begin, tree_groups, n_levels, margin, leaves, is_large)
+        _predict_blocks(counter, batch, missing, features, nodes, tree_begin, tree_groups, n_levels, margin, leaves, is_large)
     return not is_large[0]
 
 
 @parallel_kernel.part
-def _predict_blocks(counter, block, missing, features, nodes, tree_begin, tree_groups, n_levels, margin, leaves, is_large):
+def _predict_blocks(counter, batch, missing, features, nodes, tree_begin, tree_groups, n_levels, margin, leaves, is_large):
     keys = np.zeros((features.size + 1, ROW_BLOCK), np.uint32)
-    tile = np.zeros((TILE, block.shape[1] // 32 * 32 + 48), np.uint32)  # an odd number of lines: rows do not share cache sets
+    tile = np.zeros((TILE, batch.shape[1] // 32 * 32 + 48), np.uint32)  # an odd number of lines: rows do not share cache sets
     while True:
         begin = claim(counter) * ROW_BLOCK
-        if begin >= block.shape[0]:
+        if begin >= batch.shape[0]:
             return
-        own = block[begin : begin + ROW_BLOCK]
+        own = batch[begin : begin + ROW_BLOCK]
         if _fill_keys(own, missing, features, tile, keys):
             is_large[0] = True
         add_leaves(keys, begin, own.shape[0], nodes, tree_begin, tree_groups, n_levels, margin, leaves)
@@ -141,15 +141,15 @@ def value_key(x, missing):
 
 
 @parallel_kernel.part
-def _fill_keys(block, missing, features, tile, keys):
-    """The keys of a block of rows, column by column. tile : uint32 (TILE, at least n_features), SCRATCH.
+def _fill_keys(batch, missing, features, tile, keys):
+    """The keys of a batch of rows, column by column. tile : uint32 (TILE, at least n_features), SCRATCH.
 
     Some rows at a time become keys where they lie, which the compiler does for 16 neighbours at once, and then change places.
     Returns whether a value is at least LARGEST in size.
     """
     is_large = False
-    for begin in range(0, block.shape[0], TILE):
-        own = block[begin : begin + TILE]
+    for begin in range(0, batch.shape[0], TILE):
+        own = batch[begin : begin + TILE]
         for i in range(own.shape[0]):
             values, row = own[i], tile[i]
             for feature in range(values.size):

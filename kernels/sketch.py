@@ -31,10 +31,10 @@ MAX_FEATURE_GROUP = 16
 
 
 @parallel_kernel
-def count_digits_cpu(block, missing, weights, features, level, slots0, slots1, counts, n_threads):
+def count_digits_cpu(batch, missing, weights, features, level, slots0, slots1, counts, n_threads):
     """Add one batch of rows to the counts of one pass.
 
-    block : float32 or float64 (rows, columns), any strides, IN.
+    batch : float32 or float64 (rows, columns), any strides, IN.
     missing : float32. A value equal to it is missing, as NaN is.
     weights : int64 (rows,) or (0,), IN. Empty: every row weighs 1. A row of weight 0 does not exist.
     features : int32 (n,), IN. Columns to count; row i of slots0 and of level 0's counts belongs to features[i].
@@ -50,12 +50,12 @@ def count_digits_cpu(block, missing, weights, features, level, slots0, slots1, c
     n_groups = (n_features + group - 1) // group
     counter = np.zeros(1, np.int64)
     for _ in prange(n_threads):
-        _count_groups(counter, n_groups, group, block, missing, weights, features, level, slots0, slots1, counts)
+        _count_groups(counter, n_groups, group, batch, missing, weights, features, level, slots0, slots1, counts)
 
 
 @parallel_kernel.part
-def _count_groups(counter, n_groups, group, block, missing, weights, features, level, slots0, slots1, counts):
-    n_rows = block.shape[0]
+def _count_groups(counter, n_groups, group, batch, missing, weights, features, level, slots0, slots1, counts):
+    n_rows = batch.shape[0]
     while True:
         item = claim(counter)
         if item >= n_groups:
@@ -65,7 +65,7 @@ def _count_groups(counter, n_groups, group, block, missing, weights, features, l
         for begin in range(0, n_rows, ROW_BLOCK):
             end = min(begin + ROW_BLOCK, n_rows)
             for i in range(first, last):
-                _count_column(block[begin:end, features[i]], missing, weights[begin:end], i, level, slots0, slots1, counts)
+                _count_column(batch[begin:end, features[i]], missing, weights[begin:end], i, level, slots0, slots1, counts)
 
 
 @parallel_kernel.part

@@ -8,7 +8,6 @@ lists are short, and nothing of it ever takes more room than its entries.
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
@@ -18,13 +17,14 @@ from gpuboost.binned.pages import DensePage, PageStore, SortedColumns, SparsePag
 from gpuboost.communicator import Communicator
 from gpuboost.data.sketch import ZERO_KEY, midway, require_finite, values_of
 from gpuboost.data.tables.device import host_array
+from gpuboost.data.tables.source import ColumnSource
 from gpuboost.data.tables.sparse import float32_values
 from gpuboost.kernels.columns import (
     code_entries_cpu,
     count_stored_cpu,
     count_values_cpu,
     fill_columns_cpu,
-    list_block_cpu,
+    list_batch_cpu,
     list_stored_cpu,
     sort_entries_cpu,
     weigh_values_cpu,
@@ -106,11 +106,11 @@ class Entries:
 
 
 def bin_columns(
-    source: Any, weights: np.ndarray | None, max_bin: int, cuts: Cuts | None, n_threads: int, comm: Communicator
+    source: ColumnSource, weights: np.ndarray | None, max_bin: int, cuts: Cuts | None, n_threads: int, comm: Communicator
 ) -> BinnedMatrix:
     """Codes and column blocks of a table, in host memory, under its own cuts or under others.
 
-    source : ColumnSource. weights : as Entries.cuts. max_bin : EVERY_VALUE for exact search. cuts : None makes them.
+    weights : as Entries.cuts. max_bin : EVERY_VALUE for exact search. cuts : None makes them.
     A sparse table becomes a SparsePage, a dense one a DensePage of uint32 columns.
     """
     entries = list_entries(source, n_threads, comm)
@@ -126,8 +126,8 @@ def bin_columns(
     return BinnedMatrix(cuts, PageStore((page,)), "host", blocks)
 
 
-def list_entries(source: Any, n_threads: int, comm: Communicator) -> Entries:
-    """The entries of a table (ColumnSource), in host memory. Raises ValueError where any worker's column holds ±inf."""
+def list_entries(source: ColumnSource, n_threads: int, comm: Communicator) -> Entries:
+    """The entries of a table, in host memory. Raises ValueError where any worker's column holds ±inf."""
     # With missing=0, what is not stored and 0 is missing after all.
     absent_is_zero = source.stored is not None and source.absent == 0 and source.missing != 0
     n_features, missing = source.n_features, np.float32(source.missing)
@@ -136,9 +136,9 @@ def list_entries(source: Any, n_threads: int, comm: Communicator) -> Entries:
         bounds = np.repeat(np.arange(n_features, dtype=np.int64)[:, None] * source.n_rows, 2, axis=1)
         keys, rows = np.empty(n_features * source.n_rows, np.uint32), np.empty(n_features * source.n_rows, np.int32)
         first = 0
-        for block in source.batches():
-            list_block_cpu(host_array(block), missing, first, bounds, keys, rows, n_infinite, n_threads)
-            first += len(block)
+        for batch in source.batches():
+            list_batch_cpu(host_array(batch), missing, first, bounds, keys, rows, n_infinite, n_threads)
+            first += len(batch)
     else:
         stored, values = source.stored, float32_values(source.stored)
         n_parts = min(n_threads, max(1, stored.nnz // n_features))
@@ -158,7 +158,7 @@ def list_entries(source: Any, n_threads: int, comm: Communicator) -> Entries:
     return Entries(source.n_rows, bounds, keys, rows, absent_is_zero, n_threads)
 
 
-def list_cells(source: Any, blocks: SortedColumns, cuts: Cuts, n_threads: int) -> tuple[np.ndarray, np.ndarray]:
+def list_cells(source: ColumnSource, blocks: SortedColumns, cuts: Cuts, n_threads: int) -> tuple[np.ndarray, np.ndarray]:
     """(row_begin, cells) of a sparse table, as kernels/sparse.py reads them. blocks : of the same table."""
     row_begin = np.empty(source.n_rows + 1, np.int64)
     if cuts.total_bins > SEARCHED_BINS:

@@ -20,12 +20,14 @@ from collections import deque
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from math import inf, log2, prod
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
+from gpuboost.backend.contract import Backend
 from gpuboost.binned.cuts import Cuts
 from gpuboost.binned.packing import MAX_CODES, Packing
+from gpuboost.binned.pages import DensePage, SortedColumns
 from gpuboost.kernels.histogram import record_bytes
 from gpuboost.kernels.packing import take_rows_cpu
 
@@ -48,7 +50,7 @@ def may_pack(cuts: Cuts, n_rows: int) -> bool:
     return _is_worth_it(cuts.n_features, max(1, -(-others // (MAX_CODES - 1))), others, n_rows)
 
 
-def choose_packing(pages: list[Any], cuts: Cuts, backend: Any) -> Packing | None:
+def choose_packing(pages: list[DensePage], cuts: Cuts, backend: Backend) -> Packing | None:
     """A packing of the pages' columns (uint8, in the backend's memory) where it is worth it.
 
     It must save a quarter of the words of eight codes that a row adds up, and in all rows more sums than undoing it costs.
@@ -62,8 +64,8 @@ def choose_packing(pages: list[Any], cuts: Cuts, backend: Any) -> Packing | None
     return packing if _is_worth_it(cuts.n_features, packing.n_groups, n_sums, n_rows) else None
 
 
-def choose_sparse_packing(blocks: Any, cuts: Cuts, n_rows: int) -> Packing | None:
-    """A packing of a sparse table's columns (binned.pages.SortedColumns) where it is worth it.
+def choose_sparse_packing(blocks: SortedColumns, cuts: Cuts, n_rows: int) -> Packing | None:
+    """A packing of a sparse table's columns where it is worth it.
 
     Its records may take no more bytes than the cells do, four each, and must save more sums than undoing them costs.
     """
@@ -110,6 +112,7 @@ class _Bundle:
     def takes(self, feature: int, column: _Column, all_rows: int) -> bool:
         """Whether the feature could join, and has."""
         n_codes, n_rows = self.n_codes + column.n_codes - 1, self.n_rows + column.n_rows
+        assert column.rows is not None and self.rows is not None
         if n_codes > MAX_CODES or n_rows > all_rows or not _take(column.rows, self.rows):
             return False
         self.members.append(feature)
@@ -117,7 +120,7 @@ class _Bundle:
         return True
 
 
-def _take(rows: Any, taken: Any) -> bool:
+def _take(rows: np.ndarray, taken: np.ndarray) -> bool:
     """Mark a column's rows as taken unless one of them is already; whether it did."""
     if rows.dtype != np.uint8:
         return take_rows_cpu(rows, taken)
@@ -127,14 +130,14 @@ def _take(rows: Any, taken: Any) -> bool:
     return True
 
 
-def find_packing(pages: list[Any], cuts: Cuts, backend: Any) -> Packing:
+def find_packing(pages: list[DensePage], cuts: Cuts, backend: Backend) -> Packing:
     """The packing of fewest groups that a greedy search finds, worth it or not. pages : at least one row of uint8 codes."""
     packing = _find([page.n_rows for page in pages if page.n_rows], _read_columns(pages, cuts.n_features, backend), cuts, inf)
     assert packing is not None
     return packing
 
 
-def find_sparse_packing(blocks: Any, cuts: Cuts, n_rows: int, most_groups: float = inf) -> Packing | None:
+def find_sparse_packing(blocks: SortedColumns, cuts: Cuts, n_rows: int, most_groups: float = inf) -> Packing | None:
     """The same for a sparse table of at least one row, by its lists; None where a column has more than 256 codes, and (mostly)
     where there would be more than so many groups."""
     n_codes, defaults = _listed_codes(blocks, n_rows)
@@ -148,7 +151,7 @@ def find_sparse_packing(blocks: Any, cuts: Cuts, n_rows: int, most_groups: float
     return _find([n_rows], columns(), cuts, most_groups)
 
 
-def _listed_codes(blocks: Any, n_rows: int) -> tuple[np.ndarray, np.ndarray]:
+def _listed_codes(blocks: SortedColumns, n_rows: int) -> tuple[np.ndarray, np.ndarray]:
     """Of every feature of a sparse table the number of its codes and its default: what its list leaves out, if anything."""
     n_listed, last = blocks.bounds[:, 1] - blocks.bounds[:, 0], blocks.absent.astype(np.int64)
     last[n_listed > 0] = blocks.codes[blocks.bounds[n_listed > 0, 1] - 1]
@@ -156,7 +159,7 @@ def _listed_codes(blocks: Any, n_rows: int) -> tuple[np.ndarray, np.ndarray]:
     return 1 + np.maximum(last, defaults), defaults
 
 
-def _read_columns(pages: list[Any], n_features: int, backend: Any) -> Iterator[_Column]:
+def _read_columns(pages: list[DensePage], n_features: int, backend: Backend) -> Iterator[_Column]:
     tables = [page.columns for page in pages if page.n_rows]
     step = max(1, sum(columns.shape[1] for columns in tables) // SAMPLE_ROWS)
     for feature in range(n_features):
@@ -226,7 +229,7 @@ def _describe(groups: list[list[_Bundle]], n_codes: np.ndarray, defaults: np.nda
     offsets = np.cumsum([0, *map(_codes_of, groups)]).astype(np.int32)
     luts = np.zeros((cuts.n_features, MAX_CODES), np.uint8)
     rest = np.full(cuts.n_features, -1, np.int32)
-    sources: list[Any] = [None] * cuts.n_features
+    sources: list[np.ndarray] = [np.zeros(0)] * cuts.n_features
     n_sources = np.zeros(cuts.total_bins + cuts.n_features, np.int64)
     for first_code, group in zip(offsets, groups):
         stride, is_alone = 1, len(group) == len(group[0].members) == 1

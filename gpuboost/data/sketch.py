@@ -71,9 +71,9 @@ def _sort(features, source, weights, max_bin: int, backend, comm) -> tuple[list[
         given, n_absent = weights, n_rows - int(np.count_nonzero(weights))
     keys = np.empty((n, n_rows), np.uint32 if weights is None else np.uint64)
     missing, first = np.float32(source.missing), 0
-    for block in source.batches():
-        last = first + block.shape[0]
-        list_keys_cpu(host_array(block), missing, given[first:last], int(features[0]), first, keys, n_threads)
+    for batch in source.batches():
+        last = first + batch.shape[0]
+        list_keys_cpu(host_array(batch), missing, given[first:last], int(features[0]), first, keys, n_threads)
         first = last
     spare = np.empty((n_threads, n_rows), keys.dtype)
     n_cuts, has_missing, n_infinite = np.empty(n, np.int64), np.empty(n, bool), np.empty(n, np.int64)
@@ -107,10 +107,10 @@ def _count(source, weights, features, level, slots0, slots1, width, n_slots, bac
     counts = backend.memory.zeros((n_slots, width), np.int64)
     slots0, slots1 = (None if slots is None else backend.memory.put(slots) for slots in (slots0, slots1))
     first = 0
-    for block in source.batches():
-        last = first + block.shape[0]
+    for batch in source.batches():
+        last = first + batch.shape[0]
         batch_weights = np.zeros(0, np.int64) if weights is None else weights[first:last]
-        backend.coder.count_digits(block, source.missing, batch_weights, features, level, slots0, slots1, counts)
+        backend.coder.count_digits(batch, source.missing, batch_weights, features, level, slots0, slots1, counts)
         first = last
     comm.allreduce_sum(counts)
     return backend.memory.fetch(counts)

@@ -89,8 +89,8 @@ class TableView:
         import scipy.sparse
 
         values, columns, counts = [np.zeros(0, np.float32)], [np.zeros(0, np.intp)], [np.zeros(1, np.intp)]
-        for block, is_present in self._present_values():
-            values.append(block[is_present])
+        for batch, is_present in self._present_values():
+            values.append(batch[is_present])
             columns.append(np.nonzero(is_present)[1])
             counts.append(is_present.sum(axis=1))
         data = np.concatenate(values), np.concatenate(columns), np.concatenate(counts).cumsum()
@@ -98,7 +98,7 @@ class TableView:
 
     def _present_values(self) -> Iterator[tuple[np.ndarray, np.ndarray]]:
         """(float32 batch, which of it is not missing), on the host."""
-        for block in self.source.batches():
+        for batch in self.source.batches():
             with np.errstate(over="ignore"):
-                block = np.asarray(host_array(block), np.float32)
-            yield block, ~np.isnan(block) & (block != np.float32(self.source.missing))
+                batch = np.asarray(host_array(batch), np.float32)
+            yield batch, ~np.isnan(batch) & (batch != np.float32(self.source.missing))

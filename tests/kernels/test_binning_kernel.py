@@ -17,17 +17,17 @@ def cuts_of(*thresholds, max_bin=256):
     return Cuts(np.concatenate(each).astype(np.float32), offsets, np.zeros(len(each), bool), max_bin)
 
 
-def bin_rows(block, cuts, dtype=np.uint8, *, missing=np.nan, first_row=0, page_rows=None, n_threads=1, with_records=True):
+def bin_rows(batch, cuts, dtype=np.uint8, *, missing=np.nan, first_row=0, page_rows=None, n_threads=1, with_records=True):
     """Adapter: (page, missing codes that did not fit) after one batch; cells that were not written hold 77."""
-    n = len(block) if page_rows is None else page_rows
+    n = len(batch) if page_rows is None else page_rows
     width = -(-cuts.n_features // 8) * 8
     page = DensePage(np.full((cuts.n_features, n), 77, dtype), np.full((n if with_records else 0, width), 77, dtype))
-    return page, CpuBackend(n_threads).coder.bin_rows(block, missing, cuts, first_row, page)
+    return page, CpuBackend(n_threads).coder.bin_rows(batch, missing, cuts, first_row, page)
 
 
-def expected_codes(block, cuts, missing=np.nan):
+def expected_codes(batch, cuts, missing=np.nan):
     """By definition: int64 (n_features, n_rows)."""
-    x = np.asarray(block, np.float32)
+    x = np.asarray(batch, np.float32)
     codes = [np.searchsorted(cuts.of(f)[:-1], x[:, f], side="right") for f in range(cuts.n_features)]
     return np.where(np.isnan(x.T) | (x.T == np.float32(missing)), cuts.n_bins[:, None], codes)
 
@@ -64,9 +64,9 @@ def test_codes_count_the_thresholds_not_above_the_value(data, dtype, order, miss
     cuts = cuts_of(*data.draw(st.lists(thresholds, min_size=1, max_size=10)))
     n_rows = data.draw(st.integers(0, 20))
     cells = np.array(data.draw(st.lists(VALUES, min_size=n_rows * cuts.n_features, max_size=n_rows * cuts.n_features)), dtype)
-    block = np.array(cells.reshape(n_rows, cuts.n_features), dtype, order=order)
-    page, n_lost = bin_rows(block, cuts, missing=missing, n_threads=n_threads)
-    expected = expected_codes(block, cuts, missing)
+    batch = np.array(cells.reshape(n_rows, cuts.n_features), dtype, order=order)
+    page, n_lost = bin_rows(batch, cuts, missing=missing, n_threads=n_threads)
+    expected = expected_codes(batch, cuts, missing)
     np.testing.assert_array_equal(page.columns, expected)
     np.testing.assert_array_equal(page.records[:, : cuts.n_features], expected.T)
     assert (page.records[:, cuts.n_features :] == 77).all() and n_lost == 0
@@ -80,9 +80,9 @@ def test_every_number_of_bins(n_thresholds, n_threads):
     assert len(thresholds) == n_thresholds
     cuts = cuts_of(thresholds, [0.0])
     x = np.concatenate([rng.normal(size=3000), thresholds, np.nextafter(thresholds, np.float32(-np.inf)), [np.nan, 9, -9]])
-    block = np.column_stack([x, x[::-1]]).astype(np.float32)
-    page, n_lost = bin_rows(block, cuts, np.uint16, n_threads=n_threads)
-    np.testing.assert_array_equal(page.columns, expected_codes(block, cuts))
+    batch = np.column_stack([x, x[::-1]]).astype(np.float32)
+    page, n_lost = bin_rows(batch, cuts, np.uint16, n_threads=n_threads)
+    np.testing.assert_array_equal(page.columns, expected_codes(batch, cuts))
     assert n_lost == 0
 
 
@@ -104,9 +104,9 @@ def test_thresholds_too_close_for_cells_of_their_own(n_close, ends, n_rows):
 def test_records_are_the_columns_by_row_and_their_padding_is_left_alone(n_features, dtype):
     rng = np.random.default_rng(13)
     cuts = cuts_of(*(np.unique(rng.normal(size=rng.integers(0, 200)).astype(np.float32)) for _ in range(n_features)))
-    block = rng.normal(size=(1100, n_features)).astype(np.float32)
-    page, _ = bin_rows(block, cuts, dtype, n_threads=2)
-    np.testing.assert_array_equal(page.columns, expected_codes(block, cuts))
+    batch = rng.normal(size=(1100, n_features)).astype(np.float32)
+    page, _ = bin_rows(batch, cuts, dtype, n_threads=2)
+    np.testing.assert_array_equal(page.columns, expected_codes(batch, cuts))
     written = np.full_like(page.records, 77)
     CpuBackend(2).coder.write_records(None, DensePage(page.columns, written))
     for records in (page.records, written):
@@ -123,9 +123,9 @@ def test_float64_values_are_rounded_to_float32_first():
 
 def test_missing_codes_that_do_not_fit_in_a_byte_are_counted():
     cuts = cuts_of(np.arange(255), [0.0])  # 256 bins: the missing code would be 256
-    block = np.array([[np.nan, np.nan], [3.0, 1.0], [np.nan, 0.5]], np.float32)
-    assert bin_rows(block, cuts, np.uint8)[1] == 2
-    page, n_lost = bin_rows(block, cuts, np.uint16)
+    batch = np.array([[np.nan, np.nan], [3.0, 1.0], [np.nan, 0.5]], np.float32)
+    assert bin_rows(batch, cuts, np.uint8)[1] == 2
+    page, n_lost = bin_rows(batch, cuts, np.uint16)
     assert n_lost == 0 and page.columns[0].tolist() == [256, 4, 256]
 
 

@@ -25,7 +25,7 @@ def listed(X, missing=NAN, n_threads=2, batch=3):
     n_infinite = np.zeros(n_features, np.int64)
     for first in range(0, n_rows, batch):
         block = X[first : first + batch]
-        columns.list_block_cpu(block, np.float32(missing), first, bounds, keys, rows, n_infinite, n_threads)
+        columns.list_batch_cpu(block, np.float32(missing), first, bounds, keys, rows, n_infinite, n_threads)
     spare = np.zeros((n_threads, max(n_rows, 1)), np.uint32), np.zeros((n_threads, max(n_rows, 1)), np.int32)
     columns.sort_entries_cpu(bounds, keys, rows, *spare, n_threads)
     return bounds, keys, rows, n_infinite

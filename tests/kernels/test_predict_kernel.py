@@ -15,11 +15,11 @@ from gpuboost.kernels.structs import FLAT_NODE, NUMERIC
 from gpuboost.objectives.multiclass import argmax_row
 
 
-def predict_values(block, flat, n_outputs=1, *, missing=np.nan, n_threads=1, with_leaves=True, start=0.0):
+def predict_values(batch, flat, n_outputs=1, *, missing=np.nan, n_threads=1, with_leaves=True, start=0.0):
     """Adapter: (margin (n_outputs, n_rows), leaves (n_rows, n_trees))."""
-    margin = np.full((n_outputs, len(block)), start, np.float32)
-    leaves = np.full((len(block), len(flat.first_node)), -1, np.int32)
-    CpuBackend(n_threads).predictor.predict_values(block, missing, flat, 0, margin, leaves if with_leaves else None)
+    margin = np.full((n_outputs, len(batch)), start, np.float32)
+    leaves = np.full((len(batch), len(flat.first_node)), -1, np.int32)
+    CpuBackend(n_threads).predictor.predict_values(batch, missing, flat, 0, margin, leaves if with_leaves else None)
     return margin, leaves
 
 
@@ -33,11 +33,11 @@ def predict_codes(columns, cuts, flat, n_outputs=1, *, n_threads=1):
     return margin, leaves
 
 
-def predict_few(block, flat, n_outputs=1, *, missing=np.nan, start=0.0, row_map=copy_row):
+def predict_few(batch, flat, n_outputs=1, *, missing=np.nan, start=0.0, row_map=copy_row):
     """Adapter: what the kernel without threads writes, or None where it refuses a value."""
-    margin = np.full((n_outputs, len(block)), start, np.float32)
+    margin = np.full((n_outputs, len(batch)), start, np.float32)
     out = np.full_like(margin, -1)
-    return out if predict_rows(row_map)(block, np.float32(missing), *flat, margin, out) else None
+    return out if predict_rows(row_map)(batch, np.float32(missing), *flat, margin, out) else None
 
 
 def forest(*trees, groups=None):
@@ -55,17 +55,17 @@ DEEP = [(1, 0.0, 1, 0, 0), (-1, 1.0, -1, 0, -1), (0, 3.0, 3, 0, 1), (-1, 2.0, -1
 
 
 def test_two_trees_by_hand():
-    block = np.array([[1.0, -1.0], [1.5, 0.0], [np.nan, np.nan], [9.0, 5.0]], np.float32)
-    margin, leaves = predict_values(block, forest(STUMP, DEEP))
+    batch = np.array([[1.0, -1.0], [1.5, 0.0], [np.nan, np.nan], [9.0, 5.0]], np.float32)
+    margin, leaves = predict_values(batch, forest(STUMP, DEEP))
     #   x₀ < 1.5: 10, else 20, missing left.   x₁ < 0: 1; else x₀ < 3: 2, else 4; missing right
     assert margin.tolist() == [[11, 22, 14, 24]]
     assert leaves.tolist() == [[1, 1], [2, 3], [1, 4], [2, 4]]
 
 
 def test_few_rows_by_hand_and_through_a_row_map():
-    block = np.array([[1.0, -1.0], [1.5, 0.0], [np.nan, np.nan]], np.float32)
-    assert predict_few(block, forest(STUMP, DEEP), start=0.5).tolist() == [[11.5, 22.5, 14.5]]
-    classes = predict_few(block, forest(STUMP, DEEP, groups=[0, 1]), 2, start=[[0.0], [15.0]], row_map=argmax_row)
+    batch = np.array([[1.0, -1.0], [1.5, 0.0], [np.nan, np.nan]], np.float32)
+    assert predict_few(batch, forest(STUMP, DEEP), start=0.5).tolist() == [[11.5, 22.5, 14.5]]
+    classes = predict_few(batch, forest(STUMP, DEEP, groups=[0, 1]), 2, start=[[0.0], [15.0]], row_map=argmax_row)
     assert classes[0].tolist() == [1, 0, 1]  # margins 10 | 16, 20 | 17, 10 | 19
     assert predict_few(np.array([[-999.0]]), forest(STUMP), missing=-999.0).tolist() == [[10]]
 
@@ -81,8 +81,8 @@ def test_trees_add_to_their_groups_margins():
 
 
 def test_a_threshold_goes_right_and_the_missing_value_by_default():
-    block = np.array([[1.5], [np.nextafter(np.float32(1.5), np.float32(0))], [-999.0]], np.float32)
-    assert predict_values(block, forest(STUMP))[1][:, 0].tolist() == [2, 1, 1]
+    batch = np.array([[1.5], [np.nextafter(np.float32(1.5), np.float32(0))], [-999.0]], np.float32)
+    assert predict_values(batch, forest(STUMP))[1][:, 0].tolist() == [2, 1, 1]
     assert predict_values(np.array([[999.0]]), forest(STUMP), missing=999.0)[1].tolist() == [[1]]
 
 
@@ -106,12 +106,12 @@ def test_leaves_are_optional():
 )
 def test_values_beyond_float32_are_told_of_in_any_row_and_column(value, is_held, dtype):
     for row, column in [(0, 0), (ROW_BLOCK + 17, 1), (2 * ROW_BLOCK, 2)]:  # the stump reads column 0 only
-        block = np.zeros((2 * ROW_BLOCK + 1, 3), dtype)
-        block[row, column] = value
-        for table in (block, np.asfortranarray(block)):
-            margin = np.zeros((1, len(block)), np.float32)
+        batch = np.zeros((2 * ROW_BLOCK + 1, 3), dtype)
+        batch[row, column] = value
+        for table in (batch, np.asfortranarray(batch)):
+            margin = np.zeros((1, len(batch)), np.float32)
             told = CpuBackend(2).predictor.predict_values(table, np.nan, forest(STUMP), 0, margin, None)
-            assert told is is_held and np.delete(margin[0], row).tolist() == [10.0] * (len(block) - 1)
+            assert told is is_held and np.delete(margin[0], row).tolist() == [10.0] * (len(batch) - 1)
 
 
 @pytest.mark.parametrize("lowest", [0, 3, 7, 8, 9, 15, 16, 29])
@@ -165,24 +165,24 @@ def check(rng, n_rows, n_bins, n_trees, n_threads):
     each = [np.append(np.unique(rng.normal(size=n - 1)).astype(np.float32), SENTINEL) for n in n_bins]
     offsets = np.cumsum([0, *map(len, each)]).astype(np.int32)
     cuts = Cuts(np.concatenate(each), offsets, np.zeros(len(each), bool), 256)
-    block = rng.normal(size=(n_rows, len(each))).astype(np.float32)
-    block[rng.random(block.shape) < 0.2] = np.nan
-    on_cut = rng.random(block.shape) < 0.2
-    block[on_cut] = rng.choice(np.append(cuts.thresholds[cuts.thresholds < SENTINEL], np.float32(0)), on_cut.sum())
+    batch = rng.normal(size=(n_rows, len(each))).astype(np.float32)
+    batch[rng.random(batch.shape) < 0.2] = np.nan
+    on_cut = rng.random(batch.shape) < 0.2
+    batch[on_cut] = rng.choice(np.append(cuts.thresholds[cuts.thresholds < SENTINEL], np.float32(0)), on_cut.sum())
     flat, trees = random_forest(rng, cuts, n_trees)
-    leaves = np.array([[walk(tree, row) for tree in trees] for row in block], np.int32).reshape(n_rows, n_trees)
+    leaves = np.array([[walk(tree, row) for tree in trees] for row in batch], np.int32).reshape(n_rows, n_trees)
     margin = np.zeros((2, n_rows), np.float32)
     for t, tree in enumerate(trees):
         margin[flat.first_output[t]] += np.array([tree[leaf][1] for leaf in leaves[:, t]], np.float32)
-    codes = [np.searchsorted(cuts.of(f)[:-1], block[:, f], side="right") for f in range(cuts.n_features)]
-    columns = np.where(np.isnan(block.T), cuts.n_bins[:, None], codes)
+    codes = [np.searchsorted(cuts.of(f)[:-1], batch[:, f], side="right") for f in range(cuts.n_features)]
+    columns = np.where(np.isnan(batch.T), cuts.n_bins[:, None], codes)
     dtype = np.uint8 if columns.max(initial=0) < 256 else np.uint16
     results = [
-        predict_values(block, flat, 2, n_threads=n_threads),
-        predict_values(np.asfortranarray(block.astype(np.float64)), flat, 2, n_threads=n_threads),
+        predict_values(batch, flat, 2, n_threads=n_threads),
+        predict_values(np.asfortranarray(batch.astype(np.float64)), flat, 2, n_threads=n_threads),
         predict_codes(columns.astype(dtype), cuts, flat, 2, n_threads=n_threads),
     ]
-    for table in (block, block.astype(np.float64)[::-1][::-1], np.asfortranarray(block)):
+    for table in (batch, batch.astype(np.float64)[::-1][::-1], np.asfortranarray(batch)):
         np.testing.assert_array_equal(predict_few(table, flat, 2), margin)
     for got_margin, got_leaves in results:
         np.testing.assert_array_equal(got_leaves, leaves)

@@ -100,10 +100,10 @@ def _read_columns(
 ) -> Array:
     """Some rows of all columns. marked : those in which ``missing`` becomes NaN."""
     n = len(range(*rows.indices(n_rows))) if isinstance(rows, slice) else len(rows)
-    block = empty((n, len(readers)), np.float32, order="F")
+    batch = empty((n, len(readers)), np.float32, order="F")
     with np.errstate(over="ignore", invalid="ignore"):  # 1e39 becomes inf, which training reports
-        for values, read, is_marked in zip(block.T, readers, marked):
+        for values, read, is_marked in zip(batch.T, readers, marked):
             values[:] = read(rows)
             if is_marked:
                 values[values == missing] = np.nan
-    return block
+    return batch

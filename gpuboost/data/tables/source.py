@@ -89,15 +89,15 @@ class ColumnSource:
         return replace(self, read=self._read_checked, read_unchecked=self.read)
 
     def _read_checked(self, rows: Rows) -> Array:
-        block = self.read(rows)
+        batch = self.read(rows)
         with current_device(self.device):
-            if (abs(block) >= LARGEST).any():
+            if (abs(batch) >= LARGEST).any():
                 with np.errstate(over="ignore"):
-                    is_bad = host_array((abs(block) >= LARGEST) & (block.astype(np.float32) != np.float32(self.missing)))
+                    is_bad = host_array((abs(batch) >= LARGEST) & (batch.astype(np.float32) != np.float32(self.missing)))
                 for i, j in np.argwhere(is_bad)[:1]:
                     row = int(np.arange(self.n_rows)[rows][i]) if isinstance(rows, slice) else int(rows[i])
-                    raise self._infinite(j, row, block[i, j])
-        return block
+                    raise self._infinite(j, row, batch[i, j])
+        return batch
 
     def _infinite(self, column: int, row: int, value: Any) -> ValueError:
         name = quoted(self.feature_names[column] if self.feature_names else str(column))

@@ -91,6 +91,6 @@ def stored_reader(matrix: Any, absent: float) -> Read:
 
 def _written_out(matrix: Any, absent: float, rows: Rows) -> np.ndarray:
     part = matrix[rows]
-    block = np.full(part.shape, absent, np.float32)
-    block[np.repeat(np.arange(len(block)), np.diff(part.indptr)), part.indices] = float32_values(part)
-    return block
+    batch = np.full(part.shape, absent, np.float32)
+    batch[np.repeat(np.arange(len(batch)), np.diff(part.indptr)), part.indices] = float32_values(part)
+    return batch
