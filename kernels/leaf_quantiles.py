@@ -19,7 +19,7 @@ Floor: keys and weights are listed once, 16 bytes read per row and 8 written; th
 import math
 
 import numpy as np
-from numba import float32, float64, int64, prange, uint32, uint64
+from numba import float32, float64, int32, int64, prange, uint32, uint64
 
 from gpuboost.kernels.cuda_common import (
     FULL_WARP,
@@ -270,7 +270,7 @@ def list_residuals_kernel(
 )  # fmt: skip
 def count_residuals_kernel(segments, nodes, progress, first_chunk, first_node, level, keys, weights, prefixes, counts):
     """count_residuals_cpu. One atomic add per block, slot and digit with weight."""
-    halves = cuda.shared.array((2, 2 * DIGITS), np.int32)
+    halves = cuda.shared.array((2, 2 * DIGITS), int32)
     shift = uint64(32 - DIGIT_BITS * (level + 1))
     chunk = int64(cuda.blockIdx.x)
     while chunk < first_chunk[progress[0].n_nodes]:

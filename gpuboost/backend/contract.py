@@ -21,6 +21,7 @@ Coder.bin_rows, in RowReducer, and in Trees.frontier_size where a bound would gr
 """
 
 from abc import ABC, abstractmethod
+from collections.abc import Iterable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Generic, Protocol, TypeVar
@@ -261,14 +262,11 @@ class Trees(ABC):
 
 class LeafQuantiles(ABC):
     """Leaves that are quantiles of their rows' residuals, by radix selection (kernels/leaf_quantiles.py). They replace what
-    weigh_leaves has set.
-
-        for every first node: for every level: count → [sum] → choose
-    """
+    weigh_leaves has set."""
 
     @abstractmethod
-    def start(self) -> range:
-        """List the residuals. Returns the first nodes of the groups of nodes that are worked on together."""
+    def start(self) -> Iterable[tuple[int, int]]:
+        """List the residuals. Returns the steps, (first node of a group that is worked on together, level of the digit)."""
 
     @abstractmethod
     def count(self, first_node: int, level: int) -> Array:

@@ -12,7 +12,6 @@ from gpuboost.backend.plans import Round
 from gpuboost.communicator import Communicator
 from gpuboost.growing.policy import GrowthPolicy
 from gpuboost.growing.pool import HistogramPool
-from gpuboost.kernels.leaf_quantiles import N_LEVELS
 
 __all__ = ["Grower"]
 
@@ -74,10 +73,9 @@ class Grower:
 
     def _refresh_leaves(self, quantiles: LeafQuantiles) -> None:
         """Make the leaves quantiles of the residuals of all workers' rows."""
-        for first_node in quantiles.start():
-            for level in range(N_LEVELS):
-                self._comm.allreduce_sum(quantiles.count(first_node, level))
-                quantiles.choose(first_node, level)
+        for first_node, level in quantiles.start():
+            self._comm.allreduce_sum(quantiles.count(first_node, level))
+            quantiles.choose(first_node, level)
         quantiles.set_leaves()
 
     def _search_histograms(self, trees: Trees, n_frontier: int, n_steps: int) -> None:

@@ -1,5 +1,8 @@
 """Leaves that are quantiles of residuals, on the CPU."""
 
+from collections.abc import Iterable
+from itertools import product
+
 import numpy as np
 
 from gpuboost.backend.contract import Array, LeafQuantiles, TrainingRows
@@ -27,7 +30,7 @@ class CpuLeafQuantiles(LeafQuantiles):
         # of each page: keys and weights, uint32 (2, leaf_size, n) beside its row lists
         self._residuals = [np.empty((2, trees.leaf_size, page.lists.shape[1]), np.uint32) for page in pages]
 
-    def start(self) -> range:
+    def start(self) -> Iterable[tuple[int, int]]:
         trees, gradients = self._trees, self._gradients
         for p, page in enumerate(self._pages):
             kernels.list_residuals_cpu(
@@ -36,7 +39,7 @@ class CpuLeafQuantiles(LeafQuantiles):
                 trees.first_output, *self._residuals[p], self._n_threads,
             )  # fmt: skip
         self._values = np.empty((trees.arrays.n_nodes, trees.leaf_size), np.float64)
-        return range(0, trees.arrays.n_nodes, NODES_AT_ONCE)
+        return product(range(0, trees.arrays.n_nodes, NODES_AT_ONCE), range(kernels.N_LEVELS))
 
     def count(self, first_node: int, level: int) -> Array:
         trees = self._trees

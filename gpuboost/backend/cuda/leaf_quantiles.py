@@ -1,5 +1,8 @@
 """Leaves that are quantiles of residuals, on a GPU."""
 
+from collections.abc import Iterable
+from itertools import product
+
 import numpy as np
 
 from gpuboost.backend.contract import Array, LeafQuantiles
@@ -35,7 +38,7 @@ class CudaLeafQuantiles(LeafQuantiles):
         self._counts = device.empty((*slots, kernels.DIGITS), np.int64)
         self._values = device.empty((0, trees.leaf_size), np.float64)
 
-    def start(self) -> range:
+    def start(self) -> Iterable[tuple[int, int]]:
         trees, gradients = self._trees, self._gradients
         if len(self._values) < trees.arrays.capacity:
             self._values = self.device.empty((trees.arrays.capacity, trees.leaf_size), np.float64)
@@ -47,7 +50,7 @@ class CudaLeafQuantiles(LeafQuantiles):
                 p, kernels.list_residuals_kernel, gradients.label, self._margin, gradients.hess, gradients.leaf_scales,
                 self._factor, trees.first_output, *residuals,
             )  # fmt: skip
-        return range(0, trees.node_bound, QUANTILE_NODES)
+        return product(range(0, trees.node_bound, QUANTILE_NODES), range(kernels.N_LEVELS))
 
     def count(self, first_node: int, level: int) -> Array:
         trees = self._trees
