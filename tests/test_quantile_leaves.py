@@ -122,10 +122,9 @@ def test_held_out_loss_is_that_of_xgboost(params):
     settings = {**params, "max_depth": 4, "learning_rate": 0.2}
     for seed in range(5):
         (X, y, _), (other, label, _) = make_table(2000, seed), make_table(4000, 100 + seed)
-        error = [
-            label - library.train(settings, library.DMatrix(X, y), 30).predict(library.DMatrix(other)) for library in (gb, xgboost)
-        ]
-        own, theirs = (np.maximum(alpha * e, (alpha - 1) * e).mean() for e in error)
+        boosters = [library.train(settings, library.DMatrix(X, y), 30) for library in (gb, xgboost)]
+        errors = [label - boosters[0].predict(gb.DMatrix(other)), label - boosters[1].predict(xgboost.DMatrix(other))]
+        own, theirs = (np.maximum(alpha * e, (alpha - 1) * e).mean() for e in errors)
         differences.append(own / theirs - 1)
     assert np.mean(differences) < max(0.01, 2 * np.std(differences, ddof=1) / np.sqrt(len(differences)))
 
@@ -138,7 +137,6 @@ def test_held_out_loss_is_that_of_xgboost(params):
         ({"objective": "reg:quantileerror", "quantile_alpha": [0.5, 0.5]}, 1, "must ascend, got"),
         ({"objective": "reg:quantileerror", "quantile_alpha": 1.5}, 1, r"quantile_alpha must be .*got 1.5"),
         (THREE, 2, "takes one label column, got 2"),
-        ({"quantile_alpha": 0.5}, 1, "quantile_alpha belongs to reg:quantileerror"),
     ],
 )
 def test_what_is_refused(params, label, message):

@@ -62,7 +62,7 @@ class QuantileError(Objective):
 
     name = "reg:quantileerror"
     default_metric = "quantile"
-    takes = (Parameter("quantile_alpha", "quantile_loss_param"),)
+    takes = (Parameter("quantile_alpha", "quantile_loss_param", instead=""),)
     gradient = staticmethod(quantile_gradient)
 
     def n_outputs(self, n_label_rows: int) -> int:

@@ -1,7 +1,7 @@
 """kernels/leaf_quantiles.py: leaves are the weighted quantiles of their rows' residuals, found digit by digit."""
 
 from fractions import Fraction
-from itertools import product
+from itertools import accumulate, product
 
 import numpy as np
 import pytest
@@ -23,16 +23,12 @@ def residuals_of(forest, seed, n_values):
 
 
 def expected_quantile(residuals, weights, alpha):
-    """By its definition, in exact arithmetic: the mean of the smallest value whose weight reaches α·W, and passes it."""
+    """By its definition, in exact arithmetic, α as it is written: the mean of the smallest value whose weight reaches α·W, and passes it."""
     total, by_value = sum(weights), sorted(zip(residuals.tolist(), weights))
     ends = []
-    for reaches in (lambda weight: weight >= Fraction(alpha) * total, lambda weight: weight > Fraction(alpha) * total):
-        so_far = 0
-        for value, weight in by_value:
-            so_far += weight
-            if reaches(so_far):
-                break
-        ends.append(value)
+    for reaches in (lambda weight: weight >= Fraction(str(alpha)) * total, lambda weight: weight > Fraction(str(alpha)) * total):
+        up_to = accumulate(weight for _, weight in by_value)
+        ends.append(next(value for (value, _), weight in zip(by_value, up_to) if reaches(weight)))
     return sum(ends) / 2
 
 
@@ -40,8 +36,8 @@ def quantiles_cpu(forest, label, margin, hess, scales, n_slots=None, n_threads=2
     """float64 (n_nodes, n_outputs): a group of n_slots nodes after another."""
     keys, weights = np.zeros((2, forest.n_outputs, forest.rows.shape[1]), np.uint32)
     kernel.list_residuals_cpu(
-        forest.chunks, forest.nodes, forest.segments, forest.rows, label, margin, hess, scales, forest.first_output, keys, weights,
-        n_threads,
+        forest.chunks, forest.nodes, forest.segments, forest.rows, label, margin, hess, scales, forest.first_output, keys,
+        weights, n_threads,
     )  # fmt: skip
     values = np.full((forest.n_nodes, forest.n_outputs), np.nan)
     n_slots = n_slots or forest.n_nodes
