@@ -10,8 +10,27 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from gpuboost.backend.contract import Backend, Coder, Gradients, Memory, Predictor, RowReducer, Training, TrainingRows, Trees
-from gpuboost.backend.fixed_point import check_finite, leaf_scales, needs_refinement, output_keys, round_key, scales_16
+from gpuboost.backend.contract import (
+    Backend,
+    Coder,
+    Gradients,
+    LeafQuantiles,
+    Memory,
+    Predictor,
+    RowReducer,
+    Training,
+    TrainingRows,
+    Trees,
+)
+from gpuboost.backend.fixed_point import (
+    check_finite,
+    leaf_scales,
+    needs_refinement,
+    output_keys,
+    round_key,
+    scales_16,
+    weight_factor,
+)
 from gpuboost.backend.plans import Round
 from gpuboost.kernels.column_sampling import LEVEL_DRAW, NODE_DRAW, TREE_DRAW
 from gpuboost.kernels.quantise import LIGHT_UNITS, SMALL_UNITS
@@ -101,6 +120,73 @@ class NaiveCoder(Coder):
             for f in packing.members[first:last]:
                 for row, code in enumerate(page.columns[f]):
                     page.records[row, group] += packing.luts[f, code]
+
+
+class NaiveLeafQuantiles(LeafQuantiles):
+    """A digit of 8 bits at a time, of the smallest residual that the weight reaches and of the smallest that it passes."""
+
+    def __init__(self, training: "NaiveTraining", alphas: tuple[float, ...]) -> None:
+        self.training, self.alphas = training, alphas
+
+    def start(self):
+        t = self.training
+        self.leaves = {i: [] for i, node in enumerate(t.nodes) if node.left < 0 and node.leaf == i}  # (key, weight) of its rows
+        leaf_of_rows = {(node.tree, row): node.leaf for node in t.nodes for row in node.rows.tolist()}  # children after parents
+        for (tree, row), leaf in leaf_of_rows.items():
+            output = t.outputs[tree]
+            scale = t.leaf_scales[output, 1] * weight_factor(t.rows.global_rows)
+            residual = t.rows.label[min(output, len(t.rows.label) - 1), row] - t.margin[output, row] + F(0)
+            bits = int(residual.view(np.uint32))
+            weight = max(1, math.floor(float(t.hess[output, row]) * scale + 0.5))
+            self.leaves[leaf].append((bits ^ (0xFFFFFFFF if bits >> 31 else 0x80000000), weight))
+        self.found = {i: [0, 0] for i in self.leaves}
+        return [(0, level) for level in range(4)]
+
+    def count(self, first_node, level):
+        self.counts = np.zeros((len(self.leaves), 2, 256), np.int64)
+        for counts, (i, rows) in zip(self.counts, self.leaves.items()):
+            for k in range(2):
+                for key, weight in rows:
+                    if key >> 32 - 8 * level == self.found[i][k]:
+                        counts[k, key >> 24 - 8 * level & 255] += weight
+        return self.counts
+
+    def choose(self, first_node, level) -> None:
+        if level == 0:
+            self.left = {}
+        for counts, i in zip(self.counts.tolist(), self.leaves):
+            for k in range(2):
+                if level == 0:
+                    rank = self.alphas[self.training.outputs[self.training.nodes[i].tree]] * float(sum(counts[k]))
+                    self.left[i, k] = (max(1, math.ceil(rank)), min(math.floor(rank) + 1, sum(counts[k])))[k]
+                digit = 0
+                while self.left[i, k] > counts[k][digit]:
+                    self.left[i, k] -= counts[k][digit]
+                    digit += 1
+                self.found[i][k] = self.found[i][k] * 256 + digit
+
+    def set_leaves(self) -> None:
+        t = self.training
+        for i, keys in self.found.items():
+            bits = [key ^ (0x80000000 if key >> 31 else 0xFFFFFFFF) for key in keys]
+            t.nodes[i].weight = sum(float(np.uint32(b).view(F)) for b in bits) / 2
+        signs = t.settings.monotone_constraints
+        for i, node in reversed(list(enumerate(t.nodes))):
+            if node.leaf == i and node.left >= 0 and signs and signs[node.feature]:
+                low, high = (self._leaves_below(child) for child in (node.left, node.left + 1)[:: signs[node.feature]])
+                largest, smallest = max(leaf.weight for leaf in low), min(leaf.weight for leaf in high)
+                if largest > smallest:
+                    middle = (largest + smallest) / 2
+                    for leaf in low:
+                        leaf.weight = min(leaf.weight, middle)
+                    for leaf in high:
+                        leaf.weight = max(leaf.weight, middle)
+        for i in self.found:
+            t.nodes[i].value = F(t.nodes[i].weight * t.learning_rate)
+
+    def _leaves_below(self, i):
+        node = self.training.nodes[i]
+        return [node] if node.left < 0 else [leaf for child in range(2) for leaf in self._leaves_below(node.left + child)]
 
 
 class NaiveTraining(Training, Gradients, Trees):
@@ -480,9 +566,14 @@ class NaiveBackend(Backend):
     def describe(self) -> str:
         return "plain loops"
 
-    def start_training(self, rows: TrainingRows, params: Params, n_trees: int, leaf_size: int = 1) -> NaiveTraining:
+    def start_training(
+        self, rows: TrainingRows, params: Params, n_trees: int, leaf_size: int = 1, leaf_alphas: tuple[float, ...] = ()
+    ) -> NaiveTraining:
         assert leaf_size == 1
-        return NaiveTraining(rows, params, n_trees)
+        training = NaiveTraining(rows, params, n_trees)
+        if leaf_alphas:
+            training.leaf_quantiles = NaiveLeafQuantiles(training, leaf_alphas)
+        return training
 
 
 def _permuted(row: int, n_rows: int, keys: list[int]) -> int:

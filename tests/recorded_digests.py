@@ -145,6 +145,15 @@ SLOW_LAYOUTS: list[Options] = [
 ]
 NOISE = {"early_stopping": 2, "rounds": 12}
 TWO_BYTES = {"objective": "reg:squarederror", "tree_method": "hist", "max_depth": 2, "max_bin": 400, "table": "narrow"}
+QUANTILES = {"objective": "reg:quantileerror", "quantile_alpha": "[0.1,0.5,0.9]"}
+REFRESHED: list[Options] = [  # leaves that are quantiles
+    {"objective": "reg:absoluteerror", "tree_method": "hist", "max_depth": 3},
+    {"objective": "reg:absoluteerror", "targets": 2, "tree_method": "hist", "max_depth": 3, "weights": "zeros"},
+    {"objective": "reg:absoluteerror", "tree_method": "hist", "max_depth": 3, "monotone_constraints": "(1,-1,0)", "gamma": 1.0},
+    {**QUANTILES, "tree_method": "hist", "grow_policy": "lossguide", "max_depth": 0, "max_leaves": 7, "subsample": 0.8},
+    {**QUANTILES, "tree_method": "approx", "max_depth": 3, "weights": "loud", **BY_GRADIENT, "subsample": 0.7},
+    {**QUANTILES, "tree_method": "hist", "max_depth": 2, "matrix": "quantile", "page_rows": 23},
+]
 MORE: list[tuple[Options, Options]] = [
     *(({**o, "tree_method": "hist", "max_depth": 2, **NOISE}, layout) for o in OBJECTIVES[:3] for layout in ({}, {"workers": 2})),
     *(({**OBJECTIVES[0], "tree_method": "hist", "max_depth": depth, "rounds": 4}, {}) for depth in (0, 1, 2, 6)),
@@ -157,6 +166,9 @@ MORE: list[tuple[Options, Options]] = [
     (TWO_BYTES, {}),
     (TWO_BYTES, CUDA),
     (TWO_BYTES, NAIVE),
+    *((model, layout) for model in REFRESHED for layout in ({}, {"workers": 3}, {"continued": "file"}, {"nthread": 1})),
+    ({"objective": "reg:absoluteerror", "tree_method": "exact", "max_depth": 3}, {}),
+    *((model | {"rows": SMALL}, layout) for model in REFRESHED for layout in ({}, CUDA, {**CUDA, "workers": 2}, NAIVE)),
 ]
 
 

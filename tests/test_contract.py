@@ -9,12 +9,13 @@ import sys
 from pathlib import Path
 
 import pytest
-from naive_backend import NaiveBackend, NaiveCoder, NaiveMemory, NaivePredictor, NaiveReducer, NaiveTraining
+from naive_backend import NaiveBackend, NaiveCoder, NaiveLeafQuantiles, NaiveMemory, NaivePredictor, NaiveReducer, NaiveTraining
 
 import gpuboost
 from gpuboost.backend import CpuBackend, contract
 from gpuboost.backend.cpu.coder import CpuCoder
 from gpuboost.backend.cpu.gradients import CpuGradients
+from gpuboost.backend.cpu.leaf_quantiles import CpuLeafQuantiles
 from gpuboost.backend.cpu.memory import HostMemory
 from gpuboost.backend.cpu.predictor import CpuPredictor
 from gpuboost.backend.cpu.reducer import CpuReducer
@@ -23,6 +24,7 @@ from gpuboost.backend.cpu.trees import CpuTrees
 from gpuboost.backend.cuda import CudaBackend
 from gpuboost.backend.cuda.coder import CudaCoder
 from gpuboost.backend.cuda.gradients import CudaGradients
+from gpuboost.backend.cuda.leaf_quantiles import CudaLeafQuantiles
 from gpuboost.backend.cuda.memory import DeviceMemory
 from gpuboost.backend.cuda.predictor import CudaPredictor
 from gpuboost.backend.cuda.reducer import CudaReducer
@@ -141,6 +143,7 @@ IMPLEMENTATIONS = {
     contract.Coder: [CpuCoder, CudaCoder, NaiveCoder],
     contract.Gradients: [CpuGradients, CudaGradients, NaiveTraining],
     contract.Trees: [CpuTrees, CudaTrees, NaiveTraining],
+    contract.LeafQuantiles: [CpuLeafQuantiles, CudaLeafQuantiles, NaiveLeafQuantiles],
     contract.Training: [CpuTraining, CudaTraining, NaiveTraining],
     contract.Predictor: [CpuPredictor, CudaPredictor, NaivePredictor],
     contract.RowReducer: [CpuReducer, CudaReducer, NaiveReducer],

@@ -12,7 +12,8 @@ given its int64 buffers between the steps that need other workers' rows.
     gradients → (rows drawn) → [max over workers] → scales → fixed point → [sum] → roots
     per step: histograms of the smaller children → [sum] → siblings by subtraction → (candidates, for approx) → best splits
               → nodes → rows → [sum of counts]                                     or sorted columns → best splits
-    leaf sums → [sum] → prune → leaf weights → margins → finished trees
+    leaf sums → [sum] → prune → leaf weights (→ for some losses, per digit: weights of residuals → [sum] → digits)
+              → margins → finished trees
 
 A backend whose device runs behind the host answers with upper bounds where the contract says so (nodes of a frontier) and
 launches work for that many; what is not there is skipped on the device. The host waits only in what is named ``fetch``, in
@@ -20,6 +21,7 @@ Coder.bin_rows, in RowReducer, and in Trees.frontier_size where a bound would gr
 """
 
 from abc import ABC, abstractmethod
+from collections.abc import Iterable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Generic, Protocol, TypeVar
@@ -36,8 +38,8 @@ from gpuboost.model.tree import Tree
 from gpuboost.params import Params
 
 __all__ = [
-    "Array", "Backend", "Coder", "FlatTrees", "Formula", "Gradients", "Memory", "Predictor", "RowReducer", "RowTerm", "Training",
-    "TrainingRows", "Trees",
+    "Array", "Backend", "Coder", "FlatTrees", "Formula", "Gradients", "LeafQuantiles", "Memory", "Predictor", "RowReducer",
+    "RowTerm", "Training", "TrainingRows", "Trees",
 ]  # fmt: skip
 
 Array = np.ndarray  # or CuPy's, with the same methods, on a GPU
@@ -258,15 +260,38 @@ class Trees(ABC):
         """The trees just grown, laid out for Predictor.predict_codes with the cuts of the training."""
 
 
+class LeafQuantiles(ABC):
+    """Leaves that are quantiles of their rows' residuals, by radix selection (kernels/leaf_quantiles.py). They replace what
+    weigh_leaves has set."""
+
+    @abstractmethod
+    def start(self) -> Iterable[tuple[int, int]]:
+        """List the residuals. Returns the steps, (first node of a group that is worked on together, level of the digit)."""
+
+    @abstractmethod
+    def count(self, first_node: int, level: int) -> Array:
+        """Weight by digit of the residuals of a group's leaves, int64, to be summed over workers."""
+
+    @abstractmethod
+    def choose(self, first_node: int, level: int) -> None:
+        """Choose the digits of that level; with the last, the quantiles are known."""
+
+    @abstractmethod
+    def set_leaves(self) -> None:
+        """Make the quantiles the leaves, cut where a monotone constraint orders them."""
+
+
 class Training(ABC, Generic[Pending]):
     """One training: everything that lasts from round to round, in the backend's memory.
 
     margin : float32 (n_outputs, n_rows). Current margins of the training rows.
+    leaf_quantiles : None where leaves are weighed by the gradients alone.
     """
 
     margin: Array
     gradients: Gradients
     trees: Trees
+    leaf_quantiles: LeafQuantiles | None = None
 
     def at_work(self) -> AbstractContextManager[object]:
         """Entered around a round: for what each of its operations would else prepare on its own."""
@@ -359,8 +384,11 @@ class Backend(ABC):
         """The device in words, for messages."""
 
     @abstractmethod
-    def start_training(self, rows: TrainingRows, params: Params, n_trees: int, leaf_size: int = 1) -> Training:
+    def start_training(
+        self, rows: TrainingRows, params: Params, n_trees: int, leaf_size: int = 1, leaf_alphas: tuple[float, ...] = ()
+    ) -> Training:
         """A training whose rounds have n_trees trees of leaf_size outputs each. Raises MemoryError where it does not fit.
 
         params : with columns by number (growing/plan.resolve_columns).
+        leaf_alphas : for each output, which quantile of the residuals its leaves are; empty where they are none.
         """

@@ -7,12 +7,13 @@ import numpy as np
 
 from gpuboost.backend.plans import Penalty
 from gpuboost.kernels.gradients import NON_FINITE_BITS
+from gpuboost.kernels.leaf_quantiles import WEIGHT_BITS
 from gpuboost.kernels.quantise import needs_two_limbs, scale_exponent
 from gpuboost.kernels.row_sampling import FIRST_WORD, N_KEYS
 
 __all__ = [
     "check_finite", "hash_words", "leaf_scales", "needs_refinement", "output_keys", "round_key", "sampling_keys", "scales_16",
-    "sum_scale",
+    "sum_scale", "weight_factor",
 ]  # fmt: skip
 
 
@@ -43,6 +44,11 @@ def sum_scale(largest: float, n_terms: int) -> float:
     """The power of two with which n_terms integers of |value| ≤ largest sum to at most 2^62, or 2^1000 if that is less."""
     exponent = 62 - (max(n_terms, 1) - 1).bit_length() - (math.frexp(largest)[1] if largest > 0.0 else 0)
     return math.ldexp(1.0, min(exponent, 1000))
+
+
+def weight_factor(global_rows: int) -> float:
+    """What makes the scale of a leaf's hessians one that takes each below 2^WEIGHT_BITS (kernels/leaf_quantiles.py)."""
+    return 2.0 ** (WEIGHT_BITS - 62 + (max(global_rows, 1) - 1).bit_length())
 
 
 def needs_refinement(sums: np.ndarray, n_rows: int, scales: np.ndarray, penalty: Penalty) -> np.ndarray:

@@ -75,11 +75,14 @@ class Round:
     """Trees that grow together: their nodes share arrays and launches.
 
     number : of the round, from which its random choices are hashed.
+    refreshes_leaves : whether leaves become quantiles of the residuals, in a training that is for such; gradients that a user
+        computed are not theirs.
     """
 
     number: int
     learning_rate: float
     trees: tuple[TreePlan, ...]
+    refreshes_leaves: bool = True
 
     # What its trees must share so far: backends read it here, and a round whose trees differ is refused (ValueError).
 

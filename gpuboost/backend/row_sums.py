@@ -9,6 +9,7 @@ import numpy as np
 from gpuboost.backend.contract import Array, Backend
 from gpuboost.backend.fixed_point import sum_scale
 from gpuboost.communicator import Communicator
+from gpuboost.kernels.leaf_quantiles import DIGIT_BITS, DIGITS, N_LEVELS, WEIGHT_BITS, first_target, middle_residual
 from gpuboost.kernels.reduce import unit_term
 
 __all__ = ["RowSums"]
@@ -47,6 +48,34 @@ class RowSums:
         total = self.backend.reducer.sum_terms(*rows, scale)
         self.comm.allreduce_sum(total)
         return int(self.backend.memory.fetch(total)[0]) / scale
+
+    def label_quantile(self, target: int, alpha: float) -> float:
+        """The weighted quantile of a target's labels, over all rows of all workers, as that of the residuals in a leaf: radix
+        selection in NumPy (kernels/leaf_quantiles.py)."""
+        fetch, comm = self.backend.memory.fetch, self.comm
+        label = fetch(self.label[target])
+        weight = fetch(self.weight) if len(self.weight) else np.ones(len(label), np.float32)
+        bits = (label[weight > 0] + np.float32(0)).view(np.uint32)
+        keys = np.where(bits >> 31, ~bits, bits | np.uint32(2**31)).astype(np.int64)
+        largest = np.array([int(weight.max(initial=0).view(np.uint32))], np.int64)
+        comm.allreduce_max(largest)
+        scale = sum_scale(float(largest.astype(np.uint32).view(np.float32)[0]), 2 ** (62 - WEIGHT_BITS))
+        units = np.maximum(np.floor(weight[weight > 0] * scale + 0.5).astype(np.int64), 1)
+        ends = []
+        for k in range(2):
+            prefix, goal = 0, -1
+            for level in range(N_LEVELS):
+                shift = 32 - DIGIT_BITS * (level + 1)
+                is_own, counts = keys >> (shift + DIGIT_BITS) == prefix, np.zeros(DIGITS, np.int64)
+                np.add.at(counts, keys[is_own] >> shift & (DIGITS - 1), units[is_own])
+                comm.allreduce_sum(counts)
+                if level == 0:
+                    goal = first_target.py_func(int(counts.sum()), alpha, k)
+                up_to = np.cumsum(counts)
+                digit = int(np.searchsorted(up_to, goal))
+                prefix, goal = prefix * DIGITS + digit, goal - int(up_to[digit] - counts[digit])
+            ends.append(prefix)
+        return float(middle_residual(*ends))
 
     @property
     def total_weight(self) -> float:

@@ -7,7 +7,7 @@ side. Algorithm 2 (tree_method="approx") adds one step, which proposes a few of 
 every node. Rows may be drawn for a round (kernels/row_sampling.py). What a line computes is in the kernel of the same name.
 """
 
-from gpuboost.backend.contract import Array, Gradients, Training, Trees
+from gpuboost.backend.contract import Array, Gradients, LeafQuantiles, Training, Trees
 from gpuboost.backend.plans import Round
 from gpuboost.communicator import Communicator
 from gpuboost.growing.policy import GrowthPolicy
@@ -49,6 +49,8 @@ class Grower:
         comm.allreduce_sum(trees.sum_leaves())
         trees.prune()
         trees.weigh_leaves()
+        if plan.refreshes_leaves and training.leaf_quantiles is not None:
+            self._refresh_leaves(training.leaf_quantiles)
         training.update_margin()
 
     def _start_sums(self, gradients: Gradients, plan: Round, maxima: Array) -> Array:
@@ -68,6 +70,13 @@ class Grower:
             return sums
         comm.allreduce_sum(refined)
         return refined
+
+    def _refresh_leaves(self, quantiles: LeafQuantiles) -> None:
+        """Make the leaves quantiles of the residuals of all workers' rows."""
+        for first_node, level in quantiles.start():
+            self._comm.allreduce_sum(quantiles.count(first_node, level))
+            quantiles.choose(first_node, level)
+        quantiles.set_leaves()
 
     def _search_histograms(self, trees: Trees, n_frontier: int, n_steps: int) -> None:
         """Best splits of the frontier from histograms."""

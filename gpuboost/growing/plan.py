@@ -26,14 +26,14 @@ class Planner:
         self._leaf_size = leaf_size
         self.first_outputs = list(range(0, n_trees * leaf_size, leaf_size))
 
-    def plan(self, number: int, learning_rate: float) -> Round:
+    def plan(self, number: int, learning_rate: float, refreshes_leaves: bool = True) -> Round:
         """The round of that number."""
         params = self._params
         rows = draw_rows(params, self._global_rows, number) if params.sampling else None
         columns = draw_columns(params, self._cuts, number) if params.colsample_bytree < 1 else self._columns
         key = round_key(params.seed, number)
         trees = tuple(TreePlan(first, self._leaf_size, rows, columns, key, self._penalty) for first in self.first_outputs)
-        return Round(number, learning_rate, trees)
+        return Round(number, learning_rate, trees, refreshes_leaves)
 
 
 def resolve_columns(

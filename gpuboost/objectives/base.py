@@ -8,7 +8,8 @@ One class under ``@objectives.register`` is a whole objective. It is asked for
     is_classifier, n_classes, n_outputs, check_labels     what its labels are
     base_score                      the best constant
     gradient, or row_gradient       its formula, compiled into the kernels of either device
-    stage, refresh_leaves           what some losses need besides; declared, and asked by no training yet
+    leaf_alphas                     whether its leaves are quantiles of the residuals, and which
+    stage                           what some losses need besides; declared, and asked by no training yet
 """
 
 from abc import ABC, abstractmethod
@@ -32,7 +33,7 @@ __all__ = ["Objective", "Parameter", "invalid_labels"]
 
 @dataclass(frozen=True)
 class Parameter:
-    """A number among the parameters of training (params.Params) that an objective takes.
+    """A number, or a tuple of them, among the parameters of training (params.Params) that an objective takes.
 
     section : of XGBoost's model file, that holds it under its own name: {section: {name: text}}.
     in_formula : whether the formulas get it; those that do follow each other in their ``parameters``.
@@ -44,9 +45,14 @@ class Parameter:
     in_formula: bool = True
     instead: str = "Leave it out."
 
-    def text(self, value: float) -> str:
+    def text(self, value: float | tuple[float, ...]) -> str:
         """As the model file has it."""
-        return str(value) if isinstance(value, int) else f"{np.float32(value):g}"
+        if isinstance(value, tuple):
+            return f"[{','.join(map(self.text, value))}]"
+        if isinstance(value, int):
+            return str(value)
+        short, exact = f"{np.float32(value):g}", np.float32(value)
+        return short if np.float32(short) == exact else str(exact)
 
 
 class Objective(ABC):
@@ -78,15 +84,14 @@ class Objective(ABC):
     #: Work before the formula on rows in order, as survival:cox needs, or in groups, as ranking does. Nothing calls it yet; its
     #: arguments are for whoever does to choose.
     stage: ClassVar[Any] = None
-    #: New values for the leaves of a finished tree, such as medians of the residuals. Nothing calls it yet, as above.
-    refresh_leaves: ClassVar[Any] = None
     #: What predict returns where that is not what metrics see: as row_map; the prediction is then row 0 of the result.
     predict_map: ClassVar[Any] = None
 
     def __init__(self, params: Any) -> None:
         self.params = params
-        values = tuple(np.float32(getattr(params, p.name)) for p in self.takes if p.in_formula)
-        self.parameters: tuple[np.float32, ...] = values or (np.float32(0.0),)
+        given = [getattr(params, p.name) for p in self.takes if p.in_formula]
+        values = np.array([x for value in given if value is not None for x in np.atleast_1d(value)], np.float32)
+        self.parameters: tuple[np.float32, ...] = tuple(values) or (np.float32(0.0),)
 
     @classmethod
     def takes_parameter(cls, name: str) -> bool:
@@ -113,6 +118,11 @@ class Objective(ABC):
     def n_label_rows(self, n_targets: int) -> int:
         """Rows of the label matrix for a model of so many targets."""
         return n_targets * self.label_rows
+
+    def leaf_alphas(self, n_outputs: int) -> tuple[float, ...]:
+        """Of each output, which quantile of its rows' residuals a leaf is (kernels/leaf_quantiles.py); empty where leaves are
+        what gradients and hessians make them."""
+        return ()
 
     def check_labels(self, label: np.ndarray) -> None:  # noqa: B027 - most objectives accept any finite label
         """ValueError naming count and first index where float32 labels (n_label_rows, n_rows) are outside the loss's domain."""

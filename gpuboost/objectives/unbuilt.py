@@ -40,8 +40,6 @@ UNBUILT: dict[str, UnbuiltObjective] = {
     "reg:squaredlogerror": UnbuiltObjective(),
     "reg:logistic": UnbuiltObjective(LOGIT),
     "reg:pseudohubererror": UnbuiltObjective(),
-    "reg:absoluteerror": UnbuiltObjective(),
-    "reg:quantileerror": UnbuiltObjective(),
     "reg:expectileerror": UnbuiltObjective(),
     "reg:gamma": UnbuiltObjective(LOG),
     "reg:tweedie": UnbuiltObjective(LOG),

@@ -125,7 +125,7 @@ class ObjectiveParams:
         1, "(0, 3.4e38]", "Weight of positive rows (binary:logistic).", fix="Use 1, or sum(negatives) / sum(positives)."
     )
     huber_slope: float = real(1, "(0, inf)", "reg:pseudohubererror: where the loss turns linear.", is_built=False)
-    quantile_alpha: tuple[float, ...] | None = reals("[0, 1]", "reg:quantileerror: quantiles.", is_built=False)
+    quantile_alpha: tuple[float, ...] | None = reals("[0, 1]", "reg:quantileerror: quantiles, ascending.")
     expectile_alpha: tuple[float, ...] | None = reals("[0, 1]", "reg:expectileerror: expectiles.", is_built=False)
     tweedie_variance_power: float = real(1.5, "[1, 2)", "reg:tweedie: variance is mean to this power.", is_built=False)
     aft_loss_distribution: str = choice("normal", "normal logistic extreme", "survival:aft: law of the noise.", is_built=False)

@@ -45,7 +45,9 @@ class Boosting:
         self._version = dtrain.version
         self._n_rounds = model.n_rounds
         self._planner = Planner(resolved, self.cuts, rows.global_rows, model.n_outputs)
-        self._training: Training = backend.start_training(rows, resolved, model.n_outputs)
+        self._training: Training = backend.start_training(
+            rows, resolved, model.n_outputs, leaf_alphas=objective.leaf_alphas(model.n_outputs)
+        )
         self._grower = Grower(self._training, comm, growth_policy(resolved), resolved.proposals)
         self._finished: deque[Any] = deque()
         self._has_warned = False
@@ -64,7 +66,8 @@ class Boosting:
         with training.at_work():
             gradients = training.gradients
             maxima = gradients.compute(self._objective) if given is None else gradients.set(*given)
-            self._grower.grow(self._planner.plan(self._n_rounds, self.params.learning_rate), maxima)
+            plan = self._planner.plan(self._n_rounds, self.params.learning_rate, refreshes_leaves=given is None)
+            self._grower.grow(plan, maxima)
             self._finished.append(training.finish_trees())
         self._n_rounds += 1
         self._watched.add_trees(training.trees.flat)

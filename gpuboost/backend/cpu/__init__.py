@@ -27,5 +27,7 @@ class CpuBackend(Backend):
     def describe(self) -> str:
         return f"cpu, {self.n_threads} threads"
 
-    def start_training(self, rows: TrainingRows, params: Params, n_trees: int, leaf_size: int = 1) -> CpuTraining:
-        return CpuTraining(rows, params, n_trees, leaf_size, self.n_threads)
+    def start_training(
+        self, rows: TrainingRows, params: Params, n_trees: int, leaf_size: int = 1, leaf_alphas: tuple[float, ...] = ()
+    ) -> CpuTraining:
+        return CpuTraining(rows, params, n_trees, leaf_size, leaf_alphas, self.n_threads)

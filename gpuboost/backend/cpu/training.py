@@ -6,6 +6,7 @@ import numpy as np
 
 from gpuboost.backend.contract import Training, TrainingRows
 from gpuboost.backend.cpu.gradients import CpuGradients
+from gpuboost.backend.cpu.leaf_quantiles import CpuLeafQuantiles
 from gpuboost.backend.cpu.rows import list_page_rows
 from gpuboost.backend.cpu.tables import open_table
 from gpuboost.backend.cpu.trees import CpuTrees
@@ -35,7 +36,9 @@ class CpuTraining(Training[list[Tree]]):
     gradients: CpuGradients
     trees: CpuTrees
 
-    def __init__(self, rows: TrainingRows, params: Params, n_trees: int, leaf_size: int, n_threads: int) -> None:
+    def __init__(
+        self, rows: TrainingRows, params: Params, n_trees: int, leaf_size: int, leaf_alphas: tuple[float, ...], n_threads: int
+    ) -> None:
         binned = rows.binned
         self._cuts, self._n_trees, self._leaf_size = binned.cuts, n_trees, leaf_size
         self._first_outputs = range(0, n_trees * leaf_size, leaf_size)
@@ -45,6 +48,10 @@ class CpuTraining(Training[list[Tree]]):
         self.margin = np.ascontiguousarray(rows.margin)
         self.gradients = CpuGradients(rows, params, self.margin, self._pages, n_threads)
         self.trees = CpuTrees(binned, params, n_trees, leaf_size, self.gradients, self._table, self._pages, n_threads)
+        if leaf_alphas:
+            self.leaf_quantiles = CpuLeafQuantiles(
+                rows, leaf_alphas, self.margin, self.gradients, self.trees, self._pages, n_threads
+            )
 
     def at_work(self) -> AbstractContextManager[object]:
         return team(self._n_threads) if self._n_threads > 1 else nullcontext()

@@ -40,18 +40,18 @@ class CpuTrees(Trees):
         self._gradients, self._table, self._pages, self._n_threads = gradients, table, pages, n_threads
         self.arrays = NodeArrays(len(pages), leaf_size)
         self.first_output = np.arange(n_trees, dtype=np.int32) * leaf_size
-        self._leaf_size = leaf_size
+        self.leaf_size = leaf_size
         n_bins = most_bins(params, binned.cuts)
         histogram_bytes = leaf_size * (n_bins + table.n_packed_codes) * 16
         self.histogram_capacity = max(2, params.histogram_memory // histogram_bytes)
         self._hist = np.empty((0, leaf_size, n_bins, 2), np.int64)
         self._proposed = np.empty((0, n_bins), np.uint8)  # split candidates; without rows every bin is one
-        self._monotone = np.array(params.monotone_constraints, np.int8)
+        self.monotone = np.array(params.monotone_constraints, np.int8)
         self._feature_weights = np.array(params.feature_weights, np.float32)
         self._member = member_words(params.interaction_constraints, binned.cuts.n_features)
         self._walk = None
         if binned.sorted_columns is not None:
-            self._walk = ColumnWalk(binned.sorted_columns, binned.cuts, pages[0], self._monotone, n_threads)
+            self._walk = ColumnWalk(binned.sorted_columns, binned.cuts, pages[0], self.monotone, n_threads)
         if binned.representation is not Representation.SORTED:
             most = int(binned.cuts.n_bins.max()) + 1
             self._prefix = np.empty((2, n_threads, leaf_size * most), np.int64)
@@ -115,7 +115,7 @@ class CpuTrees(Trees):
         columns, penalty = self.plan.columns, self.plan.penalty
         n_blocks = count_blocks(len(frontier), len(columns.features), self._n_threads)
         evaluate_splits_cpu(
-            frontier, arrays.nodes, arrays.sums, arrays.left_sums, self._hist, columns.offsets, columns.features, self._monotone,
+            frontier, arrays.nodes, arrays.sums, arrays.left_sums, self._hist, columns.offsets, columns.features, self.monotone,
             self._feature_mask(frontier), self._proposed, self._params.proposals == "global", 1.0 / self._gradients.scales,
             self.first_output, penalty.reg_lambda, penalty.reg_alpha, penalty.max_delta_step, penalty.min_child_weight,
             np.empty((len(frontier), n_blocks), CANDIDATE), *self._prefix, self._gains, self._bins, self._n_threads,
@@ -134,7 +134,7 @@ class CpuTrees(Trees):
         return mask
 
     def walks_columns(self, n_workers: int) -> bool:
-        if self._walk is None or self._leaf_size > 1 or n_workers > 1 or self._params.proposals is not None:
+        if self._walk is None or self.leaf_size > 1 or n_workers > 1 or self._params.proposals is not None:
             return False
         # Histograms visit half of the entries, and every bin of every node some five times; a walk visits every entry twice.
         # Packed ones hardly notice the entries, but are undone bin by bin: measured, the two break even where plain ones do.
@@ -166,7 +166,7 @@ class CpuTrees(Trees):
         n, arrays, penalty = len(self._selected), self.arrays, self.plan.penalty
         arrays.reserve(arrays.n_nodes + 2 * n)
         nodes.apply_splits(
-            self._selected, arrays.n_nodes, arrays.nodes, arrays.sums, arrays.left_sums, self._monotone, self._gradients.scales,
+            self._selected, arrays.n_nodes, arrays.nodes, arrays.sums, arrays.left_sums, self.monotone, self._gradients.scales,
             self.first_output, penalty.reg_lambda, penalty.reg_alpha, penalty.max_delta_step,
         )  # fmt: skip
         self._frontier = np.arange(arrays.n_nodes, arrays.n_nodes + 2 * n, dtype=np.int32)
@@ -188,15 +188,15 @@ class CpuTrees(Trees):
 
     def sum_leaves(self) -> Array:
         arrays, gradients = self.arrays, self._gradients
-        self._leaf_sums = np.zeros((arrays.n_nodes, self._leaf_size, 2), np.int64)
-        self._leaf_chunks = []
+        self._leaf_sums = np.zeros((arrays.n_nodes, self.leaf_size, 2), np.int64)
+        self.leaf_chunks = []
         for p, page in enumerate(self._pages):
             chunks = list_leaf_chunks(arrays.n_nodes, arrays.nodes, arrays.segments[p])
-            self._leaf_chunks.append(chunks)
+            self.leaf_chunks.append(chunks)
             sum_leaves_cpu(
                 chunks, arrays.nodes, arrays.segments[p], page.lists, gradients.grad[:, page.own], gradients.hess[:, page.own],
                 gradients.leaf_scales, self.first_output, self._leaf_sums,
-                np.empty((len(chunks), self._leaf_size, 2), np.int64), self._n_threads,
+                np.empty((len(chunks), self.leaf_size, 2), np.int64), self._n_threads,
             )  # fmt: skip
         return self._leaf_sums
 
@@ -210,8 +210,8 @@ class CpuTrees(Trees):
 
     def weigh_leaves(self) -> None:
         n, penalty = self.arrays.n_nodes, self.plan.penalty
-        self.weights = np.empty((n, self._leaf_size), np.float32)
-        self.leaf_values = np.empty((n, self._leaf_size), np.float32)
+        self.weights = np.empty((n, self.leaf_size), np.float32)
+        self.leaf_values = np.empty((n, self.leaf_size), np.float32)
         self.covers = np.empty(n, np.float64)
         leaf_weights(
             n, self.arrays.nodes, self._leaf_sums, self._gradients.leaf_scales, self.first_output, penalty.reg_lambda,
@@ -222,7 +222,7 @@ class CpuTrees(Trees):
     def add_to_margin(self, p: int, margin: np.ndarray) -> None:
         """Add the leaf values to the margins of the rows of page p that the trees were grown on."""
         update_margin_cpu(
-            self._leaf_chunks[p], self.arrays.nodes, self.arrays.segments[p], self._pages[p].lists, self.leaf_values,
+            self.leaf_chunks[p], self.arrays.nodes, self.arrays.segments[p], self._pages[p].lists, self.leaf_values,
             self.first_output, margin, self._n_threads,
         )  # fmt: skip
 

@@ -41,6 +41,8 @@ class CudaBackend(Backend):
     def describe(self) -> str:
         return f"{self.memory.name}, {self.device.name}"
 
-    def start_training(self, rows: TrainingRows, params: Params, n_trees: int, leaf_size: int = 1) -> CudaTraining:
+    def start_training(
+        self, rows: TrainingRows, params: Params, n_trees: int, leaf_size: int = 1, leaf_alphas: tuple[float, ...] = ()
+    ) -> CudaTraining:
         with self.device.current():
-            return CudaTraining(self.device, rows, params, n_trees, leaf_size)
+            return CudaTraining(self.device, rows, params, n_trees, leaf_size, leaf_alphas)

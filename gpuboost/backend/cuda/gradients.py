@@ -20,7 +20,7 @@ class CudaGradients(Gradients):
     def __init__(self, launch: Launcher, rows: TrainingRows, margin: Array, pages: list[PageRows], progress: Array) -> None:
         self.device = device = launch.device
         self._launch, self._pages, self._progress = launch, pages, progress
-        self._margin, self._label, self._weight = margin, device.put(rows.label), device.put(rows.weight)
+        self._margin, self.label, self._weight = margin, device.put(rows.label), device.put(rows.weight)
         self._global_rows = rows.global_rows
         n_outputs, empty = len(margin), device.empty
         self.grad, self.hess = empty(margin.shape, np.float32), empty(margin.shape, np.float32)
@@ -39,7 +39,7 @@ class CudaGradients(Gradients):
             self._parameters[objective.parameters] = device.put(np.array(objective.parameters, np.float32))
         device.clear(self._maxima)
         device.launch(
-            objective.gradients_kernel, self._margin, self._label, self._weight, self._parameters[objective.parameters],
+            objective.gradients_kernel, self._margin, self.label, self._weight, self._parameters[objective.parameters],
             self.grad, self.hess, self._maxima, threads=self._margin.shape[1],
         )  # fmt: skip
         return self._maxima

@@ -7,13 +7,15 @@ import numpy as np
 
 from gpuboost.backend.cuda.device import out_of_memory
 from gpuboost.kernels import partition
+from gpuboost.kernels.leaf_quantiles import DIGITS
 from gpuboost.kernels.structs import EMPTY_WORDS, FLAT_NODE, NODE
 from gpuboost.params import Params
 
-__all__ = ["MemoryPlan", "SYNC_FREE_DEPTH", "TrainingSize", "arrays_by_node", "plan_memory"]
+__all__ = ["MemoryPlan", "QUANTILE_NODES", "SYNC_FREE_DEPTH", "TrainingSize", "arrays_by_node", "plan_memory"]
 
 SYNC_FREE_DEPTH = 10  # a level of 2^10 nodes: launching by bounds costs little up to here
 GAINS_BYTES = 2**26  # best splits by node and feature that are kept at once
+QUANTILE_NODES = 2048  # whose leaves' residuals are counted at once, 4 KB each
 RESERVE_BYTES = 2**25  # left free: pinned copies, metrics, the allocator's rounding
 ROW_LIMIT = 2**31  # of the lists of a page, whose entries have numbers of four bytes
 
@@ -24,6 +26,7 @@ class TrainingSize:
 
     n_bins, n_packed : sums of a histogram for each output of a tree, of the bins of the features drawn and of packed codes.
     largest_page : rows. copied_bytes : of codes that are copied for the features that a round draws.
+    has_quantiles : whether leaves become quantiles of residuals.
     """
 
     n_rows: int
@@ -37,6 +40,7 @@ class TrainingSize:
     n_pages: int
     largest_page: int
     copied_bytes: int
+    has_quantiles: bool = False
 
 
 @dataclass(frozen=True)
@@ -79,7 +83,7 @@ def plan_memory(size: TrainingSize, params: Params, free_bytes: int) -> MemoryPl
 def _row_bytes(size: TrainingSize, params: Params) -> int:
     """Margins, gradients and fixed point of every output, row lists and a mark for every tree, labels, weights, rows kept."""
     each = size.n_outputs * (4 + 4 + 8) + size.n_trees * 8 + 4 * size.n_targets + 4 + 4 + size.n_trees / 8
-    each += 4 * (params.sampling is not None)
+    each += 4 * (params.sampling is not None) + 8 * size.n_outputs * size.has_quantiles
     return int(size.n_rows * each) + size.copied_bytes
 
 
@@ -87,7 +91,8 @@ def _node_bytes(size: TrainingSize, n_nodes: int) -> int:
     """Arrays by node, and by node and page: segments, marks, n_left, first_leaf_chunk."""
     shapes = arrays_by_node(n_nodes, size.leaf_size).values()
     by_page = n_nodes * (24 + 4 * partition.CHUNK_WORDS + 8 + 8)
-    return sum(math.prod(shape) * np.dtype(dtype).itemsize for shape, dtype in shapes) + size.n_pages * by_page
+    by_slot = size.leaf_size * (4 * n_nodes * 8 + QUANTILE_NODES * 2 * (DIGITS + 2) * 8) if size.has_quantiles else 0
+    return sum(math.prod(shape) * np.dtype(dtype).itemsize for shape, dtype in shapes) + size.n_pages * by_page + by_slot
 
 
 def arrays_by_node(n: int, leaf_size: int) -> dict[str, tuple[tuple[int, ...], np.dtype | type]]:

@@ -5,6 +5,7 @@ import numpy as np
 from gpuboost.backend.contract import Training, TrainingRows
 from gpuboost.backend.cuda.device import Device, PendingCopy
 from gpuboost.backend.cuda.gradients import CudaGradients
+from gpuboost.backend.cuda.leaf_quantiles import CudaLeafQuantiles
 from gpuboost.backend.cuda.memory import Launcher, on_device
 from gpuboost.backend.cuda.plan import TrainingSize, plan_memory
 from gpuboost.backend.cuda.rows import list_page_rows
@@ -30,9 +31,11 @@ class CudaTraining(Training[PendingCopy]):
     gradients: CudaGradients
     trees: CudaTrees
 
-    def __init__(self, device: Device, rows: TrainingRows, params: Params, n_trees: int, leaf_size: int) -> None:
+    def __init__(
+        self, device: Device, rows: TrainingRows, params: Params, n_trees: int, leaf_size: int, leaf_alphas: tuple[float, ...]
+    ) -> None:
         binned = rows.binned
-        plan = plan_memory(training_size(rows, params, n_trees, leaf_size), params, device.free_bytes())
+        plan = plan_memory(training_size(rows, params, n_trees, leaf_size, bool(leaf_alphas)), params, device.free_bytes())
         self.device, self._cuts, self._n_trees, self._leaf_size = device, binned.cuts, n_trees, leaf_size
         self._first_outputs = range(0, n_trees * leaf_size, leaf_size)
         self._seed = params.seed & (2**64 - 1)
@@ -46,6 +49,10 @@ class CudaTraining(Training[PendingCopy]):
         self.trees = CudaTrees(
             launch, binned.cuts, params, plan, first_output, leaf_size, self.gradients, self._table, self._pages, self._progress
         )
+        if leaf_alphas:
+            self.leaf_quantiles = CudaLeafQuantiles(
+                launch, rows.global_rows, leaf_alphas, self.margin, self.gradients, self.trees, self._pages, self._progress
+            )
 
     def start_round(self, plan: Round) -> None:
         plan.require_outputs(self._first_outputs, self._leaf_size)
@@ -76,7 +83,9 @@ class CudaTraining(Training[PendingCopy]):
         return collect_trees(own_nodes[:n], leaf_values[:n], weights[:n], covers[:n], self._cuts, self._n_trees)
 
 
-def training_size(rows: TrainingRows, params: Params, n_trees: int, leaf_size: int) -> TrainingSize:
+def training_size(
+    rows: TrainingRows, params: Params, n_trees: int, leaf_size: int, has_quantiles: bool = False
+) -> TrainingSize:
     """What a training has to hold, as plan.plan_memory asks."""
     binned = rows.binned
     n_outputs, n_rows = rows.margin.shape
@@ -84,5 +93,5 @@ def training_size(rows: TrainingRows, params: Params, n_trees: int, leaf_size: i
         n_rows=n_rows, n_outputs=n_outputs, n_targets=len(rows.label), n_trees=n_trees, leaf_size=leaf_size,
         n_features=binned.cuts.n_features, n_bins=most_bins(params, binned.cuts),
         n_packed=0 if binned.packing is None else int(binned.packing.offsets[-1]), n_pages=len(binned.pages),
-        largest_page=max(binned.pages.page_rows), copied_bytes=bytes_copied(binned, params),
+        largest_page=max(binned.pages.page_rows), copied_bytes=bytes_copied(binned, params), has_quantiles=has_quantiles,
     )  # fmt: skip

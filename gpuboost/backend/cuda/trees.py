@@ -39,7 +39,7 @@ class CudaTrees(Trees):
         put, empty = device.put, device.empty
         self._launch, self._params, self._progress = launch, params, progress
         self._gradients, self._table, self._pages = gradients, table, pages
-        self._n_trees, self.first_output, self._leaf_size = len(first_output), first_output, leaf_size
+        self._n_trees, self.first_output, self.leaf_size = len(first_output), first_output, leaf_size
         self._tree_numbers = put(np.arange(self._n_trees))
         self._thresholds, self._offsets = put(cuts.thresholds), put(cuts.offsets)
         self.histogram_capacity, n_bins = plan.capacity, most_bins(params, cuts)
@@ -51,7 +51,8 @@ class CudaTrees(Trees):
         n_features = len(table.columns.features)
         self._gains = empty((plan.nodes_at_once, n_features), np.float64)  # the best split of every feature
         self._choices = empty((plan.nodes_at_once, n_features), np.int32)
-        self._monotone = put(np.array(params.monotone_constraints, np.int8))
+        self.has_order = len(params.monotone_constraints) > 0
+        self.monotone = put(np.array(params.monotone_constraints, np.int8))
         self._feature_weights = put(np.array(params.feature_weights, np.float32))
         self._member = put(column_sampling.member_words(params.interaction_constraints, cuts.n_features))
         self._feature_mask = empty((plan.nodes_at_once if params.masks_features else 0, n_features), np.uint8)
@@ -131,7 +132,7 @@ class CudaTrees(Trees):
 
     def evaluate_splits(self, batch: FrontierBatch) -> None:
         s, at_once = self._params, len(self._gains)
-        kernel = splits.evaluate_splits_kernel(s.max_delta_step > 0 or len(s.monotone_constraints) > 0)
+        kernel = splits.evaluate_splits_kernel(s.max_delta_step > 0 or self.has_order)
         for first in range(batch.begin, batch.end, at_once):
             self._evaluate(kernel, first, min(at_once, batch.end - first))
 
@@ -146,9 +147,9 @@ class CudaTrees(Trees):
             )  # fmt: skip
         launch(
             kernel, first, n, s.max_depth, int(s.proposals == "global"), self._progress, own.nodes, own.sums, self._hist,
-            columns.offsets, columns.features, self._monotone, self._feature_mask, self._proposed, self._gradients.scales,
+            columns.offsets, columns.features, self.monotone, self._feature_mask, self._proposed, self._gradients.scales,
             self.first_output, self._penalty, self._gains, self._choices, warps=n * len(columns.features),
-            shared=self.device.block(kernel) // 32 * self._leaf_size * splits.CARRY_BYTES,
+            shared=self.device.block(kernel) // 32 * self.leaf_size * splits.CARRY_BYTES,
         )  # fmt: skip
         launch(
             splits.choose_splits_kernel, first, n, self._progress, own.nodes, own.sums, own.left_sums, self._hist,
@@ -175,7 +176,7 @@ class CudaTrees(Trees):
         self._reserve(self.node_bound + 2 * self._selected_bound)
         own = self.arrays
         self._launch(
-            nodes.apply_splits_kernel, own.selected, self._progress, own.nodes, own.sums, own.left_sums, self._monotone,
+            nodes.apply_splits_kernel, own.selected, self._progress, own.nodes, own.sums, own.left_sums, self.monotone,
             self._gradients.scales, self.first_output, self._penalty, blocks=1,
         )  # fmt: skip
         self._n_steps += 1
@@ -208,13 +209,13 @@ class CudaTrees(Trees):
             self._launch(
                 leaves.list_leaf_chunks_kernel, own.segments[p], own.nodes, self._progress, page.first_leaf_chunk, blocks=1
             )
-            self._over_leaves(
+            self.over_leaves(
                 p, leaves.sum_leaves_kernel, gradients.grad, gradients.hess, gradients.leaf_scales, self.first_output,
                 own.leaf_sums,
             )  # fmt: skip
         return leaf_sums
 
-    def _over_leaves(self, p: int, kernel: CudaKernel, *arguments: object) -> None:
+    def over_leaves(self, p: int, kernel: CudaKernel, *arguments: object) -> None:
         """Launch a kernel whose blocks take chunks of the leaves' rows."""
         page, own = self._pages[p], self.arrays
         self._launch(
@@ -239,7 +240,7 @@ class CudaTrees(Trees):
 
     def add_to_margin(self, p: int, margin: Array) -> None:
         """Add the leaf values to the margins of the rows of page p that the trees were grown on. margin : of all rows."""
-        self._over_leaves(p, leaves.update_margin_kernel, self.arrays.leaf_values, self.first_output, margin)
+        self.over_leaves(p, leaves.update_margin_kernel, self.arrays.leaf_values, self.first_output, margin)
 
     def flat(self) -> FlatTrees:
         own = self.arrays
