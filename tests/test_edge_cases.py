@@ -371,7 +371,7 @@ CASES = {
         refuses("weight has 41 rows, data has 40", lambda: train(weight=np.ones(41))),
     ],
     "poisson y<0, gamma y≤0": [
-        refuses("count:poisson needs labels that are at least 0; 1 of 40.*row 4: -1", lambda: train_on_positive("count:poisson", -1)),
+        refuses("poisson needs labels that are at least 0; 1 of 40.*row 4: -1", lambda: train_on_positive("count:poisson", -1)),
         refuses("reg:gamma needs labels that are above 0; 1 of 40.*row 4: 0", lambda: train_on_positive("reg:gamma", 0)),
     ],
     # weights

@@ -220,7 +220,8 @@ def test_labels_outside_of_its_domain_are_refused():
 
 
 def test_a_parameter_goes_to_those_that_take_it():
-    message = "scale_pos_weight belongs to binary:logistic, binary:logitraw, reg:logistic, test:shortfall, not to reg:squarederror. Weigh"
+    owners = "binary:logistic, binary:logitraw, reg:logistic, test:shortfall"
+    message = f"scale_pos_weight belongs to {owners}, not to reg:squarederror. Weigh"
     with pytest.raises(ValueError, match=message):
         get_objective("reg:squarederror", Params(scale_pos_weight=2.0))
     assert get_objective("test:softprob", Params(num_class=3)).n_classes == 3

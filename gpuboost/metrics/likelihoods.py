@@ -43,7 +43,8 @@ def gamma_deviance(prediction, label, parameters):
 
 @scalar
 def tweedie_loss(prediction, label, parameters):
-    """−ln of the Tweedie density but for a term of y: p^(2 − ρ)/(2 − ρ) − y·p^(1 − ρ)/(1 − ρ), ρ = parameters[0]; Poisson's at 1."""
+    """−ln of the Tweedie density but for a term of y: p^(2 − ρ)/(2 − ρ) − y·p^(1 − ρ)/(1 − ρ) with ρ = parameters[0]; at 1 it is
+    Poisson's."""
     log_p, y = log_double(larger(float64(prediction), SMALLEST_MEAN)), float64(label)
     first, second = float64(1.0) - float64(parameters[0]), float64(2.0) - float64(parameters[0])
     pull = log_p if first == float64(0.0) else exp_double(first * log_p) / first

@@ -16,8 +16,8 @@ SMALLEST_MEAN = 1e-16  # of labels that are all 0, whose minimiser is a margin o
 
 @scalar
 def poisson_gradient(margin, label, weight, output, parameters):
-    """e^margin − label·margin: g = e^margin − label, and h = e^(margin + max_delta_step) instead of e^margin, which bounds it from
-    above for as long a step (parameters[0])."""
+    """e^margin − label·margin: g = e^margin − label. h = e^(margin + max_delta_step) instead of e^margin, which bounds it for as
+    long a step (parameters[0])."""
     return float32(exp_float(margin) - label), exp_float(float32(margin + parameters[0]))
 
 

@@ -23,8 +23,8 @@ def squared_error_gradient(margin, label, weight, output, parameters):
 
 @scalar
 def squared_log_error_gradient(margin, label, weight, output, parameters):
-    """½·d² of d = ln(1 + margin) − ln(1 + label): g = d/(1 + margin), h = max((1 − d)/(1 + margin)², 1e-6). Margins below −1 + 1e-6
-    count as that."""
+    """½·d² of d = ln(1 + margin) − ln(1 + label): g = d/(1 + margin), h = max((1 − d)/(1 + margin)², 1e-6). Margins below
+    −1 + 1e-6 count as that."""
     margin = larger(margin, float32(-1.0 + 1e-6))
     difference = float32(log1p_float(margin) - log1p_float(label))
     slope = float32(float32(1.0) / float32(margin + float32(1.0)))
@@ -34,7 +34,10 @@ def squared_log_error_gradient(margin, label, weight, output, parameters):
 
 @scalar
 def pseudo_huber_gradient(margin, label, weight, output, parameters):
-    """s²·(√(1 + z²/s²) − 1) of z = margin − label with s = huber_slope (parameters[0]): g = z/√(1 + z²/s²), h = (1 + z²/s²)^−3/2."""
+    """s²·(√(1 + z²/s²) − 1) of z = margin − label with s = huber_slope (parameters[0]):
+
+    g = z/√(1 + z²/s²),  h = (1 + z²/s²)^−3/2
+    """
     slope = parameters[0]
     limit = float32(slope * float32(1e9))  # where g is s in float32, and squares are finite
     z = larger(smaller(float32(margin - label), limit), -limit)
@@ -83,7 +86,10 @@ class SquaredError(Objective):
 
 @register
 class SquaredLogError(Objective):
-    """reg:squaredlogerror, one output per label column, labels above −1. Its constant minimiser is e^(mean of ln(1 + label)) − 1."""
+    """reg:squaredlogerror, one output per label column, labels above −1.
+
+    Its constant minimiser is e^(mean of ln(1 + label)) − 1.
+    """
 
     name = "reg:squaredlogerror"
     default_metric = "rmsle"
@@ -109,8 +115,10 @@ class PseudoHuberError(Objective):
     gradient = staticmethod(pseudo_huber_gradient)
 
     def base_score(self, labels: RowSums, n_outputs: int) -> list[float]:
-        slope = self.parameters[0]
-        return [constant_minimiser(lambda m, k=k: labels.sum_of(pseudo_huber_slope, k, m, slope)) for k in range(n_outputs)]
+        def slope_of(output: int) -> Callable[[float], float]:
+            return lambda constant: labels.sum_of(pseudo_huber_slope, output, constant, float(self.parameters[0]))
+
+        return [constant_minimiser(slope_of(k)) for k in range(n_outputs)]
 
 
 def constant_minimiser(slope: Callable[[float], float], low: float = -LARGEST, high: float = LARGEST) -> float:

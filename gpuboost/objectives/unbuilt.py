@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from gpuboost.objectives.links import IDENTITY, LOG, LOGIT, Link
+from gpuboost.objectives.links import IDENTITY, LOG, Link
 
 __all__ = ["UNBUILT", "UnbuiltObjective"]
 

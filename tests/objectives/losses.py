@@ -1,4 +1,4 @@
-"""The losses as float64 functions of margin and label, by objective: what gradients, base scores and XGBoost are compared with."""
+"""The losses as float64 functions of margin and label, by objective: what gradients and base scores are compared with."""
 
 from dataclasses import dataclass, field
 from typing import Any
