@@ -23,7 +23,7 @@ def residuals_of(forest, seed, n_values):
 
 
 def expected_quantile(residuals, weights, alpha):
-    """By its definition, in exact arithmetic, α as it is written: the mean of the smallest value whose weight reaches α·W, and passes it."""
+    """By its definition, exactly, α as it is written: the mean of the smallest values whose weight reaches and passes α·W."""
     total, by_value = sum(weights), sorted(zip(residuals.tolist(), weights))
     ends = []
     for reaches in (lambda weight: weight >= Fraction(str(alpha)) * total, lambda weight: weight > Fraction(str(alpha)) * total):
