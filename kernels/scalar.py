@@ -157,7 +157,7 @@ def go_left(code, split_bin, also):
 def split_goes_left(code, nodes, cats, node, missing_code):
     """The rule for the split of a node, of either kind.
 
-    nodes : records with the fields of structs.SPLIT. cats : uint32 (n_nodes, n_words). Of categories those with their bit set go
+    nodes : structs with the fields of structs.SPLIT. cats : uint32 (n_nodes, n_words). Of categories those with their bit set go
         right.
     """
     if nodes[node].kind == CATEGORICAL and code != missing_code:
@@ -362,9 +362,3 @@ def log_gamma_double(x):
     p = fma(p, z, float64(1.0 / 12.0))
     half_log_of_two_pi = float64(0.9189385332046728)
     return (x - float64(0.5)) * log_double(x) - x + half_log_of_two_pi + p * r - log_double(product)
-
-
-@scalar
-def log1p_exp_double(x):
-    """ln(1 + e^x) without overflow: max(x, 0) + ln(1 + e^−|x|)."""
-    return larger(float64(x), float64(0.0)) + log_double(float64(1.0) + exp_double(-abs(float64(x))))

@@ -76,7 +76,6 @@ def test_exp_and_log_of_simple_arguments():
         np.testing.assert_array_equal(mapped(function, [0.0, -0.0], dtype), [1, 1])
     assert mapped(s.log_double, [1.0], np.float64)[0] == 0
     assert mapped(s.sigmoid_float, [0.0], np.float32)[0] == 0.5
-    assert mapped(s.log1p_exp_double, [0.0], np.float64)[0] == pytest.approx(math.log(2), rel=1e-15)
 
 
 def test_exp_float_is_within_two_ulp():
@@ -173,12 +172,6 @@ def test_sigmoid_float_is_close_and_within_zero_and_one():
     # 2 ulp of exp, half an ulp each of the sum and the quotient; an ulp is at most 2⁻²³ of the value
     np.testing.assert_allclose(got[inside], exact[inside], rtol=4 * 2.0**-23)
     assert got.min() > 0 and got.max() <= 1
-
-
-def test_log1p_exp_double_is_close_and_never_overflows():
-    x = np.concatenate([np.linspace(-800, 800, 4001), [-1e300, 1e300]])
-    got, exact = mapped(s.log1p_exp_double, x, np.float64), np.logaddexp(0, x)
-    np.testing.assert_allclose(got, exact, rtol=4e-16, atol=4e-16)  # 1 + e^−|x| is rounded at 2⁻⁵³
 
 
 # ---- float keys
