@@ -96,7 +96,7 @@ class DMatrix:
         )  # fmt: skip
         self._info = MatrixInfo(source.n_rows)
         self._bins: Bins | None = None
-        self._has_warned = False  # that it has no names although a model has
+        self._has_warned_of_names = False  # that it has none although a model has
         self.set_info(
             label=label, weight=weight, base_margin=base_margin, group=group, qid=qid, label_lower_bound=label_lower_bound,
             label_upper_bound=label_upper_bound, feature_weights=feature_weights,
@@ -317,8 +317,8 @@ class DMatrix:
                 f"the matrix was made with sparse_absent={features.sparse_absent!r}, the model trained with {sparse_absent!r}. "
                 "Leave it out: the model knows."
             )
-        if model_names is not None and features.names is None and not self._has_warned:
-            self._has_warned = True
+        if model_names is not None and features.names is None and not self._has_warned_of_names:
+            self._has_warned_of_names = True
             warn(
                 "data has no column names, but the model was trained with names: columns are taken in the model's order. "
                 "Pass a frame, or feature_names, to have them matched.",

@@ -6,7 +6,6 @@
 from collections import deque
 from collections.abc import Callable
 from math import inf
-from typing import Any
 
 from gpuboost.backend import Backend, TrainingRows
 from gpuboost.backend.contract import Array, Training
@@ -49,8 +48,8 @@ class Boosting:
             rows, resolved, model.n_outputs, leaf_alphas=objective.leaf_alphas(model.n_outputs)
         )
         self._grower = Grower(self._training, comm, growth_policy(resolved), resolved.proposals)
-        self._finished: deque[Any] = deque()
-        self._has_warned = False
+        self._finished: deque[object] = deque()
+        self._has_warned_of_hessians = False
         self._watched = WatchedMatrices(backend, self.cuts, objective)
 
     def trains_on(self, dtrain: DMatrix) -> bool:
@@ -103,9 +102,9 @@ class Boosting:
 
     def _warn_of_negative_hessians(self, hess: Array) -> None:
         """A UserWarning, once a training. hess : float32 (n_outputs, n_rows), on the host."""
-        n_negative = 0 if self._has_warned else count_negative(hess)
+        n_negative = 0 if self._has_warned_of_hessians else count_negative(hess)
         if n_negative:
-            self._has_warned = True
+            self._has_warned_of_hessians = True
             with verbosity_context(self.params.verbosity):
                 warn(
                     f"{n_negative} of {hess.size} hessians of the custom objective are negative. They count as 0: sums of "
