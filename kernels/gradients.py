@@ -258,7 +258,7 @@ def elementwise_gradients_kernel(gradient, label_rows=1):
 
     label_of = {1: one_label, 2: two_labels}[label_rows]
 
-    @cuda_kernel(_SIGNATURE, registers=40, formula=gradient)
+    @cuda_kernel(_SIGNATURE, registers=64, formula=gradient)
     def gradients_kernel(margin, label, weight, parameters, grad, hess, maxima):
         partial = cuda.shared.array(32, int64)
         n_rows = uint32(margin.shape[1])
