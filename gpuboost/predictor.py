@@ -157,7 +157,7 @@ class Predictor:
         known = self.objective or find_objective(name)
         if not known.predicts:
             raise not_built(f"predicting objective={name!r}", "Use output_margin=True for raw margins.")
-        return (known.row_map, self.rounds.n_outputs) if known.predict_map is None else (known.predict_map, 1)
+        return known.predict_map or known.row_map, 1 if known.predict_map and self.rounds.n_classes else self.rounds.n_outputs
 
     def base_margin(self) -> np.ndarray:
         """float32 (n_outputs,): the margins of base_score, by XGBoost's link where the objective is not known."""

@@ -245,6 +245,39 @@ def exp_float(x):
 
 
 @scalar
+def log_float(x):
+    """ln x for a positive normal float32 within 2 ulp: x = 2^k·m with m in [√½, √2). Cephes' logf polynomial."""
+    bits = float_bits(float32(x))
+    k = int32(bits >> uint32(23)) - int32(127)
+    m = bits_float(uint32((bits & uint32(0x007FFFFF)) | uint32(0x3F800000)))
+    if m > float32(1.4142135):
+        m = float32(m * float32(0.5))
+        k = k + int32(1)
+    f = float32(m - float32(1.0))
+    z = float32(f * f)
+    p = float32(7.0376836292e-2)
+    p = fma(p, f, float32(-1.1514610310e-1))
+    p = fma(p, f, float32(1.1676998740e-1))
+    p = fma(p, f, float32(-1.2420140846e-1))
+    p = fma(p, f, float32(1.4249322787e-1))
+    p = fma(p, f, float32(-1.6668057665e-1))
+    p = fma(p, f, float32(2.0000714765e-1))
+    p = fma(p, f, float32(-2.4999993993e-1))
+    p = fma(p, f, float32(3.3333331174e-1))
+    n = float32(k)
+    low = fma(n, float32(-2.12194440e-4), float32(float32(p * f) * z))
+    low = fma(float32(-0.5), z, low)
+    return fma(n, float32(0.693359375), float32(f + low))
+
+
+@scalar
+def log1p_float(x):
+    """ln(1 + x) for x > −1 in float32. What 1 + x loses of x comes back by the slope 1/(1 + x) of the logarithm."""
+    u = float32(float32(1.0) + x)
+    return float32(log_float(u) + float32(float32(x - float32(u - float32(1.0))) / u))
+
+
+@scalar
 def sigmoid_float(x):
     """1/(1 + e^−x) in float32."""
     return float32(float32(1.0) / float32(float32(1.0) + exp_float(-float32(x))))
@@ -301,6 +334,34 @@ def log_double(x):
     low = s * (f - z * p)
     kd = float64(k)
     return fma(kd, float64(0.6931471803691238), f - (low - kd * float64(1.9082149292705877e-10)))
+
+
+@scalar
+def log1p_double(x):
+    """ln(1 + x) for x > −1 in float64, as log1p_float."""
+    u = float64(1.0) + float64(x)
+    return log_double(u) + (float64(x) - (u - float64(1.0))) / u
+
+
+@scalar
+def log_gamma_double(x):
+    """ln Γ(x) for x >= 1: Stirling's series from 10 on, below by Γ(x) = Γ(x + n)/(x·(x + 1)…(x + n − 1))."""
+    x = float64(x)
+    product = float64(1.0)
+    while x < float64(10.0):
+        product = product * x
+        x = x + float64(1.0)
+    r = float64(1.0) / x
+    z = r * r
+    p = float64(1.0 / 156.0)
+    p = fma(p, z, float64(-691.0 / 360360.0))
+    p = fma(p, z, float64(1.0 / 1188.0))
+    p = fma(p, z, float64(-1.0 / 1680.0))
+    p = fma(p, z, float64(1.0 / 1260.0))
+    p = fma(p, z, float64(-1.0 / 360.0))
+    p = fma(p, z, float64(1.0 / 12.0))
+    half_log_of_two_pi = float64(0.9189385332046728)
+    return (x - float64(0.5)) * log_double(x) - x + half_log_of_two_pi + p * r - log_double(product)
 
 
 @scalar

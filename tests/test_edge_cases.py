@@ -110,6 +110,10 @@ def regressor(n_estimators=3):
     return gb.GPUBoostRegressor(n_estimators=n_estimators, max_depth=3, min_child_weight=0, n_jobs=1)
 
 
+def train_on_positive(objective, bad):
+    return train(label=at(abs(y) + 1, 4, bad), params={"objective": objective})
+
+
 def at(values, row, value):
     """A copy of the values with another one at the row (and, of a table, in column 1)."""
     values = np.array(values, np.float64)
@@ -366,7 +370,10 @@ CASES = {
         refuses("label has 39 rows, data has 40", lambda: train(label=y[1:])),
         refuses("weight has 41 rows, data has 40", lambda: train(weight=np.ones(41))),
     ],
-    "poisson y<0, gamma y≤0": "count:poisson and reg:gamma are not built yet",
+    "poisson y<0, gamma y≤0": [
+        refuses("poisson needs labels that are at least 0; 1 of 40.*row 4: -1", lambda: train_on_positive("count:poisson", -1)),
+        refuses("reg:gamma needs labels that are above 0; 1 of 40.*row 4: 0", lambda: train_on_positive("reg:gamma", 0)),
+    ],
     # weights
     "w negative, NaN, inf": [
         refuses("weight must not be negative: 1 values are, the first at row 5", lambda: train(weight=at(y * 0, 5, -1))),

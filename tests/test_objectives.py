@@ -220,7 +220,8 @@ def test_labels_outside_of_its_domain_are_refused():
 
 
 def test_a_parameter_goes_to_those_that_take_it():
-    message = "scale_pos_weight belongs to binary:logistic, test:shortfall, not to reg:squarederror. Weigh"
+    owners = "binary:logistic, binary:logitraw, reg:logistic, test:shortfall"
+    message = f"scale_pos_weight belongs to {owners}, not to reg:squarederror. Weigh"
     with pytest.raises(ValueError, match=message):
         get_objective("reg:squarederror", Params(scale_pos_weight=2.0))
     assert get_objective("test:softprob", Params(num_class=3)).n_classes == 3
@@ -232,18 +233,21 @@ def test_a_parameter_goes_to_those_that_take_it():
 
 def test_classes_answer_for_themselves():
     assert find_objective("test:shortfall") is Shortfall
-    names = [*objective_names(), "reg:gamma", "binary:hinge", "?"]
+    names = [*objective_names(), "survival:cox", "?"]
     known = dict(zip(names, map(find_objective, names)))
     several = {"multi:softprob", "multi:softmax", "test:softprob"}
-    assert {n for n in names if known[n].is_classifier} == {"binary:logistic", "binary:hinge"} | several
+    assert {n for n in names if known[n].is_classifier} == {"binary:logistic", "binary:logitraw", "binary:hinge"} | several
     assert {n for n in names if known[n].takes_parameter("num_class")} == several
-    assert {n: known[n].probability_twin for n in names if known[n].predicts_classes} == {"multi:softmax": "multi:softprob"}
-    assert [n for n in names if known[n].link is LOG] == ["test:shortfall", "reg:gamma"]
+    assert {n: known[n].probability_twin for n in names if known[n].predicts_classes} == {
+        "multi:softmax": "multi:softprob", "binary:hinge": None
+    }  # fmt: skip
+    logs = ["count:poisson", "reg:gamma", "reg:tweedie", "test:shortfall", "survival:cox"]
+    assert [n for n in names if known[n].link is LOG] == logs
 
 
 def test_a_name_without_a_class_predicts_by_its_link_if_it_is_known():
-    assert objective_of(Model(1, "reg:gamma")) is None
-    assert [find_objective(name).predicts for name in ("reg:gamma", "binary:hinge", "?")] == [True, False, False]
+    assert objective_of(Model(1, "rank:map")) is None
+    assert [find_objective(name).predicts for name in ("rank:map", "?")] == [True, False]
     assert objective_of(Model(1, "multi:softprob", n_classes=3)).n_classes == 3
 
 

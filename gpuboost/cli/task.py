@@ -43,7 +43,7 @@ def check_params(params: dict[str, Any]) -> Params:
     """
     checked = parse_params(params)
     for name in checked.eval_metric:
-        get_metric(name)
+        get_metric(name, checked)
     choose_backend(checked.training_device, checked.nthread)
     if "objective" in params and ("num_class" in params or not find_objective(checked.objective).takes_parameter("num_class")):
         get_objective(checked.objective, checked)

@@ -8,9 +8,10 @@ from numba import float32, float64, int64
 from gpuboost.backend.row_sums import RowSums
 from gpuboost.kernels.jit import scalar
 from gpuboost.kernels.reduce import elementwise_terms
-from gpuboost.kernels.scalar import larger, log_double
+from gpuboost.kernels.scalar import larger, log1p_double, log_double
 from gpuboost.metrics import register
-from gpuboost.metrics.base import Metric
+from gpuboost.metrics.base import DEFAULTS, Metric
+from gpuboost.params import Params
 
 SMALLEST_PROBABILITY = 1e-16  # XGBoost's floor inside the logarithms
 
@@ -24,6 +25,28 @@ def squared_error(prediction, label, parameters):
 @scalar
 def absolute_error(prediction, label, parameters):
     return abs(float64(prediction) - float64(label))
+
+
+@scalar
+def squared_log_error(prediction, label, parameters):
+    """(ln(1 + prediction) − ln(1 + label))²; NaN where a logarithm is not defined."""
+    if not (prediction > float32(-1.0) and label > float32(-1.0)):
+        return float64(math.nan)
+    difference = log1p_double(prediction) - log1p_double(label)
+    return difference * difference
+
+
+@scalar
+def relative_error(prediction, label, parameters):
+    return abs((float64(label) - float64(prediction)) / float64(label))
+
+
+@scalar
+def pseudo_huber_error(prediction, label, parameters):
+    """s²·(√(1 + (difference/s)²) − 1) with s = parameters[0], written without the cancellation near 0."""
+    difference, slope = float64(prediction) - float64(label), float64(parameters[0])
+    ratio = difference / slope
+    return difference * difference / (float64(1.0) + math.sqrt(float64(1.0) + ratio * ratio))
 
 
 @scalar
@@ -61,6 +84,9 @@ def class_cross_entropy(prediction, label, i, parameters):
 
 squared_error_row = elementwise_terms(squared_error)
 absolute_error_row = elementwise_terms(absolute_error)
+squared_log_error_row = elementwise_terms(squared_log_error)
+relative_error_row = elementwise_terms(relative_error)
+pseudo_huber_error_row = elementwise_terms(pseudo_huber_error)
 cross_entropy_row = elementwise_terms(cross_entropy)
 binary_error_row = elementwise_terms(binary_error)
 
@@ -97,6 +123,32 @@ class MeanAbsoluteError(MeanTerm):
 
 
 @register
+class RootMeanSquaredLogError(RootMeanSquaredError):
+    family = "rmsle"
+    row_term = staticmethod(squared_log_error_row)
+
+
+@register
+class MeanAbsolutePercentageError(MeanTerm):
+    """As a share, not in percent."""
+
+    family = "mape"
+    row_term = staticmethod(relative_error_row)
+
+
+@register
+class MeanPseudoHuberError(MeanTerm):
+    """The loss of reg:pseudohubererror, by the parameter huber_slope."""
+
+    family = "mphe"
+    row_term = staticmethod(pseudo_huber_error_row)
+
+    def __init__(self, argument: str | None = None, params: Params = DEFAULTS) -> None:
+        super().__init__(argument)
+        self.parameters = (params.huber_slope,)
+
+
+@register
 class LogLoss(MeanTerm):
     family = "logloss"
     row_term = staticmethod(cross_entropy_row)
@@ -109,7 +161,7 @@ class BinaryError(MeanTerm):
     family = "error"
     row_term = staticmethod(binary_error_row)
 
-    def __init__(self, argument: str | None = None) -> None:
+    def __init__(self, argument: str | None = None, params: Params = DEFAULTS) -> None:
         super().__init__()
         try:
             self.parameters = (0.5 if argument is None else float(argument),)

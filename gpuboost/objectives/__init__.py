@@ -18,6 +18,7 @@ __all__ = [
     "objective_of", "recorded_objective", "register",
 ]  # fmt: skip
 
+_DEFAULTS = Params()
 _registry: Registry[Objective] = Registry(
     "objective", __name__, planned=UNBUILT, otherwise="Pass a function as obj to train()."
 )
@@ -59,7 +60,7 @@ def _refuse_parameters_of_others(cls: type[Objective], params: Any) -> None:
     for other in map(_registry.get, objective_names()):
         for parameter in other.takes:
             name = parameter.name
-            is_given = getattr(params, name) != Params.__dataclass_fields__[name].default
+            is_given = getattr(params, name) != getattr(_DEFAULTS, name)
             if is_given and parameter.instead and not cls.takes_parameter(name):
                 owners = ", ".join(known for known in objective_names() if _registry.get(known).takes_parameter(name))
                 raise ValueError(f"{name} belongs to {owners}, not to {cls.name}. {parameter.instead}")

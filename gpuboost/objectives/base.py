@@ -56,7 +56,7 @@ class Objective(ABC):
     """
 
     name: ClassVar[str]
-    default_metric: ClassVar[str]
+    default_metric: str
     takes: ClassVar[tuple[Parameter, ...]] = ()
     #: Between margins and the space in which the model file has base_score.
     link: ClassVar[Link] = IDENTITY

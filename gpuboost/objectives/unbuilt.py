@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from gpuboost.objectives.links import IDENTITY, LOG, LOGIT, Link
+from gpuboost.objectives.links import IDENTITY, LOG, Link
 
 __all__ = ["UNBUILT", "UnbuiltObjective"]
 
@@ -37,18 +37,9 @@ class UnbuiltObjective:
 
 
 UNBUILT: dict[str, UnbuiltObjective] = {
-    "reg:squaredlogerror": UnbuiltObjective(),
-    "reg:logistic": UnbuiltObjective(LOGIT),
-    "reg:pseudohubererror": UnbuiltObjective(),
     "reg:absoluteerror": UnbuiltObjective(),
     "reg:quantileerror": UnbuiltObjective(),
     "reg:expectileerror": UnbuiltObjective(),
-    "reg:gamma": UnbuiltObjective(LOG),
-    "reg:tweedie": UnbuiltObjective(LOG),
-    # base_score is a margin (test_xgboost_exchange.py), and predictions are neither probabilities nor classes
-    "binary:logitraw": UnbuiltObjective(is_classifier=True, predicts=False),
-    "binary:hinge": UnbuiltObjective(is_classifier=True, predicts=False),  # a step, for which there is no link
-    "count:poisson": UnbuiltObjective(LOG),
     "survival:cox": UnbuiltObjective(LOG),
     "survival:aft": UnbuiltObjective(LOG),
     "rank:ndcg": UnbuiltObjective(),

@@ -64,7 +64,9 @@ class TreeParams:
         fix="Use 256 for most data.",
     )
     min_child_weight: float = real(1, "[0, inf)", "Smallest sum of hessians in a child.")
-    max_delta_step: float = real(0, "[0, inf)", "Largest magnitude of a leaf before learning_rate, 0 for no limit.")
+    max_delta_step: float = real(
+        None, "[0, inf)", "Largest magnitude of a leaf before learning_rate, 0 for no limit; None: 0, count:poisson 0.7."
+    )
     reg_lambda: float = real(1, "[0, inf)", "L2 penalty on leaf weights.")
     reg_alpha: float = real(0, "[0, inf)", "L1 penalty on leaf weights.")
     subsample: float = real(1, "(0, 1]", "Share of the rows drawn for each round.", fix="Use 0.5 to 1.")
@@ -122,12 +124,12 @@ class ObjectiveParams:
     base_score: tuple[float, ...] | None = reals("[-3.4e38, 3.4e38]", "Prediction before the first tree; None: estimated.")
     num_class: int = integer(0, _FROM_0, "Classes of a multi-class objective, else 0. Without objective it means multi:softmax.")
     scale_pos_weight: float = real(
-        1, "(0, 3.4e38]", "Weight of positive rows (binary:logistic).", fix="Use 1, or sum(negatives) / sum(positives)."
+        1, "(0, 3.4e38]", "Weight of positive rows (logistic losses).", fix="Use 1, or sum(negatives) / sum(positives)."
     )
-    huber_slope: float = real(1, "(0, inf)", "reg:pseudohubererror: where the loss turns linear.", is_built=False)
-    quantile_alpha: tuple[float, ...] | None = reals("[0, 1]", "reg:quantileerror: quantiles.", is_built=False)
-    expectile_alpha: tuple[float, ...] | None = reals("[0, 1]", "reg:expectileerror: expectiles.", is_built=False)
-    tweedie_variance_power: float = real(1.5, "[1, 2)", "reg:tweedie: variance is mean to this power.", is_built=False)
+    huber_slope: float = real(1, "(0, inf)", "reg:pseudohubererror: where the loss turns linear.")
+    quantile_alpha: tuple[float, ...] | None = reals("[0, 1]", "reg:quantileerror: quantiles.")
+    expectile_alpha: tuple[float, ...] | None = reals("[0, 1]", "reg:expectileerror: expectiles.")
+    tweedie_variance_power: float = real(1.5, "[1, 2)", "reg:tweedie: variance is mean to this power.")
     aft_loss_distribution: str = choice("normal", "normal logistic extreme", "survival:aft: law of the noise.", is_built=False)
     aft_loss_distribution_scale: float = real(1, "(0, inf)", "survival:aft: scale of the noise.", is_built=False)
     lambdarank_pair_method: str = choice("topk", "topk mean", "rank:*: which pairs are compared.", is_built=False)
@@ -166,6 +168,8 @@ class Params(OtherBoosterParams, ObjectiveParams, TreeParams, GeneralParams):
     def __post_init__(self) -> None:
         for f in fields(self):
             object.__setattr__(self, f.name, check_param(f.name, getattr(self, f.name)))
+        if self.max_delta_step is None:
+            object.__setattr__(self, "max_delta_step", 0.7 if self.objective == "count:poisson" else 0.0)
         if self.tree_method == "exact" and self.device.startswith("cuda"):
             raise ValueError(f"device must be 'cpu' with tree_method='exact', got {self.device!r}. Use 'hist' on a GPU.")
         if self.tree_method == "gpu_hist":

@@ -36,7 +36,7 @@ def integer(default: int | None, interval: str, doc: str, **rule: Any) -> Any:
     return param(default, doc, f"integer {limits}", parse, **rule)
 
 
-def real(default: float, interval: str, doc: str, **rule: Any) -> Any:
+def real(default: float | None, interval: str, doc: str, **rule: Any) -> Any:
     parse, limits = bounded(as_real, interval)
     return param(default, doc, f"number {limits}", parse, **rule)
 

@@ -43,7 +43,7 @@ def evaluate(
         margin = rows.prediction
         if objective.row_map:
             rows = replace(rows, prediction=rows.backend.predictor.map_rows(margin, objective.row_map))
-        values = [(metric.name, metric(rows)) for metric in map(get_metric, names)]
+        values = [(metric.name, metric(rows)) for metric in (get_metric(name, objective.params) for name in names)]
         if custom_metric is not None:
             seen = rows.backend.memory.fetch(margin if sees_margins else rows.prediction)
             values += _named_values(custom_metric(finished_prediction(seen, False).copy(), dmatrix))

@@ -40,7 +40,7 @@ def start_boosting(model: Model | None, dtrain: DMatrix, params: Params, *, is_c
     )  # fmt: skip
     comm, objective = current_communicator(), get_objective(params.objective, params)
     for name in params.eval_metric:
-        get_metric(name)  # a misspelt one is refused here, also where nothing is evaluated
+        get_metric(name, params)  # a misspelt one is refused here, also where nothing is evaluated
     if model is None:
         model = _empty_model(dtrain, params, objective, backend, comm, (DEFAULT_BASE_SCORE,) if is_custom else None)
     else:

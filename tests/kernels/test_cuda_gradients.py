@@ -61,7 +61,7 @@ def objective_of(name):
 def labels_of(objective, n_rows, n_targets, rng):
     """Labels that the objective allows, of these numbers."""
     allowed = []
-    for value in (0.0, 1.0, 2.0, 0.25, -3.5, 1e30):
+    for value in (0.0, 1.0, 2.0, 0.25, -0.5, -3.5, 1e30):
         try:
             objective.check_labels(np.full((1, 1), value, np.float32))
             allowed.append(value)

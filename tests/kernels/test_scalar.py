@@ -10,6 +10,7 @@ from types import FunctionType
 import numba
 import numpy as np
 import pytest
+import scipy.special
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
@@ -107,6 +108,36 @@ def test_log_double_is_within_two_ulp():
     with localcontext(prec=40):
         exact = [Decimal(v).ln() for v in x]
         assert largest_error(mapped(s.log_double, x, np.float64), exact, math.ulp) <= 2
+
+
+def test_log_float_is_within_two_ulp():
+    rng = np.random.default_rng(4)
+    x = np.concatenate([np.ldexp(rng.uniform(1, 2, 20000), rng.integers(-126, 127, 20000)), rng.uniform(0.5, 2, 20000)])
+    near_one = 1 + np.ldexp(rng.uniform(-1, 1, 500), -rng.integers(1, 24, 500))
+    x = np.concatenate([x, near_one, [2.0**-126, 3.4e38, 1.4142135, 1.4142137]]).astype(np.float32)
+    exact = np.log(x.astype(np.float64))
+    error = np.abs(mapped(s.log_float, x, np.float32) - exact) / np.spacing(np.abs(exact).astype(np.float32))
+    assert error[x != 1].max() <= 2 and (mapped(s.log_float, [1], np.float32) == 0).all()
+
+
+@pytest.mark.parametrize("function, dtype, ulps", [(s.log1p_float, np.float32, 3), (s.log1p_double, np.float64, 4)])
+def test_log1p_is_within_a_few_ulp_also_near_zero(function, dtype, ulps):
+    rng = np.random.default_rng(5)
+    small = rng.uniform(1, 2, 2000) * 10.0 ** rng.integers(-18, 0, 2000) * rng.choice([-1, 1], 2000)
+    x = np.concatenate([small, rng.uniform(-0.999, 5, 2000), 10.0 ** rng.uniform(0, 30, 500)])
+    x = x[x > -1].astype(dtype)
+    exact = np.log1p(x.astype(np.longdouble))
+    error = np.abs(mapped(function, x, dtype) - exact) / np.spacing(np.abs(exact).astype(dtype))
+    assert error.max() <= ulps
+
+
+def test_log_gamma_is_that_of_the_c_library():
+    x = np.concatenate([np.arange(1, 40), np.linspace(1, 30, 2001), 10.0 ** np.linspace(1.5, 15, 300)])
+    got, exact = mapped(s.log_gamma_double, x, np.float64), scipy.special.gammaln(x)
+    # near 1 and 2, where it is 0, the error is that of ln Γ(10) = 12.8
+    np.testing.assert_allclose(got, exact, rtol=4e-15, atol=1e-14)
+    factorials = [math.log(math.factorial(n)) for n in range(30)]
+    np.testing.assert_allclose(mapped(s.log_gamma_double, np.arange(1, 31), np.float64), factorials, rtol=4e-15, atol=1e-14)
 
 
 @pytest.mark.parametrize("function, dtype, low, high", [

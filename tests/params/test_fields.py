@@ -19,6 +19,7 @@ ABOVE_ZERO = ([(1e-9, 1e-9), ("0.3", 0.3), (7, 7.0)], [0, -1, NAN, INF, "", "0",
 SHARE = ([(1, 1.0), ("0.3", 0.3), (1e-9, 1e-9)], [0, 1.5, -1, NAN, "half", True])
 COUNT = ([(0, 0), ("7", 7), (7.0, 7), ("7.0", 7), (np.int64(7), 7)], [-1, 1.5, "1.5", NAN, INF, 2**31, True, "six", [6]])
 FLAG = ([(True, True), (0, False), ("true", True), ("False", False), ("1", True), (np.True_, True)], [2, "yes", "", NAN, []])
+ALPHAS = ([(0.5, (0.5,)), ([0.1, 0.9], (0.1, 0.9)), ("[1E-1,9E-1]", (0.1, 0.9))], [-0.1, [1.1], NAN, []])
 
 # name → (given, stored) pairs that are accepted, and values that are refused
 AVAILABLE = {
@@ -111,6 +112,10 @@ AVAILABLE = {
         [2, "2", "(2)", [1, NAN], [0.5], [True], "rising", "(1,", "{[]: 1}", {"age": 2}, {1.5: 1}, {True: 1}, [["age"]], {1, -1}],
     ),
     "scale_pos_weight": (ABOVE_ZERO[0], [*ABOVE_ZERO[1], 3.5e38]),
+    "huber_slope": ABOVE_ZERO,
+    "tweedie_variance_power": ([(1, 1.0), ("1.2", 1.2)], [0.9, 2, NAN, "x"]),
+    "quantile_alpha": ALPHAS,
+    "expectile_alpha": ALPHAS,
     "subsample": SHARE,
     "sampling_method": ([("uniform", "uniform"), ("gradient_based", "gradient_based")], ["gradient", 1]),
     "multi_strategy": ([("one_output_per_tree", "one_output_per_tree")], ["both", "multi_output"]),
@@ -123,10 +128,6 @@ PLANNED = {
     "multi_strategy": ("multi_output_tree", []),
     "max_cat_to_onehot": (5, [0, NAN]),
     "max_cat_threshold": (5, [0, NAN]),
-    "huber_slope": (2, [0, NAN]),
-    "quantile_alpha": ([0.1, 0.9], [-0.1, [1.1], NAN]),
-    "expectile_alpha": (0.5, [-0.1, 1.1, NAN]),
-    "tweedie_variance_power": (1.2, [0.9, 2, NAN]),
     "aft_loss_distribution": ("extreme", ["gumbel"]),
     "aft_loss_distribution_scale": (2, [0, NAN]),
     "lambdarank_pair_method": ("mean", ["all"]),
