@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from gpuboost.objectives.links import IDENTITY, LOG, Link
+from gpuboost.objectives.links import IDENTITY, Link
 
 __all__ = ["UNBUILT", "UnbuiltObjective"]
 
@@ -40,8 +40,6 @@ UNBUILT: dict[str, UnbuiltObjective] = {
     "reg:absoluteerror": UnbuiltObjective(),
     "reg:quantileerror": UnbuiltObjective(),
     "reg:expectileerror": UnbuiltObjective(),
-    "survival:cox": UnbuiltObjective(LOG),
-    "survival:aft": UnbuiltObjective(LOG),
     "rank:ndcg": UnbuiltObjective(),
     "rank:map": UnbuiltObjective(),
     "rank:pairwise": UnbuiltObjective(),
