@@ -556,8 +556,6 @@ def test_what_is_not_built_says_so_by_its_own_name():
     calls = {}
     for name in ("pred_contribs", "approx_contribs", "pred_interactions"):
         calls[name] = lambda name=name: booster.predict(data, **{name: True})
-    for name in ("label_lower_bound", "label_upper_bound"):
-        calls[f"DMatrix({name}=...)"] = lambda name=name: gb.DMatrix(X, **{name: y})
     for name in ("GPUBoostRanker", "GPUBoostRFClassifier", "XGBRanker", "DataIter", "ExtMemQuantileDMatrix", "dask"):
         calls[name] = lambda name=name: getattr(gb, name)
     for name, call in calls.items():

@@ -41,7 +41,7 @@ class Boosting:
     ) -> None:  # fmt: skip
         self.model, self.dtrain, self.cuts = model, dtrain, rows.binned.cuts
         self.params, self._objective, self._backend, self._comm = params, objective, backend, comm
-        self._version = dtrain.version
+        self._version, self._labels = dtrain.version, dtrain.labels
         self._n_rounds = model.n_rounds
         self._planner = Planner(resolved, self.cuts, rows.global_rows, model.n_outputs)
         self._training: Training = backend.start_training(
@@ -62,6 +62,9 @@ class Boosting:
         if obj is not None:
             given = custom_gradients(obj, self._backend.memory.fetch(training.margin), self.dtrain)
             self._warn_of_negative_hessians(given[1])
+        elif self._objective.stage is not None:
+            margin = self._backend.memory.fetch(training.margin)
+            given = self._objective.stage(margin, self._labels, self.dtrain.weights, self._comm)
         with training.at_work():
             gradients = training.gradients
             maxima = gradients.compute(self._objective) if given is None else gradients.set(*given)

@@ -55,9 +55,14 @@ def formulas(*parameters):
     return [f for f in found.values() if tuple(signature(f.py_func).parameters) == parameters]
 
 
+def interval_gradients_kernel(gradient):
+    return gradients.elementwise_gradients_kernel(gradient, label_rows=2, uses_double=True)
+
+
 # (factory, its arguments in turn). A kernel that is made by a function belongs here.
 FACTORIES = [
     (gradients.elementwise_gradients_kernel, formulas("margin", "label", "weight", "output", "parameters")),
+    (interval_gradients_kernel, formulas("margin", "bounds", "weight", "output", "parameters")),
     (gradients.rowwise_gradients_kernel, formulas("margin", "label", "weight", "i", "parameters", "grad", "hess")),
     (reduce.reduce_rows_kernel, formulas("prediction", "label", "i", "parameters")),
     (reduce.map_rows_kernel, formulas("margin", "i", "out")),

@@ -130,6 +130,20 @@ def test_log1p_is_within_a_few_ulp_also_near_zero(function, dtype, ulps):
     assert error.max() <= ulps
 
 
+@pytest.mark.parametrize("function, exact, low, high, tolerance", [
+    (s.erfcx_double, scipy.special.erfcx, -26, 30, 4e-15), (s.expm1_double, np.expm1, -40, 700, 2e-11),
+])  # fmt: skip
+def test_erfcx_and_expm1_are_those_of_scipy(function, exact, low, high, tolerance):
+    x = np.concatenate([np.linspace(low, high, 4001), np.linspace(-0.5, 0.5, 1001), 10.0 ** np.linspace(-12, 1, 200)])
+    np.testing.assert_allclose(mapped(function, x, np.float64), exact(x), rtol=tolerance)
+
+
+def test_erfcx_far_out_is_finite():
+    got = mapped(s.erfcx_double, [1e8, 1e150, -1e8], np.float64)
+    np.testing.assert_allclose(got[:2], 1 / np.sqrt(np.pi) / np.array([1e8, 1e150]), rtol=1e-15)
+    assert np.isfinite(got).all() and np.isnan(mapped(s.erfcx_double, [np.nan], np.float64)[0])
+
+
 def test_log_gamma_is_that_of_the_c_library():
     x = np.concatenate([np.arange(1, 40), np.linspace(1, 30, 2001), 10.0 ** np.linspace(1.5, 15, 300)])
     got, exact = mapped(s.log_gamma_double, x, np.float64), scipy.special.gammaln(x)
