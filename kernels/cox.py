@@ -15,6 +15,8 @@ from gpuboost.kernels.gradients import cut, not_negative
 from gpuboost.kernels.jit import kernel
 from gpuboost.kernels.scalar import exp_double, log_double
 
+LARGEST = 1e30  # of a derivative, far below what is no float32 any more
+
 
 @kernel
 def sum_at_risk(order, label, weight, hazard, at_risk):
@@ -39,14 +41,15 @@ def cox_gradients(order, label, weight, hazard, at_risk, grad, hess):
     for place in range(order.size):
         row = order[place]
         if label[row] > 0 and weight[row] > 0:
-            r += float(weight[row]) / at_risk[place]
+            r = min(r + float(weight[row]) / at_risk[place], 1e300)
             s += float(weight[row]) / at_risk[place] / at_risk[place]
         if place == order.size - 1 or abs(label[order[place + 1]]) != abs(label[row]):
             for tied in range(first, place + 1):
                 row = order[tied]
                 own = hazard[row]
-                g = own * r - (1.0 if label[row] > 0 else 0.0)
+                g = min(own * r, LARGEST) - (1.0 if label[row] > 0 else 0.0)
                 h = own * (r - float(weight[row]) * own * s)
+                h = h if h < LARGEST else 0.0  # of margins so far apart that s is infinite
                 grad[row] = float32(cut(float32(g)) * weight[row])
                 hess[row] = float32(cut(not_negative(float32(h))) * weight[row])
             first = place + 1
