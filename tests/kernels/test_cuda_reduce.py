@@ -146,7 +146,7 @@ def test_a_term_that_is_not_finite_shows_in_the_maximum(run, bad):
 def test_a_prediction_that_is_nan_counts_as_on_the_cpu(run, name):
     """float minima and maxima, which the GPU's own instructions take without the NaN, must not hide it."""
     prediction = np.array([[0.5, np.nan, 0.25], [0.5, 0.5, np.nan]], np.float32)
-    check_term(run, TERMS[name], prediction, np.array([[0, 0, 1]], np.float32), NO_WEIGHT, (0.0, 1.0, 1.5))
+    check_term(run, TERMS[name], prediction, np.array([[0, 0, 1], [0, 1, 1]], np.float32), NO_WEIGHT, (0.0, 1.0, 1.5, 0.5))
 
 
 @each_runner

@@ -347,7 +347,7 @@ def test_numbas_compiler_is_left_as_it_was(numba_cuda):
 
     before = numba_compiler.compile_cuda
     to_ptx(fused_kernel, CHOICE, HOPPER)
-    with pytest.raises(RuntimeError), compiler._no_contraction():
+    with pytest.raises(RuntimeError), compiler._no_contraction(HOPPER):
         assert numba_compiler.compile_cuda is not before
         raise RuntimeError
     assert numba_compiler.compile_cuda is before
