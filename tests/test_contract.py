@@ -46,6 +46,7 @@ LAYERS = [
     ["kernels"],
     ["backend"],
     ["labels", "data", "objectives", "metrics"],
+    ["formulas"],
     ["growing", "callback", "margins", "targets", "custom_objective", "model_io", "inspection", "model_view"],
     ["predictor", "training.adopt", "training.watch", "training.evaluate", "training.running", "training.start"],
     ["booster"],

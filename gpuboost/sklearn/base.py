@@ -191,7 +191,7 @@ class GPUBoostModel(BaseEstimator):
         """
         params = {name: value for name, value in self.get_params(deep=False).items() if name not in NOT_OF_TRAINING}
         params["objective"] = self._objective_name()
-        params["eval_metric"] = None if callable(self.eval_metric) else self.eval_metric
+        params["eval_metric"] = None if _is_function(self.eval_metric) else self.eval_metric
         is_number = self.random_state is None or isinstance(self.random_state, Integral)
         params["random_state"] = self.random_state if is_number else check_random_state(self.random_state).randint(2**31 - 1)
         return {name: value for name, value in params.items() if value is not None}
@@ -199,15 +199,16 @@ class GPUBoostModel(BaseEstimator):
     def _functions(self) -> dict[str, Any]:
         """Objective and metric as train() takes them where they are functions."""
         functions: dict[str, Any] = {}
-        if callable(self.objective):
+        if _is_function(self.objective):
             functions["obj"] = with_labels(self.objective)
-        if callable(self.eval_metric):
+        if _is_function(self.eval_metric):
             score, name = with_labels(self.eval_metric), getattr(self.eval_metric, "__name__", "eval_metric")
             functions["custom_metric"] = lambda prediction, dmatrix: (name, score(prediction, dmatrix))
         return functions
 
     def _objective_name(self) -> str:
-        return self._default_objective if self.objective is None or callable(self.objective) else self.objective
+        is_default = self.objective is None or _is_function(self.objective)
+        return self._default_objective if is_default else getattr(self.objective, "registered_name", self.objective)
 
     # -- Predicting ---------------------------------------------------------------------------------------------------
 
@@ -304,3 +305,8 @@ def with_labels(function: Any) -> Any:
         return function(dmatrix.get_label(), prediction, **({"sample_weight": weight} if len(weight) else {}))
 
     return call
+
+
+def _is_function(value: Any) -> bool:
+    """Whether it is called with arrays; a formula of gpuboost.objective or gpuboost.metric goes by its name."""
+    return callable(value) and not hasattr(value, "registered_name")
