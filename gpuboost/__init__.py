@@ -37,7 +37,11 @@ _HOMES = {
     "callback": "callback",
     "sklearn": "sklearn",
 }
-_NOT_BUILT = ("GPUBoostRanker", "GPUBoostRFClassifier", "GPUBoostRFRegressor")
+_NOT_BUILT = (
+    "GPUBoostRanker", "GPUBoostRFClassifier", "GPUBoostRFRegressor", "XGBRanker", "XGBRFClassifier", "XGBRFRegressor", "DataIter",
+    "ExtMemQuantileDMatrix", "build_info", "collective", "dask",
+)  # fmt: skip
+_RENAMED = {"XGBClassifier": "GPUBoostClassifier", "XGBRegressor": "GPUBoostRegressor"}
 
 __all__ = ["__version__", *_HOMES]
 
@@ -74,7 +78,8 @@ def __getattr__(name: str) -> Any:
         from gpuboost.errors import not_built
 
         raise not_built(name)
-    raise AttributeError(f"module 'gpuboost' has no attribute {name!r}")
+    hint = f". It is called {_RENAMED[name]} here." if name in _RENAMED else ""
+    raise AttributeError(f"module 'gpuboost' has no attribute {name!r}{hint}")
 
 
 def __dir__() -> list[str]:

@@ -49,6 +49,15 @@ class Communicator(ABC):
         self.allreduce_sum(gathered)
         return gathered
 
+    def gather_columns(self, array: Any) -> Any:
+        """All workers' columns side by side: (k, n) of each -> (k, Σ n), in rank order."""
+        if self.size == 1:
+            return array
+        lengths = self.allgather_int(array.shape[1])
+        padded = np.zeros_like(array, shape=(array.shape[0], max(lengths)))
+        padded[:, : array.shape[1]] = array
+        return np.concatenate([part[:, :n] for part, n in zip(self.allgather(padded), lengths)], axis=1)
+
     def allgather_int(self, value: int) -> list[int]:
         """One integer of every worker, in rank order."""
         return [int(v) for v in self.allgather(np.array([value], np.int64))[:, 0]]

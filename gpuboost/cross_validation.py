@@ -7,13 +7,13 @@ from typing import Any
 import numpy as np
 
 from gpuboost.booster import Booster
-from gpuboost.callback import EarlyStopping, EvalsLog, EvaluationMonitor, TrainingCallback
+from gpuboost.callback import EarlyStopping, EvalsLog, TrainingCallback
 from gpuboost.config import verbosity_context
 from gpuboost.custom_objective import CustomObjective
 from gpuboost.data.dmatrix import DMatrix
 from gpuboost.data.quantile_dmatrix import QuantileDMatrix
 from gpuboost.training.evaluate import CustomMetric
-from gpuboost.training.loop import boost_rounds, check_arguments
+from gpuboost.training.loop import boost_rounds, check_arguments, monitors
 
 __all__ = ["cv"]
 
@@ -21,11 +21,11 @@ Split = tuple[np.ndarray, np.ndarray]  # row numbers to train on, and to test on
 
 
 def cv(
-    params: Mapping[str, Any], dtrain: DMatrix, num_boost_round: int = 10, *, nfold: int = 3,
-    stratified: bool = False, folds: Any = None, metrics: str | Sequence[str] = (), obj: Any = None, maximize: bool | None = None,
+    params: Mapping[str, Any], dtrain: DMatrix, num_boost_round: int = 10, *, nfold: int = 3, stratified: bool = False,
+    folds: Any = None, metrics: str | Sequence[str] = (), obj: CustomObjective | None = None, maximize: bool | None = None,
     early_stopping_rounds: int | None = None, fpreproc: Callable[..., tuple[DMatrix, DMatrix, dict[str, Any]]] | None = None,
     as_pandas: bool = True, verbose_eval: bool | int | None = None, show_stdv: bool = True, seed: int = 0,
-    callbacks: Sequence[TrainingCallback] | None = None, shuffle: bool = True, custom_metric: Any = None,
+    callbacks: Sequence[TrainingCallback] | None = None, shuffle: bool = True, custom_metric: CustomMetric | None = None,
 ) -> Any:  # fmt: skip
     """Cross-validate. Arguments and meaning as xgboost.cv; the same seed gives the same folds.
 
@@ -50,8 +50,7 @@ def cv(
         raise ValueError("save_best of EarlyStopping cuts a model, but cv returns none. Leave it out.")
     if early_stopping_rounds is not None:
         used.append(EarlyStopping(rounds=early_stopping_rounds, maximize=maximize))
-    if verbose_eval:
-        used.append(EvaluationMonitor(period=int(verbose_eval), show_stdv=show_stdv))
+    used += monitors(verbose_eval, show_stdv=show_stdv)
 
     settings = Booster(params)._recorded_params()  # checked; a repeated eval_metric is one list
     if metrics:

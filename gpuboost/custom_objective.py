@@ -1,6 +1,7 @@
 """A user's own objective: its gradients, checked, as a backend takes them."""
 
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 
@@ -18,14 +19,14 @@ def custom_gradients(obj: CustomObjective, margin: np.ndarray, dtrain: DMatrix) 
     """Gradients of a user's objective obj(predictions, dtrain) -> (grad, hess), as float32 (n_outputs, n_rows).
 
     The function sees raw margins in predict's shape, and applies weights itself (as with XGBoost). Rows of weight 0 get 0.
-    Raises TypeError when it returns no pair, ValueError when the arrays do not have the predictions' shape.
+    Raises TypeError when it returns no pair of real numbers, ValueError when the arrays do not have the predictions' shape.
     """
     prediction = finished_prediction(margin, False)
     returned, pair = obj(prediction.copy(), dtrain), []
     if not hasattr(returned, "__len__") or len(returned) != 2:
         raise TypeError(f"a custom objective must return (grad, hess), one number each per prediction, got {returned!r:.60}.")
     for name, values in zip(("grad", "hess"), returned):
-        values = np.asarray(values, np.float32)
+        values = _numbers(name, values)
         if values.shape not in (prediction.shape, (len(prediction), 1) if prediction.ndim == 1 else prediction.shape):
             raise ValueError(f"{name} of the custom objective has shape {values.shape}, the predictions have {prediction.shape}.")
         columns = np.ascontiguousarray(values.reshape(prediction.shape).T).reshape(margin.shape)
@@ -34,6 +35,16 @@ def custom_gradients(obj: CustomObjective, margin: np.ndarray, dtrain: DMatrix) 
     return pair[0], pair[1]
 
 
+def _numbers(name: str, values: Any) -> np.ndarray:
+    try:
+        array = np.asarray(values)
+        if array.dtype.kind not in "cSUMm":  # a complex number would lose a part; text and times are none
+            return array.astype(np.float32)
+    except (TypeError, ValueError):
+        pass
+    raise TypeError(f"{name} of the custom objective must be an array of real numbers, got {values!r:.60}.")
+
+
 def count_negative(hess: np.ndarray) -> int:
-    """How many hessians are negative."""
-    return int(np.count_nonzero(hess < 0))
+    """How many hessians are negative, but finite: −∞ is an error, as ∞ is."""
+    return int(np.count_nonzero((hess < 0) & np.isfinite(hess)))

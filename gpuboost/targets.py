@@ -31,6 +31,8 @@ def check_labels(dmatrix: DMatrix, objective: Objective, n_targets: int | None =
     """ValueError for labels of positive weight outside the objective's domain, or for a number of label columns that is not
     the model's."""
     labels = dmatrix.labels
+    if dmatrix.has_bounds and objective.label_rows != 2:
+        raise ValueError(f"{objective.name} takes no label_lower_bound and label_upper_bound, as survival:aft does. Pass label=.")
     if n_targets is not None and len(labels) != objective.n_label_rows(n_targets):
         raise ValueError(f"the labels have {len(labels)} columns, the model has {n_targets} targets.")
     objective.check_labels(labels[:, dmatrix.weights > 0] if len(dmatrix.weights) else labels)

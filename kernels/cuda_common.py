@@ -131,7 +131,7 @@ def cuda_kernel(
     """Declare a CUDA kernel.
 
     arguments : "rows: int32[:, :], codes: code[:, :], n: int64": C-contiguous arrays by dtype and dimensions, and scalars.
-        A dtype is NumPy's name, the name of a record (structs.NODE), or one of ``choices``.
+        A dtype is NumPy's name, the name of a struct (structs.NODE), or one of ``choices``.
     choices : code=(np.uint8, np.uint16) compiles the kernel for either, by the array that it is launched with.
     blocks_per_sm : None: as many as 2048 threads and 65536 registers of a multiprocessor allow. Others as CudaKernel.
     """
@@ -154,9 +154,9 @@ def _parse(arguments: str, choices: dict[str, Any]) -> dict[str, ArgumentType]:
     for part in arguments.replace(", :", ";:").replace("\n", " ").split(","):
         name, kind = (word.strip() for word in part.split(": ", 1))
         scalar_type, _, dimensions = kind.partition("[")
-        record = getattr(structs, scalar_type, None)
-        if isinstance(record, np.dtype):
-            dtype: Any = record
+        struct = getattr(structs, scalar_type, None)
+        if isinstance(struct, np.dtype):
+            dtype: Any = struct
         else:
             dtype = scalar_type if scalar_type in choices else np.dtype(scalar_type)
         parsed[name] = ArgumentType(dtype, dimensions.count(":"))

@@ -330,7 +330,7 @@ def _try_side(walk, best, left_grad, left_hess, default_left, next_code, scales,
 
 @kernel
 def choose_walked_cpu(frontier, nodes, left_sums, bests, thresholds, offsets, is_centred):
-    """Each node's best split over all threads: the split fields of its record, and the sums of its left child.
+    """Each node's best split over all threads: the split fields of its struct, and the sums of its left child.
 
     is_centred : whether the cut is taken midway between the node's values rather than next to the left one. It is the cut nearest
         to the middle of the outermost two that tell them apart, so training rows stay where they are.

@@ -12,14 +12,14 @@ import math
 
 from numba import float32, float64, int64
 
-from gpuboost.kernels.jit import scalar
+from gpuboost.kernels.jit import long_scalar
 from gpuboost.kernels.scalar import exp_double, exp_float, larger, log1p_double, log_double, smaller
 
 # ---------------------------------------------------------------------------------------------------------------------
 # Functions of one number, float64
 
 
-@scalar
+@long_scalar
 def exp(x):
     """e^x; 0 below −708 and infinity above 709."""
     if x < float64(-708.0):
@@ -27,7 +27,7 @@ def exp(x):
     return float64(math.inf) if x > float64(709.0) else exp_double(x)
 
 
-@scalar
+@long_scalar
 def log(x):
     """ln x; −infinity at 0, NaN below."""
     if x == math.inf or x != x:
@@ -39,7 +39,7 @@ def log(x):
     return log_double(x)
 
 
-@scalar
+@long_scalar
 def log1p(x):
     """ln(1 + x); −infinity at −1, NaN below."""
     if x > float64(-1.0) and x < float64(1e300):
@@ -47,7 +47,7 @@ def log1p(x):
     return log(float64(1.0) + x)
 
 
-@scalar
+@long_scalar
 def expm1(x):
     """e^x − 1 without cancellation near 0 (Kahan): (u − 1)·x/ln u of u = e^x."""
     u = exp(x)
@@ -56,20 +56,20 @@ def expm1(x):
     return (u - float64(1.0)) * float64(x) / log_double(u)
 
 
-@scalar
+@long_scalar
 def tanh(x):
     """(e^2x − 1)/(e^2x + 1)."""
     t = expm1(float64(2.0) * smaller(larger(float64(x), float64(-20.0)), float64(20.0)))
     return t / (t + float64(2.0))
 
 
-@scalar
+@long_scalar
 def sign(x):
     """−1, 0 or 1."""
     return float64(x > float64(0.0)) - float64(x < float64(0.0))
 
 
-@scalar
+@long_scalar
 def power(x, y):
     """x^y: by squaring where y is a whole number up to 64, else e^(y·ln x), NaN for x below 0."""
     if y == math.floor(y) and abs(y) <= float64(64.0):
@@ -89,32 +89,32 @@ def power(x, y):
 # The same in float32
 
 
-@scalar
+@long_scalar
 def log_32(x):
     return float32(log(float64(x)))
 
 
-@scalar
+@long_scalar
 def log1p_32(x):
     return float32(log1p(float64(x)))
 
 
-@scalar
+@long_scalar
 def expm1_32(x):
     return float32(expm1(float64(x)))
 
 
-@scalar
+@long_scalar
 def tanh_32(x):
     return float32(tanh(float64(x)))
 
 
-@scalar
+@long_scalar
 def sqrt_32(x):
     return float32(math.sqrt(float32(x)))
 
 
-@scalar
+@long_scalar
 def power_32(x, y):
     return float32(power(float64(x), float64(y)))
 
@@ -126,101 +126,101 @@ exp_32 = exp_float
 # Jets
 
 
-@scalar
+@long_scalar
 def jet(x):
     """A number that does not depend on the margin."""
     return float64(x), float64(0.0), float64(0.0)
 
 
-@scalar
+@long_scalar
 def jet_variable(x):
     """The margin itself."""
     return float64(x), float64(1.0), float64(0.0)
 
 
-@scalar
+@long_scalar
 def jet_of(u, value, slope, curvature):
     """f(u) from f(v), f′(v) and f″(v)."""
     return value, slope * u[1], curvature * u[1] * u[1] + slope * u[2]
 
 
-@scalar
+@long_scalar
 def jet_add(u, v):
     return u[0] + v[0], u[1] + v[1], u[2] + v[2]
 
 
-@scalar
+@long_scalar
 def jet_sub(u, v):
     return u[0] - v[0], u[1] - v[1], u[2] - v[2]
 
 
-@scalar
+@long_scalar
 def jet_mul(u, v):
     return u[0] * v[0], u[1] * v[0] + u[0] * v[1], u[2] * v[0] + float64(2.0) * u[1] * v[1] + u[0] * v[2]
 
 
-@scalar
+@long_scalar
 def jet_scale(u, a):
     """u·a of a plain number."""
     return u[0] * a, u[1] * a, u[2] * a
 
 
-@scalar
+@long_scalar
 def jet_div(u, v):
     q = u[0] / v[0]
     slope = (u[1] - q * v[1]) / v[0]
     return q, slope, (u[2] - float64(2.0) * slope * v[1] - q * v[2]) / v[0]
 
 
-@scalar
+@long_scalar
 def jet_neg(u):
     return -u[0], -u[1], -u[2]
 
 
-@scalar
+@long_scalar
 def jet_exp(u):
     e = exp(u[0])
     return jet_of(u, e, e, e)
 
 
-@scalar
+@long_scalar
 def jet_log(u):
     slope = float64(1.0) / u[0]
     return jet_of(u, log(u[0]), slope, -slope * slope)
 
 
-@scalar
+@long_scalar
 def jet_log1p(u):
     slope = float64(1.0) / (float64(1.0) + u[0])
     return jet_of(u, log1p(u[0]), slope, -slope * slope)
 
 
-@scalar
+@long_scalar
 def jet_expm1(u):
     e = exp(u[0])
     return jet_of(u, expm1(u[0]), e, e)
 
 
-@scalar
+@long_scalar
 def jet_tanh(u):
     t = tanh(u[0])
     slope = float64(1.0) - t * t
     return jet_of(u, t, slope, float64(-2.0) * t * slope)
 
 
-@scalar
+@long_scalar
 def jet_sqrt(u):
     root = math.sqrt(u[0])
     slope = float64(0.5) / root
     return jet_of(u, root, slope, float64(-0.5) * slope / u[0])
 
 
-@scalar
+@long_scalar
 def jet_abs(u):
     return jet_of(u, abs(u[0]), sign(u[0]), float64(0.0))
 
 
-@scalar
+@long_scalar
 def jet_power(u, y):
     """u^y of a plain exponent. A factor y or y − 1 that is 0 makes a term 0, whatever the power beside it is."""
     slope = y * power(u[0], y - float64(1.0)) if y != float64(0.0) else float64(0.0)
@@ -229,18 +229,18 @@ def jet_power(u, y):
     return jet_of(u, power(u[0], y), slope, curvature)
 
 
-@scalar
+@long_scalar
 def jet_power_of(u, w):
     """u^w, both jets."""
     return jet_exp(jet_mul(w, jet_log(u)))
 
 
-@scalar
+@long_scalar
 def jet_larger(u, v):
     """The larger of two, the first where they are equal."""
     return v if v[0] > u[0] else u
 
 
-@scalar
+@long_scalar
 def jet_smaller(u, v):
     return v if v[0] < u[0] else u

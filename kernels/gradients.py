@@ -250,15 +250,15 @@ _SIGNATURE = (
 
 
 @cache
-def elementwise_gradients_kernel(gradient, label_rows=1):
-    """elementwise_gradients on the GPU; arguments as there.
+def elementwise_gradients_kernel(gradient, label_rows=1, uses_double=False):
+    """elementwise_gradients on the GPU; arguments as there. uses_double : whether the formula computes in float64.
 
     parameters : float32 (n,), IN. maxima : int64 (n_outputs, 2), INOUT, zeroed by the caller.
     """
 
     label_of = {1: one_label, 2: two_labels}[label_rows]
 
-    @cuda_kernel(_SIGNATURE, registers=40, formula=gradient)
+    @cuda_kernel(_SIGNATURE, registers=128 if uses_double else 64, uses_double=uses_double, formula=gradient)
     def gradients_kernel(margin, label, weight, parameters, grad, hess, maxima):
         partial = cuda.shared.array(32, int64)
         n_rows = uint32(margin.shape[1])

@@ -1,8 +1,8 @@
 """How a plain function becomes machine code for the CPU: compiled once, cached by the text of every kernel.
 
-Three decorators:
+Decorators:
 
-    scalar            a formula on scalars, inlined into its callers on either device
+    scalar            a formula on scalars, inlined into its callers on either device; long_scalar: by LLVM
     kernel            a loop run by one thread (it releases the GIL)
     parallel_kernel   a loop whose outer ``prange`` is shared among numba's threads
 
@@ -33,7 +33,8 @@ from numba.extending import intrinsic
 from gpuboost.kernels.openmp import runs_gnu_openmp, start_threads, yield_to_others
 
 __all__ = [
-    "scalar", "kernel", "parallel_kernel", "team", "claim", "add_atomic", "prefetch", "available_threads", "set_compile_hook",
+    "scalar", "long_scalar",
+    "kernel", "parallel_kernel", "team", "claim", "add_atomic", "prefetch", "available_threads", "set_compile_hook",
     "source_stamp",
 ]  # fmt: skip
 
@@ -49,6 +50,8 @@ _PRANGE_ONLY = ParallelOptions(
 _FORMULA_FOLDERS = ("objectives", "metrics")  # of the package: their scalar functions are compiled into kernels
 
 scalar = numba.njit(inline="always", error_model="numpy", fastmath=False)
+# A formula so long that numba, which inlines before it infers types, would take minutes: left for LLVM to inline.
+long_scalar = numba.njit(error_model="numpy", fastmath=False)
 
 _compile_hook: Callable[[str, str], None] | None = None
 _told: set[str] = set()

@@ -40,6 +40,7 @@ from gpuboost.kernels.leaves import CHUNK_ROWS
 from gpuboost.kernels.scalar import float_key, key_float, larger, smaller
 
 DIGITS, DIGIT_BITS = 256, 8
+COUNTS = 2 * DIGITS  # of r_low, then of r_high
 N_LEVELS = 32 // DIGIT_BITS
 WEIGHT_BITS = 31
 
@@ -270,7 +271,7 @@ def list_residuals_kernel(
 )  # fmt: skip
 def count_residuals_kernel(segments, nodes, progress, first_chunk, first_node, level, keys, weights, prefixes, counts):
     """count_residuals_cpu. One atomic add per block, slot and digit with weight."""
-    halves = cuda.shared.array((2, 2 * DIGITS), int32)
+    halves = cuda.shared.array((2, COUNTS), int32)
     shift = uint64(32 - DIGIT_BITS * (level + 1))
     chunk = int64(cuda.blockIdx.x)
     while chunk < first_chunk[progress[0].n_nodes]:
@@ -282,7 +283,7 @@ def count_residuals_kernel(segments, nodes, progress, first_chunk, first_node, l
             for own in range(keys.shape[0]):
                 low, high = uint64(prefixes[slot, own, 0]), uint64(prefixes[slot, own, 1])
                 digit = int64(cuda.threadIdx.x)
-                while digit < 2 * DIGITS:
+                while digit < COUNTS:
                     halves[0, digit], halves[1, digit] = 0, 0
                     digit += int64(cuda.blockDim.x)
                 cuda.syncthreads()  # the counts are zero
@@ -297,7 +298,7 @@ def count_residuals_kernel(segments, nodes, progress, first_chunk, first_node, l
                     i += int64(cuda.blockDim.x)
                 cuda.syncthreads()  # the chunk is counted
                 digit = int64(cuda.threadIdx.x)
-                while digit < 2 * DIGITS:
+                while digit < COUNTS:
                     weight = int64(halves[0, digit]) + (int64(halves[1, digit]) << int64(16))
                     if weight > 0:
                         cuda.atomic.add(counts, (slot, own, digit // DIGITS, digit % DIGITS), weight)

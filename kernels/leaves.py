@@ -85,12 +85,12 @@ def leaf_weights(
     covers : float64 (n_nodes,), OUT. Sum of hessians of the first output.
     """
     for node in range(n_nodes):
-        record = nodes[node]
+        struct = nodes[node]
         for own in range(weights.shape[1]):
-            output = first_output[record.tree] + own
+            output = first_output[struct.tree] + own
             grad = leaf_sums[node, own, 0] / scales[output, 0]
             hess = leaf_sums[node, own, 1] / scales[output, 1]
-            weight = optimal_weight(grad, hess, reg_lambda, alpha, max_delta_step, record.lower, record.upper)
+            weight = optimal_weight(grad, hess, reg_lambda, alpha, max_delta_step, struct.lower, struct.upper)
             if is_too_light(hess, min_child_weight):
                 weight = float64(0.0)
             weights[node, own] = float32(weight)

@@ -1,6 +1,6 @@
 """Grow the table of nodes: choose which splits to make, make them, prune, and lay out the trees that remain.
 
-All of it works on a few thousand records, so one thread does it. Selection is what tells the growth policies apart:
+All of it works on a few thousand structs, so one thread does it. Selection is what tells the growth policies apart:
 
     depthwise   every node of the level that has a split, first come first served under max_leaves
     lossguide   per tree, the one open leaf of the largest gain_rank (ties: the older node)
@@ -74,13 +74,13 @@ def select_lossguide(n_nodes, nodes, max_depth, max_leaves, n_leaves, selected):
     n_trees = n_leaves.size
     best = np.full(n_trees, -1, np.int32)
     for node in range(n_nodes):
-        record = nodes[node]
-        if record.left >= 0 or record.gain == NO_GAIN or (max_depth > 0 and record.depth >= max_depth):
+        struct = nodes[node]
+        if struct.left >= 0 or struct.gain == NO_GAIN or (max_depth > 0 and struct.depth >= max_depth):
             continue
-        tree = record.tree
+        tree = struct.tree
         if max_leaves > 0 and n_leaves[tree] >= max_leaves:
             continue
-        if best[tree] < 0 or gain_rank(record.gain) > gain_rank(nodes[best[tree]].gain):
+        if best[tree] < 0 or gain_rank(struct.gain) > gain_rank(nodes[best[tree]].gain):
             best[tree] = node
     n = 0
     for tree in range(n_trees):
@@ -215,16 +215,16 @@ def collect_tree(
         i = new_ids[node]
         if nodes[node].tree != tree or i < 0:
             continue
-        record = nodes[node]
-        parent[i] = new_ids[record.parent] if record.parent >= 0 else -1
+        struct = nodes[node]
+        parent[i] = new_ids[struct.parent] if struct.parent >= 0 else -1
         cover[i], weight[i] = min(covers[node], FLOAT32_MAX), weights[node, 0]
         left_child[i], feature[i], threshold[i], default_left[i], gain[i] = -1, 0, 0.0, 0, 0.0
-        if record.left < 0:
+        if struct.left < 0:
             leaf_value[i] = leaves[node, 0]
         else:
-            left_child[i], feature[i], default_left[i] = new_ids[record.left], record.feature, record.default_left
-            threshold[i] = thresholds[offsets[record.feature] + record.bin]
-            gain[i], leaf_value[i] = min(record.gain, FLOAT32_MAX), 0.0
+            left_child[i], feature[i], default_left[i] = new_ids[struct.left], struct.feature, struct.default_left
+            threshold[i] = thresholds[offsets[struct.feature] + struct.bin]
+            gain[i], leaf_value[i] = min(struct.gain, FLOAT32_MAX), 0.0
 
 
 @kernel

@@ -11,7 +11,7 @@ from llvmlite import ir
 from numba import float32, float64, int32, int64, types, uint32, uint64
 from numba.extending import intrinsic
 
-from gpuboost.kernels.jit import scalar
+from gpuboost.kernels.jit import long_scalar, scalar
 from gpuboost.kernels.structs import CATEGORICAL
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -157,7 +157,7 @@ def go_left(code, split_bin, also):
 def split_goes_left(code, nodes, cats, node, missing_code):
     """The rule for the split of a node, of either kind.
 
-    nodes : records with the fields of structs.SPLIT. cats : uint32 (n_nodes, n_words). Of categories those with their bit set go
+    nodes : structs with the fields of structs.SPLIT. cats : uint32 (n_nodes, n_words). Of categories those with their bit set go
         right.
     """
     if nodes[node].kind == CATEGORICAL and code != missing_code:
@@ -344,6 +344,66 @@ def log1p_double(x):
 
 
 @scalar
+def expm1_double(x):
+    """e^x − 1 in float64, with a relative error of 1e-11 or less also near 0."""
+    if abs(x) < float64(1e-5):
+        return fma(float64(0.5) * x, x, x)
+    return exp_double(x) - float64(1.0)
+
+
+@long_scalar
+def erfcx_double(x):
+    """e^(x²)·erfc(x) = e^(x²)·2/√π·∫ e^(−t²) dt from x to ∞, by the rational approximations of Cody 1969.
+
+    For x < 0 it is 2·e^(x²) less that of −x, where e^(x²) stops at e^709.
+    """
+    y = abs(float64(x))
+    if y <= float64(0.46875):
+        z = y * y
+        p = fma(float64(1.85777706184603153e-1), z, float64(3.16112374387056560))
+        p = fma(p, z, float64(1.13864154151050156e2))
+        p = fma(p, z, float64(3.77485237685302021e2))
+        p = fma(p, z, float64(3.20937758913846947e3))
+        q = z + float64(2.36012909523441209e1)
+        q = fma(q, z, float64(2.44024637934444173e2))
+        q = fma(q, z, float64(1.28261652607737228e3))
+        q = fma(q, z, float64(2.84423683343917062e3))
+        return exp_double(z) * (float64(1.0) - float64(x) * (p / q))
+    if y <= float64(4.0):
+        p = fma(float64(2.15311535474403846e-8), y, float64(5.64188496988670089e-1))
+        p = fma(p, y, float64(8.88314979438837594))
+        p = fma(p, y, float64(6.61191906371416295e1))
+        p = fma(p, y, float64(2.98635138197400131e2))
+        p = fma(p, y, float64(8.81952221241769090e2))
+        p = fma(p, y, float64(1.71204761263407058e3))
+        p = fma(p, y, float64(2.05107837782607147e3))
+        p = fma(p, y, float64(1.23033935479799725e3))
+        q = y + float64(1.57449261107098347e1)
+        q = fma(q, y, float64(1.17693950891312499e2))
+        q = fma(q, y, float64(5.37181101862009858e2))
+        q = fma(q, y, float64(1.62138957456669019e3))
+        q = fma(q, y, float64(3.29079923573345963e3))
+        q = fma(q, y, float64(4.36261909014324716e3))
+        q = fma(q, y, float64(3.43936767414372164e3))
+        q = fma(q, y, float64(1.23033935480374942e3))
+        tail = p / q
+    else:
+        z = float64(1.0) / (y * y)
+        p = fma(float64(1.63153871373020978e-2), z, float64(3.05326634961232344e-1))
+        p = fma(p, z, float64(3.60344899949804439e-1))
+        p = fma(p, z, float64(1.25781726111229246e-1))
+        p = fma(p, z, float64(1.60837851487422766e-2))
+        p = fma(p, z, float64(6.58749161529837803e-4))
+        q = z + float64(2.56852019228982242)
+        q = fma(q, z, float64(1.87295284992346725))
+        q = fma(q, z, float64(5.27905102951428412e-1))
+        q = fma(q, z, float64(6.05183413124413191e-2))
+        q = fma(q, z, float64(2.33520497626869185e-3))
+        tail = (float64(0.56418958354775628695) - z * (p / q)) / y  # 1/√π, less a correction
+    return tail if x > float64(0.0) else float64(2.0) * exp_double(y * y) - tail
+
+
+@scalar
 def log_gamma_double(x):
     """ln Γ(x) for x >= 1: Stirling's series from 10 on, below by Γ(x) = Γ(x + n)/(x·(x + 1)…(x + n − 1))."""
     x = float64(x)
@@ -362,9 +422,3 @@ def log_gamma_double(x):
     p = fma(p, z, float64(1.0 / 12.0))
     half_log_of_two_pi = float64(0.9189385332046728)
     return (x - float64(0.5)) * log_double(x) - x + half_log_of_two_pi + p * r - log_double(product)
-
-
-@scalar
-def log1p_exp_double(x):
-    """ln(1 + e^x) without overflow: max(x, 0) + ln(1 + e^−|x|)."""
-    return larger(float64(x), float64(0.0)) + log_double(float64(1.0) + exp_double(-abs(float64(x))))

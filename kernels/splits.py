@@ -72,7 +72,7 @@ def evaluate_splits_cpu(
     first_output, reg_lambda, alpha, max_delta_step, min_child_weight, candidates, prefix_grad, prefix_hess, gains, bins,
     n_threads,
 ):  # fmt: skip
-    """Write the best split of each node: the split fields of its record, and the sums of its left child.
+    """Write the best split of each node: the split fields of its struct, and the sums of its left child.
 
     frontier : int32 (n,), IN. Nodes to evaluate.
     nodes : NODE (n_nodes,), INOUT. Their slots say where their histograms lie.
@@ -480,7 +480,7 @@ def warp_best(gain, choice):
     block=128, registers=80, uses_double=True,
 )  # fmt: skip
 def choose_splits_kernel(begin, n, progress, nodes, sums, left_sums, hist, offsets, features, gains, choices):
-    """The best feature of each node frontier + begin + i, i < n: its record, and the exact sums of its left child.
+    """The best feature of each node frontier + begin + i, i < n: in its struct, and the exact sums of its left child.
 
     nodes : NODE, INOUT. left_sums : int64 (n_nodes, leaf_size, 2), OUT. Others as evaluate_splits_kernel. A warp takes a node.
     """

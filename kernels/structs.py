@@ -1,19 +1,21 @@
-"""The record of a growing tree's node: the one structure that every growth kernel reads and writes, on either device.
+"""The struct of a growing tree's node: the one that every growth kernel reads and writes, on either device.
 
-All trees of a round share one array of these records; a node's children are adjacent (right = left + 1). What is as long as
+All trees of a round share one array of these structs; a node's children are adjacent (right = left + 1). What is as long as
 the output axis lies beside it in plain arrays, indexed by node:
 
     sums, left_sums : int64 (n_nodes, n_outputs, 2). Fixed-point gradient and hessian of the node and of its best left child.
-    cats : uint32 (n_nodes, n_words). Categories that go right, one bit each; unused while kind is NUMERIC.
+    cats : uint32 (n_nodes, n_words). Categories that go right, one bit each; unused where kind is NUMERIC.
     counts : int64 (n_nodes,). Rows over all pages and workers.
     segments : int64 (n_pages, n_nodes, 3). Rows of a node in a page: begin, end, and which of the two row buffers holds them.
+
+Nothing makes a CATEGORICAL split yet, and prediction (FLAT_NODE) does not look at the kind: partition alone knows sets.
 """
 
 import numpy as np
 
 NUMERIC, CATEGORICAL = 0, 1
 
-# What a split is, the same in every record that holds one; scalar.split_goes_left says which side a row goes to while trees
+# What a split is, the same in every struct that holds one; scalar.split_goes_left says which side a row goes to while trees
 # grow. The categories of a set that go right are words beside the struct.
 SPLIT = [
     ("feature", np.int32),  # −1 at a leaf of a finished tree
@@ -48,7 +50,7 @@ FLAT_NODE = np.dtype(
     align=True,
 )
 
-# Where a training on a GPU stands. It lies on the device, one record: kernels read it, so that the host need not.
+# Where a training on a GPU stands. It lies on the device, one struct: kernels read it, so that the host need not.
 PROGRESS = np.dtype(
     [
         ("learning_rate", np.float64),
@@ -65,7 +67,7 @@ PROGRESS = np.dtype(
     align=True,
 )
 
-# The regularisation that split finding and leaf weights read, one record on the device; names as XGBoost's parameters.
+# The regularisation that split finding and leaf weights read, one struct on the device; names as XGBoost's parameters.
 PENALTY = np.dtype(
     [(name, np.float64) for name in ("reg_lambda", "reg_alpha", "max_delta_step", "min_child_weight", "gamma")], align=True
 )

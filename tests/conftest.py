@@ -40,20 +40,30 @@ def _spread(cases, n):
     return chosen
 
 
+def _stays(item, rung):
+    """Whether a case on a rung may be one for every commit: on IR not where numba-cuda types and lowers for 5 to 25 s."""
+    takes_long = item.get_closest_marker("long") or item.path.stem in ("test_cuda_splits", "test_cuda_row_sampling")
+    return rung != "ir" or not takes_long
+
+
 @pytest.hookimpl(tryfirst=True)  # before -m is asked
 def pytest_collection_modifyitems(items):
     """Three tiers: `-m quick` for every edit, `-m "not slow"` (README) before a commit, all in .ci/run.
 
     sweep(n) : of a test's cases n stay, chosen for many values of their parameters; the others, which only widen the sweep, are
-    slow. Quick is the first case
-    of every test that stays, but for long ones: those marked so, and all of a file whose ``pytestmark`` says long.
+    slow. rung(name) : so are cases on a rung beside the simulator, but for the first of each file (see _stays). Quick is the
+    first case of every test that stays, but for long ones: those marked so, and all of a file whose ``pytestmark`` says long.
     """
+    on_rungs = [(item, marker.args[0]) for item in reversed(items) if (marker := item.get_closest_marker("rung"))]
+    first_on_rungs = {(item.path, rung): item for item, rung in on_rungs if _stays(item, rung)}
     cases: dict[str, list[pytest.Item]] = {}
     for item in items:
         cases.setdefault(item.nodeid.partition("[")[0], []).append(item)
     for own in cases.values():
         marker = own[0].get_closest_marker("sweep")
-        kept = own if marker is None else _spread([item for item in own if not item.get_closest_marker("gpu")], marker.args[0])
+        swept = [item for item in own if not item.get_closest_marker("gpu") and not item.get_closest_marker("rung")]
+        kept = swept if marker is None else _spread(swept, marker.args[0])
+        kept = [*kept, *first_on_rungs.values()]
         for item in own:
             if item not in kept and not item.get_closest_marker("gpu"):
                 item.add_marker(pytest.mark.slow)

@@ -1,4 +1,5 @@
-"""What tests of CUDA kernels run them with: the simulator in several launch geometries, and a GPU where there is one.
+"""What tests of CUDA kernels run them with: the simulator in several launch geometries, the other rungs that need no GPU
+(rungs.py), and a GPU where there is one.
 
 A test file writes each check once, for any runner, and one line runs it with all of them:
 
@@ -18,6 +19,7 @@ The mark is a parametrisation, not a fixture: hypothesis may then call a test ma
 
 import numpy as np
 import pytest
+from rungs import RUNGS
 from simulator import POISON, SimulatedDevice, simulate
 
 from gpuboost.backend.cuda.device import find_device
@@ -34,10 +36,11 @@ GEOMETRIES = (
 
 
 class SimulatorRunner(SimulatedDevice):
-    """Runs kernels in the simulator, once for each poison of shared memory, which must not show in the results."""
+    """Runs kernels in the simulator, or on another rung, once for each poison of shared memory, which must not show in the
+    results."""
 
-    def __init__(self, grid, block, order, poisons):
-        super().__init__(block=block, n_multiprocessors=grid, order=order)
+    def __init__(self, grid, block, order, poisons, rung=simulate):
+        super().__init__(block=block, n_multiprocessors=grid, order=order, rung=rung)
         self.poisons = poisons
 
     def __call__(self, kernel, *arguments, **work):
@@ -47,7 +50,7 @@ class SimulatorRunner(SimulatedDevice):
         copies = [[a.copy() if isinstance(a, np.ndarray) else a for a in arguments] for _ in self.poisons[1:]]
         geometry = {"grid": min(grid, self.n_multiprocessors), "block": block, "shared": shared, "order": self.order}
         for poison, values in zip(self.poisons, (arguments, *copies)):
-            simulate(kernel, *values, **geometry, poison=poison)
+            self.rung(kernel, *values, **geometry, poison=poison)
         for again in copies:
             for name, first, second in zip(kernel.arguments, arguments, again):
                 if isinstance(first, np.ndarray):
@@ -72,12 +75,18 @@ def simulator_runners():
     return [pytest.param(SimulatorRunner(*g), id=f"simulator-{g[0]}x{g[1]}-{g[2]}") for g in GEOMETRIES]
 
 
+def rung_runners():
+    """One parameter for each of RUNGS, of several blocks and warps; slow, but for the first test of a file (conftest.py)."""
+    runners = {name: SimulatorRunner(*GEOMETRIES[1], rung) for name, rung in RUNGS.items()}
+    return [pytest.param(runner, id=name, marks=pytest.mark.rung(name)) for name, runner in runners.items()]
+
+
 def gpu_runner():
     """The parameter that runs on real hardware; marked gpu."""
     return pytest.param(GpuRunner(), marks=pytest.mark.gpu, id="gpu")
 
 
-each_runner = pytest.mark.parametrize("run", [*simulator_runners(), gpu_runner()])
+each_runner = pytest.mark.parametrize("run", [*simulator_runners(), *rung_runners(), gpu_runner()])
 
 
 def assert_same(actual, expected):

@@ -1,4 +1,4 @@
-"""Digests of some 640 models, recorded in recorded_digests.json: what a change of the code must not change.
+"""Digests of some 740 models, recorded in recorded_digests.json: what a change of the code must not change.
 
     python tests/recorded_digests.py            # recomputes all, shows what changed; exit status 1 if anything did
     python tests/recorded_digests.py --write    # records them
@@ -155,6 +155,10 @@ LATER_OBJECTIVES: list[Options] = [
     {"objective": "count:poisson", "max_delta_step": 0.0, "targets": 2},
     {"objective": "reg:gamma"},
     {"objective": "reg:tweedie", "tweedie_variance_power": 1.25},
+    {"objective": "survival:aft", "aft_loss_distribution": "normal"},
+    {"objective": "survival:aft", "aft_loss_distribution": "logistic", "aft_loss_distribution_scale": 0.5},
+    {"objective": "survival:aft", "aft_loss_distribution": "extreme", "aft_loss_distribution_scale": 2.0},
+    {"objective": "survival:cox"},
 ]
 LATER_LAYOUTS: list[Options] = [
     {}, {"nthread": 1}, {**QUANTILE, "page_rows": 97}, {"workers": 2}, {"workers": 3}, {"continued": "file"}, {"evals": "two"},
@@ -326,6 +330,7 @@ LABELS: dict[str, Callable[[np.ndarray], np.ndarray]] = {
     "count:poisson": lambda labels: np.abs(np.round(labels)),
     "reg:gamma": lambda labels: np.abs(np.round(labels)) + 0.5,
     "reg:tweedie": lambda labels: np.abs(np.round(labels)),
+    "survival:cox": lambda labels: np.round(labels) + 0.25,  # with ties; negative ones have no event
 }
 
 
@@ -348,7 +353,14 @@ def make_matrix(options: Options, rows: slice = slice(None)) -> gb.DMatrix:
         "fortran": np.asfortranarray, "float64": np.float64, "uint8": np.uint8, "csc": scipy.sparse.csc_matrix
     }  # fmt: skip
     table = convert.get(options.get("as", ""), lambda table: table)(table)[rows]
-    info |= {"label": make_labels(options, X)[rows], "weight": None if weights is None else weights[rows]}
+    info |= {"weight": None if weights is None else weights[rows]}
+    label = make_labels(options, X)[rows]
+    if options.get("objective") == "survival:aft":  # known, enclosed, earlier and later times
+        low, kind = np.abs(np.round(label)) + np.float32(0.5), np.arange(n)[rows] % 4
+        info["label_lower_bound"] = np.where(kind == 2, 0, low)
+        info["label_upper_bound"] = np.select([kind == 1, kind == 3], [2 * low, np.full(len(low), np.inf)], low)
+    else:
+        info["label"] = label
     if "base_margin" in options:
         n_outputs = options.get("num_class", options.get("targets", 1))
         info["base_margin"] = (np.arange(n * n_outputs).reshape(n, n_outputs) % 11 / 8 - 0.5)[rows]

@@ -6,6 +6,9 @@ Everything is float64 and as direct as it can be. The engine computes the same t
 A node is a dict: {"leaf": value}, or {"feature", "threshold", "default_left", "gain", "left", "right", "leaf"}.
 """
 
+from fractions import Fraction
+from itertools import accumulate
+
 import numpy as np
 
 
@@ -168,3 +171,13 @@ def scale_leaves(node, factor):
     if "left" in node:
         scale_leaves(node["left"], factor)
         scale_leaves(node["right"], factor)
+
+
+def expected_quantile(residuals, weights, alpha):
+    """By its definition, exactly, α as it is written: the mean of the smallest values whose weight reaches and passes α·W."""
+    total, by_value = sum(weights), sorted(zip(residuals.tolist(), weights))
+    ends = []
+    for reaches in (lambda weight: weight >= Fraction(str(alpha)) * total, lambda weight: weight > Fraction(str(alpha)) * total):
+        up_to = accumulate(weight for _, weight in by_value)
+        ends.append(next(value for (value, _), weight in zip(by_value, up_to) if reaches(weight)))
+    return sum(ends) / 2

@@ -39,29 +39,23 @@ class SimulationError(AssertionError):
     """The kernel did what no kernel may do."""
 
 
-def simulate(kernel, *arguments, grid=1, block=32, shared=0, order="forward", poison=POISON):
+def simulate(kernel, *arguments, grid=1, block=32, shared=0, order="forward", poison=POISON, watcher=None):
     """Run a CudaKernel in place on NumPy arrays.
 
     grid, block : blocks, and threads of one (a multiple of 32). shared : bytes of dynamic shared memory.
     order : in which blocks and threads take their turns, one of ORDERS. poison : byte that shared memory is filled with.
+    watcher : a Watcher, which is told of all accesses and barriers.
     """
     assert block % 32 == 0
-    run = _Run(grid, block, shared, poison)
+    run = _Run(grid, block, shared, poison, watcher or Watcher())
     function = run.bind(kernel.function)
-    wrapped = [_wrap(value, expected) for value, expected in zip(arguments, kernel.arguments.values(), strict=True)]
+    wrapped = [run.wrap(value, expected) for value, expected in zip(arguments, kernel.arguments.values(), strict=True)]
     with np.errstate(over="raise", divide="ignore", invalid="ignore"):
-        for number in _in_order(range(grid), order, seed=0):
-            _Block(run, number, order).run(function, wrapped)
+        for number in in_order(range(grid), order, seed=0):
+            Block(run, number, order).run(function, wrapped)
 
 
-def _wrap(value, expected):
-    if expected.ndim == 0:
-        return expected.dtype.type(_fitting(value, expected.dtype))
-    assert value.flags.c_contiguous and value.ndim == expected.ndim
-    return Memory(value)
-
-
-def _in_order(items, order, seed):
+def in_order(items, order, seed):
     items = list(items)
     if order == "reverse":
         items.reverse()
@@ -102,6 +96,24 @@ class Memory:
         self.array[self._checked(index)] = _fitting(value, self.array.dtype)
 
 
+    def add(self, index, value):
+        index = self._checked(index)
+        old = self.array[index]
+        if self.array.dtype.kind in "iu":
+            if isinstance(value, FLOATS):
+                raise SimulationError(f"{value!r} is added to {self.array.dtype} without a cast")
+            self.array[index] = _wrapped(int(old) + int(value), self.array.dtype)
+        else:
+            self.array[index] = old + value
+        return old
+
+    def max(self, index, value):
+        index = self._checked(index)
+        old = self.array[index]
+        self.array[index] = max(old, _fitting(value, self.array.dtype))
+        return old
+
+
 class Record:
     """An element of an array of records: reads and writes its fields."""
 
@@ -137,22 +149,11 @@ class _Atomic:
 
     @staticmethod
     def add(memory, index, value):
-        index = memory._checked(index)
-        old = memory.array[index]
-        if memory.array.dtype.kind in "iu":
-            if isinstance(value, FLOATS):
-                raise SimulationError(f"{value!r} is added to {memory.array.dtype} without a cast")
-            memory.array[index] = _wrapped(int(old) + int(value), memory.array.dtype)
-        else:
-            memory.array[index] = old + value
-        return old
+        return memory.add(index, value)
 
     @staticmethod
     def max(memory, index, value):
-        index = memory._checked(index)
-        old = memory.array[index]
-        memory.array[index] = max(old, _fitting(value, memory.array.dtype))
-        return old
+        return memory.max(index, value)
 
 
 def _wrapped(value, dtype):
@@ -180,6 +181,24 @@ class _Cast:
         return _wrapped(int(value), self.dtype)
 
 
+class Watcher:
+    """What a launch tells of itself as it goes. This one takes no notice; races.py has one that does."""
+
+    def memory(self, array):
+        """The array, of global or shared memory, as kernels see it."""
+        return Memory(array)
+
+    def scalar_function(self, run, dispatcher):
+        """A scalar function of both devices, as kernels call it."""
+        return _compiled(dispatcher)
+
+    def start_block(self, threads):
+        """The threads of a block are about to start."""
+
+    def barrier(self, threads):
+        """These threads have met at a barrier of their block or warp."""
+
+
 # ---------------------------------------------------------------------------------------------------------------------
 # Threads
 
@@ -187,11 +206,18 @@ class _Cast:
 class _Run:
     """One launch: the kernel as Python, with this module's names in place of CUDA's."""
 
-    def __init__(self, grid, block, shared, poison):
-        self.grid, self.block, self.dynamic_bytes, self.poison = grid, block, shared, poison
+    def __init__(self, grid, block, shared, poison, watcher):
+        self.grid, self.block, self.dynamic_bytes, self.poison, self.watcher = grid, block, shared, poison, watcher
         self.shared = {}
         self._known = {}
         self.cuda = _Cuda(self)
+
+    def wrap(self, value, expected):
+        """An argument of the launch as the kernel sees it."""
+        if expected.ndim == 0:
+            return expected.dtype.type(_fitting(value, expected.dtype))
+        assert value.flags.c_contiguous and value.ndim == expected.ndim
+        return self.watcher.memory(value)
 
     def bind(self, function):
         if function not in self._known:
@@ -208,7 +234,7 @@ class _Run:
         if isinstance(value, _Intrinsic):
             return _compiled(_callable(value))
         if hasattr(value, "py_func") and hasattr(value, "overloads"):
-            return _compiled(value)
+            return self.watcher.scalar_function(self, value)
         return value
 
 
@@ -254,20 +280,21 @@ class _Thread:
         self.answer = None
 
 
-class _Block:
+class Block:
     def __init__(self, run, number, order):
         self.run_facts, self.number, self.order = run, number, order
 
     def run(self, function, arguments):
         self.run_facts.shared.clear()
-        threads = [_Thread(i, self, function) for i in range(self.run_facts.block)]
-        for thread in _in_order(threads, self.order, self.number):
+        threads = self.threads = [_Thread(i, self, function) for i in range(self.run_facts.block)]
+        self.run_facts.watcher.start_block(threads)
+        for thread in in_order(threads, self.order, self.number):
             self._step(thread, arguments)
         turn = 0
         while any(not t.greenlet.dead for t in threads):
             turn += 1
             released = self._meet_in_warps(threads) or self._meet_in_block(threads)
-            for thread in _in_order(released, self.order, turn):
+            for thread in in_order(released, self.order, turn):
                 self._step(thread)
 
     def _step(self, thread, arguments=()):
@@ -296,6 +323,8 @@ class _Block:
                     raise SimulationError(f"{operation} by a lane outside its own mask")
                 if len(here) == len(named):
                     values = {t.lane: t.waits_at[2] for t in here}
+                    if operation == "syncwarp":  # shuffles and votes promise nothing about memory
+                        self.run_facts.watcher.barrier(here)
                     for t in here:
                         t.answer = _WARP_OPERATIONS[operation](t.lane, values)
                     released += here
@@ -309,6 +338,7 @@ class _Block:
             raise SimulationError(f"deadlock: lanes wait in {stuck[0].waits_at[0]} for lanes that wait elsewhere")
         if len(waiting) != len(threads) or len({t.waits_at[2] for t in waiting}) != 1:
             raise SimulationError(f"divergent barrier: {len(waiting)} of {len(threads)} threads wait, not all at one place")
+        self.run_facts.watcher.barrier(waiting)
         return waiting
 
 
@@ -342,25 +372,25 @@ class _Cuda:
         return SimpleNamespace(x=getcurrent().thread.block.number)
 
     def syncthreads(self):
-        _wait("syncthreads", 0, _place())
+        wait("syncthreads", 0, _place())
 
     def syncwarp(self):
-        return _wait("syncwarp", 0xFFFFFFFF)
+        return wait("syncwarp", 0xFFFFFFFF)
 
     def shfl_sync(self, mask, value, lane):
-        return _wait("shfl_sync", mask, value, int(lane))
+        return wait("shfl_sync", mask, value, int(lane))
 
     def shfl_up_sync(self, mask, value, delta):
-        return _wait("shfl_up_sync", mask, value, int(delta))
+        return wait("shfl_up_sync", mask, value, int(delta))
 
     def shfl_down_sync(self, mask, value, delta):
-        return _wait("shfl_down_sync", mask, value, int(delta))
+        return wait("shfl_down_sync", mask, value, int(delta))
 
     def shfl_xor_sync(self, mask, value, lanes):
-        return _wait("shfl_xor_sync", mask, value, int(lanes))
+        return wait("shfl_xor_sync", mask, value, int(lanes))
 
     def ballot_sync(self, mask, flag):
-        return _wait("ballot_sync", mask, bool(flag))
+        return wait("ballot_sync", mask, bool(flag))
 
     @staticmethod
     def popc(value):
@@ -375,10 +405,10 @@ class _Cuda:
             self._run.shared[place] = np.full(n_bytes, self._run.poison, np.uint8)
         view = self._run.shared[place]
         view = view[: len(view) // dtype.dtype.itemsize * dtype.dtype.itemsize].view(dtype.dtype)
-        return Memory(view if dynamic else view.reshape(shape))
+        return self._run.watcher.memory(view if dynamic else view.reshape(shape))
 
 
-def _wait(operation, mask, *value):
+def wait(operation, mask, *value):
     """Stop the current thread until those it waits for are there too."""
     thread = getcurrent().thread
     thread.waits_at = operation, int(mask), value
@@ -403,19 +433,22 @@ def _place():
 class SimulatedDevice(Device):
     """What the CUDA backend computes on when there is no GPU: NumPy arrays, and kernels by simulation.
 
-    block : most threads of a block. launches : names of the kernels launched. waits : how often the host waited.
+    block_size : most threads of a block. rung : what runs a kernel, as simulate does (rungs.py). launches : names of the kernels
+    launched. waits : how often the host waited.
     """
 
     name = memory_name = "simulator"
     xp = np
 
-    def __init__(self, block=32, n_multiprocessors=1, order="forward", memory=2**32, shared_limit=96 * 1024):
-        self._block, self.n_multiprocessors, self.order, self.memory = block, n_multiprocessors, order, memory
-        self.shared_limit = shared_limit
+    def __init__(
+        self, block=32, n_multiprocessors=1, order="forward", memory=2**32, shared_limit=96 * 1024, rung=simulate
+    ):  # fmt: skip
+        self.block_size, self.n_multiprocessors, self.order, self.memory = block, n_multiprocessors, order, memory
+        self.shared_limit, self.rung = shared_limit, rung
         self.launches, self.waits = [], 0
 
     def block(self, kernel):
-        return min(kernel.block, self._block)
+        return min(kernel.block, self.block_size)
 
     def empty(self, shape, dtype):
         array = np.empty(shape, dtype)
@@ -444,7 +477,7 @@ class SimulatedDevice(Device):
     def _launch(self, kernel, choice, grid, block, shared, arguments):
         self.launches.append(kernel.name)
         assert shared <= self.shared_limit
-        simulate(kernel, *arguments, grid=grid, block=block, shared=shared, order=self.order)
+        self.rung(kernel, *arguments, grid=grid, block=block, shared=shared, order=self.order)
 
     def current(self):
         return nullcontext()

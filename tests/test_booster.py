@@ -171,6 +171,7 @@ def test_predictions_follow_the_model():
         assert booster.inplace_predict(X[:1], iteration_range=(0, end)) == booster[:end].inplace_predict(X[:1])
 
 
+@pytest.mark.filterwarnings("ignore:data has no column names")
 def test_inplace_predict_matches_frames_and_refuses_what_predict_refuses():
     pd = pytest.importorskip("pandas")
     X, y, _ = make_table("reg:squarederror")
@@ -199,6 +200,7 @@ def test_inplace_predict_matches_frames_and_refuses_what_predict_refuses():
 # -- Columns ----------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.filterwarnings("ignore:data has no column names")
 def test_columns_are_matched_by_name():
     pd = pytest.importorskip("pandas")
     X, y, _ = make_table("reg:squarederror")
@@ -207,7 +209,8 @@ def test_columns_are_matched_by_name():
     permuted = frame[list("dbca")]
     expected = booster.predict(gb.DMatrix(frame))
     np.testing.assert_array_equal(booster.predict(gb.DMatrix(permuted)), expected)
-    np.testing.assert_array_equal(booster.predict(gb.DMatrix(X)), expected)
+    with pytest.warns(UserWarning, match="data has no column names"):
+        np.testing.assert_array_equal(booster.predict(gb.DMatrix(X)), expected)
     with pytest.raises(ValueError, match='lacks "d" and has the unknown "e"'):
         booster.predict(gb.DMatrix(frame.rename(columns={"d": "e"})))
     with pytest.raises(ValueError, match="3 columns, but the model was trained on 4"):
@@ -396,6 +399,7 @@ def test_a_booster_loads_one_model_after_another():
 @pytest.mark.parametrize(
     "given", [{"num_class": 3}, {"num_class": 3, "objective": None}, {"num_class": "2"}, {"num_class": 1}, {}]
 )
+@pytest.mark.filterwarnings("ignore:the first round split no node")
 def test_classes_without_an_objective_are_those_of_xgboost(given):
     xgboost = pytest.importorskip("xgboost")
     X, y = np.eye(6), np.arange(6) % 2

@@ -209,6 +209,19 @@ def test_pickled_checkpoints_hold_parameters_and_count_the_rounds_before(matrice
     assert pickled.num_boosted_rounds() == 8 and pickled.params.learning_rate == 0.2
 
 
+@pytest.mark.parametrize("hook", ["before_training", "after_training"])
+def test_a_callback_that_returns_no_model_is_refused(matrices, hook):
+    forgetful = type("Forgetful", (TrainingCallback,), {hook: lambda self, model: None})
+    with pytest.raises(TypeError, match="before_training and after_training of Forgetful must return the model, got None"):
+        gb.train({}, matrices[0], 1, callbacks=[forgetful()])
+
+
+@pytest.mark.parametrize("train", [gb.train, gb.cv])
+def test_a_verbosity_that_is_no_number_is_refused(matrices, train):
+    with pytest.raises(TypeError, match="verbose_eval must be True, False or a number of rounds, got 'x'"):
+        train({}, matrices[0], 1, verbose_eval="x")
+
+
 @pytest.mark.parametrize(
     "make, message",
     [

@@ -229,7 +229,7 @@ UNREAD = ["train", "nowhere.csv", "--label", "answer", "--model", "m.json"]  # w
         ([*TRAIN, "--valid", "folder"], "'folder' is a folder"),
         ([*UNREAD, "-p", "max_dept=3"], "unknown parameter 'max_dept'"),
         ([*UNREAD, "-p", "eval_metric=auc", "-p", "eval_metric=errors"], "got 'errors'. Did you mean 'error'?"),
-        ([*UNREAD, "-p", "objective=binary:logit"], "got 'binary:logit'. Did you mean 'binary:logistic'?"),
+        ([*UNREAD, "-p", "objective=binary:logist"], "got 'binary:logist'. Did you mean 'binary:logistic'?"),
         ([*UNREAD, "-p", "objective=reg:squarederror", "-p", "scale_pos_weight=3"], "scale_pos_weight belongs to"),
         ([*UNREAD, "--rounds", "-1"], "num_boost_round must be at least 0"),
         (["predict", "train.csv", "--model", "nowhere.json"], "No such file"),

@@ -1,6 +1,7 @@
 """Whole trainings on the CUDA backend: the CPU's model, scores and predictions byte for byte, and what the host does meanwhile.
 
-Kernels run thread by thread in the simulator (tests/simulator.py), or, marked gpu, on a GPU.
+Kernels run thread by thread in the simulator (tests/simulator.py) and on the other rungs (tests/rungs.py), or, marked gpu, on a
+GPU.
 """
 
 import pickle
@@ -15,6 +16,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from rungs import RUNGS, each_rung
 from simulator import ORDERS, SimulatedDevice
 
 import gpuboost as gb
@@ -27,7 +29,7 @@ from gpuboost.backend.cuda.trees import LEAVES_BETWEEN_READS, CudaTrees
 from gpuboost.communicator import SingleProcess, current_communicator, run_threads
 from gpuboost.growing.grower import Grower
 from gpuboost.model_io import digest
-from gpuboost.objectives import get_objective, objective_names
+from gpuboost.objectives import get_objective
 from gpuboost.params import parse_params
 from gpuboost.training.start import collect_rows
 
@@ -37,10 +39,17 @@ N_ROWS, N_OTHER = 120, 40  # of training and evaluation tables
 FIND_DEVICE, HAS_CUDA = device_module.find_device, backends._has_cuda
 
 
-@pytest.fixture(params=["simulator", pytest.param("gpu", marks=pytest.mark.gpu)])
+@pytest.fixture(params=["simulator", *each_rung, pytest.param("gpu", marks=pytest.mark.gpu)])
 def cuda(request):
     """A CUDA backend."""
-    return simulated() if request.param == "simulator" else CudaBackend(device_module.find_device(0))
+    if request.param == "gpu":
+        return CudaBackend(device_module.find_device(0))
+    return simulated() if request.param == "simulator" else simulated_on(request.param)
+
+
+def simulated_on(rung):
+    """Several blocks of several warps: what races there are, show."""
+    return simulated(block=64, n_multiprocessors=2, rung=RUNGS[rung])
 
 
 def simulated(**options):
@@ -179,10 +188,6 @@ def model_on_cpu(name, rounds=None):
 def test_model_scores_and_predictions_are_those_of_the_cpu(name, cuda):
     with computing_on(cuda):
         assert outcome(name) == expected(name)
-
-
-def test_every_objective_has_a_case():
-    assert {case.objective for case in CASES.values()} == set(objective_names())
 
 
 def test_the_cases_are_what_they_are_called():

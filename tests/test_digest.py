@@ -143,6 +143,7 @@ def test_order_of_the_rows(case):
         assert model_digest(params, matrix(table.take(order))) == expected
 
 
+@pytest.mark.filterwarnings("ignore:Some columns hold nothing but missing values")
 def test_rows_of_zero_weight_kept_or_dropped(case):
     table, params, expected = case
     dropped = table.take(table.weight > 0)

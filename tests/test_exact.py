@@ -141,6 +141,7 @@ def test_the_order_of_rows_and_memory_does_not_matter():
     {"colsample_bytree": 0.4, "feature_weights": [0, 1, 0, 0, 1]},
     {"colsample_bytree": 0.8, "colsample_bynode": 0.5, "feature_weights": [1e-30, 1, 0, 1e-30, 1]},
 ], ids=["by a tree", "by a node"])  # fmt: skip
+@pytest.mark.filterwarnings("ignore:Some columns hold nothing but missing values")
 def test_only_the_features_drawn_are_walked(drawn):
     """Always columns 1 and 4, by their weights: the trees are those of a table whose other columns are empty."""
     X, y, weight, params = make(**CASES["missing"])

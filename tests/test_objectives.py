@@ -233,7 +233,7 @@ def test_a_parameter_goes_to_those_that_take_it():
 
 def test_classes_answer_for_themselves():
     assert find_objective("test:shortfall") is Shortfall
-    names = [*objective_names(), "survival:cox", "?"]
+    names = [*objective_names(), "?"]
     known = dict(zip(names, map(find_objective, names)))
     several = {"multi:softprob", "multi:softmax", "test:softprob"}
     assert {n for n in names if known[n].is_classifier} == {"binary:logistic", "binary:logitraw", "binary:hinge"} | several
@@ -241,7 +241,7 @@ def test_classes_answer_for_themselves():
     assert {n: known[n].probability_twin for n in names if known[n].predicts_classes} == {
         "multi:softmax": "multi:softprob", "binary:hinge": None
     }  # fmt: skip
-    logs = ["count:poisson", "reg:gamma", "reg:tweedie", "test:shortfall", "survival:cox"]
+    logs = ["count:poisson", "reg:gamma", "reg:tweedie", "survival:aft", "survival:cox", "test:shortfall"]
     assert [n for n in names if known[n].link is LOG] == logs
 
 

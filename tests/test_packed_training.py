@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 import scipy.sparse
+from rungs import RUNGS, each_rung
 from simulator import SimulatedDevice
 
 import gpuboost as gb
@@ -271,9 +272,11 @@ def simulated(**options):
     return CudaBackend(SimulatedDevice(**options))
 
 
-@pytest.fixture(params=["simulator", pytest.param("gpu", marks=pytest.mark.gpu)])
+@pytest.fixture(params=["simulator", *each_rung, pytest.param("gpu", marks=pytest.mark.gpu)])
 def cuda(request):
-    return simulated() if request.param == "simulator" else CudaBackend(find_device(0))
+    if request.param == "gpu":
+        return CudaBackend(find_device(0))
+    return simulated() if request.param == "simulator" else simulated(block=64, n_multiprocessors=2, rung=RUNGS[request.param])
 
 
 SMALL = {"n_rows": 100, "rounds": 1, "max_depth": 2}

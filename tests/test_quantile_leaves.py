@@ -5,7 +5,7 @@ import json
 import numpy as np
 import pytest
 import xgboost
-from test_leaf_quantiles import expected_quantile
+from reference import expected_quantile
 
 import gpuboost as gb
 from gpuboost.model_io import digest

@@ -50,6 +50,9 @@ def test_everything_has_a_configuration():
     """What there is to choose from, by the library's own lists where it has them."""
     options = {option for name in CONFIGURATIONS for option in options_of(name)}
     assert {f"objective={name}" for name in (*objective_names(), "custom")} <= options
+    for backend in ("cuda", "naive"):
+        trained = {options_of(name)[0] for name in CONFIGURATIONS if f"backend={backend}" in name}
+        assert {f"objective={name}" for name in objective_names()} <= trained, backend
     rules = {name: field.metadata["rule"] for name, field in Params.__dataclass_fields__.items()}
     for name in ("tree_method", "grow_policy", "sampling_method", "sketch_proposals"):
         values = {value.strip("'") for value in rules[name].allowed.replace(" or ", ", ").split(", ")}
@@ -57,8 +60,9 @@ def test_everything_has_a_configuration():
         assert values - {"auto", "gpu_hist", *rules[name].planned} - used <= {"global"}, name  # the default is not in a name
     keys = {option.partition("=")[0] for option in options}
     elsewhere = {  # no effect on a model, or values of no interest
-        "booster", "device", "verbosity", "validate_parameters", "multi_strategy", "eval_metric", "disable_default_eval_metric"
-    }  # fmt: skip
+        *("booster", "device", "verbosity", "validate_parameters", "multi_strategy"),
+        *("eval_metric", "disable_default_eval_metric", "expectile_alpha"),
+    }
     assert {name for name, rule in rules.items() if rule.is_built} - keys - elsewhere == set()
     counts = {"table": 5, "as": 5, "backend": 2, "weights": 2, "workers": 2, "continued": 2, "search": 2, "estimator": 2}
     for key, n in counts.items():

@@ -404,6 +404,7 @@ def test_shares_of_one_sample_nothing(method):
 @pytest.mark.filterwarnings("ignore:the first round split no node")
 @pytest.mark.parametrize("n_rows", [1, 2, 3, 10])
 @pytest.mark.parametrize("sampling_method", ["uniform", "gradient_based"])
+@pytest.mark.filterwarnings("ignore:Some columns hold nothing but missing values")
 def test_tables_of_a_few_rows(n_rows, sampling_method, use_backend):
     """Where by gradient a round may draw no row at all."""
     X, y, _ = make(n_rows)

@@ -49,10 +49,16 @@ def table():
     return X, np.nan_to_num(X[:, 0]) + np.nan_to_num(X[:, 1]) + rng.normal(0, 0.2, 300), rng.integers(1, 9, 300) / 4
 
 
+# NumPy's, where scikit-learn looks whether labels are whole numbers before it finds NaN among them
+from_their_check = pytest.mark.filterwarnings("ignore:invalid value encountered in cast:RuntimeWarning")
+
+
 def digest(model):
     return bytes(model.get_booster().save_raw("json"))
 
 
+@from_their_check
+@pytest.mark.filterwarnings("ignore:the first round split no node")
 @parametrize_with_checks([GPUBoostClassifier(n_estimators=5), GPUBoostRegressor(n_estimators=5)])
 def test_scikit_learn(estimator, check):
     check(estimator)
@@ -265,6 +271,7 @@ def test_columns_of_labels_keep_the_type_of_their_values(table, library, type_na
     np.testing.assert_array_equal(model.predict(X), np.array(values)[expected.predict(X)])
 
 
+@from_their_check
 @pytest.mark.parametrize("missing", [None, np.nan])
 @pytest.mark.parametrize("dtype", ["str", "category", "Int64", "boolean", "object"])
 def test_missing_labels_are_refused(table, dtype, missing):
@@ -287,6 +294,7 @@ def test_missing_labels_are_refused(table, dtype, missing):
         (lambda y: np.array([1, "a"], dtype=object)[y.astype(int)], "labels of one kind, got int, str"),
     ],
 )
+@from_their_check
 def test_labels_that_are_no_classes_are_refused(table, spoil, message):
     X, signal, _ = table
     with pytest.raises(ValueError, match=message):
@@ -488,6 +496,25 @@ def test_functions_as_objective_and_metric(table):
     assert digest(model) == digest(plain)
     values = model.evals_result()["validation_0"]["mean_absolute_error"]
     assert values == pytest.approx(plain.evals_result()["validation_0"]["mae"], rel=1e-5)
+
+
+def test_several_metrics_by_name_and_as_functions(table):
+    X, y, _ = table
+    median = lambda y_true, y_pred: np.median(abs(y_true - y_pred))
+    median.__name__ = "median"
+    names_of = {("mae", mean_absolute_error, median): ["mae", "mean_absolute_error", "median"], (median,): ["rmse", "median"]}
+    for metrics, names in names_of.items():
+        model = GPUBoostRegressor(n_estimators=1, eval_metric=list(metrics)).fit(X, y, eval_set=[(X, y)])
+        assert list(model.evals_result()["validation_0"]) == names
+    assert model.get_booster().params.eval_metric == ()
+
+
+def test_a_function_that_takes_no_weights_is_refused_where_rows_have_some(table):
+    X, y, w = table
+    model = GPUBoostRegressor(n_estimators=1, objective=lambda y_true, y_pred: (y_pred - y_true, y_true * 0 + 1))
+    model.fit(X, y)
+    with pytest.raises(TypeError, match=r"called as \(y_true, y_pred, sample_weight=...\), but .* It must take sample_weight"):
+        model.fit(X, y, sample_weight=w)
 
 
 def test_continuing_from_an_estimator_gives_one_training(table):
@@ -831,7 +858,7 @@ def test_wrong_parameters_are_named_at_fit(table):
         GPUBoostClassifier(objective="reg:squarederror").fit(X, y > 1)
 
 
-@pytest.mark.parametrize("name", ["GPUBoostRanker", "GPUBoostRFClassifier", "GPUBoostRFRegressor"])
+@pytest.mark.parametrize("name", ["GPUBoostRanker", "GPUBoostRFClassifier", "GPUBoostRFRegressor", "XGBRFRegressor"])
 def test_estimators_still_to_come_say_so(name):
     with pytest.raises(NotImplementedError, match=f"{name} is not built yet"):
         getattr(gb, name)

@@ -309,6 +309,7 @@ def test_workers_on_a_simulated_gpu_give_the_cpus_model(use_backend):
 
 @pytest.mark.parametrize("rule", RULES)
 @pytest.mark.parametrize("dtype", [np.float32, np.float64, np.int64])
+@pytest.mark.filterwarnings("ignore:Some columns hold nothing but missing values")
 def test_a_few_rows_in_place_are_predicted_as_many(rule, dtype, monkeypatch):
     _, csr, y, _ = make(rule)
     csr = csr.copy()

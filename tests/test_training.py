@@ -250,12 +250,38 @@ def test_an_objective_that_returns_no_pair_is_refused(returned):
         gb.train({}, gb.DMatrix(X, y), 1, obj=lambda *_: returned)
 
 
+@pytest.mark.parametrize("which", ["grad", "hess"])
+@pytest.mark.parametrize("values", ["ab", ["a"] * 400, [1j] * 400, [[1], [1, 2]]], ids=["ab", "a", "1j", "ragged"])
+def test_gradients_that_are_no_real_numbers_are_refused(which, values):
+    X, y, _ = make_table("reg:squarederror")
+    pair = {"grad": np.ones(400), "hess": np.ones(400), which: values}
+    with pytest.raises(TypeError, match=f"{which} of the custom objective must be an array of real numbers, got"):
+        gb.train({}, gb.DMatrix(X, y), 1, obj=lambda *_: tuple(pair.values()))
+
+
 @pytest.mark.parametrize("returned", [0.5, ("a", 1, 2), [0.5], [("a", 1.0), "b"], (1, 2)], ids=str)
 def test_a_custom_metric_that_returns_no_names_and_values_is_refused(returned):
     X, y, _ = make_table("reg:squarederror")
     dtrain = gb.DMatrix(X, y)
     with pytest.raises(TypeError, match=r"custom_metric must return \(name, value\) or a list of such pairs, got"):
         gb.train({}, dtrain, 1, evals=[(dtrain, "t")], custom_metric=lambda *_: returned)
+
+
+@pytest.mark.parametrize("value", ["bad", np.ones(2), None, 1j], ids=str)
+def test_a_custom_metric_whose_value_is_no_number_is_refused(value):
+    X, y, _ = make_table("reg:squarederror")
+    dtrain = gb.DMatrix(X, y)
+    with pytest.raises(TypeError, match="custom_metric must return a number as 'm', got"):
+        gb.train({}, dtrain, 1, evals=[(dtrain, "t")], custom_metric=lambda *_: ("m", value))
+
+
+@pytest.mark.filterwarnings("error")  # NumPy's, of arrays as numbers
+def test_a_custom_metric_may_return_an_array_of_one_number():
+    X, y, _ = make_table("reg:squarederror")
+    dtrain, result = gb.DMatrix(X, y), {}
+    options = {"evals": [(dtrain, "t")], "evals_result": result, "verbose_eval": False}
+    gb.train({}, dtrain, 1, custom_metric=lambda *_: [("a", np.array([1.5])), ("b", np.float32(2))], **options)
+    assert result["t"]["a"] == [1.5] and result["t"]["b"] == [2.0]
 
 
 def test_two_metrics_of_one_name_are_refused():
@@ -377,6 +403,19 @@ def test_continued_training_gives_the_model_of_one_training(objective, given, tm
     second = gb.train(PARAMS[objective], dtrain, 3, xgb_model=xgb_model)
     assert model_bytes(second) == model_bytes(gb.train(PARAMS[objective], dtrain, 5))
     assert model_bytes(first) == before
+
+
+def test_continuing_a_booster_keeps_its_parameters_and_a_file_has_none():
+    X, y, _ = make_table("reg:squarederror")
+    dtrain = gb.DMatrix(X, y)
+    params = {"learning_rate": 0.1, "max_depth": 2, "lambda": 5}
+    first = gb.train(params, dtrain, 2)
+    for new in ({}, {"eta": 0.7, "reg_lambda": 1}, {"max_depth": None}):
+        whole = {"eta": 0.1, "max_depth": 2, "reg_lambda": 5, **new}
+        from_file = gb.train(whole, dtrain, 2, xgb_model=first.save_raw())
+        assert model_bytes(gb.train(new, dtrain, 2, xgb_model=first)) == model_bytes(from_file)
+    assert gb.train({}, dtrain, 1, xgb_model=first.save_raw()).params.max_depth == 6
+    assert first.params.learning_rate == 0.1
 
 
 @pytest.mark.parametrize("objective", ["reg:squarederror", "binary:logistic"])
@@ -517,14 +556,19 @@ def test_what_is_not_built_says_so_by_its_own_name():
     calls = {}
     for name in ("pred_contribs", "approx_contribs", "pred_interactions"):
         calls[name] = lambda name=name: booster.predict(data, **{name: True})
-    for name in ("label_lower_bound", "label_upper_bound"):
-        calls[f"DMatrix({name}=...)"] = lambda name=name: gb.DMatrix(X, **{name: y})
-    for name in ("GPUBoostRanker", "GPUBoostRFClassifier"):
+    for name in ("GPUBoostRanker", "GPUBoostRFClassifier", "XGBRanker", "DataIter", "ExtMemQuantileDMatrix", "dask"):
         calls[name] = lambda name=name: getattr(gb, name)
     for name, call in calls.items():
         with pytest.raises(NotImplementedError) as error:
             call()
         assert name in str(error.value) and "not built yet in gpuboost" in str(error.value)
+
+
+@pytest.mark.parametrize("name, here", [("XGBClassifier", "GPUBoostClassifier"), ("XGBRegressor", "GPUBoostRegressor")])
+def test_xgboosts_names_of_estimators_lead_to_ours(name, here):
+    assert here in gb.__all__ and not hasattr(gb, name)
+    with pytest.raises(AttributeError, match=f"has no attribute '{name}'. It is called {here} here"):
+        getattr(gb, name)
 
 
 # -- Messages ---------------------------------------------------------------------------------------------------------
@@ -640,6 +684,7 @@ def test_shards_with_other_columns_are_refused():
 
 
 @pytest.mark.parametrize("n_positive", [1, 3, 1500, 2999, 3000])
+@pytest.mark.filterwarnings("ignore:the first round split no node")
 def test_predictions_equal_xgboosts_from_the_same_file(n_positive):
     xgb = pytest.importorskip("xgboost")
     X = np.random.default_rng(0).normal(size=(3000, 4)).astype(np.float32)
@@ -671,8 +716,9 @@ def test_negative_hessians_count_as_zero_and_warn_once(recwarn):
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
 @pytest.mark.parametrize("which", [0, 1])
+@pytest.mark.filterwarnings("error:.* are negative")  # −∞ is an error, no negative number
 def test_gradients_and_hessians_that_are_not_finite_raise(which, bad):
     pair = [np.ones(300, np.float32), np.ones(300, np.float32)]
     pair[which][7] = bad
     with pytest.raises(FloatingPointError, match="not finite"):
-        gb.train({"verbosity": 0}, gb.DMatrix(np.arange(600).reshape(300, 2), np.arange(300)), 2, obj=lambda *_: pair)
+        gb.train({}, gb.DMatrix(np.arange(600).reshape(300, 2), np.arange(300)), 2, obj=lambda *_: pair)

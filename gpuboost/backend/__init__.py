@@ -1,7 +1,6 @@
 """Where the work is done: the contract (contract.py), and one backend per kind of device."""
 
 from functools import cache
-from typing import Any
 
 from gpuboost.backend.contract import Backend, TrainingRows
 from gpuboost.backend.cpu import CpuBackend
@@ -47,14 +46,14 @@ def _has_cuda() -> bool:
 
     if not has_gpu():
         return False
-    problem: Any = usable_device()
+    problem = usable_device()
     if problem is not None:
         log(1, f"a GPU is there but cannot be used, so the CPU is: {problem}")
     return problem is None
 
 
 _SAID_OF_KERNELS = {
-    "absent": "compiling CPU kernels: once for this version and machine, up to a minute; later runs load them from a cache.",
+    "absent": "compiling CPU kernels that nothing here has needed before, up to a minute; later runs load them from a cache.",
     "damaged": "the compiled CPU kernel in {path} is damaged or cannot be read, so it is compiled anew.",
     "unwritable": "compiled CPU kernels cannot be kept, so every process compiles them anew, up to a minute: no folder for them "
     "can be written. Set the environment variable NUMBA_CACHE_DIR to one that can.",

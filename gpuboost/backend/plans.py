@@ -3,12 +3,15 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import TypeVar
 
 import numpy as np
 
 from gpuboost.binned.cuts import Cuts
 
 __all__ = ["ColumnDraw", "FrontierBatch", "Penalty", "Round", "RowDraw", "TreePlan"]
+
+Value = TypeVar("Value")
 
 
 @dataclass(frozen=True)
@@ -88,28 +91,30 @@ class Round:
 
     @cached_property
     def rows(self) -> RowDraw | None:
-        (rows,) = {id(tree.rows): tree.rows for tree in self.trees}.values()
-        return rows
+        return _shared("rows", [tree.rows for tree in self.trees])
 
     @cached_property
     def columns(self) -> ColumnDraw:
-        (columns,) = {id(tree.columns): tree.columns for tree in self.trees}.values()
-        return columns
+        return _shared("columns", [tree.columns for tree in self.trees])
 
     @cached_property
     def penalty(self) -> Penalty:
-        (penalty,) = {tree.penalty for tree in self.trees}
-        return penalty
+        return _shared("penalty", [tree.penalty for tree in self.trees])
 
     @cached_property
     def key(self) -> int:
-        (key,) = {tree.key for tree in self.trees}
-        return key
+        return _shared("key", [tree.key for tree in self.trees])
 
     def require_outputs(self, first_outputs: Sequence[int], leaf_size: int) -> None:
         """ValueError where its trees add to other outputs than a training was started for."""
         if [(tree.first_output, tree.leaf_size) for tree in self.trees] != [(first, leaf_size) for first in first_outputs]:
             raise ValueError(f"the plans of a round must be of {leaf_size} outputs each, from {list(first_outputs)} on.")
+
+
+def _shared(name: str, values: list[Value]) -> Value:
+    if len(set(values)) != 1:
+        raise ValueError(f"the trees of a round must share their {name}, but {len(set(values))} differ.")
+    return values[0]
 
 
 @dataclass(frozen=True)

@@ -25,7 +25,7 @@ from gpuboost.errors import not_built
 
 __all__ = ["DMatrix"]
 
-FLOAT_INFO = ("label", "weight", "base_margin", "feature_weights")
+FLOAT_INFO = ("label", "label_lower_bound", "label_upper_bound", "weight", "base_margin", "feature_weights")
 UINT_INFO = ("group", "qid")
 EDGE_MARGIN = 1e-5  # of the outer edges of get_quantile_cut, XGBoost's
 
@@ -96,7 +96,7 @@ class DMatrix:
         )  # fmt: skip
         self._info = MatrixInfo(source.n_rows)
         self._bins: Bins | None = None
-        self._has_warned = False  # that it has no names although a model has
+        self._has_warned_of_names = False  # that it has none although a model has
         self.set_info(
             label=label, weight=weight, base_margin=base_margin, group=group, qid=qid, label_lower_bound=label_lower_bound,
             label_upper_bound=label_upper_bound, feature_weights=feature_weights,
@@ -204,9 +204,6 @@ class DMatrix:
         feature_weights: Any = None,
     ) -> None:  # fmt: skip
         """Set whichever is given; each is checked for length, kind and finite values. Where one is refused, none is set."""
-        for name, value in {"label_lower_bound": label_lower_bound, "label_upper_bound": label_upper_bound}.items():
-            if value is not None:
-                raise not_built(f"DMatrix({name}=...)")
         if group is not None and qid is not None:
             raise ValueError("group and qid both name the queries. Give one of them.")
         features = self._features
@@ -215,8 +212,8 @@ class DMatrix:
         if feature_types is not None:
             features = features.retyped(feature_types)
         info = {
-            "label": label, "weight": weight, "base_margin": base_margin, "group": group, "qid": qid,
-            "feature_weights": feature_weights,
+            "label": label, "label_lower_bound": label_lower_bound, "label_upper_bound": label_upper_bound, "weight": weight,
+            "base_margin": base_margin, "group": group, "qid": qid, "feature_weights": feature_weights,
         }  # fmt: skip
         self._update(**{name: values for name, values in info.items() if values is not None})
         self._describe(features)
@@ -228,13 +225,13 @@ class DMatrix:
         self._info = updated
 
     def set_float_info(self, field: str, data: Any) -> None:
-        """set_info by name: label, weight, base_margin or feature_weights."""
+        """set_info by name: label, its bounds, weight, base_margin or feature_weights."""
         self.set_info(**{_known_field(field, FLOAT_INFO): data})
 
     set_float_info_npy2d = set_float_info
 
     def get_float_info(self, field: str) -> np.ndarray:
-        """float32 values of label, weight, base_margin or feature_weights; empty where there are none."""
+        """float32 values of label, its bounds, weight, base_margin or feature_weights; empty where there are none."""
         return _as_given(getattr(self._info, _known_field(field, FLOAT_INFO)))
 
     def set_uint_info(self, field: str, data: Any) -> None:
@@ -291,10 +288,19 @@ class DMatrix:
 
     @property
     def labels(self) -> np.ndarray:
-        """float32 (n_targets, n_rows). Raises ValueError when there is none."""
+        """float32 (n_targets, n_rows): the label, or without one the lower and the upper bound, two rows. Raises ValueError when
+        there is none."""
+        if self.has_bounds:
+            return np.stack([self._info.label_lower_bound, self._info.label_upper_bound])
         if self._info.label.ndim != 2:
             raise ValueError("this DMatrix has no label. Pass label=, or call set_label().")
         return self._info.label
+
+    @property
+    def has_bounds(self) -> bool:
+        """Whether the labels are bounds: of survival times."""
+        bounds = self._info.label_lower_bound, self._info.label_upper_bound
+        return self._info.label.ndim != 2 and all(len(bound) == self.num_row() > 0 for bound in bounds)
 
     @property
     def weights(self) -> np.ndarray:
@@ -317,8 +323,8 @@ class DMatrix:
                 f"the matrix was made with sparse_absent={features.sparse_absent!r}, the model trained with {sparse_absent!r}. "
                 "Leave it out: the model knows."
             )
-        if model_names is not None and features.names is None and not self._has_warned:
-            self._has_warned = True
+        if model_names is not None and features.names is None and not self._has_warned_of_names:
+            self._has_warned_of_names = True
             warn(
                 "data has no column names, but the model was trained with names: columns are taken in the model's order. "
                 "Pass a frame, or feature_names, to have them matched.",

@@ -8,7 +8,7 @@ from gpuboost.config import warn
 from gpuboost.data.tables.device import host_array
 from gpuboost.data.tables.numbers import as_floats
 
-__all__ = ["as_columns", "as_feature_weights", "as_weights", "group_ptr", "row_numbers", "sizes_of_queries"]
+__all__ = ["as_bound", "as_columns", "as_feature_weights", "as_weights", "group_ptr", "row_numbers", "sizes_of_queries"]
 
 LARGEST_USUAL_WEIGHT = 1e6
 USER = 6  # calls from here to the caller of DMatrix.set_weight or set_info, whose line a warning shows
@@ -33,6 +33,18 @@ def as_columns(name: str, values: Any, n_rows: int) -> np.ndarray:
             f"the first at row {first}: {value}. Remove or replace them."
         )
     return result
+
+
+def as_bound(name: str, values: Any, n_rows: int) -> np.ndarray:
+    """float32 (n_rows,) that may be infinite, but not NaN."""
+    bound = _numbers(name, values)
+    if bound.shape not in ((n_rows,), (n_rows, 1)):
+        raise ValueError(f"{name} must have one value per row ({n_rows}), got shape {bound.shape}.")
+    with np.errstate(over="ignore"):
+        bound = bound.reshape(n_rows).astype(np.float32)
+    if (bad := np.isnan(bound)).any():
+        raise ValueError(f"{name} must not be NaN: {bad.sum()} values are, the first at row {int(np.argmax(bad))}. Use infinity.")
+    return bound
 
 
 def as_weights(values: Any, n_rows: int) -> np.ndarray:

@@ -5,11 +5,12 @@ from typing import Any
 
 import numpy as np
 
-from gpuboost.data.given import as_columns, as_feature_weights, as_weights, group_ptr, sizes_of_queries
+from gpuboost.data.given import as_bound, as_columns, as_feature_weights, as_weights, group_ptr, sizes_of_queries
 
 __all__ = ["MatrixInfo"]
 
-FIELDS = ("label", "weight", "base_margin", "group", "qid", "feature_weights")  # what can be given, checked in this order
+BOUNDS = ("label_lower_bound", "label_upper_bound")
+FIELDS = ("label", *BOUNDS, "weight", "base_margin", "group", "qid", "feature_weights")  # as checked
 
 
 _NOT_GIVEN = np.zeros((0,), np.float32)
@@ -25,7 +26,8 @@ def _not_given() -> Any:
 class MatrixInfo:
     """Checked and kept as arrays that nobody changes; what is new makes a new MatrixInfo.
 
-    label : float32 (n_targets, n_rows). weight : float32 (n_rows,). base_margin : float32 (n_outputs, n_rows).
+    label : float32 (n_targets, n_rows). label_lower_bound, label_upper_bound : float32 (n_rows,), may be infinite.
+    weight : float32 (n_rows,). base_margin : float32 (n_outputs, n_rows).
     group_ptr : uint32 (n_groups + 1,), the first row of each query and n_rows. feature_weights : float32 (n_features,).
     All are of shape (0,) where they are not given.
     version : counts the changes. margin_version : those of base_margin.
@@ -33,6 +35,8 @@ class MatrixInfo:
 
     n_rows: int
     label: np.ndarray = _not_given()
+    label_lower_bound: np.ndarray = _not_given()
+    label_upper_bound: np.ndarray = _not_given()
     weight: np.ndarray = _not_given()
     base_margin: np.ndarray = _not_given()
     group_ptr: np.ndarray = field(default_factory=lambda: _NO_QUERIES)
@@ -55,6 +59,8 @@ class MatrixInfo:
         """The field of this class that holds it: its values there."""
         if name == "weight":
             return {name: as_weights(values, self.n_rows)}
+        if name in BOUNDS:
+            return {name: as_bound(name, values, self.n_rows)}
         if name == "feature_weights":
             return {name: as_feature_weights(values, n_features)}
         if name in ("group", "qid"):
@@ -64,8 +70,9 @@ class MatrixInfo:
 
     def taken(self, rows: np.ndarray) -> "MatrixInfo":
         """Of the rows with the given numbers, intp (n,), in that order; queries are lost."""
-        label, weight, base_margin = (
-            np.ascontiguousarray(values[..., rows]) if values.size or values.ndim == 2 else values
-            for values in (self.label, self.weight, self.base_margin)
-        )
-        return MatrixInfo(len(rows), label, weight, base_margin, feature_weights=self.feature_weights)
+        of_rows = {name: getattr(self, name) for name in ("label", *BOUNDS, "weight", "base_margin")}
+        taken: dict[str, Any] = {
+            name: np.ascontiguousarray(values[..., rows]) if values.size or values.ndim == 2 else values
+            for name, values in of_rows.items()
+        }
+        return MatrixInfo(len(rows), **taken, feature_weights=self.feature_weights)

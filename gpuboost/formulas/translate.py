@@ -25,7 +25,7 @@ import numpy as np
 from numba import float32, float64
 
 from gpuboost.kernels import formulas
-from gpuboost.kernels.jit import scalar
+from gpuboost.kernels.jit import long_scalar
 
 __all__ = ["Formula", "FormulaError", "read_formula"]
 
@@ -179,7 +179,7 @@ class _Translation:
         function = self._namespace[formula.name]
         function.__qualname__ = f"{formula.function.__qualname__}.{self._suffix or 'jets' if self._active else 'plain'}"
         function.__module__ = formula.function.__module__
-        return scalar(function)
+        return long_scalar(function)
 
     # -- Statements -------------------------------------------------------------------------------------------------
 

@@ -1,47 +1,112 @@
-"""Area under the ROC curve, from exact integer sums over sorted predictions.
+"""Areas under the ROC and the precision-recall curve, from exact integer sums over sorted predictions.
 
 Written in NumPy's functions, which hand arrays on a GPU to CuPy: sort, running sums and dot products of integers, the same
 anywhere.
 """
 
 import math
+from abc import abstractmethod
+from typing import ClassVar
 
 import numpy as np
 
 from gpuboost.backend.contract import Array
 from gpuboost.backend.row_sums import RowSums
 from gpuboost.communicator import Communicator
+from gpuboost.kernels.jit import kernel
+from gpuboost.kernels.scalar import log_double
 from gpuboost.metrics import register
 from gpuboost.metrics.base import Metric
 
 
-@register
-class AreaUnderCurve(Metric):
-    """P(prediction of a positive row > that of a negative one), ties counting half, pairs weighted by both rows' weights.
+class CurveArea(Metric):
+    """Of two classes; of several: each class against the rest, averaged as XGBoost does. NaN where a class or its complement is
+    empty.
 
-    Several classes: each class against the rest, averaged by the weight of the classes (XGBoost's default). NaN where a class
-    or its complement is empty.
+    weighs_classes : whether a class counts by its weight in that average.
     """
 
-    family = "auc"
     maximize = True
+    weighs_classes: ClassVar[bool]
+
+    @abstractmethod
+    def area(self, rows: RowSums, positives: Array, negatives: Array) -> float:
+        """Of int64 sums of weight of either kind, by rising prediction, in the memory of rows.backend. Neither is all 0."""
 
     def __call__(self, rows: RowSums) -> float:
         if len(rows.label) > 1:
-            raise ValueError(f"auc takes one label column, got {len(rows.label)}. Evaluate logloss, or one column at a time.")
+            message = f"{self.family} takes one label column, got {len(rows.label)}."
+            raise ValueError(f"{message} Evaluate logloss, or one column at a time.")
         label, prediction = rows.label[0], rows.prediction
         weight = _integer_weights(rows.weight, label, rows.comm)
         if len(prediction) == 1:
             # A label between 0 and 1 is part positive, part negative, in 1024ths.
             positive = np.round(label.astype(np.float64) * 1024.0).astype(np.int64)
-            return _area(prediction[0], weight * positive, weight * (1024 - positive), rows.comm)[0]
+            return self._area(rows, prediction[0], weight * positive, weight * (1024 - positive))[0]
         total, areas = 0, 0.0
         for k in range(len(prediction)):
             is_class = (label == k).astype(np.int64)
-            area, positives = _area(prediction[k], weight * is_class, weight * (1 - is_class), rows.comm)
-            areas += area * positives if positives else 0.0
-            total += positives
+            area, positives = self._area(rows, prediction[k], weight * is_class, weight * (1 - is_class))
+            share = positives if self.weighs_classes else 1
+            areas += area * share if share else 0.0
+            total += share
         return areas / total if total else math.nan
+
+    def _area(self, rows: RowSums, prediction: Array, positive: Array, negative: Array) -> tuple[float, int]:
+        """(area, summed positive weight) over all workers' rows."""
+        positives, negatives = _sums_by_prediction(prediction, positive, negative, rows.comm)
+        n_positive = int(positives.sum())
+        if n_positive == 0 or int(negatives.sum()) == 0:
+            return math.nan, n_positive
+        return self.area(rows, positives, negatives), n_positive
+
+
+@register
+class AreaUnderCurve(CurveArea):
+    """P(prediction of a positive row > that of a negative one), ties counting half, pairs weighted by both rows' weights."""
+
+    family = "auc"
+    weighs_classes = True
+
+    def area(self, rows: RowSums, positives: Array, negatives: Array) -> float:
+        n_positive, n_negative = int(positives.sum()), int(negatives.sum())
+        # Twice the negatives below plus half of the ties, for each positive.
+        below = 2 * np.cumsum(negatives) - negatives
+        if 2 * n_positive * n_negative < 2**63:
+            twice = int(positives @ below)
+        else:
+            twice = sum(p * b for p, b in zip(positives.tolist(), below.tolist()))
+        return twice / (2 * n_positive * n_negative)
+
+
+@register
+class AreaUnderPrecisionRecall(CurveArea):
+    """∫ precision d recall, where between two predictions the negatives rise in step with the positives (Davis & Goadrich 2006),
+    as in XGBoost. scikit-learn's average_precision takes steps instead."""
+
+    family = "aucpr"
+    weighs_classes = False
+
+    def area(self, rows: RowSums, positives: Array, negatives: Array) -> float:
+        fetch = rows.backend.memory.fetch
+        return float(_precision_recall_area(fetch(positives), fetch(negatives)))
+
+
+@kernel
+def _precision_recall_area(positives, negatives):
+    """From the largest prediction down, with p positives and n negatives so far and steps dp, dn, h = dn/dp, b = n − h·p:
+
+    ∫ t/((1 + h)·t + b) dt from p to p + dp  =  (dp − b/(1 + h)·ln((p + dp + n + dn)/(p + n)))/(1 + h)
+    """
+    p, n, area = 0.0, 0.0, 0.0
+    for i in range(positives.size - 1, -1, -1):
+        dp, dn = float(positives[i]), float(negatives[i])
+        if dp > 0.0:
+            h = dn / dp
+            bent = (n - h * p) / (1.0 + h) * log_double((p + dp + n + dn) / (p + n)) if p + n > 0.0 else 0.0
+            area += (dp - bent) / (1.0 + h)
+        p, n = p + dp, n + dn
+    return area / p
 
 
 def _integer_weights(weight: Array, label: Array, comm: Communicator) -> Array:
@@ -59,11 +124,10 @@ def _integer_weights(weight: Array, label: Array, comm: Communicator) -> Array:
     return np.floor(weight.astype(np.float64) * scale + 0.5).astype(np.int64)
 
 
-def _area(prediction: Array, positive: Array, negative: Array, comm: Communicator) -> tuple[float, int]:
-    """(area, summed positive weight) over all workers' rows."""
+def _sums_by_prediction(prediction: Array, positive: Array, negative: Array, comm: Communicator) -> tuple[Array, Array]:
+    """int64 sums of all workers' positives and negatives of each prediction, by rising prediction."""
     rows = np.stack([prediction.astype(np.float32).view(np.int32).astype(np.int64), positive, negative])
-    if comm.size > 1:
-        rows = _gather_columns(rows, comm)
+    rows = comm.gather_columns(rows)
     prediction = rows[0].astype(np.int32).view(np.float32)
     order = np.argsort(prediction)
     ordered = prediction[order]
@@ -73,22 +137,4 @@ def _area(prediction: Array, positive: Array, negative: Array, comm: Communicato
     positives, negatives = sums.copy()
     positives[1:] -= sums[0, :-1]
     negatives[1:] -= sums[1, :-1]
-    n_positive, n_negative = int(positives.sum()), int(negatives.sum())
-    if n_positive == 0 or n_negative == 0:
-        return math.nan, n_positive
-    # Twice the negatives below plus half of the ties, for each positive.
-    below = 2 * np.cumsum(negatives) - negatives
-    if 2 * n_positive * n_negative < 2**63:
-        twice = int(positives @ below)
-    else:
-        twice = sum(p * b for p, b in zip(positives.tolist(), below.tolist()))
-    return twice / (2 * n_positive * n_negative), n_positive
-
-
-def _gather_columns(rows: Array, comm: Communicator) -> Array:
-    """All workers' columns side by side: int64 (k, Σ n)."""
-    lengths = comm.allgather(np.array([rows.shape[1]], np.int64))[:, 0]
-    padded = np.zeros_like(rows, shape=(rows.shape[0], int(lengths.max())))
-    padded[:, : rows.shape[1]] = rows
-    gathered = comm.allgather(padded)
-    return np.concatenate([part[:, :n] for part, n in zip(gathered, lengths)], axis=1)
+    return positives, negatives

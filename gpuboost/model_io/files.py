@@ -47,6 +47,8 @@ def load_model(source: str | os.PathLike[str] | bytes | bytearray | memoryview) 
         data = bytes(source)
     else:
         path = as_path("a model file", source, "given as a path or as bytes")
+        if os.path.isdir(path):
+            raise IsADirectoryError(f"{path!r} is a folder. Name a model file in it.")
         with open(path, "rb") as file:
             status = os.fstat(file.fileno())
             if not stat.S_ISREG(status.st_mode):  # a device or a pipe has no size to check

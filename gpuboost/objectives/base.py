@@ -9,7 +9,7 @@ One class under ``@objectives.register`` is a whole objective. It is asked for
     base_score                      the best constant
     gradient, or row_gradient       its formula, compiled into the kernels of either device
     leaf_alphas                     whether its leaves are quantiles of the residuals, and which
-    stage                           what some losses need besides; declared, and asked by no training yet
+    stage                           instead of a formula, where rows depend on each other
 """
 
 from abc import ABC, abstractmethod
@@ -33,7 +33,8 @@ __all__ = ["Objective", "Parameter", "invalid_labels"]
 
 @dataclass(frozen=True)
 class Parameter:
-    """A number, or a tuple of them, among the parameters of training (params.Params) that an objective takes.
+    """A number, a tuple of them, or a choice that is in no formula, among the parameters of training (params.Params) that an
+    objective takes.
 
     section : of XGBoost's model file, that holds it under its own name: {section: {name: text}}.
     in_formula : whether the formulas get it; those that do follow each other in their ``parameters``.
@@ -45,11 +46,11 @@ class Parameter:
     in_formula: bool = True
     instead: str = "Leave it out."
 
-    def text(self, value: float | tuple[float, ...]) -> str:
+    def text(self, value: float | str | tuple[float, ...]) -> str:
         """As the model file has it."""
         if isinstance(value, tuple):
             return f"[{','.join(map(self.text, value))}]"
-        if isinstance(value, int):
+        if isinstance(value, (int, str)):
             return str(value)
         short, exact = f"{np.float32(value):g}", np.float32(value)
         return short if np.float32(short) == exact else str(exact)
@@ -78,12 +79,14 @@ class Objective(ABC):
     label_rows: ClassVar[int] = 1
     #: Scalar function (margin, label, weight, output, parameters) -> (g, h) of kernels/gradients.py, as a staticmethod; with
     #: label_rows = 2 its label is a pair.
-    gradient: ClassVar[Any] = None
+    gradient: Any = None
     #: Instead, where the outputs of a row depend on each other: (margin, label, weight, i, parameters, grad, hess), see there.
     row_gradient: ClassVar[Any] = None
-    #: Work before the formula on rows in order, as survival:cox needs, or in groups, as ranking does. Nothing calls it yet; its
-    #: arguments are for whoever does to choose.
-    stage: ClassVar[Any] = None
+    #: Whether the formula computes in float64.
+    uses_double: ClassVar[bool] = False
+    #: Instead of a formula, where a gradient depends on the rows of all workers, as in survival:cox: method (margin, label,
+    #: weight, comm) -> (grad, hess), float32 (n_outputs, n_rows) on the host, weights applied.
+    stage: Any = None
     #: What predict returns where that is not what metrics see: as row_map; the prediction is then row 0 of the result.
     predict_map: ClassVar[Any] = None
 
@@ -153,7 +156,7 @@ class Objective(ABC):
         """The same as a CUDA kernel."""
         if self.row_gradient:
             return rowwise_gradients_kernel(self.row_gradient)
-        return elementwise_gradients_kernel(self.gradient, self.label_rows)
+        return elementwise_gradients_kernel(self.gradient, self.label_rows, self.uses_double)
 
     @property
     def row_map(self) -> Any:

@@ -13,7 +13,7 @@ from gpuboost.objectives.base import Objective, Parameter
 @scalar
 def absolute_error_gradient(margin, label, weight, output, parameters):
     """|margin − label|: g = sign(margin − label), h = 1."""
-    sign = float32(1.0) if margin > label else float32(0.0)
+    sign = float32(1.0) if margin > label else float32(margin - label)  # 0, or a NaN that must be found
     return float32(-1.0) if margin < label else sign, float32(1.0)
 
 
@@ -22,7 +22,8 @@ def quantile_gradient(margin, label, weight, output, parameters):
     """Pinball loss of α = parameters[output], (α − [label < margin])·(label − margin) (Koenker & Bassett 1978): g = 1 − α
     where the margin is not below the label, else −α; h = 1."""
     alpha = parameters[output]
-    return float32(float32(1.0) - alpha) if margin >= label else float32(-alpha), float32(1.0)
+    above = float32(float32(1.0) - alpha) if margin >= label else float32(margin - label)  # a NaN must be found
+    return float32(-alpha) if margin < label else above, float32(1.0)
 
 
 @scalar

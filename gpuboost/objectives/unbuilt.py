@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from gpuboost.objectives.links import IDENTITY, LOG, Link
+from gpuboost.objectives.links import IDENTITY, Link
 
 __all__ = ["UNBUILT", "UnbuiltObjective"]
 
@@ -38,8 +38,6 @@ class UnbuiltObjective:
 
 UNBUILT: dict[str, UnbuiltObjective] = {
     "reg:expectileerror": UnbuiltObjective(),
-    "survival:cox": UnbuiltObjective(LOG),
-    "survival:aft": UnbuiltObjective(LOG),
     "rank:ndcg": UnbuiltObjective(),
     "rank:map": UnbuiltObjective(),
     "rank:pairwise": UnbuiltObjective(),

@@ -36,11 +36,14 @@ ELSEWHERE = {
     "max_cached_hist_node": "Use histogram_memory, in bytes.",
     "bagging_fraction": "Use subsample.",
     "feature_fraction": "Use colsample_bytree.",
+    "max_features": "Use colsample_bynode, a share of the features.",
+    "verbose": "Pass it to fit(), or as verbose_eval to train().",
+    "cat_features": "Give the columns a category type, or pass feature_types to DMatrix(); enable_categorical is true.",
     **dict.fromkeys(["min_child_samples", "min_samples_leaf"], "Use min_child_weight, a sum of hessians."),
     **dict.fromkeys(["num_leaves", "max_leaf_nodes"], "Use max_leaves."),
     "lr": "Use learning_rate.",
     "l1": "Use reg_alpha.",
-    "l2": "Use reg_lambda.",
+    **dict.fromkeys(["l2", "l2_leaf_reg"], "Use reg_lambda."),
 }
 
 _read_sketch_eps, _ = bounded(as_real, "[0.00001, 0.5]")

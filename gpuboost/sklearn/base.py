@@ -1,6 +1,7 @@
 """What the estimators share: parameters, fitting, predicting, and the Booster inside."""
 
 import os
+from inspect import signature
 from numbers import Integral
 from typing import TYPE_CHECKING, Any, Self
 
@@ -191,7 +192,7 @@ class GPUBoostModel(BaseEstimator):
         """
         params = {name: value for name, value in self.get_params(deep=False).items() if name not in NOT_OF_TRAINING}
         params["objective"] = self._objective_name()
-        params["eval_metric"] = None if _is_function(self.eval_metric) else self.eval_metric
+        params["eval_metric"] = self._metrics()[0]
         is_number = self.random_state is None or isinstance(self.random_state, Integral)
         params["random_state"] = self.random_state if is_number else check_random_state(self.random_state).randint(2**31 - 1)
         return {name: value for name, value in params.items() if value is not None}
@@ -201,10 +202,17 @@ class GPUBoostModel(BaseEstimator):
         functions: dict[str, Any] = {}
         if _is_function(self.objective):
             functions["obj"] = with_labels(self.objective)
-        if _is_function(self.eval_metric):
-            score, name = with_labels(self.eval_metric), getattr(self.eval_metric, "__name__", "eval_metric")
-            functions["custom_metric"] = lambda prediction, dmatrix: (name, score(prediction, dmatrix))
+        if metrics := self._metrics()[1]:
+            scores = [(getattr(metric, "__name__", "eval_metric"), with_labels(metric)) for metric in metrics]
+            functions["custom_metric"] = lambda *given: [(name, score(*given)) for name, score in scores]
         return functions
+
+    def _metrics(self) -> tuple[Any, list[Any]]:
+        """eval_metric told apart: a name or names (None for none), and functions."""
+        if not isinstance(self.eval_metric, (list, tuple)):
+            return (None, [self.eval_metric]) if _is_function(self.eval_metric) else (self.eval_metric, [])
+        functions = [metric for metric in self.eval_metric if _is_function(metric)]
+        return [metric for metric in self.eval_metric if not _is_function(metric)] or None, functions
 
     def _objective_name(self) -> str:
         is_default = self.objective is None or _is_function(self.objective)
@@ -302,7 +310,18 @@ def with_labels(function: Any) -> Any:
 
     def call(prediction: np.ndarray, dmatrix: DMatrix) -> Any:
         weight = dmatrix.get_weight()
-        return function(dmatrix.get_label(), prediction, **({"sample_weight": weight} if len(weight) else {}))
+        given = {"sample_weight": weight} if len(weight) else {}
+        try:
+            signature(function).bind(dmatrix.get_label(), prediction, **given)
+        except ValueError:  # written in C, where not every function tells its parameters
+            pass
+        except TypeError as problem:
+            called = f"(y_true, y_pred{', sample_weight=...' if given else ''})"
+            raise TypeError(
+                f"{getattr(function, '__name__', 'a function')} is called as {called}, but {problem}. "
+                "It must take sample_weight where rows have weights."
+            ) from None
+        return function(dmatrix.get_label(), prediction, **given)
 
     return call
 

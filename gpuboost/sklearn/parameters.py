@@ -15,7 +15,7 @@ OWN: dict[str, tuple[Any, str]] = {
     "n_estimators": (100, "rounds of boosting, 100 for None."),
     "objective": (None, "name, or function (y_true, y_pred[, sample_weight]) -> (grad, hess) on raw margins."),
     "eval_metric": (
-        None, "name or names, or function (y_true, y_pred[, sample_weight]) -> number, to be minimised."
+        None, "name, or function (y_true, y_pred[, sample_weight]) -> number, to be minimised, or a list of such."
     ),
     "early_stopping_rounds": (
         None, "stop when the last metric on the last set of eval_set has not improved for so many rounds; prediction then uses "

@@ -61,4 +61,12 @@ def _named_values(returned: Any) -> list[tuple[str, float]]:
     pairs = returned if isinstance(returned, list) else [returned]
     if not all(isinstance(pair, tuple) and len(pair) == 2 and isinstance(pair[0], str) for pair in pairs):
         raise TypeError(f"custom_metric must return (name, value) or a list of such pairs, got {returned!r:.60}.")
-    return [(name, float(value)) for name, value in pairs]
+    return [(name, _as_float(name, value)) for name, value in pairs]
+
+
+def _as_float(name: str, value: Any) -> float:
+    """A number, or the one of an array."""
+    try:
+        return float(value.item() if hasattr(value, "item") else value)
+    except (TypeError, ValueError, RuntimeError):  # the last is torch's
+        raise TypeError(f"custom_metric must return a number as {name!r}, got {value!r:.60}.") from None

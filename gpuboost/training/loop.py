@@ -1,5 +1,6 @@
 """train(): rounds, evaluations and callbacks around Booster.update."""
 
+import os
 from collections.abc import Callable, Mapping, Sequence
 from operator import index
 from typing import Any
@@ -8,16 +9,19 @@ from gpuboost.booster import Booster
 from gpuboost.callback import EarlyStopping, EvalsLog, EvaluationMonitor, TrainingCallback
 from gpuboost.communicator import current_communicator
 from gpuboost.config import get_config, log, verbosity_context
+from gpuboost.custom_objective import CustomObjective
 from gpuboost.data.dmatrix import DMatrix
+from gpuboost.training.evaluate import CustomMetric
 
-__all__ = ["boost_rounds", "check_arguments", "train"]
+__all__ = ["boost_rounds", "check_arguments", "monitors", "train"]
 
 
 def train(
     params: Mapping[str, Any], dtrain: DMatrix, num_boost_round: int = 10, *, evals: Sequence[tuple[DMatrix, str]] | None = None,
-    obj: Any = None, maximize: bool | None = None, early_stopping_rounds: int | None = None,
-    evals_result: EvalsLog | None = None, verbose_eval: bool | int | None = True, xgb_model: Any = None,
-    callbacks: Sequence[TrainingCallback] | None = None, custom_metric: Any = None,
+    obj: CustomObjective | None = None, maximize: bool | None = None, early_stopping_rounds: int | None = None,
+    evals_result: EvalsLog | None = None, verbose_eval: bool | int | None = True,
+    xgb_model: Booster | str | os.PathLike[str] | bytes | bytearray | None = None,
+    callbacks: Sequence[TrainingCallback] | None = None, custom_metric: CustomMetric | None = None,
 ) -> Booster:  # fmt: skip
     """Train a model. Arguments and meaning as xgboost.train.
 
@@ -28,19 +32,19 @@ def train(
     early_stopping_rounds : stop when the last metric of the last evaluation set has not improved for so many rounds.
     evals_result : dict that receives data name → metric name → values.
     verbose_eval : True prints every round, an integer every so many rounds, False or None nothing.
-    xgb_model : Booster, path or bytes of a model to continue. Which round was its best is forgotten: prediction is to use the new
-        rounds as well.
+    xgb_model : Booster, path or bytes of a model to continue. A Booster's parameters hold where params names no others; a file
+        has none. Which round was its best is forgotten: prediction is to use the new rounds as well.
     Raises ValueError and TypeError for wrong data or parameters, NotImplementedError for what is not built yet.
     """
     evals = _checked_evals(evals)
     num_boost_round = check_arguments(num_boost_round, callbacks, obj=obj, custom_metric=custom_metric)
     if evals_result is not None and not isinstance(evals_result, dict):
         raise TypeError(f"evals_result must be a dict to be filled, got {type(evals_result).__name__}.")
-    booster = Booster(params)
     if isinstance(xgb_model, Booster):
-        booster.take_model(xgb_model.copy().model)
-    elif xgb_model is not None:
-        booster.load_model(xgb_model)
+        booster = xgb_model.copy()
+        booster.set_param(params)
+    else:
+        booster = Booster(params, model_file=xgb_model)
     if xgb_model is not None:
         booster.set_attr(best_iteration=None, best_score=None)
     with verbosity_context(booster.params.verbosity):
@@ -48,8 +52,7 @@ def train(
         used = list(callbacks or ())
         if early_stopping_rounds is not None:
             used.append(EarlyStopping(rounds=early_stopping_rounds, maximize=maximize))
-        if verbose_eval:
-            used.append(EvaluationMonitor(period=int(verbose_eval)))
+        used += monitors(verbose_eval)
 
         def boost(booster: Booster, epoch: int) -> list[tuple[str, str, float]]:
             booster.update(dtrain, epoch, obj)
@@ -75,7 +78,7 @@ def boost_rounds(
     Returns the model as the callbacks leave it, all values, and whether a callback stopped the training.
     """
     for callback in callbacks:
-        model = callback.before_training(model)
+        model = _checked_model(callback.before_training(model), callback)
     evals_log: EvalsLog = {}
     is_stopped = False
     for epoch in range(num_boost_round):
@@ -88,8 +91,24 @@ def boost_rounds(
         if is_stopped:
             break
     for callback in callbacks:
-        model = callback.after_training(model)
+        model = _checked_model(callback.after_training(model), callback)
     return model, evals_log, is_stopped
+
+
+def _checked_model(model: Any, callback: TrainingCallback) -> Any:
+    if not hasattr(model, "num_boosted_rounds"):
+        name = type(callback).__name__
+        raise TypeError(f"before_training and after_training of {name} must return the model, got {model!r:.60}.")
+    return model
+
+
+def monitors(verbose_eval: bool | int | None, **options: Any) -> list[TrainingCallback]:
+    """What prints the evaluations: nothing where verbose_eval is False, 0 or None. Raises TypeError for what is no number."""
+    try:
+        period = int(verbose_eval or 0)
+    except (TypeError, ValueError):
+        raise TypeError(f"verbose_eval must be True, False or a number of rounds, got {verbose_eval!r:.60}.") from None
+    return [EvaluationMonitor(period=period, **options)] if period else []
 
 
 def check_arguments(num_boost_round: Any, callbacks: Any, **functions: Any) -> int:

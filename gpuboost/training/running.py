@@ -6,7 +6,6 @@
 from collections import deque
 from collections.abc import Callable
 from math import inf
-from typing import Any
 
 from gpuboost.backend import Backend, TrainingRows
 from gpuboost.backend.contract import Array, Training
@@ -42,15 +41,15 @@ class Boosting:
     ) -> None:  # fmt: skip
         self.model, self.dtrain, self.cuts = model, dtrain, rows.binned.cuts
         self.params, self._objective, self._backend, self._comm = params, objective, backend, comm
-        self._version = dtrain.version
+        self._version, self._labels = dtrain.version, dtrain.labels
         self._n_rounds = model.n_rounds
         self._planner = Planner(resolved, self.cuts, rows.global_rows, model.n_outputs)
         self._training: Training = backend.start_training(
             rows, resolved, model.n_outputs, leaf_alphas=objective.leaf_alphas(model.n_outputs)
         )
         self._grower = Grower(self._training, comm, growth_policy(resolved), resolved.proposals)
-        self._finished: deque[Any] = deque()
-        self._has_warned = False
+        self._finished: deque[object] = deque()
+        self._has_warned_of_hessians = False
         self._watched = WatchedMatrices(backend, self.cuts, objective)
 
     def trains_on(self, dtrain: DMatrix) -> bool:
@@ -63,6 +62,9 @@ class Boosting:
         if obj is not None:
             given = custom_gradients(obj, self._backend.memory.fetch(training.margin), self.dtrain)
             self._warn_of_negative_hessians(given[1])
+        elif self._objective.stage is not None:
+            margin = self._backend.memory.fetch(training.margin)
+            given = self._objective.stage(margin, self._labels, self.dtrain.weights, self._comm)
         with training.at_work():
             gradients = training.gradients
             maxima = gradients.compute(self._objective) if given is None else gradients.set(*given)
@@ -103,9 +105,9 @@ class Boosting:
 
     def _warn_of_negative_hessians(self, hess: Array) -> None:
         """A UserWarning, once a training. hess : float32 (n_outputs, n_rows), on the host."""
-        n_negative = 0 if self._has_warned else count_negative(hess)
+        n_negative = 0 if self._has_warned_of_hessians else count_negative(hess)
         if n_negative:
-            self._has_warned = True
+            self._has_warned_of_hessians = True
             with verbosity_context(self.params.verbosity):
                 warn(
                     f"{n_negative} of {hess.size} hessians of the custom objective are negative. They count as 0: sums of "

@@ -24,7 +24,7 @@ from gpuboost.training.running import Boosting
 
 __all__ = ["collect_rows", "start_boosting"]
 
-DEFAULT_BASE_SCORE = 0.5  # where XGBoost starts a custom objective
+CUSTOM_BASE_SCORE = 0.5  # where XGBoost starts a custom objective
 
 
 def start_boosting(model: Model | None, dtrain: DMatrix, params: Params, *, is_custom: bool = False) -> Boosting:
@@ -42,7 +42,7 @@ def start_boosting(model: Model | None, dtrain: DMatrix, params: Params, *, is_c
     for name in params.eval_metric:
         get_metric(name, params)  # a misspelt one is refused here, also where nothing is evaluated
     if model is None:
-        model = _empty_model(dtrain, params, objective, backend, comm, (DEFAULT_BASE_SCORE,) if is_custom else None)
+        model = _empty_model(dtrain, params, objective, backend, comm, (CUSTOM_BASE_SCORE,) if is_custom else None)
     else:
         _check_forest(model)
         _check_columns(model, dtrain)

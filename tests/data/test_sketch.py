@@ -230,6 +230,7 @@ def test_cuts_do_not_depend_on_order_batches_threads_memory_or_workers(max_bin, 
 
 
 @pytest.mark.filterwarnings("ignore:weight is .* unusual")
+@pytest.mark.filterwarnings("ignore:Some columns hold nothing but missing values")
 def test_equal_weights_are_no_weights():
     X, _ = mixed_table()
     plain = DMatrix(X).binned(64, CpuBackend(1), SingleProcess()).cuts
@@ -239,17 +240,20 @@ def test_equal_weights_are_no_weights():
 
 
 @pytest.mark.filterwarnings("ignore:weight is .* unusual")
+@pytest.mark.filterwarnings("ignore:Some columns hold nothing but missing values")
 def test_weights_matter_only_by_their_ratios():
     X, weights = mixed_table()
     cuts = [DMatrix(X, weight=weights * k).binned(64, CpuBackend(1), SingleProcess()).cuts for k in (1.0, 3.0, 2.0**-70, 2.0**60)]
     assert all(c.same_as(cuts[0]) for c in cuts)
 
 
+@pytest.mark.filterwarnings("ignore:Some columns hold nothing but missing values")
 def test_float_weights_count_as_their_integer_copies():
     X, weights = mixed_table()
     assert DMatrix(X, weight=weights / 16).binned(64, CpuBackend(1), SingleProcess()).cuts.same_as(cuts_of(X, 64, weights))
 
 
+@pytest.mark.filterwarnings("ignore:Some columns hold nothing but missing values")
 def test_a_worker_without_weights_beside_one_that_has_them_counts_ones():
     X, _ = mixed_table(200)
 

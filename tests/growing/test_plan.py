@@ -30,7 +30,7 @@ def test_a_round_whose_trees_differ_is_refused():
             plan.require_outputs(wrong, 1)
     for change in ({"key": 5}, {"penalty": replace(plan.penalty, gamma=9.0)}, {"columns": replace(plan.columns)}):
         other = replace(plan, trees=(plan.trees[0], replace(plan.trees[1], **change)))
-        with pytest.raises(ValueError):
+        with pytest.raises(ValueError, match=f"must share their {next(iter(change))}, but 2 differ"):
             getattr(other, next(iter(change)))
 
 

@@ -10,7 +10,7 @@ import sysconfig
 from functools import cache
 from importlib import import_module
 from inspect import signature
-from itertools import product
+from itertools import groupby, product, zip_longest
 from pathlib import Path
 from pkgutil import iter_modules
 from types import FunctionType
@@ -55,9 +55,14 @@ def formulas(*parameters):
     return [f for f in found.values() if tuple(signature(f.py_func).parameters) == parameters]
 
 
+def interval_gradients_kernel(gradient):
+    return gradients.elementwise_gradients_kernel(gradient, label_rows=2, uses_double=True)
+
+
 # (factory, its arguments in turn). A kernel that is made by a function belongs here.
 FACTORIES = [
     (gradients.elementwise_gradients_kernel, formulas("margin", "label", "weight", "output", "parameters")),
+    (interval_gradients_kernel, formulas("margin", "bounds", "weight", "output", "parameters")),
     (gradients.rowwise_gradients_kernel, formulas("margin", "label", "weight", "i", "parameters", "grad", "hess")),
     (reduce.reduce_rows_kernel, formulas("prediction", "label", "i", "parameters")),
     (reduce.map_rows_kernel, formulas("margin", "i", "out")),
@@ -72,13 +77,15 @@ def is_ours(function):
 
 
 def kernels_of_the_package():
-    """Every kernel, those of factories for everything that the package itself gives them."""
+    """Every kernel, those of factories for everything that the package itself gives them. One of each file comes first, then
+    another of each, so that those that a sweep keeps are of all files."""
     modules_of(gpuboost.kernels)
     for factory, arguments in FACTORIES:
         for argument in arguments:
             factory(argument)
     own = [k for k in all_kernels() if is_ours(k.function) and (k.formula is None or is_ours(k.formula.py_func))]
-    return sorted(own, key=lambda k: k.name)
+    by_file = [list(group) for _, group in groupby(sorted(own, key=lambda k: k.name), lambda k: k.name.partition(".")[0])]
+    return [k for kernels in zip_longest(*by_file) for k in kernels if k is not None]
 
 
 def with_choices(kernels):
@@ -93,6 +100,7 @@ def with_choices(kernels):
 
 KERNELS = kernels_of_the_package()
 each_kernel = pytest.mark.parametrize("kernel, choice", with_choices(KERNELS))
+a_third = pytest.mark.sweep(30)  # the same ones for several tests, which share their PTX
 
 
 def test_every_factory_makes_kernels():
@@ -217,6 +225,7 @@ def test_floats_are_rounded_after_every_operation(kernel, choice):
     assert not [i for i in floats if ".approx" in i or ".ftz" in i or ".full" in i]
 
 
+@a_third
 @each_kernel
 def test_no_nan_is_dropped_by_a_maximum(kernel, choice):
     """max.f32 and its kin return the other operand: formulas say larger and smaller (kernels/scalar.py).
@@ -227,6 +236,7 @@ def test_no_nan_is_dropped_by_a_maximum(kernel, choice):
     assert all(re.search(r", 0[df][0-9A-F]+;$", line) for line in found)
 
 
+@a_third
 @each_kernel
 def test_float64_instructions_appear_only_where_they_are_meant(kernel, choice):
     """Consumer GPUs do 1/64 as many float64 operations as float32 ones."""
@@ -234,12 +244,14 @@ def test_float64_instructions_appear_only_where_they_are_meant(kernel, choice):
     assert kernel.uses_double or found == []
 
 
+@a_third
 @each_kernel
 def test_no_thread_has_a_stack(kernel, choice):
     """Local memory is global memory: tuples and arrays of a thread belong in registers."""
     assert not re.search(r"\.local\b|__local_depot", _ptx(kernel, tuple(choice.values()), HOPPER))
 
 
+@a_third
 @each_kernel
 def test_no_kernel_calls_a_function(kernel, choice):
     """All that a kernel calls is inlined; what is left would be a call into the C library or numba's runtime."""

@@ -2,6 +2,7 @@
 
 import ctypes
 import os
+import re
 import subprocess
 import sys
 from inspect import getsource
@@ -11,7 +12,7 @@ import pytest
 
 
 def run(program, **environment):
-    """The last line that a function prints in a new process, where numba takes GNU OpenMP and nobody bounds its spinning."""
+    """What a function prints in a new process, where numba takes GNU OpenMP and nobody bounds its spinning; stderr, too."""
     try:
         ctypes.CDLL("libgomp.so.1")
     except OSError:
@@ -21,7 +22,7 @@ def run(program, **environment):
     source = dedent(getsource(program)) + f"\n{program.__name__}()"
     done = subprocess.run([sys.executable, "-c", source], env=env, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr
-    return done.stdout.splitlines()[-1]
+    return done.stdout.strip(), done.stderr
 
 
 def train_busy_and_idle():
@@ -46,28 +47,46 @@ def train_busy_and_idle():
 
 
 def test_the_crowd_comes_and_goes_with_other_work():
-    assert run(train_busy_and_idle) == "[False, True, False, True] 1"
+    assert run(train_busy_and_idle)[0] == "[False, True, False, True] 1"
 
 
-@pytest.mark.parametrize("choice", [{"GOMP_SPINCOUNT": "5000"}, {"OMP_WAIT_POLICY": "passive"}])
-def test_the_users_bound_is_left_alone(choice):
-    assert run(train_busy_and_idle, **choice) == "[False, False, False, False] 1"
+@pytest.mark.parametrize("choice, bound", [({"GOMP_SPINCOUNT": "5000"}, 5000), ({"OMP_WAIT_POLICY": "passive"}, 0)])
+def test_the_users_bound_is_left_alone(choice, bound):
+    there, said = run(train_busy_and_idle, OMP_DISPLAY_ENV="verbose", **choice)
+    assert there == "[False, False, False, False] 1"
+    assert re.findall(r"GOMP_SPINCOUNT = '(\d+)'", said) == [str(bound)]  # as the library has read it
 
 
-def train_after_somebody_loaded_it():
+def train_and_sleep():
+    """Whether a training's other thread spins on: for 0.05 s of this process's time, while its main thread sleeps."""
     import ctypes
-    import threading
+    import os
+    import time
 
-    ctypes.CDLL("libgomp.so.1")  # as import lightgbm does
+    if "SPINS_OF_ANOTHER" in os.environ:  # the library is loaded, as by import lightgbm
+        os.environ["GOMP_SPINCOUNT"] = os.environ["SPINS_OF_ANOTHER"]
+        ctypes.CDLL("libgomp.so.1")
+        del os.environ["GOMP_SPINCOUNT"]
     import numpy as np
 
     import gpuboost as gb
     from gpuboost.kernels import openmp
 
-    openmp._count_running = lambda: 1
+    openmp._count_running = lambda: 1  # nobody else
     gb.train({"nthread": 2}, gb.DMatrix(np.random.default_rng(0).normal(size=(20_000, 20)), np.arange(20_000)), 2)
-    print([thread.name for thread in threading.enumerate() if thread.name == "gpuboost-openmp"])
+    used, end = time.process_time(), time.monotonic() + float(os.environ["LOOK_FOR_S"])
+    while time.process_time() < used + 0.05 and time.monotonic() < end:
+        time.sleep(0.05)
+    print(time.process_time() >= used + 0.05)
 
 
-def test_a_library_that_was_loaded_before_gets_a_crowd_that_stays():
-    assert run(train_after_somebody_loaded_it) == "['gpuboost-openmp']"
+FOREVER = "30000000000"  # spins, many seconds of them: what the library does under OMP_WAIT_POLICY=active
+
+
+@pytest.mark.parametrize("others", [{}, {"SPINS_OF_ANOTHER": FOREVER}], ids=["alone", "loaded before"])
+def test_threads_that_wait_sleep(others):
+    assert run(train_and_sleep, LOOK_FOR_S="1", **others)[0] == "False"
+
+
+def test_threads_spin_as_long_as_the_user_wants():
+    assert run(train_and_sleep, LOOK_FOR_S="60", GOMP_SPINCOUNT=FOREVER)[0] == "True"

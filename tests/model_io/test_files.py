@@ -95,6 +95,11 @@ def test_too_long_a_file_is_refused_before_it_is_read(tmp_path, n_bytes):
         load_model(tmp_path / "m.json")
 
 
+def test_a_folder_is_refused(tmp_path):
+    with pytest.raises(IsADirectoryError, match="is a folder. Name a model file in it"):
+        load_model(tmp_path)
+
+
 def test_file_without_a_size_is_refused():
     with pytest.raises(ModelFormatError, match="/dev/zero' is not a regular file"):
         load_model("/dev/zero")

@@ -58,6 +58,9 @@ def test_sketch_eps_out_of_range_is_refused_under_its_own_name(eps):
         ),
         ("sample_weight", "'sample_weight' is not a parameter of training. Pass it to fit(), or as weight to DMatrix()."),
         ("feature_fraction", "'feature_fraction' is not a parameter of training. Use colsample_bytree."),
+        ("max_features", "'max_features' is not a parameter of training. Use colsample_bynode, a share of the features."),
+        ("l2_leaf_reg", "'l2_leaf_reg' is not a parameter of training. Use reg_lambda."),
+        ("verbose", "'verbose' is not a parameter of training. Pass it to fit(), or as verbose_eval to train()."),
     ],
 )
 @pytest.mark.parametrize("value", [3, None])

@@ -23,6 +23,7 @@ from functools import cache
 from hashlib import sha256
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -108,7 +109,7 @@ def to_ptx(kernel: CudaKernel, choice: dict[str, np.dtype[Any]], capability: tup
     signature = types.void(*(numba_type(a.dtype, a.ndim) for a in kernel.arguments.values()))
     # An assembler ignores the bound on registers altogether where it asks for more threads than fit.
     blocks_per_sm = min(kernel.blocks_per_sm, _threads_of_a_multiprocessor(capability) // kernel.block)
-    with _row_stack(), _no_contraction():
+    with _row_stack(), _no_contraction(capability):
         ptx, _ = numba_cuda.compile(
             _for_numba(kernel.function), signature, cc=capability, device=False, abi="numba", output="ptx",
             launch_bounds=(kernel.block, blocks_per_sm),
@@ -169,20 +170,29 @@ def _row_stack() -> Iterator[None]:
 
 
 @contextmanager
-def _no_contraction() -> Iterator[None]:
-    """Let numba-cuda compile with NVVM's fma=0: PTX then says mul.rn and add.rn, which no later step may fuse."""
-    import numba.cuda.compiler as compiler
+def _no_contraction(capability: tuple[int, int]) -> Iterator[None]:
+    """Let numba-cuda compile with NVVM's fma=0: PTX then says mul.rn and add.rn, which no later step may fuse.
 
-    original = compiler.compile_cuda
+    Functions that are not inlined yet (jit.long_scalar) are inlined by LLVM, and for this capability: numba would ask a GPU.
+    """
+    import numba.cuda.compiler as compiler
+    import numba.cuda.dispatcher as dispatcher
+
+    original, get_current_device = compiler.compile_cuda, dispatcher.get_current_device
 
     def compile_cuda(*args: Any, nvvm_options: Any = None, **kwargs: Any) -> Any:
         return original(*args, nvvm_options={**(nvvm_options or {}), "fma": 0}, **kwargs)
 
-    compiler.compile_cuda = compile_cuda
+    def compile_function(*args: Any, **kwargs: Any) -> Any:
+        return compile_cuda(*args, **{**kwargs, "forceinline": True})
+
+    compiler.compile_cuda, dispatcher.compile_cuda = compile_cuda, compile_function
+    dispatcher.get_current_device = lambda: SimpleNamespace(compute_capability=capability)
     try:
         yield
     finally:
-        compiler.compile_cuda = original
+        compiler.compile_cuda = dispatcher.compile_cuda = original
+        dispatcher.get_current_device = get_current_device
 
 
 # ---- PTX to machine code

@@ -37,7 +37,7 @@ class PendingCopy(ABC):
 class Device(ABC):
     """One GPU, or what stands in for it.
 
-    xp : the array library whose arrays live there (arrays of records come from ``empty`` and ``put`` only). memory_name : where
+    xp : the array library whose arrays live there (arrays of structs come from ``empty`` and ``put`` only). memory_name : where
     they are, "cuda:0". n_multiprocessors, shared_limit : multiprocessors, and bytes of shared memory that a block may ask for.
     """
 
@@ -166,7 +166,7 @@ class CupyDevice(Device):
 
     def empty(self, shape: Any, dtype: Any) -> Array:
         if (dtype := np.dtype(dtype)).names is not None:
-            return _Records(self.empty(int(np.prod(shape)) * dtype.itemsize, np.uint8), dtype)
+            return _Structs(self.empty(int(np.prod(shape)) * dtype.itemsize, np.uint8), dtype)
         try:
             return self.xp.empty(shape, dtype)
         except self.xp.cuda.memory.OutOfMemoryError:
@@ -181,7 +181,7 @@ class CupyDevice(Device):
         array.data.memset_async(0, array.nbytes, self.xp.cuda.get_current_stream())
 
     def put(self, array: Any, dtype: Any = None) -> Array:
-        if isinstance(array, _Records):
+        if isinstance(array, _Structs):
             return array
         if isinstance(array, np.ndarray):
             array = np.ascontiguousarray(array)
@@ -190,7 +190,7 @@ class CupyDevice(Device):
                 raw, source = (target.raw, array.view(np.uint8)) if array.dtype.names else (target, array)
                 raw.set(source)
             array = target
-        if isinstance(array, _Records):
+        if isinstance(array, _Structs):
             return array
         array = self.xp.asarray(array)
         if array.device.id != self.number:
@@ -198,7 +198,7 @@ class CupyDevice(Device):
         return self.xp.ascontiguousarray(array, dtype)
 
     def fetch(self, array: Array) -> np.ndarray:
-        if isinstance(array, _Records):
+        if isinstance(array, _Structs):
             return array.raw.get().view(array.dtype)
         return array.get() if isinstance(array, self.xp.ndarray) else np.asarray(array)
 
@@ -239,8 +239,8 @@ class CupyDevice(Device):
         return self.xp.cuda.Device(self.number)
 
 
-class _Records:
-    """A one-dimensional array of records, which CuPy has not: bytes on the device, with the little that is asked of it."""
+class _Structs:
+    """A one-dimensional array of structs, which CuPy has not: bytes on the device, with the little that is asked of it."""
 
     ndim = 1
     flags = SimpleNamespace(c_contiguous=True)
@@ -257,10 +257,10 @@ class _Records:
     def __len__(self) -> int:
         return self.size
 
-    def __getitem__(self, part: slice) -> "_Records":
-        return _Records(self.raw[self._bytes(part)], self.dtype)
+    def __getitem__(self, part: slice) -> "_Structs":
+        return _Structs(self.raw[self._bytes(part)], self.dtype)
 
-    def __setitem__(self, part: slice, values: "_Records") -> None:
+    def __setitem__(self, part: slice, values: "_Structs") -> None:
         self.raw[self._bytes(part)] = values.raw
 
     def _bytes(self, part: slice) -> slice:

@@ -32,7 +32,7 @@ class CudaTrees(Trees):
     plan: Round
 
     def __init__(
-        self, launch: Launcher, cuts: Cuts, params: Params, plan: MemoryPlan, first_output: Array, leaf_size: int,
+        self, launch: Launcher, cuts: Cuts, params: Params, memory: MemoryPlan, first_output: Array, leaf_size: int,
         gradients: CudaGradients, table: CudaTable, pages: list[PageRows], progress: Array,
     ) -> None:  # fmt: skip
         self.device = device = launch.device
@@ -42,25 +42,25 @@ class CudaTrees(Trees):
         self._n_trees, self.first_output, self.leaf_size = len(first_output), first_output, leaf_size
         self._tree_numbers = put(np.arange(self._n_trees))
         self._thresholds, self._offsets = put(cuts.thresholds), put(cuts.offsets)
-        self.histogram_capacity, n_bins = plan.capacity, most_bins(params, cuts)
-        self._hist = empty((plan.capacity, leaf_size, n_bins, 2), np.int64)
-        self._flat_hist = self._hist.reshape(plan.capacity, -1)  # all values of a histogram in a row
+        self.histogram_capacity, n_bins = memory.capacity, most_bins(params, cuts)
+        self._hist = empty((memory.capacity, leaf_size, n_bins, 2), np.int64)
+        self._flat_hist = self._hist.reshape(memory.capacity, -1)  # all values of a histogram in a row
         table.reserve(self._hist)
-        n_proposed = {None: 0, "global": self._n_trees, "local": plan.capacity}[params.proposals]
+        n_proposed = {None: 0, "global": self._n_trees, "local": memory.capacity}[params.proposals]
         self._proposed = empty((n_proposed, n_bins), np.uint8)  # split candidates; without rows every bin is one
         n_features = len(table.columns.features)
-        self._gains = empty((plan.nodes_at_once, n_features), np.float64)  # the best split of every feature
-        self._choices = empty((plan.nodes_at_once, n_features), np.int32)
+        self._gains = empty((memory.nodes_at_once, n_features), np.float64)  # the best split of every feature
+        self._choices = empty((memory.nodes_at_once, n_features), np.int32)
         self.has_order = len(params.monotone_constraints) > 0
         self.monotone = put(np.array(params.monotone_constraints, np.int8))
         self._feature_weights = put(np.array(params.feature_weights, np.float32))
         self._member = put(column_sampling.member_words(params.interaction_constraints, cuts.n_features))
-        self._feature_mask = empty((plan.nodes_at_once if params.masks_features else 0, n_features), np.uint8)
+        self._feature_mask = empty((memory.nodes_at_once if params.masks_features else 0, n_features), np.uint8)
         self._penalty = empty(1, PENALTY)
         self._penalty_of: object = None
         self._n_leaves, self._first_rank = empty(self._n_trees, np.int64), empty(self._n_trees, np.int64)
         self.arrays = NodeArrays(device, len(pages), leaf_size)
-        self._reserve(plan.n_nodes)
+        self._reserve(memory.n_nodes)
 
     def _reserve(self, n_nodes: int) -> None:
         if self.arrays.reserve(n_nodes):

@@ -1,0 +1,89 @@
+"""Metrics of classes, beside scikit-learn's and XGBoost's: weights, ties, labels in between, several classes, workers."""
+
+import numpy as np
+import pytest
+from sklearn import metrics as sklearn_metrics
+
+import gpuboost as gb
+from gpuboost.communicator import run_threads
+
+xgboost = pytest.importorskip("xgboost")
+
+
+def value(library, metric, label, margin, weight=None, objective="binary:logistic"):
+    """By a model without trees whose margins are given."""
+    data = library.DMatrix(np.zeros((len(label), 1)), label, weight=weight, base_margin=margin)
+    classes = {"num_class": margin.shape[1]} if margin.ndim == 2 else {}
+    params = {"objective": objective, "eval_metric": metric, "base_score": 0.5, **classes}
+    return float(library.train(params, data, 0).eval(data, "t").split(f"t-{metric}:")[1])
+
+
+def two_classes(n_rows=300, seed=0):
+    """Labels, margins with ties, probabilities, weights, some of them 0."""
+    rng = np.random.default_rng(seed)
+    label = (rng.random(n_rows) < 0.3).astype(np.float32)
+    margin = np.round(label + rng.normal(size=n_rows), 1).astype(np.float32)
+    return label, margin, 1 / (1 + np.exp(-margin.astype(np.float64))), (rng.integers(0, 4, n_rows) / 3).astype(np.float32)
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+def test_two_classes(weighted):
+    label, margin, p, weight = two_classes()
+    weight = weight if weighted else None
+    expected = {
+        "logloss": sklearn_metrics.log_loss(label, p, sample_weight=weight),
+        "error": 1 - sklearn_metrics.accuracy_score(label, p > 0.5, sample_weight=weight),
+        "error@0.7": 1 - sklearn_metrics.accuracy_score(label, p > 0.7, sample_weight=weight),
+        "auc": sklearn_metrics.roc_auc_score(label, p, sample_weight=weight),
+    }
+    for metric, of_sklearn in expected.items():
+        assert value(gb, metric, label, margin, weight) == pytest.approx(of_sklearn, rel=1e-6), metric
+    for metric in (*expected, "aucpr"):
+        ours, theirs = (value(library, metric, label, margin, weight) for library in (gb, xgboost))
+        assert ours == pytest.approx(theirs, rel=1e-5), metric  # float32
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+def test_several_classes(weighted):
+    rng = np.random.default_rng(2)
+    label = rng.choice(3, 300, p=[0.6, 0.3, 0.1]).astype(np.float32)
+    margin = (np.eye(3)[label.astype(int)] + rng.normal(size=(300, 3))).astype(np.float32)
+    weight = (rng.integers(1, 4, 300) / 3).astype(np.float32) if weighted else None
+    p = np.exp(margin.astype(np.float64))
+    p /= p.sum(axis=1, keepdims=True)
+    expected = {
+        "mlogloss": sklearn_metrics.log_loss(label, p, sample_weight=weight),
+        "merror": 1 - sklearn_metrics.accuracy_score(label, margin.argmax(axis=1), sample_weight=weight),
+    }
+    for metric, of_sklearn in expected.items():
+        assert value(gb, metric, label, margin, weight, "multi:softprob") == pytest.approx(of_sklearn, rel=1e-6), metric
+    for metric in (*expected, "auc", "aucpr"):
+        ours, theirs = (value(library, metric, label, margin, weight, "multi:softprob") for library in (gb, xgboost))
+        assert ours == pytest.approx(theirs, rel=1e-5), metric  # float32
+
+
+def test_precision_and_recall_by_hand():
+    # from the largest down: + (recall ½, precision 1), − and + together (recall 1, precision ⅔)
+    label, margin = np.float32([1, 0, 1, 0]), np.float32([3, 2, 2, 1])
+    t = np.linspace(1, 2, 100001)
+    curve = t / (2 * t - 1)  # one negative more for one positive more
+    assert value(gb, "aucpr", label, margin) == pytest.approx((1 + np.trapezoid(curve, t)) / 2, rel=1e-9)
+
+
+def test_labels_in_between_count_in_part():
+    rng = np.random.default_rng(3)
+    label, margin = rng.random(200).astype(np.float32), np.round(rng.normal(size=200), 1).astype(np.float32)
+    assert value(gb, "aucpr", label, margin) == pytest.approx(value(xgboost, "aucpr", label, margin), rel=1e-3)  # in 1024ths
+
+
+def test_one_class_has_no_area():
+    for label in ([0, 0], [1, 1]):
+        assert np.isnan(value(gb, "aucpr", np.float32(label), np.float32([1, 2])))
+
+
+def test_workers_agree_on_the_whole():
+    label, margin, _, weight = two_classes()
+    parts = [slice(0, 1), slice(1, 120), slice(120, 300)]
+    for metric in ("auc", "aucpr", "logloss", "error@0.7"):
+        values = run_threads(3, lambda rank, m=metric: value(gb, m, label[parts[rank]], margin[parts[rank]], weight[parts[rank]]))
+        assert set(values) == {value(gb, metric, label, margin, weight)}, metric

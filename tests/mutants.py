@@ -1,0 +1,302 @@
+"""Kernels broken on purpose: a barrier, an atomic operation, a cast or a width taken away, each at one place of the text.
+
+The rungs (rungs.py) are worth what they catch of these. A mutant names a test of tests/kernels that runs the broken kernel, and
+a rung on which that test fails; one that no rung can catch says why its results are those of the original. Of
+the 46 that change a result the simulator alone catches 29, the race checker, which compares results as well, 45, and IR the one
+that is left: where Python's numbers have no width, numba's have.
+
+A mutant is made of the kernel's compiled text: functions whose code the change touches are replaced, all others stay.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import cache, cached_property
+from inspect import getsource
+from types import CodeType, FunctionType, ModuleType
+from typing import Any
+
+import numpy as np
+import test_cuda_binning
+import test_cuda_gradients
+import test_cuda_histogram
+import test_cuda_leaves
+import test_cuda_nodes
+import test_cuda_partition
+import test_cuda_proposals
+import test_cuda_quantise
+import test_cuda_row_sampling
+import test_cuda_sketch
+import test_cuda_sparse
+import test_cuda_splits
+from numba.extending import is_jitted
+
+from gpuboost.kernels import (
+    binning,
+    cuda_common,
+    gradients,
+    histogram,
+    leaves,
+    nodes,
+    partition,
+    proposals,
+    quantise,
+    row_sampling,
+    sketch,
+    sparse,
+    splits,
+)
+from gpuboost.kernels.cuda_common import CudaKernel, DeviceFunction, bind
+from gpuboost.kernels.jit import scalar
+
+
+@dataclass(frozen=True, eq=False)
+class Mutant:
+    """``old`` becomes ``new`` where it first stands behind ``def within`` in a kernel file.
+
+    check : function of a runner (cuda_runners.SimulatorRunner) that calls the kernel and compares.
+    caught_by : "simulator", "ir" or "races"; or, where results do not change, the reason why.
+    """
+
+    module: ModuleType
+    within: str
+    old: str
+    new: str
+    check: Callable[[Any], None]
+    caught_by: str
+
+    @property
+    def name(self) -> str:
+        return f"{self.module.__name__.rpartition('.')[2]}.{self.within}: {self.new.removeprefix('pass  # no barrier: ')}"
+
+    @cached_property
+    def _codes(self) -> dict[str, CodeType]:
+        """The changed file's code by qualified name."""
+        text = getsource(self.module)
+        at = text.index(self.old, text.index(f"def {self.within}("))
+        assert at < (text + "\ndef ").index("\ndef ", text.index(f"def {self.within}("))
+        changed = text[:at] + self.new + text[at + len(self.old) :]
+        return dict(_nested(compile(changed, self.module.__file__, "exec")))
+
+    @cache  # noqa: B019 - mutants are few, and live as long as the process
+    def kernel(self, original: CudaKernel) -> CudaKernel:
+        """The kernel with the change; the original where it does not come by it."""
+        function = self._function(original.function)
+        if function is original.function:
+            return original
+        function.__module__ = __name__
+        return replace(original, function=function)
+
+    def _function(self, function: FunctionType) -> FunctionType:
+        code, changed = function.__code__, False
+        if function.__module__ == self.module.__name__ and self._codes[code.co_qualname] != code:
+            code, changed = self._codes[code.co_qualname], True
+
+        def mutated(value: Any) -> Any:
+            nonlocal changed
+            if not isinstance(value, DeviceFunction) and not is_jitted(value):
+                return value
+            other = self._function(value.py_func)
+            if other is value.py_func:
+                return value
+            changed = True
+            return DeviceFunction(other) if isinstance(value, DeviceFunction) else scalar(other)
+
+        closure = dict(zip(function.__code__.co_freevars, function.__closure__ or ()))
+        cells = tuple(closure[name] for name in code.co_freevars)
+        bound = bind(FunctionType(code, function.__globals__, function.__name__, function.__defaults__, cells), mutated)
+        return bound if changed else function
+
+
+def _nested(code):
+    yield code.co_qualname, code
+    for constant in code.co_consts:
+        if isinstance(constant, CodeType):
+            yield from _nested(constant)
+
+
+# ---- The tests that run them, each with a case that needs what the mutants lack
+
+
+def quantise_rows(run):
+    test_cuda_quantise.test_rows_beyond_the_grid(run, 1)
+
+
+def quantise_rows_finely(run):
+    test_cuda_quantise.test_rows_beyond_the_grid(run, 2)
+
+
+def find_gradients(run):
+    test_cuda_gradients.test_rows_beyond_the_grid_and_none(run, "binary:logistic", 301)
+
+
+def bin_wide_rows(run):
+    test_cuda_binning.test_tiles_that_rows_and_features_do_not_fill(run, 65, 3)
+
+
+def bin_rows(run):
+    test_cuda_binning.test_tiles_that_rows_and_features_do_not_fill(run, 33, 70)
+
+
+def bin_into_two_bytes(run):
+    test_cuda_binning.test_every_number_of_bins(run, 256)
+
+
+def build_in_shared_memory(run):
+    test_cuda_histogram.test_nodes_cut_into_slices_equal_the_cpu(run, test_cuda_histogram.SHARED)
+
+
+def build_in_global_memory(run):
+    test_cuda_histogram.test_nodes_cut_into_slices_equal_the_cpu(run, 0)
+
+
+def build_two_limbs(run):
+    test_cuda_histogram.test_the_largest_pairs_in_one_bin(run, test_cuda_histogram.SHARED, -(2**31) + 2**16, 2**32 - 1, 2)
+
+
+def build_sparse(run):
+    test_cuda_sparse.test_histograms_equal_the_cpus.hypothesis.inner_test(run, 3, 80, False, 2)
+
+
+def find_splits(run):
+    test_cuda_splits.test_more_bins_and_features_than_lanes_equal_the_cpu(run, [33, 64], 2, 0.1)
+
+
+def find_splits_of_many_features(run):
+    test_cuda_splits.test_ties_go_to_the_lower_feature(run)
+
+
+def select_level(run):
+    test_cuda_nodes.test_a_selected_level_equals_the_cpu.hypothesis.inner_test(run, 3, 100, 3, 0, 0)
+
+
+def select_some_of_a_level(run):
+    test_cuda_nodes.test_a_selected_level_equals_the_cpu.hypothesis.inner_test(run, 3, 100, 3, 0, 5)
+
+
+def select_leaves(run):
+    test_cuda_nodes.test_selected_leaves_equal_the_cpu.hypothesis.inner_test(run, 3, 50, 3, 0, 0)
+
+
+def sum_upwards(run):
+    test_cuda_nodes.test_sums_upwards_equal_the_cpu.hypothesis.inner_test(run, 3, 50, 2, 1)
+
+
+def prune(run):
+    test_cuda_nodes.test_pruned_trees_equal_the_cpu.hypothesis.inner_test(run, 3, 50, 2, 3.0, 1, False)
+
+
+def count_digits_of_the_largest(run):
+    values = np.float32([[test_cuda_sketch.LARGEST, 1.0]])
+    test_cuda_sketch.check_passes(run, values, 0.0, test_cuda_sketch.NO_WEIGHTS, 0)
+
+
+def propose(run):
+    test_cuda_proposals.test_the_bin_before_a_heavy_one_may_lie_tiles_back(run, 30)
+
+
+def count_magnitudes(run):
+    test_cuda_row_sampling.test_what_is_not_finite(run, np.inf, True)
+
+
+def draw_rows(run):
+    test_cuda_row_sampling.test_uniform_draws(run, 257, 256)
+
+
+move_rows = test_cuda_partition.test_nodes_around_the_size_of_a_chunk_equal_the_cpu
+place_children = test_cuda_partition.test_children_of_many_chunks_are_placed_one_behind_the_other
+list_chunks = test_cuda_partition.test_more_nodes_than_threads
+count_digits = test_cuda_sketch.test_a_hand_sized_case
+sum_leaves = test_cuda_leaves.test_leaves_of_several_chunks_equal_the_cpu
+count_lost_codes = test_cuda_binning.test_missing_codes_that_do_not_fit_in_a_byte_are_counted
+
+
+# ---- The mutants
+
+
+def without_barrier(module, within, comment, check, caught_by, barrier="syncthreads"):
+    """A mutant that lacks the barrier with this comment."""
+    return Mutant(module, within, f"cuda.{barrier}()  # {comment}", f"pass  # no barrier: {comment}", check, caught_by)
+
+
+def without_warp_barrier(module, within, comment, check, caught_by):
+    return without_barrier(module, within, comment, check, caught_by, "syncwarp")
+
+
+MUTANTS = [
+    # One of each kind: these run in the ordinary suite.
+    Mutant(sketch, "count_digits_kernel", "abs(x) < float32(3.4028235e38)", "abs(x) < 3.4028235e38",
+           count_digits_of_the_largest, "ir"),
+    without_barrier(partition, "place_children_kernel", "all sums are there", place_children, "simulator"),
+    without_warp_barrier(proposals, "propose_candidates_kernel", "every lane has written its own bin", propose, "races"),
+    Mutant(histogram, "build_histograms_kernel", "cuda.atomic.add(planes, bin_place, int32(pair >> 16))",
+           "planes[bin_place] += int32(pair >> 16)", build_in_shared_memory, "races"),
+    Mutant(leaves, "sum_leaves_kernel", "int64(math.floor(", "int32(math.floor(", sum_leaves, "ir"),
+    # Barriers
+    without_barrier(cuda_common, "block_sum", "an earlier call's sums have been read", quantise_rows, "races"),
+    without_barrier(cuda_common, "block_sum", "all warps' sums are there", quantise_rows, "simulator"),
+    without_barrier(cuda_common, "block_max", "an earlier call's maxima have been read", find_gradients, "races"),
+    without_barrier(cuda_common, "block_max", "all warps' maxima are there", find_gradients, "simulator"),
+    without_barrier(cuda_common, "block_prefix", "an earlier call's sums have been read", list_chunks, "races"),
+    without_barrier(cuda_common, "block_prefix", "all warps' sums are there", list_chunks, "simulator"),
+    without_barrier(binning, "bin_rows_kernel", "the tile is complete", bin_rows, "simulator"),
+    without_barrier(binning, "bin_rows_kernel", "the tile is read", bin_wide_rows, "simulator"),
+    without_barrier(histogram, "build_histograms_kernel", "the planes are zero, and the last item's work has been read",
+                    build_in_shared_memory, "races"),
+    without_barrier(histogram, "build_histograms_kernel", "the work is written", build_in_shared_memory, "simulator"),
+    without_barrier(histogram, "build_histograms_kernel", "all rows are in the planes", build_in_shared_memory, "simulator"),
+    without_barrier(histogram, "build_histograms_kernel", "the planes are zero again", build_two_limbs, "simulator"),
+    without_barrier(histogram, "build_histograms_global_kernel", "the last item's work has been read", build_in_global_memory,
+                    "simulator"),
+    without_barrier(histogram, "build_histograms_global_kernel", "the work is written", build_in_global_memory, "simulator"),
+    without_barrier(sparse, "build_sparse_histograms_kernel", "the last item's work has been read", build_sparse, "simulator"),
+    without_barrier(sparse, "build_sparse_histograms_kernel", "the work is written", build_sparse, "simulator"),
+    without_barrier(nodes, "select_depthwise_kernel", "ranks are written", select_some_of_a_level, "simulator"),
+    without_barrier(nodes, "select_depthwise_kernel", "all have read n_leaves", select_level, "simulator"),
+    without_barrier(nodes, "block_best", "an earlier call's values have been read", select_leaves, "races"),
+    without_barrier(nodes, "block_best", "all warps' values are there", select_leaves, "races"),
+    without_barrier(nodes, "sum_upwards_kernel", "this level's sums are there for the one above", sum_upwards, "simulator"),
+    without_barrier(nodes, "prune_kernel", "this level is pruned", prune, "simulator"),
+    without_barrier(nodes, "prune_kernel", "this level's leaves are known to the one below", prune, "simulator"),
+    without_barrier(partition, "move_rows_kernel", "before_word is complete", move_rows, "simulator"),
+    without_barrier(partition, "move_rows_kernel", "before_word is read", move_rows,
+                    "the next chunk writes before_word behind the barriers of block_prefix"),
+    without_barrier(row_sampling, "count_magnitudes_kernel", "the planes are zero", count_magnitudes, "races"),
+    without_barrier(row_sampling, "count_magnitudes_kernel", "the chunk is counted", count_magnitudes, "simulator"),
+    without_barrier(row_sampling, "draw_rows_kernel", "the room is reserved", draw_rows, "simulator"),
+    without_barrier(row_sampling, "draw_rows_kernel", "places have been read", draw_rows,
+                    "the next places are written behind the barriers of block_prefix"),
+    # Barriers of a warp
+    without_warp_barrier(splits, "evaluate_splits_kernel", "lane 0 and lane 31 have written", find_splits, "races"),
+    without_warp_barrier(splits, "evaluate_splits_kernel", "all lanes have read them", find_splits, "simulator"),
+    without_warp_barrier(splits, "evaluate_splits_kernel", "the carry may be written anew", find_splits_of_many_features,
+                         "races"),
+    # Atomic operations
+    Mutant(histogram, "flush_tile", "cuda.atomic.add(hist, (slot, output, first_bin + b, 0), int64(grad) << shift)",
+           "hist[slot, output, first_bin + b, 0] += int64(grad) << shift", build_in_shared_memory, "races"),
+    Mutant(sketch, "count_digits_kernel", "cuda.atomic.add(counts, (slot, digit), weight)", "counts[slot, digit] += weight",
+           count_digits, "races"),
+    Mutant(quantise, "quantise_kernel", "cuda.atomic.add(sums, (output, 0), sum_grad)", "sums[output, 0] += sum_grad",
+           quantise_rows, "races"),
+    Mutant(gradients, "keep_maxima", "cuda.atomic.max(maxima, (output, 0), largest_grad)",
+           "maxima[output, 0] = max(maxima[output, 0], largest_grad)", find_gradients, "races"),
+    Mutant(binning, "bin_rows_kernel", "cuda.atomic.add(n_lost, 0, int64(1))", "n_lost[0] += int64(1)", count_lost_codes,
+           "races"),
+    Mutant(nodes, "select_depthwise_kernel", "cuda.atomic.add(n_leaves, nodes[selected[i]].tree, int64(1))",
+           "n_leaves[nodes[selected[i]].tree] += int64(1)", select_level, "races"),
+    # Casts and widths
+    Mutant(binning, "bin_rows_kernel", "uint16(code & largest)", "uint16(code & int64(255))", bin_into_two_bytes, "simulator"),
+    Mutant(histogram, "build_histograms_kernel", "int32(pair >> 16)", "int32(uint32(pair) >> uint32(16))",
+           build_in_shared_memory, "simulator"),
+    Mutant(partition, "move_rows_kernel", "uint32(uint32(1) << lane) - uint32(1)",
+           "uint32(uint32(1) << uint32(lane + uint32(1))) - uint32(1)", move_rows, "simulator"),
+    Mutant(proposals, "propose_candidates_kernel", "uint32(uint32(1) << uint32(lane)) - uint32(1)",
+           "uint32(uint32(1) << uint32(lane + 1)) - uint32(1)", propose, "simulator"),
+    Mutant(row_sampling, "draw_rows_kernel", "uint32(uint32(1) << uint32(i - begin))", "uint32(uint32(1) << uint32(i))",
+           draw_rows, "simulator"),
+    Mutant(quantise, "quantise_kernel", "int64(((qg + int64(32768))", "int64(((int32(qg) + int32(32768))", quantise_rows_finely,
+           "q_g fits in 32 bits, and numba adds int32 as int64"),
+    Mutant(histogram, "flush_tile", "int64(grad) << shift", "grad << shift", build_two_limbs,
+           "shift is int64, and so is the result"),
+    Mutant(partition, "move_rows_kernel", "uint32(uint32(uint32(1) << lane) - uint32(1))", "((uint32(1) << lane) - uint32(1))",
+           move_rows, "numba computes in 64 bits, of which mark keeps the lower ones"),
+]  # fmt: skip

@@ -1,0 +1,209 @@
+"""survival:aft and survival:cox: likelihoods written with SciPy, XGBoost, censoring, ties, weights and far tails."""
+
+import json
+
+import numpy as np
+import pytest
+import scipy.stats
+
+import gpuboost as gb
+from gpuboost.communicator import SingleProcess
+from gpuboost.objectives import get_objective
+from gpuboost.params import parse_params
+
+xgboost = pytest.importorskip("xgboost")
+
+LAWS = {"normal": scipy.stats.norm, "logistic": scipy.stats.logistic, "extreme": scipy.stats.gumbel_l}
+each_law = pytest.mark.parametrize("law", LAWS)
+
+
+def times(n_rows=300):
+    """X, time, bounds (lower, upper) of known, later, earlier and enclosed times, weights."""
+    rng = np.random.default_rng(n_rows)
+    X = rng.normal(size=(n_rows, 3)).astype(np.float32)
+    time = np.exp(X[:, 0] + rng.normal(size=n_rows) * 0.7).astype(np.float32)
+    kind = rng.integers(0, 4, n_rows)
+    low = np.select([kind == 2, kind == 3], [0 * time, time * 0.7], time).astype(np.float32)
+    high = np.select([kind == 1, kind == 3], [np.inf + time, time * 1.5], time).astype(np.float32)
+    return X, time, low, high, (rng.integers(1, 5, n_rows) / 2).astype(np.float32)
+
+
+def aft_gradients(law, margin, low, high, scale):
+    params = {"objective": "survival:aft", "aft_loss_distribution": law, "aft_loss_distribution_scale": scale}
+    objective = get_objective("survival:aft", parse_params(params))
+    margin = np.asarray(margin, np.float32)[None]
+    grad, hess, maxima = np.empty_like(margin), np.empty_like(margin), np.zeros((1, 1, 2), np.int64)
+    bounds = np.stack([low, high]).astype(np.float32)
+    objective.gradients_cpu(margin, bounds, np.zeros(0, np.float32), objective.parameters, grad, hess, maxima, 1)
+    return grad[0], hess[0]
+
+
+def aft_loss(law, margin, low, high, scale):
+    """In float64, differences of distributions taken in the tail where they are larger."""
+    with np.errstate(divide="ignore"):
+        z_low, z_high = ((np.log(np.maximum(bound.astype(np.float64), 0)) - margin) / scale for bound in (low, high))
+    of = LAWS[law]
+    mass = np.where(z_low > 0, of.sf(z_low) - of.sf(z_high), of.cdf(z_high) - of.cdf(z_low))
+    with np.errstate(divide="ignore", invalid="ignore"):
+        return np.where(low == high, -of.logpdf(z_low), -np.log(mass))
+
+
+@each_law
+@pytest.mark.parametrize("scale", [1.0, 0.5, 2.0])
+def test_aft_gradients_are_differences_of_the_loss(law, scale):
+    _, time, low, high, _ = times(2000)
+    margin = (np.log(time) + np.random.default_rng(1).normal(size=2000) * scale).astype(np.float32)
+    grad, hess = aft_gradients(law, margin, low, high, scale)
+    step = 2.0**-7 * scale
+    f = [aft_loss(law, margin.astype(np.float64) + k * step, low, high, scale) for k in (-2, -1, 0, 1, 2)]
+    first = (f[0] - 8 * f[1] + 8 * f[3] - f[4]) / (12 * step)
+    second = (-f[0] + 16 * f[1] - 30 * f[2] + 16 * f[3] - f[4]) / (12 * step**2)
+    usual = (np.abs(first) < 14) & (second < 14)
+    assert usual.mean() > 0.9
+    # 20 bits of a gradient; differences over five points err by step⁴ times a fifth derivative
+    np.testing.assert_allclose(grad[usual], first[usual], rtol=1e-5, atol=1e-5)
+    np.testing.assert_allclose(hess[usual], second[usual], rtol=1e-4, atol=1e-5)
+
+
+@each_law
+def test_aft_of_far_margins_and_bounds_is_finite_and_within_xgboosts_limits(law):
+    bounds = [(1, 1), (1, np.inf), (0, 1), (-np.inf, 1), (1, 1.0000001), (1e-38, 1e38), (1e-45, 3e38), (3e38, np.inf)]
+    for low, high in bounds:
+        margin = np.array([0, 1, 30, 88, 1e4, 1e30, 3e38, -1, -30, -88, -1e4, -1e30, -3e38], np.float32)
+        rows = np.full(len(margin), low), np.full(len(margin), high)
+        for scale in (1e-3, 1.0, 1e3):
+            grad, hess = aft_gradients(law, margin, *rows, scale)
+            assert (np.abs(grad) <= 15).all() and (hess >= 0).all() and (hess <= 15).all()
+            # a margin above an upper bound is pulled down, one below a lower bound up
+            assert (grad[margin > 100] >= 0).all() or high == np.inf
+            assert (grad[margin < -100] <= 0).all() or low <= 0
+
+
+@each_law
+def test_aft_is_xgboosts(law):
+    X, _, low, high, weight = times()
+    params = {
+        "objective": "survival:aft", "aft_loss_distribution": law, "aft_loss_distribution_scale": 1.25, "max_depth": 3,
+        "max_bin": 512, "eval_metric": ["aft-nloglik", "interval-regression-accuracy"],
+    }  # fmt: skip
+    info, logs = {"weight": weight, "label_lower_bound": low, "label_upper_bound": high}, ({}, {})
+    data, their_data = gb.DMatrix(X, **info), xgboost.DMatrix(X, nthread=1, **info)
+    ours = gb.train(params, data, 1, evals=[(data, "t")], evals_result=logs[0], verbose_eval=False)
+    base = {"base_score": ours.model.base_score[0], "nthread": 1}
+    theirs = xgboost.train({**params, **base}, their_data, 1, evals=[(their_data, "t")], evals_result=logs[1], verbose_eval=False)
+    margins = ours.predict(data, output_margin=True), theirs.predict(their_data, output_margin=True)
+    np.testing.assert_allclose(*margins, rtol=1e-5, atol=2e-6)
+    for metric, values in logs[1]["t"].items():
+        assert logs[0]["t"][metric] == pytest.approx(values, rel=1e-5)
+    for raw_format in ("json", "ubj"):
+        read = xgboost.Booster(model_file=ours.save_raw(raw_format))
+        np.testing.assert_allclose(read.predict(their_data), ours.predict(data), rtol=2e-6)
+        read = gb.Booster(model_file=bytes(theirs.save_raw(raw_format)))
+        np.testing.assert_allclose(read.predict(data), theirs.predict(their_data), rtol=2e-6)
+        assert (read.params.aft_loss_distribution, read.params.aft_loss_distribution_scale) == (law, 1.25)
+
+
+@each_law
+def test_base_score_of_aft_minimises_the_weighted_loss(law):
+    X, _, low, high, weight = times()
+    data = gb.DMatrix(X, weight=weight, label_lower_bound=low, label_upper_bound=high)
+    booster = gb.train({"objective": "survival:aft", "aft_loss_distribution": law}, data, 0)
+    margin = float(booster.predict(data, output_margin=True)[0])
+    grad, hess = aft_gradients(law, np.full(len(X), margin), low, high, 1.0)
+    assert abs((weight * grad).sum() / (weight * hess).sum()) < 2e-6  # gradients of 20 bits
+
+
+def test_bounds_are_checked_and_are_for_aft():
+    X, time, low, high, _ = times(20)
+    for lower, upper, place in [(np.full(20, 2), np.ones(20), 0), (np.zeros(20), np.where(np.arange(20) == 3, 0, 1), 3)]:
+        with pytest.raises(ValueError, match=f"survival:aft needs labels that are bounds of a time.*first at row {place}"):
+            gb.train({"objective": "survival:aft"}, gb.DMatrix(X, label_lower_bound=lower, label_upper_bound=upper), 1)
+    bounds = gb.DMatrix(X, label_lower_bound=low, label_upper_bound=high)
+    with pytest.raises(ValueError, match="reg:squarederror takes no label_lower_bound and label_upper_bound"):
+        gb.train({}, bounds, 1)
+    with pytest.raises(ValueError, match="survival:aft takes 2 label columns for a target, got 1"):
+        gb.train({"objective": "survival:aft"}, gb.DMatrix(X, time), 1)
+    with pytest.raises(ValueError, match="'aft-nloglik' needs label_lower_bound and label_upper_bound"):
+        gb.train({"eval_metric": "aft-nloglik"}, data := gb.DMatrix(X, time), 0).eval(data)
+    with pytest.raises(ValueError, match="label_upper_bound must not be NaN: 1 values are, the first at row 2"):
+        gb.DMatrix(X, label_upper_bound=np.where(np.arange(20) == 2, np.nan, 1))
+    part = bounds.slice([3, 1])
+    assert part.get_float_info("label_lower_bound").tolist() == low[[3, 1]].tolist() and part.labels.shape == (2, 2)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Proportional hazards
+
+
+def cox_loss(margin, label, weight):
+    """Breslow's, in plain sums over the rows at risk."""
+    time, hazard = np.abs(label), weight * np.exp(margin)
+    at_risk = np.array([hazard[time >= t].sum() for t in time])
+    return np.sum((weight * (np.log(at_risk) - margin))[label > 0])
+
+
+def cox_gradients(margin, label, weight):
+    objective = get_objective("survival:cox", parse_params({"objective": "survival:cox"}))
+    rows = (np.asarray(values, np.float32) for values in (margin, label))
+    margin, label = (values[None] for values in rows)
+    grad, hess = objective.stage(margin, label, np.asarray(weight, np.float32), SingleProcess())
+    return grad[0], hess[0]
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize("ties", [False, True])
+def test_cox_gradients_are_differences_of_the_loss(ties, weighted):
+    rng = np.random.default_rng(5)
+    label = rng.permutation(40) + 1.0 if not ties else rng.integers(1, 8, 40).astype(float)
+    label *= rng.choice([-1, 1], 40)
+    margin, weight = rng.normal(size=40).astype(np.float32), rng.integers(0, 4, 40) / 2 if weighted else np.ones(40)
+    grad, hess = cox_gradients(margin, label, weight if weighted else [])
+    for row in range(40):
+        step = 1e-3 * (np.arange(40) == row)
+        low, middle, high = (cox_loss(margin.astype(np.float64) + k * step, label, weight) for k in (-1, 0, 1))
+        assert grad[row] == pytest.approx((high - low) / 2e-3, rel=1e-5, abs=1e-6)
+        assert hess[row] == pytest.approx((high - 2 * middle + low) / 1e-6, rel=1e-4, abs=1e-6)
+
+
+def test_cox_of_far_margins_is_finite():
+    rng = np.random.default_rng(6)
+    for size in (1, 80, 1e4, 1e38):
+        grad, hess = cox_gradients(rng.normal(size=100) * size / 4, rng.permutation(100) - 50.0, [])
+        assert np.isfinite(grad).all() and np.isfinite(hess).all() and (hess >= 0).all()
+
+
+def test_cox_of_distinct_times_is_xgboosts():
+    X, time, _, high, _ = times()
+    label = time * np.where(np.isinf(high), -1, 1)
+    data, their_data, logs = gb.DMatrix(X, label), xgboost.DMatrix(X, label, nthread=1), ({}, {})
+    assert len(np.unique(time)) == len(time)
+    params = {"objective": "survival:cox", "max_depth": 3, "max_bin": 512}
+    ours = gb.train(params, data, 1, evals=[(data, "t")], evals_result=logs[0], verbose_eval=False)
+    theirs = xgboost.train(
+        {**params, "nthread": 1}, their_data, 1, evals=[(their_data, "t")], evals_result=logs[1], verbose_eval=False
+    )
+    margins = ours.predict(data, output_margin=True), theirs.predict(their_data, output_margin=True)
+    np.testing.assert_allclose(*margins, rtol=1e-5, atol=2e-6)
+    assert logs[0]["t"]["cox-nloglik"] == pytest.approx(logs[1]["t"]["cox-nloglik"], rel=1e-5)
+    assert json.loads(ours.save_raw("json"))["learner"]["objective"] == {"name": "survival:cox"}
+    for raw_format in ("json", "ubj"):
+        read = xgboost.Booster(model_file=ours.save_raw(raw_format))
+        np.testing.assert_allclose(read.predict(their_data), ours.predict(data), rtol=2e-6)
+        read = gb.Booster(model_file=bytes(theirs.save_raw(raw_format)))
+        np.testing.assert_allclose(read.predict(data), theirs.predict(their_data), rtol=2e-6)
+
+
+def test_cox_metric_is_the_loss_per_event_also_with_ties_and_weights():
+    X, time, _, high, weight = times()
+    label = np.ceil(time * 2) * np.where(np.isinf(high), -1, 1)
+    margin = np.random.default_rng(7).normal(size=len(X)).astype(np.float32)
+    for weights in (None, weight):
+        data = gb.DMatrix(X, label, weight=weights, base_margin=margin)
+        booster = gb.train({"objective": "survival:cox"}, data, 0)
+        own = np.ones(len(X)) if weights is None else weights
+        expected = cox_loss(margin.astype(np.float64), label, own) / own[label > 0].sum()
+        assert float(booster.eval(data).split(":")[1]) == pytest.approx(expected, rel=1e-6)
+        if weights is None:  # XGBoost's has no weights
+            their_data = xgboost.DMatrix(X, label, base_margin=margin)
+            theirs = xgboost.train({"objective": "survival:cox"}, their_data, 0)
+            assert float(theirs.eval(their_data).split(":")[1]) == pytest.approx(expected, rel=1e-5)
