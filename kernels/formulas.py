@@ -64,6 +64,12 @@ def tanh(x):
 
 
 @long_scalar
+def sqrt(x):
+    """√x; NaN below 0."""
+    return math.sqrt(x) if x >= float64(0.0) else float64(math.nan)
+
+
+@long_scalar
 def sign(x):
     """−1, 0 or 1."""
     return float64(x > float64(0.0)) - float64(x < float64(0.0))
@@ -111,7 +117,7 @@ def tanh_32(x):
 
 @long_scalar
 def sqrt_32(x):
-    return float32(math.sqrt(float32(x)))
+    return float32(math.sqrt(x)) if x >= float32(0.0) else float32(math.nan)
 
 
 @long_scalar
@@ -210,7 +216,7 @@ def jet_tanh(u):
 
 @long_scalar
 def jet_sqrt(u):
-    root = math.sqrt(u[0])
+    root = sqrt(u[0])
     slope = float64(0.5) / root
     return jet_of(u, root, slope, float64(-0.5) * slope / u[0])
 

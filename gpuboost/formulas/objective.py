@@ -50,10 +50,10 @@ def objective(
     metric : the default one; None: by the link. labels : smallest and largest that are allowed.
     Raises FormulaError (a TypeError) that shows the line which cannot be compiled, ValueError for a name that is taken.
     """
-    if function is None:
-        return partial(objective, name=name, link=link, metric=metric, labels=labels)
     if link not in LINKS:
         raise ValueError(f"link must be {', '.join(map(repr, LINKS))}, got {link!r}.")
+    if function is None:
+        return partial(objective, name=name, link=link, metric=metric, labels=labels)
     formula = read_formula(function)
     names = list(formula.arguments)
     if len(names) < 2:

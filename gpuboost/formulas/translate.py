@@ -322,7 +322,9 @@ class _Translation:
 
     def _integer(self, node: ast.expr) -> ast.expr:
         """A bound of range()."""
-        value = self._value_of(node) if isinstance(node, (ast.Name, ast.Attribute)) else getattr(node, "value", None)
+        value = getattr(node, "value", None)
+        if isinstance(node, ast.Attribute) or isinstance(node, ast.Name) and node.id not in self._local:
+            value = self._value_of(node)
         if not isinstance(value, (int, np.integer)):
             self._formula.fail(node, f"range() needs whole constants, not {ast.unparse(node)!r}.", "Write the number of steps.")
         return ast.Constant(int(value))

@@ -16,6 +16,7 @@ from gpuboost.backend import CpuBackend
 from gpuboost.backend.cuda import CudaBackend
 from gpuboost.communicator import run_threads
 from gpuboost.model_io import digest
+from gpuboost.params import Params
 
 
 @gb.objective(link="logit", labels=(0, 1))
@@ -106,7 +107,7 @@ def test_the_built_in_logistic_rewritten_grows_its_trees():
 
 def test_derivatives_of_a_loss_are_the_closed_form():
     margin = np.linspace(-20, 20, 801, dtype=np.float32)
-    found = objectives.get_objective("logistic_loss", gb.training.start.Params(objective="logistic_loss"))
+    found = objectives.get_objective("logistic_loss", Params(objective="logistic_loss"))
     for label in (0.0, 1.0, 0.3):
         p = 1 / (1 + np.exp(-margin.astype(np.float64)))
         pairs = [found.gradient(m, np.float32(label), np.float32(1), 0, found.parameters) for m in margin]
@@ -242,5 +243,19 @@ def test_values_are_refused_when_training_begins():
         train(focal, dtrain=gb.DMatrix(X, np.append(y[1:], 3)))
     with pytest.raises(FloatingPointError, match="(?s)def log_of_margin.*not finite at margin 0.*max"):
         train(log_of_margin, dtrain=dtrain)
-    with pytest.warns(UserWarning, match="(?s)def concave.*100% of the hessians of concave are negative"):
+    with pytest.warns(UserWarning) as warnings:
         train(concave, 1, dtrain=dtrain)
+    assert any("def concave" in str(w.message) and "100% of the hessians of concave are neg" in str(w.message) for w in warnings)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("name", ["my_logistic", "focal-loss", "by_weight"])
+def test_a_gpu_computes_it_without_calls_or_a_stack(name):
+    pytest.importorskip("numba.cuda.np.numpy_support", reason="needs numba-cuda", exc_type=ImportError)
+    pytest.importorskip("cuda.core", reason="needs an assembler", exc_type=ImportError)
+    from gpuboost.backend.cuda.compiler import compile_kernel, to_ptx
+
+    kernel = objectives.get_objective(name, Params(objective=name)).gradients_kernel
+    assert compile_kernel(kernel, {}, (9, 0)).spill_bytes == 0
+    ptx = to_ptx(kernel, {}, (9, 0))
+    assert "call" not in ptx.replace("callseq", "") and ".local" not in ptx
