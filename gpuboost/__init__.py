@@ -31,6 +31,9 @@ _HOMES = {
     "config_context": "config",
     "get_config": "config",
     "set_config": "config",
+    "FormulaError": "formulas.translate",
+    "metric": "formulas.metric",
+    "objective": "formulas.objective",
     "callback": "callback",
     "sklearn": "sklearn",
 }
@@ -55,6 +58,9 @@ if TYPE_CHECKING:
     from gpuboost.errors import DeviceNotFoundError as DeviceNotFoundError
     from gpuboost.errors import ModelFormatError as ModelFormatError
     from gpuboost.errors import NotFittedError as NotFittedError
+    from gpuboost.formulas.metric import metric as metric
+    from gpuboost.formulas.objective import objective as objective
+    from gpuboost.formulas.translate import FormulaError as FormulaError
     from gpuboost.plotting import plot_importance as plot_importance
     from gpuboost.plotting import plot_metric as plot_metric
     from gpuboost.plotting import plot_tree as plot_tree

@@ -14,7 +14,7 @@ from gpuboost.data.tables.device import current_device, put_on
 from gpuboost.data.tables.indices import check_indices
 from gpuboost.data.tables.sparse import is_sparse
 from gpuboost.data.view import ABSENT_VALUES
-from gpuboost.errors import DeviceNotFoundError, not_built
+from gpuboost.errors import DeviceNotFoundError
 from gpuboost.kernels.predict import copy_row, predict_rows
 from gpuboost.margins import add_model_margin, finished_prediction, start_margin
 from gpuboost.model.model import Model
@@ -156,7 +156,10 @@ class Predictor:
         name = self.rounds.objective
         known = self.objective or find_objective(name)
         if not known.predicts:
-            raise not_built(f"predicting objective={name!r}", "Use output_margin=True for raw margins.")
+            raise NotImplementedError(
+                f"objective {name!r} of this model is not known here. Import the module that defines it by @gpuboost.objective, "
+                "or use output_margin=True for raw margins."
+            )
         return known.predict_map or known.row_map, 1 if known.predict_map and self.rounds.n_classes else self.rounds.n_outputs
 
     def base_margin(self) -> np.ndarray:

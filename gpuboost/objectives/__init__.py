@@ -37,7 +37,7 @@ def objective_names() -> list[str]:
 
 def find_objective(name: str) -> type[Objective] | UnbuiltObjective:
     """The class of an objective, to ask it; for a name without one, what is known of it, which may be nothing."""
-    return _registry.find(name) or UNBUILT.get(name) or UnbuiltObjective(predicts=False)
+    return _registry.find(_family(name)) or UNBUILT.get(name) or UnbuiltObjective(predicts=False)
 
 
 def get_objective(name: str, params: Any) -> Objective:
@@ -45,7 +45,7 @@ def get_objective(name: str, params: Any) -> Objective:
 
     Raises ValueError or NotImplementedError for a name without a class, ValueError for parameters that do not belong to it.
     """
-    cls = _registry.get(name)
+    cls = _registry.get(_family(name), given=name)
     _refuse_parameters_of_others(cls, params)
     objective = cls(params)
     if params.num_class > 1 and not objective.n_classes:
@@ -54,6 +54,11 @@ def get_objective(name: str, params: Any) -> Objective:
             "own as well, or leave num_class out."
         )
     return objective
+
+
+def _family(name: str) -> str:
+    """The name under which it is registered: what follows an @ are parameters of a user's formula (formulas/objective.py)."""
+    return name.partition("@")[0]
 
 
 def _refuse_parameters_of_others(cls: type[Objective], params: Any) -> None:
@@ -74,7 +79,7 @@ def recorded_objective(model: Model) -> dict[str, Any]:
 
 def objective_of(model: Model) -> Objective | None:
     """The objective that a model file records; None where it has no class. Prediction depends on nothing else."""
-    cls = _registry.find(model.objective)
+    cls = _registry.find(_family(model.objective))
     if cls is None:
         return None
     recorded = recorded_objective(model)

@@ -87,13 +87,15 @@ def parse_nthread(value: Any) -> int:
 
 
 def parse_objective(value: Any) -> str:
+    value = getattr(value, "registered_name", value)  # of a user's formula
     if not isinstance(value, str) or not value:
         raise ValueError("the name of an objective")
     return value
 
 
 def parse_metrics(value: Any) -> tuple[str, ...]:
-    names = (value,) if isinstance(value, str) else tuple(value) if isinstance(value, (list, tuple)) else (None,)
+    names = tuple(value) if isinstance(value, (list, tuple)) else (value,)
+    names = tuple(getattr(name, "registered_name", name) for name in names)  # of a user's formula
     if not all(isinstance(name, str) and name for name in names):
         raise ValueError("the name of a metric or a list of names")
     return tuple(dict.fromkeys(names))  # each once, in the order given

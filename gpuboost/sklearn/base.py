@@ -200,7 +200,7 @@ class GPUBoostModel(BaseEstimator):
     def _functions(self) -> dict[str, Any]:
         """Objective and metric as train() takes them where they are functions."""
         functions: dict[str, Any] = {}
-        if callable(self.objective):
+        if _is_function(self.objective):
             functions["obj"] = with_labels(self.objective)
         if metrics := self._metrics()[1]:
             scores = [(getattr(metric, "__name__", "eval_metric"), with_labels(metric)) for metric in metrics]
@@ -210,12 +210,13 @@ class GPUBoostModel(BaseEstimator):
     def _metrics(self) -> tuple[Any, list[Any]]:
         """eval_metric told apart: a name or names (None for none), and functions."""
         if not isinstance(self.eval_metric, (list, tuple)):
-            return (None, [self.eval_metric]) if callable(self.eval_metric) else (self.eval_metric, [])
-        functions = [metric for metric in self.eval_metric if callable(metric)]
-        return [metric for metric in self.eval_metric if not callable(metric)] or None, functions
+            return (None, [self.eval_metric]) if _is_function(self.eval_metric) else (self.eval_metric, [])
+        functions = [metric for metric in self.eval_metric if _is_function(metric)]
+        return [metric for metric in self.eval_metric if not _is_function(metric)] or None, functions
 
     def _objective_name(self) -> str:
-        return self._default_objective if self.objective is None or callable(self.objective) else self.objective
+        is_default = self.objective is None or _is_function(self.objective)
+        return self._default_objective if is_default else getattr(self.objective, "registered_name", self.objective)
 
     # -- Predicting ---------------------------------------------------------------------------------------------------
 
@@ -323,3 +324,8 @@ def with_labels(function: Any) -> Any:
         return function(dmatrix.get_label(), prediction, **given)
 
     return call
+
+
+def _is_function(value: Any) -> bool:
+    """Whether it is called with arrays; a formula of gpuboost.objective or gpuboost.metric goes by its name."""
+    return callable(value) and not hasattr(value, "registered_name")

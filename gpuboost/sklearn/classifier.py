@@ -26,6 +26,8 @@ class GPUBoostClassifier(ClassifierMixin, GPUBoostModel):
 {PARAMETERS}
     """
 
+    _default_objective = "binary:logistic"
+
     def __sklearn_tags__(self):
         tags = super().__sklearn_tags__()
         tags.classifier_tags.multi_label = True
@@ -58,7 +60,7 @@ class GPUBoostClassifier(ClassifierMixin, GPUBoostModel):
         return class_codes(_labels(y), self.classes_, where)
 
     def _objective_name(self) -> str:
-        name = "binary:logistic" if self.objective is None or callable(self.objective) else self.objective
+        name = super()._objective_name()
         if not find_objective(str(name)).is_classifier:
             raise ValueError(f"objective of a classifier must be binary:logistic or multi:softprob, got {name!r}. Leave it out.")
         # multi:softmax grows the same trees, but hides the probabilities. More classes than two overrule, as in XGBoost.
