@@ -319,7 +319,7 @@ def lane_weight(counts, slot, own, k):
 @cuda_kernel(
     "first_node: int64, level: int64, alphas: float64[:], first_output: int32[:], nodes: NODE[:], progress: PROGRESS[:], "
     "counts: int64[:, :, :, :], prefixes: int64[:, :, :], targets: int64[:, :, :]",
-    block=128, registers=64, uses_double=True,
+    block=128, registers=128, uses_double=True,
 )  # fmt: skip
 def choose_digits_kernel(first_node, level, alphas, first_output, nodes, progress, counts, prefixes, targets):
     """choose_digits, a warp per slot and output."""

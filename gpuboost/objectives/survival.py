@@ -113,8 +113,8 @@ class AcceleratedFailureTime(Objective):
 class ProportionalHazards(Objective):
     """survival:cox. A label is a time, of a row without an event its negative.
 
-    A constant changes no likelihood: base_score is 1. Of rows with early times hessians are small and steps long: where margins run
-    away, as XGBoost's do then, max_delta_step holds them.
+    A constant changes no likelihood: base_score is 1. Of rows with early times hessians are small and steps long: where margins
+    run away, as XGBoost's do then, max_delta_step holds them.
     """
 
     name = "survival:cox"

@@ -1,8 +1,10 @@
 """@gpuboost.objective and @gpuboost.metric: a user's scalar functions train and evaluate like the built-in ones."""
 
 import copy
+import importlib
 import math
 import pickle
+import sys
 
 import numpy as np
 import pytest
@@ -18,48 +20,20 @@ from gpuboost.communicator import run_threads
 from gpuboost.model_io import digest
 from gpuboost.params import Params
 
-
-@gb.objective(link="logit", labels=(0, 1))
-def my_logistic(margin, label):
-    p = 1 / (1 + math.exp(-margin))
-    return p - label, max(p * (1 - p), 1e-16)
-
-
-@gb.objective(link="logit", labels=(0, 1))
-def logistic_loss(margin, label):
-    p = 1 / (1 + math.exp(-margin))
-    return -(label * math.log(p) + (1 - label) * math.log(1 - p))
-
-
-@gb.objective(name="focal-loss", link="logit", labels=(0, 1))
-def focal(margin, label, gamma=2.0, floor=1e-15):
-    p = 1 / (1 + math.exp(-margin))
-    right = p if label == 1 else 1 - p
-    return -((1 - right) ** gamma) * math.log(max(right, floor))
-
-
-@gb.objective
-def by_weight(margin, label, weight, factor=1.0):
-    """Squared error that counts more where rows weigh much."""
-    return factor * weight * (margin - label) ** 2 / 2
-
-
-@gb.objective(link="log", labels=(0, math.inf))
-def my_poisson(margin, label):
-    return math.exp(margin) - label * margin
-
-
-@gb.metric
-def within(prediction, label, distance=1.0):
-    return abs(prediction - label) <= distance
-
-
-@gb.metric(name="hits", maximize=True)
-def hit_rate(prediction, label):
-    return (prediction > 0.5) == (label == 1)
-
-
 N_ROWS = 150
+
+
+@pytest.fixture(scope="module", autouse=True)
+def formulas():
+    """The module of the user, whose formulas are known while these tests run."""
+    with pytest.MonkeyPatch.context() as patch:
+        for package, names in ((objectives, objectives.objective_names()), (metrics, metrics.metric_names())):
+            assert names
+            patch.setattr(package._registry, "_classes", dict(package._registry._classes))
+        yield importlib.import_module("user_formulas")
+    del sys.modules["user_formulas"]
+
+
 BACKENDS = {
     "one thread": lambda: CpuBackend(1), "threads": lambda: CpuBackend(2), "naive": NaiveBackend,
     "simulator": lambda: CudaBackend(SimulatedDevice()),
@@ -82,7 +56,7 @@ def train(objective, rounds=3, dtrain=None, **options):
     return gb.train(params, dtrain or matrix(), rounds, verbose_eval=False, **options)
 
 
-@pytest.mark.parametrize("objective", [my_logistic, focal.using(gamma=1.5), by_weight.using(factor=2.0)], ids=str)
+@pytest.mark.parametrize("objective", ["my_logistic", "focal-loss@gamma=1.5", "by_weight@factor=2.0"])
 def test_one_model_everywhere(objective, use_backend, tmp_path):
     digests = {}
     for name, make in BACKENDS.items():
@@ -97,9 +71,9 @@ def test_one_model_everywhere(objective, use_backend, tmp_path):
     assert len(set(digests.values())) == 1, digests
 
 
-def test_the_built_in_logistic_rewritten_grows_its_trees():
+def test_the_built_in_logistic_rewritten_grows_its_trees(formulas):
     params = {"max_depth": 4, "disable_default_eval_metric": True}
-    own = gb.train({**params, "objective": my_logistic, "base_score": 0.0}, matrix(), 5)  # a margin
+    own = gb.train({**params, "objective": formulas.my_logistic, "base_score": 0.0}, matrix(), 5)  # a margin
     built_in = gb.train({**params, "objective": "binary:logistic", "base_score": 0.5}, matrix(), 5)
     assert own.model.trees == built_in.model.trees
     np.testing.assert_array_equal(own.predict(matrix()), built_in.predict(matrix()))
@@ -115,41 +89,42 @@ def test_derivatives_of_a_loss_are_the_closed_form():
         np.testing.assert_allclose([h for _, h in pairs], p * (1 - p), rtol=1e-6, atol=1e-7)
 
 
-def test_a_poisson_loss_is_count_poisson():
+def test_a_poisson_loss_is_count_poisson(formulas):
     X, _, _ = table()
     y = np.random.default_rng(1).poisson(np.exp(X[:, 0])).astype(np.float32)
     params = {"max_delta_step": 0.0, "max_depth": 3, "disable_default_eval_metric": True}
-    own = gb.train({**params, "objective": my_poisson, "base_score": 0.0}, gb.DMatrix(X, y), 5)
+    own = gb.train({**params, "objective": formulas.my_poisson, "base_score": 0.0}, gb.DMatrix(X, y), 5)
     built_in = gb.train({**params, "objective": "count:poisson", "base_score": 1.0}, gb.DMatrix(X, y), 5)
     np.testing.assert_allclose(own.predict(gb.DMatrix(X)), built_in.predict(gb.DMatrix(X)), rtol=1e-5)
 
 
-def test_by_name_by_object_and_in_estimators():
-    by_object, by_name = train(focal.using(gamma=1.5)), train("focal-loss@gamma=1.5")
+def test_by_name_by_object_and_in_estimators(formulas):
+    by_object, by_name = train(formulas.focal.using(gamma=1.5)), train("focal-loss@gamma=1.5")
     assert digest(by_object.model) == digest(by_name.model)
-    assert train("focal-loss@1.5").model.trees == by_object.model.trees == by_name.model.trees != train(focal).model.trees
-    assert by_object.model.objective == "focal-loss@gamma=1.5" and repr(focal) == "focal-loss"
+    assert train("focal-loss@1.5").model.trees == by_object.model.trees != train(formulas.focal).model.trees
+    assert by_object.model.objective == "focal-loss@gamma=1.5" and repr(formulas.focal) == "focal-loss"
     X, y, weight = table()
-    for objective in (focal.using(gamma=1.5), "focal-loss@gamma=1.5"):
+    for objective in (formulas.focal.using(gamma=1.5), "focal-loss@gamma=1.5"):
         estimator = clone(gb.GPUBoostClassifier(objective=objective, n_estimators=3, max_depth=3))
         fitted = estimator.fit(X, y, sample_weight=weight)
         np.testing.assert_array_equal(fitted.predict_proba(X)[:, 1], by_object.predict(matrix()))
-    regressor = gb.GPUBoostRegressor(objective=by_weight, n_estimators=2, eval_metric=within).fit(X, y, eval_set=[(X, y)])
+    regressor = gb.GPUBoostRegressor(objective=formulas.by_weight, n_estimators=2, eval_metric=formulas.within)
+    regressor.fit(X, y, eval_set=[(X, y)])
     assert list(regressor.evals_result()["validation_0"]) == ["within"]
-    assert focal(0.0, 1.0) == pytest.approx(math.log(2) / 4), "it is still the function"
+    assert formulas.focal(0.0, 1.0) == pytest.approx(math.log(2) / 4), "it is still the function"
 
 
-def test_pickled_and_copied():
-    for objective in (focal, focal.using(gamma=0.5), within):
+def test_pickled_and_copied(formulas):
+    for objective in (formulas.focal, formulas.focal.using(gamma=0.5), formulas.within):
         again = pickle.loads(pickle.dumps(objective))
         assert again == objective == copy.deepcopy(objective) and hash(again) == hash(objective)
-    assert focal != focal.using(gamma=0.5)
+    assert formulas.focal != formulas.focal.using(gamma=0.5)
 
 
-def test_metrics_are_weighted_means():
+def test_metrics_are_weighted_means(formulas):
     X, y, weight = table()
     log = {}
-    metrics_given = [within.using(distance=0.4), "within@distance=0.3", "within@0.6", hit_rate, "logloss"]
+    metrics_given = [formulas.within.using(distance=0.4), "within@distance=0.3", "within@0.6", formulas.hit_rate, "logloss"]
     booster = gb.train(
         {"objective": "binary:logistic", "eval_metric": metrics_given}, matrix(), 2, evals=[(matrix(), "own")], evals_result=log,
         verbose_eval=False,
@@ -162,16 +137,16 @@ def test_metrics_are_weighted_means():
     assert log["own"]["hits"][-1] == pytest.approx(np.average((prediction > 0.5) == (y == 1), weights=weight), abs=1e-12)
 
 
-def test_a_metric_may_stop_training_at_its_largest():
+def test_a_metric_may_stop_training_at_its_largest(formulas):
     booster = gb.train(
-        {"eval_metric": hit_rate, "objective": my_logistic}, matrix(), 200, evals=[(matrix(n_rows=60), "other")],
-        early_stopping_rounds=3, verbose_eval=False,
+        {"eval_metric": formulas.hit_rate, "objective": formulas.my_logistic}, matrix(), 200,
+        evals=[(matrix(n_rows=60), "other")], early_stopping_rounds=3, verbose_eval=False,
     )  # fmt: skip
     assert booster.num_boosted_rounds() < 200
 
 
-def test_a_model_whose_objective_is_not_known_here(tmp_path, monkeypatch):
-    booster = train(focal)
+def test_a_model_whose_objective_is_not_known_here(formulas, tmp_path, monkeypatch):
+    booster = train(formulas.focal)
     booster.save_model(tmp_path / "model.json")
     margins = booster.predict(matrix(), output_margin=True)
     monkeypatch.setattr(objectives._registry, "_classes", {
@@ -222,7 +197,7 @@ def constant_slope(margin, label):
     return abs(margin - label)
 
 
-def test_values_are_refused_when_training_begins():
+def test_values_are_refused_when_training_begins(formulas):
     @gb.objective
     def log_of_margin(margin, label):
         return -math.log(margin) * label
@@ -237,10 +212,10 @@ def test_values_are_refused_when_training_begins():
     with pytest.raises(ValueError, match="gamma must be a number, got 'two'"):
         train("focal-loss@gamma=two")
     with pytest.raises(ValueError, match="has no parameter 'alpha'"):
-        focal.using(alpha=1)
+        formulas.focal.using(alpha=1)
     with pytest.raises(ValueError, match="needs labels that are between 0 and 1; 1 of 150"):
         X, y, _ = table()
-        train(focal, dtrain=gb.DMatrix(X, np.append(y[1:], 3)))
+        train(formulas.focal, dtrain=gb.DMatrix(X, np.append(y[1:], 3)))
     with pytest.raises(FloatingPointError, match="(?s)def log_of_margin.*not finite at margin 0.*max"):
         train(log_of_margin, dtrain=dtrain)
     with pytest.warns(UserWarning) as warnings:
