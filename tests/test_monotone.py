@@ -147,7 +147,7 @@ def model_bytes(case, backend, monkeypatch, **params):
         return digest(train(case, 2, n_rows=120, max_depth=3, **params).model)
 
 
-@pytest.mark.sweep(4)
+@pytest.mark.sweep(2)
 @pytest.mark.parametrize("case", CASES)
 def test_every_backend_and_any_threads_give_the_same_model(case, monkeypatch):
     expected = model_bytes(case, CpuBackend(1), monkeypatch)

@@ -56,7 +56,8 @@ def train(objective, rounds=3, dtrain=None, **options):
     return gb.train(params, dtrain or matrix(), rounds, verbose_eval=False, **options)
 
 
-@pytest.mark.parametrize("objective", ["my_logistic", "focal-loss@gamma=1.5", "by_weight@factor=2.0"])
+@pytest.mark.sweep(1)
+@pytest.mark.parametrize("objective", ["focal-loss@gamma=1.5", "my_logistic", "by_weight@factor=2.0"])
 def test_one_model_everywhere(objective, use_backend, tmp_path):
     digests = {}
     for name, make in BACKENDS.items():
