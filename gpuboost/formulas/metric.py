@@ -6,11 +6,11 @@ from typing import Any, ClassVar
 
 from numba import float64
 
-from gpuboost.formulas.parameters import Parametrised, parse_arguments
+from gpuboost.formulas.parameters import Parametrised, check_name, parse_arguments, split_arguments
 from gpuboost.formulas.translate import Formula, read_formula
 from gpuboost.kernels.jit import scalar
 from gpuboost.kernels.reduce import elementwise_terms
-from gpuboost.metrics import metric_names, register
+from gpuboost.metrics import _registry, metric_names, register
 from gpuboost.metrics.base import DEFAULTS
 from gpuboost.metrics.pointwise import MeanTerm
 from gpuboost.params import Params
@@ -37,15 +37,16 @@ def metric(function: Callable[..., Any] | None = None, *, name: str | None = Non
     names = list(formula.arguments)
     if len(names) < 2 or formula.returns_pair:
         formula.fail(None, "It is no metric.", "A metric takes a prediction and a label, and returns one number.")
-    family, defaults = name or formula.name, formula.numbers(names[2:])
-    formula.try_out((0.0, 0.5, 2.0), (0.0, 1.0, 2.5), defaults.values())
+    family, defaults = check_name(name or formula.name), formula.numbers(names[2:])
     body = {
-        "family": family, "maximize": maximize, "defaults": defaults, "row_term": staticmethod(_row_term(formula)),
+        "family": family, "registered": family, "formula": formula, "maximize": maximize, "defaults": defaults,
+        "row_term": staticmethod(_row_term(formula)),
         "__module__": formula.function.__module__, "__qualname__": formula.function.__qualname__, "__doc__": function.__doc__,
     }  # fmt: skip
     metric_names()  # gpuboost's own come first
-    register(type(formula.name, (_FormulaMetric,), body))
-    return Parametrised(formula.function, family, defaults)
+    cls = type(formula.name, (_FormulaMetric,), body)
+    register(cls)
+    return Parametrised(cls, _registry.find)
 
 
 class _FormulaMetric(MeanTerm):
@@ -55,7 +56,8 @@ class _FormulaMetric(MeanTerm):
 
     def __init__(self, argument: str | None = None, params: Params = DEFAULTS) -> None:
         super().__init__(None, params)
-        self.parameters = tuple(parse_arguments(self.family, argument or "", self.defaults).values())
+        given = split_arguments(argument or "", self.defaults)
+        self.parameters = tuple(parse_arguments(self.family, given, self.defaults).values())
         if argument:
             self.name = f"{self.family}@{argument}"
 

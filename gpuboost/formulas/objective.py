@@ -11,11 +11,11 @@ from numba import float32, float64
 
 from gpuboost.backend.row_sums import RowSums
 from gpuboost.config import warn
-from gpuboost.formulas.parameters import Parametrised, parse_arguments
+from gpuboost.formulas.parameters import Parametrised, check_name, parse_arguments, split_arguments, with_arguments
 from gpuboost.formulas.translate import Formula, read_formula
 from gpuboost.kernels.formulas import jet_variable
 from gpuboost.kernels.jit import scalar
-from gpuboost.objectives import IDENTITY, LOG, LOGIT, Objective, objective_names, register
+from gpuboost.objectives import IDENTITY, LOG, LOGIT, Objective, find_objective, objective_names, register
 from gpuboost.objectives.base import invalid_labels
 
 __all__ = ["objective"]
@@ -60,22 +60,26 @@ def objective(
         formula.fail(None, f"It takes {len(names)} arguments.", "The first two are the margin and the label of a row.")
     sees_weight = names[2:3] == ["weight"]
     defaults = formula.numbers(names[3 if sees_weight else 2 :])
-    ends = [value for value in (*labels, 0.0, 1.0, 2.5) if labels[0] <= value <= labels[1] and math.isfinite(value)]
-    formula.try_out((-1.0, 0.5, 2.0), ends, [*[1.0] * sees_weight, *defaults.values()])
+    if not labels[0] <= labels[1]:
+        raise ValueError(f"labels must be the smallest and the largest that are allowed, got {labels}.")
+    registered = check_name(name or formula.name)
     body = {
-        "name": name or formula.name, "default_metric": metric or LINKS[link][1], "formula": formula, "defaults": defaults,
+        "name": registered, "registered": registered, "default_metric": metric or LINKS[link][1], "formula": formula,
+        "defaults": defaults,
         "value_link": LINKS[link][0], "is_classifier": link == "logit", "labels": tuple(map(float, labels)),
         "__module__": formula.function.__module__, "__qualname__": formula.function.__qualname__,
         "__doc__": formula.function.__doc__, **_compiled(formula, sees_weight),
     }  # fmt: skip
     objective_names()  # gpuboost's own come first
-    register(type(formula.name, (_FormulaObjective,), body))
-    return Parametrised(formula.function, body["name"], defaults)
+    cls = type(formula.name, (_FormulaObjective,), body)
+    register(cls)
+    return Parametrised(cls, find_objective)
 
 
 class _FormulaObjective(Objective):
     """What all of them have in common. name : with the parameters that are not the defaults, "focal@gamma=1.5"."""
 
+    registered: ClassVar[str]
     formula: ClassVar[Formula]
     defaults: ClassVar[dict[str, float]]
     value_link: ClassVar[Any]
@@ -84,9 +88,18 @@ class _FormulaObjective(Objective):
 
     def __init__(self, params: Any) -> None:
         super().__init__(params)
-        values = parse_arguments(self.name, params.objective.partition("@")[2], self.defaults)
-        self.name = params.objective  # type: ignore[misc]
+        values = self._values(params.objective)
+        self.name = self.canonical(params.objective)  # type: ignore[misc]
         self.parameters = tuple(map(np.float32, values.values())) or (np.float32(0.0),)
+
+    @classmethod
+    def _values(cls, name: str) -> dict[str, float]:
+        return parse_arguments(cls.registered, split_arguments(name.partition("@")[2], cls.defaults), cls.defaults)
+
+    @classmethod
+    def canonical(cls, name: str) -> str:
+        """The one name that stands for the same formula and values."""
+        return with_arguments(cls.registered, cls._values(name), cls.defaults)
 
     def check_labels(self, label: np.ndarray) -> None:
         low, high = self.labels

@@ -1,12 +1,13 @@
 """Formulas with parameters: an object that stands for one, and the name that says the same in text, "focal@gamma=1.5"."""
 
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Iterable
 from difflib import get_close_matches
 from importlib import import_module
 from operator import attrgetter
 from typing import Any
 
-__all__ = ["Parametrised", "parse_arguments"]
+__all__ = ["Parametrised", "check_name", "parse_arguments", "split_arguments", "with_arguments"]
 
 
 class Parametrised:
@@ -15,22 +16,29 @@ class Parametrised:
     registered_name : what parameters of training take in its place.
     """
 
-    def __init__(self, function: Callable[..., Any], name: str, defaults: dict[str, float], **given: float) -> None:
+    def __init__(self, cls: Any, find: Callable[[str], Any], given: dict[str, float] | None = None) -> None:
+        """cls : the class that is registered, with its name, formula and defaults. find : the class of a name."""
+        function = cls.formula.function
         self.__wrapped__, self.__name__, self.__doc__ = function, function.__name__, function.__doc__
-        self._name, self._defaults, self._given = name, defaults, given
+        self._cls, self._find, self._given = cls, find, given or {}
 
     def using(self, **parameters: float) -> "Parametrised":
         """The same with other values. Raises ValueError for a name that it does not have, or what is no number."""
-        given = {**self._given, **parameters}
-        parse_arguments(self._name, _text(given), self._defaults)
-        return Parametrised(self.__wrapped__, self._name, self._defaults, **given)
+        checked = parse_arguments(self._cls.registered, parameters.items(), self._cls.defaults)
+        return Parametrised(self._cls, self._find, {**self._given, **{name: checked[name] for name in parameters}})
 
     @property
     def registered_name(self) -> str:
-        return self._name + ("@" + _text(self._given) if self._given else "")
+        """Raises ValueError where another function has been registered under the name since."""
+        if self._find(self._cls.registered) is not self._cls:
+            raise ValueError(f"{self._cls.registered!r} has been defined anew since. Use the new one, or give each its name=.")
+        return with_arguments(self._cls.registered, self._given, self._cls.defaults)
 
     def __call__(self, *arguments: Any, **named: Any) -> Any:
         return self.__wrapped__(*arguments, **{**self._given, **named})
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> "Parametrised":
+        return self  # it never changes
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _found, (self.__wrapped__.__module__, self.__wrapped__.__qualname__, self._given)
@@ -50,23 +58,39 @@ def _found(module: str, name: str, given: dict[str, float]) -> "Parametrised":
     return attrgetter(name)(import_module(module)).using(**given)
 
 
-def _text(given: dict[str, float]) -> str:
-    return ",".join(f"{name}={value!r}" for name, value in given.items())
+def check_name(name: str) -> str:
+    """Raises ValueError for what could not be told from a name with parameters."""
+    if not name or "@" in name or "," in name:
+        raise ValueError(f"name must have neither @ nor comma, got {name!r}.")
+    return name
 
 
-def parse_arguments(name: str, text: str, defaults: dict[str, float]) -> dict[str, float]:
-    """Values of a formula's parameters from "gamma=1.5,alpha=0.25", or from one number alone for the first of them."""
+def with_arguments(name: str, given: dict[str, float], defaults: dict[str, float]) -> str:
+    """The one name of a formula with these values: those that are not the defaults, in their order."""
+    others = {key: given[key] for key in defaults if given.get(key, defaults[key]) != defaults[key]}
+    return name + ("@" + ",".join(f"{key}={float(value)!r}" for key, value in others.items()) if others else "")
+
+
+def split_arguments(text: str, defaults: dict[str, float]) -> list[tuple[str, str]]:
+    """(name, number) of each in "gamma=1.5,alpha=0.25"; one number alone is the first's."""
+    parts = [part.strip() for part in text.split(",") if part.strip()]
+    if len(parts) == 1 and "=" not in parts[0] and defaults:
+        return [(next(iter(defaults)), parts[0])]
+    return [(key.strip(), number.strip()) for key, _, number in (part.partition("=") for part in parts)]
+
+
+def parse_arguments(name: str, given: Iterable[tuple[str, Any]], defaults: dict[str, float]) -> dict[str, float]:
+    """All values of a formula's parameters. Raises ValueError for one that it does not have, or that is no finite number."""
     values = dict(defaults)
-    for part in filter(None, (part.strip() for part in text.split(","))):
-        key, equals, number = (word.strip() for word in part.partition("="))
-        if not equals and defaults and part == text.strip():
-            key, number = next(iter(defaults)), part
+    for key, number in given:
         if key not in defaults:
             close = get_close_matches(key, defaults, n=1)
             has = f"It has {', '.join(defaults)}." if defaults else "It has none."
             raise ValueError(f"{name} has no parameter {key!r}. {f'Did you mean {close[0]!r}?' if close else has}")
         try:
             values[key] = float(number)
-        except ValueError:
-            raise ValueError(f"{name}: {key} must be a number, got {number!r}.") from None
+        except (TypeError, ValueError):
+            values[key] = math.nan
+        if not math.isfinite(values[key]):
+            raise ValueError(f"{name}: {key} must be a finite number, got {number!r}.")
     return values

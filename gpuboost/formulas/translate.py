@@ -14,10 +14,8 @@ import inspect
 import math
 import sys
 import textwrap
-import traceback
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from itertools import product
 from types import FunctionType, ModuleType
 from typing import Any, NoReturn
 
@@ -77,19 +75,6 @@ class Formula:
                 self.fail(None, f"Its parameter {name!r} has no number as default.", f"Write {name}=1.0.")
         return {name: float(value) for name, value in defaults.items()}
 
-    def try_out(self, firsts: Iterable[float], seconds: Iterable[float], others: Iterable[float]) -> None:
-        """Call the user's function as it is: a name that a branch leaves unset is found here, and not by a compiler. What depends
-        on the values, such as a logarithm of 0, is let pass."""
-        for first, second in product(firsts, seconds):
-            try:
-                self.function(first, second, *others)
-            except (ArithmeticError, ValueError):
-                continue
-            except Exception as error:
-                lines = [frame.lineno or 0 for frame in traceback.extract_tb(error.__traceback__) if frame.name == self.name]
-                node = ast.Pass(lineno=lines[-1] - self.first_line + 1) if lines else None
-                self.fail(node, f"Called with {first:g} and {second:g} it raises {type(error).__name__}: {error}.", "Mend it.")
-
     def fail(self, node: ast.AST | None, problem: str, fix: str) -> NoReturn:
         raise FormulaError(f"{self.place(node)}\n{problem} {fix}")
 
@@ -144,15 +129,25 @@ def read_formula(function: Callable[..., Any]) -> Formula:
     return formula
 
 
+def _always_returns(body: list[ast.stmt]) -> bool:
+    """Whether a block ends in a return on every path."""
+    return any(
+        isinstance(s, ast.Return) or isinstance(s, ast.If) and _always_returns(s.body) and _always_returns(s.orelse) for s in body
+    )
+
+
 class _Translation:
     """One function, rewritten for some of its arguments being jets (the active ones).
 
     Within it, every expression is a pair: its new text as a tree, and whether it is a jet.
     """
 
-    def __init__(self, formula: Formula, dtype: Any, active: frozenset[str]) -> None:
-        self._formula, self._dtype, self._active = formula, dtype, set(active)
-        self._namespace: dict[str, Any] = {"float32": float32, "float64": float64, "range": range}
+    def __init__(
+        self, formula: Formula, dtype: Any, active: frozenset[str], callers: tuple[FunctionType, ...] = ()
+    ) -> None:
+        self._formula, self._dtype, self._callers = formula, dtype, callers
+        self._active, self._jets_given = set(active), active
+        self._namespace: dict[str, Any] = {"__float32": float32, "__float64": float64, "__range": range, "__abs": abs}
         self._suffix = "_32" if dtype is float32 else ""
         self._local = set(formula.arguments)
         for node in ast.walk(formula.tree):
@@ -163,11 +158,18 @@ class _Translation:
 
     def scalar(self) -> Any:
         """The compiled formula. It has the user's name and module, and a file's and lines for tracebacks."""
-        formula, before = self._formula, -1
+        formula, before, body = self._formula, -1, list[ast.stmt]()
         while len(self._active) != before:  # a name is active once anything active is assigned to it: until nothing changes
             before = len(self._active)
-            body = [line for statement in formula.tree.body for line in self._statement(statement)]
-        arguments = ast.arguments([], [ast.arg(name) for name in formula.arguments], None, [], [], None, [])
+            self._set = set(formula.arguments)
+            body = self._block(formula.tree.body)
+        if not _always_returns(formula.tree.body):
+            formula.fail(None, "Some path through it returns nothing.", "End every branch with a return, or the function.")
+        lifted = [name for name in formula.arguments if name in self._active - self._jets_given]  # plain ones that become jets
+        values = [self._lifted(ast.Name(f"__{name}", ast.Load())) for name in lifted]
+        body = [*(ast.Assign([ast.Name(name, ast.Store())], value) for name, value in zip(lifted, values)), *body]
+        given = [ast.arg(f"__{name}" if name in lifted else name) for name in formula.arguments]
+        arguments = ast.arguments([], given, None, [], [], None, [])
         new = ast.FunctionDef(formula.name, arguments, body, [])
         if sys.version_info >= (3, 12):
             new.type_params = []
@@ -177,7 +179,7 @@ class _Translation:
         self._namespace["__name__"] = formula.function.__module__
         exec(compile(module, code.co_filename, "exec"), self._namespace)  # noqa: S102 - the user's own function
         function = self._namespace[formula.name]
-        function.__qualname__ = f"{formula.function.__qualname__}.{self._suffix or 'jets' if self._active else 'plain'}"
+        function.__qualname__ = f"{formula.function.__qualname__}.{'jets' if self._active else self._dtype.name}"
         function.__module__ = formula.function.__module__
         return long_scalar(function)
 
@@ -198,17 +200,28 @@ class _Translation:
                 return [ast.Return(self._result(*self._expression(value)))]
             case ast.Assign(targets=[ast.Name(id=name)], value=value):
                 return [self._assign(name, *self._expression(value))]
+            case ast.Assign(targets=[ast.Tuple(elts=names)], value=ast.Tuple(elts=values)) if len(names) == len(values):
+                return self._assign_all(names, [self._expression(value) for value in values])
             case ast.AnnAssign(target=ast.Name(id=name), value=value) if value is not None:
                 return [self._assign(name, *self._expression(value))]
             case ast.AugAssign(target=ast.Name(id=name), op=op, value=value):
                 both = ast.copy_location(ast.BinOp(ast.copy_location(ast.Name(name, ast.Load()), node), op, value), node)
                 return [self._assign(name, *self._expression(both))]
             case ast.If(test=test, body=body, orelse=orelse):
-                return [ast.If(self._test(test), self._block(body), self._block(orelse) if orelse else [])]
+                condition, before = self._test(test), set(self._set)
+                first = self._block(body)
+                after = None if _always_returns(body) else self._set
+                self._set = before
+                second = self._block(orelse)
+                if _always_returns(orelse) and after is not None:
+                    self._set = after
+                elif after is not None:
+                    self._set = self._set & after
+                return [ast.If(condition, first, second)]
             case ast.For(target=ast.Name(id=name), iter=ast.Call(func=ast.Name(id="range"), args=bounds), body=body, orelse=[]):
-                ends = [self._integer(bound) for bound in bounds]
-                loop = ast.Call(ast.Name("range", ast.Load()), ends, [])
-                count = f"{name}__"
+                ends: list[ast.expr] = [ast.Constant(self._integer(bound)) for bound in bounds]
+                loop = ast.Call(ast.Name("__range", ast.Load()), ends, [])
+                count = f"__{name}"
                 number = self._assign(name, self._cast(ast.Name(count, ast.Load())), False)
                 return [ast.For(ast.Name(count, ast.Store()), loop, [number, *self._block(body)], [])]  # type: ignore[call-arg,unused-ignore]
         self._formula.fail(node, "This statement cannot be compiled into a kernel.", f"{ALLOWED}.")
@@ -217,10 +230,21 @@ class _Translation:
         return [line for statement in body for line in self._statement(statement)]
 
     def _assign(self, name: str, value: ast.expr, is_jet: bool) -> ast.stmt:
+        self._set.add(name)
         if is_jet:
             self._active.add(name)
         lifted = value if is_jet or name not in self._active else self._lifted(value)
         return ast.Assign([ast.Name(name, ast.Store())], lifted)
+
+    def _assign_all(self, targets: list[ast.expr], values: list[tuple[ast.expr, bool]]) -> list[ast.stmt]:
+        """a, b = x, y: all values are there before any name changes."""
+        names = [target.id for target in targets if isinstance(target, ast.Name)]
+        if len(names) < len(targets):
+            self._formula.fail(targets[0], "Only plain names can be assigned to.", f"{ALLOWED}.")
+        first: list[ast.stmt] = [
+            ast.Assign([ast.Name(f"__new_{name}", ast.Store())], value) for name, (value, _) in zip(names, values)
+        ]
+        return [*first, *(self._assign(n, ast.Name(f"__new_{n}", ast.Load()), jet) for n, (_, jet) in zip(names, values))]
 
     def _result(self, value: ast.expr, is_jet: bool) -> ast.expr:
         self.returns_jet |= is_jet
@@ -237,6 +261,8 @@ class _Translation:
             case ast.Constant(value=bool() | int() | float()):
                 return self._cast(node), False
             case ast.Name(id=name) if name in self._local:
+                if name not in self._set:
+                    self._formula.fail(node, f"{name!r} may not be set here.", "Give it a value on every path before.")
                 return ast.Name(name, ast.Load()), name in self._active
             case ast.Name() | ast.Attribute():
                 return self._constant(node), False
@@ -254,8 +280,10 @@ class _Translation:
                 return ast.IfExp(self._test(test), first, second), is_first or is_second
             case ast.Call(func=called, args=given, keywords=[]):
                 return self._called(node, self._value_of(called), [self._expression(argument) for argument in given])
-            case ast.Compare() | ast.BoolOp() | ast.UnaryOp(op=ast.Not()):
+            case ast.Compare() | ast.UnaryOp(op=ast.Not()):
                 return self._cast(self._test(node)), False  # 1 or 0
+            case ast.BoolOp():
+                self._formula.fail(node, f"{ast.unparse(node)!r} is used as a number.", "Write a if condition else b.")
         self._formula.fail(node, f"{ast.unparse(node)!r} cannot be compiled into a kernel.", f"{ALLOWED}.")
 
     def _operation(
@@ -285,7 +313,7 @@ class _Translation:
             return given[0]
         if name in UNARY and len(given) == 1:
             if not is_jet and name == "abs":
-                return ast.Call(ast.Name("abs", ast.Load()), values, []), False
+                return ast.Call(ast.Name("__abs", ast.Load()), values, []), False
             return self._call(f"jet_{name}" if is_jet else name, *values), is_jet
         if name == "power" and len(given) == 2:
             return self._power(*given[0], *given[1])
@@ -300,8 +328,13 @@ class _Translation:
             if len(given) != len(inner.arguments):
                 self._formula.fail(node, f"{inner.name} takes {len(inner.arguments)} arguments, got {len(given)}.", "Give all.")
             active = frozenset(argument for argument, (_, jet) in zip(inner.arguments, given) if jet)
-            place = f"{inner.name}__{len(self._namespace)}"
-            self._namespace[place] = _Translation(inner, self._dtype, active).scalar()
+            if inner.returns_pair:
+                self._formula.fail(node, f"{inner.name} returns two numbers.", "Only the formula itself may return a pair.")
+            if function in (self._formula.function, *self._callers):
+                self._formula.fail(node, f"{inner.name} calls itself.", "Use a for loop over range().")
+            place = f"__{inner.name}_{len(self._namespace)}"
+            callers = (*self._callers, self._formula.function)
+            self._namespace[place] = _Translation(inner, self._dtype, active, callers).scalar()
             return ast.Call(ast.Name(place, ast.Load()), values, []), is_jet
         self._formula.fail(node, f"{ast.unparse(node.func)}() cannot be compiled into a kernel.", f"{ALLOWED}.")
 
@@ -320,14 +353,16 @@ class _Translation:
                 return ast.Compare(value, [ast.NotEq()], [self._cast(ast.Constant(0))])
         self._formula.fail(node, f"{ast.unparse(node)!r} cannot be compiled into a kernel.", f"{ALLOWED}.")
 
-    def _integer(self, node: ast.expr) -> ast.expr:
+    def _integer(self, node: ast.expr) -> int:
         """A bound of range()."""
+        if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
+            return -self._integer(node.operand)
         value = getattr(node, "value", None)
         if isinstance(node, ast.Attribute) or isinstance(node, ast.Name) and node.id not in self._local:
             value = self._value_of(node)
         if not isinstance(value, (int, np.integer)):
             self._formula.fail(node, f"range() needs whole constants, not {ast.unparse(node)!r}.", "Write the number of steps.")
-        return ast.Constant(int(value))
+        return int(value)
 
     def _number(self, value: ast.expr, is_jet: bool) -> ast.expr:
         return ast.Subscript(value, ast.Constant(0), ast.Load()) if is_jet else value
@@ -336,13 +371,13 @@ class _Translation:
         return self._call("jet", value)
 
     def _cast(self, value: ast.expr) -> ast.expr:
-        return ast.Call(ast.Name("float32" if self._dtype is float32 else "float64", ast.Load()), [value], [])
+        return ast.Call(ast.Name("__float32" if self._dtype is float32 else "__float64", ast.Load()), [value], [])
 
     def _call(self, name: str, *arguments: ast.expr) -> ast.expr:
         """A call of kernels/formulas.py, of its float32 function in float32."""
         own = name if name in ("larger", "smaller") or name.startswith("jet") else name + self._suffix
-        self._namespace[own] = getattr(formulas, own)
-        return ast.Call(ast.Name(own, ast.Load()), list(arguments), [])
+        self._namespace[f"__{own}"] = getattr(formulas, own)  # no name that a user would take
+        return ast.Call(ast.Name(f"__{own}", ast.Load()), list(arguments), [])
 
     # -- The user's names -------------------------------------------------------------------------------------------
 

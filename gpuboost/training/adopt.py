@@ -5,7 +5,7 @@ from dataclasses import fields, replace
 from typing import Any
 
 from gpuboost.model.model import Model
-from gpuboost.objectives import recorded_objective
+from gpuboost.objectives import find_objective, recorded_objective
 from gpuboost.params import Params, parse_params
 
 __all__ = ["adopt_params", "ends_training"]
@@ -24,11 +24,19 @@ def adopt_params(given: Mapping[str, Any], model: Model | None) -> Params:
     if model is None and "objective" not in given and params.num_class > 1:
         params = replace(params, objective="multi:softmax")
     if model is not None:
-        fixed = {"objective": model.objective, "num_class": model.n_classes}
+        fixed: dict[str, Any] = {"objective": model.objective, "num_class": model.n_classes}
         for name, value in fixed.items():
-            if name in given and given[name] != value and (name, value, given[name]) != ("num_class", 0, 1):
+            is_other = name in given and not (_is_objective(given[name], value) if name == "objective" else given[name] == value)
+            if is_other and (name, value, given[name]) != ("num_class", 0, 1):
                 raise ValueError(f"{name}={given[name]!r}, but the model was trained with {value!r}. Leave {name} out.")
     return params
+
+
+def _is_objective(given: Any, recorded: str) -> bool:
+    """Whether a name, or a user's formula, stands for the objective that a model records."""
+    name = getattr(given, "registered_name", given)
+    canonical = getattr(find_objective(str(name)), "canonical", str)
+    return canonical(name) == recorded
 
 
 def ends_training(old: Params, new: Params) -> bool:

@@ -45,7 +45,8 @@ def series(x, y):
     total = 0
     for k in range(1, 6):
         total += (x / 3) ** 2 / k - y * k
-    return total
+    total, y = y * x, total
+    return total - 2 * y
 
 
 def helper(a, b):
@@ -184,6 +185,55 @@ def wrong_number_of_arguments(x, y):
     return helper(x)
 
 
+def or_as_a_number(x, y):
+    return x * (y or 7.0)
+
+
+def no_return_below(x, y):
+    if y > 0:
+        return x
+
+
+def set_in_a_branch(x, y):
+    if y > 0:
+        z = x
+    return z
+
+
+def pair(x, y):
+    return x, y
+
+
+def pair_of_a_helper(x, y):
+    return pair(x, y)
+
+
+def calls_itself(x, y):
+    return calls_itself(x - 1, y)
+
+
+def shadows(power, exp, log=2.0):
+    """Names of what the formula is compiled from, as a user's own."""
+    jet, float64, larger = power * exp, math.exp(-exp * exp), log
+    for abs in range(3, 0, -1):
+        jet += abs
+    if power > 1:
+        tanh = jet
+    elif power < -1:
+        tanh = 2 * jet
+    else:
+        return jet**2 + larger
+    return tanh * float64 + max(jet, larger) ** 1.5
+
+
+def test_names_of_the_users_own_are_free():
+    formula = read_formula(shadows)
+    for x, y in POINTS:
+        expected = shadows(x, y)
+        assert formula.compiled(float64)(float64(x), float64(y), 2.0) == pytest.approx(expected, rel=1e-13)
+        assert formula.jets()(jet_variable(x), float(y), 2.0)[0] == pytest.approx(expected, rel=1e-13)
+
+
 @pytest.mark.parametrize(
     "function, line, message",
     [
@@ -198,6 +248,11 @@ def wrong_number_of_arguments(x, y):
         (three_values, "return x, y, 1.0", "It returns 3 values"),
         (range_of_a_variable, "for k in range(y):", r"range\(\) needs whole constants, not 'y'"),
         (wrong_number_of_arguments, "return helper(x)", "helper takes 2 arguments, got 1"),
+        (or_as_a_number, "return x * (y or 7.0)", "'y or 7.0' is used as a number"),
+        (no_return_below, "def no_return_below(x, y):", "Some path through it returns nothing"),
+        (set_in_a_branch, "return z", "'z' may not be set here"),
+        (pair_of_a_helper, "return pair(x, y)", "pair returns two numbers"),
+        (calls_itself, "return calls_itself(x - 1, y)", "calls_itself calls itself"),
     ],
     ids=lambda value: getattr(value, "__name__", None),
 )  # fmt: skip
