@@ -239,7 +239,7 @@ _CHUNKS = "segments: int64[:, :], nodes: NODE[:], progress: PROGRESS[:], first_c
 @cuda_kernel(
     _CHUNKS + "rows: int32[:, :], first_row: int64, label: float32[:, :], margin: float32[:, :], hess: float32[:, :], "
     "scales: float64[:, :], factor: float64, first_output: int32[:], keys: uint32[:, :], weights: uint32[:, :]",
-    registers=40, uses_double=True,
+    registers=64, uses_double=True,
 )  # fmt: skip
 def list_residuals_kernel(
     segments, nodes, progress, first_chunk, rows, first_row, label, margin, hess, scales, factor, first_output, keys, weights

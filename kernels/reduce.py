@@ -121,7 +121,7 @@ def reduce_rows_kernel(row_term):
     @cuda_kernel(
         "prediction: float32[:, :], label: float32[:, :], weight: float32[:], parameters: float32[:], scale: float64, "
         "out: int64[:]",
-        formula=row_term, registers=64, uses_double=True,
+        formula=row_term, registers=96, uses_double=True,
     )  # fmt: skip
     def reduce_kernel(prediction, label, weight, parameters, scale, out):
         partial = cuda.shared.array(32, int64)
