@@ -52,6 +52,7 @@ def formulas(*parameters):
 
 
 TERMS = formulas("prediction", "label", "i", "parameters")
+OF_ONE_LABEL = [name for name in TERMS if ".survival." not in name]  # the others are covered by trainings so far
 MAPS = formulas("margin", "i", "out")
 
 
@@ -119,7 +120,7 @@ LABELS = st.sampled_from([0.0, 1.0, 2.0, 0.25])
 
 @pytest.mark.sweep(9)
 @each_runner
-@pytest.mark.parametrize("name", TERMS)
+@pytest.mark.parametrize("name", OF_ONE_LABEL)
 @settings(max_examples=6, deadline=None)
 @given(
     st.data(), st.integers(1, 3), st.integers(0, 30), st.booleans(), st.sampled_from(["none", "some", "zeros"]),
@@ -142,7 +143,7 @@ def test_a_term_that_is_not_finite_shows_in_the_maximum(run, bad):
 
 
 @each_runner
-@pytest.mark.parametrize("name", TERMS)
+@pytest.mark.parametrize("name", OF_ONE_LABEL)
 def test_a_prediction_that_is_nan_counts_as_on_the_cpu(run, name):
     """float minima and maxima, which the GPU's own instructions take without the NaN, must not hide it."""
     prediction = np.array([[0.5, np.nan, 0.25], [0.5, 0.5, np.nan]], np.float32)
