@@ -32,7 +32,7 @@ STACK_BYTES = 2**18  # around the frame of ``run`` that count as a thread's own
 GUARD_BYTES = 64  # between shared arrays
 BYTES = {"i1": 1, "i8": 1, "i16": 2, "i32": 4, "i64": 8, "float": 4, "double": 8, "ptr": 8}
 REGISTERS = {"tid": "thread", "ctaid": "block", "ntid": "block_size", "nctaid": "grid_size"}  # of PTX: variables of RUNTIME
-LIBDEVICE = {"fabs": "double", "fabsf": "float", "floor": "double", "sqrt": "double", "sqrtf": "float"}
+LIBDEVICE = {"ceil": "double", "fabs": "double", "fabsf": "float", "floor": "double", "sqrt": "double", "sqrtf": "float"}
 OUTSIDE, SHIFT, CAST, DIVISION = range(4)  # what ``undefined`` is told, beside a value
 UNDEFINED = {
     OUTSIDE: "access to {:#x}, which is out of bounds or misaligned",
