@@ -2,8 +2,9 @@
 
 A thread that waits at the end of a region spins first: sleeping costs the next region 30 µs. On a machine with other work the
 spinning threads hold the cores that their own region waits for. GNU OpenMP's default is to spin for milliseconds; it reads
-another bound when it is loaded, and only then. But it spins 100 times only while it counts more threads than cores, and it counts
-teams that sleep, too: a crowd of them, brought where the machine is busy, ends the spinning at any time.
+another bound when it is loaded, and only then, so that ``import lightgbm`` may have come first. But it spins 100 times only while
+it counts more threads than cores, and it counts teams that sleep, too: a crowd of them, brought where the machine is busy, ends
+the spinning at any time.
 
 Seconds on two cores of an AMD EPYC, 7000 × 28, by the bound: alone, 100 rounds: 30000 spins 0.15; 3000 0.16; 1000 0.19; 500
 0.27. Beside one busy process, 20 rounds: 30000 0.4; 3000 0.24; 1000 0.18; 0 0.08. 32,000 × 14, 200 rounds, beside several: the
@@ -21,16 +22,12 @@ __all__ = ["runs_gnu_openmp", "start_threads", "yield_to_others"]
 
 SPINS = 3000
 LOOK_AGAIN_S = 0.5
-SPINNING_S = 2e-4  # longer than so many spins
+MOMENT_S = 2e-4  # longer than most of what runs for a moment only
 
 
 def start_threads() -> None:
-    """Let numba start its threads, which is when the library is loaded, with our bound unless the user has chosen one.
-
-    Where another module has loaded it before, with the default (``import lightgbm``), a crowd stays for good.
-    """
+    """Let numba start its threads, which is when the library is loaded, with our bound unless the user has chosen one."""
     has_chosen = "GOMP_SPINCOUNT" in os.environ or "OMP_WAIT_POLICY" in os.environ
-    was_loaded = not has_chosen and _library() is not None
     if not has_chosen:
         os.environ["GOMP_SPINCOUNT"] = str(SPINS)
     try:
@@ -39,7 +36,7 @@ def start_threads() -> None:
         if not has_chosen:
             del os.environ["GOMP_SPINCOUNT"]
     if not has_chosen and runs_gnu_openmp():
-        _crowd.start(stays=was_loaded)
+        _crowd.start()
 
 
 def runs_gnu_openmp() -> bool:
@@ -67,13 +64,24 @@ def _library() -> ctypes.CDLL | None:
         return None
 
 
-def _count_running() -> int:
-    """Threads of the whole machine that run or wait for a core at this moment, or 0 where nobody says."""
+def _count_others(n_threads: int) -> int:
+    """Threads of the whole machine, but for a team of this process, that run or wait for a core at this moment; 0 where nobody
+    says. A team may be spinning or asleep.
+    """
     try:
         with open("/proc/loadavg", encoding="ascii") as file:
-            return int(file.read().split()[3].partition("/")[0])
+            n_running = int(file.read().split()[3].partition("/")[0])
+        return n_running - min(n_threads, sum(_is_running(thread) for thread in os.listdir("/proc/self/task")))
     except (OSError, ValueError, IndexError):
         return 0
+
+
+def _is_running(thread: str) -> bool:
+    try:
+        with open(f"/proc/self/task/{thread}/stat", "rb") as file:
+            return file.read().rpartition(b") ")[2].startswith(b"R")  # pid (name) state …
+    except OSError:  # it has just ended
+        return False
 
 
 class _Crowd:
@@ -83,16 +91,14 @@ class _Crowd:
         self._lock = threading.Lock()
         self._library: ctypes.CDLL | None = None  # None: nobody needs a crowd
         self._leave: threading.Event | None = None  # of the crowd that is there
-        self._stays, self._looked = False, 0.0
+        self._looked = 0.0
 
-    def start(self, stays: bool) -> None:
-        """From now on it may be needed, or stays from now on."""
-        self._library, self._stays = _library(), stays
-        if stays:
-            self._come()
+    def start(self) -> None:
+        """From now on it may be needed."""
+        self._library = _library()
 
     def follow(self, n_threads: int) -> None:
-        if self._library is None or self._stays or (now := time.monotonic()) < self._looked + LOOK_AGAIN_S:
+        if self._library is None or (now := time.monotonic()) < self._looked + LOOK_AGAIN_S:
             return
         with self._lock:
             self._looked = now
@@ -103,12 +109,12 @@ class _Crowd:
                 self._leave = None
 
     def _is_busy(self, n_threads: int) -> bool:
-        """Whether other threads leave fewer cores than the team needs, on two looks: the last team may be spinning still."""
+        """Whether other threads leave fewer cores than the team needs, on two looks."""
         n_free = (os.cpu_count() or 1) - n_threads
-        if _count_running() - 1 <= n_free:
+        if _count_others(n_threads) <= n_free:
             return False
-        time.sleep(SPINNING_S)
-        return _count_running() - 1 > n_free
+        time.sleep(MOMENT_S)
+        return _count_others(n_threads) > n_free
 
     def _come(self) -> None:
         if self._leave is not None or self._library is None:

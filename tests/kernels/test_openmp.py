@@ -27,9 +27,12 @@ def run(program, **environment):
 
 def train_busy_and_idle():
     """Whether the crowd is there: before, with others that run, without them, and with them again."""
+    import ctypes
     import os
     import threading
 
+    if "IS_LOADED_BEFORE" in os.environ:  # as by import lightgbm
+        ctypes.CDLL("libgomp.so.1")
     import numpy as np
 
     import gpuboost as gb
@@ -38,16 +41,20 @@ def train_busy_and_idle():
     openmp.LOOK_AGAIN_S = 0.0
     X = np.random.default_rng(0).normal(size=(20_000, 20))
     dtrain, models, there = gb.DMatrix(X, X[:, 0] * X[:, 1]), set(), []
-    for n_running in (0, os.cpu_count() + 1, 1, os.cpu_count() + 1):
-        openmp._count_running = lambda n=n_running: n
+    for n_others in (0, os.cpu_count(), 0, os.cpu_count()):
+        openmp._count_others = lambda n_threads, n=n_others: n
         models.add(gb.train({"nthread": 2}, dtrain, 3).save_raw().hex())
         threads = [thread for thread in threading.enumerate() if thread.name == "gpuboost-openmp"]
         there.append(any(thread.is_alive() and not thread.join(0.3) and thread.is_alive() for thread in threads))
     print(there, len(models))
 
 
-def test_the_crowd_comes_and_goes_with_other_work():
-    assert run(train_busy_and_idle)[0] == "[False, True, False, True] 1"
+BEFORE = pytest.mark.parametrize("before", [{}, {"IS_LOADED_BEFORE": "1"}], ids=["alone", "loaded before"])
+
+
+@BEFORE
+def test_the_crowd_comes_and_goes_with_other_work(before):
+    assert run(train_busy_and_idle, **before)[0] == "[False, True, False, True] 1"
 
 
 @pytest.mark.parametrize("choice, bound", [({"GOMP_SPINCOUNT": "5000"}, 5000), ({"OMP_WAIT_POLICY": "passive"}, 0)])
@@ -63,16 +70,14 @@ def train_and_sleep():
     import os
     import time
 
-    if "SPINS_OF_ANOTHER" in os.environ:  # the library is loaded, as by import lightgbm
-        os.environ["GOMP_SPINCOUNT"] = os.environ["SPINS_OF_ANOTHER"]
+    if "IS_LOADED_BEFORE" in os.environ:  # as by import lightgbm
         ctypes.CDLL("libgomp.so.1")
-        del os.environ["GOMP_SPINCOUNT"]
     import numpy as np
 
     import gpuboost as gb
     from gpuboost.kernels import openmp
 
-    openmp._count_running = lambda: 1  # nobody else
+    openmp._count_others = lambda n_threads: 0
     gb.train({"nthread": 2}, gb.DMatrix(np.random.default_rng(0).normal(size=(20_000, 20)), np.arange(20_000)), 2)
     used, end = time.process_time(), time.monotonic() + float(os.environ["LOOK_FOR_S"])
     while time.process_time() < used + 0.05 and time.monotonic() < end:
@@ -83,9 +88,9 @@ def train_and_sleep():
 FOREVER = "30000000000"  # spins, many seconds of them: what the library does under OMP_WAIT_POLICY=active
 
 
-@pytest.mark.parametrize("others", [{}, {"SPINS_OF_ANOTHER": FOREVER}], ids=["alone", "loaded before"])
-def test_threads_that_wait_sleep(others):
-    assert run(train_and_sleep, LOOK_FOR_S="1", **others)[0] == "False"
+@BEFORE
+def test_threads_that_wait_sleep(before):
+    assert run(train_and_sleep, LOOK_FOR_S="1", **before)[0] == "False"
 
 
 def test_threads_spin_as_long_as_the_user_wants():
