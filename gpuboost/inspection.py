@@ -1,14 +1,13 @@
 """What a model has learnt, as numbers: importance of its features, its nodes as a table, the thresholds of one feature."""
 
 from collections.abc import Sequence
-from functools import partial
 from typing import Any
 
 import numpy as np
 
 from gpuboost.model.model import Model
 from gpuboost.model.tree import DELETED
-from gpuboost.model_io.dump import category_sides, name_of_column
+from gpuboost.model_io.dump import category_names, category_sides, name_of_column
 
 __all__ = ["feature_importances", "feature_scores", "split_value_histogram", "trees_to_dataframe"]
 
@@ -75,8 +74,9 @@ def trees_to_dataframe(model: Model, names: Sequence[str] | None = None, types: 
         if types is not None:
             is_whole = np.array([types[f] == "int" for f in feature.tolist()])
             threshold[is_whole] = np.ceil(threshold[is_whole])
-        sides = list(map(partial(category_sides, model), feature.tolist(), tree.threshold[nodes].tolist()))
+        sides = [side if split else None for split, side in zip(is_split, map(category_sides(model, tree), nodes.tolist()))]
         threshold[[side is not None for side in sides]] = np.nan
+        is_right_yes = np.array([side is not None and side[0] is None for side in sides])
 
         def at_splits(values: np.ndarray, is_split: np.ndarray = is_split, at_leaves: Any = np.nan) -> list[Any]:
             return np.where(is_split, values, at_leaves).tolist()
@@ -86,13 +86,14 @@ def trees_to_dataframe(model: Model, names: Sequence[str] | None = None, types: 
         columns["ID"] += ids[nodes].tolist()
         columns["Feature"] += at_splits(labels, at_leaves="Leaf")
         columns["Split"] += at_splits(threshold)
-        columns["Yes"] += at_splits(ids[left])
-        columns["No"] += at_splits(ids[left + 1])
+        columns["Yes"] += at_splits(ids[left + is_right_yes])
+        columns["No"] += at_splits(ids[left + ~is_right_yes])
         columns["Missing"] += at_splits(ids[np.where(tree.default_left[nodes], left, left + 1)])
         columns["Gain"] += at_splits(tree.gain[nodes], at_leaves=tree.leaf_value[nodes])
         columns["Cover"] += tree.cover[nodes].tolist()
         columns["Category"] += [
-            np.nan if not split else None if side is None else side[0] for split, side in zip(is_split.tolist(), sides)
+            np.nan if not split else None if side is None else side[1] if side[0] is None else side[0]
+            for split, side in zip(is_split.tolist(), sides)
         ]
     return pandas.DataFrame(columns)
 
@@ -114,7 +115,8 @@ def split_value_histogram(
     if not 0 <= number < model.n_features or name_of(number) != feature:
         known = ", ".join(map(name_of, range(min(8, model.n_features)))) + (" ..." if model.n_features > 8 else "")
         raise ValueError(f"the model has no feature {feature!r}. It has {known}.")
-    if category_sides(model, number, 0) is not None:
+    has_sets = any(tree.sets is not None and (tree.feature[tree.sets.nodes] == number).any() for tree in model.trees)
+    if has_sets or category_names(model, number) is not None:
         raise ValueError(f"column {feature!r} holds categories, whose splits have no threshold. Use trees_to_dataframe().")
     chosen = [tree.threshold[(tree.left_child >= 0) & (tree.feature == number)] for tree in model.trees]
     values = np.concatenate([np.zeros(0), *chosen])

@@ -1,6 +1,7 @@
 """Send rows down finished trees: on values, or on the codes of a binned matrix.
 
-    go left  iff  x < threshold    (missing: default_left)          margin[output] += leaf, tree by tree in float32
+    go left  iff  x < threshold, or x is a category that is not in the split's set    (missing: default_left)
+    margin[output] += leaf, tree by tree in float32
 
 All trees lie one after another in flat arrays; ``node = first node of the tree + number within it``. A block of rows runs through
 one tree before the next tree is touched, so the tree stays in cache. Floor: one chain of dependent loads, as long as the tree is
@@ -14,19 +15,28 @@ from numba import float32, int32, int64, prange, uint32, uint64
 
 from gpuboost.kernels.cuda_common import cuda_kernel, n_threads, thread_number
 from gpuboost.kernels.jit import claim, kernel, parallel_kernel, scalar
-from gpuboost.kernels.scalar import also_left, bits_float, float_bits, float_key, go_left, value_goes_left
+from gpuboost.kernels.scalar import (
+    bits_float,
+    code_goes_left,
+    float_bits,
+    float_key,
+    is_in_set,
+    key_float,
+    value_goes_left,
+)
+from gpuboost.kernels.structs import CATEGORICAL
 
 ROW_BLOCK = 64  # their keys of 28 columns take 7 KB; as fast as 128, and threads share 1000 rows more evenly
 LARGEST = float(np.finfo(np.float32).max)  # values of this size are refused (data/tables/source.py)
 
 
 @scalar
-def leaf_of(batch, row, missing, trees, root):
+def leaf_of(batch, row, missing, trees, root, sets):
     """The leaf, by its number within the tree, that a row of values ends in."""
     node = int32(0)
     while trees[root + node].feature >= 0:
         at = trees[root + node]
-        node = at.left + int32(not value_goes_left(float32(batch[row, at.feature]), at.threshold, missing, at.default_left))
+        node = at.left + int32(not value_goes_left(float32(batch[row, at.feature]), trees, root + node, missing, sets))
     return node
 
 
@@ -43,18 +53,18 @@ def predict_rows(row_map):
 
     row_map : scalar function (margin, i, out) of kernels/reduce.py; copy_row for margins.
 
-    Returned kernel (batch, missing, trees, leaf_values, tree_begin, tree_groups, margin, out): arguments as predict_values_cpu.
+    Returned kernel (batch, missing, trees, leaf_values, tree_begin, tree_groups, sets, margin, out): as predict_values_cpu.
         out : float32 (n_outputs, n_rows), OUT. What row_map makes of the margins.
         Returns False, before anything is complete, where a value is infinite or at least LARGEST in size.
     """
 
-    def predict_rows_cpu(batch, missing, trees, leaf_values, tree_begin, tree_groups, margin, out):
+    def predict_rows_cpu(batch, missing, trees, leaf_values, tree_begin, tree_groups, sets, margin, out):
         for row in range(batch.shape[0]):
             for feature in range(batch.shape[1]):
                 if abs(batch[row, feature]) >= LARGEST:
                     return False
             for t in range(tree_begin.size):
-                node = leaf_of(batch, row, missing, trees, tree_begin[t])
+                node = leaf_of(batch, row, missing, trees, tree_begin[t], sets)
                 margin[tree_groups[t], row] = float32(margin[tree_groups[t], row] + leaf_values[tree_begin[t] + node, 0])
             row_map(margin, row, out)
         return True
@@ -72,6 +82,9 @@ def predict_rows(row_map):
 # A split has low = key of its threshold, and width = 2^32 − low, or missing key − low where missing values go left. A leaf has
 # width 0 and is its own left child, where early rows wait; its value lies in place of low.
 #
+# A set of categories has low = where its bits lie, width = the missing key, and marks in the two lowest bits of ``left``, which
+# are free: IS_SET, MISSING_RIGHT. Trees without sets are walked by a kernel of their own (``sets`` is None) that looks for none.
+#
 # Eight rows step down together, so that their loads overlap; their places stay in registers, and their keys lie side by side,
 # column by column, so that one register addresses them all: nine instructions a step. 100k × 28 values, 100 trees, one thread of
 # an AMD EPYC (Genoa), ns a row and tree of depth 6: node by node 37; four rows at once 6.8, eight 4.6, eight with their places in
@@ -81,15 +94,17 @@ ROWS_AT_ONCE = 8
 TILE = 16  # rows that become keys together: a cache line of each column
 SPAN = 8  # levels between the tests whether all rows have arrived: few go all the way down a lopsided tree
 MISSING_KEY = 0xFFFFFFFF
+IS_SET, MISSING_RIGHT = 1, 2
 
 
 @parallel_kernel
-def predict_values_cpu(batch, missing, trees, leaf_values, tree_begin, tree_groups, margin, leaves, n_threads):
+def predict_values_cpu(batch, missing, trees, leaf_values, tree_begin, tree_groups, sets, margin, leaves, n_threads):
     """Add the trees' outputs to the margins of a batch of rows, and number the leaves they end in.
 
     batch : float32 or float64 (n_rows, n_features), any strides, IN. missing : float32.
     trees : FLAT_NODE (n_nodes,), IN. leaf_values : float32 (n_nodes, leaf_size), IN. tree_begin : int64 (n_trees,), IN.
     tree_groups : int32 (n_trees,), IN. The output that each tree adds to.
+    sets : uint32 (n_words,), IN. Sets of categories, see scalar.is_in_set; None where no split has one.
     margin : float32 (n_outputs, n_rows), INOUT.
     leaves : int32 (n_rows, n_trees), OUT. Leaf's number within its tree; may have no rows.
     Returns False where a value is infinite or at least LARGEST in size: it has the values at hand, and another pass over a wide
@@ -101,12 +116,16 @@ def predict_values_cpu(batch, missing, trees, leaf_values, tree_begin, tree_grou
     nodes, n_levels = lay_out(trees, leaf_values, tree_begin, column_of, missing_keys, True)
     counter = np.zeros(1, np.int64)
     for _ in prange(n_threads):
-        _predict_blocks(counter, batch, missing, features, nodes, tree_begin, tree_groups, n_levels, margin, leaves, is_large)
+        _predict_blocks(
+            counter, batch, missing, features, nodes, tree_begin, tree_groups, n_levels, sets, margin, leaves, is_large
+        )
     return not is_large[0]
 
 
 @parallel_kernel.part
-def _predict_blocks(counter, batch, missing, features, nodes, tree_begin, tree_groups, n_levels, margin, leaves, is_large):
+def _predict_blocks(
+    counter, batch, missing, features, nodes, tree_begin, tree_groups, n_levels, sets, margin, leaves, is_large
+):  # fmt: skip
     keys = np.zeros((features.size + 1, ROW_BLOCK), np.uint32)
     tile = np.zeros((TILE, batch.shape[1] // 32 * 32 + 48), np.uint32)  # an odd number of lines: rows do not share cache sets
     while True:
@@ -116,11 +135,11 @@ def _predict_blocks(counter, batch, missing, features, nodes, tree_begin, tree_g
         own = batch[begin : begin + ROW_BLOCK]
         if _fill_keys(own, missing, features, tile, keys):
             is_large[0] = True
-        add_leaves(keys, begin, own.shape[0], nodes, tree_begin, tree_groups, n_levels, margin, leaves)
+        add_leaves(keys, begin, own.shape[0], nodes, tree_begin, tree_groups, n_levels, sets, margin, leaves)
 
 
 @scalar  # its own part would not know how far apart the columns lie: a tenth slower
-def add_leaves(keys, begin, n_rows, nodes, tree_begin, tree_groups, n_levels, margin, leaves):
+def add_leaves(keys, begin, n_rows, nodes, tree_begin, tree_groups, n_levels, sets, margin, leaves):
     """Send the rows from ``begin`` on down all trees. keys : uint32 (columns, ROW_BLOCK), IN. Of these rows, n_rows of them."""
     for t in range(tree_begin.size):
         out = margin[tree_groups[t]]
@@ -128,7 +147,7 @@ def add_leaves(keys, begin, n_rows, nodes, tree_begin, tree_groups, n_levels, ma
             at = uint64(i)
             rows = (at, at + uint64(1), at + uint64(2), at + uint64(3), at + uint64(4), at + uint64(5), at + uint64(6),
                     at + uint64(7))  # fmt: skip
-            ends = _descend(keys, rows, nodes, tree_begin[t], n_levels[t])
+            ends = _descend(keys, rows, nodes, sets, tree_begin[t], n_levels[t])
             for k in range(ROWS_AT_ONCE):
                 if i + k < n_rows:
                     _add_leaf(begin + i + k, t, nodes, tree_begin[t], ends[k], out, leaves)
@@ -164,29 +183,43 @@ def _fill_keys(batch, missing, features, tile, keys):
 
 
 @scalar
-def _step(keys, row, nodes, at):
+def _step(keys, row, nodes, sets, at):
     """The place below, for a row; the same one for a leaf."""
-    key = uint32(uint32(keys[uint64(nodes[at]), row]) - nodes[at + uint64(1)])
-    return uint64(nodes[at + uint64(3)]) + uint64(4) * uint64(key < nodes[at + uint64(2)])
+    key, low, width = uint32(keys[uint64(nodes[at]), row]), nodes[at + uint64(1)], nodes[at + uint64(2)]
+    left, is_right = nodes[at + uint64(3)], uint32(key - low) < width
+    if sets is not None:
+        if left & uint32(IS_SET):
+            is_right = (left & uint32(MISSING_RIGHT)) != uint32(0) if key == width else _is_key_in_set(key, width, sets, low)
+        left &= uint32(0xFFFFFFFC)
+    return uint64(left) + uint64(4) * uint64(is_right)
 
 
 @scalar
-def _step_all(keys, rows, nodes, at):
+def _is_key_in_set(key, missing_key, sets, first):
+    if missing_key != uint32(MISSING_KEY):  # keys are codes
+        return is_in_set(int64(key), sets, first)
+    x = key_float(key)
+    return x >= float32(0.0) and x < float32(sets[first]) and is_in_set(int64(x), sets, first)
+
+
+@scalar
+def _step_all(keys, rows, nodes, sets, at):
     return (
-        _step(keys, rows[0], nodes, at[0]), _step(keys, rows[1], nodes, at[1]), _step(keys, rows[2], nodes, at[2]),
-        _step(keys, rows[3], nodes, at[3]), _step(keys, rows[4], nodes, at[4]), _step(keys, rows[5], nodes, at[5]),
-        _step(keys, rows[6], nodes, at[6]), _step(keys, rows[7], nodes, at[7]),
+        _step(keys, rows[0], nodes, sets, at[0]), _step(keys, rows[1], nodes, sets, at[1]),
+        _step(keys, rows[2], nodes, sets, at[2]), _step(keys, rows[3], nodes, sets, at[3]),
+        _step(keys, rows[4], nodes, sets, at[4]), _step(keys, rows[5], nodes, sets, at[5]),
+        _step(keys, rows[6], nodes, sets, at[6]), _step(keys, rows[7], nodes, sets, at[7]),
     )  # fmt: skip
 
 
 @scalar
-def _descend(keys, rows, nodes, root, n_levels):
+def _descend(keys, rows, nodes, sets, root, n_levels):
     """The places of the leaves that eight rows end in. rows : uint64, columns of ``keys``."""
     top = uint64(4) * uint64(root)
     at = (top, top, top, top, top, top, top, top)
     while n_levels > 0:
         for _ in range(min(n_levels, SPAN)):
-            at = _step_all(keys, rows, nodes, at)
+            at = _step_all(keys, rows, nodes, sets, at)
         n_levels -= SPAN
         if n_levels > 0:
             moving = uint64(0)
@@ -205,7 +238,7 @@ def _add_leaf(row, t, nodes, root, end, out, leaves):
 
 
 @parallel_kernel
-def predict_codes_cpu(columns, n_bins, rows, trees, leaf_values, tree_begin, tree_groups, margin, leaves, n_threads):
+def predict_codes_cpu(columns, n_bins, rows, trees, leaf_values, tree_begin, tree_groups, sets, margin, leaves, n_threads):
     """The same for some rows of a page of codes, which serve as keys where they lie.
 
     columns : uint8, uint16 or uint32 (n_features, n_rows), IN. n_bins : int32 (n_features,), IN. rows : int32 (k,), IN.
@@ -215,11 +248,11 @@ def predict_codes_cpu(columns, n_bins, rows, trees, leaf_values, tree_begin, tre
     nodes, n_levels = lay_out(trees, leaf_values, tree_begin, column_of, n_bins.astype(np.uint32), False)
     counter = np.zeros(1, np.int64)
     for _ in prange(n_threads):
-        _predict_code_blocks(counter, columns, rows, nodes, tree_begin, tree_groups, n_levels, margin, leaves)
+        _predict_code_blocks(counter, columns, rows, nodes, tree_begin, tree_groups, n_levels, sets, margin, leaves)
 
 
 @parallel_kernel.part
-def _predict_code_blocks(counter, columns, rows, nodes, tree_begin, tree_groups, n_levels, margin, leaves):
+def _predict_code_blocks(counter, columns, rows, nodes, tree_begin, tree_groups, n_levels, sets, margin, leaves):
     while True:
         begin = claim(counter) * ROW_BLOCK
         if begin >= rows.size:
@@ -234,7 +267,7 @@ def _predict_code_blocks(counter, columns, rows, nodes, tree_begin, tree_groups,
                     uint64(own[min(i + 4, last)]), uint64(own[min(i + 5, last)]), uint64(own[min(i + 6, last)]),
                     uint64(own[min(i + 7, last)]),
                 )  # fmt: skip
-                ends = _descend(columns, eight, nodes, tree_begin[t], n_levels[t])
+                ends = _descend(columns, eight, nodes, sets, tree_begin[t], n_levels[t])
                 for k in range(ROWS_AT_ONCE):
                     if i + k < own.size:
                         _add_leaf(own[i + k], t, nodes, tree_begin[t], ends[k], out, leaves)
@@ -277,15 +310,20 @@ def lay_out(trees, leaf_values, tree_begin, column_of, missing_keys, by_value):
                 node = found[done]
                 at, word = trees[node], uint64(4) * node
                 column, low, width, left = uint32(0), float_bits(leaf_values[node, 0]), uint32(0), node
+                marks = uint32(0)
                 if at.feature >= 0:
                     feature = uint32(at.feature)
-                    column, low = column_of[feature], float_key(at.threshold) if by_value else uint32(at.bin + 1)
-                    width = uint32((missing_keys[feature] if at.default_left else uint32(0)) - low)
-                    left = root + uint64(at.left)
+                    column, left = column_of[feature], root + uint64(at.left)
+                    if at.kind == CATEGORICAL:
+                        low, width = uint32(at.bin), missing_keys[feature]
+                        marks = uint32(IS_SET) if at.default_left else uint32(IS_SET | MISSING_RIGHT)
+                    else:
+                        low = float_key(at.threshold) if by_value else uint32(at.bin + 1)
+                        width = uint32((missing_keys[feature] if at.default_left else uint32(0)) - low)
                     found[n_found], found[n_found + uint64(1)] = left, left + uint64(1)
                     n_found += uint64(2)
                 nodes[word], nodes[word + uint64(1)] = column, low
-                nodes[word + uint64(2)], nodes[word + uint64(3)] = width, uint32(uint64(4) * left)
+                nodes[word + uint64(2)], nodes[word + uint64(3)] = width, uint32(uint64(4) * left) | marks
                 done += uint64(1)
             if done == n_found:
                 break
@@ -301,9 +339,9 @@ def lay_out(trees, leaf_values, tree_begin, column_of, missing_keys, by_value):
 
 @cuda_kernel(
     "values: float32[:, :], missing: float32, trees: FLAT_NODE[:], leaf_values: float32[:, :], tree_begin: int64[:], "
-    "tree_groups: int32[:], first_row: int64, margin: float32[:, :], leaves: int32[:, :]",
+    "tree_groups: int32[:], sets: uint32[:], first_row: int64, margin: float32[:, :], leaves: int32[:, :]",
 )
-def predict_values_kernel(values, missing, trees, leaf_values, tree_begin, tree_groups, first_row, margin, leaves):
+def predict_values_kernel(values, missing, trees, leaf_values, tree_begin, tree_groups, sets, first_row, margin, leaves):
     """predict_values_cpu for a batch. values : float32 (n_features, n_rows of the batch), IN. first_row : the batch's, within
     margin : float32 (n_outputs, n_rows), INOUT, and leaves : int32 (n_rows or 0, n_trees), OUT."""
     row = int64(thread_number())
@@ -312,7 +350,7 @@ def predict_values_kernel(values, missing, trees, leaf_values, tree_begin, tree_
             root, node = tree_begin[t], int32(0)
             while trees[root + node].feature >= 0:
                 at = trees[root + node]
-                goes_left = value_goes_left(values[at.feature, row], at.threshold, missing, at.default_left)
+                goes_left = value_goes_left(values[at.feature, row], trees, root + node, missing, sets)
                 node = int32(at.left + (int32(0) if goes_left else int32(1)))
             group = tree_groups[t]
             margin[group, first_row + row] = float32(margin[group, first_row + row] + leaf_values[root + node, 0])
@@ -323,10 +361,13 @@ def predict_values_kernel(values, missing, trees, leaf_values, tree_begin, tree_
 
 @cuda_kernel(
     "columns: code[:, :], n_bins: int32[:], rows: int32[:], n_listed: int64[:], trees: FLAT_NODE[:], leaf_values: float32[:, :], "
-    "tree_begin: int64[:], tree_groups: int32[:], first_row: int64, margin: float32[:, :], leaves: int32[:, :]",
+    "tree_begin: int64[:], tree_groups: int32[:], sets: uint32[:], first_row: int64, margin: float32[:, :], "
+    "leaves: int32[:, :]",
     registers=40, code=(np.uint8, np.uint16),
 )
-def predict_codes_kernel(columns, n_bins, rows, n_listed, trees, leaf_values, tree_begin, tree_groups, first_row, margin, leaves):
+def predict_codes_kernel(
+    columns, n_bins, rows, n_listed, trees, leaf_values, tree_begin, tree_groups, sets, first_row, margin, leaves
+):  # fmt: skip
     """The same on a page of codes: columns : uint8 or uint16 (n_features, n_rows of the page), IN.
 
     rows : int32 (k or 0,), IN. The rows to predict from its back, as row_sampling.draw_rows_kernel lists them; all without.
@@ -338,8 +379,7 @@ def predict_codes_kernel(columns, n_bins, rows, n_listed, trees, leaf_values, tr
             root, node = tree_begin[t], int32(0)
             while trees[root + node].feature >= 0:
                 at = trees[root + node]
-                also = also_left(at.bin, n_bins[at.feature], at.default_left)
-                goes_left = go_left(int32(columns[at.feature, row]), at.bin, also)
+                goes_left = code_goes_left(int32(columns[at.feature, row]), trees, root + node, n_bins[at.feature], sets)
                 node = int32(at.left + (int32(0) if goes_left else int32(1)))
             group = tree_groups[t]
             margin[group, first_row + row] = float32(margin[group, first_row + row] + leaf_values[root + node, 0])

@@ -166,11 +166,39 @@ def split_goes_left(code, nodes, cats, node, missing_code):
 
 
 @scalar
-def value_goes_left(x, threshold, missing, default_left):
-    """The rule for a value that was not binned: below the bin's threshold; NaN, or what equals ``missing``, by default_left."""
+def value_goes_left(x, trees, node, missing, sets):
+    """The rule for a value that was not binned, at the split of a finished tree: left goes what is below the threshold, or a
+    category that is not in the set; NaN, or what equals ``missing``, by default_left.
+
+    trees : FLAT_NODE, of which ``node`` is one. sets : uint32, see is_in_set; None where no split has one. Of a fraction the
+    whole part counts, and what is no category, a negative or large number, goes left, as in XGBoost.
+    """
     if x != x or x == missing:
-        return default_left != 0
-    return x < threshold
+        return trees[node].default_left != 0
+    if sets is not None:
+        if trees[node].kind == CATEGORICAL:
+            first = int64(trees[node].bin)
+            return not (x >= float32(0.0) and x < float32(sets[first]) and is_in_set(int64(x), sets, first))
+    return x < trees[node].threshold
+
+
+@scalar
+def code_goes_left(code, trees, node, missing_code, sets):
+    """The rule for a code at the split of a finished tree; arguments as value_goes_left."""
+    if sets is not None:
+        if trees[node].kind == CATEGORICAL:
+            if code == missing_code:
+                return trees[node].default_left != 0
+            return not is_in_set(int64(code), sets, int64(trees[node].bin))
+    return go_left(code, trees[node].bin, also_left(trees[node].bin, missing_code, trees[node].default_left))
+
+
+@scalar
+def is_in_set(code, sets, first):
+    """Whether a set has a category's bit. sets : uint32, IN. From ``first`` on: for how many categories it has bits; the bits."""
+    if code >= int64(sets[first]):
+        return False
+    return (sets[first + 1 + (code >> 5)] >> uint32(code & 31)) & uint32(1) != uint32(0)
 
 
 # ---------------------------------------------------------------------------------------------------------------------

@@ -19,7 +19,7 @@ from gpuboost.kernels.jit import add_atomic, claim, kernel, parallel_kernel, sca
 from gpuboost.kernels.partition import CHUNK_ROWS
 from gpuboost.kernels.predict import MISSING_KEY, ROW_BLOCK, add_leaves, lay_out, used_features, value_key
 from gpuboost.kernels.quantise import LIMB_BITS
-from gpuboost.kernels.scalar import also_left, go_left, split_goes_left, value_goes_left
+from gpuboost.kernels.scalar import code_goes_left, split_goes_left, value_goes_left
 
 # Bins of a table up to which rows are coded by searching the thresholds: one-hot tables. Measured on one core of an AMD EPYC, ns
 # a cell: 5 for columns of one bin, 35 of 16 and 70 of 256, in 2000 columns; from column blocks 15 to 20, by one thread only.
@@ -256,19 +256,19 @@ def _add(sums, b, grad, hess, is_shared):
 
 @parallel_kernel
 def predict_cells_cpu(
-    row_begin, cells, offsets, absent, rows, trees, leaf_values, tree_begin, tree_groups, margin, n_threads
+    row_begin, cells, offsets, absent, rows, trees, leaf_values, tree_begin, tree_groups, sets, margin, n_threads
 ):  # fmt: skip
     """predict_codes_cpu (kernels/predict.py) for some rows of a sparse page. offsets, absent as mark_sparse_rows_cpu."""
     counter = np.zeros(1, np.int64)
     for _ in prange(n_threads):
         _predict_cell_blocks(
-            counter, row_begin, cells, offsets, absent, rows, trees, leaf_values, tree_begin, tree_groups, margin
+            counter, row_begin, cells, offsets, absent, rows, trees, leaf_values, tree_begin, tree_groups, sets, margin
         )
 
 
 @parallel_kernel.part
 def _predict_cell_blocks(
-    counter, row_begin, cells, offsets, absent, rows, trees, leaf_values, tree_begin, tree_groups, margin
+    counter, row_begin, cells, offsets, absent, rows, trees, leaf_values, tree_begin, tree_groups, sets, margin
 ):  # fmt: skip
     total_bins = offsets[offsets.size - 1]
     while True:
@@ -285,13 +285,13 @@ def _predict_cell_blocks(
                     code = code_of_row(
                         cells, row_begin[row], row_begin[row + 1], first, n_bins, total_bins + at.feature, absent[at.feature]
                     )
-                    node = at.left + int32(not go_left(code, at.bin, also_left(at.bin, n_bins, at.default_left)))
+                    node = at.left + int32(not code_goes_left(code, trees, root + node, n_bins, sets))
                 margin[tree_groups[t], row] = float32(margin[tree_groups[t], row] + leaf_values[root + node, 0])
 
 
 @parallel_kernel
 def predict_sparse_cpu(
-    row_begin, columns, values, missing, absent, n_features, trees, leaf_values, tree_begin, tree_groups, margin, leaves,
+    row_begin, columns, values, missing, absent, n_features, trees, leaf_values, tree_begin, tree_groups, sets, margin, leaves,
     n_threads,
 ):  # fmt: skip
     """predict_values_cpu (kernels/predict.py) for sparse rows (SciPy's csr): the keys of the features that trees split on are
@@ -307,14 +307,14 @@ def predict_sparse_cpu(
     for _ in prange(n_threads):
         _predict_rows(
             counter, row_begin, columns, values, missing, absent, column_of, features, nodes, tree_begin, tree_groups, n_levels,
-            margin, leaves,
+            sets, margin, leaves,
         )  # fmt: skip
 
 
 @parallel_kernel.part
 def _predict_rows(
-    counter, row_begin, columns, values, missing, absent, column_of, features, nodes, tree_begin, tree_groups, n_levels, margin,
-    leaves,
+    counter, row_begin, columns, values, missing, absent, column_of, features, nodes, tree_begin, tree_groups, n_levels, sets,
+    margin, leaves,
 ):  # fmt: skip
     n_rows, absent_key = row_begin.size - 1, value_key(absent, missing)
     keys = np.empty((features.size + 1, ROW_BLOCK), np.uint32)
@@ -327,7 +327,7 @@ def _predict_rows(
         for row in range(begin, end):
             for at in range(uint64(row_begin[row]), uint64(row_begin[row + 1])):
                 keys[column_of[uint32(columns[at])], uint64(row - begin)] = value_key(float32(values[at]), missing)
-        add_leaves(keys, begin, end - begin, nodes, tree_begin, tree_groups, n_levels, margin, leaves)
+        add_leaves(keys, begin, end - begin, nodes, tree_begin, tree_groups, n_levels, sets, margin, leaves)
         if keys.size < FILLED_PER_CELL * (row_begin[end] - row_begin[begin]):
             keys[:] = absent_key
         else:
@@ -447,11 +447,12 @@ def mark_sparse_rows_kernel(
 
 @cuda_kernel(
     "row_begin: int64[:], columns: int32[:], values: float32[:], missing: float32, absent: float32, trees: FLAT_NODE[:], "
-    "leaf_values: float32[:, :], tree_begin: int64[:], tree_groups: int32[:], margin: float32[:, :], leaves: int32[:, :]",
+    "leaf_values: float32[:, :], tree_begin: int64[:], tree_groups: int32[:], sets: uint32[:], margin: float32[:, :], "
+    "leaves: int32[:, :]",
     registers=48,
 )  # fmt: skip
 def predict_sparse_kernel(
-    row_begin, columns, values, missing, absent, trees, leaf_values, tree_begin, tree_groups, margin, leaves
+    row_begin, columns, values, missing, absent, trees, leaf_values, tree_begin, tree_groups, sets, margin, leaves
 ):  # fmt: skip
     """predict_sparse_cpu, a row a thread. columns : ascending within a row. leaves : int32 (n_rows or 0, n_trees), OUT."""
     row = int64(thread_number())
@@ -465,7 +466,7 @@ def predict_sparse_kernel(
                 if low < row_begin[row + 1] and columns[low] == feature:
                     x = values[low]
                 at = trees[root + node]
-                goes_left = value_goes_left(x, at.threshold, missing, at.default_left)
+                goes_left = value_goes_left(x, trees, root + node, missing, sets)
                 node = int32(at.left + (int32(0) if goes_left else int32(1)))
             group = tree_groups[t]
             margin[group, row] = float32(margin[group, row] + leaf_values[root + node, 0])
@@ -476,12 +477,12 @@ def predict_sparse_kernel(
 
 @cuda_kernel(
     "row_begin: int64[:], cells: int32[:], offsets: int32[:], absent: int32[:], rows: int32[:], n_listed: int64[:], "
-    "trees: FLAT_NODE[:], leaf_values: float32[:, :], tree_begin: int64[:], tree_groups: int32[:], first_row: int64, "
-    "margin: float32[:, :]",
+    "trees: FLAT_NODE[:], leaf_values: float32[:, :], tree_begin: int64[:], tree_groups: int32[:], sets: uint32[:], "
+    "first_row: int64, margin: float32[:, :]",
     registers=64,
 )  # fmt: skip
 def predict_cells_kernel(
-    row_begin, cells, offsets, absent, rows, n_listed, trees, leaf_values, tree_begin, tree_groups, first_row, margin
+    row_begin, cells, offsets, absent, rows, n_listed, trees, leaf_values, tree_begin, tree_groups, sets, first_row, margin
 ):  # fmt: skip
     """predict_cells_cpu, a row a thread. rows, n_listed as predict_codes_kernel (kernels/predict.py)."""
     total_bins = int64(offsets[offsets.size - 1])
@@ -491,12 +492,12 @@ def predict_cells_kernel(
         for t in range(tree_begin.size):
             root, node = tree_begin[t], int32(0)
             while trees[root + node].feature >= 0:
-                feature, split_bin = int64(trees[root + node].feature), int64(trees[root + node].bin)
+                feature = int64(trees[root + node].feature)
                 first, n_bins = int64(offsets[feature]), int64(offsets[feature + 1]) - int64(offsets[feature])
                 code = code_of_row(
                     cells, row_begin[row], row_begin[row + 1], first, n_bins, total_bins + feature, int64(absent[feature])
                 )
-                goes_left = go_left(code, split_bin, also_left(split_bin, n_bins, trees[root + node].default_left))
+                goes_left = code_goes_left(code, trees, root + node, n_bins, sets)
                 node = int32(trees[root + node].left + (int32(0) if goes_left else int32(1)))
             group = tree_groups[t]
             margin[group, first_row + row] = float32(margin[group, first_row + row] + leaf_values[root + node, 0])

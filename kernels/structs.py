@@ -8,7 +8,7 @@ the output axis lies beside it in plain arrays, indexed by node:
     counts : int64 (n_nodes,). Rows over all pages and workers.
     segments : int64 (n_pages, n_nodes, 3). Rows of a node in a page: begin, end, and which of the two row buffers holds them.
 
-Nothing makes a CATEGORICAL split yet, and prediction (FLAT_NODE) does not look at the kind: partition alone knows sets.
+Nothing makes a CATEGORICAL split yet: models of XGBoost's have them.
 """
 
 import numpy as np
@@ -43,8 +43,8 @@ NODE = np.dtype(
 # A node of a finished tree, as prediction walks it (kernels/predict.py).
 FLAT_NODE = np.dtype(
     [
-        ("threshold", np.float32),  # of a split; the leaf values lie beside the nodes: float32 (n_nodes, leaf_size)
-        *SPLIT,
+        ("threshold", np.float32),  # of a numeric split; the leaf values lie beside the nodes: float32 (n_nodes, leaf_size)
+        *SPLIT,  # of a categorical one, bin says where its set begins (scalar.is_in_set)
         ("left", np.int32),  # within the tree; right = left + 1
     ],
     align=True,

@@ -90,15 +90,17 @@ class FlatTrees:
     nodes : FLAT_NODE (n_nodes,). leaf_values : float32 (n_nodes, leaf_size), beside the nodes; prediction
     reads the first of them only, so that leaf_size is 1 so far.
     first_node : int64 (n_trees,). Where each tree begins. first_output : int32 (n_trees,). The output that each adds to.
+    sets : uint32. The splits' sets of categories (scalar.is_in_set). The CPU's kernels take None where no split has one.
     """
 
     nodes: Array
     leaf_values: Array
     first_node: Array
     first_output: Array
+    sets: Array | None
 
     def __iter__(self):
-        return iter((self.nodes, self.leaf_values, self.first_node, self.first_output))
+        return iter((self.nodes, self.leaf_values, self.first_node, self.first_output, self.sets))
 
 
 class Memory(ABC):

@@ -1,12 +1,14 @@
 """Between the arrays of growing nodes, finished trees, and the flat layout that prediction walks. Host arrays, copies only."""
 
+from typing import Any
+
 import numpy as np
 
 from gpuboost.backend.contract import FlatTrees
 from gpuboost.binned.cuts import Cuts
 from gpuboost.kernels.nodes import collect_tree, number_kept
-from gpuboost.kernels.structs import FLAT_NODE, NUMERIC
-from gpuboost.model.tree import Tree
+from gpuboost.kernels.structs import CATEGORICAL, FLAT_NODE, NUMERIC
+from gpuboost.model.tree import CategorySets, Tree
 
 __all__ = ["collect_trees", "flatten_grown", "flatten_trees"]
 
@@ -25,7 +27,7 @@ def collect_trees(
     number_kept(len(nodes), nodes, new_ids, n_kept)
     trees = []
     for tree, n in enumerate(n_kept):
-        columns = [np.empty(n, dtype) for dtype in TREE_DTYPES]
+        columns: list[Any] = [np.empty(n, dtype) for dtype in TREE_DTYPES]
         collect_tree(tree, nodes, new_ids, leaf_values, weights, covers, cuts.thresholds, cuts.offsets, *columns)
         trees.append(Tree(*columns))
     return trees
@@ -47,8 +49,8 @@ def flatten_grown(nodes: np.ndarray, cuts: Cuts) -> np.ndarray:
 def flatten_trees(trees: list[Tree], outputs: list[int], cuts: Cuts | None = None) -> FlatTrees:
     """Finished trees as kernels/predict.py reads them. outputs : the first output of each.
 
-    With ``cuts`` every threshold is also given as a bin. Raises ValueError where a threshold is not one of the cuts: the codes
-    then cannot tell which side a row belongs on.
+    With ``cuts`` every threshold is also given as a bin. Raises ValueError where a threshold is not one of the cuts, or a split
+    is a set of categories: the codes then cannot tell which side a row belongs on.
     """
     begin = np.concatenate([[0], np.cumsum([tree.n_nodes for tree in trees])]).astype(np.int64)
     nodes, leaf_values = np.zeros(int(begin[-1]), FLAT_NODE), np.zeros((int(begin[-1]), 1), np.float32)
@@ -60,14 +62,35 @@ def flatten_trees(trees: list[Tree], outputs: list[int], cuts: Cuts | None = Non
         part["left"] = tree.left_child
         part["default_left"] = tree.default_left
         part["bin"], part["kind"] = -1, NUMERIC
+    sets = _lay_out_sets([(first, tree.sets) for tree, first in zip(trees, begin) if tree.sets is not None], nodes)
     if cuts is not None:
         _find_bins(nodes, cuts)
-    return FlatTrees(nodes, leaf_values, begin[:-1], np.array(outputs, np.int32))
+    return FlatTrees(nodes, leaf_values, begin[:-1], np.array(outputs, np.int32), sets)
+
+
+def _lay_out_sets(sets: list[tuple[int, CategorySets]], nodes: np.ndarray) -> np.ndarray | None:
+    """The words of all sets, as scalar.is_in_set reads them, and in each node where its own begin. sets : of the trees that have
+    some, with the tree's first node."""
+    parts, n_words = [], 0
+    for first, of_tree in sets:
+        for node, categories in of_tree.items():
+            bits = np.zeros(-(-(int(categories.max(initial=-1)) + 1) // 32) * 32, np.uint8)
+            bits[categories] = 1
+            words = np.packbits(bits, bitorder="little").view("<u4").astype(np.uint32)
+            nodes[first + node]["bin"], nodes[first + node]["kind"] = n_words, CATEGORICAL
+            parts += [np.array([len(bits)], np.uint32), words]
+            n_words += 1 + len(words)
+    return np.concatenate(parts) if parts else None
 
 
 def _find_bins(nodes: np.ndarray, cuts: Cuts) -> None:
     """The bin of every threshold."""
     splits = np.flatnonzero(nodes["feature"] >= 0)
+    if (sets := splits[nodes["kind"][splits] == CATEGORICAL]).size:
+        raise ValueError(
+            f"column {nodes['feature'][sets[0]]}: a split of the model is a set of categories, which codes of a binned "
+            "matrix do not tell apart. Predict from the original table."
+        )
     for feature in np.unique(nodes["feature"][splits]):
         own = splits[nodes["feature"][splits] == feature]
         thresholds = cuts.of(feature)

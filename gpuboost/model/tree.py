@@ -1,12 +1,38 @@
 """A finished regression tree on the host: flat arrays, one entry a node."""
 
-from dataclasses import dataclass, fields
+from collections.abc import Iterator
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
-__all__ = ["DELETED", "Tree"]
+__all__ = ["CategorySets", "DELETED", "Tree"]
 
 DELETED = 2147483647  # in place of a deleted node's column; XGBoost's mark, together with default_left
 Array = Any  # a NumPy array; model/ itself computes nothing, so it does not import NumPy
+
+
+@dataclass(frozen=True, eq=False)
+class CategorySets:
+    """The splits of a tree that are sets of categories: rows whose category is listed go right, others left.
+
+    nodes : int32 (k,). The nodes that have one, ascending; their thresholds mean nothing.
+    bounds : int64 (k + 1,). Where each set begins in ``categories``, and the end.
+    categories : int32 (n,). Codes from 0 to 2^24 − 1, ascending within a set.
+    """
+
+    nodes: Array
+    bounds: Array
+    categories: Array
+
+    def __eq__(self, other: object) -> bool:
+        """Equal bytes in every array."""
+        return isinstance(other, CategorySets) and _is_same(self, other)
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def items(self) -> Iterator[tuple[int, Array]]:
+        """Each of the nodes and its set."""
+        for node, begin, end in zip(self.nodes.tolist(), self.bounds[:-1].tolist(), self.bounds[1:].tolist()):
+            yield node, self.categories[begin:end]
 
 
 @dataclass(frozen=True, eq=False)
@@ -26,6 +52,7 @@ class Tree:
     cover : float32 (n_nodes,). Sum of hessians of the node's rows: an exact sum, rounded once.
     weight : float32 (n_nodes,). Optimal weight of the node before × learning_rate. A file's ``base_weights`` are these at splits
         and leaf_value at leaves, as XGBoost's hist and approx write them; so are the weights of a loaded tree.
+    sets : of the splits by category; None where every split is a threshold.
     """
 
     left_child: Array
@@ -37,6 +64,7 @@ class Tree:
     gain: Array
     cover: Array
     weight: Array
+    sets: CategorySets | None = None
 
     @property
     def n_nodes(self) -> int:
@@ -54,6 +82,11 @@ class Tree:
         """Equal bytes in every array."""
         if not isinstance(other, Tree):
             return NotImplemented
-        return all(getattr(self, f.name).tobytes() == getattr(other, f.name).tobytes() for f in fields(self))
+        return self.sets == other.sets and _is_same(replace(self, sets=None), replace(other, sets=None))
 
     __hash__ = None  # type: ignore[assignment]
+
+
+def _is_same(a: CategorySets | Tree, b: CategorySets | Tree) -> bool:
+    arrays = [(getattr(a, f.name), getattr(b, f.name)) for f in fields(a)]
+    return all(x is y or x.tobytes() == y.tobytes() for x, y in arrays)

@@ -1,6 +1,6 @@
 """Trees as text, JSON or Graphviz's DOT for people to read, laid out as XGBoost's ``Booster.get_dump`` lays them out.
 
-A split of categories, which XGBoost would show as a threshold among codes, names them: ``kind in {red, green}``.
+A split of categories whose names the model knows says them, where XGBoost shows codes: ``kind in {red, green}``.
 """
 
 import json
@@ -15,7 +15,8 @@ from gpuboost.model.tree import Tree
 from gpuboost.paths import as_path
 
 __all__ = [
-    "branches", "category_sides", "dump_trees", "dumped_nodes", "join_dump", "name_of_column", "node_label", "read_feature_map",
+    "branches", "category_names", "category_sides", "dump_trees", "dumped_nodes", "join_dump", "name_of_column", "node_label",
+    "read_feature_map",
 ]  # fmt: skip
 
 FEATURE_MAP_TYPES = ("i", "q", "int", "float", "c")
@@ -61,18 +62,29 @@ def node_label(node: dict[str, Any], with_stats: bool) -> str:
 
 def branches(node: dict[str, Any]) -> Iterator[tuple[int, str, bool]]:
     """Of a node of dumped_nodes: each child, what a picture writes beside its branch, and whether missing values take it."""
-    for child, answer in zip(node.get("children", ()), ("yes", "no")):
+    for child, answer in zip(node.get("children", ()), node.get("answers", ())):
         is_missing = child == node["missing"]
         yield child, answer + (", missing" if is_missing else ""), is_missing
 
 
-def category_sides(model: Model, feature: int, threshold: float) -> tuple[list[Any], list[Any]] | None:
-    """The categories with codes below the threshold of a split, which go left, and the others; None for a column of numbers."""
-    categories = model.categories.get(model.feature_names[feature]) if model.categories and model.feature_names else None
-    if categories is None:
-        return None
-    n_left = sum(code < threshold for code in range(len(categories)))
-    return categories[:n_left], categories[n_left:]
+def category_names(model: Model, feature: int) -> list[Any] | None:
+    """The categories of a column in the order of their codes; None where the model knows none."""
+    return model.categories.get(model.feature_names[feature]) if model.categories and model.feature_names else None
+
+
+def category_sides(model: Model, tree: Tree) -> Callable[[int], tuple[list[Any] | None, list[Any]] | None]:
+    """Of a split: the categories that go left (None where the model does not know them all) and those that go right, by name
+    where it has one; None at a split of numbers."""
+    sets = {node: categories.tolist() for node, categories in tree.sets.items()} if tree.sets is not None else {}
+
+    def sides(node: int) -> tuple[list[Any] | None, list[Any]] | None:
+        names, chosen = category_names(model, tree.feature[node]), sets.get(node)
+        if names is None:
+            return None if chosen is None else (None, chosen)
+        right = set(chosen) if chosen is not None else {c for c in range(len(names)) if not c < tree.threshold[node]}
+        return [x for c, x in enumerate(names) if c not in right], [x for c, x in enumerate(names) if c in right]
+
+    return sides
 
 
 def name_of_column(model: Model, names: Sequence[str] | None = None) -> Callable[[int], str]:
@@ -135,7 +147,7 @@ def dumped_nodes(
     """
     types = feature_types if feature_types is not None else model.feature_types
     _check_length("feature_types", types, model)
-    name_of = name_of_column(model, feature_names)
+    name_of, sides_of = name_of_column(model, feature_names), category_sides(model, tree)
     left_child, feature, default_left = tree.left_child.tolist(), tree.feature.tolist(), tree.default_left.tolist()
     threshold, leaf_value = tree.threshold.tolist(), tree.leaf_value.tolist()
     gain, cover = tree.gain.tolist(), tree.cover.tolist()
@@ -150,8 +162,14 @@ def dumped_nodes(
         name, x = json.dumps(name_of(feature[node]), ensure_ascii=False)[1:-1], threshold[node]
         missing = left if default_left[node] else left + 1
         yes, no, kind = left, left + 1, types[feature[node]] if types is not None else "q"
-        if (sides := category_sides(model, feature[node], x)) is not None:
-            condition, text = json.dumps(sides[0], ensure_ascii=False), f"{name} {_named(*sides)}"
+        answers = "yes", "no"
+        if (sides := sides_of(node)) is not None:
+            to_left, to_right = sides
+            if to_left is None:  # yes is where the set goes
+                yes, no, answers = no, yes, ("no", "yes")
+                condition, text = json.dumps(to_right), f"{name}:{{{','.join(map(str, to_right))}}}"
+            else:
+                condition, text = json.dumps(to_left, ensure_ascii=False), f"{name} {_named(to_left, to_right)}"
             label = text
         elif kind == "i" and has_indicators:  # an indicator is either present (yes) or missing (no); it has no third way
             yes, no, condition, text, label = 2 * left + 1 - missing, missing, None, name, name
@@ -172,6 +190,7 @@ def dumped_nodes(
             "gain": number(gain[node]),
             "cover": number(cover[node]),
             "children": (left, left + 1),
+            "answers": answers,  # which the children are to the label
         }
 
 

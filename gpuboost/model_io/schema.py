@@ -6,7 +6,7 @@ typed array, the document holds a NumPy array of that type, else a list; reading
 What differs from XGBoost's own files, each read by XGBoost 3.1 and later (checked with 3.2):
     base_score          shortest decimals instead of XGBoost's "5E-1" notation
     boost_from_average  always "0": base_score is final. With "1" and no trees XGBoost 3.2 skips the link function
-    cats                absent: Treelite rejects a filled one. Categories are one JSON string under attributes
+    cats                absent: Treelite rejects a filled one. Categories are one JSON string under attributes (categories.py)
 """
 
 import json
@@ -17,18 +17,17 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from gpuboost.errors import ModelFormatError, not_built
+from gpuboost.errors import not_built
 from gpuboost.model.model import Model
 from gpuboost.model.tree import DELETED, Tree
+from gpuboost.model_io.categories import CATEGORIES_KEY, read_categories, read_container, read_sets, sets_to_document
 from gpuboost.model_io.cursor import Cursor
-from gpuboost.model_io.strict_json import read_json
 from gpuboost.objectives import find_objective
 from gpuboost.params import check_param
 
 __all__ = ["from_document", "shortest_decimals", "to_document"]
 
 SCHEMA_VERSION = [3, 2, 0]  # the XGBoost release whose schema this is
-CATEGORIES_KEY = "gpuboost.categories"
 ROOT_PARENT = 2147483647  # XGBoost's kInvalidNodeId for the parent of a root; -1 in Tree
 INT32_MAX = 2147483647
 FEATURE_TYPES = ("q", "float", "int", "i", "c")
@@ -96,11 +95,7 @@ def _tree_to_document(tree: Tree, tree_id: int, n_features: int) -> dict[str, An
         "split_indices": tree.feature,
         "split_conditions": np.where(is_leaf, tree.leaf_value, tree.threshold),
         "default_left": tree.default_left,
-        "split_type": np.zeros(tree.n_nodes, dtype=np.uint8),
-        "categories_nodes": np.zeros(0, dtype=np.int32),
-        "categories_segments": np.zeros(0, dtype=np.int64),
-        "categories_sizes": np.zeros(0, dtype=np.int64),
-        "categories": np.zeros(0, dtype=np.int32),
+        **sets_to_document(tree),
     }
 
 
@@ -111,7 +106,7 @@ def from_document(document: Any) -> Model:
     Predictions stay the same.
 
     Raises ModelFormatError, naming the place, where the document is malformed, and NotImplementedError where it holds
-    something gpuboost does not have yet: linear boosters, vector leaves, categorical splits.
+    something gpuboost does not have yet: linear boosters, vector leaves.
     """
     root = Cursor(document)
     _check_version(root["version"])
@@ -138,7 +133,7 @@ def from_document(document: Any) -> Model:
     attributes = learner.get("attributes")
     for key, value in attributes.members().items() if attributes else ():
         if key == CATEGORIES_KEY:
-            model.categories = _read_categories(value)
+            model.categories = read_categories(value)
         else:
             model.attributes[key] = value.string()
     _check_objective(learner, model)
@@ -237,19 +232,6 @@ def _column_strings(strings: Cursor | None, n_features: int, allowed: tuple[str,
     return values
 
 
-def _read_categories(text: Cursor) -> dict[str, list[Any]]:
-    try:
-        document = read_json(text.string().encode("utf-8", "surrogatepass"))
-    except ModelFormatError as error:
-        text.fail(f"must be JSON of column name to list of category values. {error}")
-    columns = Cursor(document, text.place).members()
-    for column in columns.values():
-        for category in column.entries():
-            if isinstance(category.value, (dict, list)):
-                category.fail("must be a plain value.")
-    return {name: column.value for name, column in columns.items()}
-
-
 def _read_booster(booster: Cursor, model: Model) -> None:
     """Fill in the model's trees, their groups and the bounds of its rounds."""
     name = booster["name"].string()
@@ -269,10 +251,7 @@ def _read_booster(booster: Cursor, model: Model) -> None:
 
 
 def _read_trees(forest: Cursor, model: Model) -> None:
-    cats = forest.get("cats")  # since XGBoost 3.1
-    if cats and any(cats["enc"].entries()):
-        raise not_built(f"{cats.place}: XGBoost's container of category names", "Train on category codes (integers) instead.")
-
+    model.categories |= read_container(forest.get("cats"), model.feature_names, model.n_features)
     params = forest["gbtree_model_param"]
     n_trees = params["num_trees"].integer_text(0, INT32_MAX)
     num_parallel_tree = params.get("num_parallel_tree")  # since XGBoost 1.3
@@ -305,8 +284,6 @@ def _read_tree(tree: Cursor, tree_id: int, n_features: int) -> Tree:
     n_nodes = params["num_nodes"].integer_text(1, INT32_MAX)
     if params["size_leaf_vector"].integer_text(0, INT32_MAX) > 1:
         raise not_built(f"{params.place}.size_leaf_vector: loading trees with vector leaves")
-    _refuse_categorical_splits(tree, n_nodes)
-
     left, parent, is_deleted = _read_links(tree, n_nodes, params["num_deleted"].integer_text(0, n_nodes))
     feature = tree["split_indices"].integers(n_nodes, 0, INT32_MAX)
     default_left = tree["default_left"].integers(n_nodes, 0, 1, or_booleans=True)
@@ -331,27 +308,8 @@ def _read_tree(tree: Cursor, tree_id: int, n_features: int) -> Tree:
         gain=at(is_split, gain, np.float32),
         cover=at(~is_deleted, cover, np.float32),
         weight=np.where(is_split, weight, at(~is_deleted, conditions, np.float32)),
+        sets=read_sets(tree, is_split),
     )
-
-
-def _refuse_categorical_splits(tree: Cursor, n_nodes: int) -> None:
-    """Raises NotImplementedError where the tree has some, ModelFormatError where their lists of categories do not fit."""
-    split_type = tree.get("split_type")  # since XGBoost 1.3
-    if split_type is None:
-        return
-    is_categorical = split_type.integers(n_nodes, 0, 1)
-    n_categorical = int(is_categorical.sum())
-    nodes, begins, sizes = (
-        tree[key].integers(n_categorical, 0, 2**63 - 1) if tree.get(key) or n_categorical else np.zeros(0, np.int64)
-        for key in ("categories_nodes", "categories_segments", "categories_sizes")
-    )
-    categories = tree["categories"].integers(None, 0, INT32_MAX) if tree.get("categories") or n_categorical else ()
-    if not np.array_equal(np.sort(nodes), np.flatnonzero(is_categorical)):
-        tree["categories_nodes"].fail("must name the nodes whose split_type is 1.")
-    if (bad := np.flatnonzero((sizes > len(categories)) | (begins > len(categories) - sizes))).size:
-        tree["categories_segments"].fail(f"must end within the {len(categories)} entries of categories.", bad[0])
-    if n_categorical:
-        raise not_built(f"{split_type.place}: loading categorical splits")
 
 
 def _read_links(

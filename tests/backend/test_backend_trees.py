@@ -86,4 +86,5 @@ def test_a_threshold_that_is_no_cut_is_refused_for_codes():
 
 
 def test_no_trees_are_laid_out_as_nothing():
-    assert [len(array) for array in flatten_trees([], [])] == [0, 0, 0, 0]
+    *arrays, sets = flatten_trees([], [])
+    assert [len(array) for array in arrays] == [0, 0, 0, 0] and sets is None

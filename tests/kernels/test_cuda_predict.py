@@ -1,5 +1,7 @@
 """kernels/predict.py on a GPU: rows end in the leaves, and margins in the floats, of the CPU twin."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from cuda_runners import assert_same, each_runner
@@ -12,11 +14,16 @@ from gpuboost.kernels.predict import predict_codes_cpu, predict_codes_kernel, pr
 NO_LIST = np.zeros(0, np.int32)
 
 
+def on_device(flat):
+    """Trees as the GPU's kernels take them: sets are an array, empty where there are none."""
+    return flat if flat.sets is not None else replace(flat, sets=np.zeros(0, np.uint32))
+
+
 @each_runner
 def test_two_trees_by_hand(run):
     values = np.array([[1.0, 1.5, np.nan, 9.0, -999], [-1.0, 0.0, np.nan, 5.0, -1.0]], np.float32)
     margin, leaves = np.full((2, 7), 0.5, np.float32), np.full((7, 2), -1, np.int32)
-    run(predict_values_kernel, values, -999.0, *forest(STUMP, DEEP, groups=[1, 0]), 2, margin, leaves, threads=5)
+    run(predict_values_kernel, values, -999.0, *on_device(forest(STUMP, DEEP, groups=[1, 0])), 2, margin, leaves, threads=5)
     #   x₀ < 1.5: 10, else 20, missing left.   x₁ < 0: 1; else x₀ < 3: 2, else 4; missing right
     assert margin.tolist() == [[0.5, 0.5, 1.5, 2.5, 4.5, 4.5, 1.5], [0.5, 0.5, 10.5, 20.5, 10.5, 20.5, 10.5]]
     assert leaves.tolist() == [[-1, -1], [-1, -1], [1, 1], [2, 3], [1, 4], [2, 4], [1, 1]]
@@ -24,7 +31,7 @@ def test_two_trees_by_hand(run):
     codes = np.array([[0, 1, 3, 2, 3], [0, 1, 2, 1, 0]], np.uint8)
     again, again_leaves = np.full((2, 7), 0.5, np.float32), np.full((7, 2), -1, np.int32)
     n_bins, flat = np.array([3, 2], np.int32), forest(STUMP, DEEP, groups=[1, 0])
-    run(predict_codes_kernel, codes, n_bins, NO_LIST, np.array([0, 5]), *flat, 2, again, again_leaves, threads=5)
+    run(predict_codes_kernel, codes, n_bins, NO_LIST, np.array([0, 5]), *on_device(flat), 2, again, again_leaves, threads=5)
     assert_same(again, margin)
     assert_same(again_leaves, leaves)
 
@@ -53,7 +60,7 @@ def check_values(run, flat, values, missing, margin, first_row, with_leaves):
     leaves = np.full((margin.shape[1] if with_leaves else 0, len(flat.first_node)), -7, np.int32)
     expected_leaves = leaves.copy()
     predict_values_cpu(values.T, np.float32(missing), *flat, expected[:, own], expected_leaves[own], 1)
-    run(predict_values_kernel, values, missing, *flat, first_row, margin, leaves, threads=values.shape[1])
+    run(predict_values_kernel, values, missing, *on_device(flat), first_row, margin, leaves, threads=values.shape[1])
     assert_same(margin, expected)
     assert_same(leaves, expected_leaves)
 
@@ -66,7 +73,7 @@ def check_codes(run, flat, columns, n_bins, margin, first_row, with_leaves):
     rows, start = np.arange(n_rows, dtype=np.int32), margin.copy()
     predict_codes_cpu(columns, n_bins, rows, *flat, expected[:, own], expected_leaves[own], 1)
     counts = np.array([3, n_rows])
-    run(predict_codes_kernel, columns, n_bins, NO_LIST, counts, *flat, first_row, margin, leaves, threads=n_rows)
+    run(predict_codes_kernel, columns, n_bins, NO_LIST, counts, *on_device(flat), first_row, margin, leaves, threads=n_rows)
     assert_same(margin, expected)
     assert_same(leaves, expected_leaves)
     #   and some of them, from the back of a list
@@ -76,7 +83,7 @@ def check_codes(run, flat, columns, n_bins, margin, first_row, with_leaves):
     counts = np.array([n_rows - n_listed, n_listed])
     some = np.full_like(leaves, -7)
     margin[...] = start
-    run(predict_codes_kernel, columns, n_bins, listed, counts, *flat, first_row, margin, some, threads=n_rows)
+    run(predict_codes_kernel, columns, n_bins, listed, counts, *on_device(flat), first_row, margin, some, threads=n_rows)
     assert_same(margin, np.where(is_listed, expected, start))
     if with_leaves:
         assert_same(some, np.where(is_listed[:, None], expected_leaves, np.int32(-7)))
@@ -129,5 +136,6 @@ def test_margins_add_up_tree_by_tree_in_float32(run):
     tiny, one = [(-1, 2.0**-24, -1, 0, -1)], [(-1, 1.0, -1, 0, -1)]
     for trees, expected in (((one, *[tiny] * 8), 1.0), ((*[tiny] * 8, one), 1 + 2.0**-21)):  # each tiny one alone is lost
         margin, leaves = np.zeros((1, 1), np.float32), np.zeros((0, 0), np.int32)
-        run(predict_values_kernel, np.zeros((1, 1), np.float32), np.nan, *forest(*trees), 0, margin, leaves, threads=1)
+        flat = on_device(forest(*trees))
+        run(predict_values_kernel, np.zeros((1, 1), np.float32), np.nan, *flat, 0, margin, leaves, threads=1)
         assert margin[0, 0] == np.float32(expected)

@@ -5,6 +5,7 @@ import pytest
 from cuda_runners import each_runner
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from test_cuda_predict import on_device
 from test_predict_kernel import grown_together
 from test_sparse_kernels import Table, random_forest, random_pairs, random_rows
 
@@ -77,10 +78,10 @@ def test_predictions_equal_the_cpus(run, absent):
     expected = np.zeros((2, n_rows), np.float32), np.zeros((n_rows, 2), np.int32)
     sparse.predict_sparse_cpu(*stored, np.float32(5), np.float32(absent), block.shape[1], *flat, *expected, 1)
     margin, leaves = np.zeros((2, n_rows), np.float32), np.full((n_rows, 2), -1, np.int32)
-    run(sparse.predict_sparse_kernel, *stored, 5.0, absent, *flat, margin, leaves, threads=n_rows)
+    run(sparse.predict_sparse_kernel, *stored, 5.0, absent, *on_device(flat), margin, leaves, threads=n_rows)
     np.testing.assert_array_equal(margin, expected[0])
     np.testing.assert_array_equal(leaves, expected[1])
-    run(sparse.predict_sparse_kernel, *stored, 5.0, absent, *flat, margin, np.zeros((0, 0), np.int32), threads=n_rows)
+    run(sparse.predict_sparse_kernel, *stored, 5.0, absent, *on_device(flat), margin, np.zeros((0, 0), np.int32), threads=n_rows)
     np.testing.assert_array_equal(margin, expected[0] + expected[0])
 
 
@@ -94,7 +95,6 @@ def test_predictions_of_listed_rows_equal_the_cpus(run, seed, n_rows, absent_is_
     n_listed, margin = int(rng.integers(0, n_rows + 1)), rng.normal(size=(2, n_rows + 5)).astype(np.float32)
     expected, page = margin.copy(), (table.row_begin, table.cells, table.offsets, table.absent)
     sparse.predict_cells_cpu(*page, rows[n_rows - n_listed :], *flat, expected[:, 3:-2], 1)
-    run(
-        sparse.predict_cells_kernel, *page, rows, np.array([n_rows - n_listed, n_listed]), *flat, 3, margin, threads=n_rows
-    )
+    counts = np.array([n_rows - n_listed, n_listed])
+    run(sparse.predict_cells_kernel, *page, rows, counts, *on_device(flat), 3, margin, threads=n_rows)
     np.testing.assert_array_equal(margin, expected)

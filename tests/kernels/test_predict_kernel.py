@@ -46,7 +46,7 @@ def forest(*trees, groups=None):
     nodes = np.array([(t if f >= 0 else 0, f, b, NUMERIC, d, left) for f, t, left, d, b in every], FLAT_NODE)
     leaf_values = np.array([t if f < 0 else UNREAD for f, t, *_ in every], np.float32)[:, None]
     begin = np.cumsum([0, *map(len, trees)])[:-1].astype(np.int64)
-    return FlatTrees(nodes, leaf_values, begin, np.array(groups or [0] * len(trees), np.int32))
+    return FlatTrees(nodes, leaf_values, begin, np.array(groups or [0] * len(trees), np.int32), None)
 
 
 UNREAD = 77.0  # the leaf value of a split
@@ -213,7 +213,7 @@ def grown_together(rng, n_bins, n_trees, n_splits):
     pruned = is_open + ([n_trees] if len(nodes) > n_trees else [])
     nodes["feature"][pruned], nodes["left"][pruned] = -1, -1
     leaf_values = np.where(nodes["feature"] < 0, rng.normal(size=len(nodes)), UNREAD).astype(np.float32)[:, None]
-    return FlatTrees(nodes, leaf_values, np.arange(n_trees), rng.integers(0, 2, n_trees).astype(np.int32))
+    return FlatTrees(nodes, leaf_values, np.arange(n_trees), rng.integers(0, 2, n_trees).astype(np.int32), None)
 
 
 @settings(max_examples=40, deadline=None)

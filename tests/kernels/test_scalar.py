@@ -15,7 +15,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from gpuboost.kernels import scalar as s
-from gpuboost.kernels.structs import CATEGORICAL, NODE, NUMERIC
+from gpuboost.kernels.structs import CATEGORICAL, FLAT_NODE, NODE, NUMERIC
 
 FLOAT32 = st.floats(width=32, allow_nan=False)
 WORD = st.integers(0, 2**32 - 1)
@@ -348,8 +348,8 @@ def split_goes_left(code, nodes, cats, node, missing_code):
 
 
 @numba.njit
-def value_goes_left(x, threshold, missing, default_left):
-    return s.value_goes_left(x, threshold, missing, default_left)
+def value_goes_left(x, trees, missing):
+    return s.value_goes_left(x, trees, 0, missing, None)
 
 
 def split_node(split_bin, default_left, kind=NUMERIC):
@@ -392,5 +392,7 @@ def test_categories_of_the_set_go_right_and_missing_ones_by_default(default_left
 ])  # fmt: skip
 def test_values_below_the_threshold_go_left_and_missing_ones_by_default(x, missing, expected, default_left):
     """expected : None where the value is missing."""
-    goes = value_goes_left(np.float32(x), np.float32(1), np.float32(missing), np.int32(default_left))
+    trees = np.zeros(1, FLAT_NODE)
+    trees["threshold"], trees["default_left"] = 1, default_left
+    goes = value_goes_left(np.float32(x), trees, np.float32(missing))
     assert bool(goes) is (default_left == 1 if expected is None else expected)

@@ -80,7 +80,7 @@ def random_forest(absent, n_features=12, n_trees=2, density=0.2):
         trees[root : root + 3]["default_left"] = rng.integers(0, 2, 3)
         trees[root : root + 3]["left"] = [1, 3, 5]
         trees[root + 3 : root + 7]["feature"], leaf_values[root + 3 : root + 7, 0] = -1, rng.normal(size=4)
-    return block, stored, FlatTrees(trees, leaf_values, roots, np.arange(1, n_trees + 1, dtype=np.int32) % 2)
+    return block, stored, FlatTrees(trees, leaf_values, roots, np.arange(1, n_trees + 1, dtype=np.int32) % 2, None)
 
 
 tables = given(st.integers(0, 2**32), st.integers(1, 60), st.booleans())

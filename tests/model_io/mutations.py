@@ -51,17 +51,16 @@ def _originals() -> list[str]:
             model.feature_names, model.feature_types = ["a", 'b"\\', "é 中", "d"], ["q", "int", "i", "float"]
             model.categories, model.attributes = {"a": ["red", 1, None]}, {"best_iteration": "1", "note": "[{"}
         documents.append(json.loads(dumps(model)))
-    dart, categorical = copy.deepcopy(documents[0]), copy.deepcopy(documents[1])
+    documents.append(json.loads(dumps(random_model(4, n_rounds=2, has_sets=True))))
+    dart, linear = copy.deepcopy(documents[0]), copy.deepcopy(documents[1])
     learner = dart["learner"]
     learner["gradient_booster"] = {"name": "dart", "gbtree": learner["gradient_booster"], "weight_drop": [0.5, 1.0]}
-    tree = trees_of(categorical)[0]
-    tree["split_type"][0], tree["categories_nodes"], tree["categories"] = 1, [0], [0, 2]
-    tree["categories_segments"], tree["categories_sizes"] = [0], [2]
-    return [json.dumps(document) for document in (*documents, dart, categorical)]
+    linear["learner"]["gradient_booster"] = {"name": "gblinear", "model": {"weights": [0.5] * 5}}
+    return [json.dumps(document) for document in (*documents, dart, linear)]
 
 
 def original(chance: random.Random, *, is_built: bool = False) -> dict[str, Any]:
-    """A valid document: a DART booster now and then and, unless is_built, a categorical split, which is refused as not built."""
+    """A valid document: a DART booster now and then and, unless is_built, a linear one, which is refused as not built."""
     return json.loads(chance.choice(_originals()[:-1] if is_built else _originals()))
 
 
@@ -350,7 +349,9 @@ def outcome(data: bytes) -> str:
                 assert tree.parent[tree.left_child[node]] == tree.parent[tree.left_child[node] + 1] == node
                 stack += [int(tree.left_child[node]), int(tree.left_child[node]) + 1]
         assert len(reached) == tree.n_nodes
-        assert all(len(array) == tree.n_nodes and np.isfinite(array).all() for array in vars(tree).values())
+        arrays = [array for name, array in vars(tree).items() if name != "sets"]
+        assert all(len(array) == tree.n_nodes and np.isfinite(array).all() for array in arrays)
+        assert tree.sets is None or (tree.left_child[tree.sets.nodes] != -1).all()
     if 0 < model.n_features <= 64:
         table = np.random.default_rng(0).normal(size=(5, model.n_features)).astype(np.float32)
         table[:, 0] = np.nan

@@ -42,4 +42,4 @@ def test_structural_fault_is_always_refused(fault, raw_format):
 @pytest.mark.parametrize("raw_format", FORMATS)
 def test_files_without_a_fault_are_loaded(raw_format):
     outcomes = {outcome(encode(original(random.Random(seed)), raw_format)) for seed in range(50)}
-    assert outcomes == {"loaded", "not built"}  # the latter: a categorical split
+    assert outcomes == {"loaded", "not built"}  # the latter: a linear booster

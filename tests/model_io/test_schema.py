@@ -96,9 +96,12 @@ def test_model_without_trees_is_read_back(model):
 
 
 def test_columns_of_arrays_have_the_dtypes_that_tree_documents():
-    tree, again = random_tree(np.random.default_rng(0), 3, 9), from_document(document_of(random_model(0))).trees[0]
-    for name, array in vars(tree).items():
-        assert getattr(again, name).dtype == array.dtype, name
+    tree = random_tree(np.random.default_rng(0), 3, 9, has_sets=True)
+    again = from_document(document_of(random_model(0, has_sets=True))).trees[0]
+    arrays = {name: (array, getattr(again, name)) for name, array in vars(tree).items() if name != "sets"}
+    arrays |= {name: (array, getattr(again.sets, name)) for name, array in vars(tree.sets).items()}
+    for name, (array, read) in arrays.items():
+        assert read.dtype == array.dtype, name
 
 
 def test_categories_are_kept_apart_from_attributes():
@@ -296,11 +299,59 @@ CATEGORICAL = {
 }
 
 
-def test_categorical_split_is_named_as_not_built():
+def test_sets_of_categories_are_read_in_order_and_written_back():
     document = document_of(stump())
     trees_of(document)[0] |= CATEGORICAL
-    with pytest.raises(NotImplementedError, match=r"trees\[0\].split_type: loading categorical splits"):
+    model = from_document(document)
+    sets = model.trees[0].sets
+    assert [(node, categories.tolist()) for node, categories in sets.items()] == [(0, [0, 3])]
+    written = json.loads(json.dumps(to_document(model), default=lambda array: array.tolist()))
+    expected = CATEGORICAL | {"categories_segments": [0], "categories": [0, 3]}
+    assert {key: trees_of(written)[0][key] for key in CATEGORICAL} == expected
+    assert from_document(written) == model
+
+
+def test_a_leaf_has_no_set():
+    document = document_of(stump())
+    trees_of(document)[0] |= CATEGORICAL | {"split_type": [0, 1, 0], "categories_nodes": [1]}
+    assert from_document(document).trees[0].sets is None
+
+
+@pytest.mark.parametrize("entry, values", [
+    ({"offsets": [0, 1, 3], "values": [120, -61, -87]}, ["x", "é"]),
+    ({"type": 15, "values": [7, 10, -3]}, [7, 10, -3]),
+])  # fmt: skip
+def test_names_of_categories_in_xgboosts_container_are_read(entry, values):
+    document = document_of(named_stump())
+    columns = document["learner"]["feature_names"]
+    nothing = {"offsets": [], "values": []}
+    set_in(document, f"{FOREST}.cats", {"enc": [entry, *[nothing] * (len(columns) - 1)]})
+    assert from_document(document).categories == {columns[0]: values}
+    del document["learner"]["feature_names"]
+    assert from_document(document).categories == {}
+
+
+@pytest.mark.parametrize("entry, message", [
+    ({"offsets": [0, 2], "values": [120]}, r"offsets\[1\]: must be between 0 and 1"),
+    ({"offsets": [0, 1, 0], "values": [120]}, "offsets: must rise"),
+    ({"offsets": [0, 1], "values": [-61]}, "values: must be UTF-8"),
+    ({"offsets": [0, 1, 2], "values": [120, 120]}, "values: has a category twice"),
+    ({"type": 15, "values": ["x"]}, r"values\[0\]: must be an integer"),
+])  # fmt: skip
+def test_a_container_that_does_not_fit_is_refused(entry, message):
+    document = document_of(named_stump())
+    set_in(document, f"{FOREST}.cats", {"enc": [entry] * len(document["learner"]["feature_names"])})
+    with pytest.raises(ModelFormatError, match=message):
         from_document(document)
+    set_in(document, f"{FOREST}.cats", {"enc": [entry] * 9})
+    with pytest.raises(ModelFormatError, match="cats.enc: must have"):
+        from_document(document)
+
+
+def named_stump():
+    model = stump()
+    model.feature_names = [f"column {i}" for i in range(model.n_features)]
+    return model
 
 
 @pytest.mark.parametrize(
@@ -315,6 +366,7 @@ def test_categorical_split_is_named_as_not_built():
         ("categories_sizes", [3], r"categories_segments\[0\]: must end within"),
         ("categories_sizes", [2**63 - 1], r"categories_segments\[0\]: must end within"),
         ("categories", [-1, 0, 3], r"categories\[0\]: must be between 0 and"),
+        ("categories", [7, 0, 2**24], r"categories\[2\]: must be between 0 and 16777215"),
     ],
 )
 def test_categories_that_do_not_fit_their_splits_are_refused(key, value, message):
@@ -394,7 +446,6 @@ def test_columns_and_categories_must_be_found_by_name():
     [
         ("learner.gradient_booster", {"name": "gblinear", "model": {"weights": []}}, "gblinear"),
         (f"{FOREST}.trees.0.tree_param", {"num_nodes": "3", "size_leaf_vector": "3", "num_deleted": "0"}, "vector leaves"),
-        (f"{FOREST}.cats", {"enc": [{"offsets": [], "values": []}]}, "container of category names"),
     ],
 )
 def test_what_is_not_built_yet_says_so(path, value, message):

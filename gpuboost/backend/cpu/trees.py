@@ -229,4 +229,4 @@ class CpuTrees(Trees):
     def flat(self) -> FlatTrees:
         n_trees = len(self.first_output)
         grown = flatten_grown(self.arrays.nodes[: self.arrays.n_nodes], self._cuts)
-        return FlatTrees(grown, self.leaf_values, np.arange(n_trees), self.first_output)
+        return FlatTrees(grown, self.leaf_values, np.arange(n_trees), self.first_output, None)

@@ -1,5 +1,7 @@
 """Prediction on a GPU."""
 
+from dataclasses import replace
+
 import numpy as np
 
 from gpuboost.backend.contract import Array, FlatTrees, Predictor, RowTerm
@@ -26,7 +28,9 @@ class CudaPredictor(Predictor):
         self.device = device
 
     def flatten(self, trees: list[Tree], outputs: list[int], cuts: Cuts | None = None) -> FlatTrees:
-        return FlatTrees(*(self.device.put(part) for part in flatten_trees(trees, outputs, cuts)))
+        flat = flatten_trees(trees, outputs, cuts)
+        flat = flat if flat.sets is not None else replace(flat, sets=np.zeros(0, np.uint32))
+        return FlatTrees(*map(self.device.put, flat))
 
     def predict_values(
         self, batch: Array, missing: float, flat: FlatTrees, first_row: int, margin: Array, leaves: Array | None

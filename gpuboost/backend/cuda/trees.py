@@ -40,7 +40,7 @@ class CudaTrees(Trees):
         self._launch, self._params, self._progress = launch, params, progress
         self._gradients, self._table, self._pages = gradients, table, pages
         self._n_trees, self.first_output, self.leaf_size = len(first_output), first_output, leaf_size
-        self._tree_numbers = put(np.arange(self._n_trees))
+        self._tree_numbers, self._no_sets = put(np.arange(self._n_trees)), put(np.zeros(0, np.uint32))
         self._thresholds, self._offsets = put(cuts.thresholds), put(cuts.offsets)
         self.histogram_capacity, n_bins = memory.capacity, most_bins(params, cuts)
         self._hist = empty((memory.capacity, leaf_size, n_bins, 2), np.int64)
@@ -248,4 +248,4 @@ class CudaTrees(Trees):
             leaves.flatten_trees_kernel, self._progress, own.nodes, self._thresholds, self._offsets, own.flat,
             threads=self.node_bound,
         )  # fmt: skip
-        return FlatTrees(own.flat, own.leaf_values, self._tree_numbers, self.first_output)
+        return FlatTrees(own.flat, own.leaf_values, self._tree_numbers, self.first_output, self._no_sets)
