@@ -34,6 +34,7 @@ _HOMES = {
     "FormulaError": "formulas.translate",
     "metric": "formulas.metric",
     "objective": "formulas.objective",
+    "split_gain": "formulas.split_gain",
     "callback": "callback",
     "sklearn": "sklearn",
 }
@@ -60,6 +61,7 @@ if TYPE_CHECKING:
     from gpuboost.errors import NotFittedError as NotFittedError
     from gpuboost.formulas.metric import metric as metric
     from gpuboost.formulas.objective import objective as objective
+    from gpuboost.formulas.split_gain import split_gain as split_gain
     from gpuboost.formulas.translate import FormulaError as FormulaError
     from gpuboost.plotting import plot_importance as plot_importance
     from gpuboost.plotting import plot_metric as plot_metric

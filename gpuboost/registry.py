@@ -1,4 +1,4 @@
-"""Names of one kind of thing, objectives or metrics: each class registers itself under its name, in a file of one folder."""
+"""Names of one kind of thing, such as objectives: each class registers itself under its name, in a file of one folder."""
 
 import sys
 from collections.abc import Collection
@@ -17,13 +17,14 @@ Kind = TypeVar("Kind")
 class Registry(Generic[Kind]):
     """Classes by name, found in the files of a package when they are first asked for.
 
-    parameter : of training that holds such a name, for errors. package : whose modules register their classes.
+    parameter : of training that holds such a name, for errors. package : whose modules register their classes; None where only
+        users do.
     planned : names known from XGBoost that have no class yet. otherwise : what to do about a name like no other, a sentence.
     """
 
-    def __init__(self, parameter: str, package: str, *, planned: Collection[str], otherwise: str) -> None:
+    def __init__(self, parameter: str, package: str | None, *, planned: Collection[str] = (), otherwise: str = "") -> None:
         self.parameter, self.planned, self.otherwise = parameter, planned, otherwise
-        self._package: str | None = package  # None once its modules are imported
+        self._package = package  # None once its modules are imported
         self._classes: dict[str, type[Kind]] = {}
 
     def register(self, name: str, cls: type[Kind]) -> None:

@@ -18,6 +18,8 @@ Chen & Guestrin 2016, §4.2): the loads are independent, and many cache misses a
 buffer is gathered for both walks together. A candidate is first compared by products, without a division; few of them could win.
 """
 
+from functools import cache
+
 import numpy as np
 from numba import float64, int32, int64, prange
 
@@ -97,41 +99,48 @@ def place_rows_cpu(frontier, segments, rows, gpair, places):
             places[row] = (i << int64(32)) + (int64(gpair[row]) & int64(0xFFFFFFFF))
 
 
-@parallel_kernel
-def walk_columns_cpu(
-    bounds, rows, codes, absent, n_bins, n_rows, features, monotone, feature_mask, places, low_pairs, searched, scales, penalty,
-    walks, touched, bests, gathered, low_gathered, n_threads,
-):  # fmt: skip
-    """Find the best split of each of n nodes among each thread's columns; choose_walked_cpu chooses among threads.
+@cache
+def walk_columns(gain):
+    """The kernel that finds the best split of n nodes among each thread's columns; choose_walked_cpu chooses among threads.
+
+    gain : as splits.evaluate_splits. Returned kernel:
 
     bounds : int64 (n_features, 2), rows : int32 (k,), codes : uint32 (k,), IN. The column blocks (kernels/columns.py).
     absent : int32 (n_features,), IN. Code of the cells without an entry: of missing values (n_bins[f]), or of zero.
     n_bins : int32 (n_features,), IN. n_rows : that have entries; a column of so many is complete.
-    features : int32 (k,), IN. Features to walk. monotone : int8 (n_features,) or (0,), IN. As evaluate_splits_cpu.
+    features : int32 (k,), IN. Features to walk. monotone : int8 (n_features,) or (0,), IN. As evaluate_splits.
     feature_mask : uint8 (0, 1 or n, k), IN. 0 leaves one of them out, for all nodes or for one; without rows none is left out.
     places : int64 (n_rows,), IN. low_pairs : int32 (n_rows,) or (0,), IN. The second limb of gradients.
     searched : SEARCHED (n,), IN. The nodes.
     scales : float64 (2,), IN. Units of the fixed point. penalty : float64 (4,), IN. lambda, alpha, max_delta_step,
-        min_child_weight.
+        min_child_weight. parameters : float64 (k,), IN. Of a user's gain.
     walks : WALK (n_threads, n), touched : int32 (n_threads, n), gathered : int64 (n_threads, GATHER), low_gathered : int32, same,
         SCRATCH.
     bests : BEST (n_threads, n), OUT.
     """
-    counter = np.zeros(1, np.int64)
-    for thread in prange(n_threads):
-        _walk_columns(
-            counter, bounds, rows, codes, absent, n_bins, n_rows, features, monotone, feature_mask, places, low_pairs, searched,
-            scales, penalty, walks[thread], touched[thread], bests[thread], gathered[thread], low_gathered[thread],
-        )  # fmt: skip
+
+    def walk_columns_cpu(
+        bounds, rows, codes, absent, n_bins, n_rows, features, monotone, feature_mask, places, low_pairs, searched, scales,
+        penalty, parameters, walks, touched, bests, gathered, low_gathered, n_threads,
+    ):  # fmt: skip
+        counter = np.zeros(1, np.int64)
+        for thread in prange(n_threads):
+            _walk_columns(
+                counter, bounds, rows, codes, absent, n_bins, n_rows, features, monotone, feature_mask, places, low_pairs,
+                searched, scales, penalty, gain, parameters, walks[thread], touched[thread], bests[thread], gathered[thread],
+                low_gathered[thread],
+            )  # fmt: skip
+
+    return parallel_kernel(walk_columns_cpu, gain)
 
 
 @parallel_kernel.part
 def _walk_columns(
     counter, bounds, rows, codes, absent, n_bins, n_rows, features, monotone, feature_mask, places, low_pairs, searched, scales,
-    penalty, walks, touched, bests, gathered, low_gathered,
+    penalty, gain_of, parameters, walks, touched, bests, gathered, low_gathered,
 ):  # fmt: skip
     for i in range(walks.size):
-        _start_node(walks[i], bests[i], searched[i], scales, penalty)
+        _start_node(walks[i], bests[i], searched[i], scales, penalty, gain_of)
     while True:
         column = claim(counter)
         if column >= features.size:
@@ -152,29 +161,30 @@ def _walk_columns(
         if only_code < 0:
             n_touched = _walk(
                 feature, sign, rows[begin:end], codes[begin:end], absent_code, missing_code, n_touched, is_kept, places,
-                low_pairs, scales, penalty, walks, touched, bests, gathered, low_gathered,
+                low_pairs, scales, penalty, gain_of, parameters, walks, touched, bests, gathered, low_gathered,
             )  # fmt: skip
         for t in range(n_touched):
             walk, best, node = walks[touched[t]], bests[touched[t]], searched[touched[t]]
             if is_kept.size <= 1 or is_kept[touched[t]]:
                 if only_code >= 0 and only_code != missing_code:  # as in one-hot columns: the first walk has summed the entries
-                    _meet_absent(walk, best, only_code, absent_code, scales, penalty)
-                    _try_split(walk, best, only_code, scales, penalty)
+                    _meet_absent(walk, best, only_code, absent_code, scales, penalty, gain_of, parameters)
+                    _try_split(walk, best, only_code, scales, penalty, gain_of, parameters)
                     walk.code = only_code
                     walk.grad += node.grad - walk.missing_grad - walk.absent_grad
                     walk.hess += node.hess - walk.missing_hess - walk.absent_hess
-                _meet_absent(walk, best, missing_code, absent_code, scales, penalty)
-                _try_split(walk, best, int64(-1), scales, penalty)  # all present rows against the missing ones
+                _meet_absent(walk, best, missing_code, absent_code, scales, penalty, gain_of, parameters)
+                # All present rows against the missing ones.
+                _try_split(walk, best, int64(-1), scales, penalty, gain_of, parameters)
 
 
 @parallel_kernel.part
-def _start_node(walk, best, node, scales, penalty):
+def _start_node(walk, best, node, scales, penalty, gain_of):
     reg_lambda, alpha, max_delta_step = penalty[0], penalty[1], penalty[2]
     walk.feature = int32(-1)
     walk.total_grad, walk.total_hess = node.grad * scales[0], node.hess * scales[1]
     walk.lower, walk.upper = node.lower, node.upper
     walk.parent = node_term(walk.total_grad, walk.total_hess, reg_lambda, alpha, max_delta_step, walk.lower, walk.upper)
-    walk.bar = 0.0
+    walk.bar = 0.0 if gain_of is None else -1.0  # which all scores reach
     best.gain, best.rank = NO_GAIN, NO_GAIN
 
 
@@ -238,8 +248,8 @@ def _sum_entries(
 
 @parallel_kernel.part
 def _walk(
-    feature, sign, rows, codes, absent_code, missing_code, n_touched, is_kept, places, low_pairs, scales, penalty, walks, touched,
-    bests, gathered, low_gathered,
+    feature, sign, rows, codes, absent_code, missing_code, n_touched, is_kept, places, low_pairs, scales, penalty, gain_of,
+    parameters, walks, touched, bests, gathered, low_gathered,
 ):  # fmt: skip
     """The walk that tries the splits between entries. Returns how many nodes have entries."""
     is_low, is_gathered = low_pairs.size > 0, n_touched > 0 and rows.size <= GATHER
@@ -263,7 +273,7 @@ def _walk(
             if code != walk.code:
                 if is_kept.size <= 1 or is_kept[i]:
                     if code > absent_code:
-                        _meet_absent(walk, bests[i], code, absent_code, scales, penalty)
+                        _meet_absent(walk, bests[i], code, absent_code, scales, penalty, gain_of, parameters)
                     if walk.code >= 0 and (
                         _may_win(walk, walk.grad, walk.hess, grad_unit, hess_unit, reg_lambda, smallest)
                         or (walk.has_missing != 0 and _may_win(
@@ -271,7 +281,7 @@ def _walk(
                             smallest,
                         ))
                     ):  # fmt: skip
-                        _try_split(walk, bests[i], code, scales, penalty)
+                        _try_split(walk, bests[i], code, scales, penalty, gain_of, parameters)
                 walk.code = code
             grad, hess = _pair(gathered[e], low_gathered[e], is_low)
             walk.grad += grad
@@ -280,10 +290,10 @@ def _walk(
 
 
 @parallel_kernel.part
-def _meet_absent(walk, best, code, absent_code, scales, penalty):
+def _meet_absent(walk, best, code, absent_code, scales, penalty, gain_of, parameters):
     """Where absent cells are zeros, a node's rows without an entry come before its first entry of a larger code."""
     if code > absent_code and walk.code < absent_code and walk.n_absent > 0:
-        _try_split(walk, best, absent_code, scales, penalty)
+        _try_split(walk, best, absent_code, scales, penalty, gain_of, parameters)
         walk.code = absent_code
         walk.grad += walk.absent_grad
         walk.hess += walk.absent_hess
@@ -298,16 +308,19 @@ def _may_win(walk, left_grad, left_hess, grad_unit, hess_unit, reg_lambda, small
 
 
 @parallel_kernel.part
-def _try_split(walk, best, next_code, scales, penalty):
+def _try_split(walk, best, next_code, scales, penalty, gain_of, parameters):
     """The split after walk.code, if any, with the missing rows left, then right; present rows must lie on the left."""
     if walk.code >= 0 and walk.hess > 0:
-        _try_side(walk, best, walk.grad + walk.missing_grad, walk.hess + walk.missing_hess, int64(1), next_code, scales, penalty)
+        _try_side(
+            walk, best, walk.grad + walk.missing_grad, walk.hess + walk.missing_hess, int64(1), next_code, scales, penalty,
+            gain_of, parameters,
+        )  # fmt: skip
         if walk.has_missing != 0:
-            _try_side(walk, best, walk.grad, walk.hess, int64(0), next_code, scales, penalty)
+            _try_side(walk, best, walk.grad, walk.hess, int64(0), next_code, scales, penalty, gain_of, parameters)
 
 
 @parallel_kernel.part
-def _try_side(walk, best, left_grad, left_hess, default_left, next_code, scales, penalty):
+def _try_side(walk, best, left_grad, left_hess, default_left, next_code, scales, penalty, gain_of, parameters):
     reg_lambda, alpha, max_delta_step = penalty[0], penalty[1], penalty[2]
     smallest = larger(penalty[3], scales[1])  # min_child_weight, or one unit of fixed point: integer H > 0
     if not _may_win(walk, left_grad, left_hess, scales[0], scales[1], reg_lambda, smallest):
@@ -316,15 +329,21 @@ def _try_side(walk, best, left_grad, left_hess, default_left, next_code, scales,
     gr, hr = walk.total_grad - gl, walk.total_hess - hl
     if not keeps_order(walk.sign, gl, hl, gr, hr, reg_lambda, alpha, max_delta_step, walk.lower, walk.upper):
         return
-    gain = -walk.parent + (
-        node_term(gl, hl, reg_lambda, alpha, max_delta_step, walk.lower, walk.upper)
-        + node_term(gr, hr, reg_lambda, alpha, max_delta_step, walk.lower, walk.upper)
-    )
+    if gain_of is None:
+        gain = -walk.parent + (
+            node_term(gl, hl, reg_lambda, alpha, max_delta_step, walk.lower, walk.upper)
+            + node_term(gr, hr, reg_lambda, alpha, max_delta_step, walk.lower, walk.upper)
+        )
+    else:
+        gain = gain_of(
+            gl, hl, gr, hr, walk.total_grad, walk.total_hess, reg_lambda, alpha, max_delta_step, walk.lower, walk.upper,
+            walk.feature, parameters,
+        )  # fmt: skip
     rank = gain_rank(gain)
     if gain > larger(MIN_GAIN, RELATIVE_GAIN * walk.parent) and rank > best.rank:
         best.gain, best.rank, best.feature, best.bin, best.next_bin = gain, rank, int64(walk.feature), walk.code, next_code
         best.default_left, best.left_grad, best.left_hess = default_left, left_grad, left_hess
-        if max_delta_step <= 0.0 and walk.lower == -np.inf and walk.upper == np.inf:
+        if gain_of is None and max_delta_step <= 0.0 and walk.lower == -np.inf and walk.upper == np.inf:
             walk.bar = walk.parent + rank
 
 

@@ -19,6 +19,10 @@ For the same reason the last bin (all present values left) is tried with missing
 (kernels/proposals.py), the others are no candidates; all present against missing always is one.
 
 Sums become float64 by an exact power of two; with several outputs per tree (vector leaves) their gains add up.
+
+A user's gain (formulas/split_gain.py) takes the place of the formula above, no more: candidates, thresholds, ranks, ties and the
+order of a constraint's weights stay, and what the built-in formula is compared by without a division is left out.
+
 Most features cannot beat those before them, which a test without divisions tells (score_reaches). Floor: 16 bytes read per bin,
 and about 12 float64 operations per bin and direction.
 """
@@ -66,13 +70,15 @@ def count_blocks(n_nodes: int, n_features: int, n_threads: int) -> int:
     return max(1, min(-(-n_features // MIN_BLOCK), -(-ITEMS_PER_THREAD * n_threads // n_nodes) if n_threads > 1 else 1))
 
 
-@parallel_kernel
-def evaluate_splits_cpu(
-    frontier, nodes, sums, left_sums, hist, offsets, features, monotone, feature_mask, proposed, by_tree, inverse_scales,
-    first_output, reg_lambda, alpha, max_delta_step, min_child_weight, candidates, prefix_grad, prefix_hess, gains, bins,
-    n_threads,
-):  # fmt: skip
-    """Write the best split of each node: the split fields of its struct, and the sums of its left child.
+@cache
+def evaluate_splits(gain):
+    """The kernel that finds the best split of every node.
+
+    gain : None for the built-in one, else the scalar function (left_grad, left_hess, right_grad, right_hess, node_grad,
+        node_hess, reg_lambda, alpha, max_delta_step, lower, upper, feature, parameters) -> float64 of a candidate and an output,
+        −inf for none; int32 feature, float64 otherwise.
+
+    Returned kernel: writes the best split of each node: the split fields of its struct, and the sums of its left child.
 
     frontier : int32 (n,), IN. Nodes to evaluate.
     nodes : NODE (n_nodes,), INOUT. Their slots say where their histograms lie.
@@ -86,25 +92,35 @@ def evaluate_splits_cpu(
     by_tree : whether a node's row of it is its tree or its slot.
     inverse_scales : float64 (n_outputs, 2), IN. Powers of two from fixed point to float, per output of the round.
     first_output : int32 (n_trees,), IN. First output of each tree.
+    parameters : float64 (k,), IN. Of a user's gain.
     candidates : CANDIDATE (n, n_blocks), SCRATCH. prefix_grad, prefix_hess : int64 (n_threads, leaf_size · max_bins), SCRATCH.
     gains : float64 (n_threads, max_bins), SCRATCH. bins : int32 (n_threads, max_bins), SCRATCH.
     """
-    n_blocks = candidates.shape[1]
-    counter = np.zeros(1, np.int64)
-    for thread in prange(n_threads):
-        _evaluate_blocks(
-            counter, n_blocks, frontier, nodes, sums, hist, offsets, features, monotone, feature_mask, proposed, by_tree,
-            inverse_scales, first_output, reg_lambda, alpha, max_delta_step, min_child_weight, candidates, prefix_grad[thread],
-            prefix_hess[thread], gains[thread], bins[thread],
-        )  # fmt: skip
-    for i in range(frontier.size):
-        _choose(i, frontier, nodes, sums, left_sums, hist, offsets, features, candidates)
+
+    def evaluate_splits_cpu(
+        frontier, nodes, sums, left_sums, hist, offsets, features, monotone, feature_mask, proposed, by_tree, inverse_scales,
+        first_output, reg_lambda, alpha, max_delta_step, min_child_weight, parameters, candidates, prefix_grad, prefix_hess,
+        gains, bins, n_threads,
+    ):  # fmt: skip
+        n_blocks = candidates.shape[1]
+        counter = np.zeros(1, np.int64)
+        for thread in prange(n_threads):
+            _evaluate_blocks(
+                counter, n_blocks, frontier, nodes, sums, hist, offsets, features, monotone, feature_mask, proposed, by_tree,
+                inverse_scales, first_output, reg_lambda, alpha, max_delta_step, min_child_weight, gain, parameters, candidates,
+                prefix_grad[thread], prefix_hess[thread], gains[thread], bins[thread],
+            )  # fmt: skip
+        for i in range(frontier.size):
+            _choose(i, frontier, nodes, sums, left_sums, hist, offsets, features, candidates)
+
+    return parallel_kernel(evaluate_splits_cpu, gain)
 
 
 @parallel_kernel.part
 def _evaluate_blocks(
     counter, n_blocks, frontier, nodes, sums, hist, offsets, features, monotone, feature_mask, proposed, by_tree, inverse_scales,
-    first_output, reg_lambda, alpha, max_delta_step, min_child_weight, candidates, prefix_grad, prefix_hess, gains, bins,
+    first_output, reg_lambda, alpha, max_delta_step, min_child_weight, gain_of, parameters, candidates, prefix_grad, prefix_hess,
+    gains, bins,
 ):  # fmt: skip
     while True:
         item = claim(counter)
@@ -128,7 +144,7 @@ def _evaluate_blocks(
         own, own_sums = hist[nodes[node].slot], sums[node]
         threshold = larger(MIN_GAIN, RELATIVE_GAIN * parent)
         bar = parent + threshold  # the score of both children that a feature must reach
-        can_test = sums.shape[1] == 1 and max_delta_step == 0.0 and lower == -np.inf and upper == np.inf
+        can_test = gain_of is None and sums.shape[1] == 1 and max_delta_step == 0.0 and lower == -np.inf and upper == np.inf
         grad, hess = own_sums[0, 0] * scales[0, 0], own_sums[0, 1] * scales[0, 1]
         smallest = larger(min_child_weight, scales[0, 1])
         for column in range(block * features.size // n_blocks, (block + 1) * features.size // n_blocks):
@@ -141,7 +157,8 @@ def _evaluate_blocks(
                 sign = int64(monotone[features[column]]) if monotone.size > 0 else int64(0)
                 gain, split_bin, default_left = _best_of_feature(
                     own, first, last, proposed, row, own_sums, scales, parent, threshold, bar, can_test, reg_lambda, alpha,
-                    max_delta_step, min_child_weight, lower, upper, sign, prefix_grad, prefix_hess, gains, bins,
+                    max_delta_step, min_child_weight, lower, upper, sign, features[column], gain_of, parameters, prefix_grad,
+                    prefix_hess, gains, bins,
                 )  # fmt: skip
                 if gain_rank(gain) > gain_rank(best.gain):
                     best.gain = gain
@@ -154,7 +171,7 @@ def _evaluate_blocks(
 @parallel_kernel.part
 def _best_of_feature(
     hist, first, last, proposed, row, sums, scales, parent, threshold, bar, can_test, reg_lambda, alpha, max_delta_step,
-    min_child_weight, lower, upper, sign, prefix_grad, prefix_hess, gains, bins,
+    min_child_weight, lower, upper, sign, feature, gain_of, parameters, prefix_grad, prefix_hess, gains, bins,
 ):  # fmt: skip
     """(gain, bin, default_left) of one feature, whose bins are first to last; gain is −inf where no gain exceeds the threshold,
     or, where candidates can be tested, none reaches the bar. Arrays are handed over whole: slices count references."""
@@ -185,7 +202,7 @@ def _best_of_feature(
         ):  # fmt: skip
             continue
         for b in range(n_candidates):
-            gains[b] = -parent
+            gains[b] = -parent if gain_of is None else 0.0
         for output in range(n_outputs):
             base = output * gains.size
             end = base + n_bins - 1
@@ -193,7 +210,8 @@ def _best_of_feature(
                 prefix_grad[base : base + n_candidates], prefix_hess[base : base + n_candidates],
                 sums[output, 0] - prefix_grad[end] if missing_left else int64(0),
                 sums[output, 1] - prefix_hess[end] if missing_left else int64(0),
-                sums[output], scales[output], reg_lambda, alpha, max_delta_step, min_child_weight, lower, upper, sign, gains,
+                sums[output], scales[output], reg_lambda, alpha, max_delta_step, min_child_weight, lower, upper, sign, feature,
+                gain_of, parameters, gains,
             )  # fmt: skip
         for b in range(n_candidates):
             rank = gain_rank(gains[b])
@@ -249,13 +267,23 @@ def _sum_proposed(hist, output, first, last, proposed, row, prefix_grad, prefix_
 @parallel_kernel.part
 def _add_gains(
     prefix_grad, prefix_hess, missing_grad, missing_hess, sums, scales,
-    reg_lambda, alpha, max_delta_step, min_child_weight, lower, upper, sign, gains,
+    reg_lambda, alpha, max_delta_step, min_child_weight, lower, upper, sign, feature, gain_of, parameters, gains,
 ):  # fmt: skip
-    """gains[b] += the scores of both children of one output, −inf where one is too small, or their order is not that of sign. The
-    left child is prefix + missing, and the prefix is not empty."""
+    """gains[b] += the scores of both children of one output, or a user's gain, −inf where one is too small, or their order is
+    not that of sign. The left child is prefix + missing, and the prefix is not empty."""
     total_grad, total_hess = sums[0] * scales[0], sums[1] * scales[1]
     smallest = larger(min_child_weight, scales[1])  # one unit of fixed point: integer H > 0
-    if max_delta_step > 0.0 or lower > -np.inf or upper < np.inf:
+    if gain_of is not None:
+        for b in range(prefix_grad.size):
+            gl, hl = (prefix_grad[b] + missing_grad) * scales[0], (prefix_hess[b] + missing_hess) * scales[1]
+            gr, hr = total_grad - gl, total_hess - hl
+            if hl >= smallest and hr >= smallest and prefix_hess[b] > 0:
+                gains[b] += gain_of(
+                    gl, hl, gr, hr, total_grad, total_hess, reg_lambda, alpha, max_delta_step, lower, upper, feature, parameters
+                )
+            else:
+                gains[b] = NO_GAIN
+    elif max_delta_step > 0.0 or lower > -np.inf or upper < np.inf:
         for b in range(prefix_grad.size):
             gl, hl = (prefix_grad[b] + missing_grad) * scales[0], (prefix_hess[b] + missing_hess) * scales[1]
             gr, hr = total_grad - gl, total_hess - hl
@@ -328,12 +356,12 @@ CARRY_BYTES = 8 * CARRY
 
 
 @cache
-def evaluate_splits_kernel(bounded):
+def evaluate_splits_kernel(bounded, gain):
     """The kernel that finds the best split of every feature for the nodes frontier + begin + i, i < n.
 
+    gain : as evaluate_splits.
     bounded : whether weights may be held away from their optimum (max_delta_step, monotone constraints). Without, a candidate
         costs half as much, and ``monotone`` is not read.
-
     by_tree : whether a node's row of ``proposed`` is its tree (1) or its slot (0).
     nodes : NODE, IN (slot, tree, depth, lower, upper). scales : float64 (n_outputs, 2), IN, from float to fixed point.
     penalty : PENALTY (1,), IN. max_depth : nodes so deep are not split; 0 for no limit.
@@ -345,9 +373,11 @@ def evaluate_splits_kernel(bounded):
     28 × 256 bins of 128 nodes are 15 MB, 3 µs at 4.8 TB/s, and 2·10^8 float64 operations, 7 µs at 30 T/s.
     """
 
+    is_own, add_gain = gain is not None, _add_gain(gain)
+
     def evaluate_splits(
         begin, n, max_depth, by_tree, progress, nodes, sums, hist, offsets, features, monotone, feature_mask, proposed,
-        scales, first_output, penalty, gains, choices,
+        scales, first_output, penalty, parameters, gains, choices,
     ):  # fmt: skip
         carry = cuda.shared.array(0, int64)
         lane, n_columns, n_outputs = lane_number(), int64(features.size), int64(hist.shape[1])
@@ -395,7 +425,8 @@ def evaluate_splits_kernel(bounded):
                     tile = int64(0)
                     while tile < n_bins:
                         b = tile + int64(lane)
-                        gain_left, gain_right = -parent, -parent
+                        gain_left = float64(0.0) if is_own else -parent
+                        gain_right = gain_left
                         for output in range(n_outputs):
                             at = own + CARRY * output
                             grad, hess = int64(0), int64(0)
@@ -410,13 +441,15 @@ def evaluate_splits_kernel(bounded):
                             cuda.syncwarp()  # all lanes have read them
                             if lane == 31:
                                 carry[at], carry[at + 1] = grad, hess
-                            gain_left = _add_gain(
+                            gain_left = add_gain(
                                 gain_left, grad + missing_grad, hess + missing_hess, sums[node, output, 0], sums[node, output, 1],
                                 grad_unit, hess_unit, reg_lambda, alpha, max_delta_step, min_child_weight, lower, upper, sign,
+                                features[column], parameters,
                             ) if hess > 0 else float64(NO_GAIN)  # fmt: skip
-                            gain_right = _add_gain(
+                            gain_right = add_gain(
                                 gain_right, grad, hess, sums[node, output, 0], sums[node, output, 1],
                                 grad_unit, hess_unit, reg_lambda, alpha, max_delta_step, min_child_weight, lower, upper, sign,
+                                features[column], parameters,
                             )  # fmt: skip
                         kept = b < n_bins and (proposed.shape[0] == 0 or proposed[row, first + b] != 0)
                         # Bins ascend, and missing left comes first: ties go to the earlier candidate. Without missing rows both
@@ -437,28 +470,41 @@ def evaluate_splits_kernel(bounded):
     return cuda_kernel(
         "begin: int64, n: int64, max_depth: int64, by_tree: int64, progress: PROGRESS[:], nodes: NODE[:], sums: int64[:, :, :], "
         "hist: int64[:, :, :, :], offsets: int32[:], features: int32[:], monotone: int8[:], feature_mask: uint8[:, :], "
-        "proposed: uint8[:, :], scales: float64[:, :], first_output: int32[:], penalty: PENALTY[:], gains: float64[:, :], "
-        "choices: int32[:, :]",
-        block=128, registers=168, uses_double=True,
+        "proposed: uint8[:, :], scales: float64[:, :], first_output: int32[:], penalty: PENALTY[:], parameters: float64[:], "
+        "gains: float64[:, :], choices: int32[:, :]",
+        block=128, registers=168, uses_double=True, formula=gain,
     )(evaluate_splits)  # fmt: skip
 
 
-@scalar
-def _add_gain(
-    gain, left_grad, left_hess, grad, hess, grad_unit, hess_unit,
-    reg_lambda, alpha, max_delta_step, min_child_weight, lower, upper, sign,
-):  # fmt: skip
-    """gain + the scores of both children of one output, −inf where that is no split: one candidate of _add_gains."""
-    gl, hl = left_grad * grad_unit, left_hess * hess_unit
-    gr, hr = grad * grad_unit - gl, hess * hess_unit - hl
-    smallest = larger(min_child_weight, hess_unit)
-    if not (hl >= smallest and hr >= smallest):
-        return float64(NO_GAIN)
-    if not keeps_order(sign, gl, hl, gr, hr, reg_lambda, alpha, max_delta_step, lower, upper):
-        return float64(NO_GAIN)
-    left = node_term(gl, hl, reg_lambda, alpha, max_delta_step, lower, upper)
-    right = node_term(gr, hr, reg_lambda, alpha, max_delta_step, lower, upper)
-    return gain + (left + right)
+def _add_gain(gain_of):
+    """gain + the scores of both children of one output, or a user's gain, −inf where that is no split: one candidate of
+    _add_gains."""
+
+    @scalar
+    def score(gl, hl, gr, hr, node_grad, node_hess, reg_lambda, alpha, max_delta_step, lower, upper, feature, parameters):
+        left = node_term(gl, hl, reg_lambda, alpha, max_delta_step, lower, upper)
+        return left + node_term(gr, hr, reg_lambda, alpha, max_delta_step, lower, upper)
+
+    gain_of = score if gain_of is None else gain_of
+
+    @scalar
+    def add_gain(
+        gain, left_grad, left_hess, grad, hess, grad_unit, hess_unit,
+        reg_lambda, alpha, max_delta_step, min_child_weight, lower, upper, sign, feature, parameters,
+    ):  # fmt: skip
+        node_grad, node_hess = grad * grad_unit, hess * hess_unit
+        gl, hl = left_grad * grad_unit, left_hess * hess_unit
+        gr, hr = node_grad - gl, node_hess - hl
+        smallest = larger(min_child_weight, hess_unit)
+        if not (hl >= smallest and hr >= smallest):
+            return float64(NO_GAIN)
+        if not keeps_order(sign, gl, hl, gr, hr, reg_lambda, alpha, max_delta_step, lower, upper):
+            return float64(NO_GAIN)
+        return gain + gain_of(
+            gl, hl, gr, hr, node_grad, node_hess, reg_lambda, alpha, max_delta_step, lower, upper, feature, parameters
+        )
+
+    return add_gain
 
 
 @device_function

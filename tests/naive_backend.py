@@ -7,6 +7,7 @@ model bytes say that all the rest of the kernels computes what the contract asks
 
 import math
 from dataclasses import dataclass
+from fractions import Fraction
 
 import numpy as np
 
@@ -31,7 +32,7 @@ from gpuboost.backend.fixed_point import (
     scales_16,
     weight_factor,
 )
-from gpuboost.backend.plans import Round
+from gpuboost.backend.plans import Round, SplitGain
 from gpuboost.kernels.column_sampling import LEVEL_DRAW, NODE_DRAW, TREE_DRAW
 from gpuboost.kernels.quantise import LIGHT_UNITS, SMALL_UNITS
 from gpuboost.kernels.scalar import log_double, node_score, node_score_at, optimal_weight
@@ -157,7 +158,7 @@ class NaiveLeafQuantiles(LeafQuantiles):
         for counts, i in zip(self.counts.tolist(), self.leaves):
             for k in range(2):
                 if level == 0:
-                    rank = self.alphas[self.training.outputs[self.training.nodes[i].tree]] * float(sum(counts[k]))
+                    rank = Fraction(str(self.alphas[self.training.outputs[self.training.nodes[i].tree]])) * sum(counts[k])
                     self.left[i, k] = (max(1, math.ceil(rank)), min(math.floor(rank) + 1, sum(counts[k])))[k]
                 digit = 0
                 while self.left[i, k] > counts[k][digit]:
@@ -230,7 +231,7 @@ class NaiveTraining(Training, Gradients, Trees):
         return np.stack(largest, axis=-1).astype(F).view(np.int32).astype(np.int64)
 
     def start_round(self, plan: Round) -> None:
-        self.round_number, self.learning_rate = plan.number, plan.learning_rate
+        self.round_number, self.learning_rate, self.gain = plan.number, plan.learning_rate, plan.gain
 
     def count_magnitudes(self):
         """By exponent and 3 bits, and the 12 bits after them, of ĝ as float32."""
@@ -363,6 +364,8 @@ class NaiveTraining(Training, Gradients, Trees):
                         if s.monotone_constraints and s.monotone_constraints[f] * low > s.monotone_constraints[f] * high:
                             continue
                         gain = -parent + (_score(s, left, scales, node) + _score(s, right, scales, node))
+                        if self.gain.function is not None:
+                            gain = _own_gain(self.gain, s, left, right, scales, node, f)
                         if gain > threshold and (_rank(gain), -f, -b, default_left) > best:
                             best = (_rank(gain), -f, -b, default_left)
                             node.gain, node.left_sums = gain, left
@@ -669,6 +672,12 @@ def _score(s: Params, sums: tuple[int, int], scales: list[float], node: _Node) -
     if s.max_delta_step > 0 or node.lower > -math.inf or node.upper < math.inf:
         return node_score_at(grad, hess, _weight(s, sums, scales, node), s.reg_lambda, s.reg_alpha)
     return node_score(grad, hess, s.reg_lambda, s.reg_alpha) if hess > 0 else 0.0
+
+
+def _own_gain(gain: SplitGain, s: Params, left: tuple[int, int], right: tuple[int, int], scales, node: _Node, f: int) -> float:
+    sums = [value / scale for pair in (left, right, node.sums) for value, scale in zip(pair, scales)]
+    penalties = s.reg_lambda, s.reg_alpha, s.max_delta_step, node.lower, node.upper
+    return gain.function(*sums, *map(float, penalties), np.int32(f), np.array(gain.parameters, np.float64))
 
 
 def _total(pairs: list[tuple[int, int]]) -> tuple[int, int]:

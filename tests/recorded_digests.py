@@ -173,6 +173,16 @@ REFRESHED: list[Options] = [  # leaves that are quantiles
     {**QUANTILES, "tree_method": "approx", "max_depth": 3, "weights": "loud", **BY_GRADIENT, "subsample": 0.7},
     {**QUANTILES, "tree_method": "hist", "max_depth": 2, "matrix": "quantile", "page_rows": 23},
 ]
+
+
+@gb.split_gain
+def recorded_gain(gain, left_grad, left_hess, right_grad, right_hess, feature, share=0.5):
+    """A part of the built-in gain, and how far the children's means lie apart; less of each on the first column."""
+    apart = abs(left_grad / (left_hess + 1) - right_grad / (right_hess + 1)) * min(left_hess, right_hess)
+    return (share * gain + (1 - share) * apart) * (0.5 if feature == 0 else 1)
+
+
+OWN_GAIN = {"objective": "reg:squarederror", "split_gain": "recorded_gain@share=0.25", "max_depth": 3}
 MORE: list[tuple[Options, Options]] = [
     *(({**o, "tree_method": "hist", "max_depth": 2, **NOISE}, layout) for o in OBJECTIVES[:3] for layout in ({}, {"workers": 2})),
     *(({**OBJECTIVES[0], "tree_method": "hist", "max_depth": depth, "rounds": 4}, {}) for depth in (0, 1, 2, 6)),
@@ -196,6 +206,9 @@ MORE: list[tuple[Options, Options]] = [
         ({**o, "tree_method": "hist", "max_depth": 2, "rows": SMALL, "min_child_weight": 0.1}, layout)
         for o in LATER_OBJECTIVES for layout in ({}, CUDA, NAIVE, {**CUDA, "workers": 2})
     ),
+    *(({**OWN_GAIN, "tree_method": "hist"}, layout) for layout in ({}, {"workers": 3}, {"continued": "file"}, {"nthread": 1})),
+    *(({**OWN_GAIN, "tree_method": method}, {}) for method in ("approx", "exact")),
+    *(({**OWN_GAIN, "tree_method": "hist", "rows": SMALL}, layout) for layout in ({}, CUDA, NAIVE)),
 ]  # fmt: skip
 
 

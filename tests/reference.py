@@ -99,12 +99,12 @@ def score(G, H, reg_lambda, reg_alpha, max_delta_step, lower=-np.inf, upper=np.i
 
 def grow(
     codes, cuts, grad, hess, *, max_depth=6, gamma=0.0, min_child_weight=1.0, reg_lambda=1.0, reg_alpha=0.0, max_delta_step=0.0,
-    signs=None,
+    signs=None, gain_of=None,
 ):  # fmt: skip
     """Split from the root down to max_depth, and undo what does not pay on the way back up.
 
     signs : of each feature's monotone constraint. Between the leaves below both children of a split on such a feature lies the
-    middle of the children's weights, as a bound for all of them (XGBoost's rule)."""
+    middle of the children's weights, as a bound for all of them (XGBoost's rule). gain_of : as best_split."""
     penalties = reg_lambda, reg_alpha, max_delta_step
     signs = np.zeros(codes.shape[1], int) if signs is None else signs
 
@@ -114,7 +114,7 @@ def grow(
         node = {"leaf": 0.0 if is_light else leaf_weight(grad[rows].sum(), hess[rows].sum(), *within)}
         if depth == max_depth:
             return node
-        split = best_split(codes[rows], cuts, grad[rows], hess[rows], min_child_weight, within, signs)
+        split = best_split(codes[rows], cuts, grad[rows], hess[rows], min_child_weight, within, signs, gain_of)
         if split is None:
             return node
         gain, feature, last_bin, default_left = split
@@ -133,10 +133,12 @@ def grow(
     return grow_node(np.flatnonzero(hess > 0), 0)
 
 
-def best_split(codes, cuts, grad, hess, min_child_weight, penalties, signs):
+def best_split(codes, cuts, grad, hess, min_child_weight, penalties, signs, gain_of=None):
     """(gain, feature, last bin on the left, default_left) of largest gain, or None. penalties : with the bounds on weights.
 
     gain = score(left) + score(right) − score(node)      (Eq. 7 without its ½; γ is left to pruning)
+
+    or gain_of(G_L, H_L, G_R, H_R, feature).
 
     Missing rows are tried on both sides; on the left beside present ones only, since missing against present is tried with
     missing right. The first of equals in 16 bits wins: lower feature, lower bin, missing left.
@@ -155,6 +157,8 @@ def best_split(codes, cuts, grad, hess, min_child_weight, penalties, signs):
                 if signs[feature] * (leaf_weight(GR, HR, *penalties) - leaf_weight(GL, HL, *penalties)) < 0:
                     continue  # against the feature's constraint
                 gain = score(GL, HL, *penalties) + score(GR, HR, *penalties) - parent
+                if gain_of is not None:
+                    gain = gain_of(GL, HL, GR, HR, feature)
                 if gain > max(1e-6, 2.0**-44 * parent) and rank(gain) > largest:  # less is rounding
                     best, largest = (gain, feature, last_bin, default_left), rank(gain)
     return best

@@ -15,7 +15,7 @@ from gpuboost.kernels.binning import bin_rows_cpu
 from gpuboost.kernels.histogram import build_histograms_cpu
 from gpuboost.kernels.partition import mark_rows_cpu
 from gpuboost.kernels.quantiles import cut_columns_cpu, list_keys_cpu
-from gpuboost.kernels.splits import evaluate_splits_cpu
+from gpuboost.kernels.splits import evaluate_splits
 
 pytestmark = pytest.mark.long
 
@@ -309,7 +309,7 @@ def test_reader_that_stops_is_no_error(folder, tables):
 def test_warmup_compiles_and_says_how_long(capsys):
     assert main(["warmup"]) == 0
     assert capsys.readouterr().out.startswith("compiling: ")
-    kernels = list_keys_cpu, cut_columns_cpu, bin_rows_cpu, build_histograms_cpu, evaluate_splits_cpu, mark_rows_cpu
+    kernels = list_keys_cpu, cut_columns_cpu, bin_rows_cpu, build_histograms_cpu, evaluate_splits(None), mark_rows_cpu
     compiled = [(len(kernel.dispatcher.signatures), len(kernel.serial.signatures)) for kernel in kernels]
     for n_rows in (200, 100_000):
         X, y = np.random.default_rng(0).random((n_rows, 5)), np.arange(n_rows) % 2

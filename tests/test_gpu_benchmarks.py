@@ -142,7 +142,7 @@ def test_floors_are_found_by_the_plain_name():
     from gpuboost.objectives.multiclass import softmax_gradient
 
     known = [
-        histogram.build_histograms_kernel(1), splits.evaluate_splits_kernel(True), leaves.update_margin_kernel,
+        histogram.build_histograms_kernel(1), splits.evaluate_splits_kernel(True, None), leaves.update_margin_kernel,
         gradients.elementwise_gradients_kernel(logistic_gradient), gradients.rowwise_gradients_kernel(softmax_gradient),
     ]  # fmt: skip
     assert all(gpu_kernels.floor_of(kernel) for kernel in known)

@@ -288,6 +288,16 @@ def check_row_count(grown: Grown) -> None:
     assert all((covers == np.round(covers)).all() and covers.sum() == n for covers in leaf_rows)
 
 
+@gb.split_gain
+def only_on(gain, feature, column=0):
+    return gain if feature == column else -math.inf
+
+
+def check_split_gain(grown: Grown) -> None:
+    """A gain that only one column has lets trees split on no other."""
+    assert {feature for *_, feature in grown.paths()} == {int(grown.split_gain.partition("=")[2])}
+
+
 def check_tree_columns(grown: Grown) -> None:
     """A tree uses no more columns than are drawn for it, and trees of many leaves use all of those."""
     used: dict[int, set[int]] = {}
@@ -443,6 +453,7 @@ TABLE: dict[str, tuple[Callable[[Grown], None], list[dict[str, Any]], dict[str, 
         check_proposals,
         both(*({"tree_method": "approx", "sketch_proposals": s, "max_bin": 4, "max_depth": 7} for s in ("global", "local"))), {},
     ),
+    "split_gain": (check_split_gain, [{"split_gain": f"only_on@column={column}"} for column in (1, 2)], {}),
     "base_score": (check_base_score, [{"base_score": 0.0}, {"base_score": -7.5}, {**LOGISTIC, "base_score": 0.2}], {}),
     "subsample": (check_row_count, [{"subsample": share} for share in (1e-9, 0.1, 0.29, 0.5, 0.999, 1)], {"n_rows": 100}),
     "sampling_method": (

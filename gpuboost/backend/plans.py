@@ -1,6 +1,6 @@
 """What is to be grown: a plan for every tree, and a round of trees that grow together (growing/plan.py makes them)."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TypeVar
@@ -9,7 +9,7 @@ import numpy as np
 
 from gpuboost.binned.cuts import Cuts
 
-__all__ = ["ColumnDraw", "FrontierBatch", "Penalty", "Round", "RowDraw", "TreePlan"]
+__all__ = ["BUILT_IN_GAIN", "ColumnDraw", "FrontierBatch", "Penalty", "Round", "RowDraw", "SplitGain", "TreePlan"]
 
 Value = TypeVar("Value")
 
@@ -23,6 +23,21 @@ class Penalty:
     max_delta_step: float
     min_child_weight: float
     gamma: float
+
+
+@dataclass(frozen=True)
+class SplitGain:
+    """By what splits are chosen.
+
+    function : scalar function of a candidate, as kernels/splits.py has it; None for the built-in gain. parameters : of its own.
+    """
+
+    name: str
+    function: Callable[..., float] | None
+    parameters: tuple[float, ...]
+
+
+BUILT_IN_GAIN = SplitGain("", None, ())
 
 
 @dataclass(frozen=True)
@@ -71,6 +86,7 @@ class TreePlan:
     columns: ColumnDraw
     key: int
     penalty: Penalty
+    gain: SplitGain = BUILT_IN_GAIN
 
 
 @dataclass(frozen=True)
@@ -100,6 +116,10 @@ class Round:
     @cached_property
     def penalty(self) -> Penalty:
         return _shared("penalty", [tree.penalty for tree in self.trees])
+
+    @cached_property
+    def gain(self) -> SplitGain:
+        return _shared("gain", [tree.gain for tree in self.trees])
 
     @cached_property
     def key(self) -> int:

@@ -7,6 +7,7 @@ from gpuboost.backend.draws import all_columns, draw_columns, draw_rows
 from gpuboost.backend.fixed_point import round_key
 from gpuboost.backend.plans import Penalty, Round, TreePlan
 from gpuboost.binned.cuts import Cuts
+from gpuboost.formulas.split_gain import find_gain
 from gpuboost.growing.constraints import resolve_feature_weights, resolve_interactions, resolve_monotone
 from gpuboost.params import Params
 
@@ -23,6 +24,7 @@ class Planner:
         self._params, self._cuts, self._global_rows = params, cuts, global_rows
         self._columns = all_columns(cuts)
         self._penalty = Penalty(*(getattr(params, field.name) for field in fields(Penalty)))
+        self._gain = find_gain(params.split_gain, params.reg_lambda, params.reg_alpha, params.max_delta_step)
         self._leaf_size = leaf_size
         self.first_outputs = list(range(0, n_trees * leaf_size, leaf_size))
 
@@ -32,7 +34,9 @@ class Planner:
         rows = draw_rows(params, self._global_rows, number) if params.sampling else None
         columns = draw_columns(params, self._cuts, number) if params.colsample_bytree < 1 else self._columns
         key = round_key(params.seed, number)
-        trees = tuple(TreePlan(first, self._leaf_size, rows, columns, key, self._penalty) for first in self.first_outputs)
+        trees = tuple(
+            TreePlan(first, self._leaf_size, rows, columns, key, self._penalty, self._gain) for first in self.first_outputs
+        )
         return Round(number, learning_rate, trees, refreshes_leaves)
 
 

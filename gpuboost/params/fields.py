@@ -16,6 +16,7 @@ from gpuboost.params.values import (
     parse_nthread,
     parse_objective,
     parse_sets,
+    parse_split_gain,
 )
 
 __all__ = ["ALIASES", "EVERY_VALUE", "FIELDS", "Params", "TreeParams", "check_param", "with_aliases"]
@@ -69,6 +70,10 @@ class TreeParams:
     )
     reg_lambda: float = real(1, "[0, inf)", "L2 penalty on leaf weights.")
     reg_alpha: float = real(0, "[0, inf)", "L1 penalty on leaf weights.")
+    split_gain: str | None = param(
+        None, "What splits are chosen by; None: the gain of the paper.", "a function under @gpuboost.split_gain, or its name",
+        parse_split_gain,
+    )
     subsample: float = real(1, "(0, 1]", "Share of the rows drawn for each round.", fix="Use 0.5 to 1.")
     sampling_method: str = choice(
         "uniform", "uniform gradient_based", "How subsample draws: all alike, or by the size of gradients (minimal variance)."

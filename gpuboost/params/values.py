@@ -93,6 +93,13 @@ def parse_objective(value: Any) -> str:
     return value
 
 
+def parse_split_gain(value: Any) -> str | None:
+    value = getattr(value, "registered_name", value)
+    if value is not None and not (isinstance(value, str) and value):
+        raise ValueError("a function under @gpuboost.split_gain, or its name")
+    return value
+
+
 def parse_metrics(value: Any) -> tuple[str, ...]:
     names = tuple(value) if isinstance(value, (list, tuple)) else (value,)
     names = tuple(getattr(name, "registered_name", name) for name in names)  # of a user's formula

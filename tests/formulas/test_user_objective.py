@@ -1,10 +1,8 @@
 """@gpuboost.objective and @gpuboost.metric: a user's scalar functions train and evaluate like the built-in ones."""
 
 import copy
-import importlib
 import math
 import pickle
-import sys
 
 import numpy as np
 import pytest
@@ -21,17 +19,6 @@ from gpuboost.model_io import digest
 from gpuboost.params import Params
 
 N_ROWS = 150
-
-
-@pytest.fixture(scope="module", autouse=True)
-def formulas():
-    """The module of the user, whose formulas are known while these tests run."""
-    with pytest.MonkeyPatch.context() as patch:
-        for package, names in ((objectives, objectives.objective_names()), (metrics, metrics.metric_names())):
-            assert names
-            patch.setattr(package._registry, "_classes", dict(package._registry._classes))
-        yield importlib.import_module("user_formulas")
-    del sys.modules["user_formulas"]
 
 
 BACKENDS = {

@@ -43,3 +43,43 @@ def within(prediction, label, distance=1.0):
 @gb.metric(name="hits", maximize=True)
 def hit_rate(prediction, label):
     return (prediction > 0.5) == (label == 1)
+
+
+def score(grad, hess, reg_lambda, reg_alpha):
+    return max(abs(grad) - reg_alpha, 0) ** 2 / (hess + reg_lambda)
+
+
+@gb.split_gain
+def my_gain(left_grad, left_hess, right_grad, right_hess, reg_lambda, reg_alpha):
+    """The paper's, from the sums of both children alone."""
+    children = score(left_grad, left_hess, reg_lambda, reg_alpha) + score(right_grad, right_hess, reg_lambda, reg_alpha)
+    return children - score(left_grad + right_grad, left_hess + right_hess, reg_lambda, reg_alpha)
+
+
+def score_at(grad, hess, weight, reg_lambda, reg_alpha):
+    return -(2 * grad * weight + (hess + reg_lambda) * weight * weight + 2 * reg_alpha * abs(weight))
+
+
+@gb.split_gain
+def my_bounded_gain(
+    left_grad, left_hess, left_weight, right_grad, right_hess, right_weight, node_grad, node_hess, node_weight,
+    reg_lambda, reg_alpha,
+):  # fmt: skip
+    """The same where weights are held within bounds."""
+    left = score_at(left_grad, left_hess, left_weight, reg_lambda, reg_alpha)
+    right = score_at(right_grad, right_hess, right_weight, reg_lambda, reg_alpha)
+    return left + right - score_at(node_grad, node_hess, node_weight, reg_lambda, reg_alpha)
+
+
+@gb.split_gain(name="apart")
+def far_apart(left_grad, left_hess, right_grad, right_hess, feature, power=2.0, favoured=1):
+    """How far apart the children's means are, and how even they are: no loss at all."""
+    distance = abs(left_grad / (left_hess + 1) - right_grad / (right_hess + 1))
+    evenness = min(left_hess, right_hess) / (left_hess + right_hess)
+    return (2 if feature == favoured else 1) * distance**power * evenness
+
+
+@gb.split_gain
+def fair(gain, feature, proxy=0, price=0.5):
+    """The built-in gain, of which splits on one column get a part."""
+    return gain * (1 - price) if feature == proxy else gain

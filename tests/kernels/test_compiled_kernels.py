@@ -59,6 +59,10 @@ def interval_gradients_kernel(gradient):
     return gradients.elementwise_gradients_kernel(gradient, label_rows=2, uses_double=True)
 
 
+def built_in_splits_kernel(bounded):
+    return splits.evaluate_splits_kernel(bounded, None)
+
+
 # (factory, its arguments in turn). A kernel that is made by a function belongs here.
 FACTORIES = [
     (gradients.elementwise_gradients_kernel, formulas("margin", "label", "weight", "output", "parameters")),
@@ -68,7 +72,7 @@ FACTORIES = [
     (reduce.map_rows_kernel, formulas("margin", "i", "out")),
     (histogram.build_histograms_kernel, [1, 2]),
     (histogram.build_histograms_global_kernel, [1, 2]),
-    (splits.evaluate_splits_kernel, [False, True]),
+    (built_in_splits_kernel, [False, True]),
 ]
 
 

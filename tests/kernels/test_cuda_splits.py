@@ -7,6 +7,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from test_splits import FEATURES, PENALTIES, find_splits, random_histograms, some_columns
 
+import gpuboost as gb
+from gpuboost.backend.plans import BUILT_IN_GAIN
+from gpuboost.formulas.split_gain import find_gain
 from gpuboost.kernels import splits
 from gpuboost.kernels.structs import NO_GAIN, NODE, PENALTY, PROGRESS
 
@@ -18,6 +21,7 @@ def find_splits_with(
     run, hist, sums, n_bins, *, scales=(1.0, 1.0), features=None, monotone=(), mask=None, lower=-np.inf, upper=np.inf,
     max_depth=0, depth=0, batch=3, proposed=None, by_tree=0, first_output=(0,), tree=0,
     reg_lambda=1.0, reg_alpha=0.0, max_delta_step=0.0, min_child_weight=0.0, bounded=None,
+    gain=BUILT_IN_GAIN,
 ):  # fmt: skip
     """Adapter: as test_splits.find_splits, by the CUDA kernels.
 
@@ -48,13 +52,13 @@ def find_splits_with(
     first_output = np.array(first_output, np.int32)
     if bounded is None:
         bounded = max_delta_step > 0 or monotone.any() or np.max(lower) > -np.inf or np.min(upper) < np.inf
-    evaluate, choose = splits.evaluate_splits_kernel(bool(bounded)), splits.choose_splits_kernel
+    evaluate, choose = splits.evaluate_splits_kernel(bool(bounded), gain.function), splits.choose_splits_kernel
     for begin in range(0, n_nodes, batch):
         shape = batch, len(n_bins) + 2  # they may be wider than the features are many
         gains, choices = np.full(shape, np.inf), np.full(shape, -1, np.int32)
         run(
             evaluate, begin, batch, max_depth, by_tree, progress, nodes, all_sums, hist, offsets, features, monotone, mask,
-            proposed, scales, first_output, penalty, gains, choices,
+            proposed, scales, first_output, penalty, np.array(gain.parameters, np.float64), gains, choices,
             warps=batch * len(n_bins), shared=evaluate.block // 32 * n_outputs * splits.CARRY_BYTES,
         )  # fmt: skip
         run(choose, begin, batch, progress, nodes, all_sums, left_sums, hist, offsets, features, gains, choices, warps=batch)
@@ -263,3 +267,21 @@ def test_random_nodes_equal_the_cpu(run, seed, n_nodes, n_outputs, n_bins, n_row
 def test_more_bins_and_features_than_lanes_equal_the_cpu(run, n_bins, n_outputs, missing):
     hist, sums = random_histograms(np.random.default_rng(25), 1, n_outputs, n_bins, 3000, missing, 20000)
     check(run, hist, sums, n_bins, batch=1, scales=(2.0**14, 2.0**14))
+
+
+@gb.split_gain
+def of_many_arguments(gain, left_grad, left_hess, right_weight, node_hess, feature, max_delta_step, tilt=0.5):
+    """Made of all kinds of what a user's gain may see."""
+    return gain * (1 + tilt * feature) + abs(left_grad) / (1 + left_hess) + right_weight**2 / node_hess - max_delta_step
+
+
+@each_runner
+@pytest.mark.parametrize(
+    "n_outputs, bounds", [(1, {}), (2, {}), (1, {"max_delta_step": 0.5, "lower": -0.25, "monotone": [1, -1]})]
+)
+def test_a_users_gain_equals_the_cpu(run, n_outputs, bounds):
+    gain = find_gain("of_many_arguments@tilt=0.25", 1.0, 0.0, bounds.get("max_delta_step", 0.0))
+    hist, sums = random_histograms(np.random.default_rng(6), 2, n_outputs, [5, 40], 60, 0.2, 100)
+    nodes = check(run, hist, sums, [5, 40], gain=gain, scales=(4.0, 0.5), **bounds)
+    assert (nodes["gain"] > NO_GAIN).any()
+    assert (nodes["gain"] != check(run, hist, sums, [5, 40], scales=(4.0, 0.5), **bounds)["gain"]).any()

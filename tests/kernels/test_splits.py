@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from gpuboost.backend.contract import TrainingRows
 from gpuboost.backend.cpu import CpuBackend
-from gpuboost.backend.plans import ColumnDraw, FrontierBatch, Penalty, Round, TreePlan
+from gpuboost.backend.plans import BUILT_IN_GAIN, ColumnDraw, FrontierBatch, Penalty, Round, TreePlan
 from gpuboost.binned.cuts import SENTINEL, Cuts
 from gpuboost.binned.matrix import BinnedMatrix
 from gpuboost.binned.pages import DensePage, PageStore
@@ -18,7 +18,7 @@ from gpuboost.params import Params
 
 
 def find_splits(hist, sums, n_bins, *, scales=(1.0, 1.0), features=None, monotone=(), mask=None, proposed=None,
-                lower=-np.inf, upper=np.inf, n_threads=1, **settings):  # fmt: skip
+                lower=-np.inf, upper=np.inf, n_threads=1, gain=BUILT_IN_GAIN, **settings):  # fmt: skip
     """Adapter: (nodes, left_sums) after evaluating all nodes.
 
     hist : int64 (n_nodes, n_outputs, ≥ total_bins, 2). sums : int64 (n_nodes, n_outputs, 2). scales : of gradient and hessian.
@@ -38,7 +38,7 @@ def find_splits(hist, sums, n_bins, *, scales=(1.0, 1.0), features=None, monoton
     trees, arrays = training.trees, training.trees.arrays
     features = np.arange(len(n_bins), dtype=np.int32) if features is None else np.asarray(features, np.int32)
     penalty = Penalty(params.reg_lambda, params.reg_alpha, params.max_delta_step, params.min_child_weight, 0.0)
-    training.start_round(Round(0, 0.3, (TreePlan(0, n_outputs, None, ColumnDraw(features, offsets), 0, penalty),)))
+    training.start_round(Round(0, 0.3, (TreePlan(0, n_outputs, None, ColumnDraw(features, offsets), 0, penalty, gain),)))
     arrays.nodes, arrays.sums, arrays.left_sums, trees._hist = np.zeros(n_nodes, NODE), sums, np.full_like(sums, -1), hist
     arrays.nodes["slot"], arrays.nodes["lower"], arrays.nodes["upper"] = np.arange(n_nodes), lower, upper
     trees._frontier = np.arange(n_nodes, dtype=np.int32)

@@ -118,6 +118,7 @@ AVAILABLE = {
     "tweedie_variance_power": ([(1, 1.0), ("1.2", 1.2)], [0.9, 2, NAN, "x"]),
     "quantile_alpha": ALPHAS,
     "expectile_alpha": ALPHAS,
+    "split_gain": ([("fair", "fair"), ("fair@price=0.5", "fair@price=0.5")], ["", 3, ["fair"]]),
     "subsample": SHARE,
     "sampling_method": ([("uniform", "uniform"), ("gradient_based", "gradient_based")], ["gradient", 1]),
     "multi_strategy": ([("one_output_per_tree", "one_output_per_tree")], ["both", "multi_output"]),

@@ -7,7 +7,7 @@ import numpy as np
 from gpuboost.backend.cpu.gradients import CpuGradients
 from gpuboost.backend.cpu.nodes import NodeArrays
 from gpuboost.backend.cpu.rows import PageRows
-from gpuboost.backend.plans import ColumnDraw, Penalty
+from gpuboost.backend.plans import ColumnDraw, Penalty, SplitGain
 from gpuboost.binned.cuts import Cuts
 from gpuboost.binned.pages import SortedColumns
 from gpuboost.kernels import exact
@@ -49,7 +49,7 @@ class ColumnWalk:
 
     def search(
         self, frontier: np.ndarray, output: int, arrays: NodeArrays, gradients: CpuGradients, drawn: ColumnDraw,
-        mask: np.ndarray, penalty: Penalty,
+        mask: np.ndarray, penalty: Penalty, gain: SplitGain,
     ) -> None:  # fmt: skip
         """Best split of nodes of one tree, of one output, that are worth searching. mask : of nodes and features
         (kernels/column_sampling.py)."""
@@ -65,10 +65,10 @@ class ColumnWalk:
         walks, touched, bests = np.empty(shape, exact.WALK), np.empty(shape, np.int32), np.empty(shape, exact.BEST)
         gathered = np.empty((n_threads, exact.GATHER), np.int64), np.empty((n_threads, exact.GATHER), np.int32)
         weighed = np.array([penalty.reg_lambda, penalty.reg_alpha, penalty.max_delta_step, penalty.min_child_weight])
-        exact.walk_columns_cpu(
+        exact.walk_columns(gain.function)(
             own.bounds, own.rows, own.codes, own.absent, self._cuts.n_bins, self._n_complete, drawn.features, self._monotone,
-            mask, places, low_pairs, searched, 1.0 / gradients.scales[output], weighed, walks, touched, bests, *gathered,
-            n_threads,
+            mask, places, low_pairs, searched, 1.0 / gradients.scales[output], weighed, np.array(gain.parameters, np.float64),
+            walks, touched, bests, *gathered, n_threads,
         )  # fmt: skip
         exact.choose_walked_cpu(
             frontier, arrays.nodes, arrays.left_sums, bests, self._cuts.thresholds, self._cuts.offsets,

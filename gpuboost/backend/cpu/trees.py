@@ -16,7 +16,7 @@ from gpuboost.kernels import histogram, nodes, partition
 from gpuboost.kernels.column_sampling import mask_features_cpu, member_words, node_counts
 from gpuboost.kernels.leaves import leaf_weights, list_leaf_chunks, sum_leaves_cpu, update_margin_cpu
 from gpuboost.kernels.proposals import propose_candidates_cpu
-from gpuboost.kernels.splits import CANDIDATE, count_blocks, evaluate_splits_cpu
+from gpuboost.kernels.splits import CANDIDATE, count_blocks, evaluate_splits
 from gpuboost.params import Params
 
 __all__ = ["CpuTrees"]
@@ -112,13 +112,14 @@ class CpuTrees(Trees):
 
     def evaluate_splits(self, batch: FrontierBatch) -> None:
         frontier, arrays = self._frontier[batch.begin : batch.end], self.arrays
-        columns, penalty = self.plan.columns, self.plan.penalty
+        columns, penalty, gain = self.plan.columns, self.plan.penalty, self.plan.gain
         n_blocks = count_blocks(len(frontier), len(columns.features), self._n_threads)
-        evaluate_splits_cpu(
+        evaluate_splits(gain.function)(
             frontier, arrays.nodes, arrays.sums, arrays.left_sums, self._hist, columns.offsets, columns.features, self.monotone,
             self._feature_mask(frontier), self._proposed, self._params.proposals == "global", 1.0 / self._gradients.scales,
             self.first_output, penalty.reg_lambda, penalty.reg_alpha, penalty.max_delta_step, penalty.min_child_weight,
-            np.empty((len(frontier), n_blocks), CANDIDATE), *self._prefix, self._gains, self._bins, self._n_threads,
+            np.array(gain.parameters, np.float64), np.empty((len(frontier), n_blocks), CANDIDATE), *self._prefix, self._gains,
+            self._bins, self._n_threads,
         )  # fmt: skip
 
     def _feature_mask(self, frontier: np.ndarray) -> np.ndarray:
@@ -143,13 +144,13 @@ class CpuTrees(Trees):
 
     def walk_columns(self) -> None:
         assert self._walk is not None
-        tree_of, penalty = self.arrays.nodes["tree"][self._frontier], self.plan.penalty
+        tree_of, penalty, gain = self.arrays.nodes["tree"][self._frontier], self.plan.penalty, self.plan.gain
         for tree in np.unique(tree_of):
             frontier, output = self._frontier[tree_of == tree], int(self.first_output[tree])
             frontier = self._walk.worth_searching(frontier, output, self.arrays, self._gradients, penalty)
             if len(frontier):
                 self._walk.search(
-                    frontier, output, self.arrays, self._gradients, self.plan.columns, self._feature_mask(frontier), penalty
+                    frontier, output, self.arrays, self._gradients, self.plan.columns, self._feature_mask(frontier), penalty, gain
                 )
 
     def select_level(self, max_depth: int, max_leaves: int) -> None:

@@ -57,7 +57,8 @@ class CudaTrees(Trees):
         self._member = put(column_sampling.member_words(params.interaction_constraints, cuts.n_features))
         self._feature_mask = empty((memory.nodes_at_once if params.masks_features else 0, n_features), np.uint8)
         self._penalty = empty(1, PENALTY)
-        self._penalty_of: object = None
+        self._gain_parameters = empty(0, np.float64)
+        self._told: object = None  # the penalty and gain that the device has
         self._n_leaves, self._first_rank = empty(self._n_trees, np.int64), empty(self._n_trees, np.int64)
         self.arrays = NodeArrays(device, len(pages), leaf_size)
         self._reserve(memory.n_nodes)
@@ -71,9 +72,10 @@ class CudaTrees(Trees):
     def take_plan(self, plan: Round) -> None:
         """Take up what is to be grown next."""
         self.plan = plan
-        penalty = plan.penalty
-        if penalty is not self._penalty_of:
-            self._penalty, self._penalty_of = self.device.put(np.array([astuple(penalty)], PENALTY)), penalty
+        if (plan.penalty, plan.gain) != self._told:
+            self._told, put = (plan.penalty, plan.gain), self.device.put
+            self._penalty = put(np.array([astuple(plan.penalty)], PENALTY))
+            self._gain_parameters = put(np.array(plan.gain.parameters, np.float64))
             self._launch.forget()
         self._table.draw_columns(plan.columns)
 
@@ -132,7 +134,7 @@ class CudaTrees(Trees):
 
     def evaluate_splits(self, batch: FrontierBatch) -> None:
         s, at_once = self._params, len(self._gains)
-        kernel = splits.evaluate_splits_kernel(s.max_delta_step > 0 or self.has_order)
+        kernel = splits.evaluate_splits_kernel(s.max_delta_step > 0 or self.has_order, self.plan.gain.function)
         for first in range(batch.begin, batch.end, at_once):
             self._evaluate(kernel, first, min(at_once, batch.end - first))
 
@@ -148,8 +150,8 @@ class CudaTrees(Trees):
         launch(
             kernel, first, n, s.max_depth, int(s.proposals == "global"), self._progress, own.nodes, own.sums, self._hist,
             columns.offsets, columns.features, self.monotone, self._feature_mask, self._proposed, self._gradients.scales,
-            self.first_output, self._penalty, self._gains, self._choices, warps=n * len(columns.features),
-            shared=self.device.block(kernel) // 32 * self.leaf_size * splits.CARRY_BYTES,
+            self.first_output, self._penalty, self._gain_parameters, self._gains, self._choices,
+            warps=n * len(columns.features), shared=self.device.block(kernel) // 32 * self.leaf_size * splits.CARRY_BYTES,
         )  # fmt: skip
         launch(
             splits.choose_splits_kernel, first, n, self._progress, own.nodes, own.sums, own.left_sums, self._hist,
