@@ -52,12 +52,14 @@ def weight_units(hess, scale):
 
 
 @scalar
-def first_target(total, alpha, k):
-    """What the weight up to r_low (k = 0) or r_high (k = 1) must reach, of so much in all: the integers ≥ and > α·total."""
-    rank = float64(alpha) * float64(total)
+def first_target(total, numerator, denominator, k):
+    """What the weight up to r_low (k = 0) or r_high (k = 1) must reach, of so much in all: the integers ≥ and > α·total, for α
+    exactly numerator/denominator."""
+    whole, rest = total // denominator, numerator * (total % denominator)
+    below = numerator * whole + rest // denominator
     if k == 0:
-        return max(int64(math.ceil(rank)), int64(1))
-    return min(int64(math.floor(rank)) + int64(1), total)
+        return max(below if rest % denominator == 0 else below + int64(1), int64(1))
+    return min(below + int64(1), total)
 
 
 @scalar
@@ -156,7 +158,8 @@ def _count_chunks(counter, chunks, nodes, first_node, level, keys, weights, pref
 
 @kernel
 def choose_digits(first_node, level, alphas, first_output, nodes, counts, prefixes, targets):
-    """Choose the next digit of every slot. alphas : float64 (n_outputs,), IN. counts : IN, over all workers. Others INOUT."""
+    """Choose the next digit of every slot. alphas : int64 (n_outputs, 2), IN (backend/fixed_point.as_ratios). counts : IN, over
+    all workers. Others INOUT."""
     for slot in range(counts.shape[0]):
         for own in range(counts.shape[1]):
             is_shared = prefixes[slot, own, 0] == prefixes[slot, own, 1]
@@ -164,7 +167,7 @@ def choose_digits(first_node, level, alphas, first_output, nodes, counts, prefix
                 row = counts[slot, own, 0 if is_shared else k]
                 if level == 0:
                     output = first_output[nodes[first_node + slot].tree] + own
-                    targets[slot, own, k] = first_target(row.sum(), alphas[output], k)
+                    targets[slot, own, k] = first_target(row.sum(), alphas[output, 0], alphas[output, 1], k)
                 digit, before = 0, int64(0)
                 while digit < DIGITS - 1 and before + row[digit] < targets[slot, own, k]:
                     before += row[digit]
@@ -317,7 +320,7 @@ def lane_weight(counts, slot, own, k):
 
 
 @cuda_kernel(
-    "first_node: int64, level: int64, alphas: float64[:], first_output: int32[:], nodes: NODE[:], progress: PROGRESS[:], "
+    "first_node: int64, level: int64, alphas: int64[:, :], first_output: int32[:], nodes: NODE[:], progress: PROGRESS[:], "
     "counts: int64[:, :, :, :], prefixes: int64[:, :, :], targets: int64[:, :, :]",
     block=128, registers=128, uses_double=True,
 )  # fmt: skip
@@ -336,7 +339,8 @@ def choose_digits_kernel(first_node, level, alphas, first_output, nodes, progres
                 before = warp_prefix(lane_weight(counts, slot, own, row))
                 target = targets[slot, own, k]
                 if level == 0:
-                    target = first_target(cuda.shfl_sync(FULL_WARP, before, 31), alphas[output], k)
+                    total = cuda.shfl_sync(FULL_WARP, before, 31)
+                    target = first_target(total, alphas[output, 0], alphas[output, 1], k)
                 before -= lane_weight(counts, slot, own, row)
                 # the lane whose digits pass the target: the last that begins before it; without weight the first
                 n_lanes = cuda.popc(cuda.ballot_sync(FULL_WARP, before < target))

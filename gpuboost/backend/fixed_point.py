@@ -2,6 +2,8 @@
 backend."""
 
 import math
+from collections.abc import Iterable
+from fractions import Fraction
 
 import numpy as np
 
@@ -12,8 +14,8 @@ from gpuboost.kernels.quantise import needs_two_limbs, scale_exponent
 from gpuboost.kernels.row_sampling import FIRST_WORD, N_KEYS
 
 __all__ = [
-    "check_finite", "hash_words", "leaf_scales", "needs_refinement", "output_keys", "round_key", "sampling_keys", "scales_16",
-    "sum_scale", "weight_factor",
+    "as_ratios", "check_finite", "hash_words", "leaf_scales", "needs_refinement", "output_keys", "round_key", "sampling_keys",
+    "scales_16", "sum_scale", "weight_factor",
 ]  # fmt: skip
 
 
@@ -86,3 +88,9 @@ def hash_words(*words: int) -> int:
         x = ((x ^ x >> 13) * 0xC2B2AE35) & 0xFFFFFFFF
         state = (x ^ x >> 16) + 0x9E3779B9
     return state & 0xFFFFFFFF
+
+
+def as_ratios(alphas: Iterable[float]) -> np.ndarray:
+    """int64 (n, 2): α as it is written, numerator and denominator below 2^31, or the nearest such; a tenth is 1/10."""
+    ratios = [Fraction(str(alpha)).limit_denominator(2**31 - 1).as_integer_ratio() for alpha in alphas]
+    return np.array(ratios, np.int64).reshape(-1, 2)

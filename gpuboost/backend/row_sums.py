@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from gpuboost.backend.contract import Array, Backend
-from gpuboost.backend.fixed_point import sum_scale
+from gpuboost.backend.fixed_point import as_ratios, sum_scale
 from gpuboost.communicator import Communicator
 from gpuboost.kernels.leaf_quantiles import DIGIT_BITS, DIGITS, N_LEVELS, WEIGHT_BITS, first_target, middle_residual
 from gpuboost.kernels.reduce import unit_term
@@ -61,7 +61,7 @@ class RowSums:
         comm.allreduce_max(largest)
         scale = sum_scale(float(largest.astype(np.uint32).view(np.float32)[0]), 2 ** (62 - WEIGHT_BITS))
         units = np.maximum(np.floor(weight[weight > 0] * scale + 0.5).astype(np.int64), 1)
-        ends = []
+        ends, (numerator, denominator) = [], as_ratios([alpha])[0].tolist()
         for k in range(2):
             prefix, goal = 0, -1
             for level in range(N_LEVELS):
@@ -70,7 +70,7 @@ class RowSums:
                 np.add.at(counts, keys[is_own] >> shift & (DIGITS - 1), units[is_own])
                 comm.allreduce_sum(counts)
                 if level == 0:
-                    goal = first_target.py_func(int(counts.sum()), alpha, k)
+                    goal = first_target.py_func(int(counts.sum()), numerator, denominator, k)
                 up_to = np.cumsum(counts)
                 digit = int(np.searchsorted(up_to, goal))
                 prefix, goal = prefix * DIGITS + digit, goal - int(up_to[digit] - counts[digit])

@@ -7,6 +7,7 @@ from test_cuda_leaves import FIRST_ROW, in_all_rows, over_leaves, progress_of
 from test_leaf_quantiles import ALPHAS, full_tree, leaves_below, ordered_cpu, quantiles_cpu, residuals_of, scales_of
 from test_leaves import Forest
 
+from gpuboost.backend.fixed_point import as_ratios
 from gpuboost.kernels import leaf_quantiles as kernel
 from gpuboost.kernels.leaves import list_leaf_chunks_kernel
 
@@ -32,8 +33,8 @@ def quantiles_cuda(run, forest, label, margin, hess, scales, n_slots):
                 prefixes, counts, blocks=first_chunk[-1] + 2,
             )  # fmt: skip
             run(
-                kernel.choose_digits_kernel, first, level, ALPHAS, forest.first_output, forest.nodes, progress, counts, prefixes,
-                targets, warps=n_slots * forest.n_outputs,
+                kernel.choose_digits_kernel, first, level, as_ratios(ALPHAS), forest.first_output, forest.nodes, progress,
+                counts, prefixes, targets, warps=n_slots * forest.n_outputs,
             )  # fmt: skip
         run(kernel.take_quantiles_kernel, first, progress, prefixes, values, threads=n_slots)
     return values

@@ -1,5 +1,7 @@
 """kernels/leaf_quantiles.py: leaves are the weighted quantiles of their rows' residuals, found digit by digit."""
 
+import math
+from fractions import Fraction
 from itertools import product
 
 import numpy as np
@@ -9,10 +11,11 @@ from hypothesis import strategies as st
 from reference import expected_quantile
 from test_leaves import Forest
 
+from gpuboost.backend.fixed_point import as_ratios
 from gpuboost.kernels import leaf_quantiles as kernel
 from gpuboost.kernels.structs import NODE
 
-ALPHAS = np.array([0.5, 0.2])
+ALPHAS = 0.5, 0.2
 
 
 def residuals_of(forest, seed, n_values):
@@ -37,9 +40,25 @@ def quantiles_cpu(forest, label, margin, hess, scales, n_slots=None, n_threads=2
         for level in range(kernel.N_LEVELS):
             counts = np.zeros((*shape, kernel.DIGITS), np.int64)
             kernel.count_residuals_cpu(forest.chunks, forest.nodes, first, level, keys, weights, prefixes, counts, n_threads)
-            kernel.choose_digits(first, level, ALPHAS, forest.first_output, forest.nodes, counts, prefixes, targets)
+            ratios = as_ratios(ALPHAS)
+            kernel.choose_digits(first, level, ratios, forest.first_output, forest.nodes, counts, prefixes, targets)
         kernel.take_quantiles(first, prefixes, values)
     return values
+
+
+@settings(max_examples=300, deadline=None)
+@given(
+    total=st.integers(1, 2**62) | st.integers(1, 1000), exponent=st.integers(-30, 0), mantissa=st.floats(0, 1, width=32),
+    usual=st.sampled_from([None, 0.1, 0.3, 0.7, 0.975, 1.0, 0.0]),
+)  # fmt: skip
+def test_targets_are_those_of_alpha_as_it_is_written(total, exponent, mantissa, usual):
+    alpha = float(str(np.float32(mantissa * 10.0**exponent))) if usual is None else usual
+    ((numerator, denominator),) = as_ratios([alpha]).tolist()
+    exact = Fraction(str(alpha))
+    assert Fraction(numerator, denominator) == exact or exact.denominator >= 2**31
+    rank = Fraction(numerator, denominator) * total
+    assert kernel.first_target(total, numerator, denominator, 0) == max(math.ceil(rank), 1)
+    assert kernel.first_target(total, numerator, denominator, 1) == min(math.floor(rank) + 1, total)
 
 
 def scales_of(hess):

@@ -9,7 +9,7 @@ from gpuboost.backend.contract import Array, LeafQuantiles, TrainingRows
 from gpuboost.backend.cpu.gradients import CpuGradients
 from gpuboost.backend.cpu.rows import PageRows
 from gpuboost.backend.cpu.trees import CpuTrees
-from gpuboost.backend.fixed_point import weight_factor
+from gpuboost.backend.fixed_point import as_ratios, weight_factor
 from gpuboost.kernels import leaf_quantiles as kernels
 
 __all__ = ["CpuLeafQuantiles"]
@@ -24,7 +24,7 @@ class CpuLeafQuantiles(LeafQuantiles):
         self, rows: TrainingRows, alphas: tuple[float, ...], margin: np.ndarray, gradients: CpuGradients, trees: CpuTrees,
         pages: list[PageRows], n_threads: int,
     ) -> None:  # fmt: skip
-        self._label, self._margin, self._alphas = rows.label, margin, np.array(alphas, np.float64)
+        self._label, self._margin, self._alphas = rows.label, margin, as_ratios(alphas)
         self._factor = weight_factor(rows.global_rows)
         self._gradients, self._trees, self._pages, self._n_threads = gradients, trees, pages, n_threads
         # of each page: keys and weights, uint32 (2, leaf_size, n) beside its row lists

@@ -11,7 +11,7 @@ from gpuboost.backend.cuda.memory import Launcher, on_device
 from gpuboost.backend.cuda.plan import QUANTILE_NODES
 from gpuboost.backend.cuda.rows import PageRows
 from gpuboost.backend.cuda.trees import CudaTrees
-from gpuboost.backend.fixed_point import weight_factor
+from gpuboost.backend.fixed_point import as_ratios, weight_factor
 from gpuboost.kernels import leaf_quantiles as kernels
 from gpuboost.kernels import leaves
 
@@ -28,7 +28,7 @@ class CudaLeafQuantiles(LeafQuantiles):
     ) -> None:  # fmt: skip
         self.device = device = launch.device
         self._launch, self._progress, self._factor = launch, progress, weight_factor(global_rows)
-        self._margin, self._alphas = margin, device.put(np.array(alphas, np.float64))
+        self._margin, self._alphas = margin, device.put(as_ratios(alphas))
         self._gradients, self._trees, self._pages = gradients, trees, pages
         # of each page: keys and weights, uint32 (leaf_size, n) beside its row lists
         shapes = [(trees.leaf_size, page.lists.shape[1]) for page in pages]
