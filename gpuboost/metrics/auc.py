@@ -1,11 +1,16 @@
 """Areas under the ROC and the precision-recall curve, from exact integer sums over sorted predictions.
 
+Of several workers each sorts its own rows and sums the weights of equal predictions. What travels is how many distinct ones each
+has in 2^16 parts of their range (512 KB), and then 24 bytes of each, AT_ONCE or so in all at a time, from the largest
+predictions down: no worker ever has all rows, and the sums go on where the last ones ended.
+
 Written in NumPy's functions, which hand arrays on a GPU to CuPy: sort, running sums and dot products of integers, the same
 anywhere.
 """
 
 import math
 from abc import abstractmethod
+from collections.abc import Iterable, Iterator
 from typing import ClassVar
 
 import numpy as np
@@ -17,6 +22,9 @@ from gpuboost.kernels.jit import kernel
 from gpuboost.kernels.scalar import log_double
 from gpuboost.metrics import register
 from gpuboost.metrics.base import Metric
+
+N_PARTS = 2**16
+AT_ONCE = 2**20
 
 
 class CurveArea(Metric):
@@ -30,8 +38,9 @@ class CurveArea(Metric):
     weighs_classes: ClassVar[bool]
 
     @abstractmethod
-    def area(self, rows: RowSums, positives: Array, negatives: Array) -> float:
-        """Of int64 sums of weight of either kind, by rising prediction, in the memory of rows.backend. Neither is all 0."""
+    def area(self, rows: RowSums, sums: Iterable[Array], n_positive: int, n_negative: int) -> float:
+        """sums : int64 (2, n), of positive and negative weight by falling prediction, part after part, in the memory of
+        rows.backend; n_positive and n_negative in all, neither of them 0."""
 
     def __call__(self, rows: RowSums) -> float:
         if len(rows.label) > 1:
@@ -54,11 +63,12 @@ class CurveArea(Metric):
 
     def _area(self, rows: RowSums, prediction: Array, positive: Array, negative: Array) -> tuple[float, int]:
         """(area, summed positive weight) over all workers' rows."""
-        positives, negatives = _sums_by_prediction(prediction, positive, negative, rows.comm)
-        n_positive = int(positives.sum())
-        if n_positive == 0 or int(negatives.sum()) == 0:
+        totals = np.array([int(positive.sum()), int(negative.sum())], np.int64)
+        rows.comm.allreduce_sum(totals)
+        n_positive, n_negative = totals.tolist()
+        if n_positive == 0 or n_negative == 0:
             return math.nan, n_positive
-        return self.area(rows, positives, negatives), n_positive
+        return self.area(rows, _sums_by_prediction(prediction, positive, negative, rows.comm), n_positive, n_negative), n_positive
 
 
 @register
@@ -68,14 +78,16 @@ class AreaUnderCurve(CurveArea):
     family = "auc"
     weighs_classes = True
 
-    def area(self, rows: RowSums, positives: Array, negatives: Array) -> float:
-        n_positive, n_negative = int(positives.sum()), int(negatives.sum())
-        # Twice the negatives below plus half of the ties, for each positive.
-        below = 2 * np.cumsum(negatives) - negatives
-        if 2 * n_positive * n_negative < 2**63:
-            twice = int(positives @ below)
-        else:
-            twice = sum(p * b for p, b in zip(positives.tolist(), below.tolist()))
+    def area(self, rows: RowSums, sums: Iterable[Array], n_positive: int, n_negative: int) -> float:
+        twice, left = 0, n_negative
+        for positives, negatives in sums:
+            # Twice the negatives below plus half of the ties, for each positive.
+            below = 2 * (left - np.cumsum(negatives)) + negatives
+            if 2 * n_positive * n_negative < 2**63:
+                twice += int(positives @ below)
+            else:
+                twice += sum(p * b for p, b in zip(positives.tolist(), below.tolist()))
+            left -= int(negatives.sum())
         return twice / (2 * n_positive * n_negative)
 
 
@@ -87,26 +99,29 @@ class AreaUnderPrecisionRecall(CurveArea):
     family = "aucpr"
     weighs_classes = False
 
-    def area(self, rows: RowSums, positives: Array, negatives: Array) -> float:
-        fetch = rows.backend.memory.fetch
-        return float(_precision_recall_area(fetch(positives), fetch(negatives)))
+    def area(self, rows: RowSums, sums: Iterable[Array], n_positive: int, n_negative: int) -> float:
+        so_far = 0.0, 0.0, 0.0
+        for part in sums:
+            so_far = _add_precision_recall_area(*rows.backend.memory.fetch(part), *so_far)
+        return so_far[2] / so_far[0]
 
 
 @kernel
-def _precision_recall_area(positives, negatives):
+def _add_precision_recall_area(positives, negatives, p, n, area):
     """From the largest prediction down, with p positives and n negatives so far and steps dp, dn, h = dn/dp, b = n − h·p:
 
     ∫ t/((1 + h)·t + b) dt from p to p + dp  =  (dp − b/(1 + h)·ln((p + dp + n + dn)/(p + n)))/(1 + h)
+
+    Returns (p, n, area) after these steps.
     """
-    p, n, area = 0.0, 0.0, 0.0
-    for i in range(positives.size - 1, -1, -1):
+    for i in range(positives.size):
         dp, dn = float(positives[i]), float(negatives[i])
         if dp > 0.0:
             h = dn / dp
             bent = (n - h * p) / (1.0 + h) * log_double((p + dp + n + dn) / (p + n)) if p + n > 0.0 else 0.0
             area += (dp - bent) / (1.0 + h)
         p, n = p + dp, n + dn
-    return area / p
+    return p, n, area
 
 
 def _integer_weights(weight: Array, label: Array, comm: Communicator) -> Array:
@@ -124,17 +139,35 @@ def _integer_weights(weight: Array, label: Array, comm: Communicator) -> Array:
     return np.floor(weight.astype(np.float64) * scale + 0.5).astype(np.int64)
 
 
-def _sums_by_prediction(prediction: Array, positive: Array, negative: Array, comm: Communicator) -> tuple[Array, Array]:
-    """int64 sums of all workers' positives and negatives of each prediction, by rising prediction."""
-    rows = np.stack([prediction.astype(np.float32).view(np.int32).astype(np.int64), positive, negative])
-    rows = comm.gather_columns(rows)
-    prediction = rows[0].astype(np.int32).view(np.float32)
-    order = np.argsort(prediction)
-    ordered = prediction[order]
-    is_last = np.ones_like(ordered, dtype=bool)  # of the rows of one prediction
-    is_last[:-1] = ordered[1:] != ordered[:-1]
-    sums = np.cumsum(rows[1:, order], axis=1)[:, is_last]
-    positives, negatives = sums.copy()
-    positives[1:] -= sums[0, :-1]
-    negatives[1:] -= sums[1, :-1]
-    return positives, negatives
+def _sums_by_prediction(prediction: Array, positive: Array, negative: Array, comm: Communicator) -> Iterator[Array]:
+    """int64 (2, n): all workers' positives and negatives of each prediction, by falling prediction, part after part."""
+    bits = (prediction.astype(np.float32) + np.float32(0)).view(np.int32).astype(np.int64)  # −0 is 0
+    key = np.where(bits < 0, -(2**31) - bits, bits)  # ordered like predictions
+    own = _summed(np.stack([-key, positive, negative]))
+    if comm.size == 1:
+        yield own[1:]
+        return
+    ends = np.array([-int(own[0, 0]), int(own[0, -1])] if own.shape[1] else [-(2**31), -(2**31)], np.int64)
+    comm.allreduce_max(ends)
+    low, high = -int(ends[0]), int(ends[1])
+    part = (own[0] - low) * N_PARTS // (high - low + 1)
+    counts = np.bincount(part, minlength=N_PARTS).astype(np.int64)
+    comm.allreduce_sum(counts)
+    up_to, first = np.cumsum(counts), 0
+    while first < N_PARTS:
+        before = int(up_to[first - 1]) if first else 0
+        last = max(int(np.searchsorted(up_to, before + AT_ONCE, side="right")), first + 1)
+        is_here = (part >= first) & (part < last)
+        yield _summed(comm.gather_columns(own[:, is_here]))[1:]
+        first = last
+
+
+def _summed(rows: Array) -> Array:
+    """int64 (3, n) rows of key, positive and negative weight: by rising key, those of one key summed."""
+    rows = rows[:, np.argsort(rows[0])]
+    is_last = np.ones_like(rows[0], dtype=bool)  # of the rows of one key
+    is_last[:-1] = rows[0, 1:] != rows[0, :-1]
+    summed = np.cumsum(rows, axis=1)[:, is_last]
+    summed[:, 1:] -= summed[:, :-1].copy()
+    summed[0] = rows[0, is_last]
+    return summed

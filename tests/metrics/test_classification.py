@@ -5,7 +5,8 @@ import pytest
 from sklearn import metrics as sklearn_metrics
 
 import gpuboost as gb
-from gpuboost.communicator import run_threads
+from gpuboost.communicator import Communicator, run_threads
+from gpuboost.metrics import auc
 
 xgboost = pytest.importorskip("xgboost")
 
@@ -79,6 +80,22 @@ def test_labels_in_between_count_in_part():
 def test_one_class_has_no_area():
     for label in ([0, 0], [1, 1]):
         assert np.isnan(value(gb, "aucpr", np.float32(label), np.float32([1, 2])))
+
+
+def test_workers_agree_in_parts_and_never_gather_all_rows(monkeypatch):
+    label, margin, _, weight = two_classes()
+    margin += np.random.default_rng(1).normal(size=300).astype(np.float32) / 100 * (np.arange(300) % 3 > 0)  # not all are tied
+    monkeypatch.setattr(auc, "AT_ONCE", 40)
+    gathered, gather = [], Communicator.gather_columns
+    monkeypatch.setattr(
+        Communicator, "gather_columns", lambda comm, rows: (result := gather(comm, rows), gathered.append(result.shape[1]))[0]
+    )
+    parts = [slice(0, 1), slice(1, 1), slice(1, 120), slice(120, 300)]
+    for metric in ("auc", "aucpr"):
+        expected = value(gb, metric, label, margin, weight)
+        values = run_threads(4, lambda rank, m=metric: value(gb, m, label[parts[rank]], margin[parts[rank]], weight[parts[rank]]))
+        assert set(values) == {expected}, metric
+    assert len(gathered) > 20 and max(gathered) <= 40
 
 
 def test_workers_agree_on_the_whole():
