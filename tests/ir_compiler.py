@@ -235,8 +235,9 @@ define void @run(ptr %slots) {{
 """
 
 
+_TYPE = r"(\w+|\[\d+ x \w+\])"
 _ACCESS = re.compile(
-    r"(?:= load (?:volatile )?(\w+), |store (?:volatile )?(\w+) [^,]+, |= atomicrmw \w+ )"
+    rf"(?:= load (?:volatile )?{_TYPE}, |store (?:volatile )?{_TYPE} .+?, (?=ptr)|= atomicrmw \w+ )"
     r"(ptr(?: addrspace\(3\))?) ([%@][^,\s]+)(?:, (\w+))?"
 )
 _SHIFT = re.compile(r"= (?:shl|lshr|ashr) (?:nuw |nsw |exact )*i(\d+) [^,]+, (%\S+)")
@@ -256,8 +257,12 @@ def _checks_of(line, n):
     if not line.startswith(" "):
         return []
     if m := _ACCESS.search(line):
-        size = BYTES[m[1] or m[2] or m[5]]
-        return [f"%c{n} = ptrtoint {m[3]} {m[4]} to i64", f"call void @check_access(i64 %c{n}, i64 {size})"]
+        count, element = re.fullmatch(r"(?:\[(\d+) x )?(\w+)\]?", m[1] or m[2] or m[5]).groups()
+        checks = [f"%c{n} = ptrtoint {m[3]} {m[4]} to i64"]
+        for k in range(int(count or 1)):  # a pair that a function returns through memory: each of its numbers
+            checks.append(f"%c{n}_{k} = add i64 %c{n}, {k * BYTES[element]}")
+            checks.append(f"call void @check_access(i64 %c{n}_{k}, i64 {BYTES[element]})")
+        return checks
     assert not re.search(r"= (?:load|atomicrmw|cmpxchg) |^ +store ", line), line
     checks = []
     if m := _SHIFT.search(line):

@@ -52,7 +52,6 @@ def formulas(*parameters):
 
 
 TERMS = formulas("prediction", "label", "i", "parameters")
-OF_ONE_LABEL = [name for name in TERMS if ".survival." not in name]  # the others are covered by trainings so far
 MAPS = formulas("margin", "i", "out")
 
 
@@ -120,7 +119,7 @@ LABELS = st.sampled_from([0.0, 1.0, 2.0, 0.25])
 
 @pytest.mark.sweep(9)
 @each_runner
-@pytest.mark.parametrize("name", OF_ONE_LABEL)
+@pytest.mark.parametrize("name", TERMS)
 @settings(max_examples=6, deadline=None)
 @given(
     st.data(), st.integers(1, 3), st.integers(0, 30), st.booleans(), st.sampled_from(["none", "some", "zeros"]),
@@ -128,10 +127,11 @@ LABELS = st.sampled_from([0.0, 1.0, 2.0, 0.25])
 )  # fmt: skip
 def test_sums_of_every_term_are_the_cpus(run, name, data, n_outputs, n_rows, own_labels, weights, seed):
     prediction = data.draw(hnp.arrays(np.float32, (n_outputs, n_rows), elements=PREDICTIONS))
-    label = data.draw(hnp.arrays(np.float32, (n_outputs if own_labels else 1, n_rows), elements=LABELS))
+    n_targets, is_interval = n_outputs if own_labels else 1, ".survival." in name  # whose labels are two rows each
+    label = data.draw(hnp.arrays(np.float32, (n_targets * (1 + is_interval), n_rows), elements=LABELS))
     some = np.random.default_rng(seed).integers(0, 4, n_rows) / 3
     weight = {"none": NO_WEIGHT, "some": some, "zeros": np.zeros(n_rows)}[weights].astype(np.float32)
-    check_term(run, TERMS[name], prediction, label, weight, (float(len(label) - 1), float(seed % 2), 1.5))
+    check_term(run, TERMS[name], prediction, label, weight, (n_targets - 1.0, float(seed % 2 + is_interval), 1.5, 2.0))
 
 
 @each_runner
@@ -143,7 +143,7 @@ def test_a_term_that_is_not_finite_shows_in_the_maximum(run, bad):
 
 
 @each_runner
-@pytest.mark.parametrize("name", OF_ONE_LABEL)
+@pytest.mark.parametrize("name", TERMS)
 def test_a_prediction_that_is_nan_counts_as_on_the_cpu(run, name):
     """float minima and maxima, which the GPU's own instructions take without the NaN, must not hide it."""
     prediction = np.array([[0.5, np.nan, 0.25], [0.5, 0.5, np.nan]], np.float32)
