@@ -46,6 +46,8 @@ def get_objective(name: str, params: Any) -> Objective:
     Raises ValueError or NotImplementedError for a name without a class, ValueError for parameters that do not belong to it.
     """
     cls = _registry.get(_family(name), given=name)
+    if "@" in name and not hasattr(cls, "canonical"):
+        raise ValueError(f"objective {cls.name!r} takes no argument, got {name!r}. Give its parameters by their names.")
     _refuse_parameters_of_others(cls, params)
     objective = cls(params)
     if params.num_class > 1 and not objective.n_classes:

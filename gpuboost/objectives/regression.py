@@ -8,11 +8,12 @@ from numba import float32, float64
 
 from gpuboost.backend.row_sums import RowSums
 from gpuboost.kernels.jit import scalar
-from gpuboost.kernels.scalar import exp_double, float_key, key_float, larger, log1p_double, log1p_float, smaller
+from gpuboost.kernels.scalar import float_key, key_float, larger, log1p_double, log1p_float, smaller
 from gpuboost.objectives import register
 from gpuboost.objectives.base import Objective, Parameter, invalid_labels
 
 LARGEST = float(np.finfo(np.float32).max)
+LOWEST_MARGIN = -1.0 + 1e-6  # of a logarithm of 1 + margin
 
 
 @scalar
@@ -25,7 +26,7 @@ def squared_error_gradient(margin, label, weight, output, parameters):
 def squared_log_error_gradient(margin, label, weight, output, parameters):
     """½·d² of d = ln(1 + margin) − ln(1 + label): g = d/(1 + margin), h = max((1 − d)/(1 + margin)², 1e-6). Margins below
     −1 + 1e-6 count as that."""
-    margin = larger(margin, float32(-1.0 + 1e-6))
+    margin = larger(margin, float32(LOWEST_MARGIN))
     difference = float32(log1p_float(margin) - log1p_float(label))
     slope = float32(float32(1.0) / float32(margin + float32(1.0)))
     hess = float32(float32(float32(float32(1.0) - difference) * slope) * slope)
@@ -51,6 +52,12 @@ def pseudo_huber_gradient(margin, label, weight, output, parameters):
 def log1p_term(prediction, label, i, parameters):
     """ln(1 + label) of target parameters[0]."""
     return log1p_double(float64(label[int(parameters[0]), i]))
+
+
+@scalar
+def squared_log_curvature(prediction, label, i, parameters):
+    """h of the squared log error of target parameters[0] at margin 0."""
+    return larger(float64(1.0) + log1p_double(float64(label[int(parameters[0]), i])), float64(1e-6))
 
 
 @scalar
@@ -88,7 +95,8 @@ class SquaredError(Objective):
 class SquaredLogError(Objective):
     """reg:squaredlogerror, one output per label column, labels above −1.
 
-    Its constant minimiser is e^(mean of ln(1 + label)) − 1.
+    base_score is XGBoost's, one Newton step from 0: L/(1 + L) of the mean L of ln(1 + label). From the constant minimiser e^L − 1
+    steps lead beyond: the loss is concave where ln(1 + margin) − ln(1 + label) > 1, and steps there are of 1e6 gradients.
     """
 
     name = "reg:squaredlogerror"
@@ -101,8 +109,8 @@ class SquaredLogError(Objective):
             raise invalid_labels(label, bad, self.name, "above -1", "Shift them, or use reg:squarederror.")
 
     def base_score(self, labels: RowSums, n_outputs: int) -> list[float]:
-        total = labels.total_weight
-        return [exp_double(labels.sum_of(log1p_term, k) / total) - 1.0 for k in range(n_outputs)]
+        sums = [(labels.sum_of(log1p_term, k), labels.sum_of(squared_log_curvature, k)) for k in range(n_outputs)]
+        return [max(slope / curvature, LOWEST_MARGIN) for slope, curvature in sums]
 
 
 @register

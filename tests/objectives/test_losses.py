@@ -52,7 +52,7 @@ def test_extreme_margins_and_labels_have_finite_gradients(case):
         assert np.isfinite(grad).all() and np.isfinite(hess).all() and (hess >= 0).all()
 
 
-@each_case
+@pytest.mark.parametrize("case", [case for case in CASES if "squaredlog" not in case])
 def test_base_score_minimises_the_weighted_loss(case):
     known = CASES[case]
     X, label, weight = known.table()
@@ -61,6 +61,32 @@ def test_base_score_minimises_the_weighted_loss(case):
     slope = np.sum(weight * derivatives(known.loss, np.float64(margin), label.astype(np.float64), 1e-4)[0])
     curvature = np.sum(weight * derivatives(known.loss, np.float64(margin), label.astype(np.float64), 1e-3)[1])
     assert abs(slope / curvature) <= 4e-7 * max(abs(margin), 1.0)  # a Newton step from there is rounding
+
+
+@pytest.mark.parametrize("shift", [0.0, -1.0])
+def test_squared_log_error_starts_one_newton_step_from_zero(shift):
+    rng = np.random.default_rng(3)
+    X, label, weight = rng.normal(size=(200, 2)), rng.lognormal(1, 2, 200).astype(np.float32) + np.float32(shift), rng.random(200)
+    weight = weight.astype(np.float32)
+    booster = gb.train({"objective": "reg:squaredlogerror"}, gb.DMatrix(X, label, weight=weight), 0)
+    logs = np.log1p(label.astype(np.float64))
+    expected = np.average(logs, weights=weight) / np.average(np.maximum(1 + logs, 1e-6), weights=weight)
+    assert booster.model.base_score[0] == pytest.approx(max(expected, -1 + 1e-6), rel=1e-6)
+
+
+def test_squared_log_error_of_labels_far_apart_trains():
+    """From the constant minimiser the first steps led below −1, where no logarithm is."""
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(2000, 3)).astype(np.float32)
+    label = np.where(X[:, 0] > 0, 1e4, 0.01).astype(np.float32)
+    log, d = {}, gb.DMatrix(X, label)
+    gb.train({"objective": "reg:squaredlogerror"}, d, 20, evals=[(d, "t")], evals_result=log, verbose_eval=False)
+    assert np.isfinite(log["t"]["rmsle"]).all() and log["t"]["rmsle"][-1] < log["t"]["rmsle"][0]
+
+
+def test_a_built_in_loss_takes_no_argument():
+    with pytest.raises(ValueError, match="objective 'reg:squarederror' takes no argument, got 'reg:squarederror@2'"):
+        gb.train({"objective": "reg:squarederror@2"}, gb.DMatrix(np.zeros((3, 1)), [1, 2, 3]), 1)
 
 
 def test_labels_of_one_value_have_a_finite_base_score():
