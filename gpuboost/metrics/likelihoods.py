@@ -2,6 +2,7 @@
 
 import math
 
+import numpy as np
 from numba import float32, float64
 
 from gpuboost.kernels.jit import scalar
@@ -91,4 +92,4 @@ class TweedieLogLikelihood(MeanTerm):
         if argument is None or power is None:
             given = self.family if argument is None else f"{self.family}@{argument}"
             raise ValueError(f"eval_metric 'tweedie-nloglik@rho' needs a number from 1 to below 2, got {given!r}. Use @1.5, say.")
-        self.parameters, self.name = (power,), f"{self.family}@{power:g}"
+        self.parameters, self.name = (power,), f"{self.family}@{np.format_float_positional(power, trim='-')}"

@@ -106,7 +106,8 @@ def test_a_term_that_is_not_defined_makes_the_value_nan():
 def test_the_power_of_tweedie_is_checked(name):
     with pytest.raises(ValueError, match=f"'tweedie-nloglik@rho' needs a number from 1 to below 2, got '{name}'. Use @1.5"):
         get_metric(name)
-    assert get_metric("tweedie-nloglik@1.50").name == "tweedie-nloglik@1.5"
+    for given, shown in (("1.50", "1.5"), ("1", "1"), ("1.2345678", "1.2345678")):
+        assert get_metric(f"tweedie-nloglik@{given}").name == f"tweedie-nloglik@{shown}"
 
 
 def test_alphas_must_be_given():
