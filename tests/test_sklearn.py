@@ -771,6 +771,17 @@ def test_models_load_into_the_estimator_of_their_task(table, tmp_path):
         GPUBoostClassifier().load_model(tmp_path / "r.json")
 
 
+def test_a_classifier_of_raw_logits_has_probabilities(table):
+    X, signal, _ = table
+    y = signal > np.median(signal)
+    raw, usual = (GPUBoostClassifier(objective=name, n_estimators=5).fit(X, y) for name in ("binary:logitraw", None))
+    np.testing.assert_allclose(raw.predict_proba(X), usual.predict_proba(X), atol=1e-6)
+    np.testing.assert_array_equal(raw.predict(X), raw.predict_proba(X)[:, 1] > 0.5)
+    assert len(np.unique(raw.predict(X))) == 2
+    both = np.stack([y, ~y], axis=1).astype(int)
+    assert raw.fit(X, both).predict(X).shape == both.shape and np.isin(raw.predict(X), (0, 1)).all()
+
+
 def test_xgboosts_classifier_file_loads(table, tmp_path):
     xgb = pytest.importorskip("xgboost")
     X, signal, _ = table

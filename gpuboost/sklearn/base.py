@@ -89,7 +89,7 @@ class GPUBoostModel(BaseEstimator):
         label = self._fit_labels(y)
         if continued is not None:
             self._check_continued(continued)
-        dtrain = self._matrix(X, label=label, weight=sample_weight, base_margin=base_margin)
+        dtrain = self._matrix(X, **self._label_info(label), weight=sample_weight, base_margin=base_margin)
         evals = self._evaluation_matrices(eval_set, sample_weight_eval_set, base_margin_eval_set)
         self.evals_result_: dict[str, dict[str, list[float]]] = {}
         self._booster = train(
@@ -156,6 +156,10 @@ class GPUBoostModel(BaseEstimator):
         y = y.to_numpy() if hasattr(y, "iloc") else np.asarray(y)
         return column_or_1d(y, warn=True) if y.ndim == 2 and y.shape[1] == 1 else y
 
+    def _label_info(self, label: np.ndarray) -> dict[str, np.ndarray]:
+        """Encoded labels as DMatrix takes them."""
+        return {"label": label}
+
     def _matrix(self, X: Any, **info: Any) -> DMatrix:
         # scikit-learn has compared the columns, and warned of a table that has no names
         names = None if hasattr(X, "columns") else getattr(self, "feature_names_in_", None)
@@ -173,7 +177,8 @@ class GPUBoostModel(BaseEstimator):
                 raise ValueError(f"{name} must have one entry per pair of eval_set ({len(pairs)}), got {len(values)}.")
         evals = []
         for i, (X, y) in enumerate(pairs):
-            matrix = self._matrix(self._checked_table(X, reset=False), label=self._encoded(y, f"eval_set[{i}]"))
+            info = self._label_info(self._encoded(y, f"eval_set[{i}]"))
+            matrix = self._matrix(self._checked_table(X, reset=False), **info)
             matrix.set_info(weight=None if weights is None else weights[i], base_margin=None if margins is None else margins[i])
             evals.append((matrix, f"validation_{i}"))
         return evals

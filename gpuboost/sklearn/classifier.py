@@ -9,8 +9,9 @@ from sklearn.utils.multiclass import check_classification_targets
 
 from gpuboost.booster import Booster
 from gpuboost.data.tables.device import host_array, like
+from gpuboost.kernels.reduce import map_rows
 from gpuboost.labels import class_codes, class_probabilities, label_array, read_classes, write_classes
-from gpuboost.objectives import find_objective
+from gpuboost.objectives import find_objective, objective_of
 from gpuboost.sklearn.base import GPUBoostModel
 from gpuboost.sklearn.parameters import PARAMETERS
 
@@ -94,7 +95,7 @@ class GPUBoostClassifier(ClassifierMixin, GPUBoostModel):
         prediction = self._predict(X, output_margin, validate_features, base_margin, iteration_range)
         if output_margin:
             return prediction
-        probability = class_probabilities(host_array(prediction), self.n_classes_)
+        probability = self._probabilities(prediction)
         codes = (probability > 0.5).astype(int) if self._booster.model.n_targets > 1 else probability.argmax(axis=1)
         return like(X, self.classes_[codes])
 
@@ -102,7 +103,16 @@ class GPUBoostClassifier(ClassifierMixin, GPUBoostModel):
         """float32 (n_samples, n_classes): probabilities in the order of classes_; of several labels the probability of each to
         be 1, (n_samples, n_labels)."""
         prediction = self._predict(X, False, validate_features, base_margin, iteration_range)
-        return like(X, class_probabilities(host_array(prediction), self.n_classes_))
+        return like(X, self._probabilities(prediction))
+
+    def _probabilities(self, prediction: Any) -> np.ndarray:
+        """float32 on the host, as class_probabilities has them, of what the model predicts: margins, of binary:logitraw."""
+        prediction, objective = host_array(prediction), objective_of(self._booster.model)
+        if objective is not None and objective.predict_map is not None and not objective.predicts_classes:
+            margin = np.ascontiguousarray(np.atleast_2d(prediction.T))
+            map_rows(objective.row_map)(margin, probability := np.empty_like(margin), 1)
+            prediction = probability.T if prediction.ndim == 2 else probability[0]
+        return class_probabilities(prediction, self.n_classes_)
 
     def _use_loaded(self, booster: Booster) -> None:
         if not (booster.model.n_classes or find_objective(booster.model.objective).is_classifier):

@@ -5,12 +5,16 @@ from sklearn.base import RegressorMixin
 
 from gpuboost.sklearn.base import GPUBoostModel
 from gpuboost.sklearn.parameters import PARAMETERS
+from gpuboost.sklearn.survival import as_bounds, as_signed_times
 
 __all__ = ["GPUBoostRegressor"]
 
 
 class GPUBoostRegressor(RegressorMixin, GPUBoostModel):
     __doc__ = f"""Gradient boosted trees for regression, of one target or several.
+
+    Of survival times, y is for survival:cox the time of each sample, minus the time where there was no event; for survival:aft
+    (n_samples, 2), the bounds of each time; for both a structured array of two fields, whether there was an event and when.
 
 {PARAMETERS}
     """
@@ -19,6 +23,12 @@ class GPUBoostRegressor(RegressorMixin, GPUBoostModel):
         tags = super().__sklearn_tags__()
         tags.target_tags.multi_output = True
         return tags
+
+    def _label_info(self, label: np.ndarray) -> dict[str, np.ndarray]:
+        objective = self._objective_name()
+        if objective == "survival:aft":
+            return dict(zip(("label_lower_bound", "label_upper_bound"), as_bounds(label)))
+        return {"label": as_signed_times(label) if objective == "survival:cox" else label}
 
     def predict(
         self, X, *, output_margin=False, validate_features=True, base_margin=None, iteration_range=None

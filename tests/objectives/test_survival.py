@@ -208,3 +208,42 @@ def test_cox_metric_is_the_loss_per_event_also_with_ties_and_weights():
             their_data = xgboost.DMatrix(X, label, base_margin=margin)
             theirs = xgboost.train({"objective": "survival:cox"}, their_data, 0)
             assert float(theirs.eval(their_data).split(":")[1]) == pytest.approx(expected, rel=1e-5)
+
+
+# ---- estimators
+
+
+def survival_table():
+    """(X, event, time), more than half of the times known."""
+    rng = np.random.default_rng(11)
+    X = rng.normal(size=(300, 3)).astype(np.float32)
+    time, end = np.exp(X[:, 0] + rng.gumbel(size=300)), rng.exponential(4, 300)
+    return X, time <= end, np.minimum(time, end).astype(np.float32)
+
+
+def test_estimators_take_bounds_signed_times_and_events():
+    X, event, time = survival_table()
+    structured = np.array(list(zip(event, time)), [("event", bool), ("time", float)])
+    upper = np.where(event, time, np.inf)
+    signed = np.where(event, time, -time)
+    forms = {"survival:aft": [structured, np.stack([time, upper], axis=1)], "survival:cox": [structured, signed]}
+    matrices = {
+        "survival:aft": gb.DMatrix(X, label_lower_bound=time, label_upper_bound=upper), "survival:cox": gb.DMatrix(X, signed),
+    }  # fmt: skip
+    for objective, ys in forms.items():
+        expected = gb.train({"objective": objective, "max_depth": 2}, matrices[objective], 3).predict(gb.DMatrix(X))
+        for y in ys:
+            model = gb.GPUBoostRegressor(objective=objective, max_depth=2, n_estimators=3).fit(X, y, eval_set=[(X, y)])
+            np.testing.assert_array_equal(model.predict(X), expected)
+    known = gb.GPUBoostRegressor(objective="survival:aft", max_depth=2, n_estimators=3).fit(X, time).predict(X)
+    both = gb.GPUBoostRegressor(objective="survival:aft", max_depth=2, n_estimators=3).fit(X, np.stack([time, time], axis=1))
+    np.testing.assert_array_equal(known, both.predict(X))
+
+
+@pytest.mark.parametrize("y, message", [
+    (np.zeros(3, [("time", float), ("event", bool)]), "must have two, whether there was an event"),
+    (np.ones((3, 3)), r"must be \(n_samples, 2\), lower and upper bounds"),
+])  # fmt: skip
+def test_other_forms_of_survival_times_are_refused(y, message):
+    with pytest.raises(ValueError, match=message):
+        gb.GPUBoostRegressor(objective="survival:aft").fit(np.zeros((3, 1)), y)
