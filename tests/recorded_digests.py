@@ -173,6 +173,7 @@ REFRESHED: list[Options] = [  # leaves that are quantiles
     {**QUANTILES, "tree_method": "approx", "max_depth": 3, "weights": "loud", **BY_GRADIENT, "subsample": 0.7},
     {**QUANTILES, "tree_method": "hist", "max_depth": 2, "matrix": "quantile", "page_rows": 23},
 ]
+EXPECTILES = {"objective": "reg:expectileerror", "expectile_alpha": "[0.2,0.5,0.9]", "tree_method": "hist"}
 
 
 @gb.split_gain
@@ -206,6 +207,8 @@ MORE: list[tuple[Options, Options]] = [
         ({**o, "tree_method": "hist", "max_depth": 2, "rows": SMALL, "min_child_weight": 0.1}, layout)
         for o in LATER_OBJECTIVES for layout in ({}, CUDA, NAIVE, {**CUDA, "workers": 2})
     ),
+    *(({**EXPECTILES, "max_depth": 3, "weights": "zeros"}, layout) for layout in LATER_LAYOUTS),
+    *(({**EXPECTILES, "max_depth": 2, "rows": SMALL}, layout) for layout in ({}, CUDA, NAIVE, {**CUDA, "workers": 2})),
     *(({**OWN_GAIN, "tree_method": "hist"}, layout) for layout in ({}, {"workers": 3}, {"continued": "file"}, {"nthread": 1})),
     *(({**OWN_GAIN, "tree_method": method}, {}) for method in ("approx", "exact")),
     *(({**OWN_GAIN, "tree_method": "hist", "rows": SMALL}, layout) for layout in ({}, CUDA, NAIVE)),

@@ -52,8 +52,29 @@ class AbsoluteError(Objective):
         return [labels.label_quantile(k, 0.5) for k in range(n_outputs)]
 
 
+class OfAlphas(Objective):
+    """One label column, and an output for each α of the one parameter that it takes, in ascending order."""
+
+    @property
+    def alphas(self) -> tuple[float, ...]:
+        return getattr(self.params, self.takes[0].name) or ()
+
+    def n_outputs(self, n_label_rows: int) -> int:
+        name = self.takes[0].name
+        if not self.alphas:
+            raise ValueError(f"{self.name} needs {name}, such as 0.5 or [0.1, 0.5, 0.9].")
+        if any(a >= b for a, b in pairwise(self.alphas)):
+            raise ValueError(f"{name} must ascend, got {list(self.alphas)}. Sort it: predictions come in the same order.")
+        if n_label_rows != 1:
+            raise ValueError(f"{self.name} takes one label column, got {n_label_rows}. Train a model for each.")
+        return len(self.alphas)
+
+    def n_label_rows(self, n_targets: int) -> int:
+        return 1
+
+
 @register
-class QuantileError(Objective):
+class QuantileError(OfAlphas):
     """reg:quantileerror, one output for each of quantile_alpha. Its constant minimisers are the weighted quantiles of the label.
 
     Each output is trained on its own, and predictions of a row are sorted, so that quantiles never cross: sorting raises the
@@ -66,19 +87,6 @@ class QuantileError(Objective):
     takes = (Parameter("quantile_alpha", "quantile_loss_param", instead=""),)
     gradient = staticmethod(quantile_gradient)
 
-    def n_outputs(self, n_label_rows: int) -> int:
-        alphas = self.params.quantile_alpha
-        if alphas is None:
-            raise ValueError("reg:quantileerror needs quantile_alpha, such as 0.5 or [0.1, 0.5, 0.9].")
-        if any(a >= b for a, b in pairwise(alphas)):
-            raise ValueError(f"quantile_alpha must ascend, got {list(alphas)}. Sort it: predictions come in the same order.")
-        if n_label_rows != 1:
-            raise ValueError(f"{self.name} takes one label column, got {n_label_rows}. Train a model for each.")
-        return len(alphas)
-
-    def n_label_rows(self, n_targets: int) -> int:
-        return 1
-
     def leaf_alphas(self, n_outputs: int) -> tuple[float, ...]:
         return tuple(float(str(alpha)) for alpha in self.parameters)  # 0.1 and not the float32 next to it: a tenth of ten is one
 
@@ -87,5 +95,4 @@ class QuantileError(Objective):
 
     @property
     def row_map(self):
-        alphas = self.params.quantile_alpha or ()
-        return sort_row if len(alphas) > 1 and all(a < b for a, b in pairwise(alphas)) else None
+        return sort_row if len(self.alphas) > 1 and all(a < b for a, b in pairwise(self.alphas)) else None

@@ -37,7 +37,6 @@ class UnbuiltObjective:
 
 
 UNBUILT: dict[str, UnbuiltObjective] = {
-    "reg:expectileerror": UnbuiltObjective(),
     "rank:ndcg": UnbuiltObjective(),
     "rank:map": UnbuiltObjective(),
     "rank:pairwise": UnbuiltObjective(),

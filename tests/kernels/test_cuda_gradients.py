@@ -55,8 +55,9 @@ def objective_of(name):
         extra["num_class"] = NUM_CLASS
     if find_objective(name).takes_parameter("scale_pos_weight"):
         extra["scale_pos_weight"] = 2.5
-    if find_objective(name).takes_parameter("quantile_alpha"):
-        extra["quantile_alpha"] = [0.2, 0.5, 0.9]  # one for each output of the tests
+    for alphas in ("quantile_alpha", "expectile_alpha"):
+        if find_objective(name).takes_parameter(alphas):
+            extra[alphas] = [0.2, 0.5, 0.9]  # one for each output of the tests
     return get_objective(name, parse_params({"objective": name, **extra}))
 
 
