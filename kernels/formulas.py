@@ -5,6 +5,8 @@ automatic differentiation (Griewank & Walther 2008, §3.1 and Table 13.2):
 
     (u·v)″ = u″·v + 2·u′·v′ + u·v″                f(u)″ = f″(u)·u′² + f′(u)·u″
 
+An exponential stops at e^±700 there: a logistic loss of a margin of 1000 then has the derivatives of its asymptote, and no ∞/∞.
+
 gpuboost/formulas/translate.py rewrites a loss into calls of these. Unlike kernels/scalar.py they are defined for all arguments.
 """
 
@@ -12,48 +14,55 @@ import math
 
 from numba import float32, float64, int64
 
-from gpuboost.kernels.jit import long_scalar
-from gpuboost.kernels.scalar import exp_double, exp_float, larger, log1p_double, log_double, smaller
+from gpuboost.kernels.jit import long_scalar, scalar
+from gpuboost.kernels.scalar import exp_double, exp_float, larger, log_double, smaller
+
+LARGEST_EXPONENT = 700.0  # of a jet: e^700 is 1e304
 
 # ---------------------------------------------------------------------------------------------------------------------
-# Functions of one number, float64
+# Functions of one number, float64. Without a branch around what takes long, so that LLVM vectorises loops over rows: each
+# computes with a number that it is defined for, and then chooses (a logistic loss alone: 29 -> 4 ns a row, AVX-512).
 
 
 @long_scalar
 def exp(x):
     """e^x; 0 below −708 and infinity above 709."""
-    if x < float64(-708.0):
-        return float64(0.0)
-    return float64(math.inf) if x > float64(709.0) else exp_double(x)
+    value = exp_double(x)
+    value = float64(0.0) if x < float64(-708.0) else value
+    return float64(math.inf) if x > float64(709.0) else value
 
 
 @long_scalar
 def log(x):
     """ln x; −infinity at 0, NaN below."""
-    if x == math.inf or x != x:
-        return float64(x)
-    if x < float64(2.3e-308):  # not normal
-        if x <= float64(0.0):
-            return float64(-math.inf) if x == float64(0.0) else float64(math.nan)
-        return log_double(float64(x) * float64(2.0**60)) - float64(41.58883083359672)
-    return log_double(x)
+    is_normal = (x >= float64(2.3e-308)) & (x < math.inf)
+    is_tiny = (x > float64(0.0)) & (x < float64(2.3e-308))
+    sure = float64(x) if is_normal | is_tiny else float64(1.0)
+    value = log_double(sure * float64(2.0**60) if is_tiny else sure)
+    value = value - float64(41.58883083359672) if is_tiny else value
+    value = float64(-math.inf) if x == float64(0.0) else value
+    value = float64(math.nan) if x < float64(0.0) else value
+    return value if x < math.inf else float64(x)
 
 
 @long_scalar
 def log1p(x):
     """ln(1 + x); −infinity at −1, NaN below."""
-    if x > float64(-1.0) and x < float64(1e300):
-        return log1p_double(x)
-    return log(float64(1.0) + x)
+    is_usual = (x > float64(-1.0)) & (x < float64(1e300))
+    sure = float64(x) if is_usual else float64(0.0)
+    u = float64(1.0) + sure
+    return log(float64(1.0) + float64(x)) + (sure - (u - float64(1.0))) / u  # as log1p_double
 
 
 @long_scalar
 def expm1(x):
     """e^x − 1 without cancellation near 0 (Kahan): (u − 1)·x/ln u of u = e^x."""
     u = exp(x)
-    if u == float64(1.0) or u == math.inf or x < float64(-40.0):
-        return float64(x) if u == float64(1.0) else u - float64(1.0)
-    return (u - float64(1.0)) * float64(x) / log_double(u)
+    is_usual = (u != float64(1.0)) & (u < math.inf) & (x >= float64(-40.0))
+    sure = u if is_usual else float64(2.0)
+    value = (sure - float64(1.0)) * (float64(x) if is_usual else float64(0.0)) / log_double(sure)
+    value = value if is_usual else u - float64(1.0)
+    return float64(x) if u == float64(1.0) else value
 
 
 @long_scalar
@@ -67,6 +76,11 @@ def tanh(x):
 def sqrt(x):
     """√x; NaN below 0."""
     return math.sqrt(x) if x >= float64(0.0) else float64(math.nan)
+
+
+@long_scalar
+def square(x):
+    return x * x
 
 
 @long_scalar
@@ -118,6 +132,11 @@ def tanh_32(x):
 @long_scalar
 def sqrt_32(x):
     return float32(math.sqrt(x)) if x >= float32(0.0) else float32(math.nan)
+
+
+@long_scalar
+def square_32(x):
+    return float32(x * x)
 
 
 @long_scalar
@@ -183,28 +202,39 @@ def jet_neg(u):
     return -u[0], -u[1], -u[2]
 
 
+@scalar
+def bounded_exp(x):
+    """e^x, x within ±LARGEST_EXPONENT, so that a product or quotient with its reciprocal stays finite."""
+    return exp_double(smaller(larger(x, float64(-LARGEST_EXPONENT)), float64(LARGEST_EXPONENT)))
+
+
 @long_scalar
 def jet_exp(u):
-    e = exp(u[0])
+    e = bounded_exp(u[0])
     return jet_of(u, e, e, e)
 
 
 @long_scalar
 def jet_log(u):
-    slope = float64(1.0) / u[0]
-    return jet_of(u, log(u[0]), slope, -slope * slope)
+    return jet_of_logarithm(u, log(u[0]), float64(1.0) / u[0])
 
 
 @long_scalar
 def jet_log1p(u):
-    slope = float64(1.0) / (float64(1.0) + u[0])
-    return jet_of(u, log1p(u[0]), slope, -slope * slope)
+    return jet_of_logarithm(u, log1p(u[0]), float64(1.0) / (float64(1.0) + u[0]))
+
+
+@long_scalar
+def jet_of_logarithm(u, value, slope):
+    """As jet_of with curvature −slope², which alone would underflow where u is large."""
+    first = slope * u[1]
+    return value, first, slope * u[2] - first * first
 
 
 @long_scalar
 def jet_expm1(u):
-    e = exp(u[0])
-    return jet_of(u, expm1(u[0]), e, e)
+    e = bounded_exp(u[0])
+    return jet_of(u, expm1(smaller(u[0], float64(LARGEST_EXPONENT))), e, e)
 
 
 @long_scalar
@@ -224,6 +254,11 @@ def jet_sqrt(u):
 @long_scalar
 def jet_abs(u):
     return jet_of(u, abs(u[0]), sign(u[0]), float64(0.0))
+
+
+@long_scalar
+def jet_square(u):
+    return jet_mul(u, u)
 
 
 @long_scalar

@@ -2,7 +2,7 @@
 
 Decorators:
 
-    scalar            a formula on scalars, inlined into its callers on either device; long_scalar: by LLVM
+    scalar            a formula on scalars, inlined into its callers on either device; long_scalar: by LLVM, as it sees fit
     kernel            a loop run by one thread (it releases the GIL)
     parallel_kernel   a loop whose outer ``prange`` is shared among numba's threads
 
@@ -33,7 +33,7 @@ from numba.extending import intrinsic
 from gpuboost.kernels.openmp import runs_gnu_openmp, start_threads, yield_to_others
 
 __all__ = [
-    "scalar", "long_scalar",
+    "scalar", "long_scalar", "inlined_scalar",
     "kernel", "parallel_kernel", "team", "claim", "add_atomic", "prefetch", "available_threads", "set_compile_hook",
     "source_stamp",
 ]  # fmt: skip
@@ -52,6 +52,8 @@ _FORMULA_FOLDERS = ("objectives", "metrics")  # of the package: their scalar fun
 scalar = numba.njit(inline="always", error_model="numpy", fastmath=False)
 # A formula so long that numba, which inlines before it infers types, would take minutes: left for LLVM to inline.
 long_scalar = numba.njit(error_model="numpy", fastmath=False)
+# One that LLVM inlines whatever its length: a loop around a call is not vectorised.
+inlined_scalar = numba.njit(error_model="numpy", fastmath=False, forceinline=True)
 
 _compile_hook: Callable[[str, str], None] | None = None
 _told: set[str] = set()

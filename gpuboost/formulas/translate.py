@@ -23,7 +23,7 @@ import numpy as np
 from numba import float32, float64
 
 from gpuboost.kernels import formulas
-from gpuboost.kernels.jit import long_scalar
+from gpuboost.kernels.jit import inlined_scalar
 
 __all__ = ["Formula", "FormulaError", "read_formula"]
 
@@ -181,7 +181,7 @@ class _Translation:
         function = self._namespace[formula.name]
         function.__qualname__ = f"{formula.function.__qualname__}.{'jets' if self._active else self._dtype.name}"
         function.__module__ = formula.function.__module__
-        return long_scalar(function)
+        return inlined_scalar(function)
 
     # -- Statements -------------------------------------------------------------------------------------------------
 
@@ -302,6 +302,9 @@ class _Translation:
         return self._call(f"jet_{name}", first, second), True
 
     def _power(self, base: ast.expr, is_jet: bool, exponent: ast.expr, varies: bool) -> tuple[ast.expr, bool]:
+        match exponent:
+            case ast.Call(args=[ast.Constant(value=2)]):  # as _cast makes it
+                return self._call("jet_square" if is_jet else "square", base), is_jet
         if varies:
             return self._call("jet_power_of", base if is_jet else self._lifted(base), exponent), True
         return (self._call("jet_power", base, exponent), True) if is_jet else (self._call("power", base, exponent), False)

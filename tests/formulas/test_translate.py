@@ -99,6 +99,19 @@ def test_python_and_compiled_code_agree_to_the_bit(function):
         assert jets(margin, float64(y)) == jets.py_func(margin, float64(y))
 
 
+def odds(x, y):
+    return math.log(1 + math.exp(-x)) + (1 - y) * x
+
+
+@pytest.mark.parametrize("function", [softplus, odds], ids=lambda f: f.__name__)
+@pytest.mark.parametrize("x", [-1e30, -1000.0, -720.0, -699.0, 699.0, 720.0, 1000.0, 1e30])
+def test_derivatives_beyond_the_largest_exponent_are_those_of_the_asymptote(function, x):
+    """Both are the logistic loss: g = p − y with p at 0 or 1, h = 0."""
+    value, first, second = read_formula(function).jets()(jet_variable(x), 0.25)
+    assert math.isfinite(value) and first == pytest.approx(float(x > 0) - 0.25, abs=1e-12)
+    assert second == pytest.approx(0, abs=1e-12)
+
+
 SPECIAL = [0.0, -0.0, 1.0, -1.0, 0.5, 1e-310, 5e-324, 1e-8, -1e-8, 1e300, -1e300, 709.5, -709.5, math.inf, -math.inf, math.nan]
 
 
