@@ -16,6 +16,8 @@ from typing import Any
 
 import numpy as np
 
+from gpuboost.arrays import on_device_of
+
 __all__ = ["Communicator", "SingleProcess", "current_communicator", "run_threads", "use_communicator"]
 
 
@@ -94,10 +96,12 @@ class ThreadWorker(Communicator):
         self._meeting = meeting
 
     def allreduce_sum(self, array: Any) -> None:
-        self._exchange(array, np.add)
+        with on_device_of(array):
+            self._exchange(array, np.add)
 
     def allreduce_max(self, array: Any) -> None:
-        self._exchange(array, np.maximum)
+        with on_device_of(array):
+            self._exchange(array, np.maximum)
 
     def _exchange(self, array: Any, combine: Callable[[Any, Any], Any]) -> None:
         meeting = self._meeting

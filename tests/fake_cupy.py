@@ -11,6 +11,7 @@ an array of another device than the current one, which CuPy may allow, but slowl
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
+import fake_cuda
 import numpy as np
 from numpy.lib.mixins import NDArrayOperatorsMixin
 
@@ -18,17 +19,15 @@ from numpy.lib.mixins import NDArrayOperatorsMixin
 class Device:
     """A CUDA device; the one of the innermost ``with`` is the current one."""
 
-    stack = [0]
-
     def __init__(self, number: int | None = None) -> None:
-        self.id = Device.stack[-1] if number is None else number
+        self.id = module.cuda.machine.device if number is None else number
 
     def __enter__(self) -> "Device":
-        Device.stack.append(self.id)
+        module.cuda.machine.own.devices.append(self.id)
         return self
 
     def __exit__(self, *exception: Any) -> None:
-        Device.stack.pop()
+        module.cuda.machine.own.devices.pop()
 
 
 class ndarray(NDArrayOperatorsMixin):
@@ -44,6 +43,9 @@ class ndarray(NDArrayOperatorsMixin):
     ndim = property(lambda self: self._values.ndim)
     size = property(lambda self: self._values.size)
     nbytes = property(lambda self: self._values.nbytes)
+    itemsize = property(lambda self: self._values.itemsize)
+    flags = property(lambda self: self._values.flags)
+    data = property(lambda self: fake_cuda.MemoryPointer(self._values.ctypes.data))
     T = property(lambda self: ndarray(self._values.T, self.device.id))
     __cuda_array_interface__ = property(lambda self: self._values.__array_interface__)
 
@@ -51,53 +53,77 @@ class ndarray(NDArrayOperatorsMixin):
         return len(self._values)
 
     def __bool__(self) -> bool:
-        return bool(self._values)
+        return bool(self._read())
 
     def __int__(self) -> int:
-        return int(self._values)
+        return int(self._read())
 
     def __array__(self, *args: Any, **kwargs: Any) -> np.ndarray:
         raise TypeError("Implicit conversion to a NumPy array is not allowed. Please use `.get()`.")
 
     def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **kwargs: Any) -> "ndarray":
-        return self._computed(getattr(ufunc, method)(*map(unwrap, inputs), **kwargs))
+        return self._computed(lambda: getattr(ufunc, method)(*map(unwrap, inputs), **kwargs))
+
+    def __array_function__(self, function: Any, types: Any, args: Any, kwargs: Any) -> "ndarray":
+        return self._computed(lambda: function(*map(unwrap, args), **kwargs))
 
     def __getitem__(self, index: Any) -> "ndarray":
         part = self._values[unwrap_index(index)]
-        return ndarray(part, self.device.id) if np.shares_memory(part, self._values) else self._computed(part)
+        if np.may_share_memory(part, self._values) or part.size == 0:
+            return ndarray(part, self.device.id)
+        return self._computed(lambda: self._values[unwrap_index(index)])
 
     def __setitem__(self, index: Any, value: Any) -> None:
-        self._values[unwrap_index(index)] = unwrap(value)
-        self._computed(self._values)
+        self._computed(lambda: self._values.__setitem__(unwrap_index(index), unwrap(value)))
 
     def __iter__(self) -> Any:
         return (self[i] for i in range(len(self)))
 
+    def reshape(self, *shape: Any) -> "ndarray":
+        return ndarray(self._values.reshape(*shape), self.device.id)
+
+    def view(self, dtype: Any) -> "ndarray":
+        return ndarray(self._values.view(dtype), self.device.id)
+
     def astype(self, dtype: Any) -> "ndarray":
         with np.errstate(over="ignore", invalid="ignore"):  # a GPU does not warn
-            return self._computed(self._values.astype(dtype))
+            return self._computed(lambda: self._values.astype(dtype))
 
     def copy(self, order: str = "C") -> "ndarray":
-        return self._computed(unwrap(self).copy(order))
+        return self._computed(lambda: self._values.copy(order))
 
     def any(self, axis: int | None = None) -> "ndarray":
-        return self._computed(self._values.any(axis=axis))
+        return self._computed(lambda: self._values.any(axis=axis))
 
-    def min(self) -> "ndarray":
-        return self._computed(self._values.min())
+    def sum(self, axis: int | None = None) -> "ndarray":
+        return self._computed(lambda: self._values.sum(axis=axis))
 
-    def max(self) -> "ndarray":
-        return self._computed(self._values.max())
+    def min(self, axis: int | None = None) -> "ndarray":
+        return self._computed(lambda: self._values.min(axis=axis))
+
+    def max(self, axis: int | None = None) -> "ndarray":
+        return self._computed(lambda: self._values.max(axis=axis))
 
     def get(self) -> np.ndarray:
         module.copied += self.nbytes
+        return self._read()
+
+    def _read(self) -> np.ndarray:
+        module.cuda.machine.stream.synchronize()
         return self._values.copy()
 
-    def _computed(self, values: Any) -> "ndarray":
-        """The result of a kernel that read this array."""
+    def _computed(self, compute: Any) -> "ndarray":
+        """The result of a kernel that reads this array, on the current stream."""
         if self.device.id != Device().id:
             raise TypeError(f"the array lies on device {self.device.id}, the current device is {Device().id}")
-        return ndarray(np.asarray(values))
+        module.cuda.machine.stream.run()
+        return new(np.asarray(compute()))
+
+
+def new(values: np.ndarray) -> ndarray:
+    """An array in memory of its own, which lasts."""
+    module.cuda.machine.kept.append(values)
+    return ndarray(values)
 
 
 def unwrap(value: Any) -> Any:
@@ -117,7 +143,13 @@ def asarray(data: Any, dtype: Any = None) -> ndarray:
         if "mask" in data.__cuda_array_interface__:
             raise ValueError("CuPy currently does not support masked arrays.")
         return ndarray(np.asarray(SimpleNamespace(__array_interface__=data.__cuda_array_interface__, owner=data)))
-    return ndarray(np.array(data, dtype))
+    return new(np.array(data, dtype))
+
+
+def ascontiguousarray(array: ndarray, dtype: Any = None) -> ndarray:
+    if array.flags.c_contiguous and dtype in (None, array.dtype):
+        return array
+    return array._computed(lambda: np.ascontiguousarray(array._values, dtype))
 
 
 def from_dlpack(data: Any) -> ndarray:
@@ -134,12 +166,17 @@ def cupy() -> ModuleType:
     contents = {
         "ndarray": ndarray,
         "asarray": asarray,
+        "ascontiguousarray": ascontiguousarray,
         "from_dlpack": from_dlpack,
-        "empty": lambda *args, **kwargs: ndarray(np.empty(*args, **kwargs)),
-        "zeros": lambda *args, **kwargs: ndarray(np.zeros(*args, **kwargs)),
-        "full": lambda *args, **kwargs: ndarray(np.full(*args, **kwargs)),
-        "where": lambda condition, x, y: condition._computed(np.where(*map(unwrap, (condition, x, y)))),
-        "cuda": SimpleNamespace(Device=Device),
+        "empty": lambda *args, **kwargs: ndarray(module.cuda.machine.memory(*args, **kwargs)),
+        "zeros": lambda *args, **kwargs: new(np.zeros(*args, **kwargs)),
+        "full": lambda *args, **kwargs: new(np.full(*args, **kwargs)),
+        "arange": lambda *args, **kwargs: new(np.arange(*args, **kwargs)),
+        "where": lambda condition, x, y: condition._computed(lambda: np.where(*map(unwrap, (condition, x, y)))),
+        "abs": np.abs,
+        "isfinite": np.isfinite,
+        "cuda": fake_cuda.cuda(fake_cuda.Machine(), Device),
+        "get_default_memory_pool": lambda: module.cuda.pool,
         "is_available": lambda: True,
         "copied": 0,
     }

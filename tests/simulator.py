@@ -461,6 +461,10 @@ class SimulatedDevice(Device):
     def put(self, array, dtype=None):
         return np.array(array, dtype, order="C", ndmin=1)
 
+    def write(self, array, values):
+        assert array.dtype == values.dtype and array.size == values.size
+        array[...] = values.reshape(array.shape)
+
     def fetch(self, array):
         self.waits += 1
         return np.array(array)

@@ -42,7 +42,7 @@ KERNELS = PACKAGE.parent / "kernels"
 
 # From the bottom up: a module may import those of its own layer and below.
 LAYERS = [
-    ["errors", "paths", "registry", "params", "config", "communicator", "model", "binned"],
+    ["arrays", "errors", "paths", "registry", "params", "config", "communicator", "model", "binned"],
     ["kernels"],
     ["backend"],
     ["labels", "data", "objectives", "metrics"],

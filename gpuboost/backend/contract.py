@@ -112,6 +112,10 @@ class Memory(ABC):
     def zeros(self, shape: tuple[int, ...], dtype: np.dtype | type) -> Array:
         """A new array of zeros."""
 
+    def may_keep(self, n_bytes: int) -> bool:
+        """Whether a table of the host of so many bytes, which is read several times, is to be brought here only once."""
+        return False
+
     @abstractmethod
     def put(self, array: Array) -> Array:
         """The array in this memory, C-contiguous; the same one where it is that already."""

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from gpuboost.arrays import on_device_of
 from gpuboost.backend.contract import Array, Backend
 from gpuboost.backend.fixed_point import as_ratios, sum_scale
 from gpuboost.communicator import Communicator
@@ -37,7 +38,8 @@ class RowSums:
         """
         p = tuple(np.float32(value) for value in parameters or (0.0,))
         rows = (self.prediction, self.label, self.weight, row_term, p)
-        n_rows = np.array([int(np.count_nonzero(self.weight)) if len(self.weight) else self.label.shape[1]], np.int64)
+        with on_device_of(self.weight):
+            n_rows = np.array([int(np.count_nonzero(self.weight)) if len(self.weight) else self.label.shape[1]], np.int64)
         largest = self.backend.reducer.largest_term(*rows)
         self.comm.allreduce_max(largest)
         self.comm.allreduce_sum(n_rows)

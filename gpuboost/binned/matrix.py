@@ -87,7 +87,7 @@ class BinnedMatrix:
         columns = self.sorted_columns
         if columns is None:
             pages = [page for page in self.pages if isinstance(page, DensePage)]
-            return np.array([any(int((page.columns[f] == 0).any()) for page in pages) for f in features.tolist()], np.int64)
+            return np.array([any(page.holds_code(f, 0) for page in pages) for f in features.tolist()], np.int64)
         begin, end = columns.bounds[features].T
         if (columns.absent[features] == self.cuts.n_bins[features]).all():
             return (begin < end).astype(np.int64)

@@ -11,6 +11,7 @@ from functools import cached_property
 
 import numpy as np
 
+from gpuboost.arrays import on_device_of
 from gpuboost.binned.cuts import SENTINEL, Cuts
 
 __all__ = ["DensePage", "Page", "PageStore", "SortedColumns", "SparsePage", "StoredRows"]
@@ -71,7 +72,13 @@ class DensePage:
 
     def count_present(self, cuts: Cuts) -> int:
         """How many values are not missing."""
-        return sum(int((codes < n).sum()) for codes, n in zip(self.columns, cuts.n_bins))
+        with on_device_of(self.columns):
+            return sum(int((codes < n).sum()) for codes, n in zip(self.columns, cuts.n_bins))
+
+    def holds_code(self, feature: int, code: int) -> bool:
+        """Whether a row has this code of a feature."""
+        with on_device_of(self.columns):
+            return bool((self.columns[feature] == code).any())
 
 
 @dataclass(frozen=True, eq=False)

@@ -1,6 +1,6 @@
 """A table's bins: its codes, kept under the cuts they were made with."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -12,6 +12,7 @@ from gpuboost.config import warn
 from gpuboost.data.binning import add_records, bin_table
 from gpuboost.data.columns import bin_columns
 from gpuboost.data.sketch import sketch_columns
+from gpuboost.data.tables.batches import Array, Rows
 from gpuboost.data.tables.device import host_array
 from gpuboost.data.tables.names import listing, quoted
 from gpuboost.data.tables.source import ColumnSource
@@ -55,10 +56,27 @@ def bin_by_own_cuts(
         binned = bin_columns(source, weights, max_bin, None, backend.n_threads, comm)
         binned = add_records(binned, backend)
     else:
+        source = _kept(source, backend)
         cuts = sketch_columns(source, weights, max_bin, backend, comm)
         binned = bin_table(source, cuts, backend, with_records=True, page_rows=page_rows)
     _warn_of_empty_columns(binned, source, comm)
     return binned
+
+
+def _kept(source: ColumnSource, backend: Backend) -> ColumnSource:
+    """The table as the passes of the sketch and binning read it: where there is room, one of the host comes to a GPU once."""
+    n_bytes = source.n_rows * source.n_features * np.dtype(np.float64).itemsize
+    if source.device is not None or not backend.memory.may_keep(n_bytes):
+        return source
+    batches: dict[tuple[int, int], Array] = {}
+
+    def read(rows: Rows) -> Array:
+        assert isinstance(rows, slice)
+        if (key := (rows.start, rows.stop)) not in batches:
+            batches[key] = backend.memory.put(source.read(rows))
+        return batches[key]
+
+    return replace(source, read=read)
 
 
 def bin_by_cuts(

@@ -21,16 +21,19 @@ class QuantileDMatrix(DMatrix):
     max_bin : as in training, 256 by default; training with another max_bin raises ValueError.
     ref : a QuantileDMatrix whose cuts to use: the training matrix, for an evaluation matrix.
     page_rows : rows of one page of codes; None keeps all in one. The model does not depend on it. A sparse table has one page.
+    device : where to bin, as in training; None: where the table lies. The codes do not depend on it.
 
     The cuts follow the weights given here; a later set_weight does not move them.
     """
 
     def __init__(
         self, data: Any, label: Any = None, *, max_bin: int | None = None, ref: DMatrix | None = None,
-        page_rows: int | None = None, **info: Any,
+        page_rows: int | None = None, device: str | None = None, **info: Any,
     ) -> None:  # fmt: skip
         super().__init__(data, label, **info)
-        backend = backends.choose_backend("cpu" if self.device is None else "cuda", self.nthread, table_device=self.device)
+        place = ("cpu" if self.device is None else "cuda") if device is None else check_param("device", device)
+        n_values = self.num_row() * self.num_col()
+        backend = backends.choose_backend(place, self.nthread, n_values=n_values, table_device=self.device)
         if ref is not None and not isinstance(ref, DMatrix):
             raise TypeError(f"ref must be a DMatrix, got {type(ref).__name__}. Pass the training QuantileDMatrix.")
         if page_rows is not None and page_rows < 1:

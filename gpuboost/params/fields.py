@@ -44,7 +44,9 @@ class GeneralParams:
     verbosity: int | None = integer(None, "[0, 3]", "Silent, warnings, information, debugging; None: as configured.")
     seed: int = integer(0, f"[{-(2**63)}, {2**63 - 1}]", "Seed of every random choice.")
     validate_parameters: bool = flag(True, "Unknown names are an error; a warning when false.")
-    histogram_memory: int = integer(2**29, "[1, inf)", "Bytes for histograms: nodes and features run in batches that fit.")
+    histogram_memory: int | None = integer(
+        None, "[1, inf)", "Bytes for histograms: nodes run in batches that fit. None: 512 MB, of a GPU a quarter of what is free."
+    )
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -21,6 +21,7 @@ from gpuboost.params import Params
 
 __all__ = ["CpuTrees"]
 
+HISTOGRAM_MEMORY = 2**29  # bytes, where no parameter says otherwise
 BIN_VISITS = 4  # entries that a walk over columns visits in the time that histograms take for one bin of one node
 
 
@@ -43,7 +44,7 @@ class CpuTrees(Trees):
         self.leaf_size = leaf_size
         n_bins = most_bins(params, binned.cuts)
         histogram_bytes = leaf_size * (n_bins + table.n_packed_codes) * 16
-        self.histogram_capacity = max(2, params.histogram_memory // histogram_bytes)
+        self.histogram_capacity = max(2, (params.histogram_memory or HISTOGRAM_MEMORY) // histogram_bytes)
         self._hist = np.empty((0, leaf_size, n_bins, 2), np.int64)
         self._proposed = np.empty((0, n_bins), np.uint8)  # split candidates; without rows every bin is one
         self.monotone = np.array(params.monotone_constraints, np.int8)

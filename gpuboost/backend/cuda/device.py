@@ -2,11 +2,12 @@
 
 ``Device`` is what the CUDA backend asks for. ``CupyDevice`` is a GPU through CuPy; tests/simulator.py has one that needs none.
 Kernels run on CuPy's current stream in the order of their launches. ``fetch`` and ``PendingCopy.wait`` make the host wait for
-them; an array of the host may be changed when ``put`` returns.
+them; an array of the host may be changed when ``put`` or ``write`` returns.
 """
 
 import threading
 from abc import ABC, abstractmethod
+from collections import deque
 from collections.abc import Callable, Sequence
 from functools import cache
 from types import SimpleNamespace
@@ -22,6 +23,8 @@ __all__ = ["CupyDevice", "Device", "PendingCopy", "find_device", "has_gpu", "usa
 
 Array = Any
 
+STAGED_BYTES = 2**20  # of an array of the host up to which a copy is made rather than waited for
+SYSTEM_SHARED_BYTES = 1024  # of each block, kept by CUDA from 8.0 on (CUDA C++ Programming Guide, shared memory)
 MAX_PREPARED = 4096  # launches kept to be repeated, 2 to 3 KB each
 THREADS_PER_SM = 2048  # of the larger GPUs; on others some blocks wait for their turn, which costs next to nothing
 
@@ -65,6 +68,11 @@ class Device(ABC):
     @abstractmethod
     def put(self, array: Any, dtype: Any = None) -> Array:
         """A C-contiguous array on the device; the same one where it is that already."""
+
+    @abstractmethod
+    def write(self, array: Array, values: np.ndarray) -> None:
+        """Overwrite a contiguous array with as many values of its dtype, after the work launched so far. Small ones (STAGED_BYTES)
+        are not waited for."""
 
     @abstractmethod
     def fetch(self, array: Array) -> np.ndarray:
@@ -160,9 +168,11 @@ class CupyDevice(Device):
         self.n_multiprocessors = facts["multiProcessorCount"]
         self.shared_limit = facts["sharedMemPerBlockOptin"]
         self.capability = facts["major"], facts["minor"]
+        self._shared_of_all = facts["sharedMemPerMultiprocessor"]
         self._functions: dict[Any, Any] = {}
         self._shared_allowed: dict[int, int] = {}
-        self._compile_lock = threading.Lock()
+        self._staged: deque[tuple[Any, Any]] = deque()  # event behind a copy, and the pinned memory that it reads
+        self._lock = threading.Lock()
 
     def empty(self, shape: Any, dtype: Any) -> Array:
         if (dtype := np.dtype(dtype)).names is not None:
@@ -186,9 +196,7 @@ class CupyDevice(Device):
         if isinstance(array, np.ndarray):
             array = np.ascontiguousarray(array)
             target = self.empty(array.shape, array.dtype)
-            if array.size:
-                raw, source = (target.raw, array.view(np.uint8)) if array.dtype.names else (target, array)
-                raw.set(source)
+            self.write(target, array)
             array = target
         if isinstance(array, _Structs):
             return array
@@ -196,6 +204,27 @@ class CupyDevice(Device):
         if array.device.id != self.number:
             array = array.copy()  # to the current device
         return self.xp.ascontiguousarray(array, dtype)
+
+    def write(self, array: Array, values: np.ndarray) -> None:
+        values, cuda = np.ascontiguousarray(values), self.xp.cuda
+        if array.dtype != values.dtype or array.size != values.size:
+            raise TypeError(f"{array.size} values of {array.dtype} cannot be overwritten by {values.size} of {values.dtype}.")
+        if values.size == 0:
+            return
+        stream = cuda.get_current_stream()
+        if values.nbytes > STAGED_BYTES:
+            array.data.copy_from_host_async(values.ctypes.data, values.nbytes, stream)
+            stream.synchronize()
+            return
+        pinned, event = cuda.alloc_pinned_memory(values.nbytes), cuda.Event(disable_timing=True)
+        source = np.frombuffer(pinned, np.uint8, values.nbytes)
+        source[:] = values.reshape(-1).view(np.uint8)
+        array.data.copy_from_host_async(source.ctypes.data, values.nbytes, stream)
+        event.record(stream)
+        with self._lock:
+            self._staged.append((event, pinned))
+            while self._staged and self._staged[0][0].done:
+                self._staged.popleft()
 
     def fetch(self, array: Array) -> np.ndarray:
         if isinstance(array, _Structs):
@@ -207,15 +236,15 @@ class CupyDevice(Device):
 
     def free_bytes(self) -> int:
         pool = self.xp.get_default_memory_pool()
-        free = self.xp.cuda.runtime.memGetInfo()[0] + pool.free_bytes()
-        return min(free, pool.get_limit() - pool.used_bytes()) if pool.get_limit() else free
+        pool.free_all_blocks()  # what the pool keeps on are parts of blocks in use, too small for what is asked for now
+        free = self.xp.cuda.runtime.memGetInfo()[0]
+        return min(free, pool.get_limit() - pool.total_bytes()) if pool.get_limit() else free
 
     def _prepare(self, kernel, choice, grid, block, shared, arguments) -> Callable[[], None]:
         driver, current_stream = self.xp.cuda.driver, self.xp.cuda.get_current_stream
         function = self._load((kernel, *choice.values()), kernel, choice)
-        if shared > self._shared_allowed.get(function.ptr, 0):  # beyond 48 KB, static memory included, it must be allowed
-            driver.funcSetAttribute(function.ptr, driver.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, shared)
-            self._shared_allowed[function.ptr] = shared
+        if shared > self._shared_allowed.get(function.ptr, 0):
+            self._allow_shared(function.ptr, shared, kernel.blocks_per_sm)
         values = pack_arguments(kernel, arguments)
         pointers = _slots(len(values)) + np.uint64(values.ctypes.data)
         launch, address = (function.ptr, grid, 1, 1, block, 1, 1, shared), pointers.ctypes.data
@@ -226,8 +255,17 @@ class CupyDevice(Device):
         run.keeps = arguments, values, pointers  # type: ignore[attr-defined]
         return run
 
+    def _allow_shared(self, function: int, shared: int, blocks_per_sm: int) -> None:
+        """Let a function have so much dynamic shared memory, which beyond 48 KB must be allowed, and ask for a split of each
+        multiprocessor's memory into cache and shared that has room for its blocks: by default the driver sees one block."""
+        driver = self.xp.cuda.driver
+        driver.funcSetAttribute(function, driver.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, shared)
+        percent = min(100, -(-100 * blocks_per_sm * (shared + SYSTEM_SHARED_BYTES) // self._shared_of_all))
+        driver.funcSetAttribute(function, driver.CU_FUNC_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT, percent)
+        self._shared_allowed[function] = shared
+
     def _load(self, key: Any, kernel: CudaKernel, choice: dict[str, Any]) -> Any:
-        with self._compile_lock:
+        with self._lock:
             if key not in self._functions:
                 compiled: CompiledKernel = compile_kernel(kernel, choice, self.capability)
                 module = self.xp.cuda.function.Module()

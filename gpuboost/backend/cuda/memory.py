@@ -12,6 +12,8 @@ from gpuboost.kernels.cuda_common import CudaKernel
 
 __all__ = ["DeviceMemory", "Launcher", "on_device"]
 
+TABLE_SHARE = 2  # a table may take one part in so many of the memory that is free, while it is binned: codes need a part, too
+
 P = ParamSpec("P")
 R = TypeVar("R")
 C = TypeVar("C", bound=type)
@@ -63,6 +65,9 @@ class DeviceMemory(Memory):
 
     def zeros(self, shape: tuple[int, ...], dtype: np.dtype | type) -> Array:
         return self.device.zeros(shape, dtype)
+
+    def may_keep(self, n_bytes: int) -> bool:
+        return n_bytes <= self.device.free_bytes() // TABLE_SHARE
 
     def put(self, array: Array) -> Array:
         return self.device.put(array)

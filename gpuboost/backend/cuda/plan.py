@@ -16,6 +16,7 @@ __all__ = ["MemoryPlan", "QUANTILE_NODES", "SYNC_FREE_DEPTH", "TrainingSize", "a
 SYNC_FREE_DEPTH = 10  # a level of 2^10 nodes: launching by bounds costs little up to here
 GAINS_BYTES = 2**26  # best splits by node and feature that are kept at once
 QUANTILE_NODES = 2048  # whose leaves' residuals are counted at once, 4 KB each
+HISTOGRAM_SHARE = 4  # histograms get one part in so many of the memory that is free, where no parameter says otherwise
 RESERVE_BYTES = 2**25  # left free: pinned copies, metrics, the allocator's rounding
 ROW_LIMIT = 2**31  # of the lists of a page, whose entries have numbers of four bytes
 
@@ -73,7 +74,8 @@ def plan_memory(size: TrainingSize, params: Params, free_bytes: int) -> MemoryPl
     rest = _row_bytes(size, params) + _node_bytes(size, n_nodes) + GAINS_BYTES + RESERVE_BYTES
     rest += at_once * size.n_features * params.masks_features
     rest += size.n_trees * size.n_bins * (params.proposals == "global")
-    wanted = min(params.histogram_memory // histogram_bytes, _most_histograms(params, size.n_trees))
+    memory = params.histogram_memory or free_bytes // HISTOGRAM_SHARE
+    wanted = min(memory // histogram_bytes, _most_histograms(params, size))
     capacity = min(max(wanted, 2), (free_bytes - rest) // histogram_bytes)
     if capacity < 2:
         raise out_of_memory(rest + 2 * histogram_bytes, free_bytes)
@@ -106,9 +108,10 @@ def arrays_by_node(n: int, leaf_size: int) -> dict[str, tuple[tuple[int, ...], n
     }  # fmt: skip
 
 
-def _most_histograms(params: Params, n_trees: int) -> int:
-    """Histograms with which the grower can always keep those of all open leaves (growing/pool.py: held + frontier)."""
-    leaves = 2.0 ** (params.max_depth - 1) if params.max_depth else math.inf
+def _most_histograms(params: Params, size: TrainingSize) -> int:
+    """Histograms with which the grower can always keep those of all open leaves (growing/pool.py: held + frontier), if each leaf
+    has a row here."""
+    leaves = min(2.0 ** (params.max_depth - 1) if params.max_depth else math.inf, max(size.n_rows, 1))
     if params.max_leaves:
         leaves = min(leaves, params.max_leaves)
-    return int(min(2 * n_trees * leaves, 2**40))
+    return int(2 * size.n_trees * leaves)

@@ -32,7 +32,7 @@ class DrawnColumns:
         n_drawn, renumbers = count_drawn(share, cuts.n_features), binned.is_sparse and bytes_copied(binned, params) > 0
         everything = all_columns(cuts)
         put, self._cuts, self._is_all = launch.device.put, cuts, share == 1
-        self._put = put
+        self._write = launch.device.write
         self.features = put(everything.features[:n_drawn])
         self.offsets = put(everything.offsets[: n_drawn + 1])
         self.new_cells = launch.device.empty(cuts.total_bins + cuts.n_features if renumbers else 0, np.int32)
@@ -41,11 +41,12 @@ class DrawnColumns:
         """Take up the draw of a round; the numbers of cells on the host, where cells are renumbered."""
         if self._is_all:
             return None
-        self.features[...], self.offsets[...] = self._put(drawn.features), self._put(drawn.offsets)
+        self._write(self.features, drawn.features)
+        self._write(self.offsets, drawn.offsets)
         if not len(self.new_cells):
             return None
         new_cells = drawn.renumber_cells(self._cuts)
-        self.new_cells[...] = self._put(new_cells)
+        self._write(self.new_cells, new_cells)
         return new_cells
 
 
@@ -260,7 +261,7 @@ class SparseTable(CudaTable):
             host = self._page(p).host or self._page(p)
             if host.absent_is_zero:
                 new_zero_bins = new_cells[host.zero_bins[new_cells >= 0]]
-                zero_bins[: len(new_zero_bins)] = self._device.put(new_zero_bins)
+                self._device.write(zero_bins[: len(new_zero_bins)], new_zero_bins)
 
     def copy_drawn(self, p: int) -> None:
         if self._copies:

@@ -247,13 +247,14 @@ def launches(monkeypatch):
     calls = []
     driver = SimpleNamespace(
         CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES=cupy.cuda.driver.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES,
+        CU_FUNC_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT=cupy.cuda.driver.CU_FUNC_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT,
         funcSetAttribute=lambda *facts: calls.append(("attribute", *facts)),
         launchKernel=lambda *facts: calls.append(("launch", *facts)),
     )
     stream = SimpleNamespace(ptr=5)
     device = CupyDevice.__new__(CupyDevice)
     device.xp = SimpleNamespace(cuda=SimpleNamespace(driver=driver, get_current_stream=lambda: stream))
-    device.n_multiprocessors, device.capability, device._shared_allowed = 132, (9, 0), {}
+    device.n_multiprocessors, device.capability, device._shared_allowed, device._shared_of_all = 132, (9, 0), {}, 228 * 1024
     monkeypatch.setattr(CupyDevice, "_load", lambda self, key, kernel, choice: SimpleNamespace(ptr=77))
     return device, calls
 
@@ -275,6 +276,11 @@ def empty_kernel(n):
     """Does nothing."""
 
 
+@cuda_kernel("n: int64", block=512, blocks_per_sm=2)
+def two_blocks_kernel(n):
+    """Does nothing."""
+
+
 def test_a_launch_hands_the_driver_pointers_to_the_packed_arguments(launches):
     device, calls = launches
     arrays = [
@@ -293,8 +299,19 @@ def test_dynamic_shared_memory_is_allowed_once_for_each_size_that_grows(launches
     device, calls = launches
     for shared in (0, 1000, 57568, 57568, 1000, 200_000):
         device.launch(empty_kernel, 1, shared=shared)
-    assert [c[3] for c in calls if c[0] == "attribute"] == [1000, 57568, 200_000]
+    allowed = device.xp.cuda.driver.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
+    assert [c[3] for c in calls if c[:3] == ("attribute", 77, allowed)] == [1000, 57568, 200_000]
     assert [c[8] for c in calls if c[0] == "launch"] == [0, 1000, 57568, 57568, 1000, 200_000]
+
+
+@pytest.mark.parametrize("shared, percent", [(57568, 51), (100_000, 87), (200_000, 100)])
+def test_blocks_that_share_a_multiprocessor_find_room_for_their_shared_memory(launches, shared, percent):
+    """Of 228 KB two blocks take so much with the 1 KB that CUDA keeps of each; left alone the driver may leave room for one."""
+    device, calls = launches
+    device.launch(two_blocks_kernel, 1, shared=shared)
+    wanted = device.xp.cuda.driver.CU_FUNC_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT
+    assert [c[3] for c in calls if c[:3] == ("attribute", 77, wanted)] == [percent]
+    assert percent == 100 or percent - 1 < 100 * 2 * (shared + 1024) / (228 * 1024) <= percent
 
 
 def test_a_prepared_launch_is_made_again_without_packing(launches, monkeypatch):
@@ -310,9 +327,10 @@ def test_a_prepared_launch_is_made_again_without_packing(launches, monkeypatch):
 
 def test_cupy_has_the_names_that_are_used():
     cupy = pytest.importorskip("cupy")
-    assert {"launchKernel", "funcSetAttribute", "CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES"} <= set(dir(cupy.cuda.driver))
+    attributes = {"CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES", "CU_FUNC_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT"}
+    assert {"launchKernel", "funcSetAttribute", *attributes} <= set(dir(cupy.cuda.driver))
     assert {"load", "get_function"} <= set(dir(cupy.cuda.function.Module)) and "ptr" in dir(cupy.cuda.function.Function)
-    assert {"copy_to_host_async", "memset_async", "ptr"} <= set(dir(cupy.cuda.MemoryPointer))
-    assert {"get_limit", "used_bytes", "free_bytes", "free_all_blocks"} <= set(dir(cupy.get_default_memory_pool()))
-    assert {"record", "synchronize"} <= set(dir(cupy.cuda.Event)) and callable(cupy.cuda.alloc_pinned_memory)
+    assert {"copy_to_host_async", "copy_from_host_async", "memset_async", "ptr"} <= set(dir(cupy.cuda.MemoryPointer))
+    assert {"get_limit", "total_bytes", "free_all_blocks"} <= set(dir(cupy.get_default_memory_pool()))
+    assert {"record", "synchronize", "done"} <= set(dir(cupy.cuda.Event)) and callable(cupy.cuda.alloc_pinned_memory)
     assert {"memGetInfo", "getDeviceCount", "getDeviceProperties"} <= set(dir(cupy.cuda.runtime))

@@ -31,6 +31,16 @@ def test_a_tree_gets_the_histograms_that_it_can_use():
     assert plan_memory(SIZE, replace(PARAMS, max_leaves=5), PLENTY).capacity == 10
     assert plan_memory(replace(SIZE, n_trees=3), PARAMS, PLENTY).capacity == 48
     assert plan_memory(SIZE, replace(PARAMS, histogram_memory=5 * HISTOGRAM), PLENTY).capacity == 5
+    assert plan_memory(SIZE, replace(PARAMS, max_depth=0), PLENTY).capacity == 2 * 1000  # a leaf has a row
+
+
+def test_histograms_get_a_quarter_of_a_large_gpu_unless_told_otherwise():
+    """2000 columns of 256 bins, depth 10: 512 MB would hold 65 of 1024 histograms, and no sibling could be subtracted."""
+    wide = replace(SIZE, n_rows=10**6, largest_page=10**6, n_features=2000, n_bins=2000 * 256)
+    deep = Params(max_depth=10)
+    assert plan_memory(wide, deep, 140 * 2**30).capacity == 1024
+    assert plan_memory(wide, deep, 16 * 2**30).capacity == 4 * 2**30 // (2000 * 256 * 16)
+    assert plan_memory(wide, replace(deep, histogram_memory=2**29), 140 * 2**30).capacity == 65
 
 
 def test_less_memory_means_fewer_histograms_and_at_last_an_error_that_says_how_much():

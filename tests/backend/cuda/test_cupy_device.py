@@ -1,0 +1,190 @@
+"""backend/cuda/device.py with CuPy: what is copied when, and whole trainings on a GPU that does its work as late as it may
+(tests/fake_cuda.py)."""
+
+import sys
+
+import fake_cupy
+import numpy as np
+import pytest
+from fake_cuda import FakeGpu
+
+import gpuboost as gb
+from gpuboost.backend import CpuBackend
+from gpuboost.backend.cuda import CudaBackend
+from gpuboost.backend.cuda.device import STAGED_BYTES
+from gpuboost.communicator import run_threads
+from gpuboost.kernels.cuda_common import cuda_kernel, n_threads, thread_number
+from gpuboost.kernels.structs import PENALTY
+from gpuboost.model_io import digest
+
+pytestmark = pytest.mark.long
+
+N_ROWS = 90
+RNG = np.random.default_rng(3)
+X = RNG.normal(size=(N_ROWS, 9)).astype(np.float32)
+X[RNG.random(N_ROWS) < 0.2, 1] = np.nan
+Y = (np.nan_to_num(X[:, 1]) + X[:, 0] * X[:, 2] + RNG.normal(size=N_ROWS) > 0).astype(np.float32)
+PARAMS = {"objective": "binary:logistic", "max_depth": 2, "max_bin": 12, "seed": 5}
+
+
+@pytest.fixture
+def gpu(monkeypatch):
+    """The second of two fake GPUs; the first is the current one."""
+    monkeypatch.setitem(sys.modules, "cupy", fake_cupy.cupy())
+    return FakeGpu(1)
+
+
+@pytest.fixture
+def use_gpu(gpu, use_backend):
+    use_backend(CudaBackend(gpu))
+    return gpu
+
+
+def model_on_cpu(params, rounds=2, **matrix):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("gpuboost.backend.choose_backend", lambda device, nthread, **table: CpuBackend(1))
+        return digest(gb.train(params, gb.DMatrix(X, Y, **matrix), rounds).model)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Copies
+
+
+@cuda_kernel("values: int64[:]", block=32)
+def double_kernel(values):
+    i = thread_number()
+    while i < values.size:
+        values[i] = values[i] * 2
+        i += n_threads()
+
+
+def test_a_small_array_is_copied_in_the_order_of_the_current_stream_without_waiting(gpu):
+    """Between two launches, on a stream of the user's; the host may change its array at once."""
+    values = np.arange(4)
+    with gpu.current(), gpu.xp.cuda.Stream(non_blocking=True):
+        there = gpu.put(values)
+        gpu.launch(double_kernel, there, threads=4)
+        gpu.write(there[:2], values[2:])
+        gpu.launch(double_kernel, there, threads=4)
+        values[:] = 99
+        assert gpu.waits == 0
+        assert gpu.fetch(there).tolist() == [4, 6, 8, 12]
+
+
+def test_a_large_array_is_waited_for(gpu):
+    values = np.zeros(STAGED_BYTES // 8 + 1, np.int64)
+    with gpu.current():
+        there = gpu.put(values)
+        assert gpu.waits == 1
+        values[:] = 99
+        assert not gpu.fetch(there).any()
+
+
+def test_structs_of_the_host_reach_the_device(gpu):
+    values = np.array([(1, 2, 3, 4, 5)], PENALTY)
+    with gpu.current():
+        assert gpu.fetch(gpu.put(values)).tolist() == values.tolist()
+
+
+def test_other_values_than_the_array_holds_are_refused(gpu):
+    with gpu.current():
+        there = gpu.put(np.arange(4))
+        for values in (np.arange(3), np.arange(4.0)):
+            with pytest.raises(TypeError, match="4 values of int64 cannot be overwritten by"):
+                gpu.write(there, values)
+
+
+def test_fragments_between_blocks_in_use_are_not_free(gpu):
+    """The pool holds 5 of 16 GB: 3 in use, 1 beside them in the same blocks, 1 that it can give back."""
+    pool = gpu.xp.cuda.pool
+    pool.held, pool.used, pool.fragments = 5 * 2**30, 3 * 2**30, 2**30
+    assert gpu.free_bytes() == 12 * 2**30
+    pool.limit = 6 * 2**30
+    assert gpu.free_bytes() == 2 * 2**30
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Trainings
+
+
+@pytest.mark.sweep(2)
+@pytest.mark.parametrize("options", [
+    {"colsample_bytree": 0.6}, {"subsample": 0.5}, {"colsample_bytree": 0.6, "max_bin": 400}, {"grow_policy": "lossguide"},
+    {"objective": "multi:softprob", "num_class": 3, "max_depth": 1},
+], ids=str)  # fmt: skip
+def test_a_training_on_another_gpu_than_the_current_one_is_the_cpus(options, use_gpu):
+    """No array is computed on where it does not lie; whatever the host does not wait for is done late."""
+    weight = np.arange(N_ROWS) % 4 / 2
+    params = PARAMS | options
+    assert digest(gb.train(params, gb.DMatrix(X, Y, weight=weight), 2).model) == model_on_cpu(params, weight=weight)
+
+
+def test_the_host_waits_once_a_round_though_columns_are_drawn(use_gpu):
+    """For the trees of the round before."""
+    booster, dtrain, waits = gb.Booster({**PARAMS, "max_depth": 1, "colsample_bytree": 0.5}), gb.DMatrix(X, Y), []
+    for _ in range(4):
+        before = use_gpu.waits
+        booster.update(dtrain)
+        waits.append(use_gpu.waits - before)
+    assert max(waits[2:]) <= 1
+
+
+def test_codes_on_another_gpu_than_the_current_one_are_counted_there(use_gpu):
+    table = np.where(np.arange(2 * N_ROWS).reshape(-1, 2) < 5, np.nan, 1.0)
+    table[:, 1] = np.nan
+    with pytest.warns(UserWarning, match="columns hold nothing but missing values, so no split can use them: \"1\""):
+        assert gb.QuantileDMatrix(table).num_nonmissing() == N_ROWS - 3
+
+
+def test_workers_on_another_gpu_than_the_current_one_exchange_there(use_gpu):
+    def work(rank):
+        return digest(gb.train({**PARAMS, "max_depth": 1}, gb.DMatrix(X[rank::2], Y[rank::2]), 1).model)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("gpuboost.backend.choose_backend", lambda device, nthread, **table: CpuBackend(1))
+        on_cpu = run_threads(2, work)
+    assert run_threads(2, work) == on_cpu
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Tables
+
+
+@pytest.fixture
+def reads(monkeypatch):
+    """Rows of the table that are read, each time."""
+    from gpuboost.data.tables.source import ColumnSource
+
+    n_read, batches = [], ColumnSource.batches
+
+    def counted(self, *args):
+        for batch in batches(self, *args):
+            if isinstance(batch, np.ndarray):
+                n_read.append(len(batch))
+            yield batch
+
+    monkeypatch.setattr(ColumnSource, "batches", counted)
+    return n_read
+
+
+def test_a_table_of_the_host_is_brought_to_the_gpu_once(gpu, use_backend, reads):
+    """Passes that count digits, and the one that bins."""
+    use_backend(CudaBackend(gpu))
+    matrix = gb.QuantileDMatrix(X, Y, max_bin=12)
+    assert reads == []  # all batches came from the device
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("gpuboost.backend.choose_backend", lambda device, nthread, **table: CpuBackend(1))
+        assert matrix.any_binned().cuts.same_as(gb.QuantileDMatrix(X, Y, max_bin=12).any_binned().cuts)
+
+
+def test_a_table_that_leaves_no_room_is_brought_anew_for_every_pass(gpu, use_backend, reads):
+    gpu.xp.cuda.pool.device_bytes = 2 * 8 * X.size - 2
+    use_backend(CudaBackend(gpu))
+    gb.QuantileDMatrix(X, Y, max_bin=12)
+    assert len(reads) >= 4 and set(reads) == {N_ROWS}
+
+
+@pytest.mark.parametrize("device, memory", [(None, "host"), ("cpu", "host"), ("cuda:1", "cuda:1")])
+def test_a_table_of_the_host_is_binned_where_it_is_asked_for(device, memory, gpu, monkeypatch):
+    monkeypatch.setattr("gpuboost.backend.cuda.device.find_device", {1: gpu}.__getitem__)
+    assert gb.QuantileDMatrix(X, Y, device=device).any_binned().memory == memory

@@ -1,0 +1,237 @@
+"""CUDA as CuPy offers it, on a machine without a GPU: streams, events, memory, launches; each as late as it may be.
+
+Work that is put on a stream is done when somebody waits for it and not before, in the order of that stream alone. So whoever does
+not wait, or does not let one stream wait for another, computes with what was there before; pinned memory is overwritten when it is
+given back. (Of work that CuPy itself does, as ``a + b``, the fake does all of the current stream at once: tests/fake_cupy.py.)
+
+FakeGpu is the CUDA backend's device on it: CupyDevice, whose kernels run in the simulator. ``waits`` counts waits of the host.
+"""
+
+import ctypes
+import threading
+import weakref
+from collections import deque
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+from simulator import POISON, simulate
+
+from gpuboost.backend.cuda.device import CupyDevice
+
+FUNCTION_ATTRIBUTES = {"CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES": 8,
+                       "CU_FUNC_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT": 9}  # fmt: skip
+
+
+class Own(threading.local):
+    """What each thread has for itself: the devices and streams that it has made current, the innermost last."""
+
+    def __init__(self, machine: "Machine") -> None:
+        self.devices, self.streams = [0], [machine.null]
+
+
+class Machine:
+    """What lives as long as a fake CuPy module: streams by number, memory, compiled kernels, what was counted."""
+
+    def __init__(self) -> None:
+        self.lock, self.streams = threading.RLock(), []
+        self.kept: list[np.ndarray] = []  # memory is never reused, so that late work finds it
+        self.functions: list[Any] = []
+        self.attributes: list[tuple[int, int, int]] = []  # function, attribute, value
+        self.waits, self.n_launches = 0, 0
+        self.null = Stream(self, device=0)
+        self.own = Own(self)
+
+    @property
+    def device(self) -> int:
+        return self.own.devices[-1]
+
+    @property
+    def stream(self) -> "Stream":
+        return self.own.streams[-1]
+
+    def memory(self, shape: Any, dtype: Any, order: str = "C") -> np.ndarray:
+        array = np.empty(shape, dtype, order)
+        array.reshape(-1, order=order).view(np.uint8).fill(POISON)
+        self.kept.append(array)
+        return array
+
+    def pinned(self, n_bytes: int) -> np.ndarray:
+        """Memory of the host that is overwritten when it is given back."""
+        memory = self.memory(n_bytes, np.uint8)
+        lent = memory[:]
+        weakref.finalize(lent, memory.fill, POISON)
+        return lent
+
+    def launch(
+        self, function: int, gx: int, gy: int, gz: int, bx: int, by: int, bz: int, shared: int, stream: int, parameters: int,
+        extra: int,
+    ) -> None:  # fmt: skip
+        """cuLaunchKernel: arguments are read at once, the work is done later."""
+        assert (gy, gz, by, bz, extra) == (1, 1, 1, 1, 0)
+        kernel, choice, device, run = self.functions[function]
+        assert device == self.device and (stream == 0 or self.streams[stream].device == device), "the current device is another"
+        arguments = unpacked(kernel, choice, parameters)
+        self.n_launches += 1
+        self.streams[stream].add(lambda: run(kernel, *arguments, grid=gx, block=bx, shared=shared))
+
+
+def unpacked(kernel: Any, choice: Any, parameters: int) -> list[Any]:
+    """Arrays and scalars of a launch, from what pack_arguments has laid out (backend/cuda/device.py)."""
+    words, arguments = iter(range(parameters, 2**63, 8)), []
+
+    def word() -> int:
+        return ctypes.c_uint64.from_address(ctypes.c_uint64.from_address(next(words)).value).value
+
+    for expected in kernel.arguments.values():
+        dtype = np.dtype(choice[expected.dtype] if isinstance(expected.dtype, str) else expected.dtype)
+        if expected.ndim == 0:
+            arguments.append(np.array([word()], np.uint64).view(np.uint8)[: dtype.itemsize].view(dtype)[0])
+            continue
+        owner, parent, size, itemsize, address = (word() for _ in range(5))
+        shape = tuple(word() for _ in range(expected.ndim))
+        strides = tuple(word() for _ in range(expected.ndim))
+        array = np.ndarray(shape, dtype, memory_at(address, size * itemsize))
+        assert (owner, parent, array.size, array.itemsize) == (0, 0, size, itemsize) and (size == 0 or strides == array.strides)
+        arguments.append(array)
+    return arguments
+
+
+def memory_at(address: int, n_bytes: int) -> np.ndarray:
+    return np.frombuffer((ctypes.c_uint8 * n_bytes).from_address(address), np.uint8) if n_bytes else np.empty(0, np.uint8)
+
+
+class Stream:
+    """cupy.cuda.Stream, of the device that is current."""
+
+    def __init__(self, machine: Machine, device: int) -> None:
+        self.machine, self.device, self.ptr = machine, device, len(machine.streams)
+        machine.streams.append(self)
+        self._work: deque[Any] = deque()
+        self.n_added = self.n_done = 0
+
+    def __enter__(self) -> "Stream":
+        self.machine.own.streams.append(self)
+        return self
+
+    def __exit__(self, *exception: Any) -> None:
+        self.machine.own.streams.pop()
+
+    def add(self, work: Any) -> None:
+        self._work.append(work)
+        self.n_added += 1
+
+    def run(self, n: int | None = None) -> None:
+        """Do the first n that were ever added."""
+        with self.machine.lock:
+            while self.n_done < (self.n_added if n is None else n):
+                self._work.popleft()()
+                self.n_done += 1
+
+    def synchronize(self) -> None:
+        self.machine.waits += 1
+        self.run()
+
+    def wait_event(self, event: "Event") -> None:
+        stream, n = event.stream, event.n
+        self.add(lambda: stream.run(n))
+
+
+class Event:
+    """cupy.cuda.Event: a place in the order of a stream."""
+
+    def __init__(self, machine: Machine) -> None:
+        self.stream, self.n = machine.null, 0
+
+    def record(self, stream: Stream) -> None:
+        self.stream, self.n = stream, stream.n_added
+
+    @property
+    def done(self) -> bool:
+        return self.stream.n_done >= self.n
+
+    def synchronize(self) -> None:
+        self.stream.machine.waits += not self.done
+        self.stream.run(self.n)
+
+
+class MemoryPointer:
+    """cupy.cuda.MemoryPointer of an array's first byte."""
+
+    def __init__(self, ptr: int) -> None:
+        self.ptr = ptr
+
+    def memset_async(self, value: int, n_bytes: int, stream: Stream) -> None:
+        stream.add(lambda: ctypes.memset(self.ptr, value, n_bytes))
+
+    def copy_to_host_async(self, host: int, n_bytes: int, stream: Stream) -> None:
+        stream.add(lambda: ctypes.memmove(host, self.ptr, n_bytes))
+
+    def copy_from_host_async(self, host: int, n_bytes: int, stream: Stream) -> None:
+        stream.add(lambda: ctypes.memmove(self.ptr, host, n_bytes))
+
+
+class MemoryPool:
+    """cupy.cuda.MemoryPool: of ``device_bytes`` it holds ``held``, of which ``used`` are in use; ``fragments`` of the rest are
+    parts of blocks in use."""
+
+    device_bytes, limit, held, used, fragments = 2**34, 0, 0, 0, 0
+
+    def free_all_blocks(self) -> None:
+        self.held = self.used + self.fragments
+
+    def free_bytes(self) -> int:
+        return self.held - self.used
+
+    def used_bytes(self) -> int:
+        return self.used
+
+    def total_bytes(self) -> int:
+        return self.held
+
+    def get_limit(self) -> int:
+        return self.limit
+
+
+def cuda(machine: Machine, device_type: type) -> SimpleNamespace:
+    """What ``cupy.cuda`` holds, with fake_cupy.Device."""
+    pool = MemoryPool()
+    properties = {"name": b"fake GPU", "multiProcessorCount": 2, "sharedMemPerBlockOptin": 96 * 1024, "major": 9, "minor": 0,
+                  "sharedMemPerMultiprocessor": 228 * 1024}  # fmt: skip
+    return SimpleNamespace(
+        Device=device_type, machine=machine, pool=pool,
+        Stream=lambda non_blocking=False: Stream(machine, machine.device), Event=lambda disable_timing=False: Event(machine),
+        get_current_stream=lambda: machine.stream, alloc_pinned_memory=machine.pinned,
+        memory=SimpleNamespace(OutOfMemoryError=MemoryError),
+        runtime=SimpleNamespace(
+            getDeviceProperties=lambda number: properties, memGetInfo=lambda: (pool.device_bytes - pool.held, pool.device_bytes)
+        ),
+        driver=SimpleNamespace(
+            launchKernel=machine.launch, funcSetAttribute=lambda *facts: machine.attributes.append(facts), **FUNCTION_ATTRIBUTES
+        ),
+    )  # fmt: skip
+
+
+class FakeGpu(CupyDevice):
+    """A GPU of the fake module that ``sys.modules`` has for cupy. block_size : most threads of a block."""
+
+    def __init__(self, number: int = 0, block_size: int = 32, run: Any = simulate) -> None:
+        super().__init__(number)
+        self.block_size, self.run = block_size, run
+
+    @property
+    def machine(self) -> Machine:
+        return self.xp.cuda.machine
+
+    @property
+    def waits(self) -> int:
+        return self.machine.waits
+
+    def block(self, kernel: Any) -> int:
+        return min(kernel.block, self.block_size)
+
+    def _load(self, key: Any, kernel: Any, choice: Any) -> Any:
+        if key not in self._functions:
+            self._functions[key] = SimpleNamespace(ptr=len(self.machine.functions))
+            self.machine.functions.append((kernel, choice, self.number, self.run))
+        return self._functions[key]
