@@ -42,6 +42,11 @@ def leaf_rows(a: Any, fetch: Callable[[Any], np.ndarray]) -> int:
     return int((segments[is_leaf, 1] - segments[is_leaf, 0]).sum())
 
 
+def quantise(a: Any, fetch: Callable[[Any], np.ndarray]) -> tuple[float, float]:
+    n_outputs = a.gpair.shape[0] if a.limbs == 1 else int((fetch(a.n_limbs) == 2).sum())
+    return 12.0 * a.gpair.shape[2] * n_outputs, 0.0
+
+
 def scattered(sizes: np.ndarray, n_bytes: int, n_total: int) -> int:
     """Bytes moved to read n_bytes of each row of nodes of these sizes, in the order of n_total rows."""
     return int(np.minimum(sizes * max(SECTOR, n_bytes), max(n_total, 1) * n_bytes).sum())
@@ -81,8 +86,8 @@ FLOORS: dict[str, Callable[[Any, Callable[[Any], np.ndarray]], tuple[float, floa
     "move_rows_kernel": move_rows,
     "sum_leaves_kernel": lambda a, fetch: (12.0 * leaf_rows(a, fetch), 0.0),
     "update_margin_kernel": lambda a, fetch: (12.0 * leaf_rows(a, fetch), 0.0),
-    "start_rows_kernel": lambda a, fetch: (8.0 * fetch(a.n_drawn)[0] * a.n_trees, 0.0),
-    "quantise_kernel": lambda a, fetch: (12.0 * a.gpair.shape[2] * (fetch(a.n_limbs) == a.limbs).sum(), 0.0),
+    "start_trees_kernel": lambda a, fetch: (8.0 * fetch(a.n_drawn)[0] * a.first_output.size, 0.0),
+    "quantise_kernel": quantise,
     "gradients_kernel": lambda a, fetch: (12.0 * a.margin.size + 4.0 * a.label.size + 4.0 * a.weight.size, 0.0),
     "draw_rows_kernel": lambda a, fetch: (16.0 * a.kept.size, 0.0),
     "compact_codes_kernel": lambda a, fetch: (float(fetch(a.n_drawn)[0]) * (4 + 2 * 4 * a.selected.shape[1]), 0.0),

@@ -26,7 +26,10 @@ from numba import int64, uint32
 
 from gpuboost.kernels import structs
 
-__all__ = ["ArgumentType", "CudaKernel", "DeviceFunction", "all_kernels", "bind", "cuda", "cuda_kernel", "device_function"]
+__all__ = [
+    "ArgumentType", "BlockStep", "CudaKernel", "DeviceFunction", "all_kernels", "bind", "block_step", "cuda", "cuda_kernel",
+    "device_function",
+]  # fmt: skip
 
 
 class _Names:
@@ -63,6 +66,16 @@ class DeviceFunction:
 def device_function(function: Callable[..., Any]) -> Any:
     """Mark a function as one that only CUDA kernels call."""
     return DeviceFunction(function)
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class BlockStep(DeviceFunction):
+    """What one block does between the large kernels; several such steps make a kernel (growth.py). All its threads call it.
+
+    alone : the kernel that does nothing else, for tests.
+    """
+
+    alone: "CudaKernel"
 
 
 @dataclass(frozen=True)
@@ -138,15 +151,31 @@ def cuda_kernel(
 
     def declare(function: Callable[..., Any]) -> CudaKernel:
         options = {name: tuple(np.dtype(t) for t in types) for name, types in choices.items()}
-        parsed = _parse(arguments, options)
-        if list(parsed) != list(signature_of(function).parameters):
-            raise TypeError(f"{function.__qualname__} takes {signature_of(function)}, its signature says {list(parsed)}.")
         resident = blocks_per_sm or min(2048, 65536 // registers) // block
+        parsed = _parsed_for(function, arguments, options)
         kernel = CudaKernel(function, parsed, block, resident, registers, uses_double, options, formula)
         _kernels.append(kernel)
         return kernel
 
     return declare
+
+
+def block_step(arguments: str, *, uses_double: bool = False) -> Callable[[Callable[..., Any]], Any]:
+    """Declare a BlockStep. Arguments as cuda_kernel."""
+
+    def declare(function: Callable[..., Any]) -> BlockStep:
+        parsed = _parsed_for(function, arguments, {})
+        alone = CudaKernel(function, parsed, **ONE_BLOCK, uses_double=uses_double, choices={})
+        return BlockStep(function, alone=alone)
+
+    return declare
+
+
+def _parsed_for(function: Callable[..., Any], arguments: str, choices: dict[str, Any]) -> dict[str, ArgumentType]:
+    parsed = _parse(arguments, choices)
+    if list(parsed) != list(signature_of(function).parameters):
+        raise TypeError(f"{function.__qualname__} takes {signature_of(function)}, its signature says {list(parsed)}.")
+    return parsed
 
 
 def _parse(arguments: str, choices: dict[str, Any]) -> dict[str, ArgumentType]:

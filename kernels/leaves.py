@@ -13,7 +13,17 @@ import math
 import numpy as np
 from numba import float32, float64, int32, int64, prange, uint32
 
-from gpuboost.kernels.cuda_common import ONE_BLOCK, block_prefix, block_sum, cuda, cuda_kernel, n_threads, owner_of, thread_number
+from gpuboost.kernels.cuda_common import (
+    ONE_BLOCK,
+    block_prefix,
+    block_step,
+    block_sum,
+    cuda,
+    cuda_kernel,
+    n_threads,
+    owner_of,
+    thread_number,
+)
 from gpuboost.kernels.jit import claim, kernel, parallel_kernel
 from gpuboost.kernels.scalar import is_too_light, optimal_weight
 from gpuboost.kernels.structs import NUMERIC
@@ -190,14 +200,14 @@ def sum_leaves_kernel(
         chunk += int64(cuda.gridDim.x)
 
 
-@cuda_kernel(
+@block_step(
     "progress: PROGRESS[:], nodes: NODE[:], leaf_sums: int64[:, :, :], scales: float64[:, :], first_output: int32[:], "
     "penalty: PENALTY[:], weights: float32[:, :], leaves: float32[:, :], covers: float64[:]",
-    registers=64, uses_double=True,
+    uses_double=True,
 )  # fmt: skip
-def leaf_weights_kernel(progress, nodes, leaf_sums, scales, first_output, penalty, weights, leaves, covers):
-    """leaf_weights, one thread per node."""
-    node = int64(thread_number())
+def leaf_weights_step(progress, nodes, leaf_sums, scales, first_output, penalty, weights, leaves, covers):
+    """leaf_weights, a thread for each node."""
+    node = int64(cuda.threadIdx.x)
     while node < progress[0].n_nodes:
         for own in range(weights.shape[1]):
             output = first_output[nodes[node].tree] + own
@@ -213,7 +223,7 @@ def leaf_weights_kernel(progress, nodes, leaf_sums, scales, first_output, penalt
             leaves[node, own] = float32(weight * progress[0].learning_rate)
             if own == 0:
                 covers[node] = hess
-        node += int64(n_threads())
+        node += int64(cuda.blockDim.x)
 
 
 @cuda_kernel(

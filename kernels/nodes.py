@@ -14,7 +14,7 @@ constraint, the middle of their weights becomes a bound of both, which orders al
 import numpy as np
 from numba import float64, int32, int64
 
-from gpuboost.kernels.cuda_common import ONE_BLOCK, block_max, block_prefix, cuda, cuda_kernel, device_function
+from gpuboost.kernels.cuda_common import block_max, block_prefix, block_step, cuda, cuda_kernel, device_function
 from gpuboost.kernels.jit import kernel, scalar
 from gpuboost.kernels.scalar import gain_rank, is_too_light, middle_weight
 from gpuboost.kernels.splits import warp_best
@@ -239,9 +239,9 @@ def sum_upwards(n_nodes, nodes, leaf_sums):
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# CUDA. One block each: a level has at most a few thousand nodes, and its threads can wait for each other. The frontier is the
-# last nodes made, progress.frontier to n_nodes; what is not there is skipped, so that the host may launch by upper bounds.
-# Some 200 bytes a node: the floor of each is the latency of a launch and of its few dependent loads, 3 to 5 µs.
+# CUDA. Steps of one block, of which growth.py makes kernels: a level has at most a few thousand nodes of some 200 bytes, and its
+# threads can wait for each other. The floor of each is the latency of a few dependent loads. The frontier is the last nodes made,
+# progress.frontier to n_nodes; what is not there is skipped, so that the host may launch by upper bounds.
 
 
 @cuda_kernel(
@@ -256,12 +256,11 @@ def start_round_kernel(round_number, seed, learning_rate, progress):
         progress[0].non_finite = int64(0)
 
 
-@cuda_kernel(
+@block_step(
     "output_sums: int64[:, :], first_output: int32[:], progress: PROGRESS[:], nodes: NODE[:], sums: int64[:, :, :], "
     "n_leaves: int64[:]",
-    block=256,
 )  # fmt: skip
-def start_trees_kernel(output_sums, first_output, progress, nodes, sums, n_leaves):
+def start_trees_step(output_sums, first_output, progress, nodes, sums, n_leaves):
     """One root for each tree. output_sums : int64 (n_outputs, 3), IN. sums : int64 (n_nodes, leaf_size, 2), OUT."""
     n_trees = int64(first_output.size)
     tree = int64(cuda.threadIdx.x)
@@ -279,12 +278,12 @@ def start_trees_kernel(output_sums, first_output, progress, nodes, sums, n_leave
         progress[0].depth = int64(0)
 
 
-@cuda_kernel(
+@block_step(
     "max_depth: int64, max_leaves: int64, progress: PROGRESS[:], nodes: NODE[:], n_leaves: int64[:], rank: int64[:], "
     "first_rank: int64[:], selected: int32[:]",
-    **ONE_BLOCK, uses_double=True,
+    uses_double=True,
 )  # fmt: skip
-def select_depthwise_kernel(max_depth, max_leaves, progress, nodes, n_leaves, rank, first_rank, selected):
+def select_depthwise_step(max_depth, max_leaves, progress, nodes, n_leaves, rank, first_rank, selected):
     """select_depthwise for the frontier, whose nodes lie tree by tree.
 
     rank : int64 (≥ frontier,), SCRATCH. Splittable nodes before each. first_rank : int64 (n_trees,), SCRATCH. Those before a
@@ -331,11 +330,11 @@ def select_depthwise_kernel(max_depth, max_leaves, progress, nodes, n_leaves, ra
         progress[0].n_selected = n_selected
 
 
-@cuda_kernel(
+@block_step(
     "max_depth: int64, max_leaves: int64, progress: PROGRESS[:], nodes: NODE[:], n_leaves: int64[:], selected: int32[:]",
-    **ONE_BLOCK, uses_double=True,
+    uses_double=True,
 )  # fmt: skip
-def select_lossguide_kernel(max_depth, max_leaves, progress, nodes, n_leaves, selected):
+def select_lossguide_step(max_depth, max_leaves, progress, nodes, n_leaves, selected):
     """select_lossguide: tree after tree, the largest gain of all its open leaves by a reduction of the block."""
     partial_gain, partial_node = cuda.shared.array(32, float64), cuda.shared.array(32, int32)
     n_selected = int64(0)
@@ -375,12 +374,12 @@ def block_best(gain, choice, partial_gain, partial_choice):
     return gain, choice
 
 
-@cuda_kernel(
+@block_step(
     "selected: int32[:], progress: PROGRESS[:], nodes: NODE[:], sums: int64[:, :, :], left_sums: int64[:, :, :], "
     "monotone: int8[:], scales: float64[:, :], first_output: int32[:], penalty: PENALTY[:]",
-    **ONE_BLOCK, uses_double=True,
+    uses_double=True,
 )  # fmt: skip
-def apply_splits_kernel(selected, progress, nodes, sums, left_sums, monotone, scales, first_output, penalty):
+def apply_splits_step(selected, progress, nodes, sums, left_sums, monotone, scales, first_output, penalty):
     """apply_splits; the children are the next frontier. A thread takes a selected node. progress : OUT frontier, n_nodes,
     depth."""
     partial = cuda.shared.array(32, int64)
@@ -418,12 +417,11 @@ def apply_splits_kernel(selected, progress, nodes, sums, left_sums, monotone, sc
         progress[0].depth = depth
 
 
-@cuda_kernel(
+@block_step(
     "begin: int64, n: int64, max_depth: int64, first_slot: int64, subtract: int32, progress: PROGRESS[:], nodes: NODE[:], "
     "counts: int64[:], build: int32[:], parents: int32[:]",
-    **ONE_BLOCK,
 )  # fmt: skip
-def choose_built_kernel(begin, n, max_depth, first_slot, subtract, progress, nodes, counts, build, parents):
+def choose_built_step(begin, n, max_depth, first_slot, subtract, progress, nodes, counts, build, parents):
     """choose_built for the nodes frontier + begin + i, i < n. build : int32, OUT, −1 where the node (or pair) may not be split
     any more; parents : int32, OUT. counts : int64 (≥ frontier,), IN. Rows of the frontier's nodes over all workers; read with
     subtract.
@@ -450,8 +448,8 @@ def choose_built_kernel(begin, n, max_depth, first_slot, subtract, progress, nod
         progress[0].n_built = n_built
 
 
-@cuda_kernel("progress: PROGRESS[:], nodes: NODE[:], leaf_sums: int64[:, :, :]", **ONE_BLOCK)
-def sum_upwards_kernel(progress, nodes, leaf_sums):
+@block_step("progress: PROGRESS[:], nodes: NODE[:], leaf_sums: int64[:, :, :]")
+def sum_upwards_step(progress, nodes, leaf_sums):
     """sum_upwards, level by level from the deepest: a thread adds both children of a node."""
     depth = progress[0].depth
     while depth > 0:
@@ -467,12 +465,12 @@ def sum_upwards_kernel(progress, nodes, leaf_sums):
         cuda.syncthreads()  # this level's sums are there for the one above
 
 
-@cuda_kernel(
+@block_step(
     "progress: PROGRESS[:], nodes: NODE[:], leaf_sums: int64[:, :, :], scales: float64[:, :], first_output: int32[:], "
     "penalty: PENALTY[:]",
-    **ONE_BLOCK, uses_double=True,
+    uses_double=True,
 )  # fmt: skip
-def prune_kernel(progress, nodes, leaf_sums, scales, first_output, penalty):
+def prune_step(progress, nodes, leaf_sums, scales, first_output, penalty):
     """prune, level by level: upwards to undo splits, then downwards to find the leaf of every node."""
     depth = progress[0].depth
     while depth > 0:

@@ -166,9 +166,9 @@ CHUNK_WORDS = CHUNK_ROWS // 32
 
 
 @cuda_kernel(
-    "drawn: int32[:], n_drawn: int64[:], n_trees: int64, progress: PROGRESS[:], rows: int32[:, :], segments: int64[:, :]"
+    "n_trees: int64, progress: PROGRESS[:], drawn: int32[:], n_drawn: int64[:], rows: int32[:, :], segments: int64[:, :]"
 )
-def start_rows_kernel(drawn, n_drawn, n_trees, progress, rows, segments):
+def start_rows_kernel(n_trees, progress, drawn, n_drawn, rows, segments):
     """The rows drawn to the root of each tree.
 
     drawn : int32 (k,), IN. n_drawn : int64, IN. The first is how many of them.

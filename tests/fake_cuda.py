@@ -1,8 +1,8 @@
 """CUDA as CuPy offers it, on a machine without a GPU: streams, events, memory, launches; each as late as it may be.
 
 Work that is put on a stream is done when somebody waits for it and not before, in the order of that stream alone. So whoever does
-not wait, or does not let one stream wait for another, computes with what was there before; pinned memory is overwritten when it is
-given back. (Of work that CuPy itself does, as ``a + b``, the fake does all of the current stream at once: tests/fake_cupy.py.)
+not wait, or does not let one stream wait for another, computes with what was there before; pinned memory is overwritten when it
+is given back. (For work that CuPy itself does, as ``a + b``, the current stream is run first: tests/fake_cupy.py.)
 
 FakeGpu is the CUDA backend's device on it: CupyDevice, whose kernels run in the simulator. ``waits`` counts waits of the host.
 """
@@ -38,7 +38,8 @@ class Machine:
         self.kept: list[np.ndarray] = []  # memory is never reused, so that late work finds it
         self.functions: list[Any] = []
         self.attributes: list[tuple[int, int, int]] = []  # function, attribute, value
-        self.waits, self.n_launches = 0, 0
+        self.waits = 0
+        self.operations: list[str] = []  # kernels by name, clears, copies, and "cupy" for what CuPy computes
         self.null = Stream(self, device=0)
         self.own = Own(self)
 
@@ -72,7 +73,7 @@ class Machine:
         kernel, choice, device, run = self.functions[function]
         assert device == self.device and (stream == 0 or self.streams[stream].device == device), "the current device is another"
         arguments = unpacked(kernel, choice, parameters)
-        self.n_launches += 1
+        self.operations.append(kernel.name)
         self.streams[stream].add(lambda: run(kernel, *arguments, grid=gx, block=bx, shared=shared))
 
 
@@ -162,12 +163,15 @@ class MemoryPointer:
         self.ptr = ptr
 
     def memset_async(self, value: int, n_bytes: int, stream: Stream) -> None:
+        stream.machine.operations.append("clear")
         stream.add(lambda: ctypes.memset(self.ptr, value, n_bytes))
 
     def copy_to_host_async(self, host: int, n_bytes: int, stream: Stream) -> None:
+        stream.machine.operations.append("copy")
         stream.add(lambda: ctypes.memmove(host, self.ptr, n_bytes))
 
     def copy_from_host_async(self, host: int, n_bytes: int, stream: Stream) -> None:
+        stream.machine.operations.append("copy")
         stream.add(lambda: ctypes.memmove(self.ptr, host, n_bytes))
 
 

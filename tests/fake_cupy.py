@@ -116,6 +116,7 @@ class ndarray(NDArrayOperatorsMixin):
         """The result of a kernel that reads this array, on the current stream."""
         if self.device.id != Device().id:
             raise TypeError(f"the array lies on device {self.device.id}, the current device is {Device().id}")
+        module.cuda.machine.operations.append("cupy")
         module.cuda.machine.stream.run()
         return new(np.asarray(compute()))
 

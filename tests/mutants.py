@@ -2,7 +2,7 @@
 
 The rungs (rungs.py) are worth what they catch of these. A mutant names a test of tests/kernels that runs the broken kernel, and
 a rung on which that test fails; one that no rung can catch says why its results are those of the original. Of
-the 46 that change a result the simulator alone catches 29, the race checker, which compares results as well, 45, and IR the one
+the 49 that change a result the simulator alone catches 32, the race checker, which compares results as well, 48, and IR the one
 that is left: where Python's numbers have no width, numba's have.
 
 A mutant is made of the kernel's compiled text: functions whose code the change touches are replaced, all others stay.
@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 import test_cuda_binning
 import test_cuda_gradients
+import test_cuda_growth
 import test_cuda_histogram
 import test_cuda_leaves
 import test_cuda_nodes
@@ -34,6 +35,7 @@ from gpuboost.kernels import (
     binning,
     cuda_common,
     gradients,
+    growth,
     histogram,
     leaves,
     nodes,
@@ -202,6 +204,12 @@ def draw_rows(run):
     test_cuda_row_sampling.test_uniform_draws(run, 257, 256)
 
 
+def choose_built(run):
+    test_cuda_growth.test_the_nodes_to_build_and_their_slices(run, 1)
+
+
+split_level = test_cuda_growth.test_a_level_is_selected_split_and_cut_into_chunks
+split_leaves = test_cuda_growth.test_the_best_leaves_are_selected_split_and_cut_into_chunks
 move_rows = test_cuda_partition.test_nodes_around_the_size_of_a_chunk_equal_the_cpu
 place_children = test_cuda_partition.test_children_of_many_chunks_are_placed_one_behind_the_other
 list_chunks = test_cuda_partition.test_more_nodes_than_threads
@@ -250,13 +258,16 @@ MUTANTS = [
     without_barrier(histogram, "build_histograms_global_kernel", "the work is written", build_in_global_memory, "simulator"),
     without_barrier(sparse, "build_sparse_histograms_kernel", "the last item's work has been read", build_sparse, "simulator"),
     without_barrier(sparse, "build_sparse_histograms_kernel", "the work is written", build_sparse, "simulator"),
-    without_barrier(nodes, "select_depthwise_kernel", "ranks are written", select_some_of_a_level, "simulator"),
-    without_barrier(nodes, "select_depthwise_kernel", "all have read n_leaves", select_level, "simulator"),
+    without_barrier(nodes, "select_depthwise_step", "ranks are written", select_some_of_a_level, "simulator"),
+    without_barrier(nodes, "select_depthwise_step", "all have read n_leaves", select_level, "simulator"),
     without_barrier(nodes, "block_best", "an earlier call's values have been read", select_leaves, "races"),
     without_barrier(nodes, "block_best", "all warps' values are there", select_leaves, "races"),
-    without_barrier(nodes, "sum_upwards_kernel", "this level's sums are there for the one above", sum_upwards, "simulator"),
-    without_barrier(nodes, "prune_kernel", "this level is pruned", prune, "simulator"),
-    without_barrier(nodes, "prune_kernel", "this level's leaves are known to the one below", prune, "simulator"),
+    without_barrier(nodes, "sum_upwards_step", "this level's sums are there for the one above", sum_upwards, "simulator"),
+    without_barrier(nodes, "prune_step", "this level is pruned", prune, "simulator"),
+    without_barrier(nodes, "prune_step", "this level's leaves are known to the one below", prune, "simulator"),
+    without_barrier(growth, "choose_built_kernel", "what is built is known", choose_built, "simulator"),
+    without_barrier(growth, "split_depthwise_kernel", "the level's nodes are selected", split_level, "simulator"),
+    without_barrier(growth, "split_lossguide_kernel", "the best leaves are selected", split_leaves, "simulator"),
     without_barrier(partition, "move_rows_kernel", "before_word is complete", move_rows, "simulator"),
     without_barrier(partition, "move_rows_kernel", "before_word is read", move_rows,
                     "the next chunk writes before_word behind the barriers of block_prefix"),
@@ -275,13 +286,13 @@ MUTANTS = [
            "hist[slot, output, first_bin + b, 0] += int64(grad) << shift", build_in_shared_memory, "races"),
     Mutant(sketch, "count_digits_kernel", "cuda.atomic.add(counts, (slot, digit), weight)", "counts[slot, digit] += weight",
            count_digits, "races"),
-    Mutant(quantise, "quantise_kernel", "cuda.atomic.add(sums, (output, 0), sum_grad)", "sums[output, 0] += sum_grad",
+    Mutant(quantise, "quantise_kernel", "cuda.atomic.add(sums, (kind, output, 0), sum_grad)", "sums[kind, output, 0] += sum_grad",
            quantise_rows, "races"),
     Mutant(gradients, "keep_maxima", "cuda.atomic.max(maxima, (output, 0), largest_grad)",
            "maxima[output, 0] = max(maxima[output, 0], largest_grad)", find_gradients, "races"),
     Mutant(binning, "bin_rows_kernel", "cuda.atomic.add(n_lost, 0, int64(1))", "n_lost[0] += int64(1)", count_lost_codes,
            "races"),
-    Mutant(nodes, "select_depthwise_kernel", "cuda.atomic.add(n_leaves, nodes[selected[i]].tree, int64(1))",
+    Mutant(nodes, "select_depthwise_step", "cuda.atomic.add(n_leaves, nodes[selected[i]].tree, int64(1))",
            "n_leaves[nodes[selected[i]].tree] += int64(1)", select_level, "races"),
     # Casts and widths
     Mutant(binning, "bin_rows_kernel", "uint16(code & largest)", "uint16(code & int64(255))", bin_into_two_bytes, "simulator"),

@@ -446,7 +446,7 @@ class NaiveTraining(Training, Gradients, Trees):
                     self.leaf_sums[i, k] = np.floor(scaled + 0.5).astype(np.int64).sum()
         return self.leaf_sums
 
-    def prune(self) -> None:
+    def _prune(self) -> None:
         for i, node in reversed(list(enumerate(self.nodes))):  # children come after their parents
             if node.left >= 0:
                 self.leaf_sums[i] = self.leaf_sums[node.left] + self.leaf_sums[node.left + 1]
@@ -460,6 +460,7 @@ class NaiveTraining(Training, Gradients, Trees):
             node.leaf = self.nodes[node.parent].leaf if is_cut_off else i
 
     def weigh_leaves(self) -> None:
+        self._prune()
         s = self.settings
         for node, sums in zip(self.nodes, self.leaf_sums):
             grad, node.cover = (float(v) for v in sums / self.leaf_scales[self.outputs[node.tree]])

@@ -469,8 +469,11 @@ class SimulatedDevice(Device):
         self.waits += 1
         return np.array(array)
 
-    def start_copy(self, arrays):
-        return _SimulatedCopy(self, arrays)
+    def start_copy(self, array):
+        return _SimulatedCopy(self, array)
+
+    def order_behind(self, copy):
+        pass
 
     def free_bytes(self):
         return self.memory
@@ -490,9 +493,9 @@ class SimulatedDevice(Device):
 class _SimulatedCopy(PendingCopy):
     """Made when it begins: what is written later does not show."""
 
-    def __init__(self, device, arrays):
-        self._device, self._copies = device, [array.copy() for array in arrays]
+    def __init__(self, device, array):
+        self._device, self._copy = device, array.copy()
 
     def wait(self):
         self._device.waits += 1
-        return self._copies
+        return self._copy

@@ -276,6 +276,18 @@ def test_batches_of_histograms(name, cuda, monkeypatch):
     assert counts[0] == 0 < counts[1]
 
 
+@pytest.mark.parametrize("name", ["binary", "leaf by leaf"])
+@pytest.mark.parametrize("n_ahead", [0, 3])
+def test_histograms_are_made_zero_a_few_at_a_time(name, n_ahead, monkeypatch):
+    """As many as a batch has, or three: the batch's are then the last of some made zero before, or more than those."""
+    cuda = simulated()
+    with computing_on(cuda):
+        dtrain = matrix(name)
+        n_bytes = 16 * dtrain.binned(12, cuda, SingleProcess()).cuts.total_bins
+        monkeypatch.setattr("gpuboost.backend.cuda.tables.CLEARED_AHEAD", n_ahead * n_bytes)
+        assert digest(train(name, dtrain, 1).model) == digest(model_on_cpu(name, 1))
+
+
 @pytest.mark.parametrize("name, max_depth", [("binary", 0), ("probabilities", 4)])
 def test_trees_deeper_than_the_host_runs_ahead(name, max_depth, cuda, monkeypatch):
     """The arrays by node grow, and the host reads the size of every level from there on."""
@@ -483,11 +495,15 @@ def growths(monkeypatch):
 def launches(steps, policy="depthwise", pages=1, idle_pages=1):
     """A round's launches after its gradients: once for the round and for each of its steps (levels, or splits), and by page.
     idle_pages : those with rows of zero weight, whose margins are predicted."""
-    round_once = "start_round choose_scales choose_limbs start_trees sum_upwards prune leaf_weights flatten_trees"
-    round_pages = "quantise quantise start_rows list_leaf_chunks sum_leaves update_margin"  # quantise: with one limb, with two
-    step_once = f"choose_built evaluate_splits choose_splits select_{policy} apply_splits"
-    step_pages = "list_build_items build_histograms list_chunks mark_rows place_children move_rows"
+    round_once = "start_round choose_scales start_trees list_leaves weigh_trees flatten_trees"
+    round_pages = "quantise quantise sum_leaves update_margin"  # quantise: with one limb, with two
+    step_once = f"choose_built evaluate_splits choose_splits split_{policy}"
+    step_pages = "build_histograms mark_rows place_children move_rows"
     counts = Counter({"subtract_histograms": steps - 1, "predict_codes": idle_pages})  # no sibling of the roots
+    for name in "start_rows", "list_leaf_chunks":
+        counts[name] = pages - 1
+    for name in "list_build_items", "list_chunks":
+        counts[name] = steps * (pages - 1)
     for names, times in ((round_once, 1), (round_pages, pages), (step_once, steps), (step_pages, steps * pages)):
         for name in names.split():
             counts[name] += times

@@ -146,4 +146,4 @@ def test_floors_are_found_by_the_plain_name():
         gradients.elementwise_gradients_kernel(logistic_gradient), gradients.rowwise_gradients_kernel(softmax_gradient),
     ]  # fmt: skip
     assert all(gpu_kernels.floor_of(kernel) for kernel in known)
-    assert gpu_kernels.floor_of(leaves.leaf_weights_kernel) is None
+    assert gpu_kernels.floor_of(leaves.list_leaf_chunks_kernel) is None

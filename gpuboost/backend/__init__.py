@@ -10,7 +10,7 @@ from gpuboost.kernels.jit import available_threads, set_compile_hook
 __all__ = ["Backend", "CpuBackend", "TrainingRows", "choose_backend"]
 
 # device="auto" takes the GPU from this many values (rows × columns) on. An estimate, not measured: below, a tree takes the CPU
-# about as long as the GPU's launches (some 100 of them, a few µs each), and loading CuPy and the kernels takes a second or two.
+# about as long as the GPU's launches (some 65 of them, a few µs each), and loading CuPy and the kernels takes a second or two.
 MIN_CUDA_VALUES = 2_000_000
 
 

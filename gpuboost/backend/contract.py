@@ -12,7 +12,7 @@ given its int64 buffers between the steps that need other workers' rows.
     gradients → (rows drawn) → [max over workers] → scales → fixed point → [sum] → roots
     per step: histograms of the smaller children → [sum] → siblings by subtraction → (candidates, for approx) → best splits
               → nodes → rows → [sum of counts]                                     or sorted columns → best splits
-    leaf sums → [sum] → prune → leaf weights (→ for some losses, per digit: weights of residuals → [sum] → digits)
+    leaf sums → [sum] → pruning, leaf weights (→ for some losses, per digit: weights of residuals → [sum] → digits)
               → margins → finished trees
 
 A backend whose device runs behind the host answers with upper bounds where the contract says so (nodes of a frontier) and
@@ -254,12 +254,9 @@ class Trees(ABC):
         """High-resolution gradient sums of all leaves, int64, to be summed over workers."""
 
     @abstractmethod
-    def prune(self) -> None:
-        """Undo splits with less gain than gamma, or a child whose exact sum of hessians is below min_child_weight, bottom-up."""
-
-    @abstractmethod
     def weigh_leaves(self) -> None:
-        """Optimal weights, leaf values and covers from the leaf sums."""
+        """From the leaf sums: undo splits with less gain than gamma, or a child whose exact sum of hessians is below
+        min_child_weight, bottom-up; then optimal weights, leaf values and covers."""
 
     @abstractmethod
     def flat(self) -> FlatTrees:

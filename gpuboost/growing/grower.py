@@ -47,7 +47,6 @@ class Grower:
             comm.allreduce_sum(trees.partition_rows())
             n_steps += 1
         comm.allreduce_sum(trees.sum_leaves())
-        trees.prune()
         trees.weigh_leaves()
         if plan.refreshes_leaves and training.leaf_quantiles is not None:
             self._refresh_leaves(training.leaf_quantiles)

@@ -42,7 +42,7 @@ def test_every_tree_starts_as_a_root_with_the_sums_of_its_outputs(run, n_trees, 
     first_output = np.arange(0, n_trees * n_outputs, n_outputs, np.int32)[::-1].copy()
     nodes, sums = rubbish(n_trees + 1), np.full((n_trees + 1, n_outputs, 2), 77, np.int64)
     n_leaves, progress = np.full(n_trees, 9, np.int64), progress_of(n_nodes=8, frontier=7, n_selected=6, depth=5)
-    run(n.start_trees_kernel, output_sums, first_output, progress, nodes, sums, n_leaves, blocks=1)
+    run(n.start_trees_step.alone, output_sums, first_output, progress, nodes, sums, n_leaves, blocks=1)
     roots = nodes[:n_trees]
     assert roots["tree"].tolist() == list(range(n_trees)) and n_leaves.tolist() == [1] * n_trees
     root = (NO_GAIN, -np.inf, np.inf, -1, -1, 0, -1)
@@ -63,9 +63,9 @@ def select(run, policy, nodes, frontier, max_depth, max_leaves, n_leaves):
     progress = progress_of(frontier=frontier, n_nodes=len(nodes) - 3, n_selected=99)
     if policy == "depthwise":
         rank, first_rank = np.full(len(nodes), -7, np.int64), np.full(len(n_leaves), -7, np.int64)
-        run(n.select_depthwise_kernel, max_depth, max_leaves, progress, nodes, n_leaves, rank, first_rank, selected, blocks=1)
+        run(n.select_depthwise_step.alone, max_depth, max_leaves, progress, nodes, n_leaves, rank, first_rank, selected, blocks=1)
     else:
-        run(n.select_lossguide_kernel, max_depth, max_leaves, progress, nodes, n_leaves, selected, blocks=1)
+        run(n.select_lossguide_step.alone, max_depth, max_leaves, progress, nodes, n_leaves, selected, blocks=1)
     count = progress["n_selected"][0]
     assert (selected[count:] == -7).all()
     return selected[:count].tolist(), n_leaves.tolist()
@@ -151,7 +151,7 @@ def test_children_equal_the_cpu(run, seed, n_splits, n_selected, n_outputs, is_c
     progress = progress_of(n_nodes=n_nodes, n_selected=len(selected), depth=old["depth"].max())
     padded = np.append(selected, [12345]).astype(np.int32)  # what lies beyond n_selected is not read
     run(
-        n.apply_splits_kernel, padded, progress, nodes, sums, left_sums, monotone, scales, first_output, penalty, blocks=1
+        n.apply_splits_step.alone, padded, progress, nodes, sums, left_sums, monotone, scales, first_output, penalty, blocks=1
     )  # fmt: skip
     np.testing.assert_array_equal(nodes, expected_nodes)
     np.testing.assert_array_equal(sums, expected_sums)
@@ -168,7 +168,7 @@ def choose_built(run, nodes, frontier, counts, begin, size, first_slot, subtract
     build, parents = (np.full(len(nodes) + 1, -7, np.int32) for _ in range(2))
     progress = progress_of(frontier=frontier, n_nodes=len(nodes), n_built=99)
     run(
-        n.choose_built_kernel, begin, size, max_depth, first_slot, int(subtract), progress, nodes, np.array(counts, np.int64),
+        n.choose_built_step.alone, begin, size, max_depth, first_slot, int(subtract), progress, nodes, np.array(counts, np.int64),
         build, parents, blocks=1,
     )  # fmt: skip
     count = progress["n_built"][0]
@@ -243,10 +243,10 @@ def test_pruning_by_hand(run):
     nodes["left"][:3], nodes["parent"][1:] = [1, 3, 5], [0, 0, 1, 1, 2, 2]
     progress = progress_of(n_nodes=7, depth=2)
     sums, others = np.ones((7, 1, 2), np.int64), (np.ones((1, 2)), np.zeros(1, np.int32))
-    run(n.prune_kernel, progress, nodes, sums, *others, penalty_of(gamma=2.0), blocks=1)
+    run(n.prune_step.alone, progress, nodes, sums, *others, penalty_of(gamma=2.0), blocks=1)
     assert nodes["left"].tolist() == [1, -1, 5, -1, -1, -1, -1]
     assert nodes["leaf"].tolist() == [0, 1, 2, 1, 1, 5, 6]
-    run(n.prune_kernel, progress, nodes, sums, *others, penalty_of(gamma=4.0), blocks=1)
+    run(n.prune_step.alone, progress, nodes, sums, *others, penalty_of(gamma=4.0), blocks=1)
     assert nodes["left"][0] == -1 and set(nodes["leaf"].tolist()) == {0}
 
 
@@ -265,7 +265,7 @@ def test_pruned_trees_equal_the_cpu(run, seed, n_splits, n_trees, gamma, leaf_si
     expected = nodes.copy()
     n.prune(len(nodes), expected, *arrays, gamma, lightest)
     progress = progress_of(n_nodes=len(nodes), depth=nodes["depth"].max())
-    run(n.prune_kernel, progress, nodes, *arrays, penalty_of(gamma=gamma, min_child_weight=lightest), blocks=1)
+    run(n.prune_step.alone, progress, nodes, *arrays, penalty_of(gamma=gamma, min_child_weight=lightest), blocks=1)
     np.testing.assert_array_equal(nodes, expected)
 
 
@@ -278,5 +278,5 @@ def test_sums_upwards_equal_the_cpu(run, seed, n_splits, n_trees, n_outputs):
     sums[nodes["left"] >= 0] = 0  # rows end in leaves
     expected = sums.copy()
     n.sum_upwards(len(nodes), nodes, expected)
-    run(n.sum_upwards_kernel, progress_of(n_nodes=len(nodes), depth=nodes["depth"].max()), nodes, sums, blocks=1)
+    run(n.sum_upwards_step.alone, progress_of(n_nodes=len(nodes), depth=nodes["depth"].max()), nodes, sums, blocks=1)
     np.testing.assert_array_equal(sums, expected)

@@ -212,7 +212,7 @@ def test_every_root_has_all_rows_drawn(run, kept, n_trees, share, non_finite):
     progress = np.zeros(1, PROGRESS)
     progress["non_finite"] = non_finite
     n_listed = np.array([n_drawn, n - n_drawn])
-    run(partition.start_rows_kernel, drawn, n_listed, n_trees, progress, rows, segments, threads=max(n, n_trees))
+    run(partition.start_rows_kernel, n_trees, progress, drawn, n_listed, rows, segments, threads=max(n, n_trees))
     n_drawn *= 1 - non_finite
     assert segments.tolist() == [*([t * n, t * n + n_drawn, 0] for t in range(n_trees)), [-7, -7, -7]]
     lists = rows[0].reshape(n_trees, n)

@@ -11,10 +11,12 @@ from gpuboost.backend.fixed_point import leaf_scales, needs_refinement, output_k
 from gpuboost.backend.plans import Penalty
 from gpuboost.kernels.gradients import NON_FINITE_BITS
 from gpuboost.kernels.quantise import (
+    FINAL,
     FINE_ROWS,
     LIGHT_BITS,
     N_SUMS,
-    choose_limbs_kernel,
+    OWN,
+    ROUGH,
     choose_scales_kernel,
     quantise_cpu,
     quantise_kernel,
@@ -34,26 +36,27 @@ def bits(values):
 
 
 def choose_scales(run, maxima, global_rows, seed=0, round_number=0):
-    """(keys, scales, leaf_scales, n_limbs, non_finite)."""
-    n = len(maxima)
+    """(keys, scales, leaf_scales, non_finite)."""
+    n, maxima = len(maxima), maxima.copy()
     progress = np.zeros(1, PROGRESS)
     progress["seed"], progress["round"] = seed, round_number
-    keys, n_limbs = np.full(n, UNTOUCHED, np.uint32), np.full(n, UNTOUCHED, np.int32)
+    keys, sums = np.full(n, UNTOUCHED, np.uint32), np.full((3, n, N_SUMS), UNTOUCHED, np.int64)
     scales, leaves = np.full((n, 2), UNTOUCHED, np.float64), np.full((n, 2), UNTOUCHED, np.float64)
-    run(choose_scales_kernel, maxima, global_rows, progress, keys, scales, leaves, n_limbs, threads=n)
+    run(choose_scales_kernel, maxima, global_rows, progress, keys, scales, leaves, sums, threads=n)
+    assert not maxima.any() and not sums.any(), "they are added to"
     expected = np.zeros(1, PROGRESS)
     expected["seed"], expected["round"], expected["non_finite"] = seed, round_number, progress["non_finite"]
     assert (progress == expected).all(), "nothing else of the record is written"
-    return keys, scales, leaves, n_limbs, int(progress["non_finite"][0])
+    return keys, scales, leaves, int(progress["non_finite"][0])
 
 
 @each_runner
 def test_hand_sized_scales(run):
     #  largest g = 0.75 = ¾·2⁰: 2¹⁵ brings it below 2¹⁵.   largest h = 1 = ½·2¹: 2¹⁵ brings it below 2¹⁶
     #  5 rows need 3 bits: 2^(62 − 3)·¾ and 2^(62 − 3 − 1)·1 a row
-    _, scales, leaves, n_limbs, non_finite = choose_scales(run, bits([[0.75, 1.0]]), 5)
+    _, scales, leaves, non_finite = choose_scales(run, bits([[0.75, 1.0]]), 5)
     assert scales.tolist() == [[2.0**15, 2.0**15]] and leaves.tolist() == [[2.0**59, 2.0**58]]
-    assert n_limbs.tolist() == [1] and non_finite == 0
+    assert non_finite == 0
 
 
 LARGEST = float(np.finfo(np.float32).max)
@@ -69,21 +72,20 @@ ROWS = st.sampled_from([0, 1, 2, 3, 2**31, 2**31 + 1, 2**62]) | st.integers(0, 2
 )  # fmt: skip
 def test_the_facts_of_a_round_are_those_that_the_host_computes(run, largest, global_rows, seed, round_number):
     maxima = bits(largest)
-    keys, scales, leaves, n_limbs, non_finite = choose_scales(run, maxima, global_rows, seed, round_number)
+    keys, scales, leaves, non_finite = choose_scales(run, maxima, global_rows, seed, round_number)
     assert_same(keys, output_keys(seed, round_number, len(maxima)))
     assert_same(scales, scales_16(maxima))
     assert_same(leaves, leaf_scales(maxima, global_rows))
-    assert (n_limbs == 1).all() and non_finite == 0
+    assert non_finite == 0
 
 
 @each_runner
 def test_more_outputs_than_threads(run):
     maxima = bits(np.random.default_rng(7).random((301, 2)))
-    keys, scales, leaves, n_limbs, _ = choose_scales(run, maxima, 1000, 3, 4)
+    keys, scales, leaves, _ = choose_scales(run, maxima, 1000, 3, 4)
     assert_same(keys, output_keys(3, 4, 301))
     assert_same(scales, scales_16(maxima))
     assert_same(leaves, leaf_scales(maxima, 1000))
-    assert (n_limbs == 1).all()
 
 
 @each_runner
@@ -92,12 +94,25 @@ def test_more_outputs_than_threads(run):
 def test_a_maximum_that_is_not_finite_raises_the_flag(run, place, bad):
     largest = np.full((3, 2), 3.4e38)
     largest[place] = bad
-    assert choose_scales(run, bits(largest), 2**62)[4] == 1
+    assert choose_scales(run, bits(largest), 2**62)[3] == 1
     assert bits([bad])[0] >= NON_FINITE_BITS
 
 
 PENALTY = Penalty(reg_lambda=1.0, reg_alpha=0.0, max_delta_step=0.0, min_child_weight=2.0, gamma=0.0)
 LEAF = PENALTY.reg_lambda, PENALTY.min_child_weight
+
+
+def refine_without_rows(run, sums, own, n_rows, rough_scales, non_finite=0):
+    """(final sums, scales, n_limbs) of a worker without rows: sums of all workers, and its own."""
+    n, progress, nothing = len(sums), np.zeros(1, PROGRESS), np.zeros((len(sums), 0), np.float32)
+    progress["non_finite"] = non_finite
+    scales, n_limbs = np.full((n, 2), float(UNTOUCHED)), np.full(n, UNTOUCHED, np.int32)
+    kinds = np.stack([sums, own, np.zeros_like(sums)])  # ROUGH, OWN, FINAL
+    run(
+        quantise_kernel, nothing, nothing, 0, n_rows, *LEAF, progress, np.zeros(n, np.uint32), rough_scales, 2,
+        np.zeros((n, 2, 0), np.int32), kinds, scales, n_limbs, threads=1,
+    )  # fmt: skip
+    return kinds[FINAL], scales, n_limbs
 
 
 @each_runner
@@ -107,26 +122,27 @@ def test_outputs_with_many_quiet_rows_or_a_leaf_of_light_ones_get_two_limbs(run,
     sums = rng.integers(-5, 5, (n_outputs, N_SUMS))
     sums[:, 2], sums[:, 3] = rng.integers(0, n_rows, n_outputs), rng.integers(0, 2000 << LIGHT_BITS, n_outputs)
     sums[:3, 2], sums[:3, 3] = (60, 61, 121), 0  # of 121 rows 60 are not more than half, 61 are
-    local, scales, n_limbs = sums + 1, 2.0 ** rng.integers(-20, 20, (n_outputs, 2)), np.ones(n_outputs, np.int32)
+    local, scales = sums + 1, 2.0 ** rng.integers(-20, 20, (n_outputs, 2))
     refined = needs_refinement(sums, n_rows, scales, PENALTY)
     assert refined[:3].tolist() == [False, True, True]
     assert n_outputs == 3 or 0 < refined[sums[:, 2] < 61].sum() < n_outputs // 2
     expected = np.where(refined[:, None], 0, local), scales * np.where(refined, 65536.0, 1.0)[:, None]
-    run(choose_limbs_kernel, sums, n_rows, *LEAF, scales, n_limbs, local, threads=n_outputs)
-    assert_same(local, expected[0])
-    assert_same(scales, expected[1])
+    final, fine_scales, n_limbs = refine_without_rows(run, sums, local, n_rows, scales)
+    assert_same(final, expected[0])
+    assert_same(fine_scales, expected[1])
     assert_same(n_limbs, np.where(refined, 2, 1).astype(np.int32))
 
 
 @each_runner
+@pytest.mark.parametrize("non_finite", [0, 1])
 @pytest.mark.parametrize("n_rows", [FINE_ROWS, FINE_ROWS + 1])
-def test_outputs_of_small_tables_get_two_limbs_unless_they_are_not_finite(run, n_rows):
-    sums, scales, n_limbs = np.zeros((3, N_SUMS), np.int64), np.ones((3, 2)), np.array([1, 0, 1], np.int32)
-    run(choose_limbs_kernel, sums, n_rows, *LEAF, scales, n_limbs, np.zeros_like(sums), threads=3)
-    fine = needs_refinement(sums, n_rows, np.ones((3, 2)), PENALTY) & np.array([True, False, True])
-    assert fine.tolist() == [n_rows == FINE_ROWS, False, n_rows == FINE_ROWS]
-    assert_same(n_limbs, np.where(fine, 2, [1, 0, 1]).astype(np.int32))
-    assert_same(scales[:, 0], np.where(fine, 65536.0, 1.0))
+def test_outputs_of_small_tables_get_two_limbs_unless_a_gradient_is_not_finite(run, n_rows, non_finite):
+    sums, scales = np.zeros((3, N_SUMS), np.int64), np.ones((3, 2))
+    _, fine_scales, n_limbs = refine_without_rows(run, sums, sums, n_rows, scales, non_finite)
+    fine = needs_refinement(sums, n_rows, scales, PENALTY) & (non_finite == 0)
+    assert fine.tolist() == [n_rows == FINE_ROWS and not non_finite] * 3
+    assert_same(n_limbs, np.where(fine, 2, 1).astype(np.int32))
+    assert_same(fine_scales[:, 0], np.where(fine, 65536.0, 1.0))
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -134,15 +150,24 @@ def test_outputs_of_small_tables_get_two_limbs_unless_they_are_not_finite(run, n
 
 
 def quantise(run, grad, hess, keys, scales, n_limbs, pages):
-    """(packed pairs of each page, sums), in one launch per page and number of limbs. pages : where each begins, and the end."""
-    sums = np.zeros((len(grad), N_SUMS), np.int64)
-    packed = []
-    for first, last in zip(pages, pages[1:]):
-        gpair = np.full((len(grad), 2, last - first), UNTOUCHED, np.int32)
-        for limbs in (1, 2):
-            run(quantise_kernel, grad, hess, first, keys, scales, n_limbs, limbs, gpair, sums, threads=last - first)
-        packed.append(gpair)
-    return packed, sums
+    """(packed pairs of each page, sums), in one launch per page and number of limbs. pages : where each begins, and the end.
+    n_limbs : two where the rows of all workers, of which there are more, are quiet; else none of them is."""
+    n, n_rows = len(grad), FINE_ROWS + 1
+    rough_scales = scales / np.where(n_limbs == 2, 65536.0, 1.0)[:, None]
+    sums, found = np.zeros((3, n, N_SUMS), np.int64), (np.full((n, 2), float(UNTOUCHED)), np.full(n, UNTOUCHED, np.int32))
+    packed = [np.full((n, 2, last - first), UNTOUCHED, np.int32) for first, last in zip(pages, pages[1:])]
+    for limbs in (1, 2):
+        for gpair, first in zip(packed, pages):
+            run(
+                quantise_kernel, grad, hess, first, n_rows, *LEAF, np.zeros(1, PROGRESS), keys, rough_scales, limbs, gpair, sums,
+                *found, threads=gpair.shape[2],
+            )  # fmt: skip
+        if limbs == 1:
+            assert_same(sums[ROUGH], sums[OWN])
+            sums[ROUGH, :, 2], sums[ROUGH, :, 3] = np.where(n_limbs == 2, n_rows, 0), 0
+    assert_same(found[0], scales)
+    assert_same(found[1], n_limbs)
+    return packed, sums[FINAL]
 
 
 @each_runner
@@ -212,5 +237,5 @@ def test_zero_gradients_round_to_zero(run):
 def test_scales_of_extreme_maxima_quantise_like_the_cpu(run, largest):
     grad = np.array([[largest, -largest, largest / 3, 0.0]], np.float32)
     maxima = bits([[largest, largest]])
-    keys, scales, _, n_limbs, _ = choose_scales(run, maxima, 4, seed=1)
-    check_quantise(run, grad, np.abs(grad), keys, scales, n_limbs, [0, 4])
+    keys, scales, _, _ = choose_scales(run, maxima, 4, seed=1)
+    check_quantise(run, grad, np.abs(grad), keys, scales, np.ones(1, np.int32), [0, 4])

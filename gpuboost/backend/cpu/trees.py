@@ -202,7 +202,7 @@ class CpuTrees(Trees):
             )  # fmt: skip
         return self._leaf_sums
 
-    def prune(self) -> None:
+    def _prune(self) -> None:
         n, penalty = self.arrays.n_nodes, self.plan.penalty
         nodes.sum_upwards(n, self.arrays.nodes, self._leaf_sums)
         nodes.prune(
@@ -211,6 +211,7 @@ class CpuTrees(Trees):
         )  # fmt: skip
 
     def weigh_leaves(self) -> None:
+        self._prune()
         n, penalty = self.arrays.n_nodes, self.plan.penalty
         self.weights = np.empty((n, self.leaf_size), np.float32)
         self.leaf_values = np.empty((n, self.leaf_size), np.float32)

@@ -5,10 +5,11 @@ Kernels run on CuPy's current stream in the order of their launches. ``fetch`` a
 them; an array of the host may be changed when ``put`` or ``write`` returns.
 """
 
+import math
 import threading
 from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import cache
 from types import SimpleNamespace
 from typing import Any
@@ -19,7 +20,7 @@ from gpuboost.backend.cuda.compiler import CompiledKernel, compile_kernel
 from gpuboost.errors import DeviceNotFoundError
 from gpuboost.kernels.cuda_common import CudaKernel
 
-__all__ = ["CupyDevice", "Device", "PendingCopy", "find_device", "has_gpu", "usable_device"]
+__all__ = ["CupyDevice", "Device", "PendingCopy", "find_device", "has_gpu", "side_by_side", "usable_device"]
 
 Array = Any
 
@@ -29,12 +30,24 @@ MAX_PREPARED = 4096  # launches kept to be repeated, 2 to 3 KB each
 THREADS_PER_SM = 2048  # of the larger GPUs; on others some blocks wait for their turn, which costs next to nothing
 
 
+Shapes = dict[str, tuple[tuple[int, ...], "np.dtype | type"]]  # shape and dtype of arrays by name
+
+
+def side_by_side(shapes: Shapes) -> dict[str, slice]:
+    """Bytes of arrays in one piece of memory, each from a multiple of 16 on."""
+    places, first = {}, 0
+    for name, (shape, dtype) in shapes.items():
+        places[name] = slice(first, first + math.prod(shape) * np.dtype(dtype).itemsize)
+        first = -(-places[name].stop // 16) * 16
+    return places
+
+
 class PendingCopy(ABC):
-    """Arrays on their way to the host."""
+    """An array on its way to the host."""
 
     @abstractmethod
-    def wait(self) -> list[np.ndarray]:
-        """The copies, once they and all work before them are done."""
+    def wait(self) -> np.ndarray:
+        """The copy, once it and all work before it are done."""
 
 
 class Device(ABC):
@@ -61,6 +74,15 @@ class Device(ABC):
         self.clear(array)
         return array
 
+    def empty_together(self, shapes: Shapes) -> tuple[Array, dict[str, Array]]:
+        """New arrays in one piece of memory, uint8, which goes to the host in one copy: that, and the arrays by name."""
+        places = side_by_side(shapes)
+        memory = self.empty(max(place.stop for place in places.values()), np.uint8)
+        return memory, {name: self._view(memory[places[name]], *shape) for name, shape in shapes.items()}
+
+    def _view(self, memory: Array, shape: tuple[int, ...], dtype: Any) -> Array:
+        return memory.view(dtype).reshape(shape)
+
     @abstractmethod
     def clear(self, array: Array) -> None:
         """Set all bytes of a contiguous array to 0."""
@@ -71,16 +93,21 @@ class Device(ABC):
 
     @abstractmethod
     def write(self, array: Array, values: np.ndarray) -> None:
-        """Overwrite a contiguous array with as many values of its dtype, after the work launched so far. Small ones (STAGED_BYTES)
-        are not waited for."""
+        """Overwrite a contiguous array with as many values of its dtype, after the work launched so far. Up to STAGED_BYTES are
+        not waited for."""
 
     @abstractmethod
     def fetch(self, array: Array) -> np.ndarray:
         """The array on the host. Waits for the device."""
 
     @abstractmethod
-    def start_copy(self, arrays: Sequence[Array]) -> PendingCopy:
-        """Begin to copy contiguous arrays to the host, after the work launched so far, without waiting."""
+    def start_copy(self, array: Array) -> PendingCopy:
+        """Begin to copy a contiguous array to the host, after the work launched so far, without waiting, and beside the work
+        launched later: what overwrites the array is to be launched behind ``order_behind``."""
+
+    @abstractmethod
+    def order_behind(self, copy: PendingCopy) -> None:
+        """Let the work launched from now on begin after this copy. The host does not wait."""
 
     @abstractmethod
     def free_bytes(self) -> int:
@@ -172,6 +199,7 @@ class CupyDevice(Device):
         self._functions: dict[Any, Any] = {}
         self._shared_allowed: dict[int, int] = {}
         self._staged: deque[tuple[Any, Any]] = deque()  # event behind a copy, and the pinned memory that it reads
+        self._copy_stream: Any = None  # made when it is needed, with this device current
         self._lock = threading.Lock()
 
     def empty(self, shape: Any, dtype: Any) -> Array:
@@ -231,8 +259,17 @@ class CupyDevice(Device):
             return array.raw.get().view(array.dtype)
         return array.get() if isinstance(array, self.xp.ndarray) else np.asarray(array)
 
-    def start_copy(self, arrays: Sequence[Array]) -> "_CupyCopy":
-        return _CupyCopy(self.xp, arrays)
+    def _view(self, memory: Array, shape: tuple[int, ...], dtype: Any) -> Array:
+        return _Structs(memory, np.dtype(dtype)) if np.dtype(dtype).names else super()._view(memory, shape, dtype)
+
+    def start_copy(self, array: Array) -> "_CupyCopy":
+        if self._copy_stream is None:
+            self._copy_stream = self.xp.cuda.Stream(non_blocking=True)
+        return _CupyCopy(self.xp.cuda, array, self._copy_stream)
+
+    def order_behind(self, copy: PendingCopy) -> None:
+        assert isinstance(copy, _CupyCopy)
+        self.xp.cuda.get_current_stream().wait_event(copy.done)
 
     def free_bytes(self) -> int:
         pool = self.xp.get_default_memory_pool()
@@ -307,26 +344,25 @@ class _Structs:
 
 
 class _CupyCopy(PendingCopy):
-    def __init__(self, cupy: Any, arrays: Sequence[Array]) -> None:
-        sizes = [-(-a.nbytes // 16) * 16 for a in arrays]
-        self._pinned = cupy.cuda.alloc_pinned_memory(max(sum(sizes), 1))
-        self._parts, first = [], 0
-        stream = cupy.cuda.get_current_stream()
-        for array, size in zip(arrays, sizes):
-            host = np.frombuffer(self._pinned, array.dtype, array.size, first).reshape(array.shape)
-            array.data.copy_to_host_async(host.ctypes.data, array.nbytes, stream)
-            self._parts.append(host)
-            first += size
-        self._done = cupy.cuda.Event(disable_timing=True)
-        self._done.record(stream)
+    """done : the event behind the copy. Until then the array is kept: its memory may not become another's."""
+
+    def __init__(self, cuda: Any, array: Array, stream: Any) -> None:
+        self._array = array
+        self._pinned = cuda.alloc_pinned_memory(max(array.nbytes, 1))
+        self._host = np.frombuffer(self._pinned, array.dtype, array.size).reshape(array.shape)
+        ready, self.done = cuda.Event(disable_timing=True), cuda.Event(disable_timing=True)
+        ready.record(cuda.get_current_stream())
+        stream.wait_event(ready)
+        array.data.copy_to_host_async(self._host.ctypes.data, array.nbytes, stream)
+        self.done.record(stream)
 
     def __del__(self) -> None:
-        if hasattr(self, "_done"):
-            self._done.synchronize()  # the pinned memory goes back to its pool: nothing may still be written to it
+        if hasattr(self, "done"):
+            self.done.synchronize()  # the pinned memory goes back to its pool: nothing may still be written to it
 
-    def wait(self) -> list[np.ndarray]:
-        self._done.synchronize()
-        return [part.copy() for part in self._parts]
+    def wait(self) -> np.ndarray:
+        self.done.synchronize()
+        return self._host.copy()
 
 
 def pack_arguments(kernel: CudaKernel, arguments: tuple[Any, ...]) -> np.ndarray:

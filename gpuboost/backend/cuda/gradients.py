@@ -29,23 +29,31 @@ class CudaGradients(Gradients):
         self._threshold = device.put(np.array([row_sampling.UNIFORM]))
         self._maxima, self._keys = empty((n_outputs, 2), np.int64), empty(n_outputs, np.uint32)
         self.scales, self.leaf_scales = empty((n_outputs, 2), np.float64), empty((n_outputs, 2), np.float64)
-        self.n_limbs, sums_shape = empty(n_outputs, np.int32), (n_outputs, quantise.N_SUMS)
-        self._local_sums = empty(sums_shape, np.int64)
-        self._sums = {limbs: empty(sums_shape, np.int64) for limbs in (1, 2)}  # the same, to be summed over workers
+        self._rough_scales, self.n_limbs = empty((n_outputs, 2), np.float64), empty(n_outputs, np.int32)
+        self._sums = empty((3, n_outputs, quantise.N_SUMS), np.int64)
+        self._rough_sums, self._final_sums = self._sums[quantise.ROUGH], self._sums[quantise.FINAL]  # launches keep these objects
+        self._are_maxima_clear = False
 
     def compute(self, objective: Formula) -> Array:
         device = self.device
         if objective.parameters not in self._parameters:
             self._parameters[objective.parameters] = device.put(np.array(objective.parameters, np.float32))
-        device.clear(self._maxima)
+        self._clear_maxima()
         device.launch(
             objective.gradients_kernel, self._margin, self.label, self._weight, self._parameters[objective.parameters],
             self.grad, self.hess, self._maxima, threads=self._margin.shape[1],
         )  # fmt: skip
         return self._maxima
 
+    def _clear_maxima(self) -> None:
+        """Make room for those of another draw; as a rule quantise has."""
+        if not self._are_maxima_clear:
+            self.device.clear(self._maxima)
+        self._are_maxima_clear = False
+
     def set(self, grad: np.ndarray, hess: np.ndarray) -> Array:
         device, xp = self.device, self.device.xp
+        self._are_maxima_clear = False
         self.grad[...] = device.put(grad, np.float32)
         hess = device.put(hess, np.float32)
         self.hess[...] = xp.where((hess <= 0) & xp.isfinite(hess), np.float32(0), hess)  # NaN and infinities stay
@@ -67,7 +75,7 @@ class CudaGradients(Gradients):
         n_rows, n_drawn = self._global_rows, self.plan.rows.n_drawn
         if counts is not None:
             self._launch(row_sampling.choose_threshold_kernel, counts, n_drawn, self._threshold, blocks=1)
-        self.device.clear(self._maxima)
+        self._clear_maxima()
         for page in self._pages:
             self.device.clear(page.n_listed)
             self._launch(
@@ -79,26 +87,23 @@ class CudaGradients(Gradients):
 
     def quantise(self, maxima: Array) -> Array:
         self._launch(
-            quantise.choose_scales_kernel, maxima, self._global_rows, self._progress, self._keys, self.scales,
-            self.leaf_scales, self.n_limbs, threads=len(self._keys),
+            quantise.choose_scales_kernel, maxima, self._global_rows, self._progress, self._keys, self._rough_scales,
+            self.leaf_scales, self._sums, threads=len(self._keys),
         )  # fmt: skip
-        self.device.clear(self._local_sums)
-        return self._quantise(1)
+        self._are_maxima_clear = maxima is self._maxima
+        self._quantise(1)
+        return self._rough_sums
 
     def refine(self, sums: Array) -> Array | None:
+        self._quantise(2)
+        return self._final_sums
+
+    def _quantise(self, limbs: int) -> None:
         n_rows = self._global_rows if self.plan.rows is None else self.plan.rows.n_drawn
         penalty = self.plan.penalty
-        self._launch(
-            quantise.choose_limbs_kernel, sums, n_rows, penalty.reg_lambda, penalty.min_child_weight, self.scales, self.n_limbs,
-            self._local_sums, threads=len(self._keys),
-        )  # fmt: skip
-        return self._quantise(2)
-
-    def _quantise(self, limbs: int) -> Array:
         for page in self._pages:
             self._launch(
-                quantise.quantise_kernel, self.grad, self.hess, page.first, self._keys, self.scales, self.n_limbs, limbs,
-                page.gpair, self._local_sums, threads=page.n_rows,
+                quantise.quantise_kernel, self.grad, self.hess, page.first, n_rows, penalty.reg_lambda, penalty.min_child_weight,
+                self._progress, self._keys, self._rough_scales, limbs, page.gpair, self._sums, self.scales, self.n_limbs,
+                threads=page.n_rows,
             )  # fmt: skip
-        self._sums[limbs][...] = self._local_sums
-        return self._sums[limbs]

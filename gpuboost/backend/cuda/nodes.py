@@ -4,7 +4,7 @@ import numpy as np
 
 from gpuboost.backend.contract import Array
 from gpuboost.backend.cuda.device import Device
-from gpuboost.backend.cuda.plan import arrays_by_node
+from gpuboost.backend.cuda.plan import arrays_by_node, finished_arrays
 
 __all__ = ["NodeArrays"]
 
@@ -12,9 +12,11 @@ __all__ = ["NodeArrays"]
 class NodeArrays:
     """Arrays by node, of all trees of a round together (kernels/structs.py), with room for ``capacity`` of them.
 
-    segments : int64 (capacity, 3) of each page. The others as plan.arrays_by_node.
+    segments : int64 (capacity, 3) of each page. finished : uint8, the memory of the arrays of plan.finished_arrays. The others as
+    plan.arrays_by_node.
     """
 
+    state: Array
     nodes: Array
     sums: Array
     left_sums: Array
@@ -34,21 +36,25 @@ class NodeArrays:
     def __init__(self, device: Device, n_pages: int, leaf_size: int) -> None:
         self._device, self._leaf_size = device, leaf_size
         self.capacity = 0
+        self.finished: Array = device.empty(0, np.uint8)
         self.segments: list[Array] = [device.empty((0, 3), np.int64)] * n_pages
 
     def reserve(self, n_nodes: int) -> bool:
         """Make room for n_nodes nodes, keeping what is there; whether arrays were replaced."""
         if n_nodes <= self.capacity:
             return False
-        n = max(n_nodes, 2 * self.capacity)
-        for name, (shape, dtype) in arrays_by_node(n, self._leaf_size).items():
-            setattr(self, name, self._grown(getattr(self, name, None), shape, dtype))
-        self.segments = [self._grown(segments, (n, 3), np.int64) for segments in self.segments]
+        n, empty = max(n_nodes, 2 * self.capacity), self._device.empty
+        self.finished, arrays = self._device.empty_together(finished_arrays(n, self._leaf_size))
+        arrays |= {name: empty(shape, dtype) for name, (shape, dtype) in arrays_by_node(n, self._leaf_size).items()}
+        for name, array in arrays.items():
+            setattr(self, name, _with_content_of(getattr(self, name, None), array))
+        self.segments = [_with_content_of(segments, empty((n, 3), np.int64)) for segments in self.segments]
         self.capacity = n
         return True
 
-    def _grown(self, old: Array | None, shape: tuple[int, ...], dtype: np.dtype | type) -> Array:
-        new = self._device.empty(shape, dtype)
-        if old is not None:
-            new[: len(old)] = old
-        return new
+
+def _with_content_of(old: Array | None, array: Array) -> Array:
+    """The array, which begins as the old one."""
+    if old is not None:
+        array[: len(old)] = old
+    return array

@@ -11,7 +11,7 @@ from gpuboost.kernels.leaf_quantiles import DIGITS
 from gpuboost.kernels.structs import EMPTY_WORDS, FLAT_NODE, NODE
 from gpuboost.params import Params
 
-__all__ = ["MemoryPlan", "QUANTILE_NODES", "SYNC_FREE_DEPTH", "TrainingSize", "arrays_by_node", "plan_memory"]
+__all__ = ["MemoryPlan", "QUANTILE_NODES", "SYNC_FREE_DEPTH", "TrainingSize", "arrays_by_node", "finished_arrays", "plan_memory"]
 
 SYNC_FREE_DEPTH = 10  # a level of 2^10 nodes: launching by bounds costs little up to here
 GAINS_BYTES = 2**26  # best splits by node and feature that are kept at once
@@ -91,20 +91,27 @@ def _row_bytes(size: TrainingSize, params: Params) -> int:
 
 def _node_bytes(size: TrainingSize, n_nodes: int) -> int:
     """Arrays by node, and by node and page: segments, marks, n_left, first_leaf_chunk."""
-    shapes = arrays_by_node(n_nodes, size.leaf_size).values()
+    shapes = [*arrays_by_node(n_nodes, size.leaf_size).values(), *finished_arrays(n_nodes, size.leaf_size).values()]
     by_page = n_nodes * (24 + 4 * partition.CHUNK_WORDS + 8 + 8)
     by_slot = size.leaf_size * (4 * n_nodes * 8 + QUANTILE_NODES * 2 * (DIGITS + 2) * 8) if size.has_quantiles else 0
     return sum(math.prod(shape) * np.dtype(dtype).itemsize for shape, dtype in shapes) + size.n_pages * by_page + by_slot
 
 
 def arrays_by_node(n: int, leaf_size: int) -> dict[str, tuple[tuple[int, ...], np.dtype | type]]:
-    """Shape and dtype of what is kept for each of n nodes (kernels/structs.py)."""
+    """Shape and dtype of what is kept for each of n nodes while they grow (kernels/structs.py)."""
     return {
-        "nodes": ((n,), NODE), "sums": ((n, leaf_size, 2), np.int64), "left_sums": ((n, leaf_size, 2), np.int64),
+        "sums": ((n, leaf_size, 2), np.int64), "left_sums": ((n, leaf_size, 2), np.int64),
         "cats": ((n, EMPTY_WORDS), np.uint32), "counts": ((n,), np.int64), "selected": ((n,), np.int32), "rank": ((n,), np.int64),
         "build": ((n,), np.int32), "parents": ((n,), np.int32), "first_item": ((n + 1,), np.int64),
-        "leaf_sums": ((n, leaf_size, 2), np.int64), "weights": ((n, leaf_size), np.float32),
-        "leaf_values": ((n, leaf_size), np.float32), "covers": ((n,), np.float64), "flat": ((n,), FLAT_NODE),
+        "leaf_sums": ((n, leaf_size, 2), np.int64), "flat": ((n,), FLAT_NODE),
+    }  # fmt: skip
+
+
+def finished_arrays(n: int, leaf_size: int) -> dict[str, tuple[tuple[int, ...], np.dtype | type]]:
+    """The same of what goes to the host when trees are finished; state : n_nodes and non_finite (kernels/structs.py)."""
+    return {
+        "state": ((2,), np.int64), "nodes": ((n,), NODE), "covers": ((n,), np.float64), "weights": ((n, leaf_size), np.float32),
+        "leaf_values": ((n, leaf_size), np.float32),
     }  # fmt: skip
 
 

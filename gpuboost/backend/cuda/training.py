@@ -3,11 +3,11 @@
 import numpy as np
 
 from gpuboost.backend.contract import Training, TrainingRows
-from gpuboost.backend.cuda.device import Device, PendingCopy
+from gpuboost.backend.cuda.device import Device, PendingCopy, side_by_side
 from gpuboost.backend.cuda.gradients import CudaGradients
 from gpuboost.backend.cuda.leaf_quantiles import CudaLeafQuantiles
 from gpuboost.backend.cuda.memory import Launcher, on_device
-from gpuboost.backend.cuda.plan import TrainingSize, plan_memory
+from gpuboost.backend.cuda.plan import TrainingSize, finished_arrays, plan_memory
 from gpuboost.backend.cuda.rows import list_page_rows
 from gpuboost.backend.cuda.tables import bytes_copied, open_table
 from gpuboost.backend.cuda.trees import CudaTrees
@@ -24,8 +24,11 @@ from gpuboost.params import Params
 __all__ = ["CudaTraining", "training_size"]
 
 
+Leaving = tuple[PendingCopy, int]  # finished trees on their way to the host, and for how many nodes there is room
+
+
 @on_device(Training)
-class CudaTraining(Training[PendingCopy]):
+class CudaTraining(Training[Leaving]):
     """Device arrays, and launches by upper bounds."""
 
     gradients: CudaGradients
@@ -72,15 +75,18 @@ class CudaTraining(Training[PendingCopy]):
             if flat is not None and draws:
                 self._table.predict(p, flat, (page.drawn, page.n_listed), self.margin)
 
-    def finish_trees(self) -> PendingCopy:
-        own, n = self.trees.arrays, self.trees.node_bound
-        return self.device.start_copy([self._progress, own.nodes[:n], own.leaf_values[:n], own.weights[:n], own.covers[:n]])
+    def finish_trees(self) -> Leaving:
+        return self.trees.start_copy(), self.trees.arrays.capacity
 
-    def fetch_trees(self, pending: PendingCopy) -> list[Tree]:
-        progress, own_nodes, leaf_values, weights, covers = pending.wait()
-        check_finite(progress["non_finite"] * NON_FINITE_BITS)
-        n = int(progress["n_nodes"][0])
-        return collect_trees(own_nodes[:n], leaf_values[:n], weights[:n], covers[:n], self._cuts, self._n_trees)
+    def fetch_trees(self, pending: Leaving) -> list[Tree]:
+        copy, capacity = pending
+        shapes, memory = finished_arrays(capacity, self._leaf_size), copy.wait()
+        places = side_by_side(shapes)
+        finished = {name: memory[places[name]].view(dtype).reshape(shape) for name, (shape, dtype) in shapes.items()}
+        n, non_finite = finished["state"]
+        check_finite(non_finite * NON_FINITE_BITS)
+        own_nodes, leaf_values, weights, covers = (finished[name][:n] for name in ("nodes", "leaf_values", "weights", "covers"))
+        return collect_trees(own_nodes, leaf_values, weights, covers, self._cuts, self._n_trees)
 
 
 def training_size(

@@ -6,6 +6,7 @@ import numpy as np
 
 from gpuboost.backend.contract import Array, FlatTrees, Trees
 from gpuboost.backend.cuda import plan as bounds
+from gpuboost.backend.cuda.device import PendingCopy
 from gpuboost.backend.cuda.gradients import CudaGradients
 from gpuboost.backend.cuda.memory import Launcher, on_device
 from gpuboost.backend.cuda.nodes import NodeArrays
@@ -15,7 +16,7 @@ from gpuboost.backend.cuda.tables import CudaTable
 from gpuboost.backend.draws import most_bins
 from gpuboost.backend.plans import FrontierBatch, Round
 from gpuboost.binned.cuts import Cuts
-from gpuboost.kernels import column_sampling, histogram, leaves, nodes, partition, proposals, splits
+from gpuboost.kernels import column_sampling, growth, histogram, leaves, partition, proposals, splits
 from gpuboost.kernels.cuda_common import CudaKernel
 from gpuboost.kernels.structs import PENALTY
 from gpuboost.params import Params
@@ -59,6 +60,7 @@ class CudaTrees(Trees):
         self._penalty = empty(1, PENALTY)
         self._gain_parameters = empty(0, np.float64)
         self._told: object = None  # the penalty and gain that the device has
+        self._leaving: PendingCopy | None = None  # of the arrays by node, which the next trees overwrite
         self._n_leaves, self._first_rank = empty(self._n_trees, np.int64), empty(self._n_trees, np.int64)
         self.arrays = NodeArrays(device, len(pages), leaf_size)
         self._reserve(memory.n_nodes)
@@ -81,14 +83,18 @@ class CudaTrees(Trees):
 
     def start(self, sums: Array) -> None:
         own = self.arrays
-        self._launch(
-            nodes.start_trees_kernel, sums, self.first_output, self._progress, own.nodes, own.sums, self._n_leaves, blocks=1
-        )
+        if self._leaving is not None:
+            self.device.order_behind(self._leaving)
         for p, page in enumerate(self._pages):
-            self._launch(
-                partition.start_rows_kernel, page.drawn, page.n_listed, self._n_trees, self._progress, page.lists,
-                own.segments[p], threads=max(len(page.kept), self._n_trees),
-            )  # fmt: skip
+            rows = page.drawn, page.n_listed, page.lists, own.segments[p]
+            threads = max(len(page.kept), self._n_trees)
+            if p == 0:
+                self._launch(
+                    growth.start_trees_kernel, sums, self.first_output, self._progress, own.nodes, own.sums, self._n_leaves,
+                    *rows, threads=threads,
+                )  # fmt: skip
+            else:
+                self._launch(partition.start_rows_kernel, self._n_trees, self._progress, *rows, threads=threads)
             self._table.copy_drawn(p)
         self._n_steps, self._took_levels = 0, False
         self.node_bound = self.frontier_bound = self._n_trees
@@ -106,13 +112,9 @@ class CudaTrees(Trees):
     # -- Histograms -------------------------------------------------------------------------------------------------
 
     def build_histograms(self, batch: FrontierBatch) -> Array:
-        own, size = self.arrays, batch.end - batch.begin
+        size = batch.end - batch.begin
         n = size // 2 if batch.subtract else size
-        self._launch(
-            nodes.choose_built_kernel, batch.begin, size, self._params.max_depth, batch.first_slot, int(batch.subtract),
-            self._progress, own.nodes, own.counts, own.build, own.parents, blocks=1,
-        )  # fmt: skip
-        self._table.build(own, self._gradients.n_limbs, n, batch.first_slot, self._hist)
+        self._table.build(self.arrays, self._gradients.n_limbs, n, batch, self._params.max_depth, self._hist)
         return self._hist[batch.first_slot : batch.first_slot + n]
 
     def subtract_histograms(self, batch: FrontierBatch) -> None:
@@ -159,27 +161,23 @@ class CudaTrees(Trees):
         )  # fmt: skip
 
     def select_level(self, max_depth: int, max_leaves: int) -> None:
-        own = self.arrays
-        self._launch(
-            nodes.select_depthwise_kernel, max_depth, max_leaves, self._progress, own.nodes, self._n_leaves, own.rank,
-            self._first_rank, own.selected, blocks=1,
-        )  # fmt: skip
         self._selected_bound, self._took_levels = self.frontier_bound, True
+        self._limits = max_depth, max_leaves
 
     def select_best(self, max_depth: int, max_leaves: int) -> None:
-        own = self.arrays
-        self._launch(
-            nodes.select_lossguide_kernel, max_depth, max_leaves, self._progress, own.nodes, self._n_leaves, own.selected,
-            blocks=1,
-        )  # fmt: skip
         self._selected_bound, self._took_levels = self._n_trees, False
+        self._limits = max_depth, max_leaves
 
     def apply_splits(self) -> None:
+        """What was selected is found out and split in one launch."""
         self._reserve(self.node_bound + 2 * self._selected_bound)
         own = self.arrays
+        kernel, ranks = growth.split_lossguide_kernel, list[Array]()
+        if self._took_levels:
+            kernel, ranks = growth.split_depthwise_kernel, [own.rank, self._first_rank]
         self._launch(
-            nodes.apply_splits_kernel, own.selected, self._progress, own.nodes, own.sums, own.left_sums, self.monotone,
-            self._gradients.scales, self.first_output, self._penalty, blocks=1,
+            kernel, *self._limits, self._progress, own.nodes, self._n_leaves, *ranks, own.selected, own.sums, own.left_sums,
+            self.monotone, self._gradients.scales, self.first_output, self._penalty, own.segments[0], own.first_item, blocks=1,
         )  # fmt: skip
         self._n_steps += 1
 
@@ -187,7 +185,8 @@ class CudaTrees(Trees):
         own, progress = self.arrays, self._progress
         for p, (page, segments) in enumerate(zip(self._pages, own.segments)):
             n_chunks = page.lists.shape[1] // partition.CHUNK_ROWS + self._selected_bound
-            self._launch(partition.list_chunks_kernel, own.selected, segments, progress, own.first_item, blocks=1)
+            if p > 0:
+                self._launch(partition.list_chunks_kernel, own.selected, segments, progress, own.first_item, blocks=1)
             self._table.mark(p, own, n_chunks)
             self._launch(
                 partition.place_children_kernel, int(p == 0), own.selected, own.nodes, progress, own.first_item, page.n_left,
@@ -205,17 +204,17 @@ class CudaTrees(Trees):
 
     def sum_leaves(self) -> Array:
         own, gradients = self.arrays, self._gradients
-        leaf_sums = own.leaf_sums[: self.node_bound]
-        self.device.clear(leaf_sums)
         for p, page in enumerate(self._pages):
-            self._launch(
-                leaves.list_leaf_chunks_kernel, own.segments[p], own.nodes, self._progress, page.first_leaf_chunk, blocks=1
-            )
+            lists = own.segments[p], own.nodes, self._progress, page.first_leaf_chunk
+            if p == 0:
+                self._launch(growth.list_leaves_kernel, *lists, own.leaf_sums, blocks=1)
+            else:
+                self._launch(leaves.list_leaf_chunks_kernel, *lists, blocks=1)
             self.over_leaves(
                 p, leaves.sum_leaves_kernel, gradients.grad, gradients.hess, gradients.leaf_scales, self.first_output,
                 own.leaf_sums,
             )  # fmt: skip
-        return leaf_sums
+        return own.leaf_sums[: self.node_bound]
 
     def over_leaves(self, p: int, kernel: CudaKernel, *arguments: object) -> None:
         """Launch a kernel whose blocks take chunks of the leaves' rows."""
@@ -225,24 +224,21 @@ class CudaTrees(Trees):
             blocks=page.lists.shape[1] // leaves.CHUNK_ROWS + self.node_bound,
         )  # fmt: skip
 
-    def prune(self) -> None:
-        own = self.arrays
-        self._launch(nodes.sum_upwards_kernel, self._progress, own.nodes, own.leaf_sums, blocks=1)
-        self._launch(
-            nodes.prune_kernel, self._progress, own.nodes, own.leaf_sums, self._gradients.leaf_scales, self.first_output,
-            self._penalty, blocks=1,
-        )  # fmt: skip
-
     def weigh_leaves(self) -> None:
         own = self.arrays
         self._launch(
-            leaves.leaf_weights_kernel, self._progress, own.nodes, own.leaf_sums, self._gradients.leaf_scales, self.first_output,
-            self._penalty, own.weights, own.leaf_values, own.covers, threads=self.node_bound,
+            growth.weigh_trees_kernel, self._progress, own.nodes, own.leaf_sums, self._gradients.leaf_scales, self.first_output,
+            self._penalty, own.weights, own.leaf_values, own.covers, own.state, blocks=1,
         )  # fmt: skip
 
     def add_to_margin(self, p: int, margin: Array) -> None:
         """Add the leaf values to the margins of the rows of page p that the trees were grown on. margin : of all rows."""
         self.over_leaves(p, leaves.update_margin_kernel, self.arrays.leaf_values, self.first_output, margin)
+
+    def start_copy(self) -> PendingCopy:
+        """Begin to bring the arrays of finished trees to the host."""
+        self._leaving = self.device.start_copy(self.arrays.finished)
+        return self._leaving
 
     def flat(self) -> FlatTrees:
         own = self.arrays

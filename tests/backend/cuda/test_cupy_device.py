@@ -2,6 +2,7 @@
 (tests/fake_cuda.py)."""
 
 import sys
+from collections import Counter
 
 import fake_cupy
 import numpy as np
@@ -11,7 +12,7 @@ from fake_cuda import FakeGpu
 import gpuboost as gb
 from gpuboost.backend import CpuBackend
 from gpuboost.backend.cuda import CudaBackend
-from gpuboost.backend.cuda.device import STAGED_BYTES
+from gpuboost.backend.cuda.device import STAGED_BYTES, pack_arguments
 from gpuboost.communicator import run_threads
 from gpuboost.kernels.cuda_common import cuda_kernel, n_threads, thread_number
 from gpuboost.kernels.structs import PENALTY
@@ -126,7 +127,44 @@ def test_the_host_waits_once_a_round_though_columns_are_drawn(use_gpu):
         before = use_gpu.waits
         booster.update(dtrain)
         waits.append(use_gpu.waits - before)
-    assert max(waits[2:]) <= 1
+    assert waits[2:] == [1, 1]
+
+
+def test_a_tree_of_depth_6_takes_65_operations(use_gpu):
+    """Kernels, clears and copies of a round, from the gradients to the tree on its way to the host."""
+    booster, dtrain = gb.Booster({**PARAMS, "max_depth": 6}), gb.DMatrix(X, Y)
+    for _ in range(2):
+        use_gpu.machine.operations.clear()
+        booster.update(dtrain)
+    counts = Counter(use_gpu.machine.operations)
+    assert (counts["clear"], counts["copy"], counts["cupy"]) == (1, 1, 0)  # histograms; the tree
+    assert counts.total() == 65
+
+
+def test_all_but_two_launches_of_a_round_are_prepared(use_gpu, monkeypatch):
+    """The gradients' and the one that has the round's number."""
+    booster, dtrain, packed = gb.Booster({**PARAMS, "max_depth": 1}), gb.DMatrix(X, Y), []
+
+    def pack(kernel, values):
+        packed.append(kernel)
+        return pack_arguments(kernel, values)
+
+    monkeypatch.setattr("gpuboost.backend.cuda.device.pack_arguments", pack)
+    for _ in range(3):
+        packed.clear()
+        booster.update(dtrain)
+    assert len(packed) == 2
+
+
+def test_a_tree_is_copied_beside_the_next_round_but_before_the_next_tree(use_gpu, monkeypatch):
+    """The host waits for a level of a deep tree while the one before is still being copied: without the order between the two
+    streams that copy is of the new tree."""
+    params = {**PARAMS, "max_depth": 3}
+    expected = model_on_cpu(params, 3)
+    monkeypatch.setattr("gpuboost.backend.cuda.plan.SYNC_FREE_DEPTH", 1)
+    assert digest(gb.train(params, gb.DMatrix(X, Y), 3).model) == expected
+    monkeypatch.setattr(FakeGpu, "order_behind", lambda self, copy: None)
+    assert digest(gb.train(params, gb.DMatrix(X, Y), 3).model) != expected
 
 
 def test_codes_on_another_gpu_than_the_current_one_are_counted_there(use_gpu):
