@@ -9,6 +9,7 @@
     kernels     each CUDA kernel of some trainings, by events, beside its floor (gpu_kernels.py)
     training    ms per tree, seconds to bin, memory and quality, of XGBoost too where it is installed (gpu_tasks.py)
 
+Beside what is measured stands what gpu_model.py says a tree and its kernels should take, where it has written gpu-model.json.
 Each item is written to results/gpu-PART.json as soon as it is done, so that a run may be stopped and continued; an item is
 measured anew where it failed, or on another commit or device; parts that are not named stay. gpu.md is written from these files.
 Exit code 2 where there is no GPU, 1 where an item is missing, failed or differs. ``gpuboost doctor`` says what keeps a GPU from
@@ -20,6 +21,7 @@ import json
 import sys
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -143,7 +145,7 @@ def run(device: Any, parts: list[str], folder: Path, minutes: float = 8.0, scale
             document.setdefault("seconds", {})[name] = round(time.perf_counter() - begin, 2)
             files[part].write_text(json.dumps(document, indent=1) + "\n")
             print(f"{part}, {name}: {document['seconds'][name]} s {summary(result)}", file=sys.stderr, flush=True)
-    (folder / "gpu.md").write_text(page(documents))
+    (folder / "gpu.md").write_text(page(documents, read_model(folder)))
     return not any(failed(documents[part]["items"].get(x, {"failed": True})) for part in parts for x in PARTS[part][1])
 
 
@@ -154,7 +156,26 @@ def summary(result: Any) -> str:
 # --- The page ---
 
 
-def page(documents: dict[str, Any]) -> str:
+@dataclass(frozen=True)
+class Modelled:
+    """ms of a tree, least and most, and of its kernels by name."""
+
+    tree: list[float]
+    kernels: dict[str, float]
+
+
+def read_model(folder: Path) -> dict[str, Modelled]:
+    """What gpu_model.py has said last, by table; nothing where it has not been run."""
+    file = folder / "gpu-model.json"
+    runs = json.loads(file.read_text()) if file.exists() else {"none": {"tasks": {}}}
+    tasks = list(runs.values())[-1]["tasks"]
+    return {
+        name.removesuffix(", random"): Modelled(task["ms"]["tree"], {k["kernel"]: k["ms"] for k in task["kernels"]})
+        for name, task in tasks.items()
+    }  # fmt: skip
+
+
+def page(documents: dict[str, Any], model: dict[str, Modelled]) -> str:
     machines = [document["machine"] for document in documents.values() if document["items"]]
     lines = sorted({f"{m['date'][:10]}: {m['device']}, {m['driver']}, CUDA {m['cuda']}; {m['cpu']}, {m['cores']} cores; "
                     f"Python {m['python']}, " + ", ".join(f"{k} {v}" for k, v in m["versions"].items())
@@ -163,23 +184,24 @@ def page(documents: dict[str, Any]) -> str:
     parts = ["# gpuboost on a GPU", "Written by `python benchmarks/gpu.py`, which says what the figures are.", *lines]
     for part, section in SECTIONS.items():
         done = documents[part]["items"]
-        parts += [f"## {part.capitalize()}", section(done) if done else "Not measured."]
+        parts += [f"## {part.capitalize()}", section(done, model) if done else "Not measured."]
         parts += [f"{name} failed: {result['failed']}" for name, result in done.items() if failed(result) and "failed" in result]
     return "\n\n".join(parts) + "\n"
 
 
-def training_section(items: dict[str, Any]) -> str:
+def training_section(items: dict[str, Any], model: dict[str, Modelled]) -> str:
     rows = []
     for name, result in items.items():
+        said = "–".join(f"{ms:.2f}" for ms in model[name].tree) if name in model else ""
         for library in ("gpuboost", "xgboost"):
             r = result.get(library, {"failed": ""})
             if "failed" in r:
-                rows += [[name, library, r["failed"].replace("|", "/")[:100]] + [""] * 5] if r["failed"] else []
+                rows += [[name, library, r["failed"].replace("|", "/")[:100]] + [""] * 6] if r["failed"] else []
                 continue
             quality = ", ".join(f"{metric} {value:.4f}" for metric, value in r["quality"].items())
-            rows.append([name, library, f"{r['ms_per_tree']:.3f}", f"{r['rounds_timed']}", f"{r['bin_s']:.3f}",
-                         f"{r['copy_s']:.3f}", f"{r['memory_mb']:.0f}", quality])  # fmt: skip
-    return table(["table", "", "ms per tree", "rounds timed", "binning s", "copy s", "memory MB", "quality"], rows)
+            rows.append([name, library, f"{r['ms_per_tree']:.3f}", said * (library == "gpuboost"), f"{r['rounds_timed']}",
+                         f"{r['bin_s']:.3f}", f"{r['copy_s']:.3f}", f"{r['memory_mb']:.0f}", quality])  # fmt: skip
+    return table(["table", "", "ms per tree", "modelled", "rounds timed", "binning s", "copy s", "memory MB", "quality"], rows)
 
 
 def digests_section(items: dict[str, Any]) -> str:
@@ -189,13 +211,15 @@ def digests_section(items: dict[str, Any]) -> str:
     return text + ("\n\n" + table(["training", "differs in"], different) if different else "")
 
 
-def kernels_section(items: dict[str, Any]) -> str:
+def kernels_section(items: dict[str, Any], model: dict[str, Modelled]) -> str:
     rows = []
     for name, records in items.items():
+        said = model[table_name].kernels if (table_name := f"11M × 28, {name}") in model else {}
         for r in records if isinstance(records, list) else []:
             floor = [f"{r['floor_ms']:.4f}", f"{r['ms'] / r['floor_ms']:.1f}"] if r["floor_ms"] else ["", ""]
-            rows.append([f"{name}, a {r['per']}", r["kernel"], f"{r['calls']:g}", f"{r['ms']:.4f}", *floor])
-    return table(["workload", "kernel", "calls", "ms", "floor ms", "×"], rows)
+            modelled = f"{said[r['kernel']]:.4f}" if r["kernel"] in said else ""
+            rows.append([f"{name}, a {r['per']}", r["kernel"], f"{r['calls']:g}", f"{r['ms']:.4f}", modelled, *floor])
+    return table(["workload", "kernel", "calls", "ms", "modelled", "floor ms", "×"], rows)
 
 
 def ceilings_section(items: dict[str, Any]) -> str:
@@ -205,7 +229,8 @@ def ceilings_section(items: dict[str, Any]) -> str:
 
 
 SECTIONS = {
-    "training": training_section, "digests": digests_section, "kernels": kernels_section, "ceilings": ceilings_section,
+    "training": training_section, "digests": lambda items, _: digests_section(items), "kernels": kernels_section,
+    "ceilings": lambda items, _: ceilings_section(items),
 }  # fmt: skip
 
 

@@ -39,6 +39,7 @@ class Machine:
         self.functions: list[Any] = []
         self.attributes: list[tuple[int, int, int]] = []  # function, attribute, value
         self.waits = 0
+        self.ranges: list[str | None] = []  # of NVTX: names where they begin, None where they end
         self.operations: list[str] = []  # kernels by name, clears, copies, and "cupy" for what CuPy computes
         self.null = Stream(self, device=0)
         self.own = Own(self)
@@ -207,6 +208,7 @@ def cuda(machine: Machine, device_type: type) -> SimpleNamespace:
         Stream=lambda non_blocking=False: Stream(machine, machine.device), Event=lambda disable_timing=False: Event(machine),
         get_current_stream=lambda: machine.stream, alloc_pinned_memory=machine.pinned,
         memory=SimpleNamespace(OutOfMemoryError=MemoryError),
+        nvtx=SimpleNamespace(available=True, RangePush=machine.ranges.append, RangePop=lambda: machine.ranges.append(None)),
         runtime=SimpleNamespace(
             getDeviceProperties=lambda number: properties, memGetInfo=lambda: (pool.device_bytes - pool.held, pool.device_bytes)
         ),

@@ -87,6 +87,20 @@ def test_a_digest_that_differs_is_told(monkeypatch):
     assert "1 of 2 trainings" in text and "| depth 1 | scores |" in text
 
 
+def test_what_is_modelled_stands_beside_what_is_measured(tmp_path):
+    """The last run of gpu_model.py, of tables that are trained on; kernels of a tree of depth 8."""
+    run = {"tasks": {f"{DEPTH_8}, random": {"ms": {"tree": [1.5, 2.25]}, "kernels": [{"kernel": "a.b_kernel", "ms": 0.5}]}}}
+    (tmp_path / "gpu-model.json").write_text(json.dumps({"before": {"tasks": {}}, "after": run}))
+    model = gpu.read_model(tmp_path)
+    measured = {"ms_per_tree": 3.0, "rounds_timed": 7, "bin_s": 0.5, "copy_s": 0.25, "memory_mb": 10.0, "quality": {"auc": 0.5}}
+    text = gpu.training_section({DEPTH_8: {"gpuboost": measured, "xgboost": measured}}, model)
+    assert f"| {DEPTH_8} | gpuboost | 3.000 | 1.50–2.25 | 7 |" in text and f"| {DEPTH_8} | xgboost | 3.000 |  | 7 |" in text
+    record = {"per": "tree", "kernel": "a.b_kernel", "calls": 8.0, "ms": 1.0, "floor_ms": 0.0}
+    text = gpu.kernels_section({"depth 8": [record, record | {"kernel": "a.c_kernel"}], "255 leaves": [record]}, model)
+    assert text.count("| 1.0000 | 0.5000 |") == 1 and text.count("| 1.0000 |  |") == 2
+    assert gpu.read_model(tmp_path / "nowhere") == {}
+
+
 def test_kernels_that_no_case_launches_are_named(device):
     never = gpu_digests.launch_all(device, ["depth 1"], 60)
     assert "sparse.build_sparse_histograms_kernel" in never and "nodes.start_round_kernel" not in never

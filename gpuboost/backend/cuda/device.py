@@ -6,10 +6,12 @@ them; an array of the host may be changed when ``put`` or ``write`` returns.
 """
 
 import math
+import os
 import threading
 from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import cache
 from types import SimpleNamespace
 from typing import Any
@@ -26,6 +28,7 @@ Array = Any
 
 STAGED_BYTES = 2**20  # of an array of the host up to which a copy is made rather than waited for
 SYSTEM_SHARED_BYTES = 1024  # of each block, kept by CUDA from 8.0 on (CUDA C++ Programming Guide, shared memory)
+PROFILER = "NVTX_INJECTION64_PATH"  # the environment variable by which a tool, as Nsight Systems, gives NVTX something to call
 MAX_PREPARED = 4096  # launches kept to be repeated, 2 to 3 KB each
 THREADS_PER_SM = 2048  # of the larger GPUs; on others some blocks wait for their turn, which costs next to nothing
 
@@ -117,6 +120,10 @@ class Device(ABC):
     def current(self) -> Any:
         """Context manager in which arrays are allocated and kernels launched on this device."""
 
+    def phase(self, name: str) -> AbstractContextManager[object]:
+        """Context manager of a stretch of the host's work, which a profiler shows by this name."""
+        return nullcontext()
+
     # -- Work -------------------------------------------------------------------------------------------------------
 
     def block(self, kernel: CudaKernel) -> int:
@@ -199,6 +206,7 @@ class CupyDevice(Device):
         self._functions: dict[Any, Any] = {}
         self._shared_allowed: dict[int, int] = {}
         self._staged: deque[tuple[Any, Any]] = deque()  # event behind a copy, and the pinned memory that it reads
+        self._is_profiled = PROFILER in os.environ and cupy.cuda.nvtx.available
         self._copy_stream: Any = None  # made when it is needed, with this device current
         self._lock = threading.Lock()
 
@@ -312,6 +320,18 @@ class CupyDevice(Device):
 
     def current(self) -> Any:
         return self.xp.cuda.Device(self.number)
+
+    def phase(self, name: str) -> AbstractContextManager[object]:
+        return self._range(name) if self._is_profiled else nullcontext()
+
+    @contextmanager
+    def _range(self, name: str) -> Iterator[None]:
+        """An NVTX range."""
+        self.xp.cuda.nvtx.RangePush(name)
+        try:
+            yield
+        finally:
+            self.xp.cuda.nvtx.RangePop()
 
 
 class _Structs:

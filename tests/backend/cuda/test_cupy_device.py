@@ -185,6 +185,26 @@ def test_workers_on_another_gpu_than_the_current_one_exchange_there(use_gpu):
 
 
 # ---------------------------------------------------------------------------------------------------------------------
+# Profilers
+
+
+@pytest.mark.parametrize("is_profiled", [True, False])
+def test_a_profiler_sees_the_phases_of_a_training_by_name(is_profiled, gpu, use_backend, monkeypatch):
+    """Those of the contract, one after another; nobody else is told."""
+    if is_profiled:
+        monkeypatch.setenv("NVTX_INJECTION64_PATH", "/opt/nvidia/nsight-systems/injection.so")
+    use_backend(CudaBackend(FakeGpu(1)))
+    gb.train({**PARAMS, "max_depth": 1}, gb.DMatrix(X, Y), 1)
+    ranges = gpu.machine.ranges
+    if not is_profiled:
+        assert ranges == []
+        return
+    assert {"Coder.bin_rows", "Gradients.quantise", "Trees.build_histograms", "Training.update_margin"} <= set(ranges)
+    depths = np.cumsum([1 if name else -1 for name in ranges])
+    assert depths[-1] == 0 and set(depths.tolist()) == {0, 1}
+
+
+# ---------------------------------------------------------------------------------------------------------------------
 # Tables
 
 
