@@ -46,7 +46,7 @@ def nothing_kernel(out):
 def shared_adds_kernel(n_adds, row_mask, lane_mask, lane_step, out):
     """n_adds int32 adds of every thread to shared memory, dynamic, (row_mask + 1) rows of the 32 banks.
 
-    lane_step 1, lane_mask 0 : each lane keeps to its own bank, one pass for 32 adds. lane_mask 31 : random banks, as histograms.
+    lane_step 1, lane_mask 0 : each lane keeps to its own bank, one pass for 32 adds, as histograms. lane_mask 31 : random banks.
     All of them 0 : one address, 32 passes. out : int64 (≥ 1,), INOUT. The number of adds is added to it.
     """
     planes = cuda.shared.array(0, int32)
@@ -221,4 +221,4 @@ CEILINGS: dict[str, Callable[[Any, Sizes], dict[str, float]]] = {
 @cache
 def units(device: Any, sizes: Sizes) -> tuple[float, float]:
     """(ns_per_byte, ns_per_add) for floors."""
-    return 1 / copy(device, sizes)["GB/s, read and written"], 1 / shared_adds(device, sizes)["G adds/s, random banks"]
+    return 1 / copy(device, sizes)["GB/s, read and written"], 1 / shared_adds(device, sizes)["G adds/s, own banks"]

@@ -6,7 +6,7 @@ the host reads within a tree (leaf by leaf), short kernels after that show some 
 
     ms, floor_ms    of one round, or of one table        calls    likewise
     floor           the larger one of bytes read and written at the rate of a copy, and of adds to shared memory at the rate of
-                    random banks (gpu_ceilings.py); scattered reads count as sectors of 32 bytes
+                    lanes that keep to their own banks (gpu_ceilings.py); scattered reads count as sectors of 32 bytes
 
 A kernel without a floor does little work: what it takes is the cost of a launch and of its chain of dependent steps.
 """
@@ -53,9 +53,9 @@ def scattered(sizes: np.ndarray, n_bytes: int, n_total: int) -> int:
 
 
 def build_histograms(a: Any, fetch: Callable[[Any], np.ndarray]) -> tuple[float, float]:
-    sizes, n_total = rows_of(a, fetch, a.build, int(fetch(a.progress)["n_built"][0])), a.gpair.shape[2]
-    sizes = sizes * int(fetch(a.n_limbs).max()) * a.hist.shape[1]
-    n_bytes = 4 * sizes.sum() + scattered(sizes, 4 * a.words.shape[1], n_total) + scattered(sizes, 4, n_total)
+    slices, n_total = fetch(a.slices)[: fetch(a.first_slice)[int(fetch(a.progress)["n_items"][0])]], a.gpair.shape[2]
+    sizes = np.bincount(slices["slot"], slices["end"] - slices["begin"]) * int(fetch(a.n_limbs).max()) * a.hist.shape[1]
+    n_bytes = 4 * sizes.sum() + scattered(sizes, a.words[:1].nbytes, n_total) + scattered(sizes, 4, n_total)
     return n_bytes, 2.0 * sizes.sum() * (a.offsets.size - 1)
 
 
@@ -79,7 +79,7 @@ def move_rows(a: Any, fetch: Callable[[Any], np.ndarray]) -> tuple[float, float]
 
 
 FLOORS: dict[str, Callable[[Any, Callable[[Any], np.ndarray]], tuple[float, float]]] = {
-    "build_histograms_kernel": build_histograms,
+    "build_(strided_)?histograms_kernel": build_histograms,
     "subtract_histograms_kernel": subtract_histograms,
     "evaluate_splits_kernel": evaluate_splits,
     "mark_rows_kernel": mark_rows,

@@ -28,7 +28,7 @@ from gpuboost.kernels import structs
 
 __all__ = [
     "ArgumentType", "BlockStep", "CudaKernel", "DeviceFunction", "all_kernels", "bind", "block_step", "cuda", "cuda_kernel",
-    "device_function",
+    "device_function", "lowered_to",
 ]  # fmt: skip
 
 
@@ -55,9 +55,13 @@ ONE_BLOCK: dict[str, int] = {"block": 1024, "blocks_per_sm": 1, "registers": 64}
 
 @dataclass(frozen=True, eq=False)
 class DeviceFunction:
-    """A function of kernels that uses the names of ``cuda``; inlined wherever it is called."""
+    """A function of kernels that uses the names of ``cuda``; inlined wherever it is called.
+
+    lowering : a numba intrinsic that is compiled in its place, where LLVM can say better what the text says; else None.
+    """
 
     py_func: Callable[..., Any]
+    lowering: Any = None
 
     def __call__(self, *args: Any) -> Any:
         return self.py_func(*args)
@@ -66,6 +70,11 @@ class DeviceFunction:
 def device_function(function: Callable[..., Any]) -> Any:
     """Mark a function as one that only CUDA kernels call."""
     return DeviceFunction(function)
+
+
+def lowered_to(lowering: Any) -> Callable[[Callable[..., Any]], Any]:
+    """As device_function, for one that has a ``lowering``."""
+    return lambda function: DeviceFunction(function, lowering)
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)

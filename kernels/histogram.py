@@ -238,257 +238,261 @@ def _subtract(counter, parents, first_built, hist):
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# CUDA. A block adds one slice of a node's rows to one tile of features in shared memory, and that to global memory.
+# CUDA. The rows of the nodes to build, one node after the other, are cut into parts of equally many, one or a few for each block,
+# and the parts into slices where one node ends and another begins:
 #
-# Gradients and hessians lie in two planes of int32 in shared memory, the only width whose shared-memory atomic add is one
-# instruction on every architecture (64-bit and float adds are compare-and-swap loops). MAX_SLICE_ROWS rows cannot overflow them.
-# The threads of a warp read consecutive words of a few rows: 4 one-byte codes (2 two-byte codes) each, of different
-# features, so their adds go to different banks. Features lie an odd number of words apart: the same bin of two features, or a
-# constant column, does not hit one bank.
+#     nodes     aaaaaaaaaa|bb|cccccccccccc
+#     parts     ......|......|......|.....      first_slice = [0, 1, 3, 4, 5]
+#     slices    aaaaaa|aaaa|bb|cccccc|cccccc
+#
+# So all blocks end together, and read what they are to do from a record of 20 bytes. A block adds a slice to a tile in shared
+# memory (histogram_tiles.py), and that to the histogram in global memory. Two other kernels have room for more bins of two-byte
+# codes; sparse.py has one for lists of cells.
 
-MAX_SLICE_ROWS = 32768  # |g| ≤ 2^15 and h < 2^16: both planes stay within 31 bits
-MIN_SLICE_ROWS_GPU = 512  # 100,000 rows still make a slice for every block of a large GPU; an estimate, not measured
+MAX_SLICE_ROWS = 32768  # |g| ≤ 2^15 and h < 2^16: int32 sums of so many stay within 31 bits
+MIN_PART_ROWS = 512  # 100,000 rows still make a part for every block of a large GPU; an estimate, not measured
+BLOCKS_OF_A_MULTIPROCESSOR = 4  # at most, of the kernels here, in histogram_tiles.py and in sparse.py
+EVENLY = 0.9  # of the blocks' time that is to be spent at work
 SECTOR = 32  # bytes: records are gathered by whole sectors
-SLICES_PER_BLOCK = 4  # a level is cut into so many slices per block that runs at once: the last ones then end together
 SUBTRACT_CHUNK = 4096  # values of one work item of the subtraction
 
 
-def tile_words(n_features: int, code_bytes: int, max_bins: int, shared_limit: int) -> int:
-    """Words (4 bytes of codes) of a record that one block adds together; 0 where not even one fits into shared memory.
+def parts_of_rows(n_blocks: int, n_variants: int) -> int:
+    """Into how many parts rows are to be cut that n_blocks blocks at a time add up, each part for n_variants (tiles and outputs).
 
-    At most a sector; fewer where a tile of all of them would not fit, and evenly spread over the record.
+    As few as keep the blocks busy: 396 blocks and 1 tile: 396. 5 tiles: 79, which makes 395 items. 300 tiles: 1 part would keep
+    300 blocks at work and 2 parts 300 on average; 5 parts are 1500 items, 375 at a time.
     """
-    n_words = -(-n_features * code_bytes // 4)
-    fitting = min(SECTOR // 4, n_words, max(shared_limit - 8 * WORK_FIELDS, 0) // tile_bytes(1, code_bytes, max_bins))
-    return -(-n_words // -(-n_words // fitting)) if fitting else 0
+    for n_rounds in range(1, n_variants + 1):
+        n_parts = n_rounds * n_blocks // n_variants
+        if n_parts * n_variants >= EVENLY * n_rounds * n_blocks:
+            return n_parts
+    raise AssertionError("n_variants rounds of n_blocks parts leave no block idle")
 
 
-def tile_stride(max_bins: int) -> int:
-    """Words between two features of a tile: room for the missing code, and odd."""
-    return (max_bins + 1) | 1
+def most_slices(n_rows: int, n_blocks: int, n_nodes: int) -> int:
+    """Room for the slices that list_build_items_kernel makes of so many rows and nodes; for parts and their end as well.
 
-
-def tile_bytes(n_words: int, code_bytes: int, max_bins: int) -> int:
-    """Shared memory of a tile."""
-    return n_words * (4 // code_bytes) * tile_stride(max_bins) * 8
+    n_blocks : at least as many as parts are wanted.
+    """
+    return n_rows // MAX_SLICE_ROWS + n_blocks + n_nodes + 1
 
 
 @cuda_kernel(
-    "build: int32[:], segments: int64[:, :], n_blocks: int64, progress: PROGRESS[:], first_item: int64[:]", **ONE_BLOCK
-)
-def list_build_items_kernel(build, segments, n_blocks, progress, first_item):
-    """Cut the rows that the nodes to build have in one page into slices. One block.
+    "build: int32[:], nodes: NODE[:], first_output: int32[:], segments: int64[:, :], n_parts: int64, progress: PROGRESS[:], "
+    "slices: SLICE[:], first_slice: int32[:]",
+    **ONE_BLOCK,
+)  # fmt: skip
+def list_build_items_kernel(build, nodes, first_output, segments, n_parts, progress, slices, first_slice):
+    """Cut the rows that the nodes to build have in one page into parts and slices. One block, a thread for each node and slice.
 
-    build : int32, IN. The first n_built are nodes, −1 for none. segments : int64 (n_nodes, 3), IN.
-    n_blocks : blocks that run at once and share the rows (others take other tiles and outputs).
-    first_item : int64 (≥ n_built + 1,), OUT. First slice of each node. progress : OUT n_items.
+    build : int32, IN. The first n_built are nodes, −1 for none. nodes : NODE, IN (slot, tree). segments : int64 (n_nodes, 3), IN.
+    first_output : int32 (n_trees,), IN. n_parts : how many are wanted. There are fewer where these would have less than
+        MIN_PART_ROWS rows, and a multiple of them where these would have more than MAX_SLICE_ROWS.
+    slices : SLICE (≥ most_slices,), OUT. first_slice : int32 (≥ parts + 1,), OUT. progress : OUT n_items, the parts.
     """
     partial = cuda.shared.array(32, int64)
-    n_built = progress[0].n_built
+    first_row, first_of_node = cuda.shared.array(1024, int64), cuda.shared.array(1024, int64)
+    n_built, thread, block = progress[0].n_built, int64(cuda.threadIdx.x), int64(cuda.blockDim.x)
     own_rows = int64(0)
-    i = int64(cuda.threadIdx.x)
+    i = thread
     while i < n_built:
         if build[i] >= 0:
             own_rows += segments[build[i], 1] - segments[build[i], 0]
-        i += int64(cuda.blockDim.x)
+        i += block
     n_rows = block_sum(own_rows, partial)
-    slice_rows = min(max(n_rows // (n_blocks * SLICES_PER_BLOCK), int64(MIN_SLICE_ROWS_GPU)), int64(MAX_SLICE_ROWS))
-    n_items = int64(0)
-    first = int64(0)
+    n_parts *= max((n_rows + n_parts * MAX_SLICE_ROWS - 1) // (n_parts * MAX_SLICE_ROWS), int64(1))
+    part_rows = max((n_rows + n_parts - 1) // n_parts, int64(MIN_PART_ROWS))
+    n_before, n_slices, first = int64(0), int64(0), int64(0)
     while first < n_built:
-        i = first + int64(cuda.threadIdx.x)
-        n_slices = int64(0)
+        i, own_rows = first + thread, int64(0)
         if i < n_built and build[i] >= 0:
-            n_slices = (segments[build[i], 1] - segments[build[i], 0] + slice_rows - 1) // slice_rows
-        before, total = block_prefix(n_slices, partial)
-        if i < n_built:
-            first_item[i] = n_items + before
-        n_items += total
-        first += int64(cuda.blockDim.x)
-    if cuda.threadIdx.x == 0:
-        first_item[n_built] = n_items
-        progress[0].n_items = n_items
+            own_rows = segments[build[i], 1] - segments[build[i], 0]
+        before, total = block_prefix(own_rows, partial)
+        begin, own_slices = n_before + before, int64(0)
+        if own_rows > 0:
+            own_slices = (begin + own_rows - 1) // part_rows - begin // part_rows + 1
+        slices_before, total_slices = block_prefix(own_slices, partial)
+        first_row[thread], first_of_node[thread] = begin, n_slices + slices_before
+        cuda.syncthreads()  # every node knows its first row and slice
+        number = n_slices + thread
+        while number < n_slices + total_slices:
+            owner = owner_of(first_of_node, min(block, n_built - first), number)
+            node, begin = build[first + owner], first_row[owner]
+            part = begin // part_rows + number - first_of_node[owner]
+            slices[number].slot, slices[number].side = nodes[node].slot, int32(segments[node, 2])
+            slices[number].output = first_output[nodes[node].tree]
+            slices[number].begin = int32(segments[node, 0] + max(part * part_rows - begin, int64(0)))
+            slices[number].end = int32(min(segments[node, 0] + (part + 1) * part_rows - begin, segments[node, 1]))
+            if part * part_rows >= begin:
+                first_slice[part] = int32(number)
+            number += block
+        n_before += total
+        n_slices += total_slices
+        first += block
+    if thread == 0:
+        n_parts = (n_rows + part_rows - 1) // part_rows
+        first_slice[n_parts] = int32(n_slices)
+        progress[0].n_items = n_parts
 
 
-@cache
-def build_histograms_kernel(code_bytes):
-    """The kernel for codes of 1 or 2 bytes. Dynamic shared memory: tile_bytes of the tile.
+def strided_words(n_features: int, max_bins: int, shared_limit: int) -> int:
+    """Words (4 bytes, two codes) of a record that a block of build_strided_histograms_kernel adds together; 0 where not even one
+    fits into shared memory.
 
-    words : uint32 (n_rows, words of a record), IN. The records of codes, four bytes at a time.
-    rows : int32 (2, n), IN. The two row buffers. gpair : int32 (n_outputs, 2, n_rows), IN. n_limbs : int32 (n_outputs,), IN.
-    offsets : int32 (n_features + 1,), IN. First bin of each feature. stride, words_per_tile : of the tiles.
-    progress : IN n_built, n_items. build : int32, IN. first_item : int64, IN, from list_build_items_kernel.
-    nodes : NODE, IN. first_output : int32 (n_trees,), IN. segments : int64 (n_nodes, 3), IN.
-    hist : int64 (n_slots, leaf_size, total_bins, 2), INOUT. Zeroed by the caller before the first page.
-
-    Grid: a block strides over (slice, output, tile), tiles fastest, so that neighbours read the same rows.
-    Work of a row: 4 + 4 + 32 bytes read (its number, its pair, a sector of codes), two adds per feature. Floor of a level of
-    11M rows of 28 codes, half of them built: 5.5M × 40 bytes = 0.05 ms at 4.8 TB/s, and 5.5M × 56 shared adds at 132 × 32 / 3.5
-    per clock = 0.15 ms (3.5 bank passes for each plane of random bins). Written atomically: hist, by every block that holds a
-    part of a node.
+    At most a sector; fewer where a tile of all of them would not fit, and evenly spread over the record.
     """
-    codes_per_word, code_bits = 4 // code_bytes, 8 * code_bytes
-    code_mask = (1 << code_bits) - 1
+    n_words = -(-n_features // 2)
+    fitting = min(SECTOR // 4, n_words, shared_limit // strided_bytes(1, max_bins))
+    return -(-n_words // -(-n_words // fitting)) if fitting else 0
 
-    def build_histograms(
-        words, rows, gpair, n_limbs, offsets, stride, words_per_tile, progress, build, first_item, nodes, first_output,
-        segments, hist,
-    ):  # fmt: skip
-        planes, work = cuda.shared.array(0, int32), cuda.shared.array(WORK_FIELDS, int64)
-        hess_plane = uint32(words_per_tile * codes_per_word * stride)
-        i = uint32(cuda.threadIdx.x)
-        while i < uint32(2) * hess_plane:
-            planes[i] = int32(0)
-            i = uint32(i + uint32(cuda.blockDim.x))
-        item = int64(cuda.blockIdx.x)
-        while True:
-            cuda.syncthreads()  # the planes are zero, and the last item's work has been read
-            if cuda.threadIdx.x == 0:
-                read_work(
-                    item, offsets, codes_per_word, words_per_tile, progress, build, first_item, nodes, first_output, segments,
-                    int64(hist.shape[1]), work,
-                )  # fmt: skip
-            cuda.syncthreads()  # the work is written
-            if work[SLOT] < 0:
-                break
-            limb = int32(0)
-            while limb < n_limbs[work[OUTPUT]]:
-                n_words, output = uint32(work[N_WORDS]), int32(work[OUTPUT])
-                # A thread keeps to one word of the records, and strides over the rows.
-                rows_per_step = uint32(uint32(cuda.blockDim.x) // n_words)
-                word = uint32(uint32(cuda.threadIdx.x) % n_words)
-                at_row = uint32(uint32(work[BEGIN]) + uint32(uint32(cuda.threadIdx.x) // n_words))
-                end, side = uint32(work[END]), work[SIDE]
-                if uint32(cuda.threadIdx.x) >= uint32(rows_per_step * n_words):
+
+def strided_stride(max_bins: int) -> int:
+    """Words between two features: room for the missing code, and odd."""
+    return (max_bins + 1) | 1
+
+
+def strided_bytes(n_words: int, max_bins: int) -> int:
+    """Shared memory of a block."""
+    return n_words * 2 * strided_stride(max_bins) * 8
+
+
+@cuda_kernel(
+    "words: uint32[:, :], rows: int32[:, :], gpair: int32[:, :, :], n_limbs: int32[:], offsets: int32[:], stride: int64, "
+    "words_per_tile: int64, progress: PROGRESS[:], slices: SLICE[:], first_slice: int32[:], hist: int64[:, :, :, :]",
+    block=640, registers=48,
+)  # fmt: skip
+def build_strided_histograms_kernel(
+    words, rows, gpair, n_limbs, offsets, stride, words_per_tile, progress, slices, first_slice, hist
+):
+    """The same for two-byte codes of more bins than a tile of 16 features has room for (histogram_tiles.py; 1815 bins where a
+    block has 227 KB): a tile may have two features only. Dynamic shared memory: strided_bytes.
+
+    words : uint32 (n_rows, words of a record), IN. Two codes at a time. stride, words_per_tile : strided_stride, strided_words.
+    Others as histogram_tiles.build_histograms_kernel.
+
+    The threads of a warp read consecutive words of a few rows, so as a rule their adds go to different features, which lie an odd
+    number of words apart: the same bin of two features does not hit one bank. Random bins take 3.5 passes of each plane.
+    """
+    planes = cuda.shared.array(0, int32)
+    hess_plane = uint32(words_per_tile * 2 * stride)
+    i = uint32(cuda.threadIdx.x)
+    while i < uint32(2) * hess_plane:
+        planes[i] = int32(0)
+        i = uint32(i + uint32(cuda.blockDim.x))
+    cuda.syncthreads()  # the planes are zero
+    record_words = uint32((offsets.size - 1 + 1) // 2)
+    n_tiles = uint32(uint32(record_words + uint32(words_per_tile) - uint32(1)) // uint32(words_per_tile))
+    n_variants = uint32(n_tiles * uint32(hist.shape[1]))
+    item = uint32(cuda.blockIdx.x)
+    while item < uint32(uint32(progress[0].n_items) * n_variants):
+        part = uint32(item // n_variants)
+        own = uint32(uint32(item - uint32(part * n_variants)) // n_tiles)
+        first_word = uint32(uint32(item % n_tiles) * uint32(words_per_tile))
+        n_words = min(uint32(words_per_tile), uint32(record_words - first_word))
+        # A thread keeps to one word of the records, and strides over the rows.
+        step, word = uint32(uint32(cuda.blockDim.x) // n_words), uint32(uint32(cuda.threadIdx.x) % n_words)
+        own_row, first_place = uint32(uint32(cuda.threadIdx.x) // n_words), uint32(word * uint32(2 * stride))
+        number = first_slice[part]
+        while number < first_slice[uint32(part + uint32(1))]:
+            output = uint32(uint32(slices[number].output) + own)
+            limb = uint32(0)
+            while limb < uint32(n_limbs[output]):
+                at_row, end = uint32(uint32(slices[number].begin) + own_row), uint32(slices[number].end)
+                side = uint32(slices[number].side)
+                if own_row >= step:  # the threads that are left over
                     at_row = end
-                column, first_place = uint32(uint32(work[FIRST_WORD]) + word), uint32(word * uint32(codes_per_word * stride))
                 row = uint32(rows[side, at_row]) if at_row < end else uint32(0)
                 while at_row < end:
-                    pair, codes, place = gpair[output, limb, row], words[row, column], first_place
-                    at_row = uint32(at_row + rows_per_step)
+                    pair, codes, place = gpair[output, limb, row], words[row, uint32(first_word + word)], first_place
+                    at_row = uint32(at_row + step)
                     if at_row < end:
                         row = uint32(rows[side, at_row])  # under way while this row is added
-                    for _ in range(codes_per_word):
-                        bin_place = uint32(place + uint32(codes & uint32(code_mask)))
+                    for _ in range(2):
+                        bin_place = uint32(place + uint32(codes & uint32(0xFFFF)))
                         cuda.atomic.add(planes, bin_place, int32(pair >> 16))
                         cuda.atomic.add(planes, uint32(hess_plane + bin_place), int32(pair & 0xFFFF))
-                        codes, place = uint32(codes >> uint32(code_bits)), uint32(place + uint32(stride))
+                        codes, place = uint32(codes >> uint32(16)), uint32(place + uint32(stride))
                 cuda.syncthreads()  # all rows are in the planes
-                shift = LIMB_BITS * int64(n_limbs[work[OUTPUT]] - 1 - limb)
-                flush_tile(planes, hess_plane, uint32(stride), offsets, codes_per_word, shift, hist, work)
+                shift = LIMB_BITS * (int64(n_limbs[output]) - 1 - int64(limb))
+                flush_strided_tile(
+                    planes, hess_plane, uint32(stride), n_words, first_word, offsets, shift, hist, int64(slices[number].slot),
+                    int64(own),
+                )  # fmt: skip
                 cuda.syncthreads()  # the planes are zero again
-                limb = int32(limb + 1)
-            item += int64(cuda.gridDim.x)
-
-    build_histograms.__name__ = f"build_histograms_kernel_{code_bits}"
-    return cuda_kernel(
-        "words: uint32[:, :], rows: int32[:, :], gpair: int32[:, :, :], n_limbs: int32[:], offsets: int32[:], stride: int64, "
-        "words_per_tile: int64, progress: PROGRESS[:], build: int32[:], first_item: int64[:], nodes: NODE[:], "
-        "first_output: int32[:], segments: int64[:, :], hist: int64[:, :, :, :]",
-        block=640, registers=48,
-    )(build_histograms)  # fmt: skip
-
-
-# What one thread finds out about a work item for all threads of the block; SLOT is −1 when there are no more items.
-SLOT, OWN, OUTPUT, SIDE, BEGIN, END, FIRST_WORD, N_WORDS = range(8)
-WORK_FIELDS = 8
+                limb = uint32(limb + uint32(1))
+            number += 1
+        item = uint32(item + uint32(cuda.gridDim.x))
 
 
 @device_function
-def read_work(
-    item, offsets, codes_per_word, words_per_tile, progress, build, first_item, nodes, first_output, segments, leaf_size, work
-):
-    """Fill ``work`` for an item: tiles fastest, then outputs, then slices."""
-    n_words = (int64(offsets.size) - 1 + codes_per_word - 1) // codes_per_word
-    n_tiles = (n_words + words_per_tile - 1) // words_per_tile
-    work[SLOT] = int64(-1)
-    if item < progress[0].n_items * leaf_size * n_tiles:
-        first_word, own, part = item % n_tiles * words_per_tile, item // n_tiles % leaf_size, item // (n_tiles * leaf_size)
-        owner = owner_of(first_item, progress[0].n_built, part)
-        node, n_parts, part = build[owner], first_item[owner + 1] - first_item[owner], part - first_item[owner]
-        begin, n_rows = segments[node, 0], segments[node, 1] - segments[node, 0]
-        work[SLOT], work[OWN], work[SIDE] = int64(nodes[node].slot), own, segments[node, 2]
-        work[OUTPUT] = int64(first_output[nodes[node].tree]) + own
-        work[BEGIN], work[END] = begin + n_rows * part // n_parts, begin + n_rows * (part + 1) // n_parts
-        work[FIRST_WORD], work[N_WORDS] = first_word, min(words_per_tile, n_words - first_word)
-
-
-@device_function
-def flush_tile(planes, hess_plane, stride, offsets, codes_per_word, shift, hist, work):
+def flush_strided_tile(planes, hess_plane, stride, n_words, first_word, offsets, shift, hist, slot, own):
     """Add a tile to the int64 histogram, and leave it zero: a warp takes a feature at a time.
 
     Beyond the bins of a feature lies the slot of its missing code; of a feature that only pads the record, that of code 0.
     """
-    slot, output = work[SLOT], work[OWN]
-    own = uint32(cuda.threadIdx.x >> 5)
-    while own < uint32(uint32(work[N_WORDS]) * uint32(codes_per_word)):
-        feature, first_bin, n_bins = work[FIRST_WORD] * codes_per_word + int64(own), int64(0), int64(0)
+    own_feature = uint32(cuda.threadIdx.x >> 5)
+    while own_feature < uint32(n_words * uint32(2)):
+        feature, first_bin, n_bins = int64(first_word) * 2 + int64(own_feature), int64(0), int64(0)
         if feature < offsets.size - 1:
             first_bin = int64(offsets[feature])
             n_bins = int64(offsets[feature + 1]) - first_bin
         b = int64(lane_number())
         while b <= n_bins:
-            place = uint32(uint32(own * stride) + uint32(b))
+            place = uint32(uint32(own_feature * stride) + uint32(b))
             grad, hess = planes[place], planes[uint32(hess_plane + place)]
             if grad != 0 or hess != 0:
                 if b < n_bins:
-                    cuda.atomic.add(hist, (slot, output, first_bin + b, 0), int64(grad) << shift)
-                    cuda.atomic.add(hist, (slot, output, first_bin + b, 1), int64(hess) << shift)
+                    cuda.atomic.add(hist, (slot, own, first_bin + b, 0), int64(grad) << shift)
+                    cuda.atomic.add(hist, (slot, own, first_bin + b, 1), int64(hess) << shift)
                 planes[place] = int32(0)
                 planes[uint32(hess_plane + place)] = int32(0)
             b += 32
-        own = uint32(own + uint32(cuda.blockDim.x >> 5))
+        own_feature = uint32(own_feature + uint32(cuda.blockDim.x >> 5))
 
 
 @cache
 def build_histograms_global_kernel(code_bytes):
-    """The same where no tile fits into shared memory (more than about 10,000 bins): int64 adds straight to global memory.
+    """The same where nothing fits into shared memory (more than about 14,000 bins): int64 adds straight to global memory.
 
-    Arguments as build_histograms_kernel; stride and words_per_tile are not read. A block takes one word of a slice's records.
-    Every update costs an atomic add in the second-level cache.
+    Arguments as build_strided_histograms_kernel; stride and words_per_tile are not read. A block takes one word of a part's
+    records. Every update costs an atomic add in the second-level cache.
     """
     codes_per_word, code_bits = 4 // code_bytes, 8 * code_bytes
     code_mask = (1 << code_bits) - 1
 
     def build_histograms(
-        words, rows, gpair, n_limbs, offsets, stride, words_per_tile, progress, build, first_item, nodes, first_output,
-        segments, hist,
+        words, rows, gpair, n_limbs, offsets, stride, words_per_tile, progress, slices, first_slice, hist
     ):  # fmt: skip
-        work = cuda.shared.array(WORK_FIELDS, int64)
-        item = int64(cuda.blockIdx.x)
-        while True:
-            cuda.syncthreads()  # the last item's work has been read
-            if cuda.threadIdx.x == 0:
-                read_work(
-                    item, offsets, codes_per_word, int64(1), progress, build, first_item, nodes, first_output, segments,
-                    int64(hist.shape[1]), work,
-                )  # fmt: skip
-            cuda.syncthreads()  # the work is written
-            if work[SLOT] < 0:
-                break
-            output, slot, own, word = work[OUTPUT], work[SLOT], work[OWN], work[FIRST_WORD]
-            i = work[BEGIN] + int64(cuda.threadIdx.x)
-            while i < work[END]:
-                row = rows[work[SIDE], i]
-                codes = words[row, word]
-                for j in range(codes_per_word):
-                    feature, code = word * codes_per_word + j, int64(codes & uint32(code_mask))
-                    codes = uint32(codes >> uint32(code_bits))
-                    if feature < offsets.size - 1 and code < offsets[feature + 1] - offsets[feature]:
-                        bin_index, limb = int64(offsets[feature]) + code, int64(0)
-                        while limb < n_limbs[output]:
-                            pair, shift = gpair[output, limb, row], LIMB_BITS * (int64(n_limbs[output]) - 1 - limb)
-                            cuda.atomic.add(hist, (slot, own, bin_index, 0), int64(pair >> 16) << shift)
-                            cuda.atomic.add(hist, (slot, own, bin_index, 1), int64(pair & 0xFFFF) << shift)
-                            limb += 1
-                i += int64(cuda.blockDim.x)
+        n_words = int64((offsets.size - 1 + codes_per_word - 1) // codes_per_word)
+        n_variants, item = n_words * int64(hist.shape[1]), int64(cuda.blockIdx.x)
+        while item < progress[0].n_items * n_variants:
+            part, own, word = item // n_variants, item // n_words % int64(hist.shape[1]), item % n_words
+            number = int64(first_slice[part])
+            while number < first_slice[part + 1]:
+                output, slot, side = int64(slices[number].output) + own, int64(slices[number].slot), slices[number].side
+                i = int64(slices[number].begin) + int64(cuda.threadIdx.x)
+                while i < slices[number].end:
+                    row = rows[side, i]
+                    codes = words[row, word]
+                    for j in range(codes_per_word):
+                        feature, code = word * codes_per_word + j, int64(codes & uint32(code_mask))
+                        codes = uint32(codes >> uint32(code_bits))
+                        if feature < offsets.size - 1 and code < offsets[feature + 1] - offsets[feature]:
+                            bin_index, limb = int64(offsets[feature]) + code, int64(0)
+                            while limb < n_limbs[output]:
+                                pair, shift = gpair[output, limb, row], LIMB_BITS * (int64(n_limbs[output]) - 1 - limb)
+                                cuda.atomic.add(hist, (slot, own, bin_index, 0), int64(pair >> 16) << shift)
+                                cuda.atomic.add(hist, (slot, own, bin_index, 1), int64(pair & 0xFFFF) << shift)
+                                limb += 1
+                    i += int64(cuda.blockDim.x)
+                number += 1
             item += int64(cuda.gridDim.x)
 
     build_histograms.__name__ = f"build_histograms_global_kernel_{code_bits}"
     return cuda_kernel(
         "words: uint32[:, :], rows: int32[:, :], gpair: int32[:, :, :], n_limbs: int32[:], offsets: int32[:], stride: int64, "
-        "words_per_tile: int64, progress: PROGRESS[:], build: int32[:], first_item: int64[:], nodes: NODE[:], "
-        "first_output: int32[:], segments: int64[:, :], hist: int64[:, :, :, :]",
+        "words_per_tile: int64, progress: PROGRESS[:], slices: SLICE[:], first_slice: int32[:], hist: int64[:, :, :, :]",
         registers=64,
     )(build_histograms)  # fmt: skip
 

@@ -14,7 +14,7 @@ import numpy as np
 from numba import float32, int32, int64, prange, uint32, uint64
 
 from gpuboost.kernels.cuda_common import FULL_WARP, block_sum, cuda, cuda_kernel, lane_number, n_threads, owner_of, thread_number
-from gpuboost.kernels.histogram import ADD_ATOMIC, ASSIGN, BEGIN, END, OUTPUT, OWN, SIDE, SLOT, WORK_FIELDS, read_work
+from gpuboost.kernels.histogram import ADD_ATOMIC, ASSIGN
 from gpuboost.kernels.jit import add_atomic, claim, kernel, parallel_kernel, scalar
 from gpuboost.kernels.partition import CHUNK_ROWS
 from gpuboost.kernels.predict import MISSING_KEY, ROW_BLOCK, add_leaves, lay_out, used_features, value_key
@@ -344,63 +344,57 @@ def _predict_rows(
 
 @cuda_kernel(
     "row_begin: int64[:], row_end: int64[:], cells: int32[:], zero_bins: int32[:], rows: int32[:, :], gpair: int32[:, :, :], "
-    "n_limbs: int32[:], offsets: int32[:], progress: PROGRESS[:], build: int32[:], first_item: int64[:], nodes: NODE[:], "
-    "first_output: int32[:], segments: int64[:, :], hist: int64[:, :, :, :]",
+    "n_limbs: int32[:], offsets: int32[:], progress: PROGRESS[:], slices: SLICE[:], first_slice: int32[:], "
+    "hist: int64[:, :, :, :]",
     registers=64,
 )  # fmt: skip
 def build_sparse_histograms_kernel(
-    row_begin, row_end, cells, zero_bins, rows, gpair, n_limbs, offsets, progress, build, first_item, nodes, first_output,
-    segments, hist,
+    row_begin, row_end, cells, zero_bins, rows, gpair, n_limbs, offsets, progress, slices, first_slice, hist
 ):
-    """build_sparse_histograms_cpu for the slices of list_build_items_kernel. A block takes a slice and output.
+    """build_sparse_histograms_cpu for the slices of list_build_items_kernel. A block strides over (part, output).
 
-    offsets : int32 (n_features + 1,), IN. Others as there and in build_histograms_kernel (kernels/histogram.py).
+    offsets : int32 (n_features + 1,), IN. Others as there and in build_histograms_kernel (kernels/histogram_tiles.py).
     """
-    work, partial = cuda.shared.array(WORK_FIELDS, int64), cuda.shared.array(32, int64)
-    n_features, item = int64(offsets.size - 1), int64(cuda.blockIdx.x)
+    partial = cuda.shared.array(32, int64)
+    n_features, n_outputs, item = int64(offsets.size - 1), int64(hist.shape[1]), int64(cuda.blockIdx.x)
     total_bins = int64(offsets[n_features])
-    while True:
-        cuda.syncthreads()  # the last item's work has been read
-        if cuda.threadIdx.x == 0:
-            read_work(
-                item, offsets, int64(1), n_features, progress, build, first_item, nodes, first_output, segments,
-                int64(hist.shape[1]), work,
-            )  # fmt: skip
-        cuda.syncthreads()  # the work is written
-        if work[SLOT] < 0:
-            break
-        slot, own, output = work[SLOT], work[OWN], work[OUTPUT]
-        total_grad, total_hess = int64(0), int64(0)
-        i = work[BEGIN] + int64(cuda.threadIdx.x >> 5)
-        while i < work[END]:
-            row = rows[work[SIDE], i]
-            grad, hess, limb = int64(0), int64(0), int64(0)
-            while limb < n_limbs[output]:
-                pair = gpair[output, limb, row]
-                grad = (grad << LIMB_BITS) + int64(pair >> 16)
-                hess = (hess << LIMB_BITS) + int64(pair & 0xFFFF)
-                limb += 1
-            at = row_begin[row] + int64(lane_number())
-            while at < row_end[row]:
-                cell = int64(cells[at])
-                if cell < total_bins:
-                    cuda.atomic.add(hist, (slot, own, cell, 0), grad)
-                    cuda.atomic.add(hist, (slot, own, cell, 1), hess)
-                if zero_bins.size > 0:
-                    cuda.atomic.add(hist, (slot, own, zero_bins[cell], 0), -grad)
-                    cuda.atomic.add(hist, (slot, own, zero_bins[cell], 1), -hess)
-                at += int64(32)
-            if lane_number() == 0:
-                total_grad += grad
-                total_hess += hess
-            i += int64(cuda.blockDim.x >> 5)
-        if zero_bins.size > 0:  # the same for all threads
-            total_grad, total_hess = block_sum(total_grad, partial), block_sum(total_hess, partial)
-            feature = int64(cuda.threadIdx.x)
-            while feature < n_features:
-                cuda.atomic.add(hist, (slot, own, zero_bins[total_bins + feature], 0), total_grad)
-                cuda.atomic.add(hist, (slot, own, zero_bins[total_bins + feature], 1), total_hess)
-                feature += int64(cuda.blockDim.x)
+    while item < progress[0].n_items * n_outputs:
+        part, own = item // n_outputs, item % n_outputs
+        number = int64(first_slice[part])
+        while number < first_slice[part + 1]:
+            slot, output, side = int64(slices[number].slot), int64(slices[number].output) + own, slices[number].side
+            total_grad, total_hess = int64(0), int64(0)
+            i = int64(slices[number].begin) + int64(cuda.threadIdx.x >> 5)
+            while i < slices[number].end:
+                row = rows[side, i]
+                grad, hess, limb = int64(0), int64(0), int64(0)
+                while limb < n_limbs[output]:
+                    pair = gpair[output, limb, row]
+                    grad = (grad << LIMB_BITS) + int64(pair >> 16)
+                    hess = (hess << LIMB_BITS) + int64(pair & 0xFFFF)
+                    limb += 1
+                at = row_begin[row] + int64(lane_number())
+                while at < row_end[row]:
+                    cell = int64(cells[at])
+                    if cell < total_bins:
+                        cuda.atomic.add(hist, (slot, own, cell, 0), grad)
+                        cuda.atomic.add(hist, (slot, own, cell, 1), hess)
+                    if zero_bins.size > 0:
+                        cuda.atomic.add(hist, (slot, own, zero_bins[cell], 0), -grad)
+                        cuda.atomic.add(hist, (slot, own, zero_bins[cell], 1), -hess)
+                    at += int64(32)
+                if lane_number() == 0:
+                    total_grad += grad
+                    total_hess += hess
+                i += int64(cuda.blockDim.x >> 5)
+            if zero_bins.size > 0:  # the same for all threads
+                total_grad, total_hess = block_sum(total_grad, partial), block_sum(total_hess, partial)
+                feature = int64(cuda.threadIdx.x)
+                while feature < n_features:
+                    cuda.atomic.add(hist, (slot, own, zero_bins[total_bins + feature], 0), total_grad)
+                    cuda.atomic.add(hist, (slot, own, zero_bins[total_bins + feature], 1), total_hess)
+                    feature += int64(cuda.blockDim.x)
+            number += 1
         item += int64(cuda.gridDim.x)
 
 

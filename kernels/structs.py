@@ -67,6 +67,9 @@ PROGRESS = np.dtype(
     align=True,
 )
 
+# Rows of one node that a block adds up together: a place of a row list from begin to end, in one of its two buffers.
+SLICE = np.dtype([(name, np.int32) for name in ("slot", "output", "side", "begin", "end")], align=True)
+
 # The regularisation that split finding and leaf weights read, one struct on the device; names as XGBoost's parameters.
 PENALTY = np.dtype(
     [(name, np.float64) for name in ("reg_lambda", "reg_alpha", "max_delta_step", "min_child_weight", "gamma")], align=True

@@ -114,6 +114,31 @@ good:
   ret void
 }}
 """
+# prmt: byte i of the result is one of the eight of low and high, or its sign.
+RUNTIME += """
+define i32 @nvvm.prmt(i32 %low, i32 %high, i32 %selector) {
+  %l = zext i32 %low to i64
+  %h = zext i32 %high to i64
+  %up = shl i64 %h, 32
+  %both = or i64 %up, %l
+  %r0 = add i32 0, 0
+"""
+for _i in range(4):
+    RUNTIME += f"""  %choice{_i} = lshr i32 %selector, {4 * _i}
+  %number{_i} = and i32 %choice{_i}, 7
+  %narrow{_i} = shl i32 %number{_i}, 3
+  %bits{_i} = zext i32 %narrow{_i} to i64
+  %moved{_i} = lshr i64 %both, %bits{_i}
+  %byte{_i} = trunc i64 %moved{_i} to i8
+  %sign{_i} = ashr i8 %byte{_i}, 7
+  %flag{_i} = and i32 %choice{_i}, 8
+  %signed{_i} = icmp ne i32 %flag{_i}, 0
+  %own{_i} = select i1 %signed{_i}, i8 %sign{_i}, i8 %byte{_i}
+  %wide{_i} = zext i8 %own{_i} to i32
+  %place{_i} = shl i32 %wide{_i}, {8 * _i}
+  %r{_i + 1} = or i32 %r{_i}, %place{_i}
+"""
+RUNTIME += "  ret i32 %r4\n}\n"
 for _register, _variable in REGISTERS.items():
     RUNTIME += f"@{_variable} = global i32 0\n"
     RUNTIME += f"define i32 @nvvm.read.ptx.sreg.{_register}.x() {{\n  %x = load i32, ptr @{_variable}\n  ret i32 %x\n}}\n"

@@ -233,17 +233,17 @@ def test_blocks_and_the_order_of_threads(block, n_multiprocessors, order):
         assert digest(train("loud", rounds=1).model) == digest(model_on_cpu("loud", 1))
 
 
-@pytest.mark.parametrize("shared_limit, in_shared", [(700, True), (100, False)], ids=["a word of codes", "no tile"])
-@pytest.mark.parametrize("name", ["loud", "two bytes"])
-def test_histograms_that_do_not_fit_into_shared_memory(shared_limit, in_shared, name):
-    """700 bytes are room for one word of four features of 13 bins. 100 are not, and two-byte bins need 16 kB."""
+@pytest.mark.parametrize("name, shared_limit, kernel", [
+    ("loud", 3328, "build_histograms"), ("loud", 3327, "build_histograms_global"),  # 12 bins and the missing code, 256 bytes each
+    ("two bytes", 2**18, "build_histograms"), ("two bytes", 2**15, "build_strided_histograms"),
+    ("two bytes", 100, "build_histograms_global"),
+])  # fmt: skip
+def test_histograms_that_just_fit_into_shared_memory_or_do_not_fit(name, shared_limit, kernel):
     cuda = simulated(shared_limit=shared_limit)
     with computing_on(cuda):
         assert digest(train(name, rounds=1).model) == digest(model_on_cpu(name, 1))
-    in_global = name == "two bytes" or not in_shared
-    other, used = ("build_histograms", "build_histograms_global")[:: 1 if in_global else -1]
-    counts = Counter(map(plain_name, cuda.device.launches))
-    assert counts[used] > 0 == counts[other]
+    used = {plain_name(launch) for launch in cuda.device.launches}
+    assert {launch for launch in used if launch.startswith("build") and "histograms" in launch} == {kernel}
 
 
 def test_gains_of_a_few_nodes_at_once(cuda, monkeypatch):

@@ -24,7 +24,7 @@ import gpuboost.metrics
 import gpuboost.objectives
 from gpuboost.backend.cuda import compiler
 from gpuboost.backend.cuda.compiler import compile_kernel, to_ptx
-from gpuboost.kernels import binning, gradients, histogram, reduce, scalar, splits
+from gpuboost.kernels import binning, gradients, histogram, histogram_tiles, reduce, scalar, splits
 from gpuboost.kernels.cuda_common import DeviceFunction, all_kernels, cuda_kernel
 
 pytestmark = pytest.mark.long
@@ -63,6 +63,10 @@ def built_in_splits_kernel(bounded):
     return splits.evaluate_splits_kernel(bounded, None)
 
 
+def build_histograms_kernel(arguments):
+    return histogram_tiles.build_histograms_kernel(*arguments)
+
+
 # (factory, its arguments in turn). A kernel that is made by a function belongs here.
 FACTORIES = [
     (gradients.elementwise_gradients_kernel, formulas("margin", "label", "weight", "output", "parameters")),
@@ -70,7 +74,7 @@ FACTORIES = [
     (gradients.rowwise_gradients_kernel, formulas("margin", "label", "weight", "i", "parameters", "grad", "hess")),
     (reduce.reduce_rows_kernel, formulas("prediction", "label", "i", "parameters")),
     (reduce.map_rows_kernel, formulas("margin", "i", "out")),
-    (histogram.build_histograms_kernel, [1, 2]),
+    (build_histograms_kernel, list(product([1, 2], histogram_tiles.THREADS))),
     (histogram.build_histograms_global_kernel, [1, 2]),
     (built_in_splits_kernel, [False, True]),
 ]
@@ -155,11 +159,12 @@ def test_registers_and_memory_of_the_machine_code(kernel, choice, capability):
 
 
 def test_static_shared_memory_is_known():
-    """histogram.tile_words leaves room for it."""
+    """A tile of histograms may take all that a block can have (histogram_tiles.py, histogram.py)."""
     by_name = {k.name: k for k in KERNELS}
-    work = compile_kernel(by_name["histogram.build_histograms_kernel_8"], {}, (9, 0)).shared_bytes
-    tile = compile_kernel(by_name["binning.bin_rows_kernel"], {"code": np.dtype(np.uint8)}, (9, 0)).shared_bytes
-    assert work == 8 * histogram.WORK_FIELDS and tile == 2 * binning.TILE_ROWS * binning.TILE_WIDTH
+    in_shared = [k for name, k in by_name.items() if builds_in_shared_memory(k)]
+    assert len(in_shared) == 7 and all(compile_kernel(kernel, {}, HOPPER).shared_bytes == 0 for kernel in in_shared)
+    tile = compile_kernel(by_name["binning.bin_rows_kernel"], {"code": np.dtype(np.uint8)}, HOPPER).shared_bytes
+    assert tile == 2 * binning.TILE_ROWS * binning.TILE_WIDTH
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -265,12 +270,12 @@ def test_no_kernel_calls_a_function(kernel, choice):
 # ---------------------------------------------------------------------------------------------------------------------
 # Atomic operations of histograms. Only 32-bit integers have a native add in shared memory; the rest would be loops.
 
-HISTOGRAM_KERNELS = [k for k in KERNELS if k.function.__module__ == "gpuboost.kernels.histogram"]
+HISTOGRAM_KERNELS = [k for k in KERNELS if k.function.__module__.startswith("gpuboost.kernels.histogram")]
 SHARED_ADD = r"(?:atom|red)(?:\.relaxed|\.\wta|\.gpu)*\.shared(?:::cta)?(?:\.relaxed|\.cta|\.gpu)*\.add\.(\w+)"
 
 
 def builds_in_shared_memory(kernel):
-    return "build_histograms_kernel" in kernel.name
+    return re.search("build_(strided_)?histograms_kernel", kernel.name) is not None
 
 
 def test_there_is_a_kernel_that_builds_in_shared_memory():

@@ -5,7 +5,7 @@ import pytest
 from cuda_runners import each_runner
 
 from gpuboost.kernels import growth, histogram, leaves, nodes, partition
-from gpuboost.kernels.structs import NO_GAIN, NODE, PENALTY, PROGRESS
+from gpuboost.kernels.structs import NO_GAIN, NODE, PENALTY, PROGRESS, SLICE
 
 N_PARENTS = 35  # of two trees; their children are the frontier, more than a block of the simulator has threads
 N_NODES = 3 * N_PARENTS
@@ -36,15 +36,17 @@ def a_level():
         values[name] = rng.integers(-(2**40), 2**40, (CAPACITY, 1, 2))
         values[name][:, :, 1] = abs(values[name][:, :, 1])
     values["counts"], values["n_leaves"] = rng.integers(0, 5, CAPACITY), np.array([40, 30])
-    for name in ("rank", "first_rank", "first_chunk", "first_item", "state"):
+    for name in ("rank", "first_rank", "first_chunk", "state"):
         values[name] = np.full(CAPACITY + 1, -7, np.int64)
     for name in ("selected", "build", "parents"):
         values[name] = np.full(CAPACITY, -7, np.int32)
     values["weights"], values["leaves"] = np.full((2, CAPACITY, 1), -7, np.float32)
     values["covers"], values["scales"] = np.full(CAPACITY, -7.0), np.full((2, 2), 2.0**30)
+    values["slices"] = np.zeros(histogram.most_slices(2 * N_PARENTS * 9000, 3, 2 * N_PARENTS), SLICE)
+    values["first_slice"] = np.full(CAPACITY + 1, -7, np.int32)
     values["monotone"], values["first_output"] = np.zeros(0, np.int8), np.arange(2, dtype=np.int32)
     values["penalty"] = np.array([(1.0, 0.5, 0.0, 100.0, 2.5)], PENALTY)
-    scalars = {"max_depth": 0, "max_leaves": 55, "begin": 0, "n": 2 * N_PARENTS, "first_slot": 7, "subtract": 1, "n_blocks": 3}
+    scalars = {"max_depth": 0, "max_leaves": 55, "begin": 0, "n": 2 * N_PARENTS, "first_slot": 7, "subtract": 1, "n_parts": 3}
     return values | scalars
 
 
@@ -70,7 +72,7 @@ def check_as_one(run, kernel, steps, values=None, **work):
 @pytest.mark.parametrize("subtract", [0, 1])
 def test_the_nodes_to_build_and_their_slices(run, subtract):
     written = check_as_one(run, growth.choose_built_kernel, BUILD, a_level() | {"subtract": subtract})
-    assert {"build", "first_item", "nodes", "progress"} <= set(written)
+    assert {"build", "slices", "first_slice", "nodes", "progress"} <= set(written)
 
 
 @each_runner

@@ -7,10 +7,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from test_histogram import build, by_numpy, random_case
 
-from gpuboost.kernels import histogram
-from gpuboost.kernels.structs import NODE, PROGRESS
+from gpuboost.backend.cuda.record_tiles import choose_tiles
+from gpuboost.kernels import histogram, histogram_tiles, sparse
+from gpuboost.kernels.structs import NODE, PROGRESS, SLICE
 
-SHARED = 48 * 1024  # bytes of a tile: a sector of small features fits
+SHARED = 64 * 1024  # bytes of a tile: a sector of one-byte codes fits
+LEAST, MOST = histogram.MIN_PART_ROWS, histogram.MAX_SLICE_ROWS
 
 
 def progress_of(**fields):
@@ -34,12 +36,12 @@ def pack(pairs, n_limbs):
 
 def build_with(
     run, columns, n_bins, pairs, rows_of, *, n_limbs=1, vector=False, page_rows=None, dtype=np.uint8, shared_limit=SHARED,
-    slices=None,
+    part_rows=None,
 ):  # fmt: skip
     """Adapter: as test_histogram.build, by the CUDA kernels.
 
     n_limbs : of every output, or a list. shared_limit : bytes that a tile may take; 0 for the kernel that needs no tile.
-    slices : {node: work items to cut it into}; None leaves that to list_build_items_kernel.
+    part_rows : rows of a part; None leaves the cutting to list_build_items_kernel.
     """
     n_outputs, n_rows = pairs.shape[:2]
     n_nodes, offsets = len(rows_of), np.cumsum([0, *n_bins]).astype(np.int32)
@@ -51,13 +53,12 @@ def build_with(
     packed = pack(pairs, limbs)
     hist = np.zeros((n_nodes + 1, n_outputs if vector else 1, offsets[-1], 2), np.int64)
     hist[0] = 77
-    code_bytes = np.dtype(dtype).itemsize
-    n_words = histogram.tile_words(len(n_bins), code_bytes, max(n_bins), shared_limit)
-    kernel = (histogram.build_histograms_kernel if n_words else histogram.build_histograms_global_kernel)(code_bytes)
+    tiles = choose_tiles(max(n_bins), len(n_bins), np.dtype(dtype).itemsize, shared_limit)
     page_rows = page_rows or max(n_rows, 1)
     for first in range(0, max(n_rows, 1), page_rows):
         last = min(first + page_rows, n_rows)
-        records = np.zeros((last - first, -(-len(n_bins) // 8) * 8), dtype)
+        item_size = np.dtype(dtype).itemsize
+        records = np.zeros((last - first, histogram.record_bytes(len(n_bins) * item_size) // item_size), dtype)
         records[:, : len(n_bins)] = columns[:, first:last].T
         segments, rows = np.zeros((n_nodes, 3), np.int64), np.full((2, sum(len(m) for _, m in rows_of) + 1), -1, np.int32)
         filled = [0, 0]
@@ -66,30 +67,52 @@ def build_with(
             segments[node] = filled[side], filled[side] + len(own), side
             rows[side, filled[side] : filled[side] + len(own)] = own
             filled[side] += len(own)
-        progress, first_item = progress_of(n_built=len(build_list)), np.full(len(build_list) + 1, -1, np.int64)
-        if slices is None:
-            run(histogram.list_build_items_kernel, build_list, segments, 2, progress, first_item, blocks=1)
+        if part_rows is None:
+            work = list_slices(run, build_list, nodes, first_output, segments, 2)
         else:
-            first_item[:] = np.cumsum([0, *(slices[node] if node >= 0 else 0 for node in build_list)])
-            progress["n_items"] = first_item[-1]
+            work = slices_by_hand(build_list, nodes, first_output, segments, part_rows)
         run(
-            kernel, records.view(np.uint32), rows, np.ascontiguousarray(packed[:, :, first:last]), limbs, offsets,
-            histogram.tile_stride(max(n_bins)), n_words, progress, build_list, first_item, nodes, first_output, segments, hist,
-            blocks=5, shared=histogram.tile_bytes(n_words, code_bytes, max(n_bins)),
+            tiles.kernel, records.view(tiles.word), rows, np.ascontiguousarray(packed[:, :, first:last]), limbs, offsets,
+            *tiles.shape, *work, hist, blocks=5, shared=tiles.shared_bytes,
         )  # fmt: skip
     assert (hist[0] == 77).all(), "a slot that no node has is not touched"
     return hist[nodes["slot"]]
 
 
-def check(run, case, *, dtype=np.uint8, shared_limit=SHARED, slices=None, **arguments):
+def list_slices(run, build_list, nodes, first_output, segments, n_parts):
+    """What list_build_items_kernel leaves for those that build: progress, slices, first_slice."""
+    n_rows = int((segments[:, 1] - segments[:, 0]).sum())
+    room = histogram.most_slices(n_rows, n_parts, len(build_list))
+    work = progress_of(n_built=len(build_list)), np.full(room, -1, np.int32).repeat(5).view(SLICE), np.full(room, -1, np.int32)
+    run(histogram.list_build_items_kernel, build_list, nodes, first_output, segments, n_parts, *work, blocks=1)
+    return work
+
+
+def slices_by_hand(build_list, nodes, first_output, segments, part_rows):
+    """The same, row by row: a part begins at every part_rows-th row, a slice there and with every node."""
+    slices, first_slice, n_rows = [], [], 0
+    for node in build_list[build_list >= 0]:
+        begin, end, side = segments[node]
+        for row in range(begin, end):
+            if n_rows % part_rows == 0:
+                first_slice.append(len(slices))
+            if n_rows % part_rows == 0 or row == begin:
+                slices.append([nodes["slot"][node], first_output[nodes["tree"][node]], side, row, row])
+            slices[-1][4] = row + 1
+            n_rows += 1
+    progress = progress_of(n_built=len(build_list), n_items=len(first_slice))
+    return progress, np.array(list(map(tuple, slices)), SLICE), np.array([*first_slice, len(slices)], np.int32)
+
+
+def check(run, case, *, dtype=np.uint8, shared_limit=SHARED, part_rows=None, **arguments):
     expected = build(*case, **arguments)
-    actual = build_with(run, *case, dtype=dtype, shared_limit=shared_limit, slices=slices, **arguments)
+    actual = build_with(run, *case, dtype=dtype, shared_limit=shared_limit, part_rows=part_rows, **arguments)
     np.testing.assert_array_equal(actual, expected)
 
 
-def one_word(code_bytes, n_bins):
-    """Bytes into which a tile of a single word just fits."""
-    return histogram.tile_bytes(1, code_bytes, max(n_bins))
+def one_word(n_bins):
+    """Bytes into which a tile of a single word of two codes just fits, and no sector."""
+    return histogram.strided_bytes(1, max(n_bins))
 
 
 def small_case(seed, n_rows, n_bins, *, n_outputs=1, n_nodes=3, missing=0.2, vector=False, n_limbs=1):
@@ -100,78 +123,94 @@ def small_case(seed, n_rows, n_bins, *, n_outputs=1, n_nodes=3, missing=0.2, vec
 # ---- the work list
 
 
-def list_items(run, sizes, build_list, n_blocks):
+def list_items(run, sizes, build_list, n_parts):
+    """(first_slice, [(node, its first row, end) of each slice]); nodes lie one after the other in their rows."""
     ends = np.cumsum(sizes)
-    segments = np.stack([ends - sizes, ends, np.zeros_like(ends)], axis=1).astype(np.int64)
-    first_item, progress = np.full(len(build_list) + 1, -1, np.int64), progress_of(n_built=len(build_list))
-    run(histogram.list_build_items_kernel, np.array(build_list, np.int32), segments, n_blocks, progress, first_item, blocks=1)
-    assert progress["n_items"][0] == first_item[-1]
-    return first_item.tolist()
+    segments = np.stack([ends - sizes, ends, np.arange(len(ends)) % 2], axis=1).astype(np.int64)
+    nodes = np.zeros(len(sizes), NODE)
+    nodes["slot"], nodes["tree"] = np.arange(len(sizes)), np.arange(len(sizes)) % 2
+    first_output = np.array([5, 7], np.int32)
+    progress, slices, first_slice = list_slices(run, np.array(build_list, np.int32), nodes, first_output, segments, n_parts)
+    n_items = progress["n_items"][0]
+    first_slice, slices = first_slice[: n_items + 1], slices[: first_slice[n_items]]
+    node = slices["slot"]
+    assert (slices["side"] == node % 2).all() and (slices["output"] == first_output[node % 2]).all()
+    firsts = segments[node, 0]
+    return first_slice.tolist(), list(zip(node.tolist(), (slices["begin"] - firsts).tolist(), (slices["end"] - firsts).tolist()))
 
 
 @each_runner
 def test_a_work_list_by_hand(run):
-    # 1 block: 10240 rows are cut into 4 slices, of 2560 rows
-    sizes = [5120, 77777, 0, 2561, 2559]
-    assert list_items(run, sizes, [0, -1, 2, 3, 4], 1) == [0, 2, 2, 2, 4, 5]
-    assert list_items(run, sizes, [], 1) == [0]
-    assert list_items(run, sizes, [2, -1], 1) == [0, 0, 0]
+    # 4 parts of 2600 rows: the first node has one and most of another
+    sizes = [5000, 77777, 0, 2700, 2700]
+    first_slice, slices = list_items(run, sizes, [0, -1, 2, 3, 4], 4)
+    assert slices == [(0, 0, 2600), (0, 2600, 5000), (3, 0, 200), (3, 200, 2700), (4, 0, 100), (4, 100, 2700)]
+    assert first_slice == [0, 1, 3, 5, 6]
+    assert list_items(run, sizes, [], 1) == ([0], []) == list_items(run, sizes, [2, -1], 1)
 
 
 @each_runner
-def test_a_slice_has_neither_too_few_rows_nor_too_many(run):
-    least, most = histogram.MIN_SLICE_ROWS_GPU, histogram.MAX_SLICE_ROWS
-    assert list_items(run, [least, least + 1], [0, 1], 1000) == [0, 1, 3]
-    assert list_items(run, [100 * most, 100 * most + 1], [0, 1], 1) == [0, 100, 201]
+def test_a_part_has_neither_too_few_rows_nor_too_many(run):
+    assert list_items(run, [LEAST, LEAST + 1], [0, 1], 1000)[0] == [0, 1, 2, 3]
+    assert list_items(run, [LEAST // 2, LEAST // 2], [0, 1], 1000) == ([0, 2], [(0, 0, LEAST // 2), (1, 0, LEAST // 2)])
+    assert list_items(run, [100 * MOST], [0], 100)[0] == list(range(101))
+    assert len(list_items(run, [100 * MOST + 1], [0], 100)[0]) == 201  # twice as many, not one more
 
 
 @settings(max_examples=15, deadline=None)
 @given(st.lists(st.integers(0, 300_000), max_size=120), st.integers(1, 300), st.integers(0, 2**32))
 @each_runner
-def test_slices_add_up_and_stay_within_the_bound(run, sizes, n_blocks, seed):
+def test_parts_are_equally_many_rows_and_slices_all_of_them(run, sizes, n_parts, seed):
     build_list = [node if skip else -1 for node, skip in enumerate(np.random.default_rng(seed).random(len(sizes)) < 0.8)]
-    first_item = list_items(run, np.array(sizes, np.int64), build_list, n_blocks)
-    assert first_item[0] == 0
-    for i, node in enumerate(build_list):
-        n_rows, n_slices = sizes[node] if node >= 0 else 0, first_item[i + 1] - first_item[i]
-        assert n_slices >= (n_rows > 0) and -(-n_rows // max(n_slices, 1)) <= histogram.MAX_SLICE_ROWS
-        assert n_slices <= -(-n_rows // histogram.MIN_SLICE_ROWS_GPU)
+    first_slice, slices = list_items(run, np.array(sizes, np.int64), build_list, n_parts)
+    pieces = {node: [] for node in build_list if node >= 0}
+    for node, begin, end in slices:
+        pieces[node] += [begin, end]
+    for node, ends in pieces.items():
+        assert ends[:1] == [0] * (sizes[node] > 0) and ends[-1:] == [sizes[node]] * (sizes[node] > 0)
+        assert ends[1:-1:2] == ends[2:-1:2], "a slice begins where the last one ends"
+    own = [sum(end - begin for _, begin, end in slices[a:b]) for a, b in zip(first_slice, first_slice[1:])]
+    assert len(set(own[:-1])) <= 1 and max(own, default=0) <= MOST and own[-1:] <= own[:1]
+    n_rows = sum(own)
+    assert all(LEAST <= part for part in own[:-1]) and len(own) <= max(n_parts, -(-n_rows // MOST) + n_parts - 1)
+
+
+@each_runner
+def test_slices_are_those_found_row_by_row(run):
+    sizes, n_parts = np.array([700, 0, 3, 513, 40, 2000, 1]), 6
+    ends = np.cumsum(sizes)
+    segments = np.stack([ends - sizes, ends, np.arange(7) % 2], axis=1).astype(np.int64)
+    nodes, first_output = np.zeros(7, NODE), np.array([0, 3], np.int32)
+    nodes["slot"], nodes["tree"] = np.arange(7)[::-1], np.arange(7) % 2
+    build_list = np.array([-1, 0, 1, 2, 3, -1, 5, 6], np.int32)
+    _, slices, first_slice = list_slices(run, build_list, nodes, first_output, segments, n_parts)
+    n_rows = sizes[build_list[build_list >= 0]].sum()
+    _, expected, expected_first = slices_by_hand(build_list, nodes, first_output, segments, max(LEAST, -(-n_rows // n_parts)))
+    assert slices[: len(expected)].tolist() == expected.tolist() and (slices["slot"][len(expected) :] == -1).all()
+    assert first_slice[: len(expected_first)].tolist() == expected_first.tolist()
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.integers(1, 2000), st.integers(1, 5000))
+def test_blocks_are_busy_nine_tenths_of_the_time(n_blocks, n_variants):
+    n_parts = histogram.parts_of_rows(n_blocks, n_variants)
+    n_items = n_parts * n_variants
+    assert 1 <= n_parts <= n_blocks and n_items >= 0.9 * n_blocks * -(-n_items // n_blocks)
+
+
+def test_parts_by_hand():
+    assert [histogram.parts_of_rows(396, n) for n in (1, 2, 5, 300, 396, 397)] == [396, 198, 79, 5, 1, 9]
 
 
 def test_a_slice_of_the_largest_pairs_fits_in_int32():
-    assert histogram.MAX_SLICE_ROWS * 32768 <= 2**31 and histogram.MAX_SLICE_ROWS * 65535 < 2**31
+    assert MOST * 32768 <= 2**31 and MOST * 65535 < 2**31
 
 
-# ---- tiles
-
-
-@settings(max_examples=200, deadline=None)
-@given(st.integers(1, 5000), st.sampled_from([1, 2]), st.integers(1, 65535), st.integers(0, 230_000))
-def test_a_tile_fits_and_there_is_none_only_where_no_word_fits(n_features, code_bytes, max_bins, limit):
-    n_words, record = histogram.tile_words(n_features, code_bytes, max_bins, limit), -(-n_features * code_bytes // 4)
-    if n_words == 0:
-        assert histogram.tile_bytes(1, code_bytes, max_bins) + 64 > limit
-    else:
-        assert histogram.tile_bytes(n_words, code_bytes, max_bins) + 64 <= limit
-        assert n_words <= min(record, histogram.SECTOR // 4)
-        n_tiles = -(-record // n_words)
-        assert -(-record // n_tiles) == n_words, "no smaller tile would do with as many tiles"
-
-
-def test_tiles_by_hand():
-    # one-byte codes: 28 features are 7 words; 9 words take two tiles, of 5 and 4
-    assert [histogram.tile_words(n, 1, 256, 99_000) for n in (1, 4, 5, 28, 32, 36)] == [1, 1, 2, 7, 8, 5]
-    assert [histogram.tile_words(n, 2, 256, 99_000) for n in (1, 2, 3, 28)] == [1, 1, 2, 7]
-    # 256 bins of a feature: 257 words for each of two planes
-    assert histogram.tile_bytes(1, 1, 256) == 4 * 257 * 8 and histogram.tile_bytes(2, 2, 256) == 4 * 257 * 8
-    # beside the tile lie the 64 bytes of the block's work item
-    assert [histogram.tile_words(28, 1, 256, limit) for limit in (0, 64, 4 * 257 * 8 + 63, 4 * 257 * 8 + 64)] == [0, 0, 0, 1]
-
-
-@pytest.mark.parametrize("max_bins", [1, 2, 255, 256, 65535])
-def test_a_feature_of_a_tile_has_room_for_the_missing_code_and_an_odd_stride(max_bins):
-    stride = histogram.tile_stride(max_bins)
-    assert stride % 2 == 1 and max_bins + 1 <= stride <= max_bins + 2
+def test_kernels_that_take_slices_have_no_more_blocks_than_there_is_room_for():
+    kernels = [histogram.build_strided_histograms_kernel, sparse.build_sparse_histograms_kernel]
+    kernels += [histogram.build_histograms_global_kernel(n) for n in (1, 2)]
+    kernels += [histogram_tiles.build_histograms_kernel(n, blocks) for n in (1, 2) for blocks in histogram_tiles.THREADS]
+    assert all(kernel.blocks_per_sm <= histogram.BLOCKS_OF_A_MULTIPROCESSOR for kernel in kernels)
 
 
 # ---- histograms
@@ -194,28 +233,33 @@ def test_six_rows_by_hand(run, dtype, shared_limit):
 @given(
     st.integers(0, 2**32), st.integers(0, 30), st.lists(st.integers(1, 6), min_size=1, max_size=10), st.integers(1, 2),
     st.integers(2, 3), st.sampled_from([0.0, 0.3, 1.0]), st.booleans(), st.sampled_from([None, None, 7]), st.sampled_from([1, 2]),
-    st.sampled_from([np.uint8, np.uint16]), st.sampled_from(["none", "word", "all"]),
+    st.sampled_from([np.uint8, np.uint16]), st.sampled_from(["none", "word", "all"]), st.sampled_from([None, 5]),
 )  # fmt: skip
 @each_runner
 def test_random_nodes_equal_the_cpu(
-    run, seed, n_rows, n_bins, n_outputs, n_nodes, missing, vector, page_rows, n_limbs, dtype, fits
+    run, seed, n_rows, n_bins, n_outputs, n_nodes, missing, vector, page_rows, n_limbs, dtype, fits, part_rows
 ):
     case = small_case(seed, n_rows, n_bins, n_outputs=n_outputs, n_nodes=n_nodes, missing=missing, vector=vector, n_limbs=n_limbs)
-    shared_limit = {"none": 0, "word": one_word(np.dtype(dtype).itemsize, n_bins), "all": SHARED}[fits]
-    check(run, case, vector=vector, page_rows=page_rows, n_limbs=n_limbs, dtype=dtype, shared_limit=shared_limit)
+    shared_limit = {"none": 0, "word": one_word(n_bins), "all": SHARED}[fits]
+    how = {"dtype": dtype, "shared_limit": shared_limit, "part_rows": part_rows}
+    check(run, case, vector=vector, page_rows=page_rows, n_limbs=n_limbs, **how)
 
 
 @each_runner
-@pytest.mark.parametrize("fits", [0, 1, 3, 8])
-@pytest.mark.parametrize("n_features, dtype", [(1, np.uint8), (28, np.uint8), (33, np.uint8), (28, np.uint16)])
+@pytest.mark.parametrize("n_features, dtype, fits", [
+    *[(n, np.uint8, "sector") for n in (1, 8, 9, 28, 33)], (33, np.uint8, 0),
+    *[(n, np.uint16, "sector") for n in (4, 7, 16, 28)], *[(28, np.uint16, n_words) for n_words in (0, 1, 3, 7)],
+])  # fmt: skip
 def test_any_number_of_features_and_tiles_equals_the_cpu(run, n_features, dtype, fits):
     n_bins = [3] * n_features
     case = small_case(1, 40, n_bins)
-    check(run, case, dtype=dtype, shared_limit=fits * one_word(np.dtype(dtype).itemsize, n_bins))
+    check(run, case, dtype=dtype, shared_limit=SHARED if fits == "sector" else fits * one_word(n_bins))
 
 
 @each_runner
-@pytest.mark.parametrize("n_bins, dtype", [([256, 2], np.uint8), ([255, 40], np.uint8), ([2, 300], np.uint16)])
+@pytest.mark.parametrize("n_bins, dtype", [
+    ([256, 2], np.uint8), ([255, 40], np.uint8), ([2, 300], np.uint16), ([2, 600], np.uint16),
+])  # fmt: skip
 def test_many_bins_equal_the_cpu(run, n_bins, dtype):
     case = small_case(2, 150, n_bins, missing=0.0 if max(n_bins) == 256 else 0.1)
     check(run, case, dtype=dtype)
@@ -225,14 +269,13 @@ def test_many_bins_equal_the_cpu(run, n_bins, dtype):
 @pytest.mark.parametrize("shared_limit", [0, SHARED])
 def test_nodes_cut_into_slices_equal_the_cpu(run, shared_limit):
     case = small_case(3, 30, [3, 2], n_outputs=2, n_nodes=3, vector=True)
-    check(run, case, vector=True, shared_limit=shared_limit, slices={0: 5, 1: 1})
-    check(run, case, vector=True, shared_limit=shared_limit, slices={0: 25, 1: 3})  # more slices than rows
+    for part_rows in (1, 8):
+        check(run, case, vector=True, shared_limit=shared_limit, part_rows=part_rows)
 
 
 @each_runner
 def test_the_kernels_own_slices_equal_the_cpu(run):
-    case = small_case(4, 2 * histogram.MIN_SLICE_ROWS_GPU + 100, [2], n_nodes=2, missing=0.1)
-    check(run, case, dtype=np.uint16)
+    check(run, small_case(4, 2 * LEAST + 100, [2], n_nodes=2, missing=0.1), dtype=np.uint16)
 
 
 @each_runner
@@ -259,7 +302,7 @@ def test_the_largest_pairs_in_one_bin(run, shared_limit, grad, hess, n_limbs):
 def test_a_slice_of_the_largest_pairs_does_not_overflow(run):
     n_rows, pair = histogram.MAX_SLICE_ROWS, [-32768, 65535]
     pairs, node = np.full((1, n_rows, 2), pair), (0, np.arange(n_rows))
-    hist = build_with(run, np.zeros((1, n_rows), np.int64), [1], pairs, [node], dtype=np.uint16, slices={0: 1})
+    hist = build_with(run, np.zeros((1, n_rows), np.int64), [1], pairs, [node], part_rows=n_rows)
     assert hist[0, 0].tolist() == [[-32768 * n_rows, 65535 * n_rows]]
 
 

@@ -5,6 +5,7 @@ import pytest
 from cuda_runners import each_runner
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from test_cuda_histogram import list_slices, slices_by_hand
 from test_cuda_predict import on_device
 from test_predict_kernel import grown_together
 from test_sparse_kernels import Table, random_forest, random_pairs, random_rows
@@ -30,13 +31,14 @@ def test_histograms_equal_the_cpus(run, seed, n_rows, absent_is_zero, limbs):
     sparse.build_sparse_histograms_cpu(
         *table.lists, int(table.offsets[-1]), table.zero_bins, rows, gpair, n_limbs, items, expected, 1
     )
-    progress, hist, first_item = np.zeros(1, PROGRESS), np.zeros_like(expected), np.full(6, -7, np.int64)
-    progress["n_built"] = len(build)
-    run(histogram.list_build_items_kernel, build, segments, 2, progress, first_item, blocks=1)
-    run(
-        sparse.build_sparse_histograms_kernel, *table.lists, table.zero_bins, rows, gpair, n_limbs, table.offsets, progress,
-        build, first_item, nodes, first_output, segments, hist, blocks=3,
-    )  # fmt: skip
+    hist = np.zeros_like(expected)
+    parts = build, nodes, first_output, segments
+    for work in (list_slices(run, *parts, 2), slices_by_hand(*parts, 7)):
+        hist[:] = 0
+        run(
+            sparse.build_sparse_histograms_kernel, *table.lists, table.zero_bins, rows, gpair, n_limbs, table.offsets, *work,
+            hist, blocks=3,
+        )  # fmt: skip
     np.testing.assert_array_equal(hist, expected)
 
 

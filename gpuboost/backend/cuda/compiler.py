@@ -134,6 +134,8 @@ def _for_numba(function: Any) -> Any:
         if value is cuda:
             return numba.cuda
         if isinstance(value, DeviceFunction):
+            if value.lowering is not None:
+                return value.lowering
             if id(value) not in known:
                 known[id(value)] = numba.njit(inline="always", error_model="numpy")(bind(value.py_func, replace))
             return known[id(value)]

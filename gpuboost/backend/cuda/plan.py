@@ -8,7 +8,7 @@ import numpy as np
 from gpuboost.backend.cuda.device import out_of_memory
 from gpuboost.kernels import partition
 from gpuboost.kernels.leaf_quantiles import DIGITS
-from gpuboost.kernels.structs import EMPTY_WORDS, FLAT_NODE, NODE
+from gpuboost.kernels.structs import EMPTY_WORDS, FLAT_NODE, NODE, SLICE
 from gpuboost.params import Params
 
 __all__ = ["MemoryPlan", "QUANTILE_NODES", "SYNC_FREE_DEPTH", "TrainingSize", "arrays_by_node", "finished_arrays", "plan_memory"]
@@ -90,9 +90,9 @@ def _row_bytes(size: TrainingSize, params: Params) -> int:
 
 
 def _node_bytes(size: TrainingSize, n_nodes: int) -> int:
-    """Arrays by node, and by node and page: segments, marks, n_left, first_leaf_chunk."""
+    """Arrays by node, and by node and page: segments, marks, n_left, first_leaf_chunk, slices, first_slice."""
     shapes = [*arrays_by_node(n_nodes, size.leaf_size).values(), *finished_arrays(n_nodes, size.leaf_size).values()]
-    by_page = n_nodes * (24 + 4 * partition.CHUNK_WORDS + 8 + 8)
+    by_page = n_nodes * (24 + 4 * partition.CHUNK_WORDS + 8 + 8 + SLICE.itemsize + 4)
     by_slot = size.leaf_size * (4 * n_nodes * 8 + QUANTILE_NODES * 2 * (DIGITS + 2) * 8) if size.has_quantiles else 0
     return sum(math.prod(shape) * np.dtype(dtype).itemsize for shape, dtype in shapes) + size.n_pages * by_page + by_slot
 

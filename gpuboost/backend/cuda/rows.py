@@ -6,7 +6,8 @@ import numpy as np
 
 from gpuboost.backend.contract import Array, TrainingRows
 from gpuboost.backend.cuda.device import Device
-from gpuboost.kernels import partition
+from gpuboost.kernels import histogram, partition
+from gpuboost.kernels.structs import SLICE
 
 __all__ = ["PageRows", "list_page_rows"]
 
@@ -20,7 +21,7 @@ class PageRows:
     many. drawn : int32 (k,). From the front those drawn for this round, from the back the others; n_listed : int64 (2,), how many
     of either. lists : int32 (2, n_trees · k). The two buffers of row lists. gpair : int32 (n_outputs, 2, n_rows).
     marks : uint32 (chunks, words). Decisions of the partition. n_left : int64 (chunks + 1,).
-    first_leaf_chunk : int64 (nodes + 1,).
+    first_leaf_chunk : int64 (nodes + 1,). slices : SLICE, first_slice : int32. What blocks add up (kernels/histogram.py).
     """
 
     first: int
@@ -36,6 +37,8 @@ class PageRows:
     marks: Array
     n_left: Array
     first_leaf_chunk: Array
+    slices: Array
+    first_slice: Array
 
     def reserve(self, device: Device, n_nodes: int) -> None:
         """Room for chunks of the rows of so many nodes."""
@@ -43,6 +46,9 @@ class PageRows:
         self.marks = device.empty((n_chunks, partition.CHUNK_WORDS), np.uint32)
         self.n_left = device.empty(n_chunks + 1, np.int64)
         self.first_leaf_chunk = device.empty(n_nodes + 1, np.int64)
+        n_blocks = histogram.BLOCKS_OF_A_MULTIPROCESSOR * device.n_multiprocessors
+        n_slices = histogram.most_slices(self.lists.shape[1], n_blocks, n_nodes)
+        self.slices, self.first_slice = device.empty(n_slices, SLICE), device.empty(n_slices, np.int32)
 
 
 def list_page_rows(device: Device, rows: TrainingRows, n_trees: int, draws_rows: bool) -> list[PageRows]:
@@ -58,7 +64,7 @@ def list_page_rows(device: Device, rows: TrainingRows, n_trees: int, draws_rows:
                 first, n_rows, first_id, kept, put(idle), put(np.array([0, len(idle)])),
                 empty(len(kept), np.int32) if draws_rows else kept, put(np.array([len(kept), 0])),
                 empty((2, n_trees * len(kept)), np.int32), empty((len(rows.margin), 2, n_rows), np.int32), nothing, nothing,
-                nothing,
+                nothing, nothing, nothing,
             )  # fmt: skip
         )
         first += n_rows

@@ -8,6 +8,7 @@ import numpy as np
 from gpuboost.backend.contract import Array, FlatTrees
 from gpuboost.backend.cuda.memory import Launcher
 from gpuboost.backend.cuda.nodes import NodeArrays
+from gpuboost.backend.cuda.record_tiles import RecordTiles, choose_tiles
 from gpuboost.backend.cuda.rows import PageRows
 from gpuboost.backend.draws import all_columns
 from gpuboost.backend.plans import ColumnDraw, FrontierBatch
@@ -81,21 +82,20 @@ class CudaTable(ABC):
         self._clear_slots(target, batch.first_slot, n)
         kernel, n_tiles = self._kernel()
         n_blocks = device.n_multiprocessors * kernel.blocks_per_sm
-        own_blocks = -(-n_blocks // (n_tiles * hist.shape[1]))
-        for p, segments in enumerate(arrays.segments):
+        n_parts = histogram.parts_of_rows(n_blocks, n_tiles * hist.shape[1])
+        for p, (rows, segments) in enumerate(zip(self._pages, arrays.segments)):
+            work = self._first_output, segments, n_parts, rows.slices, rows.first_slice
             if p == 0:
                 self._launch(
                     growth.choose_built_kernel, batch.begin, batch.end - batch.begin, max_depth, batch.first_slot,
-                    int(batch.subtract), self._progress, arrays.nodes, arrays.counts, arrays.build, arrays.parents, segments,
-                    own_blocks, arrays.first_item, blocks=1,
+                    int(batch.subtract), self._progress, arrays.nodes, arrays.counts, arrays.build, arrays.parents, *work,
+                    blocks=1,
                 )  # fmt: skip
             else:
                 self._launch(
-                    histogram.list_build_items_kernel, arrays.build, segments, own_blocks, self._progress, arrays.first_item,
-                    blocks=1,
-                )  # fmt: skip
-            work = self._progress, arrays.build, arrays.first_item, arrays.nodes, self._first_output, segments, target
-            self._add(p, kernel, n_blocks, n_limbs, work)
+                    histogram.list_build_items_kernel, arrays.build, arrays.nodes, *work[:3], self._progress, *work[3:], blocks=1
+                )
+            self._add(p, kernel, n_blocks, n_limbs, (self._progress, rows.slices, rows.first_slice, target))
 
     def _clear_slots(self, target: Array, first: int, n: int) -> None:
         """Make n slots 0, and where slots are first used in a round some more of those behind them: for levels to come."""
@@ -118,6 +118,16 @@ class CudaTable(ABC):
     def _add(self, p: int, kernel: CudaKernel, n_blocks: int, n_limbs: Array, work: tuple[Array, ...]) -> None:
         """Add up page p."""
 
+    def _add_records(
+        self, p: int, words: Array, tiles: RecordTiles, offsets: Array, n_limbs: Array, n_blocks: int, work: tuple[Array, ...]
+    ) -> None:
+        """Add up page p by its records. words : as tiles.word. offsets : int32, where the bins of each code begin."""
+        rows = self._pages[p]
+        self._launch(
+            tiles.kernel, words, rows.lists, rows.gpair, n_limbs, offsets, *tiles.shape, *work, blocks=n_blocks,
+            shared=tiles.shared_bytes,
+        )  # fmt: skip
+
     @abstractmethod
     def mark(self, p: int, arrays: NodeArrays, n_chunks: int) -> None:
         """Which rows of page p in the selected nodes go left."""
@@ -127,28 +137,8 @@ class CudaTable(ABC):
         """Add the trees' outputs to the margins of the rows of page p that are listed from the back (kernels/row_sampling.py)."""
 
 
-class _RecordTiles:
-    """How a block adds up records: some words of a record at a time in shared memory, or in global memory where none fits."""
-
-    def __init__(self, launch: Launcher, offsets: np.ndarray, n_codes: int, code_bytes: int) -> None:
-        self._launch, self._code_bytes = launch, code_bytes
-        most = int(np.diff(offsets).max())
-        self._stride = histogram.tile_stride(most)
-        self._words = histogram.tile_words(n_codes, code_bytes, most, launch.device.shared_limit)
-        self._bytes = histogram.tile_bytes(self._words, code_bytes, most)
-        n_words = -(-n_codes * code_bytes // 4)
-        self.n_tiles = -(-n_words // self._words) if self._words else n_words
-        build = histogram.build_histograms_kernel if self._words else histogram.build_histograms_global_kernel
-        self.kernel = build(code_bytes)
-
-    def add(
-        self, words: Array, rows: PageRows, n_limbs: Array, offsets: Array, n_blocks: int, work: tuple[Array, ...]
-    ) -> None:
-        """words : uint32 (n_rows, words of a record). offsets : int32, on the device."""
-        self._launch(
-            self.kernel, words, rows.lists, rows.gpair, n_limbs, offsets, self._stride, self._words, *work, blocks=n_blocks,
-            shared=self._bytes,
-        )  # fmt: skip
+def _tiles(launch: Launcher, offsets: np.ndarray, n_codes: int, code_bytes: int) -> RecordTiles:
+    return choose_tiles(int(np.diff(offsets).max()), n_codes, code_bytes, launch.device.shared_limit)
 
 
 class DenseTable(CudaTable):
@@ -161,13 +151,16 @@ class DenseTable(CudaTable):
         n_codes, size = len(self.columns.features), binned.dtype.itemsize
         if binned.packing is not None:
             n_codes = binned.packing.n_groups
-        self._tiles = _RecordTiles(launch, binned.record_offsets, n_codes, size)
-        self._words = [self._page(p).records.view(np.uint32) for p in range(len(pages))]  # four bytes of a record at a time
+        self._tiles = _tiles(launch, binned.record_offsets, n_codes, size)
+        records = [self._page(p).records for p in range(len(pages))]
         self._no_leaves = self._device.empty((0, 0), np.int32)
-        self._copies: list[Array] = []  # records of the features drawn
+        self._copies: list[tuple[Array, Array]] = []  # records, and those of the features drawn: four bytes at a time
         if bytes_copied(binned, params):
             width = histogram.record_bytes(n_codes * size) // 4
-            self._copies = [self._device.zeros((rows.n_rows, width), np.uint32) for rows in pages]
+            drawn = [self._device.zeros((rows.n_rows, width), np.uint32) for rows in pages]
+            self._copies = [(whole.view(np.uint32), own) for whole, own in zip(records, drawn)]
+            records = drawn
+        self._words = [page.view(self._tiles.word) for page in records]
 
     def _page(self, p: int) -> DensePage:
         page = self._binned.pages[p]
@@ -177,17 +170,17 @@ class DenseTable(CudaTable):
     def copy_drawn(self, p: int) -> None:
         if self._copies:
             rows, features, code_bits = self._pages[p], self.columns.features, 8 * self._binned.dtype.itemsize
+            whole, drawn = self._copies[p]
             self._launch(
-                compaction.compact_codes_kernel, self._words[p], code_bits, features, rows.drawn, rows.n_listed,
-                self._copies[p], threads=len(rows.kept) * -(-len(features) * code_bits // 32),
+                compaction.compact_codes_kernel, whole, code_bits, features, rows.drawn, rows.n_listed, drawn,
+                threads=len(rows.kept) * -(-len(features) * code_bits // 32),
             )  # fmt: skip
 
     def _kernel(self) -> tuple[CudaKernel, int]:
         return self._tiles.kernel, self._tiles.n_tiles
 
     def _add(self, p: int, kernel: CudaKernel, n_blocks: int, n_limbs: Array, work: tuple[Array, ...]) -> None:
-        words = self._copies[p] if self._copies else self._words[p]
-        self._tiles.add(words, self._pages[p], n_limbs, self.columns.offsets, n_blocks, work)
+        self._add_records(p, self._words[p], self._tiles, self.columns.offsets, n_limbs, n_blocks, work)
 
     def mark(self, p: int, arrays: NodeArrays, n_chunks: int) -> None:
         rows = self._pages[p]
@@ -249,7 +242,7 @@ class PackedTable(DenseTable):
         self._packed.undo(n, batch.first_slot, hist)
 
     def _add(self, p: int, kernel: CudaKernel, n_blocks: int, n_limbs: Array, work: tuple[Array, ...]) -> None:
-        self._tiles.add(self._words[p], self._pages[p], n_limbs, self._packed.record_offsets, n_blocks, work)
+        self._add_records(p, self._words[p], self._tiles, self._packed.record_offsets, n_limbs, n_blocks, work)
 
 
 class SparseTable(CudaTable):
@@ -329,10 +322,10 @@ class PackedSparseTable(SparseTable):
         assert packing is not None
         self._packed = _Packed(launch, packing, self._offsets, self.columns, params.colsample_bytree < 1)
         self.n_packed_codes = self._packed.n_codes
-        self._tiles = _RecordTiles(launch, packing.offsets, packing.n_groups, 1)
+        self._tiles = _tiles(launch, packing.offsets, packing.n_groups, 1)
         (page,) = (self._page(p) for p in range(len(pages)))
         assert page.records is not None
-        self._words = page.records.view(np.uint32)
+        self._words = page.records.view(self._tiles.word)
 
     def reserve(self, hist: Array) -> Array:
         return self._packed.room(hist)
@@ -345,7 +338,7 @@ class PackedSparseTable(SparseTable):
         self._packed.undo(n, batch.first_slot, hist)
 
     def _add(self, p: int, kernel: CudaKernel, n_blocks: int, n_limbs: Array, work: tuple[Array, ...]) -> None:
-        self._tiles.add(self._words, self._pages[p], n_limbs, self._packed.record_offsets, n_blocks, work)
+        self._add_records(p, self._words, self._tiles, self._packed.record_offsets, n_limbs, n_blocks, work)
 
 
 _CLASSES: dict[Representation, type[DenseTable] | type[SparseTable]] = {

@@ -1,0 +1,54 @@
+"""What a GPU has an instruction for, and the text of a kernel no word: bytes put together, and sums at an offset in bytes.
+
+Each is an intrinsic that is compiled, and beside it a text that says what it does, which the simulator runs.
+"""
+
+from llvmlite import ir
+from numba import types
+from numba.extending import intrinsic
+
+from gpuboost.kernels.cuda_common import cuda, lowered_to
+
+__all__ = ["add_at_byte", "permute_bytes"]
+
+_I8, _I32, _I64 = map(ir.IntType, (8, 32, 64))
+
+
+@intrinsic
+def _permute_bytes(typing_context, low, high, selector):
+    def codegen(context, builder, signature, args):
+        return builder.call(builder.module.declare_intrinsic("llvm.nvvm.prmt", (), ir.FunctionType(_I32, [_I32] * 3)), args)
+
+    return types.uint32(types.uint32, types.uint32, types.uint32), codegen
+
+
+@lowered_to(_permute_bytes)
+def permute_bytes(low, high, selector):
+    """uint32: byte i is the byte (selector >> 4i) & 7 of low (0 to 3) and high (4 to 7), both uint32; where bit 3 of those four
+    is set, eight times its sign (PTX ISA, prmt). libdevice's byte_perm drops that bit."""
+    both, result = int(low) | int(high) << 32, 0
+    for i in range(4):
+        choice = int(selector) >> 4 * i & 15
+        byte = both >> 8 * (choice & 7) & 255
+        result |= (255 * (byte >> 7) if choice & 8 else byte) << 8 * i
+    return types.uint32(result)
+
+
+@intrinsic
+def _add_at_byte(typing_context, array, offset, more, value):
+    def codegen(context, builder, signature, args):
+        data = context.make_array(signature.args[0])(context, builder, args[0]).data
+        place = builder.bitcast(data, _I8.as_pointer())
+        for part in args[1:3]:  # ``more`` by itself, so that it becomes part of the instruction
+            place = builder.gep(place, [builder.zext(part, _I64)], inbounds=True)
+        builder.atomic_rmw("add", builder.bitcast(place, data.type), args[3], "monotonic")
+        return context.get_dummy_value()
+
+    return types.none(array, types.uint32, types.uint32, types.int32), codegen
+
+
+@lowered_to(_add_at_byte)
+def add_at_byte(array, offset, more, value):
+    """array[(offset + more) / 4] += value, atomically. array : int32. offset : bytes, uint32, a multiple of 4. more : likewise, a
+    constant of the kernel."""
+    cuda.atomic.add(array, int(offset + more) >> 2, value)
