@@ -21,6 +21,7 @@ from gpuboost.kernels.cuda_common import (
     cuda,
     cuda_kernel,
     n_threads,
+    owner_by_block,
     owner_of,
     thread_number,
 )
@@ -180,7 +181,7 @@ def sum_leaves_kernel(
     partial = cuda.shared.array(32, int64)
     chunk = int64(cuda.blockIdx.x)
     while chunk < first_chunk[progress[0].n_nodes]:
-        node = owner_of(first_chunk, progress[0].n_nodes, chunk)
+        node = owner_by_block(first_chunk, progress[0].n_nodes, chunk, partial)
         begin = segments[node, 0] + (chunk - first_chunk[node]) * CHUNK_ROWS
         end, side = min(begin + CHUNK_ROWS, segments[node, 1]), segments[node, 2]
         for own in range(leaf_sums.shape[1]):

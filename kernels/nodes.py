@@ -321,7 +321,7 @@ def select_depthwise_step(max_depth, max_leaves, progress, nodes, n_leaves, rank
             selected[n_selected + before] = int32(node)
         n_selected += total
         first += int64(cuda.blockDim.x)
-    cuda.syncthreads()  # all have read n_leaves
+    cuda.syncthreads()  # all that are selected are written
     i = int64(cuda.threadIdx.x)
     while i < n_selected:
         cuda.atomic.add(n_leaves, nodes[selected[i]].tree, int64(1))

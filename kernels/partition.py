@@ -23,7 +23,7 @@ from gpuboost.kernels.cuda_common import (
     cuda_kernel,
     lane_number,
     n_threads,
-    owner_of,
+    owner_by_block,
     thread_number,
 )
 from gpuboost.kernels.jit import claim, kernel, parallel_kernel
@@ -163,6 +163,7 @@ def place_children(selected, nodes, chunks, segments, counts):
 
 CHUNK_ROWS = 2048  # 8 rows of each of 256 threads
 CHUNK_WORDS = CHUNK_ROWS // 32
+AT_ONCE = 4  # rows of a thread whose numbers, and then codes, are loaded before the first is looked at
 
 
 @cuda_kernel(
@@ -211,10 +212,10 @@ def list_chunks_kernel(selected, segments, progress, first_chunk):
 @cuda_kernel(
     "selected: int32[:], nodes: NODE[:], cats: uint32[:, :], columns: code[:, :], n_bins: int32[:], rows: int32[:, :], "
     "segments: int64[:, :], progress: PROGRESS[:], first_chunk: int64[:], marks: uint32[:, :], n_left: int64[:]",
-    code=(np.uint8, np.uint16), registers=56,
+    code=(np.uint8, np.uint16), registers=64,
 )  # fmt: skip
 def mark_rows_kernel(selected, nodes, cats, columns, n_bins, rows, segments, progress, first_chunk, marks, n_left):
-    """Which rows of each chunk go left. A block takes a chunk, a thread a row at a time.
+    """Which rows of each chunk go left. A block takes a chunk, a thread AT_ONCE rows at a time.
 
     cats : uint32 (n_nodes, n_words), IN. columns : uint8 or uint16 (n_features, n_rows), IN. n_bins : int32 (n_features,), IN.
     marks : uint32 (≥ n_chunks, CHUNK_WORDS), OUT. One bit a row. n_left : int64 (≥ n_chunks,), OUT. Rows that go left.
@@ -222,27 +223,29 @@ def mark_rows_kernel(selected, nodes, cats, columns, n_bins, rows, segments, pro
     partial = cuda.shared.array(32, int64)
     chunk = int64(cuda.blockIdx.x)
     while chunk < progress[0].n_items:
-        owner = owner_of(first_chunk, progress[0].n_selected, chunk)
+        owner = owner_by_block(first_chunk, progress[0].n_selected, chunk, partial)
         node = selected[owner]
         begin = segments[node, 0] + (chunk - first_chunk[owner]) * CHUNK_ROWS
         end, side = min(begin + CHUNK_ROWS, segments[node, 1]), segments[node, 2]
         feature, split_bin, is_numeric = nodes[node].feature, nodes[node].bin, nodes[node].kind == NUMERIC
         missing_code = n_bins[feature]
         also = also_left(split_bin, missing_code, nodes[node].default_left)
-        own_left = int64(0)
-        i = int64(cuda.threadIdx.x)
-        while i < CHUNK_ROWS:
-            is_left = False
-            if begin + i < end:
-                code = int32(columns[feature, rows[side, begin + i]])
+        own_left, first, step = int64(0), int64(cuda.threadIdx.x), int64(cuda.blockDim.x)
+        while first - int64(cuda.threadIdx.x) < CHUNK_ROWS:
+            codes = uint64(0)
+            for k in range(AT_ONCE):  # behind the last row, that one again: without a branch no load waits for another's code
+                row = rows[side, min(begin + first + k * step, end - 1)]
+                codes |= uint64(columns[feature, row]) << uint64(16 * k)
+            for k in range(AT_ONCE):
+                i, code = first + k * step, int32(uint32(codes >> uint64(16 * k)) & uint32(0xFFFF))
                 is_left = go_left(code, split_bin, also)
                 if not is_numeric:
                     is_left = split_goes_left(code, nodes, cats, node, missing_code)
-            word = cuda.ballot_sync(FULL_WARP, is_left)
-            if lane_number() == 0:
-                marks[chunk, i >> 5] = uint32(word)
-                own_left += int64(cuda.popc(uint32(word)))
-            i += int64(cuda.blockDim.x)
+                word = uint32(cuda.ballot_sync(FULL_WARP, is_left and begin + i < end))
+                if lane_number() == 0 and i < CHUNK_ROWS:
+                    marks[chunk, i >> 5] = word
+                    own_left += int64(cuda.popc(word))
+            first += AT_ONCE * step
         own_left = block_sum(own_left, partial)
         if cuda.threadIdx.x == 0:
             n_left[chunk] = own_left
@@ -288,7 +291,8 @@ def place_children_kernel(first_page, selected, nodes, progress, first_chunk, n_
 @cuda_kernel(
     "selected: int32[:], rows: int32[:, :], segments: int64[:, :], progress: PROGRESS[:], first_chunk: int64[:], "
     "marks: uint32[:, :], n_left: int64[:], nodes: NODE[:]",
-)
+    registers=40,
+)  # fmt: skip
 def move_rows_kernel(selected, rows, segments, progress, first_chunk, marks, n_left, nodes):
     """Write each row of a chunk where it belongs in the other buffer. A block takes a chunk.
 
@@ -297,7 +301,7 @@ def move_rows_kernel(selected, rows, segments, progress, first_chunk, marks, n_l
     partial, before_word = cuda.shared.array(32, int64), cuda.shared.array(CHUNK_WORDS, int32)
     chunk = int64(cuda.blockIdx.x)
     while chunk < progress[0].n_items:
-        owner = owner_of(first_chunk, progress[0].n_selected, chunk)
+        owner = owner_by_block(first_chunk, progress[0].n_selected, chunk, partial)
         node = selected[owner]
         first_row = (chunk - first_chunk[owner]) * CHUNK_ROWS  # of the chunk, within the node
         begin = segments[node, 0] + first_row
@@ -315,15 +319,24 @@ def move_rows_kernel(selected, rows, segments, progress, first_chunk, marks, n_l
             n_words += total
             first_word += int64(cuda.blockDim.x)
         cuda.syncthreads()  # before_word is complete
-        i = int64(cuda.threadIdx.x)
-        while begin + i < end and i < CHUNK_ROWS:
-            mark, lane = marks[chunk, i >> 5], uint32(i & 31)
-            rank = before_word[i >> 5] + cuda.popc(uint32(mark & uint32(uint32(uint32(1) << lane) - uint32(1))))
-            row = rows[side, begin + i]
-            if (mark >> lane) & uint32(1) != uint32(0):
-                rows[1 - side, to_left + rank] = row
-            else:
-                rows[1 - side, to_right + i - rank] = row
-            i += int64(cuda.blockDim.x)
-        cuda.syncthreads()  # before_word is read
+        first, step = int64(cuda.threadIdx.x), int64(cuda.blockDim.x)
+        while begin + first < end and first < CHUNK_ROWS:
+            low, high = uint64(0), uint64(0)
+            for k in range(AT_ONCE):  # before the first is stored, which to the compiler might change the others
+                row = uint64(uint32(rows[side, min(begin + first + k * step, end - 1)])) << uint64(32 * (k & 1))
+                if k < 2:
+                    low |= row
+                else:
+                    high |= row
+            for k in range(AT_ONCE):
+                i, row = first + k * step, int32(uint32((low if k < 2 else high) >> uint64(32 * (k & 1))))
+                if begin + i < end:
+                    mark, lane = marks[chunk, i >> 5], uint32(i & 31)
+                    rank = before_word[i >> 5] + cuda.popc(uint32(mark & uint32(uint32(uint32(1) << lane) - uint32(1))))
+                    if (mark >> lane) & uint32(1) != uint32(0):
+                        rows[1 - side, to_left + rank] = row
+                    else:
+                        rows[1 - side, to_right + i - rank] = row
+            first += AT_ONCE * step
+        # before_word has been read when it is written anew: between lie the barriers of block_prefix
         chunk += int64(cuda.gridDim.x)

@@ -442,5 +442,4 @@ def draw_rows_kernel(
             if cuda.threadIdx.x == 0:
                 cuda.atomic.max(maxima, (output, 0), largest_grad)
                 cuda.atomic.max(maxima, (output, 1), largest_hess)
-        cuda.syncthreads()  # places have been read
         first += int64(cuda.gridDim.x) * int64(cuda.blockDim.x) * ROWS_PER_THREAD

@@ -13,7 +13,16 @@ bytes of cell and 16 of a sum, read and written, per listed cell; whole training
 import numpy as np
 from numba import float32, int32, int64, prange, uint32, uint64
 
-from gpuboost.kernels.cuda_common import FULL_WARP, block_sum, cuda, cuda_kernel, lane_number, n_threads, owner_of, thread_number
+from gpuboost.kernels.cuda_common import (
+    FULL_WARP,
+    block_sum,
+    cuda,
+    cuda_kernel,
+    lane_number,
+    n_threads,
+    owner_by_block,
+    thread_number,
+)
 from gpuboost.kernels.histogram import ADD_ATOMIC, ASSIGN
 from gpuboost.kernels.jit import add_atomic, claim, kernel, parallel_kernel, scalar
 from gpuboost.kernels.partition import CHUNK_ROWS
@@ -412,7 +421,7 @@ def mark_sparse_rows_kernel(
     total_bins = int64(offsets[offsets.size - 1])
     chunk = int64(cuda.blockIdx.x)
     while chunk < progress[0].n_items:
-        owner = owner_of(first_chunk, progress[0].n_selected, chunk)
+        owner = owner_by_block(first_chunk, progress[0].n_selected, chunk, partial)
         node = selected[owner]
         begin = segments[node, 0] + (chunk - first_chunk[owner]) * CHUNK_ROWS
         end, side = min(begin + CHUNK_ROWS, segments[node, 1]), segments[node, 2]

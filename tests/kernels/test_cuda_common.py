@@ -5,10 +5,22 @@ from pkgutil import iter_modules
 
 import numpy as np
 import pytest
+from cuda_runners import each_runner
+from numba import int64
 
 import gpuboost.kernels
 from gpuboost.kernels import structs
-from gpuboost.kernels.cuda_common import ArgumentType, DeviceFunction, all_kernels, bind, cuda, cuda_kernel, device_function
+from gpuboost.kernels.cuda_common import (
+    ArgumentType,
+    DeviceFunction,
+    all_kernels,
+    bind,
+    cuda,
+    cuda_kernel,
+    device_function,
+    owner_by_block,
+    owner_of,
+)
 
 # ---------------------------------------------------------------------------------------------------------------------
 # Signatures
@@ -197,3 +209,28 @@ def test_kernels_of_the_package_have_different_names():
         if all(function.__module__.startswith("gpuboost.") for function in functions):
             places.setdefault(k.name, set()).add(tuple((f.__code__.co_filename, f.__code__.co_firstlineno) for f in functions))
     assert places and [name for name, found in places.items() if len(found) > 1] == []
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Whose an item is
+
+
+@cuda_kernel("first: int64[:], n: int64, owners: int64[:, :]", registers=40)
+def find_owners_kernel(first, n, owners):
+    """owners : int64 (2, items), OUT, as a block and as each thread finds them."""
+    partial = cuda.shared.array(32, int64)
+    item = int64(cuda.blockIdx.x)
+    while item < owners.shape[1]:
+        owner = owner_by_block(first, n, item, partial)
+        if cuda.threadIdx.x == 0:
+            owners[0, item], owners[1, item] = owner, owner_of(first, n, item)
+        item += int64(cuda.gridDim.x)
+
+
+@each_runner
+@pytest.mark.parametrize("sizes", [[3], [0, 2, 0, 0, 1, 0], [1] * 31, [2, 0] * 16, [0, 1, 3] * 11, [1, 0, 0] * 400])
+def test_owners_of_items(run, sizes):
+    """Also where some own nothing, and there are fewer than lanes, as many, or more than their square."""
+    first, owners = np.cumsum([0, *sizes]), np.full((2, sum(sizes)), -1)
+    run(find_owners_kernel, first, len(sizes), owners, blocks=3)
+    assert (owners == np.repeat(np.arange(len(sizes)), sizes)).all()
