@@ -4,7 +4,7 @@
     python benchmarks/gpu.py --parts digests training --out FOLDER --minutes 8
     python benchmarks/gpu.py --parts                  # no part: the page once more
 
-    ceilings    bandwidth, shared atomic adds per bank pass, gathered records, launches, graph replay (gpu_ceilings.py)
+    ceilings    bandwidth, adds per bank pass, gathered records, launches, graph replay, latencies (gpu_ceilings.py)
     digests     CPU = GPU: models, scores, predictions of every objective and most options (gpu_digests.py)
     kernels     each CUDA kernel of some trainings, by events, beside its floor (gpu_kernels.py)
     training    ms per tree, seconds to bin, memory and quality, of XGBoost too where it is installed (gpu_tasks.py)
@@ -50,7 +50,7 @@ def ceilings(device: Any, names: list[str], scale: float) -> Items:
 
 
 def sizes_of(scale: float) -> Sizes:
-    return Sizes() if scale == 1 else Sizes(copied=2**14, adds=4, records=2**6, launches=3)
+    return Sizes() if scale == 1 else Sizes(copied=2**14, adds=4, records=2**6, launches=3, steps=16, threads=32)
 
 
 def digests(device: Any, names: list[str], scale: float) -> Items:

@@ -2,6 +2,7 @@
 
 Device times are those of events around a few repeats, the median after a warm-up; what the host does is timed by its own clock.
 Each number is kept with its unit. Floors need two of them: ``ns_per_byte`` and ``ns_per_add`` of all multiprocessors together.
+The model of a tree (gpu_model.py) assumes what instructions, lines, global adds, chains and launches are measured for.
 """
 
 import time
@@ -11,24 +12,30 @@ from functools import cache
 from typing import Any
 
 import numpy as np
-from numba import int32, int64, uint32
+from numba import float32, float64, int32, int64, uint32
 
+from gpuboost.backend.cuda.device import THREADS_PER_SM
 from gpuboost.kernels.cuda_common import cuda, cuda_kernel, lane_number, n_threads, thread_number
 from gpuboost.kernels.scalar import mix32
 
 REPEATS = 7
 ADDS_BLOCK, ADDS_BLOCKS_PER_SM, ADDS_WORDS = 640, 2, 14336  # as the histogram kernel: two planes of 28 × 256 bins, 57 KB
 RECORD_WORDS = 8
+LINE_WORDS = 32
+UNROLLED = 16  # instructions that count of a loop, beside three or four that do not
 
 
 @dataclass(frozen=True)
 class Sizes:
-    """copied : bytes. adds : of each thread. records : of 32 bytes each. launches : in a row."""
+    """copied : bytes. adds : of each thread. records : of 32 bytes each. launches : in a row. steps : of a loop, a multiple of
+    UNROLLED. threads : that fill a multiprocessor."""
 
     copied: int = 2**31
     adds: int = 4096
     records: int = 2**25
     launches: int = 1000
+    steps: int = 2**14
+    threads: int = THREADS_PER_SM
 
 
 # --- Kernels ---
@@ -82,6 +89,63 @@ def gather_kernel(rows, words, out):
         i += int64(n_threads())
     if total == uint32(0x9E3779B9):
         out[0] = total
+
+
+@cache
+def multiply_kernel(is_double):
+    """n_steps products of every thread, each of the one before. out : float64 (≥ 1,), OUT, factor^n_steps."""
+    real = float64 if is_double else float32
+
+    def multiply(n_steps, factor, out):
+        product, i = real(1.0), int64(0)
+        while i < n_steps:
+            for _ in range(UNROLLED):
+                product = real(product * real(factor))
+            i += int64(UNROLLED)
+        if thread_number() == 0 or product == real(0.0):
+            out[0] = float64(product)
+
+    multiply.__name__ = f"multiply_kernel_{64 if is_double else 32}"
+    return cuda_kernel("n_steps: int64, factor: float64, out: float64[:]", uses_double=True)(multiply)
+
+
+@cuda_kernel("n_steps: int64, following: int32[:], place: int32[:]", block=32)
+def chase_kernel(n_steps, following, place):
+    """A warp goes from element to element, as each says. place : int32 (≥ 1,), INOUT: where it is."""
+    at, i = uint32(place[0]), int64(0)
+    while i < n_steps:
+        at = uint32(following[at])
+        i += int64(1)
+    cuda.syncwarp()  # all lanes have read where to begin
+    if thread_number() == 0:
+        place[0] = int32(at)
+
+
+@cuda_kernel("n_steps: int64, stride: uint32, words: uint32[:], out: int64[:]")
+def lines_kernel(n_steps, stride, words, out):
+    """n_steps loads of every warp, its lanes ``stride`` words apart. words : uint32 (a power of two,). out : int64 (≥ 1,), INOUT.
+    What the first thread has read is added to it."""
+    last, total, i = uint32(words.size - 1), uint32(0), int64(0)
+    at = uint32(uint32(lane_number()) * stride)
+    while i < n_steps:
+        for k in range(UNROLLED):
+            total = uint32(total + words[uint32(at + uint32(LINE_WORDS * k)) & last])
+        at = uint32(at + uint32(LINE_WORDS * UNROLLED))
+        i += int64(UNROLLED)
+    if thread_number() == 0 or total == uint32(0xFFFFFFFF):
+        out[0] += int64(total)
+
+
+@cuda_kernel("n_steps: int64, bins: int64[:, :]")
+def global_adds_kernel(n_steps, bins):
+    """n_steps adds of 1 of every thread, 32 neighbouring bins of a warp, as histograms are flushed. bins : int64 (n, 2), INOUT, n
+    a multiple of 32."""
+    i, n_lines = int64(0), uint32(bins.shape[0] >> 5)
+    while i < n_steps:
+        line = uint32(mix32(uint32(uint32(thread_number() >> uint32(5)) ^ uint32(uint32(i) << uint32(16)))) % n_lines)
+        place = uint32(uint32(line << uint32(5)) + uint32(lane_number()))
+        cuda.atomic.add(bins, (place, i & 1), int64(1))
+        i += int64(1)
 
 
 # --- Clocks ---
@@ -181,6 +245,53 @@ def gather(device: Any, sizes: Sizes) -> dict[str, float]:
     return results
 
 
+def instructions(device: Any, sizes: Sizes) -> dict[str, float]:
+    """Of a multiprocessor full of warps: nanoseconds for one that all lanes of a warp do."""
+    out, results, threads = device.zeros(1, np.float64), {}, device.n_multiprocessors * sizes.threads
+    for name, kernel in (("", multiply_kernel(False)), (", float64", multiply_kernel(True))):
+        ms = device_ms(device, lambda k=kernel: device.launch(k, sizes.steps, 1.0, out, threads=threads))
+        results[f"ns per instruction{name}"] = 1e6 * ms / (sizes.threads / 32 * sizes.steps)
+    return results
+
+
+def chains(device: Any, sizes: Sizes) -> dict[str, float]:
+    """A single warp: an instruction after the other, each of which needs the last one's result; loads likewise."""
+    out, place = device.zeros(1, np.float64), device.zeros(1, np.int32)
+    ms = device_ms(device, lambda: device.launch(multiply_kernel(False), sizes.steps, 1.0, out, threads=1))
+    results = {"ns per instruction": 1e6 * ms / sizes.steps}
+    for name, n_lines in (("cache", sizes.steps), ("memory", sizes.copied // 512)):
+        following = device.put(cycle(n_lines))
+        device.clear(place)
+        ms = device_ms(device, lambda f=following: device.launch(chase_kernel, sizes.steps, f, place, threads=1))
+        results[f"ns per load, {name}"] = 1e6 * ms / sizes.steps
+    return results
+
+
+def cycle(n_lines: int) -> np.ndarray:
+    """int32 (32 · n_lines,): from the first element of a line to that of another, through all of them in random order."""
+    order = np.random.default_rng(0).permutation(n_lines).astype(np.int32) * LINE_WORDS
+    following = np.zeros(n_lines * LINE_WORDS, np.int32)
+    following[order] = np.roll(order, -1)
+    return following
+
+
+def lines(device: Any, sizes: Sizes) -> dict[str, float]:
+    """Loads of a warp from the first-level cache, of one line and of eight: what each further line costs a multiprocessor."""
+    words, out, threads = device.zeros(2**12, np.uint32), device.zeros(1, np.int64), device.n_multiprocessors * sizes.threads
+    ms = [device_ms(device, lambda s=stride: device.launch(lines_kernel, sizes.steps, s, words, out, threads=threads))
+          for stride in (1, 8)]  # fmt: skip
+    loads = sizes.threads / 32 * sizes.steps
+    return {"ns per load": 1e6 * ms[0] / loads, "ns per line": 1e6 * ms[1] / (8 * loads)}
+
+
+def global_adds(device: Any, sizes: Sizes) -> dict[str, float]:
+    """Of 64 bits, to a histogram of 28 × 256 bins, by all multiprocessors."""
+    bins, threads = device.zeros((28 * 256, 2), np.int64), device.n_multiprocessors * sizes.threads
+    n_steps = max(sizes.steps // 64, 1)
+    ms = device_ms(device, lambda: device.launch(global_adds_kernel, n_steps, bins, threads=threads))
+    return {"ns per add": 1e6 * ms / (threads * n_steps)}
+
+
 def launches(device: Any, sizes: Sizes) -> dict[str, float]:
     """A kernel that does nothing, in a row; and what it takes to hear from the device."""
     out, prepared, n = device.zeros(1, np.int64), {}, sizes.launches
@@ -214,7 +325,8 @@ def graph_ms(device: Any, run: Callable[[], None], n: int) -> float:
 
 
 CEILINGS: dict[str, Callable[[Any, Sizes], dict[str, float]]] = {
-    "copy": copy, "shared adds": shared_adds, "gather": gather, "launch": launches,
+    "copy": copy, "shared adds": shared_adds, "gather": gather, "launch": launches, "instructions": instructions,
+    "chains": chains, "lines": lines, "global adds": global_adds,
 }  # fmt: skip
 
 

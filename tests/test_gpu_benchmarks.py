@@ -121,12 +121,43 @@ def test_all_adds_of_the_ceiling_are_made(masks, words):
     assert out[0] == 3 * 64 * 8
 
 
+def test_a_product_is_made_of_all_steps():
+    device, out = SimulatedDevice(block=32), np.zeros(1)
+    for is_double in (False, True):
+        device.launch(gpu_ceilings.multiply_kernel(is_double), 32, 2.0, out, threads=64)
+        assert out[0] == 2.0**32
+        out[:] = 0
+
+
+def test_a_chase_goes_through_all_lines_and_on_where_it_was():
+    device, place, following = SimulatedDevice(block=32), np.zeros(1, np.int32), gpu_ceilings.cycle(10)
+    seen = []
+    for _ in range(10):
+        device.launch(gpu_ceilings.chase_kernel, 3, following, place, threads=1)
+        seen.append(int(place[0]))
+    assert sorted(seen) == [32 * line for line in range(10)] and seen[-1] == 0
+
+
+def test_loads_and_global_adds_of_the_ceilings_are_all_made():
+    device, out, bins = SimulatedDevice(block=64), np.zeros(1, np.int64), np.zeros((96, 2), np.int64)
+    device.launch(gpu_ceilings.lines_kernel, 32, 8, np.ones(256, np.uint32), out, threads=64)
+    assert out[0] == 32
+    device.launch(gpu_ceilings.global_adds_kernel, 5, bins, threads=64)
+    assert bins.sum() == 5 * 64 and (bins.reshape(3, 32, 2) == bins.reshape(3, 32, 2)[:, :1]).all()  # whole lines
+
+
 def test_random_banks_take_as_many_passes_as_computed():
     """The largest of 32 numbers of balls in 32 boxes: between 3 and 4 on average, never 1."""
     assert 3.4 < gpu_ceilings.random_passes() < 3.7
 
 
-@pytest.mark.parametrize("kernel", [gpu_ceilings.nothing_kernel, gpu_ceilings.shared_adds_kernel, gpu_ceilings.gather_kernel])
+@pytest.mark.parametrize(
+    "kernel",
+    [
+        gpu_ceilings.nothing_kernel, gpu_ceilings.shared_adds_kernel, gpu_ceilings.gather_kernel, gpu_ceilings.chase_kernel,
+        gpu_ceilings.lines_kernel, gpu_ceilings.global_adds_kernel, *map(gpu_ceilings.multiply_kernel, (False, True)),
+    ],
+)  # fmt: skip
 def test_the_kernels_of_the_ceilings_compile(kernel):
     pytest.importorskip("numba.cuda.np.numpy_support", reason="needs numba-cuda", exc_type=ImportError)
     compiled = compile_kernel(kernel, {}, (9, 0), use_cache=False)
