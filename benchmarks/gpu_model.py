@@ -1,0 +1,236 @@
+"""A model of a GPU: what each kernel of a tree should take there, by its machine code and its addresses. Nothing is measured.
+
+    python benchmarks/gpu_model.py                        # all tasks on an H200, to results/gpu-model.json and gpu-model.md
+    python benchmarks/gpu_model.py --label after          # the same, beside what another commit said as "today"
+    python benchmarks/gpu_model.py --ceilings FILE        # with what gpu.py has measured (results/gpu-ceilings.json)
+    python benchmarks/gpu_model.py --set pass_clocks=2    # with another number of gpu_machine.Machine
+
+No GPU is needed, but a compiler and a disassembler (sass.py). The operations of a tree are those that a small training makes in
+the simulator. What the larger kernels do is in gpu_model_kernels.py: instructions of their loops, counted in the machine code;
+bank passes, lines and sectors of their addresses, replayed (replay.py). A kernel takes as long as what it needs longest
+(gpu_machine.py); one that nobody describes is one of few dependent steps.
+Operations take launch_us each beside, or graph_us where a tree is a CUDA graph; one by one, they also keep the host busy.
+
+Each figure is a range: with the numbers of Machine, and with the cautious ones.
+"""
+
+import argparse
+import json
+import sys
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
+from functools import cache
+from pathlib import Path
+from typing import Any
+from unittest.mock import patch
+
+import numpy as np
+from gpu_machine import CAUTIOUS, Machine
+from gpu_model_kernels import Task, description_of
+from measure import RESULTS, describe_commit
+from replay import KINDS
+from report import table
+from sass import disassemble
+
+sys.path.append(str(Path(__file__).resolve().parents[1] / "tests"))
+
+from simulator import SimulatedDevice  # noqa: E402 - found through the line above
+
+import gpuboost as gb  # noqa: E402
+from gpuboost.backend.contract import Array  # noqa: E402
+from gpuboost.backend.cuda import CudaBackend  # noqa: E402
+from gpuboost.backend.cuda.device import PendingCopy  # noqa: E402
+from gpuboost.kernels.cuda_common import CudaKernel  # noqa: E402
+
+HIGGS = Task(11_000_000, 28, 8)
+TASKS = {
+    **{f"11M × 28, depth 8, {kind}": replace(HIGGS, kind=kind) for kind in KINDS},
+    "100k × 28, depth 6, random": Task(100_000, 28, 6),
+    "400k × 2000, depth 6, random": Task(400_000, 2000, 6),
+}
+PARTS = {"histogram": "histograms", "partition": "partition"}  # of a tree, by how names of kernels begin; all others: rest
+
+
+# --- The operations of a tree ---
+
+
+class CountingDevice(SimulatedDevice):
+    """A simulated GPU that counts what it is asked to do: launches of each kernel, clears, and copies to the host."""
+
+    def __init__(self) -> None:
+        super().__init__(shared_limit=Machine().shared_limit)
+        self.kernels: Counter[CudaKernel] = Counter()
+        self.clears = self.copies = 0
+
+    def _launch(self, kernel: CudaKernel, *launch: Any) -> None:
+        self.kernels[kernel] += 1
+        super()._launch(kernel, *launch)
+
+    def clear(self, array: Array) -> None:
+        self.clears += 1
+        super().clear(array)
+
+    def start_copy(self, arrays: Sequence[Array]) -> PendingCopy:
+        self.copies += len(arrays)
+        return super().start_copy(arrays)
+
+
+@dataclass(frozen=True)
+class Operations:
+    """kernels : how often each is launched for a tree. others : clears and copies to the host."""
+
+    kernels: dict[CudaKernel, int]
+    others: int
+
+    @property
+    def n(self) -> int:
+        return sum(self.kernels.values()) + self.others
+
+
+@cache
+def operations(max_depth: int) -> Operations:
+    """Those of the third tree of a small training: the device is never asked how far a tree has grown."""
+    device, rng = CountingDevice(), np.random.default_rng(0)
+    with patch("gpuboost.backend.choose_backend", lambda *args, **table: CudaBackend(device)):
+        matrix = gb.QuantileDMatrix(rng.normal(size=(60, 2)).astype(np.float32), rng.integers(0, 2, 60))
+        booster = gb.Booster({"objective": "binary:logistic", "max_depth": max_depth, "device": "cuda"}, [matrix])
+        for _ in range(3):
+            device.kernels.clear()
+            device.clears = device.copies = 0
+            booster.update(matrix)
+    return Operations(dict(device.kernels), device.clears + device.copies)
+
+
+# --- What they take ---
+
+
+@dataclass(frozen=True)
+class KernelTime:
+    """ms of a tree beside its launches. bound : what most of it is spent for. add_passes : of its first launch (Work)."""
+
+    kernel: CudaKernel
+    launches: int
+    ms: float
+    bound: str
+    add_passes: float = 0.0
+
+
+def kernel_times(task: Task, machine: Machine) -> list[KernelTime]:
+    """The kernel that takes longest first."""
+    times = []
+    for kernel, n in operations(task.max_depth).kernels.items():
+        describe = description_of(kernel)
+        if describe is None:
+            times.append(KernelTime(kernel, n, 1e-3 * n * machine.small_us, "few dependent steps"))
+            continue
+        works = describe(kernel, task, machine)
+        launches = [work.us(machine) for work in works]
+        us = sum(max(resources.values()) for resources in launches)
+        busiest = Counter[str]()
+        for resources in launches:
+            busiest[max(resources, key=lambda name: resources[name])] += max(resources.values())
+        times.append(KernelTime(kernel, n, 1e-3 * us, busiest.most_common(1)[0][0], works[0].add_passes))
+    return sorted(times, key=lambda t: -t.ms)
+
+
+def figures(task: Task, machine: Machine) -> dict[str, float]:
+    """ms of a tree by part, and of all of it, launched one by one and as a graph."""
+    parts = {"histograms": 0.0, "partition": 0.0, "rest": 0.0}
+    for time in kernel_times(task, machine):
+        part = next((part for begin, part in PARTS.items() if time.kernel.name.startswith(begin)), "rest")
+        parts[part] += time.ms
+    n, work = operations(task.max_depth).n, sum(parts.values())
+    parts |= {"launches": 1e-3 * n * machine.launch_us, "host": 1e-3 * n * machine.host_us}
+    return parts | {"tree": max(work + parts["launches"], parts["host"]), "tree as a graph": work + 1e-3 * n * machine.graph_us}
+
+
+def model(machine: Machine) -> dict[str, Any]:
+    """All that a run writes down, for JSON."""
+    cautious, found = machine.cautious(), {}
+    for name, task in TASKS.items():
+        both = figures(task, machine), figures(task, cautious)
+        for part, each in zip(both, (machine, cautious)):
+            part["histograms, 2 clocks a pass"] = figures(task, replace(each, pass_clocks=2 * each.pass_clocks))["histograms"]
+        times = kernel_times(task, machine)
+        kernels = [
+            {"kernel": t.kernel.name, "launches": t.launches, "ms": t.ms, "bound": t.bound,
+             "registers": disassemble(t.kernel, machine.capability).registers}
+            for t in times
+        ]  # fmt: skip
+        ranges = {part: sorted((both[0][part], both[1][part])) for part in both[0]}
+        passes = max(t.add_passes for t in times)
+        found[name] = {"operations": operations(task.max_depth).n, "passes_of_an_add": passes, "ms": ranges, "kernels": kernels}
+    return {**describe_commit(), "machine": asdict(machine), "tasks": found}
+
+
+# --- The page ---
+
+
+def page(runs: dict[str, dict[str, Any]]) -> str:
+    parts = [
+        "# A tree on a GPU: modelled, not measured",
+        "Written by `python benchmarks/gpu_model.py`, which says how. **No figure on this page was measured on a GPU.** A range "
+        "is that of the assumed numbers and of the cautious ones, both at the end.",
+    ]
+    for label, run in runs.items():
+        changes = " and changes" if run["uncommitted_changes"] else ""
+        parts += [f"## {label.capitalize()}: commit {run['commit'][:10]}{changes}, {run['machine']['name']}", *tables(run)]
+    return "\n\n".join([*parts, "## The numbers", numbers(list(runs.values())[-1]["machine"])]) + "\n"
+
+
+def tables(run: dict[str, Any]) -> list[str]:
+    """ms of a tree by part for each task, and the kernels of the first one."""
+    columns = ["histograms", "histograms, 2 clocks a pass", "partition", "rest", "launches", "host", "tree", "tree as a graph"]
+    rows = [
+        [name, f"{task['passes_of_an_add']:.2f}", *(span(task["ms"][c]) for c in columns), str(task["operations"])]
+        for name, task in run["tasks"].items()
+    ]
+    name, first = next(iter(run["tasks"].items()))
+    kernels = [[k["kernel"], f"{k['launches']}", f"{k['ms']:.3f}", k["bound"], f"{k['registers']}"] for k in first["kernels"]]
+    return [
+        "Milliseconds of a tree:", table(["table", "bank passes of an add", *columns, "operations"], rows),
+        f"Its kernels, of {name}, beside their launches:", table(["kernel", "launches", "ms", "bound by", "registers"], kernels),
+    ]  # fmt: skip
+
+
+def span(limits: Sequence[float]) -> str:
+    low, high = (f"{x:.2f}" for x in limits)
+    return low if low == high else f"{low}–{high}"
+
+
+def numbers(machine: dict[str, float]) -> str:
+    rows = []
+    for f in Machine.assumptions():
+        by = f"{f.metadata['item']}: {f.metadata['figure']}" if f.metadata["figure"] else f"gpu.py's {f.metadata['item']}"
+        rows.append([f.name, f"{machine[f.name]:g}", f"{CAUTIOUS.get(f.name, '')}", f.metadata["unit"], f.metadata["what"], by])
+    return table(["number", "here", "cautious", "", "what", "what measures it"], rows)
+
+
+def main(arguments: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--label", default="today", help="of this run; the page keeps those of others")
+    parser.add_argument("--out", type=Path, default=RESULTS, help="folder of gpu-model.json and gpu-model.md")
+    parser.add_argument("--ceilings", type=Path, help="gpu-ceilings.json of gpu.py")
+    parser.add_argument("--set", nargs="*", default=[], metavar="NUMBER=VALUE")
+    options = parser.parse_args(arguments)
+    machine = Machine()
+    if options.ceilings:
+        machine = machine.measured(json.loads(options.ceilings.read_text())["items"])
+    machine = replace(machine, **{name: float(value) for name, _, value in (text.partition("=") for text in options.set)})
+    file = options.out / "gpu-model.json"
+    runs = json.loads(file.read_text()) if file.exists() else {}
+    try:
+        runs[options.label] = model(machine)
+    except ImportError as error:
+        print(error, file=sys.stderr)
+        return 2
+    file.write_text(json.dumps(runs, indent=1) + "\n")
+    text = page(runs)
+    (options.out / "gpu-model.md").write_text(text)
+    print(text, end="")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

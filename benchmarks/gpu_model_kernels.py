@@ -1,0 +1,338 @@
+"""What the kernels of a tree do: for each its launches as Work, from its machine code, its geometry and its addresses.
+
+A description is a function (kernel, task, machine) -> works, one for each of its launches in a tree; DESCRIPTIONS finds it by the
+kernel's name. What it takes from a kernel's file are the functions that size its launches; the order in which threads take rows
+is written here a second time, as arrays (for histograms a test compares it with the simulator). A kernel that replaces another
+one gets a description of its own: the model takes those of the kernels that are launched.
+
+Levels: each node of a level has as many rows as the others, drawn at random from the table.
+"""
+
+import math
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cache
+
+import numpy as np
+from gpu_machine import Machine, Work
+from replay import IDLE, LINE, SECTOR, add_passes, codes_of, rows_of_a_node, sectors_in_all, touched, warps
+from sass import Listing, Loop, disassemble
+
+from gpuboost.kernels import histogram, leaves, partition
+from gpuboost.kernels.cuda_common import CudaKernel
+
+BLOCK_BYTES = 1024  # of shared memory that the system keeps of each block
+REPLAYED_STEPS = 20
+DOUBLE = r"D(ADD|MUL|FMA|SETP|MNMX)|MUFU\.RCP64|F2I.*F64|F2F.*F64|I2F.*F64"
+
+
+@dataclass(frozen=True)
+class Task:
+    """A table and a tree of it. kind : of codes, one of replay.KINDS."""
+
+    n_rows: int
+    n_features: int
+    max_depth: int
+    kind: str = "random"
+
+    @property
+    def n_bins(self) -> int:
+        return 2 if self.kind == "one-hot" else 256
+
+
+@dataclass(frozen=True)
+class Level:
+    """rows : of its nodes that a launch reads, together. share : of the table's rows that are such a node's."""
+
+    rows: float
+    nodes: int
+    share: float
+
+    @property
+    def ends(self) -> float:
+        """What its nodes add to the number of equal parts that all rows together would be cut into: half of one each."""
+        return self.nodes / 2 if self.nodes > 1 else 0.0
+
+
+def split_levels(task: Task) -> list[Level]:
+    return [Level(task.n_rows, 2**level, 0.5**level) for level in range(task.max_depth)]
+
+
+def built_levels(task: Task, machine: Machine) -> list[Level]:
+    """The root, and the smaller one of each pair of children."""
+    smaller = machine.smaller_child
+    below = [Level(task.n_rows * smaller, 2 ** (level - 1), smaller * 0.5 ** (level - 1)) for level in range(1, task.max_depth)]
+    return [Level(task.n_rows, 1, 1.0), *below]
+
+
+def resident_warps(kernel: CudaKernel, listing: Listing, machine: Machine, shared: int = 0) -> int:
+    """Warps that are at work at once on all multiprocessors, by threads, registers (given out in eights) and shared memory."""
+    registers = -(-max(listing.registers, 1) // 8) * 8
+    blocks = min(
+        machine.threads // kernel.block, machine.registers // (registers * kernel.block),
+        machine.shared_bytes // (shared + BLOCK_BYTES),
+    )  # fmt: skip
+    return max(blocks, 1) * kernel.block // 32 * machine.multiprocessors
+
+
+def outside(listing: Listing, *loops: Loop) -> int:
+    """Instructions that an item takes outside these inner loops; those of ways not taken count as well. The longest loop is that
+    over items."""
+    return max(map(len, listing.loops)) - sum(map(len, loops))
+
+
+# ---- Histograms
+
+
+@dataclass(frozen=True)
+class Tile:
+    """words : of a record that a block adds up. stride : words of shared memory between features. tiles : of a record."""
+
+    words: int
+    stride: int
+    tiles: int
+
+    @classmethod
+    def of(cls, task: Task, machine: Machine) -> "Tile":
+        words = histogram.tile_words(task.n_features, 1, task.n_bins, machine.shared_limit)
+        return cls(words, histogram.tile_stride(task.n_bins), math.ceil(task.n_features / (4 * words)))
+
+
+def tile_lanes(n_rows: int, words: int, block: int) -> tuple[np.ndarray, np.ndarray]:
+    """(place in the node, word of the tile) that each thread takes in each step, int64 (steps, block); place IDLE without one."""
+    thread, per_step = np.arange(block), block // words
+    place = np.arange(-(-n_rows // per_step))[:, None] * per_step + thread // words
+    place = np.where((place < n_rows) & (thread < per_step * words), place, IDLE)
+    return place, np.broadcast_to(thread % words, place.shape)
+
+
+def tile_adds(codes: np.ndarray, tile: Tile, block: int) -> list[np.ndarray]:
+    """Words of shared memory of the eight adds of each step, in their order, int64 (warps' instructions, 32) each.
+
+    codes : int64 (n_rows, 4 · tile.words), of a node's rows in its order.
+    """
+    place, word = tile_lanes(len(codes), tile.words, block)
+    adds = []
+    for j in range(4):
+        grad = word * 4 * tile.stride + j * tile.stride + codes[place, 4 * word + j]
+        adds += [np.where(place == IDLE, IDLE, grad + plane * tile.words * 4 * tile.stride) for plane in range(2)]
+    return list(map(warps, adds))
+
+
+@dataclass(frozen=True)
+class Replay:
+    """Means of a warp's step: passes of all its adds, lines of its loads; and sectors of memory for each row."""
+
+    passes: float
+    lines: float
+    sectors: float
+
+
+@cache
+def replay_tile(share: float, kind: str, n_bins: int, n_features: int, tile: Tile, block: int) -> Replay:
+    """A block that adds up rows of a node with this share of the table's: numbers and pairs of 4 bytes, records of codes."""
+    rng = np.random.default_rng(0)
+    width = 4 * tile.words
+    rows = rows_of_a_node(rng, REPLAYED_STEPS * (block // tile.words), share)
+    codes = codes_of(kind, rng, len(rows), width, n_bins)
+    place, word = tile_lanes(len(rows), tile.words, block)
+    record = rows * histogram.record_bytes(n_features)
+    loads = [np.where(place == IDLE, IDLE, each) for each in (4 * place, 4 * rows[place], record[place] + 4 * word)]
+    passes = sum(add_passes(words).mean() for words in tile_adds(codes, tile, block))
+    lines = sum(touched(warps(addresses), LINE).mean() for addresses in loads)
+    # Tiles of the same rows run side by side: one brings row numbers and pairs from memory, the others find them in the cache.
+    sectors = (sum(map(sectors_in_all, loads[:2])) / -(-n_features // width) + sectors_in_all(loads[2])) / len(rows)
+    return Replay(float(passes), float(lines), sectors)
+
+
+def build_histograms(kernel: CudaKernel, task: Task, machine: Machine) -> list[Work]:
+    """An item: a warp's part of a slice and a tile, and of its flush. Before it, the histograms are cleared."""
+    listing, tile = disassemble(kernel, machine.capability), Tile.of(task, machine)
+    loop, flush = listing.inner_loops("ATOMS")[0], listing.inner_loops("ATOMG|RED", "LDS")[0]
+    n_warps, per_step, bins = kernel.block // 32, kernel.block // tile.words, task.n_bins
+    resident = resident_warps(kernel, listing, machine, histogram.tile_bytes(tile.words, 1, bins))
+    wanted = math.ceil(machine.multiprocessors * kernel.blocks_per_sm / tile.tiles) * histogram.SLICES_PER_BLOCK
+    flushes = 4 * tile.words / n_warps * -(-(bins + 1) // 32) / (flush.count("ATOMG|RED") / 2)  # of unrolled lines of 32 bins
+    works = []
+    for level in built_levels(task, machine):
+        slices = level.rows / min(max(level.rows / wanted, histogram.MIN_SLICE_ROWS_GPU), histogram.MAX_SLICE_ROWS) + level.ends
+        means = replay_tile(level.share, task.kind, bins, task.n_features, tile, kernel.block)
+        steps = level.rows / slices / per_step
+        works.append(
+            Work(
+                items=slices * tile.tiles * n_warps, resident=resident,
+                instructions=steps * len(loop) + flushes * len(flush), others=outside(listing, loop, flush),
+                passes=steps * means.passes + flushes * flush.count("LDS|STS"),
+                lines=steps * means.lines + flushes * flush.count("ATOMG|RED") * min(32, bins) * 16 / LINE,
+                waits=steps + 2, cached_waits=math.log2(level.nodes) + 8,
+                bytes=level.rows * tile.tiles * means.sectors * SECTOR + level.nodes * 16 * task.n_features * bins,
+                adds=slices * task.n_features * bins * 2, add_passes=means.passes / 8,
+            )  # fmt: skip
+        )
+    return works
+
+
+def subtract_histograms(kernel: CudaKernel, task: Task, machine: Machine) -> list[Work]:
+    """An item: 32 values of a pair."""
+    listing = disassemble(kernel, machine.capability)
+    values = 2 * task.n_features * task.n_bins
+    return [
+        Work(
+            items=level.nodes * values / 32, resident=resident_warps(kernel, listing, machine),
+            instructions=len(listing.inner_loops("LDG", "STG")[0]), lines=6, waits=1, bytes=24 * level.nodes * values,
+        )  # fmt: skip
+        for level in built_levels(task, machine)[1:]
+    ]
+
+
+# ---- Splits
+
+
+def evaluate_splits(kernel: CudaKernel, task: Task, machine: Machine) -> list[Work]:
+    """An item: a feature of a node, 32 bins at a time, twice: their sum, then their prefixes and gains."""
+    listing = disassemble(kernel, machine.capability)
+    tile = listing.around(listing.inner_loops("SHFL.UP")[0])
+    tiles, bytes_each = -(-task.n_bins // 32), 16 * task.n_features * task.n_bins
+    shared = kernel.block // 32 * 48
+    return [
+        Work(
+            items=level.nodes * task.n_features, resident=resident_warps(kernel, listing, machine, shared),
+            instructions=outside(listing, tile) + tiles * len(tile),
+            doubles=tiles * tile.count(DOUBLE), passes=tiles * tile.count("SHFL|LDS|STS"), lines=tiles * 2 * 8,
+            cached_waits=2 * tiles + 6, bytes=level.nodes * bytes_each,
+        )  # fmt: skip
+        for level in split_levels(task)
+    ]
+
+
+def choose_splits(kernel: CudaKernel, task: Task, machine: Machine) -> list[Work]:
+    """An item: a node, 32 features at a time, then twice the bins of the best."""
+    listing = disassemble(kernel, machine.capability)
+    chunks = -(-task.n_features // 32)
+    return [
+        Work(
+            items=level.nodes, resident=resident_warps(kernel, listing, machine),
+            instructions=len(listing.instructions) + chunks * 20, cached_waits=chunks + 6 + 2 * -(-task.n_bins // 32),
+            bytes=level.nodes * task.n_features * 12,
+        )  # fmt: skip
+        for level in split_levels(task)
+    ]
+
+
+# ---- Rows
+
+
+@cache
+def gathered(share: float, n_bytes: int) -> tuple[float, float]:
+    """(lines of a warp, sectors for each row) of a load of n_bytes of each of 32 rows of a node."""
+    rows = rows_of_a_node(np.random.default_rng(0), 64 * 32, share)
+    addresses = (rows * n_bytes).reshape(-1, 32)
+    return float(touched(addresses, LINE).mean()), sectors_in_all(addresses) / rows.size
+
+
+def chunks(
+    kernel: CudaKernel, machine: Machine, level: Level, chunk_rows: int, *, loop: tuple[str, ...], waits: float, lines: float,
+    row_bytes: float, head_waits: float,
+) -> Work:  # fmt: skip
+    """A kernel whose blocks take chunks of a node's rows, its warps 32 rows a step. An item: a warp's part of a chunk.
+
+    loop : what its inner loop does. waits, lines : of a step. head_waits : beside the search for the chunk's node.
+    """
+    listing = disassemble(kernel, machine.capability)
+    bodies = listing.inner_loops(*loop)  # where there are several, one of them is done
+    n_chunks, n_warps = level.rows / chunk_rows + level.ends, kernel.block // 32
+    steps = level.rows / n_chunks / kernel.block
+    return Work(
+        items=n_chunks * n_warps, resident=resident_warps(kernel, listing, machine),
+        instructions=steps * len(bodies[0]) + outside(listing, *bodies), doubles=steps * bodies[0].count(DOUBLE),
+        lines=steps * lines, waits=steps * waits, cached_waits=math.log2(level.nodes) + head_waits, bytes=level.rows * row_bytes,
+    )  # fmt: skip
+
+
+def mark_rows(kernel: CudaKernel, task: Task, machine: Machine) -> list[Work]:
+    """A step waits for 32 row numbers, then for their codes."""
+    works = []
+    for level in split_levels(task):
+        lines, sectors = gathered(level.share, 1)
+        works.append(
+            chunks(kernel, machine, level, partition.CHUNK_ROWS, loop=("VOTE", "LDG"), waits=2, lines=1 + lines,
+                   row_bytes=4 + 1 / 8 + SECTOR * sectors, head_waits=6)
+        )  # fmt: skip
+    return works
+
+
+def place_children(kernel: CudaKernel, task: Task, machine: Machine) -> list[Work]:
+    """One block, a prefix sum of as many chunks at a time as it has threads."""
+    listing = disassemble(kernel, machine.capability)
+    prefix = listing.around(listing.inner_loops("LDS")[0])  # of 1024 chunks; the inner loop adds up warps
+    works = []
+    for level in split_levels(task):
+        steps = math.ceil((level.rows / partition.CHUNK_ROWS + level.ends) / kernel.block)
+        instructions = outside(listing, prefix) + steps * len(prefix)
+        works.append(Work(items=1, resident=1, instructions=instructions, cached_waits=steps + 6))
+    return works
+
+
+def move_rows(kernel: CudaKernel, task: Task, machine: Machine) -> list[Work]:
+    """A step waits for 32 row numbers and the word of their marks; they go to two places."""
+    return [
+        chunks(kernel, machine, level, partition.CHUNK_ROWS, loop=("POPC", "STG"), waits=1, lines=4, row_bytes=8 + 1 / 8,
+               head_waits=10)
+        for level in split_levels(task)
+    ]  # fmt: skip
+
+
+def leaves_of(task: Task) -> Level:
+    return Level(task.n_rows, 2**task.max_depth, 0.5**task.max_depth)
+
+
+def sum_leaves(kernel: CudaKernel, task: Task, machine: Machine) -> list[Work]:
+    """A step waits for 32 row numbers, then for gradients and hessians."""
+    lines, sectors = gathered(leaves_of(task).share, 4)
+    return [chunks(kernel, machine, leaves_of(task), leaves.CHUNK_ROWS, loop=("F2I", "LDG"), waits=2, lines=1 + 2 * lines,
+                   row_bytes=4 + 2 * SECTOR * sectors, head_waits=8)]  # fmt: skip
+
+
+def update_margin(kernel: CudaKernel, task: Task, machine: Machine) -> list[Work]:
+    """A step waits for 32 row numbers, then for margins, which it writes back."""
+    lines, sectors = gathered(leaves_of(task).share, 4)
+    return [chunks(kernel, machine, leaves_of(task), leaves.CHUNK_ROWS, loop=("FADD", "STG"), waits=2, lines=1 + 2 * lines,
+                   row_bytes=4 + 2 * SECTOR * sectors, head_waits=8)]  # fmt: skip
+
+
+def every_row(row_bytes: int, *loop: str) -> Callable[[CudaKernel, Task, Machine], list[Work]]:
+    """A kernel whose threads stride over all rows. An item: a step of a warp."""
+
+    def describe(kernel: CudaKernel, task: Task, machine: Machine) -> list[Work]:
+        listing = disassemble(kernel, machine.capability)
+        body = listing.inner_loops(*loop)[0]
+        return [
+            Work(
+                items=task.n_rows / 32, resident=resident_warps(kernel, listing, machine), instructions=len(body),
+                doubles=body.count(DOUBLE), lines=row_bytes / 4, waits=1, bytes=task.n_rows * row_bytes,
+            )  # fmt: skip
+        ]
+
+    return describe
+
+
+Description = Callable[[CudaKernel, Task, Machine], list[Work]]
+DESCRIPTIONS: dict[str, Description] = {
+    r"histogram\.build_histograms_kernel_8": build_histograms,
+    r"histogram\.subtract_histograms_kernel": subtract_histograms,
+    r"splits\.evaluate_splits_kernel_\w+": evaluate_splits,
+    r"splits\.choose_splits_kernel": choose_splits,
+    r"partition\.mark_rows_kernel": mark_rows,
+    r"partition\.place_children_kernel": place_children,
+    r"partition\.move_rows_kernel": move_rows,
+    r"partition\.start_rows_kernel": every_row(8, "LDG", "STG"),
+    r"leaves\.sum_leaves_kernel": sum_leaves,
+    r"leaves\.update_margin_kernel": update_margin,
+    r"quantise\.quantise_kernel": every_row(12, "LDG", "STG"),
+    r"gradients\.gradients_kernel.*": every_row(16, "LDG", "STG"),
+}
+
+
+def description_of(kernel: CudaKernel) -> Description | None:
+    return next((describe for name, describe in DESCRIPTIONS.items() if re.fullmatch(name, kernel.name)), None)
