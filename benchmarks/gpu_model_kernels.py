@@ -19,6 +19,7 @@ from gpu_machine import Machine, Work
 from replay import IDLE, LINE, SECTOR, add_passes, codes_of, rows_of_a_node, sectors_in_all, touched, warps
 from sass import Listing, Loop, disassemble
 
+from gpuboost.backend.cuda.record_tiles import choose_tiles
 from gpuboost.kernels import histogram, leaves, partition
 from gpuboost.kernels.cuda_common import CudaKernel
 
@@ -85,38 +86,26 @@ def outside(listing: Listing, *loops: Loop) -> int:
 # ---- Histograms
 
 
-@dataclass(frozen=True)
-class Tile:
-    """words : of a record that a block adds up. stride : words of shared memory between features. tiles : of a record."""
-
-    words: int
-    stride: int
-    tiles: int
-
-    @classmethod
-    def of(cls, task: Task, machine: Machine) -> "Tile":
-        words = histogram.tile_words(task.n_features, 1, task.n_bins, machine.shared_limit)
-        return cls(words, histogram.tile_stride(task.n_bins), math.ceil(task.n_features / (4 * words)))
-
-
 def tile_lanes(n_rows: int, words: int, block: int) -> tuple[np.ndarray, np.ndarray]:
     """(place in the node, word of the tile) that each thread takes in each step, int64 (steps, block); place IDLE without one."""
     thread, per_step = np.arange(block), block // words
     place = np.arange(-(-n_rows // per_step))[:, None] * per_step + thread // words
-    place = np.where((place < n_rows) & (thread < per_step * words), place, IDLE)
-    return place, np.broadcast_to(thread % words, place.shape)
+    return np.where(place < n_rows, place, IDLE), np.broadcast_to(thread % words, place.shape)
 
 
-def tile_adds(codes: np.ndarray, tile: Tile, block: int) -> list[np.ndarray]:
-    """Words of shared memory of the eight adds of each step, in their order, int64 (warps' instructions, 32) each.
+def tile_adds(codes: np.ndarray, words: int, block: int) -> list[np.ndarray]:
+    """Words of shared memory of the 16 adds of each step, in their order, int64 (warps' instructions, 32) each.
 
-    codes : int64 (n_rows, 4 · tile.words), of a node's rows in its order.
+    codes : int64 (n_rows, 8 · words), of a node's rows in its order.
     """
-    place, word = tile_lanes(len(codes), tile.words, block)
+    place, word = tile_lanes(len(codes), words, block)
+    turn = np.arange(block) % 32 // words
     adds = []
-    for j in range(4):
-        grad = word * 4 * tile.stride + j * tile.stride + codes[place, 4 * word + j]
-        adds += [np.where(place == IDLE, IDLE, grad + plane * tile.words * 4 * tile.stride) for plane in range(2)]
+    for j in range(8):
+        at = (turn + j % 4 & 7) ^ (j & 4)
+        column = 8 * (word + words * (turn >> 3)) + at
+        offset = codes[place, 8 * word + at] * 64 + column
+        adds += [np.where(place == IDLE, IDLE, offset + plane * 32) for plane in range(2)]
     return list(map(warps, adds))
 
 
@@ -130,44 +119,42 @@ class Replay:
 
 
 @cache
-def replay_tile(share: float, kind: str, n_bins: int, n_features: int, tile: Tile, block: int) -> Replay:
+def replay_tile(share: float, kind: str, n_bins: int, n_features: int, words: int, block: int) -> Replay:
     """A block that adds up rows of a node with this share of the table's: numbers and pairs of 4 bytes, records of codes."""
     rng = np.random.default_rng(0)
-    width = 4 * tile.words
-    rows = rows_of_a_node(rng, REPLAYED_STEPS * (block // tile.words), share)
-    codes = codes_of(kind, rng, len(rows), width, n_bins)
-    place, word = tile_lanes(len(rows), tile.words, block)
-    record = rows * histogram.record_bytes(n_features)
-    loads = [np.where(place == IDLE, IDLE, each) for each in (4 * place, 4 * rows[place], record[place] + 4 * word)]
-    passes = sum(add_passes(words).mean() for words in tile_adds(codes, tile, block))
+    rows, record = rows_of_a_node(rng, REPLAYED_STEPS * (block // words), share), histogram.record_bytes(n_features)
+    codes = np.pad(codes_of(kind, rng, len(rows), n_features, n_bins), ((0, 0), (0, record - n_features)))[:, : 8 * words]
+    place, word = tile_lanes(len(rows), words, block)
+    loads = [np.where(place == IDLE, IDLE, each) for each in (4 * place, 4 * rows[place], record * rows[place] + 8 * word)]
+    passes = sum(add_passes(words).mean() for words in tile_adds(codes, words, block))
     lines = sum(touched(warps(addresses), LINE).mean() for addresses in loads)
     # Tiles of the same rows run side by side: one brings row numbers and pairs from memory, the others find them in the cache.
-    sectors = (sum(map(sectors_in_all, loads[:2])) / -(-n_features // width) + sectors_in_all(loads[2])) / len(rows)
+    sectors = (sum(map(sectors_in_all, loads[:2])) / (record // (8 * words)) + sectors_in_all(loads[2])) / len(rows)
     return Replay(float(passes), float(lines), sectors)
 
 
 def build_histograms(kernel: CudaKernel, task: Task, machine: Machine) -> list[Work]:
     """An item: a warp's part of a slice and a tile, and of its flush. Before it, the histograms are cleared."""
-    listing, tile = disassemble(kernel, machine.capability), Tile.of(task, machine)
-    loop, flush = listing.inner_loops("ATOMS")[0], listing.inner_loops("ATOMG|RED", "LDS")[0]
-    n_warps, per_step, bins = kernel.block // 32, kernel.block // tile.words, task.n_bins
-    resident = resident_warps(kernel, listing, machine, histogram.tile_bytes(tile.words, 1, bins))
-    wanted = math.ceil(machine.multiprocessors * kernel.blocks_per_sm / tile.tiles) * histogram.SLICES_PER_BLOCK
-    flushes = 4 * tile.words / n_warps * -(-(bins + 1) // 32) / (flush.count("ATOMG|RED") / 2)  # of unrolled lines of 32 bins
+    listing, tiles = disassemble(kernel, machine.capability), choose_tiles(task.n_bins, task.n_features, 1, machine.shared_limit)
+    loop, turn = listing.inner_loops("ATOMS")[0], listing.inner_loops("LDS", "STS")[0]
+    flush, (n_lines, words) = listing.inner_loops("ATOMG|RED", "LDS")[0], tiles.shape
+    n_warps, resident = kernel.block // 32, resident_warps(kernel, listing, machine, tiles.shared_bytes)
+    turns, flushes = 2 * n_lines / n_warps, 32 / n_warps * -(-n_lines // 16)  # of a warp
+    n_parts = histogram.parts_of_rows(machine.multiprocessors * kernel.blocks_per_sm, tiles.n_tiles)
     works = []
     for level in built_levels(task, machine):
-        slices = level.rows / min(max(level.rows / wanted, histogram.MIN_SLICE_ROWS_GPU), histogram.MAX_SLICE_ROWS) + level.ends
-        means = replay_tile(level.share, task.kind, bins, task.n_features, tile, kernel.block)
-        steps = level.rows / slices / per_step
+        part_rows = min(max(level.rows / n_parts, histogram.MIN_PART_ROWS), histogram.MAX_SLICE_ROWS)
+        slices = level.rows / part_rows + level.nodes - 1
+        means = replay_tile(level.share, task.kind, task.n_bins, task.n_features, words, kernel.block)
+        steps = level.rows / slices / (kernel.block // words)
         works.append(
             Work(
-                items=slices * tile.tiles * n_warps, resident=resident,
-                instructions=steps * len(loop) + flushes * len(flush), others=outside(listing, loop, flush),
-                passes=steps * means.passes + flushes * flush.count("LDS|STS"),
-                lines=steps * means.lines + flushes * flush.count("ATOMG|RED") * min(32, bins) * 16 / LINE,
-                waits=steps + 2, cached_waits=math.log2(level.nodes) + 8,
-                bytes=level.rows * tile.tiles * means.sectors * SECTOR + level.nodes * 16 * task.n_features * bins,
-                adds=slices * task.n_features * bins * 2, add_passes=means.passes / 8,
+                items=slices * tiles.n_tiles * n_warps, resident=resident,
+                instructions=steps * len(loop) + turns * len(turn) + flushes * len(flush) + outside(listing, loop, turn, flush),
+                passes=steps * means.passes + 2 * (turns + flushes), lines=steps * means.lines + flushes * 32 * 8 / LINE,
+                waits=steps + 2, cached_waits=6,
+                bytes=level.rows * tiles.n_tiles * means.sectors * SECTOR + level.nodes * 16 * task.n_features * task.n_bins,
+                adds=slices * task.n_features * task.n_bins * 2, add_passes=means.passes / 16,
             )  # fmt: skip
         )
     return works
@@ -319,7 +306,7 @@ def every_row(row_bytes: int, *loop: str) -> Callable[[CudaKernel, Task, Machine
 
 Description = Callable[[CudaKernel, Task, Machine], list[Work]]
 DESCRIPTIONS: dict[str, Description] = {
-    r"histogram\.build_histograms_kernel_8": build_histograms,
+    r"histogram_tiles\.build_histograms_kernel_8_\d": build_histograms,
     r"histogram\.subtract_histograms_kernel": subtract_histograms,
     r"splits\.evaluate_splits_kernel_\w+": evaluate_splits,
     r"splits\.choose_splits_kernel": choose_splits,

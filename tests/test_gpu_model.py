@@ -17,7 +17,7 @@ import gpu  # noqa: E402 - found through the line above
 import gpu_model  # noqa: E402
 from gpu_ceilings import CEILINGS  # noqa: E402
 from gpu_machine import Machine, Work  # noqa: E402
-from gpu_model_kernels import DESCRIPTIONS, Task, Tile, description_of, gathered, tile_adds  # noqa: E402
+from gpu_model_kernels import DESCRIPTIONS, Task, description_of, gathered, tile_adds  # noqa: E402
 from replay import (  # noqa: E402
     IDLE,
     KINDS,
@@ -169,38 +169,36 @@ class RecordingDevice(SimulatedDevice):
     adds = None
 
     def _launch(self, kernel, choice, grid, block, shared, arguments):
-        if self.adds is None and description_of(kernel) is DESCRIPTIONS[r"histogram\.build_histograms_kernel_8"]:
+        if self.adds is None and description_of(kernel) is DESCRIPTIONS[r"histogram_tiles\.build_histograms_kernel_8_\d"]:
             watcher, of = Adds(), dict(zip(kernel.arguments, arguments))
             simulate(kernel, *arguments, grid=grid, block=block, shared=shared, watcher=watcher)
-            begin, end, side = of["segments"][0]
+            begin, end, side = (of["slices"][0][name] for name in ("begin", "end", "side"))
             records = of["words"].view(np.uint8).reshape(len(of["words"]), -1)
             self.adds, self.codes = watcher.words, records[of["rows"][side, begin:end]].astype(np.int64)
-            self.tile, self.n_limbs = Tile(of["words_per_tile"], of["stride"], 1), int(of["n_limbs"][0])
+            self.words, self.n_limbs = of["n_words"], int(of["n_limbs"][0])
         else:
             super()._launch(kernel, choice, grid, block, shared, arguments)
 
 
-@pytest.mark.parametrize("n_features", [6, 12])
+@pytest.mark.parametrize("n_features", [6, 12, 28])
 def test_replayed_adds_are_those_of_the_simulated_kernel(use_backend, n_features):
-    """Two words of a record, then three, which leave two threads of 96 idle; 53 rows, so that the last step is not full."""
+    """One, two and four words of a record; 53 rows, so that the last step is not full."""
     device, rng = RecordingDevice(block=96), np.random.default_rng(0)
     use_backend(CudaBackend(device))
     matrix = gb.QuantileDMatrix(rng.normal(size=(53, n_features)).astype(np.float32), rng.normal(size=53), max_bin=9)
     gb.Booster({"max_depth": 1, "max_bin": 9, "device": "cuda"}, [matrix]).update(matrix)
-    replayed = tile_adds(device.codes[:, : 4 * device.tile.words], device.tile, 96)
-    steps = np.stack(replayed, axis=1).reshape(-1, 3, 8, 32)  # step, warp, add, lane
+    replayed = tile_adds(device.codes[:, : 8 * device.words], device.words, 96)
+    steps = np.stack(replayed, axis=1).reshape(-1, 3, 16, 32)  # step, warp, add, lane
     for (warp, lane), words in device.adds.items():
         expected = steps[:, warp, :, lane].ravel()
         assert words == device.n_limbs * expected[expected != IDLE].tolist()
-    assert sum(map(len, device.adds.values())) == device.n_limbs * 53 * device.tile.words * 8
+    assert sum(map(len, device.adds.values())) == device.n_limbs * 53 * device.words * 16
 
 
-def test_a_constant_column_takes_a_pass_for_each_row_of_a_warp():
-    """32 lanes at 7 words of a row each: words 0 to 3 are there for five rows, the others for four."""
-    tile = Tile(words=7, stride=257, tiles=1)
-    assert add_passes(tile_adds(np.zeros((4, 28), np.int64), tile, 32)[0]).tolist() == [4]  # four whole rows
-    passes = add_passes(tile_adds(np.zeros((91, 28), np.int64), tile, 640)[0])
-    assert passes.max() == 5
+def test_no_add_takes_a_second_pass():
+    """Of a constant column: 8 rows of a warp, each at a column of its own."""
+    for words in (1, 2, 4):
+        assert all((passes == 1).all() for passes in map(add_passes, tile_adds(np.zeros((64, 8 * words), np.int64), words, 64)))
 
 
 # ---- What it makes of them
