@@ -220,20 +220,24 @@ def gathered(share: float, n_bytes: int) -> tuple[float, float]:
 
 def chunks(
     kernel: CudaKernel, machine: Machine, level: Level, chunk_rows: int, *, loop: tuple[str, ...], waits: float, lines: float,
-    row_bytes: float, head_waits: float,
+    row_bytes: float, head_waits: float, per_step: int = 1,
 ) -> Work:  # fmt: skip
     """A kernel whose blocks take chunks of a node's rows, its warps 32 rows a step. An item: a warp's part of a chunk.
 
-    loop : what its inner loop does. waits, lines : of a step. head_waits : beside the search for the chunk's node.
+    loop : what its inner loop does, first what it does per_step times a step, which tells how many steps it takes at once.
+    lines : of a step. waits : of steps taken at once. head_waits : beside the search for the chunk's node.
     """
     listing = disassemble(kernel, machine.capability)
     bodies = listing.inner_loops(*loop)  # where there are several, one of them is done
     n_chunks, n_warps = level.rows / chunk_rows + level.ends, kernel.block // 32
+    at_once = bodies[0].count(loop[0]) / per_step
     steps = level.rows / n_chunks / kernel.block
+    loops = max(steps / at_once, 1)
     return Work(
         items=n_chunks * n_warps, resident=resident_warps(kernel, listing, machine),
-        instructions=steps * len(bodies[0]) + outside(listing, *bodies), doubles=steps * bodies[0].count(DOUBLE),
-        lines=steps * lines, waits=steps * waits, cached_waits=math.log2(level.nodes) + head_waits, bytes=level.rows * row_bytes,
+        instructions=loops * len(bodies[0]) + outside(listing, *bodies), doubles=loops * bodies[0].count(DOUBLE),
+        lines=steps * lines, waits=loops * waits, cached_waits=math.log(level.nodes, 32) + head_waits,
+        bytes=level.rows * row_bytes,
     )  # fmt: skip
 
 
@@ -278,7 +282,7 @@ def sum_leaves(kernel: CudaKernel, task: Task, machine: Machine) -> list[Work]:
     """A step waits for 32 row numbers, then for gradients and hessians."""
     lines, sectors = gathered(leaves_of(task).share, 4)
     return [chunks(kernel, machine, leaves_of(task), leaves.CHUNK_ROWS, loop=("F2I", "LDG"), waits=2, lines=1 + 2 * lines,
-                   row_bytes=4 + 2 * SECTOR * sectors, head_waits=8)]  # fmt: skip
+                   row_bytes=4 + 2 * SECTOR * sectors, head_waits=8, per_step=2)]  # fmt: skip
 
 
 def update_margin(kernel: CudaKernel, task: Task, machine: Machine) -> list[Work]:
