@@ -71,9 +71,9 @@ class CountingDevice(SimulatedDevice):
         self.clears += 1
         super().clear(array)
 
-    def start_copy(self, arrays: Sequence[Array]) -> PendingCopy:
-        self.copies += len(arrays)
-        return super().start_copy(arrays)
+    def start_copy(self, array: Array) -> PendingCopy:
+        self.copies += 1
+        return super().start_copy(array)
 
 
 @dataclass(frozen=True)

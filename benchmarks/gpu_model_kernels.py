@@ -317,7 +317,7 @@ DESCRIPTIONS: dict[str, Description] = {
     r"partition\.mark_rows_kernel": mark_rows,
     r"partition\.place_children_kernel": place_children,
     r"partition\.move_rows_kernel": move_rows,
-    r"partition\.start_rows_kernel": every_row(8, "LDG", "STG"),
+    r"growth\.start_trees_kernel": every_row(8, "LDG", "STG"),
     r"leaves\.sum_leaves_kernel": sum_leaves,
     r"leaves\.update_margin_kernel": update_margin,
     r"quantise\.quantise_kernel": every_row(12, "LDG", "STG"),
