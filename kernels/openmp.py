@@ -76,6 +76,11 @@ def _count_others(n_threads: int) -> int:
         return 0
 
 
+def _own_cores() -> int:
+    """Cores that this process may use, which are those that the library counts."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
 def _is_running(thread: str) -> bool:
     try:
         with open(f"/proc/self/task/{thread}/stat", "rb") as file:
@@ -109,7 +114,8 @@ class _Crowd:
                 self._leave = None
 
     def _is_busy(self, n_threads: int) -> bool:
-        """Whether other threads leave fewer cores than the team needs, on two looks."""
+        """Whether other threads leave fewer cores of the machine than the team needs, on two looks. Nobody says on which they
+        run, so that a process bound to some cores of many does not notice who runs there besides."""
         n_free = (os.cpu_count() or 1) - n_threads
         if _count_others(n_threads) <= n_free:
             return False
@@ -123,11 +129,17 @@ class _Crowd:
         nothing, leave, started = ctypes.CDLL(None).getpid, self._leave, threading.Event()
 
         def sleep() -> None:
-            library.GOMP_parallel(nothing, None, ctypes.c_uint((os.cpu_count() or 1) + 1), ctypes.c_uint(0))
-            started.set()
+            try:
+                library.GOMP_parallel(nothing, None, ctypes.c_uint(_own_cores() + 1), ctypes.c_uint(0))
+            finally:
+                started.set()
             leave.wait()
 
-        threading.Thread(target=sleep, name="gpuboost-openmp", daemon=True).start()
+        try:
+            threading.Thread(target=sleep, name="gpuboost-openmp", daemon=True).start()
+        except RuntimeError:  # no more threads, or Python ends
+            self._leave = None
+            return
         started.wait()
 
 

@@ -21,6 +21,7 @@ from gpuboost.kernels.scalar import (
     float_bits,
     float_key,
     is_in_set,
+    is_value_in_set,
     key_float,
     value_goes_left,
 )
@@ -198,8 +199,7 @@ def _step(keys, row, nodes, sets, at):
 def _is_key_in_set(key, missing_key, sets, first):
     if missing_key != uint32(MISSING_KEY):  # keys are codes
         return is_in_set(int64(key), sets, first)
-    x = key_float(key)
-    return x >= float32(0.0) and x < float32(sets[first]) and is_in_set(int64(x), sets, first)
+    return is_value_in_set(key_float(key), sets, first)
 
 
 @scalar

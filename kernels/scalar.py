@@ -170,21 +170,21 @@ def value_goes_left(x, trees, node, missing, sets):
     """The rule for a value that was not binned, at the split of a finished tree: left goes what is below the threshold, or a
     category that is not in the set; NaN, or what equals ``missing``, by default_left.
 
-    trees : FLAT_NODE, of which ``node`` is one. sets : uint32, see is_in_set; None where no split has one. Of a fraction the
-    whole part counts, and what is no category, a negative or large number, goes left, as in XGBoost.
+    trees : FLAT_NODE, of which ``node`` is one. sets : uint32, see is_in_set; None, or on a GPU empty, where no split
+    has one. Of a fraction the whole part counts, and what is no category, a negative or large number, goes left, as in XGBoost.
     """
     if x != x or x == missing:
         return trees[node].default_left != 0
     if sets is not None:
         if trees[node].kind == CATEGORICAL:
-            first = int64(trees[node].bin)
-            return not (x >= float32(0.0) and x < float32(sets[first]) and is_in_set(int64(x), sets, first))
+            return not is_value_in_set(x, sets, int64(trees[node].bin))
     return x < trees[node].threshold
 
 
 @scalar
 def code_goes_left(code, trees, node, missing_code, sets):
-    """The rule for a code at the split of a finished tree; arguments as value_goes_left."""
+    """The rule for a code at the split of a finished tree; arguments as value_goes_left. Codes of a set are categories: no
+    training makes such splits yet."""
     if sets is not None:
         if trees[node].kind == CATEGORICAL:
             if code == missing_code:
@@ -199,6 +199,12 @@ def is_in_set(code, sets, first):
     if code >= int64(sets[first]):
         return False
     return (sets[first + 1 + (code >> 5)] >> uint32(code & 31)) & uint32(1) != uint32(0)
+
+
+@scalar
+def is_value_in_set(x, sets, first):
+    """The same for a value that is not missing; one that is no category, negative or large, is in no set."""
+    return x >= float32(0.0) and x < float32(sets[first]) and is_in_set(int64(x), sets, first)
 
 
 # ---------------------------------------------------------------------------------------------------------------------

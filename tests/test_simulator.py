@@ -689,6 +689,6 @@ def test_new_memory_of_the_device_holds_rubbish_until_it_is_cleared():
 def test_a_copy_shows_the_state_when_it_began():
     device = SimulatedDevice()
     array = device.put([1, 2, 3], np.int64)
-    pending = device.start_copy([array])
+    pending = device.start_copy(array)
     array[:] = 0
-    assert [copy.tolist() for copy in pending.wait()] == [[1, 2, 3]] and device.waits == 1
+    assert pending.wait().tolist() == [1, 2, 3] and device.waits == 1

@@ -90,7 +90,8 @@ class FlatTrees:
     nodes : FLAT_NODE (n_nodes,). leaf_values : float32 (n_nodes, leaf_size), beside the nodes; prediction
     reads the first of them only, so that leaf_size is 1 so far.
     first_node : int64 (n_trees,). Where each tree begins. first_output : int32 (n_trees,). The output that each adds to.
-    sets : uint32. The splits' sets of categories (scalar.is_in_set). The CPU's kernels take None where no split has one.
+    sets : uint32. The splits' sets of categories (scalar.is_in_set). Where no split has one,
+    None on the CPU and empty on a GPU.
     """
 
     nodes: Array

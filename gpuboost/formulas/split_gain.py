@@ -122,11 +122,13 @@ def find_gain(name: str | None, *penalties: float) -> SplitGain:
 def _check_values(gain: SplitGain, cls: Any, penalties: tuple[float, ...]) -> None:
     """FloatingPointError where some ordinary split has no gain."""
     parameters = np.array(gain.parameters, np.float64)
-    for left_grad, left_hess, right_grad, right_hess in itertools.product((-2.0, 0.0, 3.0), (0.75, 4.0), repeat=2):
+    numbers = itertools.product((-2.0, 0.0, 3.0), (0.75, 4.0), repeat=2)
+    for (left_grad, left_hess, right_grad, right_hess), feature in itertools.product(numbers, (0, 1)):
         sums = left_grad, left_hess, right_grad, right_hess, left_grad + right_grad, left_hess + right_hess
-        value = cls.value(*sums, *map(float, penalties), -math.inf, math.inf, np.int32(0), parameters)
+        value = cls.value(*sums, *map(float, penalties), -math.inf, math.inf, np.int32(feature), parameters)
         if not value < math.inf:
             at = f"left_grad={left_grad}, left_hess={left_hess}, right_grad={right_grad}, right_hess={right_hess}"
+            at += f", feature={feature}"
             raise FloatingPointError(
                 f"{cls.formula.place()}\n{gain.name} is {value} at {at}. Keep logarithms, roots and divisors away from 0, "
                 "such as by max(x, 1e-15), and return -math.inf for a split that must not be."

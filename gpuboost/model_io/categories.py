@@ -59,7 +59,9 @@ def _read_values(entry: Cursor) -> list[Any]:
     try:
         return [text[begin:end].decode() for begin, end in zip(ends[:-1], ends[1:])]
     except UnicodeDecodeError as error:
-        entry["values"].fail(f"must be UTF-8, which XGBoost 3.2 cuts within names that are not ASCII. {error}")
+        entry["values"].fail(
+            f"must be UTF-8. {error} XGBoost 3.2 cuts names that are not ASCII: train a new model on codes, or on ASCII names."
+        )
 
 
 def sets_to_document(tree: Tree) -> dict[str, Any]:
@@ -83,8 +85,8 @@ def read_sets(tree: Cursor, is_split: npt.NDArray[np.bool_]) -> CategorySets | N
     is_categorical = split_type.integers(n_nodes, 0, 1)
     n_categorical = int(is_categorical.sum())
     nodes, begins, sizes = (
-        tree[key].integers(n_categorical, 0, 2**63 - 1) if tree.get(key) or n_categorical else np.zeros(0, np.int64)
-        for key in ("categories_nodes", "categories_segments", "categories_sizes")
+        tree[key].integers(n_categorical, low, 2**63 - 1) if tree.get(key) or n_categorical else np.zeros(0, np.int64)
+        for key, low in (("categories_nodes", 0), ("categories_segments", 0), ("categories_sizes", 1))
     )
     categories = np.zeros(0, np.int64)
     if tree.get("categories") or n_categorical:
@@ -93,6 +95,8 @@ def read_sets(tree: Cursor, is_split: npt.NDArray[np.bool_]) -> CategorySets | N
         tree["categories_nodes"].fail("must name the nodes whose split_type is 1.")
     if (bad := np.flatnonzero((sizes > len(categories)) | (begins > len(categories) - sizes))).size:
         tree["categories_segments"].fail(f"must end within the {len(categories)} entries of categories.", bad[0])
+    if sum(sizes.tolist()) > len(categories):
+        tree["categories_sizes"].fail(f"must add up to no more than the {len(categories)} entries of categories.")
     order = [place for place in np.argsort(nodes) if is_split[nodes[place]]]
     if not order:
         return None

@@ -8,7 +8,7 @@ from numba import float32, float64
 
 from gpuboost.backend.row_sums import RowSums
 from gpuboost.kernels.jit import scalar
-from gpuboost.kernels.scalar import float_key, key_float, larger, log1p_double, log1p_float, smaller
+from gpuboost.kernels.scalar import exp_double, float_key, key_float, larger, log1p_double, log1p_float, smaller
 from gpuboost.objectives import register
 from gpuboost.objectives.base import Objective, Parameter, invalid_labels
 
@@ -95,8 +95,9 @@ class SquaredError(Objective):
 class SquaredLogError(Objective):
     """reg:squaredlogerror, one output per label column, labels above −1.
 
-    base_score is XGBoost's, one Newton step from 0: L/(1 + L) of the mean L of ln(1 + label). From the constant minimiser e^L − 1
-    steps lead beyond: the loss is concave where ln(1 + margin) − ln(1 + label) > 1, and steps there are of 1e6 gradients.
+    base_score is XGBoost's, one Newton step from 0: L/(1 + L) of the mean L of ln(1 + label), where L ≥ 0. From the constant
+    minimiser e^L − 1 steps lead beyond: the loss is concave where ln(1 + margin) − ln(1 + label) > 1, and steps there are of 1e6
+    gradients. For L < 0 it is the minimiser: the Newton step lies below it, and beyond −1 from L = −½ on.
     """
 
     name = "reg:squaredlogerror"
@@ -109,8 +110,13 @@ class SquaredLogError(Objective):
             raise invalid_labels(label, bad, self.name, "above -1", "Shift them, or use reg:squarederror.")
 
     def base_score(self, labels: RowSums, n_outputs: int) -> list[float]:
-        sums = [(labels.sum_of(log1p_term, k), labels.sum_of(squared_log_curvature, k)) for k in range(n_outputs)]
-        return [max(slope / curvature, LOWEST_MARGIN) for slope, curvature in sums]
+        return [self._start(labels, k) for k in range(n_outputs)]
+
+    def _start(self, labels: RowSums, row: int) -> float:
+        total = labels.sum_of(log1p_term, row)
+        if total < 0:
+            return max(exp_double(total / labels.total_weight) - 1.0, LOWEST_MARGIN)
+        return total / labels.sum_of(squared_log_curvature, row)
 
 
 @register

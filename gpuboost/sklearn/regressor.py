@@ -30,6 +30,15 @@ class GPUBoostRegressor(RegressorMixin, GPUBoostModel):
             return dict(zip(("label_lower_bound", "label_upper_bound"), as_bounds(label)))
         return {"label": as_signed_times(label) if objective == "survival:cox" else label}
 
+    def score(self, X, y, sample_weight=None) -> float:
+        """R² of the predictions. Raises ValueError for survival objectives, whose predictions are no times to compare."""
+        if (objective := str(self._objective_name())).startswith("survival:"):
+            raise ValueError(
+                f"score has no meaning for {objective}, whose y is censored. Pass scoring= a concordance index, or evaluate by "
+                "the metrics cox-nloglik, aft-nloglik or interval-regression-accuracy."
+            )
+        return super().score(X, y, sample_weight)
+
     def predict(
         self, X, *, output_margin=False, validate_features=True, base_margin=None, iteration_range=None
     ) -> np.ndarray:

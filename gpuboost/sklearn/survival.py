@@ -10,6 +10,11 @@ def as_signed_times(y: np.ndarray) -> np.ndarray:
     if y.dtype.names is None:
         return y
     event, time = as_events(y)
+    if (bad := ~(time >= 0) | (event & (time == 0))).any():
+        raise ValueError(
+            f"times of y must be above 0 where there was an event, and elsewhere not negative, got {time[bad][0]:g}. "
+            "Add a little to times of 0."
+        )
     return np.where(event, time, -time)
 
 

@@ -59,7 +59,7 @@ def interval_gradients_kernel(gradient):
     return gradients.elementwise_gradients_kernel(gradient, label_rows=2, uses_double=True)
 
 
-def built_in_splits_kernel(bounded):
+def evaluate_splits_kernel(bounded):
     return splits.evaluate_splits_kernel(bounded, None)
 
 
@@ -76,7 +76,7 @@ FACTORIES = [
     (reduce.map_rows_kernel, formulas("margin", "i", "out")),
     (build_histograms_kernel, list(product([1, 2], histogram_tiles.THREADS))),
     (histogram.build_histograms_global_kernel, [1, 2]),
-    (built_in_splits_kernel, [False, True]),
+    (evaluate_splits_kernel, [False, True]),
 ]
 
 

@@ -95,3 +95,26 @@ def test_threads_that_wait_sleep(before):
 
 def test_threads_spin_as_long_as_the_user_wants():
     assert run(train_and_sleep, LOOK_FOR_S="60", GOMP_SPINCOUNT=FOREVER)[0] == "True"
+
+
+def train_without_threads():
+    """A busy machine on which no thread can be started: training goes on without a crowd."""
+    import threading
+
+    import numpy as np
+
+    import gpuboost as gb
+    from gpuboost.kernels import openmp
+
+    class NoThread(threading.Thread):
+        def start(self):
+            raise RuntimeError("can't start new thread")
+
+    openmp._count_others = lambda n_threads: 1000
+    openmp.threading.Thread = NoThread
+    gb.train({"nthread": 2}, gb.DMatrix(np.zeros((20_000, 20)), np.arange(20_000)), 2)
+    print(openmp._crowd._leave)
+
+
+def test_where_no_thread_can_be_started_there_is_no_crowd():
+    assert run(train_without_threads)[0] == "None"

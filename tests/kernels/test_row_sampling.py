@@ -259,7 +259,7 @@ def test_the_threshold_draws_so_many_rows_on_average(seed, kind, n, share, n_out
     grad, hess = pairs(np.random.default_rng(seed), n, n_outputs, kind)
     magnitude, n_drawn = magnitudes(grad, hess), max(1, int(share * n))
     mu = threshold_of(grad, hess, n_drawn)
-    if np.count_nonzero(magnitude) <= n_drawn:
+    if np.count_nonzero(magnitude) < n_drawn:  # of just as many, the smallest may share an eighth with the next
         assert shares(magnitude, mu).tolist() == (magnitude > 0).tolist()
         return
     direct = direct_threshold(magnitude, n_drawn)

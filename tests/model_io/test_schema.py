@@ -311,6 +311,16 @@ def test_sets_of_categories_are_read_in_order_and_written_back():
     assert from_document(written) == model
 
 
+def test_sets_that_overlap_in_the_file_are_refused():
+    """Else a small file could ask for any amount of memory."""
+    document = document_of(random_model(4, n_rounds=2, has_sets=True))
+    tree = next(tree for tree in trees_of(document) if len(tree["categories_nodes"]) > 1)
+    tree["categories_segments"] = [0] * len(tree["categories_nodes"])
+    tree["categories_sizes"] = [len(tree["categories"])] * len(tree["categories_nodes"])
+    with pytest.raises(ModelFormatError, match="categories_sizes: must add up to no more than"):
+        from_document(document)
+
+
 def test_a_leaf_has_no_set():
     document = document_of(stump())
     trees_of(document)[0] |= CATEGORICAL | {"split_type": [0, 1, 0], "categories_nodes": [1]}
@@ -364,6 +374,7 @@ def named_stump():
         ("categories_segments", [2], r"categories_segments\[0\]: must end within the 3 entries of categories"),
         ("categories_segments", [2**63 - 1], r"categories_segments\[0\]: must end within"),
         ("categories_sizes", [3], r"categories_segments\[0\]: must end within"),
+        ("categories_sizes", [0], r"categories_sizes\[0\]: must be between 1 and"),
         ("categories_sizes", [2**63 - 1], r"categories_segments\[0\]: must end within"),
         ("categories", [-1, 0, 3], r"categories\[0\]: must be between 0 and"),
         ("categories", [7, 0, 2**24], r"categories\[2\]: must be between 0 and 16777215"),

@@ -247,3 +247,17 @@ def test_estimators_take_bounds_signed_times_and_events():
 def test_other_forms_of_survival_times_are_refused(y, message):
     with pytest.raises(ValueError, match=message):
         gb.GPUBoostRegressor(objective="survival:aft").fit(np.zeros((3, 1)), y)
+
+
+@pytest.mark.parametrize("event, time", [(True, 0.0), (True, -1.0), (False, -1.0), (True, np.nan)])
+def test_times_whose_sign_would_say_something_else_are_refused(event, time):
+    y = np.array([(True, 1.0), (event, time)], [("event", bool), ("time", float)])
+    with pytest.raises(ValueError, match="times of y must be above 0"):
+        gb.GPUBoostRegressor(objective="survival:cox").fit(np.zeros((2, 1)), y)
+
+
+def test_a_survival_model_has_no_score():
+    X, event, time = survival_table()
+    model = gb.GPUBoostRegressor(objective="survival:cox", n_estimators=1).fit(X, np.where(event, time, -time))
+    with pytest.raises(ValueError, match="score has no meaning for survival:cox"):
+        model.score(X, time)
