@@ -92,8 +92,8 @@ def trees_to_dataframe(model: Model, names: Sequence[str] | None = None, types: 
         columns["Gain"] += at_splits(tree.gain[nodes], at_leaves=tree.leaf_value[nodes])
         columns["Cover"] += tree.cover[nodes].tolist()
         columns["Category"] += [
-            np.nan if not split else None if side is None else side[1] if side[0] is None else side[0]
-            for split, side in zip(is_split.tolist(), sides)
+            np.nan if not split else side and side[right]  # of two sides the one that is "yes"
+            for split, side, right in zip(is_split.tolist(), sides, is_right_yes.tolist())
         ]
     return pandas.DataFrame(columns)
 

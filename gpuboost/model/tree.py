@@ -1,7 +1,7 @@
 """A finished regression tree on the host: flat arrays, one entry a node."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, fields
 from typing import Any
 
 __all__ = ["CategorySets", "DELETED", "Tree"]
@@ -25,7 +25,7 @@ class CategorySets:
 
     def __eq__(self, other: object) -> bool:
         """Equal bytes in every array."""
-        return isinstance(other, CategorySets) and _is_same(self, other)
+        return _is_same(self, other) if isinstance(other, CategorySets) else NotImplemented
 
     __hash__ = None  # type: ignore[assignment]
 
@@ -82,11 +82,11 @@ class Tree:
         """Equal bytes in every array."""
         if not isinstance(other, Tree):
             return NotImplemented
-        return self.sets == other.sets and _is_same(replace(self, sets=None), replace(other, sets=None))
+        return self.sets == other.sets and _is_same(self, other)
 
     __hash__ = None  # type: ignore[assignment]
 
 
 def _is_same(a: CategorySets | Tree, b: CategorySets | Tree) -> bool:
-    arrays = [(getattr(a, f.name), getattr(b, f.name)) for f in fields(a)]
-    return all(x is y or x.tobytes() == y.tobytes() for x, y in arrays)
+    names = [field.name for field in fields(a) if field.name != "sets"]  # which is no array
+    return all(getattr(a, name).tobytes() == getattr(b, name).tobytes() for name in names)
