@@ -19,56 +19,55 @@ LARGEST = 1e30  # of a derivative, far below what is no float32 any more
 
 
 @kernel
-def sum_at_risk(order, label, weight, hazard, at_risk):
-    """at_risk : float64 (n_rows,), OUT, by place in ``order``: S at the time of that row.
+def hazards(order, margin, largest, hazard):
+    """hazard : float64 (n_rows,), OUT, by time: e^(margin − largest). order : intp (n_rows,), rows by rising |label|.
+    margin : float32 (n_rows,), by row."""
+    for place in range(order.size):  # apart from the next loop, which is vectorised
+        hazard[place] = margin[order[place]]
+    for place in range(order.size):
+        hazard[place] = exp_double(hazard[place] - float(largest))
 
-    order : intp (n_rows,), rows by rising |label|. label : float32 (n_rows,), times, those without an event negative.
-    weight : float32 (n_rows,). hazard : float64 (n_rows,).
+
+@kernel
+def sum_at_risk(label, weight, hazard, at_risk):
+    """at_risk : float64 (n_rows,), OUT, S at the time of each row. All arrays are by time: rows at random places cost three times
+    as much.
+
+    label : float32 (n_rows,), times, those without an event negative. weight : float32 (n_rows,). hazard : float64 (n_rows,).
     """
-    total, last = 0.0, order.size - 1
-    for place in range(order.size - 1, -1, -1):
-        row = order[place]
-        total += float(weight[row]) * hazard[row]
-        if place == 0 or abs(label[order[place - 1]]) != abs(label[row]):
+    total, last = 0.0, label.size - 1
+    for place in range(label.size - 1, -1, -1):
+        total += float(weight[place]) * hazard[place]
+        if place == 0 or abs(label[place - 1]) != abs(label[place]):
             at_risk[place : last + 1] = total
             last = place - 1
 
 
 @kernel
 def cox_gradients(order, label, weight, hazard, at_risk, grad, hess):
-    """grad, hess : float32 (n_rows,), OUT, times the weight. Arguments as above."""
+    """grad, hess : float32 (n_rows,), OUT, by row: times the weight. order as of hazards; the others by time, as above."""
     first, r, s = 0, 0.0, 0.0
     for place in range(order.size):
-        row = order[place]
-        if label[row] > 0 and weight[row] > 0:
-            r = min(r + float(weight[row]) / at_risk[place], 1e300)
-            s += float(weight[row]) / at_risk[place] / at_risk[place]
-        if place == order.size - 1 or abs(label[order[place + 1]]) != abs(label[row]):
+        if label[place] > 0 and weight[place] > 0:
+            r = min(r + float(weight[place]) / at_risk[place], 1e300)
+            s += float(weight[place]) / at_risk[place] / at_risk[place]
+        if place == order.size - 1 or abs(label[place + 1]) != abs(label[place]):
             for tied in range(first, place + 1):
-                row = order[tied]
-                own = hazard[row]
-                g = min(own * r, LARGEST) - (1.0 if label[row] > 0 else 0.0)
-                h = own * (r - float(weight[row]) * own * s)
+                own, row = hazard[tied], order[tied]
+                g = min(own * r, LARGEST) - (1.0 if label[tied] > 0 else 0.0)
+                h = own * (r - float(weight[tied]) * own * s)
                 h = h if h < LARGEST else 0.0  # of margins so far apart that s is infinite
-                grad[row] = float32(cut(float32(g)) * weight[row])
-                hess[row] = float32(cut(not_negative(float32(h))) * weight[row])
+                grad[row] = float32(cut(float32(g)) * weight[tied])
+                hess[row] = float32(cut(not_negative(float32(h))) * weight[tied])
             first = place + 1
 
 
 @kernel
-def cox_loss(order, label, weight, hazard, at_risk):
-    """The loss divided by the weight of the events; NaN without events."""
+def cox_loss(label, weight, hazard, at_risk):
+    """The loss divided by the weight of the events; NaN without events. Arrays by time."""
     loss, events = 0.0, 0.0
-    for place in range(order.size):
-        row = order[place]
-        if label[row] > 0 and weight[row] > 0:
-            loss += float(weight[row]) * (log_double(at_risk[place]) - log_double(hazard[row]))
-            events += float(weight[row])
+    for place in range(label.size):
+        if label[place] > 0 and weight[place] > 0:
+            loss += float(weight[place]) * (log_double(at_risk[place]) - log_double(hazard[place]))
+            events += float(weight[place])
     return loss / events
-
-
-@kernel
-def hazards(margin, largest, hazard):
-    """e^(margin − largest) of float32 margins, in float64."""
-    for row in range(margin.size):
-        hazard[row] = exp_double(float(margin[row]) - float(largest))

@@ -90,6 +90,7 @@ class CoxLogLikelihood(Metric):
         label, prediction, weight = rows.comm.gather_columns(columns).astype(np.int32).view(np.float32)
         if not (label[weight > 0] > 0).any():
             return math.nan
-        order, hazard, at_risk = np.argsort(np.abs(label), kind="stable"), prediction.astype(np.float64), np.empty(len(label))
-        sum_at_risk(order, label, weight, hazard, at_risk)
-        return float(cox_loss(order, label, weight, hazard, at_risk))
+        order, at_risk = np.argsort(np.abs(label), kind="stable"), np.empty(len(label))
+        label, hazard, weight = label[order], prediction[order].astype(np.float64), weight[order]
+        sum_at_risk(label, weight, hazard, at_risk)
+        return float(cox_loss(label, weight, hazard, at_risk))

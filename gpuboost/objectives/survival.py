@@ -148,16 +148,17 @@ class TimeOrder:
         self.label = label
         n_rows = label.shape[1]
         weight = weight if len(weight) else np.ones(n_rows, np.float32)
-        self._labels, self._weights = _gather(np.stack([label[0], weight]), comm)
+        labels, weights = _gather(np.stack([label[0], weight]), comm)
         self._first = sum(comm.allgather_int(n_rows)[: comm.rank])  # of this worker
-        self._order = np.argsort(np.abs(self._labels), kind="stable")
+        self._order = np.argsort(np.abs(labels), kind="stable")
+        self._labels, self._weights = labels[self._order], weights[self._order]
 
     def gradients(self, margin: np.ndarray, comm: Communicator) -> tuple[np.ndarray, np.ndarray]:
         """float32 (1, n_rows) each, of this worker's rows."""
         margins = _gather(margin, comm)[0]
         hazard, at_risk = np.empty(len(margins)), np.empty(len(margins))
-        hazards(margins, margins.max(initial=-np.inf), hazard)
-        sum_at_risk(self._order, self._labels, self._weights, hazard, at_risk)
+        hazards(self._order, margins, margins.max(initial=-np.inf), hazard)
+        sum_at_risk(self._labels, self._weights, hazard, at_risk)
         grad, hess = np.empty_like(margins), np.empty_like(margins)
         cox_gradients(self._order, self._labels, self._weights, hazard, at_risk, grad, hess)
         own = slice(self._first, self._first + margin.shape[1])

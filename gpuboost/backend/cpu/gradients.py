@@ -39,8 +39,8 @@ class CpuGradients(Gradients):
         self.grad[...] = grad
         np.copyto(self.hess, np.where((hess < 0) & np.isfinite(hess), np.float32(0), hess))
         # abs: NaN and infinity may have a sign
-        bits = np.stack([np.abs(x).view(np.int32) for x in (self.grad, self.hess)], axis=-1)
-        return bits.max(axis=1, initial=0).astype(np.int64)
+        bits = [np.abs(x).view(np.int32).max(axis=1, initial=0) for x in (self.grad, self.hess)]
+        return np.stack(bits, axis=-1).astype(np.int64)
 
     def count_magnitudes(self) -> Array:
         counts = np.zeros((self._n_threads, row_sampling.MAGNITUDE_BINS, 2), np.int64)
