@@ -3,7 +3,11 @@
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
-__all__ = ["on_device_of"]
+import numpy as np
+
+__all__ = ["on_device_of", "usual_form"]
+
+SMALL_BYTES = 16 << 20
 
 
 def on_device_of(array: Any) -> AbstractContextManager[Any]:
@@ -13,3 +17,24 @@ def on_device_of(array: Any) -> AbstractContextManager[Any]:
     """
     device: Any = getattr(array, "device", None)  # "cpu" of NumPy's arrays, of CuPy's what can be made the current one
     return device if hasattr(device, "__enter__") else nullcontext()
+
+
+class _Writable:
+    """Of a read-only array the memory, as if it were not. NumPy keeps this object, and so the array, for as long as its own."""
+
+    def __init__(self, array: np.ndarray) -> None:
+        self.array = array
+        interface = array.__array_interface__
+        self.__array_interface__ = {**interface, "data": (interface["data"][0], False)}
+
+
+def usual_form(batch: np.ndarray) -> np.ndarray:
+    """The same values for a kernel that only reads them, in a form that more tables have: numba compiles for seconds whenever it
+    meets a layout or a read-only array for the first time, as frames of pandas are.
+
+    batch : float32 or float64 (n_rows, n_features). By columns it is copied where that is not much, as all of a small table: a
+    part of a large one is never contiguous by columns.
+    """
+    if batch.flags.fnc and batch.nbytes <= SMALL_BYTES:
+        return np.ascontiguousarray(batch)
+    return batch if batch.flags.writeable else np.asarray(_Writable(batch))

@@ -6,6 +6,7 @@ from typing import Any, Literal
 import numpy as np
 
 import gpuboost.backend as backends
+from gpuboost.arrays import usual_form
 from gpuboost.backend import Backend
 from gpuboost.backend.contract import Array
 from gpuboost.backend.trees import flatten_trees
@@ -145,7 +146,7 @@ class Predictor:
         margin = self.base_margin()[:, None].repeat(table.shape[0], axis=1)
         out = np.empty_like(margin)
         number = NAN if missing != missing else _as_float32(missing)
-        if not predict_rows(row_map or copy_row)(table, number, *self._flat["host"], margin, out):
+        if not predict_rows(row_map or copy_row)(usual_form(table), number, *self._flat["host"], margin, out):
             return None
         return finished_prediction(out[:n_values], strict_shape)
 

@@ -227,6 +227,7 @@ def test_loud_weights_take_two_limbs_and_others_one(cuda, monkeypatch):
 # The layout of the work
 
 
+@pytest.mark.sweep(2)
 @pytest.mark.parametrize("block, n_multiprocessors, order", [(32, 3, ORDERS[1]), (64, 1, ORDERS[2]), (96, 2, ORDERS[0])])
 def test_blocks_and_the_order_of_threads(block, n_multiprocessors, order):
     with computing_on(simulated(block=block, n_multiprocessors=n_multiprocessors, order=order)):
@@ -252,6 +253,7 @@ def test_gains_of_a_few_nodes_at_once(cuda, monkeypatch):
         assert digest(train("binary").model) == digest(model_on_cpu("binary"))
 
 
+@pytest.mark.sweep(1)
 @pytest.mark.parametrize("name", ["binary", "probabilities", "leaf by leaf"])
 def test_batches_of_histograms(name, cuda, monkeypatch):
     """Two histograms: none is ever subtracted. Five: those of the first levels are."""
@@ -276,6 +278,7 @@ def test_batches_of_histograms(name, cuda, monkeypatch):
     assert counts[0] == 0 < counts[1]
 
 
+@pytest.mark.sweep(2)
 @pytest.mark.parametrize("name", ["binary", "leaf by leaf"])
 @pytest.mark.parametrize("n_ahead", [0, 3])
 def test_histograms_are_made_zero_a_few_at_a_time(name, n_ahead, monkeypatch):
@@ -288,6 +291,7 @@ def test_histograms_are_made_zero_a_few_at_a_time(name, n_ahead, monkeypatch):
         assert digest(train(name, dtrain, 1).model) == digest(model_on_cpu(name, 1))
 
 
+@pytest.mark.sweep(1)
 @pytest.mark.parametrize("name, max_depth", [("binary", 0), ("probabilities", 4)])
 def test_trees_deeper_than_the_host_runs_ahead(name, max_depth, cuda, monkeypatch):
     """The arrays by node grow, and the host reads the size of every level from there on."""
@@ -300,6 +304,7 @@ def test_trees_deeper_than_the_host_runs_ahead(name, max_depth, cuda, monkeypatc
         assert digest(train(name, params=params, rounds=1).model) == digest(model)
 
 
+@pytest.mark.sweep(1)
 @pytest.mark.parametrize("name", ["binary", "loud classes"])
 def test_pages(name, cuda):
     """Three pages; the rows of the last one weigh nothing."""
@@ -311,6 +316,7 @@ def test_pages(name, cuda):
         assert digest(train(name, paged, 1).model) == digest(model_on_cpu(name, 1))
 
 
+@pytest.mark.sweep(1)
 @pytest.mark.parametrize("name", ["probabilities", "loud", "leaf by leaf"])
 def test_workers(name, cuda):
     """One worker has a single row. Their scores are those of all rows."""
@@ -530,6 +536,7 @@ def test_launches_of_a_round_by_levels(name, depth, pages, growths):
     assert seen == [(launches(depth, pages=pages, idle_pages=idle_pages), 0)]
 
 
+@pytest.mark.sweep(2)
 @pytest.mark.parametrize("max_leaves, reads", [(4, 0), (5, 0), (6, 1), (10, 2)])
 def test_launches_and_waits_of_a_round_by_leaves(max_leaves, reads, growths, monkeypatch):
     """One read of the progress after every fourth split but the last."""

@@ -23,6 +23,7 @@ from collections.abc import Iterable
 
 import numpy as np
 
+from gpuboost.arrays import usual_form
 from gpuboost.binned.cuts import SENTINEL, Cuts
 from gpuboost.data.tables.device import host_array
 from gpuboost.kernels.cuts import end_bins, halve_gaps, set_heavy_apart
@@ -73,7 +74,7 @@ def _sort(features, source, weights, max_bin: int, backend, comm) -> tuple[list[
     missing, first = np.float32(source.missing), 0
     for batch in source.batches():
         last = first + batch.shape[0]
-        list_keys_cpu(host_array(batch), missing, given[first:last], int(features[0]), first, keys, n_threads)
+        list_keys_cpu(usual_form(host_array(batch)), missing, given[first:last], int(features[0]), first, keys, n_threads)
         first = last
     spare = np.empty((n_threads, n_rows), keys.dtype)
     n_cuts, has_missing, n_infinite = np.empty(n, np.int64), np.empty(n, bool), np.empty(n, np.int64)

@@ -62,6 +62,7 @@ def test_weights_within_bounds_are_given_to_it(search, options):
     assert digest(train("my_bounded_gain", **options).model) == digest(train(None, **options).model)
 
 
+@pytest.mark.slow  # compiles for seconds; what it shows is also in "one model everywhere" and the recorded digests
 @pytest.mark.parametrize("absent", ["missing", "zero"])
 def test_on_sparse_tables(absent):
     rng = np.random.default_rng(3)
@@ -117,6 +118,7 @@ def test_one_model_everywhere(gain, use_backend, tmp_path):
     assert len(set(digests.values())) == 1, digests
 
 
+@pytest.mark.slow
 def test_a_price_keeps_a_column_out(formulas):
     cheap, dear = (train(formulas.fair.using(proxy=2, price=price)).get_score() for price in (0.5, 1))
     assert "f2" in cheap and "f2" not in dear
@@ -225,6 +227,7 @@ def test_values_are_refused_when_training_begins():
         train(endless)
 
 
+@pytest.mark.sweep(1)
 @pytest.mark.long
 @pytest.mark.parametrize("gain, bounded", [("apart@power=1.5", False), ("my_bounded_gain", True)])
 def test_a_gpu_computes_it_without_calls_or_a_stack(gain, bounded):

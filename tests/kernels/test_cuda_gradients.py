@@ -106,6 +106,7 @@ def test_an_objective_differs_from_the_cpu_in_no_bit(run, name, data, n_rows, we
     check_objective(run, objective, margin, labels_of(objective, n_rows, 1, rng), weight.astype(np.float32))
 
 
+@pytest.mark.sweep(9)
 @each_runner
 @each_objective
 @pytest.mark.parametrize("n_rows", [0, 1, 301])

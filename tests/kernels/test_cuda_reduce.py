@@ -142,6 +142,7 @@ def test_a_term_that_is_not_finite_shows_in_the_maximum(run, bad):
     assert reduce_by(run, difference_row, prediction, np.zeros_like(prediction), NO_WEIGHT, [1.0], 0.0) >= NON_FINITE_BITS
 
 
+@pytest.mark.sweep(9)
 @each_runner
 @pytest.mark.parametrize("name", TERMS)
 def test_a_prediction_that_is_nan_counts_as_on_the_cpu(run, name):

@@ -3,7 +3,7 @@
 import numpy as np
 
 from gpuboost.backend.contract import Array, Coder
-from gpuboost.backend.cpu.memory import host_array
+from gpuboost.backend.cpu.memory import host_batch
 from gpuboost.binned.cuts import Cuts
 from gpuboost.binned.packing import Packing
 from gpuboost.binned.pages import DensePage
@@ -30,13 +30,13 @@ class CpuCoder(Coder):
     ) -> None:  # fmt: skip
         slots0 = _NO_SLOTS if slots0 is None else slots0
         slots1 = _NO_SLOTS if slots1 is None else slots1
-        batch = host_array(batch)
+        batch = host_batch(batch)
         count_digits_cpu(batch, np.float32(missing), weights, features, level, slots0, slots1, counts, self._n_threads)
 
     def bin_rows(self, batch: Array, missing: float, cuts: Cuts, first_row: int, page: DensePage) -> int:
         n_lost = np.zeros(self._n_threads, np.int64)
         bin_rows_cpu(
-            host_array(batch), np.float32(missing), cuts.thresholds, cuts.offsets, first_row, page.columns, page.words, n_lost,
+            host_batch(batch), np.float32(missing), cuts.thresholds, cuts.offsets, first_row, page.columns, page.words, n_lost,
             self._n_threads,
         )  # fmt: skip
         return int(n_lost.sum())

@@ -3,7 +3,7 @@
 import numpy as np
 
 from gpuboost.backend.contract import Array, FlatTrees, Predictor, RowTerm
-from gpuboost.backend.cpu.memory import host_array
+from gpuboost.backend.cpu.memory import host_batch
 from gpuboost.backend.trees import flatten_trees
 from gpuboost.binned.cuts import Cuts
 from gpuboost.binned.matrix import BinnedMatrix
@@ -35,7 +35,7 @@ class CpuPredictor(Predictor):
     ) -> bool:
         own = slice(first_row, first_row + len(batch))
         leaves = NO_LEAVES if leaves is None else leaves[own]
-        return predict_values_cpu(host_array(batch), np.float32(missing), *flat, margin[:, own], leaves, self._n_threads)
+        return predict_values_cpu(host_batch(batch), np.float32(missing), *flat, margin[:, own], leaves, self._n_threads)
 
     def predict_sparse(self, stored: StoredRows, flat: FlatTrees, margin: Array, leaves: Array | None) -> None:
         leaves = NO_LEAVES if leaves is None else leaves
