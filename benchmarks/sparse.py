@@ -6,20 +6,24 @@
     sparse-200k    random cells; also written out with NaN elsewhere, which is why sparse tables stay sparse
     one-hot-500k   a cell for each of 20 categories; packed (data/packing.py), and by its cells
 
+Both also with every search by histograms, where backend/cpu/trees.py would walk over columns, and never by histograms.
+
 Measured and told as in peers.py, with the seconds of all cores together, which other work on the machine disturbs less. The JSON
 of all figures goes to benchmarks/results/.
 """
 
 import argparse
 from dataclasses import replace
+from functools import partial
 from statistics import median
 from typing import Any
 
 import numpy as np
-from libraries import LIBRARIES, bin_for_gpuboost
+from libraries import LIBRARIES, bin_for_gpuboost, train_gpuboost
 from measure import available_cores, compare, write_record
 from tasks import TASKS, Task
 
+from gpuboost.backend.cpu import trees
 from gpuboost.data import binning
 
 
@@ -33,6 +37,15 @@ def bin_cells(x: Any, y: np.ndarray, task: Task, n_threads: int) -> Any:
         binning.choose_sparse_packing = choose
 
 
+def train_by(bin_visits: int, data: Any, task: Task, n_threads: int) -> Any:
+    """With that in the place of trees.BIN_VISITS."""
+    usual, trees.BIN_VISITS = trees.BIN_VISITS, bin_visits
+    try:
+        return train_gpuboost(data, task, n_threads)
+    finally:
+        trees.BIN_VISITS = usual
+
+
 def written_out(x: Any) -> np.ndarray:
     dense = np.full(x.shape, np.nan, np.float32)
     rows = np.repeat(np.arange(x.shape[0]), np.diff(x.indptr))
@@ -41,9 +54,13 @@ def written_out(x: Any) -> np.ndarray:
 
 
 OURS = LIBRARIES["gpuboost"]
+SWITCHED = {
+    "gpuboost": OURS, "gpuboost, histograms": replace(OURS, train=partial(train_by, 0)),
+    "gpuboost, walks": replace(OURS, train=partial(train_by, 10**9)),
+}  # fmt: skip
 WAYS = {
-    "sparse-200k": {"gpuboost": OURS, "gpuboost, dense": replace(OURS, form=written_out)},
-    "one-hot-500k": {"gpuboost": OURS, "gpuboost, cells": replace(OURS, bin_table=bin_cells)},
+    "sparse-200k": {**SWITCHED, "gpuboost, dense": replace(OURS, form=written_out)},
+    "one-hot-500k": {**SWITCHED, "gpuboost, cells": replace(OURS, bin_table=bin_cells)},
 }
 
 
