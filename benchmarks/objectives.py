@@ -4,7 +4,9 @@
     python benchmarks/objectives.py --own --turns 9     # binary:logistic as a user writes it, beside the built-in one
 
 Libraries and objectives take turns. A figure is the median over turns of the seconds of all rounds but the first, by two
-trainings: binning and compiling do not count. With --own it is the time of one thread, and what is given is the median ratio to
+trainings: binning and compiling do not count. "Own" of it is the objective's arithmetic, gradients and refreshed leaves. The
+rest grows trees, a tree for each output; it is beside that of squared error on the same labels, as the median ratio of the turns,
+since other labels make other trees. With --own it is the time of one thread, and what is given is the median ratio to
 the built-in loss of the same turn: of its gradient and hessian, and of its loss alone, differentiated automatically.
 """
 
@@ -13,7 +15,8 @@ import json
 import math
 import platform
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from statistics import median
 from types import ModuleType
@@ -23,7 +26,12 @@ import numpy as np
 import xgboost
 
 import gpuboost
+from gpuboost.backend.cpu.gradients import CpuGradients
+from gpuboost.growing.grower import Grower
+from gpuboost.objectives.survival import ProportionalHazards
 
+OWN_ARITHMETIC = (CpuGradients, "compute"), (CpuGradients, "set"), (ProportionalHazards, "stage"), (Grower, "_refresh_leaves")
+WAYS = "round", "own", "squared error round", "squared error own", "xgboost round"
 OBJECTIVES: dict[str, dict[str, Any]] = {
     name: {"objective": name}
     for name in (
@@ -85,6 +93,28 @@ def seconds_a_round(
     return (taken[1] - taken[0]) / n_rounds
 
 
+@contextmanager
+def own_arithmetic() -> Iterator[list[float]]:
+    """The seconds of each call of OWN_ARITHMETIC within."""
+    taken: list[float] = []
+
+    def timed(method: Callable[..., Any], *args: Any) -> Any:
+        begin = time.perf_counter()
+        try:
+            return method(*args)
+        finally:
+            taken.append(time.perf_counter() - begin)
+
+    methods = [getattr(cls, name) for cls, name in OWN_ARITHMETIC]
+    for (cls, name), method in zip(OWN_ARITHMETIC, methods):
+        setattr(cls, name, lambda *args, method=method: timed(method, *args))
+    try:
+        yield taken
+    finally:
+        for (cls, name), method in zip(OWN_ARITHMETIC, methods):
+            setattr(cls, name, method)
+
+
 def compare_own(X: np.ndarray, signal: np.ndarray, n_rounds: int, n_turns: int) -> dict[str, list[float]]:
     """Seconds of each of OWN in each turn."""
     taken: dict[str, list[float]] = {name: [] for name in OWN}
@@ -116,18 +146,26 @@ def main() -> None:
         if options.json:
             options.json.write_text(json.dumps({**about, "seconds": seconds}, indent=1) + "\n")
         return
-    libraries = {"gpuboost": gpuboost, "xgboost": xgboost}
-    turns: dict[str, dict[str, list[float]]] = {name: {library: [] for library in libraries} for name in OBJECTIVES}
+    turns: dict[str, dict[str, list[float]]] = {name: {way: [] for way in WAYS} for name in OBJECTIVES}
     for _ in range(options.turns):
         for name, params in OBJECTIVES.items():
-            for library, module in libraries.items():
-                data = module.QuantileDMatrix(X, **labels(params["objective"], signal))
-                turns[name][library].append(seconds_a_round(module, data, params, options.rounds))
-    medians = {name: {library: median(values) for library, values in of.items()} for name, of in turns.items()}
-    usual = medians["reg:squarederror"]["gpuboost"]
-    print("| objective | gpuboost, ms a round | of squarederror's | XGBoost, ms a round |\n|---|---|---|---|")
-    for name, of in medians.items():
-        print(f"| {name} | {of['gpuboost'] * 1e3:.1f} | {of['gpuboost'] / usual:.2f}× | {of['xgboost'] * 1e3:.1f} |")
+            given = labels(params["objective"], signal)
+            data = gpuboost.QuantileDMatrix(X, **given)
+            beside = gpuboost.QuantileDMatrix(X, next(iter(given.values())), ref=data)
+            for way, matrix, objective in (("", data, params), ("squared error ", beside, {"objective": "reg:squarederror"})):
+                turns[name][f"{way}round"].append(seconds_a_round(gpuboost, matrix, objective, options.rounds))
+                with own_arithmetic() as taken:
+                    gpuboost.train({**objective, "max_depth": 6}, matrix, options.rounds)
+                turns[name][f"{way}own"].append(sum(taken) / options.rounds)
+            theirs = xgboost.QuantileDMatrix(X, **given)
+            turns[name]["xgboost round"].append(seconds_a_round(xgboost, theirs, params, options.rounds))
+    print("| objective | gpuboost, ms a round | own | rest, a tree, of squared error's | XGBoost, ms a round |")
+    print("|---|---|---|---|---|")
+    for name, of in turns.items():
+        n_trees = len(OBJECTIVES[name].get("quantile_alpha", [0]))
+        rest = median((a - b) / (c - d) / n_trees for a, b, c, d in zip(*(of[way] for way in WAYS[:4])))
+        taken, own, theirs = (median(of[way]) * 1e3 for way in ("round", "own", "xgboost round"))
+        print(f"| {name} | {taken:.1f} | {own:.1f} | {rest:.2f}× | {theirs:.1f} |")
     if options.json:
         options.json.write_text(json.dumps({**about, "xgboost": xgboost.__version__, "seconds": turns}, indent=1) + "\n")
 
