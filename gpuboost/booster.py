@@ -174,7 +174,9 @@ class Booster(ModelView):
         check_labels(dmatrix, objective, model.n_targets)
         margin = self._predictor((0, 0)).margin(dmatrix, backend)
         put = backend.memory.put
-        return RowSums(backend, current_communicator(), margin, put(dmatrix.labels), put(dmatrix.weights))
+        return RowSums(
+            backend, current_communicator(), margin, put(dmatrix.labels), put(dmatrix.weights), dmatrix.masks_labels
+        )
 
     # -- Prediction ---------------------------------------------------------------------------------------------------
 

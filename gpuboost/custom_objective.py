@@ -31,7 +31,8 @@ def custom_gradients(obj: CustomObjective, margin: np.ndarray, dtrain: DMatrix) 
             raise ValueError(f"{name} of the custom objective has shape {values.shape}, the predictions have {prediction.shape}.")
         columns = np.ascontiguousarray(values.reshape(prediction.shape).T).reshape(margin.shape)
         columns = (columns.view(np.uint32) & np.uint32(KEPT_BITS)).view(np.float32)  # kernels/gradients.py, cut
-        pair.append(np.where(dtrain.weights > 0, columns, np.float32(0)) if len(dtrain.weights) else columns)
+        columns = np.where(dtrain.weights > 0, columns, np.float32(0)) if len(dtrain.weights) else columns
+        pair.append(np.where(np.isnan(dtrain.labels), np.float32(0), columns) if dtrain.masks_labels else columns)
     return pair[0], pair[1]
 
 

@@ -54,17 +54,19 @@ def trees_to_dataframe(model: Model, names: Sequence[str] | None = None, types: 
 
     Tree, Node, ID ("tree-node"); Feature, "Leaf" at a leaf; Split, the threshold; Yes, No, Missing, the IDs of the children where
     rows go whose value is smaller, is not, is missing; Gain, at a leaf its value; Cover; Category, instead of a Split the list of
-    categories that go to Yes, None for numbers.
+    categories that go to Yes, None for numbers. A leaf of several outputs has a row for each, which a column Target numbers.
 
     Raises ImportError without pandas, ValueError where a column is an indicator (type "i"), which has no threshold.
     """
     pandas = _pandas("trees_to_dataframe")
     name_of, types = name_of_column(model, names), types if types is not None else model.feature_types
     columns: dict[str, list[Any]] = {name: [] for name in (
-        "Tree", "Node", "ID", "Feature", "Split", "Yes", "No", "Missing", "Gain", "Cover", "Category",
+        "Tree", "Target", "Node", "ID", "Feature", "Split", "Yes", "No", "Missing", "Gain", "Cover", "Category",
     )}  # fmt: skip
     for t, tree in enumerate(model.trees):
         nodes = np.flatnonzero(tree.feature != DELETED)
+        nodes = np.repeat(nodes, np.where(tree.left_child[nodes] < 0, tree.leaf_size, 1))
+        target = np.arange(len(nodes)) - np.searchsorted(nodes, nodes)
         left, feature, threshold = tree.left_child[nodes], tree.feature[nodes], tree.threshold[nodes].astype(np.float64)
         is_split: np.ndarray = left >= 0
         if types is not None and (bad := [f for f in feature[is_split] if types[f] == "i"]):
@@ -82,6 +84,7 @@ def trees_to_dataframe(model: Model, names: Sequence[str] | None = None, types: 
             return np.where(is_split, values, at_leaves).tolist()
 
         columns["Tree"] += [t] * len(nodes)
+        columns["Target"] += [pandas.NA if split else number for split, number in zip(is_split.tolist(), target.tolist())]
         columns["Node"] += nodes.tolist()
         columns["ID"] += ids[nodes].tolist()
         columns["Feature"] += at_splits(labels, at_leaves="Leaf")
@@ -89,13 +92,17 @@ def trees_to_dataframe(model: Model, names: Sequence[str] | None = None, types: 
         columns["Yes"] += at_splits(ids[left + is_right_yes])
         columns["No"] += at_splits(ids[left + ~is_right_yes])
         columns["Missing"] += at_splits(ids[np.where(tree.default_left[nodes], left, left + 1)])
-        columns["Gain"] += at_splits(tree.gain[nodes], at_leaves=tree.leaf_value[nodes])
+        columns["Gain"] += at_splits(tree.gain[nodes], at_leaves=tree.leaf_value.reshape(tree.n_nodes, -1)[nodes, target])
         columns["Cover"] += tree.cover[nodes].tolist()
         columns["Category"] += [
             np.nan if not split else side and side[right]  # of two sides the one that is "yes"
             for split, side, right in zip(is_split.tolist(), sides, is_right_yes.tolist())
         ]
-    return pandas.DataFrame(columns)
+    targets = pandas.array(columns.pop("Target"), dtype="Int64")
+    table = pandas.DataFrame(columns)
+    if model.multi_strategy == "multi_output_tree":
+        table.insert(1, "Target", targets)
+    return table
 
 
 def split_value_histogram(

@@ -93,7 +93,8 @@ class Predictor:
         to_user = backend.memory.fetch if data.device is None else lambda array: put_on(data.device, array)
         if leaves is not None:
             numbers, rounds = to_user(leaves.astype(np.float32)), self.rounds
-            by_round = len(leaves), rounds.n_rounds, rounds.n_outputs, rounds.num_parallel_tree
+            n_groups = 1 if rounds.multi_strategy == "multi_output_tree" else rounds.n_outputs
+            by_round = len(leaves), rounds.n_rounds, n_groups, rounds.num_parallel_tree
             return numbers.reshape(by_round) if strict_shape else numbers
         if row_map is not None:
             margin = backend.predictor.map_rows(margin, row_map)[:n_values]

@@ -16,15 +16,27 @@ def estimate_base_score(dtrain: DMatrix, objective: Objective, backend: Backend,
 
     Raises ValueError for labels outside the objective's domain, and when all weights are 0.
     """
-    label = dtrain.labels
+    label, weight = dtrain.labels, dtrain.weights
     check_labels(dtrain, objective)
-    on_device = backend.memory.put(label)
-    sums = RowSums(backend, comm, on_device, on_device, backend.memory.put(dtrain.weights))
+    n_outputs = objective.n_outputs(len(label))
+    if not dtrain.masks_labels:
+        scores = _base_scores(label, weight, n_outputs, objective, backend, comm)
+    else:  # each target by the rows that have it
+        parts = [(target[None, has], weight[has] if len(weight) else weight) for target in label for has in [~np.isnan(target)]]
+        scores = [score for part in parts for score in _base_scores(*part, 1, objective, backend, comm)]
+    return tuple(float(np.float32(score)) for score in scores)
+
+
+def _base_scores(
+    label: np.ndarray, weight: np.ndarray, n_outputs: int, objective: Objective, backend: Backend, comm: Communicator
+) -> list[float]:
+    """Of these rows. label : float32 (n_label_rows, n_rows)."""
+    on_device = backend.memory.put(np.ascontiguousarray(label))
+    sums = RowSums(backend, comm, on_device, on_device, backend.memory.put(weight))
     if not sums.total_weight > 0:
         check_count(comm.allgather_int(label.shape[1]))
         raise ValueError("weight is zero for every row, so there is nothing to train on. Give some rows a positive weight.")
-    scores = objective.base_score(sums, objective.n_outputs(len(label)))
-    return tuple(float(np.float32(score)) for score in scores)
+    return list(objective.base_score(sums, n_outputs))
 
 
 def check_labels(dmatrix: DMatrix, objective: Objective, n_targets: int | None = None) -> None:
@@ -35,7 +47,14 @@ def check_labels(dmatrix: DMatrix, objective: Objective, n_targets: int | None =
         raise ValueError(f"{objective.name} takes no label_lower_bound and label_upper_bound, as survival:aft does. Pass label=.")
     if n_targets is not None and len(labels) != objective.n_label_rows(n_targets):
         raise ValueError(f"the labels have {len(labels)} columns, the model has {n_targets} targets.")
-    objective.check_labels(labels[:, dmatrix.weights > 0] if len(dmatrix.weights) else labels)
+    labels = labels[:, dmatrix.weights > 0] if len(dmatrix.weights) else labels
+    if not dmatrix.masks_labels:
+        objective.check_labels(labels)
+        return
+    if objective.label_rows != 1 or objective.row_gradient or objective.stage or objective.leaf_alphas(1):
+        raise ValueError(f"{objective.name} needs all labels of a row that has some. Drop the rows that lack one.")
+    for target in labels:
+        objective.check_labels(target[None, ~np.isnan(target)])
 
 
 def check_count(rows: list[int]) -> None:

@@ -2,6 +2,7 @@
 
     (g, h) = gradient(margin, label, weight, output, parameters);   grad = cut(g)·weight;   hess = cut(max(h, 0))·weight
 
+Both are 0 where the label is missing, NaN, in formulas of one label.
 cut keeps 20 of a float's 24 significant bits: the product with a whole weight of up to 16 is then exact, and a row that weighs 3
 counts as much as the row given three times, to the last bit where the table is small (kernels/quantise.py).
 
@@ -66,6 +67,19 @@ _LABEL_OF = {1: one_label, 2: two_labels}
 
 
 @scalar
+def is_labelled(label):
+    return label == label
+
+
+@scalar
+def is_pair(label):
+    return True
+
+
+_IS_LABELLED = {1: is_labelled, 2: is_pair}
+
+
+@scalar
 def one_of(label, above, i):
     return label[i]
 
@@ -107,7 +121,7 @@ def elementwise_gradients(gradient, label_rows=1):
         maxima : int64 (n_threads, n_outputs, 2), OUT. Largest bits of |grad| and hess seen by each thread; zeroed by the caller.
     """
 
-    label_of = {1: one_of, 2: both_of}[label_rows]
+    label_of, is_there = {1: one_of, 2: both_of}[label_rows], _IS_LABELLED[label_rows]
 
     @parallel_kernel.part(formula=gradient)
     def chunks(thread, counter, margin, label, weight, parameters, grad, hess, maxima):
@@ -133,9 +147,10 @@ def elementwise_gradients(gradient, label_rows=1):
     def gradients_of_rows(margin, label, above, weight, output, parameters, grad, hess):
         for i in range(margin.size):
             own_weight = weight[i] if weight.size else float32(1.0)
-            g, h = gradient(margin[i], label_of(label, above, i), own_weight, output, parameters)
-            grad[i] = cut(g)
-            hess[i] = cut(not_negative(h))
+            own_label = label_of(label, above, i)
+            g, h = gradient(margin[i], own_label, own_weight, output, parameters)
+            grad[i] = cut(g) if is_there(own_label) else float32(0.0)
+            hess[i] = cut(not_negative(h)) if is_there(own_label) else float32(0.0)
         return _weigh(grad, hess, weight)
 
     def gradients_cpu(margin, label, weight, parameters, grad, hess, maxima, n_threads):
@@ -256,7 +271,7 @@ def elementwise_gradients_kernel(gradient, label_rows=1, uses_double=False):
     parameters : float32 (n,), IN. maxima : int64 (n_outputs, 2), INOUT, zeroed by the caller.
     """
 
-    label_of = {1: one_label, 2: two_labels}[label_rows]
+    label_of, is_there = {1: one_label, 2: two_labels}[label_rows], _IS_LABELLED[label_rows]
 
     @cuda_kernel(_SIGNATURE, registers=128 if uses_double else 64, uses_double=uses_double, formula=gradient)
     def gradients_kernel(margin, label, weight, parameters, grad, hess, maxima):
@@ -268,7 +283,10 @@ def elementwise_gradients_kernel(gradient, label_rows=1, uses_double=False):
             row = thread_number()
             while row < n_rows:
                 own_weight = weight[row] if weight.size > 0 else float32(1.0)
-                g, h = gradient(margin[output, row], label_of(label, first, row), own_weight, output, parameters)
+                own_label = label_of(label, first, row)
+                g, h = gradient(margin[output, row], own_label, own_weight, output, parameters)
+                if not is_there(own_label):
+                    g, h = float32(0.0), float32(0.0)
                 g, h = float32(cut(g) * own_weight), float32(cut(not_negative(h)) * own_weight)
                 grad[output, row] = g
                 hess[output, row] = h

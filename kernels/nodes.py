@@ -12,7 +12,7 @@ constraint, the middle of their weights becomes a bound of both, which orders al
 """
 
 import numpy as np
-from numba import float64, int32, int64
+from numba import float32, float64, int32, int64
 
 from gpuboost.kernels.cuda_common import block_max, block_prefix, block_step, cuda, cuda_kernel, device_function
 from gpuboost.kernels.jit import kernel, scalar
@@ -179,11 +179,17 @@ def prune(n_nodes, nodes, leaf_sums, scales, first_output, gamma, min_child_weig
 
 @scalar
 def is_light(leaf_sums, node, scales, first_output, min_child_weight):
-    """Whether a node's sum of hessians, of any output of its tree, is below min_child_weight."""
-    light = False
+    """Whether a node's sum of hessians, the mean over its outputs, is below min_child_weight."""
+    return is_too_light(sum_of_hessians(leaf_sums, node, scales, first_output), min_child_weight * leaf_sums.shape[1])
+
+
+@scalar
+def sum_of_hessians(leaf_sums, node, scales, first_output):
+    """Of a node, over all outputs of its tree."""
+    hess = float64(0.0)
     for k in range(leaf_sums.shape[1]):
-        light = light or is_too_light(leaf_sums[node, k, 1] / scales[first_output + k, 1], min_child_weight)
-    return light
+        hess += leaf_sums[node, k, 1] / scales[first_output + k, 1]
+    return hess
 
 
 @kernel
@@ -207,9 +213,9 @@ def collect_tree(
 ):  # fmt: skip
     """Write the nodes of one tree that pruning left, after number_kept.
 
-    leaves, weights : float32 (n_nodes, leaf_size), IN, of which the first output is taken. covers : float64 (n_nodes,), IN.
+    leaves, weights : float32 (n_nodes, leaf_size), IN. covers : float64 (n_nodes,), IN.
     thresholds : float32 (total_bins,), IN. offsets : int32 (n_features + 1,), IN. First bin of each feature.
-    Others : OUT, as the fields of model.Tree.
+    Others : OUT, as the fields of model.Tree; leaf_value, weight : float32 (kept nodes, leaf_size).
     """
     for node in range(new_ids.size):
         i = new_ids[node]
@@ -217,14 +223,15 @@ def collect_tree(
             continue
         struct = nodes[node]
         parent[i] = new_ids[struct.parent] if struct.parent >= 0 else -1
-        cover[i], weight[i] = min(covers[node], FLOAT32_MAX), weights[node, 0]
+        cover[i] = min(covers[node], FLOAT32_MAX)
         left_child[i], feature[i], threshold[i], default_left[i], gain[i] = -1, 0, 0.0, 0, 0.0
-        if struct.left < 0:
-            leaf_value[i] = leaves[node, 0]
-        else:
+        for own in range(weights.shape[1]):
+            weight[i, own] = weights[node, own]
+            leaf_value[i, own] = leaves[node, own] if struct.left < 0 else float32(0.0)
+        if struct.left >= 0:
             left_child[i], feature[i], default_left[i] = new_ids[struct.left], struct.feature, struct.default_left
             threshold[i] = thresholds[offsets[struct.feature] + struct.bin]
-            gain[i], leaf_value[i] = min(struct.gain, FLOAT32_MAX), 0.0
+            gain[i] = min(struct.gain, FLOAT32_MAX)
 
 
 @kernel

@@ -1,7 +1,7 @@
 """Send rows down finished trees: on values, or on the codes of a binned matrix.
 
     go left  iff  x < threshold, or x is a category that is not in the split's set    (missing: default_left)
-    margin[output] += leaf, tree by tree in float32
+    margin[output] += leaf, tree by tree in float32       (of a vector leaf, each of its values to an output of its own)
 
 All trees lie one after another in flat arrays; ``node = first node of the tree + number within it``. A block of rows runs through
 one tree before the next tree is touched, so the tree stays in cache. Floor: one chain of dependent loads, as long as the tree is
@@ -65,8 +65,10 @@ def predict_rows(row_map):
                 if abs(batch[row, feature]) >= LARGEST:
                     return False
             for t in range(tree_begin.size):
-                node = leaf_of(batch, row, missing, trees, tree_begin[t], sets)
-                margin[tree_groups[t], row] = float32(margin[tree_groups[t], row] + leaf_values[tree_begin[t] + node, 0])
+                node = tree_begin[t] + leaf_of(batch, row, missing, trees, tree_begin[t], sets)
+                for own in range(leaf_values.shape[1]):
+                    group = tree_groups[t] + own
+                    margin[group, row] = float32(margin[group, row] + leaf_values[node, own])
             row_map(margin, row, out)
         return True
 
@@ -104,7 +106,7 @@ def predict_values_cpu(batch, missing, trees, leaf_values, tree_begin, tree_grou
 
     batch : float32 or float64 (n_rows, n_features), any strides, IN. missing : float32.
     trees : FLAT_NODE (n_nodes,), IN. leaf_values : float32 (n_nodes, leaf_size), IN. tree_begin : int64 (n_trees,), IN.
-    tree_groups : int32 (n_trees,), IN. The output that each tree adds to.
+    tree_groups : int32 (n_trees,), IN. The first of the leaf_size outputs that each tree adds to.
     sets : uint32 (n_words,), IN. Sets of categories, see scalar.is_in_set; None where no split has one.
     margin : float32 (n_outputs, n_rows), INOUT.
     leaves : int32 (n_rows, n_trees), OUT. Leaf's number within its tree; may have no rows.
@@ -118,14 +120,15 @@ def predict_values_cpu(batch, missing, trees, leaf_values, tree_begin, tree_grou
     counter = np.zeros(1, np.int64)
     for _ in prange(n_threads):
         _predict_blocks(
-            counter, batch, missing, features, nodes, tree_begin, tree_groups, n_levels, sets, margin, leaves, is_large
-        )
+            counter, batch, missing, features, nodes, leaf_values, tree_begin, tree_groups, n_levels, sets, margin, leaves,
+            is_large,
+        )  # fmt: skip
     return not is_large[0]
 
 
 @parallel_kernel.part
 def _predict_blocks(
-    counter, batch, missing, features, nodes, tree_begin, tree_groups, n_levels, sets, margin, leaves, is_large
+    counter, batch, missing, features, nodes, leaf_values, tree_begin, tree_groups, n_levels, sets, margin, leaves, is_large
 ):  # fmt: skip
     keys = np.zeros((features.size + 1, ROW_BLOCK), np.uint32)
     tile = np.zeros((TILE, batch.shape[1] // 32 * 32 + 48), np.uint32)  # an odd number of lines: rows do not share cache sets
@@ -136,11 +139,11 @@ def _predict_blocks(
         own = batch[begin : begin + ROW_BLOCK]
         if _fill_keys(own, missing, features, tile, keys):
             is_large[0] = True
-        add_leaves(keys, begin, own.shape[0], nodes, tree_begin, tree_groups, n_levels, sets, margin, leaves)
+        add_leaves(keys, begin, own.shape[0], nodes, leaf_values, tree_begin, tree_groups, n_levels, sets, margin, leaves)
 
 
 @scalar  # its own part would not know how far apart the columns lie: a tenth slower
-def add_leaves(keys, begin, n_rows, nodes, tree_begin, tree_groups, n_levels, sets, margin, leaves):
+def add_leaves(keys, begin, n_rows, nodes, leaf_values, tree_begin, tree_groups, n_levels, sets, margin, leaves):
     """Send the rows from ``begin`` on down all trees. keys : uint32 (columns, ROW_BLOCK), IN. Of these rows, n_rows of them."""
     for t in range(tree_begin.size):
         out = margin[tree_groups[t]]
@@ -152,6 +155,7 @@ def add_leaves(keys, begin, n_rows, nodes, tree_begin, tree_groups, n_levels, se
             for k in range(ROWS_AT_ONCE):
                 if i + k < n_rows:
                     _add_leaf(begin + i + k, t, nodes, tree_begin[t], ends[k], out, leaves)
+                    _add_others(begin + i + k, ends[k], leaf_values, tree_groups[t], margin)
 
 
 @scalar
@@ -237,6 +241,13 @@ def _add_leaf(row, t, nodes, root, end, out, leaves):
         leaves[row, t] = int64(end >> uint64(2)) - root
 
 
+@scalar
+def _add_others(row, end, leaf_values, group, margin):
+    """Of a vector leaf, the values behind the first."""
+    for own in range(1, leaf_values.shape[1]):
+        margin[group + own, row] = float32(margin[group + own, row] + leaf_values[int64(end >> uint64(2)), own])
+
+
 @parallel_kernel
 def predict_codes_cpu(columns, n_bins, rows, trees, leaf_values, tree_begin, tree_groups, sets, margin, leaves, n_threads):
     """The same for some rows of a page of codes, which serve as keys where they lie.
@@ -248,11 +259,11 @@ def predict_codes_cpu(columns, n_bins, rows, trees, leaf_values, tree_begin, tre
     nodes, n_levels = lay_out(trees, leaf_values, tree_begin, column_of, n_bins.astype(np.uint32), False)
     counter = np.zeros(1, np.int64)
     for _ in prange(n_threads):
-        _predict_code_blocks(counter, columns, rows, nodes, tree_begin, tree_groups, n_levels, sets, margin, leaves)
+        _predict_code_blocks(counter, columns, rows, nodes, leaf_values, tree_begin, tree_groups, n_levels, sets, margin, leaves)
 
 
 @parallel_kernel.part
-def _predict_code_blocks(counter, columns, rows, nodes, tree_begin, tree_groups, n_levels, sets, margin, leaves):
+def _predict_code_blocks(counter, columns, rows, nodes, leaf_values, tree_begin, tree_groups, n_levels, sets, margin, leaves):
     while True:
         begin = claim(counter) * ROW_BLOCK
         if begin >= rows.size:
@@ -271,6 +282,7 @@ def _predict_code_blocks(counter, columns, rows, nodes, tree_begin, tree_groups,
                 for k in range(ROWS_AT_ONCE):
                     if i + k < own.size:
                         _add_leaf(own[i + k], t, nodes, tree_begin[t], ends[k], out, leaves)
+                        _add_others(own[i + k], ends[k], leaf_values, tree_groups[t], margin)
 
 
 @parallel_kernel.part
@@ -352,8 +364,9 @@ def predict_values_kernel(values, missing, trees, leaf_values, tree_begin, tree_
                 at = trees[root + node]
                 goes_left = value_goes_left(values[at.feature, row], trees, root + node, missing, sets)
                 node = int32(at.left + (int32(0) if goes_left else int32(1)))
-            group = tree_groups[t]
-            margin[group, first_row + row] = float32(margin[group, first_row + row] + leaf_values[root + node, 0])
+            for own in range(leaf_values.shape[1]):
+                group = tree_groups[t] + own
+                margin[group, first_row + row] = float32(margin[group, first_row + row] + leaf_values[root + node, own])
             if leaves.shape[0] > 0:
                 leaves[first_row + row, t] = node
         row += int64(n_threads())
@@ -381,8 +394,9 @@ def predict_codes_kernel(
                 at = trees[root + node]
                 goes_left = code_goes_left(int32(columns[at.feature, row]), trees, root + node, n_bins[at.feature], sets)
                 node = int32(at.left + (int32(0) if goes_left else int32(1)))
-            group = tree_groups[t]
-            margin[group, first_row + row] = float32(margin[group, first_row + row] + leaf_values[root + node, 0])
+            for own in range(leaf_values.shape[1]):
+                group = tree_groups[t] + own
+                margin[group, first_row + row] = float32(margin[group, first_row + row] + leaf_values[root + node, own])
             if leaves.shape[0] > 0:
                 leaves[first_row + row, t] = node
         i += int64(n_threads())

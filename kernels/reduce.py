@@ -20,12 +20,15 @@ NON_FINITE_BITS = 0x7FF0000000000000
 
 
 def elementwise_terms(term):
-    """The row term of a formula on single values: Σ over the outputs of term(prediction, label, parameters)."""
+    """The row term of a formula on single values: Σ over the outputs of term(prediction, label, parameters). A label that is
+    missing, NaN, adds nothing."""
 
     def row_term(prediction, label, i, parameters):
         total = float64(0.0)
         for output in range(prediction.shape[0]):
-            total += term(prediction[output, i], label[min(output, label.shape[0] - 1), i], parameters)
+            own = label[min(output, label.shape[0] - 1), i]
+            if own == own:
+                total += term(prediction[output, i], own, parameters)
         return total
 
     # The kernel around it is cached under the formula's name.
@@ -48,6 +51,15 @@ def elementwise_map(formula):
 def unit_term(prediction, label, i, parameters):
     """1 for every row: its sum is the total weight."""
     return float64(1.0)
+
+
+@scalar
+def labelled_term(prediction, label, i, parameters):
+    """How many labels a row has."""
+    total = float64(0.0)
+    for target in range(label.shape[0]):
+        total += float64(1.0) if label[target, i] == label[target, i] else float64(0.0)
+    return total
 
 
 @cache

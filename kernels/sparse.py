@@ -295,7 +295,9 @@ def _predict_cell_blocks(
                         cells, row_begin[row], row_begin[row + 1], first, n_bins, total_bins + at.feature, absent[at.feature]
                     )
                     node = at.left + int32(not code_goes_left(code, trees, root + node, n_bins, sets))
-                margin[tree_groups[t], row] = float32(margin[tree_groups[t], row] + leaf_values[root + node, 0])
+                for own in range(leaf_values.shape[1]):
+                    group = tree_groups[t] + own
+                    margin[group, row] = float32(margin[group, row] + leaf_values[root + node, own])
 
 
 @parallel_kernel
@@ -315,15 +317,15 @@ def predict_sparse_cpu(
     counter = np.zeros(1, np.int64)
     for _ in prange(n_threads):
         _predict_rows(
-            counter, row_begin, columns, values, missing, absent, column_of, features, nodes, tree_begin, tree_groups, n_levels,
-            sets, margin, leaves,
+            counter, row_begin, columns, values, missing, absent, column_of, features, nodes, leaf_values, tree_begin,
+            tree_groups, n_levels, sets, margin, leaves,
         )  # fmt: skip
 
 
 @parallel_kernel.part
 def _predict_rows(
-    counter, row_begin, columns, values, missing, absent, column_of, features, nodes, tree_begin, tree_groups, n_levels, sets,
-    margin, leaves,
+    counter, row_begin, columns, values, missing, absent, column_of, features, nodes, leaf_values, tree_begin, tree_groups,
+    n_levels, sets, margin, leaves,
 ):  # fmt: skip
     n_rows, absent_key = row_begin.size - 1, value_key(absent, missing)
     keys = np.empty((features.size + 1, ROW_BLOCK), np.uint32)
@@ -336,7 +338,7 @@ def _predict_rows(
         for row in range(begin, end):
             for at in range(uint64(row_begin[row]), uint64(row_begin[row + 1])):
                 keys[column_of[uint32(columns[at])], uint64(row - begin)] = value_key(float32(values[at]), missing)
-        add_leaves(keys, begin, end - begin, nodes, tree_begin, tree_groups, n_levels, sets, margin, leaves)
+        add_leaves(keys, begin, end - begin, nodes, leaf_values, tree_begin, tree_groups, n_levels, sets, margin, leaves)
         if keys.size < FILLED_PER_CELL * (row_begin[end] - row_begin[begin]):
             keys[:] = absent_key
         else:
@@ -471,8 +473,9 @@ def predict_sparse_kernel(
                 at = trees[root + node]
                 goes_left = value_goes_left(x, trees, root + node, missing, sets)
                 node = int32(at.left + (int32(0) if goes_left else int32(1)))
-            group = tree_groups[t]
-            margin[group, row] = float32(margin[group, row] + leaf_values[root + node, 0])
+            for own in range(leaf_values.shape[1]):
+                group = tree_groups[t] + own
+                margin[group, row] = float32(margin[group, row] + leaf_values[root + node, own])
             if leaves.shape[0] > 0:
                 leaves[row, t] = node
         row += int64(n_threads())
@@ -502,6 +505,7 @@ def predict_cells_kernel(
                 )
                 goes_left = code_goes_left(code, trees, root + node, n_bins, sets)
                 node = int32(trees[root + node].left + (int32(0) if goes_left else int32(1)))
-            group = tree_groups[t]
-            margin[group, first_row + row] = float32(margin[group, first_row + row] + leaf_values[root + node, 0])
+            for own in range(leaf_values.shape[1]):
+                group = tree_groups[t] + own
+                margin[group, first_row + row] = float32(margin[group, first_row + row] + leaf_values[root + node, own])
         i += int64(n_threads())

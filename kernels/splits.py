@@ -5,20 +5,21 @@ For feature f and bin b, with G_b, H_b the sums of bins ≤ b, G_m, H_m those of
     missing right:  L = (G_b, H_b)              missing left:  L = (G_b + G_m, H_b + H_m)       R = (G, H) − L
     gain = T(G_L)²/(H_L + λ) + T(G_R)²/(H_R + λ) − T(G)²/(H + λ)                 (Eq. 7 without its ½ and γ)
 
-A candidate needs integer H_L, H_R > 0 and float H_L, H_R ≥ min_child_weight, and gain > max(1e-6, 2^−44 × the parent's
-score): below that, the difference is rounding of the three terms (a pure node with large gradients would else be cut at random).
+A candidate needs H_L, H_R > 0 and ≥ min_child_weight, and gain > max(1e-6, 2^−44 × the parent's score): below that, the
+difference is rounding of the three terms (a pure node with large gradients would else be cut at random).
 The largest gain_rank wins; ties: lower feature, lower bin, missing left.
 
 Where weights are held within bounds, T²/(H + λ) becomes −(2·G·w + (H + λ)·w² + 2·α·|w|) at the bounded weight w. On a feature
 with a monotone constraint a candidate's weights must go its way: w_L ≤ w_R, or w_L ≥ w_R (XGBoost's TreeEvaluator). Bounds that
 the children get (kernels/nodes.py) keep all leaves below to that order.
 
-Missing left also needs integer H_b > 0: present rows beside the missing ones. Then "all present against missing" is a candidate
+Missing left also needs H_b > 0: present rows beside the missing ones. Then "all present against missing" is a candidate
 once, with missing right, whichever bins of the node are empty, as in exact greedy search, which tries present values only.
 For the same reason the last bin (all present values left) is tried with missing right only. Where bins were proposed
 (kernels/proposals.py), the others are no candidates; all present against missing always is one.
 
-Sums become float64 by an exact power of two; with several outputs per tree (vector leaves) their gains add up.
+Sums become float64 by an exact power of two. With several outputs per tree (vector leaves) their scores add up, an output without
+hessian in a child adds none there, and H_L, H_R and H_b are means over the outputs (as in XGBoost 3.4).
 
 A user's gain (formulas/split_gain.py) takes the place of the formula above, no more: candidates, thresholds, ranks, ties and the
 order of a constraint's weights stay, and what the built-in formula is compared by without a division is left out.
@@ -94,7 +95,8 @@ def evaluate_splits(gain):
     first_output : int32 (n_trees,), IN. First output of each tree.
     parameters : float64 (k,), IN. Of a user's gain.
     candidates : CANDIDATE (n, n_blocks), SCRATCH. prefix_grad, prefix_hess : int64 (n_threads, leaf_size · max_bins), SCRATCH.
-    gains : float64 (n_threads, max_bins), SCRATCH. bins : int32 (n_threads, max_bins), SCRATCH.
+    gains : float64 (n_threads, 3, max_bins), SCRATCH: gains, hessians of left children, and of what is present there.
+    bins : int32 (n_threads, max_bins), SCRATCH.
     """
 
     def evaluate_splits_cpu(
@@ -133,14 +135,16 @@ def _evaluate_blocks(
         lower, upper = nodes[node].lower, nodes[node].upper
         best = candidates[i, block]
         best.gain = NO_GAIN
-        if sums[node, 0, 1] * scales[0, 1] < 2.0 * min_child_weight:
-            continue  # neither child could be heavy enough
-        parent = float64(0.0)
+        parent, weight = float64(0.0), float64(0.0)
         for output in range(sums.shape[1]):
+            weight += sums[node, output, 1] * scales[output, 1]
             parent += node_term(
                 sums[node, output, 0] * scales[output, 0], sums[node, output, 1] * scales[output, 1],
                 reg_lambda, alpha, max_delta_step, lower, upper,
             )  # fmt: skip
+        least = min_child_weight * sums.shape[1]
+        if weight < 2.0 * least:
+            continue  # neither child could be heavy enough
         own, own_sums = hist[nodes[node].slot], sums[node]
         threshold = larger(MIN_GAIN, RELATIVE_GAIN * parent)
         bar = parent + threshold  # the score of both children that a feature must reach
@@ -156,9 +160,9 @@ def _evaluate_blocks(
             if mask_row < 0 or feature_mask[mask_row, column]:
                 sign = int64(monotone[features[column]]) if monotone.size > 0 else int64(0)
                 gain, split_bin, default_left = _best_of_feature(
-                    own, first, last, proposed, row, own_sums, scales, parent, threshold, bar, can_test, reg_lambda, alpha,
-                    max_delta_step, min_child_weight, lower, upper, sign, features[column], gain_of, parameters, prefix_grad,
-                    prefix_hess, gains, bins,
+                    own, first, last, proposed, row, own_sums, scales, parent, weight, threshold, bar, can_test, reg_lambda,
+                    alpha, max_delta_step, least, lower, upper, sign, features[column], gain_of, parameters,
+                    prefix_grad, prefix_hess, gains, bins,
                 )  # fmt: skip
                 if gain_rank(gain) > gain_rank(best.gain):
                     best.gain = gain
@@ -170,16 +174,17 @@ def _evaluate_blocks(
 
 @parallel_kernel.part
 def _best_of_feature(
-    hist, first, last, proposed, row, sums, scales, parent, threshold, bar, can_test, reg_lambda, alpha, max_delta_step,
+    hist, first, last, proposed, row, sums, scales, parent, weight, threshold, bar, can_test, reg_lambda, alpha, max_delta_step,
     min_child_weight, lower, upper, sign, feature, gain_of, parameters, prefix_grad, prefix_hess, gains, bins,
 ):  # fmt: skip
-    """(gain, bin, default_left) of one feature, whose bins are first to last; gain is −inf where no gain exceeds the threshold,
-    or, where candidates can be tested, none reaches the bar. Arrays are handed over whole: slices count references."""
+    """(gain, bin, default_left) of one feature, whose bins are first to last, for children that weigh min_child_weight over all
+    outputs; gain is −inf where no gain exceeds the threshold, or, where candidates can be tested, none reaches the bar.
+    Arrays are handed over whole: slices count references."""
     n_outputs, n_bins = hist.shape[0], last - first
     has_missing = False
     n_kept = n_bins
     for output in range(n_outputs):
-        grad, hess, n_here, base = int64(0), int64(0), n_bins, output * gains.size
+        grad, hess, n_here, base = int64(0), int64(0), n_bins, output * gains.shape[1]
         if proposed.shape[0] > 0:
             grad, hess, n_kept = _sum_proposed(hist, output, first, last, proposed, row, prefix_grad, prefix_hess, base, bins)
             n_here = int64(0)  # an else instead makes the loop 5 % slower
@@ -202,21 +207,23 @@ def _best_of_feature(
         ):  # fmt: skip
             continue
         for b in range(n_candidates):
-            gains[b] = -parent if gain_of is None else 0.0
+            gains[0, b] = -parent if gain_of is None else 0.0
+            gains[1, b], gains[2, b] = 0.0, 0.0
         for output in range(n_outputs):
-            base = output * gains.size
+            base = output * gains.shape[1]
             end = base + n_bins - 1
             _add_gains(
                 prefix_grad[base : base + n_candidates], prefix_hess[base : base + n_candidates],
                 sums[output, 0] - prefix_grad[end] if missing_left else int64(0),
                 sums[output, 1] - prefix_hess[end] if missing_left else int64(0),
                 sums[output], scales[output], reg_lambda, alpha, max_delta_step, min_child_weight, lower, upper, sign, feature,
-                gain_of, parameters, gains,
+                gain_of, parameters, gains[0], gains[1], gains[2],
             )  # fmt: skip
+        _drop_light(weight, min_child_weight, gains[0, :n_candidates], gains[1], gains[2])
         for b in range(n_candidates):
-            rank = gain_rank(gains[b])
-            if gains[b] > threshold and (rank > best_rank or (rank == best_rank and b < best_bin)):
-                best_rank, best_gain, best_bin, best_left = rank, gains[b], b, missing_left
+            gain, rank = gains[0, b], gain_rank(gains[0, b])
+            if gain > threshold and (rank > best_rank or (rank == best_rank and b < best_bin)):
+                best_rank, best_gain, best_bin, best_left = rank, gain, b, missing_left
     return best_gain, bins[best_bin] if proposed.shape[0] > 0 else best_bin, best_left
 
 
@@ -266,43 +273,59 @@ def _sum_proposed(hist, output, first, last, proposed, row, prefix_grad, prefix_
 
 @parallel_kernel.part
 def _add_gains(
-    prefix_grad, prefix_hess, missing_grad, missing_hess, sums, scales,
-    reg_lambda, alpha, max_delta_step, min_child_weight, lower, upper, sign, feature, gain_of, parameters, gains,
+    prefix_grad, prefix_hess, missing_grad, missing_hess, sums, scales, reg_lambda, alpha, max_delta_step, min_child_weight,
+    lower, upper, sign, feature, gain_of, parameters, gains, weights, present,
 ):  # fmt: skip
-    """gains[b] += the scores of both children of one output, or a user's gain, −inf where one is too small, or their order is
-    not that of sign. The left child is prefix + missing, and the prefix is not empty."""
+    """gains[b] += the scores of both children of one output, or a user's gain, −inf where their order is not that of sign. The
+    left child is prefix + missing; weights[b] += its hessian, present[b] += that of the prefix."""
     total_grad, total_hess = sums[0] * scales[0], sums[1] * scales[1]
-    smallest = larger(min_child_weight, scales[1])  # one unit of fixed point: integer H > 0
+    for b in range(prefix_grad.size):
+        weights[b] += (prefix_hess[b] + missing_hess) * scales[1]
+        present[b] += prefix_hess[b] * scales[1]
     if gain_of is not None:
+        smallest = larger(min_child_weight, scales[1])  # one unit of fixed point: integer H > 0
         for b in range(prefix_grad.size):
             gl, hl = (prefix_grad[b] + missing_grad) * scales[0], (prefix_hess[b] + missing_hess) * scales[1]
             gr, hr = total_grad - gl, total_hess - hl
-            if hl >= smallest and hr >= smallest and prefix_hess[b] > 0:
+            if hl >= smallest and hr >= smallest:
                 gains[b] += gain_of(
                     gl, hl, gr, hr, total_grad, total_hess, reg_lambda, alpha, max_delta_step, lower, upper, feature, parameters
                 )
-            else:
-                gains[b] = NO_GAIN
     elif max_delta_step > 0.0 or lower > -np.inf or upper < np.inf:
         for b in range(prefix_grad.size):
             gl, hl = (prefix_grad[b] + missing_grad) * scales[0], (prefix_hess[b] + missing_hess) * scales[1]
             gr, hr = total_grad - gl, total_hess - hl
-            score = node_term(gl, hl, reg_lambda, alpha, max_delta_step, lower, upper) + node_term(
+            gains[b] += node_term(gl, hl, reg_lambda, alpha, max_delta_step, lower, upper) + node_term(
                 gr, hr, reg_lambda, alpha, max_delta_step, lower, upper
             )
-            gains[b] = gains[b] + score if hl >= smallest and hr >= smallest and prefix_hess[b] > 0 else NO_GAIN
     else:
         for b in range(prefix_grad.size):  # no branches and no calls: vectorised by LLVM
             gl, hl = (prefix_grad[b] + missing_grad) * scales[0], (prefix_hess[b] + missing_hess) * scales[1]
             gr, hr = total_grad - gl, total_hess - hl
-            score = node_score(gl, hl, reg_lambda, alpha) + node_score(gr, hr, reg_lambda, alpha)
-            gains[b] = gains[b] + score if (hl >= smallest) & (hr >= smallest) & (prefix_hess[b] > 0) else NO_GAIN
+            left, right = node_score(gl, hl, reg_lambda, alpha), node_score(gr, hr, reg_lambda, alpha)
+            gains[b] += (left if hl > 0.0 else 0.0) + (right if hr > 0.0 else 0.0)
     if sign != 0:
         for b in range(prefix_grad.size):
             gl, hl = (prefix_grad[b] + missing_grad) * scales[0], (prefix_hess[b] + missing_hess) * scales[1]
             gr, hr = total_grad - gl, total_hess - hl
             if not keeps_order(sign, gl, hl, gr, hr, reg_lambda, alpha, max_delta_step, lower, upper):
                 gains[b] = NO_GAIN
+
+
+@parallel_kernel.part
+def _drop_light(total, min_child_weight, gains, weights, present):
+    """−inf where a child is too light, or nothing present on the left. total : of the node's hessians."""
+    for b in range(gains.size):
+        if not is_candidate(weights[b], present[b], total, min_child_weight):
+            gains[b] = NO_GAIN
+
+
+@scalar
+def is_candidate(weight, present, total, min_child_weight):
+    """Whether a split leaves hessian enough on either side: ``weight`` on the left, ``present`` of it of rows that are not
+    missing."""
+    rest = total - weight
+    return (present > 0.0) & (rest > 0.0) & (weight >= min_child_weight) & (rest >= min_child_weight)
 
 
 @scalar
@@ -400,7 +423,11 @@ def evaluate_splits_kernel(bounded, gain):
                     sign = int64(monotone[features[column]]) if monotone.size > 0 else int64(0)
                 row = int64(nodes[node].tree) if by_tree != 0 else int64(slot)
                 first, n_bins = int64(offsets[column]), int64(offsets[column + 1] - offsets[column])
-                heavy = sums[node, 0, 1] * (float64(1.0) / scales[first_scale, 1]) >= float64(2.0) * min_child_weight
+                total = float64(0.0)
+                for output in range(n_outputs):
+                    total += sums[node, output, 1] * (float64(1.0) / scales[first_scale + output, 1])
+                least = min_child_weight * float64(n_outputs)
+                heavy = total >= float64(2.0) * least
                 if heavy and (max_depth == 0 or nodes[node].depth < max_depth):  # the same for all lanes
                     parent = float64(0.0)
                     for output in range(n_outputs):
@@ -427,6 +454,7 @@ def evaluate_splits_kernel(bounded, gain):
                         b = tile + int64(lane)
                         gain_left = float64(0.0) if is_own else -parent
                         gain_right = gain_left
+                        weight, present = float64(0.0), float64(0.0)  # on the left: with the missing ones, and without
                         for output in range(n_outputs):
                             at = own + CARRY * output
                             grad, hess = int64(0), int64(0)
@@ -441,11 +469,13 @@ def evaluate_splits_kernel(bounded, gain):
                             cuda.syncwarp()  # all lanes have read them
                             if lane == 31:
                                 carry[at], carry[at + 1] = grad, hess
+                            weight += (hess + missing_hess) * hess_unit
+                            present += hess * hess_unit
                             gain_left = add_gain(
                                 gain_left, grad + missing_grad, hess + missing_hess, sums[node, output, 0], sums[node, output, 1],
                                 grad_unit, hess_unit, reg_lambda, alpha, max_delta_step, min_child_weight, lower, upper, sign,
                                 features[column], parameters,
-                            ) if hess > 0 else float64(NO_GAIN)  # fmt: skip
+                            )  # fmt: skip
                             gain_right = add_gain(
                                 gain_right, grad, hess, sums[node, output, 0], sums[node, output, 1],
                                 grad_unit, hess_unit, reg_lambda, alpha, max_delta_step, min_child_weight, lower, upper, sign,
@@ -454,9 +484,10 @@ def evaluate_splits_kernel(bounded, gain):
                         kept = b < n_bins and (proposed.shape[0] == 0 or proposed[row, first + b] != 0)
                         # Bins ascend, and missing left comes first: ties go to the earlier candidate. Without missing rows both
                         # have the same gain.
-                        if kept and b < n_bins - 1 and gain_left > threshold and gain_rank(gain_left) > gain_rank(best_gain):
+                        is_left = kept and b < n_bins - 1 and is_candidate(weight, present, total, least)
+                        if is_left and gain_left > threshold and gain_rank(gain_left) > gain_rank(best_gain):
                             best_gain, best_choice = gain_left, int32(2 * b)
-                        kept |= b == n_bins - 1
+                        kept = (kept or b == n_bins - 1) and is_candidate(present, present, total, least)
                         if kept and gain_right > threshold and gain_rank(gain_right) > gain_rank(best_gain):
                             best_gain, best_choice = gain_right, int32(2 * b + 1)
                         tile += 32
@@ -479,6 +510,7 @@ def evaluate_splits_kernel(bounded, gain):
 def _add_gain(gain_of):
     """gain + the scores of both children of one output, or a user's gain, −inf where that is no split: one candidate of
     _add_gains."""
+    is_own = gain_of is not None
 
     @scalar
     def score(gl, hl, gr, hr, node_grad, node_hess, reg_lambda, alpha, max_delta_step, lower, upper, feature, parameters):
@@ -496,8 +528,8 @@ def _add_gain(gain_of):
         gl, hl = left_grad * grad_unit, left_hess * hess_unit
         gr, hr = node_grad - gl, node_hess - hl
         smallest = larger(min_child_weight, hess_unit)
-        if not (hl >= smallest and hr >= smallest):
-            return float64(NO_GAIN)
+        if is_own and not (hl >= smallest and hr >= smallest):
+            return gain
         if not keeps_order(sign, gl, hl, gr, hr, reg_lambda, alpha, max_delta_step, lower, upper):
             return float64(NO_GAIN)
         return gain + gain_of(

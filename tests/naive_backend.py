@@ -2,12 +2,13 @@
 
 It has no sibling subtraction, no limbs, no packed sums, no work lists and one row list per node. It shares with CpuBackend the
 scalar formulas (kernels/scalar.py, those of objectives and metrics) and the choice of scales (backend/fixed_point.py), so equal
-model bytes say that all the rest of the kernels computes what the contract asks. Scalar leaves only.
+model bytes say that all the rest of the kernels computes what the contract asks.
 """
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from fractions import Fraction
+from itertools import pairwise
 
 import numpy as np
 
@@ -32,6 +33,7 @@ from gpuboost.backend.fixed_point import (
     scales_16,
     weight_factor,
 )
+from gpuboost.backend.output_sketch import choose_outputs, square_scale
 from gpuboost.backend.plans import Round, SplitGain
 from gpuboost.kernels.column_sampling import LEVEL_DRAW, NODE_DRAW, TREE_DRAW
 from gpuboost.kernels.quantise import LIGHT_UNITS, SMALL_UNITS
@@ -51,19 +53,19 @@ class _Node:
     parent: int
     depth: int
     rows: np.ndarray  # numbers of the worker's rows in it
-    sums: tuple[int, int]  # of all workers
+    sums: list[tuple[int, int]]  # of all workers, by output
     lower: float = -math.inf
     upper: float = math.inf
     gain: float = -math.inf
     feature: int = 0
     bin: int = 0
     default_left: int = 0
-    left_sums: tuple[int, int] = (0, 0)
+    left_sums: list[tuple[int, int]] = field(default_factory=list)
     left: int = -1
     leaf: int = -1
     cover: float = 0.0
-    weight: float = 0.0
-    value: np.float32 = F(0)
+    weight: list[float] = field(default_factory=list)  # by output
+    value: list[np.float32] = field(default_factory=list)
 
 
 class NaiveMemory(Memory):
@@ -131,15 +133,16 @@ class NaiveLeafQuantiles(LeafQuantiles):
 
     def start(self):
         t = self.training
-        self.leaves = {i: [] for i, node in enumerate(t.nodes) if node.left < 0 and node.leaf == i}  # (key, weight) of its rows
+        ends = [(i, t.outputs[node.tree]) for i, node in enumerate(t.nodes) if node.left < 0 and node.leaf == i]
+        self.leaves = {(i, output): [] for i, outputs in ends for output in outputs}  # (key, weight) of their rows
         leaf_of_rows = {(node.tree, row): node.leaf for node in t.nodes for row in node.rows.tolist()}  # children after parents
         for (tree, row), leaf in leaf_of_rows.items():
-            output = t.outputs[tree]
-            scale = t.leaf_scales[output, 1] * weight_factor(t.rows.global_rows)
-            residual = t.rows.label[min(output, len(t.rows.label) - 1), row] - t.margin[output, row] + F(0)
-            bits = int(residual.view(np.uint32))
-            weight = max(1, math.floor(float(t.hess[output, row]) * scale + 0.5))
-            self.leaves[leaf].append((bits ^ (0xFFFFFFFF if bits >> 31 else 0x80000000), weight))
+            for output in t.outputs[tree]:
+                scale = t.leaf_scales[output, 1] * weight_factor(t.rows.global_rows)
+                residual = t.rows.label[min(output, len(t.rows.label) - 1), row] - t.margin[output, row] + F(0)
+                bits = int(residual.view(np.uint32))
+                weight = max(1, math.floor(float(t.hess[output, row]) * scale + 0.5))
+                self.leaves[leaf, output].append((bits ^ (0xFFFFFFFF if bits >> 31 else 0x80000000), weight))
         self.found = {i: [0, 0] for i in self.leaves}
         return [(0, level) for level in range(4)]
 
@@ -158,7 +161,7 @@ class NaiveLeafQuantiles(LeafQuantiles):
         for counts, i in zip(self.counts.tolist(), self.leaves):
             for k in range(2):
                 if level == 0:
-                    rank = Fraction(str(self.alphas[self.training.outputs[self.training.nodes[i].tree]])) * sum(counts[k])
+                    rank = Fraction(str(self.alphas[i[1]])) * sum(counts[k])
                     self.left[i, k] = (max(1, math.ceil(rank)), min(math.floor(rank) + 1, sum(counts[k])))[k]
                 digit = 0
                 while self.left[i, k] > counts[k][digit]:
@@ -168,22 +171,22 @@ class NaiveLeafQuantiles(LeafQuantiles):
 
     def set_leaves(self) -> None:
         t = self.training
-        for i, keys in self.found.items():
+        for (i, output), keys in self.found.items():
             bits = [key ^ (0x80000000 if key >> 31 else 0xFFFFFFFF) for key in keys]
-            t.nodes[i].weight = sum(float(np.uint32(b).view(F)) for b in bits) / 2
+            t.nodes[i].weight[output - t.outputs[t.nodes[i].tree][0]] = sum(float(np.uint32(b).view(F)) for b in bits) / 2
         signs = t.settings.monotone_constraints
         for i, node in reversed(list(enumerate(t.nodes))):
             if node.leaf == i and node.left >= 0 and signs and signs[node.feature]:
                 low, high = (self._leaves_below(child) for child in (node.left, node.left + 1)[:: signs[node.feature]])
-                largest, smallest = max(leaf.weight for leaf in low), min(leaf.weight for leaf in high)
+                largest, smallest = max(leaf.weight[0] for leaf in low), min(leaf.weight[0] for leaf in high)
                 if largest > smallest:
                     middle = (largest + smallest) / 2
                     for leaf in low:
-                        leaf.weight = min(leaf.weight, middle)
+                        leaf.weight[0] = min(leaf.weight[0], middle)
                     for leaf in high:
-                        leaf.weight = max(leaf.weight, middle)
-        for i in self.found:
-            t.nodes[i].value = F(t.nodes[i].weight * t.learning_rate)
+                        leaf.weight[0] = max(leaf.weight[0], middle)
+        for i, _ in self.found:
+            t.nodes[i].value = [F(weight * t.learning_rate) for weight in t.nodes[i].weight]
 
     def _leaves_below(self, i):
         node = self.training.nodes[i]
@@ -195,14 +198,17 @@ class NaiveTraining(Training, Gradients, Trees):
 
     histogram_capacity = 2**31
 
-    def __init__(self, rows: TrainingRows, params: Params, n_trees: int) -> None:
+    def __init__(self, rows: TrainingRows, params: Params, n_trees: int, leaf_size: int) -> None:
         self.gradients = self.trees = self
         self.rows, self.settings = rows, params
-        self.outputs = list(range(n_trees))  # output of each tree
+        self.outputs = [range(first, first + leaf_size) for first in range(0, n_trees * leaf_size, leaf_size)]  # of each tree
         self.codes = np.concatenate([page.columns for page in rows.binned.pages], axis=1).astype(np.int64)
         self.margin = rows.margin.copy()
         self.grad, self.hess = np.zeros(rows.margin.shape, F), np.zeros(rows.margin.shape, F)
-        self.q = np.zeros((*rows.margin.shape, 2), np.int64)  # fixed point
+        n_searched = params.searched_outputs(leaf_size)
+        self.searched = [range(first, first + n_searched) for first in range(0, n_trees * n_searched, n_searched)]
+        self.few = self.grad, self.hess  # what splits are searched by
+        self.q = np.zeros((n_trees * n_searched, rows.margin.shape[1], 2), np.int64)  # fixed point
         self.drawn = None  # bool (n_rows,): the rows of this round, where they are drawn
         self.nodes, self.n_leaves, self.frontier, self.selected = [], [], [], []
         self.proposed = {}  # by tree or by node: bool (total_bins,)
@@ -220,6 +226,8 @@ class NaiveTraining(Training, Gradients, Trees):
                 y = labels[output if len(labels) > 1 else 0]  # one for all outputs, or one each
                 g, h = objective.gradient(m, y if objective.label_rows == 1 else tuple(y), w, output, objective.parameters)
                 self.grad[output, i], self.hess[output, i] = _cut(F(g)) * w, _cut(max(F(h), F(0))) * w
+                if objective.label_rows == 1 and np.isnan(y):
+                    self.grad[output, i], self.hess[output, i] = 0, 0
         return self._largest()
 
     def set(self, grad, hess):
@@ -227,11 +235,14 @@ class NaiveTraining(Training, Gradients, Trees):
         return self._largest()
 
     def _largest(self):
-        largest = [np.abs(self.grad).max(axis=1, initial=0), self.hess.max(axis=1, initial=0)]
+        return self._largest_of(self.grad, self.hess)
+
+    def _largest_of(self, grad, hess):
+        largest = [np.abs(grad).max(axis=1, initial=0), hess.max(axis=1, initial=0)]
         return np.stack(largest, axis=-1).astype(F).view(np.int32).astype(np.int64)
 
     def start_round(self, plan: Round) -> None:
-        self.round_number, self.learning_rate, self.gain = plan.number, plan.learning_rate, plan.gain
+        self.round_number, self.learning_rate, self.gain, self.plan = plan.number, plan.learning_rate, plan.gain, plan
 
     def count_magnitudes(self):
         """By exponent and 3 bits, and the 12 bits after them, of ĝ as float32."""
@@ -275,11 +286,27 @@ class NaiveTraining(Training, Gradients, Trees):
         self.grad[:, ~self.drawn], self.hess[:, ~self.drawn] = 0, 0
         return largest
 
-    def quantise(self, maxima):
+    def sum_squares(self, maxima):
+        check_finite(maxima)
+        scale = Fraction(square_scale(maxima, self.rows.global_rows))
+        squares = [[math.floor(Fraction(g) ** 2 * scale + Fraction(1, 2)) for g in own] for own in self.grad.tolist()]
+        return np.array([sum(own) for own in squares], np.int64)
+
+    def sketch(self, squares):
+        first, outputs, factors = (part.tolist() for part in choose_outputs(self.plan.sketch, squares.tolist()))
+        shape = len(first) - 1, self.grad.shape[1]
+        self.few = np.zeros(shape, F), np.zeros(shape, F)
+        for row in range(shape[1]):
+            self.few[1][:, row] = sum(self.hess[:, row].tolist()) / len(self.hess)
+            for j, (begin, end) in enumerate(pairwise(first)):
+                self.few[0][j, row] = sum(float(self.grad[outputs[i], row]) * factors[i] for i in range(begin, end))
+        return self._largest_of(*self.few)
+
+    def quantise(self, maxima, sketched=None):
         check_finite(maxima)
         self.leaf_scales = leaf_scales(maxima, self.rows.global_rows)
-        self.scales = scales_16(maxima)
-        return self._round(np.zeros(len(maxima), bool))
+        self.scales = scales_16(maxima if sketched is None else sketched)
+        return self._round(np.zeros(len(self.scales), bool))
 
     def refine(self, sums):
         n_rows = max(1, int(self.settings.subsample * self.rows.global_rows + 1e-6))
@@ -293,14 +320,15 @@ class NaiveTraining(Training, Gradients, Trees):
         """⌊value · scale + u⌋ in 16 bits, or 32 where refined, u from a hash of round, output and the bits of the pair."""
         sums = np.zeros((len(refined), 4), np.int64)
         for output, key in enumerate(output_keys(self.settings.seed, self.round_number, len(refined))):
-            random = _mix(_mix(key ^ self.grad[output].view(np.uint32)) + self.hess[output].view(np.uint32))
+            grad, hess = self.few[0][output], self.few[1][output]
+            random = _mix(_mix(key ^ grad.view(np.uint32)) + hess.view(np.uint32))
             uniforms = random, _mix(random ^ np.uint32(0x9E3779B9))
             limits = (2**31 - 2**16, 2**32 - 1) if refined[output] else (2**15 - 1, 2**16 - 1)
-            for k, values in enumerate((self.grad[output], self.hess[output])):
+            for k, values in enumerate((grad, hess)):
                 scaled = values.astype(np.float64) * self.scales[output, k]
                 rounded = np.floor(scaled + uniforms[k] * 2.0**-32)
                 self.q[output, :, k] = np.clip(rounded, -limits[k] if k == 0 else 0, limits[k])
-            g, h = abs(self.grad[output] * self.scales[output, 0]), self.hess[output] * self.scales[output, 1]
+            g, h = abs(grad * self.scales[output, 0]), hess * self.scales[output, 1]
             n_quiet = np.count_nonzero((0 < g) & (g < SMALL_UNITS) & (h >= LIGHT_UNITS))
             light = sum(math.floor(units * 65536) for units in h[h < LIGHT_UNITS].tolist())
             sums[output] = *self.q[output].sum(axis=0), n_quiet, light
@@ -309,7 +337,7 @@ class NaiveTraining(Training, Gradients, Trees):
     def start(self, sums) -> None:
         kept = self._kept()
         kept = kept if self.drawn is None else kept[self.drawn[kept]]
-        self.nodes = [_Node(t, -1, 0, kept, (int(sums[p, 0]), int(sums[p, 1]))) for t, p in enumerate(self.outputs)]
+        self.nodes = [_Node(t, -1, 0, kept, _pairs(sums[own, :2])) for t, own in enumerate(self.searched)]
         self.n_leaves = [1 for _ in self.outputs]
         self.frontier = list(range(len(self.outputs)))
 
@@ -319,11 +347,12 @@ class NaiveTraining(Training, Gradients, Trees):
     def build_histograms(self, batch):
         """Every node's from its rows, whatever is asked for."""
         cuts = self.rows.binned.cuts
-        self.hist = np.zeros((batch.end - batch.begin, cuts.total_bins, 2), np.int64)
-        for hist, node in zip(self.hist, [self.nodes[i] for i in self.frontier[batch.begin : batch.end]]):
+        self.hist = np.zeros((batch.end - batch.begin, len(self.searched[0]), cuts.total_bins, 2), np.int64)
+        for hists, node in zip(self.hist, [self.nodes[i] for i in self.frontier[batch.begin : batch.end]]):
             for f in range(cuts.n_features):
                 present = node.rows[self.codes[f, node.rows] < cuts.n_bins[f]]
-                np.add.at(hist, cuts.offsets[f] + self.codes[f, present], self.q[self.outputs[node.tree], present])
+                for hist, output in zip(hists, self.searched[node.tree]):
+                    np.add.at(hist, cuts.offsets[f] + self.codes[f, present], self.q[output, present])
         return self.hist
 
     def subtract_histograms(self, batch) -> None:
@@ -332,7 +361,8 @@ class NaiveTraining(Training, Gradients, Trees):
     def propose_candidates(self, batch) -> None:
         cuts, s = self.rows.binned.cuts, self.settings
         for hist, i in zip(self.hist, self.frontier[batch.begin : batch.end]):
-            own = [hist[cuts.offsets[f] : cuts.offsets[f + 1], 1].tolist() for f in range(cuts.n_features)]
+            weights = hist[..., 1].sum(axis=0)
+            own = [weights[cuts.offsets[f] : cuts.offsets[f + 1]].tolist() for f in range(cuts.n_features)]
             key = self.nodes[i].tree if s.proposals == "global" else i
             self.proposed[key] = np.concatenate([proposed_bins(hess, s.max_bin) for hess in own])
 
@@ -343,29 +373,31 @@ class NaiveTraining(Training, Gradients, Trees):
             proposed = np.ones(cuts.total_bins, bool)
             if s.proposals is not None:
                 proposed = self.proposed[node.tree if s.proposals == "global" else i]
-            scales = self.scales[self.outputs[node.tree]].tolist()
-            parent = _score(s, node.sums, scales, node)
+            scales = self.scales[self.searched[node.tree]].tolist()
+            parent, weight = _scores(s, node.sums, scales, node)[0], _weight_of(node.sums, scales)
             threshold = max(1e-6, 2.0**-44 * parent)
             node.gain, best = -math.inf, (-math.inf, 0, 0, 0)  # rank of the gain, −feature, −bin, default_left: larger is better
             for f in self._features(i):
-                own = [(int(g), int(h)) for g, h in hist[cuts.offsets[f] : cuts.offsets[f + 1]]]
-                missing = _minus(node.sums, _total(own))
-                for b in range(len(own)):
-                    if not proposed[cuts.offsets[f] + b] and b < len(own) - 1:
+                own = hist[:, cuts.offsets[f] : cuts.offsets[f + 1]]
+                missing, last = _minus(node.sums, _pairs(own.sum(axis=1))), own.shape[1] - 1
+                for b in range(last + 1):
+                    if not proposed[cuts.offsets[f] + b] and b < last:
                         continue
-                    present = _total(own[: b + 1])
-                    for default_left in (0, 1) if b < len(own) - 1 and present[1] > 0 else (0,):
-                        left = _total([present] + [missing] * default_left)
+                    present = _pairs(own[:, : b + 1].sum(axis=1))
+                    for default_left in (0, 1) if b < last and _weight_of(present, scales) > 0 else (0,):
+                        left = _plus(present, missing) if default_left else present
                         right = _minus(node.sums, left)
-                        smaller_hess = min(left[1], right[1])
-                        if smaller_hess <= 0 or smaller_hess / scales[1] < s.min_child_weight:
+                        lighter = min(_weight_of(left, scales), weight - _weight_of(left, scales))
+                        if lighter <= 0 or lighter < s.min_child_weight * len(scales):
                             continue
-                        low, high = _weight(s, left, scales, node), _weight(s, right, scales, node)
+                        low, high = (_weight(s, side[0], scales[0], node) for side in (left, right))
                         if s.monotone_constraints and s.monotone_constraints[f] * low > s.monotone_constraints[f] * high:
                             continue
-                        gain = -parent + (_score(s, left, scales, node) + _score(s, right, scales, node))
+                        gain = -parent
+                        for scores in zip(_scores(s, left, scales, node)[1], _scores(s, right, scales, node)[1]):
+                            gain += sum(scores)
                         if self.gain.function is not None:
-                            gain = _own_gain(self.gain, s, left, right, scales, node, f)
+                            gain = _own_gain(self.gain, s, left[0], right[0], scales[0], node, f)
                         if gain > threshold and (_rank(gain), -f, -b, default_left) > best:
                             best = (_rank(gain), -f, -b, default_left)
                             node.gain, node.left_sums = gain, left
@@ -420,10 +452,10 @@ class NaiveTraining(Training, Gradients, Trees):
                 self.frontier.append(len(self.nodes))
                 self.nodes.append(_Node(node.tree, i, node.depth + 1, node.rows[:0], sums, node.lower, node.upper))
             sign = self.settings.monotone_constraints[node.feature] if self.settings.monotone_constraints else 0
-            children, scales = self.nodes[-2:], self.scales[self.outputs[node.tree]].tolist()
+            children, scales = self.nodes[-2:], self.scales[self.searched[node.tree][0]].tolist()
             if sign:
                 low, high = children[::sign]
-                low.upper = high.lower = sum(_weight(self.settings, child.sums, scales, node) for child in children) / 2
+                low.upper = high.lower = sum(_weight(self.settings, child.sums[0], scales, node) for child in children) / 2
 
     def partition_rows(self):
         counts = []
@@ -437,14 +469,20 @@ class NaiveTraining(Training, Gradients, Trees):
         return np.array(counts, np.int64)
 
     def sum_leaves(self):
-        self.leaf_sums = np.zeros((len(self.nodes), 2), np.int64)
-        for i, node in enumerate(self.nodes):
+        self.leaf_sums = np.zeros((len(self.nodes), len(self.outputs[0]), 2), np.int64)
+        for sums, node in zip(self.leaf_sums, self.nodes):
             if node.left < 0:
-                output = self.outputs[node.tree]
-                for k, values in enumerate((self.grad, self.hess)):
-                    scaled = values[output, node.rows].astype(np.float64) * self.leaf_scales[output, k]
-                    self.leaf_sums[i, k] = np.floor(scaled + 0.5).astype(np.int64).sum()
+                for own, output in zip(sums, self.outputs[node.tree]):
+                    for k, values in enumerate((self.grad, self.hess)):
+                        scaled = values[output, node.rows].astype(np.float64) * self.leaf_scales[output, k]
+                        own[k] = np.floor(scaled + 0.5).astype(np.int64).sum()
         return self.leaf_sums
+
+    def _is_light(self, hess: float) -> bool:
+        return hess < self.settings.min_child_weight * len(self.outputs[0]) * (1 - 2.0**-21)
+
+    def _cover(self, node: int) -> float:
+        return _weight_of(self.leaf_sums[node].tolist(), self.leaf_scales[self.outputs[self.nodes[node].tree]].tolist())
 
     def _prune(self) -> None:
         for i, node in reversed(list(enumerate(self.nodes))):  # children come after their parents
@@ -452,8 +490,8 @@ class NaiveTraining(Training, Gradients, Trees):
                 self.leaf_sums[i] = self.leaf_sums[node.left] + self.leaf_sums[node.left + 1]
                 children = range(node.left, node.left + 2)
                 is_last = all(self.nodes[child].left < 0 for child in children)
-                hess = min(self.leaf_sums[child, 1] / self.leaf_scales[self.outputs[node.tree], 1] for child in children)
-                if (is_last and node.gain < self.settings.gamma) or hess < self.settings.min_child_weight * (1 - 2.0**-21):
+                hess = min(map(self._cover, children))
+                if (is_last and node.gain < self.settings.gamma) or self._is_light(hess):
                     node.left = -1
         for i, node in enumerate(self.nodes):
             is_cut_off = node.parent >= 0 and (self.nodes[node.parent].left < 0 or self.nodes[node.parent].leaf != node.parent)
@@ -462,11 +500,13 @@ class NaiveTraining(Training, Gradients, Trees):
     def weigh_leaves(self) -> None:
         self._prune()
         s = self.settings
-        for node, sums in zip(self.nodes, self.leaf_sums):
-            grad, node.cover = (float(v) for v in sums / self.leaf_scales[self.outputs[node.tree]])
-            weight = optimal_weight(grad, node.cover, s.reg_lambda, s.reg_alpha, s.max_delta_step, node.lower, node.upper)
-            weight = weight if node.cover >= s.min_child_weight * (1 - 2.0**-21) else 0.0
-            node.weight, node.value = weight, F(weight * self.learning_rate)
+        for i, node in enumerate(self.nodes):
+            node.cover = self._cover(i)
+            scales = self.leaf_scales[self.outputs[node.tree]].tolist()
+            node.weight = [_weight(s, sums, own, node) for sums, own in zip(self.leaf_sums[i].tolist(), scales)]
+            if self._is_light(node.cover):
+                node.weight = [0.0] * len(scales)
+            node.value = [F(weight * self.learning_rate) for weight in node.weight]
 
     def update_margin(self) -> None:
         leaf_of_rows = np.full((len(self.outputs), self.rows.label.shape[1]), -1, np.int32)
@@ -485,7 +525,7 @@ class NaiveTraining(Training, Gradients, Trees):
         return pending
 
     def flat(self):
-        return self.finish_trees(), self.outputs, self.rows.binned.cuts
+        return self.finish_trees(), [own[0] for own in self.outputs], self.rows.binned.cuts
 
     def finish_trees(self) -> list[Tree]:
         trees = []
@@ -494,6 +534,8 @@ class NaiveTraining(Training, Gradients, Trees):
             new = {-1: -1, **{i: n for n, i in enumerate(kept)}}
             own = [self.nodes[i] for i in kept]
             split = np.array([node.left >= 0 for node in own])
+            values, weights = (np.array([getattr(node, name) for node in own], F) for name in ("value", "weight"))
+            values[split] = 0
             threshold = [self.rows.binned.cuts.of(node.feature)[node.bin] for node in own]
             trees.append(
                 Tree(
@@ -502,10 +544,10 @@ class NaiveTraining(Training, Gradients, Trees):
                     feature=np.where(split, [node.feature for node in own], 0).astype(np.int32),
                     threshold=np.where(split, threshold, 0).astype(F),
                     default_left=np.where(split, [node.default_left for node in own], 0).astype(np.uint8),
-                    leaf_value=np.where(split, 0, [node.value for node in own]).astype(F),
+                    leaf_value=values if values.shape[1] > 1 else values[:, 0],
                     gain=np.where(split, [node.gain for node in own], 0).astype(F),
                     cover=np.array([node.cover for node in own], F),
-                    weight=np.array([node.weight for node in own], F),
+                    weight=weights if weights.shape[1] > 1 else weights[:, 0],
                 )
             )
         return trees
@@ -542,7 +584,7 @@ class NaivePredictor(Predictor):
                 node = 0
                 while tree.left_child[node] >= 0:
                     node = tree.left_child[node] + (not goes_left(tree, node, row))
-                margin[group, row] += tree.leaf_value[node]
+                margin[group : group + tree.leaf_size, row] += tree.leaf_value[node]
                 if leaves is not None:
                     leaves[row, t] = node
 
@@ -573,8 +615,7 @@ class NaiveBackend(Backend):
     def start_training(
         self, rows: TrainingRows, params: Params, n_trees: int, leaf_size: int = 1, leaf_alphas: tuple[float, ...] = ()
     ) -> NaiveTraining:
-        assert leaf_size == 1
-        training = NaiveTraining(rows, params, n_trees)
+        training = NaiveTraining(rows, params, n_trees, leaf_size)
         if leaf_alphas:
             training.leaf_quantiles = NaiveLeafQuantiles(training, leaf_alphas)
         return training
@@ -668,21 +709,35 @@ def _weight(s: Params, sums: tuple[int, int], scales: list[float], node: _Node) 
     return optimal_weight(grad, hess, s.reg_lambda, s.reg_alpha, s.max_delta_step, node.lower, node.upper)
 
 
+def _scores(s: Params, sums: list[tuple[int, int]], scales: list[list[float]], node: _Node) -> tuple[float, list[float]]:
+    """(the sum, the scores by output)."""
+    scores = [_score(s, pair, own, node) for pair, own in zip(sums, scales)]
+    return sum(scores), scores
+
+
 def _score(s: Params, sums: tuple[int, int], scales: list[float], node: _Node) -> float:
     grad, hess = sums[0] / scales[0], sums[1] / scales[1]
+    if hess <= 0:
+        return 0.0
     if s.max_delta_step > 0 or node.lower > -math.inf or node.upper < math.inf:
         return node_score_at(grad, hess, _weight(s, sums, scales, node), s.reg_lambda, s.reg_alpha)
-    return node_score(grad, hess, s.reg_lambda, s.reg_alpha) if hess > 0 else 0.0
+    return node_score(grad, hess, s.reg_lambda, s.reg_alpha)
 
 
 def _own_gain(gain: SplitGain, s: Params, left: tuple[int, int], right: tuple[int, int], scales, node: _Node, f: int) -> float:
-    sums = [value / scale for pair in (left, right, node.sums) for value, scale in zip(pair, scales)]
+    sums = [value / scale for pair in (left, right, node.sums[0]) for value, scale in zip(pair, scales)]
     penalties = s.reg_lambda, s.reg_alpha, s.max_delta_step, node.lower, node.upper
     return gain.function(*sums, *map(float, penalties), np.int32(f), np.array(gain.parameters, np.float64))
 
 
-def _total(pairs: list[tuple[int, int]]) -> tuple[int, int]:
-    return sum(g for g, _ in pairs), sum(h for _, h in pairs)
+def _pairs(sums: np.ndarray) -> list[tuple[int, int]]:
+    """One for each output."""
+    return [(g, h) for g, h in sums.tolist()]
+
+
+def _weight_of(sums: list[tuple[int, int]], scales: list[list[float]]) -> float:
+    """The sum of hessians over the outputs."""
+    return sum(hess / own[1] for (_, hess), own in zip(sums, scales))
 
 
 def _rank(gain: float) -> float:
@@ -691,5 +746,9 @@ def _rank(gain: float) -> float:
     return math.ldexp(math.trunc(mantissa * 2**16), exponent - 16) if math.isfinite(gain) else gain
 
 
-def _minus(a: tuple[int, int], b: tuple[int, int]) -> tuple[int, int]:
-    return a[0] - b[0], a[1] - b[1]
+def _plus(a: list[tuple[int, int]], b: list[tuple[int, int]]) -> list[tuple[int, int]]:
+    return [(g + more_g, h + more_h) for (g, h), (more_g, more_h) in zip(a, b)]
+
+
+def _minus(a: list[tuple[int, int]], b: list[tuple[int, int]]) -> list[tuple[int, int]]:
+    return [(g - less_g, h - less_h) for (g, h), (less_g, less_h) in zip(a, b)]

@@ -1,4 +1,4 @@
-"""Digests of some 740 models, recorded in recorded_digests.json: what a change of the code must not change.
+"""Digests of some 840 models, recorded in recorded_digests.json: what a change of the code must not change.
 
     python tests/recorded_digests.py            # recomputes all, shows what changed; exit status 1 if anything did
     python tests/recorded_digests.py --write    # records them
@@ -183,6 +183,31 @@ def recorded_gain(gain, left_grad, left_hess, right_grad, right_hess, feature, s
     return (share * gain + (1 - share) * apart) * (0.5 if feature == 0 else 1)
 
 
+VECTOR = {"multi_strategy": "multi_output_tree"}
+TWO, THREE = {"objective": "reg:squarederror", "targets": 2, **VECTOR}, {"objective": "multi:softprob", "num_class": 3, **VECTOR}
+VECTORS: list[Options] = [  # trees of several outputs
+    {**TWO, "tree_method": "hist", "max_depth": 3},
+    {**THREE, "tree_method": "hist", "grow_policy": "lossguide", "max_depth": 0, "max_leaves": 7, "weights": "zeros"},
+    {**TWO, "tree_method": "approx", "max_depth": 3, "weights": "loud", "max_delta_step": 0.5, "gamma": 1.0},
+    {**THREE, "tree_method": "hist", "max_depth": 3, "subsample": 0.6, "colsample_bytree": 0.7, "colsample_bynode": 0.8},
+    {**THREE, "tree_method": "hist", "max_depth": 3, **BY_GRADIENT, "subsample": 0.7, "interaction_constraints": "[[0,1],[2,4]]"},
+    {**QUANTILES, **VECTOR, "tree_method": "hist", "max_depth": 3, "weights": "zeros"},
+    {**OBJECTIVES[8], **VECTOR, "tree_method": "approx", "sketch_proposals": "local", "max_depth": 3, "reg_alpha": 0.5},
+]
+SKETCHES: list[Options] = [  # splits searched by a few combinations of the outputs
+    {**TWO, "output_sketch": "top_outputs:1", "tree_method": "hist", "max_depth": 3},
+    {**THREE, "output_sketch": "random_sampling:2", "tree_method": "hist", "max_depth": 3, "subsample": 0.7, "weights": "zeros"},
+    {**THREE, "output_sketch": "random_projection:2", "tree_method": "approx", "max_depth": 3, "weights": "loud"},
+]
+MASKED: list[Options] = [  # labels are missing
+    {"objective": "reg:squarederror", "labels": "masked", "tree_method": "hist", "max_depth": 3},
+    {**TWO, "labels": "masked", "tree_method": "hist", "max_depth": 3, "weights": "zeros"},
+]
+VECTOR_LAYOUTS: list[Options] = [
+    {}, {"nthread": 1}, {"histogram_memory": 1}, {"workers": 3}, {"continued": "file"}, {"evals": "two"},
+]  # fmt: skip
+ONE_HOT = {**TWO, "table": "one-hot", "max_depth": 3}
+SPARSE = {**THREE, "table": "sparse-zero", "max_depth": 3, "weights": "loud"}
 OWN_GAIN = {"objective": "reg:squarederror", "split_gain": "recorded_gain@share=0.25", "max_depth": 3}
 MORE: list[tuple[Options, Options]] = [
     *(({**o, "tree_method": "hist", "max_depth": 2, **NOISE}, layout) for o in OBJECTIVES[:3] for layout in ({}, {"workers": 2})),
@@ -212,6 +237,16 @@ MORE: list[tuple[Options, Options]] = [
     *(({**OWN_GAIN, "tree_method": "hist"}, layout) for layout in ({}, {"workers": 3}, {"continued": "file"}, {"nthread": 1})),
     *(({**OWN_GAIN, "tree_method": method}, {}) for method in ("approx", "exact")),
     *(({**OWN_GAIN, "tree_method": "hist", "rows": SMALL}, layout) for layout in ({}, CUDA, NAIVE)),
+    *((model, layout) for model in VECTORS for layout in VECTOR_LAYOUTS),
+    *(({**VECTORS[i], **QUANTILE}, layout) for i in (0, 3) for layout in ({}, {"page_rows": 97})),
+    *(({**ONE_HOT, "tree_method": "hist"}, layout) for layout in ({}, {"as": "uint8"}, EAGER, {**EAGER, "workers": 2})),
+    *(({**SPARSE, "tree_method": "hist"}, layout) for layout in ({}, CSR, {**CSR, "workers": 2}, {**CSR, **EAGER})),
+    *((model | {"rows": SMALL, "max_depth": 2}, layout) for model in VECTORS for layout in ({}, CUDA, NAIVE)),
+    *(({**SPARSE, "tree_method": "hist", "rows": SMALL}, layout) for layout in ({}, {**CUDA, **CSR})),
+    *((model, layout) for model in SKETCHES for layout in ({}, {"workers": 3}, {"continued": "file"}, {"nthread": 1})),
+    *((model | {"rows": SMALL}, layout) for model in SKETCHES for layout in ({}, NAIVE)),
+    *((model, layout) for model in MASKED for layout in ({}, {"workers": 2}, {"evals": "two"})),
+    *((model | {"rows": SMALL}, layout) for model in MASKED for layout in ({}, CUDA, NAIVE)),
 ]  # fmt: skip
 
 
@@ -337,6 +372,8 @@ def make_labels(options: Options, X: np.ndarray) -> np.ndarray:
         ordered = np.sort(labels, axis=0)
         labels = sum((labels > ordered[n * k // n_classes]).astype(int) for k in range(1, n_classes))
     labels = LABELS.get(options.get("objective", ""), lambda labels: labels)(labels)
+    if "labels" in options:
+        labels = np.where(rng.random(labels.shape) < 0.2, np.nan, labels)
     return np.squeeze(labels.astype(np.float32), 1) if labels.shape[1] == 1 else labels.astype(np.float32)
 
 
@@ -371,6 +408,7 @@ def make_matrix(options: Options, rows: slice = slice(None)) -> gb.DMatrix:
     }  # fmt: skip
     table = convert.get(options.get("as", ""), lambda table: table)(table)[rows]
     info |= {"weight": None if weights is None else weights[rows]}
+    info |= {"missing_labels": "mask"} if "labels" in options else {}
     label = make_labels(options, X)[rows]
     if options.get("objective") == "survival:aft":  # known, enclosed, earlier and later times
         low, kind = np.abs(np.round(label)) + np.float32(0.5), np.arange(n)[rows] % 4
@@ -397,7 +435,7 @@ def make_matrix(options: Options, rows: slice = slice(None)) -> gb.DMatrix:
 
 # Options that are no parameters of training.
 FACTS = {
-    *("table", "rows", "rounds", "targets", "weights", "base_margin", "ref", "early_stopping", "estimator"),
+    *("table", "rows", "rounds", "targets", "labels", "weights", "base_margin", "ref", "early_stopping", "estimator"),
     *("as", "matrix", "page_rows", "workers", "continued", "evals", "backend", "packing", "search"),
 }
 DEFAULTS = {"max_bin": 16, "seed": 5, "nthread": 2}
@@ -461,7 +499,7 @@ def train(model: Options, layout: Options, rows: slice = slice(None)) -> gb.Boos
             call["xgb_model"].save_model(path := Path(folder) / "model.ubj")
             return gb.train(params, dtrain, rounds, **{**call, "xgb_model": path})
     if "evals" in layout or "early_stopping" in model:
-        kept = {key: model[key] for key in ("objective", "table", "targets", "num_class") if key in model}
+        kept = {key: model[key] for key in ("objective", "table", "targets", "labels", "num_class") if key in model}
         part = {None: slice(None), 0: slice(0, 30)}.get(rows.start, slice(30, None))  # of all workers, or of one of two
         other = make_matrix({**kept, "rows": 70}, part)
         if "early_stopping" in model:  # labels turned around: the scores get worse

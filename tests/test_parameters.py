@@ -387,7 +387,8 @@ def check_seed(grown: Grown) -> None:
 def check_outputs(grown: Grown) -> None:
     X, y = make(grown.objective)
     booster = gb.train({**grown.params, "max_depth": 2}, gb.DMatrix(X, np.column_stack([y, -y, 2 * y])), 2, verbose_eval=False)
-    assert len(booster.model.trees) == 6 and booster.model.tree_groups == [0, 1, 2] * 2
+    groups, leaf_size = ([0], 3) if grown.multi_strategy == "multi_output_tree" else ([0, 1, 2], 1)
+    assert booster.model.tree_groups == groups * 2 and {tree.leaf_size for tree in booster.model.trees} == {leaf_size}
 
 
 def root_sums(grown: Grown) -> tuple[np.ndarray, np.ndarray]:
@@ -493,7 +494,10 @@ TABLE: dict[str, tuple[Callable[[Grown], None], list[dict[str, Any]], dict[str, 
             {"colsample_bynode": 0.5})],
         {"rounds": 1},
     ),
-    "multi_strategy": (check_outputs, [{"multi_strategy": "one_output_per_tree"}], {}),
+    "multi_strategy": (
+        check_outputs, [{"multi_strategy": name} for name in ("one_output_per_tree", "multi_output_tree")], {}
+    ),
+    "output_sketch": (check_outputs, [{"output_sketch": "top_outputs:2", "multi_strategy": "multi_output_tree"}], {}),
 }  # fmt: skip
 
 

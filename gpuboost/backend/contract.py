@@ -87,9 +87,9 @@ class TrainingRows:
 class FlatTrees:
     """Trees laid out one after another, as kernels/predict.py walks them, in one memory.
 
-    nodes : FLAT_NODE (n_nodes,). leaf_values : float32 (n_nodes, leaf_size), beside the nodes; prediction
-    reads the first of them only, so that leaf_size is 1 so far.
-    first_node : int64 (n_trees,). Where each tree begins. first_output : int32 (n_trees,). The output that each adds to.
+    nodes : FLAT_NODE (n_nodes,). leaf_values : float32 (n_nodes, leaf_size), beside the nodes.
+    first_node : int64 (n_trees,). Where each tree begins. first_output : int32 (n_trees,). The first of the leaf_size outputs
+    that each adds to.
     sets : uint32. The splits' sets of categories (scalar.is_in_set). Where no split has one,
     None on the CPU and empty on a GPU.
     """
@@ -178,11 +178,22 @@ class Gradients(ABC):
         Returns the int64 (n_outputs, 2) bits of max |g| and max h among the rows drawn, to be maximised over workers.
         """
 
+    def sum_squares(self, maxima: Array) -> Array:
+        """int64 (n_outputs,): Σ g² of this worker's rows, to be summed over workers; for a sketch of the outputs. maxima : over
+        all workers. Raises FloatingPointError as quantise."""
+        raise NotImplementedError
+
+    def sketch(self, squares: Array) -> Array:
+        """Combine the outputs as the round's plan asks (kernels/output_sketch.py); returns int64 (k, 2) bits of max |g| and max h
+        of the combinations, to be maximised over workers. Splits are searched by them, leaves weighed by all outputs."""
+        raise NotImplementedError
+
     @abstractmethod
-    def quantise(self, maxima: Array) -> Array:
+    def quantise(self, maxima: Array, sketched: Array | None = None) -> Array:
         """Choose the scales and round to fixed point in 16 bits; returns int64 (n_outputs, N_SUMS): Σ g, Σ h and what
-        refine asks, to be summed over workers. Raises FloatingPointError when a gradient is not finite; a backend that would have
-        to wait for the device raises it from fetch_trees."""
+        refine asks, to be summed over workers. sketched : the maxima of the combinations, which then are what is rounded.
+        Raises FloatingPointError when a gradient is not finite; a backend that would have to wait for the device raises it from
+        fetch_trees."""
 
     @abstractmethod
     def refine(self, sums: Array) -> Array | None:

@@ -9,7 +9,9 @@ import numpy as np
 
 from gpuboost.binned.cuts import Cuts
 
-__all__ = ["BUILT_IN_GAIN", "ColumnDraw", "FrontierBatch", "Penalty", "Round", "RowDraw", "SplitGain", "TreePlan"]
+__all__ = [
+    "BUILT_IN_GAIN", "ColumnDraw", "FrontierBatch", "OutputSketch", "Penalty", "Round", "RowDraw", "SplitGain", "TreePlan",
+]  # fmt: skip
 
 Value = TypeVar("Value")
 
@@ -50,6 +52,16 @@ class RowDraw:
     n_drawn: int
     by_gradient: bool
     keys: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class OutputSketch:
+    """By what few combinations of the outputs splits are searched (kernels/output_sketch.py): ``size`` of them. key : of their
+    hashes."""
+
+    method: str
+    size: int
+    key: int
 
 
 @dataclass(frozen=True, eq=False)
@@ -96,12 +108,14 @@ class Round:
     number : of the round, from which its random choices are hashed.
     refreshes_leaves : whether leaves become quantiles of the residuals, in a training that is for such; gradients that a user
         computed are not theirs.
+    sketch : None where splits are searched by all outputs.
     """
 
     number: int
     learning_rate: float
     trees: tuple[TreePlan, ...]
     refreshes_leaves: bool = True
+    sketch: OutputSketch | None = None
 
     # What its trees must share so far: backends read it here, and a round whose trees differ is refused (ValueError).
 

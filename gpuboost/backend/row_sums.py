@@ -22,6 +22,7 @@ class RowSums:
 
     prediction : float32 (n_outputs, n_rows). label : float32 (n_targets, n_rows). weight : float32 (n_rows,) or empty (1 each).
         All in the backend's memory.
+    masks_labels : whether some labels may be NaN, which count nowhere.
     """
 
     backend: Backend
@@ -29,6 +30,7 @@ class RowSums:
     prediction: Array
     label: Array
     weight: Array
+    masks_labels: bool = False
 
     def sum_of(self, row_term: Callable[..., Any], *parameters: float) -> float:
         """Σ weight · row_term over all rows of all workers.

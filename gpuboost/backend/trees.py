@@ -14,6 +14,7 @@ __all__ = ["collect_trees", "flatten_grown", "flatten_trees"]
 
 # of the fields of Tree
 TREE_DTYPES = [np.int32, np.int32, np.int32, np.float32, np.uint8, np.float32, np.float32, np.float32, np.float32]
+VECTORS = 5, 8  # of them, leaf_value and weight: a number for each output
 
 
 def collect_trees(
@@ -25,10 +26,13 @@ def collect_trees(
     """
     new_ids, n_kept = np.empty(len(nodes), np.int32), np.zeros(n_trees, np.int32)
     number_kept(len(nodes), nodes, new_ids, n_kept)
-    trees = []
+    trees, leaf_size = [], weights.shape[1]
     for tree, n in enumerate(n_kept):
-        columns: list[Any] = [np.empty(n, dtype) for dtype in TREE_DTYPES]
+        shapes = [(n, leaf_size) if field in VECTORS else n for field in range(len(TREE_DTYPES))]
+        columns: list[Any] = [np.empty(shape, dtype) for shape, dtype in zip(shapes, TREE_DTYPES)]
         collect_tree(tree, nodes, new_ids, leaf_values, weights, covers, cuts.thresholds, cuts.offsets, *columns)
+        if leaf_size == 1:
+            columns = [column.reshape(-1) for column in columns]
         trees.append(Tree(*columns))
     return trees
 
@@ -47,17 +51,18 @@ def flatten_grown(nodes: np.ndarray, cuts: Cuts) -> np.ndarray:
 
 
 def flatten_trees(trees: list[Tree], outputs: list[int], cuts: Cuts | None = None) -> FlatTrees:
-    """Finished trees as kernels/predict.py reads them. outputs : the first output of each.
+    """Finished trees as kernels/predict.py reads them; all of one leaf_size. outputs : the first output of each.
 
     With ``cuts`` every threshold is also given as a bin. Raises ValueError where a threshold is not one of the cuts, or a split
     is a set of categories: the codes then cannot tell which side a row belongs on.
     """
     begin = np.concatenate([[0], np.cumsum([tree.n_nodes for tree in trees])]).astype(np.int64)
-    nodes, leaf_values = np.zeros(int(begin[-1]), FLAT_NODE), np.zeros((int(begin[-1]), 1), np.float32)
+    nodes, leaf_size = np.zeros(int(begin[-1]), FLAT_NODE), trees[0].leaf_size if trees else 1
+    leaf_values = np.zeros((len(nodes), leaf_size), np.float32)
     for tree, first in zip(trees, begin):
         own = slice(first, first + tree.n_nodes)
         part, is_split = nodes[own], tree.left_child >= 0
-        part["threshold"], leaf_values[own, 0] = tree.threshold, tree.leaf_value
+        part["threshold"], leaf_values[own] = tree.threshold, tree.leaf_value.reshape(-1, leaf_size)
         part["feature"] = np.where(is_split, tree.feature, -1)
         part["left"] = tree.left_child
         part["default_left"] = tree.default_left

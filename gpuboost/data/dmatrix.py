@@ -37,7 +37,9 @@ class DMatrix:
         pandas, polars, pyarrow or cudf frame, any producer of an Arrow stream; or the name of a LIBSVM or CSV file
         (data/tables/text_files.py), whose labels, weights and queries serve where none are given. A table on a GPU stays there:
         CuPy arrays, cudf frames, all that has __cuda_array_interface__ or speaks DLPack. Labels, weights and margins do not.
-    label : (n_rows,) or (n_rows, n_targets), kept as float32.
+    label : (n_rows,) or (n_rows, n_targets), kept as float32. missing_labels : what a NaN in it is: an "error", or with "mask" a
+        target that the row does not have. It then enters no gradient, base_score or metric; a row without any is as good as
+        absent.
     weight : (n_rows,), non-negative. A row of weight 0 is as good as absent from training.
     base_margin : (n_rows,) or (n_rows, n_outputs). Replaces base_score.
     missing : value that means missing besides NaN; None and NaN mean NaN only.
@@ -72,7 +74,10 @@ class DMatrix:
         feature_weights: Any = None,
         enable_categorical: bool = True,
         sparse_absent: str | None = None,
+        missing_labels: str = "error",
     ) -> None:
+        if missing_labels not in ("error", "mask"):
+            raise ValueError(f"missing_labels must be 'error' or 'mask', got {missing_labels!r}.")
         if sparse_absent not in (None, "missing", "zero"):
             raise ValueError(f"sparse_absent must be 'missing' or 'zero', got {sparse_absent!r}.")
         if isinstance(data, str | os.PathLike):
@@ -94,7 +99,7 @@ class DMatrix:
             source.n_features, source.feature_names, source.feature_types, source.categories, source.stored is not None,
             sparse_absent,
         )  # fmt: skip
-        self._info = MatrixInfo(source.n_rows)
+        self._info = MatrixInfo(source.n_rows, missing_labels=missing_labels)
         self._bins: Bins | None = None
         self._has_warned_of_names = False  # that it has none although a model has
         self.set_info(
@@ -220,7 +225,8 @@ class DMatrix:
 
     def _update(self, **info: Any) -> None:
         updated = self._info.updated(self.num_col(), **info)
-        if updated.weight is not self._info.weight and self._table is not None:
+        has_other_rows = not np.array_equal(updated.is_unlabelled, self._info.is_unlabelled)
+        if (updated.weight is not self._info.weight or has_other_rows) and self._table is not None:
             self._bins = None  # the cuts depend on the weights
         self._info = updated
 
@@ -243,7 +249,7 @@ class DMatrix:
         return getattr(self._info, _known_field(field, ("group_ptr",)))
 
     def set_label(self, label: Any) -> None:
-        """(n_rows,) or (n_rows, n_targets) finite numbers."""
+        """(n_rows,) or (n_rows, n_targets) finite numbers, or NaN with missing_labels="mask"."""
         self._update(label=label)
 
     def set_weight(self, weight: Any) -> None:
@@ -288,13 +294,13 @@ class DMatrix:
 
     @property
     def labels(self) -> np.ndarray:
-        """float32 (n_targets, n_rows): the label, or without one the lower and the upper bound, two rows. Raises ValueError when
-        there is none."""
+        """float32 (n_targets, n_rows): the label, or without one the lower and the upper bound, two rows. NaN is what a row lacks
+        that has others. Raises ValueError when there is none."""
         if self.has_bounds:
             return np.stack([self._info.label_lower_bound, self._info.label_upper_bound])
         if self._info.label.ndim != 2:
             raise ValueError("this DMatrix has no label. Pass label=, or call set_label().")
-        return self._info.label
+        return self._info.row_label
 
     @property
     def has_bounds(self) -> bool:
@@ -303,9 +309,14 @@ class DMatrix:
         return self._info.label.ndim != 2 and all(len(bound) == self.num_row() > 0 for bound in bounds)
 
     @property
+    def masks_labels(self) -> bool:
+        """Whether a row may lack some of its labels."""
+        return self._info.missing_labels == "mask" and len(self._info.label) > 1
+
+    @property
     def weights(self) -> np.ndarray:
-        """float32 (n_rows,), or empty."""
-        return self._info.weight
+        """float32 (n_rows,), or empty. 0 for rows without a label."""
+        return self._info.row_weight
 
     @property
     def base_margins(self) -> np.ndarray | None:
@@ -344,7 +355,7 @@ class DMatrix:
         """Codes under the table's own cuts, with records: what training reads. Kept until another max_bin is asked for."""
         if self._bins is None or self._bins.max_bin != max_bin:
             assert self._table is not None
-            self._bins = Bins(max_bin, bin_by_own_cuts(self._table.source, self._info.weight, max_bin, backend, comm))
+            self._bins = Bins(max_bin, bin_by_own_cuts(self._table.source, self.weights, max_bin, backend, comm))
         return self._bins.on(backend)
 
     def codes(self, cuts: Cuts, source: ColumnSource | None, backend: Backend) -> BinnedMatrix | None:

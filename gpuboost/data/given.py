@@ -14,7 +14,7 @@ LARGEST_USUAL_WEIGHT = 1e6
 USER = 6  # calls from here to the caller of DMatrix.set_weight or set_info, whose line a warning shows
 
 
-def as_columns(name: str, values: Any, n_rows: int) -> np.ndarray:
+def as_columns(name: str, values: Any, n_rows: int, takes_nan: bool = False) -> np.ndarray:
     """Anything array-like as float32 (n_rows, k). Raises ValueError naming count and first row of what does not fit."""
     array = _numbers(name, values)
     if array.ndim not in (1, 2) or array.shape[1:] == (0,):
@@ -24,13 +24,15 @@ def as_columns(name: str, values: Any, n_rows: int) -> np.ndarray:
         raise ValueError(f"{name} has {len(array)} rows, data has {n_rows}. Both need the same rows.")
     with np.errstate(over="ignore"):
         result = array.astype(np.float32)
-    bad = ~np.isfinite(result).all(axis=1)
+    is_taken = np.isfinite(result) | (np.isnan(result) & takes_nan)
+    bad = ~is_taken.all(axis=1)
     if bad.any():
         first = int(np.argmax(bad))
-        value = array[first][~np.isfinite(result[first])][0]
+        value = array[first][~is_taken[first]][0]
         raise ValueError(
             f"{name} must be finite float32 numbers: {int(bad.sum())} rows are NaN, infinite or beyond 3.4e38, "
-            f"the first at row {first}: {value}. Remove or replace them."
+            f"the first at row {first}: {value}. Remove or replace them"
+            + (", or pass missing_labels='mask' to the DMatrix." if name == "label" and not takes_nan else ".")
         )
     return result
 

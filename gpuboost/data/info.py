@@ -30,6 +30,7 @@ class MatrixInfo:
     weight : float32 (n_rows,). base_margin : float32 (n_outputs, n_rows).
     group_ptr : uint32 (n_groups + 1,), the first row of each query and n_rows. feature_weights : float32 (n_features,).
     All are of shape (0,) where they are not given.
+    missing_labels : "error", or "mask": then a label may be NaN, which is to be left out.
     version : counts the changes. margin_version : those of base_margin.
     """
 
@@ -41,6 +42,7 @@ class MatrixInfo:
     base_margin: np.ndarray = _not_given()
     group_ptr: np.ndarray = field(default_factory=lambda: _NO_QUERIES)
     feature_weights: np.ndarray = _not_given()
+    missing_labels: str = "error"
     version: int = 0
     margin_version: int = 0
 
@@ -66,7 +68,34 @@ class MatrixInfo:
         if name in ("group", "qid"):
             sizes = values if name == "group" else sizes_of_queries(values, self.n_rows)
             return {"group_ptr": group_ptr(sizes, self.n_rows)}
-        return {name: np.ascontiguousarray(as_columns(name, values, self.n_rows).T)}
+        takes_nan = name == "label" and self.missing_labels == "mask"
+        return {name: np.ascontiguousarray(as_columns(name, values, self.n_rows, takes_nan).T)}
+
+    @property
+    def is_unlabelled(self) -> np.ndarray:
+        """bool (n_rows,), or (0,) where all rows have a label: those without any."""
+        none = np.zeros(0, bool)
+        if self.missing_labels == "error" or self.label.ndim != 2:
+            return none
+        unlabelled = np.isnan(self.label).all(axis=0)
+        return unlabelled if unlabelled.any() else none
+
+    @property
+    def row_weight(self) -> np.ndarray:
+        """weight, and 0 for rows without a label."""
+        unlabelled = self.is_unlabelled
+        if not len(unlabelled):
+            return self.weight
+        weight = self.weight if len(self.weight) else np.ones(self.n_rows, np.float32)
+        return np.where(unlabelled, np.float32(0), weight)
+
+    @property
+    def row_label(self) -> np.ndarray:
+        """label; for rows that have no weight because their only one is missing, that of another row."""
+        if len(self.label) > 1 or not len(unlabelled := self.is_unlabelled):
+            return self.label
+        known = self.label[0][~unlabelled]
+        return np.where(unlabelled, known[0] if len(known) else np.float32(0), self.label)
 
     def taken(self, rows: np.ndarray) -> "MatrixInfo":
         """Of the rows with the given numbers, intp (n,), in that order; queries are lost."""
@@ -75,4 +104,4 @@ class MatrixInfo:
             name: np.ascontiguousarray(values[..., rows]) if values.size or values.ndim == 2 else values
             for name, values in of_rows.items()
         }
-        return MatrixInfo(len(rows), **taken, feature_weights=self.feature_weights)
+        return MatrixInfo(len(rows), **taken, feature_weights=self.feature_weights, missing_labels=self.missing_labels)

@@ -62,7 +62,13 @@ class Grower:
                 comm.allreduce_sum(counts)
             maxima = gradients.draw_rows(counts)
         comm.allreduce_max(maxima)
-        sums = gradients.quantise(maxima)
+        sketched = None
+        if plan.sketch is not None:
+            squares = gradients.sum_squares(maxima)
+            comm.allreduce_sum(squares)
+            sketched = gradients.sketch(squares)
+            comm.allreduce_max(sketched)
+        sums = gradients.quantise(maxima, sketched)
         comm.allreduce_sum(sums)
         refined = gradients.refine(sums)
         if refined is None:

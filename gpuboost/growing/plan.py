@@ -5,13 +5,16 @@ from dataclasses import fields, replace
 
 from gpuboost.backend.draws import all_columns, draw_columns, draw_rows
 from gpuboost.backend.fixed_point import round_key
-from gpuboost.backend.plans import Penalty, Round, TreePlan
+from gpuboost.backend.plans import OutputSketch, Penalty, Round, TreePlan
 from gpuboost.binned.cuts import Cuts
 from gpuboost.formulas.split_gain import find_gain
 from gpuboost.growing.constraints import resolve_feature_weights, resolve_interactions, resolve_monotone
 from gpuboost.params import Params
 
-__all__ = ["Planner", "resolve_columns"]
+__all__ = ["Planner", "resolve_columns", "trees_of_round"]
+
+
+SKETCH_DRAW = 0xFEA70004  # a word beside those of kernels/column_sampling.py
 
 
 class Planner:
@@ -37,7 +40,18 @@ class Planner:
         trees = tuple(
             TreePlan(first, self._leaf_size, rows, columns, key, self._penalty, self._gain) for first in self.first_outputs
         )
-        return Round(number, learning_rate, trees, refreshes_leaves)
+        return Round(number, learning_rate, trees, refreshes_leaves, self._sketch(number))
+
+    def _sketch(self, number: int) -> OutputSketch | None:
+        params, size = self._params, self._params.searched_outputs(self._leaf_size)
+        if params.sketch_method is None or size == self._leaf_size:
+            return None
+        return OutputSketch(params.sketch_method, size, round_key(params.seed, number, SKETCH_DRAW))
+
+
+def trees_of_round(params: Params, n_outputs: int) -> tuple[int, int]:
+    """(trees of a round, outputs of each)."""
+    return (1, n_outputs) if params.multi_strategy == "multi_output_tree" else (n_outputs, 1)
 
 
 def resolve_columns(

@@ -20,6 +20,8 @@ class Metric(ABC):
 
     family: ClassVar[str]  # name without argument, under which it is registered
     maximize: ClassVar[bool] = False
+    #: Whether rows may lack some of their labels.
+    takes_missing_labels: ClassVar[bool] = False
 
     def __init__(self, argument: str | None = None, params: Params = DEFAULTS) -> None:
         if argument is not None:

@@ -7,7 +7,7 @@ from numba import float32, float64, int64
 
 from gpuboost.backend.row_sums import RowSums
 from gpuboost.kernels.jit import scalar
-from gpuboost.kernels.reduce import elementwise_terms
+from gpuboost.kernels.reduce import elementwise_terms, labelled_term
 from gpuboost.kernels.scalar import larger, log1p_double, log_double
 from gpuboost.metrics import register
 from gpuboost.metrics.base import DEFAULTS, Metric
@@ -92,16 +92,17 @@ binary_error_row = elementwise_terms(binary_error)
 
 
 class MeanTerm(Metric):
-    """Σ weight·term / Σ weight, averaged over outputs."""
+    """Σ weight·term / Σ weight, averaged over outputs. Where labels are missing, sums and weights are of those that are there."""
 
+    takes_missing_labels = True
     row_term: ClassVar[Any]
     parameters: tuple[float, ...] = ()
 
     def __call__(self, rows: RowSums) -> float:
-        total = rows.total_weight
+        total = rows.sum_of(labelled_term) if rows.masks_labels else rows.total_weight
         if not total > 0.0:
             return math.nan
-        return rows.sum_of(self.row_term, *self.parameters) / total / self.terms_per_row(rows)
+        return rows.sum_of(self.row_term, *self.parameters) / total / (1 if rows.masks_labels else self.terms_per_row(rows))
 
     def terms_per_row(self, rows: RowSums) -> int:
         return rows.prediction.shape[0]

@@ -13,7 +13,7 @@ class Model:
     """Trees in training order plus what is needed to turn a table into their predictions.
 
     trees : one Tree after another; the trees of one boosting round are adjacent.
-    tree_groups : output (class) that each tree adds to, XGBoost's ``tree_info``.
+    tree_groups : output (class) that each tree adds to, XGBoost's ``tree_info``; 0 for trees of all outputs.
     iteration_indptr : round r holds trees[iteration_indptr[r]:iteration_indptr[r + 1]].
     base_score : one value per output, or a single value for all. As in XGBoost, what the objective's link makes of the margin: a
         probability for binary:logistic (objectives/links.py).
@@ -46,6 +46,13 @@ class Model:
     def n_outputs(self) -> int:
         """Margins per row: classes of a multi-class objective, else targets."""
         return max(self.n_classes, self.n_targets, 1)
+
+    @property
+    def multi_strategy(self) -> str | None:
+        """Whether its trees are for one output each, or for all of several; None where that is the same, or not known yet."""
+        if self.n_outputs == 1 or not self.trees:
+            return None
+        return "multi_output_tree" if self.trees[0].leaf_size > 1 else "one_output_per_tree"
 
     @property
     def sparse_absent(self) -> str:

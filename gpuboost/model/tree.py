@@ -47,11 +47,12 @@ class Tree:
     feature : int32 (n_nodes,). Split column; 0 at a leaf, DELETED at a deleted node.
     threshold : float32 (n_nodes,). ``x < threshold`` goes left; 0 at a leaf.
     default_left : uint8 (n_nodes,). 1 where missing values go left, and at a deleted node.
-    leaf_value : float32 (n_nodes,). Leaf weight × learning_rate, added to the margin; 0 at a split.
+    leaf_value : float32 (n_nodes,), or (n_nodes, leaf_size) for a tree of several outputs. Leaf weight × learning_rate, added to
+        the margin; 0 at a split.
     gain : float32 (n_nodes,). Loss reduction of the split without the paper's 1/2 (XGBoost's ``loss_changes``); 0 at a leaf.
-    cover : float32 (n_nodes,). Sum of hessians of the node's rows: an exact sum, rounded once.
-    weight : float32 (n_nodes,). Optimal weight of the node before × learning_rate. A file's ``base_weights`` are these at splits
-        and leaf_value at leaves, as XGBoost's hist and approx write them; so are the weights of a loaded tree.
+    cover : float32 (n_nodes,). Sum of hessians of the node's rows and outputs: exact for each output, rounded once.
+    weight : float32, shape of leaf_value. Optimal weight of the node before × learning_rate. A file's ``base_weights`` are these
+        at splits and leaf_value at leaves, as XGBoost's hist and approx write them; so are the weights of a loaded tree.
     sets : of the splits by category; None where every split is a threshold.
     """
 
@@ -69,6 +70,11 @@ class Tree:
     @property
     def n_nodes(self) -> int:
         return len(self.left_child)
+
+    @property
+    def leaf_size(self) -> int:
+        """The outputs that it adds to."""
+        return 1 if self.leaf_value.ndim == 1 else int(self.leaf_value.shape[1])
 
     @property
     def n_deleted(self) -> int:

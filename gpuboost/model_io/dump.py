@@ -149,14 +149,16 @@ def dumped_nodes(
     _check_length("feature_types", types, model)
     name_of, sides_of = name_of_column(model, feature_names), category_sides(model, tree)
     left_child, feature, default_left = tree.left_child.tolist(), tree.feature.tolist(), tree.default_left.tolist()
-    threshold, leaf_value = tree.threshold.tolist(), tree.leaf_value.tolist()
+    threshold, values = tree.threshold.tolist(), tree.leaf_value.reshape(tree.n_nodes, -1)
     gain, cover = tree.gain.tolist(), tree.cover.tolist()
     stack = [(0, 0)]
     while stack:
         node, depth = stack.pop()
         left = left_child[node]
         if left == -1:
-            yield {"nodeid": node, "depth": depth, "leaf": number(leaf_value[node]), "cover": number(cover[node])}
+            leaf = ", ".join(map(number, values[node].tolist()))
+            leaf = leaf if tree.leaf_size == 1 else f"[{leaf}]"
+            yield {"nodeid": node, "depth": depth, "leaf": leaf, "cover": number(cover[node])}
             continue
         stack += [(left + 1, depth + 1), (left, depth + 1)]
         name, x = json.dumps(name_of(feature[node]), ensure_ascii=False)[1:-1], threshold[node]

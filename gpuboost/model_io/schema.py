@@ -78,25 +78,37 @@ def _objective_to_document(params: dict[str, Any]) -> dict[str, Any]:
 
 def _tree_to_document(tree: Tree, tree_id: int, n_features: int) -> dict[str, Any]:
     is_leaf = tree.left_child == -1
+    places, root_parent, base_weights = np.full(tree.n_nodes, -1, np.int32), ROOT_PARENT, tree.weight.copy()
+    base_weights[is_leaf] = tree.leaf_value[is_leaf]
+    vectors: dict[str, Any] = {}
+    if tree.leaf_size > 1:  # a row of leaf_weights for each leaf, whose number stands in place of its right child
+        places, root_parent = np.cumsum(is_leaf, dtype=np.int32) - np.int32(1), -1
+        vectors = {"leaf_weights": tree.leaf_value[is_leaf].reshape(-1)}
     return {
         "id": tree_id,
         "tree_param": {
             "num_deleted": str(tree.n_deleted),
             "num_feature": str(n_features),
             "num_nodes": str(tree.n_nodes),
-            "size_leaf_vector": "1",
+            "size_leaf_vector": str(tree.leaf_size),
         },
         "loss_changes": tree.gain,
         "sum_hessian": tree.cover,
-        "base_weights": np.where(is_leaf, tree.leaf_value, tree.weight),
+        "base_weights": base_weights.reshape(-1),
         "left_children": tree.left_child,
-        "right_children": np.where(is_leaf, np.int32(-1), tree.left_child + np.int32(1)),
-        "parents": np.where(tree.parent == -1, np.int32(ROOT_PARENT), tree.parent),
+        "right_children": np.where(is_leaf, places, tree.left_child + np.int32(1)),
+        "parents": np.where(tree.parent == -1, np.int32(root_parent), tree.parent),
         "split_indices": tree.feature,
-        "split_conditions": np.where(is_leaf, tree.leaf_value, tree.threshold),
+        "split_conditions": np.where(is_leaf, tree.leaf_value, tree.threshold) if tree.leaf_size == 1 else tree.threshold,
         "default_left": tree.default_left,
+        **vectors,
         **sets_to_document(tree),
     }
+
+
+def _beside(nodes: npt.NDArray[np.bool_], values: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
+    """A mask of nodes as it stands beside values of nodes, or of nodes and outputs."""
+    return nodes if values.ndim == 1 else nodes[:, None]
 
 
 def from_document(document: Any) -> Model:
@@ -106,7 +118,7 @@ def from_document(document: Any) -> Model:
     Predictions stay the same.
 
     Raises ModelFormatError, naming the place, where the document is malformed, and NotImplementedError where it holds
-    something gpuboost does not have yet: linear boosters, vector leaves.
+    something gpuboost does not have yet: linear boosters.
     """
     root = Cursor(document)
     _check_version(root["version"])
@@ -260,8 +272,12 @@ def _read_trees(forest: Cursor, model: Model) -> None:
     if len(trees) != n_trees:
         forest["trees"].fail(f"must have {n_trees} entries (num_trees), got {len(trees)}.")
     model.tree_groups = forest["tree_info"].integers(n_trees, 0, model.n_outputs - 1).tolist()
-    model.iteration_indptr = _read_iteration_indptr(forest, n_trees, model.n_outputs * model.num_parallel_tree)
-    model.trees = [_read_tree(tree, i, model.n_features) for i, tree in enumerate(trees)]
+    model.trees = [_read_tree(tree, i, model) for i, tree in enumerate(trees)]
+    sizes = [tree.leaf_size for tree in model.trees]
+    if bad := [i for i, (size, group) in enumerate(zip(sizes, model.tree_groups)) if size != sizes[0] or size > 1 and group]:
+        forest["trees"].fail("must all have one size_leaf_vector, and groups of 0 where that is above 1.", bad[0])
+    n_groups = model.n_outputs // (sizes[0] if sizes else 1)
+    model.iteration_indptr = _read_iteration_indptr(forest, n_trees, n_groups * model.num_parallel_tree)
 
 
 def _read_iteration_indptr(forest: Cursor, n_trees: int, trees_per_round: int) -> list[int]:
@@ -276,27 +292,31 @@ def _read_iteration_indptr(forest: Cursor, n_trees: int, trees_per_round: int) -
     return bounds.tolist()
 
 
-def _read_tree(tree: Cursor, tree_id: int, n_features: int) -> Tree:
+def _read_tree(tree: Cursor, tree_id: int, model: Model) -> Tree:
     number = tree.get("id")  # where XGBoost puts the tree
     if number and (type(number.value) is not int or number.value != tree_id):
         number.fail(f"must be {tree_id}, the tree's place among the trees, got {number.value!r:.40}.")
     params = tree["tree_param"]
     n_nodes = params["num_nodes"].integer_text(1, INT32_MAX)
-    if params["size_leaf_vector"].integer_text(0, INT32_MAX) > 1:
-        raise not_built(f"{params.place}.size_leaf_vector: loading trees with vector leaves")
-    left, parent, is_deleted = _read_links(tree, n_nodes, params["num_deleted"].integer_text(0, n_nodes))
+    leaf_size = max(1, params["size_leaf_vector"].integer_text(0, INT32_MAX))
+    if leaf_size not in (1, model.n_outputs):
+        params["size_leaf_vector"].fail(f"must be 1, or the {model.n_outputs} of num_class or num_target, got {leaf_size}.")
+    left, parent, is_deleted = _read_links(tree, n_nodes, params["num_deleted"].integer_text(0, n_nodes), leaf_size > 1)
     feature = tree["split_indices"].integers(n_nodes, 0, INT32_MAX)
     default_left = tree["default_left"].integers(n_nodes, 0, 1, or_booleans=True)
-    conditions, gain, cover, weight = (
-        tree[key].floats32(n_nodes) for key in ("split_conditions", "loss_changes", "sum_hessian", "base_weights")
-    )
+    conditions, gain, cover = (tree[key].floats32(n_nodes) for key in ("split_conditions", "loss_changes", "sum_hessian"))
+    weight = tree["base_weights"].floats32(n_nodes * leaf_size)
 
     is_split = left != -1
-    if (bad := np.flatnonzero(is_split & (feature >= n_features))).size:
-        tree["split_indices"].fail(f"must be below num_feature {n_features}, got {feature[bad[0]]}.", bad[0])
+    if (bad := np.flatnonzero(is_split & (feature >= model.n_features))).size:
+        tree["split_indices"].fail(f"must be below num_feature {model.n_features}, got {feature[bad[0]]}.", bad[0])
+    values = conditions
+    if leaf_size > 1:
+        weight = weight.reshape(n_nodes, leaf_size)
+        values = _read_leaf_weights(tree, ~is_split & ~is_deleted, weight)
 
     def at(nodes: npt.NDArray[np.bool_], array: npt.NDArray[Any], dtype: npt.DTypeLike) -> npt.NDArray[Any]:
-        return np.where(nodes, array, 0).astype(dtype)
+        return np.where(_beside(nodes, array), array, 0).astype(dtype)
 
     return Tree(
         left_child=left.astype(np.int32),
@@ -304,24 +324,42 @@ def _read_tree(tree: Cursor, tree_id: int, n_features: int) -> Tree:
         feature=np.where(is_deleted, np.int32(DELETED), at(is_split, feature, np.int32)),
         threshold=at(is_split, conditions, np.float32),
         default_left=at(is_split, default_left, np.uint8) | is_deleted,
-        leaf_value=at(~is_split & ~is_deleted, conditions, np.float32),
+        leaf_value=at(~is_split & ~is_deleted, values, np.float32),
         gain=at(is_split, gain, np.float32),
         cover=at(~is_deleted, cover, np.float32),
-        weight=np.where(is_split, weight, at(~is_deleted, conditions, np.float32)),
+        weight=np.where(_beside(is_split, weight), weight, at(~is_deleted, values, np.float32)),
         sets=read_sets(tree, is_split),
     )
 
 
+def _read_leaf_weights(tree: Cursor, is_leaf: npt.NDArray[np.bool_], weight: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """float32 (n_nodes, leaf_size): the values of leaves of several outputs; at splits anything. weight : base_weights, where
+    XGBoost before 3.2 has them."""
+    leaf_weights = tree.get("leaf_weights")
+    if leaf_weights is None or not len(leaf_weights.value):
+        return weight
+    n_leaves = int(is_leaf.sum())
+    values = leaf_weights.floats32(n_leaves * weight.shape[1]).reshape(n_leaves, -1)
+    places = tree["right_children"].integers(len(is_leaf), -1, INT32_MAX)[is_leaf]
+    if (bad := np.flatnonzero(np.sort(places) != np.arange(n_leaves))).size:
+        tree["right_children"].fail(f"must name each of the {n_leaves} rows of leaf_weights at one leaf.", bad[0])
+    placed = np.zeros_like(weight)
+    placed[is_leaf] = values[places]
+    return placed
+
+
 def _read_links(
-    tree: Cursor, n_nodes: int, n_deleted: int
+    tree: Cursor, n_nodes: int, n_deleted: int, has_places: bool
 ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64], npt.NDArray[np.bool_]]:
-    """The left child and the parent of every node as Tree has them, and which nodes were deleted.
+    """The left child and the parent of every node as Tree has them, and which nodes were deleted. has_places : whether the right
+    children of leaves may be something else.
 
     Every node has at most one parent and the root has none, so the nodes reached from the root are a tree, and whatever
     is not reached (cycles too) is not part of it. XGBoost's pruning leaves such nodes behind and counts them in num_deleted.
     """
     left = tree["left_children"].integers(n_nodes, -1, n_nodes - 1)
     right = tree["right_children"].integers(n_nodes, -1, n_nodes - 1)
+    right = np.where(left == -1, -1, right) if has_places else right
     parents = tree["parents"].integers(n_nodes, -1, INT32_MAX)
     if (bad := np.flatnonzero((left == -1) != (right == -1))).size:
         tree["right_children"].fail(f"must be -1 exactly where left_children is, got {right[bad[0]]}.", bad[0])

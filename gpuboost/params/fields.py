@@ -10,12 +10,14 @@ from gpuboost.params.rules import choice, flag, integer, param, real, reals
 from gpuboost.params.values import (
     DEVICES,
     SETS,
+    SKETCHES,
     parse_device,
     parse_metrics,
     parse_monotone,
     parse_nthread,
     parse_objective,
     parse_sets,
+    parse_sketch,
     parse_split_gain,
 )
 
@@ -95,11 +97,24 @@ class TreeParams:
         (), "Sets of features that may appear together on a path.", SETS, parse_sets
     )
     multi_strategy: str = choice(
-        "one_output_per_tree", "one_output_per_tree", "Several outputs: a tree each or one for all.", planned="multi_output_tree"
+        "one_output_per_tree", "one_output_per_tree multi_output_tree", "Several outputs: a tree each, or one for all."
     )
+    output_sketch: str | None = param(
+        None, "multi_output_tree: what few outputs, or sums of them, splits are searched by; None: all.", SKETCHES, parse_sketch,
+        fix="Use 'top_outputs:5' for most data.",
+    )  # fmt: skip
     max_cat_to_onehot: int = integer(4, _FROM_1, "Categories up to which a split takes one of them.", is_built=False)
     max_cat_threshold: int = integer(64, _FROM_1, "Most categories that a split names.", is_built=False)
     sketch_proposals: str = choice("global", "global local", "'approx': candidates once per tree, or for each node.")
+
+    @property
+    def sketch_method(self) -> str | None:
+        """The part of output_sketch before the number."""
+        return None if self.output_sketch is None else self.output_sketch.partition(":")[0]
+
+    def searched_outputs(self, leaf_size: int) -> int:
+        """Gradients by which the splits of a tree of so many outputs are searched."""
+        return leaf_size if self.output_sketch is None else min(leaf_size, int(self.output_sketch.partition(":")[2]))
 
     @property
     def masks_features(self) -> bool:
@@ -184,6 +199,13 @@ class Params(OtherBoosterParams, ObjectiveParams, TreeParams, GeneralParams):
                 raise ValueError("device must be 'cuda' with tree_method='gpu_hist', got 'cpu'. Use tree_method='hist'.")
             object.__setattr__(self, "tree_method", "hist")
             object.__setattr__(self, "device", "cuda" if self.device == "auto" else self.device)
+        if self.output_sketch is not None and self.multi_strategy != "multi_output_tree":
+            raise ValueError(
+                f"multi_strategy must be 'multi_output_tree' with output_sketch={self.output_sketch!r}, got "
+                f"{self.multi_strategy!r}. Leave output_sketch out: a tree of one output is searched by that."
+            )
+        if self.output_sketch is not None and self.device.startswith("cuda"):
+            raise ValueError(f"device must be 'cpu' with output_sketch, got {self.device!r}. Leave output_sketch out on a GPU.")
         if self.sketch_proposals == "local" and self.tree_method != "approx":
             raise ValueError(
                 f"tree_method must be 'approx' with sketch_proposals='local', got {self.tree_method!r}. "
@@ -192,8 +214,8 @@ class Params(OtherBoosterParams, ObjectiveParams, TreeParams, GeneralParams):
 
     @property
     def training_device(self) -> str:
-        """The device to train on: exact search runs on the CPU."""
-        return "cpu" if self.tree_method == "exact" else self.device
+        """The device to train on: exact search, and that by a sketch of the outputs, runs on the CPU."""
+        return "cpu" if self.tree_method == "exact" or self.output_sketch is not None else self.device
 
     @property
     def table_bins(self) -> int:

@@ -22,7 +22,9 @@ ELSEWHERE = {
         ["num_boost_round", "early_stopping_rounds", "evals", "obj", "custom_metric", "maximize", "callbacks", "verbose_eval"],
         "Pass it to train().",
     ),
-    **dict.fromkeys(["missing", "enable_categorical", "label", "weight", "base_margin"], "Pass it to DMatrix()."),
+    **dict.fromkeys(
+        ["missing", "enable_categorical", "label", "weight", "base_margin", "missing_labels"], "Pass it to DMatrix()."
+    ),
     "sample_weight": "Pass it to fit(), or as weight to DMatrix().",
     "class_weight": "Pass sample_weight to fit() (weight to DMatrix()), or use scale_pos_weight for two classes.",
     "eval_set": "Pass it to fit(), or as evals to train().",

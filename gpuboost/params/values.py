@@ -12,6 +12,7 @@ from contextlib import suppress
 from typing import Any
 
 DEVICES = "'auto', 'cpu', 'cuda' or 'cuda:N'"
+SKETCHES = "'top_outputs:k', 'random_sampling:k' or 'random_projection:k', such as 'top_outputs:5'"
 SETS = "sets of columns by name or number, such as [[0, 1], ['age', 'income']]"
 
 
@@ -98,6 +99,16 @@ def parse_split_gain(value: Any) -> str | None:
     if value is not None and not (isinstance(value, str) and value):
         raise ValueError("a function under @gpuboost.split_gain, or its name")
     return value
+
+
+def parse_sketch(value: Any) -> str | None:
+    """With the number in plain digits."""
+    method, colon, size = value.partition(":") if isinstance(value, str) else ("", "", "")
+    if value is not None and method not in ("top_outputs", "random_sampling", "random_projection"):
+        raise ValueError(SKETCHES)
+    if value is not None and not (size.isascii() and size.isdecimal() and 0 < int(size) < 2**31):
+        raise ValueError(SKETCHES)
+    return None if value is None else f"{method}:{int(size)}"
 
 
 def parse_metrics(value: Any) -> tuple[str, ...]:

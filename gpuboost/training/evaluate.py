@@ -43,7 +43,10 @@ def evaluate(
         margin = rows.prediction
         if objective.row_map:
             rows = replace(rows, prediction=rows.backend.predictor.map_rows(margin, objective.row_map))
-        values = [(metric.name, metric(rows)) for metric in (get_metric(name, objective.params) for name in names)]
+        metrics = [get_metric(name, objective.params) for name in names]
+        if rows.masks_labels and (refusing := [metric.name for metric in metrics if not metric.takes_missing_labels]):
+            raise ValueError(f"eval_metric {refusing[0]!r} needs all labels, but rows of {data!r} may lack some. Use 'rmse'.")
+        values = [(metric.name, metric(rows)) for metric in metrics]
         if custom_metric is not None:
             seen = rows.backend.memory.fetch(margin if sees_margins else rows.prediction)
             values += _named_values(custom_metric(finished_prediction(seen, False).copy(), dmatrix))

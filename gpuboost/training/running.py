@@ -1,6 +1,6 @@
 """A training under way: one boosting round after another over a matrix, and the model that takes them in.
 
-    gradients at the current margins → one tree per output → margins        (Chen & Guestrin 2016, §2.1–2.2)
+    gradients at the current margins → a tree per output, or one for all → margins        (Chen & Guestrin 2016, §2.1–2.2)
 """
 
 from collections import deque
@@ -15,7 +15,7 @@ from gpuboost.config import verbosity_context, warn
 from gpuboost.custom_objective import CustomObjective, count_negative, custom_gradients
 from gpuboost.data.dmatrix import DMatrix
 from gpuboost.growing.grower import Grower
-from gpuboost.growing.plan import Planner
+from gpuboost.growing.plan import Planner, trees_of_round
 from gpuboost.growing.policy import growth_policy
 from gpuboost.model.model import Model
 from gpuboost.model.tree import Tree
@@ -43,10 +43,9 @@ class Boosting:
         self.params, self._objective, self._backend, self._comm = params, objective, backend, comm
         self._version, self._labels = dtrain.version, dtrain.labels
         self._n_rounds = model.n_rounds
-        self._planner = Planner(resolved, self.cuts, rows.global_rows, model.n_outputs)
-        self._training: Training = backend.start_training(
-            rows, resolved, model.n_outputs, leaf_alphas=objective.leaf_alphas(model.n_outputs)
-        )
+        shape = trees_of_round(resolved, model.n_outputs)
+        self._planner = Planner(resolved, self.cuts, rows.global_rows, *shape)
+        self._training: Training = backend.start_training(rows, resolved, *shape, objective.leaf_alphas(model.n_outputs))
         self._grower = Grower(self._training, comm, growth_policy(resolved), resolved.proposals)
         self._finished: deque[object] = deque()
         self._has_warned_of_hessians = False
@@ -57,7 +56,7 @@ class Boosting:
         return self.dtrain is dtrain and self._version == dtrain.version
 
     def boost(self, obj: CustomObjective | None = None) -> None:
-        """Grow one round and add it to all margins; one tree per output. obj : a user's objective, instead of the model's own."""
+        """Grow one round and add it to all margins. obj : a user's objective, instead of the model's own."""
         training, given = self._training, None
         if obj is not None:
             given = custom_gradients(obj, self._backend.memory.fetch(training.margin), self.dtrain)
@@ -101,7 +100,7 @@ class Boosting:
         else:
             margin = self._watched.margin(dmatrix, get_model)
         label, weight = self._watched.targets(dmatrix, self.model.n_targets)
-        return RowSums(self._backend, self._comm, margin, label, weight)
+        return RowSums(self._backend, self._comm, margin, label, weight, dmatrix.masks_labels)
 
     def _warn_of_negative_hessians(self, hess: Array) -> None:
         """A UserWarning, once a training. hess : float32 (n_outputs, n_rows), on the host."""
@@ -125,7 +124,7 @@ class Boosting:
                 warn(
                     "the first round split no node, so it predicts a constant. A split must gain more than "
                     f"{max(params.gamma, 1e-6):g} (gamma) and leave either side a sum of hessians of {params.min_child_weight:g} "
-                    f"(min_child_weight), which is {max(tree.cover[0] for tree in trees):g} for all rows. Multiply tiny labels "
-                    "or weights, or lower these parameters.",
+                    f"(min_child_weight), which is {max(tree.cover[0] / tree.leaf_size for tree in trees):g} for all rows. "
+                    "Multiply tiny labels or weights, or lower these parameters.",
                     stacklevel=5,
                 )

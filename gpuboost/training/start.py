@@ -13,7 +13,7 @@ from gpuboost.config import log
 from gpuboost.data.dmatrix import DMatrix
 from gpuboost.data.quantile_dmatrix import QuantileDMatrix
 from gpuboost.errors import not_built
-from gpuboost.growing.plan import resolve_columns
+from gpuboost.growing.plan import resolve_columns, trees_of_round
 from gpuboost.margins import add_model_margin, start_margin
 from gpuboost.metrics import get_metric
 from gpuboost.model.model import Model
@@ -111,6 +111,7 @@ def _boosting(
         raise ValueError("tree_method='exact' needs all rows in one process. Use tree_method='hist' with several workers.")
     weights = dtrain.get_float_info("feature_weights").tolist()
     resolved = resolve_columns(params, dtrain.feature_names, dtrain.num_col(), weights)
+    _check_vector_leaves(resolved, model.n_outputs)
     margin = backend.memory.put(start_margin(dtrain, dtrain.num_row(), model.base_score, objective, model.n_outputs))
     _check_fine_bins(dtrain, params)
     rows = collect_rows(dtrain, margin, params.table_bins, backend, comm)
@@ -133,6 +134,21 @@ def collect_rows(dtrain: DMatrix, margin: Array, max_bin: int, backend: Backend,
         global_rows=sum(kept),
         first_row=sum(kept[: comm.rank]),
     )
+
+
+def _check_vector_leaves(params: Params, n_outputs: int) -> None:
+    """ValueError for what trees of several outputs do not have."""
+    if trees_of_round(params, n_outputs)[1] == 1:
+        return
+    is_given = {
+        "tree_method": params.tree_method == "exact", "split_gain": params.split_gain is not None,
+        "monotone_constraints": len(params.monotone_constraints) > 0,
+    }  # fmt: skip
+    for name in filter(is_given.get, is_given):
+        raise ValueError(
+            f"{name}={getattr(params, name)!r} is for trees of one output, and multi_strategy='multi_output_tree' grows them for "
+            f"{n_outputs}. Use multi_strategy='one_output_per_tree', or leave {name} out."
+        )
 
 
 def _check_fine_bins(dtrain: DMatrix, params: Params) -> None:

@@ -1,5 +1,7 @@
 """kernels/predict.py: rows walk down trees, on values or on codes."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -73,6 +75,14 @@ def test_few_rows_by_hand_and_through_a_row_map():
 @pytest.mark.parametrize("value", [np.inf, -np.inf, 3.5e38, 1e39])
 def test_few_rows_with_values_beyond_float32_are_refused(value):
     assert predict_few(np.array([[1.0, 0.0], [0.0, value]]), forest(STUMP)) is None
+
+
+def test_a_vector_leaf_adds_each_value_to_an_output_of_its_own():
+    flat = forest(STUMP)
+    flat = replace(flat, leaf_values=np.hstack([flat.leaf_values, flat.leaf_values + 1, -flat.leaf_values]))
+    batch = np.array([[1.0], [1.5]], np.float32)
+    for margin in (predict_values(batch, flat, 3, start=0.5)[0], predict_few(batch, flat, 3, start=0.5)):
+        assert margin.tolist() == [[10.5, 20.5], [11.5, 21.5], [-9.5, -19.5]]
 
 
 def test_trees_add_to_their_groups_margins():
@@ -198,7 +208,7 @@ def test_values_and_codes_equal_a_walk_in_python(seed, n_rows, n_bins, n_trees, 
     check(np.random.default_rng(seed), n_rows, n_bins, n_trees, n_threads)
 
 
-def grown_together(rng, n_bins, n_trees, n_splits):
+def grown_together(rng, n_bins, n_trees, n_splits, leaf_size):
     """Trees as backend/trees.flatten_grown lays them out: roots first, then children in pairs, the trees' in turns; and nodes
     that no row meets, as pruning leaves them."""
     nodes = np.zeros(n_trees, FLAT_NODE)
@@ -212,22 +222,22 @@ def grown_together(rng, n_bins, n_trees, n_splits):
         nodes = np.append(nodes, np.zeros(2, FLAT_NODE))
     pruned = is_open + ([n_trees] if len(nodes) > n_trees else [])
     nodes["feature"][pruned], nodes["left"][pruned] = -1, -1
-    leaf_values = np.where(nodes["feature"] < 0, rng.normal(size=len(nodes)), UNREAD).astype(np.float32)[:, None]
+    leaf_values = np.where(nodes["feature"] < 0, rng.normal(size=(leaf_size, len(nodes))), UNREAD).T.astype(np.float32, order="C")
     return FlatTrees(nodes, leaf_values, np.arange(n_trees), rng.integers(0, 2, n_trees).astype(np.int32), None)
 
 
 @settings(max_examples=40, deadline=None)
 @given(
     st.integers(0, 2**32), st.integers(1, 40), st.integers(1, 4), st.integers(1, 5), st.integers(0, 12),
-    st.sampled_from([np.uint8, np.uint16, np.uint32]), st.sampled_from([1, 3]),
+    st.sampled_from([np.uint8, np.uint16, np.uint32]), st.sampled_from([1, 3]), st.sampled_from([1, 3]),
 )  # fmt: skip
-def test_listed_rows_through_trees_that_grew_together(seed, n_rows, n_features, n_trees, n_splits, dtype, n_threads):
+def test_listed_rows_through_trees_that_grew_together(seed, n_rows, n_features, n_trees, n_splits, dtype, leaf_size, n_threads):
     rng = np.random.default_rng(seed)
     n_bins = rng.integers(1, 6, n_features).astype(np.int32)
     columns = np.stack([rng.integers(0, n + 1, n_rows) for n in n_bins]).astype(dtype)  # n is missing
-    flat = grown_together(rng, n_bins, n_trees, n_splits)
+    flat = grown_together(rng, n_bins, n_trees, n_splits, leaf_size)
     rows = rng.permutation(n_rows)[: rng.integers(0, n_rows + 1)].astype(np.int32)
-    start = rng.normal(size=(2, n_rows)).astype(np.float32)
+    start = rng.normal(size=(1 + leaf_size, n_rows)).astype(np.float32)
     expected, expected_leaves = start.copy(), np.full((n_rows, n_trees), -1, np.int32)
     for row in rows:
         for tree in range(n_trees):
@@ -236,7 +246,7 @@ def test_listed_rows_through_trees_that_grew_together(seed, n_rows, n_features, 
                 code = columns[at["feature"], row]
                 is_left = at["default_left"] == 1 if code == n_bins[at["feature"]] else code <= at["bin"]
                 node = tree + at["left"] + (not is_left)
-            expected[flat.first_output[tree], row] += flat.leaf_values[node, 0]
+            expected[flat.first_output[tree] :, row][:leaf_size] += flat.leaf_values[node]
             expected_leaves[row, tree] = node - tree
     margin, leaves = start.copy(), np.full_like(expected_leaves, -1)
     predict_codes_cpu(columns, n_bins, rows, *flat, margin, leaves, n_threads)

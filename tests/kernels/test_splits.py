@@ -90,6 +90,20 @@ def test_missing_alone_goes_right_whichever_bins_are_empty(first_bins):
     assert one_feature(grads, hess, missing=(-9, 2)) == (36 / 3 + 81 / 3 - 9 / 5, len(first_bins) + 1, 0)
 
 
+def test_the_gains_of_outputs_add_up_and_one_without_hessian_adds_none():
+    # first output (−6, 2) | (6, 1): 36/3 + 36/2; second (−9, 0) | (9, 3): 81/4, less 0 and 0/4 of the node
+    hist = np.array([[[[-6, 2], [6, 1]], [[-9, 0], [9, 3]]]])
+    nodes, left_sums = find_splits(hist, hist.sum(axis=2), [2])
+    assert nodes["gain"].tolist() == [36 / 3 + 36 / 2 + 81 / 4] and left_sums.tolist() == [[[-6, 2], [-9, 0]]]
+
+
+@pytest.mark.parametrize("min_child_weight, is_split", [(1.0, True), (1.25, False)])
+def test_a_child_weighs_what_its_outputs_do_on_average(min_child_weight, is_split):
+    hist = np.array([[[[-6, 2], [6, 1]], [[-9, 0], [9, 3]]]])
+    nodes, _ = find_splits(hist, hist.sum(axis=2), [2], min_child_weight=min_child_weight)
+    assert (nodes["gain"] > NO_GAIN).tolist() == [is_split]
+
+
 def test_the_left_sums_are_those_of_the_left_child():
     hist = np.array([[[[-6, 2], [-1, 1], [9, 4]]]])
     nodes, left = find_splits(hist, [[[6, 12]]], [3])  # missing (4, 5)
@@ -244,7 +258,7 @@ def score(grad, hess, reg_lambda, reg_alpha, max_delta_step, lower, upper):
 
 
 def weight(grad, hess, reg_lambda, reg_alpha, max_delta_step, lower, upper):
-    best = -math.copysign(max(abs(grad) - reg_alpha, 0.0), grad) / (hess + reg_lambda)
+    best = -math.copysign(max(abs(grad) - reg_alpha, 0.0), grad) / (hess + reg_lambda) if hess > 0 else 0.0
     limit = max_delta_step or np.inf
     return min(max(min(max(best, -limit), limit), lower), upper)
 
@@ -252,7 +266,8 @@ def weight(grad, hess, reg_lambda, reg_alpha, max_delta_step, lower, upper):
 def best_by_hand(hist, sums, n_bins, scales, min_child_weight, penalties, proposed, monotone):
     """(−rank, feature, bin, −default_left, gain, left sums) of one node, or None: the definition in the kernel's docstring."""
     value = lambda pair: (pair[0] / scales[0], pair[1] / scales[1])
-    parent = sum(score(*value(total), *penalties) if total[1] > 0 else 0.0 for total in sums)
+    score_of = lambda pair: score(*value(pair), *penalties) if pair[1] > 0 else 0.0
+    parent = sum(map(score_of, sums))
     candidates = []
     offsets = np.cumsum([0, *n_bins])
     for feature, (first, last) in enumerate(zip(offsets, offsets[1:])):
@@ -265,16 +280,15 @@ def best_by_hand(hist, sums, n_bins, scales, min_child_weight, penalties, propos
                     continue
                 left = present[:, : split_bin + 1].sum(axis=1) + default_left * missing
                 right = sums - left
-                if min(left[:, 1].min(), right[:, 1].min(), present[:, : split_bin + 1, 1].sum(axis=1).min()) <= 0:
-                    continue
-                if min(left[:, 1].min(), right[:, 1].min()) / scales[1] < min_child_weight:
+                lighter = min(left[:, 1].sum(), right[:, 1].sum())
+                if min(lighter, present[:, : split_bin + 1, 1].sum()) <= 0 or lighter / scales[1] < min_child_weight * len(sums):
                     continue
                 weights = [[weight(*value(side), *penalties) for side in pair] for pair in zip(left, right)]
                 if any(monotone[feature] * low > monotone[feature] * high for low, high in weights):
                     continue
                 gain = -parent
                 for l, r in zip(left, right):
-                    gain += score(*value(l), *penalties) + score(*value(r), *penalties)
+                    gain += score_of(l) + score_of(r)
                 if gain > max(1e-6, 2.0**-44 * parent):
                     candidates.append((-rank(gain), feature, split_bin, -default_left, gain, left.tolist()))
     return min(candidates, default=None)

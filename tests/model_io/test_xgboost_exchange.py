@@ -351,7 +351,6 @@ def test_what_xgboost_has_and_we_do_not_is_named():
     table = random_table(0)
     cases = {
         "gblinear": ({"booster": "gblinear"}, xgboost.DMatrix(table, np.arange(50))),
-        "vector leaves": ({"multi_strategy": "multi_output_tree"}, xgboost.DMatrix(table, np.arange(100).reshape(50, 2))),
     }
     for name, (params, data) in cases.items():
         booster = xgboost.train(params, data, 1)

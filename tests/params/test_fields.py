@@ -121,14 +121,17 @@ AVAILABLE = {
     "split_gain": ([("fair", "fair"), ("fair@price=0.5", "fair@price=0.5")], ["", 3, ["fair"]]),
     "subsample": SHARE,
     "sampling_method": ([("uniform", "uniform"), ("gradient_based", "gradient_based")], ["gradient", 1]),
-    "multi_strategy": ([("one_output_per_tree", "one_output_per_tree")], ["both", "multi_output"]),
+    "output_sketch": (
+        [("top_outputs:05", "top_outputs:5"), *((name, name) for name in ("random_sampling:2", "random_projection:9"))],
+        ["top_outputs", "top_outputs:0", "top_outputs:x", "pca:3", 5],
+    ),
+    "multi_strategy": ([(name, name) for name in ("one_output_per_tree", "multi_output_tree")], ["both", "multi_output"]),
 }
 
 # name → a value that XGBoost takes and gpuboost not yet, and values that nobody takes
 PLANNED = {
     "booster": ("dart", []),
     "num_parallel_tree": (4, [0, -1, 1.5, NAN]),
-    "multi_strategy": ("multi_output_tree", []),
     "max_cat_to_onehot": (5, [0, NAN]),
     "max_cat_threshold": (5, [0, NAN]),
     "lambdarank_pair_method": ("mean", ["all"]),

@@ -5,8 +5,10 @@ import numpy as np
 from gpuboost.backend.contract import Array, Formula, Gradients, TrainingRows
 from gpuboost.backend.cpu.rows import PageRows
 from gpuboost.backend.fixed_point import check_finite, leaf_scales, needs_refinement, output_keys, scales_16
+from gpuboost.backend.output_sketch import choose_outputs, square_scale
 from gpuboost.backend.plans import Round
 from gpuboost.kernels import row_sampling
+from gpuboost.kernels.output_sketch import combine_outputs_cpu, sum_squares_cpu
 from gpuboost.kernels.quantise import N_SUMS, quantise_cpu
 from gpuboost.params import Params
 
@@ -14,9 +16,13 @@ __all__ = ["CpuGradients"]
 
 
 class CpuGradients(Gradients):
-    """grad, hess : float32 (n_outputs, n_rows). scales, leaf_scales : float64 (n_outputs, 2), from float to fixed point of
-    splits and of leaves. n_limbs : int32 (n_outputs,), how many words of gpair hold a gradient."""
+    """grad, hess : float32 (n_outputs, n_rows), by which leaves are weighed. searched : the pair of arrays by which splits are
+    searched, the same two without a sketch. scales, leaf_scales : float64 (n_outputs, 2), from float to fixed point of either.
+    n_limbs : int32 (n_searched,), how many words of gpair hold a gradient."""
 
+    grad: np.ndarray
+    hess: np.ndarray
+    searched: tuple[np.ndarray, np.ndarray]
     scales: np.ndarray
     leaf_scales: np.ndarray
     n_limbs: np.ndarray
@@ -26,6 +32,7 @@ class CpuGradients(Gradients):
         self._rows, self._margin, self._pages, self._n_threads = rows, margin, pages, n_threads
         self._seed = params.seed
         self.grad, self.hess = np.empty(margin.shape, np.float32), np.empty(margin.shape, np.float32)
+        self.searched = self.grad, self.hess
 
     def compute(self, objective: Formula) -> Array:
         rows = self._rows
@@ -38,8 +45,11 @@ class CpuGradients(Gradients):
     def set(self, grad: np.ndarray, hess: np.ndarray) -> Array:
         self.grad[...] = grad
         np.copyto(self.hess, np.where((hess < 0) & np.isfinite(hess), np.float32(0), hess))
-        # abs: NaN and infinity may have a sign
-        bits = [np.abs(x).view(np.int32).max(axis=1, initial=0) for x in (self.grad, self.hess)]
+        return self._largest(self.grad, self.hess)
+
+    def _largest(self, grad: np.ndarray, hess: np.ndarray) -> Array:
+        """int64 (n, 2) bits. abs: NaN and infinity may have a sign."""
+        bits = [np.abs(x).view(np.int32).max(axis=1, initial=0) for x in (grad, hess)]
         return np.stack(bits, axis=-1).astype(np.int64)
 
     def count_magnitudes(self) -> Array:
@@ -68,11 +78,28 @@ class CpuGradients(Gradients):
             row_sampling.list_drawn_cpu(page.kept, page.marks, first_place, page.drawn, n_threads)
         return maxima.max(axis=0)
 
-    def quantise(self, maxima: Array) -> Array:
+    def sum_squares(self, maxima: Array) -> Array:
         check_finite(maxima)
-        self.scales = scales_16(maxima)
+        sums = np.zeros((self._n_threads, len(self.grad)), np.int64)
+        sum_squares_cpu(self.grad, square_scale(maxima, self._rows.global_rows), sums, self._n_threads)
+        return sums.sum(axis=0)
+
+    def sketch(self, squares: Array) -> Array:
+        assert self.plan.sketch is not None
+        shape = self.plan.sketch.size, self.grad.shape[1]
+        if self.searched[0].shape != shape:
+            self.searched = np.empty(shape, np.float32), np.empty(shape, np.float32)
+        combinations, (grad, hess) = choose_outputs(self.plan.sketch, squares.tolist()), self.searched
+        combine_outputs_cpu(self.grad, self.hess, *combinations, grad, hess, self._n_threads)
+        return self._largest(grad, hess)
+
+    def quantise(self, maxima: Array, sketched: Array | None = None) -> Array:
+        searched = maxima if sketched is None else sketched
+        check_finite(maxima)
+        check_finite(searched)
+        self.scales = scales_16(searched)
         self.leaf_scales = leaf_scales(maxima, self._rows.global_rows)
-        self.n_limbs = np.ones(len(maxima), np.int32)
+        self.n_limbs = np.ones(len(searched), np.int32)
         return self._quantise()
 
     def refine(self, sums: Array) -> Array | None:
@@ -90,9 +117,10 @@ class CpuGradients(Gradients):
     def _quantise(self) -> Array:
         keys = output_keys(self._seed, self.plan.number, len(self.scales))
         sums = np.zeros((self._n_threads, len(self.scales), N_SUMS), np.int64)
+        grad, hess = self.searched
         for page in self._pages:
             quantise_cpu(
-                self.grad[:, page.own], self.hess[:, page.own], keys, self.scales, self.n_limbs, page.gpair, sums,
+                grad[:, page.own], hess[:, page.own], keys, self.scales, self.n_limbs, page.gpair, sums,
                 self._n_threads,
             )  # fmt: skip
         return sums.sum(axis=0)

@@ -18,7 +18,7 @@ class PageRows:
     drawn : int32 (k,). Those drawn for this round, n_drawn of them, then the others.
     lists : int32 (2, n_trees · k). The two buffers of row lists (kernels/partition.py), a list for each tree.
     marks : uint8 (n_trees · k,). Which of the rows to be moved go left.
-    gpair : int32 (n_outputs, limbs, n_rows). Gradients in fixed point.
+    gpair : int32 (n_searched, limbs, n_rows). Gradients in fixed point.
     """
 
     first: int
@@ -42,10 +42,9 @@ class PageRows:
         return self.drawn[: self.n_drawn]
 
 
-def list_page_rows(rows: TrainingRows, n_trees: int, draws_rows: bool) -> list[PageRows]:
-    """The rows of every page of a training's table."""
+def list_page_rows(rows: TrainingRows, n_trees: int, n_searched: int, draws_rows: bool) -> list[PageRows]:
+    """The rows of every page of a training's table. n_searched : what it searches splits by: outputs, or combinations of them."""
     pages, first, first_id = [], 0, rows.first_row
-    n_outputs = len(rows.margin)
     for n_rows in rows.binned.pages.page_rows:
         weight = rows.weight[first : first + n_rows]
         kept = np.flatnonzero(weight).astype(np.int32) if len(weight) else np.arange(n_rows, dtype=np.int32)
@@ -54,7 +53,7 @@ def list_page_rows(rows: TrainingRows, n_trees: int, draws_rows: bool) -> list[P
         pages.append(
             PageRows(
                 first, n_rows, first_id, kept, idle, np.empty_like(kept) if draws_rows else kept, len(kept), lists,
-                np.empty(lists.shape[1], np.uint8), np.empty((n_outputs, 1, n_rows), np.int32),
+                np.empty(lists.shape[1], np.uint8), np.empty((n_searched, 1, n_rows), np.int32),
             )  # fmt: skip
         )
         first += n_rows

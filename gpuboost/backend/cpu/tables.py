@@ -71,26 +71,28 @@ class CpuTable(ABC):
         """Add the trees' outputs to the margins of some rows of page p."""
 
     def _items(
-        self, p: int, arrays: NodeArrays, first_output: np.ndarray, build: np.ndarray, first_slot: int, hist: np.ndarray
-    ) -> np.ndarray:
-        """Work items of page p (kernels/histogram.py). Row lists hold numbers within the page."""
+        self, p: int, arrays: NodeArrays, first_output: np.ndarray, n_limbs: np.ndarray, lanes: int, build: np.ndarray,
+        first_slot: int, hist: np.ndarray,
+    ) -> np.ndarray:  # fmt: skip
+        """Work items of page p (kernels/histogram.py), each of up to so many outputs. Row lists hold numbers within the page."""
         return histogram.list_build_items(
-            build, arrays.nodes, arrays.segments[p], first_output, p == 0, self._n_threads, histogram.MIN_SLICE_ROWS,
-            first_slot, hist,
+            build, arrays.nodes, arrays.segments[p], first_output, n_limbs, lanes, p == 0, self._n_threads,
+            histogram.MIN_SLICE_ROWS, first_slot, hist,
         )  # fmt: skip
 
 
 class _Records:
-    """Adds up records: eight bytes of a row at a time, each thread in histograms of its own."""
+    """Adds up records: eight bytes of a row at a time, each thread in histograms of its own. lanes : outputs added together."""
 
-    def __init__(self, dtype: np.dtype, n_codes: int, most_bins: int, n_threads: int) -> None:
+    def __init__(self, dtype: np.dtype, n_codes: int, most_bins: int, leaf_size: int, n_threads: int) -> None:
         self._stride = histogram.BYTE_STRIDE if dtype == np.uint8 else most_bins + 1
         self._codes_per_word = 8 // dtype.itemsize
-        n_words = min(histogram.GROUP_WORDS, -(-n_codes // self._codes_per_word))
+        self.lanes = lanes = histogram.LANES if leaf_size > 1 else 1
+        n_words = min(histogram.GROUP_WORDS // lanes, -(-n_codes // self._codes_per_word))
         self._n_threads = n_threads
-        self._private = np.zeros((n_threads, n_words * self._codes_per_word * self._stride), np.int64)
+        self._private = np.zeros((n_threads, n_words * self._codes_per_word * self._stride * lanes), np.int64)
         self._planes = np.empty((n_threads, n_words, histogram.GATHER_ROWS), np.uint64)
-        self._pairs = np.empty((n_threads, histogram.GATHER_ROWS), np.int64)
+        self._pairs = np.empty((n_threads, histogram.GATHER_ROWS * lanes), np.int64)
 
     def add(
         self, words: np.ndarray, rows: PageRows, n_limbs: np.ndarray, offsets: np.ndarray, items: np.ndarray, hist: np.ndarray
@@ -113,7 +115,7 @@ class DenseTable(CpuTable):
         super().__init__(binned, params, pages, leaf_size, n_threads)
         if binned.representation is not Representation.SORTED:
             n_codes, most = len(binned.record_offsets) - 1, int(binned.cuts.n_bins.max())
-            self._records = _Records(binned.dtype, n_codes, most, n_threads)
+            self._records = _Records(binned.dtype, n_codes, most, leaf_size, n_threads)
         self._drawn: list[np.ndarray] = []  # records of the features drawn, by page
 
     def _page(self, p: int) -> DensePage:
@@ -138,7 +140,7 @@ class DenseTable(CpuTable):
     ) -> None:  # fmt: skip
         for p, rows in enumerate(self._pages):
             words = self._drawn[p].view(np.uint64) if self._drawn else self._page(p).words
-            items = self._items(p, arrays, first_output, build, first_slot, hist)
+            items = self._items(p, arrays, first_output, n_limbs, self._records.lanes, build, first_slot, hist)
             self._records.add(words, rows, n_limbs, self.columns.offsets, items, hist)
 
     def mark(self, p: int, arrays: NodeArrays, selected: np.ndarray, chunks: np.ndarray) -> None:
@@ -185,7 +187,7 @@ class _PackedRecords(CpuTable):
     ) -> None:  # fmt: skip
         packed = self._packed.room(len(hist), first_slot + len(hist))
         for p, rows in enumerate(self._pages):
-            items = self._items(p, arrays, first_output, build, first_slot, packed)
+            items = self._items(p, arrays, first_output, n_limbs, self._records.lanes, build, first_slot, packed)
             self._records.add(self._page(p).words, rows, n_limbs, self._binned.record_offsets, items, packed)
         self._packed.undo(packed, self.columns, self._cuts.offsets, hist, self._n_threads)
 
@@ -237,7 +239,7 @@ class SparseTable(CpuTable):
         for p, rows in enumerate(self._pages):
             page = self._page(p)
             cells, row_end = self._drawn[p] if self._drawn else (page.cells, page.row_begin[1:])
-            items = self._items(p, arrays, first_output, build, first_slot, hist)
+            items = self._items(p, arrays, first_output, n_limbs, 1, build, first_slot, hist)
             sparse.build_sparse_histograms_cpu(
                 page.row_begin, row_end, cells, int(self.columns.offsets[-1]), self._zero_bins, rows.lists, rows.gpair, n_limbs,
                 items, hist, self._n_threads,
@@ -268,7 +270,7 @@ class PackedSparseTable(_PackedRecords, SparseTable):
         assert packing is not None
         self._packing, self._packed = packing, _Packed(packing, leaf_size)
         self.n_packed_codes = self._packed.n_codes
-        self._records = _Records(np.dtype(np.uint8), packing.n_groups, 0, n_threads)
+        self._records = _Records(np.dtype(np.uint8), packing.n_groups, 0, leaf_size, n_threads)
 
     def mark(self, p: int, arrays: NodeArrays, selected: np.ndarray, chunks: np.ndarray) -> None:
         page, rows, packing = self._page(p), self._pages[p], self._packing

@@ -43,8 +43,9 @@ class CpuTraining(Training[list[Tree]]):
         self._cuts, self._n_trees, self._leaf_size = binned.cuts, n_trees, leaf_size
         self._first_outputs = range(0, n_trees * leaf_size, leaf_size)
         self._n_threads = n_threads = busy_threads(binned, len(rows.margin), n_threads)
-        self._pages = list_page_rows(rows, n_trees, draws_rows=params.sampling is not None)
-        self._table = open_table(binned, params, self._pages, leaf_size, n_threads)
+        searched = params.searched_outputs(leaf_size)
+        self._pages = list_page_rows(rows, n_trees, n_trees * searched, draws_rows=params.sampling is not None)
+        self._table = open_table(binned, params, self._pages, searched, n_threads)
         self.margin = np.ascontiguousarray(rows.margin)
         self.gradients = CpuGradients(rows, params, self.margin, self._pages, n_threads)
         self.trees = CpuTrees(binned, params, n_trees, leaf_size, self.gradients, self._table, self._pages, n_threads)

@@ -39,13 +39,14 @@ class CpuTrees(Trees):
     ) -> None:  # fmt: skip
         self._binned, self._cuts, self._params = binned, binned.cuts, params
         self._gradients, self._table, self._pages, self._n_threads = gradients, table, pages, n_threads
-        self.arrays = NodeArrays(len(pages), leaf_size)
+        searched = params.searched_outputs(leaf_size)
+        self.arrays = NodeArrays(len(pages), searched)
         self.first_output = np.arange(n_trees, dtype=np.int32) * leaf_size
         self.leaf_size = leaf_size
         n_bins = most_bins(params, binned.cuts)
-        histogram_bytes = leaf_size * (n_bins + table.n_packed_codes) * 16
+        histogram_bytes = searched * (n_bins + table.n_packed_codes) * 16
         self.histogram_capacity = max(2, (params.histogram_memory or HISTOGRAM_MEMORY) // histogram_bytes)
-        self._hist = np.empty((0, leaf_size, n_bins, 2), np.int64)
+        self._hist = np.empty((0, searched, n_bins, 2), np.int64)
         self._proposed = np.empty((0, n_bins), np.uint8)  # split candidates; without rows every bin is one
         self.monotone = np.array(params.monotone_constraints, np.int8)
         self._feature_weights = np.array(params.feature_weights, np.float32)
@@ -55,8 +56,8 @@ class CpuTrees(Trees):
             self._walk = ColumnWalk(binned.sorted_columns, binned.cuts, pages[0], self.monotone, n_threads)
         if binned.representation is not Representation.SORTED:
             most = int(binned.cuts.n_bins.max()) + 1
-            self._prefix = np.empty((2, n_threads, leaf_size * most), np.int64)
-            self._gains, self._bins = np.empty((n_threads, most), np.float64), np.empty((n_threads, most), np.int32)
+            self._prefix = np.empty((2, n_threads, searched * most), np.int64)
+            self._gains, self._bins = np.empty((n_threads, 3, most), np.float64), np.empty((n_threads, most), np.int32)
 
     def start(self, sums: Array) -> None:
         n_trees, arrays = len(self.first_output), self.arrays

@@ -85,7 +85,7 @@ class CudaGradients(Gradients):
             )  # fmt: skip
         return self._maxima
 
-    def quantise(self, maxima: Array) -> Array:
+    def quantise(self, maxima: Array, sketched: Array | None = None) -> Array:
         self._launch(
             quantise.choose_scales_kernel, maxima, self._global_rows, self._progress, self._keys, self._rough_scales,
             self.leaf_scales, self._sums, threads=len(self._keys),

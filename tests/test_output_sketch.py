@@ -1,0 +1,121 @@
+"""output_sketch: splits searched by a few combinations of the outputs, leaves from all of them."""
+
+import math
+
+import numpy as np
+import pytest
+from naive_backend import NaiveBackend
+from test_vector_leaves import make_table, train
+
+import gpuboost as gb
+from gpuboost.backend.output_sketch import choose_outputs
+from gpuboost.backend.plans import OutputSketch
+from gpuboost.communicator import run_threads
+from gpuboost.model_io import digest
+
+METHODS = ["top_outputs:2", "random_sampling:3", "random_projection:2"]
+
+
+# ---- what is combined
+
+
+def test_top_outputs_are_those_of_most_squares():
+    first, outputs, factors = choose_outputs(OutputSketch("top_outputs", 2, 1), [5, 9, 9, 7])
+    assert (first.tolist(), outputs.tolist(), factors.tolist()) == ([0, 1, 2], [1, 2], [1, 1])
+    assert choose_outputs(OutputSketch("top_outputs", 2, 1), [7, 5, 5])[1].tolist() == [0, 1], "ties: the lower one"
+
+
+def test_outputs_are_drawn_by_their_share_and_weighed_against_it():
+    squares, counts = [1, 0, 6, 3], np.zeros(4)
+    for key in range(2000):
+        _, outputs, factors = choose_outputs(OutputSketch("random_sampling", 2, key), squares)
+        np.add.at(counts, outputs, 1)
+        assert factors.tolist() == [math.sqrt(10 / (2 * squares[i])) for i in outputs]
+    # of 4000 draws: 5 standard errors, at most 5·√(4000/4)
+    np.testing.assert_allclose(counts, [400, 0, 2400, 1200], atol=160)
+
+
+def test_a_projection_keeps_squares_on_average():
+    """E (Σ a_ji·g_i)² over j sums to Σ g_i²; each sign is fair."""
+    g, k, total = np.array([1.0, -2.0, 3.0, 0.5]), 3, []
+    for key in range(3000):
+        _, outputs, factors = choose_outputs(OutputSketch("random_projection", k, key), [1] * 4)
+        a = factors.reshape(k, 4)
+        assert outputs.tolist() == [0, 1, 2, 3] * k and (abs(a) == 1 / math.sqrt(k)).all()
+        total.append(((a @ g) ** 2).sum())
+    assert np.mean(total) == pytest.approx((g**2).sum(), abs=5 * np.std(total) / math.sqrt(3000))
+
+
+def test_without_gradients_the_first_outputs_are_searched():
+    assert choose_outputs(OutputSketch("random_sampling", 2, 1), [0, 0, 0])[1].tolist() == [0, 1]
+
+
+# ---- what is grown
+
+
+def test_leaves_are_weighed_by_all_outputs():
+    """Only the last target can be learnt, and its splits are found; every leaf holds the mean of every target."""
+    X, y = make_table(n_outputs=4)
+    y[:, :3] = np.random.default_rng(0).normal(size=(400, 3)) / 100
+    params = {"reg_lambda": 0, "learning_rate": 1, "base_score": 0, "max_depth": 3, "output_sketch": "top_outputs:1"}
+    booster = train(params, X, y, 1)
+    (tree,), leaf = booster.model.trees, booster.predict(gb.DMatrix(X), pred_leaf=True)[:, 0].astype(int)
+    alone = train({**params, "output_sketch": None}, X, y[:, 3:], 1).model.trees[0]
+    assert tree.n_leaves > 4 and tree.feature.tolist() == alone.feature.tolist()
+    assert tree.threshold.tolist() == alone.threshold.tolist()
+    for node in np.flatnonzero(tree.left_child < 0):
+        np.testing.assert_allclose(tree.leaf_value[node], y[leaf == node].mean(axis=0), rtol=1e-5, atol=1e-7)  # float32 labels
+
+
+def test_as_many_outputs_as_there_are_need_no_sketch():
+    X, y = make_table()
+    expected = digest(train({}, X, y).model)
+    assert digest(train({"output_sketch": "random_projection:3"}, X, y).model) == expected
+    one = make_table(n_outputs=1)
+    assert digest(train({"output_sketch": "top_outputs:5"}, *one).model) == digest(train({}, *one).model)
+
+
+@pytest.mark.parametrize("sketch", METHODS)
+def test_one_model_on_threads_workers_pages_and_plain_loops(sketch, monkeypatch):
+    X, y = make_table(90, n_outputs=5)
+    params = {"output_sketch": sketch, "max_depth": 3, "subsample": 0.8, "histogram_memory": 1}
+    expected = digest(train(params, X, y, 2).model)
+    bounds = [0, 1, 50, 90]
+
+    def work(rank):
+        own = slice(bounds[rank], bounds[rank + 1])
+        return digest(train(params, X[own], y[own], 2).model)
+
+    assert run_threads(3, work) == [expected] * 3
+    pages = gb.QuantileDMatrix(X, y, max_bin=24, page_rows=31)
+    assert digest(gb.train({**params, "multi_strategy": "multi_output_tree", "max_bin": 24}, pages, 2).model) == expected
+    raw = train(params, X, y, 1).save_raw()
+    assert digest(train(params, X, y, 1, xgb_model=raw).model) == expected
+    backend = NaiveBackend()
+    monkeypatch.setattr("gpuboost.backend.choose_backend", lambda *_, **__: backend)
+    assert digest(train(params, X, y, 2).model) == expected
+
+
+def test_a_sketch_learns_nearly_as_much():
+    X, y = make_table(2000, n_outputs=12, seed=8)
+    params = {"nthread": 2, "max_depth": 4}
+
+    def error(**more):
+        booster = train({**params, **more}, X[:1500], y[:1500], 30)
+        return np.sqrt(((booster.predict(gb.DMatrix(X[1500:])) - y[1500:]) ** 2).mean())
+
+    spread = y[1500:].std()
+    assert error() < 0.5 * spread
+    for sketch in METHODS:
+        assert error(output_sketch=sketch) < 0.7 * spread
+
+
+@pytest.mark.parametrize("params, message", [
+    ({"multi_strategy": "one_output_per_tree"}, "multi_strategy"), ({"device": "cuda"}, "device"),
+    ({"output_sketch": "top_outputs"}, "output_sketch"), ({"output_sketch": "pca:3"}, "output_sketch"),
+    ({"output_sketch": "top_outputs:0"}, "output_sketch"),
+], ids=str)  # fmt: skip
+def test_what_is_refused(params, message):
+    X, y = make_table(50)
+    with pytest.raises(ValueError, match=message):
+        train({"output_sketch": "top_outputs:2", **params}, X, y, 1)
