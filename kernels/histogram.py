@@ -35,7 +35,7 @@ from gpuboost.kernels.cuda_common import (
     lane_number,
     owner_of,
 )
-from gpuboost.kernels.jit import add_atomic, claim, kernel, parallel_kernel, prefetch
+from gpuboost.kernels.jit import add_atomic, add_four, claim, kernel, parallel_kernel, prefetch
 from gpuboost.kernels.quantise import LIMB_BITS
 
 GATHER_ROWS = 1024  # rows copied side by side before they are added: planes of 8 KB
@@ -43,7 +43,8 @@ GROUP_WORDS = 16  # words of one work item: 16 × 16 KB of private histograms st
 FLUSH_ROWS = 65536  # |g| ≤ 2^15 and h < 2^16 keep both halves of a packed sum inside 32 bits for so many rows
 MIN_SLICE_ROWS = 8192
 BYTE_STRIDE = 256  # bins of a private histogram for one-byte codes
-LANES = 4  # outputs added together
+LANES = 4  # outputs added together: as many as add_four adds. Of 8 codes, ns a row: 9.9 one by one, 4.5 so (AMD EPYC)
+CODES_TOGETHER = 4  # of a word, whose private histograms of LANES outputs, 32 KB, stay in the first-level cache: 6.2 with 8
 
 ASSIGN, ADD, ADD_ATOMIC = 0, 1, 2  # what a work item does to its slot
 
@@ -235,11 +236,12 @@ def _add_outputs(
             _gather_pairs(own, gpair[lane], pairs[lane::LANES])
         _gather(words, first_word, own, planes)
         for w in range(planes.shape[0]):
-            place = private[w * codes_per_word * stride * LANES :]
-            if codes_per_word == 4:
-                _add_lanes(planes[w, : own.size], pairs, 4, 16, stride, place)
-            else:
-                _add_lanes(planes[w, : own.size], pairs, 8, 8, BYTE_STRIDE, place)
+            for code in range(0, codes_per_word, CODES_TOGETHER):
+                place = private[(w * codes_per_word + code) * stride * LANES :]
+                if codes_per_word == 4:
+                    _add_lanes(planes[w, : own.size], pairs, code, 16, stride, place)
+                else:
+                    _add_lanes(planes[w, : own.size], pairs, code, 8, BYTE_STRIDE, place)
     lanes = private.reshape(-1, LANES)
     for output in range(gpair.shape[0]):
         _split(lanes[:, output], stride, offsets, 0, mode, hist[output])
@@ -247,18 +249,14 @@ def _add_outputs(
 
 
 @parallel_kernel.part
-def _add_lanes(plane, pairs, n_codes, bits, stride, private):
-    """private[(j · stride + code j) · LANES + lane] += pair of the lane."""
-    mask = uint64((1 << bits) - 1)
+def _add_lanes(plane, pairs, code, bits, stride, private):
+    """private[(j · stride + code j) · LANES + lane] += pair of the lane, for CODES_TOGETHER codes of the words."""
+    mask, shift = uint64((1 << bits) - 1), uint64(code * bits)
     for i in range(plane.size):
-        word, first = plane[i], uint64(i) * uint64(LANES)
-        a, b, c, d = pairs[first], pairs[first + uint64(1)], pairs[first + uint64(2)], pairs[first + uint64(3)]
-        for j in range(n_codes):
-            at = (uint64(j * stride) + uint64((word >> uint64(j * bits)) & mask)) * uint64(LANES)
-            private[at] += a
-            private[at + uint64(1)] += b
-            private[at + uint64(2)] += c
-            private[at + uint64(3)] += d
+        word = plane[i] >> shift
+        for j in range(CODES_TOGETHER):
+            at = uint64(j * stride) + uint64((word >> uint64(j * bits)) & mask)
+            add_four(private, at * uint64(LANES), pairs, uint64(i) * uint64(LANES))
 
 
 @parallel_kernel.part

@@ -36,7 +36,7 @@ def test_two_trees_by_hand(run):
     assert_same(again_leaves, leaves)
 
 
-def random_forest(rng, thresholds, n_trees, n_outputs):
+def random_forest(rng, thresholds, n_trees, n_outputs, leaf_size=1):
     """Trees that split on these thresholds (a list of ascending values for each feature), bins included."""
     trees = []
     for _ in range(n_trees):
@@ -51,7 +51,9 @@ def random_forest(rng, thresholds, n_trees, n_outputs):
         for node in is_open:
             tree[node] = (-1, np.float32(rng.normal()), -1, 0, -1)
         trees.append(tree)
-    return forest(*trees, groups=rng.integers(0, n_outputs, n_trees).tolist())
+    flat = forest(*trees, groups=rng.integers(0, n_outputs - leaf_size + 1, n_trees).tolist())
+    others = rng.normal(size=(len(flat.nodes), leaf_size - 1)).astype(np.float32)
+    return replace(flat, leaf_values=np.hstack([flat.leaf_values, others]))
 
 
 def check_values(run, flat, values, missing, margin, first_row, with_leaves):
@@ -89,10 +91,10 @@ def check_codes(run, flat, columns, n_bins, margin, first_row, with_leaves):
         assert_same(some, np.where(is_listed[:, None], expected_leaves, np.int32(-7)))
 
 
-def check(run, rng, n_rows, bins, n_trees, n_outputs, missing=np.nan, first_row=0, with_leaves=True):
+def check(run, rng, n_rows, bins, n_trees, n_outputs, leaf_size=1, missing=np.nan, first_row=0, with_leaves=True):
     """Random trees on random rows, by values and by codes of both widths. bins : number of bins of each feature."""
     thresholds = [np.sort(rng.normal(size=n).astype(np.float32)) for n in bins]
-    flat = random_forest(rng, thresholds, n_trees, n_outputs)
+    flat = random_forest(rng, thresholds, n_trees, n_outputs, leaf_size)
     special = np.concatenate([*thresholds, np.float32([0.0, -0.0, np.nan, np.inf, -np.inf, missing])])
     shape = len(bins), n_rows
     values = np.where(rng.random(shape) < 0.5, rng.choice(special, shape), rng.normal(size=shape))
@@ -110,10 +112,11 @@ def check(run, rng, n_rows, bins, n_trees, n_outputs, missing=np.nan, first_row=
 @settings(max_examples=15, deadline=None)
 @given(
     st.integers(0, 2**32), st.integers(0, 40), st.lists(st.integers(1, 6), min_size=1, max_size=4), st.integers(0, 4),
-    st.integers(1, 3), st.sampled_from([np.nan, -999.0, 0.0]), st.integers(0, 3), st.booleans(),
+    st.sampled_from([(1, 1), (3, 1), (2, 2), (3, 2)]), st.sampled_from([np.nan, -999.0, 0.0]), st.integers(0, 3), st.booleans(),
 )  # fmt: skip
-def test_random_trees_send_rows_where_the_cpu_does(run, seed, n_rows, bins, n_trees, n_outputs, missing, first_row, with_leaves):
-    check(run, np.random.default_rng(seed), n_rows, bins, n_trees, n_outputs, missing, first_row, with_leaves)
+def test_random_trees_send_rows_where_the_cpu_does(run, seed, n_rows, bins, n_trees, outputs, missing, first_row, with_leaves):
+    """outputs : of all trees, and of each."""
+    check(run, np.random.default_rng(seed), n_rows, bins, n_trees, *outputs, missing, first_row, with_leaves)
 
 
 @each_runner

@@ -77,9 +77,9 @@ def test_marks_equal_the_cpus(run, seed, n_rows, absent_is_zero):
 def test_predictions_equal_the_cpus(run, absent):
     block, stored, flat = random_forest(absent)
     n_rows = len(block)
-    expected = np.zeros((2, n_rows), np.float32), np.zeros((n_rows, 2), np.int32)
+    expected = np.zeros((3, n_rows), np.float32), np.zeros((n_rows, 2), np.int32)
     sparse.predict_sparse_cpu(*stored, np.float32(5), np.float32(absent), block.shape[1], *flat, *expected, 1)
-    margin, leaves = np.zeros((2, n_rows), np.float32), np.full((n_rows, 2), -1, np.int32)
+    margin, leaves = np.zeros((3, n_rows), np.float32), np.full((n_rows, 2), -1, np.int32)
     run(sparse.predict_sparse_kernel, *stored, 5.0, absent, *on_device(flat), margin, leaves, threads=n_rows)
     np.testing.assert_array_equal(margin, expected[0])
     np.testing.assert_array_equal(leaves, expected[1])
@@ -93,8 +93,8 @@ def test_predictions_equal_the_cpus(run, absent):
 def test_predictions_of_listed_rows_equal_the_cpus(run, seed, n_rows, absent_is_zero):
     """From the back of the list; margins of other pages stay."""
     table, rng = Table(seed, n_rows, absent_is_zero), np.random.default_rng(seed)
-    flat, rows = grown_together(rng, table.n_bins, 3, 8), rng.permutation(n_rows).astype(np.int32)
-    n_listed, margin = int(rng.integers(0, n_rows + 1)), rng.normal(size=(2, n_rows + 5)).astype(np.float32)
+    flat, rows = grown_together(rng, table.n_bins, 3, 8, 2), rng.permutation(n_rows).astype(np.int32)
+    n_listed, margin = int(rng.integers(0, n_rows + 1)), rng.normal(size=(3, n_rows + 5)).astype(np.float32)
     expected, page = margin.copy(), (table.row_begin, table.cells, table.offsets, table.absent)
     sparse.predict_cells_cpu(*page, rows[n_rows - n_listed :], *flat, expected[:, 3:-2], 1)
     counts = np.array([n_rows - n_listed, n_listed])

@@ -66,20 +66,21 @@ def random_rows(rng, n_rows):
 
 
 def random_forest(absent, n_features=12, n_trees=2, density=0.2):
-    """(100 rows written out, the same as (row_begin, columns, values), trees of three splits as prediction takes them)."""
+    """(100 rows written out, the same as (row_begin, columns, values), trees of three splits and two outputs as prediction
+    takes them)."""
     rng = np.random.default_rng(0)
     block = np.full((100, n_features), absent)
     is_stored = rng.random(block.shape) < density
     block[is_stored] = rng.choice([-1.0, 0.0, 1.0, 5.0, np.nan], is_stored.sum())
     row_begin = np.concatenate([[0], np.cumsum(is_stored.sum(axis=1))])
     stored = row_begin, np.nonzero(is_stored)[1].astype(np.int32), block[is_stored].astype(np.float32)
-    trees, leaf_values, roots = np.zeros(7 * n_trees, FLAT_NODE), np.zeros((7 * n_trees, 1), np.float32), np.arange(n_trees) * 7
+    trees, leaf_values, roots = np.zeros(7 * n_trees, FLAT_NODE), np.zeros((7 * n_trees, 2), np.float32), np.arange(n_trees) * 7
     for root in roots:
         trees[root : root + 3]["feature"] = rng.integers(0, n_features, 3)
         trees[root : root + 3]["threshold"] = rng.choice([-0.5, 0.5], 3)
         trees[root : root + 3]["default_left"] = rng.integers(0, 2, 3)
         trees[root : root + 3]["left"] = [1, 3, 5]
-        trees[root + 3 : root + 7]["feature"], leaf_values[root + 3 : root + 7, 0] = -1, rng.normal(size=4)
+        trees[root + 3 : root + 7]["feature"], leaf_values[root + 3 : root + 7] = -1, rng.normal(size=(4, 2))
     return block, stored, FlatTrees(trees, leaf_values, roots, np.arange(1, n_trees + 1, dtype=np.int32) % 2, None)
 
 
@@ -209,9 +210,9 @@ def test_histograms_are_sums_over_the_rows_written_out(seed, n_rows, absent_is_z
 def test_predictions_are_those_of_the_rows_written_out(absent, missing, n_features, n_trees, density):
     block, stored, flat = random_forest(absent, n_features, n_trees, density)
     n_rows = len(block)
-    expected = np.zeros((2, n_rows), np.float32), np.zeros((n_rows, n_trees), np.int32)
+    expected = np.zeros((3, n_rows), np.float32), np.zeros((n_rows, n_trees), np.int32)
     predict_values_cpu(block, np.float32(missing), *flat, *expected, 2)
-    margin, leaves = np.zeros((2, n_rows), np.float32), np.full((n_rows, n_trees), -1, np.int32)
+    margin, leaves = np.zeros((3, n_rows), np.float32), np.full((n_rows, n_trees), -1, np.int32)
     table = *stored, np.float32(missing), np.float32(absent), n_features
     sparse.predict_sparse_cpu(*table, *flat, margin, leaves, 2)
     np.testing.assert_array_equal(margin, expected[0])
@@ -225,8 +226,8 @@ def test_predictions_are_those_of_the_rows_written_out(absent, missing, n_featur
 @given(st.integers(0, 2**32), st.integers(1, 60), st.booleans(), st.sampled_from([1, 3]))
 def test_listed_rows_are_predicted_as_in_a_dense_page(seed, n_rows, absent_is_zero, n_threads):
     table, rng = Table(seed, n_rows, absent_is_zero), np.random.default_rng(seed)
-    flat, rows = grown_together(rng, table.n_bins, 3, 8), rng.permutation(n_rows)[: n_rows // 2 + 1].astype(np.int32)
-    start, no_leaves = rng.normal(size=(2, n_rows)).astype(np.float32), np.zeros((0, 0), np.int32)
+    flat, rows = grown_together(rng, table.n_bins, 3, 8, 2), rng.permutation(n_rows)[: n_rows // 2 + 1].astype(np.int32)
+    start, no_leaves = rng.normal(size=(3, n_rows)).astype(np.float32), np.zeros((0, 0), np.int32)
     expected, margin = start.copy(), start.copy()
     predict_codes_cpu(table.codes.astype(np.uint8), table.n_bins, rows, *flat, expected, no_leaves, 1)
     sparse.predict_cells_cpu(table.row_begin, table.cells, table.offsets, table.absent, rows, *flat, margin, n_threads)

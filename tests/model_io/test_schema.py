@@ -456,7 +456,6 @@ def test_columns_and_categories_must_be_found_by_name():
     ("path", "value", "message"),
     [
         ("learner.gradient_booster", {"name": "gblinear", "model": {"weights": []}}, "gblinear"),
-        (f"{FOREST}.trees.0.tree_param", {"num_nodes": "3", "size_leaf_vector": "3", "num_deleted": "0"}, "vector leaves"),
     ],
 )
 def test_what_is_not_built_yet_says_so(path, value, message):
