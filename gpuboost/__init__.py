@@ -25,6 +25,8 @@ _HOMES = {
     "to_graphviz": "plotting",
     "GPUBoostClassifier": "sklearn",
     "GPUBoostRegressor": "sklearn",
+    "GPUBoostRFClassifier": "sklearn",
+    "GPUBoostRFRegressor": "sklearn",
     "DeviceNotFoundError": "errors",
     "ModelFormatError": "errors",
     "NotFittedError": "errors",
@@ -39,10 +41,9 @@ _HOMES = {
     "sklearn": "sklearn",
 }
 _NOT_BUILT = (
-    "GPUBoostRanker", "GPUBoostRFClassifier", "GPUBoostRFRegressor", "XGBRanker", "XGBRFClassifier", "XGBRFRegressor", "DataIter",
-    "ExtMemQuantileDMatrix", "build_info", "collective", "dask",
+    "GPUBoostRanker", "XGBRanker", "DataIter", "ExtMemQuantileDMatrix", "build_info", "collective", "dask",
 )  # fmt: skip
-_RENAMED = {"XGBClassifier": "GPUBoostClassifier", "XGBRegressor": "GPUBoostRegressor"}
+_RENAMED = {f"XGB{kind}": f"GPUBoost{kind}" for kind in ("Classifier", "Regressor", "RFClassifier", "RFRegressor")}
 
 __all__ = ["__version__", *_HOMES]
 
@@ -69,6 +70,8 @@ if TYPE_CHECKING:
     from gpuboost.plotting import to_graphviz as to_graphviz
     from gpuboost.sklearn import GPUBoostClassifier as GPUBoostClassifier
     from gpuboost.sklearn import GPUBoostRegressor as GPUBoostRegressor
+    from gpuboost.sklearn import GPUBoostRFClassifier as GPUBoostRFClassifier
+    from gpuboost.sklearn import GPUBoostRFRegressor as GPUBoostRFRegressor
     from gpuboost.training.loop import train as train
 
 

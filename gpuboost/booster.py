@@ -31,8 +31,6 @@ from gpuboost.training.start import start_boosting
 
 __all__ = ["Booster"]
 
-PENDING_ROUNDS = 1  # grown but not yet asked for: a GPU grows the next round while the host takes in the last
-
 
 class Booster(ModelView):
     """A gradient boosted model. XGBoost's class of the same name.
@@ -103,7 +101,6 @@ class Booster(ModelView):
             except BaseException:  # KeyboardInterrupt, too
                 self.reset()  # the margins may hold a part of the round; the model holds whole ones
                 raise
-            self._collect_rounds(keep=PENDING_ROUNDS)
 
     def boost(self, dtrain: DMatrix, iteration: int = 0, *, grad: Any, hess: Any) -> None:
         """Boost one round from gradients in predict's shape, weights applied."""
@@ -120,11 +117,11 @@ class Booster(ModelView):
                 self._model = self._boosting.model
             return self._boosting
 
-    def _collect_rounds(self, keep: int = 0) -> None:
-        """Take the rounds that the running training has finished into the model, but the last ``keep``."""
+    def _collect_rounds(self) -> None:
+        """Take the rounds that the running training has finished into the model."""
         if self._boosting is not None:
             try:
-                self._boosting.collect_rounds(keep)
+                self._boosting.collect_rounds()
             except BaseException:
                 self._boosting = None  # its margins are not those of the model
                 raise

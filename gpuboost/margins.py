@@ -52,13 +52,13 @@ def add_model_margin(
         names = None
     source = dmatrix.source(names, categories, model.n_features, model.sparse_absent)
     if source is not None:
-        flat = get_flat(backend) if get_flat else backend.predictor.flatten(model.trees, model.tree_groups)
+        flat = get_flat(backend) if get_flat else backend.predictor.flatten(model.weighed_trees, model.tree_groups)
         add_source_margin(source, backend, flat, margin, leaves)
         return
     codes = dmatrix.any_binned()
     assert codes is not None
     codes = backend.memory.move_table(codes)
-    flat = backend.predictor.flatten(model.trees, model.tree_groups, codes.cuts)
+    flat = backend.predictor.flatten(model.weighed_trees, model.tree_groups, codes.cuts)
     backend.predictor.predict_codes(codes, flat, margin, leaves)
 
 

@@ -112,7 +112,7 @@ class Predictor:
     def flat(self, backend: Backend) -> Any:
         """The trees as Backend.flatten_trees lays them out for values, in the backend's memory."""
         if backend.memory.name not in self._flat:
-            self._flat[backend.memory.name] = backend.predictor.flatten(self.rounds.trees, self.rounds.tree_groups)
+            self._flat[backend.memory.name] = backend.predictor.flatten(self.rounds.weighed_trees, self.rounds.tree_groups)
         return self._flat[backend.memory.name]
 
     def few_rows(self, table: Any, missing: float) -> np.ndarray | None:
@@ -143,7 +143,7 @@ class Predictor:
         """What Booster.predict returns for these rows, on the calling thread; None where it refuses a value, and says which."""
         row_map, n_values = (None, None) if is_margin else self._value_map()
         if "host" not in self._flat:
-            self._flat["host"] = flatten_trees(self.rounds.trees, self.rounds.tree_groups)
+            self._flat["host"] = flatten_trees(self.rounds.weighed_trees, self.rounds.tree_groups)
         margin = self.base_margin()[:, None].repeat(table.shape[0], axis=1)
         out = np.empty_like(margin)
         number = NAN if missing != missing else _as_float32(missing)

@@ -508,18 +508,18 @@ class NaiveTraining(Training, Gradients, Trees):
                 node.weight = [0.0] * len(scales)
             node.value = [F(weight * self.learning_rate) for weight in node.weight]
 
-    def update_margin(self) -> None:
+    def update_margin(self, margin) -> None:
         leaf_of_rows = np.full((len(self.outputs), self.rows.label.shape[1]), -1, np.int32)
         for node in self.nodes:  # children after their parents
             leaf_of_rows[node.tree, node.rows] = node.leaf
         for tree, leaf in enumerate(leaf_of_rows):
             for row in np.flatnonzero(leaf >= 0):
-                self.margin[self.outputs[tree], row] += self.nodes[leaf[row]].value
-        is_idle = np.ones(self.margin.shape[1], bool)  # not drawn, or of zero weight
+                margin[self.outputs[tree], row] += self.nodes[leaf[row]].value
+        is_idle = np.ones(margin.shape[1], bool)  # not drawn, or of zero weight
         is_idle[self._kept() if self.drawn is None else self.drawn] = False
-        others = np.zeros_like(self.margin)
+        others = np.zeros_like(margin)
         NaivePredictor().predict_codes(self.rows.binned, self.flat(), others, None)
-        self.margin += np.where(is_idle, others, F(0))
+        margin += np.where(is_idle, others, F(0))
 
     def fetch_trees(self, pending: list[Tree]) -> list[Tree]:
         return pending
@@ -587,6 +587,15 @@ class NaivePredictor(Predictor):
                 margin[group : group + tree.leaf_size, row] += tree.leaf_value[node]
                 if leaves is not None:
                     leaves[row, t] = node
+
+    def reweigh(self, leaves, outputs, before, after, sums) -> None:
+        for tree, output in enumerate(outputs):
+            for row, leaf in enumerate(leaves[tree].tolist()):
+                sums[output, row] += math.floor(leaf * after[tree] + 0.5) - math.floor(leaf * before[tree] + 0.5)
+
+    def write_margins(self, base, sums, unit, margin) -> None:
+        for output, row in np.ndindex(*base.shape):
+            margin[output, row] = F(float(base[output, row]) + float(sums[output, row]) * unit)
 
     def map_rows(self, margin, row_map):
         out = np.empty_like(margin)

@@ -1,4 +1,4 @@
-"""Digests of some 840 models, recorded in recorded_digests.json: what a change of the code must not change.
+"""Digests of some 900 models, recorded in recorded_digests.json: what a change of the code must not change.
 
     python tests/recorded_digests.py            # recomputes all, shows what changed; exit status 1 if anything did
     python tests/recorded_digests.py --write    # records them
@@ -209,6 +209,17 @@ VECTOR_LAYOUTS: list[Options] = [
 ONE_HOT = {**TWO, "table": "one-hot", "max_depth": 3}
 SPARSE = {**THREE, "table": "sparse-zero", "max_depth": 3, "weights": "loud"}
 OWN_GAIN = {"objective": "reg:squarederror", "split_gain": "recorded_gain@share=0.25", "max_depth": 3}
+FORESTS: list[Options] = [
+    {**OBJECTIVES[0], "tree_method": "hist", "max_depth": 3, "num_parallel_tree": 3, "subsample": 0.7, "colsample_bynode": 0.7},
+    {**OBJECTIVES[2], "tree_method": "approx", "max_depth": 3, "num_parallel_tree": 2, "weights": "zeros"},
+    {**QUANTILES, "tree_method": "hist", "max_depth": 3, "num_parallel_tree": 2, "colsample_bytree": 0.6},
+]
+DART = {"booster": "dart", "rate_drop": 0.5, "rounds": 4, "tree_method": "hist", "max_depth": 3}
+DARTS: list[Options] = [
+    {**OBJECTIVES[0], **DART, "one_drop": True},
+    {**OBJECTIVES[2], **DART, "sample_type": "weighted", "normalize_type": "forest", "weights": "zeros"},
+    {"objective": "reg:absoluteerror", **DART, "skip_drop": 0.3, "num_parallel_tree": 2, "subsample": 0.7},
+]
 MORE: list[tuple[Options, Options]] = [
     *(({**o, "tree_method": "hist", "max_depth": 2, **NOISE}, layout) for o in OBJECTIVES[:3] for layout in ({}, {"workers": 2})),
     *(({**OBJECTIVES[0], "tree_method": "hist", "max_depth": depth, "rounds": 4}, {}) for depth in (0, 1, 2, 6)),
@@ -247,6 +258,11 @@ MORE: list[tuple[Options, Options]] = [
     *((model | {"rows": SMALL}, layout) for model in SKETCHES for layout in ({}, NAIVE)),
     *((model, layout) for model in MASKED for layout in ({}, {"workers": 2}, {"evals": "two"})),
     *((model | {"rows": SMALL}, layout) for model in MASKED for layout in ({}, CUDA, NAIVE)),
+    *((model, layout) for model in (*FORESTS, *DARTS) for layout in LATER_LAYOUTS),
+    *(
+        (model | {"rows": SMALL, "max_depth": 2}, layout)
+        for model in (FORESTS[0], DARTS[0]) for layout in ({}, CUDA, NAIVE, {**CUDA, "workers": 2})
+    ),
 ]  # fmt: skip
 
 

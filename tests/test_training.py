@@ -429,18 +429,6 @@ def test_several_label_columns_continue_with_as_many_and_have_no_auc(objective):
         gb.train({"objective": objective, "eval_metric": "auc"}, two, 1, evals=[(two, "train")], verbose_eval=False)
 
 
-def test_a_forest_is_predicted_but_not_continued():
-    xgboost = pytest.importorskip("xgboost")
-    X, y, _ = make_table("reg:squarederror")
-    forest = xgboost.train({"num_parallel_tree": 2, "subsample": 0.5}, xgboost.DMatrix(X, y), 2).save_raw()
-    booster, data = gb.Booster(model_file=forest), gb.DMatrix(X, y)
-    message = "continuing a model of num_parallel_tree=2 is not built yet in gpuboost. Train a new one"
-    for call in (lambda: booster.update(data), lambda: gb.train({}, data, 1, xgb_model=bytes(forest))):
-        with pytest.raises(NotImplementedError, match=message):
-            call()
-    assert booster.num_boosted_rounds() == 2 and booster.predict(data, pred_leaf=True).shape == (len(y), 4)
-
-
 @pytest.mark.parametrize("given", ["booster", "bytes"])
 def test_continuing_forgets_the_best_round(given):
     X, y, _ = make_table("reg:squarederror")
@@ -556,7 +544,7 @@ def test_what_is_not_built_says_so_by_its_own_name():
     calls = {}
     for name in ("pred_contribs", "approx_contribs", "pred_interactions"):
         calls[name] = lambda name=name: booster.predict(data, **{name: True})
-    for name in ("GPUBoostRanker", "GPUBoostRFClassifier", "XGBRanker", "DataIter", "ExtMemQuantileDMatrix", "dask"):
+    for name in ("GPUBoostRanker", "XGBRanker", "DataIter", "ExtMemQuantileDMatrix", "dask"):
         calls[name] = lambda name=name: getattr(gb, name)
     for name, call in calls.items():
         with pytest.raises(NotImplementedError) as error:

@@ -121,6 +121,10 @@ class Memory(ABC):
     def put(self, array: Array) -> Array:
         """The array in this memory, C-contiguous; the same one where it is that already."""
 
+    def copy(self, source: Array, target: Array) -> None:
+        """Copy an array of this memory into another one of it."""
+        target[...] = source
+
     @abstractmethod
     def fetch(self, array: Array) -> np.ndarray:
         """The array as a NumPy array."""
@@ -299,7 +303,7 @@ class LeafQuantiles(ABC):
 class Training(ABC, Generic[Pending]):
     """One training: everything that lasts from round to round, in the backend's memory.
 
-    margin : float32 (n_outputs, n_rows). Current margins of the training rows.
+    margin : float32 (n_outputs, n_rows). Current margins of the training rows, at which gradients are computed.
     leaf_quantiles : None where leaves are weighed by the gradients alone.
     """
 
@@ -317,8 +321,9 @@ class Training(ABC, Generic[Pending]):
         """Take up what is to be grown next."""
 
     @abstractmethod
-    def update_margin(self) -> None:
-        """Add the leaf values to the margins of all rows: also of those not drawn, and of those of zero weight."""
+    def update_margin(self, margin: Array) -> None:
+        """Add the leaf values to these margins of all rows, as a rule the current ones: also of those not drawn, and of those of
+        zero weight."""
 
     @abstractmethod
     def finish_trees(self) -> Pending:
@@ -357,6 +362,14 @@ class Predictor(ABC):
     @abstractmethod
     def predict_codes(self, binned: BinnedMatrix, flat: FlatTrees, margin: Array, leaves: Array | None) -> None:
         """The same for a binned matrix."""
+
+    @abstractmethod
+    def reweigh(self, leaves: Array, outputs: Array, before: Array, after: Array, sums: Array) -> None:
+        """Weigh trees anew in sums of fixed point (kernels/reweigh.py); all in the backend's memory."""
+
+    @abstractmethod
+    def write_margins(self, base: Array, sums: Array, unit: float, margin: Array) -> None:
+        """The margins of such sums."""
 
     @abstractmethod
     def map_rows(self, margin: Array, row_map: RowTerm) -> Array:

@@ -105,7 +105,7 @@ class TreePlan:
 class Round:
     """Trees that grow together: their nodes share arrays and launches.
 
-    number : of the round, from which its random choices are hashed.
+    number : of the round, or among all that grew so far where a round grows several, from which its random choices are hashed.
     refreshes_leaves : whether leaves become quantiles of the residuals, in a training that is for such; gradients that a user
         computed are not theirs.
     sketch : None where splits are searched by all outputs.

@@ -26,10 +26,11 @@ class Grower:
         self._training, self._comm, self._policy, self._proposals = training, comm, policy, proposals
         self._pool = HistogramPool(min(comm.allgather_int(training.trees.histogram_capacity)))
 
-    def grow(self, plan: Round, maxima: Array) -> None:
-        """Grow the trees of a round from the training's gradients and add them to its margins.
+    def grow(self, plan: Round, maxima: Array, margin: Array | None = None) -> None:
+        """Grow the trees of a plan from the training's gradients and add them to its margins.
 
-        maxima : bits of this worker's largest |g| and h.
+        maxima : bits of this worker's largest |g| and h. margin : what the trees are added to instead, where others are to grow
+        from the same gradients.
         """
         training, trees, comm = self._training, self._training.trees, self._comm
         training.start_round(plan)
@@ -50,7 +51,7 @@ class Grower:
         trees.weigh_leaves()
         if plan.refreshes_leaves and training.leaf_quantiles is not None:
             self._refresh_leaves(training.leaf_quantiles)
-        training.update_margin()
+        training.update_margin(training.margin if margin is None else margin)
 
     def _start_sums(self, gradients: Gradients, plan: Round, maxima: Array) -> Array:
         """Draw the rows, round the gradients to fixed point, and sum them over all workers."""

@@ -1,6 +1,6 @@
 """What the trees of a round are grown from: rows and columns drawn, outputs, penalties, keys."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import fields, replace
 
 from gpuboost.backend.draws import all_columns, draw_columns, draw_rows
@@ -20,7 +20,8 @@ SKETCH_DRAW = 0xFEA70004  # a word beside those of kernels/column_sampling.py
 class Planner:
     """The plans of a training's rounds: n_trees of leaf_size outputs each, all of them on the same rows and columns.
 
-    global_rows : that take part, over all workers.
+    global_rows : that take part, over all workers. Of num_parallel_tree plans a round, each has rows, columns and rounding of its
+    own, and leaves that count for its part of the round: they are numbered on and on.
     """
 
     def __init__(self, params: Params, cuts: Cuts, global_rows: int, n_trees: int, leaf_size: int = 1) -> None:
@@ -31,8 +32,14 @@ class Planner:
         self._leaf_size = leaf_size
         self.first_outputs = list(range(0, n_trees * leaf_size, leaf_size))
 
+    def plans(self, round_number: int, learning_rate: float, refreshes_leaves: bool = True) -> Iterator[Round]:
+        """What grows one after another in a round, from the same gradients."""
+        n_plans = self._params.num_parallel_tree
+        for number in range(round_number * n_plans, (round_number + 1) * n_plans):
+            yield self.plan(number, learning_rate / n_plans, refreshes_leaves)
+
     def plan(self, number: int, learning_rate: float, refreshes_leaves: bool = True) -> Round:
-        """The round of that number."""
+        """The plan of that number."""
         params = self._params
         rows = draw_rows(params, self._global_rows, number) if params.sampling else None
         columns = draw_columns(params, self._cuts, number) if params.colsample_bytree < 1 else self._columns

@@ -1,6 +1,6 @@
 """A whole model: what a model file holds, and nothing else. Booster wraps it, model_io reads and writes it."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from gpuboost.model.tree import Tree
@@ -14,6 +14,7 @@ class Model:
 
     trees : one Tree after another; the trees of one boosting round are adjacent.
     tree_groups : output (class) that each tree adds to, XGBoost's ``tree_info``; 0 for trees of all outputs.
+    tree_weights : of dart, for each tree what its leaves count, a float32; None of gbtree, where it is 1.
     iteration_indptr : round r holds trees[iteration_indptr[r]:iteration_indptr[r + 1]].
     base_score : one value per output, or a single value for all. As in XGBoost, what the objective's link makes of the margin: a
         probability for binary:logistic (objectives/links.py).
@@ -36,6 +37,7 @@ class Model:
     num_parallel_tree: int = 1
     trees: list[Tree] = field(default_factory=list)
     tree_groups: list[int] = field(default_factory=list)
+    tree_weights: list[float] | None = None
     iteration_indptr: list[int] = field(default_factory=lambda: [0])
     feature_names: list[str] | None = None
     feature_types: list[str] | None = None
@@ -63,17 +65,32 @@ class Model:
     def n_rounds(self) -> int:
         return len(self.iteration_indptr) - 1
 
-    def add_round(self, trees: list[Tree], groups: list[int]) -> None:
-        """Append one boosting round: its trees and the output each adds to."""
+    @property
+    def weighed_trees(self) -> list[Tree]:
+        """The trees with leaves as they count in a prediction."""
+        if self.tree_weights is None:
+            return self.trees
+        return [replace(tree, leaf_value=tree.leaf_value * weight) for tree, weight in zip(self.trees, self.tree_weights)]
+
+    def add_round(self, trees: list[Tree], groups: list[int], weights: list[float] | None = None) -> None:
+        """Append one boosting round: its trees and the output each adds to. weights : of all trees with them, of dart."""
         begin, n_bounds = len(self.trees), len(self.iteration_indptr)
+        old_weights = [] if self.tree_weights is None else self.tree_weights
+        new_weights = [] if weights is None else weights
         # One statement without a call between its stores, so that Ctrl-C finds the whole round here, or nothing of it.
-        self.trees[begin:], self.tree_groups[begin:], self.iteration_indptr[n_bounds:] = trees, groups, [begin + len(trees)]
+        self.trees[begin:], self.tree_groups[begin:], old_weights[:], self.iteration_indptr[n_bounds:] = (
+            trees, groups, new_weights, [begin + len(trees)]
+        )  # fmt: skip
 
     def rounds(self, begin: int, end: int, step: int = 1) -> "Model":
         """The model that holds every step-th round from begin to end only; the trees are shared, not copied."""
-        part = Model(**{**self.__dict__, "trees": [], "tree_groups": [], "iteration_indptr": [0]})
+        weights = self.tree_weights
+        own_weights = None if weights is None else list[float]()
+        part = Model(**{**self.__dict__, "trees": [], "tree_groups": [], "tree_weights": own_weights, "iteration_indptr": [0]})
         part.attributes = dict(self.attributes)
         for r in range(begin, end, step):
             own = slice(self.iteration_indptr[r], self.iteration_indptr[r + 1])
-            part.add_round(self.trees[own], self.tree_groups[own])
+            if weights is not None and own_weights is not None:
+                own_weights += weights[own]
+            part.add_round(self.trees[own], self.tree_groups[own], own_weights)
         return part

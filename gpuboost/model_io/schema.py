@@ -11,7 +11,6 @@ What differs from XGBoost's own files, each read by XGBoost 3.1 and later (check
 
 import json
 import re
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -53,23 +52,30 @@ def to_document(model: Model) -> dict[str, Any]:
                 "num_target": str(model.n_targets),
             },
             "objective": {"name": model.objective, **_objective_to_document(model.objective_params)},
-            "gradient_booster": {
-                "name": "gbtree",
-                "model": {
-                    "gbtree_model_param": {
-                        "num_trees": str(len(model.trees)),
-                        "num_parallel_tree": str(model.num_parallel_tree),
-                    },
-                    "trees": [_tree_to_document(tree, i, model.n_features) for i, tree in enumerate(model.trees)],
-                    "tree_info": [int(group) for group in model.tree_groups],
-                    "iteration_indptr": [int(bound) for bound in model.iteration_indptr],
-                },
-            },
+            "gradient_booster": _booster_to_document(model),
             "attributes": attributes,
             "feature_names": list(model.feature_names or []),
             "feature_types": list(model.feature_types or []),
         },
     }
+
+
+def _booster_to_document(model: Model) -> dict[str, Any]:
+    gbtree = {
+        "name": "gbtree",
+        "model": {
+            "gbtree_model_param": {
+                "num_trees": str(len(model.trees)),
+                "num_parallel_tree": str(model.num_parallel_tree),
+            },
+            "trees": [_tree_to_document(tree, i, model.n_features) for i, tree in enumerate(model.trees)],
+            "tree_info": [int(group) for group in model.tree_groups],
+            "iteration_indptr": [int(bound) for bound in model.iteration_indptr],
+        },
+    }
+    if model.tree_weights is None:
+        return gbtree
+    return {"name": "dart", "gbtree": gbtree, "weight_drop": shortest_decimals(np.array(model.tree_weights, np.float32))}
 
 
 def _objective_to_document(params: dict[str, Any]) -> dict[str, Any]:
@@ -113,9 +119,6 @@ def _beside(nodes: npt.NDArray[np.bool_], values: npt.NDArray[Any]) -> npt.NDArr
 
 def from_document(document: Any) -> Model:
     """The model that a document holds, every value checked.
-
-    DART's weights of trees are multiplied into their leaves, in float32 as XGBoost predicts, so the model is a gbtree one.
-    Predictions stay the same.
 
     Raises ModelFormatError, naming the place, where the document is malformed, and NotImplementedError where it holds
     something gpuboost does not have yet: linear boosters.
@@ -253,13 +256,20 @@ def _read_booster(booster: Cursor, model: Model) -> None:
         booster["name"].fail(f"must be gbtree, dart or gblinear, got {name!r:.40}.")
     if name == "gbtree":
         _read_trees(booster["model"], model)
-        return
-    _read_trees(booster["gbtree"]["model"], model)
-    weights = booster["weight_drop"].floats32(len(model.trees))
+        weights = booster["model"].get("weight_drop")  # since XGBoost 3.4, which reads the other form, too; 3.2 reads that alone
+    else:
+        _read_trees(booster["gbtree"]["model"], model)
+        weights = booster["weight_drop"]
+    if weights is not None:
+        _read_weights(weights, model)
+
+
+def _read_weights(cursor: Cursor, model: Model) -> None:
+    model.tree_weights = cursor.floats32(len(model.trees)).tolist()
     with np.errstate(over="ignore"):
-        model.trees = [replace(tree, leaf_value=tree.leaf_value * weight) for tree, weight in zip(model.trees, weights)]
-    if bad := [i for i, tree in enumerate(model.trees) if not np.isfinite(tree.leaf_value).all()]:
-        booster["weight_drop"].fail("must leave the leaves of its tree finite.", bad[0])
+        leaves = [tree.leaf_value for tree in model.weighed_trees]
+    if bad := [i for i, values in enumerate(leaves) if not np.isfinite(values).all()]:
+        cursor.fail("must leave the leaves of its tree finite.", bad[0])
 
 
 def _read_trees(forest: Cursor, model: Model) -> None:

@@ -28,7 +28,7 @@ CONSTANTS = {b"Z": None, b"T": True, b"F": False}
 
 
 def write_ubjson(value: Any) -> bytes:
-    """The bytes of dicts, lists, strings, integers and NumPy arrays of uint8, int32, int64 or float32.
+    """The bytes of dicts, lists, strings, integers, numbers of 32 bits and NumPy arrays of uint8, int32, int64 or float32.
 
     Members are sorted by name and an integer has the smallest type that holds it, so equal values give equal bytes.
 
@@ -60,6 +60,8 @@ def _write(value: Any, parts: list[bytes]) -> None:
     elif type(value) is int:
         kind = next(kind for kind, bits in ((b"i", 7), (b"I", 15), (b"l", 31), (b"L", 63)) if -(2**bits) <= value < 2**bits)
         parts.append(kind + struct.pack(NUMBERS[kind], value))
+    elif type(value) is float and np.isfinite(value):
+        parts.append(b"d" + struct.pack(NUMBERS[b"d"], value))
     else:
         raise TypeError(f"{type(value).__name__} cannot be stored in a UBJSON model file.")
 

@@ -40,7 +40,7 @@ ALIASES = {
 class GeneralParams:
     """General"""
 
-    booster: str = choice("gbtree", "gbtree", "What is boosted.", planned="dart gblinear")
+    booster: str = choice("gbtree", "gbtree dart", "What is boosted; dart: gbtree with dropout.", planned="gblinear")
     device: str = param("auto", "Where to train; auto: CUDA if there is a device and enough work.", DEVICES, parse_device)
     nthread: int | None = param(None, "CPU threads, 0 or -1: all; None: as configured.", "integer at least -1", parse_nthread)
     verbosity: int | None = integer(None, "[0, 3]", "Silent, warnings, information, debugging; None: as configured.")
@@ -88,7 +88,7 @@ class TreeParams:
     feature_weights: tuple[float, ...] = reals(
         "[0, 3.4028235e38]", "Weight of each feature when features are drawn; (): those of the DMatrix.", default=()
     )
-    num_parallel_tree: int = integer(1, _FROM_1, "Trees per round and output.", is_built=False)
+    num_parallel_tree: int = integer(1, _FROM_1, "Trees per round and output: a forest, whose leaves each count for a part.")
     monotone_constraints: tuple[Any, ...] = param(
         (), "Sign of each feature's effect: 1 rising, -1 falling, 0 free.", "signs in the order of the columns, or by name",
         parse_monotone, fix="Use (1, -1, 0), or {'age': 1} by name.",
@@ -165,13 +165,13 @@ class ObjectiveParams:
 
 @dataclass(frozen=True, kw_only=True)
 class OtherBoosterParams:
-    """Boosters dart and gblinear"""
+    """Dropout of trees (dart), and booster gblinear"""
 
-    sample_type: str = choice("uniform", "uniform weighted", "How dropped trees are drawn.", is_built=False)
-    normalize_type: str = choice("tree", "tree forest", "How new trees are weighed against dropped ones.", is_built=False)
-    rate_drop: float = real(0, "[0, 1]", "Share of the trees dropped in a round.", is_built=False)
-    one_drop: bool = flag(False, "Drop at least one tree a round.", is_built=False)
-    skip_drop: float = real(0, "[0, 1]", "Probability of a round without dropping.", is_built=False)
+    sample_type: str = choice("uniform", "uniform weighted", "How dropped trees are drawn; weighted: by their weights.")
+    normalize_type: str = choice("tree", "tree forest", "How new trees are weighed against dropped ones.")
+    rate_drop: float = real(0, "[0, 1]", "Share of the trees dropped in a round.")
+    one_drop: bool = flag(False, "Drop at least one tree a round.")
+    skip_drop: float = real(0, "[0, 1]", "Probability of a round without dropping.")
     updater: str | None = choice(
         None, "shotgun coord_descent", "How linear weights are fitted.", is_built=False,
         fix="Leave it out: tree_method says how trees are grown.",
@@ -211,6 +211,11 @@ class Params(OtherBoosterParams, ObjectiveParams, TreeParams, GeneralParams):
                 f"tree_method must be 'approx' with sketch_proposals='local', got {self.tree_method!r}. "
                 "Use tree_method='approx', or leave sketch_proposals out."
             )
+
+    @property
+    def drops_trees(self) -> bool:
+        """Whether rounds leave trees out; of gbtree, too, as in XGBoost since 3.4."""
+        return self.booster == "dart" or self.rate_drop > 0 or self.one_drop
 
     @property
     def training_device(self) -> str:

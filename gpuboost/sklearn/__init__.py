@@ -1,4 +1,4 @@
-"""scikit-learn's estimators: GPUBoostClassifier and GPUBoostRegressor, thin layers over train() and Booster."""
+"""scikit-learn's estimators: GPUBoostClassifier and GPUBoostRegressor, thin layers over train() and Booster, and forests."""
 
 try:
     from sklearn.utils.validation import validate_data as _since_1_6  # noqa: F401
@@ -6,6 +6,7 @@ except ImportError as error:
     raise ImportError("gpuboost.sklearn needs scikit-learn 1.6 or later. Install it: pip install gpuboost[sklearn]") from error
 
 from gpuboost.sklearn.classifier import GPUBoostClassifier
+from gpuboost.sklearn.forest import GPUBoostRFClassifier, GPUBoostRFRegressor
 from gpuboost.sklearn.regressor import GPUBoostRegressor
 
-__all__ = ["GPUBoostClassifier", "GPUBoostRegressor"]
+__all__ = ["GPUBoostClassifier", "GPUBoostRFClassifier", "GPUBoostRFRegressor", "GPUBoostRegressor"]

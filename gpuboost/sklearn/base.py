@@ -15,7 +15,7 @@ from gpuboost.booster import Booster
 from gpuboost.data.dmatrix import DMatrix
 from gpuboost.data.tables.device import host_array, is_device_table, open_device_table
 from gpuboost.labels import has_classes
-from gpuboost.sklearn.parameters import DEFAULTS, NOT_OF_TRAINING, PARAMETERS, SIGNATURE
+from gpuboost.sklearn.parameters import DEFAULTS, NOT_OF_TRAINING, PARAMETERS, signature_of
 from gpuboost.training.loop import train
 
 __all__ = ["GPUBoostModel"]
@@ -33,13 +33,15 @@ class GPUBoostModel(BaseEstimator):
     _default_objective = "reg:squarederror"
     _booster: Booster
 
+    _defaults = DEFAULTS
+
     def __init__(self, **params: Any) -> None:
-        for name, default in DEFAULTS.items():
+        for name, default in self._defaults.items():
             setattr(self, name, params.pop(name, default))
         if params:
             self.kwargs = params
 
-    __init__.__signature__ = SIGNATURE  # type: ignore[attr-defined]  # what scikit-learn, help() and completion look at
+    __init__.__signature__ = signature_of(DEFAULTS)  # type: ignore[attr-defined]  # what scikit-learn, help() and completion look at
 
     if TYPE_CHECKING:  # the parameters
 

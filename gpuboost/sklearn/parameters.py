@@ -1,6 +1,7 @@
 """The estimators' parameters: those of training, which params.Params lists, and a few of their own."""
 
 import textwrap
+from collections.abc import Mapping
 from dataclasses import fields
 from inspect import Parameter, Signature
 from math import nan
@@ -8,7 +9,7 @@ from typing import Any
 
 from gpuboost.params import Params
 
-__all__ = ["DEFAULTS", "NOT_OF_TRAINING", "PARAMETERS", "SIGNATURE"]
+__all__ = ["DEFAULTS", "NOT_OF_TRAINING", "PARAMETERS", "signature_of"]
 
 # Name → default and meaning; those of training that are more, or other, here than in train().
 OWN: dict[str, tuple[Any, str]] = {
@@ -39,13 +40,12 @@ OF_TRAINING = {f.name: f.metadata["rule"].doc for f in fields(Params) if f.name 
 
 DEFAULTS: dict[str, Any] = {name: default for name, (default, _) in OWN.items()} | dict.fromkeys(OF_TRAINING)
 
-SIGNATURE = Signature(
-    [
-        Parameter("self", Parameter.POSITIONAL_OR_KEYWORD),
-        *(Parameter(name, Parameter.KEYWORD_ONLY, default=default) for name, default in DEFAULTS.items()),
-        Parameter("kwargs", Parameter.VAR_KEYWORD),
-    ]
-)
+
+def signature_of(defaults: Mapping[str, Any]) -> Signature:
+    """What scikit-learn reads of an estimator's __init__."""
+    own = [Parameter(name, Parameter.KEYWORD_ONLY, default=default) for name, default in defaults.items()]
+    named = Parameter("self", Parameter.POSITIONAL_OR_KEYWORD), *own, Parameter("kwargs", Parameter.VAR_KEYWORD)
+    return Signature(named)
 
 
 def _described(name: str, meaning: str) -> str:

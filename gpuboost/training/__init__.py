@@ -5,6 +5,7 @@
     start     checks of the table, the empty model, its rows on the backend
     running   one round after another, and the model that takes them in
     watch     margins of the other matrices that are evaluated
+    dart      trees that a round leaves out
     evaluate  metrics of matrices
 """
 

@@ -15,17 +15,22 @@ BETWEEN_ROUNDS = {"learning_rate", "eval_metric", "verbosity", "disable_default_
 
 
 def adopt_params(given: Mapping[str, Any], model: Model | None) -> Params:
-    """The parameters given, by their own names, over what the model records about its objective and its kind of trees. As in
-    XGBoost, several classes without an objective mean multi:softmax.
+    """The parameters given, by their own names, over what the model records about its objective, its rounds and its kind of trees.
+    As in XGBoost, several classes without an objective mean multi:softmax.
 
-    Raises ValueError where they name another objective, number of classes or kind of trees than the model's.
+    Raises ValueError where they name another objective, number of classes or of trees a round, or kind of trees than the model's:
+    the file says one for all.
     """
-    strategy = {} if model is None or model.multi_strategy is None else {"multi_strategy": model.multi_strategy}
-    params = parse_params({**({} if model is None else recorded_objective(model)), **strategy, **given})
+    recorded: dict[str, Any] = {}
+    if model is not None:
+        recorded["num_parallel_tree"] = model.num_parallel_tree
+        if model.multi_strategy is not None:
+            recorded["multi_strategy"] = model.multi_strategy
+    params = parse_params({**({} if model is None else recorded_objective(model)), **recorded, **given})
     if model is None and "objective" not in given and params.num_class > 1:
         params = replace(params, objective="multi:softmax")
     if model is not None:
-        fixed: dict[str, Any] = {"objective": model.objective, "num_class": model.n_classes, **strategy}
+        fixed: dict[str, Any] = {"objective": model.objective, "num_class": model.n_classes, **recorded}
         for name, value in fixed.items():
             is_other = name in given and not (_is_objective(given[name], value) if name == "objective" else given[name] == value)
             if is_other and (name, value, given[name]) != ("num_class", 0, 1):

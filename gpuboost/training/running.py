@@ -1,11 +1,14 @@
 """A training under way: one boosting round after another over a matrix, and the model that takes them in.
 
-    gradients at the current margins → a tree per output, or one for all → margins        (Chen & Guestrin 2016, §2.1–2.2)
+    gradients at the current margins → trees of one output or of all, num_parallel_tree of each → margins    (Chen & Guestrin 2016,
+    §2.1–2.2)
 """
 
 from collections import deque
 from collections.abc import Callable
 from math import inf
+
+import numpy as np
 
 from gpuboost.backend import Backend, TrainingRows
 from gpuboost.backend.contract import Array, Training
@@ -21,9 +24,12 @@ from gpuboost.model.model import Model
 from gpuboost.model.tree import Tree
 from gpuboost.objectives import Objective
 from gpuboost.params import Params
+from gpuboost.training.dart import Dart
 from gpuboost.training.watch import WatchedMatrices
 
 __all__ = ["Boosting"]
+
+PENDING_PLANS = 1  # grown but not yet asked for: a GPU grows the next one while the host takes in the last
 
 
 class Boosting:
@@ -47,9 +53,20 @@ class Boosting:
         self._planner = Planner(resolved, self.cuts, rows.global_rows, *shape)
         self._training: Training = backend.start_training(rows, resolved, *shape, objective.leaf_alphas(model.n_outputs))
         self._grower = Grower(self._training, comm, growth_policy(resolved), resolved.proposals)
-        self._finished: deque[object] = deque()
+        self._sum = self._training.margin  # what trees are added to while others still grow from the margins
+        if params.num_parallel_tree > 1:
+            self._sum = backend.memory.zeros(self._training.margin.shape, np.float32)
+            backend.memory.copy(self._training.margin, self._sum)
+        self._finished: deque[object] = deque()  # on their way to the host
+        self._taken: list[list[Tree]] = []  # of the round of which others are still on their way
         self._has_warned_of_hessians = False
         self._watched = WatchedMatrices(backend, self.cuts, objective)
+        if model.tree_weights is not None:
+            margin = self._training.margin
+            base = backend.memory.zeros(margin.shape, np.float32)
+            backend.memory.copy(margin, base)
+            own = self._watched.reweighed_rows(dtrain, model, base, margin)
+            self._watched.dart = Dart(backend, model, own, self._watched.reweighed)
 
     def trains_on(self, dtrain: DMatrix) -> bool:
         """Whether this is the training on that matrix, with the labels, weights and margins that it has now."""
@@ -57,38 +74,61 @@ class Boosting:
 
     def boost(self, obj: CustomObjective | None = None) -> None:
         """Grow one round and add it to all margins. obj : a user's objective, instead of the model's own."""
-        training, given = self._training, None
+        training, given, dart = self._training, None, self._watched.dart
+        if dart is not None:
+            self.collect_rounds()
+            dart.drop(self.params, self._n_rounds)
         if obj is not None:
             given = custom_gradients(obj, self._backend.memory.fetch(training.margin), self.dtrain)
             self._warn_of_negative_hessians(given[1])
         elif self._objective.stage is not None:
             margin = self._backend.memory.fetch(training.margin)
             given = self._objective.stage(margin, self._labels, self.dtrain.weights, self._comm)
-        with training.at_work():
-            gradients = training.gradients
-            maxima = gradients.compute(self._objective) if given is None else gradients.set(*given)
-            plan = self._planner.plan(self._n_rounds, self.params.learning_rate, refreshes_leaves=given is None)
-            self._grower.grow(plan, maxima)
-            self._finished.append(training.finish_trees())
+        for plan in self._planner.plans(self._n_rounds, self.params.learning_rate, refreshes_leaves=given is None):
+            with training.at_work():
+                gradients = training.gradients  # drawing rows takes those of the others away
+                maxima = gradients.compute(self._objective) if given is None else gradients.set(*given)
+                self._grower.grow(plan, maxima, self._sum)
+                self._finished.append(training.finish_trees())
+            if dart is None:
+                self._watched.add_trees(training.trees.flat)
+            self.collect_rounds(keep=PENDING_PLANS)
+        if dart is not None:
+            self.collect_rounds()
+            dart.take_round()
+        elif self._sum is not training.margin:
+            self._backend.memory.copy(self._sum, training.margin)
         self._n_rounds += 1
-        self._watched.add_trees(training.trees.flat)
 
     def collect_rounds(self, keep: int = 0) -> None:
-        """Take the rounds grown into the model, but the last ``keep``.
+        """Take the rounds grown into the model, but the last ``keep`` plans of them.
 
         Raises FloatingPointError for a leaf that is not finite. After an error the model lacks rounds that the margins hold: this
         training is over.
         """
-        while len(self._finished) > keep:
-            trees = self._training.fetch_trees(self._finished.popleft())
-            if not all((abs(tree.leaf_value) < inf).all() for tree in trees):
-                raise FloatingPointError(
-                    f"a leaf of round {self.model.n_rounds} is beyond float32. Use a smaller learning_rate, set "
-                    "max_delta_step, or scale the labels or weights down."
-                )
-            self.model.add_round(trees, self._planner.first_outputs)
-            if self.model.n_rounds == 1 and all(tree.n_nodes == 1 for tree in trees):
-                self._warn_of_no_split(trees)
+        try:
+            while len(self._finished) > keep:
+                self._taken.append(self._training.fetch_trees(self._finished.popleft()))
+                if len(self._taken) == self.params.num_parallel_tree:
+                    plans, self._taken = self._taken, []
+                    self._take_round([tree for of_output in zip(*plans) for tree in of_output])
+        except BaseException:  # KeyboardInterrupt, too
+            self._finished.clear()  # they would leave a gap
+            raise
+
+    def _take_round(self, trees: list[Tree]) -> None:
+        """Add a round to the model. trees : those of an output side by side."""
+        if not all((abs(tree.leaf_value) < inf).all() for tree in trees):
+            raise FloatingPointError(
+                f"a leaf of round {self.model.n_rounds} is beyond float32. Use a smaller learning_rate, set "
+                "max_delta_step, or scale the labels or weights down."
+            )
+        outputs = self._planner.first_outputs
+        groups = [output for output in outputs for _ in range(len(trees) // len(outputs))]
+        dart = self._watched.dart
+        self.model.add_round(trees, groups, None if dart is None else dart.weights_with(len(trees), self.params))
+        if self.model.n_rounds == 1 and all(tree.n_nodes == 1 for tree in trees):
+            self._warn_of_no_split(trees)
 
     def margins_of(self, dmatrix: DMatrix, get_model: Callable[[], Model]) -> RowSums:
         """The rows of the training matrix, or of one that is watched from now on, with their current margins for prediction.

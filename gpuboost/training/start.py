@@ -12,7 +12,6 @@ from gpuboost.communicator import Communicator, current_communicator
 from gpuboost.config import log
 from gpuboost.data.dmatrix import DMatrix
 from gpuboost.data.quantile_dmatrix import QuantileDMatrix
-from gpuboost.errors import not_built
 from gpuboost.growing.plan import resolve_columns, trees_of_round
 from gpuboost.margins import add_model_margin, start_margin
 from gpuboost.metrics import get_metric
@@ -20,6 +19,7 @@ from gpuboost.model.model import Model
 from gpuboost.objectives import Objective, get_objective
 from gpuboost.params import Params
 from gpuboost.targets import check_count, check_labels, estimate_base_score
+from gpuboost.training.dart import check_weights
 from gpuboost.training.running import Boosting
 
 __all__ = ["collect_rows", "start_boosting"]
@@ -31,8 +31,7 @@ def start_boosting(model: Model | None, dtrain: DMatrix, params: Params, *, is_c
     """A training on this matrix that goes on from a model, or from an empty one of its own.
 
     is_custom : gradients come from outside, so base_score is XGBoost's 0.5 unless given, not the minimiser of the own loss.
-    Raises ValueError for labels that the objective does not take, for an unknown metric, and for columns other than the model's;
-    NotImplementedError for a model whose rounds are forests.
+    Raises ValueError for labels that the objective does not take, for an unknown metric, and for columns other than the model's.
     """
     n_values = dtrain.num_row() * dtrain.num_col()
     backend = backends.choose_backend(
@@ -44,9 +43,11 @@ def start_boosting(model: Model | None, dtrain: DMatrix, params: Params, *, is_c
     if model is None:
         model = _empty_model(dtrain, params, objective, backend, comm, (CUSTOM_BASE_SCORE,) if is_custom else None)
     else:
-        _check_forest(model)
         _check_columns(model, dtrain)
         check_labels(dtrain, objective, model.n_targets)
+    if params.drops_trees and model.tree_weights is None:
+        model.tree_weights = [1.0] * len(model.trees)
+    check_weights(model.tree_weights or ())
     begin = perf_counter()
     boosting = _boosting(model, dtrain, params, objective, backend, comm)
     log(
@@ -73,20 +74,12 @@ def _empty_model(
         base_score=estimated if given is None else tuple(float(np.float32(score)) for score in given),
         n_classes=objective.n_classes,
         n_targets=1 if objective.n_classes else n_outputs,
+        num_parallel_tree=params.num_parallel_tree,
         feature_names=dtrain.feature_names,
         feature_types=dtrain.feature_types,
         categories=dtrain.categories,
         attributes={"sparse_absent": "zero"} if dtrain.sparse_absent == "zero" else {},
     )
-
-
-def _check_forest(model: Model) -> None:
-    """A round that is added to a forest must have as many trees: the file says one number for all."""
-    if model.num_parallel_tree > 1:
-        raise not_built(
-            f"continuing a model of num_parallel_tree={model.num_parallel_tree}",
-            "Train a new one; its base_margin may be the old one's predictions with output_margin=True.",
-        )
 
 
 def _check_columns(model: Model, dtrain: DMatrix) -> None:
@@ -115,7 +108,7 @@ def _boosting(
     margin = backend.memory.put(start_margin(dtrain, dtrain.num_row(), model.base_score, objective, model.n_outputs))
     _check_fine_bins(dtrain, params)
     rows = collect_rows(dtrain, margin, params.table_bins, backend, comm)
-    if model.trees:
+    if model.trees and model.tree_weights is None:  # dart adds them up in its own way
         add_model_margin(model, dtrain, backend, margin)
     return Boosting(model, dtrain, params, objective, backend, comm, rows, resolved)
 

@@ -1,8 +1,10 @@
 """The margins and labels of the matrices that a training is evaluated on, kept up round by round."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from weakref import WeakKeyDictionary
+
+import numpy as np
 
 from gpuboost.backend import Backend
 from gpuboost.backend.contract import Array, FlatTrees
@@ -13,8 +15,10 @@ from gpuboost.data.dmatrix import DMatrix
 from gpuboost.data.tables.source import ColumnSource
 from gpuboost.margins import add_model_margin, add_source_margin, start_margin
 from gpuboost.model.model import Model
+from gpuboost.model.tree import Tree
 from gpuboost.objectives import Objective
 from gpuboost.targets import check_labels
+from gpuboost.training.dart import Dart, Reweighed
 
 __all__ = ["WatchedMatrices"]
 
@@ -24,11 +28,12 @@ WatchedTable = StoredRows | BinnedMatrix | ColumnSource
 @dataclass(frozen=True)
 class _Watched:
     """The rows of a matrix as trees are added to them, and their margins in the backend's memory, both of that version of the
-    matrix's margins."""
+    matrix's margins. reweighed : what the margins come from, of dart."""
 
     version: int
     table: WatchedTable
     margin: Array
+    reweighed: Reweighed | None = None
 
 
 @dataclass(frozen=True)
@@ -43,8 +48,11 @@ class _Targets:
 class WatchedMatrices:
     """Every matrix that was asked for since the training began and that somebody else holds still.
 
-    cuts : of the training matrix. objective : of the training; it starts the margins and checks the labels.
+    cuts : of the training matrix. objective : of the training; it starts the margins and checks the labels. dart : what keeps the
+    margins up instead of add_trees, once there is one.
     """
+
+    dart: Dart | None = None
 
     def __init__(self, backend: Backend, cuts: Cuts, objective: Objective) -> None:
         self._backend, self._cuts, self._objective = backend, cuts, objective
@@ -71,9 +79,40 @@ class WatchedMatrices:
             table = self._table(dmatrix, model)
             margin = start_margin(dmatrix, dmatrix.num_row(), model.base_score, self._objective, model.n_outputs)
             margin = self._backend.memory.put(margin)
-            add_model_margin(model, dmatrix, self._backend, margin)
-            known = self._watched[dmatrix] = _Watched(dmatrix.margin_version, table, margin)
+            if self.dart is None:
+                add_model_margin(model, dmatrix, self._backend, margin)
+                known = _Watched(dmatrix.margin_version, table, margin)
+            else:
+                rows = self.reweighed_rows(dmatrix, model, margin)
+                self.dart.fill(rows)
+                known = _Watched(dmatrix.margin_version, table, rows.margin, rows)
+            self._watched[dmatrix] = known
         return known.margin
+
+    def reweighed(self) -> list[Reweighed]:
+        """What the margins of all matrices come from, of dart."""
+        return [watched.reweighed for watched in self._watched.values() if watched.reweighed is not None]
+
+    def reweighed_rows(self, dmatrix: DMatrix, model: Model, base: Array, margin: Array | None = None) -> Reweighed:
+        """The rows of a matrix, without a tree yet. base : where their margins start. margin : for what comes of it."""
+        zeros, n_rows = self._backend.memory.zeros, dmatrix.num_row()
+        table = self._table(dmatrix, model)
+        source = dmatrix.source(model.feature_names, model.categories, model.n_features, model.sparse_absent)
+
+        def read(trees: Sequence[Tree]) -> Array:
+            leaves, flatten = zeros((len(trees), n_rows), np.float32), self._backend.predictor.flatten
+            outputs = list(range(len(trees)))  # a row of leaves each
+            try:
+                flat, place = flatten(list(trees), outputs, self._cuts if isinstance(table, BinnedMatrix) else None), table
+            except ValueError:  # trees of a loaded model, which codes under these cuts do not tell apart
+                if source is None:
+                    raise
+                flat, place = flatten(list(trees), outputs), source
+            self._add(place, flat, leaves)
+            return leaves
+
+        margin = zeros(base.shape, np.float32) if margin is None else margin
+        return Reweighed(read, base, zeros(base.shape, np.int64), margin)
 
     def add_trees(self, get_flat: Callable[[], FlatTrees]) -> None:
         """Add trees just grown to all margins. get_flat : the trees, as the backend lays them out with the training's cuts."""
@@ -81,12 +120,15 @@ class WatchedMatrices:
             return
         flat = get_flat()
         for watched in self._watched.values():
-            if isinstance(watched.table, StoredRows):
-                self._backend.predictor.predict_sparse(watched.table, flat, watched.margin, None)
-            elif isinstance(watched.table, BinnedMatrix):
-                self._backend.predictor.predict_codes(watched.table, flat, watched.margin, None)
-            else:
-                add_source_margin(watched.table, self._backend, flat, watched.margin, None)
+            self._add(watched.table, flat, watched.margin)
+
+    def _add(self, table: WatchedTable, flat: FlatTrees, margin: Array) -> None:
+        if isinstance(table, StoredRows):
+            self._backend.predictor.predict_sparse(table, flat, margin, None)
+        elif isinstance(table, BinnedMatrix):
+            self._backend.predictor.predict_codes(table, flat, margin, None)
+        else:
+            add_source_margin(table, self._backend, flat, margin, None)
 
     def _table(self, dmatrix: DMatrix, model: Model) -> WatchedTable:
         """The rows of a matrix in the form that is read fastest. Raises ValueError where it has none for these trees."""

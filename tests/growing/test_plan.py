@@ -22,6 +22,14 @@ def test_a_tree_for_each_output_on_the_same_rows_and_columns():
     assert (plan.trees[0].penalty.gamma, plan.trees[0].penalty.reg_alpha, plan.trees[0].penalty.reg_lambda) == (2.0, 0.5, 1.0)
 
 
+def test_the_plans_of_a_forest_are_numbered_on_and_share_the_learning_rate():
+    params = Params(num_parallel_tree=3, subsample=0.5)
+    planner, alone = Planner(params, CUTS, 100, 2), Planner(Params(subsample=0.5), CUTS, 100, 2)
+    plans = [*planner.plans(0, 0.75), *planner.plans(1, 0.75)]
+    assert [(plan.number, plan.learning_rate, len(plan.trees)) for plan in plans] == [(n, 0.25, 2) for n in range(6)]
+    assert [plan.rows for plan in plans] == [alone.plan(n, 0.75).rows for n in range(6)]
+
+
 def test_a_round_whose_trees_differ_is_refused():
     plan = Planner(Params(), CUTS, 100, 2).plan(0, 0.3)
     plan.require_outputs([0, 1], 1)

@@ -73,7 +73,7 @@ def plain_margins(model: Model, table: np.ndarray, base_margin: np.ndarray) -> n
     margins = np.empty((len(table), model.n_outputs), np.float32)
     margins[:] = base_margin
     for row, margin in zip(table, margins):
-        for tree, group in zip(model.trees, model.tree_groups):
+        for tree, group in zip(model.weighed_trees, model.tree_groups):
             node, sets = 0, dict(tree.sets.items()) if tree.sets is not None else {}
             while tree.left_child[node] != -1:
                 value = row[tree.feature[node]]

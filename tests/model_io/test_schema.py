@@ -387,11 +387,17 @@ def test_categories_that_do_not_fit_their_splits_are_refused(key, value, message
         from_document(document)
 
 
-def test_weights_of_dart_are_folded_into_the_leaves():
+def test_weights_of_dart_are_kept_beside_the_trees():
     document = document_of(stump())
     learner = document["learner"]
     learner["gradient_booster"] = {"name": "dart", "gbtree": learner["gradient_booster"], "weight_drop": [0.5]}
-    assert from_document(document).trees[0].leaf_value.tolist() == [0, -1, 1.5]
+    model = from_document(document)
+    assert (model.tree_weights, model.weighed_trees[0].leaf_value.tolist()) == ([0.5], [0, -1, 1.5])
+    assert model.trees == from_document(document_of(stump())).trees
+    assert to_document(model)["learner"]["gradient_booster"]["weight_drop"] == [0.5]
+    newer = document_of(stump())  # XGBoost's since 3.4
+    newer["learner"]["gradient_booster"]["model"]["weight_drop"] = [0.5]
+    assert from_document(newer) == model
     for weights, message in (
         ([], "weight_drop: must have 1 entries, got 0"),
         ([1e39], r"weight_drop\[0\]: must be finite in 32 bits"),

@@ -29,6 +29,11 @@ def test_document_by_hand():
     assert again == value
 
 
+def test_a_number_of_32_bits():
+    assert write_ubjson([0.5, 0.1]) == b"[#" + length(2) + b"d" + struct.pack(">f", 0.5) + b"d" + struct.pack(">f", 0.1)
+    assert read_ubjson(write_ubjson([0.5])) == [0.5]
+
+
 def test_forms_that_are_only_read():
     assert read_ubjson(b"[ZTFU\xffD" + struct.pack(">d", 0.1) + b"]") == [None, True, False, 255, 0.1]
     for kind, code in {"i": "b", "U": "B", "I": "h", "l": "i", "L": "q", "d": "f", "D": "d"}.items():
@@ -102,7 +107,7 @@ def test_every_truncation_is_refused():
             read_ubjson(data[:size])
 
 
-@pytest.mark.parametrize("value", [None, 0.5, True, np.zeros(1), b"x", (1,)])
+@pytest.mark.parametrize("value", [None, float("nan"), True, np.zeros(1), b"x", (1,)])
 def test_what_xgboost_has_no_type_for_is_not_written(value):
     with pytest.raises(TypeError, match="cannot be stored"):
         write_ubjson({"a": value})

@@ -16,6 +16,7 @@ from gpuboost.params import ALIASES, Params, check_param, parse_params
 NAN, INF = math.nan, math.inf
 FROM_ZERO = ([(0, 0.0), ("0.3", 0.3), (np.float32(0.5), 0.5)], [-1e-9, "-1", NAN, INF, "nan", "one", True, [1]])
 ABOVE_ZERO = ([(1e-9, 1e-9), ("0.3", 0.3), (7, 7.0)], [0, -1, NAN, INF, "", "0", "1e400", False, (1,)])
+FROM_0_TO_1 = ([(0, 0.0), ("0.1", 0.1), (1, 1.0)], [-0.1, 1.1, NAN, "some"])
 SHARE = ([(1, 1.0), ("0.3", 0.3), (1e-9, 1e-9)], [0, 1.5, -1, NAN, "half", True])
 COUNT = ([(0, 0), ("7", 7), (7.0, 7), ("7.0", 7), (np.int64(7), 7)], [-1, 1.5, "1.5", NAN, INF, 2**31, True, "six", [6]])
 FLAG = ([(True, True), (0, False), ("true", True), ("False", False), ("1", True), (np.True_, True)], [2, "yes", "", NAN, []])
@@ -23,7 +24,7 @@ ALPHAS = ([(0.5, (0.5,)), ([0.1, 0.9], (0.1, 0.9)), ("[1E-1,9E-1]", (0.1, 0.9))]
 
 # name → (given, stored) pairs that are accepted, and values that are refused
 AVAILABLE = {
-    "booster": ([("gbtree", "gbtree")], ["tree", "GBTREE", "dartt", "", 1, ["gbtree"]]),
+    "booster": ([("gbtree", "gbtree"), ("dart", "dart")], ["tree", "GBTREE", "dartt", "", 1, ["gbtree"]]),
     "device": (
         [
             ("auto", "auto"),
@@ -120,6 +121,12 @@ AVAILABLE = {
     "expectile_alpha": ALPHAS,
     "split_gain": ([("fair", "fair"), ("fair@price=0.5", "fair@price=0.5")], ["", 3, ["fair"]]),
     "subsample": SHARE,
+    "num_parallel_tree": ([(4, 4), ("3", 3)], [0, -1, 1.5, NAN]),
+    "sample_type": ([("weighted", "weighted")], ["all"]),
+    "normalize_type": ([("forest", "forest")], ["all"]),
+    "rate_drop": FROM_0_TO_1,
+    "one_drop": FLAG,
+    "skip_drop": FROM_0_TO_1,
     "sampling_method": ([("uniform", "uniform"), ("gradient_based", "gradient_based")], ["gradient", 1]),
     "output_sketch": (
         [("top_outputs:05", "top_outputs:5"), *((name, name) for name in ("random_sampling:2", "random_projection:9"))],
@@ -130,8 +137,7 @@ AVAILABLE = {
 
 # name → a value that XGBoost takes and gpuboost not yet, and values that nobody takes
 PLANNED = {
-    "booster": ("dart", []),
-    "num_parallel_tree": (4, [0, -1, 1.5, NAN]),
+    "booster": ("gblinear", []),
     "max_cat_to_onehot": (5, [0, NAN]),
     "max_cat_threshold": (5, [0, NAN]),
     "lambdarank_pair_method": ("mean", ["all"]),
@@ -141,11 +147,6 @@ PLANNED = {
     "lambdarank_unbiased": (True, ["yes"]),
     "lambdarank_bias_norm": (2, [-1, NAN]),
     "ndcg_exp_gain": (False, ["no"]),
-    "sample_type": ("weighted", ["all"]),
-    "normalize_type": ("forest", ["all"]),
-    "rate_drop": (0.1, [-0.1, 1.1, NAN]),
-    "one_drop": (True, ["yes"]),
-    "skip_drop": (0.1, [-0.1, 1.1, NAN]),
     "updater": ("shotgun", ["grow_colmaker"]),
     "feature_selector": ("greedy", ["best"]),
     "top_k": (3, [-1, NAN]),

@@ -10,6 +10,7 @@ from gpuboost.binned.matrix import BinnedMatrix
 from gpuboost.binned.pages import DensePage, SparsePage, StoredRows
 from gpuboost.kernels.predict import predict_codes_cpu, predict_values_cpu
 from gpuboost.kernels.reduce import map_rows
+from gpuboost.kernels.reweigh import reweigh_trees_cpu, write_margins_cpu
 from gpuboost.kernels.sparse import predict_sparse_cpu
 from gpuboost.model.tree import Tree
 
@@ -58,6 +59,12 @@ class CpuPredictor(Predictor):
     def _predict_dense(self, page: DensePage, cuts: Cuts, flat: FlatTrees, margin: Array, leaves: Array | None) -> None:
         rows, leaves = np.arange(page.n_rows, dtype=np.int32), NO_LEAVES if leaves is None else leaves
         predict_codes_cpu(page.columns, cuts.n_bins, rows, *flat, margin, leaves, self._n_threads)
+
+    def reweigh(self, leaves: Array, outputs: Array, before: Array, after: Array, sums: Array) -> None:
+        reweigh_trees_cpu(leaves, outputs, before, after, sums, self._n_threads)
+
+    def write_margins(self, base: Array, sums: Array, unit: float, margin: Array) -> None:
+        write_margins_cpu(base, sums, unit, margin, self._n_threads)
 
     def map_rows(self, margin: Array, row_map: RowTerm) -> Array:
         out = np.empty_like(margin)

@@ -4,7 +4,7 @@ from contextlib import AbstractContextManager, nullcontext
 
 import numpy as np
 
-from gpuboost.backend.contract import Training, TrainingRows
+from gpuboost.backend.contract import Array, Training, TrainingRows
 from gpuboost.backend.cpu.gradients import CpuGradients
 from gpuboost.backend.cpu.leaf_quantiles import CpuLeafQuantiles
 from gpuboost.backend.cpu.rows import list_page_rows
@@ -61,15 +61,15 @@ class CpuTraining(Training[list[Tree]]):
         plan.require_outputs(self._first_outputs, self._leaf_size)
         self.gradients.plan = self.trees.plan = plan
 
-    def update_margin(self) -> None:
+    def update_margin(self, margin: Array) -> None:
         has_others = self.trees.plan.rows is not None or any(len(page.idle) for page in self._pages)
         flat = self.trees.flat() if has_others else None
         for p, page in enumerate(self._pages):
-            margin = self.margin[:, page.own]
-            self.trees.add_to_margin(p, margin)
+            own = margin[:, page.own]
+            self.trees.add_to_margin(p, own)
             for others in (page.idle, page.drawn[page.n_drawn :]):
                 if len(others) and flat is not None:
-                    self._table.predict(p, flat, others, margin)
+                    self._table.predict(p, flat, others, own)
 
     def finish_trees(self) -> list[Tree]:
         grown, n = self.trees, self.trees.arrays.n_nodes

@@ -74,5 +74,8 @@ class DeviceMemory(Memory):
     def put(self, array: Array) -> Array:
         return self.device.put(array)
 
+    def copy(self, source: Array, target: Array) -> None:
+        super().copy(source, target)
+
     def fetch(self, array: Array) -> np.ndarray:
         return self.device.fetch(array)

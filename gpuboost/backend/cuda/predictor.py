@@ -12,7 +12,7 @@ from gpuboost.backend.trees import flatten_trees
 from gpuboost.binned.cuts import Cuts
 from gpuboost.binned.matrix import BinnedMatrix
 from gpuboost.binned.pages import SparsePage, StoredRows
-from gpuboost.kernels import predict, reduce, sparse
+from gpuboost.kernels import predict, reduce, reweigh, sparse
 from gpuboost.model.tree import Tree
 
 __all__ = ["CudaPredictor"]
@@ -63,6 +63,13 @@ class CudaPredictor(Predictor):
 
     def _or_none(self, leaves: Array | None) -> Array:
         return self.device.empty((0, 0), np.int32) if leaves is None else leaves
+
+    def reweigh(self, leaves: Array, outputs: Array, before: Array, after: Array, sums: Array) -> None:
+        arguments = leaves, outputs, before, after, sums
+        self.device.launch(reweigh.reweigh_trees_kernel, *arguments, threads=leaves.shape[1])
+
+    def write_margins(self, base: Array, sums: Array, unit: float, margin: Array) -> None:
+        self.device.launch(reweigh.write_margins_kernel, base, sums, unit, margin, threads=base.shape[1])
 
     def map_rows(self, margin: Array, row_map: RowTerm) -> Array:
         out = self.device.empty(margin.shape, np.float32)

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from gpuboost.backend.contract import Training, TrainingRows
+from gpuboost.backend.contract import Array, Training, TrainingRows
 from gpuboost.backend.cuda.device import Device, PendingCopy, side_by_side
 from gpuboost.backend.cuda.gradients import CudaGradients
 from gpuboost.backend.cuda.leaf_quantiles import CudaLeafQuantiles
@@ -65,15 +65,15 @@ class CudaTraining(Training[Leaving]):
         )
         self.trees.take_plan(plan)
 
-    def update_margin(self) -> None:
+    def update_margin(self, margin: Array) -> None:
         draws = self.trees.plan.rows is not None
         flat = self.trees.flat() if draws or any(len(page.idle) for page in self._pages) else None
         for p, page in enumerate(self._pages):
-            self.trees.add_to_margin(p, self.margin)
+            self.trees.add_to_margin(p, margin)
             if flat is not None and len(page.idle):
-                self._table.predict(p, flat, (page.idle, page.n_idle), self.margin)
+                self._table.predict(p, flat, (page.idle, page.n_idle), margin)
             if flat is not None and draws:
-                self._table.predict(p, flat, (page.drawn, page.n_listed), self.margin)
+                self._table.predict(p, flat, (page.drawn, page.n_listed), margin)
 
     def finish_trees(self) -> Leaving:
         return self.trees.start_copy(), self.trees.arrays.capacity

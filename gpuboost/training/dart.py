@@ -1,0 +1,161 @@
+"""Dropout of trees (DART, Rashmi & Gilad-Bachrach 2015), as XGBoost 3.4 has it (in 3.2 the new trees of a round share η): a round
+grows without some of the trees so far; then they and the new ones share what one of them is worth.
+
+    normalize_type="tree"      k dropped: each × k / (k + η), new ones 1 / (k + η)      η: learning_rate
+                   "forest"    each × 1 / (1 + η), new ones 1 / (1 + η)
+    nothing dropped            new ones weigh 1
+
+A tree is dropped by a hash of (seed, round, its number): with probability rate_drop, or in proportion to its weight.
+"""
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from itertools import accumulate
+from math import frexp
+
+import numpy as np
+
+from gpuboost.backend import Backend
+from gpuboost.backend.contract import Array
+from gpuboost.backend.fixed_point import round_key
+from gpuboost.kernels.reweigh import FRACTION_BITS, MOST_WEIGHT
+from gpuboost.model.model import Model
+from gpuboost.model.tree import Tree
+from gpuboost.params import Params
+
+__all__ = ["Dart", "Reweighed", "check_weights", "draw_dropped", "weights_after"]
+
+DROP, SKIP, ONE = 0xDA270001, 0xDA270002, 0xDA270003  # words that are no number of an output
+VALUES_AT_ONCE = 2**24  # leaves of rows that are read together, 64 MB
+
+LeafReader = Callable[[Sequence[Tree]], Array]  # float32 (n_trees, n_rows): the value of the leaf of each tree by row
+
+
+def draw_dropped(params: Params, weights: Sequence[float], round_number: int) -> list[int]:
+    """The numbers of the trees that a round leaves out, ascending. weights : of all trees so far."""
+    seed, n, total = params.seed, len(weights), sum(weights)
+
+    def uniform(*words: int) -> float:
+        return round_key(seed, round_number, *words) * 2.0**-32  # from 0 up to, but not, 1
+
+    if n == 0 or uniform(SKIP) < params.skip_drop:
+        return []
+    is_weighted = params.sample_type == "weighted" and total > 0
+    share = [params.rate_drop * n * weight / total for weight in weights] if is_weighted else [params.rate_drop] * n
+    dropped = np.flatnonzero(_uniforms(round_key(seed, round_number, DROP), n) < share).tolist()
+    if params.one_drop and not dropped:
+        ends = list(accumulate(weights if is_weighted else [1.0] * n))
+        drawn = uniform(ONE) * ends[-1]
+        dropped = [next(i for i, end in enumerate(ends) if drawn < end or i == n - 1)]
+    return dropped
+
+
+def _uniforms(key: int, n: int) -> np.ndarray:
+    """float64 (n,) in [0, 1): the hashes of the numbers to n after a key (scalar.hash_word), 2^32 of them to the unit."""
+    x = np.uint32(key) ^ np.arange(n, dtype=np.uint32)
+    x = (x ^ x >> np.uint32(16)) * np.uint32(0x85EBCA6B)
+    x = (x ^ x >> np.uint32(13)) * np.uint32(0xC2B2AE35)
+    return ((x ^ x >> np.uint32(16)) + np.uint32(0x9E3779B9)) * 2.0**-32
+
+
+def weights_after(weights: Sequence[float], dropped: Sequence[int], n_new: int, params: Params) -> list[float]:
+    """What all trees weigh after a round that dropped some and grew n_new: in float32, as XGBoost computes, and files hold it."""
+    f32, k = np.float32, len(dropped)
+    rate = f32(params.learning_rate)
+    if k == 0:
+        factor = new = f32(1)
+    elif params.normalize_type == "forest":
+        factor = new = f32(1 / float(f32(1) + rate))
+    else:
+        factor, new = f32(k / float(f32(k) + rate)), f32(1 / float(f32(k) + rate))
+    after = [*weights, *[float(new)] * n_new]
+    for i in dropped:
+        after[i] = float(f32(after[i]) * factor)
+    return after
+
+
+@dataclass(frozen=True)
+class Reweighed:
+    """The rows of one matrix (kernels/reweigh.py).
+
+    read : their leaves. base : float32 (n_outputs, n_rows), margins without trees. sums : int64, of the trees in them. margin :
+    float32, OUT: of all of it.
+    """
+
+    read: LeafReader
+    base: Array
+    sums: Array
+    margin: Array
+
+
+class Dart:
+    """The trees of a model in training, and the margins that they come into and are taken out of.
+
+    own : the training rows. others : what is watched.
+    """
+
+    def __init__(self, backend: Backend, model: Model, own: Reweighed, others: Callable[[], Iterable[Reweighed]]) -> None:
+        self._backend, self._model, self._own, self._others = backend, model, own, others
+        self._scale, self._dropped, self._before = fixed_scale(model.trees), list[int](), list[float]()
+        self.fill(own)
+
+    def fill(self, rows: Reweighed) -> None:
+        """Sums and margins anew, of all trees."""
+        weights = self._weights
+        self._backend.memory.copy(self._backend.memory.zeros(rows.sums.shape, np.int64), rows.sums)
+        self._change(rows, range(len(weights)), [0.0] * len(weights), weights)
+
+    @property
+    def _weights(self) -> list[float]:
+        assert self._model.tree_weights is not None
+        return self._model.tree_weights
+
+    def drop(self, params: Params, round_number: int) -> None:
+        """Take the trees that a round leaves out from the margins of the training rows."""
+        self._before = list(self._weights)
+        self._dropped = draw_dropped(params, self._before, round_number)
+        if self._dropped:
+            self._change(self._own, self._dropped, [self._before[i] for i in self._dropped], [0.0] * len(self._dropped))
+
+    def weights_with(self, n_new: int, params: Params) -> list[float]:
+        """What all trees weigh when the round has grown."""
+        return weights_after(self._before, self._dropped, n_new, params)
+
+    def take_round(self) -> None:
+        """Bring the margins to the model, which has the round now."""
+        scale = fixed_scale(self._model.trees)
+        if scale != self._scale:  # a leaf larger than all before
+            self._scale = scale
+            for rows in (self._own, *self._others()):
+                self.fill(rows)
+            return
+        new = range(len(self._before), len(self._weights))
+        numbers, absent = [*self._dropped, *new], [0.0] * len(new)
+        after = [self._weights[i] for i in numbers]
+        self._change(self._own, numbers, [0.0] * len(numbers), after)
+        for rows in self._others():
+            self._change(rows, numbers, [*(self._before[i] for i in self._dropped), *absent], after)
+
+    def _change(self, rows: Reweighed, numbers: Sequence[int], before: Sequence[float], after: Sequence[float]) -> None:
+        """Weigh some trees anew."""
+        model, predictor, put = self._model, self._backend.predictor, self._backend.memory.put
+        at_once = max(1, VALUES_AT_ONCE // max(1, rows.margin.shape[1]))
+        for first in range(0, len(numbers), at_once):
+            some = slice(first, first + at_once)
+            leaves = rows.read([model.trees[i] for i in numbers[some]])
+            outputs = np.array([model.tree_groups[i] for i in numbers[some]], np.int32)
+            factors = [put(np.array(weights[some], np.float64) * self._scale) for weights in (before, after)]
+            predictor.reweigh(leaves, put(outputs), *factors, rows.sums)
+        predictor.write_margins(rows.base, rows.sums, 1 / self._scale, rows.margin)
+
+
+def fixed_scale(trees: Sequence[Tree]) -> float:
+    """The power of two that gives the largest leaf FRACTION_BITS bits."""
+    largest = max((float(abs(tree.leaf_value).max()) for tree in trees), default=0.0)
+    return 2.0 ** (FRACTION_BITS - frexp(largest)[1])
+
+
+def check_weights(weights: Sequence[float]) -> None:
+    """ValueError for trees of a loaded model that weigh more than fixed point has room for; training only takes off."""
+    if max(map(abs, weights), default=0.0) > MOST_WEIGHT:
+        raise ValueError(f"a tree of the model weighs more than {MOST_WEIGHT:g}, so that dart cannot go on from it. Train anew.")
