@@ -11,14 +11,21 @@ from typing import Any
 
 from gpuboost.paths import as_path
 
-__all__ = ["EarlyStopping", "EvaluationMonitor", "LearningRateScheduler", "TrainingCallback", "TrainingCheckPoint"]
+__all__ = [
+    "EarlyStopping", "EvaluationMonitor", "LearningRateScheduler", "ProgressBar", "TrainingCallback", "TrainingCheckPoint",
+]  # fmt: skip
 
 MAXIMISED = "auc", "aucpr", "pre", "map", "ndcg"  # by XGBoost, whatever follows in the name
 EvalsLog = dict[str, dict[str, list[Any]]]  # data name → metric name → one value a round (cv: (mean, std) pairs)
 
 
 class TrainingCallback:
-    """Base class. ``model`` is the Booster; before_training and after_training return it (or another one)."""
+    """Base class. ``model`` is the Booster; before_training and after_training return it (or another one).
+
+    kept : names of attributes, numbers or texts, that a checkpoint keeps from round to round (train's resume_from).
+    """
+
+    kept: tuple[str, ...] = ()
 
     def before_training(self, model: Any) -> Any:
         return model
@@ -58,6 +65,8 @@ class EarlyStopping(TrainingCallback):
     begins as those that XGBoost maximises.
     save_best : cut the model back to its best round. Sets the attributes best_iteration and best_score.
     """
+
+    kept = ("_first_round", "_best", "_rounds_since_best")
 
     def __init__(
         self, *, rounds: int, metric_name: str | None = None, data_name: str | None = None, maximize: bool | None = None,
@@ -122,6 +131,8 @@ class EvaluationMonitor(TrainingCallback):
     instead of print.
     """
 
+    kept = ("_unprinted",)
+
     def __init__(
         self, rank: int = 0, period: int = 1, show_stdv: bool = False, logger: Callable[[str], Any] | None = None
     ) -> None:
@@ -136,10 +147,7 @@ class EvaluationMonitor(TrainingCallback):
 
         if not evals_log or current_communicator().rank != self.rank:
             return False
-        values = [
-            f"{data}-{metric}:{self._text(log[-1])}" for data, metrics in evals_log.items() for metric, log in metrics.items()
-        ]
-        self._unprinted = "\t".join([f"[{epoch}]", *values])
+        self._unprinted = "\t".join([f"[{epoch}]", *_last_values(evals_log, self.show_stdv)])
         if epoch % self.period == 0:
             self.logger(self._unprinted)
             self._unprinted = None
@@ -151,10 +159,50 @@ class EvaluationMonitor(TrainingCallback):
             self._unprinted = None
         return model
 
-    def _text(self, value: Any) -> str:
-        if isinstance(value, tuple):
-            return f"{value[0]:.5f}+{value[1]:.5f}" if self.show_stdv else f"{value[0]:.5f}"
-        return f"{value:.5f}"
+
+def _last_values(evals_log: EvalsLog, show_stdv: bool = False) -> list[str]:
+    """The evaluations of the last round, "train-rmse:0.50000". Those of cv are pairs of mean and standard deviation."""
+    texts = []
+    for data, metrics in evals_log.items():
+        for metric, log in metrics.items():
+            mean, *deviation = log[-1] if isinstance(log[-1], tuple) else (log[-1],)
+            spread = f"+{deviation[0]:.5f}" if show_stdv and deviation else ""
+            texts.append(f"{data}-{metric}:{mean:.5f}{spread}")
+    return texts
+
+
+class ProgressBar(TrainingCallback):
+    """A bar of the rounds with their evaluations: tqdm's where that is installed, else a line of text a round.
+
+    total : rounds to come, where that is known.
+    """
+
+    def __init__(self, total: int | None = None) -> None:
+        self.total = total
+
+    def before_training(self, model: Any) -> Any:
+        try:
+            from tqdm.auto import tqdm
+        except ImportError:
+            self._bar = None
+        else:
+            self._bar = tqdm(total=self.total, unit="round")
+        return model
+
+    def after_iteration(self, model: Any, epoch: int, evals_log: EvalsLog) -> bool:
+        values = _last_values(evals_log)
+        if self._bar is None:
+            of_all = "" if self.total is None else f" of {self.total}"
+            print("\t".join([f"round {epoch + 1}{of_all}", *values]), flush=True)
+        else:
+            self._bar.set_postfix_str(" ".join(values), refresh=False)
+            self._bar.update()
+        return False
+
+    def after_training(self, model: Any) -> Any:
+        if self._bar is not None:
+            self._bar.close()
+        return model
 
 
 class TrainingCheckPoint(TrainingCallback):
@@ -165,6 +213,7 @@ class TrainingCheckPoint(TrainingCallback):
     """
 
     default_format = "ubj"
+    kept = ("_first_round",)
 
     def __init__(
         self, directory: str | os.PathLike[str], name: str = "model", as_pickle: bool = False, interval: int = 100

@@ -24,7 +24,7 @@ def as_path(name: str, value: Any, allowed: str = "a path") -> str:
         raise TypeError(f"{name} must be {allowed}, got {value!r:.60}. Use 'model.json', for example.") from None
 
 
-def write_file(path: str, data: bytes) -> None:
+def write_file(path: str, data: bytes, *, is_durable: bool = False) -> None:
     """Write a whole file where open(path, "wb") would: through symbolic links, with the mode and owner that it has.
 
     Whenever the writer is killed, the file has its old content or the new one (and .gpuboost-... may lie beside it), as another
@@ -34,14 +34,22 @@ def write_file(path: str, data: bytes) -> None:
     - a file of several names (hard links): the others would keep the old content
     - a file in a folder that cannot be written, or of another owner
 
+    is_durable : return when it is on the disk, as far as the system knows, so that a loss of power leaves it, too.
     Raises OSError as open() does.
     """
-    if not _replace(path, data):
+    if not _replace(path, data, is_durable):
         with open(path, "wb") as file:
             file.write(data)
+            if is_durable:
+                _bring_to_disk(file.fileno())
 
 
-def _replace(path: str, data: bytes) -> bool:
+def _bring_to_disk(descriptor: int) -> None:
+    with suppress(OSError):  # a pipe, or a folder of a system that cannot
+        os.fsync(descriptor)
+
+
+def _replace(path: str, data: bytes, is_durable: bool) -> bool:
     """Move a new file over that at ``path``, or to where there is none. False, and nothing has changed, where that cannot be."""
     place = os.path.realpath(path)
     try:
@@ -56,7 +64,14 @@ def _replace(path: str, data: bytes) -> bool:
             if known is not None:
                 _make_alike(fresh, os.fstat(file.fileno()), place, known)
             file.write(data)
+            if is_durable:
+                file.flush()
+                os.fsync(file.fileno())
         os.replace(fresh, place)
+        if is_durable:
+            folder = os.open(os.path.dirname(place), os.O_RDONLY)
+            _bring_to_disk(folder)
+            os.close(folder)
     except BaseException as error:  # KeyboardInterrupt, too
         with suppress(OSError):
             os.unlink(fresh)

@@ -1,12 +1,20 @@
 """Callbacks: what they are told, and what they change."""
 
 import pickle
+import sys
 
 import numpy as np
 import pytest
 
 import gpuboost as gb
-from gpuboost.callback import EarlyStopping, EvaluationMonitor, LearningRateScheduler, TrainingCallback, TrainingCheckPoint
+from gpuboost.callback import (
+    EarlyStopping,
+    EvaluationMonitor,
+    LearningRateScheduler,
+    ProgressBar,
+    TrainingCallback,
+    TrainingCheckPoint,
+)
 
 
 @pytest.fixture(scope="module")
@@ -178,6 +186,80 @@ def test_monitor_prints_the_spread_of_folds_when_asked(capsys):
     assert capsys.readouterr().out == "[0]\ttest-rmse:0.50000\n[0]\ttest-rmse:0.50000+0.12500\n"
     EvaluationMonitor(logger=(lines := []).append).after_iteration(None, 3, log)
     assert lines == ["[3]\ttest-rmse:0.50000"] and not capsys.readouterr().out
+
+
+class Foreign:
+    """XGBoost's protocol, and no class of ours."""
+
+    def __init__(self):
+        self.epochs = []
+
+    def before_training(self, model):
+        return model
+
+    def after_training(self, model):
+        return model
+
+    def before_iteration(self, model, epoch, evals_log):
+        return False
+
+    def after_iteration(self, model, epoch, evals_log):
+        self.epochs.append((epoch, model.num_boosted_rounds(), len(evals_log["valid"]["rmse"])))
+        return epoch == 2
+
+
+def test_a_callback_that_derives_from_no_class_of_ours_is_one_by_its_methods(matrices):
+    evals = [(matrices[1], "valid")]
+    booster = gb.train({}, matrices[0], 9, evals=evals, callbacks=[foreign := Foreign()], verbose_eval=False)
+    assert foreign.epochs == [(0, 1, 1), (1, 2, 2), (2, 3, 3)] and booster.num_boosted_rounds() == 3
+    for wrong in (Foreign, object(), print):
+        with pytest.raises(TypeError, match="callbacks must hold instances of TrainingCallback, or of classes with its methods"):
+            gb.train({}, matrices[0], 1, callbacks=[wrong])
+
+
+def test_callbacks_of_xgboost_run_here(matrices):
+    xgboost = pytest.importorskip("xgboost")
+    stopping = xgboost.callback.EarlyStopping(rounds=2, data_name="valid", metric_name="rmse", maximize=True)
+    booster = gb.train({}, matrices[0], 9, evals=[(matrices[1], "valid")], callbacks=[stopping], verbose_eval=False)
+    ours = EarlyStopping(rounds=2, maximize=True)
+    same = gb.train({}, matrices[0], 9, evals=[(matrices[1], "valid")], callbacks=[ours], verbose_eval=False)
+    assert booster.num_boosted_rounds() == same.num_boosted_rounds() < 9
+
+
+@pytest.mark.parametrize("hook", ["before_iteration", "after_iteration"])
+def test_an_error_in_a_callback_leaves_the_model_of_the_last_round(matrices, hook):
+    models = []
+
+    class Failing(TrainingCallback):
+        def before_training(self, model):
+            models.append(model)
+            return model
+
+    def fail(self, model, epoch, evals_log):
+        if epoch == 3:
+            raise RuntimeError("stop")
+
+    setattr(Failing, hook, fail)
+    with pytest.raises(RuntimeError, match="stop"):
+        gb.train({}, matrices[0], 9, callbacks=[Failing()])
+    n_rounds = 3 if hook == "before_iteration" else 4
+    assert models[0].save_raw() == gb.train({}, matrices[0], n_rounds).save_raw()
+
+
+@pytest.mark.parametrize("has_tqdm", [True, False])
+def test_a_progress_bar_shows_every_round(matrices, has_tqdm, capsys, monkeypatch):
+    if has_tqdm:
+        pytest.importorskip("tqdm")
+    else:
+        monkeypatch.setitem(sys.modules, "tqdm.auto", None)  # as if it were not installed
+    gb.train({}, matrices[0], 3, evals=[(matrices[1], "valid")], callbacks=[ProgressBar(3)], verbose_eval=False)
+    told = capsys.readouterr()
+    if has_tqdm:
+        assert "3/3" in told.err and "valid-rmse:0." in told.err
+    else:
+        lines = [line.split("\t") for line in told.out.splitlines()]
+        assert [head for head, _ in lines] == ["round 1 of 3", "round 2 of 3", "round 3 of 3"]
+        assert all(value.startswith("valid-rmse:0.") for _, value in lines)
 
 
 def test_checkpoints_hold_the_model_of_their_round(matrices, tmp_path):

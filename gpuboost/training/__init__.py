@@ -1,12 +1,13 @@
 """A training, in the order that a table walks through it.
 
-    loop      train(): rounds, evaluations and callbacks; stands above Booster
-    adopt     the parameters that given ones and a model to go on from come to
-    start     checks of the table, the empty model, its rows on the backend
-    running   one round after another, and the model that takes them in
-    watch     margins of the other matrices that are evaluated
-    dart      trees that a round leaves out
-    evaluate  metrics of matrices
+    loop        train(): rounds, evaluations and callbacks; stands above Booster
+    adopt       the parameters that given ones and a model to go on from come to
+    start       checks of the table, the empty model, its rows on the backend
+    running     one round after another, and the model that takes them in
+    watch       margins of the other matrices that are evaluated
+    dart        trees that a round leaves out
+    checkpoint  what it takes to go on after a kill
+    evaluate    metrics of matrices
 """
 
 from typing import TYPE_CHECKING, Any

@@ -11,6 +11,7 @@ from gpuboost.communicator import current_communicator
 from gpuboost.config import get_config, log, verbosity_context
 from gpuboost.custom_objective import CustomObjective
 from gpuboost.data.dmatrix import DMatrix
+from gpuboost.training.checkpoint import Checkpoints, Progress, anywhere, describe_training
 from gpuboost.training.evaluate import CustomMetric
 
 __all__ = ["boost_rounds", "check_arguments", "monitors", "train"]
@@ -22,6 +23,7 @@ def train(
     evals_result: EvalsLog | None = None, verbose_eval: bool | int | None = True,
     xgb_model: Booster | str | os.PathLike[str] | bytes | bytearray | None = None,
     callbacks: Sequence[TrainingCallback] | None = None, custom_metric: CustomMetric | None = None,
+    resume_from: str | os.PathLike[str] | None = None, checkpoint_interval: int = 10,
 ) -> Booster:  # fmt: skip
     """Train a model. Arguments and meaning as xgboost.train.
 
@@ -34,7 +36,12 @@ def train(
     verbose_eval : True prints every round, an integer every so many rounds, False or None nothing.
     xgb_model : Booster, path or bytes of a model to continue. A Booster's parameters hold where params names no others; a file
         has none. Which round was its best is forgotten: prediction is to use the new rounds as well.
-    Raises ValueError and TypeError for wrong data or parameters, NotImplementedError for what is not built yet.
+    callbacks : TrainingCallback objects, or others with its methods.
+    resume_from : folder for checkpoints every checkpoint_interval rounds, from which the same call goes on after a kill, to the
+        same model byte for byte (training/checkpoint.py). num_boost_round counts all rounds. A callback that remembers something
+        says so in TrainingCallback.kept.
+    Raises ValueError and TypeError for wrong data or parameters, also where resume_from holds a training of others;
+    NotImplementedError for what is not built yet.
     """
     evals = _checked_evals(evals)
     num_boost_round = check_arguments(num_boost_round, callbacks, obj=obj, custom_metric=custom_metric)
@@ -49,6 +56,16 @@ def train(
         booster.set_attr(best_iteration=None, best_score=None)
     with verbosity_context(booster.params.verbosity):
         booster.start_training(dtrain, is_custom=obj is not None)
+        checkpoints = progress = None
+        if resume_from is not None:
+            arguments = {"early_stopping_rounds": early_stopping_rounds, "maximize": maximize, "obj": obj is not None}
+            start = None if xgb_model is None else bytes(booster.save_raw())
+            description = describe_training(booster._recorded_params(), dtrain, evals, start, **arguments)
+            checkpoints = Checkpoints(resume_from, checkpoint_interval, description)
+            progress = checkpoints.load()
+        if progress is not None:
+            booster = Booster({**progress.params, **anywhere(booster._recorded_params())}, model_file=progress.model)
+            booster.start_training(dtrain, is_custom=obj is not None)
         used = list(callbacks or ())
         if early_stopping_rounds is not None:
             used.append(EarlyStopping(rounds=early_stopping_rounds, maximize=maximize))
@@ -61,7 +78,7 @@ def train(
                 log(3, f"round {epoch}: {sum(tree.n_leaves for tree in grown)} leaves")
             return booster.evaluate(evals, custom_metric, margins=obj is not None)
 
-        booster, evals_log, _ = boost_rounds(booster, num_boost_round, used, boost)
+        booster, evals_log, _ = boost_rounds(booster, num_boost_round, used, boost, checkpoints, progress)
     if evals_result is not None:
         evals_result.clear()
         evals_result.update(evals_log)
@@ -70,24 +87,34 @@ def train(
 
 def boost_rounds(
     model: Any, num_boost_round: int, callbacks: Sequence[TrainingCallback],
-    boost: Callable[[Any, int], list[tuple[str, str, Any]]],
+    boost: Callable[[Any, int], list[tuple[str, str, Any]]], checkpoints: Checkpoints | None = None,
+    progress: Progress | None = None,
 ) -> tuple[Any, EvalsLog, bool]:  # fmt: skip
     """The rounds of a training, with callbacks between them.
 
     boost : (model, round) boosts one round and returns (data name, metric name, value) of its evaluations.
+    progress : of the checkpoint that the training goes on from.
     Returns the model as the callbacks leave it, all values, and whether a callback stopped the training.
     """
     for callback in callbacks:
         model = _checked_model(callback.before_training(model), callback)
     evals_log: EvalsLog = {}
-    is_stopped = False
-    for epoch in range(num_boost_round):
+    is_stopped, first = False, 0
+    if progress is not None:
+        evals_log, is_stopped, first = progress.evals_log, progress.is_over, progress.n_rounds
+        for callback, state in zip(callbacks, progress.states):
+            vars(callback).update(state)
+    for epoch in range(first, first if is_stopped else num_boost_round):
         is_stopped = _any_stops([callback.before_iteration(model, epoch, evals_log) for callback in callbacks])
         if is_stopped:
             break
         for data, metric, value in boost(model, epoch):
             evals_log.setdefault(data, {}).setdefault(metric, []).append(value)
         is_stopped = _any_stops([callback.after_iteration(model, epoch, evals_log) for callback in callbacks])
+        if checkpoints is not None and (is_stopped or epoch + 1 == num_boost_round or checkpoints.is_due(epoch + 1)):
+            states = [{name: getattr(callback, name) for name in getattr(callback, "kept", ())} for callback in callbacks]
+            raw = bytes(model.save_raw())
+            checkpoints.save(Progress(epoch + 1, model._recorded_params(), raw, evals_log, states, is_stopped))
         if is_stopped:
             break
     for callback in callbacks:
@@ -119,9 +146,13 @@ def check_arguments(num_boost_round: Any, callbacks: Any, **functions: Any) -> i
         raise TypeError(f"num_boost_round must be an integer, got {num_boost_round!r}.") from None
     if n_rounds < 0:
         raise ValueError(f"num_boost_round must be at least 0, got {n_rounds}.")
+    methods = [name for name in vars(TrainingCallback) if name.startswith(("before_", "after_"))]
     for callback in callbacks or ():
-        if not isinstance(callback, TrainingCallback):
-            raise TypeError(f"callbacks must hold instances of TrainingCallback, got {callback!r}. Derive a class from it.")
+        if isinstance(callback, type) or not all(callable(getattr(callback, name, None)) for name in methods):
+            raise TypeError(
+                f"callbacks must hold instances of TrainingCallback, or of classes with its methods, got {callback!r}. "
+                "Derive a class from it."
+            )
     for name, function in functions.items():
         if function is not None and not callable(function):
             raise TypeError(f"{name} must be a function, got {function!r}. Built-in ones go by name into params.")

@@ -1,0 +1,252 @@
+"""train(resume_from=folder): a training that is killed at any moment goes on to the model of an undisturbed one."""
+
+import errno
+import json
+import os
+import pickle
+import random
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import gpuboost as gb
+from gpuboost.callback import EarlyStopping, LearningRateScheduler, TrainingCallback
+from gpuboost.model_io import digest
+from gpuboost.training import checkpoint
+
+ROUNDS = 12
+CASES = {
+    "sampled": {"subsample": 0.6, "colsample_bynode": 0.7, "num_parallel_tree": 2},
+    "dart": {"booster": "dart", "rate_drop": 0.3, "subsample": 0.8},
+    "classes": {"objective": "multi:softprob", "num_class": 3, "colsample_bytree": 0.75},
+}
+
+
+def make_table():
+    rng = np.random.default_rng(8)
+    X = rng.integers(-9, 10, (200, 4)).astype(np.float32)
+    return X, np.digitize(X @ [3, -2, 1, 0] + rng.normal(size=200), [-10, 10]).astype(np.float32)
+
+
+class Fail(TrainingCallback):
+    """Stands for a kill: an error after a round, before its checkpoint."""
+
+    def __init__(self, epoch):
+        self.epoch = epoch
+
+    def after_iteration(self, model, epoch, evals_log):
+        if epoch == self.epoch:
+            raise RuntimeError("killed")
+        return False
+
+
+def train(case, folder=None, rounds=ROUNDS, callbacks=(), **options):
+    """(booster, evaluations), with early stopping that has something to remember, and rates that change."""
+    X, y = make_table()
+    data, other, scores = gb.DMatrix(X, y), gb.DMatrix(X[:50], y[::-1][:50]), {}
+    schedule = LearningRateScheduler([0.5 / (1 + epoch) for epoch in range(50)])
+    stopping = EarlyStopping(rounds=9, min_delta=0.001)
+    booster = gb.train(
+        {"max_depth": 3, "max_bin": 16, "seed": 3, **CASES[case]}, data, rounds, evals=[(data, "train"), (other, "other")],
+        evals_result=scores, verbose_eval=False, callbacks=[schedule, stopping, *callbacks], resume_from=folder,
+        **{"checkpoint_interval": 2, **options},
+    )  # fmt: skip
+    return booster, scores
+
+
+@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("fails", [(0,), (1,), (5, 6, 7)], ids=str)
+def test_a_resumed_training_ends_as_an_undisturbed_one(case, fails, tmp_path):
+    expected, scores = train(case)
+    for epoch in fails:
+        with pytest.raises(RuntimeError, match="killed"):
+            train(case, tmp_path, callbacks=[Fail(epoch)])
+    booster, again = train(case, tmp_path)
+    assert digest(booster.model) == digest(expected.model)
+    assert again == scores and booster.attributes() == expected.attributes() != {}
+
+
+def test_early_stopping_goes_on_counting(tmp_path):
+    expected, _ = train("classes", rounds=40)
+    assert expected.num_boosted_rounds() < 40
+    last = expected.num_boosted_rounds() - 1
+    for epoch in (expected.best_iteration + 2, last):
+        with pytest.raises(RuntimeError):
+            train("classes", tmp_path, 40, callbacks=[Fail(epoch)])
+    booster, _ = train("classes", tmp_path, 40)
+    assert digest(booster.model) == digest(expected.model)
+    grown = []
+
+    class Count(TrainingCallback):
+        def before_iteration(self, model, epoch, evals_log):
+            grown.append(epoch)
+            return False
+
+    again, _ = train("classes", tmp_path, 40, callbacks=[Count()])
+    assert digest(again.model) == digest(expected.model) and not grown
+
+
+def test_more_rounds_go_on_from_the_last(tmp_path):
+    train("sampled", tmp_path, 5)
+    assert digest(train("sampled", tmp_path)[0].model) == digest(train("sampled")[0].model)
+
+
+def test_a_model_to_continue_is_part_of_the_training(tmp_path):
+    first, _ = train("sampled", rounds=3)
+    expected, _ = train("sampled", rounds=6, xgb_model=first)
+    with pytest.raises(RuntimeError):
+        train("sampled", tmp_path, 6, callbacks=[Fail(4)], xgb_model=first)
+    with pytest.raises(ValueError, match="xgb_model of arguments was .*…, is None"):
+        train("sampled", tmp_path, 6)
+    assert digest(train("sampled", tmp_path, 6, xgb_model=first)[0].model) == digest(expected.model)
+
+
+def test_the_layout_of_the_work_may_change(tmp_path):
+    X, y = make_table()
+    params = {"max_depth": 3, "max_bin": 16, "subsample": 0.7}
+    expected = gb.train(params, gb.DMatrix(X, y), 6)
+    gb.train({**params, "nthread": 1}, gb.DMatrix(X, y), 3, resume_from=tmp_path)
+    paged = gb.QuantileDMatrix(X, y, max_bin=16, page_rows=70)
+    resumed = gb.train({**params, "nthread": 2}, paged, 6, resume_from=tmp_path)
+    assert digest(resumed.model) == digest(expected.model)
+
+
+def test_a_callbacks_own_memory_is_kept(tmp_path):
+    class Sum(TrainingCallback):
+        kept = ("total",)
+
+        def before_training(self, model):
+            self.total = 0.0
+            return model
+
+        def after_iteration(self, model, epoch, evals_log):
+            self.total += evals_log["other"]["mlogloss" if "mlogloss" in evals_log["other"] else "rmse"][-1]
+            return False
+
+    train("dart", callbacks=[expected := Sum()])
+    with pytest.raises(RuntimeError):
+        train("dart", tmp_path, callbacks=[Sum(), Fail(7)])
+    train("dart", tmp_path, callbacks=[resumed := Sum()])
+    assert resumed.total == expected.total
+
+
+# ---- the folder
+
+
+def test_the_last_two_checkpoints_are_kept(tmp_path):
+    train("sampled", tmp_path / "new" / "folder", 9)
+    names = sorted(path.name for path in (tmp_path / "new" / "folder").iterdir())
+    assert names == ["checkpoint-00000008.json", "checkpoint-00000009.json"]
+
+
+@pytest.mark.parametrize("damage", [lambda text: text[:-20], lambda text: b"", lambda text: text.replace(b"rmse", b"rmsf")])
+def test_a_damaged_checkpoint_is_passed_over(damage, tmp_path):
+    train("sampled", tmp_path, 8)
+    last = tmp_path / "checkpoint-00000008.json"
+    last.write_bytes(damage(last.read_bytes()))
+    (tmp_path / ".gpuboost-half").write_bytes(b"left by a kill")
+    assert digest(train("sampled", tmp_path)[0].model) == digest(train("sampled")[0].model)
+    assert not (tmp_path / ".gpuboost-half").exists()
+
+
+def test_other_data_or_parameters_are_refused_by_name(tmp_path):
+    X, y = make_table()
+    params = {"max_depth": 3, "eta": 0.5}
+    call = lambda params, *data, **options: gb.train(params, gb.DMatrix(*data), 4, resume_from=tmp_path, **options)  # noqa: E731
+    call(params, X, y)
+    other = X.copy()
+    other[0, 0] += 1
+    for arguments, options, message in (
+        (({**params, "max_depth": 4}, X, y), {}, "max_depth of parameters was 3, is 4"),
+        ((params, X, y + 1), {}, "labels of data was .*…, is "),
+        ((params, other, y), {}, "values of data was .*…, is "),
+        ((params, X[:-1], y[:-1]), {}, "rows of data was 200, is 199"),
+        ((params, X, y), {"early_stopping_rounds": 3, "evals": [(gb.DMatrix(X, y), "e")]}, "evaluation set 'e' is new"),
+    ):
+        with pytest.raises(ValueError, match="holds the checkpoint of another training: .*" + message):
+            call(*arguments, **options, verbose_eval=False)
+    assert call(params, X, y).num_boosted_rounds() == 4
+
+
+def test_a_full_disk_warns_and_the_training_goes_on(tmp_path, monkeypatch):
+    def full(*_, **__):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(checkpoint, "write_file", full)
+    with pytest.warns(UserWarning, match="checkpoint of round 2 could not be written .*No space left.* Training goes on"):
+        booster, _ = train("sampled", tmp_path)
+    assert digest(booster.model) == digest(train("sampled")[0].model)
+
+
+def test_a_folder_that_cannot_be_is_refused_before_training(tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(FileExistsError):
+        train("sampled", tmp_path / "file")
+    with pytest.raises(ValueError, match="checkpoint_interval must be at least 1, got 0"):
+        train("sampled", tmp_path, checkpoint_interval=0)
+
+
+# ---- kills
+
+PROGRAM = """
+import os, random, signal, sys, threading
+sys.path[:0] = {path!r}
+import test_resume
+from gpuboost import paths
+choice = random.Random(int(sys.argv[3]))
+kill = lambda *_: os.kill(os.getpid(), signal.SIGKILL)
+if choice.random() < 0.5:  # in the middle of writing a checkpoint
+    name, left = choice.choice(["fsync", "replace", "unlink"]), choice.randrange(1, 6)
+    original = getattr(os, name)
+    def counted(*arguments):
+        global left
+        left -= 1
+        kill() if left == 0 else None
+        return original(*arguments)
+    setattr(os, name, counted)
+else:
+    test_resume.train(sys.argv[1], None, 2)  # kernels are loaded
+    threading.Timer(choice.random() * float(sys.argv[4]), kill).start()
+booster, _ = test_resume.train(sys.argv[1], sys.argv[2])
+print(test_resume.digest(booster.model), flush=True)
+kill()
+"""
+
+
+@pytest.mark.parametrize("n_kills", [2, pytest.param(100, marks=pytest.mark.slow)])
+def test_kills_at_any_moment(n_kills, tmp_path):
+    here = str(Path(__file__).parent)
+    program = PROGRAM.format(path=[here, str(Path(gb.__file__).parents[1])])
+    expected = {case: digest(train(case)[0].model) for case in CASES}
+    choice, runs = random.Random(5), 0
+    for seed in range(n_kills):
+        case = choice.choice(list(CASES))
+        folder = tmp_path / case
+        child = subprocess.run(
+            [sys.executable, "-c", program, case, str(folder), str(seed), "0.3"], capture_output=True, text=True, timeout=300
+        )  # fmt: skip
+        assert child.returncode == -signal.SIGKILL, child.stderr
+        if child.stdout:
+            assert child.stdout.strip() == expected[case]
+        booster, _ = train(case, folder) if child.stdout or choice.random() < 0.2 else (None, None)
+        if booster is not None:  # ended; begin anew
+            assert digest(booster.model) == expected[case]
+            for path in folder.iterdir():
+                path.unlink()
+            runs += 1
+    for case in CASES:
+        assert digest(train(case, tmp_path / case)[0].model) == expected[case]
+
+
+def test_checkpoints_are_plain_text(tmp_path):
+    """No pickle: a folder from elsewhere runs no code."""
+    train("sampled", tmp_path, 2)
+    stamp, text = (tmp_path / "checkpoint-00000002.json").read_bytes().split(b"\n", 1)
+    assert set(json.loads(text)) == {"description", "progress"} and len(stamp) == 64
+    with pytest.raises(pickle.UnpicklingError):
+        pickle.loads(text)
+    assert os.listdir(tmp_path) == ["checkpoint-00000002.json"]
