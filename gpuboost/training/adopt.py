@@ -15,8 +15,8 @@ BETWEEN_ROUNDS = {"learning_rate", "eval_metric", "verbosity", "disable_default_
 
 
 def adopt_params(given: Mapping[str, Any], model: Model | None) -> Params:
-    """The parameters given, by their own names, over what the model records about its objective, its rounds and its kind of trees.
-    As in XGBoost, several classes without an objective mean multi:softmax.
+    """The parameters given, by their own names, over what the model records about its objective, rounds and kind of trees. As in
+    XGBoost, several classes without an objective mean multi:softmax.
 
     Raises ValueError where they name another objective, number of classes or of trees a round, or kind of trees than the model's:
     the file says one for all.

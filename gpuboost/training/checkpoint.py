@@ -21,7 +21,7 @@ from typing import Any
 
 import numpy as np
 
-from gpuboost.binned.pages import SparsePage
+from gpuboost.binned.pages import DensePage, SparsePage
 from gpuboost.communicator import current_communicator
 from gpuboost.config import warn
 from gpuboost.data.dmatrix import DMatrix
@@ -168,9 +168,10 @@ def _digest_codes(dtrain: DMatrix) -> str | None:
     elif isinstance(page := binned.pages[0], SparsePage):
         arrays = [page.row_begin, page.cells, page.absent]
     else:
-        arrays = [page.columns[f] for f in range(binned.cuts.n_features) for page in binned.pages]
+        dense = [page for page in binned.pages if isinstance(page, DensePage)]
+        arrays = [page.columns[f] for f in range(binned.cuts.n_features) for page in dense]
     for array in arrays:
-        digest.update(np.ascontiguousarray(host_array(array)))
+        digest.update(np.ascontiguousarray(host_array(array)).data)
     return digest.hexdigest()
 
 

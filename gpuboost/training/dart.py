@@ -144,8 +144,8 @@ class Dart:
             some = slice(first, first + at_once)
             leaves = rows.read([model.trees[i] for i in numbers[some]])
             outputs = np.array([model.tree_groups[i] for i in numbers[some]], np.int32)
-            factors = [put(np.array(weights[some], np.float64) * self._scale) for weights in (before, after)]
-            predictor.reweigh(leaves, put(outputs), *factors, rows.sums)
+            old, new = (put(np.array(weights[some], np.float64) * self._scale) for weights in (before, after))
+            predictor.reweigh(leaves, put(outputs), old, new, rows.sums)
         predictor.write_margins(rows.base, rows.sums, 1 / self._scale, rows.margin)
 
 

@@ -1,7 +1,7 @@
 """A training under way: one boosting round after another over a matrix, and the model that takes them in.
 
-    gradients at the current margins → trees of one output or of all, num_parallel_tree of each → margins    (Chen & Guestrin 2016,
-    §2.1–2.2)
+    gradients at the current margins → trees of an output or of all, num_parallel_tree of each → margins
+                                                                                             (Chen & Guestrin 2016, §2.1–2.2)
 """
 
 from collections import deque
