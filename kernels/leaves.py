@@ -249,18 +249,23 @@ def update_margin_kernel(segments, nodes, progress, first_chunk, rows, first_row
         chunk += int64(cuda.gridDim.x)
 
 
-@cuda_kernel("progress: PROGRESS[:], nodes: NODE[:], thresholds: float32[:], offsets: int32[:], flat: FLAT_NODE[:]")
-def flatten_trees_kernel(progress, nodes, thresholds, offsets, flat):
+@cuda_kernel(
+    "progress: PROGRESS[:], nodes: NODE[:], thresholds: float32[:], offsets: int32[:], n_words: int64, flat: FLAT_NODE[:]"
+)
+def flatten_trees_kernel(progress, nodes, thresholds, offsets, n_words, flat):
     """The trees just grown, as kernels/predict.py walks them: one thread per node. A tree begins at its root's number.
-    thresholds : float32 (total_bins,), IN, of the cuts. offsets : int32 (n_features + 1,), IN."""
+    thresholds : float32 (total_bins,), IN, of the cuts. offsets : int32 (n_features + 1,), IN. n_words : of a node's set."""
     node = int64(thread_number())
     while node < progress[0].n_nodes:
         feature, split_bin, left = int32(-1), int32(-1), int32(-1)
         threshold, kind, default_left = float32(0.0), int32(NUMERIC), int32(0)
         if nodes[node].left >= 0:
             feature, split_bin, left = nodes[node].feature, nodes[node].bin, int32(nodes[node].left - nodes[node].tree)
-            threshold = thresholds[offsets[feature] + split_bin]
             kind, default_left = nodes[node].kind, nodes[node].default_left
+            if kind == NUMERIC:
+                threshold = thresholds[offsets[feature] + split_bin]
+            else:
+                split_bin = int32(node * n_words)
         flat[node].threshold = threshold
         flat[node].feature = feature
         flat[node].bin = split_bin

@@ -18,7 +18,7 @@ from gpuboost.kernels.cuda_common import block_max, block_prefix, block_step, cu
 from gpuboost.kernels.jit import kernel, scalar
 from gpuboost.kernels.scalar import gain_rank, is_too_light, middle_weight
 from gpuboost.kernels.splits import warp_best
-from gpuboost.kernels.structs import NO_GAIN
+from gpuboost.kernels.structs import NO_GAIN, NUMERIC
 
 FLOAT32_MAX = float(np.finfo(np.float32).max)
 
@@ -230,7 +230,7 @@ def collect_tree(
             leaf_value[i, own] = leaves[node, own] if struct.left < 0 else float32(0.0)
         if struct.left >= 0:
             left_child[i], feature[i], default_left[i] = new_ids[struct.left], struct.feature, struct.default_left
-            threshold[i] = thresholds[offsets[struct.feature] + struct.bin]
+            threshold[i] = thresholds[offsets[struct.feature] + struct.bin] if struct.kind == NUMERIC else 0.0
             gain[i] = min(struct.gain, FLOAT32_MAX)
 
 

@@ -157,11 +157,11 @@ def go_left(code, split_bin, also):
 def split_goes_left(code, nodes, cats, node, missing_code):
     """The rule for the split of a node, of either kind.
 
-    nodes : structs with the fields of structs.SPLIT. cats : uint32 (n_nodes, n_words). Of categories those with their bit set go
-        right.
+    nodes : structs with the fields of structs.SPLIT. cats : uint32 (n_nodes, n_words), structs.py. Of categories those with their
+        bit set go right.
     """
     if nodes[node].kind == CATEGORICAL and code != missing_code:
-        return (cats[node, code >> 5] >> uint32(code & 31)) & uint32(1) == uint32(0)
+        return (cats[node, 1 + (code >> 5)] >> uint32(code & 31)) & uint32(1) == uint32(0)
     return go_left(code, nodes[node].bin, also_left(nodes[node].bin, missing_code, nodes[node].default_left))
 
 
@@ -183,8 +183,7 @@ def value_goes_left(x, trees, node, missing, sets):
 
 @scalar
 def code_goes_left(code, trees, node, missing_code, sets):
-    """The rule for a code at the split of a finished tree; arguments as value_goes_left. Codes of a set are categories: no
-    training makes such splits yet."""
+    """The rule for a code at the split of a finished tree; arguments as value_goes_left. Codes of a set are categories."""
     if sets is not None:
         if trees[node].kind == CATEGORICAL:
             if code == missing_code:

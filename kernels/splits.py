@@ -396,7 +396,7 @@ def evaluate_splits_kernel(bounded, gain):
     28 × 256 bins of 128 nodes are 15 MB, 3 µs at 4.8 TB/s, and 2·10^8 float64 operations, 7 µs at 30 T/s.
     """
 
-    is_own, add_gain = gain is not None, _add_gain(gain)
+    is_own, add_gain = gain is not None, add_gain_of(gain)
 
     def evaluate_splits(
         begin, n, max_depth, by_tree, progress, nodes, sums, hist, offsets, features, monotone, feature_mask, proposed,
@@ -507,7 +507,7 @@ def evaluate_splits_kernel(bounded, gain):
     )(evaluate_splits)  # fmt: skip
 
 
-def _add_gain(gain_of):
+def add_gain_of(gain_of):
     """gain + the scores of both children of one output, or a user's gain, −inf where that is no split: one candidate of
     _add_gains."""
     is_own = gain_of is not None

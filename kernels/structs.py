@@ -4,11 +4,10 @@ All trees of a round share one array of these structs; a node's children are adj
 the output axis lies beside it in plain arrays, indexed by node:
 
     sums, left_sums : int64 (n_nodes, n_outputs, 2). Fixed-point gradient and hessian of the node and of its best left child.
-    cats : uint32 (n_nodes, n_words). Categories that go right, one bit each; unused where kind is NUMERIC.
+    cats : uint32 (n_nodes, n_words). For how many categories there are bits, then these bits, 1 for those that go right: a set as
+        scalar.is_in_set reads it. Unused where kind is NUMERIC.
     counts : int64 (n_nodes,). Rows over all pages and workers.
     segments : int64 (n_pages, n_nodes, 3). Rows of a node in a page: begin, end, and which of the two row buffers holds them.
-
-Nothing makes a CATEGORICAL split yet: models of XGBoost's have them.
 """
 
 import numpy as np
@@ -73,6 +72,13 @@ SLICE = np.dtype([(name, np.int32) for name in ("slot", "output", "side", "begin
 # The regularisation that split finding and leaf weights read, one struct on the device; names as XGBoost's parameters.
 PENALTY = np.dtype(
     [(name, np.float64) for name in ("reg_lambda", "reg_alpha", "max_delta_step", "min_child_weight", "gamma")], align=True
+)
+
+# How features of categories are split (kernels/category_splits.py); names as the parameters.
+CATEGORY_RULES = np.dtype(
+    [("max_cat_to_onehot", np.int64), ("max_cat_threshold", np.int64)]
+    + [(name, np.float64) for name in ("cat_smooth", "cat_l2", "min_data_per_group")],
+    align=True,
 )
 
 NO_GAIN = -np.inf

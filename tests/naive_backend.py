@@ -6,7 +6,7 @@ model bytes say that all the rest of the kernels computes what the contract asks
 """
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from itertools import pairwise
 
@@ -39,7 +39,7 @@ from gpuboost.kernels.column_sampling import LEVEL_DRAW, NODE_DRAW, TREE_DRAW
 from gpuboost.kernels.quantise import LIGHT_UNITS, SMALL_UNITS
 from gpuboost.kernels.scalar import log_double, node_score, node_score_at, optimal_weight
 from gpuboost.kernels.sketch import DIGITS, MISSING, NON_FINITE
-from gpuboost.model.tree import Tree
+from gpuboost.model.tree import CategorySets, Tree
 from gpuboost.params import Params
 
 __all__ = ["NaiveBackend", "proposed_bins"]
@@ -60,6 +60,7 @@ class _Node:
     feature: int = 0
     bin: int = 0
     default_left: int = 0
+    listed: frozenset | None = None  # of a split by categories: those that go right
     left_sums: list[tuple[int, int]] = field(default_factory=list)
     left: int = -1
     leaf: int = -1
@@ -377,9 +378,18 @@ class NaiveTraining(Training, Gradients, Trees):
             parent, weight = _scores(s, node.sums, scales, node)[0], _weight_of(node.sums, scales)
             threshold = max(1e-6, 2.0**-44 * parent)
             node.gain, best = -math.inf, (-math.inf, 0, 0, 0)  # rank of the gain, −feature, −bin, default_left: larger is better
+            node.listed = None
             for f in self._features(i):
                 own = hist[:, cuts.offsets[f] : cuts.offsets[f + 1]]
                 missing, last = _minus(node.sums, _pairs(own.sum(axis=1))), own.shape[1] - 1
+                if cuts.n_categories[f]:  # trees of one output
+                    for place, (gain, listed, default_left, left) in enumerate(
+                        self._sets(node, _pairs(own[0]), missing[0], scales[0], f)
+                    ):
+                        if gain > threshold and (_rank(gain), -f, -place, 0) > best:
+                            best = (_rank(gain), -f, -place, default_left)
+                            node.gain, node.left_sums, node.listed = gain, [left], frozenset(listed)
+                    continue
                 for b in range(last + 1):
                     if not proposed[cuts.offsets[f] + b] and b < last:
                         continue
@@ -400,8 +410,31 @@ class NaiveTraining(Training, Gradients, Trees):
                             gain = _own_gain(self.gain, s, left[0], right[0], scales[0], node, f)
                         if gain > threshold and (_rank(gain), -f, -b, default_left) > best:
                             best = (_rank(gain), -f, -b, default_left)
-                            node.gain, node.left_sums = gain, left
+                            node.gain, node.left_sums, node.listed = gain, left, None
             node.feature, node.bin, node.default_left = -best[1], -best[2], best[3]
+
+    def _sets(self, node, own, missing, scales, f):
+        """(gain, categories on the right, default_left, sums of the left child) of every candidate of a feature of categories;
+        the first of equals comes first."""
+        s, held = self.settings, [c for c, (_, h) in enumerate(own) if h > 0]
+        parent, children, lightest = _score(s, node.sums[0], scales, node), s, s.min_child_weight
+        if len(own) - 1 < s.max_cat_to_onehot:
+            lists = [[c] for c in held]
+        else:
+            smooth = s.reg_lambda + s.cat_smooth
+            held.sort(key=lambda c: ((own[c][0] / scales[0]) / (own[c][1] / scales[1] + smooth), c))
+            lists = [part for m in range(1, min(len(held), s.max_cat_threshold) + 1) for part in (held[:m], held[-m:])]
+            children, lightest = replace(s, reg_lambda=s.reg_lambda + s.cat_l2), max(lightest, s.min_data_per_group)
+        for listed in lists:
+            for default_left in (1, 0):
+                right = _total([own[c] for c in listed] + [missing] * (1 - default_left))
+                (left,) = _minus(node.sums, [right])
+                smaller_hess = min(left[1], right[1])
+                if smaller_hess > 0 and smaller_hess / scales[1] >= lightest:
+                    gain = -parent + (_score(children, left, scales, node) + _score(children, right, scales, node))
+                    if self.gain.function is not None:
+                        gain = _own_gain(self.gain, children, left, right, scales, node, f)
+                    yield gain, listed, default_left, left
 
     def _features(self, i: int) -> list[int]:
         """What a node may split on: drawn for the round, of those for its level, then for itself; and allowed below its path."""
@@ -462,7 +495,8 @@ class NaiveTraining(Training, Gradients, Trees):
         for node in [self.nodes[i] for i in self.selected]:
             codes = self.codes[node.feature, node.rows]
             is_missing = codes == self.rows.binned.cuts.n_bins[node.feature]
-            is_left = np.where(is_missing, node.default_left == 1, codes <= node.bin)
+            goes_left = codes <= node.bin if node.listed is None else ~np.isin(codes, list(node.listed))
+            is_left = np.where(is_missing, node.default_left == 1, goes_left)
             for child, goes_there in enumerate((is_left, ~is_left)):
                 self.nodes[node.left + child].rows = node.rows[goes_there]
                 counts.append(goes_there.sum())
@@ -536,7 +570,8 @@ class NaiveTraining(Training, Gradients, Trees):
             split = np.array([node.left >= 0 for node in own])
             values, weights = (np.array([getattr(node, name) for node in own], F) for name in ("value", "weight"))
             values[split] = 0
-            threshold = [self.rows.binned.cuts.of(node.feature)[node.bin] for node in own]
+            threshold = [self.rows.binned.cuts.of(node.feature)[node.bin] if node.listed is None else 0 for node in own]
+            sets = {i: sorted(node.listed) for i, node in enumerate(own) if node.left >= 0 and node.listed is not None}
             trees.append(
                 Tree(
                     left_child=np.array([new[node.left] for node in own], np.int32),
@@ -548,6 +583,10 @@ class NaiveTraining(Training, Gradients, Trees):
                     gain=np.where(split, [node.gain for node in own], 0).astype(F),
                     cover=np.array([node.cover for node in own], F),
                     weight=weights if weights.shape[1] > 1 else weights[:, 0],
+                    sets=CategorySets(
+                        np.array(list(sets), np.int32), np.cumsum([0, *map(len, sets.values())]),
+                        np.concatenate(list(sets.values())).astype(np.int32),
+                    ) if sets else None,
                 )
             )
         return trees
@@ -561,8 +600,10 @@ class NaivePredictor(Predictor):
 
     def predict_values(self, batch, missing, flat, first_row, margin, leaves) -> None:
         def goes_left(tree, node, row):
-            x = F(batch[row, tree.feature[node]])
-            return tree.default_left[node] if np.isnan(x) or x == F(missing) else x < tree.threshold[node]
+            x, listed = F(batch[row, tree.feature[node]]), _listed(tree, node)
+            if np.isnan(x) or x == F(missing):
+                return tree.default_left[node]
+            return x < tree.threshold[node] if listed is None else x < 0 or int(x) not in listed
 
         own = slice(first_row, first_row + len(batch))
         self._predict(flat, goes_left, margin[:, own], None if leaves is None else leaves[own])
@@ -574,6 +615,8 @@ class NaivePredictor(Predictor):
             f = tree.feature[node]
             if codes[f, row] == cuts.n_bins[f]:
                 return tree.default_left[node]
+            if (listed := _listed(tree, node)) is not None:
+                return codes[f, row] not in listed
             return codes[f, row] <= cuts.of(f).tolist().index(tree.threshold[node])
 
         self._predict(flat, goes_left, margin, leaves)
@@ -683,6 +726,11 @@ def proposed_bins(hess: list[int], n_candidates: int) -> list[bool]:
     return [b in chosen for b in range(len(hess))]
 
 
+def _listed(tree: Tree, node: int) -> list[int] | None:
+    """The categories that go right, where a split is by categories."""
+    return None if tree.sets is None else {i: categories.tolist() for i, categories in tree.sets.items()}.get(node)
+
+
 def _terms(prediction, label, weight, row_term, parameters) -> list[float]:
     terms = [row_term(prediction, label, i, parameters) for i in range(prediction.shape[1])]
     return [t * float(w) for t, w in zip(terms, weight)] if len(weight) else terms
@@ -753,6 +801,10 @@ def _rank(gain: float) -> float:
     """The gain in 16 significant bits, cut."""
     mantissa, exponent = math.frexp(gain)
     return math.ldexp(math.trunc(mantissa * 2**16), exponent - 16) if math.isfinite(gain) else gain
+
+
+def _total(pairs: list[tuple[int, int]]) -> tuple[int, int]:
+    return sum(g for g, _ in pairs), sum(h for _, h in pairs)
 
 
 def _plus(a: list[tuple[int, int]], b: list[tuple[int, int]]) -> list[tuple[int, int]]:

@@ -1,4 +1,4 @@
-"""Digests of some 900 models, recorded in recorded_digests.json: what a change of the code must not change.
+"""Digests of some 960 models, recorded in recorded_digests.json: what a change of the code must not change.
 
     python tests/recorded_digests.py            # recomputes all, shows what changed; exit status 1 if anything did
     python tests/recorded_digests.py --write    # records them
@@ -208,6 +208,22 @@ VECTOR_LAYOUTS: list[Options] = [
 ]  # fmt: skip
 ONE_HOT = {**TWO, "table": "one-hot", "max_depth": 3}
 SPARSE = {**THREE, "table": "sparse-zero", "max_depth": 3, "weights": "loud"}
+SETS = {"table": "categories", "cat_encoding": "sets"}  # all other categories are split in the order of their codes
+BRAKES = {"cat_smooth": 2.0, "cat_l2": 3.0, "min_data_per_group": 8.0}
+CONSTRAINED = {"monotone_constraints": "(1,0,0,-1)", "interaction_constraints": "[[0,1],[1,2,4]]"}
+OF_SETS: list[Options] = [
+    {"objective": "reg:squarederror", "tree_method": "hist", "max_depth": 3, **SETS},
+    {"objective": "binary:logistic", **GROWTHS[1], **SETS, "max_cat_to_onehot": 2, "subsample": 0.6, "colsample_bytree": 0.8},
+    {"objective": "multi:softprob", "num_class": 3, **GROWTHS[2], **SETS, **BRAKES, "weights": "zeros"},
+    {"objective": "custom", "tree_method": "hist", "max_depth": 4, **SETS, "max_cat_threshold": 2, **CONSTRAINED, "gamma": 1.0},
+    {"objective": "reg:absoluteerror", **GROWTHS[3], **SETS, "subsample": 0.7, **BY_GRADIENT, "colsample_bynode": 0.8},
+    {"objective": "reg:squarederror", "split_gain": "recorded_gain@share=0.25", "tree_method": "hist", "max_depth": 3, **SETS},
+]
+SPARSE_SETS: list[Options] = [
+    {"objective": "reg:squarederror", "tree_method": "hist", "max_depth": 4, "table": f"sparse-{absent}", "types": "c",
+     "max_cat_to_onehot": most, "subsample": 0.9}
+    for absent in ("missing", "zero") for most in (1, 4)
+]  # fmt: skip
 OWN_GAIN = {"objective": "reg:squarederror", "split_gain": "recorded_gain@share=0.25", "max_depth": 3}
 FORESTS: list[Options] = [
     {**OBJECTIVES[0], "tree_method": "hist", "max_depth": 3, "num_parallel_tree": 3, "subsample": 0.7, "colsample_bynode": 0.7},
@@ -263,6 +279,13 @@ MORE: list[tuple[Options, Options]] = [
         (model | {"rows": SMALL, "max_depth": 2}, layout)
         for model in (FORESTS[0], DARTS[0]) for layout in ({}, CUDA, NAIVE, {**CUDA, "workers": 2})
     ),
+    *((model, layout) for model in OF_SETS for layout in ({}, {"workers": 3})),
+    *zip(OF_SETS, [*LATER_LAYOUTS[1:4], *LATER_LAYOUTS[5:], {"histogram_memory": 12_000}]),
+    *((model | {"rows": SMALL, "rounds": 1}, layout) for model in OF_SETS for layout in ({}, CUDA, NAIVE)),
+    *((OF_SETS[i] | {"rows": SMALL, "rounds": 1}, layout) for i, layout in enumerate(SLOW_LAYOUTS[:2])),
+    *((model, layout) for model in SPARSE_SETS for layout in ({}, CSR, {**CSR, "workers": 2})),
+    *((model, {**CSR, **EAGER}) for model in SPARSE_SETS[::3]),
+    *((SPARSE_SETS[2] | {"rows": SMALL, "rounds": 1}, layout) for layout in ({}, {**CUDA, **CSR})),
 ]  # fmt: skip
 
 
@@ -423,6 +446,11 @@ def make_matrix(options: Options, rows: slice = slice(None)) -> gb.DMatrix:
         "fortran": np.asfortranarray, "float64": np.float64, "uint8": np.uint8, "csc": scipy.sparse.csc_matrix
     }  # fmt: skip
     table = convert.get(options.get("as", ""), lambda table: table)(table)[rows]
+    if "cat_encoding" in options:  # a worker's part lacks categories
+        table = table.assign(**{name: table[name].cat.remove_unused_categories() for name in ("letter", "size")})
+    if "types" in options:
+        numbers = np.where(np.isnan(X), 0, X)
+        info["feature_types"] = ["c" if is_code else "q" for is_code in ((numbers >= 0) & (numbers % 1 == 0)).all(axis=0)]
     info |= {"weight": None if weights is None else weights[rows]}
     info |= {"missing_labels": "mask"} if "labels" in options else {}
     label = make_labels(options, X)[rows]
@@ -437,12 +465,15 @@ def make_matrix(options: Options, rows: slice = slice(None)) -> gb.DMatrix:
         info["base_margin"] = (np.arange(n * n_outputs).reshape(n, n_outputs) % 11 / 8 - 0.5)[rows]
     if "matrix" not in options and "ref" not in options:
         return gb.DMatrix(table, **info)
+    if options.get("table") == "categories":
+        info["cat_encoding"] = params_of(options)["cat_encoding"]
     max_bin = params_of(options)["max_bin"]
     info["max_bin"] = max(16 * max_bin, 1024) if options.get("tree_method") == "approx" else max_bin  # as training asks for
     if "ref" in options:
         size = n // 2 if options["ref"] == "half" else n
         weight = None if weights is None else weights[rows][:size]
-        info["ref"] = gb.QuantileDMatrix(table[:size], weight=weight, max_bin=info["max_bin"])
+        encoding = info.get("cat_encoding")
+        info["ref"] = gb.QuantileDMatrix(table[:size], weight=weight, max_bin=info["max_bin"], cat_encoding=encoding)
     return gb.QuantileDMatrix(table, page_rows=options.get("page_rows"), **info)
 
 
@@ -451,14 +482,15 @@ def make_matrix(options: Options, rows: slice = slice(None)) -> gb.DMatrix:
 
 # Options that are no parameters of training.
 FACTS = {
-    *("table", "rows", "rounds", "targets", "labels", "weights", "base_margin", "ref", "early_stopping", "estimator"),
+    *("table", "types", "rows", "rounds", "targets", "labels", "weights", "base_margin", "ref", "early_stopping", "estimator"),
     *("as", "matrix", "page_rows", "workers", "continued", "evals", "backend", "packing", "search"),
 }
 DEFAULTS = {"max_bin": 16, "seed": 5, "nthread": 2}
 
 
 def params_of(options: Options) -> Options:
-    params = {**DEFAULTS, **{key: value for key, value in options.items() if key not in FACTS}}
+    encoding = {"cat_encoding": "ordinal"} if options.get("table") == "categories" else {}
+    params = {**DEFAULTS, **encoding, **{key: value for key, value in options.items() if key not in FACTS}}
     if params.get("objective") == "custom":
         params["objective"] = "multi:softprob" if "num_class" in params else "reg:squarederror"
     return params
@@ -515,7 +547,8 @@ def train(model: Options, layout: Options, rows: slice = slice(None)) -> gb.Boos
             call["xgb_model"].save_model(path := Path(folder) / "model.ubj")
             return gb.train(params, dtrain, rounds, **{**call, "xgb_model": path})
     if "evals" in layout or "early_stopping" in model:
-        kept = {key: model[key] for key in ("objective", "table", "targets", "labels", "num_class") if key in model}
+        of_table = "objective", "table", "cat_encoding", "targets", "labels", "num_class"
+        kept = {key: model[key] for key in of_table if key in model}
         part = {None: slice(None), 0: slice(0, 30)}.get(rows.start, slice(30, None))  # of all workers, or of one of two
         other = make_matrix({**kept, "rows": 70}, part)
         if "early_stopping" in model:  # labels turned around: the scores get worse

@@ -108,7 +108,7 @@ def test_trees_are_worded_as_graphviz_words_them_with_fewer_digits(plt):
     labels = re.findall(r'label="(.*?)"', gb.to_graphviz(booster, with_stats=True).source, re.DOTALL)
     shortened = [re.sub(r"-?\d+\.\d+", lambda number: f"{float(number[0]):.4g}", label) for label in labels]
     drawn = texts(gb.plot_tree(booster, with_stats=True))
-    assert sorted(drawn) == sorted(shortened) and any(text.startswith("kind in {high}") for text in drawn)
+    assert sorted(drawn) == sorted(shortened) and any(text.startswith("kind in {low}") for text in drawn)
 
 
 def test_of_a_boolean_column_yes_is_false(plt):

@@ -7,22 +7,30 @@ import numpy as np
 from gpuboost.backend.contract import FlatTrees
 from gpuboost.binned.cuts import Cuts
 from gpuboost.kernels.nodes import collect_tree, number_kept
-from gpuboost.kernels.structs import CATEGORICAL, FLAT_NODE, NUMERIC
+from gpuboost.kernels.structs import CATEGORICAL, CATEGORY_RULES, EMPTY_WORDS, FLAT_NODE, NUMERIC
 from gpuboost.model.tree import CategorySets, Tree
+from gpuboost.params import Params
 
-__all__ = ["collect_trees", "flatten_grown", "flatten_trees"]
+__all__ = ["category_rules", "collect_trees", "flatten_grown", "flatten_trees"]
 
-# of the fields of Tree
+# of the fields of Tree that are arrays
 TREE_DTYPES = [np.int32, np.int32, np.int32, np.float32, np.uint8, np.float32, np.float32, np.float32, np.float32]
 VECTORS = 5, 8  # of them, leaf_value and weight: a number for each output
 
 
+def category_rules(params: Params) -> np.ndarray:
+    """CATEGORY_RULES (1,) of a training."""
+    return np.array([tuple(getattr(params, str(name)) for name in CATEGORY_RULES.names or ())], CATEGORY_RULES)
+
+
 def collect_trees(
-    nodes: np.ndarray, leaf_values: np.ndarray, weights: np.ndarray, covers: np.ndarray, cuts: Cuts, n_trees: int
-) -> list[Tree]:
+    nodes: np.ndarray, leaf_values: np.ndarray, weights: np.ndarray, covers: np.ndarray, cuts: Cuts, n_trees: int,
+    cats: np.ndarray | None = None,
+) -> list[Tree]:  # fmt: skip
     """The trees that pruning left, renumbered without gaps.
 
     nodes : structs.NODE (n_nodes,). leaf_values, weights : float32 (n_nodes, leaf_size). covers : float64 (n_nodes,).
+    cats : uint32 (n_nodes, n_words), the sets, where the cuts have categories.
     """
     new_ids, n_kept = np.empty(len(nodes), np.int32), np.zeros(n_trees, np.int32)
     number_kept(len(nodes), nodes, new_ids, n_kept)
@@ -33,17 +41,31 @@ def collect_trees(
         collect_tree(tree, nodes, new_ids, leaf_values, weights, covers, cuts.thresholds, cuts.offsets, *columns)
         if leaf_size == 1:
             columns = [column.reshape(-1) for column in columns]
-        trees.append(Tree(*columns))
+        sets = None if cats is None or cuts.categorical is None else _collect_sets(tree, nodes, cats, new_ids)
+        trees.append(Tree(*columns, sets))
     return trees
 
 
-def flatten_grown(nodes: np.ndarray, cuts: Cuts) -> np.ndarray:
+def _collect_sets(tree: int, nodes: np.ndarray, cats: np.ndarray, new_ids: np.ndarray) -> CategorySets | None:
+    """The splits of a tree that are sets."""
+    is_set = (nodes["tree"] == tree) & (new_ids >= 0) & (nodes["left"] >= 0) & (nodes["kind"] == CATEGORICAL)
+    if not is_set.any():
+        return None
+    bits = np.unpackbits(cats[is_set, 1:].astype("<u4").view(np.uint8), axis=1, bitorder="little")
+    own, categories = np.nonzero(bits)
+    bounds = np.searchsorted(own, np.arange(len(bits) + 1))
+    return CategorySets(new_ids[is_set], bounds.astype(np.int64), categories.astype(np.int32))
+
+
+def flatten_grown(nodes: np.ndarray, cuts: Cuts, n_words: int = EMPTY_WORDS) -> np.ndarray:
     """Trees that have just been grown, as kernels/predict.py walks them: FLAT_NODE (n_nodes,). A tree begins at its root's
-    number; nodes that were pruned are there, too, and never met."""
+    number; nodes that were pruned are there, too, and never met. n_words : of a node's set; they lie node by node."""
     flat, is_split = np.zeros(len(nodes), FLAT_NODE), nodes["left"] >= 0
+    is_set = is_split & (nodes["kind"] == CATEGORICAL)
     bins = np.where(is_split, cuts.offsets[nodes["feature"]] + nodes["bin"], 0)
-    flat["threshold"] = np.where(is_split, cuts.thresholds[bins], 0)
-    for field, value in {"bin": nodes["bin"], "feature": nodes["feature"], "left": nodes["left"] - nodes["tree"]}.items():
+    flat["threshold"] = np.where(is_split & ~is_set, cuts.thresholds[bins], 0)
+    first_word = np.where(is_set, n_words * np.arange(len(nodes)), nodes["bin"])
+    for field, value in {"bin": first_word, "feature": nodes["feature"], "left": nodes["left"] - nodes["tree"]}.items():
         flat[field] = np.where(is_split, value, -1)
     flat["default_left"] = np.where(is_split, nodes["default_left"], 0)
     flat["kind"] = np.where(is_split, nodes["kind"], NUMERIC)
@@ -54,7 +76,7 @@ def flatten_trees(trees: list[Tree], outputs: list[int], cuts: Cuts | None = Non
     """Finished trees as kernels/predict.py reads them; all of one leaf_size. outputs : the first output of each.
 
     With ``cuts`` every threshold is also given as a bin. Raises ValueError where a threshold is not one of the cuts, or a split
-    is a set of categories: the codes then cannot tell which side a row belongs on.
+    is a set and the cuts do not have a bin for each category: the codes then cannot tell which side a row belongs on.
     """
     begin = np.concatenate([[0], np.cumsum([tree.n_nodes for tree in trees])]).astype(np.int64)
     nodes, leaf_size = np.zeros(int(begin[-1]), FLAT_NODE), trees[0].leaf_size if trees else 1
@@ -89,13 +111,15 @@ def _lay_out_sets(sets: list[tuple[int, CategorySets]], nodes: np.ndarray) -> np
 
 
 def _find_bins(nodes: np.ndarray, cuts: Cuts) -> None:
-    """The bin of every threshold."""
-    splits = np.flatnonzero(nodes["feature"] >= 0)
-    if (sets := splits[nodes["kind"][splits] == CATEGORICAL]).size:
+    """The bin of every threshold; that of a set says where it lies."""
+    splits, n_categories = np.flatnonzero(nodes["feature"] >= 0), cuts.n_categories
+    is_set = nodes["kind"][splits] == CATEGORICAL
+    if (sets := splits[is_set & (n_categories[nodes["feature"][splits]] == 0)]).size:
         raise ValueError(
             f"column {nodes['feature'][sets[0]]}: a split of the model is a set of categories, which codes of a binned "
             "matrix do not tell apart. Predict from the original table."
         )
+    splits = splits[~is_set]
     for feature in np.unique(nodes["feature"][splits]):
         own = splits[nodes["feature"][splits] == feature]
         thresholds = cuts.of(feature)

@@ -82,12 +82,13 @@ class BinnedMatrix:
         """How many values are not missing."""
         return sum(page.count_present(self.cuts) for page in self.pages)
 
-    def holds_values(self, features: Array) -> Array:
-        """int64 (n,): whether each of these features, which have a single bin, is not missing in every row."""
+    def holds_values(self, features: Array, codes: Array) -> Array:
+        """int64 (n,): whether each of these features, which have one code if any, is not missing in every row."""
         columns = self.sorted_columns
         if columns is None:
             pages = [page for page in self.pages if isinstance(page, DensePage)]
-            return np.array([any(page.holds_code(f, 0) for page in pages) for f in features.tolist()], np.int64)
+            each = zip(features.tolist(), codes.tolist())
+            return np.array([any(page.holds_code(f, code) for page in pages) for f, code in each], np.int64)
         begin, end = columns.bounds[features].T
         if (columns.absent[features] == self.cuts.n_bins[features]).all():
             return (begin < end).astype(np.int64)

@@ -104,8 +104,9 @@ def _train(options: argparse.Namespace) -> None:
             else:
                 ref = evals[0][0] if evals else None
                 matrix = QuantileDMatrix(
-                    table, **info, max_bin=checked.table_bins, nthread=checked.nthread, ref=ref, device=checked.training_device
-                )
+                    table, **info, max_bin=checked.table_bins, cat_encoding=checked.cat_encoding, nthread=checked.nthread,
+                    ref=ref, device=checked.training_device,
+                )  # fmt: skip
             print(f"{name}: {matrix.num_row()} rows x {matrix.num_col()} columns")
             evals.append((matrix, name))
     history: dict[str, dict[str, list[float]]] = {}

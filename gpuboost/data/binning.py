@@ -13,7 +13,9 @@ from gpuboost.data.tables.source import ColumnSource
 from gpuboost.kernels.histogram import record_bytes
 from gpuboost.kernels.packing import pack_cells_cpu
 
-__all__ = ["add_records", "bin_table"]
+__all__ = ["MOST_CATEGORIES", "add_records", "bin_table"]
+
+MOST_CATEGORIES = 65534  # with the codes for none of them and for missing, those of two bytes
 
 
 def bin_table(
@@ -22,8 +24,15 @@ def bin_table(
     """Bin every row of a source (tables.source.ColumnSource).
 
     with_records : also write the row-major copy that histograms read, packed where that is worth it. page_rows : rows of a page;
-    None puts all in one. One byte per code where all codes fit, the missing ones that occur included, else two.
+    None puts all in one. One byte per code where all codes fit, the missing ones that occur included, else two. Raises ValueError
+    for a column of more categories than two bytes number.
     """
+    for feature in np.flatnonzero(cuts.n_categories > MOST_CATEGORIES)[:1].tolist():
+        raise ValueError(
+            f"column {source.feature_names[feature] if source.feature_names else feature!r} has {cuts.n_categories[feature]} "
+            f"categories, but at most {MOST_CATEGORIES} of a dense table can be split by sets. Use cat_encoding='ordinal', join "
+            "rare categories, or pass a SciPy sparse matrix of their codes."
+        )
     if int(cuts.n_bins.max()) <= 256:
         later = with_records and may_pack(cuts, source.n_rows)  # a packing is chosen by the columns
         binned, n_lost = _bin(source, cuts, backend, np.uint8, with_records and not later, page_rows)

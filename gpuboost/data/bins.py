@@ -10,17 +10,16 @@ from gpuboost.binned.matrix import BinnedMatrix
 from gpuboost.communicator import Communicator
 from gpuboost.config import warn
 from gpuboost.data.binning import add_records, bin_table
+from gpuboost.data.category_bins import check_category_codes, cut_by_category
 from gpuboost.data.columns import bin_columns
 from gpuboost.data.sketch import sketch_columns
 from gpuboost.data.tables.batches import Array, Rows
-from gpuboost.data.tables.device import host_array
-from gpuboost.data.tables.names import listing, quoted
+from gpuboost.data.tables.names import listing
 from gpuboost.data.tables.source import ColumnSource
 from gpuboost.params import EVERY_VALUE
 
 __all__ = ["Bins", "bin_by_cuts", "bin_by_own_cuts"]
 
-CATEGORY_CODES = 2**24  # codes below it are different float32 values
 SKETCH_WEIGHT_BITS = 46  # the global sum of integer sketch weights stays below 2^46 (data/sketch.py)
 
 
@@ -30,6 +29,7 @@ class Bins:
 
     max_bin: int
     binned: BinnedMatrix
+    by_category: bool = False  # whether columns of categories have a bin for each
 
     def on(self, backend: Backend) -> BinnedMatrix:
         """The codes, moved there."""
@@ -43,21 +43,23 @@ class Bins:
 
 
 def bin_by_own_cuts(
-    source: ColumnSource, weight: np.ndarray, max_bin: int, backend: Backend, comm: Communicator, page_rows: int | None = None
-) -> BinnedMatrix:
+    source: ColumnSource, weight: np.ndarray, max_bin: int, backend: Backend, comm: Communicator, page_rows: int | None = None,
+    by_category: bool = False,
+) -> BinnedMatrix:  # fmt: skip
     """Codes under cuts sketched from this table (all workers' rows of positive weight), with records, as training reads them.
 
-    weight : float32 (n_rows,) or empty. A UserWarning names columns without any value; ValueError a column of numbers declared to
-    be categories that are none.
+    weight : float32 (n_rows,) or empty. by_category : whether columns of categories get a bin for each. A UserWarning names
+    columns without any value; ValueError a column of numbers declared to be categories that are none, or of too many categories.
     """
-    _check_category_codes(source)
+    check_category_codes(source)
     weights = _sketch_weights(weight, source.n_rows, comm)
     if max_bin == EVERY_VALUE or _stays_sparse(source, backend):
-        binned = bin_columns(source, weights, max_bin, None, backend.n_threads, comm)
+        binned = bin_columns(source, weights, max_bin, None, backend.n_threads, comm, by_category)
         binned = add_records(binned, backend)
     else:
         source = _kept(source, backend)
         cuts = sketch_columns(source, weights, max_bin, backend, comm)
+        cuts = cut_by_category(cuts, source) if by_category else cuts
         binned = bin_table(source, cuts, backend, with_records=True, page_rows=page_rows)
     _warn_of_empty_columns(binned, source, comm)
     return binned
@@ -83,6 +85,7 @@ def bin_by_cuts(
     source: ColumnSource, cuts: Cuts, backend: Backend, comm: Communicator, page_rows: int | None = None
 ) -> BinnedMatrix:
     """Codes under another table's cuts, to be evaluated: most such tables are nothing else, and only training reads records."""
+    check_category_codes(source, cuts)
     if _stays_sparse(source, backend):
         return bin_columns(source, None, cuts.max_bin, cuts, backend.n_threads, comm)
     return bin_table(source, cuts, backend, with_records=False, page_rows=page_rows)
@@ -92,28 +95,13 @@ def _stays_sparse(source: ColumnSource, backend: Backend) -> bool:
     return source.stored is not None and backend.takes_sparse
 
 
-def _check_category_codes(source: ColumnSource) -> None:
-    """ValueError for a number that is no code in a column of type "c". Columns that hold categories themselves have codes."""
-    names = source.feature_names or [str(f) for f in range(source.n_features)]
-    declared = [f for f, letter in enumerate(source.feature_types or ()) if letter == "c" and names[f] not in source.categories]
-    for rows in source.batch_slices() if declared else ():
-        with np.errstate(over="ignore"):
-            values = host_array(source.read(rows))[:, declared].astype(np.float32)
-        is_code = (values >= 0) & (values < CATEGORY_CODES) & (values == np.floor(values))
-        is_missing = np.isnan(values) | (values == source.missing)
-        for i, j in np.argwhere(~is_code & ~is_missing)[:1]:
-            raise ValueError(
-                f"{quoted(names[declared[j]])} is of feature type 'c', so it must hold codes of categories, whole numbers from 0 "
-                f"to {CATEGORY_CODES - 1}, got {values[i, j]:.9g} in row {rows.start + i}. Number its categories from 0, or use "
-                "feature type 'q'."
-            )
-
-
 def _warn_of_empty_columns(binned: BinnedMatrix, source: ColumnSource, comm: Communicator) -> None:
     cuts = binned.cuts
-    suspects = np.flatnonzero(cuts.has_missing & (cuts.n_bins == 1))  # else they hold one value
-    if len(suspects):  # on all workers or on none
-        occurs = binned.holds_values(suspects)
+    assert cuts.extremes is not None
+    low, high = cuts.extremes.T
+    suspects = np.flatnonzero(cuts.has_missing & ((cuts.n_bins == 1) | (cuts.n_categories > 0) & (low == high)))
+    if len(suspects):  # on all workers or on none; else they hold one value
+        occurs = binned.holds_values(suspects, np.where(cuts.n_categories > 0, low, 0).astype(np.int64)[suspects])
         comm.allreduce_max(occurs)
         empty = [source.feature_names[f] if source.feature_names else str(f) for f in suspects[occurs == 0]]
         if empty:

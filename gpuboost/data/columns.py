@@ -15,6 +15,7 @@ from gpuboost.binned.cuts import SENTINEL, Cuts
 from gpuboost.binned.matrix import BinnedMatrix
 from gpuboost.binned.pages import DensePage, PageStore, SortedColumns, SparsePage
 from gpuboost.communicator import Communicator
+from gpuboost.data.category_bins import cut_by_category
 from gpuboost.data.sketch import ZERO_KEY, midway, require_finite, values_of
 from gpuboost.data.tables.device import host_array
 from gpuboost.data.tables.source import ColumnSource
@@ -106,15 +107,18 @@ class Entries:
 
 
 def bin_columns(
-    source: ColumnSource, weights: np.ndarray | None, max_bin: int, cuts: Cuts | None, n_threads: int, comm: Communicator
-) -> BinnedMatrix:
+    source: ColumnSource, weights: np.ndarray | None, max_bin: int, cuts: Cuts | None, n_threads: int, comm: Communicator,
+    by_category: bool = False,
+) -> BinnedMatrix:  # fmt: skip
     """Codes and column blocks of a table, in host memory, under its own cuts or under others.
 
-    weights : as Entries.cuts. max_bin : EVERY_VALUE for exact search. cuts : None makes them.
+    weights : as Entries.cuts. max_bin : EVERY_VALUE for exact search. cuts : None makes them. by_category : as cut_by_category.
     A sparse table becomes a SparsePage, a dense one a DensePage of uint32 columns.
     """
     entries = list_entries(source, n_threads, comm)
-    cuts = entries.cuts(weights, max_bin, comm) if cuts is None else cuts
+    if cuts is None:
+        cuts = entries.cuts(weights, max_bin, comm)
+        cuts = cut_by_category(cuts, source) if by_category else cuts
     blocks = entries.blocks(cuts)
     page: DensePage | SparsePage
     if source.stored is None:

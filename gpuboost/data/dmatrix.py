@@ -14,7 +14,8 @@ from gpuboost.communicator import Communicator
 from gpuboost.config import warn
 from gpuboost.data.binning import bin_table
 from gpuboost.data.bins import Bins, bin_by_own_cuts
-from gpuboost.data.feature_info import Categories, FeatureInfo
+from gpuboost.data.category_bins import check_category_codes
+from gpuboost.data.feature_info import Categories, FeatureInfo, shared_categories
 from gpuboost.data.given import row_numbers
 from gpuboost.data.info import MatrixInfo
 from gpuboost.data.tables.source import ColumnSource
@@ -142,9 +143,16 @@ class DMatrix:
         """What the cells that are not stored are: "missing", "zero", or None: missing in training."""
         return self._features.sparse_absent
 
+    @property
+    def has_categories(self) -> bool:
+        """Whether a column is of type "c"."""
+        return "c" in (self.feature_types or ())
+
     def _describe(self, features: FeatureInfo) -> None:
         if features is not self._features and self._table is not None:
             self._table = self._table.described(features)
+            if features.types != self._features.types:
+                self._bins = None  # columns of categories are binned in their own way
         self._features = features
 
     # -- What XGBoost's class offers ----------------------------------------------------------------------------------
@@ -351,11 +359,16 @@ class DMatrix:
             )
         return None
 
-    def binned(self, max_bin: int, backend: Backend, comm: Communicator) -> BinnedMatrix:
-        """Codes under the table's own cuts, with records: what training reads. Kept until another max_bin is asked for."""
-        if self._bins is None or self._bins.max_bin != max_bin:
+    def binned(self, max_bin: int, backend: Backend, comm: Communicator, by_category: bool = False) -> BinnedMatrix:
+        """Codes under the table's own cuts, with records: what training reads. Kept until others are asked for.
+
+        by_category : whether columns of categories have a bin for each.
+        """
+        by_category &= self.has_categories
+        if self._bins is None or (self._bins.max_bin, self._bins.by_category) != (max_bin, by_category):
             assert self._table is not None
-            self._bins = Bins(max_bin, bin_by_own_cuts(self._table.source, self.weights, max_bin, backend, comm))
+            binned = bin_by_own_cuts(self._table.source, self.weights, max_bin, backend, comm, by_category=by_category)
+            self._bins = Bins(max_bin, binned, by_category)
         return self._bins.on(backend)
 
     def codes(self, cuts: Cuts, source: ColumnSource | None, backend: Backend) -> BinnedMatrix | None:
@@ -363,14 +376,23 @@ class DMatrix:
         is_own = source is None or (self._table is not None and source is self._table.finite)  # columns and categories
         if is_own and self._bins is not None and self._bins.binned.cuts.same_as(cuts):
             return backend.memory.move_table(self._bins.binned)
-        return None if source is None else bin_table(source, cuts, backend, with_records=False)
+        if source is None:
+            return None
+        check_category_codes(source, cuts)
+        return bin_table(source, cuts, backend, with_records=False)
 
     def any_binned(self) -> BinnedMatrix | None:
         """The codes at hand, if any."""
         return None if self._bins is None else self._bins.binned
 
     def require_same_columns(self, comm: Communicator) -> None:
-        """ValueError where workers' shards differ in their columns, or in feature_weights."""
+        """ValueError where workers' shards differ in their columns, or in feature_weights. Where only their dictionaries of
+        categories differ, all of them get the values of any."""
+        shared = shared_categories(self.categories, comm)
+        if shared != self.categories:
+            assert self._table is not None  # a matrix that forgets its table has agreed before
+            self._features = self._features.with_categories(shared)
+            self._table, self._bins = self._table.recoded(self._features), None
         self._features.require_same(self._info.feature_weights, comm)
 
 

@@ -1,5 +1,6 @@
 """What is known of a table's columns besides their values: how many, names, types, categories, what absent cells mean."""
 
+import json
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from hashlib import sha256
@@ -10,7 +11,7 @@ import numpy as np
 from gpuboost.communicator import Communicator
 from gpuboost.data.tables.names import check_names, check_types
 
-__all__ = ["FeatureInfo"]
+__all__ = ["FeatureInfo", "shared_categories"]
 
 Categories = dict[str, list[Any]]  # column → its values, in the order of their codes
 
@@ -51,6 +52,10 @@ class FeatureInfo:
                 raise ValueError(f"feature_types of column {name!r} must be 'c', as it holds categories, got {letter!r}.")
         return replace(self, types=checked, version=self.version + 1)
 
+    def with_categories(self, categories: Categories) -> "FeatureInfo":
+        """With other dictionaries for the same columns."""
+        return replace(self, categories=categories, version=self.version + 1)
+
     def aligned_with(self, other: "FeatureInfo") -> "FeatureInfo":
         """The other's columns, as a table with these columns gives them when read by name and categories by value."""
         absent = other.sparse_absent or "missing" if self.is_sparse else self.sparse_absent or other.sparse_absent
@@ -68,8 +73,8 @@ class FeatureInfo:
         digests = comm.allgather(np.array([_digest(text) for text in (columns, sparseness, repr(feature_weights.tolist()))]))
         if len(np.unique(digests[:, 0])) > 1:
             raise ValueError(
-                "the workers' tables differ in column names, order, types or categories. Give all shards the same columns, and "
-                "categories of one dictionary (an Enum, or pandas' union_categoricals)."
+                "the workers' tables differ in column names, order or types, or in which columns hold categories. Give all "
+                "shards the same columns."
             )
         if len(np.unique(digests[:, 1])) > 1:
             raise ValueError(
@@ -77,6 +82,21 @@ class FeatureInfo:
             )
         if len(np.unique(digests[:, 2])) > 1:
             raise ValueError("the workers' tables differ in feature_weights. Give all shards the same ones.")
+
+
+def shared_categories(own: Categories, comm: Communicator) -> Categories:
+    """The dictionaries that all workers use: their own where they are equal, else of every column the values that any of them
+    has, numbers before text, ascending. Their own, too, where not the same columns hold categories."""
+    if not comm.any(bool(own)):
+        return own
+    text = np.frombuffer(json.dumps(own).encode(), np.uint8).astype(np.int64)
+    lengths, joined = comm.allgather_int(len(text)), comm.gather_columns(text[None])[0].astype(np.uint8).tobytes()
+    ends = np.cumsum(lengths).tolist()
+    each: list[Categories] = [json.loads(joined[end - n : end]) for n, end in zip(lengths, ends)]
+    if all(other == own for other in each) or any(other.keys() != own.keys() for other in each):
+        return own
+    values = {name: {value for other in each for value in other[name]} for name in own}
+    return {name: sorted(found, key=lambda value: (isinstance(value, str), value)) for name, found in values.items()}
 
 
 def _digest(text: str) -> int:

@@ -19,6 +19,7 @@ class QuantileDMatrix(DMatrix):
     """A DMatrix that is binned at once and forgets the table: about 2 bytes per value.
 
     max_bin : as in training, 256 by default; training with another max_bin raises ValueError.
+    cat_encoding : as in training, for columns of categories; training with another one raises ValueError.
     ref : a QuantileDMatrix whose cuts to use: the training matrix, for an evaluation matrix.
     page_rows : rows of one page of codes; None keeps all in one. The model does not depend on it. A sparse table has one page.
     device : where to bin, as in training; None: where the table lies. The codes do not depend on it.
@@ -28,7 +29,7 @@ class QuantileDMatrix(DMatrix):
 
     def __init__(
         self, data: Any, label: Any = None, *, max_bin: int | None = None, ref: DMatrix | None = None,
-        page_rows: int | None = None, device: str | None = None, **info: Any,
+        page_rows: int | None = None, device: str | None = None, cat_encoding: str | None = None, **info: Any,
     ) -> None:  # fmt: skip
         super().__init__(data, label, **info)
         place = ("cpu" if self.device is None else "cuda") if device is None else check_param("device", device)
@@ -42,7 +43,8 @@ class QuantileDMatrix(DMatrix):
         assert self._table is not None
         if ref is None:
             self.require_same_columns(comm)
-            binned = bin_by_own_cuts(self._table.source, self.weights, checked, backend, comm, page_rows)
+            by_category = check_param("cat_encoding", cat_encoding) == "sets" and self.has_categories
+            binned = bin_by_own_cuts(self._table.source, self.weights, checked, backend, comm, page_rows, by_category)
             if self.is_sparse:
                 self._features = replace(self._features, sparse_absent=self.sparse_absent or "missing")
         else:
@@ -50,10 +52,10 @@ class QuantileDMatrix(DMatrix):
                 raise ValueError(f"ref has {ref.num_col()} columns, data has {self.num_col()}. Both need the same columns.")
             source = self.source(ref.feature_names, ref.categories, ref.num_col(), ref.sparse_absent or "missing")
             assert source is not None
-            cuts = _lent_cuts(ref, max_bin, checked, backend, comm)
+            cuts = _lent_cuts(ref, max_bin, checked, cat_encoding, backend, comm)
             binned = bin_by_cuts(source, cuts, backend, comm, page_rows)
             self._features = self._features.aligned_with(ref._features)
-        self._bins: Bins = Bins(binned.cuts.max_bin, binned)
+        self._bins: Bins = Bins(binned.cuts.max_bin, binned, binned.cuts.categorical is not None)
         self._table = None
 
     @property
@@ -61,7 +63,7 @@ class QuantileDMatrix(DMatrix):
         """What it was binned with."""
         return self._bins.max_bin
 
-    def binned(self, max_bin: int, backend: Backend, comm: Communicator) -> BinnedMatrix:
+    def binned(self, max_bin: int, backend: Backend, comm: Communicator, by_category: bool = False) -> BinnedMatrix:
         if max_bin == EVERY_VALUE:
             raise ValueError(
                 "tree_method='exact' searches the values themselves, of which a QuantileDMatrix keeps only bin numbers. "
@@ -72,14 +74,22 @@ class QuantileDMatrix(DMatrix):
                 f"max_bin={max_bin} in the training parameters, but the QuantileDMatrix was built with {self.max_bin}. "
                 "Use the same value in both."
             )
+        if by_category != self._bins.by_category:
+            names = {True: "sets", False: "ordinal"}
+            raise ValueError(
+                f"cat_encoding={names[by_category]!r} in the training parameters, but the QuantileDMatrix was built with "
+                f"{names[not by_category]!r}. Use the same value in both."
+            )
         return self._bins.with_records(backend)
 
 
-def _lent_cuts(ref: DMatrix, given: int | None, max_bin: int, backend: Backend, comm: Communicator) -> Cuts:
+def _lent_cuts(
+    ref: DMatrix, given: int | None, max_bin: int, cat_encoding: str | None, backend: Backend, comm: Communicator
+) -> Cuts:
     """The cuts of ref, which is binned by max_bin if it is not yet. Raises ValueError where another one was given."""
     known = ref.any_binned()
     if known is None or known.cuts.has_every_value:
-        known = ref.binned(max_bin, backend, comm)
+        known = ref.binned(max_bin, backend, comm, check_param("cat_encoding", cat_encoding) == "sets")
     if given is not None and max_bin != known.cuts.max_bin:
         raise ValueError(f"max_bin={given}, but ref was binned with {known.cuts.max_bin}. Leave max_bin out.")
     return known.cuts

@@ -25,11 +25,13 @@ class TableView:
     loaded : the whole table. rows : intp (n,), the numbers of the rows that are meant; None: all.
     source : these rows, with the table's own columns, values unchecked: training has its own check, in the sketch.
     may_widen : whether further columns of a model are absent here: a LIBSVM file names only those it fills.
+    missing : the value that means missing besides NaN, as it was given.
     """
 
     loaded: LoadedTable
     source: ColumnSource
     may_widen: bool
+    missing: float | None = None
     rows: np.ndarray | None = None
 
     @staticmethod
@@ -40,7 +42,8 @@ class TableView:
         """A table of a user, with what it says of its columns. Raises what open_table raises."""
         loaded = load_table(data)
         source = open_table(loaded, missing=missing, feature_names=names, feature_types=types)
-        return TableView(loaded, source.absent_as(ABSENT_VALUES[sparse_absent or "missing"]), is_libsvm and names is None)
+        source = source.absent_as(ABSENT_VALUES[sparse_absent or "missing"])
+        return TableView(loaded, source, is_libsvm and names is None, missing)
 
     @cached_property
     def finite(self) -> ColumnSource:
@@ -53,6 +56,14 @@ class TableView:
             self.source, feature_names=features.names, feature_types=features.types, categories=features.categories
         )  # fmt: skip
         return replace(self, source=source, may_widen=self.may_widen and features.names is None)
+
+    def recoded(self, features: FeatureInfo) -> "TableView":
+        """The same table, whose categories are numbered by other dictionaries, which know all of them."""
+        source = open_table(
+            self.loaded, missing=self.missing, feature_names=features.names, feature_types=features.types,
+            categories=features.categories,
+        )  # fmt: skip
+        return replace(self, source=source if self.rows is None else source.taken(self.rows))
 
     def taken(self, rows: np.ndarray) -> "TableView":
         """Of the rows with the given numbers, intp (n,), in that order. Copies none of the table, unless it is sparse."""
@@ -74,7 +85,7 @@ class TableView:
             assert isinstance(loaded.table, SparseTable)
             loaded = LoadedTable(loaded.table.widened(n_features), None)
         source = open_table(
-            loaded, missing=self.source.missing, feature_names=features.names, categories=categories,
+            loaded, missing=self.missing, feature_names=features.names, categories=categories,
             expected_names=names if features.names is not None else None, expected_count=n_features,
         )  # fmt: skip
         source = source if self.rows is None else source.taken(self.rows)

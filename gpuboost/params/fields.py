@@ -103,8 +103,16 @@ class TreeParams:
         None, "multi_output_tree: what few outputs, or sums of them, splits are searched by; None: all.", SKETCHES, parse_sketch,
         fix="Use 'top_outputs:5' for most data.",
     )  # fmt: skip
-    max_cat_to_onehot: int = integer(4, _FROM_1, "Categories up to which a split takes one of them.", is_built=False)
-    max_cat_threshold: int = integer(64, _FROM_1, "Most categories that a split names.", is_built=False)
+    cat_encoding: str = choice(
+        "sets", "sets ordinal", "Columns of categories are split by sets of them, or in the order of their codes, like numbers."
+    )
+    max_cat_to_onehot: int = integer(4, _FROM_1, "Sets: of a column of fewer categories a split names one.")
+    max_cat_threshold: int = integer(64, _FROM_1, "Sets: most categories that a split names.")
+    cat_smooth: float = real(0, "[0, inf)", "Sets: added to the hessian of each category where they are put in order.")
+    cat_l2: float = real(0, "[0, inf)", "Sets: added to lambda in the gain of a split that may name several categories.")
+    min_data_per_group: float = real(
+        0, "[0, inf)", "Sets: smallest sum of hessians (rows, for squared error) of a child where a split may name several."
+    )
     sketch_proposals: str = choice("global", "global local", "'approx': candidates once per tree, or for each node.")
 
     @property

@@ -40,6 +40,7 @@ def start_boosting(model: Model | None, dtrain: DMatrix, params: Params, *, is_c
     comm, objective = current_communicator(), get_objective(params.objective, params)
     for name in params.eval_metric:
         get_metric(name, params)  # a misspelt one is refused here, also where nothing is evaluated
+    dtrain.require_same_columns(comm)
     if model is None:
         model = _empty_model(dtrain, params, objective, backend, comm, (CUSTOM_BASE_SCORE,) if is_custom else None)
     else:
@@ -107,20 +108,24 @@ def _boosting(
     _check_vector_leaves(resolved, model.n_outputs)
     margin = backend.memory.put(start_margin(dtrain, dtrain.num_row(), model.base_score, objective, model.n_outputs))
     _check_fine_bins(dtrain, params)
-    rows = collect_rows(dtrain, margin, params.table_bins, backend, comm)
+    by_category = params.cat_encoding == "sets" and dtrain.has_categories
+    if by_category:
+        _check_sets(dtrain, resolved, model.n_outputs)
+    rows = collect_rows(dtrain, margin, params.table_bins, backend, comm, by_category)
     if model.trees and model.tree_weights is None:  # dart adds them up in its own way
         add_model_margin(model, dtrain, backend, margin)
     return Boosting(model, dtrain, params, objective, backend, comm, rows, resolved)
 
 
-def collect_rows(dtrain: DMatrix, margin: Array, max_bin: int, backend: Backend, comm: Communicator) -> TrainingRows:
+def collect_rows(
+    dtrain: DMatrix, margin: Array, max_bin: int, backend: Backend, comm: Communicator, by_category: bool = False
+) -> TrainingRows:
     """What Backend.start_training wants. Raises ValueError for a table without rows."""
     n_kept = np.count_nonzero(dtrain.weights) if len(dtrain.weights) else dtrain.num_row()
     kept = comm.allgather_int(int(n_kept))
     check_count(kept)
-    dtrain.require_same_columns(comm)
     return TrainingRows(
-        binned=dtrain.binned(max_bin, backend, comm),
+        binned=dtrain.binned(max_bin, backend, comm, by_category),
         label=dtrain.labels,
         weight=dtrain.weights,
         margin=margin,
@@ -142,6 +147,27 @@ def _check_vector_leaves(params: Params, n_outputs: int) -> None:
             f"{name}={getattr(params, name)!r} is for trees of one output, and multi_strategy='multi_output_tree' grows them for "
             f"{n_outputs}. Use multi_strategy='one_output_per_tree', or leave {name} out."
         )
+
+
+def _check_sets(dtrain: DMatrix, resolved: Params, n_outputs: int) -> None:
+    """ValueError for what sets of categories do not go with."""
+    types, names = dtrain.feature_types or [], dtrain.feature_names
+    if resolved.tree_method == "exact":
+        raise ValueError(
+            "tree_method='exact' does not split by sets of categories. Use tree_method='hist', or cat_encoding='ordinal', which "
+            "takes categories in the order of their codes."
+        )
+    if trees_of_round(resolved, n_outputs)[1] > 1:
+        raise ValueError(
+            "multi_strategy='multi_output_tree' does not split by sets of categories. Use 'one_output_per_tree', or "
+            "cat_encoding='ordinal', which takes categories in the order of their codes."
+        )
+    for feature, sign in enumerate(resolved.monotone_constraints):
+        if sign and types[feature] == "c":
+            raise ValueError(
+                f"monotone_constraints of column {names[feature] if names else feature!r} must be 0, as it holds categories, "
+                f"whose sets have no order, got {sign}. Use cat_encoding='ordinal' for the order of their codes."
+            )
 
 
 def _check_fine_bins(dtrain: DMatrix, params: Params) -> None:

@@ -1,5 +1,7 @@
 """backend/trees.py: from the table of nodes to trees, and from trees to the flat layout of prediction."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -58,13 +60,30 @@ def test_flat_trees_lie_one_after_another():
 
 
 def test_grown_trees_keep_their_places():
-    """A leaf and what was pruned say nothing of a split that was found there."""
+    """A leaf and what was pruned say nothing of a split that was found there. A set lies where its node's words do."""
     nodes = grown_nodes()
     nodes["kind"][[0, 3]] = CATEGORICAL
-    flat = flatten_grown(nodes, CUTS)
+    flat = flatten_grown(nodes, CUTS, 4)
     assert flat["feature"].tolist() == [1, -1, 0, -1, -1, -1, -1, -1] and flat["left"].tolist() == [2, -1, 4, -1, -1, -1, -1, -1]
-    assert flat["threshold"].tolist() == [5, 0, 2, 0, 0, 0, 0, 0] and flat["bin"].tolist() == [0, -1, 1, -1, -1, -1, -1, -1]
+    assert flat["threshold"].tolist() == [0, 0, 2, 0, 0, 0, 0, 0] and flat["bin"].tolist() == [0, -1, 1, -1, -1, -1, -1, -1]
     assert flat["kind"].tolist() == [CATEGORICAL, *[NUMERIC] * 7] and flat["default_left"].tolist() == [1, 0, 0, 0, 0, 0, 0, 0]
+    nodes["kind"][2] = CATEGORICAL
+    assert flatten_grown(nodes, CUTS, 4)["bin"].tolist() == [0, -1, 8, -1, -1, -1, -1, -1]
+
+
+def test_collected_sets_are_those_of_the_nodes_that_are_left():
+    """Of the nodes 0 and 2, which become 0 and 1, and of a leaf."""
+    nodes, cats = grown_nodes(), np.zeros((8, 3), np.uint32)
+    nodes["kind"][[0, 2, 3]], cats[:, 0] = CATEGORICAL, 64
+    cats[0, 1:], cats[2, 1:], cats[3, 1:] = [5, 1 << 31], [0, 2], [7, 7]
+    values = np.zeros((8, 1), np.float32)
+    cuts = replace(CUTS, categorical=np.array([True, True]))
+    tree, leaf = collect_trees(nodes, values, values, COVERS, cuts, 2, cats)
+    assert {node: categories.tolist() for node, categories in tree.sets.items()} == {0: [0, 2, 63], 1: [33]} and leaf.sets is None
+    assert tree.threshold[:2].tolist() == [0, 0] and tree.sets.nodes.dtype == tree.sets.categories.dtype == np.int32
+    assert flatten_trees([tree], [0], cuts).sets.tolist() == [64, 5, 1 << 31, 64, 0, 2]
+    with pytest.raises(ValueError, match="column 1: a split of the model is a set of categories, which codes"):
+        flatten_trees([tree], [0], CUTS)
 
 
 def test_thresholds_are_given_as_bins_of_the_cuts():

@@ -63,7 +63,7 @@ def test_numbers_that_are_no_codes_of_categories_are_refused(kind, bad):
 
     def bin_it(table):
         if kind == "quantile":
-            return QuantileDMatrix(table, feature_types=types)
+            return QuantileDMatrix(table, feature_types=types, cat_encoding="ordinal")
         table = pytest.importorskip("scipy.sparse").csr_array(table) if kind == "sparse" else table
         return DMatrix(table, feature_types=types, feature_names=names).binned(256, BACKEND, COMM)
 

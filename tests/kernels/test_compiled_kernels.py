@@ -24,7 +24,7 @@ import gpuboost.metrics
 import gpuboost.objectives
 from gpuboost.backend.cuda import compiler
 from gpuboost.backend.cuda.compiler import compile_kernel, to_ptx
-from gpuboost.kernels import binning, gradients, histogram, histogram_tiles, reduce, scalar, splits
+from gpuboost.kernels import binning, category_splits, gradients, histogram, histogram_tiles, reduce, scalar, splits
 from gpuboost.kernels.cuda_common import DeviceFunction, all_kernels, cuda_kernel
 
 pytestmark = pytest.mark.long
@@ -63,6 +63,10 @@ def evaluate_splits_kernel(bounded):
     return splits.evaluate_splits_kernel(bounded, None)
 
 
+def evaluate_category_splits_kernel(bounded):
+    return category_splits.evaluate_category_splits_kernel(bounded, None)
+
+
 def build_histograms_kernel(arguments):
     return histogram_tiles.build_histograms_kernel(*arguments)
 
@@ -77,6 +81,7 @@ FACTORIES = [
     (build_histograms_kernel, list(product([1, 2], histogram_tiles.THREADS))),
     (histogram.build_histograms_global_kernel, [1, 2]),
     (evaluate_splits_kernel, [False, True]),
+    (evaluate_category_splits_kernel, [False, True]),
 ]
 
 

@@ -184,7 +184,7 @@ def test_flat_trees_equal_the_hosts(run, seed, n_splits, n_trees, gamma):
     flat = np.zeros(len(nodes) + 1, FLAT_NODE)
     flat["left"][-1] = 77
     cuts = Cuts(rng.normal(size=200 * 200).astype(np.float32), np.arange(0, 201 * 200, 200, dtype=np.int32), None, 256)
-    arrays = nodes, cuts.thresholds, cuts.offsets, flat
+    arrays = nodes, cuts.thresholds, cuts.offsets, 3, flat
     run(kernel.flatten_trees_kernel, progress_of(n_nodes=len(nodes)), *arrays, threads=len(nodes))
-    np.testing.assert_array_equal(flat[:-1], flatten_grown(nodes, cuts))
+    np.testing.assert_array_equal(flat[:-1], flatten_grown(nodes, cuts, 3))
     assert flat["left"][-1] == 77

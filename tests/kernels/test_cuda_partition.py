@@ -19,12 +19,12 @@ def split_rows_with(run, pages, n_bins, splits):
     pages : (columns, the rows of nodes 0, 1, …) of each; the rows of odd nodes lie in buffer 1. splits : as split_rows.
     """
     n_nodes, n_selected = len(pages[0][1]), len(splits)
-    nodes, cats = np.zeros(n_nodes + 2 * n_selected, NODE), np.zeros((n_nodes + 2 * n_selected, 8), np.uint32)
+    nodes, cats = np.zeros(n_nodes + 2 * n_selected, NODE), np.zeros((n_nodes + 2 * n_selected, 9), np.uint32)
     for i, (node, (feature, split_bin, default_left)) in enumerate(splits.items()):
         nodes[node]["feature"], nodes[node]["default_left"], nodes[node]["left"] = feature, default_left, n_nodes + 2 * i
         if isinstance(split_bin, set):
             nodes[node]["kind"] = CATEGORICAL
-            cats[node] = [sum(1 << c % 32 for c in split_bin if c // 32 == word) for word in range(cats.shape[1])]
+            cats[node, 1:] = [sum(1 << c % 32 for c in split_bin if c // 32 == word) for word in range(8)]
         else:
             nodes[node]["bin"] = split_bin
     selected = np.array([*splits, -1], np.int32)  # there may be room for more

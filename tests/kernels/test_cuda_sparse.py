@@ -54,7 +54,7 @@ def test_marks_equal_the_cpus(run, seed, n_rows, absent_is_zero):
         node["kind"] = rng.choice([NUMERIC, CATEGORICAL])
     selected = np.array([1, 2], np.int32)
     chunks = partition.list_chunks(selected, segments)
-    is_left, cats = np.zeros(n_rows, np.uint8), rng.integers(0, 2**5, (3, 1)).astype(np.uint32)
+    is_left, cats = np.zeros(n_rows, np.uint8), rng.integers(0, 2**5, (3, 2)).astype(np.uint32)
     sparse.mark_sparse_rows_cpu(
         selected, nodes, cats, chunks, table.row_begin, table.cells, table.offsets, table.absent, rows, segments, is_left, 1
     )

@@ -73,7 +73,7 @@ def test_records_of_cells_are_those_of_the_columns(n_rows, n_threads):
 def test_rows_go_where_their_columns_send_them(kinds, n_rows, n_threads, seed):
     columns, n_bins, packing = packed_columns(kinds, n_rows, seed)
     rng, n_nodes = np.random.default_rng(seed), 3
-    cats = rng.integers(0, 2**32, (n_nodes, 8), dtype=np.uint32)
+    cats = rng.integers(0, 2**32, (n_nodes, 9), dtype=np.uint32)
     nodes, segments, selected = np.zeros(n_nodes, NODE), np.zeros((n_nodes, 3), np.int64), np.array([2, 0], np.int32)
     nodes["feature"], nodes["default_left"] = rng.integers(0, len(columns), n_nodes), rng.integers(0, 2, n_nodes)
     nodes["bin"], nodes["kind"] = rng.integers(0, np.array(n_bins)[nodes["feature"]]), rng.choice([NUMERIC, CATEGORICAL], n_nodes)

@@ -17,7 +17,7 @@ def split_rows(columns, n_bins, rows_of, splits, n_threads=1):
     """
     n_nodes = len(rows_of)
     nodes, segments = np.zeros(n_nodes + 2 * len(splits), NODE), np.zeros((n_nodes + 2 * len(splits), 3), np.int64)
-    cats = np.zeros((len(nodes), 8), np.uint32)
+    cats = np.zeros((len(nodes), 9), np.uint32)
     ends = np.cumsum([0, *map(len, rows_of)])
     segments[:n_nodes, 0], segments[:n_nodes, 1] = ends[:-1], ends[1:]
     flat = np.concatenate([np.empty(0, np.int32), *rows_of])
@@ -27,7 +27,7 @@ def split_rows(columns, n_bins, rows_of, splits, n_threads=1):
         nodes[node]["feature"], nodes[node]["default_left"], nodes[node]["left"] = feature, default_left, n_nodes + 2 * i
         if isinstance(split_bin, set):
             nodes[node]["kind"] = CATEGORICAL
-            cats[node] = [sum(1 << c % 32 for c in split_bin if c // 32 == word) for word in range(cats.shape[1])]
+            cats[node, 1:] = [sum(1 << c % 32 for c in split_bin if c // 32 == word) for word in range(8)]
         else:
             nodes[node]["bin"] = split_bin
     chunks = partition.list_chunks(selected, segments)

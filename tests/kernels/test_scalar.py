@@ -377,8 +377,8 @@ def test_no_byte_is_missing_where_a_feature_has_256_bins():
 @pytest.mark.parametrize("default_left", [0, 1])
 def test_categories_of_the_set_go_right_and_missing_ones_by_default(default_left):
     """Of 40 categories, in two words; the bin of such a split says nothing."""
-    in_set, cats = {0, 5, 31, 32, 39}, np.full((2, 2), MASK, np.uint32)
-    cats[1] = [sum(1 << c for c in in_set if c < 32), sum(1 << c - 32 for c in in_set if c >= 32)]
+    in_set, cats = {0, 5, 31, 32, 39}, np.full((2, 3), MASK, np.uint32)
+    cats[1] = [64, sum(1 << c for c in in_set if c < 32), sum(1 << c - 32 for c in in_set if c >= 32)]
     nodes = split_node(7, default_left, CATEGORICAL)
     goes = [bool(split_goes_left(np.uint8(code), nodes, cats, 1, np.int32(40))) for code in range(41)]
     assert goes == [code not in in_set for code in range(40)] + [default_left == 1]

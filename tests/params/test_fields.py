@@ -19,6 +19,7 @@ ABOVE_ZERO = ([(1e-9, 1e-9), ("0.3", 0.3), (7, 7.0)], [0, -1, NAN, INF, "", "0",
 FROM_0_TO_1 = ([(0, 0.0), ("0.1", 0.1), (1, 1.0)], [-0.1, 1.1, NAN, "some"])
 SHARE = ([(1, 1.0), ("0.3", 0.3), (1e-9, 1e-9)], [0, 1.5, -1, NAN, "half", True])
 COUNT = ([(0, 0), ("7", 7), (7.0, 7), ("7.0", 7), (np.int64(7), 7)], [-1, 1.5, "1.5", NAN, INF, 2**31, True, "six", [6]])
+FROM_ONE = ([(1, 1), ("7", 7), (2**31 - 1, 2**31 - 1)], [0, -1, 1.5, NAN, INF, 2**31, "six"])
 FLAG = ([(True, True), (0, False), ("true", True), ("False", False), ("1", True), (np.True_, True)], [2, "yes", "", NAN, []])
 ALPHAS = ([(0.5, (0.5,)), ([0.1, 0.9], (0.1, 0.9)), ("[1E-1,9E-1]", (0.1, 0.9))], [-0.1, [1.1], NAN, []])
 
@@ -133,13 +134,17 @@ AVAILABLE = {
         ["top_outputs", "top_outputs:0", "top_outputs:x", "pca:3", 5],
     ),
     "multi_strategy": ([(name, name) for name in ("one_output_per_tree", "multi_output_tree")], ["both", "multi_output"]),
+    "cat_encoding": ([("sets", "sets"), ("ordinal", "ordinal")], ["onehot", "", 1]),
+    "max_cat_to_onehot": FROM_ONE,
+    "max_cat_threshold": FROM_ONE,
+    "cat_smooth": FROM_ZERO,
+    "cat_l2": FROM_ZERO,
+    "min_data_per_group": FROM_ZERO,
 }
 
 # name → a value that XGBoost takes and gpuboost not yet, and values that nobody takes
 PLANNED = {
     "booster": ("gblinear", []),
-    "max_cat_to_onehot": (5, [0, NAN]),
-    "max_cat_threshold": (5, [0, NAN]),
     "lambdarank_pair_method": ("mean", ["all"]),
     "lambdarank_num_pair_per_sample": (8, [0, NAN]),
     "lambdarank_normalization": (False, ["no"]),

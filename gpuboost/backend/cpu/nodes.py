@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from gpuboost.kernels.structs import EMPTY_WORDS, NODE
+from gpuboost.kernels.structs import NODE
 
 __all__ = ["NodeArrays"]
 
@@ -10,15 +10,16 @@ __all__ = ["NodeArrays"]
 class NodeArrays:
     """Arrays by node, of all trees of a round together (kernels/structs.py); n_nodes of them are in use.
 
-    nodes : NODE. sums, left_sums : int64 (…, leaf_size, 2). cats : uint32. counts : int64. segments : int64 (n_pages, …, 3).
+    nodes : NODE. sums, left_sums : int64 (…, leaf_size, 2). cats : uint32 (…, n_words). counts : int64.
+    segments : int64 (n_pages, …, 3).
     """
 
-    def __init__(self, n_pages: int, leaf_size: int) -> None:
+    def __init__(self, n_pages: int, leaf_size: int, n_words: int) -> None:
         self.n_nodes = 0
         self.nodes = np.empty(0, NODE)
         self.sums = np.empty((0, leaf_size, 2), np.int64)
         self.left_sums = np.empty((0, leaf_size, 2), np.int64)
-        self.cats = np.empty((0, EMPTY_WORDS), np.uint32)
+        self.cats = np.empty((0, n_words), np.uint32)
         self.counts = np.empty(0, np.int64)
         self.segments = np.empty((n_pages, 0, 3), np.int64)
 

@@ -72,8 +72,10 @@ class CpuTraining(Training[list[Tree]]):
                     self._table.predict(p, flat, others, own)
 
     def finish_trees(self) -> list[Tree]:
-        grown, n = self.trees, self.trees.arrays.n_nodes
-        return collect_trees(grown.arrays.nodes[:n], grown.leaf_values, grown.weights, grown.covers, self._cuts, self._n_trees)
+        grown, arrays, n = self.trees, self.trees.arrays, self.trees.arrays.n_nodes
+        return collect_trees(
+            arrays.nodes[:n], grown.leaf_values, grown.weights, grown.covers, self._cuts, self._n_trees, arrays.cats[:n]
+        )
 
     def fetch_trees(self, pending: list[Tree]) -> list[Tree]:
         return pending

@@ -10,9 +10,10 @@ from gpuboost.backend.cpu.rows import PageRows
 from gpuboost.backend.cpu.tables import CpuTable
 from gpuboost.backend.draws import most_bins
 from gpuboost.backend.plans import FrontierBatch, Round
-from gpuboost.backend.trees import flatten_grown
+from gpuboost.backend.trees import category_rules, flatten_grown
 from gpuboost.binned.matrix import BinnedMatrix, Representation
 from gpuboost.kernels import histogram, nodes, partition
+from gpuboost.kernels.category_splits import count_words, evaluate_category_splits
 from gpuboost.kernels.column_sampling import mask_features_cpu, member_words, node_counts
 from gpuboost.kernels.leaves import leaf_weights, list_leaf_chunks, sum_leaves_cpu, update_margin_cpu
 from gpuboost.kernels.proposals import propose_candidates_cpu
@@ -40,7 +41,7 @@ class CpuTrees(Trees):
         self._binned, self._cuts, self._params = binned, binned.cuts, params
         self._gradients, self._table, self._pages, self._n_threads = gradients, table, pages, n_threads
         searched = params.searched_outputs(leaf_size)
-        self.arrays = NodeArrays(len(pages), searched)
+        self.arrays = NodeArrays(len(pages), searched, count_words(binned.cuts.n_categories))
         self.first_output = np.arange(n_trees, dtype=np.int32) * leaf_size
         self.leaf_size = leaf_size
         n_bins = most_bins(params, binned.cuts)
@@ -52,12 +53,13 @@ class CpuTrees(Trees):
         self._feature_weights = np.array(params.feature_weights, np.float32)
         self._member = member_words(params.interaction_constraints, binned.cuts.n_features)
         self._walk = None
-        if binned.sorted_columns is not None:
+        if binned.sorted_columns is not None and binned.cuts.categorical is None:
             self._walk = ColumnWalk(binned.sorted_columns, binned.cuts, pages[0], self.monotone, n_threads)
         if binned.representation is not Representation.SORTED:
             most = int(binned.cuts.n_bins.max()) + 1
             self._prefix = np.empty((2, n_threads, searched * most), np.int64)
             self._gains, self._bins = np.empty((n_threads, 3, most), np.float64), np.empty((n_threads, most), np.int32)
+        self._rules = category_rules(params)
 
     def start(self, sums: Array) -> None:
         n_trees, arrays = len(self.first_output), self.arrays
@@ -116,12 +118,26 @@ class CpuTrees(Trees):
         frontier, arrays = self._frontier[batch.begin : batch.end], self.arrays
         columns, penalty, gain = self.plan.columns, self.plan.penalty, self.plan.gain
         n_blocks = count_blocks(len(frontier), len(columns.features), self._n_threads)
+        mask = of_numbers = self._feature_mask(frontier)
+        if self._cuts.categorical is not None:
+            categorical = self._cuts.categorical[columns.features]
+            of_numbers = (mask if len(mask) else np.ones((1, len(categorical)), np.uint8)) * ~categorical
+        units, parameters = 1.0 / self._gradients.scales, np.array(gain.parameters, np.float64)
         evaluate_splits(gain.function)(
             frontier, arrays.nodes, arrays.sums, arrays.left_sums, self._hist, columns.offsets, columns.features, self.monotone,
-            self._feature_mask(frontier), self._proposed, self._params.proposals == "global", 1.0 / self._gradients.scales,
-            self.first_output, penalty.reg_lambda, penalty.reg_alpha, penalty.max_delta_step, penalty.min_child_weight,
-            np.array(gain.parameters, np.float64), np.empty((len(frontier), n_blocks), CANDIDATE), *self._prefix, self._gains,
-            self._bins, self._n_threads,
+            of_numbers, self._proposed, self._params.proposals == "global", units, self.first_output, penalty.reg_lambda,
+            penalty.reg_alpha, penalty.max_delta_step, penalty.min_child_weight, parameters,
+            np.empty((len(frontier), n_blocks), CANDIDATE), *self._prefix, self._gains, self._bins, self._n_threads,
+        )  # fmt: skip
+        if self._cuts.categorical is None or not categorical.any():
+            return
+        n_found, most = (len(frontier), np.count_nonzero(categorical)), int(self._cuts.n_categories.max())
+        evaluate_category_splits(gain.function)(
+            frontier, arrays.nodes, arrays.sums, arrays.left_sums, arrays.cats, self._hist,
+            np.flatnonzero(categorical).astype(np.int32), columns.offsets, columns.features, mask, units, self.first_output,
+            penalty.reg_lambda, penalty.reg_alpha, penalty.max_delta_step, penalty.min_child_weight, self._rules, parameters,
+            np.empty(n_found, np.float64), np.empty(n_found, np.int64), np.empty((self._n_threads, most), np.int32),
+            np.empty((self._n_threads, most), np.float64), self._n_threads,
         )  # fmt: skip
 
     def _feature_mask(self, frontier: np.ndarray) -> np.ndarray:
@@ -235,5 +251,7 @@ class CpuTrees(Trees):
 
     def flat(self) -> FlatTrees:
         n_trees = len(self.first_output)
-        grown = flatten_grown(self.arrays.nodes[: self.arrays.n_nodes], self._cuts)
-        return FlatTrees(grown, self.leaf_values, np.arange(n_trees), self.first_output, None)
+        nodes, cats = self.arrays.nodes[: self.arrays.n_nodes], self.arrays.cats
+        sets = None if self._cuts.categorical is None else cats.reshape(-1)
+        grown = flatten_grown(nodes, self._cuts, cats.shape[1])
+        return FlatTrees(grown, self.leaf_values, np.arange(n_trees), self.first_output, sets)

@@ -15,6 +15,7 @@ __all__ = ["MemoryPlan", "QUANTILE_NODES", "SYNC_FREE_DEPTH", "TrainingSize", "a
 
 SYNC_FREE_DEPTH = 10  # a level of 2^10 nodes: launching by bounds costs little up to here
 GAINS_BYTES = 2**26  # best splits by node and feature that are kept at once
+SORT_BYTES, SORT_BLOCKS = 2**25, 1024  # of categories that are sorted at once, each feature of a node by a block
 QUANTILE_NODES = 2048  # whose leaves' residuals are counted at once, 4 KB each
 HISTOGRAM_SHARE = 4  # histograms get one part in so many of the memory that is free, where no parameter says otherwise
 RESERVE_BYTES = 2**25  # left free: pinned copies, metrics, the allocator's rounding
@@ -28,6 +29,7 @@ class TrainingSize:
     n_bins, n_packed : sums of a histogram for each output of a tree, of the bins of the features drawn and of packed codes.
     largest_page : rows. copied_bytes : of codes that are copied for the features that a round draws.
     has_quantiles : whether leaves become quantiles of residuals.
+    n_categories : most of a feature that is split by sets, 0 where none is. n_words : of a node's set (kernels/structs.py).
     """
 
     n_rows: int
@@ -42,17 +44,21 @@ class TrainingSize:
     largest_page: int
     copied_bytes: int
     has_quantiles: bool = False
+    n_categories: int = 0
+    n_words: int = EMPTY_WORDS
 
 
 @dataclass(frozen=True)
 class MemoryPlan:
     """n_nodes : for which arrays are allocated at once. capacity : histograms. nodes_at_once : whose best splits by feature are
-    kept at once. bytes : of all of it, beside the table."""
+    kept at once. bytes : of all of it, beside the table. sorted_at_once : features of categories; of sorted_size each."""
 
     n_nodes: int
     capacity: int
     nodes_at_once: int
     bytes: int
+    sorted_at_once: int = 0
+    sorted_size: int = 0
 
 
 def plan_memory(size: TrainingSize, params: Params, free_bytes: int) -> MemoryPlan:
@@ -74,12 +80,15 @@ def plan_memory(size: TrainingSize, params: Params, free_bytes: int) -> MemoryPl
     rest = _row_bytes(size, params) + _node_bytes(size, n_nodes) + GAINS_BYTES + RESERVE_BYTES
     rest += at_once * size.n_features * params.masks_features
     rest += size.n_trees * size.n_bins * (params.proposals == "global")
+    sorted_size = 2 ** (size.n_categories - 1).bit_length() if size.n_categories else 0  # for a bitonic sort
+    sorted_at_once = max(1, min(SORT_BYTES // (12 * sorted_size), SORT_BLOCKS)) if sorted_size else 0
+    rest += 12 * sorted_at_once * sorted_size
     memory = params.histogram_memory or free_bytes // HISTOGRAM_SHARE
     wanted = min(memory // histogram_bytes, _most_histograms(params, size))
     capacity = min(max(wanted, 2), (free_bytes - rest) // histogram_bytes)
     if capacity < 2:
         raise out_of_memory(rest + 2 * histogram_bytes, free_bytes)
-    return MemoryPlan(n_nodes, capacity, at_once, rest + capacity * histogram_bytes)
+    return MemoryPlan(n_nodes, capacity, at_once, rest + capacity * histogram_bytes, sorted_at_once, sorted_size)
 
 
 def _row_bytes(size: TrainingSize, params: Params) -> int:
@@ -91,28 +100,32 @@ def _row_bytes(size: TrainingSize, params: Params) -> int:
 
 def _node_bytes(size: TrainingSize, n_nodes: int) -> int:
     """Arrays by node, and by node and page: segments, marks, n_left, first_leaf_chunk, slices, first_slice."""
-    shapes = [*arrays_by_node(n_nodes, size.leaf_size).values(), *finished_arrays(n_nodes, size.leaf_size).values()]
+    each = n_nodes, size.leaf_size, size.n_words
+    shapes = [*arrays_by_node(*each).values(), *finished_arrays(*each).values()]
     by_page = n_nodes * (24 + 4 * partition.CHUNK_WORDS + 8 + 8 + SLICE.itemsize + 4)
     by_slot = size.leaf_size * (4 * n_nodes * 8 + QUANTILE_NODES * 2 * (DIGITS + 2) * 8) if size.has_quantiles else 0
     return sum(math.prod(shape) * np.dtype(dtype).itemsize for shape, dtype in shapes) + size.n_pages * by_page + by_slot
 
 
-def arrays_by_node(n: int, leaf_size: int) -> dict[str, tuple[tuple[int, ...], np.dtype | type]]:
-    """Shape and dtype of what is kept for each of n nodes while they grow (kernels/structs.py)."""
-    return {
-        "sums": ((n, leaf_size, 2), np.int64), "left_sums": ((n, leaf_size, 2), np.int64),
-        "cats": ((n, EMPTY_WORDS), np.uint32), "counts": ((n,), np.int64), "selected": ((n,), np.int32), "rank": ((n,), np.int64),
-        "build": ((n,), np.int32), "parents": ((n,), np.int32), "first_item": ((n + 1,), np.int64),
-        "leaf_sums": ((n, leaf_size, 2), np.int64), "flat": ((n,), FLAT_NODE),
+def arrays_by_node(n: int, leaf_size: int, n_words: int) -> dict[str, tuple[tuple[int, ...], np.dtype | type]]:
+    """Shape and dtype of what is kept for each of n nodes while they grow (kernels/structs.py). Sets are finished."""
+    return _sets(n, n_words, n_words == EMPTY_WORDS) | {
+        "sums": ((n, leaf_size, 2), np.int64), "left_sums": ((n, leaf_size, 2), np.int64), "counts": ((n,), np.int64),
+        "selected": ((n,), np.int32), "rank": ((n,), np.int64), "build": ((n,), np.int32), "parents": ((n,), np.int32),
+        "first_item": ((n + 1,), np.int64), "leaf_sums": ((n, leaf_size, 2), np.int64), "flat": ((n,), FLAT_NODE),
     }  # fmt: skip
 
 
-def finished_arrays(n: int, leaf_size: int) -> dict[str, tuple[tuple[int, ...], np.dtype | type]]:
+def finished_arrays(n: int, leaf_size: int, n_words: int) -> dict[str, tuple[tuple[int, ...], np.dtype | type]]:
     """The same of what goes to the host when trees are finished; state : n_nodes and non_finite (kernels/structs.py)."""
-    return {
+    return _sets(n, n_words, n_words > EMPTY_WORDS) | {
         "state": ((2,), np.int64), "nodes": ((n,), NODE), "covers": ((n,), np.float64), "weights": ((n, leaf_size), np.float32),
         "leaf_values": ((n, leaf_size), np.float32),
     }  # fmt: skip
+
+
+def _sets(n: int, n_words: int, are_here: bool) -> dict[str, tuple[tuple[int, ...], np.dtype | type]]:
+    return {"cats": ((n, n_words), np.uint32)} if are_here else {}
 
 
 def _most_histograms(params: Params, size: TrainingSize) -> int:

@@ -16,6 +16,7 @@ from gpuboost.backend.fixed_point import check_finite
 from gpuboost.backend.plans import Round
 from gpuboost.backend.trees import collect_trees
 from gpuboost.kernels import nodes
+from gpuboost.kernels.category_splits import count_words
 from gpuboost.kernels.gradients import NON_FINITE_BITS
 from gpuboost.kernels.structs import PROGRESS
 from gpuboost.model.tree import Tree
@@ -80,13 +81,14 @@ class CudaTraining(Training[Leaving]):
 
     def fetch_trees(self, pending: Leaving) -> list[Tree]:
         copy, capacity = pending
-        shapes, memory = finished_arrays(capacity, self._leaf_size), copy.wait()
+        shapes, memory = finished_arrays(capacity, self._leaf_size, count_words(self._cuts.n_categories)), copy.wait()
         places = side_by_side(shapes)
         finished = {name: memory[places[name]].view(dtype).reshape(shape) for name, (shape, dtype) in shapes.items()}
         n, non_finite = finished["state"]
         check_finite(non_finite * NON_FINITE_BITS)
         own_nodes, leaf_values, weights, covers = (finished[name][:n] for name in ("nodes", "leaf_values", "weights", "covers"))
-        return collect_trees(own_nodes, leaf_values, weights, covers, self._cuts, self._n_trees)
+        cats = finished["cats"][:n] if "cats" in finished else None
+        return collect_trees(own_nodes, leaf_values, weights, covers, self._cuts, self._n_trees, cats)
 
 
 def training_size(
@@ -100,4 +102,5 @@ def training_size(
         n_features=binned.cuts.n_features, n_bins=most_bins(params, binned.cuts),
         n_packed=0 if binned.packing is None else int(binned.packing.offsets[-1]), n_pages=len(binned.pages),
         largest_page=max(binned.pages.page_rows), copied_bytes=bytes_copied(binned, params), has_quantiles=has_quantiles,
+        n_categories=int(binned.cuts.n_categories.max()), n_words=count_words(binned.cuts.n_categories),
     )  # fmt: skip

@@ -15,8 +15,10 @@ from gpuboost.backend.cuda.rows import PageRows
 from gpuboost.backend.cuda.tables import CudaTable
 from gpuboost.backend.draws import most_bins
 from gpuboost.backend.plans import FrontierBatch, Round
+from gpuboost.backend.trees import category_rules
 from gpuboost.binned.cuts import Cuts
-from gpuboost.kernels import column_sampling, growth, histogram, leaves, partition, proposals, splits
+from gpuboost.kernels import category_splits, column_sampling, growth, histogram, leaves, partition, proposals, splits
+from gpuboost.kernels.category_splits import count_words
 from gpuboost.kernels.cuda_common import CudaKernel
 from gpuboost.kernels.structs import PENALTY
 from gpuboost.params import Params
@@ -56,13 +58,17 @@ class CudaTrees(Trees):
         self.monotone = put(np.array(params.monotone_constraints, np.int8))
         self._feature_weights = put(np.array(params.feature_weights, np.float32))
         self._member = put(column_sampling.member_words(params.interaction_constraints, cuts.n_features))
+        self._categorical = None if cuts.categorical is None else put(cuts.categorical.astype(np.uint8))
+        self._rules = put(category_rules(params))
+        sorted_shape = memory.sorted_at_once, memory.sorted_size
+        self._order, self._keys = empty(sorted_shape, np.int32), empty(sorted_shape, np.float64)
         self._feature_mask = empty((memory.nodes_at_once if params.masks_features else 0, n_features), np.uint8)
         self._penalty = empty(1, PENALTY)
         self._gain_parameters = empty(0, np.float64)
         self._told: object = None  # the penalty and gain that the device has
         self._leaving: PendingCopy | None = None  # of the arrays by node, which the next trees overwrite
         self._n_leaves, self._first_rank = empty(self._n_trees, np.int64), empty(self._n_trees, np.int64)
-        self.arrays = NodeArrays(device, len(pages), leaf_size)
+        self.arrays = NodeArrays(device, len(pages), leaf_size, count_words(cuts.n_categories))
         self._reserve(memory.n_nodes)
 
     def _reserve(self, n_nodes: int) -> None:
@@ -155,10 +161,27 @@ class CudaTrees(Trees):
             self.first_output, self._penalty, self._gain_parameters, self._gains, self._choices,
             warps=n * len(columns.features), shared=self.device.block(kernel) // 32 * self.leaf_size * splits.CARRY_BYTES,
         )  # fmt: skip
+        if self._categorical is not None:
+            launch(
+                self._of_categories(), first, n, s.max_depth, self._progress, own.nodes, own.sums, self._hist, columns.offsets,
+                columns.features, self._categorical, self._feature_mask, self._gradients.scales, self.first_output, self._penalty,
+                self._rules, self._gain_parameters, self._gains, self._choices, self._order, self._keys,
+                blocks=min(n * len(columns.features), len(self._order)),
+            )  # fmt: skip
         launch(
             splits.choose_splits_kernel, first, n, self._progress, own.nodes, own.sums, own.left_sums, self._hist,
             columns.offsets, columns.features, self._gains, self._choices, warps=n,
         )  # fmt: skip
+        if self._categorical is not None:
+            launch(
+                category_splits.list_categories_kernel, first, n, self._progress, own.nodes, own.sums, own.left_sums, own.cats,
+                self._hist, columns.offsets, columns.features, self._categorical, self._gradients.scales, self.first_output,
+                self._penalty, self._rules, self._order, self._keys, blocks=min(n, len(self._order)),
+            )  # fmt: skip
+
+    def _of_categories(self) -> CudaKernel:
+        is_bounded = self._params.max_delta_step > 0 or self.has_order
+        return category_splits.evaluate_category_splits_kernel(is_bounded, self.plan.gain.function)
 
     def select_level(self, max_depth: int, max_leaves: int) -> None:
         self._selected_bound, self._took_levels = self.frontier_bound, True
@@ -243,7 +266,8 @@ class CudaTrees(Trees):
     def flat(self) -> FlatTrees:
         own = self.arrays
         self._launch(
-            leaves.flatten_trees_kernel, self._progress, own.nodes, self._thresholds, self._offsets, own.flat,
+            leaves.flatten_trees_kernel, self._progress, own.nodes, self._thresholds, self._offsets, own.cats.shape[1], own.flat,
             threads=self.node_bound,
         )  # fmt: skip
-        return FlatTrees(own.flat, own.leaf_values, self._tree_numbers, self.first_output, self._no_sets)
+        sets = self._no_sets if self._categorical is None else own.cats.reshape(-1)
+        return FlatTrees(own.flat, own.leaf_values, self._tree_numbers, self.first_output, sets)

@@ -1,0 +1,461 @@
+"""Find the best split of every node by a set of categories, from its histograms.
+
+A feature of categories has a bin for each of its n, and one more, which is empty in training (binned/cuts.py). Of the K that a
+node holds (integer H_c > 0) a split lists some, which go right. The others go left, with all that the node lacks. Candidates:
+
+    n < max_cat_to_onehot   each category alone
+    else                    in ascending order of G_c / (H_c + λ + cat_smooth) the first m and the last m, m ≤ max_cat_threshold
+
+    missing left:  R = Σ listed          missing right:  R = Σ listed + missing          L = (G, H) − R
+
+Where λ = cat_smooth = 0 and no penalty or bound holds, the best of all 2^K sets is among the first m (Fisher 1958; Breiman et al.
+1984, Theorem 4.5). All K are a candidate, too: against missing rows on the left.
+
+Gain and what a candidate needs are those of kernels/splits.py. The children of an ordered set have λ + cat_l2 for λ, and each
+needs a sum of hessians of min_data_per_group: LightGBM's brakes against sets that fit noise (its min_data_per_group also thins
+the candidates out). The largest gain_rank wins; ties: lower feature, fewer categories listed, the first before the last (of one:
+the lower category), missing left. A split of numbers meets one of categories by gain_rank and feature alone.
+
+Trees of one output. Monotone constraints are not for categories; bounds that others have set hold.
+
+    choice = 4·(m − 1) + 2·(the last m) + (missing right),  for one category: 4·(its place among those held) + (missing right)
+
+ascends in the order of ties within a feature. Floor of a feature and node: 16 bytes read per category, and the sort.
+"""
+
+from functools import cache
+
+import numpy as np
+from numba import float64, int32, int64, prange, uint32
+
+from gpuboost.kernels.cuda_common import (
+    block_prefix,
+    block_sum,
+    cuda,
+    cuda_kernel,
+    device_function,
+    lane_number,
+    owner_of,
+)
+from gpuboost.kernels.jit import claim, parallel_kernel, scalar
+from gpuboost.kernels.scalar import gain_rank, larger
+from gpuboost.kernels.splits import MIN_GAIN, RELATIVE_GAIN, add_gain_of, node_term, warp_best
+from gpuboost.kernels.structs import CATEGORICAL, EMPTY_WORDS, NO_GAIN
+
+
+def count_words(n_categories: np.ndarray) -> int:
+    """uint32 that a node's set takes (kernels/structs.py). n_categories : int32 (n_features,), 0 for numbers."""
+    most = int(n_categories.max(initial=0))
+    return 1 + (most + 32) // 32 if most else EMPTY_WORDS  # codes up to the one for no category
+
+
+@scalar
+def category_key(category, grad, hess, takes_one, smooth):
+    """What categories are ordered by: G/(H + smooth), or where a split takes one of them its number."""
+    return float64(category) if takes_one else grad / (hess + smooth)
+
+
+@scalar
+def first_listed(choice, n_held, takes_one):
+    """The place of the first listed category in the order."""
+    return int64(choice >> 2) if takes_one else ((n_held - 1 - (choice >> 2)) * ((choice >> 1) & 1))
+
+
+@scalar
+def count_listed(choice, takes_one):
+    """How many are listed, from there on."""
+    return int64(1) if takes_one else int64(choice >> 2) + 1
+
+
+@cache
+def evaluate_category_splits(gain):
+    """The kernel that finds the best set of every node, and makes it the node's split where it beats that of numbers.
+
+    gain : as splits.evaluate_splits, whose kernel comes before. Arguments of the same names as there.
+
+    nodes : NODE (n_nodes,), INOUT. left_sums : int64 (n_nodes, 1, 2), INOUT.
+    cats : uint32 (n_nodes, n_words), OUT, of nodes whose split is a set (kernels/structs.py).
+    columns : int32 (m,), IN. Which of the histograms' features are categories, ascending.
+    rules : CATEGORY_RULES (1,), IN.
+    gains : float64 (n, m), choices : int64 (n, m), SCRATCH. The best of each feature.
+    order : int32 (n_threads, max_categories), keys : float64, same shape, SCRATCH.
+    """
+
+    def evaluate_category_splits_cpu(
+        frontier, nodes, sums, left_sums, cats, hist, columns, offsets, features, feature_mask, inverse_scales, first_output,
+        reg_lambda, alpha, max_delta_step, min_child_weight, rules, parameters, gains, choices, order, keys, n_threads,
+    ):  # fmt: skip
+        counter = np.zeros(1, np.int64)
+        for thread in prange(n_threads):
+            _search_items(
+                counter, frontier, nodes, sums, hist, columns, offsets, features, feature_mask, inverse_scales, first_output,
+                reg_lambda, alpha, max_delta_step, min_child_weight, rules, gain, parameters, gains, choices, order[thread],
+                keys[thread],
+            )  # fmt: skip
+        for i in range(frontier.size):
+            _take_best(
+                i, frontier, nodes, sums, left_sums, cats, hist, columns, offsets, features, inverse_scales, first_output,
+                reg_lambda, rules, gains, choices, order[0], keys[0],
+            )  # fmt: skip
+
+    return parallel_kernel(evaluate_category_splits_cpu, gain)
+
+
+@parallel_kernel.part
+def _search_items(
+    counter, frontier, nodes, sums, hist, columns, offsets, features, feature_mask, inverse_scales, first_output, reg_lambda,
+    alpha, max_delta_step, min_child_weight, rules, gain_of, parameters, gains, choices, order, keys,
+):  # fmt: skip
+    while True:
+        item = claim(counter)
+        if item >= frontier.size * columns.size:
+            return
+        i, k = item // columns.size, item % columns.size
+        node, column, mask_row = frontier[i], columns[k], min(i, feature_mask.shape[0] - 1)
+        gains[i, k] = NO_GAIN
+        units = inverse_scales[first_output[nodes[node].tree]]
+        too_light = sums[node, 0, 1] * units[1] < 2.0 * min_child_weight
+        if not too_light and (mask_row < 0 or feature_mask[mask_row, column] != 0):
+            own = hist[nodes[node].slot, 0, offsets[column] : offsets[column + 1] - 1]
+            gains[i, k], choices[i, k] = _best_set(
+                own, sums[node, 0], units, reg_lambda, alpha, max_delta_step, min_child_weight, nodes[node].lower,
+                nodes[node].upper, features[column], rules, gain_of, parameters, order, keys,
+            )  # fmt: skip
+
+
+@parallel_kernel.part
+def _order_categories(hist, units, takes_one, smooth, order, keys):
+    """How many categories the node holds; order[:n] are these. hist : int64 (n_categories, 2), IN."""
+    n_held = 0
+    for category in range(hist.shape[0]):
+        if hist[category, 1] > 0:
+            grad, hess = hist[category, 0] * units[0], hist[category, 1] * units[1]
+            order[n_held], keys[n_held] = category, category_key(category, grad, hess, takes_one, smooth)
+            n_held += 1
+    if not takes_one:
+        order[:n_held] = order[:n_held][np.argsort(keys[:n_held], kind="mergesort")]  # stable: ties by category
+    return n_held
+
+
+@parallel_kernel.part
+def _best_set(
+    hist, sums, units, reg_lambda, alpha, max_delta_step, min_child_weight, lower, upper, feature, rules, gain_of, parameters,
+    order, keys,
+):  # fmt: skip
+    """(gain, choice) of one feature; gain is −inf where no gain exceeds the threshold."""
+    takes_one = hist.shape[0] < rules[0].max_cat_to_onehot
+    n_held = _order_categories(hist, units, takes_one, reg_lambda + rules[0].cat_smooth, order, keys)
+    parent = node_term(sums[0] * units[0], sums[1] * units[1], reg_lambda, alpha, max_delta_step, lower, upper)
+    threshold = larger(MIN_GAIN, RELATIVE_GAIN * parent)
+    most = int64(1)
+    if not takes_one:
+        reg_lambda, most = reg_lambda + rules[0].cat_l2, rules[0].max_cat_threshold
+        min_child_weight = larger(min_child_weight, rules[0].min_data_per_group)
+    held_grad, held_hess = int64(0), int64(0)
+    for j in range(n_held):
+        held_grad += hist[order[j], 0]
+        held_hess += hist[order[j], 1]
+    missing_grad, missing_hess = sums[0] - held_grad, sums[1] - held_hess
+    has_missing = missing_grad != 0 or missing_hess != 0
+    best_gain, best_choice = NO_GAIN, int64(0)
+    first_grad, first_hess = int64(0), int64(0)
+    for j in range(n_held):
+        if takes_one:
+            first_grad, first_hess = int64(0), int64(0)
+        first_grad += hist[order[j], 0]
+        first_hess += hist[order[j], 1]
+        for is_last in range(1 if takes_one else 2):
+            n_listed = n_held - 1 - j if is_last else 1 if takes_one else j + 1
+            if n_listed == 0 or n_listed > most:
+                continue
+            grad, hess = (held_grad - first_grad, held_hess - first_hess) if is_last else (first_grad, first_hess)
+            for missing_right in range(2 if has_missing else 1):
+                gain = _gain_of_set(
+                    sums[0] - grad - missing_right * missing_grad, sums[1] - hess - missing_right * missing_hess, sums, units,
+                    parent, reg_lambda, alpha, max_delta_step, min_child_weight, lower, upper, feature, gain_of, parameters,
+                )  # fmt: skip
+                choice = 4 * (j if takes_one else n_listed - 1) + 2 * is_last + missing_right
+                rank, best_rank = gain_rank(gain), gain_rank(best_gain)
+                if gain > threshold and (rank > best_rank or (rank == best_rank and choice < best_choice)):
+                    best_gain, best_choice = gain, choice
+    return best_gain, best_choice
+
+
+@parallel_kernel.part
+def _gain_of_set(
+    left_grad, left_hess, sums, units, parent, reg_lambda, alpha, max_delta_step, min_child_weight, lower, upper, feature,
+    gain_of, parameters,
+):  # fmt: skip
+    """The gain of one candidate, or −inf."""
+    grad, hess = sums[0] * units[0], sums[1] * units[1]
+    gl, hl = left_grad * units[0], left_hess * units[1]
+    gr, hr = grad - gl, hess - hl
+    smallest = larger(min_child_weight, units[1])  # one unit of fixed point: integer H > 0
+    if not (hl >= smallest and hr >= smallest):
+        return NO_GAIN
+    if gain_of is not None:
+        return gain_of(gl, hl, gr, hr, grad, hess, reg_lambda, alpha, max_delta_step, lower, upper, feature, parameters)
+    return -parent + (
+        node_term(gl, hl, reg_lambda, alpha, max_delta_step, lower, upper)
+        + node_term(gr, hr, reg_lambda, alpha, max_delta_step, lower, upper)
+    )
+
+
+@parallel_kernel.part
+def _take_best(
+    i, frontier, nodes, sums, left_sums, cats, hist, columns, offsets, features, inverse_scales, first_output, reg_lambda, rules,
+    gains, choices, order, keys,
+):  # fmt: skip
+    """The best of a node's features of categories, in feature order, becomes its split, unless the one that it has is better."""
+    node, k = frontier[i], 0
+    for other in range(1, columns.size):
+        if gain_rank(gains[i, other]) > gain_rank(gains[i, k]):
+            k = other
+    gain, column = gains[i, k], columns[k]
+    rank, rank_of_numbers = gain_rank(gain), gain_rank(nodes[node].gain)
+    is_worse = rank < rank_of_numbers or (rank == rank_of_numbers and nodes[node].feature < features[column])
+    if gain == NO_GAIN or is_worse:
+        return
+    own = hist[nodes[node].slot, 0, offsets[column] : offsets[column + 1] - 1]
+    units, takes_one = inverse_scales[first_output[nodes[node].tree]], own.shape[0] < rules[0].max_cat_to_onehot
+    n_held = _order_categories(own, units, takes_one, reg_lambda + rules[0].cat_smooth, order, keys)
+    first = first_listed(choices[i, k], n_held, takes_one)
+    cats[node, 0] = uint32(32 * (cats.shape[1] - 1))
+    cats[node, 1:] = uint32(0)
+    for place in range(first, first + count_listed(choices[i, k], takes_one)):
+        cats[node, 1 + (order[place] >> 5)] |= uint32(1) << uint32(order[place] & 31)
+    nodes[node].gain, nodes[node].feature, nodes[node].bin = gain, features[column], 0
+    nodes[node].kind, nodes[node].default_left = CATEGORICAL, 1 - (choices[i, k] & 1)
+    for of in range(2):
+        listed, held = int64(0), int64(0)
+        for place in range(n_held):
+            held += own[order[place], of]
+            if first <= place < first + count_listed(choices[i, k], takes_one):
+                listed += own[order[place], of]
+        left_sums[node, 0, of] = held - listed if choices[i, k] & 1 else sums[node, 0, of] - listed
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# CUDA. A block sorts the categories of one feature of one node, in global memory that a cache holds, and scans them. It runs
+# between the two kernels of splits.py: what the first wrote for features of categories, which means nothing, it writes anew. A
+# last kernel makes sets of the choices that won.
+
+
+@device_function
+def order_of_block(row, size, slot, first, n, hist, grad_unit, hess_unit, takes_one, smooth, order, keys, partial):
+    """How many categories the node holds. order[row, :n_held], OUT, are these. All threads call it. size : a power of two ≥ n."""
+    category, held = int64(cuda.threadIdx.x), int64(0)
+    while category < size:
+        key = float64(np.inf)
+        if category < n and hist[slot, 0, first + category, 1] > 0:
+            grad, hess = hist[slot, 0, first + category, 0] * grad_unit, hist[slot, 0, first + category, 1] * hess_unit
+            key = category_key(category, grad, hess, takes_one, smooth)
+            held += 1
+        order[row, category], keys[row, category] = int32(category), key
+        category += int64(cuda.blockDim.x)
+    n_held = block_sum(held, partial)  # its barriers also make the keys known
+    width = int64(2)
+    while width <= size:  # Batcher's bitonic sort, by key, then category
+        step = width >> 1
+        while step > 0:
+            i = int64(cuda.threadIdx.x)
+            while i < size >> 1:
+                low = 2 * i - (i & (step - 1))
+                high, ascends = low + step, (low & width) == 0
+                key, other = keys[row, low], keys[row, high]
+                category, other_category = order[row, low], order[row, high]
+                if (key > other or (key == other and category > other_category)) == ascends:
+                    keys[row, low], keys[row, high] = other, key
+                    order[row, low], order[row, high] = other_category, category
+                i += int64(cuda.blockDim.x)
+            cuda.syncthreads()  # pairs are in order
+            step >>= 1
+        width <<= 1
+    return n_held
+
+
+@device_function
+def block_best(gain, choice, gains, choices):
+    """As warp_best, over the block. All threads call it. gains : float64 (32,), choices : int32 (32,) of shared memory."""
+    gain, choice = warp_best(gain, choice)
+    cuda.syncthreads()  # an earlier call's have been read
+    if lane_number() == 0:
+        gains[cuda.threadIdx.x >> 5], choices[cuda.threadIdx.x >> 5] = gain, choice
+    cuda.syncthreads()  # all warps' are there
+    for warp in range(cuda.blockDim.x >> 5):
+        rank, other = gain_rank(gain), gain_rank(gains[warp])
+        if other > rank or (other == rank and choices[warp] < choice):
+            gain, choice = gains[warp], choices[warp]
+    return gain, choice
+
+
+@cache
+def evaluate_category_splits_kernel(bounded, gain):
+    """The kernel that finds the best set of every feature of categories, for the nodes frontier + begin + i, i < n.
+
+    categorical : uint8 (n_features,), IN. 1 for features of categories. rules : CATEGORY_RULES (1,), IN.
+    gains, choices : OUT, for features of categories.
+    order : int32 (≥ blocks, size), keys : float64, same shape, SCRATCH. size : a power of two, no smaller than any n_categories.
+    Others as splits.evaluate_splits_kernel.
+
+    A sort of 1,024 categories is 55 passes over 12 KB in the first-level cache.
+    """
+
+    is_own, add_gain = gain is not None, add_gain_of(gain)
+
+    def evaluate_category_splits(
+        begin, n, max_depth, progress, nodes, sums, hist, offsets, features, categorical, feature_mask, scales, first_output,
+        penalty, rules, parameters, gains, choices, order, keys,
+    ):  # fmt: skip
+        partial, best_gains, best_choices = (
+            cuda.shared.array(32, int64), cuda.shared.array(32, float64), cuda.shared.array(32, int32)
+        )  # fmt: skip
+        n_columns, row, size = int64(features.size), int64(cuda.blockIdx.x), int64(order.shape[1])
+        alpha, max_delta_step, lower, upper = penalty[0].reg_alpha, float64(0.0), float64(-np.inf), float64(np.inf)
+        if bounded:
+            max_delta_step = penalty[0].max_delta_step
+        item = int64(cuda.blockIdx.x)
+        while item < n * n_columns:
+            i, column = item // n_columns, item % n_columns
+            item += int64(cuda.gridDim.x)
+            if categorical[features[column]] == 0:
+                continue  # all threads
+            node = progress[0].frontier + begin + i
+            best_gain, best_choice = float64(NO_GAIN), int32(0)
+            mask_row = min(i, feature_mask.shape[0] - 1)
+            if node < progress[0].n_nodes and (mask_row < 0 or feature_mask[mask_row, column] != 0):  # the same for all threads
+                scale, slot = int64(first_output[nodes[node].tree]), nodes[node].slot
+                grad_unit, hess_unit = float64(1.0) / scales[scale, 0], float64(1.0) / scales[scale, 1]
+                if bounded:
+                    lower, upper = nodes[node].lower, nodes[node].upper
+                reg_lambda, min_child_weight = penalty[0].reg_lambda, penalty[0].min_child_weight
+                heavy = sums[node, 0, 1] * hess_unit >= float64(2.0) * min_child_weight
+                if heavy and (max_depth == 0 or nodes[node].depth < max_depth):
+                    first, n_categories = int64(offsets[column]), int64(offsets[column + 1] - offsets[column]) - 1
+                    takes_one, most = n_categories < rules[0].max_cat_to_onehot, int64(1)
+                    n_held = order_of_block(
+                        row, size, slot, first, n_categories, hist, grad_unit, hess_unit, takes_one,
+                        reg_lambda + rules[0].cat_smooth, order, keys, partial,
+                    )  # fmt: skip
+                    total_grad, total_hess = sums[node, 0, 0], sums[node, 0, 1]
+                    parent = node_term(
+                        total_grad * grad_unit, total_hess * hess_unit, reg_lambda, alpha, max_delta_step, lower, upper
+                    )
+                    threshold = larger(float64(MIN_GAIN), float64(RELATIVE_GAIN) * parent)
+                    if not takes_one:
+                        reg_lambda, most = reg_lambda + rules[0].cat_l2, rules[0].max_cat_threshold
+                        min_child_weight = larger(min_child_weight, rules[0].min_data_per_group)
+                    held_grad, held_hess, j = int64(0), int64(0), int64(cuda.threadIdx.x)
+                    while j < n_held:
+                        held_grad += hist[slot, 0, first + order[row, j], 0]
+                        held_hess += hist[slot, 0, first + order[row, j], 1]
+                        j += int64(cuda.blockDim.x)
+                    held_grad, held_hess = block_sum(held_grad, partial), block_sum(held_hess, partial)
+                    first_grad, first_hess, tile = int64(0), int64(0), int64(0)
+                    while tile < n_held:
+                        j = tile + int64(cuda.threadIdx.x)
+                        own_grad, own_hess = int64(0), int64(0)
+                        if j < n_held:
+                            own_grad = hist[slot, 0, first + order[row, j], 0]
+                            own_hess = hist[slot, 0, first + order[row, j], 1]
+                        before_grad, tile_grad = block_prefix(own_grad, partial)
+                        before_hess, tile_hess = block_prefix(own_hess, partial)
+                        if not takes_one:
+                            own_grad, own_hess = own_grad + before_grad + first_grad, own_hess + before_hess + first_hess
+                        first_grad, first_hess = first_grad + tile_grad, first_hess + tile_hess
+                        tile += int64(cuda.blockDim.x)
+                        for kind in range(4):  # as the bits of a choice: the last, missing right
+                            is_last, missing_right = kind >> 1, kind & 1
+                            n_listed = n_held - 1 - j if is_last else (int64(1) if takes_one else j + 1)
+                            if j < n_held and 0 < n_listed and n_listed <= most and not (takes_one and is_last):
+                                grad, hess = own_grad, own_hess
+                                if is_last:
+                                    grad, hess = held_grad - own_grad, held_hess - own_hess
+                                if missing_right:
+                                    grad, hess = grad + total_grad - held_grad, hess + total_hess - held_hess
+                                candidate = add_gain(
+                                    float64(0.0) if is_own else -parent, total_grad - grad, total_hess - hess, total_grad,
+                                    total_hess, grad_unit, hess_unit, reg_lambda, alpha, max_delta_step, min_child_weight,
+                                    lower, upper, int64(0), features[column], parameters,
+                                )  # fmt: skip
+                                choice = int32(4 * (j if takes_one else n_listed - 1) + kind)
+                                rank, best_rank = gain_rank(candidate), gain_rank(best_gain)
+                                is_better = rank > best_rank or (rank == best_rank and choice < best_choice)
+                                if candidate > threshold and is_better:
+                                    best_gain, best_choice = candidate, choice
+                    best_gain, best_choice = block_best(best_gain, best_choice, best_gains, best_choices)
+            if cuda.threadIdx.x == 0:
+                gains[i, column], choices[i, column] = best_gain, best_choice
+
+    evaluate_category_splits.__name__ = f"evaluate_category_splits_kernel_{'bounded' if bounded else 'free'}"
+    return cuda_kernel(
+        "begin: int64, n: int64, max_depth: int64, progress: PROGRESS[:], nodes: NODE[:], sums: int64[:, :, :], "
+        "hist: int64[:, :, :, :], offsets: int32[:], features: int32[:], categorical: uint8[:], feature_mask: uint8[:, :], "
+        "scales: float64[:, :], first_output: int32[:], penalty: PENALTY[:], rules: CATEGORY_RULES[:], parameters: float64[:], "
+        "gains: float64[:, :], choices: int32[:, :], order: int32[:, :], keys: float64[:, :]",
+        block=256, registers=128, uses_double=True, formula=gain,
+    )(evaluate_category_splits)  # fmt: skip
+
+
+@cuda_kernel(
+    "begin: int64, n: int64, progress: PROGRESS[:], nodes: NODE[:], sums: int64[:, :, :], left_sums: int64[:, :, :], "
+    "cats: uint32[:, :], hist: int64[:, :, :, :], offsets: int32[:], features: int32[:], categorical: uint8[:], "
+    "scales: float64[:, :], first_output: int32[:], penalty: PENALTY[:], rules: CATEGORY_RULES[:], order: int32[:, :], "
+    "keys: float64[:, :]",
+    block=256, registers=64, uses_double=True,
+)  # fmt: skip
+def list_categories_kernel(
+    begin, n, progress, nodes, sums, left_sums, cats, hist, offsets, features, categorical, scales, first_output, penalty, rules,
+    order, keys,
+):  # fmt: skip
+    """After splits.choose_splits_kernel: where a feature of categories won, the choice that lies in bin and default_left becomes
+    a set. A block takes a node. nodes, left_sums : INOUT. cats : uint32 (n_nodes, n_words), OUT."""
+    partial = cuda.shared.array(32, int64)
+    row, size, i = int64(cuda.blockIdx.x), int64(order.shape[1]), int64(cuda.blockIdx.x)
+    while i < n:
+        node = progress[0].frontier + begin + i
+        i += int64(cuda.gridDim.x)
+        if node >= progress[0].n_nodes or nodes[node].gain == NO_GAIN or categorical[nodes[node].feature] == 0:
+            continue  # all threads
+        column = owner_of(features, features.size, nodes[node].feature)
+        first, n_categories = int64(offsets[column]), int64(offsets[column + 1] - offsets[column]) - 1
+        scale, slot = int64(first_output[nodes[node].tree]), nodes[node].slot
+        takes_one = n_categories < rules[0].max_cat_to_onehot
+        n_held = order_of_block(
+            row, size, slot, first, n_categories, hist, float64(1.0) / scales[scale, 0], float64(1.0) / scales[scale, 1],
+            takes_one, penalty[0].reg_lambda + rules[0].cat_smooth, order, keys, partial,
+        )  # fmt: skip
+        choice, missing_right = int64(nodes[node].bin) << 1, nodes[node].default_left == 0
+        begin_listed = first_listed(choice, n_held, takes_one)
+        end_listed = begin_listed + count_listed(choice, takes_one)
+        grad, hess, held_grad, held_hess = int64(0), int64(0), int64(0), int64(0)
+        j = int64(cuda.threadIdx.x)
+        while j < size:
+            keys[row, j] = float64(0.0)  # from here on: 1 for categories listed
+            j += int64(cuda.blockDim.x)
+        cuda.syncthreads()  # and the choice has been read
+        j = int64(cuda.threadIdx.x)
+        while j < n_held:
+            own_grad, own_hess = hist[slot, 0, first + order[row, j], 0], hist[slot, 0, first + order[row, j], 1]
+            held_grad, held_hess = held_grad + own_grad, held_hess + own_hess
+            if begin_listed <= j and j < end_listed:
+                keys[row, order[row, j]] = float64(1.0)
+                grad, hess = grad + own_grad, hess + own_hess
+            j += int64(cuda.blockDim.x)
+        grad, hess = block_sum(grad, partial), block_sum(hess, partial)  # their barriers also make the list known
+        held_grad, held_hess = block_sum(held_grad, partial), block_sum(held_hess, partial)
+        word = int64(cuda.threadIdx.x)
+        while word < cats.shape[1] - 1:
+            bits = uint32(0)
+            for bit in range(32):
+                category = 32 * word + bit
+                if category < size and keys[row, category] > float64(0.0):
+                    bits |= uint32(uint32(1) << uint32(bit))
+            cats[node, 1 + word] = bits
+            word += int64(cuda.blockDim.x)
+        if cuda.threadIdx.x == 0:
+            cats[node, 0] = uint32(32 * (cats.shape[1] - 1))
+            nodes[node].bin, nodes[node].kind = int32(0), int32(CATEGORICAL)
+            left_sums[node, 0, 0] = held_grad - grad if missing_right else sums[node, 0, 0] - grad
+            left_sums[node, 0, 1] = held_hess - hess if missing_right else sums[node, 0, 1] - hess
+        cuda.syncthreads()  # order and keys may be written anew

@@ -1,0 +1,242 @@
+"""Training on sets of categories (cat_encoding="sets"): the same model however codes and columns are numbered."""
+
+import json
+from itertools import chain, combinations
+
+import numpy as np
+import pandas as pd
+import pytest
+import scipy.sparse
+
+import gpuboost as gb
+from gpuboost.backend.cpu import CpuBackend
+from gpuboost.communicator import SingleProcess, run_threads
+from gpuboost.model_io import digest
+
+TYPES = ["c", "q", "c"]
+PARAMS = {"max_depth": 4, "reg_lambda": 0.5, "base_score": 0.0}
+
+
+def table(n=600, seed=0):
+    """(X, y): categories of 40 and of 3 with missing ones, a number between. Labels in 64ths: sums of squared error are exact."""
+    rng = np.random.default_rng(seed)
+    many, few, x = rng.integers(0, 40, n), rng.integers(0, 3, n), rng.integers(-50, 50, n) / 8
+    y = np.round(64 * (rng.normal(size=40)[many] + 0.1 * x * (few == 1) + 0.3 * rng.normal(size=n))) / 64
+    X = np.column_stack([many, x, few]).astype(np.float32)
+    X[rng.random(n) < 0.1, 0] = X[rng.random(n) < 0.1, 2] = np.nan
+    return X, y.astype(np.float32)
+
+
+def train(X, y, n_rounds=3, *, types=TYPES, evals=(), **params):
+    return gb.train({**PARAMS, **params}, gb.DMatrix(X, y, feature_types=types), n_rounds, verbose_eval=False, evals=list(evals))
+
+
+def as_frame(X, names="abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMN", order=None):
+    """The same with text for categories. order : of the dictionaries; None: ascending."""
+    def texts(column):
+        values = np.array([None if np.isnan(code) else names[int(code)] for code in column], object)
+        dictionary = sorted(set(values) - {None})
+        return pd.Categorical(values, dictionary if order is None else order.permutation(np.array(dictionary, object)))
+
+    return pd.DataFrame({"many": texts(X[:, 0]), "x": X[:, 1], "few": texts(X[:, 2])})
+
+
+def splits_by_set(booster):
+    return sum(len(tree.sets.nodes) for tree in booster.model.trees if tree.sets is not None)
+
+
+def test_columns_of_categories_are_split_by_sets_and_others_by_thresholds():
+    X, y = table()
+    booster = train(X, y)
+    is_set = {f: [] for f in range(3)}
+    for tree in booster.model.trees:
+        of_sets = () if tree.sets is None else tree.sets.nodes.tolist()
+        for node in np.flatnonzero(tree.left_child >= 0).tolist():
+            is_set[tree.feature[node]].append(node in of_sets)
+    assert all(is_set[0]) and all(is_set[2]) and not any(is_set[1]) and min(map(len, is_set.values())) > 0
+    assert splits_by_set(train(X, y, cat_encoding="ordinal")) == splits_by_set(train(X, y, types=None)) == 0
+    assert digest(train(X, y, types=["q"] * 3, cat_encoding="ordinal").model) == digest(train(X, y, types=["q"] * 3).model)
+
+
+@pytest.mark.parametrize("max_cat_to_onehot, of_several", [(1, {0, 2}), (4, {0}), (40, {0}), (41, set())])
+def test_of_fewer_categories_than_the_limit_one_is_taken(max_cat_to_onehot, of_several):
+    """The columns have 40 and 3. of_several : those that may list more than one."""
+    listed = {0: [], 2: []}
+    for tree in train(*table(), 10, max_cat_to_onehot=max_cat_to_onehot).model.trees:
+        for node, categories in tree.sets.items():
+            listed[tree.feature[node]].append(len(categories))
+    assert all(max(listed[f]) == 1 for f in {0, 2} - of_several)
+    assert 0 not in of_several or max(listed[0]) > 1
+
+
+def test_no_set_is_larger_than_the_threshold():
+    for most in (2, 5):
+        trees = train(*table(), 10, max_cat_threshold=most).model.trees
+        assert max(len(categories) for tree in trees for _, categories in tree.sets.items()) == most
+
+
+def test_a_stump_of_squared_error_is_the_best_of_all_sets():
+    rng = np.random.default_rng(3)
+    code, y = rng.integers(0, 9, 200), rng.integers(-64, 65, 200) / 32
+    X = code[:, None].astype(np.float32)
+    booster = train(X, y, 1, types=["c"], reg_lambda=0.0, max_depth=1, learning_rate=1.0)
+    ((_, listed),) = booster.model.trees[0].sets.items()
+
+    def loss(categories):
+        right = np.isin(code, categories)
+        return sum(((y[side] - y[side].mean()) ** 2).sum() for side in (right, ~right) if side.any())
+
+    best = min(loss(part) for part in chain.from_iterable(combinations(range(9), m) for m in range(1, 9)))
+    assert loss(listed) == pytest.approx(best, rel=1e-12)
+    assert ((booster.predict(gb.DMatrix(X)) - y) ** 2).sum() == pytest.approx(best, rel=1e-5)  # float32 leaves
+
+
+@pytest.mark.parametrize("method", ["hist", "approx"])
+def test_numbering_categories_otherwise_changes_no_prediction(method):
+    """Labels of all categories differ, so that no tie is broken by number."""
+    X, y = table()
+    new = np.random.default_rng(1).permutation(40)
+    other = X.copy()
+    other[:, 0] = np.where(np.isnan(X[:, 0]), np.nan, new[np.nan_to_num(X[:, 0]).astype(int)])
+    booster, renumbered = train(X, y, tree_method=method), train(other, y, tree_method=method)
+    predicted = booster.predict(gb.DMatrix(X))
+    np.testing.assert_array_equal(renumbered.predict(gb.DMatrix(other)), predicted)
+    moved = train(X[:, [1, 2, 0]], y, types=["q", "c", "c"], tree_method=method)
+    np.testing.assert_array_equal(moved.predict(gb.DMatrix(X[:, [1, 2, 0]])), predicted)
+
+
+def test_frames_are_matched_by_value_and_train_as_their_codes():
+    X, y = table()
+    frame = as_frame(X)  # whose letters ascend as the codes do, but for capitals
+    booster = train(frame, y, types=None)
+    predicted = booster.predict(gb.DMatrix(frame))
+    np.testing.assert_array_equal(predicted, train(X, y).predict(gb.DMatrix(X)))
+    shuffled = as_frame(X, order=np.random.default_rng(2))
+    np.testing.assert_array_equal(booster.predict(gb.DMatrix(shuffled)), predicted)
+    np.testing.assert_array_equal(train(shuffled, y, types=None).predict(gb.DMatrix(frame)), predicted)
+
+
+@pytest.mark.parametrize("absent", ["missing", "zero"])
+def test_a_sparse_table_gives_the_model_of_the_table_written_out(absent):
+    X, y = table()
+    stored = np.nan_to_num(X) != 0 if absent == "zero" else ~np.isnan(X)
+    stored |= np.isnan(X) if absent == "zero" else False
+    sparse = scipy.sparse.csr_matrix((X[stored], np.nonzero(stored)), shape=X.shape)
+    d = gb.DMatrix(sparse, y, feature_types=TYPES, sparse_absent=absent)
+    booster = gb.train(PARAMS, d, 3, verbose_eval=False)
+    dense = train(X, y)
+    assert [tree == other for tree, other in zip(booster.model.trees, dense.model.trees)] == [True] * 3
+    np.testing.assert_array_equal(booster.predict(d), dense.predict(gb.DMatrix(X)))
+
+
+@pytest.mark.parametrize("n_workers", [2, 7])
+def test_workers_whose_parts_lack_categories_agree_by_value(n_workers):
+    X, y = table(300)
+    X = X[np.argsort(X[:, 0])]  # each worker has some of the categories
+    frame = as_frame(X)
+    bounds = np.linspace(0, len(y), n_workers + 1).astype(int)
+
+    def work(rank):
+        own = slice(bounds[rank], bounds[rank + 1])
+        part = frame[own].assign(**{name: frame[name][own].cat.remove_unused_categories() for name in ("many", "few")})
+        return digest(train(part, y[own], types=None).model)
+
+    assert set(run_threads(n_workers, work)) == {digest(train(frame, y, types=None).model)}
+
+
+def test_workers_keep_the_value_that_means_missing():
+    """A part is read again where dictionaries are joined."""
+    def work(rank):
+        frame = pd.DataFrame({"kind": pd.Categorical(["ab"[rank]] * 20), "x": np.tile([-9.0, 1.0, 2.0, 3.0], 5)})
+        dtrain = gb.DMatrix(frame, np.tile([5.0, 0, 0, 0], 5), missing=-9)
+        return gb.train({"max_depth": 1}, dtrain, 1, verbose_eval=False).model
+
+    tree = run_threads(2, work)[0].trees[0]
+    assert tree.feature[0] == 1 and abs(tree.threshold[0]) > 3, "all present against missing"
+
+
+def test_watched_matrices_of_codes_are_evaluated_as_they_are_predicted():
+    """Codes that training has not seen go where a prediction sends them: left."""
+    X, y = table()
+    other, label = table(200, seed=5)
+    other[:20, 0] = np.arange(40, 60)
+    scores = {}
+    dtrain = gb.DMatrix(X, y, feature_types=TYPES)
+    dother = gb.DMatrix(other, label, feature_types=TYPES)
+    booster = gb.train(PARAMS, dtrain, 4, evals=[(dother, "other")], evals_result=scores, verbose_eval=False)
+    rmse = np.sqrt(np.mean((booster.predict(dother) - label) ** 2))
+    assert scores["other"]["rmse"][-1] == pytest.approx(rmse, rel=1e-6)
+    quantile = gb.QuantileDMatrix(X, y, feature_types=TYPES)
+    lent = gb.QuantileDMatrix(other, label, ref=quantile)
+    again = gb.train(PARAMS, quantile, 4, evals=[(lent, "other")], evals_result=(own := {}), verbose_eval=False)
+    assert digest(again.model) == digest(booster.model) and own == scores
+    np.testing.assert_array_equal(booster.predict(lent), booster.predict(dother))
+    other[0, 0] = -1
+    with pytest.raises(ValueError, match="must hold codes of categories.* got -1 in row 0"):
+        gb.train(PARAMS, dtrain, 1, evals=[(gb.DMatrix(other, label), "other")], verbose_eval=False)
+
+
+def test_xgboost_predicts_the_same_from_the_file(tmp_path):
+    xgboost = pytest.importorskip("xgboost")
+    X, y = table()
+    booster = train(X, y, 10)
+    booster.save_model(path := tmp_path / "model.json")
+    theirs = xgboost.Booster(model_file=path)
+    matrix = xgboost.DMatrix(X, feature_types=TYPES, enable_categorical=True)
+    np.testing.assert_allclose(theirs.predict(matrix), booster.predict(gb.DMatrix(X)), rtol=0, atol=1e-6)
+    assert digest(gb.Booster(model_file=path).model) == digest(booster.model)
+    trees = json.loads(path.read_text())["learner"]["gradient_booster"]["model"]["trees"]
+    assert all(sum(tree["split_type"]) > 0 for tree in trees)
+
+
+def test_a_training_goes_on_from_a_file_of_sets(tmp_path):
+    X, y = table()
+    whole = train(X, y, 5, subsample=0.7)
+    train(X, y, 2, subsample=0.7).save_model(path := tmp_path / "model.ubj")
+    d = gb.DMatrix(X, y, feature_types=TYPES)
+    assert digest(gb.train({**PARAMS, "subsample": 0.7}, d, 3, xgb_model=path, verbose_eval=False).model) == digest(whole.model)
+
+
+# ---- what does not go together, and limits
+
+
+def test_what_sets_do_not_go_with_is_refused():
+    X, y = table(60)
+    with pytest.raises(ValueError, match="tree_method='exact' does not split by sets.*, or cat_encoding='ordinal'"):
+        train(X, y, tree_method="exact")
+    with pytest.raises(ValueError, match="monotone_constraints of column 2 must be 0, as it holds categories.*got -1"):
+        train(X, y, monotone_constraints=(0, 1, -1))
+    train(X, y, 1, monotone_constraints=(0, 1, 0))
+    train(X, y, 1, tree_method="exact", monotone_constraints=(0, 1, -1), cat_encoding="ordinal")
+    d = gb.QuantileDMatrix(X, y, feature_types=TYPES)
+    with pytest.raises(ValueError, match="cat_encoding='ordinal' in .* but the QuantileDMatrix was built with 'sets'"):
+        gb.train({"cat_encoding": "ordinal"}, d, 1)
+
+
+def test_a_dense_column_has_at_most_65534_categories():
+    """So many and the codes for none of them and for missing are those of two bytes; a sparse table has no such limit."""
+    backend, comm = CpuBackend(1), SingleProcess()
+    X = np.array([[0.0], [65533.0], [np.nan]])
+    binned = gb.DMatrix(X, feature_types=["c"]).binned(16, backend, comm, by_category=True)
+    assert binned.cuts.n_bins.tolist() == [65535] and binned.pages[0].columns.tolist() == [[0, 65533, 65535]]
+    X[1] = 65534
+    with pytest.raises(ValueError, match="column 0 has 65535 categories, but at most 65534 of a dense table.*Use cat_encoding"):
+        gb.DMatrix(X, feature_types=["c"]).binned(16, backend, comm, by_category=True)
+    X[1] = 99_999
+    d = gb.DMatrix(scipy.sparse.csr_matrix(X), np.array([0.0, 5, 0]), feature_types=["c"], sparse_absent="zero")
+    booster = gb.train({"max_depth": 2, "min_child_weight": 0}, d, 1, verbose_eval=False)
+    assert [categories.tolist() for _, categories in booster.model.trees[0].sets.items()][0] == [99_999]
+
+
+def test_each_category_has_a_bin_whichever_max_bin():
+    X, _ = table()
+    backend, comm = CpuBackend(1), SingleProcess()
+    d = gb.DMatrix(X, feature_types=TYPES)
+    cuts = d.binned(4, backend, comm, by_category=True).cuts
+    assert cuts.n_categories.tolist() == [40, 0, 3] and cuts.n_bins.tolist() == [41, 4, 4]
+    assert cuts.of(2)[:-1].tolist() == [1, 2, 3]  # code 3: no category
+    assert d.binned(4, backend, comm).cuts.n_bins.max() == 4 and not d.binned(4, backend, comm).cuts.same_as(cuts)
+    frame = as_frame(X).assign(few=pd.Categorical([None] * len(X), ["a", "b"]))
+    with pytest.warns(UserWarning, match='nothing but missing values.*"few"'):
+        cuts = gb.DMatrix(frame).binned(4, backend, comm, by_category=True).cuts
+    assert cuts.n_categories.tolist() == [40, 0, 2]
