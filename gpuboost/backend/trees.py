@@ -41,8 +41,8 @@ def collect_trees(
         collect_tree(tree, nodes, new_ids, leaf_values, weights, covers, cuts.thresholds, cuts.offsets, *columns)
         if leaf_size == 1:
             columns = [column.reshape(-1) for column in columns]
-        sets = None if cats is None or cuts.categorical is None else _collect_sets(tree, nodes, cats, new_ids)
-        trees.append(Tree(*columns, sets))
+        columns.append(None if cats is None or cuts.categorical is None else _collect_sets(tree, nodes, cats, new_ids))
+        trees.append(Tree(*columns))
     return trees
 
 
