@@ -27,7 +27,8 @@ def test_histograms_equal_the_cpus(run, seed, n_rows, absent_is_zero, limbs):
     nodes, segments, rows = random_rows(rng, n_rows)
     build, first_output, n_limbs = np.array([2, 0, -1, 1], np.int32), np.array([0, 1], np.int32), np.full(2, limbs, np.int32)
     expected = np.full((3, 1, table.offsets[-1], 2), 77)
-    items = histogram.list_build_items(build[build >= 0], nodes, segments, first_output, True, 1, 10**6, 0, expected)
+    parts = build[build >= 0], nodes, segments, first_output, n_limbs
+    items = histogram.list_build_items(*parts, 1, True, 1, 10**6, 0, expected)
     sparse.build_sparse_histograms_cpu(
         *table.lists, int(table.offsets[-1]), table.zero_bins, rows, gpair, n_limbs, items, expected, 1
     )

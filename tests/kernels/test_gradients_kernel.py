@@ -22,6 +22,12 @@ def as_given(margin, label, weight, output, parameters):
     return margin, label
 
 
+@scalar
+def hessian_as_given(margin, label, weight, output, parameters):
+    """h is the margin."""
+    return label, margin
+
+
 def run(kernel, margin, label, weight=NO_WEIGHT, parameters=(2.0, 1.0), n_threads=1):
     """Adapter: (grad, hess, maxima as float32 (n_outputs, 2))."""
     margin, label = np.atleast_2d(np.asarray(margin, np.float32)), np.atleast_2d(np.asarray(label, np.float32))
@@ -89,7 +95,12 @@ def test_a_gradient_that_is_not_finite_shows_in_the_maxima(bad):
 
 @pytest.mark.parametrize("bad", [np.nan, -np.nan, np.inf])
 def test_a_hessian_that_is_not_finite_shows_in_the_maxima(bad):
-    assert raw([1, 2, 3], [1, bad, 1])[2][0, 1] >= NON_FINITE_BITS
+    assert run(elementwise_gradients(hessian_as_given), [1, bad, 1], [1, 2, 3])[2][0, 1] >= NON_FINITE_BITS
+
+
+def test_a_row_without_a_label_weighs_nothing():
+    grad, hess, maxima = elementwise([1, 2, -3], [0, np.nan, 0.5], [1, 2, 4])
+    assert grad.tolist() == [[2, 0, -28]] and hess.tolist() == [[1, 0, 2]] and values(maxima).tolist() == [[28, 2]]
 
 
 def test_minus_zero_is_finite():

@@ -185,7 +185,7 @@ def test_histograms_are_sums_over_the_rows_written_out(seed, n_rows, absent_is_z
     first_output, n_limbs = np.array([0, 1], np.int32), np.full(2, limbs, np.int32)
     hist = np.full((3, 1, table.offsets[-1], 2), 77)
     build = np.arange(3, dtype=np.int32)
-    items = histogram.list_build_items(build, nodes, segments, first_output, True, n_rows, slice_rows, 0, hist)
+    items = histogram.list_build_items(build, nodes, segments, first_output, n_limbs, 1, True, n_rows, slice_rows, 0, hist)
     sparse.build_sparse_histograms_cpu(
         *table.lists, int(table.offsets[-1]), table.zero_bins, rows, gpair, n_limbs, items, hist, 2
     )
