@@ -351,10 +351,17 @@ def options_of(name: str) -> list[str]:
 
 
 def sample() -> list[str]:
-    """Those that take some 20 s together: half of those on the CPU and in plain loops, and a few in the simulator of CUDA."""
+    """Those that take some 20 s together: a part of those on the CPU and in plain loops, a few in the simulator of CUDA, and
+    whatever is the first with one of its options."""
     slow = [name for name in CONFIGURATIONS if "backend=cuda" in name]
     quick = [name for name in CONFIGURATIONS if "backend=cuda" not in name]
-    return quick[::2] + slow[::32]
+    chosen = quick[::3] + slow[::32]
+    seen = {option for name in chosen for option in options_of(name)}
+    for name in quick + slow:
+        if not seen.issuperset(options_of(name)):
+            chosen.append(name)
+            seen.update(options_of(name))
+    return chosen
 
 
 CONFIGURATIONS: dict[str, tuple[Options, Options]] = {name_of(*both): both for both in configurations()}

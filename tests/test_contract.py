@@ -48,7 +48,7 @@ LAYERS = [
     ["labels", "data", "objectives", "metrics"],
     ["formulas"],
     ["growing", "callback", "margins", "targets", "custom_objective", "model_io", "inspection", "model_view"],
-    ["predictor", "training.adopt", "training.watch", "training.evaluate", "training.running", "training.start"],
+    ["predictor", "training.adopt", "training.watch", "training.evaluate", "training.running", "training.start", "training.dart"],
     ["booster"],
     ["training", "plotting"],
     ["cross_validation"],

@@ -9,10 +9,10 @@ from simulator import SimulatedDevice
 
 import gpuboost as gb
 from gpuboost.backend.cuda import CudaBackend
+from gpuboost.backend.dropout import draw_dropped, weights_after
 from gpuboost.communicator import run_threads
 from gpuboost.model_io import digest
 from gpuboost.params import Params
-from gpuboost.training.dart import draw_dropped, weights_after
 
 DART = {"booster": "dart", "rate_drop": 0.4, "max_depth": 3, "max_bin": 16, "seed": 4}
 QUIET = {"verbose_eval": False}

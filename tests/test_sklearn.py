@@ -59,9 +59,13 @@ def digest(model):
 
 @from_their_check
 @pytest.mark.filterwarnings("ignore:the first round split no node")
+# Of all rows in forests: where some are drawn, a weight of 2 is another thing than two rows, as for scikit-learn's own forests.
 @parametrize_with_checks(
-    [make(n_estimators=5) for make in (GPUBoostClassifier, GPUBoostRegressor, GPUBoostRFClassifier, GPUBoostRFRegressor)]
-)
+    [
+        GPUBoostClassifier(n_estimators=5), GPUBoostRegressor(n_estimators=5),
+        GPUBoostRFClassifier(n_estimators=5, subsample=1.0), GPUBoostRFRegressor(n_estimators=5, subsample=1.0),
+    ]
+)  # fmt: skip
 def test_scikit_learn(estimator, check):
     check(estimator)
 
@@ -90,7 +94,7 @@ def test_a_weight_counts_as_so_many_rows(make):
 
 def test_parameters_are_those_of_training():
     own = {"n_estimators", "missing", "early_stopping_rounds", "callbacks", "importance_type", "enable_categorical"}
-    own |= {"feature_types", "sparse_absent"}
+    own |= {"feature_types", "sparse_absent", "refit_full"}
     aliases = {"n_jobs", "random_state"}
     for estimator in (GPUBoostClassifier(), GPUBoostRegressor()):
         params = estimator.get_params()
@@ -470,6 +474,33 @@ def test_evaluation_labels_must_be_known(table):
     y = np.where(signal > 1, "high", "low")
     with pytest.raises(ValueError, match=r"eval_set\[0\] has labels that the training data does not have: 'middle'"):
         GPUBoostClassifier(n_estimators=1).fit(X, y, eval_set=[(X[:2], ["low", "middle"])])
+
+
+@pytest.mark.parametrize("kind", ["array", "frame", "sparse"])
+def test_refit_full_trains_once_more_on_all_rows_with_the_rounds_found(table, kind):
+    X, y, weight = table
+    pandas = pytest.importorskip("pandas")
+    rows = {"array": X, "frame": pandas.DataFrame(X, columns=list("abcd")), "sparse": sp.csr_matrix(np.nan_to_num(X))}[kind]
+    head, tail = (rows.iloc[:200], rows.iloc[200:]) if kind == "frame" else (rows[:200], rows[200:])
+    options = {"n_estimators": 200, "learning_rate": 0.5, "early_stopping_rounds": 3}
+    given = {"sample_weight": weight[:200], "sample_weight_eval_set": [weight[200:]], "eval_set": [(tail, y[200:])]}
+    plain = GPUBoostRegressor(**options).fit(head, y[:200], **given)
+    model = GPUBoostRegressor(**options, refit_full=True).fit(head, y[:200], **given)
+    n_rounds = plain.best_iteration + 1
+    assert n_rounds < 200 and (model.best_iteration, model.best_score) == (plain.best_iteration, plain.best_score)
+    assert model.evals_result() == plain.evals_result()
+    whole = GPUBoostRegressor(n_estimators=n_rounds, learning_rate=0.5).fit(rows, y, sample_weight=weight)
+    assert model.get_booster().model.trees == whole.get_booster().model.trees
+    np.testing.assert_array_equal(model.predict(rows), whole.predict(rows))
+
+
+def test_refit_full_refuses_what_cannot_be_joined(table):
+    X, y, _ = table
+    model = GPUBoostRegressor(early_stopping_rounds=2, refit_full=True)
+    with pytest.raises(ValueError, match="refit_full joins X, ndarray, and the X of eval_set, csr_matrix"):
+        model.fit(X, y, eval_set=[(sp.csr_matrix(np.nan_to_num(X)), y)])
+    with pytest.raises(ValueError, match="refit_full needs base_margin for X and for eval_set, or for neither"):
+        model.fit(X, y, base_margin=y, eval_set=[(X, y)])
 
 
 def test_early_stopping_without_eval_set_says_what_to_pass(table):

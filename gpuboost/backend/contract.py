@@ -21,7 +21,7 @@ Coder.bin_rows, in RowReducer, and in Trees.frontier_size where a bound would gr
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Generic, Protocol, TypeVar
@@ -110,7 +110,7 @@ class Memory(ABC):
     name: str
 
     @abstractmethod
-    def zeros(self, shape: tuple[int, ...], dtype: np.dtype | type) -> Array:
+    def zeros(self, shape: tuple[int, ...], dtype: np.dtype | type | str) -> Array:
         """A new array of zeros."""
 
     def may_keep(self, n_bytes: int) -> bool:
@@ -364,8 +364,10 @@ class Predictor(ABC):
         """The same for a binned matrix."""
 
     @abstractmethod
-    def reweigh(self, leaves: Array, outputs: Array, before: Array, after: Array, sums: Array) -> None:
-        """Weigh trees anew in sums of fixed point (kernels/reweigh.py); all in the backend's memory."""
+    def reweigh(
+        self, leaves: Array, outputs: Sequence[int], before: Sequence[float], after: Sequence[float], sums: Array
+    ) -> None:
+        """Weigh trees anew in sums of fixed point (kernels/reweigh.py). leaves, sums : in the backend's memory."""
 
     @abstractmethod
     def write_margins(self, base: Array, sums: Array, unit: float, margin: Array) -> None:

@@ -16,6 +16,7 @@ from gpuboost.data.dmatrix import DMatrix
 from gpuboost.data.tables.device import host_array, is_device_table, open_device_table
 from gpuboost.labels import has_classes
 from gpuboost.sklearn.parameters import DEFAULTS, NOT_OF_TRAINING, PARAMETERS, signature_of
+from gpuboost.sklearn.refit import join_rows, join_tables
 from gpuboost.training.loop import train
 
 __all__ = ["GPUBoostModel"]
@@ -99,8 +100,29 @@ class GPUBoostModel(BaseEstimator):
             early_stopping_rounds=self.early_stopping_rounds, evals_result=self.evals_result_, verbose_eval=verbose,
             callbacks=self.callbacks, xgb_model=continued,
         )  # fmt: skip
+        if self.refit_full and self._booster.attr("best_iteration") is not None:
+            last = None if sample_weight_eval_set is None else sample_weight_eval_set[-1]
+            weight = join_rows("sample_weight", sample_weight, len(label), last, evals[-1][0].num_row(), 1.0)
+            last = None if base_margin_eval_set is None else base_margin_eval_set[-1]
+            margin = join_rows("base_margin", base_margin, len(label), last, evals[-1][0].num_row(), None)
+            rows = join_tables(X, self._checked_table(eval_set[-1][0], reset=False))
+            labels = np.concatenate([label, self._encoded(eval_set[-1][1], "eval_set[-1]")])
+            n_before = 0 if continued is None else continued.num_boosted_rounds()
+            self._booster = self._refitted(
+                self._matrix(rows, **self._label_info(labels), weight=weight, base_margin=margin), n_before, continued
+            )  # fmt: skip
         self._keep_labels(self._booster)
         return self
+
+    def _refitted(self, everything: DMatrix, n_before: int, continued: Booster | None) -> Booster:
+        """The model of all rows, with the rounds up to the best one and that one's score."""
+        best = {name: self._booster.attr(name) for name in ("best_iteration", "best_score")}
+        booster = train(
+            self.get_xgb_params(), everything, self._booster.best_iteration + 1 - n_before, **self._functions(),
+            verbose_eval=False, xgb_model=continued,
+        )  # fmt: skip
+        booster.set_attr(**best)
+        return booster
 
     def _continued(self, xgb_model: Any) -> Booster | None:
         """The model to go on from, which train() copies."""

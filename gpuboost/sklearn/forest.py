@@ -13,7 +13,8 @@ __all__ = ["GPUBoostRFClassifier", "GPUBoostRFRegressor"]
 OF_FORESTS = {"learning_rate": 1.0, "subsample": 0.8, "colsample_bynode": 0.8, "reg_lambda": 1e-5}  # XGBoost's
 FOREST_DEFAULTS = DEFAULTS | OF_FORESTS
 NOT_OF_FORESTS = {
-    "early_stopping_rounds": "Leave it out.", "callbacks": "Leave them out.", "num_parallel_tree": "Use n_estimators.",
+    "early_stopping_rounds": "Leave it out.", "refit_full": "Leave it out.", "callbacks": "Leave them out.",
+    "num_parallel_tree": "Use n_estimators.",
 }  # fmt: skip
 DIFFERENCES = f"""n_estimators is the number of trees (of each output). Defaults of their own: {OF_FORESTS}.
     There are no rounds to stop early, or to call back after."""

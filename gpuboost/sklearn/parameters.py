@@ -22,6 +22,10 @@ OWN: dict[str, tuple[Any, str]] = {
         None, "stop when the last metric on the last set of eval_set has not improved for so many rounds; prediction then uses "
         "the rounds up to the best.",
     ),
+    "refit_full": (
+        None, "True: after early stopping, train once more on the rows of fit and of the last set of eval_set, with the rounds "
+        "found; callbacks are not called then.",
+    ),
     "callbacks": (None, "callback.TrainingCallback objects."),
     "missing": (nan, "value that means missing besides NaN."),
     "sparse_absent": (None, 'what a sparse matrix leaves out, "missing" (also None) or "zero"; the model remembers it.'),

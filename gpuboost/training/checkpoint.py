@@ -19,8 +19,6 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-
 from gpuboost.binned.pages import DensePage, SparsePage
 from gpuboost.communicator import current_communicator
 from gpuboost.config import warn
@@ -153,8 +151,8 @@ def _describe_matrix(dmatrix: DMatrix) -> dict[str, Any]:
     if comm.size > 1:
         return facts
     margins = dmatrix.base_margins
-    arrays = {"labels": dmatrix.labels, "weights": dmatrix.weights, "base_margin": np.zeros(0) if margins is None else margins}
-    return {**facts, **{name: _digest(np.ascontiguousarray(array).tobytes()) for name, array in arrays.items()}}
+    arrays = {"labels": dmatrix.labels, "weights": dmatrix.weights, "base_margin": margins}
+    return {**facts, **{name: _digest(b"" if array is None else array.tobytes()) for name, array in arrays.items()}}
 
 
 def _digest_codes(dtrain: DMatrix) -> str | None:
@@ -171,7 +169,7 @@ def _digest_codes(dtrain: DMatrix) -> str | None:
         dense = [page for page in binned.pages if isinstance(page, DensePage)]
         arrays = [page.columns[f] for f in range(binned.cuts.n_features) for page in dense]
     for array in arrays:
-        digest.update(np.ascontiguousarray(host_array(array)).data)
+        digest.update(host_array(array).tobytes())
     return digest.hexdigest()
 
 

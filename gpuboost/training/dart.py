@@ -10,68 +10,21 @@ A tree is dropped by a hash of (seed, round, its number): with probability rate_
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from itertools import accumulate
 from math import frexp
-
-import numpy as np
 
 from gpuboost.backend import Backend
 from gpuboost.backend.contract import Array
-from gpuboost.backend.fixed_point import round_key
+from gpuboost.backend.dropout import draw_dropped, weights_after
 from gpuboost.kernels.reweigh import FRACTION_BITS, MOST_WEIGHT
 from gpuboost.model.model import Model
 from gpuboost.model.tree import Tree
 from gpuboost.params import Params
 
-__all__ = ["Dart", "Reweighed", "check_weights", "draw_dropped", "weights_after"]
+__all__ = ["Dart", "Reweighed", "check_weights"]
 
-DROP, SKIP, ONE = 0xDA270001, 0xDA270002, 0xDA270003  # words that are no number of an output
 VALUES_AT_ONCE = 2**24  # leaves of rows that are read together, 64 MB
 
 LeafReader = Callable[[Sequence[Tree]], Array]  # float32 (n_trees, n_rows): the value of the leaf of each tree by row
-
-
-def draw_dropped(params: Params, weights: Sequence[float], round_number: int) -> list[int]:
-    """The numbers of the trees that a round leaves out, ascending. weights : of all trees so far."""
-    seed, n, total = params.seed, len(weights), sum(weights)
-
-    def uniform(*words: int) -> float:
-        return round_key(seed, round_number, *words) * 2.0**-32  # from 0 up to, but not, 1
-
-    if n == 0 or uniform(SKIP) < params.skip_drop:
-        return []
-    is_weighted = params.sample_type == "weighted" and total > 0
-    share = [params.rate_drop * n * weight / total for weight in weights] if is_weighted else [params.rate_drop] * n
-    dropped = np.flatnonzero(_uniforms(round_key(seed, round_number, DROP), n) < share).tolist()
-    if params.one_drop and not dropped:
-        ends = list(accumulate(weights if is_weighted else [1.0] * n))
-        drawn = uniform(ONE) * ends[-1]
-        dropped = [next(i for i, end in enumerate(ends) if drawn < end or i == n - 1)]
-    return dropped
-
-
-def _uniforms(key: int, n: int) -> np.ndarray:
-    """float64 (n,) in [0, 1): the hashes of the numbers to n after a key (scalar.hash_word), 2^32 of them to the unit."""
-    x = np.uint32(key) ^ np.arange(n, dtype=np.uint32)
-    x = (x ^ x >> np.uint32(16)) * np.uint32(0x85EBCA6B)
-    x = (x ^ x >> np.uint32(13)) * np.uint32(0xC2B2AE35)
-    return ((x ^ x >> np.uint32(16)) + np.uint32(0x9E3779B9)) * 2.0**-32
-
-
-def weights_after(weights: Sequence[float], dropped: Sequence[int], n_new: int, params: Params) -> list[float]:
-    """What all trees weigh after a round that dropped some and grew n_new: in float32, as XGBoost computes, and files hold it."""
-    f32, k = np.float32, len(dropped)
-    rate = f32(params.learning_rate)
-    if k == 0:
-        factor = new = f32(1)
-    elif params.normalize_type == "forest":
-        factor = new = f32(1 / float(f32(1) + rate))
-    else:
-        factor, new = f32(k / float(f32(k) + rate)), f32(1 / float(f32(k) + rate))
-    after = [*weights, *[float(new)] * n_new]
-    for i in dropped:
-        after[i] = float(f32(after[i]) * factor)
-    return after
 
 
 @dataclass(frozen=True)
@@ -102,7 +55,7 @@ class Dart:
     def fill(self, rows: Reweighed) -> None:
         """Sums and margins anew, of all trees."""
         weights = self._weights
-        self._backend.memory.copy(self._backend.memory.zeros(rows.sums.shape, np.int64), rows.sums)
+        self._backend.memory.copy(self._backend.memory.zeros(rows.sums.shape, rows.sums.dtype), rows.sums)
         self._change(rows, range(len(weights)), [0.0] * len(weights), weights)
 
     @property
@@ -138,14 +91,14 @@ class Dart:
 
     def _change(self, rows: Reweighed, numbers: Sequence[int], before: Sequence[float], after: Sequence[float]) -> None:
         """Weigh some trees anew."""
-        model, predictor, put = self._model, self._backend.predictor, self._backend.memory.put
+        model, predictor = self._model, self._backend.predictor
         at_once = max(1, VALUES_AT_ONCE // max(1, rows.margin.shape[1]))
         for first in range(0, len(numbers), at_once):
             some = slice(first, first + at_once)
             leaves = rows.read([model.trees[i] for i in numbers[some]])
-            outputs = np.array([model.tree_groups[i] for i in numbers[some]], np.int32)
-            old, new = (put(np.array(weights[some], np.float64) * self._scale) for weights in (before, after))
-            predictor.reweigh(leaves, put(outputs), old, new, rows.sums)
+            outputs = [model.tree_groups[i] for i in numbers[some]]
+            was, will_be = ([weight * self._scale for weight in weights[some]] for weights in (before, after))
+            predictor.reweigh(leaves, outputs, was, will_be, rows.sums)
         predictor.write_margins(rows.base, rows.sums, 1 / self._scale, rows.margin)
 
 

@@ -8,8 +8,6 @@ from collections import deque
 from collections.abc import Callable
 from math import inf
 
-import numpy as np
-
 from gpuboost.backend import Backend, TrainingRows
 from gpuboost.backend.contract import Array, Training
 from gpuboost.backend.row_sums import RowSums
@@ -55,7 +53,7 @@ class Boosting:
         self._grower = Grower(self._training, comm, growth_policy(resolved), resolved.proposals)
         self._sum = self._training.margin  # what trees are added to while others still grow from the margins
         if params.num_parallel_tree > 1:
-            self._sum = backend.memory.zeros(self._training.margin.shape, np.float32)
+            self._sum = backend.memory.zeros(self._training.margin.shape, self._training.margin.dtype)
             backend.memory.copy(self._training.margin, self._sum)
         self._finished: deque[object] = deque()  # on their way to the host
         self._taken: list[list[Tree]] = []  # of the round of which others are still on their way
@@ -63,7 +61,7 @@ class Boosting:
         self._watched = WatchedMatrices(backend, self.cuts, objective)
         if model.tree_weights is not None:
             margin = self._training.margin
-            base = backend.memory.zeros(margin.shape, np.float32)
+            base = backend.memory.zeros(margin.shape, margin.dtype)
             backend.memory.copy(margin, base)
             own = self._watched.reweighed_rows(dtrain, model, base, margin)
             self._watched.dart = Dart(backend, model, own, self._watched.reweighed)

@@ -4,8 +4,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from weakref import WeakKeyDictionary
 
-import numpy as np
-
 from gpuboost.backend import Backend
 from gpuboost.backend.contract import Array, FlatTrees
 from gpuboost.binned.cuts import Cuts
@@ -22,6 +20,7 @@ from gpuboost.training.dart import Dart, Reweighed
 
 __all__ = ["WatchedMatrices"]
 
+SUM = "int64"
 WatchedTable = StoredRows | BinnedMatrix | ColumnSource
 
 
@@ -100,7 +99,7 @@ class WatchedMatrices:
         source = dmatrix.source(model.feature_names, model.categories, model.n_features, model.sparse_absent)
 
         def read(trees: Sequence[Tree]) -> Array:
-            leaves, flatten = zeros((len(trees), n_rows), np.float32), self._backend.predictor.flatten
+            leaves, flatten = zeros((len(trees), n_rows), base.dtype), self._backend.predictor.flatten
             outputs = list(range(len(trees)))  # a row of leaves each
             try:
                 flat, place = flatten(list(trees), outputs, self._cuts if isinstance(table, BinnedMatrix) else None), table
@@ -111,8 +110,8 @@ class WatchedMatrices:
             self._add(place, flat, leaves)
             return leaves
 
-        margin = zeros(base.shape, np.float32) if margin is None else margin
-        return Reweighed(read, base, zeros(base.shape, np.int64), margin)
+        margin = zeros(base.shape, base.dtype) if margin is None else margin
+        return Reweighed(read, base, zeros(base.shape, SUM), margin)
 
     def add_trees(self, get_flat: Callable[[], FlatTrees]) -> None:
         """Add trees just grown to all margins. get_flat : the trees, as the backend lays them out with the training's cuts."""

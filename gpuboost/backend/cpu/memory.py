@@ -23,7 +23,7 @@ class HostMemory(Memory):
 
     name = "host"
 
-    def zeros(self, shape: tuple[int, ...], dtype: np.dtype | type) -> Array:
+    def zeros(self, shape: tuple[int, ...], dtype: np.dtype | type | str) -> Array:
         return np.zeros(shape, dtype)
 
     def put(self, array: Array) -> Array:

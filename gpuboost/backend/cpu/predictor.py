@@ -1,5 +1,7 @@
 """Prediction on the CPU."""
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from gpuboost.backend.contract import Array, FlatTrees, Predictor, RowTerm
@@ -60,8 +62,11 @@ class CpuPredictor(Predictor):
         rows, leaves = np.arange(page.n_rows, dtype=np.int32), NO_LEAVES if leaves is None else leaves
         predict_codes_cpu(page.columns, cuts.n_bins, rows, *flat, margin, leaves, self._n_threads)
 
-    def reweigh(self, leaves: Array, outputs: Array, before: Array, after: Array, sums: Array) -> None:
-        reweigh_trees_cpu(leaves, outputs, before, after, sums, self._n_threads)
+    def reweigh(
+        self, leaves: Array, outputs: Sequence[int], before: Sequence[float], after: Sequence[float], sums: Array
+    ) -> None:
+        of_trees = np.array(outputs, np.int32), np.array(before, np.float64), np.array(after, np.float64)
+        reweigh_trees_cpu(leaves, *of_trees, sums, self._n_threads)
 
     def write_margins(self, base: Array, sums: Array, unit: float, margin: Array) -> None:
         write_margins_cpu(base, sums, unit, margin, self._n_threads)

@@ -65,7 +65,7 @@ class DeviceMemory(Memory):
         self.device = device
         self.name = device.memory_name
 
-    def zeros(self, shape: tuple[int, ...], dtype: np.dtype | type) -> Array:
+    def zeros(self, shape: tuple[int, ...], dtype: np.dtype | type | str) -> Array:
         return self.device.zeros(shape, dtype)
 
     def may_keep(self, n_bytes: int) -> bool:

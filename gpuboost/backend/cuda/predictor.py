@@ -1,5 +1,6 @@
 """Prediction on a GPU."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -64,8 +65,11 @@ class CudaPredictor(Predictor):
     def _or_none(self, leaves: Array | None) -> Array:
         return self.device.empty((0, 0), np.int32) if leaves is None else leaves
 
-    def reweigh(self, leaves: Array, outputs: Array, before: Array, after: Array, sums: Array) -> None:
-        arguments = leaves, outputs, before, after, sums
+    def reweigh(
+        self, leaves: Array, outputs: Sequence[int], before: Sequence[float], after: Sequence[float], sums: Array
+    ) -> None:
+        of_trees = np.array(outputs, np.int32), np.array(before, np.float64), np.array(after, np.float64)
+        arguments = leaves, *map(self.device.put, of_trees), sums
         self.device.launch(reweigh.reweigh_trees_kernel, *arguments, threads=leaves.shape[1])
 
     def write_margins(self, base: Array, sums: Array, unit: float, margin: Array) -> None:

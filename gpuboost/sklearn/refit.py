@@ -1,0 +1,45 @@
+"""One more fit after early stopping: on all rows, those of the evaluation set too, with the rounds that were best."""
+
+from typing import Any
+
+import numpy as np
+
+from gpuboost.data.tables.sparse import is_sparse
+
+__all__ = ["join_rows", "join_tables"]
+
+
+def join_tables(X: Any, more: Any) -> Any:
+    """The rows of two tables of one kind, one after the other: arrays, SciPy's sparse matrices, frames.
+
+    Raises ValueError for two that are not of one kind.
+    """
+    if is_sparse(X) and is_sparse(more):
+        from scipy.sparse import vstack
+
+        return vstack([X, more], format="csr")
+    if type(X) is np.ndarray and type(more) is np.ndarray:
+        return np.concatenate([X, more])
+    if hasattr(X, "columns") and type(X) is type(more):
+        import narwhals as nw
+
+        return nw.concat([nw.from_native(X), nw.from_native(more)]).to_native()
+    raise ValueError(
+        f"refit_full joins X, {type(X).__name__}, and the X of eval_set, {type(more).__name__}: both must be NumPy arrays, "
+        "SciPy's sparse matrices, or frames of one library. Convert one of them."
+    )
+
+
+def join_rows(name: str, first: Any, n_first: int, more: Any, n_more: int, default: float | None) -> np.ndarray | None:
+    """Numbers by row, of two tables; ``default`` for the rows of a table that has none.
+
+    Raises ValueError where only one has some and there is no default.
+    """
+    if first is None and more is None:
+        return None
+    if default is None and (first is None or more is None):
+        raise ValueError(f"refit_full needs {name} for X and for eval_set, or for neither.")
+    filled = [
+        np.full(n, default) if values is None else np.asarray(values) for values, n in ((first, n_first), (more, n_more))
+    ]  # fmt: skip
+    return np.concatenate(filled)
