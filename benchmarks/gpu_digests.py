@@ -25,6 +25,7 @@ from gpuboost.objectives import objective_names
 PROCESSES = 4
 N_ROWS, N_OTHER = 30_000, 1_000  # of training and of evaluation
 ALL = slice(None)
+OF_CATEGORIES = {"feature_types": [*"qqqcqqccqq"]}
 LEAFWISE = {"grow_policy": "lossguide", "max_depth": 0}
 
 
@@ -73,6 +74,11 @@ CASES = {
     "one-hot, packed": Case(table="one-hot"),
     "one-hot, packed, half of the columns": Case(table="one-hot", params={"colsample_bytree": 0.5}),
     "one-hot, sparse, packed": Case(table="one-hot cells", options={"sparse_absent": "zero"}),
+    "categories": Case(table="categories", options=OF_CATEGORIES),
+    "categories, bounded, half of both": Case(
+        "multi:softprob", {"max_delta_step": 0.3, "subsample": 0.5, "colsample_bytree": 0.7, "max_cat_to_onehot": 2},
+        "categories", OF_CATEGORIES,
+    ),
     "sparse": Case(table="sparse"),
     "sparse, zeros": Case(table="sparse", options={"sparse_absent": "zero"}),
     "sparse, half of both": Case(table="sparse", params={"subsample": 0.5, "colsample_bytree": 0.5}),
@@ -98,6 +104,9 @@ def make_table(kind: str, n_rows: int) -> tuple[Any, np.ndarray, np.ndarray]:
         X[:, 3] = rng.integers(-3, 4, n_rows)
         X[:, 4] = 7.0
         X[:, 5] = np.exp(3 * X[:, 5])
+    if kind == "categories":
+        X[:, [3, 6, 7]] = rng.integers(0, [3, 40, 3000], (n_rows, 3))
+        X[:, 0] += np.sin(X[:, 6]) + np.sin(X[:, 7])
     first = X[:, :4].toarray() if kind == "sparse" else np.nan_to_num(X[:, :4])
     if kind == "one-hot cells":
         from scipy.sparse import csr_array

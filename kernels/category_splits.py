@@ -393,7 +393,7 @@ def evaluate_category_splits_kernel(bounded, gain):
         "hist: int64[:, :, :, :], offsets: int32[:], features: int32[:], categorical: uint8[:], feature_mask: uint8[:, :], "
         "scales: float64[:, :], first_output: int32[:], penalty: PENALTY[:], rules: CATEGORY_RULES[:], parameters: float64[:], "
         "gains: float64[:, :], choices: int32[:, :], order: int32[:, :], keys: float64[:, :]",
-        block=256, registers=128, uses_double=True, formula=gain,
+        block=128, registers=208 if bounded else 168, uses_double=True, formula=gain,
     )(evaluate_category_splits)  # fmt: skip
 
 
@@ -402,7 +402,7 @@ def evaluate_category_splits_kernel(bounded, gain):
     "cats: uint32[:, :], hist: int64[:, :, :, :], offsets: int32[:], features: int32[:], categorical: uint8[:], "
     "scales: float64[:, :], first_output: int32[:], penalty: PENALTY[:], rules: CATEGORY_RULES[:], order: int32[:, :], "
     "keys: float64[:, :]",
-    block=256, registers=64, uses_double=True,
+    block=256, registers=120, uses_double=True,
 )  # fmt: skip
 def list_categories_kernel(
     begin, n, progress, nodes, sums, left_sums, cats, hist, offsets, features, categorical, scales, first_output, penalty, rules,

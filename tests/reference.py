@@ -3,7 +3,8 @@
     raw table → quantile cuts → bins → rounds of (gradients → histograms → best splits → pruning → leaf weights) → predictions
 
 Everything is float64 and as direct as it can be. The engine computes the same trees with integers, in parallel, much faster.
-A node is a dict: {"leaf": value}, or {"feature", "threshold", "default_left", "gain", "left", "right", "leaf"}.
+A node is a dict: {"leaf": value}, or {"feature", "threshold", "default_left", "gain", "left", "right", "leaf"}, with
+"listed", the categories on the right, in place of "threshold" where the feature is of categories.
 """
 
 from fractions import Fraction
@@ -12,16 +13,24 @@ from itertools import accumulate
 import numpy as np
 
 
-def fit(X, y, weight=None, *, n_rounds=1, objective="squared", learning_rate=0.3, max_bin=256, base_margin=0.0, **settings):
-    """Train. X : float (n, n_features), NaN is missing. Returns the list of trees (their root nodes); settings as grow's."""
+def fit(
+    X, y, weight=None, *, n_rounds=1, objective="squared", learning_rate=0.3, max_bin=256, base_margin=0.0, categorical=(),
+    **settings,
+):  # fmt: skip
+    """Train. X : float (n, n_features), NaN is missing. categorical : columns of codes, with a bin for each. Returns the list of
+    trees (their root nodes); settings as grow's."""
     X, y = np.asarray(X, np.float32).astype(np.float64), np.asarray(y, np.float64)
     weight = np.ones(len(y)) if weight is None else np.asarray(weight, np.float64)
-    cuts = [quantile_cuts(X[:, f], weight, max_bin) for f in range(X.shape[1])]
+    most = np.nan_to_num(X[weight > 0]).max(axis=0)
+    cuts = [
+        np.arange(1, most[f] + 2) if f in categorical else quantile_cuts(X[:, f], weight, max_bin)
+        for f in range(X.shape[1])
+    ]
     codes = np.column_stack([to_bins(X[:, f], cuts[f]) for f in range(X.shape[1])])
     margin, trees = np.full(len(y), float(base_margin)), []
     for _ in range(n_rounds):
         grad, hess = gradients(objective, margin, y)
-        tree = grow(codes, cuts, grad * weight, hess * weight, **settings)
+        tree = grow(codes, cuts, grad * weight, hess * weight, categorical=categorical, **settings)
         scale_leaves(tree, learning_rate)
         trees.append(tree)
         margin += predict([tree], X)
@@ -37,7 +46,8 @@ def predict(trees, X, base_margin=0.0):
 def leaf_of(node, row):
     while "left" in node:
         x = row[node["feature"]]
-        goes_left = node["default_left"] if np.isnan(x) else x < node["threshold"]
+        is_left = x not in node["listed"] if "listed" in node else x < node["threshold"]
+        goes_left = node["default_left"] if np.isnan(x) else is_left
         node = node["left"] if goes_left else node["right"]
     return node
 
@@ -99,12 +109,12 @@ def score(G, H, reg_lambda, reg_alpha, max_delta_step, lower=-np.inf, upper=np.i
 
 def grow(
     codes, cuts, grad, hess, *, max_depth=6, gamma=0.0, min_child_weight=1.0, reg_lambda=1.0, reg_alpha=0.0, max_delta_step=0.0,
-    signs=None, gain_of=None,
+    signs=None, gain_of=None, categorical=(), **rules,
 ):  # fmt: skip
     """Split from the root down to max_depth, and undo what does not pay on the way back up.
 
     signs : of each feature's monotone constraint. Between the leaves below both children of a split on such a feature lies the
-    middle of the children's weights, as a bound for all of them (XGBoost's rule). gain_of : as best_split."""
+    middle of the children's weights, as a bound for all of them (XGBoost's rule). gain_of : as best_split. rules : as sets_of."""
     penalties = reg_lambda, reg_alpha, max_delta_step
     signs = np.zeros(codes.shape[1], int) if signs is None else signs
 
@@ -114,12 +124,13 @@ def grow(
         node = {"leaf": 0.0 if is_light else leaf_weight(grad[rows].sum(), hess[rows].sum(), *within)}
         if depth == max_depth:
             return node
-        split = best_split(codes[rows], cuts, grad[rows], hess[rows], min_child_weight, within, signs, gain_of)
+        own = codes[rows], cuts, grad[rows], hess[rows]
+        split = best_split(*own, min_child_weight, within, signs, gain_of, categorical, rules)
         if split is None:
             return node
         gain, feature, last_bin, default_left = split
         code = codes[rows, feature]
-        goes_left = np.where(code < 0, default_left, code <= last_bin)
+        goes_left = np.where(code < 0, default_left, ~np.isin(code, last_bin) if feature in categorical else code <= last_bin)
         sides, bounds = (rows[goes_left], rows[~goes_left]), [(lower, upper), (lower, upper)]
         if signs[feature]:
             middle = sum(leaf_weight(grad[side].sum(), hess[side].sum(), *within) for side in sides) / 2
@@ -127,14 +138,17 @@ def grow(
         left, right = (grow_node(side, depth + 1, *own) for side, own in zip(sides, bounds))
         if gain < gamma and "left" not in left and "left" not in right:
             return node  # bottom-up: only a split of two leaves can be undone
-        threshold = cuts[feature][last_bin] if last_bin < len(cuts[feature]) else np.finfo(np.float32).max
-        return node | dict(gain=gain, feature=feature, threshold=threshold, default_left=default_left, left=left, right=right)
+        node |= dict(gain=gain, feature=feature, default_left=default_left, left=left, right=right)
+        if feature in categorical:
+            return node | {"listed": last_bin}
+        return node | {"threshold": cuts[feature][last_bin] if last_bin < len(cuts[feature]) else np.finfo(np.float32).max}
 
     return grow_node(np.flatnonzero(hess > 0), 0)
 
 
-def best_split(codes, cuts, grad, hess, min_child_weight, penalties, signs, gain_of=None):
-    """(gain, feature, last bin on the left, default_left) of largest gain, or None. penalties : with the bounds on weights.
+def best_split(codes, cuts, grad, hess, min_child_weight, penalties, signs, gain_of=None, categorical=(), rules=None):
+    """(gain, feature, last bin on the left or categories on the right, default_left) of largest gain, or None. penalties : with
+    the bounds on weights.
 
     gain = score(left) + score(right) − score(node)      (Eq. 7 without its ½; γ is left to pruning)
 
@@ -148,6 +162,17 @@ def best_split(codes, cuts, grad, hess, min_child_weight, penalties, signs, gain
     for feature in range(codes.shape[1]):
         code, n_bins = codes[:, feature], len(cuts[feature]) + 1
         hist = np.column_stack([np.bincount(code + 1, values, n_bins + 1) for values in (grad, hess)])  # row 0: missing
+        for listed, added, least in sets_of(hist[1:-1], penalties[0], **rules) if feature in categorical else ():
+            for default_left in (True, False):
+                GR, HR = hist[1:][listed].sum(axis=0) + hist[0] * (not default_left)
+                GL, HL = hist.sum(axis=0) - (GR, HR)
+                children = penalties[0] + added, *penalties[1:]
+                if min(HL, HR) > 0 and min(HL, HR) >= max(min_child_weight, least):
+                    gain = score(GL, HL, *children) + score(GR, HR, *children) - parent
+                    if gain > max(1e-6, 2.0**-44 * parent) and rank(gain) > largest:
+                        best, largest = (gain, feature, listed, default_left), rank(gain)
+        if feature in categorical:
+            continue
         for last_bin in range(n_bins):
             for default_left in (True, False):
                 GL, HL = hist[1 : last_bin + 2].sum(axis=0) + hist[0] * default_left
@@ -162,6 +187,20 @@ def best_split(codes, cuts, grad, hess, min_child_weight, penalties, signs, gain
                 if gain > max(1e-6, 2.0**-44 * parent) and rank(gain) > largest:  # less is rounding
                     best, largest = (gain, feature, last_bin, default_left), rank(gain)
     return best
+
+
+def sets_of(
+    hist, reg_lambda, *, max_cat_to_onehot=4, max_cat_threshold=64, cat_smooth=0.0, cat_l2=0.0, min_data_per_group=0.0
+):
+    """(categories, what their split adds to λ, least hessian of its children): each category alone where they are few, else the
+    first and the last of those present in the order of G/(H + λ); the smaller set first. hist : (n_categories, 2)."""
+    present = np.flatnonzero(hist[:, 1] > 0)
+    if len(hist) < max_cat_to_onehot:
+        return [([c], 0.0, 0.0) for c in present]
+    grad, hess = hist[present].T
+    order = present[np.argsort(grad / (hess + (reg_lambda + cat_smooth)), kind="stable")].tolist()
+    sizes = range(1, min(len(order), max_cat_threshold) + 1)
+    return [(part, cat_l2, min_data_per_group) for m in sizes for part in (order[:m], order[-m:])]
 
 
 def rank(gain):

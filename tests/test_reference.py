@@ -73,7 +73,9 @@ def train_both(objective, X, y, weight, n_rounds, base_score, options):
     trees = reference.fit(X, y, weight, n_rounds=n_rounds, objective=objective, base_margin=margin, **options)
     params = {"objective": OBJECTIVES[objective], "base_score": base_score, **options}
     params["monotone_constraints"] = params.pop("signs", ())
-    return gb.train(params, gb.DMatrix(X, y, weight=weight), n_rounds, verbose_eval=False), trees
+    types = ["c" if f in params.get("categorical", ()) else "q" for f in range(X.shape[1])]
+    params.pop("categorical", None)
+    return gb.train(params, gb.DMatrix(X, y, weight=weight, feature_types=types), n_rounds, verbose_eval=False), trees
 
 
 def assert_same_tree(tree, node, i=0):
@@ -83,7 +85,10 @@ def assert_same_tree(tree, node, i=0):
         return
     assert tree.left_child[i] > 0
     assert tree.feature[i] == node["feature"]
-    assert tree.threshold[i] == np.float32(node["threshold"])
+    if "listed" in node:
+        assert dict(tree.sets.items())[i].tolist() == sorted(node["listed"])
+    else:
+        assert tree.threshold[i] == np.float32(node["threshold"])
     assert tree.default_left[i] == node["default_left"]
     assert tree.gain[i] == pytest.approx(node["gain"], rel=1e-6)
     assert_same_tree(tree, node["left"], tree.left_child[i])
@@ -98,6 +103,29 @@ def assert_same_tree(tree, node, i=0):
 def test_first_tree_equals_the_references(objective, options, n_rows, seed):
     X, y, weight = random_table(seed, n_rows, objective)
     weight[0] = 1.0  # some row counts
+    booster, (tree,) = train_both(objective, X, y, weight, 1, 0.5, options)
+    assert_same_tree(booster.model.trees[0], tree)
+
+
+@pytest.mark.parametrize("objective", OBJECTIVES)
+@settings(max_examples=25, deadline=None)
+@given(
+    options=SETTINGS, n_rows=st.integers(1, 120), seed=st.integers(0, 10**6),
+    rules=st.fixed_dictionaries({
+        "max_cat_to_onehot": st.sampled_from([1, 4, 40]), "max_cat_threshold": st.sampled_from([2, 64]),
+        "cat_smooth": st.sampled_from([0.0, 2.0]), "cat_l2": st.sampled_from([0.0, 4.0]),
+        "min_data_per_group": st.sampled_from([0.0, 6.0]),
+    }),
+)  # fmt: skip
+@pytest.mark.filterwarnings("ignore:Some columns hold nothing but missing values")
+@pytest.mark.filterwarnings("ignore:the first round split no node")
+def test_first_tree_of_categories_equals_the_references(objective, options, n_rows, seed, rules):
+    """Columns 1 and 2 are categories: 12 with missing ones, and 3."""
+    X, y, weight = random_table(seed, n_rows, objective)
+    X[:, 1] = np.where(np.isnan(X[:, 1]), np.nan, np.random.default_rng(seed).integers(0, 12, n_rows))
+    weight[0] = 1.0
+    signs = [options["signs"][0], 0, 0, options["signs"][3]]
+    options = {**options, **rules, "signs": signs, "categorical": (1, 2)}
     booster, (tree,) = train_both(objective, X, y, weight, 1, 0.5, options)
     assert_same_tree(booster.model.trees[0], tree)
 

@@ -389,8 +389,7 @@ class DMatrix:
         """ValueError where workers' shards differ in their columns, or in feature_weights. Where only their dictionaries of
         categories differ, all of them get the values of any."""
         shared = shared_categories(self.categories, comm)
-        if shared != self.categories:
-            assert self._table is not None  # a matrix that forgets its table has agreed before
+        if shared != self.categories and self._table is not None:
             self._features = self._features.with_categories(shared)
             self._table, self._bins = self._table.recoded(self._features), None
         self._features.require_same(self._info.feature_weights, comm)

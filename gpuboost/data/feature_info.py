@@ -73,8 +73,8 @@ class FeatureInfo:
         digests = comm.allgather(np.array([_digest(text) for text in (columns, sparseness, repr(feature_weights.tolist()))]))
         if len(np.unique(digests[:, 0])) > 1:
             raise ValueError(
-                "the workers' tables differ in column names, order or types, or in which columns hold categories. Give all "
-                "shards the same columns."
+                "the workers' tables differ in column names, order or types, or in their categories. Give all shards the same "
+                "columns, and build a QuantileDMatrix where the workers know each other: it keeps no values to be matched."
             )
         if len(np.unique(digests[:, 1])) > 1:
             raise ValueError(
