@@ -20,8 +20,9 @@ LARGEST = 1e30  # of a derivative, far below what is no float32 any more
 
 @kernel
 def hazards(order, margin, largest, hazard):
-    """hazard : float64 (n_rows,), OUT, by time: e^(margin − largest), the difference in float32. order : intp (n_rows,), rows by rising |label|.
-    margin : float32 (n_rows,), by row."""
+    """hazard : float64 (n_rows,), OUT, by time: e^(margin − largest), the difference in float32.
+
+    order : intp (n_rows,), rows by rising |label|. margin : float32 (n_rows,), by row."""
     for place in range(order.size):  # apart from the next loop, which is vectorised
         hazard[place] = float32(margin[order[place]] - float32(largest))
     for place in range(order.size):

@@ -141,6 +141,7 @@ def _check_vector_leaves(params: Params, n_outputs: int) -> None:
     is_given = {
         "tree_method": params.tree_method == "exact", "split_gain": params.split_gain is not None,
         "monotone_constraints": len(params.monotone_constraints) > 0, "booster": params.booster == "dart",
+        "rate_drop": params.rate_drop > 0, "one_drop": params.one_drop,
     }  # fmt: skip
     for name in filter(is_given.get, is_given):
         raise ValueError(
