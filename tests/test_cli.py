@@ -61,7 +61,8 @@ def test_approx_bins_its_table_finely(folder):
 def test_train_predict_and_info(folder, tables):
     trained = gpuboost(
         "train", "train.csv", "--label", "answer", "--weight", "weight", "--valid", "valid.csv", "--model", "m.json",
-        "-p", "max_depth=3", "-p", "eval_metric=error", "-p", "eval_metric=logloss", "--rounds", 30, "--early-stopping", 3,
+        "-p", "max_depth=3", "-p", "eval_metric=error", "-p", "eval_metric=logloss", "-p", "cat_encoding=ordinal",
+        "--rounds", 30, "--early-stopping", 3,
     )  # fmt: skip
     assert trained.returncode == 0 and all("compiling" in line for line in trained.stderr.splitlines())
     for text in (
