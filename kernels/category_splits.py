@@ -39,7 +39,7 @@ from gpuboost.kernels.cuda_common import (
 )
 from gpuboost.kernels.jit import claim, parallel_kernel, scalar
 from gpuboost.kernels.scalar import gain_rank, larger
-from gpuboost.kernels.splits import MIN_GAIN, RELATIVE_GAIN, add_gain_of, node_term, warp_best
+from gpuboost.kernels.splits import MIN_GAIN, RELATIVE_GAIN, add_gain_of, is_candidate, node_term, warp_best
 from gpuboost.kernels.structs import CATEGORICAL, EMPTY_WORDS, NO_GAIN
 
 
@@ -378,9 +378,11 @@ def evaluate_category_splits_kernel(bounded, gain):
                                     total_hess, grad_unit, hess_unit, reg_lambda, alpha, max_delta_step, min_child_weight,
                                     lower, upper, int64(0), features[column], parameters,
                                 )  # fmt: skip
+                                left_hess, node_hess = (total_hess - hess) * hess_unit, total_hess * hess_unit
                                 choice = int32(4 * (j if takes_one else n_listed - 1) + kind)
                                 rank, best_rank = gain_rank(candidate), gain_rank(best_gain)
                                 is_better = rank > best_rank or (rank == best_rank and choice < best_choice)
+                                is_better &= is_candidate(left_hess, left_hess, node_hess, min_child_weight)
                                 if candidate > threshold and is_better:
                                     best_gain, best_choice = candidate, choice
                     best_gain, best_choice = block_best(best_gain, best_choice, best_gains, best_choices)

@@ -256,7 +256,7 @@ def _compiled(dispatcher):
         kinds = tuple(type(a) if not isinstance(a, np.ndarray) else (a.dtype, a.ndim) for a in plain)
         if kinds not in results:
             result = dispatcher.overloads[tuple(dispatcher.typeof_pyval(a) for a in plain)].signature.return_type
-            results[kinds] = [np.dtype(str(t)).type for t in (result if isinstance(result, types.BaseTuple) else (result,))
+            results[kinds] = [np.dtype(str(types.unliteral(t))).type for t in (result if isinstance(result, types.BaseTuple) else (result,))
                               if isinstance(t, types.Number | types.Boolean)]  # fmt: skip
         casts = results[kinds]
         if isinstance(value, tuple):

@@ -137,7 +137,8 @@ def test_zero_gradients_have_maxima_of_zero(run):
 def test_what_is_not_finite_shows_in_the_maxima_of_its_output(run, bad):
     margin, label = np.ones((2, 70), np.float32), np.ones((2, 70), np.float32)
     margin[1, 69] = bad
-    label[0, 3] = abs(bad)
+    label[0, 3] = np.inf
+    label[1, 3] = np.nan  # missing: a gradient of 0
     maxima = gradients(run, elementwise_gradients_kernel(as_given), margin, label, NO_WEIGHT, [1.0])[2]
     assert (maxima >= NON_FINITE_BITS).tolist() == [[False, True], [True, False]]
     check_gradients(run, elementwise_gradients_kernel(as_given), elementwise_gradients(as_given), margin, label)
