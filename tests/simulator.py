@@ -256,8 +256,9 @@ def _compiled(dispatcher):
         kinds = tuple(type(a) if not isinstance(a, np.ndarray) else (a.dtype, a.ndim) for a in plain)
         if kinds not in results:
             result = dispatcher.overloads[tuple(dispatcher.typeof_pyval(a) for a in plain)].signature.return_type
-            results[kinds] = [np.dtype(str(types.unliteral(t))).type for t in (result if isinstance(result, types.BaseTuple) else (result,))
-                              if isinstance(t, types.Number | types.Boolean)]  # fmt: skip
+            parts = result if isinstance(result, types.BaseTuple) else (result,)
+            numbers = [types.unliteral(part) for part in parts if isinstance(part, types.Number | types.Boolean)]
+            results[kinds] = [np.dtype(str(number)).type for number in numbers]
         casts = results[kinds]
         if isinstance(value, tuple):
             return tuple(cast(v) for cast, v in zip(casts, value))
