@@ -144,6 +144,7 @@ def test_what_is_not_finite_shows_in_the_maxima_of_its_output(run, bad):
     check_gradients(run, elementwise_gradients_kernel(as_given), elementwise_gradients(as_given), margin, label)
 
 
+@pytest.mark.sweep(9)
 @each_runner
 @each_objective
 @pytest.mark.parametrize("output", [0, -1])
