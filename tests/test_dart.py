@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from naive_backend import NaiveBackend
 from simulator import SimulatedDevice
+from test_forests import QUIET, make_table
 
 import gpuboost as gb
 from gpuboost.backend.cuda import CudaBackend
@@ -15,15 +16,6 @@ from gpuboost.model_io import digest
 from gpuboost.params import Params
 
 DART = {"booster": "dart", "rate_drop": 0.4, "max_depth": 3, "max_bin": 16, "seed": 4}
-QUIET = {"verbose_eval": False}
-
-
-def make_table(n_rows=200, n_classes=0):
-    rng = np.random.default_rng(3)
-    X = rng.integers(-9, 10, (n_rows, 4)).astype(np.float32)
-    X[rng.random(X.shape) < 0.1] = np.nan
-    y = np.nan_to_num(X) @ [3, -2, 1, 0] + rng.normal(size=n_rows)
-    return X, np.digitize(y, [-10, 10]) if n_classes else y
 
 
 def train(params, data, rounds=8, **options):
