@@ -22,6 +22,9 @@ def estimate_base_score(dtrain: DMatrix, objective: Objective, backend: Backend,
     if not dtrain.masks_labels:
         scores = _base_scores(label, weight, n_outputs, objective, backend, comm)
     else:  # each target by the rows that have it
+        for k, target in enumerate(label):
+            if not sum(comm.allgather_int(int((~np.isnan(target)).sum()))):
+                raise ValueError(f"label column {k} is missing in every row, so there is nothing to learn of it. Leave it out.")
         parts = [(target[None, has], weight[has] if len(weight) else weight) for target in label for has in [~np.isnan(target)]]
         scores = [score for part in parts for score in _base_scores(*part, 1, objective, backend, comm)]
     return tuple(float(np.float32(score)) for score in scores)

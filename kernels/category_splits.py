@@ -1,7 +1,8 @@
 """Find the best split of every node by a set of categories, from its histograms.
 
 A feature of categories has a bin for each of its n, and one more, which is empty in training (binned/cuts.py). Of the K that a
-node holds (integer H_c > 0) a split lists some, which go right. The others go left, with all that the node lacks. Candidates:
+node holds (integer H_c > 0) a split lists some, which go right. The others go left, with all that the node lacks: also categories
+of rows without hessian, whatever their gradients. Candidates:
 
     n < max_cat_to_onehot   each category alone
     else                    in ascending order of G_c / (H_c + λ + cat_smooth) the first m and the last m, m ≤ max_cat_threshold
@@ -151,11 +152,12 @@ def _best_set(
     if not takes_one:
         reg_lambda, most = reg_lambda + rules[0].cat_l2, rules[0].max_cat_threshold
         min_child_weight = larger(min_child_weight, rules[0].min_data_per_group)
-    held_grad, held_hess = int64(0), int64(0)
-    for j in range(n_held):
-        held_grad += hist[order[j], 0]
-        held_hess += hist[order[j], 1]
-    missing_grad, missing_hess = sums[0] - held_grad, sums[1] - held_hess
+    held_grad, held_hess, missing_grad = int64(0), int64(0), sums[0]
+    for category in range(hist.shape[0]):
+        held_grad += hist[category, 0] if hist[category, 1] > 0 else int64(0)
+        held_hess += hist[category, 1]
+        missing_grad -= hist[category, 0]
+    missing_hess = sums[1] - held_hess
     has_missing = missing_grad != 0 or missing_hess != 0
     best_gain, best_choice = NO_GAIN, int64(0)
     first_grad, first_hess = int64(0), int64(0)
@@ -227,12 +229,12 @@ def _take_best(
     nodes[node].gain, nodes[node].feature, nodes[node].bin = gain, features[column], 0
     nodes[node].kind, nodes[node].default_left = CATEGORICAL, 1 - (choices[i, k] & 1)
     for of in range(2):
-        listed, held = int64(0), int64(0)
-        for place in range(n_held):
-            held += own[order[place], of]
-            if first <= place < first + count_listed(choices[i, k], takes_one):
-                listed += own[order[place], of]
-        left_sums[node, 0, of] = held - listed if choices[i, k] & 1 else sums[node, 0, of] - listed
+        listed, present = int64(0), int64(0)
+        for place in range(first, first + count_listed(choices[i, k], takes_one)):
+            listed += own[order[place], of]
+        for category in range(own.shape[0]):
+            present += own[category, of]
+        left_sums[node, 0, of] = present - listed if choices[i, k] & 1 else sums[node, 0, of] - listed
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -345,12 +347,14 @@ def evaluate_category_splits_kernel(bounded, gain):
                     if not takes_one:
                         reg_lambda, most = reg_lambda + rules[0].cat_l2, rules[0].max_cat_threshold
                         min_child_weight = larger(min_child_weight, rules[0].min_data_per_group)
-                    held_grad, held_hess, j = int64(0), int64(0), int64(cuda.threadIdx.x)
-                    while j < n_held:
-                        held_grad += hist[slot, 0, first + order[row, j], 0]
-                        held_hess += hist[slot, 0, first + order[row, j], 1]
+                    held_grad, held_hess, present_grad, j = int64(0), int64(0), int64(0), int64(cuda.threadIdx.x)
+                    while j < n_categories:
+                        own_grad, own_hess = hist[slot, 0, first + j, 0], hist[slot, 0, first + j, 1]
+                        held_grad, held_hess = held_grad + (own_grad if own_hess > 0 else int64(0)), held_hess + own_hess
+                        present_grad += own_grad
                         j += int64(cuda.blockDim.x)
                     held_grad, held_hess = block_sum(held_grad, partial), block_sum(held_hess, partial)
+                    missing_grad, missing_hess = total_grad - block_sum(present_grad, partial), total_hess - held_hess
                     first_grad, first_hess, tile = int64(0), int64(0), int64(0)
                     while tile < n_held:
                         j = tile + int64(cuda.threadIdx.x)
@@ -372,7 +376,7 @@ def evaluate_category_splits_kernel(bounded, gain):
                                 if is_last:
                                     grad, hess = held_grad - own_grad, held_hess - own_hess
                                 if missing_right:
-                                    grad, hess = grad + total_grad - held_grad, hess + total_hess - held_hess
+                                    grad, hess = grad + missing_grad, hess + missing_hess
                                 candidate = add_gain(
                                     float64(0.0) if is_own else -parent, total_grad - grad, total_hess - hess, total_grad,
                                     total_hess, grad_unit, hess_unit, reg_lambda, alpha, max_delta_step, min_child_weight,
@@ -430,22 +434,22 @@ def list_categories_kernel(
         choice, missing_right = int64(nodes[node].bin) << 1, nodes[node].default_left == 0
         begin_listed = first_listed(choice, n_held, takes_one)
         end_listed = begin_listed + count_listed(choice, takes_one)
-        grad, hess, held_grad, held_hess = int64(0), int64(0), int64(0), int64(0)
+        grad, hess, present_grad, present_hess = int64(0), int64(0), int64(0), int64(0)
         j = int64(cuda.threadIdx.x)
         while j < size:
             keys[row, j] = float64(0.0)  # from here on: 1 for categories listed
             j += int64(cuda.blockDim.x)
         cuda.syncthreads()  # and the choice has been read
         j = int64(cuda.threadIdx.x)
-        while j < n_held:
-            own_grad, own_hess = hist[slot, 0, first + order[row, j], 0], hist[slot, 0, first + order[row, j], 1]
-            held_grad, held_hess = held_grad + own_grad, held_hess + own_hess
+        while j < n_categories:
+            present_grad, present_hess = present_grad + hist[slot, 0, first + j, 0], present_hess + hist[slot, 0, first + j, 1]
             if begin_listed <= j and j < end_listed:
-                keys[row, order[row, j]] = float64(1.0)
-                grad, hess = grad + own_grad, hess + own_hess
+                category = int64(order[row, j])
+                keys[row, category] = float64(1.0)
+                grad, hess = grad + hist[slot, 0, first + category, 0], hess + hist[slot, 0, first + category, 1]
             j += int64(cuda.blockDim.x)
         grad, hess = block_sum(grad, partial), block_sum(hess, partial)  # their barriers also make the list known
-        held_grad, held_hess = block_sum(held_grad, partial), block_sum(held_hess, partial)
+        present_grad, present_hess = block_sum(present_grad, partial), block_sum(present_hess, partial)
         word = int64(cuda.threadIdx.x)
         while word < cats.shape[1] - 1:
             bits = uint32(0)
@@ -458,6 +462,6 @@ def list_categories_kernel(
         if cuda.threadIdx.x == 0:
             cats[node, 0] = uint32(32 * (cats.shape[1] - 1))
             nodes[node].bin, nodes[node].kind = int32(0), int32(CATEGORICAL)
-            left_sums[node, 0, 0] = held_grad - grad if missing_right else sums[node, 0, 0] - grad
-            left_sums[node, 0, 1] = held_hess - hess if missing_right else sums[node, 0, 1] - hess
+            left_sums[node, 0, 0] = present_grad - grad if missing_right else sums[node, 0, 0] - grad
+            left_sums[node, 0, 1] = present_hess - hess if missing_right else sums[node, 0, 1] - hess
         cuda.syncthreads()  # order and keys may be written anew

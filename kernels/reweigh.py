@@ -19,7 +19,7 @@ from gpuboost.kernels.cuda_common import cuda_kernel, n_threads, thread_number
 from gpuboost.kernels.jit import claim, parallel_kernel, scalar
 
 CHUNK = 8192
-FRACTION_BITS = 40  # of the largest leaf; with weights up to MOST_WEIGHT, 2^13 trees cannot overflow 63 bits
+FRACTION_BITS = 40  # of the largest leaf; with weights up to MOST_WEIGHT, fewer than 2^13 trees cannot overflow 63 bits
 MOST_WEIGHT = 2.0**10
 
 

@@ -7,6 +7,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import scipy.sparse
+from test_objectives import BACKENDS
 
 import gpuboost as gb
 from gpuboost.backend.cpu import CpuBackend
@@ -240,3 +241,15 @@ def test_each_category_has_a_bin_whichever_max_bin():
     with pytest.warns(UserWarning, match='nothing but missing values.*"few"'):
         cuts = gb.DMatrix(frame).binned(4, backend, comm, by_category=True).cuts
     assert cuts.n_categories.tolist() == [40, 0, 2]
+
+
+@pytest.mark.parametrize("max_cat_to_onehot", [1, 10])
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_rows_without_hessian_go_left_with_their_gradients(backend, max_cat_to_onehot, use_backend):
+    use_backend(BACKENDS[backend]())
+    codes, grad, hess = (np.repeat(np.array(values, np.float32), 20) for values in ([0, 1, 2], [-1, 1, -3], [1, 1, 0]))
+    data = gb.DMatrix(codes[:, None], grad, feature_types=["c"])
+    params = {"max_depth": 1, "reg_lambda": 1, "base_score": 0, "learning_rate": 1, "max_cat_to_onehot": max_cat_to_onehot}
+    booster = gb.train(params, data, 1, obj=lambda *_: (grad, hess), verbose_eval=False)
+    expected = np.where(codes == 1, -20 / 21, 80 / 21)  # −G/(H + 1): category 2 stays with the one that is not listed
+    np.testing.assert_allclose(booster.predict(data), expected, rtol=1e-6)

@@ -111,3 +111,9 @@ def test_slices_and_later_labels_keep_the_mask():
     expected = digest(train({}, gb.DMatrix(X[rows], y[rows], missing_labels="mask")).model)
     assert digest(train({}, data.slice(rows)).model) == expected
     assert digest(train({}, data).model) == digest(train({}, gb.DMatrix(X, y, missing_labels="mask")).model)
+
+
+def test_a_label_column_without_a_label_is_named():
+    X, labels = np.ones((4, 1), np.float32), np.array([[1, np.nan]] * 4, np.float32)
+    with pytest.raises(ValueError, match="label column 1 is missing in every row"):
+        gb.train({}, gb.DMatrix(X, labels, missing_labels="mask"), 1)

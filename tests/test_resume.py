@@ -182,14 +182,6 @@ def test_a_full_disk_warns_and_the_training_goes_on(tmp_path, monkeypatch):
     assert digest(booster.model) == digest(train("sampled")[0].model)
 
 
-def test_a_folder_that_cannot_be_is_refused_before_training(tmp_path):
-    (tmp_path / "file").write_text("")
-    with pytest.raises(FileExistsError):
-        train("sampled", tmp_path / "file")
-    with pytest.raises(ValueError, match="checkpoint_interval must be at least 1, got 0"):
-        train("sampled", tmp_path, checkpoint_interval=0)
-
-
 # ---- kills
 
 PROGRAM = """
@@ -250,3 +242,40 @@ def test_checkpoints_are_plain_text(tmp_path):
     with pytest.raises(pickle.UnpicklingError):
         pickle.loads(text)
     assert os.listdir(tmp_path) == ["checkpoint-00000002.json"]
+
+
+def test_callbacks_that_remember_nothing_may_come_and_go(tmp_path):
+    expected, _ = train("classes", rounds=40)
+    X, y = make_table()
+    data, other = gb.DMatrix(X, y), gb.DMatrix(X[:50], y[::-1][:50])
+    schedule = LearningRateScheduler([0.5 / (1 + epoch) for epoch in range(50)])
+
+    def go_on(*first):
+        params = {"max_depth": 3, "max_bin": 16, "seed": 3, **CASES["classes"]}
+        callbacks = [*first, schedule, EarlyStopping(rounds=9, min_delta=0.001)]
+        return gb.train(
+            params, data, 40, evals=[(data, "train"), (other, "other")], verbose_eval=False, callbacks=callbacks,
+            resume_from=tmp_path, checkpoint_interval=2,
+        )  # fmt: skip
+
+    with pytest.raises(RuntimeError):
+        go_on(Fail(expected.best_iteration + 2), TrainingCallback())
+    booster = go_on()
+    assert digest(booster.model) == digest(expected.model) and booster.attributes() == expected.attributes() != {}
+
+
+def test_what_cannot_be_gone_on_with_is_refused(tmp_path):
+    train("sampled", tmp_path, 5)
+    with pytest.raises(ValueError, match="num_boost_round must be at least the 5 rounds in resume_from=.*, got 3"):
+        train("sampled", tmp_path, 3)
+    with pytest.raises(ValueError, match="custom_metric"):
+        train("sampled", tmp_path, custom_metric=lambda prediction, data: ("zero", 0.0))
+    with pytest.raises(ValueError, match="callbacks"):
+        train("sampled", tmp_path, callbacks=[EarlyStopping(rounds=3)])
+    (tmp_path / "file").write_text("")
+    for folder in ("", tmp_path / "file"):
+        with pytest.raises(NotADirectoryError, match="resume_from must name a folder"):
+            train("sampled", folder)
+    for interval, error in (("3", TypeError), (2.5, TypeError), (0, ValueError)):
+        with pytest.raises(error, match="checkpoint_interval must be"):
+            train("sampled", tmp_path, checkpoint_interval=interval)

@@ -12,11 +12,12 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from gpuboost import inspection
 from gpuboost.booster import Booster
+from gpuboost.callback import LearningRateScheduler
 from gpuboost.data.dmatrix import DMatrix
 from gpuboost.data.tables.device import host_array, is_device_table, open_device_table
 from gpuboost.labels import has_classes
 from gpuboost.sklearn.parameters import DEFAULTS, NOT_OF_TRAINING, PARAMETERS, signature_of
-from gpuboost.sklearn.refit import join_rows, join_tables
+from gpuboost.sklearn.refit import check_tables, join_rows, join_tables
 from gpuboost.training.loop import train
 
 __all__ = ["GPUBoostModel"]
@@ -94,6 +95,10 @@ class GPUBoostModel(BaseEstimator):
             self._check_continued(continued)
         dtrain = self._matrix(X, **self._label_info(label), weight=sample_weight, base_margin=base_margin)
         evals = self._evaluation_matrices(eval_set, sample_weight_eval_set, base_margin_eval_set)
+        if self.refit_full and evals:
+            check_tables(X, self._checked_table(eval_set[-1][0], reset=False))
+            if any(isinstance(callback, LearningRateScheduler) for callback in self.callbacks or ()):
+                raise ValueError("refit_full calls no callbacks, so a LearningRateScheduler would be lost. Leave one out.")
         self.evals_result_: dict[str, dict[str, list[float]]] = {}
         self._booster = train(
             self.get_xgb_params(), dtrain, n_rounds, evals=evals, **self._functions(),

@@ -6,28 +6,30 @@ import numpy as np
 
 from gpuboost.data.tables.sparse import is_sparse
 
-__all__ = ["join_rows", "join_tables"]
+__all__ = ["check_tables", "join_rows", "join_tables"]
+
+
+def check_tables(X: Any, more: Any) -> None:
+    """ValueError for two tables that are not of one kind: no arrays, SciPy's sparse matrices or frames of one library."""
+    are_arrays = type(X) is np.ndarray and type(more) is np.ndarray
+    if not (are_arrays or is_sparse(X) and is_sparse(more) or hasattr(X, "columns") and type(X) is type(more)):
+        raise ValueError(
+            f"refit_full joins X, {type(X).__name__}, and the X of eval_set, {type(more).__name__}: both must be NumPy arrays, "
+            "SciPy's sparse matrices, or frames of one library. Convert one of them."
+        )
 
 
 def join_tables(X: Any, more: Any) -> Any:
-    """The rows of two tables of one kind, one after the other: arrays, SciPy's sparse matrices, frames.
-
-    Raises ValueError for two that are not of one kind.
-    """
+    """The rows of two tables of one kind (check_tables), one after the other."""
     if is_sparse(X) and is_sparse(more):
         from scipy.sparse import vstack
 
         return vstack([X, more], format="csr")
-    if type(X) is np.ndarray and type(more) is np.ndarray:
+    if type(X) is np.ndarray:
         return np.concatenate([X, more])
-    if hasattr(X, "columns") and type(X) is type(more):
-        import narwhals as nw
+    import narwhals as nw
 
-        return nw.concat([nw.from_native(X), nw.from_native(more)]).to_native()
-    raise ValueError(
-        f"refit_full joins X, {type(X).__name__}, and the X of eval_set, {type(more).__name__}: both must be NumPy arrays, "
-        "SciPy's sparse matrices, or frames of one library. Convert one of them."
-    )
+    return nw.concat([nw.from_native(X), nw.from_native(more)]).to_native()
 
 
 def join_rows(name: str, first: Any, n_first: int, more: Any, n_more: int, default: float | None) -> np.ndarray | None:

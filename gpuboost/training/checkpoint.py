@@ -17,6 +17,7 @@ import os
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from operator import index
 from typing import Any
 
 from gpuboost.binned.pages import DensePage, SparsePage
@@ -49,24 +50,30 @@ class Checkpoints:
     """The checkpoints of one training. Workers share the folder; the first one writes.
 
     folder : made where there is none. interval : rounds from one to the next.
-    Raises OSError where the folder cannot be made or written.
+    Raises OSError where the folder cannot be made or written, TypeError or ValueError for a wrong interval.
     """
 
     def __init__(self, folder: str | os.PathLike[str], interval: int, description: Description) -> None:
+        try:
+            interval = index(interval)
+        except TypeError:
+            raise TypeError(f"checkpoint_interval must be an integer, got {interval!r}. Use 10 for a start.") from None
         if interval < 1:
             raise ValueError(f"checkpoint_interval must be at least 1, got {interval}. Use 10 for a start.")
         self._folder, self._interval, self._description = as_path("resume_from", folder), interval, _plain(description)
         self._is_writer = current_communicator().rank == 0
+        if not self._folder or os.path.isfile(self._folder):
+            raise NotADirectoryError(f"resume_from must name a folder, got {self._folder!r}. Use a new one for a training.")
         if self._is_writer:
             os.makedirs(self._folder, exist_ok=True)
             self._remove(name for name in os.listdir(self._folder) if name.startswith(".gpuboost-"))  # left by a kill
             if not os.access(self._folder, os.W_OK):
                 raise PermissionError(f"resume_from={self._folder!r} cannot be written. Name a folder that can.")
 
-    def load(self) -> Progress | None:
+    def load(self, most_rounds: int) -> Progress | None:
         """The last checkpoint that every worker can read; None where there is none.
 
-        Raises ValueError, naming what differs, where it is of other data or parameters.
+        Raises ValueError, naming what differs, where it is of other data or parameters, or of more rounds.
         """
         comm = current_communicator()
         found = {number: document for number in self._numbers() if (document := self._read(number)) is not None}
@@ -78,6 +85,11 @@ class Checkpoints:
             raise ValueError(
                 f"resume_from={self._folder!r} holds the checkpoint of another training: {'; '.join(differs)}. "
                 "Use what it was started with, or another folder."
+            )
+        if last > most_rounds:
+            raise ValueError(
+                f"num_boost_round must be at least the {last} rounds in resume_from={self._folder!r}, got {most_rounds}. "
+                "Use another folder for a shorter training."
             )
         return Progress(**{**document["progress"], "model": base64.b64decode(document["progress"]["model"])})
 
@@ -132,7 +144,7 @@ def describe_training(
     """What decides over a training's model, in numbers and digests.
 
     params : recorded ones. xgb_model : file of the model to continue. Of several workers' rows only the number is told: how they
-    are shared out does not matter.
+    are shared out does not matter. Of evaluation sets, which no model depends on, the values are not looked at.
     """
     return {
         "parameters": {name: value for name, value in params.items() if name not in ANYWHERE},
@@ -151,7 +163,10 @@ def _describe_matrix(dmatrix: DMatrix) -> dict[str, Any]:
     if comm.size > 1:
         return facts
     margins = dmatrix.base_margins
-    arrays = {"labels": dmatrix.labels, "weights": dmatrix.weights, "base_margin": margins}
+    arrays = {
+        "labels": dmatrix.labels, "weights": dmatrix.weights, "base_margin": margins,
+        "feature_weights": dmatrix.get_float_info("feature_weights"),
+    }  # fmt: skip
     return {**facts, **{name: _digest(b"" if array is None else array.tobytes()) for name, array in arrays.items()}}
 
 

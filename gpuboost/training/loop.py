@@ -39,7 +39,7 @@ def train(
     callbacks : TrainingCallback objects, or others with its methods.
     resume_from : folder for checkpoints every checkpoint_interval rounds, from which the same call goes on after a kill, to the
         same model byte for byte (training/checkpoint.py). num_boost_round counts all rounds. A callback that remembers something
-        says so in TrainingCallback.kept.
+        says so in TrainingCallback.kept; XGBoost's own begin anew.
     Raises ValueError and TypeError for wrong data or parameters, also where resume_from holds a training of others;
     NotImplementedError for what is not built yet.
     """
@@ -56,20 +56,23 @@ def train(
         booster.set_attr(best_iteration=None, best_score=None)
     with verbosity_context(booster.params.verbosity):
         booster.start_training(dtrain, is_custom=obj is not None)
-        checkpoints = progress = None
-        if resume_from is not None:
-            arguments = {"early_stopping_rounds": early_stopping_rounds, "maximize": maximize, "obj": obj is not None}
-            start = None if xgb_model is None else bytes(booster.save_raw())
-            description = describe_training(booster._recorded_params(), dtrain, evals, start, **arguments)
-            checkpoints = Checkpoints(resume_from, checkpoint_interval, description)
-            progress = checkpoints.load()
-        if progress is not None:
-            booster = Booster({**progress.params, **anywhere(booster._recorded_params())}, model_file=progress.model)
-            booster.start_training(dtrain, is_custom=obj is not None)
         used = list(callbacks or ())
         if early_stopping_rounds is not None:
             used.append(EarlyStopping(rounds=early_stopping_rounds, maximize=maximize))
         used += monitors(verbose_eval)
+        checkpoints = progress = None
+        if resume_from is not None:
+            arguments = {
+                "early_stopping_rounds": early_stopping_rounds, "maximize": maximize, "obj": obj is not None,
+                "custom_metric": custom_metric is not None, "callbacks": [type(callback).__name__ for callback in _keeping(used)],
+            }  # fmt: skip
+            start = None if xgb_model is None else bytes(booster.save_raw())
+            description = describe_training(booster._recorded_params(), dtrain, evals, start, **arguments)
+            checkpoints = Checkpoints(resume_from, checkpoint_interval, description)
+            progress = checkpoints.load(num_boost_round)
+        if progress is not None:
+            booster = Booster({**progress.params, **anywhere(booster._recorded_params())}, model_file=progress.model)
+            booster.start_training(dtrain, is_custom=obj is not None)
 
         def boost(booster: Booster, epoch: int) -> list[tuple[str, str, float]]:
             booster.update(dtrain, epoch, obj)
@@ -102,7 +105,7 @@ def boost_rounds(
     is_stopped, first = False, 0
     if progress is not None:
         evals_log, is_stopped, first = progress.evals_log, progress.is_over, progress.n_rounds
-        for callback, state in zip(callbacks, progress.states):
+        for callback, state in zip(_keeping(callbacks), progress.states, strict=True):
             vars(callback).update(state)
     for epoch in range(first, first if is_stopped else num_boost_round):
         is_stopped = _any_stops([callback.before_iteration(model, epoch, evals_log) for callback in callbacks])
@@ -112,7 +115,7 @@ def boost_rounds(
             evals_log.setdefault(data, {}).setdefault(metric, []).append(value)
         is_stopped = _any_stops([callback.after_iteration(model, epoch, evals_log) for callback in callbacks])
         if checkpoints is not None and (is_stopped or epoch + 1 == num_boost_round or checkpoints.is_due(epoch + 1)):
-            states = [{name: getattr(callback, name) for name in getattr(callback, "kept", ())} for callback in callbacks]
+            states = [{name: getattr(callback, name) for name in callback.kept} for callback in _keeping(callbacks)]
             raw = bytes(model.save_raw())
             checkpoints.save(Progress(epoch + 1, model._recorded_params(), raw, evals_log, states, is_stopped))
         if is_stopped:
@@ -120,6 +123,11 @@ def boost_rounds(
     for callback in callbacks:
         model = _checked_model(callback.after_training(model), callback)
     return model, evals_log, is_stopped
+
+
+def _keeping(callbacks: Sequence[TrainingCallback]) -> list[TrainingCallback]:
+    """Those that remember something over a kill; XGBoost's do not say so, and begin anew."""
+    return [callback for callback in callbacks if getattr(callback, "kept", ())]
 
 
 def _checked_model(model: Any, callback: TrainingCallback) -> Any:
