@@ -12,33 +12,23 @@ from gpuboost.params import Params
 __all__ = ["draw_dropped", "weights_after"]
 
 DROP, SKIP, ONE = 0xDA270001, 0xDA270002, 0xDA270003  # words that are no number of an output
+UNIT = 2.0**-32  # of a hash: from 0 up to, but not, 1
 
 
 def draw_dropped(params: Params, weights: Sequence[float], round_number: int) -> list[int]:
     """The numbers of the trees that a round leaves out, ascending. weights : of all trees so far."""
     seed, n, total = params.seed, len(weights), sum(weights)
 
-    def uniform(*words: int) -> float:
-        return round_key(seed, round_number, *words) * 2.0**-32  # from 0 up to, but not, 1
-
-    if n == 0 or uniform(SKIP) < params.skip_drop:
+    if n == 0 or round_key(seed, round_number, SKIP) * UNIT < params.skip_drop:
         return []
     is_weighted = params.sample_type == "weighted" and total > 0
     share = [params.rate_drop * n * weight / total for weight in weights] if is_weighted else [params.rate_drop] * n
-    dropped = np.flatnonzero(_uniforms(round_key(seed, round_number, DROP), n) < share).tolist()
+    dropped = np.flatnonzero(round_key(seed, round_number, DROP, np.arange(n, dtype=np.uint64)) * UNIT < share).tolist()
     if params.one_drop and not dropped:
         ends = list(accumulate(weights if is_weighted else [1.0] * n))
-        drawn = uniform(ONE) * ends[-1]
+        drawn = round_key(seed, round_number, ONE) * UNIT * ends[-1]
         dropped = [next(i for i, end in enumerate(ends) if drawn < end or i == n - 1)]
     return dropped
-
-
-def _uniforms(key: int, n: int) -> np.ndarray:
-    """float64 (n,) in [0, 1): the hashes of the numbers to n after a key (scalar.hash_word), 2^32 of them to the unit."""
-    x = np.uint32(key) ^ np.arange(n, dtype=np.uint32)
-    x = (x ^ x >> np.uint32(16)) * np.uint32(0x85EBCA6B)
-    x = (x ^ x >> np.uint32(13)) * np.uint32(0xC2B2AE35)
-    return ((x ^ x >> np.uint32(16)) + np.uint32(0x9E3779B9)) * 2.0**-32
 
 
 def weights_after(weights: Sequence[float], dropped: Sequence[int], n_new: int, params: Params) -> list[float]:

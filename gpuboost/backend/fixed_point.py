@@ -4,6 +4,7 @@ backend."""
 import math
 from collections.abc import Iterable
 from fractions import Fraction
+from typing import overload
 
 import numpy as np
 
@@ -74,14 +75,25 @@ def sampling_keys(seed: int, round_number: int) -> np.ndarray:
     return np.array([high << 32 | low for high, low in zip(words[::2], words[1::2])], np.uint64)
 
 
-def round_key(seed: int, round_number: int, *words: int) -> int:
-    """The hash from which the random choices of a round go on, or of the one that the words name."""
+@overload
+def round_key(seed: int, round_number: int, *words: int) -> int: ...  # type: ignore[overload-overlap]
+@overload
+def round_key(seed: int, round_number: int, *words: int | np.ndarray) -> np.ndarray: ...
+def round_key(seed: int, round_number: int, *words: int | np.ndarray) -> int | np.ndarray:
+    """The hash from which the random choices of a round go on, or of the one that the words name. words : as hash_words."""
     return hash_words(seed & 0xFFFFFFFF, seed >> 32 & 0xFFFFFFFF, round_number, *words)
 
 
-def hash_words(*words: int) -> int:
-    """One 32-bit hash of several words: MurmurHash3's finaliser (scalar.mix32) after each of them, in exact integers."""
-    state = 0x9E3779B9
+@overload
+def hash_words(*words: int) -> int: ...  # type: ignore[overload-overlap]
+@overload
+def hash_words(*words: int | np.ndarray) -> np.ndarray: ...
+def hash_words(*words: int | np.ndarray) -> int | np.ndarray:
+    """One 32-bit hash of several words: MurmurHash3's finaliser (scalar.mix32) after each of them, in exact integers.
+
+    A word may be a uint64 array: then it is those of all its values.
+    """
+    state: int | np.ndarray = 0x9E3779B9
     for word in words:
         x = (state ^ word) & 0xFFFFFFFF
         x = ((x ^ x >> 16) * 0x85EBCA6B) & 0xFFFFFFFF

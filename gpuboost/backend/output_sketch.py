@@ -25,8 +25,8 @@ def choose_outputs(sketch: OutputSketch, squares: list[int]) -> Combinations:
     """The combinations of a round. squares : Σ g² of every output over all workers, in any unit."""
     k, n = sketch.size, len(squares)
     if sketch.method == "random_projection":
-        signs = [hash_words(sketch.key, j, i) & 1 for j in range(k) for i in range(n)]
-        return np.arange(k + 1) * n, np.tile(np.arange(n, dtype=np.int32), k), (1 - 2 * np.array(signs)) / math.sqrt(k)
+        signs = hash_words(sketch.key, np.arange(k, dtype=np.uint64)[:, None], np.arange(n, dtype=np.uint64)).ravel() & 1
+        return np.arange(k + 1) * n, np.tile(np.arange(n, dtype=np.int32), k), (1 - 2 * signs.astype(np.int64)) / math.sqrt(k)
     total = sum(squares)
     if sketch.method == "top_outputs" or total == 0:
         chosen = sorted(sorted(range(n), key=lambda i: (-squares[i], i))[:k])

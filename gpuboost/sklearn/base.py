@@ -96,7 +96,8 @@ class GPUBoostModel(BaseEstimator):
         dtrain = self._matrix(X, **self._label_info(label), weight=sample_weight, base_margin=base_margin)
         evals = self._evaluation_matrices(eval_set, sample_weight_eval_set, base_margin_eval_set)
         if self.refit_full and evals:
-            check_tables(X, self._checked_table(eval_set[-1][0], reset=False))
+            last_table = self._checked_table(eval_set[-1][0], reset=False)
+            check_tables(X, last_table)
             if any(isinstance(callback, LearningRateScheduler) for callback in self.callbacks or ()):
                 raise ValueError("refit_full calls no callbacks, so a LearningRateScheduler would be lost. Leave one out.")
         self.evals_result_: dict[str, dict[str, list[float]]] = {}
@@ -110,7 +111,7 @@ class GPUBoostModel(BaseEstimator):
             weight = join_rows("sample_weight", sample_weight, len(label), last, evals[-1][0].num_row(), 1.0)
             last = None if base_margin_eval_set is None else base_margin_eval_set[-1]
             margin = join_rows("base_margin", base_margin, len(label), last, evals[-1][0].num_row(), None)
-            rows = join_tables(X, self._checked_table(eval_set[-1][0], reset=False))
+            rows = join_tables(X, last_table)
             labels = np.concatenate([label, self._encoded(eval_set[-1][1], "eval_set[-1]")])
             n_before = 0 if continued is None else continued.num_boosted_rounds()
             self._booster = self._refitted(
