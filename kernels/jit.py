@@ -351,6 +351,23 @@ def add_four(typing_context, array, index, values, first):
 
 
 @intrinsic
+def add_two(typing_context, array, index, first, second):
+    """add_two(array, index, first, second): array[index] += first, array[index + 1] += second of a contiguous int64 array, in one
+    addition of 16 bytes."""
+
+    def codegen(context, builder, signature, args):
+        kind = ir.VectorType(ir.IntType(64), 2)
+        data = context.make_array(signature.args[0])(context, builder, args[0]).data
+        target, values = builder.bitcast(builder.gep(data, [args[1]]), kind.as_pointer()), ir.Constant(kind, ir.Undefined)
+        for lane in range(2):
+            values = builder.insert_element(values, args[2 + lane], ir.IntType(32)(lane))
+        builder.store(builder.add(builder.load(target, align=8), values), target, align=8)
+        return context.get_dummy_value()
+
+    return types.none(array, types.uint64, types.int64, types.int64), codegen
+
+
+@intrinsic
 def prefetch(typing_context, array, index):
     """prefetch(array, index): bring array[index] of a contiguous 1-D array into the first-level cache, in the background."""
 

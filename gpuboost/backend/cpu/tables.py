@@ -90,7 +90,8 @@ class _Records:
         self.lanes = lanes = histogram.LANES if leaf_size > 1 else 1
         n_words = min(histogram.GROUP_WORDS // lanes, -(-n_codes // self._codes_per_word))
         self._n_threads = n_threads
-        self._private = np.zeros((n_threads, n_words * self._codes_per_word * self._stride * lanes), np.int64)
+        side_by_side = max(lanes, 2)  # or two limbs of an output
+        self._private = np.zeros((n_threads, n_words * self._codes_per_word * self._stride * side_by_side), np.int64)
         self._planes = np.empty((n_threads, n_words, histogram.GATHER_ROWS), np.uint64)
         self._pairs = np.empty((n_threads, histogram.GATHER_ROWS * lanes), np.int64)
 
