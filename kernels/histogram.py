@@ -177,7 +177,7 @@ def _build_items(
                         next_rows if w == 0 else next_rows[:0],
                     )  # fmt: skip
             _flush(private, stride, features, shift, mode, hist[slot, own])
-            mode = max(mode, ADD)
+            mode = max(mode, int64(ADD))
 
 
 @parallel_kernel.part
@@ -193,33 +193,33 @@ def _add_records(words, first_word, offsets, rows, gpair, n_limbs, mode, private
     high, low = gpair[0], gpair[n_limbs - 1]
     if n_limbs == 2:
         if n_codes > 24:  # constants, from which LLVM unrolls the loops over codes
-            _add_rows(flat, width, first, rows, high, low, 32, 2, private)
+            _add_rows(flat, width, first, rows, high, low, int64(32), int64(2), private)
         elif n_codes > 16:
-            _add_rows(flat, width, first, rows, high, low, 24, 2, private)
+            _add_rows(flat, width, first, rows, high, low, int64(24), int64(2), private)
         elif n_codes > 8:
-            _add_rows(flat, width, first, rows, high, low, 16, 2, private)
+            _add_rows(flat, width, first, rows, high, low, int64(16), int64(2), private)
         else:
-            _add_rows(flat, width, first, rows, high, low, 8, 2, private)
+            _add_rows(flat, width, first, rows, high, low, int64(8), int64(2), private)
         limbs = private.reshape(-1, 2)
-        _split(limbs[:, 0], BYTE_STRIDE, offsets, LIMB_BITS, mode, hist)
-        _split(limbs[:, 1], BYTE_STRIDE, offsets, 0, max(mode, ADD), hist)
+        _split(limbs[:, 0], int64(BYTE_STRIDE), offsets, int64(LIMB_BITS), mode, hist)
+        _split(limbs[:, 1], int64(BYTE_STRIDE), offsets, int64(0), max(mode, int64(ADD)), hist)
         private[: (n_codes + 7) // 8 * 16 * BYTE_STRIDE] = 0
         return
     if n_codes > 28:
-        _add_rows(flat, width, first, rows, high, low, 32, 1, private)
+        _add_rows(flat, width, first, rows, high, low, int64(32), int64(1), private)
     elif n_codes > 24:
-        _add_rows(flat, width, first, rows, high, low, 28, 1, private)
+        _add_rows(flat, width, first, rows, high, low, int64(28), int64(1), private)
     elif n_codes > 16:
-        _add_rows(flat, width, first, rows, high, low, 24, 1, private)
+        _add_rows(flat, width, first, rows, high, low, int64(24), int64(1), private)
     elif n_codes > 12:
-        _add_rows(flat, width, first, rows, high, low, 16, 1, private)
+        _add_rows(flat, width, first, rows, high, low, int64(16), int64(1), private)
     elif n_codes > 8:
-        _add_rows(flat, width, first, rows, high, low, 12, 1, private)
+        _add_rows(flat, width, first, rows, high, low, int64(12), int64(1), private)
     elif n_codes > 4:
-        _add_rows(flat, width, first, rows, high, low, 8, 1, private)
+        _add_rows(flat, width, first, rows, high, low, int64(8), int64(1), private)
     else:
-        _add_rows(flat, width, first, rows, high, low, 4, 1, private)
-    _flush(private, BYTE_STRIDE, offsets, 0, mode, hist)
+        _add_rows(flat, width, first, rows, high, low, int64(4), int64(1), private)
+    _flush(private, int64(BYTE_STRIDE), offsets, int64(0), mode, hist)
 
 
 @parallel_kernel.part
@@ -237,10 +237,10 @@ def _add_rows(words, width, first_word, rows, high, low, n_codes, n_limbs, priva
         two = words[at + uint64(1)] if n_codes > 8 else uint64(0)
         three = words[at + uint64(2)] if n_codes > 16 else uint64(0)
         four = words[at + uint64(3)] if n_codes > 24 else uint64(0)
-        _add_at(one, 0, n_codes, pair, other, n_limbs, private)
-        _add_at(two, 8, n_codes, pair, other, n_limbs, private)
-        _add_at(three, 16, n_codes, pair, other, n_limbs, private)
-        _add_at(four, 24, n_codes, pair, other, n_limbs, private)
+        _add_at(one, int64(0), n_codes, pair, other, n_limbs, private)
+        _add_at(two, int64(8), n_codes, pair, other, n_limbs, private)
+        _add_at(three, int64(16), n_codes, pair, other, n_limbs, private)
+        _add_at(four, int64(24), n_codes, pair, other, n_limbs, private)
 
 
 @parallel_kernel.part
@@ -285,11 +285,11 @@ def _gather(words, first_word, rows, planes):
 def _add_word(plane, pairs, codes_per_word, n_codes, stride, private, words, first_word, gpair, next_rows):
     """Add the pairs at the codes of one word. n_codes : from this word on; up to 4 of them need only half of it."""
     if codes_per_word == 4:  # constants, from which LLVM unrolls the loop over codes
-        _add_codes(plane, pairs, 4, 16, stride, private, words, first_word, gpair, next_rows)
+        _add_codes(plane, pairs, int64(4), int64(16), stride, private, words, first_word, gpair, next_rows)
     elif n_codes > 4:
-        _add_codes(plane, pairs, 8, 8, BYTE_STRIDE, private, words, first_word, gpair, next_rows)
+        _add_codes(plane, pairs, int64(8), int64(8), int64(BYTE_STRIDE), private, words, first_word, gpair, next_rows)
     else:
-        _add_codes(plane, pairs, 4, 8, BYTE_STRIDE, private, words, first_word, gpair, next_rows)
+        _add_codes(plane, pairs, int64(4), int64(8), int64(BYTE_STRIDE), private, words, first_word, gpair, next_rows)
 
 
 @parallel_kernel.part
@@ -322,12 +322,12 @@ def _add_outputs(
             for code in range(0, codes_per_word, CODES_TOGETHER):
                 place = private[(w * codes_per_word + code) * stride * LANES :]
                 if codes_per_word == 4:
-                    _add_lanes(planes[w, : own.size], pairs, code, 16, stride, place)
+                    _add_lanes(planes[w, : own.size], pairs, code, int64(16), stride, place)
                 else:
-                    _add_lanes(planes[w, : own.size], pairs, code, 8, BYTE_STRIDE, place)
+                    _add_lanes(planes[w, : own.size], pairs, code, int64(8), int64(BYTE_STRIDE), place)
     lanes = private.reshape(-1, LANES)
     for output in range(gpair.shape[0]):
-        _split(lanes[:, output], stride, offsets, 0, mode, hist[output])
+        _split(lanes[:, output], stride, offsets, int64(0), mode, hist[output])
     private[: planes.shape[0] * codes_per_word * stride * LANES] = 0
 
 
