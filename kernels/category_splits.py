@@ -27,7 +27,7 @@ ascends in the order of ties within a feature. Floor of a feature and node: 16 b
 from functools import cache
 
 import numpy as np
-from numba import float64, int32, int64, prange, uint32
+from numba import float64, int32, int64, uint32
 
 from gpuboost.kernels.cuda_common import (
     block_prefix,
@@ -38,7 +38,7 @@ from gpuboost.kernels.cuda_common import (
     lane_number,
     owner_of,
 )
-from gpuboost.kernels.jit import claim, parallel_kernel, scalar
+from gpuboost.kernels.jit import claim, launch, parallel_kernel, scalar
 from gpuboost.kernels.scalar import gain_rank, larger
 from gpuboost.kernels.splits import MIN_GAIN, RELATIVE_GAIN, add_gain_of, is_candidate, node_term, warp_best
 from gpuboost.kernels.structs import CATEGORICAL, EMPTY_WORDS, NO_GAIN
@@ -87,12 +87,11 @@ def evaluate_category_splits(gain):
         reg_lambda, alpha, max_delta_step, min_child_weight, rules, parameters, gains, choices, order, keys, n_threads,
     ):  # fmt: skip
         counter = np.zeros(1, np.int64)
-        for thread in prange(n_threads):
-            _search_items(
-                counter, frontier, nodes, sums, hist, columns, offsets, features, feature_mask, inverse_scales, first_output,
-                reg_lambda, alpha, max_delta_step, min_child_weight, rules, gain, parameters, gains, choices, order[thread],
-                keys[thread],
-            )  # fmt: skip
+        args = (
+            counter, frontier, nodes, sums, hist, columns, offsets, features, feature_mask, inverse_scales, first_output,
+            reg_lambda, alpha, max_delta_step, min_child_weight, rules, gain, parameters, gains, choices, order, keys,
+        )  # fmt: skip
+        launch(n_threads, _search_items, args)
         for i in range(frontier.size):
             _take_best(
                 i, frontier, nodes, sums, left_sums, cats, hist, columns, offsets, features, inverse_scales, first_output,
@@ -104,9 +103,10 @@ def evaluate_category_splits(gain):
 
 @parallel_kernel.part
 def _search_items(
-    counter, frontier, nodes, sums, hist, columns, offsets, features, feature_mask, inverse_scales, first_output, reg_lambda,
-    alpha, max_delta_step, min_child_weight, rules, gain_of, parameters, gains, choices, order, keys,
+    thread, counter, frontier, nodes, sums, hist, columns, offsets, features, feature_mask, inverse_scales, first_output,
+    reg_lambda, alpha, max_delta_step, min_child_weight, rules, gain_of, parameters, gains, choices, order, keys
 ):  # fmt: skip
+    order, keys = order[thread], keys[thread]
     while True:
         item = claim(counter)
         if item >= frontier.size * columns.size:

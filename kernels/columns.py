@@ -10,9 +10,9 @@ Floor of the sort: 8 bytes read and 8 written per entry and digit. Measured on o
 """
 
 import numpy as np
-from numba import float32, int64, prange, uint32, uint64
+from numba import float32, int64, uint32, uint64
 
-from gpuboost.kernels.jit import claim, parallel_kernel
+from gpuboost.kernels.jit import claim, launch, parallel_kernel
 from gpuboost.kernels.scalar import float_key, key_float
 
 DIGIT_BITS = 11
@@ -34,8 +34,7 @@ def list_batch_cpu(batch, missing, first_row, bounds, keys, rows, n_infinite, n_
     n_infinite : int64 (n_features,), INOUT. Values that are infinite or too large for float32.
     """
     counter = np.zeros(1, np.int64)
-    for _ in prange(n_threads):
-        _list_columns(counter, batch, missing, first_row, bounds, keys, rows, n_infinite)
+    launch(n_threads, _list_columns, (counter, batch, missing, first_row, bounds, keys, rows, n_infinite))
 
 
 @parallel_kernel.part
@@ -63,8 +62,7 @@ def count_stored_cpu(row_begin, columns, values, missing, keeps_missing, counts,
     counts : int64 (n_parts, n_features), INOUT. The rows are cut into so many parts. n_infinite : same, INOUT, of those values.
     """
     counter = np.zeros(1, np.int64)
-    for _ in prange(n_threads):
-        _count_stored(counter, row_begin, columns, values, missing, keeps_missing, counts, n_infinite)
+    launch(n_threads, _count_stored, (counter, row_begin, columns, values, missing, keeps_missing, counts, n_infinite))
 
 
 @parallel_kernel.part
@@ -90,8 +88,7 @@ def list_stored_cpu(row_begin, columns, values, missing, keeps_missing, places, 
     keys : uint32 (n_entries,), OUT. rows : int32 (n_entries,), OUT. Others as count_stored_cpu.
     """
     counter = np.zeros(1, np.int64)
-    for _ in prange(n_threads):
-        _list_stored(counter, row_begin, columns, values, missing, keeps_missing, places, keys, rows)
+    launch(n_threads, _list_stored, (counter, row_begin, columns, values, missing, keeps_missing, places, keys, rows))
 
 
 @parallel_kernel.part
@@ -119,12 +116,12 @@ def sort_entries_cpu(bounds, keys, rows, spare_keys, spare_rows, n_threads):
     spare_keys, spare_rows : same dtypes (n_threads, longest list), SCRATCH.
     """
     counter = np.zeros(1, np.int64)
-    for thread in prange(n_threads):
-        _sort_lists(counter, bounds, keys, rows, spare_keys[thread], spare_rows[thread])
+    launch(n_threads, _sort_lists, (counter, bounds, keys, rows, spare_keys, spare_rows))
 
 
 @parallel_kernel.part
-def _sort_lists(counter, bounds, keys, rows, spare_keys, spare_rows):
+def _sort_lists(thread, counter, bounds, keys, rows, spare_keys, spare_rows):
+    spare_keys, spare_rows = spare_keys[thread], spare_rows[thread]
     counts = np.empty((N_DIGITS, DIGITS), np.int64)
     while True:
         f = claim(counter)
@@ -185,8 +182,7 @@ def _insert(keys, rows):
 def count_values_cpu(bounds, keys, n_values, n_threads):
     """The number of distinct values of every list: int64 (n_features,), OUT. Missing entries are none."""
     counter = np.zeros(1, np.int64)
-    for _ in prange(n_threads):
-        _count_values(counter, bounds, keys, n_values)
+    launch(n_threads, _count_values, (counter, bounds, keys, n_values))
 
 
 @parallel_kernel.part
@@ -211,8 +207,10 @@ def weigh_values_cpu(bounds, keys, rows, weights, first, value_keys, value_weigh
     missing_weights : int64 (n_features,), OUT. Weight of the missing entries.
     """
     counter = np.zeros(1, np.int64)
-    for _ in prange(n_threads):
-        _weigh_values(counter, bounds, keys, rows, weights, first, value_keys, value_weights, missing_weights)
+    args = (
+        counter, bounds, keys, rows, weights, first, value_keys, value_weights, missing_weights,
+    )  # fmt: skip
+    launch(n_threads, _weigh_values, args)
 
 
 @parallel_kernel.part
@@ -246,8 +244,7 @@ def code_entries_cpu(bounds, keys, rows, thresholds, offsets, absent, n_threads)
     thresholds, offsets : as kernels/binning.py. absent : int32 (n_features,), IN. Code of the cells without an entry.
     """
     counter = np.zeros(1, np.int64)
-    for _ in prange(n_threads):
-        _code_lists(counter, bounds, keys, rows, thresholds, offsets, absent)
+    launch(n_threads, _code_lists, (counter, bounds, keys, rows, thresholds, offsets, absent))
 
 
 @parallel_kernel.part
@@ -276,8 +273,7 @@ def _code_lists(counter, bounds, keys, rows, thresholds, offsets, absent):
 def fill_columns_cpu(bounds, rows, codes, columns, n_threads):
     """columns[f, row] = code of every entry; what has no entry is left alone. columns : uint32 (n_features, n_rows), INOUT."""
     counter = np.zeros(1, np.int64)
-    for _ in prange(n_threads):
-        _fill_columns(counter, bounds, rows, codes, columns)
+    launch(n_threads, _fill_columns, (counter, bounds, rows, codes, columns))
 
 
 @parallel_kernel.part

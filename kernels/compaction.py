@@ -11,10 +11,10 @@ Floor: a record and the codes drawn are read, those written, per row. One core o
 """
 
 import numpy as np
-from numba import int32, int64, prange, uint32, uint64
+from numba import int32, int64, uint32, uint64
 
 from gpuboost.kernels.cuda_common import cuda_kernel, n_threads, thread_number
-from gpuboost.kernels.jit import claim, parallel_kernel
+from gpuboost.kernels.jit import claim, launch, parallel_kernel
 
 CHUNK = 1024  # rows
 
@@ -27,8 +27,7 @@ def compact_codes_cpu(records, features, rows, selected, n_threads):
     selected : as records (n_rows, at least k), OUT. Codes beyond the k-th are not written.
     """
     counter = np.zeros(1, np.int64)
-    for _ in prange(n_threads):
-        _compact_codes(counter, records, features, rows, selected)
+    launch(n_threads, _compact_codes, (counter, records, features, rows, selected))
 
 
 @parallel_kernel.part
@@ -52,8 +51,7 @@ def compact_cells_cpu(row_begin, cells, new_cells, rows, selected, row_end, n_th
     rows : int32 (m,), IN. selected : int32 (n_cells,), OUT. row_end : int64 (n_rows,), OUT. Where the copied cells of a row end.
     """
     counter = np.zeros(1, np.int64)
-    for _ in prange(n_threads):
-        _compact_cells(counter, row_begin, cells, new_cells, rows, selected, row_end)
+    launch(n_threads, _compact_cells, (counter, row_begin, cells, new_cells, rows, selected, row_end))
 
 
 @parallel_kernel.part
@@ -81,8 +79,7 @@ def compact_entries_cpu(bounds, rows, codes, features, is_drawn, new_bounds, new
     new_bounds : int64 (n_features, 2), new_rows : int32 (k,), new_codes : uint32 (k,), OUT. Of the features copied.
     """
     counter = np.zeros(1, np.int64)
-    for _ in prange(n_threads):
-        _compact_entries(counter, bounds, rows, codes, features, is_drawn, new_bounds, new_rows, new_codes)
+    launch(n_threads, _compact_entries, (counter, bounds, rows, codes, features, is_drawn, new_bounds, new_rows, new_codes))
 
 
 @parallel_kernel.part

@@ -7,9 +7,9 @@ that any worker and device that has the weights finds the same bins.
 """
 
 import numpy as np
-from numba import float32, float64, int64, prange, uint64
+from numba import float32, float64, int64, uint64
 
-from gpuboost.kernels.jit import claim, kernel, parallel_kernel, scalar
+from gpuboost.kernels.jit import claim, kernel, launch, parallel_kernel, scalar
 from gpuboost.kernels.scalar import key_float
 
 
@@ -70,8 +70,7 @@ def end_bins_cpu(begin, weights, n_bins, ends, n_threads):
     n_bins : int64 (n_columns,), IN. ends : bool (n,), OUT.
     """
     counter, is_heavy = np.zeros(1, np.int64), np.empty(weights.size, np.bool_)
-    for _ in prange(n_threads):
-        _end_columns(counter, begin, weights, n_bins, is_heavy, ends)
+    launch(n_threads, _end_columns, (counter, begin, weights, n_bins, is_heavy, ends))
 
 
 @parallel_kernel.part

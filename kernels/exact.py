@@ -21,9 +21,9 @@ buffer is gathered for both walks together. A candidate is first compared by pro
 from functools import cache
 
 import numpy as np
-from numba import float64, int32, int64, prange
+from numba import float64, int32, int64
 
-from gpuboost.kernels.jit import claim, kernel, parallel_kernel, scalar
+from gpuboost.kernels.jit import claim, kernel, launch, parallel_kernel, scalar
 from gpuboost.kernels.quantise import LIMB_BITS
 from gpuboost.kernels.scalar import gain_rank, keeps_order, larger
 from gpuboost.kernels.splits import MIN_GAIN, RELATIVE_GAIN, node_term, score_reaches
@@ -124,21 +124,22 @@ def walk_columns(gain):
         penalty, parameters, walks, touched, bests, gathered, low_gathered, n_threads,
     ):  # fmt: skip
         counter = np.zeros(1, np.int64)
-        for thread in prange(n_threads):
-            _walk_columns(
-                counter, bounds, rows, codes, absent, n_bins, n_rows, features, monotone, feature_mask, places, low_pairs,
-                searched, scales, penalty, gain, parameters, walks[thread], touched[thread], bests[thread], gathered[thread],
-                low_gathered[thread],
-            )  # fmt: skip
+        args = (
+            counter, bounds, rows, codes, absent, n_bins, n_rows, features, monotone, feature_mask, places, low_pairs,
+            searched, scales, penalty, gain, parameters, walks, touched, bests, gathered, low_gathered,
+        )  # fmt: skip
+        launch(n_threads, _walk_columns, args)
 
     return parallel_kernel(walk_columns_cpu, gain)
 
 
 @parallel_kernel.part
 def _walk_columns(
-    counter, bounds, rows, codes, absent, n_bins, n_rows, features, monotone, feature_mask, places, low_pairs, searched, scales,
-    penalty, gain_of, parameters, walks, touched, bests, gathered, low_gathered,
+    thread, counter, bounds, rows, codes, absent, n_bins, n_rows, features, monotone, feature_mask, places, low_pairs,
+    searched, scales, penalty, gain_of, parameters, walks, touched, bests, gathered, low_gathered
 ):  # fmt: skip
+    walks, touched, bests = walks[thread], touched[thread], bests[thread]
+    gathered, low_gathered = gathered[thread], low_gathered[thread]
     for i in range(walks.size):
         _start_node(walks[i], bests[i], searched[i], scales, penalty, gain_of)
     while True:

@@ -16,10 +16,10 @@ infinity show up as bits ≥ 0x7F800000.
 from functools import cache
 
 import numpy as np
-from numba import float32, int64, prange, uint32
+from numba import float32, int64, uint32
 
 from gpuboost.kernels.cuda_common import block_max, cuda, cuda_kernel, device_function, n_threads, thread_number
-from gpuboost.kernels.jit import claim, parallel_kernel, scalar
+from gpuboost.kernels.jit import claim, launch, parallel_kernel, scalar
 from gpuboost.kernels.scalar import bits_float, exp_float, float_bits, larger
 
 CHUNK = 4096
@@ -155,8 +155,7 @@ def elementwise_gradients(gradient, label_rows=1):
 
     def gradients_cpu(margin, label, weight, parameters, grad, hess, maxima, n_threads):
         counter = np.zeros(1, np.int64)
-        for thread in prange(n_threads):
-            chunks(int64(thread), counter, margin, label, weight, parameters, grad, hess, maxima)
+        launch(n_threads, chunks, (counter, margin, label, weight, parameters, grad, hess, maxima))
 
     return parallel_kernel(gradients_cpu, gradient)
 
@@ -188,8 +187,7 @@ def rowwise_gradients(row_gradient):
 
     def gradients_cpu(margin, label, weight, parameters, grad, hess, maxima, n_threads):
         counter = np.zeros(1, np.int64)
-        for thread in prange(n_threads):
-            chunks(int64(thread), counter, margin, label, weight, parameters, grad, hess, maxima)
+        launch(n_threads, chunks, (counter, margin, label, weight, parameters, grad, hess, maxima))
 
     return parallel_kernel(gradients_cpu, row_gradient)
 
@@ -200,8 +198,7 @@ def softmax_gradients_cpu(margin, label, weight, parameters, grad, hess, maxima,
     class after another: p = softmax(margins of the row); g_k = p_k − [label = k]; h_k = 2·p_k·(1 − p_k).
     """
     counter = np.zeros(1, np.int64)
-    for thread in prange(n_threads):
-        _softmax_chunks(int64(thread), counter, margin, label, weight, grad, hess, maxima)
+    launch(n_threads, _softmax_chunks, (counter, margin, label, weight, grad, hess, maxima))
 
 
 @parallel_kernel.part

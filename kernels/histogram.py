@@ -25,7 +25,7 @@ that one addition of 32 bytes does for a code what one of 8 does for one output.
 from functools import cache
 
 import numpy as np
-from numba import int32, int64, prange, uint32, uint64
+from numba import int32, int64, uint32, uint64
 
 from gpuboost.kernels.cuda_common import (
     ONE_BLOCK,
@@ -37,7 +37,7 @@ from gpuboost.kernels.cuda_common import (
     lane_number,
     owner_of,
 )
-from gpuboost.kernels.jit import add_atomic, add_four, add_two, claim, kernel, parallel_kernel, prefetch
+from gpuboost.kernels.jit import add_atomic, add_four, add_two, claim, kernel, launch, parallel_kernel, prefetch
 from gpuboost.kernels.quantise import LIMB_BITS
 
 GATHER_ROWS = 1024  # rows copied side by side before they are added: planes of 8 KB
@@ -129,18 +129,19 @@ def build_histograms_cpu(
     n_words = (offsets.size - 1 + codes_per_word - 1) // codes_per_word
     n_groups = (n_words + group_words - 1) // group_words
     counter = np.zeros(1, np.int64)
-    for thread in prange(n_threads):
-        _build_items(
-            counter, n_groups, words, codes_per_word, rows, gpair, n_limbs, offsets, stride, items, group_words, hist,
-            private[thread], planes[thread], pairs[thread],
-        )  # fmt: skip
+    args = (
+        counter, n_groups, words, codes_per_word, rows, gpair, n_limbs, offsets, stride, items, group_words, hist,
+        private, planes, pairs,
+    )  # fmt: skip
+    launch(n_threads, _build_items, args)
 
 
 @parallel_kernel.part
 def _build_items(
-    counter, n_groups, words, codes_per_word, rows, gpair, n_limbs, offsets, stride, items, group_words, hist, private, planes,
-    pairs,
+    thread, counter, n_groups, words, codes_per_word, rows, gpair, n_limbs, offsets, stride, items, group_words, hist,
+    private, planes, pairs
 ):  # fmt: skip
+    private, planes, pairs = private[thread], planes[thread], pairs[thread]
     while True:
         claimed = claim(counter)
         if claimed >= items.shape[0] * n_groups:
@@ -376,8 +377,7 @@ def subtract_histograms_cpu(parents, first_built, hist, n_threads):
     parents : int32 (n,), IN. hist : int64 (n_slots, leaf_size, total_bins, 2), INOUT.
     """
     counter = np.zeros(1, np.int64)
-    for _ in prange(n_threads):
-        _subtract(counter, parents, first_built, hist)
+    launch(n_threads, _subtract, (counter, parents, first_built, hist))
 
 
 @parallel_kernel.part

@@ -4,7 +4,7 @@ Decorators:
 
     scalar            a formula on scalars, inlined into its callers on either device; long_scalar: by LLVM, as it sees fit
     kernel            a loop run by one thread (it releases the GIL)
-    parallel_kernel   a loop whose outer ``prange`` is shared among numba's threads
+    parallel_kernel   a loop that calls a part of itself once for each of several threads (kernels/launch.py)
 
 numba's own cache looks at the file of the cached function only, so an edit of kernels/scalar.py would leave stale machine
 code in its callers. Here the stamp of every cache entry is a hash over all kernels, objectives and metrics. It also believes
@@ -20,33 +20,25 @@ from contextlib import contextmanager, nullcontext
 from functools import cache
 from io import BytesIO
 from pathlib import Path
-from types import FunctionType
 from typing import Any
 
 import numba
 from llvmlite import ir
 from numba.core import types
 from numba.core.caching import FunctionCache, IndexDataCacheFile, NullCache
-from numba.core.cpu_options import ParallelOptions
 from numba.extending import intrinsic
 
+from gpuboost.kernels.launch import find_layer, launch
 from gpuboost.kernels.openmp import runs_gnu_openmp, start_threads, yield_to_others
 
 __all__ = [
     "scalar", "long_scalar", "inlined_scalar",
-    "kernel", "parallel_kernel", "team", "claim", "add_atomic", "add_four", "prefetch", "available_threads", "set_compile_hook",
-    "source_stamp",
+    "kernel", "parallel_kernel", "launch", "claim", "add_atomic", "add_two", "add_four", "prefetch", "available_threads",
+    "set_compile_hook", "source_stamp",
 ]  # fmt: skip
 
 # Division by zero gives inf as in NumPy, not an exception; no fast-math, so that no float operation is reordered.
 _OPTIONS: dict[str, Any] = {"error_model": "numpy", "fastmath": False, "nogil": True}
-# Of numba's parallel transformations only prange is wanted. The others make regions of np.zeros and the like, which cost compile
-# time and 5 µs a call, and are not safe: in f(True); np.zeros(1), numba 0.68 takes 1 for the same constant as True, which as the
-# end of a loop is -1, and the array stays unwritten. Not a dict: numba empties the dict of options when it first compiles.
-_PRANGE_ONLY = ParallelOptions(
-    {"comprehension": False, "reduction": False, "inplace_binop": False, "setitem": False, "numpy": False, "stencil": False,
-     "fusion": False, "prange": True}
-)  # fmt: skip
 _FORMULA_FOLDERS = ("objectives", "metrics")  # of the package: their scalar functions are compiled into kernels
 
 scalar = numba.njit(inline="always", error_model="numpy", fastmath=False)
@@ -166,8 +158,8 @@ class _NoCache(NullCache):
         _tell("unwritable")
 
 
-def _compile(function: Callable[..., Any], formula: Any, **options: Any) -> Any:
-    dispatcher = numba.njit(**_OPTIONS, **options)(_named_after(formula, function))
+def _compile(function: Callable[..., Any], formula: Any) -> Any:
+    dispatcher = numba.njit(**_OPTIONS)(_named_after(formula, function))
     if formula is None or formula.py_func.__module__.startswith("gpuboost."):  # the stamp does not cover a user's formula
         try:
             dispatcher._cache = _SourceKeyedCache(function)
@@ -211,15 +203,10 @@ if hasattr(os, "register_at_fork"):
 
 
 class parallel_kernel:  # noqa: N801 - reads as a decorator
-    """Compile a loop over ``prange`` and call it, one region at a time where numba's threading layer needs that.
+    """Compile a kernel that launches a part of itself, and call it, one at a time where numba's threading layer needs that.
 
-    The region itself only starts the threads; each calls a ``@parallel_kernel.part``, an ordinary compiled function. That
-    keeps compilation short (numba's parallel pass sees three lines) and gives each thread plain loops. A region costs a second or
-    more to compile, so a kernel has one. Hand the thread's number on as ``int64(thread)``: prange's own type changes
-    between passes, and the part would be compiled for both.
-
-    The last parameter of every kernel is n_threads. For 1 the same loop is compiled without a region: 7000 × 28, on one core of
-    an AMD EPYC, 2.4 -> 1.8 ms a tree. It neither starts threads nor needs those that a fork has lost.
+    The part does what one thread does: ``@parallel_kernel.part``, an ordinary compiled function. The last parameter of every
+    kernel is n_threads. For 1 no threads are started: 7000 × 28, on one core of an AMD EPYC, 2.4 -> 1.8 ms a tree.
 
     formula : the scalar function that a kernel factory built this kernel around.
     """
@@ -232,57 +219,24 @@ class parallel_kernel:  # noqa: N801 - reads as a decorator
         return numba.njit(**_OPTIONS, no_cpython_wrapper=True, no_cfunc_wrapper=True)(_named_after(formula, function))
 
     def __init__(self, function: Callable[..., Any], formula: Any = None) -> None:
-        serial = FunctionType(function.__code__, function.__globals__, function.__name__, None, function.__closure__)
-        serial.__module__, serial.__qualname__ = function.__module__, f"{function.__qualname__}.serial"
-        self.dispatcher = _compile(function, formula, parallel=_PRANGE_ONLY)
-        self.serial = _compile(serial, formula)
+        self.dispatcher = _compile(function, formula)
         self.__doc__ = function.__doc__
         self.__name__ = function.__name__
         self.py_func = function
 
     def __call__(self, *args: Any) -> Any:
-        if args[-1] == 1:
-            return self.serial(*args)
+        if (n_threads := args[-1]) == 1:
+            return self.dispatcher(*args)
         if _has_lost_openmp:
             raise RuntimeError(
                 "this process was forked after its parent had started the threads of GNU OpenMP, which do not survive a fork. "
                 'Start processes with multiprocessing.get_context("spawn") or "forkserver", fork before the first training or '
                 "prediction, or set the environment variable NUMBA_THREADING_LAYER to tbb or workqueue."
             )
-        if _own_team.size == args[-1] and not _needs_lock():  # the usual case, 2 µs faster
-            return self.dispatcher(*args)
-        with team(args[-1]), _region_lock if _needs_lock() else nullcontext():
-            return self.dispatcher(*args)
-
-
-class _OwnTeam(threading.local):
-    """The team around what this thread does; size 0 for none."""
-
-    size = 0
-
-
-_own_team = _OwnTeam()
-
-
-class team:  # noqa: N801 - reads as a statement
-    """Regions within start no more than n_threads threads. Else all threads start and meet at the end, idle ones too, which a
-    busy machine may be slow to schedule. Around many regions it spares each of them 5 µs (numba.set_num_threads, twice)."""
-
-    def __init__(self, n_threads: int) -> None:
-        self.n_threads = n_threads
-
-    def __enter__(self) -> None:
         _start_threads()
-        self.available, self.outer = numba.get_num_threads(), _own_team.size
-        _own_team.size = self.n_threads
-        if self.n_threads < self.available:
-            numba.set_num_threads(self.n_threads)
-        yield_to_others(self.n_threads)
-
-    def __exit__(self, *exception: object) -> None:
-        _own_team.size = self.outer
-        if self.n_threads < self.available:
-            numba.set_num_threads(self.available)
+        yield_to_others(n_threads)
+        with nullcontext() if _layer_is_safe() else _region_lock:
+            return self.dispatcher(*args)
 
 
 def available_threads() -> int:
@@ -291,20 +245,16 @@ def available_threads() -> int:
     return numba.get_num_threads()
 
 
-_start_threads = cache(start_threads)
+@cache
+def _start_threads() -> None:
+    start_threads()
+    find_layer()
 
 
-_layer_is_safe = False
-
-
-def _needs_lock() -> bool:
-    global _layer_is_safe
-    if not _layer_is_safe:
-        try:
-            _layer_is_safe = numba.threading_layer() in ("tbb", "omp")
-        except ValueError:  # no region has run yet, so no layer is chosen
-            return True
-    return not _layer_is_safe
+@cache
+def _layer_is_safe() -> bool:
+    """Whether several threads may launch at once."""
+    return numba.threading_layer() in ("tbb", "omp")
 
 
 @intrinsic

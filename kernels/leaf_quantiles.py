@@ -19,7 +19,7 @@ Floor: keys and weights are listed once, 16 bytes read per row and 8 written; th
 import math
 
 import numpy as np
-from numba import float32, float64, int32, int64, prange, uint32, uint64
+from numba import float32, float64, int32, int64, uint32, uint64
 
 from gpuboost.kernels.cuda_common import (
     FULL_WARP,
@@ -35,7 +35,7 @@ from gpuboost.kernels.cuda_common import (
     warp_number,
     warp_prefix,
 )
-from gpuboost.kernels.jit import add_atomic, claim, kernel, parallel_kernel, scalar
+from gpuboost.kernels.jit import add_atomic, claim, kernel, launch, parallel_kernel, scalar
 from gpuboost.kernels.leaves import CHUNK_ROWS
 from gpuboost.kernels.scalar import float_key, key_float, larger, smaller
 
@@ -96,8 +96,10 @@ def list_residuals_cpu(chunks, nodes, segments, rows, label, margin, hess, scale
     weight_units. keys, weights : uint32 (leaf_size, n), OUT, as long as the row lists.
     """
     counter = np.zeros(1, np.int64)
-    for _ in prange(n_threads):
-        _list_chunks(counter, chunks, nodes, segments, rows, label, margin, hess, scales, first_output, keys, weights)
+    args = (
+        counter, chunks, nodes, segments, rows, label, margin, hess, scales, first_output, keys, weights,
+    )  # fmt: skip
+    launch(n_threads, _list_chunks, args)
 
 
 @parallel_kernel.part
@@ -125,8 +127,7 @@ def count_residuals_cpu(chunks, nodes, first_node, level, keys, weights, prefixe
     """
     counter = np.zeros(1, np.int64)
     flat = counts.reshape(-1)
-    for _ in prange(n_threads):
-        _count_chunks(counter, chunks, nodes, first_node, level, keys, weights, prefixes, flat)
+    launch(n_threads, _count_chunks, (counter, chunks, nodes, first_node, level, keys, weights, prefixes, flat))
 
 
 @parallel_kernel.part

@@ -12,7 +12,7 @@ list and 8 of gradients read per row and output, then 4 + 4 + 4 to update the ma
 import math
 
 import numpy as np
-from numba import float32, float64, int32, int64, prange, uint32
+from numba import float32, float64, int32, int64, uint32
 
 from gpuboost.kernels.cuda_common import (
     ONE_BLOCK,
@@ -26,7 +26,7 @@ from gpuboost.kernels.cuda_common import (
     owner_of,
     thread_number,
 )
-from gpuboost.kernels.jit import claim, kernel, parallel_kernel
+from gpuboost.kernels.jit import claim, kernel, launch, parallel_kernel
 from gpuboost.kernels.nodes import sum_of_hessians
 from gpuboost.kernels.scalar import is_too_light, optimal_weight
 from gpuboost.kernels.structs import NUMERIC
@@ -61,8 +61,7 @@ def sum_leaves_cpu(chunks, nodes, segments, rows, grad, hess, scales, first_outp
     leaf_sums : int64 (n_nodes, leaf_size, 2), INOUT. chunk_sums : int64 (n_chunks, leaf_size, 2), SCRATCH.
     """
     counter = np.zeros(1, np.int64)
-    for _ in prange(n_threads):
-        _sum_chunks(counter, chunks, nodes, segments, rows, grad, hess, scales, first_output, chunk_sums)
+    launch(n_threads, _sum_chunks, (counter, chunks, nodes, segments, rows, grad, hess, scales, first_output, chunk_sums))
     for item in range(chunks.shape[0]):
         for own in range(leaf_sums.shape[1]):
             leaf_sums[chunks[item, 0], own, 0] += chunk_sums[item, own, 0]
@@ -119,8 +118,7 @@ def update_margin_cpu(chunks, nodes, segments, rows, leaves, first_output, margi
     margin : float32 (n_outputs, n_rows), INOUT. The trees of one launch add to different outputs.
     """
     counter = np.zeros(1, np.int64)
-    for _ in prange(n_threads):
-        _add_leaves(counter, chunks, nodes, segments, rows, leaves, first_output, margin)
+    launch(n_threads, _add_leaves, (counter, chunks, nodes, segments, rows, leaves, first_output, margin))
 
 
 @parallel_kernel.part

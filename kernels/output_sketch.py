@@ -16,9 +16,9 @@ Floor: 4 bytes read per row and output for Σ g², 4 for h', and 4 for each a_ji
 import math
 
 import numpy as np
-from numba import float32, float64, int64, prange
+from numba import float32, float64, int64
 
-from gpuboost.kernels.jit import claim, parallel_kernel
+from gpuboost.kernels.jit import claim, launch, parallel_kernel
 
 CHUNK = 4096
 
@@ -30,12 +30,12 @@ def sum_squares_cpu(grad, scale, sums, n_threads):
     grad : float32 (n_outputs, n_rows), IN. scale : float64, a power of two. sums : int64 (n_threads, n_outputs), INOUT.
     """
     counter = np.zeros(1, np.int64)
-    for thread in prange(n_threads):
-        _sum_chunks(counter, grad, scale, sums[thread])
+    launch(n_threads, _sum_chunks, (counter, grad, scale, sums))
 
 
 @parallel_kernel.part
-def _sum_chunks(counter, grad, scale, sums):
+def _sum_chunks(thread, counter, grad, scale, sums):
+    sums = sums[thread]
     n_outputs, n_rows = grad.shape
     while True:
         begin = claim(counter) * CHUNK
@@ -61,8 +61,7 @@ def combine_outputs_cpu(grad, hess, first, outputs, factors, few_grad, few_hess,
     IN. few_grad, few_hess : float32 (k, n_rows), OUT.
     """
     counter = np.zeros(1, np.int64)
-    for _ in prange(n_threads):
-        _combine_chunks(counter, grad, hess, first, outputs, factors, few_grad, few_hess)
+    launch(n_threads, _combine_chunks, (counter, grad, hess, first, outputs, factors, few_grad, few_hess))
 
 
 @parallel_kernel.part

@@ -9,10 +9,10 @@ some 400 sums, not 44 × 205. All of it is integers, so the histograms are those
 """
 
 import numpy as np
-from numba import int64, prange, uint8, uint32
+from numba import int64, uint8, uint32
 
 from gpuboost.kernels.cuda_common import cuda_kernel, lane_number, n_threads, n_warps, thread_number, warp_number, warp_sum
-from gpuboost.kernels.jit import claim, kernel, parallel_kernel
+from gpuboost.kernels.jit import claim, kernel, launch, parallel_kernel
 from gpuboost.kernels.scalar import split_goes_left
 
 ROW_BLOCK = 512  # rows whose records stay in the first-level cache while their columns are added to them
@@ -29,8 +29,7 @@ def pack_records_cpu(columns, luts, members, first_member, records, n_threads):
     records : uint8 (n_rows, width ≥ n_groups), INOUT. Zero on entry; what pads it stays so.
     """
     counter = np.zeros(1, np.int64)
-    for _ in prange(n_threads):
-        _pack_blocks(counter, columns, luts, members, first_member, records)
+    launch(n_threads, _pack_blocks, (counter, columns, luts, members, first_member, records))
 
 
 @parallel_kernel.part
@@ -58,8 +57,7 @@ def pack_cells_cpu(row_begin, cells, groups, steps, base, records, n_threads):
     base : uint8 (n_groups,), IN. Record of a row that lists nothing. records : uint8 (n_rows, width ≥ n_groups), OUT.
     """
     counter = np.zeros(1, np.int64)
-    for _ in prange(n_threads):
-        _pack_cells(counter, row_begin, cells, groups, steps, base, records)
+    launch(n_threads, _pack_cells, (counter, row_begin, cells, groups, steps, base, records))
 
 
 @parallel_kernel.part
@@ -101,11 +99,11 @@ def mark_packed_rows_cpu(
     group_offsets : int32 (n_groups + 1,), IN. First packed code of each. Others as there, or in unpack_histograms_cpu.
     """
     counter = np.zeros(1, np.int64)
-    for _ in prange(n_threads):
-        _mark_chunks(
-            counter, selected, nodes, cats, chunks, records, groups, group_offsets, offsets, rest, first_source, sources, rows,
-            segments, is_left,
-        )  # fmt: skip
+    args = (
+        counter, selected, nodes, cats, chunks, records, groups, group_offsets, offsets, rest, first_source, sources,
+        rows, segments, is_left,
+    )  # fmt: skip
+    launch(n_threads, _mark_chunks, args)
 
 
 @parallel_kernel.part
@@ -148,8 +146,7 @@ def unpack_histograms_cpu(packed, n_total, features, own_offsets, offsets, rest,
     hist : int64 (n_slots, n_outputs, own bins or more, 2), OUT.
     """
     counter = np.zeros(1, np.int64)
-    for _ in prange(n_threads):
-        _unpack(counter, packed, n_total, features, own_offsets, offsets, rest, first_source, sources, hist)
+    launch(n_threads, _unpack, (counter, packed, n_total, features, own_offsets, offsets, rest, first_source, sources, hist))
 
 
 @parallel_kernel.part

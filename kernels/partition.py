@@ -12,7 +12,7 @@ each chunk where it belongs. The feature-major copy of the codes is read, once: 
 """
 
 import numpy as np
-from numba import int32, int64, prange, uint32, uint64
+from numba import int32, int64, uint32, uint64
 
 from gpuboost.kernels.cuda_common import (
     FULL_WARP,
@@ -26,7 +26,7 @@ from gpuboost.kernels.cuda_common import (
     owner_by_block,
     thread_number,
 )
-from gpuboost.kernels.jit import claim, kernel, parallel_kernel
+from gpuboost.kernels.jit import claim, kernel, launch, parallel_kernel
 from gpuboost.kernels.scalar import also_left, go_left, split_goes_left
 from gpuboost.kernels.structs import NUMERIC
 
@@ -63,8 +63,7 @@ def mark_rows_cpu(selected, nodes, cats, chunks, columns, n_bins, rows, segments
     is_left : uint8 (n,), OUT. For each place of the row lists.
     """
     counter = np.zeros(1, np.int64)
-    for _ in prange(n_threads):
-        _mark_chunks(counter, selected, nodes, cats, chunks, columns, n_bins, rows, segments, is_left)
+    launch(n_threads, _mark_chunks, (counter, selected, nodes, cats, chunks, columns, n_bins, rows, segments, is_left))
 
 
 @parallel_kernel.part
@@ -103,8 +102,7 @@ def _mark_rows(part, split, nodes, cats, codes, missing_code, marks):
 def move_rows_cpu(selected, nodes, chunks, rows, segments, is_left, n_threads):
     """Write the marked rows where they belong in the other buffer, after place_children. Arguments as mark_rows_cpu."""
     counter = np.zeros(1, np.int64)
-    for _ in prange(n_threads):
-        _move_chunks(counter, selected, nodes, chunks, rows, segments, is_left)
+    launch(n_threads, _move_chunks, (counter, selected, nodes, chunks, rows, segments, is_left))
 
 
 @parallel_kernel.part

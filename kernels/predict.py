@@ -11,10 +11,10 @@ deep, per row and tree.
 from functools import cache
 
 import numpy as np
-from numba import float32, int32, int64, prange, uint32, uint64
+from numba import float32, int32, int64, uint32, uint64
 
 from gpuboost.kernels.cuda_common import cuda_kernel, n_threads, thread_number
-from gpuboost.kernels.jit import claim, inlined_scalar, kernel, parallel_kernel, scalar
+from gpuboost.kernels.jit import claim, inlined_scalar, kernel, launch, parallel_kernel, scalar
 from gpuboost.kernels.scalar import (
     bits_float,
     code_goes_left,
@@ -118,11 +118,11 @@ def predict_values_cpu(batch, missing, trees, leaf_values, tree_begin, tree_grou
     missing_keys = np.full(batch.shape[1], MISSING_KEY, np.uint32)
     nodes, n_levels = lay_out(trees, leaf_values, tree_begin, column_of, missing_keys, True)
     counter = np.zeros(1, np.int64)
-    for _ in prange(n_threads):
-        _predict_blocks(
-            counter, batch, missing, features, nodes, leaf_values, tree_begin, tree_groups, n_levels, sets, margin, leaves,
-            is_large,
-        )  # fmt: skip
+    args = (
+        counter, batch, missing, features, nodes, leaf_values, tree_begin, tree_groups, n_levels, sets, margin, leaves,
+        is_large,
+    )  # fmt: skip
+    launch(n_threads, _predict_blocks, args)
     return not is_large[0]
 
 
@@ -260,8 +260,10 @@ def predict_codes_cpu(columns, n_bins, rows, trees, leaf_values, tree_begin, tre
     column_of = np.arange(n_bins.size).astype(np.uint32)
     nodes, n_levels = lay_out(trees, leaf_values, tree_begin, column_of, n_bins.astype(np.uint32), False)
     counter = np.zeros(1, np.int64)
-    for _ in prange(n_threads):
-        _predict_code_blocks(counter, columns, rows, nodes, leaf_values, tree_begin, tree_groups, n_levels, sets, margin, leaves)
+    args = (
+        counter, columns, rows, nodes, leaf_values, tree_begin, tree_groups, n_levels, sets, margin, leaves,
+    )  # fmt: skip
+    launch(n_threads, _predict_code_blocks, args)
 
 
 @parallel_kernel.part

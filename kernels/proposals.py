@@ -28,7 +28,7 @@ With several outputs per tree their units add up: each output's are 16 bits of i
 """
 
 import numpy as np
-from numba import int64, prange, uint8, uint32
+from numba import int64, uint8, uint32
 
 from gpuboost.kernels.cuda_common import (
     FULL_WARP,
@@ -41,7 +41,7 @@ from gpuboost.kernels.cuda_common import (
     warp_prefix,
     warp_sum,
 )
-from gpuboost.kernels.jit import claim, parallel_kernel, scalar
+from gpuboost.kernels.jit import claim, launch, parallel_kernel, scalar
 
 WEIGHT_BITS = 46  # and 2^16 candidates leave the sign and one bit
 
@@ -57,12 +57,12 @@ def propose_candidates_cpu(frontier, nodes, by_tree, hist, offsets, n_candidates
     proposed : uint8 (n_rows, total_bins), OUT. 1 for a candidate. weight : int64 (n_threads, max_bins), SCRATCH.
     """
     counter = np.zeros(1, np.int64)
-    for thread in prange(n_threads):
-        _propose_items(counter, frontier, nodes, by_tree, hist, offsets, n_candidates, proposed, weight[thread])
+    launch(n_threads, _propose_items, (counter, frontier, nodes, by_tree, hist, offsets, n_candidates, proposed, weight))
 
 
 @parallel_kernel.part
-def _propose_items(counter, frontier, nodes, by_tree, hist, offsets, n_candidates, proposed, weight):
+def _propose_items(thread, counter, frontier, nodes, by_tree, hist, offsets, n_candidates, proposed, weight):
+    weight = weight[thread]
     n_features = offsets.size - 1
     while True:
         item = claim(counter)

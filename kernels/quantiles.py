@@ -12,10 +12,10 @@ to deal by them, 0.7 to list the distinct values. Counting digits (kernels/sketc
 """
 
 import numpy as np
-from numba import float32, int64, prange, uint32, uint64
+from numba import float32, int64, uint32, uint64
 
 from gpuboost.kernels.cuts import choose_ends, middle_value
-from gpuboost.kernels.jit import claim, parallel_kernel
+from gpuboost.kernels.jit import claim, launch, parallel_kernel
 from gpuboost.kernels.scalar import float_bits, float_key
 
 DIGIT_BITS = 11
@@ -36,8 +36,7 @@ def list_keys_cpu(block, missing, weights, first_column, first_row, keys, n_thre
     first_row : where the batch begins. keys : uint32 (n, all rows), or uint64 where there are weights, OUT.
     """
     counter = np.zeros(1, np.int64)
-    for _ in prange(n_threads):
-        _list_blocks(counter, block, missing, weights, first_column, first_row, keys)
+    launch(n_threads, _list_blocks, (counter, block, missing, weights, first_column, first_row, keys))
 
 
 @parallel_kernel.part
@@ -80,15 +79,17 @@ def cut_columns_cpu(
     extremes : uint32 (n, 2), OUT. Keys of the lowest and the highest value; untouched where a column has none.
     """
     counter = np.zeros(1, np.int64)
-    for thread in prange(n_threads):
-        _cut_columns(
-            counter, keys, weights, n_absent, max_bin, spare[thread], spare_weights[thread], n_cuts, has_missing, n_infinite,
-            extremes,
-        )  # fmt: skip
+    args = (
+        counter, keys, weights, n_absent, max_bin, spare, spare_weights, n_cuts, has_missing, n_infinite, extremes,
+    )  # fmt: skip
+    launch(n_threads, _cut_columns, args)
 
 
 @parallel_kernel.part
-def _cut_columns(counter, keys, weights, n_absent, max_bin, spare, value_weights, n_cuts, has_missing, n_infinite, extremes):
+def _cut_columns(
+    thread, counter, keys, weights, n_absent, max_bin, spare, value_weights, n_cuts, has_missing, n_infinite, extremes
+):  # fmt: skip
+    spare, value_weights = spare[thread], value_weights[thread]
     counts = np.empty((N_DIGITS, DIGITS), np.uint32)
     is_heavy, ends = np.empty(spare.size, np.bool_), np.empty(spare.size, np.bool_)
     low_bits = uint64(32) if weights.size else uint64(0)

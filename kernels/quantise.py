@@ -26,10 +26,10 @@ Floor: 8 bytes read, 4 written (8 with two limbs) per row and output.
 import math
 
 import numpy as np
-from numba import float64, int32, int64, prange, uint32, uint64
+from numba import float64, int32, int64, uint32, uint64
 
 from gpuboost.kernels.cuda_common import block_sum, cuda, cuda_kernel, n_threads, thread_number
-from gpuboost.kernels.jit import claim, parallel_kernel, scalar
+from gpuboost.kernels.jit import claim, launch, parallel_kernel, scalar
 from gpuboost.kernels.scalar import (
     bits_double,
     bits_float,
@@ -113,8 +113,7 @@ def quantise_cpu(grad, hess, keys, scales, n_limbs, gpair, sums, n_threads):
         are quiet, and ⌊Σ h of light rows⌋ in 2^−LIGHT_BITS units.
     """
     counter = np.zeros(1, np.int64)
-    for thread in prange(n_threads):
-        _quantise_chunks(int64(thread), counter, grad, hess, keys, scales, n_limbs, gpair, sums)
+    launch(n_threads, _quantise_chunks, (counter, grad, hess, keys, scales, n_limbs, gpair, sums))
 
 
 @parallel_kernel.part

@@ -9,10 +9,10 @@ import math
 from functools import cache
 
 import numpy as np
-from numba import float64, int64, prange, uint32
+from numba import float64, int64, uint32
 
 from gpuboost.kernels.cuda_common import block_max, block_sum, cuda, cuda_kernel, n_threads, thread_number
-from gpuboost.kernels.jit import claim, parallel_kernel, scalar
+from gpuboost.kernels.jit import claim, launch, parallel_kernel, scalar
 from gpuboost.kernels.scalar import double_bits
 
 CHUNK = 8192
@@ -76,13 +76,14 @@ def reduce_rows(row_term):
     """
 
     @parallel_kernel.part(formula=row_term)
-    def chunks(counter, prediction, label, weight, parameters, scale):
+    def chunks(thread, counter, prediction, label, weight, parameters, scale, out):
         n_rows = prediction.shape[1]
         result = int64(0)
         while True:
             begin = claim(counter) * CHUNK
             if begin >= n_rows:
-                return result
+                out[thread] = result
+                return
             for i in range(begin, min(begin + CHUNK, n_rows)):
                 t = row_term(prediction, label, i, parameters)
                 if weight.size:
@@ -94,8 +95,7 @@ def reduce_rows(row_term):
 
     def reduce_rows_cpu(prediction, label, weight, parameters, scale, out, n_threads):
         counter = np.zeros(1, np.int64)
-        for thread in prange(n_threads):
-            out[thread] = chunks(counter, prediction, label, weight, parameters, scale)
+        launch(n_threads, chunks, (counter, prediction, label, weight, parameters, scale, out))
 
     return parallel_kernel(reduce_rows_cpu, row_term)
 
@@ -116,8 +116,7 @@ def map_rows(row_map):
 
     def map_rows_cpu(margin, out, n_threads):
         counter = np.zeros(1, np.int64)
-        for _ in prange(n_threads):
-            chunks(counter, margin, out)
+        launch(n_threads, chunks, (counter, margin, out))
 
     return parallel_kernel(map_rows_cpu, row_map)
 

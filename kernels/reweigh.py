@@ -13,10 +13,10 @@ Floor: 4 bytes read per row and tree, 16 read and written per row and output.
 import math
 
 import numpy as np
-from numba import float32, float64, int64, prange, uint32
+from numba import float32, float64, int64, uint32
 
 from gpuboost.kernels.cuda_common import cuda_kernel, n_threads, thread_number
-from gpuboost.kernels.jit import claim, parallel_kernel, scalar
+from gpuboost.kernels.jit import claim, launch, parallel_kernel, scalar
 
 CHUNK = 8192
 FRACTION_BITS = 40  # of the largest leaf; with weights up to MOST_WEIGHT, fewer than 2^13 trees cannot overflow 63 bits
@@ -39,8 +39,7 @@ def reweigh_trees_cpu(leaves, outputs, before, after, sums, n_threads):
     sums : int64 (n_outputs, n_rows), INOUT.
     """
     counter = np.zeros(1, np.int64)
-    for _ in prange(n_threads):
-        _reweigh_chunks(counter, leaves, outputs, before, after, sums)
+    launch(n_threads, _reweigh_chunks, (counter, leaves, outputs, before, after, sums))
 
 
 @parallel_kernel.part
@@ -60,8 +59,7 @@ def _reweigh_chunks(counter, leaves, outputs, before, after, sums):
 def write_margins_cpu(base, sums, unit, margin, n_threads):
     """Margins of sums. base : float32 (n_outputs, n_rows), IN. sums : int64, IN. unit : 1 / scale. margin : float32, OUT."""
     counter = np.zeros(1, np.int64)
-    for _ in prange(n_threads):
-        _write_chunks(counter, base, sums, unit, margin)
+    launch(n_threads, _write_chunks, (counter, base, sums, unit, margin))
 
 
 @parallel_kernel.part

@@ -22,11 +22,11 @@ Floor: 8 bytes of gradients read and 8 written per row and output, 4 of row list
 import math
 
 import numpy as np
-from numba import float32, float64, int32, int64, prange, uint32, uint64
+from numba import float32, float64, int32, int64, uint32, uint64
 
 from gpuboost.kernels.cuda_common import block_max, block_prefix, block_sum, cuda, cuda_kernel
 from gpuboost.kernels.gradients import NON_FINITE_BITS
-from gpuboost.kernels.jit import claim, kernel, parallel_kernel, scalar
+from gpuboost.kernels.jit import claim, kernel, launch, parallel_kernel, scalar
 from gpuboost.kernels.partition import move_rows_part
 from gpuboost.kernels.scalar import bits_float, float_bits, hash_word, round_key, smaller
 
@@ -129,12 +129,12 @@ def count_magnitudes_cpu(kept, grad, hess, counts, n_threads):
     counts : int64 (n_threads, MAGNITUDE_BINS, 2), INOUT. Rows of each bin, and the sum of their digits.
     """
     counter = np.zeros(1, np.int64)
-    for thread in prange(n_threads):
-        _count_chunks(counter, kept, grad, hess, counts[thread])
+    launch(n_threads, _count_chunks, (counter, kept, grad, hess, counts))
 
 
 @parallel_kernel.part
-def _count_chunks(counter, kept, grad, hess, counts):
+def _count_chunks(thread, counter, kept, grad, hess, counts):
+    counts = counts[thread]
     magnitudes = np.empty(CHUNK, np.float64)
     while True:
         begin = claim(counter) * CHUNK
@@ -193,15 +193,17 @@ def draw_rows_cpu(
     places : uint64 (n_threads, CHUNK), SCRATCH.
     """
     counter = np.zeros(1, np.int64)
-    for thread in prange(n_threads):
-        _draw_chunks(
-            counter, kept, first_id, n_rows, n_drawn, keys, threshold, grad, hess, marks, n_marked, maxima[thread],
-            places[thread],
-        )  # fmt: skip
+    args = (
+        counter, kept, first_id, n_rows, n_drawn, keys, threshold, grad, hess, marks, n_marked, maxima, places,
+    )  # fmt: skip
+    launch(n_threads, _draw_chunks, args)
 
 
 @parallel_kernel.part
-def _draw_chunks(counter, kept, first_id, n_rows, n_drawn, keys, threshold, grad, hess, marks, n_marked, maxima, places):
+def _draw_chunks(
+    thread, counter, kept, first_id, n_rows, n_drawn, keys, threshold, grad, hess, marks, n_marked, maxima, places
+):  # fmt: skip
+    maxima, places = maxima[thread], places[thread]
     own_keys = (keys[0], keys[1], keys[2], keys[3], keys[4], keys[5], keys[6], keys[7])
     magnitudes, p = np.empty(CHUNK, np.float64), np.empty(CHUNK, np.float64)
     while True:
@@ -274,8 +276,7 @@ def list_drawn_cpu(kept, marks, first_place, drawn, n_threads):
     first_place : int64 (chunks + 1,), IN. Marked rows before each chunk; the last entry is their number.
     """
     counter = np.zeros(1, np.int64)
-    for _ in prange(n_threads):
-        _list_chunks(counter, kept, marks, first_place, drawn)
+    launch(n_threads, _list_chunks, (counter, kept, marks, first_place, drawn))
 
 
 @parallel_kernel.part

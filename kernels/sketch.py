@@ -14,10 +14,10 @@ around wanted ranks: with 11, 11 and 10 bits the last pass needs 1024 counts for
 """
 
 import numpy as np
-from numba import float32, int32, int64, prange, uint32
+from numba import float32, int32, int64, uint32
 
 from gpuboost.kernels.cuda_common import FULL_WARP, cuda, cuda_kernel, lane_number, warp_sum
-from gpuboost.kernels.jit import claim, parallel_kernel
+from gpuboost.kernels.jit import claim, launch, parallel_kernel
 from gpuboost.kernels.scalar import float_key
 
 DIGIT_BITS = (16, 8, 8)
@@ -49,8 +49,10 @@ def count_digits_cpu(batch, missing, weights, features, level, slots0, slots1, c
     group = min(MAX_FEATURE_GROUP, max(1, n_features // (2 * n_threads)))
     n_groups = (n_features + group - 1) // group
     counter = np.zeros(1, np.int64)
-    for _ in prange(n_threads):
-        _count_groups(counter, n_groups, group, batch, missing, weights, features, level, slots0, slots1, counts)
+    args = (
+        counter, n_groups, group, batch, missing, weights, features, level, slots0, slots1, counts,
+    )  # fmt: skip
+    launch(n_threads, _count_groups, args)
 
 
 @parallel_kernel.part

@@ -11,7 +11,7 @@ bytes of cell and 16 of a sum, read and written, per listed cell; whole training
 """
 
 import numpy as np
-from numba import float32, int32, int64, prange, uint32, uint64
+from numba import float32, int32, int64, uint32, uint64
 
 from gpuboost.kernels.cuda_common import (
     FULL_WARP,
@@ -24,7 +24,7 @@ from gpuboost.kernels.cuda_common import (
     thread_number,
 )
 from gpuboost.kernels.histogram import ADD_ATOMIC, ASSIGN
-from gpuboost.kernels.jit import add_atomic, claim, kernel, parallel_kernel, scalar
+from gpuboost.kernels.jit import add_atomic, claim, kernel, launch, parallel_kernel, scalar
 from gpuboost.kernels.partition import CHUNK_ROWS
 from gpuboost.kernels.predict import MISSING_KEY, ROW_BLOCK, add_leaves, lay_out, used_features, value_key
 from gpuboost.kernels.quantise import LIMB_BITS
@@ -48,8 +48,10 @@ def code_stored_cpu(
     n_cells : int64 (n_rows,), OUT. cells : int32 (n_stored,), OUT. Those of row r begin at row_begin[r].
     """
     counter = np.zeros(1, np.int64)
-    for _ in prange(n_threads):
-        _code_stored(counter, row_begin, columns, values, missing, keeps_missing, thresholds, offsets, absent, n_cells, cells)
+    args = (
+        counter, row_begin, columns, values, missing, keeps_missing, thresholds, offsets, absent, n_cells, cells,
+    )  # fmt: skip
+    launch(n_threads, _code_stored, args)
 
 
 @parallel_kernel.part
@@ -175,8 +177,10 @@ def code_of_row(cells, begin, end, first, n_bins, missing_cell, absent_code):
 def mark_sparse_rows_cpu(selected, nodes, cats, chunks, row_begin, cells, offsets, absent, rows, segments, is_left, n_threads):
     """mark_rows_cpu (kernels/partition.py) for a sparse page. absent : int32 (n_features,), IN. Codes of absent cells."""
     counter = np.zeros(1, np.int64)
-    for _ in prange(n_threads):
-        _mark_chunks(counter, selected, nodes, cats, chunks, row_begin, cells, offsets, absent, rows, segments, is_left)
+    args = (
+        counter, selected, nodes, cats, chunks, row_begin, cells, offsets, absent, rows, segments, is_left,
+    )  # fmt: skip
+    launch(n_threads, _mark_chunks, args)
 
 
 @parallel_kernel.part
@@ -211,8 +215,10 @@ def build_sparse_histograms_cpu(
         cells are missing. Others as there: several items of one slot are added atomically.
     """
     counter = np.zeros(1, np.int64)
-    for _ in prange(n_threads):
-        _build_items(counter, row_begin, row_end, cells, int64(total_bins), zero_bins, rows, gpair, n_limbs, items, hist)
+    args = (
+        counter, row_begin, row_end, cells, int64(total_bins), zero_bins, rows, gpair, n_limbs, items, hist,
+    )  # fmt: skip
+    launch(n_threads, _build_items, args)
 
 
 @parallel_kernel.part
@@ -269,10 +275,10 @@ def predict_cells_cpu(
 ):  # fmt: skip
     """predict_codes_cpu (kernels/predict.py) for some rows of a sparse page. offsets, absent as mark_sparse_rows_cpu."""
     counter = np.zeros(1, np.int64)
-    for _ in prange(n_threads):
-        _predict_cell_blocks(
-            counter, row_begin, cells, offsets, absent, rows, trees, leaf_values, tree_begin, tree_groups, sets, margin
-        )
+    args = (
+        counter, row_begin, cells, offsets, absent, rows, trees, leaf_values, tree_begin, tree_groups, sets, margin,
+    )  # fmt: skip
+    launch(n_threads, _predict_cell_blocks, args)
 
 
 @parallel_kernel.part
@@ -315,11 +321,11 @@ def predict_sparse_cpu(
     missing_keys = np.full(n_features, MISSING_KEY, np.uint32)
     nodes, n_levels = lay_out(trees, leaf_values, tree_begin, column_of, missing_keys, True)
     counter = np.zeros(1, np.int64)
-    for _ in prange(n_threads):
-        _predict_rows(
-            counter, row_begin, columns, values, missing, absent, column_of, features, nodes, leaf_values, tree_begin,
-            tree_groups, n_levels, sets, margin, leaves,
-        )  # fmt: skip
+    args = (
+        counter, row_begin, columns, values, missing, absent, column_of, features, nodes, leaf_values, tree_begin,
+        tree_groups, n_levels, sets, margin, leaves,
+    )  # fmt: skip
+    launch(n_threads, _predict_rows, args)
 
 
 @parallel_kernel.part

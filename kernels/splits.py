@@ -31,7 +31,7 @@ and about 12 float64 operations per bin and direction.
 from functools import cache
 
 import numpy as np
-from numba import float64, int32, int64, prange, uint64
+from numba import float64, int32, int64, uint64
 
 from gpuboost.kernels.cuda_common import (
     FULL_WARP,
@@ -44,7 +44,7 @@ from gpuboost.kernels.cuda_common import (
     warp_prefix,
     warp_sum,
 )
-from gpuboost.kernels.jit import claim, parallel_kernel, scalar
+from gpuboost.kernels.jit import claim, launch, parallel_kernel, scalar
 from gpuboost.kernels.scalar import (
     bits_double,
     double_bits,
@@ -106,12 +106,12 @@ def evaluate_splits(gain):
     ):  # fmt: skip
         n_blocks = candidates.shape[1]
         counter = np.zeros(1, np.int64)
-        for thread in prange(n_threads):
-            _evaluate_blocks(
-                counter, n_blocks, frontier, nodes, sums, hist, offsets, features, monotone, feature_mask, proposed, by_tree,
-                inverse_scales, first_output, reg_lambda, alpha, max_delta_step, min_child_weight, gain, parameters, candidates,
-                prefix_grad[thread], prefix_hess[thread], gains[thread], bins[thread],
-            )  # fmt: skip
+        args = (
+            counter, n_blocks, frontier, nodes, sums, hist, offsets, features, monotone, feature_mask, proposed, by_tree,
+            inverse_scales, first_output, reg_lambda, alpha, max_delta_step, min_child_weight, gain, parameters,
+            candidates, prefix_grad, prefix_hess, gains, bins,
+        )  # fmt: skip
+        launch(n_threads, _evaluate_blocks, args)
         for i in range(frontier.size):
             _choose(i, frontier, nodes, sums, left_sums, hist, offsets, features, candidates)
 
@@ -120,10 +120,11 @@ def evaluate_splits(gain):
 
 @parallel_kernel.part
 def _evaluate_blocks(
-    counter, n_blocks, frontier, nodes, sums, hist, offsets, features, monotone, feature_mask, proposed, by_tree, inverse_scales,
-    first_output, reg_lambda, alpha, max_delta_step, min_child_weight, gain_of, parameters, candidates, prefix_grad, prefix_hess,
-    gains, bins,
+    thread, counter, n_blocks, frontier, nodes, sums, hist, offsets, features, monotone, feature_mask, proposed, by_tree,
+    inverse_scales, first_output, reg_lambda, alpha, max_delta_step, min_child_weight, gain_of, parameters, candidates,
+    prefix_grad, prefix_hess, gains, bins
 ):  # fmt: skip
+    prefix_grad, prefix_hess, gains, bins = prefix_grad[thread], prefix_hess[thread], gains[thread], bins[thread]
     while True:
         item = claim(counter)
         if item >= frontier.size * n_blocks:

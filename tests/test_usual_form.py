@@ -63,5 +63,5 @@ def test_tables_in_all_forms_train_by_two_machine_codes_and_stay_as_they_are():
             kept = X.copy()
             gb.train({"nthread": 1}, gb.DMatrix(X, labels), 1, verbose_eval=False).predict(gb.DMatrix(X))
             np.testing.assert_array_equal(X, kept)
-    batches = {signature[0] for signature in bin_rows_cpu.serial.signatures}
+    batches = {signature[0] for signature in bin_rows_cpu.dispatcher.signatures}
     assert {(batch.layout, batch.mutable) for batch in batches if batch.dtype == float32} == {("C", True), ("A", True)}

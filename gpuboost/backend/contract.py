@@ -22,7 +22,6 @@ Coder.bin_rows, in RowReducer, and in Trees.frontier_size where a bound would gr
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Generic, Protocol, TypeVar
 
@@ -311,10 +310,6 @@ class Training(ABC, Generic[Pending]):
     gradients: Gradients
     trees: Trees
     leaf_quantiles: LeafQuantiles | None = None
-
-    def at_work(self) -> AbstractContextManager[object]:
-        """Entered around a round: for what each of its operations would else prepare on its own."""
-        return nullcontext()
 
     @abstractmethod
     def start_round(self, plan: Round) -> None:

@@ -83,11 +83,10 @@ class Boosting:
             margin = self._backend.memory.fetch(training.margin)
             given = self._objective.stage(margin, self._labels, self.dtrain.weights, self._comm)
         for plan in self._planner.plans(self._n_rounds, self.params.learning_rate, refreshes_leaves=given is None):
-            with training.at_work():
-                gradients = training.gradients  # drawing rows takes those of the others away
-                maxima = gradients.compute(self._objective) if given is None else gradients.set(*given)
-                self._grower.grow(plan, maxima, self._sum)
-                self._finished.append(training.finish_trees())
+            gradients = training.gradients  # drawing rows takes those of the others away
+            maxima = gradients.compute(self._objective) if given is None else gradients.set(*given)
+            self._grower.grow(plan, maxima, self._sum)
+            self._finished.append(training.finish_trees())
             if dart is None:
                 self._watched.add_trees(training.trees.flat)
             self.collect_rounds(keep=PENDING_PLANS)

@@ -1,6 +1,5 @@
 """One training on the CPU."""
 
-from contextlib import AbstractContextManager, nullcontext
 
 import numpy as np
 
@@ -13,7 +12,6 @@ from gpuboost.backend.cpu.trees import CpuTrees
 from gpuboost.backend.plans import Round
 from gpuboost.backend.trees import collect_trees
 from gpuboost.binned.matrix import BinnedMatrix
-from gpuboost.kernels.jit import team
 from gpuboost.model.tree import Tree
 from gpuboost.params import Params
 
@@ -53,9 +51,6 @@ class CpuTraining(Training[list[Tree]]):
             self.leaf_quantiles = CpuLeafQuantiles(
                 rows, leaf_alphas, self.margin, self.gradients, self.trees, self._pages, n_threads
             )
-
-    def at_work(self) -> AbstractContextManager[object]:
-        return team(self._n_threads) if self._n_threads > 1 else nullcontext()
 
     def start_round(self, plan: Round) -> None:
         plan.require_outputs(self._first_outputs, self._leaf_size)
