@@ -6,8 +6,10 @@
 Libraries and objectives take turns. A figure is the median over turns of the seconds of all rounds but the first, by two
 trainings: binning and compiling do not count. "Own" of it is the objective's arithmetic, gradients and refreshed leaves. The
 rest grows trees, a tree for each output; it is beside that of squared error on the same labels, as the median ratio of the turns,
-since other labels make other trees. With --own, what is given is the median ratio to the built-in loss of the same turn: of its
-gradient and hessian, and of its loss alone, differentiated automatically.
+since other labels make other trees. So do other gradients: "rows" is how many rows its histograms add up, those of the smaller
+child of each split, over squared error's; each costs more where they take two limbs (kernels/quantise.py). With --own, what is
+given is the median ratio to the built-in loss of the same turn: of its gradient and hessian, and of its loss alone,
+differentiated automatically.
 """
 
 import argparse
@@ -93,6 +95,21 @@ def seconds_a_round(library: ModuleType, data: Any, params: dict[str, Any], n_ro
     return (taken[1] - taken[0]) / n_rounds
 
 
+def rows_added(model: gpuboost.Booster, data: gpuboost.DMatrix) -> float:
+    """Rows that the histograms of its trees add up, for each row of the table: all at a root, then those of smaller children."""
+    trees = json.loads(model.save_raw("json"))["learner"]["gradient_booster"]["model"]["trees"]
+    leaves = model.predict(data, pred_leaf=True).reshape(data.num_row(), -1).astype(np.int64)
+    total = 0
+    for tree, reached in zip(trees, leaves.T):
+        left, right = np.array(tree["left_children"]), np.array(tree["right_children"])
+        rows = np.bincount(reached, minlength=len(left))
+        for node in np.flatnonzero(left >= 0)[::-1]:  # children come after their parents
+            rows[node] = rows[left[node]] + rows[right[node]]
+            total += min(rows[left[node]], rows[right[node]])
+        total += rows[0]
+    return total / len(trees) / data.num_row()
+
+
 @contextmanager
 def own_arithmetic() -> Iterator[list[float]]:
     """The seconds of each call of OWN_ARITHMETIC within."""
@@ -145,28 +162,33 @@ def main() -> None:
         if options.json:
             options.json.write_text(json.dumps({**about, "seconds": seconds}, indent=1) + "\n")
         return
+    rows: dict[str, float] = {}
     turns: dict[str, dict[str, list[float]]] = {name: {way: [] for way in WAYS} for name in OBJECTIVES}
     for _ in range(options.turns):
         for name, params in OBJECTIVES.items():
             given = labels(params["objective"], signal)
             data = gpuboost.QuantileDMatrix(X, **given)
             beside = gpuboost.QuantileDMatrix(X, next(iter(given.values())), ref=data)
+            of_both = []
             for way, matrix, objective in (("", data, params), ("squared error ", beside, {"objective": "reg:squarederror"})):
                 turns[name][f"{way}round"].append(seconds_a_round(gpuboost, matrix, objective, options.rounds))
                 with own_arithmetic() as taken:
-                    gpuboost.train(objective | DEFAULTS, matrix, options.rounds)
+                    model = gpuboost.train(objective | DEFAULTS, matrix, options.rounds)
+                of_both.append(rows_added(model, matrix))
                 turns[name][f"{way}own"].append(sum(taken) / options.rounds)
+            rows[name] = of_both[0] / of_both[1]
             theirs = xgboost.QuantileDMatrix(X, **given)
             turns[name]["xgboost round"].append(seconds_a_round(xgboost, theirs, params, options.rounds))
-    print("| objective | gpuboost, ms a round | own | rest, a tree, of squared error's | XGBoost, ms a round |")
-    print("|---|---|---|---|---|")
+    print("| objective | gpuboost, ms a round | own | rest, a tree, of squared error's | rows | XGBoost, ms a round |")
+    print("|---|---|---|---|---|---|")
     for name, of in turns.items():
         n_trees = len(OBJECTIVES[name].get("quantile_alpha", [0]))
         rest = median((a - b) / (c - d) / n_trees for a, b, c, d in zip(*(of[way] for way in WAYS[:4])))
         taken, own, theirs = (median(of[way]) * 1e3 for way in ("round", "own", "xgboost round"))
-        print(f"| {name} | {taken:.1f} | {own:.1f} | {rest:.2f}× | {theirs:.1f} |")
+        print(f"| {name} | {taken:.1f} | {own:.1f} | {rest:.2f}× | {rows[name]:.2f}× | {theirs:.1f} |")
     if options.json:
-        options.json.write_text(json.dumps({**about, "xgboost": xgboost.__version__, "seconds": turns}, indent=1) + "\n")
+        about |= {"xgboost": xgboost.__version__, "rows": rows}
+        options.json.write_text(json.dumps({**about, "seconds": turns}, indent=1) + "\n")
 
 
 if __name__ == "__main__":
