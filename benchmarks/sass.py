@@ -24,7 +24,7 @@ import numpy as np
 from gpuboost.backend.cuda.compiler import compile_kernel
 from gpuboost.kernels.cuda_common import CudaKernel
 
-INSTALL = "pip install 'gpuboost[cuda13]' cuda-core nvidia-nvjitlink nvidia-cuda-nvdisasm"
+INSTALL = "pip install 'gpuboost-trees[cuda13]' cuda-core nvidia-nvjitlink nvidia-cuda-nvdisasm"
 LINE = re.compile(r"^(?P<label>\.L\w+):|^\s+/\*[0-9a-f]+\*/\s+(?:@!?U?P\w+\s+)?(?P<name>[A-Z][\w.]*)(?P<rest>[^;]*);", re.M)
 
 

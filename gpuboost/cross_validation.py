@@ -12,6 +12,7 @@ from gpuboost.config import verbosity_context
 from gpuboost.custom_objective import CustomObjective
 from gpuboost.data.dmatrix import DMatrix
 from gpuboost.data.quantile_dmatrix import QuantileDMatrix
+from gpuboost.errors import install
 from gpuboost.training.evaluate import CustomMetric
 from gpuboost.training.loop import boost_rounds, check_arguments, monitors
 
@@ -140,7 +141,7 @@ def _splits(dtrain: DMatrix, nfold: int, stratified: bool, folds: Any, seed: int
         try:
             from sklearn.model_selection import StratifiedKFold
         except ImportError:
-            raise ImportError("stratified=True needs scikit-learn. Install it: pip install gpuboost[sklearn]") from None
+            raise ImportError(f"stratified=True needs scikit-learn. Install it: {install('sklearn')}") from None
         folds = StratifiedKFold(nfold, shuffle=True, random_state=seed)
     if folds is None:
         # XGBoost's generator, so that both libraries cut the same folds.

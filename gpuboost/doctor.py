@@ -25,6 +25,9 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
+from gpuboost import __version__
+from gpuboost.errors import DISTRIBUTION, install
+
 __all__ = ["Finding", "examine", "main", "report"]
 
 NO_GPU = "no GPU: training runs on the CPU"
@@ -69,7 +72,7 @@ class Machine:
 
     @property
     def install(self) -> str:
-        return f"pip install 'gpuboost[cuda{self.extra}]'"
+        return install(f"cuda{self.extra}")
 
 
 def examine() -> list[Finding]:
@@ -115,6 +118,12 @@ def check_versions(machine: Machine) -> str:
     import numpy
 
     return f"Python {platform.python_version()}, NumPy {numpy.__version__}, Numba {numba.__version__}"
+
+
+def check_package(machine: Machine) -> str:
+    if (version := installed_version("gpuboost")) is not None:
+        raise RuntimeError(f"gpuboost {version} is installed, another project whose files may lie in place of ours")
+    return f"{DISTRIBUTION} {__version__} in {Path(__file__).parent}"
 
 
 def check_cpu(machine: Machine) -> str:
@@ -224,12 +233,13 @@ def check_training(machine: Machine) -> str:
     return f"trains on the GPU: the CPU's model, {on_gpu[:12]}"
 
 
-ON_CPU = ("versions", "cpu")  # what training needs anyway
+ON_CPU = ("versions", "package", "cpu")  # what training needs anyway
 ALWAYS_SAID = (*ON_CPU, "gpu", "cache")  # also of what is missing where there is no GPU
 # The check, whether it needs a GPU that works so far, and what to do where it raises.
 CHECKS: dict[str, tuple[Callable[[Machine], str], bool, Callable[[Machine], str]]] = {
     "versions": (check_versions, False, lambda _: "pip install --upgrade numba numpy"),
-    "cpu": (check_cpu, False, lambda _: "pip install --force-reinstall gpuboost; report the error if it stays"),
+    "package": (check_package, False, lambda _: f"pip uninstall -y gpuboost && pip install --force-reinstall {DISTRIBUTION}"),
+    "cpu": (check_cpu, False, lambda _: f"pip install --force-reinstall {DISTRIBUTION}; report the error if it stays"),
     "cupy": (check_cupy, False, lambda machine: f"pip uninstall -y cupy-cuda12x cupy-cuda13x && {machine.install}"),
     "driver": (check_driver, False, lambda _: "install NVIDIA's driver and start anew until nvidia-smi lists the GPU; start "
                "containers with --gpus all"),

@@ -1,6 +1,13 @@
-"""The exceptions that gpuboost raises beside Python's own ValueError, TypeError and MemoryError."""
+"""The exceptions that gpuboost raises beside Python's own ValueError, TypeError and MemoryError, and what they advise."""
 
-__all__ = ["DeviceNotFoundError", "ModelFormatError", "NotFittedError", "not_built"]
+__all__ = ["DISTRIBUTION", "DeviceNotFoundError", "ModelFormatError", "NotFittedError", "install", "not_built"]
+
+DISTRIBUTION = "gpuboost-trees"  # what pip knows us by: on PyPI, gpuboost is another project, with a module of the same name
+
+
+def install(extra: str) -> str:
+    """The command that installs gpuboost with one of its extras (pyproject.toml)."""
+    return f"pip install '{DISTRIBUTION}[{extra}]'"
 
 
 class ModelFormatError(ValueError):

@@ -1,6 +1,6 @@
 """Pictures of a model and of its training: bars of importance, trees, metrics over rounds.
 
-matplotlib draws, Graphviz only where to_graphviz asks for it; both are optional: pip install gpuboost[plot].
+matplotlib draws, Graphviz only where to_graphviz asks for it; both are optional: pip install 'gpuboost-trees[plot]'.
 """
 
 import json
@@ -11,6 +11,7 @@ from itertools import count
 from typing import Any
 
 from gpuboost.booster import Booster
+from gpuboost.errors import install
 from gpuboost.model.model import Model
 from gpuboost.model_io import dump_trees
 from gpuboost.model_io.dump import branches, dumped_nodes, node_label, read_feature_map
@@ -156,7 +157,7 @@ def to_graphviz(
     try:
         from graphviz import Source
     except ImportError:
-        raise ImportError("to_graphviz needs the package graphviz. Install it: pip install gpuboost[plot]") from None
+        raise ImportError(f"to_graphviz needs the package graphviz. Install it: {install('plot')}") from None
     style = {
         "graph_attrs": kwargs | ({} if rankdir is None else {"rankdir": rankdir}),
         "edge": {name: c for name, c in (("yes_color", yes_color), ("no_color", no_color)) if c is not None},
@@ -209,7 +210,7 @@ def _new_axes(size: tuple[float, float]) -> Axes:
     try:
         import matplotlib.pyplot as plt
     except ImportError:
-        raise ImportError("plotting needs matplotlib. Install it: pip install gpuboost[plot]") from None
+        raise ImportError(f"plotting needs matplotlib. Install it: {install('plot')}") from None
     return plt.subplots(figsize=size, layout="constrained")[1]
 
 

@@ -13,7 +13,7 @@ __all__ = ["RUNGS", "each_rung"]
 
 def execute(*arguments, **geometry):
     """ir_rung.execute; skips the test where numba-cuda is not installed."""
-    install = "needs numba-cuda: pip install 'gpuboost[cuda13]'"
+    install = "needs numba-cuda: pip install 'gpuboost-trees[cuda13]'"
     pytest.importorskip("numba.cuda.cudadrv.nvvm", reason=install, exc_type=ImportError)
     from ir_rung import execute
 

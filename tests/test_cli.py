@@ -12,6 +12,7 @@ import pytest
 import gpuboost as gb
 from gpuboost.cli import main
 from gpuboost.kernels.binning import bin_rows_cpu
+from gpuboost.kernels.category_splits import evaluate_category_splits
 from gpuboost.kernels.histogram import build_histograms_cpu
 from gpuboost.kernels.partition import mark_rows_cpu
 from gpuboost.kernels.quantiles import cut_columns_cpu, list_keys_cpu
@@ -311,6 +312,7 @@ def test_warmup_compiles_and_says_how_long(capsys):
     assert main(["warmup"]) == 0
     assert capsys.readouterr().out.startswith("compiling: ")
     kernels = list_keys_cpu, cut_columns_cpu, bin_rows_cpu, build_histograms_cpu, evaluate_splits(None), mark_rows_cpu
+    kernels += (evaluate_category_splits(None),)
     compiled = [len(kernel.dispatcher.signatures) for kernel in kernels]
     for n_rows in (200, 100_000):
         X, y = np.random.default_rng(0).random((n_rows, 5)), np.arange(n_rows) % 2
@@ -319,11 +321,19 @@ def test_warmup_compiles_and_says_how_long(capsys):
         for table in (X.astype(np.float32), X, frozen, np.asfortranarray(X.astype(np.float32))):
             for weight in (None, np.ones(n_rows)):
                 gb.train({"objective": "binary:logistic"}, gb.DMatrix(table, y, weight=weight), 2)
+        categories = np.random.default_rng(0).integers(0, 9, (n_rows, 5)).astype(np.float32)
+        gb.train({}, gb.DMatrix(categories, y, feature_types=["c"] * 5), 2)
     assert [len(kernel.dispatcher.signatures) for kernel in kernels] == compiled
+
+
+def test_the_version_is_that_of_the_package(capsys):
+    with pytest.raises(SystemExit) as ended:
+        main(["--version"])
+    assert ended.value.code == 0 and capsys.readouterr().out == f"gpuboost-trees {gb.__version__}\n"
 
 
 def test_without_polars_the_error_names_the_extra(folder, monkeypatch, capsys):
     monkeypatch.setitem(sys.modules, "polars", None)
     assert main(["predict", "train.csv", "--model", "train.csv"]) == 2
     assert main(TRAIN) == 2
-    assert capsys.readouterr().err.splitlines()[-1].endswith("pip install gpuboost[cli]")
+    assert capsys.readouterr().err.splitlines()[-1].endswith("pip install 'gpuboost-trees[cli]'")

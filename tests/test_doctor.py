@@ -67,12 +67,14 @@ def wrong_digest(device):
         ((13000, 0, "error 999"), {"cupy": None}, "cupy", "missing", "not installed", ""),
         ((13000, 0, "error 999"), {"installed_version": lambda package: None}, "compiler", "missing", "not installed", ""),
         ((13000, 0, "error 999"), {}, "training", "missing", "not tried", ""),
+        (NO_GPU, {}, "package", "ok", "gpuboost-trees", ""),
+        (NO_GPU, {"installed_version": {"gpuboost": "0.2.0"}.get}, "package", "wrong", "gpuboost 0.2.0", "uninstall"),
         (NO_GPU, {"train_on": raising(ValueError("of\nnumba"))}, "cpu", "wrong", "ValueError: of numba", "pip install"),
         (GPU, {}, "gpu", "ok", "Pretended, compute capability 9.0, 2.0 of 4.0 GiB free", ""),
         ((13000, 3, ""), {}, "gpu", "ok", "and 2 more", ""),
-        (GPU, {"cupy": None}, "cupy", "wrong", "cupy", "pip install 'gpuboost[cuda13]'"),
-        ((12080, 1, ""), {"cupy": None}, "cupy", "wrong", "cupy", "pip install 'gpuboost[cuda12]'"),
-        ((12080, 1, ""), {}, "cupy", "wrong", "CUDA 13.2, but the driver knows CUDA 12.8", "pip install 'gpuboost[cuda12]'"),
+        (GPU, {"cupy": None}, "cupy", "wrong", "cupy", "pip install 'gpuboost-trees[cuda13]'"),
+        ((12080, 1, ""), {"cupy": None}, "cupy", "wrong", "cupy", "pip install 'gpuboost-trees[cuda12]'"),
+        ((12080, 1, ""), {}, "cupy", "wrong", "CUDA 13.2, but the driver knows CUDA 12.8", "gpuboost-trees[cuda12]'"),
         ((13000, 0, "error 999"), {}, "driver", "wrong", "error 999", "nvidia-smi"),
         (GPU, {"train_on": wrong_digest}, "training", "wrong", "of cuda is not the CPU's, of cpu", "device='cpu'"),
     ],
@@ -99,7 +101,7 @@ def test_the_exit_code_and_json_tell_whether_all_can_work(driver, options, code,
 
 def test_without_a_gpu_one_line_says_so(pretend):
     pretend(NO_GPU, cupy=None, installed_version=lambda package: None)
-    assert states() == {"versions": "ok", "cpu": "ok", "gpu": "missing", "cache": "ok"}
+    assert states() == {"versions": "ok", "package": "ok", "cpu": "ok", "gpu": "missing", "cache": "ok"}
 
 
 def test_a_gpu_on_which_all_works_trains_the_cpus_model(pretend):

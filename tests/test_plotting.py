@@ -163,4 +163,4 @@ for draw in (gb.plot_importance, gb.plot_tree, gb.to_graphviz, lambda b: gb.plot
         print(error)
 """
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
-    assert done.stdout.count("pip install gpuboost[plot]") == 4
+    assert done.stdout.count("pip install 'gpuboost-trees[plot]'") == 4

@@ -930,7 +930,7 @@ def test_searches_and_folds_work(table):
 def test_without_scikit_learn_the_error_names_the_extra():
     code = "import sys; sys.modules['sklearn'] = None; import gpuboost; gpuboost.GPUBoostClassifier"
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
-    assert result.returncode == 1 and "pip install gpuboost[sklearn]" in result.stderr.splitlines()[-1]
+    assert result.returncode == 1 and "pip install 'gpuboost-trees[sklearn]'" in result.stderr.splitlines()[-1]
 
 
 def test_continuing_with_other_classes_is_refused():

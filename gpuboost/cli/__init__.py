@@ -14,7 +14,6 @@ import numpy as np
 
 from gpuboost import __version__
 from gpuboost.backend import choose_backend
-from gpuboost.backend.cpu.training import CODES_PER_THREAD
 from gpuboost.booster import Booster
 from gpuboost.callback import EarlyStopping
 from gpuboost.cli.tables import (
@@ -36,7 +35,7 @@ from gpuboost.data.dmatrix import DMatrix
 from gpuboost.data.quantile_dmatrix import QuantileDMatrix
 from gpuboost.data.tables.text_files import TextTable
 from gpuboost.doctor import report
-from gpuboost.errors import DeviceNotFoundError, ModelFormatError
+from gpuboost.errors import DISTRIBUTION, DeviceNotFoundError, ModelFormatError
 from gpuboost.labels import class_probabilities, read_classes, write_classes
 from gpuboost.model_io import digest
 from gpuboost.model_io.dump import join_dump
@@ -189,24 +188,23 @@ def _describe_cuda() -> str:
 
 
 def _warmup(options: argparse.Namespace) -> None:
-    random = np.random.default_rng(0)
-    # A small table trains on one thread, a large one on several: each kernel is compiled for both.
-    sizes = {600: {"nthread": 1}, CODES_PER_THREAD: {}} if choose_backend("cpu", None).n_threads > 1 else {600: {}}
+    random, n_rows = np.random.default_rng(0), 600
+    X = random.random((n_rows, 3), np.float32)
+    frozen = np.asfortranarray(X, np.float64)  # as pandas hands out its tables
+    frozen.flags.writeable = False
+    one_hot = np.eye(16)[random.integers(0, 16, (n_rows, 4))].reshape(n_rows, 64)  # packed records
     with _stage("compiling"):
-        for n_rows, threads in sizes.items():
-            X = random.random((n_rows, 3), np.float32)
-            frozen = np.asfortranarray(X, np.float64)  # as pandas hands out its tables
-            frozen.flags.writeable = False
-            one_hot = np.eye(16)[random.integers(0, 16, (n_rows, 4))].reshape(n_rows, 64)  # packed records
-            for objective, n_classes in {"reg:squarederror": 0, "binary:logistic": 2, "multi:softprob": 3}.items():
-                y = random.integers(0, n_classes, n_rows) if n_classes else X[:, 0]
-                params = {"objective": objective, "num_class": n_classes if n_classes > 2 else 0, **threads}
-                for table in (X, X.astype(np.float64), np.asfortranarray(X), frozen):
-                    dtrain, dvalid = (DMatrix(table, y, weight=np.ones(n_rows)) for _ in range(2))
-                    booster = train(params, dtrain, 2, evals=[(dvalid, "valid")], verbose_eval=False)
-                    booster.predict(dvalid)
-            for table in (X, X.astype(np.float64), np.asfortranarray(X), frozen, one_hot):
-                train(threads, DMatrix(table, X[:, 0]), 1, verbose_eval=False)
+        for objective, n_classes in {"reg:squarederror": 0, "binary:logistic": 2, "multi:softprob": 3}.items():
+            y = random.integers(0, n_classes, n_rows) if n_classes else X[:, 0]
+            params = {"objective": objective, "num_class": n_classes if n_classes > 2 else 0}
+            for table in (X, X.astype(np.float64), np.asfortranarray(X), frozen):
+                dtrain, dvalid = (DMatrix(table, y, weight=np.ones(n_rows)) for _ in range(2))
+                booster = train(params, dtrain, 2, evals=[(dvalid, "valid")], verbose_eval=False)
+                booster.predict(dvalid)
+        for table in (X, X.astype(np.float64), np.asfortranarray(X), frozen, one_hot):
+            train({}, DMatrix(table, X[:, 0]), 1, verbose_eval=False)
+        categories = DMatrix(np.floor(20 * X), X[:, 0], feature_types=["c"] * 3)
+        train({}, categories, 1, verbose_eval=False).predict(categories)
 
 
 def _load(path: str) -> Booster:
@@ -238,6 +236,7 @@ class _Parser(argparse.ArgumentParser):
 
 def _parser() -> argparse.ArgumentParser:
     parser = _Parser(prog="gpuboost", description="Gradient boosted trees on CSV, Parquet and LIBSVM files.")
+    parser.add_argument("--version", action="version", version=f"{DISTRIBUTION} {__version__}")
     commands = parser.add_subparsers(required=True, metavar="train | predict | dump | info | doctor | warmup")
 
     command = commands.add_parser("train", help="train a model on a table")

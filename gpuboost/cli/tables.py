@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from gpuboost.data.tables.text_files import TextTable, is_libsvm, read_text
+from gpuboost.errors import install
 from gpuboost.labels import class_codes
 from gpuboost.paths import write_file
 
@@ -26,7 +27,7 @@ def import_polars() -> Any:
     try:
         import polars
     except ImportError:
-        raise ImportError("the command line needs polars to read tables. Install it with: pip install gpuboost[cli]") from None
+        raise ImportError(f"the command line needs polars to read tables. Install it with: {install('cli')}") from None
     return polars
 
 

@@ -3,7 +3,9 @@
 try:
     from sklearn.utils.validation import validate_data as _since_1_6  # noqa: F401
 except ImportError as error:
-    raise ImportError("gpuboost.sklearn needs scikit-learn 1.6 or later. Install it: pip install gpuboost[sklearn]") from error
+    from gpuboost.errors import install
+
+    raise ImportError(f"gpuboost.sklearn needs scikit-learn 1.6 or later. Install it: {install('sklearn')}") from error
 
 from gpuboost.sklearn.classifier import GPUBoostClassifier
 from gpuboost.sklearn.forest import GPUBoostRFClassifier, GPUBoostRFRegressor

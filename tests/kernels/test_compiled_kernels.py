@@ -29,7 +29,7 @@ from gpuboost.kernels.cuda_common import DeviceFunction, all_kernels, cuda_kerne
 
 pytestmark = pytest.mark.long
 
-INSTALL = "pip install 'gpuboost[cuda13]' cuda-core nvidia-nvjitlink"
+INSTALL = "pip install 'gpuboost-trees[cuda13]' cuda-core nvidia-nvjitlink"
 pytest.importorskip("numba.cuda.np.numpy_support", reason=f"needs numba-cuda: {INSTALL}", exc_type=ImportError)
 pytest.importorskip("cuda.core", reason=f"needs an assembler: {INSTALL}", exc_type=ImportError)
 

@@ -29,6 +29,7 @@ from typing import Any
 import numpy as np
 
 from gpuboost.config import log
+from gpuboost.errors import install
 from gpuboost.kernels.cuda_common import CudaKernel, DeviceFunction, bind, cuda
 from gpuboost.kernels.jit import source_stamp
 from gpuboost.paths import write_file
@@ -100,7 +101,7 @@ def to_ptx(kernel: CudaKernel, choice: dict[str, np.dtype[Any]], capability: tup
         from numba import types
         from numba.cuda.np.numpy_support import from_dtype
     except ImportError:
-        raise ImportError("CUDA kernels are compiled by numba-cuda: pip install 'gpuboost[cuda13]' (or [cuda12]).") from None
+        raise ImportError(f"CUDA kernels are compiled by numba-cuda: {install('cuda13')} (or [cuda12]).") from None
 
     def numba_type(dtype: Any, ndim: int) -> Any:
         element = from_dtype(choice[dtype] if isinstance(dtype, str) else dtype)

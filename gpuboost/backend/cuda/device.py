@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from gpuboost.backend.cuda.compiler import CompiledKernel, compile_kernel
-from gpuboost.errors import DeviceNotFoundError
+from gpuboost.errors import DeviceNotFoundError, install
 from gpuboost.kernels.cuda_common import CudaKernel
 
 __all__ = ["CupyDevice", "Device", "PendingCopy", "find_device", "has_gpu", "side_by_side", "usable_device"]
@@ -445,7 +445,7 @@ def find_device(number: int) -> CupyDevice:
         import cupy
     except ImportError as error:
         raise DeviceNotFoundError(
-            f"device='cuda' needs CuPy and numba-cuda ({error}): pip install 'gpuboost[cuda13]' (or [cuda12] for CUDA 12). "
+            f"device='cuda' needs CuPy and numba-cuda ({error}): {install('cuda13')} (or [cuda12] for CUDA 12). "
             "Or use device='cpu'."
         ) from None
     try:

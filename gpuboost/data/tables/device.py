@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from gpuboost.data.tables.batches import Array, Read, Rows
+from gpuboost.errors import install
 
 __all__ = [
     "as_device_array", "cupy_module", "current_device", "host_array", "is_cudf", "is_device_table", "like", "open_device_table",
@@ -97,7 +98,7 @@ def cupy_module() -> Any:
         import cupy
     except ImportError as error:
         raise ImportError(
-            f"a table on a GPU is read through CuPy ({error}): pip install 'gpuboost[cuda13]' (or [cuda12] for CUDA 12). "
+            f"a table on a GPU is read through CuPy ({error}): {install('cuda13')} (or [cuda12] for CUDA 12). "
             "Or pass a copy on the host."
         ) from None
     return cupy

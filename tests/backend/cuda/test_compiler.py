@@ -284,7 +284,7 @@ def test_a_missing_compiler_says_what_to_install(monkeypatch, tmp_path):
     monkeypatch.setenv("GPUBOOST_CACHE_DIR", str(tmp_path / "cache"))
     monkeypatch.delattr("numba.cuda", raising=False)  # else the import finds the submodule as an attribute
     block_imports(monkeypatch, "numba.cuda")
-    with pytest.raises(ImportError, match=re.escape("pip install 'gpuboost[cuda13]'")):
+    with pytest.raises(ImportError, match=re.escape("pip install 'gpuboost-trees[cuda13]'")):
         compile_kernel(fused_kernel, CHOICE, HOPPER)
     assert not (tmp_path / "cache").exists()
 
@@ -298,7 +298,7 @@ def test_numba_without_numba_cuda_says_what_to_install(monkeypatch):
 
 @pytest.fixture
 def numba_cuda():
-    fix = "needs numba-cuda: pip install 'gpuboost[cuda13]'"
+    fix = "needs numba-cuda: pip install 'gpuboost-trees[cuda13]'"
     pytest.importorskip("numba.cuda.np.numpy_support", reason=fix, exc_type=ImportError)
 
 

@@ -188,7 +188,7 @@ def pretend_cupy(monkeypatch, count):
 
 def test_without_cupy_the_error_says_what_to_install(monkeypatch, fresh_search):
     monkeypatch.setitem(sys.modules, "cupy", None)
-    with pytest.raises(RuntimeError, match=r"pip install 'gpuboost\[cuda13\]'.*device='cpu'"):
+    with pytest.raises(RuntimeError, match=r"pip install 'gpuboost-trees\[cuda13\]'.*device='cpu'"):
         find_device(0)
 
 

@@ -404,7 +404,7 @@ def test_a_regressor_returns_cupy_arrays(settings, cupy):
 
 def test_without_cupy_only_tables_on_a_gpu_are_refused(monkeypatch):
     monkeypatch.setitem(sys.modules, "cupy", None)
-    with pytest.raises(ImportError, match=r"read through CuPy.*pip install 'gpuboost\[cuda13\]'"):
+    with pytest.raises(ImportError, match=r"read through CuPy.*pip install 'gpuboost-trees\[cuda13\]'"):
         open_table(ArrayInterface(fake_cupy.ndarray(X)))
     matrix = gb.DMatrix(X, Y)
     assert isinstance(gb.train(PARAMS, matrix, 1).predict(matrix), np.ndarray)
