@@ -183,7 +183,7 @@ def model_on_cpu(name, rounds=None):
 # The same bytes
 
 
-@pytest.mark.sweep(5)
+@pytest.mark.sweep(4)
 @pytest.mark.parametrize("name", CASES)
 def test_model_scores_and_predictions_are_those_of_the_cpu(name, cuda):
     with computing_on(cuda):

@@ -202,7 +202,7 @@ TASKS += [
 ]
 
 
-@pytest.mark.sweep(3)
+@pytest.mark.sweep(2)
 @pytest.mark.parametrize("task", TASKS, ids=lambda task: task.name)
 def test_loss_is_not_worse_than_xgboosts(task):
     ratios = log_ratios(task)

@@ -268,7 +268,7 @@ def test_packed_tables_equal_plain_ones(sample, kind, unpacked, monkeypatch):
 # ---- on CUDA
 
 
-@pytest.mark.sweep(2)
+@pytest.mark.sweep(1)
 @pytest.mark.parametrize("sample", ["both", "all"])
 @pytest.mark.parametrize("kind", ["pages", "targets", "custom", "missing", "zero", "packed"])
 def test_cuda_agrees(sample, kind, use_backend, unpacked):

@@ -227,8 +227,7 @@ def test_values_are_refused_when_training_begins():
         train(endless)
 
 
-@pytest.mark.sweep(1)
-@pytest.mark.long
+@pytest.mark.slow
 @pytest.mark.parametrize("gain, bounded", [("apart@power=1.5", False), ("my_bounded_gain", True)])
 def test_a_gpu_computes_it_without_calls_or_a_stack(gain, bounded):
     pytest.importorskip("numba.cuda.np.numpy_support", reason="needs numba-cuda", exc_type=ImportError)

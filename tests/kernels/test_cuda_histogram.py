@@ -245,6 +245,7 @@ def test_random_nodes_equal_the_cpu(
     check(run, case, vector=vector, page_rows=page_rows, n_limbs=n_limbs, **how)
 
 
+@pytest.mark.sweep(6)
 @each_runner
 @pytest.mark.parametrize("n_features, dtype, fits", [
     *[(n, np.uint8, "sector") for n in (1, 8, 9, 28, 33)], (33, np.uint8, 0),
@@ -256,6 +257,7 @@ def test_any_number_of_features_and_tiles_equals_the_cpu(run, n_features, dtype,
     check(run, case, dtype=dtype, shared_limit=SHARED if fits == "sector" else fits * one_word(n_bins))
 
 
+@pytest.mark.sweep(2)
 @each_runner
 @pytest.mark.parametrize("n_bins, dtype", [
     ([256, 2], np.uint8), ([255, 40], np.uint8), ([2, 300], np.uint16), ([2, 600], np.uint16),

@@ -40,6 +40,7 @@ def quantiles_cuda(run, forest, label, margin, hess, scales, n_slots):
     return values
 
 
+@pytest.mark.sweep(2)
 @each_runner
 @pytest.mark.parametrize(
     "n_rows, n_leaves, n_values, vector", [(1, 1, 1, False), (70, 3, 40, False), (70, 2, 3, True), (33, 5, 10**4, True)]
