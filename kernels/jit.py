@@ -28,7 +28,7 @@ from numba.core import types
 from numba.core.caching import FunctionCache, IndexDataCacheFile, NullCache
 from numba.extending import intrinsic
 
-from gpuboost.kernels.launch import find_layer, launch
+from gpuboost.kernels.launch import MAX_THREADS, find_layer, launch
 from gpuboost.kernels.openmp import runs_gnu_openmp, start_threads, yield_to_others
 
 __all__ = [
@@ -240,9 +240,9 @@ class parallel_kernel:  # noqa: N801 - reads as a decorator
 
 
 def available_threads() -> int:
-    """Threads that a region may use here: NUMBA_NUM_THREADS, or what numba.set_num_threads says."""
+    """Threads that a launch may use here: NUMBA_NUM_THREADS, or what numba.set_num_threads says."""
     _start_threads()
-    return numba.get_num_threads()
+    return min(numba.get_num_threads(), MAX_THREADS)
 
 
 @cache

@@ -70,20 +70,20 @@ def sum_leaves_cpu(chunks, nodes, segments, rows, grad, hess, scales, first_outp
 
 @parallel_kernel.part
 def _sum_chunks(counter, chunks, nodes, segments, rows, grad, hess, scales, first_output, chunk_sums):
+    n_chunks = chunks.shape[0]
     while True:
-        item = claim(counter)
-        if item >= chunks.shape[0]:
+        item = claim(counter)  # all chunks of an output, then the next: its gradients stay in the cache
+        if item >= n_chunks * chunk_sums.shape[1]:
             return
+        own, item = item // n_chunks, item % n_chunks
         node = chunks[item, 0]
-        side = segments[node, 2]
-        for own in range(chunk_sums.shape[1]):
-            output = first_output[nodes[node].tree] + own
-            grad_scale, hess_scale = scales[output, 0], scales[output, 1]
-            sum_grad, sum_hess = int64(0), int64(0)
-            for row in rows[side, chunks[item, 1] : chunks[item, 2]]:
-                sum_grad += int64(math.floor(float64(grad[output, uint32(row)]) * grad_scale + 0.5))
-                sum_hess += int64(math.floor(float64(hess[output, uint32(row)]) * hess_scale + 0.5))
-            chunk_sums[item, own, 0], chunk_sums[item, own, 1] = sum_grad, sum_hess
+        side, output = segments[node, 2], first_output[nodes[node].tree] + own
+        grad_scale, hess_scale = scales[output, 0], scales[output, 1]
+        sum_grad, sum_hess = int64(0), int64(0)
+        for row in rows[side, chunks[item, 1] : chunks[item, 2]]:
+            sum_grad += int64(math.floor(float64(grad[output, uint32(row)]) * grad_scale + 0.5))
+            sum_hess += int64(math.floor(float64(hess[output, uint32(row)]) * hess_scale + 0.5))
+        chunk_sums[item, own, 0], chunk_sums[item, own, 1] = sum_grad, sum_hess
 
 
 @kernel
@@ -123,17 +123,17 @@ def update_margin_cpu(chunks, nodes, segments, rows, leaves, first_output, margi
 
 @parallel_kernel.part
 def _add_leaves(counter, chunks, nodes, segments, rows, leaves, first_output, margin):
+    n_chunks = chunks.shape[0]
     while True:
-        item = claim(counter)
-        if item >= chunks.shape[0]:
+        item = claim(counter)  # as _sum_chunks
+        if item >= n_chunks * leaves.shape[1]:
             return
+        own, item = item // n_chunks, item % n_chunks
         node = chunks[item, 0]
-        side = segments[node, 2]
-        for own in range(leaves.shape[1]):
-            output = first_output[nodes[node].tree] + own
-            value = leaves[nodes[node].leaf, own]
-            for row in rows[side, chunks[item, 1] : chunks[item, 2]]:
-                margin[output, uint32(row)] = float32(margin[output, uint32(row)] + value)
+        side, output = segments[node, 2], first_output[nodes[node].tree] + own
+        value = leaves[nodes[node].leaf, own]
+        for row in rows[side, chunks[item, 1] : chunks[item, 2]]:
+            margin[output, uint32(row)] = float32(margin[output, uint32(row)] + value)
 
 
 # ---------------------------------------------------------------------------------------------------------------------
