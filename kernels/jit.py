@@ -7,12 +7,14 @@ Decorators:
     parallel_kernel   a loop that calls a part of itself once for each of several threads (kernels/launch.py)
 
 numba's own cache looks at the file of the cached function only, so an edit of kernels/scalar.py would leave stale machine
-code in its callers. Here the stamp of every cache entry is a hash over all kernels, objectives and metrics. It also believes
-whatever a file holds; here a file counts only if it is whole, and its machine code only for what it was compiled for.
+code in its callers. Here the stamp of every cache entry is a hash over the kernel's file and all that it imports of ours, or, of
+a kernel around a formula, over all kernels, objectives and metrics. numba also believes whatever a file holds; here a file
+counts only if it is whole, and its machine code only for what it was compiled for.
 """
 
 import hashlib
 import os
+import re
 import sys
 import threading
 from collections.abc import Callable
@@ -69,14 +71,30 @@ def _tell(event: str, path: str = "") -> None:
 
 
 @cache
-def source_stamp() -> str:
-    """SHA-256 over the text of every file that can end up inside a kernel."""
-    package = Path(sys.modules["gpuboost"].__path__[0])
+def source_stamp(module: str = "") -> str:
+    """SHA-256 over the text of every file that can end up inside a kernel; of one module of kernels, which import no others
+    (test_contract.py), its own and of those that it imports."""
+    kernels = Path(__file__).parent
+    if module:
+        paths = [kernels / f"{name}.py" for name in sorted(_imported(module.rpartition(".")[2]))]
+    else:
+        package = Path(sys.modules["gpuboost"].__path__[0])
+        folders = kernels, *(package / name for name in _FORMULA_FOLDERS)
+        paths = [path for folder in folders for path in sorted(folder.glob("*.py"))]
     digest = hashlib.sha256()
-    for folder in (Path(__file__).parent, *(package / name for name in _FORMULA_FOLDERS)):
-        for path in sorted(folder.glob("*.py")):
-            digest.update(path.name.encode() + b"\0" + path.read_bytes())
+    for path in paths:
+        digest.update(path.name.encode() + b"\0" + path.read_bytes())
     return digest.hexdigest()
+
+
+@cache
+def _imported(name: str) -> frozenset[str]:
+    """A file of kernels, those that it imports, and those that they import, by name."""
+    text = (Path(__file__).parent / f"{name}.py").read_bytes()
+    names = re.findall(rb"^\s*from gpuboost\.kernels\.(\w+) import", text, re.MULTILINE)
+    for several in re.findall(rb"^\s*from gpuboost\.kernels import (.*)$", text, re.MULTILINE):
+        names += several.split(b", ")
+    return frozenset({name}).union(*(_imported(each.decode()) for each in names))
 
 
 class _CacheFiles(IndexDataCacheFile):
@@ -130,9 +148,11 @@ def _is_whole(path: str) -> bool:
 class _SourceKeyedCache(FunctionCache):
     """numba's function cache with our stamp and our files."""
 
-    def __init__(self, py_func: Callable[..., Any]) -> None:
+    def __init__(self, py_func: Callable[..., Any], formula: Any) -> None:
         super().__init__(py_func)
-        self._cache_file = _CacheFiles(self._cache_path, self._impl.filename_base, source_stamp())
+        is_ours = formula is None and py_func.__module__.startswith("gpuboost.kernels.")
+        stamp = source_stamp(py_func.__module__ if is_ours else "")
+        self._cache_file = _CacheFiles(self._cache_path, self._impl.filename_base, stamp)
 
     def _index_key(self, sig: Any, codegen: Any) -> tuple[Any, ...]:
         # The parent's key also hashes closure cells; ours are compiled functions, covered by the kernel's name and the stamp.
@@ -162,7 +182,7 @@ def _compile(function: Callable[..., Any], formula: Any) -> Any:
     dispatcher = numba.njit(**_OPTIONS)(_named_after(formula, function))
     if formula is None or formula.py_func.__module__.startswith("gpuboost."):  # the stamp does not cover a user's formula
         try:
-            dispatcher._cache = _SourceKeyedCache(function)
+            dispatcher._cache = _SourceKeyedCache(function, formula)
         except RuntimeError:  # numba has found no folder
             dispatcher._cache = _NoCache()
     return dispatcher

@@ -2,6 +2,7 @@
 
 import ast
 import dataclasses
+import importlib
 import inspect
 import shutil
 import subprocess
@@ -113,7 +114,7 @@ def test_no_import_cycles():
 def test_kernels_import_numpy_numba_and_kernels_only(module):
     allowed = {"numpy", "numba", "llvmlite", "math", "functools", "gpuboost.kernels"}
     if module == "kernels.jit":
-        allowed |= {"hashlib", "io", "os", "sys", "threading", "contextlib", "collections.abc", "pathlib", "typing"}
+        allowed |= {"hashlib", "io", "os", "re", "sys", "threading", "contextlib", "collections.abc", "pathlib", "typing"}
     if module == "kernels.launch":
         allowed |= {"ctypes", "importlib"}
     if module == "kernels.openmp":
@@ -189,6 +190,31 @@ def test_editing_a_source_changes_the_stamp_of_the_cache(edited, tmp_path, monke
     with open(tmp_path / edited, "a") as file:
         file.write("# edited\n")
     assert jit.source_stamp.__wrapped__() != jit.source_stamp()
+
+
+def test_editing_a_kernel_changes_the_stamps_of_those_that_import_it_only(tmp_path, monkeypatch):
+    names = "leaves", "histogram", "splits"
+    shutil.copytree(KERNELS, tmp_path / "kernels", ignore=shutil.ignore_patterns("__pycache__"))
+    monkeypatch.setattr(jit, "__file__", str(tmp_path / "kernels" / "jit.py"))
+
+    def stamps():
+        return [jit.source_stamp.__wrapped__(f"gpuboost.kernels.{name}") for name in names]
+
+    before = stamps()
+    for edited, changes in {"leaves": [True, False, False], "scalar": [True] * 3, "row_sampling": [False] * 3}.items():
+        with open(tmp_path / "kernels" / f"{edited}.py", "a") as file:
+            file.write("# edited\n")
+        before, after = stamps(), before
+        assert [b != a for b, a in zip(before, after)] == changes, edited
+
+
+def test_what_a_kernel_calls_lies_in_a_file_that_its_stamp_covers():
+    for module in (module for module in MODULES if module.startswith("kernels.") and module != "kernels.__init__"):
+        loaded, name = importlib.import_module(f"gpuboost.{module}"), module.partition(".")[2]
+        functions = [getattr(value, "py_func", value) for value in vars(loaded).values() if callable(value)]
+        used = {getattr(function, "__module__", None) or "" for function in functions}
+        own = {module.rpartition(".")[2] for module in used if module.startswith("gpuboost.kernels.")}
+        assert own <= jit._imported(name), module
 
 
 def test_every_formula_lies_where_the_stamp_looks():

@@ -135,7 +135,7 @@ def add_one(x, n_threads):
 
 
 def test_without_a_folder_for_the_cache_a_kernel_works_and_it_is_told_once(monkeypatch, told):
-    def no_folder(function):
+    def no_folder(function, formula):
         raise RuntimeError("cannot cache function: no locator available")
 
     monkeypatch.setattr(jit, "_SourceKeyedCache", no_folder)
