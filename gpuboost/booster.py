@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from gpuboost.backend.query_rows import QueryRows
 from gpuboost.backend.row_sums import RowSums
 from gpuboost.communicator import current_communicator
 from gpuboost.config import verbosity_context
@@ -170,10 +171,9 @@ class Booster(ModelView):
         backend, model = prediction_backend(self._params, dmatrix), self._fitted()
         check_labels(dmatrix, objective, model.n_targets)
         margin = self._predictor((0, 0)).margin(dmatrix, backend)
-        put = backend.memory.put
-        return RowSums(
-            backend, current_communicator(), margin, put(dmatrix.labels), put(dmatrix.weights), dmatrix.masks_labels
-        )
+        label, weight = backend.memory.put(dmatrix.labels), backend.memory.put(dmatrix.weights)
+        queries = QueryRows(backend, dmatrix.queries, label[0])
+        return RowSums(backend, current_communicator(), margin, label, weight, dmatrix.masks_labels, queries)
 
     # -- Prediction ---------------------------------------------------------------------------------------------------
 

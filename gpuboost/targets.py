@@ -50,6 +50,8 @@ def check_labels(dmatrix: DMatrix, objective: Objective, n_targets: int | None =
         raise ValueError(f"{objective.name} takes no label_lower_bound and label_upper_bound, as survival:aft does. Pass label=.")
     if n_targets is not None and len(labels) != objective.n_label_rows(n_targets):
         raise ValueError(f"the labels have {len(labels)} columns, the model has {n_targets} targets.")
+    if objective.ranks_queries:
+        objective.check_queries(dmatrix.queries)
     labels = labels[:, dmatrix.weights > 0] if len(dmatrix.weights) else labels
     if not dmatrix.masks_labels:
         objective.check_labels(labels)

@@ -8,7 +8,9 @@ model bytes say that all the rest of the kernels computes what the contract asks
 import math
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
+from functools import reduce
 from itertools import pairwise
+from operator import add
 
 import numpy as np
 
@@ -19,6 +21,7 @@ from gpuboost.backend.contract import (
     LeafQuantiles,
     Memory,
     Predictor,
+    Ranker,
     RowReducer,
     Training,
     TrainingRows,
@@ -31,13 +34,16 @@ from gpuboost.backend.fixed_point import (
     output_keys,
     round_key,
     scales_16,
+    sum_scale,
     weight_factor,
 )
 from gpuboost.backend.output_sketch import choose_outputs, square_scale
 from gpuboost.backend.plans import Round, SplitGain
 from gpuboost.kernels.column_sampling import LEVEL_DRAW, NODE_DRAW, TREE_DRAW
+from gpuboost.kernels.lambdarank import MAP, NDCG
 from gpuboost.kernels.quantise import LIGHT_UNITS, SMALL_UNITS
-from gpuboost.kernels.scalar import log_double, node_score, node_score_at, optimal_weight
+from gpuboost.kernels.query_terms import AVERAGE_PRECISION, DCG, PRECISION
+from gpuboost.kernels.scalar import exp_double, log_double, node_score, node_score_at, optimal_weight
 from gpuboost.kernels.sketch import DIGITS, MISSING, NON_FINITE
 from gpuboost.model.tree import CategorySets, Tree
 from gpuboost.params import Params
@@ -657,9 +663,129 @@ class NaiveReducer(RowReducer):
         return np.array([sum(math.floor(t * scale + 0.5) for t in terms)], np.int64)
 
 
+class NaiveRanker(Ranker):
+    """One pair of documents after another, in lists."""
+
+    def order(self, rows, values):
+        of_queries = pairwise(rows.queries.first.tolist())
+        return np.array([i for q in of_queries for i in sorted(range(*q), key=lambda i: -float(values[i]))], np.int32)
+
+    def terms(self, rows, kind, order, top, is_exponential):
+        terms = []
+        for begin, end in pairwise(rows.queries.first.tolist()):
+            labels, found, parts = [float(rows.label[i]) for i in order[begin:end]], 0, []
+            for place, label in enumerate(labels):
+                found += label > 0 and (kind == AVERAGE_PRECISION or place < top)
+                gain = 2.0 ** int(label) - 1 if is_exponential else label
+                part = gain * rows.discounts[place] if kind == DCG else found / (place + 1) if label > 0 else 0.0
+                parts.append(part if place < top else 0.0)
+            precision = _sum_in_lanes(parts) / min(found, top) if found else -1.0
+            share = found / min(top, end - begin)
+            terms.append({DCG: _sum_in_lanes(parts), AVERAGE_PRECISION: precision, PRECISION: share}[kind])
+        return np.array(terms)
+
+    def lambdas(self, rows, margin, pairs):
+        order, grad, hess = self.order(rows, margin), np.zeros(len(margin), F), np.zeros(len(margin), F)
+        losses = np.zeros((2, len(margin) if pairs.bias.shape[1] else 0))
+        for query, (begin, end) in enumerate(pairwise(rows.queries.first.tolist())):
+            ranked = order[begin:end].tolist()
+            if pairs.key is None:
+                sums, total = self._top(rows, margin, pairs, query, begin, ranked)
+            else:
+                sums, total = self._sampled(rows, margin, pairs, query, begin, ranked)
+            norm = log_double(1 + 2 * total) * 1.4426950408889634 / (2 * total) if pairs.is_normalised and total > 0 else 1.0
+            factor = norm * pairs.factor[query]
+            for row, (g, h, plus, minus) in zip(ranked, zip(*sums)):
+                grad[row], hess[row] = g * factor, h * factor
+                if losses.size:
+                    losses[:, row] = plus, minus
+        return grad, hess, losses
+
+    def _top(self, rows, margin, pairs, query, begin, ranked):
+        """Sums of the documents by place: one after another of those above, in lanes of those below; and Σ |g|."""
+        n, total = len(ranked), 0.0
+        sums = [[0.0] * n for _ in range(4)]
+        for i in range(min(pairs.n_pairs, n)):
+            below = [[0.0] * (i + 1) for _ in range(5)]  # by place
+            for j in range(i + 1, n):
+                g, h, *losses = _pair(rows, margin, pairs, query, begin, ranked, i, j)
+                for own, value in zip(below, (g, h, *losses[:2], abs(g))):
+                    own.append(value)
+                for own, value in zip(sums, (-g, h, *losses[2:])):
+                    own[j] += value
+            for own, values in zip(sums, below):
+                own[i] += _sum_in_lanes(values)
+            total += _sum_in_lanes(below[4])
+        return sums, total
+
+    def _sampled(self, rows, margin, pairs, query, begin, ranked):
+        n, drawn = len(ranked), []
+        listed = sorted(ranked, key=lambda row: (-float(rows.label[row]), row))
+        for row in listed:
+            others = [other for other in listed if rows.label[other] != rows.label[row]]
+            number = int(pairs.ids[query]) + row - begin
+            for sample in range(pairs.n_pairs if others else 0):
+                random = pairs.key
+                for word in (number & 0xFFFFFFFF, number >> 32, sample):
+                    random = (int(_mix(np.array([random ^ word], np.uint32))[0]) + 0x9E3779B9) & 0xFFFFFFFF
+                i, j = sorted((ranked.index(row), ranked.index(others[random * len(others) >> 32])))
+                drawn.append((i, j, *_pair(rows, margin, pairs, query, begin, ranked, i, j)))
+        sums = [[0] * n for _ in range(4)]
+        parts = [[(i, g) for i, _, g, *_ in drawn] + [(j, -g) for _, j, g, *_ in drawn]]
+        parts += [[(k, h) for i, j, _, h, *_ in drawn for k in (i, j)]]
+        parts += [[(p[0], p[4 + m]) for p in drawn] + [(p[1], p[6 + m]) for p in drawn] for m in range(2)]
+        for own, values in zip(sums, parts):
+            scale = sum_scale(max((abs(x) for _, x in values), default=0.0), n * pairs.n_pairs)
+            for k, x in values:
+                own[k] += math.floor(x * scale + 0.5)
+            own[:] = [units / scale for units in own]
+        return sums, 0.0
+
+
+def _pair(rows, margin, pairs, query, begin, ranked, i, j):
+    """(g, H, losses by t⁺ and t⁻ of the document at place i and of that at place j > i), of kernels/lambdarank.py."""
+    y = [float(rows.label[row]) for row in ranked]
+    s, s_j = float(margin[ranked[i]]), float(margin[ranked[j]])
+    e, e_j = (exp_double(max(x - float(margin[ranked[0]]), -300.0)) for x in (s, s_j))
+    if y[i] == y[j]:
+        c = 0.0
+    elif pairs.kind == NDCG:
+        gain, gain_j = (2.0 ** int(label) - 1 if pairs.is_exponential else label for label in (y[i], y[j]))
+        c = abs((gain - gain_j) * (rows.discounts[i] - rows.discounts[j])) * pairs.unit[query]
+    elif pairs.kind == MAP:
+        up_to = [0.0]
+        for place, label in enumerate(y):
+            up_to.append(up_to[-1] + label / (place + 1))
+        between, here, there = up_to[j] - up_to[i + 1], sum(y[: i + 1]) / (i + 1), sum(y[: j + 1]) / (j + 1)
+        c = abs(there - (here + 1 / (i + 1)) - between if y[i] < y[j] else here - there + between) * pairs.unit[query]
+    else:
+        c = 1.0
+    is_flat = margin[ranked[0]] == margin[ranked[-1]]
+    divisor = 0.01 + abs(s - s_j) if pairs.divides and not is_flat else 1.0
+    total = e + e_j
+    q = c / (total * total * divisor)
+    g, h = -e_j * total * q if y[i] > y[j] else e * total * q, max(e * e_j, 1e-16 * total * total) * q * 2
+    if not pairs.bias.shape[1]:
+        return g, h, 0.0, 0.0, 0.0, 0.0
+    high, low = (ranked[i], ranked[j]) if y[i] > y[j] else (ranked[j], ranked[i])
+    plus, minus = (float(b[row - begin]) if row - begin < len(b) else 0.0 for b, row in zip(pairs.bias, (high, low)))
+    loss = log_double(total / (e_j if y[i] > y[j] else e)) * c / divisor
+    losses = (loss * minus, 0.0, 0.0, loss * plus) if y[i] > y[j] else (0.0, loss * plus, loss * minus, 0.0)
+    weight = plus * minus if plus * minus > 0 else 1.0
+    return g * weight, h * weight, *losses
+
+
+def _sum_in_lanes(values):
+    """Those at places ≡ 0, 1, … 31 modulo 32 one after another, then the sums in halves."""
+    lanes = [reduce(add, values[lane::32], 0.0) for lane in range(32)]  # sum() of floats compensates since Python 3.12
+    for step in (16, 8, 4, 2, 1):
+        lanes = [lanes[lane] + lanes[lane + step] for lane in range(step)]
+    return lanes[0]
+
+
 class NaiveBackend(Backend):
     name = "naive"
-    memory, coder, predictor, reducer = NaiveMemory(), NaiveCoder(), NaivePredictor(), NaiveReducer()
+    memory, coder, predictor, reducer, ranker = NaiveMemory(), NaiveCoder(), NaivePredictor(), NaiveReducer(), NaiveRanker()
 
     def describe(self) -> str:
         return "plain loops"

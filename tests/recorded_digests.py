@@ -236,6 +236,15 @@ DARTS: list[Options] = [
     {**OBJECTIVES[2], **DART, "sample_type": "weighted", "normalize_type": "forest", "weights": "zeros"},
     {"objective": "reg:absoluteerror", **DART, "skip_drop": 0.3, "num_parallel_tree": 2, "subsample": 0.7},
 ]
+RANKED = {"tree_method": "hist", "max_depth": 3, "min_child_weight": 0.01}
+SAMPLED_PAIRS = {"lambdarank_pair_method": "mean", "lambdarank_num_pair_per_sample": 3}
+RANKINGS: list[Options] = [
+    {"objective": "rank:pairwise", **RANKED, "lambdarank_num_pair_per_sample": 4},
+    {"objective": "rank:ndcg", **RANKED, "lambdarank_unbiased": True, "lambdarank_bias_norm": 0.5, "weights": "zeros"},
+    {"objective": "rank:ndcg", **RANKED, **SAMPLED_PAIRS, "ndcg_exp_gain": False, "lambdarank_normalization": False},
+    {"objective": "rank:map", **RANKED, "lambdarank_score_normalization": False, "subsample": 0.7, "weights": "zeros"},
+    {"objective": "rank:map", **RANKED, **SAMPLED_PAIRS, "lambdarank_unbiased": True, "num_parallel_tree": 2},
+]
 MORE: list[tuple[Options, Options]] = [
     *(({**o, "tree_method": "hist", "max_depth": 2, **NOISE}, layout) for o in OBJECTIVES[:3] for layout in ({}, {"workers": 2})),
     *(({**OBJECTIVES[0], "tree_method": "hist", "max_depth": depth, "rounds": 4}, {}) for depth in (0, 1, 2, 6)),
@@ -286,6 +295,9 @@ MORE: list[tuple[Options, Options]] = [
     *((model, layout) for model in SPARSE_SETS for layout in ({}, CSR, {**CSR, "workers": 2})),
     *((model, {**CSR, **EAGER}) for model in SPARSE_SETS[::3]),
     *((SPARSE_SETS[2] | {"rows": SMALL, "rounds": 1}, layout) for layout in ({}, {**CUDA, **CSR})),
+    *((model, layout) for model in RANKINGS for layout in LATER_LAYOUTS),
+    *((model | {"rows": SMALL, "max_depth": 2}, layout) for model in RANKINGS for layout in ({}, CUDA, NAIVE)),
+    *((RANKINGS[i] | {"rows": SMALL, "max_depth": 2}, {**CUDA, "workers": 2}) for i in (1, 4)),
 ]  # fmt: skip
 
 
@@ -430,6 +442,9 @@ LABELS: dict[str, Callable[[np.ndarray], np.ndarray]] = {
     "count:poisson": lambda labels: np.abs(np.round(labels)),
     "reg:gamma": lambda labels: np.abs(np.round(labels)) + 0.5,
     "reg:tweedie": lambda labels: np.abs(np.round(labels)),
+    "rank:pairwise": lambda labels: np.minimum(np.abs(np.round(labels)), 4),
+    "rank:ndcg": lambda labels: np.minimum(np.abs(np.round(labels)), 4),
+    "rank:map": lambda labels: labels > 0,
     "survival:cox": lambda labels: np.round(labels) + 0.25,  # with ties; negative ones have no event
 }
 
@@ -467,6 +482,9 @@ def make_matrix(options: Options, rows: slice = slice(None)) -> gb.DMatrix:
         info["label_upper_bound"] = np.select([kind == 1, kind == 3], [2 * low, np.full(len(low), np.inf)], low)
     else:
         info["label"] = label
+    if options.get("objective", "").startswith("rank:"):  # no query is on two workers
+        info["qid"] = np.searchsorted([1, n // 6, n // 3, n // 2, 3 * n // 4], np.arange(n), "right")[rows]
+        info["weight"] = info["qid"] * 3 % 5 / 2 if "weights" in options else None
     if "base_margin" in options:
         n_outputs = options.get("num_class", options.get("targets", 1))
         info["base_margin"] = (np.arange(n * n_outputs).reshape(n, n_outputs) % 11 / 8 - 0.5)[rows]

@@ -10,7 +10,16 @@ import sys
 from pathlib import Path
 
 import pytest
-from naive_backend import NaiveBackend, NaiveCoder, NaiveLeafQuantiles, NaiveMemory, NaivePredictor, NaiveReducer, NaiveTraining
+from naive_backend import (
+    NaiveBackend,
+    NaiveCoder,
+    NaiveLeafQuantiles,
+    NaiveMemory,
+    NaivePredictor,
+    NaiveRanker,
+    NaiveReducer,
+    NaiveTraining,
+)
 
 import gpuboost
 from gpuboost.backend import CpuBackend, contract
@@ -19,6 +28,7 @@ from gpuboost.backend.cpu.gradients import CpuGradients
 from gpuboost.backend.cpu.leaf_quantiles import CpuLeafQuantiles
 from gpuboost.backend.cpu.memory import HostMemory
 from gpuboost.backend.cpu.predictor import CpuPredictor
+from gpuboost.backend.cpu.ranker import CpuRanker
 from gpuboost.backend.cpu.reducer import CpuReducer
 from gpuboost.backend.cpu.training import CpuTraining
 from gpuboost.backend.cpu.trees import CpuTrees
@@ -28,6 +38,7 @@ from gpuboost.backend.cuda.gradients import CudaGradients
 from gpuboost.backend.cuda.leaf_quantiles import CudaLeafQuantiles
 from gpuboost.backend.cuda.memory import DeviceMemory
 from gpuboost.backend.cuda.predictor import CudaPredictor
+from gpuboost.backend.cuda.ranker import CudaRanker
 from gpuboost.backend.cuda.reducer import CudaReducer
 from gpuboost.backend.cuda.training import CudaTraining
 from gpuboost.backend.cuda.trees import CudaTrees
@@ -151,6 +162,7 @@ IMPLEMENTATIONS = {
     contract.Training: [CpuTraining, CudaTraining, NaiveTraining],
     contract.Predictor: [CpuPredictor, CudaPredictor, NaivePredictor],
     contract.RowReducer: [CpuReducer, CudaReducer, NaiveReducer],
+    contract.Ranker: [CpuRanker, CudaRanker, NaiveRanker],
 }
 
 

@@ -245,8 +245,8 @@ def test_classes_answer_for_themselves():
     assert [n for n in names if known[n].link is LOG] == logs
 
 
-def test_a_name_without_a_class_predicts_by_its_link_if_it_is_known():
-    assert objective_of(Model(1, "rank:map")) is None
+def test_a_name_without_a_class_does_not_predict():
+    assert objective_of(Model(1, "?")) is None
     assert [find_objective(name).predicts for name in ("rank:map", "?")] == [True, False]
     assert objective_of(Model(1, "multi:softprob", n_classes=3)).n_classes == 3
 

@@ -5,6 +5,7 @@
     Training     one training: its rows, gradients and growing trees; a backend may have any number at once
     Predictor    rows down finished trees, margins to predictions
     RowReducer   sums over rows: base scores and metrics
+    Ranker       rows query by query: their order, gradients of ranking losses, terms of their metrics
 
 A training is asked in this order (growing/grower.py), and its answers are handles that nobody looks into; the Communicator is
 given its int64 buffers between the steps that need other workers' rows.
@@ -28,6 +29,7 @@ from typing import Generic, Protocol, TypeVar
 import numpy as np
 
 from gpuboost.backend.plans import FrontierBatch, Round
+from gpuboost.backend.queries import Pairs, Queries
 from gpuboost.binned.cuts import Cuts
 from gpuboost.binned.matrix import BinnedMatrix
 from gpuboost.binned.packing import Packing
@@ -37,8 +39,8 @@ from gpuboost.model.tree import Tree
 from gpuboost.params import Params
 
 __all__ = [
-    "Array", "Backend", "Coder", "FlatTrees", "Formula", "Gradients", "LeafQuantiles", "Memory", "Predictor", "RowReducer",
-    "RowTerm", "Training", "TrainingRows", "Trees",
+    "Array", "Backend", "Coder", "FlatTrees", "Formula", "Gradients", "LeafQuantiles", "Memory", "Predictor", "Ranker",
+    "RowReducer", "RowTerm", "RowsByQuery", "Training", "TrainingRows", "Trees",
 ]  # fmt: skip
 
 Array = np.ndarray  # or CuPy's, with the same methods, on a GPU
@@ -62,6 +64,31 @@ class Formula(Protocol):
 
     @property
     def gradients_kernel(self) -> CudaKernel: ...
+
+
+class RowsByQuery(Protocol):
+    """The rows of a table by query, as backend/query_rows.py has them."""
+
+    @property
+    def queries(self) -> Queries: ...
+
+    @property
+    def label(self) -> Array: ...
+
+    @property
+    def first(self) -> Array: ...
+
+    @property
+    def position(self) -> Array: ...
+
+    @property
+    def discounts(self) -> Array: ...
+
+    @property
+    def by_label(self) -> Array: ...
+
+    @property
+    def bucket(self) -> Array: ...
 
 
 @dataclass(frozen=True)
@@ -389,6 +416,23 @@ class RowReducer(ABC):
         """int64 (1,): Σ ⌊term · weight · scale + ½⌋, to be summed over workers."""
 
 
+class Ranker(ABC):
+    """What depends on the other rows of a query. Results do not depend on the device or on any order of work."""
+
+    @abstractmethod
+    def order(self, rows: RowsByQuery, values: Array) -> Array:
+        """int32 (n_rows,): the rows of each query by falling value, equal ones in row order. values : float32 (n_rows,)."""
+
+    @abstractmethod
+    def terms(self, rows: RowsByQuery, kind: int, order: Array, top: int, is_exponential: bool) -> Array:
+        """float64 (n_queries,): the terms of a metric of rankings (kernels/query_terms.py)."""
+
+    @abstractmethod
+    def lambdas(self, rows: RowsByQuery, margin: Array, pairs: Pairs) -> tuple[Array, Array, Array]:
+        """Gradients and hessians, float32 (n_rows,), of a ranking loss at these margins, float32 (n_rows,); and losses by
+        position, float64 (2, n_rows), or (2, 0) where pairs have no bias (kernels/lambdarank.py)."""
+
+
 class Backend(ABC):
     """A device, by its roles.
 
@@ -401,6 +445,7 @@ class Backend(ABC):
     coder: Coder
     predictor: Predictor
     reducer: RowReducer
+    ranker: Ranker
     n_threads = 1
     takes_sparse = False
 

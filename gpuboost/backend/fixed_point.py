@@ -9,14 +9,15 @@ from typing import overload
 import numpy as np
 
 from gpuboost.backend.plans import Penalty
+from gpuboost.communicator import Communicator
 from gpuboost.kernels.gradients import NON_FINITE_BITS
 from gpuboost.kernels.leaf_quantiles import WEIGHT_BITS
 from gpuboost.kernels.quantise import needs_two_limbs, scale_exponent
 from gpuboost.kernels.row_sampling import FIRST_WORD, N_KEYS
 
 __all__ = [
-    "as_ratios", "check_finite", "hash_words", "leaf_scales", "needs_refinement", "output_keys", "round_key", "sampling_keys",
-    "scales_16", "sum_scale", "weight_factor",
+    "as_ratios", "check_finite", "exact_sum", "hash_words", "largest_of", "leaf_scales", "needs_refinement", "output_keys",
+    "round_key", "sampling_keys", "scales_16", "sum_scale", "weight_factor",
 ]  # fmt: skip
 
 
@@ -47,6 +48,20 @@ def sum_scale(largest: float, n_terms: int) -> float:
     """The power of two with which n_terms integers of |value| ≤ largest sum to at most 2^62, or 2^1000 if that is less."""
     exponent = 62 - (max(n_terms, 1) - 1).bit_length() - (math.frexp(largest)[1] if largest > 0.0 else 0)
     return math.ldexp(1.0, min(exponent, 1000))
+
+
+def largest_of(values: np.ndarray, comm: Communicator) -> float:
+    """The largest of all workers' float64 values, none of them negative; 0 without any."""
+    bits = np.array([values.max(initial=0.0)]).view(np.int64)
+    comm.allreduce_max(bits)
+    return float(bits.view(np.float64)[0])
+
+
+def exact_sum(values: np.ndarray, scale: float, comm: Communicator) -> int:
+    """Σ ⌊value·scale + ½⌋ over all workers, scale by sum_scale. values : float64 (n,)."""
+    total = np.array([np.floor(values * scale + 0.5).astype(np.int64).sum()], np.int64)
+    comm.allreduce_sum(total)
+    return int(total[0])
 
 
 def weight_factor(global_rows: int) -> float:

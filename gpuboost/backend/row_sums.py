@@ -9,6 +9,7 @@ import numpy as np
 from gpuboost.arrays import on_device_of
 from gpuboost.backend.contract import Array, Backend
 from gpuboost.backend.fixed_point import as_ratios, sum_scale
+from gpuboost.backend.query_rows import QueryRows
 from gpuboost.communicator import Communicator
 from gpuboost.kernels.leaf_quantiles import DIGIT_BITS, DIGITS, N_LEVELS, WEIGHT_BITS, first_target, middle_residual
 from gpuboost.kernels.reduce import unit_term
@@ -22,7 +23,7 @@ class RowSums:
 
     prediction : float32 (n_outputs, n_rows). label : float32 (n_targets, n_rows). weight : float32 (n_rows,) or empty (1 each).
         All in the backend's memory.
-    masks_labels : whether some labels may be NaN, which count nowhere.
+    masks_labels : whether some labels may be NaN, which count nowhere. queries : the rows by query, for what ranks them.
     """
 
     backend: Backend
@@ -31,6 +32,7 @@ class RowSums:
     label: Array
     weight: Array
     masks_labels: bool = False
+    queries: QueryRows | None = None
 
     def sum_of(self, row_term: Callable[..., Any], *parameters: float) -> float:
         """Σ weight · row_term over all rows of all workers.

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from gpuboost.backend import Backend
+from gpuboost.backend.queries import Queries
 from gpuboost.binned.cuts import Cuts
 from gpuboost.binned.matrix import BinnedMatrix
 from gpuboost.communicator import Communicator
@@ -41,7 +42,7 @@ class DMatrix:
     label : (n_rows,) or (n_rows, n_targets), kept as float32. missing_labels : what a NaN in it is: an "error", or with "mask" a
         target that the row does not have. It then enters no gradient, base_score or metric; a row without any is as good as
         absent.
-    weight : (n_rows,), non-negative. A row of weight 0 is as good as absent from training.
+    weight : (n_rows,), non-negative, or one for each query. A row of weight 0 is as good as absent from training.
     base_margin : (n_rows,) or (n_rows, n_outputs). Replaces base_score.
     missing : value that means missing besides NaN; None and NaN mean NaN only.
     feature_names, feature_types : replace those of a frame.
@@ -179,12 +180,13 @@ class DMatrix:
     def slice(self, rindex: Any, allow_groups: bool = False) -> "DMatrix":
         """The rows with the given numbers, in that order, with their labels, weights and margins. Copies none of the table.
 
-        rindex : integers in [0, n_rows), or bool (n_rows,). allow_groups : queries are lost; without it they raise ValueError.
+        rindex : integers in [0, n_rows), or bool (n_rows,). allow_groups : queries stay where the rows are whole ones, else
+        they are lost; without it they raise ValueError.
         """
         if self._table is None:
             raise ValueError("a QuantileDMatrix keeps only bin numbers and has no slices. Slice a DMatrix, or the table.")
         if len(self._info.group_ptr) and not allow_groups:
-            raise ValueError("slice() does not keep query groups. Use allow_groups=True to go on without them.")
+            raise ValueError("slice() keeps only whole queries. Use allow_groups=True to go on, without them where they are cut.")
         rows = row_numbers(rindex, self.num_row())
         part = copy(self)
         part._table, part._info, part._bins = self._table.taken(rows), self._info.taken(rows), None
@@ -261,7 +263,7 @@ class DMatrix:
         self._update(label=label)
 
     def set_weight(self, weight: Any) -> None:
-        """(n_rows,) finite numbers, none negative."""
+        """(n_rows,) finite numbers, none negative, or one for each query, which its rows get."""
         self._update(weight=weight)
 
     def set_base_margin(self, margin: Any) -> None:
@@ -325,6 +327,12 @@ class DMatrix:
     def weights(self) -> np.ndarray:
         """float32 (n_rows,), or empty. 0 for rows without a label."""
         return self._info.row_weight
+
+    @property
+    def queries(self) -> Queries:
+        """The rows by query; all are one where there are none."""
+        first = self._info.group_ptr if len(self._info.group_ptr) else np.array([0, self.num_row()])
+        return Queries(np.unique(first).astype(np.int64), self.weights, len(self._info.group_ptr) > 0)
 
     @property
     def base_margins(self) -> np.ndarray | None:

@@ -49,12 +49,15 @@ def as_bound(name: str, values: Any, n_rows: int) -> np.ndarray:
     return bound
 
 
-def as_weights(values: Any, n_rows: int) -> np.ndarray:
-    """float32 (n_rows,), none negative; a UserWarning where one is huge, or too small for float32.
+def as_weights(values: Any, n_rows: int, first_rows: np.ndarray) -> np.ndarray:
+    """float32 (n_rows,), none negative; a UserWarning where one is huge, or too small for float32. first_rows : group_ptr of the
+    queries, or empty: there may be one weight for each.
 
     (Of others that are tiny training warns if it learns nothing.)
     """
     given = _numbers("weight", values)
+    if given.ndim == 1 and len(given) == len(first_rows) - 1 != n_rows:
+        given = np.repeat(given, np.diff(first_rows))
     columns = as_columns("weight", given, n_rows)
     if columns.shape[1] != 1:
         raise ValueError(f"weight must have one value per row, got {columns.shape[1]} columns.")

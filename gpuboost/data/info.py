@@ -10,7 +10,7 @@ from gpuboost.data.given import as_bound, as_columns, as_feature_weights, as_wei
 __all__ = ["MatrixInfo"]
 
 BOUNDS = ("label_lower_bound", "label_upper_bound")
-FIELDS = ("label", *BOUNDS, "weight", "base_margin", "group", "qid", "feature_weights")  # as checked
+FIELDS = ("group", "qid", "label", *BOUNDS, "weight", "base_margin", "feature_weights")  # as checked
 
 
 _NOT_GIVEN = np.zeros((0,), np.float32)
@@ -53,14 +53,14 @@ class MatrixInfo:
         checked: dict[str, np.ndarray] = {}
         for name in FIELDS:
             if name in given:
-                checked |= self._checked(name, given[name], n_features)
+                checked |= self._checked(name, given[name], n_features, checked.get("group_ptr", self.group_ptr))
         versions = {"version": self.version + 1, "margin_version": self.margin_version + ("base_margin" in given)}
         return MatrixInfo(**{**vars(self), **checked, **versions})
 
-    def _checked(self, name: str, values: Any, n_features: int) -> dict[str, np.ndarray]:
-        """The field of this class that holds it: its values there."""
+    def _checked(self, name: str, values: Any, n_features: int, first_rows: np.ndarray) -> dict[str, np.ndarray]:
+        """The field of this class that holds it: its values there. first_rows : group_ptr of the queries, which go first."""
         if name == "weight":
-            return {name: as_weights(values, self.n_rows)}
+            return {name: as_weights(values, self.n_rows, first_rows)}
         if name in BOUNDS:
             return {name: as_bound(name, values, self.n_rows)}
         if name == "feature_weights":
@@ -98,10 +98,25 @@ class MatrixInfo:
         return np.where(unlabelled, known[0] if len(known) else np.float32(0), self.label)
 
     def taken(self, rows: np.ndarray) -> "MatrixInfo":
-        """Of the rows with the given numbers, intp (n,), in that order; queries are lost."""
+        """Of the rows with the given numbers, intp (n,), in that order. Queries stay where they are whole, else they are lost."""
         of_rows = {name: getattr(self, name) for name in ("label", *BOUNDS, "weight", "base_margin")}
         taken: dict[str, Any] = {
             name: np.ascontiguousarray(values[..., rows]) if values.size or values.ndim == 2 else values
             for name, values in of_rows.items()
         }
-        return MatrixInfo(len(rows), **taken, feature_weights=self.feature_weights, missing_labels=self.missing_labels)
+        kept = _whole_queries(self.group_ptr, rows)
+        return MatrixInfo(
+            len(rows), **taken, group_ptr=kept, feature_weights=self.feature_weights, missing_labels=self.missing_labels
+        )
+
+
+def _whole_queries(group_ptr: np.ndarray, rows: np.ndarray) -> np.ndarray:
+    """group_ptr of the rows with these numbers, where they are whole queries in the order of their rows; else empty."""
+    if not len(group_ptr) or not len(rows):
+        return _NO_QUERIES
+    starts = np.flatnonzero(np.isin(rows, group_ptr[:-1]))  # that begin a query
+    query = np.searchsorted(group_ptr, rows[starts], "right") - 1  # the last of those that begin there: the others are empty
+    expected = [np.arange(group_ptr[q], group_ptr[q + 1]) for q in query]
+    if not len(starts) or not np.array_equal(np.concatenate(expected), rows):
+        return _NO_QUERIES
+    return np.append(starts, len(rows)).astype(np.uint32)

@@ -6,13 +6,9 @@ from gpuboost.registry import Registry
 
 __all__ = ["Metric", "get_metric", "metric_names", "register"]
 
-# XGBoost's other metrics, with and without the minus after them: "not built yet" and not "unknown".
-_PLANNED = "pre ndcg map ams".split()
-
 _registry: Registry[Metric] = Registry(
-    "eval_metric", __name__, planned=[name + minus for name in _PLANNED for minus in ("", "-")],
-    otherwise="Pass a function as custom_metric to train().",
-)  # fmt: skip
+    "eval_metric", __name__, planned=["ams"], otherwise="Pass a function as custom_metric to train()."
+)
 
 
 def register(metric: type[Metric]) -> type[Metric]:
@@ -29,4 +25,6 @@ def metric_names() -> list[str]:
 def get_metric(name: str, params: Params | None = None) -> Metric:
     """The metric of this name; "family@argument" passes the argument on. params : of the training."""
     family, at, argument = name.partition("@")
+    if family.endswith("-") and not at and (known := _registry.find(family[:-1])) is not None and known.takes_minus:
+        return known("-", params or Params())
     return _registry.get(family, given=name)(argument if at else None, params or Params())

@@ -22,6 +22,8 @@ class Metric(ABC):
     maximize: ClassVar[bool] = False
     #: Whether rows may lack some of their labels.
     takes_missing_labels: ClassVar[bool] = False
+    #: Whether its name may end in a minus, which is then the argument.
+    takes_minus: ClassVar[bool] = False
 
     def __init__(self, argument: str | None = None, params: Params = DEFAULTS) -> None:
         if argument is not None:

@@ -19,7 +19,7 @@ class Model:
     base_score : one value per output, or a single value for all. As in XGBoost, what the objective's link makes of the margin: a
         probability for binary:logistic (objectives/links.py).
     objective, objective_params : registry name, and XGBoost's string parameters of it
-        (``{"reg_loss_param": {"scale_pos_weight": "1"}}``).
+        (``{"reg_loss_param": {"scale_pos_weight": "1"}}``), and what it carries from round to round, lists of numbers.
     n_features : columns expected at prediction.
     n_classes : 0 unless the objective is multi-class. n_targets : 1 unless the labels have several columns.
     num_parallel_tree : trees per output and round.
@@ -30,7 +30,7 @@ class Model:
 
     n_features: int
     objective: str
-    objective_params: dict[str, dict[str, str]] = field(default_factory=dict)
+    objective_params: dict[str, Any] = field(default_factory=dict)
     base_score: tuple[float, ...] = (0.5,)
     n_classes: int = 0
     n_targets: int = 1

@@ -9,7 +9,8 @@ One class under ``@objectives.register`` is a whole objective. It is asked for
     base_score                      the best constant
     gradient, or row_gradient       its formula, compiled into the kernels of either device
     leaf_alphas                     whether its leaves are quantiles of the residuals, and which
-    stage                           instead of a formula, where rows depend on each other
+    stage                           instead of a formula, where rows depend on each other; ranks_queries: by queries
+    carried, carry                  what it remembers from round to round
 """
 
 from abc import ABC, abstractmethod
@@ -19,6 +20,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from gpuboost.backend.queries import Queries
 from gpuboost.backend.row_sums import RowSums
 from gpuboost.kernels.gradients import (
     elementwise_gradients,
@@ -29,6 +31,8 @@ from gpuboost.kernels.gradients import (
 from gpuboost.objectives.links import IDENTITY, Link
 
 __all__ = ["Objective", "Parameter", "invalid_labels"]
+
+NOT_GIVEN = str(2**32 - 1)  # XGBoost's number of pairs where none is given
 
 
 @dataclass(frozen=True)
@@ -46,12 +50,14 @@ class Parameter:
     in_formula: bool = True
     instead: str = "Leave it out."
 
-    def text(self, value: float | str | tuple[float, ...]) -> str:
+    def text(self, value: float | str | tuple[float, ...] | None) -> str:
         """As the model file has it."""
         if isinstance(value, tuple):
             return f"[{','.join(map(self.text, value))}]"
+        if value is None:
+            return NOT_GIVEN
         if isinstance(value, (int, str)):
-            return str(value)
+            return str(int(value) if isinstance(value, bool) else value)
         short, exact = f"{np.float32(value):g}", np.float32(value)
         return short if np.float32(short) == exact else str(exact)
 
@@ -84,9 +90,12 @@ class Objective(ABC):
     row_gradient: ClassVar[Any] = None
     #: Whether the formula computes in float64.
     uses_double: ClassVar[bool] = False
-    #: Instead of a formula, where a gradient depends on the rows of all workers, as in survival:cox: method (margin, label,
-    #: weight, comm) -> (grad, hess), float32 (n_outputs, n_rows) on the host, weights applied.
+    #: Instead of a formula, where a gradient depends on other rows, as in survival:cox: method (rows, round number) ->
+    #: (grad, hess), float32 (n_outputs, n_rows) on the host or in the backend's memory, weights applied. ``rows`` (RowSums) is
+    #: the same object in every round of a training; its prediction holds the margins.
     stage: Any = None
+    #: Whether the rows of a query are ranked against each other.
+    ranks_queries: ClassVar[bool] = False
     #: What predict returns where that is not what metrics see: as row_map; the prediction is then row 0 of the result.
     predict_map: ClassVar[Any] = None
 
@@ -129,6 +138,16 @@ class Objective(ABC):
 
     def check_labels(self, label: np.ndarray) -> None:  # noqa: B027 - most objectives accept any finite label
         """ValueError naming count and first index where float32 labels (n_label_rows, n_rows) are outside the loss's domain."""
+
+    def check_queries(self, queries: Queries) -> None:  # noqa: B027 - most objectives ask for none
+        """ValueError where the loss cannot tell which rows are ranked against each other, or what they weigh."""
+
+    def carried(self) -> dict[str, list[float]]:
+        """What the loss remembers from round to round: lists of float32 that the model file has beside its parameters."""
+        return {}
+
+    def carry(self, recorded: Mapping[str, Any]) -> None:  # noqa: B027 - as a rule nothing
+        """Go on with what a model has recorded."""
 
     @abstractmethod
     def base_score(self, labels: RowSums, n_outputs: int) -> Iterable[float]:

@@ -123,7 +123,7 @@ class ProportionalHazards(Objective):
 
     def __init__(self, params: Any) -> None:
         super().__init__(params)
-        self._order: TimeOrder | None = None
+        self._order: tuple[RowSums, TimeOrder] | None = None
 
     def n_outputs(self, n_label_rows: int) -> int:
         if n_label_rows != 1:
@@ -133,19 +133,17 @@ class ProportionalHazards(Objective):
     def base_score(self, labels: RowSums, n_outputs: int) -> list[float]:
         return [1.0]
 
-    def stage(
-        self, margin: np.ndarray, label: np.ndarray, weight: np.ndarray, comm: Communicator
-    ) -> tuple[np.ndarray, np.ndarray]:
-        if self._order is None or self._order.label is not label:
-            self._order = TimeOrder(label, weight, comm)
-        return self._order.gradients(margin, comm)
+    def stage(self, rows: RowSums, round_number: int) -> tuple[np.ndarray, np.ndarray]:
+        fetch = rows.backend.memory.fetch
+        if self._order is None or self._order[0] is not rows:
+            self._order = rows, TimeOrder(fetch(rows.label), fetch(rows.weight), rows.comm)
+        return self._order[1].gradients(fetch(rows.prediction), rows.comm)
 
 
 class TimeOrder:
     """The rows of all workers by time. label : float32 (1, n_rows) of this worker; weight : float32 (n_rows,), or empty."""
 
     def __init__(self, label: np.ndarray, weight: np.ndarray, comm: Communicator) -> None:
-        self.label = label
         n_rows = label.shape[1]
         weight = weight if len(weight) else np.ones(n_rows, np.float32)
         labels, weights = _gather(np.stack([label[0], weight]), comm)

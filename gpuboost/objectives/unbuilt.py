@@ -36,8 +36,4 @@ class UnbuiltObjective:
         return {}
 
 
-UNBUILT: dict[str, UnbuiltObjective] = {
-    "rank:ndcg": UnbuiltObjective(),
-    "rank:map": UnbuiltObjective(),
-    "rank:pairwise": UnbuiltObjective(),
-}
+UNBUILT: dict[str, UnbuiltObjective] = {}

@@ -16,6 +16,7 @@ from gpuboost.params.values import (
     parse_monotone,
     parse_nthread,
     parse_objective,
+    parse_pairs,
     parse_sets,
     parse_sketch,
     parse_split_gain,
@@ -162,13 +163,17 @@ class ObjectiveParams:
     tweedie_variance_power: float = real(1.5, "[1, 2)", "reg:tweedie: variance is mean to this power.")
     aft_loss_distribution: str = choice("normal", "normal logistic extreme", "survival:aft: law of the noise.")
     aft_loss_distribution_scale: float = real(1, "(0, inf)", "survival:aft: scale of the noise.")
-    lambdarank_pair_method: str = choice("topk", "topk mean", "rank:*: which pairs are compared.", is_built=False)
-    lambdarank_num_pair_per_sample: int | None = integer(None, _FROM_1, "rank:*: pairs per row, or k of topk.", is_built=False)
-    lambdarank_normalization: bool = flag(True, "rank:*: normalise the gradient of a query.", is_built=False)
-    lambdarank_score_normalization: bool = flag(True, "rank:*: divide by the difference of scores.", is_built=False)
-    lambdarank_unbiased: bool = flag(False, "rank:*: correct for the bias of positions in clicks.", is_built=False)
-    lambdarank_bias_norm: float = real(1, "[0, inf)", "rank:*: norm of that correction.", is_built=False)
-    ndcg_exp_gain: bool = flag(True, "rank:ndcg: gain 2^label - 1 instead of label.", is_built=False)
+    lambdarank_pair_method: str = choice(
+        "topk", "topk mean", "rank:*: compared are the documents at the top with all others, or each with some drawn ones."
+    )
+    lambdarank_num_pair_per_sample: int | None = param(
+        None, "rank:*: documents at the top (None: 32), or pairs drawn for each document (1).", "integer at least 1", parse_pairs
+    )
+    lambdarank_normalization: bool = flag(True, "rank:*: weigh queries with large gradients less, or divide by the pairs drawn.")
+    lambdarank_score_normalization: bool = flag(True, "rank:*: pairs count less the further their scores lie apart.")
+    lambdarank_unbiased: bool = flag(False, "rank:*: labels are clicks; estimate, and correct, the bias of positions.")
+    lambdarank_bias_norm: float = real(1, "[0, inf)", "rank:*: exponent of that estimate is 1/(1 + this).")
+    ndcg_exp_gain: bool = flag(True, "rank:ndcg and metric ndcg: gain 2^label - 1 instead of label.")
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -94,6 +94,13 @@ def parse_objective(value: Any) -> str:
     return value
 
 
+def parse_pairs(value: Any) -> int | None:
+    """XGBoost's model files have 2^32 − 1 where none was given."""
+    if value is not None and not 1 <= (number := as_integer(value)) < 2**32:
+        raise ValueError("an integer at least 1")
+    return None if value is None or number == 2**32 - 1 else number
+
+
 def parse_split_gain(value: Any) -> str | None:
     value = getattr(value, "registered_name", value)
     if value is not None and not (isinstance(value, str) and value):

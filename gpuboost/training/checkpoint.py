@@ -167,6 +167,8 @@ def _describe_matrix(dmatrix: DMatrix) -> dict[str, Any]:
         "labels": dmatrix.labels, "weights": dmatrix.weights, "base_margin": margins,
         "feature_weights": dmatrix.get_float_info("feature_weights"),
     }  # fmt: skip
+    if dmatrix.queries.is_given:
+        arrays["queries"] = dmatrix.queries.first
     return {**facts, **{name: _digest(b"" if array is None else array.tobytes()) for name, array in arrays.items()}}
 
 

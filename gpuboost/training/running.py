@@ -45,7 +45,8 @@ class Boosting:
     ) -> None:  # fmt: skip
         self.model, self.dtrain, self.cuts = model, dtrain, rows.binned.cuts
         self.params, self._objective, self._backend, self._comm = params, objective, backend, comm
-        self._version, self._labels = dtrain.version, dtrain.labels
+        self._version = dtrain.version
+        self._rows: RowSums | None = None  # those trained on, at their margins, for an objective's stage
         self._n_rounds = model.n_rounds
         shape = trees_of_round(resolved, model.n_outputs)
         self._planner = Planner(resolved, self.cuts, rows.global_rows, *shape)
@@ -80,8 +81,9 @@ class Boosting:
             given = custom_gradients(obj, self._backend.memory.fetch(training.margin), self.dtrain)
             self._warn_of_negative_hessians(given[1])
         elif self._objective.stage is not None:
-            margin = self._backend.memory.fetch(training.margin)
-            given = self._objective.stage(margin, self._labels, self.dtrain.weights, self._comm)
+            if self._rows is None:
+                self._rows = self._watched.rows_of(self.dtrain, self.model.n_targets, training.margin, self._comm)
+            given = self._objective.stage(self._rows, self._n_rounds)
         for plan in self._planner.plans(self._n_rounds, self.params.learning_rate, refreshes_leaves=given is None):
             gradients = training.gradients  # drawing rows takes those of the others away
             maxima = gradients.compute(self._objective) if given is None else gradients.set(*given)
@@ -95,6 +97,8 @@ class Boosting:
             dart.take_round()
         elif self._sum is not training.margin:
             self._backend.memory.copy(self._sum, training.margin)
+        if carried := self._objective.carried():
+            self.model.objective_params = {**self.model.objective_params, **carried}
         self._n_rounds += 1
 
     def collect_rounds(self, keep: int = 0) -> None:
@@ -136,8 +140,7 @@ class Boosting:
             margin = self._training.margin
         else:
             margin = self._watched.margin(dmatrix, get_model)
-        label, weight = self._watched.targets(dmatrix, self.model.n_targets)
-        return RowSums(self._backend, self._comm, margin, label, weight, dmatrix.masks_labels)
+        return self._watched.rows_of(dmatrix, self.model.n_targets, margin, self._comm)
 
     def _warn_of_negative_hessians(self, hess: Array) -> None:
         """A UserWarning, once a training. hess : float32 (n_outputs, n_rows), on the host."""

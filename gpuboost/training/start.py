@@ -46,6 +46,7 @@ def start_boosting(model: Model | None, dtrain: DMatrix, params: Params, *, is_c
     else:
         _check_columns(model, dtrain)
         check_labels(dtrain, objective, model.n_targets)
+    objective.carry({name: value for name, value in model.objective_params.items() if isinstance(value, list)})
     if params.drops_trees and model.tree_weights is None:
         model.tree_weights = [1.0] * len(model.trees)
     check_weights(model.tree_weights or ())
@@ -71,7 +72,7 @@ def _empty_model(
     return Model(
         n_features=dtrain.num_col(),
         objective=objective.name,
-        objective_params=objective.file_params(),
+        objective_params={**objective.file_params(), **objective.carried()},
         base_score=estimated if given is None else tuple(float(np.float32(score)) for score in given),
         n_classes=objective.n_classes,
         n_targets=1 if objective.n_classes else n_outputs,

@@ -6,9 +6,12 @@ from weakref import WeakKeyDictionary
 
 from gpuboost.backend import Backend
 from gpuboost.backend.contract import Array, FlatTrees
+from gpuboost.backend.query_rows import QueryRows
+from gpuboost.backend.row_sums import RowSums
 from gpuboost.binned.cuts import Cuts
 from gpuboost.binned.matrix import BinnedMatrix
 from gpuboost.binned.pages import SparsePage, StoredRows
+from gpuboost.communicator import Communicator
 from gpuboost.data.dmatrix import DMatrix
 from gpuboost.data.tables.source import ColumnSource
 from gpuboost.margins import add_model_margin, add_source_margin, start_margin
@@ -37,11 +40,12 @@ class _Watched:
 
 @dataclass(frozen=True)
 class _Targets:
-    """Checked labels (n_targets, n_rows) and weights of a matrix as it was in that version, in the backend's memory."""
+    """Checked labels (n_targets, n_rows), weights and queries of a matrix as it was in that version, in the backend's memory."""
 
     version: int
     label: Array
     weight: Array
+    queries: QueryRows
 
 
 class WatchedMatrices:
@@ -58,14 +62,15 @@ class WatchedMatrices:
         self._watched: WeakKeyDictionary[DMatrix, _Watched] = WeakKeyDictionary()
         self._targets: WeakKeyDictionary[DMatrix, _Targets] = WeakKeyDictionary()
 
-    def targets(self, dmatrix: DMatrix, n_targets: int) -> tuple[Array, Array]:
-        """Checked labels (n_targets, n_rows) and weights of a matrix in the backend's memory."""
+    def rows_of(self, dmatrix: DMatrix, n_targets: int, margin: Array, comm: Communicator) -> RowSums:
+        """The rows of a matrix with these margins for prediction, and checked labels."""
         known = self._targets.get(dmatrix)
         if known is None or known.version != dmatrix.version:
             check_labels(dmatrix, self._objective, n_targets)
-            put = self._backend.memory.put
-            self._targets[dmatrix] = known = _Targets(dmatrix.version, put(dmatrix.labels), put(dmatrix.weights))
-        return known.label, known.weight
+            label, weight = self._backend.memory.put(dmatrix.labels), self._backend.memory.put(dmatrix.weights)
+            known = _Targets(dmatrix.version, label, weight, QueryRows(self._backend, dmatrix.queries, label[0]))
+            self._targets[dmatrix] = known
+        return RowSums(self._backend, comm, margin, known.label, known.weight, dmatrix.masks_labels, known.queries)
 
     def margin(self, dmatrix: DMatrix, get_model: Callable[[], Model]) -> Array:
         """float32 (n_outputs, n_rows): current margins of a matrix, which is watched from now on.

@@ -78,11 +78,16 @@ def test_quantile_cuts_of_a_matrix_that_was_binned():
         np.testing.assert_array_equal(mine, other)
 
 
-def test_slices_lose_groups_only_when_allowed():
-    d = DMatrix(X, group=[1, 2])
-    with pytest.raises(ValueError, match="does not keep query groups. Use allow_groups=True"):
+def test_slices_lose_groups_only_when_allowed_and_where_they_are_cut():
+    d = DMatrix(X, group=[1, 2], weight=[5, 7])
+    with pytest.raises(ValueError, match="keeps only whole queries. Use allow_groups=True"):
         d.slice([0])
-    assert len(d.slice([0], allow_groups=True).get_group()) == 0
+    for rows in ([1], [0, 1], [2, 1], [1, 2, 2], [1, 2, 1], []):
+        assert len(d.slice(rows, allow_groups=True).get_group()) == 0, rows
+    kept = [([0], [1], [5]), ([1, 2, 0], [2, 1], [7, 7, 5]), ([0, 0], [1, 1], [5, 5]), ([1, 2], [2], [7, 7])]
+    for rows, groups, weights in kept:
+        part = d.slice(rows, allow_groups=True)
+        assert part.get_group().tolist() == groups and part.get_weight().tolist() == weights
     with pytest.raises(ValueError, match="a QuantileDMatrix keeps only bin numbers"):
         QuantileDMatrix(X).slice([0])
 

@@ -7,6 +7,8 @@ import pytest
 import scipy.stats
 
 import gpuboost as gb
+from gpuboost.backend import CpuBackend
+from gpuboost.backend.row_sums import RowSums
 from gpuboost.communicator import SingleProcess
 from gpuboost.objectives import get_objective
 from gpuboost.params import parse_params
@@ -146,7 +148,8 @@ def cox_gradients(margin, label, weight):
     objective = get_objective("survival:cox", parse_params({"objective": "survival:cox"}))
     rows = (np.asarray(values, np.float32) for values in (margin, label))
     margin, label = (values[None] for values in rows)
-    grad, hess = objective.stage(margin, label, np.asarray(weight, np.float32), SingleProcess())
+    rows = RowSums(CpuBackend(1), SingleProcess(), margin, label, np.asarray(weight, np.float32))
+    grad, hess = objective.stage(rows, 0)
     return grad[0], hess[0]
 
 

@@ -140,18 +140,18 @@ AVAILABLE = {
     "cat_smooth": FROM_ZERO,
     "cat_l2": FROM_ZERO,
     "min_data_per_group": FROM_ZERO,
+    "lambdarank_pair_method": ([("mean", "mean"), ("topk", "topk")], ["all", 1]),
+    "lambdarank_num_pair_per_sample": ([(8, 8), ("3", 3), (2**32 - 1, None)], [0, -1, 1.5, 2**32, NAN]),
+    "lambdarank_normalization": FLAG,
+    "lambdarank_score_normalization": FLAG,
+    "lambdarank_unbiased": FLAG,
+    "lambdarank_bias_norm": FROM_ZERO,
+    "ndcg_exp_gain": FLAG,
 }
 
 # name → a value that XGBoost takes and gpuboost not yet, and values that nobody takes
 PLANNED = {
     "booster": ("gblinear", []),
-    "lambdarank_pair_method": ("mean", ["all"]),
-    "lambdarank_num_pair_per_sample": (8, [0, NAN]),
-    "lambdarank_normalization": (False, ["no"]),
-    "lambdarank_score_normalization": (False, ["no"]),
-    "lambdarank_unbiased": (True, ["yes"]),
-    "lambdarank_bias_norm": (2, [-1, NAN]),
-    "ndcg_exp_gain": (False, ["no"]),
     "updater": ("shotgun", ["grow_colmaker"]),
     "feature_selector": ("greedy", ["best"]),
     "top_k": (3, [-1, NAN]),

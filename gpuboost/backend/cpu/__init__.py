@@ -4,6 +4,7 @@ from gpuboost.backend.contract import Backend, TrainingRows
 from gpuboost.backend.cpu.coder import CpuCoder
 from gpuboost.backend.cpu.memory import HostMemory
 from gpuboost.backend.cpu.predictor import CpuPredictor
+from gpuboost.backend.cpu.ranker import CpuRanker
 from gpuboost.backend.cpu.reducer import CpuReducer
 from gpuboost.backend.cpu.training import CpuTraining
 from gpuboost.params import Params
@@ -23,6 +24,7 @@ class CpuBackend(Backend):
         self.coder = CpuCoder(n_threads)
         self.predictor = CpuPredictor(n_threads)
         self.reducer = CpuReducer(n_threads)
+        self.ranker = CpuRanker(n_threads)
 
     def describe(self) -> str:
         return f"cpu, {self.n_threads} threads"

@@ -13,6 +13,7 @@ from gpuboost.backend.cuda.coder import CudaCoder
 from gpuboost.backend.cuda.device import Device
 from gpuboost.backend.cuda.memory import DeviceMemory
 from gpuboost.backend.cuda.predictor import CudaPredictor
+from gpuboost.backend.cuda.ranker import CudaRanker
 from gpuboost.backend.cuda.reducer import CudaReducer
 from gpuboost.backend.cuda.training import CudaTraining
 from gpuboost.kernels.jit import available_threads
@@ -33,6 +34,7 @@ class CudaBackend(Backend):
         self.coder = CudaCoder(device)
         self.predictor = CudaPredictor(device)
         self.reducer = CudaReducer(device)
+        self.ranker = CudaRanker(device)
 
     @property
     def n_threads(self) -> int:  # type: ignore[override]
