@@ -25,6 +25,7 @@ _HOMES = {
     "to_graphviz": "plotting",
     "GPUBoostClassifier": "sklearn",
     "GPUBoostRegressor": "sklearn",
+    "GPUBoostRanker": "sklearn",
     "GPUBoostRFClassifier": "sklearn",
     "GPUBoostRFRegressor": "sklearn",
     "DeviceNotFoundError": "errors",
@@ -41,9 +42,9 @@ _HOMES = {
     "sklearn": "sklearn",
 }
 _NOT_BUILT = (
-    "GPUBoostRanker", "XGBRanker", "DataIter", "ExtMemQuantileDMatrix", "build_info", "collective", "dask",
+    "DataIter", "ExtMemQuantileDMatrix", "build_info", "collective", "dask",
 )  # fmt: skip
-_RENAMED = {f"XGB{kind}": f"GPUBoost{kind}" for kind in ("Classifier", "Regressor", "RFClassifier", "RFRegressor")}
+_RENAMED = {f"XGB{kind}": f"GPUBoost{kind}" for kind in ("Classifier", "Regressor", "Ranker", "RFClassifier", "RFRegressor")}
 
 __all__ = ["__version__", *_HOMES]
 
@@ -69,6 +70,7 @@ if TYPE_CHECKING:
     from gpuboost.plotting import plot_tree as plot_tree
     from gpuboost.plotting import to_graphviz as to_graphviz
     from gpuboost.sklearn import GPUBoostClassifier as GPUBoostClassifier
+    from gpuboost.sklearn import GPUBoostRanker as GPUBoostRanker
     from gpuboost.sklearn import GPUBoostRegressor as GPUBoostRegressor
     from gpuboost.sklearn import GPUBoostRFClassifier as GPUBoostRFClassifier
     from gpuboost.sklearn import GPUBoostRFRegressor as GPUBoostRFRegressor

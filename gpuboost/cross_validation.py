@@ -30,7 +30,8 @@ def cv(
 ) -> Any:  # fmt: skip
     """Cross-validate. Arguments and meaning as xgboost.cv; the same seed gives the same folds.
 
-    nfold : parts of the rows; each is once what is tested on. shuffle : before they are cut. seed : of shuffling, no more.
+    nfold : parts of the rows, or of the queries; each is once what is tested on. shuffle : before they are cut. seed : of
+        shuffling, no more.
     stratified : keep the classes' shares in each part (needs scikit-learn, and shuffles).
     folds : instead, a list of (rows to train on, rows to test on), or a splitter of scikit-learn.
     metrics : instead of eval_metric. fpreproc : (dtrain, dtest, params) -> the same three, for each split.
@@ -58,7 +59,7 @@ def cv(
         settings["eval_metric"] = [metrics] if isinstance(metrics, str) else list(metrics)
     trained = _Folds()
     for rows, test_rows in _splits(dtrain, nfold, stratified, folds, seed, shuffle):
-        train_part, test_part, own = dtrain.slice(rows), dtrain.slice(test_rows), dict(settings)
+        train_part, test_part, own = dtrain.slice(rows, True), dtrain.slice(test_rows, True), dict(settings)
         if fpreproc is not None:
             train_part, test_part, own = fpreproc(train_part, test_part, own)
         trained.add(Booster(own), train_part, test_part)
@@ -134,9 +135,12 @@ class _Folds:
 
 
 def _splits(dtrain: DMatrix, nfold: int, stratified: bool, folds: Any, seed: int, shuffle: bool) -> list[Split]:
-    n_rows = dtrain.num_row()
-    if folds is None and not 2 <= nfold <= n_rows:
-        raise ValueError(f"nfold must lie between 2 and the {n_rows} rows of dtrain, got {nfold}.")
+    queries = dtrain.queries
+    n_parts, what = (len(queries), "queries") if queries.is_given else (dtrain.num_row(), "rows")
+    if folds is None and not 2 <= nfold <= n_parts:
+        raise ValueError(f"nfold must lie between 2 and the {n_parts} {what} of dtrain, got {nfold}.")
+    if stratified and queries.is_given:
+        raise ValueError("stratified=True cuts queries, which stay whole. Leave it out, or pass folds.")
     if folds is None and stratified:
         try:
             from sklearn.model_selection import StratifiedKFold
@@ -145,12 +149,15 @@ def _splits(dtrain: DMatrix, nfold: int, stratified: bool, folds: Any, seed: int
         folds = StratifiedKFold(nfold, shuffle=True, random_state=seed)
     if folds is None:
         # XGBoost's generator, so that both libraries cut the same folds.
-        order = np.random.RandomState(seed).permutation(n_rows) if shuffle else np.arange(n_rows)
+        order = np.random.RandomState(seed).permutation(n_parts) if shuffle else np.arange(n_parts)
         parts = np.array_split(order, nfold)
+        if queries.is_given:
+            parts = [np.concatenate([np.arange(*queries.first[q : q + 2]) for q in part]) for part in parts]
         return [(np.concatenate(parts[:k] + parts[k + 1 :]), parts[k]) for k in range(nfold)]
     if hasattr(folds, "split"):
         label = dtrain.get_label()
-        folds = list(folds.split(label, label))  # its own errors say more
+        groups = np.repeat(np.arange(len(queries)), queries.sizes) if queries.is_given else None
+        folds = list(folds.split(label, label, groups))  # its own errors say more
     try:
         splits = [(np.asarray(rows), np.asarray(test_rows)) for rows, test_rows in folds]
     except (TypeError, ValueError):

@@ -53,6 +53,37 @@ def gpuboost(*arguments):
     return subprocess.run(command, capture_output=True, text=True, timeout=600)
 
 
+def test_queries_come_from_a_column_or_a_libsvm_file(folder, capsys):
+    rng = np.random.default_rng(0)
+    X, qid = rng.normal(size=(60, 2)).round(3), np.repeat([3, 5, 9], 20)
+    relevance = np.digitize(X[:, 0], [-0.5, 0.5])
+    table = pl.DataFrame({"a": X[:, 0], "b": X[:, 1], "query": qid, "relevance": relevance})
+    table.write_csv("ranked.csv")
+    lines = [f"{y} qid:{q} 0:{a} 1:{b}" for (a, b), y, q in zip(X, relevance, qid)]
+    (folder / "ranked.libsvm").write_text("\n".join(lines))
+    options = ["-p", "min_child_weight=0.1", "--rounds", "3"]
+    columns = ["--label", "relevance", "--qid", "query"]
+    assert main(["train", "ranked.csv", *columns, "--valid", "ranked.csv", "--model", "csv.json", *options]) == 0
+    assert main(["train", "ranked.libsvm", "--model", "libsvm.json", *options]) == 0
+    out = capsys.readouterr().out
+    assert "rank:ndcg" in out and "valid-ndcg@32" in out
+    booster = gb.Booster(model_file="csv.json")
+    assert booster.feature_names == ["a", "b"]
+    expected = gb.train({"objective": "rank:ndcg", "min_child_weight": 0.1}, gb.DMatrix(X, relevance, qid=qid), 3)
+    for name in ("csv.json", "libsvm.json"):
+        assert gb.Booster(model_file=name).get_dump() == [
+            text.replace("f0", "a").replace("f1", "b") if name[0] == "c" else text for text in expected.get_dump()
+        ]
+    for arguments, message in (
+        (["ranked.csv", "--label", "relevance", "--qid", "relevance"], "--qid and --label both name 'relevance'"),
+        (["ranked.libsvm", "--qid", "query"], "--qid query: a LIBSVM file has its qids at the start of each line"),
+        (["ranked.csv", "--label", "relevance", "--qid", "querry"], "no column 'querry'. Did you mean 'query'?"),
+        (["ranked.csv", "--label", "relevance", "--qid", "a"], "qid must hold integers"),
+    ):
+        assert main(["train", *arguments, "--model", "m.json"]) == 2
+        assert message in capsys.readouterr().err
+
+
 def test_approx_bins_its_table_finely(folder):
     options = ["-p", "tree_method=approx", "-p", "sketch_proposals=local", "-p", "sketch_eps=0.2", "--rounds", "2"]
     assert main(["train", "train.csv", "--label", "answer", "--model", "m.json", *options]) == 0

@@ -143,6 +143,34 @@ def test_callbacks_see_one_model_and_pairs(data, capsys):
     assert falling["train-logloss-mean"][0] == pytest.approx(falling["train-logloss-mean"][1], rel=1e-6)
 
 
+def test_queries_stay_whole():
+    """XGBoost's folds of queries, for shuffled and other seeds; and those of scikit-learn's splitter of groups."""
+    xgboost, sizes = pytest.importorskip("xgboost"), np.arange(1, 28)
+    label, seen = np.arange(sizes.sum()) % 3, []
+
+    def watch(train_part, test_part, params):
+        parts = [train_part, test_part]
+        seen.append([(p.get_label().tolist(), np.diff(p.get_uint_info("group_ptr")).tolist()) for p in parts])
+        return train_part, test_part, params
+
+    for arguments in ({}, {"seed": 7, "nfold": 5}, {"shuffle": False}):
+        for library in (gb, xgboost):
+            data = library.DMatrix(X[: len(label)], label, group=sizes)
+            library.cv({"objective": "rank:pairwise"}, data, 1, fpreproc=watch, **arguments)
+        n = arguments.get("nfold", 3)
+        assert seen[:n] == seen[n:] and all(sum(len(part[1]) for part in fold) == len(sizes) for fold in seen)
+        seen.clear()
+    from sklearn.model_selection import GroupKFold
+
+    data = gb.DMatrix(X[: len(label)], label, group=sizes)
+    result = gb.cv({"objective": "rank:ndcg", "eval_metric": "ndcg@3"}, data, 3, folds=GroupKFold(3), as_pandas=False)
+    assert result["train-ndcg@3-mean"][2] > result["train-ndcg@3-mean"][0]
+    with pytest.raises(ValueError, match="nfold must lie between 2 and the 27 queries of dtrain, got 28"):
+        gb.cv({"objective": "rank:ndcg"}, data, nfold=28)
+    with pytest.raises(ValueError, match="stratified=True cuts queries"):
+        gb.cv({"objective": "rank:ndcg"}, data, stratified=True)
+
+
 def test_wrong_arguments_are_refused_before_training(data):
     with pytest.raises(ValueError, match="nfold must lie between 2 and the 400 rows of dtrain, got 1"):
         gb.cv(LOGISTIC, data, nfold=1)

@@ -902,12 +902,6 @@ def test_wrong_parameters_are_named_at_fit(table):
         GPUBoostClassifier(objective="reg:squarederror").fit(X, y > 1)
 
 
-@pytest.mark.parametrize("name", ["GPUBoostRanker", "XGBRanker"])
-def test_estimators_still_to_come_say_so(name):
-    with pytest.raises(NotImplementedError, match=f"{name} is not built yet"):
-        getattr(gb, name)
-
-
 def test_random_state_may_be_a_generator(table):
     X, y, _ = table
     fits = [GPUBoostRegressor(n_estimators=2, random_state=np.random.RandomState(5)).fit(X, y) for _ in range(2)]

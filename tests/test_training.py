@@ -544,7 +544,7 @@ def test_what_is_not_built_says_so_by_its_own_name():
     calls = {}
     for name in ("pred_contribs", "approx_contribs", "pred_interactions"):
         calls[name] = lambda name=name: booster.predict(data, **{name: True})
-    for name in ("GPUBoostRanker", "XGBRanker", "DataIter", "ExtMemQuantileDMatrix", "dask"):
+    for name in ("DataIter", "ExtMemQuantileDMatrix", "dask"):
         calls[name] = lambda name=name: getattr(gb, name)
     for name, call in calls.items():
         with pytest.raises(NotImplementedError) as error:

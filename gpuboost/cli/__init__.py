@@ -81,6 +81,8 @@ def _train(options: argparse.Namespace) -> None:
         tables = {"train": (options.data, table)}
         if options.valid:
             tables["valid"] = options.valid, read_table(options.valid, [*texts, label.name] if is_text(label) else texts)
+        if options.qid or (isinstance(table, TextTable) and table.qid is not None):
+            params.setdefault("objective", "rank:ndcg")
         classes = choose_task(label, params)
     checked = check_params(params)
     backend = choose_backend(checked.training_device, checked.nthread, n_values=len(label) * len(features))
@@ -93,9 +95,10 @@ def _train(options: argparse.Namespace) -> None:
     with _stage("binning"):
         for name, (path, table) in tables.items():
             info: dict[str, Any] = {"label": encoded_label(label_column(table, options, path), classes, path)}
-            for column in options.weight:
-                check_column(column, table.columns, path)
-                info["weight"] = table[column]
+            for field, columns in {"weight": options.weight, "qid": options.qid}.items():
+                for column in columns:
+                    check_column(column, table.columns, path)
+                    info[field] = table[column]
             if not isinstance(table, TextTable):
                 table = as_categories(select_columns(table, features, path), texts)
             if checked.tree_method == "exact":  # which searches the values themselves
@@ -243,6 +246,7 @@ def _parser() -> argparse.ArgumentParser:
     command.add_argument("data", help="table to train on: .csv, .parquet, .libsvm, .svm or FILE?format=libsvm")
     command.add_argument("--label", help="column to predict; text or few integers are classes. Not for LIBSVM files")
     command.add_argument("--weight", nargs=1, default=[], metavar="COLUMN", help="column of row weights")
+    command.add_argument("--qid", nargs=1, default=[], metavar="COLUMN", help="column of queries, whose rows are ranked")
     command.add_argument("--valid", metavar="DATA", help="table to evaluate on")
     command.add_argument("--model", required=True, help="file to write, .json or .ubj")
     command.add_argument("-p", dest="param", action="append", default=[], metavar="NAME=VALUE", help="parameter, repeatable")

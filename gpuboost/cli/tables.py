@@ -5,6 +5,7 @@ import sys
 from collections.abc import Iterable, Sequence
 from difflib import get_close_matches
 from io import BytesIO
+from itertools import combinations
 from pathlib import Path
 from typing import Any
 
@@ -90,7 +91,8 @@ def as_categories(table: Any, names: Iterable[str]) -> Any:
 
 def label_column(table: Any, options: argparse.Namespace, path: str) -> Any:
     """The label column as a polars Series; of integers where a LIBSVM file holds nothing else."""
-    given = {"label": options.label, "weight": options.weight[0] if options.weight else None}
+    named = {"weight": options.weight, "qid": options.qid}
+    given = {"label": options.label, **{name: column[0] if column else None for name, column in named.items()}}
     if isinstance(table, TextTable):
         for name, column in given.items():
             if column is not None:
@@ -112,9 +114,11 @@ def feature_columns(table: Any, options: argparse.Namespace) -> tuple[Sequence[A
     """The columns to learn from (numbers of a LIBSVM file's), and which of them hold text."""
     if isinstance(table, TextTable):
         return range(table.data.shape[1]), []
-    if options.label in options.weight:
-        raise ValueError(f"--weight and --label both name {options.label!r}. Name another column of weights, or leave it out.")
-    features = [name for name in table.columns if name not in (options.label, *options.weight)]
+    named = {"label": [options.label], "weight": options.weight, "qid": options.qid}
+    for first, second in combinations(named, 2):
+        if named[first] == named[second] != []:
+            raise ValueError(f"--{second} and --{first} both name {named[first][0]!r}. Name another column, or leave it out.")
+    features = [name for name in table.columns if [name] not in named.values()]
     return features, [name for name in features if is_text(table[name])]
 
 

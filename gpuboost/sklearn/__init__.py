@@ -1,4 +1,5 @@
-"""scikit-learn's estimators: GPUBoostClassifier and GPUBoostRegressor, thin layers over train() and Booster, and forests."""
+"""scikit-learn's estimators: GPUBoostClassifier, GPUBoostRegressor and GPUBoostRanker, thin layers over train() and Booster, and
+forests."""
 
 try:
     from sklearn.utils.validation import validate_data as _since_1_6  # noqa: F401
@@ -9,6 +10,7 @@ except ImportError as error:
 
 from gpuboost.sklearn.classifier import GPUBoostClassifier
 from gpuboost.sklearn.forest import GPUBoostRFClassifier, GPUBoostRFRegressor
+from gpuboost.sklearn.ranker import GPUBoostRanker
 from gpuboost.sklearn.regressor import GPUBoostRegressor
 
-__all__ = ["GPUBoostClassifier", "GPUBoostRFClassifier", "GPUBoostRFRegressor", "GPUBoostRegressor"]
+__all__ = ["GPUBoostClassifier", "GPUBoostRFClassifier", "GPUBoostRFRegressor", "GPUBoostRanker", "GPUBoostRegressor"]

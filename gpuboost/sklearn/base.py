@@ -1,6 +1,7 @@
 """What the estimators share: parameters, fitting, predicting, and the Booster inside."""
 
 import os
+from collections.abc import Sequence
 from inspect import signature
 from numbers import Integral
 from typing import TYPE_CHECKING, Any, Self
@@ -82,6 +83,16 @@ class GPUBoostModel(BaseEstimator):
         verbose : print the evaluations, True every round, a number every so many.
         xgb_model : estimator, Booster or file to continue.
         """
+        return self._fit(
+            X, y, {"weight": sample_weight, "base_margin": base_margin}, eval_set, sample_weight_eval_set, base_margin_eval_set,
+            verbose, xgb_model,
+        )  # fmt: skip
+
+    def _fit(
+        self, X: Any, y: Any, info: dict[str, Any], eval_set: Any, eval_weights: Any, eval_margins: Any, verbose: Any,
+        xgb_model: Any, eval_queries: Sequence[dict[str, Any]] | None = None,
+    ) -> Self:  # fmt: skip
+        """fit. info : what DMatrix gets beside table and labels. eval_queries : the same of each pair of eval_set, of queries."""
         if y is None:
             raise ValueError(f"{type(self).__name__} requires y to be passed, but the target y is None.")
         n_rounds = self.get_num_boosting_rounds()
@@ -93,8 +104,8 @@ class GPUBoostModel(BaseEstimator):
         label = self._fit_labels(y)
         if continued is not None:
             self._check_continued(continued)
-        dtrain = self._matrix(X, **self._label_info(label), weight=sample_weight, base_margin=base_margin)
-        evals = self._evaluation_matrices(eval_set, sample_weight_eval_set, base_margin_eval_set)
+        dtrain = self._matrix(X, **self._label_info(label), **info)
+        evals = self._evaluation_matrices(eval_set, eval_weights, eval_margins, eval_queries)
         if self.refit_full and evals:
             last_table = self._checked_table(eval_set[-1][0], reset=False)
             check_tables(X, last_table)
@@ -107,10 +118,10 @@ class GPUBoostModel(BaseEstimator):
             callbacks=self.callbacks, xgb_model=continued,
         )  # fmt: skip
         if self.refit_full and self._booster.attr("best_iteration") is not None:
-            last = None if sample_weight_eval_set is None else sample_weight_eval_set[-1]
-            weight = join_rows("sample_weight", sample_weight, len(label), last, evals[-1][0].num_row(), 1.0)
-            last = None if base_margin_eval_set is None else base_margin_eval_set[-1]
-            margin = join_rows("base_margin", base_margin, len(label), last, evals[-1][0].num_row(), None)
+            last = None if eval_weights is None else eval_weights[-1]
+            weight = join_rows("sample_weight", info["weight"], len(label), last, evals[-1][0].num_row(), 1.0)
+            last = None if eval_margins is None else eval_margins[-1]
+            margin = join_rows("base_margin", info["base_margin"], len(label), last, evals[-1][0].num_row(), None)
             rows = join_tables(X, last_table)
             labels = np.concatenate([label, self._encoded(eval_set[-1][1], "eval_set[-1]")])
             n_before = 0 if continued is None else continued.num_boosted_rounds()
@@ -198,7 +209,9 @@ class GPUBoostModel(BaseEstimator):
             enable_categorical=self.enable_categorical, sparse_absent=self.sparse_absent, **info,
         )  # fmt: skip
 
-    def _evaluation_matrices(self, eval_set: Any, weights: Any, margins: Any) -> list[tuple[DMatrix, str]]:
+    def _evaluation_matrices(
+        self, eval_set: Any, weights: Any, margins: Any, queries: Sequence[dict[str, Any]] | None
+    ) -> list[tuple[DMatrix, str]]:
         pairs = list(eval_set or ())
         if not all(isinstance(pair, (tuple, list)) and len(pair) == 2 for pair in pairs):
             raise ValueError("eval_set must be a list of (X, y) pairs. Pass eval_set=[(X_valid, y_valid)].")
@@ -207,7 +220,7 @@ class GPUBoostModel(BaseEstimator):
                 raise ValueError(f"{name} must have one entry per pair of eval_set ({len(pairs)}), got {len(values)}.")
         evals = []
         for i, (X, y) in enumerate(pairs):
-            info = self._label_info(self._encoded(y, f"eval_set[{i}]"))
+            info = self._label_info(self._encoded(y, f"eval_set[{i}]")) | (queries[i] if queries else {})
             matrix = self._matrix(self._checked_table(X, reset=False), **info)
             matrix.set_info(weight=None if weights is None else weights[i], base_margin=None if margins is None else margins[i])
             evals.append((matrix, f"validation_{i}"))
