@@ -1,11 +1,15 @@
-"""cv(): the folds are XGBoost's, the figures those of separate trainings, and the result has XGBoost's shape."""
+"""cv(): the folds are XGBoost's, models and figures those of separate trainings, and the result has XGBoost's shape."""
 
 import numpy as np
+import pandas as pd
 import pytest
+import scipy.sparse
 from small_tables import PARAMS, make_table
 
 import gpuboost as gb
 from gpuboost.callback import EarlyStopping, LearningRateScheduler, TrainingCallback
+from gpuboost.communicator import run_threads
+from gpuboost.model_io import digest
 
 X, Y, WEIGHT = make_table("binary:logistic")
 LOGISTIC = {**PARAMS["binary:logistic"], "max_depth": 3}
@@ -41,6 +45,67 @@ def test_figures_are_those_of_separate_trainings(data):
     expected = by_hand(LOGISTIC, splits, 5, "logloss")
     check(gb.cv(LOGISTIC, data, 5, nfold=4, shuffle=False, as_pandas=False), expected, "logloss")
     check(gb.cv(LOGISTIC, data, 5, folds=splits, as_pandas=False), expected, "logloss")
+
+
+class KeepModels(TrainingCallback):
+    def after_training(self, model):
+        self.digests = [digest(booster.model) for booster in model.boosters]
+        return model
+
+
+SPLITS = [(np.arange(400)[::-1][np.arange(400)[::-1] % 3 != k], np.flatnonzero(np.arange(400) % 3 == k)) for k in range(3)]
+CONTINUOUS = np.random.default_rng(5).normal(size=(400, 4)).astype(np.float32)
+TABLES = {
+    "dense": X,
+    "continuous": CONTINUOUS,  # folds of their own would have other cuts
+    "sparse": scipy.sparse.csr_matrix(np.nan_to_num(X) * (CONTINUOUS > 0)),
+    "categories": pd.DataFrame({"a": pd.Categorical(np.nan_to_num(X[:, 0] * 10).astype(int)), "b": CONTINUOUS[:, 0]}),
+}
+
+
+@pytest.mark.parametrize("name", TABLES)
+@pytest.mark.parametrize("params", [{"max_bin": 16, "subsample": 0.7}, {"tree_method": "approx", "max_bin": 8}], ids=str)
+def test_models_are_those_of_separate_trainings_that_share_the_cuts(name, params):
+    table, params = TABLES[name], {**LOGISTIC, **params}
+    data, kept = gb.DMatrix(table, Y, weight=WEIGHT), KeepModels()
+    max_bin = gb.Booster(params).params.table_bins
+    ref = gb.QuantileDMatrix(table, Y, weight=WEIGHT, max_bin=max_bin)
+    take = (lambda rows: table.iloc[rows]) if name == "categories" else table.__getitem__
+    parts = [gb.QuantileDMatrix(take(rows), Y[rows], weight=WEIGHT[rows], ref=ref) for rows, _ in SPLITS]
+    expected = [digest(gb.train(params, part, 3).model) for part in parts]
+    for threads in (1, 2):  # which the folds share, side by side
+        gb.cv({**params, "nthread": threads}, data, 3, folds=SPLITS, callbacks=[kept])
+        assert kept.digests == expected
+    assert len(set(expected)) == 3
+
+
+def test_exact_search_bins_each_fold_anew():
+    """A cut halves the gap between two values of the fold, not of the table."""
+    data, kept, params = gb.DMatrix(CONTINUOUS, Y), KeepModels(), {**LOGISTIC, "tree_method": "exact"}
+    gb.cv(params, data, 2, folds=SPLITS, callbacks=[kept])
+    assert kept.digests == [digest(gb.train(params, gb.DMatrix(CONTINUOUS[rows], Y[rows]), 2).model) for rows, _ in SPLITS]
+
+
+def test_workers_share_the_folds():
+    """Each has a part of the rows of every fold."""
+    kept = KeepModels()
+    gb.cv({**LOGISTIC, "max_bin": 16}, gb.DMatrix(CONTINUOUS, Y), 2, folds=SPLITS, callbacks=[kept])
+    own = [slice(0, 150), slice(150, 400)]
+
+    def work(rank):
+        mine, its = np.arange(400)[own[rank]], KeepModels()
+        folds = [[np.flatnonzero(np.isin(mine, rows)) for rows in split] for split in SPLITS]
+        gb.cv({**LOGISTIC, "max_bin": 16}, gb.DMatrix(CONTINUOUS[mine], Y[mine]), 2, folds=folds, callbacks=[its])
+        return its.digests
+
+    assert run_threads(2, work) == [kept.digests] * 2
+
+
+def test_an_error_in_a_fold_is_raised(data):
+    with pytest.raises(ValueError, match="max_depth"):
+        gb.cv(LOGISTIC, data, 2, fpreproc=lambda train, test, params: (train, test, {**params, "max_depth": -1}))
+    with pytest.raises(FloatingPointError, match="beyond float32"):
+        gb.cv({"learning_rate": 3e38, "max_depth": 2, "nthread": 2}, gb.DMatrix(X, Y * 1e30), 1)
 
 
 def test_seed_and_shuffle_choose_the_folds_that_xgboost_chooses(data):

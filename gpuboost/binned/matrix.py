@@ -5,6 +5,7 @@ from enum import Enum
 
 import numpy as np
 
+from gpuboost.arrays import on_device_of
 from gpuboost.binned.cuts import Cuts
 from gpuboost.binned.packing import Packing
 from gpuboost.binned.pages import Array, DensePage, PageStore, Put, SortedColumns, SparsePage
@@ -93,6 +94,13 @@ class BinnedMatrix:
         if (columns.absent[features] == self.cuts.n_bins[features]).all():
             return (begin < end).astype(np.int64)
         return (end - begin < self.n_rows).astype(np.int64)  # the only entries are missing ones: absent cells are zeros
+
+    def taken(self, rows: Array) -> "BinnedMatrix":
+        """Those rows of a dense table of one page. rows : intp (n,), in the memory of the codes."""
+        (page,) = self.pages
+        assert isinstance(page, DensePage)
+        with on_device_of(page.columns):
+            return replace(self, pages=PageStore((DensePage(page.columns.take(rows, axis=1), page.records.take(rows, axis=0)),)))
 
     def moved(self, memory: str, put: Put) -> "BinnedMatrix":
         """The same codes in the memory of that name."""

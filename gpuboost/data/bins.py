@@ -6,8 +6,8 @@ import numpy as np
 
 from gpuboost.backend import Backend
 from gpuboost.binned.cuts import Cuts
-from gpuboost.binned.matrix import BinnedMatrix
-from gpuboost.communicator import Communicator
+from gpuboost.binned.matrix import BinnedMatrix, Representation
+from gpuboost.communicator import Communicator, SingleProcess
 from gpuboost.config import warn
 from gpuboost.data.binning import add_records, bin_table
 from gpuboost.data.category_bins import check_category_codes, cut_by_category
@@ -35,6 +35,14 @@ class Bins:
         """The codes, moved there."""
         self.binned = backend.memory.move_table(self.binned)
         return self.binned
+
+    def taken(self, rows: np.ndarray, source: ColumnSource, backend: Backend) -> "Bins":
+        """Those of the rows with the given numbers, intp (n,), under the same cuts. source : these rows."""
+        if self.binned.representation in (Representation.DENSE, Representation.PACKED):
+            binned = self.on(backend).taken(backend.memory.put(rows))
+        else:  # lists of cells are as quickly made anew
+            binned = bin_by_cuts(source, self.binned.cuts, backend, SingleProcess())
+        return replace(self, binned=add_records(binned, backend))
 
     def with_records(self, backend: Backend) -> BinnedMatrix:
         """The codes with the records that training reads, moved there."""

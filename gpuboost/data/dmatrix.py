@@ -192,6 +192,14 @@ class DMatrix:
         part._table, part._info, part._bins = self._table.taken(rows), self._info.taken(rows), None
         return part
 
+    def slice_with_bins(self, rindex: np.ndarray, backend: Backend) -> "DMatrix":
+        """slice, with the codes at hand of these rows under the cuts of the whole table."""
+        assert self._bins is not None
+        part, rows = self.slice(rindex, True), row_numbers(rindex, self.num_row())
+        assert part._table is not None
+        part._bins = self._bins.taken(rows, part._table.source, backend)
+        return part
+
     def save_binary(self, fname: Any, silent: bool = True) -> None:
         """Not built yet: raises NotImplementedError."""
         raise not_built("DMatrix.save_binary", "Save the table, for example as a Parquet file.")
