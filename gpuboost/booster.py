@@ -17,6 +17,7 @@ from gpuboost.config import verbosity_context
 from gpuboost.custom_objective import CustomObjective
 from gpuboost.data.dmatrix import DMatrix
 from gpuboost.errors import NotFittedError, not_built
+from gpuboost.linear.boosting import LinearBoosting
 from gpuboost.model.model import Model
 from gpuboost.model_io import dumps, load_model
 from gpuboost.model_view import ModelView
@@ -53,7 +54,7 @@ class Booster(ModelView):
         self._params = Params()
         self._given: dict[str, Any] = {}  # the parameters that were given, by their own names
         self._model: Model | None = None
-        self._boosting: Boosting | None = None
+        self._boosting: Boosting | LinearBoosting | None = None
         self._predictors = Predictors()
         self._adopt(given_params(params), None)
         if model_file is not None:
@@ -107,7 +108,7 @@ class Booster(ModelView):
         """Boost one round from gradients in predict's shape, weights applied."""
         self.update(dtrain, iteration, lambda *_: (grad, hess))
 
-    def start_training(self, dtrain: DMatrix, *, is_custom: bool = False) -> Boosting:
+    def start_training(self, dtrain: DMatrix, *, is_custom: bool = False) -> Boosting | LinearBoosting:
         """The running training on this matrix, started where needed. is_custom : as for training.start."""
         if not isinstance(dtrain, DMatrix):
             raise TypeError(f"dtrain must be a DMatrix, got {type(dtrain).__name__}. Wrap it: DMatrix(X, label=y).")
@@ -344,13 +345,21 @@ class Booster(ModelView):
 
     @property
     def best_iteration(self) -> int:
-        """Best round found by early stopping. Raises AttributeError when there was none."""
+        """Best round found by early stopping, or set by a callback. Raises AttributeError when there was none."""
         return int(self._best("best_iteration"))
+
+    @best_iteration.setter
+    def best_iteration(self, iteration: int) -> None:
+        self.set_attr(best_iteration=str(iteration))
 
     @property
     def best_score(self) -> float:
         """Value of the metric in that round."""
         return float(self._best("best_score"))
+
+    @best_score.setter
+    def best_score(self, score: float) -> None:
+        self.set_attr(best_score=repr(float(score)))
 
     def _best(self, key: str) -> str:
         value = self.attr(key)

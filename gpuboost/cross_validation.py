@@ -1,7 +1,7 @@
 """cv(): the same training on several splits of one table, in step, and the mean of their evaluations.
 
-The table is binned once, and its folds share the cuts (not in exact search, where a cut stands between any two values): the model of
-a fold is that of train() on QuantileDMatrix(X[rows], y[rows], ref=dtrain), byte for byte. Cuts say how the values of a column are
+The table is binned once, and its folds share the cuts (not in exact search, where a cut stands between any two values): a fold's
+model is that of train() on QuantileDMatrix(X[rows], y[rows], ref=dtrain), byte for byte. Cuts say how the values of a column are
 distributed, held-out rows included, and nothing of labels. LightGBM's cv does the same; XGBoost's bins every fold anew.
 
 On several threads of the CPU the folds train side by side, on a share of the threads each.
@@ -99,7 +99,7 @@ def cv(
 
 def _bin_once(dtrain: DMatrix, params: Params, backend: Backend) -> bool:
     """Bin the table as the folds will want it. Returns whether they can share its bins."""
-    if params.tree_method == "exact":
+    if params.tree_method == "exact" or params.booster == "gblinear":
         return False
     comm = current_communicator()
     dtrain.require_same_columns(comm)
@@ -141,15 +141,16 @@ class _Folds:
     ) -> list[tuple[str, str, tuple[float, float]]]:
         """One round of every split, in threads if there are some; mean and standard deviation of its evaluations."""
 
-        def boost_one(booster: Booster, train_part: DMatrix, test_part: DMatrix) -> list[Evaluation]:
+        def boost_one(fold: int) -> list[Evaluation]:
+            booster, (train_part, test_part) = self.boosters[fold], self._parts[fold]
             booster.update(train_part, epoch, obj)
             return booster.evaluate([(train_part, "train"), (test_part, "test")], custom_metric, margins=obj is not None)
 
-        work = [(booster, *parts) for booster, parts in zip(self.boosters, self._parts)]
+        folds = range(len(self.boosters))
         if threads is None:
-            each = [boost_one(*one) for one in work]
+            each = [boost_one(fold) for fold in folds]
         else:  # each in a copy of this context: the configuration is the caller's
-            each = [future.result() for future in [threads.submit(copy_context().run, boost_one, *one) for one in work]]
+            each = [future.result() for future in [threads.submit(copy_context().run, boost_one, fold) for fold in folds]]
         values: dict[tuple[str, str], list[float]] = {}
         for data, metric, value in (evaluation for of_fold in each for evaluation in of_fold):
             values.setdefault((data, metric), []).append(value)

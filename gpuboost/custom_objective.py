@@ -6,11 +6,12 @@ from typing import Any
 import numpy as np
 
 from gpuboost.backend.contract import Array
+from gpuboost.config import verbosity_context, warn
 from gpuboost.data.dmatrix import DMatrix
 from gpuboost.kernels.gradients import KEPT_BITS
 from gpuboost.margins import finished_prediction
 
-__all__ = ["CustomObjective", "count_negative", "custom_gradients"]
+__all__ = ["CustomObjective", "count_negative", "custom_gradients", "warn_of_negative_hessians"]
 
 CustomObjective = Callable[[Array, DMatrix], tuple[Array, Array]]  # (predictions, dtrain) -> (grad, hess)
 
@@ -49,3 +50,16 @@ def _numbers(name: str, values: Any) -> np.ndarray:
 def count_negative(hess: np.ndarray) -> int:
     """How many hessians are negative, but finite: −∞ is an error, as ∞ is."""
     return int(np.count_nonzero((hess < 0) & np.isfinite(hess)))
+
+
+def warn_of_negative_hessians(hess: np.ndarray, verbosity: int | None) -> bool:
+    """A UserWarning where some are. hess : float32 (n_outputs, n_rows). Returns whether there was one."""
+    n_negative = count_negative(hess)
+    if n_negative:
+        with verbosity_context(verbosity):
+            warn(
+                f"{n_negative} of {hess.size} hessians of the custom objective are negative. They count as 0: sums of "
+                "hessians are weights. Return a bound from above instead, such as the Gauss-Newton term.",
+                stacklevel=6,
+            )
+    return n_negative > 0

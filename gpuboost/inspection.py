@@ -14,23 +14,46 @@ __all__ = ["feature_importances", "feature_scores", "split_value_histogram", "tr
 IMPORTANCE_TYPES = ("weight", "gain", "cover", "total_gain", "total_cover")
 
 
-def feature_scores(model: Model, importance_type: str = "weight", names: Sequence[str] | None = None) -> dict[str, float]:
-    """Column name → score, for the columns that a split uses, in their order.
+def feature_scores(
+    model: Model, importance_type: str = "weight", names: Sequence[str] | None = None
+) -> dict[str, float | list[float]]:
+    """Column name → score, for the columns that a split uses, in their order; of gblinear all columns and their weights, a list
+    for several outputs.
 
     importance_type : weight, the number of splits; total_gain and total_cover, sums over them; gain and cover, their means.
     names : instead of the model's; without either they are f0, f1, ...
-    Raises ValueError for another importance_type.
+    Raises ValueError for another importance_type, of gblinear for all but weight.
     """
     name_of = name_of_column(model, names)
+    if model.linear is not None:
+        _require_weight(importance_type)
+        weights = model.linear.weights[:-1].astype(np.float64).tolist()
+        return {name_of(f): own[0] if len(own) == 1 else own for f, own in enumerate(weights)}
     return {name_of(feature): score for feature, score in zip(*map(np.ndarray.tolist, _scores(model, importance_type)))}
 
 
 def feature_importances(model: Model, importance_type: str = "gain") -> np.ndarray:
-    """float32 (n_features,), of sum 1, or 0 without any split; by the scores of feature_scores."""
+    """float32 (n_features,), of sum 1, or 0 without any split; by the scores of feature_scores. Of gblinear the weights over
+    their sum, as XGBoost has them; of several outputs their sizes, summed over the outputs."""
+    if model.linear is not None:
+        _require_weight(importance_type)
+        weights = model.linear.weights[:-1]
+        weights = weights[:, 0] if weights.shape[1] == 1 else abs(weights).sum(axis=1)
+        return weights / (weights.sum() or np.float32(1))
     used, scores = _scores(model, importance_type)
     importances = np.zeros(model.n_features, np.float32)
     importances[used] = scores / (scores.sum() or 1)
     return importances
+
+
+def _require_trees(model: Model, what: str) -> None:
+    if model.linear is not None:
+        raise ValueError(f"{what} is of trees, which a model of booster='gblinear' does not have. Use get_score().")
+
+
+def _require_weight(importance_type: str) -> None:
+    if importance_type != "weight":
+        raise ValueError(f"importance_type must be 'weight' for booster='gblinear', got {importance_type!r}. It has no splits.")
 
 
 def _scores(model: Model, importance_type: str) -> tuple[np.ndarray, np.ndarray]:
@@ -58,6 +81,7 @@ def trees_to_dataframe(model: Model, names: Sequence[str] | None = None, types: 
 
     Raises ImportError without pandas, ValueError where a column is an indicator (type "i"), which has no threshold.
     """
+    _require_trees(model, "trees_to_dataframe")
     pandas = _pandas("trees_to_dataframe")
     name_of, types = name_of_column(model, names), types if types is not None else model.feature_types
     columns: dict[str, list[Any]] = {name: [] for name in (
@@ -114,6 +138,7 @@ def split_value_histogram(
     and Count where pandas is installed, else float64 (n, 2).
     Raises ValueError for a name that is no column, or one of categories, which has no thresholds.
     """
+    _require_trees(model, "get_split_value_histogram")
     name_of, names = name_of_column(model, names), names if names is not None else model.feature_names
     if names is not None:
         number = list(names).index(feature) if feature in names else -1

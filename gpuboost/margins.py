@@ -7,12 +7,15 @@ import numpy as np
 
 from gpuboost.backend import Backend
 from gpuboost.backend.contract import Array
+from gpuboost.data.column_lists import ColumnLists, list_batches
 from gpuboost.data.dmatrix import DMatrix
+from gpuboost.data.feature_info import Categories
 from gpuboost.data.tables.source import ColumnSource
+from gpuboost.kernels.linear import add_columns_cpu
 from gpuboost.model.model import Model
 from gpuboost.objectives import Objective
 
-__all__ = ["add_model_margin", "add_source_margin", "finished_prediction", "start_margin"]
+__all__ = ["add_columns", "add_model_margin", "add_source_margin", "finished_prediction", "start_margin", "values_of"]
 
 # Rows of a batch to predict, at least: 64 blocks for the threads to share. The trees are laid out anew for each batch.
 PREDICTED_ROWS = 4096
@@ -37,8 +40,8 @@ def add_model_margin(
     model: Model, dmatrix: DMatrix, backend: Backend, margin: Array, leaves: Array | None = None, *,
     get_flat: Callable[[Backend], Any] | None = None, by_name: bool = True,
 ) -> None:  # fmt: skip
-    """Add all trees of a model to float32 margins (n_outputs, n_rows), and number the leaves where an array for them is given;
-    both in the backend's memory.
+    """Add all trees, or the linear part, of a model to float32 margins (n_outputs, n_rows), and number the leaves where an array
+    for them is given; both in the backend's memory.
 
     get_flat : the trees as Predictor.flatten lays them out for values, where somebody keeps them. by_name : False takes the
     columns in their order, whatever their names.
@@ -50,6 +53,10 @@ def add_model_margin(
         names, categories = dmatrix.feature_names, {renamed[name]: values for name, values in categories.items()}
     elif not by_name and dmatrix.feature_names is None:
         names = None
+    if model.linear is not None:
+        for rows, columns in list_batches(_values(dmatrix, names, categories, model)):
+            add_columns(columns, model.linear.weights, margin[:, rows], backend.n_threads)
+        return
     source = dmatrix.source(names, categories, model.n_features, model.sparse_absent)
     if source is not None:
         flat = get_flat(backend) if get_flat else backend.predictor.flatten(model.weighed_trees, model.tree_groups)
@@ -60,6 +67,32 @@ def add_model_margin(
     codes = backend.memory.move_table(codes)
     flat = backend.predictor.flatten(model.weighed_trees, model.tree_groups, codes.cuts)
     backend.predictor.predict_codes(codes, flat, margin, leaves)
+
+
+def values_of(model: Model, dmatrix: DMatrix) -> ColumnSource:
+    """The table of a matrix as a linear model reads it. Raises ValueError where it keeps no values, or holds categories."""
+    return _values(dmatrix, model.feature_names, model.categories, model)
+
+
+def _values(dmatrix: DMatrix, names: list[str] | None, categories: Categories, model: Model) -> ColumnSource:
+    source = dmatrix.source(names, categories, model.n_features, model.sparse_absent)
+    if source is None:
+        raise ValueError("booster='gblinear' reads values, of which a QuantileDMatrix keeps only bin numbers. Use a DMatrix.")
+    if dmatrix.has_categories:
+        raise ValueError(
+            "booster='gblinear' weighs numbers, but a column holds categories. Encode them, as scikit-learn's OneHotEncoder does."
+        )
+    return source
+
+
+def add_columns(columns: ColumnLists, weights: np.ndarray, margin: Array, n_threads: int) -> None:
+    """Add a linear model's part to float32 margins (n_outputs, n_rows): the bias, then column by column, in float32.
+
+    weights : float32 (n_features + 1, n_outputs), the last row the biases.
+    """
+    order = np.roll(np.arange(columns.n_features + 1), 1)
+    for own_weights, own_margin in zip(np.ascontiguousarray(weights.T), margin):
+        add_columns_cpu(*columns, order, own_weights, own_margin, n_threads)
 
 
 def add_source_margin(source: ColumnSource, backend: Backend, flat: Any, margin: Array, leaves: Array | None) -> None:

@@ -80,11 +80,14 @@ class ModelView(ABC):
         path, trees = as_path("fout", fout), self.get_dump(fmap, with_stats, dump_format)
         write_file(path, join_dump(trees, dump_format).encode())
 
-    def get_score(self, fmap: str | os.PathLike[str] = "", importance_type: str = "weight") -> dict[str, float]:
-        """Name → importance of the features that splits use: weight, gain, cover, total_gain or total_cover (inspection.py)."""
+    def get_score(
+        self, fmap: str | os.PathLike[str] = "", importance_type: str = "weight"
+    ) -> dict[str, float | list[float]]:
+        """Name → importance of the features that splits use: weight, gain, cover, total_gain or total_cover
+        (inspection.py). Of gblinear, by weight: the weight of every column, of several outputs a list."""
         return inspection.feature_scores(self.model, importance_type, read_feature_map(fmap)[0])
 
-    def get_fscore(self, fmap: str | os.PathLike[str] = "") -> dict[str, float]:
+    def get_fscore(self, fmap: str | os.PathLike[str] = "") -> dict[str, float | list[float]]:
         """get_score by weight, the number of splits."""
         return self.get_score(fmap)
 

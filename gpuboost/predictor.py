@@ -34,6 +34,8 @@ NAN = np.float32(np.nan)
 
 def prediction_backend(params: Params, dmatrix: DMatrix) -> Backend:
     """Where the parameters say, but the CPU where there is no GPU: a model need not stay where it was trained."""
+    if params.booster == "gblinear":
+        return backends.choose_backend("cpu", params.nthread)
     n_values = dmatrix.num_row() * dmatrix.num_col()
     try:
         return backends.choose_backend(params.device, params.nthread, n_values=n_values, table_device=dmatrix.device)
@@ -88,6 +90,8 @@ class Predictor:
     ) -> np.ndarray:
         """What Booster.predict returns for a matrix, on the device that its table lies on."""
         row_map, n_values = self._value_map() if wanted == "value" else (None, None)
+        if wanted == "leaf" and self.rounds.linear is not None:
+            raise ValueError("a model of booster='gblinear' has no trees, so pred_leaf has no meaning. Leave it out.")
         leaves = backend.memory.zeros((data.num_row(), len(self.rounds.trees)), np.int32) if wanted == "leaf" else None
         margin = self.margin(data, backend, leaves, by_name)
         to_user = backend.memory.fetch if data.device is None else lambda array: put_on(data.device, array)
@@ -119,6 +123,8 @@ class Predictor:
         """The table as predict_few_rows takes it: few rows of float32 or float64 on the host, as many columns as the model. None
         for others. SciPy's csr rows are written out."""
         shape: tuple[int, ...] = getattr(table, "shape", ())
+        if self.rounds.linear is not None:
+            return None
         if len(shape) != 2 or shape[1] != self.rounds.n_features or shape[0] * len(self.rounds.trees) > SERIAL_TREE_ROWS:
             return None
         if type(table) is not np.ndarray:

@@ -59,7 +59,7 @@ LAYERS = [
     ["backend"],
     ["labels", "data", "objectives", "metrics"],
     ["formulas"],
-    ["growing", "callback", "margins", "targets", "custom_objective", "model_io", "inspection", "model_view"],
+    ["growing", "linear", "callback", "margins", "targets", "custom_objective", "model_io", "inspection", "model_view"],
     ["predictor", "training.adopt", "training.watch", "training.evaluate", "training.running", "training.start", "training.dart"],
     ["booster"],
     ["training", "plotting"],

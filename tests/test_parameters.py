@@ -57,7 +57,7 @@ class Grown:
 
     def __getattr__(self, name: str) -> Any:
         """A parameter that was given, or its default."""
-        return self.params[name] if name in self.params else Params.__dataclass_fields__[name].default
+        return self.params[name] if name in self.params else getattr(Params(), name)
 
     @property
     def trees(self) -> list[Any]:
@@ -550,7 +550,7 @@ def test_covers_name_the_rows_drawn_and_leaves_are_theirs(share, more):
 
 @pytest.mark.parametrize("name, value", [
     ("subsample", "1.5"), ("colsample_by_tree", "0.5"), ("sampling_method", "gradient"), ("max_depth", "six"), ("lambda", "-1"),
-    ("booster", "gblinear"), ("rate_drop", "2"), ("feature_weights", "[1, 2]"), ("monotone_constraints", "(0,0,0,0,0,0,1)"),
+    ("booster", "gbforest"), ("rate_drop", "2"), ("feature_weights", "[1, 2]"), ("monotone_constraints", "(0,0,0,0,0,0,1)"),
     ("interaction_constraints", "[[0, 6]]"), ("eval_metric", "rmsee"), ("base_score", "7"),
 ])  # fmt: skip
 def test_every_entrance_refuses_in_the_same_words(name, value, tmp_path, capsys):

@@ -896,8 +896,8 @@ def test_wrong_parameters_are_named_at_fit(table):
     X, y, _ = table
     with pytest.raises(ValueError, match="max_depth must be"):
         GPUBoostRegressor(max_depth=-5).fit(X, y)
-    with pytest.raises(NotImplementedError, match="booster='gblinear' is not built yet"):
-        GPUBoostRegressor(booster="gblinear").fit(X, y)
+    with pytest.raises(ValueError, match="booster must be 'gbtree', 'dart' or 'gblinear', got 'gbforest'"):
+        GPUBoostRegressor(booster="gbforest").fit(X, y)
     with pytest.raises(ValueError, match="objective of a classifier must be .* got 'reg:squarederror'"):
         GPUBoostClassifier(objective="reg:squarederror").fit(X, y > 1)
 

@@ -3,6 +3,7 @@
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from gpuboost.model.linear import Linear
 from gpuboost.model.tree import Tree
 
 __all__ = ["Model"]
@@ -15,6 +16,7 @@ class Model:
     trees : one Tree after another; the trees of one boosting round are adjacent.
     tree_groups : output (class) that each tree adds to, XGBoost's ``tree_info``; 0 for trees of all outputs.
     tree_weights : of dart, for each tree what its leaves count, a float32; None of gbtree, where it is 1.
+    linear : of gblinear, instead of trees.
     iteration_indptr : round r holds trees[iteration_indptr[r]:iteration_indptr[r + 1]].
     base_score : one value per output, or a single value for all. As in XGBoost, what the objective's link makes of the margin: a
         probability for binary:logistic (objectives/links.py).
@@ -38,6 +40,7 @@ class Model:
     trees: list[Tree] = field(default_factory=list)
     tree_groups: list[int] = field(default_factory=list)
     tree_weights: list[float] | None = None
+    linear: Linear | None = None
     iteration_indptr: list[int] = field(default_factory=lambda: [0])
     feature_names: list[str] | None = None
     feature_types: list[str] | None = None
@@ -63,7 +66,7 @@ class Model:
 
     @property
     def n_rounds(self) -> int:
-        return len(self.iteration_indptr) - 1
+        return len(self.iteration_indptr) - 1 if self.linear is None else self.linear.n_rounds
 
     @property
     def weighed_trees(self) -> list[Tree]:
@@ -83,7 +86,17 @@ class Model:
         )  # fmt: skip
 
     def rounds(self, begin: int, end: int, step: int = 1) -> "Model":
-        """The model that holds every step-th round from begin to end only; the trees are shared, not copied."""
+        """The model that holds every step-th round from begin to end only; the trees are shared, not copied.
+
+        Raises ValueError for a part of the rounds of gblinear.
+        """
+        if self.linear is not None:
+            if len(range(begin, end, step)) == self.n_rounds:
+                return replace(self, attributes=dict(self.attributes))
+            raise ValueError(
+                f"a model of booster='gblinear' has the weights of its last round alone, so its {self.n_rounds} rounds cannot be "
+                "taken apart. Use all of them, or train that many."
+            )
         weights = self.tree_weights
         own_weights = None if weights is None else list[float]()
         part = Model(**{**self.__dict__, "trees": [], "tree_groups": [], "tree_weights": own_weights, "iteration_indptr": [0]})

@@ -1,4 +1,5 @@
-"""Trees as text, JSON or Graphviz's DOT for people to read, laid out as XGBoost's ``Booster.get_dump`` lays them out.
+"""Trees, or linear weights, as text, JSON or Graphviz's DOT for people to read, laid out as XGBoost's ``Booster.get_dump`` lays
+them out.
 
 A split of categories whose names the model knows says them, where XGBoost shows codes: ``kind in {red, green}``.
 """
@@ -10,6 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from gpuboost.model.linear import Linear
 from gpuboost.model.model import Model
 from gpuboost.model.tree import Tree
 from gpuboost.paths import as_path
@@ -30,7 +32,7 @@ def dump_trees(
     feature_names: Sequence[str] | None = None,
     feature_types: Sequence[str] | None = None,
 ) -> list[str]:
-    """One string a tree.
+    """One string a tree, or one of the biases and weights of gblinear, which has no "dot".
 
     dump_format : "text", "json" or "dot"; "dot:{...}" with a JSON object in XGBoost's form gives the drawing a style:
         graph_attrs, condition_node_params and leaf_node_params hold DOT attributes, edge holds yes_color (of the branch that
@@ -46,12 +48,27 @@ def dump_trees(
     dump_format, _, style = dump_format.partition(":")
     if dump_format not in ("text", "json", "dot") or (style and dump_format != "dot"):
         raise ValueError(f"dump_format must be 'text', 'json' or 'dot', got {dump_format!r}. Use 'text' to read it yourself.")
+    if model.linear is not None:
+        return [_dump_linear(model.linear, dump_format)]
     trees = (dumped_nodes(model, tree, feature_names, feature_types) for tree in model.trees)
     if dump_format == "dot":
         drawn = _style(style)
         return [_dump_dot(nodes, with_stats, drawn) for nodes in trees]
     dump = _dump_text if dump_format == "text" else _dump_json
     return [dump(nodes, with_stats) for nodes in trees]
+
+
+def _dump_linear(linear: Linear, dump_format: str) -> str:
+    """Biases and then weights, column by column those of all outputs."""
+    texts = [f"{value:.6g}" for value in linear.weights.reshape(-1)]
+    n_outputs = linear.weights.shape[1]
+    weights, biases = texts[:-n_outputs], texts[-n_outputs:]
+    if dump_format == "dot":
+        raise ValueError("dump_format must be 'text' or 'json' for booster='gblinear', which has no trees to draw, got 'dot'.")
+    if dump_format == "text":
+        return "".join(f"{text}\n" for text in ["bias:", *biases, "weight:", *weights])
+    rows = (",\n".join(f"      {text}" for text in part) for part in (biases, weights))
+    return '  {{ "bias": [\n{}\n    ],\n    "weight": [\n{}\n    ]\n  }}'.format(*rows)
 
 
 def node_label(node: dict[str, Any], with_stats: bool) -> str:

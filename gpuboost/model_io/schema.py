@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from gpuboost.errors import not_built
+from gpuboost.model.linear import Linear
 from gpuboost.model.model import Model
 from gpuboost.model.tree import DELETED, Tree
 from gpuboost.model_io.categories import CATEGORIES_KEY, read_categories, read_container, read_sets, sets_to_document
@@ -61,6 +61,9 @@ def to_document(model: Model) -> dict[str, Any]:
 
 
 def _booster_to_document(model: Model) -> dict[str, Any]:
+    if model.linear is not None:
+        weights = model.linear.weights.reshape(-1)
+        return {"name": "gblinear", "model": {"boosted_rounds": model.linear.n_rounds, "weights": weights}}
     gbtree = {
         "name": "gbtree",
         "model": {
@@ -120,8 +123,7 @@ def _beside(nodes: npt.NDArray[np.bool_], values: npt.NDArray[Any]) -> npt.NDArr
 def from_document(document: Any) -> Model:
     """The model that a document holds, every value checked.
 
-    Raises ModelFormatError, naming the place, where the document is malformed, and NotImplementedError where it holds
-    something gpuboost does not have yet: linear boosters.
+    Raises ModelFormatError, naming the place, where the document is malformed.
     """
     root = Cursor(document)
     _check_version(root["version"])
@@ -248,10 +250,11 @@ def _column_strings(strings: Cursor | None, n_features: int, allowed: tuple[str,
 
 
 def _read_booster(booster: Cursor, model: Model) -> None:
-    """Fill in the model's trees, their groups and the bounds of its rounds."""
+    """Fill in the model's linear part; or its trees, their groups and the bounds of its rounds."""
     name = booster["name"].string()
     if name == "gblinear":
-        raise not_built(f"{booster.place}.name: loading booster={name!r}")
+        _read_linear(booster["model"], model)
+        return
     if name not in ("gbtree", "dart"):
         booster["name"].fail(f"must be gbtree, dart or gblinear, got {name!r:.40}.")
     if name == "gbtree":
@@ -262,6 +265,15 @@ def _read_booster(booster: Cursor, model: Model) -> None:
         weights = booster["weight_drop"]
     if weights is not None:
         _read_weights(weights, model)
+
+
+def _read_linear(linear: Cursor, model: Model) -> None:
+    weights = linear["weights"].floats32((model.n_features + 1) * model.n_outputs)
+    rounds = linear.get("boosted_rounds")  # since XGBoost 1.6
+    if rounds is not None and (type(rounds.value) is not int or not 0 <= rounds.value <= INT32_MAX):
+        rounds.fail(f"must be an integer from 0 to {INT32_MAX}, got {rounds.value!r:.40}.")
+    model.linear = Linear(weights.reshape(-1, model.n_outputs), 0 if rounds is None else rounds.value)
+    model.base_score = model.base_score[:1] * len(model.base_score)  # XGBoost reads no other here
 
 
 def _read_weights(cursor: Cursor, model: Model) -> None:

@@ -41,7 +41,7 @@ ALIASES = {
 class GeneralParams:
     """General"""
 
-    booster: str = choice("gbtree", "gbtree dart", "What is boosted; dart: gbtree with dropout.", planned="gblinear")
+    booster: str = choice("gbtree", "gbtree dart gblinear", "What is boosted: trees; with dropout; a linear model (CPU).")
     device: str = param("auto", "Where to train; auto: CUDA if there is a device and enough work.", DEVICES, parse_device)
     nthread: int | None = param(None, "CPU threads, 0 or -1: all; None: as configured.", "integer at least -1", parse_nthread)
     verbosity: int | None = integer(None, "[0, 3]", "Silent, warnings, information, debugging; None: as configured.")
@@ -61,7 +61,10 @@ class TreeParams:
         "How splits are found; 'auto' means 'hist', 'gpu_hist' means 'hist' on device='cuda', 'exact' runs on the CPU.",
     )
     grow_policy: str = choice("depthwise", "depthwise lossguide", "Split level by level, or the leaf of highest gain first.")
-    learning_rate: float = real(0.3, "(0, inf)", "Factor on every leaf.", fix="Use 0.3, or 0.05 with more rounds.")
+    learning_rate: float = real(
+        None, "(0, inf)", "Factor on every leaf, or on a step of linear weights; None: 0.3, gblinear 0.5.",
+        fix="Use 0.3, or 0.05 with more rounds.",
+    )  # fmt: skip
     gamma: float = real(0, "[0, inf)", "Smallest gain of a split that survives pruning.")
     max_depth: int = integer(6, _FROM_0, "Largest depth of a tree, 0 for no limit.", fix="Use 6 for most data, 0 for no limit.")
     max_leaves: int = integer(0, _FROM_0, "Largest number of leaves of a tree, 0 for no limit.")
@@ -73,8 +76,10 @@ class TreeParams:
     max_delta_step: float = real(
         None, "[0, inf)", "Largest magnitude of a leaf before learning_rate, 0 for no limit; None: 0, count:poisson 0.7."
     )
-    reg_lambda: float = real(1, "[0, inf)", "L2 penalty on leaf weights.")
-    reg_alpha: float = real(0, "[0, inf)", "L1 penalty on leaf weights.")
+    reg_lambda: float = real(
+        None, "[0, inf)", "L2 penalty on leaf weights; on linear weights, times the sum of weights. None: 1, gblinear 0."
+    )
+    reg_alpha: float = real(0, "[0, inf)", "L1 penalty, likewise.")
     split_gain: str | None = param(
         None, "What splits are chosen by; None: the gain of the paper.", "a function under @gpuboost.split_gain, or its name",
         parse_split_gain,
@@ -186,11 +191,13 @@ class OtherBoosterParams:
     one_drop: bool = flag(False, "Drop at least one tree a round.")
     skip_drop: float = real(0, "[0, 1]", "Probability of a round without dropping.")
     updater: str | None = choice(
-        None, "shotgun coord_descent", "How linear weights are fitted.", is_built=False,
+        None, "shotgun coord_descent", "How linear weights are fitted: several at a time, or one by one; None: gblinear shotgun.",
         fix="Leave it out: tree_method says how trees are grown.",
     )  # fmt: skip
-    feature_selector: str = choice("cyclic", "cyclic shuffle random greedy thrifty", "Order of features.", is_built=False)
-    top_k: int = integer(0, _FROM_0, "Features that greedy and thrifty select, 0 for all.", is_built=False)
+    feature_selector: str = choice(
+        "cyclic", "cyclic shuffle random greedy thrifty", "gblinear: the order of the columns; shotgun takes the first two."
+    )
+    top_k: int = integer(0, _FROM_0, "gblinear: columns that greedy and thrifty take in a round, 0 for all.")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -205,6 +212,11 @@ class Params(OtherBoosterParams, ObjectiveParams, TreeParams, GeneralParams):
             object.__setattr__(self, f.name, check_param(f.name, getattr(self, f.name)))
         if self.max_delta_step is None:
             object.__setattr__(self, "max_delta_step", 0.7 if self.objective == "count:poisson" else 0.0)
+        is_linear = self.booster == "gblinear"
+        for name, of_trees, of_linear in (("learning_rate", 0.3, 0.5), ("reg_lambda", 1.0, 0.0), ("updater", None, "shotgun")):
+            if getattr(self, name) is None:
+                object.__setattr__(self, name, of_linear if is_linear else of_trees)
+        self._check_linear(is_linear)
         if self.tree_method == "exact" and self.device.startswith("cuda"):
             raise ValueError(f"device must be 'cpu' with tree_method='exact', got {self.device!r}. Use 'hist' on a GPU.")
         if self.tree_method == "gpu_hist":
@@ -225,15 +237,30 @@ class Params(OtherBoosterParams, ObjectiveParams, TreeParams, GeneralParams):
                 "Use tree_method='approx', or leave sketch_proposals out."
             )
 
+    def _check_linear(self, is_linear: bool) -> None:
+        if is_linear and (self.device.startswith("cuda") or self.tree_method == "gpu_hist"):
+            raise ValueError(f"device must be 'cpu' with booster='gblinear', got {self.device!r}. Use 'cpu', or leave it out.")
+        if not is_linear and self.updater is not None:
+            raise ValueError(
+                f"booster must be 'gblinear' with updater={self.updater!r}, got {self.booster!r}. Leave updater out: tree_method "
+                "says how trees are grown."
+            )
+        if is_linear and self.updater == "shotgun" and self.feature_selector not in ("cyclic", "shuffle"):
+            raise ValueError(
+                f"feature_selector must be 'cyclic' or 'shuffle' with updater='shotgun', got {self.feature_selector!r}. Use "
+                "updater='coord_descent'."
+            )
+
     @property
     def drops_trees(self) -> bool:
         """Whether rounds leave trees out; of gbtree, too, as in XGBoost since 3.4."""
-        return self.booster == "dart" or self.rate_drop > 0 or self.one_drop
+        return self.booster == "dart" or self.booster == "gbtree" and (self.rate_drop > 0 or self.one_drop)
 
     @property
     def training_device(self) -> str:
-        """The device to train on: exact search, and that by a sketch of the outputs, runs on the CPU."""
-        return "cpu" if self.tree_method == "exact" or self.output_sketch is not None else self.device
+        """The device to train on: exact search, that by a sketch of the outputs, and linear models stay on the CPU."""
+        is_on_cpu = self.tree_method == "exact" or self.output_sketch is not None or self.booster == "gblinear"
+        return "cpu" if is_on_cpu else self.device
 
     @property
     def table_bins(self) -> int:

@@ -27,5 +27,5 @@ def given_params(params: Mapping[str, Any] | Iterable[tuple[str, Any]] | None, v
 def recorded_params(params: Params, given: Mapping[str, Any]) -> dict[str, Any]:
     """Those of the parameters that were given or are not the default, by their own names."""
     values = {f.name: getattr(params, f.name) for f in fields(Params)}
-    usual = Params(objective=params.objective)  # on which a default depends
+    usual = Params(objective=params.objective, booster=params.booster)  # on which defaults depend
     return {f.name: values[f.name] for f in fields(Params) if f.name in given or values[f.name] != getattr(usual, f.name)}

@@ -17,6 +17,7 @@ from gpuboost.callback import LearningRateScheduler
 from gpuboost.data.dmatrix import DMatrix
 from gpuboost.data.tables.device import host_array, is_device_table, open_device_table
 from gpuboost.labels import has_classes
+from gpuboost.objectives import find_objective
 from gpuboost.sklearn.parameters import DEFAULTS, NOT_OF_TRAINING, PARAMETERS, signature_of
 from gpuboost.sklearn.refit import check_tables, join_rows, join_tables
 from gpuboost.training.loop import train
@@ -292,10 +293,10 @@ class GPUBoostModel(BaseEstimator):
         return leaves.astype(np.int32)
 
     def _rounds(self, iteration_range: Any) -> tuple[int, int]:
-        """The range given; for None the rounds up to the best one of early stopping, else all."""
+        """The range given; for None the rounds up to the best one of early stopping, else all. gblinear has only all."""
         if iteration_range is not None:
             return iteration_range
-        best = self.get_booster().attr("best_iteration")
+        best = None if self.get_booster().model.linear else self.get_booster().attr("best_iteration")
         return 0, 0 if best is None else int(best) + 1
 
     # -- The model ----------------------------------------------------------------------------------------------------
@@ -343,14 +344,28 @@ class GPUBoostModel(BaseEstimator):
 
     @property
     def intercept_(self) -> np.ndarray:
-        """float32 (n_outputs,): base_score, the prediction before the first tree."""
-        return np.array(self.get_booster().model.base_score, np.float32)
+        """float32 (n_outputs,): base_score, the prediction before the first tree; of gblinear the margin of a row of zeros."""
+        model = self.get_booster().model
+        scores = np.array(model.base_score, np.float32)
+        if model.linear is None:
+            return scores
+        return find_objective(model.objective).link.to_margin(scores) + model.linear.weights[-1]
+
+    @property
+    def coef_(self) -> np.ndarray:
+        """float32 (n_features,), or (n_outputs, n_features) for several: the weights of booster="gblinear". Raises AttributeError
+        for trees."""
+        linear = self.get_booster().model.linear
+        if linear is None:
+            raise AttributeError("coef_ is of booster='gblinear'. Use feature_importances_ for trees.")
+        return linear.weights[:-1].T.copy() if linear.weights.shape[1] > 1 else linear.weights[:-1, 0].copy()
 
     @property
     def feature_importances_(self) -> np.ndarray:
         """float32 (n_features,), of sum 1, or 0 without any split. By importance_type: mean gain of the feature's splits (the
-        default), their mean cover, their number (weight), or total_gain and total_cover."""
-        return inspection.feature_importances(self.get_booster().model, self.importance_type or "gain")
+        default), their mean cover, their number (weight), or total_gain and total_cover; of gblinear its weights."""
+        model = self.get_booster().model
+        return inspection.feature_importances(model, self.importance_type or ("gain" if model.linear is None else "weight"))
 
 
 def with_labels(function: Any) -> Any:

@@ -23,7 +23,12 @@ def adopt_params(given: Mapping[str, Any], model: Model | None) -> Params:
     """
     recorded: dict[str, Any] = {}
     if model is not None:
-        recorded["num_parallel_tree"] = model.num_parallel_tree
+        if model.linear is not None:
+            recorded["booster"] = "gblinear"
+        elif given.get("booster") == "gblinear":
+            raise ValueError("booster='gblinear', but the model was trained with trees. Leave booster out.")
+        else:
+            recorded["num_parallel_tree"] = model.num_parallel_tree
         if model.multi_strategy is not None:
             recorded["multi_strategy"] = model.multi_strategy
     params = parse_params({**({} if model is None else recorded_objective(model)), **recorded, **given})

@@ -174,9 +174,11 @@ def _describe_matrix(dmatrix: DMatrix) -> dict[str, Any]:
 
 def _digest_codes(dtrain: DMatrix) -> str | None:
     """Of the codes that a training reads, column by column, so that pages do not matter; not of several workers."""
-    binned = dtrain.any_binned()
-    if binned is None or current_communicator().size > 1:
+    if current_communicator().size > 1:
         return None
+    if (binned := dtrain.any_binned()) is None:  # gblinear reads values
+        table = dtrain.get_data()
+        return _digest(table.indptr.tobytes() + table.indices.tobytes() + table.data.tobytes())
     digest = hashlib.sha256(binned.cuts.thresholds.tobytes())
     if binned.sorted_columns is not None:
         arrays = list(vars(binned.sorted_columns).values())

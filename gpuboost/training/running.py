@@ -9,11 +9,11 @@ from collections.abc import Callable
 from math import inf
 
 from gpuboost.backend import Backend, TrainingRows
-from gpuboost.backend.contract import Array, Training
+from gpuboost.backend.contract import Training
 from gpuboost.backend.row_sums import RowSums
 from gpuboost.communicator import Communicator
 from gpuboost.config import verbosity_context, warn
-from gpuboost.custom_objective import CustomObjective, count_negative, custom_gradients
+from gpuboost.custom_objective import CustomObjective, custom_gradients, warn_of_negative_hessians
 from gpuboost.data.dmatrix import DMatrix
 from gpuboost.growing.grower import Grower
 from gpuboost.growing.plan import Planner, trees_of_round
@@ -67,6 +67,11 @@ class Boosting:
             own = self._watched.reweighed_rows(dtrain, model, base, margin)
             self._watched.dart = Dart(backend, model, own, self._watched.reweighed)
 
+    @property
+    def table_text(self) -> str:
+        """The size of the table as training reads it, for messages."""
+        return f"{self.cuts.total_bins} bins"
+
     def trains_on(self, dtrain: DMatrix) -> bool:
         """Whether this is the training on that matrix, with the labels, weights and margins that it has now."""
         return self.dtrain is dtrain and self._version == dtrain.version
@@ -79,7 +84,8 @@ class Boosting:
             dart.drop(self.params, self._n_rounds)
         if obj is not None:
             given = custom_gradients(obj, self._backend.memory.fetch(training.margin), self.dtrain)
-            self._warn_of_negative_hessians(given[1])
+            if not self._has_warned_of_hessians:
+                self._has_warned_of_hessians = warn_of_negative_hessians(given[1], self.params.verbosity)
         elif self._objective.stage is not None:
             if self._rows is None:
                 self._rows = self._watched.rows_of(self.dtrain, self.model.n_targets, training.margin, self._comm)
@@ -141,18 +147,6 @@ class Boosting:
         else:
             margin = self._watched.margin(dmatrix, get_model)
         return self._watched.rows_of(dmatrix, self.model.n_targets, margin, self._comm)
-
-    def _warn_of_negative_hessians(self, hess: Array) -> None:
-        """A UserWarning, once a training. hess : float32 (n_outputs, n_rows), on the host."""
-        n_negative = 0 if self._has_warned_of_hessians else count_negative(hess)
-        if n_negative:
-            self._has_warned_of_hessians = True
-            with verbosity_context(self.params.verbosity):
-                warn(
-                    f"{n_negative} of {hess.size} hessians of the custom objective are negative. They count as 0: sums of "
-                    "hessians are weights. Return a bound from above instead, such as the Gauss-Newton term.",
-                    stacklevel=5,
-                )
 
     def _warn_of_no_split(self, trees: list[Tree]) -> None:
         """A UserWarning that nothing was learnt, unless labels or (drawn) columns may be constant or one leaf was asked for."""

@@ -13,8 +13,10 @@ from gpuboost.config import log
 from gpuboost.data.dmatrix import DMatrix
 from gpuboost.data.quantile_dmatrix import QuantileDMatrix
 from gpuboost.growing.plan import resolve_columns, trees_of_round
+from gpuboost.linear.boosting import LinearBoosting
 from gpuboost.margins import add_model_margin, start_margin
 from gpuboost.metrics import get_metric
+from gpuboost.model.linear import Linear
 from gpuboost.model.model import Model
 from gpuboost.objectives import Objective, get_objective
 from gpuboost.params import Params
@@ -27,7 +29,9 @@ __all__ = ["collect_rows", "start_boosting"]
 CUSTOM_BASE_SCORE = 0.5  # where XGBoost starts a custom objective
 
 
-def start_boosting(model: Model | None, dtrain: DMatrix, params: Params, *, is_custom: bool = False) -> Boosting:
+def start_boosting(
+    model: Model | None, dtrain: DMatrix, params: Params, *, is_custom: bool = False
+) -> Boosting | LinearBoosting:
     """A training on this matrix that goes on from a model, or from an empty one of its own.
 
     is_custom : gradients come from outside, so base_score is XGBoost's 0.5 unless given, not the minimiser of the own loss.
@@ -51,11 +55,16 @@ def start_boosting(model: Model | None, dtrain: DMatrix, params: Params, *, is_c
         model.tree_weights = [1.0] * len(model.trees)
     check_weights(model.tree_weights or ())
     begin = perf_counter()
-    boosting = _boosting(model, dtrain, params, objective, backend, comm)
+    boosting: Boosting | LinearBoosting
+    if model.linear is not None:
+        check_count(comm.allgather_int(dtrain.num_row()))
+        boosting = LinearBoosting(model, dtrain, params, objective, backend, comm)
+    else:
+        boosting = _boosting(model, dtrain, params, objective, backend, comm)
     log(
         2,
         f"training on {backend.describe()}: {dtrain.num_row()} rows × {dtrain.num_col()} columns, "
-        f"{boosting.cuts.total_bins} bins, ready in {perf_counter() - begin:.3f} s",
+        f"{boosting.table_text}, ready in {perf_counter() - begin:.3f} s",
     )
     return boosting
 
@@ -63,20 +72,28 @@ def start_boosting(model: Model | None, dtrain: DMatrix, params: Params, *, is_c
 def _empty_model(
     dtrain: DMatrix, params: Params, objective: Objective, backend: Backend, comm: Communicator, default: Sequence[float] | None
 ) -> Model:
-    """A model without trees: names, types and base_score of the training table. default : instead of an estimated base_score."""
+    """A model without rounds: names, types and base_score of the training table. default : instead of an estimated base_score."""
     n_outputs = objective.n_outputs(len(dtrain.labels))
     estimated = estimate_base_score(dtrain, objective, backend, comm)  # also checks the labels
     given = default if params.base_score is None else params.base_score
     if given is not None and len(given) not in (1, n_outputs):
         raise ValueError(f"base_score must be one number or one per output ({n_outputs}), got {len(given)}. Leave it out.")
+    scores = estimated if given is None else tuple(float(np.float32(score)) for score in given)
+    linear = None
+    if params.booster == "gblinear":  # XGBoost gives all its outputs the base_score of the first: the rest is in the biases
+        linear = Linear.zeros(dtrain.num_col(), n_outputs)
+        margins = objective.base_margin(np.array(scores, np.float32))
+        linear.weights[-1] = 0 if dtrain.base_margins is not None else margins - margins[0]
+        scores = scores[:1] * len(scores)
     return Model(
         n_features=dtrain.num_col(),
         objective=objective.name,
         objective_params={**objective.file_params(), **objective.carried()},
-        base_score=estimated if given is None else tuple(float(np.float32(score)) for score in given),
+        base_score=scores,
         n_classes=objective.n_classes,
         n_targets=1 if objective.n_classes else n_outputs,
-        num_parallel_tree=params.num_parallel_tree,
+        num_parallel_tree=params.num_parallel_tree if linear is None else 1,
+        linear=linear,
         feature_names=dtrain.feature_names,
         feature_types=dtrain.feature_types,
         categories=dtrain.categories,

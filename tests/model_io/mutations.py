@@ -55,13 +55,13 @@ def _originals() -> list[str]:
     dart, linear = copy.deepcopy(documents[0]), copy.deepcopy(documents[1])
     learner = dart["learner"]
     learner["gradient_booster"] = {"name": "dart", "gbtree": learner["gradient_booster"], "weight_drop": [0.5, 1.0]}
-    linear["learner"]["gradient_booster"] = {"name": "gblinear", "model": {"weights": [0.5] * 5}}
+    linear["learner"]["gradient_booster"] = {"name": "gblinear", "model": {"boosted_rounds": 3, "weights": [0.5] * 5}}
     return [json.dumps(document) for document in (*documents, dart, linear)]
 
 
-def original(chance: random.Random, *, is_built: bool = False) -> dict[str, Any]:
-    """A valid document: a DART booster now and then and, unless is_built, a linear one, which is refused as not built."""
-    return json.loads(chance.choice(_originals()[:-1] if is_built else _originals()))
+def original(chance: random.Random, *, has_trees: bool = False) -> dict[str, Any]:
+    """A valid document: a DART booster now and then and, unless it is to have trees, a linear one."""
+    return json.loads(chance.choice(_originals()[:-1] if has_trees else _originals()))
 
 
 def forest_of(document: dict[str, Any]) -> dict[str, Any]:
@@ -306,7 +306,7 @@ def mutant(seed: int, number: int) -> tuple[str, bytes]:
     """(what was done, the file). "structural ..." must be refused."""
     chance = random.Random(f"{seed} {number}")
     raw_format, kind = FORMATS[number % 2], chance.randrange(4)
-    document = original(chance, is_built=kind == 0)
+    document = original(chance, has_trees=kind == 0)
     if kind == 0:
         name = chance.choice(list(STRUCTURAL))
         STRUCTURAL[name](document, chance)

@@ -458,14 +458,19 @@ def test_columns_and_categories_must_be_found_by_name():
         from_document(to_document(model))
 
 
-@pytest.mark.parametrize(
-    ("path", "value", "message"),
-    [
-        ("learner.gradient_booster", {"name": "gblinear", "model": {"weights": []}}, "gblinear"),
-    ],
-)
-def test_what_is_not_built_yet_says_so(path, value, message):
+def test_linear_weights_are_one_for_each_column_and_output_and_a_bias():
     document = document_of(stump())
-    set_in(document, path, value)
-    with pytest.raises(NotImplementedError, match=message):
-        from_document(document)
+    n_features = int(document["learner"]["learner_model_param"]["num_feature"])
+    for weights, rounds, message in (
+        ([0.5] * n_features, 1, "weights: must have"),
+        ([0.5] * n_features + ["x"], 1, "weights.* must be a number"),
+        ([0.5] * n_features + [1e39], 1, "must be finite in 32 bits"),
+        ([0.5] * (n_features + 1), -1, "boosted_rounds: must be an integer from 0 to 2147483647, got -1"),
+        ([0.5] * (n_features + 1), True, "boosted_rounds: must be an integer"),
+    ):
+        linear = {"name": "gblinear", "model": {"weights": weights, "boosted_rounds": rounds}}
+        set_in(document, "learner.gradient_booster", linear)
+        with pytest.raises(ModelFormatError, match=message):
+            from_document(document)
+    linear["model"] = {"weights": [0.5] * (n_features + 1)}  # before XGBoost 1.6
+    assert from_document(document).n_rounds == 0

@@ -345,15 +345,3 @@ def test_other_objectives_keep_their_parameters(objective):
         params = json.loads(booster.save_raw("json"))["learner"]["objective"]
         assert {"name": model.objective, **model.objective_params} == params
         np.testing.assert_array_equal(booster_of(model, raw_format).predict(data), booster.predict(data))
-
-
-def test_what_xgboost_has_and_we_do_not_is_named():
-    table = random_table(0)
-    cases = {
-        "gblinear": ({"booster": "gblinear"}, xgboost.DMatrix(table, np.arange(50))),
-    }
-    for name, (params, data) in cases.items():
-        booster = xgboost.train(params, data, 1)
-        for raw_format in ("json", "ubj"):
-            with pytest.raises(NotImplementedError, match=name):
-                load_model(booster.save_raw(raw_format))

@@ -1,0 +1,124 @@
+"""A linear model in training (booster="gblinear"): rounds of coordinate descent (descent.py) over a table's columns, on the CPU.
+
+A round replaces the model's weights. So margins are made anew from them, of every matrix that is asked for: those of the training
+rows are the ones that predict gives, and a training goes on from a file as if it had never stopped.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from weakref import WeakKeyDictionary
+
+import numpy as np
+
+from gpuboost.backend import Backend
+from gpuboost.backend.fixed_point import check_finite
+from gpuboost.backend.row_sums import RowSums
+from gpuboost.communicator import Communicator
+from gpuboost.custom_objective import CustomObjective, custom_gradients, warn_of_negative_hessians
+from gpuboost.data.column_lists import ColumnLists, list_columns
+from gpuboost.data.dmatrix import DMatrix
+from gpuboost.linear.descent import Descent
+from gpuboost.margins import add_columns, start_margin, values_of
+from gpuboost.model.model import Model
+from gpuboost.objectives import Objective
+from gpuboost.params import Params
+from gpuboost.targets import check_labels
+
+__all__ = ["LinearBoosting"]
+
+VALUES_PER_THREAD = 200_000  # as backend/cpu/training.CODES_PER_THREAD
+
+
+@dataclass(frozen=True)
+class _Rows:
+    """A matrix as it was in that version: its columns, where its margins start, and its targets as the objective takes them."""
+
+    version: int
+    columns: ColumnLists
+    start: np.ndarray
+    label: np.ndarray
+    weight: np.ndarray
+
+
+class LinearBoosting:
+    """What Boosting is for trees (running.py). The model gets a round when that is whole."""
+
+    def __init__(
+        self, model: Model, dtrain: DMatrix, params: Params, objective: Objective, backend: Backend, comm: Communicator
+    ) -> None:
+        self.model, self.dtrain, self.params = model, dtrain, params
+        self._objective, self._backend, self._comm, self._version = objective, backend, comm, dtrain.version
+        self._has_warned_of_hessians = False
+        self._watched: WeakKeyDictionary[DMatrix, _Rows] = WeakKeyDictionary()
+        self._own = own = self._rows(dtrain)
+        self._n_threads = max(1, min(backend.n_threads, len(own.columns.rows) // VALUES_PER_THREAD))
+        self._margin = self._margin_of(own)
+        sums = RowSums(backend, comm, self._margin, own.label, own.weight)
+        self._descent = Descent(own.columns, sums.total_weight, comm, self._n_threads)
+
+    @property
+    def table_text(self) -> str:
+        """The size of the table as training reads it, for messages."""
+        return f"{len(self._own.columns.rows)} values"
+
+    def trains_on(self, dtrain: DMatrix) -> bool:
+        """Whether this is the training on that matrix, with the labels, weights and margins that it has now."""
+        return self.dtrain is dtrain and self._version == dtrain.version
+
+    def boost(self, obj: CustomObjective | None = None) -> None:
+        """One round. obj : a user's objective, instead of the model's own."""
+        model = self.model
+        assert model.linear is not None
+        (grad, hess), weights = self._gradients(obj), model.linear.weights.T.copy()
+        for output in range(model.n_outputs):
+            self._descent.fit(self.params, model.n_rounds, output, grad[output], hess[output], weights[output])
+        if not np.isfinite(weights).all():
+            raise FloatingPointError(
+                f"a weight of round {model.n_rounds} is beyond float32. Use a smaller learning_rate, or scale the columns down."
+            )
+        model.linear = model.linear.after(np.ascontiguousarray(weights.T))
+        self._margin = self._margin_of(self._own)
+
+    def _gradients(self, obj: CustomObjective | None) -> tuple[np.ndarray, np.ndarray]:
+        """float32 (n_outputs, n_rows), at the current margins; hessians that are negative count as 0."""
+        own, objective, margin = self._own, self._objective, self._margin
+        if obj is None and objective.stage is None:
+            grad, hess = np.empty_like(margin), np.empty_like(margin)
+            maxima = np.zeros((self._n_threads, len(margin), 2), np.int64)
+            objective.gradients_cpu(margin, own.label, own.weight, objective.parameters, grad, hess, maxima, self._n_threads)
+            check_finite(maxima)
+            return grad, hess
+        if obj is None:
+            grad, hess = objective.stage(margin, own.label, own.weight, self._comm)
+        else:
+            grad, hess = custom_gradients(obj, margin, self.dtrain)
+            if not self._has_warned_of_hessians:
+                self._has_warned_of_hessians = warn_of_negative_hessians(hess, self.params.verbosity)
+        return grad.copy(), np.where((hess < 0) & np.isfinite(hess), np.float32(0), hess)
+
+    def collect_rounds(self) -> None:
+        """The model has them already."""
+
+    def margins_of(self, dmatrix: DMatrix, get_model: Callable[[], Model]) -> RowSums:
+        """The rows of a matrix, with their current margins for prediction."""
+        if self.trains_on(dmatrix):
+            rows, margin = self._own, self._margin
+        else:
+            known = self._watched.get(dmatrix)
+            if known is None or known.version != dmatrix.version:
+                self._watched[dmatrix] = known = self._rows(dmatrix)
+            rows, margin = known, self._margin_of(known)
+        return RowSums(self._backend, self._comm, margin, rows.label, rows.weight, dmatrix.masks_labels)
+
+    def _rows(self, dmatrix: DMatrix) -> _Rows:
+        model = self.model
+        check_labels(dmatrix, self._objective, model.n_targets)
+        start = start_margin(dmatrix, dmatrix.num_row(), model.base_score, self._objective, model.n_outputs)
+        return _Rows(dmatrix.version, list_columns(values_of(model, dmatrix)), start, dmatrix.labels, dmatrix.weights)
+
+    def _margin_of(self, rows: _Rows) -> np.ndarray:
+        """float32 (n_outputs, n_rows)."""
+        assert self.model.linear is not None
+        margin = rows.start.copy()
+        add_columns(rows.columns, self.model.linear.weights, margin, self._backend.n_threads)
+        return margin
