@@ -226,6 +226,19 @@ def test_callbacks_of_xgboost_run_here(matrices):
     assert booster.num_boosted_rounds() == same.num_boosted_rounds() < 9
 
 
+def test_early_stopping_of_xgboost_saves_the_best_model(matrices):
+    xgboost = pytest.importorskip("xgboost")
+    models = []
+    for library in (xgboost, gb):
+        stopping = library.callback.EarlyStopping(rounds=2, maximize=True, save_best=True)
+        evals = [(matrices[1], "valid")]
+        models.append(gb.train({}, matrices[0], 9, evals=evals, callbacks=[stopping], verbose_eval=False))
+        assert stopping.save_best
+    assert models[0].num_boosted_rounds() == models[0].best_iteration + 1 == models[1].num_boosted_rounds()
+    with pytest.raises(ValueError, match="not applicable to the `cv` function"):  # its own words
+        gb.cv({}, matrices[0], 3, callbacks=[xgboost.callback.EarlyStopping(rounds=2, save_best=True)])
+
+
 @pytest.mark.parametrize("hook", ["before_iteration", "after_iteration"])
 def test_an_error_in_a_callback_leaves_the_model_of_the_last_round(matrices, hook):
     models = []

@@ -145,6 +145,12 @@ def test_what_speaks_of_several_rounds_is_refused(given):
         gb.GPUBoostRFRegressor(**given).fit(X, y)
 
 
+def test_a_forest_has_a_tree():
+    X, y = make_table()
+    with pytest.raises(ValueError, match="n_estimators of a forest must be at least 1, got 0"):
+        gb.GPUBoostRFRegressor(n_estimators=0).fit(X, y)
+
+
 def test_a_forest_averages():
     """Its predictions stay within the labels, and more trees vary less."""
     X, y = make_table(120)

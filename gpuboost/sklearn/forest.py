@@ -31,7 +31,9 @@ class _Forest(GPUBoostModel):
     __init__.__signature__ = signature_of(FOREST_DEFAULTS)  # type: ignore[attr-defined]
 
     def get_num_boosting_rounds(self) -> int:
-        """1. Raises ValueError where a parameter was given that speaks of several."""
+        """1. Raises ValueError where a parameter was given that speaks of several, and for a forest without trees."""
+        if super().get_num_boosting_rounds() == 0:
+            raise ValueError("n_estimators of a forest must be at least 1, got 0. Use 100 for a start.")
         for name, instead in NOT_OF_FORESTS.items():
             if getattr(self, name):
                 raise ValueError(f"{name} has no meaning for a forest, which is grown in one round. {instead}")

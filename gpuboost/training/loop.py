@@ -77,7 +77,7 @@ def train(
         def boost(booster: Booster, epoch: int) -> list[tuple[str, str, float]]:
             booster.update(dtrain, epoch, obj)
             if get_config()["verbosity"] >= 3:  # looking at the model waits for the device
-                grown = booster.model.trees[booster.model.iteration_indptr[-2] :]
+                grown = booster.model.trees[booster.model.iteration_indptr[-2:][0] :]
                 log(3, f"round {epoch}: {sum(tree.n_leaves for tree in grown)} leaves")
             return booster.evaluate(evals, custom_metric, margins=obj is not None)
 
@@ -100,7 +100,7 @@ def boost_rounds(
     Returns the model as the callbacks leave it, all values, and whether a callback stopped the training.
     """
     for callback in callbacks:
-        model = _checked_model(callback.before_training(model), callback)
+        model = _checked_model(_start(callback, model), callback)
     evals_log: EvalsLog = {}
     is_stopped, first = False, 0
     if progress is not None:
@@ -123,6 +123,17 @@ def boost_rounds(
     for callback in callbacks:
         model = _checked_model(callback.after_training(model), callback)
     return model, evals_log, is_stopped
+
+
+def _start(callback: TrainingCallback, model: Any) -> Any:
+    """before_training. XGBoost's EarlyStopping takes a Booster that is not its own for those of cv, of which none is saved."""
+    if isinstance(callback, TrainingCallback) or not (isinstance(model, Booster) and getattr(callback, "save_best", False)):
+        return callback.before_training(model)
+    callback.save_best = False
+    try:
+        return callback.before_training(model)
+    finally:
+        callback.save_best = True
 
 
 def _keeping(callbacks: Sequence[TrainingCallback]) -> list[TrainingCallback]:
