@@ -226,6 +226,29 @@ def test_callbacks_of_xgboost_run_here(matrices):
     assert booster.num_boosted_rounds() == same.num_boosted_rounds() < 9
 
 
+def test_callbacks_of_xgboost_tell_train_from_cv(matrices):
+    """As Optuna's pruning callback does, which takes what is no Booster of XGBoost's for the folds of cv."""
+    xgboost = pytest.importorskip("xgboost")
+    seen = []
+
+    class Prune(xgboost.callback.TrainingCallback):
+        def before_training(self, model):
+            self.is_cv = not isinstance(model, xgboost.Booster)
+            seen.append(model.num_boosted_rounds())
+            return model
+
+        def after_iteration(self, model, epoch, evals_log):
+            values = evals_log["test"]["rmse"][-1]
+            seen.append(values[0] if self.is_cv else values)
+            return False
+
+    history = {}
+    evals = [(matrices[1], "test")]
+    gb.train({}, matrices[0], 2, evals=evals, evals_result=history, callbacks=[Prune()], verbose_eval=False)
+    result = gb.cv({}, matrices[0], 2, callbacks=[Prune()], as_pandas=False)
+    assert seen == [0, *history["test"]["rmse"], 0, *result["test-rmse-mean"]]
+
+
 def test_early_stopping_of_xgboost_saves_the_best_model(matrices):
     xgboost = pytest.importorskip("xgboost")
     models = []

@@ -1,6 +1,7 @@
 """train(): rounds, evaluations and callbacks around Booster.update."""
 
 import os
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from operator import index
 from typing import Any
@@ -125,15 +126,27 @@ def boost_rounds(
     return model, evals_log, is_stopped
 
 
+class _AsXGBoosts:
+    """A Booster that callbacks of XGBoost take for one of its own: by that they tell train() from cv()."""
+
+    def __init__(self, booster: Booster) -> None:
+        self.booster = booster
+
+    @property  # type: ignore[misc]
+    def __class__(self) -> type:  # type: ignore[override]  # what isinstance() asks
+        return sys.modules["xgboost"].Booster
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.booster, name)
+
+
 def _start(callback: TrainingCallback, model: Any) -> Any:
-    """before_training. XGBoost's EarlyStopping takes a Booster that is not its own for those of cv, of which none is saved."""
-    if isinstance(callback, TrainingCallback) or not (isinstance(model, Booster) and getattr(callback, "save_best", False)):
+    """before_training."""
+    is_xgboosts = any(base.__module__ == "xgboost.callback" for base in type(callback).__mro__)
+    if not (is_xgboosts and isinstance(model, Booster)):
         return callback.before_training(model)
-    callback.save_best = False
-    try:
-        return callback.before_training(model)
-    finally:
-        callback.save_best = True
+    returned = callback.before_training(_AsXGBoosts(model))
+    return returned.booster if type(returned) is _AsXGBoosts else returned
 
 
 def _keeping(callbacks: Sequence[TrainingCallback]) -> list[TrainingCallback]:
