@@ -9,7 +9,9 @@ import numpy as np
 from gpuboost.backend.fixed_point import round_key
 from gpuboost.params import Params
 
-__all__ = ["draw_dropped", "weights_after"]
+__all__ = ["VALUES_AT_ONCE", "draw_dropped", "weights_after"]
+
+VALUES_AT_ONCE = 2**24  # leaves of rows that are read together, 64 MB
 
 DROP, SKIP, ONE = 0xDA270001, 0xDA270002, 0xDA270003  # words that are no number of an output
 UNIT = 2.0**-32  # of a hash: from 0 up to, but not, 1

@@ -14,15 +14,13 @@ from math import frexp
 
 from gpuboost.backend import Backend
 from gpuboost.backend.contract import Array
-from gpuboost.backend.dropout import draw_dropped, weights_after
+from gpuboost.backend.dropout import VALUES_AT_ONCE, draw_dropped, weights_after
 from gpuboost.kernels.reweigh import FRACTION_BITS, MOST_WEIGHT
 from gpuboost.model.model import Model
 from gpuboost.model.tree import Tree
 from gpuboost.params import Params
 
 __all__ = ["Dart", "Reweighed", "check_weights"]
-
-VALUES_AT_ONCE = 2**24  # leaves of rows that are read together, 64 MB
 
 LeafReader = Callable[[Sequence[Tree]], Array]  # float32 (n_trees, n_rows): the value of the leaf of each tree by row
 

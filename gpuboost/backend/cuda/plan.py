@@ -6,6 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from gpuboost.backend.cuda.device import out_of_memory
+from gpuboost.backend.dropout import VALUES_AT_ONCE
 from gpuboost.kernels import partition
 from gpuboost.kernels.leaf_quantiles import DIGITS
 from gpuboost.kernels.structs import EMPTY_WORDS, FLAT_NODE, NODE, SLICE
@@ -92,10 +93,13 @@ def plan_memory(size: TrainingSize, params: Params, free_bytes: int) -> MemoryPl
 
 
 def _row_bytes(size: TrainingSize, params: Params) -> int:
-    """Margins, gradients and fixed point of every output, row lists and a mark for every tree, labels, weights, rows kept."""
+    """Margins, gradients and fixed point of every output, row lists and a mark for every tree, labels, weights, rows kept. With
+    several trees an output the margins they are added to; with dropout sums, margins without trees, leaves (training/dart.py).
+    """
     each = size.n_outputs * (4 + 4 + 8) + size.n_trees * 8 + 4 * size.n_targets + 4 + 4 + size.n_trees / 8
     each += 4 * (params.sampling is not None) + 8 * size.n_outputs * size.has_quantiles
-    return int(size.n_rows * each) + size.copied_bytes
+    each += 4 * size.n_outputs * (params.num_parallel_tree > 1) + (8 + 4) * size.n_outputs * params.drops_trees
+    return int(size.n_rows * each) + size.copied_bytes + 4 * max(VALUES_AT_ONCE, size.n_rows) * params.drops_trees
 
 
 def _node_bytes(size: TrainingSize, n_nodes: int) -> int:

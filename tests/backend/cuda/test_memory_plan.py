@@ -5,6 +5,7 @@ from dataclasses import replace
 import pytest
 
 from gpuboost.backend.cuda.plan import GAINS_BYTES, RESERVE_BYTES, TrainingSize, plan_memory
+from gpuboost.backend.dropout import VALUES_AT_ONCE
 from gpuboost.params import Params
 
 SIZE = TrainingSize(
@@ -56,7 +57,18 @@ def test_every_row_and_output_has_its_bytes():
     assert least(replace(SIZE, n_outputs=3)) - least() == 2 * 16 * 1000
     assert least(params=replace(PARAMS, subsample=0.5)) - least() == 4 * 1000
     assert least(replace(SIZE, copied_bytes=12345)) - least() == 12345
+    three = replace(SIZE, n_outputs=3)
+    assert least(three, replace(PARAMS, num_parallel_tree=2)) - least(three) == 3 * 4 * 1000
     assert least() > GAINS_BYTES + RESERVE_BYTES
+
+
+def test_dropout_has_its_bytes():
+    """An int64 sum and a float32 margin of every row and output, and the leaves that are read together, at least a tree's."""
+    dart = replace(PARAMS, booster="dart")
+    for size in (replace(SIZE, n_outputs=3), replace(SIZE, n_rows=2**25)):
+        leaves = 4 * max(VALUES_AT_ONCE, size.n_rows)
+        assert least(size, dart) - least(size) == (8 + 4) * size.n_outputs * size.n_rows + leaves
+    assert least(params=replace(PARAMS, rate_drop=0.1)) == least(params=dart)
 
 
 def test_packed_codes_and_candidates_take_part_of_the_budget():
