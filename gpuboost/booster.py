@@ -3,23 +3,25 @@
 import json
 import math
 import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from numbers import Integral
 from threading import RLock
-from typing import Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
+from gpuboost import inspection
 from gpuboost.backend.query_rows import QueryRows
 from gpuboost.backend.row_sums import RowSums
 from gpuboost.communicator import current_communicator
 from gpuboost.config import verbosity_context
 from gpuboost.custom_objective import CustomObjective
 from gpuboost.data.dmatrix import DMatrix
-from gpuboost.errors import NotFittedError, not_built
+from gpuboost.errors import NotFittedError
 from gpuboost.linear.boosting import LinearBoosting
 from gpuboost.model.model import Model
 from gpuboost.model_io import dumps, load_model
+from gpuboost.model_io.dump import read_feature_map
 from gpuboost.model_view import ModelView
 from gpuboost.objectives import Objective, get_objective
 from gpuboost.params import Params
@@ -30,6 +32,9 @@ from gpuboost.training.adopt import adopt_params, ends_training
 from gpuboost.training.evaluate import CustomMetric, Evaluation, evaluate, metric_names
 from gpuboost.training.running import Boosting
 from gpuboost.training.start import start_boosting
+
+if TYPE_CHECKING:
+    from gpuboost.explaining.contributions import Kind
 
 __all__ = ["Booster"]
 
@@ -187,23 +192,67 @@ class Booster(ModelView):
 
         Shape (n_rows,), or (n_rows, n_outputs) for several outputs or with strict_shape; pred_leaf: (n_rows, n_trees) of leaf
         numbers, with strict_shape (n_rows, n_rounds, n_outputs, num_parallel_tree). output_margin : before the objective's
-        transformation. iteration_range : rounds [begin, end), end 0: the last one; (0, 0) and None: all.
+        transformation. pred_contribs : SHAP values, what each column adds to the margin of a row, and last the bias, the mean by
+        the trees' covers: (n_rows, n_columns + 1), of several outputs or with strict_shape (n_rows, n_outputs, n_columns + 1).
+        They add up to the margin. pred_interactions : the same for pairs of columns, with the columns twice. approx_contribs : of
+        either by what the splits of a row's own path change (Saabas), which is faster. iteration_range : rounds [begin, end), end
+        0: the last one; (0, 0) and None: all.
         Columns are matched by name where both sides have names; without validate_features by their order, whatever their names.
         A table on a GPU gets its predictions there, as a CuPy array.
         Raises ValueError naming columns that do not fit the model's.
         """
-        for name, asked in {
-            "pred_contribs": pred_contribs, "approx_contribs": approx_contribs, "pred_interactions": pred_interactions,
-        }.items():  # fmt: skip
-            if asked:
-                raise not_built(f"predict({name}=True)")
         if not isinstance(data, DMatrix):
             raise TypeError(f"predict takes a DMatrix, got {type(data).__name__}. Wrap it: predict(DMatrix(X)).")
+        if pred_contribs or pred_interactions:
+            if pred_contribs + pred_interactions + pred_leaf + output_margin > 1:
+                raise ValueError(
+                    "of output_margin, pred_leaf, pred_contribs and pred_interactions one can be predicted at a time. Call "
+                    "predict once for each."
+                )
+            kind: Literal["values", "interactions"] = "interactions" if pred_interactions else "values"
+            out = self.contributions(
+                data, kind, is_approximate=approx_contribs, validate_features=validate_features, iteration_range=iteration_range
+            )
+            return out if strict_shape or out.shape[1] > 1 else out[:, 0]
         predictor = self._predictor(iteration_range)
         wanted: Predicted = "leaf" if pred_leaf else "margin" if output_margin else "value"
         with verbosity_context(self._params.verbosity):
             backend = prediction_backend(self._params, data)
             return predictor.predict(data, backend, wanted, by_name=validate_features, strict_shape=strict_shape)
+
+    def contributions(
+        self, data: DMatrix, kind: "Kind" = "values", *, is_approximate: bool = False, background: DMatrix | None = None,
+        validate_features: bool = True, iteration_range: tuple[int, int] | None = (0, 0),
+        progress: Callable[[int, int], None] | None = None,
+    ) -> np.ndarray:  # fmt: skip
+        """What predict returns for pred_contribs (kind "values") and pred_interactions ("interactions"), with n_outputs always.
+
+        background : a table from whose rows is taken what is not known of a row; None: by the trees' covers. progress : called
+        with the rows that are done, and all.
+        """
+        contributions = self._predictor(iteration_range).contributions()
+        with verbosity_context(self._params.verbosity):
+            backend = prediction_backend(self._params, data)
+            if background is not None:
+                return contributions.explain_against(background, data, backend, by_name=validate_features, progress=progress)
+            return contributions.explain(
+                data, backend, kind, is_approximate=is_approximate, by_name=validate_features, progress=progress
+            )
+
+    def get_score(
+        self, fmap: str | os.PathLike[str] = "", importance_type: str = "weight", *, data: DMatrix | None = None
+    ) -> dict[str, float | list[float]]:
+        """Name → importance of the features that splits use: weight, gain, cover, total_gain, total_cover (inspection.py), or
+        shap, the mean size of a feature's SHAP values over the rows of ``data`` and all outputs."""
+        if importance_type != "shap":
+            return super().get_score(fmap, importance_type)
+        if data is None:
+            raise ValueError("importance_type='shap' needs rows to explain. Pass data=DMatrix(X), as the table of training.")
+        from gpuboost.explaining.contributions import mean_sizes
+
+        sizes = mean_sizes(self.contributions(data))
+        used = inspection.used_features(self.model, read_feature_map(fmap)[0])
+        return {name: float(sizes[feature]) for name, feature in used.items()}
 
     def inplace_predict(
         self, data: Any, *, iteration_range: tuple[int, int] | None = (0, 0), predict_type: str = "value",

@@ -9,7 +9,7 @@ from gpuboost.model.model import Model
 from gpuboost.model.tree import DELETED
 from gpuboost.model_io.dump import category_names, category_sides, name_of_column
 
-__all__ = ["feature_importances", "feature_scores", "split_value_histogram", "trees_to_dataframe"]
+__all__ = ["feature_importances", "feature_scores", "split_value_histogram", "trees_to_dataframe", "used_features"]
 
 IMPORTANCE_TYPES = ("weight", "gain", "cover", "total_gain", "total_cover")
 
@@ -30,6 +30,12 @@ def feature_scores(
         weights = model.linear.weights[:-1].astype(np.float64).tolist()
         return {name_of(f): own[0] if len(own) == 1 else own for f, own in enumerate(weights)}
     return {name_of(feature): score for feature, score in zip(*map(np.ndarray.tolist, _scores(model, importance_type)))}
+
+
+def used_features(model: Model, names: Sequence[str] | None = None) -> dict[str, int]:
+    """Column name → number of the features that a split uses, in their order. names : as feature_scores."""
+    name_of = name_of_column(model, names)
+    return {name_of(feature): feature for feature in _scores(model, "weight")[0].tolist()}
 
 
 def feature_importances(model: Model, importance_type: str = "gain") -> np.ndarray:

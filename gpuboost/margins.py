@@ -9,13 +9,14 @@ from gpuboost.backend import Backend
 from gpuboost.backend.contract import Array
 from gpuboost.data.column_lists import ColumnLists, list_batches
 from gpuboost.data.dmatrix import DMatrix
-from gpuboost.data.feature_info import Categories
 from gpuboost.data.tables.source import ColumnSource
 from gpuboost.kernels.linear import add_columns_cpu
 from gpuboost.model.model import Model
 from gpuboost.objectives import Objective
 
-__all__ = ["add_columns", "add_model_margin", "add_source_margin", "finished_prediction", "start_margin", "values_of"]
+__all__ = [
+    "add_columns", "add_model_margin", "add_source_margin", "finished_prediction", "model_source", "start_margin", "values_of",
+]  # fmt: skip
 
 # Rows of a batch to predict, at least: 64 blocks for the threads to share. The trees are laid out anew for each batch.
 PREDICTED_ROWS = 4096
@@ -36,16 +37,11 @@ def start_margin(
     return np.repeat(np.broadcast_to(margins, (n_outputs,))[:, None], n_rows, axis=1)
 
 
-def add_model_margin(
-    model: Model, dmatrix: DMatrix, backend: Backend, margin: Array, leaves: Array | None = None, *,
-    get_flat: Callable[[Backend], Any] | None = None, by_name: bool = True,
-) -> None:  # fmt: skip
-    """Add all trees, or the linear part, of a model to float32 margins (n_outputs, n_rows), and number the leaves where an array
-    for them is given; both in the backend's memory.
+def model_source(model: Model, dmatrix: DMatrix, by_name: bool = True) -> ColumnSource | None:
+    """The table as the model reads it; None where the matrix only has its codes.
 
-    get_flat : the trees as Predictor.flatten lays them out for values, where somebody keeps them. by_name : False takes the
-    columns in their order, whatever their names.
-    Reads the table where the matrix has it, else its codes. Raises ValueError naming columns that do not match the model's.
+    by_name : False takes the columns in their order, whatever their names. Raises ValueError naming columns that do not match the
+    model's.
     """
     names, categories = model.feature_names, model.categories
     if not by_name and names is not None and dmatrix.feature_names is not None and len(names) == len(dmatrix.feature_names):
@@ -53,11 +49,24 @@ def add_model_margin(
         names, categories = dmatrix.feature_names, {renamed[name]: values for name, values in categories.items()}
     elif not by_name and dmatrix.feature_names is None:
         names = None
+    return dmatrix.source(names, categories, model.n_features, model.sparse_absent)
+
+
+def add_model_margin(
+    model: Model, dmatrix: DMatrix, backend: Backend, margin: Array, leaves: Array | None = None, *,
+    get_flat: Callable[[Backend], Any] | None = None, by_name: bool = True,
+) -> None:  # fmt: skip
+    """Add all trees, or the linear part, of a model to float32 margins (n_outputs, n_rows), and number the leaves where an array
+    for them is given; both in the backend's memory.
+
+    get_flat : the trees as Predictor.flatten lays them out for values, where somebody keeps them. by_name : as model_source.
+    Reads the table where the matrix has it, else its codes. Raises ValueError naming columns that do not match the model's.
+    """
     if model.linear is not None:
-        for rows, columns in list_batches(_values(dmatrix, names, categories, model)):
+        for rows, columns in list_batches(values_of(model, dmatrix, by_name)):
             add_columns(columns, model.linear.weights, margin[:, rows], backend.n_threads)
         return
-    source = dmatrix.source(names, categories, model.n_features, model.sparse_absent)
+    source = model_source(model, dmatrix, by_name)
     if source is not None:
         flat = get_flat(backend) if get_flat else backend.predictor.flatten(model.weighed_trees, model.tree_groups)
         add_source_margin(source, backend, flat, margin, leaves)
@@ -69,13 +78,9 @@ def add_model_margin(
     backend.predictor.predict_codes(codes, flat, margin, leaves)
 
 
-def values_of(model: Model, dmatrix: DMatrix) -> ColumnSource:
-    """The table of a matrix as a linear model reads it. Raises ValueError where it keeps no values, or holds categories."""
-    return _values(dmatrix, model.feature_names, model.categories, model)
-
-
-def _values(dmatrix: DMatrix, names: list[str] | None, categories: Categories, model: Model) -> ColumnSource:
-    source = dmatrix.source(names, categories, model.n_features, model.sparse_absent)
+def values_of(model: Model, dmatrix: DMatrix, by_name: bool = True) -> ColumnSource:
+    """The table as a linear model reads it. Raises ValueError where the matrix keeps no values, or holds categories."""
+    source = model_source(model, dmatrix, by_name)
     if source is None:
         raise ValueError("booster='gblinear' reads values, of which a QuantileDMatrix keeps only bin numbers. Use a DMatrix.")
     if dmatrix.has_categories:

@@ -1,7 +1,7 @@
 """Prediction: some rounds of a model, laid out once for all the predictions to come."""
 
 from operator import index
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
@@ -21,6 +21,9 @@ from gpuboost.margins import add_model_margin, finished_prediction, start_margin
 from gpuboost.model.model import Model
 from gpuboost.objectives import Objective, find_objective, objective_of
 from gpuboost.params import Params
+
+if TYPE_CHECKING:
+    from gpuboost.explaining.contributions import Contributions
 
 __all__ = ["Predicted", "Predictor", "Predictors", "prediction_backend"]
 
@@ -78,6 +81,7 @@ class Predictor:
         self._model, self._n_rounds = model, model.n_rounds
         self._flat: dict[str, Any] = {}
         self._start: np.ndarray | None = None
+        self._contributions: Contributions | None = None
         #: Whether a table without column names needs no warning, or has had it.
         self.takes_unnamed = model.feature_names is None
 
@@ -104,6 +108,14 @@ class Predictor:
             margin = backend.predictor.map_rows(margin, row_map)[:n_values]
         with current_device(data.device):
             return finished_prediction(to_user(margin), strict_shape)
+
+    def contributions(self) -> "Contributions":
+        """The same rounds, laid out for explanations."""
+        if self._contributions is None:
+            from gpuboost.explaining.contributions import Contributions
+
+            self._contributions = Contributions(self.rounds, self.base_margin())
+        return self._contributions
 
     def margin(self, data: DMatrix, backend: Backend, leaves: Array | None = None, by_name: bool = True) -> Array:
         """float32 (n_outputs, n_rows): margins of a matrix, in the backend's memory. leaves : int32 (n_rows, n_trees) there, OUT:

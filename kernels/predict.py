@@ -137,7 +137,7 @@ def _predict_blocks(
         if begin >= batch.shape[0]:
             return
         own = batch[begin : begin + ROW_BLOCK]
-        if _fill_keys(own, missing, features, tile, keys):
+        if fill_keys(own, missing, features, tile, keys):
             is_large[0] = True
         add_leaves(keys, begin, own.shape[0], nodes, leaf_values, tree_begin, tree_groups, n_levels, sets, margin, leaves)
 
@@ -167,7 +167,7 @@ def value_key(x, missing):
 
 
 @parallel_kernel.part
-def _fill_keys(batch, missing, features, tile, keys):
+def fill_keys(batch, missing, features, tile, keys):
     """The keys of a batch of rows, column by column. tile : uint32 (TILE, at least n_features), SCRATCH.
 
     Some rows at a time become keys where they lie, which the compiler does for 16 neighbours at once, and then change places.
@@ -190,19 +190,27 @@ def _fill_keys(batch, missing, features, tile, keys):
 
 
 @inlined_scalar  # by LLVM: numba, which would inline it 16 times into a loop before it infers types, takes 25 s instead of one
+def key_goes_right(key, low, width, left, sets):
+    """The rule for a key at a split, of which the last three words are given."""
+    if sets is not None:
+        if left & uint32(IS_SET):
+            return (left & uint32(MISSING_RIGHT)) != uint32(0) if key == width else is_key_in_set(key, width, sets, low)
+    return uint32(key - low) < width
+
+
+@inlined_scalar
 def _step(keys, row, nodes, sets, at):
     """The place below, for a row; the same one for a leaf."""
     key, low, width = uint32(keys[uint64(nodes[at]), row]), nodes[at + uint64(1)], nodes[at + uint64(2)]
-    left, is_right = nodes[at + uint64(3)], uint32(key - low) < width
+    left = nodes[at + uint64(3)]
+    is_right = key_goes_right(key, low, width, left, sets)
     if sets is not None:
-        if left & uint32(IS_SET):
-            is_right = (left & uint32(MISSING_RIGHT)) != uint32(0) if key == width else _is_key_in_set(key, width, sets, low)
         left &= uint32(0xFFFFFFFC)
     return uint64(left) + uint64(4) * uint64(is_right)
 
 
 @scalar
-def _is_key_in_set(key, missing_key, sets, first):
+def is_key_in_set(key, missing_key, sets, first):
     if missing_key != uint32(MISSING_KEY):  # keys are codes
         return is_in_set(int64(key), sets, first)
     return is_value_in_set(key_float(key), sets, first)

@@ -81,5 +81,23 @@ CATEGORY_RULES = np.dtype(
     align=True,
 )
 
+# A step of the walk over all paths of a tree (kernels/path_steps.py).
+STEP = np.dtype(
+    [
+        ("cold", np.float64),  # what is left of a path's weight below, where the row has left the path at this feature before
+        ("first", np.int64),  # of the step's coefficients
+        ("first_partner", np.int64),
+        ("n_partners", np.int32),
+        ("kind", np.int32),  # SPLIT, LEAVES, DOWN, UP or FIRST_UP
+        ("node", np.int32),  # of all trees together
+        ("level", np.int32),  # of the node
+        ("column", np.int32),  # of the sums that the step adds to
+        ("above", np.int32),  # level of the last split above by the same feature; −1: none
+        ("side", np.int32),  # of that split to which the path goes
+        ("own_side", np.int32),  # of the node, where the step goes down or comes up
+    ],
+    align=True,
+)
+
 NO_GAIN = -np.inf
 EMPTY_WORDS = 1  # a numeric-only training keeps one unused word of categories per node

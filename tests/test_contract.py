@@ -24,6 +24,7 @@ from naive_backend import (
 import gpuboost
 from gpuboost.backend import CpuBackend, contract
 from gpuboost.backend.cpu.coder import CpuCoder
+from gpuboost.backend.cpu.explainer import CpuExplainer
 from gpuboost.backend.cpu.gradients import CpuGradients
 from gpuboost.backend.cpu.leaf_quantiles import CpuLeafQuantiles
 from gpuboost.backend.cpu.memory import HostMemory
@@ -34,6 +35,7 @@ from gpuboost.backend.cpu.training import CpuTraining
 from gpuboost.backend.cpu.trees import CpuTrees
 from gpuboost.backend.cuda import CudaBackend
 from gpuboost.backend.cuda.coder import CudaCoder
+from gpuboost.backend.cuda.explainer import CudaExplainer
 from gpuboost.backend.cuda.gradients import CudaGradients
 from gpuboost.backend.cuda.leaf_quantiles import CudaLeafQuantiles
 from gpuboost.backend.cuda.memory import DeviceMemory
@@ -59,10 +61,11 @@ LAYERS = [
     ["backend"],
     ["labels", "data", "objectives", "metrics"],
     ["formulas"],
-    ["growing", "linear", "callback", "margins", "targets", "custom_objective", "model_io", "inspection", "model_view"],
+    ["growing", "linear", "callback", "margins", "targets", "custom_objective", "model_io", "inspection", "model_view",
+      "explaining"],
     ["predictor", "training.adopt", "training.watch", "training.evaluate", "training.running", "training.start", "training.dart"],
     ["booster"],
-    ["training", "plotting"],
+    ["training", "plotting", "explanation"],
     ["cross_validation"],
     ["sklearn", "doctor", "cli", "__main__"],
 ]
@@ -161,6 +164,7 @@ IMPLEMENTATIONS = {
     contract.LeafQuantiles: [CpuLeafQuantiles, CudaLeafQuantiles, NaiveLeafQuantiles],
     contract.Training: [CpuTraining, CudaTraining, NaiveTraining],
     contract.Predictor: [CpuPredictor, CudaPredictor, NaivePredictor],
+    contract.Explainer: [CpuExplainer, CudaExplainer],
     contract.RowReducer: [CpuReducer, CudaReducer, NaiveReducer],
     contract.Ranker: [CpuRanker, CudaRanker, NaiveRanker],
 }

@@ -538,12 +538,7 @@ def test_cuda_is_refused_with_the_remedy(device):
 
 
 def test_what_is_not_built_says_so_by_its_own_name():
-    X, y, _ = make_table("reg:squarederror")
-    data = gb.DMatrix(X, y)
-    booster = gb.train({}, data, 1)
     calls = {}
-    for name in ("pred_contribs", "approx_contribs", "pred_interactions"):
-        calls[name] = lambda name=name: booster.predict(data, **{name: True})
     for name in ("DataIter", "ExtMemQuantileDMatrix", "dask"):
         calls[name] = lambda name=name: getattr(gb, name)
     for name, call in calls.items():

@@ -6,6 +6,7 @@
     Predictor    rows down finished trees, margins to predictions
     RowReducer   sums over rows: base scores and metrics
     Ranker       rows query by query: their order, gradients of ranking losses, terms of their metrics
+    Explainer    what each feature contributes to the margins of rows
 
 A training is asked in this order (growing/grower.py), and its answers are handles that nobody looks into; the Communicator is
 given its int64 buffers between the steps that need other workers' rows.
@@ -39,12 +40,14 @@ from gpuboost.model.tree import Tree
 from gpuboost.params import Params
 
 __all__ = [
-    "Array", "Backend", "Coder", "FlatTrees", "Formula", "Gradients", "LeafQuantiles", "Memory", "Predictor", "Ranker",
-    "RowReducer", "RowTerm", "RowsByQuery", "Training", "TrainingRows", "Trees",
+    "Array", "Backend", "Coder", "Explainer", "FlatTrees", "Formula", "Gradients", "LeafQuantiles", "Memory", "Predictor",
+    "Ranker", "RowReducer", "RowTerm", "RowsByQuery", "Training", "TrainingRows", "Trees",
 ]  # fmt: skip
 
 Array = np.ndarray  # or CuPy's, with the same methods, on a GPU
 Pending = TypeVar("Pending")  # finished trees on their way to the host
+Explained = TypeVar("Explained")  # trees laid out for explanations
+Part = TypeVar("Part")  # what of them is added up
 
 
 class RowTerm(Protocol):
@@ -433,6 +436,20 @@ class Ranker(ABC):
         position, float64 (2, n_rows), or (2, 0) where pairs have no bias (kernels/lambdarank.py)."""
 
 
+class Explainer(ABC, Generic[Explained, Part]):
+    """Contributions of the features to the margins of rows. What it is given is in explained.py."""
+
+    @abstractmethod
+    def explain(
+        self, batch: Array, missing: float, trees: Explained, parts: Iterable[Part], margins: np.ndarray, with_pairs: bool
+    ) -> Array:
+        """float32 (n_rows, n_outputs, 1 or n_features + 1, n_features + 1) in the backend's memory: the sums of all parts.
+
+        batch : float32 or float64 (n_rows, n_features). margins : float32 (n_outputs, n_rows), what predictions start from.
+        with_pairs : whether the parts hold interactions. The last row and column are of the bias.
+        """
+
+
 class Backend(ABC):
     """A device, by its roles.
 
@@ -452,6 +469,10 @@ class Backend(ABC):
     @abstractmethod
     def describe(self) -> str:
         """The device in words, for messages."""
+
+    def explainer(self) -> Explainer:
+        """What explains predictions on this device; loaded with its kernels when it is asked for."""
+        raise NotImplementedError
 
     @abstractmethod
     def start_training(

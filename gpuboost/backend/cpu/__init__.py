@@ -1,5 +1,7 @@
 """The contract on the CPU: NumPy arrays and numba kernels on ``n_threads`` threads. Their number changes no result."""
 
+from typing import TYPE_CHECKING
+
 from gpuboost.backend.contract import Backend, TrainingRows
 from gpuboost.backend.cpu.coder import CpuCoder
 from gpuboost.backend.cpu.memory import HostMemory
@@ -8,6 +10,9 @@ from gpuboost.backend.cpu.ranker import CpuRanker
 from gpuboost.backend.cpu.reducer import CpuReducer
 from gpuboost.backend.cpu.training import CpuTraining
 from gpuboost.params import Params
+
+if TYPE_CHECKING:
+    from gpuboost.backend.cpu.explainer import CpuExplainer
 
 __all__ = ["CpuBackend"]
 
@@ -28,6 +33,11 @@ class CpuBackend(Backend):
 
     def describe(self) -> str:
         return f"cpu, {self.n_threads} threads"
+
+    def explainer(self) -> "CpuExplainer":
+        from gpuboost.backend.cpu.explainer import CpuExplainer
+
+        return CpuExplainer(self.n_threads)
 
     def start_training(
         self, rows: TrainingRows, params: Params, n_trees: int, leaf_size: int = 1, leaf_alphas: tuple[float, ...] = ()

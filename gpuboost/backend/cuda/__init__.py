@@ -8,6 +8,8 @@ bounds grow beyond use (trees.py: one number per level, or per LEAVES_BETWEEN_RE
 Everything a training needs is allocated when it starts (plan.py); arrays by node grow only where a tree is deeper than that.
 """
 
+from typing import TYPE_CHECKING
+
 from gpuboost.backend.contract import Backend, TrainingRows
 from gpuboost.backend.cuda.coder import CudaCoder
 from gpuboost.backend.cuda.device import Device
@@ -18,6 +20,9 @@ from gpuboost.backend.cuda.reducer import CudaReducer
 from gpuboost.backend.cuda.training import CudaTraining
 from gpuboost.kernels.jit import available_threads
 from gpuboost.params import Params
+
+if TYPE_CHECKING:
+    from gpuboost.backend.cuda.explainer import CudaExplainer
 
 __all__ = ["CudaBackend"]
 
@@ -42,6 +47,11 @@ class CudaBackend(Backend):
 
     def describe(self) -> str:
         return f"{self.memory.name}, {self.device.name}"
+
+    def explainer(self) -> "CudaExplainer":
+        from gpuboost.backend.cuda.explainer import CudaExplainer
+
+        return CudaExplainer(self.device)
 
     def start_training(
         self, rows: TrainingRows, params: Params, n_trees: int, leaf_size: int = 1, leaf_alphas: tuple[float, ...] = ()
