@@ -19,6 +19,7 @@ _HOMES = {
     "QuantileDMatrix": "data.quantile_dmatrix",
     "train": "training.loop",
     "cv": "cross_validation",
+    "explainer": "explanation",
     "plot_importance": "plotting",
     "plot_metric": "plotting",
     "plot_tree": "plotting",
@@ -61,6 +62,7 @@ if TYPE_CHECKING:
     from gpuboost.errors import DeviceNotFoundError as DeviceNotFoundError
     from gpuboost.errors import ModelFormatError as ModelFormatError
     from gpuboost.errors import NotFittedError as NotFittedError
+    from gpuboost.explanation import explainer as explainer
     from gpuboost.formulas.metric import metric as metric
     from gpuboost.formulas.objective import objective as objective
     from gpuboost.formulas.split_gain import split_gain as split_gain

@@ -1,11 +1,11 @@
-"""The command line: gpuboost train | predict | dump | info | doctor | warmup, on CSV, Parquet and LIBSVM files."""
+"""The command line: gpuboost train | predict | explain | dump | info | doctor | warmup, on CSV, Parquet and LIBSVM files."""
 
 import argparse
 import platform
 import sys
 import time
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from importlib.metadata import version
 from typing import Any, NoReturn
@@ -38,7 +38,7 @@ from gpuboost.doctor import report
 from gpuboost.errors import DISTRIBUTION, DeviceNotFoundError, ModelFormatError
 from gpuboost.labels import class_probabilities, read_classes, write_classes
 from gpuboost.model_io import digest
-from gpuboost.model_io.dump import join_dump
+from gpuboost.model_io.dump import join_dump, name_of_column
 from gpuboost.objectives import find_objective
 from gpuboost.paths import write_file
 from gpuboost.training.loop import check_arguments, train
@@ -129,11 +129,7 @@ def _train(options: argparse.Namespace) -> None:
 def _predict(options: argparse.Namespace) -> None:
     booster = _load(options.model)
     model = booster.model
-    texts = [name for name, values in model.categories.items() if all(isinstance(value, str) for value in values)]
-    table = read_table(options.data, texts)
-    if model.feature_names is not None and not isinstance(table, TextTable):
-        table = as_categories(select_columns(table, model.feature_names, options.data), texts)
-    data = DMatrix(table)
+    data = _table_for(booster, options.data)
     objective = find_objective(model.objective)
     is_classifier = bool(model.n_classes) or (objective.is_classifier and model.n_targets == 1)
     if options.leaf:
@@ -149,6 +145,56 @@ def _predict(options: argparse.Namespace) -> None:
         probability = class_probabilities(booster.predict(data), len(classes))
         columns = {"prediction": classes[probability.argmax(axis=1)], **named_columns("probability", probability, classes)}
     write_table(import_polars().DataFrame(columns), options.output)
+
+
+def _table_for(booster: Booster, path: str) -> DMatrix:
+    """A file's columns as the model reads them."""
+    model = booster.model
+    texts = [name for name, values in model.categories.items() if all(isinstance(value, str) for value in values)]
+    table = read_table(path, texts)
+    if model.feature_names is not None and not isinstance(table, TextTable):
+        table = as_categories(select_columns(table, model.feature_names, path), texts)
+    return DMatrix(table)
+
+
+def _explain(options: argparse.Namespace) -> None:
+    from gpuboost.explaining.contributions import mean_sizes
+
+    booster = _load(options.model)
+    model = booster.model
+    if options.background and options.approximate:
+        raise ValueError("--approximate has no background table. Leave out one of the two.")
+    background = _table_for(booster, options.background) if options.background else None
+    values = booster.contributions(
+        _table_for(booster, options.data), is_approximate=options.approximate, background=background, progress=_progress()
+    )
+    name_of = name_of_column(model)
+    names = [*map(name_of, range(model.n_features)), "bias"]
+    if "bias" in names[:-1]:
+        raise ValueError("the model has a column 'bias', which the last column of the output is called. Rename it.")
+    if values.shape[1] == 1:
+        columns = {name: values[:, 0, i] for i, name in enumerate(names)}
+    else:
+        suffixes = read_classes(booster) if model.n_classes else range(values.shape[1])
+        columns = {}
+        for i, name in enumerate(names):
+            columns |= named_columns(name, values[:, :, i], suffixes)
+    if options.picture:
+        from gpuboost.plotting import plot_importance
+
+        scores = {name: float(size) for name, size in zip(names, mean_sizes(values)) if size > 0}
+        axes = plot_importance(
+            scores, title="SHAP values", xlabel="mean size", values_format="{v:.4g}", max_num_features=options.most
+        )
+        axes.figure.savefig(options.picture)
+    write_table(import_polars().DataFrame(columns), options.output)
+
+
+def _progress() -> Callable[[int, int], None] | None:
+    """Tells on a terminal how many rows are done."""
+    if not sys.stderr.isatty():
+        return None
+    return lambda done, n: print(f"\rexplained {done} of {n} rows", end="\n" if done == n else "", file=sys.stderr, flush=True)
 
 
 def _dump(options: argparse.Namespace) -> None:
@@ -240,7 +286,7 @@ class _Parser(argparse.ArgumentParser):
 def _parser() -> argparse.ArgumentParser:
     parser = _Parser(prog="gpuboost", description="Gradient boosted trees on CSV, Parquet and LIBSVM files.")
     parser.add_argument("--version", action="version", version=f"{DISTRIBUTION} {__version__}")
-    commands = parser.add_subparsers(required=True, metavar="train | predict | dump | info | doctor | warmup")
+    commands = parser.add_subparsers(required=True, metavar="train | predict | explain | dump | info | doctor | warmup")
 
     command = commands.add_parser("train", help="train a model on a table")
     command.add_argument("data", help="table to train on: .csv, .parquet, .libsvm, .svm or FILE?format=libsvm")
@@ -264,6 +310,16 @@ def _parser() -> argparse.ArgumentParser:
     kind.add_argument("--margin", action="store_true", help="raw scores")
     kind.add_argument("--leaf", action="store_true", help="leaf number in each tree")
     command.set_defaults(command=_predict)
+
+    command = commands.add_parser("explain", help="SHAP values: what each column adds to the margin of each row")
+    command.add_argument("data", help="table to explain, of the same kinds")
+    command.add_argument("--model", required=True)
+    command.add_argument("--output", metavar="FILE", help="file to write, .csv or .parquet; standard output by default")
+    command.add_argument("--background", metavar="DATA", help="table to compare with, instead of the model's covers")
+    command.add_argument("--approximate", action="store_true", help="by the splits of a row's own path (Saabas)")
+    command.add_argument("--picture", metavar="FILE", help="mean size of each column's values, drawn with matplotlib")
+    command.add_argument("--most", type=int, default=20, metavar="N", help="columns in the picture (20)")
+    command.set_defaults(command=_explain)
 
     command = commands.add_parser("dump", help="the trees of a model, to read or to draw")
     command.add_argument("--model", required=True)

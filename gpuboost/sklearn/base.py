@@ -16,6 +16,7 @@ from gpuboost.booster import Booster
 from gpuboost.callback import LearningRateScheduler
 from gpuboost.data.dmatrix import DMatrix
 from gpuboost.data.tables.device import host_array, is_device_table, open_device_table
+from gpuboost.explanation import explainer
 from gpuboost.labels import has_classes
 from gpuboost.objectives import find_objective
 from gpuboost.sklearn.parameters import DEFAULTS, NOT_OF_TRAINING, PARAMETERS, signature_of
@@ -100,6 +101,7 @@ class GPUBoostModel(BaseEstimator):
         if self.early_stopping_rounds is not None and not eval_set:
             raise ValueError("early_stopping_rounds needs an evaluation set. Pass eval_set=[(X_valid, y_valid)] to fit().")
         continued = self._continued(xgb_model)
+        self.__dict__.pop("_shap_importances", None)
         self.__dict__.pop("_booster", None)  # no model is better than one of another table's columns and classes
         X = self._checked_table(X, reset=True)
         label = self._fit_labels(y)
@@ -130,6 +132,8 @@ class GPUBoostModel(BaseEstimator):
                 self._matrix(rows, **self._label_info(labels), weight=weight, base_margin=margin), n_before, continued
             )  # fmt: skip
         self._keep_labels(self._booster)
+        if self.importance_type == "shap":
+            self._shap_importances = self._mean_sizes(dtrain)
         return self
 
     def _refitted(self, everything: DMatrix, n_before: int, continued: Booster | None) -> Booster:
@@ -292,6 +296,31 @@ class GPUBoostModel(BaseEstimator):
         leaves = booster.predict(self._matrix(self._checked_table(X, reset=False)), pred_leaf=True, iteration_range=rounds)
         return leaves.astype(np.int32)
 
+    def explain(
+        self, X, *, background=None, interactions=False, iteration_range=None, progress=None,
+    ) -> Any:  # fmt: skip
+        """SHAP values of the rows of a table, as shap.Explanation where shap is installed (explanation.py).
+
+        background : a table to compare with; None: by the covers of training. interactions : of pairs of columns. progress :
+        called with the rows that are done, and all.
+        """
+        made = explainer(self, background, iteration_range=iteration_range)
+        return made(X, interactions=interactions, progress=progress)
+
+    def _mean_sizes(self, data: DMatrix) -> np.ndarray:
+        from gpuboost.explaining.contributions import mean_sizes
+
+        return mean_sizes(self.get_booster().contributions(data, iteration_range=self._rounds(None)))
+
+    def explained_matrix(self, X: Any) -> DMatrix:
+        """A table as its prediction reads it."""
+        return self._matrix(self._checked_table(X, reset=False))
+
+    def explained_rounds(self, iteration_range: Any) -> tuple[int, int]:
+        """The rounds that its prediction takes."""
+        self.get_booster()
+        return self._rounds(iteration_range)
+
     def _rounds(self, iteration_range: Any) -> tuple[int, int]:
         """The range given; for None the rounds up to the best one of early stopping, else all. gblinear has only all."""
         if iteration_range is not None:
@@ -317,6 +346,7 @@ class GPUBoostModel(BaseEstimator):
         self.n_features_in_, self.evals_result_ = booster.num_features(), {}
         self.feature_types = booster.feature_types
         self.__dict__.pop("feature_names_in_", None)
+        self.__dict__.pop("_shap_importances", None)
         if booster.feature_names is not None:
             self.feature_names_in_ = np.array(booster.feature_names, dtype=object)
         self._booster = booster
@@ -363,7 +393,17 @@ class GPUBoostModel(BaseEstimator):
     @property
     def feature_importances_(self) -> np.ndarray:
         """float32 (n_features,), of sum 1, or 0 without any split. By importance_type: mean gain of the feature's splits (the
-        default), their mean cover, their number (weight), or total_gain and total_cover; of gblinear its weights."""
+        default), their mean cover, their number (weight), total_gain and total_cover, or shap, the mean size of its SHAP values
+        over the rows of fit; of gblinear its weights."""
+        if self.importance_type == "shap":
+            self.get_booster()
+            if not hasattr(self, "_shap_importances"):
+                raise AttributeError(
+                    "importance_type='shap' is computed by fit, from its rows; this model was loaded, or fitted with another. "
+                    "Use get_booster().get_score(importance_type='shap', data=DMatrix(X))."
+                )
+            total = self._shap_importances.sum()
+            return (self._shap_importances / (total or 1)).astype(np.float32)
         model = self.get_booster().model
         return inspection.feature_importances(model, self.importance_type or ("gain" if model.linear is None else "weight"))
 

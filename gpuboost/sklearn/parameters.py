@@ -31,7 +31,9 @@ OWN: dict[str, tuple[Any, str]] = {
     "sparse_absent": (None, 'what a sparse matrix leaves out, "missing" (also None) or "zero"; the model remembers it.'),
     "enable_categorical": (True, "False refuses columns of categories."),
     "feature_types": (None, "replaces the types of the columns."),
-    "importance_type": (None, '"gain" (default), "weight", "cover", "total_gain" or "total_cover", see feature_importances_.'),
+    "importance_type": (
+        None, '"gain" (default), "weight", "cover", "total_gain", "total_cover" or "shap", see feature_importances_.'
+    ),
     "random_state": (None, "seed of every random choice, or a numpy.random.RandomState."),
     "n_jobs": (None, "CPU threads, 0 or -1: all; None: as configured."),
 }  # fmt: skip
