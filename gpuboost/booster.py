@@ -19,6 +19,7 @@ from gpuboost.custom_objective import CustomObjective
 from gpuboost.data.dmatrix import DMatrix
 from gpuboost.errors import NotFittedError
 from gpuboost.linear.boosting import LinearBoosting
+from gpuboost.linear.contributions import linear_contributions
 from gpuboost.model.model import Model
 from gpuboost.model_io import dumps, load_model
 from gpuboost.model_io.dump import read_feature_map
@@ -230,7 +231,13 @@ class Booster(ModelView):
         background : a table from whose rows is taken what is not known of a row; None: by the trees' covers. progress : called
         with the rows that are done, and all.
         """
-        contributions = self._predictor(iteration_range).contributions()
+        predictor = self._predictor(iteration_range)
+        if predictor.rounds.linear is not None:
+            return linear_contributions(
+                predictor.rounds, predictor.base_margin(), data, background=background, with_pairs=kind == "interactions",
+                by_name=validate_features,
+            )  # fmt: skip
+        contributions = predictor.contributions()
         with verbosity_context(self._params.verbosity):
             backend = prediction_backend(self._params, data)
             if background is not None:

@@ -298,3 +298,34 @@ def test_files_go_both_ways(objective):
     assert read.get_dump() == theirs.get_dump() and read.get_score() == theirs.get_score(importance_type="weight")
     assert json.loads(read.get_dump(dump_format="json")[0]) == json.loads(theirs.get_dump(dump_format="json")[0])
     assert train(params, gb.DMatrix(X, y), 2, xgb_model=read).num_boosted_rounds() == 5
+
+
+# ---- explanations
+
+
+@pytest.mark.parametrize("objective, n_outputs", [("reg:squarederror", 1), ("multi:softprob", 3)])
+def test_contributions_are_weights_times_values_and_add_up(objective, n_outputs):
+    X, y = make_table()
+    X[::3, 2] = np.nan
+    y = y if n_outputs == 1 else np.digitize(y, [-1, 1])
+    booster = train({**DESCENT, "objective": objective, "num_class": n_outputs if n_outputs > 1 else 0}, gb.DMatrix(X, y))
+    data, w = gb.DMatrix(X), booster.model.linear.weights
+    margin = booster.predict(data, output_margin=True).reshape(len(X), n_outputs)
+    values = booster.predict(data, pred_contribs=True, strict_shape=True)
+    np.testing.assert_allclose(values[..., :-1], np.nan_to_num(X)[:, None] * w.T[None, :, :-1], rtol=1e-6)
+    np.testing.assert_allclose(values.sum(axis=2), margin, atol=1e-5)
+    pairs = booster.predict(data, pred_interactions=True, strict_shape=True)
+    assert pairs.shape == (len(X), n_outputs, 7, 7)
+    np.testing.assert_array_equal(pairs.sum(axis=3), values)
+    against = booster.contributions(data, background=gb.DMatrix(X[:50]))
+    np.testing.assert_allclose(against.sum(axis=2), margin, atol=1e-5)
+    np.testing.assert_allclose(against[:50, :, :-1].mean(axis=0), 0, atol=1e-6)
+
+
+def test_contributions_are_xgboosts(tmp_path):
+    xgboost = pytest.importorskip("xgboost")
+    X, y = make_table()
+    booster = train(SHOTGUN, gb.DMatrix(X, y))
+    booster.save_model(tmp_path / "model.json")
+    theirs = xgboost.Booster(model_file=tmp_path / "model.json").predict(xgboost.DMatrix(X), pred_contribs=True)
+    np.testing.assert_allclose(booster.predict(gb.DMatrix(X), pred_contribs=True), theirs, atol=1e-5)
