@@ -300,6 +300,23 @@ def test_files_go_both_ways(objective):
     assert train(params, gb.DMatrix(X, y), 2, xgb_model=read).num_boosted_rounds() == 5
 
 
+# ---- ranking
+
+
+def test_queries_are_ranked_alike_by_any_threads_and_after_going_on(tmp_path):
+    X, y = make_table()
+    relevance = np.digitize(y, [-3, 0, 3])
+    data = gb.DMatrix(X, relevance, qid=np.arange(len(X)) // 10)
+    params = {**SHOTGUN, "objective": "rank:ndcg", "lambdarank_unbiased": True, "eta": 0.3}
+    scores = {}
+    whole = train(params, data, 6, evals=[(data, "train")], evals_result=scores)
+    found = scores["train"]["ndcg@32"]
+    assert found[-1] > found[0] and found[-1] > 0.95
+    assert digest(train({**params, "nthread": 1}, data, 6).model) == digest(whole.model)
+    train(params, data, 2).save_model(tmp_path / "model.ubj")
+    assert digest(train(params, data, 4, xgb_model=tmp_path / "model.ubj").model) == digest(whole.model)
+
+
 # ---- explanations
 
 

@@ -12,6 +12,7 @@ import numpy as np
 
 from gpuboost.backend import Backend
 from gpuboost.backend.fixed_point import check_finite
+from gpuboost.backend.query_rows import QueryRows
 from gpuboost.backend.row_sums import RowSums
 from gpuboost.communicator import Communicator
 from gpuboost.custom_objective import CustomObjective, custom_gradients, warn_of_negative_hessians
@@ -31,13 +32,14 @@ VALUES_PER_THREAD = 200_000  # as backend/cpu/training.CODES_PER_THREAD
 
 @dataclass(frozen=True)
 class _Rows:
-    """A matrix as it was in that version: its columns, where its margins start, and its targets as the objective takes them."""
+    """A matrix as it was in that version: its columns, where its margins start, its targets as the objective takes them."""
 
     version: int
     columns: ColumnLists
     start: np.ndarray
     label: np.ndarray
     weight: np.ndarray
+    queries: QueryRows
 
 
 class LinearBoosting:
@@ -77,11 +79,13 @@ class LinearBoosting:
                 f"a weight of round {model.n_rounds} is beyond float32. Use a smaller learning_rate, or scale the columns down."
             )
         model.linear = model.linear.after(np.ascontiguousarray(weights.T))
+        if carried := self._objective.carried():
+            model.objective_params = {**model.objective_params, **carried}
         self._margin = self._margin_of(self._own)
 
     def _gradients(self, obj: CustomObjective | None) -> tuple[np.ndarray, np.ndarray]:
         """float32 (n_outputs, n_rows), at the current margins; hessians that are negative count as 0."""
-        own, objective, margin = self._own, self._objective, self._margin
+        own, objective, margin, model = self._own, self._objective, self._margin, self.model
         if obj is None and objective.stage is None:
             grad, hess = np.empty_like(margin), np.empty_like(margin)
             maxima = np.zeros((self._n_threads, len(margin), 2), np.int64)
@@ -89,7 +93,7 @@ class LinearBoosting:
             check_finite(maxima)
             return grad, hess
         if obj is None:
-            grad, hess = objective.stage(margin, own.label, own.weight, self._comm)
+            grad, hess = objective.stage(self._sums(self.dtrain, own, margin), model.n_rounds)
         else:
             grad, hess = custom_gradients(obj, margin, self.dtrain)
             if not self._has_warned_of_hessians:
@@ -108,13 +112,17 @@ class LinearBoosting:
             if known is None or known.version != dmatrix.version:
                 self._watched[dmatrix] = known = self._rows(dmatrix)
             rows, margin = known, self._margin_of(known)
-        return RowSums(self._backend, self._comm, margin, rows.label, rows.weight, dmatrix.masks_labels)
+        return self._sums(dmatrix, rows, margin)
+
+    def _sums(self, dmatrix: DMatrix, rows: _Rows, margin: np.ndarray) -> RowSums:
+        return RowSums(self._backend, self._comm, margin, rows.label, rows.weight, dmatrix.masks_labels, rows.queries)
 
     def _rows(self, dmatrix: DMatrix) -> _Rows:
         model = self.model
         check_labels(dmatrix, self._objective, model.n_targets)
         start = start_margin(dmatrix, dmatrix.num_row(), model.base_score, self._objective, model.n_outputs)
-        return _Rows(dmatrix.version, list_columns(values_of(model, dmatrix)), start, dmatrix.labels, dmatrix.weights)
+        queries = QueryRows(self._backend, dmatrix.queries, dmatrix.labels[0])
+        return _Rows(dmatrix.version, list_columns(values_of(model, dmatrix)), start, dmatrix.labels, dmatrix.weights, queries)
 
     def _margin_of(self, rows: _Rows) -> np.ndarray:
         """float32 (n_outputs, n_rows)."""
