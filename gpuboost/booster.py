@@ -19,7 +19,6 @@ from gpuboost.custom_objective import CustomObjective
 from gpuboost.data.dmatrix import DMatrix
 from gpuboost.errors import NotFittedError
 from gpuboost.linear.boosting import LinearBoosting
-from gpuboost.linear.contributions import linear_contributions
 from gpuboost.model.model import Model
 from gpuboost.model_io import dumps, load_model
 from gpuboost.model_io.dump import read_feature_map
@@ -233,6 +232,8 @@ class Booster(ModelView):
         """
         predictor = self._predictor(iteration_range)
         if predictor.rounds.linear is not None:
+            from gpuboost.linear.contributions import linear_contributions
+
             return linear_contributions(
                 predictor.rounds, predictor.base_margin(), data, background=background, with_pairs=kind == "interactions",
                 by_name=validate_features,

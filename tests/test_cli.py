@@ -249,7 +249,7 @@ UNREAD = ["train", "nowhere.csv", "--label", "answer", "--model", "m.json"]  # w
         ([*TRAIN, "-p", "objective=multi:softprob", "-p", "num_class=3"], "num_class is 3, but label 'answer' has 2 classes"),
         ([*TRAIN, "--weight", "answer"], "--weight and --label both name 'answer'"),
         (["train", "twice.csv", "--label", "y", "--model", "m.json"], "twice.csv names more than one column 'a'"),
-        ([*TRAIN, "-p", "lambdarank_bias_norm=2"], "lambdarank_bias_norm='2' is not built yet"),
+        ([*TRAIN, "-p", "lambdarank_bias_norm=2"], "lambdarank_bias_norm belongs to rank:map, rank:ndcg, rank:pairwise, not to"),
         ([*TRAIN, "-p", "device=cuda"], "Use device='cpu'"),
         ([*TRAIN, "-p", "objective=reg:squarederror"], "label 'answer' must be a number for reg:squarederror"),
         ([*TRAIN, "--params", "train.csv"], "train.csv is not JSON"),

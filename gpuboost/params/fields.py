@@ -5,7 +5,6 @@ from dataclasses import dataclass, fields
 from difflib import get_close_matches
 from typing import Any
 
-from gpuboost.errors import not_built
 from gpuboost.params.rules import choice, flag, integer, param, real, reals
 from gpuboost.params.values import (
     DEVICES,
@@ -286,21 +285,15 @@ FIELDS = {f.name: f for f in fields(Params)}
 def check_param(name: str, value: Any) -> Any:
     """`value` as parameter `name` stores it; the default for None.
 
-    Raises ValueError when it is not allowed, NotImplementedError when it is known from XGBoost but not available yet.
+    Raises ValueError when it is not allowed.
     """
     default, rule = FIELDS[name].default, FIELDS[name].metadata["rule"]
     if value is None:
         return default if default is None else rule.parse(default)
-    unbuilt = not_built(f"{name}={value!r}", rule.fix or ("Leave it out." if default is None else f"Use {name}={default!r}."))
     try:
-        parsed = rule.parse(value)
+        return rule.parse(value)
     except ValueError as refused:
-        if not rule.is_built:  # what would be allowed is of no use yet
-            raise unbuilt from None
         raise ValueError(f"{with_aliases(name)} must be {refused}, got {value!r}. {_fix(name, value)}") from None
-    if parsed in rule.planned or (not rule.is_built and parsed != default):
-        raise unbuilt
-    return parsed
 
 
 def _fix(name: str, value: Any) -> str:

@@ -8,7 +8,7 @@ from difflib import get_close_matches
 from typing import Any
 
 from gpuboost.params.fields import ALIASES, FIELDS, Params, check_param, with_aliases
-from gpuboost.params.values import as_real, bounded, listed
+from gpuboost.params.values import as_real, bounded
 
 __all__ = ["ELSEWHERE", "describe_params", "parse_params"]
 
@@ -89,8 +89,7 @@ def describe_params() -> str:
         lines += [f"## {section.__doc__}", "", "| parameter | default | allowed | meaning |", "|---|---|---|---|"]
         for f in fields(section):
             rule = f.metadata["rule"]
-            pending = f" Not built yet: {listed(rule.planned)}." if rule.planned else "" if rule.is_built else " Not built yet."
-            lines.append(f"| {with_aliases(f.name)} | {f.default!r} | {rule.allowed} | {rule.doc}{pending} |")
+            lines.append(f"| {with_aliases(f.name)} | {f.default!r} | {rule.allowed} | {rule.doc} |")
         lines.append("")
     return "\n".join(lines)
 

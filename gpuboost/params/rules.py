@@ -15,16 +15,12 @@ class Rule:
 
     doc : one line. allowed : the accepted values in words. fix : the usual remedy, a sentence.
     parse : value → value as stored; raises ValueError whose text completes "<name> must be ...".
-    is_built : False for a parameter that is known from XGBoost, but may only hold its default yet.
-    planned : the values of a choice that are known from XGBoost, but not available yet.
     """
 
     doc: str
     allowed: str
     parse: Callable[[Any], Any]
     fix: str = ""
-    is_built: bool = True
-    planned: tuple[str, ...] = ()
 
 
 def param(default: Any, doc: str, allowed: str, parse: Callable[[Any], Any], **rule: Any) -> Any:
@@ -68,13 +64,13 @@ def flag(default: bool, doc: str, **rule: Any) -> Any:
     return param(default, doc, "true or false", parse, **rule)
 
 
-def choice(default: str | None, values: str, doc: str, planned: str = "", **rule: Any) -> Any:
-    """One of several words; `values` and `planned` are written with spaces between. Messages offer no planned ones."""
-    names, later = values.split(), tuple(planned.split())
+def choice(default: str | None, values: str, doc: str, **rule: Any) -> Any:
+    """One of several words; `values` are written with spaces between."""
+    names = values.split()
 
     def parse(value: Any) -> str:
-        if not isinstance(value, str) or value not in (*names, *later):
+        if not isinstance(value, str) or value not in names:
             raise ValueError(listed(names))
         return value
 
-    return param(default, doc, listed(names), parse, planned=later, **rule)
+    return param(default, doc, listed(names), parse, **rule)

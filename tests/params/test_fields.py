@@ -152,16 +152,12 @@ AVAILABLE = {
     "updater": ([(name, name) for name in ("shotgun", "coord_descent")], ["grow_colmaker", ""]),
 }
 
-# name → a value that XGBoost takes and gpuboost not yet, and values that nobody takes
-PLANNED = {
-}
-
 DEFAULTS = asdict(Params())
 REFUSED = [(name, bad) for name, (_, bads) in AVAILABLE.items() for bad in bads]
 
 
 def test_the_tables_here_cover_every_parameter():
-    assert set(AVAILABLE) | set(PLANNED) == set(DEFAULTS)
+    assert AVAILABLE.keys() == DEFAULTS.keys()
 
 
 @pytest.mark.parametrize("name, value, stored", [(n, v, s) for n, (good, _) in AVAILABLE.items() for v, s in good])
@@ -178,13 +174,6 @@ def test_refused_value_is_named_with_what_is_allowed_and_a_fix(name, value):
     text = str(error.value)
     assert text.startswith(name) and " must be " in text and f", got {value!r}. " in text
     assert re.search(r"(Use|Pass|Leave|Did you mean|The default is) .+[.?]$", text)
-    assert name not in PLANNED or repr(PLANNED[name][0]) not in text, "offers what is not built"
-
-
-@pytest.mark.parametrize("name, value", [(n, v) for n, (later, bads) in PLANNED.items() for v in (later, *bads)])
-def test_what_xgboost_has_and_gpuboost_not_yet_says_so_by_name(name, value):
-    with pytest.raises(NotImplementedError, match=f"^{name}=.* is not built yet in gpuboost. (Use|Leave)"):
-        parse_params({name: value})
 
 
 @pytest.mark.parametrize("name", DEFAULTS)
