@@ -37,7 +37,17 @@ from gpuboost.kernels.cuda_common import (
     lane_number,
     owner_of,
 )
-from gpuboost.kernels.jit import add_atomic, add_four, add_two, claim, kernel, launch, parallel_kernel, prefetch
+from gpuboost.kernels.jit import (
+    add_atomic,
+    add_four,
+    add_two,
+    claim,
+    inlined_scalar,
+    kernel,
+    launch,
+    parallel_kernel,
+    prefetch,
+)
 from gpuboost.kernels.quantise import LIMB_BITS
 
 GATHER_ROWS = 1024  # rows copied side by side before they are added: planes of 8 KB
@@ -223,7 +233,7 @@ def _add_records(words, first_word, offsets, rows, gpair, n_limbs, mode, private
     _flush(private, int64(BYTE_STRIDE), offsets, int64(0), mode, hist)
 
 
-@parallel_kernel.part
+@inlined_scalar
 def _add_rows(words, width, first_word, rows, high, low, n_codes, n_limbs, private):
     """Add the pairs of rows at so many codes of each: more than there are, but no word more. A record is padded with 0."""
     last = rows.size - 1
@@ -244,7 +254,7 @@ def _add_rows(words, width, first_word, rows, high, low, n_codes, n_limbs, priva
         _add_at(four, int64(24), n_codes, pair, other, n_limbs, private)
 
 
-@parallel_kernel.part
+@inlined_scalar
 def _add_at(word, first_code, n_codes, pair, other, n_limbs, private):
     """Add at the codes of a word, of which the first is a record's first_code-th."""
     for j in range(min(n_codes - first_code, 8)):
@@ -293,7 +303,7 @@ def _add_word(plane, pairs, codes_per_word, n_codes, stride, private, words, fir
         _add_codes(plane, pairs, int64(4), int64(8), int64(BYTE_STRIDE), private, words, first_word, gpair, next_rows)
 
 
-@parallel_kernel.part
+@inlined_scalar
 def _add_codes(plane, pairs, n_codes, bits, stride, private, words, first_word, gpair, next_rows):
     """private[j · stride + code j] += pair. next_rows : rows whose records and pairs are prefetched meanwhile."""
     mask = uint64((1 << bits) - 1)
@@ -332,7 +342,7 @@ def _add_outputs(
     private[: planes.shape[0] * codes_per_word * stride * LANES] = 0
 
 
-@parallel_kernel.part
+@inlined_scalar
 def _add_lanes(plane, pairs, code, bits, stride, private):
     """private[(j · stride + code j) · LANES + lane] += pair of the lane, for CODES_TOGETHER codes of the words."""
     mask, shift = uint64((1 << bits) - 1), uint64(code * bits)
