@@ -230,6 +230,8 @@ class Booster(ModelView):
         background : a table from whose rows is taken what is not known of a row; None: by the trees' covers. progress : called
         with the rows that are done, and all.
         """
+        if kind not in ("values", "interactions"):
+            raise ValueError(f"kind must be 'values' or 'interactions', got {kind!r}. Use 'values' for one of each column.")
         predictor = self._predictor(iteration_range)
         if predictor.rounds.linear is not None:
             from gpuboost.linear.contributions import linear_contributions
@@ -242,6 +244,8 @@ class Booster(ModelView):
         with verbosity_context(self._params.verbosity):
             backend = prediction_backend(self._params, data)
             if background is not None:
+                if kind == "interactions" or is_approximate:
+                    raise ValueError("a background table gives values alone. Leave out the background, or what else was asked.")
                 return contributions.explain_against(background, data, backend, by_name=validate_features, progress=progress)
             return contributions.explain(
                 data, backend, kind, is_approximate=is_approximate, by_name=validate_features, progress=progress

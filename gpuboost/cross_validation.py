@@ -25,6 +25,7 @@ from gpuboost.custom_objective import CustomObjective
 from gpuboost.data.dmatrix import DMatrix
 from gpuboost.data.quantile_dmatrix import QuantileDMatrix
 from gpuboost.errors import install
+from gpuboost.objectives import find_objective
 from gpuboost.params import Params
 from gpuboost.training.evaluate import CustomMetric, Evaluation
 from gpuboost.training.loop import boost_rounds, check_arguments, monitors
@@ -71,6 +72,7 @@ def cv(
     settings = whole._recorded_params()  # checked; a repeated eval_metric is one list
     if metrics:
         settings["eval_metric"] = [metrics] if isinstance(metrics, str) else list(metrics)
+    ranks_queries = getattr(find_objective(whole.params.objective), "ranks_queries", False)
     splits = _splits(dtrain, nfold, stratified, folds, seed, shuffle)
     backend = backends.choose_backend(
         whole.params.training_device, whole.params.nthread, n_values=dtrain.num_row() * dtrain.num_col(),
@@ -85,6 +87,8 @@ def cv(
             slices = [
                 dtrain.slice_with_bins(part, backend) if shares_bins else dtrain.slice(part, True) for part in (rows, test_rows)
             ]
+            if ranks_queries and dtrain.queries.is_given and not all(part.queries.is_given for part in slices):
+                raise ValueError("a fold cuts a query in two. Leave folds out, or make them of whole queries in row order.")
             train_part, test_part, own = *slices, dict(settings)
             if fpreproc is not None:
                 train_part, test_part, own = fpreproc(train_part, test_part, own)

@@ -34,8 +34,11 @@ class Explanation:
 class ModelExplainer:
     """Explains rows by one model. Made by ``explainer``."""
 
-    def __init__(self, booster: Booster, to_matrix: Callable[[Any], DMatrix], background: Any, rounds: tuple[int, int]) -> None:
-        self._booster, self._to_matrix, self._rounds = booster, to_matrix, rounds
+    def __init__(
+        self, booster: Booster, to_matrix: Callable[[Any], DMatrix], background: Any, rounds: tuple[int, int],
+        own_columns: Callable[[Any], Any] = lambda X: X,
+    ) -> None:  # fmt: skip
+        self._booster, self._to_matrix, self._rounds, self._own_columns = booster, to_matrix, rounds, own_columns
         self._background = None if background is None else self._as_matrix(background)
         name_of = name_of_column(booster.model)
         self.feature_names = [name_of(feature) for feature in range(booster.num_features())]
@@ -54,7 +57,8 @@ class ModelExplainer:
         is_one = contributions.shape[1] == 1
         values = inner[:, 0] if is_one else np.moveaxis(inner, 1, -1)
         explanation = Explanation(
-            np.ascontiguousarray(values), bias[:, 0] if is_one else np.ascontiguousarray(bias), _as_array(X), self.feature_names
+            np.ascontiguousarray(values), bias[:, 0] if is_one else np.ascontiguousarray(bias), _as_array(self._own_columns(X)),
+            self.feature_names,
         )
         try:
             import shap
@@ -84,10 +88,12 @@ def explainer(model: Any, background: Any = None, *, iteration_range: tuple[int,
 
     model : Booster, estimator of gpuboost.sklearn, or a model file. background : None weighs the branches of what is not known by
     their covers in training (path-dependent values); a table takes it from the table's rows (interventional values): some hundred
-    to some thousand rows that the question compares with. iteration_range : as for predict; an estimator's best rounds for None.
+    to some thousand rows that the question compares with, read once, at the first explanation. iteration_range : as for predict;
+    an estimator's best rounds for None.
     """
     if hasattr(model, "get_booster"):
-        return ModelExplainer(model.get_booster(), model.explained_matrix, background, model.explained_rounds(iteration_range))
+        rounds = model.explained_rounds(iteration_range)
+        return ModelExplainer(model.get_booster(), model.explained_matrix, background, rounds, model.explained_table)
     if isinstance(model, str | os.PathLike):
         model = Booster(model_file=model)
     if not isinstance(model, Booster):

@@ -357,6 +357,14 @@ def test_warmup_compiles_and_says_how_long(capsys):
     assert [len(kernel.dispatcher.signatures) for kernel in kernels] == compiled
 
 
+def test_a_linear_model_trains_and_predicts(folder):
+    line = pl.DataFrame({"x": np.arange(-10.0, 10.0)}).with_columns(y=2 * pl.col("x") + 0.25)
+    line.write_csv("line.csv")
+    assert main(["train", "line.csv", "--label", "y", "--model", "m.json", "--rounds", "100", "-p", "booster=gblinear"]) == 0
+    assert main(["predict", "line.csv", "--model", "m.json", "--output", "out.csv"]) == 0
+    np.testing.assert_allclose(pl.read_csv("out.csv")["prediction"], line["y"], atol=1e-3)
+
+
 def test_the_version_is_that_of_the_package(capsys):
     with pytest.raises(SystemExit) as ended:
         main(["--version"])

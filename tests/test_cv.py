@@ -236,6 +236,14 @@ def test_queries_stay_whole():
         gb.cv({"objective": "rank:ndcg"}, data, stratified=True)
 
 
+def test_folds_that_cut_queries_are_told_as_such():
+    rng = np.random.default_rng(0)
+    data = gb.DMatrix(rng.normal(size=(40, 2)), np.arange(40) % 3, qid=np.arange(40) // 8)
+    with pytest.raises(ValueError, match="a fold cuts a query in two"):
+        gb.cv({"objective": "rank:ndcg"}, data, 2, folds=[(np.arange(0, 40, 2), np.arange(1, 40, 2))])
+
+
+
 def test_wrong_arguments_are_refused_before_training(data):
     with pytest.raises(ValueError, match="nfold must lie between 2 and the 400 rows of dtrain, got 1"):
         gb.cv(LOGISTIC, data, nfold=1)

@@ -186,7 +186,7 @@ def test_early_stopping_stops_and_predicts_with_all_rounds():
     booster = train({**SHOTGUN, "eta": 1.0}, data, 500, evals=[(held_out, "test")], early_stopping_rounds=3)
     assert booster.best_iteration < booster.num_boosted_rounds() < 500
     with pytest.raises(ValueError, match="has the weights of its last round alone, so its .* rounds cannot be taken apart"):
-        train(SHOTGUN, data, 500, evals=[(held_out, "test")], callbacks=[EarlyStopping(rounds=3, save_best=True)])
+        booster[: booster.best_iteration + 1]
 
 
 def test_cross_validation_trains_them():
@@ -346,3 +346,21 @@ def test_contributions_are_xgboosts(tmp_path):
     booster.save_model(tmp_path / "model.json")
     theirs = xgboost.Booster(model_file=tmp_path / "model.json").predict(xgboost.DMatrix(X), pred_contribs=True)
     np.testing.assert_allclose(booster.predict(gb.DMatrix(X), pred_contribs=True), theirs, atol=1e-5)
+
+
+# ---- what it cannot do
+
+
+def test_what_only_trees_keep_is_refused_before_a_round():
+    X, y = make_table()
+    data = gb.DMatrix(X, y)
+    for given in ({"monotone_constraints": (1, 0, 0, 0, 0, 0)}, {"interaction_constraints": [[0, 1]]}):
+        with pytest.raises(ValueError, match=f"{next(iter(given))} must be .* with booster='gblinear'"):
+            train({**LINEAR, **given}, data)
+    with pytest.raises(ValueError, match="save_best of EarlyStopping .*gblinear"):
+        train(LINEAR, data, evals=[(data, "train")], callbacks=[EarlyStopping(rounds=2, save_best=True)])
+
+
+def test_a_penalty_beyond_all_sums_leaves_no_weights():
+    X, y = make_table(40)
+    assert not weights(train({**SHOTGUN, "lambda": 1e300}, gb.DMatrix(X, y)))[:-1].any()

@@ -41,6 +41,11 @@ def test_queries_may_be_given_in_any_way(table):
         assert model.predict(with_qid).tolist() == booster.predict(data).tolist()
         assert model.apply(with_qid).shape == (150, 4)
         assert model.score(with_qid, y) == booster.evaluate([(data, "")])[0][2]
+        for background in (None, with_qid):
+            explanation = model.explain(with_qid, background=background)
+            assert explanation.values.shape == explanation.data.shape == (150, 4)
+            total = explanation.values.sum(axis=1) + explanation.base_values
+            np.testing.assert_allclose(total, model.predict(with_qid), atol=1e-5)
 
 
 def test_evaluation_sets_weights_and_early_stopping(table):
@@ -76,9 +81,9 @@ def test_what_a_ranker_refuses(table):
     frame = pd.DataFrame(X, columns=list("abcd")).assign(qid=QID)
     model = gb.GPUBoostRanker(**PARAMS)
     for given in ({}, {"group": SIZES, "qid": QID}):
-        with pytest.raises(ValueError, match="a ranker needs the queries of rows once. Pass group or qid"):
+        with pytest.raises(ValueError, match="once which rows are one query, and was told .*. Pass group or qid"):
             model.fit(X, y, **given)
-    with pytest.raises(ValueError, match="a ranker needs the queries of rows once"):
+    with pytest.raises(ValueError, match="once which rows are one query"):
         model.fit(frame, y, qid=QID)
     with pytest.raises(ValueError, match="qid must not decrease"):
         model.fit(X, y, qid=QID[::-1])

@@ -101,7 +101,7 @@ def _train(options: argparse.Namespace) -> None:
                     info[field] = table[column]
             if not isinstance(table, TextTable):
                 table = as_categories(select_columns(table, features, path), texts)
-            if checked.tree_method == "exact":  # which searches the values themselves
+            if checked.tree_method == "exact" or checked.booster == "gblinear":  # which look at the values themselves
                 matrix = DMatrix(table, **info, nthread=checked.nthread)
             else:
                 ref = evals[0][0] if evals else None

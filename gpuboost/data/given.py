@@ -80,7 +80,9 @@ def group_ptr(group: Any, n_rows: int) -> np.ndarray:
     """uint32 (n_groups + 1,), first rows, of the numbers of rows in each group."""
     sizes = _integers("group", group)
     total = sum(sizes.tolist())  # of Python's integers, which do not overflow
-    if (sizes < 0).any() or total != n_rows:
+    if (sizes < 0).any():
+        raise ValueError(f"group must hold the rows of each query, got {sizes.min()} for query {sizes.argmin()}. Count anew.")
+    if total != n_rows:
         raise ValueError(f"group must hold the rows of each query, {n_rows} together, got a sum of {total}.")
     return np.concatenate([[0], sizes.cumsum()]).astype(np.uint32)
 

@@ -124,7 +124,8 @@ class Descent:
         squares = [step * step for step in steps.tolist()]
         penalty = self._penalties[1] * sum(squares)
         apart = sum(h * square for h, square in zip(sum_hess.tolist(), squares)) + penalty
-        return min(1.0, apart / max(apart, int(curvature[0]) / scale + penalty))
+        together = int(curvature[0]) / scale + penalty
+        return apart / together if apart < together else 1.0
 
     def _step(self, features: np.ndarray, steps: np.ndarray) -> None:
         """Go η of these steps."""

@@ -14,7 +14,7 @@ from gpuboost.metrics import register
 from gpuboost.metrics.base import DEFAULTS, Metric
 from gpuboost.params import Params
 
-FIX = "Use ndcg_exp_gain=False for gains of your own, or another metric, such as auc."
+FIX = "Use ndcg_exp_gain=False for gains of your own, or another metric."
 
 
 class RankingMetric(Metric):

@@ -239,6 +239,9 @@ class Params(OtherBoosterParams, ObjectiveParams, TreeParams, GeneralParams):
     def _check_linear(self, is_linear: bool) -> None:
         if is_linear and (self.device.startswith("cuda") or self.tree_method == "gpu_hist"):
             raise ValueError(f"device must be 'cpu' with booster='gblinear', got {self.device!r}. Use 'cpu', or leave it out.")
+        for name in ("monotone_constraints", "interaction_constraints"):
+            if is_linear and getattr(self, name):
+                raise ValueError(f"{name} must be empty with booster='gblinear', got {getattr(self, name)!r}. Leave it out.")
         if not is_linear and self.updater is not None:
             raise ValueError(
                 f"booster must be 'gblinear' with updater={self.updater!r}, got {self.booster!r}. Leave updater out: tree_method "

@@ -312,9 +312,13 @@ class GPUBoostModel(BaseEstimator):
 
         return mean_sizes(self.get_booster().contributions(data, iteration_range=self._rounds(None)))
 
+    def explained_table(self, X: Any) -> Any:
+        """A table of the columns that are explained."""
+        return X
+
     def explained_matrix(self, X: Any) -> DMatrix:
         """A table as its prediction reads it."""
-        return self._matrix(self._checked_table(X, reset=False))
+        return self._matrix(self._checked_table(self.explained_table(X), reset=False))
 
     def explained_rounds(self, iteration_range: Any) -> tuple[int, int]:
         """The rounds that its prediction takes."""

@@ -57,6 +57,9 @@ class GPUBoostRanker(GPUBoostModel):
     def apply(self, X, iteration_range=None) -> np.ndarray:
         return super().apply(_without_qid(X)[0], iteration_range)
 
+    def explained_table(self, X: Any) -> Any:
+        return _without_qid(X)[0]
+
     def score(self, X, y, *, group=None, qid=None) -> float:
         """The last metric of eval_metric, as a rule NDCG. Queries as in fit."""
         X, queries = _split(X, group, qid, "group or qid")
@@ -83,7 +86,10 @@ def _split(X: Any, group: Any, qid: Any, names: str) -> tuple[Any, dict[str, Any
     X, of_column = _without_qid(X)
     given = {name: values for name, values in (("group", group), (QID, qid), (QID, of_column)) if values is not None}
     if len(given) != 1 or (of_column is not None and qid is not None):
-        raise ValueError(f"a ranker needs the queries of rows once. Pass {names}, or a frame with a column {QID!r}.")
+        raise ValueError(
+            f"a ranker needs to know once which rows are one query, and was told {len(given) or 'not'}"
+            f"{' times' if given else ''}. Pass {names}, or a frame with a column {QID!r}."
+        )
     return X, given
 
 

@@ -60,6 +60,8 @@ def train(
         used = list(callbacks or ())
         if early_stopping_rounds is not None:
             used.append(EarlyStopping(rounds=early_stopping_rounds, maximize=maximize))
+        if booster.params.booster == "gblinear" and any(getattr(callback, "save_best", False) for callback in used):
+            raise ValueError("save_best of EarlyStopping cuts a model, and that of booster='gblinear' cannot be. Leave it out.")
         used += monitors(verbose_eval)
         checkpoints = progress = None
         if resume_from is not None:
