@@ -244,7 +244,8 @@ def _add_rows(words, width, first_word, rows, high, low, n_codes, n_limbs, priva
         row, ahead = uint64(rows[uint64(i)]), uint64(rows[uint64(min(i + AHEAD, last))])
         prefetch(words, ahead * width + first_word)
         prefetch(high, ahead)
-        prefetch(low, ahead)
+        if n_limbs == 2:
+            prefetch(low, ahead)
         pair, other = _widened(high[row]), _widened(low[row])
         at = row * width + first_word
         one = words[at]

@@ -42,6 +42,13 @@ def _first_from(rows, begin, end, row):
     return begin
 
 
+@parallel_kernel.part
+def _entries_in(rows, begin, end, row, n_rows):
+    """(begin, end) of a column's entries, which lie from begin to end, in n_rows rows from that one on."""
+    begin = _first_from(rows, begin, end, row)
+    return begin, _first_from(rows, begin, end, row + n_rows)
+
+
 @scalar
 def _n_ranges(n_threads):
     return 1 if n_threads == 1 else n_threads * RANGES_PER_THREAD
@@ -69,8 +76,7 @@ def _sum_ranges(counter, first, rows, values, features, grad, hess, scales, sums
             return
         for i in range(features.size):
             f = features[i]
-            begin = _first_from(rows, first[f], first[f + 1], k * size)
-            end = _first_from(rows, begin, first[f + 1], (k + 1) * size)
+            begin, end = _entries_in(rows, first[f], first[f + 1], k * size, size)
             sum_grad, sum_hess = int64(0), int64(0)
             for e in range(begin, end):
                 row, value = rows[e], float64(values[e])
@@ -102,8 +108,7 @@ def _curve_ranges(counter, first, rows, values, features, steps, hess, scale, al
         total = int64(0)
         for i in range(features.size):
             f = features[i]
-            begin = _first_from(rows, first[f], first[f + 1], k * size)
-            end = _first_from(rows, begin, first[f + 1], (k + 1) * size)
+            begin, end = _entries_in(rows, first[f], first[f + 1], k * size, size)
             for e in range(begin, end):
                 row, x = rows[e], float64(values[e]) * steps[i]
                 total += rounded(float64(hess[row]) * (x * (2.0 * along[row] + x)), scale)
@@ -134,8 +139,7 @@ def _shift_ranges(thread, counter, first, rows, values, features, steps, hess, a
             break
         for i in range(features.size):
             f = features[i]
-            begin = _first_from(rows, first[f], first[f + 1], k * size)
-            end = _first_from(rows, begin, first[f + 1], (k + 1) * size)
+            begin, end = _entries_in(rows, first[f], first[f + 1], k * size, size)
             for e in range(begin, end):
                 row = rows[e]
                 shifted = float32(float64(grad[row]) + float64(hess[row]) * (float64(values[e]) * steps[i]))
@@ -165,8 +169,7 @@ def _add_ranges(counter, first, rows, values, features, weights, margin, n_threa
             return
         for i in range(features.size):
             f = features[i]
-            begin = _first_from(rows, first[f], first[f + 1], k * size)
-            end = _first_from(rows, begin, first[f + 1], (k + 1) * size)
+            begin, end = _entries_in(rows, first[f], first[f + 1], k * size, size)
             weight = weights[f]
             for e in range(begin, end):
                 margin[rows[e]] += values[e] * weight
