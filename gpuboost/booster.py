@@ -109,9 +109,13 @@ class Booster(ModelView):
                 self.reset()  # the margins may hold a part of the round; the model holds whole ones
                 raise
 
-    def boost(self, dtrain: DMatrix, iteration: int = 0, *, grad: Any, hess: Any) -> None:
-        """Boost one round from gradients in predict's shape, weights applied."""
-        self.update(dtrain, iteration, lambda *_: (grad, hess))
+    def boost(
+        self, dtrain: DMatrix, iteration: int = 0, *, grad: Any = None, hess: Any = None, fobj: CustomObjective | None = None
+    ) -> None:
+        """Boost one round from gradients in predict's shape, weights applied, or as update by an objective fobj."""
+        if (grad is None) != (hess is None) or (grad is None) == (fobj is None):
+            raise ValueError("boost needs gradients once. Pass grad and hess, or fobj.")
+        self.update(dtrain, iteration, (lambda *_: (grad, hess)) if fobj is None else fobj)
 
     def start_training(self, dtrain: DMatrix, *, is_custom: bool = False) -> Boosting | LinearBoosting:
         """The running training on this matrix, started where needed. is_custom : as for training.start."""

@@ -201,6 +201,16 @@ def test_weights_of_the_table_and_of_the_parameters():
     assert digest(train({"feature_weights": WEIGHTS}).model) == digest(train({}).model)  # nothing is drawn
 
 
+def test_weights_given_to_fit_are_those_of_the_parameter():
+    X, y = make()
+    fitted = [
+        gb.GPUBoostRegressor(n_estimators=2, colsample_bynode=0.3, **own).fit(X, y, feature_weights=given)
+        for own, given in (({"feature_weights": WEIGHTS}, None), ({}, WEIGHTS), ({}, None))
+    ]
+    of_parameter, of_fit, of_none = (digest(model.get_booster().model) for model in fitted)
+    assert of_parameter == of_fit != of_none
+
+
 def test_workers_must_weigh_features_alike():
     X, y = make()
 

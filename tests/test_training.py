@@ -232,9 +232,13 @@ def test_custom_objective_of_several_outputs_sees_and_returns_rows_by_outputs():
 def test_boost_takes_gradients_like_a_custom_objective():
     X, y, _ = make_table("reg:squarederror")
     dtrain = gb.DMatrix(X, y)
-    booster = gb.Booster({"base_score": 0.0})
-    booster.boost(dtrain, grad=-y, hess=np.ones_like(y))
-    assert model_bytes(booster) == model_bytes(gb.train({"base_score": 0.0}, dtrain, 1))
+    for given in ({"grad": -y, "hess": np.ones_like(y)}, {"fobj": lambda *_: (-y, np.ones_like(y))}):
+        booster = gb.Booster({"base_score": 0.0})
+        booster.boost(dtrain, **given)
+        assert model_bytes(booster) == model_bytes(gb.train({"base_score": 0.0}, dtrain, 1))
+    for given in ({}, {"grad": -y}, {"grad": -y, "hess": y, "fobj": lambda *_: (-y, y)}):
+        with pytest.raises(ValueError, match="Pass grad and hess, or fobj"):
+            gb.Booster({}).boost(dtrain, **given)
 
 
 def test_gradients_of_the_wrong_shape_are_refused():

@@ -77,17 +77,18 @@ class GPUBoostModel(BaseEstimator):
 
     def fit(
         self, X, y, *, sample_weight=None, base_margin=None, eval_set=None, sample_weight_eval_set=None,
-        base_margin_eval_set=None, verbose=False, xgb_model=None,
+        base_margin_eval_set=None, verbose=False, xgb_model=None, feature_weights=None,
     ) -> Self:  # fmt: skip
         """Train on a table X (n_samples, n_features), an array, a frame or a SciPy sparse matrix, and its labels y (n_samples,).
 
         eval_set : (X, y) pairs to evaluate after every round, as validation_0, validation_1, …; one weight and base_margin each.
         verbose : print the evaluations, True every round, a number every so many.
         xgb_model : estimator, Booster or file to continue.
+        feature_weights : (n_features,) for sampling columns; the parameter of that name goes before it.
         """
         return self._fit(
-            X, y, {"weight": sample_weight, "base_margin": base_margin}, eval_set, sample_weight_eval_set, base_margin_eval_set,
-            verbose, xgb_model,
+            X, y, {"weight": sample_weight, "base_margin": base_margin, "feature_weights": feature_weights}, eval_set,
+            sample_weight_eval_set, base_margin_eval_set, verbose, xgb_model,
         )  # fmt: skip
 
     def _fit(
@@ -129,7 +130,10 @@ class GPUBoostModel(BaseEstimator):
             labels = np.concatenate([label, self._encoded(eval_set[-1][1], "eval_set[-1]")])
             n_before = 0 if continued is None else continued.num_boosted_rounds()
             self._booster = self._refitted(
-                self._matrix(rows, **self._label_info(labels), weight=weight, base_margin=margin), n_before, continued
+                self._matrix(
+                    rows, **self._label_info(labels), weight=weight, base_margin=margin, feature_weights=info["feature_weights"]
+                ),
+                n_before, continued,
             )  # fmt: skip
         self._keep_labels(self._booster)
         if self.importance_type == "shap":

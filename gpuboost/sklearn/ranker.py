@@ -28,6 +28,7 @@ class GPUBoostRanker(GPUBoostModel):
     def fit(
         self, X, y, *, group=None, qid=None, sample_weight=None, base_margin=None, eval_set=None, eval_group=None, eval_qid=None,
         sample_weight_eval_set=None, base_margin_eval_set=None, verbose=False, xgb_model=None,
+        feature_weights=None,
     ) -> Self:  # fmt: skip
         """Train on a table X (n_samples, n_features) and degrees of relevance y (n_samples,).
 
@@ -43,7 +44,7 @@ class GPUBoostRanker(GPUBoostModel):
         groups, qids = (_one_each(name, v, len(pairs)) for name, v in (("eval_group", eval_group), ("eval_qid", eval_qid)))
         split = [_split(pair[0], g, q, "eval_group or eval_qid") for pair, g, q in zip(pairs, groups, qids)]
         return self._fit(
-            X, y, {"weight": sample_weight, "base_margin": base_margin, **of_rows},
+            X, y, {"weight": sample_weight, "base_margin": base_margin, "feature_weights": feature_weights, **of_rows},
             [(table, pair[1]) for (table, _), pair in zip(split, pairs)], sample_weight_eval_set, base_margin_eval_set, verbose,
             xgb_model, [queries for _, queries in split],
         )  # fmt: skip
