@@ -11,7 +11,7 @@ from llvmlite import ir
 from numba import float32, float64, int32, int64, types, uint32, uint64
 from numba.extending import intrinsic
 
-from gpuboost.kernels.jit import long_scalar, scalar
+from gpuboost.kernels.jit import inlined_scalar, long_scalar, scalar
 from gpuboost.kernels.structs import CATEGORICAL
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -77,7 +77,7 @@ def soft_threshold(grad, alpha):
     return math.copysign(magnitude, grad)
 
 
-@scalar
+@inlined_scalar
 def optimal_weight(grad, hess, reg_lambda, alpha, max_delta_step, lower, upper):
     """w* = −T(G, α)/(H + λ), kept within ±max_delta_step (0: no limit) and [lower, upper] (Eq. 5). Without hessian w* is 0,
     or what the bounds leave that is nearest."""
@@ -98,7 +98,7 @@ def is_too_light(hess, min_child_weight):
     return hess < min_child_weight * float64(1.0 - LIGHT_TOLERANCE)
 
 
-@scalar
+@inlined_scalar
 def keeps_order(sign, left_grad, left_hess, right_grad, right_hess, reg_lambda, alpha, max_delta_step, lower, upper):
     """Whether two children's weights go the way of a monotone constraint: sign·w_L ≤ sign·w_R. sign : +1 rising, −1 falling,
     0 free."""
@@ -109,7 +109,7 @@ def keeps_order(sign, left_grad, left_hess, right_grad, right_hess, reg_lambda, 
     return left <= right if sign > 0 else left >= right
 
 
-@scalar
+@inlined_scalar
 def middle_weight(left_grad, left_hess, right_grad, right_hess, reg_lambda, alpha, max_delta_step, lower, upper):
     """(w_L + w_R)/2: what parts the weights of all leaves below two children where a constraint orders them."""
     left = optimal_weight(left_grad, left_hess, reg_lambda, alpha, max_delta_step, lower, upper)
@@ -124,14 +124,14 @@ def gain_rank(gain):
     return bits_double(uint64(double_bits(float64(gain)) & uint64(0xFFFFFFE000000000)))
 
 
-@scalar
+@inlined_scalar
 def node_score(grad, hess, reg_lambda, alpha):
     """T(G, α)²/(H + λ): twice the loss that the optimal weight takes off a node (Eq. 6 without its ½)."""
     t = larger(abs(grad) - alpha, float64(0.0))
     return t * t / (hess + reg_lambda)
 
 
-@scalar
+@inlined_scalar
 def node_score_at(grad, hess, weight, reg_lambda, alpha):
     """−(2·G·w + (H + λ)·w² + 2·α·|w|): the same quantity at a weight that a bound holds away from the optimum."""
     return -(float64(2.0) * grad * weight + (hess + reg_lambda) * weight * weight + float64(2.0) * alpha * abs(weight))

@@ -44,7 +44,7 @@ from gpuboost.kernels.cuda_common import (
     warp_prefix,
     warp_sum,
 )
-from gpuboost.kernels.jit import claim, launch, parallel_kernel, scalar
+from gpuboost.kernels.jit import claim, inlined_scalar, launch, parallel_kernel, scalar
 from gpuboost.kernels.scalar import (
     bits_double,
     double_bits,
@@ -329,7 +329,7 @@ def is_candidate(weight, present, total, min_child_weight):
     return (present > 0.0) & (rest > 0.0) & (weight >= min_child_weight) & (rest >= min_child_weight)
 
 
-@scalar
+@inlined_scalar
 def node_term(grad, hess, reg_lambda, alpha, max_delta_step, lower, upper):
     """What the best weight within the bounds takes off a node; 0 for a node without hessian."""
     if hess <= float64(0.0):
@@ -513,14 +513,14 @@ def add_gain_of(gain_of):
     _add_gains."""
     is_own = gain_of is not None
 
-    @scalar
+    @inlined_scalar
     def score(gl, hl, gr, hr, node_grad, node_hess, reg_lambda, alpha, max_delta_step, lower, upper, feature, parameters):
         left = node_term(gl, hl, reg_lambda, alpha, max_delta_step, lower, upper)
         return left + node_term(gr, hr, reg_lambda, alpha, max_delta_step, lower, upper)
 
     gain_of = score if gain_of is None else gain_of
 
-    @scalar
+    @inlined_scalar
     def add_gain(
         gain, left_grad, left_hess, grad, hess, grad_unit, hess_unit,
         reg_lambda, alpha, max_delta_step, min_child_weight, lower, upper, sign, feature, parameters,

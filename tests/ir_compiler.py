@@ -260,7 +260,7 @@ define void @run(ptr %slots) {{
 """
 
 
-_TYPE = r"(\w+|\[\d+ x \w+\])"
+_TYPE = r"(\w+|\[\d+ x \w+\]|\{ [\w, ]+ \})"  # a number, or numbers that a function returns together through memory
 _ACCESS = re.compile(
     rf"(?:= load (?:volatile )?{_TYPE}, |store (?:volatile )?{_TYPE} .+?, (?=ptr)|= atomicrmw \w+ )"
     r"(ptr(?: addrspace\(3\))?) ([%@][^,\s]+)(?:, (\w+))?"
@@ -282,11 +282,10 @@ def _checks_of(line, n):
     if not line.startswith(" "):
         return []
     if m := _ACCESS.search(line):
-        count, element = re.fullmatch(r"(?:\[(\d+) x )?(\w+)\]?", m[1] or m[2] or m[5]).groups()
         checks = [f"%c{n} = ptrtoint {m[3]} {m[4]} to i64"]
-        for k in range(int(count or 1)):  # a pair that a function returns through memory: each of its numbers
-            checks.append(f"%c{n}_{k} = add i64 %c{n}, {k * BYTES[element]}")
-            checks.append(f"call void @check_access(i64 %c{n}_{k}, i64 {BYTES[element]})")
+        for k, (offset, size) in enumerate(_layout(m[1] or m[2] or m[5])):
+            checks.append(f"%c{n}_{k} = add i64 %c{n}, {offset}")
+            checks.append(f"call void @check_access(i64 %c{n}_{k}, i64 {size})")
         return checks
     assert not re.search(r"= (?:load|atomicrmw|cmpxchg) |^ +store ", line), line
     checks = []
@@ -306,6 +305,17 @@ def _checks_of(line, n):
             fits = [least, f"%m{n} = icmp ne i{bits} {m[4]}, -1", f"%f{n} = or i1 %l{n}, %m{n}"]
             checks = [f"%z{n} = icmp ne i{bits} {m[4]}, 0", *fits, f"%c{n} = and i1 %z{n}, %f{n}"]
     return [*checks, f"call void @check(i1 %c{n}, i32 {what}, i64 {bits})"] if checks else []
+
+
+def _layout(kind):
+    """(offset, size) in bytes of each number of a type that _TYPE matches: aligned to its size, as LLVM lays them out."""
+    count, element = re.fullmatch(r"(?:\[(\d+) x )?(.+?)\]?", kind).groups()
+    numbers, end = [], 0
+    for number in element.strip("{ }").split(", ") * int(count or 1):
+        offset = -(-end // BYTES[number]) * BYTES[number]
+        numbers.append((offset, BYTES[number]))
+        end = offset + BYTES[number]
+    return numbers
 
 
 # ---- LLVM

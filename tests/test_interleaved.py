@@ -56,8 +56,8 @@ def test_trainings_in_turns_on_one_cpu_backend(n_threads, use_backend):
 
 
 def test_trainings_in_turns_on_one_gpu(use_backend):
-    names = ["narrow", "wide", "sparse"]
+    names = ["wide", "sparse"]
     use_backend(CpuBackend(1))
-    alone = models(names, 2, 60, together=False)
+    alone = models(names, 2, 40, together=False)
     use_backend(CudaBackend(SimulatedDevice()))
-    assert models(names, 2, 60, together=True) == alone
+    assert models(names, 2, 40, together=True) == alone

@@ -49,6 +49,7 @@ def train(gain, rounds=3, dtrain=None, xgb_model=None, **params):
 # ---- the built-in gain rewritten
 
 
+@pytest.mark.slow
 @each_search
 @pytest.mark.parametrize("options", [{}, {"reg_lambda": 0.0, "reg_alpha": 0.7, "gamma": 1.5, "min_child_weight": 3.0}])
 def test_the_built_in_gain_rewritten_grows_the_same_model(search, options):
@@ -70,7 +71,7 @@ def test_on_sparse_tables(absent):
     y = np.asarray(X[:, :3].sum(axis=1)).ravel() + rng.normal(size=300)
     dtrain = gb.DMatrix(X, y, sparse_absent=absent)
     for method in ("hist", "exact"):
-        built_in, own, other = (train(gain, 2, dtrain, tree_method=method) for gain in (None, "my_gain", "apart"))
+        built_in, own, other = (train(gain, 2, dtrain, tree_method=method) for gain in (None, "my_bounded_gain", "apart"))
         assert digest(built_in.model) == digest(own.model) != digest(other.model)
 
 
@@ -124,6 +125,7 @@ def test_a_price_keeps_a_column_out(formulas):
     assert "f2" in cheap and "f2" not in dear
 
 
+@pytest.mark.slow  # as tests/test_parameters.py
 def test_a_split_that_must_not_be():
     @gb.split_gain
     def never_on_the_first(gain, feature):

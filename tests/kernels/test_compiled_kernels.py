@@ -148,7 +148,7 @@ def make_ptx_once():
         yield
 
 
-@pytest.mark.sweep(24)
+@pytest.mark.sweep(12)
 @pytest.mark.parametrize("capability", CAPABILITIES, ids=lambda c: f"sm_{c[0]}{c[1]}")
 @each_kernel
 def test_registers_and_memory_of_the_machine_code(kernel, choice, capability):
@@ -305,7 +305,7 @@ def disassembler():
     return None
 
 
-@pytest.mark.sweep(8)
+@pytest.mark.sweep(4)
 @pytest.mark.parametrize("capability", CAPABILITIES, ids=lambda c: f"sm_{c[0]}{c[1]}")
 @pytest.mark.parametrize("kernel, choice", with_choices(HISTOGRAM_KERNELS))
 def test_histograms_have_no_compare_and_swap_loops(kernel, choice, capability, tmp_path):

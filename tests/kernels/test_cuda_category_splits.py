@@ -135,6 +135,7 @@ def of_sets(gain, left_hess, right_hess, feature, reg_lambda):
     return gain * (1 + 0.25 * feature) + abs(left_hess - right_hess) * reg_lambda
 
 
+@pytest.mark.slow
 @each_runner
 def test_a_users_gain_equals_the_cpu(run):
     hist, sums, offsets = laid_out(np.random.default_rng(6), [3, 12], 2, missing=(4, 3))

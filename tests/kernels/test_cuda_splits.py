@@ -275,7 +275,7 @@ def of_many_arguments(gain, left_grad, left_hess, right_weight, node_hess, featu
     return gain * (1 + tilt * feature) + abs(left_grad) / (1 + left_hess) + right_weight**2 / node_hess - max_delta_step
 
 
-@pytest.mark.sweep(1)
+@pytest.mark.slow
 @each_runner
 @pytest.mark.parametrize(
     "n_outputs, bounds", [(1, {}), (2, {}), (1, {"max_delta_step": 0.5, "lower": -0.25, "monotone": [1, -1]})]

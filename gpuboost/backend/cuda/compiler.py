@@ -126,19 +126,27 @@ def _threads_of_a_multiprocessor(capability: tuple[int, int]) -> int:
 
 
 def _for_numba(function: Any) -> Any:
-    """The function with numba's CUDA names in place of ours, and the functions it calls inlined."""
+    """The function with numba's CUDA names in place of ours.
+
+    Formulas on scalars are left for LLVM to inline (_no_contraction): where numba inlines, it copies a function once for each
+    call and infers the types of every copy, which takes twice as long. Device functions it does inline, as the assembler has
+    registers enough for the tiles of histograms only then.
+    """
     import numba
+    from numba.extending import is_jitted
 
     known: dict[int, Any] = {}
 
     def replace(value: Any) -> Any:
         if value is cuda:
             return numba.cuda
-        if isinstance(value, DeviceFunction):
-            if value.lowering is not None:
-                return value.lowering
+        on_device = isinstance(value, DeviceFunction)
+        if on_device and value.lowering is not None:
+            return value.lowering
+        if on_device or is_jitted(value):
             if id(value) not in known:
-                known[id(value)] = numba.njit(inline="always", error_model="numpy")(bind(value.py_func, replace))
+                how = "always" if on_device else "never"
+                known[id(value)] = numba.njit(inline=how, error_model="numpy")(bind(value.py_func, replace))
             return known[id(value)]
         return value
 
@@ -176,7 +184,7 @@ def _row_stack() -> Iterator[None]:
 def _no_contraction(capability: tuple[int, int]) -> Iterator[None]:
     """Let numba-cuda compile with NVVM's fma=0: PTX then says mul.rn and add.rn, which no later step may fuse.
 
-    Functions that are not inlined yet (jit.long_scalar) are inlined by LLVM, and for this capability: numba would ask a GPU.
+    Functions that are called are inlined by LLVM, and compiled for this capability: numba would ask a GPU.
     """
     import numba.cuda.compiler as compiler
     import numba.cuda.dispatcher as dispatcher
