@@ -62,6 +62,8 @@ class Communicator(ABC):
 
     def allgather_int(self, value: int) -> list[int]:
         """One integer of every worker, in rank order."""
+        if self.size == 1:
+            return [value]
         return [int(v) for v in self.allgather(np.array([value], np.int64))[:, 0]]
 
     def any(self, flag: bool) -> bool:

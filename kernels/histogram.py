@@ -117,6 +117,12 @@ def list_build_items(
     return items[:n_items]
 
 
+@inlined_scalar
+def count_group_words(most, n_items, n_threads):
+    """Words of a record that a thread adds up together: all that fit, or so few that each thread finds two items."""
+    return max(1, min(most, most * n_items // (2 * n_threads)))
+
+
 @parallel_kernel
 def build_histograms_cpu(
     words, codes_per_word, rows, gpair, n_limbs, offsets, stride, items, group_words, hist, private, planes, pairs, n_threads

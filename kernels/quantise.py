@@ -49,6 +49,7 @@ FINE_ROWS = 100
 LIGHT_UNITS = 128.0  # of equal rows with so many a sum is wrong by up to 1 %
 LEAF_UNITS = 4096.0
 LIGHT_BITS = 16  # below a unit, in sums over light rows
+LIGHT_SCALE = 2.0**LIGHT_BITS
 SMALL_UNITS = 4.0  # with ⅛ instead, one label of 1e6 among unit noise cost 10 % of RMSE (tests/test_parity.py, one outlier)
 
 
@@ -80,8 +81,8 @@ def is_quiet(scaled_g, scaled_h):
 
 @scalar
 def light_units(scaled_h):
-    """The hessian of a light row in 2^−LIGHT_BITS units, 0 of others: int64."""
-    units = int64(smaller(scaled_h, float64(LIGHT_UNITS)) * float64(2**LIGHT_BITS))
+    """The hessian of a light row in 1 / LIGHT_SCALE of a unit, 0 of others: int64."""
+    units = int64(smaller(scaled_h, float64(LIGHT_UNITS)) * LIGHT_SCALE)
     return units if scaled_h < float64(LIGHT_UNITS) else int64(0)
 
 
@@ -89,9 +90,9 @@ def light_units(scaled_h):
 def needs_two_limbs(n_quiet, light, n_rows, hess_scale, reg_lambda, min_child_weight):
     """Whether 16 bits are too few for one output. n_quiet, light : sums over the n_rows of all workers that take part."""
     smallest = min_child_weight * hess_scale  # a leaf, in units
-    fills_leaf = light > int64(0) and float64(light) >= smallest * float64(2**LIGHT_BITS)
-    is_coarse = smallest + reg_lambda * hess_scale < float64(LEAF_UNITS)
-    return int64(2) * n_quiet > n_rows or (fills_leaf and is_coarse) or n_rows <= int64(FINE_ROWS)
+    fills_leaf = light > 0 and light >= smallest * LIGHT_SCALE  # the CPU's host calls it as Python: casts would take most of it
+    is_coarse = smallest + reg_lambda * hess_scale < LEAF_UNITS
+    return 2 * n_quiet > n_rows or (fills_leaf and is_coarse) or n_rows <= FINE_ROWS
 
 
 @scalar
@@ -110,7 +111,7 @@ def quantise_cpu(grad, hess, keys, scales, n_limbs, gpair, sums, n_threads):
     n_limbs : int32 (n_outputs,), IN. 1 or 2.
     gpair : int32 (n_outputs, 1 or 2, n_rows), OUT. Packed pairs, high limb first.
     sums : int64 (n_threads, n_outputs, N_SUMS), OUT, zeroed by the caller. Σ q_g, Σ q_h, and of rounding to 16 bits how many rows
-        are quiet, and ⌊Σ h of light rows⌋ in 2^−LIGHT_BITS units.
+        are quiet, and ⌊Σ h of light rows⌋ in 1 / LIGHT_SCALE of a unit.
     """
     counter = np.zeros(1, np.int64)
     launch(n_threads, _quantise_chunks, (counter, grad, hess, keys, scales, n_limbs, gpair, sums))

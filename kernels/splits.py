@@ -66,7 +66,8 @@ ITEMS_PER_THREAD = 4  # for balance; no more, since the features of an item need
 CANDIDATE = np.dtype([("gain", np.float64), ("column", np.int32), ("bin", np.int32), ("default_left", np.int64)], align=True)
 
 
-def count_blocks(n_nodes: int, n_features: int, n_threads: int) -> int:
+@inlined_scalar
+def count_blocks(n_nodes, n_features, n_threads):
     """Into how many work items the features of a node are cut."""
     return max(1, min(-(-n_features // MIN_BLOCK), -(-ITEMS_PER_THREAD * n_threads // n_nodes) if n_threads > 1 else 1))
 

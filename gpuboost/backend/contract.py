@@ -246,6 +246,11 @@ class Trees(ABC):
     def start(self, sums: Array) -> None:
         """One root for each plan, with the summed gradients, holding all rows drawn. The roots are the first frontier."""
 
+    def grow_levels(self, max_depth: int, max_leaves: int) -> bool:
+        """All steps of level-by-level growth to max_depth (> 0) in one call, where this backend has one for such a training and
+        nothing is to be exchanged with other workers. False: nothing is done yet."""
+        return False
+
     @abstractmethod
     def frontier_size(self) -> int:
         """Nodes waiting for evaluation: the roots, or the children made by the last step, in pairs. An upper bound, where the

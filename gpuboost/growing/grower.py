@@ -35,8 +35,18 @@ class Grower:
         training, trees, comm = self._training, self._training.trees, self._comm
         training.start_round(plan)
         trees.start(self._start_sums(training.gradients, plan, maxima))
+        if comm.size > 1 or not self._policy.grow_at_once(trees):
+            self._grow_by_steps(trees)
+        comm.allreduce_sum(trees.sum_leaves())
+        trees.weigh_leaves()
+        if plan.refreshes_leaves and training.leaf_quantiles is not None:
+            self._refresh_leaves(training.leaf_quantiles)
+        training.update_margin(training.margin if margin is None else margin)
+
+    def _grow_by_steps(self, trees: Trees) -> None:
+        """Level by level, or leaf by leaf. (What kernels/levels.py does in one call are these lines.)"""
+        comm, n_steps = self._comm, 0
         self._pool.start_round()
-        n_steps = 0
         while not self._policy.is_done(n_steps) and (n_frontier := trees.frontier_size()) > 0:
             if trees.walks_columns(comm.size):
                 trees.walk_columns()
@@ -47,11 +57,6 @@ class Grower:
             trees.apply_splits()
             comm.allreduce_sum(trees.partition_rows())
             n_steps += 1
-        comm.allreduce_sum(trees.sum_leaves())
-        trees.weigh_leaves()
-        if plan.refreshes_leaves and training.leaf_quantiles is not None:
-            self._refresh_leaves(training.leaf_quantiles)
-        training.update_margin(training.margin if margin is None else margin)
 
     def _start_sums(self, gradients: Gradients, plan: Round, maxima: Array) -> Array:
         """Draw the rows, round the gradients to fixed point, and sum them over all workers."""

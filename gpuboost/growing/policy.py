@@ -16,6 +16,10 @@ class GrowthPolicy(ABC):
     max_depth: int
     max_leaves: int
 
+    def grow_at_once(self, trees: Trees) -> bool:
+        """Grow the trees in one call, where this is a policy for that; False where it has to be done step by step."""
+        return False
+
     @abstractmethod
     def select(self, trees: Trees) -> None:
         """Choose the nodes to split now."""
@@ -31,6 +35,9 @@ class GrowthPolicy(ABC):
 
 class Depthwise(GrowthPolicy):
     """Level by level: every node of it that has a split."""
+
+    def grow_at_once(self, trees: Trees) -> bool:
+        return self.max_depth > 0 and trees.grow_levels(self.max_depth, self.max_leaves)
 
     def select(self, trees: Trees) -> None:
         trees.select_level(self.max_depth, self.max_leaves)

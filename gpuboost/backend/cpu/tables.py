@@ -62,6 +62,10 @@ class CpuTable(ABC):
         """Histograms of the nodes ``build`` in hist : int64 (n, leaf_size, ≥ bins of the features drawn, 2), OUT, where node
         build[i] has slot first_slot + i. first_output : of each tree. n_limbs : of each output."""
 
+    def in_one_page(self) -> tuple[np.ndarray | int, ...]:
+        """What kernels/levels.py reads of a table of records in one page."""
+        raise NotImplementedError
+
     @abstractmethod
     def mark(self, p: int, arrays: NodeArrays, selected: np.ndarray, chunks: np.ndarray) -> None:
         """Which rows of page p in the selected nodes go left: marks of the page, and counts in chunks."""
@@ -94,13 +98,13 @@ class _Records:
         self._private = np.zeros((n_threads, n_words * self._codes_per_word * self._stride * side_by_side), np.int64)
         self._planes = np.empty((n_threads, n_words, histogram.GATHER_ROWS), np.uint64)
         self._pairs = np.empty((n_threads, histogram.GATHER_ROWS * lanes), np.int64)
+        self.scratch = self._codes_per_word, self._stride, lanes, self._private, self._planes, self._pairs
 
     def add(
         self, words: np.ndarray, rows: PageRows, n_limbs: np.ndarray, offsets: np.ndarray, items: np.ndarray, hist: np.ndarray
     ) -> None:
         """words : uint64 (n_rows, words), IN. offsets : int32 (codes of a record + 1,), IN. Where the sums of each begin."""
-        most = self._planes.shape[1]  # words of an item: all that fit, or so few that each thread finds two items
-        n_words = max(1, min(most, most * len(items) // (2 * self._n_threads)))
+        n_words = histogram.count_group_words(self._planes.shape[1], len(items), self._n_threads)
         histogram.build_histograms_cpu(
             words, self._codes_per_word, rows.lists, rows.gpair, n_limbs, offsets, self._stride, items, n_words, hist,
             self._private, self._planes, self._pairs, self._n_threads,
@@ -135,14 +139,20 @@ class DenseTable(CpuTable):
         for p, (rows, drawn) in enumerate(zip(self._pages, self._drawn)):
             compact_codes_cpu(self._page(p).records, columns.features, rows.rows_drawn, drawn, self._n_threads)
 
+    def _words(self, p: int) -> np.ndarray:
+        """The records of page p that histograms read, eight bytes at a time."""
+        return self._drawn[p].view(np.uint64) if self._drawn else self._page(p).words
+
+    def in_one_page(self) -> tuple[np.ndarray | int, ...]:
+        return self._words(0), self._page(0).columns, *self._records.scratch
+
     def build(
         self, arrays: NodeArrays, first_output: np.ndarray, n_limbs: np.ndarray, build: np.ndarray, first_slot: int,
         hist: np.ndarray,
     ) -> None:  # fmt: skip
         for p, rows in enumerate(self._pages):
-            words = self._drawn[p].view(np.uint64) if self._drawn else self._page(p).words
             items = self._items(p, arrays, first_output, n_limbs, self._records.lanes, build, first_slot, hist)
-            self._records.add(words, rows, n_limbs, self.columns.offsets, items, hist)
+            self._records.add(self._words(p), rows, n_limbs, self.columns.offsets, items, hist)
 
     def mark(self, p: int, arrays: NodeArrays, selected: np.ndarray, chunks: np.ndarray) -> None:
         rows = self._pages[p]

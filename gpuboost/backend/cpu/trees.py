@@ -16,6 +16,7 @@ from gpuboost.kernels import histogram, nodes, partition
 from gpuboost.kernels.category_splits import count_words, evaluate_category_splits
 from gpuboost.kernels.column_sampling import mask_features_cpu, member_words, node_counts
 from gpuboost.kernels.leaves import leaf_weights, list_leaf_chunks, sum_leaves_cpu, update_margin_cpu
+from gpuboost.kernels.levels import grow_levels_cpu
 from gpuboost.kernels.proposals import propose_candidates_cpu
 from gpuboost.kernels.splits import CANDIDATE, count_blocks, evaluate_splits
 from gpuboost.params import Params
@@ -23,6 +24,7 @@ from gpuboost.params import Params
 __all__ = ["CpuTrees"]
 
 HISTOGRAM_MEMORY = 2**29  # bytes, where no parameter says otherwise
+LEVELS_MEMORY = 2**25  # bytes of histograms, up to which all levels are grown in one call
 BIN_VISITS = 4  # entries that a walk over columns visits in the time that histograms take for one bin of one node
 
 
@@ -60,6 +62,13 @@ class CpuTrees(Trees):
             self._prefix = np.empty((2, n_threads, searched * most), np.int64)
             self._gains, self._bins = np.empty((n_threads, 3, most), np.float64), np.empty((n_threads, most), np.int32)
         self._rules = category_rules(params)
+        has_steps = (
+            binned.representation is Representation.DENSE and len(pages) == 1 and self._walk is None
+            and binned.cuts.categorical is None
+            and not params.masks_features and params.proposals is None and params.split_gain is None
+        )  # fmt: skip
+        # Histograms that kernels/levels.py may hold; none where there is a step that it does not have.
+        self._levels_capacity = min(self.histogram_capacity, LEVELS_MEMORY // histogram_bytes) if has_steps else 0
 
     def start(self, sums: Array) -> None:
         n_trees, arrays = len(self.first_output), self.arrays
@@ -78,6 +87,23 @@ class CpuTrees(Trees):
         arrays.n_nodes = n_trees
         self._n_leaves = np.ones(n_trees, np.int64)
         self._frontier = np.arange(n_trees, dtype=np.int32)
+
+    def grow_levels(self, max_depth: int, max_leaves: int) -> bool:
+        n_trees, arrays, page, gradients = len(self.first_output), self.arrays, self._pages[0], self._gradients
+        columns, penalty, n_held = self.plan.columns, self.plan.penalty, n_trees << (max_depth - 1)
+        if n_held > self._levels_capacity:
+            return False
+        arrays.reserve(4 * n_held)
+        if len(self._hist) < n_held:
+            self._hist = np.empty((n_held, *self._hist.shape[1:]), np.int64)
+        arrays.n_nodes = grow_levels_cpu(
+            max_depth, max_leaves, self._n_leaves, arrays.nodes, arrays.sums, arrays.left_sums, arrays.cats, arrays.counts,
+            arrays.segments[0], page.lists, page.marks, *self._table.in_one_page(), self._cuts.n_bins, page.gpair,
+            gradients.n_limbs, self._hist, columns.offsets, columns.features, self.monotone, gradients.scales,
+            self.first_output, penalty.reg_lambda, penalty.reg_alpha, penalty.max_delta_step, penalty.min_child_weight,
+            *self._prefix, self._gains, self._bins, self._n_threads,
+        )  # fmt: skip
+        return True
 
     def frontier_size(self) -> int:
         return len(self._frontier)

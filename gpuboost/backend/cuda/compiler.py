@@ -145,8 +145,8 @@ def _for_numba(function: Any) -> Any:
             return value.lowering
         if on_device or is_jitted(value):
             if id(value) not in known:
-                how = "always" if on_device else "never"
-                known[id(value)] = numba.njit(inline=how, error_model="numpy")(bind(value.py_func, replace))
+                compiled = numba.njit(inline="always" if on_device else "never", error_model="numpy")
+                known[id(value)] = compiled(bind(value.py_func, replace))
             return known[id(value)]
         return value
 

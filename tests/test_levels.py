@@ -1,0 +1,123 @@
+"""All levels in one call (kernels/levels.py) grow the trees that the steps grow (Grower._grow_by_steps)."""
+
+import numpy as np
+import pytest
+import scipy.sparse
+
+import gpuboost as gb
+from gpuboost.backend import CpuBackend
+from gpuboost.backend.cpu.trees import CpuTrees
+from gpuboost.communicator import run_threads
+from gpuboost.model_io import digest
+
+N_ROWS, N_COLUMNS = 700, 5
+CLASSES = {"objective": "multi:softprob", "num_class": 3}
+BY_LEVELS = {
+    "plain": {}, "rows": {"subsample": 0.5}, "columns": {"colsample_bytree": 0.5},
+    "both": {"subsample": 0.7, "colsample_bytree": 0.7},
+    "by gradient": {"subsample": 0.4, "sampling_method": "gradient_based"}, "classes": CLASSES,
+    "vector leaves": {**CLASSES, "multi_strategy": "multi_output_tree"}, "forest": {"num_parallel_tree": 3, "subsample": 0.6},
+    "few leaves": {"max_leaves": 6}, "monotone": {"monotone_constraints": (1, -1, 0, 0, 0), "max_delta_step": 0.3},
+    "two bytes": {"max_bin": 400}, "pruned": {"gamma": 2.0, "min_child_weight": 8.0},
+    "quantile leaves": {"objective": "reg:absoluteerror"},
+    "no split": {"min_child_weight": 1e6}, "one level": {"max_depth": 1}, "dart": {"booster": "dart", "rate_drop": 0.5},
+}  # fmt: skip
+BY_STEPS = {
+    "leaf by leaf": {"grow_policy": "lossguide"}, "no depth": {"max_depth": 0, "max_leaves": 9}, "very deep": {"max_depth": 20},
+    "proposals": {"tree_method": "approx"}, "exact": {"tree_method": "exact"}, "masks": {"colsample_bynode": 0.5},
+    "interactions": {"interaction_constraints": [[0, 1], [2, 3, 4]]}, "little memory": {"histogram_memory": 10_000},
+}  # fmt: skip
+
+
+def table():
+    rng = np.random.default_rng(4)
+    X = rng.normal(size=(N_ROWS, N_COLUMNS)).astype(np.float32)
+    X[:, 3] = rng.integers(0, 3, N_ROWS)
+    X[rng.random(X.shape) < 0.1] = np.nan
+    y = np.nan_to_num(X[:, 0] + X[:, 1] * X[:, 2]) + X[:, 3] + rng.normal(size=N_ROWS)
+    return X, np.nan_to_num(y)
+
+
+def labels(params, y):
+    return np.searchsorted([0.0, 1.0], y) if "num_class" in params else y
+
+
+@pytest.fixture
+def calls(monkeypatch):
+    """What grow_levels has answered, and whether it may do anything."""
+
+    class Calls(list[bool]):
+        allowed = True
+
+    calls, grow = Calls(), CpuTrees.grow_levels
+
+    def counted(trees, max_depth, max_leaves):
+        calls.append(calls.allowed and grow(trees, max_depth, max_leaves))
+        return calls[-1]
+
+    monkeypatch.setattr(CpuTrees, "grow_levels", counted)
+    return calls
+
+
+def train(params, dtrain, rounds=3):
+    return gb.train({"max_depth": 5, "seed": 3, **params}, dtrain, rounds, verbose_eval=False)
+
+
+@pytest.mark.filterwarnings("ignore:the first round split no node")
+@pytest.mark.parametrize("n_threads", [1, 2])
+@pytest.mark.parametrize("params", BY_LEVELS.values(), ids=BY_LEVELS)
+def test_one_call_grows_the_trees_of_the_steps(params, n_threads, calls, use_backend):
+    X, y = table()
+    weight = np.arange(N_ROWS) % 3 / 2
+    digests = set()
+    for calls.allowed, threads in ((True, n_threads), (False, 1)):
+        use_backend(CpuBackend(threads))
+        digests.add(digest(train(params, gb.DMatrix(X, labels(params, y), weight=weight)).model))
+        assert calls and all(answer == calls.allowed for answer in calls)
+        calls.clear()
+    assert len(digests) == 1
+
+
+@pytest.mark.parametrize("params", BY_STEPS.values(), ids=BY_STEPS)
+def test_what_it_has_no_step_for_is_grown_by_steps(params, calls):
+    X, y = table()
+    train(params, gb.DMatrix(X, y), 1)
+    assert not any(calls)
+
+
+@pytest.mark.parametrize("kind", ["pages", "sparse", "one-hot", "categories"])
+def test_tables_that_it_does_not_read_are_grown_by_steps(kind, calls):
+    X, y = table()
+    if kind == "pages":
+        dtrain = gb.QuantileDMatrix(X, y, page_rows=300)
+    elif kind == "sparse":
+        dtrain = gb.DMatrix(scipy.sparse.random(N_ROWS, 30, 0.05, "csr", rng=np.random.default_rng(0)), y)
+    elif kind == "one-hot":
+        dtrain = gb.DMatrix(np.eye(40)[np.arange(N_ROWS) % 40], y)
+    else:
+        dtrain = gb.DMatrix(X, y, feature_types=["float"] * 3 + ["c", "float"])
+    train({}, dtrain, 1)
+    assert not any(calls)
+
+
+def test_workers_exchange_between_the_steps(calls):
+    X, y = table()
+    alone = digest(train({}, gb.DMatrix(X, y)).model)
+    assert all(calls)
+    calls.clear()
+    rows = slice(0, 300), slice(300, N_ROWS)
+    together = run_threads(2, lambda rank: digest(train({}, gb.DMatrix(X[rows[rank]], y[rows[rank]])).model))
+    assert set(together) == {alone} and not calls
+
+
+def test_a_larger_tree_after_a_smaller_one_finds_room(calls):
+    """max_depth may change between rounds."""
+    X, y = table()
+    digests = set()
+    for calls.allowed in (True, False):
+        booster, dtrain = gb.Booster({"max_depth": 2}), gb.DMatrix(X, y)
+        for depth in (2, 6, 3, 20, 5):
+            booster.set_param({"max_depth": depth})
+            booster.update(dtrain)
+        digests.add(digest(booster.model))
+    assert len(digests) == 1
