@@ -6,6 +6,8 @@ verbosity : what is said while training.
     2  information: one line per training (device, threads, rows, columns, bins), seconds per stage
     3  debugging: one line per round
 nthread : CPU threads where no parameter says otherwise; 0, the default, means all cores.
+unseen_categories : what values of a category are that a model's training has not met: "missing", with a warning (default), or an
+    "error" (ValueError).
 
 Each thread and each asynchronous task has its own configuration; a new thread starts from the defaults.
 """
@@ -23,11 +25,12 @@ from gpuboost.params import check_param
 
 __all__ = ["config_context", "get_config", "log", "set_config", "verbosity_context", "warn"]
 
-_DEFAULTS: Mapping[str, int] = MappingProxyType({"verbosity": 1, "nthread": 0})
-_settings: ContextVar[Mapping[str, int]] = ContextVar("gpuboost_config", default=_DEFAULTS)
+_DEFAULTS: Mapping[str, Any] = MappingProxyType({"verbosity": 1, "nthread": 0, "unseen_categories": "missing"})
+UNSEEN = ("missing", "error")
+_settings: ContextVar[Mapping[str, Any]] = ContextVar("gpuboost_config", default=_DEFAULTS)
 
 
-def get_config() -> dict[str, int]:
+def get_config() -> dict[str, Any]:
     """A copy of the current configuration."""
     return dict(_settings.get())
 
@@ -69,12 +72,20 @@ def warn(message: str, stacklevel: int = 1) -> None:
         warnings.warn(message, UserWarning, stacklevel=stacklevel + 1)
 
 
-def _merged(settings: Mapping[str, Any]) -> Mapping[str, int]:
+def _merged(settings: Mapping[str, Any]) -> Mapping[str, Any]:
     merged = get_config()
     for name, value in settings.items():
         if name not in _DEFAULTS:
             close = get_close_matches(name, _DEFAULTS, n=1)
-            hint = f"Did you mean {close[0]!r}?" if close else f"Use {' or '.join(_DEFAULTS)}."
+            hint = f"Did you mean {close[0]!r}?" if close else f"Use one of {', '.join(_DEFAULTS)}."
             raise ValueError(f"unknown setting {name!r}. {hint}")
-        merged[name] = _DEFAULTS[name] if value is None else check_param(name, value)
+        merged[name] = _DEFAULTS[name] if value is None else _checked(name, value)
     return MappingProxyType(merged)
+
+
+def _checked(name: str, value: Any) -> Any:
+    if name != "unseen_categories":
+        return check_param(name, value)
+    if value not in UNSEEN:
+        raise ValueError(f"{name} must be {' or '.join(map(repr, UNSEEN))}, got {value!r}.")
+    return value

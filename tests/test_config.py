@@ -6,23 +6,25 @@ import pytest
 
 from gpuboost.config import config_context, get_config, log, set_config, verbosity_context, warn
 
+REST = {"unseen_categories": "missing"}
+
 
 @pytest.fixture(autouse=True)
 def default_config():
-    with config_context(verbosity=None, nthread=None):
+    with config_context(verbosity=None, nthread=None, unseen_categories=None):
         yield
 
 
 def test_defaults():
-    assert get_config() == {"verbosity": 1, "nthread": 0}
+    assert get_config() == {"verbosity": 1, "nthread": 0, **REST}
 
 
 def test_set_config_changes_what_is_named_and_none_restores_the_default():
     set_config(verbosity=3)
     set_config(nthread="2")
-    assert get_config() == {"verbosity": 3, "nthread": 2}
+    assert get_config() == {"verbosity": 3, "nthread": 2, **REST}
     set_config(verbosity=None, nthread=-1)
-    assert get_config() == {"verbosity": 1, "nthread": 0}
+    assert get_config() == {"verbosity": 1, "nthread": 0, **REST}
 
 
 def test_get_config_returns_a_copy():
@@ -36,23 +38,24 @@ def test_get_config_returns_a_copy():
         ({"verbosity": 4}, "verbosity must be between 0 and 3, got 4"),
         ({"nthread": -2}, "nthread .* must be"),
         ({"verbose": 2}, "unknown setting 'verbose'. Did you mean 'verbosity'?"),
-        ({"use_rmm": True}, "unknown setting 'use_rmm'. Use verbosity or nthread."),
+        ({"unseen_categories": "drop"}, "unseen_categories must be 'missing' or 'error', got 'drop'"),
+        ({"use_rmm": True}, "unknown setting 'use_rmm'. Use one of verbosity, nthread, unseen_categories."),
     ],
 )
 def test_refused_setting_changes_nothing(settings, message):
     with pytest.raises(ValueError, match=message):
         set_config(nthread=settings.pop("nthread", 2), **settings)
-    assert get_config() == {"verbosity": 1, "nthread": 0}
+    assert get_config() == {"verbosity": 1, "nthread": 0, **REST}
 
 
 def test_contexts_nest_and_end_even_when_an_error_leaves_them():
     with config_context(verbosity=2):
         with pytest.raises(KeyError), config_context(nthread=3):
-            assert get_config() == {"verbosity": 2, "nthread": 3}
+            assert get_config() == {"verbosity": 2, "nthread": 3, **REST}
             set_config(verbosity=0)
             raise KeyError
-        assert get_config() == {"verbosity": 2, "nthread": 0}
-    assert get_config() == {"verbosity": 1, "nthread": 0}
+        assert get_config() == {"verbosity": 2, "nthread": 0, **REST}
+    assert get_config() == {"verbosity": 1, "nthread": 0, **REST}
 
 
 def test_verbosity_context_of_none_keeps_the_level():
@@ -69,7 +72,7 @@ def test_each_thread_has_its_own_configuration():
     thread = threading.Thread(target=lambda: (seen.append(get_config()), set_config(verbosity=0)))
     thread.start()
     thread.join()
-    assert seen == [{"verbosity": 1, "nthread": 0}]
+    assert seen == [{"verbosity": 1, "nthread": 0, **REST}]
     assert get_config()["verbosity"] == 3
 
 

@@ -6,7 +6,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from gpuboost.config import warn
+from gpuboost.config import get_config, warn
 from gpuboost.data.tables.batches import SCAN_ROWS, Array, Read, Rows, row_slices
 from gpuboost.data.tables.categories import HasDictionary, category_reader
 from gpuboost.data.tables.names import listing, quoted
@@ -88,6 +88,11 @@ def read_frame(
                 lossy.append(name)
         letters.append(letter)
         readers.append(read)
+    if unseen and get_config()["unseen_categories"] == "error":
+        raise ValueError(
+            f"categories unknown to the model: {'; '.join(unseen)}. Correct them, or let them be missing: "
+            "set_config(unseen_categories='missing')."
+        )
     if unseen:
         warn(f"Categories unknown to the model become missing. {'; '.join(unseen)}.", stacklevel=4)
     warn_lossy(lossy)

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from opened_tables import FRAMES, NAN, check_values, make_categories, make_frame, read_all
 
+from gpuboost.config import config_context
 from gpuboost.data.tables.open import open_table
 
 
@@ -32,6 +33,10 @@ def test_unknown_categories_become_missing_with_one_warning(library):
         source = open_table(frame, categories={"c": ["b", "a"]})
     assert len(caught) == 1
     np.testing.assert_array_equal(read_all(source), np.float32([[0], [NAN], [1], [NAN]]))
+    with config_context(unseen_categories="error"):
+        with pytest.raises(ValueError, match='unknown to the model: Column "c": "z". Correct them, or let them be missing'):
+            open_table(frame, categories={"c": ["b", "a"]})
+        open_table(frame, categories={"c": ["z", "b", "a"]})
 
 
 @pytest.mark.parametrize("library", FRAMES)
