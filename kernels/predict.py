@@ -27,18 +27,44 @@ from gpuboost.kernels.scalar import (
 )
 from gpuboost.kernels.structs import CATEGORICAL
 
+TREES_AT_ONCE = 8  # of a row on its own: 20 rows by 100 trees of depth 6 take 45 µs, tree by tree 102
 ROW_BLOCK = 64  # their keys of 28 columns take 7 KB; as fast as 128, and threads share 1000 rows more evenly
 LARGEST = float(np.finfo(np.float32).max)  # values of this size are refused (data/tables/source.py)
 
 
-@scalar
-def leaf_of(batch, row, missing, trees, root, sets):
-    """The leaf, by its number within the tree, that a row of values ends in."""
-    node = int32(0)
-    while trees[root + node].feature >= 0:
-        at = trees[root + node]
-        node = at.left + int32(not value_goes_left(float32(batch[row, at.feature]), trees, root + node, missing, sets))
-    return node
+@inlined_scalar
+def _place_below(batch, row, missing, trees, root, place, sets):
+    """The place below, for a row of values; the same one for a leaf."""
+    node = trees[place]
+    goes_left = value_goes_left(float32(batch[row, max(node.feature, int32(0))]), trees, place, missing, sets)
+    return place if node.feature < 0 else root + int64(node.left) + int64(not goes_left)
+
+
+@parallel_kernel.part  # compiled once for the row maps of all objectives
+def _leaves_of_trees(batch, row, missing, trees, tree_begin, first, sets):
+    """The places of the leaves that a row ends in, of TREES_AT_ONCE trees from ``first`` on (the last again, where they end):
+    one behind the other they would wait for their loads."""
+    last = tree_begin.size - 1
+    roots = (
+        tree_begin[first], tree_begin[min(first + 1, last)], tree_begin[min(first + 2, last)], tree_begin[min(first + 3, last)],
+        tree_begin[min(first + 4, last)], tree_begin[min(first + 5, last)], tree_begin[min(first + 6, last)],
+        tree_begin[min(first + 7, last)],
+    )  # fmt: skip
+    at, moves = roots, True
+    while moves:
+        below = (
+            _place_below(batch, row, missing, trees, roots[0], at[0], sets),
+            _place_below(batch, row, missing, trees, roots[1], at[1], sets),
+            _place_below(batch, row, missing, trees, roots[2], at[2], sets),
+            _place_below(batch, row, missing, trees, roots[3], at[3], sets),
+            _place_below(batch, row, missing, trees, roots[4], at[4], sets),
+            _place_below(batch, row, missing, trees, roots[5], at[5], sets),
+            _place_below(batch, row, missing, trees, roots[6], at[6], sets),
+            _place_below(batch, row, missing, trees, roots[7], at[7], sets),
+        )
+        moves = below != at
+        at = below
+    return at
 
 
 @scalar
@@ -64,11 +90,12 @@ def predict_rows(row_map):
             for feature in range(batch.shape[1]):
                 if abs(batch[row, feature]) >= LARGEST:
                     return False
-            for t in range(tree_begin.size):
-                node = tree_begin[t] + leaf_of(batch, row, missing, trees, tree_begin[t], sets)
-                for own in range(leaf_values.shape[1]):
-                    group = tree_groups[t] + own
-                    margin[group, row] = float32(margin[group, row] + leaf_values[node, own])
+            for first in range(0, tree_begin.size, TREES_AT_ONCE):
+                ends = _leaves_of_trees(batch, row, missing, trees, tree_begin, first, sets)
+                for k in range(min(TREES_AT_ONCE, tree_begin.size - first)):
+                    for own in range(leaf_values.shape[1]):
+                        group = tree_groups[first + k] + own
+                        margin[group, row] = float32(margin[group, row] + leaf_values[ends[k], own])
             row_map(margin, row, out)
         return True
 
