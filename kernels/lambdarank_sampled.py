@@ -16,16 +16,8 @@ from numba import float32, float64, int64, uint32, uint64
 
 from gpuboost.kernels.cuda_common import block_max, cuda, cuda_kernel
 from gpuboost.kernels.jit import claim, launch, parallel_kernel, scalar
-from gpuboost.kernels.lambdarank import (
-    N_FIELDS,
-    SCORE,
-    change_of,
-    list_documents,
-    list_query,
-    plain_pair,
-    score_offset,
-    unbiased_pair,
-)
+from gpuboost.kernels.lambdarank import change_of, plain_pair, score_offset, unbiased_pair
+from gpuboost.kernels.ranked_documents import N_FIELDS, SCORE, list_documents, list_query
 from gpuboost.kernels.scalar import bits_double, double_bits, hash_word
 
 N_SUMS = 4  # gradient, hessian, losses by t⁺ and t⁻

@@ -12,11 +12,11 @@ from numba import float64, int64, uint64
 
 from gpuboost.kernels.cuda_common import FULL_WARP, cuda, cuda_kernel, lane_number, n_warps, warp_number, warp_prefix, warp_sum
 from gpuboost.kernels.jit import claim, launch, parallel_kernel, scalar
-from gpuboost.kernels.lambdarank import LANES, gain_of
+from gpuboost.kernels.ranked_documents import LANES, gain_of
 from gpuboost.kernels.scalar import float_key
 
 DCG, AVERAGE_PRECISION, PRECISION = 0, 1, 2
-RUN = 16  # documents that are sorted by insertion
+RUN = 32  # documents that are sorted by counting
 
 
 @parallel_kernel
@@ -32,7 +32,8 @@ def order_documents_cpu(first, values, order, n_threads):
 
 @parallel_kernel.part
 def _order_queries(counter, largest, first, values, order):
-    keys, spare = np.empty(largest, np.uint64), np.empty(largest, np.uint64)
+    room = (largest + RUN - 1) // RUN * RUN
+    keys, spare, counts = np.empty(room, np.uint64), np.empty(room, np.uint64), np.empty(RUN, np.int64)
     while True:
         query = claim(counter)
         if query >= first.size - 1:
@@ -40,36 +41,59 @@ def _order_queries(counter, largest, first, values, order):
         begin, n = first[query], first[query + 1] - first[query]
         for i in range(n):
             keys[i] = uint64(~float_key(values[begin + i])) << uint64(32) | uint64(i)
-        _sort(keys[:n], spare[:n])
+        for i in range(n, (n + RUN - 1) // RUN * RUN):
+            keys[i] = ~uint64(0)
+        for start in range(0, n, RUN):
+            _count_smaller(keys[start : start + RUN], (min(n - start, RUN) + 3) // 4 * 4, counts)
+            for i in range(min(n - start, RUN)):
+                spare[start + counts[i]] = keys[start + i]
+        keys[:n] = spare[:n]
+        _merge_runs(keys[:n], spare[:n])
         for i in range(n):
             order[begin + i] = begin + int64(keys[i] & uint64(0xFFFFFFFF))
 
 
+# Counting and merging ask the processor to guess nothing: 120 documents in no order take 10 ns each, by insertion and merging
+# with branches 29 (AMD EPYC, one thread).
+
+
 @parallel_kernel.part
-def _sort(keys, spare):
-    """Merge sort, bottom-up from runs of RUN. spare : SCRATCH."""
-    n = keys.size
-    for begin in range(0, n, RUN):
-        for i in range(begin + 1, min(begin + RUN, n)):
-            key, j = keys[i], i
-            while j > begin and keys[j - 1] > key:
-                keys[j] = keys[j - 1]
-                j -= 1
-            keys[j] = key
-    width = RUN
+def _count_smaller(run, n, counts):
+    """counts : int64 (RUN,), OUT. How many of the first n keys of a run, n a multiple of 4, are smaller than each of it."""
+    counts[:] = 0
+    for j in range(0, n, 4):
+        a, b, c, d = run[j], run[j + 1], run[j + 2], run[j + 3]  # four at a time: counts lie in memory
+        for i in range(RUN):
+            counts[i] += (int64(run[i] > a) + int64(run[i] > b)) + (int64(run[i] > c) + int64(run[i] > d))
+
+
+@parallel_kernel.part
+def _merge_runs(keys, spare):
+    """Sort keys of which runs of RUN are sorted. spare : SCRATCH."""
+    n, width = keys.size, RUN
     while width < n:
         for begin in range(0, n, 2 * width):
-            middle, end = min(begin + width, n), min(begin + 2 * width, n)
-            left, right = begin, middle
-            for i in range(begin, end):
-                if right >= end or (left < middle and keys[left] < keys[right]):
-                    spare[i] = keys[left]
-                    left += 1
-                else:
-                    spare[i] = keys[right]
-                    right += 1
+            _merge(keys[begin : min(begin + 2 * width, n)], width, spare[begin:])
         keys[:] = spare
         width *= 2
+
+
+@parallel_kernel.part
+def _merge(keys, width, merged):
+    """merged : uint64, OUT, of keys[:width] and keys[width:], which are sorted."""
+    n, left, right, at = keys.size, 0, width, 0
+    while left < width and right < n:
+        is_left = keys[left] < keys[right]
+        merged[at] = keys[left] if is_left else keys[right]
+        left += int64(is_left)
+        right += int64(not is_left)
+        at += 1
+    for i in range(left, min(width, n)):
+        merged[at] = keys[i]
+        at += 1
+    for i in range(right, n):
+        merged[at] = keys[i]
+        at += 1
 
 
 @scalar

@@ -40,9 +40,9 @@ from gpuboost.backend.fixed_point import (
 from gpuboost.backend.output_sketch import choose_outputs, square_scale
 from gpuboost.backend.plans import Round, SplitGain
 from gpuboost.kernels.column_sampling import LEVEL_DRAW, NODE_DRAW, TREE_DRAW
-from gpuboost.kernels.lambdarank import MAP, NDCG
 from gpuboost.kernels.quantise import LIGHT_UNITS, SMALL_UNITS
 from gpuboost.kernels.query_terms import AVERAGE_PRECISION, DCG, PRECISION
+from gpuboost.kernels.ranked_documents import MAP, NDCG
 from gpuboost.kernels.scalar import exp_double, log_double, node_score, node_score_at, optimal_weight
 from gpuboost.kernels.sketch import DIGITS, MISSING, NON_FINITE
 from gpuboost.model.tree import CategorySets, Tree

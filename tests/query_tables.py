@@ -6,7 +6,7 @@ import numpy as np
 
 from gpuboost.backend.queries import Pairs, Queries
 from gpuboost.backend.query_rows import QueryRows
-from gpuboost.kernels.lambdarank import MAP, NDCG, PAIRWISE
+from gpuboost.kernels.ranked_documents import MAP, NDCG, PAIRWISE
 
 SIZES = (1, 2, 7, 31, 33, 64, 95, 3)
 TOP, SAMPLED = (None, 5), (77, 2)  # key and n_pairs

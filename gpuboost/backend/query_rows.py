@@ -7,8 +7,8 @@ import numpy as np
 
 from gpuboost.backend.contract import Array, Backend
 from gpuboost.backend.queries import Queries
-from gpuboost.kernels.lambdarank import fill_discounts
 from gpuboost.kernels.query_terms import DCG
+from gpuboost.kernels.ranked_documents import fill_discounts
 
 __all__ = ["QueryRows"]
 

@@ -11,8 +11,8 @@ from gpuboost.backend.queries import Pairs, Queries
 from gpuboost.backend.query_rows import QueryRows
 from gpuboost.backend.row_sums import RowSums
 from gpuboost.communicator import Communicator
-from gpuboost.kernels.lambdarank import MAP, NDCG, PAIRWISE
 from gpuboost.kernels.query_terms import DCG
+from gpuboost.kernels.ranked_documents import MAP, NDCG, PAIRWISE
 from gpuboost.kernels.scalar import exp_double, log_double
 from gpuboost.objectives import register
 from gpuboost.objectives.base import Objective, Parameter, invalid_labels

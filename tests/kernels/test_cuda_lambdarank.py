@@ -6,9 +6,10 @@ from cuda_runners import assert_same, each_runner
 from query_tables import OPTIONS, pairs_of, query_rows
 
 from gpuboost.backend import CpuBackend
-from gpuboost.kernels.lambdarank import MAP, N_FIELDS, N_PLAIN, NDCG, top_lambdas_kernel
 from gpuboost.kernels.lambdarank_sampled import sampled_lambdas_kernel
+from gpuboost.kernels.lambdarank_top import top_lambdas_kernel
 from gpuboost.kernels.query_terms import AVERAGE_PRECISION, DCG, PRECISION, query_terms_kernel
+from gpuboost.kernels.ranked_documents import MAP, N_FIELDS, N_PLAIN, NDCG
 
 SIZES = (1, 2, 7, 33, 40)
 

@@ -10,8 +10,8 @@ from gpuboost.backend import CpuBackend
 from gpuboost.backend.cpu import ranker
 from gpuboost.backend.queries import Queries
 from gpuboost.backend.query_rows import QueryRows
-from gpuboost.kernels.lambdarank import MAP, NDCG, PAIRWISE
 from gpuboost.kernels.query_terms import AVERAGE_PRECISION, DCG, PRECISION
+from gpuboost.kernels.ranked_documents import MAP, NDCG, PAIRWISE
 
 
 def name_of(option):

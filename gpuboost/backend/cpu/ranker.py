@@ -4,8 +4,8 @@ import numpy as np
 
 from gpuboost.backend.contract import Array, Ranker, RowsByQuery
 from gpuboost.backend.queries import Pairs
-from gpuboost.kernels.lambdarank import top_lambdas_cpu
 from gpuboost.kernels.lambdarank_sampled import sampled_lambdas_cpu
+from gpuboost.kernels.lambdarank_top import top_lambdas_cpu
 from gpuboost.kernels.query_terms import order_documents_cpu, query_terms_cpu
 
 __all__ = ["CpuRanker"]

@@ -6,9 +6,10 @@ from gpuboost.backend.contract import Array, Ranker, RowsByQuery
 from gpuboost.backend.cuda.device import Device
 from gpuboost.backend.cuda.memory import on_device
 from gpuboost.backend.queries import Pairs
-from gpuboost.kernels.lambdarank import MAP, N_FIELDS, N_PLAIN, top_lambdas_kernel
 from gpuboost.kernels.lambdarank_sampled import sampled_lambdas_kernel
+from gpuboost.kernels.lambdarank_top import top_lambdas_kernel
 from gpuboost.kernels.query_terms import query_terms_kernel
+from gpuboost.kernels.ranked_documents import MAP, N_FIELDS, N_PLAIN
 
 __all__ = ["CudaRanker"]
 
