@@ -11,6 +11,7 @@ from gpuboost.backend.queries import Pairs, Queries
 from gpuboost.backend.query_rows import QueryRows
 from gpuboost.backend.row_sums import RowSums
 from gpuboost.communicator import Communicator
+from gpuboost.config import warn
 from gpuboost.kernels.query_terms import DCG
 from gpuboost.kernels.ranked_documents import MAP, NDCG, PAIRWISE
 from gpuboost.kernels.scalar import exp_double, log_double
@@ -81,6 +82,12 @@ class LambdaRank(Objective):
         assert queries is not None
         if self._ranked is None or self._ranked.rows is not queries:
             self._ranked = RankedRows(queries, rows.comm)
+            if not self._ranked.n_mixed:
+                warn(
+                    f"no query has documents of different labels, so {self.name} has no pair to learn from and scores all "
+                    "documents alike. Check the labels, and that qid or group says which rows are one query.",
+                    stacklevel=6,
+                )
             self._unit = rows.backend.memory.put(self.units(queries))
         params, ranked, put = self.params, self._ranked, rows.backend.memory.put
         factor = ranked.factor / self._n_pairs if self._draws and params.lambdarank_normalization else ranked.factor
@@ -166,6 +173,7 @@ class RankedRows:
 
     factor : float64 (n_queries,). What each query weighs: its weight, over the mean of those above 0.
     ids : int64 (n_queries,). Global number of its first row, among those of weight.
+    n_mixed : queries of weight that have documents of different labels, over all workers.
     """
 
     def __init__(self, rows: QueryRows, comm: Communicator) -> None:
@@ -176,6 +184,9 @@ class RankedRows:
         before = sum(comm.allgather_int(int(kept.sum()))[: comm.rank])
         self.ids = before + np.concatenate([[0], np.cumsum(kept)])[:-1].astype(np.int64)
         self.n_queries = sum(comm.allgather_int(int((weight > 0).sum())))
+        label, starts = rows.host_label, queries.first[:-1]
+        is_mixed = np.maximum.reduceat(label, starts) > np.minimum.reduceat(label, starts) if len(queries) else weight > 0
+        self.n_mixed = sum(comm.allgather_int(int((is_mixed & (weight > 0)).sum())))
         self.largest_query = max(comm.allgather_int(int(sizes.max(initial=0))))
         scale = sum_scale(largest_of(weight, comm), self.n_queries)
         self.factor = weight * (self.n_queries * scale / exact_sum(weight, scale, comm))
