@@ -32,6 +32,7 @@ from gpuboost.training.adopt import adopt_params, ends_training
 from gpuboost.training.evaluate import CustomMetric, Evaluation, evaluate, metric_names
 from gpuboost.training.running import Boosting
 from gpuboost.training.start import start_boosting
+from gpuboost.updating.boosting import Updating
 
 if TYPE_CHECKING:
     from gpuboost.explaining.contributions import Kind
@@ -59,7 +60,7 @@ class Booster(ModelView):
         self._params = Params()
         self._given: dict[str, Any] = {}  # the parameters that were given, by their own names
         self._model: Model | None = None
-        self._boosting: Boosting | LinearBoosting | None = None
+        self._boosting: Boosting | LinearBoosting | Updating | None = None
         self._predictors = Predictors()
         self._adopt(given_params(params), None)
         if model_file is not None:
@@ -117,7 +118,7 @@ class Booster(ModelView):
             raise ValueError("boost needs gradients once. Pass grad and hess, or fobj.")
         self.update(dtrain, iteration, (lambda *_: (grad, hess)) if fobj is None else fobj)
 
-    def start_training(self, dtrain: DMatrix, *, is_custom: bool = False) -> Boosting | LinearBoosting:
+    def start_training(self, dtrain: DMatrix, *, is_custom: bool = False) -> Boosting | LinearBoosting | Updating:
         """The running training on this matrix, started where needed. is_custom : as for training.start."""
         if not isinstance(dtrain, DMatrix):
             raise TypeError(f"dtrain must be a DMatrix, got {type(dtrain).__name__}. Wrap it: DMatrix(X, label=y).")

@@ -214,7 +214,10 @@ def test_estimators_tell_their_coefficients():
     [
         ("device must be 'cpu' with booster='gblinear', got 'cuda'", {"device": "cuda"}),
         ("feature_selector must be 'cyclic' or 'shuffle' with updater='shotgun', got 'greedy'", {"feature_selector": "greedy"}),
-        ("booster must be 'gblinear' with updater='shotgun', got 'gbtree'", {"booster": "gbtree", "updater": "shotgun"}),
+        (
+            "updater must be None with booster='gbtree' and process_type='default', got 'shotgun'",
+            {"booster": "gbtree", "updater": "shotgun"},
+        ),
     ],
     ids=lambda value: "" if isinstance(value, str) else next(iter(value)),
 )

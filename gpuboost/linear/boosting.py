@@ -11,13 +11,13 @@ from weakref import WeakKeyDictionary
 import numpy as np
 
 from gpuboost.backend import Backend
-from gpuboost.backend.fixed_point import check_finite
 from gpuboost.backend.query_rows import QueryRows
 from gpuboost.backend.row_sums import RowSums
 from gpuboost.communicator import Communicator
-from gpuboost.custom_objective import CustomObjective, custom_gradients, warn_of_negative_hessians
+from gpuboost.custom_objective import CustomObjective
 from gpuboost.data.column_lists import ColumnLists, list_columns
 from gpuboost.data.dmatrix import DMatrix
+from gpuboost.host_gradients import HostGradients
 from gpuboost.linear.descent import Descent
 from gpuboost.margins import add_columns, start_margin, values_of
 from gpuboost.model.model import Model
@@ -50,11 +50,11 @@ class LinearBoosting:
     ) -> None:
         self.model, self.dtrain, self.params = model, dtrain, params
         self._objective, self._backend, self._comm, self._version = objective, backend, comm, dtrain.version
-        self._has_warned_of_hessians = False
         self._watched: WeakKeyDictionary[DMatrix, _Rows] = WeakKeyDictionary()
         self._own = own = self._rows(dtrain)
         self._n_threads = max(1, min(backend.n_threads, len(own.columns.rows) // VALUES_PER_THREAD))
         self._margin = self._margin_of(own)
+        self._gradients = HostGradients(objective, dtrain, params.verbosity, self._n_threads)
         sums = RowSums(backend, comm, self._margin, own.label, own.weight)
         self._descent = Descent(own.columns, sums.total_weight, comm, self._n_threads)
 
@@ -71,7 +71,8 @@ class LinearBoosting:
         """One round. obj : a user's objective, instead of the model's own."""
         model = self.model
         assert model.linear is not None
-        (grad, hess), weights = self._gradients(obj), model.linear.weights.T.copy()
+        rows, weights = self._sums(self.dtrain, self._own, self._margin), model.linear.weights.T.copy()
+        grad, hess = self._gradients.compute(rows, model.n_rounds, obj)
         for output in range(model.n_outputs):
             self._descent.fit(self.params, model.n_rounds, output, grad[output], hess[output], weights[output])
         if not np.isfinite(weights).all():
@@ -82,23 +83,6 @@ class LinearBoosting:
         if carried := self._objective.carried():
             model.objective_params = {**model.objective_params, **carried}
         self._margin = self._margin_of(self._own)
-
-    def _gradients(self, obj: CustomObjective | None) -> tuple[np.ndarray, np.ndarray]:
-        """float32 (n_outputs, n_rows), at the current margins; hessians that are negative count as 0."""
-        own, objective, margin, model = self._own, self._objective, self._margin, self.model
-        if obj is None and objective.stage is None:
-            grad, hess = np.empty_like(margin), np.empty_like(margin)
-            maxima = np.zeros((self._n_threads, len(margin), 2), np.int64)
-            objective.gradients_cpu(margin, own.label, own.weight, objective.parameters, grad, hess, maxima, self._n_threads)
-            check_finite(maxima)
-            return grad, hess
-        if obj is None:
-            grad, hess = objective.stage(self._sums(self.dtrain, own, margin), model.n_rounds)
-        else:
-            grad, hess = custom_gradients(obj, margin, self.dtrain)
-            if not self._has_warned_of_hessians:
-                self._has_warned_of_hessians = warn_of_negative_hessians(hess, self.params.verbosity)
-        return grad.copy(), np.where((hess < 0) & np.isfinite(hess), np.float32(0), hess)
 
     def collect_rounds(self) -> None:
         """The model has them already."""

@@ -189,10 +189,13 @@ class OtherBoosterParams:
     rate_drop: float = real(0, "[0, 1]", "Share of the trees dropped in a round.")
     one_drop: bool = flag(False, "Drop at least one tree a round.")
     skip_drop: float = real(0, "[0, 1]", "Probability of a round without dropping.")
+    process_type: str = choice("default", "default update", "Whether rounds grow trees, or update those of a model in turn.")
     updater: str | None = choice(
-        None, "shotgun coord_descent", "How linear weights are fitted: several at a time, or one by one; None: gblinear shotgun.",
+        None, "shotgun coord_descent refresh prune refresh,prune",
+        "gblinear: weights fitted several at a time (None), or one by one. process_type='update': what is done to trees.",
         fix="Leave it out: tree_method says how trees are grown.",
     )  # fmt: skip
+    refresh_leaf: bool = flag(True, "updater='refresh': leaves, too, not only the statistics of nodes.")
     feature_selector: str = choice(
         "cyclic", "cyclic shuffle random greedy thrifty", "gblinear: the order of the columns; shotgun takes the first two."
     )
@@ -242,10 +245,16 @@ class Params(OtherBoosterParams, ObjectiveParams, TreeParams, GeneralParams):
         for name in ("monotone_constraints", "interaction_constraints"):
             if is_linear and getattr(self, name):
                 raise ValueError(f"{name} must be empty with booster='gblinear', got {getattr(self, name)!r}. Leave it out.")
-        if not is_linear and self.updater is not None:
+        if is_linear and self.process_type == "update":
+            raise ValueError("process_type must be 'default' with booster='gblinear', got 'update'. Leave it out.")
+        updaters = ("shotgun", "coord_descent") if is_linear else ("refresh", "prune", "refresh,prune")
+        if self.process_type == "update" and self.updater is None:
+            raise ValueError("updater must be 'refresh', 'prune' or 'refresh,prune' with process_type='update'. Use 'refresh'.")
+        if self.updater is not None and (self.updater not in updaters or not is_linear and self.process_type == "default"):
             raise ValueError(
-                f"booster must be 'gblinear' with updater={self.updater!r}, got {self.booster!r}. Leave updater out: tree_method "
-                "says how trees are grown."
+                f"updater must be None with booster={self.booster!r} and process_type={self.process_type!r}, got "
+                f"{self.updater!r}. Leave it out: 'shotgun' and 'coord_descent' belong to booster='gblinear', 'refresh' and "
+                "'prune' to process_type='update'."
             )
         if is_linear and self.updater == "shotgun" and self.feature_selector not in ("cyclic", "shuffle"):
             raise ValueError(
@@ -260,8 +269,9 @@ class Params(OtherBoosterParams, ObjectiveParams, TreeParams, GeneralParams):
 
     @property
     def training_device(self) -> str:
-        """The device to train on: exact search, that by a sketch of the outputs, and linear models stay on the CPU."""
+        """The device to train on: exact search, that by a sketch of the outputs, linear models and updates stay on the CPU."""
         is_on_cpu = self.tree_method == "exact" or self.output_sketch is not None or self.booster == "gblinear"
+        is_on_cpu |= self.process_type == "update"
         return "cpu" if is_on_cpu else self.device
 
     @property

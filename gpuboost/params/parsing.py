@@ -33,7 +33,6 @@ ELSEWHERE = {
     "gpu_id": "Use device='cuda:0' with the number of the device.",
     "predictor": "Leave it out: prediction runs where device says.",
     "use_label_encoder": "Leave it out: estimators take labels of any type.",
-    "process_type": "Leave it out: trees are grown, never refreshed.",
     "seed_per_iteration": "Leave it out: every round draws anew.",
     "max_cached_hist_node": "Use histogram_memory, in bytes.",
     "bagging_fraction": "Use subsample.",

@@ -64,6 +64,8 @@ def train(
             raise ValueError("save_best of EarlyStopping cuts a model, and that of booster='gblinear' cannot be. Leave it out.")
         used += monitors(verbose_eval)
         checkpoints = progress = None
+        if resume_from is not None and booster.params.process_type == "update":
+            raise ValueError("resume_from keeps rounds that are grown, not updated. Leave it out with process_type='update'.")
         if resume_from is not None:
             arguments = {
                 "early_stopping_rounds": early_stopping_rounds, "maximize": maximize, "obj": obj is not None,

@@ -23,6 +23,7 @@ from gpuboost.params import Params
 from gpuboost.targets import check_count, check_labels, estimate_base_score
 from gpuboost.training.dart import check_weights
 from gpuboost.training.running import Boosting
+from gpuboost.updating.boosting import Updating
 
 __all__ = ["collect_rows", "start_boosting"]
 
@@ -31,7 +32,7 @@ CUSTOM_BASE_SCORE = 0.5  # where XGBoost starts a custom objective
 
 def start_boosting(
     model: Model | None, dtrain: DMatrix, params: Params, *, is_custom: bool = False
-) -> Boosting | LinearBoosting:
+) -> Boosting | LinearBoosting | Updating:
     """A training on this matrix that goes on from a model, or from an empty one of its own.
 
     is_custom : gradients come from outside, so base_score is XGBoost's 0.5 unless given, not the minimiser of the own loss.
@@ -55,8 +56,12 @@ def start_boosting(
         model.tree_weights = [1.0] * len(model.trees)
     check_weights(model.tree_weights or ())
     begin = perf_counter()
-    boosting: Boosting | LinearBoosting
-    if model.linear is not None:
+    boosting: Boosting | LinearBoosting | Updating
+    if params.process_type == "update":
+        if not model.trees:
+            raise ValueError("process_type='update' needs a model with trees. Pass xgb_model to train(), or leave it out.")
+        boosting = Updating(model, dtrain, params, objective, backend, comm)
+    elif model.linear is not None:
         check_count(comm.allgather_int(dtrain.num_row()))
         boosting = LinearBoosting(model, dtrain, params, objective, backend, comm)
     else:

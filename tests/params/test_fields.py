@@ -149,7 +149,9 @@ AVAILABLE = {
     "ndcg_exp_gain": FLAG,
     "feature_selector": ([(name, name) for name in ("cyclic", "shuffle", "random", "greedy", "thrifty")], ["best"]),
     "top_k": ([(3, 3), ("0", 0)], [-1, NAN]),
+    "process_type": ([("default", "default")], ["refresh", 1]),
     "updater": ([(name, name) for name in ("shotgun", "coord_descent")], ["grow_colmaker", ""]),
+    "refresh_leaf": FLAG,
 }
 
 DEFAULTS = asdict(Params())

@@ -1,0 +1,38 @@
+"""Gradients of a training whose rounds are made on the host: of the objective, or of a user's own function."""
+
+import numpy as np
+
+from gpuboost.backend.fixed_point import check_finite
+from gpuboost.backend.row_sums import RowSums
+from gpuboost.custom_objective import CustomObjective, custom_gradients, warn_of_negative_hessians
+from gpuboost.data.dmatrix import DMatrix
+from gpuboost.objectives import Objective
+
+__all__ = ["HostGradients"]
+
+
+class HostGradients:
+    """Remembers whether it has warned of negative hessians, which count as 0."""
+
+    def __init__(self, objective: Objective, dtrain: DMatrix, verbosity: int | None, n_threads: int) -> None:
+        self._objective, self._dtrain, self._verbosity, self._n_threads = objective, dtrain, verbosity, n_threads
+        self._has_warned = False
+
+    def compute(self, rows: RowSums, n_rounds: int, obj: CustomObjective | None) -> tuple[np.ndarray, np.ndarray]:
+        """float32 (n_outputs, n_rows), at the margins of the rows.
+
+        n_rounds : so far. obj : instead of the objective. Raises FloatingPointError where an objective's are not finite."""
+        objective, margin = self._objective, rows.prediction
+        if obj is None and objective.stage is None:
+            grad, hess = np.empty_like(margin), np.empty_like(margin)
+            maxima = np.zeros((self._n_threads, len(margin), 2), np.int64)
+            objective.gradients_cpu(margin, rows.label, rows.weight, objective.parameters, grad, hess, maxima, self._n_threads)
+            check_finite(maxima)
+            return grad, hess
+        if obj is None:
+            grad, hess = objective.stage(rows, n_rounds)
+        else:
+            grad, hess = custom_gradients(obj, margin, self._dtrain)
+            if not self._has_warned:
+                self._has_warned = warn_of_negative_hessians(hess, self._verbosity)
+        return grad.copy(), np.where((hess < 0) & np.isfinite(hess), np.float32(0), hess)

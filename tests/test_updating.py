@@ -1,0 +1,123 @@
+"""process_type="update": trees refreshed on other rows and pruned, as XGBoost does; by any number of workers; what is refused."""
+
+import numpy as np
+import pytest
+
+import gpuboost as gb
+from gpuboost.communicator import run_threads
+from gpuboost.model_io import digest
+
+xgboost = pytest.importorskip("xgboost")
+
+UPDATE = {"process_type": "update", "updater": "refresh", "nthread": 1}
+TRAINED = {"max_depth": 4, "nthread": 1}
+OPTIONS = [
+    {}, {"refresh_leaf": False}, {"reg_lambda": 3.0, "reg_alpha": 0.5, "learning_rate": 0.1}, {"max_delta_step": 0.1},
+    {"min_child_weight": 20.0}, {"num_parallel_tree": 3}, {"objective": "binary:logistic"},
+    {"objective": "multi:softprob", "num_class": 3},
+]  # fmt: skip
+
+
+def table(objective, seed):
+    """Missing values, weights, labels of the objective."""
+    rng = np.random.default_rng(seed)
+    X = rng.normal(size=(300, 5)).astype(np.float32)
+    signal = X[:, 0] * X[:, 1] + X[:, 2] + rng.normal(size=300) * 0.3
+    X[rng.random(X.shape) < 0.1] = np.nan
+    y = signal if objective.startswith("reg") else np.digitize(signal, [0] if objective.startswith("binary") else [-0.7, 0.7])
+    return X, y.astype(np.float32), (0.5 + rng.random(300)).astype(np.float32)
+
+
+def start(options):
+    """(parameters, the rows trained on, other rows, a model of XGBoost's)."""
+    params = {"objective": "reg:squarederror", "base_score": 0.5, **TRAINED, **options}
+    old, new = (table(params["objective"], seed) for seed in (1, 2))
+    return params, old, new, xgboost.train(params, xgboost.DMatrix(old[0], old[1], weight=old[2], nthread=1), 4)
+
+
+def matrices(rows):
+    return (library.DMatrix(rows[0], rows[1], weight=rows[2], nthread=1) for library in (gb, xgboost))
+
+
+def statistics(booster):
+    """Of all nodes, by tree and number; a library's own table."""
+    frame = booster.trees_to_dataframe().sort_values(["Tree", "Node"])
+    return frame[["Tree", "Node", "Gain", "Cover"]].to_numpy()
+
+
+@pytest.mark.parametrize("options", OPTIONS, ids=str)
+def test_refreshed_trees_are_xgboosts(options):
+    params, _, new, model = start(options)
+    ours, theirs = matrices(new)
+    params |= UPDATE
+    refreshed = gb.train(params, ours, 4, xgb_model=bytes(model.save_raw("json")), verbose_eval=False)
+    peer = xgboost.train(params, theirs, 4, xgb_model=model)
+    np.testing.assert_allclose(refreshed.predict(ours), peer.predict(theirs), rtol=2e-5, atol=1e-6)  # it adds float32
+    np.testing.assert_allclose(statistics(refreshed), statistics(peer), rtol=2e-4, atol=2e-4)
+    read = xgboost.Booster(model_file=refreshed.save_raw("json"))
+    np.testing.assert_allclose(read.predict(theirs), refreshed.predict(ours), rtol=1e-6, atol=1e-6)
+
+
+@pytest.mark.parametrize("updater", ["prune", "refresh,prune"])
+@pytest.mark.parametrize("options", [{"gamma": 2.0}, {"gamma": 0.0, "max_depth": 2}, {"gamma": 1e9}], ids=str)
+def test_pruned_trees_are_xgboosts(options, updater):
+    params, _, new, model = start({"num_parallel_tree": 2})
+    ours, theirs = matrices(new)
+    params |= {**UPDATE, "updater": updater, **options}
+    pruned = gb.train(params, ours, 4, xgb_model=bytes(model.save_raw("json")), verbose_eval=False)
+    peer = xgboost.train(params, theirs, 4, xgb_model=model)
+    assert sum(tree.n_deleted for tree in pruned.model.trees) > 0
+    np.testing.assert_allclose(pruned.predict(ours), peer.predict(theirs), rtol=2e-5, atol=1e-6)
+    assert pruned.predict(ours, pred_leaf=True).tolist() == peer.predict(theirs, pred_leaf=True).tolist()
+    read = xgboost.Booster(model_file=pruned.save_raw("ubj"))
+    np.testing.assert_allclose(read.predict(theirs), pruned.predict(ours), rtol=1e-6, atol=1e-6)
+
+
+def test_on_the_rows_trained_on_a_model_stays_what_it_is():
+    """But for the rounding of its gradients."""
+    params, old, _, _ = start({})
+    data = gb.DMatrix(old[0], old[1], weight=old[2])
+    model = gb.train(params, data, 4, verbose_eval=False)
+    again = gb.train({**params, **UPDATE}, data, 4, xgb_model=model, verbose_eval=False)
+    np.testing.assert_allclose(again.predict(data), model.predict(data), rtol=1e-3, atol=1e-3)
+    pruned = gb.train({**params, **UPDATE, "updater": "prune"}, data, 4, xgb_model=model, verbose_eval=False)
+    assert digest(pruned.model) == digest(model.model)  # nothing gains too little
+
+
+def test_any_number_of_workers_updates_to_one_model_and_evaluates_it():
+    params, _, new, model = start({"objective": "binary:logistic"})
+    raw, log = bytes(model.save_raw("json")), {}
+
+    def work(rank, n_workers=1):
+        own = slice(rank * 300 // n_workers, (rank + 1) * 300 // n_workers)
+        data = gb.DMatrix(new[0][own], new[1][own], weight=new[2][own])
+        return gb.train({**params, **UPDATE}, data, 3, evals=[(data, "t")], evals_result=log, xgb_model=raw, verbose_eval=False)
+
+    whole = work(0)
+    assert whole.num_boosted_rounds() == 3 and len(log["t"]["logloss"]) == 3
+    data = gb.DMatrix(new[0], new[1], weight=new[2])
+    assert whole.evaluate([(data, "t")])[0][2] == pytest.approx(log["t"]["logloss"][-1], rel=1e-6)
+    for n_workers in (2, 3):
+        assert {digest(b.model) for b in run_threads(n_workers, lambda rank, n=n_workers: work(rank, n))} == {digest(whole.model)}
+
+
+def test_what_cannot_be_updated_is_refused(tmp_path):
+    params, old, _, model = start({})
+    data, raw = gb.DMatrix(old[0], old[1]), bytes(model.save_raw("json"))
+    update = {**params, **UPDATE}
+    with pytest.raises(ValueError, match="num_boost_round must be at most the 4 rounds of the model with process_type='update'"):
+        gb.train(update, data, 5, xgb_model=raw, verbose_eval=False)
+    with pytest.raises(ValueError, match="process_type='update' needs a model with trees. Pass xgb_model"):
+        gb.train(update, data, 1)
+    with pytest.raises(ValueError, match="updater must be 'refresh', 'prune' or 'refresh,prune' with process_type='update'"):
+        gb.train({"process_type": "update"}, data, 1, xgb_model=raw)
+    with pytest.raises(ValueError, match="resume_from keeps rounds that are grown"):
+        gb.train(update, data, 4, xgb_model=raw, resume_from=tmp_path)
+    for wrong in ({"updater": "refresh"}, {"updater": "prune", "booster": "gblinear"}):
+        with pytest.raises(ValueError, match="updater must be None with booster=.*Leave it out: 'shotgun' and 'coord_descent'"):
+            gb.Booster(wrong)
+    with pytest.raises(ValueError, match="process_type must be 'default' with booster='gblinear'"):
+        gb.Booster({"booster": "gblinear", "process_type": "update"})
+    dropped = gb.train({"booster": "dart", "rate_drop": 0.5}, data, 2, verbose_eval=False)
+    with pytest.raises(ValueError, match="process_type='update' is for trees of one output, and without dropout"):
+        gb.train({**update, "booster": "dart"}, data, 2, xgb_model=dropped)
