@@ -129,6 +129,13 @@ def test_one_leaf_is_a_tree(plt):
         gb.plot_tree(booster, tree_idx=1)
 
 
+def test_a_linear_model_has_no_trees_to_draw(plt):
+    booster = gb.train({"booster": "gblinear"}, gb.DMatrix(X, Y), 1)
+    with pytest.raises(ValueError, match="booster='gblinear' has weights instead of trees. Draw them by plot_importance"):
+        gb.plot_tree(booster)
+    assert len(gb.plot_importance(booster).patches) == X.shape[1]
+
+
 def test_graphviz_gets_the_source_that_xgboost_gives_it(booster):
     pytest.importorskip("graphviz")
     xgboost = pytest.importorskip("xgboost", minversion="3.1")

@@ -182,6 +182,13 @@ def test_a_full_disk_warns_and_the_training_goes_on(tmp_path, monkeypatch):
     assert digest(booster.model) == digest(train("sampled")[0].model)
 
 
+def test_a_folder_that_cannot_be_written_is_refused_before_training(tmp_path, monkeypatch):
+    monkeypatch.setattr(checkpoint.os, "access", lambda *_: False)  # the superuser may write anywhere
+    with pytest.raises(PermissionError, match="resume_from='.*' cannot be written. Name a folder that can"):
+        train("sampled", tmp_path)
+    assert not list(tmp_path.iterdir())
+
+
 # ---- kills
 
 PROGRAM = """
