@@ -100,6 +100,16 @@ def test_any_number_of_workers_with_whole_queries_trains_one_model(name, options
         assert {digest(booster.model) for booster in run_threads(len(bounds) - 1, work)} == {expected}
 
 
+@each_name
+def test_pages_that_cut_queries_and_threads_do_not_show(name):
+    X, label, weight = documents(name)
+    digests = set()
+    for n_threads, paged in ((1, {}), (2, {"page_rows": 70})):
+        data = gb.QuantileDMatrix(X, label, group=SIZES, weight=weight, **paged)
+        digests.add(digest(gb.train({"objective": name, **TREES, "nthread": n_threads}, data, 3).model))
+    assert len(digests) == 1
+
+
 @pytest.mark.parametrize("options", [{}, MEAN, {"lambdarank_unbiased": True}, {**MEAN, "lambdarank_unbiased": True}], ids=str)
 def test_going_on_with_a_model_is_as_never_having_stopped(options, tmp_path):
     """Also through a file, and after a kill: biases and draws go on."""
