@@ -2,11 +2,14 @@
 
     python benchmarks/boosters.py
     python benchmarks/boosters.py --parts dart cv --threads 1 --repeats 3
+    python benchmarks/boosters.py --parts real --folder FOLDER        # higgs_train.csv.gz, california_housing.csv.gz
 
     dart      200,000 × 28, 200 rounds, rate_drop 0.1
     forest    450,000 × 28, 100 trees of depth 10; of scikit-learn's SHARE of the trees, whose time is multiplied
     cv        450,000 × 28, 5 folds, 10 rounds: cv(), and a training for each fold with both evaluations
     quality   dart of 100 rounds, log loss on halves of synthetic tables: the mean of paired differences, and its standard error
+    real      dart, and forests of 100 trees of depth 10, on random thirds of a folder's tables, trained on 3,000 other rows: the
+              mean log of the ratio of losses to XGBoost's, to scikit-learn's, and its standard error
 
 All in one process and in turns, after a small warm-up. Seconds are medians over the repeats, on the clock and of all cores: those
 of the cores are what a busy machine leaves comparable, on one thread. The JSON goes to benchmarks/results/.
@@ -14,6 +17,7 @@ of the cores are what a busy machine leaves comparable, on one thread. The JSON 
 
 import argparse
 from collections.abc import Callable
+from pathlib import Path
 from statistics import median
 from time import perf_counter, process_time
 from typing import Any
@@ -26,6 +30,7 @@ import gpuboost as gb
 
 SHARE = 20  # of a forest's trees one in so many is enough to time scikit-learn, which grows one after another
 DART = {"booster": "dart", "rate_drop": 0.1, "objective": "binary:logistic", "tree_method": "hist", "max_depth": 6}
+Rows = tuple[np.ndarray, np.ndarray]  # X, y
 Ways = dict[str, tuple[float, Callable[[int], Any]]]  # name → (what to multiply its time by, rows → anything)
 
 
@@ -107,6 +112,51 @@ def quality(threads: int, n_draws: int = 10, n_rows: int = 10_000) -> dict[str, 
     return {"loss": float(losses[1]), "mean_difference": float(np.mean(differences)), "standard_error": float(spread)}
 
 
+def loss(is_binary: bool, y: np.ndarray, p: np.ndarray) -> float:
+    """Log loss of probabilities, or mean squared error."""
+    if not is_binary:
+        return float(np.square(p - y).mean())
+    p = np.clip(p, 1e-7, 1 - 1e-7)
+    return float(-np.log(np.where(y > 0, p, 1 - p)).mean())
+
+
+def dart_prediction(library: Any, objective: str, train: Rows, x: np.ndarray, seed: int, threads: int) -> np.ndarray:
+    params = {**DART, "objective": objective, "nthread": threads, "seed": seed}
+    return library.train(params, library.DMatrix(*train), 100).predict(library.DMatrix(x))
+
+
+def forest_prediction(kind: type, is_binary: bool, train: Rows, x: np.ndarray, seed: int, threads: int) -> np.ndarray:
+    forest = kind(n_estimators=100, max_depth=10, n_jobs=threads, random_state=seed).fit(*train)
+    return forest.predict_proba(x)[:, 1] if is_binary else forest.predict(x)
+
+
+def real(folder: Path, threads: int, n_draws: int = 10) -> dict[str, Any]:
+    """Means and standard errors of log ratios of losses, paired over draws."""
+    from sklearn.ensemble import RandomForestClassifier, RandomForestRegressor
+
+    record: dict[str, Any] = {}
+    for name, is_binary in (("higgs_train", True), ("california_housing", False)):
+        table = np.loadtxt(folder / f"{name}.csv.gz", delimiter=",", skiprows=1, dtype=np.float32)
+        x, y = (table[:, 1:], table[:, 0]) if is_binary else (table[:, :-1], np.log(table[:, -1]))
+        objective = "binary:logistic" if is_binary else "reg:squarederror"
+        kinds = [gb.GPUBoostRFRegressor, RandomForestRegressor]
+        if is_binary:
+            kinds = [gb.GPUBoostRFClassifier, RandomForestClassifier]
+        ratios = []
+        for draw in range(n_draws):
+            order = np.random.default_rng(draw).permutation(len(y))
+            test, own = order[: len(y) // 3], order[len(y) // 3 :][:3000]
+            train = x[own], y[own]
+            predictions = [dart_prediction(library, objective, train, x[test], draw, threads) for library in (gb, xgboost)]
+            predictions += [forest_prediction(kind, is_binary, train, x[test], draw, threads) for kind in kinds]
+            losses = np.log([loss(is_binary, y[test], prediction) for prediction in predictions])
+            ratios.append((losses[0] - losses[1], losses[2] - losses[3]))
+        means, errors = np.mean(ratios, axis=0), np.std(ratios, axis=0, ddof=1) / np.sqrt(n_draws)
+        for what, mean, error in zip(("dart to XGBoost", "forest to scikit-learn"), means, errors):
+            record[f"{name}: {what}"] = {"mean_log_ratio": float(mean), "standard_error": float(error)}
+    return record
+
+
 TIMED: dict[str, tuple[Callable[[int, int], Ways], int]] = {
     "dart": (dart, 200_000), "forest": (forest, 450_000), "cv": (cv, 450_000)
 }  # fmt: skip
@@ -114,19 +164,24 @@ TIMED: dict[str, tuple[Callable[[int, int], Ways], int]] = {
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--parts", nargs="+", default=[*TIMED, "quality"], choices=[*TIMED, "quality"])
+    parser.add_argument("--parts", nargs="+", default=[*TIMED, "quality"], choices=[*TIMED, "quality", "real"])
     parser.add_argument("--threads", type=int, default=available_cores())
     parser.add_argument("--repeats", type=int, default=3)
+    parser.add_argument("--folder", type=Path, help="of real's tables")
     given = parser.parse_args()
+    if "real" in given.parts and given.folder is None:
+        parser.error("--parts real needs --folder")
     record: dict[str, Any] = {"threads": given.threads}
     for part in given.parts:
         if part == "quality":
             record[part] = quality(given.threads)
+        elif part == "real":
+            record[part] = real(given.folder, given.threads)
         else:
             make, n_rows = TIMED[part]
             record[part] = time_in_turns(make(n_rows, given.threads), n_rows, given.repeats)
         for name, figures in record[part].items():
-            timed = figures if isinstance(figures, float) else f"{figures['clock_s']:.2f} s, cores {figures['cores_s']:.2f} s"
+            timed = f"{figures['clock_s']:.2f} s, cores {figures['cores_s']:.2f} s" if part in TIMED else figures
             print(part, name, timed, flush=True)
     write_record("boosters", record)
 
