@@ -415,8 +415,8 @@ def lay_out(trees, leaf_values, tree_begin, column_of, missing_keys, by_value):
     column_of : uint32 (n_features,), IN. Column of keys of each feature. missing_keys : uint32 (n_features,), IN.
     by_value : whether the keys are those of values, not codes.
     """
-    nodes, n_levels = np.empty(4 * trees.size + 4, np.uint32), np.zeros(tree_begin.size, np.int32)
-    nodes[4 * trees.size :] = 0  # what would lie to the right of a leaf is looked at, too (_first_levels)
+    # Zeros: _first_levels also looks at what lies to the right of a leaf, be it the end, or a node that pruning has deleted.
+    nodes, n_levels = np.zeros(4 * trees.size + 4, np.uint32), np.zeros(tree_begin.size, np.int32)
     found = np.empty(trees.size, np.uint64)  # the nodes of a tree, level by level
     for t in range(tree_begin.size):
         root = uint64(tree_begin[t])
