@@ -212,18 +212,20 @@ def check_arrays(machine: Machine) -> str:
 
 
 def check_cache(machine: Machine) -> str:
+    from gpuboost.kernels.compile_cache import shipped_levels
     from gpuboost.kernels.leaves import update_margin_cpu
 
     folders = {"CPU": ("NUMBA_CACHE_DIR", getattr(update_margin_cpu.dispatcher._cache, "cache_path", None))}
     if machine.n_gpus:
         folders["GPU"] = "GPUBOOST_CACHE_DIR", writable_cache()
+    came = f"; kernels for {shipped_levels()[0]} came with the package" if shipped_levels() else ""
     for processor, (variable, folder) in folders.items():
         if folder is None:
             raise Absent(
-                f"no folder can be written for kernels of the {processor}: every process compiles them anew",
+                f"no folder can be written for kernels of the {processor}: every process compiles them anew{came}",
                 f"set {variable} to one that can",
             )
-    return ", ".join(f"{folder} of the {processor}" for processor, (_, folder) in folders.items())
+    return ", ".join(f"{folder} of the {processor}" for processor, (_, folder) in folders.items()) + came
 
 
 def check_training(machine: Machine) -> str:

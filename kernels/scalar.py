@@ -11,7 +11,7 @@ from llvmlite import ir
 from numba import float32, float64, int32, int64, types, uint32, uint64
 from numba.extending import intrinsic
 
-from gpuboost.kernels.jit import inlined_scalar, long_scalar, scalar
+from gpuboost.kernels.jit import inlined_scalar, kernel, long_scalar, scalar
 from gpuboost.kernels.structs import CATEGORICAL
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -455,3 +455,17 @@ def log_gamma_double(x):
     p = fma(p, z, float64(1.0 / 12.0))
     half_log_of_two_pi = float64(0.9189385332046728)
     return (x - float64(0.5)) * log_double(x) - x + half_log_of_two_pi + p * r - log_double(product)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# For callers in Python: a formula by itself is compiled by each process, these are kept.
+
+
+@kernel
+def log_on_host(x):
+    return log_double(x)
+
+
+@kernel
+def exp_on_host(x):
+    return exp_double(x)

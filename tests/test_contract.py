@@ -45,7 +45,7 @@ from gpuboost.backend.cuda.reducer import CudaReducer
 from gpuboost.backend.cuda.training import CudaTraining
 from gpuboost.backend.cuda.trees import CudaTrees
 from gpuboost.backend.plans import Penalty
-from gpuboost.kernels import jit
+from gpuboost.kernels import compile_cache
 from gpuboost.kernels.gradients import elementwise_gradients
 from gpuboost.kernels.reduce import map_rows, reduce_rows, unit_term
 from gpuboost.kernels.structs import PENALTY
@@ -58,7 +58,7 @@ KERNELS = PACKAGE.parent / "kernels"
 LAYERS = [
     ["arrays", "errors", "paths", "registry", "params", "config", "communicator", "model", "binned"],
     ["kernels"],
-    ["backend"],
+    ["backend", "compiling"],
     ["labels", "data", "objectives", "metrics"],
     ["formulas"],
     ["growing", "linear", "callback", "margins", "targets", "custom_objective", "host_gradients", "model_io", "inspection",
@@ -66,7 +66,7 @@ LAYERS = [
     ["predictor", "training.adopt", "training.watch", "training.evaluate", "training.running", "training.start", "training.dart"],
     ["booster"],
     ["training", "plotting", "explanation"],
-    ["cross_validation"],
+    ["cross_validation", "warmup"],
     ["sklearn", "doctor", "cli", "__main__"],
 ]
 
@@ -128,7 +128,10 @@ def test_no_import_cycles():
 def test_kernels_import_numpy_numba_and_kernels_only(module):
     allowed = {"numpy", "numba", "llvmlite", "math", "functools", "gpuboost.kernels"}
     if module == "kernels.jit":
-        allowed |= {"hashlib", "io", "os", "re", "sys", "threading", "contextlib", "collections.abc", "pathlib", "typing"}
+        allowed |= {"os", "threading", "contextlib", "collections.abc", "typing"}
+    if module == "kernels.compile_cache":
+        allowed |= {"fcntl", "glob", "hashlib", "inspect", "io", "os", "pickle", "re", "sys", "time"}
+        allowed |= {"collections.abc", "contextlib", "pathlib", "typing"}
     if module == "kernels.launch":
         allowed |= {"ctypes", "importlib"}
     if module == "kernels.openmp":
@@ -199,22 +202,22 @@ def test_penalties_are_the_record_that_kernels_read():
 def test_editing_a_source_changes_the_stamp_of_the_cache(edited, tmp_path, monkeypatch):
     for folder in (KERNELS, PACKAGE / "objectives", PACKAGE / "metrics"):
         shutil.copytree(folder, tmp_path / folder.name, ignore=shutil.ignore_patterns("__pycache__"))
-    assert jit.source_stamp.__wrapped__() == jit.source_stamp()
-    monkeypatch.setattr(jit, "__file__", str(tmp_path / "kernels" / "jit.py"))
+    assert compile_cache.source_stamp.__wrapped__() == compile_cache.source_stamp()
+    monkeypatch.setattr(compile_cache, "__file__", str(tmp_path / "kernels" / "compile_cache.py"))
     monkeypatch.setattr(gpuboost, "__path__", [str(tmp_path)])
-    assert jit.source_stamp.__wrapped__() == jit.source_stamp()  # the text counts, not the place
+    assert compile_cache.source_stamp.__wrapped__() == compile_cache.source_stamp()  # the text counts, not the place
     with open(tmp_path / edited, "a") as file:
         file.write("# edited\n")
-    assert jit.source_stamp.__wrapped__() != jit.source_stamp()
+    assert compile_cache.source_stamp.__wrapped__() != compile_cache.source_stamp()
 
 
 def test_editing_a_kernel_changes_the_stamps_of_those_that_import_it_only(tmp_path, monkeypatch):
     names = "leaves", "histogram", "splits"
     shutil.copytree(KERNELS, tmp_path / "kernels", ignore=shutil.ignore_patterns("__pycache__"))
-    monkeypatch.setattr(jit, "__file__", str(tmp_path / "kernels" / "jit.py"))
+    monkeypatch.setattr(compile_cache, "__file__", str(tmp_path / "kernels" / "compile_cache.py"))
 
     def stamps():
-        return [jit.source_stamp.__wrapped__(f"gpuboost.kernels.{name}") for name in names]
+        return [compile_cache.source_stamp.__wrapped__(f"gpuboost.kernels.{name}") for name in names]
 
     before = stamps()
     for edited, changes in {"leaves": [True, False, False], "scalar": [True] * 3, "row_sampling": [False] * 3}.items():
@@ -230,14 +233,14 @@ def test_what_a_kernel_calls_lies_in_a_file_that_its_stamp_covers():
         functions = [getattr(value, "py_func", value) for value in vars(loaded).values() if callable(value)]
         used = {getattr(function, "__module__", None) or "" for function in functions}
         own = {module.rpartition(".")[2] for module in used if module.startswith("gpuboost.kernels.")}
-        assert own <= jit._imported(name), module
+        assert own <= compile_cache._imported(name), module
 
 
 def test_every_formula_lies_where_the_stamp_looks():
     with_scalars = {module for module, path in MODULES.items() if "gpuboost.kernels.jit.scalar" in imports(path)}
     assert {"kernels.scalar", "objectives.binary"} <= with_scalars
     # formulas/ makes kernels around a user's functions only, which no cache keeps.
-    assert {module.partition(".")[0] for module in with_scalars} <= {"kernels", "formulas", *jit._FORMULA_FOLDERS}
+    assert {module.partition(".")[0] for module in with_scalars} <= {"kernels", "formulas", *compile_cache.FORMULA_FOLDERS}
 
 
 @pytest.mark.parametrize("factory", [reduce_rows, map_rows, elementwise_gradients], ids=lambda f: f.__wrapped__.__name__)

@@ -143,10 +143,10 @@ def test_a_cache_that_cannot_be_written_is_no_obstacle(pretend, tmp_path, monkey
 
 
 def test_kernels_of_the_cpu_that_cannot_be_kept_are_told(pretend, monkeypatch):
-    from gpuboost.kernels import jit, leaves
+    from gpuboost.kernels import leaves
 
     pretend(NO_GPU)
-    monkeypatch.setattr(leaves.update_margin_cpu.dispatcher, "_cache", jit._NoCache())
+    monkeypatch.setattr(leaves.update_margin_cpu.dispatcher._cache, "_folder", None)
     (finding,) = (finding for finding in doctor.examine() if finding.check == "cache")
     assert finding.state == "missing" and "NUMBA_CACHE_DIR" in finding.fix
 

@@ -4,8 +4,9 @@ from functools import cache
 
 from gpuboost.backend.contract import Backend, TrainingRows
 from gpuboost.backend.cpu import CpuBackend
+from gpuboost.compiling import tell_of_compiling
 from gpuboost.config import get_config, log
-from gpuboost.kernels.jit import available_threads, set_compile_hook
+from gpuboost.kernels.jit import available_threads
 
 __all__ = ["Backend", "CpuBackend", "TrainingRows", "choose_backend"]
 
@@ -52,16 +53,4 @@ def _has_cuda() -> bool:
     return problem is None
 
 
-_SAID_OF_KERNELS = {
-    "absent": "compiling CPU kernels that nothing here has needed before, up to a minute; later runs load them from a cache.",
-    "damaged": "the compiled CPU kernel in {path} is damaged or cannot be read, so it is compiled anew.",
-    "unwritable": "compiled CPU kernels cannot be kept, so every process compiles them anew, up to a minute: no folder for them "
-    "can be written. Set the environment variable NUMBA_CACHE_DIR to one that can.",
-}
-
-
-def _say_of_kernels(event: str, path: str) -> None:
-    log(1, _SAID_OF_KERNELS[event].format(path=path))
-
-
-set_compile_hook(_say_of_kernels)
+tell_of_compiling()

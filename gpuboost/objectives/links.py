@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from gpuboost.kernels.reduce import elementwise_map
-from gpuboost.kernels.scalar import exp_float, log_double, sigmoid_float
+from gpuboost.kernels.scalar import exp_float, log_on_host, sigmoid_float
 
 __all__ = ["IDENTITY", "LOG", "LOGIT", "MIN_PROBABILITY", "Link"]
 
@@ -51,11 +51,11 @@ def _as_is(output: np.ndarray) -> np.ndarray:
 def _logit(output: np.ndarray) -> np.ndarray:
     probability = output.astype(np.float32).clip(np.float32(MIN_PROBABILITY), np.float32(1 - MIN_PROBABILITY))
     odds = np.float32(1) / probability - np.float32(1)  # in float32, as XGBoost reads the file
-    return np.array([-log_double(float(o)) for o in odds], np.float32)
+    return np.array([-log_on_host(float(o)) for o in odds], np.float32)
 
 
 def _log(output: np.ndarray) -> np.ndarray:
-    return np.array([log_double(float(o)) if o > 0 else -np.inf for o in output.astype(np.float32)], np.float32)
+    return np.array([log_on_host(float(o)) if o > 0 else -np.inf for o in output.astype(np.float32)], np.float32)
 
 
 IDENTITY = Link(_as_is)

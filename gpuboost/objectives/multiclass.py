@@ -6,7 +6,7 @@ from numba import float32, float64, int64
 from gpuboost.backend.row_sums import RowSums
 from gpuboost.kernels.gradients import put_gradient, softmax_gradients_cpu
 from gpuboost.kernels.jit import scalar
-from gpuboost.kernels.scalar import exp_float, larger, log_double
+from gpuboost.kernels.scalar import exp_float, larger, log_on_host
 from gpuboost.objectives import register
 from gpuboost.objectives.base import Objective, Parameter, invalid_labels
 
@@ -104,7 +104,7 @@ class SoftProb(Objective):
         """Log priors; the model file holds the margins of this objective, as XGBoost's does."""
         total = labels.total_weight
         priors = [labels.sum_of(class_term, k) / total for k in range(n_outputs)]
-        return [log_double(max(p, MIN_PROBABILITY)) for p in priors]
+        return [log_on_host(max(p, MIN_PROBABILITY)) for p in priors]
 
 
 @register

@@ -14,7 +14,7 @@ from gpuboost.communicator import Communicator
 from gpuboost.config import warn
 from gpuboost.kernels.query_terms import DCG
 from gpuboost.kernels.ranked_documents import MAP, NDCG, PAIRWISE
-from gpuboost.kernels.scalar import exp_double, log_double
+from gpuboost.kernels.scalar import exp_on_host, log_on_host
 from gpuboost.objectives import register
 from gpuboost.objectives.base import Objective, Parameter, invalid_labels
 
@@ -202,5 +202,5 @@ class RankedRows:
             np.add.at(sums, position[counted], np.floor(own * scale + 0.5).astype(np.int64))
             self._comm.allreduce_sum(sums)
             if sums[0] / scale >= SMALLEST_BIAS:
-                biases[k] = [exp_double(exponent * log_double(n / sums[0])) if n else 0.0 for n in sums.tolist()]
+                biases[k] = [exp_on_host(exponent * log_on_host(n / sums[0])) if n else 0.0 for n in sums.tolist()]
         return biases

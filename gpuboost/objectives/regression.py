@@ -8,7 +8,7 @@ from numba import float32, float64
 
 from gpuboost.backend.row_sums import RowSums
 from gpuboost.kernels.jit import scalar
-from gpuboost.kernels.scalar import exp_double, float_key, key_float, larger, log1p_double, log1p_float, smaller
+from gpuboost.kernels.scalar import exp_on_host, float_key, key_float, larger, log1p_double, log1p_float, smaller
 from gpuboost.objectives import register
 from gpuboost.objectives.base import Objective, Parameter, invalid_labels
 
@@ -115,7 +115,7 @@ class SquaredLogError(Objective):
     def _start(self, labels: RowSums, row: int) -> float:
         total = labels.sum_of(log1p_term, row)
         if total < 0:
-            return max(exp_double(total / labels.total_weight) - 1.0, LOWEST_MARGIN)
+            return max(exp_on_host(total / labels.total_weight) - 1.0, LOWEST_MARGIN)
         return total / labels.sum_of(squared_log_curvature, row)
 
 

@@ -19,7 +19,7 @@ from gpuboost.kernels.accelerated_failure import (
 )
 from gpuboost.kernels.cox import cox_gradients, hazards, sum_at_risk
 from gpuboost.kernels.jit import long_scalar, scalar
-from gpuboost.kernels.scalar import exp_double, larger, smaller
+from gpuboost.kernels.scalar import exp_on_host, larger, smaller
 from gpuboost.objectives import register
 from gpuboost.objectives.base import Objective, Parameter, invalid_labels
 from gpuboost.objectives.links import LOG
@@ -106,7 +106,7 @@ class AcceleratedFailureTime(Objective):
         def slope_of(output: int) -> Any:
             return lambda margin: labels.sum_of(aft_slope, output, margin, law, scale)
 
-        return [exp_double(constant_minimiser(slope_of(k), -LARGEST_MARGIN, LARGEST_MARGIN)) for k in range(n_outputs)]
+        return [exp_on_host(constant_minimiser(slope_of(k), -LARGEST_MARGIN, LARGEST_MARGIN)) for k in range(n_outputs)]
 
 
 @register

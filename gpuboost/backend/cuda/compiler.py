@@ -30,8 +30,8 @@ import numpy as np
 
 from gpuboost.config import log
 from gpuboost.errors import install
+from gpuboost.kernels.compile_cache import source_stamp
 from gpuboost.kernels.cuda_common import CudaKernel, DeviceFunction, bind, cuda
-from gpuboost.kernels.jit import source_stamp
 from gpuboost.paths import write_file
 
 __all__ = ["CompiledKernel", "cache_folder", "compile_kernel"]
