@@ -1,6 +1,6 @@
 """Says what is being compiled: on a terminal a line that counts and goes away again, in a file a line now and then.
 
-    [gpuboost] compiling CPU kernels: 12 of about 30 (evaluate_splits_cpu), 9 s
+    [gpuboost] compiling CPU kernels: 12 of about 20 (evaluate_splits_cpu), 9 s
 
 Kernels are compiled one by one, when they are first called, and which ones a program will call nobody knows. Those that follow
 each other within a second are one burst, which is told of as a whole.
@@ -18,7 +18,7 @@ from gpuboost.kernels.compile_cache import is_first_use, set_compile_hook
 
 __all__ = ["tell_of_compiling"]
 
-FIRST_MODEL = 30  # kernels of a first small model; an objective has one or two more or less
+FIRST_MODEL = 20  # kernels of a first small model; an objective, and evaluation, need one or two more
 LOOK_S = 0.5
 REST_S = 1.0  # without compiling: the burst has ended
 LINE_S = 10.0  # between lines in a file

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from gpuboost.backend.cuda.device import has_gpu, usable_device
+from gpuboost.kernels import compile_cache
 
 # For the libraries to compare with, where a test lets them choose: threads of OpenMP that wait would spin on cores that the other
 # process of the tests computes on. numba asks for its threads by number, so that gpuboost has as many as ever.
@@ -116,6 +117,12 @@ def all_threads(request, monkeypatch):
     is marked usual_threads."""
     if request.node.get_closest_marker("usual_threads") is None:
         monkeypatch.setattr("gpuboost.backend.cpu.training.busy_threads", lambda binned, n_outputs, n_threads: n_threads)
+
+
+@pytest.fixture(autouse=True)
+def quiet_compiling(monkeypatch):
+    """What a test reads of standard error does not depend on which kernels its process was the first to need."""
+    monkeypatch.setattr(compile_cache, "_compile_hook", None)
 
 
 @pytest.fixture

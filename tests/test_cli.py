@@ -143,6 +143,20 @@ def test_dump_prints_or_writes_the_trees(dump_format, folder, capsys):
         assert ("cover" in expected) == stats
 
 
+@pytest.mark.parametrize("kind, starts", [("png", b"\x89PNG"), ("svg", b"<?xml"), ("pdf", b"%PDF")])
+def test_pictures_are_files_of_the_kind_that_their_names_end_in(kind, starts, folder):
+    pytest.importorskip("matplotlib").use("Agg")
+    options = ["--label", "answer", "--rounds", "2", "-p", "eval_metric=error", "-p", "eval_metric=auc"]
+    assert main(["train", "train.csv", *options, "--model", "m.json", "--picture", f"curves.{kind}"]) == 0
+    assert main(["plot", "--model", "m.json", "--output", f"bars.{kind}", "--importance", "weight"]) == 0
+    assert main(["plot", "--model", "m.json", "--output", f"tree.{kind}", "--tree", "1", "--stats"]) == 0
+    pictures = [(folder / f"{name}.{kind}").read_bytes() for name in ("curves", "bars", "tree")]
+    assert [picture[: len(starts)] for picture in pictures] == [starts] * 3 and len(set(pictures)) == 3
+    if kind == "svg":  # text is drawn as paths, but its words stand beside them
+        words = [picture.decode() for picture in pictures]
+        assert "error" in words[0] and "auc" in words[0] and "kind" in words[1] and "green" in words[2]
+
+
 def test_estimators_load_the_model_with_its_labels(folder, tables):
     pytest.importorskip("sklearn")
     assert main(["train", "train.csv", "--label", "answer", "--weight", "weight", "--model", "m.json", "--rounds", "5"]) == 0
@@ -270,6 +284,10 @@ UNREAD = ["train", "nowhere.csv", "--label", "answer", "--model", "m.json"]  # w
         (["predict", "text.csv", "--model", "known.json"], "text.csv has no column 'a'"),
         (["predict", "train.csv", "--model", "known.json", "--leaf", "--margin"], "not allowed with"),
         (["info", "--model", "list.json"], "list.json is not a model"),
+        ([*UNREAD, "--picture", "curves.gif"], "a picture's name must end in .png, .svg, .pdf, got 'curves.gif'"),
+        ([*UNREAD, "--picture", "no/curves.png"], "the folder of the picture 'no/curves.png' does not exist"),
+        (["plot", "--model", "known.json", "--output", "tree.png", "--tree", "1"], "below the model's 1 trees, got 1"),
+        (["plot", "--model", "known.json", "--output", "tree.txt"], "a picture's name must end in"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
 )
@@ -341,7 +359,7 @@ def test_reader_that_stops_is_no_error(folder, tables):
 @pytest.mark.usual_threads
 def test_warmup_compiles_and_says_how_long(capsys):
     assert main(["warmup"]) == 0
-    assert capsys.readouterr().out.startswith("compiling: ")
+    assert capsys.readouterr().out.startswith("warming up: ")
     kernels = list_keys_cpu, cut_columns_cpu, bin_rows_cpu, build_histograms_cpu, evaluate_splits(None), mark_rows_cpu
     kernels += (evaluate_category_splits(None),)
     compiled = [len(kernel.dispatcher.signatures) for kernel in kernels]

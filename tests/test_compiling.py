@@ -61,7 +61,7 @@ def test_a_burst_is_told_at_its_start_and_at_its_end(hear):
 def test_a_long_burst_is_told_in_between(hear):
     compile_all(hear(stderr := io.StringIO()), seconds=0.25)
     wait_for_end()
-    counts = re.findall(r"compiling CPU kernels: (\d) of about 30 \(kernel_(\d)\), \d+ s\n", stderr.getvalue())
+    counts = re.findall(r"compiling CPU kernels: (\d) of about 20 \(kernel_(\d)\), \d+ s\n", stderr.getvalue())
     assert len(counts) >= 4 and all(int(n) == int(name) + 1 for n, name in counts)
 
 
@@ -69,11 +69,11 @@ def test_on_a_terminal_the_line_is_clear_whenever_nothing_is_compiled(hear):
     heard = hear(stderr := Terminal())
     for n, name in enumerate(KERNELS, 1):
         heard("compiling", name)
-        assert stderr.getvalue().endswith(f"compiling CPU kernels: {n} of about 30 ({name}), 0 s")
+        assert stderr.getvalue().endswith(f"compiling CPU kernels: {n} of about 20 ({name}), 0 s")
         heard("compiled", name)
         assert stderr.getvalue().endswith("\r\x1b[K") and "\n" not in stderr.getvalue()
     heard("waiting", "kernel")
-    assert stderr.getvalue().endswith("compiling CPU kernels: 4 of about 30 (another process compiles kernel), 0 s")
+    assert stderr.getvalue().endswith("compiling CPU kernels: 4 of about 20 (another process compiles kernel), 0 s")
     heard("waited", "")
     wait_for_end()
     end = r"\r\x1b\[K\[gpuboost\] compiling 4 CPU kernels took \d+ s; later runs load them from a cache\.\n$"

@@ -1,13 +1,13 @@
-"""The command line: gpuboost train | predict | explain | dump | info | doctor | warmup, on CSV, Parquet and LIBSVM files."""
+"""The command line: gpuboost train | predict | explain | dump | plot | info | doctor | warmup, on CSV, Parquet, LIBSVM files."""
 
 import argparse
 import platform
 import sys
 import time
 import warnings
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from importlib.metadata import version
+from itertools import chain
 from typing import Any, NoReturn
 
 import numpy as np
@@ -15,7 +15,9 @@ import numpy as np
 from gpuboost import __version__
 from gpuboost.backend import choose_backend
 from gpuboost.booster import Booster
-from gpuboost.callback import EarlyStopping
+from gpuboost.callback import EarlyStopping, EvaluationMonitor, TrainingCallback
+from gpuboost.cli.pictures import check_picture, draw_curves, save_picture
+from gpuboost.cli.progress import RoundBar, say_line, show_fraction, stage
 from gpuboost.cli.tables import (
     as_categories,
     check_column,
@@ -41,6 +43,7 @@ from gpuboost.model_io import digest
 from gpuboost.model_io.dump import join_dump, name_of_column
 from gpuboost.objectives import find_objective
 from gpuboost.paths import write_file
+from gpuboost.plotting import MEASURES
 from gpuboost.training.loop import check_arguments, train
 
 __all__ = ["main"]
@@ -71,10 +74,12 @@ def _train(options: argparse.Namespace) -> None:
     check_target(options.model)
     if options.early_stopping and not options.valid:
         raise ValueError("--early-stopping needs --valid, the table that decides when to stop.")
+    if options.picture:
+        check_picture(options.picture)
     check_arguments(options.rounds, None)
     params = given_params(options)
     check_params(params)
-    with _stage("reading"):
+    with stage("reading"):
         table = read_table(options.data)
         label = label_column(table, options, options.data)
         features, texts = feature_columns(table, options)
@@ -92,7 +97,7 @@ def _train(options: argparse.Namespace) -> None:
     if texts:
         print(f"text is treated as categories in {listing(texts)}")
     evals: list[tuple[DMatrix, str]] = []
-    with _stage("binning"):
+    with stage("binning"):
         for name, (path, table) in tables.items():
             info: dict[str, Any] = {"label": encoded_label(label_column(table, options, path), classes, path)}
             for field, columns in {"weight": options.weight, "qid": options.qid}.items():
@@ -112,15 +117,22 @@ def _train(options: argparse.Namespace) -> None:
             print(f"{name}: {matrix.num_row()} rows x {matrix.num_col()} columns")
             evals.append((matrix, name))
     history: dict[str, dict[str, list[float]]] = {}
-    with _stage("training"):
+    callbacks: list[TrainingCallback] = []
+    if options.early_stopping:
+        callbacks.append(EarlyStopping(rounds=options.early_stopping, save_best=True))
+    if options.print_every:
+        callbacks.append(EvaluationMonitor(period=options.print_every, logger=say_line))
+    with stage("training"):
         booster = train(
-            params, evals[0][0], options.rounds, evals=evals, evals_result=history, verbose_eval=options.print_every,
-            callbacks=[EarlyStopping(rounds=options.early_stopping, save_best=True)] if options.early_stopping else None,
+            params, evals[0][0], options.rounds, evals=evals, evals_result=history, verbose_eval=False,
+            callbacks=[*callbacks, RoundBar(options.rounds)],
         )  # fmt: skip
     if classes is not None:
         write_classes(booster, classes)
-    with _stage("saving"):
+    with stage("saving"):
         booster.save_model(options.model)
+        if options.picture and history:
+            save_picture(draw_curves(history), options.picture)
     rounds = booster.num_boosted_rounds()
     last = [f"{name}-{m} {values[rounds - 1]:.5f}" for name, log in history.items() for m, values in log.items()]
     print(", ".join([f"{options.model}: {rounds} rounds", *last]))
@@ -162,6 +174,8 @@ def _explain(options: argparse.Namespace) -> None:
 
     booster = _load(options.model)
     model = booster.model
+    if options.picture:
+        check_picture(options.picture)
     if options.background and options.approximate:
         raise ValueError("--approximate has no background table. Leave out one of the two.")
     background = _table_for(booster, options.background) if options.background else None
@@ -186,15 +200,29 @@ def _explain(options: argparse.Namespace) -> None:
         axes = plot_importance(
             scores, title="SHAP values", xlabel="mean size", values_format="{v:.4g}", max_num_features=options.most
         )
-        axes.figure.savefig(options.picture)
+        save_picture(axes, options.picture)
     write_table(import_polars().DataFrame(columns), options.output)
 
 
-def _progress() -> Callable[[int, int], None] | None:
+def _progress() -> Callable[[int, int], None]:
     """Tells on a terminal how many rows are done."""
-    if not sys.stderr.isatty():
-        return None
-    return lambda done, n: print(f"\rexplained {done} of {n} rows", end="\n" if done == n else "", file=sys.stderr, flush=True)
+    start = time.perf_counter()
+    return lambda done, n: show_fraction(done, n, "rows", time.perf_counter() - start)
+
+
+def _plot(options: argparse.Namespace) -> None:
+    from gpuboost.plotting import plot_importance, plot_tree
+
+    check_picture(options.output)
+    booster = _load(options.model)
+    if options.tree is not None:
+        try:
+            axes = plot_tree(booster, tree_idx=options.tree, with_stats=options.stats)
+        except IndexError as error:
+            raise ValueError(str(error)) from None
+    else:
+        axes = plot_importance(booster, importance_type=options.importance, max_num_features=options.most)
+    save_picture(axes, options.output)
 
 
 def _dump(options: argparse.Namespace) -> None:
@@ -208,6 +236,7 @@ def _dump(options: argparse.Namespace) -> None:
 def _info(options: argparse.Namespace) -> None:
     import numba
 
+    from gpuboost.kernels.compile_cache import shipped_levels
     from gpuboost.kernels.leaves import update_margin_cpu
 
     backend = choose_backend("cpu", None)
@@ -215,6 +244,7 @@ def _info(options: argparse.Namespace) -> None:
         "gpuboost": __version__, "python": platform.python_version(), "numpy": version("numpy"), "numba": version("numba"),
         "cpu": f"{backend.describe()} by {numba.threading_layer()}",
         "cuda": _describe_cuda(),
+        "kernels": ", ".join(shipped_levels()) or "compiled on first use",
         "kernel cache": update_margin_cpu.dispatcher._cache.cache_path or "none: no folder for it can be written",
     }  # fmt: skip
     if options.model:
@@ -237,23 +267,11 @@ def _describe_cuda() -> str:
 
 
 def _warmup(options: argparse.Namespace) -> None:
-    random, n_rows = np.random.default_rng(0), 600
-    X = random.random((n_rows, 3), np.float32)
-    frozen = np.asfortranarray(X, np.float64)  # as pandas hands out its tables
-    frozen.flags.writeable = False
-    one_hot = np.eye(16)[random.integers(0, 16, (n_rows, 4))].reshape(n_rows, 64)  # packed records
-    with _stage("compiling"):
-        for objective, n_classes in {"reg:squarederror": 0, "binary:logistic": 2, "multi:softprob": 3}.items():
-            y = random.integers(0, n_classes, n_rows) if n_classes else X[:, 0]
-            params = {"objective": objective, "num_class": n_classes if n_classes > 2 else 0}
-            for table in (X, X.astype(np.float64), np.asfortranarray(X), frozen):
-                dtrain, dvalid = (DMatrix(table, y, weight=np.ones(n_rows)) for _ in range(2))
-                booster = train(params, dtrain, 2, evals=[(dvalid, "valid")], verbose_eval=False)
-                booster.predict(dvalid)
-        for table in (X, X.astype(np.float64), np.asfortranarray(X), frozen, one_hot):
-            train({}, DMatrix(table, X[:, 0]), 1, verbose_eval=False)
-        categories = DMatrix(np.floor(20 * X), X[:, 0], feature_types=["c"] * 3)
-        train({}, categories, 1, verbose_eval=False).predict(categories)
+    from gpuboost.warmup import other_uses, usual_uses
+
+    with stage("warming up"):
+        for use in chain(usual_uses(), other_uses() if options.all else ()):
+            use()
 
 
 def _load(path: str) -> Booster:
@@ -264,14 +282,6 @@ def _load(path: str) -> Booster:
 
 
 # -- Output and options -----------------------------------------------------------------------------------------------
-
-
-@contextmanager
-def _stage(name: str) -> Iterator[None]:
-    """Print the seconds that a stage took."""
-    start = time.perf_counter()
-    yield
-    print(f"{name}: {time.perf_counter() - start:.2f} s", flush=True)
 
 
 def _say(message: str) -> None:
@@ -286,7 +296,7 @@ class _Parser(argparse.ArgumentParser):
 def _parser() -> argparse.ArgumentParser:
     parser = _Parser(prog="gpuboost", description="Gradient boosted trees on CSV, Parquet and LIBSVM files.")
     parser.add_argument("--version", action="version", version=f"{DISTRIBUTION} {__version__}")
-    commands = parser.add_subparsers(required=True, metavar="train | predict | explain | dump | info | doctor | warmup")
+    commands = parser.add_subparsers(required=True, metavar="train | predict | explain | dump | plot | info | doctor | warmup")
 
     command = commands.add_parser("train", help="train a model on a table")
     command.add_argument("data", help="table to train on: .csv, .parquet, .libsvm, .svm or FILE?format=libsvm")
@@ -300,6 +310,7 @@ def _parser() -> argparse.ArgumentParser:
     command.add_argument("--rounds", type=int, default=100, help="boosting rounds (100)")
     command.add_argument("--early-stopping", type=int, default=0, metavar="N", help="stop after N rounds without better --valid")
     command.add_argument("--print-every", type=int, default=10, metavar="N", help="rounds between printed metrics (10), 0: none")
+    command.add_argument("--picture", metavar="FILE", help="curves of the metrics, drawn with matplotlib: .png, .svg or .pdf")
     command.set_defaults(command=_train)
 
     command = commands.add_parser("predict", help="predict a table")
@@ -328,6 +339,15 @@ def _parser() -> argparse.ArgumentParser:
     command.add_argument("--output", metavar="FILE", help="file to write; standard output by default")
     command.set_defaults(command=_dump)
 
+    command = commands.add_parser("plot", help="the importance of a model's columns, or one of its trees, drawn with matplotlib")
+    command.add_argument("--model", required=True)
+    command.add_argument("--output", required=True, metavar="FILE", help="file to write, .png, .svg or .pdf")
+    command.add_argument("--tree", type=int, metavar="N", help="draw this tree, the first is 0")
+    command.add_argument("--stats", action="store_true", help="gain and cover of the tree's nodes, too")
+    command.add_argument("--importance", choices=tuple(MEASURES), default="gain", help="what the bars measure (gain)")
+    command.add_argument("--most", type=int, default=20, metavar="N", help="columns in the picture (20)")
+    command.set_defaults(command=_plot)
+
     command = commands.add_parser("info", help="versions and devices, or what a model file holds")
     command.add_argument("--model")
     command.set_defaults(command=_info)
@@ -336,6 +356,7 @@ def _parser() -> argparse.ArgumentParser:
     command.add_argument("--json", action="store_true", help="for programs")
     command.set_defaults(command=lambda options: report(options.json))
 
-    command = commands.add_parser("warmup", help="compile all kernels of the usual paths now")
+    command = commands.add_parser("warmup", help="compile the kernels of the usual uses now")
+    command.add_argument("--all", action="store_true", help="and those of every objective, method and kind of table")
     command.set_defaults(command=_warmup)
     return parser
