@@ -49,6 +49,17 @@ def test_versions_agree():
     assert PYPROJECT["project"]["version"] == gb.__version__
 
 
+def test_conda_has_the_same_name_version_and_dependencies():
+    recipe = (ROOT / "conda" / "meta.yaml").read_text()
+    project = PYPROJECT["project"]
+    facts = dict(re.findall(r"^  (name|version): \"?([^\"\n]+)", recipe, re.MULTILINE))
+    assert facts == {"name": project["name"], "version": project["version"]}
+    (run,) = re.findall(r"^  run:\n((?:    - .*\n)+)", recipe, re.MULTILINE)
+    needed = {line.removeprefix("    - ").replace(" ", "") for line in run.splitlines()}
+    assert needed == {*project["dependencies"], f"python{project['requires-python']}"}
+    assert f"- gpuboost = {project['scripts']['gpuboost']}" in recipe and f"summary: \"{project['description']}\"" in recipe
+
+
 def test_command_is_callable():
     module, _, name = PYPROJECT["project"]["scripts"]["gpuboost"].partition(":")
     assert callable(getattr(importlib.import_module(module), name))
