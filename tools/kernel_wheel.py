@@ -1,0 +1,97 @@
+"""Build a wheel whose kernels are compiled, for this Python: nothing is compiled where it is installed, not even read-only.
+
+    python tools/kernel_wheel.py                        dist/gpuboost_trees-…-cp311-cp311-manylinux_2_17_x86_64.whl
+    python tools/kernel_wheel.py --usual --out folder   without the kernels of rarer uses (gpuboost/warmup.py)
+
+``python -m build`` goes on making the pure wheel, which serves every other platform; this takes that one, unpacks it, lets it
+compile by ``gpuboost warmup`` under the name of each level of x86-64 (kernels/compile_cache.py) and packs what that leaves in
+numba's cache. Machine code names the files of its sources, so the place is always the same, and of one commit, one Python and one
+set of packages the wheel is the same byte for byte. Needs the packages build and wheel, gpuboost's dependencies, and a processor
+that runs every level. Elsewhere than on Linux x86-64 there is nothing to build: the pure wheel compiles.
+"""
+
+import argparse
+import os
+import platform
+import shutil
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+PLACE = Path("/tmp/gpuboost-kernel-wheel")  # fixed; one build at a time
+LEVELS = "x86-64-v3", "x86-64-v4"
+PLATFORM = "manylinux_2_17_x86_64"  # machine code calls nothing of the C library but what is older
+FIXED = {"PYTHONHASHSEED": "0", "SOURCE_DATE_EPOCH": "1577836800"}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description="Build a wheel with compiled kernels.")
+    parser.add_argument("--levels", nargs="+", choices=LEVELS, default=LEVELS)
+    parser.add_argument("--usual", action="store_true", help="only the kernels of the usual uses")
+    parser.add_argument("--out", type=Path, default=ROOT / "dist", help="folder of the wheel (dist)")
+    options = parser.parse_args()
+    if (sys.platform, platform.machine()) != ("linux", "x86_64"):
+        sys.exit("kernels are compiled for Linux on x86-64 only: build the pure wheel with python -m build.")
+    try:
+        PLACE.mkdir()
+    except FileExistsError:
+        sys.exit(f"{PLACE} is there: another build runs, or has died. Wait for it, or remove the folder.")
+    warmup = ["-m", "gpuboost", "warmup"] + ["--all"] * (not options.usual)
+    try:
+        print(build(options.levels, warmup, options.out.resolve()))
+    finally:
+        shutil.rmtree(PLACE)
+
+
+def build(levels: Sequence[str], arguments: Sequence[str], out: Path) -> Path:
+    """The wheel in the folder out. arguments : of Python, to bring the kernels about."""
+    run("build", "--wheel", "--outdir", PLACE, ROOT)
+    run("wheel", "unpack", "--dest", PLACE, *PLACE.glob("*.whl"))
+    (package,) = (path for path in PLACE.iterdir() if path.is_dir())
+    compiling = {level: start_compiling(package, level, arguments) for level in levels}
+    if failed := [level for level, process in compiling.items() if process.wait() != 0]:
+        sys.exit(f"no kernels for {', '.join(failed)}: see above. A level can be compiled on a processor that runs it.")
+    for level in levels:
+        collect(PLACE / level, package / "gpuboost" / "kernels" / "compiled" / level)
+    for cache in package.rglob("__pycache__"):
+        shutil.rmtree(cache)
+    for path in PLACE.glob("*.whl"):
+        path.unlink()
+    run("wheel", "pack", "--dest-dir", PLACE, package)
+    tag = f"cp{sys.version_info.major}{sys.version_info.minor}"
+    abi = tag + getattr(sys, "abiflags", "")
+    run("wheel", "tags", "--remove", "--python-tag", tag, "--abi-tag", abi, "--platform-tag", PLATFORM, *PLACE.glob("*.whl"))
+    (wheel,) = PLACE.glob("*.whl")
+    out.mkdir(parents=True, exist_ok=True)
+    return Path(shutil.copy(wheel, out))
+
+
+def start_compiling(package: Path, level: str, arguments: Sequence[str]) -> "subprocess.Popen[bytes]":
+    """For any processor of the level: without the features of this one, without a vector library that others may not have."""
+    env = {name: value for name, value in os.environ.items() if not name.startswith(("NUMBA_", "PYTHON", "GPUBOOST_"))} | FIXED
+    env |= {"NUMBA_CPU_NAME": level, "NUMBA_CPU_FEATURES": "", "NUMBA_DISABLE_INTEL_SVML": "1", "GPUBOOST_KERNELS": "native"}
+    env |= {"NUMBA_CACHE_DIR": str(PLACE / level), "PYTHONPATH": str(package)}
+    return subprocess.Popen([sys.executable, *arguments], env=env, cwd=PLACE)
+
+
+def collect(cache: Path, folder: Path) -> None:
+    """Bring together what lies in a folder for each folder of sources."""
+    folder.mkdir(parents=True)
+    paths = [path for path in sorted(cache.rglob("*")) if path.suffix in (".nbi", ".nbc")]
+    assert len({path.name for path in paths}) == len(paths) > 0
+    for path in paths:
+        shutil.copyfile(path, folder / path.name)
+    print(f"{folder.name}: {len(paths)} files, {sum(path.stat().st_size for path in paths) / 2**20:.1f} MiB")
+
+
+def run(module: str, *arguments: str | Path) -> None:
+    command = [sys.executable, "-m", module, *map(str, arguments)]
+    done = subprocess.run(command, env=os.environ | FIXED, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    if done.returncode != 0:
+        sys.exit(f"{' '.join(command)}\n{done.stdout}")
+
+
+if __name__ == "__main__":
+    main()
