@@ -17,6 +17,8 @@ _HOMES = {
     "Booster": "booster",
     "DMatrix": "data.dmatrix",
     "QuantileDMatrix": "data.quantile_dmatrix",
+    "ExtMemQuantileDMatrix": "data.external",
+    "DataIter": "data.streams.data_iter",
     "train": "training.loop",
     "cv": "cross_validation",
     "explainer": "explanation",
@@ -43,7 +45,7 @@ _HOMES = {
     "sklearn": "sklearn",
 }
 _NOT_BUILT = (
-    "DataIter", "ExtMemQuantileDMatrix", "build_info", "collective", "dask",
+    "build_info", "collective", "dask",
 )  # fmt: skip
 _RENAMED = {f"XGB{kind}": f"GPUBoost{kind}" for kind in ("Classifier", "Regressor", "Ranker", "RFClassifier", "RFRegressor")}
 
@@ -58,7 +60,9 @@ if TYPE_CHECKING:
     from gpuboost.config import set_config as set_config
     from gpuboost.cross_validation import cv as cv
     from gpuboost.data.dmatrix import DMatrix as DMatrix
+    from gpuboost.data.external import ExtMemQuantileDMatrix as ExtMemQuantileDMatrix
     from gpuboost.data.quantile_dmatrix import QuantileDMatrix as QuantileDMatrix
+    from gpuboost.data.streams.data_iter import DataIter as DataIter
     from gpuboost.errors import DeviceNotFoundError as DeviceNotFoundError
     from gpuboost.errors import ModelFormatError as ModelFormatError
     from gpuboost.errors import NotFittedError as NotFittedError

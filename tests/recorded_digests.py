@@ -31,6 +31,7 @@ import pytest
 import scipy.sparse
 from naive_backend import NaiveBackend
 from simulator import SimulatedDevice
+from streams import parts_of
 
 import gpuboost as gb
 from gpuboost.communicator import run_threads
@@ -163,6 +164,7 @@ LATER_OBJECTIVES: list[Options] = [
 LATER_LAYOUTS: list[Options] = [
     {}, {"nthread": 1}, {**QUANTILE, "page_rows": 97}, {"workers": 2}, {"workers": 3}, {"continued": "file"}, {"evals": "two"},
 ]  # fmt: skip
+STREAMED = {"matrix": "streamed", "page_rows": 97}
 TWO_BYTES = {"objective": "reg:squarederror", "tree_method": "hist", "max_depth": 2, "max_bin": 400, "table": "narrow"}
 QUANTILES = {"objective": "reg:quantileerror", "quantile_alpha": "[0.1,0.5,0.9]"}
 REFRESHED: list[Options] = [  # leaves that are quantiles
@@ -312,6 +314,15 @@ MORE: list[tuple[Options, Options]] = [
         for layout in (*LATER_LAYOUTS[:2], *LATER_LAYOUTS[3:], {"as": "float64"})
         if not ("as" in layout and "table" in model)
     ),
+    *(
+        (model, STREAMED)
+        for model in (
+            TWO_BYTES, *REFRESHED[:5], *VECTORS[1:4], SKETCHES[1], MASKED[1], *FORESTS, *DARTS[1:], *OF_SETS[:5], *RANKINGS[1::2],
+        )
+    ),
+    *((model, {**STREAMED, "workers": 2}) for model in (OF_SETS[0], RANKINGS[1], FORESTS[0], REFRESHED[1])),
+    *((model, {**STREAMED, "continued": "file"}) for model in (FORESTS[0], DARTS[1])),
+    *((FORESTS[0] | {"rows": SMALL, "max_depth": 2}, {**STREAMED, "page_rows": 23, **backend}) for backend in (CUDA, NAIVE)),
 ]  # fmt: skip
 
 
@@ -502,6 +513,15 @@ def make_matrix(options: Options, rows: slice = slice(None)) -> gb.DMatrix:
     if "base_margin" in options:
         n_outputs = options.get("num_class", options.get("targets", 1))
         info["base_margin"] = (np.arange(n * n_outputs).reshape(n, n_outputs) % 11 / 8 - 0.5)[rows]
+    if options.get("matrix") == "streamed":  # batches, of which everything goes to files
+        encoding = {"cat_encoding": params_of(options)["cat_encoding"]} if options.get("table") == "categories" else {}
+        of_table = {name: info.pop(name) for name in ("feature_types", "missing_labels") if name in info}
+        stream = parts_of(table, **{name: values for name, values in info.items() if values is not None})
+        max_bin = params_of(options)["max_bin"]
+        max_bin = max(16 * max_bin, 1024) if options.get("tree_method") == "approx" else max_bin  # as training asks for
+        return gb.ExtMemQuantileDMatrix(
+            stream, max_bin=max_bin, cache_memory=0, page_rows=options["page_rows"], **encoding, **of_table
+        )  # fmt: skip
     if "matrix" not in options and "ref" not in options:
         return gb.DMatrix(table, **info)
     if options.get("table") == "categories":

@@ -58,6 +58,7 @@ KERNELS = PACKAGE.parent / "kernels"
 LAYERS = [
     ["arrays", "errors", "paths", "registry", "params", "config", "communicator", "model", "binned"],
     ["kernels"],
+    ["storage"],
     ["backend", "compiling"],
     ["labels", "data", "objectives", "metrics"],
     ["formulas"],

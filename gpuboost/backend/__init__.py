@@ -8,7 +8,7 @@ from gpuboost.compiling import tell_of_compiling
 from gpuboost.config import get_config, log
 from gpuboost.kernels.jit import available_threads
 
-__all__ = ["Backend", "CpuBackend", "TrainingRows", "choose_backend"]
+__all__ = ["Backend", "CpuBackend", "TrainingRows", "choose_backend", "cpu_backend"]
 
 # device="auto" takes the GPU from this many values (rows × columns) on. An estimate, not measured: below, a tree takes the CPU
 # about as long as the GPU's launches (some 65 of them, a few µs each), and loading CuPy and the kernels takes a second or two.
@@ -28,6 +28,11 @@ def choose_backend(device: str, nthread: int | None, *, n_values: int = 0, table
         return _cuda_backend(int(device[5:]) if ":" in device else table_device or 0)
     if device == "auto" and (table_device is not None or (n_values >= MIN_CUDA_VALUES and _has_cuda())):
         return _cuda_backend(table_device or 0)
+    return cpu_backend(nthread)
+
+
+def cpu_backend(nthread: int | None) -> CpuBackend:
+    """The CPU with so many threads, as choose_backend says."""
     nthread = get_config()["nthread"] if nthread is None else nthread
     available = available_threads()
     return CpuBackend(min(nthread, available) if nthread > 0 else available)

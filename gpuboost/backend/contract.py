@@ -132,6 +132,12 @@ class FlatTrees:
     def __iter__(self):
         return iter((self.nodes, self.leaf_values, self.first_node, self.first_output, self.sets))
 
+    @property
+    def features(self) -> np.ndarray:
+        """The features that they split by, ascending; of trees in host memory."""
+        features = self.nodes["feature"]
+        return np.flatnonzero(np.bincount(features[features >= 0]))
+
 
 class Memory(ABC):
     """Arrays of one device. name : "host" or "cuda:0". Tables (batches of values) may lie in either."""

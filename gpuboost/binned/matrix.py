@@ -1,5 +1,6 @@
 """A table as bin numbers: the codes of all its rows under some cuts, in a store of pages."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from enum import Enum
 
@@ -8,7 +9,7 @@ import numpy as np
 from gpuboost.arrays import on_device_of
 from gpuboost.binned.cuts import Cuts
 from gpuboost.binned.packing import Packing
-from gpuboost.binned.pages import Array, DensePage, PageStore, Put, SortedColumns, SparsePage
+from gpuboost.binned.pages import Array, DensePage, PageStore, Put, ResidentPages, SortedColumns, SparsePage
 
 __all__ = ["BinnedMatrix", "Representation"]
 
@@ -40,7 +41,7 @@ class BinnedMatrix:
 
     @property
     def is_sparse(self) -> bool:
-        return isinstance(self.pages[0], SparsePage)
+        return self.pages.is_sparse
 
     @property
     def has_no_histograms(self) -> bool:
@@ -63,7 +64,7 @@ class BinnedMatrix:
     @property
     def dtype(self) -> np.dtype:
         """Of the codes that histograms read."""
-        return self.pages[0].dtype
+        return self.pages.dtype
 
     @property
     def n_codes(self) -> int:
@@ -83,13 +84,22 @@ class BinnedMatrix:
         """How many values are not missing."""
         return sum(page.count_present(self.cuts) for page in self.pages)
 
+    def dense_columns(self) -> Iterator[Array]:
+        """The codes of every feature of a dense table, one after another, each page by page."""
+        for f in range(self.cuts.n_features):
+            for _, page in self.pages.walk(np.array([f])):
+                assert isinstance(page, DensePage)
+                yield page.columns[f]
+
     def holds_values(self, features: Array, codes: Array) -> Array:
         """int64 (n,): whether each of these features, which have one code if any, is not missing in every row."""
         columns = self.sorted_columns
         if columns is None:
-            pages = [page for page in self.pages if isinstance(page, DensePage)]
-            each = zip(features.tolist(), codes.tolist())
-            return np.array([any(page.holds_code(f, code) for page in pages) for f, code in each], np.int64)
+            found = np.zeros(len(features), np.int64)
+            for _, page in self.pages.walk(np.sort(features)):
+                assert isinstance(page, DensePage)
+                found |= [page.holds_code(f, code) for f, code in zip(features.tolist(), codes.tolist())]
+            return found
         begin, end = columns.bounds[features].T
         if (columns.absent[features] == self.cuts.n_bins[features]).all():
             return (begin < end).astype(np.int64)
@@ -100,7 +110,8 @@ class BinnedMatrix:
         (page,) = self.pages
         assert isinstance(page, DensePage)
         with on_device_of(page.columns):
-            return replace(self, pages=PageStore((DensePage(page.columns.take(rows, axis=1), page.records.take(rows, axis=0)),)))
+            taken = DensePage(page.columns.take(rows, axis=1), page.records.take(rows, axis=0))
+            return replace(self, pages=ResidentPages([taken]))
 
     def moved(self, memory: str, put: Put) -> "BinnedMatrix":
         """The same codes in the memory of that name."""

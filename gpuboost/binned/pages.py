@@ -5,7 +5,8 @@
     SortedColumns   beside one page: the cells of every column by ascending code, to be walked instead of histograms
 """
 
-from collections.abc import Callable, Iterator
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -14,7 +15,7 @@ import numpy as np
 from gpuboost.arrays import on_device_of
 from gpuboost.binned.cuts import SENTINEL, Cuts
 
-__all__ = ["DensePage", "Page", "PageStore", "SortedColumns", "SparsePage", "StoredRows"]
+__all__ = ["DensePage", "Page", "PageStore", "ResidentPages", "SortedColumns", "SparsePage", "StoredRows"]
 
 Array = np.ndarray  # or CuPy's, with the same methods
 Put = Callable[[Array], Array]  # an array in another memory
@@ -183,31 +184,77 @@ class SortedColumns:
         return int((self.bounds[:, 1] - self.bounds[:, 0]).sum())
 
 
-@dataclass(frozen=True, eq=False)
-class PageStore:
-    """The pages of a table, of one kind and one memory, in the order of their rows: all of them resident.
+class PageStore(ABC):
+    """The pages of a table, of one kind, in the order of their rows.
 
-    Who trains on pages or predicts from them asks here for one at a time, which is where a store that reads them from elsewhere
-    would come in. What still keeps pages, or arrays of them, is said in backend/cuda/tables.py (launches are prepared with their
-    arrays) and data/binning.py (records are added to all pages at once).
+    Who trains on pages or predicts from them asks here for one at a time, and does not know where they come from. A page that is
+    held is the caller's; one of ``walk`` may be overwritten when the next is asked for.
     """
 
-    resident: tuple[Page, ...]
+    @property
+    @abstractmethod
+    def page_rows(self) -> tuple[int, ...]:
+        """Rows of each page, known without reading any."""
+
+    @property
+    @abstractmethod
+    def dtype(self) -> np.dtype:
+        """Of the codes that histograms read."""
+
+    @property
+    @abstractmethod
+    def is_sparse(self) -> bool:
+        """Whether these are sparse pages."""
 
     def __len__(self) -> int:
-        return len(self.resident)
+        return len(self.page_rows)
 
+    @abstractmethod
     def __getitem__(self, p: int) -> Page:
-        return self.resident[p]
+        """Page p, whole."""
 
     def __iter__(self) -> Iterator[Page]:
         return (self[p] for p in range(len(self)))
 
     @property
-    def page_rows(self) -> tuple[int, ...]:
-        """Rows of each page, known without reading any."""
-        return tuple(page.n_rows for page in self.resident)
+    @abstractmethod
+    def is_resident(self) -> bool:
+        """Whether all pages are in memory, so that asking for one costs nothing."""
+
+    @abstractmethod
+    def walk(self, features: np.ndarray | None = None, numbers: Iterable[int] | None = None) -> Iterator[tuple[int, Page]]:
+        """Pages with their numbers. Of the columns of a dense page those of some features, ascending, or with None its records:
+        what else it holds is undefined. numbers : of the pages that are wanted, ascending; None: of all."""
 
     def moved(self, put: Put) -> "PageStore":
-        """The same pages in another memory."""
-        return PageStore(tuple(page.moved(put) for page in self.resident))
+        """The same pages in another memory, all of them held there."""
+        return ResidentPages(tuple(page.moved(put) for page in self))
+
+
+class ResidentPages(PageStore):
+    """Pages that are held, in one memory."""
+
+    def __init__(self, pages: Iterable[Page]) -> None:
+        self._pages = tuple(pages)
+
+    @property
+    def page_rows(self) -> tuple[int, ...]:
+        return tuple(page.n_rows for page in self._pages)
+
+    @property
+    def dtype(self) -> np.dtype:
+        return self._pages[0].dtype
+
+    @property
+    def is_sparse(self) -> bool:
+        return isinstance(self._pages[0], SparsePage)
+
+    @property
+    def is_resident(self) -> bool:
+        return True
+
+    def __getitem__(self, p: int) -> Page:
+        return self._pages[p]
+
+    def walk(self, features: np.ndarray | None = None, numbers: Iterable[int] | None = None) -> Iterator[tuple[int, Page]]:
+        return ((p, self._pages[p]) for p in (range(len(self._pages)) if numbers is None else numbers))

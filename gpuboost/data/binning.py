@@ -1,5 +1,6 @@
 """From a table to its codes: every batch of rows is binned under some cuts, into pages; and the records that training reads."""
 
+from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
@@ -7,25 +8,31 @@ import numpy as np
 from gpuboost.backend.contract import Backend
 from gpuboost.binned.cuts import Cuts
 from gpuboost.binned.matrix import BinnedMatrix, Representation
-from gpuboost.binned.pages import DensePage, PageStore, SparsePage
+from gpuboost.binned.pages import DensePage, ResidentPages, SparsePage
 from gpuboost.data.packing import choose_packing, choose_sparse_packing, may_pack
 from gpuboost.data.tables.source import ColumnSource
 from gpuboost.kernels.histogram import record_bytes
 from gpuboost.kernels.packing import pack_cells_cpu
+from gpuboost.storage.pages import StoredPages
+from gpuboost.storage.shelf import Shelf
 
-__all__ = ["MOST_CATEGORIES", "add_records", "bin_table"]
+__all__ = ["MOST_CATEGORIES", "MakeShelf", "add_records", "bin_table"]
+
+MakeShelf = Callable[[], Shelf]
 
 MOST_CATEGORIES = 65534  # with the codes for none of them and for missing, those of two bytes
 
 
 def bin_table(
-    source: ColumnSource, cuts: Cuts, backend: Backend, *, with_records: bool, page_rows: int | None = None
-) -> BinnedMatrix:
+    source: ColumnSource, cuts: Cuts, backend: Backend, *, with_records: bool, page_rows: int | None = None,
+    make_shelf: MakeShelf | None = None,
+) -> BinnedMatrix:  # fmt: skip
     """Bin every row of a source (tables.source.ColumnSource).
 
-    with_records : also write the row-major copy that histograms read, packed where that is worth it. page_rows : rows of a page;
-    None puts all in one. One byte per code where all codes fit, the missing ones that occur included, else two. Raises ValueError
-    for a column of more categories than two bytes number.
+    with_records : also write the row-major copy that histograms read, packed where that is worth it. page_rows : rows of a
+    page; None puts all in one. make_shelf : a new shelf to put the pages on, with records that are not packed; the backend's
+    memory is that of the host then. One byte per code where all codes fit, the missing ones that occur included, else two.
+    Raises ValueError for a column of more categories than two bytes number.
     """
     for feature in np.flatnonzero(cuts.n_categories > MOST_CATEGORIES)[:1].tolist():
         raise ValueError(
@@ -34,11 +41,11 @@ def bin_table(
             "rare categories, or pass a SciPy sparse matrix of their codes."
         )
     if int(cuts.n_bins.max()) <= 256:
-        later = with_records and may_pack(cuts, source.n_rows)  # a packing is chosen by the columns
-        binned, n_lost = _bin(source, cuts, backend, np.uint8, with_records and not later, page_rows)
+        later = with_records and make_shelf is None and may_pack(cuts, source.n_rows)  # a packing is chosen by the columns
+        binned, n_lost = _bin(source, cuts, backend, np.uint8, with_records and not later, page_rows, make_shelf)
         if n_lost == 0:
             return add_records(binned, backend) if later else binned
-    return _bin(source, cuts, backend, np.uint16, with_records, page_rows)[0]
+    return _bin(source, cuts, backend, np.uint16, with_records, page_rows, make_shelf)[0]
 
 
 def add_records(binned: BinnedMatrix, backend: Backend) -> BinnedMatrix:
@@ -47,6 +54,8 @@ def add_records(binned: BinnedMatrix, backend: Backend) -> BinnedMatrix:
         return backend.memory.move_table(binned)
     if binned.is_sparse:
         return backend.memory.move_table(_add_sparse_records(binned, backend.n_threads))
+    if isinstance(binned.pages, StoredPages):  # with records from the start
+        return backend.memory.move_table(binned)
     binned = backend.memory.move_table(binned)
     pages = [page for page in binned.pages if isinstance(page, DensePage)]
     if all(len(page.records) == page.n_rows for page in pages):
@@ -57,7 +66,7 @@ def add_records(binned: BinnedMatrix, backend: Backend) -> BinnedMatrix:
         records = backend.memory.zeros((page.n_rows, record_bytes(n_codes * size) // size), binned.dtype)
         filled.append(DensePage(page.columns, records))
         backend.coder.write_records(packing, filled[-1])
-    return replace(binned, pages=PageStore(tuple(filled)), packing=packing)
+    return replace(binned, pages=ResidentPages(tuple(filled)), packing=packing)
 
 
 def _add_sparse_records(binned: BinnedMatrix, n_threads: int) -> BinnedMatrix:
@@ -75,27 +84,41 @@ def _add_sparse_records(binned: BinnedMatrix, n_threads: int) -> BinnedMatrix:
         records = np.empty((page.n_rows, record_bytes(packing.n_groups)), np.uint8)
         groups, steps, base = packing.of_cells(binned.cuts)
         pack_cells_cpu(page.row_begin, page.cells, groups, steps, base, records, n_threads)
-    return replace(binned, pages=PageStore((replace(page, records=records),)), packing=packing)
+    return replace(binned, pages=ResidentPages((replace(page, records=records),)), packing=packing)
 
 
 def _bin(
-    source: ColumnSource, cuts: Cuts, backend: Backend, dtype: type[np.unsignedinteger], with_records: bool, page_rows: int | None
-) -> tuple[BinnedMatrix, int]:
+    source: ColumnSource, cuts: Cuts, backend: Backend, dtype: type[np.unsignedinteger], with_records: bool,
+    page_rows: int | None, make_shelf: MakeShelf | None,
+) -> tuple[BinnedMatrix, int]:  # fmt: skip
     """The codes, and how many missing ones did not fit in the dtype."""
     page_rows = min(page_rows or source.n_rows, max(source.n_rows, 1)) or 1
     width = record_bytes(cuts.n_features * np.dtype(dtype).itemsize) // np.dtype(dtype).itemsize
-    zeros, pages = backend.memory.zeros, []
-    for first in range(0, max(source.n_rows, 1), page_rows):
+    stored = None if make_shelf is None else StoredPages(make_shelf(), np.dtype(dtype), cuts.n_features, width)
+    zeros, held = backend.memory.zeros, list[DensePage]()
+    n_lost, page = 0, DensePage(zeros((0, 0), dtype), zeros((0, width), dtype))
+
+    def new_page(first: int) -> DensePage:
         n = min(page_rows, source.n_rows - first)
-        pages.append(DensePage(zeros((cuts.n_features, n), dtype), zeros((n if with_records else 0, width), dtype)))
-    n_lost, row = 0, 0
+        if page.n_rows == n and stored is not None and not stored.holds_last:
+            return page
+        return DensePage(zeros((cuts.n_features, n), dtype), zeros((n if with_records else 0, width), dtype))
+
+    def keep(page: DensePage) -> None:
+        held.append(page) if stored is None else stored.add(page)
+
+    row = 0
     for batch in source.batches():
         done = 0
         while done < len(batch):  # a batch may cross the end of a page
-            page = pages[(row + done) // page_rows]
-            at = (row + done) % page_rows
+            at = row % page_rows
+            page = new_page(row) if at == 0 else page
             part = batch[done : done + page.n_rows - at]
             n_lost += backend.coder.bin_rows(part, source.missing, cuts, at, page)
             done += len(part)
-        row += done
-    return BinnedMatrix(cuts, PageStore(tuple(pages)), backend.memory.name), n_lost
+            row += len(part)
+            if at + len(part) == page.n_rows:
+                keep(page)
+    if row == 0:
+        keep(new_page(0))
+    return BinnedMatrix(cuts, stored or ResidentPages(held), backend.memory.name), n_lost

@@ -9,7 +9,7 @@ from gpuboost.binned.cuts import Cuts
 from gpuboost.binned.matrix import BinnedMatrix, Representation
 from gpuboost.communicator import Communicator, SingleProcess
 from gpuboost.config import warn
-from gpuboost.data.binning import add_records, bin_table
+from gpuboost.data.binning import MakeShelf, add_records, bin_table
 from gpuboost.data.category_bins import check_category_codes, cut_by_category
 from gpuboost.data.columns import bin_columns
 from gpuboost.data.sketch import sketch_columns
@@ -52,12 +52,14 @@ class Bins:
 
 def bin_by_own_cuts(
     source: ColumnSource, weight: np.ndarray, max_bin: int, backend: Backend, comm: Communicator, page_rows: int | None = None,
-    by_category: bool = False,
+    by_category: bool = False, make_shelf: MakeShelf | None = None,
 ) -> BinnedMatrix:  # fmt: skip
     """Codes under cuts sketched from this table (all workers' rows of positive weight), with records, as training reads them.
 
-    weight : float32 (n_rows,) or empty. by_category : whether columns of categories get a bin for each. A UserWarning names
-    columns without any value; ValueError a column of numbers declared to be categories that are none, or of too many categories.
+    weight : float32 (n_rows,) or empty. by_category : whether columns of categories get a bin for each. make_shelf : as
+    bin_table, for dense tables. A UserWarning names
+    columns without any value; ValueError a column of numbers declared to be categories that are none, or of too many
+    categories.
     """
     check_category_codes(source)
     weights = _sketch_weights(weight, source.n_rows, comm)
@@ -68,7 +70,7 @@ def bin_by_own_cuts(
         source = _kept(source, backend)
         cuts = sketch_columns(source, weights, max_bin, backend, comm)
         cuts = cut_by_category(cuts, source) if by_category else cuts
-        binned = bin_table(source, cuts, backend, with_records=True, page_rows=page_rows)
+        binned = bin_table(source, cuts, backend, with_records=True, page_rows=page_rows, make_shelf=make_shelf)
     _warn_of_empty_columns(binned, source, comm)
     return binned
 
@@ -90,13 +92,15 @@ def _kept(source: ColumnSource, backend: Backend) -> ColumnSource:
 
 
 def bin_by_cuts(
-    source: ColumnSource, cuts: Cuts, backend: Backend, comm: Communicator, page_rows: int | None = None
-) -> BinnedMatrix:
-    """Codes under another table's cuts, to be evaluated: most such tables are nothing else, and only training reads records."""
+    source: ColumnSource, cuts: Cuts, backend: Backend, comm: Communicator, page_rows: int | None = None,
+    make_shelf: MakeShelf | None = None,
+) -> BinnedMatrix:  # fmt: skip
+    """Codes under another table's cuts, to be evaluated: most such tables are nothing else, and only training reads records.
+    (On a shelf they have them: there is no adding them later.)"""
     check_category_codes(source, cuts)
     if _stays_sparse(source, backend):
         return bin_columns(source, None, cuts.max_bin, cuts, backend.n_threads, comm)
-    return bin_table(source, cuts, backend, with_records=False, page_rows=page_rows)
+    return bin_table(source, cuts, backend, with_records=make_shelf is not None, page_rows=page_rows, make_shelf=make_shelf)
 
 
 def _stays_sparse(source: ColumnSource, backend: Backend) -> bool:

@@ -13,7 +13,7 @@ import numpy as np
 
 from gpuboost.binned.cuts import SENTINEL, Cuts
 from gpuboost.binned.matrix import BinnedMatrix
-from gpuboost.binned.pages import DensePage, PageStore, SortedColumns, SparsePage
+from gpuboost.binned.pages import DensePage, ResidentPages, SortedColumns, SparsePage
 from gpuboost.communicator import Communicator
 from gpuboost.data.category_bins import cut_by_category
 from gpuboost.data.sketch import ZERO_KEY, midway, require_finite, values_of
@@ -127,7 +127,7 @@ def bin_columns(
         page = DensePage(columns, np.zeros((0, 1), np.uint32))
     else:
         page = SparsePage.of(cuts, *list_cells(source, blocks, cuts, n_threads), blocks.absent)
-    return BinnedMatrix(cuts, PageStore((page,)), "host", blocks)
+    return BinnedMatrix(cuts, ResidentPages((page,)), "host", blocks)
 
 
 def list_entries(source: ColumnSource, n_threads: int, comm: Communicator) -> Entries:

@@ -19,11 +19,14 @@ from gpuboost.data.category_bins import check_category_codes
 from gpuboost.data.feature_info import Categories, FeatureInfo, shared_categories
 from gpuboost.data.given import row_numbers
 from gpuboost.data.info import MatrixInfo
+from gpuboost.data.streams.gather import gather
+from gpuboost.data.streams.open import find_stream, room_for_values
 from gpuboost.data.tables.source import ColumnSource
 from gpuboost.data.tables.sparse import is_sparse
 from gpuboost.data.tables.text_files import TextTable, read_text
 from gpuboost.data.view import TableView
 from gpuboost.errors import not_built
+from gpuboost.storage.shelf import Shelf
 
 __all__ = ["DMatrix"]
 
@@ -37,25 +40,34 @@ class DMatrix:
 
     data : table (n_rows, n_features): 2-D array of numbers, list of rows, SciPy sparse matrix,
         pandas, polars, pyarrow or cudf frame, any producer of an Arrow stream; or the name of a LIBSVM or CSV file
-        (data/tables/text_files.py), whose labels, weights and queries serve where none are given. A table on a GPU stays there:
-        CuPy arrays, cudf frames, all that has __cuda_array_interface__ or speaks DLPack. Labels, weights and margins do not.
-    label : (n_rows,) or (n_rows, n_targets), kept as float32. missing_labels : what a NaN in it is: an "error", or with "mask" a
-        target that the row does not have. It then enters no gradient, base_score or metric; a row without any is as good as
-        absent.
+        (data/tables/text_files.py), whose labels, weights and queries serve where none are given; or a stream, which is read
+        once: a DataIter, the name of a Parquet file, of a folder or a pattern of files, a pyarrow Dataset. A table on a GPU
+        stays there: CuPy arrays, cudf frames, all that has __cuda_array_interface__ or speaks DLPack. Labels, weights and
+        margins do not.
+    label : (n_rows,) or (n_rows, n_targets), kept as float32. missing_labels : what a NaN in it is: an "error", or with
+        "mask" a target that the row does not have. It then enters no gradient, base_score or metric; a row without any is as
+        good as absent.
     weight : (n_rows,), non-negative, or one for each query. A row of weight 0 is as good as absent from training.
     base_margin : (n_rows,) or (n_rows, n_outputs). Replaces base_score.
     missing : value that means missing besides NaN; None and NaN mean NaN only.
     feature_names, feature_types : replace those of a frame.
-    sparse_absent : what a sparse table does not store is "missing", or "zero". None: missing in training, and in prediction what
-        the model remembers.
+    sparse_absent : what a sparse table does not store is "missing", or "zero". None: missing in training, and in prediction
+        what the model remembers.
     nthread : threads for reading; None as configured. enable_categorical : False refuses columns of
         categories. silent : accepted for XGBoost's sake.
     group : rows of each query, in row order. qid : (n_rows,) non-decreasing integers, the query of each row, instead.
     feature_weights : (n_features,), non-negative, for sampling columns; the parameter of that name goes before it.
+    Of Parquet files and queries, label, weight, base_margin, qid and the bounds may be names of columns, which then are no
+    features.
+    cache_memory, cache_folder : of a stream, bytes of its values that stay in memory (None: a third of what is free), and
+        where the others lie, in files of this process alone (None: the folder for temporary files).
 
     Arrays and frames are not copied: they are read when they are predicted, and binned when they are first trained on. Raises
     ValueError for data of the wrong shape, kind or length, naming it.
     """
+
+    #: Whether what could be read whole, a text file or a lazy frame, is read as a stream.
+    _streams_all = False
 
     def __init__(
         self,
@@ -77,18 +89,32 @@ class DMatrix:
         enable_categorical: bool = True,
         sparse_absent: str | None = None,
         missing_labels: str = "error",
+        cache_memory: int | None = None,
+        cache_folder: str | None = None,
     ) -> None:
         if missing_labels not in ("error", "mask"):
             raise ValueError(f"missing_labels must be 'error' or 'mask', got {missing_labels!r}.")
         if sparse_absent not in (None, "missing", "zero"):
             raise ValueError(f"sparse_absent must be 'missing' or 'zero', got {sparse_absent!r}.")
-        if isinstance(data, str | os.PathLike):
+        info = {
+            "label": label, "weight": weight, "base_margin": base_margin, "group": group, "qid": qid,
+            "label_lower_bound": label_lower_bound, "label_upper_bound": label_upper_bound, "feature_weights": feature_weights,
+        }  # fmt: skip
+        stream, named = find_stream(data, info, self._streams_all)
+        self._cache_folder, is_libsvm = cache_folder or (stream.cache_folder if stream else None), False
+        if stream is not None:
+            shelf = Shelf(room_for_values(cache_memory), self._cache_folder)
+            gathered = gather(
+                stream.batches(), shelf, missing=missing, feature_names=feature_names, feature_types=feature_types,
+                missing_labels=missing_labels,
+            )  # fmt: skip
+            info = _with_info(gathered.info, {name: values for name, values in info.items() if name not in named})
+            data, missing = gathered.table, gathered.missing
+            feature_names, feature_types = gathered.feature_names, gathered.feature_types
+        elif isinstance(data, str | os.PathLike):
             data = read_text(data)
-        is_libsvm = False
         if isinstance(data, TextTable):
-            label = data.label if label is None else label
-            weight = data.weight if weight is None else weight
-            qid = data.qid if qid is None and group is None else qid
+            info = _with_info({"label": data.label, "weight": data.weight, "qid": data.qid}, info)
             data, is_libsvm = data.data, is_sparse(data.data)
         view = TableView.open(data, missing, feature_names, feature_types, sparse_absent, is_libsvm)
         source = view.source
@@ -104,10 +130,7 @@ class DMatrix:
         self._info = MatrixInfo(source.n_rows, missing_labels=missing_labels)
         self._bins: Bins | None = None
         self._has_warned_of_names = False  # that it has none although a model has
-        self.set_info(
-            label=label, weight=weight, base_margin=base_margin, group=group, qid=qid, label_lower_bound=label_lower_bound,
-            label_upper_bound=label_upper_bound, feature_weights=feature_weights,
-        )  # fmt: skip
+        self.set_info(**info)
 
     # -- Columns ------------------------------------------------------------------------------------------------------
 
@@ -205,8 +228,8 @@ class DMatrix:
         raise not_built("DMatrix.save_binary", "Save the table, for example as a Parquet file.")
 
     def get_quantile_cut(self) -> tuple[np.ndarray, np.ndarray]:
-        """(uint64 offsets (n_features + 1,), float32 values): feature f owns values[offsets[f]:offsets[f + 1]], the edges of its
-        bins. As in XGBoost the first is below all its values and the last above them, by their own size and 1e-5.
+        """(uint64 offsets (n_features + 1,), float32 values): feature f owns values[offsets[f]:offsets[f + 1]], the edges of
+        its bins. As in XGBoost the first is below all its values and the last above them, by their own size and 1e-5.
 
         Raises ValueError for a DMatrix that was not trained on yet: it has no cuts.
         """
@@ -312,8 +335,8 @@ class DMatrix:
 
     @property
     def labels(self) -> np.ndarray:
-        """float32 (n_targets, n_rows): the label, or without one the lower and the upper bound, two rows. NaN is what a row lacks
-        that has others. Raises ValueError when there is none."""
+        """float32 (n_targets, n_rows): the label, or without one the lower and the upper bound, two rows. NaN is what a row
+        lacks that has others. Raises ValueError when there is none."""
         if self.has_bounds:
             return np.stack([self._info.label_lower_bound, self._info.label_upper_bound])
         if self._info.label.ndim != 2:
@@ -414,6 +437,13 @@ class DMatrix:
 def _as_given(values: np.ndarray) -> np.ndarray:
     """(n_columns, n_rows) as (n_rows,) for one column, else (n_rows, n_columns); anything of one dimension as it is."""
     return values[0] if len(values) == 1 and values.ndim == 2 else values.T
+
+
+def _with_info(own: dict[str, Any], given: dict[str, Any]) -> dict[str, Any]:
+    """What a table says of its rows, where nothing else is given; queries are given as group or as qid."""
+    if given.get("group") is not None or given.get("qid") is not None:
+        own = {name: values for name, values in own.items() if name not in ("group", "qid")}
+    return {**own, **{name: values for name, values in given.items() if values is not None}}
 
 
 def _known_field(field: str, allowed: tuple[str, ...]) -> str:

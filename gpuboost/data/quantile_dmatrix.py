@@ -8,6 +8,7 @@ from gpuboost.backend import Backend
 from gpuboost.binned.cuts import Cuts
 from gpuboost.binned.matrix import BinnedMatrix
 from gpuboost.communicator import Communicator, current_communicator
+from gpuboost.data.binning import MakeShelf
 from gpuboost.data.bins import Bins, bin_by_cuts, bin_by_own_cuts
 from gpuboost.data.dmatrix import DMatrix
 from gpuboost.params import EVERY_VALUE, check_param
@@ -16,7 +17,7 @@ __all__ = ["QuantileDMatrix"]
 
 
 class QuantileDMatrix(DMatrix):
-    """A DMatrix that is binned at once and forgets the table: about 2 bytes per value.
+    """A DMatrix that is binned at once and forgets the table: about 2 bytes per value. A DataIter is read once.
 
     max_bin : as in training, 256 by default; training with another max_bin raises ValueError.
     cat_encoding : as in training, for columns of categories; training with another one raises ValueError.
@@ -33,18 +34,18 @@ class QuantileDMatrix(DMatrix):
     ) -> None:  # fmt: skip
         super().__init__(data, label, **info)
         place = ("cpu" if self.device is None else "cuda") if device is None else check_param("device", device)
-        n_values = self.num_row() * self.num_col()
-        backend = backends.choose_backend(place, self.nthread, n_values=n_values, table_device=self.device)
+        backend = self._binning_backend(place)
         if ref is not None and not isinstance(ref, DMatrix):
             raise TypeError(f"ref must be a DMatrix, got {type(ref).__name__}. Pass the training QuantileDMatrix.")
         if page_rows is not None and page_rows < 1:
             raise ValueError(f"page_rows must be at least 1, got {page_rows}. Leave it out for one page.")
         checked, comm = check_param("max_bin", max_bin), current_communicator()
         assert self._table is not None
+        page_rows, make_shelf = self._storage(page_rows)
         if ref is None:
             self.require_same_columns(comm)
             by_category = check_param("cat_encoding", cat_encoding) == "sets" and self.has_categories
-            binned = bin_by_own_cuts(self._table.source, self.weights, checked, backend, comm, page_rows, by_category)
+            binned = bin_by_own_cuts(self._table.source, self.weights, checked, backend, comm, page_rows, by_category, make_shelf)
             if self.is_sparse:
                 self._features = replace(self._features, sparse_absent=self.sparse_absent or "missing")
         else:
@@ -53,10 +54,18 @@ class QuantileDMatrix(DMatrix):
             source = self.source(ref.feature_names, ref.categories, ref.num_col(), ref.sparse_absent or "missing")
             assert source is not None
             cuts = _lent_cuts(ref, max_bin, checked, cat_encoding, backend, comm)
-            binned = bin_by_cuts(source, cuts, backend, comm, page_rows)
+            binned = bin_by_cuts(source, cuts, backend, comm, page_rows, make_shelf)
             self._features = self._features.aligned_with(ref._features)
         self._bins: Bins = Bins(binned.cuts.max_bin, binned, binned.cuts.categorical is not None)
         self._table = None
+
+    def _binning_backend(self, place: str) -> Backend:
+        n_values = self.num_row() * self.num_col()
+        return backends.choose_backend(place, self.nthread, n_values=n_values, table_device=self.device)
+
+    def _storage(self, page_rows: int | None) -> tuple[int | None, MakeShelf | None]:
+        """Rows of a page, and what makes shelves for pages; None: they stay in memory."""
+        return page_rows, None
 
     @property
     def max_bin(self) -> int:

@@ -10,8 +10,8 @@ pruned (the paper's summaries are, within ε). A bin ends at the value v_j that 
 
 Where one worker has all rows in host memory, it sorts column after column, in one pass over the table (kernels/quantiles.py).
 Workers that would have to exchange their columns, and devices, count digits instead: counts add up over batches, pages and
-workers in any order, and three passes find each v_j and the next distinct value (kernels/sketch.py). 7,000 and 450,000 rows × 28
-normal columns, one core of an AMD EPYC (2026-11-21): 1.5 and 110 ms sorted, 38 and 450 ms counted.
+workers in any order, and three passes find each v_j and the next distinct value (kernels/sketch.py). 7,000 and 450,000 rows ×
+28 normal columns, one core of an AMD EPYC (2026-11-21): 1.5 and 110 ms sorted, 38 and 450 ms counted.
 
 A value that alone holds ≥ 2W/B gets a bin of its own; the targets are then spread again over the remaining weight and bins
 and the column is searched again, until nothing changes. (Else a column of 90 % zeros would keep 26 of 256 cuts.) Such a value
@@ -34,6 +34,7 @@ __all__ = ["ZERO_KEY", "midway", "require_finite", "sketch_columns", "values_of"
 
 ZERO_KEY = 0x80000000  # scalar.float_key(0)
 SORT_MEMORY = 2**27  # bytes of keys held at once, or a quarter of all or one column a thread if that is more
+ROW_MEMORY = 16  # bytes a row of a table that may not fit in memory: keys, and room to sort them, of two columns without weights
 SKETCH_MEMORY = 2**27  # bytes of counts held at once; columns (and, for very large max_bin, prefixes) run in groups below it
 
 
@@ -48,9 +49,7 @@ def sketch_columns(source, weights: np.ndarray | None, max_bin: int, backend, co
     Raises ValueError where a column holds ±inf.
     """
     if comm.size == 1 and backend.coder.sorts_columns:
-        column_bytes = max(source.n_rows, 1) * (4 if weights is None else 8)
-        at_once = max(SORT_MEMORY // column_bytes, source.n_features // 4, min(backend.n_threads, source.n_features))
-        cut = _sort
+        at_once, cut = _columns_at_once(source, 4 if weights is None else 8, backend.n_threads), _sort
     else:
         at_once, cut = SKETCH_MEMORY // (COUNTS0_WIDTH * 8), _sketch
     thresholds, has_missing, extremes = [], [], []
@@ -64,17 +63,27 @@ def sketch_columns(source, weights: np.ndarray | None, max_bin: int, backend, co
     return Cuts(np.concatenate(thresholds), offsets, np.concatenate(has_missing), max_bin, values_of(np.concatenate(extremes)))
 
 
+def _columns_at_once(source, key_bytes: int, n_threads: int) -> int:
+    """How many columns are sorted together: as many as threads at least. Where the table is read anew for every group, a
+    quarter of it; where it is read by columns, because it may not fit in memory, no more than ROW_MEMORY allows."""
+    at_once = SORT_MEMORY // (max(source.n_rows, 1) * key_bytes)
+    if source.read_columns is None:
+        return max(at_once, source.n_features // 4, min(n_threads, source.n_features))
+    return max(at_once, min(n_threads, source.n_features, ROW_MEMORY // (2 * key_bytes)))
+
+
 def _sort(features, source, weights, max_bin: int, backend, comm) -> tuple[list[np.ndarray], np.ndarray, np.ndarray]:
     """_sketch where one worker has all rows in host memory."""
-    n, n_rows, n_threads = len(features), source.n_rows, backend.n_threads
+    n, n_rows, n_threads = len(features), source.n_rows, min(backend.n_threads, len(features))
     given, n_absent = np.zeros(0, np.int64), 0
     if weights is not None:
         given, n_absent = weights, n_rows - int(np.count_nonzero(weights))
     keys = np.empty((n, n_rows), np.uint32 if weights is None else np.uint64)
     missing, first = np.float32(source.missing), 0
-    for batch in source.batches():
-        last = first + batch.shape[0]
-        list_keys_cpu(usual_form(host_array(batch)), missing, given[first:last], int(features[0]), first, keys, n_threads)
+    whole = n == source.n_features or source.read_columns is None
+    for batch in source.batches() if whole else source.column_batches(slice(int(features[0]), int(features[-1]) + 1)):
+        last, first_column = first + batch.shape[0], int(features[0]) if whole else 0
+        list_keys_cpu(usual_form(host_array(batch)), missing, given[first:last], first_column, first, keys, backend.n_threads)
         first = last
     spare = np.empty((n_threads, n_rows), keys.dtype)
     n_cuts, has_missing, n_infinite = np.empty(n, np.int64), np.empty(n, bool), np.empty(n, np.int64)

@@ -40,7 +40,7 @@ class TableView:
         is_libsvm: bool,
     ) -> "TableView":  # fmt: skip
         """A table of a user, with what it says of its columns. Raises what open_table raises."""
-        loaded = load_table(data)
+        loaded = data if isinstance(data, LoadedTable) else load_table(data)
         source = open_table(loaded, missing=missing, feature_names=names, feature_types=types)
         source = source.absent_as(ABSENT_VALUES[sparse_absent or "missing"])
         return TableView(loaded, source, is_libsvm and names is None, missing)

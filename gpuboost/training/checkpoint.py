@@ -14,13 +14,14 @@ import base64
 import hashlib
 import json
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from operator import index
 from typing import Any
 
-from gpuboost.binned.pages import DensePage, SparsePage
+from gpuboost.binned.matrix import BinnedMatrix
+from gpuboost.binned.pages import Array, SparsePage
 from gpuboost.communicator import current_communicator
 from gpuboost.config import warn
 from gpuboost.data.dmatrix import DMatrix
@@ -180,16 +181,20 @@ def _digest_codes(dtrain: DMatrix) -> str | None:
         table = dtrain.get_data()
         return _digest(table.indptr.tobytes() + table.indices.tobytes() + table.data.tobytes())
     digest = hashlib.sha256(binned.cuts.thresholds.tobytes())
-    if binned.sorted_columns is not None:
-        arrays = list(vars(binned.sorted_columns).values())
-    elif isinstance(page := binned.pages[0], SparsePage):
-        arrays = [page.row_begin, page.cells, page.absent]
-    else:
-        dense = [page for page in binned.pages if isinstance(page, DensePage)]
-        arrays = [page.columns[f] for f in range(binned.cuts.n_features) for page in dense]
-    for array in arrays:
+    for array in _arrays_of(binned):
         digest.update(host_array(array).tobytes())
     return digest.hexdigest()
+
+
+def _arrays_of(binned: BinnedMatrix) -> Iterator[Array]:
+    if binned.sorted_columns is not None:
+        yield from vars(binned.sorted_columns).values()
+    elif binned.is_sparse:
+        for page in binned.pages:
+            assert isinstance(page, SparsePage)
+            yield from (page.row_begin, page.cells, page.absent)
+    else:
+        yield from binned.dense_columns()
 
 
 def _digest(data: bytes) -> str:

@@ -10,7 +10,7 @@ from gpuboost.backend.cpu import CpuBackend
 from gpuboost.backend.plans import FrontierBatch
 from gpuboost.binned.cuts import SENTINEL, Cuts
 from gpuboost.binned.matrix import BinnedMatrix
-from gpuboost.binned.pages import DensePage, PageStore
+from gpuboost.binned.pages import DensePage, ResidentPages
 from gpuboost.growing.plan import Planner
 from gpuboost.kernels import histogram
 from gpuboost.params import Params
@@ -32,7 +32,7 @@ def build(columns, n_bins, pairs, rows_of, *, n_limbs=1, vector=False, page_rows
         records = np.zeros((last - first, -(-len(n_bins) // 8) * 8), dtype)
         records[:, : len(n_bins)] = columns[:, first:last].T
         pages.append(DensePage(columns[:, first:last].astype(dtype), records))
-    rows = TrainingRows(BinnedMatrix(cuts, PageStore(tuple(pages))), np.zeros((1, n_rows), np.float32), np.zeros(0, np.float32),
+    rows = TrainingRows(BinnedMatrix(cuts, ResidentPages(pages)), np.zeros((1, n_rows), np.float32), np.zeros(0, np.float32),
                         np.zeros((n_outputs, n_rows), np.float32), n_rows)  # fmt: skip
     params = Params(histogram_memory=2**30)
     backend = CpuBackend(n_threads)

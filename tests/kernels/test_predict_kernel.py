@@ -11,7 +11,7 @@ from gpuboost.backend.contract import FlatTrees
 from gpuboost.backend.cpu import CpuBackend
 from gpuboost.binned.cuts import SENTINEL, Cuts
 from gpuboost.binned.matrix import BinnedMatrix
-from gpuboost.binned.pages import DensePage, PageStore
+from gpuboost.binned.pages import DensePage, ResidentPages
 from gpuboost.kernels.predict import ROW_BLOCK, copy_row, predict_codes_cpu, predict_rows
 from gpuboost.kernels.structs import FLAT_NODE, NUMERIC
 from gpuboost.objectives.multiclass import argmax_row
@@ -31,7 +31,7 @@ def predict_codes(columns, cuts, flat, n_outputs=1, *, n_threads=1):
     half, none = n_rows // 2, np.empty((0, 8), columns.dtype)
     pages = [DensePage(np.ascontiguousarray(part), none) for part in (columns[:, :half], columns[:, half:])]
     margin, leaves = np.zeros((n_outputs, n_rows), np.float32), np.full((n_rows, len(flat.first_node)), -1, np.int32)
-    CpuBackend(n_threads).predictor.predict_codes(BinnedMatrix(cuts, PageStore(tuple(pages))), flat, margin, leaves)
+    CpuBackend(n_threads).predictor.predict_codes(BinnedMatrix(cuts, ResidentPages(tuple(pages))), flat, margin, leaves)
     return margin, leaves
 
 

@@ -12,7 +12,7 @@ from gpuboost.backend.cpu import CpuBackend
 from gpuboost.backend.plans import BUILT_IN_GAIN, ColumnDraw, FrontierBatch, Penalty, Round, TreePlan
 from gpuboost.binned.cuts import SENTINEL, Cuts
 from gpuboost.binned.matrix import BinnedMatrix
-from gpuboost.binned.pages import DensePage, PageStore
+from gpuboost.binned.pages import DensePage, ResidentPages
 from gpuboost.kernels.structs import NO_GAIN, NODE
 from gpuboost.params import Params
 
@@ -30,7 +30,7 @@ def find_splits(hist, sums, n_bins, *, scales=(1.0, 1.0), features=None, monoton
     cuts = Cuts(np.full(offsets[-1], SENTINEL), offsets, np.zeros(len(n_bins), bool), 256)
     width = -(-len(n_bins) // 8) * 8
     page = DensePage(np.zeros((len(n_bins), 1), np.uint16), np.zeros((1, width), np.uint16))
-    rows = TrainingRows(BinnedMatrix(cuts, PageStore((page,))), np.zeros((1, 1), np.float32), np.zeros(0, np.float32),
+    rows = TrainingRows(BinnedMatrix(cuts, ResidentPages((page,))), np.zeros((1, 1), np.float32), np.zeros(0, np.float32),
                         np.zeros((n_outputs, 1), np.float32), 1)  # fmt: skip
     params = Params(**{"min_child_weight": 0.0, "histogram_memory": 2**20, "monotone_constraints": tuple(monotone), **settings})
     backend = CpuBackend(n_threads)

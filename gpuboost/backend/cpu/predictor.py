@@ -49,7 +49,7 @@ class CpuPredictor(Predictor):
 
     def predict_codes(self, binned: BinnedMatrix, flat: FlatTrees, margin: Array, leaves: Array | None) -> None:
         first = 0
-        for page in binned.pages:
+        for _, page in binned.pages.walk(flat.features):
             own = slice(first, first + page.n_rows)
             own_leaves = None if leaves is None else leaves[own]
             if isinstance(page, SparsePage):

@@ -11,13 +11,15 @@ __all__ = ["PageRows", "list_page_rows"]
 
 @dataclass
 class PageRows:
-    """The rows of one page.
+    """The rows of one page. Where all take part and all are drawn, a row takes 8 bytes for each tree of a round here, and 4
+    (with two limbs 8) for each output; beside them training keeps its margins, labels, gradients and hessians, 4 bytes each.
 
     first, n_rows : within the worker's rows. first_id : global number of its first row that takes part.
-    kept : int32 (k,). Rows that take part, ascending; zero-weight rows do not, they are idle : int32.
+    kept : int32 (k,). Rows that take part, ascending; zero-weight rows do not, they are idle : int32. Where all do, the pages
+        share it.
     drawn : int32 (k,). Those drawn for this round, n_drawn of them, then the others.
     lists : int32 (2, n_trees · k). The two buffers of row lists (kernels/partition.py), a list for each tree.
-    marks : uint8 (n_trees · k,). Which of the rows to be moved go left.
+    marks : uint8 (n_trees · k,). Which of the rows to be moved go left. All pages share it.
     gpair : int32 (n_searched, limbs, n_rows). Gradients in fixed point.
     """
 
@@ -43,17 +45,19 @@ class PageRows:
 
 
 def list_page_rows(rows: TrainingRows, n_trees: int, n_searched: int, draws_rows: bool) -> list[PageRows]:
-    """The rows of every page of a training's table. n_searched : what it searches splits by: outputs, or combinations of them."""
-    pages, first, first_id = [], 0, rows.first_row
+    """The rows of every page of a training's table. n_searched : what it searches splits by: outputs, or combinations of
+    them."""
+    pages, first, first_id, largest = list[PageRows](), 0, rows.first_row, max(rows.binned.pages.page_rows)
+    all_rows, marks = np.arange(largest, dtype=np.int32), np.empty(n_trees * largest, np.uint8)
     for n_rows in rows.binned.pages.page_rows:
         weight = rows.weight[first : first + n_rows]
-        kept = np.flatnonzero(weight).astype(np.int32) if len(weight) else np.arange(n_rows, dtype=np.int32)
+        kept = np.flatnonzero(weight).astype(np.int32) if len(weight) else all_rows[:n_rows]
         idle = np.flatnonzero(weight == 0).astype(np.int32)
         lists = np.empty((2, n_trees * len(kept)), np.int32)
         pages.append(
             PageRows(
                 first, n_rows, first_id, kept, idle, np.empty_like(kept) if draws_rows else kept, len(kept), lists,
-                np.empty(lists.shape[1], np.uint8), np.empty((n_searched, 1, n_rows), np.int32),
+                marks[: lists.shape[1]], np.empty((n_searched, 1, n_rows), np.int32),
             )  # fmt: skip
         )
         first += n_rows

@@ -42,6 +42,7 @@ class CpuTable(ABC):
         self._share = params.colsample_bytree
         # Whether histograms read copies of what a round draws. Packed records are read whole.
         self._copies_drawn = self._share < 1 and binned.representation in (Representation.DENSE, Representation.SPARSE)
+        self.walk = binned.pages.walk
 
     #: int64 sums of a histogram beside its bins: of packed codes, before they are undone.
     n_packed_codes = 0
@@ -50,39 +51,42 @@ class CpuTable(ABC):
         """Take up the features of the round, for the rows that were drawn."""
         self.columns = columns
 
-    @abstractmethod
-    def _page(self, p: int) -> Page:
-        """Page p, of the kind that the representation has."""
-
-    @abstractmethod
     def build(
         self, arrays: NodeArrays, first_output: np.ndarray, n_limbs: np.ndarray, build: np.ndarray, first_slot: int,
         hist: np.ndarray,
     ) -> None:  # fmt: skip
         """Histograms of the nodes ``build`` in hist : int64 (n, leaf_size, ≥ bins of the features drawn, 2), OUT, where node
-        build[i] has slot first_slot + i. first_output : of each tree. n_limbs : of each output."""
+        build[i] has slot first_slot + i. first_output : of each tree. n_limbs : of each output. Pages without a row of these
+        nodes are not read."""
+        has_rows = (arrays.segments[:, build, 0] < arrays.segments[:, build, 1]).any(axis=1)
+        numbers = np.flatnonzero(has_rows).tolist() or [0]
+        for p, page in self.walk(None, numbers):
+            # Row lists hold numbers within the page. Work items: kernels/histogram.py, each of up to so many outputs.
+            items = histogram.list_build_items(
+                build, arrays.nodes, arrays.segments[p], first_output, n_limbs, self._lanes, p == numbers[0], self._n_threads,
+                histogram.MIN_SLICE_ROWS, first_slot, hist,
+            )  # fmt: skip
+            self._add(p, page, n_limbs, items, hist)
+
+    #: Outputs that are added up together.
+    _lanes = 1
 
     def in_one_page(self) -> tuple[np.ndarray | int, ...]:
         """What kernels/levels.py reads of a table of records in one page."""
         raise NotImplementedError
 
     @abstractmethod
-    def mark(self, p: int, arrays: NodeArrays, selected: np.ndarray, chunks: np.ndarray) -> None:
-        """Which rows of page p in the selected nodes go left: marks of the page, and counts in chunks."""
+    def _add(self, p: int, page: Page, n_limbs: np.ndarray, items: np.ndarray, hist: np.ndarray) -> None:
+        """Work items of page p, added to hist."""
 
     @abstractmethod
-    def predict(self, p: int, flat: FlatTrees, rows: np.ndarray, margin: np.ndarray) -> None:
-        """Add the trees' outputs to the margins of some rows of page p."""
+    def mark(self, p: int, page: Page, arrays: NodeArrays, selected: np.ndarray, chunks: np.ndarray) -> None:
+        """Which rows of page p in the selected nodes go left: marks of the page, and counts in chunks. page : with the columns
+        that those are split by."""
 
-    def _items(
-        self, p: int, arrays: NodeArrays, first_output: np.ndarray, n_limbs: np.ndarray, lanes: int, build: np.ndarray,
-        first_slot: int, hist: np.ndarray,
-    ) -> np.ndarray:  # fmt: skip
-        """Work items of page p (kernels/histogram.py), each of up to so many outputs. Row lists hold numbers within the page."""
-        return histogram.list_build_items(
-            build, arrays.nodes, arrays.segments[p], first_output, n_limbs, lanes, p == 0, self._n_threads,
-            histogram.MIN_SLICE_ROWS, first_slot, hist,
-        )  # fmt: skip
+    @abstractmethod
+    def predict(self, p: int, page: Page, flat: FlatTrees, rows: np.ndarray, margin: np.ndarray) -> None:
+        """Add the trees' outputs to the margins of some rows of page p. page : with the columns that the trees split by."""
 
 
 class _Records:
@@ -121,12 +125,8 @@ class DenseTable(CpuTable):
         if binned.representation is not Representation.SORTED:
             n_codes, most = len(binned.record_offsets) - 1, int(binned.cuts.n_bins.max())
             self._records = _Records(binned.dtype, n_codes, most, leaf_size, n_threads)
-        self._drawn: list[np.ndarray] = []  # records of the features drawn, by page
-
-    def _page(self, p: int) -> DensePage:
-        page = self._binned.pages[p]
-        assert isinstance(page, DensePage)
-        return page
+            self._lanes = self._records.lanes
+        self._drawn: list[np.ndarray] = []  # records of the features drawn, by page; one for all where pages are read anew
 
     def draw_columns(self, columns: ColumnDraw) -> None:
         super().draw_columns(columns)
@@ -135,34 +135,45 @@ class DenseTable(CpuTable):
         if not self._drawn:
             size = self._binned.dtype.itemsize
             width = histogram.record_bytes(count_drawn(self._share, self._cuts.n_features) * size) // size
-            self._drawn = [np.zeros((rows.n_rows, width), self._binned.dtype) for rows in self._pages]
-        for p, (rows, drawn) in enumerate(zip(self._pages, self._drawn)):
-            compact_codes_cpu(self._page(p).records, columns.features, rows.rows_drawn, drawn, self._n_threads)
+            pages = self._pages if self._binned.pages.is_resident else [max(self._pages, key=lambda rows: rows.n_rows)]
+            self._drawn = [np.zeros((rows.n_rows, width), self._binned.dtype) for rows in pages]
+        if self._binned.pages.is_resident:
+            for p, page in self.walk():
+                self._copy_drawn(p, page, self._drawn[p])
 
-    def _words(self, p: int) -> np.ndarray:
+    def _copy_drawn(self, p: int, page: Page, drawn: np.ndarray) -> None:
+        """Copy what the round draws of the records of page p."""
+        assert isinstance(page, DensePage)
+        compact_codes_cpu(page.records, self.columns.features, self._pages[p].rows_drawn, drawn, self._n_threads)
+
+    def _words(self, p: int, page: Page) -> np.ndarray:
         """The records of page p that histograms read, eight bytes at a time."""
-        return self._drawn[p].view(np.uint64) if self._drawn else self._page(p).words
+        if not self._drawn:
+            return page.words
+        if self._binned.pages.is_resident:
+            return self._drawn[p].view(np.uint64)
+        self._copy_drawn(p, page, self._drawn[0])
+        return self._drawn[0].view(np.uint64)
 
     def in_one_page(self) -> tuple[np.ndarray | int, ...]:
-        return self._words(0), self._page(0).columns, *self._records.scratch
+        page = self._binned.pages[0]
+        assert isinstance(page, DensePage)
+        return self._words(0, page), page.columns, *self._records.scratch
 
-    def build(
-        self, arrays: NodeArrays, first_output: np.ndarray, n_limbs: np.ndarray, build: np.ndarray, first_slot: int,
-        hist: np.ndarray,
-    ) -> None:  # fmt: skip
-        for p, rows in enumerate(self._pages):
-            items = self._items(p, arrays, first_output, n_limbs, self._records.lanes, build, first_slot, hist)
-            self._records.add(self._words(p), rows, n_limbs, self.columns.offsets, items, hist)
+    def _add(self, p: int, page: Page, n_limbs: np.ndarray, items: np.ndarray, hist: np.ndarray) -> None:
+        self._records.add(self._words(p, page), self._pages[p], n_limbs, self.columns.offsets, items, hist)
 
-    def mark(self, p: int, arrays: NodeArrays, selected: np.ndarray, chunks: np.ndarray) -> None:
+    def mark(self, p: int, page: Page, arrays: NodeArrays, selected: np.ndarray, chunks: np.ndarray) -> None:
+        assert isinstance(page, DensePage)
         rows = self._pages[p]
         partition.mark_rows_cpu(
-            selected, arrays.nodes, arrays.cats, chunks, self._page(p).columns, self._cuts.n_bins, rows.lists,
-            arrays.segments[p], rows.marks, self._n_threads,
+            selected, arrays.nodes, arrays.cats, chunks, page.columns, self._cuts.n_bins, rows.lists, arrays.segments[p],
+            rows.marks, self._n_threads,
         )  # fmt: skip
 
-    def predict(self, p: int, flat: FlatTrees, rows: np.ndarray, margin: np.ndarray) -> None:
-        predict_codes_cpu(self._page(p).columns, self._cuts.n_bins, rows, *flat, margin, NO_LEAVES, self._n_threads)
+    def predict(self, p: int, page: Page, flat: FlatTrees, rows: np.ndarray, margin: np.ndarray) -> None:
+        assert isinstance(page, DensePage)
+        predict_codes_cpu(page.columns, self._cuts.n_bins, rows, *flat, margin, NO_LEAVES, self._n_threads)
 
 
 class _Packed:
@@ -197,10 +208,11 @@ class _PackedRecords(CpuTable):
         hist: np.ndarray,
     ) -> None:  # fmt: skip
         packed = self._packed.room(len(hist), first_slot + len(hist))
-        for p, rows in enumerate(self._pages):
-            items = self._items(p, arrays, first_output, n_limbs, self._records.lanes, build, first_slot, packed)
-            self._records.add(self._page(p).words, rows, n_limbs, self._binned.record_offsets, items, packed)
+        super().build(arrays, first_output, n_limbs, build, first_slot, packed)
         self._packed.undo(packed, self.columns, self._cuts.offsets, hist, self._n_threads)
+
+    def _add(self, p: int, page: Page, n_limbs: np.ndarray, items: np.ndarray, hist: np.ndarray) -> None:
+        self._records.add(page.words, self._pages[p], n_limbs, self._binned.record_offsets, items, hist)
 
 
 class PackedTable(_PackedRecords, DenseTable):
@@ -222,49 +234,40 @@ class SparseTable(CpuTable):
         self, binned: BinnedMatrix, params: Params, pages: list[PageRows], leaf_size: int, n_threads: int
     ) -> None:
         super().__init__(binned, params, pages, leaf_size, n_threads)
-        self._drawn: list[tuple[np.ndarray, np.ndarray]] = []  # cells of the features drawn and their rows' ends, by page
-        self._zero_bins = self._page(0).zero_bins
-
-    def _page(self, p: int) -> SparsePage:
-        page = self._binned.pages[p]
+        self._drawn: tuple[np.ndarray, np.ndarray] | None = None  # cells of the features drawn and their rows' ends
+        (page,) = binned.pages
         assert isinstance(page, SparsePage)
-        return page
+        self._page, self._zero_bins = page, page.zero_bins
 
     def draw_columns(self, columns: ColumnDraw) -> None:
         super().draw_columns(columns)
         if not self._copies_drawn:
             return
-        pages = [self._page(p) for p in range(len(self._pages))]
-        if not self._drawn:
-            self._drawn = [(np.empty_like(page.cells), np.empty(page.n_rows, np.int64)) for page in pages]
+        page = self._page
+        if self._drawn is None:
+            self._drawn = np.empty_like(page.cells), np.empty(page.n_rows, np.int64)
         new_cells = columns.renumber_cells(self._cuts)
-        for page, rows, drawn in zip(pages, self._pages, self._drawn):
-            compact_cells_cpu(page.row_begin, page.cells, new_cells, rows.rows_drawn, *drawn, self._n_threads)
-        if pages[0].absent_is_zero:
-            self._zero_bins = new_cells[pages[0].zero_bins[new_cells >= 0]]
+        compact_cells_cpu(page.row_begin, page.cells, new_cells, self._pages[0].rows_drawn, *self._drawn, self._n_threads)
+        if page.absent_is_zero:
+            self._zero_bins = new_cells[page.zero_bins[new_cells >= 0]]
 
-    def build(
-        self, arrays: NodeArrays, first_output: np.ndarray, n_limbs: np.ndarray, build: np.ndarray, first_slot: int,
-        hist: np.ndarray,
-    ) -> None:  # fmt: skip
-        for p, rows in enumerate(self._pages):
-            page = self._page(p)
-            cells, row_end = self._drawn[p] if self._drawn else (page.cells, page.row_begin[1:])
-            items = self._items(p, arrays, first_output, n_limbs, 1, build, first_slot, hist)
-            sparse.build_sparse_histograms_cpu(
-                page.row_begin, row_end, cells, int(self.columns.offsets[-1]), self._zero_bins, rows.lists, rows.gpair, n_limbs,
-                items, hist, self._n_threads,
-            )  # fmt: skip
+    def _add(self, p: int, page: Page, n_limbs: np.ndarray, items: np.ndarray, hist: np.ndarray) -> None:
+        rows, page = self._pages[p], self._page
+        cells, row_end = self._drawn or (page.cells, page.row_begin[1:])
+        sparse.build_sparse_histograms_cpu(
+            page.row_begin, row_end, cells, int(self.columns.offsets[-1]), self._zero_bins, rows.lists, rows.gpair, n_limbs,
+            items, hist, self._n_threads,
+        )  # fmt: skip
 
-    def mark(self, p: int, arrays: NodeArrays, selected: np.ndarray, chunks: np.ndarray) -> None:
-        page, rows = self._page(p), self._pages[p]
+    def mark(self, p: int, page: Page, arrays: NodeArrays, selected: np.ndarray, chunks: np.ndarray) -> None:
+        rows, page = self._pages[p], self._page
         sparse.mark_sparse_rows_cpu(
             selected, arrays.nodes, arrays.cats, chunks, page.row_begin, page.cells, self._cuts.offsets, page.absent, rows.lists,
             arrays.segments[p], rows.marks, self._n_threads,
         )  # fmt: skip
 
-    def predict(self, p: int, flat: FlatTrees, rows: np.ndarray, margin: np.ndarray) -> None:
-        page = self._page(p)
+    def predict(self, p: int, page: Page, flat: FlatTrees, rows: np.ndarray, margin: np.ndarray) -> None:
+        page = self._page
         sparse.predict_cells_cpu(
             page.row_begin, page.cells, self._cuts.offsets, page.absent, rows, *flat, margin, self._n_threads
         )
@@ -282,9 +285,10 @@ class PackedSparseTable(_PackedRecords, SparseTable):
         self._packing, self._packed = packing, _Packed(packing, leaf_size)
         self.n_packed_codes = self._packed.n_codes
         self._records = _Records(np.dtype(np.uint8), packing.n_groups, 0, leaf_size, n_threads)
+        self._lanes = self._records.lanes
 
-    def mark(self, p: int, arrays: NodeArrays, selected: np.ndarray, chunks: np.ndarray) -> None:
-        page, rows, packing = self._page(p), self._pages[p], self._packing
+    def mark(self, p: int, page: Page, arrays: NodeArrays, selected: np.ndarray, chunks: np.ndarray) -> None:
+        page, rows, packing = self._page, self._pages[p], self._packing
         mark_packed_rows_cpu(
             selected, arrays.nodes, arrays.cats, chunks, page.records, packing.groups, packing.offsets, self._cuts.offsets,
             *packing.undo, rows.lists, arrays.segments[p], rows.marks, self._n_threads,

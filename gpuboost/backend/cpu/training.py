@@ -57,14 +57,16 @@ class CpuTraining(Training[list[Tree]]):
         self.gradients.plan = self.trees.plan = plan
 
     def update_margin(self, margin: Array) -> None:
-        has_others = self.trees.plan.rows is not None or any(len(page.idle) for page in self._pages)
-        flat = self.trees.flat() if has_others else None
-        for p, page in enumerate(self._pages):
-            own = margin[:, page.own]
-            self.trees.add_to_margin(p, own)
-            for others in (page.idle, page.drawn[page.n_drawn :]):
-                if len(others) and flat is not None:
-                    self._table.predict(p, flat, others, own)
+        for p, rows in enumerate(self._pages):
+            self.trees.add_to_margin(p, margin[:, rows.own])
+        others = [(rows.idle, rows.drawn[rows.n_drawn :]) for rows in self._pages]
+        numbers = [p for p, lists in enumerate(others) if any(map(len, lists))]
+        if not numbers:
+            return
+        flat = self.trees.flat()
+        for p, page in self._table.walk(flat.features, numbers):
+            for listed in filter(len, others[p]):
+                self._table.predict(p, page, flat, listed, margin[:, self._pages[p].own])
 
     def finish_trees(self) -> list[Tree]:
         grown, arrays, n = self.trees, self.trees.arrays, self.trees.arrays.n_nodes

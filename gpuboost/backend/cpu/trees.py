@@ -63,7 +63,7 @@ class CpuTrees(Trees):
             self._gains, self._bins = np.empty((n_threads, 3, most), np.float64), np.empty((n_threads, most), np.int32)
         self._rules = category_rules(params)
         has_steps = (
-            binned.representation is Representation.DENSE and len(pages) == 1 and self._walk is None
+            binned.representation is Representation.DENSE and len(pages) == 1 and binned.pages.is_resident and self._walk is None
             and binned.cuts.categorical is None
             and not params.masks_features and params.proposals is None and params.split_gain is None
         )  # fmt: skip
@@ -224,12 +224,14 @@ class CpuTrees(Trees):
         arrays, selected = self.arrays, self._selected
         children = slice(arrays.n_nodes - 2 * len(selected), arrays.n_nodes)
         arrays.counts[children] = 0
-        for p, page in enumerate(self._pages):
-            segments = arrays.segments[p]
-            chunks = partition.list_chunks(selected, segments)
-            self._table.mark(p, arrays, selected, chunks)
+        chunks_of = [partition.list_chunks(selected, segments) for segments in arrays.segments]
+        numbers = [p for p, chunks in enumerate(chunks_of) if len(chunks)]  # pages without a row of these nodes are not read
+        pages = self._table.walk(np.unique(arrays.nodes["feature"][selected]), numbers)
+        for rows, chunks, segments in zip(self._pages, chunks_of, arrays.segments):
+            if len(chunks):
+                self._table.mark(*next(pages), arrays, selected, chunks)
             partition.place_children(selected, arrays.nodes, chunks, segments, arrays.counts)
-            partition.move_rows_cpu(selected, arrays.nodes, chunks, page.lists, segments, page.marks, self._n_threads)
+            partition.move_rows_cpu(selected, arrays.nodes, chunks, rows.lists, segments, rows.marks, self._n_threads)
         return arrays.counts[children]
 
     # -- Leaves -----------------------------------------------------------------------------------------------------

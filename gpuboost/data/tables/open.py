@@ -4,7 +4,7 @@ Here is decided which reader a table gets; all are checked alike. Tables on a GP
 """
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from numbers import Real
 from typing import Any
@@ -21,21 +21,24 @@ from gpuboost.data.tables.host_frames import HostFrame, as_frame
 from gpuboost.data.tables.names import align_columns, check_names, check_types, quoted
 from gpuboost.data.tables.source import ColumnSource
 from gpuboost.data.tables.sparse import SparseTable, is_sparse, sparse_reader
+from gpuboost.data.tables.spooled import SpooledTable
 
 __all__ = ["LoadedTable", "load_table", "open_table"]
 
 FRAMES = HostFrame, CudfFrame
-NO_ARRAYS = HostFrame, CudfFrame, SparseTable
+NO_ARRAYS = HostFrame, CudfFrame, SparseTable, SpooledTable
 
 
 @dataclass(frozen=True, eq=False)
 class LoadedTable:
-    """A table that is at hand: a plan has run, a stream has been read, a list is an array. open_table reads it as often as asked.
+    """A table that is at hand: a plan has run, a stream has been read, a list is an array. open_table reads it as often as
+    asked.
 
-    table : array of any shape and kind, frame or sparse matrix. device : number of its CUDA device; None: the host.
+    table : array of any shape and kind, frame, sparse matrix or what came as a stream. device : number of its CUDA device;
+        None: the host.
     """
 
-    table: HostFrame | CudfFrame | SparseTable | Array
+    table: HostFrame | CudfFrame | SparseTable | SpooledTable | Array
     device: int | None
 
 
@@ -96,7 +99,7 @@ def open_table(
     if n_features == 0:
         raise ValueError("data has 0 columns. Pass at least one feature.")
 
-    own_names = table.names if isinstance(table, FRAMES) else None
+    own_names = table.names if isinstance(table, (*FRAMES, SpooledTable)) else None
     names = check_names(own_names if feature_names is None else feature_names, n_features)
     types = check_types(feature_types, n_features)
     order = None if names is None or expected_names is None else align_columns(names, expected_names)
@@ -120,15 +123,20 @@ def open_table(
         stored = None if stored is None else stored[:, order].sorted_indices()
     if loaded.device is not None:
         read = read_on(loaded.device, read)
-    return ColumnSource(n_rows, n_features, names, types, dictionaries, number, read, loaded.device, stored)
+    source = ColumnSource(n_rows, n_features, names, types, dictionaries, number, read, loaded.device, stored)
+    if not isinstance(table, SpooledTable):
+        return source
+    return replace(source, block_rows=table.block_rows, read_columns=table.read_columns if is_training else None)
 
 
 def _reader_of(
-    table: HostFrame | CudfFrame | SparseTable | Array, names: list[str] | None, categories: dict[str, list[Any]] | None,
-    is_training: bool, missing: float,
+    table: HostFrame | CudfFrame | SparseTable | SpooledTable | Array, names: list[str] | None,
+    categories: dict[str, list[Any]] | None, is_training: bool, missing: float,
 ) -> tuple[list[str] | None, dict[str, list[Any]], Read]:  # fmt: skip
     """XGBoost's letters of the columns, where the table tells; the dictionaries of those that hold categories; the reader."""
-    if isinstance(table, FRAMES):
+    if isinstance(table, SpooledTable) and (is_training or table.names is None):
+        return table.letters, table.dictionaries, table.read
+    if isinstance(table, (*FRAMES, SpooledTable)):
         assert names is not None
         return read_frame(table, names, categories, is_training, missing)
     make_reader: Callable[..., Read] = sparse_reader if isinstance(table, SparseTable) else array_reader

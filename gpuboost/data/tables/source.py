@@ -1,6 +1,6 @@
 """What a table is to the rest: a ColumnSource, which is read any number of times, in row order and batch by batch."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
@@ -12,6 +12,7 @@ from gpuboost.data.tables.batches import DEVICE_FACTOR, MIN_BATCH_ROWS, Array, R
 from gpuboost.data.tables.device import current_device, host_array
 from gpuboost.data.tables.names import quoted
 from gpuboost.data.tables.sparse import float32_values, stored_reader
+from gpuboost.storage.ahead import read_ahead
 
 __all__ = ["ColumnSource"]
 
@@ -30,6 +31,8 @@ class ColumnSource:
     stored : the table as scipy.sparse.csr_array, where it is sparse; its batches, written out, cost memory that it does not.
     absent : the value of what it does not store: NaN (missing), or 0.
     read_unchecked : of a source that finite() made: read without the check.
+    block_rows : rows that are best read together, from a multiple of so many on; None: any.
+    read_columns : (rows, columns first to last) → those columns alone, where that is less work than reading all.
     """
 
     n_rows: int
@@ -43,6 +46,8 @@ class ColumnSource:
     stored: Any = field(default=None, repr=False)
     absent: float = np.nan
     read_unchecked: Read | None = field(default=None, repr=False)
+    block_rows: int | None = None
+    read_columns: Callable[[slice, slice], Array] | None = field(default=None, repr=False)
 
     def batches(self, batch_rows: int | None = None) -> Iterator[Array]:
         """The rows from first to last, as float32 or float64 (at most batch_rows, n_features) arrays.
@@ -52,13 +57,19 @@ class ColumnSource:
         """
         if batch_rows is not None and batch_rows < 1:
             raise ValueError(f"batch_rows must be at least 1, got {batch_rows}. Leave it out for batches of about 8 MB.")
-        return map(self.read, self.batch_slices(batch_rows))
+        slices = self.batch_slices(batch_rows)
+        return map(self.read, slices) if self.block_rows is None else read_ahead(partial(self.read, rows) for rows in slices)
 
     def batch_slices(self, batch_rows: int | None = None, least: int = MIN_BATCH_ROWS) -> Iterator[slice]:
         """The rows of each batch. least : rows of one, where the table is not sparse and batch_rows is None."""
         default = default_rows(self.n_features, least if self.stored is None else 1)
         default *= 1 if self.device is None else DEVICE_FACTOR
-        return row_slices(self.n_rows, batch_rows or default)
+        return row_slices(self.n_rows, batch_rows or self.block_rows or default)
+
+    def column_batches(self, columns: slice) -> Iterator[Array]:
+        """The batches of some columns, of a table that is read by columns."""
+        assert self.read_columns is not None
+        return read_ahead(partial(self.read_columns, rows, columns) for rows in self.batch_slices())
 
     def rows(self, index: Any) -> Array:
         """The rows with the given numbers (int (n,)), as float32 or float64 (n, n_features): a copy."""
@@ -67,7 +78,10 @@ class ColumnSource:
     def taken(self, index: Array) -> "ColumnSource":
         """The table of the rows with the given numbers, intp (n,), in that order."""
         stored = None if self.stored is None else self.stored[index]
-        return replace(self, n_rows=len(index), read=partial(_read_taken, self.read, index), stored=stored, read_unchecked=None)
+        read = partial(_read_taken, self.read, index)
+        return replace(
+            self, n_rows=len(index), read=read, stored=stored, read_unchecked=None, block_rows=None, read_columns=None
+        )  # fmt: skip
 
     def absent_as(self, value: float) -> "ColumnSource":
         """The same table with that value, NaN or 0, for what a sparse one does not store."""

@@ -4,7 +4,7 @@ import csv
 import os
 import re
 from array import array
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from difflib import get_close_matches
 from pathlib import Path
@@ -13,7 +13,7 @@ from urllib.parse import parse_qsl
 
 import numpy as np
 
-__all__ = ["TextTable", "is_libsvm", "read_text"]
+__all__ = ["TextTable", "is_libsvm", "read_text", "read_text_batches"]
 
 SUFFIXES = {".libsvm": "libsvm", ".svm": "libsvm", ".csv": "csv"}  # of files named without a format
 OPTIONS = {"libsvm": ("format", "indexing_mode"), "csv": ("format", "label_column", "weight_column", "delimiter")}
@@ -44,7 +44,14 @@ def is_libsvm(uri: str | os.PathLike[str]) -> bool:
 
 
 def read_text(uri: str | os.PathLike[str]) -> TextTable:
-    """Read a file whole. What follows a "?" are options, joined by "&":
+    """Read a file whole, as read_text_batches."""
+    (table,) = read_text_batches(uri, None)
+    return table
+
+
+def read_text_batches(uri: str | os.PathLike[str], batch_rows: int | None) -> Iterator[TextTable]:
+    """Read a file, so many rows at a time; None: all together, also where there are none. What follows a "?" are options,
+    joined by "&":
 
     format : libsvm or csv; may be left out where the name ends in .libsvm, .svm or .csv.
     indexing_mode : of libsvm. 0: the first column has index 0 (default); 1: it has index 1.
@@ -67,7 +74,7 @@ def read_text(uri: str | os.PathLike[str]) -> TextTable:
             hint = f"Did you mean {close[0]!r}?" if close else f"Use {', '.join(OPTIONS[kind])}."
             raise ValueError(f"unknown option {name!r} of a {kind} file. {hint}")
     try:
-        return _read_libsvm(path, options) if kind == "libsvm" else _read_csv(path, options)
+        yield from (_read_libsvm if kind == "libsvm" else _read_csv)(path, options, batch_rows)
     except (UnicodeDecodeError, csv.Error) as error:
         raise ValueError(f"{path} cannot be read as {kind} in UTF-8: {error}. Mend it, or read it with pandas.") from None
 
@@ -82,14 +89,11 @@ def _parts(uri: str | os.PathLike[str]) -> tuple[str, dict[str, str]]:
 # ---- LIBSVM
 
 
-def _read_libsvm(path: str, options: dict[str, str]) -> TextTable:
-    import scipy.sparse
-
+def _read_libsvm(path: str, options: dict[str, str], batch_rows: int | None) -> Iterator[TextTable]:
     first = _option(options, "indexing_mode", 0)
     if first not in (0, 1):
         raise ValueError(f"indexing_mode must be 0 or 1, the index of the first column, got {first}.")
-    label, weight, values = array("d"), array("d"), array("d")
-    qid, indices, ends = array("q"), array("q"), array("q", [0])
+    rows = _LibsvmRows()
     with open(path, encoding="utf-8-sig") as file:
         for number, line in enumerate(file, 1):
             line = line.partition("#")[0]
@@ -101,32 +105,51 @@ def _read_libsvm(path: str, options: dict[str, str]) -> TextTable:
             tokens = match[4].replace(":", " ").split()
             row = list(map(int, tokens[::2]))
             try:
-                label.extend(_floats([match[1]]))
-                weight.extend(_floats([match[2]] if match[2] else []))
-                values.extend(_floats(tokens[1::2]))
+                rows.label.extend(_floats([match[1]]))
+                rows.weight.extend(_floats([match[2]] if match[2] else []))
+                rows.values.extend(_floats(tokens[1::2]))
                 if len(set(row)) < len(row):
                     raise ValueError
             except ValueError:
                 raise _unreadable(path, number, line, LIBSVM_FORM) from None
-            qid.extend([int(match[3])] if match[3] else ())
-            indices.extend(row)
-            ends.append(len(indices))
-    n_rows = len(label)
-    for name, n_given in {"a weight": len(weight), "a qid": len(qid)}.items():
-        if n_given not in (0, n_rows):
-            raise ValueError(f"{path}: {n_given} of {n_rows} rows have {name}. Give one to all rows or to none.")
-    columns = np.frombuffer(indices, np.int64) - first if indices else np.zeros(0, np.int64)
-    if len(columns) and columns.min() < 0:
-        raise ValueError(f"{path}: indexing_mode=1, but an entry has index 0. Use indexing_mode=0.")
-    shape = n_rows, int(columns.max(initial=-1)) + 1
-    matrix = scipy.sparse.csr_array((np.array(values), columns, np.array(ends)), shape=shape)
-    return TextTable(matrix, np.array(label), np.array(weight) if weight else None, np.array(qid) if qid else None)
+            rows.qid.extend([int(match[3])] if match[3] else ())
+            rows.indices.extend(row)
+            rows.ends.append(len(rows.indices))
+            if len(rows.label) == batch_rows:
+                yield rows.table(path, first)
+                rows = _LibsvmRows()
+    if batch_rows is None or len(rows.label):
+        yield rows.table(path, first)
+
+
+class _LibsvmRows:
+    """Rows of a file as they are read."""
+
+    def __init__(self) -> None:
+        self.label, self.weight, self.values = array("d"), array("d"), array("d")
+        self.qid, self.indices, self.ends = array("q"), array("q"), array("q", [0])
+
+    def table(self, path: str, first: int) -> TextTable:
+        """first : index of the first column."""
+        import scipy.sparse
+
+        n_rows = len(self.label)
+        for name, n_given in {"a weight": len(self.weight), "a qid": len(self.qid)}.items():
+            if n_given not in (0, n_rows):
+                raise ValueError(f"{path}: {n_given} of {n_rows} rows have {name}. Give one to all rows or to none.")
+        columns = np.frombuffer(self.indices, np.int64) - first if self.indices else np.zeros(0, np.int64)
+        if len(columns) and columns.min() < 0:
+            raise ValueError(f"{path}: indexing_mode=1, but an entry has index 0. Use indexing_mode=0.")
+        shape = n_rows, int(columns.max(initial=-1)) + 1
+        matrix = scipy.sparse.csr_array((np.array(self.values), columns, np.array(self.ends)), shape=shape)
+        weight, qid = (np.array(given) if given else None for given in (self.weight, self.qid))
+        return TextTable(matrix, np.array(self.label), weight, qid)
 
 
 # ---- CSV
 
 
-def _read_csv(path: str, options: dict[str, str]) -> TextTable:
+def _read_csv(path: str, options: dict[str, str], batch_rows: int | None) -> Iterator[TextTable]:
     delimiter = options.get("delimiter", ",")
     if len(delimiter) != 1:
         raise ValueError(f"delimiter must be one character, got {delimiter!r}.")
@@ -143,7 +166,14 @@ def _read_csv(path: str, options: dict[str, str]) -> TextTable:
             except ValueError:
                 raise _unreadable(path, reader.line_num, delimiter.join(row), "numbers, without a header") from None
             n_rows += 1
-    table = np.array(values).reshape(n_rows, n_columns or 0)
+            if n_rows == batch_rows:
+                yield _csv_table(np.array(values).reshape(n_rows, n_columns), options)
+                values, n_rows = array("d"), 0
+    if batch_rows is None or n_rows:
+        yield _csv_table(np.array(values).reshape(n_rows, n_columns or 0), options)
+
+
+def _csv_table(table: np.ndarray, options: dict[str, str]) -> TextTable:
     special = {name: _column_number(options, name, table) for name in ("label_column", "weight_column") if name in options}
     if len(set(special.values())) < len(special):
         raise ValueError(f"label_column and weight_column must differ, got {special['label_column']} for both.")

@@ -95,7 +95,7 @@ def test_every_step_keeps_rows_sums_and_histograms_together(page_rows, n_threads
                 pairs = unpacked(part)[state.nodes["tree"][node], rows]
                 n_rows, total = n_rows + len(rows), total + pairs.sum(axis=0)
                 for f in range(4):
-                    codes = table._page(p).columns[f, rows]
+                    codes = table._binned.pages[p].columns[f, rows]
                     present = codes < cuts.n_bins[f]
                     np.add.at(expected, cuts.offsets[f] + codes[present].astype(int), pairs[present])
             assert state.counts[node] == n_rows and state.sums[node, 0].tolist() == total.tolist()

@@ -118,7 +118,8 @@ def test_xgboost_reads_the_same_from_csv(tmp_path):
         ("a.csv?label_column=y", "1,2\n", "label_column must be an integer, got 'y'"),
         ("a.csv?label_column=1&weight_column=1", "1,2\n", "must differ"),
         ("a.csv?delimiter=ab", "1,2\n", "one character, got 'ab'"),
-        ("a.parquet", "", "libsvm or csv, but .* names none. Use for example"),
+        ("a.parquet", "", "a.parquet cannot be read as Parquet: "),
+        ("a.txt", "", "libsvm or csv, but .* names none. Use for example"),
         ("a.csv?format=xml", "", "libsvm or csv, got 'xml'"),
     ],
 )

@@ -1,0 +1,1 @@
+"""Tables that come batch by batch: where batches come from, and how they become a table."""

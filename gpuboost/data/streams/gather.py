@@ -1,0 +1,219 @@
+"""From a stream to a table that can be read again, in one pass: values on a shelf, and all that is known of the rows.
+
+Dense batches are kept as float32 columns (tables/spooled.py), sparse ones side by side in memory. Batches must have the same
+columns; those of categories get one dictionary, whose values stand in the order in which the batches first name them. Numbers
+of different types in one column make it one of floats.
+"""
+
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from gpuboost.data.info import MatrixInfo
+from gpuboost.data.streams.batch import Batch
+from gpuboost.data.tables.device import host_array
+from gpuboost.data.tables.names import listing, quoted
+from gpuboost.data.tables.open import LoadedTable, open_table
+from gpuboost.data.tables.source import ColumnSource
+from gpuboost.data.tables.sparse import SparseTable
+from gpuboost.data.tables.spooled import SpooledTable
+from gpuboost.storage.shelf import Shelf
+
+__all__ = ["Gathered", "gather"]
+
+OF_ROWS = ("label", "label_lower_bound", "label_upper_bound", "weight", "base_margin")
+
+
+@dataclass(frozen=True)
+class Gathered:
+    """A whole stream. info : by XGBoost's names, as DMatrix.set_info takes them."""
+
+    table: LoadedTable
+    info: dict[str, Any]
+    feature_names: list[str] | None
+    feature_types: list[str] | None
+    missing: float | None
+
+
+def gather(
+    batches: Iterable[Batch], shelf: Shelf, *, missing: float | None, feature_names: Any, feature_types: Any, missing_labels: str
+) -> Gathered:
+    """Read a stream to its end. Arguments as DMatrix's; those of the batches go before names and types.
+
+    Raises ValueError naming the batch, counted from 0, that does not fit: with what a DMatrix of it alone raises, or where it
+    has no rows, or other columns or other kinds of labels than the first. What the stream itself raises gets a note that
+    names the batch.
+    """
+    rows = _Rows(missing_labels)
+    columns: _Columns | None = None
+    number = 0
+    for number, batch in _numbered(batches):
+        with _naming(number):
+            names = feature_names if batch.feature_names is None else batch.feature_names
+            types = feature_types if batch.feature_types is None else batch.feature_types
+            source = open_table(batch.data, missing=missing, feature_names=names, feature_types=types)
+            if source.n_rows == 0:
+                raise ValueError("it has no rows. Leave it out.")
+            if columns is None:
+                columns = _Columns.like(source, shelf)
+            columns.add(source)
+            rows.add(batch.info, source)
+    if columns is None:
+        raise ValueError("the stream holds no batch: next() returned False at once, or no file has rows. Give one at least.")
+    return columns.finished(rows.joined(), missing)
+
+
+def _numbered(batches: Iterable[Batch]) -> Iterator[tuple[int, Batch]]:
+    """The batches with their numbers."""
+    iterator, number = iter(batches), 0
+    while True:
+        try:
+            batch = next(iterator)
+        except StopIteration:
+            return
+        except Exception as error:
+            error.add_note(f"This was raised in batch {number} of the stream, counted from 0.")
+            raise
+        yield number, batch
+        number += 1
+
+
+@contextmanager
+def _naming(number: int) -> Iterator[None]:
+    try:
+        yield
+    except (ValueError, TypeError) as error:
+        kind = ValueError if isinstance(error, ValueError) else TypeError
+        raise kind(f"batch {number} of the stream (counted from 0): {error}") from error
+
+
+class _Columns:
+    """The values so far, and what their columns are."""
+
+    def __init__(self, first: ColumnSource, shelf: Shelf) -> None:
+        self._first, self._letters = first, first.feature_types
+        self._dictionaries = {name: list(values) for name, values in first.categories.items()}
+        self._shelf = shelf
+
+    @staticmethod
+    def like(first: ColumnSource, shelf: Shelf) -> "_Columns":
+        return _Sparse(first, shelf) if first.stored is not None else _Dense(first, shelf)
+
+    def add(self, source: ColumnSource) -> None:
+        """Take up a batch. Raises ValueError where it is of other columns."""
+        first = self._first
+        if (source.stored is None) != (first.stored is None):
+            raise ValueError("some batches are sparse and others dense. Give all as the same kind.")
+        if source.n_features != first.n_features and first.stored is None:
+            raise ValueError(f"it has {source.n_features} columns, the first batch has {first.n_features}. All need the same.")
+        if source.feature_names != first.feature_names:
+            unlike = set(source.feature_names or ()) ^ set(first.feature_names or ())
+            what = f" ({listing(sorted(unlike))})" if unlike else ", or their order,"
+            raise ValueError(f"its column names{what} differ from those of the first batch. Give all the same columns.")
+        if source.categories.keys() != first.categories.keys():
+            name = min(source.categories.keys() ^ first.categories.keys())
+            raise ValueError(f"{quoted(name)} holds categories in some batches, but numbers in others. Convert all.")
+        if self._letters is not None and source.feature_types is not None:
+            self._letters = [a if a == b else "float" for a, b in zip(self._letters, source.feature_types)]
+        self._take(source)
+
+    def _take(self, source: ColumnSource) -> None:
+        raise NotImplementedError
+
+    def _recoding(self, source: ColumnSource) -> dict[int, np.ndarray]:
+        """For each column whose codes differ from those so far: their new codes, float32, NaN behind them for missing ones."""
+        found = {}
+        for name, values in source.categories.items():
+            known = self._dictionaries[name]
+            if values == known[: len(values)]:
+                continue
+            place = {value: code for code, value in enumerate(known)}
+            codes = [place.setdefault(value, len(place)) for value in values]
+            self._dictionaries[name] = list(place)
+            found[(source.feature_names or []).index(name)] = np.array([*codes, np.nan], np.float32)
+        return found
+
+    def finished(self, info: dict[str, Any], missing: float | None) -> Gathered:
+        raise NotImplementedError
+
+
+class _Dense(_Columns):
+    def __init__(self, first: ColumnSource, shelf: Shelf) -> None:
+        super().__init__(first, shelf)
+        self._table = SpooledTable(first.n_features, shelf)
+
+    def _take(self, source: ColumnSource) -> None:
+        recoding = self._recoding(source)
+        for batch in source.batches():
+            values = host_array(batch)
+            if recoding:
+                values = np.array(values, np.float32)
+                for j, codes in recoding.items():
+                    values[:, j] = codes[np.nan_to_num(values[:, j], nan=len(codes) - 1).astype(np.int64)]
+            self._table.append(values)
+
+    def finished(self, info: dict[str, Any], missing: float | None) -> Gathered:
+        names, letters = self._first.feature_names, self._letters
+        self._table.finish(names, letters, self._dictionaries)
+        # where there are categories, their codes may equal the missing value, which the reader of a batch has replaced
+        return Gathered(LoadedTable(self._table, None), info, names, letters, None if self._dictionaries else missing)
+
+
+class _Sparse(_Columns):
+    def __init__(self, first: ColumnSource, shelf: Shelf) -> None:
+        super().__init__(first, shelf)
+        self._parts: list[Any] = []
+
+    def _take(self, source: ColumnSource) -> None:
+        with np.errstate(over="ignore"):  # 1e39 becomes inf, which training reports
+            self._parts.append(source.stored.astype(np.float32))
+
+    def finished(self, info: dict[str, Any], missing: float | None) -> Gathered:
+        import scipy.sparse
+
+        widest = max(part.shape[1] for part in self._parts)
+        if self._first.feature_names is not None and widest != self._first.n_features:
+            raise ValueError("the sparse batches have different numbers of columns. Give all the same columns.")
+        for part in self._parts:
+            part.resize(part.shape[0], widest)  # a LIBSVM file names only the columns that it fills
+        table = SparseTable(scipy.sparse.vstack(self._parts, format="csr"))
+        return Gathered(LoadedTable(table, None), info, self._first.feature_names, self._letters, missing)
+
+
+class _Rows:
+    """What is known of the rows so far."""
+
+    def __init__(self, missing_labels: str) -> None:
+        self._missing_labels = missing_labels
+        self._parts: dict[str, list[np.ndarray]] = {}
+        self._of_table: dict[str, Any] = {}
+        self._n_batches = 0
+
+    def add(self, info: dict[str, Any], source: ColumnSource) -> None:
+        """Take up what a batch says, checked as a DMatrix of it alone would be."""
+        given = dict(info)
+        if "feature_weights" in given:
+            self._of_table["feature_weights"] = given.pop("feature_weights")
+        if self._n_batches and given.keys() != self._parts.keys():
+            name = min(given.keys() ^ self._parts.keys())
+            raise ValueError(f"some batches have {name} and others have none. Give it for all of them or for none.")
+        if "group" in given and "qid" in given:
+            raise ValueError("group and qid both name the queries. Give one of them.")
+        checked = MatrixInfo(source.n_rows, missing_labels=self._missing_labels).updated(source.n_features, **given)
+        for name, values in given.items():
+            part = getattr(checked, name) if name in OF_ROWS else np.asarray(host_array(values))
+            known = self._parts.setdefault(name, [])
+            if known and known[0].shape[:-1] != part.shape[:-1]:
+                raise ValueError(f"its {name} has {len(part)} columns, that of the first batch {len(known[0])}. Give as many.")
+            known.append(part)
+        self._n_batches += 1
+
+    def joined(self) -> dict[str, Any]:
+        """Of all rows."""
+        whole = {}
+        for name in list(self._parts):
+            whole[name] = np.concatenate(self._parts.pop(name), axis=-1).T
+        return {**whole, **self._of_table}

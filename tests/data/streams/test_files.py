@@ -1,0 +1,92 @@
+"""Tables by the names of files: Parquet, folders, patterns, queries, text, arrays on disk."""
+
+import numpy as np
+import pytest
+
+import gpuboost as gb
+
+RNG = np.random.default_rng(12)
+X = RNG.normal(size=(90, 3)).astype(np.float32)
+Y = (X[:, 0] > 0).astype(np.float32)
+PARAMS = {"objective": "binary:logistic", "max_depth": 3}
+KINDS = [gb.DMatrix, gb.QuantileDMatrix, gb.ExtMemQuantileDMatrix]
+
+
+def model(matrix):
+    return gb.train(PARAMS, matrix, 3, verbose_eval=False).save_raw("json")
+
+
+@pytest.fixture
+def frame():
+    return pytest.importorskip("polars").DataFrame({"a": X[:, 0], "b": X[:, 1], "c": X[:, 2], "y": Y, "w": Y + 1})
+
+
+@pytest.fixture
+def folder(tmp_path, frame):
+    """The same rows as one file and as three."""
+    frame.write_parquet(tmp_path / "whole.parquet")
+    (tmp_path / "parts").mkdir()
+    for i in range(3):
+        frame[30 * i : 30 * (i + 1)].write_parquet(tmp_path / "parts" / f"part-{i}.parquet")
+    return tmp_path
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_parquet_by_name_folder_and_pattern_is_the_frame(folder, frame, kind):
+    expected = model(kind(frame.drop("y", "w"), Y, weight=Y + 1))
+    for path in (folder / "whole.parquet", str(folder / "parts"), str(folder / "parts" / "part-*.parquet")):
+        assert model(kind(path, label="y", weight="w")) == expected
+
+
+def test_queries_are_read_in_batches(folder, frame):
+    polars, dataset = pytest.importorskip("polars"), pytest.importorskip("pyarrow.dataset")
+    expected = model(gb.DMatrix(frame.drop("y", "w"), Y, weight=Y + 1))
+    for query in (polars.scan_parquet(folder / "whole.parquet"), dataset.dataset(folder / "parts")):
+        assert model(gb.ExtMemQuantileDMatrix(query, label="y", weight="w")) == expected
+
+
+def test_several_columns_may_be_labels(folder):
+    matrix = gb.DMatrix(folder / "whole.parquet", label=["y", "w"])
+    np.testing.assert_array_equal(matrix.get_label(), np.stack([Y, Y + 1], axis=1))
+    given = gb.DMatrix(folder / "whole.parquet", label=Y)  # or what is no column
+    assert given.num_col() == 5 and given.get_label().tolist() == Y.tolist()
+
+
+@pytest.mark.parametrize("suffix", ["csv?label_column=0", "libsvm"])
+def test_text_is_read_in_batches(tmp_path, suffix, monkeypatch):
+    monkeypatch.setattr("gpuboost.data.streams.files.default_rows", lambda n_features: 64 * 25)
+    path = tmp_path / f"table.{suffix.partition('?')[0]}"
+    if path.suffix == ".csv":
+        np.savetxt(path, np.c_[Y, X], delimiter=",", fmt="%.9g")
+    else:
+        lines = [f"{y:g} " + " ".join(f"{j}:{v:.9g}" for j, v in enumerate(x)) for x, y in zip(X, Y)]
+        path.write_text("\n".join(lines) + "\n")
+    name = str(tmp_path / f"table.{suffix}")
+    assert model(gb.ExtMemQuantileDMatrix(name)) == model(gb.QuantileDMatrix(name))
+
+
+def test_an_array_on_disk_is_read_in_batches(tmp_path):
+    np.save(tmp_path / "x.npy", X)
+    mapped = np.load(tmp_path / "x.npy", mmap_mode="r")
+    assert model(gb.ExtMemQuantileDMatrix(mapped, Y, cache_memory=0)) == model(gb.DMatrix(X, Y))
+
+
+def test_what_is_not_there_is_said(folder):
+    with pytest.raises(ValueError, match="label='z': .*whole.parquet has no such column. It has \"a\""):
+        gb.DMatrix(folder / "whole.parquet", label="z")
+    with pytest.raises(ValueError, match="Did you mean 'w'"):
+        gb.DMatrix(folder / "whole.parquet", weight="ww")
+    for path, message in {"gone.parquet": "there is no file", "gone-*.csv": "no file matches"}.items():
+        with pytest.raises(FileNotFoundError, match=message):
+            gb.DMatrix(str(folder / path))
+    (folder / "empty").mkdir()
+    with pytest.raises(FileNotFoundError, match="holds no file that ends in .parquet"):
+        gb.DMatrix(folder / "empty")
+    with pytest.raises(ValueError, match="cache_memory must be a number of bytes, at least 0, got -1"):
+        gb.DMatrix(folder / "whole.parquet", cache_memory=-1)
+
+
+def test_files_of_other_columns_are_named(folder, frame):
+    frame.rename({"c": "d"}).write_parquet(folder / "parts" / "part-3.parquet")
+    with pytest.raises(ValueError, match='batch 3 .*\\("c", "d"\\) differ'):
+        gb.DMatrix(folder / "parts", label="y")

@@ -1,0 +1,201 @@
+"""Streams as tables: what a stream gives is what the same table at hand gives; what does not fit names its batch."""
+
+import os
+import pickle
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from streams import Parts, cut, parts_of
+
+import gpuboost as gb
+from gpuboost.data.tables import spooled
+
+RNG = np.random.default_rng(11)
+X = RNG.normal(size=(400, 5)).astype(np.float32)
+X[RNG.random(X.shape) < 0.1] = np.nan
+X[:, 2] = RNG.integers(0, 4, len(X))
+Y = (np.nan_to_num(X[:, 0]) > 0).astype(np.float32)
+WEIGHT = RNG.integers(0, 3, len(X)).astype(np.float32)
+PARAMS = {"objective": "binary:logistic", "max_depth": 3, "max_bin": 16}
+
+
+@pytest.fixture(params=["memory", "files"])
+def room(request, tmp_path, monkeypatch):
+    """What makes a stream's values stay in memory, or go to files: there in several blocks."""
+    if request.param == "memory":
+        return {}
+    monkeypatch.setattr(spooled, "default_rows", lambda n_features: 16)
+    return {"cache_memory": 0, "cache_folder": str(tmp_path)}
+
+
+def model(matrix, **params):
+    return gb.train({**PARAMS, **params}, matrix, 3, verbose_eval=False).save_raw("json")
+
+
+@pytest.mark.parametrize("weights", [False, True])
+def test_cuts_are_those_of_the_table_byte_for_byte(room, weights):
+    info = {"label": Y, "weight": WEIGHT} if weights else {"label": Y}
+    stream = gb.QuantileDMatrix(parts_of(X, **info), max_bin=16, **room)
+    table = gb.QuantileDMatrix(X, **info, max_bin=16)
+    for found, expected in zip(stream.get_quantile_cut(), table.get_quantile_cut()):
+        assert found.tobytes() == expected.tobytes()
+    for name in info:
+        np.testing.assert_array_equal(stream.get_float_info(name), table.get_float_info(name))
+
+
+def test_a_dmatrix_of_a_stream_is_a_table(room):
+    """It is read by batches, by rows and by columns: slices, values, predictions, exact search."""
+    stream, table = gb.DMatrix(parts_of(X, label=Y), **room), gb.DMatrix(X, Y)
+    assert model(stream, tree_method="exact") == model(table, tree_method="exact")
+    booster = gb.train(PARAMS, table, 3)
+    np.testing.assert_array_equal(booster.predict(stream), booster.predict(table))
+    rows = RNG.permutation(len(X))[:50]
+    np.testing.assert_array_equal(stream.slice(rows).get_data().toarray(), table.slice(rows).get_data().toarray())
+    assert stream.num_nonmissing() == table.num_nonmissing() == np.isfinite(X).sum()
+    copy = pickle.loads(pickle.dumps(stream))
+    np.testing.assert_array_equal(copy.get_data().toarray(), table.get_data().toarray())
+    folds = [gb.cv(PARAMS, matrix, 2, nfold=2, shuffle=False, as_pandas=False) for matrix in (stream, table)]
+    assert folds[0] == folds[1]
+
+
+def test_a_stream_is_read_once():
+    stream = parts_of(X, label=Y)
+    for kind in (gb.DMatrix, gb.QuantileDMatrix, gb.ExtMemQuantileDMatrix):
+        before = stream.n_passes
+        gb.train(PARAMS, kind(stream, max_bin=16) if kind is not gb.DMatrix else kind(stream), 1)
+        assert stream.n_passes == before + 1
+
+
+def test_all_that_is_known_of_rows_comes_in_batches():
+    qid, margin = np.sort(RNG.integers(0, 30, len(X))), RNG.normal(size=(len(X), 2)).astype(np.float32)
+    lower = np.abs(X[:, 2]) + 1
+    info = {"label": Y, "weight": np.ones(len(X)), "base_margin": margin, "qid": qid}
+    bounds = {"label_lower_bound": lower, "label_upper_bound": np.where(Y > 0, np.inf, lower)}
+    for given in (info, bounds):
+        stream, table = gb.DMatrix(parts_of(X, **given)), gb.DMatrix(X, **given)
+        for name in given.keys() - {"qid"}:
+            np.testing.assert_array_equal(stream.get_float_info(name), table.get_float_info(name))
+        np.testing.assert_array_equal(stream.get_uint_info("group_ptr"), table.get_uint_info("group_ptr"))
+    grouped = Parts([{"data": X[own], "group": [own.stop - own.start], "feature_weights": range(5)} for own in cut(4, len(X))])
+    matrix = gb.DMatrix(grouped)
+    assert matrix.get_group().tolist() == [own.stop - own.start for own in cut(4, len(X))]
+    assert matrix.get_float_info("feature_weights").tolist() == [0, 1, 2, 3, 4]
+
+
+def test_sparse_batches_are_the_sparse_table():
+    matrix = sp.csr_array(np.where(RNG.random(X.shape) < 0.3, np.nan_to_num(X), 0))
+    assert model(gb.QuantileDMatrix(parts_of(matrix, label=Y), max_bin=16)) == model(gb.DMatrix(matrix, Y))
+    zeros = {"sparse_absent": "zero"}
+    assert model(gb.DMatrix(parts_of(matrix, label=Y), **zeros)) == model(gb.DMatrix(matrix, Y, **zeros))
+
+
+def test_dictionaries_of_categories_are_united(room):
+    """In the order in which the batches name the values, as pandas unites them."""
+    pd = pytest.importorskip("pandas")
+    text = np.array(["red", "green", "blue", "grey"])[np.nan_to_num(X[:, 2]).astype(int)]
+    frame = pd.DataFrame({"x": X[:, 0], "colour": text, "n": X[:, 2].astype(int)})
+    batches = [frame.iloc[own].assign(colour=lambda part: part["colour"].astype("category")) for own in cut(4, len(X))]
+    stream = Parts([{"data": part, "label": Y[own]} for part, own in zip(batches, cut(4, len(X)))])
+    names = pd.api.types.union_categoricals([part["colour"] for part in batches]).categories
+    whole = frame.assign(colour=pd.Categorical(frame["colour"], categories=names))
+    matrix, table = gb.DMatrix(stream, **room), gb.DMatrix(whole, Y)
+    assert matrix.categories == table.categories == {"colour": list(names)} and matrix.feature_types == table.feature_types
+    assert model(matrix) == model(table)
+    again = frame.assign(colour=pd.Categorical(frame["colour"], categories=["grey", "red", "blue", "green"]))
+    booster = gb.train(PARAMS, table, 3)
+    other = gb.DMatrix(Parts([{"data": again}]), **room)  # its codes are others: matched by value
+    np.testing.assert_array_equal(booster.predict(other), booster.predict(table))
+
+
+def test_numbers_of_several_types_become_floats():
+    pd = pytest.importorskip("pandas")
+    whole, holes = pd.DataFrame({"n": [1, 2]}), pd.DataFrame({"n": [3.0, None]})
+    assert gb.DMatrix(Parts([{"data": whole}, {"data": whole}])).feature_types == ["int"]
+    assert gb.DMatrix(Parts([{"data": whole}, {"data": holes}])).feature_types == ["float"]
+
+
+def test_an_iterator_of_xgboost_serves_as_it_is():
+    """Nothing of the protocol is ours: one written for XGBoost gives the same table."""
+    xgb = pytest.importorskip("xgboost")
+    kind = type("Theirs", (xgb.DataIter,), {"next": Parts.next, "reset": Parts.reset})
+    theirs = kind()
+    theirs.batches, theirs.at, theirs.n_passes = parts_of(X, label=Y).batches, 0, 0
+    assert model(gb.QuantileDMatrix(theirs, max_bin=16)) == model(gb.QuantileDMatrix(X, Y, max_bin=16))
+
+
+# ---- What does not fit
+
+
+def frame_of(**columns):
+    return pytest.importorskip("pandas").DataFrame(columns)
+
+
+GOOD = {"data": np.ones((3, 2)), "label": [0, 1, 0]}
+SHORT = np.array([0.5, 1.5, 2.5])
+BAD = {
+    "columns": (GOOD, {"data": np.ones((3, 4)), "label": [0, 1, 0]}, "it has 4 columns, the first batch has 2"),
+    "rows": (GOOD, {"data": np.ones((0, 2)), "label": []}, "it has no rows"),
+    "nan label": (GOOD, {"data": np.ones((3, 2)), "label": [0, np.nan, 1]}, "label must be finite.*the first at row 1"),
+    "no label": (GOOD, {"data": np.ones((3, 2))}, "some batches have label and others have none"),
+    "length": (GOOD, {"data": np.ones((3, 2)), "label": [0, 1]}, "label has 2 rows, data has 3"),
+    "targets": (GOOD, {"data": np.ones((3, 2)), "label": np.ones((3, 2))}, "its label has 2 columns, that of the first batch 1"),
+    "negative weight": ({**GOOD, "weight": SHORT}, {**GOOD, "weight": -SHORT}, "weight must not be negative"),
+    "text": (GOOD, {"data": np.array([["a", "b"]] * 3), "label": [0, 1, 0]}, "data holds <U1"),
+    "sparse": (GOOD, {"data": sp.csr_array(np.eye(3, 2)), "label": [0, 1, 0]}, "some batches are sparse and others dense"),
+    "nothing": (GOOD, {"data": None}, "data must be"),
+}
+
+
+@pytest.mark.parametrize("kind", [gb.DMatrix, gb.ExtMemQuantileDMatrix])
+@pytest.mark.parametrize("case", BAD)
+def test_a_bad_batch_is_named(tmp_path, case, kind):
+    first, second, message = BAD[case]
+    with pytest.raises((ValueError, TypeError), match=rf"batch 1 of the stream \(counted from 0\): .*{message}"):
+        kind(Parts([first, second]), cache_memory=0, cache_folder=str(tmp_path))
+    assert os.listdir(tmp_path) == []
+
+
+def test_a_frame_of_other_columns_is_named():
+    with pytest.raises(ValueError, match='batch 1 .*its column names \\("b", "c"\\) differ'):
+        gb.DMatrix(Parts([{"data": frame_of(a=SHORT, b=SHORT)}, {"data": frame_of(a=SHORT, c=SHORT)}]))
+    as_category = frame_of(a=SHORT, b=SHORT).astype({"b": "category"})
+    with pytest.raises(ValueError, match='batch 1 .*"b" holds categories in some batches, but numbers in others'):
+        gb.DMatrix(Parts([{"data": frame_of(a=SHORT, b=SHORT)}, {"data": as_category}]))
+
+
+def test_an_iterator_that_raises_is_told_which_batch(tmp_path):
+    class Broken(Parts):
+        def next(self, input_data):
+            if self.at == 2:
+                raise ConnectionError("gone")
+            return super().next(input_data)
+
+    with pytest.raises(ConnectionError, match="gone") as caught:
+        gb.ExtMemQuantileDMatrix(Broken([GOOD] * 4), cache_memory=0, cache_folder=str(tmp_path))
+    assert caught.value.__notes__ == ["This was raised in batch 2 of the stream, counted from 0."]
+    assert os.listdir(tmp_path) == []
+
+
+def test_what_next_returns_is_checked():
+    def answering(answer, calls):
+        class Answers(Parts):
+            def next(self, input_data):
+                for _ in range(calls):
+                    input_data(**GOOD)
+                return answer
+
+        return Answers([])
+
+    cases = (None, 1, "must return True"), (True, 0, "without a call of input_data"), (True, 2, "called twice")
+    for answer, calls, message in cases:
+        with pytest.raises((TypeError, ValueError), match=message):
+            gb.DMatrix(answering(answer, calls))
+    with pytest.raises(ValueError, match="the stream holds no batch"):
+        gb.DMatrix(Parts([]))
+
+
+def test_infinite_values_name_the_column():
+    bad = np.array([[1.0, np.inf], [2.0, 3.0]])
+    with pytest.raises(ValueError, match="column 1 holds 1 value"):
+        gb.ExtMemQuantileDMatrix(Parts([{"data": np.ones((2, 2))}, {"data": bad}]))

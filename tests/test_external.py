@@ -1,0 +1,153 @@
+"""Training on pages in files: the same model, few reads, and no file that outlives its matrix."""
+
+import errno
+import os
+import pickle
+
+import numpy as np
+import pytest
+from streams import parts_of
+
+import gpuboost as gb
+from gpuboost.storage import array_file
+from gpuboost.storage.array_file import ArrayFile
+
+RNG = np.random.default_rng(4)
+X = RNG.normal(size=(600, 4)).astype(np.float32)
+X[RNG.random(X.shape) < 0.1] = np.nan
+Y = (np.nan_to_num(X[:, 0]) + np.nan_to_num(X[:, 1]) > 0).astype(np.float32)
+PARAMS = {"objective": "binary:logistic", "max_depth": 3, "max_bin": 16}
+PAGE_ROWS, N_PAGES = 100, 6
+
+
+def streamed(tmp_path, X=X, y=Y, **options):
+    options = {"max_bin": 16, "cache_memory": 0, "cache_folder": str(tmp_path), "page_rows": PAGE_ROWS, **options}
+    return gb.ExtMemQuantileDMatrix(parts_of(X, label=y), **options)
+
+
+def model(matrix, rounds=3, **call):
+    return gb.train(PARAMS, matrix, rounds, verbose_eval=False, **call).save_raw("json")
+
+
+@pytest.fixture
+def reads(monkeypatch):
+    """(n_parts of the file, parts read) of every read; the records of a page are one part."""
+    seen, read = [], ArrayFile.read
+
+    def counted(self, parts=None, out=None):
+        seen.append((self.shape[0], self.shape[0] if parts is None else len(parts)))
+        return read(self, parts, out)
+
+    monkeypatch.setattr(ArrayFile, "read", counted)
+    return seen
+
+
+def test_a_tree_reads_records_once_a_level_and_only_the_columns_that_it_splits_by(tmp_path, reads):
+    matrix = streamed(tmp_path)
+    reads.clear()
+    booster = gb.train(PARAMS, matrix, 1)
+    tree = booster.trees_to_dataframe()
+    levels = tree["ID"].str.partition("-")[2].astype(int)
+    by_level = [tree["Feature"][(levels >= 2**d - 1) & (levels < 2 ** (d + 1) - 1)] for d in range(3)]
+    n_columns = sum(column[column != "Leaf"].nunique() for column in by_level)
+    assert sum(n_parts == 1 for n_parts, _ in reads) == 3 * N_PAGES
+    assert sum(n for n_parts, n in reads if n_parts == 4) == n_columns * N_PAGES
+
+
+def test_pages_without_a_row_of_the_nodes_are_not_read(tmp_path, reads):
+    """Rows in the order of what splits them: below the root a leaf-wise step has its rows on some of the pages."""
+    order = np.argsort(np.nan_to_num(X[:, 0]))
+    line = np.nan_to_num(X[order])
+    params = {**PARAMS, "grow_policy": "lossguide", "max_leaves": 6, "max_depth": 0, "objective": "reg:squarederror"}
+    matrix = streamed(tmp_path, line, line[:, 0])
+    reads.clear()
+    booster = gb.train(params, matrix, 1)
+    assert sum(n_parts == 4 for n_parts, _ in reads) < 5 * N_PAGES  # five splits
+    expected = gb.train(params, gb.QuantileDMatrix(line, line[:, 0], max_bin=16), 1)
+    assert booster.save_raw("json") == expected.save_raw("json")
+
+
+@pytest.mark.parametrize("cache_memory", [0, 4000, None])
+def test_how_many_pages_stay_in_memory_does_not_matter(tmp_path, cache_memory):
+    """A page has 600 to 1200 bytes: none, some or all of them."""
+    matrix = streamed(tmp_path, cache_memory=cache_memory)
+    held = [page.columns.is_held for page in matrix.any_binned().pages._pages]
+    assert sum(held) == {0: 0, 4000: 3, None: N_PAGES}[cache_memory] and sorted(held, reverse=True) == held
+    assert (matrix.bytes_in_files == 0) == all(held) == (os.listdir(tmp_path) == [])
+    table = gb.QuantileDMatrix(X, Y, max_bin=16)
+    assert model(matrix) == model(table)
+    evals = [(streamed(tmp_path, X[::2], Y[::2], ref=matrix, max_bin=None), "half")]
+    in_memory = [(gb.QuantileDMatrix(X[::2], Y[::2], ref=table), "half")]
+    found, expected = {}, {}
+    assert model(matrix, evals=evals, evals_result=found) == model(table, evals=in_memory, evals_result=expected)
+    assert found == expected
+    booster = gb.train(PARAMS, matrix, 3)
+    np.testing.assert_array_equal(booster.predict(matrix), booster.predict(gb.DMatrix(X)))
+    del matrix, evals
+    assert os.listdir(tmp_path) == []
+
+
+def test_a_training_goes_on_after_a_kill(tmp_path):
+    class Kill(gb.callback.TrainingCallback):
+        def after_iteration(self, booster, epoch, evals_log):
+            if epoch == 2:
+                raise KeyboardInterrupt
+
+    call = {"resume_from": tmp_path / "checkpoints", "checkpoint_interval": 1}
+    with pytest.raises(KeyboardInterrupt):
+        model(streamed(tmp_path), 5, callbacks=[Kill()], **call)
+    resumed = gb.train(PARAMS, streamed(tmp_path, page_rows=77), 5, verbose_eval=False, **call)
+    assert resumed.num_boosted_rounds() == 5 and resumed.save_raw("json") == model(gb.DMatrix(X, Y), 5)
+
+
+def test_it_can_be_pickled(tmp_path):
+    data = pickle.dumps(streamed(tmp_path))
+    assert os.listdir(tmp_path) == []
+    assert model(pickle.loads(data)) == model(gb.DMatrix(X, Y))
+
+
+def test_exact_search_is_refused(tmp_path):
+    with pytest.raises(ValueError, match="tree_method='exact' searches the values themselves.*Use a DMatrix"):
+        gb.train({**PARAMS, "tree_method": "exact"}, streamed(tmp_path), 1)
+
+
+def test_a_damaged_page_ends_a_training(tmp_path):
+    """Of whatever file a byte changes, or is lost, nothing is trained, and the file is named."""
+    matrix = streamed(tmp_path)
+    (folder,) = tmp_path.iterdir()
+    files = sorted(folder.iterdir())
+    assert len(files) == 2 * N_PAGES
+    for file in files[::5]:
+        data = file.read_bytes()
+        for other in (data[:-1], data[:70] + bytes([data[70] ^ 4]) + data[71:], data[:-1] + bytes([data[-1] ^ 128])):
+            file.write_bytes(other)
+            with pytest.raises(OSError, match=f"{file.name} holds a part of a table and is damaged"):
+                whole = [matrix.any_binned().pages[p] for p in range(N_PAGES)]
+                assert whole == []
+        file.write_bytes(data)
+    file = files[1]  # the records of the first page
+    file.write_bytes(file.read_bytes()[:-3])
+    with pytest.raises(OSError, match=f"{file.name}.*is damaged"):
+        model(matrix)
+
+
+def test_a_full_disk_leaves_nothing(tmp_path, monkeypatch):
+    replace, left = os.replace, [5]
+
+    def full(*paths):
+        left[0] -= 1
+        if left[0] < 0:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        replace(*paths)
+
+    monkeypatch.setattr(array_file.os, "replace", full)
+    with pytest.raises(OSError, match="cannot take .* more bytes of a table.*No space left"):
+        streamed(tmp_path)
+    assert os.listdir(tmp_path) == []
+
+
+def test_cache_prefix_names_the_folder(tmp_path):
+    stream = parts_of(X, label=Y)
+    stream.cache_prefix = tmp_path / "cache"
+    matrix = gb.ExtMemQuantileDMatrix(stream, cache_memory=0)
+    assert len(os.listdir(tmp_path)) == 1 and matrix.bytes_in_files > 0
