@@ -53,6 +53,21 @@ def gpuboost(*arguments):
     return subprocess.run(command, capture_output=True, text=True, timeout=600)
 
 
+@pytest.mark.parametrize("suffix", ["csv", "parquet"])
+def test_a_table_that_would_not_fit_is_read_in_batches_to_the_same_model(folder, suffix, monkeypatch, capsys):
+    pl.read_csv("train.csv").write_parquet("train.parquet")
+    command = [
+        "train", f"train.{suffix}", "--label", "answer", "--weight", "weight", "--valid", f"valid.{suffix}", "--rounds", "3",
+    ]  # fmt: skip
+    assert main([*command, "--model", "whole.json"]) == 0
+    assert "in batches" not in capsys.readouterr().out
+    monkeypatch.setattr("gpuboost.cli.tables.free_memory", lambda: 1000)
+    assert main([*command, "--model", "streamed.json"]) == 0
+    out = capsys.readouterr().out
+    assert f"train.{suffix}: about" in out and "GB of memory and 0.00 GB are free: it is read in batches" in out
+    assert (folder / "streamed.json").read_bytes() == (folder / "whole.json").read_bytes()
+
+
 def test_queries_come_from_a_column_or_a_libsvm_file(folder, capsys):
     rng = np.random.default_rng(0)
     X, qid = rng.normal(size=(60, 2)).round(3), np.repeat([3, 5, 9], 20)

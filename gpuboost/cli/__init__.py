@@ -6,6 +6,7 @@ import sys
 import time
 import warnings
 from collections.abc import Callable, Sequence
+from functools import partial
 from importlib.metadata import version
 from itertools import chain
 from typing import Any, NoReturn
@@ -19,6 +20,7 @@ from gpuboost.callback import EarlyStopping, EvaluationMonitor, TrainingCallback
 from gpuboost.cli.pictures import check_picture, draw_curves, save_picture
 from gpuboost.cli.progress import RoundBar, say_line, show_fraction, stage
 from gpuboost.cli.tables import (
+    StreamedTable,
     as_categories,
     check_column,
     encoded_label,
@@ -28,12 +30,14 @@ from gpuboost.cli.tables import (
     label_column,
     listing,
     named_columns,
+    open_table,
     read_table,
     select_columns,
     write_table,
 )
 from gpuboost.cli.task import check_params, check_target, choose_task, given_params
 from gpuboost.data.dmatrix import DMatrix
+from gpuboost.data.external import ExtMemQuantileDMatrix
 from gpuboost.data.quantile_dmatrix import QuantileDMatrix
 from gpuboost.data.tables.text_files import TextTable
 from gpuboost.doctor import report
@@ -78,14 +82,16 @@ def _train(options: argparse.Namespace) -> None:
         check_picture(options.picture)
     check_arguments(options.rounds, None)
     params = given_params(options)
-    check_params(params)
+    checked = check_params(params)
+    may_stream = checked.tree_method != "exact" and checked.booster != "gblinear"  # which look at the values themselves
     with stage("reading"):
-        table = read_table(options.data)
+        table = open_table(options.data, may_stream=may_stream)
         label = label_column(table, options, options.data)
         features, texts = feature_columns(table, options)
         tables = {"train": (options.data, table)}
         if options.valid:
-            tables["valid"] = options.valid, read_table(options.valid, [*texts, label.name] if is_text(label) else texts)
+            as_text = [*texts, label.name] if is_text(label) else texts
+            tables["valid"] = options.valid, open_table(options.valid, as_text, may_stream=may_stream)
         if options.qid or (isinstance(table, TextTable) and table.qid is not None):
             params.setdefault("objective", "rank:ndcg")
         classes = choose_task(label, params)
@@ -104,15 +110,16 @@ def _train(options: argparse.Namespace) -> None:
                 for column in columns:
                     check_column(column, table.columns, path)
                     info[field] = table[column]
+            is_streamed = isinstance(table, StreamedTable)
             if not isinstance(table, TextTable):
                 table = as_categories(select_columns(table, features, path), texts)
-            if checked.tree_method == "exact" or checked.booster == "gblinear":  # which look at the values themselves
+            if not may_stream:
                 matrix = DMatrix(table, **info, nthread=checked.nthread)
             else:
-                ref = evals[0][0] if evals else None
-                matrix = QuantileDMatrix(
+                kind: Any = partial(QuantileDMatrix, device=checked.training_device)
+                matrix = (ExtMemQuantileDMatrix if is_streamed else kind)(
                     table, **info, max_bin=checked.table_bins, cat_encoding=checked.cat_encoding, nthread=checked.nthread,
-                    ref=ref, device=checked.training_device,
+                    ref=evals[0][0] if evals else None,
                 )  # fmt: skip
             print(f"{name}: {matrix.num_row()} rows x {matrix.num_col()} columns")
             evals.append((matrix, name))

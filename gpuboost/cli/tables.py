@@ -15,12 +15,16 @@ from gpuboost.data.tables.text_files import TextTable, is_libsvm, read_text
 from gpuboost.errors import install
 from gpuboost.labels import class_codes
 from gpuboost.paths import write_file
+from gpuboost.storage.room import free_memory
 
 __all__ = [
-    "as_categories", "check_column", "encoded_label", "feature_columns", "import_polars", "is_text", "label_column", "listing",
-    "named_columns", "read_table", "select_columns", "write_table",
+    "StreamedTable", "as_categories", "check_column", "encoded_label", "feature_columns", "import_polars", "is_text",
+    "label_column", "listing", "named_columns", "open_table", "read_table", "select_columns", "write_table",
 ]  # fmt: skip
 
+# What a table takes that is read whole: 8 bytes a value, 2 for its codes, 1 for sorting a quarter of the columns; and a row's
+# gradients and lists. A number in a CSV file has some nine characters.
+VALUE_BYTES, ROW_BYTES, TEXT_BYTES = 11, 40, 9
 NULLS = ["", "NA", "N/A", "NaN", "nan", "null", "NULL"]  # what a CSV file writes for a missing value
 
 
@@ -51,6 +55,55 @@ def read_table(path: str, texts: Iterable[str] = ()) -> Any:
             raise ValueError(f"{path} names more than one column {max(names, key=names.count)!r}. Rename one.")
         as_text = dict.fromkeys(texts, pl.String)
         return pl.read_csv(path, null_values=NULLS, infer_schema_length=None, schema_overrides=as_text)  # all rows are looked at
+    except pl.exceptions.PolarsError as error:
+        raise ValueError(f"{path} cannot be read: {str(error).strip().splitlines()[0]}") from None
+
+
+class StreamedTable:
+    """A table that is not read whole, as a query of polars: columns are read when they are asked for."""
+
+    def __init__(self, query: Any) -> None:
+        self.query = query
+        self._types = query.collect_schema()
+        self.columns = self._types.names()
+
+    def __getitem__(self, name: str) -> Any:
+        return self.query.select(name).collect()[name]
+
+    def select(self, names: Sequence[str]) -> Any:
+        return self.query.select(names)
+
+    def texts(self, names: Sequence[str]) -> list[str]:
+        """Those of the columns that hold text."""
+        pl = import_polars()
+        texts = [name for name in names if self._types[name] == pl.String]
+        n_values = self.query.select(pl.col(texts).count()).collect().row(0) if texts else ()
+        return [name for name, n in zip(texts, n_values) if n]
+
+
+def open_table(path: str, texts: Iterable[str] = (), *, may_stream: bool) -> Any:
+    """read_table, or a StreamedTable of a file that would not fit in memory, which is said."""
+    if not may_stream or not Path(path).is_file() or is_libsvm(path):
+        return read_table(path, texts)
+    pl = import_polars()
+    try:
+        if Path(path).suffix in (".parquet", ".pq"):
+            query = pl.scan_parquet(path, glob=False)
+            n_rows, n_columns = query.select(pl.len()).collect().item(), len(query.collect_schema())
+        else:
+            n_columns = len(pl.read_csv(path, has_header=False, n_rows=1, infer_schema=False).row(0))
+            n_rows = Path(path).stat().st_size // (TEXT_BYTES * n_columns)
+        needed, free = n_rows * (VALUE_BYTES * n_columns + ROW_BYTES), free_memory()
+        if needed <= free:
+            return read_table(path, texts)
+        if Path(path).suffix not in (".parquet", ".pq"):
+            as_text = dict.fromkeys(texts, pl.String)
+            query = pl.scan_csv(path, glob=False, null_values=NULLS, infer_schema_length=None, schema_overrides=as_text)
+        print(
+            f"{path}: about {n_rows} rows x {n_columns} columns would take {needed / 1e9:.2f} GB of memory and "
+            f"{free / 1e9:.2f} GB are free: it is read in batches"
+        )
+        return StreamedTable(query)
     except pl.exceptions.PolarsError as error:
         raise ValueError(f"{path} cannot be read: {str(error).strip().splitlines()[0]}") from None
 
@@ -119,6 +172,8 @@ def feature_columns(table: Any, options: argparse.Namespace) -> tuple[Sequence[A
         if named[first] == named[second] != []:
             raise ValueError(f"--{second} and --{first} both name {named[first][0]!r}. Name another column, or leave it out.")
     features = [name for name in table.columns if [name] not in named.values()]
+    if isinstance(table, StreamedTable):
+        return features, table.texts(features)
     return features, [name for name in features if is_text(table[name])]
 
 
