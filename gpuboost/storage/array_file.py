@@ -104,7 +104,7 @@ class ArrayFile:
 
     def _fill(self, file: io.FileIO, offset: int, target: np.ndarray) -> None:
         file.seek(offset)
-        view = memoryview(target)
+        view = target.data
         while len(view):
             n = file.readinto(view[: 2**30])
             if not n:
@@ -128,7 +128,7 @@ def write_array(path: str, array: np.ndarray) -> ArrayFile:
     n_bytes = len(header) + array.nbytes
     try:
         with open(fresh, "xb", buffering=0) as file:
-            for view in (memoryview(header), memoryview(array.reshape(-1).view(np.uint8))):
+            for view in (memoryview(header), array.reshape(-1).view(np.uint8).data):
                 while len(view):
                     view = view[file.write(view[: 2**30]) :]
         os.replace(fresh, path)

@@ -3,6 +3,7 @@ datasets and polars' lazy frames."""
 
 import glob
 import os
+import re
 from collections.abc import Callable, Iterator, Mapping
 from difflib import get_close_matches
 from functools import partial
@@ -18,6 +19,7 @@ __all__ = ["is_query", "is_table_path", "stream_of_path", "stream_of_query"]
 
 PARQUET = (".parquet", ".pq")
 SUFFIXES = (*PARQUET, ".csv", ".libsvm", ".svm")
+PANDAS_INDEX = re.compile(r"__index_level_\d+__")  # what pandas calls an index without a name, in a file: no column of the table
 Named = Mapping[str, str | list[str]]  # what is known of rows → the columns that hold it
 
 
@@ -125,9 +127,10 @@ def _named_columns(tables: Iterator[Any], named: Named, where: str) -> Iterator[
                     hint = f"Did you mean {close[0]!r}?" if close else f"It has {listing(frame.columns)}."
                     raise ValueError(f"{field}={column!r}: {where} has no such column. {hint}")
             info[field] = frame[columns].to_numpy()
-        used = [name for columns in named.values() for name in ([columns] if isinstance(columns, str) else columns)]
+        used = {name for columns in named.values() for name in ([columns] if isinstance(columns, str) else columns)}
+        used |= set(filter(PANDAS_INDEX.fullmatch, frame.columns))
         if len(frame):
-            yield Batch(frame.drop(used).to_native(), info)
+            yield Batch(frame.drop(list(used)).to_native(), info)
 
 
 def _text_batches(uri: str, named: Named) -> Iterator[Batch]:

@@ -42,7 +42,6 @@ class Frame(Protocol):
     """A frame, on the host (host_frames.HostFrame) or on a GPU (cudf_frames.CudfFrame)."""
 
     shape: tuple[int, int]
-    names: list[Any]
 
     @property
     def xp(self) -> Any:

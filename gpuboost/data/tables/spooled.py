@@ -4,7 +4,6 @@ It is read as often as asked, by rows or by columns, and is a frame to frames.re
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -23,7 +22,7 @@ class SpooledTable:
     """Rows are appended, then ``finish`` says what the columns are.
 
     names : None for plain arrays. letters : XGBoost's, None where the stream does not tell. dictionaries : of columns of
-    categories, whose values here are codes. read_from : the shelf; who has the table has its files.
+    categories, whose values here are codes. Who has the table has its files.
     """
 
     xp = np
@@ -112,20 +111,14 @@ class SpooledTable:
             yield _SpooledColumn(self, j, self.dictionaries.get(name), letter)
 
 
-@dataclass(frozen=True)
 class _SpooledColumn:
     """A column as frames.read_frame asks it. categories : its dictionary, where it holds codes."""
 
-    table: SpooledTable
-    number: int
-    categories: list[Any] | None
-    letter: str
-    dtype: str = "float32"
-    library: str = ""
+    dtype, library = "float32", ""
 
-    @property
-    def is_categorical(self) -> bool:
-        return self.categories is not None
+    def __init__(self, table: SpooledTable, number: int, categories: list[Any] | None, letter: str) -> None:
+        self.table, self.number, self.categories, self.letter = table, number, categories, letter
+        self.is_categorical = categories is not None
 
     @property
     def kind(self) -> str:

@@ -86,6 +86,12 @@ def test_what_is_not_there_is_said(folder):
         gb.DMatrix(folder / "whole.parquet", cache_memory=-1)
 
 
+def test_the_index_of_a_pandas_frame_is_no_column(tmp_path):
+    frame = pytest.importorskip("pandas").DataFrame(X, columns=["a", "b", "c"], index=RNG.permutation(len(X)))
+    frame.to_parquet(tmp_path / "x.parquet")
+    assert gb.DMatrix(tmp_path / "x.parquet").feature_names == ["a", "b", "c"]
+
+
 def test_files_of_other_columns_are_named(folder, frame):
     frame.rename({"c": "d"}).write_parquet(folder / "parts" / "part-3.parquet")
     with pytest.raises(ValueError, match='batch 3 .*\\("c", "d"\\) differ'):
