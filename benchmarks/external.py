@@ -32,6 +32,7 @@ import resource
 import tempfile
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -175,6 +176,9 @@ def main() -> None:
                 except EOFError:
                     raise SystemExit(f"{way} ended without a result: it may have been killed for its memory.") from None
                 process.join()
+                for root in (Path("/sys/fs/cgroup/memory"), Path("/sys/fs/cgroup")):
+                    with suppress(OSError):
+                        (root / f"gpuboost-{process.pid}").rmdir()
             found[way].append(result)
             print(way, json.dumps({name: round(v, 3) if isinstance(v, float) else v for name, v in result.items()}), flush=True)
     digests = {result["digest"] for results in found.values() for result in results if "digest" in result}
