@@ -59,6 +59,7 @@ LAYERS = [
     ["arrays", "errors", "paths", "registry", "params", "config", "communicator", "model", "binned"],
     ["kernels"],
     ["storage"],
+    ["network"],
     ["backend", "compiling"],
     ["labels", "data", "objectives", "metrics"],
     ["formulas"],
