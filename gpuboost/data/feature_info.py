@@ -10,6 +10,7 @@ import numpy as np
 
 from gpuboost.communicator import Communicator
 from gpuboost.data.tables.names import check_names, check_types
+from gpuboost.data.tables.stack import join_categories
 
 __all__ = ["FeatureInfo", "shared_categories"]
 
@@ -95,8 +96,7 @@ def shared_categories(own: Categories, comm: Communicator) -> Categories:
     each: list[Categories] = [json.loads(joined[end - n : end]) for n, end in zip(lengths, ends)]
     if all(other == own for other in each) or any(other.keys() != own.keys() for other in each):
         return own
-    values = {name: {value for other in each for value in other[name]} for name in own}
-    return {name: sorted(found, key=lambda value: (isinstance(value, str), value)) for name, found in values.items()}
+    return join_categories(each)
 
 
 def _digest(text: str) -> int:

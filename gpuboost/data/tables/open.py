@@ -22,6 +22,7 @@ from gpuboost.data.tables.names import align_columns, check_names, check_types, 
 from gpuboost.data.tables.source import ColumnSource
 from gpuboost.data.tables.sparse import SparseTable, is_sparse, sparse_reader
 from gpuboost.data.tables.spooled import SpooledTable
+from gpuboost.data.tables.stack import Stack, join_categories, stack_sources
 
 __all__ = ["LoadedTable", "load_table", "open_table"]
 
@@ -34,11 +35,11 @@ class LoadedTable:
     """A table that is at hand: a plan has run, a stream has been read, a list is an array. open_table reads it as often as
     asked.
 
-    table : array of any shape and kind, frame, sparse matrix or what came as a stream. device : number of its CUDA device;
-        None: the host.
+    table : array of any shape and kind, frame, sparse matrix, what came as a stream, or Stack of tables. device : number of its
+        CUDA device; None: the host.
     """
 
-    table: HostFrame | CudfFrame | SparseTable | SpooledTable | Array
+    table: HostFrame | CudfFrame | SparseTable | SpooledTable | Stack | Array
     device: int | None
 
 
@@ -47,6 +48,9 @@ def load_table(data: Any) -> LoadedTable:
 
     Raises TypeError for what is no table, ValueError for rows of unequal length, ImportError for a table on a GPU without CuPy.
     """
+    if isinstance(data, Stack):
+        parts = [load_table(part) for part in data.tables]
+        return LoadedTable(Stack(parts), parts[0].device)
     if type(data).__module__.startswith("cupyx.scipy.sparse"):
         raise errors.not_built("Sparse input on a GPU", "Pass X.get(), its copy on the host.")
     if not is_device_table(data):
@@ -94,6 +98,17 @@ def open_table(
     """
     number = _missing_value(missing)
     loaded = data if isinstance(data, LoadedTable) else load_table(data)
+    if isinstance(loaded.table, Stack):
+        open_part = partial(
+            open_table, missing=missing, feature_names=feature_names, feature_types=feature_types,
+            expected_names=expected_names, expected_count=expected_count,
+        )  # fmt: skip
+        sources = [open_part(part, categories=categories) for part in loaded.table.tables]
+        own = [source.categories for source in sources]
+        if any(other != own[0] for other in own) and all(other.keys() == own[0].keys() for other in own):
+            joined = join_categories(own)  # by which all parts number them
+            sources = [open_part(part, categories=joined) for part in loaded.table.tables]
+        return stack_sources(sources)
     table = loaded.table if isinstance(loaded.table, NO_ARRAYS) else checked_array(loaded.table)
     n_rows, n_features = table.shape
     if n_features == 0:
