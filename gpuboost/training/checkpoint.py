@@ -18,7 +18,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from operator import index
-from typing import Any
+from typing import Any, Protocol
 
 from gpuboost.binned.matrix import BinnedMatrix
 from gpuboost.binned.pages import Array, SparsePage
@@ -28,7 +28,7 @@ from gpuboost.data.dmatrix import DMatrix
 from gpuboost.data.tables.device import host_array
 from gpuboost.paths import as_path, write_file
 
-__all__ = ["Checkpoints", "Progress", "anywhere", "describe_training"]
+__all__ = ["Checkpoints", "KeepsProgress", "Progress", "anywhere", "describe_training"]
 
 KEPT = 2
 ANYWHERE = {"device", "nthread", "verbosity", "validate_parameters", "histogram_memory"}  # parameters that no model depends on
@@ -45,6 +45,21 @@ class Progress:
     evals_log: dict[str, dict[str, list[Any]]]
     states: list[dict[str, Any]]
     is_over: bool = False
+
+
+class KeepsProgress(Protocol):
+    """Where the rounds of a training are kept."""
+
+    def load(self, most_rounds: int) -> Progress | None:
+        """What the training goes on from; None: from the beginning."""
+
+    def is_due(self, n_rounds: int) -> bool:
+        """Whether to save after so many rounds. The last round is saved in any case."""
+
+    def save(
+        self, model: Any, n_rounds: int, evals_log: dict[str, dict[str, list[Any]]], states: list[dict[str, Any]], is_over: bool
+    ) -> None:  # fmt: skip
+        """Keep a training that has come so far; the names are Progress's, but model, which is the Booster."""
 
 
 class Checkpoints:
@@ -97,11 +112,15 @@ class Checkpoints:
     def is_due(self, n_rounds: int) -> bool:
         return n_rounds % self._interval == 0
 
-    def save(self, progress: Progress) -> None:
+    def save(
+        self, model: Any, n_rounds: int, evals_log: dict[str, dict[str, list[Any]]], states: list[dict[str, Any]], is_over: bool
+    ) -> None:  # fmt: skip
         """Write a checkpoint. Where that fails, as on a full disk, a UserWarning says so, and the training goes on."""
+        raw = bytes(model.save_raw())
         if not self._is_writer:
             return
-        values = {**vars(progress), "model": base64.b64encode(progress.model).decode()}
+        progress = Progress(n_rounds, model._recorded_params(), raw, evals_log, states, is_over)
+        values = {**vars(progress), "model": base64.b64encode(raw).decode()}
         text = json.dumps({"description": self._description, "progress": values}, default=_as_number).encode()
         try:
             write_file(self._path(progress.n_rounds), hashlib.sha256(text).hexdigest().encode() + b"\n" + text, is_durable=True)

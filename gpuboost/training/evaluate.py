@@ -13,7 +13,7 @@ from gpuboost.metrics import get_metric
 from gpuboost.objectives import Objective
 from gpuboost.params import Params
 
-__all__ = ["CustomMetric", "Evaluation", "evaluate", "metric_names"]
+__all__ = ["CustomMetric", "Evaluation", "evaluate", "metric_names", "named_values"]
 
 Evaluation = tuple[str, str, float]  # data name, metric name, value
 CustomMetric = Callable[[Array, DMatrix], tuple[str, float] | list[tuple[str, float]]]  # (predictions, matrix)
@@ -49,7 +49,7 @@ def evaluate(
         values = [(metric.name, metric(rows)) for metric in metrics]
         if custom_metric is not None:
             seen = rows.backend.memory.fetch(margin if sees_margins else rows.prediction)
-            values += _named_values(custom_metric(finished_prediction(seen, False).copy(), dmatrix))
+            values += named_values(custom_metric(finished_prediction(seen, False).copy(), dmatrix))
         if repeated := [name for name, count in Counter(name for name, _ in values).items() if count > 1]:
             raise ValueError(
                 f"two metrics are called {repeated[0]!r}. Give the custom one another name, or leave the other one out: of "
@@ -59,7 +59,7 @@ def evaluate(
     return results
 
 
-def _named_values(returned: Any) -> list[tuple[str, float]]:
+def named_values(returned: Any) -> list[tuple[str, float]]:
     """What a custom metric returned, checked."""
     pairs = returned if isinstance(returned, list) else [returned]
     if not all(isinstance(pair, tuple) and len(pair) == 2 and isinstance(pair[0], str) for pair in pairs):

@@ -12,7 +12,7 @@ from gpuboost.communicator import current_communicator
 from gpuboost.config import get_config, log, verbosity_context
 from gpuboost.custom_objective import CustomObjective
 from gpuboost.data.dmatrix import DMatrix
-from gpuboost.training.checkpoint import Checkpoints, Progress, anywhere, describe_training
+from gpuboost.training.checkpoint import Checkpoints, KeepsProgress, Progress, anywhere, describe_training
 from gpuboost.training.evaluate import CustomMetric
 
 __all__ = ["boost_rounds", "check_arguments", "monitors", "train"]
@@ -24,7 +24,7 @@ def train(
     evals_result: EvalsLog | None = None, verbose_eval: bool | int | None = True,
     xgb_model: Booster | str | os.PathLike[str] | bytes | bytearray | None = None,
     callbacks: Sequence[TrainingCallback] | None = None, custom_metric: CustomMetric | None = None,
-    resume_from: str | os.PathLike[str] | None = None, checkpoint_interval: int = 10,
+    resume_from: str | os.PathLike[str] | Callable[[], KeepsProgress] | None = None, checkpoint_interval: int = 10,
 ) -> Booster:  # fmt: skip
     """Train a model. Arguments and meaning as xgboost.train.
 
@@ -40,7 +40,7 @@ def train(
     callbacks : TrainingCallback objects, or others with its methods.
     resume_from : folder for checkpoints every checkpoint_interval rounds, from which the same call goes on after a kill, to the
         same model byte for byte (training/checkpoint.py). num_boost_round counts all rounds. A callback that remembers something
-        says so in TrainingCallback.kept; XGBoost's own begin anew.
+        says so in TrainingCallback.kept; XGBoost's own begin anew. A function instead makes what keeps the rounds elsewhere.
     Raises ValueError and TypeError for wrong data or parameters, also where resume_from holds a training of others;
     NotImplementedError for what is not built yet.
     """
@@ -63,7 +63,8 @@ def train(
         if booster.params.booster == "gblinear" and any(getattr(callback, "save_best", False) for callback in used):
             raise ValueError("save_best of EarlyStopping cuts a model, and that of booster='gblinear' cannot be. Leave it out.")
         used += monitors(verbose_eval)
-        checkpoints = progress = None
+        checkpoints: KeepsProgress | None = None
+        progress = None
         if resume_from is not None and booster.params.process_type == "update":
             raise ValueError("resume_from keeps rounds that are grown, not updated. Leave it out with process_type='update'.")
         if resume_from is not None:
@@ -72,8 +73,11 @@ def train(
                 "custom_metric": custom_metric is not None, "callbacks": [type(callback).__name__ for callback in _keeping(used)],
             }  # fmt: skip
             start = None if xgb_model is None else bytes(booster.save_raw())
-            description = describe_training(booster._recorded_params(), dtrain, evals, start, **arguments)
-            checkpoints = Checkpoints(resume_from, checkpoint_interval, description)
+            if callable(resume_from):
+                checkpoints = resume_from()
+            else:
+                description = describe_training(booster._recorded_params(), dtrain, evals, start, **arguments)
+                checkpoints = Checkpoints(resume_from, checkpoint_interval, description)
             progress = checkpoints.load(num_boost_round)
         if progress is not None:
             booster = Booster({**progress.params, **anywhere(booster._recorded_params())}, model_file=progress.model)
@@ -95,7 +99,7 @@ def train(
 
 def boost_rounds(
     model: Any, num_boost_round: int, callbacks: Sequence[TrainingCallback],
-    boost: Callable[[Any, int], list[tuple[str, str, Any]]], checkpoints: Checkpoints | None = None,
+    boost: Callable[[Any, int], list[tuple[str, str, Any]]], checkpoints: KeepsProgress | None = None,
     progress: Progress | None = None,
 ) -> tuple[Any, EvalsLog, bool]:  # fmt: skip
     """The rounds of a training, with callbacks between them.
@@ -121,8 +125,7 @@ def boost_rounds(
         is_stopped = _any_stops([callback.after_iteration(model, epoch, evals_log) for callback in callbacks])
         if checkpoints is not None and (is_stopped or epoch + 1 == num_boost_round or checkpoints.is_due(epoch + 1)):
             states = [{name: getattr(callback, name) for name in callback.kept} for callback in _keeping(callbacks)]
-            raw = bytes(model.save_raw())
-            checkpoints.save(Progress(epoch + 1, model._recorded_params(), raw, evals_log, states, is_stopped))
+            checkpoints.save(model, epoch + 1, evals_log, states, is_stopped)
         if is_stopped:
             break
     for callback in callbacks:
