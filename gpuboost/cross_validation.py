@@ -17,6 +17,7 @@ import numpy as np
 
 import gpuboost.backend as backends
 from gpuboost.backend import Backend
+from gpuboost.backend.queries import Queries
 from gpuboost.booster import Booster
 from gpuboost.callback import EarlyStopping, EvalsLog, TrainingCallback
 from gpuboost.communicator import current_communicator
@@ -184,8 +185,26 @@ class _Folds:
 
 
 def _splits(dtrain: DMatrix, nfold: int, stratified: bool, folds: Any, seed: int, shuffle: bool) -> list[Split]:
-    queries = dtrain.queries
-    n_parts, what = (len(queries), "queries") if queries.is_given else (dtrain.num_row(), "rows")
+    """The splits of all workers' rows, of which each takes its own; a list of folds names a worker's own rows."""
+    comm, label, queries = current_communicator(), dtrain.get_label(), dtrain.queries
+    if comm.size == 1 or not (folds is None or hasattr(folds, "split")):
+        return _splits_of(label, dtrain.num_row(), queries, nfold, stratified, folds, seed, shuffle)
+    n_rows = comm.allgather_int(dtrain.num_row())
+    first = sum(n_rows[: comm.rank])
+    bits = np.atleast_2d(label.T).astype(np.float32, copy=False).view(np.int32).astype(np.int64)
+    everyones = comm.gather_columns(bits).astype(np.int32).view(np.float32)
+    sizes = comm.gather_columns(queries.sizes[None].astype(np.int64))[0]
+    queries = Queries(np.append(0, np.cumsum(sizes)), np.zeros(0, np.float32), comm.any(queries.is_given))
+    label = everyones[0] if label.ndim == 1 else everyones.T
+    splits = _splits_of(label, sum(n_rows), queries, nfold, stratified, folds, seed, shuffle)
+    own = lambda rows: rows[(rows >= first) & (rows < first + n_rows[comm.rank])] - first
+    return [(own(rows), own(test_rows)) for rows, test_rows in splits]
+
+
+def _splits_of(
+    label: np.ndarray, n_rows: int, queries: Queries, nfold: int, stratified: bool, folds: Any, seed: int, shuffle: bool
+) -> list[Split]:
+    n_parts, what = (len(queries), "queries") if queries.is_given else (n_rows, "rows")
     if folds is None and not 2 <= nfold <= n_parts:
         raise ValueError(f"nfold must lie between 2 and the {n_parts} {what} of dtrain, got {nfold}.")
     if stratified and queries.is_given:
@@ -204,7 +223,6 @@ def _splits(dtrain: DMatrix, nfold: int, stratified: bool, folds: Any, seed: int
             parts = [np.concatenate([np.arange(*queries.first[q : q + 2]) for q in part]) for part in parts]
         return [(np.concatenate(parts[:k] + parts[k + 1 :]), parts[k]) for k in range(nfold)]
     if hasattr(folds, "split"):
-        label = dtrain.get_label()
         groups = np.repeat(np.arange(len(queries)), queries.sizes) if queries.is_given else None
         folds = list(folds.split(label, label, groups))  # its own errors say more
     try:
