@@ -42,17 +42,17 @@ _HOMES = {
     "objective": "formulas.objective",
     "split_gain": "formulas.split_gain",
     "callback": "callback",
+    "dask": "dask",
     "sklearn": "sklearn",
 }
-_NOT_BUILT = (
-    "build_info", "collective", "dask",
-)  # fmt: skip
+_NOT_BUILT = ("build_info", "collective")
 _RENAMED = {f"XGB{kind}": f"GPUBoost{kind}" for kind in ("Classifier", "Regressor", "Ranker", "RFClassifier", "RFRegressor")}
 
 __all__ = ["__version__", *_HOMES]
 
 if TYPE_CHECKING:
     from gpuboost import callback as callback
+    from gpuboost import dask as dask
     from gpuboost import sklearn as sklearn
     from gpuboost.booster import Booster as Booster
     from gpuboost.config import config_context as config_context

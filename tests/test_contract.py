@@ -70,6 +70,7 @@ LAYERS = [
     ["training", "plotting", "explanation"],
     ["cross_validation", "warmup"],
     ["sklearn", "doctor", "cli", "__main__"],
+    ["dask"],
 ]
 
 

@@ -16,7 +16,7 @@ ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "gpuboost"
 PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
 README = (ROOT / "README.md").read_text(encoding="utf-8")
-HEAVY = {"numba", "scipy", "pandas", "polars", "pyarrow", "narwhals", "sklearn", "cupy", "matplotlib"}
+HEAVY = {"numba", "scipy", "pandas", "polars", "pyarrow", "narwhals", "sklearn", "cupy", "matplotlib", "dask", "distributed"}
 
 
 def readme_blocks(language: str) -> list[str]:
@@ -80,6 +80,8 @@ def test_import_loads_nothing_heavy():
 def test_public_name_exists(name):
     if "sklearn" in name or name.startswith("GPUBoost"):
         pytest.importorskip("sklearn")
+    if name == "dask":
+        pytest.importorskip("distributed")
     assert getattr(gb, name) is not None
 
 

@@ -1,0 +1,305 @@
+"""Estimators that fit and predict on a cluster: scikit-learn's way, with dask collections."""
+
+from collections.abc import Sequence
+from functools import partial
+from typing import Any, Self
+
+import dask
+import dask.array as da
+import numpy as np
+from distributed import Client
+
+from gpuboost.dask.matrix import DaskDMatrix, client_of, is_frame
+from gpuboost.dask.prediction import inplace_predict_rows, predict
+from gpuboost.dask.training import train_matrices
+from gpuboost.labels import class_codes, label_array
+from gpuboost.sklearn import (
+    GPUBoostClassifier,
+    GPUBoostRanker,
+    GPUBoostRegressor,
+    GPUBoostRFClassifier,
+    GPUBoostRFRegressor,
+)
+from gpuboost.sklearn.base import GPUBoostModel
+from gpuboost.sklearn.forest import FOREST_DEFAULTS
+from gpuboost.sklearn.parameters import DEFAULTS, signature_of
+
+__all__ = [
+    "DaskGPUBoostClassifier", "DaskGPUBoostRFClassifier", "DaskGPUBoostRFRegressor", "DaskGPUBoostRanker",
+    "DaskGPUBoostRegressor",
+]  # fmt: skip
+
+OF_DASK = {"coll_cfg": None}
+
+
+class _DaskModel(GPUBoostModel):
+    """What the estimators share. Parameters as on one machine, and coll_cfg (Config).
+
+    client : the cluster's; by default the one at hand. With an asynchronous one, await what fit and predict return.
+    """
+
+    _local: type[GPUBoostModel]  # the estimator of one machine
+    _client: Client | None = None
+    _defaults = DEFAULTS | OF_DASK
+
+    def __init__(self, **params: Any) -> None:
+        super().__init__(**params)
+
+    __init__.__signature__ = signature_of(DEFAULTS | OF_DASK)  # type: ignore[attr-defined]
+
+    @property
+    def client(self) -> Client:
+        """The cluster's client. It is not pickled: whoever loads the estimator elsewhere sets another."""
+        return client_of(self._client)
+
+    @client.setter
+    def client(self, client: Client | None) -> None:
+        self._client = client
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in super().__getstate__().items() if name != "_client"}
+
+    def to_local(self) -> GPUBoostModel:
+        """The estimator of one machine, with the same parameters and model."""
+        params = {name: value for name, value in self.get_params(deep=False).items() if name not in OF_DASK}
+        local = self._local(**params)
+        local.__dict__.update({name: value for name, value in vars(self).items() if name not in (*params, *OF_DASK, "_client")})
+        return local
+
+    def get_xgb_params(self) -> dict[str, Any]:
+        return {name: value for name, value in super().get_xgb_params().items() if name not in OF_DASK}
+
+    # -- Fitting ------------------------------------------------------------------------------------------------------
+
+    def fit(
+        self, X, y, *, sample_weight=None, base_margin=None, eval_set=None, verbose=True, xgb_model=None,
+        sample_weight_eval_set=None, base_margin_eval_set=None, feature_weights=None,
+    ) -> Any:  # fmt: skip
+        """Train on a dask array or dataframe X and its labels y, of the same partitions; arguments as on one machine."""
+        return self.client.sync(
+            self._fit_async, X, y, {"weight": sample_weight, "base_margin": base_margin, "feature_weights": feature_weights},
+            eval_set, sample_weight_eval_set, base_margin_eval_set, verbose, xgb_model, None,
+        )  # fmt: skip
+
+    async def _fit_async(
+        self, X: Any, y: Any, info: dict[str, Any], eval_set: Any, eval_weights: Any, eval_margins: Any, verbose: Any,
+        xgb_model: Any, eval_queries: Sequence[dict[str, Any]] | None,
+    ) -> Self:  # fmt: skip
+        pairs = list(eval_set or ())
+        if self.early_stopping_rounds is not None and not pairs:
+            raise ValueError("early_stopping_rounds needs an evaluation set. Pass eval_set=[(X_valid, y_valid)] to fit().")
+        if self.refit_full:
+            raise ValueError("refit_full joins tables, which are on a cluster here. Leave it out.")
+        n_rounds, continued = self.get_num_boosting_rounds(), self._continued(xgb_model)
+        label = await self._labels(y)
+        if continued is not None:
+            self._check_continued(continued)
+        dtrain = self._dask_matrix(X, label, **info)
+        evals = []
+        for i, (table, labels) in enumerate(pairs):
+            is_own = table is X and labels is y
+            own = {"weight": eval_weights and eval_weights[i], "base_margin": eval_margins and eval_margins[i]}
+            own |= eval_queries[i] if eval_queries else {}
+            given = dtrain if is_own and not any(v is not None for v in own.values()) else None
+            evals.append((given or self._dask_matrix(table, self._codes(labels, f"eval_set[{i}]"), **own), f"validation_{i}"))
+        functions = self._functions()
+        output = await train_matrices(
+            self.client, self.get_xgb_params(), dtrain, n_rounds, evals=evals, xgb_model=continued, coll_cfg=self.coll_cfg,
+            obj=functions.get("obj"), custom_metric=functions.get("custom_metric"), verbose_eval=verbose, maximize=None,
+            early_stopping_rounds=self.early_stopping_rounds, callbacks=self.callbacks,
+        )  # fmt: skip
+        self._booster, self.evals_result_ = output["booster"], output["history"]
+        self._keep_labels(self._booster)
+        self.n_features_in_ = self._booster.num_features()
+        if self._booster.feature_names is not None:
+            self.feature_names_in_ = np.array(self._booster.feature_names, dtype=object)
+        return self
+
+    async def _labels(self, y: Any) -> Any:
+        """The labels of training as training takes them."""
+        return y
+
+    def _codes(self, y: Any, where: str) -> Any:
+        """Other labels."""
+        return y
+
+    def _dask_matrix(self, X: Any, label: Any = None, **info: Any) -> DaskDMatrix:
+        return DaskDMatrix(
+            self.client, X, label, missing=self.missing, feature_types=self.feature_types,
+            enable_categorical=self.enable_categorical, sparse_absent=self.sparse_absent, **info,
+        )  # fmt: skip
+
+    # -- Predicting ---------------------------------------------------------------------------------------------------
+
+    def predict(self, X, *, output_margin=False, validate_features=True, base_margin=None, iteration_range=None) -> Any:
+        """A dask collection with the prediction of each row of X."""
+        return self.client.sync(self._predict_async, X, output_margin, validate_features, base_margin, iteration_range)
+
+    async def _predict_async(
+        self, X: Any, output_margin: bool, validate_features: bool, base_margin: Any, iteration_range: Any
+    ) -> Any:
+        rounds = self._rounds(iteration_range)
+        prediction = await inplace_predict_rows(
+            self.get_booster(), X, output_margin, self.missing, base_margin, rounds, validate_features
+        )  # fmt: skip
+        return prediction.to_dask_array() if is_frame(prediction) and len(prediction.shape) > 1 else prediction
+
+    def apply(self, X, iteration_range=None) -> Any:
+        """The leaf of each tree that a row falls into: a dask array (n_samples, n_trees)."""
+        rounds = self._rounds(iteration_range)
+        return predict(self.client, self.get_booster(), self._dask_matrix(X), pred_leaf=True, iteration_range=rounds)
+
+
+class DaskGPUBoostRegressor(_DaskModel, GPUBoostRegressor):
+    """GPUBoostRegressor on a cluster."""
+
+    _local = GPUBoostRegressor
+
+
+class DaskGPUBoostClassifier(_DaskModel, GPUBoostClassifier):
+    """GPUBoostClassifier on a cluster. Its classes are those of all partitions."""
+
+    _local = GPUBoostClassifier
+
+    async def _labels(self, y: Any) -> Any:
+        values = y if isinstance(y, da.Array) else y.iloc[:, 0] if len(getattr(y, "shape", (0,))) > 1 else y
+        parts = values.to_delayed() if is_frame(values) else values.to_delayed().flatten()
+        found = await self.client.compute(dask.delayed(_union)([dask.delayed(_classes)(part) for part in parts]))
+        if len(getattr(y, "shape", ())) > 1 and isinstance(y, da.Array) and y.shape[1] > 1:
+            raise ValueError("y of several columns has no classes on a cluster yet. Train a classifier for each column.")
+        self.classes_ = found
+        return self._codes(y, "y")
+
+    def _codes(self, y: Any, where: str) -> Any:
+        code = partial(_coded, classes=self.classes_, where=where)
+        if is_frame(y):
+            y = y.iloc[:, 0] if len(y.shape) > 1 else y
+            return [dask.delayed(code)(part) for part in y.to_delayed()]
+        return y.map_blocks(code, dtype=np.int64)
+
+    def predict(self, X, *, output_margin=False, validate_features=True, base_margin=None, iteration_range=None) -> Any:
+        """The most probable class of each row, in the type of classes_; raw margins with output_margin."""
+        return self.client.sync(self._predict_class, X, output_margin, validate_features, base_margin, iteration_range)
+
+    async def _predict_class(self, X: Any, output_margin: bool, *given: Any) -> Any:
+        prediction = await self._predict_async(X, output_margin, *given)
+        if output_margin:
+            return prediction
+        chosen = partial(_chosen_class, estimator=self.to_local())
+        if is_frame(prediction):
+            return prediction.map_partitions(chosen, meta=(None, self.classes_.dtype))
+        return prediction.map_blocks(chosen, dtype=self.classes_.dtype, drop_axis=list(range(1, prediction.ndim)))
+
+    def predict_proba(self, X, *, validate_features=True, base_margin=None, iteration_range=None) -> Any:
+        """A dask array (n_samples, n_classes) of probabilities in the order of classes_."""
+        return self.client.sync(self._probability, X, validate_features, base_margin, iteration_range)
+
+    async def _probability(self, X: Any, *given: Any) -> Any:
+        prediction = await self._predict_async(X, False, *given)
+        array = prediction.to_dask_array() if is_frame(prediction) else prediction
+        proba = partial(_probability_of, estimator=self.to_local())
+        return array.map_blocks(
+            proba, dtype=np.float32, chunks=(array.chunks[0], (len(self.classes_),)), new_axis=[1] if array.ndim == 1 else None
+        )  # fmt: skip
+
+
+class DaskGPUBoostRanker(_DaskModel, GPUBoostRanker):
+    """GPUBoostRanker on a cluster. Rows of a query follow each other over all partitions.
+
+    allow_group_split : accepted for XGBoost's sake; no query is ever split.
+    """
+
+    _local = GPUBoostRanker
+    _defaults = DEFAULTS | OF_DASK | {"allow_group_split": False}
+
+    def __init__(self, **params: Any) -> None:
+        super().__init__(**params)
+
+    __init__.__signature__ = signature_of(_defaults)  # type: ignore[attr-defined]
+
+    def get_xgb_params(self) -> dict[str, Any]:
+        return {name: value for name, value in super().get_xgb_params().items() if name != "allow_group_split"}
+
+    def to_local(self) -> GPUBoostModel:
+        local = super().to_local()
+        local.__dict__.pop("allow_group_split", None)
+        local.__dict__.pop("kwargs", None)
+        return local
+
+    def fit(
+        self, X, y, *, group=None, qid=None, sample_weight=None, base_margin=None, eval_set=None, eval_group=None, eval_qid=None,
+        verbose=False, xgb_model=None, sample_weight_eval_set=None, base_margin_eval_set=None, feature_weights=None,
+    ) -> Any:  # fmt: skip
+        """Train on documents X and degrees of relevance y. qid : the query of each row, ascending, or a column "qid" of X."""
+        if group is not None or eval_group is not None:
+            raise NotImplementedError("group has no partitions to follow. Pass qid, the query of each row.")
+        X, qid = _without_qid(X, qid)
+        pairs = list(eval_set or ())
+        split = [_without_qid(pair[0], None if eval_qid is None else eval_qid[i]) for i, pair in enumerate(pairs)]
+        if qid is None or any(own is None for _, own in split):
+            raise ValueError("a ranker must know which rows are one query. Pass qid and eval_qid, or frames with a column 'qid'.")
+        info = {"weight": sample_weight, "base_margin": base_margin, "feature_weights": feature_weights, "qid": qid}
+        return self.client.sync(
+            self._fit_async, X, y, info, [(table, pair[1]) for (table, _), pair in zip(split, pairs)], sample_weight_eval_set,
+            base_margin_eval_set, verbose, xgb_model, [{"qid": own} for _, own in split],
+        )  # fmt: skip
+
+    def predict(self, X, **options) -> Any:
+        """A dask collection of scores, of which those of one query can be compared."""
+        return super().predict(_without_qid(X, None)[0], **options)
+
+
+class DaskGPUBoostRFRegressor(DaskGPUBoostRegressor, GPUBoostRFRegressor):
+    """GPUBoostRFRegressor on a cluster."""
+
+    _local = GPUBoostRFRegressor
+    _defaults = FOREST_DEFAULTS | OF_DASK
+
+    def __init__(self, **params: Any) -> None:
+        super().__init__(**params)
+
+    __init__.__signature__ = signature_of(_defaults)  # type: ignore[attr-defined]
+
+
+class DaskGPUBoostRFClassifier(DaskGPUBoostClassifier, GPUBoostRFClassifier):
+    """GPUBoostRFClassifier on a cluster."""
+
+    _local = GPUBoostRFClassifier
+    _defaults = FOREST_DEFAULTS | OF_DASK
+
+    def __init__(self, **params: Any) -> None:
+        super().__init__(**params)
+
+    __init__.__signature__ = signature_of(_defaults)  # type: ignore[attr-defined]
+
+
+def _without_qid(X: Any, qid: Any) -> tuple[Any, Any]:
+    if is_frame(X) and "qid" in list(X.columns):
+        return X.drop(columns=["qid"]), X["qid"] if qid is None else qid
+    return X, qid
+
+
+def _classes(part: Any) -> np.ndarray:
+    return np.unique(label_array(part))
+
+
+def _union(parts: Sequence[np.ndarray]) -> np.ndarray:
+    kept = [part for part in parts if len(part)] or list(parts[:1])
+    return np.unique(np.concatenate(kept))
+
+
+def _coded(part: Any, classes: np.ndarray, where: str) -> np.ndarray:
+    return class_codes(label_array(part), classes, where)
+
+
+def _probability_of(prediction: Any, estimator: Any) -> np.ndarray:
+    return estimator._probabilities(np.asarray(prediction))
+
+
+def _chosen_class(prediction: Any, estimator: Any) -> Any:
+    chosen = estimator.classes_[_probability_of(prediction, estimator).argmax(axis=1)]
+    if hasattr(prediction, "iloc"):
+        import pandas as pd
+
+        return pd.Series(chosen, index=prediction.index)
+    return chosen

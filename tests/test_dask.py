@@ -1,0 +1,407 @@
+"""Training on a Dask cluster: one model for any number of workers, and that of one machine; what goes in and comes out.
+
+The cluster is of threads of this process. test_dask_losses.py has real processes, and kills them.
+"""
+
+import asyncio
+import pickle
+
+import numpy as np
+import pandas as pd
+import pytest
+import scipy.sparse
+
+import gpuboost as gb
+from gpuboost.communicator import current_communicator
+from gpuboost.model_io import digest
+
+distributed = pytest.importorskip("distributed")
+import dask  # noqa: E402
+import dask.array as da  # noqa: E402
+import dask.dataframe as dd  # noqa: E402
+
+from gpuboost import dask as dgb  # noqa: E402
+from gpuboost.dask.placement import place  # noqa: E402
+
+N = 600
+UNEVEN = 250, 0, 1, 149, 120, 80
+
+
+@pytest.fixture(scope="module")
+def client():
+    with distributed.LocalCluster(
+        n_workers=4, threads_per_worker=1, processes=False, dashboard_address=None, memory_limit=None
+    ) as cluster, distributed.Client(cluster) as client:  # fmt: skip
+        yield client
+
+
+@pytest.fixture
+def on(client):
+    """Function (n) -> context in which n of the cluster's workers take part."""
+    names = sorted(client.scheduler_info(n_workers=-1)["workers"])
+    return lambda n: dask.annotate(workers=names[:n])
+
+
+@pytest.fixture(scope="module")
+def table():
+    """float32 (N, 5), some values missing, and labels of a few classes."""
+    rng = np.random.default_rng(3)
+    X = rng.normal(size=(N, 5)).astype(np.float32)
+    X[rng.random(X.shape) < 0.1] = np.nan
+    score = np.nan_to_num(X[:, 0]) * np.nan_to_num(X[:, 1]) + np.nan_to_num(X[:, 2])
+    return X, np.digitize(score, [-0.5, 0.5]).astype(np.float32)
+
+
+def in_chunks(array, sizes=UNEVEN):
+    return da.from_array(array, chunks=(sizes, *array.shape[1:]))
+
+
+def frames_of(frame, sizes=UNEVEN):
+    """A dask dataframe of such partitions, whose dictionaries of categories hold what occurs in them only."""
+    ends = np.cumsum((0, *sizes))
+    parts = [frame.iloc[begin:end].copy() for begin, end in zip(ends, ends[1:])]
+    for part in parts:
+        for name in part.select_dtypes("category"):
+            part[name] = part[name].cat.remove_unused_categories()
+    return [dask.delayed(part) for part in parts]
+
+
+# ---- one model
+
+SIZES = set()
+
+
+class SeesWorkers(gb.callback.TrainingCallback):
+    """How many take part, for a cluster of threads of this process."""
+
+    def before_training(self, model):
+        SIZES.add(current_communicator().size)
+        return model
+
+
+MODELS = {
+    "hist": {"objective": "reg:squarederror"},
+    "approx": {"objective": "multi:softprob", "num_class": 3, "tree_method": "approx", "max_bin": 16},
+    "sampled rows": {"subsample": 0.5, "colsample_bynode": 0.5, "seed": 7},
+    "sampled by gradient": {"subsample": 0.5, "sampling_method": "gradient_based"},
+    "dropout": {"booster": "dart", "rate_drop": 0.5, "seed": 3},
+    "leaves by quantile": {"objective": "reg:absoluteerror"},
+    "leaf-wise": {"grow_policy": "lossguide", "max_leaves": 6, "max_depth": 0, "num_parallel_tree": 2},
+    "linear": {"booster": "gblinear"},
+}
+
+
+@pytest.mark.sweep(9)
+@pytest.mark.parametrize("n_workers", [1, 2, 3, 4])
+@pytest.mark.parametrize("name", MODELS)
+def test_any_number_of_workers_trains_the_model_of_one_machine(client, on, table, name, n_workers):
+    (X, y), params = table, {"max_depth": 3, **MODELS[name]}
+    weight = np.arange(N, dtype=np.float32) % 3
+    expected, log = gb.DMatrix(X, y, weight=weight), {}
+    local = gb.train(params, expected, 3, evals=[(expected, "train")], evals_result=log, verbose_eval=False)
+    with on(n_workers):
+        dtrain = dgb.DaskDMatrix(client, in_chunks(X), in_chunks(y), weight=in_chunks(weight))
+        SIZES.clear()
+        output = dgb.train(
+            client, params, dtrain, 3, evals=[(dtrain, "train")], verbose_eval=False, callbacks=[SeesWorkers()]
+        )  # fmt: skip
+    assert SIZES == {n_workers}
+    assert digest(output["booster"].model) == digest(local.model)
+    assert output["history"] == log
+
+
+@pytest.mark.parametrize("n_workers", [1, 3])
+def test_categories_whose_dictionaries_differ(client, on, table, n_workers):
+    X, y = table
+    frame = pd.DataFrame(X, columns=list("abcde"))
+    frame["colour"] = pd.Categorical(np.array(["red", "green", "blue", "black"])[np.arange(N) // 160])
+    whole = frame.assign(colour=frame["colour"].cat.reorder_categories(sorted(frame["colour"].cat.categories)))
+    local = gb.train({"max_depth": 3}, gb.DMatrix(whole, y), 3)
+    with on(n_workers):
+        dtrain = dgb.DaskDMatrix(client, frames_of(frame), frames_of(pd.Series(y).to_frame()))
+        output = dgb.train(client, {"max_depth": 3}, dtrain, 3)
+    assert digest(output["booster"].model) == digest(local.model)
+
+
+@pytest.mark.parametrize("n_workers", [1, 2, 4])
+def test_queries_over_the_ends_of_partitions_stay_whole(client, on, table, n_workers):
+    (X, y), qid = table, np.arange(N) // 17
+    params = {"objective": "rank:ndcg", "max_depth": 3, "lambdarank_pair_method": "mean"}
+    weight = 1 + np.arange(N) // 17 % 4
+    local = gb.train(params, gb.DMatrix(X, y, qid=qid, weight=weight), 3)
+    with on(n_workers):
+        dtrain = dgb.DaskDMatrix(client, in_chunks(X), in_chunks(y), qid=in_chunks(qid), weight=in_chunks(weight))
+        output = dgb.train(client, params, dtrain, 3)
+    assert digest(output["booster"].model) == digest(local.model)
+
+
+@pytest.mark.parametrize("kind", ["sparse", "quantile", "delayed", "columns in chunks", "frame"])
+def test_every_kind_of_collection(client, on, table, kind):
+    X, y = table
+    made, label = dgb.DaskDMatrix, in_chunks(y)
+    local, data = gb.DMatrix(X, y), in_chunks(X)
+    if kind == "sparse":
+        filled = np.nan_to_num(X) * (np.arange(5) % 2)
+        local = gb.DMatrix(scipy.sparse.csr_matrix(filled), y)
+        data = in_chunks(filled).map_blocks(scipy.sparse.csr_matrix)
+    elif kind == "quantile":
+        made = dgb.DaskQuantileDMatrix
+    elif kind == "delayed":
+        data = [dask.delayed(part) for part in np.split(X, [100, 400])]
+        label = [dask.delayed(part) for part in np.split(y, [100, 400])]
+    elif kind == "columns in chunks":
+        data = da.from_array(X, chunks=(200, 2))
+        label = da.from_array(y, chunks=100)
+    elif kind == "frame":
+        frame = pd.DataFrame(X, columns=list("abcde")).assign(y=y)
+        local, frames = gb.DMatrix(frame[list("abcde")], y), dd.from_pandas(frame, npartitions=5)
+        data, label = frames[list("abcde")], frames["y"]
+    with on(2):
+        dtrain = made(client, data, label)
+        output = dgb.train(client, {"max_depth": 3}, dtrain, 3, evals=[(dtrain, "train")], verbose_eval=False)
+    assert digest(output["booster"].model) == digest(gb.train({"max_depth": 3}, local, 3).model)
+    assert (dtrain.num_row(), dtrain.num_col()) == X.shape
+
+
+def test_quantile_matrix_to_evaluate_takes_the_cuts_of_training(client, on, table):
+    X, y = table
+    train = gb.QuantileDMatrix(X, y, max_bin=16)
+    log, test = {}, gb.QuantileDMatrix(X[:100], y[:100], ref=train)
+    gb.train({"max_bin": 16}, train, 2, evals=[(test, "test")], evals_result=log, verbose_eval=False)
+    with on(3):
+        dtrain = dgb.DaskQuantileDMatrix(client, in_chunks(X), in_chunks(y), max_bin=16)
+        dtest = dgb.DaskQuantileDMatrix(client, da.from_array(X[:100]), da.from_array(y[:100]), ref=dtrain)  # one partition
+        output = dgb.train(client, {"max_bin": 16}, dtrain, 2, evals=[(dtest, "test")], verbose_eval=False)
+    assert output["history"] == log
+
+
+def test_early_stopping_callbacks_and_continuation(client, on, table):
+    X, y = table
+    rows, other = gb.DMatrix(X, y), gb.DMatrix(X, 2 - y)  # the scores of the other get worse
+    first = gb.train({}, rows, 2)
+    schedule = gb.callback.LearningRateScheduler([0.3, 0.2, 0.1, 0.1, 0.1, 0.1, 0.1, 0.1])
+    given = {"early_stopping_rounds": 2, "verbose_eval": False, "callbacks": [schedule]}
+    local = gb.train({}, rows, 8, evals=[(other, "other")], xgb_model=first, **given)
+    with on(3):
+        dtrain, dother = (dgb.DaskDMatrix(client, in_chunks(X), in_chunks(label)) for label in (y, 2 - y))
+        begun = dgb.train(client, {}, dtrain, 2)
+        output = dgb.train(client, {}, dtrain, 8, evals=[(dother, "other")], xgb_model=begun, **given)
+    assert digest(output["booster"].model) == digest(local.model)
+    assert output["booster"].best_iteration == local.best_iteration == 2
+    assert len(output["history"]["other"]["rmse"]) == 3
+
+
+def test_custom_objective_and_metric(client, on, table):
+    (X, y), rows = table, gb.DMatrix(*table)
+
+    def squared(prediction, dtrain):
+        return prediction - dtrain.get_label(), np.ones_like(prediction)
+
+    def error(prediction, dmatrix):
+        return "error", float(abs(prediction - dmatrix.get_label()).mean(dtype=np.float64))
+
+    log = {}
+    local = gb.train({}, rows, 2, obj=squared, custom_metric=error, evals=[(rows, "t")], evals_result=log, verbose_eval=False)
+    with on(3):
+        dtrain = dgb.DaskDMatrix(client, in_chunks(X), in_chunks(y))
+        output = dgb.train(
+            client, {}, dtrain, 2, obj=squared, custom_metric=error, evals=[(dtrain, "t")], verbose_eval=False
+        )  # fmt: skip
+    assert digest(output["booster"].model) == digest(local.model)
+    # A mean of means is one of float64, in another order than on one machine.
+    np.testing.assert_allclose(output["history"]["t"]["error"], log["t"]["error"], rtol=1e-12)
+
+
+THIRDS = np.array_split(np.arange(N), 3)  # whole ones are with one worker
+
+
+@pytest.mark.parametrize(
+    "given", [{}, {"stratified": True}, {"folds": [(np.r_[THIRDS[i - 1], THIRDS[i - 2]], THIRDS[i]) for i in range(3)]}]
+)
+def test_cv_is_that_of_one_machine(client, on, table, given):
+    pytest.importorskip("sklearn")
+    (X, y), params = table, {"objective": "multi:softprob", "num_class": 3, "max_depth": 2}
+    local = gb.cv(params, gb.DMatrix(X, y), 3, nfold=3, **given)
+    with on(3):
+        dtrain = dgb.DaskDMatrix(client, in_chunks(X), in_chunks(y))
+        pd.testing.assert_frame_equal(dgb.cv(client, params, dtrain, 3, nfold=3, **given), local)
+
+
+# ---- prediction
+
+
+def test_predictions_are_those_of_one_machine(client, table):
+    X, y = table
+    booster = gb.train({"objective": "multi:softprob", "num_class": 3, "max_depth": 3}, gb.DMatrix(X, y), 2)
+    rows, array = gb.DMatrix(X), in_chunks(X)
+    for options in ({}, {"output_margin": True}, {"pred_leaf": True}, {"pred_contribs": True}, {"strict_shape": True}):
+        expected = booster.predict(rows, **options)
+        for data in (array, dgb.DaskDMatrix(client, array)):
+            prediction = dgb.predict(client, {"booster": booster}, data, **options)
+            assert prediction.shape == expected.shape and prediction.dtype == expected.dtype
+            np.testing.assert_array_equal(prediction.compute(), expected)
+    margin = np.arange(3.0 * N).reshape(N, 3)
+    np.testing.assert_array_equal(
+        dgb.inplace_predict(client, booster, array, base_margin=in_chunks(margin), predict_type="margin").compute(),
+        booster.inplace_predict(X, base_margin=margin, predict_type="margin"),
+    )
+
+
+def test_predictions_of_a_frame_keep_its_index(client, table):
+    X, y = table
+    frame = pd.DataFrame(X, columns=list("abcde"), index=np.arange(N) + 1000)
+    for params in ({}, {"objective": "multi:softprob", "num_class": 3}):
+        booster = gb.train(params, gb.DMatrix(frame, y), 2)
+        expected = booster.predict(gb.DMatrix(frame))
+        for function in (dgb.predict, dgb.inplace_predict):
+            prediction = function(client, client.scatter(booster), dd.from_pandas(frame, npartitions=3)).compute()
+            np.testing.assert_array_equal(prediction.to_numpy(), expected)
+            np.testing.assert_array_equal(prediction.index, frame.index)
+
+
+# ---- estimators
+
+
+def test_classifier_learns_labels_that_only_some_partitions_have(client, on, table):
+    X, y = table
+    order = np.argsort(y, kind="stable")
+    X, y = X[order], np.array(["high", "low", "middle"])[y.astype(int)][order]
+    local = gb.GPUBoostClassifier(n_estimators=3, max_depth=3).fit(X, y)
+    model = dgb.DaskGPUBoostClassifier(n_estimators=3, max_depth=3)
+    model.client = client
+    with on(3):
+        model.fit(in_chunks(X), in_chunks(y), eval_set=[(in_chunks(X), in_chunks(y))], verbose=False)
+    assert model.classes_.tolist() == local.classes_.tolist()
+    assert digest(model.get_booster().model) == digest(local.get_booster().model)
+    np.testing.assert_array_equal(model.predict(in_chunks(X)).compute(), local.predict(X))
+    np.testing.assert_array_equal(model.predict_proba(in_chunks(X)).compute(), local.predict_proba(X))
+    kept = pickle.loads(pickle.dumps(model)).to_local()
+    assert type(kept) is gb.GPUBoostClassifier and kept.get_params()["max_depth"] == 3
+    np.testing.assert_array_equal(kept.predict(X), local.predict(X))
+    assert list(model.evals_result()) == ["validation_0"]
+
+
+def test_regressor_and_ranker_and_forest(client, on, table):
+    (X, y), qid = table, np.arange(N) // 20
+    frame = pd.DataFrame(X, columns=list("abcde")).assign(qid=qid)
+    documents = dd.from_pandas(frame, npartitions=4)
+    with on(2):
+        regressor = dgb.DaskGPUBoostRegressor(n_estimators=2).fit(in_chunks(X), in_chunks(y), verbose=False)
+        forest = dgb.DaskGPUBoostRFRegressor(n_estimators=3).fit(in_chunks(X), in_chunks(y), verbose=False)
+        ranker = dgb.DaskGPUBoostRanker(n_estimators=2).fit(documents, dd.from_pandas(pd.Series(y), npartitions=4))
+    for model, local, table_, options in [
+        (regressor, gb.GPUBoostRegressor(n_estimators=2), X, {}),
+        (forest, gb.GPUBoostRFRegressor(n_estimators=3), X, {}),
+        (ranker, gb.GPUBoostRanker(n_estimators=2), frame.drop(columns="qid"), {"qid": qid}),
+    ]:
+        local.fit(table_, y, **options)
+        assert digest(model.get_booster().model) == digest(local.get_booster().model)
+    np.testing.assert_array_equal(regressor.predict(in_chunks(X)).compute(), regressor.to_local().predict(X))
+    np.testing.assert_array_equal(ranker.predict(documents).compute(), ranker.to_local().predict(frame))
+    assert regressor.apply(in_chunks(X)).compute().shape == (N, 2)
+
+
+# ---- what is wrong is said, and nothing hangs
+
+
+def test_errors_of_a_worker_reach_the_client_and_the_next_training_works(client, on, table):
+    X, y = table
+
+    class Breaks(gb.callback.TrainingCallback):
+        def after_iteration(self, model, epoch, evals_log):
+            if epoch == 1 and current_communicator().rank == 2:
+                raise ZeroDivisionError("of the user's own")
+            return False
+
+    with on(3):
+        dtrain = dgb.DaskDMatrix(client, in_chunks(X), in_chunks(y))
+        with pytest.raises(ZeroDivisionError, match="of the user's own"):
+            dgb.train(client, {}, dtrain, 5, callbacks=[Breaks()])
+        with pytest.raises(ValueError, match="maxdepth"):
+            dgb.train(client, {"maxdepth": 3}, dtrain, 5)
+        assert dgb.train(client, {}, dtrain, 1)["booster"].num_boosted_rounds() == 1
+
+
+def test_what_does_not_fit_together_is_refused(client, on, table):
+    X, y = table
+    with pytest.raises(ValueError, match="label has 599 rows, data has 600"):
+        dgb.DaskDMatrix(client, in_chunks(X), da.from_array(y[1:], chunks=100))
+    with pytest.raises(ValueError, match="label has 2 partitions, data has 3"):
+        parts = [dask.delayed(part) for part in np.split(X, 3)]
+        dgb.DaskDMatrix(client, parts, [dask.delayed(part) for part in np.split(y, 2)])
+    with pytest.raises(TypeError, match="data must be a dask array"):
+        dgb.DaskDMatrix(client, X, y)
+    with pytest.raises(NotImplementedError, match="Pass qid"):
+        dgb.DaskDMatrix(client, in_chunks(X), in_chunks(y), group=[N])
+    with pytest.raises(TypeError, match="must hold DaskDMatrix objects, got DMatrix"):
+        dgb.train(client, {}, gb.DMatrix(X, y))
+    uneven = dgb.DaskDMatrix(client, parts, [dask.delayed(part) for part in np.split(y, [100, 400])])
+    with pytest.raises(ValueError, match="label has 100 rows in partition 0, data has 200"):
+        dgb.train(client, {}, uneven)
+    falling = dgb.DaskDMatrix(client, in_chunks(X), in_chunks(y), qid=in_chunks(np.arange(N)[::-1] // 300))
+    with pytest.raises(ValueError, match="qid must not decrease"), on(2):
+        dgb.train(client, {"objective": "rank:ndcg"}, falling)
+    empty = dgb.DaskDMatrix(client, in_chunks(X[:0], (0, 0)), in_chunks(y[:0], (0, 0)))
+    with pytest.raises(ValueError, match="no rows"):
+        dgb.train(client, {}, empty)
+
+
+def test_lost_scattered_data_is_a_clear_error(client, table):
+    X, y = table
+    futures = client.scatter([X, y])
+    dtrain = dgb.DaskDMatrix(client, [futures[0]], [futures[1]])
+    client.cancel(futures, force=True)
+    with pytest.raises(RuntimeError, match="partition is lost"):
+        dgb.train(client, {}, dtrain, 1)
+
+
+def test_asynchronous_client(table):
+    X, y = table
+
+    async def run():
+        async with distributed.LocalCluster(
+            n_workers=2, threads_per_worker=1, processes=False, asynchronous=True, dashboard_address=None
+        ) as cluster, distributed.Client(cluster, asynchronous=True) as client:  # fmt: skip
+            dtrain = await dgb.DaskDMatrix(client, in_chunks(X), in_chunks(y))
+            output = await dgb.train(client, {}, dtrain, 2)
+            prediction = await client.compute(await dgb.predict(client, output, in_chunks(X)))
+            model = await dgb.DaskGPUBoostRegressor(n_estimators=2).fit(in_chunks(X), in_chunks(y), verbose=False)
+            endless = asyncio.ensure_future(dgb.train(client, {}, dtrain, 10**9))
+            await asyncio.sleep(1)
+            endless.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await endless
+            again = await asyncio.wait_for(dgb.train(client, {}, dtrain, 2), 60)  # the workers are free
+            return output["booster"], prediction, model, again["booster"]
+
+    booster, prediction, model, again = asyncio.run(run())
+    local = gb.train({}, gb.DMatrix(X, y), 2)
+    np.testing.assert_array_equal(prediction, local.predict(gb.DMatrix(X)))
+    assert digest(booster.model) == digest(local.model) == digest(again.model) == digest(model.get_booster().model)
+
+
+def test_tasks_of_ones_own_train_together(client, table):
+    X, y = table
+
+    def work(args, begin, end):
+        with dgb.CommunicatorContext(**args):
+            return digest(gb.train({}, gb.DMatrix(X[begin:end], y[begin:end]), 2).model)
+
+    args = dgb.communicator_args(client)
+    bounds = np.linspace(0, N, len(args) + 1).astype(int).tolist()
+    futures = [
+        client.submit(work, own, bounds[own["rank"]], bounds[own["rank"] + 1], workers=[name], pure=False)
+        for name, own in args.items()
+    ]
+    assert {*client.gather(futures)} == {digest(gb.train({}, gb.DMatrix(X, y), 2).model)}
+
+
+def test_place_by_hand():
+    """Runs of about as many rows; a query that goes on in the next partition stays with it, over an empty one too."""
+    rows = [(n, None, None) for n in (4, 4, 4, 4)]
+    assert place(rows, 2) == [[0, 1], [2, 3]] and place(rows, 1) == [[0, 1, 2, 3]]
+    assert place([(9, None, None), (1, None, None), (1, None, None)], 2) == [[0], [1, 2]]
+    assert place([(5, 0, 3), (0, None, None), (1, 3, 3), (6, 3, 9), (8, 10, 12)], 2) == [[0, 1, 2, 3], [4]]
+    assert sorted(sum(place([(0, None, None), (3, 1, 1)], 3), [])) == [0, 1]
+    with pytest.raises(ValueError, match="partition 1 begins with 2 after 3"):
+        place([(5, 0, 3), (5, 2, 4)], 2)
