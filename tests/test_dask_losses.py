@@ -1,0 +1,200 @@
+"""Workers that die or hang while a Dask cluster trains: the model of an undisturbed run, or a clear error; never a hang.
+
+Workers are processes; one that dies is started anew by Dask, and joins in.
+"""
+
+import os
+import random
+import signal
+import tempfile
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import gpuboost as gb
+from gpuboost.communicator import current_communicator
+from gpuboost.model_io import digest
+
+distributed = pytest.importorskip("distributed")
+import dask.array as da  # noqa: E402
+
+from gpuboost import dask as dgb  # noqa: E402
+
+pytestmark = [pytest.mark.long, pytest.mark.skipif(os.name == "nt", reason="Windows has no SIGSTOP")]
+
+N, ROUNDS = 4000, 12
+TIMEOUT = 4.0  # seconds of silence after which a worker is lost
+LIMIT = 120.0  # seconds; far more than needed, so that a hang is a failure
+PARAMS = {"objective": "binary:logistic", "max_depth": 4, "subsample": 0.7, "eval_metric": ["logloss", "auc"]}
+
+
+def make_table():
+    X = np.random.default_rng(1).normal(size=(N, 6)).astype(np.float32)
+    return X, (X[:, 0] * X[:, 1] + X[:, 2] > 0).astype(np.float32)
+
+
+class Slowly(gb.callback.TrainingCallback):
+    """A round takes a while, so that there is a middle to disturb. begun : a file that appears in the second one."""
+
+    def __init__(self, begun=os.devnull):
+        self.begun = begun
+
+    def after_iteration(self, model, epoch, evals_log):
+        if epoch == 1:
+            Path(self.begun).touch()
+        time.sleep(0.15)
+        return False
+
+
+@pytest.fixture(scope="module")
+def undisturbed():
+    X, y = make_table()
+    log, rows = {}, gb.DMatrix(X, y)
+    booster = gb.train(PARAMS, rows, ROUNDS, evals=[(rows, "train")], evals_result=log, verbose_eval=False)
+    return digest(booster.model), log
+
+
+@pytest.fixture
+def cluster():
+    """The client of three processes."""
+    with distributed.LocalCluster(
+        n_workers=3, threads_per_worker=1, dashboard_address=None
+    ) as cluster, distributed.Client(cluster) as client:  # fmt: skip
+        client.run(lambda: dgb.__name__)  # imported
+        yield client
+
+
+def pids(client):
+    """Worker → its process, which is not this one."""
+    found = client.run(os.getpid)
+    assert len({*found.values(), os.getpid()}) == len(found) + 1
+    return found
+
+
+def train(client, begun=os.devnull):
+    X, y = make_table()
+    dtrain = dgb.DaskDMatrix(client, da.from_array(X, chunks=(500, 6)), da.from_array(y, chunks=500))
+    return dgb.train(
+        client, PARAMS, dtrain, ROUNDS, evals=[(dtrain, "train")], verbose_eval=False, callbacks=[Slowly(begun)],
+        coll_cfg=dgb.Config(timeout=TIMEOUT),
+    )  # fmt: skip
+
+
+def train_disturbed(client, disturb):
+    """Train in a thread while disturb(begun) runs in this one; what came of it, within LIMIT. begun : as of Slowly."""
+    with tempfile.TemporaryDirectory() as folder, ThreadPoolExecutor(1) as pool:
+        begun = Path(folder) / "begun"
+        training = pool.submit(train, client, str(begun))
+        disturb(begun)
+        return training.result(LIMIT)
+
+
+def kill(pid, name):
+    with suppress(ProcessLookupError):  # it was killed before
+        os.kill(pid, getattr(signal, name))
+
+
+@pytest.mark.parametrize("name", ["SIGKILL", "SIGSTOP"])
+def test_worker_that_dies_or_hangs_changes_nothing(cluster, undisturbed, name):
+    victim = sorted(pids(cluster).items())[1]
+
+    def disturb(begun):
+        while not begun.exists():
+            time.sleep(0.02)
+        kill(victim[1], name)
+
+    try:
+        output = train_disturbed(cluster, disturb)
+    finally:
+        kill(victim[1], "SIGKILL")
+    assert (digest(output["booster"].model), output["history"]) == undisturbed
+    assert victim[0] not in cluster.scheduler_info(n_workers=-1)["workers"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(50))
+def test_random_worker_at_a_random_moment(cluster, undisturbed, seed):
+    """While partitions are made, cuts are sketched, between rounds and within, while evaluating; sometimes two of them."""
+    rng = random.Random(seed)
+    chosen = rng.sample(sorted(pids(cluster).values()), rng.choice([1, 1, 1, 2]))
+
+    def disturb(begun):
+        for pid in chosen:
+            time.sleep(rng.uniform(0, 2.5))
+            kill(pid, rng.choice(["SIGKILL", "SIGSTOP"]))
+
+    try:
+        output = train_disturbed(cluster, disturb)
+    finally:
+        for pid in chosen:
+            kill(pid, "SIGKILL")
+    assert (digest(output["booster"].model), output["history"]) == undisturbed
+
+
+def test_all_workers_gone_is_a_clear_error():
+    with distributed.LocalCluster(
+        n_workers=2, threads_per_worker=1, processes=False, dashboard_address=None
+    ) as cluster, distributed.Client(cluster) as client:  # fmt: skip
+
+        def disturb(begun):
+            while not begun.exists():
+                time.sleep(0.02)
+            cluster.scale(0)
+
+        with pytest.raises(RuntimeError, match="no worker is left"):
+            train_disturbed(client, disturb)
+
+
+def test_workers_that_come_join_in():
+    """Started with one; the model does not notice."""
+    X, y = make_table()
+    with distributed.LocalCluster(
+        n_workers=1, threads_per_worker=1, processes=False, dashboard_address=None
+    ) as cluster, distributed.Client(cluster) as client:  # fmt: skip
+        sizes = []
+
+        class Counts(Slowly):
+            def after_iteration(self, model, epoch, evals_log):
+                sizes.append(current_communicator().size)
+                return super().after_iteration(model, epoch, evals_log)
+
+        with ThreadPoolExecutor(1) as pool:
+            dtrain = dgb.DaskDMatrix(client, da.from_array(X, chunks=(500, 6)), da.from_array(y, chunks=500))
+            training = pool.submit(dgb.train, client, PARAMS, dtrain, 40, callbacks=[_Shared(Counts())], verbose_eval=False)
+            while not sizes:
+                time.sleep(0.05)
+            cluster.scale(3)
+            output = training.result(LIMIT)
+    assert sizes[0] == 1 and sizes[-1] > 1
+    assert digest(output["booster"].model) == digest(gb.train(PARAMS, gb.DMatrix(X, y), 40).model)
+
+
+_shared = {}
+
+
+class _Shared(gb.callback.TrainingCallback):
+    """A callback that is the same object on every worker of this process."""
+
+    def __init__(self, callback):
+        self.number = len(_shared)
+        _shared[self.number] = callback
+
+    def after_iteration(self, *given):
+        return _shared[self.number].after_iteration(*given)
+
+
+@pytest.mark.slow  # the cluster takes half a minute to close
+def test_scheduler_that_dies_is_a_clear_error():
+    with distributed.LocalCluster(
+        n_workers=2, threads_per_worker=1, processes=False, dashboard_address=None
+    ) as cluster, distributed.Client(cluster) as client:  # fmt: skip
+        ended = threading.Timer(2.0, lambda: cluster.sync(cluster.scheduler.close))
+        ended.start()
+        with pytest.raises((RuntimeError, OSError), match="scheduler|closed"):
+            train(client)
+        ended.join()
