@@ -136,6 +136,7 @@ def test_random_worker_at_a_random_moment(cluster, undisturbed, seed):
     assert (digest(output["booster"].model), output["history"]) == undisturbed
 
 
+@pytest.mark.slow  # that others do not come takes a while to be certain
 def test_all_workers_gone_is_a_clear_error():
     with distributed.LocalCluster(
         n_workers=2, threads_per_worker=1, processes=False, dashboard_address=None
