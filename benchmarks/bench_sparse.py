@@ -1,4 +1,4 @@
-"""Histograms and partition of sparse rows (kernels/sparse.py, packing.py); sparse.py times whole trainings.
+"""Histograms and partition of sparse rows (kernels/sparse.py, packing.py); sparse_tables.py times whole trainings.
 
 Floor of a listed cell: 4 bytes read, or, if that takes longer, two updates among all sums. Of a row to be marked: its record (or
 where its cells begin, and one cell) gathered from rows as sparse as the node's, and 5 bytes moved.

@@ -7,7 +7,7 @@ A cell is a number that says column and code at once, ascending within a row:
 
 What is not listed is absent: missing, or zero. Histograms never visit it: the sums of missing rows are not kept at all
 (kernels/histogram.py), and those of the bin of zero are what the node has more than its listed cells. Floor of the histograms: 4
-bytes of cell and 16 of a sum, read and written, per listed cell; whole trainings are timed by benchmarks/sparse.py.
+bytes of cell and 16 of a sum, read and written, per listed cell; whole trainings are timed by benchmarks/sparse_tables.py.
 """
 
 import numpy as np

@@ -543,7 +543,7 @@ def test_cuda_is_refused_with_the_remedy(device):
 
 def test_what_is_not_built_says_so_by_its_own_name():
     calls = {}
-    for name in ("build_info", "collective", "dask"):
+    for name in ("build_info", "collective"):
         calls[name] = lambda name=name: getattr(gb, name)
     for name, call in calls.items():
         with pytest.raises(NotImplementedError) as error:

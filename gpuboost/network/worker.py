@@ -164,7 +164,8 @@ class TcpWorker(Communicator):
             has_moved = False
             for link in links:
                 has_moved |= link.push()
-                has_moved |= link.poll()
+                if link.is_sending or link in open_ends:  # a worker that got its last sum may have closed the connection
+                    has_moved |= link.poll()
                 if link.arrived is not None and link in open_ends:
                     self._check(link, operation, lengths[id(link)])
                     has_moved |= link.pull()

@@ -183,9 +183,9 @@ class CpuTrees(Trees):
             return False
         # Histograms visit half of the entries, and every bin of every node some five times; a walk visits every entry twice.
         # Packed ones hardly notice the entries, but are undone bin by bin: measured, the two break even where plain ones do.
-        # What it saves (2 cores of an AMD EPYC, benchmarks/sparse.py): 200k × 2000, a hundredth of it stored, histograms only ->
-        # with walks, ms a round: depth 6, 69 -> 68, of squared error 125 -> 75; depth 10, 192 -> 126; peak 252 -> 175 MB.
-        # 20k × 30,000: 111 -> 91. One-hot categories, packed, walks only -> with histograms: 316 -> 42.
+        # What it saves (2 cores of an AMD EPYC, benchmarks/sparse_tables.py): 200k × 2000, a hundredth of it stored, histograms
+        # only -> with walks, ms a round: depth 6, 69 -> 68, of squared error 125 -> 75; depth 10, 192 -> 126; peak 252 -> 175
+        # MB. 20k × 30,000: 111 -> 91. One-hot categories, packed, walks only -> with histograms: 316 -> 42.
         n_visits = len(self._frontier) * int(self.plan.columns.offsets[-1]) * BIN_VISITS
         return self._binned.representation is Representation.SORTED or n_visits > self._walk.n_entries(self.plan.columns)
 

@@ -1,7 +1,7 @@
 """What gpuboost saves on sparse tables by the ways that it takes; peers.py compares it with other libraries on the same ones.
 
-    python benchmarks/sparse.py
-    python benchmarks/sparse.py --tasks one-hot-500k --repeats 5 --threads 1
+    python benchmarks/sparse_tables.py
+    python benchmarks/sparse_tables.py --tasks one-hot-500k --repeats 5 --threads 1
 
     sparse-200k    random cells; also written out with NaN elsewhere, which is why sparse tables stay sparse
     one-hot-500k   a cell for each of 20 categories; packed (data/packing.py), and by its cells
