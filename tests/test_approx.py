@@ -132,7 +132,7 @@ def test_naive_backend(policy, objective, growth, make_table, use_backend):
     assert model_digest({**params, **growth}, matrix(table), 2) == expected
 
 
-@pytest.mark.sweep(2)
+@pytest.mark.sweep(1)
 @each_policy
 @pytest.mark.parametrize("objective", ["reg:squarederror", "multi:softprob"])
 @pytest.mark.parametrize("growth", [{}, {"grow_policy": "lossguide", "max_leaves": 5}], ids=["levels", "leaves"])
@@ -155,6 +155,7 @@ def test_cuda_in_the_simulator(policy, objective, growth, make_table, use_backen
     assert counts == {"evaluate_splits": steps, "propose_candidates": 1 if policy == "global" else steps}
 
 
+@pytest.mark.sweep(1)
 @each_policy
 def test_batches_of_gains_on_cuda(policy, make_table, use_backend, monkeypatch):
     """A level whose splits are found two nodes at a time reads each node's own proposals."""

@@ -227,13 +227,14 @@ def test_loud_weights_take_two_limbs_and_others_one(cuda, monkeypatch):
 # The layout of the work
 
 
-@pytest.mark.sweep(2)
+@pytest.mark.sweep(1)
 @pytest.mark.parametrize("block, n_multiprocessors, order", [(32, 3, ORDERS[1]), (64, 1, ORDERS[2]), (96, 2, ORDERS[0])])
 def test_blocks_and_the_order_of_threads(block, n_multiprocessors, order):
     with computing_on(simulated(block=block, n_multiprocessors=n_multiprocessors, order=order)):
         assert digest(train("loud", rounds=1).model) == digest(model_on_cpu("loud", 1))
 
 
+@pytest.mark.sweep(2)
 @pytest.mark.parametrize("name, shared_limit, kernel", [
     ("loud", 3328, "build_histograms"), ("loud", 3327, "build_histograms_global"),  # 12 bins and the missing code, 256 bytes each
     ("two bytes", 2**18, "build_histograms"), ("two bytes", 2**15, "build_strided_histograms"),
@@ -278,7 +279,7 @@ def test_batches_of_histograms(name, cuda, monkeypatch):
     assert counts[0] == 0 < counts[1]
 
 
-@pytest.mark.sweep(2)
+@pytest.mark.sweep(1)
 @pytest.mark.parametrize("name", ["binary", "leaf by leaf"])
 @pytest.mark.parametrize("n_ahead", [0, 3])
 def test_histograms_are_made_zero_a_few_at_a_time(name, n_ahead, monkeypatch):

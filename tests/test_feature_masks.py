@@ -103,7 +103,7 @@ def test_kernels_and_plain_loops_agree(method, drawn, use_backend):
         assert [tree.leaf_value.tobytes() for tree in naive.trees] == [tree.leaf_value.tobytes() for tree in expected.trees]
 
 
-@pytest.mark.sweep(3)
+@pytest.mark.sweep(2)
 @pytest.mark.parametrize("method, mask, rounds", [
     *[("hist", mask, 1) for mask in MASKS], ("hist", "weighted", 2),
     *[(method, "all", 1) for method in ("approx", "local", "lossguide", "lossguide to a depth", "classes")],
@@ -115,6 +115,7 @@ def test_cuda_agrees(method, mask, rounds, use_backend):
     assert digest(train(params, *make(101), rounds).model) == expected
 
 
+@pytest.mark.sweep(1)
 @pytest.mark.parametrize("at_once", [1, 3])
 def test_cuda_with_masks_of_few_nodes_at_once(at_once, use_backend, monkeypatch):
     expected = digest(train({**MASKS["all"], "max_depth": 3}, rounds=1).model)

@@ -292,7 +292,7 @@ def test_cuda_grows_the_cpus_model(name, cuda, use_backend):
     assert train(name, dtrain, 1, max_depth=2) == expected
 
 
-@pytest.mark.sweep(2)
+@pytest.mark.sweep(1)
 @pytest.mark.parametrize("rule", ABSENT)
 @pytest.mark.parametrize("params", [{}, {"grow_policy": "lossguide", "max_leaves": 4}], ids=["levels", "leaves"])
 def test_cuda_grows_the_cpus_model_of_packed_cells(rule, params, cuda, use_backend):
@@ -345,6 +345,7 @@ def test_packed_histograms_that_just_fit_or_do_not_fit_into_shared_memory(shared
     assert {name for name in cuda.device.launches if ".build_histograms" in name} == {kernel}
 
 
+@pytest.mark.slow
 def test_one_launch_more_for_each_step(use_backend):
     """Whatever the number of pages. Nothing waits."""
     counts = []

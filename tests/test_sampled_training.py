@@ -281,7 +281,7 @@ def test_cuda_agrees(sample, kind, use_backend, unpacked):
         unpacked(True)
         table = one_hot_table(130)
     else:
-        table = make(130, method=method)
+        table = make(100, method=method)
     if kind in ("pages", "packed"):
         info, matrix = {"max_bin": 8, "page_rows": 60}, gb.QuantileDMatrix
     options = {"info": info, "matrix": matrix, "max_bin": 8, "max_depth": 3, "rounds": 2}

@@ -156,6 +156,7 @@ def test_all_but_two_launches_of_a_round_are_prepared(use_gpu, monkeypatch):
     assert len(packed) == 2
 
 
+@pytest.mark.slow
 def test_a_tree_is_copied_beside_the_next_round_but_before_the_next_tree(use_gpu, monkeypatch):
     """The host waits for a level of a deep tree while the one before is still being copied: without the order between the two
     streams that copy is of the new tree."""
