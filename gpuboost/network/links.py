@@ -88,8 +88,23 @@ class Link:
 
     def push(self) -> bool:
         """Send what the socket takes; whether it took anything. Raises WorkerLost where the connection is gone."""
-        with self._lock:
-            return self._push()
+        try:
+            with self._lock:
+                return self._push()
+        except WorkerLost as lost:
+            raise self._last_word(lost) from None
+
+    def _last_word(self, lost: WorkerLost) -> WorkerLost:
+        """Why the other end has hung up, if it has said so: that lies behind the values that it sent before."""
+        try:
+            while self.poll() or self.arrived is not None:
+                if self.arrived is not None and not self.pull():
+                    break
+                if self.is_whole:
+                    self.take()
+        except WorkerLost as said:
+            return said if said.name != self.name or not said.name else lost
+        return lost
 
     def _push(self) -> bool:
         has_moved = False
