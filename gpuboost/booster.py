@@ -61,6 +61,7 @@ class Booster(ModelView):
         self._given: dict[str, Any] = {}  # the parameters that were given, by their own names
         self._model: Model | None = None
         self._boosting: Boosting | LinearBoosting | Updating | None = None
+        self._old: Model | None = None  # whose rounds are being updated; self._model has those that have been
         self._predictors = Predictors()
         self._adopt(given_params(params), None)
         if model_file is not None:
@@ -90,7 +91,7 @@ class Booster(ModelView):
         given = {name: value for name, value in given.items() if value is not None}
         params = adopt_params(given, model)
         if model is not self._model:
-            self._boosting = None  # rounds under way belonged to the old model
+            self._boosting = self._old = None  # rounds under way belonged to the old model
         elif ends_training(self._params, params):
             self.reset()
         elif self._boosting is not None:
@@ -125,7 +126,10 @@ class Booster(ModelView):
         with self._lock:
             if self._boosting is None or not self._boosting.trains_on(dtrain):
                 self.reset()
-                self._boosting = start_boosting(self._model, dtrain, self._params, is_custom=is_custom)
+                goes_on = self._old is not None and self._params.process_type == "update"
+                old, updated = (self._old, self._model) if goes_on else (self._model, None)
+                self._boosting = start_boosting(old, dtrain, self._params, is_custom=is_custom, updated=updated)
+                self._old = self._boosting.old if isinstance(self._boosting, Updating) else None
                 self._model = self._boosting.model
             return self._boosting
 

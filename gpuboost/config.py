@@ -86,6 +86,6 @@ def _merged(settings: Mapping[str, Any]) -> Mapping[str, Any]:
 def _checked(name: str, value: Any) -> Any:
     if name != "unseen_categories":
         return check_param(name, value)
-    if value not in UNSEEN:
+    if not isinstance(value, str) or value not in UNSEEN:
         raise ValueError(f"{name} must be {' or '.join(map(repr, UNSEEN))}, got {value!r}.")
     return value

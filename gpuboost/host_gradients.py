@@ -21,7 +21,7 @@ class HostGradients:
     def compute(self, rows: RowSums, n_rounds: int, obj: CustomObjective | None) -> tuple[np.ndarray, np.ndarray]:
         """float32 (n_outputs, n_rows), at the margins of the rows.
 
-        n_rounds : so far. obj : instead of the objective. Raises FloatingPointError where an objective's are not finite."""
+        n_rounds : so far. obj : instead of the objective. Raises FloatingPointError where any is not finite."""
         objective, margin = self._objective, rows.prediction
         if obj is None and objective.stage is None:
             grad, hess = np.empty_like(margin), np.empty_like(margin)
@@ -35,4 +35,6 @@ class HostGradients:
             grad, hess = custom_gradients(obj, margin, self._dtrain)
             if not self._has_warned:
                 self._has_warned = warn_of_negative_hessians(hess, self._verbosity)
-        return grad.copy(), np.where((hess < 0) & np.isfinite(hess), np.float32(0), hess)
+        sizes = np.stack([abs(grad).max(axis=1, initial=0), abs(hess).max(axis=1, initial=0)], axis=1)
+        check_finite(sizes.astype(np.float32).view(np.uint32).astype(np.int64))
+        return grad.copy(), np.where(hess < 0, np.float32(0), hess)

@@ -121,3 +121,35 @@ def test_what_cannot_be_updated_is_refused(tmp_path):
     dropped = gb.train({"booster": "dart", "rate_drop": 0.5}, data, 2, verbose_eval=False)
     with pytest.raises(ValueError, match="process_type='update' is for trees of one output, and without dropout"):
         gb.train({**update, "booster": "dart"}, data, 2, xgb_model=dropped)
+
+
+def test_an_update_goes_on_with_other_rows():
+    """Of another matrix, or of the same one with other weights: no round is lost or updated twice."""
+    (X, y, weight), (other, z, _) = table("reg", 1), table("reg", 2)
+    first, second = gb.DMatrix(X, y), gb.DMatrix(other, z)
+    old = gb.train(TRAINED, first, 4)
+    theirs = xgboost.Booster(UPDATE | TRAINED, model_file=bytearray(old.save_raw("ubj")))
+    ours = old.copy()
+    ours.set_param(UPDATE)
+    for i, (data, rows) in enumerate(((first, (X, y)), (second, (other, z)), (first, (X, y)))):
+        ours.update(data, i)
+        theirs.update(xgboost.DMatrix(*rows, nthread=1), i)
+    assert ours.num_boosted_rounds() == theirs.num_boosted_rounds() == 3
+    expected = theirs.predict(xgboost.DMatrix(other, nthread=1))
+    np.testing.assert_allclose(ours.predict(second), expected, rtol=1e-4, atol=1e-4)
+    first.set_weight(weight)
+    ours.update(first, 3)
+    assert ours.num_boosted_rounds() == 4
+    with pytest.raises(ValueError, match="at most the 4 rounds"):
+        ours.update(first, 4)
+
+
+def test_gradients_that_are_not_finite_are_refused():
+    X, y, _ = table("reg", 1)
+    dtrain = gb.DMatrix(X, y)
+    old = gb.train(TRAINED, dtrain, 2)
+    for bad in (np.nan, np.inf):
+        gradients = np.zeros((2, len(y)), np.float32)
+        gradients[0, 7] = bad
+        with pytest.raises(FloatingPointError, match="not finite"):
+            gb.train({**TRAINED, **UPDATE}, dtrain, 1, xgb_model=old, obj=lambda *_: (gradients[0], gradients[1] + 1))  # noqa: B023

@@ -83,6 +83,8 @@ def _train(options: argparse.Namespace) -> None:
     check_arguments(options.rounds, None)
     params = given_params(options)
     checked = check_params(params)
+    if checked.process_type == "update":
+        raise ValueError("process_type='update' works on a model that is there: train(..., xgb_model=) in Python. Leave it out.")
     may_stream = checked.tree_method != "exact" and checked.booster != "gblinear"  # which look at the values themselves
     with stage("reading"):
         table = open_table(options.data, may_stream=may_stream)
@@ -183,6 +185,8 @@ def _explain(options: argparse.Namespace) -> None:
     model = booster.model
     if options.picture:
         check_picture(options.picture)
+        if options.most is not None and options.most < 1:
+            raise ValueError(f"--most must be at least 1, got {options.most}.")
     if options.background and options.approximate:
         raise ValueError("--approximate has no background table. Leave out one of the two.")
     background = _table_for(booster, options.background) if options.background else None
@@ -200,6 +204,7 @@ def _explain(options: argparse.Namespace) -> None:
         columns = {}
         for i, name in enumerate(names):
             columns |= named_columns(name, values[:, :, i], suffixes)
+    write_table(import_polars().DataFrame(columns), options.output)
     if options.picture:
         from gpuboost.plotting import plot_importance
 
@@ -208,7 +213,6 @@ def _explain(options: argparse.Namespace) -> None:
             scores, title="SHAP values", xlabel="mean size", values_format="{v:.4g}", max_num_features=options.most
         )
         save_picture(axes, options.picture)
-    write_table(import_polars().DataFrame(columns), options.output)
 
 
 def _progress() -> Callable[[int, int], None]:
@@ -228,7 +232,8 @@ def _plot(options: argparse.Namespace) -> None:
         except IndexError as error:
             raise ValueError(str(error)) from None
     else:
-        axes = plot_importance(booster, importance_type=options.importance, max_num_features=options.most)
+        kind = options.importance or ("gain" if booster.model.linear is None else "weight")
+        axes = plot_importance(booster, importance_type=kind, max_num_features=options.most)
     save_picture(axes, options.output)
 
 
@@ -351,7 +356,7 @@ def _parser() -> argparse.ArgumentParser:
     command.add_argument("--output", required=True, metavar="FILE", help="file to write, .png, .svg or .pdf")
     command.add_argument("--tree", type=int, metavar="N", help="draw this tree, the first is 0")
     command.add_argument("--stats", action="store_true", help="gain and cover of the tree's nodes, too")
-    command.add_argument("--importance", choices=tuple(MEASURES), default="gain", help="what the bars measure (gain)")
+    command.add_argument("--importance", choices=tuple(MEASURES), help="what the bars measure (gain; weight of a linear model)")
     command.add_argument("--most", type=int, default=20, metavar="N", help="columns in the picture (20)")
     command.set_defaults(command=_plot)
 

@@ -35,7 +35,7 @@ OF_DASK = {"coll_cfg": None}
 class _DaskModel(GPUBoostModel):
     """What the estimators share. Parameters as on one machine, and coll_cfg (Config).
 
-    client : the cluster's; by default the one at hand. With an asynchronous one, await what fit and predict return.
+    client : an attribute, the cluster's; by default the one at hand. With an asynchronous one, await what fit and predict return.
     """
 
     _local: type[GPUBoostModel]  # the estimator of one machine
@@ -43,6 +43,8 @@ class _DaskModel(GPUBoostModel):
     _defaults = DEFAULTS | OF_DASK
 
     def __init__(self, **params: Any) -> None:
+        if "client" in params:
+            raise TypeError("client is no parameter of an estimator, which could not be copied with it. Set estimator.client.")
         super().__init__(**params)
 
     __init__.__signature__ = signature_of(DEFAULTS | OF_DASK)  # type: ignore[attr-defined]

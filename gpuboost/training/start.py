@@ -31,10 +31,11 @@ CUSTOM_BASE_SCORE = 0.5  # where XGBoost starts a custom objective
 
 
 def start_boosting(
-    model: Model | None, dtrain: DMatrix, params: Params, *, is_custom: bool = False
+    model: Model | None, dtrain: DMatrix, params: Params, *, is_custom: bool = False, updated: Model | None = None
 ) -> Boosting | LinearBoosting | Updating:
     """A training on this matrix that goes on from a model, or from an empty one of its own.
 
+    updated : with process_type="update", the rounds of the model that have been updated already.
     is_custom : gradients come from outside, so base_score is XGBoost's 0.5 unless given, not the minimiser of the own loss.
     Raises ValueError for labels that the objective does not take, for an unknown metric, and for columns other than the model's.
     """
@@ -60,7 +61,7 @@ def start_boosting(
     if params.process_type == "update":
         if not model.trees:
             raise ValueError("process_type='update' needs a model with trees. Pass xgb_model to train(), or leave it out.")
-        boosting = Updating(model, dtrain, params, objective, backend, comm)
+        boosting = Updating(model, updated, dtrain, params, objective, backend, comm)
     elif model.linear is not None:
         check_count(comm.allgather_int(dtrain.num_row()))
         boosting = LinearBoosting(model, dtrain, params, objective, backend, comm)

@@ -29,21 +29,23 @@ __all__ = ["Updating"]
 
 
 class Updating:
-    """What Boosting is for new trees (running.py). model : the rounds that have been updated, none at first."""
+    """What Boosting is for new trees (running.py). old : the model whose rounds are updated. model : those that have been, none
+    at first."""
 
     table_text = "no new trees"
 
     def __init__(
-        self, model: Model, dtrain: DMatrix, params: Params, objective: Objective, backend: Backend, comm: Communicator
-    ) -> None:
-        if model.tree_weights is not None or any(tree.leaf_size > 1 for tree in model.trees):
+        self, old: Model, model: Model | None, dtrain: DMatrix, params: Params, objective: Objective, backend: Backend,
+        comm: Communicator,
+    ) -> None:  # fmt: skip
+        if old.tree_weights is not None or any(tree.leaf_size > 1 for tree in old.trees):
             raise ValueError(
                 "process_type='update' is for trees of one output, and without dropout, whose weights belong to the rounds as "
                 "they were trained. Leave it out."
             )
         check_count(comm.allgather_int(dtrain.num_row()))
-        check_labels(dtrain, objective, model.n_targets)
-        self._old, self.model = model, model.rounds(0, 0)
+        check_labels(dtrain, objective, old.n_targets)
+        self.old, self.model = old, old.rounds(0, 0) if model is None else model
         self.dtrain, self.params, self._version = dtrain, params, dtrain.version
         self._objective, self._backend, self._comm = objective, backend, comm
         self._gradients = HostGradients(objective, dtrain, params.verbosity, backend.n_threads)
@@ -58,12 +60,12 @@ class Updating:
 
         Raises ValueError where all rounds have been updated."""
         number = self.model.n_rounds
-        if number == self._old.n_rounds:
+        if number == self.old.n_rounds:
             raise ValueError(
                 f"num_boost_round must be at most the {number} rounds of the model with process_type='update', which adds none. "
                 "Leave process_type out to go on with new trees."
             )
-        part = self._old.rounds(number, number + 1)
+        part = self.old.rounds(number, number + 1)
         rate = self.params.learning_rate / part.num_parallel_tree
         for updater in (self.params.updater or "").split(","):
             is_refresh = updater == "refresh"

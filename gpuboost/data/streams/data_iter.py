@@ -3,11 +3,19 @@
 import os
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
+from difflib import get_close_matches
 from typing import Any
 
+import numpy as np
+
 from gpuboost.data.streams.batch import Batch, Stream
+from gpuboost.data.tables.names import listing
 
 __all__ = ["DataIter", "is_data_iter", "stream_of_iter"]
+
+KNOWN = {
+    "label", "weight", "base_margin", "group", "qid", "label_lower_bound", "label_upper_bound", "feature_weights",
+}  # fmt: skip
 
 
 class DataIter(ABC):
@@ -68,6 +76,10 @@ def _batches(it: Any) -> Iterator[Batch]:
     def input_data(data: Any = None, *, feature_names: Any = None, feature_types: Any = None, **info: Any) -> None:
         if taken:
             raise ValueError("input_data was called twice. Call it once in every next(), and return True.")
+        for name in info.keys() - KNOWN:
+            close = get_close_matches(name, KNOWN, n=1)
+            hint = f"Did you mean {close[0]!r}?" if close else f"Use {listing(sorted(KNOWN))}."
+            raise TypeError(f"input_data() takes no {name!r}. {hint}")
         given = {name: values for name, values in info.items() if values is not None}
         taken.append(Batch(data, given, feature_names, feature_types))
 
@@ -75,7 +87,7 @@ def _batches(it: Any) -> Iterator[Batch]:
     while True:
         taken.clear()
         more = it.next(input_data)
-        if not isinstance(more, int):
+        if not isinstance(more, int | np.bool_ | np.integer):
             raise TypeError(f"next() must return True where it has passed a batch on, False after the last one, got {more!r}.")
         if not more:
             break

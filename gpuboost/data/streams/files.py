@@ -50,6 +50,11 @@ def stream_of_path(data: str | os.PathLike[str], named: Named) -> Stream:
         files = [file for file in found if file.endswith(SUFFIXES) and os.path.isfile(file)]
         if not files:
             raise FileNotFoundError(f"the folder {path!r} holds no file that ends in {', '.join(SUFFIXES)}.")
+        if "=" in os.path.dirname(os.path.relpath(files[0], path)):
+            raise ValueError(
+                f"the folder {path!r} is partitioned by columns, which its files lack ({os.path.relpath(files[0], path)}). "
+                f"Pass pyarrow.dataset.dataset({path!r}, partitioning='hive')."
+            )
     elif os.path.exists(path.partition("?")[0]) or not glob.has_magic(path):
         files = [path]
         if not os.path.exists(path.partition("?")[0].removeprefix("file://")):
@@ -135,7 +140,10 @@ def _named_columns(tables: Iterator[Any], named: Named, where: str) -> Iterator[
 
 def _text_batches(uri: str, named: Named) -> Iterator[Batch]:
     for field, columns in named.items():
-        raise ValueError(f"{field}={columns!r} names a column, but {uri} has no names. Use '{uri}?label_column=0' for a label.")
+        raise ValueError(
+            f"{field}={columns!r} names a column, but text files are read by number. Use '{uri}?label_column=0' for a label, or "
+            f"pyarrow.dataset.dataset({uri!r}, format='csv') where there is a header."
+        )
     for table in read_text_batches(uri, default_rows(1) // 64):
         known = {"label": table.label, "weight": table.weight, "qid": table.qid}
         yield Batch(table.data, {name: values for name, values in known.items() if values is not None})

@@ -1,8 +1,8 @@
 """From a stream to a table that can be read again, in one pass: values on a shelf, and all that is known of the rows.
 
 Dense batches are kept as float32 columns (tables/spooled.py), sparse ones side by side in memory. Batches must have the same
-columns; those of categories get one dictionary, whose values stand in the order in which the batches first name them. Numbers
-of different types in one column make it one of floats.
+columns; where dictionaries of categories differ, all of them get the values of any, ascending, as workers and partitions do
+(tables/stack.py). Numbers of different types in one column make it one of floats.
 """
 
 from collections.abc import Iterable, Iterator
@@ -20,6 +20,7 @@ from gpuboost.data.tables.open import LoadedTable, open_table
 from gpuboost.data.tables.source import ColumnSource
 from gpuboost.data.tables.sparse import SparseTable
 from gpuboost.data.tables.spooled import SpooledTable
+from gpuboost.data.tables.stack import join_categories
 from gpuboost.storage.shelf import Shelf
 
 __all__ = ["Gathered", "gather"]
@@ -96,6 +97,7 @@ class _Columns:
     def __init__(self, first: ColumnSource, shelf: Shelf) -> None:
         self._first, self._letters = first, first.feature_types
         self._dictionaries = {name: list(values) for name, values in first.categories.items()}
+        self._differ = False  # whether any dictionary is another than the first batch's
         self._shelf = shelf
 
     @staticmethod
@@ -126,8 +128,12 @@ class _Columns:
     def _recoding(self, source: ColumnSource) -> dict[int, np.ndarray]:
         """For each column whose codes differ from those so far: their new codes, float32, NaN behind them for missing ones."""
         found = {}
+        self._differ |= source.categories != self._first.categories
         for name, values in source.categories.items():
             known = self._dictionaries[name]
+            if len({*map(type, values), *map(type, known)}) > 1:
+                kinds = " and ".join(sorted({type(value).__name__ for value in (*known, *values)}))
+                raise ValueError(f"{quoted(name)} holds categories of different kinds: {kinds}. Convert all to one.")
             if values == known[: len(values)]:
                 continue
             place = {value: code for code, value in enumerate(known)}
@@ -157,7 +163,9 @@ class _Dense(_Columns):
 
     def finished(self, info: dict[str, Any], missing: float | None) -> Gathered:
         names, letters = self._first.feature_names, self._letters
-        self._table.finish(names, letters, self._dictionaries)
+        united = join_categories([self._dictionaries]) if self._differ else self._dictionaries
+        codes = {name: [united[name].index(value) for value in values] for name, values in self._dictionaries.items()}
+        self._table.finish(names, letters, united, codes)
         # where there are categories, their codes may equal the missing value, which the reader of a batch has replaced
         return Gathered(LoadedTable(self._table, None), info, names, letters, None if self._dictionaries else missing)
 

@@ -3,6 +3,8 @@
 import os
 from typing import Any
 
+import numpy as np
+
 from gpuboost.data.streams.batch import Stream
 from gpuboost.data.streams.data_iter import is_data_iter, stream_of_iter
 from gpuboost.data.streams.files import is_query, is_table_path, stream_of_path, stream_of_query
@@ -19,6 +21,9 @@ def find_stream(data: Any, info: dict[str, Any], takes_all: bool) -> tuple[Strea
     takes_all : whether what would also be read whole is a stream: a text file, a lazy frame. Raises FileNotFoundError.
     """
     if is_data_iter(data):
+        for name, values in info.items():
+            if values is not None:
+                raise ValueError(f"{name} of an iterator comes with its batches. Pass it to input_data({name}=...).")
         return stream_of_iter(data), set()
     named = {name: values for name, values in info.items() if _is_name(values)}
     if is_query(data) and (takes_all or named or type(data).__name__ != "LazyFrame"):
@@ -32,8 +37,8 @@ def room_for_values(cache_memory: int | None) -> int:
     """Bytes of a stream's values that may stay in memory."""
     if cache_memory is None:
         return free_memory() // SHARE_OF_VALUES
-    if cache_memory < 0:
-        raise ValueError(f"cache_memory must be a number of bytes, at least 0, got {cache_memory}. Leave it out: what is free.")
+    if not isinstance(cache_memory, int | float | np.integer) or cache_memory < 0:
+        raise ValueError(f"cache_memory must be a number of bytes, at least 0, got {cache_memory!r}. Leave it out: what is free.")
     return int(cache_memory)
 
 

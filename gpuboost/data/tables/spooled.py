@@ -37,6 +37,7 @@ class SpooledTable:
         self.names: list[str] | None = None
         self.letters: list[str] | None = None
         self.dictionaries: dict[str, list[Any]] = {}
+        self._codes: dict[int, np.ndarray] = {}  # of columns whose codes are kept as others than those of the dictionary
 
     def append(self, values: np.ndarray) -> None:
         """float32 or float64 (n, n_features), any strides. Raises OSError where the disk is full."""
@@ -59,12 +60,16 @@ class SpooledTable:
         self._open = np.empty_like(self._open) if block.is_held else self._open
         self._n_open = 0
 
-    def finish(self, names: list[str] | None, letters: list[str] | None, dictionaries: dict[str, list[Any]]) -> None:
-        """The stream is over."""
+    def finish(
+        self, names: list[str] | None, letters: list[str] | None, dictionaries: dict[str, list[Any]], codes: dict[str, list[int]]
+    ) -> None:
+        """The stream is over. codes : of every column of categories, the place in its dictionary of each code that is kept."""
         if self._n_open or not self._blocks:
             self._close_block()
         self._open = np.empty((self.shape[1], 0), np.float32)
         self.names, self.letters, self.dictionaries = names, letters, dictionaries
+        changed = {name: own for name, own in codes.items() if own != list(range(len(own)))}
+        self._codes = {(names or []).index(name): np.array([*own, np.nan], np.float32) for name, own in changed.items()}
 
     def __getstate__(self) -> dict[str, Any]:
         """Who pickles it gets blocks in memory."""
@@ -96,9 +101,14 @@ class SpooledTable:
     def _block(self, b: int, columns: slice) -> np.ndarray:
         """float32 (columns, rows of the block)."""
         block = self._blocks[b]
-        if block.is_held or columns.stop - columns.start == self.shape[1]:
-            return block.read()[columns]
-        return block.read(np.arange(columns.start, columns.stop))[columns]
+        is_whole = block.is_held or columns.stop - columns.start == self.shape[1]
+        values = (block.read() if is_whole else block.read(np.arange(columns.start, columns.stop)))[columns]
+        if recoded := [j for j in self._codes if columns.start <= j < columns.stop]:
+            values = values.copy()
+            for j in recoded:
+                own = values[j - columns.start]
+                own[:] = self._codes[j][np.nan_to_num(own, nan=-1).astype(np.int64)]
+        return values
 
     # -- As a frame ---------------------------------------------------------------------------------------------------
 

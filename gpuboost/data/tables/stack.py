@@ -57,6 +57,7 @@ def _read_stacked(reads: Sequence[Read], ends: np.ndarray, rows: Rows) -> Array:
 
 
 def join_categories(each: Sequence[dict[str, list[Any]]]) -> dict[str, list[Any]]:
-    """Of every column the values that any of the dictionaries has, numbers before text, ascending."""
+    """Of every column the values that any of the dictionaries has, numbers before text, ascending: an order that does not depend
+    on who holds which rows."""
     values = {name: {value for other in each for value in other[name]} for name in each[0]}
     return {name: sorted(found, key=lambda value: (isinstance(value, str), value)) for name, found in values.items()}

@@ -91,13 +91,14 @@ def test_sparse_batches_are_the_sparse_table():
 
 
 def test_dictionaries_of_categories_are_united(room):
-    """In the order in which the batches name the values, as pandas unites them."""
+    """In ascending order, as those of workers and partitions, whoever holds which rows."""
     pd = pytest.importorskip("pandas")
     text = np.array(["red", "green", "blue", "grey"])[np.nan_to_num(X[:, 2]).astype(int)]
     frame = pd.DataFrame({"x": X[:, 0], "colour": text, "n": X[:, 2].astype(int)})
     batches = [frame.iloc[own].assign(colour=lambda part: part["colour"].astype("category")) for own in cut(4, len(X))]
     stream = Parts([{"data": part, "label": Y[own]} for part, own in zip(batches, cut(4, len(X)))])
-    names = pd.api.types.union_categoricals([part["colour"] for part in batches]).categories
+    names = sorted(set(text))
+    assert any(list(part["colour"].cat.categories) != names for part in batches)
     whole = frame.assign(colour=pd.Categorical(frame["colour"], categories=names))
     matrix, table = gb.DMatrix(stream, **room), gb.DMatrix(whole, Y)
     assert matrix.categories == table.categories == {"colour": list(names)} and matrix.feature_types == table.feature_types
@@ -199,3 +200,22 @@ def test_infinite_values_name_the_column():
     bad = np.array([[1.0, np.inf], [2.0, 3.0]])
     with pytest.raises(ValueError, match="column 1 holds 1 value"):
         gb.ExtMemQuantileDMatrix(Parts([{"data": np.ones((2, 2))}, {"data": bad}]))
+
+
+def test_categories_of_different_kinds_are_refused():
+    pd = pytest.importorskip("pandas")
+    batches = [{"data": pd.DataFrame({"c": pd.Categorical(values)})} for values in ([1, 2], ["1", "2"])]
+    with pytest.raises(ValueError, match='batch 1 .*"c" holds categories of different kinds: int and str'):
+        gb.DMatrix(Parts(batches))
+
+
+def test_what_an_iterator_says_of_its_rows_comes_with_its_batches():
+    with pytest.raises(ValueError, match=r"label of an iterator comes with its batches. Pass it to input_data\(label=...\)"):
+        gb.DMatrix(parts_of(X, label=Y), label=Y)
+    with pytest.raises(TypeError, match="takes no 'labels'. Did you mean 'label'"):
+        gb.DMatrix(parts_of(X, labels=Y))
+
+
+def test_next_may_return_what_numpy_counts_by():
+    kind = type("Counted", (Parts,), {"next": lambda self, input_data: np.bool_(Parts.next(self, input_data))})
+    assert gb.DMatrix(kind(parts_of(X, label=Y).batches)).num_row() == len(X)
