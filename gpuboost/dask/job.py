@@ -364,4 +364,4 @@ async def _error(future: Future) -> BaseException:
                 "partitions that are delayed, rather than data that was scattered."
             )
         return error
-    return RuntimeError(f"{future.key} has not failed")
+    return WorkerLost(f"{future.key} was lost with a worker, and has been made again meanwhile")
