@@ -164,7 +164,8 @@ class _Dense(_Columns):
     def finished(self, info: dict[str, Any], missing: float | None) -> Gathered:
         names, letters = self._first.feature_names, self._letters
         united = join_categories([self._dictionaries]) if self._differ else self._dictionaries
-        codes = {name: [united[name].index(value) for value in values] for name, values in self._dictionaries.items()}
+        place = {name: {value: code for code, value in enumerate(values)} for name, values in united.items()}
+        codes = {name: [place[name][value] for value in values] for name, values in self._dictionaries.items()}
         self._table.finish(names, letters, united, codes)
         # where there are categories, their codes may equal the missing value, which the reader of a batch has replaced
         return Gathered(LoadedTable(self._table, None), info, names, letters, None if self._dictionaries else missing)
