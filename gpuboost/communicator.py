@@ -7,6 +7,7 @@ ends up with the same bits. ``SingleProcess`` is the one worker that has it all;
         train(...)
 """
 
+import json
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
@@ -65,6 +66,13 @@ class Communicator(ABC):
         if self.size == 1:
             return [value]
         return [int(v) for v in self.allgather(np.array([value], np.int64))[:, 0]]
+
+    def allgather_json(self, value: Any) -> list[Any]:
+        """A value of every worker that JSON can hold, in rank order."""
+        text = np.frombuffer(json.dumps(value).encode(), np.uint8).astype(np.int64)
+        lengths, joined = self.allgather_int(len(text)), self.gather_columns(text[None])[0].astype(np.uint8).tobytes()
+        ends = np.cumsum(lengths).tolist()
+        return [json.loads(joined[end - n : end]) for n, end in zip(lengths, ends)]
 
     def any(self, flag: bool) -> bool:
         """Whether the flag is set on any worker."""

@@ -21,20 +21,20 @@ class HostGradients:
     def compute(self, rows: RowSums, n_rounds: int, obj: CustomObjective | None) -> tuple[np.ndarray, np.ndarray]:
         """float32 (n_outputs, n_rows), at the margins of the rows.
 
-        n_rounds : so far. obj : instead of the objective. Raises FloatingPointError where any is not finite."""
+        n_rounds : so far. obj : instead of the objective. Raises FloatingPointError on all workers where one's are not finite."""
         objective, margin = self._objective, rows.prediction
         if obj is None and objective.stage is None:
             grad, hess = np.empty_like(margin), np.empty_like(margin)
             maxima = np.zeros((self._n_threads, len(margin), 2), np.int64)
             objective.gradients_cpu(margin, rows.label, rows.weight, objective.parameters, grad, hess, maxima, self._n_threads)
-            check_finite(maxima)
-            return grad, hess
-        if obj is None:
-            grad, hess = objective.stage(rows, n_rounds)
         else:
-            grad, hess = custom_gradients(obj, margin, self._dtrain)
-            if not self._has_warned:
+            grad, hess = objective.stage(rows, n_rounds) if obj is None else custom_gradients(obj, margin, self._dtrain)
+            if obj is not None and not self._has_warned:
                 self._has_warned = warn_of_negative_hessians(hess, self._verbosity)
-        sizes = np.stack([abs(grad).max(axis=1, initial=0), abs(hess).max(axis=1, initial=0)], axis=1)
-        check_finite(sizes.astype(np.float32).view(np.uint32).astype(np.int64))
-        return grad.copy(), np.where(hess < 0, np.float32(0), hess)
+            sizes = np.stack([abs(values).max(axis=1, initial=np.float32(0)) for values in (grad, hess)], axis=1)
+            maxima = sizes.view(np.uint32).astype(np.int64)[None]
+            grad, hess = grad.copy(), np.where(hess < 0, np.float32(0), hess)
+        largest = maxima.max(axis=0)
+        rows.comm.allreduce_max(largest)
+        check_finite(largest)
+        return grad, hess

@@ -153,3 +153,19 @@ def test_gradients_that_are_not_finite_are_refused():
         gradients[0, 7] = bad
         with pytest.raises(FloatingPointError, match="not finite"):
             gb.train({**TRAINED, **UPDATE}, dtrain, 1, xgb_model=old, obj=lambda *_: (gradients[0], gradients[1] + 1))  # noqa: B023
+
+
+def test_gradients_of_one_worker_that_are_not_finite_are_refused_by_all():
+    X, y, _ = table("reg", 1)
+    old = gb.train(TRAINED, gb.DMatrix(X, y), 2)
+
+    def refuses(rank: int, params: dict) -> bool:
+        dtrain = gb.DMatrix(X[rank::2], y[rank::2])
+        gradients = np.ones((2, len(y[rank::2])), np.float32)
+        gradients[rank, 7:8] = np.nan if rank else 1
+        with pytest.raises(FloatingPointError, match="not finite"):
+            gb.train(params, dtrain, 1, xgb_model=old if "process_type" in params else None, obj=lambda *_: gradients)
+        return True
+
+    for params in ({**TRAINED, **UPDATE}, {"booster": "gblinear"}):
+        assert run_threads(2, lambda rank: refuses(rank, params)) == [True, True]  # noqa: B023

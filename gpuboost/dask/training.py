@@ -1,6 +1,5 @@
 """train() and cv() on a cluster."""
 
-import json
 import os
 import secrets
 from collections.abc import Callable, Mapping, Sequence
@@ -175,13 +174,10 @@ def _print_at_client(line: str) -> None:
 
 def _mean_over_workers(metric: CustomMetric, prediction: Any, dmatrix: DMatrix) -> list[tuple[str, float]]:
     """A custom metric of all workers' rows: the mean of theirs by the rows' weights."""
-    comm, n_rows = current_communicator(), dmatrix.num_row()
+    n_rows = dmatrix.num_row()
     values = named_values(metric(prediction, dmatrix)) if n_rows else []
     weight = float(dmatrix.weights.sum(dtype=np.float64)) if len(dmatrix.weights) else float(n_rows)
-    text = np.frombuffer(json.dumps([weight, values]).encode(), np.uint8).astype(np.int64)
-    lengths = comm.allgather_int(len(text))
-    joined, ends = comm.gather_columns(text[None])[0].astype(np.uint8).tobytes(), np.cumsum(lengths).tolist()
-    each = [json.loads(joined[end - n : end]) for n, end in zip(lengths, ends)]
+    each = current_communicator().allgather_json([weight, values])
     told = [(own_weight, dict(own)) for own_weight, own in each if own]
     total = sum(own_weight for own_weight, _ in told)
     return [(name, sum(own_weight * own[name] for own_weight, own in told) / total) for name in told[0][1]]

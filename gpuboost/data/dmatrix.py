@@ -18,7 +18,7 @@ from gpuboost.data.bins import Bins, bin_by_own_cuts
 from gpuboost.data.category_bins import check_category_codes
 from gpuboost.data.feature_info import Categories, FeatureInfo, shared_categories
 from gpuboost.data.given import row_numbers
-from gpuboost.data.info import MatrixInfo
+from gpuboost.data.info import FLOAT_INFO, UINT_INFO, MatrixInfo
 from gpuboost.data.streams.gather import gather
 from gpuboost.data.streams.open import find_stream, room_for_values
 from gpuboost.data.tables.source import ColumnSource
@@ -30,8 +30,6 @@ from gpuboost.storage.shelf import Shelf
 
 __all__ = ["DMatrix"]
 
-FLOAT_INFO = ("label", "label_lower_bound", "label_upper_bound", "weight", "base_margin", "feature_weights")
-UINT_INFO = ("group", "qid")
 EDGE_MARGIN = 1e-5  # of the outer edges of get_quantile_cut, XGBoost's
 
 

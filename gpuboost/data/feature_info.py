@@ -1,6 +1,5 @@
 """What is known of a table's columns besides their values: how many, names, types, categories, what absent cells mean."""
 
-import json
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from hashlib import sha256
@@ -90,10 +89,7 @@ def shared_categories(own: Categories, comm: Communicator) -> Categories:
     has, numbers before text, ascending. Their own, too, where not the same columns hold categories."""
     if not comm.any(bool(own)):
         return own
-    text = np.frombuffer(json.dumps(own).encode(), np.uint8).astype(np.int64)
-    lengths, joined = comm.allgather_int(len(text)), comm.gather_columns(text[None])[0].astype(np.uint8).tobytes()
-    ends = np.cumsum(lengths).tolist()
-    each: list[Categories] = [json.loads(joined[end - n : end]) for n, end in zip(lengths, ends)]
+    each: list[Categories] = comm.allgather_json(own)
     if all(other == own for other in each) or any(other.keys() != own.keys() for other in each):
         return own
     return join_categories(each)

@@ -7,10 +7,12 @@ import numpy as np
 
 from gpuboost.data.given import as_bound, as_columns, as_feature_weights, as_weights, group_ptr, sizes_of_queries
 
-__all__ = ["MatrixInfo"]
+__all__ = ["FIELDS", "FLOAT_INFO", "UINT_INFO", "MatrixInfo"]
 
 BOUNDS = ("label_lower_bound", "label_upper_bound")
-FIELDS = ("group", "qid", "label", *BOUNDS, "weight", "base_margin", "feature_weights")  # as checked
+UINT_INFO = ("group", "qid")
+FLOAT_INFO = ("label", *BOUNDS, "weight", "base_margin", "feature_weights")
+FIELDS = (*UINT_INFO, *FLOAT_INFO)  # in the order in which they are checked
 
 
 _NOT_GIVEN = np.zeros((0,), np.float32)

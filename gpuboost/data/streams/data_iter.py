@@ -8,14 +8,11 @@ from typing import Any
 
 import numpy as np
 
+from gpuboost.data.info import FIELDS
 from gpuboost.data.streams.batch import Batch, Stream
 from gpuboost.data.tables.names import listing
 
 __all__ = ["DataIter", "is_data_iter", "stream_of_iter"]
-
-KNOWN = {
-    "label", "weight", "base_margin", "group", "qid", "label_lower_bound", "label_upper_bound", "feature_weights",
-}  # fmt: skip
 
 
 class DataIter(ABC):
@@ -76,9 +73,9 @@ def _batches(it: Any) -> Iterator[Batch]:
     def input_data(data: Any = None, *, feature_names: Any = None, feature_types: Any = None, **info: Any) -> None:
         if taken:
             raise ValueError("input_data was called twice. Call it once in every next(), and return True.")
-        for name in info.keys() - KNOWN:
-            close = get_close_matches(name, KNOWN, n=1)
-            hint = f"Did you mean {close[0]!r}?" if close else f"Use {listing(sorted(KNOWN))}."
+        for name in info.keys() - set(FIELDS):
+            close = get_close_matches(name, FIELDS, n=1)
+            hint = f"Did you mean {close[0]!r}?" if close else f"Use {listing(sorted(FIELDS))}."
             raise TypeError(f"input_data() takes no {name!r}. {hint}")
         given = {name: values for name, values in info.items() if values is not None}
         taken.append(Batch(data, given, feature_names, feature_types))
