@@ -273,7 +273,7 @@ def ask_driver() -> tuple[int, int, str]:
 
 def writable_cache() -> Path | None:
     """Where compiled CUDA kernels are kept, if they can be: there may be no home folder, or none that can be written."""
-    from gpuboost.backend.cuda.compiler import cache_folder
+    from gpuboost.backend.cuda.kept import cache_folder
 
     with suppress(OSError, RuntimeError):
         folder = cache_folder()

@@ -1,8 +1,10 @@
 """Fixtures for tests of whole trainings: seeded tables, and which backend trains."""
 
 import os
+import sys
 from dataclasses import dataclass
 from functools import cache
+from tempfile import TemporaryDirectory
 
 import numpy as np
 import pytest
@@ -15,6 +17,11 @@ from gpuboost.kernels import compile_cache
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 # Two processes of tests share two cores: threads of a region that wait at its end should sleep (kernels/openmp.py).
 os.environ.setdefault("GOMP_SPINCOUNT", "0")
+if sys.dont_write_bytecode:
+    # Tests start Python some hundred times, and each would compile NumPy and Numba anew (4 s): they share a folder.
+    _bytecode = TemporaryDirectory(prefix="gpuboost-bytecode-")
+    os.environ["PYTHONPYCACHEPREFIX"] = _bytecode.name
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
 
 @cache
@@ -26,6 +33,7 @@ def _missing_gpu():
 def pytest_runtest_setup(item):
     if item.get_closest_marker("gpu") and (reason := _missing_gpu()) is not None:
         pytest.skip(f"needs a GPU: {reason}")
+
 
 def _spread(cases, n):
     """n of the cases, one after another that with the most values which none before it has."""

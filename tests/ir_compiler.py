@@ -22,7 +22,7 @@ import llvmlite.binding as llvm
 import numpy as np
 from numba.cuda.cudadrv import nvvm
 
-from gpuboost.backend.cuda import compiler
+from gpuboost.backend.cuda import compiler, kept
 from gpuboost.paths import write_file
 
 CAPABILITY = 9, 0
@@ -193,10 +193,10 @@ class HostKernel:
 
 
 def _kept_ir(kernel, choice):
-    """_nvvm_ir, from the cache that compiler.py has on disk where the kernel is one of the package: typing takes up to 10 s."""
+    """_nvvm_ir, from the cache that kept.py has on disk where the kernel is one of the package: typing takes up to 10 s."""
     if not all(f.__module__.startswith("gpuboost.") for f in (kernel.function, kernel.formula and kernel.formula.py_func) if f):
         return _nvvm_ir(kernel, choice)
-    path = compiler._cache_path(kernel, choice, CAPABILITY).with_suffix(".ir.json")
+    path = kept._kept_path(kernel, choice, CAPABILITY).with_suffix(".ir.json")
     with suppress(OSError, ValueError):
         return json.loads(path.read_text())
     modules = _nvvm_ir(kernel, choice)

@@ -68,7 +68,7 @@ LAYERS = [
     ["predictor", "training.adopt", "training.watch", "training.evaluate", "training.running", "training.start", "training.dart"],
     ["booster"],
     ["training", "plotting", "explanation"],
-    ["cross_validation", "warmup"],
+    ["cross_validation", "warmup", "cuda_kernels"],
     ["sklearn", "doctor", "cli", "__main__"],
     ["dask"],
 ]

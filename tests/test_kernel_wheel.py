@@ -34,7 +34,7 @@ def test_two_builds_give_the_same_wheel_for_this_python(tmp_path, monkeypatch):
     wheels = []
     for folder in ("first", "second"):
         tool.PLACE.mkdir()
-        wheels.append(tool.build(["x86-64-v3"], ["-c", ONE_KERNEL], tmp_path / folder))
+        wheels.append(tool.build(["x86-64-v3"], ["-c", ONE_KERNEL], [], tmp_path / folder))
         tool.shutil.rmtree(tool.PLACE)
     assert wheels[0].read_bytes() == wheels[1].read_bytes()
     version = f"cp{sys.version_info.major}{sys.version_info.minor}"

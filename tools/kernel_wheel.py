@@ -2,12 +2,16 @@
 
     python tools/kernel_wheel.py                        dist/gpuboost_trees-…-cp311-cp311-manylinux_2_17_x86_64.whl
     python tools/kernel_wheel.py --usual --out folder   without the kernels of rarer uses (gpuboost/warmup.py)
+    python tools/kernel_wheel.py --cuda                 without any for GPUs
 
 ``python -m build`` goes on making the pure wheel, which serves every other platform; this takes that one, unpacks it, lets it
 compile by ``gpuboost warmup`` under the name of each level of x86-64 (kernels/compile_cache.py) and packs what that leaves in
-numba's cache. Machine code names the files of its sources, so the place is always the same, and of one commit, one Python and one
-set of packages the wheel is the same byte for byte. Needs the packages build and wheel, gpuboost's dependencies, and a processor
-that runs every level. Elsewhere than on Linux x86-64 there is nothing to build: the pure wheel compiles.
+numba's cache. CUDA kernels (gpuboost/cuda_kernels.py) are compiled for a capability of each major number, which the later ones of
+that number run, and as text for GPUs to come; this needs no GPU, but the extra [cuda13].
+
+Machine code names the files of its sources, so the place is always the same, and of one commit, one Python and one set of
+packages the wheel is the same byte for byte. Needs the packages build and wheel, gpuboost's dependencies, and a processor that
+runs every level. Elsewhere than on Linux x86-64 there is nothing to build: the pure wheel compiles.
 """
 
 import argparse
@@ -22,7 +26,9 @@ from pathlib import Path
 ROOT = Path(__file__).parents[1]
 PLACE = Path("/tmp/gpuboost-kernel-wheel")  # fixed; one build at a time
 LEVELS = "x86-64-v3", "x86-64-v4"
+CAPABILITIES = "7.5", "8.0", "9.0", "10.0"
 PLATFORM = "manylinux_2_17_x86_64"  # machine code calls nothing of the C library but what is older
+N_AT_ONCE = 2  # processes that compile for GPUs
 FIXED = {"PYTHONHASHSEED": "0", "SOURCE_DATE_EPOCH": "1577836800"}
 
 
@@ -30,6 +36,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="Build a wheel with compiled kernels.")
     parser.add_argument("--levels", nargs="+", choices=LEVELS, default=LEVELS)
     parser.add_argument("--usual", action="store_true", help="only the kernels of the usual uses")
+    parser.add_argument("--cuda", nargs="*", choices=CAPABILITIES, default=CAPABILITIES, help="compute capabilities")
     parser.add_argument("--out", type=Path, default=ROOT / "dist", help="folder of the wheel (dist)")
     options = parser.parse_args()
     if (sys.platform, platform.machine()) != ("linux", "x86_64"):
@@ -40,21 +47,25 @@ def main() -> None:
         sys.exit(f"{PLACE} is there: another build runs, or has died. Wait for it, or remove the folder.")
     warmup = ["-m", "gpuboost", "warmup"] + ["--all"] * (not options.usual)
     try:
-        print(build(options.levels, warmup, options.out.resolve()))
+        print(build(options.levels, warmup, options.cuda, options.out.resolve()))
     finally:
         shutil.rmtree(PLACE)
 
 
-def build(levels: Sequence[str], arguments: Sequence[str], out: Path) -> Path:
+def build(levels: Sequence[str], arguments: Sequence[str], capabilities: Sequence[str], out: Path) -> Path:
     """The wheel in the folder out. arguments : of Python, to bring the kernels about."""
     run("build", "--wheel", "--outdir", PLACE, ROOT)
     run("wheel", "unpack", "--dest", PLACE, *PLACE.glob("*.whl"))
     (package,) = (path for path in PLACE.iterdir() if path.is_dir())
+    compiled = package / "gpuboost" / "kernels" / "compiled"
     compiling = {level: start_compiling(package, level, arguments) for level in levels}
-    if failed := [level for level, process in compiling.items() if process.wait() != 0]:
-        sys.exit(f"no kernels for {', '.join(failed)}: see above. A level can be compiled on a processor that runs it.")
+    check(compiling, "A level can be compiled on a processor that runs it.")
     for level in levels:
-        collect(PLACE / level, package / "gpuboost" / "kernels" / "compiled" / level)
+        collect(PLACE / level, compiled / level)
+    for first in range(0, len(capabilities), N_AT_ONCE):
+        some = capabilities[first : first + N_AT_ONCE]
+        compiling = {name: start_compiling_cuda(package, name, compiled / "cuda") for name in some}
+        check(compiling, "The extra [cuda13] has what compiles them.")
     for cache in package.rglob("__pycache__"):
         shutil.rmtree(cache)
     for path in PLACE.glob("*.whl"):
@@ -74,6 +85,19 @@ def start_compiling(package: Path, level: str, arguments: Sequence[str]) -> "sub
     env |= {"NUMBA_CPU_NAME": level, "NUMBA_CPU_FEATURES": "", "NUMBA_DISABLE_INTEL_SVML": "1", "GPUBOOST_KERNELS": "native"}
     env |= {"NUMBA_CACHE_DIR": str(PLACE / level), "PYTHONPATH": str(package)}
     return subprocess.Popen([sys.executable, *arguments], env=env, cwd=PLACE)
+
+
+def start_compiling_cuda(package: Path, capability: str, folder: Path) -> "subprocess.Popen[bytes]":
+    """The text, too, of the latest one."""
+    major, minor = map(int, capability.split("."))
+    code = "from pathlib import Path; from gpuboost.cuda_kernels import write_kernels; "
+    code += f"write_kernels(Path({str(folder)!r}), ({major}, {minor}), {capability == CAPABILITIES[-1]})"
+    return subprocess.Popen([sys.executable, "-c", code], env=os.environ | FIXED | {"PYTHONPATH": str(package)}, cwd=PLACE)
+
+
+def check(compiling: "dict[str, subprocess.Popen[bytes]]", hint: str) -> None:
+    if failed := [name for name, process in compiling.items() if process.wait() != 0]:
+        sys.exit(f"no kernels for {', '.join(failed)}: see above. {hint}")
 
 
 def collect(cache: Path, folder: Path) -> None:

@@ -8,11 +8,8 @@ import subprocess
 import sys
 import sysconfig
 from functools import cache
-from importlib import import_module
-from inspect import signature
-from itertools import groupby, product, zip_longest
+from itertools import groupby, zip_longest
 from pathlib import Path
-from pkgutil import iter_modules
 from types import FunctionType
 
 import numpy as np
@@ -20,12 +17,11 @@ import pytest
 from numba.extending import is_jitted
 
 import gpuboost.kernels
-import gpuboost.metrics
-import gpuboost.objectives
 from gpuboost.backend.cuda import compiler
 from gpuboost.backend.cuda.compiler import compile_kernel, to_ptx
-from gpuboost.kernels import binning, category_splits, gradients, histogram, histogram_tiles, reduce, scalar, splits
-from gpuboost.kernels.cuda_common import DeviceFunction, all_kernels, cuda_kernel
+from gpuboost.cuda_kernels import FACTORIES, choices_of, modules_of, package_kernels
+from gpuboost.kernels import binning, scalar
+from gpuboost.kernels.cuda_common import DeviceFunction, cuda_kernel
 
 pytestmark = pytest.mark.long
 
@@ -44,74 +40,22 @@ STATIC_SHARED_BYTES = 48 * 1024
 # Which kernels there are
 
 
-def modules_of(package):
-    return [import_module(f"{package.__name__}.{module.name}") for module in iter_modules(package.__path__)]
-
-
-def formulas(*parameters):
-    """The scalar functions with these parameters in the files of objectives and metrics, and in kernels/reduce.py."""
-    modules = [*modules_of(gpuboost.objectives), *modules_of(gpuboost.metrics), reduce]
-    found = {id(f): f for module in modules for f in vars(module).values() if is_jitted(f)}
-    return [f for f in found.values() if tuple(signature(f.py_func).parameters) == parameters]
-
-
-def interval_gradients_kernel(gradient):
-    return gradients.elementwise_gradients_kernel(gradient, label_rows=2, uses_double=True)
-
-
-def evaluate_splits_kernel(bounded):
-    return splits.evaluate_splits_kernel(bounded, None)
-
-
-def evaluate_category_splits_kernel(bounded):
-    return category_splits.evaluate_category_splits_kernel(bounded, None)
-
-
-def build_histograms_kernel(arguments):
-    return histogram_tiles.build_histograms_kernel(*arguments)
-
-
-# (factory, its arguments in turn). A kernel that is made by a function belongs here.
-FACTORIES = [
-    (gradients.elementwise_gradients_kernel, formulas("margin", "label", "weight", "output", "parameters")),
-    (interval_gradients_kernel, formulas("margin", "bounds", "weight", "output", "parameters")),
-    (gradients.rowwise_gradients_kernel, formulas("margin", "label", "weight", "i", "parameters", "grad", "hess")),
-    (reduce.reduce_rows_kernel, formulas("prediction", "label", "i", "parameters")),
-    (reduce.map_rows_kernel, formulas("margin", "i", "out")),
-    (build_histograms_kernel, list(product([1, 2], histogram_tiles.THREADS))),
-    (histogram.build_histograms_global_kernel, [1, 2]),
-    (evaluate_splits_kernel, [False, True]),
-    (evaluate_category_splits_kernel, [False, True]),
-]
-
-
-def is_ours(function):
-    return function.__module__.startswith("gpuboost.")
-
-
-def kernels_of_the_package():
-    """Every kernel, those of factories for everything that the package itself gives them. One of each file comes first, then
-    another of each, so that those that a sweep keeps are of all files."""
-    modules_of(gpuboost.kernels)
-    for factory, arguments in FACTORIES:
-        for argument in arguments:
-            factory(argument)
-    own = [k for k in all_kernels() if is_ours(k.function) and (k.formula is None or is_ours(k.formula.py_func))]
-    by_file = [list(group) for _, group in groupby(sorted(own, key=lambda k: k.name), lambda k: k.name.partition(".")[0])]
-    return [k for kernels in zip_longest(*by_file) for k in kernels if k is not None]
+def one_of_each_file_first(kernels):
+    """Then another of each, so that those that a sweep keeps are of all files."""
+    by_file = [list(group) for _, group in groupby(kernels, lambda k: k.name.partition(".")[0])]
+    return [k for group in zip_longest(*by_file) for k in group if k is not None]
 
 
 def with_choices(kernels):
     """Parameters (kernel, choice) for all combinations of types, called kernel-uint8."""
     cases = []
     for kernel in kernels:
-        for dtypes in product(*kernel.choices.values()):
-            name = "-".join([kernel.name, *map(str, dtypes)])
-            cases.append(pytest.param(kernel, dict(zip(kernel.choices, dtypes)), id=name))
+        for choice in choices_of(kernel):
+            cases.append(pytest.param(kernel, choice, id="-".join([kernel.name, *map(str, choice.values())])))
     return cases
 
 
-KERNELS = kernels_of_the_package()
+KERNELS = one_of_each_file_first(package_kernels())
 each_kernel = pytest.mark.parametrize("kernel, choice", with_choices(KERNELS))
 a_fifth = pytest.mark.sweep(14)  # the same ones for several tests, which share their PTX
 

@@ -1,6 +1,6 @@
-"""From a plain Python kernel to machine code of one GPU architecture: numba's CUDA target, an assembler, a cache on disk.
+"""From a plain Python kernel to machine code of one GPU architecture: numba's CUDA target and an assembler.
 
-    Python → PTX (numba-cuda, NVVM) → cubin (nvJitLink or ptxas, through cuda.core) → cache → the device (device.py)
+    Python → PTX (numba-cuda, NVVM) → cubin (nvJitLink or ptxas, through cuda.core) → a file (kept.py) → the device (device.py)
 
 No GPU is needed up to here. This module alone knows the toolchain, and loads it on first use. It makes sure of two things that
 bit-equality with the CPU hangs on: a·b + c is not contracted to a fused multiply-add, which numba-cuda does by default and has no
@@ -10,79 +10,57 @@ Where no assembler is at hand the PTX itself is returned, for the driver to tran
 """
 
 import ctypes
-import inspect
-import json
-import os
 import re
-import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import asdict, dataclass
 from functools import cache
-from hashlib import sha256
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 
+from gpuboost.backend.cuda.kept import CompiledKernel, keep_kernel, kept_kernel, shipped_kernel, shipped_ptx
 from gpuboost.config import log
 from gpuboost.errors import install
-from gpuboost.kernels.compile_cache import source_stamp
 from gpuboost.kernels.cuda_common import CudaKernel, DeviceFunction, bind, cuda
-from gpuboost.paths import write_file
 
-__all__ = ["CompiledKernel", "cache_folder", "compile_kernel"]
+__all__ = ["assemble", "compile_kernel", "to_ptx"]
 
-_TOOLS = (
-    "numba", "numba-cuda", "llvmlite", "numpy", "cuda-core", "nvidia-nvvm", "nvidia-nvjitlink", "nvidia-nvjitlink-cu12",
-    "nvidia-cuda-nvcc", "nvidia-cuda-nvcc-cu12",
-)  # fmt: skip
 SYSTEM_NVVM = Path("/usr/local/cuda/nvvm/lib64/libnvvm.so")
 _lock = threading.RLock()  # numba's compiler patches below are process-wide
-
-
-@dataclass(frozen=True)
-class CompiledKernel:
-    """Machine code of one kernel for one architecture.
-
-    image : a cubin, or PTX text where is_ptx. symbol : the kernel's name in it.
-    registers, spill_bytes : of a thread, as the assembler reports; −1 for PTX. shared_bytes : static shared memory of a block.
-    """
-
-    image: bytes
-    symbol: str
-    is_ptx: bool
-    registers: int
-    spill_bytes: int
-    shared_bytes: int
 
 
 def compile_kernel(
     kernel: CudaKernel, choice: dict[str, np.dtype[Any]], capability: tuple[int, int], *, use_cache: bool = True
 ) -> CompiledKernel:
-    """The kernel for a compute capability such as (9, 0), from the cache on disk or compiled (about half a second).
+    """The kernel for a compute capability such as (9, 0), from a file (kept.py) or compiled (about half a second).
 
     choice : the dtype of each name in kernel.choices.
     Raises ImportError naming the package to install when the toolchain is missing.
     """
     is_ours = kernel.formula is None or kernel.formula.py_func.__module__.startswith("gpuboost.")
-    path = None
-    if use_cache and is_ours:
-        try:
-            path = _cache_path(kernel, choice, capability)
-        except (RuntimeError, OSError) as error:  # a user without a home folder, a kernel without a file
-            _say_not_kept(str(error))
-    if path is not None and (known := _read(path)) is not None:
+    if not (use_cache and is_ours):
+        return _compile(kernel, choice, capability)
+    known = shipped_kernel(kernel, choice, capability) or kept_kernel(kernel, choice, capability)
+    if known is not None:
         return known
+    try:
+        compiled = _compile(kernel, choice, capability)
+    except ImportError:
+        if (text := shipped_ptx(kernel, choice, capability)) is not None:
+            return text
+        raise
+    if not compiled.is_ptx:  # an assembler may be found next time
+        keep_kernel(kernel, choice, capability, compiled)
+    return compiled
+
+
+def _compile(kernel: CudaKernel, choice: dict[str, np.dtype[Any]], capability: tuple[int, int]) -> CompiledKernel:
     _announce()
     with _lock:
-        compiled = assemble(to_ptx(kernel, choice, capability), capability)
-    if path is not None and not compiled.is_ptx:  # an assembler may be found next time
-        _write(path, compiled)
-    return compiled
+        return assemble(to_ptx(kernel, choice, capability), capability)
 
 
 @cache
@@ -238,70 +216,3 @@ def assemble(ptx: str, capability: tuple[int, int]) -> CompiledKernel:
 @cache
 def _say_why_not(reason: str) -> None:
     log(1, f"no machine code could be made here, so that the driver translates PTX, if it can ({reason}).")
-
-
-# ---- The cache
-
-
-@cache
-def _say_not_kept(reason: str) -> None:
-    log(
-        1,
-        f"compiled CUDA kernels cannot be kept, so every process compiles them anew ({reason}). Set the environment variable "
-        "GPUBOOST_CACHE_DIR to a folder that can be written.",
-    )
-
-
-def cache_folder() -> Path:
-    """Where compiled CUDA kernels lie: GPUBOOST_CACHE_DIR, else gpuboost/cuda under the user's cache folder."""
-    if chosen := os.environ.get("GPUBOOST_CACHE_DIR"):
-        return Path(chosen)
-    if sys.platform == "win32":
-        base = os.environ.get("LOCALAPPDATA") or str(Path.home() / "AppData" / "Local")
-    else:
-        base = os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
-    return Path(base) / "gpuboost" / "cuda"
-
-
-@cache
-def _own_text() -> str:
-    """This module decides how kernels are compiled, so it is part of what they depend on."""
-    return sha256(Path(__file__).read_bytes()).hexdigest()
-
-
-@cache
-def _tool_versions() -> str:
-    found = {}
-    for package in _TOOLS:
-        with suppress(PackageNotFoundError):
-            found[package] = version(package)
-    return json.dumps([found, sys.version_info[:2]])
-
-
-def _cache_path(kernel: CudaKernel, choice: dict[str, Any], capability: tuple[int, int]) -> Path:
-    types = sorted((name, np.dtype(dtype).str) for name, dtype in choice.items())
-    is_ours = kernel.function.__module__.startswith("gpuboost.")  # the stamp covers it
-    text = "" if is_ours else inspect.getsource(kernel.function)
-    facts = [source_stamp(), text, _own_text(), kernel.name, types, capability, _tool_versions()]
-    name = re.sub(r"\W+", "_", kernel.name.partition("[")[0])
-    return cache_folder() / f"{name}-{sha256(repr(facts).encode()).hexdigest()[:32]}"
-
-
-def _read(path: Path) -> CompiledKernel | None:
-    """A cache entry; None when there is none, or when it is not what was written."""
-    with suppress(OSError, ValueError, KeyError, TypeError, AttributeError):
-        header, _, image = path.read_bytes().partition(b"\n")
-        facts = json.loads(header)
-        if facts.pop("sha256") == sha256(image).hexdigest():
-            return CompiledKernel(image=image, **facts)
-    return None
-
-
-def _write(path: Path, compiled: CompiledKernel) -> None:
-    """Store an entry; several processes may at once. Where it may not write it says so, once."""
-    facts = {k: v for k, v in asdict(compiled).items() if k != "image"} | {"sha256": sha256(compiled.image).hexdigest()}
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        write_file(str(path), json.dumps(facts).encode() + b"\n" + compiled.image)
-    except OSError as error:
-        _say_not_kept(str(error))

@@ -18,7 +18,8 @@ from typing import Any
 
 import numpy as np
 
-from gpuboost.backend.cuda.compiler import CompiledKernel, compile_kernel
+from gpuboost.backend.cuda.compiler import compile_kernel
+from gpuboost.backend.cuda.kept import CompiledKernel
 from gpuboost.errors import DeviceNotFoundError, install
 from gpuboost.kernels.cuda_common import CudaKernel
 

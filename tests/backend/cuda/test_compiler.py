@@ -12,10 +12,12 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from gpuboost.backend.cuda import compiler
-from gpuboost.backend.cuda.compiler import CompiledKernel, _say_why_not, cache_folder, compile_kernel, to_ptx
+from gpuboost.backend.cuda import compiler, kept
+from gpuboost.backend.cuda.compiler import _say_why_not, compile_kernel, to_ptx
+from gpuboost.backend.cuda.kept import CompiledKernel, cache_folder
 from gpuboost.kernels.cuda_common import cuda_kernel
 from gpuboost.kernels.jit import scalar
+from gpuboost.kernels.nodes import start_round_kernel
 from gpuboost.kernels.scalar import fma, mix32
 
 HOPPER = (9, 0)
@@ -78,8 +80,8 @@ def test_the_second_call_compiles_nothing(cache, toolchain):
 
 def test_every_field_of_an_entry_comes_back(cache):
     whole = CompiledKernel(bytes(range(256)) * 3, "symbol", True, -1, -2, -3)
-    compiler._write(cache / "entry", whole)
-    assert compiler._read(cache / "entry") == whole
+    kept._write(cache / "entry", whole)
+    assert kept._read(cache / "entry") == whole
 
 
 def test_without_the_cache_every_call_compiles(cache, toolchain):
@@ -119,7 +121,7 @@ def formula_of(module):
 
 def test_an_edited_kernel_is_compiled_again(cache, toolchain, monkeypatch):
     compile_kernel(fused_kernel, CHOICE, HOPPER)
-    monkeypatch.setattr(compiler, "source_stamp", lambda: "another text")
+    monkeypatch.setattr(kept, "source_stamp", lambda: "another text")
     compile_kernel(fused_kernel, CHOICE, HOPPER)
     assert len(toolchain.compiled) == 2
 
@@ -127,21 +129,21 @@ def test_an_edited_kernel_is_compiled_again(cache, toolchain, monkeypatch):
 def test_an_edited_kernel_from_outside_the_package_is_compiled_again(cache, toolchain, monkeypatch):
     """The stamp of the sources does not cover it; that of a benchmark, say."""
     compile_kernel(fused_kernel, CHOICE, HOPPER)
-    monkeypatch.setattr(compiler.inspect, "getsource", lambda function: "another text")
+    monkeypatch.setattr(kept.inspect, "getsource", lambda function: "another text")
     compile_kernel(fused_kernel, CHOICE, HOPPER)
     assert len(toolchain.compiled) == 2
 
 
 @pytest.mark.parametrize("package", ["numba-cuda", "nvidia-nvvm", "nvidia-nvjitlink", "cuda-core"])
 def test_another_version_of_a_tool_compiles_again(package, cache, toolchain, monkeypatch):
-    found = compiler.version
+    found = kept.version
     compile_kernel(fused_kernel, CHOICE, HOPPER)
-    monkeypatch.setattr(compiler, "version", lambda name: "0.0.1" if name == package else found(name))
-    compiler._tool_versions.cache_clear()
+    monkeypatch.setattr(kept, "version", lambda name: "0.0.1" if name == package else found(name))
+    kept._tool_versions.cache_clear()
     try:
         compile_kernel(fused_kernel, CHOICE, HOPPER)
     finally:
-        compiler._tool_versions.cache_clear()
+        kept._tool_versions.cache_clear()
     assert len(toolchain.compiled) == 2
 
 
@@ -185,7 +187,7 @@ def test_a_damaged_entry_is_made_anew(damage, cache, toolchain):
 def test_a_folder_that_cannot_be_made_means_no_cache_and_is_told_once(tmp_path, toolchain, monkeypatch, capsys):
     (tmp_path / "file").write_text("no folder")
     monkeypatch.setenv("GPUBOOST_CACHE_DIR", str(tmp_path / "file" / "cache"))
-    compiler._say_not_kept.cache_clear()
+    kept._say_not_kept.cache_clear()
     for _ in range(2):
         assert compile_kernel(fused_kernel, CHOICE, HOPPER).symbol == "symbol"
     assert len(toolchain.compiled) == 2 and (tmp_path / "file").read_text() == "no folder"
@@ -197,7 +199,7 @@ def test_a_folder_that_may_not_be_written_means_no_cache(cache, toolchain, monke
         raise PermissionError(13, "Permission denied")
 
     cache.mkdir()
-    monkeypatch.setattr(compiler, "write_file", refuse)
+    monkeypatch.setattr(kept, "write_file", refuse)
     for _ in range(2):
         assert compile_kernel(fused_kernel, CHOICE, HOPPER).symbol == "symbol"
     assert len(toolchain.compiled) == 2 and entries(cache) == []
@@ -217,7 +219,7 @@ def test_a_write_that_fails_leaves_nothing_behind(error, cache, toolchain, monke
     def fail(*args):
         raise error
 
-    monkeypatch.setattr(compiler.os, "replace", fail)
+    monkeypatch.setattr(kept.os, "replace", fail)
     try:
         compile_kernel(fused_kernel, CHOICE, HOPPER)
     except KeyboardInterrupt:
@@ -229,8 +231,8 @@ def _write_often(folder, number):
     """What a process of the next test does: one of two valid contents, over and over, read in between."""
     compiled = CompiledKernel(bytes([number]) * 50_000, f"symbol_{number}", False, number, 0, 0)
     for _ in range(50):
-        compiler._write(Path(folder) / "entry", compiled)
-        read = compiler._read(Path(folder) / "entry")
+        kept._write(Path(folder) / "entry", compiled)
+        read = kept._read(Path(folder) / "entry")
         assert read is not None and read.image == bytes([read.registers]) * 50_000
 
 
@@ -241,7 +243,62 @@ def test_processes_that_write_one_entry_leave_a_whole_one(tmp_path):
     for process in processes:
         process.join()
     assert [p.exitcode for p in processes] == [0, 0]
-    assert entries(tmp_path) == [tmp_path / "entry"] and compiler._read(tmp_path / "entry") is not None
+    assert entries(tmp_path) == [tmp_path / "entry"] and kept._read(tmp_path / "entry") is not None
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# With the package
+
+
+@pytest.fixture
+def shipped(tmp_path, monkeypatch):
+    """Ships start_round_kernel as if for these folders, each with an image that says whose it is."""
+    monkeypatch.setattr(kept, "SHIPPED_CUDA", tmp_path / "shipped")
+
+    def ship(*names):
+        for name in names:
+            compiled = CompiledKernel(name.encode(), "symbol", name.endswith("ptx"), 1, 0, 0)
+            kept.ship_kernel(start_round_kernel, {}, compiled, tmp_path / "shipped" / name)
+
+    return ship
+
+
+def image(capability):
+    return compile_kernel(start_round_kernel, {}, capability).image
+
+
+def test_machine_code_of_the_package_serves_later_minor_numbers(shipped, cache, toolchain, monkeypatch):
+    shipped("7.5", "8.0", "8.6", "9.0", "9.0.ptx")
+    served = {(7, 5): b"7.5", (8, 0): b"8.0", (8, 3): b"8.0", (8, 6): b"8.6", (8, 9): b"8.6", (9, 0): b"9.0"}
+    assert {capability: image(capability) for capability in served} == served
+    assert toolchain.compiled == [] and not cache.exists()
+    assert [image(own).startswith(b"\x7fELF") for own in ((7, 0), (7, 2), (10, 0))] == [True] * 3
+    monkeypatch.setenv("GPUBOOST_KERNELS", "native")
+    assert image((9, 0)).startswith(b"\x7fELF")
+
+
+def test_text_of_the_package_serves_later_gpus_where_nothing_compiles(shipped, cache, monkeypatch):
+    def nothing_compiles(*_):
+        raise ImportError("numba-cuda is not installed")
+
+    monkeypatch.setattr(compiler, "to_ptx", nothing_compiles)
+    shipped("9.0", "9.0.ptx", "10.0.ptx")
+    assert [image(own) for own in ((9, 0), (10, 0), (12, 1))] == [b"9.0", b"10.0.ptx", b"10.0.ptx"]
+    with pytest.raises(ImportError, match="not installed"):
+        image((8, 9))
+    assert not cache.exists()
+
+
+def test_machine_code_of_other_sources_or_damaged_does_not_serve(shipped, cache, toolchain, tmp_path, monkeypatch):
+    shipped("9.0")
+    (path,) = (tmp_path / "shipped" / "9.0").iterdir()
+    whole = path.read_bytes()
+    path.write_bytes(whole[:-1])
+    assert image(HOPPER).startswith(b"\x7fELF")
+    path.write_bytes(whole)
+    assert image(HOPPER) == b"9.0"
+    monkeypatch.setattr(kept, "source_stamp", lambda: "another text")
+    assert image(HOPPER).startswith(b"\x7fELF")
 
 
 def test_threads_that_compile_one_kernel_get_the_same(cache, toolchain):
