@@ -388,11 +388,11 @@ def options_of(name: str) -> list[str]:
 
 
 def sample() -> list[str]:
-    """Those that take some 20 s together: a part of those on the CPU and in plain loops, a few in the simulator of CUDA, and
+    """Those that take some 10 s together: a part of those on the CPU and in plain loops, a few in the simulator of CUDA, and
     whatever is the first with one of its options."""
     slow = [name for name in CONFIGURATIONS if "backend=cuda" in name]
     quick = [name for name in CONFIGURATIONS if "backend=cuda" not in name]
-    chosen = quick[::3] + slow[::32]
+    chosen = quick[::6] + slow[::64]
     seen = {option for name in chosen for option in options_of(name)}
     for name in quick + slow:
         if not seen.issuperset(options_of(name)):

@@ -136,6 +136,7 @@ def test_workers_batches_and_threads_change_nothing(method, mask):
     assert digest(train({**params, "nthread": 1}, X, y).model) == expected
 
 
+@pytest.mark.sweep(5)
 @pytest.mark.parametrize("mask", MASKS)
 @pytest.mark.parametrize("density", [0.05, 0.4])
 def test_sparse_tables_equal_dense_ones(density, mask, use_backend, monkeypatch):

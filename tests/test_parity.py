@@ -251,6 +251,7 @@ def test_auc_on_many_rows_equals_xgboosts_within_a_thousandth():
     assert abs(np.mean(differences)) <= max(1e-3, 2 * np.std(differences, ddof=1) / np.sqrt(len(differences))), differences
 
 
+@pytest.mark.sweep(2)
 @pytest.mark.parametrize("name", ["digits", "breast_cancer"])
 @pytest.mark.parametrize("gamma", [1, 3])
 def test_gamma_prunes_as_xgboosts_exact_method_does(name, gamma):

@@ -248,6 +248,7 @@ def test_values_are_refused_when_training_begins(formulas):
 
 
 @pytest.mark.long
+@pytest.mark.sweep(1)
 @pytest.mark.parametrize("name", ["my_logistic", "focal-loss", "by_weight"])
 def test_a_gpu_computes_it_without_calls_or_a_stack(name):
     pytest.importorskip("numba.cuda.np.numpy_support", reason="needs numba-cuda", exc_type=ImportError)

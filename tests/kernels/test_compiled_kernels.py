@@ -57,7 +57,7 @@ def with_choices(kernels):
 
 KERNELS = one_of_each_file_first(package_kernels())
 each_kernel = pytest.mark.parametrize("kernel, choice", with_choices(KERNELS))
-a_fifth = pytest.mark.sweep(14)  # the same ones for several tests, which share their PTX
+a_few = pytest.mark.sweep(7)  # the same ones for several tests, which share their PTX
 
 
 def test_every_factory_makes_kernels():
@@ -92,7 +92,7 @@ def make_ptx_once():
         yield
 
 
-@pytest.mark.sweep(12)
+@pytest.mark.sweep(7)
 @pytest.mark.parametrize("capability", CAPABILITIES, ids=lambda c: f"sm_{c[0]}{c[1]}")
 @each_kernel
 def test_registers_and_memory_of_the_machine_code(kernel, choice, capability):
@@ -170,7 +170,7 @@ def double(found):
     return [i for i in found if ".f64" in i and i.split(".")[0] not in ("ld", "st", "mov", "ldu", "selp")]
 
 
-@pytest.mark.sweep(6)
+@pytest.mark.sweep(3)
 @each_kernel
 def test_floats_are_rounded_after_every_operation(kernel, choice):
     """No a·b + c in one, but where the text says fma; correctly rounded quotients and roots; denormals stay."""
@@ -183,7 +183,7 @@ def test_floats_are_rounded_after_every_operation(kernel, choice):
     assert not [i for i in floats if ".approx" in i or ".ftz" in i or ".full" in i]
 
 
-@a_fifth
+@a_few
 @each_kernel
 def test_no_nan_is_dropped_by_a_maximum(kernel, choice):
     """max.f32 and its kin return the other operand: formulas say larger and smaller (kernels/scalar.py).
@@ -194,7 +194,7 @@ def test_no_nan_is_dropped_by_a_maximum(kernel, choice):
     assert all(re.search(r", 0[df][0-9A-F]+;$", line) for line in found)
 
 
-@a_fifth
+@a_few
 @each_kernel
 def test_float64_instructions_appear_only_where_they_are_meant(kernel, choice):
     """Consumer GPUs do 1/64 as many float64 operations as float32 ones."""
@@ -202,14 +202,14 @@ def test_float64_instructions_appear_only_where_they_are_meant(kernel, choice):
     assert kernel.uses_double or found == []
 
 
-@a_fifth
+@a_few
 @each_kernel
 def test_no_thread_has_a_stack(kernel, choice):
     """Local memory is global memory: tuples and arrays of a thread belong in registers."""
     assert not re.search(r"\.local\b|__local_depot", _ptx(kernel, tuple(choice.values()), HOPPER))
 
 
-@a_fifth
+@a_few
 @each_kernel
 def test_no_kernel_calls_a_function(kernel, choice):
     """All that a kernel calls is inlined; what is left would be a call into the C library or numba's runtime."""
