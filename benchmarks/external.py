@@ -20,8 +20,8 @@ must be the same for all of ours.
 its files, too, so that neither it nor they can take more. Where there are no control groups it says so and stops.
 
 The formula: 28 bytes a row, of margins, labels, gradients, hessians, their fixed point and two lists of rows; while it is
-built at most 4 bytes a row of labels and 16 of two columns that are sorted; two buffers for pages of 32 MB; and what Python
-with its libraries takes, 0.25 GB.
+built at most 4 bytes a row of labels and 16 of two columns that are sorted; two buffers for the records or columns of a page,
+18 MB each; and what Python with its libraries takes, 0.25 GB.
 """
 
 import argparse
@@ -42,7 +42,7 @@ from measure import available_cores, memory_mb, write_record
 
 COLUMNS, BATCH_ROWS, SEED = 28, 500_000, 7
 PARAMS = {"objective": "binary:logistic", "max_depth": 6, "max_bin": 256, "tree_method": "hist", "device": "cpu"}
-STATE_BYTES, BUFFERS_BYTES, LIBRARY_BYTES = 28, 2 * 2**25, 250_000_000
+STATE_BYTES, BUFFERS_BYTES, LIBRARY_BYTES = 28, 36_000_000, 250_000_000
 WAYS = ("memory", "held", "files", "xgboost")
 
 

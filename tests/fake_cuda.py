@@ -39,6 +39,7 @@ class Machine:
         self.functions: list[Any] = []
         self.attributes: list[tuple[int, int, int]] = []  # function, attribute, value
         self.waits = 0
+        self.hurries = False  # whether kernels are done as soon as what their stream waits for allows it
         self.ranges: list[str | None] = []  # of NVTX: names where they begin, None where they end
         self.operations: list[str] = []  # kernels by name, clears, copies, and "cupy" for what CuPy computes
         self.null = Stream(self, device=0)
@@ -76,6 +77,8 @@ class Machine:
         arguments = unpacked(kernel, choice, parameters)
         self.operations.append(kernel.name)
         self.streams[stream].add(lambda: run(kernel, *arguments, grid=gx, block=bx, shared=shared))
+        if self.hurries:
+            self.streams[stream].run()
 
 
 def unpacked(kernel: Any, choice: Any, parameters: int) -> list[Any]:
@@ -207,6 +210,7 @@ def cuda(machine: Machine, device_type: type) -> SimpleNamespace:
         Device=device_type, machine=machine, pool=pool,
         Stream=lambda non_blocking=False: Stream(machine, machine.device), Event=lambda disable_timing=False: Event(machine),
         get_current_stream=lambda: machine.stream, alloc_pinned_memory=machine.pinned,
+        PinnedMemory=machine.pinned, PinnedMemoryPointer=lambda memory, offset: memory[offset:],
         memory=SimpleNamespace(OutOfMemoryError=MemoryError),
         nvtx=SimpleNamespace(available=True, RangePush=machine.ranges.append, RangePop=lambda: machine.ranges.append(None)),
         runtime=SimpleNamespace(

@@ -27,7 +27,7 @@ from greenlet import getcurrent, greenlet
 from numba import njit, types
 from numba.core.extending import _Intrinsic
 
-from gpuboost.backend.cuda.device import Device, PendingCopy
+from gpuboost.backend.cuda.device import Device, Mark, PendingCopy
 from gpuboost.kernels.cuda_common import DeviceFunction, bind, cuda
 
 POISON = 0xA5
@@ -473,7 +473,18 @@ class SimulatedDevice(Device):
     def start_copy(self, array):
         return _SimulatedCopy(self, array)
 
-    def order_behind(self, copy):
+    def page_locked(self, shape, dtype):
+        return self.empty(shape, dtype)
+
+    def mark(self):
+        return _Now()
+
+    def start_upload(self, parts, behind):
+        for source, target in parts:
+            target[...] = source
+        return _Now()
+
+    def order_behind(self, place):
         pass
 
     def free_bytes(self):
@@ -489,6 +500,13 @@ class SimulatedDevice(Device):
 
     def current(self):
         return nullcontext()
+
+
+class _Now(Mark):
+    """All work is done when it is launched."""
+
+    def wait(self):
+        pass
 
 
 class _SimulatedCopy(PendingCopy):

@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from enum import Enum
+from typing import Any
 
 import numpy as np
 
@@ -112,6 +113,11 @@ class BinnedMatrix:
         with on_device_of(page.columns):
             taken = DensePage(page.columns.take(rows, axis=1), page.records.take(rows, axis=0))
             return replace(self, pages=ResidentPages([taken]))
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Pages are pickled where they come from."""
+        is_home = self.pages.home is self.pages
+        return vars(self) if is_home else {**vars(self), "pages": self.pages.home, "memory": "host"}
 
     def moved(self, memory: str, put: Put) -> "BinnedMatrix":
         """The same codes in the memory of that name."""

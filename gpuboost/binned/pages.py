@@ -226,6 +226,11 @@ class PageStore(ABC):
         """Pages with their numbers. Of the columns of a dense page those of some features, ascending, or with None its records:
         what else it holds is undefined. numbers : of the pages that are wanted, ascending; None: of all."""
 
+    @property
+    def home(self) -> "PageStore":
+        """The same pages where they come from."""
+        return self
+
     def moved(self, put: Put) -> "PageStore":
         """The same pages in another memory, all of them held there."""
         return ResidentPages(tuple(page.moved(put) for page in self))

@@ -70,5 +70,5 @@ class ExtMemQuantileDMatrix(QuantileDMatrix):
     @property
     def bytes_in_files(self) -> int:
         """Of the codes that found no room in memory."""
-        pages = self._bins.binned.pages
+        pages = self._bins.binned.pages.home
         return getattr(pages, "bytes_in_files", 0)

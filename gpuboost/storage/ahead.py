@@ -1,6 +1,6 @@
 """Read ahead: while one thing is worked on, a thread gets the next."""
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TypeVar
 
@@ -9,7 +9,7 @@ __all__ = ["read_ahead"]
 Item = TypeVar("Item")
 
 
-def read_ahead(reads: Iterable[Callable[[], Item]]) -> Iterator[Item]:
+def read_ahead(reads: Iterable[Callable[[], Item]]) -> Generator[Item]:
     """What these calls return, in order. Each is made by one thread while what the one before it returned is in use, and no
     sooner: two buffers are enough. Raises what they raise."""
     with ThreadPoolExecutor(1, "gpuboost-read-ahead") as thread:

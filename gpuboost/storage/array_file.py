@@ -24,7 +24,7 @@ import numpy as np
 
 from gpuboost.kernels.checksum import checksum
 
-__all__ = ["ArrayFile", "HeldArray", "Shelved", "write_array"]
+__all__ = ["ArrayFile", "HeldArray", "Shelved", "neighbours", "write_array"]
 
 MAGIC, VERSION = b"GPBARRAY", 1
 HEADER = np.dtype([
@@ -78,7 +78,7 @@ class ArrayFile:
                 sums = self._read_header(file)
                 file_of_parts = HEADER.itemsize + sums.nbytes
                 size = self.shape[1] * self.dtype.itemsize
-                for first, last in _runs(self.shape[0], parts):
+                for first, last in neighbours(self.shape[0], parts):
                     self._fill(file, file_of_parts + first * size, out[first:last].reshape(-1).view(np.uint8))
                     for part in range(first, last):
                         if checksum(out[part].view(np.uint8)) != tuple(sums[part].tolist()):
@@ -155,8 +155,8 @@ def _header(shape: tuple[int, ...], dtype: np.dtype, sums: np.ndarray) -> bytes:
     return head.tobytes() + sums.tobytes()
 
 
-def _runs(n_parts: int, parts: np.ndarray | None) -> Iterator[tuple[int, int]]:
-    """Neighbouring parts as (first, last + 1)."""
+def neighbours(n_parts: int, parts: np.ndarray | None) -> Iterator[tuple[int, int]]:
+    """Of ascending numbers of n_parts parts, None for all, those that follow each other, as (first, last + 1)."""
     if parts is None:
         yield 0, n_parts
         return

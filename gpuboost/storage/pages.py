@@ -1,20 +1,21 @@
 """Pages of codes on a shelf: those that found no room in memory are read whenever they are asked for."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Generator, Iterable, Iterator
+from contextlib import closing
 from dataclasses import dataclass
 from functools import partial
 from queue import Empty, SimpleQueue
 
 import numpy as np
 
-from gpuboost.binned.pages import DensePage, Page, PageStore, ResidentPages
+from gpuboost.binned.pages import Array, DensePage, Page, PageStore, Put, ResidentPages
 from gpuboost.storage.ahead import read_ahead
-from gpuboost.storage.array_file import Shelved
+from gpuboost.storage.array_file import HeldArray, Shelved
 from gpuboost.storage.shelf import Shelf
 
 __all__ = ["StoredPages"]
 
-_Buffer = tuple[np.ndarray, np.ndarray]  # room for the columns and the records of a page
+Buffers = tuple[np.ndarray, np.ndarray]  # each of buffer_size codes: for one page while the other is in use
 
 
 @dataclass(frozen=True)
@@ -32,7 +33,7 @@ class StoredPages(PageStore):
     def __init__(self, shelf: Shelf, dtype: np.dtype, n_features: int, width: int) -> None:
         self._shelf, self._dtype, self._n_features, self._width = shelf, dtype, n_features, width
         self._pages: list[_StoredPage] = []
-        self._spare: SimpleQueue[_Buffer] = SimpleQueue()  # that no walk uses
+        self._spare: SimpleQueue[Buffers] = SimpleQueue()  # that no walk uses
 
     def add(self, page: DensePage) -> None:
         """Put a page behind the others, none of which has fewer rows. It may be overwritten afterwards where it did not stay in
@@ -77,28 +78,50 @@ class StoredPages(PageStore):
         if all(self._pages[p].columns.is_held for p in wanted):
             yield from ((p, self[p]) for p in wanted)
             return
-        buffers = [self._buffer(), self._buffer()]
         try:
-            reads = [partial(self._read, p, features, buffers[i % 2]) for i, p in enumerate(wanted)]
-            yield from zip(wanted, read_ahead(reads))
-        finally:
-            for buffer in buffers:
-                self._spare.put(buffer)
-
-    def _buffer(self) -> _Buffer:
-        try:
-            return self._spare.get_nowait()
+            buffers = self._spare.get_nowait()
         except Empty:
-            most_rows = self._pages[0].n_rows
-            return np.empty(self._n_features * most_rows, self._dtype), np.empty(self._width * most_rows, self._dtype)
+            buffers = np.empty(self.buffer_size, self._dtype), np.empty(self.buffer_size, self._dtype)
+        try:
+            with closing(self.walk_in(buffers, features, wanted)) as pages:
+                yield from pages
+        finally:
+            self._spare.put(buffers)
 
-    def _read(self, p: int, features: np.ndarray | None, buffer: _Buffer) -> DensePage:
-        page = self._pages[p]
-        if page.columns.is_held:
+    def walk_in(self, buffers: Buffers, features: np.ndarray | None, numbers: list[int]) -> Generator[tuple[int, DensePage]]:
+        """The same, with pages of files in these buffers, which nobody writes to once this is closed."""
+        reads = [partial(self._read, p, features, buffers[i % 2]) for i, p in enumerate(numbers)]
+        with closing(read_ahead(reads)) as pages:
+            yield from zip(numbers, pages)
+
+    @property
+    def buffer_size(self) -> int:
+        """Codes of the columns or of the records of any page: of whichever there are more."""
+        return max(self._n_features, self._width) * max(self.page_rows)
+
+    def page_bytes(self, p: int) -> int:
+        """Of both layouts."""
+        return (self._n_features + self._width) * self._pages[p].n_rows * self._dtype.itemsize
+
+    def page_in(self, buffer: Array, n_rows: int) -> DensePage:
+        """A page of so many rows that lies in a buffer, of whatever memory: its columns and its records are in one place."""
+        columns, records = buffer[: self._n_features * n_rows], buffer[: self._width * n_rows]
+        return DensePage(columns.reshape(self._n_features, n_rows), records.reshape(n_rows, self._width))
+
+    def relocate(self, put: Put) -> None:
+        """Have the pages that are held in other memory of the host, one after another."""
+        for p, page in enumerate(self._pages):
+            if page.columns.is_held:
+                held = (HeldArray(put(array.read())) for array in (page.columns, page.records))
+                self._pages[p] = _StoredPage(page.n_rows, *held)
+
+    def _read(self, p: int, features: np.ndarray | None, buffer: np.ndarray) -> DensePage:
+        stored = self._pages[p]
+        if stored.columns.is_held:
             return self[p]
-        columns, records = (part[: n * page.n_rows] for part, n in zip(buffer, (self._n_features, self._width)))
+        page = self.page_in(buffer, stored.n_rows)
         if features is None:
-            page.records.read(out=records.reshape(1, -1))
+            stored.records.read(out=page.records.reshape(1, -1))
         else:
-            page.columns.read(features, columns.reshape(-1, page.n_rows))
-        return DensePage(columns.reshape(-1, page.n_rows), records.reshape(-1, self._width))
+            stored.columns.read(features, page.columns)
+        return page

@@ -149,5 +149,8 @@ class WatchedMatrices:
                 "an evaluation QuantileDMatrix must be built with ref= the training matrix and the max_bin that training has "
                 f"binned it for, {self._cuts.max_bin}, so that both share their cuts. Or use a DMatrix."
             )
-        page = codes.pages[0]
-        return page.stored.moved(self._backend.memory.put) if isinstance(page, SparsePage) else codes
+        if not codes.is_sparse:
+            return codes
+        (page,) = codes.pages
+        assert isinstance(page, SparsePage)
+        return page.stored.moved(self._backend.memory.put)

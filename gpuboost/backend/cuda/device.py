@@ -2,7 +2,7 @@
 
 ``Device`` is what the CUDA backend asks for. ``CupyDevice`` is a GPU through CuPy; tests/simulator.py has one that needs none.
 Kernels run on CuPy's current stream in the order of their launches. ``fetch`` and ``PendingCopy.wait`` make the host wait for
-them; an array of the host may be changed when ``put`` or ``write`` returns.
+them; an array of the host may be changed when ``put`` or ``write`` returns. ``start_copy`` and ``start_upload`` run beside them.
 """
 
 import math
@@ -10,7 +10,7 @@ import os
 import threading
 from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import cache
 from types import SimpleNamespace
@@ -23,7 +23,7 @@ from gpuboost.backend.cuda.kept import CompiledKernel
 from gpuboost.errors import DeviceNotFoundError, install
 from gpuboost.kernels.cuda_common import CudaKernel
 
-__all__ = ["CupyDevice", "Device", "PendingCopy", "find_device", "has_gpu", "side_by_side", "usable_device"]
+__all__ = ["CupyDevice", "Device", "Mark", "PendingCopy", "find_device", "has_gpu", "side_by_side", "usable_device"]
 
 Array = Any
 
@@ -52,6 +52,14 @@ class PendingCopy(ABC):
     @abstractmethod
     def wait(self) -> np.ndarray:
         """The copy, once it and all work before it are done."""
+
+
+class Mark(ABC):
+    """A place in the order of the device's work."""
+
+    @abstractmethod
+    def wait(self) -> None:
+        """Let the host wait until all work before it is done."""
 
 
 class Device(ABC):
@@ -110,8 +118,22 @@ class Device(ABC):
         launched later: what overwrites the array is to be launched behind ``order_behind``."""
 
     @abstractmethod
-    def order_behind(self, copy: PendingCopy) -> None:
-        """Let the work launched from now on begin after this copy. The host does not wait."""
+    def page_locked(self, shape: tuple[int, ...], dtype: Any) -> np.ndarray:
+        """A new array of the host, of unspecified content, for ``start_upload`` to copy from."""
+
+    @abstractmethod
+    def mark(self) -> Mark:
+        """The place behind the work launched so far."""
+
+    @abstractmethod
+    def start_upload(self, parts: Iterable[tuple[np.ndarray, Array]], behind: Mark) -> Mark:
+        """Begin to copy page-locked arrays into contiguous ones of the device, once the work before ``behind`` is done and beside
+        all other work. Returns the place behind the copies: what reads them is to be launched behind ``order_behind``, and until
+        then the host's arrays may not change."""
+
+    @abstractmethod
+    def order_behind(self, place: PendingCopy | Mark) -> None:
+        """Let the work launched from now on begin after this copy, or behind this place. The host does not wait."""
 
     @abstractmethod
     def free_bytes(self) -> int:
@@ -272,13 +294,32 @@ class CupyDevice(Device):
         return _Structs(memory, np.dtype(dtype)) if np.dtype(dtype).names else super()._view(memory, shape, dtype)
 
     def start_copy(self, array: Array) -> "_CupyCopy":
+        return _CupyCopy(self.xp.cuda, array, self._stream_of_copies())
+
+    def _stream_of_copies(self) -> Any:
         if self._copy_stream is None:
             self._copy_stream = self.xp.cuda.Stream(non_blocking=True)
-        return _CupyCopy(self.xp.cuda, array, self._copy_stream)
+        return self._copy_stream
 
-    def order_behind(self, copy: PendingCopy) -> None:
-        assert isinstance(copy, _CupyCopy)
-        self.xp.cuda.get_current_stream().wait_event(copy.done)
+    def page_locked(self, shape: tuple[int, ...], dtype: Any) -> np.ndarray:
+        n, cuda = math.prod(shape), self.xp.cuda  # not from CuPy's pool, which would keep what is given back
+        memory = cuda.PinnedMemoryPointer(cuda.PinnedMemory(max(n, 1) * np.dtype(dtype).itemsize), 0)
+        return np.frombuffer(memory, dtype, n).reshape(shape)
+
+    def mark(self) -> "_CupyMark":
+        return _CupyMark(self.xp.cuda, self.xp.cuda.get_current_stream())
+
+    def start_upload(self, parts: Iterable[tuple[np.ndarray, Array]], behind: Mark) -> "_CupyMark":
+        assert isinstance(behind, _CupyMark)
+        stream = self._stream_of_copies()
+        stream.wait_event(behind.done)
+        for source, target in parts:
+            target.data.copy_from_host_async(source.ctypes.data, source.nbytes, stream)
+        return _CupyMark(self.xp.cuda, stream)
+
+    def order_behind(self, place: PendingCopy | Mark) -> None:
+        assert isinstance(place, _CupyCopy | _CupyMark)
+        self.xp.cuda.get_current_stream().wait_event(place.done)
 
     def free_bytes(self) -> int:
         pool = self.xp.get_default_memory_pool()
@@ -362,6 +403,17 @@ class _Structs:
     def _bytes(self, part: slice) -> slice:
         first, last, _ = part.indices(self.size)
         return slice(first * self.itemsize, last * self.itemsize)
+
+
+class _CupyMark(Mark):
+    """done : an event."""
+
+    def __init__(self, cuda: Any, stream: Any) -> None:
+        self.done = cuda.Event(disable_timing=True)
+        self.done.record(stream)
+
+    def wait(self) -> None:
+        self.done.synchronize()
 
 
 class _CupyCopy(PendingCopy):

@@ -1,6 +1,7 @@
 """Memory of a GPU, and the rule that all work on it is done with its device current, in phases that have names."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from functools import wraps
 from typing import ParamSpec, TypeVar
 
@@ -8,7 +9,10 @@ import numpy as np
 
 from gpuboost.backend.contract import Array, Memory
 from gpuboost.backend.cuda.device import Device
+from gpuboost.backend.cuda.staging import StagedPages
+from gpuboost.binned.matrix import BinnedMatrix
 from gpuboost.kernels.cuda_common import CudaKernel
+from gpuboost.storage.pages import StoredPages
 
 __all__ = ["DeviceMemory", "Launcher", "on_device"]
 
@@ -79,3 +83,9 @@ class DeviceMemory(Memory):
 
     def fetch(self, array: Array) -> np.ndarray:
         return self.device.fetch(array)
+
+    def move_table(self, binned: BinnedMatrix) -> BinnedMatrix:
+        stored = binned.pages.home
+        if binned.memory == self.name or not isinstance(stored, StoredPages):
+            return super().move_table(binned)
+        return replace(binned, pages=StagedPages(self.device, stored), memory=self.name)

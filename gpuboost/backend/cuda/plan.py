@@ -30,6 +30,7 @@ class TrainingSize:
     n_bins, n_packed : sums of a histogram for each output of a tree, of the bins of the features drawn and of packed codes.
     largest_page : rows. copied_bytes : of codes that are copied for the features that a round draws.
     has_quantiles : whether leaves become quantiles of residuals.
+    staged_bytes : of buffers for pages of the host.
     n_categories : most of a feature that is split by sets, 0 where none is. n_words : of a node's set (kernels/structs.py).
     """
 
@@ -45,6 +46,7 @@ class TrainingSize:
     largest_page: int
     copied_bytes: int
     has_quantiles: bool = False
+    staged_bytes: int = 0
     n_categories: int = 0
     n_words: int = EMPTY_WORDS
 
@@ -79,7 +81,7 @@ def plan_memory(size: TrainingSize, params: Params, free_bytes: int) -> MemoryPl
     # with the candidates of its node, where each node has its own
     histogram_bytes = size.leaf_size * (size.n_bins + size.n_packed) * 16 + size.n_bins * (params.proposals == "local")
     rest = _row_bytes(size, params) + _node_bytes(size, n_nodes) + GAINS_BYTES + RESERVE_BYTES
-    rest += at_once * size.n_features * params.masks_features
+    rest += at_once * size.n_features * params.masks_features + size.staged_bytes
     rest += size.n_trees * size.n_bins * (params.proposals == "global")
     sorted_size = 2 ** (size.n_categories - 1).bit_length() if size.n_categories else 0  # for a bitonic sort
     sorted_at_once = max(1, min(SORT_BYTES // (12 * sorted_size), SORT_BLOCKS)) if sorted_size else 0

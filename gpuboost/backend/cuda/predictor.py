@@ -9,6 +9,7 @@ from gpuboost.backend.contract import Array, FlatTrees, Predictor, RowTerm
 from gpuboost.backend.cuda.coder import columns_of
 from gpuboost.backend.cuda.device import Device
 from gpuboost.backend.cuda.memory import on_device
+from gpuboost.backend.cuda.staging import split_features
 from gpuboost.backend.trees import flatten_trees
 from gpuboost.binned.cuts import Cuts
 from gpuboost.binned.matrix import BinnedMatrix
@@ -51,7 +52,8 @@ class CudaPredictor(Predictor):
     def predict_codes(self, binned: BinnedMatrix, flat: FlatTrees, margin: Array, leaves: Array | None) -> None:
         put, first = self.device.put, 0
         n_bins, own_leaves = put(binned.cuts.n_bins), self._or_none(leaves)
-        for page in binned.pages:
+        features = split_features(self.device, flat, binned)
+        for _, page in binned.pages.walk(features):
             if isinstance(page, SparsePage):  # the only page
                 self.predict_sparse(page.stored, flat, margin, leaves)
                 continue

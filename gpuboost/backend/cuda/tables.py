@@ -14,7 +14,7 @@ from gpuboost.backend.draws import all_columns
 from gpuboost.backend.plans import ColumnDraw, FrontierBatch
 from gpuboost.binned.matrix import BinnedMatrix, Representation
 from gpuboost.binned.packing import Packing
-from gpuboost.binned.pages import DensePage, SparsePage
+from gpuboost.binned.pages import DensePage, Page, SparsePage
 from gpuboost.kernels import compaction, growth, histogram, partition, predict, sparse
 from gpuboost.kernels.column_sampling import count_drawn
 from gpuboost.kernels.cuda_common import CudaKernel
@@ -23,6 +23,7 @@ from gpuboost.params import Params
 
 __all__ = ["CudaTable", "bytes_copied", "open_table"]
 
+UINT32 = np.dtype(np.uint32)
 CLEARED_AHEAD = 2**24  # bytes of histograms made 0 in one go: 3 µs at 4.8 TB/s, about as long as a launch takes
 
 
@@ -65,6 +66,7 @@ class CudaTable(ABC):
         self._launch, self._device = launch, launch.device
         self._binned, self._pages, self._first_output, self._progress = binned, pages, first_output, progress
         self._offsets, self._n_bins = launch.device.put(binned.cuts.offsets), launch.device.put(binned.cuts.n_bins)
+        self.walk = binned.pages.walk
         self.columns = DrawnColumns(launch, binned, params)
         self._clear = range(0)  # slots that are 0 and not yet used in this round
 
@@ -73,8 +75,13 @@ class CudaTable(ABC):
         self._clear = range(0)
         self.columns.take(drawn)
 
-    def copy_drawn(self, p: int) -> None:  # noqa: B027 - most have nothing to copy
-        """Copy what histograms read of page p for the features and rows drawn, where they would otherwise read all of it."""
+    @property
+    def is_resident(self) -> bool:
+        """Whether all pages are on the device."""
+        return self._binned.pages.is_resident
+
+    def copy_drawn(self) -> None:  # noqa: B027 - most have nothing to copy
+        """Copy what histograms read of the pages for the features and rows drawn, where they would otherwise read all of it."""
 
     def build(self, arrays: NodeArrays, n_limbs: Array, n: int, batch: FrontierBatch, max_depth: int, hist: Array) -> None:
         """Histograms of the batch's nodes, n at most, in the slots of hist from batch.first_slot on."""
@@ -83,7 +90,8 @@ class CudaTable(ABC):
         kernel, n_tiles = self._kernel()
         n_blocks = device.n_multiprocessors * kernel.blocks_per_sm
         n_parts = histogram.parts_of_rows(n_blocks, n_tiles * hist.shape[1])
-        for p, (rows, segments) in enumerate(zip(self._pages, arrays.segments)):
+        for p, page in self.walk():
+            rows, segments = self._pages[p], arrays.segments[p]
             work = self._first_output, segments, n_parts, rows.slices, rows.first_slice
             if p == 0:
                 self._launch(
@@ -95,7 +103,7 @@ class CudaTable(ABC):
                 self._launch(
                     histogram.list_build_items_kernel, arrays.build, arrays.nodes, *work[:3], self._progress, *work[3:], blocks=1
                 )
-            self._add(p, kernel, n_blocks, n_limbs, (self._progress, rows.slices, rows.first_slice, target))
+            self._add(p, page, kernel, n_blocks, n_limbs, (self._progress, rows.slices, rows.first_slice, target))
 
     def _clear_slots(self, target: Array, first: int, n: int) -> None:
         """Make n slots 0, and where slots are first used in a round some more of those behind them: for levels to come."""
@@ -115,7 +123,7 @@ class CudaTable(ABC):
         """The kernel that adds up a page, and into how many tiles it cuts a histogram."""
 
     @abstractmethod
-    def _add(self, p: int, kernel: CudaKernel, n_blocks: int, n_limbs: Array, work: tuple[Array, ...]) -> None:
+    def _add(self, p: int, page: Page, kernel: CudaKernel, n_blocks: int, n_limbs: Array, work: tuple[Array, ...]) -> None:
         """Add up page p."""
 
     def _add_records(
@@ -129,12 +137,13 @@ class CudaTable(ABC):
         )  # fmt: skip
 
     @abstractmethod
-    def mark(self, p: int, arrays: NodeArrays, n_chunks: int) -> None:
-        """Which rows of page p in the selected nodes go left."""
+    def mark(self, p: int, page: Page, arrays: NodeArrays, n_chunks: int) -> None:
+        """Which rows of page p in the selected nodes go left. page : with the columns that those are split by."""
 
     @abstractmethod
-    def predict(self, p: int, flat: FlatTrees, listed: tuple[Array, Array], margin: Array) -> None:
-        """Add the trees' outputs to the margins of the rows of page p that are listed from the back (kernels/row_sampling.py)."""
+    def predict(self, p: int, page: Page, flat: FlatTrees, listed: tuple[Array, Array], margin: Array) -> None:
+        """Add the trees' outputs to the margins of the rows of page p that are listed from the back (kernels/row_sampling.py).
+        page : with the columns that the trees split by."""
 
 
 def _tiles(launch: Launcher, offsets: np.ndarray, n_codes: int, code_bytes: int) -> RecordTiles:
@@ -152,46 +161,62 @@ class DenseTable(CudaTable):
         if binned.packing is not None:
             n_codes = binned.packing.n_groups
         self._tiles = _tiles(launch, binned.record_offsets, n_codes, size)
-        records = [self._page(p).records for p in range(len(pages))]
         self._no_leaves = self._device.empty((0, 0), np.int32)
-        self._copies: list[tuple[Array, Array]] = []  # records, and those of the features drawn: four bytes at a time
+        self._views: dict[tuple[int, np.dtype], tuple[Array, Array]] = {}
+        self._drawn: list[Array] = []  # records of the features drawn, by page; one for all where pages come from the host
         if bytes_copied(binned, params):
             width = histogram.record_bytes(n_codes * size) // 4
-            drawn = [self._device.zeros((rows.n_rows, width), np.uint32) for rows in pages]
-            self._copies = [(whole.view(np.uint32), own) for whole, own in zip(records, drawn)]
-            records = drawn
-        self._words = [page.view(self._tiles.word) for page in records]
+            self._drawn = [self._device.zeros((n_rows, width), np.uint32) for n_rows in _rows_copied(binned)]
 
-    def _page(self, p: int) -> DensePage:
-        page = self._binned.pages[p]
+    def _view(self, records: Array, dtype: np.dtype) -> Array:
+        """Records as words of another dtype: the same object each time, so that launches on it are kept."""
+        key = id(records), dtype
+        if key not in self._views:
+            self._views[key] = records, records.view(dtype)
+        return self._views[key][1]
+
+    def copy_drawn(self) -> None:
+        if len(self._drawn) == len(self._pages):
+            for p, page in self.walk():
+                self._copy_drawn(p, page, self._drawn[p])
+
+    def _copy_drawn(self, p: int, page: Page, drawn: Array) -> None:
         assert isinstance(page, DensePage)
-        return page
+        rows, features, code_bits = self._pages[p], self.columns.features, 8 * self._binned.dtype.itemsize
+        self._launch(
+            compaction.compact_codes_kernel, self._view(page.records, UINT32), code_bits, features, rows.drawn, rows.n_listed,
+            drawn, threads=len(rows.kept) * -(-len(features) * code_bits // 32),
+        )  # fmt: skip
 
-    def copy_drawn(self, p: int) -> None:
-        if self._copies:
-            rows, features, code_bits = self._pages[p], self.columns.features, 8 * self._binned.dtype.itemsize
-            whole, drawn = self._copies[p]
-            self._launch(
-                compaction.compact_codes_kernel, whole, code_bits, features, rows.drawn, rows.n_listed, drawn,
-                threads=len(rows.kept) * -(-len(features) * code_bits // 32),
-            )  # fmt: skip
+    def _words(self, p: int, page: Page) -> Array:
+        """The records of page p that histograms read, as the tiles read them."""
+        assert isinstance(page, DensePage)
+        records = page.records
+        if len(self._drawn) == len(self._pages):
+            records = self._drawn[p]
+        elif self._drawn:
+            records = self._drawn[0]
+            self._copy_drawn(p, page, records)
+        return self._view(records, self._tiles.word)
 
     def _kernel(self) -> tuple[CudaKernel, int]:
         return self._tiles.kernel, self._tiles.n_tiles
 
-    def _add(self, p: int, kernel: CudaKernel, n_blocks: int, n_limbs: Array, work: tuple[Array, ...]) -> None:
-        self._add_records(p, self._words[p], self._tiles, self.columns.offsets, n_limbs, n_blocks, work)
+    def _add(self, p: int, page: Page, kernel: CudaKernel, n_blocks: int, n_limbs: Array, work: tuple[Array, ...]) -> None:
+        self._add_records(p, self._words(p, page), self._tiles, self.columns.offsets, n_limbs, n_blocks, work)
 
-    def mark(self, p: int, arrays: NodeArrays, n_chunks: int) -> None:
+    def mark(self, p: int, page: Page, arrays: NodeArrays, n_chunks: int) -> None:
+        assert isinstance(page, DensePage)
         rows = self._pages[p]
         self._launch(
-            partition.mark_rows_kernel, arrays.selected, arrays.nodes, arrays.cats, self._page(p).columns, self._n_bins,
+            partition.mark_rows_kernel, arrays.selected, arrays.nodes, arrays.cats, page.columns, self._n_bins,
             rows.lists, arrays.segments[p], self._progress, arrays.first_item, rows.marks, rows.n_left, blocks=n_chunks,
         )  # fmt: skip
 
-    def predict(self, p: int, flat: FlatTrees, listed: tuple[Array, Array], margin: Array) -> None:
+    def predict(self, p: int, page: Page, flat: FlatTrees, listed: tuple[Array, Array], margin: Array) -> None:
+        assert isinstance(page, DensePage)
         self._launch(
-            predict.predict_codes_kernel, self._page(p).columns, self._n_bins, *listed, *flat, self._pages[p].first, margin,
+            predict.predict_codes_kernel, page.columns, self._n_bins, *listed, *flat, self._pages[p].first, margin,
             self._no_leaves, threads=len(listed[0]),
         )  # fmt: skip
 
@@ -241,8 +266,8 @@ class PackedTable(DenseTable):
         super().build(arrays, n_limbs, n, batch, max_depth, hist)
         self._packed.undo(n, batch.first_slot, hist)
 
-    def _add(self, p: int, kernel: CudaKernel, n_blocks: int, n_limbs: Array, work: tuple[Array, ...]) -> None:
-        self._add_records(p, self._words[p], self._tiles, self._packed.record_offsets, n_limbs, n_blocks, work)
+    def _add(self, p: int, page: Page, kernel: CudaKernel, n_blocks: int, n_limbs: Array, work: tuple[Array, ...]) -> None:
+        self._add_records(p, self._words(p, page), self._tiles, self._packed.record_offsets, n_limbs, n_blocks, work)
 
 
 class SparseTable(CudaTable):
@@ -277,9 +302,9 @@ class SparseTable(CudaTable):
                 new_zero_bins = new_cells[host.zero_bins[new_cells >= 0]]
                 self._device.write(zero_bins[: len(new_zero_bins)], new_zero_bins)
 
-    def copy_drawn(self, p: int) -> None:
-        if self._copies:
-            page, rows, (row_end, cells, _) = self._page(p), self._pages[p], self._read[p]
+    def copy_drawn(self) -> None:
+        for p, (row_end, cells, _) in enumerate(self._read if self._copies else ()):
+            page, rows = self._page(p), self._pages[p]
             self._launch(
                 compaction.compact_cells_kernel, page.row_begin, page.cells, self.columns.new_cells, rows.drawn, rows.n_listed,
                 cells, row_end, threads=len(rows.kept),
@@ -288,14 +313,14 @@ class SparseTable(CudaTable):
     def _kernel(self) -> tuple[CudaKernel, int]:
         return sparse.build_sparse_histograms_kernel, 1
 
-    def _add(self, p: int, kernel: CudaKernel, n_blocks: int, n_limbs: Array, work: tuple[Array, ...]) -> None:
+    def _add(self, p: int, page: Page, kernel: CudaKernel, n_blocks: int, n_limbs: Array, work: tuple[Array, ...]) -> None:
         rows = self._pages[p]
         self._launch(
             kernel, self._page(p).row_begin, *self._read[p], rows.lists, rows.gpair, n_limbs, self.columns.offsets, *work,
             blocks=n_blocks,
         )  # fmt: skip
 
-    def mark(self, p: int, arrays: NodeArrays, n_chunks: int) -> None:
+    def mark(self, p: int, page: Page, arrays: NodeArrays, n_chunks: int) -> None:
         page, rows = self._page(p), self._pages[p]
         self._launch(
             sparse.mark_sparse_rows_kernel, arrays.selected, arrays.nodes, arrays.cats, page.row_begin, page.cells,
@@ -303,7 +328,7 @@ class SparseTable(CudaTable):
             rows.n_left, blocks=n_chunks,
         )  # fmt: skip
 
-    def predict(self, p: int, flat: FlatTrees, listed: tuple[Array, Array], margin: Array) -> None:
+    def predict(self, p: int, page: Page, flat: FlatTrees, listed: tuple[Array, Array], margin: Array) -> None:
         page = self._page(p)
         self._launch(
             sparse.predict_cells_kernel, page.row_begin, page.cells, self._offsets, page.absent, *listed, *flat,
@@ -337,7 +362,7 @@ class PackedSparseTable(SparseTable):
         super().build(arrays, n_limbs, n, batch, max_depth, hist)
         self._packed.undo(n, batch.first_slot, hist)
 
-    def _add(self, p: int, kernel: CudaKernel, n_blocks: int, n_limbs: Array, work: tuple[Array, ...]) -> None:
+    def _add(self, p: int, page: Page, kernel: CudaKernel, n_blocks: int, n_limbs: Array, work: tuple[Array, ...]) -> None:
         self._add_records(p, self._words, self._tiles, self._packed.record_offsets, n_limbs, n_blocks, work)
 
 
@@ -361,4 +386,9 @@ def bytes_copied(binned: BinnedMatrix, params: Params) -> int:
     if binned.is_sparse:
         return sum(page.cells.nbytes for page in binned.pages if isinstance(page, SparsePage))
     n_codes = count_drawn(params.colsample_bytree, binned.cuts.n_features)
-    return binned.n_rows * histogram.record_bytes(n_codes * binned.dtype.itemsize)
+    return sum(_rows_copied(binned)) * histogram.record_bytes(n_codes * binned.dtype.itemsize)
+
+
+def _rows_copied(binned: BinnedMatrix) -> tuple[int, ...]:
+    """Rows of the copies of records: of every page, or one after another where pages come from the host."""
+    return binned.pages.page_rows if binned.pages.is_resident else (max(binned.pages.page_rows),)

@@ -9,6 +9,7 @@ from gpuboost.backend.cuda.leaf_quantiles import CudaLeafQuantiles
 from gpuboost.backend.cuda.memory import Launcher, on_device
 from gpuboost.backend.cuda.plan import TrainingSize, finished_arrays, plan_memory
 from gpuboost.backend.cuda.rows import list_page_rows
+from gpuboost.backend.cuda.staging import StagedPages, split_features
 from gpuboost.backend.cuda.tables import bytes_copied, open_table
 from gpuboost.backend.cuda.trees import CudaTrees
 from gpuboost.backend.draws import most_bins
@@ -25,6 +26,7 @@ from gpuboost.params import Params
 __all__ = ["CudaTraining", "training_size"]
 
 
+HELD_SHARE = 3, 4  # of the memory that a training leaves free, for pages: evaluation needs some, too
 Leaving = tuple[PendingCopy, int]  # finished trees on their way to the host, and for how many nodes there is room
 
 
@@ -38,9 +40,11 @@ class CudaTraining(Training[Leaving]):
     def __init__(
         self, device: Device, rows: TrainingRows, params: Params, n_trees: int, leaf_size: int, leaf_alphas: tuple[float, ...]
     ) -> None:
-        binned = rows.binned
+        binned, pages = rows.binned, rows.binned.pages
+        if isinstance(pages, StagedPages):
+            pages.hold(0)  # a training before this one may have left no room
         plan = plan_memory(training_size(rows, params, n_trees, leaf_size, bool(leaf_alphas)), params, device.free_bytes())
-        self.device, self._cuts, self._n_trees, self._leaf_size = device, binned.cuts, n_trees, leaf_size
+        self.device, self._binned, self._n_trees, self._leaf_size = device, binned, n_trees, leaf_size
         self._first_outputs = range(0, n_trees * leaf_size, leaf_size)
         self._seed = params.seed & (2**64 - 1)
         launch = Launcher(device)
@@ -57,6 +61,8 @@ class CudaTraining(Training[Leaving]):
             self.leaf_quantiles = CudaLeafQuantiles(
                 launch, rows.global_rows, leaf_alphas, self.margin, self.gradients, self.trees, self._pages, self._progress
             )
+        if isinstance(pages, StagedPages):
+            pages.hold(device.free_bytes() // HELD_SHARE[1] * HELD_SHARE[0])
 
     def start_round(self, plan: Round) -> None:
         plan.require_outputs(self._first_outputs, self._leaf_size)
@@ -68,27 +74,31 @@ class CudaTraining(Training[Leaving]):
 
     def update_margin(self, margin: Array) -> None:
         draws = self.trees.plan.rows is not None
-        flat = self.trees.flat() if draws or any(len(page.idle) for page in self._pages) else None
-        for p, page in enumerate(self._pages):
+        for p in range(len(self._pages)):
             self.trees.add_to_margin(p, margin)
-            if flat is not None and len(page.idle):
-                self._table.predict(p, flat, (page.idle, page.n_idle), margin)
-            if flat is not None and draws:
-                self._table.predict(p, flat, (page.drawn, page.n_listed), margin)
+        if not draws and not any(len(page.idle) for page in self._pages):
+            return
+        flat = self.trees.flat()
+        for p, codes in self._table.walk(split_features(self.device, flat, self._binned)):
+            page = self._pages[p]
+            if len(page.idle):
+                self._table.predict(p, codes, flat, (page.idle, page.n_idle), margin)
+            if draws:
+                self._table.predict(p, codes, flat, (page.drawn, page.n_listed), margin)
 
     def finish_trees(self) -> Leaving:
         return self.trees.start_copy(), self.trees.arrays.capacity
 
     def fetch_trees(self, pending: Leaving) -> list[Tree]:
         copy, capacity = pending
-        shapes, memory = finished_arrays(capacity, self._leaf_size, count_words(self._cuts.n_categories)), copy.wait()
+        shapes, memory = finished_arrays(capacity, self._leaf_size, count_words(self._binned.cuts.n_categories)), copy.wait()
         places = side_by_side(shapes)
         finished = {name: memory[places[name]].view(dtype).reshape(shape) for name, (shape, dtype) in shapes.items()}
         n, non_finite = finished["state"]
         check_finite(non_finite * NON_FINITE_BITS)
         own_nodes, leaf_values, weights, covers = (finished[name][:n] for name in ("nodes", "leaf_values", "weights", "covers"))
         cats = finished["cats"][:n] if "cats" in finished else None
-        return collect_trees(own_nodes, leaf_values, weights, covers, self._cuts, self._n_trees, cats)
+        return collect_trees(own_nodes, leaf_values, weights, covers, self._binned.cuts, self._n_trees, cats)
 
 
 def training_size(
@@ -102,5 +112,6 @@ def training_size(
         n_features=binned.cuts.n_features, n_bins=most_bins(params, binned.cuts),
         n_packed=0 if binned.packing is None else int(binned.packing.offsets[-1]), n_pages=len(binned.pages),
         largest_page=max(binned.pages.page_rows), copied_bytes=bytes_copied(binned, params), has_quantiles=has_quantiles,
+        staged_bytes=binned.pages.staging_bytes if isinstance(binned.pages, StagedPages) else 0,
         n_categories=int(binned.cuts.n_categories.max()), n_words=count_words(binned.cuts.n_categories),
     )  # fmt: skip

@@ -101,7 +101,7 @@ class CudaTrees(Trees):
                 )  # fmt: skip
             else:
                 self._launch(partition.start_rows_kernel, self._n_trees, self._progress, *rows, threads=threads)
-            self._table.copy_drawn(p)
+        self._table.copy_drawn()
         self._n_steps, self._took_levels = 0, False
         self.node_bound = self.frontier_bound = self._n_trees
 
@@ -206,11 +206,12 @@ class CudaTrees(Trees):
 
     def partition_rows(self) -> Array:
         own, progress = self.arrays, self._progress
-        for p, (page, segments) in enumerate(zip(self._pages, own.segments)):
+        for p, codes in self._table.walk(self._features_split()):
+            page, segments = self._pages[p], own.segments[p]
             n_chunks = page.lists.shape[1] // partition.CHUNK_ROWS + self._selected_bound
             if p > 0:
                 self._launch(partition.list_chunks_kernel, own.selected, segments, progress, own.first_item, blocks=1)
-            self._table.mark(p, own, n_chunks)
+            self._table.mark(p, codes, own, n_chunks)
             self._launch(
                 partition.place_children_kernel, int(p == 0), own.selected, own.nodes, progress, own.first_item, page.n_left,
                 segments, own.counts, blocks=1,
@@ -222,6 +223,14 @@ class CudaTrees(Trees):
         self.node_bound += 2 * self._selected_bound
         self.frontier_bound = 2 * self._selected_bound
         return own.counts[: self.frontier_bound]
+
+    def _features_split(self) -> np.ndarray:
+        """Of the nodes chosen, where pages come from the host, which then has to wait for the device to know."""
+        if self._table.is_resident:
+            return np.zeros(0, np.int64)
+        own, fetch = self.arrays, self.device.fetch
+        selected = fetch(own.selected)[: int(fetch(self._progress)[0]["n_selected"])]
+        return np.unique(fetch(own.nodes)["feature"][selected])
 
     # -- Leaves -----------------------------------------------------------------------------------------------------
 

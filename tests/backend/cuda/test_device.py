@@ -333,5 +333,6 @@ def test_cupy_has_the_names_that_are_used():
     assert {"copy_to_host_async", "copy_from_host_async", "memset_async", "ptr"} <= set(dir(cupy.cuda.MemoryPointer))
     assert {"get_limit", "total_bytes", "free_all_blocks"} <= set(dir(cupy.get_default_memory_pool()))
     assert {"record", "synchronize", "done"} <= set(dir(cupy.cuda.Event)) and callable(cupy.cuda.alloc_pinned_memory)
+    assert bytes(memoryview(cupy.cuda.PinnedMemoryPointer(cupy.cuda.PinnedMemory(0), 0))) == b""
     assert {"RangePush", "RangePop", "available"} <= set(dir(cupy.cuda.nvtx))
     assert {"memGetInfo", "getDeviceCount", "getDeviceProperties"} <= set(dir(cupy.cuda.runtime))
