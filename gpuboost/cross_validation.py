@@ -4,6 +4,9 @@ The table is binned once, and its folds share the cuts (not in exact search, whe
 model is that of train() on QuantileDMatrix(X[rows], y[rows], ref=dtrain), byte for byte. Cuts say how the values of a column are
 distributed, held-out rows included, and nothing of labels. LightGBM's cv does the same; XGBoost's bins every fold anew.
 
+The folds of a QuantileDMatrix are the rows that weigh something, in the order of the table: all of them read the same pages, in
+memory or in files.
+
 On several threads of the CPU the folds train side by side, on a share of the threads each.
 """
 
@@ -56,8 +59,10 @@ def cv(
     same for test. The standard deviation is that of the folds themselves (ddof 0).
     Raises ValueError and TypeError for wrong data or arguments.
     """
-    if not isinstance(dtrain, DMatrix) or isinstance(dtrain, QuantileDMatrix):
-        raise TypeError(f"dtrain must be a DMatrix, which keeps its table to be split, got {type(dtrain).__name__}.")
+    if not isinstance(dtrain, DMatrix):
+        raise TypeError(f"dtrain must be a DMatrix, got {type(dtrain).__name__}.")
+    if isinstance(dtrain, QuantileDMatrix) and dtrain.queries.is_given:
+        raise ValueError("the queries of a QuantileDMatrix cannot be split: only its table has them whole. Use a DMatrix.")
     n_rounds = check_arguments(num_boost_round, callbacks, obj=obj, custom_metric=custom_metric, fpreproc=fpreproc)
     for name, value in {"nfold": nfold, "seed": seed}.items():
         if not isinstance(value, Integral):
@@ -85,9 +90,7 @@ def cv(
         n_abreast = min(len(splits), backend.n_threads) if is_alone else 1
         trained = _Folds()
         for rows, test_rows in splits:
-            slices = [
-                dtrain.slice_with_bins(part, backend) if shares_bins else dtrain.slice(part, True) for part in (rows, test_rows)
-            ]
+            slices = [_part(dtrain, part, shares_bins, backend) for part in (rows, test_rows)]
             if ranks_queries and dtrain.queries.is_given and not all(part.queries.is_given for part in slices):
                 raise ValueError("a fold cuts a query in two. Leave folds out, or make them of whole queries in row order.")
             train_part, test_part, own = *slices, dict(settings)
@@ -102,13 +105,19 @@ def cv(
     return _as_table(evals_log, None if best is None else int(best) + 1, as_pandas)
 
 
+def _part(dtrain: DMatrix, rows: np.ndarray, shares_bins: bool, backend: Backend) -> DMatrix:
+    if isinstance(dtrain, QuantileDMatrix):
+        return dtrain.masked(rows)
+    return dtrain.slice_with_bins(rows, backend) if shares_bins else dtrain.slice(rows, True)
+
+
 def _bin_once(dtrain: DMatrix, params: Params, backend: Backend) -> bool:
     """Bin the table as the folds will want it. Returns whether they can share its bins."""
     if params.tree_method == "exact" or params.booster == "gblinear":
         return False
     comm = current_communicator()
     dtrain.require_same_columns(comm)
-    dtrain.binned(params.table_bins, backend, comm, params.cat_encoding == "sets")
+    dtrain.binned(params.table_bins, backend, comm, params.cat_encoding == "sets" and dtrain.has_categories)
     return True
 
 

@@ -131,6 +131,28 @@ def test_a_damaged_page_ends_a_training(tmp_path):
         model(matrix)
 
 
+@pytest.mark.slow
+def test_a_thousand_bits_that_flip_are_found(tmp_path):
+    """Anywhere in any file: whoever walks over the pages as training does is told which file it is."""
+    pages = streamed(tmp_path).any_binned().pages
+    (folder,) = tmp_path.iterdir()
+    files = sorted(folder.iterdir())
+    rng = np.random.default_rng(8)
+    for _ in range(1000):
+        file = files[rng.integers(len(files))]
+        data = bytearray(file.read_bytes())
+        at = rng.integers(len(data))
+        data[at] ^= 1 << int(rng.integers(8))
+        whole = file.read_bytes()
+        file.write_bytes(data)
+        with pytest.raises(OSError, match=f"{file.name} holds a part of a table and is damaged"):
+            for features in (None, np.arange(X.shape[1])):
+                for _ in pages.walk(features):
+                    pass
+        file.write_bytes(whole)
+    assert len(list(pages.walk())) == N_PAGES
+
+
 def test_a_full_disk_leaves_nothing(tmp_path, monkeypatch):
     replace, left = os.replace, [5]
 
@@ -151,3 +173,65 @@ def test_cache_prefix_names_the_folder(tmp_path):
     stream.cache_prefix = tmp_path / "cache"
     matrix = gb.ExtMemQuantileDMatrix(stream, cache_memory=0)
     assert len(os.listdir(tmp_path)) == 1 and matrix.bytes_in_files > 0
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Who takes such a matrix
+
+
+@pytest.mark.parametrize("params", [
+    {"eval_metric": ["logloss", "auc", "error"]}, {"objective": "reg:absoluteerror"}, {"booster": "dart", "rate_drop": 0.5},
+    {"objective": "multi:softprob", "num_class": 2},
+], ids=str)  # fmt: skip
+def test_the_folds_of_its_cross_validation_are_those_of_the_table(tmp_path, params):
+    weight = RNG.random(len(X)).astype(np.float32)
+    stream = parts_of(X, label=Y, weight=weight)
+    matrix = gb.ExtMemQuantileDMatrix(stream, max_bin=16, cache_memory=0, cache_folder=str(tmp_path), page_rows=PAGE_ROWS)
+    call = {"num_boost_round": 3, "nfold": 3, "as_pandas": False}
+    expected = gb.cv(PARAMS | params, gb.DMatrix(X, Y, weight=weight), **call)
+    assert gb.cv(PARAMS | params, matrix, **call) == expected
+    np.testing.assert_array_equal(matrix.get_weight(), weight)
+
+
+def test_its_queries_are_not_split():
+    stream = parts_of(X, label=Y, qid=np.arange(len(X)) // 10)
+    with pytest.raises(ValueError, match="the queries of a QuantileDMatrix cannot be split.*Use a DMatrix"):
+        gb.cv({"objective": "rank:ndcg"}, gb.ExtMemQuantileDMatrix(stream), 1)
+
+
+@pytest.mark.parametrize("kind, predictions", [
+    (gb.GPUBoostRegressor, ["predict", "apply"]), (gb.GPUBoostClassifier, ["predict", "predict_proba"]),
+    (gb.GPUBoostRFClassifier, ["predict_proba"]),
+])  # fmt: skip
+def test_estimators_take_it_in_the_place_of_a_table(tmp_path, kind, predictions):
+    options = {"n_estimators": 3, "max_bin": 16, "max_depth": 3}
+    matrix, table = streamed(tmp_path), gb.DMatrix(X[::2])
+    found = kind(**options).fit(matrix, None, eval_set=[(matrix, None)])
+    expected = kind(**options).fit(X, Y, eval_set=[(X, Y)])
+    assert found.get_booster().save_raw("json") == expected.get_booster().save_raw("json")
+    assert found.evals_result() == expected.evals_result() and found.n_features_in_ == 4
+    for name in predictions:
+        result = getattr(found, name)(table)
+        np.testing.assert_array_equal(result, getattr(expected, name)(X[::2]))
+    np.testing.assert_array_equal(getattr(found, predictions[0])(matrix), getattr(expected, predictions[0])(X))
+
+
+def test_a_ranker_takes_the_queries_of_a_matrix():
+    relevance, qid = RNG.integers(0, 3, len(X)), np.arange(len(X)) // 20
+    matrix = gb.ExtMemQuantileDMatrix(parts_of(X, label=relevance, qid=qid))
+    found = gb.GPUBoostRanker(n_estimators=2).fit(matrix, None)
+    expected = gb.GPUBoostRanker(n_estimators=2).fit(X, relevance, qid=qid)
+    assert found.get_booster().save_raw("json") == expected.get_booster().save_raw("json")
+
+
+def test_what_a_matrix_brings_is_not_given_again():
+    matrix, classifier = gb.DMatrix(X, Y), gb.GPUBoostClassifier(n_estimators=1)
+    for call in ({"y": Y}, {"sample_weight": Y}, {"eval_set": [(matrix, Y)]}):
+        with pytest.raises(ValueError, match="of a DMatrix is given when that is made"):
+            classifier.fit(matrix, **{"y": None, **call})
+    with pytest.raises(ValueError, match="for a classifier must be 0, 1, 2 and so on, got the classes .1.0, 2.0.. Number them"):
+        classifier.fit(gb.DMatrix(X, Y + 1), None)
+    with pytest.raises(ValueError, match="refit_full joins tables, which a DMatrix is not"):
+        gb.GPUBoostClassifier(early_stopping_rounds=1, refit_full=True).fit(matrix, None, eval_set=[(matrix, None)])
+    with pytest.raises(TypeError, match="X must be a table or a DMatrix, got Parts. Pass gpuboost.ExtMemQuantileDMatrix"):
+        classifier.fit(parts_of(X), Y)

@@ -1,7 +1,10 @@
 """QuantileDMatrix: a DMatrix that is binned at once and forgets its table."""
 
+from copy import copy
 from dataclasses import replace
 from typing import Any
+
+import numpy as np
 
 import gpuboost.backend as backends
 from gpuboost.backend import Backend
@@ -58,6 +61,14 @@ class QuantileDMatrix(DMatrix):
             self._features = self._features.aligned_with(ref._features)
         self._bins: Bins = Bins(binned.cuts.max_bin, binned, binned.cuts.categorical is not None)
         self._table = None
+
+    def masked(self, rows: np.ndarray) -> "QuantileDMatrix":
+        """The same codes, of which only the rows with the given numbers weigh what they weighed: the others take no part."""
+        weight = np.zeros(self.num_row(), np.float32)
+        weight[rows] = self.weights[rows] if len(self.weights) else 1
+        part = copy(self)
+        part._info = self._info.updated(self.num_col(), weight=weight)
+        return part
 
     def _binning_backend(self, place: str) -> Backend:
         n_values = self.num_row() * self.num_col()

@@ -19,6 +19,7 @@ from gpuboost.data.tables.device import host_array, is_device_table, open_device
 from gpuboost.explanation import explainer
 from gpuboost.labels import has_classes
 from gpuboost.objectives import find_objective
+from gpuboost.sklearn.matrices import refuse_info, refuse_stream
 from gpuboost.sklearn.parameters import DEFAULTS, NOT_OF_TRAINING, PARAMETERS, signature_of
 from gpuboost.sklearn.refit import check_tables, join_rows, join_tables
 from gpuboost.training.loop import train
@@ -81,6 +82,8 @@ class GPUBoostModel(BaseEstimator):
     ) -> Self:  # fmt: skip
         """Train on a table X (n_samples, n_features), an array, a frame or a SciPy sparse matrix, and its labels y (n_samples,).
 
+        X may be a DMatrix of any kind, with None for y: it has its labels (of a classifier 0, 1, 2, …), weights and margins. So may
+        X of eval_set.
         eval_set : (X, y) pairs to evaluate after every round, as validation_0, validation_1, …; one weight and base_margin each.
         verbose : print the evaluations, True every round, a number every so many.
         xgb_model : estimator, Booster or file to continue.
@@ -96,7 +99,8 @@ class GPUBoostModel(BaseEstimator):
         xgb_model: Any, eval_queries: Sequence[dict[str, Any]] | None = None,
     ) -> Self:  # fmt: skip
         """fit. info : what DMatrix gets beside table and labels. eval_queries : the same of each pair of eval_set, of queries."""
-        if y is None:
+        is_matrix = isinstance(X, DMatrix)
+        if y is None and not is_matrix:
             raise ValueError(f"{type(self).__name__} requires y to be passed, but the target y is None.")
         n_rounds = self.get_num_boosting_rounds()
         if self.early_stopping_rounds is not None and not eval_set:
@@ -105,13 +109,20 @@ class GPUBoostModel(BaseEstimator):
         self.__dict__.pop("_shap_importances", None)
         self.__dict__.pop("_booster", None)  # no model is better than one of another table's columns and classes
         X = self._checked_table(X, reset=True)
+        if is_matrix:
+            refuse_info(X, y=y)
+            y = X.get_label()
         label = self._fit_labels(y)
         if continued is not None:
             self._check_continued(continued)
-        dtrain = self._matrix(X, **self._label_info(label), **info)
+        if is_matrix:
+            self._check_matrix(X, label)
+        dtrain = self._matrix(X, **({} if is_matrix else self._label_info(label)), **info)
         evals = self._evaluation_matrices(eval_set, eval_weights, eval_margins, eval_queries)
         if self.refit_full and evals:
             last_table = self._checked_table(eval_set[-1][0], reset=False)
+            if is_matrix or isinstance(last_table, DMatrix):
+                raise ValueError("refit_full joins tables, which a DMatrix is not. Leave it out, or pass the tables.")
             check_tables(X, last_table)
             if any(isinstance(callback, LearningRateScheduler) for callback in self.callbacks or ()):
                 raise ValueError("refit_full calls no callbacks, so a LearningRateScheduler would be lost. Leave one out.")
@@ -168,9 +179,17 @@ class GPUBoostModel(BaseEstimator):
     def _check_continued(self, booster: Booster) -> None:
         """ValueError where a model to continue does not fit the labels."""
 
+    def _check_matrix(self, X: DMatrix, label: np.ndarray) -> None:
+        """ValueError where the labels that a matrix has are not those that training is to see."""
+
     def _checked_table(self, X: Any, *, reset: bool) -> Any:
         """X with count and names of its columns noted (reset) or compared. Frames, masked arrays and tables on a GPU pass
-        untouched to DMatrix."""
+        untouched to DMatrix; a DMatrix itself is compared by training and prediction."""
+        if isinstance(X, DMatrix):
+            if reset:
+                self._note_columns(X.num_col(), X.feature_names)
+            return X
+        refuse_stream(X)
         if is_device_table(X) and not hasattr(X, "columns"):
             X, _ = open_device_table(X)
             if X.ndim != 2:
@@ -182,6 +201,12 @@ class GPUBoostModel(BaseEstimator):
             self._check_order(X, reset)
             return validate_data(self, X, reset=reset, skip_check_array=True)
         return validate_data(self, X, reset=reset, ensure_min_samples=int(reset), **ANY_NUMBERS)
+
+    def _note_columns(self, n_features: int, names: list[str] | None) -> None:
+        self.n_features_in_ = n_features
+        self.__dict__.pop("feature_names_in_", None)
+        if names is not None:
+            self.feature_names_in_ = np.array(names, dtype=object)
 
     def _check_order(self, X: Any, reset: bool) -> None:
         """ValueError for a frame of the right columns in another order, which scikit-learn refuses without naming them."""
@@ -211,6 +236,9 @@ class GPUBoostModel(BaseEstimator):
         return {"label": label}
 
     def _matrix(self, X: Any, **info: Any) -> DMatrix:
+        if isinstance(X, DMatrix):
+            refuse_info(X, **info)
+            return X
         # scikit-learn has compared the columns, and warned of a table that has no names
         names = None if hasattr(X, "columns") else getattr(self, "feature_names_in_", None)
         return DMatrix(
@@ -229,9 +257,14 @@ class GPUBoostModel(BaseEstimator):
                 raise ValueError(f"{name} must have one entry per pair of eval_set ({len(pairs)}), got {len(values)}.")
         evals = []
         for i, (X, y) in enumerate(pairs):
+            of_rows = {"weight": _own(weights, i), "base_margin": _own(margins, i)}
+            if isinstance(X, DMatrix):
+                refuse_info(X, y=y, **of_rows)
+                evals.append((X, f"validation_{i}"))
+                continue
             info = self._label_info(self._encoded(y, f"eval_set[{i}]")) | (queries[i] if queries else {})
             matrix = self._matrix(self._checked_table(X, reset=False), **info)
-            matrix.set_info(weight=None if weights is None else weights[i], base_margin=None if margins is None else margins[i])
+            matrix.set_info(**of_rows)
             evals.append((matrix, f"validation_{i}"))
         return evals
 
@@ -351,12 +384,10 @@ class GPUBoostModel(BaseEstimator):
         """Read a model file; the estimator is fitted then. Its feature_types become the model's, other parameters stay."""
         booster = self._as_trained_here(Booster(model_file=fname))
         self._use_loaded(booster)
-        self.n_features_in_, self.evals_result_ = booster.num_features(), {}
+        self.evals_result_ = {}
+        self._note_columns(booster.num_features(), booster.feature_names)
         self.feature_types = booster.feature_types
-        self.__dict__.pop("feature_names_in_", None)
         self.__dict__.pop("_shap_importances", None)
-        if booster.feature_names is not None:
-            self.feature_names_in_ = np.array(booster.feature_names, dtype=object)
         self._booster = booster
 
     def _use_loaded(self, booster: Booster) -> None:
@@ -435,6 +466,10 @@ def with_labels(function: Any) -> Any:
         return function(dmatrix.get_label(), prediction, **given)
 
     return call
+
+
+def _own(values: Any, i: int) -> Any:
+    return None if values is None else values[i]
 
 
 def _is_function(value: Any) -> bool:

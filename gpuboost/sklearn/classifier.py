@@ -8,11 +8,13 @@ from sklearn.utils import column_or_1d
 from sklearn.utils.multiclass import check_classification_targets
 
 from gpuboost.booster import Booster
+from gpuboost.data.dmatrix import DMatrix
 from gpuboost.data.tables.device import host_array, like
 from gpuboost.kernels.reduce import map_rows
 from gpuboost.labels import class_codes, class_probabilities, label_array, read_classes, write_classes
 from gpuboost.objectives import find_objective, objective_of
 from gpuboost.sklearn.base import GPUBoostModel
+from gpuboost.sklearn.matrices import check_codes
 from gpuboost.sklearn.parameters import PARAMETERS
 
 __all__ = ["GPUBoostClassifier"]
@@ -51,6 +53,9 @@ class GPUBoostClassifier(ClassifierMixin, GPUBoostModel):
             )
         self.classes_ = np.arange(2).astype(y.dtype)
         return y.astype(np.int64)
+
+    def _check_matrix(self, X: DMatrix, label: np.ndarray) -> None:
+        check_codes(X, label, self.classes_)
 
     def _check_continued(self, booster: Booster) -> None:
         known = read_classes(booster).tolist()

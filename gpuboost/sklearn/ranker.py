@@ -5,9 +5,11 @@ from typing import Any, Self
 
 import numpy as np
 
+from gpuboost.data.dmatrix import DMatrix
 from gpuboost.data.tables.device import is_device_table
 from gpuboost.objectives import find_objective
 from gpuboost.sklearn.base import GPUBoostModel
+from gpuboost.sklearn.matrices import refuse_info
 from gpuboost.sklearn.parameters import PARAMETERS
 
 __all__ = ["GPUBoostRanker"]
@@ -84,6 +86,9 @@ def _one_each(name: str, values: Sequence[Any] | None, n: int) -> Sequence[Any]:
 def _split(X: Any, group: Any, qid: Any, names: str) -> tuple[Any, dict[str, Any]]:
     """A table without the column of queries, and its queries as DMatrix takes them. Raises ValueError where there is not one way
     that says them."""
+    if isinstance(X, DMatrix):
+        refuse_info(X, group=group, qid=qid)
+        return X, {}
     X, of_column = _without_qid(X)
     given = {name: values for name, values in (("group", group), (QID, qid), (QID, of_column)) if values is not None}
     if len(given) != 1 or (of_column is not None and qid is not None):
