@@ -60,12 +60,37 @@ def test_a_table_that_would_not_fit_is_read_in_batches_to_the_same_model(folder,
         "train", f"train.{suffix}", "--label", "answer", "--weight", "weight", "--valid", f"valid.{suffix}", "--rounds", "3",
     ]  # fmt: skip
     assert main([*command, "--model", "whole.json"]) == 0
-    assert "in batches" not in capsys.readouterr().out
+    predict = ["predict", f"train.{suffix}", "--model", "whole.json"]
+    assert main(predict) == 0
+    captured = capsys.readouterr()
+    assert "in batches" not in captured.err
     monkeypatch.setattr("gpuboost.cli.tables.free_memory", lambda: 1000)
+    monkeypatch.setattr("gpuboost.data.streams.files._batch_rows", lambda n_columns: 150)
     assert main([*command, "--model", "streamed.json"]) == 0
-    out = capsys.readouterr().out
-    assert f"train.{suffix}: about" in out and "GB of memory and 0.00 GB are free: it is read in batches" in out
+    err = capsys.readouterr().err
+    assert f"train.{suffix}: about" in err and "GB of memory and 0.00 GB are free: it is read in batches" in err
     assert (folder / "streamed.json").read_bytes() == (folder / "whole.json").read_bytes()
+    assert main(predict) == 0
+    streamed = capsys.readouterr()
+    assert "it is read in batches" in streamed.err and captured.out.endswith(streamed.out) and streamed.out.count("\n") == 401
+
+
+@pytest.mark.parametrize("suffix, free", [("csv", 2**40), ("parquet", 2**40), ("csv", 1000), ("parquet", 1000)])
+def test_files_of_a_folder_or_a_pattern_are_one_table(folder, suffix, free, monkeypatch):
+    monkeypatch.setattr("gpuboost.cli.tables.free_memory", lambda: free)
+    (folder / "parts").mkdir()
+    table = pl.read_csv("train.csv")
+    for i, part in enumerate((table[:150], table[150:])):
+        getattr(part, {"csv": "write_csv", "parquet": "write_parquet"}[suffix])(f"parts/{i}.{suffix}")
+    for model, data in {"one": "train.csv", "folder": "parts", "pattern": f"parts/*.{suffix}"}.items():
+        assert main(["train", data, "--label", "answer", "--rounds", "2", "--model", f"{model}.json"]) == 0
+    one = (folder / "one.json").read_bytes()
+    assert (folder / "folder.json").read_bytes() == (folder / "pattern.json").read_bytes() == one
+
+
+def test_a_folder_of_several_kinds_of_files_is_refused(folder, capsys):
+    assert main(["train", ".", "--label", "answer", "--model", "model.json"]) == 2
+    assert "'.' names files of several kinds, or LIBSVM files" in capsys.readouterr().err
 
 
 def test_queries_come_from_a_column_or_a_libsvm_file(folder, capsys):
@@ -287,8 +312,8 @@ UNREAD = ["train", "nowhere.csv", "--label", "answer", "--model", "m.json"]  # w
         ([*TRAIN, "--rounds", "many"], "invalid int value: 'many'"),
         ([*TRAIN, "--rounds", "-1"], "num_boost_round must be at least 0"),
         ([*TRAIN, "--valid", "text.csv"], "text.csv has no column"),
-        (["train", "folder", "--label", "answer", "--model", "m.json"], "'folder' is a folder. Name a file in it."),
-        ([*TRAIN, "--valid", "folder"], "'folder' is a folder"),
+        (["train", "folder", "--label", "answer", "--model", "m.json"], "the folder 'folder' holds no file that ends in"),
+        ([*TRAIN, "--valid", "folder"], "the folder 'folder' holds no file"),
         ([*UNREAD, "-p", "max_dept=3"], "unknown parameter 'max_dept'"),
         ([*UNREAD, "-p", "eval_metric=auc", "-p", "eval_metric=errors"], "got 'errors'. Did you mean 'error'?"),
         ([*UNREAD, "-p", "objective=binary:logist"], "got 'binary:logist'. Did you mean 'binary:logistic'?"),

@@ -5,7 +5,7 @@ import platform
 import sys
 import time
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from importlib.metadata import version
 from itertools import chain
@@ -31,7 +31,6 @@ from gpuboost.cli.tables import (
     listing,
     named_columns,
     open_table,
-    read_table,
     select_columns,
     write_table,
 )
@@ -39,6 +38,7 @@ from gpuboost.cli.task import check_params, check_target, choose_task, given_par
 from gpuboost.data.dmatrix import DMatrix
 from gpuboost.data.external import ExtMemQuantileDMatrix
 from gpuboost.data.quantile_dmatrix import QuantileDMatrix
+from gpuboost.data.streams.files import stream_of_query
 from gpuboost.data.tables.text_files import TextTable
 from gpuboost.doctor import report
 from gpuboost.errors import DISTRIBUTION, DeviceNotFoundError, ModelFormatError
@@ -149,8 +149,13 @@ def _train(options: argparse.Namespace) -> None:
 
 def _predict(options: argparse.Namespace) -> None:
     booster = _load(options.model)
+    frames = [_predictions(booster, data, options) for data in _tables_for(booster, options.data, may_stream=True)]
+    write_table(import_polars().concat(frames), options.output)
+
+
+def _predictions(booster: Booster, data: DMatrix, options: argparse.Namespace) -> Any:
+    """What is asked for of some rows, a polars DataFrame."""
     model = booster.model
-    data = _table_for(booster, options.data)
     objective = find_objective(model.objective)
     is_classifier = bool(model.n_classes) or (objective.is_classifier and model.n_targets == 1)
     if options.leaf:
@@ -165,17 +170,29 @@ def _predict(options: argparse.Namespace) -> None:
         classes = read_classes(booster)
         probability = class_probabilities(booster.predict(data), len(classes))
         columns = {"prediction": classes[probability.argmax(axis=1)], **named_columns("probability", probability, classes)}
-    write_table(import_polars().DataFrame(columns), options.output)
+    return import_polars().DataFrame(columns)
 
 
 def _table_for(booster: Booster, path: str) -> DMatrix:
     """A file's columns as the model reads them."""
+    (table,) = _tables_for(booster, path, may_stream=False)
+    return table
+
+
+def _tables_for(booster: Booster, path: str, *, may_stream: bool) -> Iterator[DMatrix]:
+    """The same, batch by batch where the table would not fit in memory."""
     model = booster.model
     texts = [name for name, values in model.categories.items() if all(isinstance(value, str) for value in values)]
-    table = read_table(path, texts)
-    if model.feature_names is not None and not isinstance(table, TextTable):
-        table = as_categories(select_columns(table, model.feature_names, path), texts)
-    return DMatrix(table)
+    table = open_table(path, texts, may_stream=may_stream)
+    is_streamed = isinstance(table, StreamedTable)
+    if not isinstance(table, TextTable):
+        names = table.columns if model.feature_names is None else model.feature_names
+        table = as_categories(select_columns(table, names, path), texts)
+    if not is_streamed:
+        yield DMatrix(table)
+        return
+    for batch in stream_of_query(table, {}).batches():
+        yield DMatrix(batch.data)
 
 
 def _explain(options: argparse.Namespace) -> None:
@@ -311,7 +328,7 @@ def _parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(required=True, metavar="train | predict | explain | dump | plot | info | doctor | warmup")
 
     command = commands.add_parser("train", help="train a model on a table")
-    command.add_argument("data", help="table to train on: .csv, .parquet, .libsvm, .svm or FILE?format=libsvm")
+    command.add_argument("data", help="table to train on: .csv, .parquet, .libsvm, .svm, FILE?format=libsvm, a folder or pattern")
     command.add_argument("--label", help="column to predict; text or few integers are classes. Not for LIBSVM files")
     command.add_argument("--weight", nargs=1, default=[], metavar="COLUMN", help="column of row weights")
     command.add_argument("--qid", nargs=1, default=[], metavar="COLUMN", help="column of queries, whose rows are ranked")

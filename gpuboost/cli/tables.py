@@ -1,16 +1,18 @@
 """Tables of the command line: files read into polars, and the columns of them that are asked for."""
 
 import argparse
+import os
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from difflib import get_close_matches
 from io import BytesIO
 from itertools import combinations
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from gpuboost.data.streams.files import PARQUET, table_files
 from gpuboost.data.tables.text_files import TextTable, is_libsvm, read_text
 from gpuboost.errors import install
 from gpuboost.labels import class_codes
@@ -37,25 +39,55 @@ def import_polars() -> Any:
 
 
 def read_table(path: str, texts: Iterable[str] = ()) -> Any:
-    """A polars DataFrame of a .csv or .parquet file, a TextTable of a LIBSVM file.
+    """A polars DataFrame of a .csv or .parquet file, or of all such files of a folder or pattern; a TextTable of a LIBSVM file.
 
     texts : columns of CSV to be read as text: what is text in one file, 01 and 1A, may look like numbers in the next.
     """
+    files = _files(path)
+    if is_libsvm(files[0]):
+        return read_text(files[0])
+    with _naming(path):
+        return _joined([_read(file, texts) for file in files])
+
+
+def _files(path: str) -> list[str]:
+    """One file, or several of one kind, Parquet or CSV."""
+    files = table_files(path)
+    if len(files) > 1 and (len({file.endswith(PARQUET) for file in files}) > 1 or any(map(is_libsvm, files))):
+        raise ValueError(f"{path!r} names files of several kinds, or LIBSVM files. Name Parquet files, CSV files, or one file.")
+    return files
+
+
+def _read(file: str, texts: Iterable[str]) -> Any:
     pl = import_polars()
-    file = Path(path.partition("?")[0] if is_libsvm(path) else path)
-    if not file.is_file():
-        raise ValueError(f"{path!r} is a folder. Name a file in it." if file.is_dir() else f"there is no file {path!r}.")
-    if is_libsvm(path):
-        return read_text(path)
+    if file.endswith(PARQUET):
+        return pl.read_parquet(file, glob=False)
+    _csv_names(file)
+    return pl.read_csv(file, glob=False, **_csv_options(texts))
+
+
+def _csv_names(file: str) -> Sequence[str]:
+    names = import_polars().read_csv(file, glob=False, has_header=False, n_rows=1, infer_schema=False).row(0)
+    if len(set(names)) < len(names):  # polars would rename them
+        raise ValueError(f"{file} names more than one column {max(names, key=names.count)!r}. Rename one.")
+    return names
+
+
+def _csv_options(texts: Iterable[str]) -> dict[str, Any]:
+    """To look at all rows."""
+    return {"null_values": NULLS, "infer_schema_length": None, "schema_overrides": dict.fromkeys(texts, import_polars().String)}
+
+
+def _joined(tables: Sequence[Any]) -> Any:
+    """Tables or queries one below the other; numbers of different types in one column make it one of the wider."""
+    return tables[0] if len(tables) == 1 else import_polars().concat(tables, how="vertical_relaxed")
+
+
+@contextmanager
+def _naming(path: str) -> Iterator[None]:
     try:
-        if Path(path).suffix in (".parquet", ".pq"):
-            return pl.read_parquet(path)
-        names = pl.read_csv(path, has_header=False, n_rows=1, infer_schema=False).row(0)
-        if len(set(names)) < len(names):  # polars would rename them
-            raise ValueError(f"{path} names more than one column {max(names, key=names.count)!r}. Rename one.")
-        as_text = dict.fromkeys(texts, pl.String)
-        return pl.read_csv(path, null_values=NULLS, infer_schema_length=None, schema_overrides=as_text)  # all rows are looked at
-    except pl.exceptions.PolarsError as error:
+        yield
+    except import_polars().exceptions.PolarsError as error:
         raise ValueError(f"{path} cannot be read: {str(error).strip().splitlines()[0]}") from None
 
 
@@ -83,36 +115,34 @@ class StreamedTable:
 
 def open_table(path: str, texts: Iterable[str] = (), *, may_stream: bool) -> Any:
     """read_table, or a StreamedTable of a file that would not fit in memory, which is said."""
-    if not may_stream or not Path(path).is_file() or is_libsvm(path):
+    pl, files = import_polars(), _files(path)
+    if not may_stream or is_libsvm(files[0]):
         return read_table(path, texts)
-    pl = import_polars()
-    try:
-        if Path(path).suffix in (".parquet", ".pq"):
-            query = pl.scan_parquet(path, glob=False)
+    with _naming(path):
+        if files[0].endswith(PARQUET):
+            query = _joined([pl.scan_parquet(file, glob=False) for file in files])
             n_rows, n_columns = query.select(pl.len()).collect().item(), len(query.collect_schema())
         else:
-            n_columns = len(pl.read_csv(path, has_header=False, n_rows=1, infer_schema=False).row(0))
-            n_rows = Path(path).stat().st_size // (TEXT_BYTES * n_columns)
+            n_columns = len(_csv_names(files[0]))
+            n_rows = sum(os.path.getsize(file) for file in files) // (TEXT_BYTES * n_columns)
         needed, free = n_rows * (VALUE_BYTES * n_columns + ROW_BYTES), free_memory()
         if needed <= free:
             return read_table(path, texts)
-        if Path(path).suffix not in (".parquet", ".pq"):
-            as_text = dict.fromkeys(texts, pl.String)
-            query = pl.scan_csv(path, glob=False, null_values=NULLS, infer_schema_length=None, schema_overrides=as_text)
+        if not files[0].endswith(PARQUET):
+            query = _joined([pl.scan_csv(file, glob=False, **_csv_options(texts)) for file in files])
         print(
             f"{path}: about {n_rows} rows x {n_columns} columns would take {needed / 1e9:.2f} GB of memory and "
-            f"{free / 1e9:.2f} GB are free: it is read in batches"
+            f"{free / 1e9:.2f} GB are free: it is read in batches",
+            file=sys.stderr,
         )
         return StreamedTable(query)
-    except pl.exceptions.PolarsError as error:
-        raise ValueError(f"{path} cannot be read: {str(error).strip().splitlines()[0]}") from None
 
 
 def write_table(table: Any, path: str | None) -> None:
     if path is None:
         sys.stdout.write(table.write_csv())
         sys.stdout.flush()
-    elif Path(path).suffix in (".parquet", ".pq"):
+    elif path.endswith(PARQUET):
         table.write_parquet(data := BytesIO())
         write_file(path, data.getvalue())
     else:

@@ -15,7 +15,7 @@ from gpuboost.data.tables.batches import default_rows
 from gpuboost.data.tables.names import listing
 from gpuboost.data.tables.text_files import read_text_batches
 
-__all__ = ["is_query", "is_table_path", "stream_of_path", "stream_of_query"]
+__all__ = ["PARQUET", "is_query", "is_table_path", "stream_of_path", "stream_of_query", "table_files"]
 
 PARQUET = (".parquet", ".pq")
 SUFFIXES = (*PARQUET, ".csv", ".libsvm", ".svm")
@@ -44,7 +44,21 @@ def stream_of_path(data: str | os.PathLike[str], named: Named) -> Stream:
 
     named : "label" → the column, of a Parquet file, that is the label; and so on. Raises FileNotFoundError where there is none.
     """
-    path = os.fspath(data)
+    files = table_files(os.fspath(data))
+
+    def batches() -> Iterator[Batch]:
+        for file in files:
+            if file.endswith(PARQUET):
+                yield from _named_columns(_parquet_batches(file), named, file)
+            else:
+                yield from _text_batches(file, named)
+
+    return Stream(batches)
+
+
+def table_files(path: str) -> list[str]:
+    """The file of that name, or the files of a folder or pattern in the order of their names. Raises FileNotFoundError where
+    there is none."""
     if os.path.isdir(path):
         found = sorted(glob.glob(os.path.join(glob.escape(path), "**"), recursive=True))
         files = [file for file in found if file.endswith(SUFFIXES) and os.path.isfile(file)]
@@ -63,15 +77,7 @@ def stream_of_path(data: str | os.PathLike[str], named: Named) -> Stream:
         files = sorted(glob.glob(path, recursive=True))
         if not files:
             raise FileNotFoundError(f"no file matches {path!r}.")
-
-    def batches() -> Iterator[Batch]:
-        for file in files:
-            if file.endswith(PARQUET):
-                yield from _named_columns(_parquet_batches(file), named, file)
-            else:
-                yield from _text_batches(file, named)
-
-    return Stream(batches)
+    return files
 
 
 def stream_of_query(data: Any, named: Named) -> Stream:
