@@ -10,6 +10,10 @@
     48 + 16n   the parts, one after another
 
 All numbers are little-endian. A file is written beside its place and moved there, so that it is whole or absent.
+
+Parts are not compressed. zlib at level 1 makes records of normal values 0.93 times as long, and those of columns that are zero
+in four rows of five 0.29 times; it gives either back at 300 to 360 MB a processor second (and writes 48 to 117), where this disk
+read 180 to 1,160 MB a second and the system's cache 1,100 to 6,900 (AMD EPYC, 2026-11-23, beside other work).
 """
 
 import io

@@ -11,6 +11,7 @@ from gpuboost.kernels import row_sampling
 from gpuboost.kernels.output_sketch import combine_outputs_cpu, sum_squares_cpu
 from gpuboost.kernels.quantise import N_SUMS, quantise_cpu
 from gpuboost.params import Params
+from gpuboost.storage.mapped import Allocate
 
 __all__ = ["CpuGradients"]
 
@@ -28,10 +29,12 @@ class CpuGradients(Gradients):
     n_limbs: np.ndarray
     plan: Round
 
-    def __init__(self, rows: TrainingRows, params: Params, margin: Array, pages: list[PageRows], n_threads: int) -> None:
+    def __init__(
+        self, rows: TrainingRows, params: Params, margin: Array, pages: list[PageRows], n_threads: int, allocate: Allocate
+    ) -> None:
         self._rows, self._margin, self._pages, self._n_threads = rows, margin, pages, n_threads
         self._seed = params.seed
-        self.grad, self.hess = np.empty(margin.shape, np.float32), np.empty(margin.shape, np.float32)
+        self.grad, self.hess = allocate(margin.shape, np.float32), allocate(margin.shape, np.float32)
         self.searched = self.grad, self.hess
 
     def compute(self, objective: Formula) -> Array:

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from gpuboost.backend.contract import TrainingRows
+from gpuboost.storage.mapped import Allocate
 
 __all__ = ["PageRows", "list_page_rows"]
 
@@ -44,20 +45,27 @@ class PageRows:
         return self.drawn[: self.n_drawn]
 
 
-def list_page_rows(rows: TrainingRows, n_trees: int, n_searched: int, draws_rows: bool) -> list[PageRows]:
+def list_page_rows(
+    rows: TrainingRows, n_trees: int, n_searched: int, draws_rows: bool, allocate: Allocate
+) -> list[PageRows]:
     """The rows of every page of a training's table. n_searched : what it searches splits by: outputs, or combinations of
     them."""
+    n_kept = int(np.count_nonzero(rows.weight)) if len(rows.weight) else rows.binned.n_rows
+    spare_lists = allocate((2 * n_trees * n_kept,), np.int32)  # of all pages, from which each takes its own
+    spare_gpair = allocate((n_searched * rows.binned.n_rows,), np.int32)
     pages, first, first_id, largest = list[PageRows](), 0, rows.first_row, max(rows.binned.pages.page_rows)
     all_rows, marks = np.arange(largest, dtype=np.int32), np.empty(n_trees * largest, np.uint8)
     for n_rows in rows.binned.pages.page_rows:
         weight = rows.weight[first : first + n_rows]
         kept = np.flatnonzero(weight).astype(np.int32) if len(weight) else all_rows[:n_rows]
         idle = np.flatnonzero(weight == 0).astype(np.int32)
-        lists = np.empty((2, n_trees * len(kept)), np.int32)
+        lists, spare_lists = np.split(spare_lists, [2 * n_trees * len(kept)])
+        gpair, spare_gpair = np.split(spare_gpair, [n_searched * n_rows])
+        lists = lists.reshape(2, n_trees * len(kept))
         pages.append(
             PageRows(
                 first, n_rows, first_id, kept, idle, np.empty_like(kept) if draws_rows else kept, len(kept), lists,
-                marks[: lists.shape[1]], np.empty((n_searched, 1, n_rows), np.int32),
+                marks[: lists.shape[1]], gpair.reshape(n_searched, 1, n_rows),
             )  # fmt: skip
         )
         first += n_rows

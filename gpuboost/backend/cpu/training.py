@@ -14,6 +14,7 @@ from gpuboost.backend.trees import collect_trees
 from gpuboost.binned.matrix import BinnedMatrix
 from gpuboost.model.tree import Tree
 from gpuboost.params import Params
+from gpuboost.storage.mapped import row_allocator
 
 __all__ = ["CODES_PER_THREAD", "CpuTraining", "busy_threads"]
 
@@ -42,10 +43,12 @@ class CpuTraining(Training[list[Tree]]):
         self._first_outputs = range(0, n_trees * leaf_size, leaf_size)
         self._n_threads = n_threads = busy_threads(binned, len(rows.margin), n_threads)
         searched = params.searched_outputs(leaf_size)
-        self._pages = list_page_rows(rows, n_trees, n_trees * searched, draws_rows=params.sampling is not None)
+        row_bytes = 4 * (2 * n_trees + n_trees * searched + 2 * len(rows.margin))  # lists, fixed point, gradients and hessians
+        allocate = row_allocator(row_bytes * binned.n_rows)
+        self._pages = list_page_rows(rows, n_trees, n_trees * searched, params.sampling is not None, allocate)
         self._table = open_table(binned, params, self._pages, searched, n_threads)
         self.margin = np.ascontiguousarray(rows.margin)
-        self.gradients = CpuGradients(rows, params, self.margin, self._pages, n_threads)
+        self.gradients = CpuGradients(rows, params, self.margin, self._pages, n_threads, allocate)
         self.trees = CpuTrees(binned, params, n_trees, leaf_size, self.gradients, self._table, self._pages, n_threads)
         if leaf_alphas:
             self.leaf_quantiles = CpuLeafQuantiles(
