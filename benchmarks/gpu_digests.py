@@ -8,16 +8,18 @@ The CPU's side is computed in other processes meanwhile, since compiling its ker
 import argparse
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, field
-from functools import cache
+from functools import cache, partial
 from hashlib import sha256
 from multiprocessing import get_context
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 from gpu_kernels import around_launches
 
 import gpuboost as gb
 from gpuboost.backend.cuda.device import find_device
+from gpuboost.backend.cuda.staging import StagedPages
 from gpuboost.kernels.cuda_common import all_kernels
 from gpuboost.model_io import digest
 from gpuboost.objectives import objective_names
@@ -40,6 +42,7 @@ class Case:
     rounds: int = 4
     n_targets: int = 1
     n_pages: int = 1
+    from_files: bool = False  # pages are read and brought to the GPU whenever they are needed
 
 
 CASES = {
@@ -70,6 +73,8 @@ CASES = {
     "monotone": Case("reg:squarederror", {"monotone_constraints": (1, -1, 1, 0, -1)}),
     "interactions": Case(params={"interaction_constraints": [[0, 1, 2], [2, 3, 4, 5], [6, 7]]}),
     "pages": Case(n_pages=4),
+    "pages from files": Case(n_pages=9, from_files=True),
+    "pages from files, half of both": Case(params={"subsample": 0.5, "colsample_bytree": 0.5}, n_pages=9, from_files=True),
     "wide": Case(table="wide", rounds=2),
     "one-hot, packed": Case(table="one-hot"),
     "one-hot, packed, half of the columns": Case(table="one-hot", params={"colsample_bytree": 0.5}),
@@ -135,9 +140,11 @@ def outcome(name: str, device: str, n_rows: int = N_ROWS) -> dict[str, str]:
         params["num_class"] = 3
     dtrain, other = (gb.DMatrix(X[rows], label[rows], weight=weight[rows], **case.options) for rows in (ALL, slice(N_OTHER)))
     if case.n_pages > 1:
-        dtrain = gb.QuantileDMatrix(X, label, weight=weight, page_rows=-(-n_rows // case.n_pages))
+        kind: Any = partial(gb.ExtMemQuantileDMatrix, cache_memory=0) if case.from_files else gb.QuantileDMatrix
+        dtrain = kind(X, label, weight=weight, page_rows=-(-n_rows // case.n_pages))
     scores: dict[str, Any] = {}
-    booster = gb.train(params, dtrain, case.rounds, evals=[(other, "other")], evals_result=scores, verbose_eval=False)
+    with patch.object(StagedPages, "hold"):  # no page stays on the GPU
+        booster = gb.train(params, dtrain, case.rounds, evals=[(other, "other")], evals_result=scores, verbose_eval=False)
     predictions = [booster.predict(other, **kind) for kind in ({}, {"output_margin": True}, {"pred_leaf": True})]
     return {"model": digest(booster.model), "scores": _sha(repr(scores).encode()),
             "predictions": _sha(b"".join(np.ascontiguousarray(p).tobytes() for p in predictions))}  # fmt: skip
