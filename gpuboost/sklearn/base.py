@@ -82,8 +82,8 @@ class GPUBoostModel(BaseEstimator):
     ) -> Self:  # fmt: skip
         """Train on a table X (n_samples, n_features), an array, a frame or a SciPy sparse matrix, and its labels y (n_samples,).
 
-        X may be a DMatrix of any kind, with None for y: it has its labels (of a classifier 0, 1, 2, …), weights and margins. So may
-        X of eval_set.
+        X, also of eval_set, may be a DMatrix of any kind, with None for y: it has its labels (a classifier's are 0, 1, 2, …),
+        weights and margins.
         eval_set : (X, y) pairs to evaluate after every round, as validation_0, validation_1, …; one weight and base_margin each.
         verbose : print the evaluations, True every round, a number every so many.
         xgb_model : estimator, Booster or file to continue.
