@@ -1,8 +1,8 @@
 """cv(): the same training on several splits of one table, in step, and the mean of their evaluations.
 
 The table is binned once, and its folds share the cuts (not in exact search, where a cut stands between any two values): a fold's
-model is that of train() on QuantileDMatrix(X[rows], y[rows], ref=dtrain), byte for byte. Cuts say how the values of a column are
-distributed, held-out rows included, and nothing of labels. LightGBM's cv does the same; XGBoost's bins every fold anew.
+model is that of train() on QuantileDMatrix(X[rows], y[rows], ref=dtrain), rows ascending, byte for byte. Cuts say how the values of
+a column are distributed, held-out rows included, and nothing of labels. LightGBM's cv does the same; XGBoost's bins every fold anew.
 
 The folds of a QuantileDMatrix are the rows that weigh something, in the order of the table: all of them read the same pages, in
 memory or in files.
@@ -27,6 +27,7 @@ from gpuboost.communicator import current_communicator
 from gpuboost.config import verbosity_context
 from gpuboost.custom_objective import CustomObjective
 from gpuboost.data.dmatrix import DMatrix
+from gpuboost.data.given import row_numbers
 from gpuboost.data.quantile_dmatrix import QuantileDMatrix
 from gpuboost.errors import install
 from gpuboost.objectives import find_objective
@@ -194,10 +195,12 @@ class _Folds:
 
 
 def _splits(dtrain: DMatrix, nfold: int, stratified: bool, folds: Any, seed: int, shuffle: bool) -> list[Split]:
-    """The splits of all workers' rows, of which each takes its own; a list of folds names a worker's own rows."""
+    """The splits of all workers' rows, of which each takes its own; a list of folds names a worker's own rows. In the order of the
+    table, so that what is drawn by a row's number does not depend on who holds which rows."""
     comm, label, queries = current_communicator(), dtrain.get_label(), dtrain.queries
     if comm.size == 1 or not (folds is None or hasattr(folds, "split")):
-        return _splits_of(label, dtrain.num_row(), queries, nfold, stratified, folds, seed, shuffle)
+        splits = _splits_of(label, dtrain.num_row(), queries, nfold, stratified, folds, seed, shuffle)
+        return [(np.sort(rows), np.sort(test_rows)) for rows, test_rows in splits]
     n_rows = comm.allgather_int(dtrain.num_row())
     first = sum(n_rows[: comm.rank])
     bits = np.atleast_2d(label.T).astype(np.float32, copy=False).view(np.int32).astype(np.int64)
@@ -206,7 +209,7 @@ def _splits(dtrain: DMatrix, nfold: int, stratified: bool, folds: Any, seed: int
     queries = Queries(np.append(0, np.cumsum(sizes)), np.zeros(0, np.float32), comm.any(queries.is_given))
     label = everyones[0] if label.ndim == 1 else everyones.T
     splits = _splits_of(label, sum(n_rows), queries, nfold, stratified, folds, seed, shuffle)
-    own = lambda rows: rows[(rows >= first) & (rows < first + n_rows[comm.rank])] - first
+    own = lambda rows: np.sort(rows[(rows >= first) & (rows < first + n_rows[comm.rank])]) - first
     return [(own(rows), own(test_rows)) for rows, test_rows in splits]
 
 
@@ -240,4 +243,4 @@ def _splits_of(
         splits = []
     if not splits or not all(len(rows) and len(test_rows) for rows, test_rows in splits):
         raise ValueError("folds must hold pairs (rows to train on, rows to test on), or be a splitter of scikit-learn.")
-    return splits
+    return [(row_numbers(rows, n_rows), row_numbers(test_rows, n_rows)) for rows, test_rows in splits]

@@ -71,7 +71,8 @@ def test_models_are_those_of_separate_trainings_that_share_the_cuts(name, params
     max_bin = gb.Booster(params).params.table_bins
     ref = gb.QuantileDMatrix(table, Y, weight=WEIGHT, max_bin=max_bin)
     take = (lambda rows: table.iloc[rows]) if name == "categories" else table.__getitem__
-    parts = [gb.QuantileDMatrix(take(rows), Y[rows], weight=WEIGHT[rows], ref=ref) for rows, _ in SPLITS]
+    ascending = [np.sort(rows) for rows, _ in SPLITS]
+    parts = [gb.QuantileDMatrix(take(rows), Y[rows], weight=WEIGHT[rows], ref=ref) for rows in ascending]
     expected = [digest(gb.train(params, part, 3).model) for part in parts]
     for threads in (1, 2):  # which the folds share, side by side
         gb.cv({**params, "nthread": threads}, data, 3, folds=SPLITS, callbacks=[kept])
@@ -87,15 +88,15 @@ def test_exact_search_bins_each_fold_anew():
 
 
 def test_workers_share_the_folds():
-    """Each has a part of the rows of every fold."""
-    kept = KeepModels()
-    gb.cv({**LOGISTIC, "max_bin": 16}, gb.DMatrix(CONTINUOUS, Y), 2, folds=SPLITS, callbacks=[kept])
+    """Each has a part of the rows of every fold; those that a tree sees are drawn by their numbers in the table."""
+    kept, params = KeepModels(), {**LOGISTIC, "max_bin": 16, "subsample": 0.5}
+    gb.cv(params, gb.DMatrix(CONTINUOUS, Y), 2, folds=SPLITS, callbacks=[kept])
     own = [slice(0, 150), slice(150, 400)]
 
     def work(rank):
         mine, its = np.arange(400)[own[rank]], KeepModels()
         folds = [[np.flatnonzero(np.isin(mine, rows)) for rows in split] for split in SPLITS]
-        gb.cv({**LOGISTIC, "max_bin": 16}, gb.DMatrix(CONTINUOUS[mine], Y[mine]), 2, folds=folds, callbacks=[its])
+        gb.cv(params, gb.DMatrix(CONTINUOUS[mine], Y[mine]), 2, folds=folds, callbacks=[its])
         return its.digests
 
     assert run_threads(2, work) == [kept.digests] * 2
@@ -109,11 +110,12 @@ def test_an_error_in_a_fold_is_raised(data):
 
 
 def test_seed_and_shuffle_choose_the_folds_that_xgboost_chooses(data):
+    """The same rows; XGBoost's are shuffled."""
     xgboost = pytest.importorskip("xgboost")
     seen = []
 
     def watch(train_part, test_part, params):
-        seen.append((train_part.get_label().tolist(), test_part.get_label().tolist()))
+        seen.append((sorted(train_part.get_label()), sorted(test_part.get_label())))
         return train_part, test_part, params
 
     numbered = np.arange(400.0)
@@ -213,9 +215,12 @@ def test_queries_stay_whole():
     xgboost, sizes = pytest.importorskip("xgboost"), np.arange(1, 28)
     label, seen = np.arange(sizes.sum()) % 3, []
 
+    def queries(part):
+        """The labels of each. XGBoost's are shuffled."""
+        return sorted(labels.tolist() for labels in np.split(part.get_label(), part.get_uint_info("group_ptr")[1:-1]))
+
     def watch(train_part, test_part, params):
-        parts = [train_part, test_part]
-        seen.append([(p.get_label().tolist(), np.diff(p.get_uint_info("group_ptr")).tolist()) for p in parts])
+        seen.append((queries(train_part), queries(test_part)))
         return train_part, test_part, params
 
     for arguments in ({}, {"seed": 7, "nfold": 5}, {"shuffle": False}):
@@ -223,7 +228,7 @@ def test_queries_stay_whole():
             data = library.DMatrix(X[: len(label)], label, group=sizes)
             library.cv({"objective": "rank:pairwise"}, data, 1, fpreproc=watch, **arguments)
         n = arguments.get("nfold", 3)
-        assert seen[:n] == seen[n:] and all(sum(len(part[1]) for part in fold) == len(sizes) for fold in seen)
+        assert seen[:n] == seen[n:] and all(sum(map(len, fold)) == len(sizes) for fold in seen)
         seen.clear()
     from sklearn.model_selection import GroupKFold
 

@@ -220,7 +220,7 @@ THIRDS = np.array_split(np.arange(N), 3)  # whole ones are with one worker
 )
 def test_cv_is_that_of_one_machine(client, on, table, given):
     pytest.importorskip("sklearn")
-    (X, y), params = table, {"objective": "multi:softprob", "num_class": 3, "max_depth": 2}
+    (X, y), params = table, {"objective": "multi:softprob", "num_class": 3, "max_depth": 2, "subsample": 0.6}
     local = gb.cv(params, gb.DMatrix(X, y), 3, nfold=3, **given)
     with on(3):
         dtrain = dgb.DaskDMatrix(client, in_chunks(X), in_chunks(y))

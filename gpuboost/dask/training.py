@@ -115,8 +115,7 @@ def cv(
 ) -> Any:  # fmt: skip
     """Cross-validate on a cluster; what gpuboost.cv returns, and its arguments. The folds are those of one machine.
 
-    folds name rows by their numbers in the order of the partitions. A lost worker starts it from the beginning. Rows that
-    subsample draws depend on how a fold's rows are shared out, so that with it another number of workers may give another result.
+    folds name rows by their numbers in the order of the partitions. A lost worker starts it from the beginning.
     """
     if not isinstance(dtrain, DaskDMatrix) or isinstance(dtrain, DaskQuantileDMatrix):
         raise TypeError(f"dtrain must be a DaskDMatrix, which keeps its table to be split, got {type(dtrain).__name__}.")
