@@ -76,20 +76,20 @@ def pids(client):
     return found
 
 
-def train(client, begun=os.devnull):
+def train(client, begun=os.devnull, timeout=TIMEOUT):
     X, y = make_table()
     dtrain = dgb.DaskDMatrix(client, da.from_array(X, chunks=(500, 6)), da.from_array(y, chunks=500))
     return dgb.train(
         client, PARAMS, dtrain, ROUNDS, evals=[(dtrain, "train")], verbose_eval=False, callbacks=[Slowly(begun)],
-        coll_cfg=dgb.Config(timeout=TIMEOUT),
+        coll_cfg=dgb.Config(timeout=timeout),
     )  # fmt: skip
 
 
-def train_disturbed(client, disturb):
+def train_disturbed(client, disturb, timeout=TIMEOUT):
     """Train in a thread while disturb(begun) runs in this one; what came of it, within LIMIT. begun : as of Slowly."""
     with tempfile.TemporaryDirectory() as folder, ThreadPoolExecutor(1) as pool:
         begun = Path(folder) / "begun"
-        training = pool.submit(train, client, str(begun))
+        training = pool.submit(train, client, str(begun), timeout)
         disturb(begun)
         return training.result(LIMIT)
 
@@ -99,8 +99,8 @@ def kill(pid, name):
         os.kill(pid, getattr(signal, name))
 
 
-@pytest.mark.parametrize("name", ["SIGKILL", "SIGSTOP"])
-def test_worker_that_dies_or_hangs_changes_nothing(cluster, undisturbed, name):
+@pytest.mark.parametrize("name, timeout", [("SIGKILL", 10 * LIMIT), ("SIGSTOP", TIMEOUT)])  # nobody waits for a dead one
+def test_worker_that_dies_or_hangs_changes_nothing(cluster, undisturbed, name, timeout):
     victim = sorted(pids(cluster).items())[1]
 
     def disturb(begun):
@@ -109,7 +109,7 @@ def test_worker_that_dies_or_hangs_changes_nothing(cluster, undisturbed, name):
         kill(victim[1], name)
 
     try:
-        output = train_disturbed(cluster, disturb)
+        output = train_disturbed(cluster, disturb, timeout)
     finally:
         kill(victim[1], "SIGKILL")
     assert (digest(output["booster"].model), output["history"]) == undisturbed

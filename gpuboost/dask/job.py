@@ -297,7 +297,7 @@ class Job:
         """Dask's workers, without those that have been silent for too long. Raises RuntimeError where there are none."""
         until = monotonic() + self._patience
         while True:
-            known = (await self._asked(self._scheduler.identity(n_workers=-1)))["workers"]
+            known = await self._known()
             now, live = monotonic(), set()
             for worker, facts in known.items():
                 seen, new = self._heard.get(worker, (None, now))
@@ -320,6 +320,10 @@ class Job:
                 )
             await asyncio.sleep(LAST_POLL)
 
+    async def _known(self) -> dict[str, Any]:
+        """What the scheduler says of its workers, by address. Those that have died are not there, as soon as it notices."""
+        return (await self._asked(self._scheduler.identity(n_workers=-1)))["workers"]
+
     async def _forget(self, worker: str) -> None:
         """Have Dask make anew what a worker had that has died or is silent."""
         self._forgotten.add(worker)
@@ -337,9 +341,18 @@ class Job:
             ) from None
 
     async def told(self, worker: str, function: Callable[..., T], *args: Any) -> T:
-        """function(*args) on a worker, beside its tasks. Raises OSError or TimeoutError where it does not answer."""
-        answers = await asyncio.wait_for(self._client.run(function, *args, workers=[worker]), self.timeout)
-        return answers[worker]
+        """function(*args) on a worker, beside its tasks. Raises OSError where it is gone, TimeoutError where it does not answer."""
+        question = asyncio.ensure_future(self._client.run(function, *args, workers=[worker]))
+        until = monotonic() + self.timeout
+        try:
+            while not (await asyncio.wait([question], timeout=WATCH_SECONDS))[0]:
+                if worker not in await self._known():  # Dask itself tries for half a minute to reach it
+                    raise ConnectionError(f"worker {worker} is gone")
+                if monotonic() > until:
+                    raise TimeoutError(f"worker {worker} does not answer")
+            return (await question)[worker]
+        finally:
+            question.cancel()
 
     async def _end(self, how: str) -> None:
         """Tell all members that the attempt is over, as far as they hear it."""
