@@ -1,8 +1,9 @@
 """cv(): the same training on several splits of one table, in step, and the mean of their evaluations.
 
 The table is binned once, and its folds share the cuts (not in exact search, where a cut stands between any two values): a fold's
-model is that of train() on QuantileDMatrix(X[rows], y[rows], ref=dtrain), rows ascending, byte for byte. Cuts say how the values of
-a column are distributed, held-out rows included, and nothing of labels. LightGBM's cv does the same; XGBoost's bins every fold anew.
+model is that of train() on QuantileDMatrix(X[rows], y[rows], ref=dtrain), rows ascending, byte for byte. Cuts say how the values
+of a column are distributed, held-out rows included, and nothing of labels. LightGBM's cv does the same; XGBoost's bins every fold
+anew.
 
 The folds of a QuantileDMatrix are the rows that weigh something, in the order of the table: all of them read the same pages, in
 memory or in files.
@@ -195,8 +196,8 @@ class _Folds:
 
 
 def _splits(dtrain: DMatrix, nfold: int, stratified: bool, folds: Any, seed: int, shuffle: bool) -> list[Split]:
-    """The splits of all workers' rows, of which each takes its own; a list of folds names a worker's own rows. In the order of the
-    table, so that what is drawn by a row's number does not depend on who holds which rows."""
+    """The splits of all workers' rows, of which each takes its own; a list of folds names a worker's own rows. In the table's
+    order, so that what is drawn by a row's number does not depend on who holds which rows."""
     comm, label, queries = current_communicator(), dtrain.get_label(), dtrain.queries
     if comm.size == 1 or not (folds is None or hasattr(folds, "split")):
         splits = _splits_of(label, dtrain.num_row(), queries, nfold, stratified, folds, seed, shuffle)

@@ -1,6 +1,6 @@
 """The exceptions that gpuboost raises beside Python's own ValueError, TypeError and MemoryError, and what they advise."""
 
-__all__ = ["DISTRIBUTION", "DeviceNotFoundError", "ModelFormatError", "NotFittedError", "install", "not_built"]
+__all__ = ["DISTRIBUTION", "DeviceNotFoundError", "ModelFormatError", "NotFittedError", "RowError", "install", "not_built"]
 
 DISTRIBUTION = "gpuboost-trees"  # what pip knows us by: on PyPI, gpuboost is another project, with a module of the same name
 
@@ -12,6 +12,24 @@ def install(extra: str) -> str:
 
 class ModelFormatError(ValueError):
     """A model file that is malformed; the message names the place inside the document."""
+
+
+class RowError(ValueError):
+    """A value that is not allowed in a row of a table. The message is before, "row 17", after.
+
+    row : its number among the rows that were looked at; a text once it is known where they came from.
+    """
+
+    def __init__(self, before: str, row: int | str, after: str) -> None:
+        super().__init__(f"{before}row {row}{after}")
+        self.before, self.row, self.after = before, row, after
+
+    def at(self, row: int | str) -> "RowError":
+        """The same of a row that is called otherwise."""
+        return RowError(self.before, row, self.after)
+
+    def __reduce__(self) -> tuple[type["RowError"], tuple[str, int | str, str]]:
+        return RowError, (self.before, self.row, self.after)
 
 
 class DeviceNotFoundError(RuntimeError):

@@ -51,15 +51,20 @@ def check_labels(dmatrix: DMatrix, objective: Objective, n_targets: int | None =
     if n_targets is not None and len(labels) != objective.n_label_rows(n_targets):
         raise ValueError(f"the labels have {len(labels)} columns, the model has {n_targets} targets.")
     if objective.ranks_queries:
-        objective.check_queries(dmatrix.queries)
-    labels = labels[:, dmatrix.weights > 0] if len(dmatrix.weights) else labels
+        with dmatrix.naming_rows():
+            objective.check_queries(dmatrix.queries)
+    rows = np.flatnonzero(dmatrix.weights > 0) if len(dmatrix.weights) else np.arange(dmatrix.num_row())
+    labels = labels[:, rows] if len(dmatrix.weights) else labels
     if not dmatrix.masks_labels:
-        objective.check_labels(labels)
+        with dmatrix.naming_rows(rows):
+            objective.check_labels(labels)
         return
     if objective.label_rows != 1 or objective.row_gradient or objective.stage or objective.leaf_alphas(1):
         raise ValueError(f"{objective.name} needs all labels of a row that has some. Drop the rows that lack one.")
     for target in labels:
-        objective.check_labels(target[None, ~np.isnan(target)])
+        has = ~np.isnan(target)
+        with dmatrix.naming_rows(rows[has]):
+            objective.check_labels(target[None, has])
 
 
 def check_count(rows: list[int]) -> None:

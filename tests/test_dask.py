@@ -5,11 +5,13 @@ The cluster is of threads of this process. test_dask_losses.py has real processe
 
 import asyncio
 import pickle
+import ssl
 
 import numpy as np
 import pandas as pd
 import pytest
 import scipy.sparse
+from certificates import make_certificate
 
 import gpuboost as gb
 from gpuboost.communicator import current_communicator
@@ -301,6 +303,36 @@ def test_regressor_and_ranker_and_forest(client, on, table):
     assert regressor.apply(in_chunks(X)).compute().shape == (N, 2)
 
 
+# ---- clusters with TLS
+
+SOCKETS = []
+
+
+class SeesSockets(gb.callback.TrainingCallback):
+    """Those between the workers, for a cluster of threads of this process."""
+
+    def before_training(self, model):
+        SOCKETS.extend(link.socket for link in current_communicator()._links.values())
+        return model
+
+
+def test_workers_use_the_certificates_of_the_cluster(table, tmp_path):
+    """Between them as well. Who has no certificate does not get as far as the job's token."""
+    X, y = table
+    own = make_certificate(tmp_path)
+    paths = {f"tls_{who}_{what}": path for who in ("client", "scheduler", "worker") for what, path in zip(("cert", "key"), own)}
+    security = distributed.Security(tls_ca_file=own[0], require_encryption=True, **paths)
+    with distributed.LocalCluster(
+        n_workers=2, threads_per_worker=1, processes=False, dashboard_address=None, protocol="tls", security=security
+    ) as cluster, distributed.Client(cluster) as client:  # fmt: skip
+        SOCKETS.clear()
+        dtrain = dgb.DaskDMatrix(client, in_chunks(X), in_chunks(y))
+        output = dgb.train(client, {}, dtrain, 2, callbacks=[SeesSockets()])
+        assert len(SOCKETS) == 2 and all(isinstance(sock, ssl.SSLSocket) for sock in SOCKETS)
+        assert all(sock.context.verify_mode == ssl.CERT_REQUIRED for sock in SOCKETS)
+    assert digest(output["booster"].model) == digest(gb.train({}, gb.DMatrix(X, y), 2).model)
+
+
 # ---- what is wrong is said, and nothing hangs
 
 
@@ -344,6 +376,25 @@ def test_what_does_not_fit_together_is_refused(client, on, table):
     empty = dgb.DaskDMatrix(client, in_chunks(X[:0], (0, 0)), in_chunks(y[:0], (0, 0)))
     with pytest.raises(ValueError, match="no rows"):
         dgb.train(client, {}, empty)
+
+
+@pytest.mark.parametrize("made", [dgb.DaskDMatrix, dgb.DaskQuantileDMatrix])
+def test_errors_name_the_row_in_its_partition(client, on, table, made):
+    """Row 410 of all is row 10 of partition 4, which the second of two workers has."""
+    (X, y), place_of = table, r"row 10 of partition 4 \(row 410 of all\)"
+    infinite, unlabelled, outside, weight = X.copy(), y.copy(), np.minimum(y, 1), np.ones(N, np.float32)
+    infinite[410, 2], unlabelled[410], outside[410], weight[[3, 7]] = np.inf, np.nan, 3, 0
+    good = in_chunks(X), in_chunks(np.minimum(y, 1))
+    with on(2):
+        for data, label, what in [
+            (infinite, y, "infinite"), (X, unlabelled, "label must be finite"), (X, outside, "needs labels"),
+        ]:  # fmt: skip
+            dtrain = made(client, in_chunks(data), in_chunks(label), weight=in_chunks(weight))
+            with pytest.raises(ValueError, match=f"{what}.*{place_of}"):
+                dgb.train(client, {"objective": "binary:logistic" if label is outside else "reg:squarederror"}, dtrain, 1)
+        evals = [(made(client, *good), "train"), (made(client, in_chunks(X), in_chunks(outside)), "other")]
+        with pytest.raises(ValueError, match=f"needs labels.*{place_of}"):
+            dgb.train(client, {"objective": "binary:logistic"}, evals[0][0], 1, evals=evals)
 
 
 def test_lost_scattered_data_is_a_clear_error(client, table):

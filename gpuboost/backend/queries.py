@@ -5,6 +5,8 @@ from functools import cached_property
 
 import numpy as np
 
+from gpuboost.errors import RowError
+
 __all__ = ["Pairs", "Queries"]
 
 
@@ -42,11 +44,11 @@ class Queries:
         differs = np.repeat(weight, self.sizes) != self.row_weight
         if differs.any():
             row = int(np.argmax(differs))
-            raise ValueError(
-                f"weight must be the same for all rows of a query where queries are ranked, but row {row} weighs "
-                f"{self.row_weight[row]:g}, the first of its query {weight[np.searchsorted(self.first, row, 'right') - 1]:g}. "
-                f"Give one weight per query, {len(self)} numbers."
-            )
+            raise RowError(
+                "weight must be the same for all rows of a query where queries are ranked, but ", row,
+                f" weighs {self.row_weight[row]:g}, the first of its query "
+                f"{weight[np.searchsorted(self.first, row, 'right') - 1]:g}. Give one weight per query, {len(self)} numbers.",
+            )  # fmt: skip
         return weight
 
 

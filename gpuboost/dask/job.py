@@ -18,6 +18,7 @@ import secrets
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from itertools import accumulate
 from time import monotonic
 from typing import Any, TypeVar
 from uuid import uuid4
@@ -26,9 +27,10 @@ import dask
 from distributed import Client, Future
 
 from gpuboost.config import log
-from gpuboost.dask.matrix import DaskDMatrix, empty_part, facts_of_part
+from gpuboost.dask.matrix import DaskDMatrix, Origin, empty_part, facts_of_part
 from gpuboost.dask.placement import order_workers, place
 from gpuboost.dask.seat import Meeting, Outcome, end_seat, load, open_seat, work
+from gpuboost.errors import RowError
 from gpuboost.network import WorkerLost
 from gpuboost.training.checkpoint import Progress
 
@@ -137,7 +139,7 @@ class Job:
             order = order_workers(sorted(live), [holders.get(future.key, ()) for future in parts[0]])
             self._most_workers = sum(fact[0] > 0 for fact in known[0])
             order = order[: self._most_workers]
-            given = self._given(parts, known, len(order))
+            given, origins = self._given(parts, known, len(order))
             self._members = order
             addresses = await self._open(order)
             meeting = Meeting(
@@ -147,8 +149,8 @@ class Job:
             plans = [matrix.plan(self._matrices) for matrix in self._matrices]
             loading = [
                 self._client.submit(
-                    load, meeting, rank, plans, given[rank], workers=[worker], allow_other_workers=False, pure=False,
-                    key=f"gpuboost-load-{self._attempt}-{rank}",
+                    load, meeting, rank, plans, origins[rank], given[rank], workers=[worker], allow_other_workers=False,
+                    pure=False, key=f"gpuboost-load-{self._attempt}-{rank}",
                 )
                 for rank, worker in enumerate(order)
             ]  # fmt: skip
@@ -168,17 +170,21 @@ class Job:
         except _Failed as failed:
             return await self._given_up(failed)
 
-    def _given(self, parts: list[list[Future]], facts: list[list[Any]], n_workers: int) -> list[list[list[Future]]]:
-        """Of each worker, its partitions of each matrix; where it has none, one without rows."""
+    def _given(
+        self, parts: list[list[Future]], facts: list[list[Any]], n_workers: int
+    ) -> tuple[list[list[list[Future]]], list[list[Origin]]]:
+        """Of each worker, its partitions of each matrix and where they come from; where it has none, one without rows."""
         given: list[list[list[Future]]] = [[] for _ in range(n_workers)]
+        origins: list[list[Origin]] = [[] for _ in range(n_workers)]
         for own, known in zip(parts, facts):
-            empty = None
+            empty, first = None, [0, *accumulate(n_rows for n_rows, *_ in known)]
             for rank, numbers in enumerate(place(known, n_workers)):
+                origins[rank].append(Origin(numbers or [0], [first[i] for i in numbers or [0]]))
                 if not numbers and empty is None:
                     empty = self._client.submit(empty_part, own[0], pure=False)
                     self._futures.append(empty)
                 given[rank].append([own[i] for i in numbers] or [empty])  # type: ignore[list-item]
-        return given
+        return given, origins
 
     async def _open(self, workers: Sequence[str]) -> list[tuple[str, int]]:
         """Every worker's door. Raises _Failed where one does not answer."""
@@ -259,17 +265,16 @@ class Job:
             pause = min(1.5 * pause, LAST_POLL)
 
     async def _raise(self, futures: Sequence[Future]) -> None:
-        """The error of futures of which one has failed: that of the user's own doing, if there is one."""
+        """The error of futures of which one has failed: that of the user's own doing, if there is one, and best one of a row."""
         await self.live()  # where the scheduler is gone, that is the error
-        lost: BaseException | None = None
+        lost = wrong = None
         deadline = monotonic() + 2 * WATCH_SECONDS
         while True:
-            for future in futures:
-                if future.status in FAILED:
-                    error = await _error(future)
-                    if not isinstance(error, WorkerLost | asyncio.CancelledError):
-                        raise error
-                    lost = lost or error
+            errors = [await _error(future) for future in futures if future.status in FAILED]
+            own = [error for error in errors if not isinstance(error, WorkerLost | asyncio.CancelledError)]
+            if wrong is not None or any(isinstance(error, RowError) for error in own):
+                raise max(own, key=lambda error: isinstance(error, RowError))
+            wrong, lost = next(iter(own), None), next(iter(errors), None)
             if monotonic() > deadline:  # others may have more to say
                 break
             await asyncio.sleep(LAST_POLL / 4)
@@ -341,7 +346,7 @@ class Job:
             ) from None
 
     async def told(self, worker: str, function: Callable[..., T], *args: Any) -> T:
-        """function(*args) on a worker, beside its tasks. Raises OSError where it is gone, TimeoutError where it does not answer."""
+        """function(*args) on a worker, beside its tasks. Raises OSError where it is gone, TimeoutError where it is silent."""
         question = asyncio.ensure_future(self._client.run(function, *args, workers=[worker]))
         until = monotonic() + self.timeout
         try:

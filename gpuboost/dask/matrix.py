@@ -2,6 +2,7 @@
 
 from collections.abc import Generator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from math import isnan
 from typing import Any
 from uuid import uuid4
@@ -17,8 +18,11 @@ from gpuboost.data.quantile_dmatrix import QuantileDMatrix
 from gpuboost.data.tables.device import host_array
 from gpuboost.data.tables.sparse import is_sparse
 from gpuboost.data.tables.stack import Stack
+from gpuboost.errors import RowError
 
-__all__ = ["DaskDMatrix", "DaskQuantileDMatrix", "MatrixPlan", "Part", "client_of", "empty_part", "facts_of_part", "is_frame"]
+__all__ = [
+    "DaskDMatrix", "DaskQuantileDMatrix", "MatrixPlan", "Origin", "Part", "client_of", "empty_part", "facts_of_part", "is_frame",
+]  # fmt: skip
 
 Part = dict[str, Any]  # DMatrix's name of it → a partition's table, labels, …
 OF_ROWS = ("label", "weight", "base_margin", "qid", "label_lower_bound", "label_upper_bound")
@@ -35,6 +39,21 @@ def is_frame(data: Any) -> bool:
 
 
 @dataclass(frozen=True)
+class Origin:
+    """Where a worker's rows of a matrix come from. number : of each of its partitions. first : the first row of each, among the
+    rows of all workers."""
+
+    number: list[int]
+    first: list[int]
+
+    def row_name(self, ends: np.ndarray, row: int) -> str:
+        """What errors call a row of the worker. ends : of its partitions, among its rows."""
+        i = int(np.searchsorted(ends, row, side="right"))
+        within = row - int(ends[i - 1]) if i else row
+        return f"{within} of partition {self.number[i]} (row {self.first[i] + within} of all)"
+
+
+@dataclass(frozen=True)
 class MatrixPlan:
     """How a worker makes a DMatrix of the partitions it is given. arguments : of the class, beside those of rows."""
 
@@ -42,15 +61,23 @@ class MatrixPlan:
     arguments: dict[str, Any]
     ref: int | None = None  # the matrix of the job whose cuts it takes
 
-    def make(self, parts: Sequence[Part], ref: DMatrix | None) -> DMatrix:
+    def make(self, parts: Sequence[Part], ref: DMatrix | None, origin: Origin) -> DMatrix:
         """The rows of all parts, in their order. The parts are not copied but for their labels and weights."""
-        kept = [part for part in parts if n_rows_of(part["data"])] or list(parts[:1])
-        tables = [part["data"] for part in kept]
-        info: dict[str, Any] = {name: _joined([_of_part(part, name) for part in kept]) for name in OF_ROWS if name in kept[0]}
-        data = tables[0] if len(tables) == 1 else _stacked(tables)
-        if self.is_quantile:
-            return QuantileDMatrix(data, **info, **self.arguments, ref=ref)
-        return DMatrix(data, **info, **self.arguments)
+        sizes = [n_rows_of(part["data"]) for part in parts]
+        kept = [i for i, n_rows in enumerate(sizes) if n_rows] or [0]
+        tables = [parts[i]["data"] for i in kept]
+        info: dict[str, Any] = {name: _joined([_of_part(parts[i], name) for i in kept]) for name in OF_ROWS if name in parts[0]}
+        data = tables[0] if len(tables) == 1 else _stacked(tables, [origin.number[i] for i in kept])
+        row_name = partial(origin.row_name, np.cumsum(sizes))
+        try:
+            if self.is_quantile:
+                matrix: DMatrix = QuantileDMatrix(data, **info, **self.arguments, ref=ref)
+            else:
+                matrix = DMatrix(data, **info, **self.arguments)
+        except RowError as error:
+            raise (error if isinstance(error.row, str) else error.at(row_name(error.row))) from None
+        matrix.row_name = row_name
+        return matrix
 
 
 class DaskDMatrix:
@@ -244,9 +271,9 @@ def _joined(parts: Sequence[np.ndarray]) -> np.ndarray:
     return parts[0] if len(parts) == 1 else np.concatenate(parts)
 
 
-def _stacked(tables: Sequence[Any]) -> Any:
+def _stacked(tables: Sequence[Any], numbers: Sequence[int]) -> Any:
     if not any(is_sparse(table) for table in tables):
-        return Stack(tables)
+        return Stack(tables, numbers)
     import scipy.sparse
 
     return scipy.sparse.vstack(tables, format="csr")

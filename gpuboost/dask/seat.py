@@ -18,7 +18,7 @@ from distributed import Worker, get_worker
 
 from gpuboost.communicator import Communicator, SingleProcess, current_communicator, use_communicator
 from gpuboost.config import config_context
-from gpuboost.dask.matrix import MatrixPlan, Part
+from gpuboost.dask.matrix import MatrixPlan, Origin, Part
 from gpuboost.data.dmatrix import DMatrix
 from gpuboost.network import Listener, TcpWorker, WorkerLost, join
 from gpuboost.training.checkpoint import Progress
@@ -92,14 +92,16 @@ def end_seat(attempt: str, how: str, dask_worker: Worker) -> None:
         seat.communicator.abort(GivenUp("the client has ended the job"))
 
 
-def load(meeting: Meeting, rank: int, plans: Sequence[MatrixPlan], parts: Sequence[Sequence[Part]]) -> None:
-    """Meet the other workers and make the matrices of the job. parts : of each matrix, this worker's partitions."""
+def load(
+    meeting: Meeting, rank: int, plans: Sequence[MatrixPlan], origins: Sequence[Origin], parts: Sequence[Sequence[Part]]
+) -> None:
+    """Meet the other workers and make the matrices of the job. origins, parts : of each matrix, this worker's partitions."""
     seat = _own_seat(meeting.attempt)
     try:
         seat.communicator = _met(meeting, rank, seat)
         with use_communicator(seat.communicator), config_context(nthread=get_worker().state.nthreads):
-            for plan, own in zip(plans, parts):
-                seat.matrices.append(plan.make(own, None if plan.ref is None else seat.matrices[plan.ref]))
+            for plan, own, origin in zip(plans, parts, origins):
+                seat.matrices.append(plan.make(own, None if plan.ref is None else seat.matrices[plan.ref], origin))
     except BaseException as error:
         _leave(meeting.attempt, error)
         raise

@@ -6,6 +6,7 @@ from gpuboost.binned.cuts import Cuts
 from gpuboost.data.tables.device import host_array
 from gpuboost.data.tables.names import quoted
 from gpuboost.data.tables.source import ColumnSource
+from gpuboost.errors import RowError
 
 __all__ = ["CATEGORY_CODES", "check_category_codes", "cut_by_category"]
 
@@ -42,8 +43,8 @@ def check_category_codes(source: ColumnSource, cuts: Cuts | None = None) -> None
         is_code = (values >= 0) & (values < CATEGORY_CODES) & (values == np.floor(values))
         is_missing = np.isnan(values) | (values == source.missing)
         for i, j in np.argwhere(~is_code & ~is_missing)[:1]:
-            raise ValueError(
+            raise RowError(
                 f"{quoted(names[declared[j]])} is of feature type 'c', so it must hold codes of categories, whole numbers from 0 "
-                f"to {CATEGORY_CODES - 1}, got {values[i, j]:.9g} in row {rows.start + i}. Number its categories from 0, or use "
-                "feature type 'q'."
-            )
+                f"to {CATEGORY_CODES - 1}, got {values[i, j]:.9g} in ", int(rows.start + i),
+                ". Number its categories from 0, or use feature type 'q'.",
+            )  # fmt: skip

@@ -155,7 +155,7 @@ def list_entries(source: ColumnSource, n_threads: int, comm: Communicator) -> En
         list_stored_cpu(*table, bounds[:, 0] + np.cumsum(counts, axis=0) - counts, keys, rows, n_threads)
         n_infinite += infinite.sum(axis=0)
     comm.allreduce_sum(n_infinite)
-    require_finite(source, np.arange(n_features), n_infinite)
+    require_finite(source, np.arange(n_features), n_infinite, comm)
     longest = int((bounds[:, 1] - bounds[:, 0]).max())
     spare = np.empty((n_threads, longest), np.uint32), np.empty((n_threads, longest), np.int32)
     sort_entries_cpu(bounds, keys, rows, *spare, n_threads)

@@ -1,7 +1,8 @@
 """DMatrix: a table with what is known of its rows and columns, by XGBoost's names."""
 
 import os
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from copy import copy
 from typing import Any
 
@@ -25,7 +26,7 @@ from gpuboost.data.tables.source import ColumnSource
 from gpuboost.data.tables.sparse import is_sparse
 from gpuboost.data.tables.text_files import TextTable, read_text
 from gpuboost.data.view import TableView
-from gpuboost.errors import not_built
+from gpuboost.errors import RowError, not_built
 from gpuboost.storage.shelf import Shelf
 
 __all__ = ["DMatrix"]
@@ -127,6 +128,7 @@ class DMatrix:
         )  # fmt: skip
         self._info = MatrixInfo(source.n_rows, missing_labels=missing_labels)
         self._bins: Bins | None = None
+        self.row_name: Callable[[int], str] | None = None  # what errors call a row, where it came from elsewhere
         self._has_warned_of_names = False  # that it has none although a model has
         self.set_info(**info)
 
@@ -210,7 +212,7 @@ class DMatrix:
             raise ValueError("slice() keeps only whole queries. Use allow_groups=True to go on, without them where they are cut.")
         rows = row_numbers(rindex, self.num_row())
         part = copy(self)
-        part._table, part._info, part._bins = self._table.taken(rows), self._info.taken(rows), None
+        part._table, part._info, part._bins, part.row_name = self._table.taken(rows), self._info.taken(rows), None, None
         return part
 
     def slice_with_bins(self, rindex: np.ndarray, backend: Backend) -> "DMatrix":
@@ -404,7 +406,8 @@ class DMatrix:
         by_category &= self.has_categories
         if self._bins is None or (self._bins.max_bin, self._bins.by_category) != (max_bin, by_category):
             assert self._table is not None
-            binned = bin_by_own_cuts(self._table.source, self.weights, max_bin, backend, comm, by_category=by_category)
+            with self.naming_rows():
+                binned = bin_by_own_cuts(self._table.source, self.weights, max_bin, backend, comm, by_category=by_category)
             self._bins = Bins(max_bin, binned, by_category)
         return self._bins.on(backend)
 
@@ -415,8 +418,20 @@ class DMatrix:
             return backend.memory.move_table(self._bins.binned)
         if source is None:
             return None
-        check_category_codes(source, cuts)
-        return bin_table(source, cuts, backend, with_records=False)
+        with self.naming_rows():
+            check_category_codes(source, cuts)
+            return bin_table(source, cuts, backend, with_records=False)
+
+    @contextmanager
+    def naming_rows(self, rows: np.ndarray | None = None) -> Iterator[None]:
+        """Errors from within say which row of this matrix is meant, by its name. rows : those that are looked at; None: all."""
+        try:
+            yield
+        except RowError as error:
+            if isinstance(error.row, str):
+                raise
+            row = error.row if rows is None else int(rows[error.row])
+            raise error.at(row if self.row_name is None else self.row_name(row)) from None
 
     def any_binned(self) -> BinnedMatrix | None:
         """The codes at hand, if any."""

@@ -7,6 +7,7 @@ import numpy as np
 from gpuboost.config import warn
 from gpuboost.data.tables.device import host_array
 from gpuboost.data.tables.numbers import as_floats
+from gpuboost.errors import RowError
 
 __all__ = ["as_bound", "as_columns", "as_feature_weights", "as_weights", "group_ptr", "row_numbers", "sizes_of_queries"]
 
@@ -29,10 +30,11 @@ def as_columns(name: str, values: Any, n_rows: int, takes_nan: bool = False) -> 
     if bad.any():
         first = int(np.argmax(bad))
         value = array[first][~is_taken[first]][0]
-        raise ValueError(
-            f"{name} must be finite float32 numbers: {int(bad.sum())} rows are NaN, infinite or beyond 3.4e38, "
-            f"the first at row {first}: {value}. Remove or replace them"
-            + (", or pass missing_labels='mask' to the DMatrix." if name == "label" and not takes_nan else ".")
+        raise RowError(
+            f"{name} must be finite float32 numbers: {int(bad.sum())} rows are NaN, infinite or beyond 3.4e38, the first at ",
+            first,
+            f": {value}. Remove or replace them"
+            + (", or pass missing_labels='mask' to the DMatrix." if name == "label" and not takes_nan else "."),
         )
     return result
 
@@ -45,7 +47,7 @@ def as_bound(name: str, values: Any, n_rows: int) -> np.ndarray:
     with np.errstate(over="ignore"):
         bound = bound.reshape(n_rows).astype(np.float32)
     if (bad := np.isnan(bound)).any():
-        raise ValueError(f"{name} must not be NaN: {bad.sum()} values are, the first at row {int(np.argmax(bad))}. Use infinity.")
+        raise RowError(f"{name} must not be NaN: {bad.sum()} values are, the first at ", int(np.argmax(bad)), ". Use infinity.")
     return bound
 
 
@@ -63,7 +65,7 @@ def as_weights(values: Any, n_rows: int, first_rows: np.ndarray) -> np.ndarray:
         raise ValueError(f"weight must have one value per row, got {columns.shape[1]} columns.")
     weight = np.ascontiguousarray(columns[:, 0])
     if (bad := weight < 0).any():
-        raise ValueError(f"weight must not be negative: {bad.sum()} values are, the first at row {int(np.argmax(bad))}.")
+        raise RowError(f"weight must not be negative: {bad.sum()} values are, the first at ", int(np.argmax(bad)), ".")
     if (largest := float(weight.max(initial=0.0))) > LARGEST_USUAL_WEIGHT:
         warn(
             f"weight is {largest:g} at most, which is unusual: reg_lambda, reg_alpha, gamma and min_child_weight are compared "
@@ -95,7 +97,7 @@ def sizes_of_queries(qid: Any, n_rows: int) -> np.ndarray:
     falls = values[1:] < values[:-1]
     if falls.any():
         row = int(np.argmax(falls)) + 1
-        raise ValueError(f"qid must not decrease, but does at row {row}: {values[row]}. Sort the rows by query.")
+        raise RowError("qid must not decrease, but does at ", row, f": {values[row]}. Sort the rows by query.")
     return np.unique(values, return_counts=True)[1]
 
 

@@ -26,6 +26,7 @@ import numpy as np
 from gpuboost.arrays import usual_form
 from gpuboost.binned.cuts import SENTINEL, Cuts
 from gpuboost.data.tables.device import host_array
+from gpuboost.errors import RowError
 from gpuboost.kernels.cuts import end_bins, halve_gaps, set_heavy_apart
 from gpuboost.kernels.quantiles import cut_columns_cpu, list_keys_cpu
 from gpuboost.kernels.sketch import COUNTS0_WIDTH, DIGITS, MISSING, NON_FINITE
@@ -91,7 +92,7 @@ def _sort(features, source, weights, max_bin: int, backend, comm) -> tuple[list[
     cut_columns_cpu(
         keys, given, n_absent, max_bin, spare, spare_weights, n_cuts, has_missing, n_infinite, extremes, n_threads
     )  # fmt: skip
-    require_finite(source, features, n_infinite)
+    require_finite(source, features, n_infinite, comm)
     own = [np.append(bits[:m].astype(np.uint32).view(np.float32), SENTINEL) for bits, m in zip(keys, n_cuts.tolist())]
     return own, has_missing, extremes
 
@@ -99,7 +100,7 @@ def _sort(features, source, weights, max_bin: int, backend, comm) -> tuple[list[
 def _sketch(features, source, weights, max_bin: int, backend, comm) -> tuple[list[np.ndarray], np.ndarray, np.ndarray]:
     """(thresholds of each of these columns; bool: whether it has missing values; uint32 (n, 2): keys of its extreme values)."""
     counts0 = _count(source, weights, features, 0, None, None, COUNTS0_WIDTH, len(features), backend, comm)
-    require_finite(source, features, counts0[:, NON_FINITE])
+    require_finite(source, features, counts0[:, NON_FINITE], comm)
     has_missing = counts0[:, MISSING] > 0
     columns = [
         _Column(f, counts0[i, : DIGITS[0]], 255 if max_bin == 256 and has_missing[i] else max_bin) for i, f in enumerate(features)
@@ -126,16 +127,19 @@ def _count(source, weights, features, level, slots0, slots1, width, n_slots, bac
     return backend.memory.fetch(counts)
 
 
-def require_finite(source, features: np.ndarray, n_infinite: np.ndarray) -> None:
-    """ValueError naming the first of these columns that holds infinite values. n_infinite : int64, how many each holds."""
+def require_finite(source, features: np.ndarray, n_infinite: np.ndarray, comm) -> None:
+    """ValueError naming the first of these columns that holds infinite values, and the first row where this worker has one.
+    n_infinite : int64, how many each holds on all workers."""
     bad = np.flatnonzero(n_infinite)
     if len(bad):
         f = int(features[bad[0]])
         name = repr(source.feature_names[f]) if source.feature_names else str(f)
-        raise ValueError(
-            f"column {name} holds {n_infinite[bad[0]]} value(s) that are infinite or at least 3.4028235e38 in size, outside "
-            f"float32. Replace them, or set them to NaN to treat them as missing."
-        )
+        n_bad = n_infinite[bad[0]]
+        what = f"column {name} holds {n_bad} value(s) that are infinite or at least 3.4028235e38 in size, outside float32"
+        fix = ". Replace them, or set them to NaN to treat them as missing."
+        row = source.infinite_row(f)
+        comm.any(row is not None)  # all have looked: none is gone before another one can say which row it is
+        raise ValueError(what + fix) if row is None else RowError(f"{what}, the first in ", row, fix)
 
 
 def _groups(columns: list["_Column"]) -> Iterable[list["_Column"]]:

@@ -22,6 +22,7 @@ import numpy as np
 
 from gpuboost.backend.queries import Queries
 from gpuboost.backend.row_sums import RowSums
+from gpuboost.errors import RowError
 from gpuboost.kernels.gradients import (
     elementwise_gradients,
     elementwise_gradients_kernel,
@@ -183,11 +184,11 @@ class Objective(ABC):
         return self.link.row_map
 
 
-def invalid_labels(label: np.ndarray, is_bad: np.ndarray, name: str, allowed: str, fix: str) -> ValueError:
+def invalid_labels(label: np.ndarray, is_bad: np.ndarray, name: str, allowed: str, fix: str) -> RowError:
     """The error for labels outside an objective's domain: how many, and where the first one is."""
     first = int(np.flatnonzero(is_bad.any(axis=0))[0])
     value = label[:, first][is_bad[:, first]][0]
-    return ValueError(
-        f"{name} needs labels that are {allowed}; {int(is_bad.sum())} of {label.size} are not, "
-        f"the first at row {first}: {value:g}. {fix}"
-    )
+    return RowError(
+        f"{name} needs labels that are {allowed}; {int(is_bad.sum())} of {label.size} are not, the first at ", first,
+        f": {value:g}. {fix}",
+    )  # fmt: skip

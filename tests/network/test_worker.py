@@ -13,6 +13,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from certificates import make_certificate
 from playing import TOKEN, run_tcp
 
 from gpuboost.communicator import current_communicator
@@ -186,12 +187,7 @@ def test_malformed_frames_of_a_worker_end_the_job_with_an_error(data):
 
 
 def test_tls(tmp_path):
-    openssl = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", "/CN=localhost"]
-    key, certificate = str(tmp_path / "key.pem"), str(tmp_path / "certificate.pem")
-    try:
-        subprocess.run([*openssl, "-keyout", key, "-out", certificate], check=True, capture_output=True)
-    except (FileNotFoundError, subprocess.CalledProcessError):
-        pytest.skip("openssl is not here to make a certificate")
+    certificate, key = make_certificate(tmp_path)
     contexts = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH), ssl.create_default_context(cafile=certificate)
     contexts[0].load_cert_chain(certificate, key)
     contexts[1].check_hostname = False

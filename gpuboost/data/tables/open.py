@@ -50,7 +50,7 @@ def load_table(data: Any) -> LoadedTable:
     """
     if isinstance(data, Stack):
         parts = [load_table(part) for part in data.tables]
-        return LoadedTable(Stack(parts), parts[0].device)
+        return LoadedTable(Stack(parts, data.numbers), parts[0].device)
     if type(data).__module__.startswith("cupyx.scipy.sparse"):
         raise errors.not_built("Sparse input on a GPU", "Pass X.get(), its copy on the host.")
     if not is_device_table(data):
@@ -108,7 +108,7 @@ def open_table(
         if any(other != own[0] for other in own) and all(other.keys() == own[0].keys() for other in own):
             joined = join_categories(own)  # by which all parts number them
             sources = [open_part(part, categories=joined) for part in loaded.table.tables]
-        return stack_sources(sources)
+        return stack_sources(sources, loaded.table.numbers)
     table = loaded.table if isinstance(loaded.table, NO_ARRAYS) else checked_array(loaded.table)
     n_rows, n_features = table.shape
     if n_features == 0:

@@ -12,6 +12,7 @@ from gpuboost.data.tables.batches import DEVICE_FACTOR, MIN_BATCH_ROWS, Array, R
 from gpuboost.data.tables.device import current_device, host_array
 from gpuboost.data.tables.names import quoted
 from gpuboost.data.tables.sparse import float32_values, stored_reader
+from gpuboost.errors import RowError
 from gpuboost.storage.ahead import read_ahead
 
 __all__ = ["ColumnSource"]
@@ -102,23 +103,36 @@ class ColumnSource:
         """The same table, whose reader raises ValueError for the first value that is infinite or too large for float32."""
         return replace(self, read=self._read_checked, read_unchecked=self.read)
 
+    def infinite_row(self, column: int) -> int | None:
+        """The first row that finite() would refuse for a column; None where there is none."""
+        for rows in self.batch_slices():
+            batch = self.read(rows)
+            with current_device(self.device):
+                found = np.flatnonzero(self._is_outside(batch[:, column]))
+            if len(found):
+                return int(rows.start + found[0])
+        return None
+
+    def _is_outside(self, values: Array) -> np.ndarray:
+        """bool: whether they are infinite or too large for float32, and not missing."""
+        with np.errstate(over="ignore"):
+            return host_array((abs(values) >= LARGEST) & (values.astype(np.float32) != np.float32(self.missing)))
+
     def _read_checked(self, rows: Rows) -> Array:
         batch = self.read(rows)
         with current_device(self.device):
             if (abs(batch) >= LARGEST).any():
-                with np.errstate(over="ignore"):
-                    is_bad = host_array((abs(batch) >= LARGEST) & (batch.astype(np.float32) != np.float32(self.missing)))
-                for i, j in np.argwhere(is_bad)[:1]:
+                for i, j in np.argwhere(self._is_outside(batch))[:1]:
                     row = int(np.arange(self.n_rows)[rows][i]) if isinstance(rows, slice) else int(rows[i])
                     raise self._infinite(j, row, batch[i, j])
         return batch
 
-    def _infinite(self, column: int, row: int, value: Any) -> ValueError:
+    def _infinite(self, column: int, row: int, value: Any) -> RowError:
         name = quoted(self.feature_names[column] if self.feature_names else str(column))
-        return ValueError(
-            f"{name} holds a value that is infinite or at least 3.4028235e38 in size, outside float32, in row {row}: "
-            f"{float(value)}. Replace it, or set it to NaN to treat it as missing."
-        )
+        return RowError(
+            f"{name} holds a value that is infinite or at least 3.4028235e38 in size, outside float32, in ", row,
+            f": {float(value)}. Replace it, or set it to NaN to treat it as missing.",
+        )  # fmt: skip
 
 
 def _read_taken(read: Read, index: Array, rows: Rows) -> Array:

@@ -14,20 +14,24 @@ __all__ = ["Stack", "join_categories", "stack_sources"]
 
 
 class Stack:
-    """Tables of the same columns, none of them sparse; anything that DMatrix takes, or what load_table made of it."""
+    """Tables of the same columns, none of them sparse; anything that DMatrix takes, or what load_table made of it. numbers : what
+    errors call them."""
 
-    def __init__(self, tables: Sequence[Any]) -> None:
+    def __init__(self, tables: Sequence[Any], numbers: Sequence[int] | None = None) -> None:
         self.tables = list(tables)
+        self.numbers = range(len(self.tables)) if numbers is None else numbers
 
 
-def stack_sources(sources: Sequence[ColumnSource]) -> ColumnSource:
-    """The rows of all sources, in their order. Raises ValueError where their columns differ."""
+def stack_sources(sources: Sequence[ColumnSource], numbers: Sequence[int]) -> ColumnSource:
+    """The rows of all sources, in their order. Raises ValueError where their columns differ, naming one by its number."""
     first = sources[0]
-    for i, source in enumerate(sources):
+    for i, source in zip(numbers, sources):
         for what in ("n_features", "feature_names", "feature_types"):
             own, expected = getattr(source, what), getattr(first, what)
             if own != expected:
-                raise ValueError(f"partition {i} has {what} {own!r:.200}, the first one {expected!r:.200}. Make them equal.")
+                raise ValueError(
+                    f"partition {i} has {what} {own!r:.200}, partition {numbers[0]} has {expected!r:.200}. Make them equal."
+                )
     ends = np.cumsum([source.n_rows for source in sources])
     return replace(first, n_rows=int(ends[-1]), read=partial(_read_stacked, [source.read for source in sources], ends))
 
