@@ -11,7 +11,7 @@ import ctypes
 import threading
 import weakref
 from collections import deque
-from types import SimpleNamespace
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -40,6 +40,7 @@ class Machine:
         self.attributes: list[tuple[int, int, int]] = []  # function, attribute, value
         self.waits = 0
         self.hurries = False  # whether kernels are done as soon as what their stream waits for allows it
+        self.groups: dict[Any, Any] = {}  # of NCCL, by identity
         self.ranges: list[str | None] = []  # of NVTX: names where they begin, None where they end
         self.operations: list[str] = []  # kernels by name, clears, copies, and "cupy" for what CuPy computes
         self.null = Stream(self, device=0)
@@ -201,19 +202,69 @@ class MemoryPool:
         return self.limit
 
 
+class Group:
+    """cupy.cuda.nccl.NcclCommunicator: one device's place among those that know an identity, a thread each."""
+
+    def __init__(self, machine: Machine, n_devices: int, identity: tuple[int, ...], rank: int) -> None:
+        with machine.lock:
+            self.barrier, self.arrays, devices = machine.groups.setdefault(
+                identity, (threading.Barrier(n_devices), [None] * n_devices, set())
+            )  # fmt: skip
+            assert machine.device not in devices, "NCCL takes every GPU once"
+            devices.add(machine.device)
+        self.machine, self.rank = machine, rank
+        self._wait()
+
+    def allReduce(self, sent: int, received: int, count: int, dtype: int, operation: int, stream: int) -> None:
+        """Does what the stream has to do before, and no other's work."""
+        assert dtype == NCCL_INT64
+        self.machine.streams[stream].run()
+        self.machine.operations.append("nccl")
+        self.arrays[self.rank] = memory_at(sent, 8 * count).view(np.int64).copy()
+        self._wait()
+        assert len({array.shape for array in self.arrays}) == 1, "NCCL would wait for ever"
+        total = NCCL_OPERATIONS[operation].reduce(self.arrays)
+        self._wait()
+        memory_at(received, 8 * count).view(np.int64)[:] = total
+
+    def abort(self) -> None:
+        self.barrier.abort()
+
+    def _wait(self) -> None:
+        try:
+            self.barrier.wait(60)
+        except threading.BrokenBarrierError:
+            raise RuntimeError("NCCL_ERROR_REMOTE_ERROR") from None
+
+
+NCCL_INT64, NCCL_SUM, NCCL_MAX = 4, 0, 2
+NCCL_OPERATIONS = {NCCL_SUM: np.add, NCCL_MAX: np.maximum}
+
+
+def nccl(machine: Machine) -> ModuleType:
+    module = ModuleType("cupy.cuda.nccl")
+    module.__dict__.update(
+        available=True, NCCL_INT64=NCCL_INT64, NCCL_SUM=NCCL_SUM, NCCL_MAX=NCCL_MAX,
+        get_unique_id=lambda: tuple(np.random.default_rng().integers(-128, 128, 128).tolist()),
+        NcclCommunicator=lambda *given: Group(machine, *given),
+    )  # fmt: skip
+    return module
+
+
 def cuda(machine: Machine, device_type: type) -> SimpleNamespace:
     """What ``cupy.cuda`` holds, with fake_cupy.Device."""
     pool = MemoryPool()
     properties = {"name": b"fake GPU", "multiProcessorCount": 2, "sharedMemPerBlockOptin": 96 * 1024, "major": 9, "minor": 0,
                   "sharedMemPerMultiprocessor": 228 * 1024}  # fmt: skip
     return SimpleNamespace(
-        Device=device_type, machine=machine, pool=pool,
+        Device=device_type, machine=machine, pool=pool, nccl=nccl(machine),
         Stream=lambda non_blocking=False: Stream(machine, machine.device), Event=lambda disable_timing=False: Event(machine),
         get_current_stream=lambda: machine.stream, alloc_pinned_memory=machine.pinned,
         PinnedMemory=machine.pinned, PinnedMemoryPointer=lambda memory, offset: memory[offset:],
         memory=SimpleNamespace(OutOfMemoryError=MemoryError),
         nvtx=SimpleNamespace(available=True, RangePush=machine.ranges.append, RangePop=lambda: machine.ranges.append(None)),
         runtime=SimpleNamespace(
+            getDeviceCount=lambda: 2, deviceGetPCIBusId=lambda number: f"0000:{number:02d}:00.0",
             getDeviceProperties=lambda number: properties, memGetInfo=lambda: (pool.device_bytes - pool.held, pool.device_bytes)
         ),
         driver=SimpleNamespace(

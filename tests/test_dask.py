@@ -312,7 +312,7 @@ class SeesSockets(gb.callback.TrainingCallback):
     """Those between the workers, for a cluster of threads of this process."""
 
     def before_training(self, model):
-        SOCKETS.extend(link.socket for link in current_communicator()._links.values())
+        SOCKETS.extend(link.socket for link in current_communicator().host._links.values())
         return model
 
 

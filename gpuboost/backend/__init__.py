@@ -16,7 +16,7 @@ MIN_CUDA_VALUES = 2_000_000
 
 
 def choose_backend(device: str, nthread: int | None, *, n_values: int = 0, table_device: int | None = None) -> Backend:
-    """The backend for a device of params.Params ("auto", "cpu", "cuda", "cuda:1").
+    """The backend for a device of params.Params ("auto", "cpu", "cuda", "cuda:1"; of several GPUs the first).
 
     nthread : CPU threads; 0 is all that numba was started with (NUMBA_NUM_THREADS), None is as configured. More than that are
         not available.
@@ -25,7 +25,8 @@ def choose_backend(device: str, nthread: int | None, *, n_values: int = 0, table
     Raises DeviceNotFoundError, saying what is missing, where CUDA is asked for and not to be had.
     """
     if device.startswith("cuda"):
-        return _cuda_backend(int(device[5:]) if ":" in device else table_device or 0)
+        first = device.split(",")[0].removesuffix(":all")
+        return _cuda_backend(int(first[5:]) if ":" in first else table_device or 0)
     if device == "auto" and (table_device is not None or (n_values >= MIN_CUDA_VALUES and _has_cuda())):
         return _cuda_backend(table_device or 0)
     return cpu_backend(nthread)

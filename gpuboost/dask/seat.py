@@ -21,6 +21,7 @@ from gpuboost.config import config_context
 from gpuboost.dask.matrix import MatrixPlan, Origin, Part
 from gpuboost.data.dmatrix import DMatrix
 from gpuboost.network import Listener, TcpWorker, WorkerLost, join
+from gpuboost.network.gpus import GpuWorker
 from gpuboost.training.checkpoint import Progress
 
 __all__ = ["CommunicatorContext", "Meeting", "Outcome", "RoundKeeper", "end_seat", "load", "open_seat", "work"]
@@ -58,7 +59,7 @@ class GivenUp(Exception):
 @dataclass
 class Seat:
     listener: Listener
-    communicator: Communicator | None = None
+    communicator: GpuWorker | None = None
     matrices: list[DMatrix] = field(default_factory=list)
     ending: str | None = None  # "pause" or "stop": what the client has said
 
@@ -88,8 +89,8 @@ def end_seat(attempt: str, how: str, dask_worker: Worker) -> None:
     if seat is None:
         return
     seat.ending = how
-    if how == "stop" and isinstance(seat.communicator, TcpWorker):
-        seat.communicator.abort(GivenUp("the client has ended the job"))
+    if how == "stop" and seat.communicator is not None:
+        _abort(seat.communicator, GivenUp("the client has ended the job"))
 
 
 def load(
@@ -147,10 +148,12 @@ class RoundKeeper:
         self, model: Any, n_rounds: int, evals_log: dict[str, dict[str, list[Any]]], states: list[dict[str, Any]], is_over: bool
     ) -> None:  # fmt: skip
         """Keep the round. Raises GivenUp, on all workers, where one of them is to stop."""
-        self._latest = model.copy(), n_rounds, evals_log, states, is_over
+        latest = model.copy(), n_rounds, evals_log, states, is_over
         task = self._worker.state.tasks.get(self._key)
         is_wanted = task is not None and task.state in ("executing", "long-running")
-        if current_communicator().any(self._seat.ending is not None or not is_wanted):
+        is_ending = current_communicator().any(self._seat.ending is not None or not is_wanted)
+        self._latest = latest  # all were there to its end: no sum on a GPU was broken off
+        if is_ending:
             raise GivenUp("the workers have been asked to stop")
 
     def progress(self) -> Progress | None:
@@ -191,13 +194,15 @@ def _own_seat(attempt: str) -> Seat:
     return seat
 
 
-def _met(meeting: Meeting, rank: int, seat: Seat) -> Communicator:
+def _met(meeting: Meeting, rank: int, seat: Seat) -> GpuWorker:
     if len(meeting.addresses) == 1:
         seat.listener.close()
-        return SingleProcess()
-    return join(
-        seat.listener, rank, meeting.addresses, meeting.names, meeting.token, meeting.timeout,
-        meeting_timeout=meeting.meeting_timeout, is_given_up=lambda: seat.ending == "stop",
+        return GpuWorker(SingleProcess())
+    return GpuWorker(
+        join(
+            seat.listener, rank, meeting.addresses, meeting.names, meeting.token, meeting.timeout,
+            meeting_timeout=meeting.meeting_timeout, is_given_up=lambda: seat.ending == "stop",
+        )
     )  # fmt: skip
 
 
@@ -208,10 +213,16 @@ def _leave(attempt: str, error: BaseException | None) -> None:
     if seat is None:
         return
     seat.listener.close()
-    if isinstance(seat.communicator, TcpWorker):
+    if seat.communicator is not None and isinstance(host := seat.communicator.host, TcpWorker):
         with suppress(ConnectionError, RuntimeError, ValueError):
             if error is None:
-                seat.communicator.leave()
+                host.leave()
             else:
-                seat.communicator.abort(error)
-                seat.communicator.close()
+                _abort(seat.communicator, error)
+                host.close()
+
+
+def _abort(communicator: GpuWorker, reason: BaseException) -> None:
+    if isinstance(communicator.host, TcpWorker):
+        communicator.host.abort(reason)
+    communicator.abort()

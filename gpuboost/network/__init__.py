@@ -3,6 +3,7 @@
     wire        arrays of int64 on the wire, each block as narrow as its values allow, and the headers before them
     links       a connection between two workers: how it is made and proven, what is sent and received over it
     worker      sums and maxima over all workers: by a tree where they are small, by a ring where they are large
+    gpus        the same of arrays on GPUs, by NCCL
 
 Whoever starts the workers hands each of them the addresses of all and a token that nobody else knows (gpuboost/dask):
 

@@ -20,7 +20,6 @@ from typing import Any
 
 import numpy as np
 
-from gpuboost.arrays import on_device_of
 from gpuboost.communicator import Communicator
 from gpuboost.network.links import Link, Listener, WorkerLost, wait_for
 from gpuboost.network.wire import ABORT, DATA, MAGIC, PULSE, Header, pack_values
@@ -43,7 +42,7 @@ def join(
 
 
 class TcpWorker(Communicator):
-    """A worker connected to its neighbours (join).
+    """A worker connected to its neighbours (join), for arrays of NumPy; a GpuWorker around it has others.
 
     timeout : seconds. A worker sends signs of life while it computes, so one that is waited for and says nothing for so long has
     stopped: that raises WorkerLost, here and on all others, as does one that is gone.
@@ -107,23 +106,18 @@ class TcpWorker(Communicator):
             raise self._failure
         if self.size == 1:
             return
-        with on_device_of(array):
-            is_on_device = hasattr(array, "get")
-            values = np.ascontiguousarray(array.get() if is_on_device else array, dtype=np.int64).reshape(-1)
-            if not len(values):
-                return
-            is_small = values.nbytes <= TREE_BYTES or len(values) < self.size
-            self._sequence = (self._sequence + 1) % 2**32
-            try:
-                total = self._by_tree(values, operation) if is_small else self._by_ring(values.copy(), operation)
-            except BaseException as error:
-                error = self._failure or error
-                self.abort(error)
-                raise error from None
-            if is_on_device:
-                array.set(total.reshape(array.shape))
-            else:
-                array[...] = total.reshape(array.shape)
+        values = np.ascontiguousarray(array, dtype=np.int64).reshape(-1)
+        if not len(values):
+            return
+        is_small = values.nbytes <= TREE_BYTES or len(values) < self.size
+        self._sequence = (self._sequence + 1) % 2**32
+        try:
+            total = self._by_tree(values, operation) if is_small else self._by_ring(values.copy(), operation)
+        except BaseException as error:
+            error = self._failure or error
+            self.abort(error)
+            raise error from None
+        array[...] = total.reshape(array.shape)
 
     def _by_tree(self, values: np.ndarray, operation: int) -> np.ndarray:
         children = [self._links[child] for child in (2 * self.rank + 1, 2 * self.rank + 2) if child < self.size]

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from typing import Any
 
-DEVICES = "'auto', 'cpu', 'cuda' or 'cuda:N'"
+DEVICES = "'auto', 'cpu', 'cuda', 'cuda:N', or of several GPUs 'cuda:0,cuda:1' or 'cuda:all'"
 SKETCHES = "'top_outputs:k', 'random_sampling:k' or 'random_projection:k', such as 'top_outputs:5'"
 SETS = "sets of columns by name or number, such as [[0, 1], ['age', 'income']]"
 
@@ -72,13 +72,20 @@ def listed(names: Iterable[str]) -> str:
 
 
 def parse_device(value: Any) -> str:
-    name, colon, ordinal = str(value).strip().lower().partition(":")
+    devices = [_one_device(name) for name in str(value).lower().split(",")]
+    if len(devices) > 1 and (len({*devices}) < len(devices) or not all(name[-1].isdecimal() for name in devices)):
+        raise ValueError(DEVICES)
+    return ",".join(devices)
+
+
+def _one_device(text: str) -> str:
+    name, colon, ordinal = text.strip().partition(":")
     name = "cuda" if name == "gpu" else name
     if name == "cuda" and ordinal.isascii() and ordinal.isdecimal():
         return f"cuda:{int(ordinal)}"
-    if name not in ("auto", "cpu", "cuda") or colon:
+    if (name, ordinal) != ("cuda", "all") and (name not in ("auto", "cpu", "cuda") or colon):
         raise ValueError(DEVICES)
-    return name
+    return name + colon + ordinal
 
 
 def parse_nthread(value: Any) -> int:

@@ -5,6 +5,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
+from gpuboost.arrays import on_device_of
 from gpuboost.backend.contract import Array
 from gpuboost.backend.row_sums import RowSums
 from gpuboost.data.dmatrix import DMatrix
@@ -46,7 +47,8 @@ def evaluate(
         metrics = [get_metric(name, objective.params) for name in names]
         if rows.masks_labels and (refusing := [metric.name for metric in metrics if not metric.takes_missing_labels]):
             raise ValueError(f"eval_metric {refusing[0]!r} needs all labels, but rows of {data!r} may lack some. Use 'rmse'.")
-        values = [(metric.name, metric(rows)) for metric in metrics]
+        with on_device_of(margin):
+            values = [(metric.name, metric(rows)) for metric in metrics]
         if custom_metric is not None:
             seen = rows.backend.memory.fetch(margin if sees_margins else rows.prediction)
             values += named_values(custom_metric(finished_prediction(seen, False).copy(), dmatrix))

@@ -3,6 +3,7 @@
 import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from operator import index
 from typing import Any
 
@@ -14,6 +15,7 @@ from gpuboost.custom_objective import CustomObjective
 from gpuboost.data.dmatrix import DMatrix
 from gpuboost.training.checkpoint import Checkpoints, KeepsProgress, Progress, anywhere, describe_training
 from gpuboost.training.evaluate import CustomMetric
+from gpuboost.training.several_gpus import gpus_of, train_on_gpus
 
 __all__ = ["boost_rounds", "check_arguments", "monitors", "train"]
 
@@ -41,6 +43,7 @@ def train(
     resume_from : folder for checkpoints every checkpoint_interval rounds, from which the same call goes on after a kill, to the
         same model byte for byte (training/checkpoint.py). num_boost_round counts all rounds. A callback that remembers something
         says so in TrainingCallback.kept; XGBoost's own begin anew. A function instead makes what keeps the rounds elsewhere.
+    With device="cuda:0,cuda:1" or "cuda:all" the rows are shared out among GPUs (training/several_gpus.py); obj sees those of one.
     Raises ValueError and TypeError for wrong data or parameters, also where resume_from holds a training of others;
     NotImplementedError for what is not built yet.
     """
@@ -55,6 +58,17 @@ def train(
         booster = Booster(params, model_file=xgb_model)
     if xgb_model is not None:
         booster.set_attr(best_iteration=None, best_score=None)
+    if gpus := gpus_of(booster.params.training_device):
+        if custom_metric is not None:
+            raise NotImplementedError("custom_metric sees all rows, which lie on several GPUs. Use eval_metric, or one GPU.")
+        further = {
+            "num_boost_round": num_boost_round, "obj": obj, "maximize": maximize, "early_stopping_rounds": early_stopping_rounds,
+            "verbose_eval": verbose_eval, "xgb_model": xgb_model, "resume_from": resume_from,
+            "checkpoint_interval": checkpoint_interval,
+        }  # fmt: skip
+        trained = train_on_gpus(gpus, partial(train, **further), params, dtrain, evals, callbacks, evals_result)
+        trained.set_param("device", booster.params.device)
+        return trained
     with verbosity_context(booster.params.verbosity):
         booster.start_training(dtrain, is_custom=obj is not None)
         used = list(callbacks or ())

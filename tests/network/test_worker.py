@@ -226,7 +226,7 @@ def test_worker_that_is_killed_or_stopped_is_named_by_all_others(name):
     for sock in [socket.create_server(("127.0.0.1", 0)) for _ in range(4)]:
         ports.append(sock.getsockname()[1])
         sock.close()
-    folders = os.pathsep.join([str(Path(__file__).parents[2]), str(Path(__file__).parent)])
+    folders = os.pathsep.join(str(folder) for folder in (Path(__file__).parent, *list(Path(__file__).parents)[1:3]))
     env = {**os.environ, "PYTHONPATH": folders}
     processes = [
         subprocess.Popen(

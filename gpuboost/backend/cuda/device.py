@@ -23,7 +23,9 @@ from gpuboost.backend.cuda.kept import CompiledKernel
 from gpuboost.errors import DeviceNotFoundError, install
 from gpuboost.kernels.cuda_common import CudaKernel
 
-__all__ = ["CupyDevice", "Device", "Mark", "PendingCopy", "find_device", "has_gpu", "side_by_side", "usable_device"]
+__all__ = [
+    "CupyDevice", "Device", "Mark", "PendingCopy", "count_devices", "find_device", "has_gpu", "side_by_side", "usable_device",
+]  # fmt: skip
 
 Array = Any
 
@@ -494,6 +496,14 @@ def usable_device() -> str | None:
 @cache
 def find_device(number: int) -> CupyDevice:
     """The GPU of this number. Raises DeviceNotFoundError, saying what is missing and how to get it."""
+    count = count_devices()
+    if number >= count:
+        raise DeviceNotFoundError(f"device='cuda:{number}' was requested, but the CUDA devices are cuda:0 to cuda:{count - 1}.")
+    return CupyDevice(number)
+
+
+def count_devices() -> int:
+    """How many GPUs there are, one at least. Raises DeviceNotFoundError, saying what is missing and how to get it."""
     try:
         import cupy
     except ImportError as error:
@@ -512,6 +522,4 @@ def find_device(number: int) -> CupyDevice:
             f"device='cuda' was requested but no CUDA device was found{reason}. "
             "Use device='cpu', or check that nvidia-smi lists a GPU."
         )
-    if number >= count:
-        raise DeviceNotFoundError(f"device='cuda:{number}' was requested, but the CUDA devices are cuda:0 to cuda:{count - 1}.")
-    return CupyDevice(number)
+    return count
