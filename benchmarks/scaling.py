@@ -30,13 +30,14 @@ NETWORKS = {"10 Gbit/s, 50 µs": (50e-6, 1.25e9), "100 Gbit/s, 10 µs": (10e-6, 
 SIZES = [1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1000]
 
 
-def sums_of_a_tree(options: argparse.Namespace) -> tuple[float, list[tuple[int, int]]]:
-    """Seconds of a tree on one thread, and of every sum that it needs the bytes, in memory and on the wire."""
+def sums_of_a_tree(options: argparse.Namespace) -> list[tuple[int, int]]:
+    """Of every sum that a tree needs the bytes, in memory and on the wire: those of a worker whose peer is a stand-in."""
     import gpuboost as gb
-    from gpuboost.communicator import SingleProcess, use_communicator
+    from gpuboost.communicator import Communicator, use_communicator
     from gpuboost.network.wire import pack_values
 
-    class Counting(SingleProcess):
+    class Counting(Communicator):
+        size = 2
         counted: list[tuple[int, int]] | None = None
 
         def allreduce_sum(self, array: Any) -> None:
@@ -46,20 +47,18 @@ def sums_of_a_tree(options: argparse.Namespace) -> tuple[float, list[tuple[int, 
 
         allreduce_max = allreduce_sum
 
-    X, y = workers.make_rows(options.rows, options.features, 0, 1)
-    params, dtrain = {"objective": "binary:logistic", "max_depth": 6, "nthread": 1, "device": "cpu"}, gb.DMatrix(X, y)
-    booster = gb.train(params, dtrain, 2)
-    begin = time.perf_counter()
-    gb.train(params, dtrain, options.rounds, xgb_model=booster)
-    seconds = (time.perf_counter() - begin) / options.rounds
+        def allgather(self, array: Any) -> Any:
+            return np.stack([array, array])
+
     counting = Counting()
     with use_communicator(counting):
-        booster = gb.Booster(params)
+        dtrain = gb.DMatrix(*workers.make_rows(options.rows, options.features, 0, 1))
+        booster = gb.Booster({"objective": "binary:logistic", "max_depth": 6, "device": "cpu"})
         booster.update(dtrain)
         counting.counted = []
         booster.update(dtrain)
         booster.num_boosted_rounds()
-    return seconds, counting.counted
+    return counting.counted
 
 
 def play(rank: int, ports: list[int], answers: Any) -> None:
@@ -124,11 +123,12 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rows", type=int, default=2_000_000)
     parser.add_argument("--features", type=int, default=28)
-    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--rounds", type=int, default=20)
     parser.add_argument("--local", type=int, nargs="*", default=[2], help="numbers of local processes to compare with")
     options = parser.parse_args()
-    tree_seconds, sizes = sums_of_a_tree(options)
-    local = measure_link()
+    facts = {"rows": options.rows, "features": options.features, "rounds": options.rounds}
+    tree_seconds = workers.measure(1, argparse.Namespace(**facts, threads=1))["seconds_a_tree"]
+    sizes, local = sums_of_a_tree(options), measure_link()
     networks, record = {"this machine": local, **NETWORKS}, {}
     n_bytes = sum(size for _, size in sizes)
     print(f"one thread: {1000 * tree_seconds:.1f} ms a tree, {len(sizes)} sums of {n_bytes / 1e6:.2f} MB on the wire")
@@ -147,8 +147,7 @@ def main() -> None:
             print(name, json.dumps({key: round(value, 4) for key, value in row.items()}))
     checked = []
     for n_workers in options.local:
-        given = argparse.Namespace(rows=options.rows, features=options.features, rounds=options.rounds, threads=n_workers)
-        measured = workers.measure(n_workers, given)
+        measured = workers.measure(n_workers, argparse.Namespace(**facts, threads=n_workers))
         computed = tree_seconds / n_workers + exchange_seconds(sizes, n_workers, *local)[0]
         checked.append({"workers": n_workers, "computed_seconds": computed, **measured})
         print(f"{n_workers} processes: computed {1000 * computed:.1f} ms, measured {1000 * measured['seconds_a_tree']:.1f} ms")

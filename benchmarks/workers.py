@@ -1,10 +1,11 @@
 """What workers cost: processes of one thread that exchange sums over TCP, beside one process of as many threads; and Dask.
 
     python benchmarks/workers.py                    # 2 workers, 2,000,000 × 28, 10 rounds
-    python benchmarks/workers.py --dask             # and on a LocalCluster, beside xgboost.dask, from partitions to a model
+    python benchmarks/workers.py --parts tcp dask   # and on a LocalCluster, beside xgboost.dask, from partitions to a model
 
-The two ways take turns. Bytes and messages are those that a worker sends per tree; XGBoost's are computed: it sums 16 bytes a bin
-of every node that it builds (the same nodes) around the same ring.
+The two ways take turns. Bytes and messages are those that a worker sends per tree. XGBoost's are computed: it sums 16 bytes a bin
+of every node that it builds (the same nodes) around the same ring. LightGBM's data-parallel learner scatters such sums and does not
+gather them again: half as many.
 """
 
 import argparse
@@ -17,7 +18,7 @@ from statistics import median
 from typing import Any
 
 import numpy as np
-from measure import ROOT, write_record
+from measure import ROOT, forget_peak_mb, memory_mb, write_record
 
 sys.path.insert(0, str(ROOT))  # also of the processes that are started
 XGBOOST_BYTES = 16  # a bin: gradient and hessian in float64
@@ -87,8 +88,9 @@ def measure(n_workers: int, options: argparse.Namespace) -> dict[str, float]:
     }  # fmt: skip
 
 
-def on_dask(library: str, options: argparse.Namespace) -> float:
-    """Seconds from persisted partitions to a model, after a training that warms up."""
+def on_dask(library: str, options: argparse.Namespace) -> dict[str, float]:
+    """Seconds from persisted partitions to a model, after a training that warms up; and the most memory that a worker takes for
+    it beside its partitions, as a multiple of them."""
     import dask.array as da
     from distributed import Client, LocalCluster, wait
 
@@ -105,12 +107,12 @@ def on_dask(library: str, options: argparse.Namespace) -> float:
         y = (X[:, 0] * X[:, 1] + X[:, 2] > 0).astype(np.float32)
         X, y = client.persist([X, y])
         wait([X, y])
-        seconds = []
         for rounds in (2, options.rounds):
-            begin = time.perf_counter()
+            before, begin = client.run(forget_peak_mb), time.perf_counter()
             library_dask.train(client, params, library_dask.DaskQuantileDMatrix(client, X, y), num_boost_round=rounds)
-            seconds.append(time.perf_counter() - begin)
-        return seconds[-1]
+            seconds, peaks = time.perf_counter() - begin, client.run(memory_mb, "VmHWM")
+        most = max(peaks[worker] - before[worker] for worker in before)
+        return {"seconds": seconds, "memory": 1e6 * most / (X.nbytes / options.workers)}
 
 
 def main() -> None:
@@ -121,8 +123,17 @@ def main() -> None:
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--threads", type=int, default=2, help="of all workers together")
     parser.add_argument("--repeats", type=int, default=3)
-    parser.add_argument("--dask", action="store_true")
+    parser.add_argument("--parts", nargs="+", choices=["tcp", "dask"], default=["tcp"])
     options = parser.parse_args()
+    record: dict[str, Any] = dict(vars(options))
+    if "tcp" in options.parts:
+        record |= beside_one_process(options)
+    if "dask" in options.parts:
+        record["dask"] = beside_xgboost(options)
+    write_record("workers", record)
+
+
+def beside_one_process(options: argparse.Namespace) -> dict[str, Any]:
     turns: dict[int, list[dict[str, float]]] = {1: [], options.workers: []}
     for _ in range(options.repeats):
         for n_workers, own in turns.items():
@@ -130,23 +141,28 @@ def main() -> None:
     alone, together = ({name: median(turn[name] for turn in own) for name in own[0]} for own in turns.values())
     built = 1 + sum(2**depth // 2 for depth in range(1, 6))  # nodes of a full tree of depth 6 that are built, not subtracted
     ring = 2 * (options.workers - 1) / options.workers
-    record = {
-        **vars(options), "one_process": alone, "workers_together": together, "turns": turns,
-        "overhead": together["seconds_a_tree"] / alone["seconds_a_tree"] - 1,
-        "xgboost_bytes_a_tree_computed": ring * built * options.features * 256 * XGBOOST_BYTES,
-    }  # fmt: skip
+    overhead = together["seconds_a_tree"] / alone["seconds_a_tree"] - 1
+    xgboost_bytes = ring * built * options.features * 256 * XGBOOST_BYTES
     print(f"one process    {1000 * alone['seconds_a_tree']:8.1f} ms a tree")
-    print(f"{options.workers} workers      {1000 * together['seconds_a_tree']:8.1f} ms, {100 * record['overhead']:.1f} % more")
+    print(f"{options.workers} workers      {1000 * together['seconds_a_tree']:8.1f} ms, {100 * overhead:.1f} % more")
     print(f"a worker sends {together['bytes_a_tree'] / 1e6:.2f} MB in {together['messages_a_tree']:.0f} messages a tree")
-    print(f"XGBoost's      {record['xgboost_bytes_a_tree_computed'] / 1e6:.2f} MB (computed)")
-    if options.dask:
-        own, peer = [], []
-        for _ in range(options.repeats):
-            own.append(on_dask("gpuboost", options))
-            peer.append(on_dask("xgboost", options))
-        record["dask_seconds"] = {"gpuboost": own, "xgboost": peer}
-        print(f"on Dask        {median(own):.2f} s, xgboost.dask {median(peer):.2f} s: {median(peer) / median(own):.2f} times")
-    write_record("workers", record)
+    print(f"XGBoost's      {xgboost_bytes / 1e6:.2f} MB, LightGBM's {xgboost_bytes / 2e6:.2f} MB (computed)")
+    return {
+        "one_process": alone, "workers_together": together, "turns": turns, "overhead": overhead,
+        "xgboost_bytes_a_tree_computed": xgboost_bytes,
+    }  # fmt: skip
+
+
+def beside_xgboost(options: argparse.Namespace) -> dict[str, Any]:
+    turns: dict[str, list[dict[str, float]]] = {"gpuboost": [], "xgboost": []}
+    for _ in range(options.repeats):
+        for library, own in turns.items():
+            own.append(on_dask(library, options))
+    own, peer = ({name: median(turn[name] for turn in each) for name in each[0]} for each in turns.values())
+    speed_up = peer["seconds"] / own["seconds"]
+    print(f"on Dask        {own['seconds']:.2f} s, xgboost.dask {peer['seconds']:.2f} s: {speed_up:.2f} times")
+    print(f"memory         {own['memory']:.2f} times the partitions, beside them; xgboost.dask {peer['memory']:.2f}")
+    return {"turns": turns, "speed_up": speed_up}
 
 
 if __name__ == "__main__":

@@ -90,7 +90,8 @@ class DaskDMatrix:
     feature_weights : (n_features,), an array. The other arguments are DMatrix's.
 
     A collection is not computed before it is trained on, and then by Dask, each time: persist() what is used more than once. A
-    worker reads its partitions where Dask keeps them, without another copy: beside them it needs two bytes per value, and labels.
+    worker reads its partitions where Dask keeps them, without another copy: beside them it needs two bytes per value, labels, and
+    up to 128 MB for counts while it makes cuts (data/sketch.py).
     May be awaited. Raises ValueError where partitions do not fit together, NotImplementedError for group.
     """
 

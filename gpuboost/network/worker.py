@@ -112,12 +112,13 @@ class TcpWorker(Communicator):
         is_small = values.nbytes <= TREE_BYTES or len(values) < self.size
         self._sequence = (self._sequence + 1) % 2**32
         try:
-            total = self._by_tree(values, operation) if is_small else self._by_ring(values.copy(), operation)
+            total = self._by_tree(values, operation) if is_small else self._by_ring(values, operation)
         except BaseException as error:
             error = self._failure or error
             self.abort(error)
             raise error from None
-        array[...] = total.reshape(array.shape)
+        if not np.may_share_memory(total, array):
+            array[...] = total.reshape(array.shape)
 
     def _by_tree(self, values: np.ndarray, operation: int) -> np.ndarray:
         children = [self._links[child] for child in (2 * self.rank + 1, 2 * self.rank + 2) if child < self.size]
@@ -131,6 +132,7 @@ class TcpWorker(Communicator):
         return values
 
     def _by_ring(self, values: np.ndarray, operation: int) -> np.ndarray:
+        """In place."""
         size, n = self.size, len(values)
         parts = [values[n * i // size : n * (i + 1) // size] for i in range(size)]
         after, before = self._links[(self.rank + 1) % size], self._links[(self.rank - 1) % size]
