@@ -3,9 +3,9 @@
     python benchmarks/workers.py                    # 2 workers, 2,000,000 × 28, 10 rounds
     python benchmarks/workers.py --parts tcp dask   # and on a LocalCluster, beside xgboost.dask, from partitions to a model
 
-The two ways take turns. Bytes and messages are those that a worker sends per tree. XGBoost's are computed: it sums 16 bytes a bin
-of every node that it builds (the same nodes) around the same ring. LightGBM's data-parallel learner scatters such sums and does not
-gather them again: half as many.
+The two ways take turns. Bytes and messages are those that a worker sends per tree. XGBoost's are computed: it sums 16 bytes a
+bin of every node that it builds (the same nodes) around the same ring. LightGBM's data-parallel learner scatters such sums and
+gathers no bins: half as many.
 """
 
 import argparse

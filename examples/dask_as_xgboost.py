@@ -3,8 +3,11 @@
     python examples/dask_as_xgboost.py
 """
 
+import logging
+
 import dask.array as da
 import dask.dataframe as dd
+import distributed
 import numpy as np
 import pandas as pd
 from distributed import Client, LocalCluster
@@ -55,6 +58,48 @@ def train_with_callbacks(client):
     return dxgb.predict(client, output, dvalid)
 
 
+class CustomEarlyStopping(callback.TrainingCallback):
+    """demo/dask/dask_callbacks.py: the worse a round, the likelier the end; later rounds are excused less."""
+
+    def __init__(self, validation_set, target_metric, seed):
+        self.validation_set, self.target_metric = validation_set, target_metric
+        self.rng = np.random.default_rng(seed=seed)
+
+    def after_iteration(self, model, epoch, evals_log):
+        history = evals_log[self.validation_set][self.target_metric]
+        if len(history) < 2 or history[-1] < history[-2]:
+            return False
+        return self.rng.random() > 0.999 / (1.0 + 0.05 * np.log(1.0 + epoch))
+
+
+def train_with_own_callback(client):
+    """demo/dask/dask_callbacks.py; labels in a column, as in the tutorial."""
+    X = da.random.random((10_000, 10), chunks=(1000, 10))
+    y = da.random.random((10_000, 1), chunks=(1000, 1))
+    dtrain, dtest = DaskDMatrix(client, X[:8000], y[:8000]), DaskDMatrix(client, X[8000:], y[8000:])
+    output = dxgb.train(
+        client, {"tree_method": "hist", "eval_metric": "rmse", "learning_rate": 1.0}, dtrain, num_boost_round=200,
+        evals=[(dtrain, "train"), (dtest, "test")], verbose_eval=False, callbacks=[CustomEarlyStopping("test", "rmse", seed=0)],
+    )  # fmt: skip
+    print(len(output["history"]["test"]["rmse"]), "rounds")
+    return dxgb.predict(client, output, X)
+
+
+def train_with_forwarded_log(client):
+    """demo/dask/forward_logging.py, on CPUs."""
+    X = da.random.random((10_000, 10), chunks=(1000, 10))
+    y = X.sum(axis=1)
+    dtrain = dxgb.DaskQuantileDMatrix(client, X, y)
+    client.forward_logging("[xgboost.dask]")
+    for logger in (distributed.print, lambda line: logging.getLogger("[xgboost.dask]").warning(line.strip())):
+        monitor = callback.EvaluationMonitor(rank=0, period=1, logger=logger)
+        output = dxgb.train(
+            client, {"tree_method": "hist"}, dtrain, num_boost_round=2, evals=[(dtrain, "train")], callbacks=[monitor],
+            verbose_eval=False,
+        )  # fmt: skip
+    return dxgb.predict(client, output["booster"], X)
+
+
 def train_survival(client):
     """demo/dask/cpu_survival.py, on a made-up table."""
     rng = np.random.default_rng(0)
@@ -88,5 +133,9 @@ def train_ranker(client):
 
 if __name__ == "__main__":
     with LocalCluster(n_workers=2, threads_per_worker=2) as cluster, Client(cluster) as client:
-        for run in (train_functional, train_sklearn, train_with_callbacks, train_survival, train_ranker):
+        runs = [
+            train_functional, train_sklearn, train_with_callbacks, train_with_own_callback, train_with_forwarded_log,
+            train_survival, train_ranker,
+        ]  # fmt: skip
+        for run in runs:
             print(run.__name__, np.asarray(run(client).compute())[:3])

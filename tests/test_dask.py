@@ -416,7 +416,7 @@ def test_asynchronous_client(table):
             dtrain = await dgb.DaskDMatrix(client, in_chunks(X), in_chunks(y))
             output = await dgb.train(client, {}, dtrain, 2)
             prediction = await client.compute(await dgb.predict(client, output, in_chunks(X)))
-            model = await dgb.DaskGPUBoostRegressor(n_estimators=2).fit(in_chunks(X), in_chunks(y), verbose=False)
+            model = await (await dgb.DaskGPUBoostRegressor(n_estimators=2)).fit(in_chunks(X), in_chunks(y), verbose=False)
             endless = asyncio.ensure_future(dgb.train(client, {}, dtrain, 10**9))
             await asyncio.sleep(1)
             endless.cancel()

@@ -1,6 +1,6 @@
 """Estimators that fit and predict on a cluster: scikit-learn's way, with dask collections."""
 
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
 from functools import partial
 from typing import Any, Self
 
@@ -35,7 +35,8 @@ OF_DASK = {"coll_cfg": None}
 class _DaskModel(GPUBoostModel):
     """What the estimators share. Parameters as on one machine, and coll_cfg (Config).
 
-    client : an attribute, the cluster's; by default the one at hand. With an asynchronous one, await what fit and predict return.
+    client : an attribute, the cluster's; by default the one at hand. With an asynchronous one, await what fit and predict return
+    (and the estimator, if you like).
     """
 
     _local: type[GPUBoostModel]  # the estimator of one machine
@@ -60,6 +61,12 @@ class _DaskModel(GPUBoostModel):
 
     def __getstate__(self) -> dict[str, Any]:
         return {name: value for name, value in super().__getstate__().items() if name != "_client"}
+
+    def __await__(self) -> Generator[Any, None, Self]:
+        async def itself() -> Self:
+            return self
+
+        return itself().__await__()
 
     def to_local(self) -> GPUBoostModel:
         """The estimator of one machine, with the same parameters and model."""
@@ -221,6 +228,12 @@ class DaskGPUBoostRanker(_DaskModel, GPUBoostRanker):
 
     def get_xgb_params(self) -> dict[str, Any]:
         return {name: value for name, value in super().get_xgb_params().items() if name != "allow_group_split"}
+
+    def __await__(self) -> Generator[Any, None, Self]:
+        async def itself() -> Self:
+            return self
+
+        return itself().__await__()
 
     def to_local(self) -> GPUBoostModel:
         local = super().to_local()
