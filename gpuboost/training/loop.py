@@ -61,12 +61,11 @@ def train(
     if gpus := gpus_of(booster.params.training_device):
         if custom_metric is not None:
             raise NotImplementedError("custom_metric sees all rows, which lie on several GPUs. Use eval_metric, or one GPU.")
-        further = {
-            "num_boost_round": num_boost_round, "obj": obj, "maximize": maximize, "early_stopping_rounds": early_stopping_rounds,
-            "verbose_eval": verbose_eval, "xgb_model": xgb_model, "resume_from": resume_from,
-            "checkpoint_interval": checkpoint_interval,
-        }  # fmt: skip
-        trained = train_on_gpus(gpus, partial(train, **further), params, dtrain, evals, callbacks, evals_result)
+        train_part = partial(
+            train, num_boost_round=num_boost_round, obj=obj, maximize=maximize, early_stopping_rounds=early_stopping_rounds,
+            verbose_eval=verbose_eval, xgb_model=xgb_model, resume_from=resume_from, checkpoint_interval=checkpoint_interval,
+        )  # fmt: skip
+        trained = train_on_gpus(gpus, train_part, params, dtrain, evals, callbacks, evals_result)
         trained.set_param("device", booster.params.device)
         return trained
     with verbosity_context(booster.params.verbosity):
