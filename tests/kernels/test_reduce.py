@@ -7,7 +7,7 @@ import pytest
 from numba import float32, float64
 
 from gpuboost.kernels.jit import scalar
-from gpuboost.kernels.reduce import NON_FINITE_BITS, elementwise_terms, map_rows, reduce_rows
+from gpuboost.kernels.reduce import NON_FINITE_BITS, elementwise_map, elementwise_terms, map_rows, reduce_rows
 
 NO_WEIGHT = np.zeros(0, np.float32)
 
@@ -26,16 +26,27 @@ def reversed_row(margin, i, out):
         out[k, i] = float32(2.0) * margin[n - 1 - k, i]
 
 
-def reduce(prediction, label, scale, weight=NO_WEIGHT, n_threads=1):
+@scalar
+def doubled(margin):
+    return float32(2.0) * margin
+
+
+def reduce(prediction, label, scale, weight=NO_WEIGHT, n_threads=1, row_term=None):
     """Adapter: int64 per thread."""
-    kernel = reduce_rows(difference_row)
+    kernel = reduce_rows(row_term or difference_row)
     out = np.full(n_threads, -1, np.int64)
     args = (np.atleast_2d(np.asarray(x, np.float32)) for x in (prediction, label))
     kernel(*args, np.asarray(weight, np.float32), np.array([3.0], np.float32), float(scale), out, n_threads)
     return out
 
 
-difference_row = elementwise_terms(difference)
+difference_row, doubled_row = elementwise_terms(difference), elementwise_map(doubled)
+
+
+@scalar
+def row_by_row(prediction, label, i, parameters):
+    """What elementwise_terms makes of a formula, without saying that it did."""
+    return difference_row(prediction, label, i, parameters)
 
 
 def test_a_hand_sized_sum():
@@ -89,3 +100,17 @@ def test_map_rows_maps_every_row(n_threads):
     out = np.empty_like(margin)
     map_rows(reversed_row)(margin, out, n_threads)
     np.testing.assert_array_equal(out, 2 * margin[::-1])
+
+
+@pytest.mark.parametrize("scale", [0.0, 2.0**40])
+def test_values_in_a_loop_of_their_own_sum_as_row_by_row(scale):
+    """Of several outputs, with labels missing and a last chunk that is not full."""
+    rng = np.random.default_rng(20)
+    prediction, label, weight = rng.normal(size=(3, 9001)), rng.normal(size=(3, 9001)), rng.random(9001)
+    label[rng.random(label.shape) < 0.3] = np.nan
+    for own_weight in (weight, NO_WEIGHT):
+        expected = reduce(prediction, label, scale, own_weight, row_term=row_by_row)
+        assert reduce(prediction, label, scale, own_weight).tolist() == expected.tolist()
+    out, margin = np.empty((3, 9001), np.float32), prediction.astype(np.float32)
+    map_rows(doubled_row)(margin, out, 2)
+    np.testing.assert_array_equal(out, 2 * margin)
