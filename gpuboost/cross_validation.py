@@ -8,11 +8,13 @@ anew.
 The folds of a QuantileDMatrix are the rows that weigh something, in the order of the table: all of them read the same pages, in
 memory or in files.
 
-On several threads of the CPU the folds train side by side, on a share of the threads each.
+On several threads of the CPU the folds train side by side, on a share of the threads each, and where no callback could change
+them, a fold goes on with its next round while others finish this one: 5 folds on 2 threads would else leave one waiting.
 """
 
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import Executor, ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextvars import copy_context
 from numbers import Integral
 from typing import Any
@@ -23,7 +25,7 @@ import gpuboost.backend as backends
 from gpuboost.backend import Backend
 from gpuboost.backend.queries import Queries
 from gpuboost.booster import Booster
-from gpuboost.callback import EarlyStopping, EvalsLog, TrainingCallback
+from gpuboost.callback import EarlyStopping, EvalsLog, EvaluationMonitor, ProgressBar, TrainingCallback
 from gpuboost.communicator import current_communicator
 from gpuboost.config import verbosity_context
 from gpuboost.custom_objective import CustomObjective
@@ -90,19 +92,27 @@ def cv(
         shares_bins = _bin_once(dtrain, whole.params, backend)
         is_alone = backend.n_threads > 1 and obj is None and custom_metric is None and current_communicator().size == 1
         n_abreast = min(len(splits), backend.n_threads) if is_alone else 1
-        trained = _Folds()
-        for rows, test_rows in splits:
-            slices = [_part(dtrain, part, shares_bins, backend) for part in (rows, test_rows)]
-            if ranks_queries and dtrain.queries.is_given and not all(part.queries.is_given for part in slices):
-                raise ValueError("a fold cuts a query in two. Leave folds out, or make them of whole queries in row order.")
-            train_part, test_part, own = *slices, dict(settings)
-            if fpreproc is not None:
-                train_part, test_part, own = fpreproc(train_part, test_part, own)
-            share = {"nthread": backend.n_threads // n_abreast} if n_abreast > 1 else {}
-            trained.add(Booster({**own, **share}), train_part, test_part)
+        make = lambda part: _part(dtrain, part, shares_bins, backend)
         with ThreadPoolExecutor(n_abreast) as threads:
-            boost = lambda _, epoch: trained.boost(epoch, obj, custom_metric, threads if n_abreast > 1 else None)
-            model, evals_log, is_stopped = boost_rounds(trained, n_rounds, used, boost)
+            # Each in a copy of this context: the configuration is the caller's.
+            submit = lambda function, *arguments: threads.submit(copy_context().run, function, *arguments)
+            taken = [submit(make, part) if n_abreast > 1 else make(part) for split in splits for part in split]
+            slices = [part.result() for part in taken] if n_abreast > 1 else taken
+            trained = _Folds(submit if n_abreast > 1 else None, obj, custom_metric)
+            for train_part, test_part in zip(slices[::2], slices[1::2]):
+                if ranks_queries and dtrain.queries.is_given and not train_part.queries.is_given & test_part.queries.is_given:
+                    raise ValueError("a fold cuts a query in two. Leave folds out, or make them of whole queries in row order.")
+                parts, own = (train_part, test_part), dict(settings)
+                if fpreproc is not None:
+                    *parts, own = fpreproc(*parts, own)
+                share = {"nthread": backend.n_threads // n_abreast} if n_abreast > 1 else {}
+                trained.add(Booster({**own, **share}), *parts)
+            runs_ahead = all(type(callback) in (EarlyStopping, EvaluationMonitor, ProgressBar) for callback in used)
+            boost = lambda _, epoch: trained.boost(epoch, min(epoch + runs_ahead, n_rounds - 1))
+            try:
+                model, evals_log, is_stopped = boost_rounds(trained, n_rounds, used, boost)
+            finally:
+                threads.shutdown(cancel_futures=True)
     best = model.attr("best_iteration") if is_stopped else None
     return _as_table(evals_log, None if best is None else int(best) + 1, as_pandas)
 
@@ -142,35 +152,42 @@ def _as_table(evals_log: EvalsLog, end: int | None, as_pandas: bool) -> Any:
 
 
 class _Folds:
-    """The Boosters of all splits, as callbacks see them: one model."""
+    """The Boosters of all splits, as callbacks see them: one model. submit : runs a function in a thread, where they train in some."""
 
-    def __init__(self) -> None:
+    def __init__(
+        self, submit: Callable[..., Future[Any]] | None, obj: CustomObjective | None, custom_metric: CustomMetric | None
+    ) -> None:
         self.boosters: list[Booster] = []
+        self._submit, self._obj, self._custom_metric = submit, obj, custom_metric
         self._parts: list[tuple[DMatrix, DMatrix]] = []  # to train on, and to test on
+        self._begun: deque[list[Future[list[Evaluation]]]] = deque()  # rounds that have begun, of every fold
+        self._n_begun = 0
 
     def add(self, booster: Booster, train_part: DMatrix, test_part: DMatrix) -> None:
         self.boosters.append(booster)
         self._parts.append((train_part, test_part))
 
-    def boost(
-        self, epoch: int, obj: CustomObjective | None, custom_metric: CustomMetric | None, threads: Executor | None
-    ) -> list[tuple[str, str, tuple[float, float]]]:
-        """One round of every split, in threads if there are some; mean and standard deviation of its evaluations."""
-
-        def boost_one(fold: int) -> list[Evaluation]:
-            booster, (train_part, test_part) = self.boosters[fold], self._parts[fold]
-            booster.update(train_part, epoch, obj)
-            return booster.evaluate([(train_part, "train"), (test_part, "test")], custom_metric, margins=obj is not None)
-
+    def boost(self, epoch: int, last_begun: int) -> list[tuple[str, str, tuple[float, float]]]:
+        """A round of every split; mean and standard deviation of its evaluations. last_begun : in threads, the round that folds
+        may go on with which are done with this one."""
         folds = range(len(self.boosters))
-        if threads is None:
-            each = [boost_one(fold) for fold in folds]
-        else:  # each in a copy of this context: the configuration is the caller's
-            each = [future.result() for future in [threads.submit(copy_context().run, boost_one, fold) for fold in folds]]
-        values: dict[tuple[str, str], list[float]] = {}
-        for data, metric, value in (evaluation for of_fold in each for evaluation in of_fold):
-            values.setdefault((data, metric), []).append(value)
-        return [(*names, (float(np.mean(of_folds)), float(np.std(of_folds)))) for names, of_folds in values.items()]
+        if self._submit is None:
+            return _means([self._boost_one(fold, epoch) for fold in folds])
+        while self._n_begun <= last_begun:
+            before = self._begun[-1] if self._begun else [None] * len(folds)
+            number, self._n_begun = self._n_begun, self._n_begun + 1
+            self._begun.append([self._submit(self._boost_one, fold, number, before[fold]) for fold in folds])
+        return _means([future.result() for future in self._begun.popleft()])
+
+    def _boost_one(self, fold: int, epoch: int, before: Future[list[Evaluation]] | None = None) -> list[Evaluation]:
+        """before : the fold's last round, which has begun in another thread."""
+        if before is not None:
+            before.result()
+        booster, (train_part, test_part) = self.boosters[fold], self._parts[fold]
+        booster.update(train_part, epoch, self._obj)
+        return booster.evaluate(
+            [(train_part, "train"), (test_part, "test")], self._custom_metric, margins=self._obj is not None
+        )
 
     def num_boosted_rounds(self) -> int:
         return self.boosters[0].num_boosted_rounds()
@@ -193,6 +210,14 @@ class _Folds:
     @property
     def best_score(self) -> float:
         return self.boosters[0].best_score
+
+
+def _means(each: list[list[Evaluation]]) -> list[tuple[str, str, tuple[float, float]]]:
+    """Mean and standard deviation over the folds of each evaluation."""
+    values: dict[tuple[str, str], list[float]] = {}
+    for data, metric, value in (evaluation for of_fold in each for evaluation in of_fold):
+        values.setdefault((data, metric), []).append(value)
+    return [(*names, (float(np.mean(of_folds)), float(np.std(of_folds)))) for names, of_folds in values.items()]
 
 
 def _splits(dtrain: DMatrix, nfold: int, stratified: bool, folds: Any, seed: int, shuffle: bool) -> list[Split]:

@@ -267,3 +267,16 @@ def test_wrong_arguments_are_refused_before_training(data):
             gb.cv(LOGISTIC, data, **{name: value})
     with pytest.raises(TypeError, match="num_boost_round must be an integer, got 2.0"):
         gb.cv(LOGISTIC, data, 2.0)
+
+
+def test_folds_that_run_ahead_stop_where_folds_in_step_do(data):
+    """On two threads, with callbacks that only watch; one that others wrote may change the folds between rounds, so none does."""
+    params = {**LOGISTIC, "learning_rate": 1.0, "eval_metric": ["error", "logloss"]}
+    results = [
+        gb.cv({**params, "nthread": threads}, data, 40, nfold=5, early_stopping_rounds=3, callbacks=callbacks, as_pandas=False)
+        for threads, callbacks in ((1, []), (2, []), (2, [TrainingCallback()]))
+    ]
+    assert results[0] == results[1] == results[2]
+    assert len(results[0]["test-error-mean"]) < 37  # or nothing would be stopped
+    with pytest.raises(FloatingPointError, match="beyond float32"):
+        gb.cv({"learning_rate": 3e38, "max_depth": 2, "nthread": 2}, gb.DMatrix(X, Y * 1e30), 9)
