@@ -28,7 +28,7 @@ from gpuboost.params import Params
 from gpuboost.params.given import given_params, recorded_params
 from gpuboost.predictor import Predicted, Predictor, Predictors, prediction_backend
 from gpuboost.targets import check_labels
-from gpuboost.training.adopt import adopt_params, ends_training
+from gpuboost.training.adopt import adopt_params, ends_training, rebase
 from gpuboost.training.evaluate import CustomMetric, Evaluation, evaluate, metric_names
 from gpuboost.training.running import Boosting
 from gpuboost.training.start import start_boosting
@@ -65,7 +65,7 @@ class Booster(ModelView):
         self._predictors = Predictors()
         self._adopt(given_params(params), None)
         if model_file is not None:
-            self.load_model(model_file)
+            self.take_model(load_model(model_file))
 
     # -- Training -----------------------------------------------------------------------------------------------------
 
@@ -81,6 +81,8 @@ class Booster(ModelView):
         """
         with self._lock:
             given = given_params({params: value} if isinstance(params, str) else params, self._params.validate_parameters)
+            if "base_score" in given:
+                self.reset()  # the model, which changes, is to have all rounds
             self._adopt({**self._given, **given}, self._model)
 
     def _adopt(self, given: Mapping[str, Any], model: Model | None) -> None:
@@ -90,6 +92,7 @@ class Booster(ModelView):
         """
         given = {name: value for name, value in given.items() if value is not None}
         params = adopt_params(given, model)
+        model = None if model is None else rebase(model, params)
         if model is not self._model:
             self._boosting = self._old = None  # rounds under way belonged to the old model
         elif ends_training(self._params, params):
@@ -323,9 +326,11 @@ class Booster(ModelView):
     def load_model(self, fname: str | os.PathLike[str] | bytes | bytearray) -> None:
         """Read a JSON or UBJSON model file or its bytes, gpuboost's or XGBoost's.
 
-        Raises ModelFormatError naming the place where it is malformed.
+        Its base_score holds, whichever parameters gave before. Raises ModelFormatError naming the place where it is malformed.
         """
-        self.take_model(load_model(fname))
+        with self._lock:
+            model = load_model(fname)
+            self._adopt({**self._given, "base_score": None}, model)
 
     def take_model(self, model: Model) -> None:
         """Go on from a model; what it records about its objective holds unless a parameter says otherwise.
@@ -336,7 +341,8 @@ class Booster(ModelView):
             self._adopt(self._given, model)
 
     def copy(self) -> "Booster":
-        """An independent Booster with the same parameters and model."""
+        """An independent Booster with the same parameters and model. Where process_type="update" is under way, that are the
+        rounds updated so far, as in the model file (and as in XGBoost)."""
         with self._lock:
             copied = type(self)(self._recorded_params())
             if self._model is not None:

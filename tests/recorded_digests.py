@@ -255,6 +255,13 @@ LINEARS: list[Options] = [
     {**OBJECTIVES[1], "booster": "gblinear", "updater": "coord_descent", "feature_selector": "random", "table": "one-hot"},
     {"objective": "survival:cox", "booster": "gblinear", "updater": "shotgun", "feature_selector": "shuffle", "weights": "loud"},
 ]
+UPDATED = {"tree_method": "hist", "max_depth": 3}
+UPDATES: list[Options] = [
+    {**OBJECTIVES[0], **UPDATED, "update": "refresh"},
+    {**OBJECTIVES[2], **UPDATED, "update": "refresh,prune", "weights": "zeros"},
+    {**OBJECTIVES[1], **UPDATED, "update": "prune", "num_parallel_tree": 2, "subsample": 0.7},
+    {"objective": "rank:ndcg", **RANKED, "lambdarank_unbiased": True, "update": "refresh"},
+]
 MORE: list[tuple[Options, Options]] = [
     *(({**o, "tree_method": "hist", "max_depth": 2, **NOISE}, layout) for o in OBJECTIVES[:3] for layout in ({}, {"workers": 2})),
     *(({**OBJECTIVES[0], "tree_method": "hist", "max_depth": depth, "rounds": 4}, {}) for depth in (0, 1, 2, 6)),
@@ -323,6 +330,8 @@ MORE: list[tuple[Options, Options]] = [
     *((model, {**STREAMED, "workers": 2}) for model in (OF_SETS[0], RANKINGS[1], FORESTS[0], REFRESHED[1])),
     *((model, {**STREAMED, "continued": "file"}) for model in (FORESTS[0], DARTS[1])),
     *((FORESTS[0] | {"rows": SMALL, "max_depth": 2}, {**STREAMED, "page_rows": 23, **backend}) for backend in (CUDA, NAIVE)),
+    *((model, layout) for model in UPDATES for layout in ({}, {"workers": 3}, {"nthread": 1}, {"evals": "two"})),
+    *((model | {"rows": SMALL}, layout) for model in UPDATES for layout in ({}, NAIVE)),
 ]  # fmt: skip
 
 
@@ -541,7 +550,8 @@ def make_matrix(options: Options, rows: slice = slice(None)) -> gb.DMatrix:
 
 # Options that are no parameters of training.
 FACTS = {
-    *("table", "types", "rows", "rounds", "targets", "labels", "weights", "base_margin", "ref", "early_stopping", "estimator"),
+    *("table", "types", "rows", "rounds", "targets", "labels", "weights", "base_margin", "ref", "early_stopping", "estimator",
+      "update"),
     *("as", "matrix", "page_rows", "workers", "continued", "evals", "backend", "packing", "search"),
 }
 DEFAULTS = {"max_bin": 16, "seed": 5, "nthread": 2}
@@ -602,6 +612,9 @@ def train(model: Options, layout: Options, rows: slice = slice(None)) -> gb.Boos
     if "continued" in layout:
         call["xgb_model"] = gb.train(params, dtrain, 1, **call)
         rounds -= 1
+    if "update" in model:  # by other parameters
+        call["xgb_model"] = gb.train(params, dtrain, rounds, **call)
+        params |= {"process_type": "update", "updater": model["update"], "max_depth": 2, "reg_lambda": 3.0}
     if layout.get("continued") == "file":
         with tempfile.TemporaryDirectory() as folder:
             call["xgb_model"].save_model(path := Path(folder) / "model.ubj")

@@ -589,3 +589,29 @@ def test_what_train_cannot_use_is_refused():
     with pytest.raises(ValueError, match="num_class=3, but reg:squarederror has no classes"):
         gb.train({"objective": "reg:squarederror", "num_class": 3}, data)
     assert gb.train({"num_class": 1}, data, np.int64(1)).num_boosted_rounds() == 1
+
+
+@pytest.mark.parametrize("options", [{}, {"objective": "binary:logistic"}, {"objective": "multi:softprob", "num_class": 3}], ids=str)
+def test_a_base_score_given_to_a_model_is_what_its_rounds_add_to_as_in_xgboost(options):
+    xgboost = pytest.importorskip("xgboost")
+    rng = np.random.default_rng(8)
+    X = rng.integers(0, 9, (80, 3)).astype(np.float32)
+    y = rng.integers(0, options.get("num_class", 2), 80)
+    params, given = {"max_depth": 2, "nthread": 1, **options}, {"base_score": 0.75}
+    data, theirs = gb.DMatrix(X, y), xgboost.DMatrix(X, y, nthread=1)
+    first = xgboost.train(params, theirs, 2)
+    raw = first.save_raw("json")
+    ours = gb.Booster(params, model_file=bytes(raw))
+    for model in (ours, bytes(raw)):
+        continued = gb.train({**params, **given}, data, 2, xgb_model=model, verbose_eval=False)
+        peer = xgboost.train({**params, **given}, theirs, 2, xgb_model=bytearray(raw))
+        np.testing.assert_allclose(continued.predict(data), peer.predict(theirs), rtol=1e-3)  # 16-bit gradients
+    expected = ours.predict(data, output_margin=True)
+    np.testing.assert_allclose(expected, first.predict(theirs, output_margin=True), rtol=1e-6)
+    ours.set_param(given)
+    first.set_param(given)
+    np.testing.assert_allclose(ours.predict(data), first.predict(xgboost.DMatrix(X, nthread=1)), rtol=1e-5)  # others it keeps
+    ours.load_model(bytes(raw))  # says what its rounds add to
+    np.testing.assert_array_equal(ours.predict(data, output_margin=True), expected)
+    with pytest.raises(ValueError, match="base_score must be one number or one per output"):
+        ours.set_param("base_score", [0.1] * 5)

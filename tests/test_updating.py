@@ -1,5 +1,8 @@
 """process_type="update": trees refreshed on other rows and pruned, as XGBoost does; by any number of workers; what is refused."""
 
+import json
+import pickle
+
 import numpy as np
 import pytest
 
@@ -169,3 +172,37 @@ def test_gradients_of_one_worker_that_are_not_finite_are_refused_by_all():
 
     for params in ({**TRAINED, **UPDATE}, {"booster": "gblinear"}):
         assert run_threads(2, lambda rank: refuses(rank, params)) == [True, True]  # noqa: B023
+
+
+def test_biases_of_positions_are_learnt_anew():
+    """Of an update's own rounds, whatever the model holds of those it was trained with."""
+    rng = np.random.default_rng(0)
+    X, relevance, qid = rng.normal(size=(200, 4)).astype(np.float32), rng.integers(0, 3, 200), np.repeat(np.arange(10), 20)
+    params = {"objective": "rank:ndcg", "lambdarank_unbiased": True, **TRAINED, "max_depth": 2}
+    theirs = xgboost.DMatrix(X, relevance, qid=qid, nthread=1)
+    model = xgboost.train(params, theirs, 3)
+    ours, raw = gb.DMatrix(X, relevance, qid=qid), bytes(model.save_raw("json"))
+    one = gb.train({**params, **UPDATE}, ours, 1, xgb_model=raw, verbose_eval=False)
+    peer = xgboost.train({**params, **UPDATE}, theirs, 1, xgb_model=bytearray(raw))
+    np.testing.assert_allclose(one.predict(ours), peer.predict(theirs), rtol=1e-4, atol=1e-5)
+    biases = [json.loads(bytes(booster.save_raw("json")))["learner"]["objective"]["ti+"][:4] for booster in (one, peer)]
+    np.testing.assert_allclose(biases[0], biases[1], rtol=1e-4)
+
+
+def test_what_is_taken_of_a_booster_in_mid_update_has_the_rounds_updated_so_far():
+    """As in XGBoost: a copy, a pickle and a file. An update of them is one of their own; the booster goes on with the rest."""
+    X, y, _ = table("reg", 1)
+    data, peer_data = gb.DMatrix(X, y), xgboost.DMatrix(X, y, nthread=1)
+    old = gb.train(TRAINED, data, 4)
+    theirs = xgboost.Booster(model_file=old.save_raw("ubj"))
+    for booster, matrix, library in ((ours := old.copy(), data, gb), (theirs, peer_data, xgboost)):
+        booster.set_param(UPDATE)
+        for number in range(3):
+            booster.update(matrix, number)
+        file = library.Booster(model_file=booster.save_raw("ubj"))
+        copies = booster.copy(), pickle.loads(pickle.dumps(booster)), file
+        assert [copied.num_boosted_rounds() for copied in copies] == [3, 3, 3]
+    copied = ours.copy()
+    for each in (copied, ours):
+        each.update(data)
+    assert [copied.num_boosted_rounds(), ours.num_boosted_rounds()] == [1, 4]

@@ -4,11 +4,13 @@ from collections.abc import Mapping
 from dataclasses import fields, replace
 from typing import Any
 
+import numpy as np
+
 from gpuboost.model.model import Model
 from gpuboost.objectives import find_objective, recorded_objective
 from gpuboost.params import Params, parse_params
 
-__all__ = ["adopt_params", "ends_training"]
+__all__ = ["adopt_params", "ends_training", "rebase"]
 
 # What may change from round to round of one training; what else changes starts a new one.
 BETWEEN_ROUNDS = {"learning_rate", "eval_metric", "verbosity", "disable_default_eval_metric"}
@@ -41,6 +43,24 @@ def adopt_params(given: Mapping[str, Any], model: Model | None) -> Params:
             if is_other and (name, value, given[name]) != ("num_class", 0, 1):
                 raise ValueError(f"{name}={given[name]!r}, but the model was trained with {value!r}. Leave {name} out.")
     return params
+
+
+def rebase(model: Model, params: Params) -> Model:
+    """The model with the base_score that the parameters give: as in XGBoost, its rounds add to that from now on. The same model
+    where they give none, or its own.
+
+    Raises ValueError where its outputs are not as many.
+    """
+    if params.base_score is None:
+        return model
+    n_outputs, given = model.n_outputs, tuple(float(np.float32(score)) for score in params.base_score)
+    if len(given) not in (1, n_outputs):
+        raise ValueError(f"base_score must be one number or one per output ({n_outputs}), got {len(given)}. Leave it out.")
+    if model.linear is not None:  # one for all outputs: the rest is in the biases
+        given = given[:1]
+    if given * (n_outputs // len(given)) == model.base_score * (n_outputs // len(model.base_score)):
+        return model
+    return replace(model.rounds(0, model.n_rounds), base_score=given * (n_outputs // len(given)))
 
 
 def _is_objective(given: Any, recorded: str) -> bool:

@@ -52,7 +52,10 @@ def start_boosting(
     else:
         _check_columns(model, dtrain)
         check_labels(dtrain, objective, model.n_targets)
-    objective.carry({name: value for name, value in model.objective_params.items() if isinstance(value, list)})
+    # As in XGBoost, an update learns what is carried from round to round, as biases of positions, from its own first round on.
+    carrying = model if params.process_type == "default" else updated
+    if carrying is not None:
+        objective.carry({name: value for name, value in carrying.objective_params.items() if isinstance(value, list)})
     if params.drops_trees and model.tree_weights is None:
         model.tree_weights = [1.0] * len(model.trees)
     check_weights(model.tree_weights or ())
