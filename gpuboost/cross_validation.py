@@ -96,17 +96,20 @@ def cv(
         with ThreadPoolExecutor(n_abreast) as threads:
             # Each in a copy of this context: the configuration is the caller's.
             submit = lambda function, *arguments: threads.submit(copy_context().run, function, *arguments)
-            taken = [submit(make, part) if n_abreast > 1 else make(part) for split in splits for part in split]
-            slices = [part.result() for part in taken] if n_abreast > 1 else taken
+            numbers = [rows for split in splits for rows in split]
+            if n_abreast > 1:
+                slices: list[DMatrix] = [future.result() for future in [submit(make, rows) for rows in numbers]]
+            else:
+                slices = [make(rows) for rows in numbers]
             trained = _Folds(submit if n_abreast > 1 else None, obj, custom_metric)
             for train_part, test_part in zip(slices[::2], slices[1::2]):
                 if ranks_queries and dtrain.queries.is_given and not train_part.queries.is_given & test_part.queries.is_given:
                     raise ValueError("a fold cuts a query in two. Leave folds out, or make them of whole queries in row order.")
-                parts, own = (train_part, test_part), dict(settings)
+                own = dict(settings)
                 if fpreproc is not None:
-                    *parts, own = fpreproc(*parts, own)
+                    train_part, test_part, own = fpreproc(train_part, test_part, own)
                 share = {"nthread": backend.n_threads // n_abreast} if n_abreast > 1 else {}
-                trained.add(Booster({**own, **share}), *parts)
+                trained.add(Booster({**own, **share}), train_part, test_part)
             runs_ahead = all(type(callback) in (EarlyStopping, EvaluationMonitor, ProgressBar) for callback in used)
             boost = lambda _, epoch: trained.boost(epoch, min(epoch + runs_ahead, n_rounds - 1))
             try:
@@ -152,7 +155,8 @@ def _as_table(evals_log: EvalsLog, end: int | None, as_pandas: bool) -> Any:
 
 
 class _Folds:
-    """The Boosters of all splits, as callbacks see them: one model. submit : runs a function in a thread, where they train in some."""
+    """The Boosters of all splits, as callbacks see them: one model. submit : runs a function in a thread, where there are
+    several."""
 
     def __init__(
         self, submit: Callable[..., Future[Any]] | None, obj: CustomObjective | None, custom_metric: CustomMetric | None

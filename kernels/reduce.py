@@ -113,7 +113,7 @@ def reduce_rows(row_term):
 
 
 def _fill_terms(row_term):
-    """The part (prediction, label, begin, parameters, terms) that computes the terms of rows begin, begin + 1, …, float64 (n,)."""
+    """The part (prediction, label, begin, parameters, terms) that computes the terms of n rows from begin on, float64 (n,)."""
     term = getattr(row_term, "of_values", None)
     if term is None:
 

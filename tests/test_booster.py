@@ -591,7 +591,9 @@ def test_what_train_cannot_use_is_refused():
     assert gb.train({"num_class": 1}, data, np.int64(1)).num_boosted_rounds() == 1
 
 
-@pytest.mark.parametrize("options", [{}, {"objective": "binary:logistic"}, {"objective": "multi:softprob", "num_class": 3}], ids=str)
+@pytest.mark.parametrize(
+    "options", [{}, {"objective": "binary:logistic"}, {"objective": "multi:softprob", "num_class": 3}], ids=str
+)
 def test_a_base_score_given_to_a_model_is_what_its_rounds_add_to_as_in_xgboost(options):
     xgboost = pytest.importorskip("xgboost")
     rng = np.random.default_rng(8)
