@@ -6,7 +6,8 @@
 
     dart      200,000 × 28, 200 rounds, rate_drop 0.1
     forest    450,000 × 28, 100 trees of depth 10; of scikit-learn's SHARE of the trees, whose time is multiplied
-    cv        450,000 × 28, 5 folds, 10 rounds: cv(), and a training for each fold with both evaluations
+    cv        450,000 × 28, 5 folds, 10 rounds: cv(), and separate trainings: for each fold a matrix of its rows and one of the
+              others, cuts and codes of its own, a training, and both evaluations each round. long-cv: 50 rounds
     quality   dart of 100 rounds, log loss on halves of synthetic tables: the mean of paired differences, and its standard error
     real      dart, and forests of 100 trees of depth 10, on random thirds of a folder's tables, trained on 3,000 other rows: the
               mean log of the ratio of losses to XGBoost's, to scikit-learn's, and its standard error
@@ -17,6 +18,7 @@ of the cores are what a busy machine leaves comparable, on one thread. The JSON 
 
 import argparse
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from statistics import median
 from time import perf_counter, process_time
@@ -65,7 +67,7 @@ def forest(n_rows: int, threads: int) -> Ways:
     }  # fmt: skip
 
 
-def cv(n_rows: int, threads: int) -> Ways:
+def cv(n_rows: int, threads: int, n_rounds: int = 10) -> Ways:
     x, y = table(n_rows)
     params = {"objective": "binary:logistic", "nthread": threads}
 
@@ -74,9 +76,10 @@ def cv(n_rows: int, threads: int) -> Ways:
         for k, held_out in enumerate(parts):
             rows = np.concatenate(parts[:k] + parts[k + 1 :])
             train, test = (gb.DMatrix(x[own], y[own]) for own in (rows, held_out))
-            gb.train(params, train, 10, evals=[(train, "train"), (test, "test")], verbose_eval=False)
+            gb.train(params, train, n_rounds, evals=[(train, "train"), (test, "test")], verbose_eval=False)
 
-    return {"cv": (1, lambda n: gb.cv(params, gb.DMatrix(x[:n], y[:n]), 10, nfold=5)), "separate trainings": (1, apart)}
+    together = lambda n: gb.cv(params, gb.DMatrix(x[:n], y[:n]), n_rounds, nfold=5)
+    return {"cv": (1, together), "separate trainings": (1, apart)}
 
 
 def time_in_turns(ways: Ways, n_rows: int, repeats: int) -> dict[str, dict[str, Any]]:
@@ -158,7 +161,8 @@ def real(folder: Path, threads: int, n_draws: int = 10) -> dict[str, Any]:
 
 
 TIMED: dict[str, tuple[Callable[[int, int], Ways], int]] = {
-    "dart": (dart, 200_000), "forest": (forest, 450_000), "cv": (cv, 450_000)
+    "dart": (dart, 200_000), "forest": (forest, 450_000), "cv": (cv, 450_000),
+    "long-cv": (partial(cv, n_rounds=50), 450_000),
 }  # fmt: skip
 
 
