@@ -69,20 +69,15 @@ def evaluate_splits(a: Any, fetch: Callable[[Any], np.ndarray]) -> tuple[float, 
     return 16.0 * max(n, 0) * a.hist[0].size // 2, 0.0
 
 
-def mark_rows(a: Any, fetch: Callable[[Any], np.ndarray]) -> tuple[float, float]:
-    sizes = rows_of(a, fetch, a.selected, int(fetch(a.progress)["n_selected"][0]))
-    return 4.125 * sizes.sum() + scattered(sizes, a.columns.dtype.itemsize, a.columns.shape[1]), 0.0
-
-
 def move_rows(a: Any, fetch: Callable[[Any], np.ndarray]) -> tuple[float, float]:
-    return 8.125 * rows_of(a, fetch, a.selected, int(fetch(a.progress)["n_selected"][0])).sum(), 0.0
+    sizes = rows_of(a, fetch, a.selected, int(fetch(a.progress)["n_selected"][0]))
+    return 8.0 * sizes.sum() + scattered(sizes, a.columns.dtype.itemsize, a.columns.shape[1]), 0.0
 
 
 FLOORS: dict[str, Callable[[Any, Callable[[Any], np.ndarray]], tuple[float, float]]] = {
     "build_(strided_)?histograms_kernel": build_histograms,
     "subtract_histograms_kernel": subtract_histograms,
     "evaluate_splits_kernel": evaluate_splits,
-    "mark_rows_kernel": mark_rows,
     "move_rows_kernel": move_rows,
     "sum_leaves_kernel": lambda a, fetch: (12.0 * leaf_rows(a, fetch), 0.0),
     "update_margin_kernel": lambda a, fetch: (12.0 * leaf_rows(a, fetch), 0.0),

@@ -93,7 +93,8 @@ def operations(max_depth: int) -> Operations:
     """Those of the third tree of a small training: the device is never asked how far a tree has grown."""
     device, rng = CountingDevice(), np.random.default_rng(0)
     with patch("gpuboost.backend.choose_backend", lambda *args, **table: CudaBackend(device)):
-        matrix = gb.QuantileDMatrix(rng.normal(size=(60, 2)).astype(np.float32), rng.integers(0, 2, 60))
+        n_rows = max(60, 2 ** (max_depth - 1))  # fewer leaves a level would have room for fewer histograms
+        matrix = gb.QuantileDMatrix(rng.normal(size=(n_rows, 2)).astype(np.float32), rng.integers(0, 2, n_rows))
         booster = gb.Booster({"objective": "binary:logistic", "max_depth": max_depth, "device": "cuda"}, [matrix])
         for _ in range(3):
             device.kernels.clear()

@@ -241,37 +241,26 @@ def chunks(
     )  # fmt: skip
 
 
-def mark_rows(kernel: CudaKernel, task: Task, machine: Machine) -> list[Work]:
-    """A step waits for 32 row numbers, then for their codes."""
-    works = []
-    for level in split_levels(task):
-        lines, sectors = gathered(level.share, 1)
-        works.append(
-            chunks(kernel, machine, level, partition.CHUNK_ROWS, loop=("VOTE", "LDG"), waits=2, lines=1 + lines,
-                   row_bytes=4 + 1 / 8 + SECTOR * sectors, head_waits=6)
-        )  # fmt: skip
-    return works
-
-
-def place_children(kernel: CudaKernel, task: Task, machine: Machine) -> list[Work]:
-    """One block, a prefix sum of as many chunks at a time as it has threads."""
-    listing = disassemble(kernel, machine.capability)
-    prefix = listing.around(listing.inner_loops("LDS")[0])  # of 1024 chunks; the inner loop adds up warps
-    works = []
-    for level in split_levels(task):
-        steps = math.ceil((level.rows / partition.CHUNK_ROWS + level.ends) / kernel.block)
-        instructions = outside(listing, prefix) + steps * len(prefix)
-        works.append(Work(items=1, resident=1, instructions=instructions, cached_waits=steps + 6))
-    return works
-
-
 def move_rows(kernel: CudaKernel, task: Task, machine: Machine) -> list[Work]:
-    """A step waits for 32 row numbers and the word of their marks; they go to two places."""
-    return [
-        chunks(kernel, machine, level, partition.CHUNK_ROWS, loop=("POPC", "STG"), waits=1, lines=4, row_bytes=8 + 1 / 8,
-               head_waits=10)
-        for level in split_levels(task)
-    ]  # fmt: skip
+    """An item: a warp's part of a chunk, all rows of which are loaded, then all codes, and which then waits for room. Loops over
+    codes of categories are not done."""
+    listing = disassemble(kernel, machine.capability)
+    search, n_warps = listing.inner_loops("BAR")[0], kernel.block // 32
+    by_set = [loop for loop in listing.inner_loops() if not loop.count("BAR")]
+    works = []
+    for level in split_levels(task):
+        (lines, sectors), searches = gathered(level.share, 1), math.ceil(math.log(level.nodes, 32))
+        n_chunks = level.rows / partition.CHUNK_ROWS + level.ends
+        steps = level.rows / n_chunks / kernel.block
+        works.append(
+            Work(
+                items=n_chunks * n_warps, resident=resident_warps(kernel, listing, machine),
+                instructions=outside(listing, search, *by_set) + searches * len(search),
+                lines=steps * (1 + lines + 3), waits=2, cached_waits=searches + 6,
+                bytes=level.rows * (8 + SECTOR * sectors), adds=n_chunks,
+            )  # fmt: skip
+        )
+    return works
 
 
 def leaves_of(task: Task) -> Level:
@@ -314,8 +303,6 @@ DESCRIPTIONS: dict[str, Description] = {
     r"histogram\.subtract_histograms_kernel": subtract_histograms,
     r"splits\.evaluate_splits_kernel_\w+": evaluate_splits,
     r"splits\.choose_splits_kernel": choose_splits,
-    r"partition\.mark_rows_kernel": mark_rows,
-    r"partition\.place_children_kernel": place_children,
     r"partition\.move_rows_kernel": move_rows,
     r"growth\.start_trees_kernel": every_row(8, "LDG", "STG"),
     r"leaves\.sum_leaves_kernel": sum_leaves,

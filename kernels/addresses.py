@@ -1,4 +1,5 @@
-"""What a GPU has an instruction for, and the text of a kernel no word: bytes put together, and sums at an offset in bytes.
+"""What a GPU has an instruction for, and the text of a kernel no word: bytes put together, sums at an offset in bytes, and
+elements at an offset from a place that many of them share.
 
 Each is an intrinsic that is compiled, and beside it a text that says what it does, which the simulator runs.
 """
@@ -9,7 +10,7 @@ from numba.extending import intrinsic
 
 from gpuboost.kernels.cuda_common import cuda, lowered_to
 
-__all__ = ["add_at_byte", "permute_bytes"]
+__all__ = ["add_at_byte", "load_at", "permute_bytes", "store_at"]
 
 _I8, _I32, _I64 = map(ir.IntType, (8, 32, 64))
 
@@ -52,3 +53,42 @@ def add_at_byte(array, offset, more, value):
     """array[(offset + more) / 4] += value, atomically. array : int32. offset : bytes, uint32, a multiple of 4. more : likewise, a
     constant of the kernel."""
     cuda.atomic.add(array, int(offset + more) >> 2, value)
+
+
+def _element(context, builder, signature, args):
+    """Pointer to an element of an array, by where it lies in memory: begin + offset."""
+    data = context.make_array(signature.args[0])(context, builder, args[0]).data
+    begin = builder.gep(data, [args[1]], inbounds=True)  # by itself, so that it is found once for all offsets
+    return builder.gep(begin, [builder.zext(args[2], _I64)], inbounds=True)
+
+
+@intrinsic
+def _load_at(typing_context, array, begin, offset):
+    def codegen(context, builder, signature, args):
+        return context.unpack_value(builder, array.dtype, _element(context, builder, signature, args))
+
+    return array.dtype(array, types.int64, types.uint32), codegen
+
+
+@intrinsic
+def _store_at(typing_context, array, begin, offset, value):
+    def codegen(context, builder, signature, args):
+        context.pack_value(builder, array.dtype, args[3], _element(context, builder, signature, args))
+        return context.get_dummy_value()
+
+    return types.none(array, types.int64, types.uint32, array.dtype), codegen
+
+
+@lowered_to(_load_at)
+def load_at(array, begin, offset):
+    """The element that lies begin + offset elements behind the first one of a C-contiguous array of two dimensions, without its
+    strides. begin : int64. offset : uint32."""
+    at = int(begin) + int(offset)
+    return array[at // array.shape[1], at % array.shape[1]]
+
+
+@lowered_to(_store_at)
+def store_at(array, begin, offset, value):
+    """Overwrite the element of load_at."""
+    at = int(begin) + int(offset)
+    array[at // array.shape[1], at % array.shape[1]] = value

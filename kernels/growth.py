@@ -68,39 +68,46 @@ def choose_built_kernel(
 @cuda_kernel(
     "max_depth: int64, max_leaves: int64, progress: PROGRESS[:], nodes: NODE[:], n_leaves: int64[:], rank: int64[:], "
     "first_rank: int64[:], selected: int32[:], sums: int64[:, :, :], left_sums: int64[:, :, :], monotone: int8[:], "
-    "scales: float64[:, :], first_output: int32[:], penalty: PENALTY[:], segments: int64[:, :], first_chunk: int64[:]",
+    "scales: float64[:, :], first_output: int32[:], penalty: PENALTY[:], segments: int64[:, :], first_chunk: int64[:], "
+    "moved: int64[:]",
     **SPLIT, uses_double=True,
 )  # fmt: skip
 def split_depthwise_kernel(
     max_depth, max_leaves, progress, nodes, n_leaves, rank, first_rank, selected, sums, left_sums, monotone, scales, first_output,
-    penalty, segments, first_chunk,
+    penalty, segments, first_chunk, moved,
 ):  # fmt: skip
     """select_depthwise_step, apply_splits_step, list_chunks_kernel."""
     select_depthwise_step(max_depth, max_leaves, progress, nodes, n_leaves, rank, first_rank, selected)
     cuda.syncthreads()  # the level's nodes are selected
-    split_selected(selected, progress, nodes, sums, left_sums, monotone, scales, first_output, penalty, segments, first_chunk)
+    split_selected(
+        selected, progress, nodes, sums, left_sums, monotone, scales, first_output, penalty, segments, first_chunk, moved
+    )
 
 
 @cuda_kernel(
     "max_depth: int64, max_leaves: int64, progress: PROGRESS[:], nodes: NODE[:], n_leaves: int64[:], selected: int32[:], "
     "sums: int64[:, :, :], left_sums: int64[:, :, :], monotone: int8[:], scales: float64[:, :], first_output: int32[:], "
-    "penalty: PENALTY[:], segments: int64[:, :], first_chunk: int64[:]",
+    "penalty: PENALTY[:], segments: int64[:, :], first_chunk: int64[:], moved: int64[:]",
     **SPLIT, uses_double=True,
 )  # fmt: skip
 def split_lossguide_kernel(
     max_depth, max_leaves, progress, nodes, n_leaves, selected, sums, left_sums, monotone, scales, first_output, penalty,
-    segments, first_chunk,
+    segments, first_chunk, moved,
 ):  # fmt: skip
     """select_lossguide_step, apply_splits_step, list_chunks_kernel."""
     select_lossguide_step(max_depth, max_leaves, progress, nodes, n_leaves, selected)
     cuda.syncthreads()  # the best leaves are selected
-    split_selected(selected, progress, nodes, sums, left_sums, monotone, scales, first_output, penalty, segments, first_chunk)
+    split_selected(
+        selected, progress, nodes, sums, left_sums, monotone, scales, first_output, penalty, segments, first_chunk, moved
+    )
 
 
 @device_function
-def split_selected(selected, progress, nodes, sums, left_sums, monotone, scales, first_output, penalty, segments, first_chunk):
+def split_selected(
+    selected, progress, nodes, sums, left_sums, monotone, scales, first_output, penalty, segments, first_chunk, moved
+):
     apply_splits_step(selected, progress, nodes, sums, left_sums, monotone, scales, first_output, penalty)
-    list_chunks(selected, segments, progress, first_chunk)  # of parents, which this block has not changed
+    list_chunks(selected, segments, progress, first_chunk, moved)  # of parents, which this block has not changed
 
 
 @cuda_kernel(

@@ -1,30 +1,31 @@
-"""Move the rows of every split node to its children, keeping their order.
+"""Move the rows of every split node to its children.
 
     rows = [abcdef|ghij]   left = [ace], right = [bdf]   ->   [ace|bdf|ghij]
 
 Each node owns a segment of a row list; its children share it. A row list has two buffers: a node's rows lie in one, its
-children's are written to the other, so nothing is copied back. Ascending row order inside every node keeps the gathers of the
-histograms local, and makes the result independent of how the work was cut.
+children's are written to the other, so nothing is copied back. Row order that ascends inside every node, or on a GPU in long
+runs, keeps the gathers of the histograms local. The feature-major copy of the codes is read, once: one byte a row.
 
-Two passes over chunks of rows: mark and count those that go left in every chunk, then (after a running sum over chunks) write
-each chunk where it belongs. The feature-major copy of the codes is read, once: one byte a row. Floor: 2 × (4 + 1) bytes read and
-4 + 1 written per row.
+On the CPU two passes over chunks of rows: mark and count those that go left in every chunk, then (after a running sum over
+chunks) write each chunk where it belongs. Floor: 2 × (4 + 1) bytes read and 4 + 1 written per row. A GPU does both in one.
 """
 
 import numpy as np
 from numba import int32, int64, uint32, uint64
 
+from gpuboost.kernels.addresses import load_at, store_at
 from gpuboost.kernels.cuda_common import (
     FULL_WARP,
     ONE_BLOCK,
     block_prefix,
-    block_sum,
     cuda,
     cuda_kernel,
+    device_function,
     lane_number,
     n_threads,
     owner_by_block,
     thread_number,
+    warp_sum,
 )
 from gpuboost.kernels.jit import claim, kernel, launch, parallel_kernel
 from gpuboost.kernels.scalar import also_left, go_left, split_goes_left
@@ -152,16 +153,22 @@ def place_children(selected, nodes, chunks, segments, counts):
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# CUDA. The decisions of the first pass are kept, one bit a row, so that the second needs no codes:
+# CUDA. One pass, in which a block reads a chunk of rows and their codes, counts those that go left, and takes room for its rows
+# in the children by one atomic add: from the front of the node's segment for rows that go left, from its back for the others.
 #
-#     list chunks (one block) -> mark rows -> place children (one block) -> move rows
+#     list chunks (one block) -> move rows -> place children (one block)
 #
-# 4 + 1 bytes read to mark a row (the code: a sector of 32 where few rows of a node share it), 4 read and 4 written to move it. A
-# level of 11M rows: 0.14 GB, 0.03 ms at 4.8 TB/s, and up to 0.35 GB more of sectors.
+#     node  [abcdef|ghij], of which aceghi go left; the second chunk comes first:     [ghi......j]     [ghiacebdfj]
+#
+# Rows of a chunk keep their order, chunks come as their blocks do. So a child's rows lie in runs that ascend, and what gathers
+# by them finds neighbours beside each other as in a list that ascends throughout; sums of integers are the same in any order.
+#
+# 4 + 1 bytes read for a row (the code: a sector of 32 where few rows of a node share it), 4 written. A level of 11M rows: 0.1 GB,
+# 0.02 ms at 4.8 TB/s, and up to 0.35 GB more of sectors.
 
-CHUNK_ROWS = 2048  # 8 rows of each of 256 threads
-CHUNK_WORDS = CHUNK_ROWS // 32
-AT_ONCE = 4  # rows of a thread whose numbers, and then codes, are loaded before the first is looked at
+ROWS_PER_THREAD = 8  # whose numbers, and then codes, are loaded before the first is looked at
+CHUNK_ROWS = 256 * ROWS_PER_THREAD
+WARP_ROWS = 32 * ROWS_PER_THREAD
 
 
 @cuda_kernel(
@@ -185,10 +192,12 @@ def start_rows_kernel(n_trees, progress, drawn, n_drawn, rows, segments):
         i += int64(n_threads())
 
 
-@cuda_kernel("selected: int32[:], segments: int64[:, :], progress: PROGRESS[:], first_chunk: int64[:]", **ONE_BLOCK)
-def list_chunks_kernel(selected, segments, progress, first_chunk):
+@cuda_kernel(
+    "selected: int32[:], segments: int64[:, :], progress: PROGRESS[:], first_chunk: int64[:], moved: int64[:]", **ONE_BLOCK
+)
+def list_chunks_kernel(selected, segments, progress, first_chunk, moved):
     """Cut the rows of the selected nodes into chunks of CHUNK_ROWS. first_chunk : int64 (≥ n_selected + 1,), OUT. First chunk
-    of each node. progress : OUT n_items."""
+    of each node. moved : int64 (n_nodes,), OUT, of them: no row has been moved. progress : OUT n_items."""
     partial = cuda.shared.array(32, int64)
     n_selected, n_chunks = progress[0].n_selected, int64(0)
     first = int64(0)
@@ -200,6 +209,7 @@ def list_chunks_kernel(selected, segments, progress, first_chunk):
         before, total = block_prefix(own, partial)
         if i < n_selected:
             first_chunk[i] = n_chunks + before
+            moved[selected[i]] = int64(0)
         n_chunks += total
         first += int64(cuda.blockDim.x)
     if cuda.threadIdx.x == 0:
@@ -207,134 +217,145 @@ def list_chunks_kernel(selected, segments, progress, first_chunk):
         progress[0].n_items = n_chunks
 
 
+@device_function
+def first_of_thread(at):
+    """uint32: place of a thread's first row where its block's begin at ``at``. Each warp has WARP_ROWS that follow each other."""
+    return uint32(uint32(at) + uint32(cuda.threadIdx.x >> 5) * uint32(WARP_ROWS) + uint32(lane_number()))
+
+
+@device_function
+def rows_of_thread(rows, side, first, end):
+    """(uint64 four times, how many): the row at ``first`` and those 32, 64, … places behind it, ROWS_PER_THREAD at most, two in
+    each value. From ``end`` on the last row before it stands for them: without a branch no load waits for another."""
+    begin, last = int64(side) * int64(rows.shape[1]), uint32(end - uint32(1))
+    n_here = uint32(0) if first > last else min(uint32(uint32(last - first) >> uint32(5)) + uint32(1), uint32(ROWS_PER_THREAD))
+    return (
+        two_rows(rows, begin, first, last), two_rows(rows, begin, uint32(first + uint32(64)), last),
+        two_rows(rows, begin, uint32(first + uint32(128)), last), two_rows(rows, begin, uint32(first + uint32(192)), last),
+        uint32(n_here),
+    )  # fmt: skip
+
+
+@device_function
+def two_rows(rows, begin, place, last):
+    low, high = load_at(rows, begin, min(place, last)), load_at(rows, begin, min(uint32(place + uint32(32)), last))
+    return uint64(uint32(low)) | uint64(uint32(high)) << uint64(32)
+
+
+@device_function
+def row_of(rows_here, k):
+    """uint32: the k-th of rows_of_thread."""
+    pairs01, pairs23 = rows_here[0] if k < 2 else rows_here[1], rows_here[2] if k < 6 else rows_here[3]
+    return uint32((pairs01 if k < 4 else pairs23) >> uint64(32 * (k & 1)) & uint64(0xFFFFFFFF))
+
+
+@device_function
+def move_rows(rows_here, goes_left, at, end, node, rows, segments, moved, counted, taken):
+    """Write the rows of the block where they belong in the other buffer. All threads call it.
+
+    rows_here : of the thread, from rows_of_thread. goes_left : uint32, bit k says whether the k-th of them does. at, end :
+    uint32. Places of the block's first row, and behind its last. counted : int32 (32,), taken : int64 (1,) of shared memory.
+    """
+    n_left, n_here = uint32(0), rows_here[4]
+    goes_left = uint32(goes_left & uint32(uint32(uint32(1) << n_here) - uint32(1)))  # what stands for a row is none
+    for k in range(ROWS_PER_THREAD):
+        n_left = uint32(n_left + uint32(cuda.popc(vote(goes_left, k))))
+    warp = cuda.threadIdx.x >> 5
+    if lane_number() == 0:
+        counted[warp] = int32(n_left)
+    cuda.syncthreads()  # all warps have counted
+    both = int64(0)  # of all warps, and in the upper half of those before this one
+    if lane_number() < cuda.blockDim.x >> 5:
+        both = int64(counted[lane_number()]) * (int64(2**32 + 1) if lane_number() < warp else int64(1))
+    both = warp_sum(both)
+    before, total = uint32(both >> 32), uint32(both & 0xFFFFFFFF)
+    n_right = uint32(uint32(end - at) - total)
+    if cuda.threadIdx.x == 0:
+        taken[0] = cuda.atomic.add(moved, node, int64(total) << 32 | int64(n_right))
+    cuda.syncthreads()  # the room is taken
+    begin = int64(1 - segments[node, 2]) * int64(rows.shape[1])
+    to_left = uint32(uint32(segments[node, 0]) + uint32(taken[0] >> 32) + before)
+    to_right = uint32(uint32(segments[node, 1]) - uint32(taken[0] & 0xFFFFFFFF) - n_right)
+    to_right = uint32(to_right + uint32(warp * WARP_ROWS + lane_number()) - before)
+    below = uint32(uint32(uint32(1) << uint32(lane_number())) - uint32(1))
+    for k in range(ROWS_PER_THREAD):
+        word = vote(goes_left, k)
+        n_left, rank = uint32(cuda.popc(word)), uint32(cuda.popc(uint32(word & below)))
+        place = uint32(to_right - rank) if uint32(goes_left & uint32(1 << k)) == uint32(0) else uint32(to_left + rank)
+        if uint32(k) < n_here:
+            store_at(rows, begin, place, int32(row_of(rows_here, k)))
+        to_left, to_right = uint32(to_left + n_left), uint32(to_right + uint32(32) - n_left)
+
+
+@device_function
+def vote(goes_left, k):
+    """uint32: a bit for each lane, whether its k-th row goes left."""
+    return uint32(cuda.ballot_sync(FULL_WARP, uint32(goes_left & uint32(1 << k)) != uint32(0)))
+
+
 @cuda_kernel(
     "selected: int32[:], nodes: NODE[:], cats: uint32[:, :], columns: code[:, :], n_bins: int32[:], rows: int32[:, :], "
-    "segments: int64[:, :], progress: PROGRESS[:], first_chunk: int64[:], marks: uint32[:, :], n_left: int64[:]",
-    code=(np.uint8, np.uint16), registers=64,
+    "segments: int64[:, :], progress: PROGRESS[:], first_chunk: int64[:], moved: int64[:]",
+    code=(np.uint8, np.uint16), registers=96,
 )  # fmt: skip
-def mark_rows_kernel(selected, nodes, cats, columns, n_bins, rows, segments, progress, first_chunk, marks, n_left):
-    """Which rows of each chunk go left. A block takes a chunk, a thread AT_ONCE rows at a time.
+def move_rows_kernel(selected, nodes, cats, columns, n_bins, rows, segments, progress, first_chunk, moved):
+    """Write each row of the selected nodes where it belongs in the other buffer. A block takes a chunk, ROWS_PER_THREAD rows of
+    each thread at a time.
 
     cats : uint32 (n_nodes, n_words), IN. columns : uint8 or uint16 (n_features, n_rows), IN. n_bins : int32 (n_features,), IN.
-    marks : uint32 (≥ n_chunks, CHUNK_WORDS), OUT. One bit a row. n_left : int64 (≥ n_chunks,), OUT. Rows that go left.
+    moved : int64 (n_nodes,), INOUT, of each node: 2^32 · rows gone left + rows gone right. Added to atomically, once a block
+        and ROWS_PER_THREAD rows of its threads; what it was says where they go.
     """
-    partial = cuda.shared.array(32, int64)
-    chunk = int64(cuda.blockIdx.x)
-    while chunk < progress[0].n_items:
-        owner = owner_by_block(first_chunk, progress[0].n_selected, chunk, partial)
-        node = selected[owner]
-        begin = segments[node, 0] + (chunk - first_chunk[owner]) * CHUNK_ROWS
-        end, side = min(begin + CHUNK_ROWS, segments[node, 1]), segments[node, 2]
-        feature, split_bin, is_numeric = nodes[node].feature, nodes[node].bin, nodes[node].kind == NUMERIC
-        missing_code = n_bins[feature]
-        also = also_left(split_bin, missing_code, nodes[node].default_left)
-        own_left, first, step = int64(0), int64(cuda.threadIdx.x), int64(cuda.blockDim.x)
-        while first - int64(cuda.threadIdx.x) < CHUNK_ROWS:
-            codes = uint64(0)
-            for k in range(AT_ONCE):  # behind the last row, that one again: without a branch no load waits for another's code
-                row = rows[side, min(begin + first + k * step, end - 1)]
-                codes |= uint64(columns[feature, row]) << uint64(16 * k)
-            for k in range(AT_ONCE):
-                i, code = first + k * step, int32(uint32(codes >> uint64(16 * k)) & uint32(0xFFFF))
-                is_left = go_left(code, split_bin, also)
-                if not is_numeric:
-                    is_left = split_goes_left(code, nodes, cats, node, missing_code)
-                word = uint32(cuda.ballot_sync(FULL_WARP, is_left and begin + i < end))
-                if lane_number() == 0 and i < CHUNK_ROWS:
-                    marks[chunk, i >> 5] = word
-                    own_left += int64(cuda.popc(word))
-            first += AT_ONCE * step
-        own_left = block_sum(own_left, partial)
-        if cuda.threadIdx.x == 0:
-            n_left[chunk] = own_left
-        chunk += int64(cuda.gridDim.x)
+    partial, counted, taken = cuda.shared.array(1, int64), cuda.shared.array(32, int32), cuda.shared.array(1, int64)
+    chunk = uint32(cuda.blockIdx.x)
+    while chunk < uint32(progress[0].n_items):
+        owner = uint32(owner_by_block(first_chunk, progress[0].n_selected, int64(chunk), partial))
+        node = uint32(selected[owner])
+        at = uint32(uint32(segments[node, 0]) + uint32(chunk - uint32(first_chunk[owner])) * uint32(CHUNK_ROWS))
+        chunk_end = min(uint32(at + uint32(CHUNK_ROWS)), uint32(segments[node, 1]))
+        while at < chunk_end:
+            end = min(chunk_end, uint32(at + uint32(cuda.blockDim.x) * uint32(ROWS_PER_THREAD)))
+            rows_here = rows_of_thread(rows, uint32(segments[node, 2]), first_of_thread(at), end)
+            feature, split_bin = uint32(nodes[node].feature), nodes[node].bin
+            missing_code, column = n_bins[feature], int64(feature) * int64(columns.shape[1])
+            also = also_left(split_bin, missing_code, nodes[node].default_left)
+            low, high, goes_left = uint64(0), uint64(0), uint32(0)
+            for k in range(4):
+                low |= uint64(load_at(columns, column, row_of(rows_here, k))) << uint64(16 * k)
+                high |= uint64(load_at(columns, column, row_of(rows_here, k + 4))) << uint64(16 * k)
+            if nodes[node].kind == NUMERIC:
+                for k in range(ROWS_PER_THREAD):
+                    code = int32(uint32((low if k < 4 else high) >> uint64(16 * (k & 3))) & uint32(0xFFFF))
+                    if go_left(code, split_bin, also):
+                        goes_left = uint32(goes_left | uint32(uint32(1) << uint32(k)))
+            else:
+                flag = uint32(1)
+                while flag < uint32(uint32(1) << rows_here[4]):  # an end that no compiler unrolls the loop for
+                    if split_goes_left(int32(uint32(low) & uint32(0xFFFF)), nodes, cats, node, missing_code):
+                        goes_left = uint32(goes_left | flag)
+                    low, high = low >> uint64(16) | high << uint64(48), high >> uint64(16)
+                    flag = uint32(flag << uint32(1))
+            move_rows(rows_here, goes_left, at, end, node, rows, segments, moved, counted, taken)
+            at = end
+        chunk = uint32(chunk + uint32(cuda.gridDim.x))
 
 
 @cuda_kernel(
-    "first_page: int32, selected: int32[:], nodes: NODE[:], progress: PROGRESS[:], first_chunk: int64[:], n_left: int64[:], "
-    "segments: int64[:, :], counts: int64[:]",
+    "first_page: int32, selected: int32[:], nodes: NODE[:], progress: PROGRESS[:], moved: int64[:], segments: int64[:, :], "
+    "counts: int64[:]",
     **ONE_BLOCK,
 )  # fmt: skip
-def place_children_kernel(first_page, selected, nodes, progress, first_chunk, n_left, segments, counts):
-    """Between the passes: n_left becomes the rows that go left before each chunk (one more entry: in all), and the children get
-    their segments. counts : int64 (≥ 2 · n_selected,), INOUT. Rows of the children, set by the first page, added to by the
-    others."""
-    partial = cuda.shared.array(32, int64)
-    n_chunks, n_before = progress[0].n_items, int64(0)
-    first = int64(0)
-    while first < n_chunks:
-        chunk = first + int64(cuda.threadIdx.x)
-        own = n_left[chunk] if chunk < n_chunks else int64(0)
-        before, total = block_prefix(own, partial)
-        if chunk < n_chunks:
-            n_left[chunk] = n_before + before
-        n_before += total
-        first += int64(cuda.blockDim.x)
-    if cuda.threadIdx.x == 0:
-        n_left[n_chunks] = n_before
-    cuda.syncthreads()  # all sums are there
+def place_children_kernel(first_page, selected, nodes, progress, moved, segments, counts):
+    """The children's segments, once all rows have moved. moved : as move_rows_kernel left it. counts : int64 (≥ 2 · n_selected,),
+    INOUT. Rows of the children, set by the first page, added to by the others."""
     i = int64(cuda.threadIdx.x)
     while i < progress[0].n_selected:
         node = selected[i]
         left = nodes[node].left
         begin, end, side = segments[node, 0], segments[node, 1], segments[node, 2]
-        middle = begin + n_left[first_chunk[i + 1]] - n_left[first_chunk[i]]
+        middle = begin + (moved[node] >> 32)
         segments[left, 0], segments[left, 1], segments[left, 2] = begin, middle, 1 - side
         segments[left + 1, 0], segments[left + 1, 1], segments[left + 1, 2] = middle, end, 1 - side
         counts[2 * i] = middle - begin + (int64(0) if first_page != 0 else counts[2 * i])
         counts[2 * i + 1] = end - middle + (int64(0) if first_page != 0 else counts[2 * i + 1])
         i += int64(cuda.blockDim.x)
-
-
-@cuda_kernel(
-    "selected: int32[:], rows: int32[:, :], segments: int64[:, :], progress: PROGRESS[:], first_chunk: int64[:], "
-    "marks: uint32[:, :], n_left: int64[:], nodes: NODE[:]",
-    registers=40,
-)  # fmt: skip
-def move_rows_kernel(selected, rows, segments, progress, first_chunk, marks, n_left, nodes):
-    """Write each row of a chunk where it belongs in the other buffer. A block takes a chunk.
-
-    A row that goes left has as many before it as the chunks before have, plus the marks before its own within the chunk.
-    """
-    partial, before_word = cuda.shared.array(32, int64), cuda.shared.array(CHUNK_WORDS, int32)
-    chunk = int64(cuda.blockIdx.x)
-    while chunk < progress[0].n_items:
-        owner = owner_by_block(first_chunk, progress[0].n_selected, chunk, partial)
-        node = selected[owner]
-        first_row = (chunk - first_chunk[owner]) * CHUNK_ROWS  # of the chunk, within the node
-        begin = segments[node, 0] + first_row
-        end, side = min(begin + CHUNK_ROWS, segments[node, 1]), segments[node, 2]
-        left_before = n_left[chunk] - n_left[first_chunk[owner]]
-        to_left = segments[node, 0] + left_before
-        to_right = segments[nodes[node].left + 1, 0] + first_row - left_before
-        n_words, first_word = int64(0), int64(0)
-        while first_word < CHUNK_WORDS:
-            word = first_word + int64(cuda.threadIdx.x)
-            own = int64(cuda.popc(marks[chunk, word])) if word < CHUNK_WORDS else int64(0)
-            before, total = block_prefix(own, partial)
-            if word < CHUNK_WORDS:
-                before_word[word] = int32(n_words + before)
-            n_words += total
-            first_word += int64(cuda.blockDim.x)
-        cuda.syncthreads()  # before_word is complete
-        first, step = int64(cuda.threadIdx.x), int64(cuda.blockDim.x)
-        while begin + first < end and first < CHUNK_ROWS:
-            low, high = uint64(0), uint64(0)
-            for k in range(AT_ONCE):  # before the first is stored, which to the compiler might change the others
-                row = uint64(uint32(rows[side, min(begin + first + k * step, end - 1)])) << uint64(32 * (k & 1))
-                if k < 2:
-                    low |= row
-                else:
-                    high |= row
-            for k in range(AT_ONCE):
-                i, row = first + k * step, int32(uint32((low if k < 2 else high) >> uint64(32 * (k & 1))))
-                if begin + i < end:
-                    mark, lane = marks[chunk, i >> 5], uint32(i & 31)
-                    rank = before_word[i >> 5] + cuda.popc(uint32(mark & uint32(uint32(uint32(1) << lane) - uint32(1))))
-                    if (mark >> lane) & uint32(1) != uint32(0):
-                        rows[1 - side, to_left + rank] = row
-                    else:
-                        rows[1 - side, to_right + i - rank] = row
-            first += AT_ONCE * step
-        # before_word has been read when it is written anew: between lie the barriers of block_prefix
-        chunk += int64(cuda.gridDim.x)

@@ -14,7 +14,6 @@ import numpy as np
 from numba import float32, int32, int64, uint32, uint64
 
 from gpuboost.kernels.cuda_common import (
-    FULL_WARP,
     block_sum,
     cuda,
     cuda_kernel,
@@ -25,7 +24,7 @@ from gpuboost.kernels.cuda_common import (
 )
 from gpuboost.kernels.histogram import ADD_ATOMIC, ASSIGN
 from gpuboost.kernels.jit import add_atomic, claim, kernel, launch, parallel_kernel, scalar
-from gpuboost.kernels.partition import CHUNK_ROWS
+from gpuboost.kernels.partition import CHUNK_ROWS, ROWS_PER_THREAD, first_of_thread, move_rows, row_of, rows_of_thread
 from gpuboost.kernels.predict import MISSING_KEY, ROW_BLOCK, add_leaves, lay_out, used_features, value_key
 from gpuboost.kernels.quantise import LIMB_BITS
 from gpuboost.kernels.scalar import code_goes_left, split_goes_left, value_goes_left
@@ -417,42 +416,37 @@ def build_sparse_histograms_kernel(
 
 @cuda_kernel(
     "selected: int32[:], nodes: NODE[:], cats: uint32[:, :], row_begin: int64[:], cells: int32[:], offsets: int32[:], "
-    "absent: int32[:], rows: int32[:, :], segments: int64[:, :], progress: PROGRESS[:], first_chunk: int64[:], "
-    "marks: uint32[:, :], n_left: int64[:]",
-    registers=64,
+    "absent: int32[:], rows: int32[:, :], segments: int64[:, :], progress: PROGRESS[:], first_chunk: int64[:], moved: int64[:]",
+    registers=112,
 )  # fmt: skip
-def mark_sparse_rows_kernel(
-    selected, nodes, cats, row_begin, cells, offsets, absent, rows, segments, progress, first_chunk, marks, n_left
+def move_sparse_rows_kernel(
+    selected, nodes, cats, row_begin, cells, offsets, absent, rows, segments, progress, first_chunk, moved
 ):
-    """mark_rows_kernel (kernels/partition.py) for a sparse page."""
-    partial = cuda.shared.array(32, int64)
+    """move_rows_kernel (kernels/partition.py) for a sparse page."""
+    partial, counted, taken = cuda.shared.array(1, int64), cuda.shared.array(32, int32), cuda.shared.array(1, int64)
     total_bins = int64(offsets[offsets.size - 1])
     chunk = int64(cuda.blockIdx.x)
     while chunk < progress[0].n_items:
         owner = owner_by_block(first_chunk, progress[0].n_selected, chunk, partial)
         node = selected[owner]
-        begin = segments[node, 0] + (chunk - first_chunk[owner]) * CHUNK_ROWS
-        end, side = min(begin + CHUNK_ROWS, segments[node, 1]), segments[node, 2]
+        at = uint32(segments[node, 0] + (chunk - first_chunk[owner]) * CHUNK_ROWS)
+        chunk_end = min(uint32(at + uint32(CHUNK_ROWS)), uint32(segments[node, 1]))
         feature = int64(nodes[node].feature)
-        first, n_bins = int64(offsets[feature]), int64(offsets[feature + 1]) - int64(offsets[feature])
-        own_left = int64(0)
-        i = int64(cuda.threadIdx.x)
-        while i < CHUNK_ROWS:
-            is_left = False
-            if begin + i < end:
-                row = rows[side, begin + i]
+        first_cell, n_bins = int64(offsets[feature]), int64(offsets[feature + 1]) - int64(offsets[feature])
+        while at < chunk_end:
+            end = min(chunk_end, uint32(at + uint32(cuda.blockDim.x) * uint32(ROWS_PER_THREAD)))
+            rows_here = rows_of_thread(rows, uint32(segments[node, 2]), first_of_thread(at), end)
+            goes_left, k = uint32(0), uint32(0)
+            while k < rows_here[4]:
+                row = int64(row_of(rows_here, k))
                 code = code_of_row(
-                    cells, row_begin[row], row_begin[row + 1], first, n_bins, total_bins + feature, int64(absent[feature])
+                    cells, row_begin[row], row_begin[row + 1], first_cell, n_bins, total_bins + feature, int64(absent[feature])
                 )
-                is_left = split_goes_left(code, nodes, cats, node, n_bins)
-            word = cuda.ballot_sync(FULL_WARP, is_left)
-            if lane_number() == 0:
-                marks[chunk, i >> 5] = uint32(word)
-                own_left += int64(cuda.popc(uint32(word)))
-            i += int64(cuda.blockDim.x)
-        own_left = block_sum(own_left, partial)
-        if cuda.threadIdx.x == 0:
-            n_left[chunk] = own_left
+                if split_goes_left(code, nodes, cats, node, n_bins):
+                    goes_left = uint32(goes_left | uint32(uint32(1) << k))
+                k = uint32(k + uint32(1))
+            move_rows(rows_here, goes_left, at, end, node, rows, segments, moved, counted, taken)
+            at = end
         chunk += int64(cuda.gridDim.x)
 
 

@@ -2,7 +2,7 @@
 
 The rungs (rungs.py) are worth what they catch of these. A mutant names a test of tests/kernels that runs the broken kernel, and
 a rung on which that test fails; one that no rung can catch says why its results are those of the original. Of
-the 55 that change a result 32 show in the simulator, 21 in what the race checker sees, and 2 in IR: where Python's numbers have
+the 63 that change a result 40 show in the simulator, 21 in what the race checker sees, and 2 in IR: where Python's numbers have
 no width, numba's have.
 
 A mutant is made of the kernel's compiled text: functions whose code the change touches are replaced, all others stay.
@@ -221,11 +221,16 @@ split_level = test_cuda_growth.test_a_level_is_selected_split_and_cut_into_chunk
 split_leaves = test_cuda_growth.test_the_best_leaves_are_selected_split_and_cut_into_chunks
 list_slices = test_cuda_histogram.test_slices_are_those_found_row_by_row
 move_rows = test_cuda_partition.test_nodes_around_the_size_of_a_chunk_equal_the_cpu
-place_children = test_cuda_partition.test_children_of_many_chunks_are_placed_one_behind_the_other
+place_children = test_cuda_partition.test_children_share_the_rows_of_their_parent
+list_some_chunks = test_cuda_partition.test_the_chunks_of_each_node
 list_chunks = test_cuda_partition.test_more_nodes_than_threads
 count_digits = test_cuda_sketch.test_a_hand_sized_case
 sum_leaves = test_cuda_leaves.test_leaves_of_several_chunks_equal_the_cpu
 count_lost_codes = test_cuda_binning.test_missing_codes_that_do_not_fit_in_a_byte_are_counted
+
+
+def move_by_set(run):
+    test_cuda_partition.test_sets_of_many_categories_equal_the_cpu(run, np.uint8)
 
 
 # ---- The mutants
@@ -244,7 +249,7 @@ MUTANTS = [
     # One of each kind: these run in the ordinary suite.
     Mutant(sketch, "count_digits_kernel", "abs(x) < float32(3.4028235e38)", "abs(x) < 3.4028235e38",
            count_digits_of_the_largest, "ir"),
-    without_barrier(partition, "place_children_kernel", "all sums are there", place_children, "simulator"),
+    without_barrier(partition, "move_rows", "the room is taken", move_rows, "simulator"),
     without_warp_barrier(proposals, "propose_candidates_kernel", "every lane has written its own bin", propose, "races"),
     Mutant(addresses, "add_at_byte", "cuda.atomic.add(array, int(offset + more) >> 2, value)",
            "array[int(offset + more) >> 2] += value", build_in_shared_memory, "races"),
@@ -280,7 +285,7 @@ MUTANTS = [
     without_barrier(growth, "choose_built_kernel", "what is built is known", choose_built, "simulator"),
     without_barrier(growth, "split_depthwise_kernel", "the level's nodes are selected", split_level, "simulator"),
     without_barrier(growth, "split_lossguide_kernel", "the best leaves are selected", split_leaves, "simulator"),
-    without_barrier(partition, "move_rows_kernel", "before_word is complete", move_rows, "simulator"),
+    without_barrier(partition, "move_rows", "all warps have counted", move_rows, "simulator"),
     without_barrier(row_sampling, "count_magnitudes_kernel", "the planes are zero", count_magnitudes, "races"),
     without_barrier(row_sampling, "count_magnitudes_kernel", "the chunk is counted", count_magnitudes, "simulator"),
     without_barrier(row_sampling, "draw_rows_kernel", "the room is reserved", draw_rows, "simulator"),
@@ -311,8 +316,20 @@ MUTANTS = [
            build_in_shared_memory, "simulator"),
     Mutant(histogram_tiles, "add_two_byte_codes", "int32(pair & 0xFFFF)", "int32(pair) >> 31", build_two_bytes, "simulator"),
     Mutant(histogram_tiles, "add_one_byte_codes", "0xCC04", "0x4404", build_in_shared_memory, "simulator"),
-    Mutant(partition, "move_rows_kernel", "uint32(uint32(1) << lane) - uint32(1)",
-           "uint32(uint32(1) << uint32(lane + uint32(1))) - uint32(1)", move_rows, "simulator"),
+    Mutant(partition, "move_rows", "uint32(uint32(1) << uint32(lane_number())) - uint32(1)",
+           "uint32(uint32(2) << uint32(lane_number())) - uint32(1)", move_rows, "simulator"),
+    Mutant(partition, "move_rows", "int64(2**32 + 1)", "int64(2**31 + 1)", move_rows, "simulator"),
+    Mutant(partition, "move_rows", "int64(total) << 32 | int64(n_right)", "int64(n_right) << 32 | int64(total)", move_rows,
+           "simulator"),
+    Mutant(partition, "move_rows", "if uint32(k) < n_here:", "if uint32(k) <= n_here:", move_rows, "simulator"),
+    Mutant(partition, "move_rows", "uint32(goes_left & uint32(uint32(uint32(1) << n_here) - uint32(1)))", "goes_left", move_rows,
+           "simulator"),
+    Mutant(partition, "rows_of_thread", "uint32(0) if first > last else", "", move_rows, "simulator"),
+    Mutant(partition, "move_rows_kernel", "low >> uint64(16) | high << uint64(48)", "low >> uint64(16)", move_by_set,
+           "simulator"),
+    Mutant(partition, "list_chunks_kernel", "moved[selected[i]] = int64(0)", "moved[i] = int64(0)", list_some_chunks,
+           "simulator"),
+    Mutant(partition, "place_children_kernel", "moved[node] >> 32", "moved[node] >> 31", place_children, "simulator"),
     Mutant(proposals, "propose_candidates_kernel", "uint32(uint32(1) << uint32(lane)) - uint32(1)",
            "uint32(uint32(1) << uint32(lane + 1)) - uint32(1)", propose, "simulator"),
     Mutant(row_sampling, "draw_rows_kernel", "uint32(uint32(1) << uint32(i - begin))", "uint32(uint32(1) << uint32(i))",
@@ -321,6 +338,4 @@ MUTANTS = [
            "q_g fits in 32 bits, and numba adds int32 as int64"),
     Mutant(histogram_tiles, "flush_tile", "int64(value) << shift", "value << shift", build_two_limbs,
            "shift is int64, and so is the result"),
-    Mutant(partition, "move_rows_kernel", "uint32(uint32(uint32(1) << lane) - uint32(1))", "((uint32(1) << lane) - uint32(1))",
-           move_rows, "numba computes in 64 bits, of which mark keeps the lower ones"),
 ]  # fmt: skip

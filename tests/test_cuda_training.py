@@ -506,7 +506,7 @@ def launches(steps, policy="depthwise", pages=1, idle_pages=1):
     round_once = "start_round choose_scales start_trees list_leaves weigh_trees flatten_trees"
     round_pages = "quantise quantise sum_leaves update_margin"  # quantise: with one limb, with two
     step_once = f"choose_built evaluate_splits choose_splits split_{policy}"
-    step_pages = "build_histograms mark_rows place_children move_rows"
+    step_pages = "build_histograms move_rows place_children"
     counts = Counter({"subtract_histograms": steps - 1, "predict_codes": idle_pages})  # no sibling of the roots
     for name in "start_rows", "list_leaf_chunks":
         counts[name] = pages - 1

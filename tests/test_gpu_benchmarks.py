@@ -48,7 +48,7 @@ def test_all_parts_are_measured_kept_and_told(device, tmp_path):
     ours = found["training"]["items"][DEPTH_8]["gpuboost"]
     assert ours["rounds"] == 7 and ours["ms_per_tree"] > 0 and 0.4 < ours["quality"]["auc"] <= 1
     records = {r["kernel"]: r for r in found["kernels"]["items"]["one split"]}
-    assert records["partition.move_rows_kernel"]["MB"] == pytest.approx(8.125e-6 * 100)
+    assert records["partition.move_rows_kernel"]["MB"] == pytest.approx(9e-6 * 100)
     adds = 2 * 10 * 2 * 100  # two for each feature of a row, of two limbs: so are few rows
     assert records["histogram_tiles.build_histograms_kernel_8_3"]["million_adds"] == pytest.approx(1e-6 * adds)
     text = (tmp_path / "gpu.md").read_text()

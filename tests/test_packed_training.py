@@ -308,7 +308,7 @@ def test_cuda_grows_the_cpus_model_of_packed_cells(rule, params, cuda, use_backe
 @pytest.mark.sweep(1)
 @pytest.mark.parametrize("rule", ABSENT)
 def test_one_hot_cells_are_added_up_by_their_packed_records_on_cuda(rule, use_backend):
-    """By the kernel of dense records, undone once a step; rows are marked by their cells. Half of the columns change nothing."""
+    """By the kernel of dense records, undone once a step; rows are moved by their cells. Half of the columns change nothing."""
     rng = np.random.default_rng(13)
     cells = scipy.sparse.csr_matrix(one_hot(rng, 100))
     label = cells @ rng.normal(size=cells.shape[1]) + rng.normal(size=100) / 4
@@ -324,11 +324,11 @@ def test_one_hot_cells_are_added_up_by_their_packed_records_on_cuda(rule, use_ba
             model = gb.train({**params, "colsample_bytree": share}, dtrain, 1, verbose_eval=False).model
             digests.append(digest(model))
             if backend.name == "cuda":
-                launches = Counter(name for name in backend.device.launches if re.search(r"\.(build|unpack|mark)_", name))
+                launches = Counter(name for name in backend.device.launches if re.search(r"\.(build|unpack|move)_", name))
         assert digests[0] == digests[1] and model.trees[0].n_leaves > 2
         assert launches == {
             "histogram_tiles.build_histograms_kernel_8_3": 2, "packing.unpack_histograms_kernel": 2,
-            "sparse.mark_sparse_rows_kernel": 2,
+            "sparse.move_sparse_rows_kernel": 2,
         }
 
 

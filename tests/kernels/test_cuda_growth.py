@@ -36,7 +36,7 @@ def a_level():
         values[name] = rng.integers(-(2**40), 2**40, (CAPACITY, 1, 2))
         values[name][:, :, 1] = abs(values[name][:, :, 1])
     values["counts"], values["n_leaves"] = rng.integers(0, 5, CAPACITY), np.array([40, 30])
-    for name in ("rank", "first_rank", "first_chunk", "state"):
+    for name in ("rank", "first_rank", "first_chunk", "moved", "state"):
         values[name] = np.full(CAPACITY + 1, -7, np.int64)
     for name in ("selected", "build", "parents"):
         values[name] = np.full(CAPACITY, -7, np.int32)
@@ -78,13 +78,13 @@ def test_the_nodes_to_build_and_their_slices(run, subtract):
 @each_runner
 def test_a_level_is_selected_split_and_cut_into_chunks(run):
     written = check_as_one(run, growth.split_depthwise_kernel, DEPTHWISE)
-    assert {"selected", "n_leaves", "nodes", "sums", "first_chunk", "progress"} <= set(written)
+    assert {"selected", "n_leaves", "nodes", "sums", "first_chunk", "moved", "progress"} <= set(written)
 
 
 @each_runner
 def test_the_best_leaves_are_selected_split_and_cut_into_chunks(run):
     written = check_as_one(run, growth.split_lossguide_kernel, LOSSGUIDE)
-    assert {"selected", "n_leaves", "nodes", "sums", "first_chunk", "progress"} <= set(written)
+    assert {"selected", "n_leaves", "nodes", "sums", "first_chunk", "moved", "progress"} <= set(written)
 
 
 @each_runner

@@ -1,4 +1,4 @@
-"""kernels/partition.py on CUDA: the rows of split nodes go to the same children, in the same order, as on the CPU."""
+"""kernels/partition.py on CUDA: the rows of split nodes go to the same children as on the CPU, in runs that keep their order."""
 
 import numpy as np
 import pytest
@@ -14,7 +14,7 @@ CHUNK_ROWS = partition.CHUNK_ROWS
 
 
 def split_rows_with(run, pages, n_bins, splits):
-    """Adapter: ([{child: rows} of each page], rows of each child over all pages), by the CUDA kernels.
+    """Adapter: ([{child: ascending rows} of each page], rows of each child over all pages), by the CUDA kernels.
 
     pages : (columns, the rows of nodes 0, 1, …) of each; the rows of odd nodes lie in buffer 1. splits : as split_rows.
     """
@@ -38,20 +38,14 @@ def split_rows_with(run, pages, n_bins, splits):
         rows = np.full((2, len(flat)), -1, np.int32)
         for begin, end, side in segments[:n_nodes]:
             rows[side, begin:end] = flat[begin:end]
-        before, n_chunks = segments.copy(), len(flat) // CHUNK_ROWS + n_selected
-        first_chunk, n_left = np.full(n_selected + 2, -7, np.int64), np.full(n_chunks + 1, -7, np.int64)
-        marks = np.full((n_chunks + 1, partition.CHUNK_WORDS), 0xA5A5A5A5, np.uint32)
-        run(partition.list_chunks_kernel, selected, segments, progress, first_chunk, blocks=1)
+        before, kept, n_chunks = segments.copy(), rows.copy(), len(flat) // CHUNK_ROWS + n_selected
+        first_chunk, moved = np.full(n_selected + 2, -7, np.int64), np.full(len(nodes), -7, np.int64)
+        run(partition.list_chunks_kernel, selected, segments, progress, first_chunk, moved, blocks=1)
         run(
-            partition.mark_rows_kernel, selected, nodes, cats, columns, n_bins, rows, segments, progress, first_chunk, marks,
-            n_left, blocks=n_chunks,
+            partition.move_rows_kernel, selected, nodes, cats, columns, n_bins, rows, segments, progress, first_chunk, moved,
+            blocks=n_chunks,
         )  # fmt: skip
-        run(
-            partition.place_children_kernel, int(page == 0), selected, nodes, progress, first_chunk, n_left, segments, counts,
-            blocks=1,
-        )  # fmt: skip
-        kept = rows.copy()
-        run(partition.move_rows_kernel, selected, rows, segments, progress, first_chunk, marks, n_left, nodes, blocks=n_chunks)
+        run(partition.place_children_kernel, int(page == 0), selected, nodes, progress, moved, segments, counts, blocks=1)
         np.testing.assert_array_equal(segments[:n_nodes], before[:n_nodes])
         for node, (begin, end, side) in enumerate(segments[:n_nodes]):
             np.testing.assert_array_equal(rows[side, begin:end], kept[side, begin:end])
@@ -59,11 +53,25 @@ def split_rows_with(run, pages, n_bins, splits):
                 np.testing.assert_array_equal(rows[1 - side, begin:end], kept[1 - side, begin:end])
         for node, child in ((node, nodes[node]["left"] + k) for node in splits for k in range(2)):
             assert segments[child, 2] == 1 - segments[node, 2], "children are written to the other buffer"
-        children_of_pages.append({
-            c: rows[segments[c, 2], segments[c, 0] : segments[c, 1]].tolist() for c in range(n_nodes, len(nodes))
-        })  # fmt: skip
+            assert_runs(kept[part_of(segments[node])], rows[part_of(segments[child])])
+        children_of_pages.append({c: sorted(rows[part_of(segments[c])].tolist()) for c in range(n_nodes, len(nodes))})
     assert counts[-1] == 77
     return children_of_pages, counts[:-1].tolist()
+
+
+def part_of(segment):
+    begin, end, side = segment
+    return side, slice(begin, end)
+
+
+def assert_runs(rows_of_node, rows_of_child):
+    """What a warp takes of a node's rows lies side by side in a child, in its order."""
+    place = {row: i for i, row in enumerate(rows_of_node.tolist())}
+    assert place.keys() >= set(rows_of_child.tolist())
+    places = np.array([place[row] for row in rows_of_child.tolist()], np.int64)
+    warps = places // partition.WARP_ROWS
+    assert np.count_nonzero(np.diff(warps)) == max(len(set(warps.tolist())) - 1, 0)
+    assert (np.diff(places)[np.diff(warps) == 0] > 0).all()
 
 
 def check(run, pages, n_bins, splits):
@@ -121,44 +129,41 @@ def test_no_node_at_all(run):
 def test_the_chunks_of_each_node(run):
     sizes = np.array([CHUNK_ROWS - 1, CHUNK_ROWS, CHUNK_ROWS + 1, 0, 1, 10**9, 5])
     segments = np.stack([np.cumsum(sizes) - sizes, np.cumsum(sizes), np.zeros_like(sizes)], axis=1)
-    selected, first_chunk, progress = np.array([2, 0, 3, 1, 5, 4], np.int32), np.full(8, -7, np.int64), np.zeros(1, PROGRESS)
+    selected, first_chunk, progress = np.array([2, 0, 3, 1, 5, 6], np.int32), np.full(8, -7, np.int64), np.zeros(1, PROGRESS)
+    moved = np.full(8, -7, np.int64)
     progress["n_selected"] = 6
-    run(partition.list_chunks_kernel, selected, segments, progress, first_chunk, blocks=1)
+    run(partition.list_chunks_kernel, selected, segments, progress, first_chunk, moved, blocks=1)
     n_chunks = [2, 1, 0, 1, -(-(10**9) // CHUNK_ROWS), 1]
     assert first_chunk.tolist() == [0, *np.cumsum(n_chunks), -7] and progress["n_items"][0] == sum(n_chunks)
+    assert moved.tolist() == [0, 0, 0, 0, -7, 0, 0, -7]
 
 
 @each_runner
 def test_more_nodes_than_threads(run):
     sizes = np.random.default_rng(1).integers(0, 3 * CHUNK_ROWS, 130)
     segments = np.stack([np.cumsum(sizes) - sizes, np.cumsum(sizes), np.zeros_like(sizes)], axis=1)
-    first_chunk, progress = np.empty(131, np.int64), np.zeros(1, PROGRESS)
+    first_chunk, moved, progress = np.empty(131, np.int64), np.full(130, -7, np.int64), np.zeros(1, PROGRESS)
     progress["n_selected"] = 130
-    run(partition.list_chunks_kernel, np.arange(130, dtype=np.int32), segments, progress, first_chunk, blocks=1)
+    run(partition.list_chunks_kernel, np.arange(130, dtype=np.int32), segments, progress, first_chunk, moved, blocks=1)
+    assert not moved.any()
     assert first_chunk.tolist() == np.cumsum([0, *-(-sizes // CHUNK_ROWS)]).tolist()
 
 
 @each_runner
-def test_children_of_many_chunks_are_placed_one_behind_the_other(run):
-    rng = np.random.default_rng(2)
-    n_chunks = np.array([50, 0, 1, 70])
-    first_chunk, n_left = np.cumsum([0, *n_chunks]), rng.integers(0, CHUNK_ROWS + 1, 122)
-    expected = [int(n_left[a:b].sum()) for a, b in zip(first_chunk, first_chunk[1:])]
-    ends = np.cumsum(n_chunks * CHUNK_ROWS)
-    nodes, segments = np.zeros(12, NODE), np.zeros((12, 3), np.int64)
-    nodes["left"][:4] = [4, 6, 8, 10]
-    segments[:4] = np.stack([ends - n_chunks * CHUNK_ROWS, ends, [0, 1, 0, 1]], axis=1)
-    counts, before, progress = np.full(8, 100, np.int64), np.cumsum(n_left[:121]) - n_left[:121], np.zeros(1, PROGRESS)
-    progress["n_selected"], progress["n_items"] = 4, 121
+def test_children_share_the_rows_of_their_parent(run):
+    rng, sizes = np.random.default_rng(2), np.array([50, 0, 1, 10**9, *[7] * 100])
+    n, n_left = len(sizes), rng.integers(0, sizes + 1)
+    nodes, segments, progress = np.zeros(3 * n, NODE), np.zeros((3 * n, 3), np.int64), np.zeros(1, PROGRESS)
+    nodes["left"][:n], progress["n_selected"] = n + 2 * rng.permutation(n), n
+    segments[:n] = np.stack([np.cumsum(sizes) - sizes, np.cumsum(sizes), rng.integers(0, 2, n)], axis=1)
+    counts = np.full(2 * n, 100)
     for first_page, times in ((1, 1), (0, 2)):
-        own = n_left.copy()
         run(
-            partition.place_children_kernel, first_page, np.arange(4, dtype=np.int32), nodes, progress, first_chunk, own,
-            segments, counts, blocks=1,
+            partition.place_children_kernel, first_page, np.arange(n, dtype=np.int32), nodes, progress,
+            n_left * 2**32 + (sizes - n_left), segments, counts, blocks=1,
         )  # fmt: skip
-        assert own.tolist() == [*before, n_left[:121].sum()]
-        for node, (begin, end, side) in enumerate(segments[:4].tolist()):
-            middle, left = begin + expected[node], 4 + 2 * node
+        for node, (begin, end, side) in enumerate(segments[:n].tolist()):
+            middle, left = begin + n_left[node], nodes["left"][node]
             assert segments[left : left + 2].tolist() == [[begin, middle, 1 - side], [middle, end, 1 - side]]
             assert counts[2 * node : 2 * node + 2].tolist() == [times * (middle - begin), times * (end - middle)]
 
@@ -170,6 +175,15 @@ def test_nodes_around_the_size_of_a_chunk_equal_the_cpu(run):
     columns = rng.integers(0, 4, (1, sum(sizes))).astype(np.uint8)  # 3 bins: code 3 is missing
     owner = rng.permutation(np.repeat([0, 1, 2], sizes))
     check(run, [(columns, [np.flatnonzero(owner == node) for node in range(3)])], [3], {1: (0, 1, 1), 0: (0, 0, 0), 2: (0, 2, 0)})
+
+
+@each_runner
+@pytest.mark.parametrize("dtype", [np.uint8, np.uint16])
+def test_sets_of_many_categories_equal_the_cpu(run, dtype):
+    """Of all rows that a thread has; code 255 is missing."""
+    columns = np.random.default_rng(23).integers(0, 256, (1, 600)).astype(dtype)
+    for default_left in (0, 1):
+        check(run, [(columns, [np.arange(600)])], [255], {0: (0, set(range(0, 255, 3)), default_left)})
 
 
 # ---- against the CPU

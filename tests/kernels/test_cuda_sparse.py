@@ -46,7 +46,7 @@ def test_histograms_equal_the_cpus(run, seed, n_rows, absent_is_zero, limbs):
 @settings(max_examples=12, deadline=None)
 @cases
 @each_runner
-def test_marks_equal_the_cpus(run, seed, n_rows, absent_is_zero):
+def test_rows_go_where_the_cpu_sends_them(run, seed, n_rows, absent_is_zero):
     table, rng = Table(seed, n_rows, absent_is_zero), np.random.default_rng(seed)
     nodes, segments, rows = random_rows(rng, n_rows)
     for node in nodes:
@@ -61,16 +61,18 @@ def test_marks_equal_the_cpus(run, seed, n_rows, absent_is_zero):
     )
     progress, first_chunk = np.zeros(1, PROGRESS), np.full(4, -7, np.int64)
     progress["n_selected"] = 2
-    marks, n_left = np.full((3, partition.CHUNK_WORDS), 0xA5A5A5A5, np.uint32), np.full(3, -7, np.int64)
-    run(partition.list_chunks_kernel, selected, segments, progress, first_chunk, blocks=1)
+    moved, was = np.full(3, -7, np.int64), rows.copy()
+    run(partition.list_chunks_kernel, selected, segments, progress, first_chunk, moved, blocks=1)
     run(
-        sparse.mark_sparse_rows_kernel, selected, nodes, cats, table.row_begin, table.cells, table.offsets, table.absent, rows,
-        segments, progress, first_chunk, marks, n_left, blocks=3,
+        sparse.move_sparse_rows_kernel, selected, nodes, cats, table.row_begin, table.cells, table.offsets, table.absent, rows,
+        segments, progress, first_chunk, moved, blocks=3,
     )  # fmt: skip
-    assert n_left[: len(chunks)].tolist() == chunks[:, 3].tolist()
-    for chunk, (i, begin, end, _) in enumerate(chunks):
-        bits = np.unpackbits(marks[chunk].view(np.uint8), bitorder="little")[: end - begin]
-        np.testing.assert_array_equal(bits, is_left[begin:end], err_msg=f"node {selected[i]}")
+    for node in selected:
+        begin, end, side = segments[node]
+        goes, middle = is_left[begin:end] != 0, begin + int(moved[node]) // 2**32
+        own = was[side, begin:end]
+        assert moved[node] == 2**32 * goes.sum() + (~goes).sum()
+        assert set(rows[1 - side, begin:middle]) == set(own[goes]) and set(rows[1 - side, middle:end]) == set(own[~goes])
 
 
 @each_runner

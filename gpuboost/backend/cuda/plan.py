@@ -7,7 +7,6 @@ import numpy as np
 
 from gpuboost.backend.cuda.device import out_of_memory
 from gpuboost.backend.dropout import VALUES_AT_ONCE
-from gpuboost.kernels import partition
 from gpuboost.kernels.leaf_quantiles import DIGITS
 from gpuboost.kernels.structs import EMPTY_WORDS, FLAT_NODE, NODE, SLICE
 from gpuboost.params import Params
@@ -95,20 +94,20 @@ def plan_memory(size: TrainingSize, params: Params, free_bytes: int) -> MemoryPl
 
 
 def _row_bytes(size: TrainingSize, params: Params) -> int:
-    """Margins, gradients and fixed point of every output, row lists and a mark for every tree, labels, weights, rows kept. With
+    """Margins, gradients and fixed point of every output, row lists for every tree, labels, weights, rows kept. With
     several trees an output the margins they are added to; with dropout sums, margins without trees, leaves (training/dart.py).
     """
-    each = size.n_outputs * (4 + 4 + 8) + size.n_trees * 8 + 4 * size.n_targets + 4 + 4 + size.n_trees / 8
+    each = size.n_outputs * (4 + 4 + 8) + size.n_trees * 8 + 4 * size.n_targets + 4 + 4
     each += 4 * (params.sampling is not None) + 8 * size.n_outputs * size.has_quantiles
     each += 4 * size.n_outputs * (params.num_parallel_tree > 1) + (8 + 4) * size.n_outputs * params.drops_trees
     return int(size.n_rows * each) + size.copied_bytes + 4 * max(VALUES_AT_ONCE, size.n_rows) * params.drops_trees
 
 
 def _node_bytes(size: TrainingSize, n_nodes: int) -> int:
-    """Arrays by node, and by node and page: segments, marks, n_left, first_leaf_chunk, slices, first_slice."""
+    """Arrays by node, and by node and page: segments, moved, first_leaf_chunk, slices, first_slice."""
     each = n_nodes, size.leaf_size, size.n_words
     shapes = [*arrays_by_node(*each).values(), *finished_arrays(*each).values()]
-    by_page = n_nodes * (24 + 4 * partition.CHUNK_WORDS + 8 + 8 + SLICE.itemsize + 4)
+    by_page = n_nodes * (24 + 8 + 8 + SLICE.itemsize + 4)
     by_slot = size.leaf_size * (4 * n_nodes * 8 + QUANTILE_NODES * 2 * (DIGITS + 2) * 8) if size.has_quantiles else 0
     return sum(math.prod(shape) * np.dtype(dtype).itemsize for shape, dtype in shapes) + size.n_pages * by_page + by_slot
 

@@ -6,7 +6,7 @@ import numpy as np
 
 from gpuboost.backend.contract import Array, TrainingRows
 from gpuboost.backend.cuda.device import Device
-from gpuboost.kernels import histogram, partition
+from gpuboost.kernels import histogram
 from gpuboost.kernels.structs import SLICE
 
 __all__ = ["PageRows", "list_page_rows"]
@@ -20,7 +20,7 @@ class PageRows:
     kept : int32 (k,). Rows that take part; the zero-weight rows, which do not, are idle : int32, n_idle : int64 (2,), 0 and how
     many. drawn : int32 (k,). From the front those drawn for this round, from the back the others; n_listed : int64 (2,), how many
     of either. lists : int32 (2, n_trees · k). The two buffers of row lists. gpair : int32 (n_outputs, 2, n_rows).
-    marks : uint32 (chunks, words). Decisions of the partition. n_left : int64 (chunks + 1,).
+    moved : int64 (nodes,). Rows of the nodes being split that have gone either way (kernels/partition.py).
     first_leaf_chunk : int64 (nodes + 1,). slices : SLICE, first_slice : int32. What blocks add up (kernels/histogram.py).
     """
 
@@ -34,17 +34,14 @@ class PageRows:
     n_listed: Array
     lists: Array
     gpair: Array
-    marks: Array
-    n_left: Array
+    moved: Array
     first_leaf_chunk: Array
     slices: Array
     first_slice: Array
 
     def reserve(self, device: Device, n_nodes: int) -> None:
-        """Room for chunks of the rows of so many nodes."""
-        n_chunks = self.lists.shape[1] // partition.CHUNK_ROWS + n_nodes + 1
-        self.marks = device.empty((n_chunks, partition.CHUNK_WORDS), np.uint32)
-        self.n_left = device.empty(n_chunks + 1, np.int64)
+        """Room for what is kept of so many nodes."""
+        self.moved = device.empty(n_nodes, np.int64)
         self.first_leaf_chunk = device.empty(n_nodes + 1, np.int64)
         n_blocks = histogram.BLOCKS_OF_A_MULTIPROCESSOR * device.n_multiprocessors
         n_slices = histogram.most_slices(self.lists.shape[1], n_blocks, n_nodes)
@@ -63,7 +60,7 @@ def list_page_rows(device: Device, rows: TrainingRows, n_trees: int, draws_rows:
             PageRows(
                 first, n_rows, first_id, kept, put(idle), put(np.array([0, len(idle)])),
                 empty(len(kept), np.int32) if draws_rows else kept, put(np.array([len(kept), 0])),
-                empty((2, n_trees * len(kept)), np.int32), empty((len(rows.margin), 2, n_rows), np.int32), nothing, nothing,
+                empty((2, n_trees * len(kept)), np.int32), empty((len(rows.margin), 2, n_rows), np.int32), nothing,
                 nothing, nothing, nothing,
             )  # fmt: skip
         )

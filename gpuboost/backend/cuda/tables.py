@@ -137,8 +137,9 @@ class CudaTable(ABC):
         )  # fmt: skip
 
     @abstractmethod
-    def mark(self, p: int, page: Page, arrays: NodeArrays, n_chunks: int) -> None:
-        """Which rows of page p in the selected nodes go left. page : with the columns that those are split by."""
+    def move(self, p: int, page: Page, arrays: NodeArrays, n_chunks: int) -> None:
+        """Write the rows of page p in the selected nodes where those of their children lie. page : with the columns that those are
+        split by."""
 
     @abstractmethod
     def predict(self, p: int, page: Page, flat: FlatTrees, listed: tuple[Array, Array], margin: Array) -> None:
@@ -205,12 +206,12 @@ class DenseTable(CudaTable):
     def _add(self, p: int, page: Page, kernel: CudaKernel, n_blocks: int, n_limbs: Array, work: tuple[Array, ...]) -> None:
         self._add_records(p, self._words(p, page), self._tiles, self.columns.offsets, n_limbs, n_blocks, work)
 
-    def mark(self, p: int, page: Page, arrays: NodeArrays, n_chunks: int) -> None:
+    def move(self, p: int, page: Page, arrays: NodeArrays, n_chunks: int) -> None:
         assert isinstance(page, DensePage)
         rows = self._pages[p]
         self._launch(
-            partition.mark_rows_kernel, arrays.selected, arrays.nodes, arrays.cats, page.columns, self._n_bins,
-            rows.lists, arrays.segments[p], self._progress, arrays.first_item, rows.marks, rows.n_left, blocks=n_chunks,
+            partition.move_rows_kernel, arrays.selected, arrays.nodes, arrays.cats, page.columns, self._n_bins,
+            rows.lists, arrays.segments[p], self._progress, arrays.first_item, rows.moved, blocks=n_chunks,
         )  # fmt: skip
 
     def predict(self, p: int, page: Page, flat: FlatTrees, listed: tuple[Array, Array], margin: Array) -> None:
@@ -320,12 +321,12 @@ class SparseTable(CudaTable):
             blocks=n_blocks,
         )  # fmt: skip
 
-    def mark(self, p: int, page: Page, arrays: NodeArrays, n_chunks: int) -> None:
+    def move(self, p: int, page: Page, arrays: NodeArrays, n_chunks: int) -> None:
         page, rows = self._page(p), self._pages[p]
         self._launch(
-            sparse.mark_sparse_rows_kernel, arrays.selected, arrays.nodes, arrays.cats, page.row_begin, page.cells,
-            self._offsets, page.absent, rows.lists, arrays.segments[p], self._progress, arrays.first_item, rows.marks,
-            rows.n_left, blocks=n_chunks,
+            sparse.move_sparse_rows_kernel, arrays.selected, arrays.nodes, arrays.cats, page.row_begin, page.cells,
+            self._offsets, page.absent, rows.lists, arrays.segments[p], self._progress, arrays.first_item, rows.moved,
+            blocks=n_chunks,
         )  # fmt: skip
 
     def predict(self, p: int, page: Page, flat: FlatTrees, listed: tuple[Array, Array], margin: Array) -> None:

@@ -200,7 +200,8 @@ class CudaTrees(Trees):
             kernel, ranks = growth.split_depthwise_kernel, [own.rank, self._first_rank]
         self._launch(
             kernel, *self._limits, self._progress, own.nodes, self._n_leaves, *ranks, own.selected, own.sums, own.left_sums,
-            self.monotone, self._gradients.scales, self.first_output, self._penalty, own.segments[0], own.first_item, blocks=1,
+            self.monotone, self._gradients.scales, self.first_output, self._penalty, own.segments[0], own.first_item,
+            self._pages[0].moved, blocks=1,
         )  # fmt: skip
         self._n_steps += 1
 
@@ -210,15 +211,11 @@ class CudaTrees(Trees):
             page, segments = self._pages[p], own.segments[p]
             n_chunks = page.lists.shape[1] // partition.CHUNK_ROWS + self._selected_bound
             if p > 0:
-                self._launch(partition.list_chunks_kernel, own.selected, segments, progress, own.first_item, blocks=1)
-            self._table.mark(p, codes, own, n_chunks)
+                self._launch(partition.list_chunks_kernel, own.selected, segments, progress, own.first_item, page.moved, blocks=1)
+            self._table.move(p, codes, own, n_chunks)
             self._launch(
-                partition.place_children_kernel, int(p == 0), own.selected, own.nodes, progress, own.first_item, page.n_left,
-                segments, own.counts, blocks=1,
-            )  # fmt: skip
-            self._launch(
-                partition.move_rows_kernel, own.selected, page.lists, segments, progress, own.first_item, page.marks,
-                page.n_left, own.nodes, blocks=n_chunks,
+                partition.place_children_kernel, int(p == 0), own.selected, own.nodes, progress, page.moved, segments, own.counts,
+                blocks=1,
             )  # fmt: skip
         self.node_bound += 2 * self._selected_bound
         self.frontier_bound = 2 * self._selected_bound
