@@ -296,7 +296,7 @@ def vote(goes_left, k):
 @cuda_kernel(
     "selected: int32[:], nodes: NODE[:], cats: uint32[:, :], columns: code[:, :], n_bins: int32[:], rows: int32[:, :], "
     "segments: int64[:, :], progress: PROGRESS[:], first_chunk: int64[:], moved: int64[:]",
-    code=(np.uint8, np.uint16), registers=96,
+    code=(np.uint8, np.uint16), registers=104,
 )  # fmt: skip
 def move_rows_kernel(selected, nodes, cats, columns, n_bins, rows, segments, progress, first_chunk, moved):
     """Write each row of the selected nodes where it belongs in the other buffer. A block takes a chunk, ROWS_PER_THREAD rows of
