@@ -14,8 +14,16 @@ Where λ = cat_smooth = 0 and no penalty or bound holds, the best of all 2^K set
 
 Gain and what a candidate needs are those of kernels/splits.py. The children of an ordered set have λ + cat_l2 for λ, and each
 needs a sum of hessians of min_data_per_group: LightGBM's brakes against sets that fit noise (its min_data_per_group also thins
-the candidates out). The largest gain_rank wins; ties: lower feature, fewer categories listed, the first before the last (of one:
-the lower category), missing left. A split of numbers meets one of categories by gain_rank and feature alone.
+the candidates out). Our own is cat_noise, s² > 0. Among many categories that differ by chance alone, the order puts those
+together whose noise is alike. With gradients of variance s²·h (1·h for logistic loss) a list of a share f of the hessians gains
+
+    s²·φ(Φ⁻¹(f))²/(f(1−f))·(Σ √H_c)²/H  ≈  s²·1.8·(f(1−f))^¾·(Σ √H_c)²/H,     0.64 K s² of K equal ones at f = ½
+
+(exact at ½, up to 22 % less elsewhere), H and f of the categories held. What of this exceeds 3 s², which the best of many
+thresholds gains by chance, too, is taken from the gain of a candidate; and categories with H_c < s² are not held: they go left.
+
+The largest gain_rank wins; ties: lower feature, fewer categories listed, the first before the last (of one: the lower category),
+missing left. A split of numbers meets one of categories by gain_rank and feature alone.
 
 Trees of one output. Monotone constraints are not for categories; bounds that others have set hold.
 
@@ -24,6 +32,7 @@ Trees of one output. Monotone constraints are not for categories; bounds that ot
 ascends in the order of ties within a feature. Floor of a feature and node: 16 bytes read per category, and the sort.
 """
 
+import math
 from functools import cache
 
 import numpy as np
@@ -43,6 +52,11 @@ from gpuboost.kernels.scalar import gain_rank, larger
 from gpuboost.kernels.splits import MIN_GAIN, RELATIVE_GAIN, add_gain_of, is_candidate, node_term, warp_best
 from gpuboost.kernels.structs import CATEGORICAL, EMPTY_WORDS, NO_GAIN
 
+ROOT_UNITS = 2.0**20  # of a root in sums, which are integers: they do not depend on their order, and √(K·H) < 2^40
+MANY = 8  # times as many as are listed at most: then only the ends of the order are found
+NULL_GAIN = 1.8
+FREE_GAIN = 3.0
+
 
 def count_words(n_categories: np.ndarray) -> int:
     """uint32 that a node's set takes (kernels/structs.py). n_categories : int32 (n_features,), 0 for numbers."""
@@ -54,6 +68,27 @@ def count_words(n_categories: np.ndarray) -> int:
 def category_key(category, grad, hess, takes_one, smooth):
     """What categories are ordered by: G/(H + smooth), or where a split takes one of them its number."""
     return float64(category) if takes_one else grad / (hess + smooth)
+
+
+@scalar
+def is_held(hess, unit, takes_one, noise):
+    """Whether a category takes part. hess : int64."""
+    return hess > 0 and (takes_one or hess * unit >= noise)
+
+
+@scalar
+def root_of(hess):
+    """√H as an integer, in 1 / ROOT_UNITS of its unit. hess : int64."""
+    return int64(math.sqrt(float64(hess)) * float64(ROOT_UNITS))
+
+
+@scalar
+def noise_gain(listed_hess, held_hess, roots, noise):
+    """What chance adds to the gain of a set. listed_hess, held_hess, roots : int64; Σ √H_c by root_of."""
+    share = float64(listed_hess) / float64(held_hess)
+    spread, root = math.sqrt(share * (float64(1.0) - share)), float64(roots) / float64(ROOT_UNITS)
+    gain = float64(NULL_GAIN) * (spread * math.sqrt(spread)) * (root * root / float64(held_hess))
+    return noise * larger(gain - float64(FREE_GAIN), float64(0.0))
 
 
 @scalar
@@ -125,17 +160,54 @@ def _search_items(
 
 
 @parallel_kernel.part
-def _order_categories(hist, units, takes_one, smooth, order, keys):
-    """How many categories the node holds; order[:n] are these. hist : int64 (n_categories, 2), IN."""
+def _order_categories(hist, units, takes_one, smooth, noise, most, order, keys):
+    """How many categories the node holds; order[:n] are these, the first and the last of them in order, as many as most.
+    hist : int64 (n_categories, 2), IN."""
     n_held = 0
     for category in range(hist.shape[0]):
-        if hist[category, 1] > 0:
+        if is_held(hist[category, 1], units[1], takes_one, noise):
             grad, hess = hist[category, 0] * units[0], hist[category, 1] * units[1]
             order[n_held], keys[n_held] = category, category_key(category, grad, hess, takes_one, smooth)
             n_held += 1
-    if not takes_one:
+    if not takes_one and n_held >= MANY * most:
+        _sort_ends(most, order[:n_held], keys[:n_held])
+    elif not takes_one:
         order[:n_held] = order[:n_held][np.argsort(keys[:n_held], kind="mergesort")]  # stable: ties by category
     return n_held
+
+
+@parallel_kernel.part
+def _sort_ends(n, order, keys):
+    """Bring the n first and the n last of order, which ascends, where a stable sort by key would. keys : of each place, IN."""
+    first, last = np.empty(n, np.int64), np.empty(n, np.int64)  # places by ascending key
+    for i in range(order.size):
+        key = keys[i]
+        if i < n or key < keys[first[n - 1]]:
+            at = min(i, n - 1)
+            while at > 0 and keys[first[at - 1]] > key:
+                first[at] = first[at - 1]
+                at -= 1
+            first[at] = i
+        if i < n or key >= keys[last[0]]:
+            at = i
+            if i < n:
+                while at > 0 and keys[last[at - 1]] > key:
+                    last[at] = last[at - 1]
+                    at -= 1
+            else:
+                at = 0
+                while at < n - 1 and keys[last[at + 1]] <= key:
+                    last[at] = last[at + 1]
+                    at += 1
+            last[at] = i
+    is_end = np.zeros(order.size, np.bool_)
+    is_end[first], is_end[last] = True, True
+    before, at = order.copy(), n
+    order[:n], order[order.size - n :] = before[first], before[last]
+    for i in range(order.size):
+        if not is_end[i]:
+            order[at] = before[i]
+            at += 1
 
 
 @parallel_kernel.part
@@ -145,19 +217,24 @@ def _best_set(
 ):  # fmt: skip
     """(gain, choice) of one feature; gain is −inf where no gain exceeds the threshold."""
     takes_one = hist.shape[0] < rules[0].max_cat_to_onehot
-    n_held = _order_categories(hist, units, takes_one, reg_lambda + rules[0].cat_smooth, order, keys)
+    noise, most = rules[0].cat_noise, rules[0].max_cat_threshold
+    n_held = _order_categories(hist, units, takes_one, reg_lambda + rules[0].cat_smooth, noise, most, order, keys)
     parent = node_term(sums[0] * units[0], sums[1] * units[1], reg_lambda, alpha, max_delta_step, lower, upper)
     threshold = larger(MIN_GAIN, RELATIVE_GAIN * parent)
-    most = int64(1)
-    if not takes_one:
-        reg_lambda, most = reg_lambda + rules[0].cat_l2, rules[0].max_cat_threshold
+    if takes_one:
+        most = int64(1)
+    else:
+        reg_lambda += rules[0].cat_l2
         min_child_weight = larger(min_child_weight, rules[0].min_data_per_group)
-    held_grad, held_hess, missing_grad = int64(0), int64(0), sums[0]
+    missing_grad, missing_hess = sums[0], sums[1]
     for category in range(hist.shape[0]):
-        held_grad += hist[category, 0] if hist[category, 1] > 0 else int64(0)
-        held_hess += hist[category, 1]
         missing_grad -= hist[category, 0]
-    missing_hess = sums[1] - held_hess
+        missing_hess -= hist[category, 1]
+    held_grad, held_hess, roots = int64(0), int64(0), int64(0)
+    for place in range(n_held):
+        held_grad += hist[order[place], 0]
+        held_hess += hist[order[place], 1]
+        roots += root_of(hist[order[place], 1])
     has_missing = missing_grad != 0 or missing_hess != 0
     best_gain, best_choice = NO_GAIN, int64(0)
     first_grad, first_hess = int64(0), int64(0)
@@ -171,11 +248,12 @@ def _best_set(
             if n_listed == 0 or n_listed > most:
                 continue
             grad, hess = (held_grad - first_grad, held_hess - first_hess) if is_last else (first_grad, first_hess)
+            by_chance = 0.0 if takes_one else noise_gain(hess, held_hess, roots, noise)
             for missing_right in range(2 if has_missing else 1):
                 gain = _gain_of_set(
                     sums[0] - grad - missing_right * missing_grad, sums[1] - hess - missing_right * missing_hess, sums, units,
                     parent, reg_lambda, alpha, max_delta_step, min_child_weight, lower, upper, feature, gain_of, parameters,
-                )  # fmt: skip
+                ) - by_chance  # fmt: skip
                 choice = 4 * (j if takes_one else n_listed - 1) + 2 * is_last + missing_right
                 rank, best_rank = gain_rank(gain), gain_rank(best_gain)
                 if gain > threshold and (rank > best_rank or (rank == best_rank and choice < best_choice)):
@@ -220,7 +298,8 @@ def _take_best(
         return
     own = hist[nodes[node].slot, 0, offsets[column] : offsets[column + 1] - 1]
     units, takes_one = inverse_scales[first_output[nodes[node].tree]], own.shape[0] < rules[0].max_cat_to_onehot
-    n_held = _order_categories(own, units, takes_one, reg_lambda + rules[0].cat_smooth, order, keys)
+    smooth, most = reg_lambda + rules[0].cat_smooth, rules[0].max_cat_threshold
+    n_held = _order_categories(own, units, takes_one, smooth, rules[0].cat_noise, most, order, keys)
     first = first_listed(choices[i, k], n_held, takes_one)
     cats[node, 0] = uint32(32 * (cats.shape[1] - 1))
     cats[node, 1:] = uint32(0)
@@ -244,12 +323,12 @@ def _take_best(
 
 
 @device_function
-def order_of_block(row, size, slot, first, n, hist, grad_unit, hess_unit, takes_one, smooth, order, keys, partial):
+def order_of_block(row, size, slot, first, n, hist, grad_unit, hess_unit, takes_one, smooth, noise, order, keys, partial):
     """How many categories the node holds. order[row, :n_held], OUT, are these. All threads call it. size : a power of two ≥ n."""
     category, held = int64(cuda.threadIdx.x), int64(0)
     while category < size:
         key = float64(np.inf)
-        if category < n and hist[slot, 0, first + category, 1] > 0:
+        if category < n and is_held(hist[slot, 0, first + category, 1], hess_unit, takes_one, noise):
             grad, hess = hist[slot, 0, first + category, 0] * grad_unit, hist[slot, 0, first + category, 1] * hess_unit
             key = category_key(category, grad, hess, takes_one, smooth)
             held += 1
@@ -337,7 +416,7 @@ def evaluate_category_splits_kernel(bounded, gain):
                     takes_one, most = n_categories < rules[0].max_cat_to_onehot, int64(1)
                     n_held = order_of_block(
                         row, size, slot, first, n_categories, hist, grad_unit, hess_unit, takes_one,
-                        reg_lambda + rules[0].cat_smooth, order, keys, partial,
+                        reg_lambda + rules[0].cat_smooth, rules[0].cat_noise, order, keys, partial,
                     )  # fmt: skip
                     total_grad, total_hess = sums[node, 0, 0], sums[node, 0, 1]
                     parent = node_term(
@@ -347,14 +426,18 @@ def evaluate_category_splits_kernel(bounded, gain):
                     if not takes_one:
                         reg_lambda, most = reg_lambda + rules[0].cat_l2, rules[0].max_cat_threshold
                         min_child_weight = larger(min_child_weight, rules[0].min_data_per_group)
-                    held_grad, held_hess, present_grad, j = int64(0), int64(0), int64(0), int64(cuda.threadIdx.x)
+                    held_grad, held_hess, roots = int64(0), int64(0), int64(0)
+                    present_grad, present_hess, j = int64(0), int64(0), int64(cuda.threadIdx.x)
                     while j < n_categories:
                         own_grad, own_hess = hist[slot, 0, first + j, 0], hist[slot, 0, first + j, 1]
-                        held_grad, held_hess = held_grad + (own_grad if own_hess > 0 else int64(0)), held_hess + own_hess
-                        present_grad += own_grad
+                        if is_held(own_hess, hess_unit, takes_one, rules[0].cat_noise):
+                            held_grad, held_hess, roots = held_grad + own_grad, held_hess + own_hess, roots + root_of(own_hess)
+                        present_grad, present_hess = present_grad + own_grad, present_hess + own_hess
                         j += int64(cuda.blockDim.x)
                     held_grad, held_hess = block_sum(held_grad, partial), block_sum(held_hess, partial)
-                    missing_grad, missing_hess = total_grad - block_sum(present_grad, partial), total_hess - held_hess
+                    roots = block_sum(roots, partial)
+                    missing_grad = total_grad - block_sum(present_grad, partial)
+                    missing_hess = total_hess - block_sum(present_hess, partial)
                     first_grad, first_hess, tile = int64(0), int64(0), int64(0)
                     while tile < n_held:
                         j = tile + int64(cuda.threadIdx.x)
@@ -375,13 +458,16 @@ def evaluate_category_splits_kernel(bounded, gain):
                                 grad, hess = own_grad, own_hess
                                 if is_last:
                                     grad, hess = held_grad - own_grad, held_hess - own_hess
+                                by_chance = float64(0.0)
+                                if not takes_one:
+                                    by_chance = noise_gain(hess, held_hess, roots, rules[0].cat_noise)
                                 if missing_right:
                                     grad, hess = grad + missing_grad, hess + missing_hess
                                 candidate = add_gain(
                                     float64(0.0) if is_own else -parent, total_grad - grad, total_hess - hess, total_grad,
                                     total_hess, grad_unit, hess_unit, reg_lambda, alpha, max_delta_step, min_child_weight,
                                     lower, upper, int64(0), features[column], parameters,
-                                )  # fmt: skip
+                                ) - by_chance  # fmt: skip
                                 left_hess, node_hess = (total_hess - hess) * hess_unit, total_hess * hess_unit
                                 choice = int32(4 * (j if takes_one else n_listed - 1) + kind)
                                 rank, best_rank = gain_rank(candidate), gain_rank(best_gain)
@@ -399,7 +485,7 @@ def evaluate_category_splits_kernel(bounded, gain):
         "hist: int64[:, :, :, :], offsets: int32[:], features: int32[:], categorical: uint8[:], feature_mask: uint8[:, :], "
         "scales: float64[:, :], first_output: int32[:], penalty: PENALTY[:], rules: CATEGORY_RULES[:], parameters: float64[:], "
         "gains: float64[:, :], choices: int32[:, :], order: int32[:, :], keys: float64[:, :]",
-        block=128, registers=208 if bounded else 168, uses_double=True, formula=gain,
+        block=128, registers=224 if bounded else 200, uses_double=True, formula=gain,
     )(evaluate_category_splits)  # fmt: skip
 
 
@@ -429,7 +515,7 @@ def list_categories_kernel(
         takes_one = n_categories < rules[0].max_cat_to_onehot
         n_held = order_of_block(
             row, size, slot, first, n_categories, hist, float64(1.0) / scales[scale, 0], float64(1.0) / scales[scale, 1],
-            takes_one, penalty[0].reg_lambda + rules[0].cat_smooth, order, keys, partial,
+            takes_one, penalty[0].reg_lambda + rules[0].cat_smooth, rules[0].cat_noise, order, keys, partial,
         )  # fmt: skip
         choice, missing_right = int64(nodes[node].bin) << 1, nodes[node].default_left == 0
         begin_listed = first_listed(choice, n_held, takes_one)

@@ -77,7 +77,7 @@ PENALTY = np.dtype(
 # How features of categories are split (kernels/category_splits.py); names as the parameters.
 CATEGORY_RULES = np.dtype(
     [("max_cat_to_onehot", np.int64), ("max_cat_threshold", np.int64)]
-    + [(name, np.float64) for name in ("cat_smooth", "cat_l2", "min_data_per_group")],
+    + [(name, np.float64) for name in ("cat_smooth", "cat_l2", "min_data_per_group", "cat_noise")],
     align=True,
 )
 

@@ -39,6 +39,7 @@ from gpuboost.backend.fixed_point import (
 )
 from gpuboost.backend.output_sketch import choose_outputs, square_scale
 from gpuboost.backend.plans import Round, SplitGain
+from gpuboost.kernels.category_splits import noise_gain, root_of
 from gpuboost.kernels.column_sampling import LEVEL_DRAW, NODE_DRAW, TREE_DRAW
 from gpuboost.kernels.quantise import LIGHT_UNITS, SMALL_UNITS
 from gpuboost.kernels.query_terms import AVERAGE_PRECISION, DCG, PRECISION
@@ -423,21 +424,24 @@ class NaiveTraining(Training, Gradients, Trees):
         """(gain, categories on the right, default_left, sums of the left child) of every candidate of a feature of categories;
         the first of equals comes first."""
         s, held = self.settings, [c for c, (_, h) in enumerate(own) if h > 0]
-        parent, children, lightest = _score(s, node.sums[0], scales, node), s, s.min_child_weight
+        parent, children, lightest, noise = _score(s, node.sums[0], scales, node), s, s.min_child_weight, 0.0
         if len(own) - 1 < s.max_cat_to_onehot:
             lists = [[c] for c in held]
         else:
-            smooth = s.reg_lambda + s.cat_smooth
+            smooth, noise = s.reg_lambda + s.cat_smooth, s.cat_noise
+            held = [c for c in held if own[c][1] / scales[1] >= noise]
             held.sort(key=lambda c: ((own[c][0] / scales[0]) / (own[c][1] / scales[1] + smooth), c))
             lists = [part for m in range(1, min(len(held), s.max_cat_threshold) + 1) for part in (held[:m], held[-m:])]
             children, lightest = replace(s, reg_lambda=s.reg_lambda + s.cat_l2), max(lightest, s.min_data_per_group)
         for listed in lists:
+            hess = [own[c][1] for c in held]
+            by_chance = noise and noise_gain(sum(own[c][1] for c in listed), sum(hess), sum(map(root_of, hess)), noise)
             for default_left in (1, 0):
                 right = _total([own[c] for c in listed] + [missing] * (1 - default_left))
                 (left,) = _minus(node.sums, [right])
                 smaller_hess = min(left[1], right[1])
                 if smaller_hess > 0 and smaller_hess / scales[1] >= lightest:
-                    gain = -parent + (_score(children, left, scales, node) + _score(children, right, scales, node))
+                    gain = -parent + (_score(children, left, scales, node) + _score(children, right, scales, node)) - by_chance
                     if self.gain.function is not None:
                         gain = _own_gain(self.gain, children, left, right, scales, node, f)
                     yield gain, listed, default_left, left

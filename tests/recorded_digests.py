@@ -211,15 +211,21 @@ VECTOR_LAYOUTS: list[Options] = [
 ONE_HOT = {**TWO, "table": "one-hot", "max_depth": 3}
 SPARSE = {**THREE, "table": "sparse-zero", "max_depth": 3, "weights": "loud"}
 SETS = {"table": "categories", "cat_encoding": "sets"}  # all other categories are split in the order of their codes
-BRAKES = {"cat_smooth": 2.0, "cat_l2": 3.0, "min_data_per_group": 8.0}
+BRAKES = {"cat_smooth": 2.0, "cat_l2": 3.0, "min_data_per_group": 8.0, "cat_noise": 0}
 CONSTRAINED = {"monotone_constraints": "(1,0,0,-1)", "interaction_constraints": "[[0,1],[1,2,4]]"}
 OF_SETS: list[Options] = [
     {"objective": "reg:squarederror", "tree_method": "hist", "max_depth": 3, **SETS},
-    {"objective": "binary:logistic", **GROWTHS[1], **SETS, "max_cat_to_onehot": 2, "subsample": 0.6, "colsample_bytree": 0.8},
+    {"objective": "binary:logistic", **GROWTHS[1], **SETS, "max_cat_to_onehot": 2, "subsample": 0.6, "colsample_bytree": 0.8,
+     "cat_noise": 0},
     {"objective": "multi:softprob", "num_class": 3, **GROWTHS[2], **SETS, **BRAKES, "weights": "zeros"},
     {"objective": "custom", "tree_method": "hist", "max_depth": 4, **SETS, "max_cat_threshold": 2, **CONSTRAINED, "gamma": 1.0},
     {"objective": "reg:absoluteerror", **GROWTHS[3], **SETS, "subsample": 0.7, **BY_GRADIENT, "colsample_bynode": 0.8},
     {"objective": "reg:squarederror", "split_gain": "recorded_gain@share=0.25", "tree_method": "hist", "max_depth": 3, **SETS},
+]
+LESS_CHANCE: list[Options] = [  # cat_noise is not 0
+    {"objective": "binary:logistic", "tree_method": "hist", "max_depth": 3, **SETS, "cat_noise": 0.25},
+    {"objective": "reg:squarederror", **GROWTHS[2], **SETS, "cat_noise": 1.0, "weights": "zeros"},
+    {"objective": "multi:softprob", "num_class": 3, "tree_method": "approx", "max_depth": 3, **SETS, "max_cat_to_onehot": 1},
 ]
 SPARSE_SETS: list[Options] = [
     {"objective": "reg:squarederror", "tree_method": "hist", "max_depth": 4, "table": f"sparse-{absent}", "types": "c",
@@ -332,6 +338,8 @@ MORE: list[tuple[Options, Options]] = [
     *((FORESTS[0] | {"rows": SMALL, "max_depth": 2}, {**STREAMED, "page_rows": 23, **backend}) for backend in (CUDA, NAIVE)),
     *((model, layout) for model in UPDATES for layout in ({}, {"workers": 3}, {"nthread": 1}, {"evals": "two"})),
     *((model | {"rows": SMALL}, layout) for model in UPDATES for layout in ({}, NAIVE)),
+    *((model, layout) for model in LESS_CHANCE for layout in ({}, {"workers": 3}, LATER_LAYOUTS[1])),
+    *((model | {"rows": SMALL, "rounds": 1}, layout) for model in LESS_CHANCE for layout in ({}, CUDA, NAIVE)),
 ]  # fmt: skip
 
 

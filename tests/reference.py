@@ -162,13 +162,13 @@ def best_split(codes, cuts, grad, hess, min_child_weight, penalties, signs, gain
     for feature in range(codes.shape[1]):
         code, n_bins = codes[:, feature], len(cuts[feature]) + 1
         hist = np.column_stack([np.bincount(code + 1, values, n_bins + 1) for values in (grad, hess)])  # row 0: missing
-        for listed, added, least in sets_of(hist[1:-1], penalties[0], **rules) if feature in categorical else ():
+        for listed, added, least, by_chance in sets_of(hist[1:-1], penalties[0], **rules) if feature in categorical else ():
             for default_left in (True, False):
                 GR, HR = hist[1:][listed].sum(axis=0) + hist[0] * (not default_left)
                 GL, HL = hist.sum(axis=0) - (GR, HR)
                 children = penalties[0] + added, *penalties[1:]
                 if min(HL, HR) > 0 and min(HL, HR) >= max(min_child_weight, least):
-                    gain = score(GL, HL, *children) + score(GR, HR, *children) - parent
+                    gain = score(GL, HL, *children) + score(GR, HR, *children) - parent - by_chance
                     if gain > max(1e-6, 2.0**-44 * parent) and rank(gain) > largest:
                         best, largest = (gain, feature, listed, default_left), rank(gain)
         if feature in categorical:
@@ -190,17 +190,28 @@ def best_split(codes, cuts, grad, hess, min_child_weight, penalties, signs, gain
 
 
 def sets_of(
-    hist, reg_lambda, *, max_cat_to_onehot=4, max_cat_threshold=64, cat_smooth=0.0, cat_l2=0.0, min_data_per_group=0.0
-):
-    """(categories, what their split adds to λ, least hessian of its children): each category alone where they are few, else the
-    first and the last of those present in the order of G/(H + λ); the smaller set first. hist : (n_categories, 2)."""
+    hist, reg_lambda, *, max_cat_to_onehot=4, max_cat_threshold=64, cat_smooth=0.0, cat_l2=0.0, min_data_per_group=0.0,
+    cat_noise=0.0,
+):  # fmt: skip
+    """(categories, what their split adds to λ, least hessian of its children, gain by chance): each category alone where they are
+    few, else the first and the last of those present in the order of G/(H + λ); the smaller set first. hist : (n_categories, 2).
+    """
     present = np.flatnonzero(hist[:, 1] > 0)
     if len(hist) < max_cat_to_onehot:
-        return [([c], 0.0, 0.0) for c in present]
+        return [([c], 0.0, 0.0, 0.0) for c in present]
+    present = present[hist[present, 1] >= cat_noise]
     grad, hess = hist[present].T
     order = present[np.argsort(grad / (hess + (reg_lambda + cat_smooth)), kind="stable")].tolist()
     sizes = range(1, min(len(order), max_cat_threshold) + 1)
-    return [(part, cat_l2, min_data_per_group) for m in sizes for part in (order[:m], order[-m:])]
+    sets = [part for m in sizes for part in (order[:m], order[-m:])]
+    return [(part, cat_l2, min_data_per_group, chance_gain(hist[part, 1].sum(), hess, cat_noise)) for part in sets]
+
+
+def chance_gain(listed, hess, noise):
+    """What categories that differ by chance alone, of these hessians, gain where their order puts a share of them on one side."""
+    share = listed / hess.sum()
+    expected = 1.8 * max(share * (1 - share), 0.0) ** 0.75 * np.sqrt(hess).sum() ** 2 / hess.sum()
+    return noise * max(expected - 3.0, 0.0)
 
 
 def rank(gain):

@@ -13,6 +13,7 @@ import gpuboost as gb
 from gpuboost.backend.cpu import CpuBackend
 from gpuboost.communicator import SingleProcess, run_threads
 from gpuboost.model_io import digest
+from gpuboost.params import Params
 
 TYPES = ["c", "q", "c"]
 PARAMS = {"max_depth": 4, "reg_lambda": 0.5, "base_score": 0.0}
@@ -253,3 +254,23 @@ def test_rows_without_hessian_go_left_with_their_gradients(backend, max_cat_to_o
     booster = gb.train(params, data, 1, obj=lambda *_: (grad, hess), verbose_eval=False)
     expected = np.where(codes == 1, -20 / 21, 80 / 21)  # −G/(H + 1): category 2 stays with the one that is not listed
     np.testing.assert_allclose(booster.predict(data), expected, rtol=1e-6)
+
+
+@pytest.mark.parametrize(("objective", "expected"), [
+    ("binary:logistic", 2.0), ("multi:softprob", 1.0), ("count:poisson", 1.0), ("reg:squarederror", 0.0), ("reg:gamma", 0.0),
+])  # fmt: skip
+def test_the_noise_of_gradients_is_known_of_some_objectives(objective, expected):
+    assert Params(objective=objective).cat_noise == expected
+    assert Params(objective=objective, cat_noise=0.5).cat_noise == 0.5
+
+
+def test_categories_without_effect_are_hardly_learnt():
+    """Log loss of fair coins, of which 300 categories tell nothing, on other rows: ln 2 at best."""
+    rng = np.random.default_rng(0)
+    codes, label = rng.integers(0, 300, (6000, 1)).astype(np.float32), rng.integers(0, 2, 6000).astype(np.float32)
+    losses = {}
+    for noise in (None, 0):
+        params = {"objective": "binary:logistic", "base_score": 0.5, "cat_noise": noise}
+        p = train(codes[:3000], label[:3000], 10, types=["c"], **params).inplace_predict(codes[3000:])
+        losses[noise] = -np.log(np.where(label[3000:] > 0, p, 1 - p)).mean() - np.log(2)
+    assert losses[None] < 0.1 * losses[0]

@@ -511,7 +511,7 @@ def test_trees_keep_what_the_parameter_promises(name, setting):
 ELSEWHERE = {
     "num_parallel_tree",  # test_forests.py
     # of categories: test_category_sets.py, kernels/test_category_splits.py, and reference.py
-    *("cat_encoding", "max_cat_to_onehot", "max_cat_threshold", "cat_smooth", "cat_l2", "min_data_per_group"),
+    *("cat_encoding", "max_cat_to_onehot", "max_cat_threshold", "cat_smooth", "cat_l2", "min_data_per_group", "cat_noise"),
 }
 
 

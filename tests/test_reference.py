@@ -114,7 +114,7 @@ def test_first_tree_equals_the_references(objective, options, n_rows, seed):
     rules=st.fixed_dictionaries({
         "max_cat_to_onehot": st.sampled_from([1, 4, 40]), "max_cat_threshold": st.sampled_from([2, 64]),
         "cat_smooth": st.sampled_from([0.0, 2.0]), "cat_l2": st.sampled_from([0.0, 4.0]),
-        "min_data_per_group": st.sampled_from([0.0, 6.0]),
+        "min_data_per_group": st.sampled_from([0.0, 6.0]), "cat_noise": st.sampled_from([0.0, 0.5, 2.0]),
     }),
 )  # fmt: skip
 @pytest.mark.filterwarnings("ignore:Some columns hold nothing but missing values")

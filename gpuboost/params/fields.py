@@ -26,6 +26,13 @@ __all__ = ["ALIASES", "EVERY_VALUE", "FIELDS", "Params", "TreeParams", "check_pa
 EVERY_VALUE = 2**31 - 1  # as a number of bins: one for each distinct value
 _FROM_0, _FROM_1 = "[0, 2147483647]", "[1, 2147483647]"  # counts that fit 32 bits
 
+# cat_noise where it is known: twice the variance of a gradient in hessians, as the best of many sets gains more by chance than
+# any one of them (benchmarks/results/categories.md).
+GRADIENT_NOISE = {
+    "binary:logistic": 2.0, "binary:logitraw": 2.0, "reg:logistic": 2.0, "multi:softprob": 1.0, "multi:softmax": 1.0,
+    "count:poisson": 1.0,
+}  # fmt: skip
+
 ALIASES = {
     "eta": "learning_rate",
     "lambda": "reg_lambda",
@@ -118,6 +125,10 @@ class TreeParams:
     min_data_per_group: float = real(
         0, "[0, inf)", "Sets: smallest sum of hessians (rows, for squared error) of a child where a split may name several."
     )
+    cat_noise: float = real(
+        None, "[0, inf)",
+        "Sets: variance of gradients in hessians, whose gain by chance does not count; 0: all counts. None: by the objective.",
+    )  # fmt: skip
     sketch_proposals: str = choice("global", "global local", "'approx': candidates once per tree, or for each node.")
 
     @property
@@ -214,6 +225,9 @@ class Params(OtherBoosterParams, ObjectiveParams, TreeParams, GeneralParams):
             object.__setattr__(self, f.name, check_param(f.name, getattr(self, f.name)))
         if self.max_delta_step is None:
             object.__setattr__(self, "max_delta_step", 0.7 if self.objective == "count:poisson" else 0.0)
+        if self.cat_noise is None:
+            known = self.split_gain is None and self.objective in GRADIENT_NOISE
+            object.__setattr__(self, "cat_noise", GRADIENT_NOISE[self.objective] if known else 0.0)
         is_linear = self.booster == "gblinear"
         for name, of_trees, of_linear in (("learning_rate", 0.3, 0.5), ("reg_lambda", 1.0, 0.0), ("updater", None, "shotgun")):
             if getattr(self, name) is None:

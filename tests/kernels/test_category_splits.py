@@ -8,11 +8,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gpuboost.backend.plans import BUILT_IN_GAIN
-from gpuboost.kernels.category_splits import count_words, evaluate_category_splits
+from gpuboost.kernels.category_splits import count_words, evaluate_category_splits, noise_gain, root_of
 from gpuboost.kernels.scalar import gain_rank, node_score, node_score_at, optimal_weight
 from gpuboost.kernels.structs import CATEGORICAL, CATEGORY_RULES, NO_GAIN, NODE, NUMERIC
 
-RULES = {"max_cat_to_onehot": 4, "max_cat_threshold": 64, "cat_smooth": 0.0, "cat_l2": 0.0, "min_data_per_group": 0.0}
+RULES = {"max_cat_to_onehot": 4, "max_cat_threshold": 64, "cat_smooth": 0.0, "cat_l2": 0.0, "min_data_per_group": 0.0,
+         "cat_noise": 0.0}  # fmt: skip
 NUMBERS = 3  # bins of a feature of numbers beside the categories
 
 
@@ -176,6 +177,46 @@ def test_light_children_are_no_candidates():
     assert best_of([(-9, 0), (1, 4)]) is None
 
 
+def normal_categories(n_categories, hess, spread=0.0):
+    """[(g, h)] of categories whose gradients have the variance h, in units of 1/64; spread : deviation of what they differ by."""
+    rng = np.random.default_rng(n_categories)
+    grad = np.sqrt(hess) * rng.normal(size=n_categories) + hess * spread * rng.normal(size=n_categories)
+    return [(round(64 * g), round(64 * h)) for g, h in zip(grad - grad.mean(), np.broadcast_to(hess, n_categories))]
+
+
+@pytest.mark.parametrize("n_categories", [30, 300, 3000])
+@pytest.mark.parametrize("listed", [0.05, 0.5, 0.9])
+def test_the_gain_of_chance_is_that_of_the_first_categories_in_order(n_categories, listed):
+    """Of equal categories without any difference: the approximation is up to 22 % less; beyond that, five standard errors."""
+    rng = np.random.default_rng(n_categories)
+    grad = np.sort(rng.normal(size=(400 if n_categories < 3000 else 50, n_categories)), axis=1)
+    m = round(listed * n_categories)
+    first, total = grad[:, :m].sum(axis=1), grad.sum(axis=1)
+    gains = first**2 / m + (total - first) ** 2 / (n_categories - m) - total**2 / n_categories
+    error = 5 * gains.std() / np.sqrt(len(gains))
+    expected = noise_gain(m, n_categories, n_categories * root_of(1), 1.0) + 3
+    assert 0.78 * gains.mean() - error < expected < gains.mean() + error
+
+
+def test_categories_that_differ_by_chance_alone_are_not_split():
+    noise, signal = normal_categories(200, 50.0), normal_categories(200, 50.0, spread=1.0)
+    settings = {"scales": (64.0, 64.0), "max_cat_threshold": 200}
+    left = best_of(noise, cat_noise=2.0, **settings)
+    assert best_of(noise, **settings)[0] > 100 and (left is None or left[0] < 10)  # χ² of one degree: 10 once in 600
+    gain, listed, _, _ = best_of(signal, **settings)
+    reduced, same, _, _ = best_of(signal, cat_noise=2.0, **settings)
+    assert len(same & listed) > 0.8 * len(same) and 0.6 * gain < reduced < gain - 100
+
+
+def test_light_categories_are_not_listed():
+    categories = [(-9, 1), (-9, 3), (4, 4), (8, 4), (7, 1)]
+    assert best_of(categories)[1] == {0, 1}
+    # 0 and 4 stay on the left: {2, 3} 12²/9 + 11²/6, {1} 9²/4 + 10²/11
+    assert best_of(categories, cat_noise=2.0)[1:] == ({2, 3}, 1, [-11, 5])
+    assert best_of([(-9, 1), (9, 1), (-9, 1), (9, 1)], cat_noise=2.0) is None
+    assert best_of([(-9, 1), (9, 1)], cat_noise=2.0)[1] == {0}  # one of few
+
+
 # ---- against every candidate
 
 
@@ -189,23 +230,28 @@ def score(g, h, s):
 def candidates(categories, missing, s, rules):
     """(gain, listed, missing left) of each, the first of equals first."""
     total = np.sum(categories, axis=0) + missing
-    held = [c for c, (_, h) in enumerate(categories) if h > 0]
+    held, noise = [c for c, (_, h) in enumerate(categories) if h > 0], 0.0
     takes_one = len(categories) < rules["max_cat_to_onehot"]
     least, children = s["min_child_weight"], s
     if takes_one:
         lists = [[c] for c in held]
     else:
+        noise = rules["cat_noise"]
+        held = [c for c in held if categories[c][1] >= noise]
         held.sort(key=lambda c: (categories[c][0] / (categories[c][1] + (s["reg_lambda"] + rules["cat_smooth"])), c))
         sizes = range(1, min(len(held), rules["max_cat_threshold"]) + 1)
         lists = [part for m in sizes for part in (held[:m], held[-m:])]
         least = max(least, rules["min_data_per_group"])
         children = {**s, "reg_lambda": s["reg_lambda"] + rules["cat_l2"]}
     for listed in lists:
+        hess = [categories[c][1] for c in held]
+        by_chance = noise_gain(sum(categories[c][1] for c in listed), sum(hess), sum(map(root_of, hess)), noise)
         for missing_left in (True, False):
             right = np.sum([categories[c] for c in listed], axis=0) + (0 if missing_left else np.array(missing))
             left = total - right
             if min(left[1], right[1]) >= max(least, 1):
                 gain = -score(*map(float, total), s) + (score(*map(float, left), children) + score(*map(float, right), children))
+                gain -= by_chance
                 yield gain, set(listed), missing_left
 
 
@@ -217,8 +263,24 @@ SETTINGS = st.fixed_dictionaries({
 ANY_RULES = st.fixed_dictionaries({
     "max_cat_to_onehot": st.sampled_from([1, 4, 50]), "max_cat_threshold": st.sampled_from([1, 2, 64]),
     "cat_smooth": st.sampled_from([0.0, 3.0]), "cat_l2": st.sampled_from([0.0, 5.0]),
-    "min_data_per_group": st.sampled_from([0.0, 4.0]),
+    "min_data_per_group": st.sampled_from([0.0, 4.0]), "cat_noise": st.sampled_from([0.0, 0.5, 2.0]),
 })  # fmt: skip
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.integers(0, 2**32), st.integers(1, 5), st.integers(0, 60), st.booleans())
+def test_of_many_categories_the_ends_of_the_order_are_enough(seed, most, n_more, has_ties):
+    """A list of at most a few; as a full sort gives it, where less than eight times as many are held, and where more are."""
+    rng = np.random.default_rng(seed)
+    categories = random_categories(rng, 8 * most + n_more, 3 if has_ties else 1000)
+    rules = {**RULES, "max_cat_to_onehot": 1, "max_cat_threshold": most}
+    s = {"reg_lambda": 1.0, "reg_alpha": 0.0, "max_delta_step": 0.0, "min_child_weight": 0.0, "lower": -np.inf, "upper": np.inf}
+    best = None
+    for gain, listed, _ in candidates(categories, (0, 0), s, rules):
+        if gain > 1e-6 and (best is None or gain_rank(gain) > gain_rank(best[0])):
+            best = gain, listed
+    found = best_of(categories, max_cat_to_onehot=1, max_cat_threshold=most)
+    assert (found and found[:2]) == best
 
 
 def random_categories(rng, n, largest=9):

@@ -33,6 +33,18 @@ def test_treelite_sends_rows_by_our_sets(objective, raw_format):
         np.testing.assert_allclose(margins.reshape(50, -1), expected, rtol=0, atol=1e-6)  # the base added last
 
 
+@pytest.mark.parametrize("raw_format", ["json", "ubj"])
+def test_treelite_reads_leaves_of_several_outputs(raw_format):
+    """onnxmltools does not: float() argument must be a string or a real number, not 'list'."""
+    treelite = pytest.importorskip("treelite", minversion="4.4")
+    load = {"json": treelite.frontend.from_xgboost_json, "ubj": treelite.frontend.from_xgboost_ubjson}[raw_format]
+    table = np.random.default_rng(0).normal(size=(300, 4)).astype(np.float32)
+    targets = np.column_stack([table[:, 0], table[:, 0] * table[:, 1], table[:, 2]])
+    ours = gb.train({"multi_strategy": "multi_output_tree", "max_depth": 3}, gb.DMatrix(table, targets), 4)
+    theirs = treelite.gtil.predict(load(bytearray(ours.save_raw(raw_format))), table)
+    np.testing.assert_allclose(theirs.reshape(300, 3), ours.inplace_predict(table), rtol=0, atol=1e-6)
+
+
 @pytest.mark.parametrize("objective", OBJECTIVES)
 def test_onnx_sends_rows_by_our_sets(objective):
     """XGBoost's names of columns in place of ours: onnxmltools knows no others."""

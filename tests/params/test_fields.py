@@ -140,6 +140,7 @@ AVAILABLE = {
     "cat_smooth": FROM_ZERO,
     "cat_l2": FROM_ZERO,
     "min_data_per_group": FROM_ZERO,
+    "cat_noise": FROM_ZERO,
     "lambdarank_pair_method": ([("mean", "mean"), ("topk", "topk")], ["all", 1]),
     "lambdarank_num_pair_per_sample": ([(8, 8), ("3", 3), (2**32 - 1, None)], [0, -1, 1.5, 2**32, NAN]),
     "lambdarank_normalization": FLAG,
