@@ -10,7 +10,7 @@ XGBoost's defaults are the measure: learning_rate 0.3, lambda 1, min_child_weigh
                   same trees. Its hessians of K classes are K / (2 (K - 1)) of XGBoost's, for which learning_rate, lambda and
                   min_child_weight make up. What a sparse matrix does not store is zero, not missing. Takes its bins from 200,000
                   rows, 3 rows or more in each, where gpuboost, xgboost and hessboost take all rows. Times two ways to add at
-                  every start.
+                  every start. Categories by its own rules (benchmarks/categories.py).
     catboost      Trees are grown by levels ("Depthwise") or leaves ("Lossguide", at most 16 deep), not its oblivious ones, from
                   254 borders. Several classes share one tree, whose leaves have a weight for each. Splits are chosen by gradients
                   alone (L2), without min_child_weight; leaf weights are one Newton step. Sampling, random_strength and ordered
@@ -56,6 +56,7 @@ class Library:
     predict: Callable[[Any, Any, Task, int], np.ndarray]
     methods: tuple[str, ...] = ("hist",)
     takes_sparse: bool = True
+    takes_codes: bool = False
     bins_apart: bool = True
     form: Callable[[Any], Any] = unchanged
     path: str = ""
@@ -64,6 +65,8 @@ class Library:
         """Why it cannot take part, or nothing."""
         if task.tree_method not in self.methods:
             return f"has no {task.tree_method}"
+        if task.is_categorical and not self.takes_codes:
+            return "takes no array of codes as categories"
         return "" if self.takes_sparse or not task.is_sparse else "takes no sparse matrix"
 
 
@@ -81,6 +84,9 @@ def xgboost_params(task: Task, n_threads: int) -> dict[str, Any]:
 
 def bin_as_xgboost(library: str, x: Any, y: np.ndarray, task: Task, n_threads: int) -> Any:
     module = import_module(library)
+    if task.is_categorical:
+        types = {"feature_types": ["c"] * task.n_features, "enable_categorical": True}
+        return module.QuantileDMatrix(x, y, max_bin=256, nthread=n_threads, **types)
     if task.tree_method == "hist":
         return module.QuantileDMatrix(x, y, max_bin=256, nthread=n_threads)
     return module.DMatrix(x, y, nthread=n_threads)
@@ -168,7 +174,9 @@ def lightgbm_params(task: Task, n_threads: int) -> dict[str, Any]:
 
 
 def bin_for_lightgbm(x: Any, y: np.ndarray, task: Task, n_threads: int) -> Any:
-    return import_module("lightgbm").Dataset(x, y, params=lightgbm_binning(n_threads)).construct()
+    categories = list(range(task.n_features)) if task.is_categorical else []
+    data = import_module("lightgbm").Dataset(x, y, params=lightgbm_binning(n_threads), categorical_feature=categories)
+    return data.construct()
 
 
 def train_lightgbm(data: Any, task: Task, n_threads: int) -> Any:
@@ -249,10 +257,10 @@ def take_table(x: Any, y: np.ndarray, task: Task, n_threads: int) -> Any:
 
 ALL = ("hist", "approx", "exact")
 LIBRARIES = {
-    "gpuboost": Library("gpuboost", bin_for_gpuboost, train_gpuboost, predict_in_place, ALL),
-    "xgboost": Library("xgboost", bin_for_xgboost, train_xgboost, predict_in_place, ALL),
+    "gpuboost": Library("gpuboost", bin_for_gpuboost, train_gpuboost, predict_in_place, ALL, takes_codes=True),
+    "xgboost": Library("xgboost", bin_for_xgboost, train_xgboost, predict_in_place, ALL, takes_codes=True),
     "hessboost": Library("hessboost", bin_for_hessboost, train_hessboost, predict_hessboost, ALL, form=read_only),
-    "lightgbm": Library("lightgbm", bin_for_lightgbm, train_lightgbm, predict_lightgbm),
+    "lightgbm": Library("lightgbm", bin_for_lightgbm, train_lightgbm, predict_lightgbm, takes_codes=True),
     "catboost": Library("catboost", bin_for_catboost, train_catboost, predict_catboost, bins_apart=False),
     "sklearn": Library("sklearn", take_table, train_sklearn, predict_sklearn, takes_sparse=False, bins_apart=False),
 }

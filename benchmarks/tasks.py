@@ -14,6 +14,7 @@ BINARY, SEVERAL, NUMBERS = "binary:logistic", "multi:softprob", "reg:squarederro
 @dataclass(frozen=True)
 class Task:
     """make : (generator, n_rows) -> float32 table (n_rows, n_features), an array or CSR, and float32 labels (n_rows,).
+    is_categorical : all columns are codes of categories.
     n_leaves : grow that many leaves, best first, at any depth, and not max_depth levels; 0: levels.
     """
 
@@ -28,6 +29,7 @@ class Task:
     objective: str = BINARY
     n_classes: int = 2
     is_sparse: bool = False
+    is_categorical: bool = False
     test_rows: int = 100_000
 
     def tables(self, seed: int = SEED) -> tuple[Any, np.ndarray, Any, np.ndarray]:
@@ -110,6 +112,14 @@ def categories(rng: np.random.Generator, n_rows: int) -> tuple[Any, np.ndarray]:
     return x, draw_label(rng, x @ np.random.default_rng(1).normal(size=1000) / 3)
 
 
+def codes(rng: np.random.Generator, n_rows: int) -> tuple[np.ndarray, np.ndarray]:
+    """20 categories of 1,000 values, the k-th as frequent as 1/k to the first; each has an effect on the log-odds."""
+    share = 1 / np.arange(1, 1001)
+    x = np.searchsorted(np.cumsum(share / share.sum()), rng.random((n_rows, 20))).astype(np.float32)
+    effects = np.random.default_rng(1).normal(size=(1000, 20)) / 4
+    return x, draw_label(rng, np.take_along_axis(effects, x.astype(np.int64), axis=0).sum(axis=1))
+
+
 def mushroom_like(rng: np.random.Generator, n_rows: int) -> tuple[Any, np.ndarray]:
     """21 categories of 6 values one-hot encoded, as CSR: the shape of the agaricus table. Three of them give the log-odds."""
     codes = rng.integers(0, 6, (n_rows, 21))
@@ -138,6 +148,7 @@ TASKS = {
         Task("covertype-200k", 200_000, 54, covertype_like, n_rounds=20, objective=SEVERAL, n_classes=7),
         Task("sparse-200k", 200_000, 2000, random_cells, n_rounds=10, is_sparse=True),
         Task("one-hot-500k", 500_000, 1000, categories, n_rounds=20, is_sparse=True),
+        Task("categories-1m", 1_000_000, 20, codes, n_rounds=20, is_categorical=True),
         Task("mushrooms", 6_500, 126, mushroom_like, is_sparse=True),
         Task("mushrooms-exact", 6_500, 126, mushroom_like, is_sparse=True, tree_method="exact"),
         Task("higgs-450k-approx", 450_000, 28, higgs_like, n_rounds=10, tree_method="approx"),
