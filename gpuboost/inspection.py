@@ -11,6 +11,12 @@ from gpuboost.model_io.dump import category_names, category_sides, name_of_colum
 
 __all__ = ["feature_importances", "feature_scores", "split_value_histogram", "trees_to_dataframe", "used_features"]
 
+# Of trees_to_dataframe, and the kinds of numbers and text, which may be absent.
+NODE_COLUMNS = {
+    "Tree": "Int64", "Target": "Int64", "Node": "Int64", "ID": "string", "Feature": "string", "Split": "Float64",
+    "Yes": "string", "No": "string", "Missing": "string", "Gain": "Float64", "Cover": "Float64", "Category": "object",
+}  # fmt: skip
+
 IMPORTANCE_TYPES = ("weight", "gain", "cover", "total_gain", "total_cover")
 
 
@@ -79,60 +85,52 @@ def _scores(model: Model, importance_type: str) -> tuple[np.ndarray, np.ndarray]
 
 
 def trees_to_dataframe(model: Model, names: Sequence[str] | None = None, types: Sequence[str] | None = None) -> Any:
-    """A pandas DataFrame with a row for each node, ordered by tree and node; XGBoost's columns:
+    """A pandas DataFrame with a row for each node, ordered by tree and node; the columns of XGBoost, 3.4 or later:
 
-    Tree, Node, ID ("tree-node"); Feature, "Leaf" at a leaf; Split, the threshold; Yes, No, Missing, the IDs of the children where
-    rows go whose value is smaller, is not, is missing; Gain, at a leaf its value; Cover; Category, instead of a Split the list of
-    categories that go to Yes, None for numbers. A leaf of several outputs has a row for each, which a column Target numbers.
+    Tree; Target, the output; Node, ID ("tree-node"); Feature, "Leaf" at a leaf; Split, the threshold; Yes, No, Missing, the IDs
+    of the children where rows go whose value is smaller, is not, is missing; Gain, at a leaf its value; Cover; Category, instead
+    of a Split the list of categories that go to Yes, None for numbers. A leaf of several outputs has a row for each, and a split
+    for all of them no Target. An indicator (type "i") has no Split: a row goes to Yes where it is set.
 
-    Raises ImportError without pandas, ValueError where a column is an indicator (type "i"), which has no threshold.
+    Raises ImportError without pandas.
     """
     _require_trees(model, "trees_to_dataframe")
     pandas = _pandas("trees_to_dataframe")
     name_of, types = name_of_column(model, names), types if types is not None else model.feature_types
-    columns: dict[str, list[Any]] = {name: [] for name in (
-        "Tree", "Target", "Node", "ID", "Feature", "Split", "Yes", "No", "Missing", "Gain", "Cover", "Category",
-    )}  # fmt: skip
-    for t, tree in enumerate(model.trees):
+    columns: dict[str, list[Any]] = {name: [] for name in NODE_COLUMNS}
+    for t, (tree, group) in enumerate(zip(model.trees, model.tree_groups)):
         nodes = np.flatnonzero(tree.feature != DELETED)
         nodes = np.repeat(nodes, np.where(tree.left_child[nodes] < 0, tree.leaf_size, 1))
-        target = np.arange(len(nodes)) - np.searchsorted(nodes, nodes)
+        output = np.arange(len(nodes)) - np.searchsorted(nodes, nodes)
         left, feature, threshold = tree.left_child[nodes], tree.feature[nodes], tree.threshold[nodes].astype(np.float64)
         is_split: np.ndarray = left >= 0
-        if types is not None and (bad := [f for f in feature[is_split] if types[f] == "i"]):
-            raise ValueError(f"column {name_of(bad[0])!r} is an indicator, whose splits have no threshold. Use get_dump().")
         labels = np.array([name_of(f) for f in feature.tolist()], dtype=object)
         ids = np.array([f"{t}-{node}" for node in range(tree.n_nodes)], dtype=object)
-        if types is not None:
-            is_whole = np.array([types[f] == "int" for f in feature.tolist()])
-            threshold[is_whole] = np.ceil(threshold[is_whole])
+        letters = np.array(["q" if types is None else types[f] for f in feature.tolist()], dtype=object)
+        threshold[letters == "int"] = np.ceil(threshold[letters == "int"])
         sides = [side if split else None for split, side in zip(is_split, map(category_sides(model, tree), nodes.tolist()))]
-        threshold[[side is not None for side in sides]] = np.nan
-        is_right_yes = np.array([side is not None and side[0] is None for side in sides])
+        has_threshold = is_split & (letters != "i") & [side is None for side in sides]
+        to_missing = np.where(tree.default_left[nodes], left, left + 1)
+        yes = left + [side is not None and side[0] is None for side in sides]
+        no = np.where(letters == "i", to_missing, 2 * left + 1 - yes)  # where an indicator is not set
+        yes = np.where(letters == "i", 2 * left + 1 - to_missing, yes)
 
-        def at_splits(values: np.ndarray, is_split: np.ndarray = is_split, at_leaves: Any = np.nan) -> list[Any]:
-            return np.where(is_split, values, at_leaves).tolist()
+        def where(mask: np.ndarray, values: np.ndarray, others: Any = None) -> list[Any]:
+            return np.where(mask, values.astype(object), others).tolist()
 
         columns["Tree"] += [t] * len(nodes)
-        columns["Target"] += [pandas.NA if split else number for split, number in zip(is_split.tolist(), target.tolist())]
+        columns["Target"] += [group] * len(nodes) if tree.leaf_size == 1 else where(~is_split, output)
         columns["Node"] += nodes.tolist()
         columns["ID"] += ids[nodes].tolist()
-        columns["Feature"] += at_splits(labels, at_leaves="Leaf")
-        columns["Split"] += at_splits(threshold)
-        columns["Yes"] += at_splits(ids[left + is_right_yes])
-        columns["No"] += at_splits(ids[left + ~is_right_yes])
-        columns["Missing"] += at_splits(ids[np.where(tree.default_left[nodes], left, left + 1)])
-        columns["Gain"] += at_splits(tree.gain[nodes], at_leaves=tree.leaf_value.reshape(tree.n_nodes, -1)[nodes, target])
+        columns["Feature"] += where(is_split, labels, "Leaf")
+        columns["Split"] += where(has_threshold, threshold)
+        columns["Yes"] += where(is_split, ids[yes])
+        columns["No"] += where(is_split, ids[no])
+        columns["Missing"] += where(is_split, ids[to_missing])
+        columns["Gain"] += where(is_split, tree.gain[nodes], tree.leaf_value.reshape(tree.n_nodes, -1)[nodes, output])
         columns["Cover"] += tree.cover[nodes].tolist()
-        columns["Category"] += [
-            np.nan if not split else side and side[right]  # of two sides the one that is "yes"
-            for split, side, right in zip(is_split.tolist(), sides, is_right_yes.tolist())
-        ]
-    targets = pandas.array(columns.pop("Target"), dtype="Int64")
-    table = pandas.DataFrame(columns)
-    if model.multi_strategy == "multi_output_tree":
-        table.insert(1, "Target", targets)
-    return table
+        columns["Category"] += [side and (side[1] if side[0] is None else side[0]) for side in sides]  # that which is "yes"
+    return pandas.DataFrame(columns).astype(NODE_COLUMNS)
 
 
 def split_value_histogram(

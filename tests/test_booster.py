@@ -8,6 +8,7 @@ import tracemalloc
 
 import numpy as np
 import pytest
+from peer_versions import assert_same_nodes, xgboost_before
 from small_tables import PARAMS, make_table, model_bytes
 
 import gpuboost as gb
@@ -533,18 +534,31 @@ def test_scores_leave_out_features_without_split():
 
 
 def test_tables_of_nodes_are_those_of_xgboost(peers, feature_map):
-    pd = pytest.importorskip("pandas")
-    for fmap in ("", feature_map):
+    pytest.importorskip("pandas")
+    for fmap in ("", feature_map) if xgboost_before(3, 4) else ("",):  # later ones ignore it
         ours, theirs = (booster.trees_to_dataframe(fmap) for booster in peers)
         # XGBoost's reader of JSON may miss the last bit of a float32, here of a cover
-        pd.testing.assert_frame_equal(ours, theirs, rtol=2e-7)
+        assert_same_nodes(ours, theirs, rtol=2e-7)
 
 
-def test_indicators_have_no_table(peers, tmp_path):
+def test_indicators_have_no_thresholds(peers, tmp_path):
     pytest.importorskip("pandas")
-    (tmp_path / "f.txt").write_text("0 a i\n1 b i\n2 c i\n3 d i\n")
-    with pytest.raises(ValueError, match="is an indicator, whose splits have no threshold"):
-        peers[0].trees_to_dataframe(tmp_path / "f.txt")
+    (tmp_path / "f.txt").write_text("0 a i\n1 b i\n2 c q\n3 d i\n")
+    ours = peers[0].trees_to_dataframe(tmp_path / "f.txt")
+    splits = ours[ours.Feature != "Leaf"]
+    assert (splits.Split.notna() == (splits.Feature == "c")).all() and 0 < (splits.Feature == "c").sum() < len(splits)
+
+
+def test_tables_of_indicators_are_those_of_xgboost():
+    xgboost = pytest.importorskip("xgboost", minversion="3.4")  # which had none before
+    rng = np.random.default_rng(0)
+    X = rng.integers(0, 2, (300, 3)).astype(np.float32)
+    X[rng.random(X.shape) < 0.2] = np.nan
+    data = xgboost.DMatrix(X, rng.random(300) + np.nan_to_num(X[:, 0] * X[:, 1], nan=0.3), feature_types=["i", "i", "q"])
+    peer = xgboost.train({"max_depth": 3}, data, 3)
+    frames = [gb.Booster(model_file=bytes(peer.save_raw())).trees_to_dataframe(), peer.trees_to_dataframe()]
+    assert frames[0].Split.isna().sum() > (frames[0].Feature == "Leaf").sum()
+    assert_same_nodes(*frames, rtol=2e-7)
 
 
 @pytest.mark.parametrize("bins", [None, 3, 1000])

@@ -5,6 +5,7 @@ import pickle
 
 import numpy as np
 import pytest
+from peer_versions import xgboost_before
 
 import gpuboost as gb
 from gpuboost.communicator import run_threads
@@ -13,7 +14,7 @@ from gpuboost.model_io import digest
 xgboost = pytest.importorskip("xgboost")
 
 UPDATE = {"process_type": "update", "updater": "refresh", "nthread": 1}
-TRAINED = {"max_depth": 4, "nthread": 1}
+TRAINED = {"max_depth": 4, "min_child_weight": 0, "nthread": 1}
 OPTIONS = [
     {}, {"refresh_leaf": False}, {"reg_lambda": 3.0, "reg_alpha": 0.5, "learning_rate": 0.1}, {"max_delta_step": 0.1},
     {"min_child_weight": 20.0}, {"num_parallel_tree": 3}, {"objective": "binary:logistic"},
@@ -45,11 +46,13 @@ def matrices(rows):
 def statistics(booster):
     """Of all nodes, by tree and number; a library's own table."""
     frame = booster.trees_to_dataframe().sort_values(["Tree", "Node"])
-    return frame[["Tree", "Node", "Gain", "Cover"]].to_numpy()
+    return frame[["Tree", "Node", "Gain", "Cover"]].to_numpy(float)
 
 
 @pytest.mark.parametrize("options", OPTIONS, ids=str)
 def test_refreshed_trees_are_xgboosts(options):
+    if "min_child_weight" in options and not xgboost_before(3, 4):
+        pytest.skip("from 3.4 on XGBoost gives nodes that are lighter than min_child_weight a weight, though none may be made")
     params, _, new, model = start(options)
     ours, theirs = matrices(new)
     params |= UPDATE

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from peer_versions import xgboost_before
 
 import gpuboost as gb
 
@@ -97,4 +98,5 @@ def test_a_root_lighter_than_min_child_weight_predicts_what_was_there():
         )
         for module in (gb, xgb)
     ]
-    assert np.array_equal(predicted[0], margin) and np.array_equal(predicted[1], margin)
+    assert np.array_equal(predicted[0], margin)
+    assert np.array_equal(predicted[1], margin) == xgboost_before(3, 4)  # later ones take the step

@@ -31,7 +31,7 @@ from gpuboost.storage.shelf import Shelf
 
 __all__ = ["DMatrix"]
 
-EDGE_MARGIN = 1e-5  # of the outer edges of get_quantile_cut, XGBoost's
+EDGE_MARGIN = 1e-5  # of the last edges of get_quantile_cut, XGBoost's
 
 
 class DMatrix:
@@ -229,7 +229,7 @@ class DMatrix:
 
     def get_quantile_cut(self) -> tuple[np.ndarray, np.ndarray]:
         """(uint64 offsets (n_features + 1,), float32 values): feature f owns values[offsets[f]:offsets[f + 1]], the edges of
-        its bins. As in XGBoost the first is below all its values and the last above them, by their own size and 1e-5.
+        its bins. As in XGBoost, 3.4 or later, the first is −∞ and the last above all its values, by their size and 1e-5.
 
         Raises ValueError for a DMatrix that was not trained on yet: it has no cuts.
         """
@@ -238,11 +238,10 @@ class DMatrix:
             raise ValueError("this DMatrix has no quantile cuts yet. Train on it first, or use a QuantileDMatrix.")
         offsets, edges, extremes = binned.cuts.offsets, binned.cuts.thresholds.copy(), binned.cuts.extremes
         assert extremes is not None
-        low, high = extremes.T.astype(np.float64)
+        high = extremes[:, 1].astype(np.float64)
         with np.errstate(over="ignore"):
             edges[offsets[1:] - 1] = high + abs(high) + EDGE_MARGIN
-            edges = np.insert(edges, offsets[:-1], low - abs(low) - EDGE_MARGIN)
-        return (offsets + np.arange(len(offsets))).astype(np.uint64), edges
+        return (offsets + np.arange(len(offsets))).astype(np.uint64), np.insert(edges, offsets[:-1], -np.inf)
 
     def set_info(
         self, *, label: Any = None, weight: Any = None, base_margin: Any = None, group: Any = None, qid: Any = None,

@@ -104,6 +104,9 @@ def read_formula(function: Callable[..., Any]) -> Formula:
     if not isinstance(function, FunctionType):
         raise FormulaError(f"a formula must be a Python function made by def, got {function!r:.60}.")
     try:
+        # From Python 3.13 on inspect takes the text of "python -c" for that of all that is made of strings.
+        if function.__code__.co_filename == "<string>" and function.__globals__ is not vars(sys.modules["__main__"]):
+            raise OSError
         lines, first_line = inspect.getsourcelines(function)
     except (OSError, TypeError):
         raise FormulaError(

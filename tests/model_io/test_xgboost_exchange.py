@@ -6,6 +6,7 @@ import math
 
 import numpy as np
 import pytest
+from peer_versions import assert_same_nodes, tree_weights
 from random_models import plain_margins, random_model, random_table
 
 import gpuboost as gb
@@ -117,11 +118,10 @@ def test_dumps_show_sets_of_codes_as_xgboost_does():
         for with_stats in (False, True) if dump_format != "dot" else (True,):  # XGBoost 3.2 draws them without, too, at sets
             dumps = [x.get_dump(with_stats=with_stats, dump_format=dump_format) for x in (ours, booster)]
             assert dumps[0] == dumps[1]
-    pandas = pytest.importorskip("pandas")
+    pytest.importorskip("pandas")
     theirs = booster.trees_to_dataframe()
     theirs["Category"] = [[int(code) for code in x] if isinstance(x, list) else x for x in theirs["Category"]]  # 3.2: text
-    frame = ours.trees_to_dataframe()[theirs.columns]
-    pandas.testing.assert_frame_equal(frame, theirs, check_dtype=False, rtol=1e-6)
+    assert_same_nodes(ours.trees_to_dataframe(), theirs, rtol=1e-6)
 
 
 def test_categories_of_a_frame_are_known_by_name_after_loading():
@@ -161,12 +161,12 @@ def test_our_file_comes_back_from_xgboost_unchanged(there, back):
 
 
 def test_our_ubjson_is_byte_for_byte_what_xgboost_makes_of_it():
-    # XGBoost adds "cats", and its own notation of base_score; all else has the same order and types.
+    # XGBoost adds "cats", its own notation of base_score, and its version; all else has the same order and types.
     model = random_model(0, objective="multi:softprob")
     model.feature_names, model.attributes = ["a", "b", "é", "d"], {"best_iteration": "3"}
     document = read_ubjson(bytes(booster_of(model, "ubj").save_raw("ubj")))
     del document["learner"]["gradient_booster"]["model"]["cats"]
-    params = document["learner"]["learner_model_param"]
+    document["version"], params = to_document(model)["version"], document["learner"]["learner_model_param"]
     params |= {key: to_document(model)["learner"]["learner_model_param"][key] for key in ("base_score", "boost_from_average")}
     assert write_ubjson(document) == dumps(model, "ubj")
 
@@ -226,7 +226,7 @@ def test_our_file_has_the_base_weights_of_xgboosts(tree_method):
 
 @pytest.mark.parametrize("raw_format", ["json", "ubj"])
 def test_nodes_of_a_pruned_tree_keep_xgboosts_numbers(raw_format):
-    pandas = pytest.importorskip("pandas")
+    pytest.importorskip("pandas")
     table = random_table(0, n_samples=300)
     data = xgboost.DMatrix(table, labels("reg:squarederror", table))
     peer = xgboost.train({"tree_method": "exact", "gamma": 2.0, "nthread": 1}, data, 4)
@@ -237,7 +237,7 @@ def test_nodes_of_a_pruned_tree_keep_xgboosts_numbers(raw_format):
     for booster in (ours, again):
         np.testing.assert_array_equal(booster.predict(gb.DMatrix(table), pred_leaf=True), leaves)
         assert booster.get_dump(with_stats=True) == peer.get_dump(with_stats=True)
-        pandas.testing.assert_frame_equal(booster.trees_to_dataframe(), peer.trees_to_dataframe(), rtol=2e-7)  # nine digits
+        assert_same_nodes(booster.trees_to_dataframe(), peer.trees_to_dataframe(), rtol=2e-7)  # nine digits
     theirs = xgboost.Booster(model_file=ours.save_raw(raw_format))
     np.testing.assert_array_equal(theirs.predict(data, pred_leaf=True), leaves)
     assert xgboost.train({}, data, 1, xgb_model=theirs).num_boosted_rounds() == 5
@@ -264,7 +264,7 @@ def test_dart_of_xgboost_is_read_with_its_predictions(raw_format):
     table = random_table(0, n_samples=300)
     data = xgboost.DMatrix(table, labels("reg:squarederror", table))
     booster = xgboost.train({"booster": "dart", "rate_drop": 0.5, "seed": 1}, data, 20)
-    assert len(set(json.loads(booster.save_raw("json"))["learner"]["gradient_booster"]["weight_drop"])) > 10
+    assert len(set(tree_weights(booster).tolist())) > 10
     model = load_model(booster.save_raw(raw_format))
     ours, theirs = plain_margins(model, table, base_margins(model)), xgboost_margins(booster, table)
     np.testing.assert_allclose(ours, theirs, rtol=0, atol=1e-6)  # another order of float32 sums
