@@ -138,8 +138,9 @@ class CudaTable(ABC):
 
     @abstractmethod
     def move(self, p: int, page: Page, arrays: NodeArrays, n_chunks: int) -> None:
-        """Write the rows of page p in the selected nodes where those of their children lie. page : with the columns that those are
-        split by."""
+        """Write the rows of page p in the selected nodes where those of their children lie. page : with the columns that those
+        are split by."""
+
 
     @abstractmethod
     def predict(self, p: int, page: Page, flat: FlatTrees, listed: tuple[Array, Array], margin: Array) -> None:
