@@ -141,7 +141,6 @@ class CudaTable(ABC):
         """Write the rows of page p in the selected nodes where those of their children lie. page : with the columns that those
         are split by."""
 
-
     @abstractmethod
     def predict(self, p: int, page: Page, flat: FlatTrees, listed: tuple[Array, Array], margin: Array) -> None:
         """Add the trees' outputs to the margins of the rows of page p that are listed from the back (kernels/row_sampling.py).
