@@ -1,5 +1,7 @@
 """Labels as an objective takes them: in its domain, some of positive weight, and the base_score that fits them best."""
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from gpuboost.backend import Backend
@@ -8,7 +10,7 @@ from gpuboost.communicator import Communicator
 from gpuboost.data.dmatrix import DMatrix
 from gpuboost.objectives import Objective
 
-__all__ = ["check_count", "check_labels", "estimate_base_score"]
+__all__ = ["check_count", "check_labels", "estimate_base_score", "given_base_score"]
 
 
 def estimate_base_score(dtrain: DMatrix, objective: Objective, backend: Backend, comm: Communicator) -> tuple[float, ...]:
@@ -28,6 +30,13 @@ def estimate_base_score(dtrain: DMatrix, objective: Objective, backend: Backend,
         parts = [(target[None, has], weight[has] if len(weight) else weight) for target in label for has in [~np.isnan(target)]]
         scores = [score for part in parts for score in _base_scores(*part, 1, objective, backend, comm)]
     return tuple(float(np.float32(score)) for score in scores)
+
+
+def given_base_score(given: Sequence[float], n_outputs: int) -> tuple[float, ...]:
+    """The same rounding, of numbers that a user gives. Raises ValueError where they are neither one nor one per output."""
+    if len(given) not in (1, n_outputs):
+        raise ValueError(f"base_score must be one number or one per output ({n_outputs}), got {len(given)}. Leave it out.")
+    return tuple(float(np.float32(score)) for score in given)
 
 
 def _base_scores(

@@ -67,7 +67,7 @@ LAYERS = [
       "model_view", "explaining", "updating"],
     ["predictor", "training.adopt", "training.watch", "training.evaluate", "training.running", "training.start", "training.dart"],
     ["booster"],
-    ["training", "plotting", "explanation"],
+    ["training", "several_gpus", "plotting", "explanation"],
     ["cross_validation", "warmup", "cuda_kernels"],
     ["sklearn", "doctor", "cli", "__main__"],
     ["dask"],

@@ -4,11 +4,10 @@ from collections.abc import Mapping
 from dataclasses import fields, replace
 from typing import Any
 
-import numpy as np
-
 from gpuboost.model.model import Model
 from gpuboost.objectives import find_objective, recorded_objective
 from gpuboost.params import Params, parse_params
+from gpuboost.targets import given_base_score
 
 __all__ = ["adopt_params", "ends_training", "rebase"]
 
@@ -53,9 +52,7 @@ def rebase(model: Model, params: Params) -> Model:
     """
     if params.base_score is None:
         return model
-    n_outputs, given = model.n_outputs, tuple(float(np.float32(score)) for score in params.base_score)
-    if len(given) not in (1, n_outputs):
-        raise ValueError(f"base_score must be one number or one per output ({n_outputs}), got {len(given)}. Leave it out.")
+    n_outputs, given = model.n_outputs, given_base_score(params.base_score, model.n_outputs)
     if model.linear is not None:  # one for all outputs: the rest is in the biases
         given = given[:1]
     if given * (n_outputs // len(given)) == model.base_score * (n_outputs // len(model.base_score)):

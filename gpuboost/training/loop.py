@@ -13,9 +13,9 @@ from gpuboost.communicator import current_communicator
 from gpuboost.config import get_config, log, verbosity_context
 from gpuboost.custom_objective import CustomObjective
 from gpuboost.data.dmatrix import DMatrix
+from gpuboost.several_gpus import gpus_of, train_on_gpus
 from gpuboost.training.checkpoint import Checkpoints, KeepsProgress, Progress, anywhere, describe_training
 from gpuboost.training.evaluate import CustomMetric
-from gpuboost.training.several_gpus import gpus_of, train_on_gpus
 
 __all__ = ["boost_rounds", "check_arguments", "monitors", "train"]
 
@@ -43,7 +43,7 @@ def train(
     resume_from : folder for checkpoints every checkpoint_interval rounds, from which the same call goes on after a kill, to the
         same model byte for byte (training/checkpoint.py). num_boost_round counts all rounds. A callback that remembers something
         says so in TrainingCallback.kept; XGBoost's own begin anew. A function instead makes what keeps the rounds elsewhere.
-    With device="cuda:0,cuda:1" or "cuda:all" GPUs share the rows (training/several_gpus.py); obj sees those of one.
+    With device="cuda:0,cuda:1" or "cuda:all" GPUs share the rows (several_gpus.py); obj sees those of one.
     Raises ValueError and TypeError for wrong data or parameters, also where resume_from holds a training of others;
     NotImplementedError for what is not built yet.
     """

@@ -20,7 +20,7 @@ from gpuboost.model.linear import Linear
 from gpuboost.model.model import Model
 from gpuboost.objectives import Objective, get_objective
 from gpuboost.params import Params
-from gpuboost.targets import check_count, check_labels, estimate_base_score
+from gpuboost.targets import check_count, check_labels, estimate_base_score, given_base_score
 from gpuboost.training.dart import check_weights
 from gpuboost.training.running import Boosting
 from gpuboost.updating.boosting import Updating
@@ -85,9 +85,7 @@ def _empty_model(
     n_outputs = objective.n_outputs(len(dtrain.labels))
     estimated = estimate_base_score(dtrain, objective, backend, comm)  # also checks the labels
     given = default if params.base_score is None else params.base_score
-    if given is not None and len(given) not in (1, n_outputs):
-        raise ValueError(f"base_score must be one number or one per output ({n_outputs}), got {len(given)}. Leave it out.")
-    scores = estimated if given is None else tuple(float(np.float32(score)) for score in given)
+    scores = estimated if given is None else given_base_score(given, n_outputs)
     linear = None
     if params.booster == "gblinear":  # XGBoost gives all its outputs the base_score of the first: the rest is in the biases
         linear = Linear.zeros(dtrain.num_col(), n_outputs)

@@ -14,7 +14,7 @@ SIZE = TrainingSize(
 )  # fmt: skip
 PARAMS = Params(max_depth=4)
 PLENTY = 2**34
-BYTES_OF_A_ROW = 16 + 8 + 4 + 4 + 4 + 1 / 8  # gradients and their fixed point; two lists; label; weight; kept; a mark
+BYTES_OF_A_ROW = 16 + 8 + 4 + 4 + 4  # gradients and their fixed point; two lists; label; weight; kept
 HISTOGRAM = 100 * 16
 
 
