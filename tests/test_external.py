@@ -87,6 +87,14 @@ def test_how_many_pages_stay_in_memory_does_not_matter(tmp_path, cache_memory):
     assert os.listdir(tmp_path) == []
 
 
+def test_records_of_large_pages_are_parted(tmp_path, monkeypatch):
+    monkeypatch.setattr("gpuboost.storage.pages.LARGE_RECORDS", 0)
+    monkeypatch.setattr("gpuboost.storage.pages.RECORD_PARTS", 12)
+    matrix = streamed(tmp_path, page_rows=110)
+    assert [page.records.shape[0] for page in matrix.any_binned().pages._pages] == [11] * 5 + [10]  # 50 rows
+    assert model(matrix) == model(gb.QuantileDMatrix(X, Y, max_bin=16))
+
+
 def test_a_training_goes_on_after_a_kill(tmp_path):
     class Kill(gb.callback.TrainingCallback):
         def after_iteration(self, booster, epoch, evals_log):

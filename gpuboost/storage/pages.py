@@ -10,17 +10,20 @@ import numpy as np
 
 from gpuboost.binned.pages import Array, DensePage, Page, PageStore, Put, ResidentPages
 from gpuboost.storage.ahead import read_ahead
-from gpuboost.storage.array_file import HeldArray, Shelved
+from gpuboost.storage.array_file import ArrayFile, HeldArray, Shelved
 from gpuboost.storage.shelf import Shelf
 
 __all__ = ["StoredPages"]
 
+# A part is checked while it is in the processor's cache: 6M × 28 of files that the system's cache holds, two cores of an AMD EPYC
+# (2026-11-23), trained at 0.57 to 0.66 of the speed in memory with one part, at 0.73 to 0.76 with up to 64.
+RECORD_PARTS, LARGE_RECORDS = 64, 2**20  # most parts of a page; bytes of records from which they are parted
 Buffers = tuple[np.ndarray, np.ndarray]  # each of buffer_size codes: for one page while the other is in use
 
 
 @dataclass(frozen=True)
 class _StoredPage:
-    """Where a dense page lies. columns : a part for each feature. records : one part, of all rows."""
+    """Where a dense page lies. columns : a part for each feature. records : parts of equally many rows."""
 
     n_rows: int
     columns: Shelved
@@ -38,7 +41,10 @@ class StoredPages(PageStore):
     def add(self, page: DensePage) -> None:
         """Put a page behind the others, none of which has fewer rows. It may be overwritten afterwards where it did not stay in
         memory (holds_last)."""
-        self._pages.append(_StoredPage(page.n_rows, *self._shelf.put(page.columns, page.records.reshape(1, -1))))
+        n_parts = 1
+        if page.records.nbytes > LARGE_RECORDS:
+            n_parts = next(n for n in range(RECORD_PARTS, 0, -1) if page.n_rows % n == 0)
+        self._pages.append(_StoredPage(page.n_rows, *self._shelf.put(page.columns, page.records.reshape(n_parts, -1))))
 
     @property
     def holds_last(self) -> bool:
@@ -121,7 +127,8 @@ class StoredPages(PageStore):
             return self[p]
         page = self.page_in(buffer, stored.n_rows)
         if features is None:
-            stored.records.read(out=page.records.reshape(1, -1))
+            assert isinstance(stored.records, ArrayFile)
+            stored.records.read(out=page.records.reshape(stored.records.shape))
         else:
             stored.columns.read(features, page.columns)
         return page

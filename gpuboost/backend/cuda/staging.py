@@ -19,7 +19,6 @@ from gpuboost.backend.contract import Array, FlatTrees
 from gpuboost.backend.cuda.device import Device
 from gpuboost.binned.matrix import BinnedMatrix
 from gpuboost.binned.pages import DensePage, Page, PageStore, Put
-from gpuboost.storage.array_file import neighbours
 from gpuboost.storage.pages import StoredPages
 
 __all__ = ["StagedPages", "split_features"]
@@ -134,12 +133,13 @@ class _Stage:
 
 
 def _parts(source: DensePage, target: DensePage, features: np.ndarray | None) -> Iterator[tuple[np.ndarray, Array]]:
-    """What is copied: the records, or the columns of some features."""
+    """What is copied: the records, or the columns of some features, those that lie side by side in one go."""
     if features is None:
         yield source.records, target.records
         return
-    for first, last in neighbours(len(source.columns), features):
-        yield source.columns[first:last], target.columns[first:last]
+    for run in np.split(features, np.flatnonzero(np.diff(features) != 1) + 1):
+        if len(run):
+            yield source.columns[run[0] : run[-1] + 1], target.columns[run[0] : run[-1] + 1]
 
 
 def split_features(device: Device, flat: FlatTrees, binned: BinnedMatrix) -> np.ndarray:
