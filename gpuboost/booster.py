@@ -326,11 +326,12 @@ class Booster(ModelView):
     def load_model(self, fname: str | os.PathLike[str] | bytes | bytearray) -> None:
         """Read a JSON or UBJSON model file or its bytes, gpuboost's or XGBoost's.
 
-        Its base_score holds, whichever parameters gave before. Raises ModelFormatError naming the place where it is malformed.
+        Its base_score takes the place of that of the model before; beside a new Booster's own base_score it does not hold, as in
+        XGBoost. Raises ModelFormatError naming the place where it is malformed.
         """
         with self._lock:
-            model = load_model(fname)
-            self._adopt({**self._given, "base_score": None}, model)
+            model, is_new = load_model(fname), self._model is None
+            self._adopt(self._given if is_new else {**self._given, "base_score": None}, model)
 
     def take_model(self, model: Model) -> None:
         """Go on from a model; what it records about its objective holds unless a parameter says otherwise.
@@ -380,8 +381,8 @@ class Booster(ModelView):
         except (ValueError, TypeError, KeyError, AttributeError):
             raise ValueError(f"config must be a string from gpuboost's save_config, got {config!r:.60}.") from None
         with self._lock:
+            self.reset()  # the model is to have all rounds, whatever becomes of it
             self._adopt(given_params(params), self._model)
-            self.reset()
 
     def __getitem__(self, rounds: slice | int) -> "Booster":
         """The Booster of some rounds: booster[:10], booster[5]."""

@@ -629,5 +629,22 @@ def test_a_base_score_given_to_a_model_is_what_its_rounds_add_to_as_in_xgboost(o
     np.testing.assert_allclose(ours.predict(data), first.predict(xgboost.DMatrix(X, nthread=1)), rtol=1e-5)  # others it keeps
     ours.load_model(bytes(raw))  # says what its rounds add to
     np.testing.assert_array_equal(ours.predict(data, output_margin=True), expected)
+    new, theirs_new = gb.Booster({**params, **given}), xgboost.Booster({**params, **given})
+    new.load_model(bytes(raw))
+    theirs_new.load_model(bytearray(raw))
+    np.testing.assert_allclose(new.predict(data), theirs_new.predict(theirs), rtol=1e-5)
     with pytest.raises(ValueError, match="base_score must be one number or one per output"):
         ours.set_param("base_score", [0.1] * 5)
+
+
+@pytest.mark.parametrize("change", [
+    lambda booster: booster.set_param("base_score", 0.75),
+    lambda booster: booster.load_config(gb.Booster({"base_score": 0.75, "nthread": 1}).save_config()),
+], ids=["set_param", "load_config"])  # fmt: skip
+def test_a_model_in_mid_training_has_all_rounds_where_its_base_score_changes(change):
+    X = np.random.default_rng(9).normal(size=(40, 2)).astype(np.float32)
+    booster, data = gb.Booster({"base_score": 0.25, "nthread": 1}), gb.DMatrix(X, X[:, 0])
+    for _ in range(3):
+        booster.update(data)
+    change(booster)
+    assert booster.num_boosted_rounds() == 3

@@ -262,6 +262,7 @@ def test_rows_without_hessian_go_left_with_their_gradients(backend, max_cat_to_o
 def test_the_noise_of_gradients_is_known_of_some_objectives(objective, expected):
     assert Params(objective=objective).cat_noise == expected
     assert Params(objective=objective, cat_noise=0.5).cat_noise == 0.5
+    assert gb.Booster({"num_class": 3}).params == gb.Booster({"num_class": 3, "objective": "multi:softmax"}).params
 
 
 def test_categories_without_effect_are_hardly_learnt():

@@ -34,7 +34,7 @@ def adopt_params(given: Mapping[str, Any], model: Model | None) -> Params:
             recorded["multi_strategy"] = model.multi_strategy
     params = parse_params({**({} if model is None else recorded_objective(model)), **recorded, **given})
     if model is None and "objective" not in given and params.num_class > 1:
-        params = replace(params, objective="multi:softmax")
+        params = parse_params({**given, "objective": "multi:softmax"})  # on which defaults of others depend
     if model is not None:
         fixed: dict[str, Any] = {"objective": model.objective, "num_class": model.n_classes, **recorded}
         for name, value in fixed.items():
