@@ -24,7 +24,7 @@ def cut_by_category(cuts: Cuts, source: ColumnSource) -> Cuts:
         return cuts
     assert cuts.extremes is not None
     names = source.feature_names or [""] * cuts.n_features
-    largest = cuts.extremes[:, 1].astype(np.int64) + 1
+    largest = np.where(categorical, cuts.extremes[:, 1], 0).astype(np.int64) + 1
     n_categories = [len(source.categories.get(name, ())) or most for name, most in zip(names, largest.tolist())]
     return cuts.with_categories(np.where(categorical, n_categories, -1))
 

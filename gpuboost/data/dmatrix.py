@@ -31,7 +31,7 @@ from gpuboost.storage.shelf import Shelf
 
 __all__ = ["DMatrix"]
 
-EDGE_MARGIN = 1e-5  # of the last edges of get_quantile_cut, XGBoost's
+EDGE_MARGIN = np.float32(1e-5)  # of the last edges of get_quantile_cut, XGBoost's
 
 
 class DMatrix:
@@ -229,19 +229,24 @@ class DMatrix:
 
     def get_quantile_cut(self) -> tuple[np.ndarray, np.ndarray]:
         """(uint64 offsets (n_features + 1,), float32 values): feature f owns values[offsets[f]:offsets[f + 1]], the edges of
-        its bins. As in XGBoost, 3.4 or later, the first is −∞ and the last above all its values, by their size and 1e-5.
+        its bins. As in XGBoost, 3.4 or later, the first is −∞ and the last above all its values, by their size and 1e-5; the
+        edges of categories that have bins of their own are their codes.
 
         Raises ValueError for a DMatrix that was not trained on yet: it has no cuts.
         """
         binned = self.any_binned()
         if binned is None:
             raise ValueError("this DMatrix has no quantile cuts yet. Train on it first, or use a QuantileDMatrix.")
-        offsets, edges, extremes = binned.cuts.offsets, binned.cuts.thresholds.copy(), binned.cuts.extremes
-        assert extremes is not None
-        high = extremes[:, 1].astype(np.float64)
+        cuts = binned.cuts
+        assert cuts.extremes is not None
+        high = cuts.extremes[:, 1]
         with np.errstate(over="ignore"):
-            edges[offsets[1:] - 1] = high + abs(high) + EDGE_MARGIN
-        return (offsets + np.arange(len(offsets))).astype(np.uint64), np.insert(edges, offsets[:-1], -np.inf)
+            above = high + (abs(high) + EDGE_MARGIN)
+        each = [
+            np.arange(n, dtype=np.float32) if n else np.concatenate([[-np.inf], cuts.of(f)[:-1], above[f : f + 1]])
+            for f, n in enumerate(cuts.n_categories.tolist())
+        ]
+        return np.cumsum([0, *map(len, each)]).astype(np.uint64), np.concatenate(each).astype(np.float32)
 
     def set_info(
         self, *, label: Any = None, weight: Any = None, base_margin: Any = None, group: Any = None, qid: Any = None,

@@ -59,15 +59,21 @@ def test_only_a_matrix_that_is_trained_on_has_records():
 
 def test_outer_edges_are_those_of_xgboost():
     xgboost = pytest.importorskip("xgboost")
-    table = np.array([[1, -5, 0, 1e38], [2, -5, 0, 3e38], [3, np.nan, 0, 2e38], [4, 7, 0, np.nan]], np.float32)
-    offsets, edges = QuantileDMatrix(table, np.arange(4)).get_quantile_cut()
-    theirs, their_edges = xgboost.QuantileDMatrix(table, np.arange(4)).get_quantile_cut()
+    table = np.array(
+        [[1, -5, 0, 1e38, -3, 0], [2, -5, 0, 3e38, -3, 2], [3, np.nan, 0, 2e38, -4, 5], [4, 7, 0, np.nan, -3, 2]], np.float32
+    )
+    types = ["q"] * 5 + ["c"]
+    offsets, edges = QuantileDMatrix(table, np.arange(4), feature_types=types).get_quantile_cut()
+    their_matrix = xgboost.QuantileDMatrix(table, np.arange(4), feature_types=types, enable_categorical=True)
+    theirs, their_edges = their_matrix.get_quantile_cut()
     np.testing.assert_array_equal(offsets, theirs)
     assert (offsets.dtype, edges.dtype) == (theirs.dtype, their_edges.dtype)
-    last = offsets[1:] - np.uint64(1)
-    np.testing.assert_allclose(edges[last], their_edges[last], rtol=1e-5)  # 1e-5 beside 2 · 10^38, in 32 bits
-    np.testing.assert_array_equal(edges[offsets[:-1]], -np.inf)
-    assert xgboost_before(3, 4) or (their_edges[offsets[:-1]] == -np.inf).all()
+    last, first = offsets[1:] - np.uint64(1), offsets[:5]
+    rounding = 2e-8 if xgboost_before(3, 4) else 0  # of −3 + (3 + 1e-5), which was not in 32 bits
+    np.testing.assert_allclose(edges[last], their_edges[last], rtol=0, atol=rounding)
+    np.testing.assert_array_equal(edges[first], -np.inf)
+    assert xgboost_before(3, 4) or (their_edges[first] == -np.inf).all()
+    assert edges[offsets[5] :].tolist() == their_edges[offsets[5] :].tolist() == [0, 1, 2, 3, 4, 5]
     for first, last in zip(offsets[:-1], offsets[1:]):
         assert (edges[int(first) : int(last) - 1] < edges[int(first) + 1 : int(last)]).all()
 
@@ -91,9 +97,9 @@ def test_edges_enclose_the_values_of_every_kind_of_table(kind, max_bin):
     else:
         matrix = QuantileDMatrix(table, weight=weight, max_bin=max_bin)
     offsets, edges = matrix.get_quantile_cut()
-    high = rows.max(axis=0).astype(float)
+    high = rows.max(axis=0)
     np.testing.assert_array_equal(edges[offsets[:-1]], -np.inf)
-    np.testing.assert_array_equal(edges[offsets[1:] - np.uint64(1)], (high + abs(high) + 1e-5).astype(np.float32))
+    np.testing.assert_array_equal(edges[offsets[1:] - np.uint64(1)], high + (abs(high) + np.float32(1e-5)))  # as in XGBoost
 
 
 def test_a_reference_orders_the_columns_by_name():
