@@ -53,7 +53,7 @@ from gpuboost.kernels.splits import MIN_GAIN, RELATIVE_GAIN, add_gain_of, is_can
 from gpuboost.kernels.structs import CATEGORICAL, EMPTY_WORDS, NO_GAIN
 
 ROOT_UNITS = 2.0**20  # of a root in sums, which are integers: they do not depend on their order, and √(K·H) < 2^40
-MANY = 8  # times as many as are listed at most: then only the ends of the order are found
+MANY, FEW = 8, 64  # times as many as are listed at most, and these are few: then only the ends of the order are found
 NULL_GAIN = 1.8
 FREE_GAIN = 3.0
 
@@ -169,7 +169,7 @@ def _order_categories(hist, units, takes_one, smooth, noise, most, order, keys):
             grad, hess = hist[category, 0] * units[0], hist[category, 1] * units[1]
             order[n_held], keys[n_held] = category, category_key(category, grad, hess, takes_one, smooth)
             n_held += 1
-    if not takes_one and n_held >= MANY * most:
+    if not takes_one and most <= FEW and n_held >= MANY * most:
         _sort_ends(most, order[:n_held], keys[:n_held])
     elif not takes_one:
         order[:n_held] = order[:n_held][np.argsort(keys[:n_held], kind="mergesort")]  # stable: ties by category
