@@ -5,6 +5,7 @@ import os
 import signal
 import subprocess
 import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -86,6 +87,25 @@ def test_files_of_a_folder_or_a_pattern_are_one_table(folder, suffix, free, monk
         assert main(["train", data, "--label", "answer", "--rounds", "2", "--model", f"{model}.json"]) == 0
     one = (folder / "one.json").read_bytes()
     assert (folder / "folder.json").read_bytes() == (folder / "pattern.json").read_bytes() == one
+
+
+@pytest.mark.parametrize("free", [2**40, 1000])
+def test_files_of_a_folder_need_not_agree_on_the_types_of_columns(folder, free, monkeypatch):
+    """One has no value in a column of numbers, one only text that looks like numbers, one only whole numbers: as in one file."""
+    monkeypatch.setattr("gpuboost.cli.tables.free_memory", lambda: free)
+    (folder / "parts").mkdir()
+    lines = Path("train.csv").read_text().splitlines()
+    number = [f"{line},{i / 8 if i % 3 else ''},{i % 5}.5,1A" for i, line in enumerate(lines[1:201])]
+    empty = [f"{line},,{i % 3},0{i % 4}" for i, line in enumerate(lines[201:])]
+    head = f"{lines[0]},sparse,whole,code"
+    for name, rows in {"all.csv": empty + number, "parts/0.csv": empty, "parts/1.csv": number}.items():
+        Path(name).write_text("\n".join([head, *rows]) + "\n")
+    for data in ("all", "parts"):
+        path = data if data == "parts" else "all.csv"
+        assert main(["train", path, "--label", "answer", "--rounds", "2", "--model", f"{data}.json"]) == 0
+        assert main(["predict", path, "--model", f"{data}.json", "--output", f"{data}.predicted.csv"]) == 0
+    for suffix in ("json", "predicted.csv"):
+        assert Path(f"parts.{suffix}").read_bytes() == Path(f"all.{suffix}").read_bytes()
 
 
 def test_a_folder_of_several_kinds_of_files_is_refused(folder, capsys):

@@ -3,7 +3,7 @@
 import argparse
 import os
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from difflib import get_close_matches
 from io import BytesIO
@@ -47,7 +47,7 @@ def read_table(path: str, texts: Iterable[str] = ()) -> Any:
     if is_libsvm(files[0]):
         return read_text(files[0])
     with _naming(path):
-        return _joined([_read(file, texts) for file in files])
+        return _joined(files, _read, texts)
 
 
 def _files(path: str) -> list[str]:
@@ -78,9 +78,31 @@ def _csv_options(texts: Iterable[str]) -> dict[str, Any]:
     return {"null_values": NULLS, "infer_schema_length": None, "schema_overrides": dict.fromkeys(texts, import_polars().String)}
 
 
-def _joined(tables: Sequence[Any]) -> Any:
-    """Tables or queries one below the other; numbers of different types in one column make it one of the wider."""
-    return tables[0] if len(tables) == 1 else import_polars().concat(tables, how="vertical_relaxed")
+def _scan(file: str, texts: Iterable[str]) -> Any:
+    pl = import_polars()
+    return pl.scan_parquet(file, glob=False) if file.endswith(PARQUET) else pl.scan_csv(file, glob=False, **_csv_options(texts))
+
+
+def _joined(files: Sequence[str], read: Callable[[str, Iterable[str]], Any], texts: Iterable[str]) -> Any:
+    """What is read of files, tables or queries, one below the other. As if it were one file: numbers of different types are of
+    the wider, a column of CSV that is text in one is text in all, and one without a value has no say."""
+    pl, tables = import_polars(), [read(file, texts) for file in files]
+    if len(tables) == 1:
+        return tables[0]
+    schemas, mixed = [table.collect_schema() for table in tables], set[str]()
+    for name in schemas[0]:
+        types = {schema.get(name) for schema in schemas}
+        if len(types) == 1 or None in types:  # which is said when they are joined
+            continue
+        for i, table in enumerate(tables):
+            if schemas[i][name] == pl.String and not table.lazy().select(pl.col(name).count()).collect().item():
+                tables[i] = table.with_columns(pl.lit(None).alias(name))
+        known = {table.collect_schema()[name] for table in tables} - {pl.Null}
+        if len(known) > 1 and not all(kind.is_numeric() for kind in known):
+            mixed.add(name)
+    if mixed and not files[0].endswith(PARQUET):
+        return _joined(files, read, {*texts, *mixed})
+    return pl.concat(tables, how="vertical_relaxed")
 
 
 @contextmanager
@@ -120,7 +142,7 @@ def open_table(path: str, texts: Iterable[str] = (), *, may_stream: bool) -> Any
         return read_table(path, texts)
     with _naming(path):
         if files[0].endswith(PARQUET):
-            query = _joined([pl.scan_parquet(file, glob=False) for file in files])
+            query = _joined(files, _scan, texts)
             n_rows, n_columns = query.select(pl.len()).collect().item(), len(query.collect_schema())
         else:
             n_columns = len(_csv_names(files[0]))
@@ -129,7 +151,7 @@ def open_table(path: str, texts: Iterable[str] = (), *, may_stream: bool) -> Any
         if needed <= free:
             return read_table(path, texts)
         if not files[0].endswith(PARQUET):
-            query = _joined([pl.scan_csv(file, glob=False, **_csv_options(texts)) for file in files])
+            query = _joined(files, _scan, texts)
         print(
             f"{path}: about {n_rows} rows x {n_columns} columns would take {needed / 1e9:.2f} GB of memory and "
             f"{free / 1e9:.2f} GB are free: it is read in batches",
