@@ -6,7 +6,7 @@ of a column are distributed, held-out rows included, and nothing of labels. Ligh
 anew.
 
 The folds of a QuantileDMatrix are the rows that weigh something, in the order of the table: all of them read the same pages, in
-memory or in files.
+memory or in files. Its obj is called with all rows, custom_metric with those of the fold alone.
 
 On several threads of the CPU the folds train side by side, on a share of the threads each, and where no callback could change
 them, a fold goes on with its next round while others finish this one: 5 folds on 2 threads would else leave one waiting.
@@ -16,6 +16,7 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextvars import copy_context
+from functools import partial
 from numbers import Integral
 from typing import Any
 
@@ -67,6 +68,8 @@ def cv(
         raise TypeError(f"dtrain must be a DMatrix, got {type(dtrain).__name__}.")
     if isinstance(dtrain, QuantileDMatrix) and dtrain.queries.is_given:
         raise ValueError("the queries of a QuantileDMatrix cannot be split: only its table has them whole. Use a DMatrix.")
+    if isinstance(dtrain, QuantileDMatrix) and fpreproc is not None:
+        raise ValueError("fpreproc is given the parts of a table, and the folds of a QuantileDMatrix are none. Use a DMatrix.")
     n_rounds = check_arguments(num_boost_round, callbacks, obj=obj, custom_metric=custom_metric, fpreproc=fpreproc)
     for name, value in {"nfold": nfold, "seed": seed}.items():
         if not isinstance(value, Integral):
@@ -101,6 +104,9 @@ def cv(
                 slices: list[DMatrix] = [future.result() for future in [submit(make, rows) for rows in numbers]]
             else:
                 slices = [make(rows) for rows in numbers]
+            if custom_metric is not None and isinstance(dtrain, QuantileDMatrix):
+                rows_of = {id(part): rows for part, rows in zip(slices, numbers)}
+                custom_metric = partial(_metric_of_rows, custom_metric, dtrain, rows_of)
             trained = _Folds(submit if n_abreast > 1 else None, obj, custom_metric)
             for train_part, test_part in zip(slices[::2], slices[1::2]):
                 if ranks_queries and dtrain.queries.is_given and not train_part.queries.is_given & test_part.queries.is_given:
@@ -124,6 +130,14 @@ def _part(dtrain: DMatrix, rows: np.ndarray, shares_bins: bool, backend: Backend
     if isinstance(dtrain, QuantileDMatrix):
         return dtrain.masked(rows)
     return dtrain.slice_with_bins(rows, backend) if shares_bins else dtrain.slice(rows, True)
+
+
+def _metric_of_rows(
+    metric: CustomMetric, whole: QuantileDMatrix, rows_of: Mapping[int, np.ndarray], prediction: np.ndarray, part: DMatrix
+) -> Any:
+    """A metric of the rows of a fold, which are all that it sees. part : with all rows. rows_of : id of it → which are its."""
+    rows = rows_of[id(part)]
+    return metric(prediction[rows], whole.info_of(rows))
 
 
 def _bin_once(dtrain: DMatrix, params: Params, backend: Backend) -> bool:

@@ -201,6 +201,26 @@ def test_the_folds_of_its_cross_validation_are_those_of_the_table(tmp_path, para
     np.testing.assert_array_equal(matrix.get_weight(), weight)
 
 
+@pytest.mark.parametrize("weight", [None, np.arange(len(X)) % 3], ids=["alone", "weighted"])
+def test_a_metric_of_the_user_sees_the_rows_of_a_fold(weight):
+    """Not all of the table, most of which the fold was trained on; rows of weight 0 as in a DMatrix. The same row twice counts
+    twice."""
+
+    def mean_error(prediction, part):
+        w = part.get_weight() if len(part.get_weight()) else np.ones(part.num_row())
+        assert len(prediction) == len(part.get_label()) == part.num_row()
+        return [("rows", part.num_row()), ("wrong", np.mean((prediction > 0.5) != part.get_label())), ("w", w.sum())]
+
+    folds = [(np.repeat(np.arange(100), 2), np.arange(100, len(X))), (np.arange(100, len(X)), np.arange(100))]
+    matrices = gb.QuantileDMatrix(X, Y, weight=weight, max_bin=16), gb.DMatrix(X, Y, weight=weight)
+    call = {"num_boost_round": 2, "as_pandas": False, "custom_metric": mean_error}
+    for split in ({"nfold": 3}, {"folds": folds}):
+        results = [gb.cv(PARAMS, matrix, **call, **split) for matrix in matrices]
+        assert results[0] == results[1]
+    with pytest.raises(ValueError, match="fpreproc is given the parts of a table.*Use a DMatrix"):
+        gb.cv(PARAMS, matrices[0], fpreproc=lambda *parts: parts)
+
+
 def test_its_queries_are_not_split():
     stream = parts_of(X, label=Y, qid=np.arange(len(X)) // 10)
     with pytest.raises(ValueError, match="the queries of a QuantileDMatrix cannot be split.*Use a DMatrix"):

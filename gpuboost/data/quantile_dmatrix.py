@@ -63,11 +63,18 @@ class QuantileDMatrix(DMatrix):
         self._table = None
 
     def masked(self, rows: np.ndarray) -> "QuantileDMatrix":
-        """The same codes, of which only the rows with the given numbers weigh what they weighed: the others take no part."""
-        weight = np.zeros(self.num_row(), np.float32)
-        weight[rows] = self.weights[rows] if len(self.weights) else 1
+        """The same codes, of which only the rows with the given numbers weigh what they weighed, times how often they are named:
+        the others take no part."""
+        times = np.bincount(rows, minlength=self.num_row()).astype(np.float32)
         part = copy(self)
-        part._info = self._info.updated(self.num_col(), weight=weight)
+        part._info = self._info.updated(self.num_col(), weight=times * self.weights if len(self.weights) else times)
+        return part
+
+    def info_of(self, rows: np.ndarray) -> "QuantileDMatrix":
+        """What is known of the rows with the given numbers: a matrix without codes, to be asked for labels and the like."""
+        part = copy(self)
+        part._info, part.row_name = self._info.taken(rows), None
+        del part._bins
         return part
 
     def _binning_backend(self, place: str) -> Backend:
