@@ -280,3 +280,15 @@ def test_folds_that_run_ahead_stop_where_folds_in_step_do(data):
     assert len(results[0]["test-error-mean"]) < 37  # or nothing would be stopped
     with pytest.raises(FloatingPointError, match="beyond float32"):
         gb.cv({"learning_rate": 3e38, "max_depth": 2, "nthread": 2}, gb.DMatrix(X, Y * 1e30), 9)
+
+
+def test_workers_need_not_have_queries_of_every_fold():
+    """Three queries on two workers: of two folds one has nothing to be tested on."""
+    qid, params = np.sort(np.arange(len(Y)) % 3), {"objective": "rank:ndcg"}
+    expected = gb.cv(params, gb.DMatrix(CONTINUOUS, Y, qid=qid), 1, nfold=3, as_pandas=False)
+
+    def work(rank):
+        mine = (qid > 0) == rank
+        return gb.cv(params, gb.DMatrix(CONTINUOUS[mine], Y[mine], qid=qid[mine]), 1, nfold=3, as_pandas=False)
+
+    assert run_threads(2, work) == [expected, expected]

@@ -114,8 +114,10 @@ class MatrixInfo:
 
 def _whole_queries(group_ptr: np.ndarray, rows: np.ndarray) -> np.ndarray:
     """group_ptr of the rows with these numbers, where they are whole queries in the order of their rows; else empty."""
-    if not len(group_ptr) or not len(rows):
+    if not len(group_ptr):
         return _NO_QUERIES
+    if not len(rows):
+        return np.zeros(1, np.uint32)
     starts = np.flatnonzero(np.isin(rows, group_ptr[:-1]))  # that begin a query
     query = np.searchsorted(group_ptr, rows[starts], "right") - 1  # the last of those that begin there: the others are empty
     expected = [np.arange(group_ptr[q], group_ptr[q + 1]) for q in query]
