@@ -3,6 +3,7 @@
 from collections.abc import Callable, Mapping, Sequence
 from contextvars import copy_context
 from copy import deepcopy
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -11,6 +12,7 @@ from gpuboost.booster import Booster
 from gpuboost.callback import EvalsLog, TrainingCallback
 from gpuboost.communicator import current_communicator, run_threads, use_communicator
 from gpuboost.data.dmatrix import DMatrix
+from gpuboost.errors import RowError
 from gpuboost.network.gpus import GpuWorker
 
 __all__ = ["gpus_of", "train_on_gpus"]
@@ -67,7 +69,8 @@ def train_on_gpus(
         return run_threads(len(gpus), work)[0]
     except BaseException:
         if wrong:
-            raise wrong[0] from None  # the others only lost it
+            known = [error for error in wrong if isinstance(error, RowError)]  # who has the row says more than the others
+            raise (known or wrong)[0] from None  # the others only lost it
         raise
 
 
@@ -77,4 +80,12 @@ def _parts(matrix: DMatrix, n: int) -> list[DMatrix]:
     ends = np.array([n_rows * i // n for i in range(n + 1)])
     if matrix.queries.is_given:
         ends = first[np.searchsorted(first, ends)]
-    return [matrix.slice(np.arange(begin, end), allow_groups=True) for begin, end in zip(ends, ends[1:])]
+    parts = [matrix.slice(np.arange(begin, end), allow_groups=True) for begin, end in zip(ends, ends[1:])]
+    for part, begin in zip(parts, ends.tolist()):
+        part.row_name = partial(_row_name, matrix, begin)
+    return parts
+
+
+def _row_name(matrix: DMatrix, begin: int, row: int) -> str:
+    """What errors call a row of a part."""
+    return matrix.row_name(begin + row) if matrix.row_name else str(begin + row)

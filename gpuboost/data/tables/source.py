@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from gpuboost.arrays import on_device_of
 from gpuboost.binned.pages import StoredRows
 from gpuboost.data.tables.batches import DEVICE_FACTOR, MIN_BATCH_ROWS, Array, Read, Rows, default_rows, row_slices
 from gpuboost.data.tables.device import current_device, host_array
@@ -107,7 +108,7 @@ class ColumnSource:
         """The first row that finite() would refuse for a column; None where there is none."""
         for rows in self.batch_slices():
             batch = self.read(rows)
-            with current_device(self.device):
+            with on_device_of(batch):  # that of the training, where it reads a table of the host
                 found = np.flatnonzero(self._is_outside(batch[:, column]))
             if len(found):
                 return int(rows.start + found[0])
