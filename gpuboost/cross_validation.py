@@ -203,9 +203,7 @@ class _Folds:
             before.result()
         booster, (train_part, test_part) = self.boosters[fold], self._parts[fold]
         booster.update(train_part, epoch, self._obj)
-        return booster.evaluate(
-            [(train_part, "train"), (test_part, "test")], self._custom_metric, margins=self._obj is not None
-        )
+        return booster.evaluate([(train_part, "train"), (test_part, "test")], self._custom_metric, margins=self._obj is not None)
 
     def num_boosted_rounds(self) -> int:
         return self.boosters[0].num_boosted_rounds()

@@ -248,7 +248,6 @@ def test_folds_that_cut_queries_are_told_as_such():
         gb.cv({"objective": "rank:ndcg"}, data, 2, folds=[(np.arange(0, 40, 2), np.arange(1, 40, 2))])
 
 
-
 def test_wrong_arguments_are_refused_before_training(data):
     with pytest.raises(ValueError, match="nfold must lie between 2 and the 400 rows of dtrain, got 1"):
         gb.cv(LOGISTIC, data, nfold=1)
