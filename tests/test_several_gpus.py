@@ -103,12 +103,12 @@ def test_an_error_on_one_gpu_ends_the_others(machine):
 
 
 def test_errors_name_the_row_of_the_table(machine):
-    """Not that of a GPU's part."""
+    """Not that of a GPU's part; also on a GPU that is not the current one."""
     infinite, label = X.copy(), Y.copy()
     infinite[55, 2], label[50] = np.inf, 3
-    for table, labels, row in ((infinite, Y, 55), (X, label, 50)):
-        with pytest.raises(ValueError, match=f"the first (in|at) row {row}[.:]"):
-            gb.train({**PARAMS, "device": "cuda:all"}, gb.DMatrix(table, labels), 1)
+    for device, table, labels, message in (("cuda:1", infinite, Y, "in row 55[.]"), ("cuda:all", X, label, "at row 50:")):
+        with pytest.raises(ValueError, match=f"the first {message}"):
+            gb.train({**PARAMS, "device": device}, gb.DMatrix(table, labels), 1)
 
 
 def test_aborted_worker_sums_no_more(machine):
