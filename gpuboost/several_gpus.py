@@ -20,7 +20,7 @@ __all__ = ["gpus_of", "train_on_gpus"]
 
 def gpus_of(device: str) -> list[str]:
     """The devices that params.device names, where it names several GPUs; else none. Raises DeviceNotFoundError where "cuda:all"
-    finds none, ValueError on a worker."""
+    finds none, ValueError on a worker. (Booster.update and cv use the first of several.)"""
     if "," not in device and device != "cuda:all":
         return []
     if current_communicator().size > 1:
@@ -29,7 +29,8 @@ def gpus_of(device: str) -> list[str]:
         return device.split(",")
     from gpuboost.backend.cuda.device import count_devices
 
-    return [f"cuda:{number}" for number in range(count_devices())]
+    n_gpus = count_devices()
+    return [f"cuda:{number}" for number in range(n_gpus)] if n_gpus > 1 else []
 
 
 def train_on_gpus(
