@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from gpuboost.backend.fixed_point import check_finite
+from gpuboost.backend.fixed_point import check_finite, magnitudes
 from gpuboost.backend.row_sums import RowSums
 from gpuboost.custom_objective import CustomObjective, custom_gradients, warn_of_negative_hessians
 from gpuboost.data.dmatrix import DMatrix
@@ -18,8 +18,9 @@ class HostGradients:
         self._objective, self._dtrain, self._verbosity, self._n_threads = objective, dtrain, verbosity, n_threads
         self._has_warned = False
 
-    def compute(self, rows: RowSums, n_rounds: int, obj: CustomObjective | None) -> tuple[np.ndarray, np.ndarray]:
-        """float32 (n_outputs, n_rows), at the margins of the rows.
+    def compute(self, rows: RowSums, n_rounds: int, obj: CustomObjective | None) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Gradients and hessians, float32 (n_outputs, n_rows), at the margins of the rows; float64 (n_outputs, 2), the largest
+        |g| and h of all workers.
 
         n_rounds : so far. obj : instead of the objective. Raises FloatingPointError on all workers where one's are not finite."""
         objective, margin = self._objective, rows.prediction
@@ -31,10 +32,10 @@ class HostGradients:
             grad, hess = objective.stage(rows, n_rounds) if obj is None else custom_gradients(obj, margin, self._dtrain)
             if obj is not None and not self._has_warned:
                 self._has_warned = warn_of_negative_hessians(hess, self._verbosity)
+            grad, hess = grad.copy(), np.where((hess < 0) & np.isfinite(hess), np.float32(0), hess)
             sizes = np.stack([abs(values).max(axis=1, initial=np.float32(0)) for values in (grad, hess)], axis=1)
             maxima = sizes.view(np.uint32).astype(np.int64)[None]
-            grad, hess = grad.copy(), np.where(hess < 0, np.float32(0), hess)
         largest = maxima.max(axis=0)
         rows.comm.allreduce_max(largest)
         check_finite(largest)
-        return grad, hess
+        return grad, hess, magnitudes(largest)

@@ -16,8 +16,8 @@ from gpuboost.kernels.quantise import needs_two_limbs, scale_exponent
 from gpuboost.kernels.row_sampling import FIRST_WORD, N_KEYS
 
 __all__ = [
-    "as_ratios", "check_finite", "exact_sum", "hash_words", "largest_of", "leaf_scales", "needs_refinement", "output_keys",
-    "round_key", "sampling_keys", "scales_16", "sum_scale", "weight_factor",
+    "as_ratios", "check_finite", "exact_sum", "hash_words", "largest_of", "leaf_scales", "magnitudes",
+    "needs_refinement", "output_keys", "round_key", "sampling_keys", "scales_16", "sum_scale", "weight_factor",
 ]  # fmt: skip
 
 
@@ -30,18 +30,19 @@ def check_finite(maxima: np.ndarray) -> None:
         )
 
 
-def _values(maxima: np.ndarray) -> np.ndarray:
+def magnitudes(maxima: np.ndarray) -> np.ndarray:
+    """float64 of the bits of float32, int64, of any shape."""
     return maxima.astype(np.uint32).view(np.float32).astype(np.float64)
 
 
 def scales_16(maxima: np.ndarray) -> np.ndarray:
     """float64 (n_outputs, 2): the powers of two that bring max |g| below 2^15 and max h below 2^16."""
-    return np.array([[2.0 ** scale_exponent(g, 15), 2.0 ** scale_exponent(h, 16)] for g, h in _values(maxima)])
+    return np.array([[2.0 ** scale_exponent(g, 15), 2.0 ** scale_exponent(h, 16)] for g, h in magnitudes(maxima)])
 
 
 def leaf_scales(maxima: np.ndarray, global_rows: int) -> np.ndarray:
     """float64 (n_outputs, 2): powers of two with global_rows · max · scale ≤ 2^62."""
-    return np.array([[sum_scale(g, global_rows), sum_scale(h, global_rows)] for g, h in _values(maxima)])
+    return np.array([[sum_scale(g, global_rows), sum_scale(h, global_rows)] for g, h in magnitudes(maxima)])
 
 
 def sum_scale(largest: float, n_terms: int) -> float:

@@ -72,9 +72,9 @@ class LinearBoosting:
         model = self.model
         assert model.linear is not None
         rows, weights = self._sums(self.dtrain, self._own, self._margin), model.linear.weights.T.copy()
-        grad, hess = self._gradients.compute(rows, model.n_rounds, obj)
+        grad, hess, largest = self._gradients.compute(rows, model.n_rounds, obj)
         for output in range(model.n_outputs):
-            self._descent.fit(self.params, model.n_rounds, output, grad[output], hess[output], weights[output])
+            self._descent.fit(self.params, model.n_rounds, output, grad[output], hess[output], largest[output], weights[output])
         if not np.isfinite(weights).all():
             raise FloatingPointError(
                 f"a weight of round {model.n_rounds} is beyond float32. Use a smaller learning_rate, or scale the columns down."

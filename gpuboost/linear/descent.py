@@ -15,11 +15,11 @@ with which the loss falls by at least t times what the steps promise one by one 
 columns are. Sums are integers (kernels/linear.py): one model for any number of threads and workers.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 import numpy as np
 
-from gpuboost.backend.fixed_point import check_finite, round_key, sum_scale
+from gpuboost.backend.fixed_point import check_finite, magnitudes, round_key, sum_scale
 from gpuboost.communicator import Communicator
 from gpuboost.data.column_lists import ColumnLists
 from gpuboost.kernels.linear import curve_cpu, shift_gradients_cpu, sum_columns_cpu
@@ -44,15 +44,19 @@ class Descent:
         bits = largest.view(np.int32).astype(np.int64)
         comm.allreduce_sum(counts)
         comm.allreduce_max(bits)
-        self._counts, self._largest = counts.tolist(), _floats(bits).tolist()
+        self._counts, self._largest = counts.tolist(), magnitudes(bits).tolist()
         self._along = np.zeros(columns.n_rows)
 
-    def fit(self, params: Params, number: int, output: int, grad: np.ndarray, hess: np.ndarray, weights: np.ndarray) -> None:
-        """One round of an output. weights : float32 (n_features + 1,), INOUT. grad : INOUT, its gradients after the steps."""
+    def fit(
+        self, params: Params, number: int, output: int, grad: np.ndarray, hess: np.ndarray, largest: np.ndarray,
+        weights: np.ndarray,
+    ) -> None:  # fmt: skip
+        """One round of an output. grad : INOUT, its gradients after the steps. largest : float64 (2,), the largest |g| and h of
+        all workers. weights : float32 (n_features + 1,), INOUT."""
         self._grad, self._hess, self._weights = grad, hess, weights
         self._penalties = params.reg_alpha * self._total_weight, params.reg_lambda * self._total_weight
         self._rate = params.learning_rate
-        self._largest_grad, self._largest_hess = self._magnitude(abs(grad)), self._magnitude(abs(hess))
+        self._largest_grad, self._largest_hess = largest.tolist()
         bias = np.array([self._columns.n_features])
         sum_grad, sum_hess = self._sums(bias)
         self._step(bias, -sum_grad / np.where(sum_hess > 0, sum_hess, np.inf))
@@ -141,14 +145,9 @@ class Descent:
         )  # fmt: skip
         self._largest_grad = max(self._largest_grad, self._magnitude(largest))
 
-    def _magnitude(self, magnitudes: Sequence[np.ndarray] | np.ndarray) -> float:
-        """The largest of any worker. Raises FloatingPointError where one is not finite."""
-        bits = np.array(magnitudes, np.float32).view(np.int32).max(initial=0).astype(np.int64).reshape(1, 1)
+    def _magnitude(self, values: np.ndarray) -> float:
+        """The largest of float32 values of all workers, none negative. Raises FloatingPointError where one is not finite."""
+        bits = values.view(np.int32).max(initial=0).astype(np.int64).reshape(1, 1)
         self._comm.allreduce_max(bits)
         check_finite(bits)
-        return float(_floats(bits)[0, 0])
-
-
-def _floats(bits: np.ndarray) -> np.ndarray:
-    """float64 of the int64 bits of float32."""
-    return bits.astype(np.uint32).view(np.float32).astype(np.float64)
+        return float(magnitudes(bits)[0, 0])

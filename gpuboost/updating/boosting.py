@@ -10,7 +10,7 @@ from weakref import WeakKeyDictionary
 import numpy as np
 
 from gpuboost.backend import Backend
-from gpuboost.backend.fixed_point import largest_of, sum_scale
+from gpuboost.backend.fixed_point import sum_scale
 from gpuboost.backend.query_rows import QueryRows
 from gpuboost.backend.row_sums import RowSums
 from gpuboost.communicator import Communicator
@@ -80,14 +80,15 @@ class Updating:
     def _refreshed(self, part: Model, learning_rate: float, obj: CustomObjective | None) -> list[Tree]:
         """The trees of a round, refreshed."""
         rows, n_trees = self.margins_of(self.dtrain, lambda: self.model), len(part.trees)
-        pair = [values.astype(np.float64) for values in self._gradients.compute(rows, self.model.n_rounds, obj)]
+        *pair, largest = self._gradients.compute(rows, self.model.n_rounds, obj)
         leaves = np.zeros((self.dtrain.num_row(), n_trees), np.int32)
         add_model_margin(part, self.dtrain, self._backend, np.zeros_like(rows.prediction), leaves)
         n_rows = sum(self._comm.allgather_int(len(leaves)))
-        scales = [[sum_scale(largest_of(abs(own), self._comm), n_rows) for own in values] for values in pair]
+        scales = [[sum_scale(own, n_rows) for own in values] for values in largest.T.tolist()]
         trees = []
         for tree, output, own in zip(part.trees, part.tree_groups, leaves.T):
-            units = [np.floor(values[output] * scale[output] + 0.5).astype(np.int64) for values, scale in zip(pair, scales)]
+            scaled = [values[output].astype(np.float64) * scale[output] for values, scale in zip(pair, scales)]
+            units = [np.floor(values + 0.5).astype(np.int64) for values in scaled]
             sums = np.stack([sum_nodes(tree, own, of_rows) for of_rows in units])
             self._comm.allreduce_sum(sums)
             grad, hess = (of_nodes / scale[output] for of_nodes, scale in zip(sums, scales))
