@@ -11,13 +11,11 @@ learning rate 0.1 and depth 6. All else is as libraries.py has it; how categorie
     one           max_cat_to_onehot=100,000: one against the others
     brakes        LightGBM's cat_smooth=10, cat_l2=10, max_cat_threshold=32, min_data_per_group=25 (100 rows of hessian ¼)
     codes         cat_encoding="ordinal": the order of codes
-    statistics    ordered target statistics as numbers instead of the columns (CatBoost's, with one order of the rows), with the
-                  default for none
-    folds         the same from ten folds, the own one left out, beside the columns, which the default splits
+    statistics    cat_encoding="statistics": the default, and the mean label of a category
     numbers       without the columns of categories: what of a difference is not theirs; also of CatBoost
 
-All figures go to results/categories.json after each split of all tables, and their means to categories.md; a second call goes on
-with what is missing.
+All figures go to results/categories.json after each split of all tables, and their means to categories.md, those of earlier calls
+with them; a second call goes on with what is missing.
 """
 
 import argparse
@@ -39,6 +37,7 @@ import gpuboost as gb
 
 ROUNDS, SPLITS = 100, 10
 OURS, PEERS = "default", ("xgboost", "lightgbm", "catboost")
+COMPARED = OURS, "statistics"  # with the best of these
 TASK = Task("categories", 0, 0, lambda rng, n: (None, np.zeros(0)), n_rounds=ROUNDS)
 Way = Callable[[pd.DataFrame, np.ndarray, pd.DataFrame], np.ndarray]  # rows, labels, rows to predict -> probabilities
 
@@ -82,50 +81,13 @@ def of_numbers(way: Way) -> Way:
     return lambda train, y, test: way(train.select_dtypes("number"), y, test.select_dtypes("number"))
 
 
-def with_statistics(n_folds: int, way: Way) -> Way:
-    """n_folds : none: of earlier rows, instead of the columns; else of rows of other folds, beside them."""
-
-    def encoded(train: pd.DataFrame, y: np.ndarray, test: pd.DataFrame) -> np.ndarray:
-        train, test, order = train.copy(), test.copy(), np.random.default_rng(5).permutation(len(y))
-        for name in train.select_dtypes("category"):
-            codes, of_test = (table[name].cat.codes.to_numpy(np.int64) + 1 for table in (train, test))
-            column, all_rows = statistics(codes, len(train[name].cat.categories) + 1, y, order, n_folds)
-            new = f"{name}, statistic" if n_folds else name
-            train[new], test[new] = column.astype(np.float32), all_rows[of_test].astype(np.float32)
-        return way(train, y, test)
-
-    return encoded
-
-
-def statistics(
-    codes: np.ndarray, n_codes: int, y: np.ndarray, order: np.ndarray, n_folds: int
-) -> tuple[np.ndarray, np.ndarray]:
-    """(of each row, of each category from all rows): (Σ label + mean) / (n + 1), both without what the row must not know."""
-    n_rows, mean = len(y), y.mean()
-    sums, counts = np.bincount(codes, y, n_codes), np.bincount(codes, minlength=n_codes)
-    if n_folds:
-        fold = np.empty(n_rows, np.int64)
-        fold[order] = np.arange(n_rows) % n_folds
-        cell = codes * n_folds + fold
-        own_sum, own_count = np.bincount(cell, y)[cell], np.bincount(cell)[cell]
-        known_sum, known_count = sums[codes] - own_sum, counts[codes] - own_count
-    else:
-        by_code = order[np.argsort(codes[order], kind="stable")]
-        first = np.searchsorted(codes[by_code], codes[by_code])
-        before = np.concatenate([[0.0], np.cumsum(y[by_code])])
-        known_sum, known_count = np.empty(n_rows), np.empty(n_rows)
-        known_sum[by_code], known_count[by_code] = before[:-1] - before[first], np.arange(n_rows) - first
-    return (known_sum + mean) / (known_count + 1), (sums + mean) / (counts + 1)
-
-
 WAYS: dict[str, Way] = {
     OURS: ours(),
     "partition": ours(cat_noise=0),
     "one": ours(max_cat_to_onehot=100_000),
     "brakes": ours(cat_noise=0, cat_smooth=10, cat_l2=10, max_cat_threshold=32, min_data_per_group=25),
     "codes": ours(cat_encoding="ordinal"),
-    "statistics": with_statistics(0, ours()),
-    "folds": with_statistics(10, ours()),
+    "statistics": ours(cat_encoding="statistics"),
     "xgboost": xgboost,
     "lightgbm": lightgbm,
     "catboost": catboost,
@@ -141,7 +103,7 @@ def score(way: Way, table: pd.DataFrame, y: np.ndarray, seed: int) -> dict[str, 
     begin = process_time()
     probability = np.clip(way(rows, y[train], held_out), 1e-7, 1 - 1e-7)
     loss = -np.where(y[test] > 0, np.log(probability), np.log1p(-probability)).mean()
-    return {"loss": float(loss), "seconds": process_time() - begin}
+    return {"loss": round(float(loss), 6), "seconds": round(process_time() - begin, 3)}
 
 
 def excess(record: pd.DataFrame, way: str, other: str) -> tuple[float, float]:
@@ -159,11 +121,12 @@ def write_page(records: list[dict[str, Any]], kinds: dict[str, str]) -> str:
         "# Splitting by categories", "",
         f"Log loss of {ROUNDS} rounds on a half of each table, means over up to {losses.groupby('table').size().max()} resplits",
         "(`python benchmarks/categories.py`, which says what the ways are). Under a way stands by how many per cent its loss is",
-        "above the default's, with the standard error of the paired differences; below 0 it is the better one. The last column",
-        "says where the default is behind the best of XGBoost, LightGBM and CatBoost by more than 1 % and two standard errors.",
+        "above the default's, with the standard error of the paired differences; below 0 it is the better one. The last columns",
+        "say where the default and the statistics are behind the best of XGBoost, LightGBM and CatBoost by more than 1 % and two",
+        "standard errors.",
         "",
-        f"| table | values of its categories | default | {' | '.join(shown)} | behind the best of three |",
-        "|---" * (len(shown) + 4) + "|",
+        f"| table | values of its categories | default | {' | '.join([*shown, *(way + ' behind' for way in COMPARED)])} |",
+        "|---" * (len(shown) + len(COMPARED) + 3) + "|",
     ]  # fmt: skip
     for name, text in kinds.items():
         if name not in losses.index:
@@ -172,11 +135,10 @@ def write_page(records: list[dict[str, Any]], kinds: dict[str, str]) -> str:
         cells = ["{:+.1f} ± {:.1f}".format(*excess(record, way, OURS)) for way in shown]
         peers = [way for way in PEERS if way in record]
         best = min(peers, key=lambda way: record[way].mean(), default=None)
-        behind = ""
-        if best:
-            mean, error = excess(record, OURS, best)
-            behind = f"{mean:+.1f} % {best}" if mean > max(1.0, 2 * error) else ""
-        lines.append(f"| {name} | {text} | {record[OURS].mean():.4f} | {' | '.join(cells)} | {behind} |")
+        for way in COMPARED:
+            mean, error = excess(record, way, best) if best and way in record else (0.0, 0.0)
+            cells.append(f"{mean:+.1f} % {best}" if mean > max(1.0, 2 * error) else "")
+        lines.append(f"| {name} | {text} | {record[OURS].mean():.4f} | {' | '.join(cells)} |")
     if "catboost, numbers" in losses:
         texts = []
         for name in dict.fromkeys(losses.dropna(subset=["numbers", "catboost, numbers"]).index.get_level_values(0)):
@@ -194,10 +156,10 @@ def main() -> None:
     parser.add_argument("--output", type=Path, default=RESULTS)
     options = parser.parse_args()
     file = options.output / "categories.json"
-    known = json.loads(file.read_text())["records"] if file.exists() else []
+    document = json.loads(file.read_text()) if file.exists() else {"records": [], "tables": {}}
+    known, kinds = document["records"], document["tables"]
     done = {(record["table"], record["way"], record["split"]) for record in known}
     makers = {name: make for name, make in category_tables.tables(options.folder).items() if name in (options.tables or [name])}
-    kinds = {}
     for seed in range(options.splits):
         for name, make in makers.items():
             table, y = make()
@@ -207,7 +169,8 @@ def main() -> None:
                 lacks = way.endswith("numbers") and not len(table.select_dtypes("number").columns)
                 if (name, way, seed) not in done and not lacks:
                     known.append({"table": name, "way": way, "split": seed, **score(WAYS[way], table, y, seed)})
-        file.write_text(json.dumps({"machine": describe_machine(), "records": known}, indent=1) + "\n")
+        head = json.dumps({"machine": describe_machine(), "tables": kinds})[:-1]
+        file.write_text(head + ', "records": [' + ",\n".join(map(json.dumps, known)) + "]}\n")
         if any(record["way"] == OURS for record in known):
             (options.output / "categories.md").write_text(write_page(known, kinds))
 

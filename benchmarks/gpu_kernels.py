@@ -119,6 +119,16 @@ class Workload:
 
 
 @contextmanager
+def without_graphs(device: Any) -> Iterator[None]:
+    """Trainings that begin here launch one by one what others have recorded."""
+    device.record = lambda work: None
+    try:
+        yield
+    finally:
+        del device.record
+
+
+@contextmanager
 def around_launches(device: Any, around: Callable[..., None]) -> Iterator[None]:
     """around(kernel, arguments, launch) in the place of every launch."""
     launch = device.launch
@@ -150,13 +160,14 @@ def measure(device: Any, workload: Workload, sizes: Sizes) -> list[dict[str, Any
         launch()
         marks.append((kernel.name, begin, mark(device)))
 
-    run = workload.prepare(device)
-    run()
-    with around_launches(device, find_floor):
+    with without_graphs(device):
+        run = workload.prepare(device)
         run()
-    with around_launches(device, time_it):
-        run()
-    wait(device)
+        with around_launches(device, find_floor):
+            run()
+        with around_launches(device, time_it):
+            run()
+        wait(device)
     for name, begin, end in marks:
         calls[name].ms += elapsed_ms(device, begin, end)
     calls.pop(shared_adds_kernel.name, None)

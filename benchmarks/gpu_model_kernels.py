@@ -20,7 +20,7 @@ from replay import IDLE, LINE, SECTOR, add_passes, codes_of, rows_of_a_node, sec
 from sass import Listing, Loop, disassemble
 
 from gpuboost.backend.cuda.record_tiles import choose_tiles
-from gpuboost.kernels import histogram, leaves, partition
+from gpuboost.kernels import histogram, leaves, partition, splits
 from gpuboost.kernels.cuda_common import CudaKernel
 
 BLOCK_BYTES = 1024  # of shared memory that the system keeps of each block
@@ -177,30 +177,30 @@ def subtract_histograms(kernel: CudaKernel, task: Task, machine: Machine) -> lis
 
 
 def evaluate_splits(kernel: CudaKernel, task: Task, machine: Machine) -> list[Work]:
-    """An item: a feature of a node, 32 bins at a time, twice: their sum, then their prefixes and gains."""
+    """An item: a feature of a node without missing rows, 32 bins at a time, the next of which are on their way meanwhile."""
     listing = disassemble(kernel, machine.capability)
-    tile = listing.around(listing.inner_loops("SHFL.UP")[0])
+    tile = listing.inner_loops("SHFL.UP")[0]
     tiles, bytes_each = -(-task.n_bins // 32), 16 * task.n_features * task.n_bins
-    shared = kernel.block // 32 * 48
+    shared = kernel.block // 32 * splits.CARRY_BYTES
     return [
         Work(
             items=level.nodes * task.n_features, resident=resident_warps(kernel, listing, machine, shared),
             instructions=outside(listing, tile) + tiles * len(tile),
-            doubles=tiles * tile.count(DOUBLE), passes=tiles * tile.count("SHFL|LDS|STS"), lines=tiles * 2 * 8,
-            cached_waits=2 * tiles + 6, bytes=level.nodes * bytes_each,
+            doubles=tiles * tile.count(DOUBLE), passes=tiles * tile.count("SHFL|LDS|STS"), lines=tiles * 8,
+            cached_waits=7, bytes=level.nodes * bytes_each,
         )  # fmt: skip
         for level in split_levels(task)
     ]
 
 
 def choose_splits(kernel: CudaKernel, task: Task, machine: Machine) -> list[Work]:
-    """An item: a node, 32 features at a time, then twice the bins of the best."""
+    """An item: a node, 128 features at a time, then as many bins of the best."""
     listing = disassemble(kernel, machine.capability)
-    chunks = -(-task.n_features // 32)
+    chunks, tiles = -(-task.n_features // 128), -(-task.n_bins // 128)
     return [
         Work(
             items=level.nodes, resident=resident_warps(kernel, listing, machine),
-            instructions=len(listing.instructions) + chunks * 20, cached_waits=chunks + 6 + 2 * -(-task.n_bins // 32),
+            instructions=len(listing.instructions) + chunks * 80, cached_waits=chunks + 6 + tiles,
             bytes=level.nodes * task.n_features * 12,
         )  # fmt: skip
         for level in split_levels(task)

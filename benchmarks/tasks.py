@@ -132,12 +132,13 @@ def small(rng: np.random.Generator, n_rows: int) -> tuple[np.ndarray, np.ndarray
     return x, (x[:, 0] > 0).astype(np.float32)
 
 
-wide = partial(higgs_like, n_features=2000)
+wide, narrow = partial(higgs_like, n_features=2000), partial(higgs_like, n_features=7)
 
 TASKS = {
     task.name: task
     for task in (
         Task("higgs-7k", 7_000, 28, higgs_like),
+        Task("narrow-7k", 7_000, 7, narrow),
         Task("higgs-450k", 450_000, 28, higgs_like),
         Task("higgs-2m", 2_000_000, 28, higgs_like, n_rounds=20),
         Task("higgs-450k-depth-10", 450_000, 28, higgs_like, n_rounds=20, max_depth=10),

@@ -15,10 +15,12 @@ from contextlib import suppress
 
 from gpuboost.config import get_config, log
 from gpuboost.kernels.compile_cache import is_first_use, set_compile_hook
+from gpuboost.second_compiler import start_second_compiler
 
 __all__ = ["tell_of_compiling"]
 
 FIRST_MODEL = 20  # kernels of a first small model; an objective, and evaluation, need one or two more
+OF_PREDICTION = "predict_", "map_rows"  # kernels that a process needs which only predicts
 LOOK_S = 0.5
 REST_S = 1.0  # without compiling: the burst has ended
 LINE_S = 10.0  # between lines in a file
@@ -30,8 +32,15 @@ ONCE = {
 
 
 def tell_of_compiling() -> None:
-    """From now on, where the verbosity is at least 1."""
-    set_compile_hook(_Teller().hear)
+    """From now on, where the verbosity is at least 1; the first kernel that is compiled has a second process help."""
+    teller = _Teller()
+
+    def hear(happened: str, detail: str) -> None:
+        if happened == "compiling" and not detail.startswith(OF_PREDICTION):
+            start_second_compiler()
+        teller.hear(happened, detail)
+
+    set_compile_hook(hear)
 
 
 class _Teller:
@@ -69,7 +78,7 @@ class _Teller:
         self._started = self._written = time.monotonic()
         self._on_terminal = sys.stderr.isatty()
         if not self._on_terminal:
-            log(1, "compiling CPU kernels that nothing here has needed before, up to a minute in all.")
+            log(1, "compiling CPU kernels that nothing here has needed before, half a minute or less in all.")
         with suppress(RuntimeError):  # no more threads, or Python ends
             self._thread = threading.Thread(target=self._tell, args=(self._end,), name="gpuboost-compiling", daemon=True)
             self._thread.start()

@@ -146,7 +146,7 @@ def _bin_once(dtrain: DMatrix, params: Params, backend: Backend) -> bool:
         return False
     comm = current_communicator()
     dtrain.require_same_columns(comm)
-    dtrain.binned(params.table_bins, backend, comm, params.cat_encoding == "sets" and dtrain.has_categories)
+    dtrain.binned(params.table_bins, backend, comm, params.bins_categories and dtrain.has_categories)
     return True
 
 

@@ -26,6 +26,7 @@ Use = Callable[[], object]
 
 _random = np.random.default_rng(0)
 X = _random.random((N_ROWS, 3), np.float32)
+WIDER = _random.random((N_ROWS, 6), np.float32)  # histograms stay packed (kernels/levels.py)
 FROZEN = np.asfortranarray(X, np.float64)  # as pandas hands out its tables
 FROZEN.flags.writeable = False
 ONE_HOT = np.eye(16)[_random.integers(0, 16, (N_ROWS, 4))].reshape(N_ROWS, 64)  # packed records
@@ -60,7 +61,7 @@ def usual_uses() -> Iterator[Use]:
         params = {"objective": objective, "num_class": n_classes if n_classes > 2 else 0}
         for table in (X, X.astype(np.float64), np.asfortranarray(X), FROZEN):
             yield partial(_learn, params, table, y, weight=WEIGHT)
-    for table in (X, X.astype(np.float64), np.asfortranarray(X), FROZEN, ONE_HOT):
+    for table in (X, X.astype(np.float64), np.asfortranarray(X), FROZEN, WIDER, ONE_HOT):
         yield partial(_learn, {}, table, SHARES)
     yield partial(_learn, {}, CODES, SHARES, feature_types=["c"] * 3)
 

@@ -44,12 +44,11 @@ from gpuboost.kernels.cuda_common import (
     cuda,
     cuda_kernel,
     device_function,
-    lane_number,
     owner_of,
 )
 from gpuboost.kernels.jit import claim, launch, parallel_kernel, scalar
 from gpuboost.kernels.scalar import gain_rank, larger
-from gpuboost.kernels.splits import MIN_GAIN, RELATIVE_GAIN, add_gain_of, is_candidate, node_term, warp_best
+from gpuboost.kernels.splits import MIN_GAIN, RELATIVE_GAIN, add_gain_of, block_best, is_candidate, node_term
 from gpuboost.kernels.structs import CATEGORICAL, EMPTY_WORDS, NO_GAIN
 
 ROOT_UNITS = 2.0**20  # of a root in sums, which are integers: they do not depend on their order, and √(K·H) < 2^40
@@ -355,21 +354,6 @@ def order_of_block(row, size, slot, first, n, hist, grad_unit, hess_unit, takes_
     return n_held
 
 
-@device_function
-def block_best(gain, choice, gains, choices):
-    """As warp_best, over the block. All threads call it. gains : float64 (32,), choices : int32 (32,) of shared memory."""
-    gain, choice = warp_best(gain, choice)
-    cuda.syncthreads()  # an earlier call's have been read
-    if lane_number() == 0:
-        gains[cuda.threadIdx.x >> 5], choices[cuda.threadIdx.x >> 5] = gain, choice
-    cuda.syncthreads()  # all warps' are there
-    for warp in range(cuda.blockDim.x >> 5):
-        rank, other = gain_rank(gain), gain_rank(gains[warp])
-        if other > rank or (other == rank and choices[warp] < choice):
-            gain, choice = gains[warp], choices[warp]
-    return gain, choice
-
-
 @cache
 def evaluate_category_splits_kernel(bounded, gain):
     """The kernel that finds the best set of every feature of categories, for the nodes frontier + begin + i, i < n.
@@ -485,7 +469,7 @@ def evaluate_category_splits_kernel(bounded, gain):
         "hist: int64[:, :, :, :], offsets: int32[:], features: int32[:], categorical: uint8[:], feature_mask: uint8[:, :], "
         "scales: float64[:, :], first_output: int32[:], penalty: PENALTY[:], rules: CATEGORY_RULES[:], parameters: float64[:], "
         "gains: float64[:, :], choices: int32[:, :], order: int32[:, :], keys: float64[:, :]",
-        block=128, registers=224 if bounded else 200, uses_double=True, formula=gain,
+        block=128, registers=232 if bounded else 200, uses_double=True, formula=gain,
     )(evaluate_category_splits)  # fmt: skip
 
 

@@ -47,8 +47,8 @@ except ImportError:  # Windows: processes that compile at the same time do not w
     fcntl = None  # type: ignore[assignment]
 
 __all__ = [
-    "FORMULA_FOLDERS", "KernelCache", "Uncached", "compile_seconds", "is_first_use", "set_compile_hook", "shipped_levels",
-    "source_stamp",
+    "FORMULA_FOLDERS", "KernelCache", "Uncached", "compile_seconds", "is_first_use", "lock_first_use", "set_compile_hook",
+    "shipped_levels", "source_stamp",
 ]  # fmt: skip
 
 FORMULA_FOLDERS = ("objectives", "metrics")  # of the package: their scalar functions are compiled into kernels
@@ -272,6 +272,27 @@ def is_first_use() -> bool:
     """Whether no kernel has been kept for this Python yet, and none has come with the package."""
     folders = {folder for folder in _own_folders.values() if folder is not None}
     return not shipped_levels() and not any(glob(f"{escape(folder)}/*.{PYTHON}.nbi") for folder in folders)
+
+
+def lock_first_use() -> int | None:
+    """A descriptor that holds the folder of kernels locked, for the one process that compiles beside the first; None where there
+    is no first use, another has it, or there are no such locks."""
+    folder = next(iter(_own_folders.values()), None)
+    if fcntl is None or folder is None or not is_first_use():
+        return None
+    try:
+        os.makedirs(folder, exist_ok=True)
+        opened = os.open(folder, os.O_RDONLY)
+        descriptor = fcntl.fcntl(opened, fcntl.F_DUPFD_CLOEXEC, 3)  # not one of those that another process gets anew
+        os.close(opened)
+    except OSError:
+        return None
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        os.close(descriptor)
+        return None
+    return descriptor
 
 
 # ---- the cache of one kernel

@@ -13,7 +13,7 @@ other blocks, and no exchange between workers, lies between them:
 Of several pages, the lists are those of the first one.
 """
 
-from numba import int64
+from numba import int32, int64
 
 from gpuboost.kernels.cuda_common import ONE_BLOCK, cuda, cuda_kernel, device_function
 from gpuboost.kernels.histogram import list_build_items_kernel
@@ -69,45 +69,45 @@ def choose_built_kernel(
     "max_depth: int64, max_leaves: int64, progress: PROGRESS[:], nodes: NODE[:], n_leaves: int64[:], rank: int64[:], "
     "first_rank: int64[:], selected: int32[:], sums: int64[:, :, :], left_sums: int64[:, :, :], monotone: int8[:], "
     "scales: float64[:, :], first_output: int32[:], penalty: PENALTY[:], segments: int64[:, :], first_chunk: int64[:], "
-    "moved: int64[:]",
+    "moved: int64[:], counts: int64[:]",
     **SPLIT, uses_double=True,
 )  # fmt: skip
 def split_depthwise_kernel(
     max_depth, max_leaves, progress, nodes, n_leaves, rank, first_rank, selected, sums, left_sums, monotone, scales, first_output,
-    penalty, segments, first_chunk, moved,
+    penalty, segments, first_chunk, moved, counts,
 ):  # fmt: skip
     """select_depthwise_step, apply_splits_step, list_chunks_kernel."""
     select_depthwise_step(max_depth, max_leaves, progress, nodes, n_leaves, rank, first_rank, selected)
     cuda.syncthreads()  # the level's nodes are selected
     split_selected(
-        selected, progress, nodes, sums, left_sums, monotone, scales, first_output, penalty, segments, first_chunk, moved
+        selected, progress, nodes, sums, left_sums, monotone, scales, first_output, penalty, segments, first_chunk, moved, counts
     )
 
 
 @cuda_kernel(
     "max_depth: int64, max_leaves: int64, progress: PROGRESS[:], nodes: NODE[:], n_leaves: int64[:], selected: int32[:], "
     "sums: int64[:, :, :], left_sums: int64[:, :, :], monotone: int8[:], scales: float64[:, :], first_output: int32[:], "
-    "penalty: PENALTY[:], segments: int64[:, :], first_chunk: int64[:], moved: int64[:]",
+    "penalty: PENALTY[:], segments: int64[:, :], first_chunk: int64[:], moved: int64[:], counts: int64[:]",
     **SPLIT, uses_double=True,
 )  # fmt: skip
 def split_lossguide_kernel(
     max_depth, max_leaves, progress, nodes, n_leaves, selected, sums, left_sums, monotone, scales, first_output, penalty,
-    segments, first_chunk, moved,
+    segments, first_chunk, moved, counts,
 ):  # fmt: skip
     """select_lossguide_step, apply_splits_step, list_chunks_kernel."""
     select_lossguide_step(max_depth, max_leaves, progress, nodes, n_leaves, selected)
     cuda.syncthreads()  # the best leaves are selected
     split_selected(
-        selected, progress, nodes, sums, left_sums, monotone, scales, first_output, penalty, segments, first_chunk, moved
+        selected, progress, nodes, sums, left_sums, monotone, scales, first_output, penalty, segments, first_chunk, moved, counts
     )
 
 
 @device_function
 def split_selected(
-    selected, progress, nodes, sums, left_sums, monotone, scales, first_output, penalty, segments, first_chunk, moved
+    selected, progress, nodes, sums, left_sums, monotone, scales, first_output, penalty, segments, first_chunk, moved, counts
 ):
     apply_splits_step(selected, progress, nodes, sums, left_sums, monotone, scales, first_output, penalty)
-    list_chunks(selected, segments, progress, first_chunk, moved)  # of parents, which this block has not changed
+    list_chunks(int32(1), selected, nodes, segments, progress, first_chunk, moved, counts)  # a thread's nodes are the same
 
 
 @cuda_kernel(

@@ -73,6 +73,11 @@ def record_bytes(n_codes: int) -> int:
     return 8 if n_codes <= 8 else 16 if n_codes <= 16 else -(-n_codes // 32) * 32
 
 
+def packed_shape(n_codes: int) -> tuple[int, int]:
+    """Of a node's histogram that stays packed: a row for each code of whole words of one-byte codes."""
+    return -(-n_codes // 8) * 8, BYTE_STRIDE
+
+
 @kernel
 def list_build_items(
     build, nodes, segments, first_output, n_limbs, most_lanes, is_first_page, n_threads, min_slice_rows, first_slot, hist
@@ -225,21 +230,27 @@ def _add_records(words, first_word, offsets, rows, gpair, n_limbs, mode, private
         _split(limbs[:, 1], int64(BYTE_STRIDE), offsets, int64(0), max(mode, int64(ADD)), hist)
         private[: (n_codes + 7) // 8 * 16 * BYTE_STRIDE] = 0
         return
-    if n_codes > 28:
-        _add_rows(flat, width, first, rows, high, low, int64(32), int64(1), private)
-    elif n_codes > 24:
-        _add_rows(flat, width, first, rows, high, low, int64(28), int64(1), private)
-    elif n_codes > 16:
-        _add_rows(flat, width, first, rows, high, low, int64(24), int64(1), private)
-    elif n_codes > 12:
-        _add_rows(flat, width, first, rows, high, low, int64(16), int64(1), private)
-    elif n_codes > 8:
-        _add_rows(flat, width, first, rows, high, low, int64(12), int64(1), private)
-    elif n_codes > 4:
-        _add_rows(flat, width, first, rows, high, low, int64(8), int64(1), private)
-    else:
-        _add_rows(flat, width, first, rows, high, low, int64(4), int64(1), private)
+    _add_packed(flat, width, first, rows, high, n_codes, private)
     _flush(private, int64(BYTE_STRIDE), offsets, int64(0), mode, hist)
+
+
+@parallel_kernel.part
+def _add_packed(flat, width, first, rows, pairs, n_codes, private):
+    """Add the pairs of rows, of one limb, at n_codes codes of each, or a few more: constants, from which LLVM unrolls."""
+    if n_codes > 28:
+        _add_rows(flat, width, first, rows, pairs, pairs, int64(32), int64(1), private)
+    elif n_codes > 24:
+        _add_rows(flat, width, first, rows, pairs, pairs, int64(28), int64(1), private)
+    elif n_codes > 16:
+        _add_rows(flat, width, first, rows, pairs, pairs, int64(24), int64(1), private)
+    elif n_codes > 12:
+        _add_rows(flat, width, first, rows, pairs, pairs, int64(16), int64(1), private)
+    elif n_codes > 8:
+        _add_rows(flat, width, first, rows, pairs, pairs, int64(12), int64(1), private)
+    elif n_codes > 4:
+        _add_rows(flat, width, first, rows, pairs, pairs, int64(8), int64(1), private)
+    else:
+        _add_rows(flat, width, first, rows, pairs, pairs, int64(4), int64(1), private)
 
 
 @inlined_scalar
@@ -391,10 +402,44 @@ def _split(private, stride, offsets, shift, mode, hist):
 
 
 @parallel_kernel
+def build_packed_cpu(build, nodes, segments, first_output, n_codes, words, rows, gpair, hist, n_threads):
+    """Build histograms of packed sums, g·2^32 + h, which stay so: of nodes of fewer than FLUSH_ROWS rows, in one page, one limb.
+
+    build : int32 (n,), IN. nodes : NODE, IN. Their slots. segments : int64 (n_nodes, 3), IN. Their rows. first_output : int32
+        (n_trees,), IN.
+    words : uint64 (n_rows, ≤ REGISTERS), IN. Records of n_codes codes of one byte. rows, gpair : as build_histograms_cpu.
+    hist : int64 (n_slots, codes of whole words, BYTE_STRIDE), OUT.
+    """
+    n_words = (n_codes + 7) // 8
+    group_words = count_group_words(n_words, build.size, n_threads)
+    counter = np.zeros(1, np.int64)
+    args = counter, (n_words + group_words - 1) // group_words, group_words, build, nodes, segments, first_output, n_codes
+    launch(n_threads, _build_packed, (*args, words, rows, gpair, hist))
+
+
+@parallel_kernel.part
+def _build_packed(
+    counter, n_groups, group_words, build, nodes, segments, first_output, n_codes, words, rows, gpair, hist
+):  # fmt: skip
+    flat, width = words.reshape(-1), uint64(words.shape[1])
+    while True:
+        claimed = claim(counter)
+        if claimed >= build.size * n_groups:
+            return
+        node, first_word = build[claimed // n_groups], claimed % n_groups * group_words
+        n_own = min(n_codes - 8 * first_word, 8 * group_words)
+        private = hist[nodes[node].slot, 8 * first_word :].reshape(-1)
+        private[: (n_own + 7) // 8 * 8 * BYTE_STRIDE] = 0
+        begin, end, side = segments[node]
+        pairs = gpair[first_output[nodes[node].tree], 0]
+        _add_packed(flat, width, uint64(first_word), rows[side, begin:end], pairs, n_own, private)
+
+
+@parallel_kernel
 def subtract_histograms_cpu(parents, first_built, hist, n_threads):
     """hist[parents[i]] −= hist[first_built + i]: the parent's slot becomes the larger child's.
 
-    parents : int32 (n,), IN. hist : int64 (n_slots, leaf_size, total_bins, 2), INOUT.
+    parents : int32 (n,), IN. hist : int64 (n_slots, leaf_size, total_bins, 2), or of packed sums, INOUT.
     """
     counter = np.zeros(1, np.int64)
     launch(n_threads, _subtract, (counter, parents, first_built, hist))

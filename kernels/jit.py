@@ -22,20 +22,23 @@ from numba.extending import intrinsic
 from gpuboost.kernels.compile_cache import KernelCache, Uncached, source_stamp
 from gpuboost.kernels.launch import MAX_THREADS, find_layer, launch
 from gpuboost.kernels.openmp import runs_gnu_openmp, start_threads, yield_to_others
+from gpuboost.kernels.pipeline import PartPipeline
 
 __all__ = [
     "scalar", "long_scalar", "inlined_scalar",
     "kernel", "parallel_kernel", "launch", "claim", "add_atomic", "add_two", "add_four", "prefetch", "available_threads",
 ]  # fmt: skip
 
-# Division by zero gives inf as in NumPy, not an exception; no fast-math, so that no float operation is reordered.
-_OPTIONS: dict[str, Any] = {"error_model": "numpy", "fastmath": False, "nogil": True}
+# Division by zero gives inf as in NumPy, not an exception; no fast-math, so that no float operation is reordered. Nobody calls
+# from C.
+_FORMULA: dict[str, Any] = {"error_model": "numpy", "fastmath": False, "no_cfunc_wrapper": True}
+_OPTIONS: dict[str, Any] = {**_FORMULA, "nogil": True}
 
-scalar = numba.njit(inline="always", error_model="numpy", fastmath=False)
+scalar = numba.njit(inline="always", **_FORMULA)
 # A formula so long that numba, which inlines before it infers types, would take minutes: left for LLVM to inline.
-long_scalar = numba.njit(error_model="numpy", fastmath=False)
+long_scalar = numba.njit(**_FORMULA)
 # One that LLVM inlines whatever its length: a loop around a call is not vectorised.
-inlined_scalar = numba.njit(error_model="numpy", fastmath=False, forceinline=True)
+inlined_scalar = numba.njit(forceinline=True, **_FORMULA)
 
 
 def _compile(function: Callable[..., Any], formula: Any) -> Any:
@@ -96,7 +99,7 @@ class parallel_kernel:  # noqa: N801 - reads as a decorator
         """Compile what one thread does; ``@parallel_kernel.part(formula=f)`` inside the factory of a kernel of f."""
         if function is None:
             return lambda f: parallel_kernel.part(f, formula=formula)
-        return numba.njit(**_OPTIONS, no_cpython_wrapper=True, no_cfunc_wrapper=True)(_named_after(formula, function))
+        return numba.njit(**_OPTIONS, no_cpython_wrapper=True, pipeline_class=PartPipeline)(_named_after(formula, function))
 
     def __init__(self, function: Callable[..., Any], formula: Any = None) -> None:
         self.dispatcher = _compile(function, formula)

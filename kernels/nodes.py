@@ -14,10 +14,10 @@ constraint, the middle of their weights becomes a bound of both, which orders al
 import numpy as np
 from numba import float32, float64, int32, int64
 
-from gpuboost.kernels.cuda_common import block_max, block_prefix, block_step, cuda, cuda_kernel, device_function
+from gpuboost.kernels.cuda_common import block_max, block_prefix, block_step, cuda, cuda_kernel
 from gpuboost.kernels.jit import kernel, scalar
 from gpuboost.kernels.scalar import gain_rank, is_too_light, middle_weight
-from gpuboost.kernels.splits import warp_best
+from gpuboost.kernels.splits import block_best
 from gpuboost.kernels.structs import NO_GAIN, NUMERIC
 
 FLOAT32_MAX = float(np.finfo(np.float32).max)
@@ -363,22 +363,6 @@ def select_lossguide_step(max_depth, max_leaves, progress, nodes, n_leaves, sele
             n_selected += 1
     if cuda.threadIdx.x == 0:
         progress[0].n_selected = n_selected
-
-
-@device_function
-def block_best(gain, choice, partial_gain, partial_choice):
-    """warp_best over the block. All threads call it. partial_gain, partial_choice : 32 values of shared memory."""
-    gain, choice = warp_best(gain, choice)
-    cuda.syncthreads()  # an earlier call's values have been read
-    if cuda.threadIdx.x & 31 == 0:
-        partial_gain[cuda.threadIdx.x >> 5] = gain
-        partial_choice[cuda.threadIdx.x >> 5] = choice
-    cuda.syncthreads()  # all warps' values are there
-    for warp in range(cuda.blockDim.x >> 5):
-        rank, other_rank = gain_rank(gain), gain_rank(partial_gain[warp])
-        if other_rank > rank or (other_rank == rank and partial_choice[warp] < choice):
-            gain, choice = partial_gain[warp], partial_choice[warp]
-    return gain, choice
 
 
 @block_step(

@@ -155,8 +155,9 @@ def place_children(selected, nodes, chunks, segments, counts):
 # ---------------------------------------------------------------------------------------------------------------------
 # CUDA. One pass, in which a block reads a chunk of rows and their codes, counts those that go left, and takes room for its rows
 # in the children by one atomic add: from the front of the node's segment for rows that go left, from its back for the others.
+# The block that takes the last room of a node knows where its children lie.
 #
-#     list chunks (one block) -> move rows -> place children (one block)
+#     list chunks (one block) -> move rows
 #
 #     node  [abcdef|ghij], of which aceghi go left; the second chunk comes first:     [ghi......j]     [ghiacebdfj]
 #
@@ -193,11 +194,14 @@ def start_rows_kernel(n_trees, progress, drawn, n_drawn, rows, segments):
 
 
 @cuda_kernel(
-    "selected: int32[:], segments: int64[:, :], progress: PROGRESS[:], first_chunk: int64[:], moved: int64[:]", **ONE_BLOCK
-)
-def list_chunks_kernel(selected, segments, progress, first_chunk, moved):
+    "first_page: int32, selected: int32[:], nodes: NODE[:], segments: int64[:, :], progress: PROGRESS[:], first_chunk: int64[:], "
+    "moved: int64[:], counts: int64[:]",
+    **ONE_BLOCK,
+)  # fmt: skip
+def list_chunks_kernel(first_page, selected, nodes, segments, progress, first_chunk, moved, counts):
     """Cut the rows of the selected nodes into chunks of CHUNK_ROWS. first_chunk : int64 (≥ n_selected + 1,), OUT. First chunk
-    of each node. moved : int64 (n_nodes,), OUT, of them: no row has been moved. progress : OUT n_items."""
+    of each node. moved : int64 (n_nodes,), OUT, of them: no row has been moved. segments : OUT, of the children of nodes without
+    rows. counts : int64 (≥ 2 · n_selected,), OUT. Rows of the children: 0 before the first page. progress : OUT n_items."""
     partial = cuda.shared.array(32, int64)
     n_selected, n_chunks = progress[0].n_selected, int64(0)
     first = int64(0)
@@ -210,11 +214,26 @@ def list_chunks_kernel(selected, segments, progress, first_chunk, moved):
         if i < n_selected:
             first_chunk[i] = n_chunks + before
             moved[selected[i]] = int64(0)
+            if first_page != 0:
+                counts[2 * i], counts[2 * i + 1] = int64(0), int64(0)
+            if own == 0:
+                place_pair(i, selected[i], int64(0), nodes, segments, counts)
         n_chunks += total
         first += int64(cuda.blockDim.x)
     if cuda.threadIdx.x == 0:
         first_chunk[n_selected] = n_chunks
         progress[0].n_items = n_chunks
+
+
+@device_function
+def place_pair(i, node, n_left, nodes, segments, counts):
+    """The segments of the children of the i-th node selected, of whose rows n_left go left, and their rows added to counts."""
+    left, begin, end, side = nodes[node].left, segments[node, 0], segments[node, 1], segments[node, 2]
+    middle = begin + n_left
+    segments[left, 0], segments[left, 1], segments[left, 2] = begin, middle, 1 - side
+    segments[left + 1, 0], segments[left + 1, 1], segments[left + 1, 2] = middle, end, 1 - side
+    counts[2 * i] += n_left
+    counts[2 * i + 1] += end - middle
 
 
 @device_function
@@ -250,11 +269,12 @@ def row_of(rows_here, k):
 
 
 @device_function
-def move_rows(rows_here, goes_left, at, end, node, rows, segments, moved, counted, taken):
+def move_rows(rows_here, goes_left, at, end, i, node, nodes, rows, segments, moved, counts, counted, taken):
     """Write the rows of the block where they belong in the other buffer. All threads call it.
 
     rows_here : of the thread, from rows_of_thread. goes_left : uint32, bit k says whether the k-th of them does. at, end :
-    uint32. Places of the block's first row, and behind its last. counted : int32 (32,), taken : int64 (1,) of shared memory.
+    uint32. Places of the block's first row, and behind its last. i : place of the node among those selected.
+    counted : int32 (32,), taken : int64 (1,) of shared memory.
     """
     n_left, n_here = uint32(0), rows_here[4]
     goes_left = uint32(goes_left & uint32(uint32(uint32(1) << n_here) - uint32(1)))  # what stands for a row is none
@@ -271,7 +291,11 @@ def move_rows(rows_here, goes_left, at, end, node, rows, segments, moved, counte
     before, total = uint32(both >> 32), uint32(both & 0xFFFFFFFF)
     n_right = uint32(uint32(end - at) - total)
     if cuda.threadIdx.x == 0:
-        taken[0] = cuda.atomic.add(moved, node, int64(total) << 32 | int64(n_right))
+        own = int64(total) << 32 | int64(n_right)
+        taken[0] = cuda.atomic.add(moved, node, own)
+        n_moved = taken[0] + own
+        if (n_moved >> 32) + (n_moved & int64(0xFFFFFFFF)) == segments[node, 1] - segments[node, 0]:
+            place_pair(int64(i), node, n_moved >> 32, nodes, segments, counts)
     cuda.syncthreads()  # the room is taken
     begin = int64(1 - segments[node, 2]) * int64(rows.shape[1])
     to_left = uint32(uint32(segments[node, 0]) + uint32(taken[0] >> 32) + before)
@@ -295,16 +319,17 @@ def vote(goes_left, k):
 
 @cuda_kernel(
     "selected: int32[:], nodes: NODE[:], cats: uint32[:, :], columns: code[:, :], n_bins: int32[:], rows: int32[:, :], "
-    "segments: int64[:, :], progress: PROGRESS[:], first_chunk: int64[:], moved: int64[:]",
+    "segments: int64[:, :], progress: PROGRESS[:], first_chunk: int64[:], moved: int64[:], counts: int64[:]",
     code=(np.uint8, np.uint16), registers=104,
 )  # fmt: skip
-def move_rows_kernel(selected, nodes, cats, columns, n_bins, rows, segments, progress, first_chunk, moved):
+def move_rows_kernel(selected, nodes, cats, columns, n_bins, rows, segments, progress, first_chunk, moved, counts):
     """Write each row of the selected nodes where it belongs in the other buffer. A block takes a chunk, ROWS_PER_THREAD rows of
     each thread at a time.
 
     cats : uint32 (n_nodes, n_words), IN. columns : uint8 or uint16 (n_features, n_rows), IN. n_bins : int32 (n_features,), IN.
     moved : int64 (n_nodes,), INOUT, of each node: 2^32 · rows gone left + rows gone right. Added to atomically, once a block
         and ROWS_PER_THREAD rows of its threads; what it was says where they go.
+    segments : OUT, of the children. counts : int64 (≥ 2 · n_selected,), INOUT. Their rows are added.
     """
     partial, counted, taken = cuda.shared.array(1, int64), cuda.shared.array(32, int32), cuda.shared.array(1, int64)
     chunk = uint32(cuda.blockIdx.x)
@@ -335,27 +360,6 @@ def move_rows_kernel(selected, nodes, cats, columns, n_bins, rows, segments, pro
                         goes_left = uint32(goes_left | flag)
                     low, high = low >> uint64(16) | high << uint64(48), high >> uint64(16)
                     flag = uint32(flag << uint32(1))
-            move_rows(rows_here, goes_left, at, end, node, rows, segments, moved, counted, taken)
+            move_rows(rows_here, goes_left, at, end, owner, node, nodes, rows, segments, moved, counts, counted, taken)
             at = end
         chunk = uint32(chunk + uint32(cuda.gridDim.x))
-
-
-@cuda_kernel(
-    "first_page: int32, selected: int32[:], nodes: NODE[:], progress: PROGRESS[:], moved: int64[:], segments: int64[:, :], "
-    "counts: int64[:]",
-    **ONE_BLOCK,
-)  # fmt: skip
-def place_children_kernel(first_page, selected, nodes, progress, moved, segments, counts):
-    """The children's segments, once all rows have moved. moved : as move_rows_kernel left it. counts : int64 (≥ 2 · n_selected,),
-    INOUT. Rows of the children, set by the first page, added to by the others."""
-    i = int64(cuda.threadIdx.x)
-    while i < progress[0].n_selected:
-        node = selected[i]
-        left = nodes[node].left
-        begin, end, side = segments[node, 0], segments[node, 1], segments[node, 2]
-        middle = begin + (moved[node] >> 32)
-        segments[left, 0], segments[left, 1], segments[left, 2] = begin, middle, 1 - side
-        segments[left + 1, 0], segments[left + 1, 1], segments[left + 1, 2] = middle, end, 1 - side
-        counts[2 * i] = middle - begin + (int64(0) if first_page != 0 else counts[2 * i])
-        counts[2 * i + 1] = end - middle + (int64(0) if first_page != 0 else counts[2 * i + 1])
-        i += int64(cuda.blockDim.x)

@@ -50,6 +50,12 @@ def bits_double(typing_context, x):
     return types.float64(types.uint64), lambda context, builder, signature, args: builder.bitcast(args[0], ir.DoubleType())
 
 
+@scalar
+def inverse_of_power(x):
+    """1/x of a power of two from 2^−1022 to 2^1022: the other exponent, where a GPU takes 40 instructions to divide."""
+    return bits_double(uint64(uint64(0x7FE0000000000000) - double_bits(x)))
+
+
 # ---------------------------------------------------------------------------------------------------------------------
 # Maximum and minimum of floats. Python's own become fmax and fmin on a GPU, which drop a NaN and order −0 and +0.
 

@@ -416,11 +416,12 @@ def build_sparse_histograms_kernel(
 
 @cuda_kernel(
     "selected: int32[:], nodes: NODE[:], cats: uint32[:, :], row_begin: int64[:], cells: int32[:], offsets: int32[:], "
-    "absent: int32[:], rows: int32[:, :], segments: int64[:, :], progress: PROGRESS[:], first_chunk: int64[:], moved: int64[:]",
+    "absent: int32[:], rows: int32[:, :], segments: int64[:, :], progress: PROGRESS[:], first_chunk: int64[:], moved: int64[:], "
+    "counts: int64[:]",
     registers=112,
 )  # fmt: skip
 def move_sparse_rows_kernel(
-    selected, nodes, cats, row_begin, cells, offsets, absent, rows, segments, progress, first_chunk, moved
+    selected, nodes, cats, row_begin, cells, offsets, absent, rows, segments, progress, first_chunk, moved, counts
 ):
     """move_rows_kernel (kernels/partition.py) for a sparse page."""
     partial, counted, taken = cuda.shared.array(1, int64), cuda.shared.array(32, int32), cuda.shared.array(1, int64)
@@ -445,7 +446,7 @@ def move_sparse_rows_kernel(
                 if split_goes_left(code, nodes, cats, node, n_bins):
                     goes_left = uint32(goes_left | uint32(uint32(1) << k))
                 k = uint32(k + uint32(1))
-            move_rows(rows_here, goes_left, at, end, node, rows, segments, moved, counted, taken)
+            move_rows(rows_here, goes_left, at, end, owner, node, nodes, rows, segments, moved, counts, counted, taken)
             at = end
         chunk += int64(cuda.gridDim.x)
 

@@ -1,10 +1,11 @@
 """Fixtures for tests of whole trainings: seeded tables, and which backend trains."""
 
+import shared_bytecode  # isort: skip # noqa: F401 - first: what is imported from here on is compiled once for all processes
+
+import gc
 import os
-import sys
 from dataclasses import dataclass
 from functools import cache
-from tempfile import TemporaryDirectory
 
 import numpy as np
 import pytest
@@ -17,17 +18,26 @@ from gpuboost.kernels import compile_cache
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 # Two processes of tests share two cores: threads of a region that wait at its end should sleep (kernels/openmp.py).
 os.environ.setdefault("GOMP_SPINCOUNT", "0")
-if sys.dont_write_bytecode:
-    # Tests start Python some hundred times, and each would compile NumPy and Numba anew (4 s): they share a folder.
-    _bytecode = TemporaryDirectory(prefix="gpuboost-bytecode-")
-    os.environ["PYTHONPYCACHEPREFIX"] = _bytecode.name
-    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+# Nor does a third one compile beside them, or one beside each process that a test starts with an empty cache.
+os.environ.setdefault("GPUBOOST_COMPILERS", "1")
 
 
 @cache
 def _missing_gpu():
     """What keeps the tests marked gpu from running here; None: nothing."""
     return usable_device() if has_gpu() else "CuPy is not installed or sees no NVIDIA GPU"
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection():
+    """Thousands of tests, and the libraries that they import, stay to the end: the garbage collector need not go through them,
+    neither as they come nor every time that it looks at everything, for up to a second."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.freeze()
+        gc.enable()
 
 
 def pytest_runtest_setup(item):

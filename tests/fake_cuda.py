@@ -4,6 +4,9 @@ Work that is put on a stream is done when somebody waits for it and not before, 
 not wait, or does not let one stream wait for another, computes with what was there before; pinned memory is overwritten when it
 is given back. (For work that CuPy itself does, as ``a + b``, the current stream is run first: tests/fake_cupy.py.)
 
+While a stream captures, its work goes into a graph. What CUDA refuses then (to wait, to allocate, to load a kernel, work of other
+streams or beside theirs) raises CaptureError, and there will be no graph.
+
 FakeGpu is the CUDA backend's device on it: CupyDevice, whose kernels run in the simulator. ``waits`` counts waits of the host.
 """
 
@@ -23,11 +26,32 @@ FUNCTION_ATTRIBUTES = {"CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES": 8,
                        "CU_FUNC_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT": 9}  # fmt: skip
 
 
+class CaptureError(RuntimeError):
+    """cudaErrorStreamCaptureUnsupported and its like."""
+
+
+class Graph:
+    """cupy.cuda.Graph. operations : as Machine's."""
+
+    def __init__(self, machine: "Machine", stream: "Stream") -> None:
+        self.machine, self.stream = machine, stream
+        self.work: list[Any] = []
+        self.operations: list[str] = []
+        self.is_broken = False
+
+    def launch(self) -> None:
+        self.machine.note("graph")
+        for step in self.work:
+            self.machine.stream.add(step)
+
+
 class Own(threading.local):
-    """What each thread has for itself: the devices and streams that it has made current, the innermost last."""
+    """What each thread has for itself: the devices and streams that it has made current, the innermost last; the graph that it
+    captures."""
 
     def __init__(self, machine: "Machine") -> None:
         self.devices, self.streams = [0], [machine.null]
+        self.graph: Graph | None = None
 
 
 class Machine:
@@ -42,7 +66,8 @@ class Machine:
         self.hurries = False  # whether kernels are done as soon as what their stream waits for allows it
         self.groups: dict[Any, Any] = {}  # of NCCL, by identity
         self.ranges: list[str | None] = []  # of NVTX: names where they begin, None where they end
-        self.operations: list[str] = []  # kernels by name, clears, copies, and "cupy" for what CuPy computes
+        self.operations: list[str] = []  # kernels by name, clears, copies, graphs, and "cupy" for what CuPy computes
+        self.graphs: list[Graph] = []
         self.null = Stream(self, device=0)
         self.own = Own(self)
 
@@ -54,7 +79,16 @@ class Machine:
     def stream(self) -> "Stream":
         return self.own.streams[-1]
 
+    def note(self, operation: str) -> None:
+        (self.own.graph or self).operations.append(operation)
+
+    def refuse_in_capture(self, what: str) -> None:
+        if self.own.graph is not None:
+            self.own.graph.is_broken = True
+            raise CaptureError(f"{what} while a stream is capturing")
+
     def memory(self, shape: Any, dtype: Any, order: str = "C") -> np.ndarray:
+        self.refuse_in_capture("memory is allocated")
         array = np.empty(shape, dtype, order)
         array.reshape(-1, order=order).view(np.uint8).fill(POISON)
         self.kept.append(array)
@@ -76,9 +110,9 @@ class Machine:
         kernel, choice, device, run = self.functions[function]
         assert device == self.device and (stream == 0 or self.streams[stream].device == device), "the current device is another"
         arguments = unpacked(kernel, choice, parameters)
-        self.operations.append(kernel.name)
+        self.note(kernel.name)
         self.streams[stream].add(lambda: run(kernel, *arguments, grid=gx, block=bx, shared=shared))
-        if self.hurries:
+        if self.hurries and self.own.graph is None:
             self.streams[stream].run()
 
 
@@ -123,12 +157,31 @@ class Stream:
     def __exit__(self, *exception: Any) -> None:
         self.machine.own.streams.pop()
 
+    def begin_capture(self, mode: str) -> None:
+        assert mode == "thread local" and self.machine.own.graph is None
+        if self is self.machine.null:
+            raise CaptureError("the legacy stream cannot be captured")
+        self.machine.own.graph = Graph(self.machine, self)
+
+    def end_capture(self) -> Graph:
+        graph, self.machine.own.graph = self.machine.own.graph, None
+        if graph.is_broken:
+            raise CaptureError("the capture is invalid")
+        self.machine.graphs.append(graph)
+        return graph
+
     def add(self, work: Any) -> None:
+        if (graph := self.machine.own.graph) is not None:
+            if graph.stream is not self:
+                self.machine.refuse_in_capture("another stream gets work")
+            graph.work.append(work)
+            return
         self._work.append(work)
         self.n_added += 1
 
     def run(self, n: int | None = None) -> None:
         """Do the first n that were ever added."""
+        self.machine.refuse_in_capture("somebody waits for a stream")
         with self.machine.lock:
             while self.n_done < (self.n_added if n is None else n):
                 self._work.popleft()()
@@ -139,6 +192,7 @@ class Stream:
         self.run()
 
     def wait_event(self, event: "Event") -> None:
+        self.machine.refuse_in_capture("a stream waits for another one's event")
         stream, n = event.stream, event.n
         self.add(lambda: stream.run(n))
 
@@ -150,6 +204,7 @@ class Event:
         self.stream, self.n = machine.null, 0
 
     def record(self, stream: Stream) -> None:
+        self.stream.machine.refuse_in_capture("an event is recorded")
         self.stream, self.n = stream, stream.n_added
 
     @property
@@ -168,15 +223,15 @@ class MemoryPointer:
         self.ptr = ptr
 
     def memset_async(self, value: int, n_bytes: int, stream: Stream) -> None:
-        stream.machine.operations.append("clear")
+        stream.machine.note("clear")
         stream.add(lambda: ctypes.memset(self.ptr, value, n_bytes))
 
     def copy_to_host_async(self, host: int, n_bytes: int, stream: Stream) -> None:
-        stream.machine.operations.append("copy")
+        stream.machine.note("copy")
         stream.add(lambda: ctypes.memmove(host, self.ptr, n_bytes))
 
     def copy_from_host_async(self, host: int, n_bytes: int, stream: Stream) -> None:
-        stream.machine.operations.append("copy")
+        stream.machine.note("copy")
         stream.add(lambda: ctypes.memmove(self.ptr, host, n_bytes))
 
 
@@ -264,7 +319,8 @@ def cuda(machine: Machine, device_type: type) -> SimpleNamespace:
         memory=SimpleNamespace(OutOfMemoryError=MemoryError),
         nvtx=SimpleNamespace(available=True, RangePush=machine.ranges.append, RangePop=lambda: machine.ranges.append(None)),
         runtime=SimpleNamespace(
-            getDeviceCount=lambda: 2, deviceGetPCIBusId=lambda number: f"0000:{number:02d}:00.0",
+            streamCaptureModeThreadLocal="thread local", getDeviceCount=lambda: 2,
+            deviceGetPCIBusId=lambda number: f"0000:{number:02d}:00.0",
             getDeviceProperties=lambda number: properties, memGetInfo=lambda: (pool.device_bytes - pool.held, pool.device_bytes)
         ),
         driver=SimpleNamespace(
@@ -293,6 +349,7 @@ class FakeGpu(CupyDevice):
 
     def _load(self, key: Any, kernel: Any, choice: Any) -> Any:
         if key not in self._functions:
+            self.machine.refuse_in_capture("a kernel is loaded")
             self._functions[key] = SimpleNamespace(ptr=len(self.machine.functions))
             self.machine.functions.append((kernel, choice, self.number, self.run))
         return self._functions[key]

@@ -116,13 +116,14 @@ class ndarray(NDArrayOperatorsMixin):
         """The result of a kernel that reads this array, on the current stream."""
         if self.device.id != Device().id:
             raise TypeError(f"the array lies on device {self.device.id}, the current device is {Device().id}")
-        module.cuda.machine.operations.append("cupy")
+        module.cuda.machine.note("cupy")
         module.cuda.machine.stream.run()
         return new(np.asarray(compute()))
 
 
 def new(values: np.ndarray) -> ndarray:
     """An array in memory of its own, which lasts."""
+    module.cuda.machine.refuse_in_capture("memory is allocated")
     module.cuda.machine.kept.append(values)
     return ndarray(values)
 

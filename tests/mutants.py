@@ -168,6 +168,14 @@ def find_splits(run):
     test_cuda_splits.test_more_bins_and_features_than_lanes_equal_the_cpu(run, [33, 64], 2, 0.1)
 
 
+def find_splits_of_many_outputs(run):
+    test_cuda_splits.test_more_bins_and_features_than_lanes_equal_the_cpu(run, [3] * 33, 2, 0.0)
+
+
+def find_splits_of_whole_columns(run):
+    test_cuda_splits.test_two_bins_by_hand(run, (0, 0), 30, 0, 1, [-6, 2])
+
+
 def find_splits_of_many_features(run):
     test_cuda_splits.test_ties_go_to_the_lower_feature(run)
 
@@ -217,16 +225,21 @@ def choose_built(run):
     test_cuda_growth.test_the_nodes_to_build_and_their_slices(run, 1)
 
 
+find_splits_of_many_bins = test_cuda_splits.test_the_left_child_of_many_bins_has_the_sums_of_all_of_them
+find_whole_splits = test_cuda_splits.test_ties_go_to_the_lower_bin_before_they_go_to_missing_left
 split_level = test_cuda_growth.test_a_level_is_selected_split_and_cut_into_chunks
 split_leaves = test_cuda_growth.test_the_best_leaves_are_selected_split_and_cut_into_chunks
 list_slices = test_cuda_histogram.test_slices_are_those_found_row_by_row
 move_rows = test_cuda_partition.test_nodes_around_the_size_of_a_chunk_equal_the_cpu
-place_children = test_cuda_partition.test_children_share_the_rows_of_their_parent
 list_some_chunks = test_cuda_partition.test_the_chunks_of_each_node
 list_chunks = test_cuda_partition.test_more_nodes_than_threads
 count_digits = test_cuda_sketch.test_a_hand_sized_case
 sum_leaves = test_cuda_leaves.test_leaves_of_several_chunks_equal_the_cpu
 count_lost_codes = test_cuda_binning.test_missing_codes_that_do_not_fit_in_a_byte_are_counted
+
+
+def move_pages(run):
+    test_cuda_partition.test_pages_add_up(run)
 
 
 def move_by_set(run):
@@ -277,8 +290,8 @@ MUTANTS = [
     without_barrier(histogram, "build_strided_histograms_kernel", "the planes are zero again", build_strided, "simulator"),
     without_barrier(nodes, "select_depthwise_step", "ranks are written", select_some_of_a_level, "simulator"),
     without_barrier(nodes, "select_depthwise_step", "all that are selected are written", select_level, "simulator"),
-    without_barrier(nodes, "block_best", "an earlier call's values have been read", select_leaves, "races"),
-    without_barrier(nodes, "block_best", "all warps' values are there", select_leaves, "races"),
+    without_barrier(splits, "block_best", "an earlier call's values have been read", select_leaves, "races"),
+    without_barrier(splits, "block_best", "all warps' values are there", select_leaves, "races"),
     without_barrier(nodes, "sum_upwards_step", "this level's sums are there for the one above", sum_upwards, "simulator"),
     without_barrier(nodes, "prune_step", "this level is pruned", prune, "simulator"),
     without_barrier(nodes, "prune_step", "this level's leaves are known to the one below", prune, "simulator"),
@@ -290,9 +303,16 @@ MUTANTS = [
     without_barrier(row_sampling, "count_magnitudes_kernel", "the chunk is counted", count_magnitudes, "simulator"),
     without_barrier(row_sampling, "draw_rows_kernel", "the room is reserved", draw_rows, "simulator"),
     # Barriers of a warp
-    without_warp_barrier(splits, "evaluate_splits_kernel", "lane 0 and lane 31 have written", find_splits, "races"),
+    without_warp_barrier(splits, "evaluate_splits_kernel", "the sums before are written", find_splits, "races"),
+    without_warp_barrier(splits, "evaluate_splits_kernel", "lane 31 has written the sums of all bins", find_splits, "races"),
+    Mutant(splits, "evaluate_splits_kernel", "int64(-1) if is_whole else goes_right - 1", "goes_right - 1", find_whole_splits,
+           "both directions are the same candidates"),
+    Mutant(splits, "evaluate_splits_kernel", "best_choice = int32(best_choice & int32(-2))", "pass",
+           find_splits_of_whole_columns, "simulator"),
+    Mutant(splits, "best_column", "min(column + 32, n - 1)", "column", find_splits_of_many_features, "simulator"),
+    Mutant(splits, "sum_bins", "b + 96, end", "b + 64, end", find_splits_of_many_bins, "simulator"),
     without_warp_barrier(splits, "evaluate_splits_kernel", "all lanes have read them", find_splits, "simulator"),
-    without_warp_barrier(splits, "evaluate_splits_kernel", "the carry may be written anew", find_splits_of_many_features,
+    without_warp_barrier(splits, "evaluate_splits_kernel", "the carry may be written anew", find_splits_of_many_outputs,
                          "races"),
     # Atomic operations
     Mutant(histogram_tiles, "flush_tile",
@@ -329,7 +349,9 @@ MUTANTS = [
            "simulator"),
     Mutant(partition, "list_chunks_kernel", "moved[selected[i]] = int64(0)", "moved[i] = int64(0)", list_some_chunks,
            "simulator"),
-    Mutant(partition, "place_children_kernel", "moved[node] >> 32", "moved[node] >> 31", place_children, "simulator"),
+    Mutant(partition, "place_pair", "middle = begin + n_left", "middle = begin + counts[2 * i]", move_pages, "simulator"),
+    Mutant(partition, "move_rows", "n_moved >> 32, nodes", "taken[0] >> 32, nodes", move_rows, "simulator"),
+    Mutant(partition, "move_rows", "n_moved & int64(0xFFFFFFFF)", "own & int64(0xFFFFFFFF)", move_rows, "simulator"),
     Mutant(proposals, "propose_candidates_kernel", "uint32(uint32(1) << uint32(lane)) - uint32(1)",
            "uint32(uint32(1) << uint32(lane + 1)) - uint32(1)", propose, "simulator"),
     Mutant(row_sampling, "draw_rows_kernel", "uint32(uint32(1) << uint32(i - begin))", "uint32(uint32(1) << uint32(i))",

@@ -20,7 +20,7 @@ from itertools import islice
 
 import numpy as np
 from greenlet import getcurrent
-from simulator import Memory, Record, SimulationError, Watcher, simulate
+from simulator import Memory, Record, SimulationError, Watcher, bindings, simulate
 
 READ, WRITE, ATOMIC = range(3)
 NAMES = "read", "write", "atomic operation"
@@ -47,15 +47,15 @@ class _RaceWatcher(Watcher):
     def memory(self, array):
         return _WatchedMemory(array, self, self.shared_cells if hasattr(getcurrent(), "thread") else self.cells)
 
-    def scalar_function(self, run, dispatcher):
-        compiled, bound = super().scalar_function(run, dispatcher), []
+    @classmethod
+    def scalar_function(cls, dispatcher):
+        compiled = super().scalar_function(dispatcher)
 
         def call(*arguments):
             if any(isinstance(a, Memory) for a in arguments):
-                if not bound:
-                    bound.append(run.bind(dispatcher.py_func))
+                text = bindings(cls).bind(dispatcher.py_func)
                 with np.errstate(all="ignore"):
-                    bound[0](*(a.copy() if isinstance(a, Memory) else a for a in arguments))
+                    text(*(a.copy() if isinstance(a, Memory) else a for a in arguments))
             return compiled(*arguments)
 
         return call
@@ -105,27 +105,24 @@ def _line(place):
 class _WatchedMemory(Memory):
     """address : of the first element, in the memory that the accesses are noted for."""
 
-    __slots__ = ("watcher", "cells", "address", "strides")
+    __slots__ = ("watcher", "cells", "address")
 
     def __init__(self, array, watcher, cells, address=None):
         super().__init__(array)
         self.watcher, self.cells = watcher, cells
         self.address = array.__array_interface__["data"][0] if address is None else address
-        self.strides = array.strides
 
     def copy(self):
         """The same memory to look at, and other values."""
         return _Scratch(self.array.copy(), self.watcher, self.cells, self.address)
 
     def note(self, kind, index, offset=0, n_bytes=None):
-        address = self.address + offset
-        for i, stride in zip(self._checked(index), self.strides):
-            address += int(i) * stride
+        address = self.address + self.place(index) * self.itemsize + offset
         self.watcher.note(self.cells, kind, address, n_bytes or self.itemsize, sys._getframe(2))
 
     def __getitem__(self, index):
         if self.array.dtype.names:
-            return _WatchedRecord(self, self._checked(index))
+            return _WatchedRecord(self, index)
         self.note(READ, index)
         return self.array[index]
 
@@ -158,7 +155,7 @@ class _WatchedRecord(Record):
     __slots__ = ("_memory", "_index")
 
     def __init__(self, memory, index):
-        super().__init__(memory.array[index])
+        super().__init__(memory.array.reshape(-1)[memory.place(index)])
         object.__setattr__(self, "_memory", memory)
         object.__setattr__(self, "_index", index)
 

@@ -232,6 +232,15 @@ SPARSE_SETS: list[Options] = [
      "max_cat_to_onehot": most, "subsample": 0.9}
     for absent in ("missing", "zero") for most in (1, 4)
 ]  # fmt: skip
+STATISTICS = {"table": "categories", "cat_encoding": "statistics"}
+OF_STATISTICS: list[Options] = [
+    {"objective": "reg:squarederror", "tree_method": "hist", "max_depth": 3, **STATISTICS},
+    {"objective": "binary:logistic", **GROWTHS[1], **STATISTICS, "max_cat_to_onehot": 2, "subsample": 0.6,
+     "colsample_bytree": 0.8, "weights": "zeros"},
+    {"objective": "multi:softprob", "num_class": 3, **GROWTHS[3], **STATISTICS, "cat_noise": 8.0, "weights": "loud"},
+    {"objective": "reg:absoluteerror", "targets": 2, "tree_method": "hist", "max_depth": 3, **STATISTICS, **CONSTRAINED,
+     "max_cat_to_onehot": 1},
+]
 OWN_GAIN = {"objective": "reg:squarederror", "split_gain": "recorded_gain@share=0.25", "max_depth": 3}
 FORESTS: list[Options] = [
     {**OBJECTIVES[0], "tree_method": "hist", "max_depth": 3, "num_parallel_tree": 3, "subsample": 0.7, "colsample_bynode": 0.7},
@@ -340,6 +349,9 @@ MORE: list[tuple[Options, Options]] = [
     *((model | {"rows": SMALL}, layout) for model in UPDATES for layout in ({}, NAIVE)),
     *((model, layout) for model in LESS_CHANCE for layout in ({}, {"workers": 3}, LATER_LAYOUTS[1])),
     *((model | {"rows": SMALL, "rounds": 1}, layout) for model in LESS_CHANCE for layout in ({}, CUDA, NAIVE)),
+    *((model, layout) for model in OF_STATISTICS for layout in LATER_LAYOUTS),
+    *((model | {"rows": SMALL}, layout) for model in OF_STATISTICS for layout in ({}, NAIVE)),
+    *((model | {"rows": SMALL}, layout) for model, layout in zip(OF_STATISTICS, [*SLOW_LAYOUTS[:2], SLOW_LAYOUTS[3], CUDA])),
 ]  # fmt: skip
 
 
@@ -409,7 +421,7 @@ def sample() -> list[str]:
     whatever is the first with one of its options."""
     slow = [name for name in CONFIGURATIONS if "backend=cuda" in name]
     quick = [name for name in CONFIGURATIONS if "backend=cuda" not in name]
-    chosen = quick[::6] + slow[::64]
+    chosen = quick[::12] + slow[::64]
     seen = {option for name in chosen for option in options_of(name)}
     for name in quick + slow:
         if not seen.issuperset(options_of(name)):

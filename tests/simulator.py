@@ -16,10 +16,12 @@ operation without one of its lanes, a value that does not fit where it is stored
 """
 
 import sys
+import threading
 from contextlib import nullcontext
 from contextvars import copy_context
 from functools import cache
 from inspect import signature
+from operator import index as as_integer
 from types import SimpleNamespace
 
 import numpy as np
@@ -28,7 +30,7 @@ from numba import njit, types
 from numba.core.extending import _Intrinsic
 
 from gpuboost.backend.cuda.device import Device, Mark, PendingCopy
-from gpuboost.kernels.cuda_common import DeviceFunction, bind, cuda
+from gpuboost.kernels.cuda_common import FULL_WARP, DeviceFunction, _names_in, bind, cuda
 
 POISON = 0xA5
 ORDERS = ("forward", "reverse", "shuffled")
@@ -48,7 +50,7 @@ def simulate(kernel, *arguments, grid=1, block=32, shared=0, order="forward", po
     """
     assert block % 32 == 0
     run = _Run(grid, block, shared, poison, watcher or Watcher())
-    function = run.bind(kernel.function)
+    function = bindings(type(run.watcher)).bind(kernel.function)
     wrapped = [run.wrap(value, expected) for value, expected in zip(arguments, kernel.arguments.values(), strict=True)]
     with np.errstate(over="raise", divide="ignore", invalid="ignore"):
         for number in in_order(range(grid), order, seed=0):
@@ -71,46 +73,49 @@ def in_order(items, order, seed):
 class Memory:
     """An array whose every index is checked. A kernel sees elements of it, never parts."""
 
-    __slots__ = ("array", "shape", "size", "ndim", "itemsize")
+    __slots__ = ("array", "shape", "size", "ndim", "itemsize", "_elements", "_type")
 
     def __init__(self, array):
         self.array, self.shape, self.size, self.ndim, self.itemsize = array, array.shape, array.size, array.ndim, array.itemsize
+        self._elements, self._type = array.reshape(-1), array.dtype.type
 
-    def _checked(self, index):
-        if type(index) is not tuple:
-            index = (index,)
-        if len(index) != self.ndim:
-            raise SimulationError(f"{len(index)} indices for an array of shape {self.shape}")
-        for i, n in zip(index, self.shape):
-            if isinstance(i, FLOATS):
-                raise SimulationError(f"index {i!r} is not an integer")
-            if not 0 <= i < n:
-                raise SimulationError(f"index {tuple(map(int, index))} is outside the array of shape {self.shape}")
-        return index
+    def place(self, index):
+        """Where among all elements the one at an index is."""
+        indices = index if type(index) is tuple else (index,)
+        if len(indices) != self.ndim:
+            raise SimulationError(f"{len(indices)} indices for an array of shape {self.shape}")
+        place = 0
+        try:
+            for i, n in zip(map(as_integer, indices), self.shape):
+                if not 0 <= i < n:
+                    raise SimulationError(f"index {tuple(map(int, indices))} is outside the array of shape {self.shape}")
+                place = place * n + i
+        except TypeError:
+            raise SimulationError(f"index {index!r} is not an integer") from None
+        return place
 
     def __getitem__(self, index):
-        value = self.array[self._checked(index)]
-        return Record(value) if self.array.dtype.names else value
+        value = self._elements[self.place(index)]
+        return Record(value) if self._type is np.void else value
 
     def __setitem__(self, index, value):
-        self.array[self._checked(index)] = _fitting(value, self.array.dtype)
-
+        self._elements[self.place(index)] = _fitting(value, self.array.dtype)
 
     def add(self, index, value):
-        index = self._checked(index)
-        old = self.array[index]
+        place = self.place(index)
+        old = self._elements[place]
         if self.array.dtype.kind in "iu":
             if isinstance(value, FLOATS):
                 raise SimulationError(f"{value!r} is added to {self.array.dtype} without a cast")
-            self.array[index] = _wrapped(int(old) + int(value), self.array.dtype)
+            self._elements[place] = _cast_to(self.array.dtype)(int(old) + int(value))
         else:
-            self.array[index] = old + value
+            self._elements[place] = old + value
         return old
 
     def max(self, index, value):
-        index = self._checked(index)
-        old = self.array[index]
-        self.array[index] = max(old, _fitting(value, self.array.dtype))
+        place = self.place(index)
+        old = self._elements[place]
+        self._elements[place] = max(old, _fitting(value, self.array.dtype))
         return old
 
 
@@ -138,8 +143,8 @@ def _fitting(value, dtype):
     if dtype.kind in "iu":
         if isinstance(value, FLOATS):
             raise SimulationError(f"{value!r} is stored as {dtype} without a cast")
-        info = np.iinfo(dtype)
-        if not info.min <= int(value) <= info.max:
+        least, greatest = _range(dtype)
+        if not least <= int(value) <= greatest:
             raise SimulationError(f"{value!r} does not fit in {dtype}")
     return value
 
@@ -156,29 +161,35 @@ class _Atomic:
         return memory.max(index, value)
 
 
-def _wrapped(value, dtype):
-    bits = 8 * dtype.itemsize
-    value &= (1 << bits) - 1
-    return dtype.type(value - (1 << bits) if dtype.kind == "i" and value >> (bits - 1) else value)
+@cache
+def _range(dtype):
+    """The least and greatest integers of a dtype."""
+    return int(np.iinfo(dtype).min), int(np.iinfo(dtype).max)
 
 
-class _Cast:
+@cache
+def _cast_to(dtype):
     """int32(x), float64(x), … of a kernel: converts as the compiled cast does, integers modulo their width."""
+    kind = dtype.type
+    least, greatest = _range(dtype) if dtype.kind in "iu" else (None, None)
 
-    def __init__(self, numba_type):
-        self.dtype = np.dtype(str(numba_type))
-        self.type = self.dtype.type
+    def to_float(value):
+        return value if type(value) is kind else kind(value)
 
-    def __call__(self, value):
-        if type(value) is self.type:
+    def to_integer(value):
+        if type(value) is kind:
             return value
-        if self.dtype.kind == "f":
-            return self.type(value)
-        if isinstance(value, FLOATS):
-            info = np.iinfo(self.dtype)
-            if not (np.isfinite(value) and info.min <= int(value) <= info.max):
-                raise SimulationError(f"{value!r} is cast to {self.dtype}: undefined")
-        return _wrapped(int(value), self.dtype)
+        try:
+            value = as_integer(value)
+        except TypeError:  # a float, or a truth value
+            if not (np.isfinite(value) and least <= int(value) <= greatest):
+                raise SimulationError(f"{value!r} is cast to {dtype}: undefined") from None
+            value = int(value)
+        return kind(value if least <= value <= greatest else (value - least) % (greatest - least + 1) + least)
+
+    cast = to_float if dtype.kind == "f" else to_integer
+    cast.dtype = dtype  # as cuda.shared.array asks for it
+    return cast
 
 
 class Watcher:
@@ -188,7 +199,8 @@ class Watcher:
         """The array, of global or shared memory, as kernels see it."""
         return Memory(array)
 
-    def scalar_function(self, run, dispatcher):
+    @classmethod
+    def scalar_function(cls, dispatcher):
         """A scalar function of both devices, as kernels call it."""
         return _compiled(dispatcher)
 
@@ -204,13 +216,12 @@ class Watcher:
 
 
 class _Run:
-    """One launch: the kernel as Python, with this module's names in place of CUDA's."""
+    """One launch."""
 
     def __init__(self, grid, block, shared, poison, watcher):
-        self.grid, self.block, self.dynamic_bytes, self.poison, self.watcher = grid, block, shared, poison, watcher
+        self.grid_size, self.block_size = SimpleNamespace(x=grid), SimpleNamespace(x=block)
+        self.block, self.dynamic_bytes, self.poison, self.watcher = block, shared, poison, watcher
         self.shared = {}
-        self._known = {}
-        self.cuda = _Cuda(self)
 
     def wrap(self, value, expected):
         """An argument of the launch as the kernel sees it."""
@@ -219,23 +230,46 @@ class _Run:
         assert value.flags.c_contiguous and value.ndim == expected.ndim
         return self.watcher.memory(value)
 
-    def bind(self, function):
-        if function not in self._known:
-            self._known[function] = bind(function, self._replace)
-        return self._known[function]
 
-    def _replace(self, value):
+class Bindings:
+    """The functions of kernels as Python, with this module's names in place of CUDA's, for one kind of Watcher.
+
+    A function is bound once, and anew where a global of it, or of what it calls, has another value: tests set such.
+    """
+
+    def __init__(self, watcher):
+        self._watcher = watcher
+        self._known = {}  # function -> (as Python, {(function that names a global, name): value})
+
+    def bind(self, function):
+        return self._bind(function)[0]
+
+    def _bind(self, function):
+        bound, seen = self._known.get(function, (None, {}))
+        if bound is None or any(f.__globals__[name] is not value for (f, name), value in seen.items()):
+            names = _names_in(function.__code__) & function.__globals__.keys()
+            seen = {(function, name): function.__globals__[name] for name in names}
+            bound = bind(function, lambda value: self._replace(value, seen))
+            self._known[function] = bound, seen
+        return bound, seen
+
+    def _replace(self, value, seen):
         if value is cuda:
-            return self.cuda
+            return _CUDA
         if isinstance(value, DeviceFunction):
-            return self.bind(value.py_func)
+            inner, seen_within = self._bind(value.py_func)
+            seen |= seen_within
+            return inner
         if isinstance(value, types.Number):
-            return _Cast(value)
+            return _cast_to(np.dtype(str(value)))
         if isinstance(value, _Intrinsic):
             return _compiled(_callable(value))
         if hasattr(value, "py_func") and hasattr(value, "overloads"):
-            return self.watcher.scalar_function(self, value)
+            return self._watcher.scalar_function(value)
         return value
+
+
+bindings = cache(Bindings)  # of a class of Watchers
 
 
 @cache
@@ -246,34 +280,42 @@ def _callable(intrinsic):
     return njit(eval(f"lambda {names}: intrinsic({names})", {"intrinsic": intrinsic}))
 
 
+@cache
 def _compiled(dispatcher):
     """A scalar function of both devices, run as numba compiles it for the CPU: with numba's types, not NumPy's."""
-    results = {}
+    results = {}  # by types of the arguments: those of the results
 
     def call(*arguments):
-        plain = [a.array if isinstance(a, Memory) else a for a in arguments]
-        value = dispatcher(*plain)
-        kinds = tuple(type(a) if not isinstance(a, np.ndarray) else (a.dtype, a.ndim) for a in plain)
+        kinds = tuple(map(type, arguments))
+        if _have_memory(kinds):
+            arguments = [a.array if isinstance(a, Memory) else a for a in arguments]
+            kinds = tuple((a.dtype, a.ndim) if isinstance(a, np.ndarray) else type(a) for a in arguments)
+        value = dispatcher(*arguments)
         if kinds not in results:
-            result = dispatcher.overloads[tuple(dispatcher.typeof_pyval(a) for a in plain)].signature.return_type
+            result = dispatcher.overloads[tuple(dispatcher.typeof_pyval(a) for a in arguments)].signature.return_type
             parts = result if isinstance(result, types.BaseTuple) else (result,)
             numbers = [types.unliteral(part) for part in parts if isinstance(part, types.Number | types.Boolean)]
             results[kinds] = [np.dtype(str(number)).type for number in numbers]
         casts = results[kinds]
         if isinstance(value, tuple):
-            return tuple(cast(v) for cast, v in zip(casts, value))
+            return tuple([cast(v) for cast, v in zip(casts, value)])
         return casts[0](value) if casts else value
 
     return call
 
 
+@cache
+def _have_memory(kinds):
+    return any(issubclass(kind, Memory) for kind in kinds)
+
+
 class _Thread:
-    """One thread of a block. waits_at : (operation, mask of lanes, what it brings) while it waits, else None; of a barrier of the
-    block the mask is 0, and it brings its place in the code."""
+    """One thread of a block. waits_at : (operation, mask of lanes) while it waits, else None; of a barrier of the block the mask
+    is 0. brings : a tuple, what it has for the others; to a barrier of the block, its place in the code."""
 
     def __init__(self, number, block, function):
         self.number, self.lane, self.warp = number, number & 31, number >> 5
-        self.block = block
+        self.block, self.index = block, SimpleNamespace(x=number)
         self.greenlet = greenlet(function)
         self.greenlet.gr_context = copy_context()  # with the errstate of simulate, which a new greenlet would not have
         self.greenlet.thread = self
@@ -284,17 +326,19 @@ class _Thread:
 class Block:
     def __init__(self, run, number, order):
         self.run_facts, self.number, self.order = run, number, order
+        self.index = SimpleNamespace(x=number)
 
     def run(self, function, arguments):
         self.run_facts.shared.clear()
         threads = self.threads = [_Thread(i, self, function) for i in range(self.run_facts.block)]
+        warps = [threads[first : first + 32] for first in range(0, len(threads), 32)]
         self.run_facts.watcher.start_block(threads)
         for thread in in_order(threads, self.order, self.number):
             self._step(thread, arguments)
         turn = 0
-        while any(not t.greenlet.dead for t in threads):
+        while any(t.waits_at for t in threads):
             turn += 1
-            released = self._meet_in_warps(threads) or self._meet_in_block(threads)
+            released = [t for warp in warps for t in self._meet_in_warp(warp)] or self._meet_in_block(threads)
             for thread in in_order(released, self.order, turn):
                 self._step(thread)
 
@@ -309,74 +353,87 @@ class Block:
             error.add_note(f"in thread {thread.number} of block {self.number}")
             raise
 
-    def _meet_in_warps(self, threads):
-        """Complete the warp operations whose lanes have all arrived; returns the threads that go on."""
-        released = []
-        for first in range(0, len(threads), 32):
-            warp = threads[first : first + 32]
-            waiting = [t for t in warp if t.waits_at and t.waits_at[1]]
-            for mask, operation in sorted({(t.waits_at[1], t.waits_at[0]) for t in waiting}):
-                here = [t for t in waiting if t.waits_at[1] == mask and t.waits_at[0] == operation]
+    def _meet_in_warp(self, warp):
+        """Complete the operations of a warp whose lanes have all arrived; returns the threads that go on."""
+        meetings, released = {}, []
+        for t in warp:
+            if t.waits_at and t.waits_at[1]:
+                meetings.setdefault(t.waits_at, []).append(t)
+        for (operation, mask), here in meetings.items():
+            if len(here) < 32 or mask != FULL_WARP:
                 named = [t for t in warp if mask >> t.lane & 1]
                 if any(t.greenlet.dead for t in named):
                     raise SimulationError(f"{operation} waits for lanes that have ended")
                 if any(not mask >> t.lane & 1 for t in here):
                     raise SimulationError(f"{operation} by a lane outside its own mask")
-                if len(here) == len(named):
-                    values = {t.lane: t.waits_at[2] for t in here}
-                    if operation == "syncwarp":  # shuffles and votes promise nothing about memory
-                        self.run_facts.watcher.barrier(here)
-                    for t in here:
-                        t.answer = _WARP_OPERATIONS[operation](t.lane, values)
-                    released += here
+                if len(here) < len(named):
+                    continue
+            if operation == "syncwarp":  # shuffles and votes promise nothing about memory
+                self.run_facts.watcher.barrier(here)
+            answers = _WARP_OPERATIONS[operation]({t.lane: t.brings for t in here})
+            for t, t.answer in zip(here, answers, strict=True):
+                released.append(t)
         return released
 
     def _meet_in_block(self, threads):
         """Release a block's barrier; every thread must be there, at the same place of the code."""
-        waiting = [t for t in threads if not t.greenlet.dead]
+        waiting = [t for t in threads if t.waits_at]
         stuck = [t for t in waiting if t.waits_at[1]]
         if stuck:
             raise SimulationError(f"deadlock: lanes wait in {stuck[0].waits_at[0]} for lanes that wait elsewhere")
-        if len(waiting) != len(threads) or len({t.waits_at[2] for t in waiting}) != 1:
+        if len(waiting) != len(threads) or len({t.brings for t in waiting}) != 1:
             raise SimulationError(f"divergent barrier: {len(waiting)} of {len(threads)} threads wait, not all at one place")
         self.run_facts.watcher.barrier(waiting)
         return waiting
 
 
-# What a lane gets from a warp operation: values[lane] is what each lane brought.
+def _ballot(values):
+    vote = np.uint32(sum(1 << lane for lane, (flag,) in values.items() if flag))
+    return [vote] * len(values)
+
+
+# What lanes get from an operation of their warp: values[lane] is what a lane brings. A shuffle gives one's own value where the
+# other lane takes no part.
 _WARP_OPERATIONS = {
-    "syncwarp": lambda lane, values: None,
-    "shfl_sync": lambda lane, values: values.get(values[lane][1] & 31, values[lane])[0],
-    "shfl_up_sync": lambda lane, values: values.get(lane - values[lane][1], values[lane])[0],
-    "shfl_down_sync": lambda lane, values: values.get(lane + values[lane][1], values[lane])[0],
-    "shfl_xor_sync": lambda lane, values: values.get(lane ^ values[lane][1], values[lane])[0],
-    "ballot_sync": lambda lane, values: np.uint32(sum(1 << other for other, (flag,) in values.items() if flag)),
+    "syncwarp": lambda values: [None] * len(values),
+    "shfl_sync": lambda values: [values.get(other & 31, values[lane])[0] for lane, (_, other) in values.items()],
+    "shfl_up_sync": lambda values: [values.get(lane - delta, values[lane])[0] for lane, (_, delta) in values.items()],
+    "shfl_down_sync": lambda values: [values.get(lane + delta, values[lane])[0] for lane, (_, delta) in values.items()],
+    "shfl_xor_sync": lambda values: [values.get(lane ^ lanes, values[lane])[0] for lane, (_, lanes) in values.items()],
+    "ballot_sync": _ballot,
 }
 
 
+class _Shared:
+    @staticmethod
+    def array(shape, dtype):
+        """Shared memory: one array per place in the code that asks for it, the same for all threads of the block."""
+        run, dtype = getcurrent().thread.block.run_facts, dtype.dtype
+        place = ("dynamic", dtype) if shape == 0 else _place()
+        if place not in run.shared:
+            if shape == 0:
+                memory = run.shared.setdefault("dynamic", np.full(run.dynamic_bytes, run.poison, np.uint8))
+                view = memory[: len(memory) // dtype.itemsize * dtype.itemsize].view(dtype)
+            else:
+                view = np.full(int(np.prod(shape)) * dtype.itemsize, run.poison, np.uint8).view(dtype).reshape(shape)
+            run.shared[place] = run.watcher.memory(view)
+        return run.shared[place]
+
+
 class _Cuda:
-    """The names of numba.cuda that kernels may use (gpuboost.kernels.cuda_common lists them)."""
+    """The names of numba.cuda that kernels may use (gpuboost.kernels.cuda_common lists them), for the thread that asks."""
 
-    atomic = _Atomic
-
-    def __init__(self, run):
-        self._run = run
-        self.blockDim, self.gridDim = SimpleNamespace(x=run.block), SimpleNamespace(x=run.grid)
-        self.shared = SimpleNamespace(array=self._shared_array)
-
-    @property
-    def threadIdx(self):
-        return SimpleNamespace(x=getcurrent().thread.number)
-
-    @property
-    def blockIdx(self):
-        return SimpleNamespace(x=getcurrent().thread.block.number)
+    atomic, shared = _Atomic, _Shared
+    threadIdx = property(lambda self: getcurrent().thread.index)
+    blockIdx = property(lambda self: getcurrent().thread.block.index)
+    blockDim = property(lambda self: getcurrent().thread.block.run_facts.block_size)
+    gridDim = property(lambda self: getcurrent().thread.block.run_facts.grid_size)
 
     def syncthreads(self):
         wait("syncthreads", 0, _place())
 
     def syncwarp(self):
-        return wait("syncwarp", 0xFFFFFFFF)
+        return wait("syncwarp", FULL_WARP)
 
     def shfl_sync(self, mask, value, lane):
         return wait("shfl_sync", mask, value, int(lane))
@@ -397,23 +454,16 @@ class _Cuda:
     def popc(value):
         return (int(value) & 0xFFFFFFFF if not isinstance(value, np.int64 | np.uint64) else int(value)).bit_count()
 
-    def _shared_array(self, shape, dtype):
-        """Shared memory: one array per place in the code that asks for it, the same for all threads of the block."""
-        dynamic = shape == 0
-        place = "dynamic" if dynamic else _place()
-        if place not in self._run.shared:
-            n_bytes = self._run.dynamic_bytes if dynamic else int(np.prod(shape)) * dtype.dtype.itemsize
-            self._run.shared[place] = np.full(n_bytes, self._run.poison, np.uint8)
-        view = self._run.shared[place]
-        view = view[: len(view) // dtype.dtype.itemsize * dtype.dtype.itemsize].view(dtype.dtype)
-        return self._run.watcher.memory(view if dynamic else view.reshape(shape))
+
+_CUDA = _Cuda()
 
 
 def wait(operation, mask, *value):
     """Stop the current thread until those it waits for are there too."""
-    thread = getcurrent().thread
-    thread.waits_at = operation, int(mask), value
-    thread.greenlet.parent.switch()
+    own = getcurrent()
+    thread = own.thread
+    thread.waits_at, thread.brings = (operation, int(mask)), value
+    own.parent.switch()
     return thread.answer
 
 
@@ -447,30 +497,39 @@ class SimulatedDevice(Device):
         self.block_size, self.n_multiprocessors, self.order, self.memory = block, n_multiprocessors, order, memory
         self.shared_limit, self.rung = shared_limit, rung
         self.launches, self.waits = [], 0
+        self.own = threading.local()  # recorded : what a thread launched and cleared while it was not done
 
     def block(self, kernel):
         return min(kernel.block, self.block_size)
 
     def empty(self, shape, dtype):
+        self._refuse_while_recording()
         array = np.empty(shape, dtype)
         array.reshape(-1).view(np.uint8).fill(POISON)
         return array
 
     def clear(self, array):
+        self._do(lambda: self._clear(array))
+
+    def _clear(self, array):
         array.reshape(-1).view(np.uint8).fill(0)
 
     def put(self, array, dtype=None):
+        self._refuse_while_recording()
         return np.array(array, dtype, order="C", ndmin=1)
 
     def write(self, array, values):
+        self._refuse_while_recording()
         assert array.dtype == values.dtype and array.size == values.size
         array[...] = values.reshape(array.shape)
 
     def fetch(self, array):
+        self._refuse_while_recording()
         self.waits += 1
         return np.array(array)
 
     def start_copy(self, array):
+        self._refuse_while_recording()
         return _SimulatedCopy(self, array)
 
     def page_locked(self, shape, dtype):
@@ -485,13 +544,34 @@ class SimulatedDevice(Device):
         return _Now()
 
     def order_behind(self, place):
-        pass
+        self._refuse_while_recording()
 
     def free_bytes(self):
         return self.memory
 
+    def record(self, work):
+        self.own.recorded = []
+        work()
+        recorded, self.own.recorded = self.own.recorded, None
+
+        def again():
+            for step in recorded:
+                step()
+
+        return again
+
+    def _do(self, step):
+        recorded = getattr(self.own, "recorded", None)
+        if recorded is None:
+            step()
+        else:
+            recorded.append(step)
+
+    def _refuse_while_recording(self):
+        assert getattr(self.own, "recorded", None) is None, "what is recorded only launches and clears"
+
     def _prepare(self, *launch):
-        return lambda: self._launch(*launch)
+        return lambda: self._do(lambda: self._launch(*launch))
 
     def _launch(self, kernel, choice, grid, block, shared, arguments):
         self.launches.append(kernel.name)

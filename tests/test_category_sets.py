@@ -131,8 +131,8 @@ def test_a_sparse_table_gives_the_model_of_the_table_written_out(absent):
     np.testing.assert_array_equal(booster.predict(d), dense.predict(gb.DMatrix(X)))
 
 
-@pytest.mark.parametrize("n_workers", [2, 7])
-def test_workers_whose_parts_lack_categories_agree_by_value(n_workers):
+def digests_of_workers_and_one(n_workers, train):
+    """Those of workers whose parts lack categories, and that of a training on all rows. train : (X, y, types=) -> Booster."""
     X, y = table(300)
     X = X[np.argsort(X[:, 0])]  # each worker has some of the categories
     frame = as_frame(X)
@@ -143,7 +143,13 @@ def test_workers_whose_parts_lack_categories_agree_by_value(n_workers):
         part = frame[own].assign(**{name: frame[name][own].cat.remove_unused_categories() for name in ("many", "few")})
         return digest(train(part, y[own], types=None).model)
 
-    assert set(run_threads(n_workers, work)) == {digest(train(frame, y, types=None).model)}
+    return set(run_threads(n_workers, work)), {digest(train(frame, y, types=None).model)}
+
+
+@pytest.mark.parametrize("n_workers", [2, 7])
+def test_workers_whose_parts_lack_categories_agree_by_value(n_workers):
+    workers, one = digests_of_workers_and_one(n_workers, train)
+    assert workers == one
 
 
 def test_workers_keep_the_value_that_means_missing():

@@ -293,9 +293,12 @@ def interrupted(call, rounds=2):
             def method(*args, **kwargs):
                 nonlocal calls
                 calls += 1
-                result = attribute(*args, **kwargs)
-                if calls == call:
+                number = calls
+                result = attribute(*args, **kwargs)  # within which there may be others
+                if number == call:
                     raise KeyboardInterrupt
+                if isinstance(result, list):  # of trainings
+                    return [Interrupted(part) if isinstance(part, PARTS) else part for part in result]
                 return Interrupted(result) if isinstance(result, PARTS) else result
 
             return method

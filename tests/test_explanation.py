@@ -61,8 +61,8 @@ def test_values_against_a_background_are_shapleys(seed, options):
 
 def test_against_one_row_the_values_are_the_difference_of_two_margins():
     """On paths of 16 features, the most there may be."""
-    model = deep_model(16, 40, 40)
-    X = np.random.default_rng(0).normal(size=(200, 40)).astype(np.float32)
+    model = deep_model(16, 8, 40)
+    X = np.random.default_rng(0).normal(size=(50, 40)).astype(np.float32)
     booster = booster_of(model)
     margins = booster.predict(gb.DMatrix(X))
     values = booster.contributions(gb.DMatrix(X), background=gb.DMatrix(X[:1]))[:, 0]

@@ -154,12 +154,12 @@ def test_sparse_tables_equal_dense_ones(density, mask, use_backend, monkeypatch)
     y = y + 3 * X.sum(axis=1)
     sparse = scipy.sparse.csr_matrix(X)
     params = {**MASKS[mask], "max_depth": 3}
-    expected = digest(train(params, X, y, sparse_absent="zero").model)
-    assert digest(train(params, sparse, y, sparse_absent="zero").model) == expected
+    expected, first = (digest(train(params, X, y, rounds, sparse_absent="zero").model) for rounds in (2, 1))
+    assert digest(train(params, sparse, y, 2, sparse_absent="zero").model) == expected
     assert n_walks == (6 if density < 0.1 else 4)  # three levels of two trees
     if mask == "all":
         use_backend(CudaBackend(SimulatedDevice()))
-        assert digest(train(params, sparse, y, sparse_absent="zero").model) == expected
+        assert digest(train(params, sparse, y, 1, sparse_absent="zero").model) == first
 
 
 def test_few_rows_of_exact_search_and_histograms_agree():

@@ -1,12 +1,20 @@
 """Forests: several trees of an output in a round, all from the same gradients, each on rows and columns of its own."""
 
+import os
+import subprocess
+import sys
+from pathlib import Path
+
 import numpy as np
 import pytest
 from naive_backend import NaiveBackend
 
 import gpuboost as gb
+from gpuboost.backend.cpu import CpuBackend
 from gpuboost.communicator import run_threads
 from gpuboost.model_io import digest
+
+ROOT = str(Path(__file__).parents[1])
 
 DRAWS = {"subsample": 0.6, "colsample_bytree": 0.75, "colsample_bynode": 0.8, "seed": 4, "max_depth": 3}
 QUIET = {"verbose_eval": False}
@@ -79,6 +87,27 @@ def test_one_model_on_pages_workers_plain_loops_and_continued(changes, use_backe
     assert run_threads(2, work) == [expected] * 2
     use_backend(NaiveBackend())
     assert digest(train(params, gb.DMatrix(X, y), 2).model) == expected
+
+
+@pytest.mark.parametrize("changes", [{}, {"objective": "reg:absoluteerror", "sampling_method": "gradient_based"}], ids=len)
+def test_trees_that_grow_side_by_side_are_added_in_their_order(changes, use_backend, monkeypatch):
+    """7 trees on 3 threads, a training each: their margins, of which the second round's gradients come, and scores to the bit."""
+    X, y = make_table()
+    data, other, models, scores, n_abreast = gb.DMatrix(X, y), gb.DMatrix(X[::2], y[::2]), [], [], []
+    start = CpuBackend.start_trainings
+
+    def counted(*args):
+        trainings = start(*args)
+        n_abreast.append(len(trainings))
+        return trainings
+
+    monkeypatch.setattr(CpuBackend, "start_trainings", counted)
+    for n_threads in (1, 3):
+        params = {**DRAWS, "num_parallel_tree": 7, "learning_rate": 0.7, **changes}
+        use_backend(CpuBackend(n_threads))
+        scores.append({})
+        models.append(digest(train(params, data, evals=[(data, "train"), (other, "other")], evals_result=scores[-1]).model))
+    assert n_abreast == [1, 3] and models[0] == models[1] and scores[0] == scores[1]
 
 
 def test_evaluations_are_those_of_the_predictions():
@@ -158,3 +187,18 @@ def test_a_forest_averages():
     assert min(map(np.min, many)) >= y.min() and max(map(np.max, many)) <= y.max()
     few, several = np.std(many[:6], axis=0).mean(), np.std(many[6:], axis=0).mean()
     assert several < few / 3  # 1/√30 of it, were the trees independent
+
+
+def test_a_forest_also_grows_while_the_interpreter_ends():
+    """It starts no threads then."""
+    code = """
+import atexit, numpy as np, gpuboost as gb
+import gpuboost.backend.cpu.training as training
+training.CODES_PER_THREAD = 1
+X = np.random.default_rng(0).normal(size=(300, 4)).astype(np.float32)
+params, dtrain = {"num_parallel_tree": 4, "subsample": 0.6, "nthread": 2}, gb.DMatrix(X, X[:, 0])
+first = gb.train(params, dtrain, 2).get_dump()
+atexit.register(lambda: print(gb.train(params, dtrain, 2).get_dump() == first))
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env={**os.environ, "PYTHONPATH": ROOT})
+    assert done.stdout.split() == ["True"], done.stderr

@@ -3,6 +3,7 @@ check it, and beside the simulator."""
 
 import json
 import sys
+from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -237,6 +238,7 @@ def test_descriptions_are_of_kernels_that_a_tree_launches():
     described = {description_of(kernel) for kernel in launched.kernels}
     assert described >= set(DESCRIPTIONS.values())
     assert launched.n > sum(launched.kernels.values()) > len(launched.kernels)
+    assert launched.n - launched.in_graph == 3  # the gradients, the round's number, and the tree's copy
 
 
 @dataclass(frozen=True)
@@ -245,13 +247,16 @@ class NamedKernel:
 
 
 def test_parts_of_a_tree_are_all_of_it(monkeypatch):
-    """Three kernels of 2, 3 and 7 launches and 5 other operations, each 1 µs, 10 µs of the host; 2 µs of work a kernel."""
+    """Three kernels of 2, 3 and 7 launches and 5 other operations, each 1 µs, 10 µs of the host; 2 µs of work a kernel. All but
+    three are a graph, 0.5 µs each."""
     kernels = map(NamedKernel, ("histogram_files.a_kernel", "partition.b_kernel", "nodes.c_kernel"))
-    operations = gpu_model.Operations(dict(zip(kernels, (2, 3, 7))), 5)
+    operations = gpu_model.Operations(Counter(dict(zip(kernels, (2, 3, 7)))), 5, 14)
     monkeypatch.setattr(gpu_model, "operations", lambda max_depth: operations)
     figures = gpu_model.figures(Task(1000, 28, 3), Machine(launch_us=1, graph_us=0.5, host_us=10, small_us=2))
     parts = {"histograms": 0.004, "partition": 0.006, "rest": 0.014, "launches": 0.017, "host": 0.17}
-    assert figures == pytest.approx({**parts, "tree": 0.17, "tree as a graph": 0.024 + 0.0085})
+    assert figures == pytest.approx({**parts, "tree": 0.17, "tree as a graph": 0.04})
+    figures = gpu_model.figures(Task(1000, 28, 3), Machine(launch_us=1, graph_us=0.5, host_us=1, small_us=2))
+    assert figures["tree as a graph"] == pytest.approx(0.024 + 14 * 0.0005 + 4 * 0.001)
 
 
 @pytest.mark.slow

@@ -35,10 +35,10 @@ def make(name, n_rows):
     return gb.DMatrix(X, y), {"max_depth": 3, "min_child_weight": 0.1, **params}
 
 
-def models(names, rounds, n_rows, together):
+def models(names, rounds, n_rows, together, **params):
     """Digests of the trainings, round by round in turns, or one after the other."""
     given = [make(name, n_rows) for name in names]
-    boosters = [gb.Booster(params) for _, params in given]
+    boosters = [gb.Booster({**own, **params}) for _, own in given]
     turns = [(i, r) for r in range(rounds) for i in range(len(names))]
     for i, r in turns if together else sorted(turns):
         boosters[i].update(given[i][0], r)
@@ -58,6 +58,6 @@ def test_trainings_in_turns_on_one_cpu_backend(n_threads, use_backend):
 def test_trainings_in_turns_on_one_gpu(use_backend):
     names = ["wide", "sparse"]
     use_backend(CpuBackend(1))
-    alone = models(names, 2, 40, together=False)
+    alone = models(names, 2, 40, together=False, max_depth=2)
     use_backend(CudaBackend(SimulatedDevice()))
-    assert models(names, 2, 40, together=True) == alone
+    assert models(names, 2, 40, together=True, max_depth=2) == alone

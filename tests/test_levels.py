@@ -8,6 +8,7 @@ import gpuboost as gb
 from gpuboost.backend import CpuBackend
 from gpuboost.backend.cpu.trees import CpuTrees
 from gpuboost.communicator import run_threads
+from gpuboost.kernels.quantise import FINE_ROWS
 from gpuboost.model_io import digest
 
 N_ROWS, N_COLUMNS = 700, 5
@@ -19,22 +20,22 @@ BY_LEVELS = {
     "vector leaves": {**CLASSES, "multi_strategy": "multi_output_tree"}, "forest": {"num_parallel_tree": 3, "subsample": 0.6},
     "few leaves": {"max_leaves": 6}, "monotone": {"monotone_constraints": (1, -1, 0, 0, 0), "max_delta_step": 0.3},
     "two bytes": {"max_bin": 400}, "pruned": {"gamma": 2.0, "min_child_weight": 8.0},
-    "quantile leaves": {"objective": "reg:absoluteerror"},
+    "quantile leaves": {"objective": "reg:absoluteerror"}, "masks": {"colsample_bynode": 0.5, "colsample_bylevel": 0.8},
+    "interactions": {"interaction_constraints": [[0, 1], [2, 3, 4]]}, "one thread's": {"max_depth": 9, "min_child_weight": 0.0},
     "no split": {"min_child_weight": 1e6}, "one level": {"max_depth": 1}, "dart": {"booster": "dart", "rate_drop": 0.5},
 }  # fmt: skip
 BY_STEPS = {
     "leaf by leaf": {"grow_policy": "lossguide"}, "no depth": {"max_depth": 0, "max_leaves": 9}, "very deep": {"max_depth": 20},
-    "proposals": {"tree_method": "approx"}, "exact": {"tree_method": "exact"}, "masks": {"colsample_bynode": 0.5},
-    "interactions": {"interaction_constraints": [[0, 1], [2, 3, 4]]}, "little memory": {"histogram_memory": 10_000},
+    "proposals": {"tree_method": "approx"}, "exact": {"tree_method": "exact"}, "little memory": {"histogram_memory": 10_000},
 }  # fmt: skip
 
 
 def table():
     rng = np.random.default_rng(4)
     X = rng.normal(size=(N_ROWS, N_COLUMNS)).astype(np.float32)
-    X[:, 3] = rng.integers(0, 3, N_ROWS)
+    X[:, 3] = rng.integers(0, 100, N_ROWS)
     X[rng.random(X.shape) < 0.1] = np.nan
-    y = np.nan_to_num(X[:, 0] + X[:, 1] * X[:, 2]) + X[:, 3] + rng.normal(size=N_ROWS)
+    y = np.nan_to_num(X[:, 0] + X[:, 1] * X[:, 2]) + X[:, 3] / 33 + rng.normal(size=N_ROWS)
     return X, np.nan_to_num(y)
 
 
@@ -64,9 +65,13 @@ def train(params, dtrain, rounds=3):
 
 
 @pytest.mark.filterwarnings("ignore:the first round split no node")
+@pytest.mark.parametrize("by_subtrees", [False, True])
 @pytest.mark.parametrize("n_threads", [1, 2])
 @pytest.mark.parametrize("params", BY_LEVELS.values(), ids=BY_LEVELS)
-def test_one_call_grows_the_trees_of_the_steps(params, n_threads, calls, use_backend):
+def test_one_call_grows_the_trees_of_the_steps(params, n_threads, by_subtrees, calls, use_backend, monkeypatch):
+    """By levels, or below some depth by subtrees: the nodes have the same numbers."""
+    monkeypatch.setattr("gpuboost.backend.cpu.trees.LEVELS_CACHE", 0 if by_subtrees else 2**30)
+    monkeypatch.setattr("gpuboost.kernels.levels.PAIRS_PER_THREAD", 1)
     X, y = table()
     weight = np.arange(N_ROWS) % 3 / 2
     digests = set()
@@ -121,3 +126,53 @@ def test_a_larger_tree_after_a_smaller_one_finds_room(calls):
             booster.update(dtrain)
         digests.add(digest(booster.model))
     assert len(digests) == 1
+
+
+@pytest.fixture
+def packs(monkeypatch):
+    """Whether the histograms of each round were packed."""
+    packs, histograms = list[bool](), CpuTrees._level_histograms
+
+    def noted(*args):
+        hist = histograms(*args)
+        packs.append(hist.ndim == 3)
+        return hist
+
+    monkeypatch.setattr(CpuTrees, "_level_histograms", noted)
+    return packs
+
+
+@pytest.mark.parametrize("n_columns, is_packed", [(4, False), (5, True), (9, True), (27, True), (32, True), (33, False)])
+@pytest.mark.parametrize("n_threads", [1, 3])
+def test_packed_histograms_of_one_to_four_words(n_columns, is_packed, n_threads, calls, packs, use_backend, monkeypatch):
+    """Nodes, or their words where nodes are few, are shared out to threads."""
+    monkeypatch.setattr("gpuboost.backend.cpu.training.CODES_PER_THREAD", 1)
+    rng = np.random.default_rng(n_columns)
+    X = rng.normal(size=(N_ROWS, n_columns)).astype(np.float32)
+    X[rng.random(X.shape) < 0.1] = np.nan
+    y, digests = np.nan_to_num(X).sum(axis=1), set()
+    for calls.allowed, threads in ((True, n_threads), (False, 1)):
+        use_backend(CpuBackend(threads))
+        digests.add(digest(train({}, gb.DMatrix(X, y)).model))
+    assert len(digests) == 1 and packs == [is_packed] * 3
+
+
+@pytest.mark.parametrize("n_rows, is_packed", [(2**16 - 1, True), (2**16, False)])
+@pytest.mark.parametrize("sign", [1, -1])
+def test_packed_sums_hold_the_largest_gradients_of_the_most_rows(n_rows, is_packed, sign, calls, packs):
+    """Gradients next to 2^15 units, hessians next to 2^16, all in a bin but two: none may reach the other half or the sign."""
+    X = np.repeat(np.arange(n_rows, dtype=np.float32)[:, None] % 256, 7, axis=1)  # so many bins that packing is worth it
+    X[:, :2] = 0
+    X[:2, :2] = [[1, 0], [1, 1]]
+    y, weight = np.full(n_rows, sign * 0.99999, np.float32), np.full(n_rows, 1.99999, np.float32)
+    y[:2] = 0, -y[2]
+    params = {"base_score": 0, "learning_rate": 1e-3, "max_depth": 3, "min_child_weight": 0}
+    models = [train(params, gb.DMatrix(X, y, weight=weight)).model for calls.allowed in (True, False)]
+    assert digest(models[0]) == digest(models[1]) and packs == [is_packed] * 3
+    assert [tree.n_leaves for tree in models[0].trees] == [3] * 3
+
+
+def test_two_limbs_do_not_pack(calls, packs):
+    X, y = (array[:FINE_ROWS] for array in table())
+    digests = {digest(train({}, gb.DMatrix(X, y)).model) for calls.allowed in (True, False)}
+    assert len(digests) == 1 and packs == [False] * 3

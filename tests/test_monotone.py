@@ -144,7 +144,7 @@ def test_bounds_by_hand(tree_method):
 def model_bytes(case, backend, monkeypatch, **params):
     with monkeypatch.context() as patch:
         patch.setattr("gpuboost.backend.choose_backend", lambda *_, **__: backend)
-        return digest(train(case, 2, n_rows=120, max_depth=3, **params).model)
+        return digest(train(case, 1, n_rows=120, max_depth=3, **params).model)
 
 
 @pytest.mark.sweep(2)

@@ -448,7 +448,7 @@ TABLE: dict[str, tuple[Callable[[Grown], None], list[dict[str, Any]], dict[str, 
         check_best_split,
         both(*({"tree_method": method, "max_depth": 4} for method in ("hist", "exact")),
              {"tree_method": "approx", "max_bin": 64, "max_depth": 4}, {"tree_method": "hist", "reg_lambda": 0, "max_depth": 4}),
-        {"n_rows": 600},
+        {"n_rows": 300},
     ),
     "sketch_proposals": (
         check_proposals,

@@ -284,7 +284,7 @@ def test_cuda_agrees(sample, kind, use_backend, unpacked):
         table = make(100, method=method)
     if kind in ("pages", "packed"):
         info, matrix = {"max_bin": 8, "page_rows": 60}, gb.QuantileDMatrix
-    options = {"info": info, "matrix": matrix, "max_bin": 8, "max_depth": 3, "rounds": 2}
+    options = {"info": info, "matrix": matrix, "max_bin": 8, "max_depth": 2, "rounds": 2}
     if kind == "packed" and sample == "all":
         options["feature_weights"] = None
     expected = model_digest(method, sample, table, **options)

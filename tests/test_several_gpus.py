@@ -99,7 +99,7 @@ def test_an_error_on_one_gpu_ends_the_others(machine):
             return False
 
     with pytest.raises(ZeroDivisionError, match="of the user's own"):
-        gb.train({**PARAMS, "device": "cuda:all"}, gb.DMatrix(X, Y), 5, callbacks=[Breaks()])
+        gb.train({**PARAMS, "max_depth": 1, "device": "cuda:all"}, gb.DMatrix(X, Y), 5, callbacks=[Breaks()])
 
 
 def test_errors_name_the_row_of_the_table(machine):

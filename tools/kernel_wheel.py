@@ -83,7 +83,7 @@ def start_compiling(package: Path, level: str, arguments: Sequence[str]) -> "sub
     """For any processor of the level: without the features of this one, without a vector library that others may not have."""
     env = {name: value for name, value in os.environ.items() if not name.startswith(("NUMBA_", "PYTHON", "GPUBOOST_"))} | FIXED
     env |= {"NUMBA_CPU_NAME": level, "NUMBA_CPU_FEATURES": "", "NUMBA_DISABLE_INTEL_SVML": "1", "GPUBOOST_KERNELS": "native"}
-    env |= {"NUMBA_CACHE_DIR": str(PLACE / level), "PYTHONPATH": str(package)}
+    env |= {"NUMBA_CACHE_DIR": str(PLACE / level), "GPUBOOST_COMPILERS": "1", "PYTHONPATH": str(package)}
     return subprocess.Popen([sys.executable, *arguments], env=env, cwd=PLACE)
 
 

@@ -23,7 +23,7 @@ Coder.bin_rows, in RowReducer, and in Trees.frontier_size where a bound would gr
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Generic, Protocol, TypeVar
 
@@ -356,6 +356,12 @@ class Training(ABC, Generic[Pending]):
     def start_round(self, plan: Round) -> None:
         """Take up what is to be grown next."""
 
+    def grow(self, plan: Round, margin: Array | None, steps: Callable[[], None]) -> None:
+        """Grow the trees of the plan taken up, and add them to these margins, if any: do the steps, which ask this training for
+        one thing after another. Where plans are alike so are the steps, and a backend may record what they launch instead, and do
+        that again. Only where nothing is to be exchanged with other workers."""
+        steps()
+
     @abstractmethod
     def update_margin(self, margin: Array) -> None:
         """Add the leaf values to these margins of all rows, as a rule the current ones: also of those not drawn, and of those of
@@ -494,3 +500,11 @@ class Backend(ABC):
         params : with columns by number (growing/plan.resolve_columns).
         leaf_alphas : for each output, which quantile of the residuals its leaves are; empty where they are none.
         """
+
+    def start_trainings(
+        self, n_plans: int, rows: TrainingRows, params: Params, n_trees: int, leaf_size: int = 1,
+        leaf_alphas: tuple[float, ...] = (),
+    ) -> Sequence[Training]:  # fmt: skip
+        """As many as best grow the n_plans plans of a round, each in a thread of its own, at the same margins: one, unless the
+        backend knows better."""
+        return [self.start_training(rows, params, n_trees, leaf_size, leaf_alphas)]

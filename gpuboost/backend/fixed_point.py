@@ -23,7 +23,7 @@ __all__ = [
 
 def check_finite(maxima: np.ndarray) -> None:
     """FloatingPointError when a gradient or hessian was NaN or infinite. maxima : int64 (n_outputs, 2) float32 bits."""
-    if (maxima >= NON_FINITE_BITS).any():
+    if maxima.max(initial=0) >= NON_FINITE_BITS:
         raise FloatingPointError(
             "a gradient or hessian is not finite: the margins or labels have grown beyond float32, or a custom objective "
             "returned NaN or infinity. Use a smaller learning_rate, set max_delta_step, or scale the labels or weights down."
@@ -37,12 +37,12 @@ def magnitudes(maxima: np.ndarray) -> np.ndarray:
 
 def scales_16(maxima: np.ndarray) -> np.ndarray:
     """float64 (n_outputs, 2): the powers of two that bring max |g| below 2^15 and max h below 2^16."""
-    return np.array([[2.0 ** scale_exponent(g, 15), 2.0 ** scale_exponent(h, 16)] for g, h in magnitudes(maxima)])
+    return np.array([[2.0 ** scale_exponent(g, 15), 2.0 ** scale_exponent(h, 16)] for g, h in magnitudes(maxima).tolist()])
 
 
 def leaf_scales(maxima: np.ndarray, global_rows: int) -> np.ndarray:
     """float64 (n_outputs, 2): powers of two with global_rows · max · scale ≤ 2^62."""
-    return np.array([[sum_scale(g, global_rows), sum_scale(h, global_rows)] for g, h in magnitudes(maxima)])
+    return np.array([[sum_scale(g, global_rows), sum_scale(h, global_rows)] for g, h in magnitudes(maxima).tolist()])
 
 
 def sum_scale(largest: float, n_terms: int) -> float:

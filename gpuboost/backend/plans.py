@@ -1,6 +1,6 @@
 """What is to be grown: a plan for every tree, and a round of trees that grow together (growing/plan.py makes them)."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TypeVar
@@ -138,6 +138,12 @@ class Round:
     @cached_property
     def key(self) -> int:
         return _shared("key", [tree.key for tree in self.trees])
+
+    @property
+    def alike(self) -> Hashable:
+        """Equal for rounds of a training that are grown by the same steps: they differ in numbers that lie on the device, and in
+        which of so many rows and columns are drawn."""
+        return self.penalty, self.gain, self.refreshes_leaves, self.rows and self.rows.n_drawn
 
     def require_outputs(self, first_outputs: Sequence[int], leaf_size: int) -> None:
         """ValueError where its trees add to other outputs than a training was started for."""

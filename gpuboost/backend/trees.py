@@ -36,11 +36,13 @@ def collect_trees(
     number_kept(len(nodes), nodes, new_ids, n_kept)
     trees, leaf_size = [], weights.shape[1]
     for tree, n in enumerate(n_kept):
-        shapes = [(n, leaf_size) if field in VECTORS else n for field in range(len(TREE_DTYPES))]
-        columns: list[Any] = [np.empty(shape, dtype) for shape, dtype in zip(shapes, TREE_DTYPES)]
+        columns: list[Any] = [np.empty(n, dtype) for dtype in TREE_DTYPES]
+        for field in VECTORS:
+            columns[field] = np.empty((n, leaf_size), TREE_DTYPES[field])
         collect_tree(tree, nodes, new_ids, leaf_values, weights, covers, cuts.thresholds, cuts.offsets, *columns)
         if leaf_size == 1:
-            columns = [column.reshape(-1) for column in columns]
+            for field in VECTORS:
+                columns[field] = columns[field].reshape(-1)
         columns.append(None if cats is None or cuts.categorical is None else _collect_sets(tree, nodes, cats, new_ids))
         trees.append(Tree(*columns))
     return trees

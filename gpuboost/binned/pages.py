@@ -163,6 +163,7 @@ class SparsePage:
 
 
 Page = DensePage | SparsePage
+Features = np.ndarray | Callable[[], np.ndarray] | None  # of a walk; a function where it takes time to know them
 
 
 @dataclass(frozen=True, eq=False)
@@ -222,9 +223,10 @@ class PageStore(ABC):
         """Whether all pages are in memory, so that asking for one costs nothing."""
 
     @abstractmethod
-    def walk(self, features: np.ndarray | None = None, numbers: Iterable[int] | None = None) -> Iterator[tuple[int, Page]]:
+    def walk(self, features: Features = None, numbers: Iterable[int] | None = None) -> Iterator[tuple[int, Page]]:
         """Pages with their numbers. Of the columns of a dense page those of some features, ascending, or with None its records:
-        what else it holds is undefined. numbers : of the pages that are wanted, ascending; None: of all."""
+        what else it holds is undefined. A function is asked for them only where pages have to be brought. numbers : of the pages
+        that are wanted, ascending; None: of all."""
 
     @property
     def home(self) -> "PageStore":
@@ -261,5 +263,5 @@ class ResidentPages(PageStore):
     def __getitem__(self, p: int) -> Page:
         return self._pages[p]
 
-    def walk(self, features: np.ndarray | None = None, numbers: Iterable[int] | None = None) -> Iterator[tuple[int, Page]]:
+    def walk(self, features: Features = None, numbers: Iterable[int] | None = None) -> Iterator[tuple[int, Page]]:
         return ((p, self._pages[p]) for p in (range(len(self._pages)) if numbers is None else numbers))

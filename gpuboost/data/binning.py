@@ -38,7 +38,7 @@ def bin_table(
         raise ValueError(
             f"column {source.feature_names[feature] if source.feature_names else feature!r} has {cuts.n_categories[feature]} "
             f"categories, but at most {MOST_CATEGORIES} of a dense table can be split by sets. Use cat_encoding='ordinal', join "
-            "rare categories, or pass a SciPy sparse matrix of their codes."
+            "rare categories, or pass a SciPy sparse matrix of their codes (for sets)."
         )
     if int(cuts.n_bins.max()) <= 256:
         later = with_records and make_shelf is None and may_pack(cuts, source.n_rows)  # a packing is chosen by the columns

@@ -23,7 +23,8 @@ class QuantileDMatrix(DMatrix):
     """A DMatrix that is binned at once and forgets the table: about 2 bytes per value. A DataIter is read once.
 
     max_bin : as in training, 256 by default; training with another max_bin raises ValueError.
-    cat_encoding : as in training, for columns of categories; training with another one raises ValueError.
+    cat_encoding : as in training, for columns of categories; "sets" and "statistics" have the same codes, training with
+        others raises ValueError.
     ref : a QuantileDMatrix whose cuts to use: the training matrix, for an evaluation matrix.
     page_rows : rows of one page of codes; None keeps all in one. The model does not depend on it. A sparse table has one page.
     device : where to bin, as in training; None: where the table lies. The codes do not depend on it.
@@ -47,7 +48,7 @@ class QuantileDMatrix(DMatrix):
         page_rows, make_shelf = self._storage(page_rows)
         if ref is None:
             self.require_same_columns(comm)
-            by_category = check_param("cat_encoding", cat_encoding) == "sets" and self.has_categories
+            by_category = _bins_categories(cat_encoding) and self.has_categories
             binned = bin_by_own_cuts(self._table.source, self.weights, checked, backend, comm, page_rows, by_category, make_shelf)
             if self.is_sparse:
                 self._features = replace(self._features, sparse_absent=self.sparse_absent or "missing")
@@ -102,12 +103,16 @@ class QuantileDMatrix(DMatrix):
                 "Use the same value in both."
             )
         if by_category != self._bins.by_category:
-            names = {True: "sets", False: "ordinal"}
+            names = {True: "'sets' or 'statistics'", False: "'ordinal'"}
             raise ValueError(
-                f"cat_encoding={names[by_category]!r} in the training parameters, but the QuantileDMatrix was built with "
-                f"{names[not by_category]!r}. Use the same value in both."
+                f"cat_encoding={names[by_category]} in the training parameters, but the QuantileDMatrix was built with "
+                f"{names[not by_category]}. Use the same value in both."
             )
         return self._bins.with_records(backend)
+
+
+def _bins_categories(cat_encoding: str | None) -> bool:
+    return check_param("cat_encoding", cat_encoding) != "ordinal"
 
 
 def _lent_cuts(
@@ -116,7 +121,7 @@ def _lent_cuts(
     """The cuts of ref, which is binned by max_bin if it is not yet. Raises ValueError where another one was given."""
     known = ref.any_binned()
     if known is None or known.cuts.has_every_value:
-        known = ref.binned(max_bin, backend, comm, check_param("cat_encoding", cat_encoding) == "sets")
+        known = ref.binned(max_bin, backend, comm, _bins_categories(cat_encoding))
     if given is not None and max_bin != known.cuts.max_bin:
         raise ValueError(f"max_bin={given}, but ref was binned with {known.cuts.max_bin}. Leave max_bin out.")
     return known.cuts

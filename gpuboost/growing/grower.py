@@ -27,13 +27,19 @@ class Grower:
         self._pool = HistogramPool(min(comm.allgather_int(training.trees.histogram_capacity)))
 
     def grow(self, plan: Round, maxima: Array, margin: Array | None = None) -> None:
-        """Grow the trees of a plan from the training's gradients and add them to its margins.
+        """Grow the trees of a plan from the training's gradients, and add them to these margins, if any.
 
-        maxima : bits of this worker's largest |g| and h. margin : what the trees are added to instead, where others are to grow
-        from the same gradients.
+        maxima : bits of this worker's largest |g| and h.
         """
-        training, trees, comm = self._training, self._training.trees, self._comm
+        training = self._training
         training.start_round(plan)
+        if self._comm.size > 1:
+            self._grow(plan, maxima, margin)
+        else:
+            training.grow(plan, margin, lambda: self._grow(plan, maxima, margin))
+
+    def _grow(self, plan: Round, maxima: Array, margin: Array | None) -> None:
+        training, trees, comm = self._training, self._training.trees, self._comm
         trees.start(self._start_sums(training.gradients, plan, maxima))
         if comm.size > 1 or not self._policy.grow_at_once(trees):
             self._grow_by_steps(trees)
@@ -41,7 +47,8 @@ class Grower:
         trees.weigh_leaves()
         if plan.refreshes_leaves and training.leaf_quantiles is not None:
             self._refresh_leaves(training.leaf_quantiles)
-        training.update_margin(training.margin if margin is None else margin)
+        if margin is not None:
+            training.update_margin(margin)
 
     def _grow_by_steps(self, trees: Trees) -> None:
         """Level by level, or leaf by leaf. (What kernels/levels.py does in one call are these lines.)"""

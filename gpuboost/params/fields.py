@@ -116,8 +116,9 @@ class TreeParams:
         fix="Use 'top_outputs:5' for most data.",
     )  # fmt: skip
     cat_encoding: str = choice(
-        "sets", "sets ordinal", "Columns of categories are split by sets of them, or in the order of their codes, like numbers."
-    )
+        "sets", "sets statistics ordinal",
+        "Columns of categories are split by sets of them, also by the mean label of a category, or in the order of their codes.",
+    )  # fmt: skip
     max_cat_to_onehot: int = integer(4, _FROM_1, "Sets: of a column of fewer categories a split names one.")
     max_cat_threshold: int = integer(64, _FROM_1, "Sets: most categories that a split names.")
     cat_smooth: float = real(0, "[0, inf)", "Sets: added to the hessian of each category where they are put in order.")
@@ -144,6 +145,11 @@ class TreeParams:
     def masks_features(self) -> bool:
         """Whether nodes differ in the features that they may split on (kernels/column_sampling.py)."""
         return self.colsample_bylevel < 1 or self.colsample_bynode < 1 or len(self.interaction_constraints) > 0
+
+    @property
+    def bins_categories(self) -> bool:
+        """Whether columns of categories have a bin for each."""
+        return self.cat_encoding != "ordinal"
 
     @property
     def proposals(self) -> str | None:

@@ -8,7 +8,7 @@ from queue import Empty, SimpleQueue
 
 import numpy as np
 
-from gpuboost.binned.pages import Array, DensePage, Page, PageStore, Put, ResidentPages
+from gpuboost.binned.pages import Array, DensePage, Features, Page, PageStore, Put, ResidentPages
 from gpuboost.storage.ahead import read_ahead
 from gpuboost.storage.array_file import ArrayFile, HeldArray, Shelved
 from gpuboost.storage.shelf import Shelf
@@ -79,7 +79,7 @@ class StoredPages(PageStore):
         """Who pickles them gets pages in memory: the files end with this process."""
         return ResidentPages, (tuple(self),)
 
-    def walk(self, features: np.ndarray | None = None, numbers: Iterable[int] | None = None) -> Iterator[tuple[int, Page]]:
+    def walk(self, features: Features = None, numbers: Iterable[int] | None = None) -> Iterator[tuple[int, Page]]:
         wanted = list(range(len(self._pages)) if numbers is None else numbers)
         if all(self._pages[p].columns.is_held for p in wanted):
             yield from ((p, self[p]) for p in wanted)
@@ -89,7 +89,7 @@ class StoredPages(PageStore):
         except Empty:
             buffers = np.empty(self.buffer_size, self._dtype), np.empty(self.buffer_size, self._dtype)
         try:
-            with closing(self.walk_in(buffers, features, wanted)) as pages:
+            with closing(self.walk_in(buffers, features() if callable(features) else features, wanted)) as pages:
                 yield from pages
         finally:
             self._spare.put(buffers)

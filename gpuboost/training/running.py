@@ -14,8 +14,9 @@ from gpuboost.backend.row_sums import RowSums
 from gpuboost.communicator import Communicator
 from gpuboost.config import verbosity_context, warn
 from gpuboost.custom_objective import CustomObjective, custom_gradients, warn_of_negative_hessians
+from gpuboost.data.category_statistics import CategoryStatistics
 from gpuboost.data.dmatrix import DMatrix
-from gpuboost.growing.grower import Grower
+from gpuboost.growing.abreast import Growers
 from gpuboost.growing.plan import Planner, trees_of_round
 from gpuboost.growing.policy import growth_policy
 from gpuboost.model.model import Model
@@ -36,12 +37,12 @@ class Boosting:
     model : the rounds so far; ``rows`` start at their margins. It gets a new round when collect_rounds is called, not before: a
         device may still be growing it while the host goes on.
     params : may be replaced between rounds, by such as adopt.ends_training allows. resolved : the same as the training began
-    with, columns by number.
+    with, columns by number. statistics : that the rows hold for categories, if any; the model has sets instead.
     """
 
     def __init__(
         self, model: Model, dtrain: DMatrix, params: Params, objective: Objective, backend: Backend, comm: Communicator,
-        rows: TrainingRows, resolved: Params,
+        rows: TrainingRows, resolved: Params, statistics: CategoryStatistics | None = None,
     ) -> None:  # fmt: skip
         self.model, self.dtrain, self.cuts = model, dtrain, rows.binned.cuts
         self.params, self._objective, self._backend, self._comm = params, objective, backend, comm
@@ -50,8 +51,10 @@ class Boosting:
         self._n_rounds = model.n_rounds
         shape = trees_of_round(resolved, model.n_outputs)
         self._planner = Planner(resolved, self.cuts, rows.global_rows, *shape)
-        self._training: Training = backend.start_training(rows, resolved, *shape, objective.leaf_alphas(model.n_outputs))
-        self._grower = Grower(self._training, comm, growth_policy(resolved), resolved.proposals)
+        n_abreast = resolved.num_parallel_tree if comm.size == 1 else 1
+        trainings = backend.start_trainings(n_abreast, rows, resolved, *shape, objective.leaf_alphas(model.n_outputs))
+        self._training: Training = trainings[0]
+        self._growers = Growers(trainings, comm, growth_policy(resolved), resolved.proposals)
         self._sum = self._training.margin  # what trees are added to while others still grow from the margins
         if params.num_parallel_tree > 1:
             self._sum = backend.memory.zeros(self._training.margin.shape, self._training.margin.dtype)
@@ -59,7 +62,8 @@ class Boosting:
         self._finished: deque[object] = deque()  # on their way to the host
         self._taken: list[list[Tree]] = []  # of the round of which others are still on their way
         self._has_warned_of_hessians = False
-        self._watched = WatchedMatrices(backend, self.cuts, objective)
+        self._statistics = statistics
+        self._watched = WatchedMatrices(backend, statistics.of_table if statistics else self.cuts, objective, statistics)
         if model.tree_weights is not None:
             margin = self._training.margin
             base = backend.memory.zeros(margin.shape, margin.dtype)
@@ -90,13 +94,11 @@ class Boosting:
             if self._rows is None:
                 self._rows = self._watched.rows_of(self.dtrain, self.model.n_targets, training.margin, self._comm)
             given = self._objective.stage(self._rows, self._n_rounds)
-        for plan in self._planner.plans(self._n_rounds, self.params.learning_rate, refreshes_leaves=given is None):
-            gradients = training.gradients  # drawing rows takes those of the others away
-            maxima = gradients.compute(self._objective) if given is None else gradients.set(*given)
-            self._grower.grow(plan, maxima, self._sum)
-            self._finished.append(training.finish_trees())
+        plans = self._planner.plans(self._n_rounds, self.params.learning_rate, refreshes_leaves=given is None)
+        for grown in self._growers.grow(plans, self._objective, given, self._sum):
+            self._finished.append(grown.finish_trees())
             if dart is None:
-                self._watched.add_trees(training.trees.flat)
+                self._watched.add_trees(grown.trees.flat)
             self.collect_rounds(keep=PENDING_PLANS)
         if dart is not None:
             self.collect_rounds()
@@ -130,6 +132,8 @@ class Boosting:
                 f"a leaf of round {self.model.n_rounds} is beyond float32. Use a smaller learning_rate, set "
                 "max_delta_step, or scale the labels or weights down."
             )
+        if self._statistics is not None:
+            trees = [self._statistics.to_sets(tree) for tree in trees]
         outputs = self._planner.first_outputs
         groups = [output for output in outputs for _ in range(len(trees) // len(outputs))]
         dart = self._watched.dart

@@ -14,7 +14,7 @@ from gpuboost.data.dmatrix import DMatrix
 from gpuboost.data.quantile_dmatrix import QuantileDMatrix
 from gpuboost.growing.plan import resolve_columns, trees_of_round
 from gpuboost.linear.boosting import LinearBoosting
-from gpuboost.margins import add_model_margin, start_margin
+from gpuboost.margins import start_margin
 from gpuboost.metrics import get_metric
 from gpuboost.model.linear import Linear
 from gpuboost.model.model import Model
@@ -23,6 +23,7 @@ from gpuboost.params import Params
 from gpuboost.targets import check_count, check_labels, estimate_base_score, given_base_score
 from gpuboost.training.dart import check_weights
 from gpuboost.training.running import Boosting
+from gpuboost.training.statistics import add_margin_of_rounds, with_statistics
 from gpuboost.updating.boosting import Updating
 
 __all__ = ["collect_rows", "start_boosting"]
@@ -133,13 +134,14 @@ def _boosting(
     _check_vector_leaves(resolved, model.n_outputs)
     margin = backend.memory.put(start_margin(dtrain, dtrain.num_row(), model.base_score, objective, model.n_outputs))
     _check_fine_bins(dtrain, params)
-    by_category = params.cat_encoding == "sets" and dtrain.has_categories
+    by_category = params.bins_categories and dtrain.has_categories
     if by_category:
         _check_sets(dtrain, resolved, model.n_outputs)
     rows = collect_rows(dtrain, margin, params.table_bins, backend, comm, by_category)
+    rows, resolved, statistics = with_statistics(rows, resolved, objective, backend, comm)
     if model.trees and model.tree_weights is None:  # dart adds them up in its own way
-        add_model_margin(model, dtrain, backend, margin)
-    return Boosting(model, dtrain, params, objective, backend, comm, rows, resolved)
+        add_margin_of_rounds(model, dtrain, rows, statistics, backend)
+    return Boosting(model, dtrain, params, objective, backend, comm, rows, resolved, statistics)
 
 
 def collect_rows(

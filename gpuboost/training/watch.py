@@ -12,6 +12,7 @@ from gpuboost.binned.cuts import Cuts
 from gpuboost.binned.matrix import BinnedMatrix
 from gpuboost.binned.pages import SparsePage, StoredRows
 from gpuboost.communicator import Communicator
+from gpuboost.data.category_statistics import CategoryStatistics
 from gpuboost.data.dmatrix import DMatrix
 from gpuboost.data.tables.source import ColumnSource
 from gpuboost.margins import add_model_margin, add_source_margin, start_margin
@@ -51,14 +52,16 @@ class _Targets:
 class WatchedMatrices:
     """Every matrix that was asked for since the training began and that somebody else holds still.
 
-    cuts : of the training matrix. objective : of the training; it starts the margins and checks the labels. dart : what keeps the
-    margins up instead of add_trees, once there is one.
+    cuts : of the training matrix. objective : of the training; it starts the margins and checks the labels. statistics : by which
+    its trees grow, where they do. dart : what keeps the margins up instead of add_trees, once there is one.
     """
 
     dart: Dart | None = None
 
-    def __init__(self, backend: Backend, cuts: Cuts, objective: Objective) -> None:
-        self._backend, self._cuts, self._objective = backend, cuts, objective
+    def __init__(
+        self, backend: Backend, cuts: Cuts, objective: Objective, statistics: CategoryStatistics | None = None
+    ) -> None:
+        self._backend, self._cuts, self._objective, self._statistics = backend, cuts, objective, statistics
         self._watched: WeakKeyDictionary[DMatrix, _Watched] = WeakKeyDictionary()
         self._targets: WeakKeyDictionary[DMatrix, _Targets] = WeakKeyDictionary()
 
@@ -137,7 +140,8 @@ class WatchedMatrices:
     def _table(self, dmatrix: DMatrix, model: Model) -> WatchedTable:
         """The rows of a matrix in the form that is read fastest. Raises ValueError where it has none for these trees."""
         source = dmatrix.source(model.feature_names, model.categories, model.n_features, model.sparse_absent)
-        if source is not None and source.stored is not None and self._backend.predictor.takes_sparse:
+        is_listed = self._backend.predictor.takes_sparse and self._statistics is None
+        if source is not None and source.stored is not None and is_listed:
             return source.stored_rows().moved(self._backend.memory.put)
         if source is not None and self._cuts.has_every_value:
             return source  # as many cuts as values are not worth to be binned for the sake of predicting
@@ -149,6 +153,8 @@ class WatchedMatrices:
                 "an evaluation QuantileDMatrix must be built with ref= the training matrix and the max_bin that training has "
                 f"binned it for, {self._cuts.max_bin}, so that both share their cuts. Or use a DMatrix."
             )
+        if self._statistics is not None:
+            return self._backend.memory.move_table(self._statistics.encoded(codes, self._backend))
         if not codes.is_sparse:
             return codes
         (page,) = codes.pages

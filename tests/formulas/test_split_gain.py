@@ -18,6 +18,8 @@ from gpuboost.formulas.split_gain import find_gain
 from gpuboost.kernels.splits import evaluate_splits_kernel
 from gpuboost.model_io import digest
 
+pytestmark = pytest.mark.long  # every gain is compiled into the search, in every process that asks for it
+
 N_ROWS = 150
 SEARCHES = {
     "hist": {}, "lossguide": {"grow_policy": "lossguide", "max_leaves": 9}, "approx": {"tree_method": "approx", "max_bin": 16},
@@ -79,7 +81,7 @@ def test_on_sparse_tables(absent):
 
 
 @pytest.mark.parametrize("seed", range(3))
-@pytest.mark.parametrize("method", ["hist", "exact"])
+@pytest.mark.parametrize("method", ["hist", pytest.param("exact", marks=pytest.mark.slow)])  # exact search: see the one above
 def test_a_gain_of_another_kind_is_that_of_the_reference(seed, method, formulas):
     X, y, weight = random_table(seed, 120, "squared")
     function = formulas.far_apart.__wrapped__
@@ -105,7 +107,7 @@ def splits_of(node):
 @pytest.mark.sweep(1)
 @pytest.mark.parametrize("gain", ["apart@power=1,favoured=2", "fair@proxy=2,price=0.9", "my_bounded_gain"])
 def test_one_model_everywhere(gain, use_backend, tmp_path):
-    options = {"monotone_constraints": (1, 0, 0, 0)}
+    options = {"monotone_constraints": (1, 0, 0, 0), "rounds": 2, "max_depth": 3}
     digests = {}
     for name, make in BACKENDS.items():
         use_backend(make())
@@ -114,8 +116,9 @@ def test_one_model_everywhere(gain, use_backend, tmp_path):
     bounds = [0, 40, 41, N_ROWS]
     shards = run_threads(3, lambda rank: train(gain, dtrain=matrix(slice(bounds[rank], bounds[rank + 1])), **options))
     digests |= {f"worker {rank}": digest(booster.model) for rank, booster in enumerate(shards)}
-    train(gain, 1, **options).save_model(tmp_path / "model.ubj")
-    digests["resumed"] = digest(train(gain, 2, xgb_model=tmp_path / "model.ubj", **options).model)
+    options["rounds"] = 1
+    train(gain, **options).save_model(tmp_path / "model.ubj")
+    digests["resumed"] = digest(train(gain, xgb_model=tmp_path / "model.ubj", **options).model)
     assert len(set(digests.values())) == 1, digests
 
 

@@ -1,6 +1,7 @@
 """Formulas as kernels compute them: the values of the user's function, and derivatives by automatic differentiation."""
 
 import math
+from functools import cache
 
 import numpy as np
 import pytest
@@ -62,6 +63,11 @@ POINTS = [(x, y) for x in (-2.7, -1.3, -0.4, 0.3, 0.77, 1.9, 4.2) for y in (0.25
 each_function = pytest.mark.parametrize("function", FUNCTIONS, ids=lambda f: f.__name__)
 
 
+@cache
+def jets_of(function):
+    return read_formula(function).jets()
+
+
 def slope(f, x, step):
     """The derivative by Richardson's extrapolation of central differences: the error is of step^6."""
     differences = [(f(x + h) - f(x - h)) / (2 * h) for h in (step, step / 2, step / 4)]
@@ -81,7 +87,7 @@ def test_values_are_those_of_python(function):
 
 @each_function
 def test_derivatives_are_those_of_differences(function):
-    jets = read_formula(function).jets()
+    jets = jets_of(function)
     for x, y in POINTS:
         value, first, second = jets(jet_variable(x), float(y))
         assert value == pytest.approx(function(x, y), rel=1e-13, abs=1e-13)
@@ -93,7 +99,7 @@ def test_derivatives_are_those_of_differences(function):
 @each_function
 def test_python_and_compiled_code_agree_to_the_bit(function):
     """The simulator of CUDA runs the text as Python."""
-    jets = read_formula(function).jets()
+    jets = jets_of(function)
     for x, y in POINTS:
         margin = jet_variable(float64(x))
         assert jets(margin, float64(y)) == jets.py_func(margin, float64(y))
@@ -107,7 +113,7 @@ def odds(x, y):
 @pytest.mark.parametrize("x", [-1e30, -1000.0, -720.0, -699.0, 699.0, 720.0, 1000.0, 1e30])
 def test_derivatives_beyond_the_largest_exponent_are_those_of_the_asymptote(function, x):
     """Both are the logistic loss: g = p − y with p at 0 or 1, h = 0."""
-    value, first, second = read_formula(function).jets()(jet_variable(x), 0.25)
+    value, first, second = jets_of(function)(jet_variable(x), 0.25)
     assert math.isfinite(value) and first == pytest.approx(float(x > 0) - 0.25, abs=1e-12)
     assert second == pytest.approx(0, abs=1e-12)
 
@@ -240,11 +246,11 @@ def shadows(power, exp, log=2.0):
 
 
 def test_names_of_the_users_own_are_free():
-    formula = read_formula(shadows)
+    compiled, jets = read_formula(shadows).compiled(float64), jets_of(shadows)
     for x, y in POINTS:
         expected = shadows(x, y)
-        assert formula.compiled(float64)(float64(x), float64(y), 2.0) == pytest.approx(expected, rel=1e-13)
-        assert formula.jets()(jet_variable(x), float(y), 2.0)[0] == pytest.approx(expected, rel=1e-13)
+        assert compiled(float64(x), float64(y), 2.0) == pytest.approx(expected, rel=1e-13)
+        assert jets(jet_variable(x), float(y), 2.0)[0] == pytest.approx(expected, rel=1e-13)
 
 
 @pytest.mark.parametrize(

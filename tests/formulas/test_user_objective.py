@@ -43,19 +43,20 @@ def train(objective, rounds=3, dtrain=None, eval_metric=(), **options):
     return gb.train(params, dtrain or matrix(), rounds, verbose_eval=False, **options)
 
 
+@pytest.mark.long
 @pytest.mark.sweep(1)
 @pytest.mark.parametrize("objective", ["focal-loss@gamma=1.5", "my_logistic", "by_weight@factor=2.0"])
 def test_one_model_everywhere(objective, use_backend, tmp_path):
     digests = {}
     for name, make in BACKENDS.items():
         use_backend(make())
-        digests[name] = digest(train(objective).model)
+        digests[name] = digest(train(objective, 2).model)
     use_backend(CpuBackend(2))
     bounds = [0, 40, 41, N_ROWS]
-    shards = run_threads(3, lambda rank: train(objective, dtrain=matrix(slice(bounds[rank], bounds[rank + 1]))))
+    shards = run_threads(3, lambda rank: train(objective, 2, matrix(slice(bounds[rank], bounds[rank + 1]))))
     digests |= {f"worker {rank}": digest(booster.model) for rank, booster in enumerate(shards)}
     train(objective, 1).save_model(tmp_path / "model.ubj")
-    digests["resumed"] = digest(train(objective, 2, xgb_model=tmp_path / "model.ubj").model)
+    digests["resumed"] = digest(train(objective, 1, xgb_model=tmp_path / "model.ubj").model)
     assert len(set(digests.values())) == 1, digests
 
 

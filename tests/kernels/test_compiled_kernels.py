@@ -231,6 +231,7 @@ def test_there_is_a_kernel_that_builds_in_shared_memory():
     assert any(builds_in_shared_memory(kernel) for kernel in HISTOGRAM_KERNELS)
 
 
+@pytest.mark.sweep(6)
 @pytest.mark.parametrize("kernel, choice", with_choices(HISTOGRAM_KERNELS))
 def test_histograms_add_to_shared_memory_in_32_bits(kernel, choice):
     found = instructions(kernel, choice)

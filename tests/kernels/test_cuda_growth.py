@@ -32,6 +32,8 @@ def a_level():
         values["progress"][name] = value
     begin = rng.integers(0, 1000, CAPACITY)
     values["segments"] = np.stack([begin, begin + rng.integers(0, 9000, CAPACITY), rng.integers(0, 2, CAPACITY)], axis=1)
+    values["segments"][N_PARENTS:N_NODES:4, 1] = begin[N_PARENTS:N_NODES:4]  # no rows
+    values["first_page"] = 1
     for name in ("sums", "left_sums", "leaf_sums"):
         values[name] = rng.integers(-(2**40), 2**40, (CAPACITY, 1, 2))
         values[name][:, :, 1] = abs(values[name][:, :, 1])
@@ -78,13 +80,13 @@ def test_the_nodes_to_build_and_their_slices(run, subtract):
 @each_runner
 def test_a_level_is_selected_split_and_cut_into_chunks(run):
     written = check_as_one(run, growth.split_depthwise_kernel, DEPTHWISE)
-    assert {"selected", "n_leaves", "nodes", "sums", "first_chunk", "moved", "progress"} <= set(written)
+    assert {"selected", "n_leaves", "nodes", "sums", "first_chunk", "moved", "segments", "counts", "progress"} <= set(written)
 
 
 @each_runner
 def test_the_best_leaves_are_selected_split_and_cut_into_chunks(run):
     written = check_as_one(run, growth.split_lossguide_kernel, LOSSGUIDE)
-    assert {"selected", "n_leaves", "nodes", "sums", "first_chunk", "moved", "progress"} <= set(written)
+    assert {"selected", "n_leaves", "nodes", "sums", "first_chunk", "moved", "segments", "counts", "progress"} <= set(written)
 
 
 @each_runner

@@ -40,17 +40,23 @@ def split_rows_with(run, pages, n_bins, splits):
             rows[side, begin:end] = flat[begin:end]
         before, kept, n_chunks = segments.copy(), rows.copy(), len(flat) // CHUNK_ROWS + n_selected
         first_chunk, moved = np.full(n_selected + 2, -7, np.int64), np.full(len(nodes), -7, np.int64)
-        run(partition.list_chunks_kernel, selected, segments, progress, first_chunk, moved, blocks=1)
+        run(
+            partition.list_chunks_kernel, int(page == 0), selected, nodes, segments, progress, first_chunk, moved, counts,
+            blocks=1,
+        )  # fmt: skip
         run(
             partition.move_rows_kernel, selected, nodes, cats, columns, n_bins, rows, segments, progress, first_chunk, moved,
-            blocks=n_chunks,
+            counts, blocks=n_chunks,
         )  # fmt: skip
-        run(partition.place_children_kernel, int(page == 0), selected, nodes, progress, moved, segments, counts, blocks=1)
         np.testing.assert_array_equal(segments[:n_nodes], before[:n_nodes])
         for node, (begin, end, side) in enumerate(segments[:n_nodes]):
             np.testing.assert_array_equal(rows[side, begin:end], kept[side, begin:end])
             if node not in splits:
                 np.testing.assert_array_equal(rows[1 - side, begin:end], kept[1 - side, begin:end])
+        for node in splits:
+            left = nodes[node]["left"]
+            middle = segments[left, 1]
+            assert segments[left : left + 2, :2].tolist() == [[segments[node, 0], middle], [middle, segments[node, 1]]]
         for node, child in ((node, nodes[node]["left"] + k) for node in splits for k in range(2)):
             assert segments[child, 2] == 1 - segments[node, 2], "children are written to the other buffer"
             assert_runs(kept[part_of(segments[node])], rows[part_of(segments[child])])
@@ -122,50 +128,55 @@ def test_no_node_at_all(run):
     assert split_rows_with(run, [(np.zeros((1, 1), np.uint8), [[0]])], [2], {}) == ([{}], [])
 
 
+@each_runner
+def test_pages_add_up(run):
+    """Of a node that has rows of both pages, and of one that has rows of the second only."""
+    pages = [(np.array([[0, 1, 0]], np.uint8), [[0, 1, 2], []]), (np.array([[1, 1, 0, 0]], np.uint8), [[0, 3], [1, 2]])]
+    children, counts = split_rows_with(run, pages, [2], {1: (0, 0, 0), 0: (0, 0, 0)})
+    assert children == [{2: [], 3: [], 4: [0, 2], 5: [1]}, {2: [2], 3: [1], 4: [3], 5: [0]}] and counts == [1, 1, 3, 2]
+
+
 # ---- chunks
+
+
+def list_chunks_with(run, sizes, selected, first_page=1, counts=()):
+    """(first_chunk, moved, n_items, segments and counts of the children), by the CUDA kernel. sizes : rows of each node."""
+    sizes, n = np.array(sizes), len(selected)
+    nodes, segments = np.zeros(len(sizes) + 2 * n, NODE), np.full((len(sizes) + 2 * n, 3), -7, np.int64)
+    nodes["left"][selected] = len(sizes) + 2 * np.arange(n)
+    segments[: len(sizes)] = np.stack([np.cumsum(sizes) - sizes, np.cumsum(sizes), np.arange(len(sizes)) % 2], axis=1)
+    first_chunk, moved, progress = np.full(n + 2, -7, np.int64), np.full(len(sizes) + 1, -7, np.int64), np.zeros(1, PROGRESS)
+    counts, progress["n_selected"] = np.array([*(counts or [-7] * (2 * n)), -7]), n
+    run(
+        partition.list_chunks_kernel, first_page, np.array(selected, np.int32), nodes, segments, progress, first_chunk, moved,
+        counts, blocks=1,
+    )  # fmt: skip
+    return first_chunk.tolist(), moved.tolist(), progress["n_items"][0], segments[len(sizes) :].tolist(), counts.tolist()
 
 
 @each_runner
 def test_the_chunks_of_each_node(run):
-    sizes = np.array([CHUNK_ROWS - 1, CHUNK_ROWS, CHUNK_ROWS + 1, 0, 1, 10**9, 5])
-    segments = np.stack([np.cumsum(sizes) - sizes, np.cumsum(sizes), np.zeros_like(sizes)], axis=1)
-    selected, first_chunk, progress = np.array([2, 0, 3, 1, 5, 6], np.int32), np.full(8, -7, np.int64), np.zeros(1, PROGRESS)
-    moved = np.full(8, -7, np.int64)
-    progress["n_selected"] = 6
-    run(partition.list_chunks_kernel, selected, segments, progress, first_chunk, moved, blocks=1)
+    sizes = [CHUNK_ROWS - 1, CHUNK_ROWS, CHUNK_ROWS + 1, 0, 1, 10**9, 5]
+    first_chunk, moved, n_items, segments, counts = list_chunks_with(run, sizes, [2, 0, 3, 1, 5, 6])
     n_chunks = [2, 1, 0, 1, -(-(10**9) // CHUNK_ROWS), 1]
-    assert first_chunk.tolist() == [0, *np.cumsum(n_chunks), -7] and progress["n_items"][0] == sum(n_chunks)
-    assert moved.tolist() == [0, 0, 0, 0, -7, 0, 0, -7]
+    assert first_chunk == [0, *np.cumsum(n_chunks), -7] and n_items == sum(n_chunks)
+    assert moved == [0, 0, 0, 0, -7, 0, 0, -7]
+    none = [3 * CHUNK_ROWS, 3 * CHUNK_ROWS, 0]  # of node 3, which no block meets again
+    assert segments == [*[[-7] * 3] * 4, none, none, *[[-7] * 3] * 6] and counts == [0] * 12 + [-7]
+
+
+@each_runner
+def test_further_pages_go_on_counting(run):
+    *_, counts = list_chunks_with(run, [0, 7], [0, 1], first_page=0, counts=[3, 4, 5, 6])
+    assert counts == [3, 4, 5, 6, -7]
 
 
 @each_runner
 def test_more_nodes_than_threads(run):
     sizes = np.random.default_rng(1).integers(0, 3 * CHUNK_ROWS, 130)
-    segments = np.stack([np.cumsum(sizes) - sizes, np.cumsum(sizes), np.zeros_like(sizes)], axis=1)
-    first_chunk, moved, progress = np.empty(131, np.int64), np.full(130, -7, np.int64), np.zeros(1, PROGRESS)
-    progress["n_selected"] = 130
-    run(partition.list_chunks_kernel, np.arange(130, dtype=np.int32), segments, progress, first_chunk, moved, blocks=1)
-    assert not moved.any()
-    assert first_chunk.tolist() == np.cumsum([0, *-(-sizes // CHUNK_ROWS)]).tolist()
-
-
-@each_runner
-def test_children_share_the_rows_of_their_parent(run):
-    rng, sizes = np.random.default_rng(2), np.array([50, 0, 1, 10**9, *[7] * 100])
-    n, n_left = len(sizes), rng.integers(0, sizes + 1)
-    nodes, segments, progress = np.zeros(3 * n, NODE), np.zeros((3 * n, 3), np.int64), np.zeros(1, PROGRESS)
-    nodes["left"][:n], progress["n_selected"] = n + 2 * rng.permutation(n), n
-    segments[:n] = np.stack([np.cumsum(sizes) - sizes, np.cumsum(sizes), rng.integers(0, 2, n)], axis=1)
-    counts = np.full(2 * n, 100)
-    for first_page, times in ((1, 1), (0, 2)):
-        run(
-            partition.place_children_kernel, first_page, np.arange(n, dtype=np.int32), nodes, progress,
-            n_left * 2**32 + (sizes - n_left), segments, counts, blocks=1,
-        )  # fmt: skip
-        for node, (begin, end, side) in enumerate(segments[:n].tolist()):
-            middle, left = begin + n_left[node], nodes["left"][node]
-            assert segments[left : left + 2].tolist() == [[begin, middle, 1 - side], [middle, end, 1 - side]]
-            assert counts[2 * node : 2 * node + 2].tolist() == [times * (middle - begin), times * (end - middle)]
+    first_chunk, moved, *_ = list_chunks_with(run, sizes, np.arange(130))
+    assert moved[:-1] == [0] * 130
+    assert first_chunk[:-1] == np.cumsum([0, *-(-sizes // CHUNK_ROWS)]).tolist()
 
 
 @each_runner

@@ -62,16 +62,21 @@ def test_rows_go_where_the_cpu_sends_them(run, seed, n_rows, absent_is_zero):
     progress, first_chunk = np.zeros(1, PROGRESS), np.full(4, -7, np.int64)
     progress["n_selected"] = 2
     moved, was = np.full(3, -7, np.int64), rows.copy()
-    run(partition.list_chunks_kernel, selected, segments, progress, first_chunk, moved, blocks=1)
+    nodes, segments = (np.concatenate([of, np.zeros_like(of, shape=(4, *of.shape[1:]))]) for of in (nodes, segments))
+    nodes["left"][selected], counts = [3, 5], np.full(4, -7, np.int64)
+    run(partition.list_chunks_kernel, 1, selected, nodes, segments, progress, first_chunk, moved, counts, blocks=1)
     run(
         sparse.move_sparse_rows_kernel, selected, nodes, cats, table.row_begin, table.cells, table.offsets, table.absent, rows,
-        segments, progress, first_chunk, moved, blocks=3,
+        segments, progress, first_chunk, moved, counts, blocks=3,
     )  # fmt: skip
     for node in selected:
         begin, end, side = segments[node]
         goes, middle = is_left[begin:end] != 0, begin + int(moved[node]) // 2**32
         own = was[side, begin:end]
         assert moved[node] == 2**32 * goes.sum() + (~goes).sum()
+        left = nodes["left"][node]
+        assert segments[left : left + 2].tolist() == [[begin, middle, 1 - side], [middle, end, 1 - side]]
+        assert counts[left - 3 : left - 1].tolist() == [goes.sum(), (~goes).sum()]
         assert set(rows[1 - side, begin:middle]) == set(own[goes]) and set(rows[1 - side, middle:end]) == set(own[~goes])
 
 

@@ -125,6 +125,13 @@ def test_one_bin(run, missing):
     assert (nodes["gain"][0] > NO_GAIN) == any(missing)
 
 
+@each_runner
+def test_the_left_child_of_many_bins_has_the_sums_of_all_of_them(run):
+    grads = np.where(np.arange(256) < 200, -1, 1)
+    nodes = check(run, one_feature(grads, np.ones(256, np.int64)), [[[grads.sum() + 50, 266]]], [256])
+    assert nodes[["bin", "default_left"]][0].tolist() == (199, 0)
+
+
 # ---- ties
 
 

@@ -21,7 +21,7 @@ def mutated(runner: SimulatorRunner, mutant, used: list[CudaKernel]) -> Simulato
             used.append(kernel)
         runner.rung(other, *arguments, **geometry)
 
-    return SimulatorRunner(runner.n_multiprocessors, runner.block_size, runner.order, runner.poisons, rung)
+    return SimulatorRunner(runner.n_multiprocessors, runner.block_size, runner.order, runner.poison, rung)
 
 
 @pytest.mark.sweep(5)

@@ -134,7 +134,7 @@ AVAILABLE = {
         ["top_outputs", "top_outputs:0", "top_outputs:x", "pca:3", 5],
     ),
     "multi_strategy": ([(name, name) for name in ("one_output_per_tree", "multi_output_tree")], ["both", "multi_output"]),
-    "cat_encoding": ([("sets", "sets"), ("ordinal", "ordinal")], ["onehot", "", 1]),
+    "cat_encoding": ([(name, name) for name in ("sets", "statistics", "ordinal")], ["onehot", "", 1]),
     "max_cat_to_onehot": FROM_ONE,
     "max_cat_threshold": FROM_ONE,
     "cat_smooth": FROM_ZERO,

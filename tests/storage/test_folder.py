@@ -55,7 +55,7 @@ def test_a_folder_of_a_running_process_is_left_alone_and_goes_away_at_its_exit(t
     assert process.returncode == 0 and folders(tmp_path) == []
 
 
-@pytest.mark.parametrize("times", [2, pytest.param(20, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("times", [2, pytest.param(8, marks=pytest.mark.slow)])
 def test_what_a_killed_process_has_left_is_removed_when_the_next_folder_is_made(tmp_path, times):
     for _ in range(times):
         process = start_owner(tmp_path)

@@ -43,7 +43,7 @@ class CpuGradients(Gradients):
         objective.gradients_cpu(
             self._margin, rows.label, rows.weight, objective.parameters, self.grad, self.hess, maxima, self._n_threads
         )
-        return maxima.max(axis=0)
+        return _over_threads(np.maximum, maxima)
 
     def set(self, grad: np.ndarray, hess: np.ndarray) -> Array:
         self.grad[...] = grad
@@ -61,7 +61,7 @@ class CpuGradients(Gradients):
             row_sampling.count_magnitudes_cpu(
                 page.kept, self.grad[:, page.own], self.hess[:, page.own], counts, self._n_threads
             )
-        return counts.sum(axis=0)
+        return _over_threads(np.add, counts)
 
     def draw_rows(self, counts: Array | None) -> Array:
         draw, n_threads = self.plan.rows, self._n_threads
@@ -79,13 +79,13 @@ class CpuGradients(Gradients):
             np.cumsum(first_place, out=first_place)
             page.n_drawn = int(first_place[-1])
             row_sampling.list_drawn_cpu(page.kept, page.marks, first_place, page.drawn, n_threads)
-        return maxima.max(axis=0)
+        return _over_threads(np.maximum, maxima)
 
     def sum_squares(self, maxima: Array) -> Array:
         check_finite(maxima)
         sums = np.zeros((self._n_threads, len(self.grad)), np.int64)
         sum_squares_cpu(self.grad, square_scale(maxima, self._rows.global_rows), sums, self._n_threads)
-        return sums.sum(axis=0)
+        return _over_threads(np.add, sums)
 
     def sketch(self, squares: Array) -> Array:
         assert self.plan.sketch is not None
@@ -99,7 +99,8 @@ class CpuGradients(Gradients):
     def quantise(self, maxima: Array, sketched: Array | None = None) -> Array:
         searched = maxima if sketched is None else sketched
         check_finite(maxima)
-        check_finite(searched)
+        if sketched is not None:
+            check_finite(sketched)
         self.scales = scales_16(searched)
         self.leaf_scales = leaf_scales(maxima, self._rows.global_rows)
         self.n_limbs = np.ones(len(searched), np.int32)
@@ -126,4 +127,9 @@ class CpuGradients(Gradients):
                 grad[:, page.own], hess[:, page.own], keys, self.scales, self.n_limbs, page.gpair, sums,
                 self._n_threads,
             )  # fmt: skip
-        return sums.sum(axis=0)
+        return _over_threads(np.add, sums)
+
+
+def _over_threads(combine: np.ufunc, parts: np.ndarray) -> np.ndarray:
+    """What the threads have found, together."""
+    return parts[0] if len(parts) == 1 else combine.reduce(parts, axis=0)

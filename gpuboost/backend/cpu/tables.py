@@ -71,8 +71,8 @@ class CpuTable(ABC):
     #: Outputs that are added up together.
     _lanes = 1
 
-    def in_one_page(self) -> tuple[np.ndarray | int, ...]:
-        """What kernels/levels.py reads of a table of records in one page."""
+    def in_one_page(self) -> tuple[np.ndarray, tuple[np.ndarray | int, ...]]:
+        """The records of a table in one page, and what else kernels/levels.py reads of it."""
         raise NotImplementedError
 
     @abstractmethod
@@ -155,10 +155,10 @@ class DenseTable(CpuTable):
         self._copy_drawn(p, page, self._drawn[0])
         return self._drawn[0].view(np.uint64)
 
-    def in_one_page(self) -> tuple[np.ndarray | int, ...]:
+    def in_one_page(self) -> tuple[np.ndarray, tuple[np.ndarray | int, ...]]:
         page = self._binned.pages[0]
         assert isinstance(page, DensePage)
-        return self._words(0, page), page.columns, *self._records.scratch
+        return self._words(0, page), (page.columns, *self._records.scratch)
 
     def _add(self, p: int, page: Page, n_limbs: np.ndarray, items: np.ndarray, hist: np.ndarray) -> None:
         self._records.add(self._words(p, page), self._pages[p], n_limbs, self.columns.offsets, items, hist)

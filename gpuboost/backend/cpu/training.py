@@ -8,15 +8,16 @@ from gpuboost.backend.cpu.gradients import CpuGradients
 from gpuboost.backend.cpu.leaf_quantiles import CpuLeafQuantiles
 from gpuboost.backend.cpu.rows import list_page_rows
 from gpuboost.backend.cpu.tables import open_table
-from gpuboost.backend.cpu.trees import CpuTrees
+from gpuboost.backend.cpu.trees import HISTOGRAM_MEMORY, CpuTrees
 from gpuboost.backend.plans import Round
 from gpuboost.backend.trees import collect_trees
 from gpuboost.binned.matrix import BinnedMatrix
 from gpuboost.model.tree import Tree
 from gpuboost.params import Params
 from gpuboost.storage.mapped import row_allocator
+from gpuboost.storage.room import free_memory
 
-__all__ = ["CODES_PER_THREAD", "CpuTraining", "busy_threads"]
+__all__ = ["CODES_PER_THREAD", "CpuTraining", "busy_threads", "trainings_abreast"]
 
 # Codes of a table for each thread that trains on it. Measured on two cores of an AMD EPYC (2026-11-22), 28 columns, ms a tree of
 # depth 6, with one thread and with two: 7,000 rows 1.59 and 1.48, 15,000 rows 2.6 and 2.4, 30,000 rows 3.0 and 2.4. Beside other
@@ -27,6 +28,18 @@ CODES_PER_THREAD = 200_000
 def busy_threads(binned: BinnedMatrix, n_outputs: int, n_threads: int) -> int:
     """How many of n_threads a training on this table, of so many outputs, keeps busy."""
     return max(1, min(n_threads, n_outputs * binned.n_codes // CODES_PER_THREAD))
+
+
+def trainings_abreast(n_plans: int, rows: TrainingRows, params: Params, n_threads: int) -> int:
+    """How many trainings grow n_plans plans of a round side by side: one for each thread that the table keeps busy, as far as
+    half of the free memory goes. Pages in files are read for one alone."""
+    binned = rows.binned
+    if n_plans == 1 or not binned.pages.is_resident:
+        return 1
+    # Each has row lists and gradients, for every output, what it may copy of the records, and histograms.
+    n_bytes = 28 * len(rows.margin) * binned.n_rows + binned.n_codes * binned.dtype.itemsize
+    n_bytes += params.histogram_memory or HISTOGRAM_MEMORY
+    return max(1, min(n_plans, busy_threads(binned, len(rows.margin), n_threads), free_memory() // (2 * n_bytes)))
 
 
 class CpuTraining(Training[list[Tree]]):

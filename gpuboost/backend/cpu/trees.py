@@ -1,5 +1,7 @@
 """Growing trees on the CPU."""
 
+import math
+
 import numpy as np
 
 from gpuboost.backend.contract import Array, FlatTrees, Trees
@@ -16,15 +18,17 @@ from gpuboost.kernels import histogram, nodes, partition
 from gpuboost.kernels.category_splits import count_words, evaluate_category_splits
 from gpuboost.kernels.column_sampling import mask_features_cpu, member_words, node_counts
 from gpuboost.kernels.leaves import leaf_weights, list_leaf_chunks, sum_leaves_cpu, update_margin_cpu
-from gpuboost.kernels.levels import grow_levels_cpu
+from gpuboost.kernels.levels import count_slots, grow_levels_cpu, subtree_depth
 from gpuboost.kernels.proposals import propose_candidates_cpu
-from gpuboost.kernels.splits import CANDIDATE, count_blocks, evaluate_splits
+from gpuboost.kernels.splits import CANDIDATE, CHUNK, count_blocks, evaluate_splits
 from gpuboost.params import Params
 
-__all__ = ["CpuTrees"]
+__all__ = ["HISTOGRAM_MEMORY", "CpuTrees"]
 
 HISTOGRAM_MEMORY = 2**29  # bytes, where no parameter says otherwise
 LEVELS_MEMORY = 2**25  # bytes of histograms, up to which all levels are grown in one call
+LEVELS_NODES = 2**16  # that there may be, likewise
+LEVELS_CACHE = 2**20  # bytes of histograms that lie near anyway, so that all levels are grown one after another
 BIN_VISITS = 4  # entries that a walk over columns visits in the time that histograms take for one bin of one node
 
 
@@ -50,6 +54,7 @@ class CpuTrees(Trees):
         histogram_bytes = searched * (n_bins + table.n_packed_codes) * 16
         self.histogram_capacity = max(2, (params.histogram_memory or HISTOGRAM_MEMORY) // histogram_bytes)
         self._hist = np.empty((0, searched, n_bins, 2), np.int64)
+        self._packed = np.empty((0, 0, 0), np.int64)  # histograms as kernels/levels.py may have them
         self._proposed = np.empty((0, n_bins), np.uint8)  # split candidates; without rows every bin is one
         self.monotone = np.array(params.monotone_constraints, np.int8)
         self._feature_weights = np.array(params.feature_weights, np.float32)
@@ -58,17 +63,18 @@ class CpuTrees(Trees):
         if binned.sorted_columns is not None and binned.cuts.categorical is None:
             self._walk = ColumnWalk(binned.sorted_columns, binned.cuts, pages[0], self.monotone, n_threads)
         if binned.representation is not Representation.SORTED:
-            most = int(binned.cuts.n_bins.max()) + 1
+            most = int(binned.cuts.n_bins.max()) + CHUNK
             self._prefix = np.empty((2, n_threads, searched * most), np.int64)
             self._gains, self._bins = np.empty((n_threads, 3, most), np.float64), np.empty((n_threads, most), np.int32)
         self._rules = category_rules(params)
         has_steps = (
             binned.representation is Representation.DENSE and len(pages) == 1 and binned.pages.is_resident and self._walk is None
             and binned.cuts.categorical is None
-            and not params.masks_features and params.proposals is None and params.split_gain is None
+            and params.proposals is None and params.split_gain is None
         )  # fmt: skip
         # Histograms that kernels/levels.py may hold; none where there is a step that it does not have.
         self._levels_capacity = min(self.histogram_capacity, LEVELS_MEMORY // histogram_bytes) if has_steps else 0
+        self._levels_in_cache = LEVELS_CACHE // histogram_bytes
 
     def start(self, sums: Array) -> None:
         n_trees, arrays = len(self.first_output), self.arrays
@@ -90,20 +96,42 @@ class CpuTrees(Trees):
 
     def grow_levels(self, max_depth: int, max_leaves: int) -> bool:
         n_trees, arrays, page, gradients = len(self.first_output), self.arrays, self._pages[0], self._gradients
-        columns, penalty, n_held = self.plan.columns, self.plan.penalty, n_trees << (max_depth - 1)
-        if n_held > self._levels_capacity:
+        columns, penalty, n_nodes, first_depth = self.plan.columns, self.plan.penalty, n_trees << (max_depth + 1), max_depth
+        if n_nodes > 4 * self._levels_in_cache:
+            first_depth = subtree_depth(n_trees, max_depth, max_leaves, self._n_threads)
+        if count_slots(n_trees, max_depth, first_depth, self._n_threads) > self._levels_capacity or n_nodes > LEVELS_NODES:
             return False
-        arrays.reserve(4 * n_held)
-        if len(self._hist) < n_held:
-            self._hist = np.empty((n_held, *self._hist.shape[1:]), np.int64)
+        n_held = min(n_nodes // 4, self._levels_capacity)
+        arrays.reserve(n_nodes)
+        words, of_table = self._table.in_one_page()
+        hist = self._level_histograms(n_held, words)
         arrays.n_nodes = grow_levels_cpu(
-            max_depth, max_leaves, self._n_leaves, arrays.nodes, arrays.sums, arrays.left_sums, arrays.cats, arrays.counts,
-            arrays.segments[0], page.lists, page.marks, *self._table.in_one_page(), self._cuts.n_bins, page.gpair,
-            gradients.n_limbs, self._hist, columns.offsets, columns.features, self.monotone, gradients.scales,
+            max_depth, first_depth, max_leaves, self._n_leaves, arrays.nodes, arrays.sums, arrays.left_sums, arrays.cats,
+            arrays.counts, arrays.segments[0], page.lists, page.marks, words, *of_table, self._cuts.n_bins, page.gpair,
+            gradients.n_limbs, hist, columns.offsets, columns.features, self.monotone, gradients.scales,
             self.first_output, penalty.reg_lambda, penalty.reg_alpha, penalty.max_delta_step, penalty.min_child_weight,
-            *self._prefix, self._gains, self._bins, self._n_threads,
+            self._feature_weights, self._member, self.plan.key, *self._node_counts(), *self._prefix, self._gains, self._bins,
+            self._n_threads,
         )  # fmt: skip
         return True
+
+    def _level_histograms(self, n: int, words: np.ndarray) -> np.ndarray:
+        """Room for n histograms: packed ones where the sums of all rows are certain to stay within 32 bits, and these, which have
+        as many bins for every feature, are not larger."""
+        packs = self._binned.dtype == np.uint8 and words.shape[1] <= histogram.REGISTERS and self._hist.shape[1] == 1
+        shape = histogram.packed_shape(len(self.plan.columns.features))
+        packs = packs and math.prod(shape) <= 2 * self._hist.shape[2] and self._pages[0].n_rows < histogram.FLUSH_ROWS
+        if packs and self._gradients.n_limbs.max() == 1:
+            if self._packed.shape[1:] != shape or len(self._packed) < n:
+                self._packed = np.empty((n, *shape), np.int64)
+            return self._packed
+        if len(self._hist) < n:
+            self._hist = np.empty((n, *self._hist.shape[1:]), np.int64)
+        return self._hist
+
+    def _node_counts(self) -> tuple[int, int]:
+        """Features that a level draws, and a node of those."""
+        return node_counts(len(self.plan.columns.features), self._params.colsample_bylevel, self._params.colsample_bynode)
 
     def frontier_size(self) -> int:
         return len(self._frontier)
@@ -174,7 +202,7 @@ class CpuTrees(Trees):
         mask = np.empty((len(frontier), len(features)), np.uint8)
         mask_features_cpu(
             frontier, self.arrays.nodes, features, self._feature_weights, self._member, self.plan.key,
-            *node_counts(len(features), s.colsample_bylevel, s.colsample_bynode), mask,
+            *self._node_counts(), mask,
         )  # fmt: skip
         return mask
 

@@ -20,6 +20,7 @@ import numpy as np
 
 from gpuboost.backend.cuda.compiler import compile_kernel
 from gpuboost.backend.cuda.kept import CompiledKernel
+from gpuboost.config import log
 from gpuboost.errors import DeviceNotFoundError, install
 from gpuboost.kernels.cuda_common import CudaKernel
 
@@ -182,6 +183,13 @@ class Device(ABC):
         at_once = self.n_multiprocessors * (THREADS_PER_SM // block)
         return self._prepare(kernel, _choice(kernel, arguments), min(wanted, at_once), block, shared, arguments)
 
+    def record(self, work: Callable[[], None]) -> Callable[[], None] | None:
+        """A function that does in one go, any number of times, what ``work`` launches and clears; None where that is refused.
+
+        work : called once, here, and nothing of it is done. It may neither allocate nor wait, nor copy between device and host.
+        """
+        return None
+
     @abstractmethod
     def _prepare(
         self, kernel: CudaKernel, choice: dict[str, Any], grid: int, block: int, shared: int, arguments: tuple[Any, ...]
@@ -342,6 +350,22 @@ class CupyDevice(Device):
             driver.launchKernel(*launch, current_stream().ptr, address, 0)
 
         run.keeps = arguments, values, pointers  # type: ignore[attr-defined]
+        return run
+
+    def record(self, work: Callable[[], None]) -> Callable[[], None] | None:
+        """A CUDA graph, captured on a stream of its own: on the default one nothing can be. It is launched on the current one."""
+        cuda = self.xp.cuda
+        try:
+            with cuda.Stream(non_blocking=True) as stream:
+                stream.begin_capture(cuda.runtime.streamCaptureModeThreadLocal)  # other threads may allocate meanwhile
+                try:
+                    work()
+                finally:
+                    graph = stream.end_capture()
+        except RuntimeError as error:  # CUDA's errors are
+            log(1, f"this GPU takes what a tree launches one by one, since it cannot be recorded ({error}).")
+            return None
+        run: Callable[[], None] = graph.launch
         return run
 
     def _allow_shared(self, function: int, shared: int, blocks_per_sm: int) -> None:

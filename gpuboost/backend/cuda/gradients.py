@@ -34,22 +34,22 @@ class CudaGradients(Gradients):
         self._rough_sums, self._final_sums = self._sums[quantise.ROUGH], self._sums[quantise.FINAL]  # launches keep these objects
         self._are_maxima_clear = False
 
+    def take_plan(self, plan: Round) -> None:
+        """Take up what is to be grown from the gradients at hand. That ends with their maxima 0 (quantise)."""
+        self.plan, self._are_maxima_clear = plan, True
+
     def compute(self, objective: Formula) -> Array:
         device = self.device
         if objective.parameters not in self._parameters:
             self._parameters[objective.parameters] = device.put(np.array(objective.parameters, np.float32))
-        self._clear_maxima()
+        if not self._are_maxima_clear:
+            device.clear(self._maxima)
+        self._are_maxima_clear = False
         device.launch(
             objective.gradients_kernel, self._margin, self.label, self._weight, self._parameters[objective.parameters],
             self.grad, self.hess, self._maxima, threads=self._margin.shape[1],
         )  # fmt: skip
         return self._maxima
-
-    def _clear_maxima(self) -> None:
-        """Make room for those of another draw; as a rule quantise has."""
-        if not self._are_maxima_clear:
-            self.device.clear(self._maxima)
-        self._are_maxima_clear = False
 
     def set(self, grad: np.ndarray, hess: np.ndarray) -> Array:
         device, xp = self.device, self.device.xp
@@ -75,7 +75,7 @@ class CudaGradients(Gradients):
         n_rows, n_drawn = self._global_rows, self.plan.rows.n_drawn
         if counts is not None:
             self._launch(row_sampling.choose_threshold_kernel, counts, n_drawn, self._threshold, blocks=1)
-        self._clear_maxima()
+        self.device.clear(self._maxima)
         for page in self._pages:
             self.device.clear(page.n_listed)
             self._launch(
@@ -90,7 +90,6 @@ class CudaGradients(Gradients):
             quantise.choose_scales_kernel, maxima, self._global_rows, self._progress, self._keys, self._rough_scales,
             self.leaf_scales, self._sums, threads=len(self._keys),
         )  # fmt: skip
-        self._are_maxima_clear = maxima is self._maxima
         self._quantise(1)
         return self._rough_sums
 

@@ -1,6 +1,6 @@
 """Memory of a GPU, and the rule that all work on it is done with its device current, in phases that have names."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from dataclasses import replace
 from functools import wraps
 from typing import ParamSpec, TypeVar
@@ -47,18 +47,33 @@ def on_device(*contracts: type) -> Callable[[C], C]:
 
 class Launcher:
     """Launches the kernels of one training. Their arguments are arrays that live as long as it, and scalars that repeat: what is
-    prepared for a launch is kept for the next one like it (Device.launch)."""
+    prepared for a launch is kept for the next one like it (Device.launch), and what a tree launches for the next tree."""
 
     def __init__(self, device: Device) -> None:
         self.device = device
         self._prepared: dict[object, Callable[[], None]] = {}
+        self._done: set[Hashable] = set()  # keys of steps that were done one by one
+        self._recorded: dict[Hashable, Callable[[], None] | None] = {}
 
     def __call__(self, kernel: CudaKernel, *arguments: object, **work: int) -> None:
         self.device.launch(kernel, *arguments, prepared=self._prepared, **work)
 
+    def repeat(self, key: Hashable, steps: Callable[[], None]) -> None:
+        """Do steps that this launcher can record (Device.record): one by one when the key comes first, since then kernels are
+        loaded and arrays allocated; later in one go."""
+        if key not in self._done:
+            steps()
+            self._done.add(key)
+            return
+        if key not in self._recorded:
+            self._recorded[key] = self.device.record(steps)
+        (self._recorded[key] or steps)()
+
     def forget(self) -> None:
         """Arrays were replaced."""
         self._prepared.clear()
+        self._done.clear()
+        self._recorded.clear()
 
 
 @on_device(Memory)

@@ -52,8 +52,7 @@ class CudaPredictor(Predictor):
     def predict_codes(self, binned: BinnedMatrix, flat: FlatTrees, margin: Array, leaves: Array | None) -> None:
         put, first = self.device.put, 0
         n_bins, own_leaves = put(binned.cuts.n_bins), self._or_none(leaves)
-        features = split_features(self.device, flat, binned)
-        for _, page in binned.pages.walk(features):
+        for _, page in binned.pages.walk(split_features(self.device, flat, binned)):
             if isinstance(page, SparsePage):  # the only page
                 self.predict_sparse(page.stored, flat, margin, leaves)
                 continue

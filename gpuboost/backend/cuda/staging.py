@@ -9,7 +9,7 @@ What must wait for what: a copy, until the kernels that were launched on its buf
 until it is copied; the host with reading on, until the page-locked memory is copied.
 """
 
-from collections.abc import Generator, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import closing
 from queue import Empty, SimpleQueue
 
@@ -18,7 +18,7 @@ import numpy as np
 from gpuboost.backend.contract import Array, FlatTrees
 from gpuboost.backend.cuda.device import Device
 from gpuboost.binned.matrix import BinnedMatrix
-from gpuboost.binned.pages import DensePage, Page, PageStore, Put
+from gpuboost.binned.pages import DensePage, Features, Page, PageStore, Put
 from gpuboost.storage.pages import StoredPages
 
 __all__ = ["StagedPages", "split_features"]
@@ -74,17 +74,21 @@ class StagedPages(PageStore):
         return 2 * self._home.buffer_size * self.dtype.itemsize
 
     def hold(self, n_bytes: int) -> None:
-        """Keep as many pages on the device as take so many bytes; waits for it. What was held before is given back."""
-        self._held = {}
+        """Keep as many pages on the device as take so many bytes; waits for it. What was held before is given back, once nobody
+        walks over it: who trains on these pages may be at work on another thread."""
+        self._held, held = {}, dict[int, DensePage]()
         sizes = [self._home.page_bytes(p) for p in range(len(self))]
         if sum(sizes) > n_bytes:
             n_bytes -= self.staging_bytes
         for p in np.flatnonzero(np.cumsum(sizes) <= n_bytes).tolist():
-            self._held[p] = self[p]
+            held[p] = self[p]
+        self._held = held
 
-    def walk(self, features: np.ndarray | None = None, numbers: Iterable[int] | None = None) -> Iterator[tuple[int, Page]]:
+    def walk(self, features: Features = None, numbers: Iterable[int] | None = None) -> Iterator[tuple[int, Page]]:
         held, wanted = self._held, list(range(len(self)) if numbers is None else numbers)
-        with closing(self._bring(features, [p for p in wanted if p not in held])) as brought:
+        missing = [p for p in wanted if p not in held]
+        columns = features() if missing and callable(features) else features
+        with closing(self._bring(None if callable(columns) else columns, missing)) as brought:
             for p in wanted:
                 yield (p, held[p]) if p in held else next(brought)
 
@@ -142,10 +146,12 @@ def _parts(source: DensePage, target: DensePage, features: np.ndarray | None) ->
             yield source.columns[run[0] : run[-1] + 1], target.columns[run[0] : run[-1] + 1]
 
 
-def split_features(device: Device, flat: FlatTrees, binned: BinnedMatrix) -> np.ndarray:
-    """The columns that a walk is to bring for trees on the device, which is waited for; none where all pages are there. (Behind
-    the trees' nodes may lie others, of trees before: their columns then come, too.)"""
-    if binned.pages.is_resident:
-        return np.zeros(0, np.int64)
-    features = np.unique(device.fetch(flat.nodes)["feature"])
-    return features[(features >= 0) & (features < binned.cuts.n_features)]
+def split_features(device: Device, flat: FlatTrees, binned: BinnedMatrix) -> Callable[[], np.ndarray]:
+    """What finds the columns that a walk is to bring for trees on the device, which is waited for. (Behind the trees' nodes may
+    lie others, of trees before: their columns then come, too.)"""
+
+    def fetch() -> np.ndarray:
+        features = np.unique(device.fetch(flat.nodes)["feature"])
+        return features[(features >= 0) & (features < binned.cuts.n_features)]
+
+    return fetch

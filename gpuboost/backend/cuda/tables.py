@@ -10,6 +10,7 @@ from gpuboost.backend.cuda.memory import Launcher
 from gpuboost.backend.cuda.nodes import NodeArrays
 from gpuboost.backend.cuda.record_tiles import RecordTiles, choose_tiles
 from gpuboost.backend.cuda.rows import PageRows
+from gpuboost.backend.cuda.staging import StagedPages
 from gpuboost.backend.draws import all_columns
 from gpuboost.backend.plans import ColumnDraw, FrontierBatch
 from gpuboost.binned.matrix import BinnedMatrix, Representation
@@ -76,9 +77,9 @@ class CudaTable(ABC):
         self.columns.take(drawn)
 
     @property
-    def is_resident(self) -> bool:
-        """Whether all pages are on the device."""
-        return self._binned.pages.is_resident
+    def stays(self) -> bool:
+        """Whether all pages are on the device for as long as the training takes."""
+        return not isinstance(self._binned.pages, StagedPages)
 
     def copy_drawn(self) -> None:  # noqa: B027 - most have nothing to copy
         """Copy what histograms read of the pages for the features and rows drawn, where they would otherwise read all of it."""
@@ -211,7 +212,7 @@ class DenseTable(CudaTable):
         rows = self._pages[p]
         self._launch(
             partition.move_rows_kernel, arrays.selected, arrays.nodes, arrays.cats, page.columns, self._n_bins,
-            rows.lists, arrays.segments[p], self._progress, arrays.first_item, rows.moved, blocks=n_chunks,
+            rows.lists, arrays.segments[p], self._progress, arrays.first_item, rows.moved, arrays.counts, blocks=n_chunks,
         )  # fmt: skip
 
     def predict(self, p: int, page: Page, flat: FlatTrees, listed: tuple[Array, Array], margin: Array) -> None:
@@ -326,7 +327,7 @@ class SparseTable(CudaTable):
         self._launch(
             sparse.move_sparse_rows_kernel, arrays.selected, arrays.nodes, arrays.cats, page.row_begin, page.cells,
             self._offsets, page.absent, rows.lists, arrays.segments[p], self._progress, arrays.first_item, rows.moved,
-            blocks=n_chunks,
+            arrays.counts, blocks=n_chunks,
         )  # fmt: skip
 
     def predict(self, p: int, page: Page, flat: FlatTrees, listed: tuple[Array, Array], margin: Array) -> None:

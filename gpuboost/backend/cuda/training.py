@@ -1,5 +1,7 @@
 """One training on a GPU."""
 
+from collections.abc import Callable
+
 import numpy as np
 
 from gpuboost.backend.contract import Array, Training, TrainingRows
@@ -47,7 +49,7 @@ class CudaTraining(Training[Leaving]):
         self.device, self._binned, self._n_trees, self._leaf_size = device, binned, n_trees, leaf_size
         self._first_outputs = range(0, n_trees * leaf_size, leaf_size)
         self._seed = params.seed & (2**64 - 1)
-        launch = Launcher(device)
+        self._launch = launch = Launcher(device)
         self._progress = device.zeros(1, PROGRESS)
         first_output = device.put(np.arange(n_trees, dtype=np.int32) * leaf_size)
         self.margin = device.put(rows.margin)
@@ -66,11 +68,19 @@ class CudaTraining(Training[Leaving]):
 
     def start_round(self, plan: Round) -> None:
         plan.require_outputs(self._first_outputs, self._leaf_size)
-        self.gradients.plan = plan
+        self.gradients.take_plan(plan)
         self.device.launch(
             nodes.start_round_kernel, plan.number, self._seed, plan.learning_rate, self._progress, threads=1
         )
         self.trees.take_plan(plan)
+
+    def grow(self, plan: Round, margin: Array | None, steps: Callable[[], None]) -> None:
+        """One launch, from the second tree on, where the host need not know how far a tree has grown. What changes from round to
+        round has been written where kernels read it."""
+        if self.trees.runs_ahead:
+            self._launch.repeat((plan.alike, id(margin)), steps)
+        else:
+            steps()
 
     def update_margin(self, margin: Array) -> None:
         draws = self.trees.plan.rows is not None

@@ -86,11 +86,20 @@ class CudaTrees(Trees):
             self._gain_parameters = put(np.array(plan.gain.parameters, np.float64))
             self._launch.forget()
         self._table.draw_columns(plan.columns)
+        if self._leaving is not None:
+            self.device.order_behind(self._leaving)
+
+    @property
+    def runs_ahead(self) -> bool:
+        """Whether the host launches a tree by upper bounds alone, and asks the device nothing."""
+        s = self._params
+        n_steps, most = s.max_depth, bounds.SYNC_FREE_DEPTH
+        if s.grow_policy == "lossguide":
+            n_steps, most = s.max_leaves - 1, LEAVES_BETWEEN_READS
+        return self._table.stays and 0 < n_steps <= most
 
     def start(self, sums: Array) -> None:
         own = self.arrays
-        if self._leaving is not None:
-            self.device.order_behind(self._leaving)
         for p, page in enumerate(self._pages):
             rows = page.drawn, page.n_listed, page.lists, own.segments[p]
             threads = max(len(page.kept), self._n_trees)
@@ -201,33 +210,30 @@ class CudaTrees(Trees):
         self._launch(
             kernel, *self._limits, self._progress, own.nodes, self._n_leaves, *ranks, own.selected, own.sums, own.left_sums,
             self.monotone, self._gradients.scales, self.first_output, self._penalty, own.segments[0], own.first_item,
-            self._pages[0].moved, blocks=1,
+            self._pages[0].moved, own.counts, blocks=1,
         )  # fmt: skip
         self._n_steps += 1
 
     def partition_rows(self) -> Array:
-        own, progress = self.arrays, self._progress
-        for p, codes in self._table.walk(self._features_split()):
-            page, segments = self._pages[p], own.segments[p]
+        own = self.arrays
+        for p, codes in self._table.walk(self._features_split):
+            page = self._pages[p]
             n_chunks = page.lists.shape[1] // partition.CHUNK_ROWS + self._selected_bound
             if p > 0:
-                self._launch(partition.list_chunks_kernel, own.selected, segments, progress, own.first_item, page.moved, blocks=1)
+                self._launch(
+                    partition.list_chunks_kernel, 0, own.selected, own.nodes, own.segments[p], self._progress, own.first_item,
+                    page.moved, own.counts, blocks=1,
+                )  # fmt: skip
             self._table.move(p, codes, own, n_chunks)
-            self._launch(
-                partition.place_children_kernel, int(p == 0), own.selected, own.nodes, progress, page.moved, segments, own.counts,
-                blocks=1,
-            )  # fmt: skip
         self.node_bound += 2 * self._selected_bound
         self.frontier_bound = 2 * self._selected_bound
         return own.counts[: self.frontier_bound]
 
     def _features_split(self) -> np.ndarray:
-        """Of the nodes chosen, where pages come from the host, which then has to wait for the device to know."""
-        if self._table.is_resident:
-            return np.zeros(0, np.int64)
-        own, fetch = self.arrays, self.device.fetch
-        selected = fetch(own.selected)[: int(fetch(self._progress)[0]["n_selected"])]
-        return np.unique(fetch(own.nodes)["feature"][selected])
+        """Of the nodes chosen; for pages that come from the host, which has to wait for the device to know."""
+        copies = [self.device.start_copy(array) for array in (self._progress, self.arrays.selected, self.arrays.nodes)]
+        nodes, selected, progress = (copy.wait() for copy in reversed(copies))  # with the last come the others
+        return np.unique(nodes["feature"][selected[: int(progress["n_selected"][0])]])
 
     # -- Leaves -----------------------------------------------------------------------------------------------------
 

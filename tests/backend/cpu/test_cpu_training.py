@@ -54,6 +54,7 @@ def grow(*data, comm=COMM, **arguments):
     """(trees, margins) of one round."""
     training, grower, planner, maxima = start(*data, comm=comm, **arguments)
     grower.grow(planner.plan(0, LEARNING_RATE), maxima)
+    training.update_margin(training.margin)
     return training.fetch_trees(training.finish_trees()), training.margin
 
 
@@ -157,6 +158,7 @@ def test_margins_take_the_values_of_the_leaves_that_rows_ended_in():
         X, grad * (weight > 0), hess * (weight > 0), weight=weight, page_rows=100, gamma=5.0
     )
     grower.grow(planner.plan(0, 0.5), maxima)
+    training.update_margin(training.margin)
     arrays, values = training.trees.arrays, training.trees.leaf_values[:, 0]
     seen = np.zeros((2, 600), int)
     for p, page in enumerate(training._pages):

@@ -1,9 +1,11 @@
 """backend/cuda/device.py with CuPy: what is copied when, and whole trainings on a GPU that does its work as late as it may
 (tests/fake_cuda.py)."""
 
+import contextlib
 import sys
 from collections import Counter
 
+import fake_cuda
 import fake_cupy
 import numpy as np
 import pytest
@@ -57,6 +59,11 @@ def double_kernel(values):
     while i < values.size:
         values[i] = values[i] * 2
         i += n_threads()
+
+
+@cuda_kernel("values: int64[:]", block=32)
+def triple_kernel(values):
+    values[0] = 3
 
 
 def test_a_small_array_is_copied_in_the_order_of_the_current_stream_without_waiting(gpu):
@@ -130,15 +137,130 @@ def test_the_host_waits_once_a_round_though_columns_are_drawn(use_gpu):
     assert waits[2:] == [1, 1]
 
 
-def test_a_tree_of_depth_6_takes_59_operations(use_gpu):
+def test_a_tree_of_depth_6_takes_53_operations_50_of_them_in_a_graph(use_gpu):
     """Kernels, clears and copies of a round, from the gradients to the tree on its way to the host."""
-    booster, dtrain = gb.Booster({**PARAMS, "max_depth": 6}), gb.DMatrix(X, Y)
-    for _ in range(2):
-        use_gpu.machine.operations.clear()
+    machine, booster, dtrain = use_gpu.machine, gb.Booster({**PARAMS, "max_depth": 6}), gb.DMatrix(X, Y)
+    for _ in range(3):
+        machine.operations.clear()
         booster.update(dtrain)
-    counts = Counter(use_gpu.machine.operations)
-    assert (counts["clear"], counts["copy"], counts["cupy"]) == (1, 1, 0)  # histograms; the tree
-    assert counts.total() == 59
+    (graph,) = machine.graphs
+    inside = Counter(graph.operations)
+    assert (inside["clear"], inside["copy"], inside["cupy"], inside.total()) == (1, 0, 0, 50)
+    gradients, *others = machine.operations
+    assert gradients.startswith("gradients.") and others == ["nodes.start_round_kernel", "graph", "copy"]
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Graphs
+
+
+SMALL = {**PARAMS, "max_bin": 6}
+
+
+def small_matrix():
+    return gb.DMatrix(X[:40, :4], Y[:40])
+
+
+def graphs_of(gpu, params, rounds=3):
+    """(digest of the model, graphs recorded, how often one was launched)."""
+    model = gb.train(SMALL | params, small_matrix(), rounds).model
+    return digest(model), len(gpu.machine.graphs), gpu.machine.operations.count("graph")
+
+
+def on_cpu(work):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("gpuboost.backend.choose_backend", lambda device, nthread, **table: CpuBackend(1))
+        return work()
+
+
+@pytest.mark.sweep(2)
+@pytest.mark.parametrize("options", [
+    {"max_depth": 3}, {"colsample_bytree": 0.6, "subsample": 0.5}, {"num_parallel_tree": 2, "subsample": 0.5},
+    {"grow_policy": "lossguide", "max_depth": 0, "max_leaves": 4}, {"objective": "reg:absoluteerror"},
+    {"booster": "dart", "rate_drop": 0.5}, {"subsample": 0.5, "sampling_method": "gradient_based"},
+    {"objective": "multi:softprob", "num_class": 3, "multi_strategy": "multi_output_tree"},
+], ids=str)  # fmt: skip
+def test_all_trees_but_the_first_are_one_graph(options, use_gpu):
+    """Recorded once, whatever is drawn for a round, and the model is the CPU's."""
+    n_plans = 3 * options.get("num_parallel_tree", 1)
+    expected = on_cpu(lambda: digest(gb.train(SMALL | options, small_matrix(), 3).model))
+    assert graphs_of(use_gpu, options) == (expected, 1, n_plans - 1)
+
+
+@pytest.mark.parametrize("options, depth", [
+    ({"grow_policy": "lossguide"}, 10), ({"max_depth": 0, "max_leaves": 3}, 10), ({}, 1),
+], ids=str)  # fmt: skip
+def test_trees_that_ask_the_host_how_far_they_have_grown_are_no_graph(options, depth, use_gpu, monkeypatch):
+    monkeypatch.setattr("gpuboost.backend.cuda.plan.SYNC_FREE_DEPTH", depth)
+    assert graphs_of(use_gpu, options)[1:] == (0, 0)
+
+
+def test_what_changes_between_rounds_reaches_a_graph(use_gpu):
+    """The learning rate; and margins that a callback reads are the CPU's."""
+
+    def outcome():
+        read, rates = [], gb.callback.LearningRateScheduler([0.3, 0.1, 0.5])
+        read_margins = gb.callback.TrainingCallback()
+        read_margins.after_iteration = lambda model, epoch, log: read.append(model.predict(dtrain).tobytes())
+        dtrain = small_matrix()
+        model = gb.train(SMALL, dtrain, 3, callbacks=[rates, read_margins], evals=[(dtrain, "train")], verbose_eval=False).model
+        return digest(model), read
+
+    found = outcome()
+    assert len(use_gpu.machine.graphs) == 1
+    assert on_cpu(outcome) == found
+
+
+@pytest.mark.slow
+def test_another_objective_of_the_user_is_another_graph(use_gpu):
+    """Leaves of absolute errors are quantiles; those of a user's gradients are not, in the same training."""
+    booster, dtrain = gb.Booster({**SMALL, "objective": "reg:absoluteerror"}), small_matrix()
+    for i in range(6):  # arrays that leaves need come with the second round
+        booster.update(dtrain, i, fobj=None if i % 2 else lambda margin, data: (margin - data.get_label(), np.ones(40)))
+    sizes = {len(graph.operations) for graph in use_gpu.machine.graphs}
+    assert len(use_gpu.machine.graphs) == len(sizes) == 2
+
+
+def test_a_gpu_that_refuses_graphs_takes_launches(use_gpu, monkeypatch, capsys):
+    def refuse(self, mode):
+        raise fake_cuda.CaptureError("not on this GPU")
+
+    monkeypatch.setattr(fake_cuda.Stream, "begin_capture", refuse)
+    with gb.config_context(verbosity=1):
+        assert graphs_of(use_gpu, {"max_depth": 1})[1:] == (0, 0)
+    assert capsys.readouterr().err.count("cannot be recorded (not on this GPU)") == 1
+
+
+@pytest.mark.parametrize("refused", [
+    lambda gpu, there: gpu.fetch(there), lambda gpu, there: gpu.put(np.arange(3)), lambda gpu, there: gpu.empty(3, np.int64),
+    lambda gpu, there: gpu.write(there, np.arange(4)), lambda gpu, there: gpu.start_copy(there),
+    lambda gpu, there: gpu.mark(), lambda gpu, there: gpu.order_behind(there), lambda gpu, there: there + there,
+    lambda gpu, there: gpu.launch(triple_kernel, there, threads=4),
+], ids=["fetch", "put", "empty", "write", "start_copy", "mark", "order_behind", "compute", "load"])  # fmt: skip
+def test_the_stand_in_refuses_what_a_capture_refuses(refused, gpu):
+    """Whoever catches the error gets no graph either."""
+    with gpu.current():
+        there, place = gpu.put(np.arange(4)), gpu.mark()
+
+        def work():
+            with contextlib.suppress(RuntimeError):
+                refused(gpu, place if refused.__code__.co_names[-1:] == ("order_behind",) else there)
+
+        assert gpu.record(work) is None
+        assert gpu.fetch(there).tolist() == [0, 1, 2, 3]
+
+
+def test_what_is_recorded_is_done_when_it_is_asked_for_and_as_often(gpu):
+    """On the stream that is then the current one."""
+    with gpu.current():
+        there, zeros = gpu.put(np.arange(4)), gpu.put(np.arange(2))
+        gpu.launch(double_kernel, there, threads=4)
+        again = gpu.record(lambda: (gpu.launch(double_kernel, there, threads=4), gpu.clear(zeros)))
+        assert (gpu.fetch(there).tolist(), gpu.fetch(zeros).tolist()) == ([0, 2, 4, 6], [0, 1])
+        with gpu.xp.cuda.Stream(non_blocking=True):
+            again()
+            again()
+            assert (gpu.fetch(there).tolist(), gpu.fetch(zeros).tolist()) == ([0, 8, 16, 24], [0, 0])
 
 
 def test_all_but_two_launches_of_a_round_are_prepared(use_gpu, monkeypatch):
@@ -191,7 +313,7 @@ def test_workers_on_another_gpu_than_the_current_one_exchange_there(use_gpu):
 
 @pytest.mark.parametrize("is_profiled", [True, False])
 def test_a_profiler_sees_the_phases_of_a_training_by_name(is_profiled, gpu, use_backend, monkeypatch):
-    """Those of the contract, one after another; nobody else is told."""
+    """Those of the contract, one after another, within Training.grow what a tree consists of; nobody else is told."""
     if is_profiled:
         monkeypatch.setenv("NVTX_INJECTION64_PATH", "/opt/nvidia/nsight-systems/injection.so")
     use_backend(CudaBackend(FakeGpu(1)))
@@ -202,7 +324,9 @@ def test_a_profiler_sees_the_phases_of_a_training_by_name(is_profiled, gpu, use_
         return
     assert {"Coder.bin_rows", "Gradients.quantise", "Trees.build_histograms", "Training.update_margin"} <= set(ranges)
     depths = np.cumsum([1 if name else -1 for name in ranges])
-    assert depths[-1] == 0 and set(depths.tolist()) == {0, 1}
+    assert depths[-1] == 0 and set(depths.tolist()) == {0, 1, 2}
+    assert {name for name, depth in zip(ranges, np.r_[0, depths]) if name and depth == 0} >= {"Coder.bin_rows", "Training.grow"}
+    assert {ranges[i] for i in np.flatnonzero(depths == 2)} >= {"Gradients.quantise", "Trees.build_histograms", ""} - {""}
 
 
 # ---------------------------------------------------------------------------------------------------------------------

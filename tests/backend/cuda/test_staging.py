@@ -17,6 +17,7 @@ from gpuboost.backend.cuda import CudaBackend
 from gpuboost.backend.cuda import device as device_module
 from gpuboost.backend.cuda.device import pack_arguments
 from gpuboost.backend.cuda.staging import StagedPages
+from gpuboost.backend.cuda.trees import CudaTrees
 
 pytestmark = pytest.mark.long
 
@@ -129,6 +130,37 @@ def test_a_tree_brings_records_once_a_level_and_the_columns_that_it_splits_by(gp
     levels = [tree["Feature"][tree["ID"] == "0-0"], tree["Feature"][tree["ID"].isin(["0-1", "0-2"])]]
     n_columns = sum(column[column != "Leaf"].nunique() for column in levels)
     assert len(brought) == 2 * 2 * N_PAGES and sum(brought) == N_ROWS * (2 * 8 + n_columns)
+
+
+def test_a_level_waits_once_to_know_the_columns_that_it_splits_by(gpu, monkeypatch):
+    waits, features_split = [], CudaTrees._features_split
+
+    def counted(self):
+        before = gpu.waits
+        found = features_split(self)
+        waits.append(gpu.waits - before)
+        return found
+
+    monkeypatch.setattr(CudaTrees, "_features_split", counted)
+    gb.train(PARAMS, matrix(), 1)
+    assert waits == [1, 1]
+
+
+def test_pages_that_another_training_gives_back_are_brought(gpu, monkeypatch):
+    """All are held; then, each time that columns are asked for, another thread begins to train on the same matrix."""
+    room_for(monkeypatch, 10 * N_PAGES * PAGE_BYTES)
+    walk, n_walks = StagedPages.walk, 0
+
+    def interrupted(self, features=None, numbers=None):
+        nonlocal n_walks
+        if features is not None:
+            n_walks += self.is_resident
+            HOLD(self, 0)
+        return walk(self, features, numbers)
+
+    monkeypatch.setattr(StagedPages, "walk", interrupted)
+    assert streamed({"subsample": 0.5}) == expected({"subsample": 0.5})
+    assert n_walks > 0
 
 
 def test_launches_on_staged_pages_are_prepared_once(gpu, monkeypatch):
