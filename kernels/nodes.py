@@ -3,13 +3,17 @@
 All of it works on a few thousand structs, so one thread does it. Selection is what tells the growth policies apart:
 
     depthwise   every node of the level that has a split, first come first served under max_leaves
-    lossguide   per tree, the one open leaf of the largest gain_rank (ties: the older node)
+    lossguide   per tree, the one open leaf of the largest gain_rank (ties: the older node). The CPU takes others with it, and
+                undoes in the end what came too early: 255 leaves of 450,000 × 28 in 25 steps instead of 254, with 12 to 20 % more
+                splits; two threads of an AMD EPYC, ms a tree, 45–52 -> 34–37, one thread 57 -> 51
 
 Children inherit the bounds on the weights of all leaves below them. Where their parent's split is on a feature with a monotone
 constraint, the middle of their weights becomes a bound of both, which orders all leaves below (XGBoost's TreeEvaluator):
 
     rising: upper[left] = lower[right] = (w_L + w_R)/2          falling: lower[left] = upper[right] = (w_L + w_R)/2
 """
+
+from heapq import heappop, heappush
 
 import numpy as np
 from numba import float32, float64, int32, int64
@@ -21,6 +25,7 @@ from gpuboost.kernels.splits import block_best
 from gpuboost.kernels.structs import NO_GAIN, NUMERIC
 
 FLOAT32_MAX = float(np.finfo(np.float32).max)
+AHEAD = 4  # leaves that a tree is to get for certain, for each that is split too early, perhaps
 
 
 @kernel
@@ -69,26 +74,47 @@ def select_depthwise(frontier, nodes, max_depth, max_leaves, n_leaves, selected)
 
 
 @kernel
-def select_lossguide(n_nodes, nodes, max_depth, max_leaves, n_leaves, selected):
-    """Choose each tree's open leaf with the largest gain; returns how many trees still grow. Arguments as select_depthwise."""
-    n_trees = n_leaves.size
-    best = np.full(n_trees, -1, np.int32)
-    for node in range(n_nodes):
-        struct = nodes[node]
-        if struct.left >= 0 or struct.gain == NO_GAIN or (max_depth > 0 and struct.depth >= max_depth):
-            continue
-        tree = struct.tree
-        if max_leaves > 0 and n_leaves[tree] >= max_leaves:
-            continue
-        if best[tree] < 0 or gain_rank(struct.gain) > gain_rank(nodes[best[tree]].gain):
-            best[tree] = node
-    n = 0
+def select_lossguide(n_trees, nodes, max_depth, max_leaves, selected, order):
+    """Grow the trees leaf by leaf as far as their splits are known, and choose leaves to split now: (n_selected, n_ordered).
+
+    A leaf that is not split stops its tree for certain. It is chosen, and so are those that would come soon if nothing below it
+    came first: most of them will be split, and all together cost few steps. What is split too early is undone in the end.
+
+    nodes : NODE, IN, the roots first. max_depth, max_leaves : 0 means no limit. selected : int32 (≥ leaves,), OUT.
+    order : int32 (≥ nodes,), OUT. The roots, and behind them the nodes of each tree as growth leaf by leaf makes them.
+    """
+    n_selected, n_ordered = 0, n_trees
     for tree in range(n_trees):
-        if best[tree] >= 0:
-            n_leaves[tree] += 1
-            selected[n] = best[tree]
-            n += 1
-    return n
+        order[tree] = tree
+        waiting = [(-gain_rank(nodes[tree].gain), 0, tree)]  # best first, the older of equals
+        n_leaves, n_nodes, n_chosen = 1, 1, 0
+        if not may_split(nodes, tree, max_depth):
+            waiting.pop()
+        while len(waiting) > 0 and (max_leaves == 0 or n_leaves < max_leaves):
+            _, _, node = heappop(waiting)
+            n_leaves += 1
+            left = nodes[node].left
+            if left < 0:
+                if n_chosen > 0 and 0 < max_leaves < n_leaves + AHEAD * n_chosen:
+                    break
+                selected[n_selected + n_chosen] = node
+                n_chosen += 1
+                continue
+            for child in range(left, left + 2):
+                if n_chosen == 0:
+                    order[n_ordered] = child
+                    n_ordered += 1
+                if may_split(nodes, child, max_depth):
+                    heappush(waiting, (-gain_rank(nodes[child].gain), n_nodes, child))
+                n_nodes += 1
+        n_selected += n_chosen
+    return n_selected, n_ordered
+
+
+@scalar
+def may_split(nodes, node, max_depth):
+    """Whether a split of the node is known, or may be made."""
+    return nodes[node].gain > NO_GAIN and (max_depth == 0 or nodes[node].depth < max_depth)
 
 
 @kernel
@@ -342,7 +368,7 @@ def select_depthwise_step(max_depth, max_leaves, progress, nodes, n_leaves, rank
     uses_double=True,
 )  # fmt: skip
 def select_lossguide_step(max_depth, max_leaves, progress, nodes, n_leaves, selected):
-    """select_lossguide: tree after tree, the largest gain of all its open leaves by a reduction of the block."""
+    """One leaf of each tree: tree after tree, the largest gain of all its open leaves by a reduction of the block."""
     partial_gain, partial_node = cuda.shared.array(32, float64), cuda.shared.array(32, int32)
     n_selected = int64(0)
     for tree in range(n_leaves.size):

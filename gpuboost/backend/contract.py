@@ -295,7 +295,8 @@ class Trees(ABC):
 
     @abstractmethod
     def select_best(self, max_depth: int, max_leaves: int) -> None:
-        """Choose the nodes to split now: of each tree the open leaf of the largest gain."""
+        """Choose the nodes to split now: of each tree the open leaf of the largest gain; others too, if sum_leaves undoes those
+        splits that growth leaf by leaf would not have come to, and numbers nodes as that would have."""
 
     @abstractmethod
     def apply_splits(self) -> None:

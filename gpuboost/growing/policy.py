@@ -50,7 +50,7 @@ class Depthwise(GrowthPolicy):
 
 
 class Lossguide(GrowthPolicy):
-    """Leaf by leaf: of each tree the one of the largest gain."""
+    """Leaf by leaf: of each tree the one of the largest gain. (A backend may be ahead of that: Trees.select_best.)"""
 
     def select(self, trees: Trees) -> None:
         trees.select_best(self.max_depth, self.max_leaves)

@@ -23,10 +23,11 @@ def depthwise(nodes, *, max_depth=0, max_leaves=0, n_leaves=(1,)):
     return selected[:count].tolist(), n_leaves.tolist()
 
 
-def lossguide(nodes, *, max_depth=0, max_leaves=0, n_leaves=(1,)):
-    n_leaves, selected = np.array(n_leaves, np.int64), np.empty(len(n_leaves), np.int32)
-    count = n.select_lossguide(len(nodes), nodes, max_depth, max_leaves, n_leaves, selected)
-    return selected[:count].tolist(), n_leaves.tolist()
+def lossguide(nodes, n_trees, max_depth, max_leaves):
+    """(leaves to split now, nodes in the order of growth leaf by leaf as far as that is certain)."""
+    selected, order = np.empty((2, len(nodes)), np.int32)
+    n_selected, n_ordered = n.select_lossguide(n_trees, nodes, max_depth, max_leaves, selected, order)
+    return selected[:n_selected].tolist(), order[:n_ordered].tolist()
 
 
 # ---- selection
@@ -42,26 +43,85 @@ def test_depthwise_stops_at_the_number_of_leaves_in_order():
 
 
 def test_depth_limits_both_policies():
-    nodes = table([1, 2], depth=[1, 2])
-    assert depthwise(nodes, max_depth=2)[0] == lossguide(nodes, max_depth=2)[0] == [0]
+    assert depthwise(table([1, 2], depth=[1, 2]), max_depth=2)[0] == [0]
+    assert lossguide(table([1, 2], depth=[1, 2], tree=[0, 1]), 2, 2, 0) == ([0], [0, 1])
 
 
 def test_every_tree_counts_its_own_leaves():
     nodes = table([1, 2, 3, 4], tree=[0, 0, 1, 1])
     assert depthwise(nodes, max_leaves=2, n_leaves=[1, 1]) == ([0, 2], [2, 2])
-    assert lossguide(nodes, max_leaves=2, n_leaves=[2, 1]) == ([3], [2, 2])
 
 
-def test_lossguide_takes_the_largest_gain_and_the_older_of_equals():
-    assert lossguide(table([3, 7, 7])) == ([1], [2])
-    assert lossguide(table([3, 7, 7], tree=[0, 1, 1]), n_leaves=[1, 1]) == ([0, 1], [2, 2])
+def test_lossguide_by_hand():
+    nodes = table([9, 3, 7, 7, 7, 1, 1])
+    assert lossguide(table([NO_GAIN]), 1, 0, 0) == ([], [0])
+    assert lossguide(nodes[:1], 1, 0, 1) == ([], [0]), "a leaf is enough"
+    assert lossguide(nodes[:1], 1, 0, 9) == ([0], [0])
+    nodes["left"][[0, 2]] = 1, 3
+    assert lossguide(nodes, 1, 0, 0) == ([3, 4, 1], [0, 1, 2, 3, 4]), "the older of equals"
+    assert lossguide(nodes, 1, 0, 4) == ([3], [0, 1, 2, 3, 4]), "the last one"
+    nodes["gain"][1] = 8
+    assert lossguide(nodes, 1, 0, 5) == ([1], [0, 1, 2]), "node 2 was split too early, perhaps"
 
 
-def test_lossguide_passes_over_what_is_split_or_has_no_split():
-    nodes = table([9, 2, NO_GAIN])
-    nodes["left"][0] = 1
-    assert lossguide(nodes)[0] == [1]
-    assert lossguide(table([NO_GAIN])) == ([], [1])
+def leaf_by_leaf(root, max_depth, max_leaves):
+    """The text of the policy, in plain Python: (parent, gain) of every node as made. root : (gain, children or None)."""
+    made, leaves = [(-1, root[0])], [(root, 0)]
+    while leaves and (max_leaves == 0 or len(leaves) < max_leaves):
+        open_leaves = [
+            (at, node) for at, (node, depth) in enumerate(leaves) if node[1] is not None and (max_depth == 0 or depth < max_depth)
+        ]
+        if not open_leaves:
+            break
+        best = max(node[0] for _, node in open_leaves)
+        at = min((node[2], at) for at, node in open_leaves if node[0] == best)[1]
+        node, depth = leaves.pop(at)
+        for child in node[1]:
+            child[2] = len(made)
+            made.append((node[2], child[0]))
+            leaves.append((child, depth + 1))
+    return made
+
+
+def random_gains(rng, depth):
+    """[gain, children, number] of a node of a tree that could grow to some depth: few values, so that many are equal."""
+    if depth == 0 or rng.random() < 0.1:
+        return [NO_GAIN, None, 0]
+    return [float(rng.integers(1, 6)), (random_gains(rng, depth - 1), random_gains(rng, depth - 1)), 0]
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.integers(0, 2**32), st.integers(1, 3), st.sampled_from([0, 3, 6]), st.sampled_from([0, 1, 2, 3, 7, 20, 60]))
+def test_what_is_split_too_early_leaves_the_trees_of_growth_leaf_by_leaf(seed, n_trees, max_depth, max_leaves):
+    roots = [random_gains(np.random.default_rng([seed, tree]), 8) for tree in range(n_trees)]
+    nodes, known, n_steps = table([root[0] for root in roots], tree=np.arange(n_trees)), list(roots), 0
+    while (selected := lossguide(nodes, n_trees, max_depth, max_leaves)[0]) != []:
+        assert len(set(selected)) == len(selected) and (nodes["left"][selected] == -1).all()
+        for node in selected:
+            left, children = len(known), known[node][1]
+            children_nodes = table([child[0] for child in children], depth=nodes["depth"][node] + 1, tree=nodes["tree"][node])
+            children_nodes["parent"], nodes["left"][node] = node, left
+            nodes, known = np.concatenate([nodes, children_nodes]), [*known, *children]
+        n_steps += 1
+        assert n_steps < max_leaves or max_leaves == 0, "a leaf a step at least"
+    order = lossguide(nodes, n_trees, max_depth, max_leaves)[1]
+    numbers = {node: [own for own in order if nodes["tree"][own] == nodes["tree"][node]].index(node) for node in order}
+    for tree, root in enumerate(roots):
+        own = [node for node in order if nodes["tree"][node] == tree]
+        parents = [nodes["parent"][node] for node in own]
+        grown = [(-1 if parent < 0 else numbers[parent], nodes["gain"][node]) for node, parent in zip(own, parents)]
+        assert grown == leaf_by_leaf(root, max_depth, max_leaves)
+
+
+def test_few_steps_make_many_leaves():
+    """An order less than there are splits, and of those not a third is in vain, where gains below a node are part of its own."""
+    for seed in range(5):
+        rng, nodes, n_steps = np.random.default_rng(seed), table([1.0]), 0
+        while (selected := lossguide(nodes, 1, 0, 255)[0]) != []:
+            nodes["left"][selected] = len(nodes) + 2 * np.arange(len(selected))
+            children = table(np.repeat(nodes["gain"][selected], 2) * rng.random(2 * len(selected)))
+            nodes, n_steps = np.concatenate([nodes, children]), n_steps + 1
+        assert n_steps <= 254 // 5 and (nodes["left"] >= 0).sum() <= 254 * 4 // 3
 
 
 # ---- making children

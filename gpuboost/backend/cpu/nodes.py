@@ -36,3 +36,13 @@ class NodeArrays:
         segments = np.zeros((len(self.segments), 2 * n_nodes, 3), np.int64)
         segments[:, : self.n_nodes] = self.segments[:, : self.n_nodes]
         self.segments = segments
+
+    def renumber(self, order: np.ndarray) -> None:
+        """Let node order[i] be node i. order : int32 (n_nodes,), parents before their children, siblings side by side. Of what is
+        not read any more once trees are grown, numbers are the old ones."""
+        n = self.n_nodes
+        new = np.empty(n + 1, np.int32)
+        new[order], new[-1] = np.arange(n), -1  # that of none
+        self.nodes[:n], self.cats[:n], self.segments[:, :n] = self.nodes[order], self.cats[order], self.segments[:, order]
+        for field in ("parent", "left"):
+            self.nodes[field][:n] = new[self.nodes[field][:n]]

@@ -93,6 +93,7 @@ class CpuTrees(Trees):
         arrays.n_nodes = n_trees
         self._n_leaves = np.ones(n_trees, np.int64)
         self._frontier = np.arange(n_trees, dtype=np.int32)
+        self._best_limits: tuple[int, int] | None = None
 
     def grow_levels(self, max_depth: int, max_leaves: int) -> bool:
         n_trees, arrays, page, gradients = len(self.first_output), self.arrays, self._pages[0], self._gradients
@@ -234,9 +235,21 @@ class CpuTrees(Trees):
         self._selected = chosen[:n]
 
     def select_best(self, max_depth: int, max_leaves: int) -> None:
-        chosen = np.empty(len(self.first_output), np.int32)
-        n = nodes.select_lossguide(self.arrays.n_nodes, self.arrays.nodes, max_depth, max_leaves, self._n_leaves, chosen)
-        self._selected = chosen[:n]
+        """And of the next ones, as they look now, which _order_leaves drops where others came first."""
+        n, self._best_limits = self.arrays.n_nodes, (max_depth, max_leaves)
+        chosen, order = np.empty((2, n), np.int32)
+        n_chosen, _ = nodes.select_lossguide(len(self.first_output), self.arrays.nodes, max_depth, max_leaves, chosen, order)
+        self._selected = chosen[:n_chosen]
+
+    def _order_leaves(self, max_depth: int, max_leaves: int) -> None:
+        """Number the nodes as growth leaf by leaf makes them; those behind are split too early."""
+        n, arrays = self.arrays.n_nodes, self.arrays
+        chosen, order = np.empty((2, n), np.int32)
+        _, self._n_ordered = nodes.select_lossguide(len(self.first_output), arrays.nodes, max_depth, max_leaves, chosen, order)
+        is_early = np.ones(n, np.bool_)
+        is_early[order[: self._n_ordered]] = False
+        order[self._n_ordered :] = np.flatnonzero(is_early)
+        arrays.renumber(order)
 
     def apply_splits(self) -> None:
         n, arrays, penalty = len(self._selected), self.arrays, self.plan.penalty
@@ -266,6 +279,9 @@ class CpuTrees(Trees):
 
     def sum_leaves(self) -> Array:
         arrays, gradients = self.arrays, self._gradients
+        self._n_ordered = arrays.n_nodes
+        if self._best_limits is not None:
+            self._order_leaves(*self._best_limits)
         self._leaf_sums = np.zeros((arrays.n_nodes, self.leaf_size, 2), np.int64)
         self.leaf_chunks = []
         for p, page in enumerate(self._pages):
@@ -281,6 +297,8 @@ class CpuTrees(Trees):
     def _prune(self) -> None:
         n, penalty = self.arrays.n_nodes, self.plan.penalty
         nodes.sum_upwards(n, self.arrays.nodes, self._leaf_sums)
+        left = self.arrays.nodes["left"][:n]
+        left[left >= self._n_ordered] = -1  # split too early
         nodes.prune(
             n, self.arrays.nodes, self._leaf_sums, self._gradients.leaf_scales, self.first_output, penalty.gamma,
             penalty.min_child_weight,
