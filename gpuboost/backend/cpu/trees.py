@@ -144,11 +144,9 @@ class CpuTrees(Trees):
         build, parents = np.empty(len(frontier), np.int32), np.empty(len(frontier), np.int32)
         n = nodes.choose_built(frontier, arrays.nodes, arrays.counts, first_slot, batch.subtract, build, parents)
         self._parents = parents[:n]
-        if len(self._hist) < first_slot + n:
-            size = min(self.histogram_capacity, max(2 * (first_slot + n), 64))
-            grown = np.zeros((size, *self._hist.shape[1:]), np.int64)  # workers exchange what lies beyond the bins, too
-            grown[:first_slot] = self._hist[:first_slot]
-            self._hist = grown
+        if len(self._hist) < first_slot + n:  # in place: no moment holds both; zeros, of which workers exchange those beyond the bins
+            size = min(self.histogram_capacity, max((first_slot + n) * 9 // 8, 64))
+            self._hist.resize((size, *self._hist.shape[1:]), refcheck=False)
         built = self._hist[first_slot : first_slot + n]
         self._table.build(arrays, self.first_output, self._gradients.n_limbs, build[:n], first_slot, built)
         return built
