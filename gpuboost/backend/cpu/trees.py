@@ -144,7 +144,7 @@ class CpuTrees(Trees):
         build, parents = np.empty(len(frontier), np.int32), np.empty(len(frontier), np.int32)
         n = nodes.choose_built(frontier, arrays.nodes, arrays.counts, first_slot, batch.subtract, build, parents)
         self._parents = parents[:n]
-        if len(self._hist) < first_slot + n:  # in place: no moment holds both; zeros, of which workers exchange those beyond the bins
+        if len(self._hist) < first_slot + n:  # in place, never held twice; zeros: workers exchange what lies beyond the bins, too
             size = min(self.histogram_capacity, max((first_slot + n) * 9 // 8, 64))
             self._hist.resize((size, *self._hist.shape[1:]), refcheck=False)
         built = self._hist[first_slot : first_slot + n]
