@@ -12,6 +12,10 @@ are started by numba's threading layer, whichever it is, through the function th
 calls function(args, dimensions, steps, data) for pieces of dimensions[0] numbers, each with args[0] moved on to its first.
 Where that function lies is known only when the layer has been loaded, which is when threads start (find_layer), so machine code
 reads it from a cell, which it knows by name and a cache can keep.
+
+Parts get arrays without an owner. numba counts references at every slice and call that LLVM does not inline, by an atomic add to
+a count that all threads share: a tenth of the time of a tree of 20,000 × 28, on one thread (AMD EPYC). Whoever launches keeps
+the arrays until the parts are done.
 """
 
 import ctypes
@@ -52,7 +56,8 @@ def launch(typing_context, n_threads, part, args):
         compiled = part.dispatcher.overloads[called.args]
         context.active_code_library.add_linking_library(compiled.library)
         failed = cgutils.alloca_once_value(builder, STATUS(0))
-        packed = cgutils.alloca_once_value(builder, cgutils.pack_struct(builder, [values[2], failed]))
+        lent = _without_owner(builder, signature.args[2], values[2])
+        packed = cgutils.alloca_once_value(builder, cgutils.pack_struct(builder, [lent, failed]))
         piece = _call_of_piece(context, builder.module, packed.type, compiled.fndesc, called, takes_number)
         zero, width, n_threads = (cgutils.alloca_once_value(builder, value) for value in (NUMBER(0), NUMBER(8), values[0]))
         data = builder.bitcast(packed, ADDRESS)
@@ -71,6 +76,16 @@ def launch(typing_context, n_threads, part, args):
         return context.get_dummy_value()
 
     return types.none(types.int64, part, args), codegen
+
+
+def _without_owner(builder, kind, value):
+    """The arrays of a tuple with no one to count references for."""
+    if isinstance(kind, types.Array):
+        return builder.insert_value(value, ir.Constant(value.type.elements[0], None), 0)
+    if isinstance(kind, types.BaseTuple):
+        for i, part in enumerate(kind):
+            value = builder.insert_value(value, _without_owner(builder, part, builder.extract_value(value, i)), i)
+    return value
 
 
 def _call_of_piece(context, module, packed, function, called, takes_number):

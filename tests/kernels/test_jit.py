@@ -1,6 +1,7 @@
 """What decorators of kernels make: one machine code for any number of threads, whose parts may fail."""
 
 import ast
+import sys
 from pathlib import Path
 
 import numba
@@ -31,6 +32,27 @@ def test_each_thread_calls_its_part_once_with_its_number_and_the_same_machine_co
     add_number_cpu(numbers, (np.int64(2), np.int64(3)), n_threads)
     assert numbers.tolist() == [23] * n_threads + [0]
     assert len(add_number_cpu.dispatcher.signatures) == 1
+
+
+@jit.parallel_kernel.part
+def _write_slices(thread, given, own):
+    (number,), grid = given
+    for row in grid[number * thread : number * thread + number]:
+        row[:] = own[thread]
+
+
+@jit.parallel_kernel
+def write_slices_cpu(number, grid, n_threads):
+    own = np.arange(n_threads)  # of the kernel: it has to outlive the parts, which count no references
+    jit.launch(n_threads, _write_slices, (((number,), grid), own))
+
+
+def test_parts_slice_arrays_of_nested_tuples_and_leave_their_owners_be():
+    grid = np.full((40_000, 3), -1)
+    held = sys.getrefcount(grid)
+    write_slices_cpu(np.int64(20_000), grid, 2)
+    np.testing.assert_array_equal(grid, np.repeat([0, 1], 20_000)[:, None] + [0, 0, 0])
+    assert sys.getrefcount(grid) == held
 
 
 @jit.parallel_kernel.part
