@@ -227,13 +227,19 @@ def _best_of_feature(
                     scales[output, 0], scales[output, 1], reg_lambda, alpha, max_delta_step, min_child_weight, lower, upper, sign,
                     feature, gain_of, parameters, gains,
                 )  # fmt: skip
+            largest = int64(0)  # bits of a rank: of positive floats they ascend as integers, whose maximum LLVM vectorises
             for b in range(uint64(n)):
-                if not is_candidate(gains[1, b], gains[2, b], weight, min_child_weight):
-                    gains[0, b] = NO_GAIN
-            for b in range(n):
-                gain, rank = gains[0, b], gain_rank(gains[0, b])
-                if gain > threshold and (rank > best_rank or (rank == best_rank and at + b < best_bin)):
-                    best_rank, best_gain, best_bin, best_left = rank, gain, at + b, missing_left
+                gain = gains[0, b]
+                is_open = is_candidate(gains[1, b], gains[2, b], weight, min_child_weight) & (gain > threshold)
+                gains[0, b] = gain if is_open else NO_GAIN
+                largest = max(largest, int64(double_bits(gain_rank(gain))) if is_open else int64(0))
+            rank, b = bits_double(uint64(largest)), int64(0)
+            if largest == 0 or rank < best_rank:
+                continue
+            while gain_rank(gains[0, b]) != rank:
+                b += 1
+            if rank > best_rank or at + b < best_bin:
+                best_rank, best_gain, best_bin, best_left = rank, gains[0, b], at + b, missing_left
             bar = larger(bar, parent + best_rank)
     return best_gain, bins[best_bin] if proposed.shape[0] > 0 else best_bin, best_left
 
@@ -246,6 +252,9 @@ def _any_reaches(
     """Whether the score of any of CHUNK candidates may reach the bar: of 28 features, a few beat those before them, with a few of
     their bins. Costs a third of _add_gains and the search for the largest."""
     smallest = larger(min_child_weight, hess_unit)
+    lightest, heaviest = prefix_hess[uint64(begin)] + missing_hess, prefix_hess[uint64(begin + CHUNK - 1)] + missing_hess
+    if heaviest * hess_unit < smallest or total_hess - lightest * hess_unit < smallest:
+        return False
     found = int64(0)
     for b in range(CHUNK):  # no branches and no calls: vectorised by LLVM
         gl = (prefix_grad[uint64(begin + b)] + missing_grad) * grad_unit
