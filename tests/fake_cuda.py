@@ -5,7 +5,7 @@ not wait, or does not let one stream wait for another, computes with what was th
 is given back. (For work that CuPy itself does, as ``a + b``, the current stream is run first: tests/fake_cupy.py.)
 
 While a stream captures, its work goes into a graph. What CUDA refuses then (to wait, to allocate, to load a kernel, work of other
-streams or beside theirs) raises CaptureError, and there will be no graph.
+streams or beside theirs) raises CUDARuntimeError, and there will be no graph.
 
 FakeGpu is the CUDA backend's device on it: CupyDevice, whose kernels run in the simulator. ``waits`` counts waits of the host.
 """
@@ -26,8 +26,23 @@ FUNCTION_ATTRIBUTES = {"CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES": 8,
                        "CU_FUNC_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT": 9}  # fmt: skip
 
 
-class CaptureError(RuntimeError):
-    """cudaErrorStreamCaptureUnsupported and its like."""
+class CudaError(RuntimeError):
+    """status : CUDA's number of it."""
+
+    def __init__(self, status: int, text: str = "") -> None:
+        super().__init__(text)
+        self.status = status
+
+
+class CUDARuntimeError(CudaError):
+    """cupy.cuda.runtime.CUDARuntimeError."""
+
+
+class CUDADriverError(CudaError):
+    """cupy.cuda.driver.CUDADriverError."""
+
+
+CAPTURE_UNSUPPORTED, CAPTURE_INVALIDATED = 900, 901  # cudaErrorStreamCapture…
 
 
 class Graph:
@@ -85,7 +100,7 @@ class Machine:
     def refuse_in_capture(self, what: str) -> None:
         if self.own.graph is not None:
             self.own.graph.is_broken = True
-            raise CaptureError(f"{what} while a stream is capturing")
+            raise CUDARuntimeError(CAPTURE_UNSUPPORTED, f"{what} while a stream is capturing")
 
     def memory(self, shape: Any, dtype: Any, order: str = "C") -> np.ndarray:
         self.refuse_in_capture("memory is allocated")
@@ -160,13 +175,13 @@ class Stream:
     def begin_capture(self, mode: str) -> None:
         assert mode == "thread local" and self.machine.own.graph is None
         if self is self.machine.null:
-            raise CaptureError("the legacy stream cannot be captured")
+            raise RuntimeError("the legacy stream cannot be captured")
         self.machine.own.graph = Graph(self.machine, self)
 
     def end_capture(self) -> Graph:
         graph, self.machine.own.graph = self.machine.own.graph, None
         if graph.is_broken:
-            raise CaptureError("the capture is invalid")
+            raise CUDARuntimeError(CAPTURE_INVALIDATED, "the capture is invalid")
         self.machine.graphs.append(graph)
         return graph
 
@@ -321,10 +336,12 @@ def cuda(machine: Machine, device_type: type) -> SimpleNamespace:
         runtime=SimpleNamespace(
             streamCaptureModeThreadLocal="thread local", getDeviceCount=lambda: 2,
             deviceGetPCIBusId=lambda number: f"0000:{number:02d}:00.0",
-            getDeviceProperties=lambda number: properties, memGetInfo=lambda: (pool.device_bytes - pool.held, pool.device_bytes)
+            getDeviceProperties=lambda number: properties, memGetInfo=lambda: (pool.device_bytes - pool.held, pool.device_bytes),
+            CUDARuntimeError=CUDARuntimeError,
         ),
         driver=SimpleNamespace(
-            launchKernel=machine.launch, funcSetAttribute=lambda *facts: machine.attributes.append(facts), **FUNCTION_ATTRIBUTES
+            launchKernel=machine.launch, funcSetAttribute=lambda *facts: machine.attributes.append(facts),
+            CUDADriverError=CUDADriverError, **FUNCTION_ATTRIBUTES,
         ),
     )  # fmt: skip
 

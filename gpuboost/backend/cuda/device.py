@@ -11,7 +11,7 @@ import threading
 from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from functools import cache
 from types import SimpleNamespace
 from typing import Any
@@ -33,6 +33,7 @@ Array = Any
 STAGED_BYTES = 2**20  # of an array of the host up to which a copy is made rather than waited for
 SYSTEM_SHARED_BYTES = 1024  # of each block, kept by CUDA from 8.0 on (CUDA C++ Programming Guide, shared memory)
 PROFILER = "NVTX_INJECTION64_PATH"  # the environment variable by which a tool, as Nsight Systems, gives NVTX something to call
+CAPTURE_ERRORS = range(900, 909)  # cudaErrorStreamCaptureUnsupported to …WrongThread, and the driver's of the same numbers
 MAX_PREPARED = 4096  # launches kept to be repeated, 2 to 3 KB each
 THREADS_PER_SM = 2048  # of the larger GPUs; on others some blocks wait for their turn, which costs next to nothing
 
@@ -355,17 +356,22 @@ class CupyDevice(Device):
     def record(self, work: Callable[[], None]) -> Callable[[], None] | None:
         """A CUDA graph, captured on a stream of its own: on the default one nothing can be. It is launched on the current one."""
         cuda = self.xp.cuda
+        errors = cuda.runtime.CUDARuntimeError, cuda.driver.CUDADriverError
         try:
             with cuda.Stream(non_blocking=True) as stream:
                 stream.begin_capture(cuda.runtime.streamCaptureModeThreadLocal)  # other threads may allocate meanwhile
                 try:
                     work()
-                finally:
-                    graph = stream.end_capture()
-        except RuntimeError as error:  # CUDA's errors are
+                except BaseException:
+                    with suppress(*errors):  # that the capture is invalid says less than what made it so
+                        stream.end_capture()
+                    raise
+                run: Callable[[], None] = stream.end_capture().launch
+        except errors as error:
+            if error.status not in CAPTURE_ERRORS:
+                raise
             log(1, f"this GPU takes what a tree launches one by one, since it cannot be recorded ({error}).")
             return None
-        run: Callable[[], None] = graph.launch
         return run
 
     def _allow_shared(self, function: int, shared: int, blocks_per_sm: int) -> None:

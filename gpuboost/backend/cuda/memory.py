@@ -52,18 +52,20 @@ class Launcher:
     def __init__(self, device: Device) -> None:
         self.device = device
         self._prepared: dict[object, Callable[[], None]] = {}
-        self._done: set[Hashable] = set()  # keys of steps that were done one by one
+        self._done: dict[Hashable, tuple[object, ...]] = {}  # by keys of steps that were done one by one, their arrays
         self._recorded: dict[Hashable, Callable[[], None] | None] = {}
 
     def __call__(self, kernel: CudaKernel, *arguments: object, **work: int) -> None:
         self.device.launch(kernel, *arguments, prepared=self._prepared, **work)
 
-    def repeat(self, key: Hashable, steps: Callable[[], None]) -> None:
-        """Do steps that this launcher can record (Device.record): one by one when the key comes first, since then kernels are
-        loaded and arrays allocated; later in one go."""
+    def repeat(self, key: Hashable, steps: Callable[[], None], *arrays: object) -> None:
+        """Do steps that this launcher can record (Device.record): one by one when the key and these very arrays come first, since
+        then kernels are loaded and arrays allocated; later in one go. The arrays are kept: what follows one in its place would be
+        taken for it."""
+        key = key, *map(id, arrays)
         if key not in self._done:
             steps()
-            self._done.add(key)
+            self._done[key] = arrays
             return
         if key not in self._recorded:
             self._recorded[key] = self.device.record(steps)

@@ -78,7 +78,7 @@ class CudaTraining(Training[Leaving]):
         """One launch, from the second tree on, where the host need not know how far a tree has grown. What changes from round to
         round has been written where kernels read it."""
         if self.trees.runs_ahead:
-            self._launch.repeat((plan.alike, id(margin)), steps)
+            self._launch.repeat(plan.alike, steps, margin)
         else:
             steps()
 

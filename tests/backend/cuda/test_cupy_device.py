@@ -15,6 +15,7 @@ import gpuboost as gb
 from gpuboost.backend import CpuBackend
 from gpuboost.backend.cuda import CudaBackend
 from gpuboost.backend.cuda.device import STAGED_BYTES, pack_arguments
+from gpuboost.backend.cuda.memory import Launcher
 from gpuboost.communicator import run_threads
 from gpuboost.kernels.cuda_common import cuda_kernel, n_threads, thread_number
 from gpuboost.kernels.structs import PENALTY
@@ -223,12 +224,53 @@ def test_another_objective_of_the_user_is_another_graph(use_gpu):
 
 def test_a_gpu_that_refuses_graphs_takes_launches(use_gpu, monkeypatch, capsys):
     def refuse(self, mode):
-        raise fake_cuda.CaptureError("not on this GPU")
+        raise fake_cuda.CUDARuntimeError(fake_cuda.CAPTURE_UNSUPPORTED, "not on this GPU")
 
     monkeypatch.setattr(fake_cuda.Stream, "begin_capture", refuse)
     with gb.config_context(verbosity=1):
         assert graphs_of(use_gpu, {"max_depth": 1})[1:] == (0, 0)
     assert capsys.readouterr().err.count("cannot be recorded (not on this GPU)") == 1
+
+
+@pytest.mark.parametrize("kind", [fake_cuda.CUDARuntimeError, fake_cuda.CUDADriverError])
+@pytest.mark.parametrize("status, refuses", [(2, False), (719, False), (899, False), (900, True), (908, True), (909, False)])
+def test_errors_that_only_capturing_knows_are_a_refusal(kind, status, refuses, gpu):
+    """Whether a launch or the end of the capture says so; no memory (2), a kernel that failed (719) and others are raised."""
+    def fail(*arguments):
+        raise kind(status)
+
+    with gpu.current():
+        there = gpu.put(np.arange(4))
+        gpu.fetch(there)
+        for method in ("add", "end_capture"):
+            with pytest.MonkeyPatch.context() as patch, contextlib.nullcontext() if refuses else pytest.raises(kind):
+                patch.setattr(fake_cuda.Stream, method, fail)
+                assert gpu.record(lambda: gpu.clear(there)) is None
+            gpu.machine.own.graph = None  # where its end failed
+
+
+@pytest.mark.parametrize("error", [RuntimeError("of the steps"), KeyboardInterrupt()], ids=repr)
+def test_an_error_of_the_steps_is_raised_though_the_capture_is_broken(error, gpu):
+    def work():
+        with contextlib.suppress(RuntimeError):
+            gpu.empty(3, np.int64)
+        raise error
+
+    with gpu.current(), pytest.raises(type(error)) as caught:
+        gpu.record(work)
+    assert caught.value is error and gpu.machine.own.graph is None
+
+
+def test_a_new_array_in_the_place_of_one_that_is_gone_is_not_what_was_recorded(gpu):
+    """Each is used for a step, a recording and a replay."""
+    launcher = Launcher(gpu)
+    with gpu.current():
+        for _ in range(3):
+            array = gpu.put(np.ones(4, np.int64))
+            for _ in range(3):
+                launcher.repeat("steps", lambda array=array: gpu.launch(double_kernel, array, threads=4), array)
+            assert gpu.fetch(array).tolist() == [8] * 4
+            del array
 
 
 @pytest.mark.parametrize("refused", [

@@ -336,3 +336,4 @@ def test_cupy_has_the_names_that_are_used():
     assert bytes(memoryview(cupy.cuda.PinnedMemoryPointer(cupy.cuda.PinnedMemory(0), 0))) == b""
     assert {"RangePush", "RangePop", "available"} <= set(dir(cupy.cuda.nvtx))
     assert {"memGetInfo", "getDeviceCount", "getDeviceProperties"} <= set(dir(cupy.cuda.runtime))
+    assert cupy.cuda.runtime.CUDARuntimeError(900).status == 900 and issubclass(cupy.cuda.driver.CUDADriverError, RuntimeError)
