@@ -91,6 +91,9 @@ def test_sets_by_hand(run):
     hist, sums, offsets = lay_out([[(-6, 1), (5, 2), (4, 1)]], (-3, 1))
     nodes, cats = check(run, hist[None], sums[None], offsets)
     assert (nodes["gain"][0], nodes["default_left"][0], set_of(cats[0])) == (81 / 3 + 81 / 4, 0, {0})
+    hist, sums, offsets = lay_out([[(2, 1)] * 5 + [(-9, 2)]], (-9, 1))
+    nodes, cats = check(run, hist[None], sums[None], offsets, max_cat_to_onehot=7)  # a choice whose number is beyond the bins
+    assert (nodes["default_left"][0], set_of(cats[0])) == (0, {5})
 
 
 @each_runner
