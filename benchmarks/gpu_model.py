@@ -12,11 +12,12 @@ bank passes, lines and sectors of their addresses, replayed (replay.py). A kerne
 Operations take launch_us each beside, or graph_us in a CUDA graph, as most of a tree are from the second one on; one by one, they
 also keep the host busy.
 
-Each figure is a range: with the numbers of Machine, and with the cautious ones.
+Each figure is a range: with the numbers of Machine, and with the cautious ones. Beside a tree stands its floor (gpu_floors.py).
 """
 
 import argparse
 import json
+import re
 import sys
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -26,7 +27,9 @@ from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
+import gpu_floors
 import numpy as np
+from gpu_floors import NEEDS, floors
 from gpu_machine import CAUTIOUS, Machine
 from gpu_model_kernels import Task, description_of
 from measure import RESULTS, describe_commit
@@ -169,15 +172,25 @@ def model(machine: Machine) -> dict[str, Any]:
         for part, each in zip(both, (machine, cautious)):
             part["histograms, 2 clocks a pass"] = figures(task, replace(each, pass_clocks=2 * each.pass_clocks))["histograms"]
         times = kernel_times(task, machine)
+        floor = floors(task, machine)
         kernels = [
-            {"kernel": t.kernel.name, "launches": t.launches, "ms": t.ms, "bound": t.bound,
-             "registers": disassemble(t.kernel, machine.capability).registers}
+            {"kernel": t.kernel.name, "launches": t.launches, "ms": t.ms, "floor_ms": floor_of(t.kernel.name, floor),
+             "bound": t.bound, "registers": disassemble(t.kernel, machine.capability).registers}
             for t in times
         ]  # fmt: skip
         ranges = {part: sorted((both[0][part], both[1][part])) for part in both[0]}
         passes = max(t.add_passes for t in times)
-        found[name] = {"operations": operations(task.max_depth).n, "passes_of_an_add": passes, "ms": ranges, "kernels": kernels}
+        over = [ms / sum(floor.values()) for ms in ranges["tree as a graph"]]
+        found[name] = {
+            "operations": operations(task.max_depth).n, "passes_of_an_add": passes, "ms": ranges, "floor_ms": floor,
+            "over_floor": over, "kernels": kernels,
+        }  # fmt: skip
     return {**describe_commit(), "machine": asdict(machine), "tasks": found}
+
+
+def floor_of(kernel: str, floor: dict[str, float]) -> float:
+    """ms of what a kernel does for a tree; 0 for what need not be done in a step of its own."""
+    return next((floor[need.what] for need in NEEDS if re.fullmatch(need.kernel, kernel)), 0.0)
 
 
 # --- The page ---
@@ -192,22 +205,48 @@ def page(runs: dict[str, dict[str, Any]]) -> str:
     for label, run in runs.items():
         changes = " and changes" if run["uncommitted_changes"] else ""
         parts += [f"## {label.capitalize()}: commit {run['commit'][:10]}{changes}, {run['machine']['name']}", *tables(run)]
+    parts += floors_page(list(runs.values())[-1])
     return "\n\n".join([*parts, "## The numbers", numbers(list(runs.values())[-1]["machine"])]) + "\n"
 
 
 def tables(run: dict[str, Any]) -> list[str]:
-    """ms of a tree by part for each task, and the kernels of the first one."""
+    """ms of a tree by part for each task, and the kernels of some."""
     columns = ["histograms", "histograms, 2 clocks a pass", "partition", "rest", "launches", "host", "tree", "tree as a graph"]
     rows = [
-        [name, f"{task['passes_of_an_add']:.2f}", *(span(task["ms"][c]) for c in columns), str(task["operations"])]
+        [name, f"{task['passes_of_an_add']:.2f}", *(span(task["ms"][c]) for c in columns), *beside_floor(task),
+         str(task["operations"])]
         for name, task in run["tasks"].items()
-    ]
-    name, first = next(iter(run["tasks"].items()))
-    kernels = [[k["kernel"], f"{k['launches']}", f"{k['ms']:.3f}", k["bound"], f"{k['registers']}"] for k in first["kernels"]]
-    return [
-        "Milliseconds of a tree:", table(["table", "bank passes of an add", *columns, "operations"], rows),
-        f"Its kernels, of {name}, beside their launches:", table(["kernel", "launches", "ms", "bound by", "registers"], kernels),
     ]  # fmt: skip
+    columns = ["table", "bank passes of an add", *columns, "floor", "× floor", "operations"]
+    parts = ["Milliseconds of a tree:", table(columns, rows)]
+    for name in shown(run):
+        kernels = [
+            [k["kernel"], f"{k['launches']}", f"{k['ms']:.3f}", f"{k['floor_ms']:.3f}" if k.get("floor_ms") else "", k["bound"],
+             f"{k['registers']}"]
+            for k in run["tasks"][name]["kernels"]
+        ]  # fmt: skip
+        columns = ["kernel", "launches", "ms", "floor", "bound by", "registers"]
+        parts += [f"Its kernels, of {name}, beside their launches:", table(columns, kernels)]
+    return parts
+
+
+def shown(run: dict[str, Any]) -> list[str]:
+    """The tasks whose kernels are shown: of a run without floors the first one, else those that differ in more than the codes."""
+    names = [name for name in run["tasks"] if not name.endswith(KINDS[1:])]
+    return names if "floor_ms" in run["tasks"][names[0]] else names[:1]
+
+
+def beside_floor(task: dict[str, Any]) -> tuple[str, str]:
+    """The floor of a tree, and how many times as long it takes as a graph; empty where a run was made without."""
+    return (f"{sum(task['floor_ms'].values()):.2f}", span(task["over_floor"])) if "floor_ms" in task else ("", "")
+
+
+def floors_page(run: dict[str, Any]) -> list[str]:
+    """What the floors are made of."""
+    found = {name: run["tasks"][name]["floor_ms"] for name in shown(run)}
+    rows = [[what, *(f"{floor[what]:.3f}" for floor in found.values())] for what in next(iter(found.values()))]
+    rows.append(["all", *(f"{sum(floor.values()):.3f}" for floor in found.values())])
+    return ["## The floors", str(gpu_floors.__doc__).strip(), table(["ms of a tree, at least", *found], rows)]
 
 
 def span(limits: Sequence[float]) -> str:

@@ -2,6 +2,7 @@
 check it, and beside the simulator."""
 
 import json
+import re
 import sys
 from collections import Counter
 from dataclasses import dataclass
@@ -15,6 +16,7 @@ from simulator import Memory, SimulatedDevice, Watcher, simulate
 sys.path.append(str(Path(__file__).parents[1] / "benchmarks"))
 
 import gpu  # noqa: E402 - found through the line above
+import gpu_floors  # noqa: E402
 import gpu_model  # noqa: E402
 from gpu_ceilings import CEILINGS  # noqa: E402
 from gpu_machine import Machine, Work  # noqa: E402
@@ -259,6 +261,26 @@ def test_parts_of_a_tree_are_all_of_it(monkeypatch):
     assert figures["tree as a graph"] == pytest.approx(0.024 + 14 * 0.0005 + 4 * 0.001)
 
 
+def test_floors_by_hand():
+    """3200 rows of 10 features of 256 bins and two levels, half of the rows in the smaller child."""
+    machine = Machine(multiprocessors=10, clock_ghz=2, memory_gb_s=1000, pass_clocks=1, graph_us=3, smaller_child=0.5)
+    task, hist = Task(3200, 10, 2), 16 * 2560
+    passes = [1e-6 * rows * 20 / 32 / 10 / 2 for rows in (3200, 1600)]
+    read = [1e-9 * (rows * 18 + hist) for rows in (3200, 1600)]
+    assert passes[0] > read[0] and passes[1] < read[1]
+    expected = [
+        1e-9 * 3200 * 16, 1e-9 * 3200 * 12, 1e-9 * 3200 * 4, passes[0] + read[1], 3e-9 * hist, 3e-9 * hist, 2e-9 * 3200 * 9,
+        1e-9 * 3200 * 12, 1e-9 * 3200 * 12, 0.03,
+    ]  # fmt: skip
+    assert list(gpu_floors.floors(task, machine).values()) == pytest.approx(expected)
+
+
+def test_each_floor_is_of_a_kernel_that_a_tree_launches():
+    names = [kernel.name for kernel in gpu_model.operations(2).kernels]
+    for need in gpu_floors.NEEDS[:-1]:
+        assert any(map(re.compile(need.kernel).fullmatch, names)), need.what
+
+
 @pytest.mark.slow
 def test_the_page_says_that_nothing_is_measured(tmp_path, monkeypatch):
     pytest.importorskip("numba.cuda.np.numpy_support", reason="needs numba-cuda", exc_type=ImportError)
@@ -274,4 +296,5 @@ def test_the_page_says_that_nothing_is_measured(tmp_path, monkeypatch):
     assert list(runs) == ["before", "after"] and runs["after"]["machine"]["pass_clocks"] == 2
     for task in runs["after"]["tasks"].values():
         assert all(0 < low <= high for low, high in task["ms"].values()) and task["passes_of_an_add"] >= 1
+        assert min(task["over_floor"]) > 1 and all(k["ms"] > k["floor_ms"] for k in task["kernels"])
     assert text.startswith("# A tree on a GPU: modelled, not measured") and "## Before" in text and "| pass_clocks | 2 |" in text
