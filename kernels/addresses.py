@@ -81,14 +81,21 @@ def _store_at(typing_context, array, begin, offset, value):
 
 @lowered_to(_load_at)
 def load_at(array, begin, offset):
-    """The element that lies begin + offset elements behind the first one of a C-contiguous array of two dimensions, without its
-    strides. begin : int64. offset : uint32."""
-    at = int(begin) + int(offset)
-    return array[at // array.shape[1], at % array.shape[1]]
+    """The element that lies begin + offset elements behind the first one of a C-contiguous array, without its strides.
+    begin : int64. offset : uint32."""
+    return array[_index(array.shape, int(begin) + int(offset))]
 
 
 @lowered_to(_store_at)
 def store_at(array, begin, offset, value):
     """Overwrite the element of load_at."""
-    at = int(begin) + int(offset)
-    array[at // array.shape[1], at % array.shape[1]] = value
+    array[_index(array.shape, int(begin) + int(offset))] = value
+
+
+def _index(shape, at):
+    """Where in an array of this shape the element is that has ``at`` others before it; beyond its end along the first axis."""
+    index = ()
+    for length in shape[:0:-1]:
+        at, own = divmod(at, length)
+        index = (own, *index)
+    return (at, *index)

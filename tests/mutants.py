@@ -310,7 +310,7 @@ MUTANTS = [
     Mutant(splits, "evaluate_splits_kernel", "best_choice = int32(best_choice & int32(-2))", "pass",
            find_splits_of_whole_columns, "simulator"),
     Mutant(splits, "best_column", "min(column + 32, n - 1)", "column", find_splits_of_many_features, "simulator"),
-    Mutant(splits, "sum_bins", "b + 96, end", "b + 64, end", find_splits_of_many_bins, "simulator"),
+    Mutant(splits, "sum_bins", "uint32(96)", "uint32(64)", find_splits_of_many_bins, "simulator"),
     without_warp_barrier(splits, "evaluate_splits_kernel", "all lanes have read them", find_splits, "simulator"),
     without_warp_barrier(splits, "evaluate_splits_kernel", "the carry may be written anew", find_splits_of_many_outputs,
                          "races"),
