@@ -31,6 +31,7 @@ from gpuboost.kernels.jit import claim, launch, parallel_kernel
 from gpuboost.kernels.nodes import apply_splits, choose_built, select_depthwise
 from gpuboost.kernels.partition import list_chunks, mark_rows_cpu, move_rows_cpu, place_children
 from gpuboost.kernels.splits import CANDIDATE, count_blocks, evaluate_splits
+from gpuboost.kernels.structs import NODE
 
 __all__ = ["count_slots", "grow_levels_cpu", "subtree_depth"]
 
@@ -88,7 +89,9 @@ def grow_levels_cpu(
                 args = counter, begin, n_nodes, held, n_leaves, private, planes, pairs, prefix_grad, prefix_hess, gains, bins
                 launch(n_threads, _grow_subtrees, (*args, given))
                 return _number_by_levels(n_leaves.size, nodes, segments)
-        frontier, subtract = np.arange(begin, n_nodes).astype(np.int32), held > 0
+        frontier, subtract = np.empty(n_nodes - begin, np.int32), held > 0
+        for i in range(frontier.size):
+            frontier[i] = begin + i
         selected = _split_frontier(
             frontier, n_nodes, held, subtract, n_leaves, private, planes, pairs, prefix_grad, prefix_hess, gains, bins, n_threads,
             given,
@@ -212,7 +215,8 @@ def _number_by_levels(n_trees, nodes, segments):
     """Number the nodes below the roots as they come level by level; returns how many there are. The children of a node come when
     those of all before it have come."""
     order, n = np.empty(nodes.size, np.int64), n_trees
-    order[:n] = np.arange(n)
+    for i in range(n):
+        order[i] = i
     i = 0
     while i < n:
         left = nodes[order[i]].left
@@ -220,7 +224,7 @@ def _number_by_levels(n_trees, nodes, segments):
             order[n], order[n + 1] = left, left + 1
             n += 2
         i += 1
-    old_nodes, old_segments = np.empty_like(nodes[:n]), np.empty((n, 3), np.int64)
+    old_nodes, old_segments = np.empty(n, NODE), np.empty((n, 3), np.int64)
     for i in range(n):
         old_nodes[i] = nodes[order[i]]
         old_segments[i] = segments[order[i]]
