@@ -23,7 +23,7 @@ FIRST_MODEL = 20  # kernels of a first small model; an objective, and evaluation
 OF_PREDICTION = "predict_", "map_rows"  # kernels that a process needs which only predicts
 LOOK_S = 0.5
 REST_S = 1.0  # without compiling: the burst has ended
-LINE_S = 10.0  # between lines in a file
+LINE_S = 2.5  # between lines in a file: with LOOK_S, a sign of life every 3 s
 ONCE = {
     "damaged": "the compiled CPU kernel in {} is damaged or cannot be read, so it is compiled anew.",
     "unwritable": "compiled CPU kernels cannot be kept, so every process compiles them anew: no folder for them can be written. "

@@ -134,7 +134,7 @@ def test_kernels_import_numpy_numba_and_kernels_only(module):
     if module == "kernels.jit":
         allowed |= {"os", "threading", "contextlib", "collections.abc", "typing"}
     if module == "kernels.compile_cache":
-        allowed |= {"fcntl", "glob", "hashlib", "inspect", "io", "os", "pickle", "re", "sys", "time"}
+        allowed |= {"fcntl", "gc", "glob", "hashlib", "inspect", "io", "os", "pickle", "re", "sys", "time"}
         allowed |= {"collections.abc", "contextlib", "pathlib", "typing"}
     if module == "kernels.launch":
         allowed |= {"ctypes", "importlib"}

@@ -10,6 +10,7 @@ Where no assembler is at hand the PTX itself is returned, for the driver to tran
 """
 
 import ctypes
+import gc
 import re
 import threading
 from collections.abc import Iterator
@@ -88,7 +89,7 @@ def to_ptx(kernel: CudaKernel, choice: dict[str, np.dtype[Any]], capability: tup
     signature = types.void(*(numba_type(a.dtype, a.ndim) for a in kernel.arguments.values()))
     # An assembler ignores the bound on registers altogether where it asks for more threads than fit.
     blocks_per_sm = min(kernel.blocks_per_sm, _threads_of_a_multiprocessor(capability) // kernel.block)
-    with _row_stack(), _no_contraction(capability):
+    with _row_stack(), _no_contraction(capability), _without_collector():
         ptx, _ = numba_cuda.compile(
             _for_numba(kernel.function), signature, cc=capability, device=False, abi="numba", output="ptx",
             launch_bounds=(kernel.block, blocks_per_sm),
@@ -156,6 +157,18 @@ def _row_stack() -> Iterator[None]:
         yield
     finally:
         del known["row_stack"]
+
+
+@contextmanager
+def _without_collector() -> Iterator[None]:
+    """Let the garbage collector wait, which would look at all that the compiler holds again and again: a sixth of compiling."""
+    collects = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if collects:
+            gc.enable()
 
 
 @contextmanager
