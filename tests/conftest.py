@@ -61,7 +61,8 @@ def _spread(cases, n):
 
 def _stays(item, rung):
     """Whether a case on a rung may be one for every commit: on IR not where numba-cuda types and lowers for 5 to 25 s."""
-    takes_long = item.get_closest_marker("long") or item.path.stem in ("test_cuda_splits", "test_cuda_row_sampling")
+    long_files = "test_cuda_splits", "test_cuda_category_splits", "test_cuda_row_sampling"
+    takes_long = item.get_closest_marker("long") or item.path.stem in long_files
     return rung != "ir" or not takes_long
 
 
