@@ -13,6 +13,7 @@ learning rate 0.1 and depth 6. All else is as libraries.py has it; how categorie
     codes         cat_encoding="ordinal": the order of codes
     statistics    cat_encoding="statistics": the default, and the mean label of a category
     numbers       without the columns of categories: what of a difference is not theirs; also of CatBoost
+    …, lambda 10  that way with λ = 10 instead of 1
 
 All figures go to results/categories.json after each split of all tables, and their means to categories.md, those of earlier calls
 with them; a second call goes on with what is missing.
@@ -22,6 +23,7 @@ import argparse
 import json
 import math
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from time import process_time
 from typing import Any
@@ -38,6 +40,7 @@ import gpuboost as gb
 ROUNDS, SPLITS = 100, 10
 OURS, PEERS = "default", ("xgboost", "lightgbm", "catboost")
 COMPARED = OURS, "statistics"  # with the best of these
+LAMBDA = ", lambda 10"
 TASK = Task("categories", 0, 0, lambda rng, n: (None, np.zeros(0)), n_rounds=ROUNDS)
 Way = Callable[[pd.DataFrame, np.ndarray, pd.DataFrame], np.ndarray]  # rows, labels, rows to predict -> probabilities
 
@@ -50,21 +53,21 @@ def ours(**params: Any) -> Way:
     return way
 
 
-def xgboost(train: pd.DataFrame, y: np.ndarray, test: pd.DataFrame) -> np.ndarray:
+def xgboost(train: pd.DataFrame, y: np.ndarray, test: pd.DataFrame, **params: Any) -> np.ndarray:
     import xgboost
 
     data, rows = (xgboost.DMatrix(table, label, enable_categorical=True) for table, label in ((train, y), (test, None)))
-    return xgboost.train({**xgboost_params(TASK, 1), "eta": 0.1}, data, ROUNDS).predict(rows)
+    return xgboost.train({**xgboost_params(TASK, 1), "eta": 0.1, **params}, data, ROUNDS).predict(rows)
 
 
-def lightgbm(train: pd.DataFrame, y: np.ndarray, test: pd.DataFrame) -> np.ndarray:
+def lightgbm(train: pd.DataFrame, y: np.ndarray, test: pd.DataFrame, **params: Any) -> np.ndarray:
     import lightgbm
 
-    params = {**lightgbm_params(TASK, 1), "learning_rate": 0.1}
+    params = {**lightgbm_params(TASK, 1), "learning_rate": 0.1, **params}
     return lightgbm.train(params, lightgbm.Dataset(train, y, params=params), ROUNDS).predict(test)
 
 
-def catboost(train: pd.DataFrame, y: np.ndarray, test: pd.DataFrame) -> np.ndarray:
+def catboost(train: pd.DataFrame, y: np.ndarray, test: pd.DataFrame, **params: Any) -> np.ndarray:
     import catboost
 
     names = list(train.select_dtypes("category"))
@@ -73,7 +76,7 @@ def catboost(train: pd.DataFrame, y: np.ndarray, test: pd.DataFrame) -> np.ndarr
         for table in (train, test)
     ]
     pool = catboost.Pool(tables[0], y, cat_features=names)
-    model = catboost.train(pool, {**catboost_params(TASK, 1), "learning_rate": 0.1})
+    model = catboost.train(pool, {**catboost_params(TASK, 1), "learning_rate": 0.1, **params})
     return model.predict(tables[1], prediction_type="Probability")[:, 1]
 
 
@@ -93,6 +96,11 @@ WAYS: dict[str, Way] = {
     "catboost": catboost,
     "numbers": of_numbers(ours()),
     "catboost, numbers": of_numbers(catboost),
+    OURS + LAMBDA: ours(reg_lambda=10),
+    "statistics" + LAMBDA: ours(cat_encoding="statistics", reg_lambda=10),
+    "xgboost" + LAMBDA: partial(xgboost, reg_lambda=10),
+    "lightgbm" + LAMBDA: partial(lightgbm, lambda_l2=10),
+    "catboost" + LAMBDA: partial(catboost, l2_leaf_reg=10),
 }
 
 
@@ -113,10 +121,18 @@ def excess(record: pd.DataFrame, way: str, other: str) -> tuple[float, float]:
     return float(ratios.mean()), float(ratios.std(ddof=1) / math.sqrt(len(ratios))) if len(ratios) > 1 else math.inf
 
 
+def behind(record: pd.DataFrame, way: str, setting: str = "") -> str:
+    """By how much and which of PEERS is the best, where it is better than a way by more than 1 % and two standard errors."""
+    peers = [peer for peer in PEERS if peer + setting in record]
+    best = min(peers, key=lambda peer: record[peer + setting].mean(), default=None)
+    mean, error = excess(record, way + setting, best + setting) if best and way + setting in record else (0.0, 0.0)
+    return f"{mean:+.1f} % {best}" if mean > max(1.0, 2 * error) else ""
+
+
 def write_page(records: list[dict[str, Any]], kinds: dict[str, str]) -> str:
     losses = pd.DataFrame(records).drop_duplicates(["table", "way", "split"], keep="last")
     losses = losses.pivot(index=["table", "split"], columns="way", values="loss")
-    shown = [way for way in WAYS if way in losses and way not in (OURS, "numbers", "catboost, numbers")]
+    shown = [way for way in WAYS if way in losses and way not in (OURS, "numbers", "catboost, numbers") and LAMBDA not in way]
     lines = [
         "# Splitting by categories", "",
         f"Log loss of {ROUNDS} rounds on a half of each table, means over up to {losses.groupby('table').size().max()} resplits",
@@ -133,17 +149,21 @@ def write_page(records: list[dict[str, Any]], kinds: dict[str, str]) -> str:
             continue
         record = losses.loc[name]
         cells = ["{:+.1f} ± {:.1f}".format(*excess(record, way, OURS)) for way in shown]
-        peers = [way for way in PEERS if way in record]
-        best = min(peers, key=lambda way: record[way].mean(), default=None)
-        for way in COMPARED:
-            mean, error = excess(record, way, best) if best and way in record else (0.0, 0.0)
-            cells.append(f"{mean:+.1f} % {best}" if mean > max(1.0, 2 * error) else "")
+        cells += [behind(record, way) for way in COMPARED]
         lines.append(f"| {name} | {text} | {record[OURS].mean():.4f} | {' | '.join(cells)} |")
     if "catboost, numbers" in losses:
         texts = []
         for name in dict.fromkeys(losses.dropna(subset=["numbers", "catboost, numbers"]).index.get_level_values(0)):
             texts.append("{} {:+.1f} ± {:.1f}".format(name, *excess(losses.loc[name], "numbers", "catboost, numbers")))
         lines += ["", "Without any categories, gpuboost's loss above CatBoost's: " + ", ".join(texts) + "."]
+    compared = losses[[way for way in losses if LAMBDA in way]].dropna()
+    if len(compared):
+        n = compared.groupby("table").size().max()
+        lines += ["", f"With λ = 10 instead of 1 for all, on {n} of the resplits:", ""]
+        for way in COMPARED:
+            found = {name: behind(compared.loc[name], way, LAMBDA) for name in kinds if name in compared.index}
+            texts = [f"{name} {text}" for name, text in found.items() if text]
+            lines.append(f"- {way} behind: {', '.join(texts) or 'on none'}.")
     return "\n".join(lines) + "\n"
 
 
