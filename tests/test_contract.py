@@ -130,7 +130,7 @@ def test_no_import_cycles():
 
 @pytest.mark.parametrize("module", [module for module in MODULES if module.startswith("kernels.")])
 def test_kernels_import_numpy_numba_and_kernels_only(module):
-    allowed = {"numpy", "numba", "llvmlite", "math", "functools", "gpuboost.kernels"}
+    allowed = {"numpy", "numba", "llvmlite", "heapq", "math", "functools", "gpuboost.kernels"}
     if module == "kernels.jit":
         allowed |= {"os", "threading", "contextlib", "collections.abc", "typing"}
     if module == "kernels.compile_cache":
