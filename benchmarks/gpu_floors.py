@@ -1,4 +1,5 @@
-"""The least that a tree takes on a GPU, whatever the kernels are: what its steps must read, write and add, at full rates.
+"""The least that a tree takes on a GPU by these steps, however their kernels are written: what they must read, write and add, at
+the rates of a copy and of adds to shared memory. Other steps might need less: rows without numbers at the root, packed sums.
 
 Assumed, and nothing beside it:
 

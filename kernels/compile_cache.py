@@ -99,7 +99,8 @@ def _tell_once(happened: str, detail: str = "") -> None:
 class _Compilations(event.Listener):
     """Counts the seconds of compiling, and tells of it. numba compiles in one thread at a time.
 
-    Meanwhile the garbage collector, which would look at all that the compiler holds again and again, waits: 15 % of compiling.
+    Meanwhile the garbage collector, which would look at all that the compiler holds again and again, waits: 15 % of compiling. (A
+    thread that turns it off meanwhile finds it on afterwards.)
     """
 
     def __init__(self) -> None:
@@ -129,6 +130,12 @@ class _Compilations(event.Listener):
                 self.seconds += time.perf_counter() - self._start
                 _tell("compiled", dispatcher.py_func.__name__)
 
+    def end_in_child(self) -> None:
+        """Of a fork, where nobody compiles on."""
+        if self.is_compiling and self._collects:
+            gc.enable()
+        self._n_within = 0
+
 
 def _cache_of(event: event.Event) -> Any:
     return getattr(event.data["dispatcher"], "_cache", None)
@@ -136,6 +143,7 @@ def _cache_of(event: event.Event) -> Any:
 
 _compilations = _Compilations()
 event.register("numba:compile", _compilations)
+os.register_at_fork(after_in_child=_compilations.end_in_child)
 
 
 def compile_seconds() -> float:

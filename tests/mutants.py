@@ -189,7 +189,7 @@ def select_some_of_a_level(run):
 
 
 def select_leaves(run):
-    test_cuda_nodes.test_selected_leaves_equal_the_cpu.hypothesis.inner_test(run, 3, 50, 3, 0, 0)
+    test_cuda_nodes.test_selected_leaves_are_the_best_of_their_trees.hypothesis.inner_test(run, 3, 50, 3, 0, 0)
 
 
 def sum_upwards(run):

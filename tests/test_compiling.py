@@ -34,6 +34,10 @@ def hear(monkeypatch):
     return make
 
 
+def test_a_file_hears_every_three_seconds():
+    assert compiling.LINE_S + compiling.LOOK_S <= 3
+
+
 def compile_all(hear, seconds=0.0):
     for name in KERNELS:
         hear("compiling", name)

@@ -52,6 +52,35 @@ def told(monkeypatch):
     return events
 
 
+COLLECTOR = """
+import gc, os
+from gpuboost import compiling
+from gpuboost.kernels import compile_cache
+def hear(event, detail):
+    said.append((event, gc.isenabled()))
+    if event == "compiling" and {forks}:
+        if (child := os.fork()) == 0:
+            print(gc.isenabled(), compile_cache._compilations.is_compiling, flush=True)
+            os._exit(0)
+        os.waitpid(child, 0)
+said, compiling.set_compile_hook = [], lambda _: compile_cache.set_compile_hook(hear)
+if not {collects}:
+    gc.disable()
+"""
+
+
+@pytest.mark.parametrize("collects", [True, False])
+def test_the_garbage_collector_waits_while_a_kernel_compiles(collects, tmp_path):
+    code = COLLECTOR.format(collects=collects, forks=False) + SUM.format(terms="label_term") + "print(said)"
+    sums, said = run(code, tmp_path).splitlines()
+    assert sums == "7.0" and said == str([("compiling", False), ("compiled", collects)])
+
+
+def test_the_garbage_collector_of_a_fork_does_not_wait(tmp_path):
+    code = COLLECTOR.format(collects=True, forks=True) + SUM.format(terms="label_term")
+    assert run(code, tmp_path).splitlines() == ["True False", "7.0"]
+
+
 @pytest.mark.slow
 def test_kernels_of_one_factory_cached_by_different_processes_stay_apart(tmp_path):
     assert run(SUM.format(terms="label_term"), tmp_path) == "7.0"

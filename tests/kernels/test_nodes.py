@@ -114,14 +114,14 @@ def test_what_is_split_too_early_leaves_the_trees_of_growth_leaf_by_leaf(seed, n
 
 
 def test_few_steps_make_many_leaves():
-    """An order less than there are splits, and of those not a third is in vain, where gains below a node are part of its own."""
+    """Where gains below a node are part of its own, half as many as there are splits; a third of those in vain at most, ever."""
     for seed in range(5):
         rng, nodes, n_steps = np.random.default_rng(seed), table([1.0]), 0
         while (selected := lossguide(nodes, 1, 0, 255)[0]) != []:
             nodes["left"][selected] = len(nodes) + 2 * np.arange(len(selected))
             children = table(np.repeat(nodes["gain"][selected], 2) * rng.random(2 * len(selected)))
             nodes, n_steps = np.concatenate([nodes, children]), n_steps + 1
-        assert n_steps <= 254 // 5 and (nodes["left"] >= 0).sum() <= 254 * 4 // 3
+        assert n_steps <= 254 // 2 and (nodes["left"] >= 0).sum() <= 254 * 4 // 3
 
 
 # ---- making children

@@ -145,7 +145,7 @@ class CpuTrees(Trees):
         n = nodes.choose_built(frontier, arrays.nodes, arrays.counts, first_slot, batch.subtract, build, parents)
         self._parents = parents[:n]
         if len(self._hist) < first_slot + n:  # in place, never held twice; zeros: workers exchange what lies beyond the bins, too
-            size = min(self.histogram_capacity, max((first_slot + n) * 9 // 8, 64))
+            size = min(self.histogram_capacity, (first_slot + n) * 9 // 8)
             self._hist.resize((size, *self._hist.shape[1:]), refcheck=False)
         built = self._hist[first_slot : first_slot + n]
         self._table.build(arrays, self.first_output, self._gradients.n_limbs, build[:n], first_slot, built)
