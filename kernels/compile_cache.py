@@ -21,8 +21,8 @@ import pickle
 import re
 import sys
 import time
-from collections.abc import Callable
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
 from functools import cache
 from glob import escape, glob
 from io import BytesIO
@@ -49,7 +49,7 @@ except ImportError:  # Windows: processes that compile at the same time do not w
 
 __all__ = [
     "FORMULA_FOLDERS", "KernelCache", "Uncached", "compile_seconds", "is_first_use", "lock_first_use", "set_compile_hook",
-    "shipped_levels", "source_stamp",
+    "shipped_levels", "source_stamp", "without_collector",
 ]  # fmt: skip
 
 FORMULA_FOLDERS = ("objectives", "metrics")  # of the package: their scalar functions are compiled into kernels
@@ -96,15 +96,24 @@ def _tell_once(happened: str, detail: str = "") -> None:
         _tell(happened, detail)
 
 
-class _Compilations(event.Listener):
-    """Counts the seconds of compiling, and tells of it. numba compiles in one thread at a time.
+@contextmanager
+def without_collector() -> Iterator[None]:
+    """Let the garbage collector wait, which would look at all that the compiler holds again and again: 15 % of compiling. (A
+    thread that turns it off meanwhile finds it on afterwards.)"""
+    collects = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if collects:
+            gc.enable()
 
-    Meanwhile the garbage collector, which would look at all that the compiler holds again and again, waits: 15 % of compiling. (A
-    thread that turns it off meanwhile finds it on afterwards.)
-    """
+
+class _Compilations(event.Listener):
+    """Counts the seconds of compiling, without the garbage collector, and tells of it. numba compiles in one thread at a time."""
 
     def __init__(self) -> None:
-        self.seconds, self._n_within, self._start, self._collects = 0.0, 0, 0.0, False
+        self.seconds, self._n_within, self._start, self._pause = 0.0, 0, 0.0, ExitStack()
 
     @property
     def is_compiling(self) -> bool:
@@ -114,8 +123,8 @@ class _Compilations(event.Listener):
         if isinstance(_cache_of(event), _Kept):
             self._n_within += 1
             if self._n_within == 1:
-                self._start, self._collects = time.perf_counter(), gc.isenabled()
-                gc.disable()
+                self._start = time.perf_counter()
+                self._pause.enter_context(without_collector())
                 _tell("compiling", event.data["dispatcher"].py_func.__name__)
 
     def on_end(self, event: event.Event) -> None:
@@ -125,15 +134,13 @@ class _Compilations(event.Listener):
                 kept.forget()
             self._n_within -= 1
             if not self.is_compiling:
-                if self._collects:
-                    gc.enable()
+                self._pause.close()
                 self.seconds += time.perf_counter() - self._start
                 _tell("compiled", dispatcher.py_func.__name__)
 
     def end_in_child(self) -> None:
         """Of a fork, where nobody compiles on."""
-        if self.is_compiling and self._collects:
-            gc.enable()
+        self._pause.close()
         self._n_within = 0
 
 

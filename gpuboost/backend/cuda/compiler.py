@@ -10,7 +10,6 @@ Where no assembler is at hand the PTX itself is returned, for the driver to tran
 """
 
 import ctypes
-import gc
 import re
 import threading
 from collections.abc import Iterator
@@ -25,6 +24,7 @@ import numpy as np
 from gpuboost.backend.cuda.kept import CompiledKernel, keep_kernel, kept_kernel, shipped_kernel, shipped_ptx
 from gpuboost.config import log
 from gpuboost.errors import install
+from gpuboost.kernels.compile_cache import without_collector
 from gpuboost.kernels.cuda_common import CudaKernel, DeviceFunction, bind, cuda
 
 __all__ = ["assemble", "compile_kernel", "to_ptx"]
@@ -89,7 +89,7 @@ def to_ptx(kernel: CudaKernel, choice: dict[str, np.dtype[Any]], capability: tup
     signature = types.void(*(numba_type(a.dtype, a.ndim) for a in kernel.arguments.values()))
     # An assembler ignores the bound on registers altogether where it asks for more threads than fit.
     blocks_per_sm = min(kernel.blocks_per_sm, _threads_of_a_multiprocessor(capability) // kernel.block)
-    with _row_stack(), _no_contraction(capability), _without_collector():
+    with _row_stack(), _no_contraction(capability), without_collector():
         ptx, _ = numba_cuda.compile(
             _for_numba(kernel.function), signature, cc=capability, device=False, abi="numba", output="ptx",
             launch_bounds=(kernel.block, blocks_per_sm),
@@ -157,18 +157,6 @@ def _row_stack() -> Iterator[None]:
         yield
     finally:
         del known["row_stack"]
-
-
-@contextmanager
-def _without_collector() -> Iterator[None]:
-    """Let the garbage collector wait, which would look at all that the compiler holds again and again: a sixth of compiling."""
-    collects = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if collects:
-            gc.enable()
 
 
 @contextmanager
