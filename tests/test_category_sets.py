@@ -163,25 +163,28 @@ def test_workers_keep_the_value_that_means_missing():
     assert tree.feature[0] == 1 and abs(tree.threshold[0]) > 3, "all present against missing"
 
 
+def check_evaluated_as_predicted(params, X, y, other, label):
+    """A watched table's scores are those of its predictions, binned on the way or by the cuts of the training's table."""
+    dtrain, dother = (gb.DMatrix(*both, feature_types=TYPES) for both in ((X, y), (other, label)))
+    booster = gb.train(params, dtrain, 4, evals=[(dother, "other")], evals_result=(scores := {}), verbose_eval=False)
+    rmse = np.sqrt(np.mean((booster.predict(dother) - label) ** 2))
+    assert scores["other"]["rmse"][-1] == pytest.approx(rmse, rel=1e-6)
+    quantile = gb.QuantileDMatrix(X, y, feature_types=TYPES)
+    lent = gb.QuantileDMatrix(other, label, ref=quantile)
+    again = gb.train(params, quantile, 4, evals=[(lent, "other")], evals_result=(own := {}), verbose_eval=False)
+    assert digest(again.model) == digest(booster.model) and own == scores
+    np.testing.assert_array_equal(booster.predict(lent), booster.predict(dother))
+
+
 def test_watched_matrices_of_codes_are_evaluated_as_they_are_predicted():
     """Codes that training has not seen go where a prediction sends them: left."""
     X, y = table()
     other, label = table(200, seed=5)
     other[:20, 0] = np.arange(40, 60)
-    scores = {}
-    dtrain = gb.DMatrix(X, y, feature_types=TYPES)
-    dother = gb.DMatrix(other, label, feature_types=TYPES)
-    booster = gb.train(PARAMS, dtrain, 4, evals=[(dother, "other")], evals_result=scores, verbose_eval=False)
-    rmse = np.sqrt(np.mean((booster.predict(dother) - label) ** 2))
-    assert scores["other"]["rmse"][-1] == pytest.approx(rmse, rel=1e-6)
-    quantile = gb.QuantileDMatrix(X, y, feature_types=TYPES)
-    lent = gb.QuantileDMatrix(other, label, ref=quantile)
-    again = gb.train(PARAMS, quantile, 4, evals=[(lent, "other")], evals_result=(own := {}), verbose_eval=False)
-    assert digest(again.model) == digest(booster.model) and own == scores
-    np.testing.assert_array_equal(booster.predict(lent), booster.predict(dother))
+    check_evaluated_as_predicted(PARAMS, X, y, other, label)
     other[0, 0] = -1
     with pytest.raises(ValueError, match="must hold codes of categories.* got -1 in row 0"):
-        gb.train(PARAMS, dtrain, 1, evals=[(gb.DMatrix(other, label), "other")], verbose_eval=False)
+        train(X, y, 1, evals=[(gb.DMatrix(other, label), "other")])
 
 
 def test_xgboost_predicts_the_same_from_the_file(tmp_path):

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 import scipy.sparse
-from test_category_sets import TYPES, digests_of_workers_and_one, splits_by_set, table
+from test_category_sets import TYPES, check_evaluated_as_predicted, digests_of_workers_and_one, splits_by_set, table
 
 import gpuboost as gb
 from gpuboost.model_io import digest
@@ -80,16 +80,7 @@ def test_other_rows_are_evaluated_as_they_are_predicted(n_missing):
     X[:n_missing, 0] = np.nan
     other, label = table(200, seed=5)
     other[:20, 0] = np.arange(40, 60)
-    dtrain, dother = (gb.DMatrix(*both, feature_types=TYPES) for both in ((X, y), (other, label)))
-    scores = {}
-    booster = gb.train(PARAMS, dtrain, 4, evals=[(dother, "other")], evals_result=scores, verbose_eval=False)
-    rmse = np.sqrt(np.mean((booster.predict(dother) - label) ** 2))
-    assert scores["other"]["rmse"][-1] == pytest.approx(rmse, rel=1e-6)
-    quantile = gb.QuantileDMatrix(X, y, feature_types=TYPES)
-    lent = gb.QuantileDMatrix(other, label, ref=quantile)
-    again = gb.train(PARAMS, quantile, 4, evals=[(lent, "other")], evals_result=(own := {}), verbose_eval=False)
-    assert digest(again.model) == digest(booster.model) and own == scores
-    np.testing.assert_array_equal(booster.predict(lent), booster.predict(dother))
+    check_evaluated_as_predicted(PARAMS, X, y, other, label)
 
 
 def test_unknown_categories_go_the_way_of_the_mean():
