@@ -203,7 +203,7 @@ def weigh_values_cpu(bounds, keys, rows, weights, first, value_keys, value_weigh
 
     weights : int64 (n_rows,) or (0,), IN. Empty: every row weighs 1.
     first : int64 (n_features,), IN. Where column f's values begin, side by side.
-    value_keys : uint32 (n_values,), OUT. value_weights : int64 (n_values,), OUT.
+    value_keys, value_weights : int64 (n_values,), OUT.
     missing_weights : int64 (n_features,), OUT. Weight of the missing entries.
     """
     counter = np.zeros(1, np.int64)

@@ -35,7 +35,7 @@ from gpuboost.kernels.sparse import SEARCHED_BINS, code_stored_cpu, join_rows_cp
 
 __all__ = ["bin_columns"]
 
-GROUP_VALUES = 2**21  # distinct values that are merged at once: 50 MB
+GROUP_VALUES = 2**19  # distinct values that are merged at once, of one column at least: 12 MB, and as much again while they are
 
 
 @dataclass(frozen=True, eq=False)
@@ -59,44 +59,43 @@ class Entries:
         weights : int64 (n_rows,) row weights (0: the row does not exist) with a global sum of at most 2^46, or None for 1 each.
         """
         n_features = len(self.bounds)
-        n_values, missing = np.empty((2, n_features), np.int64)
+        n_values, total = np.empty(n_features, np.int64), self.n_rows if weights is None else int(weights.sum())
         count_values_cpu(self.bounds, self.keys, n_values, self.n_threads)
-        keys, value_weights = np.empty(n_values.sum(), np.uint32), np.empty(n_values.sum(), np.int64)
-        given = np.zeros(0, np.int64) if weights is None else weights
-        first = np.cumsum(n_values) - n_values
-        weigh_values_cpu(self.bounds, self.keys, self.rows, given, first, keys, value_weights, missing, self.n_threads)
-        if weights is not None:  # what no row has, as far as training is concerned
-            exists = value_weights > 0
-            n_values = np.diff(np.append(0, np.cumsum(exists))[np.append(first, len(keys))])
-            keys, value_weights = keys[exists], value_weights[exists]
-        total = self.n_rows if weights is None else int(weights.sum())
-        has_missing, sizes, thresholds = np.empty(n_features, bool), np.empty(n_features, np.int64), []
+        n_known = n_values.copy()  # on all workers, of which several may know the same
+        comm.allreduce_sum(n_known)
+        has_missing, offsets = np.empty(n_features, bool), np.zeros(n_features + 1, np.int64)
+        thresholds = np.empty(np.minimum(n_known + 1, max_bin).sum(), np.float32)  # a zero may come on top
         extremes = np.empty((n_features, 2), np.uint32)
-        ends = np.cumsum(n_values)
-        for group in _groups(n_values, comm):
-            own = slice(ends[group][0] - n_values[group][0], ends[group][-1])
-            first = ends[group] - n_values[group] - own.start
-            values = np.empty((3, own.stop - own.start), np.int64)  # feature, key and weight of each
-            values[0] = np.repeat(np.arange(len(first)), n_values[group])
-            values[1], values[2] = keys[own], value_weights[own]
-            present = np.add.reduceat(np.append(values[2], 0), first) * (n_values[group] > 0)
-            absent = total - present - missing[group]
+        for group in _groups(n_known):
+            values, missing = self._weighed(group, n_values[group], weights)
+            absent = total - np.bincount(values[0], values[2], len(missing)).astype(np.int64) - missing
             if self.absent_is_zero:
                 zeros = np.stack([np.arange(len(absent)), np.full(len(absent), ZERO_KEY), absent])
                 values = np.concatenate([values, zeros[:, absent > 0]], axis=1)
-                absent = missing[group].copy()
+                absent = missing
             comm.allreduce_sum(absent)
             has_missing[group] = absent > 0
             most = np.where(has_missing[group] & (max_bin == 256), 255, max_bin)  # as the sketch: the missing code fits in a byte
-            part, sizes[group], extremes[group] = _thresholds(*_merged(values, comm), most, self.n_threads)
-            thresholds.append(part)
-        offsets = np.concatenate([[0], np.cumsum(sizes)])
+            part, sizes, extremes[group] = _thresholds(*_merged(values, comm), most, self.n_threads)
+            begin = offsets[group.start]
+            offsets[group.start + 1 : group.stop + 1] = begin + np.cumsum(sizes)
+            thresholds[begin : begin + len(part)] = part
         if offsets[-1] >= 2**31 - n_features:
             raise ValueError(
                 f"the table has {offsets[-1]} bins, but at most 2^31 can be numbered. Use a smaller max_bin, or "
                 "tree_method='hist' instead of 'exact'."
             )
-        return Cuts(np.concatenate(thresholds), offsets.astype(np.int32), has_missing, max_bin, values_of(extremes))
+        return Cuts(thresholds[: offsets[-1]], offsets.astype(np.int32), has_missing, max_bin, values_of(extremes))
+
+    def _weighed(self, group: slice, n_values: np.ndarray, weights: np.ndarray | None) -> tuple[np.ndarray, np.ndarray]:
+        """Feature (0 for the group's first), key and weight of each distinct value that some row has: int64 (3, n); and the
+        weight of each feature's missing entries: int64 (n_features,)."""
+        values, missing = np.empty((3, n_values.sum()), np.int64), np.empty(len(n_values), np.int64)
+        values[0] = np.repeat(np.arange(len(n_values)), n_values)
+        given, first = np.zeros(0, np.int64) if weights is None else weights, np.cumsum(n_values) - n_values
+        bounds = self.bounds[group]
+        weigh_values_cpu(bounds, self.keys, self.rows, given, first, values[1], values[2], missing, self.n_threads)
+        return values if weights is None else values[:, values[2] > 0], missing
 
     def blocks(self, cuts: Cuts) -> SortedColumns:
         """The entries with codes for keys, which they replace: these Entries are then used up."""
@@ -184,22 +183,22 @@ def zero_codes(cuts: Cuts) -> np.ndarray:
     return np.add.reduceat(cuts.thresholds <= 0, cuts.offsets[:-1], dtype=np.int32)
 
 
-def _groups(n_values: np.ndarray, comm: Communicator) -> Iterator[slice]:
+def _groups(n_values: np.ndarray) -> Iterator[slice]:
     """Neighbouring columns with about GROUP_VALUES values on all workers together: what is merged at once."""
-    counts = n_values.copy()
-    comm.allreduce_sum(counts)
-    owner = np.cumsum(counts) // GROUP_VALUES
+    owner = np.cumsum(n_values) // GROUP_VALUES
     ends = np.flatnonzero(np.diff(owner, append=-1)) + 1
     yield from map(slice, np.append(0, ends[:-1]).tolist(), ends.tolist())
 
 
 def _merged(values: np.ndarray, comm: Communicator) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """All workers' values: feature, key and weight, each int64 (n,), in order and each value once. values : int64 (3, n)."""
-    sizes = comm.allgather_int(values.shape[1])
-    begin = sum(sizes[: comm.rank])
-    gathered = np.zeros((3, sum(sizes)), np.int64)
-    gathered[:, begin : begin + values.shape[1]] = values
-    comm.allreduce_sum(gathered)
+    gathered = values
+    if comm.size > 1:
+        sizes = comm.allgather_int(values.shape[1])
+        begin = sum(sizes[: comm.rank])
+        gathered = np.zeros((3, sum(sizes)), np.int64)
+        gathered[:, begin : begin + values.shape[1]] = values
+        comm.allreduce_sum(gathered)
     place = gathered[0] << 32 | gathered[1]
     if not (np.diff(place) > 0).all():
         order = np.argsort(place, kind="stable")
