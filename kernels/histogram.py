@@ -230,12 +230,12 @@ def _add_records(words, first_word, offsets, rows, gpair, n_limbs, mode, private
         _split(limbs[:, 1], int64(BYTE_STRIDE), offsets, int64(0), max(mode, int64(ADD)), hist)
         private[: (n_codes + 7) // 8 * 16 * BYTE_STRIDE] = 0
         return
-    _add_packed(flat, width, first, rows, high, n_codes, private)
+    add_packed_part(flat, width, first, rows, high, n_codes, private)
     _flush(private, int64(BYTE_STRIDE), offsets, int64(0), mode, hist)
 
 
 @parallel_kernel.part
-def _add_packed(flat, width, first, rows, pairs, n_codes, private):
+def add_packed_part(flat, width, first, rows, pairs, n_codes, private):
     """Add the pairs of rows, of one limb, at n_codes codes of each, or a few more: constants, from which LLVM unrolls."""
     if n_codes > 28:
         _add_rows(flat, width, first, rows, pairs, pairs, int64(32), int64(1), private)
@@ -402,24 +402,26 @@ def _split(private, stride, offsets, shift, mode, hist):
 
 
 @parallel_kernel
-def build_packed_cpu(build, nodes, segments, first_output, n_codes, words, rows, gpair, hist, n_threads):
-    """Build histograms of packed sums, g·2^32 + h, which stay so: of nodes of fewer than FLUSH_ROWS rows, in one page, one limb.
+def build_packed_cpu(build, parents, nodes, segments, first_output, n_codes, words, rows, gpair, hist, n_threads):
+    """Build histograms of packed sums, g·2^32 + h, which stay so: of nodes of fewer than FLUSH_ROWS rows, in one page, one limb;
+    and take each from its parent's, while it is near: subtract_histograms_cpu.
 
     build : int32 (n,), IN. nodes : NODE, IN. Their slots. segments : int64 (n_nodes, 3), IN. Their rows. first_output : int32
         (n_trees,), IN.
+    parents : int32 (n or 0,), IN. Slots that become the larger child's.
     words : uint64 (n_rows, ≤ REGISTERS), IN. Records of n_codes codes of one byte. rows, gpair : as build_histograms_cpu.
-    hist : int64 (n_slots, codes of whole words, BYTE_STRIDE), OUT.
+    hist : int64 (n_slots, codes of whole words, BYTE_STRIDE), INOUT.
     """
     n_words = (n_codes + 7) // 8
     group_words = count_group_words(n_words, build.size, n_threads)
-    counter = np.zeros(1, np.int64)
-    args = counter, (n_words + group_words - 1) // group_words, group_words, build, nodes, segments, first_output, n_codes
-    launch(n_threads, _build_packed, (*args, words, rows, gpair, hist))
+    n_groups, counter = (n_words + group_words - 1) // group_words, np.zeros(1, np.int64)
+    args = counter, n_groups, group_words, build, parents, nodes, segments, first_output, n_codes, words, rows, gpair, hist
+    launch(min(n_threads, n_groups * build.size), _build_packed, args)
 
 
 @parallel_kernel.part
 def _build_packed(
-    counter, n_groups, group_words, build, nodes, segments, first_output, n_codes, words, rows, gpair, hist
+    counter, n_groups, group_words, build, parents, nodes, segments, first_output, n_codes, words, rows, gpair, hist
 ):  # fmt: skip
     flat, width = words.reshape(-1), uint64(words.shape[1])
     while True:
@@ -428,11 +430,15 @@ def _build_packed(
             return
         node, first_word = build[claimed // n_groups], claimed % n_groups * group_words
         n_own = min(n_codes - 8 * first_word, 8 * group_words)
-        private = hist[nodes[node].slot, 8 * first_word :].reshape(-1)
-        private[: (n_own + 7) // 8 * 8 * BYTE_STRIDE] = 0
+        own = hist[nodes[node].slot, 8 * first_word :].reshape(-1)[: (n_own + 7) // 8 * 8 * BYTE_STRIDE]
+        own[:] = 0
         begin, end, side = segments[node]
         pairs = gpair[first_output[nodes[node].tree], 0]
-        _add_packed(flat, width, uint64(first_word), rows[side, begin:end], pairs, n_own, private)
+        add_packed_part(flat, width, uint64(first_word), rows[side, begin:end], pairs, n_own, own)
+        if parents.size > 0:
+            parent = hist[parents[claimed // n_groups], 8 * first_word :].reshape(-1)
+            for b in range(own.size):
+                parent[b] -= own[b]
 
 
 @parallel_kernel

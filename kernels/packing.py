@@ -9,9 +9,10 @@ some 400 sums, not 44 × 205. All of it is integers, so the histograms are those
 """
 
 import numpy as np
-from numba import int64, uint8, uint32
+from numba import int64, uint8, uint32, uint64
 
 from gpuboost.kernels.cuda_common import cuda_kernel, lane_number, n_threads, n_warps, thread_number, warp_number, warp_sum
+from gpuboost.kernels.histogram import BYTE_STRIDE, add_packed_part
 from gpuboost.kernels.jit import claim, kernel, launch, parallel_kernel
 from gpuboost.kernels.scalar import split_goes_left
 
@@ -124,11 +125,11 @@ def _mark_chunks(
         for code in range(n_bins + 1):
             for s in range(first_source[first + feature + code], first_source[first + feature + code + 1]):
                 goes_left[sources[s] - group_offsets[group]] = split_goes_left(code, nodes, cats, split, n_bins)
-        n_left, side = int64(0), segments[split, 2]
-        for at in range(begin, end):
-            goes = goes_left[records[rows[side, at], group]]
-            is_left[at] = goes
-            n_left += goes
+        n_left, part, marks = int64(0), rows[segments[split, 2], begin:end], is_left[begin:end]
+        for i in range(part.size):
+            goes = goes_left[records[uint32(part[i]), uint32(group)]]
+            marks[i] = goes
+            n_left += int64(goes)
         chunks[item, 3] = n_left
 
 
@@ -180,6 +181,67 @@ def _unpack(counter, packed, n_total, features, own_offsets, offsets, rest, firs
             if 0 <= rest[feature] < n_bins:
                 out[to + rest[feature], 0] = rest_grad
                 out[to + rest[feature], 1] = rest_hess
+
+
+@parallel_kernel
+def build_unpacked_cpu(
+    build, nodes, segments, first_output, words, rows, gpair, features, own_offsets, packing, hist, private, n_threads
+):  # fmt: skip
+    """Build the histograms of features from packed records, of nodes of fewer than FLUSH_ROWS rows, in one page, one limb.
+    What is added up is both sums at once, g·2^32 + h, until a feature's bin is written (kernels/histogram.py).
+
+    build, nodes, segments, first_output, words, rows, gpair : as build_packed_cpu. features, own_offsets, hist : as
+        unpack_histograms_cpu.
+    packing : groups, group_offsets, offsets, rest, first_source, sources, as mark_packed_rows_cpu.
+    private : int64 (n_threads, codes of whole words · BYTE_STRIDE or more), SCRATCH, zero on entry and on return.
+    """
+    counter = np.zeros(1, np.int64)
+    args = counter, build, nodes, segments, first_output, words, rows, gpair, features, own_offsets, packing, hist, private
+    launch(min(n_threads, build.size), _build_unpacked, args)
+
+
+@parallel_kernel.part
+def _build_unpacked(
+    thread, counter, build, nodes, segments, first_output, words, rows, gpair, features, own_offsets, packing, hist, private
+):  # fmt: skip
+    _, group_offsets, _, _, _, _ = packing
+    private, n_groups = private[thread], group_offsets.size - 1
+    while True:
+        item = claim(counter)
+        if item >= build.size:
+            return
+        node = build[item]
+        begin, end, side = segments[node]
+        pairs, of_node = gpair[first_output[nodes[node].tree], 0], rows[side, begin:end]
+        add_packed_part(words.reshape(-1), uint64(words.shape[1]), uint64(0), of_node, pairs, n_groups, private)
+        _undo_packed(private, features, own_offsets, packing, hist[nodes[node].slot, 0])
+        for group in range((n_groups + 7) // 8 * 8):  # what pads a record has code 0
+            n_codes = group_offsets[group + 1] - group_offsets[group] if group < n_groups else 1
+            private[group * BYTE_STRIDE : group * BYTE_STRIDE + n_codes] = 0
+
+
+@parallel_kernel.part
+def _undo_packed(private, features, own_offsets, packing, hist):
+    """hist : int64 (bins, 2), OUT."""
+    groups, group_offsets, offsets, rest, first_source, sources = packing
+    total = int64(0)
+    for code in range(group_offsets[1]):
+        total += private[code]
+    for c in range(features.size):
+        feature, to = features[c], uint64(own_offsets[c])
+        first, n_bins = int64(offsets[feature]), int64(offsets[feature + 1]) - int64(offsets[feature])
+        own = private[groups[feature] * BYTE_STRIDE - group_offsets[groups[feature]] :]
+        left = total
+        for code in range(n_bins + 1):
+            packed, at = int64(0), first + feature + code
+            for s in range(first_source[at], first_source[at + 1]):
+                packed += own[uint64(sources[s])]
+            left -= packed
+            if code < n_bins:
+                hist[to + uint64(code), 0], hist[to + uint64(code), 1] = packed >> int64(32), packed & int64(0xFFFFFFFF)
+        if 0 <= rest[feature] < n_bins:
+            at = to + uint64(rest[feature])
+            hist[at, 0], hist[at, 1] = left >> int64(32), left & int64(0xFFFFFFFF)
 
 
 # ---------------------------------------------------------------------------------------------------------------------

@@ -90,19 +90,59 @@ def test_what_it_has_no_step_for_is_grown_by_steps(params, calls):
     assert not any(calls)
 
 
-@pytest.mark.parametrize("kind", ["pages", "sparse", "one-hot", "categories"])
+@pytest.mark.parametrize("kind", ["pages", "sparse", "categories"])
 def test_tables_that_it_does_not_read_are_grown_by_steps(kind, calls):
     X, y = table()
     if kind == "pages":
         dtrain = gb.QuantileDMatrix(X, y, page_rows=300)
     elif kind == "sparse":
         dtrain = gb.DMatrix(scipy.sparse.random(N_ROWS, 30, 0.05, "csr", rng=np.random.default_rng(0)), y)
-    elif kind == "one-hot":
-        dtrain = gb.DMatrix(np.eye(40)[np.arange(N_ROWS) % 40], y)
     else:
         dtrain = gb.DMatrix(X, y, feature_types=["float"] * 3 + ["c", "float"])
     train({}, dtrain, 1)
     assert not any(calls)
+
+
+def one_hot(n_rows, is_sparse):
+    """Eight categories of five values each, and what depends on three of them: records of groups of columns."""
+    rng = np.random.default_rng(6)
+    codes = rng.integers(0, 5, (n_rows, 8))
+    X = np.eye(5, dtype=np.float32)[codes].reshape(n_rows, 40)
+    y = codes[:, 0] * (codes[:, 1] > 2) + np.sin(codes[:, 5]) + rng.normal(size=n_rows) / 2
+    return scipy.sparse.csr_matrix(X) if is_sparse else X, y
+
+
+PACKED = {
+    "plain": {}, "rows": {"subsample": 0.5}, "columns": {"colsample_bytree": 0.5}, "masks": {"colsample_bynode": 0.5},
+    "classes": CLASSES, "monotone": {"monotone_constraints": (1, -1) + 38 * (0,)}, "pruned": {"gamma": 2.0},
+    "forest": {"num_parallel_tree": 3, "subsample": 0.6},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("is_sparse", [False, True])
+@pytest.mark.parametrize("n_threads", [1, 2])
+@pytest.mark.parametrize("params", PACKED.values(), ids=PACKED)
+def test_packed_records(params, n_threads, is_sparse, calls, use_backend, monkeypatch):
+    monkeypatch.setattr("gpuboost.backend.cpu.training.CODES_PER_THREAD", 1)
+    X, y = one_hot(6000, is_sparse)
+    digests = set()
+    for calls.allowed, threads in ((True, n_threads), (False, 1)):
+        use_backend(CpuBackend(threads))
+        dtrain = gb.DMatrix(X, labels(params, y), weight=np.arange(len(y)) % 3 / 2)
+        digests.add(digest(train({"max_depth": 4, **params}, dtrain).model))
+        assert calls and all(answer == calls.allowed for answer in calls)
+        calls.clear()
+    assert len(digests) == 1
+
+
+def test_packed_records_whose_sums_need_more_than_32_bits(calls):
+    """Two limbs, or more rows than packed sums hold; and deep trees, for which columns are walked."""
+    X, y = one_hot(6000, True)
+    train({}, gb.DMatrix(X, y, weight=np.where(y > 3, 1e6, 1.0)))
+    X, y = one_hot(2**16, True)
+    train({}, gb.DMatrix(X, y), 1)
+    train({"max_depth": 12}, gb.DMatrix(*one_hot(6000, True)), 1)
+    assert calls and not any(calls)
 
 
 def test_workers_exchange_between_the_steps(calls):

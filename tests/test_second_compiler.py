@@ -13,7 +13,7 @@ import pytest
 from gpuboost import second_compiler
 from gpuboost.backend.cpu.trees import CpuTrees
 from gpuboost.kernels import compile_cache
-from gpuboost.kernels.histogram import build_packed_cpu, subtract_histograms_cpu
+from gpuboost.kernels.histogram import build_packed_cpu
 from gpuboost.kernels.splits import evaluate_splits
 
 fcntl = pytest.importorskip("fcntl")
@@ -42,7 +42,7 @@ def test_a_first_model_needs_the_kernels_that_are_compiled_for_it(monkeypatch):
     exec(TRAIN, {})
     needed = {kernel: list(signature) for kernel, signature in second_compiler.first_kernels()}
     del needed[build_packed_cpu.dispatcher]  # histograms are packed in there only
-    needed[evaluate_splits(None).dispatcher][4] = needed[subtract_histograms_cpu.dispatcher][2] = numba.int64[:, :, :, ::1]
+    needed[evaluate_splits(None).dispatcher][4] = numba.int64[:, :, :, ::1]
     assert [kernel for kernel, signature in needed.items() if tuple(signature) not in kernel.overloads] == []
 
 

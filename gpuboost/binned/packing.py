@@ -47,6 +47,10 @@ class Packing:
         groups[self.members] = np.repeat(np.arange(self.n_groups), np.diff(self.first_member))
         return groups
 
+    def of_records(self, cuts: Cuts) -> tuple[np.ndarray, ...]:
+        """As kernels/packing.build_unpacked_cpu takes it."""
+        return self.groups, self.offsets, cuts.offsets, *self.undo
+
     def of_cells(self, cuts: Cuts) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """(groups, steps, record of a row without cells), as kernels/packing.pack_cells_cpu takes them."""
         features = np.arange(cuts.n_features)

@@ -8,6 +8,7 @@ end that are in no list.
 """
 
 from abc import ABC, abstractmethod
+from typing import Any
 
 import numpy as np
 
@@ -71,7 +72,7 @@ class CpuTable(ABC):
     #: Outputs that are added up together.
     _lanes = 1
 
-    def in_one_page(self) -> tuple[np.ndarray, tuple[np.ndarray | int, ...]]:
+    def in_one_page(self) -> tuple[np.ndarray, tuple[Any, ...]]:
         """The records of a table in one page, and what else kernels/levels.py reads of it."""
         raise NotImplementedError
 
@@ -155,10 +156,10 @@ class DenseTable(CpuTable):
         self._copy_drawn(p, page, self._drawn[0])
         return self._drawn[0].view(np.uint64)
 
-    def in_one_page(self) -> tuple[np.ndarray, tuple[np.ndarray | int, ...]]:
+    def in_one_page(self) -> tuple[np.ndarray, tuple[Any, ...]]:
         page = self._binned.pages[0]
         assert isinstance(page, DensePage)
-        return self._words(0, page), (page.columns, *self._records.scratch)
+        return self._words(0, page), (page.columns, (), *self._records.scratch)
 
     def _add(self, p: int, page: Page, n_limbs: np.ndarray, items: np.ndarray, hist: np.ndarray) -> None:
         self._records.add(self._words(p, page), self._pages[p], n_limbs, self.columns.offsets, items, hist)
@@ -213,6 +214,11 @@ class _PackedRecords(CpuTable):
 
     def _add(self, p: int, page: Page, n_limbs: np.ndarray, items: np.ndarray, hist: np.ndarray) -> None:
         self._records.add(page.words, self._pages[p], n_limbs, self._binned.record_offsets, items, hist)
+
+    def in_one_page(self) -> tuple[np.ndarray, tuple[Any, ...]]:
+        page, packing = self._binned.pages[0], self._binned.packing
+        assert packing is not None
+        return page.words, (page.records, packing.of_records(self._cuts), *self._records.scratch)
 
 
 class PackedTable(_PackedRecords, DenseTable):
@@ -288,10 +294,10 @@ class PackedSparseTable(_PackedRecords, SparseTable):
         self._lanes = self._records.lanes
 
     def mark(self, p: int, page: Page, arrays: NodeArrays, selected: np.ndarray, chunks: np.ndarray) -> None:
-        page, rows, packing = self._page, self._pages[p], self._packing
+        page, rows = self._page, self._pages[p]
         mark_packed_rows_cpu(
-            selected, arrays.nodes, arrays.cats, chunks, page.records, packing.groups, packing.offsets, self._cuts.offsets,
-            *packing.undo, rows.lists, arrays.segments[p], rows.marks, self._n_threads,
+            selected, arrays.nodes, arrays.cats, chunks, page.records, *self._packing.of_records(self._cuts), rows.lists,
+            arrays.segments[p], rows.marks, self._n_threads,
         )  # fmt: skip
 
 

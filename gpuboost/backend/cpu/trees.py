@@ -68,13 +68,19 @@ class CpuTrees(Trees):
             self._gains, self._bins = np.empty((n_threads, 3, most), np.float64), np.empty((n_threads, most), np.int32)
         self._rules = category_rules(params)
         has_steps = (
-            binned.representation is Representation.DENSE and len(pages) == 1 and binned.pages.is_resident and self._walk is None
-            and binned.cuts.categorical is None
+            self._reads_records(pages) and len(pages) == 1 and binned.pages.is_resident and binned.cuts.categorical is None
             and params.proposals is None and params.split_gain is None
-        )  # fmt: skip
+        )
         # Histograms that kernels/levels.py may hold; none where there is a step that it does not have.
         self._levels_capacity = min(self.histogram_capacity, LEVELS_MEMORY // histogram_bytes) if has_steps else 0
         self._levels_in_cache = LEVELS_CACHE // histogram_bytes
+
+    def _reads_records(self, pages: list[PageRows]) -> bool:
+        """Whether kernels/levels.py has histograms for the table: of packed records as packed sums only."""
+        if self._binned.packing is None:
+            return self._binned.representation is Representation.DENSE and self._walk is None
+        width = histogram.record_bytes(self._binned.packing.n_groups) // 8
+        return width <= histogram.REGISTERS and self._hist.shape[1] == 1 and pages[0].n_rows < histogram.FLUSH_ROWS
 
     def start(self, sums: Array) -> None:
         n_trees, arrays = len(self.first_output), self.arrays
@@ -98,11 +104,14 @@ class CpuTrees(Trees):
     def grow_levels(self, max_depth: int, max_leaves: int) -> bool:
         n_trees, arrays, page, gradients = len(self.first_output), self.arrays, self._pages[0], self._gradients
         columns, penalty, n_nodes, first_depth = self.plan.columns, self.plan.penalty, n_trees << (max_depth + 1), max_depth
-        if n_nodes > 4 * self._levels_in_cache:
+        if self._n_threads > 1 or n_nodes > 4 * self._levels_in_cache:
             first_depth = subtree_depth(n_trees, max_depth, max_leaves, self._n_threads)
-        if count_slots(n_trees, max_depth, first_depth, self._n_threads) > self._levels_capacity or n_nodes > LEVELS_NODES:
+        n_slots = count_slots(n_trees, max_depth, first_depth, self._n_threads)
+        if n_slots > self._levels_capacity or n_nodes > LEVELS_NODES:
             return False
-        n_held = min(n_nodes // 4, self._levels_capacity)
+        if self._binned.packing is not None and (gradients.n_limbs.max() > 1 or self._walks(n_nodes // 4)):
+            return False
+        n_held = min(max(n_nodes // 4, n_slots), self._levels_capacity)
         arrays.reserve(n_nodes)
         words, of_table = self._table.in_one_page()
         hist = self._level_histograms(n_held, words)
@@ -119,7 +128,8 @@ class CpuTrees(Trees):
     def _level_histograms(self, n: int, words: np.ndarray) -> np.ndarray:
         """Room for n histograms: packed ones where the sums of all rows are certain to stay within 32 bits, and these, which have
         as many bins for every feature, are not larger."""
-        packs = self._binned.dtype == np.uint8 and words.shape[1] <= histogram.REGISTERS and self._hist.shape[1] == 1
+        packs = self._binned.packing is None and self._binned.dtype == np.uint8
+        packs = packs and words.shape[1] <= histogram.REGISTERS and self._hist.shape[1] == 1
         shape = histogram.packed_shape(len(self.plan.columns.features))
         packs = packs and math.prod(shape) <= 2 * self._hist.shape[2] and self._pages[0].n_rows < histogram.FLUSH_ROWS
         if packs and self._gradients.n_limbs.max() == 1:
@@ -206,14 +216,18 @@ class CpuTrees(Trees):
         return mask
 
     def walks_columns(self, n_workers: int) -> bool:
-        if self._walk is None or self.leaf_size > 1 or n_workers > 1 or self._params.proposals is not None:
+        return n_workers == 1 and self._params.proposals is None and self._walks(len(self._frontier))
+
+    def _walks(self, n_frontier: int) -> bool:
+        """Whether a frontier of so many nodes, all on this worker, is searched by sorted columns."""
+        if self._walk is None or self.leaf_size > 1:
             return False
         # Histograms visit half of the entries, and every bin of every node some five times; a walk visits every entry twice.
         # Packed ones hardly notice the entries, but are undone bin by bin: measured, the two break even where plain ones do.
         # What it saves (2 cores of an AMD EPYC, benchmarks/sparse_tables.py): 200k × 2000, a hundredth of it stored, histograms
         # only -> with walks, ms a round: depth 6, 69 -> 68, of squared error 125 -> 75; depth 10, 192 -> 126; peak 252 -> 175
         # MB. 20k × 30,000: 111 -> 91. One-hot categories, packed, walks only -> with histograms: 316 -> 42.
-        n_visits = len(self._frontier) * int(self.plan.columns.offsets[-1]) * BIN_VISITS
+        n_visits = n_frontier * int(self.plan.columns.offsets[-1]) * BIN_VISITS
         return self._binned.representation is Representation.SORTED or n_visits > self._walk.n_entries(self.plan.columns)
 
     def walk_columns(self) -> None:
