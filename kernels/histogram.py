@@ -41,15 +41,16 @@ from gpuboost.kernels.cuda_common import (
     owner_of,
 )
 from gpuboost.kernels.jit import (
-    add_atomic,
     add_four,
     add_two,
     claim,
     inlined_scalar,
     kernel,
     launch,
+    lock,
     parallel_kernel,
     prefetch,
+    unlock,
 )
 from gpuboost.kernels.quantise import LIMB_BITS
 
@@ -64,7 +65,7 @@ AHEAD = 16  # rows whose records are prefetched; 8 to 64 are alike
 LANES = 4  # outputs added together: as many as add_four adds. Of 8 codes, ns a row: 9.9 one by one, 4.5 so (AMD EPYC)
 CODES_TOGETHER = 4  # of a word, whose private histograms of LANES outputs, 32 KB, stay in the first-level cache: 6.2 with 8
 
-ASSIGN, ADD, ADD_ATOMIC = 0, 1, 2  # what a work item does to its slot
+ASSIGN, ADD, ADD_SHARED = 0, 1, 2  # what a work item does to its slot; ADD_SHARED: other threads may add to it at the same time
 
 
 def record_bytes(n_codes: int) -> int:
@@ -115,7 +116,9 @@ def list_build_items(
                 item[3] = side
                 item[4] = begin + (end - begin) * part // n_slices
                 item[5] = begin + (end - begin) * (part + 1) // n_slices
-                item[6] = ADD_ATOMIC if n_slices > 1 else ASSIGN if is_first_page else ADD
+                item[6] = ASSIGN if n_slices == 1 and is_first_page else ADD
+                if n_slices > 1 and n_threads > 1:
+                    item[6] = ADD_SHARED
                 item[7] = lanes
                 n_items += 1
             own += lanes
@@ -141,7 +144,7 @@ def build_histograms_cpu(
     offsets : int32 (n_features + 1,), IN. First bin of each feature.
     stride : bins of a private histogram: BYTE_STRIDE for one-byte codes, else more than the largest code.
     items : int64 (n_items, 8), IN. slot, output within the tree, output of gpair, row buffer, begin, end, what to do to the
-        slot: ASSIGN, ADD, or where other items add to it, too, ADD_ATOMIC (of integers: the order cannot matter), and how many
+        slot: ASSIGN, ADD, or where other threads add to it, too, ADD_SHARED (of integers: the order cannot matter), and how many
         outputs from that one on.
     group_words : words that a thread adds together, at most GROUP_WORDS: fewer where there are too few items for all threads.
     hist : int64 (n_slots, leaf_size, total_bins, 2), INOUT.
@@ -152,9 +155,9 @@ def build_histograms_cpu(
     """
     n_words = (offsets.size - 1 + codes_per_word - 1) // codes_per_word
     n_groups = (n_words + group_words - 1) // group_words
-    counter = np.zeros(1, np.int64)
+    counter, locks = np.zeros(1, np.int64), np.zeros((hist.shape[0], hist.shape[1], offsets.size - 1), np.uint8)
     args = (
-        counter, n_groups, words, codes_per_word, rows, gpair, n_limbs, offsets, stride, items, group_words, hist,
+        counter, n_groups, words, codes_per_word, rows, gpair, n_limbs, offsets, stride, items, group_words, hist, locks,
         private, planes, pairs,
     )  # fmt: skip
     launch(n_threads, _build_items, args)
@@ -162,7 +165,7 @@ def build_histograms_cpu(
 
 @parallel_kernel.part
 def _build_items(
-    thread, counter, n_groups, words, codes_per_word, rows, gpair, n_limbs, offsets, stride, items, group_words, hist,
+    thread, counter, n_groups, words, codes_per_word, rows, gpair, n_limbs, offsets, stride, items, group_words, hist, locks,
     private, planes, pairs
 ):  # fmt: skip
     private, planes, pairs = private[thread], planes[thread], pairs[thread]
@@ -176,16 +179,18 @@ def _build_items(
         first_word = group * group_words
         features = offsets[first_word * codes_per_word : (first_word + group_words) * codes_per_word + 1]
         n_words = (features.size - 1 + codes_per_word - 1) // codes_per_word
+        own_locks = locks[slot, :, first_word * codes_per_word :]
         if item[7] > 1:
             _add_outputs(
                 words, codes_per_word, first_word, features, rows[side, begin:end], gpair[output : output + item[7], 0], stride,
-                mode, private, planes[:n_words], pairs, hist[slot, own : own + item[7]],
+                mode, private, planes[:n_words], pairs, hist[slot, own : own + item[7]], own_locks[own : own + item[7]],
             )  # fmt: skip
             continue
         if codes_per_word == 8 and words.shape[1] <= REGISTERS:
             _add_records(
-                words, first_word, features, rows[side, begin:end], gpair[output], n_limbs[output], mode, private, hist[slot, own]
-            )
+                words, first_word, features, rows[side, begin:end], gpair[output], n_limbs[output], mode, private,
+                hist[slot, own], own_locks[own],
+            )  # fmt: skip
             continue
         for limb in range(n_limbs[output]):
             shift = LIMB_BITS * (n_limbs[output] - 1 - limb)
@@ -201,7 +206,7 @@ def _build_items(
                         private[w * codes_per_word * stride :], words, first_word, gpair[output, limb],
                         next_rows if w == 0 else next_rows[:0],
                     )  # fmt: skip
-            _flush(private, stride, features, shift, mode, hist[slot, own])
+            _flush(private, stride, features, shift, mode, hist[slot, own], own_locks[own])
             mode = max(mode, int64(ADD))
 
 
@@ -212,7 +217,7 @@ def _widened(pair):
 
 
 @parallel_kernel.part
-def _add_records(words, first_word, offsets, rows, gpair, n_limbs, mode, private, hist):
+def _add_records(words, first_word, offsets, rows, gpair, n_limbs, mode, private, hist, locks):
     """An item of one output and a few words of one-byte codes. gpair : int32 (1 or 2, n_rows). hist : int64 (bins, 2)."""
     flat, width, first, n_codes = words.reshape(-1), uint64(words.shape[1]), uint64(first_word), offsets.size - 1
     high, low = gpair[0], gpair[n_limbs - 1]
@@ -226,12 +231,12 @@ def _add_records(words, first_word, offsets, rows, gpair, n_limbs, mode, private
         else:
             _add_rows(flat, width, first, rows, high, low, int64(8), int64(2), private)
         limbs = private.reshape(-1, 2)
-        _split(limbs[:, 0], int64(BYTE_STRIDE), offsets, int64(LIMB_BITS), mode, hist)
-        _split(limbs[:, 1], int64(BYTE_STRIDE), offsets, int64(0), max(mode, int64(ADD)), hist)
+        _split(limbs[:, 0], int64(BYTE_STRIDE), offsets, int64(LIMB_BITS), mode, hist, locks)
+        _split(limbs[:, 1], int64(BYTE_STRIDE), offsets, int64(0), max(mode, int64(ADD)), hist, locks)
         private[: (n_codes + 7) // 8 * 16 * BYTE_STRIDE] = 0
         return
     add_packed_part(flat, width, first, rows, high, n_codes, private)
-    _flush(private, int64(BYTE_STRIDE), offsets, int64(0), mode, hist)
+    _flush(private, int64(BYTE_STRIDE), offsets, int64(0), mode, hist, locks)
 
 
 @parallel_kernel.part
@@ -341,7 +346,7 @@ def _add_codes(plane, pairs, n_codes, bits, stride, private, words, first_word, 
 
 @parallel_kernel.part
 def _add_outputs(
-    words, codes_per_word, first_word, offsets, rows, gpair, stride, mode, private, planes, pairs, hist
+    words, codes_per_word, first_word, offsets, rows, gpair, stride, mode, private, planes, pairs, hist, locks
 ):  # fmt: skip
     """An item of up to LANES outputs. rows : int32 (n,). gpair : int32 (outputs, n_rows). hist : int64 (outputs, bins, 2)."""
     pairs[:] = 0  # of lanes without an output
@@ -359,7 +364,7 @@ def _add_outputs(
                     _add_lanes(planes[w, : own.size], pairs, code, int64(8), int64(BYTE_STRIDE), place)
     lanes = private.reshape(-1, LANES)
     for output in range(gpair.shape[0]):
-        _split(lanes[:, output], stride, offsets, int64(0), mode, hist[output])
+        _split(lanes[:, output], stride, offsets, int64(0), mode, hist[output], locks[output])
     private[: planes.shape[0] * codes_per_word * stride * LANES] = 0
 
 
@@ -375,30 +380,35 @@ def _add_lanes(plane, pairs, code, bits, stride, private):
 
 
 @parallel_kernel.part
-def _flush(private, stride, offsets, shift, mode, hist):
+def _flush(private, stride, offsets, shift, mode, hist, locks):
     """Split the packed sums, and leave the private histograms zero."""
-    _split(private, stride, offsets, shift, mode, hist)
+    _split(private, stride, offsets, shift, mode, hist, locks)
     private[: (offsets.size + 6) // 8 * 8 * stride] = 0  # of whole words
 
 
 @parallel_kernel.part
-def _split(private, stride, offsets, shift, mode, hist):
-    """Split the packed sums, and write or add them to the int64 histogram."""
+def _split(private, stride, offsets, shift, mode, hist, locks):
+    """Split the packed sums, and write or add them to the int64 histogram.
+
+    locks : uint8 (≥ n_features,), INOUT, of the features of a shared histogram. One after the other, so that threads that come
+    together follow each other. Of 28 features 7 µs; with atomic additions, which are not vectorised, 72 (AMD EPYC, one thread).
+    """
     for feature in range(offsets.size - 1):
         own, first, last = private[feature * stride : (feature + 1) * stride], offsets[feature], offsets[feature + 1]
         flat = hist[first:last].reshape(-1)
+        if mode == ADD_SHARED:
+            lock(locks, feature)
         for b in range(last - first):
             hess = own[b] & int64(0xFFFFFFFF)
             grad = ((own[b] - hess) >> int64(32)) << shift
             hess <<= shift
             if mode == ASSIGN:
                 flat[2 * b], flat[2 * b + 1] = grad, hess
-            elif mode == ADD:
+            else:
                 flat[2 * b] += grad
                 flat[2 * b + 1] += hess
-            else:
-                add_atomic(flat, int64(2 * b), grad)
-                add_atomic(flat, int64(2 * b + 1), hess)
+        if mode == ADD_SHARED:
+            unlock(locks, feature)
 
 
 @parallel_kernel

@@ -26,7 +26,8 @@ from gpuboost.kernels.pipeline import PartPipeline
 
 __all__ = [
     "scalar", "long_scalar", "inlined_scalar",
-    "kernel", "parallel_kernel", "launch", "claim", "add_atomic", "add_two", "add_four", "prefetch", "available_threads",
+    "kernel", "parallel_kernel", "launch", "claim", "lock", "unlock", "add_atomic", "add_two", "add_four", "prefetch",
+    "available_threads",
 ]  # fmt: skip
 
 # Division by zero gives inf as in NumPy, not an exception; no fast-math, so that no float operation is reordered. Nobody calls
@@ -152,6 +153,36 @@ def claim(typing_context, counter):
         return builder.atomic_rmw("add", array.data, context.get_constant(types.int64, 1), "monotonic")
 
     return types.int64(counter), codegen
+
+
+@intrinsic
+def lock(typing_context, locks, index):
+    """lock(locks, index): wait until no other thread holds locks[index], and hold it: 1, and 0 again after unlock(locks, index).
+    locks : contiguous uint8 (n,). Who waits spins, so for what takes less than a microsecond."""
+
+    def codegen(context, builder, signature, args):
+        place = builder.gep(context.make_array(signature.args[0])(context, builder, args[0]).data, [args[1]])
+        wait, mine = builder.append_basic_block("wait"), builder.append_basic_block("mine")
+        builder.branch(wait)
+        builder.position_at_end(wait)
+        was = builder.atomic_rmw("xchg", place, ir.IntType(8)(1), "acquire")
+        builder.cbranch(builder.icmp_unsigned("==", was, ir.IntType(8)(0)), mine, wait)
+        builder.position_at_end(mine)
+        return context.get_dummy_value()
+
+    return types.none(locks, types.int64), codegen
+
+
+@intrinsic
+def unlock(typing_context, locks, index):
+    """unlock(locks, index): let another thread have it, which then sees what this one has written."""
+
+    def codegen(context, builder, signature, args):
+        data = context.make_array(signature.args[0])(context, builder, args[0]).data
+        builder.store_atomic(ir.IntType(8)(0), builder.gep(data, [args[1]]), ordering="release", align=1)
+        return context.get_dummy_value()
+
+    return types.none(locks, types.int64), codegen
 
 
 @intrinsic

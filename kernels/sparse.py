@@ -22,7 +22,7 @@ from gpuboost.kernels.cuda_common import (
     owner_by_block,
     thread_number,
 )
-from gpuboost.kernels.histogram import ADD_ATOMIC, ASSIGN
+from gpuboost.kernels.histogram import ADD_SHARED, ASSIGN
 from gpuboost.kernels.jit import add_atomic, claim, kernel, launch, parallel_kernel, scalar
 from gpuboost.kernels.partition import (
     CHUNK_ROWS,
@@ -270,7 +270,7 @@ def _build_items(counter, row_begin, row_end, cells, total_bins, zero_bins, rows
         if claimed >= items.shape[0]:
             return
         item = items[claimed]
-        output, is_shared = item[2], item[6] == ADD_ATOMIC
+        output, is_shared = item[2], item[6] == ADD_SHARED
         sums = hist[item[0], item[1]].reshape(-1)
         if item[6] == ASSIGN:
             sums[:] = 0

@@ -35,6 +35,27 @@ def test_each_thread_calls_its_part_once_with_its_number_and_the_same_machine_co
 
 
 @jit.parallel_kernel.part
+def _count_apart(thread, locks, counts):
+    for i in range(100_000):
+        jit.lock(locks, i % 2)
+        for k in range(counts.shape[1]):
+            counts[i % 2, k] += 1
+        jit.unlock(locks, i % 2)
+
+
+@jit.parallel_kernel
+def count_apart_cpu(locks, counts, n_threads):
+    jit.launch(n_threads, _count_apart, (locks, counts))
+
+
+def test_what_a_lock_is_held_for_is_done_by_one_thread_at_a_time():
+    locks, counts = np.zeros(2, np.uint8), np.zeros((2, 20), np.int64)
+    count_apart_cpu(locks, counts, 4)
+    assert (counts == 4 * 50_000).all()
+    assert not locks.any()
+
+
+@jit.parallel_kernel.part
 def _write_slices(thread, given, own):
     (number,), grid = given
     for row in grid[number * thread : number * thread + number]:
