@@ -158,7 +158,7 @@ def claim(typing_context, counter):
 @intrinsic
 def lock(typing_context, locks, index):
     """lock(locks, index): wait until no other thread holds locks[index], and hold it: 1, and 0 again after unlock(locks, index).
-    locks : contiguous uint8 (n,). Who waits spins, so for what takes less than a microsecond."""
+    locks : uint8 (n,), side by side. Who waits spins: for what takes a microsecond, as 256 bins do, not for what takes long."""
 
     def codegen(context, builder, signature, args):
         place = builder.gep(context.make_array(signature.args[0])(context, builder, args[0]).data, [args[1]])

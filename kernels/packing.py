@@ -188,7 +188,8 @@ def build_unpacked_cpu(
     build, nodes, segments, first_output, words, rows, gpair, features, own_offsets, packing, hist, private, n_threads
 ):  # fmt: skip
     """Build the histograms of features from packed records, of nodes of fewer than FLUSH_ROWS rows, in one page, one limb.
-    What is added up is both sums at once, g·2^32 + h, until a feature's bin is written (kernels/histogram.py).
+    What is added up is both sums at once, g·2^32 + h, until a feature's bin is written (kernels/histogram.py). A node, which is
+    that small, is added up by one thread.
 
     build, nodes, segments, first_output, words, rows, gpair : as build_packed_cpu. features, own_offsets, hist : as
         unpack_histograms_cpu.

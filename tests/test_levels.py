@@ -65,8 +65,7 @@ def train(params, dtrain, rounds=3):
 
 
 @pytest.mark.filterwarnings("ignore:the first round split no node")
-@pytest.mark.parametrize("by_subtrees", [False, True])
-@pytest.mark.parametrize("n_threads", [1, 2])
+@pytest.mark.parametrize("n_threads, by_subtrees", [(1, False), (1, True), (2, True)])
 @pytest.mark.parametrize("params", BY_LEVELS.values(), ids=BY_LEVELS)
 def test_one_call_grows_the_trees_of_the_steps(params, n_threads, by_subtrees, calls, use_backend, monkeypatch):
     """By levels, or below some depth by subtrees: the nodes have the same numbers."""
@@ -120,10 +119,11 @@ PACKED = {
 
 
 @pytest.mark.parametrize("is_sparse", [False, True])
-@pytest.mark.parametrize("n_threads", [1, 2])
+@pytest.mark.parametrize("n_threads, by_subtrees", [(1, False), (1, True), (2, True)])
 @pytest.mark.parametrize("params", PACKED.values(), ids=PACKED)
-def test_packed_records(params, n_threads, is_sparse, calls, use_backend, monkeypatch):
-    monkeypatch.setattr("gpuboost.backend.cpu.training.CODES_PER_THREAD", 1)
+def test_packed_records(params, n_threads, by_subtrees, is_sparse, calls, use_backend, monkeypatch):
+    monkeypatch.setattr("gpuboost.backend.cpu.trees.LEVELS_CACHE", 0 if by_subtrees else 2**30)
+    monkeypatch.setattr("gpuboost.kernels.levels.PAIRS_PER_THREAD", 1)
     X, y = one_hot(6000, is_sparse)
     digests = set()
     for calls.allowed, threads in ((True, n_threads), (False, 1)):
@@ -184,9 +184,8 @@ def packs(monkeypatch):
 
 @pytest.mark.parametrize("n_columns, is_packed", [(4, False), (5, True), (9, True), (27, True), (32, True), (33, False)])
 @pytest.mark.parametrize("n_threads", [1, 3])
-def test_packed_histograms_of_one_to_four_words(n_columns, is_packed, n_threads, calls, packs, use_backend, monkeypatch):
+def test_packed_histograms_of_one_to_four_words(n_columns, is_packed, n_threads, calls, packs, use_backend):
     """Nodes, or their words where nodes are few, are shared out to threads."""
-    monkeypatch.setattr("gpuboost.backend.cpu.training.CODES_PER_THREAD", 1)
     rng = np.random.default_rng(n_columns)
     X = rng.normal(size=(N_ROWS, n_columns)).astype(np.float32)
     X[rng.random(X.shape) < 0.1] = np.nan

@@ -31,9 +31,10 @@ class PrivateFolder:
             self.path = os.path.join(parent, f"{PREFIX}{uuid4().hex}")
             os.mkdir(self.path, 0o700)
             lock = _lock(self.path, waits=True)
-            if lock is None or os.path.exists(self.path):  # else another process took it for abandoned, before it was locked
+            if os.path.exists(self.path):  # else another process took it for abandoned, before it was locked
                 break
-            os.close(lock)
+            if lock is not None:
+                os.close(lock)
         self._close = weakref.finalize(self, _remove, self.path, lock, os.getpid())
 
     def file(self, name: str) -> str:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from gpuboost.storage.folder import PREFIX, PrivateFolder
+from gpuboost.storage.folder import PREFIX, PrivateFolder, reclaim
 from gpuboost.storage.shelf import Shelf
 
 ROOT = Path(__file__).parents[2]
@@ -65,6 +65,20 @@ def test_what_a_killed_process_has_left_is_removed_when_the_next_folder_is_made(
     assert len(folders(tmp_path)) == 1
     own = PrivateFolder(str(tmp_path))
     assert folders(tmp_path) == [os.path.basename(own.path)]
+
+
+def test_a_folder_that_another_process_removes_before_it_is_locked_is_made_anew(tmp_path, monkeypatch):
+    mkdir, made = os.mkdir, []
+
+    def make_and_lose(path, mode):
+        mkdir(path, mode)
+        made.append(path)
+        if len(made) == 1:
+            reclaim(str(tmp_path))  # as another process that makes a folder there now
+
+    monkeypatch.setattr(os, "mkdir", make_and_lose)
+    folder = PrivateFolder(str(tmp_path))
+    assert [folder.path] == made[1:] and folders(tmp_path) == [os.path.basename(folder.path)]
 
 
 def test_other_files_beside_it_stay(tmp_path):
