@@ -27,7 +27,7 @@ from gpuboost.targets import check_labels
 
 __all__ = ["LinearBoosting"]
 
-VALUES_PER_THREAD = 200_000  # as backend/cpu/training.CODES_PER_THREAD
+VALUES_PER_THREAD = 200_000  # below, what threads wait for each other is more than they gain
 
 
 @dataclass(frozen=True)

@@ -19,10 +19,11 @@ from gpuboost.storage.room import free_memory
 
 __all__ = ["CODES_PER_THREAD", "CpuTraining", "busy_threads", "trainings_abreast"]
 
-# Codes of a table for each thread that trains on it. Measured on two cores of an AMD EPYC (2026-11-22), 28 columns, ms a tree of
-# depth 6, with one thread and with two: 7,000 rows 1.59 and 1.48, 15,000 rows 2.6 and 2.4, 30,000 rows 3.0 and 2.4. Beside other
-# work, which a second thread would have to wait for, one is faster by more than that.
-CODES_PER_THREAD = 200_000
+# Codes of a table for each thread that trains on it. Measured on two cores of an AMD EPYC (2026-11-24), ms a round of depth 6
+# with one thread -> with two: 1,000 × 7 0.17 -> 0.19, 7,000 × 7 0.28 -> 0.27, 9,000 × 7 0.32 -> 0.29, 20,000 × 7 0.44 -> 0.38,
+# 3,000 × 28 0.42 -> 0.33, 7,000 × 28 0.57 -> 0.40. Less gains with leaf by leaf (1.77 -> 1.58), more with depth 10 (1.7 -> 1.1),
+# five classes, exact and approximate search (1.5 times each).
+CODES_PER_THREAD = 30_000
 
 
 def busy_threads(binned: BinnedMatrix, n_outputs: int, n_threads: int) -> int:
