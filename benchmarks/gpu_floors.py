@@ -18,9 +18,9 @@ from dataclasses import dataclass
 from gpu_machine import Machine
 from gpu_model_kernels import Level, Task, built_levels, split_levels
 
-ROW, PAIR, FLOAT, BIN = 4, 4, 4, 16  # bytes: a row's number, its gradient and hessian in fixed point, a float, a bin's two sums
+ROW, LEAF, PAIR, FLOAT, BIN = 4, 2, 4, 4, 16  # bytes: a row, a leaf, a row's gradients in fixed point, a float, a bin's two sums
 STEPS_OF_A_LEVEL = 3  # histograms, splits and partition; siblings and the choice among features could be parts of these
-STEPS_OF_A_TREE = 4  # gradients, fixed point, sums of leaves, margins
+STEPS_OF_A_TREE = 4  # gradients, fixed point, leaves with their sums, margins
 
 
 @dataclass(frozen=True)
@@ -65,10 +65,12 @@ NEEDS = (
     Need(r"histogram\w*\.build_\w+", "histograms: number, pair and codes of a row read, updates added, sums written", histograms),
     Need(r"histogram\.subtract_\w+", "siblings: parent and child read, the other child written", siblings),
     Need(r"splits\.evaluate_\w+", "splits: all histograms read", splits),
-    Need(r"partition\.move_rows_kernel", "partition: number and code of a row read, number written, at each level",
-         lambda task, machine: task.max_depth * moved(2 * ROW + 1)(task, machine)),
-    Need(r"leaves\.sum_leaves_kernel", "leaves: number, gradient and hessian of a row read", moved(ROW + 2 * FLOAT)),
-    Need(r"leaves\.update_margin_kernel", "margins: number of a row read, margin read and written", moved(ROW + 2 * FLOAT)),
+    Need(r"partition\.move_rows_kernel", "partition: number and code of a row read, number written, at each level but the last",
+         lambda task, machine: (task.max_depth - 1) * moved(2 * ROW + 1)(task, machine)),
+    Need(r"row_leaves\.find_\w+", "leaves: a code of a row at each level read, a leaf written",
+         lambda task, machine: moved(task.max_depth + LEAF)(task, machine)),
+    Need(r"row_leaves\.sum_\w+", "their sums: leaf, gradient and hessian of a row read", moved(LEAF + 2 * FLOAT)),
+    Need(r"row_leaves\.add_\w+", "margins: leaf of a row read, margin read and written", moved(LEAF + 2 * FLOAT)),
     Need("", "steps that wait for one another",
          lambda task, machine: 1e-3 * machine.graph_us * (STEPS_OF_A_TREE + STEPS_OF_A_LEVEL * task.max_depth)),
 )  # fmt: skip

@@ -42,6 +42,11 @@ def leaf_rows(a: Any, fetch: Callable[[Any], np.ndarray]) -> int:
     return int((segments[is_leaf, 1] - segments[is_leaf, 0]).sum())
 
 
+def found_rows(a: Any, fetch: Callable[[Any], np.ndarray]) -> int:
+    first, last = fetch(a.segments)[0, :2]
+    return int(last - first) * a.found.shape[0]
+
+
 def quantise(a: Any, fetch: Callable[[Any], np.ndarray]) -> tuple[float, float]:
     n_outputs = a.gpair.shape[0] if a.limbs == 1 else int((fetch(a.n_limbs) == 2).sum())
     return 12.0 * a.gpair.shape[2] * n_outputs, 0.0
@@ -81,6 +86,8 @@ FLOORS: dict[str, Callable[[Any, Callable[[Any], np.ndarray]], tuple[float, floa
     "move_rows_kernel": move_rows,
     "sum_leaves_kernel": lambda a, fetch: (12.0 * leaf_rows(a, fetch), 0.0),
     "update_margin_kernel": lambda a, fetch: (12.0 * leaf_rows(a, fetch), 0.0),
+    "find_leaves_kernel": lambda a, fetch: ((int(fetch(a.progress)["depth"][0]) + 6.0) * found_rows(a, fetch), 0.0),
+    "(sum|add)_found_kernel": lambda a, fetch: (14.0 * found_rows(a, fetch), 0.0),
     "start_trees_kernel": lambda a, fetch: (8.0 * fetch(a.n_drawn)[0] * a.first_output.size, 0.0),
     "quantise_kernel": quantise,
     "gradients_kernel": lambda a, fetch: (12.0 * a.margin.size + 4.0 * a.label.size + 4.0 * a.weight.size, 0.0),

@@ -16,11 +16,11 @@ from functools import cache
 
 import numpy as np
 from gpu_machine import Machine, Work
-from replay import IDLE, LINE, SECTOR, add_passes, codes_of, rows_of_a_node, sectors_in_all, touched, warps
+from replay import IDLE, LINE, SECTOR, add_passes, codes_of, load_passes, rows_of_a_node, sectors_in_all, touched, warps
 from sass import Listing, Loop, disassemble
 
 from gpuboost.backend.cuda.record_tiles import choose_tiles
-from gpuboost.kernels import histogram, leaves, partition, splits
+from gpuboost.kernels import histogram, partition, row_leaves, splits
 from gpuboost.kernels.cuda_common import CudaKernel
 
 BLOCK_BYTES = 1024  # of shared memory that the system keeps of each block
@@ -218,29 +218,6 @@ def gathered(share: float, n_bytes: int) -> tuple[float, float]:
     return float(touched(addresses, LINE).mean()), sectors_in_all(addresses) / rows.size
 
 
-def chunks(
-    kernel: CudaKernel, machine: Machine, level: Level, chunk_rows: int, *, loop: tuple[str, ...], waits: float, lines: float,
-    row_bytes: float, head_waits: float, per_step: int = 1,
-) -> Work:  # fmt: skip
-    """A kernel whose blocks take chunks of a node's rows, its warps 32 rows a step. An item: a warp's part of a chunk.
-
-    loop : what its inner loop does, first what it does per_step times a step, which tells how many steps it takes at once.
-    lines : of a step. waits : of steps taken at once. head_waits : beside the search for the chunk's node.
-    """
-    listing = disassemble(kernel, machine.capability)
-    bodies = listing.inner_loops(*loop)  # where there are several, one of them is done
-    n_chunks, n_warps = level.rows / chunk_rows + level.ends, kernel.block // 32
-    at_once = bodies[0].count(loop[0]) / per_step
-    steps = level.rows / n_chunks / kernel.block
-    loops = max(steps / at_once, 1)
-    return Work(
-        items=n_chunks * n_warps, resident=resident_warps(kernel, listing, machine),
-        instructions=loops * len(bodies[0]) + outside(listing, *bodies), doubles=loops * bodies[0].count(DOUBLE),
-        lines=steps * lines, waits=loops * waits, cached_waits=math.log(level.nodes, 32) + head_waits,
-        bytes=level.rows * row_bytes,
-    )  # fmt: skip
-
-
 def move_rows(kernel: CudaKernel, task: Task, machine: Machine) -> list[Work]:
     """An item: a warp's part of a chunk, all rows of which are loaded, then all codes, and which then waits for room. Loops over
     codes of categories are not done."""
@@ -248,7 +225,7 @@ def move_rows(kernel: CudaKernel, task: Task, machine: Machine) -> list[Work]:
     search, n_warps = listing.inner_loops("BAR")[0], kernel.block // 32
     by_set = [loop for loop in listing.inner_loops() if not loop.count("BAR")]
     works = []
-    for level in split_levels(task):
+    for level in split_levels(task)[:-1]:  # the last splits move no rows
         (lines, sectors), searches = gathered(level.share, 1), math.ceil(math.log(level.nodes, 32))
         n_chunks = level.rows / partition.CHUNK_ROWS + level.ends
         steps = level.rows / n_chunks / kernel.block
@@ -263,22 +240,87 @@ def move_rows(kernel: CudaKernel, task: Task, machine: Machine) -> list[Work]:
     return works
 
 
-def leaves_of(task: Task) -> Level:
-    return Level(task.n_rows, 2**task.max_depth, 0.5**task.max_depth)
+@dataclass(frozen=True)
+class Walk:
+    """Means of 32 neighbouring rows that walk down a tree: bank passes of the splits they look at, lines of codes, and sectors of
+    codes for each row, of all levels."""
+
+    passes: float
+    lines: float
+    sectors: float
 
 
-def sum_leaves(kernel: CudaKernel, task: Task, machine: Machine) -> list[Work]:
-    """A step waits for 32 row numbers, then for gradients and hessians."""
-    lines, sectors = gathered(leaves_of(task).share, 4)
-    return [chunks(kernel, machine, leaves_of(task), leaves.CHUNK_ROWS, loop=("F2I", "LDG"), waits=2, lines=1 + 2 * lines,
-                   row_bytes=4 + 2 * SECTOR * sectors, head_waits=8, per_step=2)]  # fmt: skip
+@cache
+def replay_walk(max_depth: int, n_features: int) -> Walk:
+    """Of rows that go either way at random, at splits of random features. Codes have a byte, and lie by feature; a sector that
+    the rows have read for one level is there for the others."""
+    rng, n = np.random.default_rng(0), 256  # warps
+    feature_of, node, seen = rng.integers(0, n_features, 2**max_depth), np.zeros((n, 32), np.int64), []
+    passes, lines = 0.0, 0.0
+    for _ in range(max_depth):
+        words = 2 * node.reshape(2 * n, 16)  # 8 bytes of each of half a warp
+        passes += 2 * float(load_passes(np.concatenate([words, words + 1], axis=1)).mean())
+        addresses = feature_of[node] * LINE
+        lines += float(touched(addresses, LINE).mean())
+        seen.append(addresses)
+        node = 2 * node + 1 + rng.integers(0, 2, node.shape)
+    sectors = float(touched(np.concatenate(seen, axis=1), LINE).mean()) / 32
+    return Walk(passes, lines, sectors)
 
 
-def update_margin(kernel: CudaKernel, task: Task, machine: Machine) -> list[Work]:
-    """A step waits for 32 row numbers, then for margins, which it writes back."""
-    lines, sectors = gathered(leaves_of(task).share, 4)
-    return [chunks(kernel, machine, leaves_of(task), leaves.CHUNK_ROWS, loop=("FADD", "STG"), waits=2, lines=1 + 2 * lines,
-                   row_bytes=4 + 2 * SECTOR * sectors, head_waits=8)]  # fmt: skip
+def resident_share(items: float, resident: float) -> float:
+    """Of what a warp does once, the part that each of its items takes."""
+    return min(1.0, resident / items)
+
+
+def find_leaves(kernel: CudaKernel, task: Task, machine: Machine) -> list[Work]:
+    """An item: 128 rows of a warp, four of each thread, which wait together at each level; sets are not looked at."""
+    listing, n_nodes = disassemble(kernel, machine.capability), 2 ** (task.max_depth + 1) - 1
+    level, stage = listing.inner_loops("LDS", "LDG")[0], listing.inner_loops("LDG", "STS")[0]
+    walk, n_rows = replay_walk(task.max_depth, task.n_features), 32 * row_leaves.ROWS_PER_THREAD
+    items, resident = task.n_rows / n_rows, resident_warps(kernel, listing, machine, n_nodes * row_leaves.WORD_BYTES)
+    once, turns = resident_share(items, resident), -(-n_nodes // kernel.block)
+    each = outside(listing, listing.around(level)) + task.max_depth * len(level)
+    return [
+        Work(
+            items=items, resident=resident, instructions=each + once * turns * len(stage),
+            passes=n_rows / 32 * walk.passes, lines=n_rows / 32 * (walk.lines + 2), waits=task.max_depth + 1,
+            cached_waits=once * (3 * turns + 2), bytes=task.n_rows * (4 + 2 + SECTOR * walk.sectors),
+        )  # fmt: skip
+    ]
+
+
+def sum_found(kernel: CudaKernel, task: Task, machine: Machine) -> list[Work]:
+    """An item: a warp's part of the rows, the next of which is on its way while one is added, and its part of the sums of all
+    nodes, which are cleared before and taken after."""
+    listing, n_nodes = disassemble(kernel, machine.capability), 2 ** (task.max_depth + 1) - 1
+    loop, take, clear = (listing.inner_loops(name)[0] for name in ("ATOMS", "LDS", "STS"))
+    n_parts, n_warps = machine.multiprocessors * kernel.blocks_per_sm, kernel.block // 32
+    steps, takes = task.n_rows / n_parts / kernel.block, 2 * n_nodes / kernel.block
+    clears = 32 * n_nodes / kernel.block / max(clear.count("STS"), 1)
+    return [
+        Work(
+            items=n_parts * n_warps, resident=resident_warps(kernel, listing, machine, n_nodes * row_leaves.LINE_BYTES),
+            instructions=steps * len(loop) + takes * len(take) + clears * len(clear) + outside(listing, loop, take),
+            doubles=steps * loop.count(DOUBLE), passes=steps * 8 + takes * 32 + 32 * n_nodes / kernel.block, lines=steps * 4,
+            waits=steps + 1, cached_waits=6, bytes=task.n_rows * (4 + 2 + 4 + 4), adds=n_parts * 2 ** (task.max_depth + 1),
+            add_passes=1.0,
+        )  # fmt: skip
+    ]
+
+
+def add_found(kernel: CudaKernel, task: Task, machine: Machine) -> list[Work]:
+    """An item: 32 rows; first the values of all nodes."""
+    listing, n_nodes = disassemble(kernel, machine.capability), 2 ** (task.max_depth + 1) - 1
+    loop, stage = listing.inner_loops("FADD", "STG")[0], listing.inner_loops("LDG", "STS")[0]
+    items, resident = task.n_rows / 32, resident_warps(kernel, listing, machine, n_nodes * row_leaves.VALUE_BYTES)
+    once, turns = resident_share(items, resident), -(-n_nodes // kernel.block)
+    return [
+        Work(
+            items=items, resident=resident, instructions=len(loop) + once * (outside(listing, loop) + turns * len(stage)),
+            passes=4, lines=4, waits=2, cached_waits=once * (2 * turns + 2), bytes=task.n_rows * (4 + 2 + 4 + 4),
+        )  # fmt: skip
+    ]
 
 
 def every_row(row_bytes: int, *loop: str) -> Callable[[CudaKernel, Task, Machine], list[Work]]:
@@ -305,8 +347,9 @@ DESCRIPTIONS: dict[str, Description] = {
     r"splits\.choose_splits_kernel": choose_splits,
     r"partition\.move_rows_kernel": move_rows,
     r"growth\.start_trees_kernel": every_row(8, "LDG", "STG"),
-    r"leaves\.sum_leaves_kernel": sum_leaves,
-    r"leaves\.update_margin_kernel": update_margin,
+    r"row_leaves\.find_leaves_kernel": find_leaves,
+    r"row_leaves\.sum_found_kernel": sum_found,
+    r"row_leaves\.add_found_kernel": add_found,
     r"quantise\.quantise_kernel": every_row(12, "LDG", "STG"),
     r"gradients\.gradients_kernel.*": every_row(16, "LDG", "STG"),
 }

@@ -190,14 +190,15 @@ def start_rows_kernel(n_trees, progress, drawn, n_drawn, rows, segments):
     segments : int64 (n_nodes, 3), OUT, of the roots. No rows where a gradient is not finite: no kernel then meets it again."""
     n_rows = n_drawn[0] if progress[0].non_finite == 0 else int64(0)
     i = int64(thread_number())
-    while i < max(n_rows, n_trees):
-        if i < n_trees:
-            first = i * int64(drawn.size)
-            segments[i, 0], segments[i, 1], segments[i, 2] = first, first + n_rows, int64(0)
-        if i < n_rows:
-            for tree in range(n_trees):
-                rows[0, tree * int64(drawn.size) + i] = drawn[i]
+    while i < n_trees:
+        first = i * int64(drawn.size)
+        segments[i, 0], segments[i, 1], segments[i, 2] = first, first + n_rows, int64(0)
         i += int64(n_threads())
+    for tree in range(n_trees):
+        at, first = uint32(thread_number()), tree * int64(drawn.size)
+        while at < uint32(n_rows):
+            store_at(rows, first, at, load_at(drawn, int64(0), at))
+            at = uint32(at + uint32(n_threads()))
 
 
 @cuda_kernel(

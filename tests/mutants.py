@@ -2,7 +2,7 @@
 
 The rungs (rungs.py) are worth what they catch of these. A mutant names a test of tests/kernels that runs the broken kernel, and
 a rung on which that test fails; one that no rung can catch says why its results are those of the original. Of
-the 63 that change a result 40 show in the simulator, 21 in what the race checker sees, and 2 in IR: where Python's numbers have
+the 78 that change a result 52 show in the simulator, 24 in what the race checker sees, and 2 in IR: where Python's numbers have
 no width, numba's have.
 
 A mutant is made of the kernel's compiled text: functions whose code the change touches are replaced, all others stay.
@@ -26,6 +26,7 @@ import test_cuda_nodes
 import test_cuda_partition
 import test_cuda_proposals
 import test_cuda_quantise
+import test_cuda_row_leaves
 import test_cuda_row_sampling
 import test_cuda_sketch
 import test_cuda_splits
@@ -44,6 +45,7 @@ from gpuboost.kernels import (
     partition,
     proposals,
     quantise,
+    row_leaves,
     row_sampling,
     sketch,
     splits,
@@ -225,6 +227,20 @@ def choose_built(run):
     test_cuda_growth.test_the_nodes_to_build_and_their_slices(run, 1)
 
 
+def find_leaves(run):
+    test_cuda_row_leaves.test_around_the_rows_of_a_warp(run, 33)
+
+
+def sum_parts(run):
+    test_cuda_row_leaves.test_sums_are_those_of_the_rows.hypothesis.inner_test(run, test_cuda_row_leaves.Rows(300, 7, 2, 2), 5)
+
+
+def add_values(run):
+    case = test_cuda_row_leaves.Rows(300, 7, 2, 2)
+    test_cuda_row_leaves.test_margins_get_the_values_of_their_leaves.hypothesis.inner_test(run, case, False)
+
+
+sum_largest = test_cuda_row_leaves.test_the_largest_and_the_smallest_sums
 find_splits_of_many_bins = test_cuda_splits.test_the_left_child_of_many_bins_has_the_sums_of_all_of_them
 find_whole_splits = test_cuda_splits.test_ties_go_to_the_lower_bin_before_they_go_to_missing_left
 split_level = test_cuda_growth.test_a_level_is_selected_split_and_cut_into_chunks
@@ -299,6 +315,12 @@ MUTANTS = [
     without_barrier(growth, "split_depthwise_kernel", "the level's nodes are selected", split_level, "simulator"),
     without_barrier(growth, "split_lossguide_kernel", "the best leaves are selected", split_leaves, "simulator"),
     without_barrier(partition, "move_rows", "all warps have counted", move_rows, "simulator"),
+    without_barrier(row_leaves, "find_leaves_kernel", "all splits are there", find_leaves, "simulator"),
+    without_barrier(row_leaves, "sum_found_kernel", "the planes are zero", sum_parts, "races"),
+    without_barrier(row_leaves, "sum_found_kernel", "all rows are in the planes", sum_parts, "simulator"),
+    without_barrier(row_leaves, "sum_found_kernel", "the planes are zero again", sum_parts, "simulator"),
+    without_barrier(row_leaves, "add_found_kernel", "the output's before have been read", add_values, "simulator"),
+    without_barrier(row_leaves, "add_found_kernel", "all values are there", add_values, "simulator"),
     without_barrier(row_sampling, "count_magnitudes_kernel", "the planes are zero", count_magnitudes, "races"),
     without_barrier(row_sampling, "count_magnitudes_kernel", "the chunk is counted", count_magnitudes, "simulator"),
     without_barrier(row_sampling, "draw_rows_kernel", "the room is reserved", draw_rows, "simulator"),
@@ -330,7 +352,11 @@ MUTANTS = [
            "races"),
     Mutant(nodes, "select_depthwise_step", "cuda.atomic.add(n_leaves, nodes[selected[i]].tree, int64(1))",
            "n_leaves[nodes[selected[i]].tree] += int64(1)", select_level, "races"),
+    Mutant(row_leaves, "sum_found_kernel", "cuda.atomic.add(leaf_sums, (i >> 1, own, i & 1), total)",
+           "leaf_sums[i >> 1, own, i & 1] += total", sum_parts, "races"),
     # Casts and widths
+    Mutant(row_leaves, "add_sums", "uint32(place ^ uint32(16))", "uint32(place + uint32(16))", sum_largest, "simulator"),
+    Mutant(row_leaves, "find_leaves_kernel", "if own < n_rows:", "if own <= n_rows:", find_leaves, "simulator"),
     Mutant(binning, "bin_rows_kernel", "uint16(code & largest)", "uint16(code & int64(255))", bin_into_two_bytes, "simulator"),
     Mutant(histogram_tiles, "add_one_byte_codes", "int32(pair >> 16)", "int32(uint32(pair) >> uint32(16))",
            build_in_shared_memory, "simulator"),

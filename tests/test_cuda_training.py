@@ -501,19 +501,22 @@ def growths(monkeypatch):
     return watch
 
 
-def launches(steps, policy="depthwise", pages=1, idle_pages=1):
+def launches(steps, policy="depthwise", by_rows=False, pages=1, idle_pages=1):
     """A round's launches after its gradients: once for the round and for each of its steps (levels, or splits), and by page.
-    idle_pages : those with rows of zero weight, whose margins are predicted."""
-    round_once = "start_round choose_scales start_trees list_leaves weigh_trees flatten_trees"
-    round_pages = "quantise quantise sum_leaves update_margin"  # quantise: with one limb, with two
+    by_rows : whether the leaves of rows are found, not listed. idle_pages : those with rows of zero weight, whose margins are
+    predicted."""
+    round_once = "start_round choose_scales start_trees weigh_trees flatten_trees"
+    round_pages = "quantise quantise"  # with one limb, with two
+    round_pages += " find_leaves sum_found add_found" if by_rows else " sum_leaves update_margin"
     step_once = f"choose_built evaluate_splits choose_splits split_{policy}"
-    step_pages = "build_histograms move_rows"
+    moves = steps - 1 if by_rows else steps
     counts = Counter({"subtract_histograms": steps - 1, "predict_codes": idle_pages})  # no sibling of the roots
-    for name in "start_rows", "list_leaf_chunks":
-        counts[name] = pages - 1
-    for name in "list_build_items", "list_chunks":
-        counts[name] = steps * (pages - 1)
-    for names, times in ((round_once, 1), (round_pages, pages), (step_once, steps), (step_pages, steps * pages)):
+    counts["start_rows"] = pages - 1
+    counts["list_build_items"], counts["list_chunks"] = steps * (pages - 1), moves * (pages - 1)
+    counts["build_histograms"], counts["move_rows"] = steps * pages, moves * pages
+    if not by_rows:
+        counts["list_leaves"], counts["list_leaf_chunks"] = 1, pages - 1
+    for names, times in ((round_once, 1), (round_pages, pages), (step_once, steps)):
         for name in names.split():
             counts[name] += times
     return +counts  # without zeros
@@ -536,7 +539,7 @@ def test_launches_of_a_round_by_levels(name, depth, pages, growths):
         dtrain = matrix(name, gb.QuantileDMatrix, max_bin=12, page_rows=page_rows)
         train(name, dtrain, 1, params={"max_depth": depth, "min_child_weight": 1.0 if depth < 3 else 1e6})
     idle_pages = sum((data(name)[2][first : first + page_rows] == 0).any() for first in range(0, N_ROWS, page_rows))
-    assert seen == [(launches(depth, pages=pages, idle_pages=idle_pages), 0)]
+    assert seen == [(launches(depth, by_rows=True, pages=pages, idle_pages=idle_pages), 0)]
 
 
 @pytest.mark.sweep(2)

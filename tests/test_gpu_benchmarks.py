@@ -48,7 +48,7 @@ def test_all_parts_are_measured_kept_and_told(device, tmp_path):
     ours = found["training"]["items"][DEPTH_8]["gpuboost"]
     assert ours["rounds"] == 7 and ours["ms_per_tree"] > 0 and 0.4 < ours["quality"]["auc"] <= 1
     records = {r["kernel"]: r for r in found["kernels"]["items"]["one split"]}
-    assert records["partition.move_rows_kernel"]["MB"] == pytest.approx(9e-6 * 100)
+    assert records["row_leaves.find_leaves_kernel"]["MB"] == pytest.approx(7e-6 * 100)
     adds = 2 * 10 * 2 * 100  # two for each feature of a row, of two limbs: so are few rows
     assert records["histogram_tiles.build_histograms_kernel_8_3"]["million_adds"] == pytest.approx(1e-6 * adds)
     text = (tmp_path / "gpu.md").read_text()
@@ -182,13 +182,14 @@ def test_a_table_drawn_in_blocks_does_not_depend_on_threads(monkeypatch):
 
 
 def test_floors_are_found_by_the_plain_name():
-    from gpuboost.kernels import gradients, histogram, histogram_tiles, leaves, splits
+    from gpuboost.kernels import gradients, histogram, histogram_tiles, leaves, row_leaves, splits
     from gpuboost.objectives.binary import logistic_gradient
     from gpuboost.objectives.multiclass import softmax_gradient
 
     known = [
         histogram_tiles.build_histograms_kernel(1, 3), histogram.build_strided_histograms_kernel,
         splits.evaluate_splits_kernel(True, None), leaves.update_margin_kernel,
+        row_leaves.find_leaves_kernel, row_leaves.add_found_kernel,
         gradients.elementwise_gradients_kernel(logistic_gradient), gradients.rowwise_gradients_kernel(softmax_gradient),
     ]  # fmt: skip
     assert all(gpu_kernels.floor_of(kernel) for kernel in known)

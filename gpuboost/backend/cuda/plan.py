@@ -94,10 +94,11 @@ def plan_memory(size: TrainingSize, params: Params, free_bytes: int) -> MemoryPl
 
 
 def _row_bytes(size: TrainingSize, params: Params) -> int:
-    """Margins, gradients and fixed point of every output, row lists for every tree, labels, weights, rows kept. With
-    several trees an output the margins they are added to; with dropout sums, margins without trees, leaves (training/dart.py).
+    """Margins, gradients and fixed point of every output, row lists and, where pages stay, leaves for every tree, labels,
+    weights, rows kept. With several trees an output the margins they are added to; with dropout sums, margins without trees,
+    leaves (training/dart.py).
     """
-    each = size.n_outputs * (4 + 4 + 8) + size.n_trees * 8 + 4 * size.n_targets + 4 + 4
+    each = size.n_outputs * (4 + 4 + 8) + size.n_trees * (8 + 2 * (size.staged_bytes == 0)) + 4 * size.n_targets + 4 + 4
     each += 4 * (params.sampling is not None) + 8 * size.n_outputs * size.has_quantiles
     each += 4 * size.n_outputs * (params.num_parallel_tree > 1) + (8 + 4) * size.n_outputs * params.drops_trees
     return int(size.n_rows * each) + size.copied_bytes + 4 * max(VALUES_AT_ONCE, size.n_rows) * params.drops_trees

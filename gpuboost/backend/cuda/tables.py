@@ -16,7 +16,7 @@ from gpuboost.backend.plans import ColumnDraw, FrontierBatch
 from gpuboost.binned.matrix import BinnedMatrix, Representation
 from gpuboost.binned.packing import Packing
 from gpuboost.binned.pages import DensePage, Page, SparsePage
-from gpuboost.kernels import compaction, growth, histogram, partition, predict, sparse
+from gpuboost.kernels import compaction, growth, histogram, partition, predict, row_leaves, sparse
 from gpuboost.kernels.column_sampling import count_drawn
 from gpuboost.kernels.cuda_common import CudaKernel
 from gpuboost.kernels.packing import unpack_histograms_kernel
@@ -60,6 +60,8 @@ class CudaTable(ABC):
 
     #: int64 sums of a histogram beside its bins: of packed codes, before they are undone.
     n_packed_codes = 0
+    #: Whether find_leaves is there.
+    can_find_leaves = False
 
     def __init__(
         self, launch: Launcher, binned: BinnedMatrix, params: Params, pages: list[PageRows], first_output: Array, progress: Array
@@ -142,6 +144,10 @@ class CudaTable(ABC):
         """Write the rows of page p in the selected nodes where those of their children lie. page : with the columns that those
         are split by."""
 
+    def find_leaves(self, p: int, page: Page, arrays: NodeArrays, n_nodes: int, found: Array) -> None:
+        """Where the rows of page p end (kernels/row_leaves.py); n_nodes at most."""
+        raise NotImplementedError
+
     @abstractmethod
     def predict(self, p: int, page: Page, flat: FlatTrees, listed: tuple[Array, Array], margin: Array) -> None:
         """Add the trees' outputs to the margins of the rows of page p that are listed from the back (kernels/row_sampling.py).
@@ -164,6 +170,7 @@ class DenseTable(CudaTable):
             n_codes = binned.packing.n_groups
         self._tiles = _tiles(launch, binned.record_offsets, n_codes, size)
         self._no_leaves = self._device.empty((0, 0), np.int32)
+        self.can_find_leaves = binned.cuts.n_features <= row_leaves.MAX_FEATURES
         self._views: dict[tuple[int, np.dtype], tuple[Array, Array]] = {}
         self._drawn: list[Array] = []  # records of the features drawn, by page; one for all where pages come from the host
         if bytes_copied(binned, params):
@@ -213,6 +220,15 @@ class DenseTable(CudaTable):
         self._launch(
             partition.move_rows_kernel, arrays.selected, arrays.nodes, arrays.cats, page.columns, self._n_bins,
             rows.lists, arrays.segments[p], self._progress, arrays.first_item, rows.moved, arrays.counts, blocks=n_chunks,
+        )  # fmt: skip
+
+    def find_leaves(self, p: int, page: Page, arrays: NodeArrays, n_nodes: int, found: Array) -> None:
+        assert isinstance(page, DensePage)
+        rows = self._pages[p]
+        self._launch(
+            row_leaves.find_leaves_kernel, arrays.nodes, arrays.cats, page.columns, self._n_bins, self._progress, rows.drawn,
+            arrays.segments[p], found, warps=-(-len(rows.kept) // (32 * row_leaves.ROWS_PER_THREAD)),
+            shared=n_nodes * row_leaves.WORD_BYTES,
         )  # fmt: skip
 
     def predict(self, p: int, page: Page, flat: FlatTrees, listed: tuple[Array, Array], margin: Array) -> None:

@@ -57,8 +57,9 @@ class CudaTraining(Training[Leaving]):
         self._table = open_table(launch, binned, params, self._pages, first_output, self._progress)
         self.gradients = CudaGradients(launch, rows, self.margin, self._pages, self._progress)
         self.trees = CudaTrees(
-            launch, binned.cuts, params, plan, first_output, leaf_size, self.gradients, self._table, self._pages, self._progress
-        )
+            launch, binned.cuts, params, plan, first_output, leaf_size, self.gradients, self._table, self._pages, self._progress,
+            needs_lists=bool(leaf_alphas),
+        )  # fmt: skip
         if leaf_alphas:
             self.leaf_quantiles = CudaLeafQuantiles(
                 launch, rows.global_rows, leaf_alphas, self.margin, self.gradients, self.trees, self._pages, self._progress

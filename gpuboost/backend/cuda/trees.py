@@ -17,7 +17,7 @@ from gpuboost.backend.draws import most_bins
 from gpuboost.backend.plans import FrontierBatch, Round
 from gpuboost.backend.trees import category_rules
 from gpuboost.binned.cuts import Cuts
-from gpuboost.kernels import category_splits, column_sampling, growth, histogram, leaves, partition, proposals, splits
+from gpuboost.kernels import category_splits, column_sampling, growth, histogram, leaves, partition, proposals, row_leaves, splits
 from gpuboost.kernels.category_splits import count_words
 from gpuboost.kernels.cuda_common import CudaKernel
 from gpuboost.kernels.structs import PENALTY
@@ -30,13 +30,14 @@ LEAVES_BETWEEN_READS = 16
 
 @on_device(Trees)
 class CudaTrees(Trees):
-    """arrays : by node. Bounds, on the host: there are at most node_bound nodes, frontier_bound of them wait for evaluation."""
+    """arrays : by node. needs_lists : whether anybody reads the lists of the leaves' rows. Bounds, on the host: there are at most
+    node_bound nodes, frontier_bound of them wait for evaluation."""
 
     plan: Round
 
     def __init__(
         self, launch: Launcher, cuts: Cuts, params: Params, memory: MemoryPlan, first_output: Array, leaf_size: int,
-        gradients: CudaGradients, table: CudaTable, pages: list[PageRows], progress: Array,
+        gradients: CudaGradients, table: CudaTable, pages: list[PageRows], progress: Array, needs_lists: bool,
     ) -> None:  # fmt: skip
         self.device = device = launch.device
         put, empty = device.put, device.empty
@@ -68,6 +69,9 @@ class CudaTrees(Trees):
         self._told: object = None  # the penalty and gain that the device has
         self._leaving: PendingCopy | None = None  # of the arrays by node, which the next trees overwrite
         self._n_leaves, self._first_rank = empty(self._n_trees, np.int64), empty(self._n_trees, np.int64)
+        self._found: list[Array] = []  # by page uint16 (n_trees, rows), the leaves that rows end in; empty where lists say that
+        if not needs_lists and self._ends_are_known():
+            self._found = [empty((self._n_trees, len(page.kept)), np.uint16) for page in pages]
         self.arrays = NodeArrays(device, len(pages), leaf_size, count_words(cuts.n_categories))
         self._reserve(memory.n_nodes)
 
@@ -97,6 +101,13 @@ class CudaTrees(Trees):
         if s.grow_policy == "lossguide":
             n_steps, most = s.max_leaves - 1, LEAVES_BETWEEN_READS
         return self._table.stays and 0 < n_steps <= most
+
+    def _ends_are_known(self) -> bool:
+        """Whether it is known which splits are the last, and row_leaves.py can find the leaves below."""
+        s = self._params
+        n_nodes = self._n_trees * (2 ** (s.max_depth + 1) - 1) if self.runs_ahead and s.grow_policy == "depthwise" else 0
+        fits = n_nodes * row_leaves.LINE_BYTES <= self.device.shared_limit and n_nodes <= row_leaves.MAX_NODES
+        return n_nodes > 0 and fits and self._table.can_find_leaves
 
     def start(self, sums: Array) -> None:
         own = self.arrays
@@ -215,8 +226,9 @@ class CudaTrees(Trees):
         self._n_steps += 1
 
     def partition_rows(self) -> Array:
+        """The last splits move no rows where their leaves are found without."""
         own = self.arrays
-        for p, codes in self._table.walk(self._features_split):
+        for p, codes in () if self._found and self._n_steps == self._params.max_depth else self._table.walk(self._features_split):
             page = self._pages[p]
             n_chunks = page.lists.shape[1] // partition.CHUNK_ROWS + self._selected_bound
             if p > 0:
@@ -238,6 +250,8 @@ class CudaTrees(Trees):
     # -- Leaves -----------------------------------------------------------------------------------------------------
 
     def sum_leaves(self) -> Array:
+        if self._found:
+            return self._sum_found_leaves()
         own, gradients = self.arrays, self._gradients
         for p, page in enumerate(self._pages):
             lists = own.segments[p], own.nodes, self._progress, page.first_leaf_chunk
@@ -248,6 +262,20 @@ class CudaTrees(Trees):
             self.over_leaves(
                 p, leaves.sum_leaves_kernel, gradients.grad, gradients.hess, gradients.leaf_scales, self.first_output,
                 own.leaf_sums,
+            )  # fmt: skip
+        return own.leaf_sums[: self.node_bound]
+
+    def _sum_found_leaves(self) -> Array:
+        own, gradients, kernel = self.arrays, self._gradients, row_leaves.sum_found_kernel
+        self.device.clear(own.leaf_sums)
+        for p, codes in self._table.walk():
+            page, found = self._pages[p], self._found[p]
+            self._table.find_leaves(p, codes, own, self.node_bound, found)
+            n_blocks = kernel.blocks_per_sm * self.device.n_multiprocessors
+            self._launch(
+                kernel, max(n_blocks, -(-len(page.kept) // row_leaves.MAX_PART_ROWS)), self._progress, page.drawn, page.first,
+                own.segments[p], found, gradients.grad, gradients.hess, gradients.leaf_scales, self.first_output, own.leaf_sums,
+                blocks=n_blocks, shared=self.node_bound * row_leaves.LINE_BYTES,
             )  # fmt: skip
         return own.leaf_sums[: self.node_bound]
 
@@ -268,7 +296,14 @@ class CudaTrees(Trees):
 
     def add_to_margin(self, p: int, margin: Array) -> None:
         """Add the leaf values to the margins of the rows of page p that the trees were grown on. margin : of all rows."""
-        self.over_leaves(p, leaves.update_margin_kernel, self.arrays.leaf_values, self.first_output, margin)
+        own, page = self.arrays, self._pages[p]
+        if not self._found:
+            self.over_leaves(p, leaves.update_margin_kernel, own.leaf_values, self.first_output, margin)
+            return
+        self._launch(
+            row_leaves.add_found_kernel, own.nodes, self._progress, page.drawn, page.first, own.segments[p], self._found[p],
+            own.leaf_values, self.first_output, margin, threads=len(page.kept), shared=self.node_bound * row_leaves.VALUE_BYTES,
+        )  # fmt: skip
 
     def start_copy(self) -> PendingCopy:
         """Begin to bring the arrays of finished trees to the host."""

@@ -146,7 +146,7 @@ def test_a_tree_of_depth_6_takes_53_operations_50_of_them_in_a_graph(use_gpu):
         booster.update(dtrain)
     (graph,) = machine.graphs
     inside = Counter(graph.operations)
-    assert (inside["clear"], inside["copy"], inside["cupy"], inside.total()) == (1, 0, 0, 50)
+    assert (inside["clear"], inside["copy"], inside["cupy"], inside.total()) == (2, 0, 0, 50)
     gradients, *others = machine.operations
     assert gradients.startswith("gradients.") and others == ["nodes.start_round_kernel", "graph", "copy"]
 

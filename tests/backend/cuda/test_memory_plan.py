@@ -14,7 +14,7 @@ SIZE = TrainingSize(
 )  # fmt: skip
 PARAMS = Params(max_depth=4)
 PLENTY = 2**34
-BYTES_OF_A_ROW = 16 + 8 + 4 + 4 + 4  # gradients and their fixed point; two lists; label; weight; kept
+BYTES_OF_A_ROW = 16 + 8 + 2 + 4 + 4 + 4  # gradients and their fixed point; two lists; leaf; label; weight; kept
 HISTOGRAM = 100 * 16
 
 
@@ -57,6 +57,7 @@ def test_every_row_and_output_has_its_bytes():
     assert least(replace(SIZE, n_outputs=3)) - least() == 2 * 16 * 1000
     assert least(params=replace(PARAMS, subsample=0.5)) - least() == 4 * 1000
     assert least(replace(SIZE, copied_bytes=12345)) - least() == 12345
+    assert least(replace(SIZE, staged_bytes=12345)) - least() == 12345 - 2 * 1000  # leaves are not found of pages on the host
     three = replace(SIZE, n_outputs=3)
     assert least(three, replace(PARAMS, num_parallel_tree=2)) - least(three) == 3 * 4 * 1000
     assert least() > GAINS_BYTES + RESERVE_BYTES
