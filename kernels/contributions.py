@@ -33,7 +33,7 @@ def of_side(side, left, right, left_before):
 @kernel
 def lay_out_nodes(trees, leaf_values, tree_begin, n_features):
     """(words of all nodes for keys of values, kernels/predict.py; int32 features that are split by: columns of keys 1, 2, …)"""
-    column_of, features = used_features(trees, n_features)
+    column_of, features = used_features(trees, n_features, 1)
     nodes, _ = lay_out(trees, leaf_values, tree_begin, column_of, np.full(n_features, MISSING_KEY, np.uint32), True)
     return nodes, features
 
@@ -56,7 +56,8 @@ def _write_key_blocks(counter, batch, missing, features, keys):
         block = claim(counter)
         if block >= keys.shape[0]:
             return
-        fill_keys(batch[block * ROW_BLOCK : (block + 1) * ROW_BLOCK], missing, features, tile, keys[block])
+        own = batch[block * ROW_BLOCK : (block + 1) * ROW_BLOCK]
+        fill_keys(own, missing, features, tile, keys[block].reshape(keys[block].size))
 
 
 @parallel_kernel

@@ -26,9 +26,18 @@ from gpuboost.kernels.scalar import (
     value_goes_left,
 )
 from gpuboost.kernels.structs import CATEGORICAL
+from gpuboost.kernels.top_levels import (
+    MISSING_KEY,
+    ROW_BLOCK,
+    WORDS,
+    choose_below,
+    key_columns,
+    lay_out_tops,
+    n_top_levels,
+    shift_keys,
+)
 
 TREES_AT_ONCE = 8  # of a row on its own: 20 rows by 100 trees of depth 6 take 45 µs, tree by tree 102
-ROW_BLOCK = 64  # their keys of 28 columns take 7 KB; as fast as 128, and threads share 1000 rows more evenly
 LARGEST = float(np.finfo(np.float32).max)  # values of this size are refused (data/tables/source.py)
 
 
@@ -109,6 +118,8 @@ def predict_rows(row_map):
 #
 #     column | low | width | left        is right  =  key − low < width        next = left + 4 · is right
 #
+# Of values, the column is where it begins among the keys of ROW_BLOCK rows; of codes it is the feature.
+#
 # A split has low = key of its threshold, and width = 2^32 − low, or missing key − low where missing values go left. A leaf has
 # width 0 and is its own left child, where early rows wait; its value lies in place of low.
 #
@@ -118,13 +129,13 @@ def predict_rows(row_map):
 # Eight rows step down together, so that their loads overlap; their places stay in registers, and their keys lie side by side,
 # column by column, so that one register addresses them all: nine instructions a step. 100k × 28 values, 100 trees, one thread of
 # an AMD EPYC (Genoa), ns a row and tree of depth 6: node by node 37; four rows at once 6.8, eight 4.6, eight with their places in
-# an array 5.1, 128 so 6.7. The first four levels chosen among instead (_first_levels), 50 trees, before -> after: depth 3
-# 3.9 -> 3.4, 4 4.7 -> 3.5, 6 5.8 -> 5.1, 10 9.6 -> 9.0. Grown by loss to 255 leaves, 20 levels: 13.
+# an array 5.1, 128 so 6.7. The first levels are chosen among instead (kernels/top_levels.py), 100 trees,
+# before -> after: depth 3 2.4 -> 1.1, 4 2.4 -> 1.1, 5 3.0 -> 1.5, 6 3.5 -> 2.3, 8 4.3 -> 4.5, 10 6.2 -> 6.3; 255 leaves grown by
+# loss, 20 levels, 10.2 -> 9.8.
 
 ROWS_AT_ONCE = 8
 TILE = 16  # rows that become keys together: a cache line of each column
 SPAN = 8  # levels between the tests whether all rows have arrived: few go all the way down a lopsided tree
-MISSING_KEY = 0xFFFFFFFF
 IS_SET, MISSING_RIGHT = 1, 2
 
 
@@ -142,13 +153,15 @@ def predict_values_cpu(batch, missing, trees, leaf_values, tree_begin, tree_grou
     table would take as long as all its trees (20k × 2000, 100 trees of depth 6: 24 ms beside 30).
     """
     is_large = np.zeros(1, np.bool_)
-    column_of, features = used_features(trees, batch.shape[1])
+    column_of, features = used_features(trees, batch.shape[1], ROW_BLOCK)
     missing_keys = np.full(batch.shape[1], MISSING_KEY, np.uint32)
     nodes, n_levels = lay_out(trees, leaf_values, tree_begin, column_of, missing_keys, True)
+    n_words = (features.size + 1) * ROW_BLOCK
+    tops = tops_of(nodes, n_words, leaf_values, tree_begin, n_levels, sets, leaves)
     counter = np.zeros(1, np.int64)
     args = (
-        counter, batch, missing, features, nodes, leaf_values, tree_begin, tree_groups, n_levels, sets, margin, leaves,
-        is_large,
+        counter, batch, missing, features, n_words, nodes, tops, leaf_values, tree_begin, tree_groups, n_levels, sets,
+        margin, leaves, is_large,
     )  # fmt: skip
     launch(n_threads, _predict_blocks, args)
     return not is_large[0]
@@ -156,9 +169,10 @@ def predict_values_cpu(batch, missing, trees, leaf_values, tree_begin, tree_grou
 
 @parallel_kernel.part
 def _predict_blocks(
-    counter, batch, missing, features, nodes, leaf_values, tree_begin, tree_groups, n_levels, sets, margin, leaves, is_large
+    counter, batch, missing, features, n_words, nodes, tops, leaf_values, tree_begin, tree_groups, n_levels, sets,
+    margin, leaves, is_large,
 ):  # fmt: skip
-    keys = np.zeros((features.size + 1, ROW_BLOCK), np.uint32)
+    keys = key_columns(nodes, n_words)
     tile = np.zeros((TILE, batch.shape[1] // 32 * 32 + 48), np.uint32)  # an odd number of lines: rows do not share cache sets
     while True:
         begin = claim(counter) * ROW_BLOCK
@@ -167,16 +181,30 @@ def _predict_blocks(
         own = batch[begin : begin + ROW_BLOCK]
         if fill_keys(own, missing, features, tile, keys):
             is_large[0] = True
-        add_leaves(keys, begin, own.shape[0], nodes, leaf_values, tree_begin, tree_groups, n_levels, sets, margin, leaves)
+        shift_keys(keys, n_words)
+        add_leaves(keys, begin, own.shape[0], nodes, tops, leaf_values, tree_begin, tree_groups, n_levels, sets, margin, leaves)
+
+
+@parallel_kernel.part
+def tops_of(nodes, n_words, leaf_values, tree_begin, n_levels, sets, leaves):
+    """lay_out_tops for add_leaves, which asks for places where it needs more of a leaf than one value; none where trees have
+    sets."""
+    if sets is not None:
+        return np.zeros((0, WORDS), np.uint32)
+    return lay_out_tops(nodes, n_words, tree_begin, n_levels, leaf_values.shape[1] == 1 and leaves.shape[0] == 0)
 
 
 @scalar  # its own part would not know how far apart the columns lie: a tenth slower
-def add_leaves(keys, begin, n_rows, nodes, leaf_values, tree_begin, tree_groups, n_levels, sets, margin, leaves):
-    """Send the rows from ``begin`` on down all trees. keys : uint32 (columns, ROW_BLOCK), IN. Of these rows, n_rows of them."""
-    places = np.empty((3, ROW_BLOCK), np.uint32)
-    own = places[0]
+def add_leaves(keys, begin, n_rows, nodes, tops, leaf_values, tree_begin, tree_groups, n_levels, sets, margin, leaves):
+    """Send the rows from ``begin`` on down all trees. keys : uint32 (n_columns · ROW_BLOCK,), IN. Of n_rows
+    rows."""
+    own = np.empty(ROW_BLOCK, np.uint32)
+    has_values = sets is None and leaf_values.shape[1] == 1 and leaves.shape[0] == 0
     for t in range(tree_begin.size):
-        out, n_left = margin[tree_groups[t]], _first_levels(keys, nodes, sets, tree_begin[t], n_levels[t], places)
+        out, n_left = margin[tree_groups[t]], _first_levels(keys, n_rows, tops, t, tree_begin[t], n_levels[t], sets, own)
+        if has_values and n_left <= 0:
+            _add_values(own, begin, n_rows, out)
+            continue
         for i in range(0, n_rows, ROWS_AT_ONCE):
             at = uint64(i)
             rows = (at, at + uint64(1), at + uint64(2), at + uint64(3), at + uint64(4), at + uint64(5), at + uint64(6),
@@ -195,6 +223,14 @@ def add_leaves(keys, begin, n_rows, nodes, leaf_values, tree_begin, tree_groups,
                     _add_others(begin + i + k, ends[k], leaf_values, tree_groups[t], margin)
 
 
+@parallel_kernel.part
+def _add_values(values, begin, n_rows, out):
+    """values : uint32 (ROW_BLOCK,), IN. Bits of leaves' values."""
+    sums = out[begin : begin + n_rows]
+    for i in range(n_rows):
+        sums[i] = float32(sums[i] + bits_float(values[i]))
+
+
 @scalar
 def value_key(x, missing):
     """The key of a float32; that of a missing one is the largest."""
@@ -203,7 +239,9 @@ def value_key(x, missing):
 
 @parallel_kernel.part
 def fill_keys(batch, missing, features, tile, keys):
-    """The keys of a batch of rows, column by column. tile : uint32 (TILE, at least n_features), SCRATCH.
+    """The keys of a batch of rows, column by column.
+
+    tile : uint32 (TILE, at least n_features), SCRATCH. keys : uint32 (at least (1 + features.size) · ROW_BLOCK,), OUT.
 
     Some rows at a time become keys where they lie, which the compiler does for 16 neighbours at once, and then change places.
     Returns whether a value is at least LARGEST in size.
@@ -218,7 +256,7 @@ def fill_keys(batch, missing, features, tile, keys):
                 is_large |= (abs(x) >= float32(LARGEST)) & (x != missing)
                 row[feature] = value_key(x, missing)
         for c in range(features.size):
-            feature, column = uint32(features[c]), keys[c + 1, begin:]
+            feature, column = uint32(features[c]), keys[(c + 1) * ROW_BLOCK + begin :]
             for i in range(TILE):  # a fixed number, else they are gathered: 0.55 ns a value instead of 0.33
                 column[uint32(i)] = tile[uint32(i), feature]
     return is_large
@@ -234,9 +272,15 @@ def key_goes_right(key, low, width, left, sets):
 
 
 @inlined_scalar
+def _key(keys, column, row):
+    """Columns of keys lie in one array, and a node knows where its own begins; columns of codes do not."""
+    return uint32(keys[column + row] if keys.ndim == 1 else keys[column, row])
+
+
+@inlined_scalar
 def _step(keys, row, nodes, sets, at):
     """The place below, for a row; the same one for a leaf."""
-    key, low, width = uint32(keys[uint64(nodes[at]), row]), nodes[at + uint64(1)], nodes[at + uint64(2)]
+    key, low, width = _key(keys, uint64(nodes[at]), row), nodes[at + uint64(1)], nodes[at + uint64(2)]
     left = nodes[at + uint64(3)]
     is_right = key_goes_right(key, low, width, left, sets)
     if sets is not None:
@@ -251,60 +295,14 @@ def is_key_in_set(key, missing_key, sets, first):
     return is_value_in_set(key_float(key), sets, first)
 
 
-@scalar
-def _split(keys, nodes, at):
-    """(the keys that a split looks at, low, width, left) of a node."""
-    at = uint64(at)
-    return keys[nodes[at]], nodes[at + uint64(1)], nodes[at + uint64(2)], nodes[at + uint64(3)]
-
-
-@scalar
-def _is_right(split, i):
-    return uint32(split[0][i] - split[1]) < split[2]
-
-
-@scalar
-def _two_levels(above, left, right, i):
-    """The place below two levels, of a row at the split ``above``."""
-    to_left = left[3] + uint32(4) * uint32(_is_right(left, i))
-    to_right = right[3] + uint32(4) * uint32(_is_right(right, i))
-    return to_right if _is_right(above, i) else to_left
-
-
 @parallel_kernel.part
-def _three_levels(keys, nodes, at, places):
-    """The places of a block of rows three levels below ``at``: every row looks at all seven splits and chooses among them, which
-    the compiler does for 8 or 16 neighbours at once. (Of more splits it could not tell that they lie apart.)"""
-    right = uint32(4)
-    top = _split(keys, nodes, at)
-    a, b = _split(keys, nodes, top[3]), _split(keys, nodes, top[3] + right)
-    aa, ab = _split(keys, nodes, a[3]), _split(keys, nodes, a[3] + right)
-    ba, bb = _split(keys, nodes, b[3]), _split(keys, nodes, b[3] + right)
-    for row in range(ROW_BLOCK):
-        i = uint32(row)
-        to_a, to_b = _two_levels(a, aa, ab, i), _two_levels(b, ba, bb, i)
-        places[i] = to_b if _is_right(top, i) else to_a
-
-
-@parallel_kernel.part
-def _first_levels(keys, nodes, sets, root, n_levels, places):
-    """Send a block of rows down the first levels, where no split has a set; returns how many are left.
-
-    places : uint32 (3, ROW_BLOCK), OUT. In the first row, where they are then.
-    """
-    top, at_left, at_right = uint32(4) * uint32(root), places[1], places[2]
+def _first_levels(keys, n_rows, tops, t, root, n_levels, sets, below):
+    """Send the first rows of a block down the first levels of a tree, where no tree has sets; returns how many are left."""
     if sets is not None:
-        places[0] = top
+        below[:] = uint32(4) * uint32(root)
         return int64(n_levels)
-    split = _split(keys, nodes, top)
-    _three_levels(keys, nodes, split[3], at_left)
-    _three_levels(keys, nodes, uint32(split[3] + 4), at_right)
-    own = places[0]
-    for row in range(ROW_BLOCK):
-        i = uint32(row)
-        to_left, to_right = at_left[i], at_right[i]
-        own[i] = to_right if _is_right(split, i) else to_left
-    return max(int64(n_levels) - 4, int64(0))
+    choose_below(keys, n_rows, tops, t, n_levels, below)
+    return int64(n_levels) - n_top_levels(n_levels)
 
 
 @scalar
@@ -391,10 +389,11 @@ def _predict_code_blocks(counter, columns, rows, nodes, leaf_values, tree_begin,
 
 
 @parallel_kernel.part
-def used_features(trees, n_features):
-    """(column of keys of each feature, uint32 (n_features,); the features that the trees split on, int32).
+def used_features(trees, n_features, width):
+    """(where the keys of each feature lie, uint32 (n_features,); the features that the trees split on, int32).
 
-    Those have columns 1, 2, and so on. Column 0 is that of all others, and the one that leaves look at."""
+    Those have columns 1, 2, and so on, at as many times ``width``. Column 0 is that of all others, and the one that leaves look
+    at."""
     column_of = np.zeros(n_features, np.uint32)
     for node in range(trees.size):
         if trees[node].feature >= 0:
@@ -404,7 +403,7 @@ def used_features(trees, n_features):
         if column_of[feature]:
             features[n] = feature
             n += 1
-            column_of[feature] = n
+            column_of[feature] = n * width
     return column_of, features[:n]
 
 
@@ -412,11 +411,10 @@ def used_features(trees, n_features):
 def lay_out(trees, leaf_values, tree_begin, column_of, missing_keys, by_value):
     """(the words of all nodes, uint32 (4 · n_nodes,); levels of splits of each tree, int32 (n_trees,)).
 
-    column_of : uint32 (n_features,), IN. Column of keys of each feature. missing_keys : uint32 (n_features,), IN.
+    column_of : uint32 (n_features,), IN. Where the keys of each feature lie. missing_keys : uint32 (n_features,), IN.
     by_value : whether the keys are those of values, not codes.
     """
-    # Zeros: _first_levels also looks at what lies to the right of a leaf, be it the end, or a node that pruning has deleted.
-    nodes, n_levels = np.zeros(4 * trees.size + 4, np.uint32), np.zeros(tree_begin.size, np.int32)
+    nodes, n_levels = np.zeros(4 * trees.size, np.uint32), np.zeros(tree_begin.size, np.int32)
     found = np.empty(trees.size, np.uint64)  # the nodes of a tree, level by level
     for t in range(tree_begin.size):
         root = uint64(tree_begin[t])

@@ -33,9 +33,10 @@ from gpuboost.kernels.partition import (
     row_of,
     rows_of_thread,
 )
-from gpuboost.kernels.predict import MISSING_KEY, ROW_BLOCK, add_leaves, lay_out, used_features, value_key
+from gpuboost.kernels.predict import MISSING_KEY, ROW_BLOCK, add_leaves, lay_out, tops_of, used_features, value_key
 from gpuboost.kernels.quantise import LIMB_BITS
 from gpuboost.kernels.scalar import code_goes_left, split_goes_left, value_goes_left
+from gpuboost.kernels.top_levels import key_columns
 
 # Bins of a table up to which rows are coded by searching the thresholds: one-hot tables. Measured on one core of an AMD EPYC, ns
 # a cell: 5 for columns of one bin, 35 of 16 and 70 of 256, in 2000 columns; from column blocks 15 to 20, by one thread only.
@@ -359,12 +360,14 @@ def predict_sparse_cpu(
     row_begin : integers (n_rows + 1,), IN. columns : integers (n,), IN, each once in a row. values : numbers (n,), IN.
     missing : float32. A value equal to it is missing, as NaN is. absent : float32. What a cell is that is not stored: NaN or 0.
     """
-    column_of, features = used_features(trees, n_features)
+    column_of, features = used_features(trees, n_features, ROW_BLOCK)
     missing_keys = np.full(n_features, MISSING_KEY, np.uint32)
     nodes, n_levels = lay_out(trees, leaf_values, tree_begin, column_of, missing_keys, True)
+    n_words = (features.size + 1) * ROW_BLOCK
+    tops = tops_of(nodes, n_words, leaf_values, tree_begin, n_levels, sets, leaves)
     counter = np.zeros(1, np.int64)
     args = (
-        counter, row_begin, columns, values, missing, absent, column_of, features, nodes, leaf_values, tree_begin,
+        counter, row_begin, columns, values, missing, absent, column_of, n_words, nodes, tops, leaf_values, tree_begin,
         tree_groups, n_levels, sets, margin, leaves,
     )  # fmt: skip
     launch(n_threads, _predict_rows, args)
@@ -372,12 +375,12 @@ def predict_sparse_cpu(
 
 @parallel_kernel.part
 def _predict_rows(
-    counter, row_begin, columns, values, missing, absent, column_of, features, nodes, leaf_values, tree_begin, tree_groups,
+    counter, row_begin, columns, values, missing, absent, column_of, n_words, nodes, tops, leaf_values, tree_begin, tree_groups,
     n_levels, sets, margin, leaves,
 ):  # fmt: skip
     n_rows, absent_key = row_begin.size - 1, value_key(absent, missing)
-    keys = np.empty((features.size + 1, ROW_BLOCK), np.uint32)
-    keys[:] = absent_key
+    keys = key_columns(nodes, n_words)
+    _clear_keys(keys, n_words, absent_key)
     while True:
         begin = claim(counter) * ROW_BLOCK
         if begin >= n_rows:
@@ -385,14 +388,27 @@ def _predict_rows(
         end = min(begin + ROW_BLOCK, n_rows)
         for row in range(begin, end):
             for at in range(uint64(row_begin[row]), uint64(row_begin[row + 1])):
-                keys[column_of[uint32(columns[at])], uint64(row - begin)] = value_key(float32(values[at]), missing)
-        add_leaves(keys, begin, end - begin, nodes, leaf_values, tree_begin, tree_groups, n_levels, sets, margin, leaves)
+                _write_key(keys, n_words, column_of[uint32(columns[at])], row - begin, value_key(float32(values[at]), missing))
+        add_leaves(keys, begin, end - begin, nodes, tops, leaf_values, tree_begin, tree_groups, n_levels, sets, margin, leaves)
         if keys.size < FILLED_PER_CELL * (row_begin[end] - row_begin[begin]):
-            keys[:] = absent_key
+            _clear_keys(keys, n_words, absent_key)
         else:
             for row in range(begin, end):
                 for at in range(uint64(row_begin[row]), uint64(row_begin[row + 1])):
-                    keys[column_of[uint32(columns[at])], uint64(row - begin)] = absent_key
+                    _write_key(keys, n_words, column_of[uint32(columns[at])], row - begin, absent_key)
+
+
+@scalar
+def _write_key(keys, n_words, column, row, key):
+    at = uint64(column) + uint64(row)
+    keys[at] = key
+    if keys.size > n_words:
+        keys[at + uint64(n_words)] = uint32(key + uint32(1))
+
+
+@parallel_kernel.part
+def _clear_keys(keys, n_words, key):
+    keys[:n_words], keys[n_words:] = key, uint32(key + uint32(1))
 
 
 # ---------------------------------------------------------------------------------------------------------------------

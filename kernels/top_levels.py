@@ -1,0 +1,146 @@
+"""The first levels of a tree, for sixteen rows at once: every row looks at all splits there, and chooses among what lies below.
+
+    splits of a tree as a heap: the children of split k are 2k and 2k + 1        goes right  =  key >= low
+    words of a tree: columns [0:64] | lows [64:128] | what lies below the last of these levels [128:192]
+
+Keys are unsigned integers in the order of the values, the missing one the largest of all (kernels/predict.py), so that missing
+values go right. Splits that send them left look at another column, of key + 1 and with low + 1, where the missing one is 0.
+
+A level more doubles the splits, each a load, a comparison and a choice for 16 rows; a step of one row takes nine instructions,
+and waits for what it loads. LLVM makes the vectors of what a processor has: one register of AVX-512, two of AVX2, four of NEON.
+"""
+
+import numpy as np
+from llvmlite import ir
+from numba import int64, types, uint32, uint64
+from numba.extending import intrinsic
+
+from gpuboost.kernels.jit import parallel_kernel, scalar
+
+ROW_BLOCK = 64  # rows whose keys lie side by side; of 28 columns 7 KB; as fast as 128, and threads share 1000 rows more evenly
+MISSING_KEY = 0xFFFFFFFF
+LANES = 16
+LINE = 64  # bytes; a vector of 16 keys that lies in two lines of the cache takes two loads
+FEWEST, MOST, OF_DEEP = 4, 6, 5  # levels chosen among: of trees that end within them, and of deeper ones
+LOWS, BELOW, WORDS = 64, 128, 192
+
+_WORD, _PLACE = ir.IntType(32), ir.IntType(64)
+_LANES = ir.VectorType(_WORD, LANES)
+
+
+@scalar
+def n_top_levels(n_levels):
+    """How many levels of a tree of so many are chosen among. Rows of deeper trees step on from there: 5 or 6 levels first, 4.5 or
+    4.9 ns a row and tree of depth 8."""
+    return max(int64(n_levels), int64(FEWEST)) if n_levels <= MOST else int64(OF_DEEP)
+
+
+@parallel_kernel.part
+def key_columns(nodes, n_words):
+    """uint32 (n_words or 2 · n_words,) of zeros, each column at the beginning of a line of the cache: behind the columns of keys
+    those of key + 1, where a split looks at one.
+
+    nodes : uint32 (4 · n_nodes,), IN. As kernels/predict.lay_out. n_words : of the columns of keys."""
+    size, words = n_words, LINE // 4
+    for node in range(0, nodes.size, 4):
+        if nodes[node] and _sends_missing_left(nodes, node):
+            size = 2 * n_words
+            break
+    memory = np.zeros(size + words, np.uint32)
+    first = (words - memory.ctypes.data // 4 % words) % words
+    return memory[first : first + size]
+
+
+@scalar
+def _sends_missing_left(nodes, at):
+    return uint32(nodes[at + 1] + nodes[at + 2]) == uint32(MISSING_KEY)
+
+
+@parallel_kernel.part
+def shift_keys(keys, n_words):
+    """Write the columns of key + 1, if there are any: of all keys, 16 at once, which takes 1.0 ns a row of 28 columns. (Column by
+    column the compiler takes key by key, 9.6.)"""
+    of, to = keys[:n_words], keys[n_words:]
+    for i in range(to.size):
+        to[i] = of[i] + uint32(1)
+
+
+@parallel_kernel.part
+def lay_out_tops(nodes, n_words, tree_begin, n_levels, with_values):
+    """The words of the first levels of all trees, uint32 (n_trees, WORDS).
+
+    nodes : uint32 (4 · n_nodes,), IN. As kernels/predict.lay_out. n_words : of the columns of keys, without those of key + 1.
+    with_values : whether the bits of leaves' values lie below trees that have no more levels; else places of nodes, 4 · number.
+    """
+    tops, places = np.zeros((tree_begin.size, WORDS), np.uint32), np.empty(2 << MOST, np.int64)
+    for t in range(tree_begin.size):
+        own, n_splits = tops[t], int64(1) << n_top_levels(n_levels[t])
+        places[1] = 4 * tree_begin[t]
+        for k in range(1, n_splits):
+            at = places[k]
+            left = int64(nodes[at + 3])
+            is_split = left != at
+            if is_split:
+                is_shifted = _sends_missing_left(nodes, at)
+                own[k] = nodes[at] + uint32(n_words if is_shifted else 0)
+                own[LOWS + k] = nodes[at + 1] + uint32(is_shifted)
+            places[2 * k], places[2 * k + 1] = left, left + 4 * is_split
+        are_values = with_values and n_levels[t] <= MOST
+        for k in range(n_splits):
+            place = places[n_splits + k]
+            own[BELOW + k] = nodes[place + 1] if are_values else uint32(place)
+    return tops
+
+
+def _choice_among(n_levels):
+    def choose(typing_context, keys, row, tops, tree, below):
+        def codegen(context, builder, signature, args):
+            def data(k):
+                return context.make_array(signature.args[k])(context, builder, args[k]).data
+
+            def lanes(place):
+                return builder.bitcast(place, _LANES.as_pointer())
+
+            def in_all(word):
+                one = builder.insert_element(ir.Constant(_LANES, ir.Undefined), word, _WORD(0))
+                return builder.shuffle_vector(one, ir.Constant(_LANES, ir.Undefined), ir.Constant(_LANES, [0] * LANES))
+
+            def word(k):
+                return builder.load(builder.gep(words, [_PLACE(k)]))
+
+            def chosen(k, level):
+                if level == n_levels:
+                    return in_all(word(BELOW + k - (1 << n_levels)))
+                column = builder.zext(word(k), _PLACE)
+                key = builder.load(lanes(builder.gep(first_keys, [column])), align=4)
+                is_right = builder.icmp_unsigned(">=", key, in_all(word(LOWS + k)))
+                return builder.select(is_right, chosen(2 * k + 1, level + 1), chosen(2 * k, level + 1))
+
+            words = builder.gep(data(2), [builder.mul(args[3], _PLACE(WORDS))])
+            first_keys = builder.gep(data(0), [args[1]])
+            builder.store(chosen(1, 0), lanes(builder.gep(data(4), [args[1]])), align=4)
+            return context.get_dummy_value()
+
+        return types.none(keys, types.uint64, tops, types.uint64, below), codegen
+
+    return intrinsic(choose)
+
+
+# choose(keys, row, tops, tree, below): below[row : row + LANES] = what these rows find below so many levels of a tree.
+_choose_four, _choose_five, _choose_six = _choice_among(4), _choice_among(5), _choice_among(6)
+
+
+@parallel_kernel.part
+def choose_below(keys, n_rows, tops, tree, n_levels, below):
+    """What the first n_rows rows of a block find below the first levels of a tree.
+
+    keys : uint32 (n_columns · ROW_BLOCK,), IN. tops : uint32 (n_trees, WORDS), IN. below : uint32 (ROW_BLOCK,), OUT.
+    """
+    n_chosen, t = n_top_levels(n_levels), uint64(tree)
+    for row in range(0, n_rows, LANES):
+        if n_chosen == MOST:
+            _choose_six(keys, uint64(row), tops, t, below)
+        elif n_chosen == FEWEST:
+            _choose_four(keys, uint64(row), tops, t, below)
+        else:
+            _choose_five(keys, uint64(row), tops, t, below)
