@@ -246,11 +246,13 @@ def _number_by_levels(n_trees, nodes, segments):
     old_nodes, old_segments = np.empty(n, NODE), np.empty((n, 3), np.int64)
     for i in range(n):
         old_nodes[i] = nodes[order[i]]
-        old_segments[i] = segments[order[i]]
+        for j in range(3):  # of slices, numba would compile an error message
+            old_segments[i, j] = segments[order[i], j]
     n = n_trees
     for i in range(old_nodes.size):
         nodes[i] = old_nodes[i]
-        segments[i] = old_segments[i]
+        for j in range(3):
+            segments[i, j] = old_segments[i, j]
         if old_nodes[i].left >= 0:
             old_nodes[n].parent, old_nodes[n + 1].parent = i, i
             nodes[i].left = n
