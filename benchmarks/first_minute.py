@@ -73,7 +73,7 @@ class Installation:
     def __init__(self, wheel: Path, folder: Path) -> None:
         self.folder, self._python = folder, folder / "env" / "bin" / "python"
         subprocess.run([sys.executable, "-m", "venv", folder / "env"], check=True)
-        subprocess.run([self._python, "-m", "pip", "install", "-q", wheel, "joblib"], check=True)
+        subprocess.run([self._python, "-Im", "pip", "install", "-q", wheel, "joblib"], check=True)
         (folder / "first_fit.py").write_text(FIT)
         for path in [folder, *folder.rglob("*")]:
             if not path.is_symlink():
