@@ -379,7 +379,7 @@ def _predict_rows(
     n_levels, sets, margin, leaves,
 ):  # fmt: skip
     n_rows, absent_key = row_begin.size - 1, value_key(absent, missing)
-    keys = key_columns(nodes, n_words)
+    keys = key_columns(tops, n_words)
     _clear_keys(keys, n_words, absent_key)
     while True:
         begin = claim(counter) * ROW_BLOCK

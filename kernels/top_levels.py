@@ -36,16 +36,16 @@ def n_top_levels(n_levels):
 
 
 @parallel_kernel.part
-def key_columns(nodes, n_words):
+def key_columns(tops, n_words):
     """uint32 (n_words or 2 · n_words,) of zeros, each column at the beginning of a line of the cache: behind the columns of keys
-    those of key + 1, where a split looks at one.
+    those of key + 1, where a split among the first levels looks at one.
 
-    nodes : uint32 (4 · n_nodes,), IN. As kernels/predict.lay_out. n_words : of the columns of keys."""
+    tops : uint32 (n_trees, WORDS), IN. n_words : of the columns of keys."""
     size, words = n_words, LINE // 4
-    for node in range(0, nodes.size, 4):
-        if nodes[node] and _sends_missing_left(nodes, node):
-            size = 2 * n_words
-            break
+    for t in range(tops.shape[0]):
+        for k in range(1, LOWS):
+            if tops[t, k] >= n_words:
+                size = 2 * n_words
     memory = np.zeros(size + words, np.uint32)
     first = (words - memory.ctypes.data // 4 % words) % words
     return memory[first : first + size]

@@ -36,8 +36,8 @@ class Rows:
         n_outputs = n_trees * leaf_size
         self.grad = (rng.normal(size=(n_outputs, n_rows)) * np.exp(rng.normal(size=n_rows) * 3)).astype(np.float32)
         self.hess = rng.random((n_outputs, n_rows)).astype(np.float32)
-        magnitudes = np.array([np.abs(self.grad).sum(axis=1), self.hess.sum(axis=1)], np.float64).T  # sums stay below 2^62
-        room = 62 - np.ceil(np.log2(np.maximum(magnitudes, 1.0))).astype(np.int64) - 1
+        magnitudes = np.array([np.abs(self.grad).sum(axis=1), self.hess.sum(axis=1)], np.float64).T
+        room = 61 - np.ceil(np.log2(np.maximum(magnitudes, 1.0))).astype(np.int64)  # so that sums stay within 2^61
         self.scales = np.exp2(np.minimum(rng.integers(0, 50, (n_outputs, 2)), room).astype(np.float64))
         self.progress = progress_of(n_nodes=self.n_nodes, depth=self.nodes["depth"].max())
 

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 import scipy.sparse
 from test_predict_kernel import forest, predict_few, predict_values
+from test_predict_sets import walk
 
 from gpuboost.backend.cpu import CpuBackend
 from gpuboost.binned.pages import StoredRows
@@ -31,20 +32,6 @@ def random_batch(rng, n_rows):
     return rng.choice(np.append(VALUES, np.float32(np.nan)), (n_rows, N_FEATURES))
 
 
-def walked(batch, flat, t):
-    """The numbers of the leaves of tree t, node by node."""
-
-    def leaf(row, at=0):
-        node = flat.nodes[flat.first_node[t] + at]
-        if node["feature"] < 0:
-            return at
-        x = row[node["feature"]]
-        goes_left = bool(node["default_left"]) if np.isnan(x) else x < node["threshold"]
-        return leaf(row, node["left"] + (not goes_left))
-
-    return [leaf(row) for row in batch]
-
-
 @pytest.mark.parametrize("depth", range(1, 10))
 @pytest.mark.parametrize("chance", [1.0, 0.7])
 def test_rows_end_where_a_walk_ends(depth, chance):
@@ -53,8 +40,7 @@ def test_rows_end_where_a_walk_ends(depth, chance):
     for n_rows in (1, 15, 17, ROW_BLOCK, 2 * ROW_BLOCK + 33):
         batch = random_batch(rng, n_rows)
         margin, leaves = predict_values(batch, flat, n_threads=2)
-        for t in range(12):
-            assert leaves[:, t].tolist() == walked(batch, flat, t)
+        assert leaves.tolist() == [walk(flat, {}, row, np.nan) for row in batch]
         alone, _ = predict_values(batch, flat, with_leaves=False)  # from the bits of values, where a tree is chosen to its end
         assert alone.tobytes() == margin.tobytes() == predict_few(batch, flat).tobytes()
 
