@@ -20,9 +20,6 @@ from gpuboost.kernels.scalar import (
     code_goes_left,
     float_bits,
     float_key,
-    is_in_set,
-    is_value_in_set,
-    key_float,
     value_goes_left,
 )
 from gpuboost.kernels.structs import CATEGORICAL
@@ -132,6 +129,9 @@ def predict_rows(row_map):
 # an array 5.1, 128 so 6.7. The first levels are chosen among instead (kernels/top_levels.py), 100 trees,
 # before -> after: depth 3 2.4 -> 1.1, 4 2.4 -> 1.1, 5 3.0 -> 1.5, 6 3.5 -> 2.3, 8 4.3 -> 4.5, 10 6.2 -> 6.3; 255 leaves grown by
 # loss, 20 levels, 10.2 -> 9.8.
+#
+# 20 columns, depth 6, whether a key is in a set found without a branch: categories of 1000 values 24 -> 7.7, of 12 values
+# 62 -> 14, ten of 50 values beside ten of numbers 65 -> 20.
 
 ROWS_AT_ONCE = 8
 TILE = 16  # rows that become keys together: a cache line of each column
@@ -271,7 +271,8 @@ def key_goes_right(key, low, width, left, sets):
     """The rule for a key at a split, of which the last three words are given."""
     if sets is not None:
         if left & uint32(IS_SET):
-            return (left & uint32(MISSING_RIGHT)) != uint32(0) if key == width else is_key_in_set(key, width, sets, low)
+            is_right_of_missing = (left & uint32(MISSING_RIGHT)) != uint32(0)
+            return _is_key_in_set(key, width, sets, low) | ((key == width) & is_right_of_missing)
     return uint32(key - low) < width
 
 
@@ -293,10 +294,15 @@ def _step(keys, row, nodes, sets, at):
 
 
 @scalar
-def is_key_in_set(key, missing_key, sets, first):
-    if missing_key != uint32(MISSING_KEY):  # keys are codes
-        return is_in_set(int64(key), sets, first)
-    return is_value_in_set(key_float(key), sets, first)
+def _is_key_in_set(key, missing_key, sets, first):
+    """Whether a value's category, or a code, is in a set (kernels/scalar.is_value_in_set, is_in_set). Without a branch, which
+    rows would mispredict: what has no bit looks at the set's first word. False for the missing key."""
+    is_value = missing_key == uint32(MISSING_KEY)
+    x = bits_float(key ^ uint32(0x80000000))  # of a key that has the top bit; others are negative
+    is_inside = (key >= uint32(0x80000000)) & (x < float32(sets[first])) if is_value else key < min(sets[first], missing_key)
+    code = uint32(int32(x if is_inside else float32(0.0))) if is_value else key
+    word = sets[uint64(first) + uint64(uint32(code >> uint32(5)) + uint32(1) if is_inside else uint32(0))]
+    return (uint32(word >> (code & uint32(31))) & uint32(is_inside)) != uint32(0)
 
 
 @parallel_kernel.part
