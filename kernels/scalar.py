@@ -72,6 +72,13 @@ def smaller(a, b):
     return b if b < a else a
 
 
+@scalar
+def floor_32(x):
+    """⌊x⌋ as int32, which it must fit in: a vector at once on processors that have no vectors of float64 to int64."""
+    whole = int32(x)
+    return int32(whole - int32(x < float64(whole)))
+
+
 # ---------------------------------------------------------------------------------------------------------------------
 # Gain and weight (Chen & Guestrin 2016, Eqs. 5 and 6, with XGBoost's α and max_delta_step)
 
@@ -327,7 +334,7 @@ def exp_double(x):
     """e^x for float64 within 2 ulp, x clamped to [−708, 709]. Taylor polynomial of degree 13 on |r| ≤ ln2/2."""
     x = smaller(larger(float64(x), float64(-708.0)), float64(709.0))
     sure = x if x == x else float64(0.0)  # as above
-    n = math.floor(fma(sure, float64(1.4426950408889634), float64(0.5)))
+    n = floor_32(fma(sure, float64(1.4426950408889634), float64(0.5)))
     r = fma(float64(n), float64(-0.6931471803691238), x)
     r = fma(float64(n), float64(-1.9082149292705877e-10), r)
     p = float64(1.0 / 6227020800.0)
@@ -350,11 +357,11 @@ def exp_double(x):
 def log_double(x):
     """ln x for a positive normal float64 within 2 ulp: x = 2^k·m with m in [√½, √2), then 2·atanh((m − 1)/(m + 1))."""
     bits = double_bits(float64(x))
-    k = int64(bits >> uint64(52)) - int64(1023)
+    k = int32(int64(bits >> uint64(52)) - int64(1023))
     m = bits_double(uint64((bits & uint64(0x000FFFFFFFFFFFFF)) | uint64(0x3FF0000000000000)))
     if m > float64(1.4142135623730951):
         m = m * float64(0.5)
-        k = k + int64(1)
+        k = int32(k + int32(1))
     f = m - float64(1.0)
     s = f / (float64(2.0) + f)
     z = s * s
