@@ -15,7 +15,7 @@ Each thread and each asynchronous task has its own configuration; a new thread s
 import sys
 import warnings
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from contextvars import ContextVar
 from difflib import get_close_matches
 from types import MappingProxyType
@@ -23,7 +23,7 @@ from typing import Any
 
 from gpuboost.params import check_param
 
-__all__ = ["config_context", "get_config", "log", "set_config", "verbosity_context", "warn"]
+__all__ = ["config_context", "get_config", "log", "logs", "set_config", "verbosity_context", "warn"]
 
 _DEFAULTS: Mapping[str, Any] = MappingProxyType({"verbosity": 1, "nthread": 0, "unseen_categories": "missing"})
 UNSEEN = ("missing", "error")
@@ -46,29 +46,43 @@ def set_config(**settings: Any) -> None:
 @contextmanager
 def config_context(**settings: Any) -> Iterator[None]:
     """set_config for the length of a with block; afterwards the configuration is as it was before."""
-    token = _settings.set(_merged(settings))
-    try:
+    with _Settings(_merged(settings)):
         yield
-    finally:
-        _settings.reset(token)
 
 
-@contextmanager
-def verbosity_context(level: int | None) -> Iterator[None]:
-    """Another verbosity for the length of a with block; None keeps the current one."""
-    with config_context(**({} if level is None else {"verbosity": level})):
-        yield
+def verbosity_context(level: int | None) -> AbstractContextManager[None]:
+    """Another verbosity for the length of a with block; None keeps the current one. Every round has one, so it is cheap."""
+    current = _settings.get()
+    return _Settings(current if level in (None, current["verbosity"]) else _merged({"verbosity": level}))
+
+
+class _Settings(AbstractContextManager[None]):
+    """These settings for the length of a with block."""
+
+    def __init__(self, settings: Mapping[str, Any]) -> None:
+        self._new = settings
+
+    def __enter__(self) -> None:
+        self._token = _settings.set(self._new)
+
+    def __exit__(self, *error: object) -> None:
+        _settings.reset(self._token)
+
+
+def logs(level: int) -> bool:
+    """Whether the current verbosity is at least `level`."""
+    return bool(_settings.get()["verbosity"] >= level)
 
 
 def log(level: int, message: str) -> None:
     """Print "[gpuboost] message" to stderr when the current verbosity is at least `level`."""
-    if _settings.get()["verbosity"] >= level:
+    if logs(level):
         print(f"[gpuboost] {message}", file=sys.stderr, flush=True)
 
 
 def warn(message: str, stacklevel: int = 1) -> None:
     """A UserWarning when the current verbosity is at least 1; `stacklevel` counts from the caller, as for warnings.warn."""
-    if _settings.get()["verbosity"] >= 1:
+    if logs(1):
         warnings.warn(message, UserWarning, stacklevel=stacklevel + 1)
 
 

@@ -35,10 +35,10 @@ def collect_trees(
     new_ids, n_kept = np.empty(len(nodes), np.int32), np.zeros(n_trees, np.int32)
     number_kept(len(nodes), nodes, new_ids, n_kept)
     trees, leaf_size = [], weights.shape[1]
-    for tree, n in enumerate(n_kept):
-        columns: list[Any] = [np.empty(n, dtype) for dtype in TREE_DTYPES]
-        for field in VECTORS:
-            columns[field] = np.empty((n, leaf_size), TREE_DTYPES[field])
+    for tree, n in enumerate(n_kept.tolist()):
+        columns: list[Any] = [
+            np.empty((n, leaf_size) if field in VECTORS else n, dtype) for field, dtype in enumerate(TREE_DTYPES)
+        ]
         collect_tree(tree, nodes, new_ids, leaf_values, weights, covers, cuts.thresholds, cuts.offsets, *columns)
         if leaf_size == 1:
             for field in VECTORS:

@@ -10,7 +10,7 @@ from typing import Any
 from gpuboost.booster import Booster
 from gpuboost.callback import EarlyStopping, EvalsLog, EvaluationMonitor, TrainingCallback
 from gpuboost.communicator import current_communicator
-from gpuboost.config import get_config, log, verbosity_context
+from gpuboost.config import log, logs, verbosity_context
 from gpuboost.custom_objective import CustomObjective
 from gpuboost.data.dmatrix import DMatrix
 from gpuboost.several_gpus import gpus_of, train_on_gpus
@@ -98,7 +98,7 @@ def train(
 
         def boost(booster: Booster, epoch: int) -> list[tuple[str, str, float]]:
             booster.update(dtrain, epoch, obj)
-            if get_config()["verbosity"] >= 3:  # looking at the model waits for the device
+            if logs(3):  # looking at the model waits for the device
                 grown = booster.model.trees[booster.model.iteration_indptr[-2:][0] :]
                 log(3, f"round {epoch}: {sum(tree.n_leaves for tree in grown)} leaves")
             return booster.evaluate(evals, custom_metric, margins=obj is not None)

@@ -127,7 +127,7 @@ class Boosting:
 
     def _take_round(self, trees: list[Tree]) -> None:
         """Add a round to the model. trees : those of an output side by side."""
-        if not all((abs(tree.leaf_value) < inf).all() for tree in trees):
+        if not all(abs(tree.leaf_value).max() < inf for tree in trees):  # of NaN the largest is NaN
             raise FloatingPointError(
                 f"a leaf of round {self.model.n_rounds} is beyond float32. Use a smaller learning_rate, set "
                 "max_delta_step, or scale the labels or weights down."

@@ -19,7 +19,7 @@ __all__ = ["CpuGradients"]
 class CpuGradients(Gradients):
     """grad, hess : float32 (n_outputs, n_rows), by which leaves are weighed. searched : the pair of arrays by which splits are
     searched, the same two without a sketch. scales, leaf_scales : float64 (n_outputs, 2), from float to fixed point of either.
-    n_limbs : int32 (n_searched,), how many words of gpair hold a gradient."""
+    n_limbs : int32 (n_searched,), how many words of gpair hold a gradient. is_refined : whether any has two."""
 
     grad: np.ndarray
     hess: np.ndarray
@@ -27,6 +27,7 @@ class CpuGradients(Gradients):
     scales: np.ndarray
     leaf_scales: np.ndarray
     n_limbs: np.ndarray
+    is_refined = False
     plan: Round
 
     def __init__(
@@ -103,7 +104,7 @@ class CpuGradients(Gradients):
             check_finite(sketched)
         self.scales = scales_16(searched)
         self.leaf_scales = leaf_scales(maxima, self._rows.global_rows)
-        self.n_limbs = np.ones(len(searched), np.int32)
+        self.n_limbs, self.is_refined = np.ones(len(searched), np.int32), False
         return self._quantise()
 
     def refine(self, sums: Array) -> Array | None:
@@ -111,7 +112,7 @@ class CpuGradients(Gradients):
         refined = needs_refinement(sums, n_rows, self.scales, self.plan.penalty)
         if not refined.any():
             return None
-        self.n_limbs = np.where(refined, 2, 1).astype(np.int32)
+        self.n_limbs, self.is_refined = np.where(refined, 2, 1).astype(np.int32), True
         self.scales = self.scales * np.where(refined, 65536.0, 1.0)[:, None]
         for page in self._pages:
             if page.gpair.shape[1] == 1:

@@ -48,7 +48,8 @@ class CpuTrees(Trees):
         self._gradients, self._table, self._pages, self._n_threads = gradients, table, pages, n_threads
         searched = params.searched_outputs(leaf_size)
         self.arrays = NodeArrays(len(pages), searched, count_words(binned.cuts.n_categories))
-        self.first_output = np.arange(n_trees, dtype=np.int32) * leaf_size
+        self._roots = np.arange(n_trees, dtype=np.int32)
+        self.first_output = self._roots * np.int32(leaf_size)
         self.leaf_size = leaf_size
         n_bins = most_bins(params, binned.cuts)
         histogram_bytes = searched * (n_bins + table.n_packed_codes) * 16
@@ -98,7 +99,7 @@ class CpuTrees(Trees):
             self._walk.draw_rows(self.plan.columns)
         arrays.n_nodes = n_trees
         self._n_leaves = np.ones(n_trees, np.int64)
-        self._frontier = np.arange(n_trees, dtype=np.int32)
+        self._frontier = self._roots
         self._best_limits: tuple[int, int] | None = None
 
     def grow_levels(self, max_depth: int, max_leaves: int) -> bool:
@@ -109,7 +110,7 @@ class CpuTrees(Trees):
         n_slots = count_slots(n_trees, max_depth, first_depth, self._n_threads)
         if n_slots > self._levels_capacity or n_nodes > LEVELS_NODES:
             return False
-        if self._binned.packing is not None and (gradients.n_limbs.max() > 1 or self._walks(n_nodes // 4)):
+        if self._binned.packing is not None and (gradients.is_refined or self._walks(n_nodes // 4)):
             return False
         n_held = min(max(n_nodes // 4, n_slots), self._levels_capacity)
         arrays.reserve(n_nodes)
@@ -132,7 +133,7 @@ class CpuTrees(Trees):
         packs = packs and words.shape[1] <= histogram.REGISTERS and self._hist.shape[1] == 1
         shape = histogram.packed_shape(len(self.plan.columns.features))
         packs = packs and math.prod(shape) <= 2 * self._hist.shape[2] and self._pages[0].n_rows < histogram.FLUSH_ROWS
-        if packs and self._gradients.n_limbs.max() == 1:
+        if packs and not self._gradients.is_refined:
             if self._packed.shape[1:] != shape or len(self._packed) < n:
                 self._packed = np.empty((n, *shape), np.int64)
             return self._packed
@@ -309,8 +310,9 @@ class CpuTrees(Trees):
     def _prune(self) -> None:
         n, penalty = self.arrays.n_nodes, self.plan.penalty
         nodes.sum_upwards(n, self.arrays.nodes, self._leaf_sums)
-        left = self.arrays.nodes["left"][:n]
-        left[left >= self._n_ordered] = -1  # split too early
+        if self._n_ordered < n:
+            left = self.arrays.nodes["left"][:n]
+            left[left >= self._n_ordered] = -1  # split too early
         nodes.prune(
             n, self.arrays.nodes, self._leaf_sums, self._gradients.leaf_scales, self.first_output, penalty.gamma,
             penalty.min_child_weight,
