@@ -3,11 +3,12 @@
     splits of a tree as a heap: the children of split k are 2k and 2k + 1        goes right  =  key >= low
     words of a tree: columns [0:64] | lows [64:128] | what lies below the last of these levels [128:192]
 
-Keys are unsigned integers in the order of the values, the missing one the largest of all (kernels/predict.py), so that missing
-values go right. Splits that send them left look at another column, of key + 1 and with low + 1, where the missing one is 0.
+Keys are integers in the order of the values, the missing one the largest of all (kernels/predict.py), so that missing values go
+right. Splits that send them left look at another column, of key + 1 and with low + 1, where the missing one is the smallest.
 
 A level more doubles the splits, each a load, a comparison and a choice for 16 rows; a step of one row takes nine instructions,
 and waits for what it loads. LLVM makes the vectors of what a processor has: one register of AVX-512, two of AVX2, four of NEON.
+Keys have a sign, since AVX2 compares only such in one instruction, which loads the keys itself.
 """
 
 import numpy as np
@@ -15,10 +16,10 @@ from llvmlite import ir
 from numba import int64, types, uint32, uint64
 from numba.extending import intrinsic
 
-from gpuboost.kernels.jit import parallel_kernel, scalar
+from gpuboost.kernels.jit import inlined_scalar, parallel_kernel, scalar
 
 ROW_BLOCK = 64  # rows whose keys lie side by side; of 28 columns 7 KB; as fast as 128, and threads share 1000 rows more evenly
-MISSING_KEY = 0xFFFFFFFF
+MISSING_KEY = 0x7FFFFFFF  # a signed key, in 32 bits
 LANES = 16
 LINE = 64  # bytes; a vector of 16 keys that lies in two lines of the cache takes two loads
 FEWEST, MOST, OF_DEEP = 4, 6, 5  # levels chosen among: of trees that end within them, and of deeper ones
@@ -113,8 +114,8 @@ def _choice_among(n_levels):
                     return in_all(word(BELOW + k - (1 << n_levels)))
                 column = builder.zext(word(k), _PLACE)
                 key = builder.load(lanes(builder.gep(first_keys, [column])), align=4)
-                is_right = builder.icmp_unsigned(">=", key, in_all(word(LOWS + k)))
-                return builder.select(is_right, chosen(2 * k + 1, level + 1), chosen(2 * k, level + 1))
+                is_left = builder.icmp_signed(">", in_all(word(LOWS + k)), key)
+                return builder.select(is_left, chosen(2 * k, level + 1), chosen(2 * k + 1, level + 1))
 
             words = builder.gep(data(2), [builder.mul(args[3], _PLACE(WORDS))])
             first_keys = builder.gep(data(0), [args[1]])
@@ -130,7 +131,7 @@ def _choice_among(n_levels):
 _choose_four, _choose_five, _choose_six = _choice_among(4), _choice_among(5), _choice_among(6)
 
 
-@parallel_kernel.part
+@inlined_scalar
 def choose_below(keys, n_rows, tops, tree, n_levels, below):
     """What the first n_rows rows of a block find below the first levels of a tree.
 
