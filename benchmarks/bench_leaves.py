@@ -1,7 +1,7 @@
-"""Summing the gradients of leaves, and adding leaf values to margins (kernels/leaves.py).
+"""Summing the gradients of leaves, and adding leaf values to margins, by lists (kernels/leaves.py) or row by row (row_leaves.py).
 
 Floor of a row: summing gathers two floats, adding one (and writes it to the same line), by row numbers of 4 bytes, from rows as
-sparse as the leaf's.
+sparse as the leaf's. Row by row the leaf is scattered once, and everything else streams.
 """
 
 from typing import Any
@@ -27,9 +27,21 @@ def update_margin(a: Any, c: Ceilings) -> tuple[float, float]:
     return n, max(c.stream(12 * n, 8 * n), gathered)
 
 
+def sum_found(a: Any, c: Ceilings) -> tuple[float, float]:
+    n, scattered = gathers(a.chunks, a.grad.shape[1], c)
+    return n, c.stream(4 * n, 4 * n) + scattered + c.stream(12 * n, 12 * n)
+
+
+def add_found(a: Any, c: Ceilings) -> tuple[float, float]:
+    n = a.margin.shape[1]
+    return n, c.stream(12 * n, 8 * n)
+
+
 KERNELS = [
     Kernel("sum_leaves_cpu", "row", sum_leaves, "float64 products, floors and conversions, one row at a time", DENSE),
     Kernel("update_margin_cpu", "row", update_margin, "no scattering store: a load, an add and a store per row", DENSE),
+    Kernel("sum_found_cpu", "row", sum_found, "adds to sums of nodes, one row at a time: two loads and two stores", DENSE),
+    Kernel("add_found_cpu", "row", add_found, "values are looked up one row at a time", DENSE),
 ]
 
 

@@ -1,4 +1,4 @@
-"""Integers to float64, many at once also where a processor converts only single ones: x86-64 before AVX-512.
+"""Between integers and float64, many at once also where a processor converts only single ones: x86-64 before AVX-512.
 
 A float64 whose upper bits say 2^52 holds an integer below 2^32 in its lower ones, so that an integer is put there, and 2^52
 taken off again. LLVM makes vectors of that, and calls for one conversion after another otherwise: 0.7 -> 0.3 ns a value on an
@@ -8,16 +8,17 @@ AMD EPYC (Zen 3). The results are those of float64(), to the bit.
 import platform
 
 from llvmlite import ir
-from numba import config, float64, types, uint64
+from numba import config, float64, int64, types, uint64
 from numba.extending import intrinsic
 
 from gpuboost.kernels.jit import inlined_scalar
-from gpuboost.kernels.scalar import bits_double
+from gpuboost.kernels.scalar import bits_double, double_bits
 
-__all__ = ["as_double", "halves_as_doubles"]
+__all__ = ["as_double", "halves_as_doubles", "whole_as_integer"]
 
 _I64, _F64 = ir.IntType(64), ir.DoubleType()
 _LOW, _HIGH = 0x4330000000000000, 0x4530000000000000  # the bits of 2^52 and of 2^84, whose last one is worth 2^32
+_WHOLE = 0x4338000000000000  # of 1.5 · 2^52
 _SIGN = 0x80000000  # of the upper half: turned over, it counts from −2^31 on
 _TWO_52, _OFFSET_32, _OFFSET_64 = 2.0**52, 2.0**52 + 2.0**31, 2.0**84 + 2.0**63 + 2.0**52
 
@@ -49,3 +50,9 @@ def halves_as_doubles(packed):
     high = (uint64(packed) >> uint64(32)) ^ uint64(_LOW | _SIGN)
     low = (uint64(packed) & uint64(0xFFFFFFFF)) | uint64(_LOW)
     return bits_double(high) - float64(_OFFSET_32), bits_double(low) - float64(_TWO_52)
+
+
+@inlined_scalar
+def whole_as_integer(x):
+    """int64(x) of a whole float64 that is less than 2^51 in size: the last bits of x + 1.5 · 2^52."""
+    return int64(double_bits(x + float64(1.5 * 2.0**52)) - uint64(_WHOLE))

@@ -38,6 +38,11 @@ class CpuGradients(Gradients):
         self.grad, self.hess = allocate(margin.shape, np.float32), allocate(margin.shape, np.float32)
         self.searched = self.grad, self.hess
 
+    @property
+    def n_rows(self) -> int:
+        """Rows that take part, over all workers."""
+        return self._rows.global_rows
+
     def compute(self, objective: Formula) -> Array:
         rows = self._rows
         maxima = np.zeros((self._n_threads, len(self._margin), 2), np.int64)

@@ -20,6 +20,7 @@ from gpuboost.kernels.column_sampling import mask_features_cpu, member_words, no
 from gpuboost.kernels.leaves import leaf_weights, list_leaf_chunks, sum_leaves_cpu, update_margin_cpu
 from gpuboost.kernels.levels import count_slots, grow_levels_cpu, subtree_depth
 from gpuboost.kernels.proposals import propose_candidates_cpu
+from gpuboost.kernels.row_leaves import FEWEST_ROWS, MOST_SUMS, add_found_cpu, sum_found_cpu
 from gpuboost.kernels.splits import CANDIDATE, CHUNK, count_blocks, evaluate_splits
 from gpuboost.params import Params
 
@@ -295,17 +296,29 @@ class CpuTrees(Trees):
         self._n_ordered = arrays.n_nodes
         if self._best_limits is not None:
             self._order_leaves(*self._best_limits)
-        self._leaf_sums = np.zeros((arrays.n_nodes, self.leaf_size, 2), np.int64)
+        shape = arrays.n_nodes, self.leaf_size, 2
+        self._leaf_sums = np.zeros(shape, np.int64)
         self.leaf_chunks = []
         for p, page in enumerate(self._pages):
             chunks = list_leaf_chunks(arrays.n_nodes, arrays.nodes, arrays.segments[p])
             self.leaf_chunks.append(chunks)
-            sum_leaves_cpu(
+            of_page = (
                 chunks, arrays.nodes, arrays.segments[p], page.lists, gradients.grad[:, page.own], gradients.hess[:, page.own],
-                gradients.leaf_scales, self.first_output, self._leaf_sums,
-                np.empty((len(chunks), self.leaf_size, 2), np.int64), self._n_threads,
+                gradients.leaf_scales, self.first_output,
             )  # fmt: skip
+            if self._goes_row_by_row(page):
+                sums = np.zeros((self._n_threads, *shape), np.int64)
+                sum_found_cpu(*of_page, page.gpair, sums, self._leaf_sums, self._n_threads)
+            else:
+                sums = np.empty((len(chunks), *shape[1:]), np.int64)
+                sum_leaves_cpu(*of_page, self._leaf_sums, sums, self._n_threads)
         return self._leaf_sums
+
+    def _goes_row_by_row(self, page: PageRows) -> bool:
+        """Whether the leaves of the page's rows are written and read row by row (kernels/row_leaves.py), not list by list."""
+        is_whole = page.n_drawn == page.n_rows
+        has_room = self.arrays.n_nodes * self.leaf_size <= MOST_SUMS
+        return is_whole and has_room and self._gradients.n_rows >= FEWEST_ROWS
 
     def _prune(self) -> None:
         n, penalty = self.arrays.n_nodes, self.plan.penalty
@@ -332,9 +345,13 @@ class CpuTrees(Trees):
 
     def add_to_margin(self, p: int, margin: np.ndarray) -> None:
         """Add the leaf values to the margins of the rows of page p that the trees were grown on."""
+        arrays, page = self.arrays, self._pages[p]
+        if self._goes_row_by_row(page):
+            add_found_cpu(arrays.nodes, self.leaf_values, self.first_output, page.gpair, margin, self._n_threads)
+            return
         update_margin_cpu(
-            self.leaf_chunks[p], self.arrays.nodes, self.arrays.segments[p], self._pages[p].lists, self.leaf_values,
-            self.first_output, margin, self._n_threads,
+            self.leaf_chunks[p], arrays.nodes, arrays.segments[p], page.lists, self.leaf_values, self.first_output, margin,
+            self._n_threads,
         )  # fmt: skip
 
     def flat(self) -> FlatTrees:
