@@ -81,6 +81,7 @@ class Predictor:
         self._model, self._n_rounds = model, model.n_rounds
         self._flat: dict[str, Any] = {}
         self._start: np.ndarray | None = None
+        self._map: tuple[Any, int] | None = None
         self._contributions: Contributions | None = None
         #: Whether a table without column names needs no warning, or has had it.
         self.takes_unnamed = model.feature_names is None
@@ -162,10 +163,10 @@ class Predictor:
         row_map, n_values = (None, None) if is_margin else self._value_map()
         if "host" not in self._flat:
             self._flat["host"] = flatten_trees(self.rounds.weighed_trees, self.rounds.tree_groups)
-        margin = self.base_margin()[:, None].repeat(table.shape[0], axis=1)
-        out = np.empty_like(margin)
+        base = self.base_margin()
+        out = np.empty((len(base), len(table)), np.float32)
         number = NAN if missing != missing else _as_float32(missing)
-        if not predict_rows(row_map or copy_row)(usual_form(table), number, *self._flat["host"], margin, out):
+        if not predict_rows(row_map or copy_row)(usual_form(table), number, *self._flat["host"], base, out):
             return None
         return finished_prediction(out[:n_values], strict_shape)
 
@@ -173,21 +174,24 @@ class Predictor:
         """Scalar function (margin, i, out) of kernels/reduce.py, from margins to what predict returns (None: they are the same),
         and how many rows of ``out`` that is. Raises NotImplementedError where the objective does not say.
         """
-        name = self.rounds.objective
-        known = self.objective or find_objective(name)
-        if not known.predicts:
-            raise NotImplementedError(
-                f"objective {name!r} of this model is not known here. Import the module that defines it by @gpuboost.objective, "
-                "or use output_margin=True for raw margins."
-            )
-        return known.predict_map or known.row_map, 1 if known.predict_map and self.rounds.n_classes else self.rounds.n_outputs
+        if self._map is None:
+            name = self.rounds.objective
+            known = self.objective or find_objective(name)
+            if not known.predicts:
+                raise NotImplementedError(
+                    f"objective {name!r} of this model is not known here. Import the module that defines it by "
+                    "@gpuboost.objective, or use output_margin=True for raw margins."
+                )
+            is_class = known.predict_map and self.rounds.n_classes
+            self._map = known.predict_map or known.row_map, 1 if is_class else self.rounds.n_outputs
+        return self._map
 
     def base_margin(self) -> np.ndarray:
         """float32 (n_outputs,): the margins of base_score, by XGBoost's link where the objective is not known."""
         if self._start is None:
             scores, known = np.asarray(self.rounds.base_score, np.float32), self.objective
             scores = known.base_margin(scores) if known else find_objective(self.rounds.objective).link.to_margin(scores)
-            self._start = np.broadcast_to(scores, (self.rounds.n_outputs,))
+            self._start = np.full(self.rounds.n_outputs, scores, np.float32)
         return self._start
 
 

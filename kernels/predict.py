@@ -87,12 +87,16 @@ def predict_rows(row_map):
 
     row_map : scalar function (margin, i, out) of kernels/reduce.py; copy_row for margins.
 
-    Returned kernel (batch, missing, trees, leaf_values, tree_begin, tree_groups, sets, margin, out): as predict_values_cpu.
-        out : float32 (n_outputs, n_rows), OUT. What row_map makes of the margins.
+    Returned kernel (batch, missing, trees, leaf_values, tree_begin, tree_groups, sets, base, out): as predict_values_cpu.
+        base : float32 (n_outputs,), IN. Margins without trees. out : float32 (n_outputs, n_rows), OUT. Row_map of these.
         Returns False, before anything is complete, where a value is infinite or at least LARGEST in size.
     """
 
-    def predict_rows_cpu(batch, missing, trees, leaf_values, tree_begin, tree_groups, sets, margin, out):
+    def predict_rows_cpu(batch, missing, trees, leaf_values, tree_begin, tree_groups, sets, base, out):
+        margin = np.empty(out.shape, np.float32)
+        for output in range(base.size):
+            for row in range(batch.shape[0]):
+                margin[output, row] = base[output]
         for row in range(batch.shape[0]):
             for feature in range(batch.shape[1]):
                 if abs(batch[row, feature]) >= LARGEST:

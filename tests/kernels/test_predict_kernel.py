@@ -37,9 +37,8 @@ def predict_codes(columns, cuts, flat, n_outputs=1, *, n_threads=1):
 
 def predict_few(batch, flat, n_outputs=1, *, missing=np.nan, start=0.0, row_map=copy_row):
     """Adapter: what the kernel without threads writes, or None where it refuses a value."""
-    margin = np.full((n_outputs, len(batch)), start, np.float32)
-    out = np.full_like(margin, -1)
-    return out if predict_rows(row_map)(batch, np.float32(missing), *flat, margin, out) else None
+    base, out = np.full(n_outputs, start, np.float32), np.full((n_outputs, len(batch)), -1, np.float32)
+    return out if predict_rows(row_map)(batch, np.float32(missing), *flat, base, out) else None
 
 
 def forest(*trees, groups=None):
@@ -67,7 +66,7 @@ def test_two_trees_by_hand():
 def test_few_rows_by_hand_and_through_a_row_map():
     batch = np.array([[1.0, -1.0], [1.5, 0.0], [np.nan, np.nan]], np.float32)
     assert predict_few(batch, forest(STUMP, DEEP), start=0.5).tolist() == [[11.5, 22.5, 14.5]]
-    classes = predict_few(batch, forest(STUMP, DEEP, groups=[0, 1]), 2, start=[[0.0], [15.0]], row_map=argmax_row)
+    classes = predict_few(batch, forest(STUMP, DEEP, groups=[0, 1]), 2, start=[0.0, 15.0], row_map=argmax_row)
     assert classes[0].tolist() == [1, 0, 1]  # margins 10 | 16, 20 | 17, 10 | 19
     assert predict_few(np.array([[-999.0]]), forest(STUMP), missing=-999.0).tolist() == [[10]]
 

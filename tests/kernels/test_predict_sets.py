@@ -114,7 +114,9 @@ def test_values_equal_a_walk_in_python(seed, n_rows, missing):
         margin, leaves = predict_values(table, case.flat, 2, missing=missing, start=case.start, n_threads=1 + seed % 2)
         np.testing.assert_array_equal(leaves, case.leaves)
         np.testing.assert_array_equal(margin, case.margin)
-        np.testing.assert_array_equal(predict_few(table, case.flat, 2, missing=missing, start=case.start), case.margin)
+        base = np.array([0.25, -3.0], np.float32)
+        few = predict_few(table, case.flat, 2, missing=missing, start=base)
+        np.testing.assert_array_equal(few, margins_of(case.flat, case.leaves, np.repeat(base[:, None], len(table), axis=1)))
 
 
 def stored(values, absent):
