@@ -23,7 +23,6 @@ hessians are as small, and a leaf needs so many of them that what rounding adds 
 Floor: 8 bytes read, 4 written (8 with two limbs) per row and output.
 """
 
-import math
 
 import numpy as np
 from numba import float64, int32, int64, uint32, uint64
@@ -52,11 +51,6 @@ LEAF_UNITS = 4096.0
 LIGHT_BITS = 16  # below a unit, in sums over light rows
 LIGHT_SCALE = 2.0**LIGHT_BITS
 SMALL_UNITS = 4.0  # with ⅛ instead, one label of 1e6 among unit noise cost 10 % of RMSE (tests/test_parity.py, one outlier)
-
-
-def scale_exponent(largest, bits):
-    """The k with largest·2^k in [2^(bits−1), 2^bits); 0 when nothing is larger than 0."""
-    return bits - math.frexp(largest)[1] if largest > 0.0 else 0
 
 
 @scalar

@@ -12,13 +12,16 @@ from gpuboost.backend.plans import Penalty
 from gpuboost.communicator import Communicator
 from gpuboost.kernels.gradients import NON_FINITE_BITS
 from gpuboost.kernels.leaf_quantiles import WEIGHT_BITS
-from gpuboost.kernels.quantise import needs_two_limbs, scale_exponent
+from gpuboost.kernels.quantise import needs_two_limbs
 from gpuboost.kernels.row_sampling import FIRST_WORD, N_KEYS
 
 __all__ = [
     "as_ratios", "check_finite", "exact_sum", "hash_words", "largest_of", "leaf_scales", "magnitudes",
     "needs_refinement", "output_keys", "round_key", "sampling_keys", "scales_16", "sum_scale", "weight_factor",
 ]  # fmt: skip
+
+
+BITS_16 = np.array([15, 16], np.int32)  # of a gradient without its sign, and of a hessian
 
 
 def check_finite(maxima: np.ndarray) -> None:
@@ -37,18 +40,23 @@ def magnitudes(maxima: np.ndarray) -> np.ndarray:
 
 def scales_16(maxima: np.ndarray) -> np.ndarray:
     """float64 (n_outputs, 2): the powers of two that bring max |g| below 2^15 and max h below 2^16."""
-    return np.array([[2.0 ** scale_exponent(g, 15), 2.0 ** scale_exponent(h, 16)] for g, h in magnitudes(maxima).tolist()])
+    sizes = magnitudes(maxima)
+    return np.where(sizes > 0.0, np.ldexp(1.0, BITS_16 - np.frexp(sizes)[1]), 1.0)
 
 
 def leaf_scales(maxima: np.ndarray, global_rows: int) -> np.ndarray:
     """float64 (n_outputs, 2): powers of two with global_rows · max · scale ≤ 2^62."""
-    return np.array([[sum_scale(g, global_rows), sum_scale(h, global_rows)] for g, h in magnitudes(maxima).tolist()])
+    return np.ldexp(1.0, np.minimum(_sum_bits(global_rows) - np.frexp(magnitudes(maxima))[1], 1000))
 
 
 def sum_scale(largest: float, n_terms: int) -> float:
     """The power of two with which n_terms integers of |value| ≤ largest sum to at most 2^62, or 2^1000 if that is less."""
-    exponent = 62 - (max(n_terms, 1) - 1).bit_length() - (math.frexp(largest)[1] if largest > 0.0 else 0)
-    return math.ldexp(1.0, min(exponent, 1000))
+    return math.ldexp(1.0, min(_sum_bits(n_terms) - math.frexp(largest)[1], 1000))
+
+
+def _sum_bits(n_terms: int) -> int:
+    """Bits of each of so many terms that sum to at most 2^62."""
+    return 62 - (max(n_terms, 1) - 1).bit_length()
 
 
 def largest_of(values: np.ndarray, comm: Communicator) -> float:

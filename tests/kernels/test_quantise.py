@@ -8,7 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from gpuboost.kernels.quantise import LIGHT_BITS, N_SUMS, needs_two_limbs, quantise_cpu, scale_exponent
+from gpuboost.backend.fixed_point import scales_16
+from gpuboost.kernels.quantise import LIGHT_BITS, N_SUMS, needs_two_limbs, quantise_cpu
 
 
 def quantise(grad, hess, scales, *, n_limbs=1, keys=None, n_threads=1):
@@ -46,16 +47,6 @@ def test_values_beyond_the_range_are_clamped():
     assert q_g.tolist() == [[32767, -32767, 32767, -32767]] and q_h.tolist() == [[65535, 65535, 0, 1]]
     q_g, q_h, _ = quantise([1, -1], [2, 2], (2.0**32, 2.0**32), n_limbs=2)
     assert q_g.tolist() == [[2**31 - 2**16, -(2**31) + 2**16]] and q_h.tolist() == [[2**32 - 1, 2**32 - 1]]
-
-
-@pytest.mark.parametrize("largest, bits", [(1.0, 15), (0.75, 16), (3.4e38, 15), (1e-45, 16), (2.0**-126, 15)])
-def test_the_scale_brings_the_largest_value_just_below_the_limit(largest, bits):
-    largest = float(np.float32(largest))
-    assert 2 ** (bits - 1) <= math.ldexp(largest, scale_exponent(largest, bits)) < 2**bits
-
-
-def test_the_scale_of_nothing_is_one():
-    assert scale_exponent(0.0, 15) == 0
 
 
 @pytest.mark.parametrize("grad, hess", [(0.3, 0.7), (-0.3, 0.01), (123.456, 1000.9), (-17.99, 0.5)])
@@ -146,7 +137,8 @@ def test_threads_and_pages_change_nothing(n_limbs):
 
 def sums_of(grad, hess):
     """Σ of quiet rows and of light ones, in units of the scales that such a table gets."""
-    scales = [2.0 ** scale_exponent(float(np.abs(x).max()), bits) for x, bits in ((grad, 15), (hess, 16))]
+    largest = np.array([[np.abs(x).max() for x in (grad, hess)]], np.float32)
+    scales = scales_16(largest.view(np.int32).astype(np.int64))[0].tolist()
     return quantise(grad, hess, scales)[2][0, 2:].tolist(), scales[1]
 
 
