@@ -82,7 +82,7 @@ def move_rows(a: Any, fetch: Callable[[Any], np.ndarray]) -> tuple[float, float]
 FLOORS: dict[str, Callable[[Any, Callable[[Any], np.ndarray]], tuple[float, float]]] = {
     "build_(strided_)?histograms_kernel": build_histograms,
     "subtract_histograms_kernel": subtract_histograms,
-    "evaluate_splits_kernel": evaluate_splits,
+    "evaluate_(plain_)?splits_kernel": evaluate_splits,
     "move_rows_kernel": move_rows,
     "sum_leaves_kernel": lambda a, fetch: (12.0 * leaf_rows(a, fetch), 0.0),
     "update_margin_kernel": lambda a, fetch: (12.0 * leaf_rows(a, fetch), 0.0),

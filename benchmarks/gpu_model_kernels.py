@@ -177,20 +177,26 @@ def subtract_histograms(kernel: CudaKernel, task: Task, machine: Machine) -> lis
 
 
 def evaluate_splits(kernel: CudaKernel, task: Task, machine: Machine) -> list[Work]:
-    """An item: a feature of a node without missing rows, 32 bins at a time, the next of which are on their way meanwhile."""
+    """An item: a feature of a node without missing rows, a tile of bins at a time, and its part of what a warp does for the node.
+    Each tile is waited for. A load of a lane's bins touches a line for every second lane."""
     listing = disassemble(kernel, machine.capability)
-    tile = listing.inner_loops("SHFL.UP")[0]
-    tiles, bytes_each = -(-task.n_bins // 32), 16 * task.n_features * task.n_bins
-    shared = kernel.block // 32 * splits.CARRY_BYTES
-    return [
-        Work(
-            items=level.nodes * task.n_features, resident=resident_warps(kernel, listing, machine, shared),
-            instructions=outside(listing, tile) + tiles * len(tile),
-            doubles=tiles * tile.count(DOUBLE), passes=tiles * tile.count("SHFL|LDS|STS"), lines=tiles * 8,
-            cached_waits=7, bytes=level.nodes * bytes_each,
-        )  # fmt: skip
-        for level in split_levels(task)
-    ]
+    tile = listing.inner_loops("LDG", "SHFL.UP")[0]
+    feature = listing.around(listing.around(tile))
+    tiles, bytes_each = -(-task.n_bins // splits.TILE_BINS), 16 * task.n_features * task.n_bins
+    resident, works = resident_warps(kernel, listing, machine), []
+    for level in split_levels(task):
+        items = level.nodes * task.n_features
+        of_node = min(1.0, resident_share(items, resident) + 1 / task.n_features)  # one for each warp, and where nodes meet
+        works.append(
+            Work(
+                items=items, resident=resident,
+                instructions=of_node * outside(listing, feature) + len(feature) + (tiles - 1) * len(tile),
+                doubles=tiles * tile.count(DOUBLE), passes=tiles * tile.count("SHFL") + 10,
+                lines=tiles * splits.LANE_BINS * 32 * 16 * splits.LANE_BINS / LINE,
+                waits=tiles, cached_waits=1 + 6 * of_node, bytes=level.nodes * bytes_each,
+            )  # fmt: skip
+        )
+    return works
 
 
 def choose_splits(kernel: CudaKernel, task: Task, machine: Machine) -> list[Work]:
@@ -343,7 +349,7 @@ Description = Callable[[CudaKernel, Task, Machine], list[Work]]
 DESCRIPTIONS: dict[str, Description] = {
     r"histogram_tiles\.build_histograms_kernel_8_\d": build_histograms,
     r"histogram\.subtract_histograms_kernel": subtract_histograms,
-    r"splits\.evaluate_splits_kernel_\w+": evaluate_splits,
+    r"splits\.evaluate_plain_splits_kernel": evaluate_splits,
     r"splits\.choose_splits_kernel": choose_splits,
     r"partition\.move_rows_kernel": move_rows,
     r"growth\.start_trees_kernel": every_row(8, "LDG", "STG"),

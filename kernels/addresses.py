@@ -10,7 +10,7 @@ from numba.extending import intrinsic
 
 from gpuboost.kernels.cuda_common import cuda, lowered_to
 
-__all__ = ["add_at_byte", "load_at", "permute_bytes", "store_at"]
+__all__ = ["add_at_byte", "load_at", "load_pair_at", "permute_bytes", "store_at"]
 
 _I8, _I32, _I64 = map(ir.IntType, (8, 32, 64))
 
@@ -71,6 +71,17 @@ def _load_at(typing_context, array, begin, offset):
 
 
 @intrinsic
+def _load_pair_at(typing_context, array, begin, offset):
+    def codegen(context, builder, signature, args):
+        first = _element(context, builder, signature, args)
+        second = builder.gep(first, [_I64(1)], inbounds=True)
+        pair = builder.load(first, align=16), builder.load(second, align=8)  # by the first one's NVVM knows that one load will do
+        return context.make_tuple(builder, signature.return_type, pair)
+
+    return types.UniTuple(types.int64, 2)(array, types.int64, types.uint32), codegen
+
+
+@intrinsic
 def _store_at(typing_context, array, begin, offset, value):
     def codegen(context, builder, signature, args):
         context.pack_value(builder, array.dtype, args[3], _element(context, builder, signature, args))
@@ -84,6 +95,13 @@ def load_at(array, begin, offset):
     """The element that lies begin + offset elements behind the first one of a C-contiguous array, without its strides.
     begin : int64. offset : uint32."""
     return array[_index(array.shape, int(begin) + int(offset))]
+
+
+@lowered_to(_load_pair_at)
+def load_pair_at(array, begin, offset):
+    """The elements begin + offset and begin + offset + 1, in one go: of an int64 array, and both numbers are even."""
+    at = int(begin) + int(offset)
+    return array[_index(array.shape, at)], array[_index(array.shape, at + 1)]
 
 
 @lowered_to(_store_at)

@@ -508,7 +508,7 @@ def launches(steps, policy="depthwise", by_rows=False, pages=1, idle_pages=1):
     round_once = "start_round choose_scales start_trees weigh_trees flatten_trees"
     round_pages = "quantise quantise"  # with one limb, with two
     round_pages += " find_leaves sum_found add_found" if by_rows else " sum_leaves update_margin"
-    step_once = f"choose_built evaluate_splits choose_splits split_{policy}"
+    step_once = f"choose_built evaluate_plain_splits choose_splits split_{policy}"
     moves = steps - 1 if by_rows else steps
     counts = Counter({"subtract_histograms": steps - 1, "predict_codes": idle_pages})  # no sibling of the roots
     counts["start_rows"] = pages - 1

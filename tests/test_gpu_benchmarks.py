@@ -188,7 +188,7 @@ def test_floors_are_found_by_the_plain_name():
 
     known = [
         histogram_tiles.build_histograms_kernel(1, 3), histogram.build_strided_histograms_kernel,
-        splits.evaluate_splits_kernel(True, None), leaves.update_margin_kernel,
+        splits.evaluate_splits_kernel(True, None), splits.evaluate_plain_splits_kernel, leaves.update_margin_kernel,
         row_leaves.find_leaves_kernel, row_leaves.add_found_kernel,
         gradients.elementwise_gradients_kernel(logistic_gradient), gradients.rowwise_gradients_kernel(softmax_gradient),
     ]  # fmt: skip

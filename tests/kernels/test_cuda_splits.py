@@ -26,6 +26,7 @@ def find_splits_with(
     """Adapter: as test_splits.find_splits, by the CUDA kernels.
 
     scales : of gradient and hessian; or float64 (n_outputs, 2). bounded : which kernel; None: the one that the bounds need.
+    Where the plain kernel can be asked as well, every feature's gain and choice must be the same.
     batch : nodes of one launch. The last launch asks for a whole batch, also where fewer nodes are left; what lies beyond them
     is checked to stay as it was.
     """
@@ -50,8 +51,9 @@ def find_splits_with(
     progress = np.zeros(1, PROGRESS)
     progress["frontier"], progress["n_nodes"] = FRONTIER, FRONTIER + n_nodes
     first_output = np.array(first_output, np.int32)
-    if bounded is None:
-        bounded = max_delta_step > 0 or monotone.any() or np.max(lower) > -np.inf or np.min(upper) < np.inf
+    needs_bounds = max_delta_step > 0 or monotone.any() or np.max(lower) > -np.inf or np.min(upper) < np.inf
+    bounded = needs_bounds if bounded is None else bounded
+    is_plain = n_outputs == 1 and not needs_bounds and len(proposed) == 0 and gain is BUILT_IN_GAIN
     evaluate, choose = splits.evaluate_splits_kernel(bool(bounded), gain.function), splits.choose_splits_kernel
     for begin in range(0, n_nodes, batch):
         shape = batch, len(n_bins) + 2  # they may be wider than the features are many
@@ -61,6 +63,15 @@ def find_splits_with(
             proposed, scales, first_output, penalty, np.array(gain.parameters, np.float64), gains, choices,
             warps=batch * len(n_bins), shared=evaluate.block // 32 * n_outputs * splits.CARRY_BYTES,
         )  # fmt: skip
+        if is_plain:
+            others = gains.copy(), choices.copy()
+            gains[:, : len(n_bins)], choices[:, : len(n_bins)] = UNTOUCHED, UNTOUCHED
+            run(
+                splits.evaluate_plain_splits_kernel, begin, batch, max_depth, progress, nodes, all_sums, hist, offsets, mask,
+                scales, first_output, penalty, gains, choices, warps=batch * len(n_bins),
+            )  # fmt: skip
+            np.testing.assert_array_equal(gains, others[0])
+            np.testing.assert_array_equal(choices, others[1])
         run(choose, begin, batch, progress, nodes, all_sums, left_sums, hist, offsets, features, gains, choices, warps=batch)
     for outside in (slice(0, FRONTIER), slice(FRONTIER + n_nodes, None)):
         assert (nodes["gain"][outside] == UNTOUCHED).all() and (left_sums[outside] == -1).all()
@@ -160,6 +171,13 @@ def test_ties_go_to_the_lower_bin_before_they_go_to_missing_left(run):
     assert nodes[["bin", "default_left"]][0].tolist() == (0, 0)
     nodes = check(run, one_feature([-6, 6], [2, 2]), [[[0, 6]]], [2])
     assert nodes[["bin", "default_left"]][0].tolist() == (0, 1)
+
+
+@each_runner
+def test_gains_of_the_same_16_bits_are_a_tie(run):
+    # λ = 1: bin 0 gains 200000² · 5/6, bin 1 gains 200001² · 5/6
+    nodes = check(run, one_feature([-200_000, -1, 200_001], [2, 0, 1]), [[[0, 3]]], [3])
+    assert nodes[["gain", "bin"]][0].tolist() == (200_000**2 / 3 + 200_000**2 / 2, 0)
 
 
 # ---- which nodes and features
@@ -269,7 +287,9 @@ def test_random_nodes_equal_the_cpu(run, seed, n_nodes, n_outputs, n_bins, n_row
 
 
 @each_runner
-@pytest.mark.parametrize("n_bins, n_outputs", [([31, 32], 1), ([33, 64], 2), ([65, 2], 1), ([256], 1), ([3] * 33, 1)])
+@pytest.mark.parametrize("n_bins, n_outputs", [
+    ([31, 32], 1), ([33, 64], 2), ([65, 2], 1), ([256], 1), ([3] * 33, 1), ([127, 128, 129, 1, 260], 1),
+])  # fmt: skip
 @pytest.mark.parametrize("missing", [0.0, 0.1])
 def test_more_bins_and_features_than_lanes_equal_the_cpu(run, n_bins, n_outputs, missing):
     hist, sums = random_histograms(np.random.default_rng(25), 1, n_outputs, n_bins, 3000, missing, 20000)

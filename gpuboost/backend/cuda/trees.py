@@ -161,12 +161,11 @@ class CudaTrees(Trees):
     # -- Splits -----------------------------------------------------------------------------------------------------
 
     def evaluate_splits(self, batch: FrontierBatch) -> None:
-        s, at_once = self._params, len(self._gains)
-        kernel = splits.evaluate_splits_kernel(s.max_delta_step > 0 or self.has_order, self.plan.gain.function)
+        at_once = len(self._gains)
         for first in range(batch.begin, batch.end, at_once):
-            self._evaluate(kernel, first, min(at_once, batch.end - first))
+            self._evaluate(first, min(at_once, batch.end - first))
 
-    def _evaluate(self, kernel: CudaKernel, first: int, n: int) -> None:
+    def _evaluate(self, first: int, n: int) -> None:
         """The same for n nodes of the frontier."""
         own, s, launch, columns = self.arrays, self._params, self._launch, self._table.columns
         if s.masks_features:
@@ -175,12 +174,21 @@ class CudaTrees(Trees):
                 column_sampling.mask_features_kernel, first, n, s.max_depth, *n_drawn, self._progress, own.nodes,
                 columns.features, self._feature_weights, self._member, self._feature_mask, blocks=n,
             )  # fmt: skip
-        launch(
-            kernel, first, n, s.max_depth, int(s.proposals == "global"), self._progress, own.nodes, own.sums, self._hist,
-            columns.offsets, columns.features, self.monotone, self._feature_mask, self._proposed, self._gradients.scales,
-            self.first_output, self._penalty, self._gain_parameters, self._gains, self._choices,
-            warps=n * len(columns.features), shared=self.device.block(kernel) // 32 * self.leaf_size * splits.CARRY_BYTES,
-        )  # fmt: skip
+        is_bounded, gain, warps = s.max_delta_step > 0 or self.has_order, self.plan.gain.function, n * len(columns.features)
+        if self.leaf_size == 1 and not is_bounded and gain is None and s.proposals is None:
+            launch(
+                splits.evaluate_plain_splits_kernel, first, n, s.max_depth, self._progress, own.nodes, own.sums, self._hist,
+                columns.offsets, self._feature_mask, self._gradients.scales, self.first_output, self._penalty, self._gains,
+                self._choices, warps=warps,
+            )  # fmt: skip
+        else:
+            kernel = splits.evaluate_splits_kernel(is_bounded, gain)
+            launch(
+                kernel, first, n, s.max_depth, int(s.proposals == "global"), self._progress, own.nodes, own.sums, self._hist,
+                columns.offsets, columns.features, self.monotone, self._feature_mask, self._proposed, self._gradients.scales,
+                self.first_output, self._penalty, self._gain_parameters, self._gains, self._choices, warps=warps,
+                shared=self.device.block(kernel) // 32 * self.leaf_size * splits.CARRY_BYTES,
+            )  # fmt: skip
         if self._categorical is not None:
             launch(
                 self._of_categories(), first, n, s.max_depth, self._progress, own.nodes, own.sums, self._hist, columns.offsets,
