@@ -46,6 +46,7 @@ from gpuboost.backend.contract import Array  # noqa: E402
 from gpuboost.backend.cuda import CudaBackend  # noqa: E402
 from gpuboost.backend.cuda.device import PendingCopy  # noqa: E402
 from gpuboost.kernels.cuda_common import CudaKernel  # noqa: E402
+from gpuboost.kernels.histogram_tiles import TILE_CODES  # noqa: E402
 
 HIGGS = Task(11_000_000, 28, 8)
 TASKS = {
@@ -102,13 +103,18 @@ class CountingDevice(SimulatedDevice):
         return counted
 
 
+def operations_of(task: Task) -> Operations:
+    """Those of a tree of few features; records of more than a sector have a kernel of their own."""
+    return operations(task.max_depth, 2 if task.n_features <= TILE_CODES else TILE_CODES + 1)
+
+
 @cache
-def operations(max_depth: int) -> Operations:
+def operations(max_depth: int, n_features: int = 2) -> Operations:
     """Those of the third tree of a small training: the device is never asked how far a tree has grown."""
     device, rng = CountingDevice(), np.random.default_rng(0)
     with patch("gpuboost.backend.choose_backend", lambda *args, **table: CudaBackend(device)):
         n_rows = max(60, 2 ** (max_depth - 1))  # fewer leaves a level would have room for fewer histograms
-        matrix = gb.QuantileDMatrix(rng.normal(size=(n_rows, 2)).astype(np.float32), rng.integers(0, 2, n_rows))
+        matrix = gb.QuantileDMatrix(rng.normal(size=(n_rows, n_features)).astype(np.float32), rng.integers(0, 2, n_rows))
         booster = gb.Booster({"objective": "binary:logistic", "max_depth": max_depth, "device": "cuda"}, [matrix])
         for _ in range(3):
             device.counted = Operations(Counter())
@@ -133,7 +139,7 @@ class KernelTime:
 def kernel_times(task: Task, machine: Machine) -> list[KernelTime]:
     """The kernel that takes longest first."""
     times = []
-    for kernel, n in operations(task.max_depth).kernels.items():
+    for kernel, n in operations_of(task).kernels.items():
         describe = description_of(kernel)
         if describe is None:
             times.append(KernelTime(kernel, n, 1e-3 * n * machine.small_us, "few dependent steps"))
@@ -154,7 +160,7 @@ def figures(task: Task, machine: Machine) -> dict[str, float]:
     for time in kernel_times(task, machine):
         part = next((part for begin, part in PARTS.items() if time.kernel.name.startswith(begin)), "rest")
         parts[part] += time.ms
-    counted, work = operations(task.max_depth), sum(parts.values())
+    counted, work = operations_of(task), sum(parts.values())
     launched = counted.n - counted.in_graph + 1  # beside the graph, and the graph itself
     graph_us = counted.in_graph * machine.graph_us + launched * machine.launch_us
     parts |= {"launches": 1e-3 * counted.n * machine.launch_us, "host": 1e-3 * counted.n * machine.host_us}
@@ -182,7 +188,7 @@ def model(machine: Machine) -> dict[str, Any]:
         passes = max(t.add_passes for t in times)
         over = [ms / sum(floor.values()) for ms in ranges["tree as a graph"]]
         found[name] = {
-            "operations": operations(task.max_depth).n, "passes_of_an_add": passes, "ms": ranges, "floor_ms": floor,
+            "operations": operations_of(task).n, "passes_of_an_add": passes, "ms": ranges, "floor_ms": floor,
             "over_floor": over, "kernels": kernels,
         }  # fmt: skip
     return {**describe_commit(), "machine": asdict(machine), "tasks": found}

@@ -13,6 +13,7 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
+from itertools import product
 
 import numpy as np
 from gpu_machine import Machine, Work
@@ -20,7 +21,7 @@ from replay import IDLE, LINE, SECTOR, add_passes, codes_of, load_passes, rows_o
 from sass import Listing, Loop, disassemble
 
 from gpuboost.backend.cuda.record_tiles import choose_tiles
-from gpuboost.kernels import histogram, partition, row_leaves, splits
+from gpuboost.kernels import histogram, histogram_tiles, partition, row_leaves, splits
 from gpuboost.kernels.cuda_common import CudaKernel
 
 BLOCK_BYTES = 1024  # of shared memory that the system keeps of each block
@@ -93,18 +94,18 @@ def tile_lanes(n_rows: int, words: int, block: int) -> tuple[np.ndarray, np.ndar
     return np.where(place < n_rows, place, IDLE), np.broadcast_to(thread % words, place.shape)
 
 
-def tile_adds(codes: np.ndarray, words: int, block: int) -> list[np.ndarray]:
-    """Words of shared memory of the 16 adds of each step, in their order, int64 (warps' instructions, 32) each.
+def tile_adds(codes: np.ndarray, words: int, block: int, width: int = 1) -> list[np.ndarray]:
+    """Words of shared memory of the 16 adds of each step, in their order, int64 (warps' instructions, 32) each; of two tiles 32.
 
-    codes : int64 (n_rows, 8 · words), of a node's rows in its order.
+    codes : int64 (n_rows, 8 · words · width), of a node's rows in its order.
     """
     place, word = tile_lanes(len(codes), words, block)
     turn = np.arange(block) % 32 // words
     adds = []
-    for j in range(8):
+    for tile, j in product(range(width), range(8)):
         at = (turn + j % 4 & 7) ^ (j & 4)
         column = 8 * (word + words * (turn >> 3)) + at
-        offset = codes[place, 8 * word + at] * 64 + column
+        offset = codes[place, 8 * (word * width + tile) + at] * 64 + column + tile * histogram_tiles.SECOND_TILE // 4
         adds += [np.where(place == IDLE, IDLE, offset + plane * 32) for plane in range(2)]
     return list(map(warps, adds))
 
@@ -119,17 +120,19 @@ class Replay:
 
 
 @cache
-def replay_tile(share: float, kind: str, n_bins: int, n_features: int, words: int, block: int) -> Replay:
+def replay_tile(share: float, kind: str, n_bins: int, n_features: int, words: int, block: int, width: int) -> Replay:
     """A block that adds up rows of a node with this share of the table's: numbers and pairs of 4 bytes, records of codes."""
     rng = np.random.default_rng(0)
     rows, record = rows_of_a_node(rng, REPLAYED_STEPS * (block // words), share), histogram.record_bytes(n_features)
-    codes = np.pad(codes_of(kind, rng, len(rows), n_features, n_bins), ((0, 0), (0, record - n_features)))[:, : 8 * words]
+    codes = np.pad(codes_of(kind, rng, len(rows), n_features, n_bins), ((0, 0), (0, record - n_features)))[:, : 8 * words * width]
     place, word = tile_lanes(len(rows), words, block)
-    loads = [np.where(place == IDLE, IDLE, each) for each in (4 * place, 4 * rows[place], record * rows[place] + 8 * word)]
-    passes = sum(add_passes(words).mean() for words in tile_adds(codes, words, block))
+    numbers, pairs, words_of_rows = 4 * place, 4 * rows[place], record * rows[place] + 8 * width * word
+    loads = [np.where(place == IDLE, IDLE, each) for each in (numbers, pairs, words_of_rows)]
+    passes = sum(add_passes(words).mean() for words in tile_adds(codes, words, block, width))
     lines = sum(touched(warps(addresses), LINE).mean() for addresses in loads)
     # Tiles of the same rows run side by side: one brings row numbers and pairs from memory, the others find them in the cache.
-    sectors = (sum(map(sectors_in_all, loads[:2])) / (record // (8 * words)) + sectors_in_all(loads[2])) / len(rows)
+    n_tiles = math.ceil(record / (8 * words * width))
+    sectors = (sum(map(sectors_in_all, loads[:2])) / n_tiles + sectors_in_all(loads[2])) / len(rows)
     return Replay(float(passes), float(lines), sectors)
 
 
@@ -139,13 +142,14 @@ def build_histograms(kernel: CudaKernel, task: Task, machine: Machine) -> list[W
     loop, turn = listing.inner_loops("ATOMS")[0], listing.inner_loops("LDS", "STS")[0]
     flush, (n_lines, words) = listing.inner_loops("ATOMG|RED", "LDS")[0], tiles.shape
     n_warps, resident = kernel.block // 32, resident_warps(kernel, listing, machine, tiles.shared_bytes)
-    turns, flushes = 2 * n_lines / n_warps, 32 / n_warps * -(-n_lines // 16)  # of a warp
+    width = loop.count("ATOMS") // 16
+    turns, flushes = width * 2 * n_lines / n_warps, width * 32 / n_warps * -(-n_lines // 16)  # of a warp
     n_parts = histogram.parts_of_rows(machine.multiprocessors * kernel.blocks_per_sm, tiles.n_tiles)
     works = []
     for level in built_levels(task, machine):
         part_rows = min(max(level.rows / n_parts, histogram.MIN_PART_ROWS), histogram.MAX_SLICE_ROWS)
         slices = level.rows / part_rows + level.nodes - 1
-        means = replay_tile(level.share, task.kind, task.n_bins, task.n_features, words, kernel.block)
+        means = replay_tile(level.share, task.kind, task.n_bins, task.n_features, words, kernel.block, width)
         steps = level.rows / slices / (kernel.block // words)
         works.append(
             Work(
@@ -154,7 +158,7 @@ def build_histograms(kernel: CudaKernel, task: Task, machine: Machine) -> list[W
                 passes=steps * means.passes + 2 * (turns + flushes), lines=steps * means.lines + flushes * 32 * 8 / LINE,
                 waits=steps + 2, cached_waits=6,
                 bytes=level.rows * tiles.n_tiles * means.sectors * SECTOR + level.nodes * 16 * task.n_features * task.n_bins,
-                adds=slices * task.n_features * task.n_bins * 2, add_passes=means.passes / 16,
+                adds=slices * task.n_features * task.n_bins * 2, add_passes=means.passes / 16 / width,
             )  # fmt: skip
         )
     return works
@@ -347,7 +351,7 @@ def every_row(row_bytes: int, *loop: str) -> Callable[[CudaKernel, Task, Machine
 
 Description = Callable[[CudaKernel, Task, Machine], list[Work]]
 DESCRIPTIONS: dict[str, Description] = {
-    r"histogram_tiles\.build_histograms_kernel_8_\d": build_histograms,
+    r"histogram_tiles\.build_histograms_kernel_8_\d(_wide)?": build_histograms,
     r"histogram\.subtract_histograms_kernel": subtract_histograms,
     r"splits\.evaluate_plain_splits_kernel": evaluate_splits,
     r"splits\.choose_splits_kernel": choose_splits,

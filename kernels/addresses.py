@@ -78,7 +78,7 @@ def _load_pair_at(typing_context, array, begin, offset):
         pair = builder.load(first, align=16), builder.load(second, align=8)  # by the first one's NVVM knows that one load will do
         return context.make_tuple(builder, signature.return_type, pair)
 
-    return types.UniTuple(types.int64, 2)(array, types.int64, types.uint32), codegen
+    return types.UniTuple(array.dtype, 2)(array, types.int64, types.uint32), codegen
 
 
 @intrinsic
@@ -99,7 +99,8 @@ def load_at(array, begin, offset):
 
 @lowered_to(_load_pair_at)
 def load_pair_at(array, begin, offset):
-    """The elements begin + offset and begin + offset + 1, in one go: of an int64 array, and both numbers are even."""
+    """The elements begin + offset and begin + offset + 1, in one go: of an array of 8 bytes an element, and
+    both numbers are even."""
     at = int(begin) + int(offset)
     return array[_index(array.shape, at)], array[_index(array.shape, at + 1)]
 

@@ -22,19 +22,24 @@ warp adds 8 rows together. Rows begin at different codes of the word, as their n
 Records of 8 or 16 bytes have P = 1 or 2, and then the tile has 4 / P copies of their columns, of which r / 8 says whose turn it
 is. Both planes are int32, the only type whose atomic add to shared memory is one instruction on every architecture; the rows of a
 slice cannot overflow them (histogram.MAX_SLICE_ROWS). At its end the tile is added to the int64 histogram.
+
+Where a record has two sectors of one-byte codes or more, and shared memory has room, two tiles are added up together: a lane
+takes 16 bytes, whose first word goes to the first tile, the other to the second. A line of memory that a warp reads then serves
+64 codes, and so do a row's number and its pair.
 """
 
 from functools import cache
 
 from numba import int32, int64, uint32, uint64
 
-from gpuboost.kernels.addresses import add_at_byte, permute_bytes
+from gpuboost.kernels.addresses import add_at_byte, load_pair_at, permute_bytes
 from gpuboost.kernels.cuda_common import CudaKernel, cuda, cuda_kernel, device_function, lane_number
 from gpuboost.kernels.quantise import LIMB_BITS
 
 TILE_CODES = 32  # bytes of codes: a sector of memory
 WORD_CODES = 8  # bytes of codes that a lane takes
 LINE_WORDS = 32  # of shared memory: a word of each bank
+SECOND_TILE = 256 * 8 * TILE_CODES  # bytes: where the second one of two tiles begins, the same for any number of bins
 RESERVED_BYTES = 1024  # of a multiprocessor's shared memory for each block on it, and beside what one block may ask for
 THREADS = {1: 1024, 2: 768, 3: 512}  # of a block, by how many of them a multiprocessor is to hold
 REGISTERS = {1024: 64, 768: 40, 512: 40}
@@ -70,8 +75,9 @@ def blocks_of_a_multiprocessor(n_bytes: int, shared_limit: int) -> int:
 
 
 @cache
-def build_histograms_kernel(code_bytes: int, n_blocks: int) -> CudaKernel:
-    """The kernel for codes of 1 or 2 bytes, n_blocks of whose blocks share a multiprocessor. Dynamic shared memory: tile_bytes.
+def build_histograms_kernel(code_bytes: int, n_blocks: int, width: int = 1) -> CudaKernel:
+    """The kernel for codes of 1 or 2 bytes, n_blocks of whose blocks share a multiprocessor, and add up ``width`` tiles
+    side by side, 1 or 2. Dynamic shared memory: tile_bytes, behind SECOND_TILE where there are two.
 
     words : uint64 (n_rows, words of a record), IN. The records of codes, eight bytes at a time.
     rows : int32 (2, n), IN. The two row buffers. gpair : int32 (n_outputs, 2, n_rows), IN. n_limbs : int32 (n_outputs,), IN.
@@ -85,14 +91,15 @@ def build_histograms_kernel(code_bytes: int, n_blocks: int) -> CudaKernel:
     A thread reads 4 + 4 + 8 bytes for 8 one-byte codes (the row's number, its pair, a word), its record a step and its number two
     steps before they are added. Floor of a level of 11M rows of 28 codes, half of them built: 5.5M × 40 bytes = 0.05 ms at 4.8
     TB/s, and 5.5M × 64 adds at 132 × 32 a clock of 1.98 GHz = 0.04 ms. Instructions of the loop on compute capability 9.0: 69 for
-    8 rows, 16 of them adds.
+    8 rows, 16 of them adds; 105 of two tiles, 32 of them adds.
     """
-    line_words, add_word = line_bytes(code_bytes) // 4, ADD_WORD[code_bytes]
+    add_word, load_words = ADD_WORD[code_bytes], LOAD_WORDS[width]
+    line_words, n_before = line_bytes(code_bytes) // 4, (width - 1) * SECOND_TILE // 4  # words of a line; before the last tile
 
     def build_histograms(words, rows, gpair, n_limbs, offsets, n_lines, n_words, progress, slices, first_slice, hist):
         planes = cuda.shared.array(0, int32)
         i = uint32(cuda.threadIdx.x)
-        while i < uint32(n_lines * line_words):
+        while i < uint32(n_before + n_lines * line_words):
             planes[i] = int32(0)
             i = uint32(i + uint32(cuda.blockDim.x))
         cuda.syncthreads()  # the planes are zero
@@ -101,14 +108,15 @@ def build_histograms_kernel(code_bytes: int, n_blocks: int) -> CudaKernel:
         own_word, own_row = uint32(uint32(cuda.threadIdx.x) % n_words), uint32(uint32(cuda.threadIdx.x) // n_words)
         turn = uint32(uint32(lane_number()) // n_words)
         low_bytes, high_bytes, low_columns, high_columns = turns(code_bytes, turn, own_word, n_words)
-        n_tiles = uint32(uint32(words.shape[1]) // n_words)
-        n_variants = uint32(n_tiles * uint32(hist.shape[1]))
+        tile_words, row_words = uint32(n_words * uint32(width)), uint32(words.shape[1])
+        n_turns = uint32(uint32(row_words + tile_words - uint32(1)) // tile_words)  # to take all of a row
+        n_variants = uint32(n_turns * uint32(hist.shape[1]))
         item = uint32(cuda.blockIdx.x)
         while item < uint32(uint32(progress[0].n_items) * n_variants):
             part = uint32(item // n_variants)
-            own = uint32(uint32(item - uint32(part * n_variants)) // n_tiles)
-            first_word = uint32(uint32(item % n_tiles) * n_words)
-            word, number = uint32(first_word + own_word), uint32(first_slice[part])
+            own = uint32(uint32(item - uint32(part * n_variants)) // n_turns)
+            first_word, number = uint32(uint32(item % n_turns) * tile_words), uint32(first_slice[part])
+            word = min(uint32(first_word + uint32(own_word * uint32(width))), uint32(row_words - uint32(width)))
             while number < uint32(first_slice[uint32(part + uint32(1))]):
                 output = uint32(uint32(slices[number].output) + own)
                 limb = uint32(0)
@@ -117,7 +125,7 @@ def build_histograms_kernel(code_bytes: int, n_blocks: int) -> CudaKernel:
                     side = uint32(slices[number].side)
                     if at_row < end:
                         row = uint32(rows[side, at_row])
-                        next_pair, next_codes = gpair[output, limb, row], words[row, word]
+                        next_pair, next_codes = gpair[output, limb, row], load_words(words, row, word)
                         at_row = uint32(at_row + step)
                         more = at_row < end
                         if more:
@@ -125,35 +133,54 @@ def build_histograms_kernel(code_bytes: int, n_blocks: int) -> CudaKernel:
                         going = True
                         while going:
                             pair, codes, going = next_pair, next_codes, more
-                            next_pair, next_codes = gpair[output, limb, row], words[row, word]  # those of the last row again
+                            next_pair = gpair[output, limb, row]  # that of the last row again
+                            next_codes = load_words(words, row, word)
                             at_row = uint32(at_row + step)
                             more = at_row < end
                             if more:
                                 row = uint32(rows[side, at_row])
-                            low, high = uint32(codes & uint64(0xFFFFFFFF)), uint32(codes >> uint64(32))
-                            own_low = permute_bytes(low, high, low_bytes)
-                            own_high = permute_bytes(low, high, high_bytes)
-                            add_word(planes, own_low, low_columns, turn, pair)
-                            add_word(planes, own_high, high_columns, turn, pair)
+                            for tile in range(width):
+                                low, high = uint32(codes[tile] & uint64(0xFFFFFFFF)), uint32(codes[tile] >> uint64(32))
+                                own_low, own_high = permute_bytes(low, high, low_bytes), permute_bytes(low, high, high_bytes)
+                                add_word(planes, uint32(tile * SECOND_TILE), own_low, low_columns, turn, pair)
+                                add_word(planes, uint32(tile * SECOND_TILE), own_high, high_columns, turn, pair)
                     cuda.syncthreads()  # all rows are in the planes
-                    turn_lines(planes, uint32(n_lines), code_bytes)
+                    for tile in range(width):
+                        turn_lines(planes, uint32(tile * SECOND_TILE // 4), uint32(n_lines), code_bytes)
                     cuda.syncthreads()  # all lines are turned
                     shift = LIMB_BITS * (int64(n_limbs[output]) - 1 - int64(limb))
-                    flush_tile(
-                        planes, uint32(n_lines), code_bytes, n_words, first_word, offsets, shift, hist,
-                        int64(slices[number].slot), int64(own),
-                    )  # fmt: skip
+                    for tile in range(width):
+                        flush_tile(
+                            planes, uint32(tile), uint32(width), uint32(n_lines), code_bytes, n_words, first_word, offsets,
+                            shift, hist, int64(slices[number].slot), int64(own),
+                        )  # fmt: skip
                     cuda.syncthreads()  # the planes are zero again
                     limb = uint32(limb + uint32(1))
                 number = uint32(number + uint32(1))
             item = uint32(item + uint32(cuda.gridDim.x))
 
-    build_histograms.__name__ = f"build_histograms_kernel_{8 * code_bytes}_{n_blocks}"
+    wide = "_wide" if width > 1 else ""
+    build_histograms.__name__ = f"build_histograms_kernel_{8 * code_bytes}_{n_blocks}{wide}"
     return cuda_kernel(
         "words: uint64[:, :], rows: int32[:, :], gpair: int32[:, :, :], n_limbs: int32[:], offsets: int32[:], n_lines: int64, "
         "n_words: int64, progress: PROGRESS[:], slices: SLICE[:], first_slice: int32[:], hist: int64[:, :, :, :]",
         block=THREADS[n_blocks], blocks_per_sm=n_blocks, registers=REGISTERS[THREADS[n_blocks]],
     )(build_histograms)  # fmt: skip
+
+
+@device_function
+def load_one_word(words, row, word):
+    """A lane's words of a row, uint64."""
+    return (words[row, word],)
+
+
+@device_function
+def load_two_words(words, row, word):
+    """The same, of two tiles. word : an even number."""
+    return load_pair_at(words, int64(row) * int64(words.shape[1]) + int64(word), uint32(0))
+
+
+LOAD_WORDS = {1: load_one_word, 2: load_two_words}
 
 
 @device_function
@@ -174,17 +201,17 @@ def turns(code_bytes, turn, own_word, n_words):
 
 
 @device_function
-def add_one_byte_codes(planes, codes, columns, turn, pair):
+def add_one_byte_codes(planes, tile, codes, columns, turn, pair):
     """Four codes and their columns, a byte each: side by side they are the offset, and the sign of a column is the zero above."""
     grad, hess = int32(pair >> 16), int32(pair & 0xFFFF)
     for j in range(4):
         place = permute_bytes(codes, columns, uint32(0xCC04 + 0x11 * j))
-        add_at_byte(planes, place, uint32(0), grad)
-        add_at_byte(planes, place, uint32(4 * LINE_WORDS), hess)
+        add_at_byte(planes, place, tile, grad)
+        add_at_byte(planes, place, uint32(tile + uint32(4 * LINE_WORDS)), hess)
 
 
 @device_function
-def add_two_byte_codes(planes, codes, columns, turn, pair):
+def add_two_byte_codes(planes, tile, codes, columns, turn, pair):
     """Two codes. Their columns are bytes 0 and 2: 8 · feature, as a code of the word is 2 bytes and a column of the tile 8."""
     grad, hess = int32(pair >> 16), int32(pair & 0xFFFF)
     is_odd = (turn & uint32(1)) != 0
@@ -194,17 +221,17 @@ def add_two_byte_codes(planes, codes, columns, turn, pair):
         code = uint32(uint32(codes >> uint32(16 * j)) & uint32(0xFFFF))
         column = uint32(uint32(columns >> uint32(16 * j)) & uint32(0xFF))
         place = uint32(code * uint32(4 * LINE_WORDS) + uint32(column + flip))
-        add_at_byte(planes, place, uint32(0), first)
-        add_at_byte(planes, uint32(place ^ uint32(4)), uint32(0), second)
+        add_at_byte(planes, place, tile, first)
+        add_at_byte(planes, uint32(place ^ uint32(4)), tile, second)
 
 
 ADD_WORD = {1: add_one_byte_codes, 2: add_two_byte_codes}
 
 
 @device_function
-def turn_lines(planes, n_lines, code_bytes):
+def turn_lines(planes, begin, n_lines, code_bytes):
     """Turn each line of 32 words within itself, by its code and plane, so that 16 bins × 2 planes of any feature, which lay in
-    one or two banks, lie in all 32. All threads call it.
+    one or two banks, lie in all 32. All threads call it. begin : words before the first line.
 
     A barrier of the block where one of the warp would do, or a shuffle: before those, in loops whose ends are data, the assembler
     puts a call that makes sure of the warp, for which it spills registers on compute capability 8.
@@ -213,7 +240,7 @@ def turn_lines(planes, n_lines, code_bytes):
     n_parts, value = uint32(2 // code_bytes), int32(0)  # lines of a code
     while first < uint32(n_lines * n_parts):
         line = uint32(first + uint32(cuda.threadIdx.x >> 5))
-        place, is_mine = uint32(line * uint32(LINE_WORDS)), line < uint32(n_lines * n_parts)
+        place, is_mine = uint32(begin + uint32(line * uint32(LINE_WORDS))), line < uint32(n_lines * n_parts)
         by = turn_of(uint32(line // n_parts), uint32(line % n_parts), code_bytes)
         if is_mine:
             value = planes[uint32(place + lane)]
@@ -230,24 +257,26 @@ def turn_of(code, half, code_bytes):
 
 
 @device_function
-def flush_tile(planes, n_lines, code_bytes, n_words, first_word, offsets, shift, hist, slot, own):
-    """Add the turned tile to the int64 histogram, and leave it zero. A warp takes a feature, its lanes 16 bins of both planes,
-    which are 256 bytes of the histogram side by side. Beyond a feature's bins lies its missing code; of what pads the record, or
-    is a copy, code 0."""
-    lane, feature = uint32(lane_number()), uint32(cuda.threadIdx.x >> 5)
+def flush_tile(planes, tile, width, n_lines, code_bytes, n_words, first_word, offsets, shift, hist, slot, own):
+    """Add the turned tile, of ``width`` side by side, to the int64 histogram, and leave it zero. A warp takes a feature, its
+    lanes 16 bins of both planes, which are 256 bytes of the histogram side by side. Beyond a feature's bins lies its missing
+    code; of what pads the record, or is a copy, code 0; of what lies behind the record, any."""
+    lane, feature, begin = uint32(lane_number()), uint32(cuda.threadIdx.x >> 5), uint32(tile * uint32(SECOND_TILE // 4))
     plane, codes_of_word = uint32(lane & uint32(1)), uint32(WORD_CODES // code_bytes)
     while feature < uint32(TILE_CODES // code_bytes):
-        column = uint32(first_word * codes_of_word + feature % uint32(n_words * codes_of_word))
+        own_word = uint32(uint32(feature // codes_of_word) % n_words)
+        word = uint32(first_word + uint32(own_word * width) + tile)
+        column = uint32(word * codes_of_word + uint32(feature % codes_of_word))
         first_bin, n_bins, code = int64(0), uint32(0), uint32(lane >> uint32(1))
         if column < uint32(offsets.size - 1):
             first_bin = int64(offsets[column])
             n_bins = uint32(offsets[uint32(column + uint32(1))] - offsets[column])
         while code < n_lines:
             if code_bytes == 1:
-                line, word = uint32(code * uint32(2) + plane), uint32(feature + turn_of(code, plane, 1))
+                line, at = uint32(code * uint32(2) + plane), uint32(feature + turn_of(code, plane, 1))
             else:
-                line, word = code, uint32(feature * uint32(2) + plane + turn_of(code, plane, 2))
-            place = uint32(line * uint32(LINE_WORDS) + uint32(word & uint32(31)))
+                line, at = code, uint32(feature * uint32(2) + plane + turn_of(code, plane, 2))
+            place = uint32(begin + uint32(line * uint32(LINE_WORDS) + uint32(at & uint32(31))))
             value = planes[place]
             if value != 0:
                 planes[place] = int32(0)

@@ -248,6 +248,16 @@ def test_histograms_that_just_fit_into_shared_memory_or_do_not_fit(name, shared_
     assert {launch for launch in used if launch.startswith("build") and "histograms" in launch} == {kernel}
 
 
+def test_histograms_of_two_tiles_at_a_time():
+    rng, digests, cuda = np.random.default_rng(12), [], simulated(shared_limit=2**17)
+    X, label = rng.normal(size=(90, 40)).astype(np.float32), rng.normal(size=90)
+    for backend in (CpuBackend(1), cuda):
+        with computing_on(backend):
+            digests.append(digest(gb.train({"max_bin": 9, "max_depth": 2}, gb.DMatrix(X, label), 1, verbose_eval=False).model))
+    assert digests[0] == digests[1]
+    assert "histogram_tiles.build_histograms_kernel_8_1_wide" in cuda.device.launches
+
+
 def test_gains_of_a_few_nodes_at_once(cuda, monkeypatch):
     monkeypatch.setattr("gpuboost.backend.cuda.plan.GAINS_BYTES", 3 * 12 * 6)  # three nodes of six features
     with computing_on(cuda):

@@ -172,7 +172,7 @@ class RecordingDevice(SimulatedDevice):
     adds = None
 
     def _launch(self, kernel, choice, grid, block, shared, arguments):
-        if self.adds is None and description_of(kernel) is DESCRIPTIONS[r"histogram_tiles\.build_histograms_kernel_8_\d"]:
+        if self.adds is None and description_of(kernel) is DESCRIPTIONS[r"histogram_tiles\.build_histograms_kernel_8_\d(_wide)?"]:
             watcher, of = Adds(), dict(zip(kernel.arguments, arguments))
             simulate(kernel, *arguments, grid=grid, block=block, shared=shared, watcher=watcher)
             begin, end, side = (of["slices"][0][name] for name in ("begin", "end", "side"))
@@ -183,25 +183,27 @@ class RecordingDevice(SimulatedDevice):
             super()._launch(kernel, choice, grid, block, shared, arguments)
 
 
-@pytest.mark.parametrize("n_features", [6, 12, 28])
+@pytest.mark.parametrize("n_features", [6, 12, 28, 40])
 def test_replayed_adds_are_those_of_the_simulated_kernel(use_backend, n_features):
-    """One, two and four words of a record; 53 rows, so that the last step is not full."""
-    device, rng = RecordingDevice(block=96), np.random.default_rng(0)
+    """One, two and four words of a record, and two tiles of four; 53 rows, so that the last step is not full."""
+    device, rng = RecordingDevice(block=96, shared_limit=2**17), np.random.default_rng(0)
     use_backend(CudaBackend(device))
     matrix = gb.QuantileDMatrix(rng.normal(size=(53, n_features)).astype(np.float32), rng.normal(size=53), max_bin=9)
     gb.Booster({"max_depth": 1, "max_bin": 9, "device": "cuda"}, [matrix]).update(matrix)
-    replayed = tile_adds(device.codes[:, : 8 * device.words], device.words, 96)
-    steps = np.stack(replayed, axis=1).reshape(-1, 3, 16, 32)  # step, warp, add, lane
+    width = 2 if n_features > 32 else 1
+    replayed = tile_adds(device.codes[:, : 8 * device.words * width], device.words, 96, width)
+    steps = np.stack(replayed, axis=1).reshape(-1, 3, 16 * width, 32)  # step, warp, add, lane
     for (warp, lane), words in device.adds.items():
         expected = steps[:, warp, :, lane].ravel()
         assert words == device.n_limbs * expected[expected != IDLE].tolist()
-    assert sum(map(len, device.adds.values())) == device.n_limbs * 53 * device.words * 16
+    assert sum(map(len, device.adds.values())) == device.n_limbs * 53 * device.words * 16 * width
 
 
 def test_no_add_takes_a_second_pass():
     """Of a constant column: 8 rows of a warp, each at a column of its own."""
     for words in (1, 2, 4):
         assert all((passes == 1).all() for passes in map(add_passes, tile_adds(np.zeros((64, 8 * words), np.int64), words, 64)))
+    assert all((passes == 1).all() for passes in map(add_passes, tile_adds(np.zeros((64, 64), np.int64), 4, 64, 2)))
 
 
 # ---- What it makes of them
@@ -241,6 +243,11 @@ def test_descriptions_are_of_kernels_that_a_tree_launches():
     assert described >= set(DESCRIPTIONS.values())
     assert launched.n > sum(launched.kernels.values()) > len(launched.kernels)
     assert launched.n - launched.in_graph == 3  # the gradients, the round's number, and the tree's copy
+    wide = gpu_model.operations_of(Task(1000, 500, 2))
+    assert {kernel.name for kernel in wide.kernels} - {kernel.name for kernel in launched.kernels} == {
+        "histogram_tiles.build_histograms_kernel_8_1_wide"
+    }
+    assert wide.n == launched.n
 
 
 @dataclass(frozen=True)
@@ -253,7 +260,7 @@ def test_parts_of_a_tree_are_all_of_it(monkeypatch):
     three are a graph, 0.5 µs each."""
     kernels = map(NamedKernel, ("histogram_files.a_kernel", "partition.b_kernel", "nodes.c_kernel"))
     operations = gpu_model.Operations(Counter(dict(zip(kernels, (2, 3, 7)))), 5, 14)
-    monkeypatch.setattr(gpu_model, "operations", lambda max_depth: operations)
+    monkeypatch.setattr(gpu_model, "operations", lambda max_depth, n_features: operations)
     figures = gpu_model.figures(Task(1000, 28, 3), Machine(launch_us=1, graph_us=0.5, host_us=10, small_us=2))
     parts = {"histograms": 0.004, "partition": 0.006, "rest": 0.014, "launches": 0.017, "host": 0.17}
     assert figures == pytest.approx({**parts, "tree": 0.17, "tree as a graph": 0.04})

@@ -12,6 +12,7 @@ from gpuboost.kernels import histogram, histogram_tiles, sparse
 from gpuboost.kernels.structs import NODE, PROGRESS, SLICE
 
 SHARED = 64 * 1024  # bytes of a tile: a sector of one-byte codes fits
+WIDE = 128 * 1024  # two of them
 LEAST, MOST = histogram.MIN_PART_ROWS, histogram.MAX_SLICE_ROWS
 
 
@@ -210,6 +211,7 @@ def test_kernels_that_take_slices_have_no_more_blocks_than_there_is_room_for():
     kernels = [histogram.build_strided_histograms_kernel, sparse.build_sparse_histograms_kernel]
     kernels += [histogram.build_histograms_global_kernel(n) for n in (1, 2)]
     kernels += [histogram_tiles.build_histograms_kernel(n, blocks) for n in (1, 2) for blocks in histogram_tiles.THREADS]
+    kernels += [histogram_tiles.build_histograms_kernel(1, 1, 2)]
     assert all(kernel.blocks_per_sm <= histogram.BLOCKS_OF_A_MULTIPROCESSOR for kernel in kernels)
 
 
@@ -255,6 +257,23 @@ def test_any_number_of_features_and_tiles_equals_the_cpu(run, n_features, dtype,
     n_bins = [3] * n_features
     case = small_case(1, 40, n_bins)
     check(run, case, dtype=dtype, shared_limit=SHARED if fits == "sector" else fits * one_word(n_bins))
+
+
+@pytest.mark.sweep(4)
+@each_runner
+@pytest.mark.parametrize("n_bins", [[3] * 33, [3] * 64, [3] * 70, [256, *[2] * 40, 256]], ids=len)
+@pytest.mark.parametrize("n_limbs", [1, 2])
+def test_two_tiles_at_a_time_equal_the_cpu(run, n_bins, n_limbs):
+    case = small_case(7, 60, n_bins, n_outputs=2, n_nodes=2, missing=0.0, vector=True, n_limbs=n_limbs)
+    check(run, case, vector=True, n_limbs=n_limbs, shared_limit=WIDE, part_rows=25)
+
+
+@each_runner
+def test_the_last_record_is_not_read_beyond_its_end(run):
+    columns, n_bins, pairs, _ = small_case(8, 20, [3] * 70, missing=0.0)  # three sectors
+    nodes = [(0, np.arange(20))]
+    actual = build_with(run, columns, n_bins, pairs, nodes, shared_limit=WIDE)
+    np.testing.assert_array_equal(actual, by_numpy(columns, n_bins, pairs, nodes, vector=False))
 
 
 @pytest.mark.sweep(2)

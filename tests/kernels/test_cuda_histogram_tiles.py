@@ -65,12 +65,12 @@ def codes_of(table, rng, shape, n_bins):
 
 @pytest.mark.parametrize("table", TABLES)
 @pytest.mark.parametrize("dtype", [np.uint8, np.uint16])
-@pytest.mark.parametrize("n_features", [3, 8, 14, 28])
+@pytest.mark.parametrize("n_features", [3, 8, 14, 28, 70])
 def test_no_two_lanes_of_a_warp_meet_in_a_bank(n_features, dtype, table):
     """When they add, and when they turn and read the tile."""
     n_rows, n_bins, size = 70, 31, np.dtype(dtype).itemsize  # 32 lines: with a part of 16, lanes would be out of step here
     rng = np.random.default_rng(1)
-    tiles = choose_tiles(n_bins, n_features, size, 2**16)
+    tiles = choose_tiles(n_bins, n_features, size, 2**17)  # of 70 one-byte codes two tiles at a time, 1.5 times
     records = np.zeros((n_rows, histogram.record_bytes(n_features * size) // size), dtype)
     records[:, :n_features] = codes_of(table, rng, (n_rows, n_features), n_bins)
     pairs = pack(np.stack([rng.integers(1, 100, (1, n_rows)), rng.integers(1, 100, (1, n_rows))], axis=-1), [1])
@@ -96,8 +96,14 @@ def test_a_tile_fits_and_is_none_only_where_none_fits(n_codes, code_bytes, max_b
     assert tiles.shared_bytes <= limit
     a_sector = histogram_tiles.tile_bytes(max_bins, code_bytes)
     if tiles.kernel.name.startswith("histogram_tiles."):
-        assert tiles.kernel.blocks_per_sm * (a_sector + 1024) <= limit + 1024 and tiles.shared_bytes == a_sector
-        assert tiles.n_tiles * 8 * tiles.shape[1] == histogram.record_bytes(n_codes * code_bytes)
+        record_bytes, tile = histogram.record_bytes(n_codes * code_bytes), 8 * tiles.shape[1]
+        assert tiles.kernel.blocks_per_sm * (tiles.shared_bytes + 1024) <= limit + 1024
+        if tiles.kernel.name.endswith("_wide"):
+            assert code_bytes == 1 and record_bytes >= 64 and tiles.shared_bytes == 2**16 + a_sector
+            assert tile == 32 and tiles.n_tiles == -(-record_bytes // 64)
+        else:
+            assert code_bytes == 2 or record_bytes < 64 or limit < 2**16 + a_sector
+            assert tiles.shared_bytes == a_sector and tiles.n_tiles * tile == record_bytes
         return
     assert a_sector > limit
     if tiles.shared_bytes == 0:
@@ -118,8 +124,13 @@ def test_256_bins_of_one_byte_codes_fit_on_every_gpu(gpu, blocks):
 
 def test_tiles_by_hand():
     # 54 one-byte codes of up to 40 bins and one that says missing: records of 64 bytes, two tiles of 32 columns
-    assert choose_tiles(40, 54, 1, 99 * 1024).n_tiles == 2 and choose_tiles(40, 54, 1, 99 * 1024).shape == (41, 4)
+    assert choose_tiles(40, 54, 1, 64 * 1024).n_tiles == 2 and choose_tiles(40, 54, 1, 64 * 1024).shape == (41, 4)
     assert choose_tiles(40, 8, 1, 99 * 1024).shape == (41, 1) and choose_tiles(40, 9, 1, 99 * 1024).shape == (41, 2)
+    # two tiles at a time, 64 KB and 41 lines of 256 bytes
+    wide, limit = histogram_tiles.build_histograms_kernel(1, 1, 2), 2**16 + 41 * 256
+    assert [choose_tiles(40, 54, 1, n).kernel is wide for n in (limit - 1, limit)] == [False, True]
+    assert choose_tiles(40, 54, 1, limit).shared_bytes == limit and choose_tiles(40, 54, 1, limit).shape == (41, 4)
+    assert [choose_tiles(256, n, 1, 227 * 1024).n_tiles for n in (33, 64, 65, 2000)] == [1, 1, 2, 32]
     # two bytes: 16 codes are a sector. 1816 lines of 128 bytes are 227 KB
     for max_bins, name in ((1815, "build_histograms_kernel_16_1"), (1816, "build_strided_histograms_kernel")):
         assert choose_tiles(max_bins, 28, 2, 227 * 1024).kernel.function.__name__ == name

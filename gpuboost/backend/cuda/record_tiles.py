@@ -26,16 +26,20 @@ def choose_tiles(max_bins: int, n_codes: int, code_bytes: int, shared_limit: int
     """For records of n_codes codes of up to max_bins bins, where a block may have shared_limit bytes of shared memory.
 
     A sector of codes where its tile fits: of one-byte codes on every GPU that CUDA supports, of two-byte codes up to 1815 bins
-    with 227 KB. Else fewer codes, whose adds may conflict, and where not even two fit, global memory.
+    with 227 KB; of one-byte codes two sectors where a record has them and both tiles fit. Else fewer codes, whose adds may
+    conflict, and where not even two fit, global memory.
     """
     n_bytes = code_bytes * n_codes
     shared_bytes = histogram_tiles.tile_bytes(max_bins, code_bytes)
     if n_blocks := histogram_tiles.blocks_of_a_multiprocessor(shared_bytes, shared_limit):
-        record_bytes = histogram.record_bytes(n_bytes)
+        record_bytes, width = histogram.record_bytes(n_bytes), 1
+        kernel = histogram_tiles.build_histograms_kernel(code_bytes, n_blocks)
+        both_bytes = histogram_tiles.SECOND_TILE + shared_bytes
+        if code_bytes == 1 and record_bytes > histogram_tiles.TILE_CODES and both_bytes <= shared_limit:
+            kernel, width, shared_bytes = histogram_tiles.build_histograms_kernel(1, 1, 2), 2, both_bytes
         n_words = histogram_tiles.tile_words(record_bytes)
         shape = histogram_tiles.tile_lines(max_bins, code_bytes), n_words
-        kernel, n_tiles = histogram_tiles.build_histograms_kernel(code_bytes, n_blocks), record_bytes // (8 * n_words)
-        return RecordTiles(kernel, np.dtype(np.uint64), shape, shared_bytes, n_tiles)
+        return RecordTiles(kernel, np.dtype(np.uint64), shape, shared_bytes, -(-record_bytes // (8 * n_words * width)))
     record_words, word = -(-n_bytes // 4), np.dtype(np.uint32)
     if code_bytes == 2 and (n_words := histogram.strided_words(n_codes, max_bins, shared_limit)):
         shape, shared_bytes = (histogram.strided_stride(max_bins), n_words), histogram.strided_bytes(n_words, max_bins)
