@@ -20,7 +20,7 @@ import numpy as np
 from numba import float32, int64, uint16, uint32, uint64
 
 from gpuboost.kernels.cuda_common import cuda, cuda_kernel, lane_number
-from gpuboost.kernels.jit import claim, launch, parallel_kernel, scalar
+from gpuboost.kernels.jit import claim, inlined_scalar, launch, parallel_kernel
 from gpuboost.kernels.scalar import float_key
 
 ROW_BLOCK = 512  # 512 rows × 32 codes = 16 KB of records: stays in the first-level cache while its columns fill it
@@ -118,7 +118,7 @@ def _fill_cells(thresholds, most_cells, keys, cells, scale):
     scale[0], scale[1], scale[2] = base, shift, step
 
 
-@scalar
+@inlined_scalar
 def _bin_values(values, missing, keys, cells, base, shift, first_step, n_bins, codes):
     """The codes; returns how many values are missing. first_step : LLVM unrolls the search where it is a constant."""
     top = keys[n_bins - uint64(2)] if n_bins > uint64(1) else base
@@ -127,7 +127,7 @@ def _bin_values(values, missing, keys, cells, base, shift, first_step, n_bins, c
         x = float32(values[i])
         key = float_key(x)
         code = uint64(cells[(min(max(key, base), top) - base) >> shift])
-        step = uint64(first_step)
+        step = first_step
         while step > uint64(0):
             code += step * uint64(keys[code + step - uint64(1)] <= key)
             step >>= uint64(1)
@@ -142,12 +142,12 @@ def _bin_column(values, missing, keys, cells, scale, n_bins, codes):
     """Codes of one feature; returns how many values are missing. Arrays as _fill_cells writes them. values : any floats, IN."""
     base, shift, step = scale[0], scale[1], scale[2]
     if step == uint32(STEPS[0]):
-        return _bin_values(values, missing, keys, cells, base, shift, 1, n_bins, codes)
+        return _bin_values(values, missing, keys, cells, base, shift, uint64(1), n_bins, codes)
     if step == uint32(STEPS[1]):
-        return _bin_values(values, missing, keys, cells, base, shift, 2, n_bins, codes)
+        return _bin_values(values, missing, keys, cells, base, shift, uint64(2), n_bins, codes)
     if step == uint32(STEPS[2]):
-        return _bin_values(values, missing, keys, cells, base, shift, 128, n_bins, codes)
-    return _bin_values(values, missing, keys, cells, base, shift, step, n_bins, codes)  # rare: not worth a second to compile
+        return _bin_values(values, missing, keys, cells, base, shift, uint64(128), n_bins, codes)
+    return _bin_values(values, missing, keys, cells, base, shift, uint64(step), n_bins, codes)
 
 
 @parallel_kernel.part
