@@ -22,16 +22,12 @@ def logistic_gradient(margin, label, weight, output, parameters):
 
 
 @scalar
-def positive_term(prediction, label, i, parameters):
-    """y, the positive part of the row in target parameters[0]; a positive row counts scale_pos_weight = parameters[1] times."""
+def class_term(prediction, label, i, parameters):
+    """The part of a row that belongs to class parameters[1], 0 or 1, of target parameters[0]: 1 − y or y. A row of it alone
+    counts parameters[2] times."""
     y = float64(label[int(parameters[0]), i])
-    return float64(parameters[1]) if y == float64(1.0) else y
-
-
-@scalar
-def negative_term(prediction, label, i, parameters):
-    """1 − y, the negative part of the row in target parameters[0]."""
-    return float64(1.0) - float64(label[int(parameters[0]), i])
+    part = y if parameters[1] == float32(1.0) else float64(1.0) - y
+    return float64(parameters[2]) if part == float64(1.0) else part
 
 
 @scalar
@@ -77,7 +73,7 @@ class BinaryLogistic(Objective):
 
     def base_score(self, labels: RowSums, n_outputs: int) -> list[float]:
         spw = float(self.parameters[0])
-        sums = ((labels.sum_of(positive_term, k, spw), labels.sum_of(negative_term, k)) for k in range(n_outputs))
+        sums = ((labels.sum_of(class_term, k, 1, spw), labels.sum_of(class_term, k, 0, 1)) for k in range(n_outputs))
         return [min(max(pos / (neg + pos), MIN_PROBABILITY), 1.0 - MIN_PROBABILITY) for pos, neg in sums]
 
 
