@@ -262,6 +262,15 @@ def test_objective_and_classes_follow_the_label(label, options, objective, class
         assert set(predicted["prediction"]) <= set(classes)
 
 
+def test_the_second_process_compiles_while_tables_are_read(folder, monkeypatch):
+    happened = []
+    monkeypatch.setattr("gpuboost.cli.start_second_compiler", lambda: happened.append("compiler"))
+    monkeypatch.setattr("gpuboost.cli.open_table", lambda *_, **__: happened.append("table") or sys.exit())
+    with pytest.raises(SystemExit):
+        main(["train", "train.csv", "--label", "answer", "--model", "m.json"])
+    assert happened == ["compiler", "table"]
+
+
 def test_margins_and_leaves(folder, tables, capsys):
     label = np.digitize(tables["train"]["a"].to_numpy(), [0.3, 0.6])
     tables["train"].select("b", "a").with_columns(y=label).write_csv("d.csv")

@@ -48,6 +48,7 @@ from gpuboost.model_io.dump import join_dump, name_of_column
 from gpuboost.objectives import find_objective
 from gpuboost.paths import write_file
 from gpuboost.plotting import MEASURES
+from gpuboost.second_compiler import start_second_compiler
 from gpuboost.training.loop import check_arguments, train
 
 __all__ = ["main"]
@@ -86,6 +87,8 @@ def _train(options: argparse.Namespace) -> None:
     if checked.process_type == "update":
         raise ValueError("process_type='update' works on a model that is there: train(..., xgb_model=) in Python. Leave it out.")
     may_stream = checked.tree_method != "exact" and checked.booster != "gblinear"  # which look at the values themselves
+    if not checked.training_device.startswith("cuda"):
+        start_second_compiler()  # which compiles while the tables are read
     with stage("reading"):
         table = open_table(options.data, may_stream=may_stream)
         label = label_column(table, options, options.data)
