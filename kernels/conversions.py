@@ -5,9 +5,7 @@ taken off again. LLVM makes vectors of that, and calls for one conversion after 
 AMD EPYC (Zen 3). The results are those of float64(), to the bit.
 """
 
-import platform
-
-from llvmlite import ir
+from llvmlite import binding, ir
 from numba import config, float64, int64, types, uint64
 from numba.extending import intrinsic
 
@@ -26,7 +24,7 @@ _TWO_52, _OFFSET_32, _OFFSET_64 = 2.0**52, 2.0**52 + 2.0**31, 2.0**84 + 2.0**63 
 def _converts_vectors(codegen) -> bool:
     """Whether the processor that is compiled for has an instruction for a vector of int64."""
     is_level_4 = "+avx512dq" in codegen._tm_features or config.CPU_NAME == "x86-64-v4"
-    return is_level_4 or platform.machine() not in ("x86_64", "AMD64")
+    return is_level_4 or not binding.get_process_triple().startswith("x86_64")
 
 
 @intrinsic
