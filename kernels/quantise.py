@@ -23,7 +23,6 @@ hessians are as small, and a leaf needs so many of them that what rounding adds 
 Floor: 8 bytes read, 4 written (8 with two limbs) per row and output.
 """
 
-
 import numpy as np
 from numba import float64, int32, int64, uint32, uint64
 

@@ -37,10 +37,11 @@ from gpuboost.kernels.jit import claim, launch, parallel_kernel, scalar
 from gpuboost.kernels.scalar import also_left, go_left, split_goes_left
 from gpuboost.kernels.structs import NUMERIC
 
-FEWEST_ROWS = 2**12  # none of which has a term of 2^51 in fixed point
-MOST_SUMS = 2**14  # of nodes and outputs, which the CPU adds to row by row: 256 KB
+FEWEST_ROWS = 2**12  # over all workers. The terms of n rows are at most 2^62 / n in fixed point (fixed_point.sum_scale), and have
+# to be below 2^51 (conversions.whole_as_integer)
+MOST_SUMS = 2**14  # of nodes and outputs, which the CPU adds to row by row: 256 KB, half of a Zen 3's second-level cache
 CHUNK = 2**14  # rows of a work item
-BLOCK = 512  # rows whose terms are computed together, as vectors
+BLOCK = 512  # rows whose terms are computed together: 8 KB, which stay in the first-level cache
 
 ROWS_PER_THREAD = 4  # that walk together: none waits for another one's code
 MAX_PART_ROWS = 65536  # |sums of 16 bits| of a quarter of so many rows stay below 2^30

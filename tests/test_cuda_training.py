@@ -552,6 +552,32 @@ def test_launches_of_a_round_by_levels(name, depth, pages, growths):
     assert seen == [(launches(depth, by_rows=True, pages=pages, idle_pages=idle_pages), 0)]
 
 
+@gb.split_gain
+def the_same(gain):
+    return gain
+
+
+@pytest.mark.sweep(3)
+@pytest.mark.parametrize(
+    "name, params",
+    [
+        ("binary", {"max_delta_step": 1.0}),
+        ("binary", {"monotone_constraints": "(1)"}),
+        ("binary", {"tree_method": "approx"}),
+        ("binary", {"tree_method": "approx", "sketch_proposals": "local"}),
+        ("probabilities", {"multi_strategy": "multi_output_tree"}),
+        ("binary", {"split_gain": the_same}),
+    ],
+)
+def test_what_most_trees_are_not_is_searched_by_the_kernel_for_all(name, params, growths):
+    cuda = simulated()
+    seen = growths(cuda)
+    with computing_on(cuda):
+        train(name, rounds=1, params={"max_depth": 1, **params})
+    ((counts, _),) = seen
+    assert counts["evaluate_splits"] == 1 and counts["evaluate_plain_splits"] == 0
+
+
 @pytest.mark.sweep(2)
 @pytest.mark.parametrize("max_leaves, reads", [(4, 0), (5, 0), (6, 1), (10, 2)])
 def test_launches_and_waits_of_a_round_by_leaves(max_leaves, reads, growths, monkeypatch):

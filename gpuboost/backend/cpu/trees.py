@@ -298,7 +298,7 @@ class CpuTrees(Trees):
             self._order_leaves(*self._best_limits)
         shape = arrays.n_nodes, self.leaf_size, 2
         self._leaf_sums = np.zeros(shape, np.int64)
-        self.leaf_chunks = []
+        self.leaf_chunks, self._row_by_row = [], [self._goes_row_by_row(page) for page in self._pages]
         for p, page in enumerate(self._pages):
             chunks = list_leaf_chunks(arrays.n_nodes, arrays.nodes, arrays.segments[p])
             self.leaf_chunks.append(chunks)
@@ -306,7 +306,7 @@ class CpuTrees(Trees):
                 chunks, arrays.nodes, arrays.segments[p], page.lists, gradients.grad[:, page.own], gradients.hess[:, page.own],
                 gradients.leaf_scales, self.first_output,
             )  # fmt: skip
-            if self._goes_row_by_row(page):
+            if self._row_by_row[p]:
                 sums = np.zeros((self._n_threads, *shape), np.int64)
                 sum_found_cpu(*of_page, page.gpair, sums, self._leaf_sums, self._n_threads)
             else:
@@ -315,7 +315,8 @@ class CpuTrees(Trees):
         return self._leaf_sums
 
     def _goes_row_by_row(self, page: PageRows) -> bool:
-        """Whether the leaves of the page's rows are written and read row by row (kernels/row_leaves.py), not list by list."""
+        """Whether the leaves of the page's rows are gone through row by row (kernels/row_leaves.py), not list by list. They are
+        written over its gradients in fixed point, each row's, so that none may be left out."""
         is_whole = page.n_drawn == page.n_rows
         has_room = self.arrays.n_nodes * self.leaf_size <= MOST_SUMS
         return is_whole and has_room and self._gradients.n_rows >= FEWEST_ROWS
@@ -344,9 +345,10 @@ class CpuTrees(Trees):
         )  # fmt: skip
 
     def add_to_margin(self, p: int, margin: np.ndarray) -> None:
-        """Add the leaf values to the margins of the rows of page p that the trees were grown on."""
+        """Add the leaf values to the margins of the rows of page p that the trees were grown on; before the next gradients are
+        quantised."""
         arrays, page = self.arrays, self._pages[p]
-        if self._goes_row_by_row(page):
+        if self._row_by_row[p]:
             add_found_cpu(arrays.nodes, self.leaf_values, self.first_output, page.gpair, margin, self._n_threads)
             return
         update_margin_cpu(
