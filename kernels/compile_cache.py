@@ -48,8 +48,8 @@ except ImportError:  # Windows: processes that compile at the same time do not w
     fcntl = None  # type: ignore[assignment]
 
 __all__ = [
-    "FORMULA_FOLDERS", "KernelCache", "Uncached", "compile_seconds", "is_first_use", "lock_first_use", "set_compile_hook",
-    "shipped_levels", "source_stamp", "without_collector",
+    "FORMULA_FOLDERS", "KernelCache", "Uncached", "compile_seconds", "is_first_use", "levels_of", "lock_first_use",
+    "own_features", "set_compile_hook", "shipped_levels", "source_stamp", "without_collector",
 ]  # fmt: skip
 
 FORMULA_FOLDERS = ("objectives", "metrics")  # of the package: their scalar functions are compiled into kernels
@@ -276,18 +276,30 @@ def _shipped_levels(features: str) -> tuple[str, ...]:
 
     features : as numba gives them to LLVM, "+avx,+avx2,-avx512f". GPUBOOST_KERNELS chooses one level, or native, for none.
     """
-    chosen, has, levels = os.environ.get("GPUBOOST_KERNELS"), set(features.split(",")), []
+    chosen = os.environ.get("GPUBOOST_KERNELS")
+    return tuple(
+        level for level in reversed(levels_of(features)) if chosen in (None, "", level) and (SHIPPED / level).is_dir()
+    )
+
+
+def levels_of(features: str) -> list[str]:
+    """Levels that a processor of these features runs, ascending."""
+    has, levels = set(features.split(",")), list[str]()
     for level, needed in LEVELS.items():
         if not has.issuperset(f"+{name}" for name in needed.split()):
             break
-        if chosen in (None, "", level) and (SHIPPED / level).is_dir():
-            levels.append(level)
-    return tuple(reversed(levels))
+        levels.append(level)
+    return levels
 
 
 def shipped_levels() -> tuple[str, ...]:
     """Levels of kernels that came with the package and that this processor runs, the best first."""
-    return _shipped_levels(cpu_target.target_context.codegen().magic_tuple()[2])
+    return _shipped_levels(own_features())
+
+
+def own_features() -> str:
+    """Of this processor, as numba gives them to LLVM."""
+    return str(cpu_target.target_context.codegen().magic_tuple()[2])
 
 
 def is_first_use() -> bool:

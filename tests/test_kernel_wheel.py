@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from gpuboost.kernels import compile_cache
+
 ROOT = Path(__file__).parents[1]
 ONE_KERNEL = """
 import numpy as np
@@ -22,6 +24,18 @@ def load_tool():
     tool = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(tool)
     return tool
+
+
+@pytest.mark.parametrize(
+    "features, expected",
+    [(compile_cache.LEVELS["x86-64-v4"], ["x86-64-v3", "x86-64-v4"]), ("avx512f", ["x86-64-v3"])],
+)
+def test_levels_are_those_that_the_processor_runs(features, expected, monkeypatch, capsys):
+    """A level of which a feature is missing, as on processors with AVX2 alone, is left out, and the one below built."""
+    below = [*compile_cache.LEVELS["x86-64-v2"].split(), *compile_cache.LEVELS["x86-64-v3"].split()]
+    monkeypatch.setattr(compile_cache, "own_features", lambda: ",".join(f"+{name}" for name in [*below, *features.split()]))
+    assert load_tool().own_levels() == expected
+    assert ("x86-64-v4 is left out" in capsys.readouterr().err) == (len(expected) == 1)
 
 
 @pytest.mark.slow

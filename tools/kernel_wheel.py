@@ -11,7 +11,8 @@ that number run, and as text for GPUs to come; this needs no GPU, but the extra 
 
 Machine code names the files of its sources, so the place is always the same, and of one commit, one Python and one set of
 packages the wheel is the same byte for byte. Needs the packages build and wheel, gpuboost's dependencies, and a processor that
-runs every level. Elsewhere than on Linux x86-64 there is nothing to build: the pure wheel compiles.
+runs every level: the kernels are run as well. Without AVX-512 only those for AVX2 are built, which all later ones run.
+Elsewhere than on Linux x86-64 there is nothing to build: the pure wheel compiles.
 """
 
 import argparse
@@ -34,7 +35,7 @@ FIXED = {"PYTHONHASHSEED": "0", "SOURCE_DATE_EPOCH": "1577836800"}
 
 def main() -> None:
     parser = argparse.ArgumentParser(description="Build a wheel with compiled kernels.")
-    parser.add_argument("--levels", nargs="+", choices=LEVELS, default=LEVELS)
+    parser.add_argument("--levels", nargs="+", choices=LEVELS, help="those that this processor runs")
     parser.add_argument("--usual", action="store_true", help="only the kernels of the usual uses")
     parser.add_argument("--cuda", nargs="*", choices=CAPABILITIES, default=CAPABILITIES, help="compute capabilities")
     parser.add_argument("--out", type=Path, default=ROOT / "dist", help="folder of the wheel (dist)")
@@ -47,9 +48,21 @@ def main() -> None:
         sys.exit(f"{PLACE} is there: another build runs, or has died. Wait for it, or remove the folder.")
     warmup = ["-m", "gpuboost", "warmup"] + ["--all"] * (not options.usual)
     try:
-        print(build(options.levels, warmup, options.cuda, options.out.resolve()))
+        print(build(options.levels or own_levels(), warmup, options.cuda, options.out.resolve()))
     finally:
         shutil.rmtree(PLACE)
+
+
+def own_levels() -> list[str]:
+    """The levels that this processor runs; tells of those that it does not."""
+    sys.path.insert(0, str(ROOT))
+    from gpuboost.kernels.compile_cache import levels_of, own_features
+
+    run_here = levels_of(own_features())
+    for level in LEVELS:
+        if level not in run_here:
+            print(f"{level} is left out, which this processor does not run.", file=sys.stderr)
+    return [level for level in LEVELS if level in run_here]
 
 
 def build(levels: Sequence[str], arguments: Sequence[str], capabilities: Sequence[str], out: Path) -> Path:
