@@ -40,7 +40,7 @@ def client():
 @pytest.fixture
 def on(client):
     """Function (n) -> context in which n of the cluster's workers take part."""
-    names = sorted(client.scheduler_info(n_workers=-1)["workers"])
+    names = client.run_on_scheduler(lambda dask_scheduler: sorted(dask_scheduler.workers))  # the client's own list may be empty
     return lambda n: dask.annotate(workers=names[:n])
 
 
@@ -110,6 +110,18 @@ def test_any_number_of_workers_trains_the_model_of_one_machine(client, on, table
     assert SIZES == {n_workers}
     assert digest(output["booster"].model) == digest(local.model)
     assert output["history"] == log
+
+
+@pytest.mark.parametrize("kind, n_workers", [("nobody", 4), ("function", 4), ("host", 4), ("name", 1), ("address", 1)])
+def test_annotations_say_which_workers_take_part(client, on, table, kind, n_workers):
+    """By address, name or host; neither an empty list nor a function of keys leaves any out, as for Dask's own tasks."""
+    address, facts = client.run_on_scheduler(lambda dask_scheduler: next(iter(dask_scheduler.identity()["workers"].items())))
+    given = {"nobody": [], "function": lambda key: [], "host": facts["host"], "name": [facts["name"]], "address": address}
+    with dask.annotate(workers=given[kind]):
+        dtrain = dgb.DaskDMatrix(client, in_chunks(table[0]), in_chunks(table[1]))
+        SIZES.clear()
+        dgb.train(client, {"max_depth": 2}, dtrain, 1, callbacks=[SeesWorkers()])
+    assert SIZES == {n_workers}
 
 
 @pytest.mark.parametrize("n_workers", [1, 3])

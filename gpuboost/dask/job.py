@@ -81,7 +81,8 @@ class Job:
         self._patience = max(2 * self.timeout, LEAST_PATIENCE)
         retry = getattr(config, "retry", None)
         self._retry = 10 if retry is None else int(retry)
-        self._only = dask.get_annotations().get("workers")  # as with dask.annotate(workers=[...])
+        only = dask.get_annotations().get("workers")  # dask.annotate(workers=[...]): addresses, names, hosts; none says nothing
+        self._only = {*only} if isinstance(only, list) and only else None  # nor does a function of keys
         self._heard: dict[str, tuple[float, float]] = {}  # worker → Dask's last sign of life, and when it was new here
         self._forgotten: set[str] = set()
         self._futures: list[Future] = []
@@ -309,7 +310,7 @@ class Job:
                 if seen != facts["last_seen"]:
                     new = now
                 self._heard[worker] = facts["last_seen"], new
-                is_meant = self._only is None or worker in self._only or facts.get("name") in self._only
+                is_meant = self._only is None or not self._only.isdisjoint((worker, facts.get("name"), facts.get("host")))
                 if not is_meant or worker in self._forgotten:
                     continue
                 if now - new < self._patience:
