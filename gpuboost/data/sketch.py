@@ -30,6 +30,7 @@ from gpuboost.errors import RowError
 from gpuboost.kernels.cuts import end_bins, halve_gaps, set_heavy_apart
 from gpuboost.kernels.quantiles import cut_columns_cpu, list_keys_cpu
 from gpuboost.kernels.sketch import COUNTS0_WIDTH, DIGITS, MISSING, NON_FINITE
+from gpuboost.storage.mapped import scratch
 
 __all__ = ["ZERO_KEY", "midway", "require_finite", "sketch_columns", "values_of"]
 
@@ -79,14 +80,14 @@ def _sort(features, source, weights, max_bin: int, backend, comm) -> tuple[list[
     given, n_absent = np.zeros(0, np.int64), 0
     if weights is not None:
         given, n_absent = weights, n_rows - int(np.count_nonzero(weights))
-    keys = np.empty((n, n_rows), np.uint32 if weights is None else np.uint64)
+    keys = scratch((n, n_rows), np.uint32 if weights is None else np.uint64)
     missing, first = np.float32(source.missing), 0
     whole = n == source.n_features or source.read_columns is None
     for batch in source.batches() if whole else source.column_batches(slice(int(features[0]), int(features[-1]) + 1)):
         last, first_column = first + batch.shape[0], int(features[0]) if whole else 0
         list_keys_cpu(usual_form(host_array(batch)), missing, given[first:last], first_column, first, keys, backend.n_threads)
         first = last
-    spare = np.empty((n_threads, n_rows), keys.dtype)
+    spare = scratch((n_threads, n_rows), keys.dtype)
     n_cuts, has_missing, n_infinite = np.empty(n, np.int64), np.empty(n, bool), np.empty(n, np.int64)
     spare_weights, extremes = spare.view(np.int32 if weights is None else np.int64), np.full((n, 2), ZERO_KEY, np.uint32)
     cut_columns_cpu(

@@ -1,22 +1,26 @@
-"""Arrays by row that are larger than memory together: then they lie in files without names, which are mapped.
+"""Arrays that the system itself maps, rather than malloc.
 
-The system keeps in memory what is worked on, page by page, and a file goes away with its array, however the process ends.
+Arrays by row that are larger than memory together lie in files without names: the system keeps in memory what is worked on, page
+by page, and a file goes away with its array, however the process ends. Large arrays for a passing need go back with them.
 """
 
+import math
 import mmap
 import os
 import tempfile
 from collections.abc import Callable
+from contextlib import suppress
 
 import numpy as np
 
 from gpuboost.storage.room import free_memory
 
-__all__ = ["Allocate", "row_allocator"]
+__all__ = ["Allocate", "row_allocator", "scratch"]
 
 Allocate = Callable[[tuple[int, ...], type], np.ndarray]  # shape, dtype → a new C-contiguous array of unspecified content
 
 LEAST_BYTES = 2**26  # for which it is worth a look at how much memory is free
+LEAST_SCRATCH = 2**23  # bytes that are mapped for a passing need
 RESERVE_BYTES = 2**28  # of memory that is left free: for histograms, and for pages that are read
 
 
@@ -24,6 +28,21 @@ def row_allocator(n_bytes: int) -> Allocate:
     """Where arrays of so many bytes in all are to lie: np.empty as far as they fit in memory."""
     fits = n_bytes < LEAST_BYTES or n_bytes + RESERVE_BYTES <= free_memory()
     return np.empty if fits else _empty_mapped
+
+
+def scratch(shape: tuple[int, ...], dtype: np.dtype | type) -> np.ndarray:
+    """A new array of unspecified content for a passing need, whose memory goes back to the system with it. (malloc would keep up
+    to 32 MiB, in which what comes next does not always fit.)"""
+    n_items = math.prod(shape)
+    n_bytes = n_items * np.dtype(dtype).itemsize
+    if n_bytes < LEAST_SCRATCH:
+        return np.empty(shape, dtype)
+    is_posix = hasattr(mmap, "MAP_ANONYMOUS")
+    memory = mmap.mmap(-1, n_bytes, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS) if is_posix else mmap.mmap(-1, n_bytes)
+    if hasattr(mmap, "MADV_HUGEPAGE"):  # as NumPy asks for its own: a fault for 2 MiB instead of 512
+        with suppress(OSError):  # a kernel without them
+            memory.madvise(mmap.MADV_HUGEPAGE)
+    return np.frombuffer(memory, dtype, n_items).reshape(shape)
 
 
 def _empty_mapped(shape: tuple[int, ...], dtype: type) -> np.ndarray:

@@ -8,7 +8,7 @@ import pytest
 
 import gpuboost as gb
 from gpuboost.storage import mapped
-from gpuboost.storage.mapped import row_allocator
+from gpuboost.storage.mapped import row_allocator, scratch
 
 
 @pytest.fixture
@@ -32,6 +32,15 @@ def test_a_mapped_array_holds_what_is_written_and_leaves_no_file(no_memory, shap
     array[...] = np.arange(array.size).reshape(shape)
     assert is_mapped(array) and array.shape == shape and array.flags.c_contiguous and array.dtype == np.float32
     assert array.reshape(-1).tolist() == list(range(array.size)) and os.listdir(no_memory) == []
+
+
+@pytest.mark.parametrize("shape", [(2**10, 2**11), (2**21 - 1,), (0, 3)])
+def test_scratch_is_mapped_where_it_is_large(shape):
+    array = scratch(shape, np.uint32)
+    array[...] = np.arange(array.size, dtype=np.uint32).reshape(shape)
+    assert is_mapped(array) == (array.nbytes >= mapped.LEAST_SCRATCH)
+    assert array.shape == shape and array.flags.c_contiguous and array.flags.writeable and array.dtype == np.uint32
+    assert (array.reshape(-1) == np.arange(array.size)).all()
 
 
 @pytest.mark.parametrize("n_bytes, fits", [(2**20, True), (2**30 - 2**28, True), (2**30 - 2**28 + 1, False)])
