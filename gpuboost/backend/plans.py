@@ -1,7 +1,7 @@
 """What is to be grown: a plan for every tree, and a round of trees that grow together (growing/plan.py makes them)."""
 
-from collections.abc import Callable, Hashable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Hashable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TypeVar
 
@@ -109,6 +109,8 @@ class Round:
     refreshes_leaves : whether leaves become quantiles of the residuals, in a training that is for such; gradients that a user
         computed are not theirs.
     sketch : None where splits are searched by all outputs.
+    first_tree : the number of the first of them among all that grow from the same gradients, rows, columns and fixed point; 0
+        but for further parts of the same plan.
     """
 
     number: int
@@ -116,6 +118,7 @@ class Round:
     trees: tuple[TreePlan, ...]
     refreshes_leaves: bool = True
     sketch: OutputSketch | None = None
+    first_tree: int = 0
 
     # What its trees must share so far: backends read it here, and a round whose trees differ is refused (ValueError).
 
@@ -140,10 +143,22 @@ class Round:
         return _shared("key", [tree.key for tree in self.trees])
 
     @property
+    def goes_on(self) -> bool:
+        """Whether this is a further part of the plan before."""
+        return self.first_tree > 0
+
+    @property
     def alike(self) -> Hashable:
         """Equal for rounds of a training that are grown by the same steps: they differ in numbers that lie on the device, and in
         which of so many rows and columns are drawn."""
         return self.penalty, self.gain, self.refreshes_leaves, self.rows and self.rows.n_drawn
+
+    def parts(self, n_at_once: int) -> Iterator["Round"]:
+        """The same as rounds of at most so many trees, one after another; the first has as many as any, and at most one more."""
+        n_parts = -(-len(self.trees) // n_at_once)
+        ends = [-(-len(self.trees) * part // n_parts) for part in range(n_parts + 1)]
+        for begin, end in zip(ends, ends[1:]):
+            yield self if n_parts == 1 else replace(self, trees=self.trees[begin:end], first_tree=begin)
 
     def require_outputs(self, first_outputs: Sequence[int], leaf_size: int) -> None:
         """ValueError where its trees add to other outputs than a training was started for."""

@@ -50,8 +50,10 @@ class Growers:
 def _grow(
     training: Training, grower: Grower, plan: Round, objective: Formula, given: tuple[Array, Array] | None, margin: Array | None
 ) -> Training:
-    gradients = training.gradients  # drawing rows takes those of the others away
-    grower.grow(plan, gradients.compute(objective) if given is None else gradients.set(*given), margin)
+    gradients, maxima = training.gradients, None
+    if not plan.goes_on:  # else anew: drawing rows takes the gradients of the others away
+        maxima = gradients.compute(objective) if given is None else gradients.set(*given)
+    grower.grow(plan, maxima, margin)
     return training
 
 

@@ -26,10 +26,10 @@ class Grower:
         self._training, self._comm, self._policy, self._proposals = training, comm, policy, proposals
         self._pool = HistogramPool(min(comm.allgather_int(training.trees.histogram_capacity)))
 
-    def grow(self, plan: Round, maxima: Array, margin: Array | None = None) -> None:
+    def grow(self, plan: Round, maxima: Array | None, margin: Array | None = None) -> None:
         """Grow the trees of a plan from the training's gradients, and add them to these margins, if any.
 
-        maxima : bits of this worker's largest |g| and h.
+        maxima : bits of this worker's largest |g| and h; None where the plan goes on.
         """
         training = self._training
         training.start_round(plan)
@@ -38,9 +38,11 @@ class Grower:
         else:
             training.grow(plan, margin, lambda: self._grow(plan, maxima, margin))
 
-    def _grow(self, plan: Round, maxima: Array, margin: Array | None) -> None:
+    def _grow(self, plan: Round, maxima: Array | None, margin: Array | None) -> None:
         training, trees, comm = self._training, self._training.trees, self._comm
-        trees.start(self._start_sums(training.gradients, plan, maxima))
+        if maxima is not None:
+            self._sums = self._start_sums(training.gradients, plan, maxima)
+        trees.start(self._sums)
         if comm.size > 1 or not self._policy.grow_at_once(trees):
             self._grow_by_steps(trees)
         comm.allreduce_sum(trees.sum_leaves())

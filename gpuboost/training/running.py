@@ -50,17 +50,20 @@ class Boosting:
         self._rows: RowSums | None = None  # those trained on, at their margins, for an objective's stage
         self._n_rounds = model.n_rounds
         shape = trees_of_round(resolved, model.n_outputs)
-        self._planner = Planner(resolved, self.cuts, rows.global_rows, *shape)
         n_abreast = resolved.num_parallel_tree if comm.size == 1 else 1
         trainings = backend.start_trainings(n_abreast, rows, resolved, *shape, objective.leaf_alphas(model.n_outputs))
         self._training: Training = trainings[0]
+        is_alone = comm.size == len(trainings) == 1  # parts of a plan are of one training, and more to exchange
+        self._planner = Planner(
+            resolved, self.cuts, rows.global_rows, *shape, self._training.trees_at_once if is_alone else None
+        )  # fmt: skip
         self._growers = Growers(trainings, comm, growth_policy(resolved), resolved.proposals)
         self._sum = self._training.margin  # what trees are added to while others still grow from the margins
         if params.num_parallel_tree > 1:
             self._sum = backend.memory.zeros(self._training.margin.shape, self._training.margin.dtype)
             backend.memory.copy(self._training.margin, self._sum)
         self._finished: deque[object] = deque()  # on their way to the host
-        self._taken: list[list[Tree]] = []  # of the round of which others are still on their way
+        self._taken: list[Tree] = []  # of the round of which others are still on their way
         self._has_warned_of_hessians = False
         self._statistics = statistics
         self._watched = WatchedMatrices(backend, statistics.of_table if statistics else self.cuts, objective, statistics)
@@ -117,10 +120,11 @@ class Boosting:
         """
         try:
             while len(self._finished) > keep:
-                self._taken.append(self._training.fetch_trees(self._finished.popleft()))
-                if len(self._taken) == self.params.num_parallel_tree:
-                    plans, self._taken = self._taken, []
-                    self._take_round([tree for of_output in zip(*plans) for tree in of_output])
+                self._taken += self._training.fetch_trees(self._finished.popleft())
+                n_outputs, n_plans = len(self._planner.first_outputs), self.params.num_parallel_tree
+                if len(self._taken) == n_outputs * n_plans:
+                    trees, self._taken = self._taken, []
+                    self._take_round([tree for output in range(n_outputs) for tree in trees[output::n_outputs]])
         except BaseException:  # KeyboardInterrupt, too
             self._finished.clear()  # they would leave a gap
             raise

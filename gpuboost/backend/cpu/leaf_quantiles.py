@@ -27,11 +27,13 @@ class CpuLeafQuantiles(LeafQuantiles):
         self._label, self._margin, self._alphas = rows.label, margin, as_ratios(alphas)
         self._factor = weight_factor(rows.global_rows)
         self._gradients, self._trees, self._pages, self._n_threads = gradients, trees, pages, n_threads
-        # of each page: keys and weights, uint32 (2, leaf_size, n) beside its row lists
-        self._residuals = [np.empty((2, trees.leaf_size, page.lists.shape[1]), np.uint32) for page in pages]
+        self._residuals: list[np.ndarray] = []  # of each page: keys and weights, uint32 (2, leaf_size, n) beside its row lists
 
     def start(self) -> Iterable[tuple[int, int]]:
         trees, gradients = self._trees, self._gradients
+        shapes = [(2, trees.leaf_size, page.lists.shape[1]) for page in self._pages]
+        if [residuals.shape for residuals in self._residuals] != shapes:
+            self._residuals = [np.empty(shape, np.uint32) for shape in shapes]
         for p, page in enumerate(self._pages):
             kernels.list_residuals_cpu(
                 trees.leaf_chunks[p], trees.arrays.nodes, trees.arrays.segments[p], page.lists, self._label[:, page.own],

@@ -7,7 +7,7 @@ import numpy as np
 from gpuboost.backend.contract import TrainingRows
 from gpuboost.storage.mapped import Allocate
 
-__all__ = ["PageRows", "list_page_rows"]
+__all__ = ["PageRows", "list_page_rows", "make_room"]
 
 
 @dataclass
@@ -19,8 +19,8 @@ class PageRows:
     kept : int32 (k,). Rows that take part, ascending; zero-weight rows do not, they are idle : int32. Where all do, the pages
         share it.
     drawn : int32 (k,). Those drawn for this round, n_drawn of them, then the others.
-    lists : int32 (2, n_trees · k). The two buffers of row lists (kernels/partition.py), a list for each tree.
-    marks : uint8 (n_trees · k,). Which of the rows to be moved go left. All pages share it.
+    lists : int32 (2, n_trees · k). The two buffers of row lists (kernels/partition.py), a list for each tree that grows at once.
+    marks : uint8 (n_trees · k,). Which of the rows to be moved go left. All pages share it. (Both before make_room: none.)
     gpair : int32 (n_searched, limbs, n_rows). Gradients in fixed point; once trees are grown, of a page whose leaves are gone
         through row by row, the nodes that its rows end in (kernels/row_leaves.py): until the next gradients are quantised.
     """
@@ -46,29 +46,32 @@ class PageRows:
         return self.drawn[: self.n_drawn]
 
 
-def list_page_rows(
-    rows: TrainingRows, n_trees: int, n_searched: int, draws_rows: bool, allocate: Allocate
-) -> list[PageRows]:
+def list_page_rows(rows: TrainingRows, n_searched: int, draws_rows: bool, allocate: Allocate) -> list[PageRows]:
     """The rows of every page of a training's table. n_searched : what it searches splits by: outputs, or combinations of
     them."""
-    n_kept = int(np.count_nonzero(rows.weight)) if len(rows.weight) else rows.binned.n_rows
-    spare_lists = allocate((2 * n_trees * n_kept,), np.int32)  # of all pages, from which each takes its own
-    spare_gpair = allocate((n_searched * rows.binned.n_rows,), np.int32)
-    pages, first, first_id, largest = list[PageRows](), 0, rows.first_row, max(rows.binned.pages.page_rows)
-    all_rows, marks = np.arange(largest, dtype=np.int32), np.empty(n_trees * largest, np.uint8)
+    spare_gpair = allocate((n_searched * rows.binned.n_rows,), np.int32)  # of all pages, from which each takes its own
+    pages, first, first_id = list[PageRows](), 0, rows.first_row
+    all_rows = np.arange(max(rows.binned.pages.page_rows), dtype=np.int32)
     for n_rows in rows.binned.pages.page_rows:
         weight = rows.weight[first : first + n_rows]
         kept = np.flatnonzero(weight).astype(np.int32) if len(weight) else all_rows[:n_rows]
         idle = np.flatnonzero(weight == 0).astype(np.int32)
-        lists, spare_lists = np.split(spare_lists, [2 * n_trees * len(kept)])
         gpair, spare_gpair = np.split(spare_gpair, [n_searched * n_rows])
-        lists = lists.reshape(2, n_trees * len(kept))
         pages.append(
             PageRows(
-                first, n_rows, first_id, kept, idle, np.empty_like(kept) if draws_rows else kept, len(kept), lists,
-                marks[: lists.shape[1]], gpair.reshape(n_searched, 1, n_rows),
+                first, n_rows, first_id, kept, idle, np.empty_like(kept) if draws_rows else kept, len(kept),
+                np.empty((2, 0), np.int32), np.empty(0, np.uint8), gpair.reshape(n_searched, 1, n_rows),
             )  # fmt: skip
         )
         first += n_rows
         first_id += len(kept)
     return pages
+
+
+def make_room(pages: list[PageRows], n_trees: int, allocate: Allocate) -> None:
+    """Give every page lists and marks for so many trees."""
+    n_kept = [len(page.kept) for page in pages]
+    spare, marks = allocate((2 * n_trees * sum(n_kept),), np.int32), np.empty(n_trees * max(n_kept), np.uint8)
+    for page, n in zip(pages, n_kept):
+        lists, spare = np.split(spare, [2 * n_trees * n])
+        page.lists, page.marks = lists.reshape(2, n_trees * n), marks[: n_trees * n]

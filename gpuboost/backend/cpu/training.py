@@ -6,7 +6,7 @@ import numpy as np
 from gpuboost.backend.contract import Array, Training, TrainingRows
 from gpuboost.backend.cpu.gradients import CpuGradients
 from gpuboost.backend.cpu.leaf_quantiles import CpuLeafQuantiles
-from gpuboost.backend.cpu.rows import list_page_rows
+from gpuboost.backend.cpu.rows import list_page_rows, make_room
 from gpuboost.backend.cpu.tables import open_table
 from gpuboost.backend.cpu.trees import HISTOGRAM_MEMORY, CpuTrees
 from gpuboost.backend.plans import Round
@@ -24,6 +24,9 @@ __all__ = ["CODES_PER_THREAD", "CpuTraining", "busy_threads", "trainings_abreast
 # 3,000 × 28 0.42 -> 0.33, 7,000 × 28 0.57 -> 0.40. Less gains with leaf by leaf (1.77 -> 1.58), more with depth 10 (1.7 -> 1.1),
 # five classes, exact and approximate search (1.5 times each).
 CODES_PER_THREAD = 30_000
+# In the lists of trees that grow together. 200,000 × 54, a tree for each of 7 classes, two threads: the peak of memory is 81 MB
+# with all at once, 50 with two; the time is the same.
+ROWS_AT_ONCE = 2**19
 
 
 def busy_threads(binned: BinnedMatrix, n_outputs: int, n_threads: int) -> int:
@@ -43,6 +46,18 @@ def trainings_abreast(n_plans: int, rows: TrainingRows, params: Params, n_thread
     return max(1, min(n_plans, busy_threads(binned, len(rows.margin), n_threads), free_memory() // (2 * n_bytes)))
 
 
+def trees_at_once(binned: BinnedMatrix, params: Params, n_trees: int, n_threads: int) -> int:
+    """How many of a round's trees grow together: so many that each thread has one, and more where their lists are short.
+
+    All, where pages are read from files, once for every tree that does not grow with the others; and where features are drawn for
+    a level or node, by a hash of the tree's number among those that grow together.
+    """
+    draws_features = min(params.colsample_bylevel, params.colsample_bynode) < 1
+    if draws_features or not binned.pages.is_resident:
+        return n_trees
+    return min(n_trees, max(n_threads, ROWS_AT_ONCE // max(binned.n_rows, 1)))
+
+
 class CpuTraining(Training[list[Tree]]):
     """NumPy arrays, and kernels on as many threads as the table keeps busy."""
 
@@ -53,13 +68,14 @@ class CpuTraining(Training[list[Tree]]):
         self, rows: TrainingRows, params: Params, n_trees: int, leaf_size: int, leaf_alphas: tuple[float, ...], n_threads: int
     ) -> None:
         binned = rows.binned
-        self._cuts, self._n_trees, self._leaf_size = binned.cuts, n_trees, leaf_size
+        self._cuts, self._leaf_size = binned.cuts, leaf_size
         self._first_outputs = range(0, n_trees * leaf_size, leaf_size)
         self._n_threads = n_threads = busy_threads(binned, len(rows.margin), n_threads)
+        self.trees_at_once, self._n_trees = trees_at_once(binned, params, n_trees, n_threads), 0
         searched = params.searched_outputs(leaf_size)
         row_bytes = 4 * (2 * n_trees + n_trees * searched + 2 * len(rows.margin))  # lists, fixed point, gradients and hessians
-        allocate = row_allocator(row_bytes * binned.n_rows)
-        self._pages = list_page_rows(rows, n_trees, n_trees * searched, params.sampling is not None, allocate)
+        self._allocate = allocate = row_allocator(row_bytes * binned.n_rows)
+        self._pages = list_page_rows(rows, n_trees * searched, params.sampling is not None, allocate)
         self._table = open_table(binned, params, self._pages, searched, n_threads)
         self.margin = np.ascontiguousarray(rows.margin)
         self.gradients = CpuGradients(rows, params, self.margin, self._pages, n_threads, allocate)
@@ -70,7 +86,10 @@ class CpuTraining(Training[list[Tree]]):
             )
 
     def start_round(self, plan: Round) -> None:
-        plan.require_outputs(self._first_outputs, self._leaf_size)
+        plan.require_outputs(self._first_outputs[plan.first_tree :][: len(plan.trees)], self._leaf_size)
+        if self._n_trees < len(plan.trees):
+            self._n_trees = len(plan.trees)
+            make_room(self._pages, self._n_trees, self._allocate)
         self.gradients.plan = self.trees.plan = plan
 
     def update_margin(self, margin: Array) -> None:
@@ -88,7 +107,7 @@ class CpuTraining(Training[list[Tree]]):
     def finish_trees(self) -> list[Tree]:
         grown, arrays, n = self.trees, self.trees.arrays, self.trees.arrays.n_nodes
         return collect_trees(
-            arrays.nodes[:n], grown.leaf_values, grown.weights, grown.covers, self._cuts, self._n_trees, arrays.cats[:n]
+            arrays.nodes[:n], grown.leaf_values, grown.weights, grown.covers, self._cuts, len(grown.first_output), arrays.cats[:n]
         )
 
     def fetch_trees(self, pending: list[Tree]) -> list[Tree]:

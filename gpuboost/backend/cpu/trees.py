@@ -34,8 +34,10 @@ BIN_VISITS = 4  # entries that a walk over columns visits in the time that histo
 
 
 class CpuTrees(Trees):
-    """arrays : by node. leaf_values, weights : float32 (n_nodes, leaf_size); covers : float64 (n_nodes,)."""
+    """first_output : int32 (n_trees,), of the trees that grow.
+    arrays : by node. leaf_values, weights : float32 (n_nodes, leaf_size); covers : float64 (n_nodes,)."""
 
+    first_output: np.ndarray
     leaf_values: np.ndarray
     weights: np.ndarray
     covers: np.ndarray
@@ -50,7 +52,7 @@ class CpuTrees(Trees):
         searched = params.searched_outputs(leaf_size)
         self.arrays = NodeArrays(len(pages), searched, count_words(binned.cuts.n_categories))
         self._roots = np.arange(n_trees, dtype=np.int32)
-        self.first_output = self._roots * np.int32(leaf_size)
+        self.first_output = self._first_outputs = self._roots * np.int32(leaf_size)
         self.leaf_size = leaf_size
         n_bins = most_bins(params, binned.cuts)
         histogram_bytes = searched * (n_bins + table.n_packed_codes) * 16
@@ -85,7 +87,8 @@ class CpuTrees(Trees):
         return width <= histogram.REGISTERS and self._hist.shape[1] == 1 and pages[0].n_rows < histogram.FLUSH_ROWS
 
     def start(self, sums: Array) -> None:
-        n_trees, arrays = len(self.first_output), self.arrays
+        n_trees, arrays, plan = len(self.plan.trees), self.arrays, self.plan
+        self.first_output = self._first_outputs[plan.first_tree : plan.first_tree + n_trees]
         arrays.n_nodes = 0
         arrays.reserve(n_trees)
         nodes.start_trees(n_trees, sums, self.first_output, arrays.nodes, arrays.sums)
@@ -95,12 +98,13 @@ class CpuTrees(Trees):
                 first = tree * len(page.kept)
                 page.lists[0, first : first + page.n_drawn] = page.rows_drawn
                 arrays.segments[p, tree] = first, first + page.n_drawn, 0
-        self._table.draw_columns(self.plan.columns)
-        if self._walk is not None and self.plan.rows is not None and self._binned.representation is Representation.SORTED:
-            self._walk.draw_rows(self.plan.columns)
+        if not plan.goes_on:
+            self._table.draw_columns(plan.columns)
+            if self._walk is not None and plan.rows is not None and self._binned.representation is Representation.SORTED:
+                self._walk.draw_rows(plan.columns)
         arrays.n_nodes = n_trees
         self._n_leaves = np.ones(n_trees, np.int64)
-        self._frontier = self._roots
+        self._frontier = self._roots[:n_trees]
         self._best_limits: tuple[int, int] | None = None
 
     def grow_levels(self, max_depth: int, max_leaves: int) -> bool:
