@@ -18,6 +18,7 @@ import scipy.sparse
 from gpuboost.data.dmatrix import DMatrix
 from gpuboost.data.quantile_dmatrix import QuantileDMatrix
 from gpuboost.kernels.row_leaves import FEWEST_ROWS
+from gpuboost.kernels.selection import FEWEST_ROWS as FEWEST_SELECTED
 from gpuboost.training.loop import train
 
 __all__ = ["other_uses", "usual_uses"]
@@ -28,6 +29,7 @@ Use = Callable[[], object]
 _random = np.random.default_rng(0)
 X = _random.random((N_ROWS, 3), np.float32)
 MANY = _random.random((FEWEST_ROWS, 3), np.float32)  # their leaves are added up row by row
+LONG = _random.random((FEWEST_SELECTED, 1), np.float32)  # its cuts are selected
 WIDER = _random.random((N_ROWS, 6), np.float32)  # histograms stay packed (kernels/levels.py)
 FROZEN = np.asfortranarray(X, np.float64)  # as pandas hands out its tables
 FROZEN.flags.writeable = False
@@ -66,6 +68,7 @@ def usual_uses() -> Iterator[Use]:
     for table in (X, X.astype(np.float64), np.asfortranarray(X), FROZEN, WIDER, ONE_HOT):
         yield partial(_learn, {}, table, SHARES)
     yield partial(_learn, {}, MANY, MANY[:, 0])
+    yield partial(QuantileDMatrix, LONG)
     yield partial(_learn, {}, CODES, SHARES, feature_types=["c"] * 3)
 
 

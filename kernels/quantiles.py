@@ -1,4 +1,4 @@
-"""Cut whole columns into bins: sort the keys of each, then end its bins (kernels/cuts.py).
+"""Cut whole columns into bins: sort the keys of each, then end its bins (kernels/cuts.py; large ones: kernels/selection.py).
 
     list_keys_cpu      keys[column, row] = key of the value, a table of any layout turned into columns
     cut_columns_cpu    sort → distinct values and their weights → ends of bins → thresholds, a column by one thread
@@ -68,14 +68,15 @@ def _list_column(column, missing, weights, first_row, keys):
 def cut_columns_cpu(
     keys, weights, n_absent, max_bin, spare, spare_weights, n_cuts, has_missing, n_infinite, extremes, n_threads
 ):  # fmt: skip
-    """The thresholds of every column.
+    """The thresholds of every column that has none yet.
 
     keys : (n, rows), INOUT. In: as list_keys_cpu writes them. Out: keys[i, :n_cuts[i]] are the bits of the float32 thresholds of
         column i, ascending, without a sentinel.
     weights : int64 (rows,) or (0,), IN. n_absent : how many of them are 0.
     max_bin : most bins of a column; 255 where that is 256 and values are missing, so that the missing code fits in a byte.
     spare : dtype of keys (n_threads, rows), SCRATCH. spare_weights : the same bytes as int32 or int64: columns are counted there.
-    n_cuts : int64 (n,), OUT. has_missing : bool (n,), OUT. n_infinite : int64 (n,), OUT. Values outside float32's finite range.
+    n_cuts : int64 (n,), INOUT. In: −1, or of columns that are done already (kernels/selection.py), which are left as they are.
+    has_missing : bool (n,), OUT. n_infinite : int64 (n,), OUT. Values outside float32's finite range.
     extremes : uint32 (n, 2), OUT. Keys of the lowest and the highest value; untouched where a column has none.
     """
     counter = np.zeros(1, np.int64)
@@ -97,8 +98,10 @@ def _cut_columns(
         i = claim(counter)
         if i >= keys.shape[0]:
             return
+        if n_cuts[i] >= 0:
+            continue
         own = keys[i]
-        n, is_moved = _sort(own, spare, low_bits, counts)
+        n, is_moved = sort_keys(own, spare, low_bits, counts)
         has_missing[i] = own.size - int64(n) > n_absent
         ordered = spare[:n] if is_moved else own[:n]
         n_infinite[i] = _count_outside(ordered, low_bits)
@@ -116,7 +119,7 @@ def _cut_columns(
 
 
 @parallel_kernel.part
-def _sort(keys, spare, low_bits, counts):
+def sort_keys(keys, spare, low_bits, counts):
     """Sort the keys that are not missing, by what lies above the low bits; returns how many there are, and whether they are in
     ``spare`` now."""
     counts[:] = 0

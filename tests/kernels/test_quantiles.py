@@ -33,7 +33,7 @@ def cut(X, max_bin=256, *, weights=NO_WEIGHTS, missing=np.nan, batch_rows=None, 
     for first in range(0, n_rows, batch_rows or n_rows or 1):
         rows = slice(first, first + (batch_rows or n_rows))
         list_keys_cpu(X[rows], np.float32(missing), weights[rows], 0, first, keys, n_threads)
-    n_cuts, has_missing, n_infinite = np.zeros(n, np.int64), np.zeros(n, bool), np.zeros(n, np.int64)
+    n_cuts, has_missing, n_infinite = np.full(n, -1, np.int64), np.zeros(n, bool), np.zeros(n, np.int64)
     n_absent, extremes = int((weights == 0).sum()), np.full((n, 2), UNTOUCHED, np.uint32)
     cut_columns_cpu(
         keys, weights, n_absent, max_bin, spare, spare.view(number), n_cuts, has_missing, n_infinite, extremes, n_threads
