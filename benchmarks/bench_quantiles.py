@@ -1,8 +1,8 @@
 """Cuts of whole columns (kernels/quantiles.py, kernels/selection.py): their keys, and the thresholds of each.
 
 Floor of a key: 4 bytes read and written. Of a value in a sorted column: 4 bytes read and written for each of three digits and for
-its weight, or, if that takes longer, three updates to count its digits and three to deal by them. Of a value in a selected one: 4 bytes read three
-times, or two updates of counts.
+its weight, or, if that takes longer, three updates to count its digits and three to deal by them. Of a value in a selected one: 4
+bytes read three times, or two updates of counts.
 """
 
 from typing import Any

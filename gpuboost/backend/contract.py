@@ -244,9 +244,12 @@ class Trees(ABC):
     """The trees of a round while they grow: nodes, their histograms and splits, and the rows in each.
 
     histogram_capacity : histograms that fit into the memory budget; at least 2.
+    nodes_at_once : how many nodes of the last frontier, from whose histograms nothing is subtracted, had better be worked on
+        together, an even number; None: all of them.
     """
 
     histogram_capacity: int
+    nodes_at_once: int | None = None
 
     @abstractmethod
     def start(self, sums: Array) -> None:

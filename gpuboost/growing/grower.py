@@ -24,7 +24,8 @@ class Grower:
 
     def __init__(self, training: Training, comm: Communicator, policy: GrowthPolicy, proposals: str | None) -> None:
         self._training, self._comm, self._policy, self._proposals = training, comm, policy, proposals
-        self._pool = HistogramPool(min(comm.allgather_int(training.trees.histogram_capacity)))
+        at_once = training.trees.nodes_at_once if comm.size == 1 else None  # workers exchange all at once
+        self._pool = HistogramPool(min(comm.allgather_int(training.trees.histogram_capacity)), at_once)
 
     def grow(self, plan: Round, maxima: Array | None, margin: Array | None = None) -> None:
         """Grow the trees of a plan from the training's gradients, and add them to these margins, if any.
@@ -101,7 +102,8 @@ class Grower:
     def _search_histograms(self, trees: Trees, n_frontier: int, n_steps: int) -> None:
         """Best splits of the frontier from histograms."""
         proposes = self._proposals == "local" or (self._proposals == "global" and n_steps == 0)
-        for batch in self._pool.batches(n_frontier, self._policy.has_all_leaves(n_steps)):
+        policy = self._policy
+        for batch in self._pool.batches(n_frontier, policy.has_all_leaves(n_steps), policy.is_done(n_steps + 1)):
             self._comm.allreduce_sum(trees.build_histograms(batch))
             if batch.subtract:
                 trees.subtract_histograms(batch)

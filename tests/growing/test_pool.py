@@ -6,8 +6,8 @@ from gpuboost.backend.plans import FrontierBatch
 from gpuboost.growing.pool import HistogramPool
 
 
-def batches(pool, n_frontier, has_all_leaves=True):
-    return list(pool.batches(n_frontier, has_all_leaves))
+def batches(pool, n_frontier, has_all_leaves=True, is_last=False):
+    return list(pool.batches(n_frontier, has_all_leaves, is_last))
 
 
 def test_levels_that_fit_are_held_and_subtracted():
@@ -35,6 +35,20 @@ def test_holding_does_not_begin_where_other_leaves_are_open():
     pool = HistogramPool(capacity=100)
     assert batches(pool, 2, has_all_leaves=False) == [FrontierBatch(0, 2, 0, False)]
     assert batches(pool, 2, has_all_leaves=False) == [FrontierBatch(0, 2, 0, False)]
+
+
+def test_of_the_last_frontier_few_histograms_are_there_at_once():
+    pool = HistogramPool(capacity=5, at_once=4)
+    batches(pool, 2)
+    batches(pool, 4)  # held: 4
+    last = [FrontierBatch(0, 4, 4, True), FrontierBatch(4, 8, 4, True), FrontierBatch(8, 10, 4, True)]
+    assert batches(pool, 10, is_last=True) == [FrontierBatch(0, 5, 0, False), FrontierBatch(5, 10, 0, False)]  # two do not fit
+    pool = HistogramPool(capacity=6, at_once=4)
+    batches(pool, 2)
+    batches(pool, 4)
+    assert batches(pool, 10, is_last=True) == last
+    pool.start_round()
+    assert batches(pool, 3, is_last=True) == [FrontierBatch(0, 3, 0, False)]  # roots: there is nothing to subtract from
 
 
 def test_a_search_without_histograms_ends_the_holding():

@@ -30,6 +30,8 @@ HISTOGRAM_MEMORY = 2**29  # bytes, where no parameter says otherwise
 LEVELS_MEMORY = 2**25  # bytes of histograms, up to which all levels are grown in one call
 LEVELS_NODES = 2**16  # that there may be, likewise
 LEVELS_CACHE = 2**20  # bytes of histograms that lie near anyway, so that all levels are grown one after another
+LAST_MEMORY = 2**24  # bytes of histograms of the last level that are worked on together, those of LAST_NODES at least
+LAST_NODES = 4  # for each thread
 BIN_VISITS = 4  # entries that a walk over columns visits in the time that histograms take for one bin of one node
 
 
@@ -57,6 +59,7 @@ class CpuTrees(Trees):
         n_bins = most_bins(params, binned.cuts)
         histogram_bytes = searched * (n_bins + table.n_packed_codes) * 16
         self.histogram_capacity = max(2, (params.histogram_memory or HISTOGRAM_MEMORY) // histogram_bytes)
+        self.nodes_at_once = max(LAST_NODES * n_threads, LAST_MEMORY // histogram_bytes // 2 * 2)
         self._hist = np.empty((0, searched, n_bins, 2), np.int64)
         self._packed = np.empty((0, 0, 0), np.int64)  # histograms as kernels/levels.py may have them
         self._proposed = np.empty((0, n_bins), np.uint8)  # split candidates; without rows every bin is one
