@@ -105,7 +105,8 @@ def count_at_most(values, begin, end, x):
 def join_rows_cpu(stored_begin, n_cells, row_begin, cells):
     """Close the gaps between the rows. cells : int32, INOUT. Row r's n_cells[r] begin at stored_begin[r], then at row_begin[r].
 
-    stored_begin : int32 or int64 (n_rows + 1,), IN. n_cells : int64 (n_rows,), IN. row_begin : int64 (n_rows + 1,), OUT.
+    stored_begin : int32 or int64 (n_rows + 1,), IN. row_begin : int64 (n_rows + 1,), OUT.
+    n_cells : int64 (n_rows,), IN. It may be row_begin[1:], of which a row's is read before it is written.
     """
     to = int64(0)
     for row in range(n_cells.size):
@@ -149,6 +150,57 @@ def list_cells_cpu(bounds, rows, codes, n_bins, offsets, row_begin, cells):
             cells[place[row]] = offsets[n_features] + f
             place[row] += 1
             i -= 1
+
+
+@parallel_kernel
+def count_cells_cpu(row_begin, cells, counts, n_threads):
+    """How often each cell occurs in some parts of the rows.
+
+    row_begin : int64 (n_rows + 1,), IN. cells : int32 (n_cells,), IN.
+    counts : int64 (n_parts, total_bins + n_features), INOUT. The rows are cut into so many parts.
+    """
+    counter = np.zeros(1, np.int64)
+    launch(n_threads, _count_cells, (counter, row_begin, cells, counts))
+
+
+@parallel_kernel.part
+def _count_cells(counter, row_begin, cells, counts):
+    n_parts, n_rows = counts.shape[0], row_begin.size - 1
+    while True:
+        part = claim(counter)
+        if part >= n_parts:
+            return
+        own = counts[part]
+        for i in range(row_begin[n_rows * part // n_parts], row_begin[n_rows * (part + 1) // n_parts]):
+            own[uint32(cells[i])] += 1
+
+
+@parallel_kernel
+def list_cell_rows_cpu(row_begin, cells, places, rows, n_threads):
+    """The rows of some cells, each cell's one behind another and ascending: the inverse of list_cells_cpu.
+
+    places : int64 (n_parts, total_bins + n_features), INOUT. Where the rows of each part and cell begin, as count_cells_cpu
+        counts them, and where they end; −1 for cells that are not asked for. rows : int32 (n,), OUT. Others as there.
+    """
+    counter = np.zeros(1, np.int64)
+    launch(n_threads, _list_cell_rows, (counter, row_begin, cells, places, rows))
+
+
+@parallel_kernel.part
+def _list_cell_rows(counter, row_begin, cells, places, rows):
+    n_parts, n_rows = places.shape[0], row_begin.size - 1
+    while True:
+        part = claim(counter)
+        if part >= n_parts:
+            return
+        own = places[part]
+        for row in range(n_rows * part // n_parts, n_rows * (part + 1) // n_parts):
+            for i in range(row_begin[row], row_begin[row + 1]):
+                cell = uint32(cells[i])
+                place = own[cell]
+                if place >= 0:
+                    rows[uint64(place)] = row
+                    own[cell] = place + 1
 
 
 @scalar

@@ -58,6 +58,28 @@ def sparse_of(columns, n_bins, absent):
     return blocks, SparsePage.of(cuts, row_begin, np.array([c for own in cells for c in sorted(own)], np.int32), absent)
 
 
+def codes_of(binned):
+    """(n_features, n_rows) of a matrix in one page, sparse or dense."""
+    (page,) = binned.pages
+    if not binned.is_sparse:
+        return page.columns
+    codes, cuts = np.repeat(page.absent[:, None], page.n_rows, axis=1), binned.cuts
+    rows = np.repeat(np.arange(page.n_rows), np.diff(page.row_begin))
+    features = np.append(np.repeat(np.arange(cuts.n_features), cuts.n_bins), np.arange(cuts.n_features))
+    of_cell = np.append(np.arange(cuts.total_bins) - np.repeat(cuts.offsets[:-1], cuts.n_bins), cuts.n_bins)
+    codes[features[page.cells], rows] = of_cell[page.cells]
+    return codes
+
+
+def same_blocks(a, b):
+    """Whether they list the same entries by ascending code, wherever those lie: rows of one code may be ordered by value."""
+    each = []
+    for blocks in (a, b):
+        assert all((np.diff(blocks.codes[i:j].astype(int)) >= 0).all() for i, j in blocks.bounds)
+        each.append([sorted(zip(blocks.codes[i:j].tolist(), blocks.rows[i:j].tolist())) for i, j in blocks.bounds])
+    return each[0] == each[1] and np.array_equal(a.absent, b.absent)
+
+
 def group_of(packing):
     """{feature: its group}."""
     bounds = zip(packing.first_member, packing.first_member[1:])

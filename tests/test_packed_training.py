@@ -230,8 +230,8 @@ def test_workers_that_pack_sparse_tables_differently(rule, monkeypatch):
     """The second worker's rows exclude more columns from each other; the third does not pack at all."""
     shards = [slice(0, 350), slice(350, 365), slice(365, 400)]
 
-    def choose_or_not(blocks, cuts, n_rows):
-        return None if n_rows == 35 else choose_sparse_packing(blocks, cuts, n_rows)
+    def choose_or_not(page, n_threads):
+        return None if page.n_rows == 35 else choose_sparse_packing(page, n_threads)
 
     def work(rank):
         dtrain = sparse_matrix(rule, 1, {}, shards[rank])

@@ -30,7 +30,7 @@ class BinnedMatrix:
     """Codes of a table under some cuts: bin b of a feature as code b, a missing value as the feature's number of bins.
 
     memory : Memory.name of where the pages lie.
-    sorted_columns : the same cells by column, in host memory, where training may walk them (data/columns.py); then there is one
+    sorted_columns : the same cells by column, in host memory, where binning had to make them (data/columns.py); then there is one
         page. packing : of the records.
     """
 
@@ -74,6 +74,11 @@ class BinnedMatrix:
             return self.n_rows * (len(self.record_offsets) - 1)
         if not self.is_sparse:
             return self.n_rows * self.cuts.n_features
+        return self.n_cells
+
+    @property
+    def n_cells(self) -> int:
+        """How many cells a sparse table lists."""
         return sum(len(page.cells) for page in self.pages if isinstance(page, SparsePage))
 
     @property
@@ -94,17 +99,10 @@ class BinnedMatrix:
 
     def holds_values(self, features: Array, codes: Array) -> Array:
         """int64 (n,): whether each of these features, which have one code if any, is not missing in every row."""
-        columns = self.sorted_columns
-        if columns is None:
-            found = np.zeros(len(features), np.int64)
-            for _, page in self.pages.walk(np.sort(features)):
-                assert isinstance(page, DensePage)
-                found |= [page.holds_code(f, code) for f, code in zip(features.tolist(), codes.tolist())]
-            return found
-        begin, end = columns.bounds[features].T
-        if (columns.absent[features] == self.cuts.n_bins[features]).all():
-            return (begin < end).astype(np.int64)
-        return (end - begin < self.n_rows).astype(np.int64)  # the only entries are missing ones: absent cells are zeros
+        found = np.zeros(len(features), np.int64)
+        for _, page in self.pages.walk(np.sort(features)):
+            found |= page.hold_codes(features, codes)
+        return found
 
     def taken(self, rows: Array) -> "BinnedMatrix":
         """Those rows of a dense table of one page. rows : intp (n,), in the memory of the codes."""

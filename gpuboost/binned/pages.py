@@ -20,6 +20,8 @@ __all__ = ["DensePage", "Page", "PageStore", "ResidentPages", "SortedColumns", "
 Array = np.ndarray  # or CuPy's, with the same methods
 Put = Callable[[Array], Array]  # an array in another memory
 
+FEW_CELLS = 2**16  # in which most codes are found that a sparse table has at all
+
 
 @dataclass(frozen=True)
 class StoredRows:
@@ -76,10 +78,10 @@ class DensePage:
         with on_device_of(self.columns):
             return sum(int((codes < n).sum()) for codes, n in zip(self.columns, cuts.n_bins))
 
-    def holds_code(self, feature: int, code: int) -> bool:
-        """Whether a row has this code of a feature."""
+    def hold_codes(self, features: np.ndarray, codes: np.ndarray) -> np.ndarray:
+        """bool (n,): whether a row has this code of each of the features."""
         with on_device_of(self.columns):
-            return bool((self.columns[feature] == code).any())
+            return np.array([bool((self.columns[f] == code).any()) for f, code in zip(features.tolist(), codes.tolist())])
 
 
 @dataclass(frozen=True, eq=False)
@@ -144,6 +146,19 @@ class SparsePage:
         n_missing = len(page.cells) - n_listed
         return page.n_rows * cuts.n_features - n_missing if page.absent_is_zero else n_listed
 
+    def hold_codes(self, features: np.ndarray, codes: np.ndarray) -> np.ndarray:
+        """bool (n,): whether a row has this code of each of the features, which have no other but that of missing cells."""
+        page, total_bins = self.host or self, self.cuts.total_bins
+        if page.absent_is_zero:
+            missing = page.cells[page.cells >= total_bins] - total_bins
+            return np.bincount(missing, minlength=self.cuts.n_features)[features] < page.n_rows
+        wanted, occurs = self.cuts.offsets[features] + codes, np.zeros(total_bins, bool)
+        for begin in range(0, len(page.cells), FEW_CELLS):
+            occurs[page.cells[begin : begin + FEW_CELLS]] = True
+            if occurs[wanted].all():
+                break
+        return occurs[wanted]
+
     @cached_property
     def stored(self) -> StoredRows:
         """The same cells as values with these codes, the smallest of their bins; NaN where missing. In host memory."""
@@ -168,7 +183,7 @@ Features = np.ndarray | Callable[[], np.ndarray] | None  # of a walk; a function
 
 @dataclass(frozen=True, eq=False)
 class SortedColumns:
-    """The cells of every column that are not absent, by ascending code, then row (Chen & Guestrin 2016, §4.1: column blocks).
+    """The cells of every column that are not absent, by ascending code (Chen & Guestrin 2016, §4.1: column blocks).
 
     bounds : int64 (n_features, 2). Where a column's entries begin and end.
     rows : int32 (n_entries,). codes : uint32 (n_entries,), as BinnedMatrix has them.

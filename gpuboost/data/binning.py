@@ -71,13 +71,13 @@ def add_records(binned: BinnedMatrix, backend: Backend) -> BinnedMatrix:
 
 def _add_sparse_records(binned: BinnedMatrix, n_threads: int) -> BinnedMatrix:
     """The same with packed records where they are worth it, in host memory, unless that has been found out before."""
-    (page,), blocks = binned.pages, binned.sorted_columns
-    assert isinstance(page, SparsePage) and blocks is not None
+    (page,) = binned.pages
+    assert isinstance(page, SparsePage)
     if page.records is not None:
         return binned
     page = page.host or page
     binned = replace(binned, memory="host")
-    packing = choose_sparse_packing(blocks, binned.cuts, page.n_rows)
+    packing = choose_sparse_packing(page, n_threads)
     if packing is None:
         records = np.zeros((0, 8), np.uint8)
     else:

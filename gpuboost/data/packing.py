@@ -25,11 +25,14 @@ from typing import NamedTuple
 import numpy as np
 
 from gpuboost.backend.contract import Backend
+from gpuboost.backend.cpu.cells import CellLists
 from gpuboost.binned.cuts import Cuts
 from gpuboost.binned.packing import MAX_CODES, Packing
-from gpuboost.binned.pages import DensePage, SortedColumns
+from gpuboost.binned.pages import DensePage, SparsePage
+from gpuboost.data.column_groups import neighbours
 from gpuboost.kernels.histogram import record_bytes
 from gpuboost.kernels.packing import take_rows_cpu
+from gpuboost.storage.mapped import scratch
 
 __all__ = ["choose_packing", "choose_sparse_packing", "find_packing", "find_sparse_packing", "may_pack"]
 
@@ -40,6 +43,7 @@ CODES_OF_A_WORD = 8  # the CPU adds, and a record is padded, so many at a time (
 # 10,000 rows of bench_packing.py's table, 10 rounds with 2 threads (AMD EPYC, 2026-11-21): 0.146 -> 0.120 s at depth 6,
 # 0.37 -> 0.44 s at depth 10; with 30,000 rows 0.24 -> 0.16 s and 0.70 -> 0.74 s.
 UNDONE_NODES = 64
+GROUP_ROWS = 2**23  # rows that are listed at once for the search, of one column at least: 32 MB
 CELL_SUMS = 4  # a sparse row's cell takes as long as so many codes of a record: 2.1 ns, 4 with zeros, against 0.45 (AMD EPYC)
 
 
@@ -64,16 +68,19 @@ def choose_packing(pages: list[DensePage], cuts: Cuts, backend: Backend) -> Pack
     return packing if _is_worth_it(cuts.n_features, packing.n_groups, n_sums, n_rows) else None
 
 
-def choose_sparse_packing(blocks: SortedColumns, cuts: Cuts, n_rows: int) -> Packing | None:
-    """A packing of a sparse table's columns where it is worth it.
+def choose_sparse_packing(page: SparsePage, n_threads: int) -> Packing | None:
+    """A packing of a sparse table's columns where it is worth it. page : in host memory.
 
     Its records may take no more bytes than the cells do, four each, and must save more sums than undoing them costs.
     """
-    n_cells, others = blocks.n_entries, int((_listed_codes(blocks, n_rows)[0] - 1).sum())
-    most_groups = 4 * n_cells // max(n_rows, 1)
-    if n_rows == 0 or others > most_groups * (MAX_CODES - 1) or CELL_SUMS * n_cells < UNDONE_NODES * others:
+    n_rows, n_cells = page.n_rows, len(page.cells)
+    if n_rows == 0:
         return None
-    packing = find_sparse_packing(blocks, cuts, n_rows, most_groups)
+    lists, most_groups = CellLists(page, n_threads), 4 * n_cells // n_rows
+    others = int((_listed_codes(page, lists)[0] - 1).sum())
+    if others > most_groups * (MAX_CODES - 1) or CELL_SUMS * n_cells < UNDONE_NODES * others:
+        return None
+    packing = find_sparse_packing(page, lists, most_groups)
     if packing is None or record_bytes(packing.n_groups) * n_rows > 4 * n_cells:
         return None
     n_sums = len(packing.sources) + int(packing.offsets[-1])
@@ -137,25 +144,33 @@ def find_packing(pages: list[DensePage], cuts: Cuts, backend: Backend) -> Packin
     return packing
 
 
-def find_sparse_packing(blocks: SortedColumns, cuts: Cuts, n_rows: int, most_groups: float = inf) -> Packing | None:
+def find_sparse_packing(page: SparsePage, lists: CellLists, most_groups: float = inf) -> Packing | None:
     """The same for a sparse table of at least one row, by its lists; None where a column has more than 256 codes, and (mostly)
     where there would be more than so many groups."""
-    n_codes, defaults = _listed_codes(blocks, n_rows)
+    n_codes, defaults = _listed_codes(page, lists)
     if n_codes.max() > MAX_CODES:
         return None
 
     def columns() -> Iterator[_Column]:
-        for n, default, (a, b) in zip(n_codes.tolist(), defaults.tolist(), blocks.bounds.tolist()):
-            yield _Column(n, default, b - a, blocks.rows[a:b] if 2 * (b - a) <= n_rows and n < MAX_CODES else None)
+        n_listed = lists.by_feature
+        groups = list(neighbours(n_listed, GROUP_ROWS))
+        rows = scratch((max(int(n_listed[features].sum()) for features in groups),), np.int32)
+        for features in groups:
+            bounds = lists.list_rows(features, rows)
+            for n, default, (a, b) in zip(n_codes[features].tolist(), defaults[features].tolist(), bounds.tolist()):
+                yield _Column(n, default, b - a, rows[a:b] if 2 * (b - a) <= page.n_rows and n < MAX_CODES else None)
 
-    return _find([n_rows], columns(), cuts, most_groups)
+    return _find([page.n_rows], columns(), page.cuts, most_groups)
 
 
-def _listed_codes(blocks: SortedColumns, n_rows: int) -> tuple[np.ndarray, np.ndarray]:
-    """Of every feature of a sparse table the number of its codes and its default: what its list leaves out, if anything."""
-    n_listed, last = blocks.bounds[:, 1] - blocks.bounds[:, 0], blocks.absent.astype(np.int64)
-    last[n_listed > 0] = blocks.codes[blocks.bounds[n_listed > 0, 1] - 1]
-    defaults = np.where(n_listed < n_rows, blocks.absent, last).astype(np.int64)
+def _listed_codes(page: SparsePage, lists: CellLists) -> tuple[np.ndarray, np.ndarray]:
+    """Of every feature of a sparse table the number of its codes and its default: what its rows leave out, if anything."""
+    cuts, n_listed = page.cuts, lists.by_feature
+    codes = np.arange(cuts.total_bins) - np.repeat(cuts.offsets[:-1], cuts.n_bins)
+    last = np.maximum.reduceat(np.where(lists.by_number[: cuts.total_bins] > 0, codes, -1), cuts.offsets[:-1])
+    last = np.where(lists.by_number[cuts.total_bins :] > 0, cuts.n_bins, last)
+    last = np.where(n_listed > 0, last, page.absent)
+    defaults = np.where(n_listed < page.n_rows, page.absent, last).astype(np.int64)
     return 1 + np.maximum(last, defaults), defaults
 
 

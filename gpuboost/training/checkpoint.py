@@ -206,9 +206,7 @@ def _digest_codes(dtrain: DMatrix) -> str | None:
 
 
 def _arrays_of(binned: BinnedMatrix) -> Iterator[Array]:
-    if binned.sorted_columns is not None:
-        yield from vars(binned.sorted_columns).values()
-    elif binned.is_sparse:
+    if binned.is_sparse:
         for page in binned.pages:
             assert isinstance(page, SparsePage)
             yield from (page.row_begin, page.cells, page.absent)

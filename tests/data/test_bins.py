@@ -4,6 +4,7 @@ import re
 
 import numpy as np
 import pytest
+import scipy.sparse
 from small_matrices import BACKEND, COMM, X, caught
 
 from gpuboost.communicator import current_communicator, run_threads
@@ -53,6 +54,21 @@ def test_columns_without_values_are_named_once(make):
     assert message.startswith("Some columns hold nothing but missing values") and message.endswith(': "1".')
     (message,) = caught(lambda: make(np.full((3, 7), np.nan)))
     assert message.startswith("All columns hold nothing") and message.endswith('"0", "1", "2", "3", "4" and 2 more.')
+
+
+@pytest.mark.parametrize("absent", ["missing", "zero"])
+def test_columns_without_values_of_a_sparse_table_are_named(absent):
+    """Whether every row stores a missing value, or none stores anything. (A category that all others have is a value.)"""
+    table, is_stored = np.zeros((70_000, 5), np.float32), np.zeros((70_000, 5), bool)
+    is_stored[:, 1:3], is_stored[-1] = True, True
+    table[:, 1], table[:, 2], table[:, 4] = np.nan, 2, 0
+    table[0, 2], table[-1, [0, 3]] = np.nan, [np.nan, 5]  # column 0: nothing, or all else is zero; 3 and 4: one value is stored
+    is_stored[:, 4] |= absent == "zero"
+    table[0, 4] = np.nan
+    csr = scipy.sparse.csr_matrix((table[is_stored], np.nonzero(is_stored)), shape=table.shape)
+    types = ["q", "q", "c", "q", "q"]
+    (message,) = caught(lambda: QuantileDMatrix(csr, sparse_absent=absent, feature_types=types, cat_encoding="sets"))
+    assert message.endswith(': "0", "1".' if absent == "missing" else ': "1".')
 
 
 @pytest.mark.parametrize("bad", [0.5, -1, 2**24, 2**31, np.inf])

@@ -9,8 +9,9 @@ from packed_tables import KINDS, columns_of, cuts_of, group_of, pack, pages_of, 
 
 import gpuboost as gb
 from gpuboost.backend.cpu import CpuBackend
+from gpuboost.backend.cpu.cells import CellLists
 from gpuboost.backend.cpu.memory import HostMemory
-from gpuboost.binned.pages import SortedColumns
+from gpuboost.binned.pages import SparsePage
 from gpuboost.communicator import SingleProcess
 from gpuboost.data import packing as packing_module
 from gpuboost.data.binning import add_records, bin_table
@@ -147,8 +148,8 @@ def absent_codes(columns, n_bins, rule):
 )  # fmt: skip
 def test_histograms_of_a_packed_sparse_table_come_back(kinds, n_rows, rule, seed):
     columns, n_bins = columns_of(kinds, n_rows, seed)
-    blocks, page = sparse_of(columns, n_bins, absent_codes(columns, n_bins, rule))
-    packing = find_sparse_packing(blocks, page.cuts, n_rows)
+    _, page = sparse_of(columns, n_bins, absent_codes(columns, n_bins, rule))
+    packing = find_sparse_packing(page, CellLists(page, 2))
     check_codes_can_be_read_back(packing, columns, n_bins)
     pairs = np.random.default_rng(seed).integers(-(2**40), 2**40, (n_rows, 2))
     packed, expected = np.zeros((packing.offsets[-1], 2), np.int64), np.zeros((page.cuts.total_bins, 2), np.int64)
@@ -163,12 +164,15 @@ def test_histograms_of_a_packed_sparse_table_come_back(kinds, n_rows, rule, seed
     np.testing.assert_array_equal(hist[0, 0], expected)
 
 
-def test_lists_and_columns_of_categories_give_one_packing():
+@pytest.mark.parametrize("group_rows", [1, 500, packing_module.GROUP_ROWS])
+def test_lists_and_columns_of_categories_give_one_packing(group_rows, monkeypatch):
+    """However many columns are listed at once."""
+    monkeypatch.setattr(packing_module, "GROUP_ROWS", group_rows)
     columns, n_bins = columns_of(["one-hot", "one-hot, zeros missing", "exclusive", "one-hot, some missing"], 300, 5)
     absent = [int(np.bincount(column).argmax()) for column in columns]
-    blocks, page = sparse_of(columns, n_bins, absent)
+    _, page = sparse_of(columns, n_bins, absent)
     expected = find(columns, n_bins)
-    packing = find_sparse_packing(blocks, page.cuts, 300)
+    packing = find_sparse_packing(page, CellLists(page, 2))
     for name in ("members", "first_member", "luts", "defaults", "offsets", "rest", "first_source", "sources"):
         np.testing.assert_array_equal(getattr(packing, name), getattr(expected, name), err_msg=name)
 
@@ -216,36 +220,38 @@ def test_two_byte_codes_stay_as_they_are():
     assert choose_packing(pages, cuts_of([2] * 40), NoData(1)) is None
 
 
-def random_lists(n_columns, n_rows, density, n_codes=2, seed=6):
-    """Column blocks and cuts of cells at random, of random codes; the others are missing."""
-    rng = np.random.default_rng(seed)
-    lists = [np.flatnonzero(rng.random(n_rows) < density).astype(np.int32) for _ in range(n_columns)]
-    codes = [np.sort(rng.integers(0, n_codes - 1, len(rows))).astype(np.uint32) for rows in lists]
-    ends = np.cumsum([len(rows) for rows in lists])
-    bounds = np.stack([ends - [len(rows) for rows in lists], ends], axis=1)
-    blocks = SortedColumns(bounds, np.concatenate(lists), np.concatenate(codes), np.full(n_columns, n_codes - 1, np.int32))
-    return blocks, cuts_of([n_codes - 1] * n_columns)
+def page_of(lists, codes, n_codes, n_rows):
+    """Of the rows of every column's cells and their codes; the others are missing."""
+    cuts = cuts_of([n_codes - 1] * len(lists))
+    rows, cells = np.concatenate(lists), np.concatenate([first + own for first, own in zip(cuts.offsets, codes)])
+    order = np.lexsort([cells, rows])
+    row_begin = np.searchsorted(rows[order], np.arange(n_rows + 1))
+    return SparsePage.of(cuts, row_begin, cells[order].astype(np.int32), cuts.n_bins)
+
+
+def random_page(n_columns, n_rows, density, n_codes):
+    """Cells at random, of random codes."""
+    rng = np.random.default_rng(6)
+    lists = [np.flatnonzero(rng.random(n_rows) < density) for _ in range(n_columns)]
+    return page_of(lists, [np.sort(rng.integers(0, n_codes - 1, len(rows))) for rows in lists], n_codes, n_rows)
 
 
 @pytest.mark.parametrize("n_codes, tested", [(256, 0), (2, 320)])
 def test_a_random_sparse_table_is_not_packed(n_codes, tested, monkeypatch):
     """0.5 % of 2000 columns, 10 cells a row: its records may take 40 bytes. That columns of many codes take more is plain at
     once; those of ones conflict, and the search ends with bundles enough for 40 bytes."""
-    blocks, cuts = random_lists(2000, 20_000, 0.005, n_codes)
+    page = random_page(2000, 20_000, 0.005, n_codes)
     takes, n_taken = packing_module._take, []
     monkeypatch.setattr(packing_module, "_take", lambda *rows: n_taken.append(takes(*rows)) or n_taken[-1])
-    assert choose_sparse_packing(blocks, cuts, 20_000) is None
+    assert choose_sparse_packing(page, 2) is None
     assert tested <= len(n_taken) < 6000 and sum(n_taken) <= 0.5 * 2000
 
 
-def category_lists(n_categories, n_values, n_rows, n_codes=2):
+def category_page(n_categories, n_values, n_rows):
     """A cell for each category and row."""
-    blocks, cuts = random_lists(n_categories * n_values, n_rows, 0, n_codes)
     value = np.random.default_rng(7).integers(0, n_values, (n_categories, n_rows))
-    lists = [np.flatnonzero(own == v).astype(np.int32) for own in value for v in range(n_values)]
-    ends = np.cumsum([len(rows) for rows in lists])
-    bounds = np.stack([ends - [len(rows) for rows in lists], ends], axis=1)
-    return SortedColumns(bounds, np.concatenate(lists), np.zeros(ends[-1], np.uint32), blocks.absent), cuts
+    lists = [np.flatnonzero(own == v) for own in value for v in range(n_values)]
+    return page_of(lists, [np.zeros(len(rows), int) for rows in lists], 2, n_rows)
 
 
 @pytest.mark.parametrize("n_categories, n_values, n_rows, n_groups", [
@@ -255,16 +261,15 @@ def category_lists(n_categories, n_values, n_rows, n_codes=2):
     (20, 50, 500, None),  # fewer sums saved than it takes to undo them
 ])  # fmt: skip
 def test_sparse_categories_are_packed_where_records_are_no_larger(n_categories, n_values, n_rows, n_groups):
-    packing = choose_sparse_packing(*category_lists(n_categories, n_values, n_rows), n_rows)
+    packing = choose_sparse_packing(category_page(n_categories, n_values, n_rows), 2)
     assert n_groups == (packing and packing.n_groups)
 
 
 def test_a_sparse_column_of_too_many_codes_rules_packing_out():
     """256 bins, and a cell that is missing; where none is, they fit."""
     for n_rows, n_groups in ((300, None), (256, 1)):
-        blocks, cuts = random_lists(1, 256, 1, 257)
-        blocks.codes[:] = np.arange(256)
-        packing = find_sparse_packing(blocks, cuts, n_rows)
+        page = page_of([np.arange(256)], [np.arange(256)], 257, n_rows)
+        packing = find_sparse_packing(page, CellLists(page, 1))
         assert n_groups == (packing and packing.n_groups)
 
 

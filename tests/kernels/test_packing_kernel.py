@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from packed_tables import KINDS, columns_of, cuts_of, pack, pages_of, sparse_of
 
 from gpuboost.backend.cpu import CpuBackend
+from gpuboost.backend.cpu.cells import CellLists
 from gpuboost.data.packing import find_packing, find_sparse_packing
 from gpuboost.kernels import packing as kernels
 from gpuboost.kernels.partition import list_chunks, mark_rows_cpu
@@ -61,8 +62,8 @@ def test_records_of_cells_are_those_of_the_columns(n_rows, n_threads):
     """Whatever the lists leave out, and where they leave out nothing."""
     columns, n_bins = columns_of(ALL_KINDS, n_rows, 1)
     for absent in (np.minimum(n_bins, 255), columns[:, 0].astype(int)):
-        blocks, page = sparse_of(columns, n_bins, absent)
-        packing = find_sparse_packing(blocks, page.cuts, n_rows)
+        _, page = sparse_of(columns, n_bins, absent)
+        packing = find_sparse_packing(page, CellLists(page, n_threads))
         records = np.full((n_rows, width_of(packing)), 99, np.uint8)
         kernels.pack_cells_cpu(page.row_begin, page.cells, *packing.of_cells(page.cuts), records, n_threads)
         assert_same(records, records_by_cpu(columns, packing, width_of(packing)))

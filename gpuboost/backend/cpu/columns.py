@@ -1,15 +1,17 @@
 """Splits from sorted columns on the CPU: exact search, and sparse tables where a walk is less work than histograms."""
 
 from dataclasses import replace
+from functools import cached_property
 
 import numpy as np
 
+from gpuboost.backend.cpu.cells import CellLists
 from gpuboost.backend.cpu.gradients import CpuGradients
 from gpuboost.backend.cpu.nodes import NodeArrays
 from gpuboost.backend.cpu.rows import PageRows
 from gpuboost.backend.plans import ColumnDraw, Penalty, SplitGain
-from gpuboost.binned.cuts import Cuts
-from gpuboost.binned.pages import SortedColumns
+from gpuboost.binned.matrix import BinnedMatrix
+from gpuboost.binned.pages import SortedColumns, SparsePage
 from gpuboost.kernels import exact
 from gpuboost.kernels.compaction import compact_entries_cpu
 from gpuboost.kernels.structs import NO_GAIN
@@ -22,26 +24,37 @@ _NO_LOW_PAIRS = np.zeros(0, np.int32)
 class ColumnWalk:
     """The sorted columns of a training's one page, and what a walk over them needs beside them.
 
-    columns : the table's. rows : of the page.
+    binned : the table. rows : of the page. Columns that the table does not have are made of its cells for the first walk, and
+    held for this training.
     """
 
-    def __init__(self, columns: SortedColumns, cuts: Cuts, rows: PageRows, monotone: np.ndarray, n_threads: int) -> None:
-        self._all, self._cuts, self._rows, self._monotone, self._n_threads = columns, cuts, rows, monotone, n_threads
-        self._walked = columns  # or the entries of the rows drawn alone
+    def __init__(self, binned: BinnedMatrix, rows: PageRows, monotone: np.ndarray, n_threads: int) -> None:
+        self._binned, self._cuts = binned, binned.cuts
+        self._rows, self._monotone, self._n_threads = rows, monotone, n_threads
+        self._of_drawn: SortedColumns | None = None  # the entries of the rows drawn alone, where those are walked
         self._n_complete = rows.n_rows  # entries of a column without absent cells
+        self._n_entries = binned.n_cells if binned.sorted_columns is None else binned.sorted_columns.n_entries
+
+    @cached_property
+    def _all(self) -> SortedColumns:
+        if self._binned.sorted_columns is not None:
+            return self._binned.sorted_columns
+        (page,) = self._binned.pages
+        assert isinstance(page, SparsePage)
+        return CellLists(page.host or page, self._n_threads).sorted_columns()
 
     def n_entries(self, drawn: ColumnDraw) -> int:
         """About how many entries the features drawn have."""
-        return self._all.n_entries * len(drawn.features) // self._cuts.n_features
+        return self._n_entries * len(drawn.features) // self._cuts.n_features
 
     def draw_rows(self, drawn: ColumnDraw) -> None:
         """Copy the entries of the rows that the round has drawn, and walk those."""
         whole, is_drawn = self._all, np.zeros(self._rows.n_rows, np.uint8)
         is_drawn[self._rows.rows_drawn] = 1
-        if self._walked is whole:
+        if self._of_drawn is None:
             copies = {name: np.empty_like(getattr(whole, name)) for name in ("bounds", "rows", "codes")}
-            self._walked = replace(whole, **copies)
-        part = self._walked
+            self._of_drawn = replace(whole, **copies)
+        part = self._of_drawn
         compact_entries_cpu(
             whole.bounds, whole.rows, whole.codes, drawn.features, is_drawn, part.bounds, part.rows, part.codes, self._n_threads
         )
@@ -53,7 +66,7 @@ class ColumnWalk:
     ) -> None:  # fmt: skip
         """Best split of nodes of one tree, of one output, that are worth searching. mask : of nodes and features
         (kernels/column_sampling.py)."""
-        rows, n_threads, own = self._rows, self._n_threads, self._walked
+        rows, n_threads, own = self._rows, self._n_threads, self._of_drawn or self._all
         places = np.empty(rows.n_rows, np.int64)
         exact.place_rows_cpu(frontier, arrays.segments[0], rows.lists, rows.gpair[output, 0], places)
         searched = np.empty(len(frontier), exact.SEARCHED)

@@ -67,8 +67,8 @@ class CpuTrees(Trees):
         self._feature_weights = np.array(params.feature_weights, np.float32)
         self._member = member_words(params.interaction_constraints, binned.cuts.n_features)
         self._walk = None
-        if binned.sorted_columns is not None and binned.cuts.categorical is None:
-            self._walk = ColumnWalk(binned.sorted_columns, binned.cuts, pages[0], self.monotone, n_threads)
+        if (binned.is_sparse or binned.sorted_columns is not None) and binned.cuts.categorical is None:
+            self._walk = ColumnWalk(binned, pages[0], self.monotone, n_threads)
         if binned.representation is not Representation.SORTED:
             most = int(binned.cuts.n_bins.max()) + CHUNK
             self._prefix = np.empty((2, n_threads, searched * most), np.int64)
