@@ -81,26 +81,32 @@ def _count_stored(counter, row_begin, columns, values, missing, keeps_missing, c
 
 
 @parallel_kernel
-def list_stored_cpu(row_begin, columns, values, missing, keeps_missing, places, keys, rows, n_threads):
-    """Write the entries that count_stored_cpu has counted, by column and row.
+def list_stored_cpu(row_begin, columns, values, missing, keeps_missing, first, places, keys, rows, n_threads):
+    """Write the entries of some neighbouring columns, which count_stored_cpu has counted, by column and row.
 
-    places : int64 (n_parts, n_features), INOUT. Where the entries of each part and column begin; where they end.
+    columns : ascending in a row. first : the first of those listed.
+    places : int64 (n_parts, n_columns), INOUT. Where the entries of each part and column begin; where they end.
     keys : uint32 (n_entries,), OUT. rows : int32 (n_entries,), OUT. Others as count_stored_cpu.
     """
     counter = np.zeros(1, np.int64)
-    launch(n_threads, _list_stored, (counter, row_begin, columns, values, missing, keeps_missing, places, keys, rows))
+    launch(n_threads, _list_stored, (counter, row_begin, columns, values, missing, keeps_missing, first, places, keys, rows))
 
 
 @parallel_kernel.part
-def _list_stored(counter, row_begin, columns, values, missing, keeps_missing, places, keys, rows):
-    n_parts, n_rows = places.shape[0], row_begin.size - 1
+def _list_stored(counter, row_begin, columns, values, missing, keeps_missing, first, places, keys, rows):
+    n_parts, n_rows, n_columns = places.shape[0], row_begin.size - 1, places.shape[1]
     while True:
         part = claim(counter)
         if part >= n_parts:
             return
         for row in range(n_rows * part // n_parts, n_rows * (part + 1) // n_parts):
             for i in range(row_begin[row], row_begin[row + 1]):
-                x, column = values[i], uint32(columns[i])
+                column = int64(columns[i]) - first
+                if column >= n_columns:
+                    break
+                if column < 0:
+                    continue
+                x = values[i]
                 is_missing = x != x or x == missing
                 if keeps_missing or not is_missing:
                     place = uint64(places[part, column])

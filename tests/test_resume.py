@@ -12,6 +12,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import scipy.sparse
 
 import gpuboost as gb
 from gpuboost.callback import EarlyStopping, LearningRateScheduler, TrainingCallback
@@ -113,6 +114,23 @@ def test_the_layout_of_the_work_may_change(tmp_path):
     paged = gb.QuantileDMatrix(X, y, max_bin=16, page_rows=70)
     resumed = gb.train({**params, "nthread": 2}, paged, 6, resume_from=tmp_path)
     assert digest(resumed.model) == digest(expected.model)
+
+
+@pytest.mark.parametrize("absent", ["missing", "zero"])
+def test_a_sparse_table_is_known_again_however_it_was_binned(absent, tmp_path, monkeypatch):
+    """With column blocks kept beside it, and once they have been walked; but not one of other codes."""
+    X, y = make_table()
+    params, table = {"max_depth": 3, "max_bin": 16}, scipy.sparse.csr_matrix(np.where(X > 0, X, 0))
+    data = gb.DMatrix(table, y, sparse_absent=absent)
+    expected = gb.train(params, data, 6)
+    gb.train(params, data, 3, resume_from=tmp_path)
+    with monkeypatch.context() as patch:
+        patch.setattr("gpuboost.data.columns.SEARCHED_BINS", 0)
+        again = gb.DMatrix(table, y, sparse_absent=absent)
+        assert digest(gb.train(params, again, 6, resume_from=tmp_path).model) == digest(expected.model)
+        assert again.any_binned().sorted_columns is not None and data.any_binned().sorted_columns is None
+    with pytest.raises(ValueError, match="values of data was"):
+        gb.train(params, gb.DMatrix(table[::-1], y, sparse_absent=absent), 6, resume_from=tmp_path)
 
 
 def test_a_callbacks_own_memory_is_kept(tmp_path):

@@ -3,11 +3,12 @@
     source → entries sorted by value → cuts → column blocks (row, code) → binned page
 
 Exact search reads the column blocks themselves, with a bin for every distinct value. A sparse table is always read this way: its
-lists are short, and nothing of it ever takes more room than its entries.
+lists are short. The entries of some columns are listed at a time, and let go once these have their cuts; where bins are few, the
+page is made without blocks, by searching for every value's bin.
 """
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import numpy as np
 
@@ -16,6 +17,7 @@ from gpuboost.binned.matrix import BinnedMatrix
 from gpuboost.binned.pages import DensePage, ResidentPages, SortedColumns, SparsePage
 from gpuboost.communicator import Communicator
 from gpuboost.data.category_bins import cut_by_category
+from gpuboost.data.column_groups import neighbours
 from gpuboost.data.sketch import ZERO_KEY, midway, require_finite, values_of
 from gpuboost.data.tables.device import host_array
 from gpuboost.data.tables.source import ColumnSource
@@ -32,17 +34,31 @@ from gpuboost.kernels.columns import (
 )
 from gpuboost.kernels.cuts import end_bins_cpu
 from gpuboost.kernels.sparse import SEARCHED_BINS, code_stored_cpu, join_rows_cpu, list_cells_cpu
+from gpuboost.params import EVERY_VALUE
+from gpuboost.storage.mapped import scratch
 
 __all__ = ["bin_columns"]
 
+# Entries of a sparse table that a worker lists at once, of one column at least: 32 MB, where the cells of so many take 16 later.
+GROUP_ENTRIES = 2**22
 GROUP_VALUES = 2**19  # distinct values that are merged at once, of one column at least: 12 MB, and as much again while they are
+
+
+class PartCuts(NamedTuple):
+    """Cuts of some neighbouring columns: as those of a table, but for n_bins : int64 (n_columns,), the thresholds of each, and
+    extremes : uint32 (n_columns, 2), keys."""
+
+    n_bins: np.ndarray
+    thresholds: np.ndarray
+    has_missing: np.ndarray
+    extremes: np.ndarray
 
 
 @dataclass(frozen=True, eq=False)
 class Entries:
-    """The present values of every column, by ascending key (scalar.float_key), then row.
+    """The present values of some neighbouring columns, by ascending key (scalar.float_key), then row.
 
-    bounds : int64 (n_features, 2). keys : uint32 (n_entries,). rows : int32 (n_entries,).
+    bounds : int64 (n_columns, 2). keys : uint32 (n_entries,). rows : int32 (n_entries,).
     absent_is_zero : whether cells without an entry are zeros; missing cells then have entries.
     """
 
@@ -53,8 +69,23 @@ class Entries:
     absent_is_zero: bool
     n_threads: int
 
-    def cuts(self, weights: np.ndarray | None, max_bin: int, comm: Communicator) -> Cuts:
-        """The cuts that sketch_columns makes of the same table; with EVERY_VALUE, one between any two values.
+    def ordered(self) -> "Entries":
+        """The same, once they have been sorted."""
+        longest = int((self.bounds[:, 1] - self.bounds[:, 0]).max())
+        spare = np.empty((self.n_threads, longest), np.uint32), np.empty((self.n_threads, longest), np.int32)
+        sort_entries_cpu(self.bounds, self.keys, self.rows, *spare, self.n_threads)
+        return self
+
+    def every(self) -> "Entries":
+        """As StoredColumns.every."""
+        return self
+
+    def cuts(self, weights: np.ndarray | None, max_bin: int, comm: Communicator) -> tuple[Cuts, "Entries"]:
+        """As StoredColumns.cuts, where these are all columns."""
+        return join_cuts([self.part_cuts(weights, max_bin, comm)], max_bin), self
+
+    def part_cuts(self, weights: np.ndarray | None, max_bin: int, comm: Communicator) -> PartCuts:
+        """The cuts that sketch_columns makes of the same columns; with EVERY_VALUE, one between any two values.
 
         weights : int64 (n_rows,) row weights (0: the row does not exist) with a global sum of at most 2^46, or None for 1 each.
         """
@@ -63,10 +94,10 @@ class Entries:
         count_values_cpu(self.bounds, self.keys, n_values, self.n_threads)
         n_known = n_values.copy()  # on all workers, of which several may know the same
         comm.allreduce_sum(n_known)
-        has_missing, offsets = np.empty(n_features, bool), np.zeros(n_features + 1, np.int64)
+        has_missing, n_bins, n_thresholds = np.empty(n_features, bool), np.empty(n_features, np.int64), 0
         thresholds = np.empty(np.minimum(n_known + 1, max_bin).sum(), np.float32)  # a zero may come on top
         extremes = np.empty((n_features, 2), np.uint32)
-        for group in _groups(n_known):
+        for group in neighbours(n_known, GROUP_VALUES):
             values, missing = self._weighed(group, n_values[group], weights)
             absent = total - np.bincount(values[0], values[2], len(missing)).astype(np.int64) - missing
             if self.absent_is_zero:
@@ -76,16 +107,10 @@ class Entries:
             comm.allreduce_sum(absent)
             has_missing[group] = absent > 0
             most = np.where(has_missing[group] & (max_bin == 256), 255, max_bin)  # as the sketch: the missing code fits in a byte
-            part, sizes, extremes[group] = _thresholds(*_merged(values, comm), most, self.n_threads)
-            begin = offsets[group.start]
-            offsets[group.start + 1 : group.stop + 1] = begin + np.cumsum(sizes)
-            thresholds[begin : begin + len(part)] = part
-        if offsets[-1] >= 2**31 - n_features:
-            raise ValueError(
-                f"the table has {offsets[-1]} bins, but at most 2^31 can be numbered. Use a smaller max_bin, or "
-                "tree_method='hist' instead of 'exact'."
-            )
-        return Cuts(thresholds[: offsets[-1]], offsets.astype(np.int32), has_missing, max_bin, values_of(extremes))
+            part, n_bins[group], extremes[group] = _thresholds(*_merged(values, comm), most, self.n_threads)
+            thresholds[n_thresholds : n_thresholds + len(part)] = part
+            n_thresholds += len(part)
+        return PartCuts(n_bins, thresholds[:n_thresholds], has_missing, extremes)
 
     def _weighed(self, group: slice, n_values: np.ndarray, weights: np.ndarray | None) -> tuple[np.ndarray, np.ndarray]:
         """Feature (0 for the group's first), key and weight of each distinct value that some row has: int64 (3, n); and the
@@ -98,11 +123,57 @@ class Entries:
         return values if weights is None else values[:, values[2] > 0], missing
 
     def blocks(self, cuts: Cuts) -> SortedColumns:
-        """The entries with codes for keys, which they replace: these Entries are then used up."""
-        absent = zero_codes(cuts) if self.absent_is_zero else cuts.n_bins
-        bounds = self.bounds.copy()
+        """The entries of all columns with codes for keys, which they replace: these Entries are then used up."""
+        absent, bounds = absent_codes(cuts, self.absent_is_zero), self.bounds.copy()
         code_entries_cpu(bounds, self.keys, self.rows, cuts.thresholds, cuts.offsets, absent, self.n_threads)
         return SortedColumns(bounds, self.rows, self.keys, absent)
+
+
+@dataclass(frozen=True, eq=False)
+class StoredColumns:
+    """A sparse table whose entries have been counted, to be listed for some columns at a time.
+
+    counts : int64 (n_parts, n_features). Entries of each column in each part of the rows. absent_is_zero : as Entries.
+    """
+
+    source: ColumnSource
+    counts: np.ndarray
+    absent_is_zero: bool
+    n_threads: int
+
+    def entries(self, columns: slice) -> Entries:
+        """Those of some neighbouring columns."""
+        source, stored, counts = self.source, self.source.stored, self.counts[:, columns]
+        n_entries = counts.sum(axis=0)
+        ends = np.cumsum(n_entries)
+        bounds = np.stack([ends - n_entries, ends], axis=1)
+        keys, rows = scratch((int(ends[-1]),), np.uint32), scratch((int(ends[-1]),), np.int32)
+        list_stored_cpu(
+            stored.indptr, stored.indices, float32_values(stored), np.float32(source.missing), self.absent_is_zero,
+            columns.start, bounds[:, 0] + np.cumsum(counts, axis=0) - counts, keys, rows, self.n_threads,
+        )  # fmt: skip
+        return Entries(source.n_rows, bounds, keys, rows, self.absent_is_zero, self.n_threads).ordered()
+
+    def every(self) -> Entries:
+        """Those of all columns."""
+        return self.entries(slice(0, self.source.n_features))
+
+    def cuts(self, weights: np.ndarray | None, max_bin: int, comm: Communicator) -> tuple[Cuts, Entries | None]:
+        """Entries.part_cuts of all columns; and their entries, where those have been listed all at once: of a small table, and
+        where blocks are going to be made of them, for exact search or as there are too many bins to search."""
+        most = self.counts.sum(axis=0)
+        comm.allreduce_max(most)  # so that all workers form the same groups
+        groups = list(neighbours(most, GROUP_ENTRIES))
+        if len(groups) == 1 or max_bin == EVERY_VALUE:
+            return self.every().cuts(weights, max_bin, comm)
+        parts: list[PartCuts] = []
+        for group in groups:
+            if sum(len(part.thresholds) for part in parts) > SEARCHED_BINS:
+                every = self.every()
+                rest = replace(every, bounds=every.bounds[group.start :])
+                return join_cuts([*parts, rest.part_cuts(weights, max_bin, comm)], max_bin), every
+            parts.append(self.entries(group).part_cuts(weights, max_bin, comm))
+        return join_cuts(parts, max_bin), None
 
 
 def bin_columns(
@@ -111,83 +182,100 @@ def bin_columns(
 ) -> BinnedMatrix:  # fmt: skip
     """Codes and column blocks of a table, in host memory, under its own cuts or under others.
 
-    weights : as Entries.cuts. max_bin : EVERY_VALUE for exact search. cuts : None makes them. by_category : as cut_by_category.
-    A sparse table becomes a SparsePage, a dense one a DensePage of uint32 columns.
+    weights : as Entries.part_cuts. max_bin : EVERY_VALUE for exact search. cuts : None makes them. by_category : as
+    cut_by_category. A sparse table becomes a SparsePage, a dense one a DensePage of uint32 columns. The blocks of a sparse one
+    are kept for exact search, and where its cells are made of them.
     """
-    entries = list_entries(source, n_threads, comm)
+    columns, entries, blocks = open_columns(source, n_threads, comm), None, None
     if cuts is None:
-        cuts = entries.cuts(weights, max_bin, comm)
+        cuts, entries = columns.cuts(weights, max_bin, comm)
         cuts = cut_by_category(cuts, source) if by_category else cuts
-    blocks = entries.blocks(cuts)
+    if source.stored is None or cuts.has_every_value or cuts.total_bins > SEARCHED_BINS:
+        blocks = (entries or columns.every()).blocks(cuts)
+    entries = None  # used up, or of no more use
     page: DensePage | SparsePage
     if source.stored is None:
-        columns = np.repeat(cuts.n_bins.astype(np.uint32)[:, None], source.n_rows, axis=1)
-        fill_columns_cpu(blocks.bounds, blocks.rows, blocks.codes, columns, n_threads)
-        page = DensePage(columns, np.zeros((0, 1), np.uint32))
+        assert blocks is not None
+        codes = np.repeat(cuts.n_bins.astype(np.uint32)[:, None], source.n_rows, axis=1)
+        fill_columns_cpu(blocks.bounds, blocks.rows, blocks.codes, codes, n_threads)
+        page = DensePage(codes, np.zeros((0, 1), np.uint32))
     else:
-        page = SparsePage.of(cuts, *list_cells(source, blocks, cuts, n_threads), blocks.absent)
+        absent = absent_codes(cuts, columns.absent_is_zero)
+        page = SparsePage.of(cuts, *list_cells(source, blocks, cuts, absent, n_threads), absent)
     return BinnedMatrix(cuts, ResidentPages((page,)), "host", blocks)
 
 
-def list_entries(source: ColumnSource, n_threads: int, comm: Communicator) -> Entries:
-    """The entries of a table, in host memory. Raises ValueError where any worker's column holds ±inf."""
-    # With missing=0, what is not stored and 0 is missing after all.
-    absent_is_zero = source.stored is not None and source.absent == 0 and source.missing != 0
-    n_features, missing = source.n_features, np.float32(source.missing)
-    n_infinite = np.zeros(n_features, np.int64)
-    if source.stored is None:
-        bounds = np.repeat(np.arange(n_features, dtype=np.int64)[:, None] * source.n_rows, 2, axis=1)
-        keys, rows = np.empty(n_features * source.n_rows, np.uint32), np.empty(n_features * source.n_rows, np.int32)
-        first = 0
-        for batch in source.batches():
-            list_batch_cpu(host_array(batch), missing, first, bounds, keys, rows, n_infinite, n_threads)
-            first += len(batch)
-    else:
-        stored, values = source.stored, float32_values(source.stored)
-        n_parts = min(n_threads, max(1, stored.nnz // n_features))
-        counts, infinite = np.zeros((2, n_parts, n_features), np.int64)
-        table = stored.indptr, stored.indices, values, missing, absent_is_zero
-        count_stored_cpu(*table, counts, infinite, n_threads)
-        ends = np.cumsum(counts.sum(axis=0))
-        bounds = np.stack([ends - counts.sum(axis=0), ends], axis=1)
-        keys, rows = np.empty(ends[-1], np.uint32), np.empty(ends[-1], np.int32)
-        list_stored_cpu(*table, bounds[:, 0] + np.cumsum(counts, axis=0) - counts, keys, rows, n_threads)
-        n_infinite += infinite.sum(axis=0)
+def open_columns(source: ColumnSource, n_threads: int, comm: Communicator) -> Entries | StoredColumns:
+    """The columns of a table: of a dense one all entries. Raises ValueError where any worker's column holds ±inf."""
+    n_infinite = np.zeros(source.n_features, np.int64)
+    columns = (_list_batches if source.stored is None else _count_stored)(source, n_infinite, n_threads)
     comm.allreduce_sum(n_infinite)
-    require_finite(source, np.arange(n_features), n_infinite, comm)
-    longest = int((bounds[:, 1] - bounds[:, 0]).max())
-    spare = np.empty((n_threads, longest), np.uint32), np.empty((n_threads, longest), np.int32)
-    sort_entries_cpu(bounds, keys, rows, *spare, n_threads)
-    return Entries(source.n_rows, bounds, keys, rows, absent_is_zero, n_threads)
+    require_finite(source, np.arange(source.n_features), n_infinite, comm)
+    return columns
 
 
-def list_cells(source: ColumnSource, blocks: SortedColumns, cuts: Cuts, n_threads: int) -> tuple[np.ndarray, np.ndarray]:
-    """(row_begin, cells) of a sparse table, as kernels/sparse.py reads them. blocks : of the same table."""
+def _list_batches(source: ColumnSource, n_infinite: np.ndarray, n_threads: int) -> Entries:
+    """The entries of a dense table, in host memory. n_infinite : int64 (n_features,), INOUT. Values that are too large."""
+    n_features = source.n_features
+    bounds = np.repeat(np.arange(n_features, dtype=np.int64)[:, None] * source.n_rows, 2, axis=1)
+    keys, rows = np.empty(n_features * source.n_rows, np.uint32), np.empty(n_features * source.n_rows, np.int32)
+    first = 0
+    for batch in source.batches():
+        list_batch_cpu(host_array(batch), np.float32(source.missing), first, bounds, keys, rows, n_infinite, n_threads)
+        first += len(batch)
+    return Entries(source.n_rows, bounds, keys, rows, False, n_threads).ordered()
+
+
+def _count_stored(source: ColumnSource, n_infinite: np.ndarray, n_threads: int) -> StoredColumns:
+    """The columns of a sparse table. n_infinite : as there."""
+    # With missing=0, what is not stored and 0 is missing after all.
+    stored, absent_is_zero = source.stored, source.absent == 0 and source.missing != 0
+    n_parts = min(n_threads, max(1, stored.nnz // source.n_features))
+    counts, infinite = np.zeros((2, n_parts, source.n_features), np.int64)
+    count_stored_cpu(
+        stored.indptr, stored.indices, float32_values(stored), np.float32(source.missing), absent_is_zero, counts, infinite,
+        n_threads,
+    )  # fmt: skip
+    n_infinite += infinite.sum(axis=0)
+    return StoredColumns(source, counts, absent_is_zero, n_threads)
+
+
+def list_cells(
+    source: ColumnSource, blocks: SortedColumns | None, cuts: Cuts, absent: np.ndarray, n_threads: int
+) -> tuple[np.ndarray, np.ndarray]:
+    """(row_begin, cells) of a sparse table, as kernels/sparse.py reads them. blocks : of the same table, where it has more than
+    SEARCHED_BINS bins. absent : int32 (n_features,). The codes of what is not listed."""
     row_begin = np.empty(source.n_rows + 1, np.int64)
     if cuts.total_bins > SEARCHED_BINS:
+        assert blocks is not None
         cells = np.empty(blocks.n_entries, np.int32)
         list_cells_cpu(blocks.bounds, blocks.rows, blocks.codes, cuts.n_bins, cuts.offsets, row_begin, cells)
         return row_begin, cells
-    stored, keeps_missing = source.stored, bool((blocks.absent < cuts.n_bins).any())
-    n_cells, cells = np.empty(source.n_rows, np.int64), np.empty(stored.nnz, np.int32)
+    stored, keeps_missing = source.stored, bool((absent < cuts.n_bins).any())
+    n_cells, cells = row_begin[1:], np.empty(stored.nnz, np.int32)
     code_stored_cpu(
         stored.indptr, stored.indices, float32_values(stored), np.float32(source.missing), keeps_missing, cuts.thresholds,
-        cuts.offsets, blocks.absent, n_cells, cells, n_threads,
+        cuts.offsets, absent, n_cells, cells, n_threads,
     )  # fmt: skip
     join_rows_cpu(stored.indptr, n_cells, row_begin, cells)
     return row_begin, cells[: row_begin[-1]]
 
 
-def zero_codes(cuts: Cuts) -> np.ndarray:
-    """int32 (n_features,): the code of a zero in each column."""
-    return np.add.reduceat(cuts.thresholds <= 0, cuts.offsets[:-1], dtype=np.int32)
+def absent_codes(cuts: Cuts, absent_is_zero: bool) -> np.ndarray:
+    """int32 (n_features,): the code of a zero in each column, or of a missing cell."""
+    return np.add.reduceat(cuts.thresholds <= 0, cuts.offsets[:-1], dtype=np.int32) if absent_is_zero else cuts.n_bins
 
 
-def _groups(n_values: np.ndarray) -> Iterator[slice]:
-    """Neighbouring columns with about GROUP_VALUES values on all workers together: what is merged at once."""
-    owner = np.cumsum(n_values) // GROUP_VALUES
-    ends = np.flatnonzero(np.diff(owner, append=-1)) + 1
-    yield from map(slice, np.append(0, ends[:-1]).tolist(), ends.tolist())
+def join_cuts(parts: list[PartCuts], max_bin: int) -> Cuts:
+    """The cuts of a table from those of all its columns."""
+    n_bins, thresholds, has_missing, extremes = (of[0] if len(parts) == 1 else np.concatenate(of) for of in zip(*parts))
+    offsets = np.append(0, np.cumsum(n_bins))
+    if offsets[-1] >= 2**31 - len(n_bins):
+        raise ValueError(
+            f"the table has {offsets[-1]} bins, but at most 2^31 can be numbered. Use a smaller max_bin, or "
+            "tree_method='hist' instead of 'exact'."
+        )
+    return Cuts(thresholds, offsets.astype(np.int32), has_missing, max_bin, values_of(extremes))
 
 
 def _merged(values: np.ndarray, comm: Communicator) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

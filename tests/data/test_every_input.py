@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 import scipy.sparse as sp
+from packed_tables import codes_of
 
 import gpuboost as gb
 from gpuboost.model_io import digest
@@ -154,17 +155,6 @@ def test_a_quantile_matrix_of_any_kind_has_the_codes_of_the_array(kind):
     ours, theirs = (gb.QuantileDMatrix(data, max_bin=16).any_binned() for data in ((UNNAMED | NAMED)[kind](), table))
     assert ours.cuts.same_as(theirs.cuts)
     np.testing.assert_array_equal(codes_of(ours), codes_of(theirs))
-
-
-def codes_of(binned):
-    """(n_features, n_rows) of a matrix of either kind."""
-    blocks = binned.sorted_columns
-    if blocks is None:
-        return binned.pages[0].columns
-    codes = np.repeat(blocks.absent[:, None], binned.n_rows, axis=1)
-    for f, (begin, end) in enumerate(blocks.bounds):
-        codes[f, blocks.rows[begin:end]] = blocks.codes[begin:end]
-    return codes
 
 
 @pytest.mark.parametrize("kind", NAMED)

@@ -90,7 +90,14 @@ def test_stored_entries_of_a_sparse_table(keeps_missing, n_parts):
     ends = np.cumsum(counts.sum(axis=0))
     bounds = np.stack([ends - counts.sum(axis=0), ends], axis=1)
     keys, rows = np.zeros(ends[-1], np.uint32), np.zeros(ends[-1], np.int32)
-    columns.list_stored_cpu(*table, bounds[:, 0] + np.cumsum(counts, axis=0) - counts, keys, rows, 2)
+    columns.list_stored_cpu(*table, 0, bounds[:, 0] + np.cumsum(counts, axis=0) - counts, keys, rows, 2)
+    for first in range(3):  # the last columns alone
+        part, begin = counts[:, first:], bounds[first, 0]
+        few_keys, few_rows = np.zeros(ends[-1] - begin, np.uint32), np.zeros(ends[-1] - begin, np.int32)
+        columns.list_stored_cpu(
+            *table, first, bounds[first:, 0] - begin + np.cumsum(part, axis=0) - part, few_keys, few_rows, 2
+        )
+        assert few_keys.tolist() == keys[begin:].tolist() and few_rows.tolist() == rows[begin:].tolist()
     columns.sort_entries_cpu(bounds, keys, rows, np.zeros((2, 3), np.uint32), np.zeros((2, 3), np.int32), 2)
     lists = [rows[begin:end].tolist() for begin, end in bounds]
     assert lists == ([[5, 1, 4], [], [5, 0]] if keeps_missing else [[5, 1], [], [5]]), "missing entries come last"

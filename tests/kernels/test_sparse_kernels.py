@@ -98,9 +98,9 @@ def cells_of(matrix, cuts, absent, missing=np.nan, n_threads=2):
     code_entries_cpu(bounds, keys, rows, cuts.thresholds, cuts.offsets, absent, n_threads)
     blocks = SortedColumns(bounds, rows, keys, absent)
     source = SimpleNamespace(stored=matrix, n_rows=matrix.shape[0], missing=missing)
-    found = list_cells(source, blocks, cuts, n_threads)
+    found = list_cells(source, None, cuts, absent, n_threads)
     with mock.patch("gpuboost.data.columns.SEARCHED_BINS", 0):
-        for one, other in zip(found, list_cells(source, blocks, cuts, n_threads), strict=True):
+        for one, other in zip(found, list_cells(source, blocks, cuts, absent, n_threads), strict=True):
             np.testing.assert_array_equal(one, other)
     return found
 
