@@ -195,7 +195,7 @@ def test_workers_with_pages_and_batched_histograms(case):
 
 
 def test_histogram_memory(case, monkeypatch):
-    """2 histograms: none is ever subtracted. 8 per output: the upper levels are, the lower ones run in batches."""
+    """2 histograms: none is ever subtracted. 7 per output: the upper levels are, the lower ones run in batches."""
     table, params, expected = case
     n_subtracted = 0
     original = CpuTrees.subtract_histograms
@@ -210,7 +210,7 @@ def test_histogram_memory(case, monkeypatch):
     train(params, dtrain := matrix(table), 1)
     bytes_each = 16 * dtrain.any_binned().cuts.total_bins
     counts = []
-    for n_histograms in (2, 8 * params.get("num_class", 1), 1000):
+    for n_histograms in (2, 7 * params.get("num_class", 1), 1000):
         n_subtracted = 0
         assert model_digest({**params, "histogram_memory": n_histograms * bytes_each}, matrix(table)) == expected
         counts.append(n_subtracted)
