@@ -180,7 +180,7 @@ def _read_off(ordered, n, n_bins, targets, keys, extremes):
         value = int64(ordered[i])
         if value == before or value == largest:  # which holds target B
             return int64(-1)
-        while i < size and int64(ordered[i]) == value:
+        while int64(ordered[i]) == value:  # which is not the largest: another one comes
             i += 1
         targets[j - 1, 2] = int64(float_bits(middle_value(uint32(value), ordered[i])))
         before = value

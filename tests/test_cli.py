@@ -17,6 +17,7 @@ from gpuboost.kernels.category_splits import evaluate_category_splits
 from gpuboost.kernels.histogram import build_histograms_cpu
 from gpuboost.kernels.partition import mark_rows_cpu
 from gpuboost.kernels.quantiles import cut_columns_cpu, list_keys_cpu
+from gpuboost.kernels.selection import FEWEST_ROWS, select_cuts_cpu
 from gpuboost.kernels.splits import evaluate_splits
 
 pytestmark = pytest.mark.long
@@ -429,10 +430,10 @@ def test_reader_that_stops_is_no_error(folder, tables):
 def test_warmup_compiles_and_says_how_long(capsys):
     assert main(["warmup"]) == 0
     assert capsys.readouterr().out.startswith("warming up: ")
-    kernels = list_keys_cpu, cut_columns_cpu, bin_rows_cpu, build_histograms_cpu, evaluate_splits(None), mark_rows_cpu
-    kernels += (evaluate_category_splits(None),)
+    kernels = list_keys_cpu, cut_columns_cpu, select_cuts_cpu, bin_rows_cpu, build_histograms_cpu, mark_rows_cpu
+    kernels += evaluate_splits(None), evaluate_category_splits(None)
     compiled = [len(kernel.dispatcher.signatures) for kernel in kernels]
-    for n_rows in (200, 100_000):
+    for n_rows in (200, FEWEST_ROWS):
         X, y = np.random.default_rng(0).random((n_rows, 5)), np.arange(n_rows) % 2
         frozen = np.asfortranarray(X)  # as pandas hands out its tables
         frozen.flags.writeable = False

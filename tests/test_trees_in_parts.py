@@ -6,7 +6,9 @@ from scipy.sparse import csr_matrix
 
 import gpuboost as gb
 from gpuboost.backend.cpu import training
+from gpuboost.backend.cpu.tables import DenseTable
 from gpuboost.backend.cpu.trees import CpuTrees
+from gpuboost.kernels.jit import available_threads
 from gpuboost.model_io import digest
 
 N_ROWS, N_CLASSES = 1200, 5
@@ -52,7 +54,7 @@ def train(kind, n_threads):
     return digest(model.model), scores, model.predict(other).tolist()
 
 
-@pytest.mark.parametrize("n_threads", [1, 2])
+@pytest.mark.parametrize("n_threads", [1, pytest.param(2, marks=pytest.mark.skipif(available_threads() < 2, reason="one core"))])
 @pytest.mark.parametrize("kind", KINDS)
 def test_parts_are_of_the_model_of_all_at_once(kind, n_threads, monkeypatch):
     grown, start = [], CpuTrees.start
@@ -69,15 +71,28 @@ def test_parts_are_of_the_model_of_all_at_once(kind, n_threads, monkeypatch):
     n_outputs = 4 if kind in ("median", "targets") else 5
     alone = n_threads == 1 or kind != "forest"  # else a training on each of two threads
     in_parts = kind != "columns of a node" and alone  # whose draws are hashed by the numbers of trees that grow together
-    n_at_once = n_threads if in_parts else n_outputs
-    assert {len(outputs) for outputs in grown} <= {n_at_once, n_outputs % n_at_once or n_at_once}
-    assert sorted({output for outputs in grown for output in outputs}) == list(range(n_outputs))
+    ends = sorted({*range(0, n_outputs, n_threads), n_outputs}) if in_parts else [0, n_outputs]
+    of_plan = [[*range(begin, end)] for begin, end in zip(ends, ends[1:])]
+    assert len(grown) >= 3 * len(of_plan) and sorted(grown) == sorted(of_plan * (len(grown) // len(of_plan)))
 
 
-def test_the_gradients_of_a_round_are_computed_once(monkeypatch):
-    """Those of softmax need the margins of all classes, to which the first part has been added when the second begins."""
-    n_computed, compute = [], training.CpuGradients.compute
+def test_what_parts_share_is_made_once_a_round(monkeypatch):
+    """Gradients of softmax need the margins of all classes, to which the first part has been added when the second begins."""
+    calls, compute, draw = [], training.CpuGradients.compute, DenseTable.draw_columns
     monkeypatch.setattr(training, "ROWS_AT_ONCE", 0)
-    monkeypatch.setattr(training.CpuGradients, "compute", lambda self, formula: n_computed.append(1) or compute(self, formula))
-    gb.train({**CLASSES, "nthread": 1}, gb.DMatrix(X, Y), 4)
-    assert len(n_computed) == 4
+    monkeypatch.setattr(training.CpuGradients, "compute", lambda self, formula: calls.append("compute") or compute(self, formula))
+    monkeypatch.setattr(DenseTable, "draw_columns", lambda self, columns: calls.append("draw") or draw(self, columns))
+    gb.train({**CLASSES, "nthread": 1, "colsample_bytree": 0.5}, gb.DMatrix(X, Y), 4)
+    assert calls == ["compute", "draw"] * 4
+
+
+def test_of_pages_in_files_all_trees_grow_at_once(monkeypatch, tmp_path):
+    """Else the files would be read for every part."""
+    grown, start = [], CpuTrees.start
+    monkeypatch.setattr(training, "ROWS_AT_ONCE", 0)
+    monkeypatch.setattr(CpuTrees, "start", lambda self, sums: start(self, sums) or grown.append(len(self.first_output)))
+    np.savetxt(tmp_path / "table.csv", np.column_stack([Y, np.nan_to_num(X)]), delimiter=",")
+    stream = f"{tmp_path / 'table.csv'}?format=csv&label_column=0"
+    pages = gb.ExtMemQuantileDMatrix(stream, cache_memory=0, page_rows=500)
+    gb.train({**CLASSES, "nthread": 1}, pages, 2)
+    assert grown == [N_CLASSES] * 2

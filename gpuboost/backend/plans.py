@@ -109,8 +109,8 @@ class Round:
     refreshes_leaves : whether leaves become quantiles of the residuals, in a training that is for such; gradients that a user
         computed are not theirs.
     sketch : None where splits are searched by all outputs.
-    first_tree : the number of the first of them among all that grow from the same gradients, rows, columns and fixed point; 0
-        but for further parts of the same plan.
+    first_tree : the number of the first of them among the trees of the plan that this is a part of, whose parts share gradients,
+        rows, columns and fixed point.
     """
 
     number: int

@@ -32,13 +32,16 @@ def row_allocator(n_bytes: int) -> Allocate:
 
 def scratch(shape: tuple[int, ...], dtype: np.dtype | type) -> np.ndarray:
     """A new array of unspecified content for a passing need, whose memory goes back to the system with it. (malloc would keep up
-    to 32 MiB, in which what comes next does not always fit.)"""
+    to 32 MiB, in which what comes next does not always fit.) Raises MemoryError where there is no room."""
     n_items = math.prod(shape)
     n_bytes = n_items * np.dtype(dtype).itemsize
     if n_bytes < LEAST_SCRATCH:
         return np.empty(shape, dtype)
     is_posix = hasattr(mmap, "MAP_ANONYMOUS")
-    memory = mmap.mmap(-1, n_bytes, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS) if is_posix else mmap.mmap(-1, n_bytes)
+    try:
+        memory = mmap.mmap(-1, n_bytes, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS) if is_posix else mmap.mmap(-1, n_bytes)
+    except (OSError, OverflowError):
+        return np.empty(shape, dtype)  # which has room after all, or says how much was asked for
     if hasattr(mmap, "MADV_HUGEPAGE"):  # as NumPy asks for its own: a fault for 2 MiB instead of 512
         with suppress(OSError):  # a kernel without them
             memory.madvise(mmap.MADV_HUGEPAGE)

@@ -43,6 +43,17 @@ def test_scratch_is_mapped_where_it_is_large(shape):
     assert (array.reshape(-1) == np.arange(array.size)).all()
 
 
+def test_scratch_without_room_is_numpys_or_its_error(monkeypatch):
+    with pytest.raises(MemoryError, match="Unable to allocate"):
+        scratch((2**43,), np.uint32)
+
+    def refuse(*args):
+        raise OSError(errno.ENOMEM, "Cannot allocate memory")
+
+    monkeypatch.setattr(mapped.mmap, "mmap", refuse)
+    assert not is_mapped(scratch((mapped.LEAST_SCRATCH,), np.uint8))
+
+
 @pytest.mark.parametrize("n_bytes, fits", [(2**20, True), (2**30 - 2**28, True), (2**30 - 2**28 + 1, False)])
 def test_memory_is_used_as_far_as_it_goes(monkeypatch, n_bytes, fits):
     monkeypatch.setattr(mapped, "free_memory", lambda: 2**30)

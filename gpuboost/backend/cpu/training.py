@@ -73,7 +73,8 @@ class CpuTraining(Training[list[Tree]]):
         self._n_threads = n_threads = busy_threads(binned, len(rows.margin), n_threads)
         self.trees_at_once, self._n_trees = trees_at_once(binned, params, n_trees, n_threads), 0
         searched = params.searched_outputs(leaf_size)
-        row_bytes = 4 * (2 * n_trees + n_trees * searched + 2 * len(rows.margin))  # lists, fixed point, gradients and hessians
+        # lists, fixed point, gradients and hessians
+        row_bytes = 4 * (2 * self.trees_at_once + n_trees * searched + 2 * len(rows.margin))
         self._allocate = allocate = row_allocator(row_bytes * binned.n_rows)
         self._pages = list_page_rows(rows, n_trees * searched, params.sampling is not None, allocate)
         self._table = open_table(binned, params, self._pages, searched, n_threads)
@@ -88,8 +89,8 @@ class CpuTraining(Training[list[Tree]]):
     def start_round(self, plan: Round) -> None:
         plan.require_outputs(self._first_outputs[plan.first_tree :][: len(plan.trees)], self._leaf_size)
         if self._n_trees < len(plan.trees):
+            make_room(self._pages, len(plan.trees), self._allocate)
             self._n_trees = len(plan.trees)
-            make_room(self._pages, self._n_trees, self._allocate)
         self.gradients.plan = self.trees.plan = plan
 
     def update_margin(self, margin: Array) -> None:
