@@ -40,7 +40,8 @@ from gpuboost.storage.mapped import scratch
 __all__ = ["bin_columns"]
 
 # Entries of a sparse table that a worker lists at once, of one column at least: 32 MB, where the cells of so many take 16 later.
-GROUP_ENTRIES = 2**22
+# Or a part of all, as the whole table is read for each group: these are then half as large as the cells.
+GROUP_ENTRIES, MOST_GROUPS = 2**22, 4
 GROUP_VALUES = 2**19  # distinct values that are merged at once, of one column at least: 12 MB, and as much again while they are
 
 
@@ -163,7 +164,7 @@ class StoredColumns:
         where blocks are going to be made of them, for exact search or as there are too many bins to search."""
         most = self.counts.sum(axis=0)
         comm.allreduce_max(most)  # so that all workers form the same groups
-        groups = list(neighbours(most, GROUP_ENTRIES))
+        groups = list(neighbours(most, max(GROUP_ENTRIES, int(most.sum()) // MOST_GROUPS)))
         if len(groups) == 1 or max_bin == EVERY_VALUE:
             return self.every().cuts(weights, max_bin, comm)
         parts: list[PartCuts] = []

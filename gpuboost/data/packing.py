@@ -43,7 +43,8 @@ CODES_OF_A_WORD = 8  # the CPU adds, and a record is padded, so many at a time (
 # 10,000 rows of bench_packing.py's table, 10 rounds with 2 threads (AMD EPYC, 2026-11-21): 0.146 -> 0.120 s at depth 6,
 # 0.37 -> 0.44 s at depth 10; with 30,000 rows 0.24 -> 0.16 s and 0.70 -> 0.74 s.
 UNDONE_NODES = 64
-GROUP_ROWS = 2**23  # rows that are listed at once for the search, of one column at least: 32 MB
+GROUP_ROWS = 2**23  # rows that are listed at once for the search, of one column at least: 32 MB; or
+MOST_GROUPS = 4  # a part of all, as all cells are read for each
 CELL_SUMS = 4  # a sparse row's cell takes as long as so many codes of a record: 2.1 ns, 4 with zeros, against 0.45 (AMD EPYC)
 
 
@@ -153,7 +154,7 @@ def find_sparse_packing(page: SparsePage, lists: CellLists, most_groups: float =
 
     def columns() -> Iterator[_Column]:
         n_listed = lists.by_feature
-        groups = list(neighbours(n_listed, GROUP_ROWS))
+        groups = list(neighbours(n_listed, max(GROUP_ROWS, int(n_listed.sum()) // MOST_GROUPS)))
         rows = scratch((max(int(n_listed[features].sum()) for features in groups),), np.int32)
         for features in groups:
             bounds = lists.list_rows(features, rows)

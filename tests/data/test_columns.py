@@ -71,7 +71,8 @@ def test_cuts_are_those_of_the_sketch(seed, n_rows, kinds, max_bin, weighting, a
         return open_columns(source, 2, comm).cuts(own, max_bin, comm)[0]
 
     searched = mock.patch.object(columns_module, "SEARCHED_BINS", rng.choice([0, 10, 10_000]))  # beyond: all that is left at once
-    with mock.patch.object(columns_module, "GROUP_ENTRIES", group_entries), searched:
+    groups = mock.patch.multiple(columns_module, GROUP_ENTRIES=group_entries, MOST_GROUPS=2**40)
+    with groups, searched:
         for cuts in run_threads(n_workers, own_cuts):
             assert same_cuts(cuts, expected)
     comm = SingleProcess()
@@ -97,8 +98,9 @@ def test_a_table_is_the_same_in_one_group_and_in_many(absent, weighting, monkeyp
     expected = binned()
     blocks = open_columns(source, 2, comm).every().blocks(expected.cuts)
     assert expected.packing is not None and expected.sorted_columns is None
-    monkeypatch.setattr(columns_module, "GROUP_ENTRIES", 1000)
-    monkeypatch.setattr(packing_module, "GROUP_ROWS", 700)
+    for module, name in ((columns_module, "GROUP_ENTRIES"), (packing_module, "GROUP_ROWS")):
+        monkeypatch.setattr(module, name, 900)
+        monkeypatch.setattr(module, "MOST_GROUPS", 2**40)
     entries, n_listed = columns_module.StoredColumns.entries, []
     listed = lambda self, columns: n_listed.append(len((part := entries(self, columns)).keys)) or part  # noqa: E731
     monkeypatch.setattr(columns_module.StoredColumns, "entries", listed)
@@ -112,6 +114,19 @@ def test_a_table_is_the_same_in_one_group_and_in_many(absent, weighting, monkeyp
     assert same_arrays(kept.pages[0], expected.pages[0]) and same_blocks(kept.sorted_columns, blocks)
 
 
+def test_a_large_table_is_not_read_over_and_over(monkeypatch):
+    monkeypatch.setattr(columns_module, "GROUP_ENTRIES", 100)
+    monkeypatch.setattr(packing_module, "GROUP_ROWS", 100)
+    monkeypatch.setattr(packing_module, "UNDONE_NODES", 0)
+    read, entries, rows = [], columns_module.StoredColumns.entries, CellLists.list_rows
+    monkeypatch.setattr(columns_module.StoredColumns, "entries", lambda *args: read.append("table") or entries(*args))
+    monkeypatch.setattr(CellLists, "list_rows", lambda *args: read.append("cells") or rows(*args))
+    categories = np.random.default_rng(3).integers(0, 40, (3000, 5))
+    ones = np.eye(40, dtype=np.float32)[categories].reshape(3000, 200)
+    binned = add_records(bin_columns(open_table(stored(ones, ones > 0)), None, 16, None, 2, SingleProcess()), CpuBackend(2))
+    assert binned.packing is not None and read == ["table"] * 4 + ["cells"] * 4
+
+
 def same_arrays(a, b):
     """Whether the arrays of two objects of one class are equal."""
     each = [{name: value for name, value in vars(o).items() if isinstance(value, np.ndarray)} for o in (a, b)]
@@ -121,6 +136,7 @@ def same_arrays(a, b):
 def test_workers_meet_with_arrays_of_one_shape_whatever_their_shares(monkeypatch):
     """One has all entries of the first columns, one those of the last, one no row."""
     monkeypatch.setattr(columns_module, "GROUP_ENTRIES", 300)
+    monkeypatch.setattr(columns_module, "MOST_GROUPS", 2**40)
     rng = np.random.default_rng(4)
     X = rng.integers(1, 50, (200, 12)).astype(np.float32)
     X[:150, 6:] = X[150:, :6] = NAN

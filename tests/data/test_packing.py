@@ -168,6 +168,7 @@ def test_histograms_of_a_packed_sparse_table_come_back(kinds, n_rows, rule, seed
 def test_lists_and_columns_of_categories_give_one_packing(group_rows, monkeypatch):
     """However many columns are listed at once."""
     monkeypatch.setattr(packing_module, "GROUP_ROWS", group_rows)
+    monkeypatch.setattr(packing_module, "MOST_GROUPS", 2**40)
     columns, n_bins = columns_of(["one-hot", "one-hot, zeros missing", "exclusive", "one-hot, some missing"], 300, 5)
     absent = [int(np.bincount(column).argmax()) for column in columns]
     _, page = sparse_of(columns, n_bins, absent)
