@@ -67,7 +67,7 @@ def _select(keys, max_bin, spare, counts, slots, digits, wanted, targets, sorted
     counts[:] = 0
     for i in range(uint64(keys.size)):
         counts[keys[i] >> uint32(16)] += uint32(1)
-    n_missing = int64(counts[MISSING_KEY >> 16])  # and keys of NaN that no column has: a value's is SMALLEST_KEY or more
+    n_missing = int64(counts[MISSING_KEY >> 16])  # no value's key is as large
     n = int64(keys.size) - n_missing
     has_missing[0] = n_missing > 0
     n_bins = int64(255) if max_bin == 256 and n_missing > 0 else int64(max_bin)

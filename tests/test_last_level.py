@@ -5,7 +5,7 @@ import pytest
 from scipy.sparse import csr_matrix
 
 import gpuboost as gb
-from gpuboost.backend.cpu import trees
+from gpuboost.backend.cpu import training, trees
 from gpuboost.model_io import digest
 
 RNG = np.random.default_rng(2)
@@ -51,6 +51,7 @@ def test_a_few_nodes_of_the_last_level_at_once_change_nothing(kind, n_threads, m
     monkeypatch.setattr(trees.CpuTrees, "evaluate_splits", counted)
     monkeypatch.setattr(trees, "LEVELS_MEMORY", 0)  # step by step, not in one call
     monkeypatch.setattr(trees, "BIN_VISITS", 0)  # nor by sorted columns
+    monkeypatch.setattr(training, "CODES_PER_THREAD", 1)  # else so small a table has one thread
     assert train(kind, n_threads) == expected
     whole = [*batches]
     batches.clear()

@@ -86,13 +86,48 @@ def test_what_parts_share_is_made_once_a_round(monkeypatch):
     assert calls == ["compute", "draw"] * 4
 
 
-def test_of_pages_in_files_all_trees_grow_at_once(monkeypatch, tmp_path):
+@pytest.mark.parametrize("params", [{}, {"booster": "dart", "rate_drop": 0.5}, {"num_parallel_tree": 2}], ids=len)
+@pytest.mark.parametrize("owner, name", [
+    (CpuTrees, "start"), (training.CpuTraining, "finish_trees"), (training.CpuTraining, "fetch_trees"),
+    (training.CpuTraining, "update_margin"),
+])  # fmt: skip
+def test_an_interrupt_between_parts_leaves_whole_rounds(owner, name, params, monkeypatch):
+    monkeypatch.setattr(training, "ROWS_AT_ONCE", 0)
+    params = {**CLASSES, "nthread": 1, "max_depth": 3, **params}
+    expected, original, n_calls = digest(gb.train(params, gb.DMatrix(X, Y), 4).model), getattr(owner, name), []
+
+    def interrupted(*args):
+        n_calls.append(1)
+        if len(n_calls) == N_CLASSES * params.get("num_parallel_tree", 1) + 3:  # in the second round
+            raise KeyboardInterrupt
+        return original(*args)
+
+    monkeypatch.setattr(owner, name, interrupted)
+    booster, dtrain = gb.Booster(params), gb.DMatrix(X, Y)
+    booster.update(dtrain)
+    with pytest.raises(KeyboardInterrupt):
+        booster.update(dtrain)
+        booster.num_boosted_rounds()
+    assert booster.num_boosted_rounds() in (0, 1)
+    while booster.num_boosted_rounds() < 4:
+        booster.update(dtrain)
+    assert digest(booster.model) == expected
+
+
+@pytest.mark.parametrize("role", ["train", "evals"])
+def test_of_pages_in_files_all_trees_grow_at_once(role, monkeypatch, tmp_path):
     """Else the files would be read for every part."""
     grown, start = [], CpuTrees.start
     monkeypatch.setattr(training, "ROWS_AT_ONCE", 0)
     monkeypatch.setattr(CpuTrees, "start", lambda self, sums: start(self, sums) or grown.append(len(self.first_output)))
     np.savetxt(tmp_path / "table.csv", np.column_stack([Y, np.nan_to_num(X)]), delimiter=",")
     stream = f"{tmp_path / 'table.csv'}?format=csv&label_column=0"
-    pages = gb.ExtMemQuantileDMatrix(stream, cache_memory=0, page_rows=500)
-    gb.train({**CLASSES, "nthread": 1}, pages, 2)
+    cuts = gb.QuantileDMatrix(np.nan_to_num(X), Y)
+    pages = gb.ExtMemQuantileDMatrix(stream, cache_memory=0, page_rows=500, ref=None if role == "train" else cuts)
+    if role == "train":
+        gb.train({**CLASSES, "nthread": 1}, pages, 2)
+    else:
+        gb.train({**CLASSES, "nthread": 1}, cuts, 3, evals=[(pages, "pages")], verbose_eval=False)
+        assert grown[:N_CLASSES] == [1] * N_CLASSES  # the first round, before anything was watched
+        grown = grown[N_CLASSES:]
     assert grown == [N_CLASSES] * 2

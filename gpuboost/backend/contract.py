@@ -349,8 +349,7 @@ class Training(ABC, Generic[Pending]):
 
     margin : float32 (n_outputs, n_rows). Current margins of the training rows, at which gradients are computed.
     leaf_quantiles : None where leaves are weighed by the gradients alone.
-    trees_at_once : as how many trees a plan had better come, one part after another; None: as all of them. The first plan has
-        as many as any.
+    trees_at_once : as how many trees a plan had better come, one part after another; None: as all of them.
     """
 
     margin: Array

@@ -154,7 +154,7 @@ class Round:
         return self.penalty, self.gain, self.refreshes_leaves, self.rows and self.rows.n_drawn
 
     def parts(self, n_at_once: int) -> Iterator["Round"]:
-        """The same as rounds of at most so many trees, one after another; the first has as many as any, and at most one more."""
+        """The same as rounds of at most so many trees, one after another, about equally many, and none more than the first."""
         n_parts = -(-len(self.trees) // n_at_once)
         ends = [-(-len(self.trees) * part // n_parts) for part in range(n_parts + 1)]
         for begin, end in zip(ends, ends[1:]):

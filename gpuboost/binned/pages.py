@@ -153,10 +153,10 @@ class SparsePage:
             missing = page.cells[page.cells >= total_bins] - total_bins
             return np.bincount(missing, minlength=self.cuts.n_features)[features] < page.n_rows
         wanted, occurs = self.cuts.offsets[features] + codes, np.zeros(total_bins, bool)
-        for begin in range(0, len(page.cells), FEW_CELLS):
-            occurs[page.cells[begin : begin + FEW_CELLS]] = True
-            if occurs[wanted].all():
-                break
+        begin, end = 0, FEW_CELLS
+        while begin < len(page.cells) and not occurs[wanted].all():  # looked at as often as the cells can be doubled
+            occurs[page.cells[begin:end]] = True
+            begin, end = end, 2 * end
         return occurs[wanted]
 
     @cached_property

@@ -320,9 +320,11 @@ class Job:
             if live:
                 return live
             if now > until:
+                meant = ", ".join(map(str, self._only or ()))
+                named = f" of those that dask.annotate names ({meant})" if meant else ""
                 raise RuntimeError(
-                    f"no worker is left: none has been there for {self._patience:g} s. Start workers, and train again; with "
-                    "fewer rows on each if they ran out of memory."
+                    f"no worker is left: none{named} has been there for {self._patience:g} s. Start workers, and train again; "
+                    "with fewer rows on each if they ran out of memory."
                 )
             await asyncio.sleep(LAST_POLL)
 

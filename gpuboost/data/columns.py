@@ -228,7 +228,7 @@ def _list_batches(source: ColumnSource, n_infinite: np.ndarray, n_threads: int) 
 
 
 def _count_stored(source: ColumnSource, n_infinite: np.ndarray, n_threads: int) -> StoredColumns:
-    """The columns of a sparse table. n_infinite : as there."""
+    """The columns of a sparse table. n_infinite : int64 (n_features,), INOUT. Infinite values of each."""
     # With missing=0, what is not stored and 0 is missing after all.
     stored, absent_is_zero = source.stored, source.absent == 0 and source.missing != 0
     n_parts = min(n_threads, max(1, stored.nnz // source.n_features))

@@ -21,26 +21,25 @@ class Planner:
     """The plans of a training's rounds: n_trees of leaf_size outputs each, all of them on the same rows and columns.
 
     global_rows : that take part, over all workers. Of num_parallel_tree plans a round, each has rows, columns and rounding of its
-    own, and leaves that count for its part of the round: they are numbered on and on. n_at_once : trees that grow together;
-    None: all of a plan, which else comes in parts.
+    own, and leaves that count for its part of the round: they are numbered on and on.
     """
 
-    def __init__(
-        self, params: Params, cuts: Cuts, global_rows: int, n_trees: int, leaf_size: int = 1, n_at_once: int | None = None
-    ) -> None:
+    def __init__(self, params: Params, cuts: Cuts, global_rows: int, n_trees: int, leaf_size: int = 1) -> None:
         self._params, self._cuts, self._global_rows = params, cuts, global_rows
         self._columns = all_columns(cuts)
         self._penalty = Penalty(*(getattr(params, field.name) for field in fields(Penalty)))
         self._gain = find_gain(params.split_gain, params.reg_lambda, params.reg_alpha, params.max_delta_step)
         self._leaf_size = leaf_size
         self.first_outputs = list(range(0, n_trees * leaf_size, leaf_size))
-        self._n_at_once = n_at_once or n_trees
 
-    def plans(self, round_number: int, learning_rate: float, refreshes_leaves: bool = True) -> Iterator[Round]:
-        """What grows one after another in a round, from the same gradients."""
+    def plans(
+        self, round_number: int, learning_rate: float, refreshes_leaves: bool = True, n_at_once: int | None = None
+    ) -> Iterator[Round]:
+        """What grows one after another in a round, from the same gradients. n_at_once : most trees of each; None: all of a plan,
+        which else comes in parts."""
         n_plans = self._params.num_parallel_tree
         for number in range(round_number * n_plans, (round_number + 1) * n_plans):
-            yield from self.plan(number, learning_rate / n_plans, refreshes_leaves).parts(self._n_at_once)
+            yield from self.plan(number, learning_rate / n_plans, refreshes_leaves).parts(n_at_once or len(self.first_outputs))
 
     def plan(self, number: int, learning_rate: float, refreshes_leaves: bool = True) -> Round:
         """The plan of that number."""

@@ -193,7 +193,7 @@ def _describe_matrix(dmatrix: DMatrix) -> dict[str, Any]:
 
 
 def _digest_codes(dtrain: DMatrix) -> str | None:
-    """Of the codes that a training reads, column by column, so that pages do not matter; not of several workers."""
+    """Of the codes that a training reads, of a dense table by column, so that pages do not matter; not of several workers."""
     if current_communicator().size > 1:
         return None
     if (binned := dtrain.any_binned()) is None:  # gblinear reads values

@@ -53,10 +53,8 @@ class Boosting:
         n_abreast = resolved.num_parallel_tree if comm.size == 1 else 1
         trainings = backend.start_trainings(n_abreast, rows, resolved, *shape, objective.leaf_alphas(model.n_outputs))
         self._training: Training = trainings[0]
-        is_alone = comm.size == len(trainings) == 1  # parts of a plan are of one training, and more to exchange
-        self._planner = Planner(
-            resolved, self.cuts, rows.global_rows, *shape, self._training.trees_at_once if is_alone else None
-        )  # fmt: skip
+        self._planner = Planner(resolved, self.cuts, rows.global_rows, *shape)
+        self._grows_parts = comm.size == len(trainings) == 1  # those of a plan are of one training, and more to exchange
         self._growers = Growers(trainings, comm, growth_policy(resolved), resolved.proposals)
         self._sum = self._training.margin  # what trees are added to while others still grow from the margins
         if params.num_parallel_tree > 1:
@@ -97,7 +95,8 @@ class Boosting:
             if self._rows is None:
                 self._rows = self._watched.rows_of(self.dtrain, self.model.n_targets, training.margin, self._comm)
             given = self._objective.stage(self._rows, self._n_rounds)
-        plans = self._planner.plans(self._n_rounds, self.params.learning_rate, refreshes_leaves=given is None)
+        n_at_once = training.trees_at_once if self._grows_parts and not self._watched.reads_pages else None
+        plans = self._planner.plans(self._n_rounds, self.params.learning_rate, given is None, n_at_once)
         for grown in self._growers.grow(plans, self._objective, given, self._sum):
             self._finished.append(grown.finish_trees())
             if dart is None:

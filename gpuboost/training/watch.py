@@ -96,6 +96,12 @@ class WatchedMatrices:
             self._watched[dmatrix] = known
         return known.margin
 
+    @property
+    def reads_pages(self) -> bool:
+        """Whether adding trees reads pages of some matrix from files."""
+        tables = [watched.table for watched in self._watched.values()]
+        return any(isinstance(table, BinnedMatrix) and not table.pages.is_resident for table in tables)
+
     def reweighed(self) -> list[Reweighed]:
         """What the margins of all matrices come from, of dart."""
         return [watched.reweighed for watched in self._watched.values() if watched.reweighed is not None]

@@ -35,8 +35,8 @@ def test_the_plans_of_a_forest_are_numbered_on_and_share_the_learning_rate():
     [(7, 7, [7]), (7, 9, [7]), (7, 3, [3, 2, 2]), (7, 2, [2, 2, 2, 1]), (5, 4, [3, 2]), (3, 1, [1, 1, 1])],
 )
 def test_a_plan_comes_in_parts_of_which_the_first_is_largest(n_trees, n_at_once, sizes):
-    planner, whole = Planner(Params(), CUTS, 100, n_trees, 1, n_at_once), Planner(Params(), CUTS, 100, n_trees)
-    parts, (plan,) = [*planner.plans(4, 0.3)], whole.plans(4, 0.3)
+    planner = Planner(Params(), CUTS, 100, n_trees)
+    parts, (plan,) = [*planner.plans(4, 0.3, n_at_once=n_at_once)], planner.plans(4, 0.3)
     assert [len(part.trees) for part in parts] == sizes
     assert [part.first_tree for part in parts] == [sum(sizes[:i]) for i in range(len(sizes))]
     assert [part.goes_on for part in parts] == [False, *[True] * (len(sizes) - 1)]

@@ -2,6 +2,8 @@
 
 from dataclasses import replace
 from functools import cached_property
+from threading import Lock
+from weakref import WeakKeyDictionary
 
 import numpy as np
 
@@ -19,13 +21,14 @@ from gpuboost.kernels.structs import NO_GAIN
 __all__ = ["ColumnWalk"]
 
 _NO_LOW_PAIRS = np.zeros(0, np.int32)
+_LOCK, _MADE = Lock(), WeakKeyDictionary[SparsePage, SortedColumns]()
 
 
 class ColumnWalk:
     """The sorted columns of a training's one page, and what a walk over them needs beside them.
 
     binned : the table. rows : of the page. Columns that the table does not have are made of its cells for the first walk, and
-    held for this training.
+    held beside its page, for other trainings as well.
     """
 
     def __init__(self, binned: BinnedMatrix, rows: PageRows, monotone: np.ndarray, n_threads: int) -> None:
@@ -41,7 +44,10 @@ class ColumnWalk:
             return self._binned.sorted_columns
         (page,) = self._binned.pages
         assert isinstance(page, SparsePage)
-        return CellLists(page.host or page, self._n_threads).sorted_columns()
+        with _LOCK:
+            if page not in _MADE:
+                _MADE[page] = CellLists(page.host or page, self._n_threads).sorted_columns()
+            return _MADE[page]
 
     def n_entries(self, drawn: ColumnDraw) -> int:
         """About how many entries the features drawn have."""

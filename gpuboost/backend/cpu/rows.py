@@ -20,7 +20,7 @@ class PageRows:
         share it.
     drawn : int32 (k,). Those drawn for this round, n_drawn of them, then the others.
     lists : int32 (2, n_trees · k). The two buffers of row lists (kernels/partition.py), a list for each tree that grows at once.
-    marks : uint8 (n_trees · k,). Which of the rows to be moved go left. All pages share it. (Both before make_room: none.)
+    marks : uint8 (n_trees · k,). Which of the rows to be moved go left. All pages share it. Both are empty until make_room.
     gpair : int32 (n_searched, limbs, n_rows). Gradients in fixed point; once trees are grown, of a page whose leaves are gone
         through row by row, the nodes that its rows end in (kernels/row_leaves.py): until the next gradients are quantised.
     """

@@ -27,6 +27,7 @@ CODES_PER_THREAD = 30_000
 # In the lists of trees that grow together. 200,000 × 54, a tree for each of 7 classes, two threads: the peak of memory is 81 MB
 # with all at once, 50 with two; the time is the same.
 ROWS_AT_ONCE = 2**19
+LIST_BYTES = 8  # a row and tree
 
 
 def busy_threads(binned: BinnedMatrix, n_outputs: int, n_threads: int) -> int:
@@ -73,9 +74,8 @@ class CpuTraining(Training[list[Tree]]):
         self._n_threads = n_threads = busy_threads(binned, len(rows.margin), n_threads)
         self.trees_at_once, self._n_trees = trees_at_once(binned, params, n_trees, n_threads), 0
         searched = params.searched_outputs(leaf_size)
-        # lists, fixed point, gradients and hessians
-        row_bytes = 4 * (2 * self.trees_at_once + n_trees * searched + 2 * len(rows.margin))
-        self._allocate = allocate = row_allocator(row_bytes * binned.n_rows)
+        self._row_bytes = 4 * (n_trees * searched + 2 * len(rows.margin)) * binned.n_rows  # fixed point, gradients, hessians
+        allocate = row_allocator(self._row_bytes + LIST_BYTES * self.trees_at_once * binned.n_rows)
         self._pages = list_page_rows(rows, n_trees * searched, params.sampling is not None, allocate)
         self._table = open_table(binned, params, self._pages, searched, n_threads)
         self.margin = np.ascontiguousarray(rows.margin)
@@ -89,8 +89,9 @@ class CpuTraining(Training[list[Tree]]):
     def start_round(self, plan: Round) -> None:
         plan.require_outputs(self._first_outputs[plan.first_tree :][: len(plan.trees)], self._leaf_size)
         if self._n_trees < len(plan.trees):
-            make_room(self._pages, len(plan.trees), self._allocate)
-            self._n_trees = len(plan.trees)
+            n_trees, n_rows = len(plan.trees), sum(page.n_rows for page in self._pages)
+            make_room(self._pages, n_trees, row_allocator(self._row_bytes + LIST_BYTES * n_trees * n_rows))
+            self._n_trees = n_trees
         self.gradients.plan = self.trees.plan = plan
 
     def update_margin(self, margin: Array) -> None:
