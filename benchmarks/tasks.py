@@ -89,12 +89,14 @@ def covertype_like(rng: np.random.Generator, n_rows: int) -> tuple[np.ndarray, n
     return x, np.searchsorted(np.quantile(z, [0.2, 0.5, 0.7, 0.8, 0.9, 0.95]), z).astype(np.float32)
 
 
-def random_cells(rng: np.random.Generator, n_rows: int) -> tuple[Any, np.ndarray]:
-    """CSR of 2,000 columns, 0.5 % normal values; their weighted sum gives the log-odds."""
+def random_cells(
+    rng: np.random.Generator, n_rows: int, n_features: int = 2000, density: float = 0.005
+) -> tuple[Any, np.ndarray]:  # fmt: skip
+    """CSR with normal values in a share of the cells; their weighted sum gives the log-odds."""
     from scipy.sparse import csr_matrix, random_array
 
-    x = random_array((n_rows, 2000), density=0.005, format="csr", dtype=np.float32, rng=rng, data_sampler=rng.normal)
-    return csr_matrix(x, dtype=np.float32), draw_label(rng, x @ np.random.default_rng(1).normal(size=2000))
+    x = random_array((n_rows, n_features), density=density, format="csr", dtype=np.float32, rng=rng, data_sampler=rng.normal)
+    return csr_matrix(x, dtype=np.float32), draw_label(rng, x @ np.random.default_rng(1).normal(size=n_features))
 
 
 def one_hot(values: np.ndarray, n_values: int) -> Any:
@@ -133,12 +135,17 @@ def small(rng: np.random.Generator, n_rows: int) -> tuple[np.ndarray, np.ndarray
 
 
 wide, narrow = partial(higgs_like, n_features=2000), partial(higgs_like, n_features=7)
+tenth = partial(random_cells, n_features=200, density=0.1)
 
 TASKS = {
     task.name: task
     for task in (
-        Task("higgs-7k", 7_000, 28, higgs_like),
+        Task("narrow-1k", 1_000, 7, narrow),
         Task("narrow-7k", 7_000, 7, narrow),
+        Task("narrow-20k", 20_000, 7, narrow),
+        Task("higgs-1k", 1_000, 28, higgs_like),
+        Task("higgs-7k", 7_000, 28, higgs_like),
+        Task("higgs-20k", 20_000, 28, higgs_like),
         Task("higgs-450k", 450_000, 28, higgs_like),
         Task("higgs-2m", 2_000_000, 28, higgs_like, n_rounds=20),
         Task("higgs-450k-depth-10", 450_000, 28, higgs_like, n_rounds=20, max_depth=10),
@@ -148,6 +155,7 @@ TASKS = {
         Task("heavy-tailed-200k", 200_000, 28, heavy_tailed, objective=NUMBERS),
         Task("covertype-200k", 200_000, 54, covertype_like, n_rounds=20, objective=SEVERAL, n_classes=7),
         Task("sparse-200k", 200_000, 2000, random_cells, n_rounds=10, is_sparse=True),
+        Task("tenth-100k", 100_000, 200, tenth, n_rounds=20, is_sparse=True),
         Task("one-hot-500k", 500_000, 1000, categories, n_rounds=20, is_sparse=True),
         Task("categories-1m", 1_000_000, 20, codes, n_rounds=20, is_categorical=True),
         Task("mushrooms", 6_500, 126, mushroom_like, is_sparse=True),

@@ -35,7 +35,9 @@ FROZEN = np.asfortranarray(X, np.float64)  # as pandas hands out its tables
 FROZEN.flags.writeable = False
 ONE_HOT = np.eye(16)[_random.integers(0, 16, (N_ROWS, 4))].reshape(N_ROWS, 64)  # packed records
 CODES = np.floor(20 * X)
-SPARSE = scipy.sparse.random_array((N_ROWS, 40), density=0.1, format="csr", random_state=_random)
+SPARSE, FULLER = (  # lists, and those that are written out (data/density.py)
+    scipy.sparse.random_array((N_ROWS, 40), density=density, format="csr", random_state=_random) for density in (0.02, 0.2)
+)
 QUERIES = np.arange(N_ROWS) // 20
 WEIGHT = np.ones(N_ROWS)
 
@@ -81,7 +83,8 @@ def other_uses() -> Iterator[Use]:
         for table in (SPARSE, SPARSE.tocsc(), ONE_HOT.astype(np.uint8), np.where(X < 0.1, np.nan, X)):
             for tree_method in ("hist", "approx", "exact"):
                 yield partial(_learn, {"objective": objective, "tree_method": tree_method}, table, CLASSES > 4, weight=WEIGHT)
-        yield partial(_learn, {"objective": objective}, SPARSE, CLASSES > 4, sparse_absent="zero")
+        for table in (SPARSE, FULLER):
+            yield partial(_learn, {"objective": objective}, table, CLASSES > 4, sparse_absent="zero")
     for params in ({}, {"max_cat_to_onehot": 1}, {"cat_smooth": 1.0, "cat_l2": 1.0, "monotone_constraints": "(0,0,1)"}):
         for tree_method in ("hist", "approx"):
             yield partial(_learn, {**params, "tree_method": tree_method}, CODES, SHARES, feature_types=["c", "c", "q"])

@@ -101,6 +101,34 @@ def count_at_most(values, begin, end, x):
     return low - int64(begin)
 
 
+@parallel_kernel
+def write_out_cells_cpu(row_begin, cells, features, offsets, absent, columns, n_threads):
+    """The codes of all cells, listed or absent.
+
+    row_begin, cells : as the page has them, IN. features : int32 (total_bins,), IN. The feature of each bin.
+    offsets : int32 (n_features + 1,), IN. absent : int32 (n_features,), IN. Code of what is not listed.
+    columns : uint8 (n_features, n_rows), OUT.
+    """
+    launch(n_threads, _write_out_cells, (np.zeros(1, np.int64), row_begin, cells, features, offsets, absent, columns))
+
+
+@parallel_kernel.part
+def _write_out_cells(counter, row_begin, cells, features, offsets, absent, columns):
+    n_features, n_rows, total_bins = columns.shape[0], columns.shape[1], int64(offsets[offsets.size - 1])
+    while True:
+        first_row = claim(counter) * ROW_BLOCK
+        if first_row >= n_rows:
+            return
+        end_row = min(first_row + ROW_BLOCK, n_rows)
+        for f in range(n_features):
+            columns[f, first_row:end_row] = absent[f]
+        for row in range(first_row, end_row):
+            for i in range(row_begin[row], row_begin[row + 1]):
+                cell = int64(cells[i])
+                f = cell - total_bins if cell >= total_bins else int64(features[cell])
+                columns[f, row] = (offsets[f + 1] if cell >= total_bins else cell) - offsets[f]
+
+
 @kernel
 def join_rows_cpu(stored_begin, n_cells, row_begin, cells):
     """Close the gaps between the rows. cells : int32, INOUT. Row r's n_cells[r] begin at stored_begin[r], then at row_begin[r].

@@ -139,6 +139,15 @@ def all_threads(request, monkeypatch):
 
 
 @pytest.fixture(autouse=True)
+def lists_of_cells(request, monkeypatch):
+    """A sparse table stays one, however small and full, so that a test of it is a test of lists; but where a test is marked
+    written_out."""
+    if request.node.get_closest_marker("written_out") is None:
+        monkeypatch.setattr("gpuboost.data.density.CODES_OF_A_CELL", 0)
+        monkeypatch.setattr("gpuboost.data.density.CODES_OF_A_SMALL_CELL", 0)
+
+
+@pytest.fixture(autouse=True)
 def quiet_compiling(monkeypatch):
     """What a test reads of standard error does not depend on which kernels its process was the first to need."""
     monkeypatch.setattr(compile_cache, "_compile_hook", None)

@@ -594,16 +594,19 @@ def custom(prediction: np.ndarray, dtrain: gb.DMatrix) -> tuple[np.ndarray, np.n
 
 
 @contextmanager
-def set_up(layout: Options) -> Iterator[None]:
-    """Small tables train on all threads, and what a layout asks of the library's inside. All that is not its public interface is
-    here and in check_matrix."""
+def set_up(layout: Options, writes_out: bool = False) -> Iterator[None]:
+    """Small tables train on all threads, sparse ones stay so unless writes_out says that they do as for users; and what a layout
+    asks of the library's inside. All that is not its public interface is here and in check_matrix."""
     from gpuboost.backend import cuda
-    from gpuboost.data import packing
+    from gpuboost.data import density, packing
 
     make = {"cuda": lambda: cuda.CudaBackend(SimulatedDevice()), "naive": NaiveBackend}.get(layout.get("backend", ""))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("gpuboost.linear.boosting.VALUES_PER_THREAD", 1)
         patch.setattr("gpuboost.backend.cpu.training.busy_threads", lambda binned, n_outputs, n_threads: n_threads)
+        if not writes_out:
+            patch.setattr(density, "CODES_OF_A_CELL", 0)
+            patch.setattr(density, "CODES_OF_A_SMALL_CELL", 0)
         if make:
             backend = make()
             patch.setattr("gpuboost.backend.choose_backend", lambda *_, **__: backend)
@@ -662,12 +665,13 @@ def fit(model: Options) -> gb.Booster:
     return estimator(**params).fit(table, label, sample_weight=make_weights(model, ROWS), verbose=False, **stop).get_booster()
 
 
-def compute(name: str) -> str:
-    """The digest of a configuration's model, the same from every worker. Half of its trees split, or more."""
+def compute(name: str, writes_out: bool = False) -> str:
+    """The digest of a configuration's model, the same from every worker. Half of its trees split, or more. writes_out : as
+    set_up."""
     model, layout = CONFIGURATIONS[name]
     n = model.get("rows", ROWS)
     bounds = {1: [0, n], 2: [0, n // 3, n], 3: [0, 1, n // 2, n]}[layout.get("workers", 1)]
-    with warnings.catch_warnings(), set_up(layout):
+    with warnings.catch_warnings(), set_up(layout, writes_out):
         warnings.simplefilter("ignore")
         work = lambda rank: train(model, layout, slice(bounds[rank], bounds[rank + 1]))  # noqa: E731
         boosters = run_threads(len(bounds) - 1, work) if "workers" in layout else [train(model, layout)]

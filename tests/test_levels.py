@@ -114,7 +114,7 @@ def one_hot(n_rows, is_sparse):
 PACKED = {
     "plain": {}, "rows": {"subsample": 0.5}, "columns": {"colsample_bytree": 0.5}, "masks": {"colsample_bynode": 0.5},
     "classes": CLASSES, "monotone": {"monotone_constraints": (1, -1) + 38 * (0,)}, "pruned": {"gamma": 2.0},
-    "forest": {"num_parallel_tree": 3, "subsample": 0.6},
+    "deep": {"max_depth": 12}, "forest": {"num_parallel_tree": 3, "subsample": 0.6},
 }  # fmt: skip
 
 
@@ -136,12 +136,11 @@ def test_packed_records(params, n_threads, by_subtrees, is_sparse, calls, use_ba
 
 
 def test_packed_records_whose_sums_need_more_than_32_bits(calls):
-    """Two limbs, or more rows than packed sums hold; and deep trees, for which columns are walked."""
+    """Two limbs, or more rows than packed sums hold."""
     X, y = one_hot(6000, True)
     train({}, gb.DMatrix(X, y, weight=np.where(y > 3, 1e6, 1.0)))
     X, y = one_hot(2**16, True)
     train({}, gb.DMatrix(X, y), 1)
-    train({"max_depth": 12}, gb.DMatrix(*one_hot(6000, True)), 1)
     assert calls and not any(calls)
 
 

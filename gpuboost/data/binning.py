@@ -9,6 +9,7 @@ from gpuboost.backend.contract import Backend
 from gpuboost.binned.cuts import Cuts
 from gpuboost.binned.matrix import BinnedMatrix, Representation
 from gpuboost.binned.pages import DensePage, ResidentPages, SparsePage
+from gpuboost.data.density import written_out
 from gpuboost.data.packing import choose_packing, choose_sparse_packing, may_pack
 from gpuboost.data.tables.source import ColumnSource
 from gpuboost.kernels.histogram import record_bytes
@@ -53,7 +54,11 @@ def add_records(binned: BinnedMatrix, backend: Backend) -> BinnedMatrix:
     if binned.representation is Representation.SORTED:
         return backend.memory.move_table(binned)
     if binned.is_sparse:
-        return backend.memory.move_table(_add_sparse_records(binned, backend.n_threads))
+        binned = _add_sparse_records(binned, backend.n_threads)
+        if binned.packing is None:
+            binned = written_out(binned, backend.n_threads)
+        if binned.is_sparse:
+            return backend.memory.move_table(binned)
     if isinstance(binned.pages, StoredPages):  # with records from the start
         return backend.memory.move_table(binned)
     binned = backend.memory.move_table(binned)

@@ -39,10 +39,11 @@ __all__ = ["choose_packing", "choose_sparse_packing", "find_packing", "find_spar
 SAMPLE_ROWS = 4096  # in which a default is looked for: it need only be frequent
 BUNDLES_TRIED = 8  # a column joins one of the latest bundles: one-hot columns stand side by side
 CODES_OF_A_WORD = 8  # the CPU adds, and a record is padded, so many at a time (histogram.record_bytes)
-# What packing saves per row must pay for undoing the histograms of so many nodes, a level of depth 6. Not far above that bound,
-# 10,000 rows of bench_packing.py's table, 10 rounds with 2 threads (AMD EPYC, 2026-11-21): 0.146 -> 0.120 s at depth 6,
-# 0.37 -> 0.44 s at depth 10; with 30,000 rows 0.24 -> 0.16 s and 0.70 -> 0.74 s.
-UNDONE_NODES = 64
+# What packing saves per row must pay for undoing the histograms of so many nodes, those that are built of depth 6 (the others
+# come by subtraction). One thread of an Intel Xeon (2026-11-25), ms a round of depth 6 without packing -> with it: 500 × 126 of
+# 21 categories 0.48 -> 0.32, 2,000 × 1,000 of 20 0.96 -> 0.41, 1,000 × 125 of 10 categories and 5 numbers 1.04 -> 0.85 (2,000
+# rows of those with depth 10, two threads: 1.96 -> 2.21).
+UNDONE_NODES = 32
 GROUP_ROWS = 2**23  # rows that are listed at once for the search, of one column at least: 32 MB; or
 MOST_GROUPS = 4  # a part of all, as all cells are read for each
 CELL_SUMS = 4  # a sparse row's cell takes as long as so many codes of a record: 2.1 ns, 4 with zeros, against 0.45 (AMD EPYC)

@@ -25,7 +25,7 @@ __all__ = ["add_margin_of_rounds", "with_statistics"]
 
 
 def with_statistics(
-    rows: TrainingRows, resolved: Params, objective: Objective, backend: Backend, comm: Communicator
+    rows: TrainingRows, resolved: Params, objective: Objective, backend: Backend, comm: Communicator, *, is_sparse: bool
 ) -> tuple[TrainingRows, Params, CategoryStatistics | None]:
     """The rows with statistics of categories, where the parameters ask for them: of the columns whose sets are no single
     categories. And the parameters for so many columns.
@@ -39,7 +39,7 @@ def with_statistics(
     for what, is_given in {
         f"with objective={objective.name!r}": objective.name.startswith("survival:"),
         "with dropout of trees (of a model that is continued, too)": resolved.drops_trees,
-        "of a sparse table": binned.is_sparse,
+        "of a sparse table": is_sparse,
         "of an ExtMemQuantileDMatrix": isinstance(binned.pages.home, StoredPages),
         "of labels that are partly missing": comm.any(lack_some(rows.label)),
     }.items():

@@ -200,8 +200,8 @@ def test_a_quarter_fewer_words_are_worth_it(n_columns, n_codes, n_groups):
 
 
 def test_one_hot_columns_are_packed_from_few_rows_on():
-    """16 sums and 17 to undo them: 33 · 64 nodes, against 15 saved per row. ``gpuboost warmup`` has such a table."""
-    for n_rows, is_packed in ((140, False), (141, True)):
+    """16 sums and 17 to undo them: 33 · 32 nodes, against 15 saved per row. ``gpuboost warmup`` has such a table."""
+    for n_rows, is_packed in ((70, False), (71, True)):
         columns = np.eye(16, dtype=np.uint8)[:, np.arange(n_rows) % 16]
         assert (choose_packing(pages_of(columns), cuts_of([2] * 16), BACKEND) is not None) == is_packed
 

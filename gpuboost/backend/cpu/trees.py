@@ -32,7 +32,7 @@ LEVELS_NODES = 2**16  # that there may be, likewise
 LEVELS_CACHE = 2**20  # bytes of histograms that lie near anyway, so that all levels are grown one after another
 LAST_MEMORY = 2**24  # bytes of histograms of the last level that are worked on together, those of LAST_NODES at least
 LAST_NODES = 4  # for each thread
-BIN_VISITS = 4  # entries that a walk over columns visits in the time that histograms take for one bin of one node
+BIN_VISITS = 1  # entries that a walk over columns visits in the time that histograms take for one bin of one node
 
 
 class CpuTrees(Trees):
@@ -118,7 +118,7 @@ class CpuTrees(Trees):
         n_slots = count_slots(n_trees, max_depth, first_depth, self._n_threads)
         if n_slots > self._levels_capacity or n_nodes > LEVELS_NODES:
             return False
-        if self._binned.packing is not None and (gradients.is_refined or self._walks(n_nodes // 4)):
+        if self._binned.packing is not None and gradients.is_refined:
             return False
         n_held = min(max(n_nodes // 4, n_slots), self._levels_capacity)
         arrays.reserve(n_nodes)
@@ -231,11 +231,13 @@ class CpuTrees(Trees):
         """Whether a frontier of so many nodes, all on this worker, is searched by sorted columns."""
         if self._walk is None or self.leaf_size > 1:
             return False
-        # Histograms visit half of the entries, and every bin of every node some five times; a walk visits every entry twice.
-        # Packed ones hardly notice the entries, but are undone bin by bin: measured, the two break even where plain ones do.
-        # What it saves (2 cores of an AMD EPYC, benchmarks/sparse_tables.py): 200k × 2000, a hundredth of it stored, histograms
-        # only -> with walks, ms a round: depth 6, 69 -> 68, of squared error 125 -> 75; depth 10, 192 -> 126; peak 252 -> 175
-        # MB. 20k × 30,000: 111 -> 91. One-hot categories, packed, walks only -> with histograms: 316 -> 42.
+        # Histograms visit half of the entries, and every bin of every node some three times; a walk visits every entry twice, one
+        # far from another. Packed ones hardly notice the entries, but are undone bin by bin: measured, the two break even where
+        # plain ones do. One thread of an Intel Xeon (2026-11-25), ms a round with 4, 1, ½ visits for a bin, and without walks:
+        # 200k × 2000, one cell in 200 stored, depth 6 137, 124, 117, 130, depth 10 225, 212, 211, 279; one in a hundred 225, 177,
+        # 159, 159; 20k × 30,000 111, 113, 128, 142; 100k × 200, one in 20, 51, 36, 33, 33. Of two threads ½ is the slower one.
+        # Walks need no memory: 200k × 2000 of depth 10, 252 -> 175 MB. One-hot categories, packed, walks only -> with histograms:
+        # 316 -> 42 ms.
         n_visits = n_frontier * int(self.plan.columns.offsets[-1]) * BIN_VISITS
         return self._binned.representation is Representation.SORTED or n_visits > self._walk.n_entries(self.plan.columns)
 
