@@ -27,7 +27,8 @@ import numpy as np
 from numba import float64, int32, int64, uint32, uint64
 
 from gpuboost.kernels.cuda_common import block_sum, cuda, cuda_kernel, n_threads, thread_number
-from gpuboost.kernels.jit import claim, launch, parallel_kernel, scalar
+from gpuboost.kernels.gradients import NON_FINITE_BITS
+from gpuboost.kernels.jit import claim, kernel, launch, parallel_kernel, scalar
 from gpuboost.kernels.scalar import (
     bits_double,
     bits_float,
@@ -82,7 +83,7 @@ def light_units(scaled_h):
 def needs_two_limbs(n_quiet, light, n_rows, hess_scale, reg_lambda, min_child_weight):
     """Whether 16 bits are too few for one output. n_quiet, light : sums over the n_rows of all workers that take part."""
     smallest = min_child_weight * hess_scale  # a leaf, in units
-    fills_leaf = light > 0 and light >= smallest * LIGHT_SCALE  # the CPU's host calls it as Python: casts would take most of it
+    fills_leaf = light > 0 and light >= smallest * LIGHT_SCALE
     is_coarse = smallest + reg_lambda * hess_scale < LEAF_UNITS
     return 2 * n_quiet > n_rows or (fills_leaf and is_coarse) or n_rows <= FINE_ROWS
 
@@ -91,6 +92,78 @@ def needs_two_limbs(n_quiet, light, n_rows, hess_scale, reg_lambda, min_child_we
 def pack(grad, hess):
     """int32: 16 signed bits of gradient above 16 unsigned bits of hessian."""
     return int32(uint32((uint32(grad) << uint32(16)) | uint32(hess)))
+
+
+@scalar
+def binary_exponent(x):
+    """The e with x = m·2^e and ½ ≤ m < 1, for a positive normal float64; 0 for 0 (math.frexp)."""
+    return int64(double_bits(x) >> uint64(52)) - int64(1022) if x > float64(0.0) else int64(0)
+
+
+@scalar
+def power_of_two(exponent):
+    """2^exponent as float64, −1022 ≤ exponent ≤ 1023."""
+    return bits_double(uint64(uint64(exponent + int64(1023)) << uint64(52)))
+
+
+@scalar
+def scale_16(largest, k):
+    """The power of two that brings a largest |g| (k = 0) below 2^15, or a largest h (k = 1) below 2^16; 1 for 0."""
+    return power_of_two(int64(15 + k) - binary_exponent(largest)) if largest > float64(0.0) else float64(1.0)
+
+
+@scalar
+def leaf_scale(largest, row_bits):
+    """The power of two with which 2^row_bits values of up to largest sum to at most 2^62, or 2^1000 if that is less."""
+    return power_of_two(min(int64(62) - row_bits - binary_exponent(largest), int64(1000)))
+
+
+@scalar
+def count_bits(n):
+    """The least b with n ≤ 2^b, for n ≤ 2^62."""
+    bits = int64(0)
+    while bits < int64(62) and (int64(1) << bits) < n:
+        bits += int64(1)
+    return bits
+
+
+@kernel
+def choose_scales_cpu(maxima, searched, seed, round_number, global_rows, keys, scales, leaf_scales):
+    """The facts of a round. Returns whether all maxima are finite.
+
+    maxima, searched : int64 (n_outputs, 2), (n_searched, 2), IN. float32 bits of max |g| and max h over all workers: of what
+        leaves are weighed by, and of what splits are searched by.
+    seed : uint64. global_rows : rows over all workers.
+    keys : uint32 (n_searched,), OUT. scales : float64 (n_searched, 2), OUT. leaf_scales : float64 (n_outputs, 2), OUT.
+    """
+    key, row_bits, is_finite = round_key(seed, round_number), count_bits(global_rows), True
+    for output in range(len(keys)):
+        keys[output] = hash_word(key, output)
+        for k in range(2):
+            is_finite &= searched[output, k] < int64(NON_FINITE_BITS)
+            scales[output, k] = scale_16(float64(bits_float(uint32(searched[output, k]))), k)
+    for output in range(len(maxima)):
+        for k in range(2):
+            is_finite &= maxima[output, k] < int64(NON_FINITE_BITS)
+            leaf_scales[output, k] = leaf_scale(float64(bits_float(uint32(maxima[output, k]))), row_bits)
+    return is_finite
+
+
+@kernel
+def choose_limbs_cpu(sums, n_rows, reg_lambda, min_child_weight, scales, n_limbs):
+    """Two limbs where they are needed, by the sums of one. Returns whether any output needs them.
+
+    sums : int64 (n_outputs, N_SUMS), IN, over all workers. n_rows : that take part.
+    scales : float64 (n_outputs, 2), INOUT, × 2^16 with two. n_limbs : int32 (n_outputs,), OUT.
+    """
+    is_any = False
+    for output in range(len(n_limbs)):
+        needs = needs_two_limbs(sums[output, 2], sums[output, 3], n_rows, scales[output, 1], reg_lambda, min_child_weight)
+        n_limbs[output] = 2 if needs else 1
+        is_any |= needs
+        for k in range(2):
+            scales[output, k] *= 65536.0 if needs else 1.0
+    return is_any
 
 
 @parallel_kernel
@@ -173,18 +246,6 @@ def _quantise_32(grad, hess, key, scales, high, low):
 # CUDA. One thread per row and output in turn; the scales are chosen on the device, so that the host need not wait for the maxima.
 
 
-@scalar
-def binary_exponent(x):
-    """The e with x = m·2^e and ½ ≤ m < 1, for a positive normal float64; 0 for 0 (math.frexp)."""
-    return int64(double_bits(x) >> uint64(52)) - int64(1022) if x > float64(0.0) else int64(0)
-
-
-@scalar
-def power_of_two(exponent):
-    """2^exponent as float64, −1022 ≤ exponent ≤ 1023."""
-    return bits_double(uint64(uint64(exponent + int64(1023)) << uint64(52)))
-
-
 # Sums of a round: of 16 bits, over all workers once they are exchanged, the same of this worker alone, and those to grow from.
 ROUGH, OWN, FINAL = range(3)
 
@@ -195,16 +256,14 @@ ROUGH, OWN, FINAL = range(3)
     uses_double=True,
 )
 def choose_scales_kernel(maxima, global_rows, progress, keys, scales, leaf_scales, sums):
-    """The facts of a round, one thread per output: what backend/fixed_point.py computes for the CPU backend.
+    """The facts of a round, one thread per output: as choose_scales_cpu.
 
     maxima : int64 (n_outputs, 2), INOUT. Bits of max |g| and max h over all workers; 0 for the next round.
     global_rows : rows over all workers.
     progress : IN seed and round, OUT non_finite. keys : uint32 (n_outputs,), OUT.
     scales, leaf_scales : float64 (n_outputs, 2), OUT. sums : int64 (3, n_outputs, N_SUMS), OUT, 0.
     """
-    row_bits = int64(0)
-    while row_bits < int64(62) and (int64(1) << row_bits) < global_rows:
-        row_bits += int64(1)
+    row_bits = count_bits(global_rows)
     output = int64(thread_number())
     while output < keys.size:
         keys[output] = hash_word(round_key(progress[0].seed, progress[0].round), output)
@@ -212,13 +271,11 @@ def choose_scales_kernel(maxima, global_rows, progress, keys, scales, leaf_scale
             for k in range(N_SUMS):
                 sums[kind, output, k] = int64(0)
         for k in range(2):
-            if maxima[output, k] >= int64(0x7F800000):
+            if maxima[output, k] >= int64(NON_FINITE_BITS):
                 progress[0].non_finite = int64(1)
             largest = float64(bits_float(uint32(maxima[output, k])))
             maxima[output, k] = int64(0)
-            exponent = binary_exponent(largest)
-            scales[output, k] = power_of_two(int64(15 + k) - exponent) if largest > float64(0.0) else float64(1.0)
-            leaf_scales[output, k] = power_of_two(min(int64(62) - row_bits - exponent, int64(1000)))
+            scales[output, k], leaf_scales[output, k] = scale_16(largest, k), leaf_scale(largest, row_bits)
         output += int64(n_threads())
 
 

@@ -1,8 +1,8 @@
 """The backend contract in plain NumPy and Python loops: slow, and short enough to be checked by reading.
 
 It has no sibling subtraction, no limbs, no packed sums, no work lists and one row list per node. It shares with CpuBackend the
-scalar formulas (kernels/scalar.py, those of objectives and metrics) and the choice of scales (backend/fixed_point.py), so equal
-model bytes say that all the rest of the kernels computes what the contract asks.
+scalar formulas (kernels/scalar.py, those of objectives and metrics), so equal model bytes say that all the rest of the kernels
+computes what the contract asks.
 """
 
 import math
@@ -13,6 +13,7 @@ from itertools import pairwise
 from operator import add
 
 import numpy as np
+from round_facts import leaf_scales, needs_refinement, output_keys, scales_16
 
 from gpuboost.backend.contract import (
     Backend,
@@ -27,16 +28,7 @@ from gpuboost.backend.contract import (
     TrainingRows,
     Trees,
 )
-from gpuboost.backend.fixed_point import (
-    check_finite,
-    leaf_scales,
-    needs_refinement,
-    output_keys,
-    round_key,
-    scales_16,
-    sum_scale,
-    weight_factor,
-)
+from gpuboost.backend.fixed_point import check_finite, round_key, sum_scale, weight_factor
 from gpuboost.backend.output_sketch import choose_outputs, square_scale
 from gpuboost.backend.plans import Round, SplitGain
 from gpuboost.kernels.category_splits import noise_gain, root_of

@@ -8,20 +8,15 @@ from typing import overload
 
 import numpy as np
 
-from gpuboost.backend.plans import Penalty
 from gpuboost.communicator import Communicator
 from gpuboost.kernels.gradients import NON_FINITE_BITS
 from gpuboost.kernels.leaf_quantiles import WEIGHT_BITS
-from gpuboost.kernels.quantise import needs_two_limbs
 from gpuboost.kernels.row_sampling import FIRST_WORD, N_KEYS
 
 __all__ = [
-    "as_ratios", "check_finite", "exact_sum", "hash_words", "largest_of", "leaf_scales", "magnitudes",
-    "needs_refinement", "output_keys", "round_key", "sampling_keys", "scales_16", "sum_scale", "weight_factor",
+    "as_ratios", "check_finite", "exact_sum", "hash_words", "largest_of", "magnitudes", "round_key", "sampling_keys",
+    "sum_scale", "weight_factor",
 ]  # fmt: skip
-
-
-BITS_16 = np.array([15, 16], np.int32)  # of a gradient without its sign, and of a hessian
 
 
 def check_finite(maxima: np.ndarray) -> None:
@@ -36,17 +31,6 @@ def check_finite(maxima: np.ndarray) -> None:
 def magnitudes(maxima: np.ndarray) -> np.ndarray:
     """float64 of the bits of float32, int64, of any shape."""
     return maxima.astype(np.uint32).view(np.float32).astype(np.float64)
-
-
-def scales_16(maxima: np.ndarray) -> np.ndarray:
-    """float64 (n_outputs, 2): the powers of two that bring max |g| below 2^15 and max h below 2^16."""
-    sizes = magnitudes(maxima)
-    return np.where(sizes > 0.0, np.ldexp(1.0, BITS_16 - np.frexp(sizes)[1]), 1.0)
-
-
-def leaf_scales(maxima: np.ndarray, global_rows: int) -> np.ndarray:
-    """float64 (n_outputs, 2): powers of two with global_rows · max · scale ≤ 2^62."""
-    return np.ldexp(1.0, np.minimum(_sum_bits(global_rows) - np.frexp(magnitudes(maxima))[1], 1000))
 
 
 def sum_scale(largest: float, n_terms: int) -> float:
@@ -76,21 +60,6 @@ def exact_sum(values: np.ndarray, scale: float, comm: Communicator) -> int:
 def weight_factor(global_rows: int) -> float:
     """What makes the scale of a leaf's hessians one that takes each below 2^WEIGHT_BITS (kernels/leaf_quantiles.py)."""
     return 2.0 ** (WEIGHT_BITS - 62 + (max(global_rows, 1) - 1).bit_length())
-
-
-def needs_refinement(sums: np.ndarray, n_rows: int, scales: np.ndarray, penalty: Penalty) -> np.ndarray:
-    """bool (n_outputs,): whether two limbs are needed (kernels/quantise.py).
-
-    sums : int64 (n_outputs, N_SUMS), over all workers, of rounding to 16 bits. n_rows : that take part. scales : scales_16.
-    """
-    floor = penalty.reg_lambda, penalty.min_child_weight
-    pairs = zip(sums[:, 2].tolist(), sums[:, 3].tolist(), scales[:, 1].tolist())
-    return np.array([bool(needs_two_limbs.py_func(quiet, light, n_rows, scale, *floor)) for quiet, light, scale in pairs])
-
-
-def output_keys(seed: int, round_number: int, n_outputs: int) -> np.ndarray:
-    """uint32 (n_outputs,): the hash key of stochastic rounding for each output of a round."""
-    return np.array([round_key(seed, round_number, output) for output in range(n_outputs)], np.uint32)
 
 
 def sampling_keys(seed: int, round_number: int) -> np.ndarray:

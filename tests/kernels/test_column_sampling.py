@@ -5,8 +5,9 @@ from math import sqrt
 
 import numpy as np
 import pytest
+from round_facts import output_keys
 
-from gpuboost.backend.fixed_point import output_keys, round_key
+from gpuboost.backend.fixed_point import round_key
 from gpuboost.kernels.column_sampling import TREE_DRAW, count_drawn, draw_features_cpu, mask_features_cpu
 from gpuboost.kernels.structs import NODE
 

@@ -1,4 +1,4 @@
-"""kernels/quantise.py on a GPU: the scales, keys and limbs of backend/fixed_point.py, and the CPU twin's packed pairs."""
+"""kernels/quantise.py on a GPU: the scales, keys and limbs of round_facts.py, and the CPU twin's packed pairs."""
 
 import numpy as np
 import pytest
@@ -6,8 +6,8 @@ from cuda_runners import assert_same, each_runner
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
+from round_facts import leaf_scales, needs_refinement, output_keys, scales_16
 
-from gpuboost.backend.fixed_point import leaf_scales, needs_refinement, output_keys, scales_16
 from gpuboost.backend.plans import Penalty
 from gpuboost.kernels.gradients import NON_FINITE_BITS
 from gpuboost.kernels.quantise import (

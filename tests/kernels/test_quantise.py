@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
+from round_facts import scales_16
 
-from gpuboost.backend.fixed_point import scales_16
 from gpuboost.kernels.quantise import LIGHT_BITS, N_SUMS, needs_two_limbs, quantise_cpu
 
 

@@ -4,12 +4,12 @@ import numpy as np
 
 from gpuboost.backend.contract import Array, Formula, Gradients, TrainingRows
 from gpuboost.backend.cpu.rows import PageRows
-from gpuboost.backend.fixed_point import check_finite, leaf_scales, needs_refinement, output_keys, scales_16
+from gpuboost.backend.fixed_point import check_finite
 from gpuboost.backend.output_sketch import choose_outputs, square_scale
 from gpuboost.backend.plans import Round
 from gpuboost.kernels import row_sampling
 from gpuboost.kernels.output_sketch import combine_outputs_cpu, sum_squares_cpu
-from gpuboost.kernels.quantise import N_SUMS, quantise_cpu
+from gpuboost.kernels.quantise import N_SUMS, choose_limbs_cpu, choose_scales_cpu, quantise_cpu
 from gpuboost.params import Params
 from gpuboost.storage.mapped import Allocate
 
@@ -34,7 +34,7 @@ class CpuGradients(Gradients):
         self, rows: TrainingRows, params: Params, margin: Array, pages: list[PageRows], n_threads: int, allocate: Allocate
     ) -> None:
         self._rows, self._margin, self._pages, self._n_threads = rows, margin, pages, n_threads
-        self._seed = params.seed
+        self._seed = np.uint64(params.seed & 0xFFFFFFFFFFFFFFFF)
         self.grad, self.hess = allocate(margin.shape, np.float32), allocate(margin.shape, np.float32)
         self.searched = self.grad, self.hess
 
@@ -104,33 +104,34 @@ class CpuGradients(Gradients):
 
     def quantise(self, maxima: Array, sketched: Array | None = None) -> Array:
         searched = maxima if sketched is None else sketched
-        check_finite(maxima)
-        if sketched is not None:
-            check_finite(sketched)
-        self.scales = scales_16(searched)
-        self.leaf_scales = leaf_scales(maxima, self._rows.global_rows)
-        self.n_limbs, self.is_refined = np.ones(len(searched), np.int32), False
+        n = len(searched)
+        self._keys, self.scales, self.leaf_scales = np.empty(n, np.uint32), np.empty((n, 2)), np.empty((len(maxima), 2))
+        if not choose_scales_cpu(
+            maxima, searched, self._seed, self.plan.number, self._rows.global_rows, self._keys, self.scales, self.leaf_scales
+        ):  # fmt: skip
+            check_finite(maxima)
+            check_finite(searched)
+        self.n_limbs, self.is_refined = np.ones(n, np.int32), False
         return self._quantise()
 
     def refine(self, sums: Array) -> Array | None:
-        n_rows = self._rows.global_rows if self.plan.rows is None else self.plan.rows.n_drawn
-        refined = needs_refinement(sums, n_rows, self.scales, self.plan.penalty)
-        if not refined.any():
+        n_rows, penalty = self._rows.global_rows if self.plan.rows is None else self.plan.rows.n_drawn, self.plan.penalty
+        self.is_refined = choose_limbs_cpu(
+            sums, n_rows, penalty.reg_lambda, penalty.min_child_weight, self.scales, self.n_limbs
+        )  # fmt: skip
+        if not self.is_refined:
             return None
-        self.n_limbs, self.is_refined = np.where(refined, 2, 1).astype(np.int32), True
-        self.scales = self.scales * np.where(refined, 65536.0, 1.0)[:, None]
         for page in self._pages:
             if page.gpair.shape[1] == 1:
                 page.gpair = np.empty((page.gpair.shape[0], 2, page.gpair.shape[2]), np.int32)
         return self._quantise()
 
     def _quantise(self) -> Array:
-        keys = output_keys(self._seed, self.plan.number, len(self.scales))
         sums = np.zeros((self._n_threads, len(self.scales), N_SUMS), np.int64)
         grad, hess = self.searched
         for page in self._pages:
             quantise_cpu(
-                grad[:, page.own], hess[:, page.own], keys, self.scales, self.n_limbs, page.gpair, sums,
+                grad[:, page.own], hess[:, page.own], self._keys, self.scales, self.n_limbs, page.gpair, sums,
                 self._n_threads,
             )  # fmt: skip
         return _over_threads(np.add, sums)
