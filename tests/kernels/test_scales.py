@@ -89,7 +89,10 @@ MAXIMA = hnp.arrays(
 
 
 @settings(max_examples=100, deadline=None)
-@given(MAXIMA, MAXIMA, st.sampled_from([0, 1, 3, 2**31, 2**62]) | st.integers(0, 2**40), st.integers(0, 2**64 - 1), st.integers(0, 2**31))
+@given(
+    MAXIMA, MAXIMA, st.sampled_from([0, 1, 3, 2**31, 2**62]) | st.integers(0, 2**40), st.integers(0, 2**64 - 1),
+    st.integers(0, 2**31),
+)  # fmt: skip
 def test_the_facts_of_a_round_are_those_of_the_reference(maxima, searched, global_rows, seed, round_number):
     maxima, searched = bits_of(*maxima), bits_of(*searched)
     is_finite, keys, scales, leaves = facts(maxima, searched, global_rows, seed, round_number)
@@ -150,7 +153,8 @@ def test_small_tables_are_always_refined():
 )  # fmt: skip
 def test_limbs_are_those_of_the_reference(pairs, n_rows, exponent, reg_lambda, min_child_weight):
     sums = np.array([(0, 0, *pair) for pair in pairs], np.int64).reshape(-1, 4)
-    penalty, scales = replace(PENALTY, reg_lambda=reg_lambda, min_child_weight=min_child_weight), np.full((len(sums), 2), 2.0**exponent)
+    penalty = replace(PENALTY, reg_lambda=reg_lambda, min_child_weight=min_child_weight)
+    scales = np.full((len(sums), 2), 2.0**exponent)
     expected = round_facts.needs_refinement(sums, n_rows, scales, penalty)
     assert needs_refinement(sums, n_rows, scales, penalty).tolist() == expected.tolist()
 
