@@ -144,6 +144,17 @@ def test_packed_records_whose_sums_need_more_than_32_bits(calls):
     assert calls and not any(calls)
 
 
+def test_a_tie_between_directions_goes_to_the_lower_bin(calls):
+    """Rows of gradient −1, 0, 1 at three values, and missing ones of 0: the first value alone gains what all but the last do."""
+    X = np.random.default_rng(7).random((400, 6)).astype(np.float32)
+    X[:, 0], y = np.tile([0, 1, 2, np.nan], 100), np.tile([1, 0, -1, 0], 100)
+    params = {"max_depth": 1, "base_score": 0, "reg_lambda": 0, "min_child_weight": 0}
+    for calls.allowed in (True, False):
+        (tree,) = train(params, gb.DMatrix(X, y), 1).model.trees
+        assert (tree.feature[0], tree.threshold[0] <= 1, tree.default_left[0]) == (0, True, 0)
+    assert calls == [True, False]
+
+
 def test_workers_exchange_between_the_steps(calls):
     X, y = table()
     alone = digest(train({}, gb.DMatrix(X, y)).model)

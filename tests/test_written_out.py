@@ -30,6 +30,10 @@ OPTIONS = {
     "drawn": {"subsample": 0.6, "colsample_bytree": 0.7, "colsample_bynode": 0.8},
     "monotone": {"monotone_constraints": "(1,-1,0)"},
     "median": {"objective": "reg:absoluteerror"},
+    "bounded": {"max_delta_step": 0.4, "reg_alpha": 0.3, "gamma": 0.5},
+    "dart": {"booster": "dart", "rate_drop": 0.7, "seed": 3},
+    "forest": {"num_parallel_tree": 3, "subsample": 0.6},
+    "deep": {"max_depth": 12, "min_child_weight": 0},
 }
 
 
@@ -52,7 +56,8 @@ def labels(y, params):
 
 def train(csr, y, params, rule, rows=slice(None), **options):
     """The model's bytes, and how the table was read."""
-    dtrain = gb.DMatrix(csr[rows], labels(y, params)[rows], sparse_absent=rule)
+    weight = np.arange(1, len(y) + 1) % 4 / 2
+    dtrain = gb.DMatrix(csr[rows], labels(y, params)[rows], weight=weight[rows], sparse_absent=rule)
     booster = gb.train({"max_depth": 4, "max_bin": 24, **params}, dtrain, 3, verbose_eval=False, **options)
     return bytes(booster.save_raw()), dtrain.any_binned().representation
 
@@ -138,6 +143,44 @@ def test_everything_but_training_sees_a_sparse_table(rule, tmp_path, monkeypatch
     assert work(tmp_path / "lists") == written_out
 
 
+@pytest.mark.parametrize("rule", ["missing", "zero"])
+def test_sets_of_categories(rule, monkeypatch):
+    rng = np.random.default_rng(8)
+    codes, is_stored = rng.integers(0, 12, (500, 4)).astype(np.float32), rng.random((500, 4)) < 0.6
+    csr = scipy.sparse.csr_matrix((codes[is_stored], np.nonzero(is_stored)), shape=codes.shape)
+    y = np.isin(codes[:, 0], [1, 5, 6]) * is_stored[:, 0] + codes[:, 3] * is_stored[:, 3] / 9 + rng.normal(size=500) / 9
+
+    def work():
+        dtrain = gb.DMatrix(csr, y, feature_types=["c", "c", "c", "q"], sparse_absent=rule)
+        booster = gb.train({"max_depth": 4, "max_cat_to_onehot": 2}, dtrain, 3, verbose_eval=False)
+        assert any(tree.sets is not None for tree in booster.model.trees)
+        return bytes(booster.save_raw()), booster.predict(dtrain).tobytes(), dtrain.any_binned().representation
+
+    *expected, representation = work()
+    assert representation is Representation.DENSE
+    keep_lists(monkeypatch)
+    assert work() == (*expected, Representation.SPARSE)
+
+
+def test_a_missing_cell_beside_256_bins_needs_two_bytes(monkeypatch):
+    """Where absent cells are zeros, missing ones are listed with a code behind those of all bins."""
+    rng = np.random.default_rng(9)
+    values = np.tile(np.arange(256.0), (10, 3)).reshape(-1, 3)[rng.permutation(2560)]
+    y = values[:, 0] / 50 + rng.normal(size=2560)
+    models = []
+    for share, representation in ((0.0, Representation.DENSE), (0.02, Representation.SPARSE)):
+        X = np.where(rng.random(values.shape) < share, NAN, values)
+        csr = scipy.sparse.csr_matrix(X)
+        model, found = train(csr, y, {"max_bin": 2000}, "zero")
+        assert found is representation
+        with monkeypatch.context() as patch:
+            patch.setattr(density, "CODES_OF_A_CELL", 0)
+            patch.setattr(density, "CODES_OF_A_SMALL_CELL", 0)
+            assert train(csr, y, {"max_bin": 2000}, "zero") == (model, Representation.SPARSE)
+        models.append(model)
+    assert models[0] != models[1]
+
+
 def representation_of(csr, params=None):
     dtrain = gb.DMatrix(csr, np.arange(csr.shape[0]) % 5)
     gb.train({"max_bin": 256, **(params or {})}, dtrain, 1, verbose_eval=False)
@@ -154,10 +197,14 @@ def test_which_tables_are_written_out(monkeypatch):
 
     assert representation_of(table(500, 64, 2)) is Representation.DENSE  # one in 32
     assert representation_of(table(500, 65, 2)) is Representation.SPARSE
+    assert representation_of(table(259, 64, 2)) is Representation.DENSE  # rows for its columns
+    assert representation_of(table(255, 64, 2)) is Representation.SPARSE
+    assert representation_of(table(50, 200, 20)) is Representation.DENSE  # four columns a row
+    assert representation_of(table(50, 201, 20)) is Representation.SPARSE
     monkeypatch.setattr(density, "SMALL_TABLE", 1000)
     assert representation_of(table(500, 32, 2)) is Representation.DENSE  # one in 16
     assert representation_of(table(500, 33, 2)) is Representation.SPARSE
-    # More codes than a byte has, of values or of missing ones beside 256; and exact search.
+    # More codes than a byte has; and exact search.
     assert representation_of(table(600, 8, 4), {"max_bin": 300}) is Representation.SPARSE
     assert representation_of(table(500, 8, 4), {"tree_method": "exact"}) is Representation.SORTED
     # Packed records, where they are worth it, are better still.

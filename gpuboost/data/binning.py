@@ -53,7 +53,7 @@ def add_records(binned: BinnedMatrix, backend: Backend) -> BinnedMatrix:
     """The same codes, in the backend's memory, with the records that training reads: none in exact search."""
     if binned.representation is Representation.SORTED:
         return backend.memory.move_table(binned)
-    if binned.is_sparse:
+    if was_sparse := binned.is_sparse:
         binned = _add_sparse_records(binned, backend.n_threads)
         if binned.packing is None:
             binned = written_out(binned, backend.n_threads)
@@ -65,7 +65,8 @@ def add_records(binned: BinnedMatrix, backend: Backend) -> BinnedMatrix:
     pages = [page for page in binned.pages if isinstance(page, DensePage)]
     if all(len(page.records) == page.n_rows for page in pages):
         return binned
-    packing, size, filled = choose_packing(pages, binned.cuts, backend), binned.dtype.itemsize, []
+    packing = None if was_sparse else choose_packing(pages, binned.cuts, backend)  # a sparse one's has been looked for
+    size, filled = binned.dtype.itemsize, []
     n_codes = binned.cuts.n_features if packing is None else packing.n_groups
     for page in pages:
         records = backend.memory.zeros((page.n_rows, record_bytes(n_codes * size) // size), binned.dtype)

@@ -3,7 +3,8 @@
 A listed cell is added to a histogram in about the time of eight codes of a record, and to tell on which side of a split a row
 goes its list is searched, which takes thirty times as long as looking at a code. 2 cores of an Intel Xeon with AVX-512
 (2026-11-25), two threads, ms a round of depth 6, lists -> codes: 30,000 × 784 of which 19 % are listed 125 -> 46, 100,000 × 50
-20 % 28 -> 6.3, 100,000 × 200 10 % 51 -> 17, 5 % 30 -> 15, 20,000 × 500 5 % 20 -> 15, 2,000 × 2,000 1 % 5.6 -> 4.7.
+20 % 28 -> 6.3, 100,000 × 200 10 % 51 -> 17, 5 % 30 -> 15, 20,000 × 500 5 % 20 -> 15. But of a wide and short one, 300 × 5,000
+of ones, 10 %, one thread, 3.8 -> 6.2.
 
 Codes take two bytes for every cell (columns and records), lists four for each listed one.
 """
@@ -18,8 +19,10 @@ from gpuboost.kernels.sparse import write_out_cells_cpu
 
 __all__ = ["written_out"]
 
-CODES_OF_A_CELL = 16  # that may be written out for each listed cell: four times the bytes that a CSR matrix takes
-SMALL_TABLE, CODES_OF_A_SMALL_CELL = 2**25, 32  # codes of a table for whose memory nobody asks, and for each of its cells
+CODES_OF_A_CELL = 16  # that may be written out for each listed cell: eight times the bytes of its list
+COLUMNS_OF_A_ROW = 4  # at most: where rows are few beside columns, walks over these (kernels/exact.py) are as fast
+# Of a table for whose memory nobody asks: its codes, those for each cell, and the rows that it has for each column at least.
+SMALL_TABLE, CODES_OF_A_SMALL_CELL, ROWS_OF_A_SMALL_COLUMN = 2**25, 32, 4
 
 
 def written_out(binned: BinnedMatrix, n_threads: int) -> BinnedMatrix:
@@ -31,7 +34,10 @@ def written_out(binned: BinnedMatrix, n_threads: int) -> BinnedMatrix:
     assert isinstance(page, SparsePage)
     page, cuts = page.host or page, binned.cuts
     n_codes, n_cells = page.n_rows * cuts.n_features, len(page.cells)
-    is_worth_it = n_codes <= CODES_OF_A_CELL * n_cells or n_codes <= min(SMALL_TABLE, CODES_OF_A_SMALL_CELL * n_cells)
+    if n_codes <= SMALL_TABLE and page.n_rows >= ROWS_OF_A_SMALL_COLUMN * cuts.n_features:
+        is_worth_it = n_codes <= CODES_OF_A_SMALL_CELL * n_cells
+    else:
+        is_worth_it = n_codes <= CODES_OF_A_CELL * n_cells and cuts.n_features <= COLUMNS_OF_A_ROW * page.n_rows
     if not is_worth_it or cuts.has_every_value or _largest_code(page) > np.iinfo(np.uint8).max:
         return binned
     columns = np.empty((cuts.n_features, page.n_rows), np.uint8)

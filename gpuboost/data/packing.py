@@ -51,9 +51,9 @@ CELL_SUMS = 4  # a sparse row's cell takes as long as so many codes of a record:
 
 def may_pack(cuts: Cuts, n_rows: int) -> bool:
     """Whether packing could be worth it, by the cuts alone: a group of features with k₁, k₂, … codes has 1 + Σ (kᵢ − 1) or more,
-    and all codes but one of each feature have sources."""
+    and all codes but one of each feature have sources, so that there are twice as many sums at least."""
     others = cuts.total_bins - cuts.n_features
-    return _is_worth_it(cuts.n_features, max(1, -(-others // (MAX_CODES - 1))), others, n_rows)
+    return _is_worth_it(cuts.n_features, max(1, -(-others // (MAX_CODES - 1))), 2 * others, n_rows)
 
 
 def choose_packing(pages: list[DensePage], cuts: Cuts, backend: Backend) -> Packing | None:
@@ -80,7 +80,7 @@ def choose_sparse_packing(page: SparsePage, n_threads: int) -> Packing | None:
         return None
     lists, most_groups = CellLists(page, n_threads), 4 * n_cells // n_rows
     others = int((_listed_codes(page, lists)[0] - 1).sum())
-    if others > most_groups * (MAX_CODES - 1) or CELL_SUMS * n_cells < UNDONE_NODES * others:
+    if others > most_groups * (MAX_CODES - 1) or CELL_SUMS * n_cells < UNDONE_NODES * 2 * others:
         return None
     packing = find_sparse_packing(page, lists, most_groups)
     if packing is None or record_bytes(packing.n_groups) * n_rows > 4 * n_cells:
