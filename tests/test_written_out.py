@@ -174,8 +174,7 @@ def test_a_missing_cell_beside_256_bins_needs_two_bytes(monkeypatch):
         model, found = train(csr, y, {"max_bin": 2000}, "zero")
         assert found is representation
         with monkeypatch.context() as patch:
-            patch.setattr(density, "CODES_OF_A_CELL", 0)
-            patch.setattr(density, "CODES_OF_A_SMALL_CELL", 0)
+            keep_lists(patch)
             assert train(csr, y, {"max_bin": 2000}, "zero") == (model, Representation.SPARSE)
         models.append(model)
     assert models[0] != models[1]
