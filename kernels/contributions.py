@@ -34,7 +34,7 @@ def of_side(side, left, right, left_before):
 def lay_out_nodes(trees, leaf_values, tree_begin, n_features):
     """(words of all nodes for keys of values, kernels/predict.py; int32 features that are split by: columns of keys 1, 2, …)"""
     column_of, features = used_features(trees, n_features, 1)
-    nodes, _ = lay_out(trees, leaf_values, tree_begin, column_of, np.full(n_features, MISSING_KEY, np.uint32), True)
+    nodes, _, _ = lay_out(trees, leaf_values, tree_begin, column_of, np.full(n_features, MISSING_KEY, np.uint32), True)
     return nodes, features
 
 

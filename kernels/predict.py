@@ -14,6 +14,17 @@ import numpy as np
 from numba import float32, int32, int64, uint32, uint64
 
 from gpuboost.kernels.cuda_common import cuda_kernel, n_threads, thread_number
+from gpuboost.kernels.heap_levels import (
+    IS_SET,
+    MISSING_RIGHT,
+    ROWS_AT_ONCE,
+    SMALLEST_KEY,
+    count_key_words,
+    derive_keys,
+    descend_heap,
+    key_columns,
+    lay_out_heaps,
+)
 from gpuboost.kernels.jit import claim, inlined_scalar, kernel, launch, parallel_kernel, scalar
 from gpuboost.kernels.scalar import (
     bits_float,
@@ -28,14 +39,11 @@ from gpuboost.kernels.top_levels import (
     ROW_BLOCK,
     WORDS,
     choose_below,
-    key_columns,
     lay_out_tops,
     n_top_levels,
-    shift_keys,
 )
 
 TREES_AT_ONCE = 8  # of a row on its own: 20 rows by 100 trees of depth 6 take 45 µs, tree by tree 102
-SMALLEST_KEY = 0x80000000
 LARGEST = float(np.finfo(np.float32).max)  # values of this size are refused (data/tables/source.py)
 
 
@@ -133,18 +141,16 @@ def predict_rows(row_map):
 # Eight rows step down together, so that their loads overlap; their places stay in registers, and their keys lie side by side,
 # column by column, so that one register addresses them all: nine instructions a step. 100k × 28 values, 100 trees, one thread of
 # an AMD EPYC (Genoa), ns a row and tree of depth 6: node by node 37; four rows at once 6.8, eight 4.6, eight with their places in
-# an array 5.1, 128 so 6.7. The first levels are chosen among instead (kernels/top_levels.py), 100 trees,
-# before -> after: depth 3 2.4 -> 1.1, 4 2.4 -> 1.1, 5 3.0 -> 1.5, 6 3.5 -> 2.3, 8 4.3 -> 4.5, 10 6.2 -> 6.3; 255 leaves grown by
-# loss, 20 levels, 10.2 -> 9.8. Keys with a sign, and margins of a block side by side, on a busy Zen 3 with AVX2, 50 trees: depth
-# 4 2.35 -> 1.8, 6 5.3 -> 4.0, 8 7.6 -> 7.3.
+# an array 5.1, 128 so 6.7. The first levels are chosen among instead (kernels/top_levels.py), and many rows go down the next
+# and those of trees with sets, in heaps (kernels/heap_levels.py). Choosing, 100 trees, before -> after: depth 3 2.4 -> 1.1, 4
+# 2.4 -> 1.1, 5 3.0 -> 1.5, 6 3.5 -> 2.3. Keys with a sign, and margins of a block side by side, on a busy Zen 3 with AVX2, 50
+# trees: depth 4 2.35 -> 1.8, 6 5.3 -> 4.0.
 #
 # 20 columns, depth 6, whether a key is in a set found without a branch: categories of 1000 values 24 -> 7.7, of 12 values
 # 62 -> 14, ten of 50 values beside ten of numbers 65 -> 20.
 
-ROWS_AT_ONCE = 8
 TILE = 16  # rows that become keys together: a cache line of each column
 SPAN = 8  # levels between the tests whether all rows have arrived: few go all the way down a lopsided tree
-IS_SET, MISSING_RIGHT = 1, 2
 
 
 @parallel_kernel
@@ -163,13 +169,11 @@ def predict_values_cpu(batch, missing, trees, leaf_values, tree_begin, tree_grou
     is_large = np.zeros(1, np.bool_)
     column_of, features = used_features(trees, batch.shape[1], ROW_BLOCK)
     missing_keys = np.full(batch.shape[1], MISSING_KEY, np.uint32)
-    nodes, n_levels = lay_out(trees, leaf_values, tree_begin, column_of, missing_keys, True)
     n_words = (features.size + 1) * ROW_BLOCK
-    tops = tops_of(nodes, n_words, leaf_values, tree_begin, n_levels, sets, leaves)
+    forest = lay_out_forest(trees, leaf_values, tree_begin, column_of, missing_keys, n_words, batch.shape[0], sets, leaves)
     counter = np.zeros(1, np.int64)
     args = (
-        counter, batch, missing, features, n_words, nodes, tops, leaf_values, tree_begin, tree_groups, n_levels, sets,
-        margin, leaves, is_large,
+        counter, batch, missing, features, n_words, forest, leaf_values, tree_begin, tree_groups, sets, margin, leaves, is_large,
     )  # fmt: skip
     launch(n_threads, _predict_blocks, args)
     return not is_large[0]
@@ -177,10 +181,9 @@ def predict_values_cpu(batch, missing, trees, leaf_values, tree_begin, tree_grou
 
 @parallel_kernel.part
 def _predict_blocks(
-    counter, batch, missing, features, n_words, nodes, tops, leaf_values, tree_begin, tree_groups, n_levels, sets,
-    margin, leaves, is_large,
+    counter, batch, missing, features, n_words, forest, leaf_values, tree_begin, tree_groups, sets, margin, leaves, is_large
 ):  # fmt: skip
-    keys = key_columns(tops, n_words)
+    keys = key_columns(forest[-1])
     tile = np.zeros((TILE, batch.shape[1] // 32 * 32 + 48), np.uint32)  # an odd number of lines: rows do not share cache sets
     while True:
         begin = claim(counter) * ROW_BLOCK
@@ -189,17 +192,22 @@ def _predict_blocks(
         own = batch[begin : begin + ROW_BLOCK]
         if fill_keys(own, missing, features, tile, keys):
             is_large[0] = True
-        shift_keys(keys, n_words)
-        add_leaves(keys, begin, own.shape[0], nodes, tops, leaf_values, tree_begin, tree_groups, n_levels, sets, margin, leaves)
+        derive_keys(keys, n_words)
+        add_leaves(keys, begin, own.shape[0], forest, leaf_values, tree_begin, tree_groups, sets, margin, leaves)
 
 
 @parallel_kernel.part
-def tops_of(nodes, n_words, leaf_values, tree_begin, n_levels, sets, leaves):
-    """lay_out_tops for add_leaves, which asks for places where it needs more of a leaf than one value; none where trees have
-    sets."""
-    if sets is not None:
-        return np.zeros((0, WORDS), np.uint32)
-    return lay_out_tops(nodes, n_words, tree_begin, n_levels, _needs_values_only(leaf_values, leaves))
+def lay_out_forest(trees, leaf_values, tree_begin, column_of, missing_keys, n_words, n_rows, sets, leaves):
+    """What add_leaves walks: (nodes and n_levels of lay_out; heaps and where they begin; the first levels, of no tree where any
+    has sets; words of the columns of keys, of n_words for each kind). It asks for places where it needs more of a leaf than one
+    value."""
+    nodes, n_levels, n_nodes = lay_out(trees, leaf_values, tree_begin, column_of, missing_keys, True)
+    with_values, has_sets = _needs_values_only(leaf_values, leaves), sets is not None
+    heaps, heap_begin = lay_out_heaps(nodes, n_words, tree_begin, n_nodes, n_levels, n_rows, with_values, has_sets)
+    tops = np.zeros((0, WORDS), np.uint32)
+    if not has_sets:
+        tops = lay_out_tops(nodes, n_words, tree_begin, n_levels, heap_begin, with_values)
+    return nodes, n_levels, heaps, heap_begin, tops, count_key_words(tops, heaps, heap_begin, n_words)
 
 
 @scalar
@@ -208,17 +216,23 @@ def _needs_values_only(leaf_values, leaves):
 
 
 @scalar  # inlined: a call costs 80 ns for a block of rows, a tenth of what one tree takes
-def add_leaves(keys, begin, n_rows, nodes, tops, leaf_values, tree_begin, tree_groups, n_levels, sets, margin, leaves):
+def add_leaves(keys, begin, n_rows, forest, leaf_values, tree_begin, tree_groups, sets, margin, leaves):
     """Send the rows from ``begin`` on down all trees. keys : uint32 (n_columns · ROW_BLOCK,), IN. Of n_rows rows.
+    forest : of lay_out_forest.
 
     Their margins are worked on side by side, with room for a whole block, so that loops have a fixed length."""
     own, sums = np.zeros(ROW_BLOCK, np.uint32), np.zeros((margin.shape[0], ROW_BLOCK), np.float32)
     _copy_margins(margin, begin, n_rows, sums, True)
-    has_values = sets is None and _needs_values_only(leaf_values, leaves)
+    nodes, n_levels, heaps, heap_begin, tops, _ = forest
+    has_values = _needs_values_only(leaf_values, leaves)
     for t in range(tree_begin.size):
         group = uint64(tree_groups[t])
-        n_left = _first_levels(keys, n_rows, tops, t, tree_begin[t], n_levels[t], sets, own)
-        if has_values and n_left <= 0:
+        has_heap = heap_begin[t] < heap_begin[t + 1]
+        n_done = _first_levels(keys, n_rows, tops, t, has_heap, tree_begin[t], n_levels[t], sets, own)
+        if has_heap:
+            n_done = descend_heap(keys, n_rows, heaps, heap_begin[t], sets, n_done, own)
+        n_left = n_levels[t] - n_done
+        if has_values and n_left <= 0 and (sets is None or has_heap):
             for i in range(ROW_BLOCK):
                 sums[group, i] = float32(sums[group, i] + bits_float(own[i]))
             continue
@@ -329,13 +343,14 @@ def _is_key_in_set(key, missing_key, sets, first):
 
 
 @parallel_kernel.part
-def _first_levels(keys, n_rows, tops, t, root, n_levels, sets, below):
-    """Send the first rows of a block down the first levels of a tree, where no tree has sets; returns how many are left."""
+def _first_levels(keys, n_rows, tops, t, has_heap, root, n_levels, sets, below):
+    """Send the first rows of a block down the first levels of a tree, of which there are none where trees have sets; returns how
+    many these are. What the rows find is a split of the tree's heap, if it has one."""
     if sets is not None:
-        below[:] = uint32(4) * uint32(root)
-        return int64(n_levels)
+        below[:] = uint32(1) if has_heap else uint32(4) * uint32(root)
+        return int64(0)
     choose_below(keys, n_rows, tops, t, n_levels, below)
-    return int64(n_levels) - n_top_levels(n_levels)
+    return n_top_levels(n_levels)
 
 
 @scalar
@@ -387,7 +402,7 @@ def predict_codes_cpu(columns, n_bins, rows, trees, leaf_values, tree_begin, tre
     margin : float32 (n_outputs, n_rows), INOUT. leaves : int32 (n_rows or 0, n_trees), OUT.
     """
     column_of = np.arange(n_bins.size).astype(np.uint32)
-    nodes, n_levels = lay_out(trees, leaf_values, tree_begin, column_of, n_bins.astype(np.uint32), False)
+    nodes, n_levels, _ = lay_out(trees, leaf_values, tree_begin, column_of, n_bins.astype(np.uint32), False)
     counter = np.zeros(1, np.int64)
     args = (
         counter, columns, rows, nodes, leaf_values, tree_begin, tree_groups, n_levels, sets, margin, leaves,
@@ -442,12 +457,13 @@ def used_features(trees, n_features, width):
 
 @parallel_kernel.part
 def lay_out(trees, leaf_values, tree_begin, column_of, missing_keys, by_value):
-    """(the words of all nodes, uint32 (4 · n_nodes,); levels of splits of each tree, int32 (n_trees,)).
+    """(the words of all nodes, uint32 (4 · n_nodes,); of each tree, levels of splits and nodes, int32 (n_trees,)).
 
     column_of : uint32 (n_features,), IN. Where the keys of each feature lie. missing_keys : uint32 (n_features,), IN.
     by_value : whether the keys are those of values, not codes.
     """
     nodes, n_levels = np.zeros(4 * trees.size, np.uint32), np.zeros(tree_begin.size, np.int32)
+    n_nodes = np.empty(tree_begin.size, np.int32)
     found = np.empty(trees.size, np.uint64)  # the nodes of a tree, level by level
     for t in range(tree_begin.size):
         root = uint64(tree_begin[t])
@@ -478,7 +494,8 @@ def lay_out(trees, leaf_values, tree_begin, column_of, missing_keys, by_value):
             if done == n_found:
                 break
             n_levels[t] += 1
-    return nodes, n_levels
+        n_nodes[t] = n_found
+    return nodes, n_levels, n_nodes
 
 
 # ---------------------------------------------------------------------------------------------------------------------

@@ -22,6 +22,7 @@ from gpuboost.kernels.cuda_common import (
     owner_by_block,
     thread_number,
 )
+from gpuboost.kernels.heap_levels import derive_keys, key_columns, write_key
 from gpuboost.kernels.histogram import ADD_SHARED, ASSIGN
 from gpuboost.kernels.jit import add_atomic, claim, kernel, launch, parallel_kernel, scalar
 from gpuboost.kernels.partition import (
@@ -33,10 +34,9 @@ from gpuboost.kernels.partition import (
     row_of,
     rows_of_thread,
 )
-from gpuboost.kernels.predict import MISSING_KEY, ROW_BLOCK, add_leaves, lay_out, tops_of, used_features, value_key
+from gpuboost.kernels.predict import MISSING_KEY, ROW_BLOCK, add_leaves, lay_out_forest, used_features, value_key
 from gpuboost.kernels.quantise import LIMB_BITS
 from gpuboost.kernels.scalar import code_goes_left, split_goes_left, value_goes_left
-from gpuboost.kernels.top_levels import key_columns
 
 # Bins of a table up to which rows are coded by searching the thresholds: one-hot tables. Measured on one core of an AMD EPYC, ns
 # a cell: 5 for columns of one bin, 35 of 16 and 70 of 256, in 2000 columns; from column blocks 15 to 20, by one thread only.
@@ -442,24 +442,23 @@ def predict_sparse_cpu(
     """
     column_of, features = used_features(trees, n_features, ROW_BLOCK)
     missing_keys = np.full(n_features, MISSING_KEY, np.uint32)
-    nodes, n_levels = lay_out(trees, leaf_values, tree_begin, column_of, missing_keys, True)
     n_words = (features.size + 1) * ROW_BLOCK
-    tops = tops_of(nodes, n_words, leaf_values, tree_begin, n_levels, sets, leaves)
+    forest = lay_out_forest(trees, leaf_values, tree_begin, column_of, missing_keys, n_words, row_begin.size - 1, sets, leaves)
     counter = np.zeros(1, np.int64)
     args = (
-        counter, row_begin, columns, values, missing, absent, column_of, n_words, nodes, tops, leaf_values, tree_begin,
-        tree_groups, n_levels, sets, margin, leaves,
+        counter, row_begin, columns, values, missing, absent, column_of, n_words, forest, leaf_values, tree_begin, tree_groups,
+        sets, margin, leaves,
     )  # fmt: skip
     launch(n_threads, _predict_rows, args)
 
 
 @parallel_kernel.part
 def _predict_rows(
-    counter, row_begin, columns, values, missing, absent, column_of, n_words, nodes, tops, leaf_values, tree_begin, tree_groups,
-    n_levels, sets, margin, leaves,
+    counter, row_begin, columns, values, missing, absent, column_of, n_words, forest, leaf_values, tree_begin, tree_groups, sets,
+    margin, leaves,
 ):  # fmt: skip
     n_rows, absent_key = row_begin.size - 1, value_key(absent, missing)
-    keys = key_columns(tops, n_words)
+    keys = key_columns(forest[-1])
     _clear_keys(keys, n_words, absent_key)
     while True:
         begin = claim(counter) * ROW_BLOCK
@@ -468,27 +467,21 @@ def _predict_rows(
         end = min(begin + ROW_BLOCK, n_rows)
         for row in range(begin, end):
             for at in range(uint64(row_begin[row]), uint64(row_begin[row + 1])):
-                _write_key(keys, n_words, column_of[uint32(columns[at])], row - begin, value_key(float32(values[at]), missing))
-        add_leaves(keys, begin, end - begin, nodes, tops, leaf_values, tree_begin, tree_groups, n_levels, sets, margin, leaves)
+                key = value_key(float32(values[at]), missing)
+                write_key(keys, n_words, column_of[uint32(columns[at])] + uint64(row - begin), key)
+        add_leaves(keys, begin, end - begin, forest, leaf_values, tree_begin, tree_groups, sets, margin, leaves)
         if keys.size < FILLED_PER_CELL * (row_begin[end] - row_begin[begin]):
             _clear_keys(keys, n_words, absent_key)
         else:
             for row in range(begin, end):
                 for at in range(uint64(row_begin[row]), uint64(row_begin[row + 1])):
-                    _write_key(keys, n_words, column_of[uint32(columns[at])], row - begin, absent_key)
-
-
-@scalar
-def _write_key(keys, n_words, column, row, key):
-    at = uint64(column) + uint64(row)
-    keys[at] = key
-    if keys.size > n_words:
-        keys[at + uint64(n_words)] = uint32(key + uint32(1))
+                    write_key(keys, n_words, column_of[uint32(columns[at])] + uint64(row - begin), absent_key)
 
 
 @parallel_kernel.part
 def _clear_keys(keys, n_words, key):
-    keys[:n_words], keys[n_words:] = key, uint32(key + uint32(1))
+    keys[:n_words] = key
+    derive_keys(keys, n_words)
 
 
 # ---------------------------------------------------------------------------------------------------------------------

@@ -21,7 +21,6 @@ from gpuboost.kernels.jit import inlined_scalar, parallel_kernel, scalar
 ROW_BLOCK = 64  # rows whose keys lie side by side; of 28 columns 7 KB; as fast as 128, and threads share 1000 rows more evenly
 MISSING_KEY = 0x7FFFFFFF  # a signed key, in 32 bits
 LANES = 16
-LINE = 64  # bytes; a vector of 16 keys that lies in two lines of the cache takes two loads
 FEWEST, MOST, OF_DEEP = 4, 6, 5  # levels chosen among: of trees that end within them, and of deeper ones
 LOWS, BELOW, WORDS = 64, 128, 192
 
@@ -31,65 +30,47 @@ _LANES = ir.VectorType(_WORD, LANES)
 
 @scalar
 def n_top_levels(n_levels):
-    """How many levels of a tree of so many are chosen among. Rows of deeper trees step on from there: 5 or 6 levels first, 4.5 or
-    4.9 ns a row and tree of depth 8."""
+    """How many levels of a tree of so many are chosen among. Rows of deeper trees step on from there (kernels/heap_levels.py)."""
     return max(int64(n_levels), int64(FEWEST)) if n_levels <= MOST else int64(OF_DEEP)
 
 
-@parallel_kernel.part
-def key_columns(tops, n_words):
-    """uint32 (n_words or 2 · n_words,) of zeros, each column at the beginning of a line of the cache: behind the columns of keys
-    those of key + 1, where a split among the first levels looks at one.
-
-    tops : uint32 (n_trees, WORDS), IN. n_words : of the columns of keys."""
-    size, words = n_words, LINE // 4
-    for t in range(tops.shape[0]):
-        for k in range(1, LOWS):
-            if tops[t, k] >= n_words:
-                size = 2 * n_words
-    memory = np.zeros(size + words, np.uint32)
-    first = (words - memory.ctypes.data // 4 % words) % words
-    return memory[first : first + size]
+@scalar
+def list_places(nodes, root, n_splits, places):
+    """Where the nodes of a tree lie that are the first n_splits - 1 splits of a heap and what is below: places : int64 (at least
+    2 · n_splits,), OUT, as 4 · number; a leaf's own wherever its children would be."""
+    places[1] = 4 * root
+    for k in range(1, n_splits):
+        left = int64(nodes[places[k] + 3])
+        places[2 * k], places[2 * k + 1] = left & -4, (left & -4) + 4 * (left != places[k])
 
 
 @scalar
-def _sends_missing_left(nodes, at):
-    return uint32(nodes[at + 1] + nodes[at + 2]) == uint32(MISSING_KEY)
+def split_words(nodes, place, n_words):
+    """(column, low) of a node by which a row goes right where key >= low; (0, 0) of a leaf, both sides of which are the same."""
+    if int64(nodes[place + 3]) == place:
+        return uint32(0), uint32(0)
+    is_shifted = uint32(nodes[place + 1] + nodes[place + 2]) == uint32(MISSING_KEY)  # it sends missing values left
+    return uint32(nodes[place] + uint32(n_words if is_shifted else 0)), uint32(nodes[place + 1] + uint32(is_shifted))
 
 
 @parallel_kernel.part
-def shift_keys(keys, n_words):
-    """Write the columns of key + 1, if there are any: of all keys, 16 at once, which takes 1.0 ns a row of 28 columns. (Column by
-    column the compiler takes key by key, 9.6.)"""
-    of, to = keys[:n_words], keys[n_words:]
-    for i in range(to.size):
-        to[i] = of[i] + uint32(1)
-
-
-@parallel_kernel.part
-def lay_out_tops(nodes, n_words, tree_begin, n_levels, with_values):
+def lay_out_tops(nodes, n_words, tree_begin, n_levels, heap_begin, with_values):
     """The words of the first levels of all trees, uint32 (n_trees, WORDS).
 
     nodes : uint32 (4 · n_nodes,), IN. As kernels/predict.lay_out. n_words : of the columns of keys, without those of key + 1.
+    heap_begin : int64 (n_trees + 1,), IN. Of kernels/heap_levels.lay_out_heaps. If a tree has a heap, splits of it lie below.
     with_values : whether the bits of leaves' values lie below trees that have no more levels; else places of nodes, 4 · number.
     """
     tops, places = np.zeros((tree_begin.size, WORDS), np.uint32), np.empty(2 << MOST, np.int64)
     for t in range(tree_begin.size):
         own, n_splits = tops[t], int64(1) << n_top_levels(n_levels[t])
-        places[1] = 4 * tree_begin[t]
+        list_places(nodes, tree_begin[t], n_splits, places)
         for k in range(1, n_splits):
-            at = places[k]
-            left = int64(nodes[at + 3])
-            is_split = left != at
-            if is_split:
-                is_shifted = _sends_missing_left(nodes, at)
-                own[k] = nodes[at] + uint32(n_words if is_shifted else 0)
-                own[LOWS + k] = nodes[at + 1] + uint32(is_shifted)
-            places[2 * k], places[2 * k + 1] = left, left + 4 * is_split
-        are_values = with_values and n_levels[t] <= MOST
+            own[k], own[LOWS + k] = split_words(nodes, places[k], n_words)
+        has_heap, are_values = heap_begin[t] < heap_begin[t + 1], with_values and n_levels[t] <= MOST
         for k in range(n_splits):
             place = places[n_splits + k]
-            own[BELOW + k] = nodes[place + 1] if are_values else uint32(place)
+            own[BELOW + k] = uint32(n_splits + k) if has_heap else nodes[place + 1] if are_values else uint32(place)
     return tops
 
 
