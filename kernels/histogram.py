@@ -357,7 +357,7 @@ def _add_outputs(
             _gather_pairs(own, gpair[lane], pairs[lane::LANES])
         _gather(words, first_word, own, planes)
         for w in range(planes.shape[0]):
-            for code in range(0, codes_per_word, CODES_TOGETHER):
+            for code in range(0, min(codes_per_word, offsets.size - 1 - w * codes_per_word), CODES_TOGETHER):
                 place = private[(w * codes_per_word + code) * stride * LANES :]
                 if codes_per_word == 4:
                     _add_lanes(planes[w, : own.size], pairs, code, int64(16), stride, place)

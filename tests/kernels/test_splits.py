@@ -359,5 +359,15 @@ def test_the_best_split_is_the_best_of_all_candidates(seed, n_nodes, n_outputs, 
 
 @pytest.mark.parametrize("n_bins", [[256] * 3, [1000, 2], [3] * 33])
 @pytest.mark.parametrize("missing", [0.0, 0.1])
-def test_many_bins_and_features(n_bins, missing):
-    check(np.random.default_rng(25), 2, 1, n_bins, 3000, missing, 20000, scales=(2.0**14, 2.0**14))
+@pytest.mark.parametrize("n_outputs", [1, 3])
+@pytest.mark.parametrize("scales", [(2.0**14, 2.0**14), (2.0**16, 2.0**10), (2.0**10, 2.0**15), (2.0, 0.25)])
+def test_many_bins_and_features(n_bins, missing, n_outputs, scales):
+    check(np.random.default_rng(25), 2, n_outputs, n_bins, 3000, missing, 20000, scales=scales, reg_lambda=100.0)
+
+
+@pytest.mark.parametrize("reg_lambda", [0.0, 1.0])
+@pytest.mark.parametrize("size", [1, 3])
+def test_ties_of_several_outputs_over_many_bins(reg_lambda, size):
+    """Gradients and hessians of a few units: many candidates score the same, and outputs have children without hessian."""
+    for seed in range(4):
+        check(np.random.default_rng(seed), 3, 2, [200, 130, 64], 90, 0.2 * (seed % 2), size, reg_lambda=reg_lambda)

@@ -7,6 +7,7 @@ end that are in no list.
     predict        the trees just grown, for some rows of a page
 """
 
+import math
 from abc import ABC, abstractmethod
 from typing import Any
 
@@ -28,6 +29,8 @@ from gpuboost.kernels.predict import predict_codes_cpu
 from gpuboost.params import Params
 
 __all__ = ["CpuTable", "open_table"]
+
+LINE_WORDS = 8  # int64 in a line of the cache
 
 
 class CpuTable(ABC):
@@ -90,6 +93,15 @@ class CpuTable(ABC):
         """Add the trees' outputs to the margins of some rows of page p. page : with the columns that the trees split by."""
 
 
+def _from_a_line(*shape: int) -> np.ndarray:
+    """int64 zeros that begin with a line of the cache, so that no addition of 32 bytes touches two: 100,000 × 28 with 16 outputs,
+    20 rounds on one thread, 1.58 -> 1.49 s."""
+    n, of_line = math.prod(shape), LINE_WORDS
+    memory = np.zeros(n + of_line, np.int64)
+    first = -(memory.ctypes.data // 8) % of_line
+    return memory[first : first + n].reshape(shape)
+
+
 class _Records:
     """Adds up records: eight bytes of a row at a time, each thread in histograms of its own. lanes : outputs added together."""
 
@@ -100,9 +112,9 @@ class _Records:
         n_words = min(histogram.GROUP_WORDS // lanes, -(-n_codes // self._codes_per_word))
         self._n_threads = n_threads
         side_by_side = max(lanes, 2)  # or two limbs of an output
-        self._private = np.zeros((n_threads, n_words * self._codes_per_word * self._stride * side_by_side), np.int64)
+        self._private = _from_a_line(n_threads, n_words * self._codes_per_word * self._stride * side_by_side)
         self._planes = np.empty((n_threads, n_words, histogram.GATHER_ROWS), np.uint64)
-        self._pairs = np.empty((n_threads, histogram.GATHER_ROWS * lanes), np.int64)
+        self._pairs = _from_a_line(n_threads, histogram.GATHER_ROWS * lanes)
         self.scratch = self._codes_per_word, self._stride, lanes, self._private, self._planes, self._pairs
 
     def add(
