@@ -30,13 +30,15 @@ AHEAD = 3  # leaves that a tree is yet to get at least, for each that is split e
 
 
 @kernel
-def start_trees(n_trees, output_sums, first_output, nodes, sums):
-    """The roots, nodes 0 to n_trees − 1. output_sums : int64 (n_outputs, ≥ 2), IN. sums : int64 (n_nodes, leaf_size, 2), OUT."""
+def start_trees(n_trees, output_sums, first_output, nodes, sums, n_leaves):
+    """The roots, nodes 0 to n_trees − 1. output_sums : int64 (n_outputs, ≥ 2), IN. sums : int64 (n_nodes, leaf_size, 2), OUT.
+    n_leaves : int64 (n_trees,), OUT."""
     for tree in range(n_trees):
         start_node(nodes, tree, tree, -1, 0, -np.inf, np.inf)
         for own in range(sums.shape[1]):
             for k in range(2):
                 sums[tree, own, k] = output_sums[first_output[tree] + own, k]
+        n_leaves[tree] = 1
 
 
 @scalar

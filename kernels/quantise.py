@@ -128,17 +128,18 @@ def count_bits(n):
 
 
 @kernel
-def choose_scales_cpu(maxima, searched, seed, round_number, global_rows, keys, scales, leaf_scales):
-    """The facts of a round. Returns whether all maxima are finite.
+def choose_scales_cpu(maxima, searched, seed, round_number, global_rows, keys, scales, n_limbs, leaf_scales):
+    """The facts of a round, of one limb so far. Returns whether all maxima are finite.
 
     maxima, searched : int64 (n_outputs, 2), (n_searched, 2), IN. float32 bits of max |g| and max h over all workers: of what
         leaves are weighed by, and of what splits are searched by.
     seed : uint64. global_rows : rows over all workers.
-    keys : uint32 (n_searched,), OUT. scales : float64 (n_searched, 2), OUT. leaf_scales : float64 (n_outputs, 2), OUT.
+    keys : uint32, n_limbs : int32 (n_searched,), OUT. scales : float64 (n_searched, 2), OUT. leaf_scales : float64
+        (n_outputs, 2), OUT.
     """
     key, row_bits, is_finite = round_key(seed, round_number), count_bits(global_rows), True
     for output in range(len(keys)):
-        keys[output] = hash_word(key, output)
+        keys[output], n_limbs[output] = hash_word(key, output), 1
         for k in range(2):
             is_finite &= searched[output, k] < int64(NON_FINITE_BITS)
             scales[output, k] = scale_16(float64(bits_float(uint32(searched[output, k]))), k)

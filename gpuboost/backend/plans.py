@@ -2,8 +2,6 @@
 
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
-from typing import TypeVar
 
 import numpy as np
 
@@ -12,8 +10,6 @@ from gpuboost.binned.cuts import Cuts
 __all__ = [
     "BUILT_IN_GAIN", "ColumnDraw", "FrontierBatch", "OutputSketch", "Penalty", "Round", "RowDraw", "SplitGain", "TreePlan",
 ]  # fmt: skip
-
-Value = TypeVar("Value")
 
 
 @dataclass(frozen=True)
@@ -120,27 +116,31 @@ class Round:
     sketch: OutputSketch | None = None
     first_tree: int = 0
 
-    # What its trees must share so far: backends read it here, and a round whose trees differ is refused (ValueError).
+    def __post_init__(self) -> None:
+        """ValueError where trees differ in what they must share so far, and backends read here."""
+        for name in ("rows", "columns", "penalty", "gain", "key") if len(self.trees) > 1 else ():
+            if len(values := {getattr(tree, name) for tree in self.trees}) > 1:
+                raise ValueError(f"the trees of a round must share their {name}, but {len(values)} differ.")
 
-    @cached_property
+    @property
     def rows(self) -> RowDraw | None:
-        return _shared("rows", [tree.rows for tree in self.trees])
+        return self.trees[0].rows
 
-    @cached_property
+    @property
     def columns(self) -> ColumnDraw:
-        return _shared("columns", [tree.columns for tree in self.trees])
+        return self.trees[0].columns
 
-    @cached_property
+    @property
     def penalty(self) -> Penalty:
-        return _shared("penalty", [tree.penalty for tree in self.trees])
+        return self.trees[0].penalty
 
-    @cached_property
+    @property
     def gain(self) -> SplitGain:
-        return _shared("gain", [tree.gain for tree in self.trees])
+        return self.trees[0].gain
 
-    @cached_property
+    @property
     def key(self) -> int:
-        return _shared("key", [tree.key for tree in self.trees])
+        return self.trees[0].key
 
     @property
     def goes_on(self) -> bool:
@@ -155,21 +155,18 @@ class Round:
 
     def parts(self, n_at_once: int) -> Iterator["Round"]:
         """The same as rounds of at most so many trees, one after another, about equally many, and none more than the first."""
+        if len(self.trees) <= n_at_once:
+            yield self
+            return
         n_parts = -(-len(self.trees) // n_at_once)
         ends = [-(-len(self.trees) * part // n_parts) for part in range(n_parts + 1)]
         for begin, end in zip(ends, ends[1:]):
-            yield self if n_parts == 1 else replace(self, trees=self.trees[begin:end], first_tree=begin)
+            yield replace(self, trees=self.trees[begin:end], first_tree=begin)
 
     def require_outputs(self, first_outputs: Sequence[int], leaf_size: int) -> None:
         """ValueError where its trees add to other outputs than a training was started for."""
         if [(tree.first_output, tree.leaf_size) for tree in self.trees] != [(first, leaf_size) for first in first_outputs]:
             raise ValueError(f"the plans of a round must be of {leaf_size} outputs each, from {list(first_outputs)} on.")
-
-
-def _shared(name: str, values: list[Value]) -> Value:
-    if len(set(values)) != 1:
-        raise ValueError(f"the trees of a round must share their {name}, but {len(set(values))} differ.")
-    return values[0]
 
 
 @dataclass(frozen=True)

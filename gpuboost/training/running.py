@@ -54,7 +54,8 @@ class Boosting:
         trainings = backend.start_trainings(n_abreast, rows, resolved, *shape, objective.leaf_alphas(model.n_outputs))
         self._training: Training = trainings[0]
         self._planner = Planner(resolved, self.cuts, rows.global_rows, *shape)
-        self._grows_parts = comm.size == len(trainings) == 1  # those of a plan are of one training, and more to exchange
+        # Those of a plan are of one training, and more to exchange.
+        self._grows_parts = shape[0] > 1 and comm.size == len(trainings) == 1
         self._growers = Growers(trainings, comm, growth_policy(resolved), resolved.proposals)
         self._sum = self._training.margin  # what trees are added to while others still grow from the margins
         if params.num_parallel_tree > 1:

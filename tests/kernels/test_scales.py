@@ -30,7 +30,11 @@ def facts(maxima, searched, global_rows=1, seed=0, round_number=0):
     """(whether all are finite, keys, scales, leaf_scales)."""
     n = len(searched)
     keys, scales, leaf_scales = np.zeros(n, np.uint32), np.zeros((n, 2)), np.zeros((len(maxima), 2))
-    is_finite = choose_scales_cpu(maxima, searched, np.uint64(seed), round_number, global_rows, keys, scales, leaf_scales)
+    n_limbs = np.zeros(n, np.int32)
+    is_finite = choose_scales_cpu(
+        maxima, searched, np.uint64(seed), round_number, global_rows, keys, scales, n_limbs, leaf_scales
+    )
+    assert (n_limbs == 1).all()
     return is_finite, keys, scales, leaf_scales
 
 

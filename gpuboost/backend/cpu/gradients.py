@@ -104,14 +104,15 @@ class CpuGradients(Gradients):
 
     def quantise(self, maxima: Array, sketched: Array | None = None) -> Array:
         searched = maxima if sketched is None else sketched
-        n = len(searched)
-        self._keys, self.scales, self.leaf_scales = np.empty(n, np.uint32), np.empty((n, 2)), np.empty((len(maxima), 2))
+        n, self.is_refined = len(searched), False
+        self._keys, self.n_limbs = np.empty(n, np.uint32), np.empty(n, np.int32)
+        self.scales, self.leaf_scales = np.empty((n, 2)), np.empty((len(maxima), 2))
         if not choose_scales_cpu(
-            maxima, searched, self._seed, self.plan.number, self._rows.global_rows, self._keys, self.scales, self.leaf_scales
+            maxima, searched, self._seed, self.plan.number, self._rows.global_rows, self._keys, self.scales, self.n_limbs,
+            self.leaf_scales,
         ):  # fmt: skip
             check_finite(maxima)
             check_finite(searched)
-        self.n_limbs, self.is_refined = np.ones(n, np.int32), False
         return self._quantise()
 
     def refine(self, sums: Array) -> Array | None:

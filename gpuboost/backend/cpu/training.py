@@ -97,14 +97,14 @@ class CpuTraining(Training[list[Tree]]):
     def update_margin(self, margin: Array) -> None:
         for p, rows in enumerate(self._pages):
             self.trees.add_to_margin(p, margin[:, rows.own])
-        others = [(rows.idle, rows.drawn[rows.n_drawn :]) for rows in self._pages]
-        numbers = [p for p, lists in enumerate(others) if any(map(len, lists))]
+        numbers = [p for p, rows in enumerate(self._pages) if rows.n_drawn < rows.n_rows]
         if not numbers:
             return
         flat = self.trees.flat()
         for p, page in self._table.walk(flat.features, numbers):
-            for listed in filter(len, others[p]):
-                self._table.predict(p, page, flat, listed, margin[:, self._pages[p].own])
+            rows = self._pages[p]
+            for listed in filter(len, (rows.idle, rows.drawn[rows.n_drawn :])):
+                self._table.predict(p, page, flat, listed, margin[:, rows.own])
 
     def finish_trees(self) -> list[Tree]:
         grown, arrays, n = self.trees, self.trees.arrays, self.trees.arrays.n_nodes

@@ -94,7 +94,8 @@ class CpuTrees(Trees):
         self.first_output = self._first_outputs[plan.first_tree : plan.first_tree + n_trees]
         arrays.n_nodes = 0
         arrays.reserve(n_trees)
-        nodes.start_trees(n_trees, sums, self.first_output, arrays.nodes, arrays.sums)
+        self._n_leaves = np.empty(n_trees, np.int64)
+        nodes.start_trees(n_trees, sums, self.first_output, arrays.nodes, arrays.sums, self._n_leaves)
         arrays.counts[:n_trees] = sum(page.n_drawn for page in self._pages)  # of this worker: nothing is compared with a root's
         for p, page in enumerate(self._pages):
             for tree in range(n_trees):
@@ -106,7 +107,6 @@ class CpuTrees(Trees):
             if self._walk is not None and plan.rows is not None and self._binned.representation is Representation.SORTED:
                 self._walk.draw_rows(plan.columns)
         arrays.n_nodes = n_trees
-        self._n_leaves = np.ones(n_trees, np.int64)
         self._frontier = self._roots[:n_trees]
         self._best_limits: tuple[int, int] | None = None
 
