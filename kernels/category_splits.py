@@ -38,6 +38,7 @@ from functools import cache
 import numpy as np
 from numba import float64, int32, int64, uint32
 
+from gpuboost.kernels.candidates import MIN_GAIN, RELATIVE_GAIN, add_gain_of, block_best, is_candidate, node_term
 from gpuboost.kernels.cuda_common import (
     block_prefix,
     block_sum,
@@ -48,7 +49,6 @@ from gpuboost.kernels.cuda_common import (
 )
 from gpuboost.kernels.jit import claim, launch, parallel_kernel, scalar
 from gpuboost.kernels.scalar import gain_rank, larger
-from gpuboost.kernels.splits import MIN_GAIN, RELATIVE_GAIN, add_gain_of, block_best, is_candidate, node_term
 from gpuboost.kernels.structs import CATEGORICAL, EMPTY_WORDS, NO_GAIN
 
 ROOT_UNITS = 2.0**20  # of a root in sums, which are integers: they do not depend on their order, and √(K·H) < 2^40

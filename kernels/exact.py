@@ -23,10 +23,10 @@ from functools import cache
 import numpy as np
 from numba import float64, int32, int64
 
+from gpuboost.kernels.candidates import MIN_GAIN, RELATIVE_GAIN, node_term, score_reaches
 from gpuboost.kernels.jit import claim, kernel, launch, parallel_kernel, scalar
 from gpuboost.kernels.quantise import LIMB_BITS
 from gpuboost.kernels.scalar import gain_rank, keeps_order, larger
-from gpuboost.kernels.splits import MIN_GAIN, RELATIVE_GAIN, node_term, score_reaches
 from gpuboost.kernels.structs import NO_GAIN, NUMERIC
 
 GATHER = 2048  # entries: 16 KB of places, which stay in the first-level cache

@@ -19,10 +19,10 @@ from heapq import heappop, heappush
 import numpy as np
 from numba import float32, float64, int32, int64
 
+from gpuboost.kernels.candidates import block_best
 from gpuboost.kernels.cuda_common import block_max, block_prefix, block_step, cuda, cuda_kernel
 from gpuboost.kernels.jit import kernel, scalar
 from gpuboost.kernels.scalar import gain_rank, is_too_light, middle_weight
-from gpuboost.kernels.splits import block_best
 from gpuboost.kernels.structs import NO_GAIN, NUMERIC
 
 FLOAT32_MAX = float(np.finfo(np.float32).max)

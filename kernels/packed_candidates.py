@@ -1,4 +1,4 @@
-"""Which of 64 candidates may reach the bar, from packed sums, in float32: splits.score_reaches, eight at once.
+"""Which of 64 candidates may reach the bar, from packed sums, in float32: candidates.score_reaches, eight at once.
 
     D·G_L² + d·(G² − 2·G·G_L − bar·D + bar·d) ≥ 0        d = H_L + λ,   D = H + 2·λ
 
@@ -70,7 +70,7 @@ def reaching_packed(sums, begin, missing, total_grad, total_hess, reg_lambda, sm
     """uint64, a bit for each of CHUNK candidates: whether its score may reach the bar ≥ 0, certainly where it does.
 
     sums : int64, IN. Of the left children, packed (histogram.packed_shape), from begin on. missing : packed sums to be added.
-    The others in units of fixed point, as splits.score_reaches has them. smallest : sum of hessians of a child.
+    The others in units of fixed point, as candidates.score_reaches has them. smallest : sum of hessians of a child.
     """
     total = total_hess + reg_lambda + reg_lambda
     constant = total_grad * total_grad * (1.0 + SLACK) - bar * total * (1.0 - SLACK)

@@ -35,6 +35,7 @@ from numba.extending import is_jitted
 from gpuboost.kernels import (
     addresses,
     binning,
+    candidates,
     cuda_common,
     gradients,
     growth,
@@ -311,8 +312,8 @@ MUTANTS = [
     without_barrier(histogram, "build_strided_histograms_kernel", "the planes are zero again", build_strided, "simulator"),
     without_barrier(nodes, "select_depthwise_step", "ranks are written", select_some_of_a_level, "simulator"),
     without_barrier(nodes, "select_depthwise_step", "all that are selected are written", select_level, "simulator"),
-    without_barrier(splits, "block_best", "an earlier call's values have been read", select_leaves, "races"),
-    without_barrier(splits, "block_best", "all warps' values are there", select_leaves, "races"),
+    without_barrier(candidates, "block_best", "an earlier call's values have been read", select_leaves, "races"),
+    without_barrier(candidates, "block_best", "all warps' values are there", select_leaves, "races"),
     without_barrier(nodes, "sum_upwards_step", "this level's sums are there for the one above", sum_upwards, "simulator"),
     without_barrier(nodes, "prune_step", "this level is pruned", prune, "simulator"),
     without_barrier(nodes, "prune_step", "this level's leaves are known to the one below", prune, "simulator"),

@@ -15,9 +15,9 @@ from numba import float64
 from gpuboost.backend.plans import BUILT_IN_GAIN, SplitGain
 from gpuboost.formulas.parameters import Parametrised, check_name, parse_arguments, split_arguments, with_arguments
 from gpuboost.formulas.translate import Formula, read_formula
+from gpuboost.kernels.candidates import node_term
 from gpuboost.kernels.jit import scalar
 from gpuboost.kernels.scalar import optimal_weight
-from gpuboost.kernels.splits import node_term
 from gpuboost.kernels.structs import NO_GAIN
 from gpuboost.registry import Registry
 
