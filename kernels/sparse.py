@@ -22,7 +22,7 @@ from gpuboost.kernels.cuda_common import (
     owner_by_block,
     thread_number,
 )
-from gpuboost.kernels.heap_levels import derive_keys, key_columns, write_key
+from gpuboost.kernels.heap_levels import code_of_key, derive_keys, key_columns, write_key
 from gpuboost.kernels.histogram import ADD_SHARED, ASSIGN
 from gpuboost.kernels.jit import add_atomic, claim, kernel, launch, parallel_kernel, scalar
 from gpuboost.kernels.partition import (
@@ -41,7 +41,7 @@ from gpuboost.kernels.scalar import code_goes_left, split_goes_left, value_goes_
 # Bins of a table up to which rows are coded by searching the thresholds: one-hot tables. Measured on one core of an AMD EPYC, ns
 # a cell: 5 for columns of one bin, 35 of 16 and 70 of 256, in 2000 columns; from column blocks 15 to 20, by one thread only.
 SEARCHED_BINS = 8192
-FILLED_PER_CELL = 8  # keys that are cleared one behind another before one cell has been looked up
+FILLED_PER_CELL = 8  # keys that are cleared, and others derived from, one behind another before one cell has been looked up
 
 
 @parallel_kernel
@@ -465,12 +465,18 @@ def _predict_rows(
         if begin >= n_rows:
             return
         end = min(begin + ROW_BLOCK, n_rows)
+        is_full = n_words < FILLED_PER_CELL * (row_begin[end] - row_begin[begin])
         for row in range(begin, end):
             for at in range(uint64(row_begin[row]), uint64(row_begin[row + 1])):
-                key = value_key(float32(values[at]), missing)
-                write_key(keys, n_words, column_of[uint32(columns[at])] + uint64(row - begin), key)
+                key, place = value_key(float32(values[at]), missing), column_of[uint32(columns[at])] + uint64(row - begin)
+                if is_full:
+                    keys[place] = key
+                else:
+                    write_key(keys, n_words, place, key)
+        if is_full:
+            derive_keys(keys, n_words)
         add_leaves(keys, begin, end - begin, forest, leaf_values, tree_begin, tree_groups, sets, margin, leaves)
-        if keys.size < FILLED_PER_CELL * (row_begin[end] - row_begin[begin]):
+        if is_full:
             _clear_keys(keys, n_words, absent_key)
         else:
             for row in range(begin, end):
@@ -480,8 +486,7 @@ def _predict_rows(
 
 @parallel_kernel.part
 def _clear_keys(keys, n_words, key):
-    keys[:n_words] = key
-    derive_keys(keys, n_words)
+    keys[:n_words], keys[n_words : 2 * n_words], keys[2 * n_words :] = key, uint32(key + uint32(1)), code_of_key(key)
 
 
 # ---------------------------------------------------------------------------------------------------------------------

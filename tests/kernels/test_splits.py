@@ -21,7 +21,8 @@ def find_splits(hist, sums, n_bins, *, scales=(1.0, 1.0), features=None, monoton
                 lower=-np.inf, upper=np.inf, n_threads=1, gain=BUILT_IN_GAIN, **settings):  # fmt: skip
     """Adapter: (nodes, left_sums) after evaluating all nodes.
 
-    hist : int64 (n_nodes, n_outputs, ≥ total_bins, 2). sums : int64 (n_nodes, n_outputs, 2). scales : of gradient and hessian.
+    hist : int64 (n_nodes, n_outputs, ≥ total_bins, 2). sums : int64 (n_nodes, n_outputs, 2). scales : of gradient and hessian,
+        of all outputs or each.
     features : whose histograms they are; None: all there are. monotone : signs of the constraints, by feature.
     """
     hist, sums = np.asarray(hist, np.int64), np.asarray(sums, np.int64)
@@ -42,7 +43,7 @@ def find_splits(hist, sums, n_bins, *, scales=(1.0, 1.0), features=None, monoton
     arrays.nodes, arrays.sums, arrays.left_sums, trees._hist = np.zeros(n_nodes, NODE), sums, np.full_like(sums, -1), hist
     arrays.nodes["slot"], arrays.nodes["lower"], arrays.nodes["upper"] = np.arange(n_nodes), lower, upper
     trees._frontier = np.arange(n_nodes, dtype=np.int32)
-    training.gradients.scales = np.tile(np.float64(scales), (n_outputs, 1))
+    training.gradients.scales = np.broadcast_to(np.float64(scales), (n_outputs, 2)).copy()
     if mask is not None:
         trees._feature_mask = lambda *_: np.asarray(mask, np.uint8)
     if proposed is not None:
@@ -265,9 +266,9 @@ def weight(grad, hess, reg_lambda, reg_alpha, max_delta_step, lower, upper):
 
 def best_by_hand(hist, sums, n_bins, scales, min_child_weight, penalties, proposed, monotone):
     """(−rank, feature, bin, −default_left, gain, left sums) of one node, or None: the definition in the kernel's docstring."""
-    value = lambda pair: (pair[0] / scales[0], pair[1] / scales[1])
-    score_of = lambda pair: score(*value(pair), *penalties) if pair[1] > 0 else 0.0
-    parent = sum(map(score_of, sums))
+    units = np.broadcast_to(scales, sums.shape)
+    score_of = lambda pair, unit: score(*pair / unit, *penalties) if pair[1] > 0 else 0.0
+    parent = sum(map(score_of, sums, units))
     candidates = []
     offsets = np.cumsum([0, *n_bins])
     for feature, (first, last) in enumerate(zip(offsets, offsets[1:])):
@@ -280,15 +281,15 @@ def best_by_hand(hist, sums, n_bins, scales, min_child_weight, penalties, propos
                     continue
                 left = present[:, : split_bin + 1].sum(axis=1) + default_left * missing
                 right = sums - left
-                lighter = min(left[:, 1].sum(), right[:, 1].sum())
-                if min(lighter, present[:, : split_bin + 1, 1].sum()) <= 0 or lighter / scales[1] < min_child_weight * len(sums):
+                lighter = min((side / units)[:, 1].sum() for side in (left, right))
+                if min(lighter, present[:, : split_bin + 1, 1].sum()) <= 0 or lighter < min_child_weight * len(sums):
                     continue
-                weights = [[weight(*value(side), *penalties) for side in pair] for pair in zip(left, right)]
+                weights = [[weight(*side / unit, *penalties) for side in pair] for *pair, unit in zip(left, right, units)]
                 if any(monotone[feature] * low > monotone[feature] * high for low, high in weights):
                     continue
                 gain = -parent
-                for l, r in zip(left, right):
-                    gain += score_of(l) + score_of(r)
+                for l, r, unit in zip(left, right, units):
+                    gain += score_of(l, unit) + score_of(r, unit)
                 if gain > max(1e-6, 2.0**-44 * parent):
                     candidates.append((-rank(gain), feature, split_bin, -default_left, gain, left.tolist()))
     return min(candidates, default=None)
@@ -360,9 +361,12 @@ def test_the_best_split_is_the_best_of_all_candidates(seed, n_nodes, n_outputs, 
 @pytest.mark.parametrize("n_bins", [[256] * 3, [1000, 2], [3] * 33])
 @pytest.mark.parametrize("missing", [0.0, 0.1])
 @pytest.mark.parametrize("n_outputs", [1, 3])
-@pytest.mark.parametrize("scales", [(2.0**14, 2.0**14), (2.0**16, 2.0**10), (2.0**10, 2.0**15), (2.0, 0.25)])
-def test_many_bins_and_features(n_bins, missing, n_outputs, scales):
-    check(np.random.default_rng(25), 2, n_outputs, n_bins, 3000, missing, 20000, scales=scales, reg_lambda=100.0)
+@pytest.mark.parametrize(("scales", "reg_lambda"), [
+    ([(2.0**14, 2.0**14)] * 3, 100.0), ([(2.0**16, 2.0**10)] * 3, 100.0), ([(2.0**10, 2.0**15)] * 3, 100.0),
+    ([(2.0, 0.25)] * 3, 1e8), ([(2.0**13, 2.0**10), (2.0**12, 2.0**12), (2.0**11, 2.0**15)], 100.0),
+])  # fmt: skip
+def test_many_bins_and_features(n_bins, missing, n_outputs, scales, reg_lambda):
+    check(np.random.default_rng(25), 2, n_outputs, n_bins, 3000, missing, 20000, scales[:n_outputs], reg_lambda=reg_lambda)
 
 
 @pytest.mark.parametrize("reg_lambda", [0.0, 1.0])

@@ -19,11 +19,12 @@ from gpuboost.storage.room import free_memory
 
 __all__ = ["CODES_PER_THREAD", "CpuTraining", "busy_threads", "trainings_abreast"]
 
-# Codes of a table for each thread that trains on it. Measured on two cores of an AMD EPYC (2026-11-24), ms a round of depth 6
-# with one thread -> with two: 1,000 × 7 0.17 -> 0.19, 7,000 × 7 0.28 -> 0.27, 9,000 × 7 0.32 -> 0.29, 20,000 × 7 0.44 -> 0.38,
-# 3,000 × 28 0.42 -> 0.33, 7,000 × 28 0.57 -> 0.40. Less gains with leaf by leaf (1.77 -> 1.58), more with depth 10 (1.7 -> 1.1),
+# Codes of a table for each thread that trains on it. Measured on two cores, ms a round of depth 6 with one thread -> with two. An
+# AMD EPYC (2026-11-24): 7,000 × 7 0.28 -> 0.27, 20,000 × 7 0.44 -> 0.38, 3,000 × 28 0.42 -> 0.33, 7,000 × 28 0.57 -> 0.40. An
+# Intel Xeon (2026-11-25), whose cores take longer to wake each other: 6,500 × 16 packed 0.53 -> 0.71, 20,000 × 7 0.81 -> 0.86,
+# 7,000 × 28 0.86 -> 0.87, 20,000 × 28 1.69 -> 1.33. Less gains with leaf by leaf (1.77 -> 1.58), more with depth 10 (1.7 -> 1.1),
 # five classes, exact and approximate search (1.5 times each).
-CODES_PER_THREAD = 30_000
+CODES_PER_THREAD = 60_000
 # In the lists of trees that grow together. 200,000 × 54, a tree for each of 7 classes, two threads: the peak of memory is 81 MB
 # with all at once, 50 with two; the time is the same.
 ROWS_AT_ONCE = 2**19
