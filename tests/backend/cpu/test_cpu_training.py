@@ -307,10 +307,10 @@ def test_vector_leaves_share_one_tree():
 
 @pytest.mark.usual_threads
 @pytest.mark.parametrize("n_rows, n_outputs, expected", [
-    (600, 2, 1), (14_999, 1, 1), (15_000, 1, 2), (7_500, 2, 2), (90_000, 1, 4),
+    (600, 2, 1), (29_999, 1, 1), (30_000, 1, 2), (15_000, 2, 2), (90_000, 1, 4),
 ])  # fmt: skip
 def test_threads_are_as_many_as_a_table_keeps_busy(n_rows, n_outputs, expected):
-    """Four columns, 30,000 codes a thread; no more than the backend has."""
+    """Four columns, 60,000 codes a thread; no more than the backend has."""
     X, grad, hess = make_data(n_rows, n_outputs)
     training, *_ = start(X, grad, hess, n_threads=4)
     assert training._n_threads == expected
