@@ -48,7 +48,7 @@ def score_reaches(gl, hl, total_grad, total_hess, reg_lambda, bar):
 
 def add_gain_of(gain_of):
     """gain + the scores of both children of one output, or a user's gain, −inf where that is no split: one candidate of
-    _add_gains."""
+    splits._add_gains."""
     is_own = gain_of is not None
 
     @inlined_scalar

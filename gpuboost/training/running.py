@@ -54,7 +54,7 @@ class Boosting:
         trainings = backend.start_trainings(n_abreast, rows, resolved, *shape, objective.leaf_alphas(model.n_outputs))
         self._training: Training = trainings[0]
         self._planner = Planner(resolved, self.cuts, rows.global_rows, *shape)
-        # Those of a plan are of one training, and more to exchange.
+        # Several trees of a plan, where no other plan grows beside it and parts would not be exchanged one by one.
         self._grows_parts = shape[0] > 1 and comm.size == len(trainings) == 1
         self._growers = Growers(trainings, comm, growth_policy(resolved), resolved.proposals)
         self._sum = self._training.margin  # what trees are added to while others still grow from the margins
