@@ -304,7 +304,7 @@ def launches(device: Any, sizes: Sizes) -> dict[str, float]:
         "µs of the host, not prepared": host_us(device, lambda: device.launch(nothing_kernel, out, threads=1), n),
         "µs of the device, prepared": 1000 * device_ms(device, lambda: [again() for _ in range(n)]) / n,
         "µs of a fetch of 8 bytes": host_us(device, lambda: device.fetch(out), 20),
-        "µs of a started copy of 8 bytes": host_us(device, lambda: device.start_copy([out]), 20),
+        "µs of a started copy of 8 bytes": host_us(device, lambda: device.start_copy(out), 20),
     }
     if hasattr(device.xp, "cuda"):
         raw = device.xp.RawKernel('extern "C" __global__ void nothing() {}', "nothing")

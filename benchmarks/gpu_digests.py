@@ -26,7 +26,6 @@ from gpuboost.objectives import objective_names
 
 PROCESSES = 4
 N_ROWS, N_OTHER = 30_000, 1_000  # of training and of evaluation
-ALL = slice(None)
 OF_CATEGORIES = {"feature_types": [*"qqqcqqccqq"]}
 LEAFWISE = {"grow_policy": "lossguide", "max_depth": 0}
 
@@ -42,11 +41,30 @@ class Case:
     rounds: int = 4
     n_targets: int = 1
     n_pages: int = 1
+    has_gaps: bool = False  # in the label
     from_files: bool = False  # pages are read and brought to the GPU whenever they are needed
 
 
+VECTOR = {"multi_strategy": "multi_output_tree"}
+DROPPED = {"booster": "dart", "rate_drop": 0.5, "skip_drop": 0.25}
+ALPHAS = {"reg:quantileerror": {"quantile_alpha": [0.2, 0.7]}, "reg:expectileerror": {"expectile_alpha": [0.2, 0.7]}}
+MASKED = {"missing_labels": "mask"}
+QUERY = 25  # rows of a query
+
 CASES = {
-    **{name: Case(name) for name in objective_names()},
+    **{name: Case(name, ALPHAS.get(name, {})) for name in objective_names()},
+    "rank:ndcg, sampled": Case("rank:ndcg", {"lambdarank_pair_method": "mean", "lambdarank_num_pair_per_sample": 3}),
+    "rank:ndcg, unbiased": Case("rank:ndcg", {"lambdarank_unbiased": True}),
+    "vector leaves": Case("multi:softprob", VECTOR),
+    "vector leaves, two targets": Case("reg:squarederror", VECTOR, n_targets=2),
+    "vector leaves, quantiles": Case("reg:quantileerror", VECTOR | ALPHAS["reg:quantileerror"]),
+    "labels with gaps": Case("reg:squarederror", options=MASKED, n_targets=2, has_gaps=True),
+    "vector leaves, labels with gaps": Case("reg:squarederror", VECTOR, options=MASKED, n_targets=2, has_gaps=True),
+    "dart": Case(params=DROPPED, rounds=6),
+    "dart, classes": Case("multi:softprob", DROPPED, rounds=6),
+    "forests": Case(params={"num_parallel_tree": 3, "subsample": 0.5, "colsample_bynode": 0.5}),
+    "forests, classes": Case("multi:softprob", {"num_parallel_tree": 2, "subsample": 0.5}),
+    "categories, statistics": Case(params={"cat_encoding": "statistics"}, table="categories", options=OF_CATEGORIES),
     "targets": Case("reg:squarederror", n_targets=2),
     "unequal classes": Case(params={"scale_pos_weight": 9.0}),
     "depth 1": Case(params={"max_depth": 1}),
@@ -65,7 +83,6 @@ CASES = {
     "max_bin 20000": Case(params={"max_bin": 20000}, rounds=2),
     "approx": Case(params={"tree_method": "approx", "max_bin": 32}),
     "approx by node": Case(params={"tree_method": "approx", "max_bin": 16, "sketch_proposals": "local"}),
-    "exact, which the CPU does": Case(params={"tree_method": "exact"}, rounds=2),
     "half of the rows": Case(params={"subsample": 0.5}),
     "rows by gradient": Case(params={"subsample": 0.3, "sampling_method": "gradient_based"}),
     "half of the columns": Case(params={"colsample_bytree": 0.5, "colsample_bylevel": 0.7, "colsample_bynode": 0.8}),
@@ -122,9 +139,15 @@ def make_table(kind: str, n_rows: int) -> tuple[Any, np.ndarray, np.ndarray]:
 
 
 def label_for(objective: str, signal: np.ndarray) -> np.ndarray:
-    """Three classes, two, or positive numbers."""
+    """Three classes, two, relevance, shares, intervals, or positive numbers."""
     if objective.startswith("multi:"):
         return np.searchsorted([-0.5, 0.5], signal)
+    if objective.startswith("rank:"):
+        return np.searchsorted([-1.0, 0.0, 1.0], signal) if objective == "rank:ndcg" else signal > 0
+    if objective == "survival:aft":  # every other one is open
+        return np.stack([np.exp(signal / 4), np.where(signal > 0, np.inf, np.exp(signal / 4))], axis=1)
+    if objective == "reg:logistic":
+        return 1 / (1 + np.exp(-signal))
     return signal > 0 if objective.startswith("binary:") else np.exp(signal / 4)
 
 
@@ -135,17 +158,31 @@ def outcome(name: str, device: str, n_rows: int = N_ROWS) -> dict[str, str]:
     label = label_for(case.objective, signal)
     if case.n_targets > 1:
         label = np.stack([label, signal], axis=1)
+    if case.has_gaps:
+        label[np.random.default_rng(7).random(label.shape) < 0.3] = np.nan
     params = {"objective": case.objective, "seed": 5, "device": device, "nthread": 4, **case.params}
     if case.objective.startswith("multi:"):
         params["num_class"] = 3
-    dtrain, other = (gb.DMatrix(X[rows], label[rows], weight=weight[rows], **case.options) for rows in (ALL, slice(N_OTHER)))
+    query = {"qid": np.arange(n_rows) // QUERY} if case.objective.startswith("rank:") else {}
+    weight = weight[: -(-n_rows // QUERY)] if query else weight  # a query has one
+
+    def matrix(n: int) -> Any:
+        own = {name: values[:n] for name, values in query.items()}
+        if case.objective == "survival:aft":
+            own |= {"label_lower_bound": label[:n, 0], "label_upper_bound": label[:n, 1]}
+        else:
+            own["label"] = label[:n]
+        return gb.DMatrix(X[:n], weight=weight[: -(-n // QUERY) if query else n], **own, **case.options)
+
+    dtrain, other = matrix(n_rows), matrix(min(N_OTHER, n_rows))
     if case.n_pages > 1:
         kind: Any = partial(gb.ExtMemQuantileDMatrix, cache_memory=0) if case.from_files else gb.QuantileDMatrix
         dtrain = kind(X, label, weight=weight, page_rows=-(-n_rows // case.n_pages))
     scores: dict[str, Any] = {}
     with patch.object(StagedPages, "hold"):  # no page stays on the GPU
         booster = gb.train(params, dtrain, case.rounds, evals=[(other, "other")], evals_result=scores, verbose_eval=False)
-    predictions = [booster.predict(other, **kind) for kind in ({}, {"output_margin": True}, {"pred_leaf": True})]
+    kinds = {}, {"output_margin": True}, {"pred_leaf": True}, {"pred_contribs": True}
+    predictions = [booster.predict(other, **kind) for kind in kinds]
     return {"model": digest(booster.model), "scores": _sha(repr(scores).encode()),
             "predictions": _sha(b"".join(np.ascontiguousarray(p).tobytes() for p in predictions))}  # fmt: skip
 

@@ -31,7 +31,7 @@ KEPT_BITS = 0xFFFFFFF0  # of a gradient: 20 significant ones
 @scalar
 def magnitude_bits(x):
     """Bits of |x| as int64: they order like |x|, and NaN and infinity come last."""
-    return int64(float_bits(float32(abs(x))))
+    return int64(float_bits(float32(x)) & uint32(0x7FFFFFFF))
 
 
 @scalar

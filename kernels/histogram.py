@@ -26,10 +26,11 @@ Of a tree of several outputs, LANES are added together: their packed pairs lie s
 that one addition of 32 bytes does for a code what one of 8 does for one output.
 """
 
+import math
 from functools import cache
 
 import numpy as np
-from numba import int32, int64, uint32, uint64
+from numba import float32, int32, int64, uint32, uint64
 
 from gpuboost.kernels.cuda_common import (
     ONE_BLOCK,
@@ -486,11 +487,14 @@ def _subtract(counter, parents, first_built, hist):
 # codes; sparse.py has one for lists of cells.
 
 MAX_SLICE_ROWS = 32768  # |g| ≤ 2^15 and h < 2^16: int32 sums of so many stay within 31 bits
-MIN_PART_ROWS = 512  # 100,000 rows still make a part for every block of a large GPU; an estimate, not measured
+MIN_PART_ROWS = 512
+# What a line of a tile costs the whole GPU when it is added to the histogram, by what a row costs the block that adds it up: on an
+# H200 0.0122 ns for each sum against 32 of shared memory in 2.55 ns a multiprocessor (benchmarks/gpu_ceilings.py).
+FLUSH_COST = 0.15
 BLOCKS_OF_A_MULTIPROCESSOR = 4  # at most, of the kernels here, in histogram_tiles.py and in sparse.py
 EVENLY = 0.9  # of the blocks' time that is to be spent at work
 SECTOR = 32  # bytes: records are gathered by whole sectors
-SUBTRACT_CHUNK = 4096  # values of one work item of the subtraction
+SUBTRACT_CHUNK = 512  # values of one work item of the subtraction: two of a thread, whose loads wait for each other
 
 
 def parts_of_rows(n_blocks: int, n_variants: int) -> int:
@@ -515,16 +519,18 @@ def most_slices(n_rows: int, n_blocks: int, n_nodes: int) -> int:
 
 
 @cuda_kernel(
-    "build: int32[:], nodes: NODE[:], first_output: int32[:], segments: int64[:, :], n_parts: int64, progress: PROGRESS[:], "
-    "slices: SLICE[:], first_slice: int32[:]",
+    "build: int32[:], nodes: NODE[:], first_output: int32[:], segments: int64[:, :], n_parts: int64, n_flushed: int64, "
+    "progress: PROGRESS[:], slices: SLICE[:], first_slice: int32[:]",
     **ONE_BLOCK,
 )  # fmt: skip
-def list_build_items_kernel(build, nodes, first_output, segments, n_parts, progress, slices, first_slice):
+def list_build_items_kernel(build, nodes, first_output, segments, n_parts, n_flushed, progress, slices, first_slice):
     """Cut the rows that the nodes to build have in one page into parts and slices. One block, a thread for each node and slice.
 
     build : int32, IN. The first n_built are nodes, −1 for none. nodes : NODE, IN (slot, tree). segments : int64 (n_nodes, 3), IN.
-    first_output : int32 (n_trees,), IN. n_parts : how many are wanted. There are fewer where these would have less than
-        MIN_PART_ROWS rows, and a multiple of them where these would have more than MAX_SLICE_ROWS.
+    first_output : int32 (n_trees,), IN. n_parts : how many are wanted. n_flushed : lines of tiles that each of them adds to the
+        histogram at its end. There are fewer parts where these would have less than MIN_PART_ROWS rows, or so few that flushing
+        takes longer than adding up: R rows in b parts take R/b + b·n_flushed·FLUSH_COST, least for b² = R/(n_flushed·FLUSH_COST).
+        There is a multiple of n_parts where these would have more than MAX_SLICE_ROWS.
     slices : SLICE (≥ most_slices,), OUT. first_slice : int32 (≥ parts + 1,), OUT. progress : OUT n_items, the parts.
     """
     partial = cuda.shared.array(32, int64)
@@ -537,8 +543,10 @@ def list_build_items_kernel(build, nodes, first_output, segments, n_parts, progr
             own_rows += segments[build[i], 1] - segments[build[i], 0]
         i += block
     n_rows = block_sum(own_rows, partial)
-    n_parts *= max((n_rows + n_parts * MAX_SLICE_ROWS - 1) // (n_parts * MAX_SLICE_ROWS), int64(1))
-    part_rows = max((n_rows + n_parts - 1) // n_parts, int64(MIN_PART_ROWS))
+    n_parts *= max(quotient(n_rows + n_parts * MAX_SLICE_ROWS - 1, n_parts * MAX_SLICE_ROWS), int64(1))
+    part_rows = max(quotient(n_rows + n_parts - 1, n_parts), int64(MIN_PART_ROWS))
+    worth_a_flush = int64(math.sqrt(float32(n_rows) * float32(n_flushed) * float32(FLUSH_COST)))
+    part_rows = max(part_rows, min(worth_a_flush, int64(MAX_SLICE_ROWS)))
     n_before, n_slices, first = int64(0), int64(0), int64(0)
     while first < n_built:
         i, own_rows = first + thread, int64(0)
@@ -547,7 +555,7 @@ def list_build_items_kernel(build, nodes, first_output, segments, n_parts, progr
         before, total = block_prefix(own_rows, partial)
         begin, own_slices = n_before + before, int64(0)
         if own_rows > 0:
-            own_slices = (begin + own_rows - 1) // part_rows - begin // part_rows + 1
+            own_slices = quotient(begin + own_rows - 1, part_rows) - quotient(begin, part_rows) + 1
         slices_before, total_slices = block_prefix(own_slices, partial)
         first_row[thread], first_of_node[thread] = begin, n_slices + slices_before
         cuda.syncthreads()  # every node knows its first row and slice
@@ -555,7 +563,7 @@ def list_build_items_kernel(build, nodes, first_output, segments, n_parts, progr
         while number < n_slices + total_slices:
             owner = owner_of(first_of_node, min(block, n_built - first), number)
             node, begin = build[first + owner], first_row[owner]
-            part = begin // part_rows + number - first_of_node[owner]
+            part = quotient(begin, part_rows) + number - first_of_node[owner]
             slices[number].slot, slices[number].side = nodes[node].slot, int32(segments[node, 2])
             slices[number].output = first_output[nodes[node].tree]
             slices[number].begin = int32(segments[node, 0] + max(part * part_rows - begin, int64(0)))
@@ -567,9 +575,15 @@ def list_build_items_kernel(build, nodes, first_output, segments, n_parts, progr
         n_slices += total_slices
         first += block
     if thread == 0:
-        n_parts = (n_rows + part_rows - 1) // part_rows
+        n_parts = quotient(n_rows + part_rows - 1, part_rows)
         first_slice[n_parts] = int32(n_slices)
         progress[0].n_items = n_parts
+
+
+@device_function
+def quotient(a, b):
+    """⌊a / b⌋ of numbers of rows of a page, below 2^32: a GPU takes five times as long to divide int64."""
+    return int64(uint32(uint32(a) // uint32(b)))
 
 
 def strided_words(n_features: int, max_bins: int, shared_limit: int) -> int:

@@ -18,7 +18,7 @@ from gpuboost.kernels.cuda_common import block_max, cuda, cuda_kernel
 from gpuboost.kernels.jit import claim, launch, parallel_kernel, scalar
 from gpuboost.kernels.lambdarank import change_of, plain_pair, score_offset, unbiased_pair
 from gpuboost.kernels.ranked_documents import N_FIELDS, SCORE, list_documents, list_query
-from gpuboost.kernels.scalar import bits_double, double_bits, hash_word
+from gpuboost.kernels.scalar import bits_double, double_bits, double_magnitude, hash_word
 
 N_SUMS = 4  # gradient, hessian, losses by t⁺ and t⁻
 
@@ -177,7 +177,7 @@ def sampled_lambdas_kernel(
                             is_unbiased,
                         )  # fmt: skip
                         if is_sum == 0:
-                            largest_g = max(largest_g, int64(double_bits(abs(g))))
+                            largest_g = max(largest_g, double_magnitude(g))
                             largest_h = max(largest_h, int64(double_bits(h)))
                             largest_plus = max(largest_plus, int64(double_bits(plus + plus_below)))
                             largest_minus = max(largest_minus, int64(double_bits(minus + minus_below)))

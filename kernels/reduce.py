@@ -14,7 +14,7 @@ from numba import float64, int64, uint32
 
 from gpuboost.kernels.cuda_common import block_max, block_sum, cuda, cuda_kernel, n_threads, thread_number
 from gpuboost.kernels.jit import claim, launch, parallel_kernel, scalar
-from gpuboost.kernels.scalar import double_bits
+from gpuboost.kernels.scalar import double_magnitude
 
 CHUNK = 2048  # rows, whose terms, 16 KB, stay in the first-level cache
 NON_FINITE_BITS = 0x7FF0000000000000
@@ -100,7 +100,7 @@ def reduce_rows(row_term):
                     terms[i] *= float64(weight[begin + i])
             if scale == 0.0:
                 for i in range(terms.size):
-                    result = max(result, int64(double_bits(abs(terms[i]))))
+                    result = max(result, double_magnitude(terms[i]))
             else:
                 for i in range(terms.size):
                     result += int64(math.floor(terms[i] * scale + 0.5))
@@ -188,7 +188,7 @@ def reduce_rows_kernel(row_term):
             if weight.size > 0:
                 t = t * float64(weight[row])
             if scale == float64(0.0):
-                largest = max(largest, int64(double_bits(abs(t))))
+                largest = max(largest, double_magnitude(t))
             else:
                 total += int64(math.floor(t * scale + float64(0.5)))
             row = uint32(row + n_threads())

@@ -776,7 +776,7 @@ def test_the_first_work_of_a_new_thread_may_be_a_launch():
     """Which does not bind the device to the thread by itself."""
     cuda = CudaBackend(device_module.find_device(0))
     objective = get_objective("binary:logistic", parse_params({"objective": "binary:logistic"}))
-    margin = cuda.put(np.zeros((1, 4), np.float32))
-    cuda.map_rows(margin, objective.row_map)  # compiled and loaded
+    margin, map_rows = cuda.memory.put(np.zeros((1, 4), np.float32)), cuda.predictor.map_rows
+    map_rows(margin, objective.row_map)  # compiled and loaded
     with ThreadPoolExecutor(1) as pool:
-        assert cuda.fetch(pool.submit(cuda.map_rows, margin, objective.row_map).result()).tolist() == [[0.5] * 4]
+        assert cuda.memory.fetch(pool.submit(map_rows, margin, objective.row_map).result()).tolist() == [[0.5] * 4]

@@ -87,6 +87,12 @@ def test_a_digest_that_differs_is_told(monkeypatch):
     assert "1 of 2 trainings" in text and "| depth 1 | scores |" in text
 
 
+@pytest.mark.sweep(4)
+@pytest.mark.parametrize("name", gpu_digests.CASES)
+def test_every_case_trains(name):
+    assert set(gpu_digests.outcome(name, "cpu", 300)) == {"model", "scores", "predictions"}
+
+
 def test_what_is_modelled_stands_beside_what_is_measured(tmp_path):
     """The last run of gpu_model.py, of tables that are trained on; kernels of a tree of depth 8."""
     run = {"tasks": {f"{DEPTH_8}, random": {"ms": {"tree": [1.5, 2.25]}, "kernels": [{"kernel": "a.b_kernel", "ms": 0.5}]}}}

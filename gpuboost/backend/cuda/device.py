@@ -161,7 +161,8 @@ class Device(ABC):
         self, kernel: CudaKernel, *arguments: Any, threads: int = 0, warps: int = 0, blocks: int = 0, shared: int = 0,
         prepared: dict[Any, Callable[[], None]] | None = None,
     ) -> None:  # fmt: skip
-        """Launch a kernel. Its grid covers the given work (threads, warps or blocks), at most what could run at once.
+        """Launch a kernel. Its grid covers the given work (threads, warps or blocks), at most what could run at once; of one block
+        and some threads, a block of hardly more than these, since all of its warps wait for each other.
 
         shared : bytes of dynamic shared memory of a block. prepared : launches made before, by their arguments; checking and
         packing those costs 10 to 30 µs, looking them up 5. The arrays must be the same objects, and are kept alive by the dict.
@@ -180,6 +181,8 @@ class Device(ABC):
         self, kernel: CudaKernel, arguments: tuple[Any, ...], threads: int, warps: int, blocks: int, shared: int
     ) -> Callable[[], None]:
         block = self.block(kernel)
+        if blocks == 1 and threads > 0:
+            block, threads = min(block, max(32, 1 << (threads - 1).bit_length())), 0
         wanted = max(blocks, -(-warps * 32 // block), -(-threads // block), 1)
         at_once = self.n_multiprocessors * (THREADS_PER_SM // block)
         return self._prepare(kernel, _choice(kernel, arguments), min(wanted, at_once), block, shared, arguments)

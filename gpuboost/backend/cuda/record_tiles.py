@@ -21,6 +21,11 @@ class RecordTiles:
     shared_bytes: int
     n_tiles: int
 
+    @property
+    def n_lines(self) -> int:
+        """Lines of a tile; 0 where there is none."""
+        return self.shape[0]
+
 
 def choose_tiles(max_bins: int, n_codes: int, code_bytes: int, shared_limit: int) -> RecordTiles:
     """For records of n_codes codes of up to max_bins bins, where a block may have shared_limit bytes of shared memory.

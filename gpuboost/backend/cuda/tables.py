@@ -25,6 +25,7 @@ from gpuboost.params import Params
 __all__ = ["CudaTable", "bytes_copied", "open_table"]
 
 UINT32 = np.dtype(np.uint32)
+LISTING_THREADS = 256  # of the block that lists slices: there may be more of these than nodes
 CLEARED_AHEAD = 2**24  # bytes of histograms made 0 in one go: 3 µs at 4.8 TB/s, about as long as a launch takes
 
 
@@ -90,22 +91,23 @@ class CudaTable(ABC):
         """Histograms of the batch's nodes, n at most, in the slots of hist from batch.first_slot on."""
         target, device = self.reserve(hist), self._device
         self._clear_slots(target, batch.first_slot, n)
-        kernel, n_tiles = self._kernel()
-        n_blocks = device.n_multiprocessors * kernel.blocks_per_sm
-        n_parts = histogram.parts_of_rows(n_blocks, n_tiles * hist.shape[1])
+        kernel, n_tiles, n_lines = self._kernel()
+        n_blocks, n_variants = device.n_multiprocessors * kernel.blocks_per_sm, n_tiles * hist.shape[1]
+        parts = histogram.parts_of_rows(n_blocks, n_variants), n_lines * n_variants
         for p, page in self.walk():
             rows, segments = self._pages[p], arrays.segments[p]
-            work = self._first_output, segments, n_parts, rows.slices, rows.first_slice
+            work = self._first_output, segments, *parts
             if p == 0:
                 self._launch(
                     growth.choose_built_kernel, batch.begin, batch.end - batch.begin, max_depth, batch.first_slot,
                     int(batch.subtract), self._progress, arrays.nodes, arrays.counts, arrays.build, arrays.parents, *work,
-                    blocks=1,
+                    rows.slices, rows.first_slice, blocks=1, threads=max(n, LISTING_THREADS),
                 )  # fmt: skip
             else:
                 self._launch(
-                    histogram.list_build_items_kernel, arrays.build, arrays.nodes, *work[:3], self._progress, *work[3:], blocks=1
-                )
+                    histogram.list_build_items_kernel, arrays.build, arrays.nodes, *work, self._progress, rows.slices,
+                    rows.first_slice, blocks=1, threads=max(n, LISTING_THREADS),
+                )  # fmt: skip
             self._add(p, page, kernel, n_blocks, n_limbs, (self._progress, rows.slices, rows.first_slice, target))
 
     def _clear_slots(self, target: Array, first: int, n: int) -> None:
@@ -122,8 +124,9 @@ class CudaTable(ABC):
         return hist
 
     @abstractmethod
-    def _kernel(self) -> tuple[CudaKernel, int]:
-        """The kernel that adds up a page, and into how many tiles it cuts a histogram."""
+    def _kernel(self) -> tuple[CudaKernel, int, int]:
+        """The kernel that adds up a page, into how many tiles it cuts a histogram, and how many lines these have; 0: it adds to the
+        histogram itself."""
 
     @abstractmethod
     def _add(self, p: int, page: Page, kernel: CudaKernel, n_blocks: int, n_limbs: Array, work: tuple[Array, ...]) -> None:
@@ -208,8 +211,8 @@ class DenseTable(CudaTable):
             self._copy_drawn(p, page, records)
         return self._view(records, self._tiles.word)
 
-    def _kernel(self) -> tuple[CudaKernel, int]:
-        return self._tiles.kernel, self._tiles.n_tiles
+    def _kernel(self) -> tuple[CudaKernel, int, int]:
+        return self._tiles.kernel, self._tiles.n_tiles, self._tiles.n_lines
 
     def _add(self, p: int, page: Page, kernel: CudaKernel, n_blocks: int, n_limbs: Array, work: tuple[Array, ...]) -> None:
         self._add_records(p, self._words(p, page), self._tiles, self.columns.offsets, n_limbs, n_blocks, work)
@@ -328,8 +331,8 @@ class SparseTable(CudaTable):
                 cells, row_end, threads=len(rows.kept),
             )  # fmt: skip
 
-    def _kernel(self) -> tuple[CudaKernel, int]:
-        return sparse.build_sparse_histograms_kernel, 1
+    def _kernel(self) -> tuple[CudaKernel, int, int]:
+        return sparse.build_sparse_histograms_kernel, 1, 0
 
     def _add(self, p: int, page: Page, kernel: CudaKernel, n_blocks: int, n_limbs: Array, work: tuple[Array, ...]) -> None:
         rows = self._pages[p]
@@ -373,8 +376,8 @@ class PackedSparseTable(SparseTable):
     def reserve(self, hist: Array) -> Array:
         return self._packed.room(hist)
 
-    def _kernel(self) -> tuple[CudaKernel, int]:
-        return self._tiles.kernel, self._tiles.n_tiles
+    def _kernel(self) -> tuple[CudaKernel, int, int]:
+        return self._tiles.kernel, self._tiles.n_tiles, self._tiles.n_lines
 
     def build(self, arrays: NodeArrays, n_limbs: Array, n: int, batch: FrontierBatch, max_depth: int, hist: Array) -> None:
         super().build(arrays, n_limbs, n, batch, max_depth, hist)

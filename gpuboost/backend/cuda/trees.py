@@ -229,7 +229,7 @@ class CudaTrees(Trees):
         self._launch(
             kernel, *self._limits, self._progress, own.nodes, self._n_leaves, *ranks, own.selected, own.sums, own.left_sums,
             self.monotone, self._gradients.scales, self.first_output, self._penalty, own.segments[0], own.first_item,
-            self._pages[0].moved, own.counts, blocks=1,
+            self._pages[0].moved, own.counts, blocks=1, threads=self._selected_bound if self._took_levels else self.node_bound,
         )  # fmt: skip
         self._n_steps += 1
 
@@ -242,7 +242,7 @@ class CudaTrees(Trees):
             if p > 0:
                 self._launch(
                     partition.list_chunks_kernel, 0, own.selected, own.nodes, own.segments[p], self._progress, own.first_item,
-                    page.moved, own.counts, blocks=1,
+                    page.moved, own.counts, blocks=1, threads=self._selected_bound,
                 )  # fmt: skip
             self._table.move(p, codes, own, n_chunks)
         self.node_bound += 2 * self._selected_bound
@@ -264,9 +264,9 @@ class CudaTrees(Trees):
         for p, page in enumerate(self._pages):
             lists = own.segments[p], own.nodes, self._progress, page.first_leaf_chunk
             if p == 0:
-                self._launch(growth.list_leaves_kernel, *lists, own.leaf_sums, blocks=1)
+                self._launch(growth.list_leaves_kernel, *lists, own.leaf_sums, blocks=1, threads=self.node_bound)
             else:
-                self._launch(leaves.list_leaf_chunks_kernel, *lists, blocks=1)
+                self._launch(leaves.list_leaf_chunks_kernel, *lists, blocks=1, threads=self.node_bound)
             self.over_leaves(
                 p, leaves.sum_leaves_kernel, gradients.grad, gradients.hess, gradients.leaf_scales, self.first_output,
                 own.leaf_sums,
@@ -300,6 +300,7 @@ class CudaTrees(Trees):
         self._launch(
             growth.weigh_trees_kernel, self._progress, own.nodes, own.leaf_sums, self._gradients.leaf_scales, self.first_output,
             self._penalty, own.weights, own.leaf_values, own.covers, own.state, blocks=1,
+            threads=self.node_bound,
         )  # fmt: skip
 
     def add_to_margin(self, p: int, margin: Array) -> None:
