@@ -20,6 +20,7 @@ from naive_backend import (
     NaiveReducer,
     NaiveTraining,
 )
+from numpy_ranked import NumpyRanked
 
 import gpuboost
 from gpuboost.backend import CpuBackend, contract
@@ -34,7 +35,7 @@ from gpuboost.backend.cpu.reducer import CpuReducer
 from gpuboost.backend.cpu.training import CpuTraining
 from gpuboost.backend.cpu.trees import CpuTrees
 from gpuboost.backend.cuda import CudaBackend
-from gpuboost.backend.cuda.coder import CudaCoder
+from gpuboost.backend.cuda.coder import CudaCoder, CudaRankedColumns
 from gpuboost.backend.cuda.explainer import CudaExplainer
 from gpuboost.backend.cuda.gradients import CudaGradients
 from gpuboost.backend.cuda.leaf_quantiles import CudaLeafQuantiles
@@ -168,6 +169,7 @@ IMPLEMENTATIONS = {
     contract.Backend: [CpuBackend, CudaBackend, NaiveBackend],
     contract.Memory: [HostMemory, DeviceMemory, NaiveMemory],
     contract.Coder: [CpuCoder, CudaCoder, NaiveCoder],
+    contract.RankedColumns: [CudaRankedColumns, NumpyRanked],
     contract.Gradients: [CpuGradients, CudaGradients, NaiveTraining],
     contract.Trees: [CpuTrees, CudaTrees, NaiveTraining],
     contract.LeafQuantiles: [CpuLeafQuantiles, CudaLeafQuantiles, NaiveLeafQuantiles],

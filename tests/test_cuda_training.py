@@ -582,7 +582,8 @@ def test_what_most_trees_are_not_is_searched_by_the_kernel_for_all(name, params,
 @pytest.mark.parametrize("max_leaves, reads", [(4, 0), (5, 0), (6, 1), (10, 2)])
 def test_launches_and_waits_of_a_round_by_leaves(max_leaves, reads, growths, monkeypatch):
     """One read of the progress after every fourth split but the last."""
-    monkeypatch.setattr("gpuboost.backend.cuda.trees.LEAVES_BETWEEN_READS", 4)
+    for bound in ("LEAVES_AT_ONCE", "LEAVES_BETWEEN_READS"):
+        monkeypatch.setattr(f"gpuboost.backend.cuda.trees.{bound}", 4)
     cuda = simulated()
     seen = growths(cuda)
     with computing_on(cuda):
@@ -595,7 +596,8 @@ def test_launches_and_waits_of_a_round_by_leaves(max_leaves, reads, growths, mon
 def test_trees_that_end_early_are_noticed_at_the_next_read(policy, growths, monkeypatch):
     """No split at all: the host finds out at its first read, of the third level or after four splits."""
     monkeypatch.setattr("gpuboost.backend.cuda.plan.SYNC_FREE_DEPTH", 2)
-    monkeypatch.setattr("gpuboost.backend.cuda.trees.LEAVES_BETWEEN_READS", 4)
+    for bound in ("LEAVES_AT_ONCE", "LEAVES_BETWEEN_READS"):
+        monkeypatch.setattr(f"gpuboost.backend.cuda.trees.{bound}", 4)
     cuda = simulated()
     seen = growths(cuda)
     with computing_on(cuda):

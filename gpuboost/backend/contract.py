@@ -169,11 +169,43 @@ class Memory(ABC):
         return binned.moved(self.name, self.put)
 
 
+class RankedColumns(ABC):
+    """Columns of a table of which each value can be asked for by its rank, the weight up to it (kernels/ranks.py).
+
+    totals, n_distinct, n_infinite : int64 (n,). Weight of the values of each column, how many there are, and rows with one that
+    counts as infinite. has_missing : bool (n,).
+    """
+
+    totals: np.ndarray
+    n_distinct: np.ndarray
+    n_infinite: np.ndarray
+    has_missing: np.ndarray
+
+    @abstractmethod
+    def ranks_of_values(self, columns: np.ndarray, most: int) -> np.ndarray:
+        """int64 (k, most): a rank in each value of columns that have no more than ``most``, ascending, behind zeros."""
+
+    @abstractmethod
+    def at(self, columns: np.ndarray, ranks: np.ndarray) -> list[np.ndarray]:
+        """Of the values that hold these ranks, int64 (k, m): keys, uint32, and the weight below and up to each, int64. Zeros
+        where the rank is 0."""
+
+
 class Coder(ABC):
     """Tables to codes. sorts_columns : whether the cuts of a table that one worker holds come from sorted columns
     (kernels/quantiles.py) rather than from counts of digits."""
 
     sorts_columns = False
+
+    def columns_ranked_at_once(self, n_rows: int, is_weighted: bool) -> int:
+        """For how many columns rank_columns has room; 0: it is not there."""
+        return 0
+
+    def rank_columns(
+        self, batches: Iterable[Array], missing: float, weights: np.ndarray | None, n_rows: int, features: np.ndarray
+    ) -> RankedColumns:
+        """Some columns of a table of n_rows, by rank. weights : int64 (n_rows,), None: 1 each; a row of 0 does not exist."""
+        raise NotImplementedError
 
     @abstractmethod
     def count_digits(

@@ -7,7 +7,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from numpy_ranked import NumpyRanked
+
 from gpuboost.backend.cpu import CpuBackend
+from gpuboost.backend.cpu.coder import CpuCoder
 from gpuboost.binned.cuts import SENTINEL
 from gpuboost.communicator import SingleProcess, current_communicator, run_threads
 from gpuboost.data import sketch
@@ -18,9 +21,32 @@ LARGEST = np.nextafter(SENTINEL, np.float32(0))  # the largest value that a colu
 
 
 class CountingBackend(CpuBackend):
-    """Counts digits, as with several workers or on a GPU."""
+    """Counts digits, as with several workers."""
 
+    def __init__(self, n_threads):
+        super().__init__(n_threads)
+        self.coder = CountingCoder(n_threads)
+
+
+class CountingCoder(CpuCoder):
     sorts_columns = False
+
+
+class RankingBackend(CpuBackend):
+    """Asks for values by rank, as on a GPU."""
+
+    def __init__(self, n_threads):
+        super().__init__(n_threads)
+        self.coder = RankingCoder(n_threads)
+
+
+class RankingCoder(CountingCoder):
+    def columns_ranked_at_once(self, n_rows, is_weighted):
+        return 3
+
+    def rank_columns(self, batches, missing, weights, n_rows, features):
+        parts = [batch[:, features] for batch in batches] or [np.zeros((0, len(features)))]
+        return NumpyRanked(np.concatenate(parts), missing, weights, range(len(features)))
 
 
 def cuts_of(X, max_bin=256, weights=None, *, n_threads=1, batch_rows=None, comm=None):
@@ -31,12 +57,13 @@ def cuts_of(X, max_bin=256, weights=None, *, n_threads=1, batch_rows=None, comm=
         source = dataclasses.replace(source)
         object.__setattr__(source, "batches", lambda: type(source).batches(source, batch_rows))
     weights = None if weights is None else np.asarray(weights, np.int64)
-    cuts, counted = (
+    cuts, *others = (
         sketch.sketch_columns(source, weights, max_bin, backend(n_threads), comm or SingleProcess())
-        for backend in (CpuBackend, CountingBackend)
+        for backend in (CpuBackend, CountingBackend, RankingBackend)
     )
-    assert counted.same_as(cuts) and counted.has_missing.tolist() == cuts.has_missing.tolist()
-    assert counted.extremes.tolist() == cuts.extremes.tolist()
+    for other in others:
+        assert other.same_as(cuts) and other.has_missing.tolist() == cuts.has_missing.tolist()
+        assert other.extremes.tolist() == cuts.extremes.tolist()
     return cuts
 
 

@@ -1,8 +1,10 @@
 """Tables to codes on a GPU."""
 
+from collections.abc import Iterable
+
 import numpy as np
 
-from gpuboost.backend.contract import Array, Coder
+from gpuboost.backend.contract import Array, Coder, RankedColumns
 from gpuboost.backend.cuda.device import Device
 from gpuboost.backend.cuda.memory import on_device
 from gpuboost.binned.cuts import Cuts
@@ -10,8 +12,19 @@ from gpuboost.binned.packing import Packing
 from gpuboost.binned.pages import DensePage
 from gpuboost.kernels import binning, sketch
 from gpuboost.kernels.packing import pack_records_kernel
+from gpuboost.kernels.ranks import (
+    IN_COLUMNS,
+    IN_ROWS,
+    ROWS_PER_BLOCK,
+    count_values_kernel,
+    find_values_kernel,
+    list_keys_kernel,
+    list_values_kernel,
+)
 
-__all__ = ["CudaCoder", "columns_of"]
+__all__ = ["CudaCoder", "CudaRankedColumns", "columns_of"]
+
+RANKED_SHARE = 2  # one part in so many of the memory that is free is taken to sort columns
 
 
 def columns_of(device: Device, batch: Array, features: Array | None = None) -> Array:
@@ -20,6 +33,65 @@ def columns_of(device: Device, batch: Array, features: Array | None = None) -> A
     if features is not None and len(features) != len(columns):
         columns = columns[device.put(features)]
     return device.put(columns, np.float32)
+
+
+@on_device(RankedColumns)
+class CudaRankedColumns(RankedColumns):
+    """Keys, sorted, on the device."""
+
+    def __init__(
+        self, device: Device, batches: Iterable[Array], missing: float, weights: np.ndarray | None, n_rows: int,
+        features: np.ndarray,
+    ) -> None:  # fmt: skip
+        self.device, n = device, len(features)
+        self._shift = IN_COLUMNS if weights is None else IN_ROWS
+        own_weights = device.put(np.zeros(0, np.int64) if weights is None else weights)
+        self._keys, first = device.empty((n, n_rows), np.uint64), 0
+        for batch in batches:
+            values = columns_of(device, batch, features)
+            last = first + values.shape[1]
+            device.launch(
+                list_keys_kernel, values, missing, own_weights[first:last], first, self._shift, self._keys,
+                blocks=self._n_chunks(n, values.shape[1]),
+            )  # fmt: skip
+            first = last
+            del values  # sorting needs its room
+        self._prefix = device.empty((n, 0 if weights is None else n_rows), np.int64)
+        if weights is None:
+            self._keys.reshape(-1).sort()
+        else:
+            for keys, prefix in zip(self._keys, self._prefix):
+                keys.sort()
+                prefix[...] = device.xp.cumsum(own_weights[(keys & np.uint64(0xFFFFFFFF)).astype(np.int64)])
+        counted = device.zeros((n, 3), np.int64)
+        device.launch(count_values_kernel, self._keys, self._shift, counted, blocks=self._n_chunks(n, n_rows))
+        n_present, self.n_distinct, self.n_infinite = np.ascontiguousarray(device.fetch(counted).T)
+        n_absent = 0 if weights is None else n_rows - int(np.count_nonzero(weights))
+        self.has_missing, self.totals = n_rows - n_present > n_absent, n_present
+        if weights is not None:
+            at_last = device.xp.arange(n), device.put(np.maximum(n_present - 1, 0))
+            self.totals = np.where(n_present > 0, device.fetch(self._prefix[at_last]) if n_rows else 0, 0)
+
+    def _n_chunks(self, n: int, n_rows: int) -> int:
+        return n * -(-n_rows // ROWS_PER_BLOCK)
+
+    def ranks_of_values(self, columns: np.ndarray, most: int) -> np.ndarray:
+        device = self.device
+        found, n_listed = device.zeros((len(columns), most), np.int64), device.zeros(len(columns), np.int64)
+        device.launch(
+            list_values_kernel, self._keys, self._shift, self._prefix, device.put(columns), n_listed, found,
+            blocks=self._n_chunks(len(columns), self._keys.shape[1]),
+        )  # fmt: skip
+        return np.sort(device.fetch(found), axis=1)
+
+    def at(self, columns: np.ndarray, ranks: np.ndarray) -> list[np.ndarray]:
+        device, shape = self.device, ranks.shape
+        found = [device.empty(shape, dtype) for dtype in (np.uint32, np.int64, np.int64)]
+        device.launch(
+            find_values_kernel, self._keys, self._shift, self._prefix, device.put(columns), device.put(ranks), *found,
+            threads=ranks.size,
+        )  # fmt: skip
+        return [device.fetch(array) for array in found]
 
 
 @on_device(Coder)
@@ -41,6 +113,15 @@ class CudaCoder(Coder):
             device.put(none if slots0 is None else slots0), device.put(none if slots1 is None else slots1), counts,
             blocks=len(features) * -(-values.shape[1] // sketch.ROWS_PER_BLOCK),
         )  # fmt: skip
+
+    def columns_ranked_at_once(self, n_rows: int, is_weighted: bool) -> int:
+        """A part of the memory that is free: values, keys, what sorting them takes, and weights."""
+        return self.device.free_bytes() // RANKED_SHARE // ((32 if is_weighted else 24) * max(n_rows, 1))
+
+    def rank_columns(
+        self, batches: Iterable[Array], missing: float, weights: np.ndarray | None, n_rows: int, features: np.ndarray
+    ) -> RankedColumns:
+        return CudaRankedColumns(self.device, batches, missing, weights, n_rows, features)
 
     def bin_rows(self, batch: Array, missing: float, cuts: Cuts, first_row: int, page: DensePage) -> int:
         device = self.device
