@@ -112,19 +112,26 @@ def compact_codes_kernel(words, code_bits, features, rows, n_drawn, selected):
 
     selected : uint32 (n_rows, at least the words of k codes), OUT. What is left of the last word becomes 0.
     """
-    per_word, n_codes = int64(32) // code_bits, int64(features.size)
-    n_words, mask = (n_codes + per_word - 1) // per_word, uint32((int64(1) << code_bits) - 1)
-    item = int64(thread_number())
-    while item < n_drawn[0] * n_words:
-        row, word = rows[item // n_words], item % n_words
-        value, j = uint32(0), int64(0)
-        while j < per_word and word * per_word + j < n_codes:
-            feature = int64(features[word * per_word + j])
-            code = uint32(words[row, feature // per_word] >> uint32(feature % per_word * code_bits)) & mask
-            value = uint32(value | uint32(code << uint32(j * code_bits)))
-            j += 1
-        selected[row, word] = value
-        item += int64(n_threads())
+    shift = uint32(2) if code_bits == 8 else uint32(1)  # codes of a word: 2^shift
+    n_codes, bits, last = uint32(features.size), uint32(code_bits), uint32(uint32(uint32(1) << shift) - uint32(1))
+    n_words, mask = uint32(uint32(n_codes + last) >> shift), uint32(uint32(uint32(1) << bits) - uint32(1))
+    n_rows_at_once = max(uint32(n_threads() // n_words), uint32(1))
+    i, first_word = uint32(thread_number() // n_words), uint32(thread_number() % n_words)
+    if i >= n_rows_at_once:
+        i = uint32(n_drawn[0])  # a thread that is left over
+    word_step = n_words if n_threads() >= n_words else n_threads()
+    while i < uint32(n_drawn[0]):
+        row, word = int64(rows[i]), first_word
+        while word < n_words:
+            value, j = uint32(0), uint32(0)
+            while j <= last and uint32(uint32(word << shift) + j) < n_codes:
+                feature = uint32(features[uint32(uint32(word << shift) + j)])
+                code = uint32(uint32(words[row, uint32(feature >> shift)] >> uint32(uint32(feature & last) * bits)) & mask)
+                value = uint32(value | uint32(code << uint32(j * bits)))
+                j = uint32(j + uint32(1))
+            selected[row, word] = value
+            word = uint32(word + word_step)
+        i = uint32(i + n_rows_at_once)
 
 
 @cuda_kernel(

@@ -488,8 +488,8 @@ def _subtract(counter, parents, first_built, hist):
 
 MAX_SLICE_ROWS = 32768  # |g| ≤ 2^15 and h < 2^16: int32 sums of so many stay within 31 bits
 MIN_PART_ROWS = 512
-# What a line of a tile costs the whole GPU when it is added to the histogram, by what a row costs the block that adds it up: on an
-# H200 0.0122 ns for each sum against 32 of shared memory in 2.55 ns a multiprocessor (benchmarks/gpu_ceilings.py).
+# What a line of a tile costs the whole GPU when it is added to the histogram, by what a row costs the block that adds it up: on
+# an H200 0.0122 ns for each sum, against 32 of shared memory in 2.55 ns a multiprocessor (benchmarks/gpu_ceilings.py).
 FLUSH_COST = 0.15
 BLOCKS_OF_A_MULTIPROCESSOR = 4  # at most, of the kernels here, in histogram_tiles.py and in sparse.py
 EVENLY = 0.9  # of the blocks' time that is to be spent at work

@@ -18,7 +18,7 @@ Sorting is CuPy's, by radix: without weights all columns at once, the column abo
 """
 
 import numpy as np
-from numba import float32, int64, uint32, uint64
+from numba import int64, uint32, uint64
 
 from gpuboost.kernels.cuda_common import block_sum, cuda, cuda_kernel, device_function, n_threads, thread_number
 from gpuboost.kernels.cuts import end_bins, middle_value, set_heavy_apart

@@ -135,14 +135,14 @@ def _add_found(counter, nodes, leaves, first_output, found, margin):
 
 @cuda_kernel(
     "nodes: NODE[:], cats: uint32[:, :], columns: code[:, :], n_bins: int32[:], progress: PROGRESS[:], drawn: int32[:], "
-    "segments: int64[:, :], found: uint16[:, :]",
+    "found: uint16[:, :]",
     code=(np.uint8, np.uint16), registers=64,
 )  # fmt: skip
-def find_leaves_kernel(nodes, cats, columns, n_bins, progress, drawn, segments, found):
-    """The leaf of each row of the roots, in each tree. Dynamic shared memory: WORD_BYTES for each node.
+def find_leaves_kernel(nodes, cats, columns, n_bins, progress, drawn, found):
+    """The leaf of each row in each tree, also of rows not drawn for it. Dynamic shared memory: WORD_BYTES for each node.
 
     cats : uint32 (n_nodes, n_words), IN. columns : uint8 or uint16 (n_features, n_rows of the page), IN. n_bins : int32
-    (n_features,), IN. drawn : int32 (k,), IN, of which the first are the rows of the roots. segments : int64 (n_nodes, 3), IN.
+    (n_features,), IN. drawn : int32 (k,), IN. The rows, those of the roots first; none where a gradient is not finite.
     found : uint16 (n_trees, k), OUT. The node that each row of drawn ends in.
     """
     words = cuda.shared.array(0, uint64)
@@ -151,7 +151,9 @@ def find_leaves_kernel(nodes, cats, columns, n_bins, progress, drawn, segments, 
         words[node] = word_of(nodes, node, n_bins)
         node += int64(cuda.blockDim.x)
     cuda.syncthreads()  # all splits are there
-    n_rows, n_columns, depth = uint32(segments[0, 1] - segments[0, 0]), uint32(columns.shape[1]), progress[0].depth
+    n_rows, n_columns, depth = uint32(drawn.size), uint32(columns.shape[1]), progress[0].depth
+    if progress[0].non_finite != 0:
+        n_rows = uint32(0)
     for tree in range(found.shape[0]):
         i = uint32(uint32(thread_number() >> uint32(5)) * uint32(32 * ROWS_PER_THREAD) + uint32(lane_number()))
         while i < n_rows:
@@ -313,14 +315,14 @@ def take_sum(planes, node, kind):
 
 
 @cuda_kernel(
-    "nodes: NODE[:], progress: PROGRESS[:], drawn: int32[:], first_row: int64, segments: int64[:, :], found: uint16[:, :], "
-    "leaves: float32[:, :], first_output: int32[:], margin: float32[:, :]",
+    "nodes: NODE[:], progress: PROGRESS[:], drawn: int32[:], first_row: int64, found: uint16[:, :], leaves: float32[:, :], "
+    "first_output: int32[:], margin: float32[:, :]",
 )
-def add_found_kernel(nodes, progress, drawn, first_row, segments, found, leaves, first_output, margin):
-    """leaves.update_margin_cpu. Dynamic shared memory: VALUE_BYTES for each node. margin : float32 (n_outputs, all rows), INOUT;
+def add_found_kernel(nodes, progress, drawn, first_row, found, leaves, first_output, margin):
+    """leaves.update_margin_cpu, of all rows found. Dynamic shared memory: VALUE_BYTES for each node. margin : float32 (n_outputs, all rows), INOUT;
     first_row : where the page begins in it. Others as sum_found_kernel."""
     values = cuda.shared.array(0, float32)
-    n_rows = uint32(segments[0, 1] - segments[0, 0])
+    n_rows = uint32(drawn.size) if progress[0].non_finite == 0 else uint32(0)
     for own in range(leaves.shape[1]):
         cuda.syncthreads()  # the output's before have been read
         node = int64(cuda.threadIdx.x)

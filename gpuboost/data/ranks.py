@@ -35,7 +35,8 @@ def cut_ranked(ranked: RankedColumns, n_bins: np.ndarray, n_threads: int) -> tup
         list_ranks(left, ranked.totals, bins_left, heavy, n_heavy, ranks)
         own = ranked.at(left, ranks)
         last = ranked.totals[left][:, None]
-        sides = ranked.at(left, np.concatenate([own[1], np.where(own[2] < last, own[2] + 1, 0), np.ones_like(last), last], axis=1))
+        behind = np.where(own[2] < last, own[2] + 1, 0)
+        sides = ranked.at(left, np.concatenate([own[1], behind, np.ones_like(last), last], axis=1))
         cut(left, [_side_by_side(of_own, of_sides) for of_own, of_sides in zip(own, sides)], False)
         left = left[n_cuts[left] < 0]
     return [np.append(own[:m], SENTINEL) for own, m in zip(thresholds, n_cuts.tolist())], extremes

@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-
 from numpy_ranked import NumpyRanked
 
 from gpuboost.backend.cpu import CpuBackend

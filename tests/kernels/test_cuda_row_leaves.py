@@ -65,7 +65,7 @@ def rows(max_rows, **given):
 def find(run, case):
     found = np.full((case.n_trees, len(case.drawn)), 7777, np.uint16)
     run(
-        kernel.find_leaves_kernel, case.nodes, case.cats, case.columns, N_BINS, case.progress, case.drawn, case.segments, found,
+        kernel.find_leaves_kernel, case.nodes, case.cats, case.columns, N_BINS, case.progress, case.drawn, found,
         warps=-(-len(case.drawn) // (32 * kernel.ROWS_PER_THREAD)), shared=case.n_nodes * kernel.WORD_BYTES,
     )  # fmt: skip
     return found
@@ -104,9 +104,11 @@ def test_a_tree_by_hand(run):
     case.nodes[2]["kind"], case.cats = CATEGORICAL, np.zeros((5, 9), np.uint32)
     case.cats[2, 1] = 0b11010  # to the right go 1, 3 and 4
     case.columns = np.array([[0] * 6, [0, 1, 5, 2, 3, 4], [9, 9, 9, 0, 1, 2]], np.uint8)
-    case.drawn, case.segments[0], case.n_nodes = np.array([0, 1, 2, 3, 4, 5, 99], np.int32), [0, 6, 0], 5
+    case.drawn, case.segments[0], case.n_nodes = np.array([0, 2, 5, 4, 3, 1], np.int32), [0, 3, 0], 5  # three of which are drawn
     case.progress = progress_of(n_nodes=5, depth=2)
-    assert find(run, case).tolist() == [[1, 1, 1, 3, 4, 3, 7777]]
+    assert find(run, case).tolist() == [[1, 1, 3, 4, 3, 1]]
+    case.progress["non_finite"] = 1
+    assert find(run, case).tolist() == [[7777] * 6]
 
 
 @settings(max_examples=10, deadline=None)
@@ -154,7 +156,7 @@ def test_margins_get_the_values_of_their_leaves(run, case, is_pruned):
     for tree, own in np.ndindex(case.n_trees, case.leaf_size):
         expected[case.first_output[tree] + own, case.drawn] += values[case.nodes["leaf"][found[tree]], own]
     run(
-        kernel.add_found_kernel, case.nodes, case.progress, case.drawn, FIRST_ROW, case.segments, found, values,
+        kernel.add_found_kernel, case.nodes, case.progress, case.drawn, FIRST_ROW, found, values,
         case.first_output, margin, threads=len(case.drawn), shared=case.n_nodes * kernel.VALUE_BYTES,
     )  # fmt: skip
     np.testing.assert_array_equal(margin[:, FIRST_ROW:], expected)

@@ -161,8 +161,8 @@ class Device(ABC):
         self, kernel: CudaKernel, *arguments: Any, threads: int = 0, warps: int = 0, blocks: int = 0, shared: int = 0,
         prepared: dict[Any, Callable[[], None]] | None = None,
     ) -> None:  # fmt: skip
-        """Launch a kernel. Its grid covers the given work (threads, warps or blocks), at most what could run at once; of one block
-        and some threads, a block of hardly more than these, since all of its warps wait for each other.
+        """Launch a kernel. Its grid covers the given work (threads, warps or blocks), at most what could run at once. Of one
+        block and some threads: a block of hardly more than these, since all of its warps wait for each other.
 
         shared : bytes of dynamic shared memory of a block. prepared : launches made before, by their arguments; checking and
         packing those costs 10 to 30 µs, looking them up 5. The arrays must be the same objects, and are kept alive by the dict.

@@ -125,8 +125,8 @@ class CudaTable(ABC):
 
     @abstractmethod
     def _kernel(self) -> tuple[CudaKernel, int, int]:
-        """The kernel that adds up a page, into how many tiles it cuts a histogram, and how many lines these have; 0: it adds to the
-        histogram itself."""
+        """The kernel that adds up a page, into how many tiles it cuts a histogram, and how many lines these have; 0: it adds to
+        the histogram itself."""
 
     @abstractmethod
     def _add(self, p: int, page: Page, kernel: CudaKernel, n_blocks: int, n_limbs: Array, work: tuple[Array, ...]) -> None:
@@ -230,7 +230,7 @@ class DenseTable(CudaTable):
         rows = self._pages[p]
         self._launch(
             row_leaves.find_leaves_kernel, arrays.nodes, arrays.cats, page.columns, self._n_bins, self._progress, rows.drawn,
-            arrays.segments[p], found, warps=-(-len(rows.kept) // (32 * row_leaves.ROWS_PER_THREAD)),
+            found, warps=-(-len(rows.kept) // (32 * row_leaves.ROWS_PER_THREAD)),
             shared=n_nodes * row_leaves.WORD_BYTES,
         )  # fmt: skip
 

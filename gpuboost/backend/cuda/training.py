@@ -84,7 +84,7 @@ class CudaTraining(Training[Leaving]):
             steps()
 
     def update_margin(self, margin: Array) -> None:
-        draws = self.trees.plan.rows is not None
+        draws = self.trees.plan.rows is not None and not self.trees.finds_all
         for p in range(len(self._pages)):
             self.trees.add_to_margin(p, margin)
         if not draws and not any(len(page.idle) for page in self._pages):

@@ -304,6 +304,11 @@ class CudaTrees(Trees):
             threads=self.node_bound,
         )  # fmt: skip
 
+    @property
+    def finds_all(self) -> bool:
+        """Whether add_to_margin adds to the margins of rows that were not drawn, too."""
+        return bool(self._found)
+
     def add_to_margin(self, p: int, margin: Array) -> None:
         """Add the leaf values to the margins of the rows of page p that the trees were grown on. margin : of all rows."""
         own, page = self.arrays, self._pages[p]
@@ -311,8 +316,8 @@ class CudaTrees(Trees):
             self.over_leaves(p, leaves.update_margin_kernel, own.leaf_values, self.first_output, margin)
             return
         self._launch(
-            row_leaves.add_found_kernel, own.nodes, self._progress, page.drawn, page.first, own.segments[p], self._found[p],
-            own.leaf_values, self.first_output, margin, threads=len(page.kept), shared=self.node_bound * row_leaves.VALUE_BYTES,
+            row_leaves.add_found_kernel, own.nodes, self._progress, page.drawn, page.first, self._found[p], own.leaf_values,
+            self.first_output, margin, threads=len(page.kept), shared=self.node_bound * row_leaves.VALUE_BYTES,
         )  # fmt: skip
 
     def start_copy(self) -> PendingCopy:
