@@ -17,7 +17,7 @@ import numpy as np
 from gpu_ceilings import wait
 from libraries import xgboost_params
 from measure import score
-from tasks import SEED, SEVERAL, Task, covertype_like, higgs_like, wide
+from tasks import SEED, SEVERAL, Task, covertype_like, draw_label, higgs_like, wide
 
 WARM_UP = 3
 BLOCK_VALUES = 2**24  # of a table that are drawn at once, by one thread
@@ -51,6 +51,13 @@ class GpuTask:
 
 
 HIGGS = Task("higgs-11m", 11_000_000, 28, in_blocks(higgs_like, 28))
+def airline_like(rng: np.random.Generator, n_rows: int) -> tuple[np.ndarray, np.ndarray]:
+    """Eight columns of whole numbers, as GBM-perf's flights: month, day, weekday, departure, carrier, origin, destination, miles."""
+    x = np.stack([rng.integers(0, n, n_rows) for n in (12, 31, 7, 1440, 22, 300, 300, 2500)], axis=1).astype(np.float32)
+    return x, draw_label(rng, np.sin(x[:, 3] / 200) + 0.3 * np.cos(x[:, 5]) + np.sin(x[:, 7] / 300))
+
+
+AIRLINE = Task("airline-10m", 10_000_000, 8, in_blocks(airline_like, 8), max_depth=10)
 HALF = {"subsample": 0.5, "colsample_bytree": 0.5}
 TASKS = {
     "100k × 28, depth 6": GpuTask("100k", replace(HIGGS, n_rows=100_000), seconds=5.0),
@@ -58,6 +65,7 @@ TASKS = {
     "11M × 28, depth 8": GpuTask("11M", replace(HIGGS, max_depth=8)),
     "11M × 28, 255 leaves": GpuTask("11M", replace(HIGGS, n_leaves=255)),
     "11M × 28, depth 8, half of rows and columns": GpuTask("11M", replace(HIGGS, max_depth=8), HALF),
+    "10M × 8, depth 10": GpuTask("airline", AIRLINE),
     "581k × 54, 7 classes, depth 6": GpuTask(
         "covertype", Task("covertype-581k", 581_012, 54, covertype_like, n_rounds=50, objective=SEVERAL, n_classes=7)
     ),

@@ -277,11 +277,14 @@ def elementwise_gradients_kernel(gradient, label_rows=1, uses_double=False):
         for output in range(margin.shape[0]):
             first = min(output * label_rows, label.shape[0] - label_rows)
             largest_grad, largest_hess = int64(0), int64(0)
-            row = thread_number()
+            row, last = thread_number(), uint32(n_rows - uint32(1))
+            if row < n_rows:
+                next_margin, next_label = margin[output, row], label_of(label, first, row)
             while row < n_rows:
+                own_margin, own_label, following = next_margin, next_label, min(uint32(row + n_threads()), last)
+                next_margin, next_label = margin[output, following], label_of(label, first, following)  # under way meanwhile
                 own_weight = weight[row] if weight.size > 0 else float32(1.0)
-                own_label = label_of(label, first, row)
-                g, h = gradient(margin[output, row], own_label, own_weight, output, parameters)
+                g, h = gradient(own_margin, own_label, own_weight, output, parameters)
                 if not is_there(own_label):
                     g, h = float32(0.0), float32(0.0)
                 g, h = float32(cut(g) * own_weight), float32(cut(not_negative(h)) * own_weight)

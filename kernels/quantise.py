@@ -315,12 +315,16 @@ def quantise_kernel(
                 if not is_wanted:
                     for k in range(N_SUMS):
                         sums[FINAL, output, k] = sums[OWN, output, k]
-        if is_wanted:  # the same for all threads
+        if is_wanted and page_rows > uint32(0):  # the same for all threads
+            last = uint32(page_rows - uint32(1))
             key, grad_scale, hess_scale = keys[output], rough_scales[output, 0] * factor, rough_scales[output, 1] * factor
             sum_grad, sum_hess, n_quiet, light = int64(0), int64(0), int64(0), int64(0)
             row = thread_number()
+            at = first_row + int64(min(row, last))
+            next_g, next_h = grad[output, at], hess[output, at]
             while row < page_rows:
-                g, h = grad[output, first_row + int64(row)], hess[output, first_row + int64(row)]
+                g, h, at = next_g, next_h, first_row + int64(min(uint32(row + n_threads()), last))
+                next_g, next_h = grad[output, at], hess[output, at]  # under way while this row is rounded
                 if limbs == 1:
                     qg, qh = quantise_pair(g, h, key, grad_scale, hess_scale, float64(32767.0), float64(65535.0))
                     gpair[output, 0, row] = pack(qg, qh)

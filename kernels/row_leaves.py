@@ -319,8 +319,9 @@ def take_sum(planes, node, kind):
     "first_output: int32[:], margin: float32[:, :]",
 )
 def add_found_kernel(nodes, progress, drawn, first_row, found, leaves, first_output, margin):
-    """leaves.update_margin_cpu, of all rows found. Dynamic shared memory: VALUE_BYTES for each node. margin : float32 (n_outputs, all rows), INOUT;
-    first_row : where the page begins in it. Others as sum_found_kernel."""
+    """leaves.update_margin_cpu, of all rows found. Dynamic shared memory: VALUE_BYTES for each node.
+
+    margin : float32 (n_outputs, all rows), INOUT. first_row : where the page begins in it. Others as sum_found_kernel."""
     values = cuda.shared.array(0, float32)
     n_rows = uint32(drawn.size) if progress[0].non_finite == 0 else uint32(0)
     for own in range(leaves.shape[1]):
