@@ -147,8 +147,9 @@ def build_histograms(kernel: CudaKernel, task: Task, machine: Machine) -> list[W
     n_parts = histogram.parts_of_rows(machine.multiprocessors * kernel.blocks_per_sm, tiles.n_tiles)
     works = []
     for level in built_levels(task, machine):
-        worth_a_flush = math.sqrt(level.rows * n_lines * tiles.n_tiles * histogram.FLUSH_COST)
-        part_rows = min(max(level.rows / n_parts, histogram.MIN_PART_ROWS, worth_a_flush), histogram.MAX_SLICE_ROWS)
+        n_best, n_even = math.sqrt(level.rows / (n_lines * tiles.n_tiles * histogram.FLUSH_COST)), machine.multiprocessors
+        n_best = n_best if n_best < n_even else -(-n_best // n_even) * n_even
+        part_rows = min(max(level.rows / min(n_parts, n_best), histogram.MIN_PART_ROWS), histogram.MAX_SLICE_ROWS)
         slices = level.rows / part_rows + level.nodes - 1
         means = replay_tile(level.share, task.kind, task.n_bins, task.n_features, words, kernel.block, width)
         steps = level.rows / slices / (kernel.block // words)

@@ -10,7 +10,7 @@ from numba.extending import intrinsic
 
 from gpuboost.kernels.cuda_common import cuda, lowered_to
 
-__all__ = ["add_at_byte", "load_at", "load_pair_at", "permute_bytes", "store_at"]
+__all__ = ["add_at", "add_at_byte", "load_at", "load_pair_at", "permute_bytes", "store_at"]
 
 _I8, _I32, _I64 = map(ir.IntType, (8, 32, 64))
 
@@ -90,6 +90,15 @@ def _store_at(typing_context, array, begin, offset, value):
     return types.none(array, types.int64, types.uint32, array.dtype), codegen
 
 
+@intrinsic
+def _add_at(typing_context, array, begin, offset, value):
+    def codegen(context, builder, signature, args):
+        builder.atomic_rmw("add", _element(context, builder, signature, args), args[3], "monotonic")
+        return context.get_dummy_value()
+
+    return types.none(array, types.int64, types.uint32, types.int64), codegen
+
+
 @lowered_to(_load_at)
 def load_at(array, begin, offset):
     """The element that lies begin + offset elements behind the first one of a C-contiguous array, without its strides.
@@ -109,6 +118,12 @@ def load_pair_at(array, begin, offset):
 def store_at(array, begin, offset, value):
     """Overwrite the element of load_at."""
     array[_index(array.shape, int(begin) + int(offset))] = value
+
+
+@lowered_to(_add_at)
+def add_at(array, begin, offset, value):
+    """Add to the element of load_at, atomically. array : int64."""
+    cuda.atomic.add(array, _index(array.shape, int(begin) + int(offset)), value)
 
 
 def _index(shape, at):

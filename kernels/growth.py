@@ -52,17 +52,17 @@ def start_trees_kernel(output_sums, first_output, progress, nodes, sums, n_leave
 @cuda_kernel(
     "begin: int64, n: int64, max_depth: int64, first_slot: int64, subtract: int32, progress: PROGRESS[:], nodes: NODE[:], "
     "counts: int64[:], build: int32[:], parents: int32[:], first_output: int32[:], segments: int64[:, :], n_parts: int64, "
-    "n_flushed: int64, slices: SLICE[:], first_slice: int32[:]",
+    "n_even: int64, n_flushed: int64, slices: SLICE[:], first_slice: int32[:]",
     **ONE_BLOCK,
 )  # fmt: skip
 def choose_built_kernel(
     begin, n, max_depth, first_slot, subtract, progress, nodes, counts, build, parents, first_output, segments, n_parts,
-    n_flushed, slices, first_slice,
+    n_even, n_flushed, slices, first_slice,
 ):  # fmt: skip
     """choose_built_step, then list_build_items_kernel."""
     choose_built_step(begin, n, max_depth, first_slot, subtract, progress, nodes, counts, build, parents)
     cuda.syncthreads()  # what is built is known
-    list_build_items(build, nodes, first_output, segments, n_parts, n_flushed, progress, slices, first_slice)
+    list_build_items(build, nodes, first_output, segments, n_parts, n_even, n_flushed, progress, slices, first_slice)
 
 
 @cuda_kernel(

@@ -519,18 +519,21 @@ def most_slices(n_rows: int, n_blocks: int, n_nodes: int) -> int:
 
 
 @cuda_kernel(
-    "build: int32[:], nodes: NODE[:], first_output: int32[:], segments: int64[:, :], n_parts: int64, n_flushed: int64, "
-    "progress: PROGRESS[:], slices: SLICE[:], first_slice: int32[:]",
+    "build: int32[:], nodes: NODE[:], first_output: int32[:], segments: int64[:, :], n_parts: int64, n_even: int64, "
+    "n_flushed: int64, progress: PROGRESS[:], slices: SLICE[:], first_slice: int32[:]",
     **ONE_BLOCK,
 )  # fmt: skip
-def list_build_items_kernel(build, nodes, first_output, segments, n_parts, n_flushed, progress, slices, first_slice):
+def list_build_items_kernel(
+    build, nodes, first_output, segments, n_parts, n_even, n_flushed, progress, slices, first_slice
+):  # fmt: skip
     """Cut the rows that the nodes to build have in one page into parts and slices. One block, a thread for each node and slice.
 
     build : int32, IN. The first n_built are nodes, −1 for none. nodes : NODE, IN (slot, tree). segments : int64 (n_nodes, 3), IN.
     first_output : int32 (n_trees,), IN. n_parts : how many are wanted. n_flushed : lines of tiles that each of them adds to the
-        histogram at its end. There are fewer parts where these would have less than MIN_PART_ROWS rows, or so few that flushing
-        takes longer than adding up: R rows in b parts take R/b + b·n_flushed·FLUSH_COST, least for b² = R/(n_flushed·FLUSH_COST).
-        There is a multiple of n_parts where these would have more than MAX_SLICE_ROWS.
+        histogram at its end. n_even : parts that keep every multiprocessor at work. There are fewer parts where these would have
+        less than MIN_PART_ROWS rows, or so few that flushing takes longer than adding up: R rows in b parts take
+        R/b + b·n_flushed·FLUSH_COST, least for b² = R/(n_flushed·FLUSH_COST); of n_even or more a multiple of it. There is a
+        multiple of n_parts where these would have more than MAX_SLICE_ROWS.
     slices : SLICE (≥ most_slices,), OUT. first_slice : int32 (≥ parts + 1,), OUT. progress : OUT n_items, the parts.
     """
     partial = cuda.shared.array(32, int64)
@@ -543,10 +546,13 @@ def list_build_items_kernel(build, nodes, first_output, segments, n_parts, n_flu
             own_rows += segments[build[i], 1] - segments[build[i], 0]
         i += block
     n_rows = block_sum(own_rows, partial)
+    if n_flushed > 0:
+        n_best = int64(math.sqrt(float32(n_rows) / (float32(n_flushed) * float32(FLUSH_COST))))
+        if n_best > n_even:
+            n_best = quotient(n_best + n_even - 1, n_even) * n_even
+        n_parts = max(min(n_parts, n_best), int64(1))
     n_parts *= max(quotient(n_rows + n_parts * MAX_SLICE_ROWS - 1, n_parts * MAX_SLICE_ROWS), int64(1))
     part_rows = max(quotient(n_rows + n_parts - 1, n_parts), int64(MIN_PART_ROWS))
-    worth_a_flush = int64(math.sqrt(float32(n_rows) * float32(n_flushed) * float32(FLUSH_COST)))
-    part_rows = max(part_rows, min(worth_a_flush, int64(MAX_SLICE_ROWS)))
     n_before, n_slices, first = int64(0), int64(0), int64(0)
     while first < n_built:
         i, own_rows = first + thread, int64(0)

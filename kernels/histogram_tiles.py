@@ -32,7 +32,7 @@ from functools import cache
 
 from numba import int32, int64, uint32, uint64
 
-from gpuboost.kernels.addresses import add_at_byte, load_pair_at, permute_bytes
+from gpuboost.kernels.addresses import add_at, add_at_byte, load_pair_at, permute_bytes
 from gpuboost.kernels.cuda_common import CudaKernel, cuda, cuda_kernel, device_function, lane_number
 from gpuboost.kernels.quantise import LIMB_BITS
 
@@ -233,21 +233,41 @@ def turn_lines(planes, begin, n_lines, code_bytes):
     """Turn each line of 32 words within itself, by its code and plane, so that 16 bins × 2 planes of any feature, which lay in
     one or two banks, lie in all 32. All threads call it. begin : words before the first line.
 
-    A barrier of the block where one of the warp would do, or a shuffle: before those, in loops whose ends are data, the assembler
-    puts a call that makes sure of the warp, for which it spills registers on compute capability 8.
+    A warp takes four lines at a time, with a barrier of the block where one of the warp would do, or shuffles: before those, in
+    loops whose ends are data, the assembler puts a call that makes sure of the warp, for which it spills registers on compute
+    capability 8.
     """
-    lane, n_warps, first = uint32(lane_number()), uint32(cuda.blockDim.x >> 5), uint32(0)
-    n_parts, value = uint32(2 // code_bytes), int32(0)  # lines of a code
-    while first < uint32(n_lines * n_parts):
-        line = uint32(first + uint32(cuda.threadIdx.x >> 5))
-        place, is_mine = uint32(begin + uint32(line * uint32(LINE_WORDS))), line < uint32(n_lines * n_parts)
-        by = turn_of(uint32(line // n_parts), uint32(line % n_parts), code_bytes)
-        if is_mine:
-            value = planes[uint32(place + lane)]
+    n_warps, n_all, first = uint32(cuda.blockDim.x >> 5), uint32(n_lines * uint32(2 // code_bytes)), uint32(0)
+    value0, value1, value2, value3 = int32(0), int32(0), int32(0), int32(0)
+    while first < n_all:
+        line0 = uint32(first + uint32(cuda.threadIdx.x >> 5))
+        line1, line2, line3 = uint32(line0 + n_warps), uint32(line0 + n_warps * uint32(2)), uint32(line0 + n_warps * uint32(3))
+        value0, value1 = word_of_line(planes, begin, line0, n_all), word_of_line(planes, begin, line1, n_all)
+        value2, value3 = word_of_line(planes, begin, line2, n_all), word_of_line(planes, begin, line3, n_all)
         cuda.syncthreads()  # the lines have been read
-        if is_mine:
-            planes[uint32(place + uint32(uint32(lane + by) & uint32(31)))] = value
-        first = uint32(first + n_warps)
+        put_turned(planes, begin, line0, n_all, code_bytes, value0)
+        put_turned(planes, begin, line1, n_all, code_bytes, value1)
+        put_turned(planes, begin, line2, n_all, code_bytes, value2)
+        put_turned(planes, begin, line3, n_all, code_bytes, value3)
+        first = uint32(first + n_warps * uint32(4))
+
+
+@device_function
+def word_of_line(planes, begin, line, n_all):
+    """int32: this lane's word of a line, 0 behind the last one."""
+    value = int32(0)
+    if line < n_all:
+        value = planes[uint32(begin + line * uint32(LINE_WORDS) + uint32(lane_number()))]
+    return value
+
+
+@device_function
+def put_turned(planes, begin, line, n_all, code_bytes, value):
+    """Put this lane's word where it belongs in the turned line."""
+    if line < n_all:
+        code, half = (uint32(line >> uint32(1)), uint32(line & uint32(1))) if code_bytes == 1 else (line, uint32(0))
+        at = uint32(uint32(lane_number()) + turn_of(code, half, code_bytes)) & uint32(31)
+        planes[uint32(begin + line * uint32(LINE_WORDS) + at)] = value
 
 
 @device_function
@@ -263,6 +283,8 @@ def flush_tile(planes, tile, width, n_lines, code_bytes, n_words, first_word, of
     code; of what pads the record, or is a copy, code 0; of what lies behind the record, any."""
     lane, feature, begin = uint32(lane_number()), uint32(cuda.threadIdx.x >> 5), uint32(tile * uint32(SECOND_TILE // 4))
     plane, codes_of_word = uint32(lane & uint32(1)), uint32(WORD_CODES // code_bytes)
+    # 16 codes on, a one-byte code's line begins with the word that was in its middle; a two-byte code's is turned as before.
+    flip, step = (uint32(16), uint32(32 * LINE_WORDS)) if code_bytes == 1 else (uint32(0), uint32(16 * LINE_WORDS))
     while feature < uint32(TILE_CODES // code_bytes):
         own_word = uint32(uint32(feature // codes_of_word) % n_words)
         word = uint32(first_word + uint32(own_word * width) + tile)
@@ -271,16 +293,17 @@ def flush_tile(planes, tile, width, n_lines, code_bytes, n_words, first_word, of
         if column < uint32(offsets.size - 1):
             first_bin = int64(offsets[column])
             n_bins = uint32(offsets[uint32(column + uint32(1))] - offsets[column])
+        target = ((slot * int64(hist.shape[1]) + own) * int64(hist.shape[2]) + first_bin) * int64(2) + int64(plane)
+        if code_bytes == 1:
+            line, at = uint32(code * uint32(2) + plane), uint32(feature + turn_of(code, plane, 1))
+        else:
+            line, at = code, uint32(feature * uint32(2) + plane + turn_of(code, plane, 2))
+        place = uint32(begin + uint32(line * uint32(LINE_WORDS) + uint32(at & uint32(31))))
         while code < n_lines:
-            if code_bytes == 1:
-                line, at = uint32(code * uint32(2) + plane), uint32(feature + turn_of(code, plane, 1))
-            else:
-                line, at = code, uint32(feature * uint32(2) + plane + turn_of(code, plane, 2))
-            place = uint32(begin + uint32(line * uint32(LINE_WORDS) + uint32(at & uint32(31))))
             value = planes[place]
             if value != 0:
                 planes[place] = int32(0)
                 if code < n_bins:
-                    cuda.atomic.add(hist, (slot, own, first_bin + int64(code), int64(plane)), int64(value) << shift)
-            code = uint32(code + uint32(16))
+                    add_at(hist, target, uint32(code * uint32(2)), int64(value) << shift)
+            code, place = uint32(code + uint32(16)), uint32(uint32(place ^ flip) + step)
         feature = uint32(feature + uint32(cuda.blockDim.x >> 5))

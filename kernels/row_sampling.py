@@ -24,7 +24,7 @@ import math
 import numpy as np
 from numba import float32, float64, int32, int64, uint32, uint64
 
-from gpuboost.kernels.cuda_common import block_max, block_prefix, block_sum, cuda, cuda_kernel
+from gpuboost.kernels.cuda_common import FULL_WARP, block_max, block_prefix, block_sum, cuda, cuda_kernel, lane_number
 from gpuboost.kernels.gradients import NON_FINITE_BITS
 from gpuboost.kernels.jit import claim, kernel, launch, parallel_kernel, scalar
 from gpuboost.kernels.partition import move_rows_part
@@ -295,7 +295,7 @@ def _list_chunks(counter, kept, marks, first_place, drawn):
 # CUDA. The drawn rows of a page fill its list from the front, the others from the back. A block reserves room in both with one
 # atomic add for each chunk of its rows: they lie in ascending order within a chunk, the chunks in any order, which no sum shows.
 
-ROWS_PER_THREAD = 8  # of a chunk, side by side: a sector of each array
+ROWS_PER_THREAD = 8  # of a chunk, 32 apart: a warp reads whole lines
 COUNTED_ROWS = 16384  # of a chunk: enough blocks for 1M rows, and 4095 · 16384 < 2^31
 PLANES = 2 * MAGNITUDE_BINS
 
@@ -376,7 +376,8 @@ def draw_rows_kernel(
     drawn : int32 (k,), OUT. The drawn rows from its front, the others from its back. n_listed : int64 (2,), INOUT, zeroed by the
     caller. How many of either. maxima : int64 (n_outputs, 2), INOUT, zeroed by the caller before the first page.
 
-    A thread takes ROWS_PER_THREAD rows that follow each other. 16 bytes moved per row: 0.04 ms for 11M rows at 4.8 TB/s.
+    A warp takes 32 · ROWS_PER_THREAD rows that follow each other, and keeps their order. 16 bytes moved per row: 0.04 ms for 11M
+    rows at 4.8 TB/s.
     """
     places, partial = cuda.shared.array(2, int64), cuda.shared.array(32, int64)
     seed, round_number, mu = progress[0].seed, progress[0].round, threshold[0]
@@ -385,14 +386,15 @@ def draw_rows_kernel(
         sampling_key(seed, round_number, 3), sampling_key(seed, round_number, 4), sampling_key(seed, round_number, 5),
         sampling_key(seed, round_number, 6), sampling_key(seed, round_number, 7),
     )  # fmt: skip
-    bits = bits_of(n_rows)
+    bits, lane = bits_of(n_rows), uint32(lane_number())
+    below = uint32(uint32(uint32(1) << lane) - uint32(1))
     first = int64(cuda.blockIdx.x) * int64(cuda.blockDim.x) * ROWS_PER_THREAD
     while first < kept.size:
-        begin = first + int64(cuda.threadIdx.x) * ROWS_PER_THREAD
-        end = min(begin + ROWS_PER_THREAD, int64(kept.size))
+        first_of_warp = int64(cuda.threadIdx.x >> 5) * int64(32 * ROWS_PER_THREAD)
+        begin, end = first + first_of_warp + int64(lane), int64(kept.size)
         marks, n_here = uint32(0), int64(0)
-        i = begin
-        while i < end:
+        i, flag = begin, uint32(1)
+        while i < end and flag < uint32(1 << ROWS_PER_THREAD):
             row, magnitude = first_row + int64(kept[i]), float64(0.0)
             if mu != float64(UNIFORM):
                 square = float64(0.0)
@@ -404,41 +406,43 @@ def draw_rows_kernel(
                 place = scrambled(place, bits, keys)
             chosen, p = is_drawn(place, magnitude, mu, n_rows, n_drawn)
             if chosen:
-                marks |= uint32(uint32(1) << uint32(i - begin))
+                marks |= flag
                 n_here += 1
             if p < float64(1.0):
                 for output in range(grad.shape[0]):
                     grad[output, row] = float32(float64(grad[output, row]) / p)
                     hess[output, row] = float32(float64(hess[output, row]) / p)
-            i += 1
+            i, flag = i + 32, uint32(flag << uint32(1))
         before, total = block_prefix(n_here, partial)
+        before = cuda.shfl_sync(FULL_WARP, before, 0)  # of the warps before
         if cuda.threadIdx.x == 0:
             n_block = min(int64(cuda.blockDim.x) * ROWS_PER_THREAD, int64(kept.size) - first)
             places[0] = cuda.atomic.add(n_listed, 0, total)
             places[1] = int64(kept.size) - int64(1) - cuda.atomic.add(n_listed, 1, n_block - total)
         cuda.syncthreads()  # the room is reserved
-        to_front, to_back = places[0] + before, places[1] - (begin - first - before)
-        i = begin
-        while i < end:
-            if (marks >> uint32(i - begin)) & uint32(1) != uint32(0):
-                drawn[to_front] = kept[i]
-                to_front += 1
-            else:
-                drawn[to_back] = kept[i]
-                to_back -= 1
-            i += 1
+        to_front, to_back = places[0] + before, places[1] - (first_of_warp - before)
+        for k in range(ROWS_PER_THREAD):
+            i = begin + 32 * k
+            chosen = uint32(marks & uint32(1 << k)) != uint32(0)
+            in_front, there = cuda.ballot_sync(FULL_WARP, chosen), cuda.ballot_sync(FULL_WARP, i < end)
+            behind = uint32(uint32(there) & ~uint32(in_front))
+            if chosen:
+                drawn[to_front + cuda.popc(uint32(uint32(in_front) & below))] = kept[i]
+            elif i < end:
+                drawn[to_back - cuda.popc(uint32(behind & below))] = kept[i]
+            to_front, to_back = to_front + cuda.popc(in_front), to_back - cuda.popc(behind)
         for output in range(grad.shape[0]):
             largest_grad, largest_hess = int64(0), int64(0)
-            i = begin
-            while i < end:
-                row, mark = first_row + int64(kept[i]), (marks >> uint32(i - begin)) & uint32(1)
+            i, flag = begin, uint32(1)
+            while i < end and flag < uint32(1 << ROWS_PER_THREAD):
+                row, mark = first_row + int64(kept[i]), uint32(1) if uint32(marks & flag) != uint32(0) else uint32(0)
                 value, own_bits = clear_undrawn(grad[output, row], mark)
                 grad[output, row] = value
                 largest_grad = max(largest_grad, int64(own_bits))
                 value, own_bits = clear_undrawn(hess[output, row], mark)
                 hess[output, row] = value
                 largest_hess = max(largest_hess, int64(own_bits))
-                i += 1
+                i, flag = i + 32, uint32(flag << uint32(1))
             largest_grad, largest_hess = block_max(largest_grad, partial), block_max(largest_hess, partial)
             if cuda.threadIdx.x == 0:
                 cuda.atomic.max(maxima, (output, 0), largest_grad)

@@ -355,7 +355,7 @@ MUTANTS = [
                          "races"),
     # Atomic operations
     Mutant(histogram_tiles, "flush_tile",
-           "cuda.atomic.add(hist, (slot, own, first_bin + int64(code), int64(plane)), int64(value) << shift)",
+           "add_at(hist, target, uint32(code * uint32(2)), int64(value) << shift)",
            "hist[slot, own, first_bin + int64(code), int64(plane)] += int64(value) << shift", build_in_shared_memory, "races"),
     Mutant(histogram, "build_strided_histograms_kernel", "cuda.atomic.add(planes, bin_place, int32(pair >> 16))",
            "planes[bin_place] += int32(pair >> 16)", build_strided, "races"),

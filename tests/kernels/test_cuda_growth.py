@@ -49,7 +49,7 @@ def a_level():
     values["monotone"], values["first_output"] = np.zeros(0, np.int8), np.arange(2, dtype=np.int32)
     values["penalty"] = np.array([(1.0, 0.5, 0.0, 100.0, 2.5)], PENALTY)
     scalars = {"max_depth": 0, "max_leaves": 55, "begin": 0, "n": 2 * N_PARENTS, "first_slot": 7, "subtract": 1, "n_parts": 3}
-    return values | scalars | {"n_flushed": 2}
+    return values | scalars | {"n_even": 2, "n_flushed": 2}
 
 
 def launch(run, kernel, values, **work):

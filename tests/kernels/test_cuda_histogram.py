@@ -80,12 +80,12 @@ def build_with(
     return hist[nodes["slot"]]
 
 
-def list_slices(run, build_list, nodes, first_output, segments, n_parts, n_flushed=0):
+def list_slices(run, build_list, nodes, first_output, segments, n_parts, n_even=1, n_flushed=0):
     """What list_build_items_kernel leaves for those that build: progress, slices, first_slice."""
     n_rows = int((segments[:, 1] - segments[:, 0]).sum())
     room = histogram.most_slices(n_rows, n_parts, len(build_list))
     work = progress_of(n_built=len(build_list)), np.full(room, -1, np.int32).repeat(5).view(SLICE), np.full(room, -1, np.int32)
-    run(histogram.list_build_items_kernel, build_list, nodes, first_output, segments, n_parts, n_flushed, *work, blocks=1)
+    run(histogram.list_build_items_kernel, build_list, nodes, first_output, segments, n_parts, n_even, n_flushed, *work, blocks=1)
     return work
 
 
@@ -124,7 +124,7 @@ def small_case(seed, n_rows, n_bins, *, n_outputs=1, n_nodes=3, missing=0.2, vec
 # ---- the work list
 
 
-def list_items(run, sizes, build_list, n_parts, n_flushed=0):
+def list_items(run, sizes, build_list, n_parts, n_even=1, n_flushed=0):
     """(first_slice, [(node, its first row, end) of each slice]); nodes lie one after the other in their rows."""
     ends = np.cumsum(sizes)
     segments = np.stack([ends - sizes, ends, np.arange(len(ends)) % 2], axis=1).astype(np.int64)
@@ -132,7 +132,7 @@ def list_items(run, sizes, build_list, n_parts, n_flushed=0):
     nodes["slot"], nodes["tree"] = np.arange(len(sizes)), np.arange(len(sizes)) % 2
     first_output = np.array([5, 7], np.int32)
     build_list = np.array(build_list, np.int32)
-    progress, slices, first_slice = list_slices(run, build_list, nodes, first_output, segments, n_parts, n_flushed)
+    progress, slices, first_slice = list_slices(run, build_list, nodes, first_output, segments, n_parts, n_even, n_flushed)
     n_items = progress["n_items"][0]
     first_slice, slices = first_slice[: n_items + 1], slices[: first_slice[n_items]]
     node = slices["slot"]
@@ -161,11 +161,12 @@ def test_a_part_has_neither_too_few_rows_nor_too_many(run):
 
 @each_runner
 def test_parts_are_fewer_where_each_flushes_much(run):
-    # 0.15 · 256 lines cost as much as 38.4 rows: 50,000 rows in parts of √(50,000 · 38.4) = 1385.6
-    first_slice, slices = list_items(run, [50_000], [0], 396, 256)
-    assert slices[0] == (0, 0, 1385) and len(first_slice) == 1 + -(-50_000 // 1385)
-    assert list_items(run, [50_000], [0], 20, 256)[0] == list(range(21))  # those wanted have more rows anyway
-    assert len(list_items(run, [3 * MOST], [0], 396, 10**9)[0]) == 1 + 3  # however much is flushed
+    # 0.15 · 256 lines cost as much as 38.4 rows: 50,000 rows in √(50,000 / 38.4) = 36.08 parts
+    first_slice, slices = list_items(run, [50_000], [0], 396, 132, 256)
+    assert first_slice == list(range(37)) and slices[0] == (0, 0, 1389)
+    assert len(list_items(run, [50_000], [0], 396, 30, 256)[0]) == 1 + 60  # of 30 or more a multiple
+    assert list_items(run, [50_000], [0], 20, 132, 256)[0] == list(range(21))  # no more than are wanted
+    assert len(list_items(run, [3 * MOST], [0], 396, 132, 10**9)[0]) == 1 + 3  # however much is flushed
 
 
 @settings(max_examples=15, deadline=None)

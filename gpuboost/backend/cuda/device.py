@@ -246,6 +246,7 @@ class CupyDevice(Device):
         self._is_profiled = PROFILER in os.environ and cupy.cuda.nvtx.available
         self._copy_stream: Any = None  # made when it is needed, with this device current
         self._lock = threading.Lock()
+        self._own = threading.local()  # is_bound : whether the thread has this device's context, without which it cannot launch
 
     def empty(self, shape: Any, dtype: Any) -> Array:
         if (dtype := np.dtype(dtype)).names is not None:
@@ -396,7 +397,12 @@ class CupyDevice(Device):
         return self._functions[key]
 
     def current(self) -> Any:
-        return self.xp.cuda.Device(self.number)
+        device = self.xp.cuda.Device(self.number)
+        if not hasattr(self._own, "is_bound"):  # CuPy leaves it to the first call that is not a launch
+            with device:
+                self.xp.cuda.runtime.free(0)
+            self._own.is_bound = True
+        return device
 
     def phase(self, name: str) -> AbstractContextManager[object]:
         return self._range(name) if self._is_profiled else nullcontext()

@@ -93,7 +93,8 @@ class CudaTable(ABC):
         self._clear_slots(target, batch.first_slot, n)
         kernel, n_tiles, n_lines = self._kernel()
         n_blocks, n_variants = device.n_multiprocessors * kernel.blocks_per_sm, n_tiles * hist.shape[1]
-        parts = histogram.parts_of_rows(n_blocks, n_variants), n_lines * n_variants
+        n_even = max(device.n_multiprocessors // n_variants, 1)
+        parts = histogram.parts_of_rows(n_blocks, n_variants), n_even, n_lines * n_variants
         for p, page in self.walk():
             rows, segments = self._pages[p], arrays.segments[p]
             work = self._first_output, segments, *parts
