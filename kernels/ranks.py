@@ -155,11 +155,12 @@ def list_keys_kernel(values, missing, weights, first_row, shift, keys):
         item += int64(cuda.gridDim.x)
 
 
-@cuda_kernel("keys: uint64[:, :], shift: int64, counts: int64[:, :]", registers=40)
-def count_values_kernel(keys, shift, counts):
-    """Count what sorted columns hold. keys : uint64 (n, rows), IN.
+@cuda_kernel("keys: uint64[:, :], shift: int64, prefix: int64[:, :], counts: int64[:, :]", registers=40)
+def count_values_kernel(keys, shift, prefix, counts):
+    """Count what sorted columns hold. keys : uint64 (n, rows), IN. prefix : as list_values_kernel.
 
-    counts : int64 (n, 3), INOUT, zeroed by the caller: rows with a value, distinct values, rows with one that counts as infinite.
+    counts : int64 (n, 4), INOUT, zeroed by the caller: rows with a value, distinct values, rows with one that counts as infinite,
+        and the weight of all values.
     """
     partial = cuda.shared.array(32, int64)
     n_rows = int64(keys.shape[1])
@@ -177,6 +178,8 @@ def count_values_kernel(keys, shift, counts):
                     n_distinct += 1
                 if key <= uint32(SMALLEST_KEY) or key >= uint32(LARGEST_KEY):
                     n_infinite += 1
+                if row + 1 == n_rows or key_at(keys, column, row + 1, shift) == uint32(MISSING_KEY):
+                    counts[column, 3] = prefix[column, row] if prefix.size > 0 else row + 1
             row += int64(cuda.blockDim.x)
         n_present, n_distinct = block_sum(n_present, partial), block_sum(n_distinct, partial)
         n_infinite = block_sum(n_infinite, partial)

@@ -61,11 +61,11 @@ class Graph:
 
 
 class Own(threading.local):
-    """What each thread has for itself: the devices and streams that it has made current, the innermost last; the graph that it
-    captures."""
+    """What each thread has for itself: the devices and streams that it has made current, the innermost last; the devices whose
+    contexts it has; the graph that it captures."""
 
     def __init__(self, machine: "Machine") -> None:
-        self.devices, self.streams = [0], [machine.null]
+        self.devices, self.streams, self.contexts = [0], [machine.null], set[int]()
         self.graph: Graph | None = None
 
 
@@ -123,6 +123,7 @@ class Machine:
         """cuLaunchKernel: arguments are read at once, the work is done later."""
         assert (gy, gz, by, bz, extra) == (1, 1, 1, 1, 0)
         kernel, choice, device, run = self.functions[function]
+        assert device in self.own.contexts, "a launch alone gives a thread no context"
         assert device == self.device and (stream == 0 or self.streams[stream].device == device), "the current device is another"
         arguments = unpacked(kernel, choice, parameters)
         self.note(kernel.name)
@@ -337,7 +338,7 @@ def cuda(machine: Machine, device_type: type) -> SimpleNamespace:
             streamCaptureModeThreadLocal="thread local", getDeviceCount=lambda: 2,
             deviceGetPCIBusId=lambda number: f"0000:{number:02d}:00.0",
             getDeviceProperties=lambda number: properties, memGetInfo=lambda: (pool.device_bytes - pool.held, pool.device_bytes),
-            CUDARuntimeError=CUDARuntimeError,
+            CUDARuntimeError=CUDARuntimeError, free=lambda pointer: machine.own.contexts.add(machine.device),
         ),
         driver=SimpleNamespace(
             launchKernel=machine.launch, funcSetAttribute=lambda *facts: machine.attributes.append(facts),

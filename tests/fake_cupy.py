@@ -68,6 +68,8 @@ class ndarray(NDArrayOperatorsMixin):
         return self._computed(lambda: function(*map(unwrap, args), **kwargs))
 
     def __getitem__(self, index: Any) -> "ndarray":
+        if isinstance(index, ndarray):
+            return self._computed(lambda: self._values[index._values])
         part = self._values[unwrap_index(index)]
         if np.may_share_memory(part, self._values) or part.size == 0:
             return ndarray(part, self.device.id)
@@ -91,6 +93,9 @@ class ndarray(NDArrayOperatorsMixin):
 
     def copy(self, order: str = "C") -> "ndarray":
         return self._computed(lambda: self._values.copy(order))
+
+    def sort(self) -> None:
+        self._computed(lambda: self._values.sort())
 
     def any(self, axis: int | None = None) -> "ndarray":
         return self._computed(lambda: self._values.any(axis=axis))
@@ -175,6 +180,7 @@ def cupy() -> ModuleType:
         "full": lambda *args, **kwargs: new(np.full(*args, **kwargs)),
         "arange": lambda *args, **kwargs: new(np.arange(*args, **kwargs)),
         "where": lambda condition, x, y: condition._computed(lambda: np.where(*map(unwrap, (condition, x, y)))),
+        "cumsum": lambda array: array._computed(lambda: np.cumsum(array._values)),
         "abs": np.abs,
         "isfinite": np.isfinite,
         "cuda": fake_cuda.cuda(fake_cuda.Machine(), Device),

@@ -37,11 +37,12 @@ def check(run, values, missing, weights, seed, batches=1, rows_per_block=ranks.R
         prefix = np.cumsum(weights[(keys & 0xFFFFFFFF).astype(np.int64)], axis=1)
     expected, blocks = NumpyRanked(values.T, missing, weights, range(n)), n * -(-n_rows // rows_per_block)
 
-    counts = np.zeros((n, 3), np.int64)
-    run(ranks.count_values_kernel, keys, shift, counts, blocks=blocks)
+    counts = np.zeros((n, 4), np.int64)
+    run(ranks.count_values_kernel, keys, shift, prefix, counts, blocks=blocks)
     exists = ~np.isnan(values) & (values != np.float32(missing)) & ((weights > 0) if is_weighted else True)
     assert counts[:, 0].tolist() == exists.sum(axis=1).tolist()
     assert counts[:, 1].tolist() == expected.n_distinct.tolist() and counts[:, 2].tolist() == expected.n_infinite.tolist()
+    assert counts[:, 3].tolist() == expected.totals.tolist()
 
     columns, most = np.arange(n)[::-1].copy(), int(expected.n_distinct.max()) + 1
     asked, n_listed = np.zeros((n, most), np.int64), np.zeros(n, np.int64)

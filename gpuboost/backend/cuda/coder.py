@@ -63,14 +63,13 @@ class CudaRankedColumns(RankedColumns):
             for keys, prefix in zip(self._keys, self._prefix):
                 keys.sort()
                 prefix[...] = device.xp.cumsum(own_weights[(keys & np.uint64(0xFFFFFFFF)).astype(np.int64)])
-        counted = device.zeros((n, 3), np.int64)
-        device.launch(count_values_kernel, self._keys, self._shift, counted, blocks=self._n_chunks(n, n_rows))
-        n_present, self.n_distinct, self.n_infinite = np.ascontiguousarray(device.fetch(counted).T)
+        counts = device.zeros((n, 4), np.int64)
+        device.launch(
+            count_values_kernel, self._keys, self._shift, self._prefix, counts, blocks=self._n_chunks(n, n_rows)
+        )  # fmt: skip
+        n_present, self.n_distinct, self.n_infinite, self.totals = np.ascontiguousarray(device.fetch(counts).T)
         n_absent = 0 if weights is None else n_rows - int(np.count_nonzero(weights))
-        self.has_missing, self.totals = n_rows - n_present > n_absent, n_present
-        if weights is not None:
-            at_last = device.xp.arange(n), device.put(np.maximum(n_present - 1, 0))
-            self.totals = np.where(n_present > 0, device.fetch(self._prefix[at_last]) if n_rows else 0, 0)
+        self.has_missing = n_rows - n_present > n_absent
 
     def _n_chunks(self, n: int, n_rows: int) -> int:
         return n * -(-n_rows // ROWS_PER_BLOCK)
