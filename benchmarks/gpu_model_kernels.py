@@ -157,7 +157,7 @@ def build_histograms(kernel: CudaKernel, task: Task, machine: Machine) -> list[W
             Work(
                 items=slices * tiles.n_tiles * n_warps, resident=resident,
                 instructions=steps * len(loop) + turns * len(turn) + flushes * len(flush) + outside(listing, loop, turn, flush),
-                passes=steps * means.passes + 2 * (turns + flushes), lines=steps * means.lines + flushes * 32 * 8 / LINE,
+                shared_adds=steps * width * 16, passes=2 * (turns + flushes), lines=steps * means.lines + flushes * 32 * 8 / LINE,
                 waits=steps + 2, cached_waits=6,
                 bytes=level.rows * tiles.n_tiles * means.sectors * SECTOR + level.nodes * 16 * task.n_features * task.n_bins,
                 adds=slices * task.n_features * task.n_bins * 2, add_passes=means.passes / 16 / width,
@@ -314,7 +314,8 @@ def sum_found(kernel: CudaKernel, task: Task, machine: Machine) -> list[Work]:
         Work(
             items=n_parts * n_warps, resident=resident_warps(kernel, listing, machine, n_nodes * row_leaves.LINE_BYTES),
             instructions=steps * len(loop) + takes * len(take) + clears * len(clear) + outside(listing, loop, take),
-            doubles=steps * loop.count(DOUBLE), passes=steps * 8 + takes * 32 + 32 * n_nodes / kernel.block, lines=steps * 4,
+            doubles=steps * loop.count(DOUBLE), shared_adds=steps * 8, lines=steps * 4,
+            passes=takes * 32 + 32 * n_nodes / kernel.block,
             waits=steps + 1, cached_waits=6, bytes=task.n_rows * (4 + 2 + 4 + 4), adds=n_parts * 2 ** (task.max_depth + 1),
             add_passes=1.0,
         )  # fmt: skip

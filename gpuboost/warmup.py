@@ -10,13 +10,16 @@ are as small as takes every path, and what they train is of no interest.
 
 from collections.abc import Callable, Iterator
 from functools import partial
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import numpy as np
 import scipy.sparse
 
+from gpuboost.backend.contract import RankedColumns
 from gpuboost.data.dmatrix import DMatrix
 from gpuboost.data.quantile_dmatrix import QuantileDMatrix
+from gpuboost.data.ranks import cut_ranked
 from gpuboost.kernels.row_leaves import FEWEST_ROWS
 from gpuboost.kernels.selection import FEWEST_ROWS as FEWEST_SELECTED
 from gpuboost.training.loop import train
@@ -101,6 +104,7 @@ def other_uses() -> Iterator[Use]:
         for objective in ("rank:ndcg", "rank:map", "rank:pairwise"):
             yield partial(_by_objective, objective, params)
     yield _explanations
+    yield _cuts_for_a_gpu
 
 
 def _growths() -> Iterator[dict[str, Any]]:
@@ -127,6 +131,16 @@ def _pairs() -> Iterator[dict[str, Any]]:
     for method in ("topk", "mean"):
         for is_unbiased in (False, True):
             yield {"lambdarank_pair_method": method, "lambdarank_num_pair_per_sample": 2, "lambdarank_unbiased": is_unbiased}
+
+
+def _cuts_for_a_gpu() -> None:
+    """What the host does to cut columns that a GPU has sorted: here 9 values, which weigh 1 each."""
+
+    def at(columns: np.ndarray, ranks: np.ndarray) -> list[np.ndarray]:
+        return [(ranks + 2**31).astype(np.uint32), np.maximum(ranks - 1, 0), ranks]
+
+    nine = np.full(1, 9)
+    cut_ranked(cast(RankedColumns, SimpleNamespace(totals=nine, n_distinct=nine, at=at)), np.full(1, 4), 1)
 
 
 def _by_objective(objective: str, params: dict[str, Any]) -> None:

@@ -211,12 +211,13 @@ def test_no_add_takes_a_second_pass():
 
 def test_a_launch_takes_as_long_as_what_it_keeps_busy():
     machine = Machine(
-        multiprocessors=10, clock_ghz=2.0, issue_clocks=0.25, pass_clocks=2, line_clocks=1, double_clocks=0.5, memory_gb_s=1000,
+        multiprocessors=10, clock_ghz=2.0, issue_clocks=0.25, shared_add_clocks=3, pass_clocks=2, line_clocks=1,
+        double_clocks=0.5, memory_gb_s=1000,
         add_ns=0.5, dependent_clocks=4, latency_ns=500, cached_ns=100, busy=0.5,
     )  # fmt: skip
     work = Work(
-        items=4000, resident=400, instructions=100, doubles=8, others=50, passes=16, lines=8, waits=2, cached_waits=3, bytes=1e6,
-        adds=80,
+        items=4000, resident=400, instructions=100, doubles=8, others=50, shared_adds=4, passes=10, lines=8, waits=2,
+        cached_waits=3, bytes=1e6, adds=80,
     )  # fmt: skip
     us = work.us(machine)  # 4000 items on 10 multiprocessors of 2 clocks a ns: 200 ns a clock of an item, at half the rate 400
     assert us == pytest.approx({"issue": 10.0, "float64": 1.6, "pipe": 16.0, "adds": 0.08, "memory": 2.0, "latency": 16.0})
@@ -225,9 +226,9 @@ def test_a_launch_takes_as_long_as_what_it_keeps_busy():
 
 
 def test_measured_numbers_replace_assumed_ones():
-    items = {"shared adds": {"ns per bank pass, random banks": 1.5}, "launch": {"µs of the device, prepared": 3.25}}
+    items = {"shared adds": {"ns per bank pass, own banks": 1.5}, "launch": {"µs of the device, prepared": 3.25}}
     machine = Machine(clock_ghz=2.0).measured(items)
-    assert (machine.pass_clocks, machine.launch_us, machine.latency_ns) == (3.0, 3.25, Machine().latency_ns)
+    assert (machine.shared_add_clocks, machine.launch_us, machine.latency_ns) == (3.0, 3.25, Machine().latency_ns)
 
 
 def test_what_measures_a_number_is_there():

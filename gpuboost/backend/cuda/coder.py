@@ -24,7 +24,8 @@ from gpuboost.kernels.ranks import (
 
 __all__ = ["CudaCoder", "CudaRankedColumns", "columns_of"]
 
-RANKED_SHARE = 2  # one part in so many of the memory that is free is taken to sort columns
+RANKED_BYTES = 2**30  # to sort columns: some at a time, as many as keep a GPU busy
+RANKED_SHARE = 2  # but no more than one part in so many of the memory that is free
 
 
 def columns_of(device: Device, batch: Array, features: Array | None = None) -> Array:
@@ -114,8 +115,9 @@ class CudaCoder(Coder):
         )  # fmt: skip
 
     def columns_ranked_at_once(self, n_rows: int, is_weighted: bool) -> int:
-        """A part of the memory that is free: values, keys, what sorting them takes, and weights."""
-        return self.device.free_bytes() // RANKED_SHARE // ((32 if is_weighted else 24) * max(n_rows, 1))
+        """Values, keys, what sorting them takes, and weights."""
+        most, column = self.device.free_bytes() // RANKED_SHARE, (32 if is_weighted else 24) * max(n_rows, 1)
+        return max(min(most, RANKED_BYTES) // column, int(column <= most))
 
     def rank_columns(
         self, batches: Iterable[Array], missing: float, weights: np.ndarray | None, n_rows: int, features: np.ndarray
