@@ -216,6 +216,15 @@ def test_no_kernel_calls_a_function(kernel, choice):
     assert not [i for i in instructions(kernel, choice) if i.split(".")[0] == "call"]
 
 
+@a_few
+@each_kernel
+def test_no_gpu_answers_what_nobody_reads(kernel, choice):
+    """Of atomic operations on global memory without a result that is read the fast ones are meant, reductions."""
+    ptx = _ptx(kernel, tuple(choice.values()), HOPPER)
+    for register in re.findall(r"\batom\.global\.(?:add|max|min)\.\w+\s+(%\w+),", ptx):
+        assert len(re.findall(rf"{register}\b", ptx)) > 1
+
+
 # ---------------------------------------------------------------------------------------------------------------------
 # Atomic operations of histograms. Only 32-bit integers have a native add in shared memory; the rest would be loops.
 

@@ -12,6 +12,7 @@ Where no assembler is at hand the PTX itself is returned, for the driver to tran
 import ctypes
 import re
 import threading
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from functools import cache
@@ -94,7 +95,17 @@ def to_ptx(kernel: CudaKernel, choice: dict[str, np.dtype[Any]], capability: tup
             _for_numba(kernel.function), signature, cc=capability, device=False, abi="numba", output="ptx",
             launch_bounds=(kernel.block, blocks_per_sm),
         )  # fmt: skip
-    return ptx
+    return _as_reductions(ptx)
+
+
+_ATOMIC = re.compile(r"\batom(\.global(?:\.\w+)*\.(?:add|max|min|and|or|xor)\.\w+)\s+(%\w+), ")
+
+
+def _as_reductions(ptx: str) -> str:
+    """Atomic operations on global memory whose result nobody reads as reductions (PTX ISA, red), to which a GPU need not answer.
+    NVVM writes all of them as the others, and ptxas leaves them so."""
+    used = Counter(re.findall(r"%\w+", ptx))
+    return _ATOMIC.sub(lambda found: f"red{found[1]} " if used[found[2]] == 1 else found[0], ptx)
 
 
 def _threads_of_a_multiprocessor(capability: tuple[int, int]) -> int:

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from gpuboost.backend.cuda import compiler, kept
-from gpuboost.backend.cuda.compiler import _say_why_not, compile_kernel, to_ptx
+from gpuboost.backend.cuda.compiler import _as_reductions, _say_why_not, compile_kernel, to_ptx
 from gpuboost.backend.cuda.kept import CompiledKernel, cache_folder
 from gpuboost.kernels.cuda_common import cuda_kernel
 from gpuboost.kernels.jit import scalar
@@ -76,6 +76,13 @@ def test_the_second_call_compiles_nothing(cache, toolchain):
     first = compile_kernel(fused_kernel, CHOICE, HOPPER)
     second = compile_kernel(fused_kernel, CHOICE, HOPPER)
     assert first == second and len(toolchain.compiled) == 1 and len(entries(cache)) == 1
+
+
+def test_atomic_operations_whose_result_nobody_reads_become_reductions():
+    kept = ["atom.global.add.u64 \t%rd1, [%rd2], %rd3;", "add.s64 %rd4, %rd1, 1;", "atom.shared.add.u32 %r1, [%rd2], %r2;",
+            "atom.global.cas.b64 %rd5, [%rd2], %rd3, %rd4;"]  # fmt: skip
+    ptx = "\n".join([*kept, "atom.global.add.u64 \t%rd12, [%rd2], %rd3;", "atom.global.max.s64 %rd6, [%rd2+8], %rd3;"])
+    assert _as_reductions(ptx).splitlines() == [*kept, "red.global.add.u64 [%rd2], %rd3;", "red.global.max.s64 [%rd2+8], %rd3;"]
 
 
 def test_every_field_of_an_entry_comes_back(cache):
