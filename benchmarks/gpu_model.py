@@ -205,8 +205,8 @@ def floor_of(kernel: str, floor: dict[str, float]) -> float:
 def page(runs: dict[str, dict[str, Any]]) -> str:
     parts = [
         "# A tree on a GPU: modelled, not measured",
-        "Written by `python benchmarks/gpu_model.py`, which says how. **No figure on this page was measured on a GPU.** A range "
-        "is that of the assumed numbers and of the cautious ones, both at the end.",
+        "Written by `python benchmarks/gpu_model.py`, which says how. **No time on this page was measured on a GPU.** A range "
+        "is that of the numbers at the end, of which some were measured, and of cautious ones.",
     ]
     for label, run in runs.items():
         changes = " and changes" if run["uncommitted_changes"] else ""
