@@ -277,7 +277,7 @@ def elementwise_gradients_kernel(gradient, label_rows=1, uses_double=False):
         for output in range(margin.shape[0]):
             first = min(output * label_rows, label.shape[0] - label_rows)
             largest_grad, largest_hess = int64(0), int64(0)
-            row, last = thread_number(), uint32(n_rows - uint32(1))
+            row, last = thread_number(), uint32(max(n_rows, uint32(1)) - uint32(1))
             if row < n_rows:
                 next_margin, next_label = margin[output, row], label_of(label, first, row)
             while row < n_rows:
