@@ -196,12 +196,14 @@ def training_section(items: dict[str, Any], model: dict[str, Modelled]) -> str:
         for library in ("gpuboost", "xgboost"):
             r = result.get(library, {"failed": ""})
             if "failed" in r:
-                rows += [[name, library, r["failed"].replace("|", "/")[:100]] + [""] * 6] if r["failed"] else []
+                rows += [[name, library, r["failed"].replace("|", "/")[:100]] + [""] * 7] if r["failed"] else []
                 continue
             quality = ", ".join(f"{metric} {value:.4f}" for metric, value in r["quality"].items())
-            rows.append([name, library, f"{r['ms_per_tree']:.3f}", said * (library == "gpuboost"), f"{r['rounds_timed']}",
-                         f"{r['bin_s']:.3f}", f"{r['copy_s']:.3f}", f"{r['memory_mb']:.0f}", quality])  # fmt: skip
-    return table(["table", "", "ms per tree", "modelled", "rounds timed", "binning s", "copy s", "memory MB", "quality"], rows)
+            figures = [f"{r['ms_per_tree']:.3f}", said * (library == "gpuboost"), f"{r['rounds_timed']}", f"{r['bin_s']:.3f}",
+                       f"{r['bin_memory_mb']:.0f}", f"{r['copy_s']:.3f}", f"{r['memory_mb']:.0f}"]  # fmt: skip
+            rows.append([name, library, *figures, quality])
+    columns = "ms per tree", "modelled", "rounds timed", "binning s", "its MB", "copy s", "MB in all", "quality"
+    return table(["table", "", *columns], rows)
 
 
 def digests_section(items: dict[str, Any]) -> str:

@@ -1,5 +1,6 @@
 """A GPU in numbers, and how long one takes for some work. Each number is a fact of a data sheet, or named: measured on an H200 on
-2026-11-26 (results/gpu-ceilings.json) where a figure of gpu_ceilings.py is named but for launches, else assumed.
+2026-11-26 (results/gpu-ceilings.json) where a figure of gpu_ceilings.py is named, but for launches and for memory that is busy,
+else assumed. smaller_child is of trees of 11M × 28 at depth 8 there, whose eight levels added up 29.7M rows.
 
     issue       instructions of warps
     pipe        the load/store pipe: atomic adds to shared memory, bank passes of loads and stores there, lines of global memory

@@ -210,7 +210,8 @@ def page(runs: dict[str, dict[str, Any]]) -> str:
     ]
     for label, run in runs.items():
         changes = " and changes" if run["uncommitted_changes"] else ""
-        parts += [f"## {label.capitalize()}: commit {run['commit'][:10]}{changes}, {run['machine']['name']}", *tables(run)]
+        title = f"## {label[:1].upper()}{label[1:]}: commit {run['commit'][:10]}{changes}, {run['machine']['name']}"
+        parts += [title, *tables(run)]
     parts += floors_page(list(runs.values())[-1])
     return "\n\n".join([*parts, "## The numbers", numbers(list(runs.values())[-1]["machine"])]) + "\n"
 

@@ -51,6 +51,8 @@ class GpuTask:
 
 
 HIGGS = Task("higgs-11m", 11_000_000, 28, in_blocks(higgs_like, 28))
+
+
 def airline_like(rng: np.random.Generator, n_rows: int) -> tuple[np.ndarray, np.ndarray]:
     """Eight columns of whole numbers, as GBM-perf's flights: month, day, weekday, departure, carrier, from, to, miles."""
     x = np.stack([rng.integers(0, n, n_rows) for n in (12, 31, 7, 1440, 22, 300, 300, 2500)], axis=1).astype(np.float32)

@@ -588,7 +588,8 @@ def list_build_items_kernel(
 
 @device_function
 def quotient(a, b):
-    """⌊a / b⌋ of numbers of rows of a page, below 2^32: a GPU takes five times as long to divide int64."""
+    """⌊a / b⌋ of numbers below 2^32, as rows of a page (2^31) and parts · MAX_SLICE_ROWS are: int64 takes a GPU five times as
+    long."""
     return int64(uint32(uint32(a) // uint32(b)))
 
 

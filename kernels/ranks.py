@@ -8,8 +8,8 @@ asked for, with the weight below them, and their neighbours; what lies between i
     entries            v lump p v n lump p v n lump v           p, n: the values before and after v
 
 A value that turns out to be heavy gets a bin of its own, and the targets are spread over what remains, which asks for other
-ranks; 3 rounds are rare. Columns of few values are asked for all of them. Integers: the cuts are those of sorted or counted
-columns on the CPU, to the bit.
+ranks: another round, of which there are at most as many as bins, and as a rule one. Columns of few values are asked for all of
+them. Integers: the cuts are those of sorted or counted columns on the CPU, to the bit.
 
     list_ranks, cut_columns     on the host: which ranks to ask for, and bins from the answers
     list_keys_kernel …          on the GPU: keys to be sorted, how many values there are, and which holds a rank
@@ -32,7 +32,7 @@ def list_ranks(columns, totals, bins_left, heavy, n_heavy, ranks):
     """The ranks of a round, ascending: of the targets, and one of each heavy value.
 
     columns : int64 (k,), IN. Those that are not done. totals, bins_left, n_heavy : int64 (n,), IN, of every column.
-    heavy : int64 (n, most, 2), IN. Weight below and up to each heavy value, ascending.
+    heavy : int64 (n, > most bins, 2), IN. Weight below and up to each heavy value, ascending.
     ranks : int64 (k, m), OUT, of each column not done; 0 behind the last one.
     """
     for k in range(columns.size):

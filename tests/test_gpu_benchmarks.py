@@ -98,7 +98,8 @@ def test_what_is_modelled_stands_beside_what_is_measured(tmp_path):
     run = {"tasks": {f"{DEPTH_8}, random": {"ms": {"tree": [1.5, 2.25]}, "kernels": [{"kernel": "a.b_kernel", "ms": 0.5}]}}}
     (tmp_path / "gpu-model.json").write_text(json.dumps({"before": {"tasks": {}}, "after": run}))
     model = gpu.read_model(tmp_path)
-    measured = {"ms_per_tree": 3.0, "rounds_timed": 7, "bin_s": 0.5, "copy_s": 0.25, "memory_mb": 10.0, "quality": {"auc": 0.5}}
+    measured = {"ms_per_tree": 3.0, "rounds_timed": 7, "bin_s": 0.5, "bin_memory_mb": 7.0, "copy_s": 0.25, "memory_mb": 10.0,
+                "quality": {"auc": 0.5}}  # fmt: skip
     text = gpu.training_section({DEPTH_8: {"gpuboost": measured, "xgboost": measured}}, model)
     assert f"| {DEPTH_8} | gpuboost | 3.000 | 1.50–2.25 | 7 |" in text and f"| {DEPTH_8} | xgboost | 3.000 |  | 7 |" in text
     record = {"per": "tree", "kernel": "a.b_kernel", "calls": 8.0, "ms": 1.0, "floor_ms": 0.0}

@@ -172,8 +172,8 @@ class Memory(ABC):
 class RankedColumns(ABC):
     """Columns of a table of which each value can be asked for by its rank, the weight up to it (kernels/ranks.py).
 
-    totals, n_distinct, n_infinite : int64 (n,). Weight of the values of each column, how many there are, and rows with one that
-    counts as infinite. has_missing : bool (n,).
+    totals, n_distinct, n_infinite : int64 (n,). Weight of each column's values, how many distinct ones it has, and rows with one
+    that counts as infinite. has_missing : bool (n,).
     """
 
     totals: np.ndarray
@@ -192,8 +192,8 @@ class RankedColumns(ABC):
 
 
 class Coder(ABC):
-    """Tables to codes. sorts_columns : whether the cuts of a table that one worker holds come from sorted columns
-    (kernels/quantiles.py) rather than from counts of digits."""
+    """Tables to codes. sorts_columns : whether the cuts of a table that one worker holds come from sorted columns in host memory
+    (kernels/quantiles.py); else from columns by rank, where there is room for them, or from counts of digits."""
 
     sorts_columns = False
 

@@ -88,7 +88,7 @@ def _kept(source: ColumnSource, backend: Backend) -> ColumnSource:
             batches[key] = backend.memory.put(source.read(rows))
         return batches[key]
 
-    return replace(source, read=read)
+    return replace(source, read=read, keeps=True)
 
 
 def bin_by_cuts(

@@ -8,7 +8,7 @@ from gpuboost.kernels.ranks import cut_columns_cpu, list_ranks
 
 __all__ = ["cut_ranked", "RANK_BYTES"]
 
-RANK_BYTES = 120  # of a column and bin: ranks, and what is heard of three values for each
+RANK_BYTES = 140  # of a column and bin: ranks, what is heard of three values for each, a heavy value
 
 
 def cut_ranked(ranked: RankedColumns, n_bins: np.ndarray, n_threads: int) -> tuple[list[np.ndarray], np.ndarray]:
@@ -19,7 +19,7 @@ def cut_ranked(ranked: RankedColumns, n_bins: np.ndarray, n_threads: int) -> tup
     n, most = len(n_bins), int(n_bins.max(initial=1))
     extremes, thresholds = np.full((n, 2), 0x80000000, np.uint32), np.empty((n, most), np.float32)
     n_cuts, bins_left = np.zeros(n, np.int64), n_bins.copy()
-    heavy, n_heavy = np.zeros((n, most // 2 + 1, 2), np.int64), np.zeros(n, np.int64)
+    heavy, n_heavy = np.zeros((n, most + 1, 2), np.int64), np.zeros(n, np.int64)  # as many as bins
 
     def cut(columns: np.ndarray, found: list[np.ndarray], is_resolved: bool) -> None:
         cut_columns_cpu(columns, *found, is_resolved, n_bins, bins_left, heavy, n_heavy, thresholds, n_cuts, n_threads)

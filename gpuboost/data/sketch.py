@@ -41,7 +41,8 @@ __all__ = ["ZERO_KEY", "midway", "require_finite", "sketch_columns", "values_of"
 ZERO_KEY = 0x80000000  # scalar.float_key(0)
 SORT_MEMORY = 2**27  # bytes of keys held at once, or a quarter of all or one column a thread if that is more
 ROW_MEMORY = 16  # bytes a row of a table that may not fit in memory: keys, and room to sort them, of two columns without weights
-SKETCH_MEMORY = 2**27  # bytes of counts held at once; columns (and, for very large max_bin, prefixes) run in groups below it
+# Bytes of counts, or of answers about ranks, held at once: columns (and, for very large max_bin, prefixes) run in groups.
+SKETCH_MEMORY = 2**27
 
 
 def sketch_columns(source, weights: np.ndarray | None, max_bin: int, backend, comm) -> Cuts:
@@ -56,10 +57,12 @@ def sketch_columns(source, weights: np.ndarray | None, max_bin: int, backend, co
     """
     if comm.size == 1 and backend.coder.sorts_columns:
         at_once, cut = _columns_at_once(source, 4 if weights is None else 8, backend.n_threads), _sort
-    elif comm.size == 1 and (at_once := backend.coder.columns_ranked_at_once(source.n_rows, weights is not None)) > 0:
-        at_once, cut = min(at_once, SKETCH_MEMORY // (RANK_BYTES * max_bin)), _rank
     else:
         at_once, cut = SKETCH_MEMORY // (COUNTS0_WIDTH * 8), _sketch
+        if comm.size == 1 and (ranked := backend.coder.columns_ranked_at_once(source.n_rows, weights is not None)) > 0:
+            ranked = max(1, min(ranked, SKETCH_MEMORY // (RANK_BYTES * max_bin)))
+            if source.is_near or -(-source.n_features // ranked) <= len(DIGITS):  # each group of columns is a pass over the table
+                at_once, cut = ranked, _rank
     thresholds, has_missing, extremes = [], [], []
     for first in range(0, source.n_features, at_once := max(1, at_once)):
         features = np.arange(first, min(first + at_once, source.n_features), dtype=np.int32)
@@ -125,7 +128,7 @@ def _sketch(features, source, weights, max_bin: int, backend, comm) -> tuple[lis
         _Column(f, counts0[i, : DIGITS[0]], 255 if max_bin == 256 and has_missing[i] else max_bin) for i, f in enumerate(features)
     ]
     pending = columns
-    while pending:  # each round finds a heavy value, so at most max_bin / 2 rounds; 3 are rare
+    while pending:  # each round finds a heavy value, of which there are no more than bins; as a rule there is one round
         for group in _groups(pending):
             _select(group, source, weights, backend, comm)
         pending = [column for column in pending if column.spread_again()]

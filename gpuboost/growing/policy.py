@@ -4,7 +4,7 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass
 
 from gpuboost.backend.contract import Trees
-from gpuboost.params import Params
+from gpuboost.params import Params, most_leaves
 
 __all__ = ["GrowthPolicy", "growth_policy"]
 
@@ -56,7 +56,7 @@ class Lossguide(GrowthPolicy):
         trees.select_best(self.max_depth, self.max_leaves)
 
     def is_done(self, n_steps: int) -> bool:
-        return 0 < self.max_leaves <= n_steps + 1
+        return 0 < most_leaves(self.max_depth, self.max_leaves) <= n_steps + 1
 
     def has_all_leaves(self, n_steps: int) -> bool:
         return n_steps == 0

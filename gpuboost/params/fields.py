@@ -21,7 +21,7 @@ from gpuboost.params.values import (
     parse_split_gain,
 )
 
-__all__ = ["ALIASES", "EVERY_VALUE", "FIELDS", "Params", "TreeParams", "check_param", "with_aliases"]
+__all__ = ["ALIASES", "EVERY_VALUE", "FIELDS", "Params", "TreeParams", "check_param", "most_leaves", "with_aliases"]
 
 EVERY_VALUE = 2**31 - 1  # as a number of bins: one for each distinct value
 _FROM_0, _FROM_1 = "[0, 2147483647]", "[1, 2147483647]"  # counts that fit 32 bits
@@ -313,6 +313,12 @@ class Params(OtherBoosterParams, ObjectiveParams, TreeParams, GeneralParams):
 
 
 FIELDS = {f.name: f for f in fields(Params)}
+
+
+def most_leaves(max_depth: int, max_leaves: int) -> int:
+    """Leaves of a tree that both parameters allow; 0: there is no limit."""
+    by_depth = 2**max_depth if max_depth > 0 else 0
+    return min(max_leaves, by_depth) if max_leaves > 0 < by_depth else max_leaves or by_depth
 
 
 def check_param(name: str, value: Any) -> Any:

@@ -1,6 +1,11 @@
 """data/sketch.py: exact weighted quantiles as cuts, the same for any order, batches and workers."""
 
 import dataclasses
+import os
+import subprocess
+import sys
+from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import numpy as np
 import pytest
@@ -49,7 +54,7 @@ class RankingCoder(CountingCoder):
 
 
 def cuts_of(X, max_bin=256, weights=None, *, n_threads=1, batch_rows=None, comm=None):
-    """Cuts of a float table; ``weights`` int64 (rows,). Those of sorted columns and of counted digits are the same."""
+    """Cuts of a float table; ``weights`` int64 (rows,). Those of sorted columns, counted digits and ranks are the same."""
     X = np.asarray(X, np.float32)
     source = open_table(X[:, None] if X.ndim == 1 else X)
     if batch_rows is not None:
@@ -95,6 +100,29 @@ def check_column(x, max_bin, weights=None):
 
 
 # ---- by hand
+
+
+HEAVIER = 3 ** np.arange(9, 0, -1)  # of 8 bins 6 or more are of heavy values, found one after another
+
+
+@pytest.mark.parametrize("max_bin", [8, 7, 5])
+def test_most_bins_may_be_of_heavy_values(max_bin):
+    values = np.arange(9.0, dtype=np.float32)
+    assert len(cuts_of(values, max_bin, HEAVIER).of(0)) == max_bin
+    table = np.stack([np.repeat(values, HEAVIER), np.repeat(values[::-1], HEAVIER)], axis=1)
+    cuts_of(table, max_bin)
+    cuts_of(np.random.default_rng(0).geometric(0.03, (20_000, 2)), 256)
+
+
+@pytest.mark.slow
+def test_there_is_room_for_all_heavy_values():
+    """numba checks indices where it is asked to."""
+    code = "import test_sketch as t; t.test_most_bins_may_be_of_heavy_values(8)"
+    with TemporaryDirectory() as folder:
+        env = os.environ | {"NUMBA_BOUNDSCHECK": "1", "NUMBA_CACHE_DIR": folder, "GPUBOOST_KERNELS": "native"}
+        env["PYTHONPATH"] = os.pathsep.join(str(folder) for folder in list(Path(__file__).parents)[:3])
+        done = subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
 
 
 def test_few_values_get_one_bin_each_with_cuts_midway():

@@ -35,7 +35,9 @@ def test_leaf_by_leaf_ends_with_the_last_leaf():
     """One leaf more with every step, at most."""
     assert [Lossguide(0, 3).is_done(n) for n in range(3)] == [False, False, True]
     assert Lossguide(0, 1).is_done(0)
-    assert not any(Lossguide(4, 0).is_done(n) for n in range(50))
+    for policy in (Lossguide(2, 0), Lossguide(2, 9)):  # four leaves at that depth
+        assert [policy.is_done(n) for n in range(4)] == [False] * 3 + [True]
+    assert not any(Lossguide(0, 0).is_done(n) for n in range(50))
 
 
 def test_a_frontier_is_all_leaves_of_levels_and_of_roots():

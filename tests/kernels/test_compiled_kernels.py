@@ -221,8 +221,10 @@ def test_no_kernel_calls_a_function(kernel, choice):
 def test_no_gpu_answers_what_nobody_reads(kernel, choice):
     """Of atomic operations on global memory without a result that is read the fast ones are meant, reductions."""
     ptx = _ptx(kernel, tuple(choice.values()), HOPPER)
-    for register in re.findall(r"\batom\.global\.(?:add|max|min)\.\w+\s+(%\w+),", ptx):
+    for register in re.findall(r"\batom(?!\.shared)[\w.]*\.(?:add|max|min)\.\w+\s+(%\w+),", ptx):
         assert len(re.findall(rf"{register}\b", ptx)) > 1
+    if builds_in_shared_memory(kernel):
+        assert re.search(r"\bred\.global\.add\.u64 ", ptx)
 
 
 # ---------------------------------------------------------------------------------------------------------------------

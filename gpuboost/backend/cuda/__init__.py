@@ -2,8 +2,8 @@
 
 The host runs ahead of the device. It knows upper bounds (nodes of a level, rows of a page) and launches by them; how many nodes
 there really are lies in ``progress`` on the device, where every kernel reads it (kernels/structs.py). Only these make the host
-wait: finished trees when they are asked for, metrics, and trees deeper than SYNC_FREE_DEPTH or grown leaf by leaf, where the
-bounds grow beyond use (trees.py: one number per level, or per LEAVES_BETWEEN_READS splits).
+wait: finished trees when they are asked for, metrics, and trees deeper than SYNC_FREE_DEPTH or, leaf by leaf, of more than
+LEAVES_AT_ONCE leaves, where the bounds grow beyond use (trees.py: one number per level, or per LEAVES_BETWEEN_READS splits).
 
 Everything a training needs is allocated when it starts (plan.py); arrays by node grow only where a tree is deeper than that.
 """

@@ -25,7 +25,7 @@ from gpuboost.kernels.ranks import (
 __all__ = ["CudaCoder", "CudaRankedColumns", "columns_of"]
 
 RANKED_BYTES = 2**30  # to sort columns: some at a time, as many as keep a GPU busy
-RANKED_SHARE = 2  # but no more than one part in so many of the memory that is free
+RANKED_SHARE = 4  # but no more than one part in so many of the memory that is free: the table may be on its way
 
 
 def columns_of(device: Device, batch: Array, features: Array | None = None) -> Array:
@@ -116,7 +116,7 @@ class CudaCoder(Coder):
 
     def columns_ranked_at_once(self, n_rows: int, is_weighted: bool) -> int:
         """Values, keys, what sorting them takes, and weights."""
-        most, column = self.device.free_bytes() // RANKED_SHARE, (32 if is_weighted else 24) * max(n_rows, 1)
+        most, column = self.device.free_bytes() // RANKED_SHARE, (56 if is_weighted else 24) * max(n_rows, 1)
         return max(min(most, RANKED_BYTES) // column, int(column <= most))
 
     def rank_columns(

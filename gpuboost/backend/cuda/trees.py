@@ -21,7 +21,7 @@ from gpuboost.kernels import category_splits, column_sampling, growth, histogram
 from gpuboost.kernels.category_splits import count_words
 from gpuboost.kernels.cuda_common import CudaKernel
 from gpuboost.kernels.structs import PENALTY
-from gpuboost.params import Params
+from gpuboost.params import Params, most_leaves
 
 __all__ = ["CudaTrees"]
 
@@ -100,7 +100,7 @@ class CudaTrees(Trees):
         s = self._params
         n_steps, most = s.max_depth, bounds.SYNC_FREE_DEPTH
         if s.grow_policy == "lossguide":
-            n_steps, most = s.max_leaves - 1, LEAVES_AT_ONCE
+            n_steps, most = most_leaves(s.max_depth, s.max_leaves) - 1, LEAVES_AT_ONCE - 1
         return self._table.stays and 0 < n_steps <= most
 
     def _ends_are_known(self) -> bool:

@@ -35,6 +35,7 @@ class ColumnSource:
     read_unchecked : of a source that finite() made: read without the check.
     block_rows : rows that are best read together, from a multiple of so many on; None: any.
     read_columns : (rows, columns first to last) → those columns alone, where that is less work than reading all.
+    keeps : whether batches that have been read stay where they are binned.
     """
 
     n_rows: int
@@ -50,6 +51,12 @@ class ColumnSource:
     read_unchecked: Read | None = field(default=None, repr=False)
     block_rows: int | None = None
     read_columns: Callable[[slice, slice], Array] | None = field(default=None, repr=False)
+    keeps: bool = False
+
+    @property
+    def is_near(self) -> bool:
+        """Whether it may be read again and again: a GPU's table, or one that is kept there."""
+        return self.keeps or self.device is not None
 
     def batches(self, batch_rows: int | None = None) -> Iterator[Array]:
         """The rows from first to last, as float32 or float64 (at most batch_rows, n_features) arrays.

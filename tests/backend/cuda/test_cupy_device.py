@@ -189,7 +189,7 @@ def test_all_trees_but_the_first_are_one_graph(options, use_gpu):
 
 
 @pytest.mark.parametrize("options, depth", [
-    ({"grow_policy": "lossguide"}, 10), ({"max_depth": 0, "max_leaves": 3}, 2), ({}, 1),
+    ({"grow_policy": "lossguide", "max_depth": 0}, 10), ({"max_depth": 0, "max_leaves": 3}, 2), ({}, 1),
 ], ids=str)  # fmt: skip
 def test_trees_that_ask_the_host_how_far_they_have_grown_are_no_graph(options, depth, use_gpu, monkeypatch):
     monkeypatch.setattr("gpuboost.backend.cuda.plan.SYNC_FREE_DEPTH", depth)

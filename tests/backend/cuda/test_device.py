@@ -92,6 +92,11 @@ def test_the_grid_covers_the_work_but_never_exceeds_what_runs_at_once(work, grid
     assert geometry(**work) == (grid, 128)  # 2 multiprocessors × 2048 threads could run at once
 
 
+@pytest.mark.parametrize("threads, block", [(1, 32), (32, 32), (33, 64), (65, 128), (128, 128), (5000, 128)])
+def test_one_block_is_as_large_as_its_work(threads, block):
+    assert geometry(blocks=1, threads=threads) == (1, block)
+
+
 def test_smaller_blocks_make_larger_grids():
     assert geometry(threads=129, block=32, n_multiprocessors=100) == (5, 32)
     assert geometry(warps=3, block=32, n_multiprocessors=100) == (3, 32)
