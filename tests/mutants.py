@@ -26,6 +26,7 @@ import test_cuda_nodes
 import test_cuda_partition
 import test_cuda_proposals
 import test_cuda_quantise
+import test_cuda_ranks
 import test_cuda_row_leaves
 import test_cuda_row_sampling
 import test_cuda_sketch
@@ -46,6 +47,7 @@ from gpuboost.kernels import (
     partition,
     proposals,
     quantise,
+    ranks,
     row_leaves,
     row_sampling,
     sketch,
@@ -228,6 +230,10 @@ def draw_rows(run):
     test_cuda_row_sampling.test_uniform_draws(run, 257, 256)
 
 
+def count_values(run):
+    test_cuda_ranks.check(run, np.array([[3.0, 1.0, np.nan, 1.0]], np.float32), np.nan, None, 0)
+
+
 def choose_built(run):
     test_cuda_growth.test_the_nodes_to_build_and_their_slices(run, 1)
 
@@ -252,6 +258,8 @@ find_whole_splits = test_cuda_splits.test_ties_go_to_the_lower_bin_before_they_g
 split_level = test_cuda_growth.test_a_level_is_selected_split_and_cut_into_chunks
 split_leaves = test_cuda_growth.test_the_best_leaves_are_selected_split_and_cut_into_chunks
 list_slices = test_cuda_histogram.test_slices_are_those_found_row_by_row
+list_few_slices = test_cuda_histogram.test_parts_are_fewer_where_each_flushes_much
+find_values = test_cuda_ranks.test_ranks_by_hand
 move_rows = test_cuda_partition.test_nodes_around_the_size_of_a_chunk_equal_the_cpu
 list_some_chunks = test_cuda_partition.test_the_chunks_of_each_node
 list_chunks = test_cuda_partition.test_more_nodes_than_threads
@@ -400,8 +408,13 @@ MUTANTS = [
     Mutant(partition, "move_rows", "n_moved & int64(0xFFFFFFFF)", "own & int64(0xFFFFFFFF)", move_rows, "simulator"),
     Mutant(proposals, "propose_candidates_kernel", "uint32(uint32(1) << uint32(lane)) - uint32(1)",
            "uint32(uint32(1) << uint32(lane + 1)) - uint32(1)", propose, "simulator"),
-    Mutant(row_sampling, "draw_rows_kernel", "uint32(uint32(1) << uint32(i - begin))", "uint32(uint32(1) << uint32(i))",
-           draw_rows, "simulator"),
+    Mutant(row_sampling, "draw_rows_kernel", "before = cuda.shfl_sync(FULL_WARP, before, 0)", "before = before", draw_rows,
+           "simulator"),
+    Mutant(row_sampling, "draw_rows_kernel", "uint32(behind & below)", "behind", draw_rows, "simulator"),
+    Mutant(ranks, "first_not_below", ">= key", "> key", find_values, "simulator"),
+    Mutant(ranks, "count_values_kernel", "row + 1, shift) == uint32", "row + 1, shift) != uint32", count_values, "simulator"),
+    Mutant(histogram, "list_build_items_kernel", "min(n_parts, n_best)", "n_best", list_few_slices, "simulator"),
+    Mutant(histogram_tiles, "put_turned", "uint32(31)", "uint32(15)", build_in_shared_memory, "simulator"),
     Mutant(quantise, "quantise_kernel", "int64(((qg + int64(32768))", "int64(((int32(qg) + int32(32768))", quantise_rows_finely,
            "q_g fits in 32 bits, and numba adds int32 as int64"),
     Mutant(histogram_tiles, "flush_tile", "int64(value) << shift", "value << shift", build_two_limbs,
