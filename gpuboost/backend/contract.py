@@ -19,7 +19,7 @@ given its int64 buffers between the steps that need other workers' rows.
 
 A backend whose device runs behind the host answers with upper bounds where the contract says so (nodes of a frontier) and
 launches work for that many; what is not there is skipped on the device. The host waits only in what is named ``fetch``, in
-Coder.bin_rows, in RowReducer, and in Trees.frontier_size where a bound would grow beyond use.
+Coder.bin_rows, in RankedColumns, in RowReducer, and in Trees.frontier_size where a bound would grow beyond use.
 """
 
 from abc import ABC, abstractmethod
