@@ -164,15 +164,15 @@ def outcome(name: str, device: str, n_rows: int = N_ROWS) -> dict[str, str]:
     if case.objective.startswith("multi:"):
         params["num_class"] = 3
     query = {"qid": np.arange(n_rows) // QUERY} if case.objective.startswith("rank:") else {}
-    weight = weight[: -(-n_rows // QUERY)] if query else weight  # a query has one
 
     def matrix(n: int) -> Any:
+        n_weights = -(-n // QUERY) if query else n  # a query has one
         own = {name: values[:n] for name, values in query.items()}
         if case.objective == "survival:aft":
             own |= {"label_lower_bound": label[:n, 0], "label_upper_bound": label[:n, 1]}
         else:
             own["label"] = label[:n]
-        return gb.DMatrix(X[:n], weight=weight[: -(-n // QUERY) if query else n], **own, **case.options)
+        return gb.DMatrix(X[:n], weight=weight[:n_weights], **own, **case.options)
 
     dtrain, other = matrix(n_rows), matrix(min(N_OTHER, n_rows))
     if case.n_pages > 1:

@@ -240,7 +240,6 @@ def turn_lines(planes, begin, n_lines, code_bytes):
     capability 8.
     """
     n_warps, n_all, first = uint32(cuda.blockDim.x >> 5), uint32(n_lines * uint32(2 // code_bytes)), uint32(0)
-    value0, value1, value2, value3 = int32(0), int32(0), int32(0), int32(0)
     while first < n_all:
         line0 = uint32(first + uint32(cuda.threadIdx.x >> 5))
         line1, line2, line3 = uint32(line0 + n_warps), uint32(line0 + n_warps * uint32(2)), uint32(line0 + n_warps * uint32(3))

@@ -22,6 +22,7 @@ DIGIT_BITS = 11
 DIGITS = 2048
 N_DIGITS = 3
 MISSING_KEY = 0xFFFFFFFF  # above the key of every value
+ZERO_KEY = 0x80000000  # of 0
 SMALLEST_KEY, LARGEST_KEY = 0x00800000, 0xFF7FFFFF  # of ∓3.4028235e38: these and what lies outside count as infinite
 ROW_BLOCK = 128  # rows × 16 neighbouring floats = 8 KB: the lines that a column is read from serve the next 15 columns as well
 

@@ -202,9 +202,10 @@ class Coder(ABC):
         return 0
 
     def rank_columns(
-        self, batches: Iterable[Array], missing: float, weights: np.ndarray | None, n_rows: int, features: np.ndarray
+        self, batches: Iterable[Array], missing: float, weights: Array | None, n_rows: int, features: np.ndarray
     ) -> RankedColumns:
-        """Some columns of a table of n_rows, by rank. weights : int64 (n_rows,), None: 1 each; a row of 0 does not exist."""
+        """Some columns of a table of n_rows, by rank. weights : int64 (n_rows,) in the backend's memory, None: 1 each; a row of 0
+        does not exist."""
         raise NotImplementedError
 
     @abstractmethod

@@ -4,6 +4,7 @@ import numpy as np
 
 from gpuboost.backend.contract import RankedColumns
 from gpuboost.binned.cuts import SENTINEL
+from gpuboost.kernels.quantiles import ZERO_KEY
 from gpuboost.kernels.ranks import cut_columns_cpu, list_ranks
 
 __all__ = ["cut_ranked", "RANK_BYTES"]
@@ -17,7 +18,7 @@ def cut_ranked(ranked: RankedColumns, n_bins: np.ndarray, n_threads: int) -> tup
     n_bins : int64 (n,), most bins of each column.
     """
     n, most = len(n_bins), int(n_bins.max(initial=1))
-    extremes, thresholds = np.full((n, 2), 0x80000000, np.uint32), np.empty((n, most), np.float32)
+    extremes, thresholds = np.full((n, 2), ZERO_KEY, np.uint32), np.empty((n, most), np.float32)
     n_cuts, bins_left = np.zeros(n, np.int64), n_bins.copy()
     heavy, n_heavy = np.zeros((n, most + 1, 2), np.int64), np.zeros(n, np.int64)  # as many as bins
 

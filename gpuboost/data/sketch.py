@@ -31,14 +31,13 @@ from gpuboost.data.ranks import RANK_BYTES, cut_ranked
 from gpuboost.data.tables.device import host_array
 from gpuboost.errors import RowError
 from gpuboost.kernels.cuts import end_bins, halve_gaps, set_heavy_apart
-from gpuboost.kernels.quantiles import cut_columns_cpu, list_keys_cpu
+from gpuboost.kernels.quantiles import ZERO_KEY, cut_columns_cpu, list_keys_cpu
 from gpuboost.kernels.selection import FEWEST_ROWS, MOST_BINS, select_cuts_cpu
 from gpuboost.kernels.sketch import COUNTS0_WIDTH, DIGITS, MISSING, NON_FINITE
 from gpuboost.storage.mapped import scratch
 
 __all__ = ["ZERO_KEY", "midway", "require_finite", "sketch_columns", "values_of"]
 
-ZERO_KEY = 0x80000000  # scalar.float_key(0)
 SORT_MEMORY = 2**27  # bytes of keys held at once, or a quarter of all or one column a thread if that is more
 ROW_MEMORY = 16  # bytes a row of a table that may not fit in memory: keys, and room to sort them, of two columns without weights
 # Bytes of counts, or of answers about ranks, held at once: columns (and, for very large max_bin, prefixes) run in groups.
@@ -63,6 +62,7 @@ def sketch_columns(source, weights: np.ndarray | None, max_bin: int, backend, co
             ranked = max(1, min(ranked, SKETCH_MEMORY // (RANK_BYTES * max_bin)))
             if source.is_near or -(-source.n_features // ranked) <= len(DIGITS):  # each group of columns is a pass over the table
                 at_once, cut = ranked, _rank
+                weights = None if weights is None else backend.memory.put(weights)
     thresholds, has_missing, extremes = [], [], []
     for first in range(0, source.n_features, at_once := max(1, at_once)):
         features = np.arange(first, min(first + at_once, source.n_features), dtype=np.int32)

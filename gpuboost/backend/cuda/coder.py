@@ -41,7 +41,7 @@ class CudaRankedColumns(RankedColumns):
     """Keys, sorted, on the device."""
 
     def __init__(
-        self, device: Device, batches: Iterable[Array], missing: float, weights: np.ndarray | None, n_rows: int,
+        self, device: Device, batches: Iterable[Array], missing: float, weights: Array | None, n_rows: int,
         features: np.ndarray,
     ) -> None:  # fmt: skip
         self.device, n = device, len(features)
@@ -69,7 +69,7 @@ class CudaRankedColumns(RankedColumns):
             count_values_kernel, self._keys, self._shift, self._prefix, counts, blocks=self._n_chunks(n, n_rows)
         )  # fmt: skip
         n_present, self.n_distinct, self.n_infinite, self.totals = np.ascontiguousarray(device.fetch(counts).T)
-        n_absent = 0 if weights is None else n_rows - int(np.count_nonzero(weights))
+        n_absent = 0 if weights is None else int((own_weights == 0).sum())
         self.has_missing = n_rows - n_present > n_absent
 
     def _n_chunks(self, n: int, n_rows: int) -> int:
@@ -120,7 +120,7 @@ class CudaCoder(Coder):
         return max(min(most, RANKED_BYTES) // column, int(column <= most))
 
     def rank_columns(
-        self, batches: Iterable[Array], missing: float, weights: np.ndarray | None, n_rows: int, features: np.ndarray
+        self, batches: Iterable[Array], missing: float, weights: Array | None, n_rows: int, features: np.ndarray
     ) -> RankedColumns:
         return CudaRankedColumns(self.device, batches, missing, weights, n_rows, features)
 

@@ -9,7 +9,7 @@ from gpuboost.backend.cuda.device import out_of_memory
 from gpuboost.backend.dropout import VALUES_AT_ONCE
 from gpuboost.kernels.leaf_quantiles import DIGITS
 from gpuboost.kernels.structs import EMPTY_WORDS, FLAT_NODE, NODE, SLICE
-from gpuboost.params import Params
+from gpuboost.params import Params, most_leaves
 
 __all__ = ["MemoryPlan", "QUANTILE_NODES", "SYNC_FREE_DEPTH", "TrainingSize", "arrays_by_node", "finished_arrays", "plan_memory"]
 
@@ -75,7 +75,7 @@ def plan_memory(size: TrainingSize, params: Params, free_bytes: int) -> MemoryPl
             "trees together. Use QuantileDMatrix(..., page_rows=) with fewer."
         )
     deepest = min(params.max_depth or SYNC_FREE_DEPTH, SYNC_FREE_DEPTH)
-    n_nodes = 2 * size.n_trees * min(2**deepest, params.max_leaves or 2**deepest)
+    n_nodes = 2 * size.n_trees * most_leaves(deepest, params.max_leaves)
     at_once = max(1, min(GAINS_BYTES // (12 * size.n_features), 2**SYNC_FREE_DEPTH * size.n_trees))
     # with the candidates of its node, where each node has its own
     histogram_bytes = size.leaf_size * (size.n_bins + size.n_packed) * 16 + size.n_bins * (params.proposals == "local")
