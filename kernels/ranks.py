@@ -228,7 +228,7 @@ def list_values_kernel(keys, shift, prefix, columns, n_listed, ranks):
 @cuda_kernel(
     "keys: uint64[:, :], shift: int64, prefix: int64[:, :], columns: int64[:], ranks: int64[:, :], found: uint32[:, :], "
     "begins: int64[:, :], ends: int64[:, :]",
-    registers=40,
+    registers=64,
 )
 def find_values_kernel(keys, shift, prefix, columns, ranks, found, begins, ends):
     """Which value holds a rank r: the smallest one with at least r of the weight up to it.
