@@ -21,6 +21,7 @@ import gpuboost as gb
 from gpuboost.backend.cuda.device import find_device
 from gpuboost.backend.cuda.staging import StagedPages
 from gpuboost.kernels.cuda_common import all_kernels
+from gpuboost.kernels.output_sketch import METHODS
 from gpuboost.model_io import digest
 from gpuboost.objectives import objective_names
 
@@ -58,6 +59,9 @@ CASES = {
     "vector leaves": Case("multi:softprob", VECTOR),
     "vector leaves, two targets": Case("reg:squarederror", VECTOR, n_targets=2),
     "vector leaves, quantiles": Case("reg:quantileerror", VECTOR | ALPHAS["reg:quantileerror"]),
+    **{
+        f"sketch, {method}": Case("multi:softprob", VECTOR | {"output_sketch": f"{method}:2"}, rounds=4) for method in METHODS
+    },
     "labels with gaps": Case("reg:squarederror", options=MASKED, n_targets=2, has_gaps=True),
     "vector leaves, labels with gaps": Case("reg:squarederror", VECTOR, options=MASKED, n_targets=2, has_gaps=True),
     "dart": Case(params=DROPPED, rounds=6),

@@ -252,32 +252,39 @@ ROUGH, OWN, FINAL = range(3)
 
 
 @cuda_kernel(
-    "maxima: int64[:, :], global_rows: int64, progress: PROGRESS[:], keys: uint32[:], scales: float64[:, :], "
-    "leaf_scales: float64[:, :], sums: int64[:, :, :]",
+    "maxima: int64[:, :], searched: int64[:, :], global_rows: int64, progress: PROGRESS[:], keys: uint32[:], "
+    "scales: float64[:, :], leaf_scales: float64[:, :], sums: int64[:, :, :]",
     uses_double=True,
-)
-def choose_scales_kernel(maxima, global_rows, progress, keys, scales, leaf_scales, sums):
+)  # fmt: skip
+def choose_scales_kernel(maxima, searched, global_rows, progress, keys, scales, leaf_scales, sums):
     """The facts of a round, one thread per output: as choose_scales_cpu.
 
-    maxima : int64 (n_outputs, 2), INOUT. Bits of max |g| and max h over all workers; 0 for the next round.
-    global_rows : rows over all workers.
-    progress : IN seed and round, OUT non_finite. keys : uint32 (n_outputs,), OUT.
-    scales, leaf_scales : float64 (n_outputs, 2), OUT. sums : int64 (3, n_outputs, N_SUMS), OUT, 0.
+    maxima, searched : int64 (n_outputs, 2), (n_searched, 2), INOUT, which may be one array. Bits of max |g| and max h over all
+        workers; 0 for the next round. global_rows : rows over all workers.
+    progress : IN seed and round, OUT non_finite. keys : uint32 (n_searched,), OUT. scales : float64 (n_searched, 2), OUT.
+    leaf_scales : float64 (n_outputs, 2), OUT. sums : int64 (3, n_searched, N_SUMS), OUT, 0.
     """
-    row_bits = count_bits(global_rows)
-    output = int64(thread_number())
-    while output < keys.size:
-        keys[output] = hash_word(round_key(progress[0].seed, progress[0].round), output)
-        for kind in range(3):
-            for k in range(N_SUMS):
-                sums[kind, output, k] = int64(0)
+    row_bits, n_searched, n_outputs = count_bits(global_rows), int64(searched.shape[0]), int64(maxima.shape[0])
+    at = int64(thread_number())
+    while at < max(n_searched, n_outputs):
         for k in range(2):
-            if maxima[output, k] >= int64(NON_FINITE_BITS):
-                progress[0].non_finite = int64(1)
-            largest = float64(bits_float(uint32(maxima[output, k])))
-            maxima[output, k] = int64(0)
-            scales[output, k], leaf_scales[output, k] = scale_16(largest, k), leaf_scale(largest, row_bits)
-        output += int64(n_threads())
+            if at < n_searched:
+                if searched[at, k] >= int64(NON_FINITE_BITS):
+                    progress[0].non_finite = int64(1)
+                scales[at, k] = scale_16(float64(bits_float(uint32(searched[at, k]))), k)
+            if at < n_outputs:
+                if maxima[at, k] >= int64(NON_FINITE_BITS):
+                    progress[0].non_finite = int64(1)
+                leaf_scales[at, k] = leaf_scale(float64(bits_float(uint32(maxima[at, k]))), row_bits)
+                maxima[at, k] = int64(0)
+        if at < n_searched:
+            keys[at] = hash_word(round_key(progress[0].seed, progress[0].round), at)
+            for k in range(2):
+                searched[at, k] = int64(0)
+            for kind in range(3):
+                for k in range(N_SUMS):
+                    sums[kind, at, k] = int64(0)
+        at += int64(n_threads())
 
 
 @cuda_kernel(

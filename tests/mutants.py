@@ -2,7 +2,7 @@
 
 The rungs (rungs.py) are worth what they catch of these. A mutant names a test of tests/kernels that runs the broken kernel, and
 a rung on which that test fails; one that no rung can catch says why its results are those of the original. Of
-the 86 that change a result 60 show in the simulator, 24 in what the race checker sees, and 2 in IR: where Python's numbers have
+the 88 that change a result 61 show in the simulator, 25 in what the race checker sees, and 2 in IR: where Python's numbers have
 no width, numba's have.
 
 A mutant is made of the kernel's compiled text: functions whose code the change touches are replaced, all others stay.
@@ -23,6 +23,7 @@ import test_cuda_growth
 import test_cuda_histogram
 import test_cuda_leaves
 import test_cuda_nodes
+import test_cuda_output_sketch
 import test_cuda_partition
 import test_cuda_proposals
 import test_cuda_quantise
@@ -44,6 +45,7 @@ from gpuboost.kernels import (
     histogram_tiles,
     leaves,
     nodes,
+    output_sketch,
     partition,
     proposals,
     quantise,
@@ -131,6 +133,16 @@ def quantise_rows(run):
 
 def quantise_rows_finely(run):
     test_cuda_quantise.test_rows_beyond_the_grid(run, 2)
+
+
+def choose_outputs(run):
+    squares = list(range(100))  # more than a warp
+    outputs, _ = test_cuda_output_sketch.chosen_by(run, "top_outputs", squares, 70)
+    assert outputs[:, 0].tolist() == squares[30:]
+
+
+def sum_squares(run):
+    test_cuda_output_sketch.test_squares_are_the_cpus(run, 1.0)
 
 
 def find_gradients(run):
@@ -300,6 +312,7 @@ MUTANTS = [
     # Barriers
     without_barrier(cuda_common, "block_sum", "an earlier call's sums have been read", quantise_rows, "races"),
     without_barrier(cuda_common, "block_sum", "all warps' sums are there", quantise_rows, "simulator"),
+    without_barrier(output_sketch, "choose_outputs_kernel", "all that are chosen are listed", choose_outputs, "simulator"),
     without_barrier(cuda_common, "block_max", "an earlier call's maxima have been read", find_gradients, "races"),
     without_barrier(cuda_common, "block_max", "all warps' maxima are there", find_gradients, "simulator"),
     without_barrier(cuda_common, "block_prefix", "an earlier call's sums have been read", list_chunks, "races"),
@@ -371,6 +384,8 @@ MUTANTS = [
            count_digits, "races"),
     Mutant(quantise, "quantise_kernel", "cuda.atomic.add(sums, (kind, output, 0), sum_grad)", "sums[kind, output, 0] += sum_grad",
            quantise_rows, "races"),
+    Mutant(output_sketch, "sum_squares_kernel", "cuda.atomic.add(sums, output, total)", "sums[output] += total", sum_squares,
+           "races"),
     Mutant(gradients, "keep_maxima", "cuda.atomic.max(maxima, (output, 0), largest_grad)",
            "maxima[output, 0] = max(maxima[output, 0], largest_grad)", find_gradients, "races"),
     Mutant(binning, "bin_rows_kernel", "cuda.atomic.add(n_lost, 0, int64(1))", "n_lost[0] += int64(1)", count_lost_codes,

@@ -29,7 +29,7 @@ from gpuboost.backend.contract import (
     Trees,
 )
 from gpuboost.backend.fixed_point import check_finite, round_key, sum_scale, weight_factor
-from gpuboost.backend.output_sketch import choose_outputs, square_scale
+from gpuboost.backend.output_sketch import choose_outputs
 from gpuboost.backend.plans import Round, SplitGain
 from gpuboost.kernels.category_splits import noise_gain, root_of
 from gpuboost.kernels.column_sampling import LEVEL_DRAW, NODE_DRAW, TREE_DRAW
@@ -288,18 +288,20 @@ class NaiveTraining(Training, Gradients, Trees):
 
     def sum_squares(self, maxima):
         check_finite(maxima)
-        scale = Fraction(square_scale(maxima, self.rows.global_rows))
+        exponent = math.frexp(max(np.array(maxima[:, 0], np.uint32).view(F).tolist()))[1]
+        scale = Fraction(2) ** min(62 - (max(self.rows.global_rows, 1) - 1).bit_length() - 2 * exponent, 1000)
         squares = [[math.floor(Fraction(g) ** 2 * scale + Fraction(1, 2)) for g in own] for own in self.grad.tolist()]
         return np.array([sum(own) for own in squares], np.int64)
 
     def sketch(self, squares):
-        first, outputs, factors = (part.tolist() for part in choose_outputs(self.plan.sketch, squares.tolist()))
-        shape = len(first) - 1, self.grad.shape[1]
+        outputs, factors = (part.tolist() for part in choose_outputs(self.plan.sketch, squares.tolist()))
+        shape = len(outputs), self.grad.shape[1]
         self.few = np.zeros(shape, F), np.zeros(shape, F)
         for row in range(shape[1]):
-            self.few[1][:, row] = sum(self.hess[:, row].tolist()) / len(self.hess)
-            for j, (begin, end) in enumerate(pairwise(first)):
-                self.few[0][j, row] = sum(float(self.grad[outputs[i], row]) * factors[i] for i in range(begin, end))
+            self.few[1][:, row] = reduce(add, self.hess[:, row].tolist()) / len(self.hess)
+            for j in range(shape[0]):
+                terms = [float(self.grad[i, row]) * factor for i, factor in zip(outputs[j], factors[j])]
+                self.few[0][j, row] = reduce(add, terms)
         return self._largest_of(*self.few)
 
     def quantise(self, maxima, sketched=None):

@@ -312,7 +312,7 @@ MORE: list[tuple[Options, Options]] = [
     *((model | {"rows": SMALL, "max_depth": 2}, layout) for model in VECTORS for layout in ({}, CUDA, NAIVE)),
     *(({**SPARSE, "tree_method": "hist", "rows": SMALL}, layout) for layout in ({}, {**CUDA, **CSR})),
     *((model, layout) for model in SKETCHES for layout in ({}, {"workers": 3}, {"continued": "file"}, {"nthread": 1})),
-    *((model | {"rows": SMALL}, layout) for model in SKETCHES for layout in ({}, NAIVE)),
+    *((model | {"rows": SMALL}, layout) for model in SKETCHES for layout in ({}, NAIVE, CUDA, {**CUDA, "workers": 2})),
     *((model, layout) for model in MASKED for layout in ({}, {"workers": 2}, {"evals": "two"})),
     *((model | {"rows": SMALL}, layout) for model in MASKED for layout in ({}, CUDA, NAIVE)),
     *((model, layout) for model in (*FORESTS, *DARTS) for layout in LATER_LAYOUTS),

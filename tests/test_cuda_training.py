@@ -82,12 +82,20 @@ class Case:
 
 
 LEAFWISE = {"grow_policy": "lossguide", "max_depth": 0}
+VECTOR = {"multi_strategy": "multi_output_tree"}
 CASES = {
     "regression": Case("reg:squarederror", {"eval_metric": ["rmse", "mae"]}),
     "binary": Case(params={"scale_pos_weight": 2.0, "eval_metric": ["logloss", "error@0.4", "auc"]}),
     "probabilities": Case("multi:softprob", {"num_class": 3, "max_depth": 2, "eval_metric": ["mlogloss", "auc"]}),
     "classes": Case("multi:softmax", {"num_class": 3, "max_depth": 2}, rounds=1),
     "targets": Case("reg:squarederror", n_targets=2),
+    "sketch, most squares": Case("multi:softprob", {**VECTOR, "num_class": 3, "output_sketch": "top_outputs:1"}),
+    "sketch, drawn": Case(
+        "reg:squarederror", {**VECTOR, "output_sketch": "random_sampling:1", **LEAFWISE, "max_leaves": 5}, n_targets=2, loud=True
+    ),
+    "sketch, projected": Case(
+        "multi:softprob", {**VECTOR, "num_class": 3, "output_sketch": "random_projection:2", "subsample": 0.7}, rounds=3
+    ),
     "loud": Case("reg:squarederror", loud=True),
     "loud classes": Case("multi:softprob", {"num_class": 3, **LEAFWISE, "max_leaves": 4}, loud=True),
     "penalties": Case(params={"reg_alpha": 0.25, "reg_lambda": 0.5, "max_delta_step": 0.3, "min_child_weight": 2.0}),

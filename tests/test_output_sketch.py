@@ -20,17 +20,17 @@ METHODS = ["top_outputs:2", "random_sampling:3", "random_projection:2"]
 
 
 def test_top_outputs_are_those_of_most_squares():
-    first, outputs, factors = choose_outputs(OutputSketch("top_outputs", 2, 1), [5, 9, 9, 7])
-    assert (first.tolist(), outputs.tolist(), factors.tolist()) == ([0, 1, 2], [1, 2], [1, 1])
-    assert choose_outputs(OutputSketch("top_outputs", 2, 1), [7, 5, 5])[1].tolist() == [0, 1], "ties: the lower one"
+    outputs, factors = choose_outputs(OutputSketch("top_outputs", 2, 1), [5, 9, 9, 7])
+    assert (outputs.tolist(), factors.tolist()) == ([[1], [2]], [[1], [1]])
+    assert choose_outputs(OutputSketch("top_outputs", 2, 1), [7, 5, 5])[0].tolist() == [[0], [1]], "ties: the lower one"
 
 
 def test_outputs_are_drawn_by_their_share_and_weighed_against_it():
     squares, counts = [1, 0, 6, 3], np.zeros(4)
     for key in range(2000):
-        _, outputs, factors = choose_outputs(OutputSketch("random_sampling", 2, key), squares)
+        outputs, factors = choose_outputs(OutputSketch("random_sampling", 2, key), squares)
         np.add.at(counts, outputs, 1)
-        assert factors.tolist() == [math.sqrt(10 / (2 * squares[i])) for i in outputs]
+        assert factors.tolist() == [[math.sqrt(10 / (2 * squares[i]))] for i in outputs[:, 0]]
     # of 4000 draws: 5 standard errors, at most 5·√(4000/4)
     np.testing.assert_allclose(counts, [400, 0, 2400, 1200], atol=160)
 
@@ -39,15 +39,14 @@ def test_a_projection_keeps_squares_on_average():
     """E (Σ a_ji·g_i)² over j sums to Σ g_i²; each sign is fair."""
     g, k, total = np.array([1.0, -2.0, 3.0, 0.5]), 3, []
     for key in range(3000):
-        _, outputs, factors = choose_outputs(OutputSketch("random_projection", k, key), [1] * 4)
-        a = factors.reshape(k, 4)
-        assert outputs.tolist() == [0, 1, 2, 3] * k and (abs(a) == 1 / math.sqrt(k)).all()
+        outputs, a = choose_outputs(OutputSketch("random_projection", k, key), [1] * 4)
+        assert outputs.tolist() == [[0, 1, 2, 3]] * k and (abs(a) == 1 / math.sqrt(k)).all()
         total.append(((a @ g) ** 2).sum())
     assert np.mean(total) == pytest.approx((g**2).sum(), abs=5 * np.std(total) / math.sqrt(3000))
 
 
 def test_without_gradients_the_first_outputs_are_searched():
-    assert choose_outputs(OutputSketch("random_sampling", 2, 1), [0, 0, 0])[1].tolist() == [0, 1]
+    assert choose_outputs(OutputSketch("random_sampling", 2, 1), [0, 0, 0])[0].tolist() == [[0], [1]]
 
 
 # ---- what is grown
@@ -111,7 +110,7 @@ def test_a_sketch_learns_nearly_as_much():
 
 
 @pytest.mark.parametrize("params, message", [
-    ({"multi_strategy": "one_output_per_tree"}, "multi_strategy"), ({"device": "cuda"}, "device"),
+    ({"multi_strategy": "one_output_per_tree"}, "multi_strategy"),
     ({"output_sketch": "top_outputs"}, "output_sketch"), ({"output_sketch": "pca:3"}, "output_sketch"),
     ({"output_sketch": "top_outputs:0"}, "output_sketch"),
 ], ids=str)  # fmt: skip

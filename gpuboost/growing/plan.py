@@ -9,12 +9,10 @@ from gpuboost.backend.plans import OutputSketch, Penalty, Round, TreePlan
 from gpuboost.binned.cuts import Cuts
 from gpuboost.formulas.split_gain import find_gain
 from gpuboost.growing.constraints import resolve_feature_weights, resolve_interactions, resolve_monotone
+from gpuboost.kernels.output_sketch import SKETCH_DRAW
 from gpuboost.params import Params
 
 __all__ = ["Planner", "resolve_columns", "trees_of_round"]
-
-
-SKETCH_DRAW = 0xFEA70004  # a word beside those of kernels/column_sampling.py
 
 
 class Planner:

@@ -251,8 +251,6 @@ class Params(OtherBoosterParams, ObjectiveParams, TreeParams, GeneralParams):
                 f"multi_strategy must be 'multi_output_tree' with output_sketch={self.output_sketch!r}, got "
                 f"{self.multi_strategy!r}. Leave output_sketch out: a tree of one output is searched by that."
             )
-        if self.output_sketch is not None and self.device.startswith("cuda"):
-            raise ValueError(f"device must be 'cpu' with output_sketch, got {self.device!r}. Leave output_sketch out on a GPU.")
         if self.sketch_proposals == "local" and self.tree_method != "approx":
             raise ValueError(
                 f"tree_method must be 'approx' with sketch_proposals='local', got {self.tree_method!r}. "
@@ -289,8 +287,8 @@ class Params(OtherBoosterParams, ObjectiveParams, TreeParams, GeneralParams):
 
     @property
     def training_device(self) -> str:
-        """The device to train on: exact search, that by a sketch of the outputs, linear models and updates stay on the CPU."""
-        is_on_cpu = self.tree_method == "exact" or self.output_sketch is not None or self.booster == "gblinear"
+        """The device to train on: exact search, linear models and updates stay on the CPU."""
+        is_on_cpu = self.tree_method == "exact" or self.booster == "gblinear"
         is_on_cpu |= self.process_type == "update"
         return "cpu" if is_on_cpu else self.device
 

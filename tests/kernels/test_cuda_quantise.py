@@ -42,7 +42,7 @@ def choose_scales(run, maxima, global_rows, seed=0, round_number=0):
     progress["seed"], progress["round"] = seed, round_number
     keys, sums = np.full(n, UNTOUCHED, np.uint32), np.full((3, n, N_SUMS), UNTOUCHED, np.int64)
     scales, leaves = np.full((n, 2), UNTOUCHED, np.float64), np.full((n, 2), UNTOUCHED, np.float64)
-    run(choose_scales_kernel, maxima, global_rows, progress, keys, scales, leaves, sums, threads=n)
+    run(choose_scales_kernel, maxima, maxima, global_rows, progress, keys, scales, leaves, sums, threads=n)
     assert not maxima.any() and not sums.any(), "they are added to"
     expected = np.zeros(1, PROGRESS)
     expected["seed"], expected["round"], expected["non_finite"] = seed, round_number, progress["non_finite"]
@@ -57,6 +57,22 @@ def test_hand_sized_scales(run):
     _, scales, leaves, non_finite = choose_scales(run, bits([[0.75, 1.0]]), 5)
     assert scales.tolist() == [[2.0**15, 2.0**15]] and leaves.tolist() == [[2.0**59, 2.0**58]]
     assert non_finite == 0
+
+
+@each_runner
+@pytest.mark.parametrize("n, n_searched", [(3, 2), (1, 2), (70, 1)])
+def test_what_is_searched_has_scales_of_its_own(run, n, n_searched):
+    """Maxima of combinations of the outputs: keys, scales and sums are theirs, only the leaves' scales are the outputs'."""
+    maxima, searched = bits(np.full((n, 2), 0.75)), bits(np.full((n_searched, 2), 3.0))
+    searched[-1, 1] = NON_FINITE_BITS
+    progress, keys = np.zeros(1, PROGRESS), np.full(n_searched, UNTOUCHED, np.uint32)
+    sums = np.full((3, n_searched, N_SUMS), UNTOUCHED, np.int64)
+    scales, leaves = np.full((n_searched, 2), UNTOUCHED, np.float64), np.full((n, 2), UNTOUCHED, np.float64)
+    run(choose_scales_kernel, maxima, searched, 5, progress, keys, scales, leaves, sums, threads=max(n, n_searched))
+    assert_same(keys, output_keys(0, 0, n_searched))
+    assert scales[:-1].tolist() == [[2.0**13, 2.0**14]] * (n_searched - 1) and scales[-1, 0] == 2.0**13
+    assert leaves.tolist() == [[2.0**59, 2.0**59]] * n
+    assert progress["non_finite"] == 1 and not (maxima.any() or searched.any() or sums.any())
 
 
 LARGEST = float(np.finfo(np.float32).max)

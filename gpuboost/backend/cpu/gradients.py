@@ -5,7 +5,7 @@ import numpy as np
 from gpuboost.backend.contract import Array, Formula, Gradients, TrainingRows
 from gpuboost.backend.cpu.rows import PageRows
 from gpuboost.backend.fixed_point import check_finite
-from gpuboost.backend.output_sketch import choose_outputs, square_scale
+from gpuboost.backend.output_sketch import choose_outputs
 from gpuboost.backend.plans import Round
 from gpuboost.kernels import row_sampling
 from gpuboost.kernels.output_sketch import combine_outputs_cpu, sum_squares_cpu
@@ -90,7 +90,8 @@ class CpuGradients(Gradients):
     def sum_squares(self, maxima: Array) -> Array:
         check_finite(maxima)
         sums = np.zeros((self._n_threads, len(self.grad)), np.int64)
-        sum_squares_cpu(self.grad, square_scale(maxima, self._rows.global_rows), sums, self._n_threads)
+        largest = float(maxima[:, 0].astype(np.uint32).view(np.float32).max())
+        sum_squares_cpu(self.grad, largest, self._rows.global_rows, sums, self._n_threads)
         return _over_threads(np.add, sums)
 
     def sketch(self, squares: Array) -> Array:

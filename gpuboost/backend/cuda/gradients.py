@@ -6,18 +6,22 @@ from gpuboost.backend.contract import Array, Formula, Gradients, TrainingRows
 from gpuboost.backend.cuda.memory import Launcher, on_device
 from gpuboost.backend.cuda.rows import PageRows
 from gpuboost.backend.plans import Round
-from gpuboost.kernels import quantise, row_sampling
+from gpuboost.kernels import output_sketch, quantise, row_sampling
+from gpuboost.params import Params
 
 __all__ = ["CudaGradients"]
 
 
 @on_device(Gradients)
 class CudaGradients(Gradients):
-    """As backend/cpu/gradients.py has them; scales and limbs are chosen on the device."""
+    """As backend/cpu/gradients.py has them; scales, limbs and outputs of a sketch are chosen on the device."""
 
     plan: Round
 
-    def __init__(self, launch: Launcher, rows: TrainingRows, margin: Array, pages: list[PageRows], progress: Array) -> None:
+    def __init__(
+        self, launch: Launcher, rows: TrainingRows, params: Params, n_searched: int, margin: Array, pages: list[PageRows],
+        progress: Array,
+    ) -> None:  # fmt: skip
         self.device = device = launch.device
         self._launch, self._pages, self._progress = launch, pages, progress
         self._margin, self.label, self._weight = margin, device.put(rows.label), device.put(rows.weight)
@@ -27,10 +31,17 @@ class CudaGradients(Gradients):
         self._parameters: dict[tuple[np.float32, ...], Array] = {}
         self._counts = empty((row_sampling.MAGNITUDE_BINS, 2), np.int64)
         self._threshold = device.put(np.array([row_sampling.UNIFORM]))
-        self._maxima, self._keys = empty((n_outputs, 2), np.int64), empty(n_outputs, np.uint32)
-        self.scales, self.leaf_scales = empty((n_outputs, 2), np.float64), empty((n_outputs, 2), np.float64)
-        self._rough_scales, self.n_limbs = empty((n_outputs, 2), np.float64), empty(n_outputs, np.int32)
-        self._sums = empty((3, n_outputs, quantise.N_SUMS), np.int64)
+        self.searched, self._maxima = (self.grad, self.hess), empty((n_outputs, 2), np.int64)
+        if n_searched < n_outputs:
+            few = n_searched, margin.shape[1]
+            self.searched = empty(few, np.float32), empty(few, np.float32)
+            self._squares, self._sketched = empty(n_outputs, np.int64), empty((n_searched, 2), np.int64)
+            combined = n_searched, n_outputs if params.sketch_method == "random_projection" else 1
+            self._unsorted, self._combined = empty(n_searched, np.int32), (empty(combined, np.int32), empty(combined, np.float64))
+        self._keys, self.n_limbs = empty(n_searched, np.uint32), empty(n_searched, np.int32)
+        self.scales, self.leaf_scales = empty((n_searched, 2), np.float64), empty((n_outputs, 2), np.float64)
+        self._rough_scales = empty((n_searched, 2), np.float64)
+        self._sums = empty((3, n_searched, quantise.N_SUMS), np.int64)
         self._rough_sums, self._final_sums = self._sums[quantise.ROUGH], self._sums[quantise.FINAL]  # launches keep these objects
         self._are_maxima_clear = False
 
@@ -85,10 +96,29 @@ class CudaGradients(Gradients):
             )  # fmt: skip
         return self._maxima
 
-    def quantise(self, maxima: Array, sketched: Array | None = None) -> Array:
+    def sum_squares(self, maxima: Array) -> Array:
+        self.device.clear(self._squares)
         self._launch(
-            quantise.choose_scales_kernel, maxima, self._global_rows, self._progress, self._keys, self._rough_scales,
-            self.leaf_scales, self._sums, threads=len(self._keys),
+            output_sketch.sum_squares_kernel, self.grad, maxima, self._global_rows, self._squares, threads=self.grad.shape[1]
+        )
+        return self._squares
+
+    def sketch(self, squares: Array) -> Array:
+        assert self.plan.sketch is not None
+        method, combined = output_sketch.METHODS.index(self.plan.sketch.method), self._combined
+        self._launch(output_sketch.choose_outputs_kernel, method, self._progress, squares, self._unsorted, *combined, blocks=1)
+        self.device.clear(self._sketched)
+        self._launch(
+            output_sketch.combine_outputs_kernel, self.grad, self.hess, *combined, *self.searched, self._sketched,
+            threads=self.grad.shape[1],
+        )  # fmt: skip
+        return self._sketched
+
+    def quantise(self, maxima: Array, sketched: Array | None = None) -> Array:
+        searched = maxima if sketched is None else sketched
+        self._launch(
+            quantise.choose_scales_kernel, maxima, searched, self._global_rows, self._progress, self._keys, self._rough_scales,
+            self.leaf_scales, self._sums, threads=max(len(maxima), len(searched)),
         )  # fmt: skip
         self._quantise(1)
         return self._rough_sums
@@ -102,7 +132,7 @@ class CudaGradients(Gradients):
         penalty = self.plan.penalty
         for page in self._pages:
             self._launch(
-                quantise.quantise_kernel, self.grad, self.hess, page.first, n_rows, penalty.reg_lambda, penalty.min_child_weight,
+                quantise.quantise_kernel, *self.searched, page.first, n_rows, penalty.reg_lambda, penalty.min_child_weight,
                 self._progress, self._keys, self._rough_scales, limbs, page.gpair, self._sums, self.scales, self.n_limbs,
                 threads=page.n_rows,
             )  # fmt: skip

@@ -33,8 +33,8 @@ class NodeArrays:
     covers: Array
     flat: Array
 
-    def __init__(self, device: Device, n_pages: int, leaf_size: int, n_words: int) -> None:
-        self._device, self._leaf_size, self._n_words = device, leaf_size, n_words
+    def __init__(self, device: Device, n_pages: int, leaf_size: int, searched_size: int, n_words: int) -> None:
+        self._device, self._leaf_size, self._searched_size, self._n_words = device, leaf_size, searched_size, n_words
         self.capacity = 0
         self.finished: Array = device.empty(0, np.uint8)
         self.segments: list[Array] = [device.empty((0, 3), np.int64)] * n_pages
@@ -44,9 +44,9 @@ class NodeArrays:
         if n_nodes <= self.capacity:
             return False
         n, empty = max(n_nodes, 2 * self.capacity), self._device.empty
-        each = n, self._leaf_size, self._n_words
-        self.finished, arrays = self._device.empty_together(finished_arrays(*each))
-        arrays |= {name: empty(shape, dtype) for name, (shape, dtype) in arrays_by_node(*each).items()}
+        growing = arrays_by_node(n, self._leaf_size, self._searched_size, self._n_words)
+        self.finished, arrays = self._device.empty_together(finished_arrays(n, self._leaf_size, self._n_words))
+        arrays |= {name: empty(shape, dtype) for name, (shape, dtype) in growing.items()}
         for name, array in arrays.items():
             setattr(self, name, _with_content_of(getattr(self, name, None), array))
         self.segments = [_with_content_of(segments, empty((n, 3), np.int64)) for segments in self.segments]

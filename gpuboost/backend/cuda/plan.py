@@ -26,6 +26,7 @@ ROW_LIMIT = 2**31  # of the lists of a page, whose entries have numbers of four 
 class TrainingSize:
     """What a training is asked to hold.
 
+    searched_size : of the leaf_size outputs of a tree, or combinations of them, as many as splits are searched by.
     n_bins, n_packed : sums of a histogram for each output of a tree, of the bins of the features drawn and of packed codes.
     largest_page : rows. copied_bytes : of codes that are copied for the features that a round draws.
     has_quantiles : whether leaves become quantiles of residuals.
@@ -38,6 +39,7 @@ class TrainingSize:
     n_targets: int
     n_trees: int
     leaf_size: int
+    searched_size: int
     n_features: int
     n_bins: int
     n_packed: int
@@ -78,7 +80,7 @@ def plan_memory(size: TrainingSize, params: Params, free_bytes: int) -> MemoryPl
     n_nodes = 2 * size.n_trees * most_leaves(deepest, params.max_leaves)
     at_once = max(1, min(GAINS_BYTES // (12 * size.n_features), 2**SYNC_FREE_DEPTH * size.n_trees))
     # with the candidates of its node, where each node has its own
-    histogram_bytes = size.leaf_size * (size.n_bins + size.n_packed) * 16 + size.n_bins * (params.proposals == "local")
+    histogram_bytes = size.searched_size * (size.n_bins + size.n_packed) * 16 + size.n_bins * (params.proposals == "local")
     rest = _row_bytes(size, params) + _node_bytes(size, n_nodes) + GAINS_BYTES + RESERVE_BYTES
     rest += at_once * size.n_features * params.masks_features + size.staged_bytes
     rest += size.n_trees * size.n_bins * (params.proposals == "global")
@@ -94,11 +96,13 @@ def plan_memory(size: TrainingSize, params: Params, free_bytes: int) -> MemoryPl
 
 
 def _row_bytes(size: TrainingSize, params: Params) -> int:
-    """Margins, gradients and fixed point of every output, row lists and, where pages stay, leaves for every tree, labels,
-    weights, rows kept. With several trees an output the margins they are added to; with dropout sums, margins without trees,
-    leaves (training/dart.py).
+    """Margins, gradients and fixed point of every output, or of combinations of them and these, row lists and, where pages stay,
+    leaves for every tree, labels, weights, rows kept. With several trees an output the margins they are added to; with dropout
+    sums, margins without trees, leaves (training/dart.py).
     """
-    each = size.n_outputs * (4 + 4 + 8) + size.n_trees * (8 + 2 * (size.staged_bytes == 0)) + 4 * size.n_targets + 4 + 4
+    n_searched, is_sketched = size.n_outputs // size.leaf_size * size.searched_size, size.searched_size < size.leaf_size
+    each = size.n_outputs * (4 + 4) + n_searched * (8 + 8 * is_sketched)
+    each += size.n_trees * (8 + 2 * (size.staged_bytes == 0)) + 4 * size.n_targets + 4 + 4
     each += 4 * (params.sampling is not None) + 8 * size.n_outputs * size.has_quantiles
     each += 4 * size.n_outputs * (params.num_parallel_tree > 1) + (8 + 4) * size.n_outputs * params.drops_trees
     return int(size.n_rows * each) + size.copied_bytes + 4 * max(VALUES_AT_ONCE, size.n_rows) * params.drops_trees
@@ -106,17 +110,19 @@ def _row_bytes(size: TrainingSize, params: Params) -> int:
 
 def _node_bytes(size: TrainingSize, n_nodes: int) -> int:
     """Arrays by node, and by node and page: segments, moved, first_leaf_chunk, slices, first_slice."""
-    each = n_nodes, size.leaf_size, size.n_words
-    shapes = [*arrays_by_node(*each).values(), *finished_arrays(*each).values()]
+    growing = arrays_by_node(n_nodes, size.leaf_size, size.searched_size, size.n_words)
+    shapes = [*growing.values(), *finished_arrays(n_nodes, size.leaf_size, size.n_words).values()]
     by_page = n_nodes * (24 + 8 + 8 + SLICE.itemsize + 4)
     by_slot = size.leaf_size * (4 * n_nodes * 8 + QUANTILE_NODES * 2 * (DIGITS + 2) * 8) if size.has_quantiles else 0
     return sum(math.prod(shape) * np.dtype(dtype).itemsize for shape, dtype in shapes) + size.n_pages * by_page + by_slot
 
 
-def arrays_by_node(n: int, leaf_size: int, n_words: int) -> dict[str, tuple[tuple[int, ...], np.dtype | type]]:
+def arrays_by_node(
+    n: int, leaf_size: int, searched_size: int, n_words: int
+) -> dict[str, tuple[tuple[int, ...], np.dtype | type]]:
     """Shape and dtype of what is kept for each of n nodes while they grow (kernels/structs.py). Sets are finished."""
     return _sets(n, n_words, n_words == EMPTY_WORDS) | {
-        "sums": ((n, leaf_size, 2), np.int64), "left_sums": ((n, leaf_size, 2), np.int64), "counts": ((n,), np.int64),
+        "sums": ((n, searched_size, 2), np.int64), "left_sums": ((n, searched_size, 2), np.int64), "counts": ((n,), np.int64),
         "selected": ((n,), np.int32), "rank": ((n,), np.int64), "build": ((n,), np.int32), "parents": ((n,), np.int32),
         "first_item": ((n + 1,), np.int64), "leaf_sums": ((n, leaf_size, 2), np.int64), "flat": ((n,), FLAT_NODE),
     }  # fmt: skip

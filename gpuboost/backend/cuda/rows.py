@@ -19,7 +19,7 @@ class PageRows:
     first, n_rows : within the worker's rows. first_id : global number of its first row that takes part.
     kept : int32 (k,). Rows that take part; the zero-weight rows, which do not, are idle : int32, n_idle : int64 (2,), 0 and how
     many. drawn : int32 (k,). From the front those drawn for this round, from the back the others; n_listed : int64 (2,), how many
-    of either. lists : int32 (2, n_trees · k). The two buffers of row lists. gpair : int32 (n_outputs, 2, n_rows).
+    of either. lists : int32 (2, n_trees · k). The two buffers of row lists. gpair : int32 (n_searched, 2, n_rows).
     moved : int64 (nodes,). Rows of the nodes being split that have gone either way (kernels/partition.py).
     first_leaf_chunk : int64 (nodes + 1,). slices : SLICE, first_slice : int32. What blocks add up (kernels/histogram.py).
     """
@@ -48,8 +48,8 @@ class PageRows:
         self.slices, self.first_slice = device.empty(n_slices, SLICE), device.empty(n_slices, np.int32)
 
 
-def list_page_rows(device: Device, rows: TrainingRows, n_trees: int, draws_rows: bool) -> list[PageRows]:
-    """The rows of every page of a training's table."""
+def list_page_rows(device: Device, rows: TrainingRows, n_trees: int, n_searched: int, draws_rows: bool) -> list[PageRows]:
+    """The rows of every page of a training's table. n_searched : as backend/cpu/rows.py."""
     put, empty, pages, first, first_id = device.put, device.empty, [], 0, rows.first_row
     for n_rows in rows.binned.pages.page_rows:
         weight = rows.weight[first : first + n_rows]
@@ -60,7 +60,7 @@ def list_page_rows(device: Device, rows: TrainingRows, n_trees: int, draws_rows:
             PageRows(
                 first, n_rows, first_id, kept, put(idle), put(np.array([0, len(idle)])),
                 empty(len(kept), np.int32) if draws_rows else kept, put(np.array([len(kept), 0])),
-                empty((2, n_trees * len(kept)), np.int32), empty((len(rows.margin), 2, n_rows), np.int32), nothing,
+                empty((2, n_trees * len(kept)), np.int32), empty((n_searched, 2, n_rows), np.int32), nothing,
                 nothing, nothing, nothing,
             )  # fmt: skip
         )

@@ -53,9 +53,10 @@ class CudaTraining(Training[Leaving]):
         self._progress = device.zeros(1, PROGRESS)
         first_output = device.put(np.arange(n_trees, dtype=np.int32) * leaf_size)
         self.margin = device.put(rows.margin)
-        self._pages = list_page_rows(device, rows, n_trees, draws_rows=params.sampling is not None)
+        n_searched = n_trees * params.searched_outputs(leaf_size)
+        self._pages = list_page_rows(device, rows, n_trees, n_searched, draws_rows=params.sampling is not None)
         self._table = open_table(launch, binned, params, self._pages, first_output, self._progress)
-        self.gradients = CudaGradients(launch, rows, self.margin, self._pages, self._progress)
+        self.gradients = CudaGradients(launch, rows, params, n_searched, self.margin, self._pages, self._progress)
         self.trees = CudaTrees(
             launch, binned.cuts, params, plan, first_output, leaf_size, self.gradients, self._table, self._pages, self._progress,
             needs_lists=bool(leaf_alphas),
@@ -120,6 +121,7 @@ def training_size(
     n_outputs, n_rows = rows.margin.shape
     return TrainingSize(
         n_rows=n_rows, n_outputs=n_outputs, n_targets=len(rows.label), n_trees=n_trees, leaf_size=leaf_size,
+        searched_size=params.searched_outputs(leaf_size),
         n_features=binned.cuts.n_features, n_bins=most_bins(params, binned.cuts),
         n_packed=0 if binned.packing is None else int(binned.packing.offsets[-1]), n_pages=len(binned.pages),
         largest_page=max(binned.pages.page_rows), copied_bytes=bytes_copied(binned, params), has_quantiles=has_quantiles,

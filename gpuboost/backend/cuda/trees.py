@@ -48,7 +48,8 @@ class CudaTrees(Trees):
         self._tree_numbers, self._no_sets = put(np.arange(self._n_trees)), put(np.zeros(0, np.uint32))
         self._thresholds, self._offsets = put(cuts.thresholds), put(cuts.offsets)
         self.histogram_capacity, n_bins = memory.capacity, most_bins(params, cuts)
-        self._hist = empty((memory.capacity, leaf_size, n_bins, 2), np.int64)
+        self._searched_size = params.searched_outputs(leaf_size)
+        self._hist = empty((memory.capacity, self._searched_size, n_bins, 2), np.int64)
         self._flat_hist = self._hist.reshape(memory.capacity, -1)  # all values of a histogram in a row
         table.reserve(self._hist)
         n_proposed = {None: 0, "global": self._n_trees, "local": memory.capacity}[params.proposals]
@@ -73,7 +74,7 @@ class CudaTrees(Trees):
         self._found: list[Array] = []  # by page uint16 (n_trees, rows), the leaves that rows end in; empty where lists say that
         if not needs_lists and self._ends_are_known():
             self._found = [empty((self._n_trees, len(page.kept)), np.uint16) for page in pages]
-        self.arrays = NodeArrays(device, len(pages), leaf_size, count_words(cuts.n_categories))
+        self.arrays = NodeArrays(device, len(pages), leaf_size, self._searched_size, count_words(cuts.n_categories))
         self._reserve(memory.n_nodes)
 
     def _reserve(self, n_nodes: int) -> None:
@@ -176,7 +177,7 @@ class CudaTrees(Trees):
                 columns.features, self._feature_weights, self._member, self._feature_mask, blocks=n,
             )  # fmt: skip
         is_bounded, gain, warps = s.max_delta_step > 0 or self.has_order, self.plan.gain.function, n * len(columns.features)
-        if self.leaf_size == 1 and not is_bounded and gain is None and s.proposals is None:
+        if self._searched_size == 1 and not is_bounded and gain is None and s.proposals is None:
             launch(
                 splits.evaluate_plain_splits_kernel, first, n, s.max_depth, self._progress, own.nodes, own.sums, self._hist,
                 columns.offsets, self._feature_mask, self._gradients.scales, self.first_output, self._penalty, self._gains,
@@ -188,7 +189,7 @@ class CudaTrees(Trees):
                 kernel, first, n, s.max_depth, int(s.proposals == "global"), self._progress, own.nodes, own.sums, self._hist,
                 columns.offsets, columns.features, self.monotone, self._feature_mask, self._proposed, self._gradients.scales,
                 self.first_output, self._penalty, self._gain_parameters, self._gains, self._choices, warps=warps,
-                shared=self.device.block(kernel) // 32 * self.leaf_size * splits.CARRY_BYTES,
+                shared=self.device.block(kernel) // 32 * self._searched_size * splits.CARRY_BYTES,
             )  # fmt: skip
         if self._categorical is not None:
             launch(

@@ -9,8 +9,8 @@ from gpuboost.backend.dropout import VALUES_AT_ONCE
 from gpuboost.params import Params
 
 SIZE = TrainingSize(
-    n_rows=1000, n_outputs=1, n_targets=1, n_trees=1, leaf_size=1, n_features=10, n_bins=100, n_packed=0, n_pages=1,
-    largest_page=1000, copied_bytes=0,
+    n_rows=1000, n_outputs=1, n_targets=1, n_trees=1, leaf_size=1, searched_size=1, n_features=10, n_bins=100,
+    n_packed=0, n_pages=1, largest_page=1000, copied_bytes=0,
 )  # fmt: skip
 PARAMS = Params(max_depth=4)
 PLENTY = 2**34
@@ -21,7 +21,7 @@ HISTOGRAM = 100 * 16
 def least(size=SIZE, params=PARAMS):
     """The least free memory with which a training starts."""
     plan = plan_memory(size, params, PLENTY)
-    each = (size.n_bins + size.n_packed) * 16 * size.leaf_size + size.n_bins * (params.proposals == "local")
+    each = (size.n_bins + size.n_packed) * 16 * size.searched_size + size.n_bins * (params.proposals == "local")
     return plan.bytes - (plan.capacity - 2) * each
 
 
@@ -33,6 +33,15 @@ def test_a_tree_gets_the_histograms_that_it_can_use():
     assert plan_memory(replace(SIZE, n_trees=3), PARAMS, PLENTY).capacity == 48
     assert plan_memory(SIZE, replace(PARAMS, histogram_memory=5 * HISTOGRAM), PLENTY).capacity == 5
     assert plan_memory(SIZE, replace(PARAMS, max_depth=0), PLENTY).capacity == 2 * 1000  # a leaf has a row
+
+
+def test_histograms_are_of_what_is_searched():
+    """Of 6 outputs 2 combinations: their gradients and fixed point come to the gradients of all; their sums by node are fewer."""
+    whole, few = (replace(SIZE, n_outputs=6, leaf_size=6, searched_size=k) for k in (6, 2))
+    memory = replace(PARAMS, histogram_memory=60 * HISTOGRAM)
+    assert plan_memory(whole, memory, PLENTY).capacity == 10 and plan_memory(few, memory, PLENTY).capacity == 16
+    by_row, by_node = 6 * 8 - 2 * (8 + 8), 2 * 16 * (6 - 2)
+    assert least(whole) - least(few) == 1000 * by_row + 32 * by_node + 2 * (6 - 2) * HISTOGRAM
 
 
 def test_histograms_get_a_quarter_of_a_large_gpu_unless_told_otherwise():
