@@ -26,7 +26,8 @@ from gpuboost.kernels.scalar import gain_rank, is_too_light, middle_weight
 from gpuboost.kernels.structs import NO_GAIN, NUMERIC
 
 FLOAT32_MAX = float(np.finfo(np.float32).max)
-AHEAD = 3  # leaves that a tree is yet to get at least, for each that is split early
+AHEAD = 8  # a leaf is split early if its place among the tree's splits, by what is known, lies so many before the last one for
+# each that has to be split before it. 450k × 28, 255 leaves, 2 threads: 38 steps of 290 splits for 254, 36 ms; 5: 30 of 320, 38
 
 
 @kernel
@@ -86,9 +87,7 @@ def select_lossguide(n_trees, nodes, max_depth, max_leaves, selected, order):
     nodes : NODE, IN, the roots first. max_depth, max_leaves : 0 means no limit. selected : int32 (≥ leaves,), OUT.
     order : int32 (≥ nodes,), OUT. The roots, and behind them the nodes of each tree as growth leaf by leaf makes them.
     """
-    n_selected, n_ordered, n_early = 0, n_trees, np.zeros(n_trees, np.int64)  # early: splits that are not certain yet
-    for node in range(order.size):
-        n_early[nodes[node].tree] += int64(nodes[node].left >= 0)
+    n_selected, n_ordered = 0, n_trees
     for tree in range(n_trees):
         order[tree] = tree
         waiting = [(-gain_rank(nodes[tree].gain), 0, tree)]  # best first, the older of equals
@@ -100,12 +99,11 @@ def select_lossguide(n_trees, nodes, max_depth, max_leaves, selected, order):
             n_leaves += 1
             left = nodes[node].left
             if left < 0:
-                if n_chosen > 0 and 0 < max_leaves < n_leaves + AHEAD * (n_chosen + n_early[tree]):
+                if n_chosen > 0 and 0 < max_leaves < n_leaves + AHEAD * n_chosen:
                     break
                 selected[n_selected + n_chosen] = node
                 n_chosen += 1
                 continue
-            n_early[tree] -= int64(n_chosen == 0)
             for child in range(left, left + 2):
                 if n_chosen == 0:
                     order[n_ordered] = child
