@@ -10,7 +10,7 @@ from gpuboost.binned.matrix import BinnedMatrix, Representation
 from gpuboost.communicator import Communicator, SingleProcess
 from gpuboost.config import warn
 from gpuboost.data.binning import MakeShelf, add_records, bin_table
-from gpuboost.data.category_bins import check_category_codes, cut_by_category
+from gpuboost.data.category_bins import are_categories, check_category_codes, cut_by_category
 from gpuboost.data.columns import bin_columns
 from gpuboost.data.sketch import sketch_columns
 from gpuboost.data.tables.batches import Array, Rows
@@ -61,14 +61,14 @@ def bin_by_own_cuts(
     columns without any value; ValueError a column of numbers declared to be categories that are none, or of too many
     categories.
     """
-    check_category_codes(source)
+    check_category_codes(source, backend.n_threads)
     weights = _sketch_weights(weight, source.n_rows, comm)
     if max_bin == EVERY_VALUE or _stays_sparse(source, backend):
         binned = bin_columns(source, weights, max_bin, None, backend.n_threads, comm, by_category)
         binned = add_records(binned, backend)
     else:
         source = _kept(source, backend)
-        cuts = sketch_columns(source, weights, max_bin, backend, comm)
+        cuts = sketch_columns(source, weights, max_bin, backend, comm, are_categories(source) & by_category)
         cuts = cut_by_category(cuts, source) if by_category else cuts
         binned = bin_table(source, cuts, backend, with_records=True, page_rows=page_rows, make_shelf=make_shelf)
     _warn_of_empty_columns(binned, source, comm)
@@ -97,7 +97,7 @@ def bin_by_cuts(
 ) -> BinnedMatrix:  # fmt: skip
     """Codes under another table's cuts, to be evaluated: most such tables are nothing else, and only training reads records.
     (On a shelf they have them: there is no adding them later.)"""
-    check_category_codes(source, cuts)
+    check_category_codes(source, backend.n_threads, cuts)
     if _stays_sparse(source, backend):
         return bin_columns(source, None, cuts.max_bin, cuts, backend.n_threads, comm)
     return bin_table(source, cuts, backend, with_records=make_shelf is not None, page_rows=page_rows, make_shelf=make_shelf)

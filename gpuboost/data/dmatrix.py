@@ -423,7 +423,7 @@ class DMatrix:
         if source is None:
             return None
         with self.naming_rows():
-            check_category_codes(source, cuts)
+            check_category_codes(source, backend.n_threads, cuts)
             return bin_table(source, cuts, backend, with_records=False)
 
     @contextmanager

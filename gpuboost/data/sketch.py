@@ -21,7 +21,8 @@ takes at least two bins' worth of weight away and at most two bins, its own and 
 remaining bin never grows: the bound holds after any number of rounds.
 """
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from functools import partial
 
 import numpy as np
 
@@ -31,7 +32,7 @@ from gpuboost.data.ranks import RANK_BYTES, cut_ranked
 from gpuboost.data.tables.device import host_array
 from gpuboost.errors import RowError
 from gpuboost.kernels.cuts import end_bins, halve_gaps, set_heavy_apart
-from gpuboost.kernels.quantiles import ZERO_KEY, cut_columns_cpu, list_keys_cpu
+from gpuboost.kernels.quantiles import MISSING_KEY, ZERO_KEY, cut_columns_cpu, list_keys_cpu
 from gpuboost.kernels.selection import FEWEST_ROWS, MOST_BINS, select_cuts_cpu
 from gpuboost.kernels.sketch import COUNTS0_WIDTH, DIGITS, MISSING, NON_FINITE
 from gpuboost.storage.mapped import scratch
@@ -44,18 +45,24 @@ ROW_MEMORY = 16  # bytes a row of a table that may not fit in memory: keys, and 
 SKETCH_MEMORY = 2**27
 
 
-def sketch_columns(source, weights: np.ndarray | None, max_bin: int, backend, comm) -> Cuts:
+def sketch_columns(
+    source, weights: np.ndarray | None, max_bin: int, backend, comm, categorical: np.ndarray | None = None
+) -> Cuts:
     """Cuts of every column of ``source``.
 
     source : re-iterable batches (tables.source.ColumnSource).
     weights : int64 (rows,) row weights (0: the row does not exist) whose global sum is at most 2^46, or None for 1 each.
     max_bin : most bins of a feature. A feature with missing values gets at most 255 when it is 256: its missing code must fit
         in the byte too.
+    categorical : bool (n_features,). Columns of codes whose cuts nobody reads, only their extremes and whether values are
+        missing; they may be left without any.
 
     Raises ValueError where a column holds ±inf.
     """
     if comm.size == 1 and backend.coder.sorts_columns:
-        at_once, cut = _columns_at_once(source, 4 if weights is None else 8, backend.n_threads), _sort
+        at_once = _columns_at_once(source, 4 if weights is None else 8, backend.n_threads)
+        of_codes = np.zeros(source.n_features, bool) if categorical is None else categorical
+        cut: Callable[..., tuple[list[np.ndarray], np.ndarray, np.ndarray]] = partial(_sort, categorical=of_codes)
     else:
         at_once, cut = SKETCH_MEMORY // (COUNTS0_WIDTH * 8), _sketch
         if comm.size == 1 and (ranked := backend.coder.columns_ranked_at_once(source.n_rows, weights is not None)) > 0:
@@ -83,7 +90,9 @@ def _columns_at_once(source, key_bytes: int, n_threads: int) -> int:
     return max(at_once, min(n_threads, source.n_features, ROW_MEMORY // (2 * key_bytes)))
 
 
-def _sort(features, source, weights, max_bin: int, backend, comm) -> tuple[list[np.ndarray], np.ndarray, np.ndarray]:
+def _sort(
+    features, source, weights, max_bin: int, backend, comm, categorical: np.ndarray
+) -> tuple[list[np.ndarray], np.ndarray, np.ndarray]:
     """_sketch where one worker has all rows in host memory."""
     n, n_rows, n_threads = len(features), source.n_rows, min(backend.n_threads, len(features))
     given, n_absent = np.zeros(0, np.int64), 0
@@ -101,6 +110,8 @@ def _sort(features, source, weights, max_bin: int, backend, comm) -> tuple[list[
     spare_weights, extremes = spare.view(np.int32 if weights is None else np.int64), np.full((n, 2), ZERO_KEY, np.uint32)
     if weights is None and n_rows >= FEWEST_ROWS and max_bin <= MOST_BINS:
         select_cuts_cpu(keys, max_bin, spare, n_cuts, has_missing, extremes, n_threads)
+    for i in np.flatnonzero(categorical[features]):
+        n_cuts[i], (has_missing[i], extremes[i]) = 0, _extremes(keys[i], n_absent)
     if (n_cuts < 0).any():
         cut_columns_cpu(
             keys, given, n_absent, max_bin, spare, spare_weights, n_cuts, has_missing, n_infinite, extremes, n_threads
@@ -108,6 +119,15 @@ def _sort(features, source, weights, max_bin: int, backend, comm) -> tuple[list[
     require_finite(source, features, n_infinite, comm)
     own = [np.append(bits[:m].astype(np.uint32).view(np.float32), SENTINEL) for bits, m in zip(keys, n_cuts.tolist())]
     return own, has_missing, extremes
+
+
+def _extremes(keys: np.ndarray, n_absent: int) -> tuple[bool, tuple[int, int]]:
+    """(whether values of rows that exist are missing, keys of the lowest and the highest value) of a column, as
+    cut_columns_cpu."""
+    own = keys if keys.dtype == np.uint32 else (keys >> np.uint64(32)).astype(np.uint32)
+    values = own[own < MISSING_KEY] if own.max(initial=0) == MISSING_KEY else own
+    ends = (int(values.min()), int(values.max())) if len(values) else (ZERO_KEY, ZERO_KEY)
+    return len(own) - len(values) > n_absent, ends
 
 
 def _rank(features, source, weights, max_bin: int, backend, comm) -> tuple[list[np.ndarray], np.ndarray, np.ndarray]:

@@ -285,6 +285,19 @@ def test_cuts_do_not_depend_on_order_batches_threads_memory_or_workers(max_bin, 
 
 @pytest.mark.filterwarnings("ignore:weight is .* unusual")
 @pytest.mark.filterwarnings("ignore:Some columns hold nothing but missing values")
+@pytest.mark.parametrize("weights", [None, [1, 0, 2, 1, 3, 1]])
+def test_of_codes_of_categories_only_the_extremes_are_looked_for(weights):
+    """Columns: all there, missing in a row of weight 0, missing in another row, missing throughout, and numbers."""
+    x = np.array([[3, 1, 4, 1, 5, 9], [1, np.nan, 5, 7, 2, 6], [1, 8, 5, 3, np.nan, 2], [np.nan] * 6, [1, 2, 3, 4, 5, 6]])
+    source, backend, comm = open_table(x.T.astype(np.float32)), CpuBackend(1), SingleProcess()
+    weights = None if weights is None else np.array(weights)
+    expected = sketch.sketch_columns(source, weights, 256, backend, comm)
+    cuts = sketch.sketch_columns(source, weights, 256, backend, comm, np.array([True] * 4 + [False]))
+    assert cuts.extremes.tolist() == expected.extremes.tolist()
+    assert cuts.has_missing.tolist() == expected.has_missing.tolist() == [False, weights is None, True, True, False]
+    assert cuts.of(4).tolist() == expected.of(4).tolist() and [len(cuts.of(f)) for f in range(4)] == [1] * 4
+
+
 def test_equal_weights_are_no_weights():
     X, _ = mixed_table()
     plain = DMatrix(X).binned(64, CpuBackend(1), SingleProcess()).cuts
