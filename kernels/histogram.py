@@ -22,8 +22,8 @@ records the other way: 54 features 27 -> 32 for every eighth row, 500 features 2
 Loops over codes must be unrolled: 28 ms a round of 450k × 28, 41 where they are not. Their bounds are constants to LLVM only if
 it inlines the function, as it is told to; as constants to numba they would be, too, but compile the function for each.
 
-Of a tree of several outputs, LANES are added together: their packed pairs lie side by side, in the private histograms, too, so
-that one addition of 32 bytes does for a code what one of 8 does for one output.
+Of a tree of several outputs, up to LANES are added together: their packed pairs lie side by side, in the private histograms, too,
+so that one addition of 64 bytes, or for up to four of 32, does for a code what one of 8 does for one output.
 """
 
 import math
@@ -43,6 +43,7 @@ from gpuboost.kernels.cuda_common import (
     owner_of,
 )
 from gpuboost.kernels.jit import (
+    add_eight,
     add_four,
     add_two,
     claim,
@@ -64,8 +65,9 @@ BYTE_STRIDE = 264  # bins of a private histogram for one-byte codes. With 256, e
 # apart, and the CPU takes loads to depend on stores that they do not: 77 ns a row with 80 % zeros, 10 so (AMD EPYC)
 REGISTERS = 4  # words of a record that are added together
 AHEAD = 16  # rows whose records are prefetched; 8 to 64 are alike
-LANES = 4  # outputs added together: as many as add_four adds. Of 8 codes, ns a row: 9.9 one by one, 4.5 so (AMD EPYC)
-CODES_TOGETHER = 4  # of a word, whose private histograms of LANES outputs, 32 KB, stay in the first-level cache: 6.2 with 8
+LANES, FEW_LANES = 8, 4  # outputs added together, at most; of up to four as many as add_four adds. Of 8 codes, ns a row, output:
+# 9.9 one by one, 4.5 by four (AMD EPYC); of 28 codes and 16 outputs, ns a row: 56 by four, 44 by eight (Intel Xeon with AVX-512)
+SUMS_TOGETHER = 16  # codes of a word × outputs added in one pass, whose private histograms, 33 KB, stay in the first-level cache
 
 ASSIGN, ADD, ADD_SHARED = 0, 1, 2  # what a work item does to its slot; ADD_SHARED: other threads may add to it at the same time
 
@@ -152,8 +154,8 @@ def build_histograms_cpu(
     hist : int64 (n_slots, leaf_size, total_bins, 2), INOUT.
     private : int64 (n_threads, words of a group · codes_per_word · stride), SCRATCH, zero on entry and on return. LANES times as
         large where several outputs are added together, twice where two limbs are.
-    planes : uint64 (n_threads, words of a group, GATHER_ROWS), SCRATCH. pairs : int64 (n_threads, GATHER_ROWS or LANES times as
-        many), SCRATCH.
+    planes : uint64 (n_threads, words of a group, GATHER_ROWS), SCRATCH. pairs : int64 (n_threads, GATHER_ROWS or FEW_LANES times
+        as many), SCRATCH.
     """
     n_words = (offsets.size - 1 + codes_per_word - 1) // codes_per_word
     n_groups = (n_words + group_words - 1) // group_words
@@ -346,39 +348,59 @@ def _add_codes(plane, pairs, n_codes, bits, stride, private, words, first_word, 
             private[uint64(j * stride) + uint64((word >> uint64(j * bits)) & mask)] += pair
 
 
+def _lanes_adder(n_lanes, add):
+    """add : of jit.py, that adds so many."""
+    together = SUMS_TOGETHER // n_lanes
+
+    @inlined_scalar
+    def add_lanes(plane, pairs, n_codes, bits, stride, private):
+        """private[(j · stride + code j) · n_lanes + lane] += pair of the lane, for n_codes codes of the words, or a few more."""
+        mask = uint64((1 << bits) - 1)
+        for first in range(0, n_codes, together):
+            place, shift = private[first * stride * n_lanes :], uint64(first * bits)
+            for i in range(uint64(plane.size)):
+                word = plane[i] >> shift
+                for j in range(together):
+                    at = uint64(j * stride) + uint64((word >> uint64(j * bits)) & mask)
+                    add(place, at * uint64(n_lanes), pairs, i * uint64(n_lanes))
+
+    return add_lanes
+
+
+_add_few_lanes, _add_lanes = _lanes_adder(FEW_LANES, add_four), _lanes_adder(LANES, add_eight)
+
+
 @parallel_kernel.part
 def _add_outputs(
     words, codes_per_word, first_word, offsets, rows, gpair, stride, mode, private, planes, pairs, hist, locks
 ):  # fmt: skip
     """An item of up to LANES outputs. rows : int32 (n,). gpair : int32 (outputs, n_rows). hist : int64 (outputs, bins, 2)."""
+    n_lanes = FEW_LANES if gpair.shape[0] <= FEW_LANES else LANES
     pairs[:] = 0  # of lanes without an output
-    for begin in range(0, rows.size, GATHER_ROWS):
-        own = rows[begin : begin + GATHER_ROWS]
+    n_at_once = pairs.size // n_lanes
+    for begin in range(0, rows.size, n_at_once):
+        own = rows[begin : begin + n_at_once]
         for lane in range(gpair.shape[0]):
-            _gather_pairs(own, gpair[lane], pairs[lane::LANES])
+            _gather_pairs(own, gpair[lane], pairs[lane::n_lanes])
         _gather(words, first_word, own, planes)
         for w in range(planes.shape[0]):
-            for code in range(0, min(codes_per_word, offsets.size - 1 - w * codes_per_word), CODES_TOGETHER):
-                place = private[(w * codes_per_word + code) * stride * LANES :]
-                if codes_per_word == 4:
-                    _add_lanes(planes[w, : own.size], pairs, code, int64(16), stride, place)
-                else:
-                    _add_lanes(planes[w, : own.size], pairs, code, int64(8), int64(BYTE_STRIDE), place)
-    lanes = private.reshape(-1, LANES)
-    for output in range(gpair.shape[0]):
-        _split(lanes[:, output], stride, offsets, int64(0), mode, hist[output], locks[output])
-    private[: planes.shape[0] * codes_per_word * stride * LANES] = 0
-
-
-@inlined_scalar
-def _add_lanes(plane, pairs, code, bits, stride, private):
-    """private[(j · stride + code j) · LANES + lane] += pair of the lane, for CODES_TOGETHER codes of the words."""
-    mask, shift = uint64((1 << bits) - 1), uint64(code * bits)
-    for i in range(plane.size):
-        word = plane[i] >> shift
-        for j in range(CODES_TOGETHER):
-            at = uint64(j * stride) + uint64((word >> uint64(j * bits)) & mask)
-            add_four(private, at * uint64(LANES), pairs, uint64(i) * uint64(LANES))
+            plane, n_codes = planes[w, : own.size], min(codes_per_word, offsets.size - 1 - w * codes_per_word)
+            place = private[w * codes_per_word * stride * n_lanes :]
+            if codes_per_word == 4 and n_lanes == FEW_LANES:
+                _add_few_lanes(plane, pairs, n_codes, int64(16), stride, place)
+            elif codes_per_word == 4:
+                _add_lanes(plane, pairs, n_codes, int64(16), stride, place)
+            elif n_lanes == FEW_LANES:
+                _add_few_lanes(plane, pairs, n_codes, int64(8), int64(BYTE_STRIDE), place)
+            else:
+                _add_lanes(plane, pairs, n_codes, int64(8), int64(BYTE_STRIDE), place)
+    by_lane = private.reshape(-1, n_lanes)
+    for feature in range(offsets.size - 1):  # whose sums of all outputs stay in the first-level cache
+        own_sums, own_bins = by_lane[feature * stride : (feature + 1) * stride], offsets[feature : feature + 2]
+        for output in range(gpair.shape[0]):
+            _split(own_sums[:, output], stride, own_bins, int64(0), mode, hist[output], locks[output, feature:])
+        own_sums[:] = 0
+    by_lane[(offsets.size - 1) * stride : planes.shape[0] * codes_per_word * stride] = 0  # of whole words
 
 
 @parallel_kernel.part

@@ -26,7 +26,8 @@ from gpuboost.kernels.pipeline import PartPipeline
 
 __all__ = [
     "scalar", "long_scalar", "inlined_scalar",
-    "kernel", "parallel_kernel", "launch", "claim", "lock", "unlock", "add_atomic", "add_two", "add_four", "prefetch",
+    "kernel", "parallel_kernel", "launch", "claim", "lock", "unlock", "add_atomic", "add_two", "add_four", "add_eight",
+    "prefetch",
     "available_threads",
 ]  # fmt: skip
 
@@ -201,17 +202,26 @@ def add_atomic(typing_context, array, index, value):
 def add_four(typing_context, array, index, values, first):
     """add_four(array, index, values, first): array[index + k] += values[first + k] for k < 4, of contiguous 1-D int64 arrays,
     in one addition of 32 bytes. (Of four written one after another numba makes four.)"""
+    return types.none(array, types.uint64, values, types.uint64), _addition_of(4)
 
+
+@intrinsic
+def add_eight(typing_context, array, index, values, first):
+    """The same for k < 8: one addition of 64 bytes, or where a processor has none two of 32."""
+    return types.none(array, types.uint64, values, types.uint64), _addition_of(8)
+
+
+def _addition_of(n):
     def codegen(context, builder, signature, args):
-        four = ir.VectorType(ir.IntType(64), 4).as_pointer()
+        vector = ir.VectorType(ir.IntType(64), n).as_pointer()
         types_and_places = (signature.args[0], args[0], args[1]), (signature.args[2], args[2], args[3])
         data = [(context.make_array(kind)(context, builder, array).data, at) for kind, array, at in types_and_places]
-        target, source = (builder.bitcast(builder.gep(pointer, [at]), four) for pointer, at in data)
+        target, source = (builder.bitcast(builder.gep(pointer, [at]), vector) for pointer, at in data)
         total = builder.add(builder.load(target, align=8), builder.load(source, align=8))
         builder.store(total, target, align=8)
         return context.get_dummy_value()
 
-    return types.none(array, types.uint64, values, types.uint64), codegen
+    return codegen
 
 
 @intrinsic

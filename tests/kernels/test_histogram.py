@@ -125,6 +125,16 @@ def test_many_features_and_bins(n_bins, n_threads):
     check(*random_case(np.random.default_rng(26), 1500, n_bins, 1, 3, missing, False), n_threads=n_threads)
 
 
+@pytest.mark.parametrize("n_outputs", [2, 4, 5, 8, 9, 21])
+@pytest.mark.parametrize("n_bins", [[3] * 33, [255] * 9 + [4], [2, 300, 70, 9, 5]])
+@pytest.mark.parametrize("n_threads", [1, 3])
+def test_outputs_are_added_together(n_outputs, n_bins, n_threads):
+    """Some or all of as many as are added at once, and of the next ones; more rows than are gathered at once."""
+    case = random_case(np.random.default_rng(25), 2100, n_bins, n_outputs, 3, 0.1, True)
+    check(*case, vector=True, n_threads=n_threads)
+    check(*case, vector=True, n_threads=n_threads, page_rows=1500)
+
+
 @pytest.mark.parametrize("n_rows", [1023, 1024, 1025, 2048, 2100])
 @pytest.mark.parametrize("n_bins", [[3] * 20, [255] * 9, [300] * 9])
 def test_rows_at_the_borders_of_gathered_blocks(n_rows, n_bins):

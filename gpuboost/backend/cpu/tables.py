@@ -108,12 +108,12 @@ class _Records:
         self._stride = histogram.BYTE_STRIDE if dtype == np.uint8 else most_bins + 1
         self._codes_per_word = 8 // dtype.itemsize
         self.lanes = lanes = histogram.LANES if leaf_size > 1 else 1
-        n_words = min(histogram.GROUP_WORDS // lanes, -(-n_codes // self._codes_per_word))
+        n_words = min(histogram.GROUP_WORDS // min(lanes, histogram.FEW_LANES), -(-n_codes // self._codes_per_word))
         self._n_threads = n_threads
         side_by_side = max(lanes, 2)  # or two limbs of an output
         self._private = _from_a_line(n_threads, n_words * self._codes_per_word * self._stride * side_by_side)
         self._planes = np.empty((n_threads, n_words, histogram.GATHER_ROWS), np.uint64)
-        self._pairs = _from_a_line(n_threads, histogram.GATHER_ROWS * lanes)
+        self._pairs = _from_a_line(n_threads, histogram.GATHER_ROWS * min(lanes, histogram.FEW_LANES))
         self.scratch = self._codes_per_word, self._stride, lanes, self._private, self._planes, self._pairs
 
     def add(
