@@ -60,9 +60,10 @@ def sketch_columns(
     Raises ValueError where a column holds ±inf.
     """
     if comm.size == 1 and backend.coder.sorts_columns:
-        at_once = _columns_at_once(source, 4 if weights is None else 8, backend.n_threads)
+        at_once = max(1, min(_columns_at_once(source, 4 if weights is None else 8, backend.n_threads), source.n_features))
         of_codes = np.zeros(source.n_features, bool) if categorical is None else categorical
-        cut: Callable[..., tuple[list[np.ndarray], np.ndarray, np.ndarray]] = partial(_sort, categorical=of_codes)
+        room = scratch((at_once, source.n_rows), np.uint32 if weights is None else np.uint64)  # made 0 by the system only once
+        cut: Callable[..., tuple[list[np.ndarray], np.ndarray, np.ndarray]] = partial(_sort, categorical=of_codes, room=room)
     else:
         at_once, cut = SKETCH_MEMORY // (COUNTS0_WIDTH * 8), _sketch
         if comm.size == 1 and (ranked := backend.coder.columns_ranked_at_once(source.n_rows, weights is not None)) > 0:
@@ -91,14 +92,14 @@ def _columns_at_once(source, key_bytes: int, n_threads: int) -> int:
 
 
 def _sort(
-    features, source, weights, max_bin: int, backend, comm, categorical: np.ndarray
+    features, source, weights, max_bin: int, backend, comm, categorical: np.ndarray, room: np.ndarray
 ) -> tuple[list[np.ndarray], np.ndarray, np.ndarray]:
-    """_sketch where one worker has all rows in host memory."""
+    """_sketch where one worker has all rows in host memory. room : SCRATCH, for keys of at least as many columns."""
     n, n_rows, n_threads = len(features), source.n_rows, min(backend.n_threads, len(features))
     given, n_absent = np.zeros(0, np.int64), 0
     if weights is not None:
         given, n_absent = weights, n_rows - int(np.count_nonzero(weights))
-    keys = scratch((n, n_rows), np.uint32 if weights is None else np.uint64)
+    keys = room[:n]
     missing, first = np.float32(source.missing), 0
     whole = n == source.n_features or source.read_columns is None
     for batch in source.batches() if whole else source.column_batches(slice(int(features[0]), int(features[-1]) + 1)):
