@@ -58,7 +58,8 @@ from gpuboost.kernels.jit import (
 from gpuboost.kernels.quantise import LIMB_BITS
 
 GATHER_ROWS = 1024  # rows copied side by side before they are added: planes of 8 KB
-GROUP_WORDS = 16  # words of one work item: 16 × 16 KB of private histograms stay in the second-level cache
+GROUP_WORDS = 16  # words of one work item: 16 × 16 KB of private histograms stay in the second-level cache; of several outputs a
+# quarter, which is as much of FEW_LANES and twice as much of LANES
 FLUSH_ROWS = 65536  # |g| ≤ 2^15 and h < 2^16 keep both halves of a packed sum inside 32 bits for so many rows
 MIN_SLICE_ROWS = 8192
 BYTE_STRIDE = 264  # bins of a private histogram for one-byte codes. With 256, equal codes of features lie multiples of 4 KB

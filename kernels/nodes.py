@@ -82,12 +82,15 @@ def select_lossguide(n_trees, nodes, max_depth, max_leaves, selected, order):
     """Grow the trees leaf by leaf as far as their splits are known, and choose leaves to split now: (n_selected, n_ordered).
 
     A leaf that is not split stops its tree for certain. It is chosen, and so are those that would come soon if nothing below it
-    came first: most of them will be split, and all together cost few steps. What is split too early is undone in the end.
+    came first: most of them will be split, and all together cost few steps. What is split too early is undone in the end; of
+    splits that are not certain yet a tree has max_leaves at most, so that it is never split more than twice as often as needed.
 
     nodes : NODE, IN, the roots first. max_depth, max_leaves : 0 means no limit. selected : int32 (≥ leaves,), OUT.
     order : int32 (≥ nodes,), OUT. The roots, and behind them the nodes of each tree as growth leaf by leaf makes them.
     """
-    n_selected, n_ordered = 0, n_trees
+    n_selected, n_ordered, n_early = 0, n_trees, np.zeros(n_trees, np.int64)  # early: splits that are not certain yet
+    for node in range(order.size):
+        n_early[nodes[node].tree] += int64(nodes[node].left >= 0)
     for tree in range(n_trees):
         order[tree] = tree
         waiting = [(-gain_rank(nodes[tree].gain), 0, tree)]  # best first, the older of equals
@@ -99,11 +102,13 @@ def select_lossguide(n_trees, nodes, max_depth, max_leaves, selected, order):
             n_leaves += 1
             left = nodes[node].left
             if left < 0:
-                if n_chosen > 0 and 0 < max_leaves < n_leaves + AHEAD * n_chosen:
+                most = min(max_leaves - n_leaves, AHEAD * (max_leaves - n_early[tree]))
+                if n_chosen > 0 and max_leaves > 0 and AHEAD * n_chosen > most:
                     break
                 selected[n_selected + n_chosen] = node
                 n_chosen += 1
                 continue
+            n_early[tree] -= int64(n_chosen == 0)
             for child in range(left, left + 2):
                 if n_chosen == 0:
                     order[n_ordered] = child

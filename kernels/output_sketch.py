@@ -27,6 +27,7 @@ from gpuboost.kernels.scalar import bits_float, hash_word, round_key
 
 CHUNK = 4096
 METHODS = "top_outputs", "random_sampling", "random_projection"
+RANDOM_SAMPLING, RANDOM_PROJECTION = 1, 2  # by number
 SKETCH_DRAW = 0xFEA70004  # a word beside those of column_sampling.py
 
 
@@ -168,7 +169,7 @@ def choose_outputs_kernel(method, progress, squares, unsorted, outputs, factors)
     """
     n, k = int64(squares.size), int64(outputs.shape[0])
     key, at = hash_word(round_key(progress[0].seed, progress[0].round), SKETCH_DRAW), int64(cuda.threadIdx.x)
-    if method == 2:
+    if method == RANDOM_PROJECTION:
         while at < k * n:
             j, output = at // n, at % n
             is_negative = hash_of(key, j, output) & uint64(1)
@@ -179,7 +180,7 @@ def choose_outputs_kernel(method, progress, squares, unsorted, outputs, factors)
         total = float64(0.0)
         for output in range(n):
             total += float64(squares[output])
-        draws = method == 1 and total > 0
+        draws = method == RANDOM_SAMPLING and total > 0
         while at < (k if draws else n):
             if draws:
                 unsorted[at] = drawn_output(key, at, squares, total)

@@ -34,11 +34,12 @@ SAMPLE, MOST_REPEATED = 512, 4  # keys that are looked at before all else, and h
 
 @parallel_kernel
 def select_cuts_cpu(keys, max_bin, spare, n_cuts, has_missing, extremes, n_threads):
-    """The thresholds of those columns that are cut without being sorted.
+    """The thresholds of those columns that have none yet and are cut without being sorted.
 
     keys : uint32 (n, ≥ 2·SAMPLE rows), INOUT, as quantiles.cut_columns_cpu. max_bin : most bins of a column, at most MOST_BINS.
     spare : uint32 (n_threads, rows), SCRATCH.
-    n_cuts : int64 (n,), OUT. −1 for a column that is left as it was; has_missing and extremes are undefined for it.
+    n_cuts : int64 (n,), INOUT. In: −1, or of columns that are done already, which are left as they are. Out: −1 for one that is
+        left as it was; has_missing and extremes are undefined for it.
     has_missing : bool (n,), OUT. extremes : uint32 (n, 2), OUT. As cut_columns_cpu.
     """
     launch(n_threads, _select_columns, (np.zeros(1, np.int64), keys, max_bin, spare, n_cuts, has_missing, extremes))
@@ -53,10 +54,11 @@ def _select_columns(thread, counter, keys, max_bin, spare, n_cuts, has_missing, 
         i = claim(counter)
         if i >= keys.shape[0]:
             return
-        n_cuts[i] = _select(
-            keys[i], max_bin, spare[thread], counts, slots, digits, wanted, targets, sorted_digits, has_missing[i : i + 1],
-            extremes[i],
-        )  # fmt: skip
+        if n_cuts[i] < 0:
+            n_cuts[i] = _select(
+                keys[i], max_bin, spare[thread], counts, slots, digits, wanted, targets, sorted_digits, has_missing[i : i + 1],
+                extremes[i],
+            )  # fmt: skip
 
 
 @parallel_kernel.part

@@ -109,10 +109,10 @@ def _sort(
     spare = scratch((n_threads, n_rows), keys.dtype)
     n_cuts, has_missing, n_infinite = np.full(n, -1, np.int64), np.empty(n, bool), np.zeros(n, np.int64)
     spare_weights, extremes = spare.view(np.int32 if weights is None else np.int64), np.full((n, 2), ZERO_KEY, np.uint32)
-    if weights is None and n_rows >= FEWEST_ROWS and max_bin <= MOST_BINS:
-        select_cuts_cpu(keys, max_bin, spare, n_cuts, has_missing, extremes, n_threads)
     for i in np.flatnonzero(categorical[features]):
         n_cuts[i], (has_missing[i], extremes[i]) = 0, _extremes(keys[i], n_absent)
+    if weights is None and n_rows >= FEWEST_ROWS and max_bin <= MOST_BINS:
+        select_cuts_cpu(keys, max_bin, spare, n_cuts, has_missing, extremes, n_threads)
     if (n_cuts < 0).any():
         cut_columns_cpu(
             keys, given, n_absent, max_bin, spare, spare_weights, n_cuts, has_missing, n_infinite, extremes, n_threads

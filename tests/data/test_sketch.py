@@ -20,6 +20,7 @@ from gpuboost.communicator import SingleProcess, current_communicator, run_threa
 from gpuboost.data import sketch
 from gpuboost.data.dmatrix import DMatrix
 from gpuboost.data.tables.open import open_table
+from gpuboost.kernels.selection import FEWEST_ROWS
 
 LARGEST = np.nextafter(SENTINEL, np.float32(0))  # the largest value that a column may hold
 
@@ -283,8 +284,6 @@ def test_cuts_do_not_depend_on_order_batches_threads_memory_or_workers(max_bin, 
     check(cuts_of(X, max_bin, w))
 
 
-@pytest.mark.filterwarnings("ignore:weight is .* unusual")
-@pytest.mark.filterwarnings("ignore:Some columns hold nothing but missing values")
 @pytest.mark.parametrize("weights", [None, [1, 0, 2, 1, 3, 1]])
 def test_of_codes_of_categories_only_the_extremes_are_looked_for(weights):
     """Columns: all there, missing in a row of weight 0, missing in another row, missing throughout, and numbers."""
@@ -298,6 +297,22 @@ def test_of_codes_of_categories_only_the_extremes_are_looked_for(weights):
     assert cuts.of(4).tolist() == expected.of(4).tolist() and [len(cuts.of(f)) for f in range(4)] == [1] * 4
 
 
+@pytest.mark.parametrize("n_threads", [1, 2])
+def test_of_many_codes_none_is_lost_where_columns_are_selected(n_threads):
+    """So many rows and distinct codes that such a column of numbers is cut by selection, which writes over its keys."""
+    n_rows, rng = FEWEST_ROWS + 10, np.random.default_rng(4)
+    x = rng.integers(1, 50_000, (n_rows, 3)).astype(np.float32)
+    x[0, 0], x[1, 0] = 50_001, np.nan  # the only ones, where thresholds are written
+    source, backend, comm = open_table(x), CpuBackend(n_threads), SingleProcess()
+    expected = sketch.sketch_columns(source, None, 256, backend, comm)
+    cuts = sketch.sketch_columns(source, None, 256, backend, comm, np.array([True, False, True]))
+    assert cuts.extremes.tolist() == expected.extremes.tolist() and cuts.extremes[0, 1] == 50_001
+    assert cuts.has_missing.tolist() == expected.has_missing.tolist() == [True, False, False]
+    assert cuts.of(1).tolist() == expected.of(1).tolist() and len(cuts.of(1)) == 256
+
+
+@pytest.mark.filterwarnings("ignore:weight is .* unusual")
+@pytest.mark.filterwarnings("ignore:Some columns hold nothing but missing values")
 def test_equal_weights_are_no_weights():
     X, _ = mixed_table()
     plain = DMatrix(X).binned(64, CpuBackend(1), SingleProcess()).cuts

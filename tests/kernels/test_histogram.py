@@ -42,7 +42,10 @@ def build(columns, n_bins, pairs, rows_of, *, n_limbs=1, vector=False, page_rows
     training.gradients.n_limbs = np.full(n_outputs, n_limbs, np.int32)
     grad, hess = pairs[..., 0], pairs[..., 1]
     low = (grad + 32768 & 0xFFFF) - 32768  # signed low limb
-    limbs = [(grad, hess)] if n_limbs == 1 else [(grad - low >> 16, hess >> 16), (low, hess & 0xFFFF)]
+    limbs = [(grad, hess)]
+    if np.any(n_limbs != 1):
+        is_fine = np.reshape(n_limbs == 2, (-1, 1))
+        limbs = [(np.where(is_fine, grad - low >> 16, grad), np.where(is_fine, hess >> 16, hess)), (low, hess & 0xFFFF)]
     packed = np.stack([((g & 0xFFFF) << 16 | h).astype(np.uint32).view(np.int32) for g, h in limbs], axis=1)
     training.gradients.scales = np.ones((n_outputs, 2))
     training.start_round(Planner(params, cuts, n_rows, n_trees, leaf_size).plan(0, 0.3))
@@ -133,6 +136,23 @@ def test_outputs_are_added_together(n_outputs, n_bins, n_threads):
     case = random_case(np.random.default_rng(25), 2100, n_bins, n_outputs, 3, 0.1, True)
     check(*case, vector=True, n_threads=n_threads)
     check(*case, vector=True, n_threads=n_threads, page_rows=1500)
+
+
+@pytest.mark.parametrize("n_outputs", [3, 6])
+def test_outputs_of_a_node_shared_by_several_work_items(n_outputs, monkeypatch):
+    monkeypatch.setattr(histogram, "MIN_SLICE_ROWS", 100)
+    case = random_case(np.random.default_rng(24), 5000, [7, 3, 12], n_outputs, 3, 0.1, True)
+    for _ in range(2):  # with the same scratch
+        check(*case, vector=True, n_threads=3)
+
+
+def test_outputs_of_one_limb_beside_some_of_two():
+    """Those of one limb are added together as far as they are neighbours."""
+    columns, n_bins, pairs, rows_of = random_case(np.random.default_rng(23), 900, [5, 2, 40], 9, 3, 0.1, True)
+    is_fine = np.isin(np.arange(9), [2, 3, 8])
+    pairs[~is_fine] = np.sign(pairs[~is_fine]) * (abs(pairs[~is_fine]) >> 4)
+    pairs[is_fine] <<= 12
+    check(columns, n_bins, pairs, rows_of, n_limbs=np.where(is_fine, 2, 1), vector=True, n_threads=2)
 
 
 @pytest.mark.parametrize("n_rows", [1023, 1024, 1025, 2048, 2100])

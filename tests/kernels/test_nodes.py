@@ -64,6 +64,28 @@ def test_lossguide_by_hand():
     assert lossguide(nodes, 1, 0, 5) == ([1], [0, 1, 2]), "node 2 was split too early, perhaps"
 
 
+@pytest.mark.parametrize("max_leaves", [31, 255])
+def test_no_more_splits_are_too_early_than_trees_have_leaves(max_leaves):
+    """The left child gains more than any leaf so far, always; each right one has a bushy subtree, better than the last."""
+    size = 8 * max_leaves
+    nodes = table(np.full(size, NO_GAIN))
+    kind, n_nodes, n_splits = np.zeros((size, 3), np.int64), 1, 0  # whether in the chain, how far down it, levels below it
+    nodes["gain"][0], kind[0] = 1e9, (1, 0, 0)
+    while (selected := lossguide(nodes[:n_nodes], 1, 0, max_leaves)[0]) != []:
+        for node in selected:
+            in_chain, place, below = kind[node]
+            children = [(1, place + 1, 0), (0, place + 1, 1)] if in_chain else [(0, place, below + 1)] * 2
+            for child in children:
+                kind[n_nodes] = child
+                nodes["gain"][n_nodes] = 1e9 + child[1] if child[0] else 10 + child[1] if child[2] < 12 else NO_GAIN
+                n_nodes += 1
+            nodes["left"][node] = n_nodes - 2
+        n_splits += len(selected)
+    order = lossguide(nodes[:n_nodes], 1, 0, max_leaves)[1]
+    assert len(order) == 2 * max_leaves - 1 and kind[order, 0].sum() == max_leaves
+    assert 1.5 * max_leaves < n_splits <= 2 * max_leaves
+
+
 def leaf_by_leaf(root, max_depth, max_leaves):
     """The text of the policy, in plain Python: (parent, gain) of every node as made. root : (gain, children or None)."""
     made, leaves = [(-1, root[0])], [(root, 0)]

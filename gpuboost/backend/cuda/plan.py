@@ -84,6 +84,8 @@ def plan_memory(size: TrainingSize, params: Params, free_bytes: int) -> MemoryPl
     rest = _row_bytes(size, params) + _node_bytes(size, n_nodes) + GAINS_BYTES + RESERVE_BYTES
     rest += at_once * size.n_features * params.masks_features + size.staged_bytes
     rest += size.n_trees * size.n_bins * (params.proposals == "global")
+    if size.searched_size < size.leaf_size and params.sketch_method == "random_projection":
+        rest += size.searched_size * size.leaf_size * (4 + 8)  # outputs and factors of the combinations
     sorted_size = 2 ** (size.n_categories - 1).bit_length() if size.n_categories else 0  # for a bitonic sort
     sorted_at_once = max(1, min(SORT_BYTES // (12 * sorted_size), SORT_BLOCKS)) if sorted_size else 0
     rest += 12 * sorted_at_once * sorted_size

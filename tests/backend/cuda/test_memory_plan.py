@@ -42,6 +42,9 @@ def test_histograms_are_of_what_is_searched():
     assert plan_memory(whole, memory, PLENTY).capacity == 10 and plan_memory(few, memory, PLENTY).capacity == 16
     by_row, by_node = 6 * 8 - 2 * (8 + 8), 2 * 16 * (6 - 2)
     assert least(whole) - least(few) == 1000 * by_row + 32 * by_node + 2 * (6 - 2) * HISTOGRAM
+    vectors = replace(PARAMS, multi_strategy="multi_output_tree")
+    top, projected = (least(few, replace(vectors, output_sketch=sketch)) for sketch in ("top_outputs:2", "random_projection:2"))
+    assert top == least(few) and projected - top == 2 * 6 * (4 + 8), "a number and a factor of each output"
 
 
 def test_histograms_get_a_quarter_of_a_large_gpu_unless_told_otherwise():
