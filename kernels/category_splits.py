@@ -52,6 +52,7 @@ from gpuboost.kernels.scalar import gain_rank, larger
 from gpuboost.kernels.structs import CATEGORICAL, EMPTY_WORDS, NO_GAIN
 
 ROOT_UNITS = 2.0**20  # of a root in sums, which are integers: they do not depend on their order, and √(K·H) < 2^40
+PROBES = 40
 MANY, FEW = 8, 64  # times as many as are listed at most, and these are few: then only the ends of the order are found
 NULL_GAIN = 1.8
 FREE_GAIN = 3.0
@@ -160,7 +161,8 @@ def _search_items(
 
 @parallel_kernel.part
 def _order_categories(hist, units, takes_one, smooth, noise, most, order, keys):
-    """How many categories the node holds; order[:n] are these, the first and the last of them in order, as many as most.
+    """How many categories the node holds; order[:n] are these, the first and the last of them in order, as many as most. (Of many
+    that is all: the others are undefined.)
     hist : int64 (n_categories, 2), IN."""
     n_held = 0
     for category in range(hist.shape[0]):
@@ -177,36 +179,60 @@ def _order_categories(hist, units, takes_one, smooth, noise, most, order, keys):
 
 @parallel_kernel.part
 def _sort_ends(n, order, keys):
-    """Bring the n first and the n last of order, which ascends, where a stable sort by key would. keys : of each place, IN."""
+    """Bring the n first and the n last of order, which ascends, where a stable sort by key would; what is between is undefined.
+    keys : of each place, IN."""
     first, last = np.empty(n, np.int64), np.empty(n, np.int64)  # places by ascending key
-    for i in range(order.size):
-        key = keys[i]
+    places = np.empty(order.size, np.int64)
+    for i in range(_list_lowest(n, 1.0, keys, places)):
+        key = keys[places[i]]
         if i < n or key < keys[first[n - 1]]:
             at = min(i, n - 1)
             while at > 0 and keys[first[at - 1]] > key:
                 first[at] = first[at - 1]
                 at -= 1
-            first[at] = i
-        if i < n or key >= keys[last[0]]:
+            first[at] = places[i]
+    for i in range(_list_lowest(n, -1.0, keys, places)):
+        key = keys[places[i]]
+        if i < n:
             at = i
-            if i < n:
-                while at > 0 and keys[last[at - 1]] > key:
-                    last[at] = last[at - 1]
-                    at -= 1
-            else:
-                at = 0
-                while at < n - 1 and keys[last[at + 1]] <= key:
-                    last[at] = last[at + 1]
-                    at += 1
-            last[at] = i
-    is_end = np.zeros(order.size, np.bool_)
-    is_end[first], is_end[last] = True, True
-    before, at = order.copy(), n
-    order[:n], order[order.size - n :] = before[first], before[last]
-    for i in range(order.size):
-        if not is_end[i]:
-            order[at] = before[i]
-            at += 1
+            while at > 0 and keys[last[at - 1]] > key:
+                last[at] = last[at - 1]
+                at -= 1
+            last[at] = places[i]
+        elif key >= keys[last[0]]:
+            at = 0
+            while at < n - 1 and keys[last[at + 1]] <= key:
+                last[at] = last[at + 1]
+                at += 1
+            last[at] = places[i]
+    for i in range(n):
+        first[i], last[i] = order[first[i]], order[last[i]]
+    order[:n], order[order.size - n :] = first, last
+
+
+@parallel_kernel.part
+def _list_lowest(n, sign, keys, places):
+    """List the places of the n lowest of sign · key and of few others, ascending, and those of all keys equal to one of them; all
+    places where no more than PROBES tell these apart. Returns how many. A probe counts, in vectors: to put 1,000 categories in
+    order, 64 from either end, took 29 µs without it, 11 with it (a busy Intel Xeon)."""
+    low, high, cut = np.inf, -np.inf, np.inf
+    for i in range(keys.size):
+        low, high = min(low, sign * keys[i]), max(high, sign * keys[i])
+    for _ in range(PROBES):
+        middle, n_below = 0.5 * (low + high), int64(0)
+        for i in range(keys.size):
+            n_below += int64(sign * keys[i] < middle)
+        if n_below < n:
+            low = middle
+            continue
+        high = cut = middle
+        if n_below <= n + n // 8:
+            break
+    n_listed = int64(0)
+    for i in range(keys.size):
+        places[n_listed] = i
+        n_listed += int64(sign * keys[i] < cut)
+    return n_listed
 
 
 @parallel_kernel.part
@@ -226,18 +252,25 @@ def _best_set(
         reg_lambda += rules[0].cat_l2
         min_child_weight = larger(min_child_weight, rules[0].min_data_per_group)
     missing_grad, missing_hess = sums[0], sums[1]
-    for category in range(hist.shape[0]):
+    held_grad, held_hess, roots = int64(0), int64(0), int64(0)
+    for category in range(hist.shape[0]):  # not in their order, so that it is vectorised
         missing_grad -= hist[category, 0]
         missing_hess -= hist[category, 1]
-    held_grad, held_hess, roots = int64(0), int64(0), int64(0)
-    for place in range(n_held):
-        held_grad += hist[order[place], 0]
-        held_hess += hist[order[place], 1]
-        roots += root_of(hist[order[place], 1])
+        counts = int64(is_held(hist[category, 1], units[1], takes_one, noise))
+        held_grad += counts * hist[category, 0]
+        held_hess += counts * hist[category, 1]
+        roots += counts * root_of(hist[category, 1])
     has_missing = missing_grad != 0 or missing_hess != 0
     best_gain, best_choice = NO_GAIN, int64(0)
     first_grad, first_hess = int64(0), int64(0)
-    for j in range(n_held):
+    j = int64(-1)
+    while j + 1 < n_held:
+        j += 1
+        if not takes_one and most <= j < n_held - 1 - most:  # none of them ends a set
+            j, first_grad, first_hess = n_held - 1 - most, held_grad, held_hess
+            for place in range(j, n_held):
+                first_grad -= hist[order[place], 0]
+                first_hess -= hist[order[place], 1]
         if takes_one:
             first_grad, first_hess = int64(0), int64(0)
         first_grad += hist[order[j], 0]

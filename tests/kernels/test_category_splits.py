@@ -2,12 +2,14 @@
 
 from itertools import chain, combinations
 
+import numba
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gpuboost.backend.plans import BUILT_IN_GAIN
+from gpuboost.kernels import category_splits
 from gpuboost.kernels.category_splits import count_words, evaluate_category_splits, noise_gain, root_of
 from gpuboost.kernels.scalar import gain_rank, node_score, node_score_at, optimal_weight
 from gpuboost.kernels.structs import CATEGORICAL, CATEGORY_RULES, NO_GAIN, NODE, NUMERIC
@@ -281,6 +283,26 @@ def test_of_many_categories_the_ends_of_the_order_are_enough(seed, most, n_more,
             best = gain, listed
     found = best_of(categories, max_cat_to_onehot=1, max_cat_threshold=most)
     assert (found and found[:2]) == best
+
+
+@numba.njit
+def sort_ends(n, order, keys):
+    category_splits._sort_ends(n, order, keys)
+
+
+@pytest.mark.parametrize("n", [1, 2, 17, 64])
+@pytest.mark.parametrize("keys", ["normal", "few values", "all equal", "equal but one", "skewed", "tiny and huge", "falling"])
+def test_the_ends_are_those_of_a_stable_sort(n, keys):
+    rng, size = np.random.default_rng(n), 8 * n + 400
+    keys = {
+        "normal": rng.normal(size=size), "few values": rng.integers(0, 5, size) / 3, "all equal": np.full(size, -0.5),
+        "equal but one": np.where(np.arange(size) == size // 2, -1e-9, 0.0), "skewed": np.exp(rng.normal(size=size) * 20),
+        "tiny and huge": rng.choice([-1e300, -1e-300, 0.0, 1e-300, 1e300], size), "falling": -np.arange(size) ** 3.0,
+    }[keys]  # fmt: skip
+    order = np.sort(rng.choice(10 * size, size, replace=False)).astype(np.int32)
+    expected, found = order[np.argsort(keys, kind="stable")], order.copy()
+    sort_ends(n, found, keys)
+    assert found[:n].tolist() == expected[:n].tolist() and found[-n:].tolist() == expected[-n:].tolist()
 
 
 def random_categories(rng, n, largest=9):
