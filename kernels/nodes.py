@@ -102,8 +102,8 @@ def select_lossguide(n_trees, nodes, max_depth, max_leaves, selected, order):
             n_leaves += 1
             left = nodes[node].left
             if left < 0:
-                most = min(max_leaves - n_leaves, AHEAD * (max_leaves - n_early[tree]))
-                if n_chosen > 0 and max_leaves > 0 and AHEAD * n_chosen > most:
+                most = max(n_leaves + AHEAD * n_chosen, n_early[tree] + n_chosen)
+                if n_chosen > 0 and 0 < max_leaves < most:
                     break
                 selected[n_selected + n_chosen] = node
                 n_chosen += 1

@@ -107,7 +107,8 @@ class _Records:
     def __init__(self, dtype: np.dtype, n_codes: int, most_bins: int, leaf_size: int, n_threads: int) -> None:
         self._stride = histogram.BYTE_STRIDE if dtype == np.uint8 else most_bins + 1
         self._codes_per_word = 8 // dtype.itemsize
-        self.lanes = lanes = next(n for n in (1, histogram.FEW_LANES, histogram.LANES) if n >= min(leaf_size, histogram.LANES))
+        most = histogram.FEW_LANES if leaf_size <= histogram.FEW_LANES else histogram.LANES
+        self.lanes = lanes = most if leaf_size > 1 else 1
         n_words = min(histogram.GROUP_WORDS // min(lanes, histogram.FEW_LANES), -(-n_codes // self._codes_per_word))
         self._n_threads = n_threads
         side_by_side = max(lanes, 2)  # or two limbs of an output
