@@ -31,7 +31,7 @@ from gpuboost.targets import check_labels
 from gpuboost.training.adopt import adopt_params, ends_training, rebase
 from gpuboost.training.evaluate import CustomMetric, Evaluation, evaluate, metric_names
 from gpuboost.training.running import Boosting
-from gpuboost.training.start import start_boosting
+from gpuboost.training.start import start_boosting, untrained_model
 from gpuboost.updating.boosting import Updating
 
 if TYPE_CHECKING:
@@ -43,7 +43,9 @@ __all__ = ["Booster"]
 class Booster(ModelView):
     """A gradient boosted model. XGBoost's class of the same name.
 
-    params : training parameters by XGBoost's names. model_file : path or bytes of a model file.
+    params : training parameters by XGBoost's names. cache : matrices that it is to be trained on; with any, predict gives
+    base_score before the first round, as a loop around boost needs. model_file : path or bytes of a model file, or a Booster,
+    whose model and parameters are copied.
 
     Threads may share it: what changes it, and what needs a training under way, waits while another thread is at that, so that
     rounds are whole and come one after another. Predictions run side by side. A Python objective or metric may use the Booster
@@ -53,8 +55,8 @@ class Booster(ModelView):
     def __init__(
         self,
         params: Mapping[str, Any] | None = None,
-        cache: Any = None,
-        model_file: str | os.PathLike[str] | bytes | bytearray | None = None,
+        cache: Iterable[DMatrix] | None = None,
+        model_file: "str | os.PathLike[str] | bytes | bytearray | Booster | None" = None,
     ) -> None:
         self._lock = RLock()  # of all below
         self._params = Params()
@@ -64,7 +66,14 @@ class Booster(ModelView):
         self._old: Model | None = None  # whose rounds are being updated; self._model has those that have been
         self._predictors = Predictors()
         self._adopt(given_params(params), None)
-        if model_file is not None:
+        cached = list(cache or ())
+        if wrong := [type(item).__name__ for item in cached if not isinstance(item, DMatrix)]:
+            raise TypeError(f"cache must hold DMatrices, got {wrong[0]}. Wrap it: DMatrix(X, label=y).")
+        self._has_cache = bool(cached)
+        if isinstance(model_file, Booster):
+            other = model_file.copy()
+            self._adopt({**other._given, **self._given}, other._model)
+        elif model_file is not None:
             self.take_model(load_model(model_file))
 
     # -- Training -----------------------------------------------------------------------------------------------------
@@ -189,7 +198,7 @@ class Booster(ModelView):
         backend, model = prediction_backend(self._params, dmatrix), self._fitted()
         check_labels(dmatrix, objective, model.n_targets)
         margin = self._predictor((0, 0)).margin(dmatrix, backend)
-        label, weight = backend.memory.put(dmatrix.labels), backend.memory.put(dmatrix.weights)
+        label, weight = map(backend.memory.put, (dmatrix.labels_for(objective.label_rows), dmatrix.weights))
         queries = QueryRows(backend, dmatrix.queries, label[0])
         return RowSums(backend, current_communicator(), margin, label, weight, dmatrix.masks_labels, queries)
 
@@ -226,8 +235,11 @@ class Booster(ModelView):
                 data, kind, is_approximate=approx_contribs, validate_features=validate_features, iteration_range=iteration_range
             )
             return out if strict_shape or out.shape[1] > 1 else out[:, 0]
-        predictor = self._predictor(iteration_range)
         wanted: Predicted = "leaf" if pred_leaf else "margin" if output_margin else "value"
+        if self._model is None and self._has_cache and not pred_leaf:
+            predictor = Predictors().of(untrained_model(data, self._params), iteration_range)
+        else:
+            predictor = self._predictor(iteration_range)
         with verbosity_context(self._params.verbosity):
             backend = prediction_backend(self._params, data)
             return predictor.predict(data, backend, wanted, by_name=validate_features, strict_shape=strict_shape)

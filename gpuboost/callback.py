@@ -127,8 +127,8 @@ def _chosen(name: str, options: dict[str, Any], what: str) -> str:
 class EvaluationMonitor(TrainingCallback):
     """Print the evaluations every ``period`` rounds, and of the last round.
 
-    rank : worker that prints. show_stdv : print the spread of cv's folds too. logger : is called with the line
-    instead of print.
+    rank : worker that prints. show_stdv : print the spread of cv's folds too. logger : is called with the line and its end, as
+    sys.stderr.write is, instead of print.
     """
 
     kept = ("_unprinted",)
@@ -139,7 +139,7 @@ class EvaluationMonitor(TrainingCallback):
         if period < 1:
             raise ValueError(f"period must be at least 1, got {period}.")
         self.rank, self.period, self.show_stdv = rank, period, show_stdv
-        self.logger = partial(print, flush=True) if logger is None else logger
+        self.logger = partial(print, end="", flush=True) if logger is None else logger
         self._unprinted: str | None = None
 
     def after_iteration(self, model: Any, epoch: int, evals_log: EvalsLog) -> bool:
@@ -147,7 +147,7 @@ class EvaluationMonitor(TrainingCallback):
 
         if not evals_log or current_communicator().rank != self.rank:
             return False
-        self._unprinted = "\t".join([f"[{epoch}]", *_last_values(evals_log, self.show_stdv)])
+        self._unprinted = "\t".join([f"[{epoch}]", *_last_values(evals_log, self.show_stdv)]) + "\n"
         if epoch % self.period == 0:
             self.logger(self._unprinted)
             self._unprinted = None

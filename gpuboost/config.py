@@ -8,6 +8,8 @@ verbosity : what is said while training.
 nthread : CPU threads where no parameter says otherwise; 0, the default, means all cores.
 unseen_categories : what values of a category are that a model's training has not met: "missing", with a warning (default), or an
     "error" (ValueError).
+category_container : where a model file has the categories: "gpuboost", in an attribute that other readers ignore (default), or
+    "xgboost", also in the container by which XGBoost 3.1 and later match them by value; Treelite refuses such a file.
 
 Each thread and each asynchronous task has its own configuration; a new thread starts from the defaults.
 """
@@ -25,8 +27,10 @@ from gpuboost.params import check_param
 
 __all__ = ["config_context", "get_config", "log", "logs", "set_config", "verbosity_context", "warn"]
 
-_DEFAULTS: Mapping[str, Any] = MappingProxyType({"verbosity": 1, "nthread": 0, "unseen_categories": "missing"})
-UNSEEN = ("missing", "error")
+_DEFAULTS: Mapping[str, Any] = MappingProxyType(
+    {"verbosity": 1, "nthread": 0, "unseen_categories": "missing", "category_container": "gpuboost"}
+)
+CHOICES = {"unseen_categories": ("missing", "error"), "category_container": ("gpuboost", "xgboost")}
 _settings: ContextVar[Mapping[str, Any]] = ContextVar("gpuboost_config", default=_DEFAULTS)
 
 
@@ -102,8 +106,8 @@ def _merged(settings: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def _checked(name: str, value: Any) -> Any:
-    if name != "unseen_categories":
+    if name not in CHOICES:
         return check_param(name, value)
-    if not isinstance(value, str) or value not in UNSEEN:
-        raise ValueError(f"{name} must be {' or '.join(map(repr, UNSEEN))}, got {value!r}.")
+    if not isinstance(value, str) or value not in CHOICES[name]:
+        raise ValueError(f"{name} must be {' or '.join(map(repr, CHOICES[name]))}, got {value!r}.")
     return value

@@ -18,6 +18,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextvars import copy_context
 from functools import partial
 from numbers import Integral
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -204,6 +205,11 @@ class _Folds:
         booster, (train_part, test_part) = self.boosters[fold], self._parts[fold]
         booster.update(train_part, epoch, self._obj)
         return booster.evaluate([(train_part, "train"), (test_part, "test")], self._custom_metric, margins=self._obj is not None)
+
+    @property
+    def cvfolds(self) -> list[SimpleNamespace]:
+        """The splits by XGBoost's names: the Booster of each, bst, and what it is trained and tested on, dtrain and dtest."""
+        return [SimpleNamespace(bst=bst, dtrain=parts[0], dtest=parts[1]) for bst, parts in zip(self.boosters, self._parts)]
 
     def num_boosted_rounds(self) -> int:
         return self.boosters[0].num_boosted_rounds()

@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 
+from gpuboost.config import warn
 from gpuboost.model.model import Model
 from gpuboost.model.tree import DELETED
 from gpuboost.model_io.dump import category_names, category_sides, name_of_column
@@ -140,7 +141,8 @@ def split_value_histogram(
 
     bins : None or more than there are distinct thresholds: as many as those. as_pandas : a DataFrame with the columns SplitValue
     and Count where pandas is installed, else float64 (n, 2).
-    Raises ValueError for a name that is no column, or one of categories, which has no thresholds.
+    A name that is no column has none, as in XGBoost, and gets a warning. Raises ValueError for a column of categories, which has
+    no thresholds.
     """
     _require_trees(model, "get_split_value_histogram")
     name_of, names = name_of_column(model, names), names if names is not None else model.feature_names
@@ -150,9 +152,10 @@ def split_value_histogram(
         number = int(feature[1:]) if feature[1:].isdecimal() else -1
     if not 0 <= number < model.n_features or name_of(number) != feature:
         known = ", ".join(map(name_of, range(min(8, model.n_features)))) + (" ..." if model.n_features > 8 else "")
-        raise ValueError(f"the model has no feature {feature!r}. It has {known}.")
+        warn(f"the model has no feature {feature!r}. It has {known}.", stacklevel=3)
+        number = -1
     has_sets = any(tree.sets is not None and (tree.feature[tree.sets.nodes] == number).any() for tree in model.trees)
-    if has_sets or category_names(model, number) is not None:
+    if has_sets or (number >= 0 and category_names(model, number) is not None):
         raise ValueError(f"column {feature!r} holds categories, whose splits have no threshold. Use trees_to_dataframe().")
     chosen = [tree.threshold[(tree.left_child >= 0) & (tree.feature == number)] for tree in model.trees]
     values = np.concatenate([np.zeros(0), *chosen])

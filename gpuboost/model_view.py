@@ -7,6 +7,8 @@ from dataclasses import replace
 from typing import Any
 
 from gpuboost import inspection
+from gpuboost.config import get_config
+from gpuboost.data.categories import CategoryContainer
 from gpuboost.data.feature_info import FeatureInfo
 from gpuboost.model.model import Model
 from gpuboost.model_io import dump_trees, dumps, save_model
@@ -34,10 +36,14 @@ class ModelView(ABC):
 
     def save_raw(self, raw_format: str = "ubj") -> bytearray:
         """The model file as bytes, "ubj" or "json"; the model comes back from both bit by bit."""
-        return bytearray(dumps(self.model, raw_format))
+        return bytearray(dumps(self.model, raw_format, get_config()["category_container"]))
 
     def num_features(self) -> int:
         return self.model.n_features
+
+    def get_categories(self, export_to_arrow: bool = True) -> CategoryContainer:
+        """The categories of the columns that it was trained on. export_to_arrow : accepted for XGBoost's sake."""
+        return CategoryContainer(self.model.n_features, self.model.feature_names, self.model.categories)
 
     @property
     def feature_names(self) -> list[str] | None:

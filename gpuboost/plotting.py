@@ -29,8 +29,8 @@ MAX_INCHES = 60.0  # a wider tree is drawn smaller
 
 def plot_importance(
     booster: Any, *, ax: Axes = None, height: float = 0.6, xlim: tuple[float, float] | None = None,
-    ylim: tuple[float, float] | None = None, title: str | None = "Feature importance", xlabel: str | None = None,
-    ylabel: str | None = None, fmap: str | os.PathLike[str] = "", importance_type: str = "weight",
+    ylim: tuple[float, float] | None = None, title: str | None = "Feature importance", xlabel: str | None = "Importance score",
+    ylabel: str | None = "Features", fmap: str | os.PathLike[str] = "", importance_type: str = "weight",
     max_num_features: int | None = None, grid: bool = True, show_values: bool = True, values_format: str | None = None,
     **kwargs: Any,
 ) -> Axes:  # fmt: skip
@@ -38,7 +38,7 @@ def plot_importance(
 
     booster : Booster, fitted estimator, or a dict of get_score(). importance_type : as get_score's.
     max_num_features : draw no more than that. height : of a bar; 1 leaves no space between. values_format : such as "{v:.2f}";
-    None writes four digits. title, xlabel, ylabel : None for none, but xlabel then says what is measured. kwargs : for ax.barh.
+    None writes four digits. title, xlabel, ylabel : None for none. kwargs : for ax.barh.
     Raises ValueError where no split uses any feature.
     """
     scores = booster if isinstance(booster, Mapping) else _booster(booster).get_score(fmap, importance_type)
@@ -57,7 +57,7 @@ def plot_importance(
         ax.bar_label(bars, [_short(v) if values_format is None else values_format.format(v=v) for v in values], padding=3)
     ax.set_xlim(xlim if xlim is not None else (min(0, *values), None))
     ax.set_ylim(ylim if ylim is not None else (-0.7, len(names) - 0.3))
-    _decorate(ax, title, xlabel or ("score" if isinstance(booster, Mapping) else MEASURES[importance_type]), ylabel)
+    _decorate(ax, title, xlabel, ylabel)
     ax.grid(grid, axis="x", alpha=0.4)
     ax.set_axisbelow(True)
     return ax

@@ -18,8 +18,8 @@ def estimate_base_score(dtrain: DMatrix, objective: Objective, backend: Backend,
 
     Raises ValueError for labels outside the objective's domain, and when all weights are 0.
     """
-    label, weight = dtrain.labels, dtrain.weights
     check_labels(dtrain, objective)
+    label, weight = dtrain.labels_for(objective.label_rows), dtrain.weights
     n_outputs = objective.n_outputs(len(label))
     if not dtrain.masks_labels:
         scores = _base_scores(label, weight, n_outputs, objective, backend, comm)
@@ -54,9 +54,7 @@ def _base_scores(
 def check_labels(dmatrix: DMatrix, objective: Objective, n_targets: int | None = None) -> None:
     """ValueError for labels of positive weight outside the objective's domain, or for a number of label columns that is not
     the model's."""
-    labels = dmatrix.labels
-    if dmatrix.has_bounds and objective.label_rows != 2:
-        raise ValueError(f"{objective.name} takes no label_lower_bound and label_upper_bound, as survival:aft does. Pass label=.")
+    labels = dmatrix.labels_for(objective.label_rows)
     if n_targets is not None and len(labels) != objective.n_label_rows(n_targets):
         raise ValueError(f"the labels have {len(labels)} columns, the model has {n_targets} targets.")
     if objective.ranks_queries:

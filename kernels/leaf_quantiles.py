@@ -64,7 +64,9 @@ def first_target(total, numerator, denominator, k):
 
 @scalar
 def middle_residual(low, high):
-    """(r_low + r_high)/2 of two keys, as float64."""
+    """(r_low + r_high)/2 of two keys, as float64; 0 for a leaf without rows, of which no digit meets either target."""
+    if low > high:
+        return float64(0.0)
     return (float64(key_float(uint32(low))) + float64(key_float(uint32(high)))) * float64(0.5)
 
 

@@ -164,7 +164,7 @@ class NaiveLeafQuantiles(LeafQuantiles):
                     rank = Fraction(str(self.alphas[i[1]])) * sum(counts[k])
                     self.left[i, k] = (max(1, math.ceil(rank)), min(math.floor(rank) + 1, sum(counts[k])))[k]
                 digit = 0
-                while self.left[i, k] > counts[k][digit]:
+                while digit < 255 and self.left[i, k] > counts[k][digit]:  # none is reached of a leaf without rows
                     self.left[i, k] -= counts[k][digit]
                     digit += 1
                 self.found[i][k] = self.found[i][k] * 256 + digit
@@ -173,7 +173,8 @@ class NaiveLeafQuantiles(LeafQuantiles):
         t = self.training
         for (i, output), keys in self.found.items():
             bits = [key ^ (0x80000000 if key >> 31 else 0xFFFFFFFF) for key in keys]
-            t.nodes[i].weight[output - t.outputs[t.nodes[i].tree][0]] = sum(float(np.uint32(b).view(F)) for b in bits) / 2
+            middle = sum(float(np.uint32(b).view(F)) for b in bits) / 2
+            t.nodes[i].weight[output - t.outputs[t.nodes[i].tree][0]] = 0.0 if keys[0] > keys[1] else middle
         signs = t.settings.monotone_constraints
         for i, node in reversed(list(enumerate(t.nodes))):
             if node.leaf == i and node.left >= 0 and signs and signs[node.feature]:

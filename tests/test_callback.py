@@ -185,7 +185,7 @@ def test_monitor_prints_the_spread_of_folds_when_asked(capsys):
     EvaluationMonitor(show_stdv=True).after_iteration(None, 0, log)
     assert capsys.readouterr().out == "[0]\ttest-rmse:0.50000\n[0]\ttest-rmse:0.50000+0.12500\n"
     EvaluationMonitor(logger=(lines := []).append).after_iteration(None, 3, log)
-    assert lines == ["[3]\ttest-rmse:0.50000"] and not capsys.readouterr().out
+    assert lines == ["[3]\ttest-rmse:0.50000\n"] and not capsys.readouterr().out
 
 
 class Foreign:

@@ -187,6 +187,26 @@ def test_watched_matrices_of_codes_are_evaluated_as_they_are_predicted():
         train(X, y, 1, evals=[(gb.DMatrix(other, label), "other")])
 
 
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_codes_of_a_sparse_table_are_read_as_those_of_the_table_written_out(backend, use_backend):
+    """Where only they are kept: to evaluate, predict, go on, drop trees and refresh."""
+    use_backend(BACKENDS[backend]())
+    X = np.stack([np.arange(240) % 4, np.arange(240) // 4 % 2, np.random.default_rng(2).normal(size=240)], axis=1)
+    y, types = ((X[:, 0] == 0) + 2 * X[:, 1] + X[:, 2]).astype(np.float32), ["c", "c", "q"]
+    stored = scipy.sparse.csr_matrix((X.ravel(), np.tile(np.arange(3), 240), np.arange(0, 721, 3)), shape=X.shape)
+    whole, codes = (form(table, y, feature_types=types) for form, table in ((gb.DMatrix, X), (gb.QuantileDMatrix, stored)))
+    same = gb.QuantileDMatrix(stored, y, feature_types=types, ref=whole)
+    evals, scores = [(whole, "a"), (same, "b")], {}
+    first = gb.train({"max_depth": 3}, whole, 2, evals=evals, evals_result=scores, verbose_eval=False)
+    assert scores["a"] == scores["b"]
+    for options in ({}, {"pred_leaf": True}):
+        np.testing.assert_array_equal(first.predict(same, **options), first.predict(whole, **options))
+    dart, refresh = {"booster": "dart", "rate_drop": 0.5, "one_drop": True}, {"process_type": "update", "updater": "refresh"}
+    for more, model in (({}, first), (dart, None), (refresh, first)):
+        trained = [gb.train({"max_depth": 3, **more}, data, 2, xgb_model=model, verbose_eval=False) for data in (whole, codes)]
+        assert digest(trained[0].model) == digest(trained[1].model), more
+
+
 def test_xgboost_predicts_the_same_from_the_file(tmp_path):
     xgboost = pytest.importorskip("xgboost")
     X, y = table()

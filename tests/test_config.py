@@ -6,7 +6,7 @@ import pytest
 
 from gpuboost.config import config_context, get_config, log, set_config, verbosity_context, warn
 
-REST = {"unseen_categories": "missing"}
+REST = {"unseen_categories": "missing", "category_container": "gpuboost"}
 
 
 @pytest.fixture(autouse=True)
@@ -39,7 +39,7 @@ def test_get_config_returns_a_copy():
         ({"nthread": -2}, "nthread .* must be"),
         ({"verbose": 2}, "unknown setting 'verbose'. Did you mean 'verbosity'?"),
         ({"unseen_categories": "drop"}, "unseen_categories must be 'missing' or 'error', got 'drop'"),
-        ({"use_rmm": True}, "unknown setting 'use_rmm'. Use one of verbosity, nthread, unseen_categories."),
+        ({"use_rmm": True}, "unknown setting 'use_rmm'. Use one of verbosity, nthread, unseen_categories, category_container."),
     ],
 )
 def test_refused_setting_changes_nothing(settings, message):

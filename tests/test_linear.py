@@ -134,6 +134,16 @@ def test_one_model_for_threads_workers_tables_and_continued(params, objective, m
         assert run_threads(n, work) == [expected] * n
 
 
+@pytest.mark.parametrize("n_features", [1, 17])
+def test_a_last_column_on_its_own_steps_as_far_as_it_would_alone(n_features):
+    """Its step is not shortened, by what another round kept either: going on gives the model of all rounds."""
+    X, y = make_table(80, n_features)
+    data, params = gb.DMatrix(X, y), {**SHOTGUN, "eta": 0.5, "base_score": 0}
+    whole = train(params, data, 4)
+    np.testing.assert_allclose(weights(whole), by_hand(X, y, params, 4), rtol=1e-4, atol=1e-5)
+    assert digest(train(params, data, 2, xgb_model=train(params, data, 2)).model) == digest(whole.model)
+
+
 def test_resumed_after_a_kill_it_is_the_same(tmp_path):
     X, y = make_table()
     params = {**SHOTGUN, "feature_selector": "shuffle", "eta": 0.5}

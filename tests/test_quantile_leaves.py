@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import xgboost
 from reference import expected_quantile
+from test_objectives import BACKENDS
 
 import gpuboost as gb
 from gpuboost.model_io import digest
@@ -48,6 +49,18 @@ def test_base_scores_and_leaves_are_quantiles(params, is_weighted):
                 value = expected_quantile((y - before)[own], weight[own].astype(int).tolist(), alpha)
                 margin[own] += np.float32(value)
         np.testing.assert_array_equal(booster.predict(dtrain, output_margin=True).reshape(len(y), -1)[:, k], margin)
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_a_leaf_without_rows_is_0(backend, use_backend):
+    """Drawn by gradient, rows may be none at all."""
+    use_backend(BACKENDS[backend]())
+    x, weight = np.arange(20.0)[:, None], 10.0 ** (np.arange(20) % 5)
+    params = {"subsample": 0.1, "sampling_method": "gradient_based", "seed": 49}
+    data = gb.DMatrix(x, x[:, 0], weight=weight)
+    assert gb.train(params, data, 1, verbose_eval=False).model.trees[0].cover.tolist() == [0], "no row was drawn"
+    booster = gb.train({**params, "objective": "reg:absoluteerror"}, data, 1, verbose_eval=False)
+    assert booster.model.trees[0].leaf_value.tolist() == [0]
 
 
 def test_quantiles_never_cross_and_sorting_costs_nothing():

@@ -90,6 +90,16 @@ def test_on_the_rows_trained_on_a_model_stays_what_it_is():
     assert digest(pruned.model) == digest(model.model)  # nothing gains too little
 
 
+def test_gains_beyond_float32_are_its_largest_number():
+    """As training has them: the file holds no infinity."""
+    data = gb.DMatrix(np.arange(20.0)[:, None], np.arange(20.0) * 1e18)
+    model = gb.train({}, data, 1, verbose_eval=False)
+    refreshed = gb.train(UPDATE, data, 1, xgb_model=model, verbose_eval=False)
+    for booster in (model, refreshed):
+        assert booster.model.trees[0].gain.max() == np.finfo(np.float32).max
+        assert digest(gb.Booster(model_file=bytes(booster.save_raw("json"))).model) == digest(booster.model)
+
+
 def test_any_number_of_workers_updates_to_one_model_and_evaluates_it():
     params, _, new, model = start({"objective": "binary:logistic"})
     raw, log = bytes(model.save_raw("json")), {}

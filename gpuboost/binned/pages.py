@@ -166,7 +166,8 @@ class SparsePage:
             return self.host.stored
         offsets, n_features = self.cuts.offsets, self.cuts.n_features
         smallest = np.concatenate([[-SENTINEL], self.cuts.thresholds, np.full(n_features, np.nan)]).astype(np.float32)
-        smallest[offsets[:-1]] = -SENTINEL
+        is_category = self.cuts.categorical
+        smallest[offsets[:-1]] = -SENTINEL if is_category is None else np.where(is_category, 0, -SENTINEL)  # the first code is 0
         smallest = np.delete(smallest, offsets[-1])  # total_bins of them, then one a feature for its missing cells
         features = np.concatenate([np.repeat(np.arange(n_features), self.cuts.n_bins), np.arange(n_features)]).astype(np.int32)
         columns, values = features[self.cells], smallest[self.cells]

@@ -230,7 +230,7 @@ def _explain(options: argparse.Namespace) -> None:
 
         scores = {name: float(size) for name, size in zip(names, mean_sizes(values)) if size > 0}
         axes = plot_importance(
-            scores, title="SHAP values", xlabel="mean size", values_format="{v:.4g}", max_num_features=options.most
+            scores, title="SHAP values", xlabel="mean size", ylabel=None, values_format="{v:.4g}", max_num_features=options.most
         )
         save_picture(axes, options.picture)
 
@@ -253,7 +253,7 @@ def _plot(options: argparse.Namespace) -> None:
             raise ValueError(str(error)) from None
     else:
         kind = options.importance or ("gain" if booster.model.linear is None else "weight")
-        axes = plot_importance(booster, importance_type=kind, max_num_features=options.most)
+        axes = plot_importance(booster, importance_type=kind, max_num_features=options.most, xlabel=MEASURES[kind], ylabel=None)
     save_picture(axes, options.output)
 
 

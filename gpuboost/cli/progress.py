@@ -32,7 +32,7 @@ def stage(name: str) -> Iterator[None]:
 def say_line(line: str) -> None:
     """A line of standard output, which may be the terminal that a bar is drawn on."""
     _show("")
-    print(line, flush=True)
+    print(line.removesuffix("\n"), flush=True)
 
 
 def show_fraction(n_done: int, n: int, what: str, seconds: float) -> None:

@@ -168,7 +168,7 @@ def communicator_args(client: Client | None, workers: Sequence[str] | None = Non
 
 def _print_at_client(line: str) -> None:
     """As distributed.print, which prints on the worker as well: on one machine that would be twice."""
-    get_worker().log_event("print", {"args": (line,), "sep": " ", "end": "\n", "flush": True})
+    get_worker().log_event("print", {"args": (line,), "sep": " ", "end": "", "flush": True})
 
 
 def _mean_over_workers(metric: CustomMetric, prediction: Any, dmatrix: DMatrix) -> list[tuple[str, float]]:

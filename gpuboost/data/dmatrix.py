@@ -16,6 +16,7 @@ from gpuboost.communicator import Communicator
 from gpuboost.config import warn
 from gpuboost.data.binning import bin_table
 from gpuboost.data.bins import Bins, bin_by_own_cuts
+from gpuboost.data.categories import CategoryContainer
 from gpuboost.data.category_bins import check_category_codes
 from gpuboost.data.feature_info import Categories, FeatureInfo, shared_categories
 from gpuboost.data.given import row_numbers
@@ -49,11 +50,12 @@ class DMatrix:
     weight : (n_rows,), non-negative, or one for each query. A row of weight 0 is as good as absent from training.
     base_margin : (n_rows,) or (n_rows, n_outputs). Replaces base_score.
     missing : value that means missing besides NaN; None and NaN mean NaN only.
-    feature_names, feature_types : replace those of a frame.
+    feature_names, feature_types : replace those of a frame. What get_categories returns, as feature_types, numbers the frame's
+        categories; others are missing, or an error, as in prediction.
     sparse_absent : what a sparse table does not store is "missing", or "zero". None: missing in training, and in prediction
         what the model remembers.
     nthread : threads for reading; None as configured. enable_categorical : False refuses columns of
-        categories. silent : accepted for XGBoost's sake.
+        categories. silent, data_split_mode=0 : accepted for XGBoost's sake.
     group : rows of each query, in row order. qid : (n_rows,) non-decreasing integers, the query of each row, instead.
     feature_weights : (n_features,), non-negative, for sampling columns; the parameter of that name goes before it.
     Of Parquet files and queries, label, weight, base_margin, qid and the bounds may be names of columns, which then are no
@@ -86,6 +88,7 @@ class DMatrix:
         label_upper_bound: Any = None,
         feature_weights: Any = None,
         enable_categorical: bool = True,
+        data_split_mode: int = 0,
         sparse_absent: str | None = None,
         missing_labels: str = "error",
         cache_memory: int | None = None,
@@ -93,12 +96,16 @@ class DMatrix:
     ) -> None:
         if missing_labels not in ("error", "mask"):
             raise ValueError(f"missing_labels must be 'error' or 'mask', got {missing_labels!r}.")
+        if data_split_mode != 0:
+            raise not_built("data_split_mode=1, columns over workers,", "Leave it out: workers hold rows.")
         if sparse_absent not in (None, "missing", "zero"):
             raise ValueError(f"sparse_absent must be 'missing' or 'zero', got {sparse_absent!r}.")
         info = {
             "label": label, "weight": weight, "base_margin": base_margin, "group": group, "qid": qid,
             "label_lower_bound": label_lower_bound, "label_upper_bound": label_upper_bound, "feature_weights": feature_weights,
         }  # fmt: skip
+        numbered = feature_types if isinstance(feature_types, CategoryContainer) else None
+        feature_types = None if numbered else feature_types
         stream, named = find_stream(data, info, self._streams_all)
         self._cache_folder, is_libsvm = cache_folder or (stream.cache_folder if stream else None), False
         if stream is not None:
@@ -126,6 +133,9 @@ class DMatrix:
             source.n_features, source.feature_names, source.feature_types, source.categories, source.stored is not None,
             sparse_absent,
         )  # fmt: skip
+        if numbered and source.categories:
+            self._features = numbered.numbering(self._features)
+            self._table = view.recoded(self._features)
         self._info = MatrixInfo(source.n_rows, missing_labels=missing_labels)
         self._bins: Bins | None = None
         self.row_name: Callable[[int], str] | None = None  # what errors call a row, where it came from elsewhere
@@ -199,6 +209,10 @@ class DMatrix:
         if self._table is None:
             raise not_built("get_data() of a QuantileDMatrix, which keeps only bin numbers,", "Keep the table, or use a DMatrix.")
         return self._table.to_csr()
+
+    def get_categories(self, export_to_arrow: bool = True) -> CategoryContainer:
+        """The categories of the columns. export_to_arrow : accepted for XGBoost's sake."""
+        return CategoryContainer(self.num_col(), self.feature_names, self.categories)
 
     def slice(self, rindex: Any, allow_groups: bool = False) -> "DMatrix":
         """The rows with the given numbers, in that order, with their labels, weights and margins. Copies none of the table.
@@ -341,17 +355,27 @@ class DMatrix:
     def labels(self) -> np.ndarray:
         """float32 (n_targets, n_rows): the label, or without one the lower and the upper bound, two rows. NaN is what a row
         lacks that has others. Raises ValueError when there is none."""
-        if self.has_bounds:
+        return self.labels_for(1 if self.has_label else 2)
+
+    def labels_for(self, label_rows: int) -> np.ndarray:
+        """The same for an objective whose targets have so many rows of labels: with 2, bounds go before a label."""
+        if label_rows == 2 and (self.has_bounds or not self.has_label and self.num_row() == 0):
             return np.stack([self._info.label_lower_bound, self._info.label_upper_bound])
-        if self._info.label.ndim != 2:
-            raise ValueError("this DMatrix has no label. Pass label=, or call set_label().")
+        if not self.has_label:
+            bounds = ", only bounds, which survival:aft alone takes" if self.has_bounds else ""
+            raise ValueError(f"this DMatrix has no label{bounds}. Pass label=, or call set_label().")
         return self._info.row_label
 
     @property
+    def has_label(self) -> bool:
+        """Whether there is a label, beside bounds or without."""
+        return self._info.label.ndim == 2
+
+    @property
     def has_bounds(self) -> bool:
-        """Whether the labels are bounds: of survival times."""
+        """Whether there are bounds, as of survival times."""
         bounds = self._info.label_lower_bound, self._info.label_upper_bound
-        return self._info.label.ndim != 2 and all(len(bound) == self.num_row() > 0 for bound in bounds)
+        return all(len(bound) == self.num_row() > 0 for bound in bounds)
 
     @property
     def masks_labels(self) -> bool:

@@ -20,6 +20,8 @@ def as_columns(name: str, values: Any, n_rows: int, takes_nan: bool = False) -> 
     array = _numbers(name, values)
     if array.ndim not in (1, 2) or array.shape[1:] == (0,):
         raise ValueError(f"{name} must have shape (n_rows,) or (n_rows, k), k at least 1, got {array.shape}.")
+    if name == "base_margin" and array.ndim == 1 and n_rows and len(array) % n_rows == 0:  # of several outputs, row by row
+        array = array.reshape(n_rows, -1) if len(array) else array
     array = array[:, None] if array.ndim == 1 else array
     if len(array) != n_rows:
         raise ValueError(f"{name} has {len(array)} rows, data has {n_rows}. Both need the same rows.")
@@ -105,6 +107,7 @@ def as_feature_weights(weights: Any, n_features: int) -> np.ndarray:
     """float32 (n_features,), none negative."""
     with np.errstate(over="ignore"):
         values = _numbers("feature_weights", weights).astype(np.float32)
+    values = values.reshape(-1) if values.shape == (n_features, 1) else values
     if values.shape != (n_features,):
         raise ValueError(f"feature_weights must hold one number per column ({n_features}), got shape {values.shape}.")
     if (bad := ~(np.isfinite(values) & (values >= 0))).any():

@@ -26,7 +26,8 @@ def _not_given() -> Any:
 
 @dataclass(frozen=True, eq=False)
 class MatrixInfo:
-    """Checked and kept as arrays that nobody changes; what is new makes a new MatrixInfo.
+    """Checked and kept as arrays that nobody changes; what is new makes a new MatrixInfo. As in XGBoost, an empty array takes
+    back what was given.
 
     label : float32 (n_targets, n_rows). label_lower_bound, label_upper_bound : float32 (n_rows,), may be infinite.
     weight : float32 (n_rows,). base_margin : float32 (n_outputs, n_rows).
@@ -61,6 +62,9 @@ class MatrixInfo:
 
     def _checked(self, name: str, values: Any, n_features: int, first_rows: np.ndarray) -> dict[str, np.ndarray]:
         """The field of this class that holds it: its values there. first_rows : group_ptr of the queries, which go first."""
+        is_empty = values.shape == (0,) if isinstance(values, np.ndarray) else isinstance(values, list | tuple) and not values
+        if is_empty and (n_features if name == "feature_weights" else self.n_rows):
+            return {"group_ptr": _NO_QUERIES} if name in UINT_INFO else {name: _NOT_GIVEN}
         if name == "weight":
             return {name: as_weights(values, self.n_rows, first_rows)}
         if name in BOUNDS:

@@ -105,8 +105,9 @@ class LinearBoosting:
         model = self.model
         check_labels(dmatrix, self._objective, model.n_targets)
         start = start_margin(dmatrix, dmatrix.num_row(), model.base_score, self._objective, model.n_outputs)
-        queries = QueryRows(self._backend, dmatrix.queries, dmatrix.labels[0])
-        return _Rows(dmatrix.version, list_columns(values_of(model, dmatrix)), start, dmatrix.labels, dmatrix.weights, queries)
+        labels = dmatrix.labels_for(self._objective.label_rows)
+        queries = QueryRows(self._backend, dmatrix.queries, labels[0])
+        return _Rows(dmatrix.version, list_columns(values_of(model, dmatrix)), start, labels, dmatrix.weights, queries)
 
     def _margin_of(self, rows: _Rows) -> np.ndarray:
         """float32 (n_outputs, n_rows)."""

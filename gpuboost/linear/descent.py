@@ -63,7 +63,7 @@ class Descent:
         size = BLOCK if params.updater == "shotgun" else 1
         for block in self._blocks(params, number, output, size):
             steps, sum_hess = self._best_steps(block)
-            if size > 1:
+            if len(block) > 1:  # of a column alone the step is its own
                 steps *= self._share(block, steps, sum_hess)
             self._step(block, steps)
 

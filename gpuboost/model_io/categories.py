@@ -1,7 +1,8 @@
 """Categories in a model file: the names that a column's codes stand for, and the sets of them that trees split on.
 
 Names lie in one attribute, JSON of column name to values, which peers ignore. XGBoost since 3.1 has a container of its own, an
-entry a column: of strings their bytes and where each begins, of integers their values, and nothing of a column of numbers.
+entry a column: of strings their bytes and where each begins, of integers their values, and nothing of a column of numbers; and
+the numbers of each column's categories in ascending order. It is read, and written where the configuration asks for it.
 """
 
 from typing import Any
@@ -10,13 +11,15 @@ import numpy as np
 import numpy.typing as npt
 
 from gpuboost.errors import ModelFormatError
+from gpuboost.model.model import Model
 from gpuboost.model.tree import CategorySets, Tree
 from gpuboost.model_io.cursor import Cursor
 from gpuboost.model_io.strict_json import read_json
 
-__all__ = ["CATEGORIES_KEY", "read_categories", "read_container", "read_sets", "sets_to_document"]
+__all__ = ["CATEGORIES_KEY", "container_of", "read_categories", "read_container", "read_sets", "sets_to_document"]
 
 CATEGORIES_KEY = "gpuboost.categories"
+INT64 = 15  # XGBoost's number of the type
 CATEGORY_CODES = 2**24  # XGBoost knows no larger ones: float32 does not hold all of them
 NO_SETS = CategorySets(np.zeros(0, np.int32), np.zeros(1, np.int64), np.zeros(0, np.int32))
 
@@ -45,6 +48,39 @@ def read_container(cats: Cursor | None, names: list[str] | None, n_features: int
         if len(set(values)) < len(values):
             entry["values"].fail("has a category twice.")
     return {name: values for name, values in columns.items() if values}
+
+
+def container_of(model: Model) -> dict[str, Any]:
+    """XGBoost's container as a member of the trees' document. Raises ValueError for categories other than text or integers."""
+    columns = [model.categories.get(name, []) for name in model.feature_names or [""] * model.n_features]
+    ordered = [sorted(range(len(values)), key=values.__getitem__) for values in columns if _has_one_type(values)]
+    bounds = np.cumsum([0, *map(len, columns)])
+    return {
+        "cats": {
+            "enc": [_write_values(values) for values in columns],
+            "feature_segments": bounds.astype(np.int32),
+            "sorted_idx": np.array([number for order in ordered for number in order], np.int32),
+        }
+    }
+
+
+def _has_one_type(values: list[Any]) -> bool:
+    """True. Raises ValueError for values that XGBoost's container does not take."""
+    types = {type(value) for value in values}
+    if len(types) > 1 or types - {str, int}:
+        raise ValueError(
+            f"XGBoost's container takes categories that are text, or integers, got {next(iter(values))!r} among others. Use "
+            "category_container='gpuboost'."
+        )
+    return True
+
+
+def _write_values(values: list[Any]) -> dict[str, Any]:
+    if values and isinstance(values[0], int):
+        return {"type": INT64, "values": np.array(values, np.int64)}
+    texts = [value.encode("utf-8", "surrogatepass") for value in values]
+    ends = np.cumsum([0, *map(len, texts)])[: len(texts) + 1 if texts else 0]
+    return {"offsets": ends.astype(np.int32), "values": np.frombuffer(b"".join(texts), np.int8)}
 
 
 def _read_values(entry: Cursor) -> list[Any]:

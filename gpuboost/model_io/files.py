@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
+from gpuboost.config import get_config
 from gpuboost.errors import ModelFormatError
 from gpuboost.model.model import Model
 from gpuboost.model_io.schema import from_document, shortest_decimals, to_document
@@ -29,10 +30,10 @@ def save_model(model: Model, path: str | os.PathLike[str]) -> None:
     Warns (UserWarning, as XGBoost) where the name ends in neither .json nor .ubj. Raises OSError where the file cannot be
     written, TypeError for what is no path.
     """
-    target = Path(as_path("fname", path))
+    target, container = Path(as_path("fname", path)), get_config()["category_container"]
     if target.suffix not in (".json", ".ubj"):
         warnings.warn(f"{target.name!r} is saved as UBJSON. End its name in .ubj or .json to choose.", stacklevel=2)
-    write_file(str(target), dumps(model, "json" if target.suffix == ".json" else "ubj"))
+    write_file(str(target), dumps(model, "json" if target.suffix == ".json" else "ubj", container))
 
 
 def load_model(source: str | os.PathLike[str] | bytes | bytearray | memoryview) -> Model:
@@ -65,22 +66,25 @@ def _check_size(n_bytes: int) -> None:
         raise ModelFormatError(f"document: has {n_bytes} bytes, more than the {MAX_FILE_BYTES} that are read.")
 
 
-def dumps(model: Model, raw_format: str = "json") -> bytes:
+def dumps(model: Model, raw_format: str = "json", category_container: str = "gpuboost") -> bytes:
     """The model as the bytes of its file, "json" or "ubj". Equal models give equal bytes: keys are sorted and no space varies.
+
+    category_container : as in the configuration.
 
     The model comes back from both bit by bit. Rounds that another thread adds meanwhile are not among them.
 
     Raises ValueError for another format, and where the model holds numbers that are not finite.
     """
-    model = model.rounds(0, model.n_rounds)
+    model, fills_cats = model.rounds(0, model.n_rounds), category_container == "xgboost"
     if raw_format == "ubj":
-        return write_ubjson(to_document(model))
+        return write_ubjson(to_document(model, fills_cats))
     if raw_format != "json":
         raise ValueError(f"raw_format must be 'ubj' or 'json', got {raw_format!r}. Use 'ubj' for the smaller file.")
     # Raw UTF-8, because XGBoost does not decode \u escapes. "surrogatepass" is what reading undoes.
+    document = to_document(model, fills_cats)
     text = json.dumps(
-        to_document(model), default=_to_list, ensure_ascii=False, allow_nan=False, sort_keys=True, separators=(",", ":")
-    )
+        document, default=_to_list, ensure_ascii=False, allow_nan=False, sort_keys=True, separators=(",", ":")
+    )  # fmt: skip
     return text.encode("utf-8", "surrogatepass")
 
 

@@ -6,7 +6,8 @@ typed array, the document holds a NumPy array of that type, else a list; reading
 What differs from XGBoost's own files, each read by XGBoost 3.1 and later (checked with 3.2):
     base_score          shortest decimals instead of XGBoost's "5E-1" notation
     boost_from_average  always "0": base_score is final. With "1" and no trees XGBoost 3.2 skips the link function
-    cats                absent: Treelite rejects a filled one. Categories are one JSON string under attributes (categories.py)
+    cats                absent unless asked for: Treelite rejects a filled one. Categories are one JSON string under attributes
+                        (categories.py)
 """
 
 import json
@@ -19,7 +20,14 @@ import numpy.typing as npt
 from gpuboost.model.linear import Linear
 from gpuboost.model.model import Model
 from gpuboost.model.tree import DELETED, Tree
-from gpuboost.model_io.categories import CATEGORIES_KEY, read_categories, read_container, read_sets, sets_to_document
+from gpuboost.model_io.categories import (
+    CATEGORIES_KEY,
+    container_of,
+    read_categories,
+    read_container,
+    read_sets,
+    sets_to_document,
+)
 from gpuboost.model_io.cursor import Cursor
 from gpuboost.objectives import find_objective
 from gpuboost.params import check_param
@@ -34,8 +42,11 @@ NUMBER_TEXT = re.compile(r"[-+]?([0-9]+[.]?[0-9]*|[.][0-9]+)([eE][-+]?[0-9]+)?")
 MAX_OUTPUTS = 65536  # margins per row of a model that does not itself hold as many base scores or trees
 
 
-def to_document(model: Model) -> dict[str, Any]:
-    """The model as a document. Raises ValueError where an attribute bears the name that is reserved for categories."""
+def to_document(model: Model, fills_cats: bool = False) -> dict[str, Any]:
+    """The model as a document. fills_cats : whether categories are also where XGBoost has them.
+
+    Raises ValueError where an attribute bears the name that is reserved for categories, and for categories that XGBoost has not.
+    """
     attributes = dict(model.attributes)
     if CATEGORIES_KEY in attributes:
         raise ValueError(f"The attribute name {CATEGORIES_KEY!r} is reserved for the model's own categories. Use another name.")
@@ -52,7 +63,7 @@ def to_document(model: Model) -> dict[str, Any]:
                 "num_target": str(model.n_targets),
             },
             "objective": {"name": model.objective, **_objective_to_document(model.objective_params)},
-            "gradient_booster": _booster_to_document(model),
+            "gradient_booster": _booster_to_document(model, fills_cats),
             "attributes": attributes,
             "feature_names": list(model.feature_names or []),
             "feature_types": list(model.feature_types or []),
@@ -60,7 +71,7 @@ def to_document(model: Model) -> dict[str, Any]:
     }
 
 
-def _booster_to_document(model: Model) -> dict[str, Any]:
+def _booster_to_document(model: Model, fills_cats: bool) -> dict[str, Any]:
     if model.linear is not None:
         weights = model.linear.weights.reshape(-1)
         return {"name": "gblinear", "model": {"boosted_rounds": model.linear.n_rounds, "weights": weights}}
@@ -74,6 +85,7 @@ def _booster_to_document(model: Model) -> dict[str, Any]:
             "trees": [_tree_to_document(tree, i, model.n_features) for i, tree in enumerate(model.trees)],
             "tree_info": [int(group) for group in model.tree_groups],
             "iteration_indptr": [int(bound) for bound in model.iteration_indptr],
+            **(container_of(model) if fills_cats and model.categories else {}),
         },
     }
     if model.tree_weights is None:

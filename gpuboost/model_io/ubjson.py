@@ -23,12 +23,15 @@ from gpuboost.model_io.cursor import MAX_DEPTH
 __all__ = ["read_ubjson", "write_ubjson"]
 
 NUMBERS = {b"i": ">b", b"U": ">B", b"I": ">h", b"l": ">i", b"L": ">q", b"d": ">f", b"D": ">d"}
-ARRAYS = {np.dtype(np.uint8): b"U", np.dtype(np.int32): b"l", np.dtype(np.int64): b"L", np.dtype(np.float32): b"d"}
+ARRAYS = {
+    np.dtype(np.int8): b"i", np.dtype(np.uint8): b"U", np.dtype(np.int32): b"l", np.dtype(np.int64): b"L",
+    np.dtype(np.float32): b"d",
+}  # fmt: skip
 CONSTANTS = {b"Z": None, b"T": True, b"F": False}
 
 
 def write_ubjson(value: Any) -> bytes:
-    """The bytes of dicts, lists, strings, integers, numbers of 32 bits and NumPy arrays of uint8, int32, int64 or float32.
+    """The bytes of dicts, lists, strings, integers, numbers of 32 bits and NumPy arrays of int8, uint8, int32, int64 or float32.
 
     Members are sorted by name and an integer has the smallest type that holds it, so equal values give equal bytes.
 

@@ -34,7 +34,6 @@ ELSEWHERE = {
     "predictor": "Leave it out: prediction runs where device says.",
     "use_label_encoder": "Leave it out: estimators take labels of any type.",
     "seed_per_iteration": "Leave it out: every round draws anew.",
-    "max_cached_hist_node": "Use histogram_memory, in bytes.",
     "bagging_fraction": "Use subsample.",
     "feature_fraction": "Use colsample_bytree.",
     "max_features": "Use colsample_bynode, a share of the features.",
@@ -46,6 +45,14 @@ ELSEWHERE = {
     "l1": "Use reg_alpha.",
     **dict.fromkeys(["l2", "l2_leaf_reg"], "Use reg_lambda."),
 }
+
+# XGBoost's that change no model: they are taken, and not looked at.
+WITHOUT_EFFECT = {"debug_synchronize", "fail_on_invalid_gpu_id", "max_cached_hist_node"}
+# Of XGBoost's updaters those that grow trees: the tree_method that does the same, with pruning.
+GROWERS = {
+    "grow_colmaker": "exact", "grow_histmaker": "approx", "grow_gpu_approx": "approx", "grow_quantile_histmaker": "hist",
+    "grow_gpu_hist": "gpu_hist",
+}  # fmt: skip
 
 _read_sketch_eps, _ = bounded(as_real, "[0.00001, 0.5]")
 
@@ -60,6 +67,10 @@ def parse_params(params: Mapping[str, Any] | Iterable[tuple[str, Any]] | None = 
     spelt: dict[str, str] = {}  # name → "name=value" as it was first given
     unknown = []
     for spelling, given in _pairs(params):
+        if spelling in WITHOUT_EFFECT:
+            continue
+        if spelling == "updater" and isinstance(given, str) and (grower := given.removesuffix(",prune")) in GROWERS:
+            spelling, given = "tree_method", GROWERS[grower]
         name = "max_bin" if spelling == "sketch_eps" else ALIASES.get(spelling, spelling)
         if name not in FIELDS:
             unknown.append(spelling)

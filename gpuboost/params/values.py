@@ -98,7 +98,7 @@ def parse_objective(value: Any) -> str:
     value = getattr(value, "registered_name", value)  # of a user's formula
     if not isinstance(value, str) or not value:
         raise ValueError("the name of an objective")
-    return value
+    return "reg:squarederror" if value == "reg:linear" else value  # its old name
 
 
 def parse_pairs(value: Any) -> int | None:

@@ -73,6 +73,12 @@ class GPUBoostClassifier(ClassifierMixin, GPUBoostModel):
         is_several = len(getattr(self, "classes_", ())) > 2
         return "multi:softprob" if name == "binary:logistic" and is_several else find_objective(name).probability_twin or name
 
+    def _functions(self) -> dict[str, Any]:
+        functions = super()._functions()
+        if self.objective == "multi:softmax" and (metric := functions.get("custom_metric")):  # which sees classes, as in XGBoost
+            functions["custom_metric"] = lambda prediction, dmatrix: metric(prediction.argmax(axis=1), dmatrix)
+        return functions
+
     def get_xgb_params(self) -> dict[str, Any]:
         params = super().get_xgb_params()
         if find_objective(params["objective"]).takes_parameter("num_class") and hasattr(self, "classes_"):

@@ -184,8 +184,8 @@ def _describe_matrix(dmatrix: DMatrix) -> dict[str, Any]:
         return facts
     margins = dmatrix.base_margins
     arrays = {
-        "labels": dmatrix.labels, "weights": dmatrix.weights, "base_margin": margins,
-        "feature_weights": dmatrix.get_float_info("feature_weights"),
+        "labels": dmatrix.labels, "bounds": dmatrix.labels_for(2) if dmatrix.has_bounds else None, "weights": dmatrix.weights,
+        "base_margin": margins, "feature_weights": dmatrix.get_float_info("feature_weights"),
     }  # fmt: skip
     if dmatrix.queries.is_given:
         arrays["queries"] = dmatrix.queries.first

@@ -33,8 +33,8 @@ def evaluate(
 ) -> list[Evaluation]:  # fmt: skip
     """Every metric of every matrix.
 
-    margins_of : the rows of a matrix, with margins for their prediction. custom_metric sees predictions as metrics do, or raw
-    margins with sees_margins.
+    margins_of : the rows of a matrix, with margins for their prediction. custom_metric sees what predict returns (of
+    multi:softmax classes), or raw margins with sees_margins.
     Raises ValueError where two metrics have one name, so that nobody could tell their values apart; TypeError where custom_metric
     returns no names and values.
     """
@@ -50,8 +50,11 @@ def evaluate(
         with on_device_of(margin):
             values = [(metric.name, metric(rows)) for metric in metrics]
         if custom_metric is not None:
-            seen = rows.backend.memory.fetch(margin if sees_margins else rows.prediction)
-            values += named_values(custom_metric(finished_prediction(seen, False).copy(), dmatrix))
+            seen = margin if sees_margins else rows.prediction
+            if objective.predict_map and not sees_margins:
+                n = 1 if objective.predicts_classes else len(margin)
+                seen = rows.backend.predictor.map_rows(margin, objective.predict_map)[:n]
+            values += named_values(custom_metric(finished_prediction(rows.backend.memory.fetch(seen), False).copy(), dmatrix))
         if repeated := [name for name, count in Counter(name for name, _ in values).items() if count > 1]:
             raise ValueError(
                 f"two metrics are called {repeated[0]!r}. Give the custom one another name, or leave the other one out: of "
@@ -72,6 +75,9 @@ def named_values(returned: Any) -> list[tuple[str, float]]:
 def _as_float(name: str, value: Any) -> float:
     """A number, or the one of an array."""
     try:
-        return float(value.item() if hasattr(value, "item") else value)
+        number = value.item() if hasattr(value, "item") else value
+        if isinstance(number, str | bytes):
+            raise TypeError
+        return float(number)
     except (TypeError, ValueError, RuntimeError):  # the last is torch's
         raise TypeError(f"custom_metric must return a number as {name!r}, got {value!r:.60}.") from None

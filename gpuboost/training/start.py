@@ -26,7 +26,7 @@ from gpuboost.training.running import Boosting
 from gpuboost.training.statistics import add_margin_of_rounds, with_statistics
 from gpuboost.updating.boosting import Updating
 
-__all__ = ["collect_rows", "start_boosting"]
+__all__ = ["collect_rows", "start_boosting", "untrained_model"]
 
 CUSTOM_BASE_SCORE = 0.5  # where XGBoost starts a custom objective
 
@@ -83,7 +83,7 @@ def _empty_model(
     dtrain: DMatrix, params: Params, objective: Objective, backend: Backend, comm: Communicator, default: Sequence[float] | None
 ) -> Model:
     """A model without rounds: names, types and base_score of the training table. default : instead of an estimated base_score."""
-    n_outputs = objective.n_outputs(len(dtrain.labels))
+    n_outputs = objective.n_outputs(len(dtrain.labels_for(objective.label_rows)))
     estimated = estimate_base_score(dtrain, objective, backend, comm)  # also checks the labels
     given = default if params.base_score is None else params.base_score
     scores = estimated if given is None else given_base_score(given, n_outputs)
@@ -93,6 +93,21 @@ def _empty_model(
         margins = objective.base_margin(np.array(scores, np.float32))
         linear.weights[-1] = 0 if dtrain.base_margins is not None else margins - margins[0]
         scores = scores[:1] * len(scores)
+    return _model_of(dtrain, params, objective, n_outputs, scores, linear)
+
+
+def untrained_model(data: DMatrix, params: Params) -> Model:
+    """What a Booster predicts a matrix by before its first round: base_score alone, where custom objectives start."""
+    objective = get_objective(params.objective, params)
+    n_outputs = objective.n_outputs(len(data.labels_for(objective.label_rows)) if data.has_label else objective.label_rows)
+    scores = given_base_score(params.base_score or (CUSTOM_BASE_SCORE,), n_outputs)
+    return _model_of(data, params, objective, n_outputs, scores)
+
+
+def _model_of(
+    dtrain: DMatrix, params: Params, objective: Objective, n_outputs: int, scores: tuple[float, ...], linear: Linear | None = None
+) -> Model:
+    """A model without rounds, of a table's columns."""
     return Model(
         n_features=dtrain.num_col(),
         objective=objective.name,
@@ -137,7 +152,7 @@ def _boosting(
     by_category = params.bins_categories and dtrain.has_categories
     if by_category:
         _check_sets(dtrain, resolved, model.n_outputs)
-    rows = collect_rows(dtrain, margin, params.table_bins, backend, comm, by_category)
+    rows = collect_rows(dtrain, objective.label_rows, margin, params.table_bins, backend, comm, by_category)
     rows, resolved, statistics = with_statistics(rows, resolved, objective, backend, comm, is_sparse=dtrain.is_sparse)
     if model.trees and model.tree_weights is None:  # dart adds them up in its own way
         add_margin_of_rounds(model, dtrain, rows, statistics, backend)
@@ -145,15 +160,15 @@ def _boosting(
 
 
 def collect_rows(
-    dtrain: DMatrix, margin: Array, max_bin: int, backend: Backend, comm: Communicator, by_category: bool = False
+    dtrain: DMatrix, label_rows: int, margin: Array, max_bin: int, backend: Backend, comm: Communicator, by_category: bool = False
 ) -> TrainingRows:
-    """What Backend.start_training wants. Raises ValueError for a table without rows."""
+    """What Backend.start_training wants. label_rows : as DMatrix.labels_for. Raises ValueError for a table without rows."""
     n_kept = np.count_nonzero(dtrain.weights) if len(dtrain.weights) else dtrain.num_row()
     kept = comm.allgather_int(int(n_kept))
     check_count(kept)
     return TrainingRows(
         binned=dtrain.binned(max_bin, backend, comm, by_category),
-        label=dtrain.labels,
+        label=dtrain.labels_for(label_rows),
         weight=dtrain.weights,
         margin=margin,
         global_rows=sum(kept),

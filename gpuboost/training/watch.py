@@ -70,7 +70,8 @@ class WatchedMatrices:
         known = self._targets.get(dmatrix)
         if known is None or known.version != dmatrix.version:
             check_labels(dmatrix, self._objective, n_targets)
-            label, weight = self._backend.memory.put(dmatrix.labels), self._backend.memory.put(dmatrix.weights)
+            label = self._backend.memory.put(dmatrix.labels_for(self._objective.label_rows))
+            weight = self._backend.memory.put(dmatrix.weights)
             known = _Targets(dmatrix.version, label, weight, QueryRows(self._backend, dmatrix.queries, label[0]))
             self._targets[dmatrix] = known
         return RowSums(self._backend, comm, margin, known.label, known.weight, dmatrix.masks_labels, known.queries)

@@ -106,5 +106,6 @@ class Updating:
             margin = start_margin(dmatrix, dmatrix.num_row(), model.base_score, self._objective, model.n_outputs)
             add_model_margin(model, dmatrix, self._backend, margin)
             self._margins[dmatrix] = known = dmatrix.version, margin
-        queries = QueryRows(self._backend, dmatrix.queries, dmatrix.labels[0])
-        return RowSums(self._backend, self._comm, known[1], dmatrix.labels, dmatrix.weights, dmatrix.masks_labels, queries)
+        labels = dmatrix.labels_for(self._objective.label_rows)
+        queries = QueryRows(self._backend, dmatrix.queries, labels[0])
+        return RowSums(self._backend, self._comm, known[1], labels, dmatrix.weights, dmatrix.masks_labels, queries)

@@ -13,6 +13,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from gpuboost.kernels.nodes import FLOAT32_MAX
 from gpuboost.kernels.scalar import is_too_light, node_score, node_score_at, optimal_weight
 from gpuboost.model.tree import DELETED, CategorySets, Tree
 from gpuboost.params import Params
@@ -50,7 +51,8 @@ def refresh(tree: Tree, grad: np.ndarray, hess: np.ndarray, params: Params, lear
     is_leaf = is_there & ~is_split
     leaf_value = np.where(is_leaf, weight * learning_rate, 0).astype(np.float32) if params.refresh_leaf else tree.leaf_value
     weight = np.where(is_leaf, leaf_value, weight).astype(np.float32)
-    return replace(tree, leaf_value=leaf_value, gain=gain.astype(np.float32), cover=hess.astype(np.float32), weight=weight)
+    gain, cover = (np.minimum(values, FLOAT32_MAX).astype(np.float32) for values in (gain, hess))  # as training has them
+    return replace(tree, leaf_value=leaf_value, gain=gain, cover=cover, weight=weight)
 
 
 def prune(tree: Tree, params: Params, learning_rate: float) -> Tree:

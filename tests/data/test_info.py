@@ -68,3 +68,28 @@ def test_groups_are_kept_as_first_rows(info):
 @pytest.mark.parametrize("qid", [[4, 7, 7], np.array([-1, 0, 0]), np.array([0.0, 2.0, 2.0])])
 def test_queries_are_counted(qid):
     assert DMatrix(X, qid=qid).get_group().tolist() == [1, 2]
+
+
+def test_an_empty_array_takes_back_what_was_given():
+    X = np.ones((3, 2))
+    given = {
+        "label": [1, 2, 3], "weight": [1, 2, 1], "base_margin": [0, 1, 2], "feature_weights": [1, 0], "group": [1, 2],
+        "label_lower_bound": [1, 2, 3], "label_upper_bound": [2, 3, 4],
+    }  # fmt: skip
+    d = DMatrix(X, **given)
+    for name, empty in zip(given, ([], (), np.zeros(0), [], [], [], [])):
+        d.set_info(**{name: empty})
+    assert all(len(d.get_float_info(name)) == 0 for name in given if name != "group") and len(d.get_group()) == 0
+    with pytest.raises(ValueError, match="has no label"):
+        _ = d.labels
+    with pytest.raises(ValueError, match="weight has 0 rows"):  # two dimensions say that rows were meant
+        d.set_info(weight=np.zeros((0, 1)))
+
+
+def test_base_margin_of_several_outputs_may_be_flat_and_feature_weights_a_column():
+    margin = np.arange(6.0).reshape(3, 2)
+    d = DMatrix(np.ones((3, 2)), base_margin=margin.ravel(), feature_weights=np.array([[1.0], [2.0]]))
+    np.testing.assert_array_equal(d.get_base_margin(), margin)
+    assert d.get_float_info("feature_weights").tolist() == [1, 2]
+    with pytest.raises(ValueError, match="base_margin has 5 rows, data has 3"):
+        d.set_base_margin(np.ones(5))

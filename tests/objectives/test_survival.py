@@ -9,7 +9,7 @@ import scipy.stats
 import gpuboost as gb
 from gpuboost.backend import CpuBackend
 from gpuboost.backend.row_sums import RowSums
-from gpuboost.communicator import SingleProcess
+from gpuboost.communicator import SingleProcess, run_threads
 from gpuboost.objectives import get_objective
 from gpuboost.params import parse_params
 
@@ -121,7 +121,7 @@ def test_bounds_are_checked_and_are_for_aft():
         with pytest.raises(ValueError, match=f"survival:aft needs labels that are bounds of a time.*first at row {place}"):
             gb.train({"objective": "survival:aft"}, gb.DMatrix(X, label_lower_bound=lower, label_upper_bound=upper), 1)
     bounds = gb.DMatrix(X, label_lower_bound=low, label_upper_bound=high)
-    with pytest.raises(ValueError, match="reg:squarederror takes no label_lower_bound and label_upper_bound"):
+    with pytest.raises(ValueError, match="no label, only bounds, which survival:aft alone takes"):
         gb.train({}, bounds, 1)
     with pytest.raises(ValueError, match="survival:aft takes 2 label columns for a target, got 1"):
         gb.train({"objective": "survival:aft"}, gb.DMatrix(X, time), 1)
@@ -129,8 +129,23 @@ def test_bounds_are_checked_and_are_for_aft():
         gb.train({"eval_metric": "aft-nloglik"}, data := gb.DMatrix(X, time), 0).eval(data)
     with pytest.raises(ValueError, match="label_upper_bound must not be NaN: 1 values are, the first at row 2"):
         gb.DMatrix(X, label_upper_bound=np.where(np.arange(20) == 2, np.nan, 1))
+    both = gb.DMatrix(X, time, label_lower_bound=low, label_upper_bound=high)  # each objective takes its own
+    for params, own in (({"objective": "survival:aft"}, bounds), ({"objective": "survival:cox"}, gb.DMatrix(X, time))):
+        models = [gb.train(params, data, 2, evals=[(data, "own")], verbose_eval=False) for data in (both, own)]
+        assert models[0].save_raw() == models[1].save_raw()
     part = bounds.slice([3, 1])
     assert part.get_float_info("label_lower_bound").tolist() == low[[3, 1]].tolist() and part.labels.shape == (2, 2)
+
+
+def test_a_worker_may_have_no_rows():
+    X, _, low, high, _ = times(20)
+
+    def work(rank):
+        own = slice(0, 20 if rank == 0 else 0)
+        data = gb.DMatrix(X[own], label_lower_bound=low[own], label_upper_bound=high[own])
+        return gb.train({"objective": "survival:aft"}, data, 2, verbose_eval=False).save_raw()
+
+    assert run_threads(2, work) == [work(0)] * 2
 
 
 # ---------------------------------------------------------------------------------------------------------------------

@@ -151,7 +151,7 @@ AVAILABLE = {
     "feature_selector": ([(name, name) for name in ("cyclic", "shuffle", "random", "greedy", "thrifty")], ["best"]),
     "top_k": ([(3, 3), ("0", 0)], [-1, NAN]),
     "process_type": ([("default", "default")], ["refresh", 1]),
-    "updater": ([(name, name) for name in ("shotgun", "coord_descent")], ["grow_colmaker", ""]),
+    "updater": ([(name, name) for name in ("shotgun", "coord_descent")], ["grow_skmaker", ""]),
     "refresh_leaf": FLAG,
 }
 

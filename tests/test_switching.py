@@ -1,0 +1,170 @@
+"""What users bring along from XGBoost, whose tests ask for it: beside XGBoost itself, where it does the same."""
+
+import json
+
+import numpy as np
+import pandas as pd
+import pytest
+import xgboost
+from sklearn.metrics import accuracy_score
+
+import gpuboost as gb
+
+X = np.random.default_rng(0).random((60, 3)).astype(np.float32)
+CLASSES = np.arange(60) % 3
+QUIET = {"verbose_eval": False}
+SOFTMAX = {"objective": "multi:softmax", "num_class": 3, "max_depth": 2}
+
+
+def accuracy(prediction, dmatrix):
+    return "acc", float(np.mean(prediction == dmatrix.get_label()))
+
+
+@pytest.mark.parametrize("library", [gb, xgboost])
+def test_metrics_of_ones_own_see_the_classes_of_softmax(library):
+    data, scores = library.DMatrix(X, CLASSES), {}
+    booster = library.train(SOFTMAX, data, 2, evals=[(data, "t")], custom_metric=accuracy, evals_result=scores, **QUIET)
+    assert scores["t"]["acc"][-1] == pytest.approx(np.mean(booster.predict(data) == CLASSES))
+    folds = library.cv(SOFTMAX, data, 2, custom_metric=accuracy, as_pandas=False)
+    assert 0 <= folds["test-acc-mean"][-1] <= 1
+
+
+def test_metrics_of_an_estimator_see_the_classes_of_softmax():
+    options = {"n_estimators": 2, "max_depth": 2, "eval_metric": accuracy_score}
+    model = gb.GPUBoostClassifier(objective="multi:softmax", **options).fit(X, CLASSES, eval_set=[(X, CLASSES)], verbose=False)
+    scores = model.evals_result()["validation_0"]["accuracy_score"]
+    assert scores[-1] == pytest.approx(np.mean(model.predict(X) == CLASSES))
+
+
+def test_a_text_is_no_value_of_a_metric():
+    data = gb.DMatrix(X, CLASSES)
+    with pytest.raises(TypeError, match="custom_metric must return a number as 'acc', got '1'"):
+        gb.train({}, data, 1, evals=[(data, "t")], custom_metric=lambda *_: ("acc", "1"))
+
+
+@pytest.mark.parametrize("library", [gb, xgboost])
+def test_a_loop_of_ones_own_begins_with_a_prediction(library):
+    label = X[:, 0]
+    data, params = library.DMatrix(X, label), {"base_score": 0.5, "max_depth": 2}
+    booster = library.Booster(params, [data])
+    np.testing.assert_array_equal(booster.predict(data), np.full(60, 0.5, np.float32))
+    for i in range(3):
+        booster.boost(data, i, grad=booster.predict(data) - label, hess=np.ones(60, np.float32))
+    whole = library.train(params, data, 3, **QUIET)
+    np.testing.assert_allclose(booster.predict(data), whole.predict(data), rtol=1e-6)
+
+
+def test_what_an_untrained_booster_predicts():
+    data = gb.DMatrix(X, CLASSES)
+    np.testing.assert_array_equal(gb.Booster(SOFTMAX, [data]).predict(gb.DMatrix(X)), np.zeros(60))
+    quantiles = {"objective": "reg:quantileerror", "quantile_alpha": [0.1, 0.9], "base_score": [1, 2]}
+    np.testing.assert_array_equal(gb.Booster(quantiles, [data]).predict(data), np.tile(np.float32([1, 2]), (60, 1)))
+    with pytest.raises(gb.NotFittedError):
+        gb.Booster({}).predict(data)
+    with pytest.raises(TypeError, match="cache must hold DMatrices, got ndarray"):
+        gb.Booster({}, [X])
+
+
+def test_a_booster_is_made_of_another():
+    data = gb.DMatrix(X, CLASSES)
+    booster = gb.train({"max_depth": 2}, data, 2, **QUIET)
+    copied = gb.Booster({"eta": 0.1}, model_file=booster)
+    assert copied.save_raw() == booster.save_raw() and (copied.params.max_depth, copied.params.learning_rate) == (2, 0.1)
+    copied.update(data)
+    assert (copied.num_boosted_rounds(), booster.num_boosted_rounds()) == (3, 2)
+
+
+@pytest.mark.parametrize("library", [gb, xgboost])
+def test_callbacks_of_cv_find_the_folds(library):
+    class Keep(library.callback.TrainingCallback):
+        def after_training(self, model):
+            self.folds = [(fold.bst.num_boosted_rounds(), fold.dtrain.num_row(), fold.dtest.num_row()) for fold in model.cvfolds]
+            return model
+
+    keep = Keep()
+    library.cv({}, library.DMatrix(X, X[:, 0]), 2, nfold=3, callbacks=[keep])
+    assert keep.folds == [(2, 40, 20)] * 3
+
+
+@pytest.mark.parametrize("given, same", [
+    ({"updater": "grow_quantile_histmaker"}, {"tree_method": "hist"}),
+    ({"updater": "grow_histmaker,prune"}, {"tree_method": "approx"}),
+    ({"updater": "grow_colmaker,prune"}, {"tree_method": "exact"}),
+    ({"objective": "reg:linear"}, {"objective": "reg:squarederror"}),
+    ({"debug_synchronize": True, "max_cached_hist_node": 64, "fail_on_invalid_gpu_id": False}, {}),
+])  # fmt: skip
+def test_names_that_mean_something_else_or_nothing(given, same):
+    models = [gb.train({"max_depth": 2, **params}, gb.DMatrix(X, X[:, 0]), 2, **QUIET).save_raw() for params in (given, same)]
+    assert models[0] == models[1]
+
+
+def test_updaters_and_methods_that_disagree_are_refused():
+    with pytest.raises(ValueError, match="tree_method was given twice"):
+        gb.train({"updater": "grow_colmaker", "tree_method": "hist"}, gb.DMatrix(X, X[:, 0]), 1)
+
+
+def test_rows_are_split_over_workers_not_columns():
+    assert gb.DMatrix(X, data_split_mode=0).num_row() == gb.QuantileDMatrix(X, data_split_mode=0).num_row() == 60
+    with pytest.raises(NotImplementedError, match="data_split_mode=1"):
+        gb.DMatrix(X, data_split_mode=1)
+
+
+# ---- categories
+
+
+FRAME = pd.DataFrame({
+    "a": pd.Categorical(np.array(["x", "yb", "z"])[CLASSES]), "n": np.arange(60.0), "b": pd.Categorical([7, 3, 12] * 20),
+})  # fmt: skip
+OTHER = pd.DataFrame({"a": pd.Categorical(["z", "yb"]), "n": [1.0, 2.0], "b": pd.Categorical([12, 3])})  # other codes
+
+
+def in_trees(raw):
+    booster = json.loads(raw)["learner"]["gradient_booster"]
+    return booster.get("gbtree", booster)["model"]
+
+
+@pytest.mark.parametrize("params", [{}, {"booster": "dart"}])
+def test_xgboosts_container_of_categories_is_written_where_asked_for(params, tmp_path):
+    params = {"eta": 1.0, "lambda": 0.0, "min_child_weight": 0, **params}
+    booster = gb.train(params, gb.DMatrix(FRAME, CLASSES * 10.0), 3, **QUIET)
+    theirs = xgboost.train(params, xgboost.DMatrix(FRAME, CLASSES * 10.0, enable_categorical=True), 1)
+    assert "cats" not in in_trees(booster.save_raw("json"))
+    for name in ("model.json", "model.ubj"):
+        with gb.config_context(category_container="xgboost"):
+            booster.save_model(tmp_path / name)
+        read = xgboost.Booster(model_file=tmp_path / name)
+        np.testing.assert_allclose(read.inplace_predict(OTHER), booster.inplace_predict(OTHER), rtol=1e-6)
+        assert in_trees(read.save_raw("json"))["cats"] == in_trees(theirs.save_raw("json"))["cats"]
+        again = gb.Booster(model_file=tmp_path / name)
+        assert again.save_raw() == booster.save_raw()
+    with gb.config_context(category_container="xgboost"):
+        assert in_trees(booster.save_raw("json"))["cats"]["sorted_idx"] == [0, 1, 2, 0, 1, 2]
+
+
+def test_categories_that_xgboosts_container_does_not_take():
+    frame = pd.DataFrame({"a": pd.Categorical([True, False] * 30)})
+    booster = gb.train({}, gb.DMatrix(frame, np.arange(60) % 2), 1, **QUIET)
+    with gb.config_context(category_container="xgboost"), pytest.raises(ValueError, match="takes categories that are text"):
+        booster.save_raw()
+
+
+def test_categories_are_returned_and_number_another_frame():
+    data = gb.DMatrix(FRAME, CLASSES)
+    theirs = xgboost.DMatrix(FRAME, CLASSES, enable_categorical=True).get_categories(export_to_arrow=True).to_arrow()
+    booster = gb.train({}, data, 2, **QUIET)
+    for container in (data.get_categories(), booster.get_categories(export_to_arrow=True)):
+        assert [(name, None if own is None else own.to_pylist()) for name, own in container.to_arrow()] == [
+            (name, None if own is None else own.to_pylist()) for name, own in theirs
+        ]
+        assert not container.empty()
+        for kind in (gb.DMatrix, gb.QuantileDMatrix):
+            assert kind(OTHER, feature_types=container).categories == data.categories
+    assert gb.DMatrix(X).get_categories().empty()
+    assert gb.DMatrix(X).get_categories().to_arrow() == [("0", None), ("1", None), ("2", None)]
+    numbered = gb.DMatrix(OTHER, [1, 2], feature_types=booster.get_categories())
+    np.testing.assert_array_equal(booster.predict(numbered), booster.predict(gb.DMatrix(OTHER)))
+    gb.train({}, numbered, 1, xgb_model=booster, **QUIET)  # the same columns
+    with pytest.warns(UserWarning, match='Column "a": "w"'):
+        gb.DMatrix(OTHER.assign(a=pd.Categorical(["w", "z"])), feature_types=data.get_categories())
+    with pytest.raises(ValueError, match="column 'c' holds categories, but has none in feature_types"):
+        gb.DMatrix(OTHER.rename(columns={"a": "c"}), feature_types=data.get_categories())
