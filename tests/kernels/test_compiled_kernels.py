@@ -107,6 +107,7 @@ def test_registers_and_memory_of_the_machine_code(kernel, choice, capability):
     assert shared_bytes <= STATIC_SHARED_BYTES
 
 
+@pytest.mark.slow  # ten more kernels are compiled
 def test_static_shared_memory_is_known():
     """A tile of histograms may take all that a block can have (histogram_tiles.py, histogram.py)."""
     by_name = {k.name: k for k in KERNELS}
