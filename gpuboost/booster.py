@@ -397,7 +397,7 @@ class Booster(ModelView):
             self._adopt(given_params(params), self._model)
 
     def __getitem__(self, rounds: slice | int) -> "Booster":
-        """The Booster of some rounds: booster[:10], booster[5]."""
+        """The Booster of some rounds: booster[:10], booster[5]. Which round of all was best it does not know."""
         n = self.num_boosted_rounds()
         if isinstance(rounds, Integral):
             rounds = int(rounds)
@@ -411,6 +411,7 @@ class Booster(ModelView):
             raise ValueError(f"the step of a slice must be at least 1, got {step}. Rounds keep their order.")
         sliced = type(self)(self._recorded_params())
         sliced._model = self._fitted().rounds(begin, end, step)
+        sliced.set_attr(best_iteration=None, best_score=None)
         return sliced
 
     def __iter__(self) -> Iterator["Booster"]:

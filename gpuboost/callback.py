@@ -113,9 +113,12 @@ class EarlyStopping(TrainingCallback):
             return metric != "mape" and metric.startswith(MAXIMISED)
 
     def after_training(self, model: Any) -> Any:
-        if self.save_best and model.attr("best_iteration") is not None:
-            return model[: int(model.attr("best_iteration")) + 1]
-        return model
+        best = {name: model.attr(name) for name in ("best_iteration", "best_score")}
+        if not self.save_best or best["best_iteration"] is None:
+            return model
+        cut = model[: int(best["best_iteration"]) + 1]
+        cut.set_attr(**best)
+        return cut
 
 
 def _chosen(name: str, options: dict[str, Any], what: str) -> str:

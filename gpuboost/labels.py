@@ -8,6 +8,7 @@ import numpy as np
 from gpuboost.data.tables.device import host_array
 from gpuboost.data.tables.indices import check_indices
 from gpuboost.data.tables.sparse import is_sparse
+from gpuboost.errors import ModelFormatError
 
 __all__ = ["class_codes", "class_probabilities", "has_classes", "label_array", "read_classes", "write_classes"]
 
@@ -67,7 +68,8 @@ def has_classes(booster: Any) -> bool:
 
 
 def read_classes(booster: Any) -> np.ndarray:
-    """The classes of a classifier's Booster; 0, 1, … where it was trained on numbers. Raises ValueError where they do not fit."""
+    """The classes of a classifier's Booster; 0, 1, … where it was trained on numbers. Raises ModelFormatError where they do not
+    fit."""
     n_classes, text = booster.model.n_classes, booster.attr(_ATTRIBUTE)
     if text is None:
         return np.arange(n_classes or 2)
@@ -78,4 +80,4 @@ def read_classes(booster: Any) -> np.ndarray:
             return classes
     except (ValueError, TypeError, KeyError):
         pass
-    raise ValueError(f"the model's attribute {_ATTRIBUTE!r} does not hold its class labels: {text[:80]!r}.")
+    raise ModelFormatError(f"the model's attribute {_ATTRIBUTE!r} does not hold its class labels: {text[:80]!r}.")

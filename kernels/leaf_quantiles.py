@@ -365,7 +365,7 @@ def choose_of_lane(counts, slot, own, row, k, before, target, prefixes, targets)
 
 
 @cuda_kernel(
-    "first_node: int64, progress: PROGRESS[:], prefixes: int64[:, :, :], values: float64[:, :]", registers=40, uses_double=True
+    "first_node: int64, progress: PROGRESS[:], prefixes: int64[:, :, :], values: float64[:, :]", registers=48, uses_double=True
 )
 def take_quantiles_kernel(first_node, progress, prefixes, values):
     """take_quantiles, a thread per slot."""

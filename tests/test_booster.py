@@ -294,6 +294,19 @@ def test_slices_with_a_step_hold_the_rounds_they_name(objective):
         booster["a"]
 
 
+def test_a_slice_does_not_know_which_round_of_all_was_best():
+    """An estimator would predict with rounds that are not there."""
+    X, y, _ = make_table("reg:squarederror")
+    data = gb.DMatrix(X, y)
+    booster = gb.train({}, data, 8, evals=[(data, "t")], early_stopping_rounds=3, verbose_eval=False)
+    assert booster.best_iteration == 7
+    part = booster[2:6]
+    assert part.attributes() == {} and booster.best_iteration == 7
+    estimator = gb.GPUBoostRegressor()
+    estimator.load_model(part.save_raw("json"))
+    np.testing.assert_array_equal(estimator.predict(X), part.predict(data))
+
+
 def test_slices_with_a_step_are_those_of_xgboost():
     xgboost = pytest.importorskip("xgboost")
     X, y, _ = make_table("multi:softprob")

@@ -126,7 +126,7 @@ def test_save_best_cuts_the_model_back(matrices):
     best = gb.train({}, matrices[0], 6, callbacks=[Scripted(values), stopping])
     assert best.num_boosted_rounds() == 3
     assert best.model.trees == plain.model.trees
-    assert best.best_score == 3.0
+    assert (best.best_iteration, best.best_score) == (2, 3.0)
 
 
 def test_best_round_of_a_continued_model_counts_all_its_rounds(matrices):

@@ -464,3 +464,40 @@ def test_without_polars_the_error_names_the_extra(folder, monkeypatch, capsys):
     assert main(["predict", "train.csv", "--model", "train.csv"]) == 2
     assert main(TRAIN) == 2
     assert capsys.readouterr().err.splitlines()[-1].endswith("pip install 'gpuboost-trees[cli]'")
+
+
+@pytest.mark.parametrize("kind", ["int", "float", "bool"])
+def test_categories_that_are_no_text_are_matched_by_value(kind, folder, monkeypatch):
+    pd, numbers = pytest.importorskip("pandas"), np.arange(40) % 4
+    values = {"int": numbers + 10, "float": numbers / 2, "bool": numbers % 2 == 0}[kind]
+    frame = pd.DataFrame({"x": np.arange(40.0) % 5, "k": pd.Categorical(values)})
+    booster = gb.train({}, gb.DMatrix(frame, np.arange(40) % 4), 2, verbose_eval=False)
+    booster.save_model("model.json")
+    pl.DataFrame({"k": values, "x": frame["x"].to_numpy()})[20:].write_csv("data.csv")
+    pl.DataFrame({"k": values, "x": frame["x"].to_numpy()})[20:].write_parquet("data.parquet")
+    for free in (2**40, 0):  # read whole, and in batches
+        monkeypatch.setattr("gpuboost.cli.tables.free_memory", lambda free=free: free)
+        for name in ("data.csv", "data.parquet"):
+            assert main(["predict", name, "--model", "model.json", "--output", "out.parquet"]) in (0, None)
+            found = pl.read_parquet("out.parquet")["prediction"].to_numpy()
+            np.testing.assert_array_equal(found, booster.predict(gb.DMatrix(frame[20:])))
+
+
+def test_the_index_of_a_pandas_frame_is_not_learnt_from(folder):
+    pd = pytest.importorskip("pandas")
+    frame = pd.DataFrame({"a": np.random.default_rng(0).normal(size=50), "y": np.arange(50.0)})
+    for name in (None, "row"):
+        frame.rename_axis(name).sample(frac=1, random_state=0).to_parquet("table.parquet")
+        assert main(["train", "table.parquet", "--label", "y", "--model", "model.json", "--rounds", "1"]) in (0, None)
+        assert gb.Booster(model_file="model.json").feature_names == ["a"]
+
+
+@pytest.mark.parametrize("command", [
+    ["train", "train.csv", "--label", "answer", "--model", "taken.json"], ["predict", "train.csv", "--output", "taken.json"],
+    ["predict", "train.csv", "--output", "no/out.csv"], ["explain", "train.csv", "--output", "no/out.csv"],
+])  # fmt: skip
+def test_where_nothing_can_be_written_no_time_is_spent(command, folder, capsys):
+    (folder / "taken.json").mkdir()
+    command += [] if "--model" in command else ["--model", "there-is-none.json"]
+    assert main(command) == 2
+    assert ("is a folder" if "taken.json" in command else "does not exist") in capsys.readouterr().err

@@ -1055,3 +1055,21 @@ def test_a_model_of_the_gpu_predicts_where_there_is_none(table, labels, monkeypa
     np.testing.assert_array_equal(loaded.predict_proba(X), expected)
     with pytest.raises(gb.DeviceNotFoundError):
         loaded.fit(X, labels)
+
+
+@pytest.mark.parametrize("make_generator", [np.random.RandomState, np.random.default_rng])
+def test_a_generator_draws_a_seed_in_each_fit(make_generator):
+    X, y = np.random.default_rng(0).normal(size=(80, 3)), np.arange(80.0)
+    model = GPUBoostRegressor(n_estimators=2, subsample=0.5, random_state=make_generator(3))
+    seeds = [model.fit(X, y).get_booster().params.seed for _ in range(2)]
+    again = [make_generator(3)]
+    draw = again[0].randint if hasattr(again[0], "randint") else again[0].integers
+    assert seeds == [draw(2**31 - 1) for _ in range(2)] and seeds[0] != seeds[1]
+
+
+def test_classes_of_a_damaged_file_are_malformed():
+    X, y = np.random.default_rng(0).normal(size=(80, 3)), np.array(list("abc"))[np.arange(80) % 3]
+    booster = GPUBoostClassifier(n_estimators=1).fit(X, y).get_booster()
+    booster.set_attr(classes="null")
+    with pytest.raises(gb.ModelFormatError, match="does not hold its class labels"):
+        GPUBoostClassifier().load_model(booster.save_raw())

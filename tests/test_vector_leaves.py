@@ -217,7 +217,7 @@ def test_leaves_of_files_before_xgboost_3_2_lie_in_base_weights():
 
 @pytest.mark.parametrize("place, value, message", [
     (("tree_param", "size_leaf_vector"), "2", "must be 1, or the 3"),
-    (("leaf_weights",), [1.0], "entries"),
+    (("leaf_weights",), [1.0], "entries"), (("leaf_weights",), 1, "must be an array, got an integer"),
     (("right_children", -1), 0, "each of the"),
     (("base_weights", 0), "x", "number"),
 ])  # fmt: skip

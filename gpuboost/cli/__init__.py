@@ -22,6 +22,7 @@ from gpuboost.cli.progress import RoundBar, say_line, show_fraction, stage
 from gpuboost.cli.tables import (
     StreamedTable,
     as_categories,
+    by_value,
     check_column,
     encoded_label,
     feature_columns,
@@ -34,7 +35,7 @@ from gpuboost.cli.tables import (
     select_columns,
     write_table,
 )
-from gpuboost.cli.task import check_params, check_target, choose_task, given_params
+from gpuboost.cli.task import check_params, check_target, check_writable, choose_task, given_params
 from gpuboost.data.dmatrix import DMatrix
 from gpuboost.data.external import ExtMemQuantileDMatrix
 from gpuboost.data.quantile_dmatrix import QuantileDMatrix
@@ -151,6 +152,7 @@ def _train(options: argparse.Namespace) -> None:
 
 
 def _predict(options: argparse.Namespace) -> None:
+    _check_output(options)
     booster = _load(options.model)
     frames = [_predictions(booster, data, options) for data in _tables_for(booster, options.data, may_stream=True)]
     write_table(import_polars().concat(frames), options.output)
@@ -176,6 +178,11 @@ def _predictions(booster: Booster, data: DMatrix, options: argparse.Namespace) -
     return import_polars().DataFrame(columns)
 
 
+def _check_output(options: argparse.Namespace) -> None:
+    if options.output:
+        check_writable("--output", options.output)
+
+
 def _table_for(booster: Booster, path: str) -> DMatrix:
     """A file's columns as the model reads them."""
     (table,) = _tables_for(booster, path, may_stream=False)
@@ -186,21 +193,23 @@ def _tables_for(booster: Booster, path: str, *, may_stream: bool) -> Iterator[DM
     """The same, batch by batch where the table would not fit in memory."""
     model = booster.model
     texts = [name for name, values in model.categories.items() if all(isinstance(value, str) for value in values)]
+    others = {name: values for name, values in model.categories.items() if name not in texts}
     table = open_table(path, texts, may_stream=may_stream)
     is_streamed = isinstance(table, StreamedTable)
     if not isinstance(table, TextTable):
         names = table.columns if model.feature_names is None else model.feature_names
         table = as_categories(select_columns(table, names, path), texts)
     if not is_streamed:
-        yield DMatrix(table)
+        yield DMatrix(by_value(table, others))
         return
     for batch in stream_of_query(table, {}).batches():
-        yield DMatrix(batch.data)
+        yield DMatrix(by_value(batch.data, others))
 
 
 def _explain(options: argparse.Namespace) -> None:
     from gpuboost.explaining.contributions import mean_sizes
 
+    _check_output(options)
     booster = _load(options.model)
     model = booster.model
     if options.picture:

@@ -3,7 +3,7 @@
 import argparse
 import os
 import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from difflib import get_close_matches
 from io import BytesIO
@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from gpuboost.data.streams.files import PARQUET, table_files
+from gpuboost.data.streams.files import PARQUET, index_columns, table_files
 from gpuboost.data.tables.text_files import TextTable, is_libsvm, read_text
 from gpuboost.errors import install
 from gpuboost.labels import class_codes
@@ -20,7 +20,7 @@ from gpuboost.paths import write_file
 from gpuboost.storage.room import free_memory
 
 __all__ = [
-    "StreamedTable", "as_categories", "check_column", "encoded_label", "feature_columns", "import_polars", "is_text",
+    "StreamedTable", "as_categories", "by_value", "check_column", "encoded_label", "feature_columns", "import_polars", "is_text",
     "label_column", "listing", "named_columns", "open_table", "read_table", "select_columns", "write_table",
 ]  # fmt: skip
 
@@ -61,7 +61,7 @@ def _files(path: str) -> list[str]:
 def _read(file: str, texts: Iterable[str]) -> Any:
     pl = import_polars()
     if file.endswith(PARQUET):
-        return pl.read_parquet(file, glob=False)
+        return pl.read_parquet(file, glob=False).drop(index_columns(file), strict=False)
     _csv_names(file)
     return pl.read_csv(file, glob=False, **_csv_options(texts))
 
@@ -80,7 +80,9 @@ def _csv_options(texts: Iterable[str]) -> dict[str, Any]:
 
 def _scan(file: str, texts: Iterable[str]) -> Any:
     pl = import_polars()
-    return pl.scan_parquet(file, glob=False) if file.endswith(PARQUET) else pl.scan_csv(file, glob=False, **_csv_options(texts))
+    if file.endswith(PARQUET):
+        return pl.scan_parquet(file, glob=False).drop(index_columns(file), strict=False)
+    return pl.scan_csv(file, glob=False, **_csv_options(texts))
 
 
 def _joined(files: Sequence[str], read: Callable[[str, Iterable[str]], Any], texts: Iterable[str]) -> Any:
@@ -192,6 +194,24 @@ def is_text(column: Any) -> bool:
 def as_categories(table: Any, names: Iterable[str]) -> Any:
     pl = import_polars()
     return table.with_columns(pl.col(name).cast(pl.String).cast(pl.Categorical) for name in names)
+
+
+def by_value(table: Any, categories: Mapping[str, Sequence[Any]]) -> Any:
+    """The table, whose columns of these names hold such categories: numbers or booleans, which polars has none of. Raises
+    ValueError where a column holds something else."""
+    if not categories:
+        return table
+    pl = import_polars()
+    arrow = table.to_arrow()
+    for name, values in categories.items():
+        kind = {bool: pl.Boolean, int: pl.Int64}.get(type(values[0]), pl.Float64)
+        try:
+            column = table[name].cast(kind).to_arrow()
+        except pl.exceptions.PolarsError:
+            held = f"holds {table[name].dtype}, but held {listing(values)} in training"
+            raise ValueError(f"column {name!r} {held}. Convert it.") from None
+        arrow = arrow.set_column(table.columns.index(name), name, column.dictionary_encode())
+    return arrow
 
 
 def label_column(table: Any, options: argparse.Namespace, path: str) -> Any:

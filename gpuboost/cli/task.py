@@ -2,6 +2,7 @@
 
 import argparse
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ from gpuboost.metrics import get_metric
 from gpuboost.objectives import find_objective, get_objective
 from gpuboost.params import Params, parse_params
 
-__all__ = ["check_params", "check_target", "choose_task", "given_params"]
+__all__ = ["check_params", "check_target", "check_writable", "choose_task", "given_params"]
 
 MAX_CLASSES = 20  # a label with more distinct values is not taken for classes unless the objective says so
 
@@ -85,5 +86,15 @@ def check_target(path: str) -> None:
     """What would fail after the training fails before it."""
     if Path(path).suffix not in (".json", ".ubj"):
         raise ValueError(f"--model must end in .json or .ubj, got {path!r}. Use model.json, for example.")
-    if not Path(path).resolve().parent.is_dir():  # where a link leads
-        raise ValueError(f"the folder of --model {path!r} does not exist. Create it first.")
+    check_writable("--model", path)
+
+
+def check_writable(option: str, path: str) -> None:
+    """ValueError where no file can be written to, as far as the system tells."""
+    folder = Path(path).resolve().parent  # where a link leads
+    if Path(path).is_dir():
+        raise ValueError(f"{option} {path!r} is a folder. Name a file in it.")
+    if not os.path.exists(path) and not folder.is_dir():
+        raise ValueError(f"the folder of {option} {path!r} does not exist. Create it first.")
+    if not os.access(path if os.path.exists(path) else folder, os.W_OK):
+        raise ValueError(f"{option} {path!r} cannot be written. Name another file, or allow it.")

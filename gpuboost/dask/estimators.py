@@ -154,9 +154,10 @@ class _DaskModel(GPUBoostModel):
         return prediction.to_dask_array() if is_frame(prediction) and len(prediction.shape) > 1 else prediction
 
     def apply(self, X, iteration_range=None) -> Any:
-        """The leaf of each tree that a row falls into: a dask array (n_samples, n_trees)."""
+        """The leaf of each tree that a row falls into: a dask array, int32 (n_samples, n_trees)."""
         rounds = self._rounds(iteration_range)
-        return predict(self.client, self.get_booster(), self._dask_matrix(X), pred_leaf=True, iteration_range=rounds)
+        leaves = predict(self.client, self.get_booster(), self._dask_matrix(X), pred_leaf=True, iteration_range=rounds)
+        return leaves.astype(np.int32)
 
 
 class DaskGPUBoostRegressor(_DaskModel, GPUBoostRegressor):
@@ -196,7 +197,9 @@ class DaskGPUBoostClassifier(_DaskModel, GPUBoostClassifier):
             return prediction
         chosen = partial(_chosen_class, estimator=self.to_local())
         if is_frame(prediction):
-            return prediction.map_partitions(chosen, meta=(None, self.classes_.dtype))
+            import pandas as pd
+
+            return prediction.map_partitions(chosen, meta=pd.Series(self.classes_).iloc[:0])
         return prediction.map_blocks(chosen, dtype=self.classes_.dtype, drop_axis=list(range(1, prediction.ndim)))
 
     def predict_proba(self, X, *, validate_features=True, base_margin=None, iteration_range=None) -> Any:

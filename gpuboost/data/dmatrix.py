@@ -115,7 +115,7 @@ class DMatrix:
                 missing_labels=missing_labels,
             )  # fmt: skip
             info = _with_info(gathered.info, {name: values for name, values in info.items() if name not in named})
-            data, missing = gathered.table, gathered.missing
+            data, missing, is_libsvm = gathered.table, gathered.missing, stream.may_widen
             feature_names, feature_types = gathered.feature_names, gathered.feature_types
         elif isinstance(data, str | os.PathLike):
             data = read_text(data)

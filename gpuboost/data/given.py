@@ -9,7 +9,9 @@ from gpuboost.data.tables.device import host_array
 from gpuboost.data.tables.numbers import as_floats
 from gpuboost.errors import RowError
 
-__all__ = ["as_bound", "as_columns", "as_feature_weights", "as_weights", "group_ptr", "row_numbers", "sizes_of_queries"]
+__all__ = [
+    "as_bound", "as_columns", "as_feature_weights", "as_integers", "as_weights", "group_ptr", "row_numbers", "sizes_of_queries",
+]  # fmt: skip
 
 LARGEST_USUAL_WEIGHT = 1e6
 USER = 6  # calls from here to the caller of DMatrix.set_weight or set_info, whose line a warning shows
@@ -82,7 +84,7 @@ def as_weights(values: Any, n_rows: int, first_rows: np.ndarray) -> np.ndarray:
 
 def group_ptr(group: Any, n_rows: int) -> np.ndarray:
     """uint32 (n_groups + 1,), first rows, of the numbers of rows in each group."""
-    sizes = _integers("group", group)
+    sizes = as_integers("group", group)
     total = sum(sizes.tolist())  # of Python's integers, which do not overflow
     if (sizes < 0).any():
         raise ValueError(f"group must hold the rows of each query, got {sizes.min()} for query {sizes.argmin()}. Count anew.")
@@ -93,7 +95,7 @@ def group_ptr(group: Any, n_rows: int) -> np.ndarray:
 
 def sizes_of_queries(qid: Any, n_rows: int) -> np.ndarray:
     """Rows of each query, of one number per row that never decreases."""
-    values = _integers("qid", qid)
+    values = as_integers("qid", qid)
     if len(values) != n_rows:
         raise ValueError(f"qid has {len(values)} rows, data has {n_rows}. Both need the same rows.")
     falls = values[1:] < values[:-1]
@@ -121,14 +123,14 @@ def row_numbers(rindex: Any, n_rows: int) -> np.ndarray:
     index = _as_array("rindex", rindex)
     if index.dtype == bool and index.shape != (n_rows,):
         raise ValueError(f"a boolean rindex must have one value per row ({n_rows}), got shape {index.shape}.")
-    rows = np.flatnonzero(index) if index.dtype == bool else _integers("rindex", index)
+    rows = np.flatnonzero(index) if index.dtype == bool else as_integers("rindex", index)
     outside = (rows < 0) | (rows >= n_rows)
     if outside.any():
         raise IndexError(f"rindex must lie in [0, {n_rows - 1}], got {rows[outside][0]}.")
     return rows.astype(np.intp)
 
 
-def _integers(name: str, values: Any) -> np.ndarray:
+def as_integers(name: str, values: Any) -> np.ndarray:
     """int64 (n,). Raises ValueError for anything but one dimension of whole numbers."""
     array = _as_array(name, values)
     if array.ndim != 1 or (len(array) and array.dtype.kind not in "biuf"):

@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterable
 from difflib import get_close_matches
 from importlib import import_module
 from operator import attrgetter
+from pickle import PicklingError
 from typing import Any
 
 __all__ = ["Parametrised", "check_name", "parse_arguments", "split_arguments", "with_arguments"]
@@ -41,6 +42,9 @@ class Parametrised:
         return self  # it never changes
 
     def __reduce__(self) -> tuple[Any, ...]:
+        if "<locals>" in self.__wrapped__.__qualname__:
+            where = "is defined inside a function, where no other process finds it"
+            raise PicklingError(f"{self.__name__!r} {where}. Define it at the top of a module.")
         return _found, (self.__wrapped__.__module__, self.__wrapped__.__qualname__, self._given)
 
     def __repr__(self) -> str:

@@ -370,7 +370,7 @@ def _read_leaf_weights(tree: Cursor, is_leaf: npt.NDArray[np.bool_], weight: npt
     """float32 (n_nodes, leaf_size): the values of leaves of several outputs; at splits anything. weight : base_weights, where
     XGBoost before 3.2 has them."""
     leaf_weights = tree.get("leaf_weights")
-    if leaf_weights is None or not len(leaf_weights.value):
+    if leaf_weights is None or (isinstance(leaf_weights.value, list | np.ndarray) and not len(leaf_weights.value)):
         return weight
     n_leaves = int(is_leaf.sum())
     values = leaf_weights.floats32(n_leaves * weight.shape[1]).reshape(n_leaves, -1)

@@ -284,7 +284,10 @@ class GPUBoostModel(BaseEstimator):
         params["objective"] = self._objective_name()
         params["eval_metric"] = self._metrics()[0]
         is_number = self.random_state is None or isinstance(self.random_state, Integral)
-        params["random_state"] = self.random_state if is_number else check_random_state(self.random_state).randint(2**31 - 1)
+        if isinstance(self.random_state, np.random.Generator):
+            params["random_state"] = int(self.random_state.integers(2**31 - 1))
+        else:
+            params["random_state"] = self.random_state if is_number else check_random_state(self.random_state).randint(2**31 - 1)
         return {name: value for name, value in params.items() if value is not None}
 
     def _functions(self) -> dict[str, Any]:

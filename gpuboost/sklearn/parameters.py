@@ -34,7 +34,9 @@ OWN: dict[str, tuple[Any, str]] = {
     "importance_type": (
         None, '"gain" (default), "weight", "cover", "total_gain", "total_cover" or "shap", see feature_importances_.'
     ),
-    "random_state": (None, "seed of every random choice, or a numpy.random.RandomState."),
+    "random_state": (
+        None, "seed of every random choice, or a numpy.random.RandomState or Generator, which draws one in each fit."
+    ),
     "n_jobs": (None, "CPU threads, 0 or -1: all; None: as configured."),
 }  # fmt: skip
 

@@ -25,6 +25,7 @@ class PrivateFolder:
     """A new folder in ``parent``, which is made where it is not there. Raises OSError where it cannot be written."""
 
     def __init__(self, parent: str) -> None:
+        parent = os.path.abspath(parent)  # which stays where it is when the process goes elsewhere
         os.makedirs(parent, exist_ok=True)
         reclaim(parent)
         while True:

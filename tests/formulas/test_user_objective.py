@@ -142,6 +142,13 @@ def test_pickled_and_copied(formulas):
         assert again == objective == copy.deepcopy(objective) and hash(again) == hash(objective)
     assert formulas.focal != formulas.focal.using(gamma=0.5)
 
+    @gb.objective
+    def nested(margin, label):
+        return margin - label, 1.0
+
+    with pytest.raises(pickle.PicklingError, match="'nested' is defined inside a function.* Define it at the top of a module"):
+        pickle.dumps(nested)
+
 
 def test_metrics_are_weighted_means(formulas):
     X, y, weight = table()

@@ -23,7 +23,8 @@ class Batch:
 @dataclass(frozen=True)
 class Stream:
     """Where batches come from. batches : a new pass over all of them. cache_folder : where the stream wants files; None:
-    anywhere."""
+    anywhere. may_widen : whether batches name only the columns that they fill, as LIBSVM files do."""
 
     batches: Callable[[], Iterator[Batch]]
     cache_folder: str | None = None
+    may_widen: bool = False

@@ -2,9 +2,9 @@
 datasets and polars' lazy frames."""
 
 import glob
+import json
 import os
-import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from difflib import get_close_matches
 from functools import partial
 from importlib.util import find_spec
@@ -12,14 +12,13 @@ from typing import Any
 
 from gpuboost.data.streams.batch import Batch, Stream
 from gpuboost.data.tables.batches import default_rows
-from gpuboost.data.tables.names import listing
-from gpuboost.data.tables.text_files import read_text_batches
+from gpuboost.data.tables.names import PANDAS_INDEX, listing
+from gpuboost.data.tables.text_files import is_libsvm, read_text_batches
 
-__all__ = ["PARQUET", "is_query", "is_table_path", "stream_of_path", "stream_of_query", "table_files"]
+__all__ = ["PARQUET", "index_columns", "is_query", "is_table_path", "stream_of_path", "stream_of_query", "table_files"]
 
 PARQUET = (".parquet", ".pq")
 SUFFIXES = (*PARQUET, ".csv", ".libsvm", ".svm")
-PANDAS_INDEX = re.compile(r"__index_level_\d+__")  # what pandas calls an index without a name, in a file: no column of the table
 Named = Mapping[str, str | list[str]]  # what is known of rows → the columns that hold it
 
 
@@ -27,8 +26,14 @@ def is_table_path(data: Any) -> bool:
     """Whether this names a Parquet file, a folder, or a pattern of several files."""
     if not isinstance(data, str | os.PathLike):
         return False
-    path = os.fspath(data)
-    return path.endswith(PARQUET) or os.path.isdir(path) or (glob.has_magic(path.partition("?")[0]) and not os.path.exists(path))
+    path, _ = _options(os.fspath(data))
+    return path.endswith(PARQUET) or os.path.isdir(path) or (glob.has_magic(path) and not os.path.exists(path))
+
+
+def _options(path: str) -> tuple[str, str]:
+    """The path, and the options behind it, "?label_column=0"; a question mark may also belong to a pattern."""
+    base, mark, options = path.rpartition("?")
+    return (base, mark + options) if "=" in options else (path, "")
 
 
 def is_query(data: Any) -> bool:
@@ -49,16 +54,36 @@ def stream_of_path(data: str | os.PathLike[str], named: Named) -> Stream:
     def batches() -> Iterator[Batch]:
         for file in files:
             if file.endswith(PARQUET):
-                yield from _named_columns(_parquet_batches(file), named, file)
+                yield from _named_columns(_parquet_batches(file), named, file, index_columns(file))
             else:
                 yield from _text_batches(file, named)
 
-    return Stream(batches)
+    return Stream(batches, may_widen=not any(file.endswith(PARQUET) for file in files) and all(map(is_libsvm, files)))
+
+
+def index_columns(path: str) -> set[str]:
+    """What a Parquet file holds of a pandas frame's index, which is no column of the frame: nothing is learnt from it. None of a
+    file that cannot be read, which its reader says."""
+    try:
+        if find_spec("pyarrow"):
+            import pyarrow.parquet
+
+            schema = pyarrow.parquet.read_schema(path)
+            names, text = schema.names, (schema.metadata or {}).get(b"pandas")
+        else:
+            import polars
+
+            names, text = list(polars.read_parquet_schema(path)), polars.read_parquet_metadata(path).get("pandas")
+        recorded = json.loads(text or "{}").get("index_columns", ())
+    except Exception:  # whatever either library raises
+        return set()
+    return {name for name in recorded if isinstance(name, str)} | set(filter(PANDAS_INDEX.fullmatch, names))
 
 
 def table_files(path: str) -> list[str]:
-    """The file of that name, or the files of a folder or pattern in the order of their names. Raises FileNotFoundError where
-    there is none."""
+    """The file of that name, or the files of a folder or pattern in the order of their names, each with the options behind it.
+    Raises FileNotFoundError where there is none."""
+    path, options = _options(path)
     if os.path.isdir(path):
         found = sorted(glob.glob(os.path.join(glob.escape(path), "**"), recursive=True))
         files = [file for file in found if file.endswith(SUFFIXES) and os.path.isfile(file)]
@@ -69,15 +94,15 @@ def table_files(path: str) -> list[str]:
                 f"the folder {path!r} is partitioned by columns, which its files lack ({os.path.relpath(files[0], path)}). "
                 f"Pass pyarrow.dataset.dataset({path!r}, partitioning='hive')."
             )
-    elif os.path.exists(path.partition("?")[0]) or not glob.has_magic(path):
+    elif os.path.exists(path) or not glob.has_magic(path):
         files = [path]
-        if not os.path.exists(path.partition("?")[0].removeprefix("file://")):
+        if not os.path.exists(path.removeprefix("file://")):
             raise FileNotFoundError(f"there is no file {path!r}.")
     else:
         files = sorted(glob.glob(path, recursive=True))
         if not files:
             raise FileNotFoundError(f"no file matches {path!r}.")
-    return files
+    return [file + options for file in files]
 
 
 def stream_of_query(data: Any, named: Named) -> Stream:
@@ -123,8 +148,9 @@ def _unreadable(path: str, error: Exception) -> ValueError:
     return ValueError(f"{path} cannot be read as Parquet: {str(error).splitlines()[0]}. Write it anew, or leave it out.")
 
 
-def _named_columns(tables: Iterator[Any], named: Named, where: str) -> Iterator[Batch]:
-    """Batches without the columns that are named, which become what is known of the rows. Tables without rows are left out."""
+def _named_columns(tables: Iterator[Any], named: Named, where: str, index: Collection[str] = ()) -> Iterator[Batch]:
+    """Batches without the columns that are named, which become what is known of the rows, and those of an index. Tables without
+    rows are left out."""
     import narwhals as nw
 
     for table in tables:
@@ -139,9 +165,9 @@ def _named_columns(tables: Iterator[Any], named: Named, where: str) -> Iterator[
                     raise ValueError(f"{field}={column!r}: {where} has no such column. {hint}")
             info[field] = frame[columns].to_numpy()
         used = {name for columns in named.values() for name in ([columns] if isinstance(columns, str) else columns)}
-        used |= set(filter(PANDAS_INDEX.fullmatch, frame.columns))
+        used |= {*index, *filter(PANDAS_INDEX.fullmatch, frame.columns)}
         if len(frame):
-            yield Batch(frame.drop(list(used)).to_native(), info)
+            yield Batch(frame.drop(list(used), strict=False).to_native(), info)
 
 
 def _text_batches(uri: str, named: Named) -> Iterator[Batch]:

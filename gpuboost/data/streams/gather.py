@@ -12,11 +12,12 @@ from typing import Any
 
 import numpy as np
 
+from gpuboost.data.given import as_integers
 from gpuboost.data.info import MatrixInfo
 from gpuboost.data.streams.batch import Batch
 from gpuboost.data.tables.device import host_array
 from gpuboost.data.tables.names import listing, quoted
-from gpuboost.data.tables.open import LoadedTable, open_table
+from gpuboost.data.tables.open import FRAMES, LoadedTable, load_table, open_table
 from gpuboost.data.tables.source import ColumnSource
 from gpuboost.data.tables.sparse import SparseTable
 from gpuboost.data.tables.spooled import SpooledTable
@@ -55,11 +56,12 @@ def gather(
         with _naming(number):
             names = feature_names if batch.feature_names is None else batch.feature_names
             types = feature_types if batch.feature_types is None else batch.feature_types
-            source = open_table(batch.data, missing=missing, feature_names=names, feature_types=types)
+            loaded = load_table(batch.data)
+            source = open_table(loaded, missing=missing, feature_names=names, feature_types=types)
             if source.n_rows == 0:
                 raise ValueError("it has no rows. Leave it out.")
             if columns is None:
-                columns = _Columns.like(source, shelf)
+                columns = _Columns.like(source, shelf, is_frame=isinstance(loaded.table, FRAMES))
             columns.add(source)
             rows.add(batch.info, source)
     if columns is None:
@@ -101,8 +103,8 @@ class _Columns:
         self._shelf = shelf
 
     @staticmethod
-    def like(first: ColumnSource, shelf: Shelf) -> "_Columns":
-        return _Sparse(first, shelf) if first.stored is not None else _Dense(first, shelf)
+    def like(first: ColumnSource, shelf: Shelf, is_frame: bool) -> "_Columns":
+        return _Sparse(first, shelf) if first.stored is not None else _Dense(first, shelf, is_frame)
 
     def add(self, source: ColumnSource) -> None:
         """Take up a batch. Raises ValueError where it is of other columns."""
@@ -118,9 +120,19 @@ class _Columns:
         if source.categories.keys() != first.categories.keys():
             name = min(source.categories.keys() ^ first.categories.keys())
             raise ValueError(f"{quoted(name)} holds categories in some batches, but numbers in others. Convert all.")
-        if self._letters is not None and source.feature_types is not None:
-            self._letters = [a if a == b else "float" for a, b in zip(self._letters, source.feature_types)]
+        if self._letters is None:
+            self._letters = source.feature_types
+        elif source.feature_types is not None:
+            self._letters = [self._common(*pair, j) for j, pair in enumerate(zip(self._letters, source.feature_types))]
         self._take(source)
+
+    def _common(self, known: str, letter: str, j: int) -> str:
+        """The type of a column of numbers of both types. Raises ValueError where one of them is that of categories."""
+        if known != letter and "c" in (known, letter):
+            names = self._first.feature_names
+            which = quoted(names[j]) if names else f"column {j}"
+            raise ValueError(f"feature_types of {which} is 'c' in some batches, but not in others. Give all batches the same.")
+        return known if known == letter else "float"
 
     def _take(self, source: ColumnSource) -> None:
         raise NotImplementedError
@@ -147,9 +159,9 @@ class _Columns:
 
 
 class _Dense(_Columns):
-    def __init__(self, first: ColumnSource, shelf: Shelf) -> None:
+    def __init__(self, first: ColumnSource, shelf: Shelf, is_frame: bool) -> None:
         super().__init__(first, shelf)
-        self._table = SpooledTable(first.n_features, shelf)
+        self._table = SpooledTable(first.n_features, shelf, is_frame)
 
     def _take(self, source: ColumnSource) -> None:
         recoding = self._recoding(source)
@@ -213,7 +225,7 @@ class _Rows:
             raise ValueError("group and qid both name the queries. Give one of them.")
         checked = MatrixInfo(source.n_rows, missing_labels=self._missing_labels).updated(source.n_features, **given)
         for name, values in given.items():
-            part = getattr(checked, name) if name in OF_ROWS else np.asarray(host_array(values))
+            part = getattr(checked, name) if name in OF_ROWS else as_integers(name, host_array(values))  # a copy
             known = self._parts.setdefault(name, [])
             if known and known[0].shape[:-1] != part.shape[:-1]:
                 raise ValueError(f"its {name} has {len(part)} columns, that of the first batch {len(known[0])}. Give as many.")

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from gpuboost.data.tables.batches import SCAN_ROWS, Array, Read, Rows, row_slices
-from gpuboost.data.tables.names import check_names
+from gpuboost.data.tables.names import PANDAS_INDEX, check_names
 from gpuboost.data.tables.numbers import check_objects, to_float32
 
 __all__ = ["HostColumn", "HostFrame", "as_frame"]
@@ -22,7 +22,8 @@ def as_frame(data: Any) -> Any:
         return nw.from_arrow(data, backend="pyarrow")
     try:
         frame = nw.from_native(data, pass_through=True)
-        frame = frame.collect() if isinstance(frame, nw.LazyFrame) else frame
+        if isinstance(frame, nw.LazyFrame):  # of files, as a rule, as data/streams/files.py reads them
+            frame = frame.drop(list(filter(PANDAS_INDEX.fullmatch, frame.collect_schema().names()))).collect()
     except nw.exceptions.DuplicateError:
         names = [str(name) for name in getattr(data, "column_names", data.columns)]
         check_names(names, len(names))

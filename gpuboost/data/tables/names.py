@@ -1,11 +1,13 @@
 """Names and types of a table's columns: checked, matched to a model's, and as messages show them."""
 
+import re
 from collections import Counter
 from collections.abc import Iterable
 from typing import Any
 
-__all__ = ["align_columns", "check_names", "check_types", "listing", "quoted"]
+__all__ = ["PANDAS_INDEX", "align_columns", "check_names", "check_types", "listing", "quoted"]
 
+PANDAS_INDEX = re.compile(r"__index_level_\d+__")  # what pandas calls an index without a name, in a file
 FEATURE_TYPES = ("float", "int", "i", "q", "c")  # XGBoost's letters: i is boolean, q any number, c a category
 
 

@@ -149,7 +149,7 @@ def _reader_of(
     categories: dict[str, list[Any]] | None, is_training: bool, missing: float,
 ) -> tuple[list[str] | None, dict[str, list[Any]], Read]:  # fmt: skip
     """XGBoost's letters of the columns, where the table tells; the dictionaries of those that hold categories; the reader."""
-    if isinstance(table, SpooledTable) and (is_training or table.names is None):
+    if isinstance(table, SpooledTable) and (is_training or not table.is_frame):
         return table.letters, table.dictionaries, table.read
     if isinstance(table, (*FRAMES, SpooledTable)):
         assert names is not None

@@ -21,14 +21,16 @@ CHUNK_ROWS = 2048  # turned into columns at a time: 28 columns of them are 224 K
 class SpooledTable:
     """Rows are appended, then ``finish`` says what the columns are.
 
-    names : None for plain arrays. letters : XGBoost's, None where the stream does not tell. dictionaries : of columns of
-    categories, whose values here are codes. Who has the table has its files.
+    is_frame : whether batches were frames, whose columns hold values; arrays hold codes of categories. names : None where no
+    batch gave any. letters : XGBoost's, None where the stream does not tell. dictionaries : of columns of categories, whose
+    values here are codes. Who has the table has its files.
     """
 
     xp = np
 
-    def __init__(self, n_features: int, shelf: Shelf) -> None:
+    def __init__(self, n_features: int, shelf: Shelf, is_frame: bool) -> None:
         self._shelf: Shelf | None = shelf
+        self.is_frame = is_frame
         self.block_rows = BLOCK_BATCHES * default_rows(n_features)
         self._blocks: list[Shelved] = []
         self._open = np.empty((n_features, self.block_rows), np.float32)

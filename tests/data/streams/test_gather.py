@@ -219,3 +219,51 @@ def test_what_an_iterator_says_of_its_rows_comes_with_its_batches():
 def test_next_may_return_what_numpy_counts_by():
     kind = type("Counted", (Parts,), {"next": lambda self, input_data: np.bool_(Parts.next(self, input_data))})
     assert gb.DMatrix(kind(parts_of(X, label=Y).batches)).num_row() == len(X)
+
+
+@pytest.mark.parametrize("name, values, sizes", [("qid", [0, 0, 1], [2, 1]), ("group", [1, 2], [1, 2])])
+def test_queries_of_a_buffer_that_is_used_again_are_those_of_their_batch(name, values, sizes):
+    buffer = np.empty(len(values), int)
+
+    class Reuses(gb.DataIter):
+        i = 0
+
+        def next(self, input_data):
+            if self.i == 3:
+                return False
+            buffer[:] = values if name == "group" else np.array(values) + 2 * self.i
+            input_data(data=X[:3], label=Y[:3], **{name: buffer})
+            self.i += 1
+            return True
+
+        def reset(self):
+            self.i = 0
+
+    assert gb.DMatrix(Reuses()).get_group().tolist() == sizes * 3
+
+
+def test_queries_are_told_apart_whatever_the_types_of_their_numbers():
+    parts = [{"data": X[:2], "label": Y[:2], "qid": 2**60 + np.array([2 * i, 2 * i + 1], kind)} for i, kind in enumerate("lL")]
+    assert gb.DMatrix(Parts(parts)).get_group().tolist() == [1, 1, 1, 1]
+
+
+@pytest.mark.parametrize("types", [None, ["q", "q", "c", "q", "q"]])
+def test_arrays_with_names_are_read_in_the_models_order(types, room):
+    """Of columns in another order, and of codes for a model of categories, as an array at hand."""
+    names, order = list("abcde"), [3, 1, 4, 0, 2]
+    pd = pytest.importorskip("pandas")
+    frame = pd.DataFrame(X, columns=names).assign(c=pd.Categorical(X[:, 2].astype(int)))
+    booster = gb.train(PARAMS, gb.DMatrix(X if types is None else frame, Y, feature_names=names), 3)
+    own = {"feature_names": [names[j] for j in order], "feature_types": types and [types[j] for j in order]}
+    given = [{"data": X[rows][:, order], "label": Y[rows], **own} for rows in cut(3, len(X))]
+    expected = booster.predict(gb.DMatrix(X[:, order], **own))
+    np.testing.assert_array_equal(booster.predict(gb.DMatrix(Parts(given), **room)), expected)
+
+
+def test_types_come_from_any_batch_and_must_agree_on_categories():
+    def types_of(*types):
+        return gb.DMatrix(Parts([{"data": X[:9, 2:3], "label": Y[:9], "feature_types": own} for own in types])).feature_types
+
+    assert types_of(None, ["c"]) == types_of(["c"], None) == ["c"] and types_of(["int"], ["q"]) == ["float"]
+    with pytest.raises(ValueError, match="batch 1 .*feature_types of column 0 is 'c' in some batches, but not in others"):
+        types_of(["c"], ["q"])

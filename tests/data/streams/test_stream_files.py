@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 import gpuboost as gb
+from gpuboost.data.streams import files
 
 RNG = np.random.default_rng(12)
 X = RNG.normal(size=(90, 3)).astype(np.float32)
@@ -96,3 +97,43 @@ def test_files_of_other_columns_are_named(folder, frame):
     frame.rename({"c": "d"}).write_parquet(folder / "parts" / "part-3.parquet")
     with pytest.raises(ValueError, match='batch 3 .*\\("c", "d"\\) differ'):
         gb.DMatrix(folder / "parts", label="y")
+
+
+@pytest.mark.parametrize("reader", ["pyarrow", "polars"])
+def test_an_index_with_a_name_is_no_column_either(tmp_path, reader, monkeypatch):
+    pd = pytest.importorskip("pandas")
+    frame = pd.DataFrame({"a": X[:, 0], "y": Y}, index=pd.Index(np.arange(90)[::-1], name="row"))
+    frame.to_parquet(tmp_path / "named.parquet")
+    frame.rename_axis(None)[::2].to_parquet(tmp_path / "unnamed.parquet")
+    if reader == "polars":
+        monkeypatch.setattr(files, "find_spec", lambda name: None if name == "pyarrow" else True)
+    for name in ("named.parquet", "unnamed.parquet", "*.parquet"):
+        assert gb.DMatrix(str(tmp_path / name), label="y").feature_names == ["a"]
+    lazy = pytest.importorskip("polars").scan_parquet(tmp_path / "unnamed.parquet")
+    for matrix in (gb.DMatrix(lazy.drop("y")), gb.DMatrix(lazy, label="y"), gb.ExtMemQuantileDMatrix(lazy.drop("y"))):
+        assert matrix.feature_names == ["a"]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_libsvm_files_name_only_the_columns_that_they_fill(tmp_path, kind):
+    for name, text in {"train.svm": "1 0:1 3:2\n0 1:1\n", "one.svm": "1 0:1\n0 1:1\n", "two.svm": "0 1:1\n"}.items():
+        (tmp_path / name).write_text(text * 20)
+    dtrain = kind(str(tmp_path / "train.svm"))
+    booster, ref = gb.train(PARAMS, dtrain, 1), {} if kind is gb.DMatrix else {"ref": dtrain}
+    (tmp_path / "parts").mkdir()
+    for name in ("one.svm", "two.svm"):
+        (tmp_path / "parts" / name).write_text((tmp_path / name).read_text())
+    for path in ("one.svm", "o*.svm", "parts", "parts/t?o.svm"):
+        predicted = booster.predict(kind(str(tmp_path / path), **ref))
+        assert set(predicted) <= set(booster.predict(dtrain)), path
+
+
+def test_text_files_of_a_pattern_have_options(tmp_path):
+    for i in range(3):
+        np.savetxt(tmp_path / f"p{i}.csv", np.column_stack([Y, X])[30 * i : 30 * (i + 1)], delimiter=",", fmt="%.9g")
+    expected = model(gb.DMatrix(X, Y))
+    for path in ("p*.csv", "p?.csv", "."):
+        for kind in KINDS:
+            assert model(kind(f"{tmp_path / path}?label_column=0")) == expected
+    with pytest.raises(FileNotFoundError, match="no file matches"):
+        gb.DMatrix(str(tmp_path / "q?.csv"))
