@@ -255,10 +255,11 @@ def test_predictions_are_those_of_one_machine(client, table):
             assert prediction.shape == expected.shape and prediction.dtype == expected.dtype
             np.testing.assert_array_equal(prediction.compute(), expected)
     margin = np.arange(3.0 * N).reshape(N, 3)
-    np.testing.assert_array_equal(
-        dgb.inplace_predict(client, booster, array, base_margin=in_chunks(margin), predict_type="margin").compute(),
-        booster.inplace_predict(X, base_margin=margin, predict_type="margin"),
-    )
+    for given in (in_chunks(margin), da.from_array(margin, chunks=(N, 1))):
+        np.testing.assert_array_equal(
+            dgb.inplace_predict(client, booster, array, base_margin=given, predict_type="margin").compute(),
+            booster.inplace_predict(X, base_margin=margin, predict_type="margin"),
+        )
 
 
 def test_predictions_of_a_frame_keep_its_index(client, table):
@@ -289,6 +290,8 @@ def test_classifier_learns_labels_that_only_some_partitions_have(client, on, tab
     assert digest(model.get_booster().model) == digest(local.get_booster().model)
     np.testing.assert_array_equal(model.predict(in_chunks(X)).compute(), local.predict(X))
     np.testing.assert_array_equal(model.predict_proba(in_chunks(X)).compute(), local.predict_proba(X))
+    of_frame = model.predict(dd.from_pandas(pd.DataFrame(X), npartitions=2))
+    assert of_frame.dtype == of_frame.compute().dtype and of_frame.compute().tolist() == local.predict(X).tolist()
     kept = pickle.loads(pickle.dumps(model)).to_local()
     assert type(kept) is gb.GPUBoostClassifier and kept.get_params()["max_depth"] == 3
     np.testing.assert_array_equal(kept.predict(X), local.predict(X))
@@ -312,7 +315,8 @@ def test_regressor_and_ranker_and_forest(client, on, table):
         assert digest(model.get_booster().model) == digest(local.get_booster().model)
     np.testing.assert_array_equal(regressor.predict(in_chunks(X)).compute(), regressor.to_local().predict(X))
     np.testing.assert_array_equal(ranker.predict(documents).compute(), ranker.to_local().predict(frame))
-    assert regressor.apply(in_chunks(X)).compute().shape == (N, 2)
+    leaves = regressor.apply(in_chunks(X)).compute()
+    assert leaves.shape == (N, 2) and leaves.dtype == np.int32
 
 
 # ---- clusters with TLS

@@ -259,6 +259,7 @@ def _of_part(part: Part, name: str) -> np.ndarray:
     """Labels or the like of a part; weights of queries for each row."""
     values = host_array(part[name])
     values = values.to_numpy() if hasattr(values, "iloc") else np.asarray(values)
+    values = values[:, 0] if name == "qid" and values.ndim == 2 and values.shape[1] == 1 else values
     if name == "weight" and len(values) != n_rows_of(part["data"]):
         queries = np.asarray(host_array(part["qid"]))
         starts = np.flatnonzero(np.append(True, queries[1:] != queries[:-1]))

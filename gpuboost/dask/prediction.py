@@ -100,7 +100,8 @@ async def _predict(model: Model, data: Any, missing: float, base_margin: Any, op
     parts = data.to_delayed().flatten()
     margins: Sequence[Any] = [None] * len(parts)
     if base_margin is not None:
-        margins = base_margin.rechunk({i: -1 for i in range(1, base_margin.ndim)}).to_delayed().flatten()
+        rows = {} if np.isnan(data.chunks[0]).any() or np.isnan(base_margin.chunks[0]).any() else {0: data.chunks[0]}
+        margins = base_margin.rechunk(rows | {i: -1 for i in range(1, base_margin.ndim)}).to_delayed().flatten()
         if len(margins) != len(parts):
             raise ValueError(f"base_margin has {len(margins)} partitions, data has {len(parts)}. Give both the same.")
     arrays = [

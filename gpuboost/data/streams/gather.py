@@ -46,8 +46,8 @@ def gather(
     """Read a stream to its end. Arguments as DMatrix's; those of the batches go before names and types.
 
     Raises ValueError naming the batch, counted from 0, that does not fit: with what a DMatrix of it alone raises, or where it
-    has no rows, or other columns or other kinds of labels than the first. What the stream itself raises gets a note that
-    names the batch.
+    has other columns or other kinds of labels than the first; one without rows says nothing. What the stream itself raises gets
+    a note that names the batch.
     """
     rows = _Rows(missing_labels)
     columns: _Columns | None = None
@@ -59,13 +59,13 @@ def gather(
             loaded = load_table(batch.data)
             source = open_table(loaded, missing=missing, feature_names=names, feature_types=types)
             if source.n_rows == 0:
-                raise ValueError("it has no rows. Leave it out.")
+                continue
             if columns is None:
                 columns = _Columns.like(source, shelf, is_frame=isinstance(loaded.table, FRAMES))
             columns.add(source)
             rows.add(batch.info, source)
     if columns is None:
-        raise ValueError("the stream holds no batch: next() returned False at once, or no file has rows. Give one at least.")
+        raise ValueError("the stream holds no rows: next() returned False at once, or no batch or file has any. Give some.")
     return columns.finished(rows.joined(), missing)
 
 
@@ -99,7 +99,9 @@ class _Columns:
     def __init__(self, first: ColumnSource, shelf: Shelf) -> None:
         self._first, self._letters = first, first.feature_types
         self._dictionaries = {name: list(values) for name, values in first.categories.items()}
-        self._differ = False  # whether any dictionary is another than the first batch's
+        self._given = dict(first.categories)  # as they came first
+        self._differ = False  # whether any dictionary is another than that
+        self._has_values = np.zeros(first.n_features, bool)
         self._shelf = shelf
 
     @staticmethod
@@ -117,14 +119,29 @@ class _Columns:
             unlike = set(source.feature_names or ()) ^ set(first.feature_names or ())
             what = f" ({listing(sorted(unlike))})" if unlike else ", or their order,"
             raise ValueError(f"its column names{what} differ from those of the first batch. Give all the same columns.")
-        if source.categories.keys() != first.categories.keys():
-            name = min(source.categories.keys() ^ first.categories.keys())
-            raise ValueError(f"{quoted(name)} holds categories in some batches, but numbers in others. Convert all.")
+        silent = self._settle(source)
         if self._letters is None:
             self._letters = source.feature_types
         elif source.feature_types is not None:
-            self._letters = [self._common(*pair, j) for j, pair in enumerate(zip(self._letters, source.feature_types))]
+            pairs = enumerate(zip(self._letters, source.feature_types))
+            self._letters = ["c" if j in silent else self._common(*pair, j) for j, pair in pairs]
         self._take(source)
+
+    def _settle(self, source: ColumnSource) -> set[int]:
+        """Columns of categories of which this batch, or all before it, have no value at all, and so no categories. Raises
+        ValueError where there are numbers instead."""
+        silent = set()
+        for name in sorted(source.categories.keys() ^ self._dictionaries.keys()):
+            j = (source.feature_names or []).index(name)
+            if name in source.categories:
+                has_numbers = bool(self._has_values[j])
+                self._given[name], self._dictionaries[name] = source.categories[name], list(source.categories[name])
+            else:
+                has_numbers = not all(np.isnan(host_array(batch)[:, j]).all() for batch in source.batches())
+            if has_numbers:
+                raise ValueError(f"{quoted(name)} holds categories in some batches, but numbers in others. Convert all.")
+            silent.add(j)
+        return silent
 
     def _common(self, known: str, letter: str, j: int) -> str:
         """The type of a column of numbers of both types. Raises ValueError where one of them is that of categories."""
@@ -140,7 +157,7 @@ class _Columns:
     def _recoding(self, source: ColumnSource) -> dict[int, np.ndarray]:
         """For each column whose codes differ from those so far: their new codes, float32, NaN behind them for missing ones."""
         found = {}
-        self._differ |= source.categories != self._first.categories
+        self._differ |= any(values != self._given[name] for name, values in source.categories.items())
         for name, values in source.categories.items():
             known = self._dictionaries[name]
             if len({*map(type, values), *map(type, known)}) > 1:
@@ -171,6 +188,8 @@ class _Dense(_Columns):
                 values = np.array(values, np.float32)
                 for j, codes in recoding.items():
                     values[:, j] = codes[np.nan_to_num(values[:, j], nan=len(codes) - 1).astype(np.int64)]
+            if len(left := np.flatnonzero(~self._has_values)):
+                self._has_values[left] = ~np.isnan(values[:, left]).all(axis=0)
             self._table.append(values)
 
     def finished(self, info: dict[str, Any], missing: float | None) -> Gathered:

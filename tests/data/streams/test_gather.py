@@ -136,7 +136,6 @@ GOOD = {"data": np.ones((3, 2)), "label": [0, 1, 0]}
 SHORT = np.array([0.5, 1.5, 2.5])
 BAD = {
     "columns": (GOOD, {"data": np.ones((3, 4)), "label": [0, 1, 0]}, "it has 4 columns, the first batch has 2"),
-    "rows": (GOOD, {"data": np.ones((0, 2)), "label": []}, "it has no rows"),
     "nan label": (GOOD, {"data": np.ones((3, 2)), "label": [0, np.nan, 1]}, "label must be finite.*the first at row 1"),
     "no label": (GOOD, {"data": np.ones((3, 2))}, "some batches have label and others have none"),
     "length": (GOOD, {"data": np.ones((3, 2)), "label": [0, 1]}, "label has 2 rows, data has 3"),
@@ -192,7 +191,7 @@ def test_what_next_returns_is_checked():
     for answer, calls, message in cases:
         with pytest.raises((TypeError, ValueError), match=message):
             gb.DMatrix(answering(answer, calls))
-    with pytest.raises(ValueError, match="the stream holds no batch"):
+    with pytest.raises(ValueError, match="the stream holds no rows"):
         gb.DMatrix(Parts([]))
 
 
@@ -267,3 +266,29 @@ def test_types_come_from_any_batch_and_must_agree_on_categories():
     assert types_of(None, ["c"]) == types_of(["c"], None) == ["c"] and types_of(["int"], ["q"]) == ["float"]
     with pytest.raises(ValueError, match="batch 1 .*feature_types of column 0 is 'c' in some batches, but not in others"):
         types_of(["c"], ["q"])
+
+
+@pytest.mark.parametrize("order", [[0, 1, 2], [2, 0, 1], [0, 2, 1]])
+def test_a_column_of_categories_may_have_no_value_in_a_batch(order, room):
+    """As a file of a folder may: it then says nothing of its type."""
+    pd = pytest.importorskip("pandas")
+    frames = [{"k": pd.Categorical(list("xyxz"))}, {"k": pd.Categorical(list("wxzy"))}, {"k": [None] * 4}]
+    frames = [pd.DataFrame(columns | {"n": np.arange(4.0)}) for columns in frames]
+    parts = [{"data": frames[i], "label": np.arange(4) + i} for i in order]
+    whole = pd.concat([frames[i].astype({"k": pd.CategoricalDtype(list("wxyz"))}) for i in order])
+    label = np.concatenate([part["label"] for part in parts])
+    stream, table = gb.DMatrix(Parts(parts), **room), gb.DMatrix(whole, label)
+    assert stream.categories == table.categories and stream.feature_types == table.feature_types
+    assert model(stream, objective="reg:squarederror") == model(table, objective="reg:squarederror")
+    parts[order.index(2)]["data"] = pd.DataFrame({"k": [1.0, None, None, None], "n": np.arange(4.0)})
+    with pytest.raises(ValueError, match='"k" holds categories in some batches, but numbers in others'):
+        gb.DMatrix(Parts(parts), **room)
+
+
+@pytest.mark.parametrize("place", [0, 1, 2])
+def test_a_batch_without_rows_says_nothing(place):
+    parts = [{"data": X[rows], "label": Y[rows]} for rows in cut(2, len(X))]
+    parts.insert(place, {"data": np.ones((0, 5)), "label": []})
+    assert model(gb.QuantileDMatrix(Parts(parts), max_bin=16)) == model(gb.QuantileDMatrix(X, Y, max_bin=16))
+    with pytest.raises(ValueError, match="the stream holds no rows"):
+        gb.DMatrix(Parts(parts[place : place + 1]))
