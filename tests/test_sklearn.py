@@ -1073,3 +1073,10 @@ def test_classes_of_a_damaged_file_are_malformed():
     booster.set_attr(classes="null")
     with pytest.raises(gb.ModelFormatError, match="does not hold its class labels"):
         GPUBoostClassifier().load_model(booster.save_raw())
+
+
+@pytest.mark.parametrize("given", [{"sample_weight": []}, {"base_margin": np.zeros(0)}])
+def test_no_values_for_rows_that_are_there_are_an_error(given):
+    """A DMatrix takes an empty list for none."""
+    with pytest.raises(ValueError, match="has 0 rows, data has 80. Both need the same rows"):
+        GPUBoostRegressor(n_estimators=1).fit(np.zeros((80, 2)), np.arange(80.0), **given)

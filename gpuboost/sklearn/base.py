@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 from sklearn.base import BaseEstimator
 from sklearn.utils import check_array, check_random_state, column_or_1d
-from sklearn.utils.validation import check_is_fitted, validate_data
+from sklearn.utils.validation import _num_samples, check_is_fitted, validate_data
 
 from gpuboost import inspection
 from gpuboost.booster import Booster
@@ -239,6 +239,9 @@ class GPUBoostModel(BaseEstimator):
         if isinstance(X, DMatrix):
             refuse_info(X, **info)
             return X
+        for name, values in info.items():  # a DMatrix takes an empty list for none
+            if isinstance(values, list | tuple | np.ndarray) and len(values) == 0 < _num_samples(X):
+                raise ValueError(f"{name} has 0 rows, data has {_num_samples(X)}. Both need the same rows.")
         # scikit-learn has compared the columns, and warned of a table that has no names
         names = None if hasattr(X, "columns") else getattr(self, "feature_names_in_", None)
         return DMatrix(
