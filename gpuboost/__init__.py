@@ -31,7 +31,6 @@ _HOMES = {
     "GPUBoostRanker": "sklearn",
     "GPUBoostRFClassifier": "sklearn",
     "GPUBoostRFRegressor": "sklearn",
-    "GPUBoostModel": "sklearn",
     "DeviceNotFoundError": "errors",
     "ModelFormatError": "errors",
     "NotFittedError": "errors",
@@ -47,7 +46,7 @@ _HOMES = {
     "sklearn": "sklearn",
 }
 _NOT_BUILT = ("build_info", "collective")
-_KINDS = ("Classifier", "Regressor", "Ranker", "RFClassifier", "RFRegressor", "Model")
+_KINDS = ("Classifier", "Regressor", "Ranker", "RFClassifier", "RFRegressor")
 _RENAMED = {f"XGB{kind}": f"GPUBoost{kind}" for kind in _KINDS}
 
 __all__ = ["__version__", *_HOMES]
@@ -78,7 +77,6 @@ if TYPE_CHECKING:
     from gpuboost.plotting import plot_tree as plot_tree
     from gpuboost.plotting import to_graphviz as to_graphviz
     from gpuboost.sklearn import GPUBoostClassifier as GPUBoostClassifier
-    from gpuboost.sklearn import GPUBoostModel as GPUBoostModel
     from gpuboost.sklearn import GPUBoostRanker as GPUBoostRanker
     from gpuboost.sklearn import GPUBoostRegressor as GPUBoostRegressor
     from gpuboost.sklearn import GPUBoostRFClassifier as GPUBoostRFClassifier

@@ -66,10 +66,8 @@ class Booster(ModelView):
         self._old: Model | None = None  # whose rounds are being updated; self._model has those that have been
         self._predictors = Predictors()
         self._adopt(given_params(params), None)
-        cached = list(cache or ())
-        if wrong := [type(item).__name__ for item in cached if not isinstance(item, DMatrix)]:
-            raise TypeError(f"cache must hold DMatrices, got {wrong[0]}. Wrap it: DMatrix(X, label=y).")
-        self._has_cache = bool(cached)
+        #: Columns of labels of the matrices that it is to be trained on; None: they are not known.
+        self._n_labels = _count_labels(cache)
         if isinstance(model_file, Booster):
             other = model_file.copy()
             self._adopt({**other._given, **self._given}, other._model)
@@ -236,8 +234,8 @@ class Booster(ModelView):
             )
             return out if strict_shape or out.shape[1] > 1 else out[:, 0]
         wanted: Predicted = "leaf" if pred_leaf else "margin" if output_margin else "value"
-        if self._model is None and self._has_cache and not pred_leaf:
-            predictor = Predictors().of(untrained_model(data, self._params), iteration_range)
+        if self._model is None and self._n_labels is not None and not pred_leaf:
+            predictor = Predictors().of(untrained_model(data, self._params, self._n_labels), iteration_range)
         else:
             predictor = self._predictor(iteration_range)
         with verbosity_context(self._params.verbosity):
@@ -358,6 +356,7 @@ class Booster(ModelView):
         rounds updated so far, as in the model file (and as in XGBoost)."""
         with self._lock:
             copied = type(self)(self._recorded_params())
+            copied._n_labels = self._n_labels
             if self._model is not None:
                 copied._model = self._fitted().rounds(0, self._model.n_rounds)
         return copied
@@ -459,3 +458,15 @@ class Booster(ModelView):
 
     def __repr__(self) -> str:
         return f"<gpuboost.Booster {self._params.objective}, {self.num_boosted_rounds()} rounds>"
+
+
+def _count_labels(cache: Iterable[DMatrix] | None) -> int | None:
+    """Columns of labels of the first matrix that has any, 1 where none has; None without matrices."""
+    if cache is None:
+        return None
+    if not isinstance(cache, Iterable):
+        raise TypeError(f"cache must be a list of DMatrices, got {type(cache).__name__}. Pass [dtrain].")
+    matrices = list(cache)
+    if wrong := [type(item).__name__ for item in matrices if not isinstance(item, DMatrix)]:
+        raise TypeError(f"cache must hold DMatrices, got {wrong[0]}. Wrap it: DMatrix(X, label=y).")
+    return next((len(matrix.labels) for matrix in matrices if matrix.has_label), 1) if matrices else None

@@ -9,7 +9,8 @@ nthread : CPU threads where no parameter says otherwise; 0, the default, means a
 unseen_categories : what values of a category are that a model's training has not met: "missing", with a warning (default), or an
     "error" (ValueError).
 category_container : where a model file has the categories: "gpuboost", in an attribute that other readers ignore (default), or
-    "xgboost", also in the container by which XGBoost 3.1 and later match them by value; Treelite refuses such a file.
+    "xgboost", also in the container by which XGBoost 3.1 and later match them by value (ASCII text, and integers, which must then
+    be of 64 bits there, too); Treelite refuses such a file.
 
 Each thread and each asynchronous task has its own configuration; a new thread starts from the defaults.
 """

@@ -55,6 +55,9 @@ def check_labels(dmatrix: DMatrix, objective: Objective, n_targets: int | None =
     """ValueError for labels of positive weight outside the objective's domain, or for a number of label columns that is not
     the model's."""
     labels = dmatrix.labels_for(objective.label_rows)
+    if objective.label_rows == 2 and dmatrix.has_bounds and dmatrix.lacks_labels:
+        what = "takes the bounds, but rows without a label beside them count for nothing"
+        raise ValueError(f"{objective.name} {what}. Leave label out.")
     if n_targets is not None and len(labels) != objective.n_label_rows(n_targets):
         raise ValueError(f"the labels have {len(labels)} columns, the model has {n_targets} targets.")
     if objective.ranks_queries:

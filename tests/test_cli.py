@@ -467,7 +467,7 @@ def test_without_polars_the_error_names_the_extra(folder, monkeypatch, capsys):
 
 
 @pytest.mark.parametrize("kind", ["int", "float", "bool"])
-def test_categories_that_are_no_text_are_matched_by_value(kind, folder, monkeypatch):
+def test_categories_that_are_no_text_are_matched_by_value(kind, folder, monkeypatch, capsys):
     pd, numbers = pytest.importorskip("pandas"), np.arange(40) % 4
     values = {"int": numbers + 10, "float": numbers / 2, "bool": numbers % 2 == 0}[kind]
     frame = pd.DataFrame({"x": np.arange(40.0) % 5, "k": pd.Categorical(values)})
@@ -481,6 +481,13 @@ def test_categories_that_are_no_text_are_matched_by_value(kind, folder, monkeypa
             assert main(["predict", name, "--model", "model.json", "--output", "out.parquet"]) in (0, None)
             found = pl.read_parquet("out.parquet")["prediction"].to_numpy()
             np.testing.assert_array_equal(found, booster.predict(gb.DMatrix(frame[20:])))
+    pl.DataFrame({"k": [1.25, 2.0], "x": [1.0, 2.0]}).write_parquet("unknown.parquet")
+    main(["predict", "unknown.parquet", "--model", "model.json", "--output", "out.parquet"])
+    assert 'Categories unknown to the model become missing. Column "k": "1.25"' in capsys.readouterr().err
+    (folder / "data.svm").write_text("1 0:1 1:2\n")  # codes
+    main(["predict", "data.svm", "--model", "model.json", "--output", "out.parquet"])
+    (folder / "text.csv").write_text("k,x\na,1\n")
+    assert main(["predict", "text.csv", "--model", "model.json"]) == 2
 
 
 def test_the_index_of_a_pandas_frame_is_not_learnt_from(folder):
@@ -490,6 +497,9 @@ def test_the_index_of_a_pandas_frame_is_not_learnt_from(folder):
         frame.rename_axis(name).sample(frac=1, random_state=0).to_parquet("table.parquet")
         assert main(["train", "table.parquet", "--label", "y", "--model", "model.json", "--rounds", "1"]) in (0, None)
         assert gb.Booster(model_file="model.json").feature_names == ["a"]
+    command = ["train", "table.parquet", "--label", "y", "--weight", "row", "--model", "model.json", "--rounds", "1"]
+    assert main(command) in (0, None)
+    assert main(["predict", "table.parquet", "--model", "model.json", "--output", "out.csv"]) in (0, None)
 
 
 @pytest.mark.parametrize("command", [

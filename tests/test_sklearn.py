@@ -1080,3 +1080,6 @@ def test_no_values_for_rows_that_are_there_are_an_error(given):
     """A DMatrix takes an empty list for none."""
     with pytest.raises(ValueError, match="has 0 rows, data has 80. Both need the same rows"):
         GPUBoostRegressor(n_estimators=1).fit(np.zeros((80, 2)), np.arange(80.0), **given)
+    X, y = np.zeros((80, 2)), np.arange(80.0)
+    with pytest.raises(ValueError, match="has 0 rows, data has 80"):
+        GPUBoostRegressor(n_estimators=1).fit(X, y, eval_set=[(X, y)], sample_weight_eval_set=[[]])

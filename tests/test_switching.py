@@ -61,8 +61,13 @@ def test_what_an_untrained_booster_predicts():
     np.testing.assert_array_equal(gb.Booster(quantiles, [data]).predict(data), np.tile(np.float32([1, 2]), (60, 1)))
     with pytest.raises(gb.NotFittedError):
         gb.Booster({}).predict(data)
+    two = gb.Booster({}, [gb.DMatrix(X, X[:, :2])])
+    for booster in (two, two.copy()):
+        assert booster.predict(gb.DMatrix(X)).shape == (60, 2)
     with pytest.raises(TypeError, match="cache must hold DMatrices, got ndarray"):
         gb.Booster({}, [X])
+    with pytest.raises(TypeError, match="cache must be a list of DMatrices, got DMatrix"):
+        gb.Booster({}, data)
 
 
 def test_a_booster_is_made_of_another():
@@ -89,7 +94,7 @@ def test_callbacks_of_cv_find_the_folds(library):
 @pytest.mark.parametrize("given, same", [
     ({"updater": "grow_quantile_histmaker"}, {"tree_method": "hist"}),
     ({"updater": "grow_histmaker,prune"}, {"tree_method": "approx"}),
-    ({"updater": "grow_colmaker,prune"}, {"tree_method": "exact"}),
+    ({"updater": "grow_colmaker, prune"}, {"tree_method": "exact"}), ({"updater": ["grow_colmaker"]}, {"tree_method": "exact"}),
     ({"objective": "reg:linear"}, {"objective": "reg:squarederror"}),
     ({"debug_synchronize": True, "max_cached_hist_node": 64, "fail_on_invalid_gpu_id": False}, {}),
 ])  # fmt: skip
@@ -101,6 +106,8 @@ def test_names_that_mean_something_else_or_nothing(given, same):
 def test_updaters_and_methods_that_disagree_are_refused():
     with pytest.raises(ValueError, match="tree_method was given twice"):
         gb.train({"updater": "grow_colmaker", "tree_method": "hist"}, gb.DMatrix(X, X[:, 0]), 1)
+    with pytest.raises(ValueError, match="updater must be"):
+        gb.train({"updater": "grow_colmaker", "booster": "gblinear"}, gb.DMatrix(X, X[:, 0]), 1)
 
 
 def test_rows_are_split_over_workers_not_columns():
@@ -141,11 +148,15 @@ def test_xgboosts_container_of_categories_is_written_where_asked_for(params, tmp
         assert in_trees(booster.save_raw("json"))["cats"]["sorted_idx"] == [0, 1, 2, 0, 1, 2]
 
 
-def test_categories_that_xgboosts_container_does_not_take():
-    frame = pd.DataFrame({"a": pd.Categorical([True, False] * 30)})
+@pytest.mark.parametrize("values", [[True, False], ["a", "\u00e9"], [1.5, 2], np.array([2**63, 1], np.uint64)])
+def test_categories_that_xgboosts_container_does_not_take(values, tmp_path):
+    """Which concerns files that one asks for, not checkpoints."""
+    frame = pd.DataFrame({"a": pd.Categorical(list(values) * 30)})
     booster = gb.train({}, gb.DMatrix(frame, np.arange(60) % 2), 1, **QUIET)
-    with gb.config_context(category_container="xgboost"), pytest.raises(ValueError, match="takes categories that are text"):
+    with gb.config_context(category_container="xgboost"), pytest.raises(ValueError, match="takes categories that are ASCII text"):
         booster.save_raw()
+    with gb.config_context(category_container="xgboost"):
+        gb.train({}, gb.DMatrix(frame, np.arange(60) % 2), 2, resume_from=tmp_path / "kept", checkpoint_interval=1, **QUIET)
 
 
 def test_categories_are_returned_and_number_another_frame():
@@ -166,5 +177,9 @@ def test_categories_are_returned_and_number_another_frame():
     gb.train({}, numbered, 1, xgb_model=booster, **QUIET)  # the same columns
     with pytest.warns(UserWarning, match='Column "a": "w"'):
         gb.DMatrix(OTHER.assign(a=pd.Categorical(["w", "z"])), feature_types=data.get_categories())
+    data.get_categories().values["a"].append("w")
+    assert data.categories["a"] == ["x", "yb", "z"]
+    with pytest.raises(ValueError, match="numbers a frame's categories, of which data has none"):
+        gb.DMatrix(X, feature_types=data.get_categories())
     with pytest.raises(ValueError, match="column 'c' holds categories, but has none in feature_types"):
         gb.DMatrix(OTHER.rename(columns={"a": "c"}), feature_types=data.get_categories())

@@ -33,6 +33,7 @@ from gpuboost.cli.tables import (
     named_columns,
     open_table,
     select_columns,
+    without_index,
     write_table,
 )
 from gpuboost.cli.task import check_params, check_target, check_writable, choose_task, given_params
@@ -197,7 +198,7 @@ def _tables_for(booster: Booster, path: str, *, may_stream: bool) -> Iterator[DM
     table = open_table(path, texts, may_stream=may_stream)
     is_streamed = isinstance(table, StreamedTable)
     if not isinstance(table, TextTable):
-        names = table.columns if model.feature_names is None else model.feature_names
+        names = without_index(table.columns, path) if model.feature_names is None else model.feature_names
         table = as_categories(select_columns(table, names, path), texts)
     if not is_streamed:
         yield DMatrix(by_value(table, others))

@@ -21,7 +21,7 @@ from gpuboost.storage.room import free_memory
 
 __all__ = [
     "StreamedTable", "as_categories", "by_value", "check_column", "encoded_label", "feature_columns", "import_polars", "is_text",
-    "label_column", "listing", "named_columns", "open_table", "read_table", "select_columns", "write_table",
+    "label_column", "listing", "named_columns", "open_table", "read_table", "select_columns", "without_index", "write_table",
 ]  # fmt: skip
 
 # What a table takes that is read whole: 8 bytes a value, 2 for its codes, 1 for sorting a quarter of the columns; and a row's
@@ -61,7 +61,7 @@ def _files(path: str) -> list[str]:
 def _read(file: str, texts: Iterable[str]) -> Any:
     pl = import_polars()
     if file.endswith(PARQUET):
-        return pl.read_parquet(file, glob=False).drop(index_columns(file), strict=False)
+        return pl.read_parquet(file, glob=False)
     _csv_names(file)
     return pl.read_csv(file, glob=False, **_csv_options(texts))
 
@@ -80,9 +80,7 @@ def _csv_options(texts: Iterable[str]) -> dict[str, Any]:
 
 def _scan(file: str, texts: Iterable[str]) -> Any:
     pl = import_polars()
-    if file.endswith(PARQUET):
-        return pl.scan_parquet(file, glob=False).drop(index_columns(file), strict=False)
-    return pl.scan_csv(file, glob=False, **_csv_options(texts))
+    return pl.scan_parquet(file, glob=False) if file.endswith(PARQUET) else pl.scan_csv(file, glob=False, **_csv_options(texts))
 
 
 def _joined(files: Sequence[str], read: Callable[[str, Iterable[str]], Any], texts: Iterable[str]) -> Any:
@@ -180,6 +178,12 @@ def check_column(name: str, names: Sequence[str], path: str) -> None:
         raise ValueError(f"{path} has no column {name!r}. {hint}")
 
 
+def without_index(names: Iterable[str], path: str) -> list[str]:
+    """The names of a table's columns but for those of a pandas frame's index, which nothing is learnt from."""
+    index = set().union(*map(index_columns, table_files(path)))
+    return [name for name in names if name not in index]
+
+
 def select_columns(table: Any, names: Sequence[str], path: str) -> Any:
     """The named columns, in that order; what else the table has is left out."""
     for name in names:
@@ -198,19 +202,14 @@ def as_categories(table: Any, names: Iterable[str]) -> Any:
 
 def by_value(table: Any, categories: Mapping[str, Sequence[Any]]) -> Any:
     """The table, whose columns of these names hold such categories: numbers or booleans, which polars has none of. Raises
-    ValueError where a column holds something else."""
-    if not categories:
+    ValueError where a column holds text."""
+    if not categories or isinstance(table, TextTable):
         return table
-    pl = import_polars()
     arrow = table.to_arrow()
     for name, values in categories.items():
-        kind = {bool: pl.Boolean, int: pl.Int64}.get(type(values[0]), pl.Float64)
-        try:
-            column = table[name].cast(kind).to_arrow()
-        except pl.exceptions.PolarsError:
-            held = f"holds {table[name].dtype}, but held {listing(values)} in training"
-            raise ValueError(f"column {name!r} {held}. Convert it.") from None
-        arrow = arrow.set_column(table.columns.index(name), name, column.dictionary_encode())
+        if is_text(table[name]):
+            raise ValueError(f"column {name!r} holds text, but held {listing(values)} in training. Convert it.")
+        arrow = arrow.set_column(table.columns.index(name), name, table[name].to_arrow().dictionary_encode())
     return arrow
 
 
@@ -243,7 +242,7 @@ def feature_columns(table: Any, options: argparse.Namespace) -> tuple[Sequence[A
     for first, second in combinations(named, 2):
         if named[first] == named[second] != []:
             raise ValueError(f"--{second} and --{first} both name {named[first][0]!r}. Name another column, or leave it out.")
-    features = [name for name in table.columns if [name] not in named.values()]
+    features = [name for name in without_index(table.columns, options.data) if [name] not in named.values()]
     if isinstance(table, StreamedTable):
         return features, table.texts(features)
     return features, [name for name in features if is_text(table[name])]

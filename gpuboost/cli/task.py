@@ -91,7 +91,7 @@ def check_target(path: str) -> None:
 
 def check_writable(option: str, path: str) -> None:
     """ValueError where no file can be written to, as far as the system tells."""
-    folder = Path(path).resolve().parent  # where a link leads
+    folder = Path(os.path.realpath(path)).parent  # where a link leads
     if Path(path).is_dir():
         raise ValueError(f"{option} {path!r} is a folder. Name a file in it.")
     if not os.path.exists(path) and not folder.is_dir():

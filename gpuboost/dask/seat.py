@@ -20,6 +20,7 @@ from gpuboost.communicator import Communicator, SingleProcess, current_communica
 from gpuboost.config import config_context
 from gpuboost.dask.matrix import MatrixPlan, Origin, Part
 from gpuboost.data.dmatrix import DMatrix
+from gpuboost.model_io import dumps
 from gpuboost.network import Listener, TcpWorker, WorkerLost, join
 from gpuboost.network.gpus import GpuWorker
 from gpuboost.training.checkpoint import Progress
@@ -162,7 +163,7 @@ class RoundKeeper:
             return self._given
         model, n_rounds, evals_log, states, is_over = self._latest
         log = {data: {metric: values[:n_rounds] for metric, values in own.items()} for data, own in evals_log.items()}
-        return Progress(n_rounds, model._recorded_params(), bytes(model.save_raw()), log, states, is_over)
+        return Progress(n_rounds, model._recorded_params(), dumps(model.model, "ubj"), log, states, is_over)
 
 
 class CommunicatorContext:

@@ -17,7 +17,10 @@ class CategoryContainer:
 
     def __init__(self, n_features: int, names: list[str] | None, values: Mapping[str, list[Any]]) -> None:
         self.names = list(map(str, range(n_features))) if names is None else names
-        self.values = dict(values)
+        self.values = {name: list(own) for name, own in values.items()}
+
+    def __repr__(self) -> str:
+        return f"<categories of {', '.join(self.values) or 'no column'}>"
 
     def empty(self) -> bool:
         """Whether no column holds categories."""

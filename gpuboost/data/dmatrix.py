@@ -133,6 +133,8 @@ class DMatrix:
             source.n_features, source.feature_names, source.feature_types, source.categories, source.stored is not None,
             sparse_absent,
         )  # fmt: skip
+        if numbered and not numbered.empty() and not source.categories:
+            raise ValueError("what get_categories returns numbers a frame's categories, of which data has none. Pass letters.")
         if numbered and source.categories:
             self._features = numbered.numbering(self._features)
             self._table = view.recoded(self._features)
@@ -355,7 +357,7 @@ class DMatrix:
     def labels(self) -> np.ndarray:
         """float32 (n_targets, n_rows): the label, or without one the lower and the upper bound, two rows. NaN is what a row
         lacks that has others. Raises ValueError when there is none."""
-        return self.labels_for(1 if self.has_label else 2)
+        return self.labels_for(2 if self.has_bounds and not self.has_label else 1)
 
     def labels_for(self, label_rows: int) -> np.ndarray:
         """The same for an objective whose targets have so many rows of labels: with 2, bounds go before a label."""
@@ -370,6 +372,11 @@ class DMatrix:
     def has_label(self) -> bool:
         """Whether there is a label, beside bounds or without."""
         return self._info.label.ndim == 2
+
+    @property
+    def lacks_labels(self) -> bool:
+        """Whether there are rows without any label, which count for nothing."""
+        return len(self._info.is_unlabelled) > 0
 
     @property
     def has_bounds(self) -> bool:

@@ -65,11 +65,11 @@ def container_of(model: Model) -> dict[str, Any]:
 
 
 def _has_one_type(values: list[Any]) -> bool:
-    """True. Raises ValueError for values that XGBoost's container does not take."""
-    types = {type(value) for value in values}
-    if len(types) > 1 or types - {str, int}:
+    """True. Raises ValueError for values that XGBoost's container does not take, or takes wrongly: text that is not ASCII."""
+    is_text = all(isinstance(value, str) and value.isascii() for value in values)
+    if not is_text and not all(type(value) is int and -(2**63) <= value < 2**63 for value in values):
         raise ValueError(
-            f"XGBoost's container takes categories that are text, or integers, got {next(iter(values))!r} among others. Use "
+            f"XGBoost's container takes categories that are ASCII text, or integers of 64 bits, but not {values!r:.60}. Use "
             "category_container='gpuboost'."
         )
     return True
@@ -78,7 +78,7 @@ def _has_one_type(values: list[Any]) -> bool:
 def _write_values(values: list[Any]) -> dict[str, Any]:
     if values and isinstance(values[0], int):
         return {"type": INT64, "values": np.array(values, np.int64)}
-    texts = [value.encode("utf-8", "surrogatepass") for value in values]
+    texts = [value.encode() for value in values]
     ends = np.cumsum([0, *map(len, texts)])[: len(texts) + 1 if texts else 0]
     return {"offsets": ends.astype(np.int32), "values": np.frombuffer(b"".join(texts), np.int8)}
 

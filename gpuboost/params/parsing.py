@@ -66,11 +66,13 @@ def parse_params(params: Mapping[str, Any] | Iterable[tuple[str, Any]] | None = 
     values: dict[str, Any] = {}
     spelt: dict[str, str] = {}  # name → "name=value" as it was first given
     unknown = []
-    for spelling, given in _pairs(params):
+    pairs = _pairs(params)
+    grows_trees = ("booster", "gblinear") not in pairs
+    for spelling, given in pairs:
         if spelling in WITHOUT_EFFECT:
             continue
-        if spelling == "updater" and isinstance(given, str) and (grower := given.removesuffix(",prune")) in GROWERS:
-            spelling, given = "tree_method", GROWERS[grower]
+        if spelling == "updater" and grows_trees and (method := _method_of(given)):
+            spelling, given = "tree_method", method
         name = "max_bin" if spelling == "sketch_eps" else ALIASES.get(spelling, spelling)
         if name not in FIELDS:
             unknown.append(spelling)
@@ -109,6 +111,13 @@ def _pairs(params: Mapping[str, Any] | Iterable[tuple[str, Any]] | None) -> list
     if not all(isinstance(item, (tuple, list)) and len(item) == 2 and isinstance(item[0], str) for item in items):
         raise ValueError(f"params must be a mapping or a list of (name, value) pairs, got {params!r}. Use {{'max_depth': 6}}.")
     return items
+
+
+def _method_of(updater: Any) -> str | None:
+    """The tree_method of XGBoost's updaters "grow_colmaker,prune" and the like; None of others."""
+    parts = updater.split(",") if isinstance(updater, str) else updater if isinstance(updater, list | tuple) else []
+    first, *others = [part.strip() for part in parts if isinstance(part, str)] or [""]
+    return GROWERS.get(first) if set(others) <= {"prune"} else None
 
 
 def _bins_of(sketch_eps: Any) -> int:

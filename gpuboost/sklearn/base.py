@@ -154,10 +154,9 @@ class GPUBoostModel(BaseEstimator):
     def _refitted(self, everything: DMatrix, n_before: int, continued: Booster | None) -> Booster:
         """The model of all rows, with the rounds up to the best one and that one's score."""
         best = {name: self._booster.attr(name) for name in ("best_iteration", "best_score")}
-        booster = train(
-            self.get_xgb_params(), everything, self._booster.best_iteration + 1 - n_before, **self._functions(),
-            verbose_eval=False, xgb_model=continued,
-        )  # fmt: skip
+        params = {**self.get_xgb_params(), "random_state": self._booster.params.seed}
+        n_rounds = self._booster.best_iteration + 1 - n_before
+        booster = train(params, everything, n_rounds, **self._functions(), verbose_eval=False, xgb_model=continued)
         booster.set_attr(**best)
         return booster
 
@@ -239,9 +238,7 @@ class GPUBoostModel(BaseEstimator):
         if isinstance(X, DMatrix):
             refuse_info(X, **info)
             return X
-        for name, values in info.items():  # a DMatrix takes an empty list for none
-            if isinstance(values, list | tuple | np.ndarray) and len(values) == 0 < _num_samples(X):
-                raise ValueError(f"{name} has 0 rows, data has {_num_samples(X)}. Both need the same rows.")
+        _refuse_empty(X, info)
         # scikit-learn has compared the columns, and warned of a table that has no names
         names = None if hasattr(X, "columns") else getattr(self, "feature_names_in_", None)
         return DMatrix(
@@ -266,6 +263,7 @@ class GPUBoostModel(BaseEstimator):
                 evals.append((X, f"validation_{i}"))
                 continue
             info = self._label_info(self._encoded(y, f"eval_set[{i}]")) | (queries[i] if queries else {})
+            _refuse_empty(X, of_rows)
             matrix = self._matrix(self._checked_table(X, reset=False), **info)
             matrix.set_info(**of_rows)
             evals.append((matrix, f"validation_{i}"))
@@ -472,6 +470,13 @@ def with_labels(function: Any) -> Any:
         return function(dmatrix.get_label(), prediction, **given)
 
     return call
+
+
+def _refuse_empty(X: Any, info: dict[str, Any]) -> None:
+    """ValueError for no values of rows that are there; a DMatrix takes an empty list for none."""
+    for name, values in info.items():
+        if isinstance(values, list | tuple | np.ndarray) and len(values) == 0 < _num_samples(X):
+            raise ValueError(f"{name} has 0 rows, data has {_num_samples(X)}. Both need the same rows.")
 
 
 def _own(values: Any, i: int) -> Any:

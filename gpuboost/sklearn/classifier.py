@@ -12,6 +12,7 @@ from gpuboost.data.dmatrix import DMatrix
 from gpuboost.data.tables.device import host_array, like
 from gpuboost.kernels.reduce import map_rows
 from gpuboost.labels import class_codes, class_probabilities, label_array, read_classes, write_classes
+from gpuboost.model_io import dumps
 from gpuboost.objectives import find_objective, objective_of
 from gpuboost.sklearn.base import GPUBoostModel
 from gpuboost.sklearn.matrices import check_codes
@@ -90,7 +91,7 @@ class GPUBoostClassifier(ClassifierMixin, GPUBoostModel):
         if twin is None:
             return booster
         booster.model.objective = twin
-        return Booster(model_file=bytes(booster.save_raw()))
+        return Booster(model_file=dumps(booster.model))
 
     def _keep_labels(self, booster: Booster) -> None:
         write_classes(booster, self.classes_)

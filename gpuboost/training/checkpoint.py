@@ -26,6 +26,7 @@ from gpuboost.communicator import current_communicator
 from gpuboost.config import warn
 from gpuboost.data.dmatrix import DMatrix
 from gpuboost.data.tables.device import host_array
+from gpuboost.model_io import dumps
 from gpuboost.paths import as_path, write_file
 
 __all__ = ["Checkpoints", "KeepsProgress", "Progress", "anywhere", "describe_training"]
@@ -116,7 +117,7 @@ class Checkpoints:
         self, model: Any, n_rounds: int, evals_log: dict[str, dict[str, list[Any]]], states: list[dict[str, Any]], is_over: bool
     ) -> None:  # fmt: skip
         """Write a checkpoint. Where that fails, as on a full disk, a UserWarning says so, and the training goes on."""
-        raw = bytes(model.save_raw())
+        raw = dumps(model.model, "ubj")
         if not self._is_writer:
             return
         progress = Progress(n_rounds, model._recorded_params(), raw, evals_log, states, is_over)
@@ -184,9 +185,11 @@ def _describe_matrix(dmatrix: DMatrix) -> dict[str, Any]:
         return facts
     margins = dmatrix.base_margins
     arrays = {
-        "labels": dmatrix.labels, "bounds": dmatrix.labels_for(2) if dmatrix.has_bounds else None, "weights": dmatrix.weights,
-        "base_margin": margins, "feature_weights": dmatrix.get_float_info("feature_weights"),
+        "labels": dmatrix.labels, "weights": dmatrix.weights, "base_margin": margins,
+        "feature_weights": dmatrix.get_float_info("feature_weights"),
     }  # fmt: skip
+    if dmatrix.has_label and dmatrix.has_bounds:
+        arrays["bounds"] = dmatrix.labels_for(2)
     if dmatrix.queries.is_given:
         arrays["queries"] = dmatrix.queries.first
     return {**facts, **{name: _digest(b"" if array is None else array.tobytes()) for name, array in arrays.items()}}

@@ -13,6 +13,7 @@ from gpuboost.communicator import current_communicator
 from gpuboost.config import log, logs, verbosity_context
 from gpuboost.custom_objective import CustomObjective
 from gpuboost.data.dmatrix import DMatrix
+from gpuboost.model_io import dumps
 from gpuboost.several_gpus import gpus_of, train_on_gpus
 from gpuboost.training.checkpoint import Checkpoints, KeepsProgress, Progress, anywhere, describe_training
 from gpuboost.training.evaluate import CustomMetric
@@ -85,7 +86,7 @@ def train(
                 "early_stopping_rounds": early_stopping_rounds, "maximize": maximize, "obj": obj is not None,
                 "custom_metric": custom_metric is not None, "callbacks": [type(callback).__name__ for callback in _keeping(used)],
             }  # fmt: skip
-            start = None if xgb_model is None else bytes(booster.save_raw())
+            start = None if xgb_model is None else dumps(booster.model, "ubj")
             if callable(resume_from):
                 checkpoints = resume_from()
             else:

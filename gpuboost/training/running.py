@@ -158,7 +158,7 @@ class Boosting:
 
     def _warn_of_no_split(self, trees: list[Tree]) -> None:
         """A UserWarning that nothing was learnt, unless labels or (drawn) columns may be constant or one leaf was asked for."""
-        labels, params = self.dtrain.labels, self.params
+        labels, params = self.dtrain.labels_for(self._objective.label_rows), self.params
         can_split = self.cuts.total_bins > self.dtrain.num_col() and params.max_leaves != 1
         can_split &= min(params.subsample, params.colsample_bytree, params.colsample_bylevel, params.colsample_bynode) == 1
         if can_split and (labels != labels[:, :1]).any():

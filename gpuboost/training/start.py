@@ -96,10 +96,11 @@ def _empty_model(
     return _model_of(dtrain, params, objective, n_outputs, scores, linear)
 
 
-def untrained_model(data: DMatrix, params: Params) -> Model:
-    """What a Booster predicts a matrix by before its first round: base_score alone, where custom objectives start."""
+def untrained_model(data: DMatrix, params: Params, n_labels: int) -> Model:
+    """What a Booster predicts a matrix by before its first round: base_score alone, where custom objectives start. n_labels :
+    columns of labels of what it is to be trained on."""
     objective = get_objective(params.objective, params)
-    n_outputs = objective.n_outputs(len(data.labels_for(objective.label_rows)) if data.has_label else objective.label_rows)
+    n_outputs = objective.n_outputs(n_labels if objective.label_rows == 1 else objective.label_rows)
     scores = given_base_score(params.base_score or (CUSTOM_BASE_SCORE,), n_outputs)
     return _model_of(data, params, objective, n_outputs, scores)
 

@@ -133,6 +133,10 @@ def test_bounds_are_checked_and_are_for_aft():
     for params, own in (({"objective": "survival:aft"}, bounds), ({"objective": "survival:cox"}, gb.DMatrix(X, time))):
         models = [gb.train(params, data, 2, evals=[(data, "own")], verbose_eval=False) for data in (both, own)]
         assert models[0].save_raw() == models[1].save_raw()
+    masked = np.where(np.arange(20) < 3, np.nan, time)
+    with pytest.raises(ValueError, match="rows without a label beside them count for nothing. Leave label out"):
+        data = gb.DMatrix(X, masked, missing_labels="mask", label_lower_bound=low, label_upper_bound=high)
+        gb.train({"objective": "survival:aft"}, data, 1)
     part = bounds.slice([3, 1])
     assert part.get_float_info("label_lower_bound").tolist() == low[[3, 1]].tolist() and part.labels.shape == (2, 2)
 

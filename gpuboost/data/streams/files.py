@@ -4,7 +4,7 @@ datasets and polars' lazy frames."""
 import glob
 import json
 import os
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from difflib import get_close_matches
 from functools import partial
 from importlib.util import find_spec
@@ -33,7 +33,7 @@ def is_table_path(data: Any) -> bool:
 def _options(path: str) -> tuple[str, str]:
     """The path, and the options behind it, "?label_column=0"; a question mark may also belong to a pattern."""
     base, mark, options = path.rpartition("?")
-    return (base, mark + options) if "=" in options else (path, "")
+    return (base, mark + options) if mark and "=" in options and "/" not in options else (path, "")
 
 
 def is_query(data: Any) -> bool:
@@ -63,21 +63,26 @@ def stream_of_path(data: str | os.PathLike[str], named: Named) -> Stream:
 
 def index_columns(path: str) -> set[str]:
     """What a Parquet file holds of a pandas frame's index, which is no column of the frame: nothing is learnt from it. None of a
-    file that cannot be read, which its reader says."""
+    file that cannot be read, which its reader says, and of another kind of file."""
+    if not path.endswith(PARQUET):
+        return set()
     try:
         if find_spec("pyarrow"):
             import pyarrow.parquet
 
             schema = pyarrow.parquet.read_schema(path)
-            names, text = schema.names, (schema.metadata or {}).get(b"pandas")
-        else:
-            import polars
+            return _index_of(schema.names, (schema.metadata or {}).get(b"pandas"))
+        import polars
 
-            names, text = list(polars.read_parquet_schema(path)), polars.read_parquet_metadata(path).get("pandas")
-        recorded = json.loads(text or "{}").get("index_columns", ())
+        return _index_of(polars.read_parquet_schema(path), polars.read_parquet_metadata(path).get("pandas"))
     except Exception:  # whatever either library raises
         return set()
-    return {name for name in recorded if isinstance(name, str)} | set(filter(PANDAS_INDEX.fullmatch, names))
+
+
+def _index_of(names: Iterable[str], recorded: str | bytes | None) -> set[str]:
+    """The columns of an index among these. recorded : what pandas wrote beside them, JSON."""
+    index = json.loads(recorded or "{}").get("index_columns", ())
+    return {name for name in index if isinstance(name, str)} | set(filter(PANDAS_INDEX.fullmatch, names))
 
 
 def table_files(path: str) -> list[str]:
@@ -107,15 +112,16 @@ def table_files(path: str) -> list[str]:
 
 def stream_of_query(data: Any, named: Named) -> Stream:
     """What a pyarrow dataset or a polars lazy frame gives."""
-    where = type(data).__name__
+    where, index = type(data).__name__, set[str]()
     if hasattr(data, "to_batches"):
+        index = _index_of(data.schema.names, (data.schema.metadata or {}).get(b"pandas"))
         read: Callable[[], Iterator[Any]] = partial(data.to_batches, batch_size=_batch_rows(len(data.schema)))
     elif hasattr(data, "collect_batches"):
         n_columns = len(data.collect_schema())
         read = partial(data.collect_batches, chunk_size=_batch_rows(n_columns), maintain_order=True)
     else:
         raise ImportError("a lazy frame is read in batches by polars 1.35 or newer. Update it, or pass frame.collect().")
-    return Stream(lambda: _named_columns(read(), named, where))
+    return Stream(lambda: _named_columns(read(), named, where, index))
 
 
 def _batch_rows(n_columns: int) -> int:

@@ -242,6 +242,9 @@ class _Rows:
             raise ValueError(f"some batches have {name} and others have none. Give it for all of them or for none.")
         if "group" in given and "qid" in given:
             raise ValueError("group and qid both name the queries. Give one of them.")
+        for name, values in given.items():  # a DMatrix takes an empty list for none
+            if isinstance(values, list | tuple | np.ndarray) and len(values) == 0:
+                raise ValueError(f"{name} has 0 rows, data has {source.n_rows}. Both need the same rows.")
         checked = MatrixInfo(source.n_rows, missing_labels=self._missing_labels).updated(source.n_features, **given)
         for name, values in given.items():
             part = getattr(checked, name) if name in OF_ROWS else as_integers(name, host_array(values))  # a copy

@@ -77,6 +77,9 @@ class SpooledTable:
         """Who pickles it gets blocks in memory."""
         return {**vars(self), "_shelf": None}
 
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update({"is_frame": state["names"] is not None, **state})  # before 2026-11-26 it was not kept
+
     # -- Reading ------------------------------------------------------------------------------------------------------
 
     def read(self, rows: Rows) -> np.ndarray:

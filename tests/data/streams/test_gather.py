@@ -138,6 +138,7 @@ BAD = {
     "columns": (GOOD, {"data": np.ones((3, 4)), "label": [0, 1, 0]}, "it has 4 columns, the first batch has 2"),
     "nan label": (GOOD, {"data": np.ones((3, 2)), "label": [0, np.nan, 1]}, "label must be finite.*the first at row 1"),
     "no label": (GOOD, {"data": np.ones((3, 2))}, "some batches have label and others have none"),
+    "no weights": ({**GOOD, "weight": SHORT}, {**GOOD, "weight": []}, "weight has 0 rows, data has 3"),
     "length": (GOOD, {"data": np.ones((3, 2)), "label": [0, 1]}, "label has 2 rows, data has 3"),
     "targets": (GOOD, {"data": np.ones((3, 2)), "label": np.ones((3, 2))}, "its label has 2 columns, that of the first batch 1"),
     "negative weight": ({**GOOD, "weight": SHORT}, {**GOOD, "weight": -SHORT}, "weight must not be negative"),

@@ -112,6 +112,9 @@ def test_an_index_with_a_name_is_no_column_either(tmp_path, reader, monkeypatch)
     lazy = pytest.importorskip("polars").scan_parquet(tmp_path / "unnamed.parquet")
     for matrix in (gb.DMatrix(lazy.drop("y")), gb.DMatrix(lazy, label="y"), gb.ExtMemQuantileDMatrix(lazy.drop("y"))):
         assert matrix.feature_names == ["a"]
+    dataset = pytest.importorskip("pyarrow.dataset").dataset(tmp_path / "named.parquet")
+    assert gb.DMatrix(dataset, label="y").feature_names == ["a"]
+    np.testing.assert_array_equal(gb.DMatrix(tmp_path / "named.parquet", label="row").get_label(), np.arange(90)[::-1])
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -137,3 +140,14 @@ def test_text_files_of_a_pattern_have_options(tmp_path):
             assert model(kind(f"{tmp_path / path}?label_column=0")) == expected
     with pytest.raises(FileNotFoundError, match="no file matches"):
         gb.DMatrix(str(tmp_path / "q?.csv"))
+
+
+def test_a_path_may_hold_equals_signs(folder, frame):
+    (folder / "k=1").mkdir()
+    frame.write_parquet(folder / "k=1" / "z.parquet")
+    expected = model(gb.DMatrix(frame.drop("y", "w"), Y))
+    for path in ("k=1/z.parquet", "k=1/*.parquet", "k=1", "?=1/z.parquet"):
+        found = gb.DMatrix(str(folder / path), label="y")
+        assert found.feature_names == ["a", "b", "c", "w"] and found.num_row() == 90
+    np.savetxt(folder / "k=1" / "z.csv", np.column_stack([Y, X]), delimiter=",", fmt="%.9g")
+    assert model(gb.DMatrix(str(folder / "k=1" / "z*.csv?label_column=0"))) == model(gb.DMatrix(X, Y)) != expected
