@@ -39,6 +39,12 @@ def normal_tail(low, high):
 
 
 @long_scalar
+def upper_tail(z):
+    """1 − Φ(z), for z >= 0."""
+    return float64(0.5) * erfcx_double(z * ROOT_HALF) * exp_double(float64(-0.5) * z * z)
+
+
+@long_scalar
 def normal_derivatives(low, high):
     """First and second derivative of the loss by −z, of both bounds together."""
     if low == high:
@@ -108,6 +114,8 @@ def mass_between(low, high, law):
         return -exp_double(-first) * expm1_double(-gap)
     is_left = low + high < float64(0.0)
     near, far = (-high, -low) if is_left else (low, high)
+    if law == NORMAL and near < float64(0.0):  # all but both tails
+        return float64(1.0) - upper_tail(-near) - upper_tail(far)
     if law == NORMAL:
         return normal_tail(near, far)[0] * exp_double(float64(-0.5) * near * near)
     return sigmoid_double(-near) - sigmoid_double(-far)

@@ -20,6 +20,7 @@ from gpuboost.objectives.base import invalid_labels
 
 __all__ = ["objective"]
 
+BESIDE = 2.0**-7  # a margin next to 0
 LINKS = {"identity": (IDENTITY, "rmse"), "logit": (LOGIT, "logloss"), "log": (LOG, "rmse")}
 
 
@@ -109,10 +110,11 @@ class _FormulaObjective(Objective):
             raise invalid_labels(label, bad, self.name, allowed, "Change them, or the decorator's labels.")
 
     def base_score(self, labels: RowSums, n_outputs: int) -> list[float]:
-        """One Newton step from margin 0, as XGBoost takes for losses whose minimiser it does not know."""
+        """One Newton step from margin 0, as XGBoost takes for losses whose minimiser it does not know; from beside it where no
+        row has a curvature there, as at a kink of its own that abs(margin) has: there all rows would stay for ever."""
         starts = []
         for k in range(n_outputs):
-            slope, curvature, n_negative = (labels.sum_of(term, k, *map(float, self.parameters)) for term in self.first_terms)
+            slope, curvature, n_negative = self._sums_at(0.0, labels, k)
             if not math.isfinite(slope + curvature):
                 raise FloatingPointError(
                     f"{self.formula.place()}\nthe derivatives of {self.name} are not finite at margin 0 for some label. Keep "
@@ -124,8 +126,16 @@ class _FormulaObjective(Objective):
                     f"{self.formula.place()}\n{share:.0%} of the hessians of {self.name} are negative at margin 0. They count as "
                     "0: sums of hessians are weights. Return (gradient, hessian) with a bound from above instead."
                 )
-            starts.append(-slope / curvature if curvature > 0 else 0.0)
+            if curvature == 0:
+                slope, curvature, _ = self._sums_at(BESIDE, labels, k)
+                starts.append(BESIDE - slope / curvature if curvature > 0 and math.isfinite(slope) else 0.0)
+            else:
+                starts.append(-slope / curvature if curvature > 0 else 0.0)
         return starts
+
+    def _sums_at(self, margin: float, labels: RowSums, output: int) -> list[float]:
+        """Σ g, Σ h, and the weight of rows with h < 0, of rows with that margin."""
+        return [labels.sum_of(term, output, margin, *map(float, self.parameters)) for term in self.first_terms]
 
     @property
     def row_map(self) -> Any:
@@ -133,7 +143,8 @@ class _FormulaObjective(Objective):
 
 
 def _compiled(formula: Formula, sees_weight: bool) -> dict[str, Any]:
-    """The scalar functions of an objective: gradient, and three terms of rows at margin 0: g, h, and 1 where h is negative."""
+    """The scalar functions of an objective: gradient, and three terms of rows at one margin, parameters[1]: g, h, and 1 where h
+    is negative."""
     n_parameters = len(formula.arguments) - 2 - sees_weight
     weight = ["weight"] if sees_weight else []
     own = [f"parameters[{k}]" for k in range(n_parameters)]
@@ -146,11 +157,12 @@ def _compiled(formula: Formula, sees_weight: bool) -> dict[str, Any]:
         lines = f"    value, g, h = formula(jet_variable(margin), {', '.join(plain)})\n"
         compiled = formula.jets()
     text = f"def gradient(margin, label, weight, output, parameters):\n{lines}    return float32(g), float32(h)\n"
-    shifted = f"({', '.join(f'parameters[{k + 1}]' for k in range(n_parameters))},)" if n_parameters else "parameters"
+    shifted = f"({', '.join(f'parameters[{k + 2}]' for k in range(n_parameters))},)" if n_parameters else "parameters"
     for name, value in (("slope", "float64(g)"), ("curvature", "float64(h)"), ("negative", "float64(h < float32(0.0))")):
         text += (
             f"def {name}_term(prediction, label, i, parameters):\n"
-            f"    g, h = gradient(float32(0.0), label[int(parameters[0]), i], float32(1.0), 0, {shifted})\n    return {value}\n"
+            f"    at = float32(parameters[1]), label[int(parameters[0]), i]\n"
+            f"    g, h = gradient(at[0], at[1], float32(1.0), 0, {shifted})\n    return {value}\n"
         )
     space: dict[str, Any] = {"float32": float32, "float64": float64, "formula": compiled, "jet_variable": jet_variable}
     exec(text, space)  # noqa: S102 - the text is ours, and holds no word of the user's

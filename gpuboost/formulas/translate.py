@@ -71,8 +71,8 @@ class Formula:
         """The defaults of these arguments."""
         defaults = {name: self.arguments[name] for name in names}
         for name, value in defaults.items():
-            if isinstance(value, bool) or not isinstance(value, Number):
-                self.fail(None, f"Its parameter {name!r} has no number as default.", f"Write {name}=1.0.")
+            if isinstance(value, bool) or not isinstance(value, Number) or not math.isfinite(value):
+                self.fail(None, f"Its parameter {name!r} has no finite number as default.", f"Write {name}=1.0.")
         return {name: float(value) for name, value in defaults.items()}
 
     def fail(self, node: ast.AST | None, problem: str, fix: str) -> NoReturn:
@@ -222,11 +222,16 @@ class _Translation:
                     self._set = self._set & after
                 return [ast.If(condition, first, second)]
             case ast.For(target=ast.Name(id=name), iter=ast.Call(func=ast.Name(id="range"), args=bounds), body=body, orelse=[]):
-                ends: list[ast.expr] = [ast.Constant(self._integer(bound)) for bound in bounds]
+                numbers = [self._integer(bound) for bound in bounds]
+                if not 1 <= len(numbers) <= 3 or numbers[2:] == [0]:
+                    self._formula.fail(node, "range() takes one to three bounds, and no step of 0.", "Write the number of steps.")
+                ends: list[ast.expr] = [ast.Constant(number) for number in numbers]
                 loop = ast.Call(ast.Name("__range", ast.Load()), ends, [])
-                count = f"__{name}"
+                count, before = f"__{name}", set(self._set)
                 number = self._assign(name, self._cast(ast.Name(count, ast.Load())), False)
-                return [ast.For(ast.Name(count, ast.Store()), loop, [number, *self._block(body)], [])]  # type: ignore[call-arg,unused-ignore]
+                steps = [number, *self._block(body)]
+                self._set = self._set if range(*numbers) else before  # without a step nothing is set
+                return [ast.For(ast.Name(count, ast.Store()), loop, steps, [])]  # type: ignore[call-arg,unused-ignore]
         self._formula.fail(node, "This statement cannot be compiled into a kernel.", f"{ALLOWED}.")
 
     def _block(self, body: list[ast.stmt]) -> list[ast.stmt]:

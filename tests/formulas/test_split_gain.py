@@ -197,7 +197,7 @@ def test_definitions_are_refused_where_they_stand(formulas):
         (pair, "It returns two numbers. A gain is one"),
         (calls_sine, r"return math.sin\(gain\)\nmath.sin\(\) cannot be compiled"),
         (nothing, "The function returns nothing"),
-        (no_number, "'kind' has no number as default. Write kind=1.0"),
+        (no_number, "'kind' has no finite number as default. Write kind=1.0"),
     ):  # fmt: skip
         with pytest.raises(gb.FormulaError, match=message):
             gb.split_gain(function)

@@ -194,6 +194,24 @@ def three_values(x, y):
     return x, y, 1.0
 
 
+def range_without_a_step(x, y):
+    for _ in range(1, 5, 0):
+        x = x + y
+    return x
+
+
+def range_of_nothing(x, y):
+    for _ in range():
+        x = x + y
+    return x
+
+
+def set_in_no_step(x, y):
+    for _ in range(0):
+        z = x * y
+    return z
+
+
 def range_of_a_variable(x, y):
     for k in range(y):
         x += k
@@ -266,6 +284,9 @@ def test_names_of_the_users_own_are_free():
         (any_number, "def any_number(x, *rest):", "takes any number of values"),
         (three_values, "return x, y, 1.0", "It returns 3 values"),
         (range_of_a_variable, "for k in range(y):", r"range\(\) needs whole constants, not 'y'"),
+        (range_without_a_step, "for _ in range(1, 5, 0):", r"range\(\) takes one to three bounds, and no step of 0"),
+        (range_of_nothing, "for _ in range():", r"range\(\) takes one to three bounds"),
+        (set_in_no_step, "return z", "'z' may not be set here"),
         (wrong_number_of_arguments, "return helper(x)", "helper takes 2 arguments, got 1"),
         (or_as_a_number, "return x * (y or 7.0)", "'y or 7.0' is used as a number"),
         (no_return_below, "def no_return_below(x, y):", "Some path through it returns nothing"),

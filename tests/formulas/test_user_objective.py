@@ -136,6 +136,16 @@ def test_a_definition_that_was_replaced_says_so():
         train("reg:squarederror", eval_metric=first)
 
 
+@pytest.mark.parametrize("threshold", [0.0, 0.5])
+def test_a_kink_at_margin_0_is_not_where_rows_stay(threshold, formulas):
+    X = np.random.default_rng(0).normal(size=(400, 3))
+    data, losses = gb.DMatrix(X, (X[:, 0] > threshold).astype(float)), []
+    for objective in (formulas.stable_logistic, "binary:logistic"):
+        gb.train({"objective": objective}, data, 5, evals=[(data, "t")], evals_result=(scores := {}), verbose_eval=False)
+        losses.append(scores["t"]["logloss"][-1])
+    assert losses[0] == pytest.approx(losses[1], rel=0.05) and losses[0] < 0.4
+
+
 def test_pickled_and_copied(formulas):
     for objective in (formulas.focal, formulas.focal.using(gamma=0.5), formulas.within):
         again = pickle.loads(pickle.dumps(objective))
@@ -208,7 +218,7 @@ def test_definitions_are_refused_where_they_stand():
         return x * margin
 
     for function, message in (
-        (one_argument, "It takes 1 arguments"), (no_default, "'k' has no number as default"),
+        (one_argument, "It takes 1 arguments"), (no_default, "'k' has no finite number as default"),
         (constant, "does not depend on 'margin'"),
         (unset, r"return x \* margin\n'x' may not be set here"),
     ):  # fmt: skip

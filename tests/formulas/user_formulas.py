@@ -17,6 +17,12 @@ def logistic_loss(margin, label):
     return -(label * math.log(p) + (1 - label) * math.log(1 - p))
 
 
+@gb.objective(link="logit", labels=(0, 1))
+def stable_logistic(margin, label):
+    """logistic_loss without overflow: both terms have a kink at 0, their sum has none."""
+    return math.log1p(math.exp(-abs(margin))) + max(margin, 0.0) - label * margin
+
+
 @gb.objective(name="focal-loss", link="logit", labels=(0, 1))
 def focal(margin, label, gamma=2.0, floor=1e-15):
     p = 1 / (1 + math.exp(-margin))

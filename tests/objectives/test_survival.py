@@ -115,6 +115,18 @@ def test_base_score_of_aft_minimises_the_weighted_loss(law):
     assert abs((weight * grad).sum() / (weight * hess).sum()) < 2e-6  # gradients of 20 bits
 
 
+@pytest.mark.parametrize("law, known", [("normal", scipy.stats.norm), ("logistic", scipy.stats.logistic)])
+def test_aft_metric_of_wide_bounds_is_the_mass_between_them(law, known):
+    low = np.array([0, 1e-20, 1e-6, 0.5, 1e-3, 2, 30])
+    high = np.array([np.inf, 1e20, 1e6, 0.6, np.inf, np.inf, 31])
+    data = gb.DMatrix(np.zeros((7, 1)), label_lower_bound=low, label_upper_bound=high)
+    with np.errstate(divide="ignore"):
+        mass = known.sf(np.log(low)) - known.sf(np.log(high))
+    params = {"objective": "survival:aft", "aft_loss_distribution": law, "base_score": 1, "min_child_weight": 1e9}
+    gb.train(params, data, 1, evals=[(data, "t")], evals_result=(scores := {}), verbose_eval=False)
+    assert scores["t"]["aft-nloglik"][0] == pytest.approx(-np.log(np.maximum(mass, 1e-12)).mean(), rel=1e-6)
+
+
 def test_bounds_are_checked_and_are_for_aft():
     X, time, low, high, _ = times(20)
     for lower, upper, place in [(np.full(20, 2), np.ones(20), 0), (np.zeros(20), np.where(np.arange(20) == 3, 0, 1), 3)]:
