@@ -484,6 +484,13 @@ def test_categories_that_are_no_text_are_matched_by_value(kind, folder, monkeypa
     pl.DataFrame({"k": [1.25, 2.0], "x": [1.0, 2.0]}).write_parquet("unknown.parquet")
     main(["predict", "unknown.parquet", "--model", "model.json", "--output", "out.parquet"])
     assert 'Categories unknown to the model become missing. Column "k": "1.25"' in capsys.readouterr().err
+    if kind == "int":
+        x, numbers = frame["x"].to_numpy()[20:], pl.Series(values[20:])
+        pl.DataFrame({"k": numbers.cast(pl.Decimal(10, 0)), "x": x}).write_parquet("dec.parquet")
+        main(["predict", "dec.parquet", "--model", "model.json", "--output", "out.parquet"])
+        np.testing.assert_array_equal(pl.read_parquet("out.parquet")["prediction"], booster.predict(gb.DMatrix(frame[20:])))
+        pl.DataFrame({"k": numbers.cast(pl.String).cast(pl.Categorical), "x": x}).write_parquet("cat.parquet")
+        assert main(["predict", "cat.parquet", "--model", "model.json"]) == 2
     (folder / "data.svm").write_text("1 0:1 1:2\n")  # codes
     main(["predict", "data.svm", "--model", "model.json", "--output", "out.parquet"])
     (folder / "text.csv").write_text("k,x\na,1\n")

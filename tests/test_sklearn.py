@@ -1081,5 +1081,7 @@ def test_no_values_for_rows_that_are_there_are_an_error(given):
     with pytest.raises(ValueError, match="has 0 rows, data has 80. Both need the same rows"):
         GPUBoostRegressor(n_estimators=1).fit(np.zeros((80, 2)), np.arange(80.0), **given)
     X, y = np.zeros((80, 2)), np.arange(80.0)
+    with pytest.raises(ValueError, match="must have shape"):
+        GPUBoostRegressor(n_estimators=1).fit(X, y, **dict.fromkeys(given, np.array(1.0)))
     with pytest.raises(ValueError, match="has 0 rows, data has 80"):
         GPUBoostRegressor(n_estimators=1).fit(X, y, eval_set=[(X, y)], sample_weight_eval_set=[[]])

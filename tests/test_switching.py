@@ -179,6 +179,7 @@ def test_categories_are_returned_and_number_another_frame():
         gb.DMatrix(OTHER.assign(a=pd.Categorical(["w", "z"])), feature_types=data.get_categories())
     data.get_categories().values["a"].append("w")
     assert data.categories["a"] == ["x", "yb", "z"]
+    assert gb.DMatrix(OTHER.assign(a=None, b=None), feature_types=data.get_categories()).categories == {}
     with pytest.raises(ValueError, match="numbers a frame's categories, of which data has none"):
         gb.DMatrix(X, feature_types=data.get_categories())
     with pytest.raises(ValueError, match="column 'c' holds categories, but has none in feature_types"):

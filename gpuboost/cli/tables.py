@@ -202,14 +202,15 @@ def as_categories(table: Any, names: Iterable[str]) -> Any:
 
 def by_value(table: Any, categories: Mapping[str, Sequence[Any]]) -> Any:
     """The table, whose columns of these names hold such categories: numbers or booleans, which polars has none of. Raises
-    ValueError where a column holds text."""
+    ValueError where a column holds something else."""
     if not categories or isinstance(table, TextTable):
         return table
-    arrow = table.to_arrow()
+    pl, arrow = import_polars(), table.to_arrow()
     for name, values in categories.items():
-        if is_text(table[name]):
-            raise ValueError(f"column {name!r} holds text, but held {listing(values)} in training. Convert it.")
-        arrow = arrow.set_column(table.columns.index(name), name, table[name].to_arrow().dictionary_encode())
+        column = table[name].cast(pl.Float64) if table[name].dtype.is_decimal() else table[name]
+        if not (column.dtype.is_numeric() or column.dtype == pl.Boolean or column.null_count() == len(column)):
+            raise ValueError(f"column {name!r} holds {column.dtype}, but held {listing(values)} in training. Convert it.")
+        arrow = arrow.set_column(table.columns.index(name), name, column.to_arrow().dictionary_encode())
     return arrow
 
 

@@ -100,7 +100,7 @@ async def _predict(model: Model, data: Any, missing: float, base_margin: Any, op
     parts = data.to_delayed().flatten()
     margins: Sequence[Any] = [None] * len(parts)
     if base_margin is not None:
-        rows = {} if np.isnan(data.chunks[0]).any() or np.isnan(base_margin.chunks[0]).any() else {0: data.chunks[0]}
+        rows = {0: data.chunks[0]} if sum(data.chunks[0]) == sum(base_margin.chunks[0]) else {}  # NaN equals nothing
         margins = base_margin.rechunk(rows | {i: -1 for i in range(1, base_margin.ndim)}).to_delayed().flatten()
         if len(margins) != len(parts):
             raise ValueError(f"base_margin has {len(margins)} partitions, data has {len(parts)}. Give both the same.")

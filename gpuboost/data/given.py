@@ -10,11 +10,17 @@ from gpuboost.data.tables.numbers import as_floats
 from gpuboost.errors import RowError
 
 __all__ = [
-    "as_bound", "as_columns", "as_feature_weights", "as_integers", "as_weights", "group_ptr", "row_numbers", "sizes_of_queries",
+    "as_bound", "as_columns", "as_feature_weights", "as_integers", "as_weights", "group_ptr", "is_empty", "row_numbers",
+    "sizes_of_queries",
 ]  # fmt: skip
 
 LARGEST_USUAL_WEIGHT = 1e6
 USER = 6  # calls from here to the caller of DMatrix.set_weight or set_info, whose line a warning shows
+
+
+def is_empty(values: Any) -> bool:
+    """Whether this is an array or list of nothing, which takes back what was given; of two dimensions it is meant for rows."""
+    return values.shape == (0,) if isinstance(values, np.ndarray) else isinstance(values, list | tuple) and not values
 
 
 def as_columns(name: str, values: Any, n_rows: int, takes_nan: bool = False) -> np.ndarray:

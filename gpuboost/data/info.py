@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from gpuboost.data.given import as_bound, as_columns, as_feature_weights, as_weights, group_ptr, sizes_of_queries
+from gpuboost.data.given import as_bound, as_columns, as_feature_weights, as_weights, group_ptr, is_empty, sizes_of_queries
 
 __all__ = ["FIELDS", "FLOAT_INFO", "UINT_INFO", "MatrixInfo"]
 
@@ -62,8 +62,7 @@ class MatrixInfo:
 
     def _checked(self, name: str, values: Any, n_features: int, first_rows: np.ndarray) -> dict[str, np.ndarray]:
         """The field of this class that holds it: its values there. first_rows : group_ptr of the queries, which go first."""
-        is_empty = values.shape == (0,) if isinstance(values, np.ndarray) else isinstance(values, list | tuple) and not values
-        if is_empty and (n_features if name == "feature_weights" else self.n_rows):
+        if is_empty(values) and (n_features if name == "feature_weights" else self.n_rows):
             return {"group_ptr": _NO_QUERIES} if name in UINT_INFO else {name: _NOT_GIVEN}
         if name == "weight":
             return {name: as_weights(values, self.n_rows, first_rows)}

@@ -110,8 +110,8 @@ class _FormulaObjective(Objective):
             raise invalid_labels(label, bad, self.name, allowed, "Change them, or the decorator's labels.")
 
     def base_score(self, labels: RowSums, n_outputs: int) -> list[float]:
-        """One Newton step from margin 0, as XGBoost takes for losses whose minimiser it does not know; from beside it where no
-        row has a curvature there, as at a kink of its own that abs(margin) has: there all rows would stay for ever."""
+        """One Newton step from margin 0, as XGBoost takes for losses whose minimiser it does not know; from beside it where a
+        kink, as abs(margin) has, hides the curvature there: all rows would stay for ever."""
         starts = []
         for k in range(n_outputs):
             slope, curvature, n_negative = self._sums_at(0.0, labels, k)
@@ -127,11 +127,17 @@ class _FormulaObjective(Objective):
                     "0: sums of hessians are weights. Return (gradient, hessian) with a bound from above instead."
                 )
             if curvature == 0:
-                slope, curvature, _ = self._sums_at(BESIDE, labels, k)
-                starts.append(BESIDE - slope / curvature if curvature > 0 and math.isfinite(slope) else 0.0)
+                starts.append(self._start_beside(labels, k))
             else:
                 starts.append(-slope / curvature if curvature > 0 else 0.0)
         return starts
+
+    def _start_beside(self, labels: RowSums, output: int) -> float:
+        """A Newton step from next to margin 0, not back to it; 0 where there is no kink: the curvature falls towards it."""
+        (slope, curvature, _), (_, nearer, _) = (self._sums_at(margin, labels, output) for margin in (BESIDE, BESIDE / 2))
+        if not (0 < curvature < 1.5 * nearer and math.isfinite(slope)):
+            return 0.0
+        return BESIDE - slope / curvature or BESIDE
 
     def _sums_at(self, margin: float, labels: RowSums, output: int) -> list[float]:
         """Σ g, Σ h, and the weight of rows with h < 0, of rows with that margin."""

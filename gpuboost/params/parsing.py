@@ -67,7 +67,7 @@ def parse_params(params: Mapping[str, Any] | Iterable[tuple[str, Any]] | None = 
     spelt: dict[str, str] = {}  # name → "name=value" as it was first given
     unknown = []
     pairs = _pairs(params)
-    grows_trees = ("booster", "gblinear") not in pairs
+    grows_trees = not any(name == "booster" and isinstance(value, str) and value == "gblinear" for name, value in pairs)
     for spelling, given in pairs:
         if spelling in WITHOUT_EFFECT:
             continue

@@ -15,6 +15,7 @@ from gpuboost import inspection
 from gpuboost.booster import Booster
 from gpuboost.callback import LearningRateScheduler
 from gpuboost.data.dmatrix import DMatrix
+from gpuboost.data.given import is_empty
 from gpuboost.data.tables.device import host_array, is_device_table, open_device_table
 from gpuboost.explanation import explainer
 from gpuboost.labels import has_classes
@@ -475,7 +476,7 @@ def with_labels(function: Any) -> Any:
 def _refuse_empty(X: Any, info: dict[str, Any]) -> None:
     """ValueError for no values of rows that are there; a DMatrix takes an empty list for none."""
     for name, values in info.items():
-        if isinstance(values, list | tuple | np.ndarray) and len(values) == 0 < _num_samples(X):
+        if is_empty(values) and _num_samples(X) > 0:
             raise ValueError(f"{name} has 0 rows, data has {_num_samples(X)}. Both need the same rows.")
 
 

@@ -146,6 +146,15 @@ def test_a_kink_at_margin_0_is_not_where_rows_stay(threshold, formulas):
     assert losses[0] == pytest.approx(losses[1], rel=0.05) and losses[0] < 0.4
 
 
+def test_a_start_beside_0_stays_beside_it_and_near(formulas):
+    x = np.random.default_rng(0).normal(size=(400, 3))
+    centred = gb.DMatrix(x, np.where(x[:, 0] > np.median(x[:, 0]), 1.0, -1.0))
+    booster = gb.train({"objective": formulas.kinked_square}, centred, 20, verbose_eval=False)
+    assert abs(booster.predict(centred) - centred.get_label()).max() < 0.1
+    cubes = gb.DMatrix(x, x[:, 0] ** 3)
+    assert gb.train({"objective": formulas.quartic}, cubes, 1, verbose_eval=False).model.base_score == (0.0,)
+
+
 def test_pickled_and_copied(formulas):
     for objective in (formulas.focal, formulas.focal.using(gamma=0.5), formulas.within):
         again = pickle.loads(pickle.dumps(objective))

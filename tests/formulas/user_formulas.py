@@ -23,6 +23,17 @@ def stable_logistic(margin, label):
     return math.log1p(math.exp(-abs(margin))) + max(margin, 0.0) - label * margin
 
 
+@gb.objective
+def kinked_square(margin, label):
+    return 0.5 * abs(margin) * abs(margin) - label * margin
+
+
+@gb.objective
+def quartic(margin, label):
+    """No curvature at 0, and next to none beside it."""
+    return margin**4 / 4 - label * margin
+
+
 @gb.objective(name="focal-loss", link="logit", labels=(0, 1))
 def focal(margin, label, gamma=2.0, floor=1e-15):
     p = 1 / (1 + math.exp(-margin))

@@ -33,7 +33,7 @@ def is_table_path(data: Any) -> bool:
 def _options(path: str) -> tuple[str, str]:
     """The path, and the options behind it, "?label_column=0"; a question mark may also belong to a pattern."""
     base, mark, options = path.rpartition("?")
-    return (base, mark + options) if mark and "=" in options and "/" not in options else (path, "")
+    return (base, mark + options) if mark and "=" in options and "/" not in options.partition("#")[0] else (path, "")
 
 
 def is_query(data: Any) -> bool:

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from gpuboost.data.given import as_integers
+from gpuboost.data.given import as_integers, is_empty
 from gpuboost.data.info import MatrixInfo
 from gpuboost.data.streams.batch import Batch
 from gpuboost.data.tables.device import host_array
@@ -243,7 +243,7 @@ class _Rows:
         if "group" in given and "qid" in given:
             raise ValueError("group and qid both name the queries. Give one of them.")
         for name, values in given.items():  # a DMatrix takes an empty list for none
-            if isinstance(values, list | tuple | np.ndarray) and len(values) == 0:
+            if is_empty(values):
                 raise ValueError(f"{name} has 0 rows, data has {source.n_rows}. Both need the same rows.")
         checked = MatrixInfo(source.n_rows, missing_labels=self._missing_labels).updated(source.n_features, **given)
         for name, values in given.items():
