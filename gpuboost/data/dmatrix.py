@@ -23,7 +23,6 @@ from gpuboost.data.given import row_numbers
 from gpuboost.data.info import FLOAT_INFO, UINT_INFO, MatrixInfo
 from gpuboost.data.streams.gather import gather
 from gpuboost.data.streams.open import find_stream, room_for_values
-from gpuboost.data.tables.open import FRAMES
 from gpuboost.data.tables.source import ColumnSource
 from gpuboost.data.tables.sparse import is_sparse
 from gpuboost.data.tables.text_files import TextTable, read_text
@@ -134,8 +133,7 @@ class DMatrix:
             source.n_features, source.feature_names, source.feature_types, source.categories, source.stored is not None,
             sparse_absent,
         )  # fmt: skip
-        is_frame = isinstance(view.loaded.table, FRAMES) or getattr(view.loaded.table, "is_frame", False)
-        if numbered and not numbered.empty() and not is_frame:
+        if numbered and not (numbered.empty() or view.is_frame):
             raise ValueError("what get_categories returns numbers a frame's categories, of which data has none. Pass letters.")
         if numbered and source.categories:
             self._features = numbered.numbering(self._features)

@@ -28,8 +28,8 @@ def as_columns(name: str, values: Any, n_rows: int, takes_nan: bool = False) -> 
     array = _numbers(name, values)
     if array.ndim not in (1, 2) or array.shape[1:] == (0,):
         raise ValueError(f"{name} must have shape (n_rows,) or (n_rows, k), k at least 1, got {array.shape}.")
-    if name == "base_margin" and array.ndim == 1 and n_rows and len(array) % n_rows == 0:  # of several outputs, row by row
-        array = array.reshape(n_rows, -1) if len(array) else array
+    if name == "base_margin" and array.ndim == 1 and len(array) > n_rows > 0 and len(array) % n_rows == 0:
+        array = array.reshape(n_rows, -1)  # of several outputs, row by row
     array = array[:, None] if array.ndim == 1 else array
     if len(array) != n_rows:
         raise ValueError(f"{name} has {len(array)} rows, data has {n_rows}. Both need the same rows.")

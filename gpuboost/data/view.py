@@ -9,7 +9,7 @@ import numpy as np
 
 from gpuboost.data.feature_info import Categories, FeatureInfo
 from gpuboost.data.tables.device import host_array
-from gpuboost.data.tables.open import LoadedTable, load_table, open_table
+from gpuboost.data.tables.open import FRAMES, LoadedTable, load_table, open_table
 from gpuboost.data.tables.source import ColumnSource
 from gpuboost.data.tables.sparse import SparseTable
 
@@ -44,6 +44,11 @@ class TableView:
         source = open_table(loaded, missing=missing, feature_names=names, feature_types=types)
         source = source.absent_as(ABSENT_VALUES[sparse_absent or "missing"])
         return TableView(loaded, source, is_libsvm and names is None, missing)
+
+    @property
+    def is_frame(self) -> bool:
+        """Whether its columns hold the values of categories; an array's hold codes."""
+        return isinstance(self.loaded.table, FRAMES) or getattr(self.loaded.table, "is_frame", False)
 
     @cached_property
     def finite(self) -> ColumnSource:

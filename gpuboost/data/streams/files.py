@@ -117,8 +117,9 @@ def stream_of_query(data: Any, named: Named) -> Stream:
         index = _index_of(data.schema.names, (data.schema.metadata or {}).get(b"pandas"))
         read: Callable[[], Iterator[Any]] = partial(data.to_batches, batch_size=_batch_rows(len(data.schema)))
     elif hasattr(data, "collect_batches"):
-        n_columns = len(data.collect_schema())
-        read = partial(data.collect_batches, chunk_size=_batch_rows(n_columns), maintain_order=True)
+        names = data.collect_schema().names()
+        index = _index_of(names, None)
+        read = partial(data.collect_batches, chunk_size=_batch_rows(len(names)), maintain_order=True)
     else:
         raise ImportError("a lazy frame is read in batches by polars 1.35 or newer. Update it, or pass frame.collect().")
     return Stream(lambda: _named_columns(read(), named, where, index))
@@ -154,7 +155,7 @@ def _unreadable(path: str, error: Exception) -> ValueError:
     return ValueError(f"{path} cannot be read as Parquet: {str(error).splitlines()[0]}. Write it anew, or leave it out.")
 
 
-def _named_columns(tables: Iterator[Any], named: Named, where: str, index: Collection[str] = ()) -> Iterator[Batch]:
+def _named_columns(tables: Iterator[Any], named: Named, where: str, index: Collection[str]) -> Iterator[Batch]:
     """Batches without the columns that are named, which become what is known of the rows, and those of an index. Tables without
     rows are left out."""
     import narwhals as nw
@@ -171,9 +172,8 @@ def _named_columns(tables: Iterator[Any], named: Named, where: str, index: Colle
                     raise ValueError(f"{field}={column!r}: {where} has no such column. {hint}")
             info[field] = frame[columns].to_numpy()
         used = {name for columns in named.values() for name in ([columns] if isinstance(columns, str) else columns)}
-        used |= {*index, *filter(PANDAS_INDEX.fullmatch, frame.columns)}
         if len(frame):
-            yield Batch(frame.drop(list(used), strict=False).to_native(), info)
+            yield Batch(frame.drop(list(used.union(index)), strict=False).to_native(), info)
 
 
 def _text_batches(uri: str, named: Named) -> Iterator[Batch]:
