@@ -41,11 +41,13 @@ _HOMES = {
     "metric": "formulas.metric",
     "objective": "formulas.objective",
     "split_gain": "formulas.split_gain",
+    "RabitTracker": "tracker",
+    "build_info": "doctor",
     "callback": "callback",
+    "collective": "collective",
     "dask": "dask",
     "sklearn": "sklearn",
 }
-_NOT_BUILT = ("build_info", "collective")
 _KINDS = ("Classifier", "Regressor", "Ranker", "RFClassifier", "RFRegressor")
 _RENAMED = {f"XGB{kind}": f"GPUBoost{kind}" for kind in _KINDS}
 
@@ -53,6 +55,7 @@ __all__ = ["__version__", *_HOMES]
 
 if TYPE_CHECKING:
     from gpuboost import callback as callback
+    from gpuboost import collective as collective
     from gpuboost import dask as dask
     from gpuboost import sklearn as sklearn
     from gpuboost.booster import Booster as Booster
@@ -64,6 +67,7 @@ if TYPE_CHECKING:
     from gpuboost.data.external import ExtMemQuantileDMatrix as ExtMemQuantileDMatrix
     from gpuboost.data.quantile_dmatrix import QuantileDMatrix as QuantileDMatrix
     from gpuboost.data.streams.data_iter import DataIter as DataIter
+    from gpuboost.doctor import build_info as build_info
     from gpuboost.errors import DeviceNotFoundError as DeviceNotFoundError
     from gpuboost.errors import ModelFormatError as ModelFormatError
     from gpuboost.errors import NotFittedError as NotFittedError
@@ -81,6 +85,7 @@ if TYPE_CHECKING:
     from gpuboost.sklearn import GPUBoostRegressor as GPUBoostRegressor
     from gpuboost.sklearn import GPUBoostRFClassifier as GPUBoostRFClassifier
     from gpuboost.sklearn import GPUBoostRFRegressor as GPUBoostRFRegressor
+    from gpuboost.tracker import RabitTracker as RabitTracker
     from gpuboost.training.loop import train as train
 
 
@@ -88,10 +93,6 @@ def __getattr__(name: str) -> Any:
     if name in _HOMES:
         module = import_module(f"gpuboost.{_HOMES[name]}")
         return module if _HOMES[name] == name else getattr(module, name)
-    if name in _NOT_BUILT:
-        from gpuboost.errors import not_built
-
-        raise not_built(name)
     hint = f". It is called {_RENAMED[name]} here." if name in _RENAMED else ""
     raise AttributeError(f"module 'gpuboost' has no attribute {name!r}{hint}")
 

@@ -28,7 +28,7 @@ from typing import Any
 from gpuboost import __version__
 from gpuboost.errors import DISTRIBUTION, install
 
-__all__ = ["Finding", "examine", "main", "report"]
+__all__ = ["Finding", "build_info", "examine", "main", "report"]
 
 NO_GPU = "no GPU: training runs on the CPU"
 
@@ -108,6 +108,16 @@ def report(as_json: bool) -> int:
     else:
         print(*findings, sep="\n")
     return 0 if is_ok else 1
+
+
+def build_info() -> dict[str, Any]:
+    """What is installed, under XGBoost's names, and the versions of what computes. USE_CUDA : whether the software for training
+    on a GPU is there; whether there is a GPU says examine()."""
+    found = {name: installed_version(name) for name in ("numpy", "numba", "llvmlite", "numba-cuda")}
+    found["cupy"] = installed_version("cupy-cuda13x") or installed_version("cupy-cuda12x")
+    has_cuda = found["cupy"] is not None and found["numba-cuda"] is not None
+    absent = dict.fromkeys(("DEBUG", "USE_FEDERATED", "USE_OPENMP", "USE_RMM"), False)
+    return {"version": __version__, **absent, **dict.fromkeys(("USE_CUDA", "USE_NCCL", "USE_DLOPEN_NCCL"), has_cuda), **found}
 
 
 # -- Checks: each returns what it found, raises Absent, or whatever is wrong ------------------------------------------

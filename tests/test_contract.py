@@ -60,7 +60,7 @@ LAYERS = [
     ["arrays", "errors", "paths", "registry", "params", "config", "communicator", "model", "binned"],
     ["kernels"],
     ["storage"],
-    ["network"],
+    ["network", "tracker", "collective"],
     ["backend", "compiling", "second_compiler"],
     ["labels", "data", "objectives", "metrics"],
     ["formulas"],

@@ -99,7 +99,8 @@ def test_parameters_are_those_of_training():
     for estimator in (GPUBoostClassifier(), GPUBoostRegressor()):
         params = estimator.get_params()
         assert set(params) - own - aliases == set(Params.__dataclass_fields__) - {"nthread", "seed", "num_class"}
-        assert {name for name, value in params.items() if value is not None} == {"n_estimators", "missing", "enable_categorical"}
+        given = {name for name, value in params.items() if value is not None}
+        assert given == {"n_estimators", "missing", "enable_categorical", "objective"}
 
 
 @pytest.mark.parametrize("make", [GPUBoostClassifier, GPUBoostRegressor])
@@ -111,7 +112,32 @@ def test_every_parameter_of_training_can_be_given_set_and_cloned(make, name):
     assert clone(make(**{name: 5})).get_params()[name] == 5
     pipeline = Pipeline([("model", make())]).set_params(**{f"model__{name}": 5})
     assert pipeline.get_params()[f"model__{name}"] == 5
-    assert name not in make().get_params() or make().get_params()[name] is None
+    assert name not in make().get_params() or name == "objective" or make().get_params()[name] is None
+
+
+@pytest.mark.parametrize("kind", ["Classifier", "Regressor", "Ranker", "RFClassifier", "RFRegressor"])
+@pytest.mark.filterwarnings("ignore:.*is deprecated:FutureWarning")
+def test_the_default_objective_is_xgboosts(kind):
+    xgb = pytest.importorskip("xgboost")
+    ours, theirs = getattr(gb, f"GPUBoost{kind}")(), getattr(xgb, f"XGB{kind}")()
+    assert ours.objective == ours.get_params()["objective"] == theirs.objective
+    assert type(ours)(objective=None).get_xgb_params()["objective"] == theirs.objective
+
+
+def test_a_subclass_keeps_defaults_and_may_have_its_own():
+    class Plain(GPUBoostClassifier):
+        pass
+
+    class Deep(GPUBoostClassifier, max_depth=12):
+        pass
+
+    class Narrow(GPUBoostClassifier):
+        def __init__(self, max_depth=2):
+            super().__init__(max_depth=max_depth)
+
+    assert Plain().get_params() == GPUBoostClassifier().get_params()
+    assert clone(Deep(eta=0.1)).get_params()["max_depth"] == 12 and "max_depth=3" in repr(Deep(max_depth=3))
+    assert Narrow().get_params() == {"max_depth": 2} and Narrow().objective == "binary:logistic"
 
 
 @pytest.mark.parametrize("make", [GPUBoostClassifier, GPUBoostRegressor])

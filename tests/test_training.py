@@ -541,16 +541,6 @@ def test_cuda_is_refused_with_the_remedy(device):
         gb.train({"device": device}, gb.DMatrix(X, y), 1)
 
 
-def test_what_is_not_built_says_so_by_its_own_name():
-    calls = {}
-    for name in ("build_info", "collective"):
-        calls[name] = lambda name=name: getattr(gb, name)
-    for name, call in calls.items():
-        with pytest.raises(NotImplementedError) as error:
-            call()
-        assert name in str(error.value) and "not built yet in gpuboost" in str(error.value)
-
-
 @pytest.mark.parametrize("name, here", [("XGBClassifier", "GPUBoostClassifier"), ("XGBRegressor", "GPUBoostRegressor")])
 def test_xgboosts_names_of_estimators_lead_to_ours(name, here):
     assert here in gb.__all__ and not hasattr(gb, name)

@@ -29,6 +29,7 @@ except ImportError:
 
     raise ImportError(f"gpuboost.dask needs Dask. Install it: {install('dask')}") from None
 
+from gpuboost.collective import Config
 from gpuboost.dask.estimators import (
     DaskGPUBoostClassifier,
     DaskGPUBoostRanker,
@@ -36,7 +37,6 @@ from gpuboost.dask.estimators import (
     DaskGPUBoostRFClassifier,
     DaskGPUBoostRFRegressor,
 )
-from gpuboost.dask.job import Config
 from gpuboost.dask.matrix import DaskDMatrix, DaskQuantileDMatrix
 from gpuboost.dask.prediction import inplace_predict, predict
 from gpuboost.dask.seat import CommunicatorContext

@@ -21,8 +21,6 @@ from gpuboost.sklearn import (
     GPUBoostRFRegressor,
 )
 from gpuboost.sklearn.base import GPUBoostModel
-from gpuboost.sklearn.forest import FOREST_DEFAULTS
-from gpuboost.sklearn.parameters import DEFAULTS, signature_of
 
 __all__ = [
     "DaskGPUBoostClassifier", "DaskGPUBoostRFClassifier", "DaskGPUBoostRFRegressor", "DaskGPUBoostRanker",
@@ -32,7 +30,7 @@ __all__ = [
 OF_DASK = {"coll_cfg": None}
 
 
-class _DaskModel(GPUBoostModel):
+class _DaskModel(GPUBoostModel, **OF_DASK):
     """What the estimators share. Parameters as on one machine, and coll_cfg (Config).
 
     client : an attribute, the cluster's; by default the one at hand. With an asynchronous one, await what fit and predict return
@@ -41,14 +39,11 @@ class _DaskModel(GPUBoostModel):
 
     _local: type[GPUBoostModel]  # the estimator of one machine
     _client: Client | None = None
-    _defaults = DEFAULTS | OF_DASK
 
     def __init__(self, **params: Any) -> None:
         if "client" in params:
             raise TypeError("client is no parameter of an estimator, which could not be copied with it. Set estimator.client.")
         super().__init__(**params)
-
-    __init__.__signature__ = signature_of(DEFAULTS | OF_DASK)  # type: ignore[attr-defined]
 
     @property
     def client(self) -> Client:
@@ -215,19 +210,13 @@ class DaskGPUBoostClassifier(_DaskModel, GPUBoostClassifier):
         )  # fmt: skip
 
 
-class DaskGPUBoostRanker(_DaskModel, GPUBoostRanker):
+class DaskGPUBoostRanker(_DaskModel, GPUBoostRanker, allow_group_split=False):
     """GPUBoostRanker on a cluster. Rows of a query follow each other over all partitions.
 
     allow_group_split : accepted for XGBoost's sake; no query is ever split.
     """
 
     _local = GPUBoostRanker
-    _defaults = DEFAULTS | OF_DASK | {"allow_group_split": False}
-
-    def __init__(self, **params: Any) -> None:
-        super().__init__(**params)
-
-    __init__.__signature__ = signature_of(_defaults)  # type: ignore[attr-defined]
 
     def get_xgb_params(self) -> dict[str, Any]:
         return {name: value for name, value in super().get_xgb_params().items() if name != "allow_group_split"}
@@ -271,24 +260,12 @@ class DaskGPUBoostRFRegressor(DaskGPUBoostRegressor, GPUBoostRFRegressor):
     """GPUBoostRFRegressor on a cluster."""
 
     _local = GPUBoostRFRegressor
-    _defaults = FOREST_DEFAULTS | OF_DASK
-
-    def __init__(self, **params: Any) -> None:
-        super().__init__(**params)
-
-    __init__.__signature__ = signature_of(_defaults)  # type: ignore[attr-defined]
 
 
 class DaskGPUBoostRFClassifier(DaskGPUBoostClassifier, GPUBoostRFClassifier):
     """GPUBoostRFClassifier on a cluster."""
 
     _local = GPUBoostRFClassifier
-    _defaults = FOREST_DEFAULTS | OF_DASK
-
-    def __init__(self, **params: Any) -> None:
-        super().__init__(**params)
-
-    __init__.__signature__ = signature_of(_defaults)  # type: ignore[attr-defined]
 
 
 def _without_qid(X: Any, qid: Any) -> tuple[Any, Any]:

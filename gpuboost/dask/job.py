@@ -17,7 +17,6 @@ import asyncio
 import secrets
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from itertools import accumulate
 from time import monotonic
 from typing import Any, TypeVar
@@ -34,30 +33,13 @@ from gpuboost.errors import RowError
 from gpuboost.network import WorkerLost
 from gpuboost.training.checkpoint import Progress
 
-__all__ = ["Config", "Job"]
+__all__ = ["Job"]
 
 T = TypeVar("T")
 FIRST_POLL, LAST_POLL = 0.005, 0.2  # seconds from one look at the futures to the next
 LEAST_PATIENCE = 15.0  # seconds, with the scheduler's word: a worker that imports, or waits for a processor, tells it nothing
 FAILED = {"error", "cancelled", "lost"}
 WATCH_SECONDS = 0.5  # from one look at Dask's list of workers to the next
-
-
-@dataclass(frozen=True)
-class Config:
-    """How workers wait for each other; XGBoost's names (collective.Config), and their classes are taken as well.
-
-    timeout : seconds after which a worker that says nothing is lost; 30 by default. Signs of life come from it all the time, also
-    while it computes. retry : attempts one after another that bring no new round, after the first; 10 by default. The others are
-    accepted and not needed: Dask's scheduler serves, and ports are free ones.
-    """
-
-    retry: int | None = None
-    timeout: float | None = None
-    tracker_host_ip: str | None = None
-    tracker_port: int | None = None
-    tracker_timeout: float | None = None
-    worker_port: Any = None
 
 
 class _Failed(Exception):

@@ -13,11 +13,12 @@ from distributed import Client, get_worker
 
 from gpuboost.booster import Booster
 from gpuboost.callback import EvalsLog, TrainingCallback
+from gpuboost.collective import Config
 from gpuboost.communicator import current_communicator
 from gpuboost.config import config_context, get_config
 from gpuboost.cross_validation import cv as cv_here
 from gpuboost.custom_objective import CustomObjective
-from gpuboost.dask.job import Config, Job
+from gpuboost.dask.job import Job
 from gpuboost.dask.matrix import DaskDMatrix, DaskQuantileDMatrix, client_of
 from gpuboost.dask.seat import Meeting, open_seat
 from gpuboost.data.dmatrix import DMatrix

@@ -37,10 +37,8 @@ class GPUBoostModel(BaseEstimator):
 {PARAMETERS}
     """
 
-    _default_objective = "reg:squarederror"
     _booster: Booster
-
-    _defaults = DEFAULTS
+    _defaults = _own_defaults = DEFAULTS
 
     def __init__(self, **params: Any) -> None:
         for name, default in self._defaults.items():
@@ -48,7 +46,22 @@ class GPUBoostModel(BaseEstimator):
         if params:
             self.kwargs = params
 
-    __init__.__signature__ = signature_of(DEFAULTS)  # type: ignore[attr-defined]  # what scikit-learn, help() and completion look at
+    def __init_subclass__(cls, **own_defaults: Any) -> None:
+        """A class with defaults of its own beside those above it, and an __init__ with the signature that scikit-learn, help()
+        and completion look at."""
+        super().__init_subclass__()
+        cls._own_defaults = own_defaults
+        cls._defaults = {}
+        for above in reversed(cls.__mro__):
+            cls._defaults |= vars(above).get("_own_defaults", {})
+        if "__init__" in vars(cls):
+            return
+
+        def __init__(self: GPUBoostModel, **params: Any) -> None:
+            super(cls, self).__init__(**params)
+
+        __init__.__signature__ = signature_of(cls._defaults)  # type: ignore[attr-defined]
+        cls.__init__ = __init__  # type: ignore[method-assign]
 
     if TYPE_CHECKING:  # the parameters
 
@@ -311,7 +324,7 @@ class GPUBoostModel(BaseEstimator):
 
     def _objective_name(self) -> str:
         is_default = self.objective is None or _is_function(self.objective)
-        return self._default_objective if is_default else getattr(self.objective, "registered_name", self.objective)
+        return self._defaults["objective"] if is_default else getattr(self.objective, "registered_name", self.objective)
 
     # -- Predicting ---------------------------------------------------------------------------------------------------
 

@@ -21,7 +21,7 @@ from gpuboost.sklearn.parameters import PARAMETERS
 __all__ = ["GPUBoostClassifier"]
 
 
-class GPUBoostClassifier(ClassifierMixin, GPUBoostModel):
+class GPUBoostClassifier(ClassifierMixin, GPUBoostModel, objective="binary:logistic"):
     __doc__ = f"""Gradient boosted trees for classification; labels may be of any type, and are kept as classes_.
 
     binary:logistic for two classes, multi:softprob for more. A y of 0 and 1, (n_samples, n_labels), is several labels, with trees
@@ -29,8 +29,6 @@ class GPUBoostClassifier(ClassifierMixin, GPUBoostModel):
 
 {PARAMETERS}
     """
-
-    _default_objective = "binary:logistic"
 
     def __sklearn_tags__(self):
         tags = super().__sklearn_tags__()

@@ -5,13 +5,12 @@ from typing import Any
 from gpuboost.params import ALIASES
 from gpuboost.sklearn.base import GPUBoostModel
 from gpuboost.sklearn.classifier import GPUBoostClassifier
-from gpuboost.sklearn.parameters import DEFAULTS, PARAMETERS, signature_of
+from gpuboost.sklearn.parameters import PARAMETERS
 from gpuboost.sklearn.regressor import GPUBoostRegressor
 
 __all__ = ["GPUBoostRFClassifier", "GPUBoostRFRegressor"]
 
 OF_FORESTS = {"learning_rate": 1.0, "subsample": 0.8, "colsample_bynode": 0.8, "reg_lambda": 1e-5}  # XGBoost's
-FOREST_DEFAULTS = DEFAULTS | OF_FORESTS
 NOT_OF_FORESTS = {
     "early_stopping_rounds": "Leave it out.", "refit_full": "Leave it out.", "callbacks": "Leave them out.",
     "num_parallel_tree": "Use n_estimators.",
@@ -20,15 +19,8 @@ DIFFERENCES = f"""n_estimators is the number of trees (of each output). Defaults
     There are no rounds to stop early, or to call back after."""
 
 
-class _Forest(GPUBoostModel):
+class _Forest(GPUBoostModel, **OF_FORESTS):
     """Beside an estimator: n_estimators trees in one round."""
-
-    _defaults = FOREST_DEFAULTS
-
-    def __init__(self, **params: Any) -> None:
-        super().__init__(**params)
-
-    __init__.__signature__ = signature_of(FOREST_DEFAULTS)  # type: ignore[attr-defined]
 
     def get_num_boosting_rounds(self) -> int:
         """1. Raises ValueError where a parameter was given that speaks of several, and for a forest without trees."""

@@ -14,7 +14,10 @@ __all__ = ["DEFAULTS", "NOT_OF_TRAINING", "PARAMETERS", "signature_of"]
 # Name → default and meaning; those of training that are more, or other, here than in train().
 OWN: dict[str, tuple[Any, str]] = {
     "n_estimators": (100, "rounds of boosting, 100 for None."),
-    "objective": (None, "name, or function (y_true, y_pred[, sample_weight]) -> (grad, hess) on raw margins."),
+    "objective": (
+        None, "name, or function (y_true, y_pred[, sample_weight]) -> (grad, hess) on raw margins. None for the default: "
+        "reg:squarederror, binary:logistic or rank:ndcg.",
+    ),
     "eval_metric": (
         None, "name, or function (y_true, y_pred[, sample_weight]) -> number, to be minimised, or a list of such."
     ),

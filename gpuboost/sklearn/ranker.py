@@ -17,15 +17,13 @@ __all__ = ["GPUBoostRanker"]
 QID = "qid"  # the column of a frame that names the query of each row
 
 
-class GPUBoostRanker(GPUBoostModel):
+class GPUBoostRanker(GPUBoostModel, objective="rank:ndcg"):
     __doc__ = f"""Gradient boosted trees that rank the rows of each query by relevance. XGBoost's XGBRanker.
 
     Rows of a query follow each other; which those are say group, qid, or a column "qid" of X where X is a frame.
 
 {PARAMETERS}
     """
-
-    _default_objective = "rank:ndcg"
 
     def fit(
         self, X, y, *, group=None, qid=None, sample_weight=None, base_margin=None, eval_set=None, eval_group=None, eval_qid=None,

@@ -10,7 +10,7 @@ from gpuboost.sklearn.survival import as_bounds, as_signed_times
 __all__ = ["GPUBoostRegressor"]
 
 
-class GPUBoostRegressor(RegressorMixin, GPUBoostModel):
+class GPUBoostRegressor(RegressorMixin, GPUBoostModel, objective="reg:squarederror"):
     __doc__ = f"""Gradient boosted trees for regression, of one target or several.
 
     Of survival times, y is for survival:cox the time of each sample, minus the time where there was no event; for survival:aft
