@@ -43,6 +43,32 @@ def _compact_codes(counter, records, features, rows, selected):
 
 
 @parallel_kernel
+def recode_cpu(records, features, offsets, codes, rows, selected, n_threads):
+    """compact_codes_cpu, with other codes (tree_method="approx").
+
+    offsets : int32 (k + 1,), IN. Where the bins of each of these features begin.
+    codes : as selected (offsets[k] + k,), IN. The new code of each code of the first one, of its missing values, of each code of
+        the next one, …
+    selected : uint8 or uint16 (n_rows, at least k), OUT.
+    """
+    counter = np.zeros(1, np.int64)
+    launch(n_threads, _recode, (counter, records, features, offsets, codes, rows, selected))
+
+
+@parallel_kernel.part
+def _recode(counter, records, features, offsets, codes, rows, selected):
+    while True:
+        begin = claim(counter) * CHUNK
+        if begin >= rows.size:
+            return
+        for row in rows[begin : begin + CHUNK]:
+            to = uint32(row)
+            for j in range(features.size):
+                own = uint32(offsets[uint32(j)] + j)
+                selected[to, uint32(j)] = codes[uint32(own + records[to, uint32(features[uint32(j)])])]
+
+
+@parallel_kernel
 def compact_cells_cpu(row_begin, cells, new_cells, rows, selected, row_end, n_threads):
     """Copy the cells of some features, each to the place where the cells of its row begin.
 

@@ -4,17 +4,23 @@ The rule that proposes candidates is tested in tests/kernels/test_proposals.py.
 """
 
 from collections import Counter
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 from naive_backend import NaiveBackend
+from scipy.sparse import csr_matrix
 from simulator import SimulatedDevice
 
 import gpuboost as gb
 from gpuboost.backend import CpuBackend
+from gpuboost.backend.cpu.candidates import Candidates
+from gpuboost.backend.cpu.tables import DenseTable, SparseTable
+from gpuboost.backend.cpu.trees import CpuTrees
 from gpuboost.backend.cuda import CudaBackend
 from gpuboost.backend.cuda.training import CudaTraining
+from gpuboost.backend.plans import ColumnDraw
 from gpuboost.communicator import run_threads
 from gpuboost.model_io import digest
 from gpuboost.params import parse_params
@@ -216,3 +222,85 @@ def test_a_quantile_matrix_of_coarse_bins_is_refused(policy, make_table):
         gb.train(params, coarse, 1)
     fine = gb.QuantileDMatrix(table.X, table.label, max_bin=FINE)
     assert model_digest(params, fine) == model_digest(params, gb.DMatrix(table.X, table.label))
+
+
+# ---- histograms that hold the candidates alone
+
+
+def _forms():
+    rng = np.random.default_rng(3)
+    x = rng.normal(size=(3000, 6)).astype(np.float32)
+    x[:, 1] = rng.integers(0, 300, 3000)  # as many values as there are candidates, or more
+    x[:, 5] = 0
+    missing, sparse = np.where(rng.random(x.shape) < 0.2, np.nan, x), np.where(rng.random(x.shape) < 0.7, 0, x)
+    y = np.sin(x[:, 0]) + x[:, 1] / 300 + rng.normal(size=3000) / 3
+    return y, {
+        "dense": (x, {}), "missing": (missing, {}), "sparse": (csr_matrix(sparse), {}),
+        "zeros": (csr_matrix(sparse), {"sparse_absent": "zero"}), "sets": (x, {"feature_types": ["q", "c", "q", "q", "q", "q"]}),
+    }  # fmt: skip
+
+
+LABELS, FORMS = _forms()
+NARROWED = {
+    "one byte": {"max_bin": 64}, "two bytes": {"max_bin": 256}, "rows": {"subsample": 0.5},
+    "columns": {"colsample_bytree": 0.5, "colsample_bynode": 0.7}, "leaves": {"grow_policy": "lossguide", "max_leaves": 12},
+    "little room": {"histogram_memory": 300_000, "max_depth": 7}, "trees": {"num_parallel_tree": 2, "subsample": 0.7},
+    "classes": {"objective": "multi:softprob", "num_class": 3}, "monotone": {"monotone_constraints": "(1,0,-1,0,0,0)"},
+    "several outputs": {"objective": "multi:softprob", "num_class": 3, "multi_strategy": "multi_output_tree"},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("way", NARROWED)
+def test_histograms_of_candidates_alone_give_the_same_model(form, way, monkeypatch):
+    if form == "sets" and way in ("several outputs", "monotone"):
+        pytest.skip("no sets of categories there")
+    x, facts = FORMS[form]
+    params = {"objective": "binary:logistic", "tree_method": "approx", "max_bin": 64, "seed": 1, **NARROWED[way]}
+    labels = np.digitize(LABELS, [0, 1]) if "num_class" in params else LABELS > 0.5
+
+    def trained(n_threads):
+        dtrain = gb.DMatrix(x, label=labels, weight=np.arange(len(labels)) % 5 / 2, **facts)
+        return digest(gb.train({**params, "nthread": n_threads}, dtrain, ROUNDS).model)
+
+    narrowed, narrow = [], {kind: kind.narrow for kind in (DenseTable, SparseTable)}
+    for kind in narrow:
+        monkeypatch.setattr(kind, "narrow", lambda *given, kind=kind: narrowed.append(narrow[kind](*given)) or narrowed[-1])
+    both = {trained(1), trained(3)}
+    n_trees = {"classes": 3, "trees": 2}.get(way, 1)
+    assert narrowed == [True] * (2 * ROUNDS * n_trees)
+    monkeypatch.setattr(CpuTrees, "keep_candidates", lambda trees: None)
+    assert both == {trained(1)}
+
+
+def test_a_column_whose_last_fine_bins_are_empty_keeps_them():
+    """Rows of weight 0 lie beyond the last candidate: they are right of it, where predictions have them, too."""
+    x = np.arange(2000, dtype=np.float32)[:, None]
+    weight = (x[:, 0] < 1500).astype(float)
+    params = {"tree_method": "approx", "max_bin": 32, "max_depth": 3, "base_score": 0}
+    dtrain = gb.DMatrix(x, label=x[:, 0], weight=weight)
+    first, whole = gb.train(params, dtrain, ROUNDS), gb.train(params, dtrain, 2 * ROUNDS)
+    assert (np.diff(first.predict(dtrain)[1500:]) == 0).all()
+    dmargin = gb.DMatrix(x, label=x[:, 0], weight=weight, base_margin=first.predict(dtrain, output_margin=True))
+    np.testing.assert_array_equal(gb.train(params, dmargin, ROUNDS).predict(dmargin), whole.predict(dtrain))
+
+
+@pytest.mark.parametrize("is_proposed, ends", [
+    ([0, 1, 0, 1, 0, 1, 1, 0], [1, 3, 5, 6, 7]), ([1] * 8, range(8)), ([0] * 8, [4, 7]),
+])  # fmt: skip
+def test_candidates_by_hand(is_proposed, ends):
+    cuts = SimpleNamespace(categorical=None, n_bins=np.array([5, 3]), total_bins=8, n_features=2)
+    fine = ColumnDraw(np.array([0, 1], np.int32), np.array([0, 5, 8], np.int32))
+    candidates = Candidates.proposed(np.array(is_proposed, np.uint8), fine, cuts)
+    ends = sorted({*ends, 4, 7})  # each column's last bin
+    assert candidates.ends.tolist() == ends
+    n0 = sum(end < 5 for end in ends)
+    assert candidates.columns.offsets.tolist() == [0, n0, len(ends)]
+    hist = np.arange(16).reshape(1, 8, 2)
+    begins = [0, *(end + 1 for end in ends[:-1])]
+    assert candidates.sum_up(hist).tolist() == [[hist[0, b : e + 1].sum(axis=0).tolist() for b, e in zip(begins, ends)]]
+    new = [sum(end < b for end in ends if (end < 5) == (b < 5)) for b in range(8)]
+    assert candidates.bins.tolist() == new
+    assert candidates.codes(np.uint8).tolist() == [*new[:5], n0, *new[5:], len(ends) - n0]
+    of_second = [e - 5 for e in ends if e >= 5]
+    assert candidates.fine_bins(np.array([0, 1]), np.array([0, len(of_second) - 1])).tolist() == [ends[0], of_second[-1]]

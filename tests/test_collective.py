@@ -56,6 +56,7 @@ def work_in_process(args, task, answers):
         answers.put((collective.get_rank(), task, model_of([0, 250, N])))
 
 
+@pytest.mark.long
 def test_processes_train_the_model_of_one():
     context, tracker = multiprocessing.get_context("spawn"), started(2, sortby="task")
     answers = context.Queue()
@@ -162,6 +163,7 @@ def die(args):
     os._exit(1)
 
 
+@pytest.mark.long
 def test_a_worker_that_dies_ends_the_others():
     tracker, context = started(2, sortby="host"), multiprocessing.get_context("spawn")
     process = context.Process(target=die, args=(tracker.worker_args(),))

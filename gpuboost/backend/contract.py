@@ -312,6 +312,10 @@ class Trees(ABC):
         """Choose the bins that may be split at from the histograms of the batch (kernels/proposals.py): for those nodes, or,
         with global proposals, for the trees whose roots they are."""
 
+    def keep_candidates(self) -> None:
+        """After the search of roots that have proposed for their trees: histograms may hold nothing but the candidates from now
+        on, of which the splits are the same. Only where the rows of all workers are here."""
+
     @abstractmethod
     def evaluate_splits(self, batch: FrontierBatch) -> None:
         """Best split of each node of the batch, among the bins proposed where the parameters ask for proposals."""

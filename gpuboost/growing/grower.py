@@ -110,3 +110,5 @@ class Grower:
             if proposes:
                 trees.propose_candidates(batch)
             trees.evaluate_splits(batch)
+        if proposes and self._proposals == "global" and self._comm.size == 1:
+            trees.keep_candidates()

@@ -47,6 +47,27 @@ def test_two_rows_by_hand():
 @settings(max_examples=40, deadline=None)
 @given(
     st.integers(0, 2**32), st.one_of(st.integers(0, 50), st.just(3 * compaction.CHUNK + 5)), st.integers(1, 40),
+    st.sampled_from([np.uint8, np.uint16]), st.sampled_from([np.uint8, np.uint16]), st.sampled_from([1, 3]),
+)  # fmt: skip
+def test_codes_are_replaced_and_nothing_else(seed, n_rows, n_features, dtype, new_dtype, n_threads):
+    rng = np.random.default_rng(seed)
+    features, n_bins = some_features(rng, n_features), rng.integers(1, 200, n_features)
+    records = room(n_rows, n_features, dtype)
+    records[:, :n_features] = rng.integers(0, n_bins, (n_rows, n_features), endpoint=True)
+    offsets = np.concatenate([[0], np.cumsum(n_bins[features])]).astype(np.int32)
+    codes = [rng.integers(0, 256, n + 1).astype(new_dtype) for n in n_bins[features]]
+    rows, n_drawn = drawn_rows(rng, n_rows)
+    selected = room(n_rows, len(features), new_dtype)
+    expected = selected.copy()
+    for j, feature in enumerate(features):
+        expected[rows[:n_drawn], j] = codes[j][records[rows[:n_drawn], feature]]
+    compaction.recode_cpu(records, features, offsets, np.concatenate(codes), rows[:n_drawn], selected, n_threads)
+    assert_same(selected, expected)
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    st.integers(0, 2**32), st.one_of(st.integers(0, 50), st.just(3 * compaction.CHUNK + 5)), st.integers(1, 40),
     st.sampled_from([np.uint8, np.uint16]), st.sampled_from([1, 3]),
 )  # fmt: skip
 def test_codes_are_copied_and_nothing_else(seed, n_rows, n_features, dtype, n_threads):

@@ -2,6 +2,7 @@
 end that are in no list.
 
     draw_columns   what histograms read, for the features and rows of a round
+    narrow         and from now on, for the candidates that a tree has proposed
     build          histograms of some nodes from their rows
     mark           which rows of the nodes to be split go left
     predict        the trees just grown, for some rows of a page
@@ -14,16 +15,18 @@ from typing import Any
 import numpy as np
 
 from gpuboost.backend.contract import FlatTrees
+from gpuboost.backend.cpu.candidates import Candidates, most_candidates
 from gpuboost.backend.cpu.nodes import NodeArrays
 from gpuboost.backend.cpu.predictor import NO_LEAVES
 from gpuboost.backend.cpu.rows import PageRows
 from gpuboost.backend.plans import ColumnDraw
+from gpuboost.binned.cuts import Cuts
 from gpuboost.binned.matrix import BinnedMatrix, Representation
 from gpuboost.binned.packing import Packing
 from gpuboost.binned.pages import DensePage, Page, SparsePage
 from gpuboost.kernels import histogram, partition, sparse
 from gpuboost.kernels.column_sampling import count_drawn
-from gpuboost.kernels.compaction import compact_cells_cpu, compact_codes_cpu
+from gpuboost.kernels.compaction import compact_cells_cpu, compact_codes_cpu, recode_cpu
 from gpuboost.kernels.heap_levels import LINE
 from gpuboost.kernels.packing import mark_packed_rows_cpu, unpack_histograms_cpu
 from gpuboost.kernels.predict import predict_codes_cpu
@@ -53,6 +56,10 @@ class CpuTable(ABC):
     def draw_columns(self, columns: ColumnDraw) -> None:
         """Take up the features of the round, for the rows that were drawn."""
         self.columns = columns
+
+    def narrow(self, candidates: Candidates) -> bool:
+        """Read the bins of these candidates instead, until columns are drawn again. False: nothing has changed."""
+        return False
 
     def build(
         self, arrays: NodeArrays, first_output: np.ndarray, n_limbs: np.ndarray, build: np.ndarray, first_slot: int,
@@ -128,6 +135,34 @@ class _Records:
         )  # fmt: skip
 
 
+class _NarrowRecords:
+    """Records of a page with the bins of candidates for codes: of one byte, if they and the missing values allow. most : bins."""
+
+    def __init__(self, page: DensePage, cuts: Cuts, most: int, leaf_size: int, n_threads: int) -> None:
+        self._page, self._most, self._leaf_size, self._n_threads = page, most, leaf_size, n_threads
+        self._has_missing = np.array([(codes == n).any() for codes, n in zip(page.columns, cuts.n_bins)])
+        self._adders: dict[np.dtype, tuple[_Records, np.ndarray]] = {}
+
+    def recode(self, candidates: Candidates, rows: np.ndarray) -> None:
+        features = candidates.columns.features
+        n_codes = np.diff(candidates.columns.offsets) + self._has_missing[features]
+        dtype = np.dtype(np.uint8 if n_codes.max() <= 256 else np.uint16)
+        if dtype not in self._adders:
+            n_rows, n = self._page.records.shape[0], len(features)
+            width = histogram.record_bytes(n * dtype.itemsize) // dtype.itemsize
+            records = np.zeros((n_rows, width), dtype)
+            self._adders[dtype] = _Records(dtype, n, self._most, self._leaf_size, self._n_threads), records
+        self._current = self._adders[dtype]
+        recode_cpu(
+            self._page.records, features, candidates.fine.offsets, candidates.codes(dtype), rows, self._current[1],
+            self._n_threads,
+        )  # fmt: skip
+
+    def add(self, rows: PageRows, n_limbs: np.ndarray, offsets: np.ndarray, items: np.ndarray, hist: np.ndarray) -> None:
+        adder, records = self._current
+        adder.add(records.view(np.uint64), rows, n_limbs, offsets, items, hist)
+
+
 class DenseTable(CpuTable):
     """A code for every cell."""
 
@@ -140,9 +175,13 @@ class DenseTable(CpuTable):
             self._records = _Records(binned.dtype, n_codes, most, leaf_size, n_threads)
             self._lanes = self._records.lanes
         self._drawn: list[np.ndarray] = []  # records of the features drawn, by page; one for all where pages are read anew
+        self._max_bin = params.max_bin
+        self._narrow: _NarrowRecords | None = None
+        self._is_narrow = False
 
     def draw_columns(self, columns: ColumnDraw) -> None:
         super().draw_columns(columns)
+        self._is_narrow = False
         if not self._copies_drawn:
             return
         if not self._drawn:
@@ -159,6 +198,18 @@ class DenseTable(CpuTable):
         assert isinstance(page, DensePage)
         compact_codes_cpu(page.records, self.columns.features, self._pages[p].rows_drawn, drawn, self._n_threads)
 
+    def narrow(self, candidates: Candidates) -> bool:
+        if self._binned.representation is not Representation.DENSE or len(self._pages) > 1 or not self._binned.pages.is_resident:
+            return False
+        if self._narrow is None:
+            page = self._binned.pages[0]
+            assert isinstance(page, DensePage)
+            most = int(most_candidates(self._max_bin, self._cuts).max())
+            self._narrow = _NarrowRecords(page, self._cuts, most, self._leaf_size, self._n_threads)
+        self._narrow.recode(candidates, self._pages[0].rows_drawn)
+        self.columns, self._is_narrow = candidates.columns, True
+        return True
+
     def _words(self, p: int, page: Page) -> np.ndarray:
         """The records of page p that histograms read, eight bytes at a time."""
         if not self._drawn:
@@ -174,6 +225,8 @@ class DenseTable(CpuTable):
         return self._words(0, page), (page.columns, (), *self._records.scratch)
 
     def _add(self, p: int, page: Page, n_limbs: np.ndarray, items: np.ndarray, hist: np.ndarray) -> None:
+        if self._is_narrow and self._narrow is not None:
+            return self._narrow.add(self._pages[p], n_limbs, self.columns.offsets, items, hist)
         self._records.add(self._words(p, page), self._pages[p], n_limbs, self.columns.offsets, items, hist)
 
     def mark(self, p: int, page: Page, arrays: NodeArrays, selected: np.ndarray, chunks: np.ndarray) -> None:
@@ -252,29 +305,47 @@ class SparseTable(CpuTable):
         self, binned: BinnedMatrix, params: Params, pages: list[PageRows], leaf_size: int, n_threads: int
     ) -> None:
         super().__init__(binned, params, pages, leaf_size, n_threads)
-        self._drawn: tuple[np.ndarray, np.ndarray] | None = None  # cells of the features drawn and their rows' ends
         (page,) = binned.pages
         assert isinstance(page, SparsePage)
-        self._page, self._zero_bins = page, page.zero_bins
+        self._page = page
+        self._copies: tuple[np.ndarray, np.ndarray] | None = None  # room for cells and their rows' ends
+        self._read_all()
+
+    def _read_all(self) -> None:
+        page = self._page
+        self._cells, self._row_end, self._zero_bins = page.cells, page.row_begin[1:], page.zero_bins
 
     def draw_columns(self, columns: ColumnDraw) -> None:
         super().draw_columns(columns)
-        if not self._copies_drawn:
-            return
+        if self._copies_drawn:
+            self._copy(columns.renumber_cells(self._cuts))
+        else:
+            self._read_all()
+
+    def narrow(self, candidates: Candidates) -> bool:
+        if self._binned.representation is not Representation.SPARSE:
+            return False
+        self._copy(candidates.cells(self._cuts))
+        self.columns = candidates.columns
+        return True
+
+    def _copy(self, new_cells: np.ndarray) -> None:
+        """Read copies of the cells that have a new number, with that one."""
         page = self._page
-        if self._drawn is None:
-            self._drawn = np.empty_like(page.cells), np.empty(page.n_rows, np.int64)
-        new_cells = columns.renumber_cells(self._cuts)
-        compact_cells_cpu(page.row_begin, page.cells, new_cells, self._pages[0].rows_drawn, *self._drawn, self._n_threads)
+        if self._copies is None:
+            self._copies = np.empty_like(page.cells), np.empty(page.n_rows, np.int64)
+        self._cells, self._row_end = self._copies
+        compact_cells_cpu(page.row_begin, page.cells, new_cells, self._pages[0].rows_drawn, *self._copies, self._n_threads)
         if page.absent_is_zero:
-            self._zero_bins = new_cells[page.zero_bins[new_cells >= 0]]
+            is_read = new_cells >= 0
+            self._zero_bins = np.empty(int(new_cells.max()) + 1, np.int32)
+            self._zero_bins[new_cells[is_read]] = new_cells[page.zero_bins[is_read]]
 
     def _add(self, p: int, page: Page, n_limbs: np.ndarray, items: np.ndarray, hist: np.ndarray) -> None:
         rows, page = self._pages[p], self._page
-        cells, row_end = self._drawn or (page.cells, page.row_begin[1:])
         sparse.build_sparse_histograms_cpu(
-            page.row_begin, row_end, cells, int(self.columns.offsets[-1]), self._zero_bins, rows.lists, rows.gpair, n_limbs,
-            items, hist, self._n_threads,
+            page.row_begin, self._row_end, self._cells, int(self.columns.offsets[-1]), self._zero_bins, rows.lists, rows.gpair,
+            n_limbs, items, hist, self._n_threads,
         )  # fmt: skip
 
     def mark(self, p: int, page: Page, arrays: NodeArrays, selected: np.ndarray, chunks: np.ndarray) -> None:

@@ -51,12 +51,14 @@ def trainings_abreast(n_plans: int, rows: TrainingRows, params: Params, n_thread
 def trees_at_once(binned: BinnedMatrix, params: Params, n_trees: int, n_threads: int) -> int:
     """How many of a round's trees grow together: so many that each thread has one, and more where their lists are short.
 
-    All, where pages are read from files, once for every tree that does not grow with the others; and where features are drawn for
-    a level or node, by a hash of the tree's number among those that grow together.
+    One, where it proposes its own candidates. All, where pages are read from files, once for every tree that does not grow with
+    the others; and where features are drawn for a level or node, by a hash of the tree's number among those that grow together.
     """
     draws_features = min(params.colsample_bylevel, params.colsample_bynode) < 1
     if draws_features or not binned.pages.is_resident:
         return n_trees
+    if params.proposals == "global":
+        return 1  # whose candidates histograms hold (candidates.py)
     return min(n_trees, max(n_threads, ROWS_AT_ONCE // max(binned.n_rows, 1)))
 
 

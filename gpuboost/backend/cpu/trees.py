@@ -5,6 +5,7 @@ import math
 import numpy as np
 
 from gpuboost.backend.contract import Array, FlatTrees, Trees
+from gpuboost.backend.cpu.candidates import Candidates, most_candidates
 from gpuboost.backend.cpu.columns import ColumnWalk
 from gpuboost.backend.cpu.gradients import CpuGradients
 from gpuboost.backend.cpu.nodes import NodeArrays
@@ -32,6 +33,7 @@ LEVELS_NODES = 2**16  # that there may be, likewise
 LEVELS_CACHE = 2**20  # bytes of histograms that lie near anyway, so that all levels are grown one after another
 LAST_MEMORY = 2**24  # bytes of histograms of the last level that are worked on together, those of LAST_NODES at least
 LAST_NODES = 4  # for each thread
+LEAST_NARROWED = 2  # fine bins for each that histograms hold after candidates were proposed
 BIN_VISITS = 1  # entries that a walk over columns visits in the time that histograms take for one bin of one node
 
 
@@ -60,7 +62,10 @@ class CpuTrees(Trees):
         histogram_bytes = searched * (n_bins + table.n_packed_codes) * 16
         self.histogram_capacity = max(2, (params.histogram_memory or HISTOGRAM_MEMORY) // histogram_bytes)
         self.nodes_at_once = max(LAST_NODES * n_threads, LAST_MEMORY // histogram_bytes // 2 * 2)
-        self._hist = np.empty((0, searched, n_bins, 2), np.int64)
+        self._hist = self._fine_hist = np.empty((0, searched, n_bins, 2), np.int64)
+        self._candidates: Candidates | None = None  # of which histograms hold the bins; none: fine ones
+        n_narrow = int(most_candidates(params.max_bin, binned.cuts).sum()) if params.proposals == "global" else 0
+        self._narrow_hist = np.empty((0, searched, min(n_narrow, n_bins), 2), np.int64)
         self._packed = np.empty((0, 0, 0), np.int64)  # histograms as kernels/levels.py may have them
         self._proposed = np.empty((0, n_bins), np.uint8)  # split candidates; without rows every bin is one
         self.monotone = np.array(params.monotone_constraints, np.int8)
@@ -102,10 +107,11 @@ class CpuTrees(Trees):
                 first = tree * len(page.kept)
                 page.lists[0, first : first + page.n_drawn] = page.rows_drawn
                 arrays.segments[p, tree] = first, first + page.n_drawn, 0
-        if not plan.goes_on:
+        if not plan.goes_on or self._candidates is not None:
             self._table.draw_columns(plan.columns)
             if self._walk is not None and plan.rows is not None and self._binned.representation is Representation.SORTED:
                 self._walk.draw_rows(plan.columns)
+        self._columns, self._candidates, self._hist = plan.columns, None, self._fine_hist
         arrays.n_nodes = n_trees
         self._frontier = self._roots[:n_trees]
         self._best_limits: tuple[int, int] | None = None
@@ -146,7 +152,7 @@ class CpuTrees(Trees):
                 self._packed = np.empty((n, *shape), np.int64)
             return self._packed
         if len(self._hist) < n:
-            self._hist = np.empty((n, *self._hist.shape[1:]), np.int64)
+            self._hist = self._fine_hist = np.empty((n, *self._hist.shape[1:]), np.int64)
         return self._hist
 
     def _node_counts(self) -> tuple[int, int]:
@@ -184,11 +190,25 @@ class CpuTrees(Trees):
             self._n_threads,
         )  # fmt: skip
 
+    def keep_candidates(self) -> None:
+        if len(self.first_output) > 1:
+            return
+        candidates = Candidates.proposed(self._proposed[0], self.plan.columns, self._cuts)
+        n_bins = len(candidates.ends)
+        if n_bins * LEAST_NARROWED > len(candidates.bins) or not self._table.narrow(candidates):
+            return
+        slot = int(self.arrays.nodes["slot"][0])
+        if len(self._narrow_hist) <= slot:
+            self._narrow_hist.resize((slot + 1, *self._narrow_hist.shape[1:]), refcheck=False)
+        self._narrow_hist[slot, :, :n_bins] = candidates.sum_up(self._hist[slot])
+        self._columns, self._candidates, self._hist = candidates.columns, candidates, self._narrow_hist
+
     # -- Splits -----------------------------------------------------------------------------------------------------
 
     def evaluate_splits(self, batch: FrontierBatch) -> None:
         frontier, arrays = self._frontier[batch.begin : batch.end], self.arrays
-        columns, penalty, gain = self.plan.columns, self.plan.penalty, self.plan.gain
+        columns, penalty, gain = self._columns, self.plan.penalty, self.plan.gain
+        proposed = self._proposed if self._candidates is None else self._proposed[:0]
         n_blocks = count_blocks(len(frontier), len(columns.features), self._n_threads)
         mask = of_numbers = self._feature_mask(frontier)
         if self._cuts.categorical is not None:
@@ -197,10 +217,14 @@ class CpuTrees(Trees):
         units, parameters = 1.0 / self._gradients.scales, np.array(gain.parameters, np.float64)
         evaluate_splits(gain.function)(
             frontier, arrays.nodes, arrays.sums, arrays.left_sums, self._hist, columns.offsets, columns.features, self.monotone,
-            of_numbers, self._proposed, self._params.proposals == "global", units, self.first_output, penalty.reg_lambda,
+            of_numbers, proposed, self._params.proposals == "global", units, self.first_output, penalty.reg_lambda,
             penalty.reg_alpha, penalty.max_delta_step, penalty.min_child_weight, parameters,
             np.empty((len(frontier), n_blocks), CANDIDATE), *self._prefix, self._gains, self._bins, self._n_threads,
         )  # fmt: skip
+        if self._candidates is not None:
+            found = frontier[arrays.nodes["gain"][frontier] > -np.inf]
+            of_found = arrays.nodes["feature"][found], arrays.nodes["bin"][found]
+            arrays.nodes["bin"][found] = self._candidates.fine_bins(*of_found)
         if self._cuts.categorical is None or not categorical.any():
             return
         n_found, most = (len(frontier), np.count_nonzero(categorical)), int(self._cuts.n_categories.max())

@@ -1,0 +1,71 @@
+"""What histograms hold of a tree whose split candidates were proposed from its root: the candidates alone.
+
+The fine bins up to a candidate, from behind the one before it, are one bin: histograms of these have the sums that the search
+reads of fine ones (kernels/splits.py: of bins proposed and the last), for a sixteenth of the bins.
+
+    fine bins        0   1   2   3   4   5   6   7
+    proposed             x       x       x   x          and the last
+    bin              0   0   1   1   2   2   3   4
+"""
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from gpuboost.backend.plans import ColumnDraw
+from gpuboost.binned.cuts import Cuts
+
+__all__ = ["Candidates", "most_candidates"]
+
+
+@dataclass(frozen=True)
+class Candidates:
+    """fine, columns : the features drawn, by their fine bins and by these. bins : int32 (fine bins,), the bin of each within its
+    feature. ends : int64 (bins,), where in a histogram the fine bins of each end, the last one's number."""
+
+    fine: ColumnDraw
+    columns: ColumnDraw
+    bins: np.ndarray
+    ends: np.ndarray
+
+    @classmethod
+    def proposed(cls, is_proposed: np.ndarray, fine: ColumnDraw, cuts: Cuts) -> "Candidates":
+        """is_proposed : uint8 (≥ fine bins,), as kernels/proposals.py writes it. Of categories each keeps a bin."""
+        offsets = fine.offsets
+        is_end = is_proposed[: offsets[-1]].astype(np.bool_)
+        is_end[offsets[1:] - 1] = True
+        if cuts.categorical is not None:
+            is_end |= np.repeat(cuts.categorical[fine.features], np.diff(offsets))
+        before = np.concatenate([np.zeros(1, np.int32), np.cumsum(is_end, dtype=np.int32)])
+        columns = replace(fine, offsets=before[offsets])
+        bins = before[:-1] - np.repeat(columns.offsets[:-1], np.diff(offsets))
+        return cls(fine, columns, bins, np.flatnonzero(is_end))
+
+    def sum_up(self, hist: np.ndarray) -> np.ndarray:
+        """int64 (n_outputs, ≥ fine bins, 2) -> (n_outputs, bins, 2)."""
+        up_to = np.cumsum(hist[:, : len(self.bins)], axis=1)[:, self.ends]
+        return np.diff(up_to, axis=1, prepend=0)
+
+    def codes(self, dtype: np.dtype) -> np.ndarray:
+        """The new code of each fine code, one feature drawn after another, its missing one behind its bins."""
+        return np.insert(self.bins, self.fine.offsets[1:], np.diff(self.columns.offsets)).astype(dtype)
+
+    def cells(self, cuts: Cuts) -> np.ndarray:
+        """ColumnDraw.renumber_cells, where cells get these bins."""
+        cells = self.fine.renumber_cells(cuts)
+        n_fine, n = int(self.fine.offsets[-1]), int(self.columns.offsets[-1])
+        numbers = self.bins + np.repeat(self.columns.offsets[:-1], np.diff(self.fine.offsets))
+        numbers = np.concatenate([numbers, n + np.arange(len(self.fine.features), dtype=np.int32), [-1]]).astype(np.int32)
+        assert len(numbers) == n_fine + len(self.fine.features) + 1
+        return numbers[cells]  # −1 stays
+
+    def fine_bins(self, features: np.ndarray, bins: np.ndarray) -> np.ndarray:
+        """The last fine bin of each bin (n,) of some of the features drawn."""
+        at = np.searchsorted(self.fine.features, features)
+        return self.ends[self.columns.offsets[at] + bins] - self.fine.offsets[at]
+
+
+def most_candidates(max_bin: int, cuts: Cuts) -> np.ndarray:
+    """int64 (n_features,): the bins that a feature may have at most."""
+    most = np.minimum(cuts.n_bins, max_bin + 1)
+    return most if cuts.categorical is None else np.where(cuts.categorical, cuts.n_bins, most)
