@@ -32,9 +32,9 @@ def start_margin(
         if len(given) not in (1, n_outputs):
             raise ValueError(f"base_margin has {len(given)} columns, the model has {n_outputs} outputs. Give one for each.")
         return np.repeat(given, n_outputs // len(given), axis=0)
-    scores = np.asarray(base_score, np.float32)
+    scores = np.full(n_outputs, base_score, np.float32)
     margins = objective.base_margin(scores) if objective is not None else scores
-    return np.repeat(np.broadcast_to(margins, (n_outputs,))[:, None], n_rows, axis=1)
+    return np.repeat(margins[:, None], n_rows, axis=1)
 
 
 def model_source(model: Model, dmatrix: DMatrix, by_name: bool = True) -> ColumnSource | None:

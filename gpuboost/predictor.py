@@ -189,9 +189,8 @@ class Predictor:
     def base_margin(self) -> np.ndarray:
         """float32 (n_outputs,): the margins of base_score, by XGBoost's link where the objective is not known."""
         if self._start is None:
-            scores, known = np.asarray(self.rounds.base_score, np.float32), self.objective
-            scores = known.base_margin(scores) if known else find_objective(self.rounds.objective).link.to_margin(scores)
-            self._start = np.full(self.rounds.n_outputs, scores, np.float32)
+            scores, known = np.full(self.rounds.n_outputs, self.rounds.base_score, np.float32), self.objective
+            self._start = known.base_margin(scores) if known else find_objective(self.rounds.objective).link.to_margin(scores)
         return self._start
 
 

@@ -33,10 +33,10 @@ def estimate_base_score(dtrain: DMatrix, objective: Objective, backend: Backend,
 
 
 def given_base_score(given: Sequence[float], n_outputs: int) -> tuple[float, ...]:
-    """The same rounding, of numbers that a user gives. Raises ValueError where they are neither one nor one per output."""
+    """The same rounding, of numbers that a user gives: one per output, or one for all. Raises ValueError for another count."""
     if len(given) not in (1, n_outputs):
         raise ValueError(f"base_score must be one number or one per output ({n_outputs}), got {len(given)}. Leave it out.")
-    return tuple(float(np.float32(score)) for score in given)
+    return tuple(float(np.float32(score)) for score in given) * (n_outputs // len(given))
 
 
 def _base_scores(

@@ -6,6 +6,8 @@ import numpy as np
 import pandas as pd
 import pytest
 import xgboost
+from peer_versions import xgboost_before
+from sklearn.base import clone
 from sklearn.metrics import accuracy_score
 
 import gpuboost as gb
@@ -184,3 +186,47 @@ def test_categories_are_returned_and_number_another_frame():
         gb.DMatrix(X, feature_types=data.get_categories())
     with pytest.raises(ValueError, match="column 'c' holds categories, but has none in feature_types"):
         gb.DMatrix(OTHER.rename(columns={"a": "c"}), feature_types=data.get_categories())
+
+
+@pytest.mark.parametrize("objective", ["count:poisson", "reg:absoluteerror"])
+def test_an_estimator_takes_the_objective_of_a_file(objective, tmp_path):
+    y = np.round(5 * X[:, 0])
+    for make in (xgboost.XGBRegressor, gb.GPUBoostRegressor):
+        make(objective=objective, n_estimators=2).fit(X, y).save_model(tmp_path / "m.json")
+        model = make(n_estimators=2)
+        model.load_model(tmp_path / "m.json")
+        assert model.objective == clone(model).get_params()["objective"] == objective
+    again = clone(model).fit(X, y, xgb_model=model)
+    assert again.get_booster().num_boosted_rounds() == 4
+
+
+def test_an_estimator_goes_on_with_the_objective_of_a_model(tmp_path):
+    y = np.round(5 * X[:, 0])
+    first = gb.train({"objective": "count:poisson"}, gb.DMatrix(X, y), 2)
+    first.save_model(tmp_path / "m.json")
+    model = gb.GPUBoostRegressor(n_estimators=3).fit(X, y, xgb_model=str(tmp_path / "m.json"))
+    expected = gb.train({}, gb.DMatrix(X, y), 3, xgb_model=first)
+    np.testing.assert_array_equal(model.predict(X), expected.predict(gb.DMatrix(X)))
+    assert model.get_params()["objective"] == "reg:squarederror"
+    assert clone(model).fit(X, y).get_booster().model.objective == "reg:squarederror"
+    with pytest.raises(ValueError, match="objective='reg:tweedie', but the model was trained with 'count:poisson'"):
+        gb.GPUBoostRegressor(objective="reg:tweedie").fit(X, y, xgb_model=first)
+
+
+def test_classes_of_a_file_keep_the_default_objective(tmp_path):
+    gb.GPUBoostClassifier(n_estimators=2).fit(X, CLASSES).save_model(tmp_path / "m.json")
+    model = gb.GPUBoostClassifier(n_estimators=2)
+    model.load_model(tmp_path / "m.json")
+    assert model.objective == "binary:logistic" and model.get_xgb_params()["objective"] == "multi:softprob"
+
+
+def test_one_base_score_is_that_of_all_expectiles():
+    y, models = 3 * X[:, 0], []
+    params = {"objective": "reg:expectileerror", "expectile_alpha": [0.2, 0.8], "max_depth": 2}
+    for score in (1.0, [1.0, 1.0]):
+        booster = gb.train({**params, "base_score": score}, gb.DMatrix(X, y), 2)
+        models.append(booster.save_raw())
+        if not xgboost_before(3, 4):
+            theirs = xgboost.Booster(model_file=booster.save_raw("json")).predict(xgboost.DMatrix(X))
+            np.testing.assert_allclose(booster.predict(gb.DMatrix(X)), theirs, rtol=1e-5)
+    assert models[0] == models[1]

@@ -64,6 +64,17 @@ def test_refreshed_trees_are_xgboosts(options):
     np.testing.assert_allclose(read.predict(theirs), refreshed.predict(ours), rtol=1e-6, atol=1e-6)
 
 
+@pytest.mark.parametrize("objective", ["reg:absoluteerror", "reg:quantileerror"])
+def test_leaves_that_are_quantiles_are_not_refreshed(objective):
+    params = {"objective": objective, "quantile_alpha": 0.3, "max_depth": 3}
+    data = gb.DMatrix(X := np.random.default_rng(0).normal(size=(200, 3)), X[:, 0])
+    model = gb.train(params, data, 2)
+    with pytest.raises(NotImplementedError, match=f"Refreshing the leaves of {objective}.*Use refresh_leaf=False"):
+        gb.train(params | UPDATE, data, 2, xgb_model=model)
+    kept = gb.train(params | UPDATE | {"refresh_leaf": False}, data, 2, xgb_model=model)
+    np.testing.assert_array_equal(kept.predict(data), model.predict(data))
+
+
 @pytest.mark.parametrize("updater", ["prune", "refresh,prune"])
 @pytest.mark.parametrize("options", [{"gamma": 2.0}, {"gamma": 0.0, "max_depth": 2}, {"gamma": 1e9}], ids=str)
 def test_pruned_trees_are_xgboosts(options, updater):

@@ -312,7 +312,7 @@ class Trees(ABC):
         """Choose the bins that may be split at from the histograms of the batch (kernels/proposals.py): for those nodes, or,
         with global proposals, for the trees whose roots they are."""
 
-    def keep_candidates(self) -> None:
+    def keep_candidates(self) -> None:  # noqa: B027 - a backend that keeps all bins does nothing
         """After the search of roots that have proposed for their trees: histograms may hold nothing but the candidates from now
         on, of which the splits are the same. Only where the rows of all workers are here."""
 

@@ -57,7 +57,7 @@ class CurveArea(Metric):
             is_class = (label == k).astype(np.int64)
             area, positives = self._area(rows, prediction[k], weight * is_class, weight * (1 - is_class))
             share = positives if self.weighs_classes else 1
-            areas += area * share if share else 0.0
+            areas += area * share  # NaN of an empty class
             total += share
         return areas / total if total else math.nan
 

@@ -168,7 +168,7 @@ class BinaryError(MeanTerm):
             self.parameters = (0.5 if argument is None else float(argument),)
         except ValueError:
             raise ValueError(f"eval_metric 'error@t' needs a number for t, got {argument!r}. Use error@0.7, say.") from None
-        self.name = "error" if argument is None or self.parameters == (0.5,) else f"error@{argument}"
+        self.name = "error" if argument is None or self.parameters == (0.5,) else f"error@{self.parameters[0]:g}"
 
 
 class ClassMetric(MeanTerm):

@@ -78,21 +78,25 @@ class Cursor:
             self.fail(f"must be between {low} and {high}, got {values[index]}.", index)
         return np.array(values, dtype=np.int64)
 
-    def floats(self, length: int | None) -> npt.NDArray[np.float64]:
-        """An array of finite numbers, with ``length`` entries unless that is None. Returns float64."""
+    def floats(self, length: int | None, counts: npt.NDArray[np.bool_] | None = None) -> npt.NDArray[np.float64]:
+        """An array of finite numbers, with ``length`` entries unless that is None. Returns float64.
+
+        counts : bool (length,), where they must be finite; elsewhere 0 stands for those that are not."""
         values = self._numbers(length, {int, float}, "a number")
         try:
             array = np.array(values, dtype=np.float64)
         except OverflowError:
             self.fail("holds an integer that does not fit a 64-bit float.")
+        if counts is not None:
+            array[~counts & ~np.isfinite(array)] = 0
         if not np.isfinite(array).all():
             index = int(np.isfinite(array).argmin())
             self.fail(f"must be finite, got {array[index]}.", index)
         return array
 
-    def floats32(self, length: int) -> npt.NDArray[np.float32]:
-        """An array of ``length`` numbers that are finite as float32 too. Returns float32."""
-        array = self.floats(length)
+    def floats32(self, length: int, counts: npt.NDArray[np.bool_] | None = None) -> npt.NDArray[np.float32]:
+        """An array of ``length`` numbers that are finite as float32 too. Returns float32. counts : as floats."""
+        array = self.floats(length, counts)
         with np.errstate(over="ignore"):
             rounded = array.astype(np.float32)
         if not np.isfinite(rounded).all():

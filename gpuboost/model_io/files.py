@@ -31,9 +31,10 @@ def save_model(model: Model, path: str | os.PathLike[str]) -> None:
     written, TypeError for what is no path.
     """
     target, container = Path(as_path("fname", path)), get_config()["category_container"]
-    if target.suffix not in (".json", ".ubj"):
+    suffix = target.suffix.lower()
+    if suffix not in (".json", ".ubj"):
         warnings.warn(f"{target.name!r} is saved as UBJSON. End its name in .ubj or .json to choose.", stacklevel=2)
-    write_file(str(target), dumps(model, "json" if target.suffix == ".json" else "ubj", container))
+    write_file(str(target), dumps(model, "json" if suffix == ".json" else "ubj", container))
 
 
 def load_model(source: str | os.PathLike[str] | bytes | bytearray | memoryview) -> Model:
@@ -56,6 +57,9 @@ def load_model(source: str | os.PathLike[str] | bytes | bytearray | memoryview) 
                 raise ModelFormatError(f"document: {path!r} is not a regular file. Read it and pass the bytes.")
             _check_size(status.st_size)
             data = file.read()
+    if data[:4] == b"binf":
+        fix = "Load it in XGBoost 3.0 or older, and save it as .json or .ubj."
+        raise ModelFormatError(f"document: XGBoost's old binary format. {fix}")
     # After the brace JSON has a quote or space. UBJSON has the type of a length, or of a counted object.
     is_ubjson = data[:1] == b"{" and data[1:2] in (b"L", b"l", b"I", b"i", b"U", b"$", b"#")
     return from_document(read_ubjson(data) if is_ubjson else read_json(data))

@@ -4,7 +4,8 @@ The document is plain Python data, so JSON and UBJSON are two encodings of it. W
 typed array, the document holds a NumPy array of that type, else a list; reading takes both everywhere.
 
 What differs from XGBoost's own files, each read by XGBoost 3.1 and later (checked with 3.2):
-    base_score          shortest decimals instead of XGBoost's "5E-1" notation
+    base_score          shortest decimals instead of XGBoost's "5E-1" notation, and one number where it is that of all outputs:
+                        before 3.1 XGBoost takes neither brackets nor more than nine digits, and starts at 0.5 without a word
     boost_from_average  always "0": base_score is final. With "1" and no trees XGBoost 3.2 skips the link function
     cats                absent unless asked for: Treelite rejects a filled one. Categories are one JSON string under attributes
                         (categories.py)
@@ -56,7 +57,7 @@ def to_document(model: Model, fills_cats: bool = False) -> dict[str, Any]:
         "version": SCHEMA_VERSION,
         "learner": {
             "learner_model_param": {
-                "base_score": json.dumps([float(score) for score in model.base_score], separators=(",", ":")),
+                "base_score": _base_score_text(model.base_score),
                 "boost_from_average": "0",
                 "num_class": str(model.n_classes),
                 "num_feature": str(model.n_features),
@@ -172,6 +173,8 @@ def from_document(document: Any) -> Model:
         params.fail(
             f"num_class {n_classes} or num_target {n_targets} is above {MAX_OUTPUTS} and the numbers of trees and base scores."
         )
+    if len(model.base_score) == 1:
+        model.base_score *= model.n_outputs
     return model
 
 
@@ -181,8 +184,14 @@ def _check_version(version: Cursor) -> None:
         version.fail(f"must be XGBoost 1.0 or later, got {numbers.tolist()}.")
 
 
+def _base_score_text(base_score: tuple[float, ...]) -> str:
+    scores = [str(score) for score in np.array(base_score, np.float32)]
+    is_one = len({*scores}) == 1 and len(scores) <= MAX_OUTPUTS
+    return scores[0] if is_one else f"[{','.join(scores)}]"
+
+
 def _read_base_score(text: Cursor, model: Model) -> tuple[float, ...]:
-    """XGBoost writes "[5E-1]" or "[1E0,2E0]" since 3.1, "5E-1" before."""
+    """As float32, which is what they act as. XGBoost writes "[5E-1]" or "[1E0,2E0]" since 3.1, "5E-1" before."""
     try:
         scores = json.loads(text.string())
     except (ValueError, RecursionError):
@@ -194,7 +203,7 @@ def _read_base_score(text: Cursor, model: Model) -> tuple[float, ...]:
     link = find_objective(model.objective).link
     if link.refused(rounded).any():
         text.fail(f"must {link.allowed} for {model.objective}, got {text.value!r:.60}.")
-    return tuple(Cursor(scores, text.place).floats(len(scores)).tolist())
+    return tuple(rounded.tolist())
 
 
 def _objective_param(value: Cursor) -> Any:
@@ -338,10 +347,17 @@ def _read_tree(tree: Cursor, tree_id: int, model: Model) -> Tree:
     left, parent, is_deleted = _read_links(tree, n_nodes, params["num_deleted"].integer_text(0, n_nodes), leaf_size > 1)
     feature = tree["split_indices"].integers(n_nodes, 0, INT32_MAX)
     default_left = tree["default_left"].integers(n_nodes, 0, 1, or_booleans=True)
-    conditions, gain, cover = (tree[key].floats32(n_nodes) for key in ("split_conditions", "loss_changes", "sum_hessian"))
-    weight = tree["base_weights"].floats32(n_nodes * leaf_size)
-
     is_split = left != -1
+    sets = read_sets(tree, is_split)
+    has_condition = ~is_deleted & (is_split | (leaf_size == 1))
+    if sets is not None:
+        has_condition[sets.nodes] = False  # before 3.0 XGBoost has NaN there, and at leaves of several outputs
+    conditions = tree["split_conditions"].floats32(n_nodes, has_condition)
+    gain, cover = (
+        np.zeros(n_nodes, np.float32) if leaf_size > 1 and not tree.get(key) else tree[key].floats32(n_nodes)
+        for key in ("loss_changes", "sum_hessian")  # which XGBoost before 3.2 has not of several outputs
+    )
+    weight = tree["base_weights"].floats32(n_nodes * leaf_size)
     if (bad := np.flatnonzero(is_split & (feature >= model.n_features))).size:
         tree["split_indices"].fail(f"must be below num_feature {model.n_features}, got {feature[bad[0]]}.", bad[0])
     values = conditions
@@ -362,7 +378,7 @@ def _read_tree(tree: Cursor, tree_id: int, model: Model) -> Tree:
         gain=at(is_split, gain, np.float32),
         cover=at(~is_deleted, cover, np.float32),
         weight=np.where(_beside(is_split, weight), weight, at(~is_deleted, values, np.float32)),
-        sets=read_sets(tree, is_split),
+        sets=sets,
     )
 
 

@@ -1,6 +1,7 @@
 """JSON as its standard has it, from untrusted bytes: Python's reader without what it lets pass.
 
-Python takes NaN and Infinity, keeps the last of two members of one name, guesses UTF-16, and recurses as deep as the text does.
+Python takes Infinity, keeps the last of two members of one name, guesses UTF-16, and recurses as deep as the text does. NaN is
+left to whoever reads the number: XGBoost before 3.0 writes it where none is to be read (schema.py).
 """
 
 import json
@@ -29,7 +30,8 @@ def read_json(data: bytes) -> Any:
 
     def constant(name: str) -> float:
         value = float(name)
-        faults.append((value, f"must not be {name}."))
+        if value == value:
+            faults.append((value, f"must not be {name}."))
         return value
 
     def members(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

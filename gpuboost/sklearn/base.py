@@ -120,6 +120,7 @@ class GPUBoostModel(BaseEstimator):
         if self.early_stopping_rounds is not None and not eval_set:
             raise ValueError("early_stopping_rounds needs an evaluation set. Pass eval_set=[(X_valid, y_valid)] to fit().")
         continued = self._continued(xgb_model)
+        self._continued_objective = None if continued is None else continued.model.objective
         self.__dict__.pop("_shap_importances", None)
         self.__dict__.pop("_booster", None)  # no model is better than one of another table's columns and classes
         X = self._checked_table(X, reset=True)
@@ -323,8 +324,11 @@ class GPUBoostModel(BaseEstimator):
         return [metric for metric in self.eval_metric if not _is_function(metric)] or None, functions
 
     def _objective_name(self) -> str:
-        is_default = self.objective is None or _is_function(self.objective)
-        return self._defaults["objective"] if is_default else getattr(self.objective, "registered_name", self.objective)
+        """That of a model that fit went on from, where no other one is given."""
+        default = self._defaults["objective"]
+        if self.objective is None or self.objective == default:
+            return getattr(self, "_continued_objective", None) or default
+        return default if _is_function(self.objective) else getattr(self.objective, "registered_name", self.objective)
 
     # -- Predicting ---------------------------------------------------------------------------------------------------
 
@@ -399,9 +403,13 @@ class GPUBoostModel(BaseEstimator):
         self.get_booster().save_model(fname)
 
     def load_model(self, fname: str | os.PathLike[str] | bytes) -> None:
-        """Read a model file; the estimator is fitted then. Its feature_types become the model's, other parameters stay."""
+        """Read a model file; the estimator is fitted then. Its objective and feature_types become the model's, other parameters
+        stay."""
         booster = self._as_trained_here(Booster(model_file=fname))
         self._use_loaded(booster)
+        self._continued_objective = None
+        if self._objective_name() != booster.model.objective:
+            self.objective = booster.model.objective
         self.evals_result_ = {}
         self._note_columns(booster.num_features(), booster.feature_names)
         self.feature_types = booster.feature_types

@@ -16,6 +16,7 @@ from gpuboost.backend.row_sums import RowSums
 from gpuboost.communicator import Communicator
 from gpuboost.custom_objective import CustomObjective
 from gpuboost.data.dmatrix import DMatrix
+from gpuboost.errors import not_built
 from gpuboost.host_gradients import HostGradients
 from gpuboost.margins import add_model_margin, start_margin
 from gpuboost.model.model import Model
@@ -79,6 +80,9 @@ class Updating:
 
     def _refreshed(self, part: Model, learning_rate: float, obj: CustomObjective | None) -> list[Tree]:
         """The trees of a round, refreshed."""
+        if obj is None and self.params.refresh_leaf and self._objective.leaf_alphas(self.old.n_outputs):
+            name = f"Refreshing the leaves of {self._objective.name}, which are quantiles of residuals,"
+            raise not_built(name, "Use refresh_leaf=False, or train anew.")
         rows, n_trees = self.margins_of(self.dtrain, lambda: self.model), len(part.trees)
         *pair, largest = self._gradients.compute(rows, self.model.n_rounds, obj)
         leaves = np.zeros((self.dtrain.num_row(), n_trees), np.int32)

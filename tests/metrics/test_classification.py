@@ -63,6 +63,23 @@ def test_several_classes(weighted):
         assert ours == pytest.approx(theirs, rel=1e-5), metric  # float32
 
 
+@pytest.mark.parametrize("metric", ["auc", "aucpr"])
+def test_areas_of_a_class_without_rows_are_nan(metric):
+    label, margin = np.float32([0, 1, 0, 1]), np.random.default_rng(0).normal(size=(4, 3)).astype(np.float32)
+    ours, theirs = (value(library, metric, label, margin, None, "multi:softprob") for library in (gb, xgboost))
+    assert np.isnan(ours) and np.isnan(theirs)
+
+
+@pytest.mark.parametrize("name", ["error@0.30", "error@3e-1", "error@0.5", "error@0.1234567"])
+def test_names_of_errors_are_xgboosts(name):
+    results = []
+    for library in (gb, xgboost):
+        data = library.DMatrix(np.zeros((2, 1)), label=[0, 1])
+        library.train({"eval_metric": name}, data, 1, evals=[(data, "t")], evals_result=(scores := {}), verbose_eval=False)
+        results.append(list(scores["t"]))
+    assert results[0] == results[1]
+
+
 def test_precision_and_recall_by_hand():
     # from the largest down: + (recall ½, precision 1), − and + together (recall 1, precision ⅔)
     label, margin = np.float32([1, 0, 1, 0]), np.float32([3, 2, 2, 1])

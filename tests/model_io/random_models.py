@@ -52,7 +52,7 @@ def random_model(
     rng = np.random.default_rng(seed)
     n_classes = 3 if objective.startswith("multi:") else 0
     params = {"softmax_multiclass_param": {"num_class": "3"}} if n_classes else {"reg_loss_param": {"scale_pos_weight": "1"}}
-    base_score = tuple(rng.normal(size=3).tolist()) if n_classes else (0.25,)
+    base_score = tuple(np.float32(rng.normal(size=3)).tolist()) if n_classes else (0.25,)
     model = Model(n_features, objective, params, base_score=base_score, n_classes=n_classes)
     for _ in range(n_rounds):
         groups = list(range(model.n_outputs))

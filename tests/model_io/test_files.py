@@ -60,7 +60,7 @@ def test_suffix_decides_the_format(tmp_path):
     model = random_model(0)
     save_model(model, tmp_path / "m.json")
     save_model(model, str(tmp_path / "m.ubj"))
-    for name in ("m.model", "m", "m.JSON"):
+    for name in ("m.model", "m"):
         with pytest.warns(UserWarning, match=f"'{name}' is saved as UBJSON. End its name in .ubj or .json"):
             save_model(model, tmp_path / name)
         assert (tmp_path / name).read_bytes() == dumps(model, "ubj")
@@ -119,6 +119,17 @@ def test_numbers_that_could_not_be_read_back_are_not_written():
 def test_what_is_not_json_is_a_format_error(data):
     with pytest.raises(ModelFormatError):
         load_model(data)
+
+
+def test_old_binary_files_are_called_by_their_name():
+    with pytest.raises(ModelFormatError, match="XGBoost's old binary format. Load it in XGBoost 3.0 or older, and save it as"):
+        load_model(b"binf" + bytes(100))
+
+
+def test_names_in_capitals_choose_the_format_too(tmp_path):
+    for name, begin in {"m.JSON": b'{"', "m.Ubj": b"{L"}.items():
+        save_model(random_model(0), tmp_path / name)
+        assert (tmp_path / name).read_bytes()[:2] == begin
 
 
 @pytest.mark.parametrize("raw_format", ["json", "ubj"])

@@ -7,10 +7,11 @@ import numpy as np
 import pytest
 from random_models import random_model, random_tree
 
+import gpuboost as gb
 from gpuboost.errors import ModelFormatError
 from gpuboost.model.model import Model
 from gpuboost.model.tree import Tree
-from gpuboost.model_io import dumps, from_document, to_document
+from gpuboost.model_io import dumps, from_document, load_model, to_document
 
 
 def stump() -> Model:
@@ -45,7 +46,7 @@ def test_stump_is_written_as_xgboost_lays_it_out():
     learner = document["learner"]
     assert document["version"] == [3, 2, 0]
     assert learner["learner_model_param"] == {
-        "base_score": "[0.5]",
+        "base_score": "0.5",
         "boost_from_average": "0",
         "num_class": "0",
         "num_feature": "1",
@@ -90,9 +91,42 @@ def test_reading_returns_the_model_that_was_written(seed):
     assert from_document(document_of(model)) == model
 
 
-@pytest.mark.parametrize("model", [Model(0, "reg:squarederror"), Model(3, "reg:squarederror", base_score=(1e-300,))])
+@pytest.mark.parametrize("model", [Model(0, "reg:squarederror"), Model(3, "reg:squarederror", base_score=(2.0**-100,))])
 def test_model_without_trees_is_read_back(model):
     assert from_document(document_of(model)) == model
+
+
+def test_what_xgboost_before_3_writes_beside_sets_is_not_read():
+    """NaN for the condition that a set stands for."""
+    model = random_model(0, has_sets=True)
+    document = document_of(model)
+    for tree in trees_of(document):
+        for node in tree["categories_nodes"]:
+            tree["split_conditions"][node] = float("nan")
+    read = from_document(document)
+    assert load_model(json.dumps(document).encode()) == read
+    for ours, theirs in zip(read.trees, model.trees):
+        assert ours.sets == theirs.sets
+        np.testing.assert_array_equal(ours.leaf_value, theirs.leaf_value)
+    number = next(node for node, is_set in enumerate(tree["split_type"]) if not is_set)
+    tree["split_conditions"][number] = float("nan")
+    with pytest.raises(ModelFormatError, match=rf"split_conditions\[{number}\]: must be finite"):
+        from_document(document)
+
+
+def test_vector_leaves_of_xgboost_before_3_2_have_no_gains():
+    rng = np.random.default_rng(0)
+    x, y = rng.normal(size=(100, 2)), rng.normal(size=(100, 2))
+    model = gb.train({"multi_strategy": "multi_output_tree", "max_depth": 2}, gb.DMatrix(x, y), 2).model
+    document = document_of(model)
+    for tree in trees_of(document):
+        del tree["loss_changes"], tree["sum_hessian"]
+        is_leaf = [child < 0 for child in tree["left_children"]]
+        tree["split_conditions"] = [float("nan") if own else value for own, value in zip(is_leaf, tree["split_conditions"])]
+    read = from_document(document)
+    for ours, theirs in zip(read.trees, model.trees):
+        np.testing.assert_array_equal(ours.leaf_value, theirs.leaf_value)
+        assert not ours.gain.any() and not ours.cover.any()
 
 
 def test_columns_of_arrays_have_the_dtypes_that_tree_documents():
@@ -119,14 +153,28 @@ def test_categories_are_kept_apart_from_attributes():
     [
         ("5E-1", 0, (0.5,)),
         ("[5E-1]", 0, (0.5,)),
-        ("0.25", 3, (0.25,)),
+        ("0.25", 3, (0.25, 0.25, 0.25)),
+        ("1e-300", 0, (0.0,)),
         ("[1.0124857E0,-6.414473E-2,-9.4834113E-1]", 3, (1.0124857, -0.06414473, -0.94834113)),
     ],
 )
 def test_base_score_is_read_in_every_form_of_xgboost(text, n_classes, expected):
     document = document_of(Model(1, "any", n_classes=n_classes))
     document["learner"]["learner_model_param"]["base_score"] = text
-    assert from_document(document).base_score == expected
+    assert from_document(document).base_score == tuple(np.float32(expected).tolist())
+
+
+@pytest.mark.parametrize(
+    ("scores", "text"),
+    [
+        ((0.5,), "0.5"), ((0.1,), "0.1"), ((float(np.float32(0.1)),) * 3, "0.1"), ((10.59666633605957,), "10.596666"),
+        ((1e-9,), "1e-09"), ((3e30,), "3e+30"), ((0.25, 0.5, 0.1), "[0.25,0.5,0.1]"),
+    ],
+)  # fmt: skip
+def test_base_score_is_written_as_one_number_where_it_is_one(scores, text):
+    document = document_of(Model(1, "any", n_classes=3 if len(scores) > 1 else 0, base_score=scores))
+    assert document["learner"]["learner_model_param"]["base_score"] == text
+    assert from_document(document).base_score == tuple(np.float32(scores).tolist())
 
 
 @pytest.mark.parametrize(
@@ -419,7 +467,7 @@ def test_base_score_outside_the_range_of_its_objective_is_refused(objective, all
     document = document_of(Model(1, objective))
     for text in allowed:
         document["learner"]["learner_model_param"]["base_score"] = text
-        assert from_document(document).base_score == (float(text.strip("[]")),)
+        assert from_document(document).base_score == (float(np.float32(text.strip("[]"))),)
     for text in refused:
         document["learner"]["learner_model_param"]["base_score"] = text
         with pytest.raises(ModelFormatError, match=f"base_score: {message}"):

@@ -71,7 +71,10 @@ def read_frame(
         known = None if categories is None else categories.get(name)
         if column.is_categorical:
             if categories is not None and known is None:
-                raise ValueError(f"{quoted(name)} holds categories, but held numbers in training. Convert it to numbers.")
+                raise ValueError(
+                    f"{quoted(name)} holds categories, of which the model knows none: it held numbers in training, or the file is "
+                    "of XGBoost before 3.1. Convert it to numbers, or to its codes in training."
+                )
             read, dictionaries[name], strangers = category_reader(column, name, n_rows, known, xp)
             letter = "c"
             unseen += [f"{quoted(name)}: {listing(strangers)}"] * bool(strangers)

@@ -64,7 +64,7 @@ def _load_host_table(data: Any) -> HostFrame | SparseTable | np.ndarray:
     if is_sparse(data):
         return SparseTable(checked_array(data))
     data = host_array(data)  # an array that speaks only DLPack
-    frame = None if isinstance(data, np.ndarray | list | tuple) else as_frame(data)
+    frame = None if isinstance(data, np.ndarray | list | tuple) or _is_like_array(data) else as_frame(data)
     if frame is not None:
         return HostFrame(frame)
     try:
@@ -74,6 +74,11 @@ def _load_host_table(data: Any) -> HostFrame | SparseTable | np.ndarray:
     if table.ndim == 0:
         raise TypeError(f"data must be a 2-D array, a list of rows or a data frame, got {type(data).__name__}.")
     return table
+
+
+def _is_like_array(data: Any) -> bool:
+    """Whether it is an array of two dimensions of a library that may also stream it as one column, as xarray does."""
+    return hasattr(data, "__array__") and isinstance(getattr(data, "dtype", None), np.dtype) and getattr(data, "ndim", 0) == 2
 
 
 def open_table(

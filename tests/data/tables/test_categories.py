@@ -41,7 +41,7 @@ def test_unknown_categories_become_missing_with_one_warning(library):
 
 @pytest.mark.parametrize("library", FRAMES)
 def test_a_column_must_stay_a_category_or_a_number(library):
-    with pytest.raises(ValueError, match='Column "c" holds categories, but held numbers in training'):
+    with pytest.raises(ValueError, match='Column "c" holds categories, of which the model knows none'):
         open_table(make_categories(library, ["a"], ["a"]), categories={})
     with pytest.raises(ValueError, match='Column "c" holds .*, but held categories in training'):
         open_table(make_frame(library, {"c": [0.0, 1.0]}), categories={"c": ["a", "b"]})

@@ -38,6 +38,22 @@ def test_missing_is_carried_as_its_float32_value(given, carried):
     np.testing.assert_equal(open_table([[1.0]], missing=given).missing, carried)
 
 
+def test_an_array_that_also_streams_itself_as_a_column_is_an_array():
+    class Labelled:  # as xarray's are
+        values = np.arange(6.0).reshape(3, 2)
+        dtype, ndim, shape = values.dtype, 2, values.shape
+
+        def __array__(self, dtype=None, copy=None):
+            return self.values
+
+        def __arrow_c_stream__(self, requested_schema=None):
+            return pa.table({"value": self.values.ravel()}).__arrow_c_stream__(requested_schema)
+
+    pa = pytest.importorskip("pyarrow")
+    source = open_table(Labelled())
+    assert (source.n_rows, source.n_features) == (3, 2)
+
+
 def test_missing_must_be_a_number():
     with pytest.raises(TypeError, match="missing must be a number or None, got 'nan'"):
         open_table([[1.0]], missing="nan")
