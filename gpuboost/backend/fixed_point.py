@@ -15,7 +15,7 @@ from gpuboost.kernels.row_sampling import FIRST_WORD, N_KEYS
 
 __all__ = [
     "as_ratios", "check_finite", "exact_sum", "hash_words", "largest_of", "magnitudes", "round_key", "sampling_keys",
-    "sum_scale", "weight_factor",
+    "sum_scale", "sum_scales", "weight_factor",
 ]  # fmt: skip
 
 
@@ -36,6 +36,12 @@ def magnitudes(maxima: np.ndarray) -> np.ndarray:
 def sum_scale(largest: float, n_terms: int) -> float:
     """The power of two with which n_terms integers of |value| ≤ largest sum to at most 2^62, or 2^1000 if that is less."""
     return math.ldexp(1.0, min(_sum_bits(n_terms) - math.frexp(largest)[1], 1000))
+
+
+def sum_scales(largest: np.ndarray, n_terms: np.ndarray) -> np.ndarray:
+    """sum_scale of each; float64 (n,)."""
+    sum_bits = 62 - np.frexp(np.maximum(n_terms, 1) - 1.0)[1]
+    return np.ldexp(1.0, np.minimum(sum_bits - np.frexp(largest)[1], 1000))
 
 
 def _sum_bits(n_terms: int) -> int:

@@ -19,7 +19,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from gpuboost.backend.fixed_point import check_finite, magnitudes, round_key, sum_scale
+from gpuboost.backend.fixed_point import check_finite, magnitudes, round_key, sum_scale, sum_scales
 from gpuboost.communicator import Communicator
 from gpuboost.data.column_lists import ColumnLists
 from gpuboost.kernels.linear import curve_cpu, shift_gradients_cpu, sum_columns_cpu
@@ -44,7 +44,7 @@ class Descent:
         bits = largest.view(np.int32).astype(np.int64)
         comm.allreduce_sum(counts)
         comm.allreduce_max(bits)
-        self._counts, self._largest = counts.tolist(), magnitudes(bits).tolist()
+        self._counts, self._largest = counts, magnitudes(bits)
         self._along = np.zeros(columns.n_rows)
 
     def fit(
@@ -106,10 +106,9 @@ class Descent:
 
     def _sums(self, features: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """G and H of each of these columns over all workers, float64 (n,)."""
-        scales = np.array([
-            (sum_scale(self._largest_grad * self._largest[f], n), sum_scale(self._largest_hess * self._largest[f] ** 2, n))
-            for f in features.tolist() for n in [self._counts[f]]
-        ]).reshape(-1, 2)  # fmt: skip
+        largest, n_terms = self._largest[features], self._counts[features]
+        most = self._largest_grad * largest, self._largest_hess * largest**2
+        scales = np.stack([sum_scales(own, n_terms) for own in most], axis=1)
         sums = np.zeros(scales.size, np.int64)
         sum_columns_cpu(*self._columns, features, self._grad, self._hess, scales, sums, self._n_threads)
         self._comm.allreduce_sum(sums)
@@ -118,10 +117,10 @@ class Descent:
 
     def _share(self, features: np.ndarray, steps: np.ndarray, sum_hess: np.ndarray) -> float:
         """t."""
-        reach = sum(self._largest[f] * abs(step) for f, step in zip(features.tolist(), steps.tolist()))
+        reach = sum((self._largest[features] * abs(steps)).tolist())
         if not 0 < reach < np.inf:
             return 1.0
-        n_terms = sum(self._counts[f] for f in features.tolist())
+        n_terms = int(self._counts[features].sum())
         scale, curvature = sum_scale(2 * self._largest_hess * reach**2, n_terms), np.zeros(1, np.int64)
         curve_cpu(*self._columns, features, steps, self._hess, scale, self._along, curvature, self._n_threads)
         self._comm.allreduce_sum(curvature)

@@ -72,8 +72,8 @@ def read_frame(
         if column.is_categorical:
             if categories is not None and known is None:
                 raise ValueError(
-                    f"{quoted(name)} holds categories, of which the model knows none: it held numbers in training, or the file is of"
-                    " XGBoost before 3.1. Convert it to numbers, or to its codes in training."
+                    f"{quoted(name)} holds categories, of which the model knows none: it held numbers in training, or the file "
+                    "is of XGBoost before 3.1. Convert it to numbers, or to its codes in training."
                 )
             read, dictionaries[name], strangers = category_reader(column, name, n_rows, known, xp)
             letter = "c"
