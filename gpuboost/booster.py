@@ -369,7 +369,7 @@ class Booster(ModelView):
     def __getstate__(self) -> dict[str, Any]:
         """The parameters, and the bytes of the model file; a running training stays where it is."""
         with self._lock:
-            return {"params": self._recorded_params(), "model": None if self._model is None else dumps(self._fitted())}
+            return {"params": self._recorded_params(), "model": None if self._model is None else dumps(self._fitted(), "ubj")}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__init__(state["params"], model_file=state["model"])  # type: ignore[misc]

@@ -5,7 +5,9 @@ import json
 import os
 import stat
 import warnings
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -86,6 +88,7 @@ def dumps(model: Model, raw_format: str = "json", category_container: str = "gpu
         raise ValueError(f"raw_format must be 'ubj' or 'json', got {raw_format!r}. Use 'ubj' for the smaller file.")
     # Raw UTF-8, because XGBoost does not decode \u escapes. "surrogatepass" is what reading undoes.
     document = to_document(model, fills_cats)
+    _write_decimals(document)
     text = json.dumps(
         document, default=_to_list, ensure_ascii=False, allow_nan=False, sort_keys=True, separators=(",", ":")
     )  # fmt: skip
@@ -95,6 +98,25 @@ def dumps(model: Model, raw_format: str = "json", category_container: str = "gpu
 def digest(model: Model) -> str:
     """SHA-256 of the model as JSON, in hexadecimal: equal digests, equal models."""
     return hashlib.sha256(dumps(model)).hexdigest()
+
+
+def _write_decimals(document: dict[str, Any]) -> None:
+    """Lists of decimals in place of its float32 arrays: of all trees at once, which are many and small."""
+    found = list(_float_arrays(document))
+    decimals = shortest_decimals(np.concatenate([holder[key] for holder, key in found])) if found else []
+    begin = 0
+    for holder, key in found:
+        end = begin + len(holder[key])
+        holder[key], begin = decimals[begin:end], end
+
+
+def _float_arrays(value: dict[str, Any] | list[Any]) -> Iterator[tuple[Any, Any]]:
+    """What holds each of them, and its key there."""
+    for key, inner in value.items() if isinstance(value, dict) else enumerate(value):
+        if isinstance(inner, np.ndarray) and inner.dtype == np.float32:
+            yield value, key
+        elif isinstance(inner, (dict, list)):
+            yield from _float_arrays(inner)
 
 
 def _to_list(array: object) -> list:

@@ -40,6 +40,8 @@ ROOT_PARENT = 2147483647  # XGBoost's kInvalidNodeId for the parent of a root; -
 INT32_MAX = 2147483647
 FEATURE_TYPES = ("q", "float", "int", "i", "c")
 NUMBER_TEXT = re.compile(r"[-+]?([0-9]+[.]?[0-9]*|[.][0-9]+)([eE][-+]?[0-9]+)?")
+POWERS_OF_TEN = 10.0 ** np.arange(23)  # those that are exact
+MOST_DIGITS, LARGEST_EXPONENT = 9, 13  # so that no further powers are needed
 MAX_OUTPUTS = 65536  # margins per row of a model that does not itself hold as many base scores or trees
 
 
@@ -217,8 +219,24 @@ def shortest_decimals(array: npt.NDArray[Any]) -> list[Any]:
     """An array as Python numbers; float32 as the shortest decimals that give the same float32 (0.1, not 0.10000000149)."""
     if array.dtype != np.float32:
         return array.tolist()
-    shortest = np.array([float(text) for text in map(str, array)])
-    return np.where(shortest.astype(np.float32) == array, shortest, array).tolist()
+    exact = array.astype(np.float64)
+    result = exact.copy()
+    with np.errstate(divide="ignore"):
+        exponent = np.floor(np.log10(abs(exact)))
+    # The nearest decimal of 1, 2, … digits, until one gives the same float32. Not at powers of two, below which float32 lie twice
+    # as close, nor where powers of ten are no longer exact: those go by their text. 200,000 numbers 0.33 -> 0.07 s.
+    goes_by_text = (array.view(np.int32) & 0x7FFFFF == 0) | ~(abs(exponent) <= LARGEST_EXPONENT)
+    left = np.flatnonzero(~goes_by_text)
+    for n in range(MOST_DIGITS):
+        shift = n - exponent[left].astype(np.int64)
+        up, down = POWERS_OF_TEN[np.maximum(shift, 0)], POWERS_OF_TEN[np.maximum(-shift, 0)]
+        near = np.rint(exact[left] * up / down) / up * down
+        is_found = near.astype(np.float32) == array[left]
+        result[left[is_found]] = near[is_found]
+        left = left[~is_found]
+    goes_by_text[left] = True
+    result[goes_by_text] = [float(text) for text in map(str, array[goes_by_text])]
+    return np.where(result.astype(np.float32) == array, result, exact).tolist()
 
 
 def _check_objective(learner: Cursor, model: Model) -> None:

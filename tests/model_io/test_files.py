@@ -42,6 +42,16 @@ def test_float32_is_written_in_the_shortest_decimals_that_round_trip():
     assert np.array(json.loads(text), np.float32).tobytes() == values.tobytes()
 
 
+@pytest.mark.parametrize("make", [
+    lambda rng: rng.normal(size=20000) * 10.0 ** rng.integers(-16, 16, 20000),
+    lambda rng: rng.integers(0, 2**24, 20000) * 2.0 ** rng.integers(-24, 12, 20000),  # halfway between decimals, too
+    lambda rng: np.round(100 * rng.normal(size=20000), 2), lambda rng: 2.0 ** rng.integers(-100, 100, 2000),
+], ids=["any", "of two", "of ten", "powers"])  # fmt: skip
+def test_decimals_are_those_of_numpys_text(make):
+    values = make(np.random.default_rng(0)).astype(np.float32)
+    assert shortest_decimals(values) == [float(text) for text in map(str, values)]
+
+
 def test_failed_save_leaves_the_old_file_and_nothing_else(tmp_path, monkeypatch):
     path = tmp_path / "model.json"
     save_model(random_model(0), path)
