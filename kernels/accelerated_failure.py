@@ -67,15 +67,19 @@ def sigmoid_double(z):
 @long_scalar
 def logistic_derivatives(low, high):
     """(f_u − f_l)/(F_u − F_l) is 1 − F_u − F_l, for equal bounds as well."""
-    first, second = sigmoid_double(low), sigmoid_double(high)
-    bend = first * sigmoid_double(-low) + second * sigmoid_double(-high)
-    return sigmoid_double(-high) - first, bend
+    first, above_first = sigmoid_double(low), sigmoid_double(-low)
+    if low == high:
+        return above_first - first, first * above_first + first * above_first
+    second, above_second = sigmoid_double(high), sigmoid_double(-high)
+    return above_second - first, first * above_first + second * above_second
 
 
 @long_scalar
 def rates(low, high):
     """w_l = e^low, and δ = e^high − e^low."""
     first = smaller(exp_double(low), LARGEST_RATE)
+    if low == high:
+        return first, float64(0.0)
     return first, larger(smaller(exp_double(high), LARGEST_RATE) - first, float64(0.0))
 
 

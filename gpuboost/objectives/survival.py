@@ -40,7 +40,8 @@ def limited(slopes, scale):
 @long_scalar
 def standardised_bounds(margin, bounds, scale):
     low, high = bounds
-    return standardised(float64(low), float64(margin), scale), standardised(float64(high), float64(margin), scale)
+    first = standardised(float64(low), float64(margin), scale)
+    return first, first if high == low else standardised(float64(high), float64(margin), scale)
 
 
 @scalar
@@ -68,8 +69,8 @@ GRADIENTS = {"normal": aft_normal_gradient, "logistic": aft_logistic_gradient, "
 @scalar
 def aft_slope(prediction, label, i, parameters):
     """g of target parameters[0] at the constant margin parameters[1], law parameters[2], within the limits of gradients."""
-    first, margin, scale = 2 * int(parameters[0]), float64(parameters[1]), float64(parameters[3])
-    low, high = standardised(float64(label[first, i]), margin, scale), standardised(float64(label[first + 1, i]), margin, scale)
+    first, scale = 2 * int(parameters[0]), float64(parameters[3])
+    low, high = standardised_bounds(parameters[1], (label[first, i], label[first + 1, i]), scale)
     slope = derivatives(low, high, int(parameters[2]))[0] / scale
     return larger(smaller(slope, LARGEST), -LARGEST)
 
