@@ -1,12 +1,13 @@
 """Weigh the leaves, and add them to the margins of the training rows.
 
     G, H = sums over the leaf's rows of ⌊g·2^k + ½⌋ and ⌊h·2^k + ½⌋ as int64, with k so large that n·max·2^k stays below 2^62
-    w* = −T(G, α)/(H + λ), 0 where H̄ < min_child_weight   (Chen & Guestrin 2016, Eq. 5; XGBoost's CalcWeight)
+    w* = −T(G, α)/(H + λ)                                (Chen & Guestrin 2016, Eq. 5; XGBoost's CalcWeight)
     leaf = float32(w* · learning_rate);   margin += leaf
 
-A tree of several outputs has a weight for each in every leaf; H̄ is the mean over them. The histograms' 16 bits choose the
-splits; these sums, exact to about 2^−62·n, set the weights. Integers again: the same bits in any order. Floor: 4 bytes of row
-list and 8 of gradients read per row and output, then 4 + 4 + 4 to update the margin.
+A tree of several outputs has a weight for each in every leaf. A root has its weight however light it is: min_child_weight is of
+the children of splits (kernels/nodes.py). The histograms' 16 bits choose the splits; these sums, exact to about 2^−62·n, set the
+weights. Integers again: the same bits in any order. Floor: 4 bytes of row list and 8 of gradients read per row and output, then
+4 + 4 + 4 to update the margin.
 """
 
 import math
@@ -28,7 +29,7 @@ from gpuboost.kernels.cuda_common import (
 )
 from gpuboost.kernels.jit import claim, kernel, launch, parallel_kernel
 from gpuboost.kernels.nodes import sum_of_hessians
-from gpuboost.kernels.scalar import is_too_light, optimal_weight
+from gpuboost.kernels.scalar import optimal_weight
 from gpuboost.kernels.structs import NUMERIC
 
 CHUNK = 8192
@@ -88,10 +89,9 @@ def _sum_chunks(counter, chunks, nodes, segments, rows, grad, hess, scales, firs
 
 @kernel
 def leaf_weights(
-    n_nodes, nodes, leaf_sums, scales, first_output, reg_lambda, alpha, max_delta_step, min_child_weight, learning_rate, weights,
-    leaves, covers,
+    n_nodes, nodes, leaf_sums, scales, first_output, reg_lambda, alpha, max_delta_step, learning_rate, weights, leaves, covers
 ):  # fmt: skip
-    """Optimal weight, leaf value and sum of hessians of every node; a root lighter than min_child_weight weighs 0.
+    """Optimal weight, leaf value and sum of hessians of every node.
 
     leaf_sums : int64 (n_nodes, leaf_size, 2), IN, of all nodes. weights, leaves : float32 (n_nodes, leaf_size), OUT.
     covers : float64 (n_nodes,), OUT. Sum of hessians over all outputs.
@@ -104,8 +104,6 @@ def leaf_weights(
             grad = leaf_sums[node, own, 0] / scales[output, 0]
             hess = leaf_sums[node, own, 1] / scales[output, 1]
             weight = optimal_weight(grad, hess, reg_lambda, alpha, max_delta_step, struct.lower, struct.upper)
-            if is_too_light(covers[node], min_child_weight * weights.shape[1]):
-                weight = float64(0.0)
             weights[node, own] = float32(weight)
             leaves[node, own] = float32(weight * learning_rate)
 
@@ -209,8 +207,7 @@ def leaf_weights_step(progress, nodes, leaf_sums, scales, first_output, penalty,
     """leaf_weights, a thread for each node."""
     node = int64(cuda.threadIdx.x)
     while node < progress[0].n_nodes:
-        cover = sum_of_hessians(leaf_sums, node, scales, first_output[nodes[node].tree])
-        covers[node] = cover
+        covers[node] = sum_of_hessians(leaf_sums, node, scales, first_output[nodes[node].tree])
         for own in range(weights.shape[1]):
             output = first_output[nodes[node].tree] + own
             grad = leaf_sums[node, own, 0] / scales[output, 0]
@@ -219,8 +216,6 @@ def leaf_weights_step(progress, nodes, leaf_sums, scales, first_output, penalty,
                 grad, hess, penalty[0].reg_lambda, penalty[0].reg_alpha, penalty[0].max_delta_step, nodes[node].lower,
                 nodes[node].upper,
             )  # fmt: skip
-            if is_too_light(cover, penalty[0].min_child_weight * weights.shape[1]):
-                weight = float64(0.0)
             weights[node, own] = float32(weight)
             leaves[node, own] = float32(weight * progress[0].learning_rate)
         node += int64(cuda.blockDim.x)

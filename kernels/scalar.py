@@ -114,7 +114,7 @@ LIGHT_TOLERANCE = 2.0**-21  # of min_child_weight: float32 weights that should s
 
 @scalar
 def is_too_light(hess, min_child_weight):
-    """Whether an exact sum of hessians is below min_child_weight: no child may be so light, and a root's weight is 0."""
+    """Whether an exact sum of hessians is below min_child_weight: no child may be so light."""
     return hess < min_child_weight * float64(1.0 - LIGHT_TOLERANCE)
 
 

@@ -543,8 +543,6 @@ class NaiveTraining(Training, Gradients, Trees):
             node.cover = self._cover(i)
             scales = self.leaf_scales[self.outputs[node.tree]].tolist()
             node.weight = [_weight(s, sums, own, node) for sums, own in zip(self.leaf_sums[i].tolist(), scales)]
-            if self._is_light(node.cover):
-                node.weight = [0.0] * len(scales)
             node.value = [F(weight * self.learning_rate) for weight in node.weight]
 
     def update_margin(self, margin) -> None:

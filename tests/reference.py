@@ -120,8 +120,7 @@ def grow(
 
     def grow_node(rows, depth, lower=-np.inf, upper=np.inf):
         within = *penalties, lower, upper
-        is_light = hess[rows].sum() < min_child_weight  # a root: no child is
-        node = {"leaf": 0.0 if is_light else leaf_weight(grad[rows].sum(), hess[rows].sum(), *within)}
+        node = {"leaf": leaf_weight(grad[rows].sum(), hess[rows].sum(), *within)}
         if depth == max_depth:
             return node
         own = codes[rows], cuts, grad[rows], hess[rows]

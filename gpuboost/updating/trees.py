@@ -1,7 +1,7 @@
 """A tree refreshed or pruned, as XGBoost's updaters of these names do.
 
-    refresh     G, H of every node over the rows that reach it;  cover = H;  weight = −T(G, α)/(H + λ), 0 where H is less than
-                min_child_weight;  gain of a split = score(left) + score(right) − score(node);  with refresh_leaf leaf = weight·η
+    refresh     G, H of every node over the rows that reach it;  cover = H;  weight = −T(G, α)/(H + λ), 0 where H is 0;
+                gain of a split = score(left) + score(right) − score(node);  with refresh_leaf leaf = weight·η
     prune       from the bottom up: a split of two leaves whose gain is below gamma, or which lies at max_depth or deeper, becomes
                 a leaf of the node's weight·η
 
@@ -14,7 +14,7 @@ from dataclasses import replace
 import numpy as np
 
 from gpuboost.kernels.nodes import FLOAT32_MAX
-from gpuboost.kernels.scalar import is_too_light, node_score, node_score_at, optimal_weight
+from gpuboost.kernels.scalar import node_score, node_score_at, optimal_weight
 from gpuboost.model.tree import DELETED, CategorySets, Tree
 from gpuboost.params import Params
 
@@ -38,7 +38,7 @@ def refresh(tree: Tree, grad: np.ndarray, hess: np.ndarray, params: Params, lear
     grad, hess : float64 (n_nodes,), sums over the rows of each node."""
     weight, score = np.zeros(tree.n_nodes), np.zeros(tree.n_nodes)
     for node in np.flatnonzero(tree.feature != DELETED):
-        if hess[node] > 0 and not is_too_light.py_func(hess[node], params.min_child_weight):
+        if hess[node] > 0:
             own = grad[node], hess[node]
             weight[node] = optimal_weight(*own, params.reg_lambda, params.reg_alpha, params.max_delta_step, -np.inf, np.inf)
             if params.max_delta_step > 0:

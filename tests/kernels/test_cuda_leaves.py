@@ -110,7 +110,7 @@ def test_leaves_of_several_chunks_equal_the_cpu(run):
 def weigh(run, forest, sums, *, reg_lambda=1.0, alpha=0.0, max_delta_step=0.0, learning_rate=0.3):
     n, shape = forest.n_nodes, (forest.n_nodes + 1, forest.n_outputs)
     weights, leaves, covers = np.full(shape, 77, np.float32), np.full(shape, 77, np.float32), np.full(n + 1, 77.0)
-    penalty = np.array([(reg_lambda, alpha, max_delta_step, 0.0, 0.0)], PENALTY)
+    penalty = np.array([(reg_lambda, alpha, max_delta_step, 1e9, 0.0)], PENALTY)  # min_child_weight: not of a leaf
     progress = progress_of(n_nodes=n, learning_rate=learning_rate)
     run(
         kernel.leaf_weights_step.alone, progress, forest.nodes, sums, forest.scales, forest.first_output, penalty, weights,

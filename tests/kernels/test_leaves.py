@@ -51,11 +51,11 @@ class Forest:
         )  # fmt: skip
         return sums
 
-    def weigh(self, sums, *, reg_lambda=1.0, alpha=0.0, max_delta_step=0.0, min_child_weight=0.0, learning_rate=0.3):
+    def weigh(self, sums, *, reg_lambda=1.0, alpha=0.0, max_delta_step=0.0, learning_rate=0.3):
         weights, leaves = (np.empty((self.n_nodes, self.n_outputs), np.float32) for _ in range(2))
         covers = np.empty(self.n_nodes)
         kernel.leaf_weights(
-            self.n_nodes, self.nodes, sums, self.scales, self.first_output, reg_lambda, alpha, max_delta_step, min_child_weight,
+            self.n_nodes, self.nodes, sums, self.scales, self.first_output, reg_lambda, alpha, max_delta_step,
             learning_rate, weights, leaves, covers,
         )  # fmt: skip
         return weights, leaves, covers

@@ -373,8 +373,7 @@ class CpuTrees(Trees):
         self.covers = np.empty(n, np.float64)
         leaf_weights(
             n, self.arrays.nodes, self._leaf_sums, self._gradients.leaf_scales, self.first_output, penalty.reg_lambda,
-            penalty.reg_alpha, penalty.max_delta_step, penalty.min_child_weight, self.plan.learning_rate, self.weights,
-            self.leaf_values, self.covers,
+            penalty.reg_alpha, penalty.max_delta_step, self.plan.learning_rate, self.weights, self.leaf_values, self.covers,
         )  # fmt: skip
 
     def add_to_margin(self, p: int, margin: np.ndarray) -> None:
