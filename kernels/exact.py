@@ -7,9 +7,9 @@ the two is a candidate:
     G_L, H_L = sums of the node's entries with codes ≤ b      [+ those of its missing rows]     R = (G, H) − L
 
 Candidates, gains, constraints, ranks and ties are those of kernels/splits.py to the bit: a histogram's bin that is empty in a
-node leaves the sums as they are, so its split ties with the one before and loses. Entries are present values; what has no entry
-is missing (or zero, where the table says so), and the sums of those rows are what the node has more than its entries: a column
-with absent cells is walked twice, first for the sums, then for the candidates.
+node leaves the sums as they are, so its split ties with the one before and loses, or, where missing rows go left, takes its
+place. Entries are present values; what has no entry is missing (or zero, where the table says so), and the sums of those rows are
+what the node has more than its entries: a column with absent cells is walked twice, first for the sums, then for the candidates.
 
 Exact search and histograms thus differ only in their cuts: here each distinct value may have a bin of its own, and the cost of a
 level does not depend on the number of bins: 4 + 4 bytes of entry and 8 of the row's place read per entry, in the order of
@@ -76,6 +76,7 @@ BEST = np.dtype(
         ("feature", np.int64),
         ("bin", np.int64),
         ("next_bin", np.int64),  # of the node's next larger value; −1 where there is none
+        ("last_bin", np.int64),  # the cut of a histogram: with missing rows left the last one of the same sums, else bin
         ("default_left", np.int64),
         ("left_grad", np.int64),
         ("left_hess", np.int64),
@@ -340,19 +341,26 @@ def _try_side(walk, best, left_grad, left_hess, default_left, next_code, scales,
             gl, hl, gr, hr, walk.total_grad, walk.total_hess, reg_lambda, alpha, max_delta_step, walk.lower, walk.upper,
             walk.feature, parameters,
         )  # fmt: skip
-    rank = gain_rank(gain)
+    rank, takes_gap = gain_rank(gain), default_left != 0 and walk.has_missing != 0
+    last_bin = next_code - 1 if takes_gap else walk.code
     if gain > larger(MIN_GAIN, RELATIVE_GAIN * walk.parent) and rank > best.rank:
         best.gain, best.rank, best.feature, best.bin, best.next_bin = gain, rank, int64(walk.feature), walk.code, next_code
+        best.last_bin = last_bin
         best.default_left, best.left_grad, best.left_hess = default_left, left_grad, left_hess
         if gain_of is None and max_delta_step <= 0.0 and walk.lower == -np.inf and walk.upper == np.inf:
             walk.bar = walk.parent + rank
+    elif (  # only rows whose sums are 0 lie between
+        takes_gap and best.default_left != 0 and walk.feature == best.feature and walk.code == best.last_bin + 1
+        and left_grad == best.left_grad and left_hess == best.left_hess
+    ):  # fmt: skip
+        best.last_bin = last_bin
 
 
 @kernel
 def choose_walked_cpu(frontier, nodes, left_sums, bests, thresholds, offsets, is_centred):
     """Each node's best split over all threads: the split fields of its struct, and the sums of its left child.
 
-    is_centred : whether the cut is taken midway between the node's values rather than next to the left one. It is the cut nearest
+    is_centred : whether the cut is taken midway between the node's values rather than next to one of them. It is the cut nearest
         to the middle of the outermost two that tell them apart, so training rows stay where they are.
     thresholds, offsets : of the cuts. Others as walk_columns_cpu.
     """
@@ -365,10 +373,11 @@ def choose_walked_cpu(frontier, nodes, left_sums, bests, thresholds, offsets, is
         best, node = bests[chosen, i], nodes[frontier[i]]
         node.gain = best.gain
         if best.gain != NO_GAIN:
-            node.feature, node.bin, node.default_left, node.kind = best.feature, best.bin, best.default_left, NUMERIC
+            node.feature, node.bin, node.default_left, node.kind = best.feature, best.last_bin, best.default_left, NUMERIC
             left_sums[frontier[i], 0, 0], left_sums[frontier[i], 0, 1] = best.left_grad, best.left_hess
-            if is_centred and best.next_bin > best.bin + 1:
-                node.bin = _middle_bin(best.bin, best.next_bin - 1, thresholds[offsets[best.feature] :])
+            if is_centred:
+                highest = max(best.bin, best.next_bin - 1)
+                node.bin = _middle_bin(best.bin, highest, thresholds[offsets[best.feature] :])
 
 
 @scalar

@@ -414,6 +414,20 @@ class NaiveTraining(Training, Gradients, Trees):
                             best = (_rank(gain), -f, -b, default_left)
                             node.gain, node.left_sums, node.listed = gain, left, None
             node.feature, node.bin, node.default_left = -best[1], -best[2], best[3]
+            if node.default_left and node.listed is None:
+                node.bin = self._last_tied(node, hist[:, cuts.offsets[node.feature] : cuts.offsets[node.feature + 1]], proposed)
+
+    def _last_tied(self, node, own, proposed):
+        """The highest bin for the split's, whose side the missing rows are on: a candidate of the same sums."""
+        last, first = node.bin, self.rows.binned.cuts.offsets[node.feature]
+        if not any(map(any, _minus(node.sums, _pairs(own.sum(axis=1))))):
+            return last
+        for b in range(last + 1, own.shape[1] - 1):
+            if proposed[first + b]:
+                if own[:, last + 1 : b + 1].sum(axis=1).any():
+                    break
+                last = b
+        return last
 
     def _sets(self, node, own, missing, scales, f):
         """(gain, categories on the right, default_left, sums of the left child) of every candidate of a feature of categories;

@@ -154,7 +154,8 @@ def best_split(codes, cuts, grad, hess, min_child_weight, penalties, signs, gain
     or gain_of(G_L, H_L, G_R, H_R, feature).
 
     Missing rows are tried on both sides; on the left beside present ones only, since missing against present is tried with
-    missing right. The first of equals in 16 bits wins: lower feature, lower bin, missing left.
+    missing right. The first of equals in 16 bits wins: lower feature, lower bin, missing left. With missing rows on the left all
+    bins up to the next value are.
     """
     parent = score(grad.sum(), hess.sum(), *penalties)
     best, largest = None, -np.inf
@@ -185,6 +186,10 @@ def best_split(codes, cuts, grad, hess, min_child_weight, penalties, signs, gain
                     gain = gain_of(GL, HL, GR, HR, feature)
                 if gain > max(1e-6, 2.0**-44 * parent) and rank(gain) > largest:  # less is rounding
                     best, largest = (gain, feature, last_bin, default_left), rank(gain)
+    if best is not None and best[1] not in categorical and best[3] and (codes[:, best[1]] < 0).any():
+        gain, feature, last_bin, _ = best
+        above = codes[codes[:, feature] > last_bin, feature]
+        return gain, feature, above.min() - 1, True
     return best
 
 

@@ -251,6 +251,21 @@ def test_auc_on_many_rows_equals_xgboosts_within_a_thousandth():
     assert abs(np.mean(differences)) <= max(1e-3, 2 * np.std(differences, ddof=1) / np.sqrt(len(differences))), differences
 
 
+@pytest.mark.parametrize("method", ["hist", "approx"])
+@pytest.mark.parametrize("label_of_missing", [None, 0.0, 10.0])
+def test_the_gap_between_a_nodes_values_goes_where_xgboost_sends_it(method, label_of_missing):
+    """Below the split by group, 1 and 8 are all that the first group has, beside missing values; the other one has 0 to 9."""
+    group, value = np.repeat([0, 1], [8, 10]), np.r_[[1.0] * 4, [8.0] * 4, np.arange(10)]
+    label = np.r_[[0.0] * 4, [10.0] * 4, [100.0] * 10]
+    if label_of_missing is not None:
+        group, value, label = np.r_[group, [0] * 4], np.r_[value, [np.nan] * 4], np.r_[label, [label_of_missing] * 4]
+    train, gap = Table(np.column_stack([group, value]), label, label), np.column_stack([[0] * 6, np.arange(2.0, 8)])
+    params = {"tree_method": method, "base_score": 0, "learning_rate": 1}
+    ours, theirs = (train_and_predict(library, params, 1, train, gap)[1] for library in (gb, xgb))
+    np.testing.assert_allclose(ours, theirs, rtol=1e-6)
+    assert set(ours > 5) == {label_of_missing is None or label_of_missing > 5}
+
+
 @pytest.mark.sweep(2)
 @pytest.mark.parametrize("name", ["digits", "breast_cancer"])
 @pytest.mark.parametrize("gamma", [1, 3])

@@ -175,6 +175,31 @@ def test_rows_without_gradient_keep_their_place(method):
         assert len(digests) == 1
 
 
+@pytest.mark.filterwarnings("ignore:the first round split no node")
+@pytest.mark.parametrize("rule", RULES)
+def test_gaps_go_to_the_missing_rows_however_they_are_found(rule, monkeypatch):
+    """Few rows of many values: a node's own lie far apart, and between them rows without gradient, which are in nobody's way."""
+
+    def within(prediction, dtrain):
+        far = np.abs(prediction - dtrain.get_label()) > 0.4
+        return far * (prediction - dtrain.get_label()), far * 1.0
+
+    rng = np.random.default_rng(0)
+    for _ in range(30):
+        X = rng.integers(-12, 13, (60, 3)).astype(float)
+        X[rng.random(X.shape) < 0.3] = NAN
+        y = np.nan_to_num(X[:, 0]) / 9 + rng.normal(size=60)
+        stored = ~np.isnan(X) if rule == "missing" else X != 0
+        csr = scipy.sparse.csr_matrix((X[stored], np.nonzero(stored)), shape=X.shape)
+        digests = set()
+        for table, visits in ((X, 0), (csr, 0), (csr, 10**9)):
+            monkeypatch.setattr(cpu_trees, "BIN_VISITS", visits)
+            dtrain = gb.DMatrix(table, y, sparse_absent=rule)
+            params = {"min_child_weight": 0, "base_score": 0.0}
+            digests.add(digest(gb.train(params, dtrain, 3, obj=within, verbose_eval=False).model))
+        assert len(digests) == 1
+
+
 def test_dense_tables_need_no_rule():
     dense, csr, y, _ = make("zero")
     booster = train({}, csr, y, None, "zero")

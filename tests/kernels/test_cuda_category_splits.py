@@ -47,7 +47,10 @@ def find_sets_with(
         all_sums, *common, categorical, mask, scales, np.zeros(1, np.int32), penalty, some_rules(**rules),
         np.array(gain.parameters, np.float64), gains, choices, *scratch, blocks=n_sorted,
     )  # fmt: skip
-    run(splits.choose_splits_kernel, 0, n, progress, nodes, all_sums, left_sums, *common, gains, choices, warps=n)
+    run(
+        splits.choose_splits_kernel, 0, n, 0, progress, nodes, all_sums, left_sums, *common, categorical,
+        np.zeros((0, offsets[-1]), np.uint8), gains, choices, warps=n,
+    )  # fmt: skip
     run(
         category_splits.list_categories_kernel, 0, n, progress, nodes, all_sums, left_sums, cats, *common, categorical, scales,
         np.zeros(1, np.int32), penalty, some_rules(**rules), *scratch, blocks=n_sorted,

@@ -72,7 +72,10 @@ def find_splits_with(
             )  # fmt: skip
             np.testing.assert_array_equal(gains, others[0])
             np.testing.assert_array_equal(choices, others[1])
-        run(choose, begin, batch, progress, nodes, all_sums, left_sums, hist, offsets, features, gains, choices, warps=batch)
+        run(
+            choose, begin, batch, by_tree, progress, nodes, all_sums, left_sums, hist, offsets, features, np.zeros(0, np.uint8),
+            proposed, gains, choices, warps=batch,
+        )  # fmt: skip
     for outside in (slice(0, FRONTIER), slice(FRONTIER + n_nodes, None)):
         assert (nodes["gain"][outside] == UNTOUCHED).all() and (left_sums[outside] == -1).all()
     return nodes[own], left_sums[own]
@@ -171,6 +174,29 @@ def test_ties_go_to_the_lower_bin_before_they_go_to_missing_left(run):
     assert nodes[["bin", "default_left"]][0].tolist() == (0, 0)
     nodes = check(run, one_feature([-6, 6], [2, 2]), [[[0, 6]]], [2])
     assert nodes[["bin", "default_left"]][0].tolist() == (0, 1)
+
+
+@each_runner
+@pytest.mark.parametrize("gap", [1, 31, 32, 70])
+@pytest.mark.parametrize("missing, at_the_end", [((0, 0), 0), ((6, 1), 0), ((-6, 1), 1)])
+def test_the_gap_between_a_nodes_values_goes_to_the_side_of_its_missing_rows(run, gap, missing, at_the_end):
+    n_bins, hist = [2, gap + 2], np.zeros((1, 1, gap + 4, 2), np.int64)
+    hist[0, 0, 2], hist[0, 0, gap + 3] = (-6, 2), (6, 1)
+    sums = hist.sum(axis=2) + missing
+    assert check(run, hist, sums, n_bins)["bin"][0] == gap * at_the_end
+    for proposed in (np.arange(gap + 4) % 3 == 2, np.arange(gap + 4) == 2, np.arange(gap + 4) == gap + 1):
+        check(run, hist, sums, n_bins, proposed=proposed[None])
+
+
+@each_runner
+@pytest.mark.parametrize("size", [1, 2])
+def test_gaps_of_random_nodes_equal_the_cpus(run, size):
+    """Few rows in many bins, some of them without weight; of two outputs a gap is empty in both."""
+    n_bins = [90, 40]
+    for n_outputs in (1, 2):
+        hist, sums = random_histograms(np.random.default_rng(n_outputs), 12, n_outputs, n_bins, 12, 0.4, size)
+        check(run, hist, sums, n_bins, reg_lambda=0.5)
+        check(run, hist, sums, n_bins, proposed=np.random.default_rng(2).random((12, 130)) < 0.3)
 
 
 @each_runner

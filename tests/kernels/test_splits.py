@@ -1,6 +1,7 @@
 """kernels/splits.py: the best split of a node, against trying every candidate in Python."""
 
 import math
+from itertools import takewhile
 
 import numpy as np
 import pytest
@@ -39,10 +40,11 @@ def find_splits(hist, sums, n_bins, *, scales=(1.0, 1.0), features=None, monoton
     trees, arrays = training.trees, training.trees.arrays
     features = np.arange(len(n_bins), dtype=np.int32) if features is None else np.asarray(features, np.int32)
     penalty = Penalty(params.reg_lambda, params.reg_alpha, params.max_delta_step, params.min_child_weight, 0.0)
-    training.start_round(Round(0, 0.3, (TreePlan(0, n_outputs, None, ColumnDraw(features, offsets), 0, penalty, gain),)))
+    drawn = ColumnDraw(features, offsets)
+    training.start_round(Round(0, 0.3, (TreePlan(0, n_outputs, None, drawn, 0, penalty, gain),)))
     arrays.nodes, arrays.sums, arrays.left_sums, trees._hist = np.zeros(n_nodes, NODE), sums, np.full_like(sums, -1), hist
     arrays.nodes["slot"], arrays.nodes["lower"], arrays.nodes["upper"] = np.arange(n_nodes), lower, upper
-    trees._frontier = np.arange(n_nodes, dtype=np.int32)
+    trees._frontier, trees._columns, trees._candidates = np.arange(n_nodes, dtype=np.int32), drawn, None
     training.gradients.scales = np.broadcast_to(np.float64(scales), (n_outputs, 2)).copy()
     if mask is not None:
         trees._feature_mask = lambda *_: np.asarray(mask, np.uint8)
@@ -244,6 +246,23 @@ def test_ties_go_to_the_lower_bin_before_they_go_to_missing_left():
     assert one_feature([-6, 0, 6], [2, 1, 2], missing=(0, 1)) == (36 / 3 + 36 / 5, 0, 0)
 
 
+@pytest.mark.parametrize("missing, proposed, split_bin, default_left", [
+    ((0, 0), None, 1, 1), ((6, 1), None, 1, 0), ((-6, 1), None, 4, 1),
+    ((0, 0), (1, 1, 1, 1, 0, 0, 1), 1, 1), ((-6, 1), (1, 1, 1, 1, 0, 0, 1), 3, 1), ((-6, 1), (0, 0, 1, 0, 0, 0, 0), 2, 1),
+])  # fmt: skip
+def test_the_gap_between_a_nodes_values_goes_to_the_side_of_its_missing_rows(missing, proposed, split_bin, default_left):
+    hist, proposed = np.array([[0, 0], [-6, 2], [0, 0], [0, 0], [0, 0], [3, 1], [3, 1]]), proposed and [proposed]
+    nodes, left_sums = find_splits(hist[None, None], [[hist.sum(axis=0) + missing]], [7], proposed=proposed)
+    assert nodes[["bin", "default_left"]][0].tolist() == (split_bin, default_left)
+    assert left_sums.tolist() == [[np.add([-6, 2], np.multiply(missing, default_left)).tolist()]]
+
+
+def test_a_gap_is_empty_in_all_outputs():
+    hist = np.array([[[-6, 2], [0, 0], [0, 0], [6, 1]], [[0, 1], [0, 0], [0, 1], [0, 1]]])
+    nodes, _ = find_splits(hist[None], [hist.sum(axis=1) + [(-6, 1), (0, 1)]], [4])
+    assert nodes[["bin", "default_left"]][0].tolist() == (1, 1)
+
+
 # ---- every candidate in Python
 
 
@@ -292,7 +311,11 @@ def best_by_hand(hist, sums, n_bins, scales, min_child_weight, penalties, propos
                     gain += score_of(l, unit) + score_of(r, unit)
                 if gain > max(1e-6, 2.0**-44 * parent):
                     candidates.append((-rank(gain), feature, split_bin, -default_left, gain, left.tolist()))
-    return min(candidates, default=None)
+    best = min(candidates, default=None)
+    if best is None or best[3] == 0 or not (sums - hist[:, offsets[best[1]] : offsets[best[1] + 1]].sum(axis=1)).any():
+        return best
+    above = [other for other in sorted(candidates) if (other[1], other[3]) == (best[1], best[3]) and other[2] >= best[2]]
+    return list(takewhile(lambda other: other[5] == best[5], sorted(above, key=lambda other: other[2])))[-1]
 
 
 def rank(gain):

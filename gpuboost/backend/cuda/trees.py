@@ -46,6 +46,7 @@ class CudaTrees(Trees):
         self._gradients, self._table, self._pages = gradients, table, pages
         self._n_trees, self.first_output, self.leaf_size = len(first_output), first_output, leaf_size
         self._tree_numbers, self._no_sets = put(np.arange(self._n_trees)), put(np.zeros(0, np.uint32))
+        self._no_categories = put(np.zeros(0, np.uint8))
         self._thresholds, self._offsets = put(cuts.thresholds), put(cuts.offsets)
         self.histogram_capacity, n_bins = memory.capacity, most_bins(params, cuts)
         self._searched_size = params.searched_outputs(leaf_size)
@@ -199,8 +200,10 @@ class CudaTrees(Trees):
                 blocks=min(n * len(columns.features), len(self._order)),
             )  # fmt: skip
         launch(
-            splits.choose_splits_kernel, first, n, self._progress, own.nodes, own.sums, own.left_sums, self._hist,
-            columns.offsets, columns.features, self._gains, self._choices, warps=n,
+            splits.choose_splits_kernel, first, n, int(s.proposals == "global"), self._progress, own.nodes, own.sums,
+            own.left_sums, self._hist, columns.offsets, columns.features,
+            self._no_categories if self._categorical is None else self._categorical, self._proposed, self._gains, self._choices,
+            warps=n,
         )  # fmt: skip
         if self._categorical is not None:
             launch(
