@@ -31,6 +31,7 @@ from gpuboost.callback import EarlyStopping, EvalsLog, EvaluationMonitor, Progre
 from gpuboost.communicator import current_communicator
 from gpuboost.config import verbosity_context
 from gpuboost.custom_objective import CustomObjective
+from gpuboost.data.bins import Bins
 from gpuboost.data.dmatrix import DMatrix
 from gpuboost.data.given import row_numbers
 from gpuboost.data.quantile_dmatrix import QuantileDMatrix
@@ -93,10 +94,10 @@ def cv(
         table_device=dtrain.device,
     )  # fmt: skip
     with verbosity_context(whole.params.verbosity):
-        shares_bins = _bin_once(dtrain, whole.params, backend)
+        bins = _bin_once(dtrain, whole.params, backend)
         is_alone = backend.n_threads > 1 and obj is None and custom_metric is None and current_communicator().size == 1
         n_abreast = min(len(splits), backend.n_threads) if is_alone else 1
-        make = lambda part: _part(dtrain, part, shares_bins, backend)
+        make = lambda part: _part(dtrain, part, bins, backend)
         with ThreadPoolExecutor(n_abreast) as threads:
             # Each in a copy of this context: the configuration is the caller's.
             submit = lambda function, *arguments: threads.submit(copy_context().run, function, *arguments)
@@ -127,10 +128,10 @@ def cv(
     return _as_table(evals_log, None if best is None else int(best) + 1, as_pandas)
 
 
-def _part(dtrain: DMatrix, rows: np.ndarray, shares_bins: bool, backend: Backend) -> DMatrix:
+def _part(dtrain: DMatrix, rows: np.ndarray, bins: Bins | None, backend: Backend) -> DMatrix:
     if isinstance(dtrain, QuantileDMatrix):
         return dtrain.masked(rows)
-    return dtrain.slice_with_bins(rows, backend) if shares_bins else dtrain.slice(rows, True)
+    return dtrain.slice(rows, True) if bins is None else dtrain.slice_with_bins(rows, bins, backend)
 
 
 def _metric_of_rows(
@@ -141,14 +142,15 @@ def _metric_of_rows(
     return metric(prediction[rows], whole.info_of(rows))
 
 
-def _bin_once(dtrain: DMatrix, params: Params, backend: Backend) -> bool:
-    """Bin the table as the folds will want it. Returns whether they can share its bins."""
+def _bin_once(dtrain: DMatrix, params: Params, backend: Backend) -> Bins | None:
+    """The table, binned as the folds will want it; None where they cannot share its bins."""
     if params.tree_method == "exact" or params.booster == "gblinear":
-        return False
+        return None
     comm = current_communicator()
     dtrain.require_same_columns(comm)
-    dtrain.binned(params.table_bins, backend, comm, params.bins_categories and dtrain.has_categories)
-    return True
+    bins = dtrain.bins(params.table_bins, backend, comm, params.bins_categories and dtrain.has_categories)
+    bins.with_records(backend)  # before the folds ask for them side by side
+    return bins
 
 
 def _as_table(evals_log: EvalsLog, end: int | None, as_pandas: bool) -> Any:

@@ -7,8 +7,9 @@ import scipy.sparse
 from small_tables import PARAMS, make_table
 
 import gpuboost as gb
+from gpuboost.backend import CpuBackend
 from gpuboost.callback import EarlyStopping, LearningRateScheduler, TrainingCallback
-from gpuboost.communicator import run_threads
+from gpuboost.communicator import SingleProcess, run_threads
 from gpuboost.model_io import digest
 
 X, Y, WEIGHT = make_table("binary:logistic")
@@ -78,6 +79,18 @@ def test_models_are_those_of_separate_trainings_that_share_the_cuts(name, params
         gb.cv({**params, "nthread": threads}, data, 3, folds=SPLITS, callbacks=[kept])
         assert kept.digests == expected
     assert len(set(expected)) == 3
+
+
+def test_folds_have_their_bins_though_another_thread_bins_the_table_otherwise(data, monkeypatch):
+    params, slice_of = {**LOGISTIC, "max_bin": 8, "nthread": 1}, gb.DMatrix.slice
+    expected = gb.cv(params, data, 2, as_pandas=False)
+
+    def slice_later(self, *arguments):
+        self.binned(64, CpuBackend(1), SingleProcess())
+        return slice_of(self, *arguments)
+
+    monkeypatch.setattr(gb.DMatrix, "slice", slice_later)
+    assert gb.cv(params, data, 2, as_pandas=False) == expected
 
 
 def test_exact_search_bins_each_fold_anew():

@@ -33,8 +33,8 @@ class Bins:
 
     def on(self, backend: Backend) -> BinnedMatrix:
         """The codes, moved there."""
-        self.binned = backend.memory.move_table(self.binned)
-        return self.binned
+        self.binned = binned = backend.memory.move_table(self.binned)
+        return binned  # another thread may have moved them elsewhere since
 
     def taken(self, rows: np.ndarray, source: ColumnSource, backend: Backend) -> "Bins":
         """Those of the rows with the given numbers, intp (n,), under the same cuts. source : these rows."""
@@ -46,8 +46,8 @@ class Bins:
 
     def with_records(self, backend: Backend) -> BinnedMatrix:
         """The codes with the records that training reads, moved there."""
-        self.binned = add_records(self.binned, backend)
-        return self.binned
+        self.binned = binned = add_records(self.binned, backend)
+        return binned
 
 
 def bin_by_own_cuts(

@@ -231,12 +231,11 @@ class DMatrix:
         part._table, part._info, part._bins, part.row_name = self._table.taken(rows), self._info.taken(rows), None, None
         return part
 
-    def slice_with_bins(self, rindex: np.ndarray, backend: Backend) -> "DMatrix":
-        """slice, with the codes at hand of these rows under the cuts of the whole table."""
-        assert self._bins is not None
+    def slice_with_bins(self, rindex: np.ndarray, bins: Bins, backend: Backend) -> "DMatrix":
+        """slice, with the codes of these rows among those of the whole table."""
         part, rows = self.slice(rindex, True), row_numbers(rindex, self.num_row())
         assert part._table is not None
-        part._bins = self._bins.taken(rows, part._table.source, backend)
+        part._bins = bins.taken(rows, part._table.source, backend)
         return part
 
     def save_binary(self, fname: Any, silent: bool = True) -> None:
@@ -434,23 +433,29 @@ class DMatrix:
         return None
 
     def binned(self, max_bin: int, backend: Backend, comm: Communicator, by_category: bool = False) -> BinnedMatrix:
-        """Codes under the table's own cuts, with records: what training reads. Kept until others are asked for.
+        """Codes under the table's own cuts, with records: what training reads. The rest as bins()."""
+        return self.bins(max_bin, backend, comm, by_category).on(backend)
+
+    def bins(self, max_bin: int, backend: Backend, comm: Communicator, by_category: bool = False) -> Bins:
+        """The table under its own cuts. Kept until others are asked for, as any thread may at any time.
 
         by_category : whether columns of categories have a bin for each.
         """
         by_category &= self.has_categories
-        if self._bins is None or (self._bins.max_bin, self._bins.by_category) != (max_bin, by_category):
+        bins = self._bins
+        if bins is None or (bins.max_bin, bins.by_category) != (max_bin, by_category):
             assert self._table is not None
             with self.naming_rows():
                 binned = bin_by_own_cuts(self._table.source, self.weights, max_bin, backend, comm, by_category=by_category)
-            self._bins = Bins(max_bin, binned, by_category)
-        return self._bins.on(backend)
+            self._bins = bins = Bins(max_bin, binned, by_category)
+        return bins
 
     def codes(self, cuts: Cuts, source: ColumnSource | None, backend: Backend) -> BinnedMatrix | None:
         """Codes under a model's training cuts, without records; None when neither the table nor such codes are kept."""
         is_own = source is None or (self._table is not None and source is self._table.finite)  # columns and categories
-        if is_own and self._bins is not None and self._bins.binned.cuts.same_as(cuts):
-            return backend.memory.move_table(self._bins.binned)
+        binned = self.any_binned()
+        if is_own and binned is not None and binned.cuts.same_as(cuts):
+            return backend.memory.move_table(binned)
         if source is None:
             return None
         with self.naming_rows():
@@ -470,7 +475,8 @@ class DMatrix:
 
     def any_binned(self) -> BinnedMatrix | None:
         """The codes at hand, if any."""
-        return None if self._bins is None else self._bins.binned
+        bins = self._bins
+        return None if bins is None else bins.binned
 
     def require_same_columns(self, comm: Communicator) -> None:
         """ValueError where workers' shards differ in their columns, or in feature_weights. Where only their dictionaries of

@@ -92,6 +92,9 @@ class QuantileDMatrix(DMatrix):
         return self._bins.max_bin
 
     def binned(self, max_bin: int, backend: Backend, comm: Communicator, by_category: bool = False) -> BinnedMatrix:
+        return self.bins(max_bin, backend, comm, by_category).with_records(backend)
+
+    def bins(self, max_bin: int, backend: Backend, comm: Communicator, by_category: bool = False) -> Bins:
         if max_bin == EVERY_VALUE:
             raise ValueError(
                 "tree_method='exact' searches the values themselves, of which a QuantileDMatrix keeps only bin numbers. "
@@ -108,7 +111,7 @@ class QuantileDMatrix(DMatrix):
                 f"cat_encoding={names[by_category]} in the training parameters, but the QuantileDMatrix was built with "
                 f"{names[not by_category]}. Use the same value in both."
             )
-        return self._bins.with_records(backend)
+        return self._bins
 
 
 def _bins_categories(cat_encoding: str | None) -> bool:

@@ -1,6 +1,7 @@
 """data/bins.py: codes come from the table's own cuts or a model's, and follow the weights."""
 
 import re
+from itertools import cycle
 
 import numpy as np
 import pytest
@@ -29,6 +30,17 @@ def test_new_weights_make_new_cuts():
     d.set_weight(weight)
     assert not d.binned(4, BACKEND, COMM).cuts.same_as(before)
     assert d.binned(4, BACKEND, COMM).cuts.same_as(DMatrix(rows, weight=weight).binned(4, BACKEND, COMM).cuts)
+
+
+def test_bins_that_another_thread_puts_in_their_place_are_not_taken_for_those_asked_for(monkeypatch):
+    """Each look at what is kept finds what the other thread has asked for since."""
+    d = DMatrix(X)
+    of_each = [d.bins(max_bin, BACKEND, COMM) for max_bin in (256, 2)]
+    kept = cycle(of_each)
+    monkeypatch.setattr(DMatrix, "_bins", property(lambda _: next(kept)), raising=False)
+    assert d.binned(256, BACKEND, COMM) is of_each[0].binned
+    assert next(kept) is of_each[1]
+    assert d.codes(of_each[0].binned.cuts, d.source(None, {}, 2), BACKEND) is of_each[0].binned
 
 
 def test_a_slice_has_its_own_cuts():
