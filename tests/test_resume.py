@@ -15,7 +15,9 @@ import pytest
 import scipy.sparse
 
 import gpuboost as gb
+from gpuboost.backend import CpuBackend
 from gpuboost.callback import EarlyStopping, LearningRateScheduler, TrainingCallback
+from gpuboost.communicator import SingleProcess
 from gpuboost.model_io import digest
 from gpuboost.training import checkpoint
 
@@ -114,6 +116,23 @@ def test_the_layout_of_the_work_may_change(tmp_path):
     paged = gb.QuantileDMatrix(X, y, max_bin=16, page_rows=70)
     resumed = gb.train({**params, "nthread": 2}, paged, 6, resume_from=tmp_path)
     assert digest(resumed.model) == digest(expected.model)
+
+
+def test_a_training_beside_it_on_the_same_matrix_does_not_matter(tmp_path, monkeypatch):
+    """The other one asks for other bins once this one has started."""
+    X, y = make_table()
+    params, start = {"max_depth": 3, "max_bin": 16, "nthread": 1}, gb.Booster.start_training
+
+    def start_both(self, dtrain, **options):
+        training = start(self, dtrain, **options)
+        dtrain.binned(8, CpuBackend(1), SingleProcess())
+        return training
+
+    with monkeypatch.context() as patch:
+        patch.setattr(gb.Booster, "start_training", start_both)
+        gb.train(params, gb.DMatrix(X, y), 3, resume_from=tmp_path)
+    resumed = gb.train(params, gb.DMatrix(X, y), 6, resume_from=tmp_path)
+    assert digest(resumed.model) == digest(gb.train(params, gb.DMatrix(X, y), 6).model)
 
 
 @pytest.mark.parametrize("absent", ["missing", "zero"])

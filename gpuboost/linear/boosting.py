@@ -45,6 +45,8 @@ class _Rows:
 class LinearBoosting:
     """What Boosting is for trees (running.py). The model gets a round when that is whole."""
 
+    table = None  # values are read, no codes
+
     def __init__(
         self, model: Model, dtrain: DMatrix, params: Params, objective: Objective, backend: Backend, comm: Communicator
     ) -> None:

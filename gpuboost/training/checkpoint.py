@@ -160,16 +160,18 @@ def anywhere(params: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def describe_training(
-    params: Mapping[str, Any], dtrain: DMatrix, evals: Sequence[tuple[DMatrix, str]], xgb_model: bytes | None, **arguments: Any
-) -> Description:
+    params: Mapping[str, Any], dtrain: DMatrix, table: BinnedMatrix | None, evals: Sequence[tuple[DMatrix, str]],
+    xgb_model: bytes | None, **arguments: Any,
+) -> Description:  # fmt: skip
     """What decides over a training's model, in numbers and digests.
 
-    params : recorded ones. xgb_model : file of the model to continue. Of several workers' rows only the number is told: how they
-    are shared out does not matter. Of evaluation sets, which no model depends on, the values are not looked at.
+    params : recorded ones. table : the codes of dtrain that the training holds, if it reads codes. xgb_model : file of the model
+    to continue. Of several workers' rows only the number is told: how they are shared out does not matter. Of evaluation sets,
+    which no model depends on, the values are not looked at.
     """
     return {
         "parameters": {name: value for name, value in params.items() if name not in ANYWHERE},
-        "data": {**_describe_matrix(dtrain), "values": _digest_codes(dtrain)},
+        "data": {**_describe_matrix(dtrain), "values": _digest_values(dtrain, table)},
         **{f"evaluation set {name!r}": _describe_matrix(matrix) for matrix, name in evals},
         "arguments": {**arguments, "xgb_model": None if xgb_model is None else _digest(xgb_model)},
     }
@@ -195,26 +197,26 @@ def _describe_matrix(dmatrix: DMatrix) -> dict[str, Any]:
     return {**facts, **{name: _digest(b"" if array is None else array.tobytes()) for name, array in arrays.items()}}
 
 
-def _digest_codes(dtrain: DMatrix) -> str | None:
+def _digest_values(dtrain: DMatrix, table: BinnedMatrix | None) -> str | None:
     """Of the codes that a training reads, of a dense table by column, so that pages do not matter; not of several workers."""
     if current_communicator().size > 1:
         return None
-    if (binned := dtrain.any_binned()) is None:  # gblinear reads values
-        table = dtrain.get_data()
-        return _digest(table.indptr.tobytes() + table.indices.tobytes() + table.data.tobytes())
-    digest = hashlib.sha256(binned.cuts.thresholds.tobytes())
-    for array in _arrays_of(binned):
+    if table is None:  # gblinear reads values
+        values = dtrain.get_data()
+        return _digest(values.indptr.tobytes() + values.indices.tobytes() + values.data.tobytes())
+    digest = hashlib.sha256(table.cuts.thresholds.tobytes())
+    for array in _arrays_of(table):
         digest.update(host_array(array).tobytes())
     return digest.hexdigest()
 
 
-def _arrays_of(binned: BinnedMatrix) -> Iterator[Array]:
-    if binned.is_sparse:
-        for page in binned.pages:
+def _arrays_of(table: BinnedMatrix) -> Iterator[Array]:
+    if table.is_sparse:
+        for page in table.pages:
             assert isinstance(page, SparsePage)
             yield from (page.row_begin, page.cells, page.absent)
     else:
-        yield from binned.dense_columns()
+        yield from table.dense_columns()
 
 
 def _digest(data: bytes) -> str:

@@ -70,7 +70,7 @@ def train(
         trained.set_param("device", booster.params.device)
         return trained
     with verbosity_context(booster.params.verbosity):
-        booster.start_training(dtrain, is_custom=obj is not None)
+        training = booster.start_training(dtrain, is_custom=obj is not None)
         used = list(callbacks or ())
         if early_stopping_rounds is not None:
             used.append(EarlyStopping(rounds=early_stopping_rounds, maximize=maximize))
@@ -90,7 +90,7 @@ def train(
             if callable(resume_from):
                 checkpoints = resume_from()
             else:
-                description = describe_training(booster._recorded_params(), dtrain, evals, start, **arguments)
+                description = describe_training(booster._recorded_params(), dtrain, training.table, evals, start, **arguments)
                 checkpoints = Checkpoints(resume_from, checkpoint_interval, description)
             progress = checkpoints.load(num_boost_round)
         if progress is not None:

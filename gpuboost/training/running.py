@@ -11,6 +11,7 @@ from math import inf
 from gpuboost.backend import Backend, TrainingRows
 from gpuboost.backend.contract import Training
 from gpuboost.backend.row_sums import RowSums
+from gpuboost.binned.matrix import BinnedMatrix
 from gpuboost.communicator import Communicator
 from gpuboost.config import verbosity_context, warn
 from gpuboost.custom_objective import CustomObjective, custom_gradients, warn_of_negative_hessians
@@ -36,15 +37,16 @@ class Boosting:
 
     model : the rounds so far; ``rows`` start at their margins. It gets a new round when collect_rounds is called, not before: a
         device may still be growing it while the host goes on.
+    table : the codes of dtrain. rows : of them, or of what stands for them.
     params : may be replaced between rounds, by such as adopt.ends_training allows. resolved : the same as the training began
     with, columns by number. statistics : that the rows hold for categories, if any; the model has sets instead.
     """
 
     def __init__(
         self, model: Model, dtrain: DMatrix, params: Params, objective: Objective, backend: Backend, comm: Communicator,
-        rows: TrainingRows, resolved: Params, statistics: CategoryStatistics | None = None,
+        table: BinnedMatrix, rows: TrainingRows, resolved: Params, statistics: CategoryStatistics | None = None,
     ) -> None:  # fmt: skip
-        self.model, self.dtrain, self.cuts = model, dtrain, rows.binned.cuts
+        self.model, self.dtrain, self.table, self.cuts = model, dtrain, table, rows.binned.cuts
         self.params, self._objective, self._backend, self._comm = params, objective, backend, comm
         self._version = dtrain.version
         self._rows: RowSums | None = None  # those trained on, at their margins, for an objective's stage

@@ -154,10 +154,11 @@ def _boosting(
     if by_category:
         _check_sets(dtrain, resolved, model.n_outputs)
     rows = collect_rows(dtrain, objective.label_rows, margin, params.table_bins, backend, comm, by_category)
+    table = rows.binned
     rows, resolved, statistics = with_statistics(rows, resolved, objective, backend, comm, is_sparse=dtrain.is_sparse)
     if model.trees and model.tree_weights is None:  # dart adds them up in its own way
         add_margin_of_rounds(model, dtrain, rows, statistics, backend)
-    return Boosting(model, dtrain, params, objective, backend, comm, rows, resolved, statistics)
+    return Boosting(model, dtrain, params, objective, backend, comm, table, rows, resolved, statistics)
 
 
 def collect_rows(

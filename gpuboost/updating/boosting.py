@@ -33,7 +33,7 @@ class Updating:
     """What Boosting is for new trees (running.py). old : the model whose rounds are updated. model : those that have been, none
     at first."""
 
-    table_text = "no new trees"
+    table, table_text = None, "no new trees"
 
     def __init__(
         self, old: Model, model: Model | None, dtrain: DMatrix, params: Params, objective: Objective, backend: Backend,
