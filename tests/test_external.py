@@ -6,7 +6,7 @@ import pickle
 
 import numpy as np
 import pytest
-from streams import parts_of
+from streams import interrupt_walk, parts_of
 
 import gpuboost as gb
 from gpuboost.storage import array_file
@@ -106,6 +106,14 @@ def test_a_training_goes_on_after_a_kill(tmp_path):
         model(streamed(tmp_path), 5, callbacks=[Kill()], **call)
     resumed = gb.train(PARAMS, streamed(tmp_path, page_rows=77), 5, verbose_eval=False, **call)
     assert resumed.num_boosted_rounds() == 5 and resumed.save_raw("json") == model(gb.DMatrix(X, Y), 5)
+
+
+def test_what_an_interrupted_walk_still_reads_is_not_written_to_the_pages_of_the_next(tmp_path):
+    pages = streamed(tmp_path).any_binned().pages
+    finish_reading = interrupt_walk(pages)
+    for _, page in pages.walk(numbers=[1]):
+        finish_reading()
+        np.testing.assert_array_equal(page.records, pages[1].records)
 
 
 def test_it_can_be_pickled(tmp_path):

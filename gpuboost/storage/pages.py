@@ -1,7 +1,7 @@
 """Pages of codes on a shelf: those that found no room in memory are read whenever they are asked for."""
 
 from collections.abc import Generator, Iterable, Iterator
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import dataclass
 from functools import partial
 from queue import Empty, SimpleQueue
@@ -88,14 +88,14 @@ class StoredPages(PageStore):
             buffers = self._spare.get_nowait()
         except Empty:
             buffers = np.empty(self.buffer_size, self._dtype), np.empty(self.buffer_size, self._dtype)
-        try:
+        with suppress(GeneratorExit):  # nobody asks for more
             with closing(self.walk_in(buffers, features() if callable(features) else features, wanted)) as pages:
                 yield from pages
-        finally:
-            self._spare.put(buffers)
+        self._spare.put(buffers)  # not after an error: of an interrupted walk a thread may still write to them
 
     def walk_in(self, buffers: Buffers, features: np.ndarray | None, numbers: list[int]) -> Generator[tuple[int, DensePage]]:
-        """The same, with pages of files in these buffers, which nobody writes to once this is closed."""
+        """The same, with pages of files in these buffers, which nobody writes to once this has ended or is closed without an
+        error."""
         reads = [partial(self._read, p, features, buffers[i % 2]) for i, p in enumerate(numbers)]
         with closing(read_ahead(reads)) as pages:
             yield from zip(numbers, pages)

@@ -10,7 +10,7 @@ until it is copied; the host with reading on, until the page-locked memory is co
 """
 
 from collections.abc import Callable, Generator, Iterable, Iterator
-from contextlib import closing
+from contextlib import closing, suppress
 from queue import Empty, SimpleQueue
 
 import numpy as np
@@ -99,12 +99,11 @@ class StagedPages(PageStore):
             stage = self._spare.get_nowait()
         except Empty:
             stage = _Stage(self._device, self._home)
-        try:
+        with suppress(GeneratorExit):  # nobody asks for more
             with closing(self._home.walk_in(stage.locked, features, numbers)) as read:
                 for i, (p, source) in enumerate(read):
                     yield from stage.bring(i % 2, p, source, features)
-        finally:
-            self._spare.put(stage)
+        self._spare.put(stage)  # not after an error: of an interrupted walk a thread may still write to it
 
 
 class _Stage:

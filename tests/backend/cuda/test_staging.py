@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from fake_cuda import FakeGpu
 from simulator import SimulationError
-from streams import parts_of
+from streams import interrupt_walk, parts_of
 
 import gpuboost as gb
 from gpuboost.backend import CpuBackend
@@ -191,6 +191,16 @@ def test_a_walk_that_is_left_in_the_middle_leaves_its_buffers_to_the_next(gpu):
     assert len(found) == N_PAGES
     for page, records in zip(dtrain.any_binned().pages.home, found):
         np.testing.assert_array_equal(records, page.records)
+
+
+def test_what_an_interrupted_walk_still_reads_is_not_brought_by_the_next(gpu):
+    dtrain = matrix()
+    pages = CudaBackend(gpu).memory.move_table(dtrain.any_binned()).pages
+    finish_reading = interrupt_walk(pages)
+    for _, page in pages.walk(numbers=[1]):
+        finish_reading()
+        with gpu.current():
+            np.testing.assert_array_equal(gpu.fetch(page.records), pages.home[1].records)
 
 
 def test_pages_held_by_the_host_become_page_locked_one_after_another_and_stay_what_they_are(gpu):
