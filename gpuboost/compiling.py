@@ -8,13 +8,13 @@ each other within a second are one burst, which is told of as a whole.
 
 import atexit
 import os
-import sys
 import threading
 import time
 from contextlib import suppress
 
 from gpuboost.config import get_config, log
 from gpuboost.kernels.compile_cache import is_first_use, set_compile_hook
+from gpuboost.output import is_on_terminal, say
 from gpuboost.second_compiler import start_second_compiler
 
 __all__ = ["tell_of_compiling"]
@@ -76,7 +76,7 @@ class _Teller:
             return
         self._n, self._about, self._end = 0, FIRST_MODEL if is_first_use() else 0, threading.Event()
         self._started = self._written = time.monotonic()
-        self._on_terminal = sys.stderr.isatty()
+        self._on_terminal = is_on_terminal()
         if not self._on_terminal:
             log(1, "compiling CPU kernels that nothing here has needed before, half a minute or less in all.")
         with suppress(RuntimeError):  # no more threads, or Python ends
@@ -110,5 +110,4 @@ class _Teller:
 
     def _write(self, line: str, end: str = "\n") -> None:
         start = "\r\x1b[K" * self._on_terminal
-        with suppress(OSError, ValueError):  # nobody reads it any more
-            print(f"{start}[gpuboost] {line}" if line else start, end=end if line else "", file=sys.stderr, flush=True)
+        say(f"{start}[gpuboost] {line}" if line else start, end=end if line else "")

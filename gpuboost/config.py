@@ -15,7 +15,6 @@ category_container : where a model file has the categories: "gpuboost", in an at
 Each thread and each asynchronous task has its own configuration; a new thread starts from the defaults.
 """
 
-import sys
 import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
@@ -24,6 +23,7 @@ from difflib import get_close_matches
 from types import MappingProxyType
 from typing import Any
 
+from gpuboost.output import say
 from gpuboost.params import check_param
 
 __all__ = ["config_context", "get_config", "log", "logs", "set_config", "verbosity_context", "warn"]
@@ -86,7 +86,7 @@ def logs(level: int) -> bool:
 def log(level: int, message: str) -> None:
     """Print "[gpuboost] message" to stderr when the current verbosity is at least `level`."""
     if logs(level):
-        print(f"[gpuboost] {message}", file=sys.stderr, flush=True)
+        say(f"[gpuboost] {message}")
 
 
 def warn(message: str, stacklevel: int = 1) -> None:

@@ -27,6 +27,7 @@ from typing import Any
 
 from gpuboost import __version__
 from gpuboost.errors import DISTRIBUTION, install
+from gpuboost.output import write_output
 
 __all__ = ["Finding", "build_info", "examine", "main", "report"]
 
@@ -104,9 +105,10 @@ def report(as_json: bool) -> int:
     findings = examine()
     is_ok = all(finding.state != "wrong" for finding in findings)
     if as_json:
-        print(json.dumps({"ok": is_ok, "checks": [asdict(finding) for finding in findings]}, indent=1))
+        text = json.dumps({"ok": is_ok, "checks": [asdict(finding) for finding in findings]}, indent=1)
     else:
-        print(*findings, sep="\n")
+        text = "\n".join(map(str, findings))
+    write_output(f"{text}\n")
     return 0 if is_ok else 1
 
 

@@ -1,5 +1,6 @@
 """The command line, as a user calls it."""
 
+import errno
 import json
 import os
 import signal
@@ -423,6 +424,41 @@ def test_reader_that_stops_is_no_error(folder, tables):
         process.stdout.close()
         errors = process.stderr.read()
         assert process.wait(timeout=120) == 0 and all("compiling" in line for line in errors.splitlines())
+
+
+def test_a_reader_that_stops_does_not_stop_a_training(folder):
+    """Neither of the standard streams has one any more once it has begun."""
+    command = [sys.executable, "-m", "gpuboost", *TRAIN, "--rounds", "30", "--print-every", "1"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stdout.readline().startswith("reading: ")
+        process.stdout.close()
+        process.stderr.close()
+        assert process.wait(timeout=120) == 0
+    assert gb.Booster(model_file="m.json").num_boosted_rounds() == 30
+
+
+def test_a_broken_pipe_that_is_not_standard_output_is_an_error(folder, monkeypatch, capsys):
+    def write(booster, path):
+        raise BrokenPipeError(errno.EPIPE, os.strerror(errno.EPIPE), path)
+
+    monkeypatch.setattr(gb.Booster, "save_model", write)
+    assert main([*TRAIN, "--rounds", "1"]) == 2
+    assert "Broken pipe: 'm.json'" in capsys.readouterr().err
+
+
+@pytest.mark.skipif(os.name == "nt", reason="closes streams as a POSIX shell does")
+@pytest.mark.parametrize("command", ["predict train.csv --model m.json", "dump --model m.json"])
+def test_closed_streams_get_no_data_and_keep_no_message(command, folder):
+    """Messages do not go to standard output in place of standard error, and who has no output is told so."""
+    train = " ".join(TRAIN)
+    run = lambda line: subprocess.run(["sh", "-c", f"{sys.executable} -m gpuboost {line}"], capture_output=True, text=True)
+    assert run(f"{train} --rounds 1 2>&- >&-").returncode == 0
+    expected = run(command)
+    assert expected.returncode == 0 and run(f"{command} 2>&-").stdout == expected.stdout
+    assert run("predict no.csv --model m.json 2>&-").stdout == ""
+    closed = run(f"{command} >&-")
+    assert closed.returncode == 2
+    assert closed.stderr == "gpuboost: error: standard output is closed. Name a file to write: --output.\n"
 
 
 @pytest.mark.slow

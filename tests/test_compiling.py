@@ -110,6 +110,12 @@ def test_damage_and_folders_that_cannot_be_written_are_told(hear):
     assert "took" in stderr.getvalue() and "later runs" not in stderr.getvalue()
 
 
+def test_without_a_standard_error_nothing_is_told(hear, capsys):
+    compile_all(hear(None), seconds=0.15)
+    wait_for_end()
+    assert capsys.readouterr().out == ""
+
+
 def test_a_reader_that_has_gone_does_not_matter(hear):
     heard = hear(stderr := Terminal())
     heard("compiling", "kernel")

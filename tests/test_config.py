@@ -1,5 +1,8 @@
 """The global configuration: scopes, and which messages pass."""
 
+import io
+import os
+import sys
 import threading
 
 import pytest
@@ -83,6 +86,20 @@ def test_log_shows_messages_up_to_the_verbosity_on_stderr(verbosity, shown, caps
             log(level, f"level {level}")
     out, err = capsys.readouterr()
     assert out == "" and err == "".join(f"[gpuboost] level {level}\n" for level in shown)
+
+
+@pytest.mark.parametrize("stderr", [None, "closed", "broken"])
+def test_a_message_that_nobody_can_read_is_dropped(stderr, capsys, monkeypatch):
+    streams = {None: None, "closed": io.StringIO()}
+    streams["closed"].close()
+    if stderr == "broken":
+        reader, writer = os.pipe()
+        os.close(reader)
+        streams["broken"] = io.TextIOWrapper(os.fdopen(writer, "wb", buffering=0), write_through=True)
+    monkeypatch.setattr(sys, "stderr", streams[stderr])
+    with verbosity_context(1):
+        log(1, "unread")
+    assert capsys.readouterr().out == ""
 
 
 def test_warning_points_at_the_caller_and_is_silent_at_verbosity_0(recwarn):

@@ -48,6 +48,7 @@ from gpuboost.labels import class_probabilities, read_classes, write_classes
 from gpuboost.model_io import digest
 from gpuboost.model_io.dump import join_dump, name_of_column
 from gpuboost.objectives import find_objective
+from gpuboost.output import say, write_output
 from gpuboost.paths import write_file
 from gpuboost.plotting import MEASURES
 from gpuboost.second_compiler import start_second_compiler
@@ -66,9 +67,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         _say("interrupted")
         return 130
-    except BrokenPipeError:  # who reads our output has seen enough, and nothing may be flushed at exit
-        sys.stdout = None  # type: ignore[assignment]
-        return 0
     except (ValueError, ArithmeticError, NotImplementedError, ImportError, OSError, MemoryError, DeviceNotFoundError) as error:
         _say(f"error: {' '.join(str(error).split())}")
         return 2
@@ -104,11 +102,11 @@ def _train(options: argparse.Namespace) -> None:
         classes = choose_task(label, params)
     checked = check_params(params)
     backend = choose_backend(checked.training_device, checked.nthread, n_values=len(label) * len(features))
-    print(f"device {backend.describe()}, {checked.objective}")
+    say_line(f"device {backend.describe()}, {checked.objective}")
     if classes is not None:
-        print(f"label {label.name}: {len(classes)} classes, {listing(classes)}")
+        say_line(f"label {label.name}: {len(classes)} classes, {listing(classes)}")
     if texts:
-        print(f"text is treated as categories in {listing(texts)}")
+        say_line(f"text is treated as categories in {listing(texts)}")
     evals: list[tuple[DMatrix, str]] = []
     with stage("binning"):
         for name, (path, table) in tables.items():
@@ -128,7 +126,7 @@ def _train(options: argparse.Namespace) -> None:
                     table, **info, max_bin=checked.table_bins, cat_encoding=checked.cat_encoding, nthread=checked.nthread,
                     ref=evals[0][0] if evals else None,
                 )  # fmt: skip
-            print(f"{name}: {matrix.num_row()} rows x {matrix.num_col()} columns")
+            say_line(f"{name}: {matrix.num_row()} rows x {matrix.num_col()} columns")
             evals.append((matrix, name))
     history: dict[str, dict[str, list[float]]] = {}
     callbacks: list[TrainingCallback] = []
@@ -149,7 +147,7 @@ def _train(options: argparse.Namespace) -> None:
             save_picture(draw_curves(history), options.picture)
     rounds = booster.num_boosted_rounds()
     last = [f"{name}-{m} {values[rounds - 1]:.5f}" for name, log in history.items() for m, values in log.items()]
-    print(", ".join([f"{options.model}: {rounds} rounds", *last]))
+    say_line(", ".join([f"{options.model}: {rounds} rounds", *last]))
 
 
 def _predict(options: argparse.Namespace) -> None:
@@ -182,6 +180,8 @@ def _predictions(booster: Booster, data: DMatrix, options: argparse.Namespace) -
 def _check_output(options: argparse.Namespace) -> None:
     if options.output:
         check_writable("--output", options.output)
+    elif sys.stdout is None:
+        raise ValueError("standard output is closed. Name a file to write: --output.")
 
 
 def _table_for(booster: Booster, path: str) -> DMatrix:
@@ -268,11 +268,12 @@ def _plot(options: argparse.Namespace) -> None:
 
 
 def _dump(options: argparse.Namespace) -> None:
+    _check_output(options)
     text = join_dump(_load(options.model).get_dump(with_stats=options.stats, dump_format=options.format), options.format)
     if options.output:
         write_file(options.output, text.encode())
     else:
-        print(text, flush=True)
+        write_output(f"{text}\n")
 
 
 def _info(options: argparse.Namespace) -> None:
@@ -297,7 +298,7 @@ def _info(options: argparse.Namespace) -> None:
             "base_score": ", ".join(f"{score:g}" for score in model.base_score), "digest": digest(model),
         }  # fmt: skip
     for name, value in lines.items():
-        print(f"{name:13} {value}")
+        say_line(f"{name:13} {value}")
 
 
 def _describe_cuda() -> str:
@@ -327,7 +328,7 @@ def _load(path: str) -> Booster:
 
 
 def _say(message: str) -> None:
-    print(f"gpuboost: {message}", file=sys.stderr, flush=True)
+    say(f"gpuboost: {message}")
 
 
 class _Parser(argparse.ArgumentParser):

@@ -1,6 +1,5 @@
 """What the command line shows of its progress: on a terminal a line that changes and goes away, in a file one line a stage."""
 
-import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -8,6 +7,7 @@ from typing import Any
 
 from gpuboost.callback import EvalsLog, TrainingCallback
 from gpuboost.kernels.compile_cache import compile_seconds
+from gpuboost.output import is_on_terminal, say, write_output
 
 __all__ = ["RoundBar", "say_line", "show_fraction", "stage"]
 
@@ -32,7 +32,7 @@ def stage(name: str) -> Iterator[None]:
 def say_line(line: str) -> None:
     """A line of standard output, which may be the terminal that a bar is drawn on."""
     _show("")
-    print(line.removesuffix("\n"), flush=True)
+    write_output(line.removesuffix("\n") + "\n")
 
 
 def show_fraction(n_done: int, n: int, what: str, seconds: float) -> None:
@@ -44,8 +44,8 @@ def show_fraction(n_done: int, n: int, what: str, seconds: float) -> None:
 
 
 def _show(text: str) -> None:
-    if sys.stderr.isatty():
-        print(f"\r\x1b[K{text}", end="", file=sys.stderr, flush=True)
+    if is_on_terminal():
+        say(f"\r\x1b[K{text}", end="")
 
 
 class RoundBar(TrainingCallback):

@@ -2,7 +2,6 @@
 
 import argparse
 import os
-import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from difflib import get_close_matches
@@ -16,6 +15,7 @@ from gpuboost.data.streams.files import PARQUET, index_columns, table_files
 from gpuboost.data.tables.text_files import TextTable, is_libsvm, read_text
 from gpuboost.errors import install
 from gpuboost.labels import class_codes
+from gpuboost.output import say, write_output
 from gpuboost.paths import write_file
 from gpuboost.storage.room import free_memory
 
@@ -152,18 +152,16 @@ def open_table(path: str, texts: Iterable[str] = (), *, may_stream: bool) -> Any
             return read_table(path, texts)
         if not files[0].endswith(PARQUET):
             query = _joined(files, _scan, texts)
-        print(
+        say(
             f"{path}: about {n_rows} rows x {n_columns} columns would take {needed / 1e9:.2f} GB of memory and "
-            f"{free / 1e9:.2f} GB are free: it is read in batches",
-            file=sys.stderr,
+            f"{free / 1e9:.2f} GB are free: it is read in batches"
         )
         return StreamedTable(query)
 
 
 def write_table(table: Any, path: str | None) -> None:
     if path is None:
-        sys.stdout.write(table.write_csv())
-        sys.stdout.flush()
+        write_output(table.write_csv())
     elif path.endswith(PARQUET):
         table.write_parquet(data := BytesIO())
         write_file(path, data.getvalue())
