@@ -8,10 +8,12 @@
 Names are loaded when first used, so that ``import gpuboost`` costs nothing.
 """
 
+import os
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 __version__ = "0.1.0"
+process_id = os.getpid()  # another one in the child of a fork
 
 _HOMES = {
     "Booster": "booster",

@@ -21,14 +21,14 @@ from numba.extending import intrinsic
 
 from gpuboost.kernels.compile_cache import KernelCache, Uncached, source_stamp
 from gpuboost.kernels.launch import MAX_THREADS, find_layer, launch
-from gpuboost.kernels.openmp import runs_gnu_openmp, start_threads, yield_to_others
+from gpuboost.kernels.openmp import has_lost_threads, start_threads, yield_to_others
 from gpuboost.kernels.pipeline import PartPipeline
 
 __all__ = [
     "scalar", "long_scalar", "inlined_scalar",
     "kernel", "parallel_kernel", "launch", "claim", "lock", "unlock", "add_atomic", "add_two", "add_four", "add_eight",
     "prefetch",
-    "available_threads",
+    "after_fork_in_child", "available_threads",
 ]  # fmt: skip
 
 # Division by zero gives inf as in NumPy, not an exception; no fast-math, so that no float operation is reordered. Nobody calls
@@ -77,14 +77,15 @@ _region_lock = threading.RLock()
 _has_lost_openmp = False
 
 
-def _after_fork_in_child() -> None:
+def after_fork_in_child() -> None:
+    """To be called in the child of a fork, where this module has been imported only there."""
     global _has_lost_openmp, _region_lock
     _region_lock = threading.RLock()  # another thread of the parent may hold the old one
-    _has_lost_openmp = runs_gnu_openmp()
+    _has_lost_openmp = has_lost_threads()
 
 
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_after_fork_in_child)
+    os.register_at_fork(after_in_child=after_fork_in_child)
 
 
 class parallel_kernel:  # noqa: N801 - reads as a decorator

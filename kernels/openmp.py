@@ -18,7 +18,7 @@ import time
 
 import numba
 
-__all__ = ["runs_gnu_openmp", "start_threads", "yield_to_others"]
+__all__ = ["has_lost_threads", "start_threads", "yield_to_others"]
 
 SPINS = 3000
 LOOK_AGAIN_S = 0.5
@@ -35,11 +35,25 @@ def start_threads() -> None:
     finally:
         if not has_chosen:
             del os.environ["GOMP_SPINCOUNT"]
-    if not has_chosen and runs_gnu_openmp():
+    if not has_chosen and _runs_gnu_openmp():
         _crowd.start()
 
 
-def runs_gnu_openmp() -> bool:
+def has_lost_threads() -> bool:
+    """In the child of a fork: whether numba's threads are those of GNU OpenMP, which the fork has lost.
+
+    Where numba has started none yet, something else may have: LightGBM, with the same library. A region would then wait for ever,
+    so that numba is to take another layer, unless the user has chosen this one.
+    """
+    if _runs_gnu_openmp():
+        return True
+    layer = str(numba.config.THREADING_LAYER).lower()
+    if layer == "default" and _library() is not None:
+        numba.config.THREADING_LAYER = "forksafe"
+    return layer == "omp" and _library() is not None
+
+
+def _runs_gnu_openmp() -> bool:
     """Whether numba's threads have started, and are those of GNU OpenMP."""
     try:
         if numba.threading_layer() != "omp":

@@ -4,6 +4,7 @@ What needs a process of its own is a function here without arguments that `run_a
 compares. gpuboost is imported inside those functions, as when and where that happens is part of some tests.
 """
 
+import ctypes
 import multiprocessing
 import os
 import pickle
@@ -269,6 +270,37 @@ def test_fork_works_or_says_why_not(layer, expected):
         assert pool == child
     else:
         assert child == expected[0] and pool.split() == expected[:2]
+
+
+def fork_beside_openmp():
+    """Something else in the parent has started threads of GNU OpenMP. Print the answers of a child that imports the kernels, of
+    one whose parent has imported them, and of the parent."""
+    library = ctypes.CDLL("libgomp.so.1")
+    import gpuboost
+
+    library.GOMP_parallel(ctypes.CDLL(None).getpid, None, ctypes.c_uint(2), ctypes.c_uint(0))
+    assert "numba" not in sys.modules
+    print(in_fork(fit))
+    assert gpuboost.train
+    print(in_fork(fit))
+    print(fit())
+
+
+@pytest.mark.sweep(1)
+@needs_fork
+@pytest.mark.parametrize("layer", [None, *LAYERS])
+def test_fork_after_others_have_started_threads_works_or_says_why_not(layer, expected):
+    try:
+        ctypes.CDLL("libgomp.so.1")
+    except OSError:
+        pytest.skip("there is no GNU OpenMP")
+    *children, parent = run_alone(fork_beside_openmp, layer, NUMBA_NUM_THREADS="2").splitlines()
+    assert parent == expected[0] and len(children) == 2
+    for answer in children:
+        if layer == "omp":
+            assert re.match("RuntimeError: this process was forked .*spawn.*NUMBA_THREADING_LAYER", answer)
+        else:
+            assert answer == expected[0]
 
 
 def pool_of_spawned_workers():

@@ -1,12 +1,14 @@
 """Where the work is done: the contract (contract.py), and one backend per kind of device."""
 
+import os
 from functools import cache
 
+import gpuboost
 from gpuboost.backend.contract import Backend, TrainingRows
 from gpuboost.backend.cpu import CpuBackend
 from gpuboost.compiling import tell_of_compiling
 from gpuboost.config import get_config, log
-from gpuboost.kernels.jit import available_threads
+from gpuboost.kernels.jit import after_fork_in_child, available_threads
 
 __all__ = ["Backend", "CpuBackend", "TrainingRows", "choose_backend", "cpu_backend"]
 
@@ -60,3 +62,5 @@ def _has_cuda() -> bool:
 
 
 tell_of_compiling()
+if os.getpid() != gpuboost.process_id:
+    after_fork_in_child()
