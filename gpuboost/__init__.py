@@ -9,6 +9,7 @@ Names are loaded when first used, so that ``import gpuboost`` costs nothing.
 """
 
 import os
+import sys
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
@@ -93,10 +94,22 @@ if TYPE_CHECKING:
 
 def __getattr__(name: str) -> Any:
     if name in _HOMES:
-        module = import_module(f"gpuboost.{_HOMES[name]}")
+        module = _load(f"gpuboost.{_HOMES[name]}")
         return module if _HOMES[name] == name else getattr(module, name)
     hint = f". It is called {_RENAMED[name]} here." if name in _RENAMED else ""
     raise AttributeError(f"module 'gpuboost' has no attribute {name!r}{hint}")
+
+
+def _load(module: str) -> Any:
+    """Import a module. After Ctrl-C it is as if that had not begun: numba cannot be gone on with where it was cut short."""
+    before = set(sys.modules)
+    try:
+        return import_module(module)
+    except KeyboardInterrupt:
+        for name in sys.modules.keys() - before:
+            if name.partition(".")[0] in ("gpuboost", "numba", "llvmlite"):
+                del sys.modules[name]
+        raise
 
 
 def __dir__() -> list[str]:

@@ -360,6 +360,32 @@ def test_sigint_stops_training_and_leaves_whole_rounds_and_a_usable_process(laye
     assert kept == same_rounds and afterwards == expected[0]
 
 
+def interrupted_imports():
+    """Ctrl-C in the middle of what the first use of gpuboost imports, at one place after another; then train."""
+    import gpuboost
+
+    class Stop:
+        def __init__(self, module):
+            self.module = module
+
+        def find_spec(self, name, *_):
+            if name == self.module:
+                raise KeyboardInterrupt
+
+    for module in ("llvmlite.binding", "numba.core.typeinfer", "gpuboost.kernels.jit"):
+        sys.meta_path.insert(0, Stop(module))
+        try:
+            print(gpuboost.train)
+        except KeyboardInterrupt:
+            pass
+        del sys.meta_path[0]
+    print(fit())
+
+
+def test_an_interrupted_import_is_begun_anew(expected):
+    assert run_alone(interrupted_imports).split() == [expected[0]]
+
+
 # ---- folders that cannot be written
 
 
