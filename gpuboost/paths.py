@@ -70,8 +70,10 @@ def _replace(path: str, data: bytes, is_durable: bool) -> bool:
         os.replace(fresh, place)
         if is_durable:
             folder = os.open(os.path.dirname(place), os.O_RDONLY)
-            _bring_to_disk(folder)
-            os.close(folder)
+            try:
+                _bring_to_disk(folder)
+            finally:
+                os.close(folder)
     except BaseException as error:  # KeyboardInterrupt, too
         with suppress(OSError):
             os.unlink(fresh)

@@ -31,6 +31,9 @@ __all__ = [
     "after_fork_in_child", "available_threads",
 ]  # fmt: skip
 
+if numba.config.DISABLE_JIT:
+    raise ImportError("gpuboost's kernels exist only compiled, and numba.config.DISABLE_JIT is set. Unset NUMBA_DISABLE_JIT.")
+
 # Division by zero gives inf as in NumPy, not an exception; no fast-math, so that no float operation is reordered. Nobody calls
 # from C.
 _FORMULA: dict[str, Any] = {"error_model": "numpy", "fastmath": False, "no_cfunc_wrapper": True}

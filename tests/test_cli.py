@@ -377,6 +377,13 @@ def test_what_the_user_can_mend_is_one_line_and_exit_code_2(arguments, message, 
     assert not (folder / "m.json").exists()
 
 
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="this system has no named pipes")
+def test_a_pipe_is_no_table(folder, capsys):
+    os.mkfifo("pipe.csv")
+    assert main(["train", "pipe.csv", "--label", "answer", "--model", "m.json"]) == 2
+    assert "'pipe.csv' is a pipe or a device, and a table is read more than once" in capsys.readouterr().err
+
+
 def test_errors_reach_the_shell(folder):
     result = gpuboost("train", "nowhere.csv", "--label", "y", "--model", "m.json")
     assert (result.returncode, result.stdout) == (2, "")

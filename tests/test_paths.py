@@ -131,6 +131,28 @@ def test_a_write_that_fails_leaves_the_old_content_and_nothing_else(error, file,
     assert file.read_bytes() == OLD and os.listdir(tmp_path) == ["file"]
 
 
+@posix
+def test_an_interrupted_write_leaves_no_folder_open(file, monkeypatch):
+    """Ctrl-C while the folder is brought to the disk."""
+    opened, open_folder, bring = [], os.open, os.fsync
+
+    def open_noted(*arguments, **options):
+        opened.append(open_folder(*arguments, **options))
+        return opened[-1]
+
+    def bring_interrupted(descriptor):
+        if stat.S_ISDIR(os.fstat(descriptor).st_mode):
+            raise KeyboardInterrupt
+        bring(descriptor)
+
+    monkeypatch.setattr(os, "open", open_noted)
+    monkeypatch.setattr(os, "fsync", bring_interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        write_file(str(file), NEW, is_durable=True)
+    with pytest.raises(OSError, match="Bad file descriptor"):
+        os.fstat(opened[-1])
+
+
 @pytest.mark.parametrize("number", [errno.EACCES, errno.EPERM, errno.EROFS, errno.EBUSY], ids=errno.errorcode.get)
 def test_what_can_be_written_but_not_replaced_is_written_in_place(number, file, tmp_path, monkeypatch):
     def refuse(*_):

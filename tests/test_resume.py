@@ -180,6 +180,19 @@ def test_the_last_two_checkpoints_are_kept(tmp_path):
     assert names == ["checkpoint-00000008.json", "checkpoint-00000009.json"]
 
 
+def test_checkpoints_stay_in_their_folder_wherever_a_callback_goes(tmp_path, monkeypatch):
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path)
+
+    class Go(TrainingCallback):
+        def after_iteration(self, model, epoch, evals_log):
+            os.chdir(tmp_path / "elsewhere")
+            return False
+
+    train("sampled", "kept", 4, callbacks=[Go()])
+    assert len(os.listdir(tmp_path / "kept")) == 2
+
+
 @pytest.mark.parametrize("damage", [lambda text: text[:-20], lambda text: b"", lambda text: text.replace(b"rmse", b"rmsf")])
 def test_a_damaged_checkpoint_is_passed_over(damage, tmp_path):
     train("sampled", tmp_path, 8)

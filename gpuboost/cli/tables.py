@@ -55,6 +55,8 @@ def _files(path: str) -> list[str]:
     files = table_files(path)
     if len(files) > 1 and (len({file.endswith(PARQUET) for file in files}) > 1 or any(map(is_libsvm, files))):
         raise ValueError(f"{path!r} names files of several kinds, or LIBSVM files. Name Parquet files, CSV files, or one file.")
+    if os.path.exists(files[0]) and not os.path.isfile(files[0]):
+        raise ValueError(f"{path!r} is a pipe or a device, and a table is read more than once. Write it to a file first.")
     return files
 
 

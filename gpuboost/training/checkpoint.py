@@ -77,10 +77,12 @@ class Checkpoints:
             raise TypeError(f"checkpoint_interval must be an integer, got {interval!r}. Use 10 for a start.") from None
         if interval < 1:
             raise ValueError(f"checkpoint_interval must be at least 1, got {interval}. Use 10 for a start.")
-        self._folder, self._interval, self._description = as_path("resume_from", folder), interval, _plain(description)
+        name = as_path("resume_from", folder)
+        if not name or os.path.isfile(name):
+            raise NotADirectoryError(f"resume_from must name a folder, got {name!r}. Use a new one for a training.")
+        self._folder = os.path.abspath(name)  # a callback may go to another one
+        self._interval, self._description = interval, _plain(description)
         self._is_writer = current_communicator().rank == 0
-        if not self._folder or os.path.isfile(self._folder):
-            raise NotADirectoryError(f"resume_from must name a folder, got {self._folder!r}. Use a new one for a training.")
         if self._is_writer:
             os.makedirs(self._folder, exist_ok=True)
             self._remove(name for name in os.listdir(self._folder) if name.startswith(".gpuboost-"))  # left by a kill

@@ -1,6 +1,8 @@
 """What decorators of kernels make: one machine code for any number of threads, whose parts may fail."""
 
 import ast
+import os
+import subprocess
 import sys
 from pathlib import Path
 
@@ -96,6 +98,13 @@ def test_a_part_that_finds_no_memory_ends_the_kernel(n_threads):
     assert taken.tolist() == [0, 0]
     take_memory_cpu(2**10, taken, n_threads)
     assert taken.tolist() == [2**10, 1]
+
+
+def test_without_compiling_the_error_says_so():
+    env = {**os.environ, "NUMBA_DISABLE_JIT": "1"}
+    command = [sys.executable, "-c", "import gpuboost; gpuboost.train"]
+    done = subprocess.run(command, cwd=ROOT, env=env, capture_output=True, text=True)
+    assert done.returncode == 1 and "Unset NUMBA_DISABLE_JIT." in done.stderr.splitlines()[-1]
 
 
 def test_no_kernel_has_a_region_of_numbas_own():

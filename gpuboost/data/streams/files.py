@@ -137,7 +137,9 @@ def _parquet_batches(path: str) -> Iterator[Any]:
         try:
             with pyarrow.parquet.ParquetFile(path) as file:
                 yield from file.iter_batches(_batch_rows(len(file.schema_arrow)))
-        except pyarrow.ArrowException as error:
+        except (pyarrow.ArrowException, OSError) as error:
+            if getattr(error, "errno", None) is not None:  # the system's, which names the file
+                raise
             raise _unreadable(path, error) from None
     elif find_spec("polars"):
         import polars

@@ -87,6 +87,16 @@ def test_what_is_not_there_is_said(folder):
         gb.DMatrix(folder / "whole.parquet", cache_memory=-1)
 
 
+def test_a_damaged_file_is_named(tmp_path):
+    pyarrow, path = pytest.importorskip("pyarrow"), tmp_path / "damaged.parquet"
+    pytest.importorskip("pyarrow.parquet").write_table(pyarrow.table({"a": np.arange(4000.0)}), path, compression="zstd")
+    data = path.read_bytes()
+    for at in (4, 60):  # the head of the first page, its values
+        path.write_bytes(data[:at] + bytes(byte ^ 255 for byte in data[at : at + 30]) + data[at + 30 :])
+        with pytest.raises(ValueError, match="damaged.parquet cannot be read as Parquet"):
+            gb.DMatrix(path)
+
+
 def test_the_index_of_a_pandas_frame_is_no_column(tmp_path):
     frame = pytest.importorskip("pandas").DataFrame(X, columns=["a", "b", "c"], index=RNG.permutation(len(X)))
     frame.to_parquet(tmp_path / "x.parquet")
