@@ -11,14 +11,15 @@ All workers get one model, that of the rows of rank 0, 1, …, one below the oth
 is lost, the others raise ConnectionError; training goes on from its last checkpoint (train's resume_from) when all begin anew.
 On a Dask cluster gpuboost.dask does all this by itself.
 
-A worker is the thread that calls init, with what it starts there. Connections prove the tracker's token, but are not encrypted.
+A worker is the thread, or asynchronous task, that calls init. Connections prove the tracker's token, but are not encrypted: who
+holds it is trusted, broadcast unpickles what it sends.
 """
 
 import os
 import pickle
 import socket
 from collections.abc import Callable
-from contextlib import AbstractContextManager, suppress
+from contextlib import suppress
 from contextvars import ContextVar
 from dataclasses import dataclass
 from enum import IntEnum, unique
@@ -26,7 +27,7 @@ from typing import Any
 
 import numpy as np
 
-from gpuboost.communicator import Communicator, SingleProcess, current_communicator, use_communicator
+from gpuboost.communicator import Communicator, SingleProcess, current_communicator, set_communicator
 from gpuboost.errors import not_built
 from gpuboost.network import Listener, TcpWorker, join
 from gpuboost.network.gpus import GpuWorker
@@ -67,7 +68,7 @@ class Config:
 class _Membership:
     communicator: GpuWorker
     call: TrackerCall
-    using: AbstractContextManager[Communicator]
+    before: Communicator
 
 
 _membership: ContextVar[_Membership | None] = ContextVar("gpuboost_membership", default=None)
@@ -92,10 +93,12 @@ def init(**args: Any) -> None:
         raise RuntimeError("this worker has been initialised already. Call finalize() first.")
     if given["gpuboost_token"] is None:
         raise ValueError("gpuboost_token is missing. Pass all that tracker.worker_args() returns.")
-    token, timeout = str(given["gpuboost_token"]), float(given["dmlc_timeout"] or SILENCE)
-    call = TrackerCall((given["dmlc_tracker_uri"], int(given["dmlc_tracker_port"])), PATIENCE)
-    listener = Listener(call.host, port=int(given["dmlc_worker_port"] or 0))
+    if given["dmlc_tracker_port"] is None:
+        raise ValueError("dmlc_tracker_port is missing. Pass all that tracker.worker_args() returns.")
+    token, timeout = str(given["gpuboost_token"]), float(given["dmlc_timeout"] or 0) or SILENCE
+    call, listener = TrackerCall((given["dmlc_tracker_uri"], int(given["dmlc_tracker_port"])), PATIENCE), None
     try:
+        listener = Listener(call.host, port=int(given["dmlc_worker_port"] or 0))
         place = call.place(listener.address[1], str(given["dmlc_task_id"] or ""), token)
         if len(place.addresses) == 1:
             communicator = GpuWorker(SingleProcess())
@@ -107,10 +110,10 @@ def init(**args: Any) -> None:
         call.end(is_done=False)
         raise
     finally:
-        listener.close()
-    using = use_communicator(communicator)
-    using.__enter__()
-    _membership.set(_Membership(communicator, call, using))
+        if listener is not None:
+            listener.close()
+    _membership.set(_Membership(communicator, call, current_communicator()))
+    set_communicator(communicator)
 
 
 def finalize() -> None:
@@ -128,7 +131,7 @@ def _leave(error: BaseException | None) -> None:
     if member is None:
         return
     _membership.set(None)
-    member.using.__exit__(None, None, None)
+    set_communicator(member.before)
     host, is_done = member.communicator.host, False
     try:
         if isinstance(host, TcpWorker):
@@ -189,8 +192,8 @@ def communicator_print(msg: Any) -> None:
 def broadcast(data: Any, root: int) -> Any:
     """The data of worker ``root``, anything that can be pickled. All must call it."""
     communicator = current_communicator()
-    if not 0 <= root < communicator.size:
-        raise ValueError(f"root must be the rank of one of {communicator.size} workers, got {root}.")
+    if root not in range(communicator.size):
+        raise ValueError(f"root must be the rank of one of {communicator.size} workers, got {root!r}.")
     text = pickle.dumps(data, protocol=pickle.HIGHEST_PROTOCOL) if communicator.rank == root else b""
     n = max(communicator.allgather_int(len(text)))
     words = np.frombuffer(text.ljust(-(-n // 8) * 8, b"\0"), np.int64).copy()
@@ -224,7 +227,8 @@ def allreduce(data: np.ndarray, op: Op) -> np.ndarray:
     if data.dtype.kind not in "biuf":
         raise TypeError(f"allreduce takes numbers, got {data.dtype}.")
     reduce = REDUCE[Op(op)]
-    values = np.ascontiguousarray(data)
+    values = np.ascontiguousarray(data, data.dtype.newbyteorder("="))
     words = np.frombuffer(values.tobytes().ljust(-(-values.nbytes // 8) * 8, b"\0"), np.int64)
     of_all = [row.tobytes()[: values.nbytes] for row in current_communicator().allgather(words)]
-    return reduce([np.frombuffer(own, values.dtype).reshape(data.shape) for own in of_all], axis=0, dtype=data.dtype)
+    every = [np.frombuffer(own, values.dtype).reshape(data.shape) for own in of_all]
+    return np.asarray(reduce(every, axis=0, dtype=values.dtype))

@@ -19,7 +19,7 @@ import numpy as np
 
 from gpuboost.arrays import on_device_of
 
-__all__ = ["Communicator", "SingleProcess", "current_communicator", "run_threads", "use_communicator"]
+__all__ = ["Communicator", "SingleProcess", "current_communicator", "run_threads", "set_communicator", "use_communicator"]
 
 
 class Communicator(ABC):
@@ -139,6 +139,11 @@ _current: ContextVar[Communicator] = ContextVar("gpuboost_communicator", default
 def current_communicator() -> Communicator:
     """The communicator that training in this context uses."""
     return _current.get()
+
+
+def set_communicator(communicator: Communicator) -> None:
+    """Let this context train as one worker of it from now on."""
+    _current.set(communicator)
 
 
 @contextmanager

@@ -15,6 +15,7 @@ from simulator import SimulatedDevice
 
 import gpuboost as gb
 from gpuboost.backend import CpuBackend
+from gpuboost.backend.cpu import tables
 from gpuboost.backend.cpu.candidates import Candidates
 from gpuboost.backend.cpu.tables import DenseTable, SparseTable
 from gpuboost.backend.cpu.trees import CpuTrees
@@ -271,6 +272,19 @@ def test_histograms_of_candidates_alone_give_the_same_model(form, way, monkeypat
     assert narrowed == [True] * (2 * ROUNDS * n_trees)
     monkeypatch.setattr(CpuTrees, "keep_candidates", lambda trees: None)
     assert both == {trained(1)}
+
+
+def test_records_of_one_byte_and_of_two_take_turns(monkeypatch):
+    """With 256 candidates a column that misses values in few of the rows drawn has two-byte codes only where it is drawn."""
+    x = np.random.default_rng(0).normal(size=(4000, 5)).astype(np.float32)
+    x[::2, 4] = np.nan
+    params = {"tree_method": "approx", "max_depth": 4, "colsample_bytree": 0.6, "seed": 2}
+    dtypes, recode = [], tables.recode_cpu
+    monkeypatch.setattr(tables, "recode_cpu", lambda *given: dtypes.append(given[5].dtype.name) or recode(*given))
+    narrowed = digest(gb.train(params, gb.DMatrix(x, label=x[:, 0]), 12).model)
+    assert len(set(dtypes)) == 2 and sum(a != b for a, b in zip(dtypes, dtypes[1:])) > 2
+    monkeypatch.setattr(CpuTrees, "keep_candidates", lambda trees: None)
+    assert narrowed == digest(gb.train(params, gb.DMatrix(x, label=x[:, 0]), 12).model)
 
 
 def test_a_column_whose_last_fine_bins_are_empty_keeps_them():

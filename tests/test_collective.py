@@ -5,6 +5,7 @@ import os
 import socket
 import threading
 from contextlib import ExitStack
+from importlib.util import find_spec
 from time import monotonic, sleep
 
 import numpy as np
@@ -12,6 +13,7 @@ import pytest
 
 import gpuboost as gb
 from gpuboost import collective
+from gpuboost import tracker as tracker_module
 from gpuboost.tracker import TrackerCall
 
 N = 600
@@ -92,6 +94,9 @@ def test_allreduce(dtype, op):
     function = {"MAX": np.maximum, "MIN": np.minimum, "SUM": np.add}.get(op.name) or getattr(np, op.name.lower())
     expected = function(function(values[0], values[1]), values[2])
     results, _ = in_threads(3, lambda: collective.allreduce(values[collective.get_rank()], op))
+    swapped = np.dtype(dtype).newbyteorder()
+    assert collective.allreduce(values[0].astype(swapped), op).tolist() == values[0].tolist()
+    assert isinstance(collective.allreduce(np.array(1, dtype), op), np.ndarray)
     for result in results:
         assert result.dtype == dtype and result.shape == (2, 3)
         np.testing.assert_array_equal(result, expected)
@@ -204,6 +209,46 @@ def test_strangers_are_not_let_in_and_do_not_disturb():
         TrackerCall(address, 0.0).place(1, "", args["gpuboost_token"])
 
 
+def test_a_crowd_of_strangers_keeps_nobody_out(monkeypatch):
+    """More of them than are listened to at a time, who say nothing."""
+    monkeypatch.setattr(tracker_module, "HANDSHAKE_SECONDS", 0.5)
+    tracker = started(2)
+    args = tracker.worker_args()
+    address = args["dmlc_tracker_uri"], args["dmlc_tracker_port"]
+    with ExitStack() as stack:
+        strangers = [stack.enter_context(socket.create_connection(address)) for _ in range(tracker_module.MOST_STRANGERS + 10)]
+        sizes = []
+
+        def work():
+            with collective.CommunicatorContext(**args):
+                sizes.append(collective.get_world_size())
+
+        threads = [threading.Thread(target=work) for _ in range(2)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert sizes == [2, 2]
+        for stranger in strangers:
+            stranger.settimeout(20)
+            assert len(stranger.recv(100, socket.MSG_WAITALL)) <= 17  # a nonce, and that it is refused; then the end
+    tracker.wait_for(10)
+
+
+def test_a_sender_that_is_slow_is_hung_up_on(monkeypatch):
+    monkeypatch.setattr(tracker_module, "HANDSHAKE_SECONDS", 0.5)
+    tracker, begin = started(1), monotonic()
+    args = tracker.worker_args()
+    with socket.create_connection((args["dmlc_tracker_uri"], args["dmlc_tracker_port"])) as slow:
+        slow.recv(16, socket.MSG_WAITALL)
+        with pytest.raises(OSError):
+            while True:
+                slow.sendall(b"x")
+                sleep(0.2)
+    assert monotonic() - begin < 5
+    tracker.free()
+
+
 def test_a_seat_that_is_left_is_taken_by_the_next():
     tracker = started(2)
     args = tracker.worker_args()
@@ -231,7 +276,7 @@ def test_a_seat_that_is_left_is_taken_by_the_next():
 
 def test_a_tracker_gives_up():
     tracker = started(2, timeout=0.3)
-    with pytest.raises(ConnectionError, match="does not take this worker"):
+    with pytest.raises(ConnectionError, match="has ended before all workers were there"):
         collective.init(**tracker.worker_args())
     with pytest.raises(RuntimeError, match="1 of 2 workers have come within 0.3 s"):
         tracker.wait_for(10)
@@ -245,8 +290,16 @@ def test_a_tracker_gives_up():
 
 
 def test_wrong_arguments_say_what_is_right(monkeypatch):
-    with pytest.raises(ValueError, match="n_workers must be at least 1"):
-        gb.RabitTracker(0, "127.0.0.1")
+    with pytest.raises(ValueError, match="n_workers must be an integer at least 1, got 2.5"):
+        gb.RabitTracker(2.5, "127.0.0.1")
+    with pytest.raises(ValueError, match="port must lie between 0, for a free one, and 65535, got 99999"):
+        gb.RabitTracker(1, "127.0.0.1", 99999)
+    with pytest.raises(ValueError, match="timeout must be at least 0, got -1"):
+        gb.RabitTracker(1, "127.0.0.1", timeout=-1)
+    with pytest.raises(RuntimeError, match="has not been started. Call start"):
+        gb.RabitTracker(1, "127.0.0.1").wait_for(1)
+    with pytest.raises(ValueError, match="dmlc_tracker_port is missing"):
+        collective.init(dmlc_tracker_uri="127.0.0.1", gpuboost_token="x")
     with pytest.raises(ValueError, match="sortby must be 'host' or 'task'"):
         gb.RabitTracker(1, "127.0.0.1", sortby="rank")
     with pytest.raises(ValueError, match="unknown arguments: dmlc_tracker. Known are dmlc_tracker_uri"):
@@ -259,8 +312,9 @@ def test_wrong_arguments_say_what_is_right(monkeypatch):
         collective.allreduce([1], collective.Op.SUM)
     with pytest.raises(TypeError, match="takes numbers, got object"):
         collective.allreduce(np.array([None]), collective.Op.SUM)
-    with pytest.raises(ValueError, match="root must be the rank of one of 1 workers, got 1"):
-        collective.broadcast("x", 1)
+    for root in (1, "0"):
+        with pytest.raises(ValueError, match=f"root must be the rank of one of 1 workers, got {root!r}"):
+            collective.broadcast("x", root)
     monkeypatch.setattr(collective, "PATIENCE", 0.0)
     free = socket.create_server(("127.0.0.1", 0))
     port = free.getsockname()[1]
@@ -272,4 +326,5 @@ def test_wrong_arguments_say_what_is_right(monkeypatch):
 def test_build_info_says_what_is_installed():
     info = gb.build_info()
     assert info["version"] == gb.__version__ and info["numpy"] == np.__version__
-    assert info["USE_CUDA"] == (info["cupy"] is not None and info["numba-cuda"] is not None)
+    has_cuda = all(find_spec(name) is not None for name in ("cupy", "numba_cuda"))
+    assert info["USE_CUDA"] is info["USE_NCCL"] is has_cuda and not info["USE_FEDERATED"]

@@ -304,6 +304,9 @@ def test_regressor_and_ranker_and_forest(client, on, table):
     documents = dd.from_pandas(frame, npartitions=4)
     with on(2):
         regressor = dgb.DaskGPUBoostRegressor(n_estimators=2).fit(in_chunks(X), in_chunks(y), verbose=False)
+        counts = gb.train({"objective": "count:poisson"}, gb.DMatrix(X, abs(y)), 1)
+        further = dgb.DaskGPUBoostRegressor(n_estimators=1).fit(in_chunks(X), in_chunks(abs(y)), verbose=False, xgb_model=counts)
+        assert further.get_booster().model.objective == "count:poisson"
         forest = dgb.DaskGPUBoostRFRegressor(n_estimators=3).fit(in_chunks(X), in_chunks(y), verbose=False)
         ranker = dgb.DaskGPUBoostRanker(n_estimators=2).fit(documents, dd.from_pandas(pd.Series(y), npartitions=4))
     for model, local, table_, options in [

@@ -213,6 +213,12 @@ def test_an_estimator_goes_on_with_the_objective_of_a_model(tmp_path):
         gb.GPUBoostRegressor(objective="reg:tweedie").fit(X, y, xgb_model=first)
 
 
+def test_a_ranker_does_not_go_on_with_a_model_of_another_kind():
+    first = gb.train({}, gb.DMatrix(X, CLASSES), 1)
+    with pytest.raises(ValueError, match="objective of a ranker must be .*, got 'reg:squarederror'"):
+        gb.GPUBoostRanker().fit(X, CLASSES, qid=np.arange(60) // 10, xgb_model=first)
+
+
 def test_classes_of_a_file_keep_the_default_objective(tmp_path):
     gb.GPUBoostClassifier(n_estimators=2).fit(X, CLASSES).save_model(tmp_path / "m.json")
     model = gb.GPUBoostClassifier(n_estimators=2)

@@ -110,5 +110,5 @@ class Grower:
             if proposes:
                 trees.propose_candidates(batch)
             trees.evaluate_splits(batch)
-        if proposes and self._proposals == "global" and self._comm.size == 1:
+        if proposes and self._proposals == "global" and self._comm.size == 1 and not policy.is_done(n_steps + 1):
             trees.keep_candidates()

@@ -168,7 +168,9 @@ class BinaryError(MeanTerm):
             self.parameters = (0.5 if argument is None else float(argument),)
         except ValueError:
             raise ValueError(f"eval_metric 'error@t' needs a number for t, got {argument!r}. Use error@0.7, say.") from None
-        self.name = "error" if argument is None or self.parameters == (0.5,) else f"error@{self.parameters[0]:g}"
+        short = f"{self.parameters[0]:g}"  # as XGBoost writes it, which makes some different ones the same
+        name = f"error@{short if float(short) == self.parameters[0] else argument}"
+        self.name = "error" if argument is None or self.parameters == (0.5,) else name
 
 
 class ClassMetric(MeanTerm):

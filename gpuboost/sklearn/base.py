@@ -38,6 +38,7 @@ class GPUBoostModel(BaseEstimator):
     """
 
     _booster: Booster
+    _continued_objective: str | None
     _defaults = _own_defaults = DEFAULTS
 
     def __init__(self, **params: Any) -> None:
@@ -100,7 +101,7 @@ class GPUBoostModel(BaseEstimator):
         weights and margins.
         eval_set : (X, y) pairs to evaluate after every round, as validation_0, validation_1, …; one weight and base_margin each.
         verbose : print the evaluations, True every round, a number every so many.
-        xgb_model : estimator, Booster or file to continue.
+        xgb_model : estimator, Booster or file to continue, with its objective, unless another one than the default is given.
         feature_weights : (n_features,) for sampling columns; the parameter of that name goes before it.
         """
         return self._fit(
@@ -120,7 +121,6 @@ class GPUBoostModel(BaseEstimator):
         if self.early_stopping_rounds is not None and not eval_set:
             raise ValueError("early_stopping_rounds needs an evaluation set. Pass eval_set=[(X_valid, y_valid)] to fit().")
         continued = self._continued(xgb_model)
-        self._continued_objective = None if continued is None else continued.model.objective
         self.__dict__.pop("_shap_importances", None)
         self.__dict__.pop("_booster", None)  # no model is better than one of another table's columns and classes
         X = self._checked_table(X, reset=True)
@@ -176,12 +176,16 @@ class GPUBoostModel(BaseEstimator):
         return booster
 
     def _continued(self, xgb_model: Any) -> Booster | None:
-        """The model to go on from, which train() copies."""
+        """The model to go on from, which train() copies; its objective is that of fit where no other one is given."""
+        booster: Booster | None
         if isinstance(xgb_model, GPUBoostModel):
-            return xgb_model.get_booster()
-        if xgb_model is None or isinstance(xgb_model, Booster):
-            return xgb_model
-        return self._as_trained_here(Booster(model_file=xgb_model))
+            booster = xgb_model.get_booster()
+        elif xgb_model is None or isinstance(xgb_model, Booster):
+            booster = xgb_model
+        else:
+            booster = self._as_trained_here(Booster(model_file=xgb_model))
+        self._continued_objective = None if booster is None else booster.model.objective
+        return booster
 
     def _as_trained_here(self, booster: Booster) -> Booster:
         """A model from a file under the objective that fit would have trained it with."""

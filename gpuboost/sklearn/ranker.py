@@ -71,7 +71,7 @@ class GPUBoostRanker(GPUBoostModel, objective="rank:ndcg"):
     def _objective_name(self) -> str:
         name = super()._objective_name()
         if callable(self.objective) or not getattr(find_objective(str(name)), "ranks_queries", False):
-            raise ValueError(f"objective of a ranker must be rank:ndcg, rank:map or rank:pairwise, got {self.objective!r}.")
+            raise ValueError(f"objective of a ranker must be rank:ndcg, rank:map or rank:pairwise, got {name!r}.")
         return name
 
 

@@ -70,7 +70,14 @@ def test_areas_of_a_class_without_rows_are_nan(metric):
     assert np.isnan(ours) and np.isnan(theirs)
 
 
-@pytest.mark.parametrize("name", ["error@0.30", "error@3e-1", "error@0.5", "error@0.1234567"])
+def test_errors_that_differ_in_the_seventh_digit_have_names_of_their_own():
+    names = ["error@0.1234567", "error@0.1234568"]
+    gb.train({"eval_metric": names}, (data := gb.DMatrix(np.zeros((2, 1)), label=[0, 1])), 1, evals=[(data, "t")],
+             evals_result=(scores := {}), verbose_eval=False)  # fmt: skip
+    assert list(scores["t"]) == names
+
+
+@pytest.mark.parametrize("name", ["error@0.30", "error@3e-1", "error@0.5"])
 def test_names_of_errors_are_xgboosts(name):
     results = []
     for library in (gb, xgboost):

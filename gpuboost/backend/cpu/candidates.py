@@ -15,7 +15,9 @@ import numpy as np
 from gpuboost.backend.plans import ColumnDraw
 from gpuboost.binned.cuts import Cuts
 
-__all__ = ["Candidates", "most_candidates"]
+__all__ = ["Candidates", "is_worth_narrowing", "most_candidates"]
+
+LEAST_NARROWED = 2  # fine bins for each bin of candidates
 
 
 @dataclass(frozen=True)
@@ -63,6 +65,11 @@ class Candidates:
         """The last fine bin of each bin (n,) of some of the features drawn."""
         at = np.searchsorted(self.fine.features, features)
         return self.ends[self.columns.offsets[at] + bins] - self.fine.offsets[at]
+
+
+def is_worth_narrowing(n_bins: int, n_fine: int) -> bool:
+    """Whether histograms of so many bins, instead of fine ones, are worth other codes."""
+    return n_bins * LEAST_NARROWED <= n_fine
 
 
 def most_candidates(max_bin: int, cuts: Cuts) -> np.ndarray:

@@ -141,26 +141,27 @@ class _NarrowRecords:
     def __init__(self, page: DensePage, cuts: Cuts, most: int, leaf_size: int, n_threads: int) -> None:
         self._page, self._most, self._leaf_size, self._n_threads = page, most, leaf_size, n_threads
         self._has_missing = np.array([(codes == n).any() for codes, n in zip(page.columns, cuts.n_bins)])
-        self._adders: dict[np.dtype, tuple[_Records, np.ndarray]] = {}
+        self._adders: dict[np.dtype, _Records] = {}
+        self._memory = self._records = np.empty(0, np.uint8)  # of the records, 0 in what fills them up; these
 
     def recode(self, candidates: Candidates, rows: np.ndarray) -> None:
         features = candidates.columns.features
         n_codes = np.diff(candidates.columns.offsets) + self._has_missing[features]
         dtype = np.dtype(np.uint8 if n_codes.max() <= 256 else np.uint16)
         if dtype not in self._adders:
-            n_rows, n = self._page.records.shape[0], len(features)
-            width = histogram.record_bytes(n * dtype.itemsize) // dtype.itemsize
-            records = np.zeros((n_rows, width), dtype)
-            self._adders[dtype] = _Records(dtype, n, self._most, self._leaf_size, self._n_threads), records
-        self._current = self._adders[dtype]
+            self._adders[dtype] = _Records(dtype, len(features), self._most, self._leaf_size, self._n_threads)
+        n_rows, width = self._page.records.shape[0], histogram.record_bytes(len(features) * dtype.itemsize)
+        if len(self._memory) < n_rows * width:
+            self._memory = np.zeros(n_rows * width, np.uint8)
+        elif self._records.dtype != dtype:
+            self._memory[:] = 0
+        self._records = self._memory[: n_rows * width].reshape(n_rows, width).view(dtype)
         recode_cpu(
-            self._page.records, features, candidates.fine.offsets, candidates.codes(dtype), rows, self._current[1],
-            self._n_threads,
+            self._page.records, features, candidates.fine.offsets, candidates.codes(dtype), rows, self._records, self._n_threads
         )  # fmt: skip
 
     def add(self, rows: PageRows, n_limbs: np.ndarray, offsets: np.ndarray, items: np.ndarray, hist: np.ndarray) -> None:
-        adder, records = self._current
-        adder.add(records.view(np.uint64), rows, n_limbs, offsets, items, hist)
+        self._adders[self._records.dtype].add(self._records.view(np.uint64), rows, n_limbs, offsets, items, hist)
 
 
 class DenseTable(CpuTable):

@@ -4,6 +4,7 @@
 import numpy as np
 
 from gpuboost.backend.contract import Array, Training, TrainingRows
+from gpuboost.backend.cpu.candidates import is_worth_narrowing, most_candidates
 from gpuboost.backend.cpu.gradients import CpuGradients
 from gpuboost.backend.cpu.leaf_quantiles import CpuLeafQuantiles
 from gpuboost.backend.cpu.rows import list_page_rows, make_room
@@ -43,7 +44,8 @@ def trainings_abreast(n_plans: int, rows: TrainingRows, params: Params, n_thread
     if n_plans == 1 or not binned.pages.is_resident:
         return 1
     # Each has row lists and gradients, for every output, what it may copy of the records, and histograms.
-    n_bytes = 28 * len(rows.margin) * binned.n_rows + binned.n_codes * binned.dtype.itemsize
+    n_copies = 2 if params.proposals == "global" else 1  # with other codes, too
+    n_bytes = 28 * len(rows.margin) * binned.n_rows + n_copies * binned.n_codes * binned.dtype.itemsize
     n_bytes += params.histogram_memory or HISTOGRAM_MEMORY
     return max(1, min(n_plans, busy_threads(binned, len(rows.margin), n_threads), free_memory() // (2 * n_bytes)))
 
@@ -51,14 +53,17 @@ def trainings_abreast(n_plans: int, rows: TrainingRows, params: Params, n_thread
 def trees_at_once(binned: BinnedMatrix, params: Params, n_trees: int, n_threads: int) -> int:
     """How many of a round's trees grow together: so many that each thread has one, and more where their lists are short.
 
-    One, where it proposes its own candidates. All, where pages are read from files, once for every tree that does not grow with
-    the others; and where features are drawn for a level or node, by a hash of the tree's number among those that grow together.
+    One, where histograms are to hold the candidates that a tree has proposed for itself (candidates.py). All, where pages are
+    read from files, once for every tree that does not grow with the others; and where features are drawn for a level or node,
+    by a hash of the tree's number among those that grow together.
     """
     draws_features = min(params.colsample_bylevel, params.colsample_bynode) < 1
     if draws_features or not binned.pages.is_resident:
         return n_trees
-    if params.proposals == "global":
-        return 1  # whose candidates histograms hold (candidates.py)
+    if params.proposals == "global" and is_worth_narrowing(
+        int(most_candidates(params.max_bin, binned.cuts).sum()), binned.cuts.total_bins
+    ):
+        return 1
     return min(n_trees, max(n_threads, ROWS_AT_ONCE // max(binned.n_rows, 1)))
 
 

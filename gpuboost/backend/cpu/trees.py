@@ -5,7 +5,7 @@ import math
 import numpy as np
 
 from gpuboost.backend.contract import Array, FlatTrees, Trees
-from gpuboost.backend.cpu.candidates import Candidates, most_candidates
+from gpuboost.backend.cpu.candidates import Candidates, is_worth_narrowing, most_candidates
 from gpuboost.backend.cpu.columns import ColumnWalk
 from gpuboost.backend.cpu.gradients import CpuGradients
 from gpuboost.backend.cpu.nodes import NodeArrays
@@ -33,7 +33,6 @@ LEVELS_NODES = 2**16  # that there may be, likewise
 LEVELS_CACHE = 2**20  # bytes of histograms that lie near anyway, so that all levels are grown one after another
 LAST_MEMORY = 2**24  # bytes of histograms of the last level that are worked on together, those of LAST_NODES at least
 LAST_NODES = 4  # for each thread
-LEAST_NARROWED = 2  # fine bins for each that histograms hold after candidates were proposed
 BIN_VISITS = 1  # entries that a walk over columns visits in the time that histograms take for one bin of one node
 
 
@@ -195,7 +194,7 @@ class CpuTrees(Trees):
             return
         candidates = Candidates.proposed(self._proposed[0], self.plan.columns, self._cuts)
         n_bins = len(candidates.ends)
-        if n_bins * LEAST_NARROWED > len(candidates.bins) or not self._table.narrow(candidates):
+        if not (is_worth_narrowing(n_bins, len(candidates.bins)) and self._table.narrow(candidates)):
             return
         slot = int(self.arrays.nodes["slot"][0])
         if len(self._narrow_hist) <= slot:
