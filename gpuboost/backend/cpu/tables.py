@@ -142,7 +142,8 @@ class _NarrowRecords:
         self._page, self._most, self._leaf_size, self._n_threads = page, most, leaf_size, n_threads
         self._has_missing = np.array([(codes == n).any() for codes, n in zip(page.columns, cuts.n_bins)])
         self._adders: dict[np.dtype, _Records] = {}
-        self._memory = self._records = np.empty(0, np.uint8)  # of the records, 0 in what fills them up; these
+        self._memory: np.ndarray = np.empty(0, np.uint8)  # of the records, 0 in what fills them up
+        self._records: np.ndarray = self._memory
 
     def recode(self, candidates: Candidates, rows: np.ndarray) -> None:
         features = candidates.columns.features
