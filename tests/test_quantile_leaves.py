@@ -28,7 +28,8 @@ def alphas_of(params):
 
 
 def base_scores(booster):
-    return json.loads(json.loads(booster.save_raw("json"))["learner"]["learner_model_param"]["base_score"].lower())
+    scores = json.loads(json.loads(booster.save_raw("json"))["learner"]["learner_model_param"]["base_score"])
+    return scores if isinstance(scores, list) else [scores]
 
 
 @pytest.mark.parametrize("params", [MEDIAN, THREE], ids=["median", "three"])
