@@ -233,9 +233,11 @@ def trees_renumbered(document, chance):
 
 
 def not_finite(document, chance):
-    """A threshold, a leaf, a cover, ... that is no finite number of 32 bits."""
-    array = chance.choice(trees_of(document))[chance.choice(("split_conditions", "base_weights", "loss_changes"))]
-    array[chance.randrange(len(array))] = chance.choice((float("nan"), float("inf"), -float("inf"), 1e39))
+    """A threshold, a leaf, a cover, ... that is no finite number of 32 bits; not of a set, which has no threshold."""
+    tree, key = chance.choice(trees_of(document)), chance.choice(("split_conditions", "base_weights", "loss_changes"))
+    not_read = set(tree["categories_nodes"]) if key == "split_conditions" else set()
+    places = [node for node in range(len(tree[key])) if node not in not_read]
+    tree[key][chance.choice(places)] = chance.choice((float("nan"), float("inf"), -float("inf"), 1e39))
 
 
 STRUCTURAL: dict[str, Callable[[dict[str, Any], random.Random], None]] = {
