@@ -26,6 +26,7 @@ from time import monotonic, sleep
 from typing import Any, Self
 
 from gpuboost.config import log
+from gpuboost.network.links import read_exactly
 
 __all__ = ["Place", "RabitTracker", "TrackerCall"]
 
@@ -198,7 +199,7 @@ class _Caller:
         deadline, own = monotonic() + HANDSHAKE_SECONDS, secrets.token_bytes(NONCE_BYTES)
         sock.settimeout(HANDSHAKE_SECONDS)
         sock.sendall(own)
-        theirs = _read(sock, NONCE_BYTES, deadline)
+        theirs = read_exactly(sock, NONCE_BYTES, deadline)
         said = Entry(**_receive(sock, token, own + theirs, LONGEST_ENTRY, deadline))
         entry = Entry(str(said.host), int(said.port), str(said.task))
         _stay(sock)
@@ -268,10 +269,10 @@ class TrackerCall:
 
     def _say_who(self, port: int, task: str, token: str) -> tuple[bytes, bytes]:
         """Both nonces, own first, once there is a seat. Raises _Refused, or OSError where the tracker hangs up before."""
-        theirs, own = _read(self._socket, NONCE_BYTES), secrets.token_bytes(NONCE_BYTES)
+        theirs, own = read_exactly(self._socket, NONCE_BYTES), secrets.token_bytes(NONCE_BYTES)
         self._socket.sendall(own)
         _send(self._socket, asdict(Entry(self.host, port, task)), token, theirs + own)
-        if _read(self._socket, 1) != SEATED:
+        if read_exactly(self._socket, 1) != SEATED:
             raise _Refused
         _stay(self._socket)
         return own, theirs
@@ -295,25 +296,13 @@ def _send(sock: socket.socket, message: dict[str, Any], token: str, nonces: byte
 
 def _receive(sock: socket.socket, token: str, nonces: bytes, longest: int, deadline: float | None = None) -> dict[str, Any]:
     """Raises ValueError for one who does not know the token, TimeoutError after the deadline."""
-    n = LENGTH.unpack(_read(sock, LENGTH.size, deadline))[0]
+    n = LENGTH.unpack(read_exactly(sock, LENGTH.size, deadline))[0]
     if n > longest:
         raise ValueError("a message is too long")
-    text = _read(sock, n, deadline)
-    if not hmac.compare_digest(_read(sock, PROOF_BYTES, deadline), _proof(token, nonces, text)):
+    text = read_exactly(sock, n, deadline)
+    if not hmac.compare_digest(read_exactly(sock, PROOF_BYTES, deadline), _proof(token, nonces, text)):
         raise ValueError("a message is not proven")
     return json.loads(text)
-
-
-def _read(sock: socket.socket, n: int, deadline: float | None = None) -> bytes:
-    data = bytearray()
-    while len(data) < n:
-        if deadline is not None:
-            sock.settimeout(max(deadline - monotonic(), 1e-3))
-        part = sock.recv(min(n - len(data), 1 << 16))
-        if not part:
-            raise ConnectionError("the connection was closed")
-        data += part
-    return bytes(data)
 
 
 def _proof(token: str, nonces: bytes, text: bytes) -> bytes:

@@ -27,7 +27,7 @@ import numpy as np
 
 from gpuboost.network.wire import ABORT, DATA, HEADER, MAGIC, PULSE, Header, largest_payload, unpack_values
 
-__all__ = ["Link", "Listener", "WorkerLost", "neighbours", "wait_for"]
+__all__ = ["Link", "Listener", "WorkerLost", "neighbours", "read_exactly", "wait_for"]
 
 GREETING = b"gpuboost"
 RANK = Struct("!I")
@@ -324,14 +324,14 @@ class Listener:
                 caller = self._ssl[0].wrap_socket(caller, server_side=True)
             own = secrets.token_bytes(NONCE_BYTES)
             caller.sendall(own)
-            said = _read_exactly(caller, len(GREETING) + RANK.size + NONCE_BYTES + PROOF_BYTES)
+            said = read_exactly(caller, len(GREETING) + RANK.size + NONCE_BYTES + PROOF_BYTES)
             greeting, rest = said[: len(GREETING)], said[len(GREETING) :]
             peer, theirs = RANK.unpack(rest[: RANK.size])[0], rest[RANK.size : RANK.size + NONCE_BYTES]
             proof = _proof(token, own, theirs, peer, rank)
             if greeting != GREETING or peer not in expected or not hmac.compare_digest(proof, rest[-PROOF_BYTES:]):
                 return
             caller.sendall(_proof(token, theirs, own, peer, rank))
-            if _read_exactly(caller, len(READY)) != READY:
+            if read_exactly(caller, len(READY)) != READY:
                 return
             with self._changed:
                 if not self._is_closed:
@@ -358,9 +358,9 @@ class Listener:
                 sock = socket.create_connection(address, timeout=HANDSHAKE_SECONDS)
                 if self._ssl is not None:
                     sock = self._ssl[1].wrap_socket(sock)
-                theirs, own = _read_exactly(sock, NONCE_BYTES), secrets.token_bytes(NONCE_BYTES)
+                theirs, own = read_exactly(sock, NONCE_BYTES), secrets.token_bytes(NONCE_BYTES)
                 sock.sendall(GREETING + RANK.pack(rank) + own + _proof(token, theirs, own, rank, peer))
-                if hmac.compare_digest(_read_exactly(sock, PROOF_BYTES), _proof(token, own, theirs, rank, peer)):
+                if hmac.compare_digest(read_exactly(sock, PROOF_BYTES), _proof(token, own, theirs, rank, peer)):
                     sock.sendall(READY)
                     return sock
                 why = "it does not know the job's token"
@@ -385,14 +385,17 @@ def wait_for(links: Collection[Link], awaited: Collection[Link], seconds: float)
         selector.select(seconds)
 
 
-def _read_exactly(sock: socket.socket, n: int) -> bytes:
-    data = b""
+def read_exactly(sock: socket.socket, n: int, deadline: float | None = None) -> bytes:
+    """The next n bytes. Raises ConnectionError where there are fewer, TimeoutError after the deadline, by monotonic()."""
+    data = bytearray()
     while len(data) < n:
-        part = sock.recv(n - len(data))
+        if deadline is not None:
+            sock.settimeout(max(deadline - monotonic(), 1e-3))
+        part = sock.recv(min(n - len(data), SLICE_BYTES))
         if not part:
             raise ConnectionError("the connection was closed")
         data += part
-    return data
+    return bytes(data)
 
 
 def _proof(token: bytes, first: bytes, second: bytes, rank: int, peer: int) -> bytes:

@@ -54,12 +54,10 @@ class Candidates:
 
     def cells(self, cuts: Cuts) -> np.ndarray:
         """ColumnDraw.renumber_cells, where cells get these bins."""
-        cells = self.fine.renumber_cells(cuts)
-        n_fine, n = int(self.fine.offsets[-1]), int(self.columns.offsets[-1])
-        numbers = self.bins + np.repeat(self.columns.offsets[:-1], np.diff(self.fine.offsets))
-        numbers = np.concatenate([numbers, n + np.arange(len(self.fine.features), dtype=np.int32), [-1]]).astype(np.int32)
-        assert len(numbers) == n_fine + len(self.fine.features) + 1
-        return numbers[cells]  # −1 stays
+        present = self.bins + np.repeat(self.columns.offsets[:-1], np.diff(self.fine.offsets))
+        missing = self.columns.offsets[-1] + np.arange(len(self.fine.features))
+        not_drawn = [-1]  # which renumber_cells has as −1, the last of these
+        return np.concatenate([present, missing, not_drawn]).astype(np.int32)[self.fine.renumber_cells(cuts)]
 
     def fine_bins(self, features: np.ndarray, bins: np.ndarray) -> np.ndarray:
         """The last fine bin of each bin (n,) of some of the features drawn."""

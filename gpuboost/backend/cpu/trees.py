@@ -23,6 +23,7 @@ from gpuboost.kernels.levels import count_slots, grow_levels_cpu, subtree_depth
 from gpuboost.kernels.proposals import propose_candidates_cpu
 from gpuboost.kernels.row_leaves import FEWEST_ROWS, MOST_SUMS, add_found_cpu, sum_found_cpu
 from gpuboost.kernels.splits import CANDIDATE, CHUNK, count_blocks, evaluate_splits
+from gpuboost.kernels.structs import NO_GAIN
 from gpuboost.params import Params
 
 __all__ = ["HISTOGRAM_MEMORY", "CpuTrees"]
@@ -221,7 +222,7 @@ class CpuTrees(Trees):
             np.empty((len(frontier), n_blocks), CANDIDATE), *self._prefix, self._gains, self._bins, self._n_threads,
         )  # fmt: skip
         if self._candidates is not None:
-            found = frontier[arrays.nodes["gain"][frontier] > -np.inf]
+            found = frontier[arrays.nodes["gain"][frontier] != NO_GAIN]
             of_found = arrays.nodes["feature"][found], arrays.nodes["bin"][found]
             arrays.nodes["bin"][found] = self._candidates.fine_bins(*of_found)
         if self._cuts.categorical is None or not categorical.any():
