@@ -64,8 +64,9 @@ def bin_by_own_cuts(
     check_category_codes(source, backend.n_threads)
     weights = _sketch_weights(weight, source.n_rows, comm)
     if max_bin == EVERY_VALUE or _stays_sparse(source, backend):
-        binned = bin_columns(source, weights, max_bin, None, backend.n_threads, comm, by_category)
-        binned = add_records(binned, backend)
+        binned = add_records(  # nobody else holds the lists, which go as soon as they are written out
+            bin_columns(source, weights, max_bin, None, backend.n_threads, comm, by_category), backend
+        )
     else:
         source = _kept(source, backend)
         cuts = sketch_columns(source, weights, max_bin, backend, comm, are_categories(source) & by_category)

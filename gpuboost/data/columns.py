@@ -42,7 +42,7 @@ __all__ = ["bin_columns"]
 # Entries of a sparse table that a worker lists at once, of one column at least: 32 MB, where the cells of so many take 16 later.
 # Or a part of all, as the whole table is read for each group: these are then half as large as the cells.
 GROUP_ENTRIES, MOST_GROUPS = 2**22, 4
-GROUP_VALUES = 2**19  # distinct values that are merged at once, of one column at least: 12 MB, and as much again while they are
+GROUP_VALUES = 2**17  # distinct values that are merged at once, of one column at least: 3 MB, and as much again while they are
 
 
 class PartCuts(NamedTuple):

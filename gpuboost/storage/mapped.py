@@ -20,7 +20,7 @@ __all__ = ["Allocate", "row_allocator", "scratch"]
 Allocate = Callable[[tuple[int, ...], type], np.ndarray]  # shape, dtype → a new C-contiguous array of unspecified content
 
 LEAST_BYTES = 2**26  # for which it is worth a look at how much memory is free
-LEAST_SCRATCH = 2**23  # bytes that are mapped for a passing need
+LEAST_SCRATCH = 2**22  # bytes that are mapped for a passing need
 RESERVE_BYTES = 2**28  # of memory that is left free: for histograms, and for pages that are read
 
 
