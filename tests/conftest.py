@@ -9,10 +9,14 @@ from functools import cache
 
 import numpy as np
 import pytest
+from hypothesis import settings
 
 from gpuboost.backend.cuda.device import has_gpu, usable_device
 from gpuboost.kernels import compile_cache
 
+# Machines are shared and kernels compile at their first use: how long an example takes says nothing.
+settings.register_profile("any pace", deadline=None)
+settings.load_profile("any pace")
 # For the libraries to compare with, where a test lets them choose: threads of OpenMP that wait would spin on cores that the other
 # process of the tests computes on. numba asks for its threads by number, so that gpuboost has as many as ever.
 os.environ.setdefault("OMP_NUM_THREADS", "1")

@@ -187,6 +187,7 @@ def test_watched_matrices_of_codes_are_evaluated_as_they_are_predicted():
         train(X, y, 1, evals=[(gb.DMatrix(other, label), "other")])
 
 
+@pytest.mark.sweep(3)
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_codes_of_a_sparse_table_are_read_as_those_of_the_table_written_out(backend, use_backend):
     """Where only they are kept: to evaluate, predict, go on, drop trees and refresh."""

@@ -90,7 +90,7 @@ def test_readme_links_lead_somewhere():
     assert links and [link for link in links if not (ROOT / link).exists()] == []
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_readme_examples_run(tmp_path):
     pytest.importorskip("sklearn")
     pytest.importorskip("pandas")

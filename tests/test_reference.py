@@ -96,7 +96,7 @@ def assert_same_tree(tree, node, i=0):
 
 
 @pytest.mark.parametrize("objective", OBJECTIVES)
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(options=SETTINGS, n_rows=st.integers(1, 60), seed=st.integers(0, 10**6))
 @pytest.mark.filterwarnings("ignore:Some columns hold nothing but missing values")
 @pytest.mark.filterwarnings("ignore:the first round split no node")
@@ -108,7 +108,7 @@ def test_first_tree_equals_the_references(objective, options, n_rows, seed):
 
 
 @pytest.mark.parametrize("objective", OBJECTIVES)
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(
     options=SETTINGS, n_rows=st.integers(1, 120), seed=st.integers(0, 10**6),
     rules=st.fixed_dictionaries({

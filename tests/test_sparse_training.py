@@ -83,7 +83,7 @@ def test_workers_and_threads_do_not_matter(rule):
 
 
 @pytest.mark.filterwarnings("ignore:(Some|All) columns hold nothing", "ignore:.*found no split")
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(st.integers(0, 2**32), st.sampled_from(list(RULES)), st.integers(1, 300), st.sampled_from([0.02, 0.3, 0.9]))
 def test_walks_and_histograms_find_the_same_splits(seed, rule, n_rows, density):
     _, csr, y, weight = make(rule, seed, n_rows, 5, density)

@@ -79,7 +79,7 @@ def test_the_model_is_that_of_lists(name, rule, monkeypatch):
     assert train(csr, y, params, rule) == (model, Representation.SPARSE)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(
     st.integers(0, 2**32), st.integers(1, 300), st.integers(4, 40), st.sampled_from([0.0, 0.02, 0.1, 0.5, 1.0]),
     st.sampled_from([2, 40, 600]), st.sampled_from([3, 256, 300]), st.sampled_from(["missing", "zero"]),
@@ -226,7 +226,7 @@ def test_recorded_models(name):
     assert compute(name, writes_out=True) == recorded()[name]
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(st.integers(0, 2**32), st.integers(0, 400), st.integers(1, 3))
 def test_codes_of_all_cells(seed, n_rows, n_threads):
     rng = np.random.default_rng(seed)

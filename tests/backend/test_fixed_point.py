@@ -32,7 +32,7 @@ def test_sum_scales_by_hand():
     assert sum_scale(0.0, 0) == 2.0**62
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(st.floats(0, allow_infinity=False), st.integers(0, 2**62))
 @example(1.7976931348623157e308, 2**40)
 @example(1.7976931348623157e308, 2**62)
@@ -58,7 +58,7 @@ def test_gradients_that_are_not_finite_raise(bad, place):
 # ---- keys
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 @given(st.lists(st.integers(0, 2**32 - 1), max_size=6))
 def test_hash_words_is_a_chain_of_mix32(words):
     golden, mask = 0x9E3779B9, 0xFFFFFFFF

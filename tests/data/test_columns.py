@@ -46,7 +46,7 @@ def same_cuts(a, b):
     return a.same_as(b) and np.array_equal(a.has_missing, b.has_missing) and np.array_equal(a.extremes, b.extremes)
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=80)
 @given(
     st.integers(0, 2**32), st.integers(1, 400), st.lists(st.sampled_from(KINDS), min_size=1, max_size=4),
     st.sampled_from([2, 3, 16, 256]), st.sampled_from(["none", "small", "wild"]), st.booleans(), st.integers(1, 3),
@@ -150,7 +150,7 @@ def test_workers_meet_with_arrays_of_one_shape_whatever_their_shares(monkeypatch
     assert all(same_cuts(cuts, expected) for cuts in run_threads(3, own_cuts))
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(st.integers(0, 2**32), st.integers(1, 100), st.booleans(), st.booleans())
 def test_codes_are_those_of_the_batches(seed, n_rows, is_sparse, absent_is_zero):
     rng = np.random.default_rng(seed)

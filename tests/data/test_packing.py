@@ -107,7 +107,7 @@ def test_codes_that_do_not_occur_take_none():
 # ---- any columns
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(
     st.lists(st.sampled_from(sorted(KINDS)), min_size=1, max_size=8), st.integers(1, 300), st.sampled_from([None, 1, 50]),
     st.integers(0, 2**32),
@@ -141,7 +141,7 @@ def absent_codes(columns, n_bins, rule):
     return [0 if rule == "zero" else int(np.bincount(column).argmax()) for column in columns]
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(
     st.lists(st.sampled_from(sorted(KINDS)), min_size=1, max_size=8), st.integers(1, 200),
     st.sampled_from(["missing", "zero", "frequent"]), st.integers(0, 2**32),

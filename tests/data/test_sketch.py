@@ -201,7 +201,7 @@ def test_no_shared_bin_weighs_twice_its_share(name, max_bin):
     check_column(ADVERSARIES[name][0], max_bin, ADVERSARIES[name][1])
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.integers(0, 2**32), st.integers(1, 60), st.integers(2, 20), st.sampled_from([0, 1, 4, 9]), st.floats(0, 0.5))
 def test_no_shared_bin_weighs_twice_its_share_for_random_weights(seed, n, max_bin, spread, missing):
     rng = np.random.default_rng(seed)

@@ -54,7 +54,7 @@ def test_infinite_values_fall_into_the_outer_bins():
 VALUES = st.one_of(st.sampled_from([0.0, -0.0, 1.0, -1.0, np.nan, 5.0, 1e-45]), st.floats(-10, 10, width=32))
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     st.data(), st.sampled_from([np.float32, np.float64]), st.sampled_from("CF"), st.sampled_from([np.nan, 5.0]),
     st.sampled_from([1, 3]),

@@ -269,7 +269,7 @@ ANY_RULES = st.fixed_dictionaries({
 })  # fmt: skip
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(st.integers(0, 2**32), st.integers(1, 5), st.integers(0, 60), st.booleans())
 def test_of_many_categories_the_ends_of_the_order_are_enough(seed, most, n_more, has_ties):
     """A list of at most a few; as a full sort gives it, where less than eight times as many are held, and where more are."""
@@ -310,7 +310,7 @@ def random_categories(rng, n, largest=9):
     return [(int(rng.integers(-largest, largest + 1)), int(hess)) for hess in rng.integers(0, largest, n)]
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(st.integers(0, 2**32), st.integers(1, 40), st.booleans(), SETTINGS, ANY_RULES)
 def test_random_nodes_get_the_best_candidate(seed, n, has_missing, s, rules):
     rng = np.random.default_rng(seed)

@@ -50,7 +50,7 @@ def test_infinite_values_are_counted():
         assert listed(X)[3].tolist() == [2, 1]
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.integers(0, 2**32), st.integers(1, 300), st.sampled_from(["normal", "few", "one", "wide", "sorted", "signs"]))
 def test_the_order_is_numpys_stable_one(seed, n_rows, kind):
     rng = np.random.default_rng(seed)

@@ -44,7 +44,7 @@ def test_two_rows_by_hand():
     assert copied[: row_end[0]].tolist() == [0, 2, 1] and row_end.tolist() == [3, UNTOUCHED, 3]
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(
     st.integers(0, 2**32), st.one_of(st.integers(0, 50), st.just(3 * compaction.CHUNK + 5)), st.integers(1, 40),
     st.sampled_from([np.uint8, np.uint16]), st.sampled_from([np.uint8, np.uint16]), st.sampled_from([1, 3]),
@@ -65,7 +65,7 @@ def test_codes_are_replaced_and_nothing_else(seed, n_rows, n_features, dtype, ne
     assert_same(selected, expected)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(
     st.integers(0, 2**32), st.one_of(st.integers(0, 50), st.just(3 * compaction.CHUNK + 5)), st.integers(1, 40),
     st.sampled_from([np.uint8, np.uint16]), st.sampled_from([1, 3]),
@@ -81,7 +81,7 @@ def test_codes_are_copied_and_nothing_else(seed, n_rows, n_features, dtype, n_th
     assert_same(selected, expected)
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=15)
 @given(st.integers(0, 2**32), st.integers(0, 40), st.integers(1, 20), st.sampled_from([np.uint8, np.uint16]))
 @each_runner
 def test_codes_on_cuda_are_the_cpus(run, seed, n_rows, n_features, dtype):
@@ -111,7 +111,7 @@ def renumbered(table, features):
 
 
 @pytest.mark.parametrize("n_threads", [1, 3])
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(st.integers(0, 2**32), st.one_of(st.integers(1, 60), st.just(2 * compaction.CHUNK + 5)), st.booleans())
 def test_cells_are_copied_and_nothing_else(n_threads, seed, n_rows, absent_is_zero):
     table, rng = Table(seed, n_rows, absent_is_zero), np.random.default_rng(seed)
@@ -128,7 +128,7 @@ def test_cells_are_copied_and_nothing_else(n_threads, seed, n_rows, absent_is_ze
     assert (selected[~is_written] == UNTOUCHED).all() and (row_end[rows[n_drawn:]] == -1).all()
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=15)
 @given(st.integers(0, 2**32), st.integers(1, 60), st.booleans())
 @each_runner
 def test_cells_on_cuda_are_the_cpus(run, seed, n_rows, absent_is_zero):

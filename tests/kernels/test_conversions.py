@@ -2,7 +2,7 @@
 
 import numba
 import numpy as np
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from gpuboost.kernels import conversions
@@ -41,7 +41,6 @@ def test_three_integers_by_hand() -> None:
     assert out.tolist() == [0.0, -1.0, 2.0**53]  # a tie is rounded to even
 
 
-@settings(deadline=None)  # the first case compiles
 @given(st.lists(INT64 | st.integers(-(2**20), 2**20), min_size=1, max_size=40))
 def test_an_integer_is_rounded_as_python_rounds_it(values: list[int]) -> None:
     out = np.empty(len(values))
@@ -49,7 +48,6 @@ def test_an_integer_is_rounded_as_python_rounds_it(values: list[int]) -> None:
     assert out.tolist() == [float(value) for value in values]
 
 
-@settings(deadline=None)  # the first case compiles
 @given(st.lists(st.tuples(st.integers(-(2**31), 2**31 - 1), st.integers(0, 2**32 - 1)), min_size=1, max_size=40))
 def test_both_halves_are_exact(pairs: list[tuple[int, int]]) -> None:
     high, low = np.empty(len(pairs)), np.empty(len(pairs))
@@ -57,7 +55,6 @@ def test_both_halves_are_exact(pairs: list[tuple[int, int]]) -> None:
     assert list(zip(high.tolist(), low.tolist())) == pairs
 
 
-@settings(deadline=None)  # the first case compiles
 @given(st.lists(st.floats(-(2.0**31), 2.0**31 - 1), min_size=1, max_size=40))
 def test_floors_of_any_sign(values: list[float]) -> None:
     out = np.empty(len(values), np.int32)
@@ -65,7 +62,6 @@ def test_floors_of_any_sign(values: list[float]) -> None:
     assert out.tolist() == np.floor(values).astype(np.int64).tolist()
 
 
-@settings(deadline=None)  # the first case compiles
 @given(st.lists(st.integers(1 - 2**51, 2**51 - 1), min_size=1, max_size=40))
 def test_whole_numbers_become_integers(values: list[int]) -> None:
     out = np.empty(len(values), np.int64)

@@ -64,7 +64,7 @@ THRESHOLDS = st.lists(st.floats(-10, 10, width=32).map(lambda t: t + 0.0), max_s
 
 
 @each_runner
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=15)
 @given(
     st.data(), st.lists(THRESHOLDS, min_size=1, max_size=4), st.integers(0, 40), st.sampled_from([np.uint8, np.uint16]),
     st.sampled_from([np.nan, 5.0, 0.0]), st.integers(0, 3), st.booleans(),

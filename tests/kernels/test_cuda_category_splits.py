@@ -116,7 +116,7 @@ def test_nodes_as_deep_as_the_limit_and_features_left_out_are_not_split(run):
 
 
 @pytest.mark.sweep(1)
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=12)
 @given(
     st.integers(0, 2**32), st.integers(1, 3), st.lists(st.integers(1, 40), min_size=1, max_size=3), st.booleans(), SETTINGS,
     ANY_RULES,

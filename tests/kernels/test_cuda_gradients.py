@@ -96,7 +96,7 @@ MARGINS = st.sampled_from([0.0, -0.0, 1e-45, 88.5, -104.0, 1.5e38, -1.5e38]) | s
 @pytest.mark.sweep(4)
 @each_runner
 @each_objective
-@settings(max_examples=8, deadline=None)
+@settings(max_examples=8)
 @given(st.data(), st.integers(0, 40), st.sampled_from(["no weights", "weights", "zeros"]), st.integers(0, 2**32))
 def test_an_objective_differs_from_the_cpu_in_no_bit(run, name, data, n_rows, weights, seed):
     rng, objective = np.random.default_rng(seed), objective_of(name)

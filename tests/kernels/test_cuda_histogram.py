@@ -169,7 +169,7 @@ def test_parts_are_fewer_where_each_flushes_much(run):
     assert len(list_items(run, [3 * MOST], [0], 396, 132, 10**9)[0]) == 1 + 3  # however much is flushed
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=15)
 @given(st.lists(st.integers(0, 300_000), max_size=120), st.integers(1, 300), st.integers(0, 2**32))
 @each_runner
 def test_parts_are_equally_many_rows_and_slices_all_of_them(run, sizes, n_parts, seed):
@@ -202,7 +202,7 @@ def test_slices_are_those_found_row_by_row(run):
     assert first_slice[: len(expected_first)].tolist() == expected_first.tolist()
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(st.integers(1, 2000), st.integers(1, 5000))
 def test_blocks_are_busy_nine_tenths_of_the_time(n_blocks, n_variants):
     n_parts = histogram.parts_of_rows(n_blocks, n_variants)
@@ -242,7 +242,7 @@ def test_six_rows_by_hand(run, dtype, shared_limit):
     assert not hist[2].any(), "a node without rows"
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=15)
 @given(
     st.integers(0, 2**32), st.integers(0, 30), st.lists(st.integers(1, 6), min_size=1, max_size=10), st.integers(1, 2),
     st.integers(2, 3), st.sampled_from([0.0, 0.3, 1.0]), st.booleans(), st.sampled_from([None, None, 7]), st.sampled_from([1, 2]),

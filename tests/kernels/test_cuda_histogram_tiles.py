@@ -88,7 +88,7 @@ def test_no_two_lanes_of_a_warp_meet_in_a_bank(n_features, dtype, table):
 # ---- which kernel, and how large its tiles
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(st.integers(1, 5000), st.sampled_from([1, 2]), st.integers(1, 65535), st.integers(0, 230_000))
 def test_a_tile_fits_and_is_none_only_where_none_fits(n_codes, code_bytes, max_bins, limit):
     max_bins = min(max_bins, 256) if code_bytes == 1 else max_bins

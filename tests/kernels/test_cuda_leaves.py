@@ -87,7 +87,7 @@ def test_sums_by_hand(run):
     assert sum_leaves(run, forest).tolist() == [[[0, 0], [0, 0]], [[2 + 4 - 8, 1 + 2 + 4], [1, 3]]]
 
 
-@settings(max_examples=10, deadline=None)
+@settings(max_examples=10)
 @given(forests(6))
 @each_runner
 def test_sums_equal_the_cpu(run, forest):
@@ -134,7 +134,7 @@ def test_a_leaf_by_hand(run):
     assert weigh(run, forest, sums)[0][0, 0] == -1.5
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=15)
 @given(forests(40), st.fixed_dictionaries({
     "reg_lambda": st.sampled_from([0.0, 1.0, 0.7]), "alpha": st.sampled_from([0.0, 0.4]),
     "max_delta_step": st.sampled_from([0.0, 0.1]), "learning_rate": st.sampled_from([1.0, 0.3]),
@@ -150,7 +150,7 @@ def test_weights_equal_the_cpu(run, forest, penalties):
 # ---- margins
 
 
-@settings(max_examples=10, deadline=None)
+@settings(max_examples=10)
 @given(forests(6), st.booleans())
 @each_runner
 def test_margins_equal_the_cpu(run, forest, is_pruned):
@@ -172,7 +172,7 @@ def test_margins_equal_the_cpu(run, forest, is_pruned):
 # ---- the trees as prediction reads them
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=15)
 @given(st.integers(0, 2**32), st.integers(0, 60), st.integers(1, 3), st.sampled_from([0.0, 3.0]))
 @each_runner
 def test_flat_trees_equal_the_hosts(run, seed, n_splits, n_trees, gamma):

@@ -111,7 +111,7 @@ def test_lossguide_by_hand(run):
     assert select(run, "lossguide", nodes, 0, 2, 0, [1, 1]) == ([2], [1, 2])
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=15)
 @given(seeds, st.integers(0, MANY), st.integers(1, 4), st.sampled_from([0, 2]), st.sampled_from([0, 1, 5, 40]))
 @each_runner
 def test_a_selected_level_equals_the_cpu(run, seed, n_nodes, n_trees, max_depth, max_leaves):
@@ -122,7 +122,7 @@ def test_a_selected_level_equals_the_cpu(run, seed, n_nodes, n_trees, max_depth,
     assert select(run, "depthwise", *arguments) == select_cpu("depthwise", *arguments)
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=15)
 @given(seeds, st.integers(0, MANY // 2), st.integers(1, 4), st.sampled_from([0, 4]), st.sampled_from([0, 20]))
 @each_runner
 def test_selected_leaves_are_the_best_of_their_trees(run, seed, n_splits, n_trees, max_depth, max_leaves):
@@ -137,7 +137,7 @@ def test_selected_leaves_are_the_best_of_their_trees(run, seed, n_splits, n_tree
 # ---- making children
 
 
-@settings(max_examples=10, deadline=None)
+@settings(max_examples=10)
 @given(seeds, st.integers(0, 50), st.integers(0, 110), st.integers(1, 2), st.booleans())
 @each_runner
 def test_children_equal_the_cpu(run, seed, n_splits, n_selected, n_outputs, is_constrained):
@@ -212,7 +212,7 @@ def test_fewer_nodes_than_asked_for_are_chosen_where_there_are_no_more(run):
     assert nodes["slot"].tolist() == [4, -1, -1, 5, 4]
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=15)
 @given(seeds, st.integers(1, 110), st.integers(0, 40), st.booleans())
 @each_runner
 def test_chosen_nodes_equal_the_cpu(run, seed, n_pairs, first_slot, subtract):
@@ -258,7 +258,7 @@ def test_pruning_by_hand(run):
     assert nodes["left"][0] == -1 and set(nodes["leaf"].tolist()) == {0}
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=15)
 @given(
     seeds, st.integers(0, MANY // 2), st.integers(1, 3), st.sampled_from([0.0, 1.0, 2.0, 4.0, 9.0]), st.integers(1, 2),
     st.booleans(),
@@ -277,7 +277,7 @@ def test_pruned_trees_equal_the_cpu(run, seed, n_splits, n_trees, gamma, leaf_si
     np.testing.assert_array_equal(nodes, expected)
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=15)
 @given(seeds, st.integers(0, MANY // 2), st.integers(1, 3), st.integers(1, 2))
 @each_runner
 def test_sums_upwards_equal_the_cpu(run, seed, n_splits, n_trees, n_outputs):

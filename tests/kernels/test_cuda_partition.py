@@ -200,7 +200,7 @@ def test_sets_of_many_categories_equal_the_cpu(run, dtype):
 # ---- against the CPU
 
 
-@settings(max_examples=6, deadline=None)
+@settings(max_examples=6)
 @given(
     st.integers(0, 2**32), st.lists(st.integers(0, 70), min_size=1, max_size=2), st.integers(1, 3),
     st.sampled_from([(np.uint8, 4), (np.uint8, 256), (np.uint16, 300)]),

@@ -109,7 +109,7 @@ def check(run, rng, n_rows, bins, n_trees, n_outputs, leaf_size=1, missing=np.na
 
 @pytest.mark.sweep(1)
 @each_runner
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=15)
 @given(
     st.integers(0, 2**32), st.integers(0, 40), st.lists(st.integers(1, 6), min_size=1, max_size=4), st.integers(0, 4),
     st.sampled_from([(1, 1), (3, 1), (2, 2), (3, 2)]), st.sampled_from([np.nan, -999.0, 0.0]), st.integers(0, 3), st.booleans(),

@@ -77,7 +77,7 @@ def test_features_of_any_size(run, n_outputs):
         check(run, [features], n_candidates, n_outputs=n_outputs)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(st.lists(SIZES, min_size=1, max_size=70), st.integers(2, 40), st.booleans())
 @each_runner
 def test_random_hessians_equal_the_cpu(run, hess, n_candidates, is_sorted):

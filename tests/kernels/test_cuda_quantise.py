@@ -81,7 +81,7 @@ ROWS = st.sampled_from([0, 1, 2, 3, 2**31, 2**31 + 1, 2**62]) | st.integers(0, 2
 
 
 @each_runner
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=15)
 @given(
     hnp.arrays(np.float32, st.tuples(st.integers(1, 4), st.just(2)), elements=MAGNITUDES), ROWS,
     st.sampled_from([0, 1, 2**32, 2**64 - 1]) | st.integers(0, 2**64 - 1), st.integers(0, 2**31),
@@ -215,7 +215,7 @@ FLOATS = st.sampled_from([0.0, -0.0, 1.0, -1.0, 1e-4, 1e-30, 1e-45]) | st.floats
 
 @pytest.mark.sweep(1)
 @each_runner
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=15)
 @given(
     hnp.arrays(np.float32, st.tuples(st.just(2), st.integers(1, 3), st.integers(0, 40)), elements=FLOATS), st.data(),
     st.integers(0, 2**32),

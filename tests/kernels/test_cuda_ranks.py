@@ -82,7 +82,7 @@ def test_ranks_by_hand(run):
 
 
 @each_runner
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=15)
 @given(TABLES, st.sampled_from([np.nan, 7.0, 0.0]), st.booleans(), st.integers(1, 3), st.integers(0, 2**32))
 def test_every_answer_is_that_of_numpy(run, values, missing, is_weighted, batches, seed):
     weights = np.random.default_rng(seed).integers(0, 4, values.shape[1]) if is_weighted else None

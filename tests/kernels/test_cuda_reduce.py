@@ -120,7 +120,7 @@ LABELS = st.sampled_from([0.0, 1.0, 2.0, 0.25])
 @pytest.mark.sweep(9)
 @each_runner
 @pytest.mark.parametrize("name", TERMS)
-@settings(max_examples=6, deadline=None)
+@settings(max_examples=6)
 @given(
     st.data(), st.integers(1, 3), st.integers(0, 30), st.booleans(), st.sampled_from(["none", "some", "zeros"]),
     st.integers(0, 99),
@@ -186,7 +186,7 @@ MARGINS = st.sampled_from([0.0, -0.0, 1e-45, 88.5, -104.0, 3e38, -3e38, np.inf, 
 
 @each_runner
 @pytest.mark.parametrize("name", MAPS)
-@settings(max_examples=10, deadline=None)
+@settings(max_examples=10)
 @given(hnp.arrays(np.float32, st.tuples(st.integers(1, 4), st.integers(0, 30)), elements=MARGINS))
 def test_every_map_is_the_cpus(run, name, margin):
     check_map(run, MAPS[name], margin)

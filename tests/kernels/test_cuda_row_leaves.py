@@ -111,7 +111,7 @@ def test_a_tree_by_hand(run):
     assert find(run, case).tolist() == [[7777] * 6]
 
 
-@settings(max_examples=10, deadline=None)
+@settings(max_examples=10)
 @given(rows(300, dtype=st.sampled_from([np.uint8, np.uint16])))
 @each_runner
 def test_rows_end_where_they_go_split_by_split(run, case):
@@ -121,7 +121,7 @@ def test_rows_end_where_they_go_split_by_split(run, case):
 # ---- sum
 
 
-@settings(max_examples=10, deadline=None)
+@settings(max_examples=10)
 @given(rows(200), st.integers(1, 5))
 @each_runner
 def test_sums_are_those_of_the_rows(run, case, n_parts):
@@ -144,7 +144,7 @@ def test_the_largest_and_the_smallest_sums(run):
 # ---- add
 
 
-@settings(max_examples=10, deadline=None)
+@settings(max_examples=10)
 @given(rows(200), st.booleans())
 @each_runner
 def test_margins_get_the_values_of_their_leaves(run, case, is_pruned):

@@ -65,7 +65,7 @@ def test_uniform_draws(run, n, n_drawn):
 
 
 @pytest.mark.sweep(1)
-@settings(max_examples=10, deadline=None)
+@settings(max_examples=10)
 @given(
     st.integers(0, 2**32), st.sampled_from(KINDS), st.integers(1, 300), st.floats(0, 1), st.integers(1, 3), st.booleans(),
     st.integers(-(2**63), 2**64 - 1), st.integers(0, 2**31 - 1),

@@ -60,7 +60,7 @@ TABLES = hnp.arrays(
 
 
 @each_runner
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=15)
 @given(TABLES, st.sampled_from([np.nan, 7.0, 0.0]), st.booleans(), st.integers(0, 2**32))
 def test_every_pass_counts_as_the_cpu_does(run, values, missing, is_weighted, seed):
     weights = np.random.default_rng(seed).integers(0, 4, values.shape[1]) if is_weighted else NO_WEIGHTS

@@ -17,7 +17,7 @@ cases = given(st.integers(0, 2**32), st.integers(1, 80), st.booleans())
 
 
 @pytest.mark.sweep(1)
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=12)
 @given(st.integers(0, 2**32), st.integers(1, 80), st.booleans(), st.integers(1, 2))
 @each_runner
 def test_histograms_equal_the_cpus(run, seed, n_rows, absent_is_zero, limbs):
@@ -43,7 +43,7 @@ def test_histograms_equal_the_cpus(run, seed, n_rows, absent_is_zero, limbs):
     np.testing.assert_array_equal(hist, expected)
 
 
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=12)
 @cases
 @each_runner
 def test_rows_go_where_the_cpu_sends_them(run, seed, n_rows, absent_is_zero):
@@ -96,7 +96,7 @@ def test_predictions_equal_the_cpus(run, absent):
     np.testing.assert_array_equal(margin, expected[0])
 
 
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=12)
 @cases
 @each_runner
 def test_predictions_of_listed_rows_equal_the_cpus(run, seed, n_rows, absent_is_zero):

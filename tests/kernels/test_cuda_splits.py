@@ -176,6 +176,7 @@ def test_ties_go_to_the_lower_bin_before_they_go_to_missing_left(run):
     assert nodes[["bin", "default_left"]][0].tolist() == (0, 1)
 
 
+@pytest.mark.sweep(8)
 @each_runner
 @pytest.mark.parametrize("gap", [1, 31, 32, 70])
 @pytest.mark.parametrize("missing, at_the_end", [((0, 0), 0), ((6, 1), 0), ((-6, 1), 1)])
@@ -188,6 +189,7 @@ def test_the_gap_between_a_nodes_values_goes_to_the_side_of_its_missing_rows(run
         check(run, hist, sums, n_bins, proposed=proposed[None])
 
 
+@pytest.mark.sweep(2)
 @each_runner
 @pytest.mark.parametrize("size", [1, 2])
 def test_gaps_of_random_nodes_equal_the_cpus(run, size):
@@ -299,7 +301,7 @@ def test_bounds_of_each_node_equal_the_cpu(run):
 
 
 @pytest.mark.sweep(1)
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=15)
 @given(
     st.integers(0, 2**32), st.integers(1, 2), st.integers(1, 2), st.lists(st.integers(1, 5), min_size=1, max_size=4),
     st.integers(0, 30), st.sampled_from([0.0, 0.3, 1.0]), st.sampled_from([1, 2, 1000]),
@@ -312,6 +314,7 @@ def test_random_nodes_equal_the_cpu(run, seed, n_nodes, n_outputs, n_bins, n_row
         check(run, hist, sums, n_bins, scales=scales, monotone=monotone, **penalties)
 
 
+@pytest.mark.sweep(12)
 @each_runner
 @pytest.mark.parametrize("n_bins, n_outputs", [
     ([31, 32], 1), ([33, 64], 2), ([65, 2], 1), ([256], 1), ([3] * 33, 1), ([127, 128, 129, 1, 260], 1),

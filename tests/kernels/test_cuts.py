@@ -27,7 +27,7 @@ def test_columns_by_hand(weights, n_bins, expected):
     assert ends_of([weights], [n_bins]) == [expected]
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(st.lists(st.lists(st.sampled_from([1, 2, 50, 10**6, 2**40]), min_size=1, max_size=60), min_size=1, max_size=4), st.data())
 def test_no_bin_of_several_values_is_too_heavy(columns, data):
     n_bins = [data.draw(st.integers(2, 40)) for _ in columns]

@@ -111,7 +111,7 @@ def random_case(rng, n_rows, n_bins, n_outputs, n_nodes, missing, vector, limit=
     return columns, n_bins, pairs, rows_of
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     st.integers(0, 2**32), st.integers(0, 40), st.lists(st.integers(1, 6), min_size=1, max_size=10), st.integers(1, 3),
     st.integers(2, 5), st.sampled_from([0.0, 0.3, 1.0]), st.booleans(), st.sampled_from([None, 7]), st.sampled_from([1, 3]),

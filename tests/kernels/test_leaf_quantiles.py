@@ -46,7 +46,7 @@ def quantiles_cpu(forest, label, margin, hess, scales, n_slots=None, n_threads=2
     return values
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(
     total=st.integers(1, 2**62) | st.integers(1, 1000), exponent=st.integers(-30, 0), mantissa=st.floats(0, 1, width=32),
     usual=st.sampled_from([None, 0.1, 0.3, 0.7, 0.975, 1.0, 0.0]),
@@ -67,7 +67,7 @@ def scales_of(hess):
 
 
 @pytest.mark.parametrize("is_weighted", [False, True])
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(
     n_rows=st.sampled_from([1, 2, 9, 70, 9000]), n_leaves=st.integers(1, 5), n_values=st.sampled_from([1, 2, 50, 10**4]),
     seed=st.integers(0, 2**32), vector=st.booleans(),

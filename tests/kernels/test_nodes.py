@@ -112,7 +112,7 @@ def random_gains(rng, depth):
     return [float(rng.integers(1, 6)), (random_gains(rng, depth - 1), random_gains(rng, depth - 1)), 0]
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.integers(0, 2**32), st.integers(1, 3), st.sampled_from([0, 3, 6]), st.sampled_from([0, 1, 2, 3, 7, 20, 60]))
 def test_what_is_split_too_early_leaves_the_trees_of_growth_leaf_by_leaf(seed, n_trees, max_depth, max_leaves):
     roots = [random_gains(np.random.default_rng([seed, tree]), 8) for tree in range(n_trees)]
@@ -302,7 +302,7 @@ def test_a_gain_of_exactly_gamma_stays(gamma, is_kept):
     assert nodes["left"][0] == (1 if is_kept else -1)
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=80)
 @given(st.integers(0, 2**32), st.integers(0, 15), st.sampled_from([0.0, 1.0, 2.0, 4.0, 9.0]))
 def test_pruning_equals_the_recursive_definition(seed, n_splits, gamma):
     nodes = random_trees(seed, n_splits)
@@ -322,7 +322,7 @@ def number(nodes):
     return new_ids, n_kept
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=80)
 @given(st.integers(0, 2**32), st.integers(0, 15), st.sampled_from([0.0, 2.0, 4.0]))
 def test_kept_nodes_are_numbered_without_gaps_and_siblings_are_adjacent(seed, n_splits, gamma):
     nodes = random_trees(seed, n_splits)
@@ -341,7 +341,7 @@ def test_kept_nodes_are_numbered_without_gaps_and_siblings_are_adjacent(seed, n_
             assert new_ids[nodes["left"][node] + 1] == new_ids[nodes["left"][node]] + 1
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(st.integers(0, 2**32), st.integers(0, 15))
 def test_sums_upwards_are_the_sums_of_the_leaves_below(seed, n_splits):
     nodes = random_trees(seed, n_splits)

@@ -45,7 +45,7 @@ def test_records_are_sums_of_look_up_tables(n_rows, n_threads):
     assert not records[:, packing.n_groups :].any()
 
 
-@settings(max_examples=10, deadline=None)
+@settings(max_examples=10)
 @given(ANY_KINDS, st.integers(1, 100), st.integers(0, 2**32))
 @each_runner
 def test_records_on_cuda_are_the_cpus(run, kinds, n_rows, seed):
@@ -69,7 +69,7 @@ def test_records_of_cells_are_those_of_the_columns(n_rows, n_threads):
         assert_same(records, records_by_cpu(columns, packing, width_of(packing)))
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(ANY_KINDS, st.integers(1, 200), st.sampled_from([1, 3]), st.integers(0, 2**32))
 def test_rows_go_where_their_columns_send_them(kinds, n_rows, n_threads, seed):
     columns, n_bins, packing = packed_columns(kinds, n_rows, seed)
@@ -154,7 +154,7 @@ def test_one_hot_by_hand():
     assert unpack_by_cpu(packed, packing, cuts_of([2, 2]).offsets)[0, 0].tolist() == [[10, 3], [1, 1], [9, 3], [2, 1]]
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(ANY_KINDS, st.integers(1, 200), st.integers(1, 4), st.integers(1, 3), st.sampled_from([1, 3]), st.integers(0, 2**32))
 def test_histograms_come_back(kinds, n_rows, n_nodes, n_outputs, n_threads, seed):
     packed, packing, offsets, expected = case(kinds, n_rows, n_nodes, n_outputs, seed)
@@ -170,7 +170,7 @@ def test_more_features_than_a_work_item_holds():
     np.testing.assert_array_equal(unpack_by_cpu(packed, packing, offsets, 2), expected)
 
 
-@settings(max_examples=6, deadline=None)
+@settings(max_examples=6)
 @given(ANY_KINDS, st.integers(1, 60), st.integers(1, 3), st.integers(1, 2), st.integers(0, 2**32))
 @each_runner
 def test_histograms_on_cuda_are_the_cpus(run, kinds, n_rows, n_nodes, n_outputs, seed):

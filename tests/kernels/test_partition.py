@@ -97,7 +97,7 @@ def check(columns, n_bins, rows_of, splits, n_threads):
         child += 2
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     st.integers(0, 2**32), st.integers(0, 40), st.integers(1, 6), st.sampled_from([1, 3]), st.sampled_from([np.uint8, np.uint16])
 )

@@ -198,7 +198,7 @@ def check(rng, n_rows, n_bins, n_trees, n_threads):
         np.testing.assert_array_equal(got_margin, margin)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(
     st.integers(0, 2**32), st.integers(0, 20), st.lists(st.integers(1, 6), min_size=1, max_size=4), st.integers(1, 4),
     st.sampled_from([1, 3]),
@@ -225,7 +225,7 @@ def grown_together(rng, n_bins, n_trees, n_splits, leaf_size=1):
     return FlatTrees(nodes, leaf_values, np.arange(n_trees), rng.integers(0, 2, n_trees).astype(np.int32), None)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(
     st.integers(0, 2**32), st.integers(1, 40), st.integers(1, 4), st.integers(1, 5), st.integers(0, 12),
     st.sampled_from([np.uint8, np.uint16, np.uint32]), st.sampled_from([1, 3]), st.sampled_from([1, 3]),

@@ -106,7 +106,7 @@ class Case:
 cases = given(st.integers(0, 2**32), st.integers(0, 70), st.sampled_from([np.nan, 3.0]))
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @cases
 def test_values_equal_a_walk_in_python(seed, n_rows, missing):
     case = Case(seed, n_rows, missing)
@@ -126,7 +126,7 @@ def stored(values, absent):
     return row_begin, np.nonzero(is_stored)[1].astype(np.int32), values[is_stored]
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 @cases
 def test_sparse_rows_equal_a_walk_in_python(seed, n_rows, missing):
     case, absent = Case(seed, n_rows, missing), np.float32(0 if seed % 2 else np.nan)
@@ -137,7 +137,7 @@ def test_sparse_rows_equal_a_walk_in_python(seed, n_rows, missing):
     np.testing.assert_array_equal(margin, case.margin)
 
 
-@settings(max_examples=8, deadline=None)
+@settings(max_examples=8)
 @cases
 @each_runner
 def test_values_on_a_gpu_equal_a_walk_in_python(run, seed, n_rows, missing):
@@ -182,7 +182,7 @@ def enumerate_codes(codes):
 code_cases = given(st.integers(0, 2**32), st.integers(1, 40))
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 @code_cases
 def test_codes_equal_a_walk_in_python(seed, n_rows):
     case = CodeCase(seed, n_rows)
@@ -195,7 +195,7 @@ def test_codes_equal_a_walk_in_python(seed, n_rows):
     np.testing.assert_array_equal(margin, case.margin)
 
 
-@settings(max_examples=8, deadline=None)
+@settings(max_examples=8)
 @code_cases
 @each_runner
 def test_codes_on_a_gpu_equal_a_walk_in_python(run, seed, n_rows):

@@ -95,7 +95,7 @@ SIZES = st.one_of(
 )  # fmt: skip
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=400)
 @given(st.lists(SIZES, min_size=1, max_size=60), st.integers(2, 70), st.booleans())
 @example([2**b for b in range(55)], 8, False)  # each round finds heavy bins anew
 @example([0] * 9, 2, False)

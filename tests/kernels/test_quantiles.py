@@ -75,7 +75,7 @@ FEW = st.sampled_from([0.0, -0.0, 1.0, 1.0000001, 1e-45, -3.5, np.nan, 7.0])
 VALUES = st.one_of(FEW, st.floats(width=32, allow_infinity=False))
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=80)
 @given(
     hnp.arrays(np.float32, st.tuples(st.integers(1, 300), st.integers(1, 3)), elements=VALUES), st.integers(2, 20),
     st.integers(0, 2**32), st.booleans(), st.sampled_from([np.float32, np.float64]), st.sampled_from("CF"),

@@ -75,7 +75,7 @@ FLOATS = st.one_of(st.sampled_from([0.0, -0.0, 1.0, 1e-30]), st.floats(-1, 1, wi
 PAIRS = hnp.arrays(np.float32, st.tuples(st.just(2), st.integers(0, 50)), elements=FLOATS)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(PAIRS, st.integers(0, 2**32 - 1), st.sampled_from([1, 2]), st.integers(0, 2**32))
 def test_equal_pairs_round_alike_wherever_they_stand(pairs, key, n_limbs, seed):
     grad, hess = pairs[0], np.abs(pairs[1])
@@ -88,7 +88,7 @@ def test_equal_pairs_round_alike_wherever_they_stand(pairs, key, n_limbs, seed):
     assert sums[0, 0] == q_g.sum() and sums[0, 1] == q_h.sum()
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(PAIRS, st.sampled_from([1, 2]))
 def test_rounding_moves_a_value_by_less_than_one_unit(pairs, n_limbs):
     grad, hess = pairs[0], np.abs(pairs[1])

@@ -105,7 +105,7 @@ def test_every_share_draws_so_many_rows_and_the_rows_of_smaller_ones(n):
         previous = set(drawn.tolist())
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(st.integers(1, 6000), st.integers(-(2**63), 2**64 - 1), st.integers(0, 2**31 - 1), st.floats(0, 1))
 def test_rows_drawn_are_those_of_the_rule(n, seed, round_number, share):
     n_drawn = max(1, int(share * n))
@@ -252,7 +252,7 @@ def direct_threshold(magnitude, n_drawn):
     return 0.0
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(st.integers(0, 2**32), st.sampled_from(KINDS), st.integers(1, 400), st.floats(0.001, 0.999), st.integers(1, 3))
 def test_the_threshold_draws_so_many_rows_on_average(seed, kind, n, share, n_outputs):
     """Of a row as large as μ at most an eighth too few, and 2^−15 of a row too many, as the digits of ĝ are cut."""
@@ -278,7 +278,7 @@ def test_equal_gradients_are_drawn_equally(n, n_drawn):
     np.testing.assert_allclose(new_grad[0, drawn], -3.0 * n / n_drawn, rtol=1e-6)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.integers(0, 2**32), st.sampled_from(KINDS), st.integers(1, 400), st.floats(0.001, 0.999), st.integers(1, 3))
 def test_rows_are_drawn_by_place_and_share(seed, kind, n, share, n_outputs):
     grad, hess = pairs(np.random.default_rng(seed), n, n_outputs, kind)

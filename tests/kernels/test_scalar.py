@@ -62,7 +62,7 @@ def test_fma_rounds_once():
     assert fused(a, a, -1 - 2.0**-29) == 2.0**-60
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 @given(*[st.floats(-1e10, 1e10)] * 3)
 def test_fma_is_the_rounded_exact_value(a, b, c):
     assert fused(a, b, c) == float(Fraction(a) * Fraction(b) + Fraction(c))
@@ -208,7 +208,7 @@ def key_float(key):
     return s.key_float(key)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(FLOAT32, FLOAT32)
 @example(-0.0, 0.0)
 @example(1e-45, 0.0)
@@ -218,7 +218,7 @@ def test_float_keys_keep_the_order(x, y):
     assert (x < y, x == y) == (key_x < key_y, key_x == key_y)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(FLOAT32)
 @example(1e-45)
 @example(-1.1754942e-38)
@@ -248,7 +248,7 @@ def test_mix32_of_known_words():
     assert [int(mix32(np.uint32(x))) for x in (0, 1, MASK)] == [0, 0x514E28B7, 0x81F16F39]
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(WORD)
 def test_mix32_is_a_bijection(x):
     assert unmixed(int(mix32(np.uint32(x)))) == x
@@ -312,7 +312,7 @@ def test_a_leaf_without_hessian_has_weight_zero_or_the_bound_next_to_it():
         assert optimal_weight(5.0, 0.0, 0.0, 0.0, 0.0, lower, upper) == nearest
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(GRADS, SUMS, PENALTIES, PENALTIES, st.sampled_from([0.0, 0.3]), st.floats(-2, 0), st.floats(0, 2), st.floats(0, 1))
 def test_no_allowed_weight_scores_higher_than_the_optimal_one(grad, hess, lam, alpha, step, lower, upper, share):
     """The optimal weight maximises node_score_at, which is −2 × Eq. 5's loss with α|w| added, over the allowed interval."""
@@ -324,7 +324,7 @@ def test_no_allowed_weight_scores_higher_than_the_optimal_one(grad, hess, lam, a
     assert at <= best + 1e-9 * (1 + abs(best) + abs(grad) + hess + lam)  # rounding of the three terms
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(GRADS, SUMS, PENALTIES, PENALTIES)
 def test_score_is_the_score_at_the_optimal_weight(grad, hess, lam, alpha):
     weight = optimal_weight(grad, hess, lam, alpha, *FREE)

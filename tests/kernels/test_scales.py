@@ -67,7 +67,7 @@ def test_scales_of_simple_maxima():
     assert scales_16(bits_of((1, 1), (3, 0.25), (0, 0))).tolist() == [[2**14, 2**15], [2**13, 2**17], [1, 1]]
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(POSITIVE32, POSITIVE32)
 @example(2.0**-149, 3.4028234663852886e38)
 @example(0.5 - 2.0**-25, 1.0)
@@ -77,7 +77,7 @@ def test_scaled_maxima_fill_the_16_bits(g, h):
     assert 2**14 <= g * grad_scale < 2**15 and 2**15 <= h * hess_scale < 2**16
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(POSITIVE32, POSITIVE32, st.integers(1, 2**40))
 @example(2.0**-149, 3.4028234663852886e38, 2**31)
 def test_leaf_scales_use_the_range_but_for_two_bits(g, h, n_rows):
@@ -92,7 +92,7 @@ MAXIMA = hnp.arrays(
 )  # fmt: skip
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(
     MAXIMA, MAXIMA, st.sampled_from([0, 1, 3, 2**31, 2**62]) | st.integers(0, 2**40), st.integers(0, 2**64 - 1),
     st.integers(0, 2**31),
@@ -150,7 +150,7 @@ def test_small_tables_are_always_refined():
     assert not needs_refinement(sums, FINE_ROWS + 1, scales, PENALTY).any()
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(
     st.lists(st.tuples(st.integers(0, 300), st.integers(0, 2**40)), max_size=4), st.integers(90, 400),
     st.integers(-20, 20), st.sampled_from([0.0, 1.0, 50.0]), st.sampled_from([0.0, 1.0, 100.0]),

@@ -92,7 +92,7 @@ def test_a_table_of_both(n_threads):
     assert found == cut(table, 200, select=False)[1]
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(
     st.integers(2 * SAMPLE, 5000), st.integers(2, 256), st.integers(0, 2**32), st.sampled_from([1, 30, 500, 20_000, 2**31]),
     st.sampled_from([0, 0.01, 0.8]),

@@ -57,7 +57,7 @@ def test_the_largest_float_counts_as_infinite():
 VALUES = st.one_of(st.sampled_from([0.0, -0.0, 1.0, 1.0000001, 1e-45, -3.5, np.nan, 7.0]), st.floats(width=32))
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(
     hnp.arrays(np.float32, st.tuples(st.integers(1, 30), st.integers(1, 3)), elements=VALUES),
     st.booleans(), st.integers(0, 2**32), st.sampled_from([1, 3]), st.sampled_from([np.float32, np.float64]), st.booleans(),

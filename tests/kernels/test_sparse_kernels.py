@@ -119,7 +119,7 @@ def test_four_rows_by_hand(absent, missing, expected):
     assert [cells[a:b].tolist() for a, b in zip(row_begin, row_begin[1:])] == expected and len(cells) == row_begin[-1]
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @tables
 def test_stored_values_are_coded(seed, n_rows, absent_is_zero):
     table, rng = Table(seed, n_rows, absent_is_zero), np.random.default_rng(seed)
@@ -134,7 +134,7 @@ def test_stored_values_are_coded(seed, n_rows, absent_is_zero):
     np.testing.assert_array_equal(cells, table.cells)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @tables
 def test_every_code_is_found_again(seed, n_rows, absent_is_zero):
     table = Table(seed, n_rows, absent_is_zero)
@@ -150,7 +150,7 @@ def test_every_code_is_found_again(seed, n_rows, absent_is_zero):
         assert found == table.codes[:, row].tolist()
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @tables
 def test_rows_are_marked_as_in_a_dense_page(seed, n_rows, absent_is_zero):
     table, rng = Table(seed, n_rows, absent_is_zero), np.random.default_rng(seed)
@@ -176,7 +176,7 @@ def test_rows_are_marked_as_in_a_dense_page(seed, n_rows, absent_is_zero):
     np.testing.assert_array_equal(chunks, dense_chunks)
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(st.integers(0, 2**32), st.integers(1, 60), st.booleans(), st.integers(1, 2), st.sampled_from([4, 1000]))
 def test_histograms_are_sums_over_the_rows_written_out(seed, n_rows, absent_is_zero, limbs, slice_rows):
     table, rng = Table(seed, n_rows, absent_is_zero), np.random.default_rng(seed)
@@ -222,7 +222,7 @@ def test_predictions_are_those_of_the_rows_written_out(absent, missing, n_featur
     np.testing.assert_array_equal(margin, expected[0])
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(st.integers(0, 2**32), st.integers(1, 60), st.booleans(), st.sampled_from([1, 3]))
 def test_listed_rows_are_predicted_as_in_a_dense_page(seed, n_rows, absent_is_zero, n_threads):
     table, rng = Table(seed, n_rows, absent_is_zero), np.random.default_rng(seed)

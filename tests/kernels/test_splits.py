@@ -367,7 +367,7 @@ PENALTIES = st.fixed_dictionaries({
 })  # fmt: skip
 
 
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=120)
 @given(
     st.integers(0, 2**32), st.integers(1, 3), st.integers(1, 2), st.lists(st.integers(1, 5), min_size=1, max_size=6),
     st.integers(0, 30), st.sampled_from([0.0, 0.3, 1.0]), st.sampled_from([1, 2, 1000]),
@@ -381,6 +381,7 @@ def test_the_best_split_is_the_best_of_all_candidates(seed, n_nodes, n_outputs, 
     check(np.random.default_rng(seed), n_nodes, n_outputs, n_bins, n_rows, missing, size, scales, proposed=proposed, **penalties)
 
 
+@pytest.mark.sweep(10)
 @pytest.mark.parametrize("n_bins", [[256] * 3, [1000, 2], [3] * 33])
 @pytest.mark.parametrize("missing", [0.0, 0.1])
 @pytest.mark.parametrize("n_outputs", [1, 3])

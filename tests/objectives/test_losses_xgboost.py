@@ -32,6 +32,7 @@ def test_one_round_is_xgboosts(case):
     assert len(np.unique(expected)) > 3
 
 
+@pytest.mark.sweep(13)
 @each_case
 @pytest.mark.parametrize("raw_format", ["json", "ubj"])
 def test_files_are_exchanged_both_ways(case, raw_format):

@@ -23,7 +23,7 @@ def test_four_rows_by_hand(n_threads):
     assert lists.sorted_columns().codes.tolist() == [1, 1, 2, 1, 2, 3]
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     st.lists(st.sampled_from(sorted(KINDS)), min_size=1, max_size=6), st.integers(1, 100), st.booleans(), st.integers(1, 3),
     st.integers(0, 2**32),

@@ -4,7 +4,7 @@ import warnings
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 from opened_tables import NAN, check_values, read_all
@@ -59,7 +59,6 @@ arrays = hnp.arrays(
 )
 
 
-@settings(deadline=None)
 @given(arrays, st.sampled_from("CF"), st.sampled_from([np.s_[:], np.s_[::-1], np.s_[::2, ::-1]]), st.integers(1, 10))
 def test_any_layout_and_batch_size_gives_numpys_float32_values(X, layout, view, batch_rows):
     X = np.asarray(X, order=layout)[view]

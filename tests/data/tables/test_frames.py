@@ -6,7 +6,7 @@ from decimal import Decimal
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from opened_tables import FRAMES, NAN, check_values, make_frame, read_all
 
@@ -114,7 +114,6 @@ nullable = {
 }
 
 
-@settings(deadline=None)
 @given(st.lists(st.fixed_dictionaries(nullable), min_size=1, max_size=12), st.integers(1, 13))
 def test_all_libraries_agree(rows, batch_rows):
     columns = {name: [row[name] for row in rows] for name in nullable}

@@ -6,7 +6,7 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 from opened_tables import NAN, check_values
@@ -29,7 +29,6 @@ def test_pandas_na_inside_an_object_array_is_missing():
     check_values(np.array([[pandas.NA, 1], [2, None]], dtype=object), [[NAN, 1], [2, NAN]])
 
 
-@settings(deadline=None)
 @given(hnp.arrays(st.sampled_from([np.int32, np.int64, np.uint32, np.uint64, np.int16]), (4, 2)))
 def test_integers_warn_exactly_when_float32_changes_one(X):
     changes = any(int(np.float32(v)) != int(v) for v in X.flat)

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 import scipy.sparse as sp
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import gpuboost as gb
@@ -153,7 +153,6 @@ def test_names_and_types_can_be_given():
 entries = st.dictionaries(st.tuples(st.integers(0, 6), st.integers(0, 4)), st.floats(width=32, allow_infinity=False), max_size=20)
 
 
-@settings(deadline=None)
 @given(entries, st.sampled_from(KINDS), st.lists(st.integers(0, 6), max_size=9))
 def test_entries_and_nothing_else_are_present(entries, kind, rows):
     expected = np.full((7, 5), NAN, np.float32)
