@@ -1,7 +1,8 @@
 """cv(): the same training on several splits of one table, in step, and the mean of their evaluations.
 
 The table is binned once, and its folds share the cuts (not in exact search, where a cut stands between any two values): a fold's
-model is that of train() on QuantileDMatrix(X[rows], y[rows], ref=dtrain), rows ascending, byte for byte. Cuts say how the values
+model is that of train() on QuantileDMatrix(X[rows], y[rows], ref=dtrain), rows ascending, byte for byte; rows to test on
+keep the order that folds have, but for those of queries. Cuts say how the values
 of a column are distributed, held-out rows included, and nothing of labels. LightGBM's cv does the same; XGBoost's bins every fold
 anew.
 
@@ -245,12 +246,13 @@ def _means(each: list[list[Evaluation]]) -> list[tuple[str, str, tuple[float, fl
 
 
 def _splits(dtrain: DMatrix, nfold: int, stratified: bool, folds: Any, seed: int, shuffle: bool) -> list[Split]:
-    """The splits of all workers' rows, of which each takes its own; a list of folds names a worker's own rows. In the table's
-    order, so that what is drawn by a row's number does not depend on who holds which rows."""
+    """The splits of all workers' rows, of which each takes its own; a list of folds names a worker's own rows. Rows to train on
+    in the table's order, so that what is drawn by a row's number does not depend on who holds which rows; those to test on as
+    folds name them, for whoever predicts them, but rows of queries, which are whole only in the table's order."""
     comm, label, queries = current_communicator(), dtrain.get_label(), dtrain.queries
     if comm.size == 1 or not (folds is None or hasattr(folds, "split")):
         splits = _splits_of(label, dtrain.num_row(), queries, nfold, stratified, folds, seed, shuffle)
-        return [(np.sort(rows), np.sort(test_rows)) for rows, test_rows in splits]
+        return [(np.sort(rows), np.sort(test_rows) if queries.is_given else test_rows) for rows, test_rows in splits]
     n_rows = comm.allgather_int(dtrain.num_row())
     first = sum(n_rows[: comm.rank])
     bits = np.atleast_2d(label.T).astype(np.float32, copy=False).view(np.int32).astype(np.int64)
@@ -283,7 +285,7 @@ def _splits_of(
         parts = np.array_split(order, nfold)
         if queries.is_given:
             parts = [np.concatenate([np.arange(*queries.first[q : q + 2]) for q in part]) for part in parts]
-        return [(np.concatenate(parts[:k] + parts[k + 1 :]), parts[k]) for k in range(nfold)]
+        return [(np.concatenate(parts[:k] + parts[k + 1 :]), np.sort(parts[k])) for k in range(nfold)]
     if hasattr(folds, "split"):
         groups = np.repeat(np.arange(len(queries)), queries.sizes) if queries.is_given else None
         folds = list(folds.split(label, label, groups))  # its own errors say more

@@ -223,6 +223,23 @@ def test_callbacks_see_one_model_and_pairs(data, capsys):
     assert falling["train-logloss-mean"][0] == pytest.approx(falling["train-logloss-mean"][1], rel=1e-6)
 
 
+@pytest.mark.parametrize("library", [gb, pytest.importorskip("xgboost")])
+def test_rows_to_test_on_keep_the_order_of_the_folds(library):
+    """Whoever predicts them, for predictions out of fold, puts them beside the numbers that the folds name."""
+    rows, seen = np.random.default_rng(0).permutation(400), []
+
+    class Predict(library.callback.TrainingCallback):
+        def after_training(self, model):
+            seen.extend((fold.dtest.get_label(), fold.bst.predict(fold.dtest)) for fold in model.cvfolds)
+            return model
+
+    folds = [(rows[150:], rows[:150]), (rows[:150], rows[150:])]
+    library.cv(LOGISTIC, library.DMatrix(X, Y), 2, folds=folds, callbacks=[Predict()])
+    for (_, tested), (label, prediction) in zip(folds, seen):
+        np.testing.assert_array_equal(label, Y[tested])
+        assert np.corrcoef(prediction, Y[tested])[0, 1] > 0.2
+
+
 def test_queries_stay_whole():
     """XGBoost's folds of queries, for shuffled and other seeds; and those of scikit-learn's splitter of groups."""
     xgboost, sizes = pytest.importorskip("xgboost"), np.arange(1, 28)
