@@ -362,8 +362,10 @@ def _read_tree(tree: Cursor, tree_id: int, model: Model) -> Tree:
     leaf_size = max(1, params["size_leaf_vector"].integer_text(0, INT32_MAX))
     if leaf_size not in (1, model.n_outputs):
         params["size_leaf_vector"].fail(f"must be 1, or the {model.n_outputs} of num_class or num_target, got {leaf_size}.")
-    left, parent, is_deleted = _read_links(tree, n_nodes, params["num_deleted"].integer_text(0, n_nodes), leaf_size > 1)
     feature = tree["split_indices"].integers(n_nodes, 0, INT32_MAX)
+    num_deleted = params.get("num_deleted")  # since XGBoost 1.1
+    n_deleted = num_deleted.integer_text(0, n_nodes) if num_deleted else int(np.count_nonzero(feature == INT32_MAX))
+    left, parent, is_deleted = _read_links(tree, n_nodes, n_deleted, leaf_size > 1)
     default_left = tree["default_left"].integers(n_nodes, 0, 1, or_booleans=True)
     is_split = left != -1
     sets = read_sets(tree, is_split)
@@ -423,7 +425,7 @@ def _read_links(
     children of leaves may be something else.
 
     Every node has at most one parent and the root has none, so the nodes reached from the root are a tree, and whatever
-    is not reached (cycles too) is not part of it. XGBoost's pruning leaves such nodes behind and counts them in num_deleted.
+    is not reached (cycles too) is not part of it. XGBoost's pruning leaves such nodes behind and counts them (n_deleted).
     """
     left = tree["left_children"].integers(n_nodes, -1, n_nodes - 1)
     right = tree["right_children"].integers(n_nodes, -1, n_nodes - 1)

@@ -221,6 +221,11 @@ def test_deleted_nodes_keep_their_numbers_and_nothing_else():
     assert tree.cover.tolist() == tree.weight.tolist() == [0, 0, 0, 3, 4, 5, 6]
     written = document_of(model)
     assert trees_of(written)[0]["tree_param"]["num_deleted"] == "2" and from_document(written) == model
+    del trees_of(written)[0]["tree_param"]["num_deleted"]  # XGBoost 1.0 only marks them
+    assert from_document(written) == model
+    trees_of(written)[0]["split_indices"][1] = 0
+    with pytest.raises(ModelFormatError, match="2 of 7 nodes cannot be reached from the root, but num_deleted is 1"):
+        from_document(written)
 
 
 def test_chain_as_deep_as_its_nodes_is_read():
