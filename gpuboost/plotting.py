@@ -55,10 +55,8 @@ def plot_importance(
     ax.margins(x=0.12)  # room for the values
     if show_values:
         ax.bar_label(bars, [_short(v) if values_format is None else values_format.format(v=v) for v in values], padding=3)
-    ax.set_xlim(xlim if xlim is not None else (min(0, *values), None))
-    ax.set_ylim(ylim if ylim is not None else (-0.7, len(names) - 0.3))
-    _decorate(ax, title, xlabel, ylabel)
-    ax.grid(grid, axis="x", alpha=0.4)
+    _limit(ax, (min(0, *values), None) if xlim is None else xlim, (-0.7, len(names) - 0.3) if ylim is None else ylim)
+    _decorate(ax, title, xlabel, ylabel, "x" if grid else None)
     ax.set_axisbelow(True)
     return ax
 
@@ -95,11 +93,9 @@ def plot_metric(
             low, high = ([m + sign * d for m, d in zip(means, deviations)] for sign in (-1, 1))
             ax.fill_between(range(len(means)), low, high, color=line.get_color(), alpha=0.2, linewidth=0)
     ax.xaxis.get_major_locator().set_params(integer=True)
-    ax.set_xlim(xlim)
-    ax.set_ylim(ylim)
-    _decorate(ax, title, xlabel, metric if ylabel is None else ylabel)
+    _limit(ax, (None, None) if xlim is None else xlim, (None, None) if ylim is None else ylim)
+    _decorate(ax, title, xlabel, metric if ylabel is None else ylabel, "both" if grid else None)
     ax.legend()
-    ax.grid(grid, alpha=0.4)
     return ax
 
 
@@ -216,10 +212,24 @@ def _new_axes(size: tuple[float, float]) -> Axes:
     return plt.subplots(figsize=size, layout="constrained")[1]
 
 
-def _decorate(ax: Axes, title: str | None, xlabel: str | None, ylabel: str | None) -> None:
+def _limit(ax: Axes, xlim: Any, ylim: Any) -> None:
+    for name, setter, limits in (("xlim", ax.set_xlim, xlim), ("ylim", ax.set_ylim, ylim)):
+        try:
+            low, high = limits
+        except (TypeError, ValueError):
+            raise ValueError(f"{name} must be a pair (low, high), got {limits!r}.") from None
+        setter(low, high)
+
+
+def _decorate(ax: Axes, title: str | None, xlabel: str | None, ylabel: str | None, grid: str | None) -> None:
+    """grid : of which axis it has lines, "x" or "both"; None: no grid."""
     for setter, text in ((ax.set_title, title), (ax.set_xlabel, xlabel), (ax.set_ylabel, ylabel)):
         if text is not None:
             setter(text)
+    if grid is None:
+        ax.grid(False)
+    else:
+        ax.grid(True, axis=grid, alpha=0.4)
 
 
 def _place(nodes: list[dict[str, Any]]) -> dict[int, tuple[float, float]]:

@@ -48,6 +48,19 @@ def test_bars_are_the_scores_with_the_largest_on_top(plt, booster, kind):
             gb.plot_importance(booster, max_num_features=none)
 
 
+@pytest.mark.parametrize("grid", [True, False])
+def test_a_grid_is_drawn_where_it_is_asked_for(plt, booster, grid):
+    for ax in (gb.plot_importance(booster, grid=grid), gb.plot_metric({"t": {"auc": [0.5, 0.6]}}, grid=grid)):
+        assert {line.get_visible() for line in ax.get_xgridlines()} == {grid}
+
+
+def test_limits_are_pairs(plt, booster):
+    for name, given in (("xlim", "string"), ("ylim", (1,)), ("xlim", 3)):
+        with pytest.raises(ValueError, match=rf"{name} must be a pair \(low, high\), got"):
+            gb.plot_importance(booster, **{name: given})
+    assert gb.plot_importance(booster, xlim=(0, 5), ylim=[0, 2]).get_xlim() == (0, 5)
+
+
 def test_importance_takes_a_dict_an_estimator_and_given_axes(plt, booster):
     pytest.importorskip("sklearn")
     _, ax = plt.subplots()
