@@ -50,6 +50,8 @@ class LearningRateScheduler(TrainingCallback):
     """
 
     def __init__(self, learning_rates: Callable[[int], float] | Sequence[float]) -> None:
+        if not callable(learning_rates) and not hasattr(learning_rates, "__getitem__"):
+            raise TypeError(f"learning_rates must be a function of the round or one value per round, got {learning_rates!r}.")
         self.learning_rates = learning_rates if callable(learning_rates) else learning_rates.__getitem__
 
     def after_iteration(self, model: Any, epoch: int, evals_log: EvalsLog) -> bool:
@@ -64,6 +66,7 @@ class EarlyStopping(TrainingCallback):
     set by default. maximize : None takes the metric's own direction; a custom metric is minimised unless told, or unless its name
     begins as those that XGBoost maximises.
     save_best : cut the model back to its best round. Sets the attributes best_iteration and best_score.
+    stopping_history : after training, what it watched, {data name: {metric name: one value a round}}.
     """
 
     kept = ("_first_round", "_best", "_rounds_since_best")
@@ -83,6 +86,7 @@ class EarlyStopping(TrainingCallback):
         self._first_round = model.num_boosted_rounds()  # of a model that is trained on
         self._best: float | None = None
         self._rounds_since_best = 0
+        self.stopping_history: EvalsLog = {}
         return model
 
     def after_iteration(self, model: Any, epoch: int, evals_log: EvalsLog) -> bool:
@@ -91,6 +95,7 @@ class EarlyStopping(TrainingCallback):
         data = _chosen(self.data_name or list(evals_log)[-1], evals_log, "data_name")
         metrics = evals_log[data]
         metric = _chosen(self.metric_name or list(metrics)[-1], metrics, "metric_name")
+        self.stopping_history = {data: {metric: metrics[metric]}}
         value = metrics[metric][-1]
         value = value[0] if isinstance(value, tuple) else value
         maximize = self._is_maximised(model, metric)

@@ -119,6 +119,13 @@ def test_early_stopping_looks_at_the_last_metric_of_the_last_set_unless_told(mat
         rounds(metric_name="auc")
 
 
+def test_early_stopping_keeps_what_it_watched(matrices):
+    stopping, scores = EarlyStopping(rounds=2, data_name="valid"), {}
+    params, evals = {"eval_metric": ["mae", "rmse"]}, [(matrices[0], "train"), (matrices[1], "valid"), (matrices[1], "other")]
+    gb.train(params, matrices[0], 9, evals=evals, evals_result=scores, callbacks=[stopping], verbose_eval=False)
+    assert stopping.stopping_history == {"valid": {"rmse": scores["valid"]["rmse"]}}
+
+
 def test_save_best_cuts_the_model_back(matrices):
     values = [5, 4, 3, 4, 5, 6]
     plain = gb.train({}, matrices[0], 3)
@@ -352,3 +359,8 @@ def test_a_verbosity_that_is_no_number_is_refused(matrices, train):
 def test_wrong_settings_are_refused(make, message):
     with pytest.raises(ValueError, match=message):
         make()
+
+
+def test_learning_rates_are_a_function_or_one_a_round():
+    with pytest.raises(TypeError, match="learning_rates must be a function of the round or one value per round, got 0.1"):
+        LearningRateScheduler(0.1)
