@@ -48,19 +48,26 @@ _HOMES = {
     "build_info": "doctor",
     "callback": "callback",
     "collective": "collective",
+    "config": "config",
     "dask": "dask",
+    "plotting": "plotting",
     "sklearn": "sklearn",
+    "training": "training",
 }
 _KINDS = ("Classifier", "Regressor", "Ranker", "RFClassifier", "RFRegressor")
 _RENAMED = {f"XGB{kind}": f"GPUBoost{kind}" for kind in _KINDS}
+_ELSEWHERE = {"core": ". Its classes are gpuboost's own; in place of XGBoostError catch ValueError and OSError."}
 
 __all__ = ["__version__", *_HOMES]
 
 if TYPE_CHECKING:
     from gpuboost import callback as callback
     from gpuboost import collective as collective
+    from gpuboost import config as config
     from gpuboost import dask as dask
+    from gpuboost import plotting as plotting
     from gpuboost import sklearn as sklearn
+    from gpuboost import training as training
     from gpuboost.booster import Booster as Booster
     from gpuboost.config import config_context as config_context
     from gpuboost.config import get_config as get_config
@@ -96,7 +103,7 @@ def __getattr__(name: str) -> Any:
     if name in _HOMES:
         module = _load(f"gpuboost.{_HOMES[name]}")
         return module if _HOMES[name] == name else getattr(module, name)
-    hint = f". It is called {_RENAMED[name]} here." if name in _RENAMED else ""
+    hint = f". It is called {_RENAMED[name]} here." if name in _RENAMED else _ELSEWHERE.get(name, "")
     raise AttributeError(f"module 'gpuboost' has no attribute {name!r}{hint}")
 
 

@@ -548,6 +548,12 @@ def test_xgboosts_names_of_estimators_lead_to_ours(name, here):
         getattr(gb, name)
 
 
+def test_modules_of_xgboosts_api_are_at_hand():
+    assert gb.plotting.plot_tree is gb.plot_tree and gb.training.train is gb.train and gb.config.get_config is gb.get_config
+    with pytest.raises(AttributeError, match="has no attribute 'core'.*in place of XGBoostError catch ValueError and OSError"):
+        gb.core  # noqa: B018
+
+
 # -- Messages ---------------------------------------------------------------------------------------------------------
 
 
