@@ -6,6 +6,7 @@ import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from numbers import Integral
 from threading import RLock
+from types import EllipsisType
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
@@ -395,9 +396,10 @@ class Booster(ModelView):
             self.reset()  # the model is to have all rounds, whatever becomes of it
             self._adopt(given_params(params), self._model)
 
-    def __getitem__(self, rounds: slice | int) -> "Booster":
-        """The Booster of some rounds: booster[:10], booster[5]. Which round of all was best it does not know."""
+    def __getitem__(self, rounds: slice | int | EllipsisType) -> "Booster":
+        """The Booster of some rounds: booster[:10], booster[5], booster[...]. Which round of all was best it does not know."""
         n = self.num_boosted_rounds()
+        rounds = slice(None) if rounds is ... else rounds
         if isinstance(rounds, Integral):
             rounds = int(rounds)
             if not -n <= rounds < n:

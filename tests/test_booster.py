@@ -93,7 +93,7 @@ def test_slices_and_iteration_ranges_are_the_rounds_they_name(objective):
         booster.predict(data, iteration_range=(0, 6))
     np.testing.assert_array_equal(booster.predict(data, iteration_range=None), booster.predict(data))
     np.testing.assert_array_equal(booster.inplace_predict(X, iteration_range=np.array([0, 2])), booster[:2].predict(data))
-    assert model_bytes(booster[np.int64(1)]) == model_bytes(booster[1])
+    assert model_bytes(booster[np.int64(1)]) == model_bytes(booster[1]) and model_bytes(booster[...]) == model_bytes(booster)
     for refused in (3, (0, 1, 2), (0, None), (0.5, 2), "02"):
         with pytest.raises(TypeError, match=r"iteration_range must be a pair \(begin, end\) of rounds, or None for all, got"):
             booster.predict(data, iteration_range=refused)

@@ -514,6 +514,7 @@ CASES = {
     "1-D, 3-D, recarray": [
         refuses(r"2-D, got 1-D.*reshape\(-1, 1\)", lambda: train(X[:, 0])),
         refuses(r"2-D, got 3-D.*reshape\(len\(X\), -1\)", lambda: train(X[:, :, None])),
+        refuses(r"2-D, got 0-D of shape \(\)", lambda: train(np.array(1.0))),
         refuses("columns of numbers", lambda: train(np.rec.fromarrays(X.T))),
     ],
     "CSR absent entries": [holds(sparse_means_missing), holds(sparse_means_zero_if_asked)],

@@ -71,7 +71,7 @@ def _load_host_table(data: Any) -> HostFrame | SparseTable | np.ndarray:
         table = data if isinstance(data, np.ma.MaskedArray) else np.asarray(data)
     except ValueError as error:
         raise ValueError(f"data must be a table whose rows are equally long. {error}") from None
-    if table.ndim == 0:
+    if table.ndim == 0 and not isinstance(data, np.ndarray):
         raise TypeError(f"data must be a 2-D array, a list of rows or a data frame, got {type(data).__name__}.")
     return table
 
