@@ -98,7 +98,7 @@ def test_parameters_are_those_of_training():
     aliases = {"n_jobs", "random_state"}
     for estimator in (GPUBoostClassifier(), GPUBoostRegressor()):
         params = estimator.get_params()
-        assert set(params) - own - aliases == set(Params.__dataclass_fields__) - {"nthread", "seed", "num_class"}
+        assert set(params) - own - aliases == set(Params.__dataclass_fields__) - {"nthread", "seed", "num_class", "num_target"}
         given = {name for name, value in params.items() if value is not None}
         assert given == {"n_estimators", "missing", "enable_categorical", "objective"}
 

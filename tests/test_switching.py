@@ -105,6 +105,15 @@ def test_names_that_mean_something_else_or_nothing(given, same):
     assert models[0] == models[1]
 
 
+@pytest.mark.parametrize("library", [gb, xgboost])
+def test_the_number_of_targets_may_be_given(library):
+    data = library.DMatrix(X, X[:, :2])
+    given, plain = (library.train({"max_depth": 2, **params}, data, 2).predict(data) for params in ({"num_target": 2}, {}))
+    np.testing.assert_array_equal(given, plain)
+    with pytest.raises(ValueError, match="num_target"):
+        library.train({"num_target": 3}, data, 1)
+
+
 def test_updaters_and_methods_that_disagree_are_refused():
     with pytest.raises(ValueError, match="tree_method was given twice"):
         gb.train({"updater": "grow_colmaker", "tree_method": "hist"}, gb.DMatrix(X, X[:, 0]), 1)

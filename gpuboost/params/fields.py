@@ -175,6 +175,7 @@ class ObjectiveParams:
     disable_default_eval_metric: bool = flag(False, "Report only the metrics given, not the objective's own.")
     base_score: tuple[float, ...] | None = reals("[-3.4e38, 3.4e38]", "Prediction before the first tree; None: estimated.")
     num_class: int = integer(0, _FROM_0, "Classes of a multi-class objective, else 0. Without objective it means multi:softmax.")
+    num_target: int = integer(1, _FROM_1, "Targets of a row. The label says so itself: above 1 it must agree.")
     scale_pos_weight: float = real(
         1, "(0, 3.4e38]", "Weight of positive rows (logistic losses).", fix="Use 1, or sum(negatives) / sum(positives)."
     )

@@ -44,7 +44,7 @@ OWN: dict[str, tuple[Any, str]] = {
 }  # fmt: skip
 
 NOT_OF_TRAINING = OWN.keys() - {"n_jobs"}  # the estimators hand these on in their own way
-LABELS_TELL = {"num_class"}
+LABELS_TELL = {"num_class", "num_target"}
 RENAMED = {"seed", "nthread"}  # random_state and n_jobs
 
 OF_TRAINING = {f.name: f.metadata["rule"].doc for f in fields(Params) if f.name not in OWN.keys() | LABELS_TELL | RENAMED}

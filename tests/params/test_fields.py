@@ -100,6 +100,7 @@ AVAILABLE = {
         [NAN, INF, "[nan]", [0.5, NAN], [], "[]", "half", [[1]], 10**400, 3.5e38, -3.5e38],
     ),
     "num_class": COUNT,
+    "num_target": FROM_ONE,
     "monotone_constraints": (
         [
             ("(1,-1)", (1, -1)),
