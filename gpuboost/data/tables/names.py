@@ -33,7 +33,8 @@ def check_types(given: Iterable[str] | None, n_features: int) -> list[str] | Non
 
 def _one_a_column(argument: str, what: str, given: Iterable[Any], n_features: int) -> list[str]:
     """The items as text; those of a pandas MultiIndex, nothing but tuples, with spaces between, as in XGBoost."""
-    items = list(given) if isinstance(given, Iterable) else None
+    has_order = isinstance(given, Iterable) and not isinstance(given, set | frozenset)
+    items = list(given) if has_order else None
     if items is not None:
         is_multi = all(isinstance(item, tuple) for item in items)
         items = [" ".join(map(str, item)) if is_multi else str(item) for item in items]

@@ -19,6 +19,7 @@ def test_names_and_types_can_be_given_to_an_array():
     ("arguments", "words"),
     [
         ({"feature_names": ["a"]}, r"one name a column \(2\), got 1"),
+        ({"feature_names": {"a"}}, r"one name a column \(2\), got {'a'}"),  # in no order
         ({"feature_names": ["a", "a"]}, 'these repeat: "a"'),
         ({"feature_names": [1, "1"]}, 'these repeat: "1"'),
         ({"feature_types": ["q"]}, r"one letter a column \(2\), got 1"),
