@@ -41,7 +41,7 @@ def get_config() -> dict[str, Any]:
 
 
 def set_config(**settings: Any) -> None:
-    """Change the named settings and keep the others; None restores a default.
+    """Change the named settings and keep the others, as those that are given as None.
 
     Raises ValueError for an unknown name or a value that is not allowed; nothing is changed then.
     """
@@ -102,7 +102,8 @@ def _merged(settings: Mapping[str, Any]) -> Mapping[str, Any]:
             close = get_close_matches(name, _DEFAULTS, n=1)
             hint = f"Did you mean {close[0]!r}?" if close else f"Use one of {', '.join(_DEFAULTS)}."
             raise ValueError(f"unknown setting {name!r}. {hint}")
-        merged[name] = _DEFAULTS[name] if value is None else _checked(name, value)
+        if value is not None:
+            merged[name] = _checked(name, value)
     return MappingProxyType(merged)
 
 

@@ -106,6 +106,13 @@ def test_names_that_mean_something_else_or_nothing(given, same):
 
 
 @pytest.mark.parametrize("library", [gb, xgboost])
+def test_a_setting_that_is_none_stays_as_it_is(library):
+    """As wrappers pass on what they were not given."""
+    with library.config_context(verbosity=2), library.config_context(verbosity=None):
+        assert library.get_config()["verbosity"] == 2
+
+
+@pytest.mark.parametrize("library", [gb, xgboost])
 def test_the_number_of_targets_may_be_given(library):
     data = library.DMatrix(X, X[:, :2])
     given, plain = (library.train({"max_depth": 2, **params}, data, 2).predict(data) for params in ({"num_target": 2}, {}))
