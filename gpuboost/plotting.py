@@ -100,22 +100,25 @@ def plot_metric(
 
 
 def plot_tree(
-    booster: Any, *, fmap: str | os.PathLike[str] = "", tree_idx: int = 0, rankdir: str = "TB", ax: Axes = None,
-    with_stats: bool = False,
+    booster: Any, *, fmap: str | os.PathLike[str] = "", tree_idx: int = 0, rankdir: str | None = None, ax: Axes = None,
+    with_stats: bool = False, **kwargs: Any,
 ) -> Axes:  # fmt: skip
-    """One tree, its root on top ("TB") or at the left ("LR"). matplotlib alone draws it; Graphviz is not needed.
+    """One tree, its root on top ("TB", also None) or at the left ("LR"). matplotlib alone draws it; Graphviz is not needed.
 
     The words are to_graphviz's, numbers shortened; "missing" and a bold line mark the branch that missing values take.
-    with_stats : write gain and cover into the nodes.
+    with_stats : write gain and cover into the nodes. kwargs : none; what XGBoost's takes for Graphviz is refused by name.
     Raises IndexError for a tree that is not there.
     """
-    if rankdir not in ("TB", "LR"):
+    _refuse_num_trees(kwargs)
+    if kwargs:
+        raise TypeError(f"plot_tree takes no {next(iter(kwargs))!r}: matplotlib draws, not Graphviz. Use to_graphviz.")
+    if rankdir not in (None, "TB", "LR"):
         raise ValueError(f"rankdir must be 'TB' or 'LR', got {rankdir!r}.")
     model = _tree_model(booster, tree_idx)
     nodes = list(dumped_nodes(model, model.trees[0], *read_feature_map(fmap), _short, has_indicators=False))
     places = _place(nodes)
     n_leaves, depth = sum("leaf" in node for node in nodes), max(y for _, y in places.values())
-    is_down = rankdir == "TB"
+    is_down = rankdir != "LR"
     if ax is None:
         across, along = n_leaves * (NODE_WIDTH if is_down else 0.55), (depth + 1) * (LEVEL_HEIGHT if is_down else 2.4)
         size = (across, along) if is_down else (along, across)
@@ -148,8 +151,7 @@ def to_graphviz(
 
     yes_color, no_color : of the branch that missing values take, and of the other. kwargs : attributes of the graph.
     """
-    if "num_trees" in kwargs:  # an attribute that Graphviz would ignore
-        raise TypeError(f"num_trees, XGBoost's old name, is called tree_idx. Use tree_idx={kwargs['num_trees']!r}.")
+    _refuse_num_trees(kwargs)  # an attribute that Graphviz would ignore
     try:
         from graphviz import Source
     except ImportError:
@@ -172,6 +174,11 @@ def _booster(model: Any) -> Booster:
     if not isinstance(model, Booster):
         raise TypeError(f"booster must be a Booster or a fitted estimator, got {type(model).__name__}.")
     return model
+
+
+def _refuse_num_trees(kwargs: Mapping[str, Any]) -> None:
+    if "num_trees" in kwargs:
+        raise TypeError(f"num_trees, XGBoost's old name, is called tree_idx. Use tree_idx={kwargs['num_trees']!r}.")
 
 
 def _tree_model(booster: Any, tree_idx: int) -> Model:

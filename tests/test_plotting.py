@@ -95,7 +95,7 @@ def test_cv_is_drawn_with_a_band_of_its_deviation(plt, as_pandas):
     assert band.max() == pytest.approx(highest)
 
 
-@pytest.mark.parametrize("rankdir", ["TB", "LR"])
+@pytest.mark.parametrize("rankdir", ["TB", "LR", None])
 def test_every_node_and_branch_of_the_tree_is_drawn(plt, booster, rankdir):
     ax = gb.plot_tree(booster, tree_idx=1, rankdir=rankdir, with_stats=True)
     tree = booster.model.trees[1]
@@ -109,7 +109,7 @@ def test_every_node_and_branch_of_the_tree_is_drawn(plt, booster, rankdir):
         assert (written.count(f"{answer}, missing"), written.count(answer)) == (n_missing, n_splits - n_missing)
     assert sum(line.get_linewidth() > 2 for line in ax.lines) == n_splits  # the bold ones are those of missing values
     leaves = [text for text in ax.texts if text.get_text().startswith("leaf=")]
-    places = [text.get_position()[0 if rankdir == "TB" else 1] for text in leaves]
+    places = [text.get_position()[1 if rankdir == "LR" else 0] for text in leaves]
     assert len(set(places)) == tree.n_leaves  # side by side
 
 
@@ -161,6 +161,10 @@ def test_graphviz_gets_the_source_that_xgboost_gives_it(booster):
         assert gb.to_graphviz(booster, **options).source == xgboost.to_graphviz(peer, **options).source
     with pytest.raises(TypeError, match="Use tree_idx=2"):
         gb.to_graphviz(booster, num_trees=2)
+    with pytest.raises(TypeError, match="Use tree_idx=2"):
+        gb.plot_tree(booster, num_trees=2)
+    with pytest.raises(TypeError, match="plot_tree takes no 'leaf_node_params': matplotlib draws, not Graphviz. Use to_graphviz"):
+        gb.plot_tree(booster, leaf_node_params={"shape": "box"})
 
 
 def test_a_booster_keeps_no_history(booster):
