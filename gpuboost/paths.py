@@ -17,9 +17,10 @@ IN_PLACE = {errno.EACCES, errno.EPERM, errno.EROFS, errno.EBUSY, errno.ENOENT, e
 
 
 def as_path(name: str, value: Any, allowed: str = "a path") -> str:
-    """A path as text. Raises TypeError for all else, numbers too: open() takes one for that of an open file, and closes it."""
+    """A path as text, "~" as the home folder. Raises TypeError for all else, numbers too: open() takes one for that of an open
+    file, and closes it."""
     try:
-        return os.fsdecode(value)
+        return os.path.expanduser(os.fsdecode(value))
     except TypeError:
         raise TypeError(f"{name} must be {allowed}, got {value!r:.60}. Use 'model.json', for example.") from None
 

@@ -242,6 +242,19 @@ def test_whatever_writes_a_file_writes_through_links(name, write, booster, tmp_p
 # -- Paths
 
 
+@posix
+def test_a_tilde_is_the_home_folder(booster, tmp_path, monkeypatch):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    (tmp_path / "table.libsvm").write_text("1 0:1\n0 1:2\n")
+    booster.save_model(Path("~/model.json"))
+    booster.dump_model("~/dump.txt")
+    callbacks = [gb.callback.TrainingCheckPoint("~", interval=1)]
+    gb.train({"max_depth": 2}, gb.DMatrix("~/table.libsvm"), 2, callbacks=callbacks, resume_from="~/kept")
+    assert gb.Booster(model_file="~/model.json").save_raw() == booster.save_raw()
+    assert gb.QuantileDMatrix(Path("~/table.libsvm")).num_row() == 2
+    assert sorted(os.listdir(tmp_path)) == ["dump.txt", "kept", "model.json", "model_1.ubj", "table.libsvm"]
+
+
 def test_text_bytes_and_path_objects_are_paths(tmp_path):
     assert as_path("file", tmp_path) == as_path("file", str(tmp_path)) == as_path("file", os.fsencode(tmp_path)) == str(tmp_path)
 

@@ -106,6 +106,8 @@ class DMatrix:
         }  # fmt: skip
         numbered = feature_types if isinstance(feature_types, CategoryContainer) else None
         feature_types = None if numbered else feature_types
+        if isinstance(data, str | os.PathLike):
+            data = os.path.expanduser(data)
         stream, named = find_stream(data, info, self._streams_all)
         self._cache_folder, is_libsvm = cache_folder or (stream.cache_folder if stream else None), False
         if stream is not None:
@@ -117,7 +119,7 @@ class DMatrix:
             info = _with_info(gathered.info, {name: values for name, values in info.items() if name not in named})
             data, missing, is_libsvm = gathered.table, gathered.missing, stream.may_widen
             feature_names, feature_types = gathered.feature_names, gathered.feature_types
-        elif isinstance(data, str | os.PathLike):
+        elif isinstance(data, str):
             data = read_text(data)
         if isinstance(data, TextTable):
             info = _with_info({"label": data.label, "weight": data.weight, "qid": data.qid}, info)

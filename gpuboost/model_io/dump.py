@@ -136,7 +136,7 @@ def read_feature_map(path: str | os.PathLike[str]) -> tuple[list[str] | None, li
         return None, None
     path = as_path("fmap", path)
     names, types = [], []
-    for i, line in enumerate(filter(str.strip, Path(path).expanduser().read_text(encoding="utf-8").splitlines())):
+    for i, line in enumerate(filter(str.strip, Path(path).read_text(encoding="utf-8").splitlines())):
         words = line.split()
         if len(words) != 3 or words[0] != str(i) or words[2] not in FEATURE_MAP_TYPES:
             raise ValueError(
