@@ -204,6 +204,16 @@ def test_categories_are_returned_and_number_another_frame():
         gb.DMatrix(OTHER.rename(columns={"a": "c"}), feature_types=data.get_categories())
 
 
+def test_an_error_says_how_to_go_on_with_a_frame_of_other_codes():
+    booster = gb.train({}, gb.DMatrix(FRAME, CLASSES), 2, **QUIET)
+    with pytest.raises(ValueError, match=r"feature_types=booster.get_categories\(\) to its DMatrix"):
+        gb.train({}, gb.DMatrix(OTHER, [1, 2]), 1, xgb_model=booster)
+    with pytest.raises(ValueError, match=r"in that order. Use X\[booster.feature_names\]"):
+        gb.train({}, gb.DMatrix(FRAME[["b", "n", "a"]], CLASSES), 1, xgb_model=booster)
+    again = gb.DMatrix(FRAME[["b", "n", "a"]][booster.feature_names], CLASSES, feature_types=booster.get_categories())
+    assert gb.train({}, again, 1, xgb_model=booster, **QUIET).num_boosted_rounds() == 3
+
+
 @pytest.mark.parametrize("objective", ["count:poisson", "reg:absoluteerror"])
 def test_an_estimator_takes_the_objective_of_a_file(objective, tmp_path):
     y = np.round(5 * X[:, 0])

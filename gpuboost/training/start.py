@@ -138,8 +138,15 @@ def _check_columns(model: Model, dtrain: DMatrix) -> None:
     if dtrain.num_col() != model.n_features:
         raise ValueError(f"dtrain has {dtrain.num_col()} columns, the model was trained on {model.n_features}.")
     both_named = dtrain.feature_names is not None and model.feature_names is not None
-    if (both_named and dtrain.feature_names != model.feature_names) or dtrain.categories != model.categories:
-        raise ValueError("dtrain must have the column names, order and categories that the model was trained on.")
+    if both_named and dtrain.feature_names != model.feature_names:
+        raise ValueError(
+            "dtrain must have the column names that the model was trained on, in that order. Use X[booster.feature_names]."
+        )
+    if dtrain.categories != model.categories:
+        raise ValueError(
+            "dtrain must have the categories that the model was trained on, in that order. Pass "
+            "feature_types=booster.get_categories() to its DMatrix, which numbers them so; others are missing."
+        )
 
 
 def _boosting(
