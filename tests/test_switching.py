@@ -204,14 +204,29 @@ def test_categories_are_returned_and_number_another_frame():
         gb.DMatrix(OTHER.rename(columns={"a": "c"}), feature_types=data.get_categories())
 
 
-def test_an_error_says_how_to_go_on_with_a_frame_of_other_codes():
-    booster = gb.train({}, gb.DMatrix(FRAME, CLASSES), 2, **QUIET)
-    with pytest.raises(ValueError, match=r"feature_types=booster.get_categories\(\) to its DMatrix"):
-        gb.train({}, gb.DMatrix(OTHER, [1, 2]), 1, xgb_model=booster)
+@pytest.mark.parametrize("kind", [gb.DMatrix, gb.QuantileDMatrix])
+def test_going_on_with_a_frame_of_other_codes(kind):
+    """Categories are the same by value, also where a frame has fewer of them; new ones are an error that says what to do."""
+    first = gb.train({}, gb.DMatrix(FRAME, CLASSES), 2, **QUIET)
+    expected = gb.train({}, gb.DMatrix(FRAME, CLASSES), 2, xgb_model=first, **QUIET)
+    turned = FRAME.assign(a=FRAME["a"].cat.reorder_categories(["z", "x", "yb"]))
+    if kind is gb.DMatrix:
+        data = gb.DMatrix(turned, CLASSES)
+        assert gb.train({}, data, 2, xgb_model=first, **QUIET).save_raw() == expected.save_raw()
+        assert data.categories == gb.DMatrix(FRAME).categories
+        gb.train({}, gb.DMatrix(OTHER, [1, 2]), 1, xgb_model=first, **QUIET)
+        estimator = gb.GPUBoostRegressor(n_estimators=2).fit(turned, CLASSES, xgb_model=first)
+        np.testing.assert_array_equal(estimator.predict(turned), expected.inplace_predict(FRAME))
+    else:
+        with pytest.raises(ValueError, match=r"feature_types=booster.get_categories\(\)"):
+            gb.train({}, kind(turned, CLASSES), 1, xgb_model=first)
+    new = kind(OTHER.assign(a=pd.Categorical(["w", "z"])), [1, 2])
+    with pytest.raises(ValueError, match=r"feature_types=booster.get_categories\(\)"):
+        gb.train({}, new, 1, xgb_model=first)
+    numbered = kind(turned, CLASSES, feature_types=first.get_categories())
+    assert gb.train({}, numbered, 2, xgb_model=first, **QUIET).save_raw() == expected.save_raw()
     with pytest.raises(ValueError, match=r"in that order. Use X\[booster.feature_names\]"):
-        gb.train({}, gb.DMatrix(FRAME[["b", "n", "a"]], CLASSES), 1, xgb_model=booster)
-    again = gb.DMatrix(FRAME[["b", "n", "a"]][booster.feature_names], CLASSES, feature_types=booster.get_categories())
-    assert gb.train({}, again, 1, xgb_model=booster, **QUIET).num_boosted_rounds() == 3
+        gb.train({}, kind(FRAME[["b", "n", "a"]], CLASSES), 1, xgb_model=first)
 
 
 @pytest.mark.parametrize("objective", ["count:poisson", "reg:absoluteerror"])

@@ -484,10 +484,21 @@ class DMatrix:
         """ValueError where workers' shards differ in their columns, or in feature_weights. Where only their dictionaries of
         categories differ, all of them get the values of any."""
         shared = shared_categories(self.categories, comm)
-        if shared != self.categories and self._table is not None:
-            self._features = self._features.with_categories(shared)
-            self._table, self._bins = self._table.recoded(self._features), None
+        if shared != self.categories:
+            self._recode(shared)
         self._features.require_same(self._info.feature_weights, comm)
+
+    def number_as(self, categories: Categories) -> None:
+        """Number the categories as a model does, where that knows all of them and the table is at hand."""
+        own = self.categories
+        known = {name: {(type(value), value) for value in values} for name, values in categories.items()}
+        if own.keys() == known.keys() and all((type(v), v) in known[name] for name, values in own.items() for v in values):
+            self._recode(categories)
+
+    def _recode(self, categories: Categories) -> None:
+        if self._table is not None:
+            self._features = self._features.with_categories(categories)
+            self._table, self._bins = self._table.recoded(self._features), None
 
 
 def _as_given(values: np.ndarray) -> np.ndarray:

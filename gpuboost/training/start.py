@@ -129,7 +129,7 @@ def _model_of(
 
 
 def _check_columns(model: Model, dtrain: DMatrix) -> None:
-    """To train on, a table must have the model's columns in the model's order."""
+    """To train on, a table must have the model's columns in the model's order, and categories that the model knows."""
     if dtrain.is_sparse and (dtrain.sparse_absent or "missing") != model.sparse_absent:
         raise ValueError(
             f"what dtrain does not store is {dtrain.sparse_absent or 'missing'}, but {model.sparse_absent} for the model. "
@@ -143,9 +143,11 @@ def _check_columns(model: Model, dtrain: DMatrix) -> None:
             "dtrain must have the column names that the model was trained on, in that order. Use X[booster.feature_names]."
         )
     if dtrain.categories != model.categories:
+        dtrain.number_as(model.categories)
+    if dtrain.categories != model.categories:
         raise ValueError(
-            "dtrain must have the categories that the model was trained on, in that order. Pass "
-            "feature_types=booster.get_categories() to its DMatrix, which numbers them so; others are missing."
+            "dtrain has categories that the model was not trained on, or is a QuantileDMatrix with other codes. Pass "
+            "feature_types=booster.get_categories() to it, which numbers them as the model does; unknown ones are missing."
         )
 
 
