@@ -47,7 +47,7 @@ WEIGHT = np.ones(N_ROWS)
 # Labels of objectives by the numbers they take; metrics of several kinds of label come with the objective.
 CLASSES, COUNTS, SHARES = (10 * X[:, 0]).astype(int), np.floor(10 * X[:, 0]), X[:, 0]
 METRICS = {
-    "binary": ["logloss", "error", "error@0.3", "auc", "aucpr", "rmse"],
+    "binary": ["logloss", "error", "error@0.3", "auc", "aucpr", "ams", "rmse"],
     "multi": ["mlogloss", "merror", "auc", "aucpr"],
     "rank": ["ndcg", "ndcg@5", "map", "map@5", "pre@5", "auc"],
     "count": ["poisson-nloglik", "rmse", "mae"],

@@ -6,9 +6,7 @@ from gpuboost.registry import Registry
 
 __all__ = ["Metric", "get_metric", "metric_names", "register"]
 
-_registry: Registry[Metric] = Registry(
-    "eval_metric", __name__, planned=["ams"], otherwise="Pass a function as custom_metric to train()."
-)
+_registry: Registry[Metric] = Registry("eval_metric", __name__, otherwise="Pass a function as custom_metric to train().")
 
 
 def register(metric: type[Metric]) -> type[Metric]:

@@ -1,5 +1,7 @@
 """Metrics of classes, beside scikit-learn's and XGBoost's: weights, ties, labels in between, several classes, workers."""
 
+import math
+
 import numpy as np
 import pytest
 from sklearn import metrics as sklearn_metrics
@@ -128,3 +130,52 @@ def test_workers_agree_on_the_whole():
     for metric in ("auc", "aucpr", "logloss", "error@0.7"):
         values = run_threads(3, lambda rank, m=metric: value(gb, m, label[parts[rank]], margin[parts[rank]], weight[parts[rank]]))
         assert set(values) == {value(gb, metric, label, margin, weight)}, metric
+
+
+def significance(s, b):
+    return math.sqrt(2 * ((s + b + 10) * math.log(1 + s / (b + 10)) - s))
+
+
+def test_significance_by_hand():
+    # from the largest down: signal, background and signal together, background
+    label, margin = np.float32([1, 0, 1, 0]), np.float32([3, 2, 2, 1])
+    assert value(gb, "ams", label, margin) == pytest.approx(max(significance(1, 0), significance(2, 1)), rel=1e-9)
+    assert value(gb, "ams@0.5", label, margin) == pytest.approx(significance(1, 1), rel=1e-9)  # row 1 is before row 2
+    weight = np.float32([1, 50, 1, 1])
+    assert value(gb, "ams@0", label, margin, weight) == pytest.approx(significance(1, 0), rel=1e-9)
+    assert value(gb, "ams", np.zeros(4, np.float32), margin) == value(gb, "ams", label[:1], margin[:1]) == 0
+
+
+@pytest.mark.parametrize("metric", ["ams@0", "ams@0.15", "ams@0.29", "ams@1"])
+@pytest.mark.parametrize("weighted", [False, True])
+def test_significance_as_xgboost_says(metric, weighted):
+    label, _, _, weight = two_classes(100)
+    margin = (label + np.random.default_rng(0).normal(size=100)).astype(np.float32)  # its order of equal ones is any
+    weight = weight + np.float32(0.1) if weighted else None
+    ours, theirs = (value(library, metric, label, margin, weight) for library in (gb, xgboost))
+    assert ours == pytest.approx(theirs, rel=1e-5)  # float32
+
+
+@pytest.mark.parametrize("metric", ["ams", "ams@0.3"])
+def test_workers_agree_on_significance_and_rows_of_weight_0_are_absent(metric):
+    label, margin, _, weight = two_classes()
+    expected, there = value(gb, metric, label, margin, weight), weight > 0
+    assert expected == value(gb, metric, label[there], margin[there], weight[there]) > 0
+    parts = [slice(0, 1), slice(1, 1), slice(1, 120), slice(120, 300)]
+    values = run_threads(4, lambda rank: value(gb, metric, label[parts[rank]], margin[parts[rank]], weight[parts[rank]]))
+    assert set(values) == {expected}
+
+
+def test_early_stopping_looks_for_the_largest_significance():
+    label, margin, _, _ = two_classes()
+    data = gb.DMatrix(margin[:, None], label)
+    params = {"objective": "binary:logistic", "eval_metric": "ams@0.3", "max_depth": 2}
+    evals, log = [(data, "t")], {}
+    booster = gb.train(params, data, 20, evals=evals, early_stopping_rounds=5, evals_result=log, verbose_eval=False)
+    assert booster.best_score == max(log["t"]["ams@0.3"])
+
+
+def test_several_classes_have_no_significance():
+    data = gb.DMatrix(np.zeros((3, 1)), [0, 1, 2])
+    with pytest.raises(ValueError, match="'ams' takes one label column and one prediction, got 3"):
+        gb.train({"objective": "multi:softprob", "num_class": 3, "eval_metric": "ams"}, data, 1, evals=[(data, "t")])
