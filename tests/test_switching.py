@@ -229,6 +229,19 @@ def test_going_on_with_a_frame_of_other_codes(kind):
         gb.train({}, kind(FRAME[["b", "n", "a"]], CLASSES), 1, xgb_model=first)
 
 
+def test_an_estimator_that_goes_on_numbers_categories_as_the_model(tmp_path):
+    again = FRAME.assign(a=FRAME["a"].cat.reorder_categories(FRAME["a"].cat.categories[::-1]))
+    whole = gb.GPUBoostRegressor(n_estimators=4).fit(FRAME, CLASSES)
+    half = gb.GPUBoostRegressor(n_estimators=2).fit(FRAME, CLASSES)
+    half.save_model(tmp_path / "m.json")
+    for model in (half, half.get_booster(), tmp_path / "m.json"):
+        continued = gb.GPUBoostRegressor(n_estimators=2).fit(again, CLASSES, xgb_model=model, eval_set=[(again, CLASSES)])
+        assert continued.get_booster().save_raw() == whole.get_booster().save_raw()
+    tuned = gb.GPUBoostRegressor(n_estimators=2, early_stopping_rounds=1, refit_full=True)
+    tuned.fit(again, CLASSES, xgb_model=half, eval_set=[(FRAME, CLASSES)])
+    assert tuned.get_booster().get_categories().values == half.get_booster().get_categories().values
+
+
 @pytest.mark.parametrize("objective", ["count:poisson", "reg:absoluteerror"])
 def test_an_estimator_takes_the_objective_of_a_file(objective, tmp_path):
     y = np.round(5 * X[:, 0])
