@@ -28,8 +28,8 @@ AT_ONCE = 2**20
 
 
 class CurveArea(Metric):
-    """Of two classes; of several: each class against the rest, averaged as XGBoost does. NaN where a class or its complement is
-    empty.
+    """Of two classes; of several: each class against the rest, averaged as XGBoost does; of several labels: their plain average.
+    NaN where a class or its complement is empty.
 
     weighs_classes : whether a class counts by its weight in that average.
     """
@@ -43,18 +43,19 @@ class CurveArea(Metric):
         rows.backend; n_positive and n_negative in all, neither of them 0."""
 
     def __call__(self, rows: RowSums) -> float:
-        if len(rows.label) > 1:
-            message = f"{self.family} takes one label column, got {len(rows.label)}."
-            raise ValueError(f"{message} Evaluate logloss, or one column at a time.")
-        label, prediction = rows.label[0], rows.prediction
-        weight = _integer_weights(rows.weight, label, rows.comm)
-        if len(prediction) == 1:
-            # A label between 0 and 1 is part positive, part negative, in 1024ths.
-            positive = np.round(label.astype(np.float64) * 1024.0).astype(np.int64)
-            return self._area(rows, prediction[0], weight * positive, weight * (1024 - positive))[0]
+        label, prediction = rows.label, rows.prediction
+        weight = _integer_weights(rows.weight, label[0], rows.comm)
         total, areas = 0, 0.0
+        if len(label) == len(prediction):
+            # A label between 0 and 1 is part positive, part negative, in 1024ths.
+            for k in range(len(label)):
+                positive = np.round(label[k].astype(np.float64) * 1024.0).astype(np.int64)
+                areas += self._area(rows, prediction[k], weight * positive, weight * (1024 - positive))[0]
+            return areas / len(label)
+        if len(label) > 1:
+            raise ValueError(f"{self.family} takes a prediction for each label, got {len(prediction)} for {len(label)}.")
         for k in range(len(prediction)):
-            is_class = (label == k).astype(np.int64)
+            is_class = (label[0] == k).astype(np.int64)
             area, positives = self._area(rows, prediction[k], weight * is_class, weight * (1 - is_class))
             share = positives if self.weighs_classes else 1
             areas += area * share  # NaN of an empty class

@@ -65,6 +65,31 @@ def test_several_classes(weighted):
         assert ours == pytest.approx(theirs, rel=1e-5), metric  # float32
 
 
+def several_labels():
+    label = np.stack([two_classes(seed=seed)[0] for seed in range(3)], axis=1)
+    return label, np.round(label + np.random.default_rng(3).normal(size=label.shape), 1).astype(np.float32), two_classes()[3]
+
+
+@pytest.mark.parametrize("strategy", ["one_output_per_tree", "multi_output_tree"])
+def test_areas_of_several_labels_are_averaged(strategy):
+    label, margin, weight = several_labels()
+    data = gb.DMatrix(margin, label, weight=weight)
+    params = {"objective": "binary:logistic", "eval_metric": ["auc", "aucpr"], "multi_strategy": strategy, "max_depth": 2}
+    booster = gb.train(params, data, 2, evals=[(data, "t")], evals_result=(log := {}), verbose_eval=False)
+    p = booster.predict(data)
+    assert log["t"]["auc"][-1] == pytest.approx(sklearn_metrics.roc_auc_score(label, p, sample_weight=weight), rel=1e-6)
+    margins = booster.predict(data, output_margin=True)
+    single = [value(gb, "aucpr", label[:, k], margins[:, k], weight) for k in range(3)]
+    assert log["t"]["aucpr"][-1] == pytest.approx(np.mean(single), rel=1e-6)
+
+
+def test_areas_take_a_prediction_for_each_label():
+    X, time = np.zeros((3, 1)), [1, 2, 3]
+    data = gb.DMatrix(X, label_lower_bound=time, label_upper_bound=time)
+    with pytest.raises(ValueError, match="auc takes a prediction for each label, got 1 for 2"):
+        gb.train({"objective": "survival:aft", "eval_metric": "auc"}, data, 1, evals=[(data, "t")])
+
+
 @pytest.mark.parametrize("metric", ["auc", "aucpr"])
 def test_areas_of_a_class_without_rows_are_nan(metric):
     label, margin = np.float32([0, 1, 0, 1]), np.random.default_rng(0).normal(size=(4, 3)).astype(np.float32)
