@@ -47,6 +47,10 @@ class CurveArea(Metric):
         weight = _integer_weights(rows.weight, label[0], rows.comm)
         total, areas = 0, 0.0
         if len(label) == len(prediction):
+            outside = ((label < 0) | (label > 1)) & (weight > 0)
+            if outside.any():
+                message = f"eval_metric {self.family!r} needs labels from 0 to 1, got {float(label[outside][0]):g}."
+                raise ValueError(f"{message} Use ndcg for grades of relevance, another metric for regression.")
             # A label between 0 and 1 is part positive, part negative, in 1024ths.
             for k in range(len(label)):
                 positive = np.round(label[k].astype(np.float64) * 1024.0).astype(np.int64)

@@ -83,6 +83,15 @@ def test_areas_of_several_labels_are_averaged(strategy):
     assert log["t"]["aucpr"][-1] == pytest.approx(np.mean(single), rel=1e-6)
 
 
+@pytest.mark.parametrize("metric", ["auc", "aucpr"])
+def test_areas_of_grades_are_refused(metric):
+    label, margin = np.float32([0, 1, 3, 1]), np.float32([1, 2, 3, 0])
+    with pytest.raises(ValueError, match=f"'{metric}' needs labels from 0 to 1, got 3. Use ndcg for grades of relevance"):
+        value(gb, metric, label, margin, objective="reg:squarederror")
+    weight = np.float32([1, 1, 0, 1])
+    assert 0 < value(gb, metric, label, margin, weight, "reg:squarederror") <= 1  # but for rows of weight 0
+
+
 def test_areas_take_a_prediction_for_each_label():
     X, time = np.zeros((3, 1)), [1, 2, 3]
     data = gb.DMatrix(X, label_lower_bound=time, label_upper_bound=time)
