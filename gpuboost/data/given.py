@@ -70,6 +70,9 @@ def as_weights(values: Any, n_rows: int, first_rows: np.ndarray) -> np.ndarray:
     given = _numbers("weight", values)
     if given.ndim == 1 and len(given) == len(first_rows) - 1 != n_rows:
         given = np.repeat(given, np.diff(first_rows))
+    if given.ndim == 1 and len(given) != n_rows:
+        fix = "Give one for each row; one for each query goes beside group= or qid=, or is set after them."
+        raise ValueError(f"weight has {len(given)} rows, data has {n_rows}. {fix}")
     columns = as_columns("weight", given, n_rows)
     if columns.shape[1] != 1:
         raise ValueError(f"weight must have one value per row, got {columns.shape[1]} columns.")

@@ -71,6 +71,15 @@ def test_negative_weights_are_counted():
         DMatrix(X, weight=[1, -1, -0.5])
 
 
+def test_weights_of_queries_come_after_them():
+    with pytest.raises(ValueError, match="weight has 2 rows, data has 3. .* one for each query goes beside group= or qid="):
+        DMatrix(X, weight=[1, 2])
+    data = DMatrix(X)
+    data.set_group([1, 2])
+    data.set_weight([1, 2])
+    assert data.get_weight().tolist() == DMatrix(X, group=[1, 2], weight=[1, 2]).get_weight().tolist() == [1, 2, 2]
+
+
 def test_weights_have_one_column():
     with pytest.raises(ValueError, match="weight must have one value per row, got 2 columns"):
         DMatrix(X, weight=np.ones((3, 2)))
