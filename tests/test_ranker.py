@@ -83,8 +83,10 @@ def test_what_a_ranker_refuses(table):
     for given in ({}, {"group": SIZES, "qid": QID}):
         with pytest.raises(ValueError, match="once which rows are one query, and was told .*. Pass group or qid"):
             model.fit(X, y, **given)
-    with pytest.raises(ValueError, match="once which rows are one query"):
+    with pytest.raises(ValueError, match="once which rows are one query, and was told 2 times"):
         model.fit(frame, y, qid=QID)
+    with pytest.raises(ValueError, match="objective of a ranker must be .*, got <built-in function pow>"):
+        gb.GPUBoostRanker(objective=pow).fit(X, y, qid=QID)
     with pytest.raises(ValueError, match="qid must not decrease"):
         model.fit(X, y, qid=QID[::-1])
     with pytest.raises(ValueError, match="Pass eval_group or eval_qid"):

@@ -71,7 +71,8 @@ class GPUBoostRanker(GPUBoostModel, objective="rank:ndcg"):
     def _objective_name(self) -> str:
         name = super()._objective_name()
         if callable(self.objective) or not getattr(find_objective(str(name)), "ranks_queries", False):
-            raise ValueError(f"objective of a ranker must be rank:ndcg, rank:map or rank:pairwise, got {name!r}.")
+            given = self.objective if callable(self.objective) else name
+            raise ValueError(f"objective of a ranker must be rank:ndcg, rank:map or rank:pairwise, got {given!r}.")
         return name
 
 
@@ -88,13 +89,13 @@ def _split(X: Any, group: Any, qid: Any, names: str) -> tuple[Any, dict[str, Any
         refuse_info(X, group=group, qid=qid)
         return X, {}
     X, of_column = _without_qid(X)
-    given = {name: values for name, values in (("group", group), (QID, qid), (QID, of_column)) if values is not None}
-    if len(given) != 1 or (of_column is not None and qid is not None):
+    given = [(name, values) for name, values in (("group", group), (QID, qid), (QID, of_column)) if values is not None]
+    if len(given) != 1:
         raise ValueError(
             f"a ranker needs to know once which rows are one query, and was told {len(given) or 'not'}"
             f"{' times' if given else ''}. Pass {names}, or a frame with a column {QID!r}."
         )
-    return X, given
+    return X, dict(given)
 
 
 def _without_qid(X: Any) -> tuple[Any, Any]:
