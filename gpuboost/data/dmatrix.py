@@ -365,8 +365,10 @@ class DMatrix:
         if label_rows == 2 and (self.has_bounds or not self.has_label and self.num_row() == 0):
             return np.stack([self._info.label_lower_bound, self._info.label_upper_bound])
         if not self.has_label:
-            bounds = ", only bounds, which survival:aft alone takes" if self.has_bounds else ""
-            raise ValueError(f"this DMatrix has no label{bounds}. Pass label=, or call set_label().")
+            one_bound = len(self._info.label_lower_bound) != len(self._info.label_upper_bound)
+            found = "only bounds, which survival:aft alone takes" if self.has_bounds else "and one bound without the other"
+            given = f", {found}" if self.has_bounds or one_bound else ""
+            raise ValueError(f"this DMatrix has no label{given}. Pass label=, or call set_label().")
         return self._info.row_label
 
     @property

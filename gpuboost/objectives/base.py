@@ -125,7 +125,10 @@ class Objective(ABC):
     def n_outputs(self, n_label_rows: int) -> int:
         """Margins per row, for a label matrix of so many rows. Raises ValueError where these make up no whole targets."""
         if n_label_rows % self.label_rows:
-            raise ValueError(f"{self.name} takes {self.label_rows} label columns for a target, got {n_label_rows}.")
+            raise ValueError(
+                f"{self.name} takes {self.label_rows} label columns for a target, got {n_label_rows}. Pass label_lower_bound and "
+                "label_upper_bound."
+            )
         return n_label_rows // self.label_rows
 
     def n_label_rows(self, n_targets: int) -> int:

@@ -135,8 +135,10 @@ def test_bounds_are_checked_and_are_for_aft():
     bounds = gb.DMatrix(X, label_lower_bound=low, label_upper_bound=high)
     with pytest.raises(ValueError, match="no label, only bounds, which survival:aft alone takes"):
         gb.train({}, bounds, 1)
-    with pytest.raises(ValueError, match="survival:aft takes 2 label columns for a target, got 1"):
+    with pytest.raises(ValueError, match="survival:aft takes 2 label columns for a target, got 1. Pass label_lower_bound"):
         gb.train({"objective": "survival:aft"}, gb.DMatrix(X, time), 1)
+    with pytest.raises(ValueError, match="no label, and one bound without the other"):
+        gb.train({"objective": "survival:aft"}, gb.DMatrix(X, label_lower_bound=low), 1)
     with pytest.raises(ValueError, match="'aft-nloglik' needs label_lower_bound and label_upper_bound"):
         gb.train({"eval_metric": "aft-nloglik"}, data := gb.DMatrix(X, time), 0).eval(data)
     with pytest.raises(ValueError, match="label_upper_bound must not be NaN: 1 values are, the first at row 2"):
