@@ -229,6 +229,14 @@ def test_going_on_with_a_frame_of_other_codes(kind):
         gb.train({}, kind(FRAME[["b", "n", "a"]], CLASSES), 1, xgb_model=first)
 
 
+def test_codes_of_categories_do_not_become_numbers_in_further_rounds():
+    codes = np.stack([CLASSES, np.arange(60)], axis=1)
+    booster = gb.train({}, gb.DMatrix(codes, CLASSES, feature_types=["c", "q"]), 1)
+    assert gb.train({}, gb.DMatrix(codes, CLASSES, feature_types=["c", "int"]), 1, xgb_model=booster).num_boosted_rounds() == 2
+    with pytest.raises(ValueError, match="column 0 of dtrain must be of feature type 'c', as the model's is"):
+        gb.train({}, gb.DMatrix(codes, CLASSES), 1, xgb_model=booster)
+
+
 def test_an_estimator_that_goes_on_numbers_categories_as_the_model(tmp_path):
     again = FRAME.assign(a=FRAME["a"].cat.reorder_categories(FRAME["a"].cat.categories[::-1]))
     whole = gb.GPUBoostRegressor(n_estimators=4).fit(FRAME, CLASSES)

@@ -149,6 +149,10 @@ def _check_columns(model: Model, dtrain: DMatrix) -> None:
             "dtrain has categories that the model was not trained on, or is a QuantileDMatrix with other codes. Pass "
             "feature_types=booster.get_categories() to it, which numbers them as the model does; unknown ones are missing."
         )
+    own_types = dtrain.feature_types or [""] * model.n_features
+    for i, (letter, expected) in enumerate(zip(own_types, model.feature_types or ())):
+        if expected == "c" != letter:
+            raise ValueError(f"column {i} of dtrain must be of feature type 'c', as the model's is. Pass feature_types.")
 
 
 def _boosting(
