@@ -488,6 +488,28 @@ def test_callbacks_see_every_round(table):
     assert seen == [(0, 1), (1, 2), (2, 3)] and model.get_booster().num_boosted_rounds() == 3
 
 
+@pytest.mark.parametrize("params", [{}, {"subsample": 0.5}, {"booster": "dart", "rate_drop": 0.5}, {"booster": "gblinear"},
+                                    {"objective": "reg:absoluteerror"}, {"tree_method": "approx"}], ids=str)  # fmt: skip
+def test_the_training_table_is_evaluated_as_what_it_is(table, params, monkeypatch):
+    """The same objects are the training's matrix, with the scores of their copy; others, also without its weights, are not."""
+    (X, y, w), made = table, []
+
+    class Matrix(gb.DMatrix):
+        def __init__(self, *args, **kwargs):
+            made.append(args[0])
+            super().__init__(*args, **kwargs)
+
+    monkeypatch.setattr("gpuboost.sklearn.base.DMatrix", Matrix)
+    model = GPUBoostRegressor(n_estimators=4, eval_metric=["rmse", "mae"], **params)
+    model.fit(X, y, sample_weight=w, eval_set=[(X, y), (X.copy(), y), (X, y)], sample_weight_eval_set=[w, w.copy(), None])
+    own, copied, unweighted = model.evals_result().values()
+    assert len(made) == 3 and own == copied
+    model.fit(X, y, eval_set=[(X, y)])
+    assert len(made) == 4
+    model.fit(X, y, sample_weight=w, eval_set=[(X, y)])
+    assert model.evals_result()["validation_0"] == unweighted != own
+
+
 @pytest.mark.parametrize("eval_set", ["Xy", [0], "bare pair"])
 def test_eval_set_must_be_a_list_of_pairs(table, eval_set):
     X, y, _ = table

@@ -123,7 +123,7 @@ class GPUBoostModel(BaseEstimator):
         continued = self._continued(xgb_model)
         self.__dict__.pop("_shap_importances", None)
         self.__dict__.pop("_booster", None)  # no model is better than one of another table's columns and classes
-        X = self._checked_table(X, reset=True)
+        made_of, X = {"X": X, "y": y, **info}, self._checked_table(X, reset=True)
         if is_matrix:
             refuse_info(X, y=y)
             y = X.get_label()
@@ -133,7 +133,7 @@ class GPUBoostModel(BaseEstimator):
         if is_matrix:
             self._check_matrix(X, label)
         dtrain = self._matrix(X, **({} if is_matrix else self._label_info(label)), **info)
-        evals = self._evaluation_matrices(eval_set, eval_weights, eval_margins, eval_queries)
+        evals = self._evaluation_matrices(eval_set, eval_weights, eval_margins, eval_queries, dtrain, made_of)
         if self.refit_full and evals:
             last_table = self._checked_table(eval_set[-1][0], reset=False)
             if is_matrix or isinstance(last_table, DMatrix):
@@ -266,8 +266,10 @@ class GPUBoostModel(BaseEstimator):
         )  # fmt: skip
 
     def _evaluation_matrices(
-        self, eval_set: Any, weights: Any, margins: Any, queries: Sequence[dict[str, Any]] | None
-    ) -> list[tuple[DMatrix, str]]:
+        self, eval_set: Any, weights: Any, margins: Any, queries: Sequence[dict[str, Any]] | None, dtrain: DMatrix,
+        made_of: dict[str, Any],
+    ) -> list[tuple[DMatrix, str]]:  # fmt: skip
+        """made_of : what dtrain was made of, which stands for a pair of the same objects: nothing is binned twice."""
         pairs = list(eval_set or ())
         if not all(isinstance(pair, (tuple, list)) and len(pair) == 2 for pair in pairs):
             raise ValueError("eval_set must be a list of (X, y) pairs. Pass eval_set=[(X_valid, y_valid)].")
@@ -276,15 +278,17 @@ class GPUBoostModel(BaseEstimator):
                 raise ValueError(f"{name} must have one entry per pair of eval_set ({len(pairs)}), got {len(values)}.")
         evals = []
         for i, (X, y) in enumerate(pairs):
-            of_rows = {"weight": _own(weights, i), "base_margin": _own(margins, i)}
+            of_rows, of_queries = {"weight": _own(weights, i), "base_margin": _own(margins, i)}, queries[i] if queries else {}
             if isinstance(X, DMatrix):
                 refuse_info(X, y=y, **of_rows)
-                evals.append((X, f"validation_{i}"))
-                continue
-            info = self._label_info(self._encoded(y, f"eval_set[{i}]")) | (queries[i] if queries else {})
-            _refuse_empty(X, of_rows)
-            matrix = self._matrix(self._checked_table(X, reset=False), **info)
-            matrix.set_info(**of_rows)
+                matrix = X
+            elif all(made_of.get(name) is value for name, value in ({"X": X, "y": y} | of_rows | of_queries).items()):
+                matrix = dtrain
+            else:
+                _refuse_empty(X, of_rows)
+                label = self._encoded(y, f"eval_set[{i}]")
+                matrix = self._matrix(self._checked_table(X, reset=False), **self._label_info(label), **of_queries)
+                matrix.set_info(**of_rows)
             evals.append((matrix, f"validation_{i}"))
         return evals
 
