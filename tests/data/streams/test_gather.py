@@ -196,6 +196,15 @@ def test_what_next_returns_is_checked():
         gb.DMatrix(Parts([]))
 
 
+def test_a_batch_is_passed_on_by_names():
+    class Unnamed(Parts):
+        def next(self, input_data):
+            input_data(*GOOD.values())
+
+    with pytest.raises(TypeError, match=r"by name: input_data\(data=X, label=y\)"):
+        gb.DMatrix(Unnamed([]))
+
+
 def test_infinite_values_name_the_column():
     bad = np.array([[1.0, np.inf], [2.0, 3.0]])
     with pytest.raises(ValueError, match="column 1 holds 1 value"):
