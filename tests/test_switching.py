@@ -298,3 +298,10 @@ def test_one_base_score_is_that_of_all_expectiles():
             theirs = xgboost.Booster(model_file=booster.save_raw("json")).predict(xgboost.DMatrix(X))
             np.testing.assert_allclose(booster.predict(gb.DMatrix(X)), theirs, rtol=1e-5)
     assert models[0] == models[1]
+
+
+@pytest.mark.parametrize("library", [gb, xgboost])
+def test_a_quantile_matrix_takes_the_number_of_batches_of_a_sketch(library):
+    given, plain = library.QuantileDMatrix(X, CLASSES, max_quantile_batches=4), library.QuantileDMatrix(X, CLASSES)
+    for values, expected in zip(given.get_quantile_cut(), plain.get_quantile_cut()):
+        np.testing.assert_array_equal(values, expected)

@@ -28,13 +28,15 @@ class QuantileDMatrix(DMatrix):
     ref : a QuantileDMatrix whose cuts to use: the training matrix, for an evaluation matrix.
     page_rows : rows of one page of codes; None keeps all in one. The model does not depend on it. A sparse table has one page.
     device : where to bin, as in training; None: where the table lies. The codes do not depend on it.
+    max_quantile_batches : accepted for XGBoost's sake: quantiles are exact.
 
     The cuts follow the weights given here; a later set_weight does not move them.
     """
 
     def __init__(
         self, data: Any, label: Any = None, *, max_bin: int | None = None, ref: DMatrix | None = None,
-        page_rows: int | None = None, device: str | None = None, cat_encoding: str | None = None, **info: Any,
+        page_rows: int | None = None, device: str | None = None, cat_encoding: str | None = None,
+        max_quantile_batches: int | None = None, **info: Any,
     ) -> None:  # fmt: skip
         super().__init__(data, label, **info)
         place = ("cpu" if self.device is None else "cuda") if device is None else check_param("device", device)
