@@ -63,6 +63,18 @@ class Config:
     tracker_timeout: float | None = None
     worker_port: int | Callable[[], int] | None = None
 
+    def get_comm_config(self, args: dict[str, Any]) -> dict[str, Any]:
+        """args, those of init, with retry and timeout where they are set here."""
+        given = {"dmlc_retry": self.retry, "dmlc_timeout": self.timeout}
+        args.update({name: value for name, value in given.items() if value is not None})
+        return args
+
+    def update_worker_args(self, args: dict[str, Any]) -> dict[str, Any]:
+        """args, those of init, with worker_port where it is set here: the number, or what the function returns in this worker."""
+        if self.worker_port is not None:
+            args["dmlc_worker_port"] = self.worker_port() if callable(self.worker_port) else self.worker_port
+        return args
+
 
 @dataclass
 class _Membership:
@@ -82,11 +94,11 @@ def init(**args: Any) -> None:
     dmlc_worker_port : where the others reach this one, by default a free port. XGBoost's others are not needed.
     Raises ConnectionError where the tracker cannot be reached or does not take this worker, ValueError for unknown arguments.
     """
-    if unknown := args.keys() - {*NAMES} - NOT_NEEDED:
-        raise ValueError(f"unknown arguments: {', '.join(sorted(unknown))}. Known are {', '.join(NAMES)}.")
     given: dict[str, Any] = {name: os.environ.get(name.upper()) if args.get(name) is None else args[name] for name in NAMES}
     if given["dmlc_communicator"] not in (None, "rabit"):
         raise not_built(f"dmlc_communicator={given['dmlc_communicator']!r}", "Built: 'rabit'.")
+    if unknown := args.keys() - {*NAMES} - NOT_NEEDED:
+        raise ValueError(f"unknown arguments: {', '.join(sorted(unknown))}. Known are {', '.join(NAMES)}.")
     if given["dmlc_tracker_uri"] is None:
         return
     if _membership.get() is not None:

@@ -136,6 +136,20 @@ def test_arguments_come_from_the_environment_too(monkeypatch):
     tracker.wait_for(10)
 
 
+def test_a_config_fills_in_arguments():
+    """As XGBoost's, and what it fills in is taken."""
+    args = started(1).worker_args()
+    config = collective.Config(retry=2, timeout=7, worker_port=lambda: 0)
+    assert config.update_worker_args(config.get_comm_config(args)) is args
+    assert {name: args[name] for name in ("dmlc_retry", "dmlc_timeout", "dmlc_worker_port")} == {
+        "dmlc_retry": 2, "dmlc_timeout": 7, "dmlc_worker_port": 0
+    }  # fmt: skip
+    with collective.CommunicatorContext(**args):
+        assert collective.get_world_size() == 1
+    assert collective.Config(worker_port=5).update_worker_args({}) == {"dmlc_worker_port": 5}
+    assert collective.Config().update_worker_args(collective.Config().get_comm_config({})) == {}
+
+
 def test_a_worker_that_fails_ends_the_others():
     def work():
         if collective.get_rank() == 1:
@@ -307,7 +321,7 @@ def test_wrong_arguments_say_what_is_right(monkeypatch):
     with pytest.raises(ValueError, match="gpuboost_token is missing. Pass all that tracker.worker_args"):
         collective.init(dmlc_tracker_uri="127.0.0.1", dmlc_tracker_port=1)
     with pytest.raises(NotImplementedError, match="dmlc_communicator='federated' is not built yet"):
-        collective.init(dmlc_communicator="federated")
+        collective.init(dmlc_communicator="federated", federated_world_size=2)
     with pytest.raises(TypeError, match="takes a NumPy array, got list"):
         collective.allreduce([1], collective.Op.SUM)
     with pytest.raises(TypeError, match="takes numbers, got object"):
