@@ -12,6 +12,7 @@ import pandas as pd
 import pytest
 import scipy.sparse
 from certificates import make_certificate
+from sklearn.exceptions import NotFittedError
 
 import gpuboost as gb
 from gpuboost.communicator import current_communicator
@@ -322,6 +323,70 @@ def test_regressor_and_ranker_and_forest(client, on, table):
     assert leaves.shape == (N, 2) and leaves.dtype == np.int32
 
 
+@pytest.mark.parametrize("name", ["sample_weight", "base_margin"])
+@pytest.mark.parametrize("has_own", [False, True])
+def test_rows_of_training_are_evaluated_with_their_own_weights_and_margins(client, on, table, name, has_own):
+    """Those of training count only where they are given again, as on one machine."""
+    (X, y), values = table, np.arange(N, dtype=np.float32) % 7
+    scores = []
+    for model, rows, labels, own in (
+        (gb.GPUBoostRegressor(n_estimators=2), X, y, values),
+        (dgb.DaskGPUBoostRegressor(n_estimators=2), *map(in_chunks, (X, y, values))),
+    ):
+        given = {name: own} | ({f"{name}_eval_set": [own]} if has_own else {})
+        with on(2):
+            model.fit(rows, labels, eval_set=[(rows, labels)], verbose=False, **given)
+        scores.append(model.evals_result())
+    assert scores[0] == scores[1]
+
+
+def test_weights_of_columns_may_be_a_collection(client, on, table):
+    (X, y), weights = table, np.arange(5.0)
+    params = {"n_estimators": 2, "colsample_bynode": 0.4}
+    local = gb.GPUBoostRegressor(**params).fit(X, y, feature_weights=weights)
+    with on(2):
+        model = dgb.DaskGPUBoostRegressor(**params).fit(
+            in_chunks(X), in_chunks(y), feature_weights=da.from_array(weights), verbose=False
+        )  # fmt: skip
+    assert digest(model.get_booster().model) == digest(local.get_booster().model)
+
+
+def test_an_estimator_that_fails_to_fit_has_no_model(client, on, table):
+    X, y = map(in_chunks, table)
+    model = dgb.DaskGPUBoostClassifier(n_estimators=1)
+    with on(2):
+        model.fit(X, y, verbose=False)
+        with pytest.raises(ValueError, match="subsample"):
+            model.set_params(subsample=2).fit(X, y > 0, verbose=False)
+    with pytest.raises(NotFittedError):
+        model.predict(X)
+
+
+@pytest.mark.parametrize(
+    "given, message",
+    [
+        ({"eval_set": [("X", "y")], "sample_weight_eval_set": []}, "sample_weight_eval_set must have one entry per pair"),
+        ({"eval_set": [("X", "y")], "base_margin_eval_set": [1, 2]}, "base_margin_eval_set must have one entry per pair"),
+        ({"eval_set": ["X"]}, "eval_set must be a list of .X, y. pairs"),
+    ],
+)
+def test_evaluation_sets_are_those_of_one_machine(client, table, given, message):
+    X, y = table
+    for model, rows, labels in (
+        (gb.GPUBoostRegressor(), X, y), (dgb.DaskGPUBoostRegressor(), in_chunks(X), in_chunks(y))
+    ):  # fmt: skip
+        with pytest.raises(ValueError, match=message):
+            model.fit(rows, labels, **given)
+
+
+def test_a_matrix_knows_its_rows_once_it_has_been_trained_on(client, on, table):
+    frame = dd.from_pandas(pd.DataFrame(table[0], columns=list("abcde")), npartitions=3)
+    dtrain = dgb.DaskDMatrix(client, frame, dd.from_pandas(pd.Series(table[1]), npartitions=3))
+    with on(2):
+        booster = dgb.train(client, {}, dtrain, 1)
+    assert dgb.predict(client, booster, dtrain).shape == (N,) and dtrain.num_row() == N
+
+
 # ---- clusters with TLS
 
 SOCKETS = []
@@ -435,7 +500,11 @@ def test_asynchronous_client(table):
             dtrain = await dgb.DaskDMatrix(client, in_chunks(X), in_chunks(y))
             output = await dgb.train(client, {}, dtrain, 2)
             prediction = await client.compute(await dgb.predict(client, output, in_chunks(X)))
-            model = await (await dgb.DaskGPUBoostRegressor(n_estimators=2)).fit(in_chunks(X), in_chunks(y), verbose=False)
+            model = await (await dgb.DaskGPUBoostRegressor(n_estimators=2)).fit(
+                in_chunks(X), in_chunks(y), feature_weights=da.ones(5), verbose=False
+            )
+            leaves = await client.compute(await model.apply(in_chunks(X)))
+            assert leaves.shape == (N, 2)
             endless = asyncio.ensure_future(dgb.train(client, {}, dtrain, 10**9))
             await asyncio.sleep(1)
             endless.cancel()

@@ -20,7 +20,7 @@ from gpuboost.sklearn import (
     GPUBoostRFClassifier,
     GPUBoostRFRegressor,
 )
-from gpuboost.sklearn.base import GPUBoostModel
+from gpuboost.sklearn.base import GPUBoostModel, checked_pairs, one_each
 
 __all__ = [
     "DaskGPUBoostClassifier", "DaskGPUBoostRFClassifier", "DaskGPUBoostRFRegressor", "DaskGPUBoostRanker",
@@ -89,23 +89,25 @@ class _DaskModel(GPUBoostModel, **OF_DASK):
         self, X: Any, y: Any, info: dict[str, Any], eval_set: Any, eval_weights: Any, eval_margins: Any, verbose: Any,
         xgb_model: Any, eval_queries: Sequence[dict[str, Any]] | None,
     ) -> Self:  # fmt: skip
-        pairs = list(eval_set or ())
+        pairs = checked_pairs(eval_set)
+        weights = one_each("sample_weight_eval_set", eval_weights, pairs)
+        margins = one_each("base_margin_eval_set", eval_margins, pairs)
         if self.early_stopping_rounds is not None and not pairs:
             raise ValueError("early_stopping_rounds needs an evaluation set. Pass eval_set=[(X_valid, y_valid)] to fit().")
         if self.refit_full:
             raise ValueError("refit_full joins tables, which are on a cluster here. Leave it out.")
         n_rounds, continued = self.get_num_boosting_rounds(), self._continued(xgb_model)
+        self.__dict__.pop("_booster", None)  # no model is better than one of another table's columns and classes
         label = await self._labels(y)
         if continued is not None:
             self._check_continued(continued)
         dtrain = self._dask_matrix(X, label, **info)
         evals = []
         for i, (table, labels) in enumerate(pairs):
-            is_own = table is X and labels is y
-            own = {"weight": eval_weights and eval_weights[i], "base_margin": eval_margins and eval_margins[i]}
-            own |= eval_queries[i] if eval_queries else {}
-            given = dtrain if is_own and not any(v is not None for v in own.values()) else None
-            evals.append((given or self._dask_matrix(table, self._codes(labels, f"eval_set[{i}]"), **own), f"validation_{i}"))
+            own = {"weight": weights[i], "base_margin": margins[i], **(eval_queries[i] if eval_queries else {})}
+            is_training = table is X and labels is y and all(values is info.get(name) for name, values in own.items())
+            matrix = dtrain if is_training else self._dask_matrix(table, self._codes(labels, f"eval_set[{i}]"), **own)
+            evals.append((matrix, f"validation_{i}"))
         functions = self._functions()
         output = await train_matrices(
             self.client, self.get_xgb_params(), dtrain, n_rounds, evals=evals, xgb_model=continued, coll_cfg=self.coll_cfg,
@@ -150,8 +152,11 @@ class _DaskModel(GPUBoostModel, **OF_DASK):
 
     def apply(self, X, iteration_range=None) -> Any:
         """The leaf of each tree that a row falls into: a dask array, int32 (n_samples, n_trees)."""
+        return self.client.sync(self._apply_async, X, iteration_range)
+
+    async def _apply_async(self, X: Any, iteration_range: Any) -> Any:
         rounds = self._rounds(iteration_range)
-        leaves = predict(self.client, self.get_booster(), self._dask_matrix(X), pred_leaf=True, iteration_range=rounds)
+        leaves = await predict(self.client, self.get_booster(), self._dask_matrix(X), pred_leaf=True, iteration_range=rounds)
         return leaves.astype(np.int32)
 
 
@@ -241,8 +246,8 @@ class DaskGPUBoostRanker(_DaskModel, GPUBoostRanker, allow_group_split=False):
         if group is not None or eval_group is not None:
             raise NotImplementedError("group has no partitions to follow. Pass qid, the query of each row.")
         X, qid = _without_qid(X, qid)
-        pairs = list(eval_set or ())
-        split = [_without_qid(pair[0], None if eval_qid is None else eval_qid[i]) for i, pair in enumerate(pairs)]
+        pairs = checked_pairs(eval_set)
+        split = [_without_qid(pair[0], own) for pair, own in zip(pairs, one_each("eval_qid", eval_qid, pairs))]
         if qid is None or any(own is None for _, own in split):
             raise ValueError("a ranker must know which rows are one query. Pass qid and eval_qid, or frames with a column 'qid'.")
         info = {"weight": sample_weight, "base_margin": base_margin, "feature_weights": feature_weights, "qid": qid}

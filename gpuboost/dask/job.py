@@ -115,6 +115,8 @@ class Job:
             facts = [self._client.map(facts_of_part, own, pure=False) for own in parts]
             self._futures += [future for own in facts for future in own]
             known = [await self._gathered(own) for own in facts]
+            for matrix, own in zip(self._matrices, known):
+                await matrix.settle(self._client, [n_rows for n_rows, *_ in own])
             if not sum(fact[0] for fact in known[0]):
                 raise ValueError("data has no rows to train on. All partitions of it are empty.")
             live = await self.live()

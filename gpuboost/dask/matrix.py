@@ -87,7 +87,7 @@ class DaskDMatrix:
     partitions, each delayed or a future. label, weight, qid, base_margin, label_lower_bound, label_upper_bound : collections or
     lists with the same partitions, one value (or row of values) for each row. Rows are in the order of the partitions, and qid
     does not decrease, over partitions too; a query may have one weight for all its rows.
-    feature_weights : (n_features,), an array. The other arguments are DMatrix's.
+    feature_weights : (n_features,), an array or a collection. The other arguments are DMatrix's.
 
     A collection is not computed before it is trained on, and then by Dask, each time: persist() what is used more than once. A
     worker reads its partitions where Dask keeps them, without another copy: beside them it needs two bytes per value, labels, and
@@ -126,10 +126,9 @@ class DaskDMatrix:
         self.parts: list[dict[str, Delayed | Future]] = [dict(zip(columns, row)) for row in zip(*columns.values())]
         if not self.parts:
             raise ValueError("data has no partitions. Pass a collection with at least one.")
-        weights = None if feature_weights is None else np.asarray(dask.compute(feature_weights)[0])
         self._arguments = {
             "missing": missing, "silent": silent, "feature_names": feature_names, "feature_types": feature_types,
-            "feature_weights": weights, "enable_categorical": enable_categorical, "sparse_absent": sparse_absent,
+            "feature_weights": feature_weights, "enable_categorical": enable_categorical, "sparse_absent": sparse_absent,
             "missing_labels": missing_labels, **further,
         }  # fmt: skip
 
@@ -150,6 +149,13 @@ class DaskDMatrix:
         if self._chunks is not None:
             return sum(self._chunks)
         return sum(dask.compute(*[dask.delayed(n_rows_of)(part["data"]) for part in self.parts]))
+
+    async def settle(self, client: Client, n_rows: Sequence[int]) -> None:
+        """Keep what a job has found out, the rows of each partition, and what it asks for, the values of feature_weights."""
+        self._chunks = tuple(n_rows)
+        weights = self._arguments["feature_weights"]
+        if dask.is_dask_collection(weights):
+            self._arguments["feature_weights"] = np.asarray(await client.compute(weights))
 
     @property
     def chunks(self) -> tuple[float, ...]:

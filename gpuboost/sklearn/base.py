@@ -25,7 +25,7 @@ from gpuboost.sklearn.parameters import DEFAULTS, NOT_OF_TRAINING, PARAMETERS, s
 from gpuboost.sklearn.refit import check_tables, join_rows, join_tables
 from gpuboost.training.loop import train
 
-__all__ = ["GPUBoostModel"]
+__all__ = ["GPUBoostModel", "checked_pairs", "one_each"]
 
 # For scikit-learn's check of an array. Infinite values are left to training and prediction, which refuse them in every table.
 ANY_NUMBERS: dict[str, Any] = {"dtype": "numeric", "ensure_all_finite": False, "accept_sparse": True}
@@ -270,15 +270,11 @@ class GPUBoostModel(BaseEstimator):
         made_of: dict[str, Any],
     ) -> list[tuple[DMatrix, str]]:  # fmt: skip
         """made_of : what dtrain was made of, which stands for a pair of the same objects: nothing is binned twice."""
-        pairs = list(eval_set or ())
-        if not all(isinstance(pair, (tuple, list)) and len(pair) == 2 for pair in pairs):
-            raise ValueError("eval_set must be a list of (X, y) pairs. Pass eval_set=[(X_valid, y_valid)].")
-        for name, values in {"sample_weight_eval_set": weights, "base_margin_eval_set": margins}.items():
-            if values is not None and len(values) != len(pairs):
-                raise ValueError(f"{name} must have one entry per pair of eval_set ({len(pairs)}), got {len(values)}.")
-        evals = []
+        pairs, evals = checked_pairs(eval_set), []
+        weights = one_each("sample_weight_eval_set", weights, pairs)
+        margins = one_each("base_margin_eval_set", margins, pairs)
         for i, (X, y) in enumerate(pairs):
-            of_rows, of_queries = {"weight": _own(weights, i), "base_margin": _own(margins, i)}, queries[i] if queries else {}
+            of_rows, of_queries = {"weight": weights[i], "base_margin": margins[i]}, queries[i] if queries else {}
             if isinstance(X, DMatrix):
                 refuse_info(X, y=y, **of_rows)
                 matrix = X
@@ -509,8 +505,19 @@ def _refuse_empty(X: Any, info: dict[str, Any]) -> None:
             raise ValueError(f"{name} has 0 rows, data has {_num_samples(X)}. Both need the same rows.")
 
 
-def _own(values: Any, i: int) -> Any:
-    return None if values is None else values[i]
+def checked_pairs(eval_set: Any) -> list[Any]:
+    """The (X, y) pairs of eval_set. Raises ValueError where it holds something else."""
+    pairs = list(eval_set or ())
+    if not all(isinstance(pair, (tuple, list)) and len(pair) == 2 for pair in pairs):
+        raise ValueError("eval_set must be a list of (X, y) pairs. Pass eval_set=[(X_valid, y_valid)].")
+    return pairs
+
+
+def one_each(name: str, values: Sequence[Any] | None, pairs: Sequence[Any]) -> Sequence[Any]:
+    """What fit was given for each of the pairs, None where nothing. Raises ValueError for another number of them."""
+    if values is not None and len(values) != len(pairs):
+        raise ValueError(f"{name} must have one entry per pair of eval_set ({len(pairs)}), got {len(values)}.")
+    return [None] * len(pairs) if values is None else values
 
 
 def _is_function(value: Any) -> bool:

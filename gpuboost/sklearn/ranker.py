@@ -1,6 +1,5 @@
 """The ranker."""
 
-from collections.abc import Sequence
 from typing import Any, Self
 
 import numpy as np
@@ -8,7 +7,7 @@ import numpy as np
 from gpuboost.data.dmatrix import DMatrix
 from gpuboost.data.tables.device import is_device_table
 from gpuboost.objectives import find_objective
-from gpuboost.sklearn.base import GPUBoostModel
+from gpuboost.sklearn.base import GPUBoostModel, checked_pairs, one_each
 from gpuboost.sklearn.matrices import refuse_info
 from gpuboost.sklearn.parameters import PARAMETERS
 
@@ -38,10 +37,8 @@ class GPUBoostRanker(GPUBoostModel, objective="rank:ndcg"):
         if self.refit_full:
             raise ValueError("refit_full joins tables, not queries. Leave it out.")
         X, of_rows = _split(X, group, qid, "group or qid")
-        pairs = list(eval_set or ())
-        if not all(isinstance(pair, (tuple, list)) and len(pair) == 2 for pair in pairs):
-            raise ValueError("eval_set must be a list of (X, y) pairs. Pass eval_set=[(X_valid, y_valid)].")
-        groups, qids = (_one_each(name, v, len(pairs)) for name, v in (("eval_group", eval_group), ("eval_qid", eval_qid)))
+        pairs = checked_pairs(eval_set)
+        groups, qids = (one_each(name, v, pairs) for name, v in (("eval_group", eval_group), ("eval_qid", eval_qid)))
         split = [_split(pair[0], g, q, "eval_group or eval_qid") for pair, g, q in zip(pairs, groups, qids)]
         return self._fit(
             X, y, {"weight": sample_weight, "base_margin": base_margin, "feature_weights": feature_weights, **of_rows},
@@ -74,12 +71,6 @@ class GPUBoostRanker(GPUBoostModel, objective="rank:ndcg"):
             given = self.objective if callable(self.objective) else name
             raise ValueError(f"objective of a ranker must be rank:ndcg, rank:map or rank:pairwise, got {given!r}.")
         return name
-
-
-def _one_each(name: str, values: Sequence[Any] | None, n: int) -> Sequence[Any]:
-    if values is not None and len(values) != n:
-        raise ValueError(f"{name} must have one entry per pair of eval_set ({n}), got {len(values)}.")
-    return [None] * n if values is None else values
 
 
 def _split(X: Any, group: Any, qid: Any, names: str) -> tuple[Any, dict[str, Any]]:
