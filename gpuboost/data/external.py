@@ -38,8 +38,8 @@ class ExtMemQuantileDMatrix(QuantileDMatrix):
     codes, 2 bytes a value, stay for as long as the matrix. The files lie in a folder of this process alone, which goes away
     with it: after a kill when the next such folder is made beside it. Training reads the records of each page once a level,
     and of its columns those that the level splits by; a page without a row that was drawn is not read, any other one whole. On a
-    GPU pages come by two buffers where not all of them fit. Sparse batches are kept in memory. The model is the same byte for
-    byte as that of a QuantileDMatrix.
+    GPU pages come by two buffers where not all of them fit. Sparse batches are kept in memory, with a warning where dense ones
+    would not be. The model is the same byte for byte as that of a QuantileDMatrix.
     """
 
     _streams_all = True

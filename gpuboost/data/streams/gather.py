@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from gpuboost.config import warn
 from gpuboost.data.given import as_integers, is_empty
 from gpuboost.data.info import MatrixInfo
 from gpuboost.data.streams.batch import Batch
@@ -206,10 +207,20 @@ class _Sparse(_Columns):
     def __init__(self, first: ColumnSource, shelf: Shelf) -> None:
         super().__init__(first, shelf)
         self._parts: list[Any] = []
+        self._n_bytes, self._has_room = 0, True
 
     def _take(self, source: ColumnSource) -> None:
         with np.errstate(over="ignore"):  # 1e39 becomes inf, which training reports
-            self._parts.append(source.stored.astype(np.float32))
+            part = source.stored.astype(np.float32)
+        self._parts.append(part)
+        self._n_bytes += part.data.nbytes + part.indices.nbytes + part.indptr.nbytes
+        if self._has_room and not self._shelf.has_room(self._n_bytes):
+            self._has_room = False
+            warn(
+                f"sparse batches stay in memory, and those so far take {self._n_bytes} bytes, more than a table is to take. "
+                "Give more cache_memory, or dense batches (NaN where nothing is stored), which go to files.",
+                stacklevel=5,
+            )
 
     def finished(self, info: dict[str, Any], missing: float | None) -> Gathered:
         import scipy.sparse
