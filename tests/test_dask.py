@@ -379,6 +379,23 @@ def test_evaluation_sets_are_those_of_one_machine(client, table, given, message)
             model.fit(rows, labels, **given)
 
 
+@pytest.mark.parametrize(
+    "labels, error, message",
+    [
+        (np.zeros((N, 2)), TypeError, "must be a dask array or series, got ndarray"),
+        (da.zeros((N, 2), chunks=(100, -1)), ValueError, "of several columns has no classes on a cluster yet"),
+        (dd.from_pandas(pd.DataFrame(np.zeros((N, 2))), npartitions=2), ValueError, "of several columns has no classes"),
+    ],
+    ids=["array", "dask array", "dask frame"],
+)
+def test_classes_are_those_of_one_column(client, table, labels, error, message):
+    X, y = map(in_chunks, table)
+    with pytest.raises(error, match=f"y {message}"):
+        dgb.DaskGPUBoostClassifier().fit(X, labels)
+    with pytest.raises(error, match=rf"eval_set\[0\] {message}"):
+        dgb.DaskGPUBoostClassifier().fit(X, y, eval_set=[(X, labels)])
+
+
 def test_a_matrix_knows_its_rows_once_it_has_been_trained_on(client, on, table):
     frame = dd.from_pandas(pd.DataFrame(table[0], columns=list("abcde")), npartitions=3)
     dtrain = dgb.DaskDMatrix(client, frame, dd.from_pandas(pd.Series(table[1]), npartitions=3))

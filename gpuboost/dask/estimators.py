@@ -172,24 +172,20 @@ class DaskGPUBoostClassifier(_DaskModel, GPUBoostClassifier):
     _local = GPUBoostClassifier
 
     async def _labels(self, y: Any) -> Any:
-        values = y if isinstance(y, da.Array) else y.iloc[:, 0] if len(getattr(y, "shape", (0,))) > 1 else y
+        values = _column(y, "y")
         parts = values.to_delayed() if is_frame(values) else values.to_delayed().flatten()
-        found = await self.client.compute(dask.delayed(_union)([dask.delayed(_classes)(part) for part in parts]))
-        if len(getattr(y, "shape", ())) > 1 and isinstance(y, da.Array) and y.shape[1] > 1:
-            raise ValueError("y of several columns has no classes on a cluster yet. Train a classifier for each column.")
-        self.classes_ = found
+        self.classes_ = await self.client.compute(dask.delayed(_union)([dask.delayed(_classes)(part) for part in parts]))
         return self._codes(y, "y")
 
     def _codes(self, y: Any, where: str) -> Any:
-        code = partial(_coded, classes=self.classes_, where=where)
-        if is_frame(y):
-            y = y.iloc[:, 0] if len(y.shape) > 1 else y
-            return [dask.delayed(code)(part) for part in y.to_delayed()]
-        return y.map_blocks(code, dtype=np.int64)
+        code, values = partial(_coded, classes=self.classes_, where=where), _column(y, where)
+        if is_frame(values):
+            return [dask.delayed(code)(part) for part in values.to_delayed()]
+        return values.map_blocks(code, dtype=np.int64)
 
     def predict(self, X, *, output_margin=False, validate_features=True, base_margin=None, iteration_range=None) -> Any:
         """The most probable class of each row, in the type of classes_; raw margins with output_margin."""
-        return self.client.sync(self._predict_class, X, output_margin, validate_features, base_margin, iteration_range)
+        return synced(self.client, self._predict_class, X, output_margin, validate_features, base_margin, iteration_range)
 
     async def _predict_class(self, X: Any, output_margin: bool, *given: Any) -> Any:
         prediction = await self._predict_async(X, output_margin, *given)
@@ -277,6 +273,15 @@ def _without_qid(X: Any, qid: Any) -> tuple[Any, Any]:
     if is_frame(X) and "qid" in list(X.columns):
         return X.drop(columns=["qid"]), X["qid"] if qid is None else qid
     return X, qid
+
+
+def _column(y: Any, where: str) -> Any:
+    """Labels as a collection of one column. Raises TypeError for no collection, ValueError for several columns."""
+    if not (isinstance(y, da.Array) or is_frame(y)):
+        raise TypeError(f"{where} must be a dask array or series, got {type(y).__name__}. Use dask.array.from_array.")
+    if y.ndim > 1 and y.shape[1] > 1:
+        raise ValueError(f"{where} of several columns has no classes on a cluster yet. Train a classifier for each column.")
+    return y.iloc[:, 0] if is_frame(y) and y.ndim > 1 else y
 
 
 def _classes(part: Any) -> np.ndarray:
