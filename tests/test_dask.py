@@ -536,6 +536,19 @@ def test_asynchronous_client(table):
     assert digest(booster.model) == digest(local.model) == digest(again.model) == digest(model.get_booster().model)
 
 
+def test_tasks_may_train_on_the_cluster_that_they_run_on(client, table):
+    """Also where they take all of its threads."""
+    X, y = map(in_chunks, table)
+
+    def fit(n_rounds):
+        model = dgb.DaskGPUBoostRegressor(n_estimators=n_rounds).fit(X, y, verbose=False)
+        return model.get_booster().num_boosted_rounds(), len(model.predict(X).compute())
+
+    futures = client.map(fit, range(1, 5), pure=False)
+    distributed.wait(futures, timeout=60)
+    assert client.gather(futures) == [(1, N), (2, N), (3, N), (4, N)]
+
+
 def test_tasks_of_ones_own_train_together(client, table):
     X, y = table
 

@@ -9,7 +9,7 @@ import dask.array as da
 import numpy as np
 from distributed import Client
 
-from gpuboost.dask.matrix import DaskDMatrix, client_of, is_frame
+from gpuboost.dask.matrix import DaskDMatrix, client_of, is_frame, synced
 from gpuboost.dask.prediction import inplace_predict_rows, predict
 from gpuboost.dask.training import train_matrices
 from gpuboost.labels import class_codes, label_array
@@ -80,9 +80,10 @@ class _DaskModel(GPUBoostModel, **OF_DASK):
         sample_weight_eval_set=None, base_margin_eval_set=None, feature_weights=None,
     ) -> Any:  # fmt: skip
         """Train on a dask array or dataframe X and its labels y, of the same partitions; arguments as on one machine."""
-        return self.client.sync(
-            self._fit_async, X, y, {"weight": sample_weight, "base_margin": base_margin, "feature_weights": feature_weights},
-            eval_set, sample_weight_eval_set, base_margin_eval_set, verbose, xgb_model, None,
+        info = {"weight": sample_weight, "base_margin": base_margin, "feature_weights": feature_weights}
+        return synced(
+            self.client, self._fit_async, X, y, info, eval_set, sample_weight_eval_set, base_margin_eval_set, verbose, xgb_model,
+            None,
         )  # fmt: skip
 
     async def _fit_async(
@@ -139,7 +140,7 @@ class _DaskModel(GPUBoostModel, **OF_DASK):
 
     def predict(self, X, *, output_margin=False, validate_features=True, base_margin=None, iteration_range=None) -> Any:
         """A dask collection with the prediction of each row of X."""
-        return self.client.sync(self._predict_async, X, output_margin, validate_features, base_margin, iteration_range)
+        return synced(self.client, self._predict_async, X, output_margin, validate_features, base_margin, iteration_range)
 
     async def _predict_async(
         self, X: Any, output_margin: bool, validate_features: bool, base_margin: Any, iteration_range: Any
@@ -152,7 +153,7 @@ class _DaskModel(GPUBoostModel, **OF_DASK):
 
     def apply(self, X, iteration_range=None) -> Any:
         """The leaf of each tree that a row falls into: a dask array, int32 (n_samples, n_trees)."""
-        return self.client.sync(self._apply_async, X, iteration_range)
+        return synced(self.client, self._apply_async, X, iteration_range)
 
     async def _apply_async(self, X: Any, iteration_range: Any) -> Any:
         rounds = self._rounds(iteration_range)
@@ -200,7 +201,7 @@ class DaskGPUBoostClassifier(_DaskModel, GPUBoostClassifier):
 
     def predict_proba(self, X, *, validate_features=True, base_margin=None, iteration_range=None) -> Any:
         """A dask array (n_samples, n_classes) of probabilities in the order of classes_."""
-        return self.client.sync(self._probability, X, validate_features, base_margin, iteration_range)
+        return synced(self.client, self._probability, X, validate_features, base_margin, iteration_range)
 
     async def _probability(self, X: Any, *given: Any) -> Any:
         prediction = await self._predict_async(X, False, *given)
@@ -247,9 +248,9 @@ class DaskGPUBoostRanker(_DaskModel, GPUBoostRanker, allow_group_split=False):
         if qid is None or any(own is None for _, own in split):
             raise ValueError("a ranker must know which rows are one query. Pass qid and eval_qid, or frames with a column 'qid'.")
         info = {"weight": sample_weight, "base_margin": base_margin, "feature_weights": feature_weights, "qid": qid}
-        return self.client.sync(
-            self._fit_async, X, y, info, [(table, pair[1]) for (table, _), pair in zip(split, pairs)], sample_weight_eval_set,
-            base_margin_eval_set, verbose, xgb_model, [{"qid": own} for _, own in split],
+        return synced(
+            self.client, self._fit_async, X, y, info, [(table, pair[1]) for (table, _), pair in zip(split, pairs)],
+            sample_weight_eval_set, base_margin_eval_set, verbose, xgb_model, [{"qid": own} for _, own in split],
         )  # fmt: skip
 
     def predict(self, X, **options) -> Any:

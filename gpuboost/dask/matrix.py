@@ -1,6 +1,7 @@
 """Tables on a cluster: the partitions of a collection, with the labels, weights, … of their rows."""
 
-from collections.abc import Generator, Sequence
+from collections.abc import Callable, Generator, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import partial
 from math import isnan
@@ -11,7 +12,7 @@ import dask
 import dask.array as da
 import numpy as np
 from dask.delayed import Delayed
-from distributed import Client, Future, get_client
+from distributed import Client, Future, get_client, get_worker, worker_client
 
 from gpuboost.data.dmatrix import DMatrix
 from gpuboost.data.quantile_dmatrix import QuantileDMatrix
@@ -22,6 +23,7 @@ from gpuboost.errors import RowError
 
 __all__ = [
     "DaskDMatrix", "DaskQuantileDMatrix", "MatrixPlan", "Origin", "Part", "client_of", "empty_part", "facts_of_part", "is_frame",
+    "synced",
 ]  # fmt: skip
 
 Part = dict[str, Any]  # DMatrix's name of it → a partition's table, labels, …
@@ -31,6 +33,21 @@ OF_ROWS = ("label", "weight", "base_margin", "qid", "label_lower_bound", "label_
 def client_of(client: Client | None) -> Client:
     """The client given, or the one at hand. Raises ValueError where there is none."""
     return get_client() if client is None else client
+
+
+def synced(client: Client, function: Callable[..., Any], *args: Any, **options: Any) -> Any:
+    """What a coroutine function returns; with an asynchronous client, what is to be awaited for it. A task that asks lends its
+    thread to those it waits for."""
+    with worker_client() if _is_task() and not client.asynchronous else nullcontext():
+        return client.sync(function, *args, **options)
+
+
+def _is_task() -> bool:
+    try:
+        get_worker()
+    except ValueError:
+        return False
+    return True
 
 
 def is_frame(data: Any) -> bool:

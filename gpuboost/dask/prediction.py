@@ -12,7 +12,7 @@ from distributed import Client, Future
 
 from gpuboost.booster import Booster
 from gpuboost.config import config_context, get_config
-from gpuboost.dask.matrix import DaskDMatrix, Part, client_of, is_frame
+from gpuboost.dask.matrix import DaskDMatrix, Part, client_of, is_frame, synced
 from gpuboost.data.dmatrix import DMatrix
 
 __all__ = ["inplace_predict", "inplace_predict_rows", "predict"]
@@ -37,7 +37,7 @@ def predict(
         "strict_shape": strict_shape,
     }  # fmt: skip
     used = client_of(client)
-    return used.sync(_predict, model, data, missing, None, {**options, "validate_features": validate_features})
+    return synced(used, _predict, model, data, missing, None, {**options, "validate_features": validate_features})
 
 
 def inplace_predict(
@@ -52,9 +52,9 @@ def inplace_predict(
     if predict_type not in ("value", "margin"):
         raise ValueError(f"predict_type must be 'value' or 'margin', got {predict_type!r}.")
     used = client_of(client)
-    return used.sync(
-        inplace_predict_rows, model, data, predict_type == "margin", missing, base_margin, iteration_range, validate_features,
-        strict_shape,
+    return synced(
+        used, inplace_predict_rows, model, data, predict_type == "margin", missing, base_margin, iteration_range,
+        validate_features, strict_shape,
     )  # fmt: skip
 
 

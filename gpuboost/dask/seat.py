@@ -5,7 +5,8 @@
     work          do what the attempt is for
     end_seat      from the client: give up, or stop for others to join
 
-One process may play several workers, so seats are known by the attempt and the worker's address.
+One process may play several workers, so seats are known by the attempt and the worker's address. load and work leave their
+threads to other tasks: those of two jobs would else hold threads of some workers each, and wait for those of the others.
 """
 
 import threading
@@ -14,7 +15,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
-from distributed import Worker, get_worker
+from distributed import Worker, get_worker, secede
 
 from gpuboost.communicator import Communicator, SingleProcess, current_communicator, use_communicator
 from gpuboost.config import config_context
@@ -98,6 +99,7 @@ def load(
     meeting: Meeting, rank: int, plans: Sequence[MatrixPlan], origins: Sequence[Origin], parts: Sequence[Sequence[Part]]
 ) -> None:
     """Meet the other workers and make the matrices of the job. origins, parts : of each matrix, this worker's partitions."""
+    secede()
     seat = _own_seat(meeting.attempt)
     try:
         seat.communicator = _met(meeting, rank, seat)
@@ -111,6 +113,7 @@ def load(
 
 def work(attempt: str, function: Callable[..., Any], progress: Progress | None) -> Outcome:
     """function(matrices, keep), which returns a result; keep is train's resume_from. Errors of the function itself are raised."""
+    secede()
     seat, key = _own_seat(attempt), get_worker().get_current_task()
     assert seat.communicator is not None
     keeper = RoundKeeper(progress, seat, get_worker(), key)

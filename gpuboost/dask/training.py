@@ -19,7 +19,7 @@ from gpuboost.config import config_context, get_config
 from gpuboost.cross_validation import cv as cv_here
 from gpuboost.custom_objective import CustomObjective
 from gpuboost.dask.job import Job
-from gpuboost.dask.matrix import DaskDMatrix, DaskQuantileDMatrix, client_of
+from gpuboost.dask.matrix import DaskDMatrix, DaskQuantileDMatrix, client_of, synced
 from gpuboost.dask.seat import Meeting, open_seat
 from gpuboost.data.dmatrix import DMatrix
 from gpuboost.training.checkpoint import KeepsProgress
@@ -53,8 +53,8 @@ def train(
     Raises RuntimeError where no worker is left or the scheduler is gone, and what gpuboost.train raises.
     """
     used = client_of(client)
-    return used.sync(
-        train_matrices, used, params, dtrain, num_boost_round, evals=evals, obj=obj, xgb_model=xgb_model,
+    return synced(
+        used, train_matrices, used, params, dtrain, num_boost_round, evals=evals, obj=obj, xgb_model=xgb_model,
         early_stopping_rounds=early_stopping_rounds, verbose_eval=verbose_eval, callbacks=callbacks, custom_metric=custom_metric,
         coll_cfg=coll_cfg, maximize=maximize,
     )  # fmt: skip
@@ -124,7 +124,7 @@ def cv(
         arguments["folds"] = _GivenFolds(list(arguments["folds"]))
     used = client_of(client)
     task = _CrossValidation(dict(params), num_boost_round, get_config(), arguments)
-    return used.sync(Job(used, [dtrain], task, coll_cfg).run)
+    return synced(used, Job(used, [dtrain], task, coll_cfg).run)
 
 
 @dataclass(frozen=True)
@@ -164,7 +164,7 @@ def communicator_args(client: Client | None, workers: Sequence[str] | None = Non
         meeting = Meeting(attempt, addresses, names, secrets.token_bytes(32), max(60.0, 2 * job.timeout), job.timeout)
         return {name: {"meeting": meeting, "rank": rank} for rank, name in enumerate(names)}
 
-    return used.sync(ask)
+    return synced(used, ask)
 
 
 def _print_at_client(line: str) -> None:
