@@ -299,6 +299,30 @@ def test_classifier_learns_labels_that_only_some_partitions_have(client, on, tab
     assert list(model.evals_result()) == ["validation_0"]
 
 
+def test_an_estimator_evaluates_without_the_weights_of_training(on, table):
+    X, y = map(in_chunks, table)
+    weight = in_chunks(np.arange(N) / N)
+    local = gb.GPUBoostRegressor(n_estimators=2).fit(*table, sample_weight=np.arange(N) / N, eval_set=[table] * 2,
+                                                     sample_weight_eval_set=[None, np.arange(N) / N])  # fmt: skip
+    with on(2):
+        model = dgb.DaskGPUBoostRegressor(n_estimators=2)
+        model.fit(X, y, sample_weight=weight, eval_set=[(X, y)] * 2, sample_weight_eval_set=[None, weight], verbose=False)
+    assert model.evals_result() == local.evals_result()
+    assert local.evals_result()["validation_0"] != local.evals_result()["validation_1"]
+
+
+def test_an_estimator_that_goes_on_numbers_categories_as_the_model(on):
+    values = pd.Series(np.random.default_rng(0).choice(["x", "y", "z"], N))
+    there, again = (pd.DataFrame({"a": pd.Categorical(values, categories=list(order))}) for order in ("xyz", "zyx"))
+    y = pd.Series(values.map({"x": 0.0, "y": 2.0, "z": 1.0}))
+    begun = gb.GPUBoostRegressor(n_estimators=2).fit(there, y)
+    local = gb.GPUBoostRegressor(n_estimators=2).fit(again, y, xgb_model=begun)
+    rows, label = (dd.from_pandas(table, npartitions=3) for table in (again, y))
+    with on(2):
+        model = dgb.DaskGPUBoostRegressor(n_estimators=2).fit(rows, label, xgb_model=begun, verbose=False)
+    assert digest(model.get_booster().model) == digest(local.get_booster().model)
+
+
 def test_regressor_and_ranker_and_forest(client, on, table):
     (X, y), qid = table, np.arange(N) // 20
     frame = pd.DataFrame(X, columns=list("abcde")).assign(qid=qid)

@@ -12,6 +12,7 @@ from gpuboost.data.tables.device import host_array
 from gpuboost.data.tables.open import FRAMES, LoadedTable, load_table, open_table
 from gpuboost.data.tables.source import ColumnSource
 from gpuboost.data.tables.sparse import SparseTable
+from gpuboost.data.tables.stack import Stack
 
 __all__ = ["ABSENT_VALUES", "TableView"]
 
@@ -48,7 +49,9 @@ class TableView:
     @property
     def is_frame(self) -> bool:
         """Whether its columns hold the values of categories; an array's hold codes."""
-        return isinstance(self.loaded.table, FRAMES) or getattr(self.loaded.table, "is_frame", False)
+        table = self.loaded.table
+        table = table.tables[0].table if isinstance(table, Stack) else table
+        return isinstance(table, FRAMES) or getattr(table, "is_frame", False)
 
     @cached_property
     def finite(self) -> ColumnSource:
