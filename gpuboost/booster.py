@@ -22,6 +22,7 @@ from gpuboost.errors import NotFittedError
 from gpuboost.linear.boosting import LinearBoosting
 from gpuboost.model.model import Model
 from gpuboost.model_io import dumps, load_model
+from gpuboost.model_io.config import config_document
 from gpuboost.model_io.dump import read_feature_map
 from gpuboost.model_view import ModelView
 from gpuboost.objectives import Objective, get_objective
@@ -380,8 +381,11 @@ class Booster(ModelView):
         return recorded_params(self._params, self._given)
 
     def save_config(self) -> str:
-        """The parameters, given or not the default, as a JSON string for load_config."""
-        return json.dumps({"params": self._recorded_params()})
+        """A JSON string for load_config, which reads "params": the parameters, given or not the default. "learner" shows all
+        settings where XGBoost's string does."""
+        with self._lock:
+            model = None if self._model is None else self._fitted()
+            return json.dumps({"params": self._recorded_params(), **config_document(self._params, model)})
 
     def load_config(self, config: str) -> None:
         """Replace all parameters by those of save_config. Takes effect from the next round.

@@ -343,6 +343,41 @@ def test_pickle_holds_the_model_file_and_no_other_pickle():
     assert untrained.params.max_depth == 2 and untrained.num_boosted_rounds() == 0
 
 
+CONFIGS = [
+    {}, {"objective": "binary:logistic", "eta": 0.125, "max_depth": 3, "lambda": 2, "eval_metric": ["auc", "error"], "seed": 3},
+    {"objective": "reg:tweedie", "tweedie_variance_power": 1.25}, {"booster": "gblinear"}, {"rate_drop": 0.5},
+    {"objective": "multi:softprob", "num_class": 2},
+    {"interaction_constraints": "[[0,1],[2]]", "num_parallel_tree": 2},
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("params", CONFIGS, ids=str)
+def test_config_shows_settings_where_xgboosts_does(params):
+    xgboost = pytest.importorskip("xgboost")
+    X = np.random.default_rng(0).random((60, 3))
+    y = (X[:, 0] > 0.5).astype(float)
+    ours, theirs = (module.train(params, module.DMatrix(X, y), 2) for module in (gb, xgboost))
+
+    def leaves(value, place=""):
+        inner = value.items() if type(value) is dict else ()
+        return [leaf for key, part in inner for leaf in leaves(part, f"{place}.{key}")] or [(place, value)]
+
+    def plain(value):
+        try:
+            return pytest.approx(float(value.strip("[]")), rel=1e-6)
+        except (AttributeError, ValueError):
+            return value if value not in ("()", "[]") else ""
+
+    own, known = (dict(leaves(json.loads(booster.save_config())["learner"])) for booster in (ours, theirs))
+    ours_alone = ("device", "nthread", "n_jobs", "tree_method", "updater", "boost_from_average")  # or under names of our own
+    shared = [place for place in own.keys() & known.keys() if place.rpartition(".")[2] not in ours_alone]
+    assert len(shared) > (5 if "booster" in params else 30)
+    if "num_class" in params:  # starts elsewhere (README)
+        shared.remove(".learner_model_param.base_score")
+    assert [(place, own[place], known[place]) for place in shared if not plain(known[place]) == plain(own[place])] == []
+    assert json.loads(gb.Booster(params).save_config())["learner"].keys() == json.loads(ours.save_config())["learner"].keys()
+
+
 def test_config_restores_all_parameters():
     given = {"objective": "binary:logistic", "eta": 0.125, "lambda": 3, "eval_metric": ["auc", "error"], "base_score": 0.25,
              "tree_method": "hist", "sketch_eps": 0.01}  # fmt: skip

@@ -33,7 +33,7 @@ from gpuboost.model_io.cursor import Cursor
 from gpuboost.objectives import find_objective
 from gpuboost.params import check_param
 
-__all__ = ["from_document", "shortest_decimals", "to_document"]
+__all__ = ["SCHEMA_VERSION", "from_document", "learner_model_params", "shortest_decimals", "to_document"]
 
 SCHEMA_VERSION = [3, 2, 0]  # the XGBoost release whose schema this is
 ROOT_PARENT = 2147483647  # XGBoost's kInvalidNodeId for the parent of a root; -1 in Tree
@@ -58,19 +58,24 @@ def to_document(model: Model, fills_cats: bool = False) -> dict[str, Any]:
     return {
         "version": SCHEMA_VERSION,
         "learner": {
-            "learner_model_param": {
-                "base_score": _base_score_text(model.base_score),
-                "boost_from_average": "0",
-                "num_class": str(model.n_classes),
-                "num_feature": str(model.n_features),
-                "num_target": str(model.n_targets),
-            },
+            "learner_model_param": learner_model_params(model),
             "objective": {"name": model.objective, **_objective_to_document(model.objective_params)},
             "gradient_booster": _booster_to_document(model, fills_cats),
             "attributes": attributes,
             "feature_names": list(model.feature_names or []),
             "feature_types": list(model.feature_types or []),
         },
+    }
+
+
+def learner_model_params(model: Model) -> dict[str, str]:
+    """What every booster has."""
+    return {
+        "base_score": _base_score_text(model.base_score),
+        "boost_from_average": "0",
+        "num_class": str(model.n_classes),
+        "num_feature": str(model.n_features),
+        "num_target": str(model.n_targets),
     }
 
 
