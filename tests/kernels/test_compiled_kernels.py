@@ -107,6 +107,20 @@ def test_registers_and_memory_of_the_machine_code(kernel, choice, capability):
     assert shared_bytes <= STATIC_SHARED_BYTES
 
 
+@a_few
+@each_kernel
+def test_ptx_is_the_same_whatever_capability_came_before(kernel, choice):
+    """numba's part of the work is done once for all of them (compiler.to_ptx)."""
+
+    def ptx_of(capability):
+        return re.sub(r"_ZN\w+|smem_\d+", "", to_ptx(kernel, choice, capability))  # names hold counters
+
+    compiler._latest.clear()
+    alone = ptx_of(HOPPER)
+    compiler._latest.clear()
+    assert ptx_of((7, 5)) != alone and ptx_of(HOPPER) == alone
+
+
 @pytest.mark.slow  # ten more kernels are compiled
 def test_static_shared_memory_is_known():
     """A tile of histograms may take all that a block can have (histogram_tiles.py, histogram.py)."""
