@@ -39,11 +39,16 @@ ELSEWHERE = {
     "max_features": "Use colsample_bynode, a share of the features.",
     "verbose": "Pass it to fit(), or as verbose_eval to train().",
     "cat_features": "Give the columns a category type, or pass feature_types to DMatrix(); enable_categorical is true.",
-    **dict.fromkeys(["min_child_samples", "min_samples_leaf"], "Use min_child_weight, a sum of hessians."),
+    **dict.fromkeys(
+        ["min_child_samples", "min_samples_leaf", "min_data_in_leaf", "min_sum_hessian_in_leaf"],
+        "Use min_child_weight, a sum of hessians.",
+    ),
+    **dict.fromkeys(["min_split_gain", "min_gain_to_split"], "Use gamma."),
     **dict.fromkeys(["num_leaves", "max_leaf_nodes"], "Use max_leaves."),
     "lr": "Use learning_rate.",
-    "l1": "Use reg_alpha.",
-    **dict.fromkeys(["l2", "l2_leaf_reg"], "Use reg_lambda."),
+    **dict.fromkeys(["l1", "lambda_l1", "l1_regularization"], "Use reg_alpha."),
+    **dict.fromkeys(["l2", "lambda_l2", "l2_regularization", "l2_leaf_reg"], "Use reg_lambda."),
+    "interaction_cst": "Use interaction_constraints.",
 }
 
 # XGBoost's that change no model: they are taken, and not looked at.

@@ -60,6 +60,9 @@ def test_sketch_eps_out_of_range_is_refused_under_its_own_name(eps):
         ("feature_fraction", "'feature_fraction' is not a parameter of training. Use colsample_bytree."),
         ("max_features", "'max_features' is not a parameter of training. Use colsample_bynode, a share of the features."),
         ("l2_leaf_reg", "'l2_leaf_reg' is not a parameter of training. Use reg_lambda."),
+        ("lambda_l1", "'lambda_l1' is not a parameter of training. Use reg_alpha."),
+        ("min_split_gain", "'min_split_gain' is not a parameter of training. Use gamma."),
+        ("interaction_cst", "'interaction_cst' is not a parameter of training. Use interaction_constraints."),
         ("verbose", "'verbose' is not a parameter of training. Pass it to fit(), or as verbose_eval to train()."),
     ],
 )
