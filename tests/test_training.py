@@ -376,6 +376,17 @@ def test_given_base_score_replaces_the_estimate():
     np.testing.assert_allclose(booster.predict(gb.DMatrix(X)), 0.25, rtol=1e-6)
 
 
+@pytest.mark.parametrize("objective", ["count:poisson", "reg:gamma", "reg:tweedie", "survival:cox"])
+def test_base_score_0_is_refused_where_margins_are_logarithms(objective):
+    """From a margin of -inf no tree leads away: every prediction would be that of base_score."""
+    X, y = np.arange(6.0)[:, None], np.arange(1.0, 7.0)
+    params = {"objective": objective, "base_score": 0}
+    with pytest.raises(ValueError, match=f"^base_score of {objective} must be above 0, got 0"):
+        gb.train(params, gb.DMatrix(X, y), 1)
+    exposed = gb.DMatrix(X, y, base_margin=np.zeros(6))  # base_score is not used
+    assert np.ptp(gb.train({**params, "min_child_weight": 0}, exposed, 3).predict(exposed)) > 0
+
+
 def test_base_margin_replaces_base_score_in_training_and_prediction():
     X, y, _ = make_table("reg:squarederror")
     start = np.linspace(-1, 1, len(y), dtype=np.float32)
