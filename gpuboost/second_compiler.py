@@ -46,9 +46,16 @@ def start_second_compiler() -> None:
                 [sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
                 pass_fds=[lock],
             )  # fmt: skip
-            threading.Thread(target=process.wait, daemon=True).start()
+            threading.Thread(target=_await_end, args=(process,), daemon=True).start()
     finally:
         os.close(lock)  # which the second process now holds
+
+
+def _await_end(process: subprocess.Popen[bytes]) -> None:
+    process.wait()
+    assert process.stdin is not None
+    with suppress(OSError):
+        process.stdin.close()
 
 
 def compile_first_kernels() -> None:
