@@ -61,7 +61,7 @@ def test_everything_has_a_configuration():
     keys = {option.partition("=")[0] for option in options}
     elsewhere = {  # no effect on a model, or values of no interest
         *("booster", "device", "verbosity", "validate_parameters", "multi_strategy"),
-        *("eval_metric", "disable_default_eval_metric"),
+        *("eval_metric", "disable_default_eval_metric", "num_target"),
         *("process_type", "refresh_leaf"),  # of models that are there: tests/test_updating.py
     }
     assert rules.keys() - keys - elsewhere == set()
