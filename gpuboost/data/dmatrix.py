@@ -490,12 +490,18 @@ class DMatrix:
             self._recode(shared)
         self._features.require_same(self._info.feature_weights, comm)
 
-    def number_as(self, categories: Categories) -> None:
-        """Number the categories as a model does, where that knows all of them and the table is at hand."""
+    def numbered_as(self, categories: Categories) -> "DMatrix":
+        """The same rows with a model's codes of categories, where it knows all of them and the table is at hand; else this one,
+        which stays as it is: others may be reading it. Copies none of the table."""
         own = self.categories
+        if own == categories or own.keys() != categories.keys():
+            return self
         known = {name: {(type(value), value) for value in values} for name, values in categories.items()}
-        if own.keys() == known.keys() and all((type(v), v) in known[name] for name, values in own.items() for v in values):
-            self._recode(categories)
+        if not all((type(value), value) in known[name] for name, values in own.items() for value in values):
+            return self
+        numbered = copy(self)
+        numbered._recode(categories)
+        return numbered
 
     def _recode(self, categories: Categories) -> None:
         if self._table is not None:

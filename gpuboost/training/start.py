@@ -48,10 +48,11 @@ def start_boosting(
     for name in params.eval_metric:
         get_metric(name, params)  # a misspelt one is refused here, also where nothing is evaluated
     dtrain.require_same_columns(comm)
+    numbered = dtrain
     if model is None:
         model = _empty_model(dtrain, params, objective, backend, comm, (CUSTOM_BASE_SCORE,) if is_custom else None)
     else:
-        _check_columns(model, dtrain)
+        numbered = _with_codes_of(model, dtrain)
         check_labels(dtrain, objective, model.n_targets)
     # As in XGBoost, an update learns what is carried from round to round, as biases of positions, from its own first round on.
     carrying = model if params.process_type == "default" else updated
@@ -70,7 +71,7 @@ def start_boosting(
         check_count(comm.allgather_int(dtrain.num_row()))
         boosting = LinearBoosting(model, dtrain, params, objective, backend, comm)
     else:
-        boosting = _boosting(model, dtrain, params, objective, backend, comm)
+        boosting = _boosting(model, dtrain, numbered, params, objective, backend, comm)
     log(
         2,
         f"training on {backend.describe()}: {dtrain.num_row()} rows × {dtrain.num_col()} columns, "
@@ -130,8 +131,9 @@ def _model_of(
     )
 
 
-def _check_columns(model: Model, dtrain: DMatrix) -> None:
-    """To train on, a table must have the model's columns in the model's order, and categories that the model knows."""
+def _with_codes_of(model: Model, dtrain: DMatrix) -> DMatrix:
+    """The table, its categories numbered as the model does. Raises ValueError where it has not the model's columns in the model's
+    order, or categories that the model does not know."""
     if dtrain.is_sparse and (dtrain.sparse_absent or "missing") != model.sparse_absent:
         raise ValueError(
             f"what dtrain does not store is {dtrain.sparse_absent or 'missing'}, but {model.sparse_absent} for the model. "
@@ -144,9 +146,8 @@ def _check_columns(model: Model, dtrain: DMatrix) -> None:
         raise ValueError(
             "dtrain must have the column names that the model was trained on, in that order. Use X[booster.feature_names]."
         )
-    if dtrain.categories != model.categories:
-        dtrain.number_as(model.categories)
-    if dtrain.categories != model.categories:
+    numbered = dtrain.numbered_as(model.categories)
+    if numbered.categories != model.categories:
         raise ValueError(
             "dtrain has categories that the model was not trained on, or is a QuantileDMatrix with other codes. Pass "
             "feature_types=booster.get_categories() to it, which numbers them as the model does; unknown ones are missing."
@@ -155,12 +156,13 @@ def _check_columns(model: Model, dtrain: DMatrix) -> None:
     for i, (letter, expected) in enumerate(zip(own_types, model.feature_types or ())):
         if expected == "c" != letter:
             raise ValueError(f"column {i} of dtrain must be of feature type 'c', as the model's is. Pass feature_types.")
+    return numbered
 
 
 def _boosting(
-    model: Model, dtrain: DMatrix, params: Params, objective: Objective, backend: Backend, comm: Communicator
+    model: Model, dtrain: DMatrix, numbered: DMatrix, params: Params, objective: Objective, backend: Backend, comm: Communicator
 ) -> Boosting:
-    """The rows on the backend, at the margins of the model."""
+    """The rows on the backend, at the margins of the model. numbered : dtrain with the model's codes of categories."""
     if params.tree_method == "exact" and comm.size > 1:
         raise ValueError("tree_method='exact' needs all rows in one process. Use tree_method='hist' with several workers.")
     weights = dtrain.get_float_info("feature_weights").tolist()
@@ -171,11 +173,11 @@ def _boosting(
     by_category = params.bins_categories and dtrain.has_categories
     if by_category:
         _check_sets(dtrain, resolved, model.n_outputs)
-    rows = collect_rows(dtrain, objective.label_rows, margin, params.table_bins, backend, comm, by_category)
+    rows = collect_rows(numbered, objective.label_rows, margin, params.table_bins, backend, comm, by_category)
     table = rows.binned
     rows, resolved, statistics = with_statistics(rows, resolved, objective, backend, comm, is_sparse=dtrain.is_sparse)
     if model.trees and model.tree_weights is None:  # dart adds them up in its own way
-        add_margin_of_rounds(model, dtrain, rows, statistics, backend)
+        add_margin_of_rounds(model, numbered, rows, statistics, backend)
     return Boosting(model, dtrain, params, objective, backend, comm, table, rows, resolved, statistics)
 
 
