@@ -510,6 +510,15 @@ def test_the_training_table_is_evaluated_as_what_it_is(table, params, monkeypatc
     assert model.evals_result()["validation_0"] == unweighted != own
 
 
+def test_with_target_statistics_the_training_table_is_scored_as_the_model_predicts_it():
+    pd, rng = pytest.importorskip("pandas"), np.random.default_rng(0)
+    city, effect = rng.integers(0, 100, 1000), rng.normal(size=100)
+    X, y = pd.DataFrame({"city": pd.Categorical(city)}), effect[city] + rng.normal(size=1000)
+    model = GPUBoostRegressor(n_estimators=4, cat_encoding="statistics").fit(X, y, eval_set=[(X, y)])
+    expected = np.sqrt(np.mean((model.predict(X) - y) ** 2))
+    assert model.evals_result()["validation_0"]["rmse"][-1] == pytest.approx(expected, rel=1e-6)
+
+
 @pytest.mark.parametrize("eval_set", ["Xy", [0], "bare pair"])
 def test_eval_set_must_be_a_list_of_pairs(table, eval_set):
     X, y, _ = table

@@ -269,8 +269,10 @@ class GPUBoostModel(BaseEstimator):
         self, eval_set: Any, weights: Any, margins: Any, queries: Sequence[dict[str, Any]] | None, dtrain: DMatrix,
         made_of: dict[str, Any],
     ) -> list[tuple[DMatrix, str]]:  # fmt: skip
-        """made_of : what dtrain was made of, which stands for a pair of the same objects: nothing is binned twice."""
+        """made_of : what dtrain was made of, which stands for a pair of the same objects: nothing is binned twice. Not with
+        target statistics: those of rows that are trained on leave out labels, so that their scores are not the model's."""
         pairs, evals = checked_pairs(eval_set), []
+        may_stand = self.cat_encoding != "statistics"
         weights = one_each("sample_weight_eval_set", weights, pairs)
         margins = one_each("base_margin_eval_set", margins, pairs)
         for i, (X, y) in enumerate(pairs):
@@ -278,7 +280,7 @@ class GPUBoostModel(BaseEstimator):
             if isinstance(X, DMatrix):
                 refuse_info(X, y=y, **of_rows)
                 matrix = X
-            elif all(made_of.get(name) is value for name, value in ({"X": X, "y": y} | of_rows | of_queries).items()):
+            elif may_stand and all(made_of.get(name) is v for name, v in ({"X": X, "y": y} | of_rows | of_queries).items()):
                 matrix = dtrain
             else:
                 _refuse_empty(X, of_rows)
