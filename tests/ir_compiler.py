@@ -217,7 +217,7 @@ def _nvvm_ir(kernel, choice):
         found.extend(modules)
         raise Stop
 
-    with patch.object(nvvm, "compile_ir", stop), suppress(Stop):
+    with patch.object(nvvm, "compile_ir", stop), patch.dict(compiler._latest, clear=True), suppress(Stop):
         compiler.to_ptx(kernel, choice, CAPABILITY)
     return found
 

@@ -35,6 +35,7 @@ from test_simulator import (
     warp_sums_kernel,
 )
 
+from gpuboost.backend.cuda.compiler import to_ptx
 from gpuboost.kernels.cuda_common import FULL_WARP, cuda, cuda_kernel, thread_number
 from gpuboost.kernels.jit import scalar
 from gpuboost.kernels.structs import FLAT_NODE
@@ -201,6 +202,13 @@ def test_ir_has_the_types_of_numba_where_the_simulator_has_numpys():
     simulate(finite_kernel, x, of_numpy)
     execute(finite_kernel, x, of_numba)
     assert (of_numpy[0], of_numba[0]) == (0, 1)
+
+
+def test_ir_of_a_kernel_that_was_just_compiled_is_found():
+    """numba's part of it, which compiler.to_ptx keeps, has its PTX already."""
+    ir_compiler = pytest.importorskip("ir_compiler", reason="needs numba-cuda", exc_type=ImportError)
+    to_ptx(finite_kernel, {}, ir_compiler.CAPABILITY)
+    assert ir_compiler._nvvm_ir(finite_kernel, {})
 
 
 @cuda_kernel("out: uint8[:]")
