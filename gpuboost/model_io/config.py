@@ -20,7 +20,7 @@ LEARNER = ("booster", "disable_default_eval_metric", "multi_strategy", "objectiv
 DROPOUT = ("sample_type", "normalize_type", "rate_drop", "one_drop", "skip_drop")
 LINEAR = ("learning_rate", "reg_lambda", "reg_alpha", "feature_selector", "top_k")
 FOREST = ("process_type", "tree_method", "updater")
-TREE = tuple(f.name for f in fields(TreeParams) if f.name not in (*FOREST, *LEARNER, "num_parallel_tree"))
+TREE = (*(f.name for f in fields(TreeParams) if f.name not in (*FOREST, *LEARNER, "num_parallel_tree")), "refresh_leaf")
 
 
 def config_document(params: Params, model: Model | None) -> dict[str, Any]:
@@ -31,11 +31,12 @@ def config_document(params: Params, model: Model | None) -> dict[str, Any]:
         }  # fmt: skip
     else:
         n_trees = 0 if model is None else len(model.trees)
-        booster = {
+        trees = {
             "gbtree_model_param": {"num_parallel_tree": str(params.num_parallel_tree), "num_trees": str(n_trees)},
             "gbtree_train_param": _texts(params, FOREST), "tree_train_param": _texts(params, TREE),
-            "dart_train_param": _texts(params, DROPOUT),
         }  # fmt: skip
+        booster = {"gbtree": {"name": "gbtree", **trees}} if params.booster == "dart" else trees
+        booster["dart_train_param"] = _texts(params, DROPOUT)
     model = model or _untrained(params)
     objective, metrics = objective_of(model), params.eval_metric
     if not metrics and objective is not None and not params.disable_default_eval_metric:
