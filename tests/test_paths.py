@@ -255,6 +255,28 @@ def test_a_tilde_is_the_home_folder(booster, tmp_path, monkeypatch):
     assert sorted(os.listdir(tmp_path)) == ["dump.txt", "kept", "model.json", "model_1.ubj", "table.libsvm"]
 
 
+@posix
+def test_a_tilde_is_the_home_folder_of_pages_too(tmp_path, monkeypatch):
+    class Batches(gb.DataIter):
+        def reset(self):
+            self.is_done = False
+
+        def next(self, input_data):
+            if self.is_done:
+                return False
+            self.is_done = True
+            input_data(data=X, label=X[:, 0])
+            return True
+
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.chdir(tmp_path)
+    matrices = [
+        gb.ExtMemQuantileDMatrix(X, cache_memory=0, cache_folder="~/given"),
+        gb.DMatrix(Batches(cache_prefix=Path("~/named/pages")), cache_memory=0),
+    ]
+    assert sorted(os.listdir(tmp_path)) == ["given", "named"] and all(data.num_row() == len(X) for data in matrices)
+
+
 def test_text_bytes_and_path_objects_are_paths(tmp_path):
     assert as_path("file", tmp_path) == as_path("file", str(tmp_path)) == as_path("file", os.fsencode(tmp_path)) == str(tmp_path)
 

@@ -28,6 +28,7 @@ from gpuboost.data.tables.sparse import is_sparse
 from gpuboost.data.tables.text_files import TextTable, read_text
 from gpuboost.data.view import TableView
 from gpuboost.errors import RowError, not_built
+from gpuboost.paths import as_path
 from gpuboost.storage.shelf import Shelf
 
 __all__ = ["DMatrix"]
@@ -109,7 +110,8 @@ class DMatrix:
         if isinstance(data, str | os.PathLike):
             data = os.path.expanduser(data)
         stream, named = find_stream(data, info, self._streams_all)
-        self._cache_folder, is_libsvm = cache_folder or (stream.cache_folder if stream else None), False
+        own_folder = as_path("cache_folder", cache_folder) if cache_folder else None
+        self._cache_folder, is_libsvm = own_folder or (stream.cache_folder if stream else None), False
         if stream is not None:
             shelf = Shelf(room_for_values(cache_memory), self._cache_folder)
             gathered = gather(

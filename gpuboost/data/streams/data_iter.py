@@ -11,6 +11,7 @@ import numpy as np
 from gpuboost.data.info import FIELDS
 from gpuboost.data.streams.batch import Batch, Stream
 from gpuboost.data.tables.names import listing
+from gpuboost.paths import as_path
 
 __all__ = ["DataIter", "is_data_iter", "stream_of_iter"]
 
@@ -64,7 +65,7 @@ def is_data_iter(data: Any) -> bool:
 
 def stream_of_iter(it: Any) -> Stream:
     prefix = getattr(it, "cache_prefix", None)
-    return Stream(lambda: _batches(it), os.path.dirname(os.path.abspath(os.fspath(prefix))) if prefix else None)
+    return Stream(lambda: _batches(it), os.path.dirname(os.path.abspath(as_path("cache_prefix", prefix))) if prefix else None)
 
 
 def _batches(it: Any) -> Iterator[Batch]:
