@@ -121,6 +121,14 @@ def test_the_number_of_targets_may_be_given(library):
         library.train({"num_target": 3}, data, 1)
 
 
+def test_the_number_of_targets_agrees_with_a_model_that_goes_on():
+    data = gb.DMatrix(X, X[:, :2])
+    booster = gb.train({"num_target": 2}, data, 1)
+    assert gb.train({"num_target": 2}, data, 1, xgb_model=booster).num_boosted_rounds() == 2
+    with pytest.raises(ValueError, match="num_target=3, but by labels and objective it is 2"):
+        gb.train({"num_target": 3}, data, 1, xgb_model=booster)
+
+
 def test_updaters_and_methods_that_disagree_are_refused():
     with pytest.raises(ValueError, match="tree_method was given twice"):
         gb.train({"updater": "grow_colmaker", "tree_method": "hist"}, gb.DMatrix(X, X[:, 0]), 1)

@@ -54,6 +54,8 @@ def start_boosting(
     else:
         numbered = _with_codes_of(model, dtrain)
         check_labels(dtrain, objective, model.n_targets)
+    if params.num_target not in (1, model.n_targets):
+        raise ValueError(f"num_target={params.num_target}, but by labels and objective it is {model.n_targets}. Leave it out.")
     # As in XGBoost, an update learns what is carried from round to round, as biases of positions, from its own first round on.
     carrying = model if params.process_type == "default" else updated
     if carrying is not None:
@@ -85,9 +87,6 @@ def _empty_model(
 ) -> Model:
     """A model without rounds: names, types and base_score of the training table. default : instead of an estimated base_score."""
     n_outputs = objective.n_outputs(len(dtrain.labels_for(objective.label_rows)))
-    n_targets = 1 if objective.n_classes else n_outputs
-    if params.num_target not in (1, n_targets):
-        raise ValueError(f"num_target={params.num_target}, but by labels and objective it is {n_targets}. Leave num_target out.")
     estimated = estimate_base_score(dtrain, objective, backend, comm)  # also checks the labels
     given = default if params.base_score is None else params.base_score
     scores = estimated if given is None else given_base_score(given, n_outputs)
