@@ -323,6 +323,18 @@ def test_an_estimator_that_goes_on_numbers_categories_as_the_model(on):
     assert digest(model.get_booster().model) == digest(local.get_booster().model)
 
 
+def test_with_target_statistics_an_estimator_scores_the_training_table_as_on_one_machine(on):
+    city, rng = np.random.default_rng(0).integers(0, 20, N), np.random.default_rng(1)
+    X, y = pd.DataFrame({"city": pd.Categorical(city)}), pd.Series(rng.normal(size=20)[city] + rng.normal(size=N))
+    local = gb.GPUBoostRegressor(n_estimators=2, cat_encoding="statistics").fit(X, y, eval_set=[(X, y)])
+    rows, label = (dd.from_pandas(table, npartitions=3) for table in (X, y))
+    with on(2):
+        model = dgb.DaskGPUBoostRegressor(n_estimators=2, cat_encoding="statistics")
+        model.fit(rows, label, eval_set=[(rows, label)], verbose=False)
+    assert model.evals_result() == local.evals_result()
+    assert model.evals_result()["validation_0"]["rmse"][-1] == pytest.approx(np.sqrt(np.mean((local.predict(X) - y) ** 2)))
+
+
 def test_regressor_and_ranker_and_forest(client, on, table):
     (X, y), qid = table, np.arange(N) // 20
     frame = pd.DataFrame(X, columns=list("abcde")).assign(qid=qid)
