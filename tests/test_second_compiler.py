@@ -1,5 +1,6 @@
 """A first training's kernels are compiled by two processes: the second compiles what is needed, and only where it may."""
 
+import io
 import os
 import subprocess
 import sys
@@ -83,8 +84,9 @@ def no_more_processes(*_, **__):
 
 @pytest.mark.parametrize("why", ["", "one core", "asked for", "no Python", "another program"])
 def test_the_second_process_is_started_once_where_it_may(why, empty_folder, monkeypatch):
-    started = []
-    monkeypatch.setattr(subprocess, "Popen", lambda *_, **__: started.append(1) or SimpleNamespace(wait=lambda: 0))
+    started, pipe = [], io.BytesIO()
+    process = SimpleNamespace(wait=lambda: 0, stdin=pipe)
+    monkeypatch.setattr(subprocess, "Popen", lambda *_, **__: started.append(1) or process)
     monkeypatch.setattr(numba.config, "NUMBA_NUM_THREADS", 1 if why == "one core" else 2)
     monkeypatch.delenv("GPUBOOST_COMPILERS", raising=False)
     if why == "asked for":
@@ -97,6 +99,10 @@ def test_the_second_process_is_started_once_where_it_may(why, empty_folder, monk
     for _ in range(2):
         second_compiler.start_second_compiler()
     assert len(started) == (why == "")
+    end = time.monotonic() + 10
+    while started and not pipe.closed and time.monotonic() < end:
+        time.sleep(0.01)
+    assert pipe.closed == (why == "")
 
 
 def test_without_room_for_a_process_the_lock_is_given_back(empty_folder, monkeypatch):

@@ -90,7 +90,8 @@ def _empty_model(
     estimated = estimate_base_score(dtrain, objective, backend, comm)  # also checks the labels
     given = default if params.base_score is None else params.base_score
     scores = estimated if given is None else given_base_score(given, n_outputs)
-    if dtrain.base_margins is None and not np.isfinite(objective.base_margin(np.array(scores, np.float32))).all():
+    is_used = given is not None and dtrain.base_margins is None
+    if is_used and not np.isfinite(objective.base_margin(np.array(scores, np.float32))).all():
         raise ValueError(f"base_score of {objective.name} must be above 0, got 0: margins start at its logarithm. Leave it out.")
     linear = None
     if params.booster == "gblinear":  # XGBoost gives all its outputs the base_score of the first: the rest is in the biases
