@@ -3,10 +3,12 @@
 from abc import ABC, abstractmethod
 from typing import ClassVar
 
+import numpy as np
+
 from gpuboost.backend.row_sums import RowSums
 from gpuboost.params import Params
 
-__all__ = ["DEFAULTS", "Metric"]
+__all__ = ["DEFAULTS", "Metric", "rows_together"]
 
 DEFAULTS = Params()
 
@@ -33,3 +35,19 @@ class Metric(ABC):
     @abstractmethod
     def __call__(self, rows: RowSums) -> float:
         """The value over the rows of all workers; NaN where it is not defined."""
+
+
+def rows_together(rows: RowSums, family: str) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Label, prediction and weight (1 where none is given) of the rows of all workers, for a metric that is no sum over them.
+
+    float32 (n,) each, on the host. Raises ValueError where there are several labels or predictions of a row.
+    """
+    if len(rows.label) > 1 or len(rows.prediction) > 1:
+        counts = f"got {len(rows.label)} and {len(rows.prediction)}"
+        raise ValueError(f"eval_metric {family!r} takes one label column and one prediction of a row, {counts}.")
+    fetch = rows.backend.memory.fetch
+    label, prediction, weight = fetch(rows.label)[0], fetch(rows.prediction)[0], fetch(rows.weight)
+    weight = weight if len(weight) else np.ones(len(label), np.float32)
+    columns = np.stack([label, prediction, weight]).view(np.int32).astype(np.int64)
+    label, prediction, weight = rows.comm.gather_columns(columns).astype(np.int32).view(np.float32)
+    return label, prediction, weight

@@ -8,7 +8,7 @@ from gpuboost.backend.row_sums import RowSums
 from gpuboost.kernels.jit import kernel
 from gpuboost.kernels.scalar import log1p_double
 from gpuboost.metrics import register
-from gpuboost.metrics.base import DEFAULTS, Metric
+from gpuboost.metrics.base import DEFAULTS, Metric, rows_together
 from gpuboost.params import Params
 
 REGULARISATION = 10.0  # the challenge's b_r, added to the background
@@ -36,14 +36,9 @@ class MedianSignificance(Metric):
         self.name = "ams" if argument is None else f"ams@{self.share:g}"
 
     def __call__(self, rows: RowSums) -> float:
-        if len(rows.label) > 1 or len(rows.prediction) > 1:
-            raise ValueError(f"eval_metric 'ams' takes one label column and one prediction, got {len(rows.prediction)}.")
-        fetch = rows.backend.memory.fetch
-        label, prediction, weight = fetch(rows.label)[0], fetch(rows.prediction)[0], fetch(rows.weight)
-        weight = weight if len(weight) else np.ones(len(label), np.float32)
-        columns = np.stack([label, prediction, weight])[:, weight > 0].view(np.int32).astype(np.int64)
-        label, prediction, weight = rows.comm.gather_columns(columns).astype(np.int32).view(np.float32)
+        label, prediction, weight = rows_together(rows, self.family)
         order = np.argsort(-prediction, kind="stable")
+        order = order[weight[order] > 0]
         n_selected = int(np.float32(self.share) * np.float32(len(order)))  # in float32, as XGBoost counts
         return float(_significance(label[order], prediction[order], weight[order], n_selected))
 

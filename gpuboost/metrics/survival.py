@@ -11,7 +11,7 @@ from gpuboost.kernels.cox import cox_loss, sum_at_risk
 from gpuboost.kernels.jit import scalar
 from gpuboost.kernels.scalar import larger, log_double
 from gpuboost.metrics import register
-from gpuboost.metrics.base import DEFAULTS, Metric
+from gpuboost.metrics.base import DEFAULTS, Metric, rows_together
 from gpuboost.metrics.pointwise import MeanTerm
 from gpuboost.params import Params
 
@@ -81,13 +81,7 @@ class CoxLogLikelihood(Metric):
     family = "cox-nloglik"
 
     def __call__(self, rows: RowSums) -> float:
-        if len(rows.label) > 1 or len(rows.prediction) > 1:
-            raise ValueError(f"cox-nloglik takes one label column, got {len(rows.label)}. Use it with survival:cox.")
-        fetch = rows.backend.memory.fetch
-        label, prediction, weight = fetch(rows.label)[0], fetch(rows.prediction)[0], fetch(rows.weight)
-        weight = weight if len(weight) else np.ones(len(label), np.float32)
-        columns = np.stack([label, prediction, weight]).view(np.int32).astype(np.int64)
-        label, prediction, weight = rows.comm.gather_columns(columns).astype(np.int32).view(np.float32)
+        label, prediction, weight = rows_together(rows, self.family)
         if not (label[weight > 0] > 0).any():
             return math.nan
         order, at_risk = np.argsort(np.abs(label), kind="stable"), np.empty(len(label))

@@ -211,5 +211,5 @@ def test_early_stopping_looks_for_the_largest_significance():
 
 def test_several_classes_have_no_significance():
     data = gb.DMatrix(np.zeros((3, 1)), [0, 1, 2])
-    with pytest.raises(ValueError, match="'ams' takes one label column and one prediction, got 3"):
+    with pytest.raises(ValueError, match="'ams' takes one label column and one prediction of a row, got 1 and 3"):
         gb.train({"objective": "multi:softprob", "num_class": 3, "eval_metric": "ams"}, data, 1, evals=[(data, "t")])
