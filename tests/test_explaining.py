@@ -278,3 +278,21 @@ def test_a_training_and_a_prediction_load_nothing_that_explains():
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
+
+
+def test_a_thread_that_explains_meanwhile_has_the_means_too(monkeypatch):
+    """Another one computes the nodes' means: whoever comes before that is done does so as well."""
+    X = np.random.default_rng(0).random((60, 3))
+    data = gb.DMatrix(X, X[:, 0])
+    own, seen = contributions.with_means, []
+
+    def with_means(*args):
+        if not seen:
+            seen.append(None)
+            seen.append(shared.explain(data, CpuBackend(1)))
+        return own(*args)
+
+    shared = contributions.Contributions(gb.train({"max_depth": 3}, data, 2).model, np.zeros(1, np.float32))
+    monkeypatch.setattr(contributions, "with_means", with_means)
+    first = shared.explain(data, CpuBackend(1))
+    np.testing.assert_array_equal(seen[1], first)

@@ -46,8 +46,9 @@ class Contributions:
         """float32 (n_rows, n_outputs, n_features + 1), or of interactions (n_rows, n_outputs, n_features + 1, n_features + 1), on
         the device of the table. is_approximate : by what the splits of a row's own path change."""
         if self._covers is None:
-            self._covers = model_covers(self._model)
-            self.trees = with_means(self.trees, self._covers)
+            covers = model_covers(self._model)
+            self.trees = with_means(self.trees, covers)
+            self._covers = covers  # last: another thread that sees it takes the trees for finished
         with_pairs = kind == "interactions"
         parts: Iterable[Part] = (Changes(),)
         if not is_approximate:
