@@ -108,7 +108,7 @@ class DMatrix:
         numbered = feature_types if isinstance(feature_types, CategoryContainer) else None
         feature_types = None if numbered else feature_types
         if isinstance(data, str | os.PathLike):
-            data = os.path.expanduser(data)
+            data = as_path("data", data)
         stream, named = find_stream(data, info, self._streams_all)
         own_folder = as_path("cache_folder", cache_folder) if cache_folder else None
         self._cache_folder, is_libsvm = own_folder or (stream.cache_folder if stream else None), False
