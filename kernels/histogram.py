@@ -23,7 +23,9 @@ Loops over codes must be unrolled: 28 ms a round of 450k × 28, 41 where they ar
 it inlines the function, as it is told to; as constants to numba they would be, too, but compile the function for each.
 
 Of a tree of several outputs, up to LANES are added together: their packed pairs lie side by side, in the private histograms, too,
-so that one addition of 64 bytes, or for up to four of 32, does for a code what one of 8 does for one output.
+so that one addition of 64 bytes, or for up to four of 32, does for a code what one of 8 does for one output. They are read from a
+copy of the pairs where those of a row are side by side, so that a row of a deep node touches one line, not one an output: of 28
+codes and 16 outputs, ns a row of all, of every eighth and every 64th row, 79, 97, 130 -> 64, 71, 68 (Intel Xeon, busy).
 """
 
 import math
@@ -68,7 +70,9 @@ REGISTERS = 4  # words of a record that are added together
 AHEAD = 16  # rows whose records are prefetched; 8 to 64 are alike
 LANES, FEW_LANES = 8, 4  # outputs added together, at most; of up to four as many as add_four adds. Of 8 codes, ns a row, output:
 # 9.9 one by one, 4.5 by four (AMD EPYC); of 28 codes and 16 outputs, ns a row: 56 by four, 44 by eight (Intel Xeon with AVX-512)
-SUMS_TOGETHER = 16  # codes of a word × outputs added in one pass, whose private histograms, 33 KB, stay in the first-level cache
+CODES_TOGETHER = 4  # of a word, whose lanes are added in one pass, to private histograms of 66 KB. Of 28 codes and 16 outputs, ns
+# a row: 71 by two, 64 by four, 74 all at once; by fewer lanes 90 by four, 98 by eight (Intel Xeon, 48 KB of first-level cache)
+LAYOUT_ROWS = 512  # rows whose pairs are laid out by row together
 
 ASSIGN, ADD, ADD_SHARED = 0, 1, 2  # what a work item does to its slot; ADD_SHARED: other threads may add to it at the same time
 
@@ -130,6 +134,28 @@ def list_build_items(
     return items[:n_items]
 
 
+@parallel_kernel
+def lay_out_by_row_cpu(gpair, by_row, n_threads):
+    """Copy the pairs, or high limbs, so that a row's outputs are side by side.
+
+    gpair : int32 (n_outputs, 1 or 2, n_rows), IN. by_row : int32 (≥ n_rows · n_outputs,), OUT.
+    """
+    launch(n_threads, _lay_out_rows, (np.zeros(1, np.int64), gpair, by_row))
+
+
+@parallel_kernel.part
+def _lay_out_rows(counter, gpair, by_row):
+    n_outputs = gpair.shape[0]
+    while True:
+        begin = claim(counter) * LAYOUT_ROWS
+        if begin >= gpair.shape[2]:
+            return
+        for output in range(n_outputs):
+            own, place = gpair[output, 0, begin : begin + LAYOUT_ROWS], by_row[begin * n_outputs + output :]
+            for i in range(uint64(own.size)):
+                place[i * uint64(n_outputs)] = own[i]
+
+
 @inlined_scalar
 def count_group_words(most, n_items, n_threads):
     """Words of a record that a thread adds up together: all that fit, or so few that each thread finds two items."""
@@ -138,14 +164,16 @@ def count_group_words(most, n_items, n_threads):
 
 @parallel_kernel
 def build_histograms_cpu(
-    words, codes_per_word, rows, gpair, n_limbs, offsets, stride, items, group_words, hist, private, planes, pairs, n_threads
-):
+    words, codes_per_word, rows, gpair, by_row, n_limbs, offsets, stride, items, group_words, hist, private, planes, pairs,
+    n_threads
+):  # fmt: skip
     """Build or go on with the histograms of one page's work items.
 
     words : uint64 (n_rows, words of a record), IN. The records of codes, eight bytes at a time.
     codes_per_word : 8 of one byte or 4 of two.
     rows : int32 (2, n_trees · n_rows), IN. The two row buffers.
     gpair : int32 (n_outputs, 1 or 2, n_rows), IN. n_limbs : int32 (n_outputs,), IN.
+    by_row : int32 (n_rows · n_outputs + LANES,), IN, as lay_out_by_row_cpu writes it, where outputs are added together.
     offsets : int32 (n_features + 1,), IN. First bin of each feature.
     stride : bins of a private histogram: BYTE_STRIDE for one-byte codes, else more than the largest code.
     items : int64 (n_items, 8), IN. slot, output within the tree, output of gpair, row buffer, begin, end, what to do to the
@@ -162,7 +190,7 @@ def build_histograms_cpu(
     n_groups = (n_words + group_words - 1) // group_words
     counter, locks = np.zeros(1, np.int64), np.zeros((hist.shape[0], hist.shape[1], offsets.size - 1), np.uint8)
     args = (
-        counter, n_groups, words, codes_per_word, rows, gpair, n_limbs, offsets, stride, items, group_words, hist, locks,
+        counter, n_groups, words, codes_per_word, rows, gpair, by_row, n_limbs, offsets, stride, items, group_words, hist, locks,
         private, planes, pairs,
     )  # fmt: skip
     launch(n_threads, _build_items, args)
@@ -170,8 +198,8 @@ def build_histograms_cpu(
 
 @parallel_kernel.part
 def _build_items(
-    thread, counter, n_groups, words, codes_per_word, rows, gpair, n_limbs, offsets, stride, items, group_words, hist, locks,
-    private, planes, pairs
+    thread, counter, n_groups, words, codes_per_word, rows, gpair, by_row, n_limbs, offsets, stride, items, group_words, hist,
+    locks, private, planes, pairs
 ):  # fmt: skip
     private, planes, pairs = private[thread], planes[thread], pairs[thread]
     while True:
@@ -187,8 +215,8 @@ def _build_items(
         own_locks = locks[slot, :, first_word * codes_per_word :]
         if item[7] > 1:
             _add_outputs(
-                words, codes_per_word, first_word, features, rows[side, begin:end], gpair[output : output + item[7], 0], stride,
-                mode, private, planes[:n_words], pairs, hist[slot, own : own + item[7]], own_locks[own : own + item[7]],
+                words, codes_per_word, first_word, features, rows[side, begin:end], by_row[output:], gpair.shape[0], stride, mode,
+                private, planes[:n_words], pairs, hist[slot, own : own + item[7]], own_locks[own : own + item[7]],
             )  # fmt: skip
             continue
         if codes_per_word == 8 and words.shape[1] <= REGISTERS:
@@ -351,41 +379,54 @@ def _add_codes(plane, pairs, n_codes, bits, stride, private, words, first_word, 
 
 def _lanes_adder(n_lanes, add):
     """add : of jit.py, that adds so many."""
-    together = SUMS_TOGETHER // n_lanes
+
+    @inlined_scalar
+    def gather_lanes(rows, begin, end, by_row, n_outputs, words, first_word, pairs):
+        """Copy the lanes of rows begin to end side by side, as packed int64, and fetch what is wanted of the rows to come."""
+        flat, width, source, last = words.reshape(-1), uint64(words.shape[1]), uint64(first_word), rows.size - 1
+        for i in range(begin, end):
+            ahead, at, to = uint64(rows[min(i + AHEAD, last)]), uint64(rows[i]) * uint64(n_outputs), uint64((i - begin) * n_lanes)
+            prefetch(by_row, ahead * uint64(n_outputs))
+            prefetch(flat, ahead * width + source)
+            for lane in range(uint64(n_lanes)):
+                pairs[to + lane] = _widened(by_row[at + lane])
 
     @inlined_scalar
     def add_lanes(plane, pairs, n_codes, bits, stride, private):
         """private[(j · stride + code j) · n_lanes + lane] += pair of the lane, for n_codes codes of the words, or a few more."""
         mask = uint64((1 << bits) - 1)
-        for first in range(0, n_codes, together):
+        for first in range(0, n_codes, CODES_TOGETHER):
             place, shift = private[first * stride * n_lanes :], uint64(first * bits)
             for i in range(uint64(plane.size)):
                 word = plane[i] >> shift
-                for j in range(together):
+                for j in range(CODES_TOGETHER):
                     at = uint64(j * stride) + uint64((word >> uint64(j * bits)) & mask)
                     add(place, at * uint64(n_lanes), pairs, i * uint64(n_lanes))
 
-    return add_lanes
+    return gather_lanes, add_lanes
 
 
-_add_few_lanes, _add_lanes = _lanes_adder(FEW_LANES, add_four), _lanes_adder(LANES, add_eight)
+_gather_few_lanes, _add_few_lanes = _lanes_adder(FEW_LANES, add_four)
+_gather_lanes, _add_lanes = _lanes_adder(LANES, add_eight)
 
 
 @parallel_kernel.part
 def _add_outputs(
-    words, codes_per_word, first_word, offsets, rows, gpair, stride, mode, private, planes, pairs, hist, locks
+    words, codes_per_word, first_word, offsets, rows, by_row, n_outputs, stride, mode, private, planes, pairs, hist, locks
 ):  # fmt: skip
-    """An item of up to LANES outputs. rows : int32 (n,). gpair : int32 (outputs, n_rows). hist : int64 (outputs, bins, 2)."""
-    n_lanes = FEW_LANES if gpair.shape[0] <= FEW_LANES else LANES
-    pairs[:] = 0  # of lanes without an output
+    """An item of up to LANES outputs. rows : int32 (n,). by_row : from the first of these on, of n_outputs in all; what lanes
+    without an output add up is not looked at. hist : int64 (outputs, bins, 2)."""
+    n_lanes = FEW_LANES if hist.shape[0] <= FEW_LANES else LANES
     n_at_once = pairs.size // n_lanes
     for begin in range(0, rows.size, n_at_once):
-        own = rows[begin : begin + n_at_once]
-        for lane in range(gpair.shape[0]):
-            _gather_pairs(own, gpair[lane], pairs[lane::n_lanes])
-        _gather(words, first_word, own, planes)
+        end = min(begin + n_at_once, rows.size)
+        if n_lanes == FEW_LANES:
+            _gather_few_lanes(rows, begin, end, by_row, n_outputs, words, first_word, pairs)
+        else:
+            _gather_lanes(rows, begin, end, by_row, n_outputs, words, first_word, pairs)
+        _gather(words, first_word, rows[begin:end], planes)
         for w in range(planes.shape[0]):
-            plane, n_codes = planes[w, : own.size], min(codes_per_word, offsets.size - 1 - w * codes_per_word)
+            plane, n_codes = planes[w, : end - begin], min(codes_per_word, offsets.size - 1 - w * codes_per_word)
             place = private[w * codes_per_word * stride * n_lanes :]
             if codes_per_word == 4 and n_lanes == FEW_LANES:
                 _add_few_lanes(plane, pairs, n_codes, int64(16), stride, place)
@@ -398,7 +439,7 @@ def _add_outputs(
     by_lane = private.reshape(-1, n_lanes)
     for feature in range(offsets.size - 1):  # whose sums of all outputs stay in the first-level cache
         own_sums, own_bins = by_lane[feature * stride : (feature + 1) * stride], offsets[feature : feature + 2]
-        for output in range(gpair.shape[0]):
+        for output in range(hist.shape[0]):
             _split(own_sums[:, output], stride, own_bins, int64(0), mode, hist[output], locks[output, feature:])
         own_sums[:] = 0
     by_lane[(offsets.size - 1) * stride : planes.shape[0] * codes_per_word * stride] = 0  # of whole words

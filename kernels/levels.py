@@ -64,9 +64,9 @@ def count_slots(n_trees, max_depth, first_depth, n_threads):
 @parallel_kernel
 def grow_levels_cpu(
     max_depth, first_depth, max_leaves, n_leaves, nodes, sums, left_sums, cats, counts, segments, rows, is_left, words, columns,
-    packing, codes_per_word, stride, lanes, private, planes, pairs, n_bins, gpair, n_limbs, hist, offsets, features, monotone,
-    scales, first_output, reg_lambda, alpha, max_delta_step, min_child_weight, weights, member, key, n_level, n_node, prefix_grad,
-    prefix_hess, gains, bins, n_threads,
+    packing, codes_per_word, stride, lanes, private, planes, pairs, n_bins, gpair, by_row, n_limbs, hist, offsets, features,
+    monotone, scales, first_output, reg_lambda, alpha, max_delta_step, min_child_weight, weights, member, key, n_level, n_node,
+    prefix_grad, prefix_hess, gains, bins, n_threads,
 ):  # fmt: skip
     """Grow trees from their roots, which are the first nodes, to max_depth (> 0). Returns how many nodes there are then.
 
@@ -81,7 +81,7 @@ def grow_levels_cpu(
     """
     given = (
         max_depth, max_leaves, nodes, sums, left_sums, cats, counts, segments, rows, is_left, words, columns, packing,
-        codes_per_word, stride, lanes, n_bins, gpair, n_limbs, hist, offsets, features, monotone, scales, 1.0 / scales,
+        codes_per_word, stride, lanes, n_bins, gpair, by_row, n_limbs, hist, offsets, features, monotone, scales, 1.0 / scales,
         first_output, reg_lambda, alpha, max_delta_step, min_child_weight, weights, member, key, n_level, n_node,
     )  # fmt: skip
     begin, n_nodes, held = int64(0), int64(n_leaves.size), int64(0)  # the frontier's first node; nodes; histograms held
@@ -122,7 +122,7 @@ def _split_frontier(
     """Search the nodes of a frontier, and split those that have one; their children's numbers begin at n_nodes. Returns which."""
     (
         max_depth, max_leaves, nodes, sums, left_sums, cats, counts, segments, rows, is_left, words, columns, packing,
-        codes_per_word, stride, lanes, n_bins, gpair, n_limbs, hist, offsets, features, monotone, scales, inverse_scales,
+        codes_per_word, stride, lanes, n_bins, gpair, by_row, n_limbs, hist, offsets, features, monotone, scales, inverse_scales,
         first_output, reg_lambda, alpha, max_delta_step, min_child_weight, weights, member, key, n_level, n_node,
     ) = given  # fmt: skip
     n, every_bin, parameters = frontier.size, np.empty((0, 0), np.uint8), np.empty(0)
@@ -130,7 +130,7 @@ def _split_frontier(
     n_built = choose_built(frontier, nodes, counts, held, subtract, build, parents)
     _build_histograms(
         packing, build[:n_built], parents[: n_built if subtract else 0], held, hist, nodes, segments, first_output, offsets,
-        features, words, codes_per_word, stride, lanes, rows, gpair, n_limbs, private, planes, pairs, n_threads,
+        features, words, codes_per_word, stride, lanes, rows, gpair, by_row, n_limbs, private, planes, pairs, n_threads,
     )  # fmt: skip
     is_masked = n_node < features.size or member.shape[0] > 0
     mask = np.empty((n if is_masked else 0, features.size), np.uint8)
@@ -155,7 +155,7 @@ def _split_frontier(
 @parallel_kernel.part
 def _build_histograms(
     packing, build, parents, held, hist, nodes, segments, first_output, offsets, features, words, codes_per_word, stride, lanes,
-    rows, gpair, n_limbs, private, planes, pairs, n_threads
+    rows, gpair, by_row, n_limbs, private, planes, pairs, n_threads
 ):  # fmt: skip
     """Build the histograms of nodes, whose slots begin at held, and take them from those of their parents, if any are given."""
     if hist.ndim == 3:
@@ -173,8 +173,8 @@ def _build_histograms(
         items = list_build_items(build, nodes, segments, first_output, n_limbs, lanes, yes, n_threads, slice_rows, held, built)
         group_words = count_group_words(planes.shape[1], len(items), n_threads) if n_threads > 1 else planes.shape[1]
         _build(
-            words, codes_per_word, rows, gpair, n_limbs, offsets, stride, items, group_words, built, private, planes, pairs,
-            n_threads,
+            words, codes_per_word, rows, gpair, by_row, n_limbs, offsets, stride, items, group_words, built, private, planes,
+            pairs, n_threads,
         )  # fmt: skip
         _subtract(parents, held, hist, n_threads)
 

@@ -55,6 +55,8 @@ def build(columns, n_bins, pairs, rows_of, *, n_limbs=1, vector=False, page_rows
     for p, (first, last) in enumerate(zip(bounds, bounds[1:])):
         part = training._pages[p]
         part.gpair = np.ascontiguousarray(packed[:, :, first:last])
+        if len(part.by_row):
+            histogram.lay_out_by_row_cpu(part.gpair, part.by_row, 2)
         part.lists = np.full((2, sum(len(members) for _, members in rows_of) + 1), -1, np.int32)
         filled = [0, 0]
         for node, (_, members) in enumerate(rows_of):

@@ -8,6 +8,7 @@ from gpuboost.backend.fixed_point import check_finite
 from gpuboost.backend.output_sketch import choose_outputs
 from gpuboost.backend.plans import Round
 from gpuboost.kernels import row_sampling
+from gpuboost.kernels.histogram import lay_out_by_row_cpu
 from gpuboost.kernels.output_sketch import combine_outputs_cpu, sum_squares_cpu
 from gpuboost.kernels.quantise import N_SUMS, choose_limbs_cpu, choose_scales_cpu, quantise_cpu
 from gpuboost.params import Params
@@ -136,6 +137,8 @@ class CpuGradients(Gradients):
                 grad[:, page.own], hess[:, page.own], self._keys, self.scales, self.n_limbs, page.gpair, sums,
                 self._n_threads,
             )  # fmt: skip
+            if len(page.by_row):
+                lay_out_by_row_cpu(page.gpair, page.by_row, self._n_threads)
         return _over_threads(np.add, sums)
 
 

@@ -5,9 +5,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from gpuboost.backend.contract import TrainingRows
+from gpuboost.kernels.histogram import LANES
 from gpuboost.storage.mapped import Allocate
 
-__all__ = ["PageRows", "list_page_rows", "make_room"]
+__all__ = ["PageRows", "lay_out_by_row", "list_page_rows", "make_room"]
 
 
 @dataclass
@@ -23,6 +24,8 @@ class PageRows:
     marks : uint8 (n_trees · k,). Which of the rows to be moved go left. All pages share it. Both are empty until make_room.
     gpair : int32 (n_searched, limbs, n_rows). Gradients in fixed point; once trees are grown, of a page whose leaves are gone
         through row by row, the nodes that its rows end in (kernels/row_leaves.py): until the next gradients are quantised.
+    by_row : int32 (n_rows · n_searched + LANES,), or empty: the same of one limb, a row's outputs side by side, where histograms
+        add several outputs together.
     """
 
     first: int
@@ -35,6 +38,7 @@ class PageRows:
     lists: np.ndarray
     marks: np.ndarray
     gpair: np.ndarray
+    by_row: np.ndarray
 
     @property
     def own(self) -> slice:
@@ -61,11 +65,18 @@ def list_page_rows(rows: TrainingRows, n_searched: int, draws_rows: bool, alloca
             PageRows(
                 first, n_rows, first_id, kept, idle, np.empty_like(kept) if draws_rows else kept, len(kept),
                 np.empty((2, 0), np.int32), np.empty(0, np.uint8), gpair.reshape(n_searched, 1, n_rows),
+                np.empty(0, np.int32),
             )  # fmt: skip
         )
         first += n_rows
         first_id += len(kept)
     return pages
+
+
+def lay_out_by_row(pages: list[PageRows], n_searched: int, allocate: Allocate) -> None:
+    """Give every page room for pairs by row."""
+    for page in pages:
+        page.by_row = allocate((page.n_rows * n_searched + LANES,), np.int32)
 
 
 def make_room(pages: list[PageRows], n_trees: int, allocate: Allocate) -> None:

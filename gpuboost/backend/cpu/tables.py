@@ -73,13 +73,13 @@ class CpuTable(ABC):
         for p, page in self.walk(None, numbers):
             # Row lists hold numbers within the page. Work items: kernels/histogram.py, each of up to so many outputs.
             items = histogram.list_build_items(
-                build, arrays.nodes, arrays.segments[p], first_output, n_limbs, self._lanes, p == numbers[0], self._n_threads,
+                build, arrays.nodes, arrays.segments[p], first_output, n_limbs, self.lanes, p == numbers[0], self._n_threads,
                 histogram.MIN_SLICE_ROWS, first_slot, hist,
             )  # fmt: skip
             self._add(p, page, n_limbs, items, hist)
 
     #: Outputs that are added up together.
-    _lanes = 1
+    lanes = 1
 
     def in_one_page(self) -> tuple[np.ndarray, tuple[Any, ...]]:
         """The records of a table in one page, and what else kernels/levels.py reads of it."""
@@ -130,8 +130,8 @@ class _Records:
         """words : uint64 (n_rows, words), IN. offsets : int32 (codes of a record + 1,), IN. Where the sums of each begin."""
         n_words = histogram.count_group_words(self._planes.shape[1], len(items), self._n_threads)
         histogram.build_histograms_cpu(
-            words, self._codes_per_word, rows.lists, rows.gpair, n_limbs, offsets, self._stride, items, n_words, hist,
-            self._private, self._planes, self._pairs, self._n_threads,
+            words, self._codes_per_word, rows.lists, rows.gpair, rows.by_row, n_limbs, offsets, self._stride, items, n_words,
+            hist, self._private, self._planes, self._pairs, self._n_threads,
         )  # fmt: skip
 
 
@@ -175,7 +175,7 @@ class DenseTable(CpuTable):
         if binned.representation is not Representation.SORTED:
             n_codes, most = len(binned.record_offsets) - 1, int(binned.cuts.n_bins.max())
             self._records = _Records(binned.dtype, n_codes, most, leaf_size, n_threads)
-            self._lanes = self._records.lanes
+            self.lanes = self._records.lanes
         self._drawn: list[np.ndarray] = []  # records of the features drawn, by page; one for all where pages are read anew
         self._max_bin = params.max_bin
         self._narrow: _NarrowRecords | None = None
@@ -376,7 +376,7 @@ class PackedSparseTable(_PackedRecords, SparseTable):
         self._packing, self._packed = packing, _Packed(packing, leaf_size)
         self.n_packed_codes = self._packed.n_codes
         self._records = _Records(np.dtype(np.uint8), packing.n_groups, 0, leaf_size, n_threads)
-        self._lanes = self._records.lanes
+        self.lanes = self._records.lanes
 
     def mark(self, p: int, page: Page, arrays: NodeArrays, selected: np.ndarray, chunks: np.ndarray) -> None:
         page, rows = self._page, self._pages[p]

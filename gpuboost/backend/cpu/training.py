@@ -7,7 +7,7 @@ from gpuboost.backend.contract import Array, Training, TrainingRows
 from gpuboost.backend.cpu.candidates import is_worth_narrowing, most_candidates
 from gpuboost.backend.cpu.gradients import CpuGradients
 from gpuboost.backend.cpu.leaf_quantiles import CpuLeafQuantiles
-from gpuboost.backend.cpu.rows import list_page_rows, make_room
+from gpuboost.backend.cpu.rows import lay_out_by_row, list_page_rows, make_room
 from gpuboost.backend.cpu.tables import open_table
 from gpuboost.backend.cpu.trees import HISTOGRAM_MEMORY, CpuTrees
 from gpuboost.backend.plans import Round
@@ -82,10 +82,13 @@ class CpuTraining(Training[list[Tree]]):
         self._n_threads = n_threads = busy_threads(binned, len(rows.margin), n_threads)
         self.trees_at_once, self._n_trees = trees_at_once(binned, params, n_trees, n_threads), 0
         searched = params.searched_outputs(leaf_size)
-        self._row_bytes = 4 * (n_trees * searched + 2 * len(rows.margin)) * binned.n_rows  # fixed point, gradients, hessians
+        n_copies = 2 if searched > 1 else 1  # of what is in fixed point; beside it gradients and hessians
+        self._row_bytes = 4 * (n_copies * n_trees * searched + 2 * len(rows.margin)) * binned.n_rows
         allocate = row_allocator(self._row_bytes + LIST_BYTES * self.trees_at_once * binned.n_rows)
         self._pages = list_page_rows(rows, n_trees * searched, params.sampling is not None, allocate)
         self._table = open_table(binned, params, self._pages, searched, n_threads)
+        if self._table.lanes > 1:
+            lay_out_by_row(self._pages, n_trees * searched, allocate)
         self.margin = np.ascontiguousarray(rows.margin)
         self.gradients = CpuGradients(rows, params, self.margin, self._pages, n_threads, allocate)
         self.trees = CpuTrees(binned, params, n_trees, leaf_size, self.gradients, self._table, self._pages, n_threads)

@@ -133,7 +133,7 @@ class CpuTrees(Trees):
         arrays.n_nodes = grow_levels_cpu(
             max_depth, first_depth, max_leaves, self._n_leaves, arrays.nodes, arrays.sums, arrays.left_sums, arrays.cats,
             arrays.counts, arrays.segments[0], page.lists, page.marks, words, *of_table, self._cuts.n_bins, page.gpair,
-            gradients.n_limbs, hist, columns.offsets, columns.features, self.monotone, gradients.scales,
+            page.by_row, gradients.n_limbs, hist, columns.offsets, columns.features, self.monotone, gradients.scales,
             self.first_output, penalty.reg_lambda, penalty.reg_alpha, penalty.max_delta_step, penalty.min_child_weight,
             self._feature_weights, self._member, self.plan.key, *self._node_counts(), *self._prefix, self._gains, self._bins,
             self._n_threads,
