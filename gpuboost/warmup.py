@@ -41,6 +41,7 @@ CODES = np.floor(20 * X)
 SPARSE, FULLER = (  # lists, and those that are written out (data/density.py)
     scipy.sparse.random_array((N_ROWS, 40), density=density, format="csr", random_state=_random) for density in (0.02, 0.2)
 )
+WIDE = scipy.sparse.random_array((N_ROWS, 2**15), density=0.002, format="csr", random_state=_random)  # cells of four bytes
 QUERIES = np.arange(N_ROWS) // 20
 WEIGHT = np.ones(N_ROWS)
 
@@ -83,10 +84,10 @@ def other_uses() -> Iterator[Use]:
     for objective in ("reg:squarederror", "binary:logistic"):
         for params in _growths():
             yield partial(_learn, {"objective": objective, **params}, X, CLASSES > 4)
-        for table in (SPARSE, SPARSE.tocsc(), ONE_HOT.astype(np.uint8), np.where(X < 0.1, np.nan, X)):
+        for table in (SPARSE, SPARSE.tocsc(), WIDE, ONE_HOT.astype(np.uint8), np.where(X < 0.1, np.nan, X)):
             for tree_method in ("hist", "approx", "exact"):
                 yield partial(_learn, {"objective": objective, "tree_method": tree_method}, table, CLASSES > 4, weight=WEIGHT)
-        for table in (SPARSE, FULLER):
+        for table in (SPARSE, FULLER, WIDE):
             yield partial(_learn, {"objective": objective}, table, CLASSES > 4, sparse_absent="zero")
     for params in ({}, {"max_cat_to_onehot": 1}, {"cat_smooth": 1.0, "cat_l2": 1.0, "monotone_constraints": "(0,0,1)"}):
         for tree_method in ("hist", "approx"):

@@ -72,9 +72,9 @@ def _recode(counter, records, features, offsets, codes, rows, selected):
 def compact_cells_cpu(row_begin, cells, new_cells, rows, selected, row_end, n_threads):
     """Copy the cells of some features, each to the place where the cells of its row begin.
 
-    row_begin : int64 (≥ n_rows,), cells : int32 (n_cells,), IN. See kernels/sparse.py.
+    row_begin : int64 (≥ n_rows,), cells : uint16 or int32 (n_cells,), IN. See kernels/sparse.py.
     new_cells : int32 (cell numbers,), IN. The number of each cell from now on, −1 for a feature that is not drawn.
-    rows : int32 (m,), IN. selected : int32 (n_cells,), OUT. row_end : int64 (n_rows,), OUT. Where the copied cells of a row end.
+    rows : int32 (m,), IN. selected : as cells, OUT. row_end : int64 (n_rows,), OUT. Where the copied cells of a row end.
     """
     counter = np.zeros(1, np.int64)
     launch(n_threads, _compact_cells, (counter, row_begin, cells, new_cells, rows, selected, row_end))

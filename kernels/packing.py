@@ -52,7 +52,7 @@ def _pack_blocks(counter, columns, luts, members, first_member, records):
 def pack_cells_cpu(row_begin, cells, groups, steps, base, records, n_threads):
     """Write the packed records of a sparse page (kernels/sparse.py): what a row lists is a step away from the record of none.
 
-    row_begin : int64 (n_rows + 1,), cells : int32 (n_cells,), IN.
+    row_begin : int64 (n_rows + 1,), cells : uint16 or int32 (n_cells,), IN.
     groups : int32, steps : uint8 (total_bins + n_features,), IN. For each cell its feature's group, and what it adds there
         modulo 256: lut[f][code] − lut[f][code of the cells that are not listed].
     base : uint8 (n_groups,), IN. Record of a row that lists nothing. records : uint8 (n_rows, width ≥ n_groups), OUT.

@@ -53,7 +53,7 @@ def code_stored_cpu(
     row_begin : int32 or int64 (n_rows + 1,), IN. columns : int32 or int64 (n_stored,), IN. values : float32 (n_stored,), IN.
     missing : float32. A value equal to it is missing, as NaN is. keeps_missing : whether a stored one gets a cell.
     thresholds, offsets : as kernels/binning.py. absent : int32 (n_features,), IN. Code of what is not listed.
-    n_cells : int64 (n_rows,), OUT. cells : int32 (n_stored,), OUT. Those of row r begin at row_begin[r].
+    n_cells : int64 (n_rows,), OUT. cells : uint16 or int32 (n_stored,), OUT. Those of row r begin at row_begin[r].
     """
     counter = np.zeros(1, np.int64)
     args = (
@@ -131,7 +131,8 @@ def _write_out_cells(counter, row_begin, cells, features, offsets, absent, colum
 
 @kernel
 def join_rows_cpu(stored_begin, n_cells, row_begin, cells):
-    """Close the gaps between the rows. cells : int32, INOUT. Row r's n_cells[r] begin at stored_begin[r], then at row_begin[r].
+    """Close the gaps between the rows. cells : uint16 or int32, INOUT. Row r's n_cells[r] begin at stored_begin[r], then at
+    row_begin[r].
 
     stored_begin : int32 or int64 (n_rows + 1,), IN. row_begin : int64 (n_rows + 1,), OUT.
     n_cells : int64 (n_rows,), IN. It may be row_begin[1:], of which a row's is read before it is written.
@@ -154,7 +155,7 @@ def list_cells_cpu(bounds, rows, codes, n_bins, offsets, row_begin, cells):
 
     bounds : int64 (n_features, 2), rows : int32 (n,), codes : uint32 (n,), IN. n_bins : int32 (n_features,), IN.
     offsets : int32 (n_features + 1,), IN.
-    row_begin : int64 (n_rows + 1,), OUT. Row r lists cells[row_begin[r]:row_begin[r + 1]]. cells : int32 (n,), OUT.
+    row_begin : int64 (n_rows + 1,), OUT. Row r lists cells[row_begin[r]:row_begin[r + 1]]. cells : uint16 or int32 (n,), OUT.
     """
     n_features = bounds.shape[0]
     row_begin[:] = 0
@@ -184,7 +185,7 @@ def list_cells_cpu(bounds, rows, codes, n_bins, offsets, row_begin, cells):
 def count_cells_cpu(row_begin, cells, counts, n_threads):
     """How often each cell occurs in some parts of the rows.
 
-    row_begin : int64 (n_rows + 1,), IN. cells : int32 (n_cells,), IN.
+    row_begin : int64 (n_rows + 1,), IN. cells : uint16 or int32 (n_cells,), IN.
     counts : int64 (n_parts, total_bins + n_features), INOUT. The rows are cut into so many parts.
     """
     counter = np.zeros(1, np.int64)

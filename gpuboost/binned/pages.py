@@ -15,7 +15,7 @@ import numpy as np
 from gpuboost.arrays import on_device_of
 from gpuboost.binned.cuts import SENTINEL, Cuts
 
-__all__ = ["DensePage", "Page", "PageStore", "ResidentPages", "SortedColumns", "SparsePage", "StoredRows"]
+__all__ = ["DensePage", "Page", "PageStore", "ResidentPages", "SortedColumns", "SparsePage", "StoredRows", "cell_dtype"]
 
 Array = np.ndarray  # or CuPy's, with the same methods
 Put = Callable[[Array], Array]  # an array in another memory
@@ -84,11 +84,18 @@ class DensePage:
             return np.array([bool((self.columns[f] == code).any()) for f, code in zip(features.tolist(), codes.tolist())])
 
 
+def cell_dtype(cuts: Cuts) -> np.dtype:
+    """Of a sparse page's cells in host memory: uint16 where it has all their numbers, else int32. Of 500,000 rows of 20 cells
+    they take 20 MB instead of 40."""
+    return np.dtype(np.uint16 if cuts.total_bins + cuts.n_features <= 2**16 else np.int32)
+
+
 @dataclass(frozen=True, eq=False)
 class SparsePage:
     """All rows as lists of the cells that are not absent (kernels/sparse.py).
 
-    cells : int32 (n_cells,), ascending in a row; row r lists cells[row_begin[r]:row_begin[r + 1]].
+    cells : (n_cells,), ascending in a row; row r lists cells[row_begin[r]:row_begin[r + 1]]. In host memory cell_dtype, on a
+        device int32.
     row_begin : int64 (n_rows + 1,). absent : int32 (n_features,), as SortedColumns.
     zero_bins : int32 (total_bins + n_features,), for each cell the bin of zero of its feature; (0,) where absent is missing.
     host : the same page in host memory, where this one is on a device.
@@ -116,7 +123,8 @@ class SparsePage:
     def moved(self, put: Put) -> "SparsePage":
         """The same page in another memory."""
         host = self.host or self
-        arrays = {name: put(getattr(host, name)) for name in ("row_begin", "cells", "absent", "zero_bins")}
+        arrays = {name: put(getattr(host, name)) for name in ("row_begin", "absent", "zero_bins")}
+        arrays["cells"] = put(host.cells.astype(np.int32, copy=False))
         records = None if host.records is None else put(host.records)
         return SparsePage(self.cuts, **arrays, host=host, records=records)
 

@@ -14,7 +14,7 @@ import numpy as np
 
 from gpuboost.binned.cuts import SENTINEL, Cuts
 from gpuboost.binned.matrix import BinnedMatrix
-from gpuboost.binned.pages import DensePage, ResidentPages, SortedColumns, SparsePage
+from gpuboost.binned.pages import DensePage, ResidentPages, SortedColumns, SparsePage, cell_dtype
 from gpuboost.communicator import Communicator
 from gpuboost.data.category_bins import cut_by_category
 from gpuboost.data.column_groups import neighbours
@@ -249,11 +249,11 @@ def list_cells(
     row_begin = np.empty(source.n_rows + 1, np.int64)
     if cuts.total_bins > SEARCHED_BINS:
         assert blocks is not None
-        cells = np.empty(blocks.n_entries, np.int32)
+        cells = np.empty(blocks.n_entries, cell_dtype(cuts))
         list_cells_cpu(blocks.bounds, blocks.rows, blocks.codes, cuts.n_bins, cuts.offsets, row_begin, cells)
         return row_begin, cells
     stored, keeps_missing = source.stored, bool((absent < cuts.n_bins).any())
-    n_cells, cells = row_begin[1:], np.empty(stored.nnz, np.int32)
+    n_cells, cells = row_begin[1:], np.empty(stored.nnz, cell_dtype(cuts))
     code_stored_cpu(
         stored.indptr, stored.indices, float32_values(stored), np.float32(source.missing), keeps_missing, cuts.thresholds,
         cuts.offsets, absent, n_cells, cells, n_threads,

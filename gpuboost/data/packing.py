@@ -73,7 +73,7 @@ def choose_packing(pages: list[DensePage], cuts: Cuts, backend: Backend) -> Pack
 def choose_sparse_packing(page: SparsePage, n_threads: int) -> Packing | None:
     """A packing of a sparse table's columns where it is worth it. page : in host memory.
 
-    Its records may take no more bytes than the cells do, four each, and must save more sums than undoing them costs.
+    Its records may take no more than four bytes for each cell, and must save more sums than undoing them costs.
     """
     n_rows, n_cells = page.n_rows, len(page.cells)
     if n_rows == 0:

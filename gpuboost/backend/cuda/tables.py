@@ -406,7 +406,7 @@ def bytes_copied(binned: BinnedMatrix, params: Params) -> int:
     if params.colsample_bytree == 1 or binned.packing is not None:
         return 0
     if binned.is_sparse:
-        return sum(page.cells.nbytes for page in binned.pages if isinstance(page, SparsePage))
+        return 4 * binned.n_cells
     n_codes = count_drawn(params.colsample_bytree, binned.cuts.n_features)
     return sum(_rows_copied(binned)) * histogram.record_bytes(n_codes * binned.dtype.itemsize)
 
