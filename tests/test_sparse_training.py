@@ -5,6 +5,7 @@ import pytest
 import scipy.sparse
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from packed_tables import cuts_of
 from simulator import SimulatedDevice
 
 import gpuboost as gb
@@ -12,7 +13,7 @@ from gpuboost.backend.cpu import trees as cpu_trees
 from gpuboost.backend.cpu.trees import CpuTrees
 from gpuboost.backend.cuda import CudaBackend
 from gpuboost.backend.cuda.device import find_device
-from gpuboost.binned.pages import SparsePage
+from gpuboost.binned.pages import SparsePage, cell_dtype
 from gpuboost.communicator import run_threads
 from gpuboost.model_io import digest
 
@@ -80,6 +81,27 @@ def test_workers_and_threads_do_not_matter(rule):
             train({}, csr[parts[rank]], y[parts[rank]], weight[parts[rank]], rule).model  # noqa: B023 - run at once
         ))  # fmt: skip
         assert set(shards) == {expected}
+
+
+@pytest.mark.filterwarnings("ignore:Some columns hold nothing")
+@pytest.mark.parametrize("rule", RULES)
+@pytest.mark.parametrize("params", [{}, {"tree_method": "approx"}, {"colsample_bytree": 0.5}], ids=["hist", "approx", "drawn"])
+def test_the_width_of_cells_does_not_matter(rule, params, monkeypatch):
+    """Also where it is just enough."""
+    dense, csr, y, weight = make(rule)
+    models = {}
+    for dtype in (np.uint16, np.int32):
+        monkeypatch.setattr("gpuboost.data.columns.cell_dtype", lambda cuts, dtype=dtype: np.dtype(dtype))
+        booster = train(params, csr, y, weight, rule)
+        models[dtype] = digest(booster.model), booster.predict(gb.DMatrix(csr)).tobytes()
+    assert models[np.uint16] == models[np.int32]
+
+
+def test_cells_are_as_wide_as_their_numbers():
+    """The highest is the missing value of the last of 100 columns, number total_bins + 99."""
+    for n_bins, dtype in ((2**16 - 199, np.uint16), (2**16 - 198, np.int32)):
+        cuts = cuts_of([n_bins, *[1] * 99])
+        assert cell_dtype(cuts) == dtype and (cuts.total_bins + 99 <= np.iinfo(np.uint16).max) == (dtype is np.uint16)
 
 
 @pytest.mark.filterwarnings("ignore:(Some|All) columns hold nothing", "ignore:.*found no split")
