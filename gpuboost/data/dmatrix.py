@@ -359,19 +359,19 @@ class DMatrix:
     @property
     def labels(self) -> np.ndarray:
         """float32 (n_targets, n_rows): the label, or without one the lower and the upper bound, two rows. NaN is what a row
-        lacks that has others. Raises ValueError when there is none."""
+        lacks that has others; rows of weight 0 have another row's. Raises ValueError when there is none."""
         return self.labels_for(2 if self.has_bounds and not self.has_label else 1)
 
     def labels_for(self, label_rows: int) -> np.ndarray:
         """The same for an objective whose targets have so many rows of labels: with 2, bounds go before a label."""
         if label_rows == 2 and (self.has_bounds or not self.has_label and self.num_row() == 0):
-            return np.stack([self._info.label_lower_bound, self._info.label_upper_bound])
+            return self._info.of_weight(np.stack([self._info.label_lower_bound, self._info.label_upper_bound]))
         if not self.has_label:
             one_bound = len(self._info.label_lower_bound) != len(self._info.label_upper_bound)
             found = "only bounds, which survival:aft alone takes" if self.has_bounds else "and one bound without the other"
             given = f", {found}" if self.has_bounds or one_bound else ""
             raise ValueError(f"this DMatrix has no label{given}. Pass label=, or call set_label().")
-        return self._info.row_label
+        return self._info.of_weight(self._info.label)
 
     @property
     def has_label(self) -> bool:

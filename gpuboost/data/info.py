@@ -94,13 +94,14 @@ class MatrixInfo:
         weight = self.weight if len(self.weight) else np.ones(self.n_rows, np.float32)
         return np.where(unlabelled, np.float32(0), weight)
 
-    @property
-    def row_label(self) -> np.ndarray:
-        """label; for rows that have no weight because their only one is missing, that of another row."""
-        if len(self.label) > 1 or not len(unlabelled := self.is_unlabelled):
-            return self.label
-        known = self.label[0][~unlabelled]
-        return np.where(unlabelled, known[0] if len(known) else np.float32(0), self.label)
+    def of_weight(self, labels: np.ndarray) -> np.ndarray:
+        """float32 (k, n_rows) labels as training and metrics compute with them: rows of weight 0, which may hold anything, have
+        those of a row that counts."""
+        counts = self.row_weight > 0
+        if counts.all():  # also where none are weighed
+            return labels
+        known = labels[:, np.flatnonzero(counts)[:1]] if counts.any() else np.float32(1)  # which every loss takes
+        return np.where(counts, labels, known)
 
     def taken(self, rows: np.ndarray) -> "MatrixInfo":
         """Of the rows with the given numbers, intp (n,), in that order. Queries stay where they are whole, else they are lost."""

@@ -5,6 +5,7 @@ import pytest
 from objectives.losses import CASES, params_of
 
 import gpuboost as gb
+from gpuboost.model_io import digest
 from gpuboost.objectives import get_objective
 from gpuboost.params import parse_params
 
@@ -111,8 +112,24 @@ def test_labels_outside_the_domain_are_refused_by_place_and_value(case):
         return
     with pytest.raises(ValueError, match=f"needs labels that are .*; 1 of 20 are not, the first at row 7: {label[7]:g}"):
         gb.train(params_of(case), gb.DMatrix(X, label), 1)
-    weight[7] = 0
-    gb.train(params_of(case), gb.DMatrix(X, label, weight=weight), 0)
+
+
+@each_case
+@pytest.mark.parametrize("wrong", [-5.0, -1.0, 3e38])
+def test_a_label_of_weight_0_may_be_anything(case, wrong):
+    X, label, weight = CASES[case].table(60)
+    label[7], weight[7] = wrong, 0
+    booster, log = train_with_log(case, gb.DMatrix(X, label, weight=weight))
+    keep = np.arange(60) != 7
+    dropped, expected = train_with_log(case, gb.DMatrix(X[keep], label[keep], weight=weight[keep]))
+    assert digest(booster.model) == digest(dropped.model) and log == expected
+    assert gb.DMatrix(X, label, weight=weight).get_label()[7] == np.float32(wrong)
+
+
+def train_with_log(case, dtrain):
+    log = {}
+    params = {**params_of(case), "eta": 0.1}  # of larger steps some lead below −1, where no logarithm is
+    return gb.train(params, dtrain, 2, evals=[(dtrain, "t")], evals_result=log, verbose_eval=False), log
 
 
 def test_hinge_pushes_rows_within_the_margin():

@@ -155,6 +155,19 @@ def test_bounds_are_checked_and_are_for_aft():
     assert part.get_float_info("label_lower_bound").tolist() == low[[3, 1]].tolist() and part.labels.shape == (2, 2)
 
 
+@each_law
+def test_bounds_of_weight_0_may_be_anything(law):
+    X, _, low, high, weight = times()
+    weight[:4], low[:4], high[:4] = 0, [-1, 5, 0, np.inf], [-2, 1, 0, np.inf]
+    params, results = {"objective": "survival:aft", "aft_loss_distribution": law}, []
+    for rows in (slice(None), slice(4, None)):
+        bounds = {"label_lower_bound": low[rows], "label_upper_bound": high[rows]}
+        dtrain, log = gb.DMatrix(X[rows], **bounds, weight=weight[rows]), {}
+        booster = gb.train(params, dtrain, 2, evals=[(dtrain, "t")], evals_result=log, verbose_eval=False)
+        results.append((booster.save_raw("json"), log))
+    assert results[0] == results[1] and np.isfinite(results[0][1]["t"]["aft-nloglik"]).all()
+
+
 def test_a_worker_may_have_no_rows():
     X, _, low, high, _ = times(20)
 
