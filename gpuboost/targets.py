@@ -10,7 +10,7 @@ from gpuboost.communicator import Communicator
 from gpuboost.data.dmatrix import DMatrix
 from gpuboost.objectives import Objective
 
-__all__ = ["check_count", "check_labels", "estimate_base_score", "given_base_score"]
+__all__ = ["check_count", "check_labels", "check_start", "estimate_base_score", "given_base_score"]
 
 
 def estimate_base_score(dtrain: DMatrix, objective: Objective, backend: Backend, comm: Communicator) -> tuple[float, ...]:
@@ -37,6 +37,12 @@ def given_base_score(given: Sequence[float], n_outputs: int) -> tuple[float, ...
     if len(given) not in (1, n_outputs):
         raise ValueError(f"base_score must be one number or one per output ({n_outputs}), got {len(given)}. Leave it out.")
     return tuple(float(np.float32(score)) for score in given) * (n_outputs // len(given))
+
+
+def check_start(scores: Sequence[float], objective: Objective) -> None:
+    """ValueError where margins cannot start at these base scores, one per output."""
+    if not np.isfinite(objective.base_margin(np.array(scores, np.float32))).all():
+        raise ValueError(f"base_score of {objective.name} must be above 0, got 0: margins start at its logarithm. Leave it out.")
 
 
 def _base_scores(

@@ -383,6 +383,16 @@ def test_base_score_0_is_refused_where_margins_are_logarithms(objective):
     params = {"objective": objective, "base_score": 0}
     with pytest.raises(ValueError, match=f"^base_score of {objective} must be above 0, got 0"):
         gb.train(params, gb.DMatrix(X, y), 1)
+    booster = gb.train({"objective": objective}, gb.DMatrix(X, y), 1)
+    before = booster.predict(gb.DMatrix(X))
+    for go_on in (
+        lambda: booster.set_param("base_score", 0),
+        lambda: gb.train({"base_score": 0}, gb.DMatrix(X, y), 1, xgb_model=booster),
+        lambda: gb.Booster(params, [gb.DMatrix(X, y)]).predict(gb.DMatrix(X)),
+    ):
+        with pytest.raises(ValueError, match=f"^base_score of {objective} must be above 0, got 0"):
+            go_on()
+    np.testing.assert_array_equal(booster.predict(gb.DMatrix(X)), before)
     exposed = gb.DMatrix(X, y, base_margin=np.zeros(6))  # base_score is not used
     assert np.ptp(gb.train({**params, "min_child_weight": 0}, exposed, 3).predict(exposed)) > 0
 

@@ -5,9 +5,9 @@ from dataclasses import fields, replace
 from typing import Any
 
 from gpuboost.model.model import Model
-from gpuboost.objectives import find_objective, recorded_objective
+from gpuboost.objectives import find_objective, objective_of, recorded_objective
 from gpuboost.params import Params, parse_params
-from gpuboost.targets import given_base_score
+from gpuboost.targets import check_start, given_base_score
 
 __all__ = ["adopt_params", "ends_training", "rebase"]
 
@@ -48,7 +48,7 @@ def rebase(model: Model, params: Params) -> Model:
     """The model with the base_score that the parameters give: as in XGBoost, its rounds add to that from now on. The same model
     where they give none, or its own.
 
-    Raises ValueError where its outputs are not as many.
+    Raises ValueError where its outputs are not as many, or margins cannot start there.
     """
     if params.base_score is None:
         return model
@@ -57,6 +57,8 @@ def rebase(model: Model, params: Params) -> Model:
         given = given[:1]
     if given * (n_outputs // len(given)) == model.base_score * (n_outputs // len(model.base_score)):
         return model
+    if (objective := objective_of(model)) is not None:
+        check_start(given, objective)
     return replace(model.rounds(0, model.n_rounds), base_score=given * (n_outputs // len(given)))
 
 

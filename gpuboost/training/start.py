@@ -20,7 +20,7 @@ from gpuboost.model.linear import Linear
 from gpuboost.model.model import Model
 from gpuboost.objectives import Objective, get_objective
 from gpuboost.params import Params
-from gpuboost.targets import check_count, check_labels, estimate_base_score, given_base_score
+from gpuboost.targets import check_count, check_labels, check_start, estimate_base_score, given_base_score
 from gpuboost.training.dart import check_weights
 from gpuboost.training.running import Boosting
 from gpuboost.training.statistics import add_margin_of_rounds, with_statistics
@@ -90,9 +90,8 @@ def _empty_model(
     estimated = estimate_base_score(dtrain, objective, backend, comm)  # also checks the labels
     given = default if params.base_score is None else params.base_score
     scores = estimated if given is None else given_base_score(given, n_outputs)
-    is_used = given is not None and dtrain.base_margins is None
-    if is_used and not np.isfinite(objective.base_margin(np.array(scores, np.float32))).all():
-        raise ValueError(f"base_score of {objective.name} must be above 0, got 0: margins start at its logarithm. Leave it out.")
+    if given is not None and dtrain.base_margins is None:
+        check_start(scores, objective)
     linear = None
     if params.booster == "gblinear":  # XGBoost gives all its outputs the base_score of the first: the rest is in the biases
         linear = Linear.zeros(dtrain.num_col(), n_outputs)
@@ -108,6 +107,8 @@ def untrained_model(data: DMatrix, params: Params, n_labels: int) -> Model:
     objective = get_objective(params.objective, params)
     n_outputs = objective.n_outputs(n_labels if objective.label_rows == 1 else objective.label_rows)
     scores = given_base_score(params.base_score or (CUSTOM_BASE_SCORE,), n_outputs)
+    if data.base_margins is None:
+        check_start(scores, objective)
     return _model_of(data, params, objective, n_outputs, scores)
 
 
