@@ -56,8 +56,11 @@ class CurveArea(Metric):
                 positive = np.round(label[k].astype(np.float64) * 1024.0).astype(np.int64)
                 areas += self._area(rows, prediction[k], weight * positive, weight * (1024 - positive))[0]
             return areas / len(label)
-        if len(label) > 1:
-            raise ValueError(f"{self.family} takes a prediction for each label, got {len(prediction)} for {len(label)}.")
+        if len(label) > 1 or self.n_classes < 2:
+            raise ValueError(
+                f"eval_metric {self.family!r} takes a prediction for each label, or for each class, got {len(prediction)} for "
+                f"{len(label)} label columns. Use a metric of the objective, or one of your own."
+            )
         for k in range(len(prediction)):
             is_class = (label[0] == k).astype(np.int64)
             area, positives = self._area(rows, prediction[k], weight * is_class, weight * (1 - is_class))

@@ -17,7 +17,8 @@ class Metric(ABC):
     """One evaluation metric. ``rows.prediction`` holds transformed predictions (probabilities for a classifier).
 
     argument : what follows the @ of its name. params : of the training, where the metric shares some with an objective.
-    name : as printed, with its argument ("error@0.7"). maximize : whether larger is better.
+    name : as printed, with its argument ("error@0.7"). maximize : whether larger is better. n_classes : that the predictions of a
+        row stand for, 0 where they stand for none.
     """
 
     family: ClassVar[str]  # name without argument, under which it is registered
@@ -30,7 +31,7 @@ class Metric(ABC):
     def __init__(self, argument: str | None = None, params: Params = DEFAULTS) -> None:
         if argument is not None:
             raise ValueError(f"eval_metric {self.family!r} takes no argument, got {argument!r} after '@'.")
-        self.name = self.family
+        self.name, self.n_classes = self.family, params.num_class
 
     @abstractmethod
     def __call__(self, rows: RowSums) -> float:

@@ -177,7 +177,7 @@ class ClassMetric(MeanTerm):
     """Metrics of multi-class probabilities: one term per row, whatever the number of classes."""
 
     def __call__(self, rows: RowSums) -> float:
-        if rows.prediction.shape[0] < 2:
+        if self.n_classes < 2:
             raise ValueError(f"eval_metric {self.family!r} needs a multi-class objective. Use logloss or error for two classes.")
         return super().__call__(rows)
 

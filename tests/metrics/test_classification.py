@@ -95,8 +95,19 @@ def test_areas_of_grades_are_refused(metric):
 def test_areas_take_a_prediction_for_each_label():
     X, time = np.zeros((3, 1)), [1, 2, 3]
     data = gb.DMatrix(X, label_lower_bound=time, label_upper_bound=time)
-    with pytest.raises(ValueError, match="auc takes a prediction for each label, got 1 for 2"):
+    with pytest.raises(ValueError, match="'auc' takes a prediction for each label, or for each class, got 1 for 2"):
         gb.train({"objective": "survival:aft", "eval_metric": "auc"}, data, 1, evals=[(data, "t")])
+
+
+@pytest.mark.parametrize("objective, name", [("reg:quantileerror", "quantile_alpha"), ("reg:expectileerror", "expectile_alpha")])
+@pytest.mark.parametrize("metric, message", [
+    *[(metric, f"'{metric}' takes a prediction for each label, or for each class, got 2 for 1") for metric in ("auc", "aucpr")],
+    *[(metric, f"'{metric}' needs a multi-class objective") for metric in ("merror", "mlogloss")],
+])  # fmt: skip
+def test_outputs_that_are_no_classes_are_not_taken_for_some(objective, name, metric, message):
+    data = gb.DMatrix(np.arange(4.0)[:, None], [0, 1, 0, 1])
+    with pytest.raises(ValueError, match=message):
+        gb.train({"objective": objective, name: [0.2, 0.5], "eval_metric": metric}, data, 1, evals=[(data, "t")])
 
 
 @pytest.mark.parametrize("metric", ["auc", "aucpr"])
