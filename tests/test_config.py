@@ -5,8 +5,11 @@ import os
 import sys
 import threading
 
+import numpy as np
 import pytest
 
+import gpuboost as gb
+from gpuboost.backend import choose_backend
 from gpuboost.config import config_context, get_config, log, set_config, verbosity_context, warn
 
 REST = {"unseen_categories": "missing", "category_container": "gpuboost"}
@@ -30,6 +33,20 @@ def test_set_config_changes_what_is_named_and_none_changes_nothing():
     assert get_config() == {"verbosity": 3, "nthread": 0, **REST}
 
 
+@pytest.mark.parametrize("nthread, n_threads", [(0, 8), (-1, 8), (-2, 7), (-8, 1), (-20, 1), (3, 3), (20, 8)])
+def test_negative_numbers_of_threads_are_counted_from_all_as_joblib_does(nthread, n_threads, monkeypatch):
+    monkeypatch.setattr("gpuboost.backend.available_threads", lambda: 8)
+    assert choose_backend("cpu", nthread).n_threads == n_threads
+    with config_context(nthread=nthread):
+        assert choose_backend("cpu", None).n_threads == n_threads
+
+
+def test_estimators_take_a_negative_n_jobs():
+    X = np.arange(40.0).reshape(20, 2)
+    model = gb.GPUBoostRegressor(n_estimators=2, n_jobs=-2, min_child_weight=0).fit(X, X[:, 0])
+    assert np.ptp(model.predict(X)) > 0
+
+
 def test_get_config_returns_a_copy():
     get_config()["verbosity"] = 3
     assert get_config()["verbosity"] == 1
@@ -39,7 +56,7 @@ def test_get_config_returns_a_copy():
     "settings, message",
     [
         ({"verbosity": 4}, "verbosity must be between 0 and 3, got 4"),
-        ({"nthread": -2}, "nthread .* must be"),
+        ({"nthread": 1.5}, "nthread .* must be"),
         ({"verbose": 2}, "unknown setting 'verbose'. Did you mean 'verbosity'?"),
         ({"unseen_categories": "drop"}, "unseen_categories must be 'missing' or 'error', got 'drop'"),
         ({"use_rmm": True}, "unknown setting 'use_rmm'. Use one of verbosity, nthread, unseen_categories, category_container."),

@@ -20,8 +20,8 @@ MIN_CUDA_VALUES = 2_000_000
 def choose_backend(device: str, nthread: int | None, *, n_values: int = 0, table_device: int | None = None) -> Backend:
     """The backend for a device of params.Params ("auto", "cpu", "cuda", "cuda:1"; of several GPUs the first).
 
-    nthread : CPU threads; 0 is all that numba was started with (NUMBA_NUM_THREADS), None is as configured. More than that are
-        not available.
+    nthread : CPU threads; 0 or -1 is all that numba was started with (NUMBA_NUM_THREADS), -2 all but one, and so on, as joblib
+        counts; None is as configured. More than all are not available, fewer than one neither.
     n_values, table_device : rows × columns of the table to work on, and the CUDA device that it lies on. "cuda" goes where the
         table lies; "auto" does as well, and takes the GPU from MIN_CUDA_VALUES on, if there is one.
     Raises DeviceNotFoundError, saying what is missing, where CUDA is asked for and not to be had.
@@ -38,7 +38,8 @@ def cpu_backend(nthread: int | None) -> CpuBackend:
     """The CPU with so many threads, as choose_backend says."""
     nthread = get_config()["nthread"] if nthread is None else nthread
     available = available_threads()
-    return CpuBackend(min(nthread, available) if nthread > 0 else available)
+    wanted = nthread if nthread > 0 else available + 1 + min(nthread, -1)
+    return CpuBackend(min(max(wanted, 1), available))
 
 
 def _cuda_backend(number: int) -> Backend:

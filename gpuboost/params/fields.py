@@ -49,7 +49,9 @@ class GeneralParams:
 
     booster: str = choice("gbtree", "gbtree dart gblinear", "What is boosted: trees; with dropout; a linear model (CPU).")
     device: str = param("auto", "Where to train; auto: CUDA if there is a device and enough work.", DEVICES, parse_device)
-    nthread: int | None = param(None, "CPU threads, 0 or -1: all; None: as configured.", "integer at least -1", parse_nthread)
+    nthread: int | None = param(
+        None, "CPU threads, 0 or -1: all, -2: all but one, and so on; None: as configured.", "integer", parse_nthread
+    )
     verbosity: int | None = integer(None, "[0, 3]", "Silent, warnings, information, debugging; None: as configured.")
     seed: int = integer(0, f"[{-(2**63)}, {2**63 - 1}]", "Seed of every random choice.")
     validate_parameters: bool = flag(True, "Unknown names are an error; a warning when false.")

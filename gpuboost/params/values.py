@@ -89,9 +89,8 @@ def _one_device(text: str) -> str:
 
 
 def parse_nthread(value: Any) -> int:
-    if (number := as_integer(value)) < -1:
-        raise ValueError("the number of threads, or 0 or -1 for all cores")
-    return max(number, 0)
+    number = as_integer(value)
+    return 0 if number == -1 else number
 
 
 def parse_objective(value: Any) -> str:

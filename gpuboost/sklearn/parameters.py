@@ -40,7 +40,7 @@ OWN: dict[str, tuple[Any, str]] = {
     "random_state": (
         None, "seed of every random choice, or a numpy.random.RandomState or Generator, which draws one in each fit."
     ),
-    "n_jobs": (None, "CPU threads, 0 or -1: all; None: as configured."),
+    "n_jobs": (None, "CPU threads, 0 or -1: all, -2: all but one, and so on; None: as configured."),
 }  # fmt: skip
 
 NOT_OF_TRAINING = OWN.keys() - {"n_jobs"}  # the estimators hand these on in their own way
