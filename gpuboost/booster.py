@@ -22,7 +22,7 @@ from gpuboost.errors import NotFittedError
 from gpuboost.linear.boosting import LinearBoosting
 from gpuboost.model.model import Model
 from gpuboost.model_io import dumps, load_model
-from gpuboost.model_io.config import config_document
+from gpuboost.model_io.config import config_document, config_params
 from gpuboost.model_io.dump import read_feature_map
 from gpuboost.model_view import ModelView
 from gpuboost.objectives import Objective, get_objective
@@ -381,24 +381,28 @@ class Booster(ModelView):
         return recorded_params(self._params, self._given)
 
     def save_config(self) -> str:
-        """A JSON string for load_config, which reads "params": the parameters, given or not the default. "learner" shows all
-        settings where XGBoost's string does."""
+        """A JSON string for load_config. "params": the parameters, given or not the default; "learner" shows all settings where
+        XGBoost's string does."""
         with self._lock:
             model = None if self._model is None else self._fitted()
             return json.dumps({"params": self._recorded_params(), **config_document(self._params, model)})
 
     def load_config(self, config: str) -> None:
-        """Replace all parameters by those of save_config. Takes effect from the next round.
+        """Replace all parameters by those of save_config, "learner" as somebody may have changed it. Takes effect from the next
+        round.
 
-        Raises ValueError for a string that save_config did not write, or parameters that do not fit the model.
+        Raises ValueError for a string that save_config did not write, where "learner" contradicts "params", and for parameters
+        that do not fit the model.
         """
         try:
-            params = json.loads(config)["params"].copy()
+            document = json.loads(config)
+            document["params"].items(), document.get("learner", {}).items()
         except (ValueError, TypeError, KeyError, AttributeError):
             raise ValueError(f"config must be a string from gpuboost's save_config, got {config!r:.60}.") from None
+        params = config_params(document)
         with self._lock:
             self.reset()  # the model is to have all rounds, whatever becomes of it
-            self._adopt(given_params(params), self._model)
+            self._adopt(params, self._model)
 
     def __getitem__(self, rounds: slice | int | EllipsisType) -> "Booster":
         """The Booster of some rounds: booster[:10], booster[5], booster[...]. Which round of all was best it does not know."""

@@ -388,6 +388,73 @@ def test_config_restores_all_parameters():
     assert restored.params == gb.Booster(given).params and restored.save_config() == config
 
 
+def in_learner(config, place, value):
+    """The config with another value in a place of "learner"."""
+    document = json.loads(config)
+    *path, last = place.split(".")
+    section = document["learner"]
+    for key in path:
+        section = section[key]
+    assert last in section
+    section[last] = value
+    return json.dumps(document)
+
+
+@pytest.mark.parametrize("place, value, expected", [
+    ("gradient_booster.tree_train_param.max_depth", "1", {"max_depth": 1}),
+    ("gradient_booster.tree_train_param.max_depth", 1, {"max_depth": 1}),
+    ("gradient_booster.tree_train_param.eta", "0.25", {"learning_rate": 0.25}),
+    ("gradient_booster.tree_train_param.monotone_constraints", "(1,-1,0)", {"monotone_constraints": (1, -1, 0)}),
+    ("gradient_booster.gbtree_model_param.num_parallel_tree", "3", {"num_parallel_tree": 3}),
+    ("gradient_booster.name", "dart", {"booster": "dart"}),
+    ("objective.name", "count:poisson", {"objective": "count:poisson"}),
+    ("objective.tweedie_regression_param.tweedie_variance_power", "1.25", {"tweedie_variance_power": 1.25}),
+    ("learner_train_param.objective", "count:poisson", {"objective": "count:poisson"}),
+    ("metrics", [{"name": "mae"}, {"name": "rmse"}], {"eval_metric": ("mae", "rmse")}),
+    ("generic_param.random_state", "7", {"seed": 7}),
+    ("learner_model_param.base_score", "[3E0]", {}),
+])  # fmt: skip
+def test_what_is_changed_in_the_learner_of_a_config_takes_effect(place, value, expected):
+    params = {"objective": "reg:tweedie"} if "tweedie" in place else {}
+    booster = gb.Booster({"max_bin": 64, **params})
+    booster.load_config(in_learner(booster.save_config(), place, value))
+    assert booster.params == gb.Booster({"max_bin": 64, **params, **expected}).params
+    again = gb.Booster()
+    again.load_config(booster.save_config())
+    assert again.params == booster.params
+
+
+def test_a_changed_config_is_that_of_the_next_rounds_as_in_xgboost():
+    xgboost, depths = pytest.importorskip("xgboost"), []
+    X = np.random.default_rng(0).random((60, 3))
+    for module in (gb, xgboost):
+        data = module.DMatrix(X, X[:, 0])
+        booster = module.train({"max_leaves": 20}, data, 1)
+        booster.load_config(in_learner(booster.save_config(), "gradient_booster.tree_train_param.max_depth", "1"))
+        booster.update(data, 1)
+        depths.append([len(dump.splitlines()) > 3 for dump in booster.get_dump()])
+    assert depths == [[True, False]] * 2
+
+
+def test_a_config_that_contradicts_itself_is_refused():
+    place = "gradient_booster.tree_train_param."
+    booster, plain = gb.Booster({"max_depth": 3}), gb.Booster()
+    with pytest.raises(ValueError, match="config says max_depth=3, but max_depth='1' in 'learner'. Change it in both places"):
+        plain.load_config(in_learner(booster.save_config(), place + "max_depth", "1"))
+    with pytest.raises(ValueError, match="config says learning_rate=0.1, but eta='0.2' in 'learner'"):
+        plain.load_config(in_learner(in_learner(plain.save_config(), place + "learning_rate", 0.1), place + "eta", "0.2"))
+    with pytest.raises(ValueError, match="max_depth must be .*, got 'deep'"):
+        plain.load_config(in_learner(plain.save_config(), place + "max_depth", "deep"))
+    trained = gb.train({}, gb.DMatrix(np.eye(3), [1, 2, 3]), 1)
+    with pytest.raises(ValueError, match="objective='count:poisson', but the model was trained with 'reg:squarederror'"):
+        trained.load_config(in_learner(trained.save_config(), "objective.name", "count:poisson"))
+    assert plain.params == gb.Booster().params and trained.params == gb.Booster().params
+    both = json.loads(in_learner(booster.save_config(), place + "max_depth", "1"))
+    both["params"]["max_depth"] = 1
+    plain.load_config(json.dumps(both))
+    assert plain.params.max_depth == 1
+
+
 @pytest.mark.parametrize(
     ("given", "changes", "expected"),
     [

@@ -1,25 +1,30 @@
-"""What Booster.save_config shows: the settings, as strings, where XGBoost's own save_config has them.
+"""What Booster.save_config shows: the settings, as strings, where XGBoost's own save_config has them; and what was changed there.
 
-Scripts look there for base_score or the objective. Absent is what gpuboost lacks: a random state, parameters of updaters.
+Scripts look there for base_score or the objective, and change tree parameters. Absent is what gpuboost lacks: a random state,
+parameters of updaters.
 """
 
 import json
+from collections.abc import Iterator
 from dataclasses import fields
 from typing import Any
 
 from gpuboost.model.model import Model
 from gpuboost.model_io.schema import SCHEMA_VERSION, learner_model_params
-from gpuboost.objectives import objective_of
-from gpuboost.params import ALIASES, Params
-from gpuboost.params.fields import TreeParams
+from gpuboost.objectives import find_objective, objective_of
+from gpuboost.params import ALIASES, Params, check_param, parse_params
+from gpuboost.params.fields import FIELDS, TreeParams
+from gpuboost.params.given import given_params
 
-__all__ = ["config_document"]
+__all__ = ["config_document", "config_params"]
 
 GENERAL = ("device", "nthread", "seed", "validate_parameters")
 LEARNER = ("booster", "disable_default_eval_metric", "multi_strategy", "objective")
 DROPOUT = ("sample_type", "normalize_type", "rate_drop", "one_drop", "skip_drop")
 LINEAR = ("learning_rate", "reg_lambda", "reg_alpha", "feature_selector", "top_k")
 FOREST = ("process_type", "tree_method", "updater")
+# Places of "learner" whose last word is not the parameter's name.
+PLACES = {("gradient_booster", "name"): "booster", ("objective", "name"): "objective", ("metrics",): "eval_metric"}
 TREE = (*(f.name for f in fields(TreeParams) if f.name not in (*FOREST, *LEARNER, "num_parallel_tree")), "refresh_leaf")
 
 
@@ -54,9 +59,41 @@ def config_document(params: Params, model: Model | None) -> dict[str, Any]:
     }
 
 
+def config_params(document: dict[str, Any]) -> dict[str, Any]:
+    """The parameters that a document of save_config says, by their own names: its "params", and what "learner" shows otherwise
+    since somebody has changed it there. "learner_model_param" is the model's, as in XGBoost: nothing is read there.
+
+    Raises ValueError where a parameter is in "params" and "learner" shows another value.
+    """
+    given = {name: value for name, value in given_params(document["params"]).items() if value is not None}
+    shown = dict(_settings(config_document(parse_params(given), None)["learner"]))
+    for (place, name), text in _settings(document.get("learner", {})):
+        if text != shown.get((place, name), text):
+            value = check_param(name, text or None)
+            if given.setdefault(name, value) != value:
+                raise ValueError(
+                    f"config says {name}={given[name]!r}, but {place[-1]}={text!r} in 'learner'. Change it in both places, or "
+                    "take it out of 'params'."
+                )
+    return given
+
+
+def _settings(section: dict[str, Any], place: tuple[str, ...] = ()) -> Iterator[tuple[tuple[tuple[str, ...], str], Any]]:
+    """((place, name), text) of every parameter in a section of "learner"; of eval_metric the names."""
+    for key, value in section.items():
+        here = (*place, key)
+        name = PLACES.get(here, ALIASES.get(key, key))
+        if isinstance(value, dict) and key != "learner_model_param":
+            yield from _settings(value, here)
+        elif name in FIELDS:
+            yield (here, name), tuple(metric["name"] for metric in value) if name == "eval_metric" else _text(value)
+
+
 def _untrained(params: Params) -> Model:
-    start = (0.5,) if params.base_score is None else params.base_score
-    return Model(0, params.objective, {}, n_classes=params.num_class, n_targets=params.num_target, base_score=start)
+    start, sections = (0.5,) if params.base_score is None else params.base_score, dict[str, dict[str, str]]()
+    for p in find_objective(params.objective).takes:
+        sections.setdefault(p.section, {})[p.name] = p.text(getattr(params, p.name))
+    return Model(0, params.objective, sections, n_classes=params.num_class, n_targets=params.num_target, base_score=start)
 
 
 def _texts(params: Params, names: tuple[str, ...]) -> dict[str, str]:
