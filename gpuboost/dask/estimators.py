@@ -106,8 +106,7 @@ class _DaskModel(GPUBoostModel, **OF_DASK):
         evals = []
         for i, (table, labels) in enumerate(pairs):
             own = {"weight": weights[i], "base_margin": margins[i], **(eval_queries[i] if eval_queries else {})}
-            is_training = table is X and labels is y and all(values is info.get(name) for name, values in own.items())
-            is_training &= self.cat_encoding != "statistics"  # as on one machine
+            is_training = self._is_training({"X": X, "y": y, **info}, {"X": table, "y": labels, **own})
             matrix = dtrain if is_training else self._dask_matrix(table, self._codes(labels, f"eval_set[{i}]"), **own)
             evals.append((matrix, f"validation_{i}"))
         functions = self._functions()

@@ -269,10 +269,8 @@ class GPUBoostModel(BaseEstimator):
         self, eval_set: Any, weights: Any, margins: Any, queries: Sequence[dict[str, Any]] | None, dtrain: DMatrix,
         made_of: dict[str, Any],
     ) -> list[tuple[DMatrix, str]]:  # fmt: skip
-        """made_of : what dtrain was made of, which stands for a pair of the same objects: nothing is binned twice. Not with
-        target statistics: those of rows that are trained on leave out labels, so that their scores are not the model's."""
+        """made_of : what dtrain was made of, which stands for a pair of the same."""
         pairs, evals = checked_pairs(eval_set), []
-        may_stand = self.cat_encoding != "statistics"
         weights = one_each("sample_weight_eval_set", weights, pairs)
         margins = one_each("base_margin_eval_set", margins, pairs)
         for i, (X, y) in enumerate(pairs):
@@ -280,7 +278,7 @@ class GPUBoostModel(BaseEstimator):
             if isinstance(X, DMatrix):
                 refuse_info(X, y=y, **of_rows)
                 matrix = X
-            elif may_stand and all(made_of.get(name) is v for name, v in ({"X": X, "y": y} | of_rows | of_queries).items()):
+            elif self._is_training(made_of, {"X": X, "y": y} | of_rows | of_queries):
                 matrix = dtrain
             else:
                 _refuse_empty(X, of_rows)
@@ -289,6 +287,11 @@ class GPUBoostModel(BaseEstimator):
                 matrix.set_info(**of_rows)
             evals.append((matrix, f"validation_{i}"))
         return evals
+
+    def _is_training(self, made_of: dict[str, Any], given: dict[str, Any]) -> bool:
+        """Whether the matrix of training stands for one of these objects, as it was made of the same: nothing is binned twice. Not
+        with target statistics: those of rows that are trained on leave out labels, so that their scores are not the model's."""
+        return self.cat_encoding != "statistics" and all(made_of.get(name) is value for name, value in given.items())
 
     def get_num_boosting_rounds(self) -> int:
         """n_estimators, 100 for None."""
