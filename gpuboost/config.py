@@ -15,7 +15,6 @@ category_container : where a model file has the categories: "gpuboost", in an at
 Each thread and each asynchronous task has its own configuration; a new thread starts from the defaults.
 """
 
-import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from contextvars import ContextVar
@@ -23,7 +22,7 @@ from difflib import get_close_matches
 from types import MappingProxyType
 from typing import Any
 
-from gpuboost.output import say
+from gpuboost.output import say, warn_user
 from gpuboost.params import check_param
 
 __all__ = ["config_context", "get_config", "log", "logs", "set_config", "verbosity_context", "warn"]
@@ -89,10 +88,10 @@ def log(level: int, message: str) -> None:
         say(f"[gpuboost] {message}")
 
 
-def warn(message: str, stacklevel: int = 1) -> None:
-    """A UserWarning when the current verbosity is at least 1; `stacklevel` counts from the caller, as for warnings.warn."""
+def warn(message: str) -> None:
+    """A UserWarning when the current verbosity is at least 1, of the line outside this package that led here."""
     if logs(1):
-        warnings.warn(message, UserWarning, stacklevel=stacklevel + 1)
+        warn_user(message)
 
 
 def _merged(settings: Mapping[str, Any]) -> Mapping[str, Any]:

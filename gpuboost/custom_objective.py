@@ -60,6 +60,5 @@ def warn_of_negative_hessians(hess: np.ndarray, verbosity: int | None) -> bool:
             warn(
                 f"{n_negative} of {hess.size} hessians of the custom objective are negative. They count as 0: sums of "
                 "hessians are weights. Return a bound from above instead, such as the Gauss-Newton term.",
-                stacklevel=6,
             )
     return n_negative > 0

@@ -152,7 +152,7 @@ def split_value_histogram(
         number = int(feature[1:]) if feature[1:].isdecimal() else -1
     if not 0 <= number < model.n_features or name_of(number) != feature:
         known = ", ".join(map(name_of, range(min(8, model.n_features)))) + (" ..." if model.n_features > 8 else "")
-        warn(f"the model has no feature {feature!r}. It has {known}.", stacklevel=3)
+        warn(f"the model has no feature {feature!r}. It has {known}.")
         number = -1
     has_sets = any(tree.sets is not None and (tree.feature[tree.sets.nodes] == number).any() for tree in model.trees)
     if has_sets or (number >= 0 and category_names(model, number) is not None):

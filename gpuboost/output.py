@@ -1,9 +1,10 @@
-"""What goes to the standard streams, data and messages: that nobody reads it ends nothing else."""
+"""What goes to the standard streams, data and messages, which end nothing where nobody reads; warnings, of a user's line."""
 
 import sys
+import warnings
 from contextlib import suppress
 
-__all__ = ["is_on_terminal", "say", "write_output"]
+__all__ = ["is_on_terminal", "say", "warn_user", "write_output"]
 
 
 def write_output(text: str) -> None:
@@ -23,6 +24,14 @@ def say(text: str, end: str = "\n") -> None:
     if stderr is not None:  # which print() would take for standard output
         with suppress(OSError, ValueError):
             print(text, end=end, file=stderr, flush=True)
+
+
+def warn_user(message: str) -> None:
+    """A UserWarning of the nearest line outside this package, from wherever in it."""
+    level, frame = 1, sys._getframe()
+    while frame.f_back is not None and frame.f_globals.get("__name__", "").partition(".")[0] == __name__.partition(".")[0]:
+        level, frame = level + 1, frame.f_back
+    warnings.warn(message, UserWarning, stacklevel=level)
 
 
 def is_on_terminal() -> bool:

@@ -4,6 +4,7 @@ A row lists the checks that belong to it. Each is a function without arguments; 
 """
 
 import json
+import os
 import random
 import re
 import warnings
@@ -62,6 +63,8 @@ def warns(message, attempt, category=UserWarning):
             assert attempt()
         assert [w.category for w in caught] == [category], [str(w.message) for w in caught]
         assert re.search(message, str(caught[0].message))
+        own = os.path.dirname(gb.__file__)
+        assert category is not UserWarning or not caught[0].filename.startswith(own), "it names a user's line"
 
     return check
 

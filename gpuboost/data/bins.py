@@ -120,7 +120,7 @@ def _warn_of_empty_columns(binned: BinnedMatrix, source: ColumnSource, comm: Com
         if empty:
             all_or_some = "All columns" if len(empty) == source.n_features else "Some columns"
             message = f"{all_or_some} hold nothing but missing values, so no split can use them: {listing(empty)}."
-            warn(message, stacklevel=4)
+            warn(message)
 
 
 def _sketch_weights(weight: np.ndarray, n_rows: int, comm: Communicator) -> np.ndarray | None:

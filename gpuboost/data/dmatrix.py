@@ -426,7 +426,6 @@ class DMatrix:
             warn(
                 "data has no column names, but the model was trained with names: columns are taken in the model's order. "
                 "Pass a frame, or feature_names, to have them matched.",
-                stacklevel=2,
             )
         if self._table is not None:
             return self._table.as_read_by(features, model_names, model_categories, n_features, sparse_absent)

@@ -15,7 +15,6 @@ __all__ = [
 ]  # fmt: skip
 
 LARGEST_USUAL_WEIGHT = 1e6
-USER = 6  # calls from here to the caller of DMatrix.set_weight or set_info, whose line a warning shows
 
 
 def is_empty(values: Any) -> bool:
@@ -83,11 +82,10 @@ def as_weights(values: Any, n_rows: int, first_rows: np.ndarray) -> np.ndarray:
         warn(
             f"weight is {largest:g} at most, which is unusual: reg_lambda, reg_alpha, gamma and min_child_weight are compared "
             "with sums over weighted rows. Divide the weights by their mean.",
-            stacklevel=USER,
         )
     if n_lost := np.count_nonzero(given) - np.count_nonzero(weight):
         message = f"{n_lost} weights are so small that float32 rounds them to 0, and their rows do not count. Use larger ones."
-        warn(message, stacklevel=USER)
+        warn(message)
     return weight
 
 

@@ -4,7 +4,6 @@ import hashlib
 import json
 import os
 import stat
-import warnings
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -17,6 +16,7 @@ from gpuboost.model.model import Model
 from gpuboost.model_io.schema import from_document, shortest_decimals, to_document
 from gpuboost.model_io.strict_json import read_json
 from gpuboost.model_io.ubjson import read_ubjson, write_ubjson
+from gpuboost.output import warn_user
 from gpuboost.paths import as_path, write_file
 
 __all__ = ["MAX_FILE_BYTES", "digest", "dumps", "load_model", "save_model"]
@@ -35,7 +35,7 @@ def save_model(model: Model, path: str | os.PathLike[str]) -> None:
     target, container = Path(as_path("fname", path)), get_config()["category_container"]
     suffix = target.suffix.lower()
     if suffix not in (".json", ".ubj"):
-        warnings.warn(f"{target.name!r} is saved as UBJSON. End its name in .ubj or .json to choose.", stacklevel=2)
+        warn_user(f"{target.name!r} is saved as UBJSON. End its name in .ubj or .json to choose.")
     write_file(str(target), dumps(model, "json" if suffix == ".json" else "ubj", container))
 
 

@@ -86,7 +86,6 @@ class LambdaRank(Objective):
                 warn(
                     f"no query has documents of different labels, so {self.name} has no pair to learn from and scores all "
                     "documents alike. Check the labels, and that qid or group says which rows are one query.",
-                    stacklevel=6,
                 )
             self._unit = rows.backend.memory.put(self.units(queries))
         params, ranked, put = self.params, self._ranked, rows.backend.memory.put

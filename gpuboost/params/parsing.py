@@ -1,12 +1,12 @@
 """A user's mapping as Params: aliases, unknown names and what was probably meant by them; and the reference of all parameters."""
 
 import math
-import warnings
 from collections.abc import Iterable, Mapping
 from dataclasses import fields
 from difflib import get_close_matches
 from typing import Any
 
+from gpuboost.output import warn_user
 from gpuboost.params.fields import ALIASES, FIELDS, Params, check_param, with_aliases
 from gpuboost.params.values import as_real, bounded
 
@@ -95,7 +95,7 @@ def parse_params(params: Mapping[str, Any] | Iterable[tuple[str, Any]] | None = 
         if result.validate_parameters:
             raise ValueError(message)
         if result.verbosity != 0:
-            warnings.warn(message, UserWarning, stacklevel=2)
+            warn_user(message)
     return result
 
 

@@ -289,8 +289,9 @@ class GPUBoostModel(BaseEstimator):
         return evals
 
     def _is_training(self, made_of: dict[str, Any], given: dict[str, Any]) -> bool:
-        """Whether the matrix of training stands for one of these objects, as it was made of the same: nothing is binned twice. Not
-        with target statistics: those of rows that are trained on leave out labels, so that their scores are not the model's."""
+        """Whether the matrix of training stands for one of these objects: it was made of the same, and nothing is binned twice.
+        Not with target statistics: those of rows that are trained on leave out labels, so that their scores are not the model's.
+        """
         return self.cat_encoding != "statistics" and all(made_of.get(name) is value for name, value in given.items())
 
     def get_num_boosting_rounds(self) -> int:

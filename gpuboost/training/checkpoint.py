@@ -129,7 +129,7 @@ class Checkpoints:
             write_file(self._path(progress.n_rounds), hashlib.sha256(text).hexdigest().encode() + b"\n" + text, is_durable=True)
             self._remove(map(self._name, sorted(self._numbers())[:-KEPT]))
         except OSError as error:
-            warn(f"the checkpoint of round {progress.n_rounds} could not be written ({error}). Training goes on.", stacklevel=4)
+            warn(f"the checkpoint of round {progress.n_rounds} could not be written ({error}). Training goes on.")
 
     def _numbers(self) -> list[int]:
         names = os.listdir(self._folder) if os.path.isdir(self._folder) else []

@@ -170,5 +170,4 @@ class Boosting:
                     f"{max(params.gamma, 1e-6):g} (gamma) and leave either side a sum of hessians of {params.min_child_weight:g} "
                     f"(min_child_weight), which is {max(tree.cover[0] / tree.leaf_size for tree in trees):g} for all rows. "
                     "Multiply tiny labels or weights, or lower these parameters.",
-                    stacklevel=5,
                 )

@@ -219,7 +219,6 @@ class _Sparse(_Columns):
             warn(
                 f"sparse batches stay in memory, and those so far take {self._n_bytes} bytes, more than a table is to take. "
                 "Give more cache_memory, or dense batches (NaN where nothing is stored), which go to files.",
-                stacklevel=5,
             )
 
     def finished(self, info: dict[str, Any], missing: float | None) -> Gathered:

@@ -96,7 +96,7 @@ def read_frame(
             "set_config(unseen_categories='missing')."
         )
     if unseen:
-        warn(f"Categories unknown to the model become missing. {'; '.join(unseen)}.", stacklevel=4)
+        warn(f"Categories unknown to the model become missing. {'; '.join(unseen)}.")
     warn_lossy(lossy)
     marked = [bool(dictionaries) and name not in dictionaries for name in names]
     return letters, dictionaries, partial(_read_columns, readers, marked, missing, n_rows, xp.empty)

@@ -91,4 +91,4 @@ def warn_lossy(names: list[str]) -> None:
     if names:
         text = f"Integers in {listing(names)} have more digits than float32, so neighbours become equal"
         text += ": thresholds in the model file are float32. If they must stay apart, subtract an offset first."
-        warn(text, stacklevel=5)
+        warn(text)
