@@ -57,6 +57,15 @@ class Cuts:
         return self.thresholds[self.offsets[feature] : self.offsets[feature + 1]]
 
     @property
+    def lowest_values(self) -> np.ndarray:
+        """float32 (total_bins,): the smallest value that each bin may hold; of a first bin the lowest of the table, of a category
+        the code."""
+        assert self.extremes is not None
+        values = np.roll(self.thresholds, 1)
+        values[self.offsets[:-1]] = np.where(self.n_categories > 0, np.float32(0), self.extremes[:, 0])
+        return values
+
+    @property
     def n_categories(self) -> np.ndarray:
         """int32 (n_features,): categories of the features that are binned so, 0 for others."""
         return np.zeros_like(self.n_bins) if self.categorical is None else np.where(self.categorical, self.n_bins - 1, 0)

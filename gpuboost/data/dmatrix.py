@@ -212,8 +212,7 @@ class DMatrix:
 
     def get_data(self) -> Any:
         """The values that are not missing: float32 scipy.sparse.csr_matrix (n_rows, n_features)."""
-        if self._table is None:
-            raise not_built("get_data() of a QuantileDMatrix, which keeps only bin numbers,", "Keep the table, or use a DMatrix.")
+        assert self._table is not None
         return self._table.to_csr()
 
     def get_categories(self, export_to_arrow: bool = True) -> CategoryContainer:

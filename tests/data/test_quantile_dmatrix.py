@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+import scipy.sparse as sp
 from peer_versions import xgboost_before
 from small_matrices import BACKEND, COMM, X, codes_of
 
@@ -55,6 +56,48 @@ def test_only_a_matrix_that_is_trained_on_has_records():
     trained = d.binned(256, BACKEND, COMM)
     assert trained is d.binned(256, BACKEND, COMM) is d.any_binned(), "built twice"
     np.testing.assert_array_equal(np.concatenate([page.records for page in trained.pages]), ref.any_binned().pages[0].records)
+
+
+def test_get_data_has_the_smallest_value_of_each_bin():
+    data = QuantileDMatrix(X, [1, 2, 3], max_bin=16).get_data()
+    assert data.format == "csr" and data.dtype == np.float32 and data.nnz == 5
+    np.testing.assert_array_equal(data.toarray(), [[1, 10], [1.5, 0], [2.5, 20]])
+
+
+@pytest.mark.parametrize("kind", ["dense", "categories", "sparse", "zero"])
+@pytest.mark.parametrize("options", [{}, {"page_rows": 170}], ids=["whole", "pages"])
+def test_get_data_has_the_codes_of_the_table(kind, options):
+    rng = np.random.default_rng(7)
+    rows = rng.normal(size=(500, 4)).astype(np.float32)
+    rows[:, 3] = rng.integers(0, 5, 500)
+    rows[rng.random(rows.shape) < 0.3] = np.nan
+    given = {"feature_types": ["float", "float", "float", "c"]} if kind == "categories" else {}
+    if kind in ("sparse", "zero"):
+        rows = sp.csr_array(np.where(rng.random(rows.shape) < 0.6, 0, rows))
+        given = {"sparse_absent": kind.replace("sparse", "missing")}
+    matrix = QuantileDMatrix(rows, max_bin=16, **given, **options)
+    data = matrix.get_data()
+    assert data.nnz == matrix.num_nonmissing() and data.shape == (500, 4)
+    presence = DMatrix(rows, **given).get_data()
+    np.testing.assert_array_equal(data.indptr, presence.indptr)
+    np.testing.assert_array_equal(data.indices, presence.indices)
+    types = given.get("feature_types")
+    again = QuantileDMatrix(dense(data), ref=QuantileDMatrix(dense(presence), max_bin=16, feature_types=types))
+    cuts = again.any_binned().cuts
+    assert cuts.same_as(matrix.any_binned().cuts)
+    if kind != "zero":
+        np.testing.assert_array_equal(dense(again.get_data()), dense(data))
+    for f in range(4):
+        both = dense(data)[:, f], dense(presence)[:, f]
+        codes = [np.searchsorted(cuts.of(f)[:-1], values[~np.isnan(values)], "right") for values in both]
+        np.testing.assert_array_equal(*codes)
+
+
+def dense(matrix):
+    """With NaN for what is not stored."""
+    filled = np.full(matrix.shape, np.nan, np.float32)
+    filled[np.repeat(np.arange(matrix.shape[0]), np.diff(matrix.indptr)), matrix.indices] = matrix.data
+    return filled
 
 
 def test_outer_edges_are_those_of_xgboost():

@@ -15,8 +15,6 @@ def test_present_values_are_counted_and_given_as_csr():
     data = DMatrix(table, missing=-9).get_data()
     assert data.format == "csr" and data.dtype == np.float32 and data.shape == (2, 3)
     assert data.indptr.tolist() == [0, 2, 4] and data.indices.tolist() == [0, 1, 1, 2] and data.data.tolist() == [0, 1, 5, 0]
-    with pytest.raises(NotImplementedError, match="QuantileDMatrix, which keeps only bin numbers"):
-        QuantileDMatrix(table).get_data()
 
 
 def test_tables_without_rows_give_empty_csr():
