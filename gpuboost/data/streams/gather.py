@@ -1,8 +1,9 @@
 """From a stream to a table that can be read again, in one pass: values on a shelf, and all that is known of the rows.
 
-Dense batches are kept as float32 columns (tables/spooled.py), sparse ones side by side in memory. Batches must have the same
-columns; where dictionaries of categories differ, all of them get the values of any, ascending, as workers and partitions do
-(tables/stack.py). Numbers of different types in one column make it one of floats.
+Dense batches are kept as float32 columns (tables/spooled.py), sparse ones side by side in memory; where there are both, dense
+ones become sparse, with all their cells stored. Batches must have the same columns; where dictionaries of categories differ, all
+of them get the values of any, ascending, as workers and partitions do (tables/stack.py). Numbers of different types in one
+column make it one of floats.
 """
 
 from collections.abc import Iterable, Iterator
@@ -63,6 +64,8 @@ def gather(
                 continue
             if columns is None:
                 columns = _Columns.like(source, shelf, is_frame=isinstance(loaded.table, FRAMES))
+            elif source.stored is not None and isinstance(columns, _Dense):
+                columns = columns.listed()
             columns.add(source)
             rows.add(batch.info, source)
     if columns is None:
@@ -112,9 +115,7 @@ class _Columns:
     def add(self, source: ColumnSource) -> None:
         """Take up a batch. Raises ValueError where it is of other columns."""
         first = self._first
-        if (source.stored is None) != (first.stored is None):
-            raise ValueError("some batches are sparse and others dense. Give all as the same kind.")
-        if source.n_features != first.n_features and first.stored is None:
+        if source.n_features != first.n_features and (first.stored is None or source.stored is None):
             raise ValueError(f"it has {source.n_features} columns, the first batch has {first.n_features}. All need the same.")
         if source.feature_names != first.feature_names:
             unlike = set(source.feature_names or ()) ^ set(first.feature_names or ())
@@ -193,6 +194,17 @@ class _Dense(_Columns):
                 self._has_values[left] = ~np.isnan(values[:, left]).all(axis=0)
             self._table.append(values)
 
+    def listed(self) -> "_Sparse":
+        """The same rows so far, to which sparse ones are to be added. Raises ValueError where columns hold categories."""
+        for name in self._dictionaries:
+            raise ValueError(f"{quoted(name)} holds categories in other batches, which sparse ones cannot. Give all as frames.")
+        listed, table = _Sparse(self._first, self._shelf), self._table
+        listed._letters = self._letters
+        table.finish(None, None, {}, {})
+        for begin in range(0, table.shape[0], table.block_rows):
+            listed.append(_all_cells(table.read(slice(begin, begin + table.block_rows))))
+        return listed
+
     def finished(self, info: dict[str, Any], missing: float | None) -> Gathered:
         names, letters = self._first.feature_names, self._letters
         united = join_categories([self._dictionaries]) if self._differ else self._dictionaries
@@ -206,12 +218,20 @@ class _Dense(_Columns):
 class _Sparse(_Columns):
     def __init__(self, first: ColumnSource, shelf: Shelf) -> None:
         super().__init__(first, shelf)
+        self._has_values[:] = True  # no column of categories
         self._parts: list[Any] = []
         self._n_bytes, self._has_room = 0, True
 
     def _take(self, source: ColumnSource) -> None:
+        if source.stored is None:
+            for batch in source.batches():
+                self.append(_all_cells(host_array(batch)))
+            return
         with np.errstate(over="ignore"):  # 1e39 becomes inf, which training reports
-            part = source.stored.astype(np.float32)
+            self.append(source.stored.astype(np.float32))
+
+    def append(self, part: Any) -> None:
+        """A float32 csr_array, kept."""
         self._parts.append(part)
         self._n_bytes += part.data.nbytes + part.indices.nbytes + part.indptr.nbytes
         if self._has_room and not self._shelf.has_room(self._n_bytes):
@@ -231,6 +251,17 @@ class _Sparse(_Columns):
             part.resize(part.shape[0], widest)  # a LIBSVM file names only the columns that it fills
         table = SparseTable(scipy.sparse.vstack(self._parts, format="csr"))
         return Gathered(LoadedTable(table, None), info, self._first.feature_names, self._letters, missing)
+
+
+def _all_cells(values: np.ndarray) -> Any:
+    """float32 csr_array that stores every cell of a dense batch, missing ones as NaN."""
+    import scipy.sparse
+
+    n_rows, n_columns = values.shape
+    with np.errstate(over="ignore"):
+        data = np.ascontiguousarray(values, np.float32).ravel()
+    columns, begin = np.tile(np.arange(n_columns, dtype=np.int32), n_rows), np.arange(n_rows + 1) * n_columns
+    return scipy.sparse.csr_array((data, columns, begin), shape=values.shape)
 
 
 class _Rows:

@@ -2,6 +2,7 @@
 
 import os
 import pickle
+import warnings
 
 import numpy as np
 import pytest
@@ -90,6 +91,46 @@ def test_sparse_batches_are_the_sparse_table():
     assert model(gb.DMatrix(parts_of(matrix, label=Y), **zeros)) == model(gb.DMatrix(matrix, Y, **zeros))
 
 
+@pytest.mark.parametrize("rule", ["missing", "zero"])
+@pytest.mark.parametrize("first", ["sparse", "dense"])
+@pytest.mark.parametrize("kind", [gb.DMatrix, gb.QuantileDMatrix, gb.ExtMemQuantileDMatrix])
+def test_batches_of_which_some_are_sparse_are_the_whole_table(kind, first, rule, room):
+    """What a dense batch has is there; what a sparse one does not store is absent."""
+    absent = RNG.random(X.shape) < 0.3
+    whole = np.where(absent, np.nan if rule == "missing" else 0, X)
+    batches = []
+    for i, own in enumerate(cut(5, len(X))):
+        rows, columns = np.nonzero(~absent[own])
+        listed = sp.csr_array((X[own][rows, columns], (rows, columns)), X[own].shape)
+        batches.append({"data": listed if i % 2 == (first == "dense") else whole[own], "label": Y[own]})
+    options = {"max_bin": 16} if kind is not gb.DMatrix else {}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # with files: that sparse batches stay in memory
+        matrix = kind(Parts(batches), sparse_absent=rule, **options, **room)
+    if kind is gb.DMatrix:
+        np.testing.assert_array_equal(matrix.get_data().toarray(), np.nan_to_num(whole))
+    assert matrix.num_nonmissing() == np.isfinite(whole).sum() and matrix.is_sparse
+    booster, expected = (gb.train(PARAMS, data, 3) for data in (matrix, gb.DMatrix(whole, Y)))
+    assert booster.get_dump(with_stats=True) == expected.get_dump(with_stats=True)
+    assert model(matrix) == model(gb.DMatrix(sparse_of(whole, rule), Y, sparse_absent=rule))
+
+
+def sparse_of(values, rule):
+    """The table of values, of which the sparse one stores what its rule does not say."""
+    is_listed = ~np.isnan(values) if rule == "missing" else values != 0
+    rows, columns = np.nonzero(is_listed)
+    return sp.csr_array((values[rows, columns], (rows, columns)), values.shape)
+
+
+def test_sparse_batches_beside_categories_are_refused():
+    categories = {"data": frame_of(a=SHORT, b=SHORT).astype({"b": "category"}), "feature_names": ["a", "b"]}
+    listed = {"data": sp.csr_array(np.eye(3, 2)), "feature_names": ["a", "b"]}
+    with pytest.raises(ValueError, match='batch 1 .*"b" holds categories in other batches, which sparse ones cannot'):
+        gb.DMatrix(Parts([categories, listed]))
+    with pytest.raises(ValueError, match='batch 1 .*"b" holds categories in some batches, but numbers in others'):
+        gb.DMatrix(Parts([listed, categories]))
+
+
 @pytest.mark.parametrize("kind", [gb.DMatrix, gb.QuantileDMatrix, gb.ExtMemQuantileDMatrix])
 def test_sparse_batches_that_would_go_to_files_warn_once(kind):
     matrix = sp.csr_array(np.where(RNG.random(X.shape) < 0.3, np.nan_to_num(X), 0))
@@ -152,7 +193,8 @@ BAD = {
     "targets": (GOOD, {"data": np.ones((3, 2)), "label": np.ones((3, 2))}, "its label has 2 columns, that of the first batch 1"),
     "negative weight": ({**GOOD, "weight": SHORT}, {**GOOD, "weight": -SHORT}, "weight must not be negative"),
     "text": (GOOD, {"data": np.array([["a", "b"]] * 3), "label": [0, 1, 0]}, "data holds <U1"),
-    "sparse": (GOOD, {"data": sp.csr_array(np.eye(3, 2)), "label": [0, 1, 0]}, "some batches are sparse and others dense"),
+    "sparse": (GOOD, {"data": sp.csr_array(np.eye(3, 4)), "label": [0, 1, 0]}, "it has 4 columns, the first batch has 2"),
+    "dense": ({**GOOD, "data": sp.csr_array(np.eye(3, 4))}, GOOD, "it has 2 columns, the first batch has 4"),
     "nothing": (GOOD, {"data": None}, "data must be"),
 }
 
