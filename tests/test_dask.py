@@ -299,6 +299,28 @@ def test_classifier_learns_labels_that_only_some_partitions_have(client, on, tab
     assert list(model.evals_result()) == ["validation_0"]
 
 
+@pytest.mark.parametrize("kind", ["array", "frame"])
+def test_several_labels_are_classified_as_on_one_machine(client, on, table, kind):
+    X, y = table
+    y = np.stack([y > 0, y > 1, X[:, 0] > 0], axis=1).astype(np.int8)
+    local = gb.GPUBoostClassifier(n_estimators=2, max_depth=3).fit(X, y)
+    rows, labels = (in_chunks(X), da.from_array(y, chunks=(UNEVEN, (2, 1))))
+    if kind == "frame":
+        rows, labels = (dd.from_pandas(pd.DataFrame(values), npartitions=3) for values in (X, y))
+        local.fit(pd.DataFrame(X), y)
+    model = dgb.DaskGPUBoostClassifier(n_estimators=2, max_depth=3)
+    with on(2):
+        model.fit(rows, labels, eval_set=[(rows, labels), (rows, labels + 0)], verbose=False)
+    assert digest(model.get_booster().model) == digest(local.get_booster().model)
+    chosen = model.predict(rows)
+    assert len(set(map(str, model.evals_result().values()))) == 1 and chosen.shape[1] == 3
+    np.testing.assert_array_equal(chosen.compute(), local.predict(pd.DataFrame(X) if kind == "frame" else X))
+    assert model.classes_.dtype == np.asarray(chosen.compute()).dtype == np.int8
+    proba = model.predict_proba(rows)
+    assert proba.shape[1] == 3
+    np.testing.assert_array_equal(proba.compute(), local.predict_proba(pd.DataFrame(X) if kind == "frame" else X))
+
+
 def test_an_estimator_evaluates_without_the_weights_of_training(on, table):
     X, y = map(in_chunks, table)
     weight = in_chunks(np.arange(N) / N)
@@ -415,21 +437,16 @@ def test_evaluation_sets_are_those_of_one_machine(client, table, given, message)
             model.fit(rows, labels, **given)
 
 
-@pytest.mark.parametrize(
-    "labels, error, message",
-    [
-        (np.zeros((N, 2)), TypeError, "must be a dask array or series, got ndarray"),
-        (da.zeros((N, 2), chunks=(100, -1)), ValueError, "of several columns has no classes on a cluster yet"),
-        (dd.from_pandas(pd.DataFrame(np.zeros((N, 2))), npartitions=2), ValueError, "of several columns has no classes"),
-    ],
-    ids=["array", "dask array", "dask frame"],
-)
-def test_classes_are_those_of_one_column(client, table, labels, error, message):
+def test_labels_of_a_classifier_are_a_collection_and_several_are_0_and_1(client, table):
     X, y = map(in_chunks, table)
-    with pytest.raises(error, match=f"y {message}"):
-        dgb.DaskGPUBoostClassifier().fit(X, labels)
-    with pytest.raises(error, match=rf"eval_set\[0\] {message}"):
-        dgb.DaskGPUBoostClassifier().fit(X, y, eval_set=[(X, labels)])
+    for labels, error, message in (
+        (np.zeros((N, 2)), TypeError, "must be a dask array or series, got ndarray"),
+        (da.zeros((N, 2), chunks=(100, -1)) + 2, ValueError, r"of several columns must hold 0 and 1 only, got \[2.0\]"),
+    ):
+        with pytest.raises(error, match=f"y {message}"):
+            dgb.DaskGPUBoostClassifier().fit(X, labels)
+    with pytest.raises(TypeError, match=r"eval_set\[0\] must be a dask array or series, got ndarray"):
+        dgb.DaskGPUBoostClassifier().fit(X, y, eval_set=[(X, np.zeros(N))])
 
 
 def test_a_matrix_knows_its_rows_once_it_has_been_trained_on(client, on, table):

@@ -21,6 +21,7 @@ from gpuboost.sklearn import (
     GPUBoostRFRegressor,
 )
 from gpuboost.sklearn.base import GPUBoostModel, checked_pairs, one_each
+from gpuboost.sklearn.classifier import zero_and_one
 
 __all__ = [
     "DaskGPUBoostClassifier", "DaskGPUBoostRFClassifier", "DaskGPUBoostRFRegressor", "DaskGPUBoostRanker",
@@ -168,24 +169,26 @@ class DaskGPUBoostRegressor(_DaskModel, GPUBoostRegressor):
 
 
 class DaskGPUBoostClassifier(_DaskModel, GPUBoostClassifier):
-    """GPUBoostClassifier on a cluster. Its classes are those of all partitions."""
+    """GPUBoostClassifier on a cluster. Its classes are those of all partitions; y of several columns, 0 and 1, several labels."""
 
     _local = GPUBoostClassifier
 
     async def _labels(self, y: Any) -> Any:
-        values = _column(y, "y")
-        parts = values.to_delayed() if is_frame(values) else values.to_delayed().flatten()
-        self.classes_ = await self.client.compute(dask.delayed(_union)([dask.delayed(_classes)(part) for part in parts]))
-        return self._codes(y, "y")
+        labels = _label_columns(y, "y")
+        parts = labels.to_delayed() if is_frame(labels) else labels.to_delayed().flatten()
+        found = await self.client.compute(dask.delayed(_union)([dask.delayed(_classes)(part) for part in parts]))
+        self.classes_ = zero_and_one(found) if labels.ndim > 1 and labels.shape[1] > 1 else found
+        return self._codes(labels, "y")
 
     def _codes(self, y: Any, where: str) -> Any:
-        code, values = partial(_coded, classes=self.classes_, where=where), _column(y, where)
-        if is_frame(values):
-            return [dask.delayed(code)(part) for part in values.to_delayed()]
-        return values.map_blocks(code, dtype=np.int64)
+        code, labels = partial(_coded, classes=self.classes_, where=where), _label_columns(y, where)
+        if is_frame(labels):
+            return [dask.delayed(code)(part) for part in labels.to_delayed()]
+        return labels.map_blocks(code, dtype=np.int64)
 
     def predict(self, X, *, output_margin=False, validate_features=True, base_margin=None, iteration_range=None) -> Any:
-        """The most probable class of each row, in the type of classes_; raw margins with output_margin."""
+        """The most probable class of each row, in the type of classes_, or of several labels 0 and 1, (n_samples, n_labels); raw
+        margins with output_margin."""
         return synced(self.client, self._predict_class, X, output_margin, validate_features, base_margin, iteration_range)
 
     async def _predict_class(self, X: Any, output_margin: bool, *given: Any) -> Any:
@@ -197,19 +200,21 @@ class DaskGPUBoostClassifier(_DaskModel, GPUBoostClassifier):
             import pandas as pd
 
             return prediction.map_partitions(chosen, meta=pd.Series(self.classes_).iloc[:0])
-        return prediction.map_blocks(chosen, dtype=self.classes_.dtype, drop_axis=list(range(1, prediction.ndim)))
+        is_several = self._booster.model.n_targets > 1
+        lost = [] if is_several else list(range(1, prediction.ndim))
+        return prediction.map_blocks(chosen, dtype=self.classes_.dtype, drop_axis=lost)
 
     def predict_proba(self, X, *, validate_features=True, base_margin=None, iteration_range=None) -> Any:
-        """A dask array (n_samples, n_classes) of probabilities in the order of classes_."""
+        """A dask array (n_samples, n_classes) of probabilities in the order of classes_; of several labels that of each to be 1,
+        (n_samples, n_labels)."""
         return synced(self.client, self._probability, X, validate_features, base_margin, iteration_range)
 
     async def _probability(self, X: Any, *given: Any) -> Any:
         prediction = await self._predict_async(X, False, *given)
         array = prediction.to_dask_array() if is_frame(prediction) else prediction
-        proba = partial(_probability_of, estimator=self.to_local())
-        return array.map_blocks(
-            proba, dtype=np.float32, chunks=(array.chunks[0], (len(self.classes_),)), new_axis=[1] if array.ndim == 1 else None
-        )  # fmt: skip
+        proba, n_labels = partial(_probability_of, estimator=self.to_local()), self._booster.model.n_targets
+        chunks = array.chunks[0], (n_labels if n_labels > 1 else len(self.classes_),)
+        return array.map_blocks(proba, dtype=np.float32, chunks=chunks, new_axis=[1] if array.ndim == 1 else None)
 
 
 class DaskGPUBoostRanker(_DaskModel, GPUBoostRanker, allow_group_split=False):
@@ -276,13 +281,13 @@ def _without_qid(X: Any, qid: Any) -> tuple[Any, Any]:
     return X, qid
 
 
-def _column(y: Any, where: str) -> Any:
-    """Labels as a collection of one column. Raises TypeError for no collection, ValueError for several columns."""
+def _label_columns(y: Any, where: str) -> Any:
+    """Labels as a collection of whole rows; a series, of a frame of one column. Raises TypeError for what is no collection."""
     if not (isinstance(y, da.Array) or is_frame(y)):
         raise TypeError(f"{where} must be a dask array or series, got {type(y).__name__}. Use dask.array.from_array.")
-    if y.ndim > 1 and y.shape[1] > 1:
-        raise ValueError(f"{where} of several columns has no classes on a cluster yet. Train a classifier for each column.")
-    return y.iloc[:, 0] if is_frame(y) and y.ndim > 1 else y
+    if is_frame(y):
+        return y.iloc[:, 0] if y.ndim > 1 and y.shape[1] == 1 else y
+    return y.rechunk({1: -1}) if y.ndim > 1 else y
 
 
 def _classes(part: Any) -> np.ndarray:
@@ -303,7 +308,7 @@ def _probability_of(prediction: Any, estimator: Any) -> np.ndarray:
 
 
 def _chosen_class(prediction: Any, estimator: Any) -> Any:
-    chosen = estimator.classes_[_probability_of(prediction, estimator).argmax(axis=1)]
+    chosen = estimator._chosen(np.asarray(prediction))
     if hasattr(prediction, "iloc"):
         import pandas as pd
 

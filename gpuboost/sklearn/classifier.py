@@ -18,7 +18,7 @@ from gpuboost.sklearn.base import GPUBoostModel
 from gpuboost.sklearn.matrices import check_codes
 from gpuboost.sklearn.parameters import PARAMETERS
 
-__all__ = ["GPUBoostClassifier"]
+__all__ = ["GPUBoostClassifier", "zero_and_one"]
 
 
 class GPUBoostClassifier(ClassifierMixin, GPUBoostModel, objective="binary:logistic"):
@@ -45,12 +45,7 @@ class GPUBoostClassifier(ClassifierMixin, GPUBoostModel, objective="binary:logis
         if y.ndim == 1:
             self.classes_, codes = np.unique(y, return_inverse=True)
             return codes
-        if not np.isin(y, (0, 1)).all():
-            raise ValueError(
-                f"y of several columns must hold 0 and 1 only, got {np.unique(y)[:5].tolist()}. Use scikit-learn's "
-                "MultiOutputClassifier to train one classifier a column."
-            )
-        self.classes_ = np.arange(2).astype(y.dtype)
+        self.classes_ = zero_and_one(np.unique(y))
         return y.astype(np.int64)
 
     def _check_matrix(self, X: DMatrix, label: np.ndarray) -> None:
@@ -103,17 +98,19 @@ class GPUBoostClassifier(ClassifierMixin, GPUBoostModel, objective="binary:logis
         classes are no numbers.
         """
         prediction = self._predict(X, output_margin, validate_features, base_margin, iteration_range)
-        if output_margin:
-            return prediction
-        probability = self._probabilities(prediction)
-        codes = (probability > 0.5).astype(int) if self._booster.model.n_targets > 1 else probability.argmax(axis=1)
-        return like(X, self.classes_[codes])
+        return prediction if output_margin else like(X, self._chosen(prediction))
 
     def predict_proba(self, X, *, validate_features=True, base_margin=None, iteration_range=None) -> np.ndarray:
         """float32 (n_samples, n_classes): probabilities in the order of classes_; of several labels the probability of each to
         be 1, (n_samples, n_labels)."""
         prediction = self._predict(X, False, validate_features, base_margin, iteration_range)
         return like(X, self._probabilities(prediction))
+
+    def _chosen(self, prediction: Any) -> np.ndarray:
+        """The classes (n_rows,), or of several labels 0 and 1 (n_rows, n_labels), for what the model predicts."""
+        probability = self._probabilities(prediction)
+        codes = (probability > 0.5).astype(int) if self._booster.model.n_targets > 1 else probability.argmax(axis=1)
+        return self.classes_[codes]
 
     def _probabilities(self, prediction: Any) -> np.ndarray:
         """float32 on the host, as class_probabilities has them, of what the model predicts: margins, of binary:logitraw."""
@@ -128,6 +125,16 @@ class GPUBoostClassifier(ClassifierMixin, GPUBoostModel, objective="binary:logis
         if not (booster.model.n_classes or find_objective(booster.model.objective).is_classifier):
             raise ValueError(f"the model was trained with {booster.model.objective}. Load it with GPUBoostRegressor.")
         self.classes_ = read_classes(booster)
+
+
+def zero_and_one(values: np.ndarray) -> np.ndarray:
+    """The classes of each of several labels, in the type of the values that occur. Raises ValueError for others than 0 and 1."""
+    if not np.isin(values, (0, 1)).all():
+        raise ValueError(
+            f"y of several columns must hold 0 and 1 only, got {values[:5].tolist()}. Use scikit-learn's "
+            "MultiOutputClassifier to train one classifier a column."
+        )
+    return np.arange(2).astype(values.dtype)
 
 
 def _labels(y: Any) -> np.ndarray:
