@@ -50,6 +50,7 @@ _HOMES = {
     "collective": "collective",
     "config": "config",
     "dask": "dask",
+    "interpret": "interpret",
     "plotting": "plotting",
     "sklearn": "sklearn",
     "training": "training",
@@ -65,6 +66,7 @@ if TYPE_CHECKING:
     from gpuboost import collective as collective
     from gpuboost import config as config
     from gpuboost import dask as dask
+    from gpuboost import interpret as interpret
     from gpuboost import plotting as plotting
     from gpuboost import sklearn as sklearn
     from gpuboost import training as training

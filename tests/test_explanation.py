@@ -204,3 +204,41 @@ def test_the_command_line_names_columns_of_classes(tmp_path, capsys):
     assert main(["explain", data, "--model", model]) == 0
     header = capsys.readouterr().out.splitlines()[0].split(",")
     assert header[:3] == ["a_low", "a_mid", "a_top"] and header[-1] == "bias_top" and len(header) == 21
+
+
+@pytest.mark.parametrize("params", [{}, {"objective": "multi:softprob", "num_class": 3}], ids=["one", "classes"])
+def test_interpret_splits_the_contributions_of_predict(params):
+    X, y = table(60)[0], np.arange(60) % 3
+    booster = gb.train(params, gb.DMatrix(X, y), 3)
+    expected = booster.predict(gb.DMatrix(X), pred_contribs=True, iteration_range=(1, 3))
+    for rows in (X, gb.DMatrix(X)):
+        values, bias = gb.interpret.shap_values(booster, rows, iteration_range=(1, 3))
+        np.testing.assert_array_equal(np.concatenate([values, bias[..., None]], axis=-1), expected)
+    values, bias = gb.interpret.shap_values(booster, X, X_background=X[:5])
+    margin = booster.predict(gb.DMatrix(X), output_margin=True)
+    np.testing.assert_allclose(values.sum(axis=-1) + bias, margin, rtol=0, atol=1e-5)
+
+
+def test_interpret_reads_a_table_as_its_estimator_does():
+    X, y = table(60)[0], np.arange(60) % 2
+    holes = np.where(np.isnan(X), -9, X)
+    model = gb.GPUBoostClassifier(n_estimators=9, early_stopping_rounds=1, missing=-9)
+    model.fit(holes, y, eval_set=[(holes[::7], y[::7])])
+    values, bias = gb.interpret.shap_values(model, holes)
+    explanation = model.explain(holes)
+    np.testing.assert_array_equal(values, explanation.values)
+    np.testing.assert_array_equal(bias, explanation.base_values)
+    best = {"missing": -9, "iteration_range": (0, model.best_iteration + 1)}
+    np.testing.assert_array_equal(gb.interpret.shap_values(model.get_booster(), holes, **best)[0], values)
+    frame = pd.DataFrame(holes).rename(columns=str)
+    model.fit(frame, y, eval_set=[(frame, y)])
+    other = frame.rename(columns=lambda name: name + "x")
+    with pytest.raises(ValueError, match="columns"):
+        gb.interpret.shap_values(model, other)
+    np.testing.assert_array_equal(
+        gb.interpret.shap_values(model, other, validate_features=False)[0], gb.interpret.shap_values(model, frame)[0]
+    )
+    with pytest.raises(ValueError, match="missing of a DMatrix"):
+        gb.interpret.shap_values(model, gb.DMatrix(holes), missing=0)
+    with pytest.raises(TypeError, match="model must be a Booster or an estimator of gpuboost, got str"):
+        gb.interpret.shap_values("model.json", X)
