@@ -29,6 +29,7 @@ _HOMES = {
     "plot_metric": "plotting",
     "plot_tree": "plotting",
     "to_graphviz": "plotting",
+    "GPUBoostModel": "sklearn",
     "GPUBoostClassifier": "sklearn",
     "GPUBoostRegressor": "sklearn",
     "GPUBoostRanker": "sklearn",
@@ -55,7 +56,7 @@ _HOMES = {
     "sklearn": "sklearn",
     "training": "training",
 }
-_KINDS = ("Classifier", "Regressor", "Ranker", "RFClassifier", "RFRegressor")
+_KINDS = ("Model", "Classifier", "Regressor", "Ranker", "RFClassifier", "RFRegressor")
 _RENAMED = {f"XGB{kind}": f"GPUBoost{kind}" for kind in _KINDS}
 _ELSEWHERE = {"core": ". Its classes are gpuboost's own; in place of XGBoostError catch ValueError and OSError."}
 
@@ -93,6 +94,7 @@ if TYPE_CHECKING:
     from gpuboost.plotting import plot_tree as plot_tree
     from gpuboost.plotting import to_graphviz as to_graphviz
     from gpuboost.sklearn import GPUBoostClassifier as GPUBoostClassifier
+    from gpuboost.sklearn import GPUBoostModel as GPUBoostModel
     from gpuboost.sklearn import GPUBoostRanker as GPUBoostRanker
     from gpuboost.sklearn import GPUBoostRegressor as GPUBoostRegressor
     from gpuboost.sklearn import GPUBoostRFClassifier as GPUBoostRFClassifier

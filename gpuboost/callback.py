@@ -7,7 +7,7 @@ import os
 import pickle
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, TypeAlias
 
 from gpuboost.paths import as_path
 
@@ -16,7 +16,6 @@ __all__ = [
 ]  # fmt: skip
 
 MAXIMISED = "auc", "aucpr", "pre", "map", "ndcg"  # by XGBoost, whatever follows in the name
-EvalsLog = dict[str, dict[str, list[Any]]]  # data name → metric name → one value a round (cv: (mean, std) pairs)
 
 
 class TrainingCallback:
@@ -25,6 +24,8 @@ class TrainingCallback:
     kept : names of attributes, numbers or texts, that a checkpoint keeps from round to round (train's resume_from).
     """
 
+    #: Data name → metric name → one value a round (cv: (mean, std) pairs).
+    EvalsLog: TypeAlias = dict[str, dict[str, list[Any]]]
     kept: tuple[str, ...] = ()
 
     def before_training(self, model: Any) -> Any:
@@ -40,6 +41,9 @@ class TrainingCallback:
     def after_iteration(self, model: Any, epoch: int, evals_log: EvalsLog) -> bool:
         """True stops the training after this round."""
         return False
+
+
+EvalsLog = TrainingCallback.EvalsLog
 
 
 class LearningRateScheduler(TrainingCallback):

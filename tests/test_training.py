@@ -560,7 +560,9 @@ def test_cuda_is_refused_with_the_remedy(device):
         gb.train({"device": device}, gb.DMatrix(X, y), 1)
 
 
-@pytest.mark.parametrize("name, here", [("XGBClassifier", "GPUBoostClassifier"), ("XGBRegressor", "GPUBoostRegressor")])
+@pytest.mark.parametrize("name, here", [
+    ("XGBClassifier", "GPUBoostClassifier"), ("XGBRegressor", "GPUBoostRegressor"), ("XGBModel", "GPUBoostModel"),
+])  # fmt: skip
 def test_xgboosts_names_of_estimators_lead_to_ours(name, here):
     assert here in gb.__all__ and not hasattr(gb, name)
     with pytest.raises(AttributeError, match=f"has no attribute '{name}'. It is called {here} here"):

@@ -258,9 +258,10 @@ class DaskGPUBoostRanker(_DaskModel, GPUBoostRanker, allow_group_split=False):
             sample_weight_eval_set, base_margin_eval_set, verbose, xgb_model, [{"qid": own} for _, own in split],
         )  # fmt: skip
 
-    def predict(self, X, **options) -> Any:
+    def predict(self, X, *, output_margin=False, validate_features=True, base_margin=None, iteration_range=None) -> Any:
         """A dask collection of scores, of which those of one query can be compared."""
-        return super().predict(_without_qid(X, None)[0], **options)
+        table = _without_qid(X, None)[0]
+        return synced(self.client, self._predict_async, table, output_margin, validate_features, base_margin, iteration_range)
 
 
 class DaskGPUBoostRFRegressor(DaskGPUBoostRegressor, GPUBoostRFRegressor):

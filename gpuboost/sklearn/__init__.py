@@ -8,9 +8,12 @@ except ImportError as error:
 
     raise ImportError(f"gpuboost.sklearn needs scikit-learn 1.6 or later. Install it: {install('sklearn')}") from error
 
+from gpuboost.sklearn.base import GPUBoostModel
 from gpuboost.sklearn.classifier import GPUBoostClassifier
 from gpuboost.sklearn.forest import GPUBoostRFClassifier, GPUBoostRFRegressor
 from gpuboost.sklearn.ranker import GPUBoostRanker
 from gpuboost.sklearn.regressor import GPUBoostRegressor
 
-__all__ = ["GPUBoostClassifier", "GPUBoostRFClassifier", "GPUBoostRFRegressor", "GPUBoostRanker", "GPUBoostRegressor"]
+__all__ = [
+    "GPUBoostClassifier", "GPUBoostModel", "GPUBoostRFClassifier", "GPUBoostRFRegressor", "GPUBoostRanker", "GPUBoostRegressor",
+]  # fmt: skip
