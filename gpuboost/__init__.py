@@ -43,6 +43,8 @@ _HOMES = {
     "set_config": "config",
     "FormulaError": "formulas.translate",
     "metric": "formulas.metric",
+    "Objective": "custom_objective",
+    "TreeObjective": "custom_objective",
     "objective": "formulas.objective",
     "split_gain": "formulas.split_gain",
     "RabitTracker": "tracker",
@@ -76,6 +78,8 @@ if TYPE_CHECKING:
     from gpuboost.config import get_config as get_config
     from gpuboost.config import set_config as set_config
     from gpuboost.cross_validation import cv as cv
+    from gpuboost.custom_objective import Objective as Objective
+    from gpuboost.custom_objective import TreeObjective as TreeObjective
     from gpuboost.data.dmatrix import DMatrix as DMatrix
     from gpuboost.data.external import ExtMemQuantileDMatrix as ExtMemQuantileDMatrix
     from gpuboost.data.quantile_dmatrix import QuantileDMatrix as QuantileDMatrix

@@ -16,7 +16,7 @@ from gpuboost.backend.query_rows import QueryRows
 from gpuboost.backend.row_sums import RowSums
 from gpuboost.communicator import current_communicator
 from gpuboost.config import verbosity_context
-from gpuboost.custom_objective import CustomObjective
+from gpuboost.custom_objective import CustomObjective, of_round
 from gpuboost.data.dmatrix import DMatrix
 from gpuboost.errors import NotFittedError
 from gpuboost.linear.boosting import LinearBoosting
@@ -113,12 +113,12 @@ class Booster(ModelView):
     def update(self, dtrain: DMatrix, iteration: int | None = None, fobj: CustomObjective | None = None) -> None:
         """Boost one round on dtrain. fobj : objective (predictions, dtrain) -> (grad, hess) instead of the model's own.
 
-        ``iteration`` is XGBoost's argument; rounds are numbered by what the model holds already.
+        iteration : what an Objective is told; rounds are numbered by what the model holds already.
         """
         with self._lock, verbosity_context(self._params.verbosity):
             boosting = self.start_training(dtrain, is_custom=fobj is not None)
             try:
-                boosting.boost(fobj)
+                boosting.boost(of_round(fobj, iteration))
             except BaseException:  # KeyboardInterrupt, too
                 self.reset()  # the margins may hold a part of the round; the model holds whole ones
                 raise

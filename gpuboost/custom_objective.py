@@ -1,5 +1,6 @@
 """A user's own objective: its gradients, checked, as a backend takes them."""
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import Any
 
@@ -8,15 +9,51 @@ import numpy as np
 from gpuboost.backend.contract import Array
 from gpuboost.config import verbosity_context, warn
 from gpuboost.data.dmatrix import DMatrix
+from gpuboost.errors import not_built
 from gpuboost.kernels.gradients import KEPT_BITS
 from gpuboost.margins import finished_prediction
 
-__all__ = ["CustomObjective", "count_negative", "custom_gradients", "warn_of_negative_hessians"]
+__all__ = [
+    "CustomObjective", "GivenGradients", "Objective", "TreeObjective", "count_negative", "custom_gradients", "of_round",
+    "warn_of_negative_hessians",
+]  # fmt: skip
 
-CustomObjective = Callable[[Array, DMatrix], tuple[Array, Array]]  # (predictions, dtrain) -> (grad, hess)
+
+class Objective(ABC):
+    """Base class of objectives that are told the round. xgboost.objective's class of the same name."""
+
+    @abstractmethod
+    def __call__(self, iteration: int, y_pred: Array, dtrain: DMatrix) -> tuple[Array, Array]:
+        """(grad, hess) at raw margins, weights applied."""
 
 
-def custom_gradients(obj: CustomObjective, margin: np.ndarray, dtrain: DMatrix) -> tuple[np.ndarray, np.ndarray]:
+class TreeObjective(Objective):
+    """The same; of XGBoost's split_grad, gradients of fewer outputs to search splits by, only None is built."""
+
+    def split_grad(self, iteration: int, grad: Array, hess: Array) -> tuple[Array, Array] | None:
+        """None: splits are searched by all outputs, or as the parameter output_sketch says."""
+        return None
+
+
+GivenGradients = Callable[[Array, DMatrix], tuple[Array, Array]]  # (predictions, dtrain) -> (grad, hess)
+CustomObjective = GivenGradients | Objective
+
+
+def of_round(obj: CustomObjective | None, iteration: int | None) -> GivenGradients | None:
+    """The objective as it is in one round."""
+    if not isinstance(obj, Objective):
+        return obj
+
+    def gradients(prediction: Array, dtrain: DMatrix) -> tuple[Array, Array]:
+        returned = obj(iteration or 0, prediction, dtrain)
+        if isinstance(obj, TreeObjective) and obj.split_grad(iteration or 0, *returned) is not None:
+            raise not_built("split_grad of a TreeObjective", "Return None, and use output_sketch, as 'top_outputs:5'.")
+        return returned
+
+    return gradients
+
+
+def custom_gradients(obj: GivenGradients, margin: np.ndarray, dtrain: DMatrix) -> tuple[np.ndarray, np.ndarray]:
     """Gradients of a user's objective obj(predictions, dtrain) -> (grad, hess), as float32 (n_outputs, n_rows).
 
     The function sees raw margins in predict's shape, and applies weights itself (as with XGBoost). Rows of weight 0 get 0.

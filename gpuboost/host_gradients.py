@@ -4,7 +4,7 @@ import numpy as np
 
 from gpuboost.backend.fixed_point import check_finite, magnitudes
 from gpuboost.backend.row_sums import RowSums
-from gpuboost.custom_objective import CustomObjective, custom_gradients, warn_of_negative_hessians
+from gpuboost.custom_objective import GivenGradients, custom_gradients, warn_of_negative_hessians
 from gpuboost.data.dmatrix import DMatrix
 from gpuboost.objectives import Objective
 
@@ -18,7 +18,7 @@ class HostGradients:
         self._objective, self._dtrain, self._verbosity, self._n_threads = objective, dtrain, verbosity, n_threads
         self._has_warned = False
 
-    def compute(self, rows: RowSums, n_rounds: int, obj: CustomObjective | None) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    def compute(self, rows: RowSums, n_rounds: int, obj: GivenGradients | None) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Gradients and hessians, float32 (n_outputs, n_rows), at the margins of the rows; float64 (n_outputs, 2), the largest
         |g| and h of all workers.
 

@@ -229,6 +229,32 @@ def test_custom_objective_of_several_outputs_sees_and_returns_rows_by_outputs():
     np.testing.assert_allclose(custom.predict(dtrain), own.predict(dtrain), atol=1e-3)
 
 
+def test_an_objective_of_a_class_is_told_the_round():
+    X, y, _ = make_table("reg:squarederror")
+    dtrain, rounds = gb.DMatrix(X, y), []
+
+    class SquaredError(gb.TreeObjective):
+        def __call__(self, iteration, y_pred, dtrain):
+            rounds.append(iteration)
+            return y_pred - dtrain.get_label(), np.ones_like(y_pred)
+
+    own = gb.train({"base_score": 0.5}, dtrain, 3)
+    assert model_bytes(gb.train({}, dtrain, 3, obj=SquaredError())) == model_bytes(own) and rounds == [0, 1, 2]
+    gb.cv({}, dtrain, 2, nfold=2, obj=SquaredError())
+    booster = gb.Booster({})
+    booster.boost(dtrain, 7, fobj=SquaredError())
+    assert sorted(rounds[3:7]) == [0, 0, 1, 1] and rounds[7:] == [7]
+    model = gb.GPUBoostRegressor(n_estimators=3, objective=SquaredError()).fit(X, y)
+    np.testing.assert_array_equal(model.predict(X), own.predict(dtrain))
+
+    class OfFewOutputs(SquaredError):
+        def split_grad(self, iteration, grad, hess):
+            return grad, hess
+
+    with pytest.raises(NotImplementedError, match="split_grad of a TreeObjective.*Return None, and use output_sketch"):
+        gb.train({}, dtrain, 1, obj=OfFewOutputs())
+
+
 def test_boost_takes_gradients_like_a_custom_objective():
     X, y, _ = make_table("reg:squarederror")
     dtrain = gb.DMatrix(X, y)

@@ -14,7 +14,7 @@ from gpuboost.backend import Backend
 from gpuboost.backend.query_rows import QueryRows
 from gpuboost.backend.row_sums import RowSums
 from gpuboost.communicator import Communicator
-from gpuboost.custom_objective import CustomObjective
+from gpuboost.custom_objective import GivenGradients
 from gpuboost.data.column_lists import ColumnLists, list_columns
 from gpuboost.data.dmatrix import DMatrix
 from gpuboost.host_gradients import HostGradients
@@ -69,7 +69,7 @@ class LinearBoosting:
         """Whether this is the training on that matrix, with the labels, weights and margins that it has now."""
         return self.dtrain is dtrain and self._version == dtrain.version
 
-    def boost(self, obj: CustomObjective | None = None) -> None:
+    def boost(self, obj: GivenGradients | None = None) -> None:
         """One round. obj : a user's objective, instead of the model's own."""
         model = self.model
         assert model.linear is not None

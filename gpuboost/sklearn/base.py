@@ -14,6 +14,7 @@ from sklearn.utils.validation import _num_samples, check_is_fitted, validate_dat
 from gpuboost import inspection
 from gpuboost.booster import Booster
 from gpuboost.callback import LearningRateScheduler
+from gpuboost.custom_objective import Objective
 from gpuboost.data.dmatrix import DMatrix
 from gpuboost.data.given import is_empty
 from gpuboost.data.tables.device import host_array, is_device_table, open_device_table
@@ -320,7 +321,7 @@ class GPUBoostModel(BaseEstimator):
         """Objective and metric as train() takes them where they are functions."""
         functions: dict[str, Any] = {}
         if _is_function(self.objective):
-            functions["obj"] = with_labels(self.objective)
+            functions["obj"] = self.objective if isinstance(self.objective, Objective) else with_labels(self.objective)
         if metrics := self._metrics()[1]:
             scores = [(getattr(metric, "__name__", "eval_metric"), with_labels(metric)) for metric in metrics]
             functions["custom_metric"] = lambda *given: [(name, score(*given)) for name, score in scores]

@@ -14,7 +14,7 @@ from gpuboost.backend.row_sums import RowSums
 from gpuboost.binned.matrix import BinnedMatrix
 from gpuboost.communicator import Communicator
 from gpuboost.config import verbosity_context, warn
-from gpuboost.custom_objective import CustomObjective, custom_gradients, warn_of_negative_hessians
+from gpuboost.custom_objective import GivenGradients, custom_gradients, warn_of_negative_hessians
 from gpuboost.data.category_statistics import CategoryStatistics
 from gpuboost.data.dmatrix import DMatrix
 from gpuboost.growing.abreast import Growers
@@ -84,7 +84,7 @@ class Boosting:
         """Whether this is the training on that matrix, with the labels, weights and margins that it has now."""
         return self.dtrain is dtrain and self._version == dtrain.version
 
-    def boost(self, obj: CustomObjective | None = None) -> None:
+    def boost(self, obj: GivenGradients | None = None) -> None:
         """Grow one round and add it to all margins. obj : a user's objective, instead of the model's own."""
         training, given, dart = self._training, None, self._watched.dart
         if dart is not None:

@@ -14,7 +14,7 @@ from gpuboost.backend.fixed_point import sum_scale
 from gpuboost.backend.query_rows import QueryRows
 from gpuboost.backend.row_sums import RowSums
 from gpuboost.communicator import Communicator
-from gpuboost.custom_objective import CustomObjective
+from gpuboost.custom_objective import GivenGradients
 from gpuboost.data.dmatrix import DMatrix
 from gpuboost.errors import not_built
 from gpuboost.host_gradients import HostGradients
@@ -56,7 +56,7 @@ class Updating:
         """Whether this is the training on that matrix, with the labels, weights and margins that it has now."""
         return self.dtrain is dtrain and self._version == dtrain.version
 
-    def boost(self, obj: CustomObjective | None = None) -> None:
+    def boost(self, obj: GivenGradients | None = None) -> None:
         """Update the next round. obj : a user's objective, instead of the model's own.
 
         Raises ValueError where all rounds have been updated."""
@@ -78,7 +78,7 @@ class Updating:
         for dmatrix, (_, margin) in self._margins.items():
             add_model_margin(part, dmatrix, self._backend, margin)
 
-    def _refreshed(self, part: Model, learning_rate: float, obj: CustomObjective | None) -> list[Tree]:
+    def _refreshed(self, part: Model, learning_rate: float, obj: GivenGradients | None) -> list[Tree]:
         """The trees of a round, refreshed."""
         if obj is None and self.params.refresh_leaf and self._objective.leaf_alphas(self.old.n_outputs):
             name = f"Refreshing the leaves of {self._objective.name}, which are quantiles of residuals,"
