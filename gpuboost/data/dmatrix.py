@@ -21,6 +21,7 @@ from gpuboost.data.category_bins import check_category_codes
 from gpuboost.data.feature_info import Categories, FeatureInfo, shared_categories
 from gpuboost.data.given import row_numbers
 from gpuboost.data.info import FLOAT_INFO, UINT_INFO, MatrixInfo
+from gpuboost.data.saved import is_saved, read_saved, save_matrix
 from gpuboost.data.streams.gather import gather
 from gpuboost.data.streams.open import find_stream, room_for_values
 from gpuboost.data.tables.source import ColumnSource
@@ -41,10 +42,10 @@ class DMatrix:
 
     data : table (n_rows, n_features): 2-D array of numbers, list of rows, SciPy sparse matrix,
         pandas, polars, pyarrow or cudf frame, any producer of an Arrow stream; or the name of a LIBSVM or CSV file
-        (data/tables/text_files.py), whose labels, weights and queries serve where none are given; or a stream, which is read
-        once: a DataIter, the name of a Parquet file, of a folder or a pattern of files, a pyarrow Dataset. A table on a GPU
-        stays there: CuPy arrays, cudf frames, all that has __cuda_array_interface__ or speaks DLPack. Labels, weights and
-        margins do not.
+        (data/tables/text_files.py) or of one that save_binary wrote, whose labels, weights and queries serve where none are
+        given; or a stream, which is read once: a DataIter, the name of a Parquet file, of a folder or a pattern of files, a
+        pyarrow Dataset. A table on a GPU stays there: CuPy arrays, cudf frames, all that has __cuda_array_interface__ or speaks
+        DLPack. Labels, weights and margins do not.
     label : (n_rows,) or (n_rows, n_targets), kept as float32. missing_labels : what a NaN in it is: an "error", or with
         "mask" a target that the row does not have. It then enters no gradient, base_score or metric; a row without any is as
         good as absent.
@@ -109,9 +110,16 @@ class DMatrix:
         feature_types = None if numbered else feature_types
         if isinstance(data, str | os.PathLike):
             data = as_path("data", data)
+        saved = read_saved(data) if isinstance(data, str) and is_saved(data) else None
+        if saved is not None:
+            info, data = _with_info(saved.info, info), saved.table
+            feature_names = saved.feature_names if feature_names is None else feature_names
+            feature_types = saved.feature_types if feature_types is None else feature_types
+            sparse_absent, missing_labels = sparse_absent or saved.sparse_absent, saved.missing_labels
         stream, named = find_stream(data, info, self._streams_all)
         own_folder = as_path("cache_folder", cache_folder) if cache_folder else None
-        self._cache_folder, is_libsvm = own_folder or (stream.cache_folder if stream else None), False
+        self._cache_folder = own_folder or (stream.cache_folder if stream else None)
+        is_libsvm = saved is not None and saved.may_widen
         if stream is not None:
             shelf = Shelf(room_for_values(cache_memory), self._cache_folder)
             gathered = gather(
@@ -242,8 +250,13 @@ class DMatrix:
         return part
 
     def save_binary(self, fname: Any, silent: bool = True) -> None:
-        """Not built yet: raises NotImplementedError."""
-        raise not_built("DMatrix.save_binary", "Save the table, for example as a Parquet file.")
+        """Write the table, as float32, and all that is known of its rows and columns to a file of gpuboost's own, which DMatrix
+        reads by its name (data/saved.py). silent : accepted for XGBoost's sake."""
+        if self._table is None:
+            raise not_built("save_binary of a QuantileDMatrix, which keeps only bin numbers,", "Save a DMatrix of its table.")
+        info = {**{name: self.get_float_info(name) for name in FLOAT_INFO}, "group": self.get_group()}
+        given = {name: values for name, values in info.items() if len(values)}
+        save_matrix(as_path("fname", fname), self._table, self._features, given, self._info.missing_labels)
 
     def get_quantile_cut(self) -> tuple[np.ndarray, np.ndarray]:
         """(uint64 offsets (n_features + 1,), float32 values): feature f owns values[offsets[f]:offsets[f + 1]], the edges of

@@ -101,21 +101,21 @@ class TableView:
 
     def count_present(self) -> int:
         """How many values are not missing. Reads the whole table."""
-        return sum(int(is_present.sum()) for _, is_present in self._present_values())
+        return sum(int(is_present.sum()) for _, is_present in self.present_values())
 
     def to_csr(self) -> Any:
         """The values that are not missing: float32 scipy.sparse.csr_matrix (n_rows, n_features)."""
         import scipy.sparse
 
         values, columns, counts = [np.zeros(0, np.float32)], [np.zeros(0, np.intp)], [np.zeros(1, np.intp)]
-        for batch, is_present in self._present_values():
+        for batch, is_present in self.present_values():
             values.append(batch[is_present])
             columns.append(np.nonzero(is_present)[1])
             counts.append(is_present.sum(axis=1))
         data = np.concatenate(values), np.concatenate(columns), np.concatenate(counts).cumsum()
         return scipy.sparse.csr_matrix(data, shape=(self.source.n_rows, self.source.n_features))
 
-    def _present_values(self) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    def present_values(self) -> Iterator[tuple[np.ndarray, np.ndarray]]:
         """(float32 batch, which of it is not missing), on the host."""
         for batch in self.source.batches():
             with np.errstate(over="ignore"):

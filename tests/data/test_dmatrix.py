@@ -25,11 +25,6 @@ def test_a_matrix_without_label_says_so_when_it_is_needed():
         _ = DMatrix(X).labels
 
 
-def test_what_is_not_built_says_so():
-    with pytest.raises(NotImplementedError, match="save_binary"):
-        DMatrix(X).save_binary("m.bin")
-
-
 def test_info_by_xgboosts_names():
     d = DMatrix(X)
     for field, values in {"label": [1, 2, 3], "weight": [4, 5, 6], "base_margin": [7, 8, 9], "feature_weights": [1, 1],
