@@ -395,11 +395,9 @@ class Booster(ModelView):
         that do not fit the model.
         """
         try:
-            document = json.loads(config)
-            document["params"].items(), document.get("learner", {}).items()
-        except (ValueError, TypeError, KeyError, AttributeError):
+            params = config_params(json.loads(config))
+        except (json.JSONDecodeError, TypeError, KeyError, AttributeError):
             raise ValueError(f"config must be a string from gpuboost's save_config, got {config!r:.60}.") from None
-        params = config_params(document)
         with self._lock:
             self.reset()  # the model is to have all rounds, whatever becomes of it
             self._adopt(params, self._model)

@@ -436,6 +436,19 @@ def test_a_changed_config_is_that_of_the_next_rounds_as_in_xgboost():
     assert depths == [[True, False]] * 2
 
 
+@pytest.mark.parametrize("params", [
+    {"objective": "count:poisson"}, {"objective": "binary:logistic", "scale_pos_weight": 1.1}, {"booster": "gblinear"},
+    {"objective": "reg:tweedie", "tweedie_variance_power": 1.3},
+], ids=str)  # fmt: skip
+def test_the_config_of_a_model_file_says_its_objective_and_nothing_else(params):
+    X = np.random.default_rng(0).random((60, 3))
+    trained = gb.train(params, gb.DMatrix(X, (X[:, 0] > 0.5).astype(float)), 1)
+    booster, fresh = gb.Booster(model_file=trained.save_raw()), gb.Booster()
+    for target in (fresh, booster):
+        target.load_config(booster.save_config())
+        assert target.params == trained.params
+
+
 def test_a_config_that_contradicts_itself_is_refused():
     place = "gradient_booster.tree_train_param."
     booster, plain = gb.Booster({"max_depth": 3}), gb.Booster()

@@ -23,6 +23,7 @@ LEARNER = ("booster", "disable_default_eval_metric", "multi_strategy", "objectiv
 DROPOUT = ("sample_type", "normalize_type", "rate_drop", "one_drop", "skip_drop")
 LINEAR = ("learning_rate", "reg_lambda", "reg_alpha", "feature_selector", "top_k")
 FOREST = ("process_type", "tree_method", "updater")
+DECIDING = ("objective", "booster")  # on which defaults of others depend; a model may say them instead of "params"
 # Places of "learner" whose last word is not the parameter's name.
 PLACES = {("gradient_booster", "name"): "booster", ("objective", "name"): "objective", ("metrics",): "eval_metric"}
 TREE = (*(f.name for f in fields(TreeParams) if f.name not in (*FOREST, *LEARNER, "num_parallel_tree")), "refresh_leaf")
@@ -66,15 +67,18 @@ def config_params(document: dict[str, Any]) -> dict[str, Any]:
     Raises ValueError where a parameter is in "params" and "learner" shows another value.
     """
     given = {name: value for name, value in given_params(document["params"]).items() if value is not None}
-    shown = dict(_settings(config_document(parse_params(given), None)["learner"]))
-    for (place, name), text in _settings(document.get("learner", {})):
-        if text != shown.get((place, name), text):
-            value = check_param(name, text or None)
-            if given.setdefault(name, value) != value:
-                raise ValueError(
-                    f"config says {name}={given[name]!r}, but {place[-1]}={text!r} in 'learner'. Change it in both places, or "
-                    "take it out of 'params'."
-                )
+    learner, shown = list(_settings(document.get("learner", {}))), []
+    for has_its_turn in (DECIDING.__contains__, lambda name: name not in DECIDING):
+        shown.append(dict(_settings(config_document(parse_params(given), None)["learner"])))
+        for (place, name), text in learner:
+            known = [settings.get((place, name), text) for settings in shown]
+            if has_its_turn(name) and text not in known:
+                value = check_param(name, text or None)
+                if given.setdefault(name, value) != value:
+                    raise ValueError(
+                        f"config says {name}={given[name]!r}, but {place[-1]}={text!r} in 'learner'. Change it in both places, "
+                        "or take it out of 'params'."
+                    )
     return given
 
 
