@@ -449,6 +449,14 @@ def test_the_config_of_a_model_file_says_its_objective_and_nothing_else(params):
         assert target.params == trained.params
 
 
+def test_a_parameter_of_the_objective_of_a_model_file_can_be_changed_in_its_config():
+    X = np.random.default_rng(0).random((60, 3))
+    booster = gb.Booster(model_file=gb.train({"objective": "reg:tweedie"}, gb.DMatrix(X, X[:, 0]), 1).save_raw())
+    config = in_learner(booster.save_config(), "objective.tweedie_regression_param.tweedie_variance_power", "1.25")
+    booster.load_config(config)
+    assert booster.params.tweedie_variance_power == 1.25 and booster.params.eval_metric == ()
+
+
 def test_a_config_that_contradicts_itself_is_refused():
     place = "gradient_booster.tree_train_param."
     booster, plain = gb.Booster({"max_depth": 3}), gb.Booster()

@@ -71,8 +71,8 @@ def config_params(document: dict[str, Any]) -> dict[str, Any]:
     for has_its_turn in (DECIDING.__contains__, lambda name: name not in DECIDING):
         shown.append(dict(_settings(config_document(parse_params(given), None)["learner"])))
         for (place, name), text in learner:
-            known = [settings.get((place, name), text) for settings in shown]
-            if has_its_turn(name) and text not in known:
+            known = [settings[place, name] for settings in shown if (place, name) in settings]
+            if has_its_turn(name) and known and text not in known:
                 value = check_param(name, text or None)
                 if given.setdefault(name, value) != value:
                     raise ValueError(
