@@ -453,6 +453,7 @@ def test_a_broken_pipe_that_is_not_standard_output_is_an_error(folder, monkeypat
     assert "Broken pipe: 'm.json'" in capsys.readouterr().err
 
 
+@pytest.mark.sweep(1)
 @pytest.mark.skipif(os.name == "nt", reason="closes streams as a POSIX shell does")
 @pytest.mark.parametrize("command", ["predict train.csv --model m.json", "dump --model m.json"])
 def test_closed_streams_get_no_data_and_keep_no_message(command, folder):

@@ -415,7 +415,7 @@ def read_only_installation():
     shutil.rmtree(folder)
 
 
-@pytest.mark.sweep(1)
+@pytest.mark.slow
 @pytest.mark.skipif(os.name == "nt", reason="Windows has no such permissions")
 @pytest.mark.parametrize("cache", [None, "/proc/numba"])
 def test_read_only_installation_without_a_folder_for_the_cache(read_only_installation, cache):

@@ -105,6 +105,7 @@ def test_workers_may_read_their_parts_in_different_ways(rule):
     assert found == [(model, Representation.DENSE), (model, Representation.SPARSE)]
 
 
+@pytest.mark.sweep(1)
 @pytest.mark.parametrize("rule", ["missing", "zero"])
 def test_a_simulated_gpu_gives_the_cpus_model(rule, use_backend):
     csr, y = make(4, 120)

@@ -107,6 +107,7 @@ def test_registers_and_memory_of_the_machine_code(kernel, choice, capability):
     assert shared_bytes <= STATIC_SHARED_BYTES
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kernel, choice", with_choices(KERNELS)[:7])
 def test_ptx_is_the_same_whatever_capability_came_before(kernel, choice):
     """numba's part of the work is done once for all of them (compiler.to_ptx). Names hold counters, by which NVVM may order what

@@ -47,7 +47,7 @@ def expected_of(flat, sets, batch):
     return leaves * REPEATS, np.tile(margin, REPEATS)
 
 
-@pytest.mark.sweep(4)
+@pytest.mark.sweep(2)
 @pytest.mark.parametrize("with_categories", [False, True])
 @pytest.mark.parametrize("shape", ["deep", "thin", "lopsided", "all"])
 def test_rows_end_where_a_walk_ends(shape, with_categories):

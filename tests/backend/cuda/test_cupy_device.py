@@ -138,6 +138,7 @@ def test_the_host_waits_once_a_round_though_columns_are_drawn(use_gpu):
     assert waits[2:] == [1, 1]
 
 
+@pytest.mark.slow
 def test_a_tree_of_depth_6_takes_53_operations_50_of_them_in_a_graph(use_gpu):
     """Kernels, clears and copies of a round, from the gradients to the tree on its way to the host."""
     machine, booster, dtrain = use_gpu.machine, gb.Booster({**PARAMS, "max_depth": 6}), gb.DMatrix(X, Y)
