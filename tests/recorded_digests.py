@@ -253,6 +253,10 @@ DARTS: list[Options] = [
     {**OBJECTIVES[2], **DART, "sample_type": "weighted", "normalize_type": "forest", "weights": "zeros"},
     {"objective": "reg:absoluteerror", **DART, "skip_drop": 0.3, "num_parallel_tree": 2, "subsample": 0.7},
 ]
+VECTOR_DARTS: list[Options] = [
+    {**TWO, **DART, "one_drop": True},
+    {**THREE, **DART, "sample_type": "weighted", "normalize_type": "forest", "weights": "zeros", "num_parallel_tree": 2},
+]
 RANKED = {"tree_method": "hist", "max_depth": 3, "min_child_weight": 0.01}
 SAMPLED_PAIRS = {"lambdarank_pair_method": "mean", "lambdarank_num_pair_per_sample": 3}
 RANKINGS: list[Options] = [
@@ -352,6 +356,9 @@ MORE: list[tuple[Options, Options]] = [
     *((model, layout) for model in OF_STATISTICS for layout in LATER_LAYOUTS),
     *((model | {"rows": SMALL}, layout) for model in OF_STATISTICS for layout in ({}, NAIVE)),
     *((model | {"rows": SMALL}, layout) for model, layout in zip(OF_STATISTICS, [*SLOW_LAYOUTS[:2], SLOW_LAYOUTS[3], CUDA])),
+    *((model, layout) for model in VECTOR_DARTS for layout in LATER_LAYOUTS),
+    *((VECTOR_DARTS[0] | {"rows": SMALL, "max_depth": 2}, layout) for layout in ({}, CUDA, NAIVE, {**CUDA, "workers": 2})),
+    (VECTOR_DARTS[1], STREAMED),
 ]  # fmt: skip
 
 

@@ -5,7 +5,7 @@ import json
 import numpy as np
 import pytest
 from naive_backend import NaiveBackend
-from peer_versions import tree_weights
+from peer_versions import tree_weights, xgboost_before
 from simulator import SimulatedDevice
 from test_forests import QUIET, make_table
 
@@ -160,10 +160,11 @@ CHANGES = [
     {"objective": "multi:softprob", "num_class": 3, "normalize_type": "forest"},
     {"objective": "reg:absoluteerror", "sample_type": "weighted", "skip_drop": 0.2},
     {"num_parallel_tree": 2, "subsample": 0.7, "colsample_bytree": 0.75, "one_drop": True},
+    {"objective": "multi:softprob", "num_class": 3, "multi_strategy": "multi_output_tree", "sample_type": "weighted"},
 ]
 
 
-@pytest.mark.parametrize("changes", CHANGES, ids=["plain", "classes", "quantiles", "forests"])
+@pytest.mark.parametrize("changes", CHANGES, ids=["plain", "classes", "quantiles", "forests", "vector leaves"])
 def test_one_model_on_pages_workers_plain_loops_and_continued(changes, use_backend):
     X, y = make_table(90, changes.get("num_class", 0))
     rounds = 5
@@ -184,12 +185,110 @@ def test_one_model_on_pages_workers_plain_loops_and_continued(changes, use_backe
     assert digest(train(changes, gb.DMatrix(X, y), rounds).model) == expected
 
 
-def test_the_model_of_a_simulated_gpu_is_the_cpus(use_backend):
-    X, y = make_table(60)
-    params = {"max_depth": 2}
+@pytest.mark.parametrize("changes", [CHANGES[0], CHANGES[-1]], ids=["plain", "vector leaves"])
+def test_the_model_of_a_simulated_gpu_is_the_cpus(changes, use_backend):
+    X, y = make_table(60, changes.get("num_class", 0))
+    params = {"max_depth": 2, **changes}
     expected = digest(train(params, gb.DMatrix(X, y), 3).model)
     use_backend(CudaBackend(SimulatedDevice()))
     assert digest(train(params, gb.DMatrix(X, y), 3).model) == expected
+
+
+# ---- trees of several outputs
+
+
+def several_targets(n_rows=120):
+    X, y = make_table(n_rows)
+    return X, np.stack([y, y[::-1], (X[:, 1] > 0) * y], axis=1)
+
+
+def vector_dart(X, y, rounds=8, **options):
+    params = {"multi_strategy": "multi_output_tree", "one_drop": True, "normalize_type": "forest"}
+    return train(params, gb.DMatrix(X, y), rounds, **options)
+
+
+def test_a_prediction_is_the_weighed_sum_of_the_leaves_of_all_outputs():
+    """So is what evaluations see, of the training rows and of others."""
+    X, y = several_targets()
+    other, scores = gb.DMatrix(X[::2] + 0.25, y[::2]), {}
+    data = gb.DMatrix(X, y)
+    booster = vector_dart(X, y, evals=[(data, "train"), (other, "other")], evals_result=scores)
+    model = booster.model
+    assert {tree.leaf_size for tree in model.trees} == {3} and len(set(model.tree_weights)) > 3 and min(model.tree_weights) < 0.9
+    for matrix, name in ((data, "train"), (other, "other")):
+        expected = np.tile(np.float64(model.base_score), (matrix.num_row(), 1))
+        for tree, weight, leaf in zip(model.trees, model.tree_weights, booster.predict(matrix, pred_leaf=True).astype(int).T):
+            expected += weight * tree.leaf_value[leaf].astype(float)
+        got = booster.predict(matrix)
+        np.testing.assert_allclose(got, expected, rtol=0, atol=1e-6 * np.abs(y).max())  # sums of float32
+        rmse = np.sqrt(np.mean((matrix.get_label().reshape(got.shape) - expected) ** 2))
+        assert scores[name]["rmse"][-1] == pytest.approx(rmse, rel=1e-5)
+    (tree, weight), *_ = zip(model.trees, model.tree_weights)  # the weight counts in what explains a row, too
+    shares = booster[:1].predict(data, pred_contribs=True).sum(axis=-1)
+    np.testing.assert_allclose(shares, booster[:1].predict(data, output_margin=True), rtol=0, atol=1e-5 * np.abs(y).max())
+
+
+def test_each_round_of_vector_leaves_grows_without_the_dropped_trees():
+    X, y = several_targets()
+    data, seen, models = gb.DMatrix(X, y), [], []
+
+    def squared(prediction, dtrain):
+        seen.append(prediction.copy())
+        return prediction - dtrain.get_label().reshape(prediction.shape), np.ones(prediction.shape)
+
+    class Keep(gb.callback.TrainingCallback):
+        def after_iteration(self, model, epoch, evals_log):
+            models.append(model.copy())
+            return False
+
+    vector_dart(X, y, 6, obj=squared, callbacks=[Keep()])
+    n_dropped, params = 0, Params(**DART, one_drop=True, normalize_type="forest")
+    for number in range(1, 6):
+        before = models[number - 1]
+        dropped = draw_dropped(params, before.model.tree_weights, number)
+        n_dropped += len(dropped)
+        expected = np.full(seen[0].shape, 0.5)
+        leaves = before.predict(data, pred_leaf=True).astype(int).reshape(len(X), -1)
+        for i, tree in enumerate(before.model.trees):
+            expected += (i not in dropped) * before.model.tree_weights[i] * tree.leaf_value[leaves[:, i]].astype(float)
+        np.testing.assert_allclose(seen[number], expected, rtol=0, atol=1e-5 * np.abs(y).max())  # float32 beside float64
+    assert n_dropped >= 5
+
+
+def test_equal_targets_share_trees_and_weights_with_one_of_them():
+    """Every output has the margins that the first one has alone; a node of three outputs weighs the mean of theirs."""
+    X, y = make_table()
+    alone, three = train({"one_drop": True}, gb.DMatrix(X, y)), gb.DMatrix(X, np.stack([y] * 3, axis=1))
+    booster = train({"one_drop": True, "multi_strategy": "multi_output_tree"}, three)
+    assert booster.model.tree_weights == alone.model.tree_weights
+    for k in range(3):
+        # gradients of 16 bits are rounded apart for each output, and the search may go by that
+        assert np.corrcoef(booster.predict(three)[:, k], alone.predict(three))[0, 1] > 0.99
+
+
+@pytest.mark.parametrize("raw_format", ["json", "ubj"])
+def test_xgboost_reads_weighed_vector_leaves_or_refuses_them(raw_format):
+    """From 3.4 on it has them; before it refuses the file, where it would predict anything."""
+    xgboost = pytest.importorskip("xgboost")
+    X, y = several_targets()
+    booster = vector_dart(X, y)
+    raw = booster.save_raw(raw_format)
+    assert digest(gb.Booster(model_file=raw).model) == digest(booster.model)
+    if xgboost_before(3, 4):
+        with pytest.raises(xgboost.core.XGBoostError, match="Invalid cast"):
+            xgboost.Booster(model_file=raw)
+        return
+    theirs = xgboost.Booster(model_file=raw)
+    near = {"rtol": 0, "atol": 1e-6 * np.abs(y).max()}  # sums of float32
+    np.testing.assert_allclose(theirs.predict(xgboost.DMatrix(X)), booster.predict(gb.DMatrix(X)), **near)
+    np.testing.assert_array_equal(tree_weights(theirs), np.float32(booster.model.tree_weights))
+    params = {"rate_drop": 0.5, "one_drop": 1, "multi_strategy": "multi_output_tree", "max_depth": 3}
+    own = xgboost.train(params, xgboost.DMatrix(X, y), 6)
+    back = gb.Booster(model_file=bytes(own.save_raw(raw_format)))
+    assert back.model.tree_weights == tree_weights(own).tolist()
+    np.testing.assert_allclose(back.predict(gb.DMatrix(X)), own.predict(xgboost.DMatrix(X)), **near)
+    again = gb.train({**params, "max_bin": 16}, gb.DMatrix(X, y), 2, xgb_model=back, **QUIET)
+    assert len(again.model.tree_weights) == 8
 
 
 # ---- files

@@ -43,6 +43,7 @@ def train(params, X, y, rounds=4, **options):
 @pytest.mark.parametrize("params", [
     {}, {"objective": "reg:absoluteerror"}, {"objective": "binary:logistic"}, {"tree_method": "exact"},
     {"monotone_constraints": (1, 0, -1), "grow_policy": "lossguide", "max_leaves": 9},
+    {"booster": "dart", "rate_drop": 0.5, "one_drop": True},
 ], ids=str)  # fmt: skip
 def test_one_output_gives_the_model_of_one_output_per_tree(params):
     X, y = make_table(n_outputs=1)

@@ -83,6 +83,10 @@ def _booster_to_document(model: Model, fills_cats: bool) -> dict[str, Any]:
     if model.linear is not None:
         weights = model.linear.weights.reshape(-1)
         return {"name": "gblinear", "model": {"boosted_rounds": model.linear.n_rounds, "weights": weights}}
+    weight_drop = None if model.tree_weights is None else shortest_decimals(np.array(model.tree_weights, np.float32))
+    # XGBoost before 3.4 predicts anything from vector leaves with weights. So these lie where 3.4 has them, under the name of the
+    # other form: 3.4 reads that, and they refuse it.
+    is_within = weight_drop is not None and model.multi_strategy == "multi_output_tree"
     gbtree = {
         "name": "gbtree",
         "model": {
@@ -93,12 +97,13 @@ def _booster_to_document(model: Model, fills_cats: bool) -> dict[str, Any]:
             "trees": [_tree_to_document(tree, i, model.n_features) for i, tree in enumerate(model.trees)],
             "tree_info": [int(group) for group in model.tree_groups],
             "iteration_indptr": [int(bound) for bound in model.iteration_indptr],
+            **({"weight_drop": weight_drop} if is_within else {}),
             **(container_of(model) if fills_cats and model.categories else {}),
         },
     }
-    if model.tree_weights is None:
+    if weight_drop is None:
         return gbtree
-    return {"name": "dart", "gbtree": gbtree, "weight_drop": shortest_decimals(np.array(model.tree_weights, np.float32))}
+    return {"name": "dart", "gbtree": gbtree, **({} if is_within else {"weight_drop": weight_drop})}
 
 
 def _objective_to_document(params: dict[str, Any]) -> dict[str, Any]:
@@ -301,11 +306,10 @@ def _read_booster(booster: Cursor, model: Model) -> None:
         return
     if name not in ("gbtree", "dart"):
         booster["name"].fail(f"must be gbtree, dart or gblinear, got {name!r:.40}.")
-    if name == "gbtree":
-        _read_trees(booster["model"], model)
-        weights = booster["model"].get("weight_drop")  # since XGBoost 3.4, which reads the other form, too; 3.2 reads that alone
-    else:
-        _read_trees(booster["gbtree"]["model"], model)
+    forest = booster["model"] if name == "gbtree" else booster["gbtree"]["model"]
+    _read_trees(forest, model)
+    weights = forest.get("weight_drop")  # since XGBoost 3.4, which reads the other form, too; 3.2 reads that alone
+    if weights is None and name == "dart":
         weights = booster["weight_drop"]
     if weights is not None:
         _read_weights(weights, model)

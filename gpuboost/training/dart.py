@@ -22,7 +22,7 @@ from gpuboost.params import Params
 
 __all__ = ["Dart", "Reweighed", "check_weights"]
 
-LeafReader = Callable[[Sequence[Tree]], Array]  # float32 (n_trees, n_rows): the value of the leaf of each tree by row
+LeafReader = Callable[[Sequence[Tree]], Array]  # float32 (n_trees · leaf_size, n_rows): by row the values of a leaf of each
 
 
 @dataclass(frozen=True)
@@ -88,14 +88,15 @@ class Dart:
             self._change(rows, numbers, [*(self._before[i] for i in self._dropped), *absent], after)
 
     def _change(self, rows: Reweighed, numbers: Sequence[int], before: Sequence[float], after: Sequence[float]) -> None:
-        """Weigh some trees anew."""
+        """Weigh some trees anew; one of several outputs as if it were a tree for each."""
         model, predictor = self._model, self._backend.predictor
-        at_once = max(1, VALUES_AT_ONCE // max(1, rows.margin.shape[1]))
+        size = model.trees[0].leaf_size if model.trees else 1
+        at_once = max(1, VALUES_AT_ONCE // max(1, size * rows.margin.shape[1]))
         for first in range(0, len(numbers), at_once):
             some = slice(first, first + at_once)
             leaves = rows.read([model.trees[i] for i in numbers[some]])
-            outputs = [model.tree_groups[i] for i in numbers[some]]
-            was, will_be = ([weight * self._scale for weight in weights[some]] for weights in (before, after))
+            outputs = [model.tree_groups[i] + own for i in numbers[some] for own in range(size)]
+            was, will_be = ([w * self._scale for w in weights[some] for _ in range(size)] for weights in (before, after))
             predictor.reweigh(leaves, outputs, was, will_be, rows.sums)
         predictor.write_margins(rows.base, rows.sums, 1 / self._scale, rows.margin)
 

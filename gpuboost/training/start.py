@@ -205,8 +205,7 @@ def _check_vector_leaves(params: Params, n_outputs: int) -> None:
         return
     is_given = {
         "tree_method": params.tree_method == "exact", "split_gain": params.split_gain is not None,
-        "monotone_constraints": len(params.monotone_constraints) > 0, "booster": params.booster == "dart",
-        "rate_drop": params.rate_drop > 0, "one_drop": params.one_drop,
+        "monotone_constraints": len(params.monotone_constraints) > 0,
     }  # fmt: skip
     for name in filter(is_given.get, is_given):
         raise ValueError(

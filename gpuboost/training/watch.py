@@ -114,8 +114,9 @@ class WatchedMatrices:
         source = dmatrix.source(model.feature_names, model.categories, model.n_features, model.sparse_absent)
 
         def read(trees: Sequence[Tree]) -> Array:
-            leaves, flatten = zeros((len(trees), n_rows), base.dtype), self._backend.predictor.flatten
-            outputs = list(range(len(trees)))  # a row of leaves each
+            size, flatten = trees[0].leaf_size, self._backend.predictor.flatten
+            leaves = zeros((len(trees) * size, n_rows), base.dtype)
+            outputs = list(range(0, len(leaves), size))  # rows of leaves of its own for each
             try:
                 flat, place = flatten(list(trees), outputs, self._cuts if isinstance(table, BinnedMatrix) else None), table
             except ValueError:  # trees of a loaded model, which codes under these cuts do not tell apart

@@ -107,7 +107,8 @@ def _row_bytes(size: TrainingSize, params: Params) -> int:
     each += size.n_trees * (8 + 2 * (size.staged_bytes == 0)) + 4 * size.n_targets + 4 + 4
     each += 4 * (params.sampling is not None) + 8 * size.n_outputs * size.has_quantiles
     each += 4 * size.n_outputs * (params.num_parallel_tree > 1) + (8 + 4) * size.n_outputs * params.drops_trees
-    return int(size.n_rows * each) + size.copied_bytes + 4 * max(VALUES_AT_ONCE, size.n_rows) * params.drops_trees
+    leaves = max(VALUES_AT_ONCE, size.n_rows * size.leaf_size) * params.drops_trees
+    return int(size.n_rows * each) + size.copied_bytes + 4 * leaves
 
 
 def _node_bytes(size: TrainingSize, n_nodes: int) -> int:

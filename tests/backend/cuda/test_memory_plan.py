@@ -78,8 +78,9 @@ def test_every_row_and_output_has_its_bytes():
 def test_dropout_has_its_bytes():
     """An int64 sum and a float32 margin of every row and output, and the leaves that are read together, at least a tree's."""
     dart = replace(PARAMS, booster="dart")
-    for size in (replace(SIZE, n_outputs=3), replace(SIZE, n_rows=2**25)):
-        leaves = 4 * max(VALUES_AT_ONCE, size.n_rows)
+    vector = replace(SIZE, n_outputs=3, leaf_size=3, searched_size=3, n_rows=2**24)
+    for size in (replace(SIZE, n_outputs=3), replace(SIZE, n_rows=2**25), vector):
+        leaves = 4 * max(VALUES_AT_ONCE, size.leaf_size * size.n_rows)
         assert least(size, dart) - least(size) == (8 + 4) * size.n_outputs * size.n_rows + leaves
     assert least(params=replace(PARAMS, rate_drop=0.1)) == least(params=dart)
 
