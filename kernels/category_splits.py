@@ -25,7 +25,8 @@ thresholds gains by chance, too, is taken from the gain of a candidate; and cate
 The largest gain_rank wins; ties: lower feature, fewer categories listed, the first before the last (of one: the lower category),
 missing left. A split of numbers meets one of categories by gain_rank and feature alone.
 
-Trees of one output. Monotone constraints are not for categories; bounds that others have set hold.
+Trees of one output; category_vectors.py is for several. Monotone constraints are not for categories; bounds that others have set
+hold.
 
     choice = 4·(m − 1) + 2·(the last m) + (missing right),  for one category: 4·(its place among those held) + (missing right)
 
@@ -171,14 +172,14 @@ def _order_categories(hist, units, takes_one, smooth, noise, most, order, keys):
             order[n_held], keys[n_held] = category, category_key(category, grad, hess, takes_one, smooth)
             n_held += 1
     if not takes_one and most <= FEW and n_held >= MANY * most:
-        _sort_ends(most, order[:n_held], keys[:n_held])
+        sort_ends(most, order[:n_held], keys[:n_held])
     elif not takes_one:
         order[:n_held] = order[:n_held][np.argsort(keys[:n_held], kind="mergesort")]  # stable: ties by category
     return n_held
 
 
 @parallel_kernel.part
-def _sort_ends(n, order, keys):
+def sort_ends(n, order, keys):
     """Bring the n first and the n last of order, which ascends, where a stable sort by key would; what is between is undefined.
     keys : of each place, IN."""
     first, last = np.empty(n, np.int64), np.empty(n, np.int64)  # places by ascending key
@@ -319,33 +320,53 @@ def _take_best(
     gains, choices, order, keys,
 ):  # fmt: skip
     """The best of a node's features of categories, in feature order, becomes its split, unless the one that it has is better."""
-    node, k = frontier[i], 0
-    for other in range(1, columns.size):
-        if gain_rank(gains[i, other]) > gain_rank(gains[i, k]):
-            k = other
-    gain, column = gains[i, k], columns[k]
-    rank, rank_of_numbers = gain_rank(gain), gain_rank(nodes[node].gain)
-    is_worse = rank < rank_of_numbers or (rank == rank_of_numbers and nodes[node].feature < features[column])
-    if gain == NO_GAIN or is_worse:
+    node = frontier[i]
+    k = best_feature(nodes, node, columns, features, gains, i)
+    if k < 0:
         return
+    column = columns[k]
     own = hist[nodes[node].slot, 0, offsets[column] : offsets[column + 1] - 1]
     units, takes_one = inverse_scales[first_output[nodes[node].tree]], own.shape[0] < rules[0].max_cat_to_onehot
     smooth, most = reg_lambda + rules[0].cat_smooth, rules[0].max_cat_threshold
     n_held = _order_categories(own, units, takes_one, smooth, rules[0].cat_noise, most, order, keys)
-    first = first_listed(choices[i, k], n_held, takes_one)
+    nodes[node].gain, nodes[node].feature = gains[i, k], features[column]
+    begin, end = int64(offsets[column]), int64(offsets[column + 1] - 1)
+    take_set(node, nodes, sums, left_sums, cats, hist, begin, end, choices[i, k], order, n_held, takes_one)
+
+
+@parallel_kernel.part
+def best_feature(nodes, node, columns, features, gains, i):
+    """Which of ``columns`` gains most by gains[i], in feature order; −1 where none does, or what the node has is better."""
+    k = 0
+    for other in range(1, columns.size):
+        if gain_rank(gains[i, other]) > gain_rank(gains[i, k]):
+            k = other
+    rank, rank_of_numbers = gain_rank(gains[i, k]), gain_rank(nodes[node].gain)
+    is_worse = rank < rank_of_numbers or (rank == rank_of_numbers and nodes[node].feature < features[columns[k]])
+    return -1 if gains[i, k] == NO_GAIN or is_worse else k
+
+
+@parallel_kernel.part
+def take_set(node, nodes, sums, left_sums, cats, hist, begin, end, choice, order, n_held, takes_one):
+    """Make a choice the set of a node's split, of the feature whose categories are the bins begin to end. order[:n_held] : those
+    that the node holds."""
+    slot, first = nodes[node].slot, first_listed(choice, n_held, takes_one)
+    last = first + count_listed(choice, takes_one)
     cats[node, 0] = uint32(32 * (cats.shape[1] - 1))
     cats[node, 1:] = uint32(0)
-    for place in range(first, first + count_listed(choices[i, k], takes_one)):
+    for place in range(first, last):
         cats[node, 1 + (order[place] >> 5)] |= uint32(1) << uint32(order[place] & 31)
-    nodes[node].gain, nodes[node].feature, nodes[node].bin = gain, features[column], 0
-    nodes[node].kind, nodes[node].default_left = CATEGORICAL, 1 - (choices[i, k] & 1)
-    for of in range(2):
-        listed, present = int64(0), int64(0)
-        for place in range(first, first + count_listed(choices[i, k], takes_one)):
-            listed += own[order[place], of]
-        for category in range(own.shape[0]):
-            present += own[category, of]
-        left_sums[node, 0, of] = present - listed if choices[i, k] & 1 else sums[node, 0, of] - listed
+    nodes[node].bin, nodes[node].kind, nodes[node].default_left = 0, CATEGORICAL, 1 - (choice & 1)
+    for output in range(sums.shape[1]):
+        for of in range(2):
+            left = sums[node, output, of]
+            if choice & 1:  # missing right, too
+                left = int64(0)
+                for b in range(begin, end):
+                    left += hist[slot, output, b, of]
+            for place in range(first, last):
+                left -= hist[slot, output, begin + order[place], of]
+            left_sums[node, output, of] = left
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -367,6 +388,13 @@ def order_of_block(row, size, slot, first, n, hist, grad_unit, hess_unit, takes_
         order[row, category], keys[row, category] = int32(category), key
         category += int64(cuda.blockDim.x)
     n_held = block_sum(held, partial)  # its barriers also make the keys known
+    sort_block(row, size, order, keys)
+    return n_held
+
+
+@device_function
+def sort_block(row, size, order, keys):
+    """Bring the categories order[row] into the order of keys[row], which all threads know. All threads call it."""
     width = int64(2)
     while width <= size:  # Batcher's bitonic sort, by key, then category
         step = width >> 1
@@ -384,7 +412,6 @@ def order_of_block(row, size, slot, first, n, hist, grad_unit, hess_unit, takes_
             cuda.syncthreads()  # pairs are in order
             step >>= 1
         width <<= 1
-    return n_held
 
 
 @cache
@@ -534,37 +561,51 @@ def list_categories_kernel(
             row, size, slot, first, n_categories, hist, float64(1.0) / scales[scale, 0], float64(1.0) / scales[scale, 1],
             takes_one, penalty[0].reg_lambda + rules[0].cat_smooth, rules[0].cat_noise, order, keys, partial,
         )  # fmt: skip
-        choice, missing_right = int64(nodes[node].bin) << 1, nodes[node].default_left == 0
-        begin_listed = first_listed(choice, n_held, takes_one)
-        end_listed = begin_listed + count_listed(choice, takes_one)
+        take_choice(
+            row, size, node, nodes, sums, left_sums, cats, hist, slot, first, n_categories, n_held, takes_one, order, keys,
+            partial,
+        )  # fmt: skip
+
+
+@device_function
+def take_choice(
+    row, size, node, nodes, sums, left_sums, cats, hist, slot, first, n_categories, n_held, takes_one, order, keys, partial
+):  # fmt: skip
+    """take_set, of the choice that lies in bin and default_left of the node; all threads call it."""
+    choice, missing_right = int64(nodes[node].bin) << 1, nodes[node].default_left == 0
+    begin_listed = first_listed(choice, n_held, takes_one)
+    end_listed = begin_listed + count_listed(choice, takes_one)
+    j = int64(cuda.threadIdx.x)
+    while j < size:
+        keys[row, j] = float64(0.0)  # from here on: 1 for categories listed
+        j += int64(cuda.blockDim.x)
+    cuda.syncthreads()  # and the choice has been read
+    for output in range(hist.shape[1]):
         grad, hess, present_grad, present_hess = int64(0), int64(0), int64(0), int64(0)
         j = int64(cuda.threadIdx.x)
-        while j < size:
-            keys[row, j] = float64(0.0)  # from here on: 1 for categories listed
-            j += int64(cuda.blockDim.x)
-        cuda.syncthreads()  # and the choice has been read
-        j = int64(cuda.threadIdx.x)
         while j < n_categories:
-            present_grad, present_hess = present_grad + hist[slot, 0, first + j, 0], present_hess + hist[slot, 0, first + j, 1]
+            present_grad += hist[slot, output, first + j, 0]
+            present_hess += hist[slot, output, first + j, 1]
             if begin_listed <= j and j < end_listed:
                 category = int64(order[row, j])
                 keys[row, category] = float64(1.0)
-                grad, hess = grad + hist[slot, 0, first + category, 0], hess + hist[slot, 0, first + category, 1]
+                grad, hess = grad + hist[slot, output, first + category, 0], hess + hist[slot, output, first + category, 1]
             j += int64(cuda.blockDim.x)
         grad, hess = block_sum(grad, partial), block_sum(hess, partial)  # their barriers also make the list known
         present_grad, present_hess = block_sum(present_grad, partial), block_sum(present_hess, partial)
-        word = int64(cuda.threadIdx.x)
-        while word < cats.shape[1] - 1:
-            bits = uint32(0)
-            for bit in range(32):
-                category = 32 * word + bit
-                if category < size and keys[row, category] > float64(0.0):
-                    bits |= uint32(uint32(1) << uint32(bit))
-            cats[node, 1 + word] = bits
-            word += int64(cuda.blockDim.x)
         if cuda.threadIdx.x == 0:
-            cats[node, 0] = uint32(32 * (cats.shape[1] - 1))
-            nodes[node].bin, nodes[node].kind = int32(0), int32(CATEGORICAL)
-            left_sums[node, 0, 0] = present_grad - grad if missing_right else sums[node, 0, 0] - grad
-            left_sums[node, 0, 1] = present_hess - hess if missing_right else sums[node, 0, 1] - hess
-        cuda.syncthreads()  # order and keys may be written anew
+            left_sums[node, output, 0] = present_grad - grad if missing_right else sums[node, output, 0] - grad
+            left_sums[node, output, 1] = present_hess - hess if missing_right else sums[node, output, 1] - hess
+    word = int64(cuda.threadIdx.x)
+    while word < cats.shape[1] - 1:
+        bits = uint32(0)
+        for bit in range(32):
+            category = 32 * word + bit
+            if category < size and keys[row, category] > float64(0.0):
+                bits |= uint32(uint32(1) << uint32(bit))
+        cats[node, 1 + word] = bits
+        word += int64(cuda.blockDim.x)
+    if cuda.threadIdx.x == 0:
+        cats[node, 0] = uint32(32 * (cats.shape[1] - 1))
+        nodes[node].bin, nodes[node].kind = int32(0), int32(CATEGORICAL)
+    cuda.syncthreads()  # order and keys may be written anew

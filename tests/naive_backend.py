@@ -32,6 +32,7 @@ from gpuboost.backend.fixed_point import check_finite, round_key, sum_scale, wei
 from gpuboost.backend.output_sketch import choose_outputs
 from gpuboost.backend.plans import Round, SplitGain
 from gpuboost.kernels.category_splits import noise_gain, root_of
+from gpuboost.kernels.category_vectors import STEPS, equal_categories, noise_gain_of_outputs
 from gpuboost.kernels.column_sampling import LEVEL_DRAW, NODE_DRAW, TREE_DRAW
 from gpuboost.kernels.quantise import LIGHT_UNITS, SMALL_UNITS
 from gpuboost.kernels.query_terms import AVERAGE_PRECISION, DCG, PRECISION
@@ -384,13 +385,11 @@ class NaiveTraining(Training, Gradients, Trees):
             for f in self._features(i):
                 own = hist[:, cuts.offsets[f] : cuts.offsets[f + 1]]
                 missing, last = _minus(node.sums, _pairs(own.sum(axis=1))), own.shape[1] - 1
-                if cuts.n_categories[f]:  # trees of one output
-                    for place, (gain, listed, default_left, left) in enumerate(
-                        self._sets(node, _pairs(own[0]), missing[0], scales[0], f)
-                    ):
+                if cuts.n_categories[f]:
+                    for place, (gain, listed, default_left, left) in enumerate(self._sets(node, own, missing, scales, f)):
                         if gain > threshold and (_rank(gain), -f, -place, 0) > best:
                             best = (_rank(gain), -f, -place, default_left)
-                            node.gain, node.left_sums, node.listed = gain, [left], frozenset(listed)
+                            node.gain, node.left_sums, node.listed = gain, left, frozenset(listed)
                     continue
                 for b in range(last + 1):
                     if not proposed[cuts.offsets[f] + b] and b < last:
@@ -432,28 +431,55 @@ class NaiveTraining(Training, Gradients, Trees):
     def _sets(self, node, own, missing, scales, f):
         """(gain, categories on the right, default_left, sums of the left child) of every candidate of a feature of categories;
         the first of equals comes first."""
-        s, held = self.settings, [c for c, (_, h) in enumerate(own) if h > 0]
-        parent, children, lightest, noise = _score(s, node.sums[0], scales, node), s, s.min_child_weight, 0.0
-        if len(own) - 1 < s.max_cat_to_onehot:
+        s, n_outputs, noise = self.settings, len(own), 0.0
+        weights = [_weight_of(_pairs(own[:, c]), scales) for c in range(own.shape[1])]
+        held = [c for c, weight in enumerate(weights) if weight > 0]
+        parent, children, lightest = _scores(s, node.sums, scales, node)[0], s, s.min_child_weight
+        if own.shape[1] - 1 < s.max_cat_to_onehot:
             lists = [[c] for c in held]
         else:
-            smooth, noise = s.reg_lambda + s.cat_smooth, s.cat_noise
-            held = [c for c in held if own[c][1] / scales[1] >= noise]
-            held.sort(key=lambda c: ((own[c][0] / scales[0]) / (own[c][1] / scales[1] + smooth), c))
+            noise = s.cat_noise
+            held = [c for c in held if weights[c] >= noise * n_outputs]
+            keys = self._keys_of_categories(own, weights, held, node.sums, scales, s.reg_lambda + s.cat_smooth)
+            held.sort(key=lambda c: (keys[c], c))
             lists = [part for m in range(1, min(len(held), s.max_cat_threshold) + 1) for part in (held[:m], held[-m:])]
             children, lightest = replace(s, reg_lambda=s.reg_lambda + s.cat_l2), max(lightest, s.min_data_per_group)
         for listed in lists:
-            hess = [own[c][1] for c in held]
-            by_chance = noise and noise_gain(sum(own[c][1] for c in listed), sum(hess), sum(map(root_of, hess)), noise)
+            of_listed = _pairs(own[:, listed].sum(axis=1))
+            by_chance = noise and _chance(own[:, held, 1].tolist(), [h for _, h in of_listed], scales, noise)
             for default_left in (1, 0):
-                right = _total([own[c] for c in listed] + [missing] * (1 - default_left))
-                (left,) = _minus(node.sums, [right])
-                smaller_hess = min(left[1], right[1])
-                if smaller_hess > 0 and smaller_hess / scales[1] >= lightest:
-                    gain = -parent + (_score(children, left, scales, node) + _score(children, right, scales, node)) - by_chance
+                right = _plus(of_listed, [tuple((1 - default_left) * value for value in pair) for pair in missing])
+                left = _minus(node.sums, right)
+                weight, total = _weight_of(left, scales), _weight_of(node.sums, scales)
+                if min(weight, total - weight) > 0 and min(weight, total - weight) >= lightest * n_outputs:
+                    gain = -parent
+                    for scores in zip(_scores(children, left, scales, node)[1], _scores(children, right, scales, node)[1]):
+                        gain += sum(scores)
+                    gain -= by_chance
                     if self.gain.function is not None:
-                        gain = _own_gain(self.gain, children, left, right, scales, node, f)
+                        gain = _own_gain(self.gain, children, left[0], right[0], scales[0], node, f)
                     yield gain, listed, default_left, left
+
+    def _keys_of_categories(self, own, weights, held, sums, scales, smooth):
+        """By category, for several outputs along the direction in which they lie farthest apart (kernels/category_vectors.py)."""
+        values = [[(g / a) / (h / b + smooth) if h else 0.0 for g, h in one] for one, (a, b) in zip(own.tolist(), scales)]
+        if len(own) == 1:
+            return values[0]
+        outputs, total = range(len(own)), reduce(add, (weights[c] for c in held), 0.0)
+        hess = [h / b for (_, h), (_, b) in zip(sums, scales)]
+        middle = [reduce(add, (weights[c] * values[k][c] for c in held), 0.0) / total for k in outputs] if held else []
+        apart = [hess[k] * reduce(add, (weights[c] * (values[k][c] - middle[k]) ** 2 for c in held), 0.0) for k in outputs]
+        direction = [float(k == apart.index(max(apart))) for k in outputs]
+
+        def project():
+            return {c: reduce(add, (direction[k] * (values[k][c] - middle[k]) for k in outputs), 0.0) for c in held}
+
+        for _ in range(STEPS):
+            keys = project()
+            direction = [hess[k] * reduce(add, (weights[c] * keys[c] * values[k][c] for c in held), 0.0) for k in outputs]
+            largest = max(map(abs, direction))
+            direction = [a / largest for a in direction] if largest > 0 else direction
+        return project()
 
     def _features(self, i: int) -> list[int]:
         """What a node may split on: drawn for the round, of those for its level, then for itself; and allowed below its path."""
@@ -916,6 +942,15 @@ def _score(s: Params, sums: tuple[int, int], scales: list[float], node: _Node) -
     if s.max_delta_step > 0 or node.lower > -math.inf or node.upper < math.inf:
         return node_score_at(grad, hess, _weight(s, sums, scales, node), s.reg_lambda, s.reg_alpha)
     return node_score(grad, hess, s.reg_lambda, s.reg_alpha)
+
+
+def _chance(held: list[list[int]], listed: list[int], scales: list[list[float]], noise: float) -> float:
+    """What chance adds to the gain of a set. held : hessians by output and category. listed : sums by output."""
+    if len(held) == 1:
+        return noise_gain(listed[0], sum(held[0]), sum(map(root_of, held[0])), noise)
+    weight, all_held = (reduce(add, (h / own[1] for h, own in zip(sums, scales)), 0.0) for sums in (listed, map(sum, held)))
+    n_equal = reduce(add, (equal_categories(sum(map(root_of, hess)), sum(hess)) for hess in held), 0.0) / len(held)
+    return noise_gain_of_outputs(weight, all_held, n_equal, float(len(held)), noise)
 
 
 def _own_gain(gain: SplitGain, s: Params, left: tuple[int, int], right: tuple[int, int], scales, node: _Node, f: int) -> float:

@@ -241,6 +241,14 @@ OF_STATISTICS: list[Options] = [
     {"objective": "reg:absoluteerror", "targets": 2, "tree_method": "hist", "max_depth": 3, **STATISTICS, **CONSTRAINED,
      "max_cat_to_onehot": 1},
 ]
+VECTOR_SETS: list[Options] = [
+    {**TWO, "tree_method": "hist", "max_depth": 3, **SETS},
+    {**THREE, **GROWTHS[1], **SETS, "max_cat_to_onehot": 2, "subsample": 0.6, "colsample_bytree": 0.8, "weights": "zeros"},
+    {**TWO, **GROWTHS[2], **SETS, **BRAKES, "weights": "loud", "max_delta_step": 0.5},
+    {**THREE, "tree_method": "hist", "max_depth": 3, **SETS, "cat_noise": 0.25, "max_cat_threshold": 2, "colsample_bynode": 0.8},
+    {**THREE, "tree_method": "hist", "max_depth": 3, **SETS, "output_sketch": "random_projection:2", "max_cat_to_onehot": 1},
+    {**THREE, "tree_method": "hist", "max_depth": 4, **STATISTICS, "max_cat_to_onehot": 1, "weights": "zeros"},
+]
 OWN_GAIN = {"objective": "reg:squarederror", "split_gain": "recorded_gain@share=0.25", "max_depth": 3}
 FORESTS: list[Options] = [
     {**OBJECTIVES[0], "tree_method": "hist", "max_depth": 3, "num_parallel_tree": 3, "subsample": 0.7, "colsample_bynode": 0.7},
@@ -359,6 +367,11 @@ MORE: list[tuple[Options, Options]] = [
     *((model, layout) for model in VECTOR_DARTS for layout in LATER_LAYOUTS),
     *((VECTOR_DARTS[0] | {"rows": SMALL, "max_depth": 2}, layout) for layout in ({}, CUDA, NAIVE, {**CUDA, "workers": 2})),
     (VECTOR_DARTS[1], STREAMED),
+    *((model, layout) for model in VECTOR_SETS for layout in LATER_LAYOUTS),
+    *((model, STREAMED) for model in VECTOR_SETS[:2]),
+    *((model, {"histogram_memory": 12_000}) for model in VECTOR_SETS[:2]),
+    *((model | {"rows": SMALL, "rounds": 1}, layout) for model in VECTOR_SETS for layout in ({}, CUDA, NAIVE)),
+    (VECTOR_SETS[0] | {"rows": SMALL, "rounds": 1}, {**CUDA, "workers": 2}),
 ]  # fmt: skip
 
 

@@ -3,10 +3,12 @@
 import json
 
 import numpy as np
+import pandas as pd
 import pytest
 import scipy.sparse
 import xgboost
 from naive_backend import NaiveBackend
+from peer_versions import xgboost_before
 from reference import leaf_weight, score
 
 import gpuboost as gb
@@ -118,6 +120,93 @@ def test_quantiles_share_a_tree_and_keep_their_own_leaves():
         for k, alpha in enumerate(alphas):
             low, high = residuals[int(np.ceil(alpha * n - 1e-9)) - 1, k], residuals[min(int(alpha * n + 1e-9), n - 1), k]
             assert tree.leaf_value[node, k] == pytest.approx((low + high) / 2, rel=1e-5, abs=1e-6)  # residuals are float32
+
+
+# ---- sets of categories
+
+
+def make_categories(n_rows=600, n_outputs=3, seed=5):
+    """A frame with many categories that matter, few that do, and numbers; and targets."""
+    rng = np.random.default_rng(seed)
+    many, few, x = rng.integers(0, 20, n_rows), rng.integers(0, 3, n_rows), rng.normal(size=n_rows).astype(np.float32)
+    effect = rng.normal(size=(20, 2)) @ rng.normal(size=(2, n_outputs))
+    y = effect[many] + 2 * (few == 1)[:, None] + x[:, None] * rng.normal(size=n_outputs)
+    y += rng.normal(size=y.shape) / 4
+    letters = pd.Categorical.from_codes(np.where(rng.random(n_rows) < 0.1, -1, many), list("abcdefghijklmnopqrst"))
+    sizes = pd.Categorical.from_codes(few, ["small", "large", "huge"])
+    return pd.DataFrame({"x": x, "letter": letters, "size": sizes}), y.astype(np.float32)
+
+
+@pytest.mark.parametrize("max_cat_to_onehot", [1, 30])
+def test_one_output_of_sets_gives_the_model_of_one_output_per_tree(max_cat_to_onehot):
+    X, y = make_categories(n_outputs=1)
+    params = {"max_cat_to_onehot": max_cat_to_onehot, "cat_noise": 0.5}
+    models = [train({**params, "multi_strategy": s}, X, y).model for s in ("multi_output_tree", "one_output_per_tree")]
+    assert digest(models[0]) == digest(models[1]) and models[0].trees[0].sets is not None
+
+
+def test_a_stump_of_one_category_is_the_best_of_all():
+    """Against the gains of all thresholds and categories in NumPy."""
+    X, y = make_categories()
+    params = {"max_depth": 1, "max_bin": 256, "base_score": 0, "learning_rate": 1, "max_cat_to_onehot": 30, "cat_noise": 0}
+    (tree,) = train(params, X.assign(x=X.x.round(1)), y, 1).model.trees
+    grad, everyone = -y.astype(np.float64), np.ones(len(y), bool)
+
+    def scores(rows):
+        return sum(score(grad[rows, k].sum(), rows.sum(), 1.0, 0.0, 0.0) for k in range(3))
+
+    best = 0.0, None
+    for name in ("letter", "size"):
+        codes = X[name].cat.codes.to_numpy()
+        for category in range(len(X[name].cat.categories)):
+            for goes_right in (codes == category, (codes == category) | (codes < 0)):
+                gain = scores(goes_right) + scores(~goes_right) - scores(everyone)
+                best = max(best, (gain, (name, category)), key=lambda b: b[0])
+    for threshold in np.unique(X.x.round(1)):
+        left = (X.x.round(1) < threshold).to_numpy()
+        if left.any():
+            best = max(best, (scores(left) + scores(~left) - scores(everyone), ("x", threshold)), key=lambda b: b[0])
+    gain, (name, category) = best
+    assert name != "x" and tree.gain[0] == pytest.approx(gain, rel=1e-3)  # 16 bits of gradients choose
+    assert list(X)[tree.feature[0]] == name and [listed.tolist() for _, listed in tree.sets.items()] == [[category]]
+
+
+def test_sets_say_more_than_the_order_of_codes():
+    X, y = make_categories()
+    errors = {}
+    for encoding in ("sets", "ordinal", "statistics"):
+        booster = train({"cat_encoding": encoding, "max_depth": 1}, X, y, 8)
+        errors[encoding] = np.sqrt(((booster.predict(gb.DMatrix(X)) - y) ** 2).mean())
+    assert max(errors["sets"], errors["statistics"]) < 0.8 * errors["ordinal"]
+
+
+def test_labels_missing_for_all_rows_of_a_category_leave_its_set_finite():
+    X, y = make_categories()
+    y[(X.letter == "c").to_numpy(), 1] = np.nan
+    data = gb.DMatrix(X, y, missing_labels="mask")
+    booster = gb.train({**VECTOR, "reg_lambda": 0, "min_child_weight": 0}, data, 3, verbose_eval=False)
+    assert np.isfinite(booster.predict(gb.DMatrix(X))).all() and booster.model.trees[0].sets is not None
+
+
+@pytest.mark.parametrize("raw_format", ["json", "ubj"])
+def test_xgboost_loads_vector_leaves_with_sets_and_we_its_own(raw_format):
+    X, y = make_categories()
+    booster = train({"max_depth": 4}, X, y)
+    raw = booster.save_raw(raw_format)
+    assert digest(load_model(bytes(raw))) == digest(booster.model)
+    codes = X.assign(letter=X.letter.cat.codes.replace(-1, np.nan), size=X["size"].cat.codes).to_numpy(np.float32)
+    types = {"feature_names": list(X), "feature_types": ["float", "c", "c"]}
+    theirs = xgboost.Booster(model_file=bytearray(raw))
+    expected = theirs.predict(xgboost.DMatrix(codes, enable_categorical=True, **types))
+    np.testing.assert_allclose(booster.predict(gb.DMatrix(X)), expected, rtol=1e-6, atol=1e-6)  # sums of float32
+    contributions = booster.predict(gb.DMatrix(X), pred_contribs=True)
+    np.testing.assert_allclose(contributions.sum(axis=-1), booster.predict(gb.DMatrix(X)), rtol=0, atol=1e-5)
+    if not xgboost_before(3, 4):  # which has none before
+        own = xgboost.train({**VECTOR, "max_depth": 4}, xgboost.DMatrix(codes, y, enable_categorical=True, **types), 4)
+        back = gb.Booster(model_file=own.save_raw(raw_format))
+        assert back.model.trees[0].sets is not None
+        expected = own.predict(xgboost.DMatrix(codes, enable_categorical=True, **types))
+        np.testing.assert_allclose(back.predict(gb.DMatrix(codes, **types)), expected, rtol=1e-6, atol=1e-6)
 
 
 # ---- one model

@@ -173,7 +173,7 @@ def _boosting(
     _check_fine_bins(dtrain, params)
     by_category = params.bins_categories and dtrain.has_categories
     if by_category:
-        _check_sets(dtrain, resolved, model.n_outputs)
+        _check_sets(dtrain, resolved)
     rows = collect_rows(numbered, objective.label_rows, margin, params.table_bins, backend, comm, by_category)
     table = rows.binned
     rows, resolved, statistics = with_statistics(rows, resolved, objective, backend, comm, is_sparse=dtrain.is_sparse)
@@ -214,18 +214,13 @@ def _check_vector_leaves(params: Params, n_outputs: int) -> None:
         )
 
 
-def _check_sets(dtrain: DMatrix, resolved: Params, n_outputs: int) -> None:
+def _check_sets(dtrain: DMatrix, resolved: Params) -> None:
     """ValueError for what sets of categories do not go with."""
     types, names = dtrain.feature_types or [], dtrain.feature_names
     if resolved.tree_method == "exact":
         raise ValueError(
             "tree_method='exact' does not split by sets of categories. Use tree_method='hist', or cat_encoding='ordinal', which "
             "takes categories in the order of their codes."
-        )
-    if trees_of_round(resolved, n_outputs)[1] > 1:
-        raise ValueError(
-            "multi_strategy='multi_output_tree' does not split by sets of categories. Use 'one_output_per_tree', or "
-            "cat_encoding='ordinal', which takes categories in the order of their codes."
         )
     for feature, sign in enumerate(resolved.monotone_constraints):
         if sign and types[feature] == "c":

@@ -287,7 +287,7 @@ def test_of_many_categories_the_ends_of_the_order_are_enough(seed, most, n_more,
 
 @numba.njit
 def sort_ends(n, order, keys):
-    category_splits._sort_ends(n, order, keys)
+    category_splits.sort_ends(n, order, keys)
 
 
 @pytest.mark.parametrize("n", [1, 2, 17, 64])

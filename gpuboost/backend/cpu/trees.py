@@ -17,6 +17,7 @@ from gpuboost.backend.trees import category_rules, flatten_grown
 from gpuboost.binned.matrix import BinnedMatrix, Representation
 from gpuboost.kernels import histogram, nodes, partition
 from gpuboost.kernels.category_splits import count_words, evaluate_category_splits
+from gpuboost.kernels.category_vectors import evaluate_category_vectors_cpu
 from gpuboost.kernels.column_sampling import mask_features_cpu, member_words, node_counts
 from gpuboost.kernels.leaves import leaf_weights, list_leaf_chunks, sum_leaves_cpu, update_margin_cpu
 from gpuboost.kernels.levels import count_slots, grow_levels_cpu, subtree_depth
@@ -228,10 +229,13 @@ class CpuTrees(Trees):
         if self._cuts.categorical is None or not categorical.any():
             return
         n_found, most = (len(frontier), np.count_nonzero(categorical)), int(self._cuts.n_categories.max())
-        evaluate_category_splits(gain.function)(
+        is_one = self._hist.shape[1] == 1
+        evaluate_sets = evaluate_category_splits(gain.function) if is_one else evaluate_category_vectors_cpu
+        of_gain = [parameters] if is_one else []
+        evaluate_sets(
             frontier, arrays.nodes, arrays.sums, arrays.left_sums, arrays.cats, self._hist,
             np.flatnonzero(categorical).astype(np.int32), columns.offsets, columns.features, mask, units, self.first_output,
-            penalty.reg_lambda, penalty.reg_alpha, penalty.max_delta_step, penalty.min_child_weight, self._rules, parameters,
+            penalty.reg_lambda, penalty.reg_alpha, penalty.max_delta_step, penalty.min_child_weight, self._rules, *of_gain,
             np.empty(n_found, np.float64), np.empty(n_found, np.int64), np.empty((self._n_threads, most), np.int32),
             np.empty((self._n_threads, most), np.float64), self._n_threads,
         )  # fmt: skip

@@ -7,6 +7,7 @@ import numpy as np
 
 from gpuboost.backend.cuda.device import out_of_memory
 from gpuboost.backend.dropout import VALUES_AT_ONCE
+from gpuboost.kernels.category_vectors import scratch_size
 from gpuboost.kernels.leaf_quantiles import DIGITS
 from gpuboost.kernels.structs import EMPTY_WORDS, FLAT_NODE, NODE, SLICE
 from gpuboost.params import Params, most_leaves
@@ -87,8 +88,9 @@ def plan_memory(size: TrainingSize, params: Params, free_bytes: int) -> MemoryPl
     if size.searched_size < size.leaf_size and params.sketch_method == "random_projection":
         rest += size.searched_size * size.leaf_size * (4 + 8)  # outputs and factors of the combinations
     sorted_size = 2 ** (size.n_categories - 1).bit_length() if size.n_categories else 0  # for a bitonic sort
-    sorted_at_once = max(1, min(SORT_BYTES // (12 * sorted_size), SORT_BLOCKS)) if sorted_size else 0
-    rest += 12 * sorted_at_once * sorted_size
+    sorted_bytes = 12 * sorted_size + 8 * scratch_size(sorted_size, size.searched_size) * (size.searched_size > 1)
+    sorted_at_once = max(1, min(SORT_BYTES // sorted_bytes, SORT_BLOCKS)) if sorted_size else 0
+    rest += sorted_at_once * sorted_bytes
     memory = params.histogram_memory or free_bytes // HISTOGRAM_SHARE
     wanted = min(memory // histogram_bytes, _most_histograms(params, size))
     capacity = min(max(wanted, 2), (free_bytes - rest) // histogram_bytes)

@@ -17,7 +17,18 @@ from gpuboost.backend.draws import most_bins
 from gpuboost.backend.plans import FrontierBatch, Round
 from gpuboost.backend.trees import category_rules
 from gpuboost.binned.cuts import Cuts
-from gpuboost.kernels import category_splits, column_sampling, growth, histogram, leaves, partition, proposals, row_leaves, splits
+from gpuboost.kernels import (
+    category_splits,
+    category_vectors,
+    column_sampling,
+    growth,
+    histogram,
+    leaves,
+    partition,
+    proposals,
+    row_leaves,
+    splits,
+)
 from gpuboost.kernels.category_splits import count_words
 from gpuboost.kernels.cuda_common import CudaKernel
 from gpuboost.kernels.structs import PENALTY
@@ -66,6 +77,10 @@ class CudaTrees(Trees):
         self._rules = put(category_rules(params))
         sorted_shape = memory.sorted_at_once, memory.sorted_size
         self._order, self._keys = empty(sorted_shape, np.int32), empty(sorted_shape, np.float64)
+        self._vectors: list[Array] = []  # scratch of sets for several outputs
+        if self._categorical is not None and self._searched_size > 1:
+            n_vectors = category_vectors.scratch_size(memory.sorted_size, self._searched_size)
+            self._vectors = [empty((memory.sorted_at_once, n_vectors), np.float64)]
         self._feature_mask = empty((memory.nodes_at_once if params.masks_features else 0, n_features), np.uint8)
         self._penalty = empty(1, PENALTY)
         self._gain_parameters = empty(0, np.float64)
@@ -193,10 +208,11 @@ class CudaTrees(Trees):
                 shared=self.device.block(kernel) // 32 * self._searched_size * splits.CARRY_BYTES,
             )  # fmt: skip
         if self._categorical is not None:
+            of_gain = [] if self._vectors else [self._gain_parameters]
             launch(
                 self._of_categories(), first, n, s.max_depth, self._progress, own.nodes, own.sums, self._hist, columns.offsets,
                 columns.features, self._categorical, self._feature_mask, self._gradients.scales, self.first_output, self._penalty,
-                self._rules, self._gain_parameters, self._gains, self._choices, self._order, self._keys,
+                self._rules, *of_gain, self._gains, self._choices, self._order, self._keys, *self._vectors,
                 blocks=min(n * len(columns.features), len(self._order)),
             )  # fmt: skip
         launch(
@@ -206,13 +222,16 @@ class CudaTrees(Trees):
             warps=n,
         )  # fmt: skip
         if self._categorical is not None:
+            list_sets = category_vectors.list_category_vectors_kernel if self._vectors else category_splits.list_categories_kernel
             launch(
-                category_splits.list_categories_kernel, first, n, self._progress, own.nodes, own.sums, own.left_sums, own.cats,
-                self._hist, columns.offsets, columns.features, self._categorical, self._gradients.scales, self.first_output,
-                self._penalty, self._rules, self._order, self._keys, blocks=min(n, len(self._order)),
+                list_sets, first, n, self._progress, own.nodes, own.sums, own.left_sums, own.cats, self._hist, columns.offsets,
+                columns.features, self._categorical, self._gradients.scales, self.first_output, self._penalty, self._rules,
+                self._order, self._keys, *self._vectors, blocks=min(n, len(self._order)),
             )  # fmt: skip
 
     def _of_categories(self) -> CudaKernel:
+        if self._vectors:
+            return category_vectors.evaluate_category_vectors_kernel
         is_bounded = self._params.max_delta_step > 0 or self.has_order
         return category_splits.evaluate_category_splits_kernel(is_bounded, self.plan.gain.function)
 
