@@ -42,8 +42,9 @@ def interval_gradients_kernel(gradient: Any) -> CudaKernel:
     return gradients.elementwise_gradients_kernel(gradient, label_rows=2, uses_double=True)
 
 
-def evaluate_splits_kernel(bounded: bool) -> CudaKernel:
-    return splits.evaluate_splits_kernel(bounded, None)
+def evaluate_splits_kernel(arguments: tuple[bool, bool]) -> CudaKernel:
+    bounded, orders_outputs = arguments
+    return splits.evaluate_splits_kernel(bounded, None, orders_outputs)
 
 
 def evaluate_category_splits_kernel(bounded: bool) -> CudaKernel:
@@ -63,7 +64,7 @@ FACTORIES: list[tuple[Callable[[Any], CudaKernel], list[Any]]] = [
     (reduce.map_rows_kernel, _formulas("margin", "i", "out")),
     (build_histograms_kernel, [*product([1, 2], histogram_tiles.THREADS), (1, 1, 2)]),
     (histogram.build_histograms_global_kernel, [1, 2]),
-    (evaluate_splits_kernel, [False, True]),
+    (evaluate_splits_kernel, [(False, False), (True, False), (True, True)]),
     (evaluate_category_splits_kernel, [False, True]),
 ]
 

@@ -92,7 +92,8 @@ def other_uses() -> Iterator[Use]:
     for params in ({}, {"max_cat_to_onehot": 1}, {"cat_smooth": 1.0, "cat_l2": 1.0, "monotone_constraints": "(0,0,1)"}):
         for tree_method in ("hist", "approx"):
             yield partial(_learn, {**params, "tree_method": tree_method}, CODES, SHARES, feature_types=["c", "c", "q"])
-    yield partial(_learn, {"multi_strategy": "multi_output_tree"}, CODES, X[:, :2], feature_types=["c", "c", "q"])
+    for params in ({}, {"monotone_constraints": "(0,0,1)"}):
+        yield partial(_learn, {"multi_strategy": "multi_output_tree", **params}, CODES, X[:, :2], feature_types=["c", "c", "q"])
     for encoding in ("sets", "ordinal"):
         yield partial(_from_cuts, {"cat_encoding": encoding}, CODES, feature_types=["c"] * 3)
     yield partial(_from_cuts, {}, SPARSE)

@@ -6,7 +6,16 @@ from numba import float64
 
 from gpuboost.kernels.cuda_common import FULL_WARP, cuda, device_function, lane_number
 from gpuboost.kernels.jit import inlined_scalar, scalar
-from gpuboost.kernels.scalar import fma, gain_rank, keeps_order, larger, node_score, node_score_at, optimal_weight
+from gpuboost.kernels.scalar import (
+    fma,
+    gain_rank,
+    keeps_order,
+    larger,
+    node_score,
+    node_score_at,
+    optimal_weight,
+    shared_weight,
+)
 from gpuboost.kernels.structs import NO_GAIN
 
 MIN_GAIN = 1e-6  # XGBoost's kRtEps
@@ -22,6 +31,19 @@ def node_term(grad, hess, reg_lambda, alpha, max_delta_step, lower, upper):
         weight = optimal_weight(grad, hess, reg_lambda, alpha, max_delta_step, lower, upper)
         return node_score_at(grad, hess, weight, reg_lambda, alpha)
     return node_score(grad, hess, reg_lambda, alpha)
+
+
+@inlined_scalar
+def ordered_terms(sign, gl, hl, gr, hr, grad, hess, reg_lambda, alpha, max_delta_step, lower, upper):
+    """node_term of both children at the best weights that a monotone constraint leaves them, as one of several outputs: their
+    own, or where these do not go its way one for both (XGBoost 3.4's way, too). Other outputs may gain so much that the split
+    is worth it. With one output alone that never gains: so there such a split is none (scalar.keeps_order). grad, hess : of both.
+    """
+    if keeps_order(sign, gl, hl, gr, hr, reg_lambda, alpha, max_delta_step, lower, upper):
+        left = node_term(gl, hl, reg_lambda, alpha, max_delta_step, lower, upper)
+        return left + node_term(gr, hr, reg_lambda, alpha, max_delta_step, lower, upper)
+    weight = shared_weight(grad, hess, reg_lambda, alpha, max_delta_step, lower, upper)
+    return node_score_at(gl, hl, weight, reg_lambda, alpha) + node_score_at(gr, hr, weight, reg_lambda, alpha)
 
 
 @scalar
@@ -46,9 +68,9 @@ def score_reaches(gl, hl, total_grad, total_hess, reg_lambda, bar):
     return fma(d, rest, total * (1.0 + 1e-9) * gl * gl) > 0.0
 
 
-def add_gain_of(gain_of):
+def add_gain_of(gain_of, orders_outputs=False):
     """gain + the scores of both children of one output, or a user's gain, −inf where that is no split: one candidate of
-    splits._add_gains."""
+    splits._add_gains. orders_outputs : of several outputs, each with an order to keep."""
     is_own = gain_of is not None
 
     @inlined_scalar
@@ -69,6 +91,10 @@ def add_gain_of(gain_of):
         smallest = larger(min_child_weight, hess_unit)
         if is_own and not (hl >= smallest and hr >= smallest):
             return gain
+        if orders_outputs:
+            return gain + ordered_terms(
+                sign, gl, hl, gr, hr, node_grad, node_hess, reg_lambda, alpha, max_delta_step, lower, upper
+            )
         if not keeps_order(sign, gl, hl, gr, hr, reg_lambda, alpha, max_delta_step, lower, upper):
             return float64(NO_GAIN)
         return gain + gain_of(

@@ -35,7 +35,7 @@ Floor of a feature and node: 16 · K bytes read per category, 2 · STEPS + 6 tim
 import math
 
 import numpy as np
-from numba import float64, int32, int64
+from numba import float64, int32, int64, uint64
 
 from gpuboost.kernels.candidates import MIN_GAIN, RELATIVE_GAIN, block_best, is_candidate, node_term
 from gpuboost.kernels.category_splits import (
@@ -52,7 +52,7 @@ from gpuboost.kernels.category_splits import (
 )
 from gpuboost.kernels.cuda_common import block_prefix, block_sum, cuda, cuda_kernel, device_function, owner_of
 from gpuboost.kernels.jit import claim, launch, parallel_kernel, scalar
-from gpuboost.kernels.scalar import gain_rank, inverse_of_power, larger
+from gpuboost.kernels.scalar import bits_double, gain_rank, inverse_of_power, larger
 from gpuboost.kernels.structs import NO_GAIN
 
 STEPS = 4
@@ -219,7 +219,8 @@ def _best_set(
     parent, has_missing, present = float64(0.0), False, np.zeros((n_outputs, 2), np.int64)
     for output in range(n_outputs):
         grad, hess = sums[output, 0] * units[output, 0], sums[output, 1] * units[output, 1]
-        parent += node_term(grad, hess, reg_lambda, alpha, max_delta_step, -np.inf, np.inf)
+        lower, upper = _bounds_of(sums, output)
+        parent += node_term(grad, hess, reg_lambda, alpha, max_delta_step, lower, upper)
         for of in range(2):
             for category in range(n_categories):
                 present[output, of] += hist[output, category, of]
@@ -242,7 +243,11 @@ def _best_set(
         for output in range(n_outputs):
             _sum_listed(hist[output], order[:n_held], takes_one, is_last, listed_sums)
             base = present[output] if missing_right else sums[output]
-            _add_scores(listed_sums, base, sums[output], units[output], reg_lambda, alpha, max_delta_step, gains, left, listed)
+            lower, upper = _bounds_of(sums, output)
+            _add_scores(
+                listed_sums, base, sums[output], units[output], reg_lambda, alpha, max_delta_step, lower, upper, gains, left,
+                listed,
+            )  # fmt: skip
         for j in range(n):
             gain = gains[j]
             if noise > 0.0:
@@ -268,7 +273,9 @@ def _sum_listed(hist, order, takes_one, is_last, listed):
 
 
 @parallel_kernel.part
-def _add_scores(listed_sums, base, sums, units, reg_lambda, alpha, max_delta_step, gains, left, listed):
+def _add_scores(
+    listed_sums, base, sums, units, reg_lambda, alpha, max_delta_step, lower, upper, gains, left, listed
+):  # fmt: skip
     """Add one output's part to the gains of candidates, the hessians of their left children and of what they list. base : what
     the left child has where nothing is listed: all, or what is present."""
     node_grad, node_hess = sums[0] * units[0], sums[1] * units[1]
@@ -276,8 +283,16 @@ def _add_scores(listed_sums, base, sums, units, reg_lambda, alpha, max_delta_ste
         listed[j] += listed_sums[j, 1] * units[1]
         gl, hl = (base[0] - listed_sums[j, 0]) * units[0], (base[1] - listed_sums[j, 1]) * units[1]
         left[j] += hl
-        score = node_term(gl, hl, reg_lambda, alpha, max_delta_step, -np.inf, np.inf)
-        gains[j] += score + node_term(node_grad - gl, node_hess - hl, reg_lambda, alpha, max_delta_step, -np.inf, np.inf)
+        score = node_term(gl, hl, reg_lambda, alpha, max_delta_step, lower, upper)
+        gains[j] += score + node_term(node_grad - gl, node_hess - hl, reg_lambda, alpha, max_delta_step, lower, upper)
+
+
+@parallel_kernel.part
+def _bounds_of(sums, output):
+    """On the weight of an output. sums : int64 (n_outputs, 2 or 4), IN."""
+    if sums.shape[1] > 2:
+        return bits_double(uint64(sums[output, 2])), bits_double(uint64(sums[output, 3]))
+    return float64(-np.inf), float64(np.inf)
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -296,6 +311,15 @@ def scratch_size(size, n_outputs):
 @device_function
 def units_of(scales, output):
     return inverse_of_power(scales[output, 0]), inverse_of_power(scales[output, 1])
+
+
+@device_function
+def bounds_of(sums, node, output):
+    """On the weight of an output."""
+    lower, upper = float64(-np.inf), float64(np.inf)
+    if sums.shape[2] > 2:
+        lower, upper = bits_double(uint64(sums[node, output, 2])), bits_double(uint64(sums[node, output, 3]))
+    return lower, upper
 
 
 @device_function
@@ -428,9 +452,10 @@ def evaluate_category_vectors_kernel(
                 parent, held_weight, n_equal, has_missing = float64(0.0), float64(0.0), float64(0.0), False
                 for output in range(n_outputs):
                     grad_unit, hess_unit = units_of(scales, scale + output)
+                    lower, upper = bounds_of(sums, node, output)
                     parent += node_term(
                         sums[node, output, 0] * grad_unit, sums[node, output, 1] * hess_unit, reg_lambda, alpha, max_delta_step,
-                        -np.inf, np.inf,
+                        lower, upper,
                     )  # fmt: skip
                     present_grad, present_hess, held_hess, roots = int64(0), int64(0), int64(0), int64(0)
                     j = int64(cuda.threadIdx.x)
@@ -462,7 +487,7 @@ def evaluate_category_vectors_kernel(
                     for output in range(n_outputs):
                         grad_unit, hess_unit = units_of(scales, scale + output)
                         total_grad, total_hess = sums[node, output, 0], sums[node, output, 1]
-                        base_grad, base_hess = total_grad, total_hess
+                        (lower, upper), base_grad, base_hess = bounds_of(sums, node, output), total_grad, total_hess
                         if missing_right:  # left go those present that are not listed
                             present_grad, present_hess, j = int64(0), int64(0), int64(cuda.threadIdx.x)
                             while j < n_categories:
@@ -487,9 +512,9 @@ def evaluate_category_vectors_kernel(
                                 scratch[row, size + j] += hess * hess_unit
                                 gl, hl = (base_grad - grad) * grad_unit, (base_hess - hess) * hess_unit
                                 scratch[row, j] += hl
-                                score = node_term(gl, hl, reg_lambda, alpha, max_delta_step, -np.inf, np.inf)
+                                score = node_term(gl, hl, reg_lambda, alpha, max_delta_step, lower, upper)
                                 gr, hr = total_grad * grad_unit - gl, total_hess * hess_unit - hl
-                                score += node_term(gr, hr, reg_lambda, alpha, max_delta_step, -np.inf, np.inf)
+                                score += node_term(gr, hr, reg_lambda, alpha, max_delta_step, lower, upper)
                                 keys[row, j] += score
                     j = int64(cuda.threadIdx.x)
                     while j < n_tried:

@@ -29,7 +29,7 @@ from gpuboost.kernels.nodes import (
 )
 from gpuboost.kernels.partition import list_chunks_kernel, start_rows_kernel
 
-SPLIT: dict[str, int] = {"block": 512, "blocks_per_sm": 1, "registers": 80}  # 64, as 1024 threads would have, spill
+SPLIT: dict[str, int] = {"block": 512, "blocks_per_sm": 1, "registers": 96}  # 64, as 1024 threads would have, spill
 # What is launched by itself for further pages.
 start_rows = device_function(start_rows_kernel.function)
 list_build_items = device_function(list_build_items_kernel.function)
@@ -124,15 +124,16 @@ def list_leaves_kernel(segments, nodes, progress, first_chunk, leaf_sums):
 
 
 @cuda_kernel(
-    "progress: PROGRESS[:], nodes: NODE[:], leaf_sums: int64[:, :, :], scales: float64[:, :], first_output: int32[:], "
-    "penalty: PENALTY[:], weights: float32[:, :], leaves: float32[:, :], covers: float64[:], state: int64[:]",
+    "progress: PROGRESS[:], nodes: NODE[:], sums: int64[:, :, :], leaf_sums: int64[:, :, :], scales: float64[:, :], "
+    "first_output: int32[:], penalty: PENALTY[:], weights: float32[:, :], leaves: float32[:, :], covers: float64[:], "
+    "state: int64[:]",
     **ONE_BLOCK, uses_double=True,
 )  # fmt: skip
-def weigh_trees_kernel(progress, nodes, leaf_sums, scales, first_output, penalty, weights, leaves, covers, state):
+def weigh_trees_kernel(progress, nodes, sums, leaf_sums, scales, first_output, penalty, weights, leaves, covers, state):
     """sum_upwards_step, prune_step, leaf_weights_step. state : int64 (2,), OUT, beside the trees that go to the host: n_nodes and
     non_finite of progress."""
     sum_upwards_step(progress, nodes, leaf_sums)  # ends with a barrier, as pruning does
     prune_step(progress, nodes, leaf_sums, scales, first_output, penalty)
-    leaf_weights_step(progress, nodes, leaf_sums, scales, first_output, penalty, weights, leaves, covers)
+    leaf_weights_step(progress, nodes, sums, leaf_sums, scales, first_output, penalty, weights, leaves, covers)
     if cuda.threadIdx.x == 0:
         state[0], state[1] = progress[0].n_nodes, progress[0].non_finite

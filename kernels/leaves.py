@@ -13,7 +13,7 @@ weights. Integers again: the same bits in any order. Floor: 4 bytes of row list 
 import math
 
 import numpy as np
-from numba import float32, float64, int32, int64, uint32
+from numba import float32, float64, int32, int64, uint32, uint64
 
 from gpuboost.kernels.cuda_common import (
     ONE_BLOCK,
@@ -29,7 +29,7 @@ from gpuboost.kernels.cuda_common import (
 )
 from gpuboost.kernels.jit import claim, kernel, launch, parallel_kernel
 from gpuboost.kernels.nodes import sum_of_hessians
-from gpuboost.kernels.scalar import optimal_weight
+from gpuboost.kernels.scalar import bits_double, optimal_weight
 from gpuboost.kernels.structs import NUMERIC
 
 CHUNK = 8192
@@ -89,10 +89,12 @@ def _sum_chunks(counter, chunks, nodes, segments, rows, grad, hess, scales, firs
 
 @kernel
 def leaf_weights(
-    n_nodes, nodes, leaf_sums, scales, first_output, reg_lambda, alpha, max_delta_step, learning_rate, weights, leaves, covers
+    n_nodes, nodes, sums, leaf_sums, scales, first_output, reg_lambda, alpha, max_delta_step, learning_rate, weights, leaves,
+    covers,
 ):  # fmt: skip
     """Optimal weight, leaf value and sum of hessians of every node.
 
+    sums : int64 (n_nodes, leaf_size, 2 or 4), IN. Bounds of each output, if there are, lie in them.
     leaf_sums : int64 (n_nodes, leaf_size, 2), IN, of all nodes. weights, leaves : float32 (n_nodes, leaf_size), OUT.
     covers : float64 (n_nodes,), OUT. Sum of hessians over all outputs.
     """
@@ -102,8 +104,10 @@ def leaf_weights(
         for own in range(weights.shape[1]):
             output = first_output[struct.tree] + own
             grad = leaf_sums[node, own, 0] / scales[output, 0]
-            hess = leaf_sums[node, own, 1] / scales[output, 1]
-            weight = optimal_weight(grad, hess, reg_lambda, alpha, max_delta_step, struct.lower, struct.upper)
+            hess, lower, upper = leaf_sums[node, own, 1] / scales[output, 1], struct.lower, struct.upper
+            if sums.shape[2] > 2:
+                lower, upper = bits_double(uint64(sums[node, own, 2])), bits_double(uint64(sums[node, own, 3]))
+            weight = optimal_weight(grad, hess, reg_lambda, alpha, max_delta_step, lower, upper)
             weights[node, own] = float32(weight)
             leaves[node, own] = float32(weight * learning_rate)
 
@@ -199,11 +203,11 @@ def sum_leaves_kernel(
 
 
 @block_step(
-    "progress: PROGRESS[:], nodes: NODE[:], leaf_sums: int64[:, :, :], scales: float64[:, :], first_output: int32[:], "
-    "penalty: PENALTY[:], weights: float32[:, :], leaves: float32[:, :], covers: float64[:]",
+    "progress: PROGRESS[:], nodes: NODE[:], sums: int64[:, :, :], leaf_sums: int64[:, :, :], scales: float64[:, :], "
+    "first_output: int32[:], penalty: PENALTY[:], weights: float32[:, :], leaves: float32[:, :], covers: float64[:]",
     uses_double=True,
 )  # fmt: skip
-def leaf_weights_step(progress, nodes, leaf_sums, scales, first_output, penalty, weights, leaves, covers):
+def leaf_weights_step(progress, nodes, sums, leaf_sums, scales, first_output, penalty, weights, leaves, covers):
     """leaf_weights, a thread for each node."""
     node = int64(cuda.threadIdx.x)
     while node < progress[0].n_nodes:
@@ -211,11 +215,12 @@ def leaf_weights_step(progress, nodes, leaf_sums, scales, first_output, penalty,
         for own in range(weights.shape[1]):
             output = first_output[nodes[node].tree] + own
             grad = leaf_sums[node, own, 0] / scales[output, 0]
-            hess = leaf_sums[node, own, 1] / scales[output, 1]
+            hess, lower, upper = leaf_sums[node, own, 1] / scales[output, 1], nodes[node].lower, nodes[node].upper
+            if sums.shape[2] > 2:
+                lower, upper = bits_double(uint64(sums[node, own, 2])), bits_double(uint64(sums[node, own, 3]))
             weight = optimal_weight(
-                grad, hess, penalty[0].reg_lambda, penalty[0].reg_alpha, penalty[0].max_delta_step, nodes[node].lower,
-                nodes[node].upper,
-            )  # fmt: skip
+                grad, hess, penalty[0].reg_lambda, penalty[0].reg_alpha, penalty[0].max_delta_step, lower, upper
+            )
             weights[node, own] = float32(weight)
             leaves[node, own] = float32(weight * progress[0].learning_rate)
         node += int64(cuda.blockDim.x)

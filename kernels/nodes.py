@@ -12,17 +12,28 @@ Children inherit the bounds on the weights of all leaves below them. Where their
 constraint, the middle of their weights becomes a bound of both, which orders all leaves below (XGBoost's TreeEvaluator):
 
     rising: upper[left] = lower[right] = (w_L + w_R)/2          falling: lower[left] = upper[right] = (w_L + w_R)/2
+
+Of several outputs each has bounds, and where its weights do not go the constraint's way the one weight that is best for both
+takes the place of the middle (XGBoost 3.4's way, too): both children then end at it.
 """
 
 from heapq import heappop, heappush
 
 import numpy as np
-from numba import float32, float64, int32, int64
+from numba import float32, float64, int32, int64, uint64
 
 from gpuboost.kernels.candidates import block_best
 from gpuboost.kernels.cuda_common import block_max, block_prefix, block_step, cuda, cuda_kernel
 from gpuboost.kernels.jit import kernel, scalar
-from gpuboost.kernels.scalar import gain_rank, is_too_light, middle_weight
+from gpuboost.kernels.scalar import (
+    bits_double,
+    double_bits,
+    gain_rank,
+    is_too_light,
+    keeps_order,
+    middle_weight,
+    shared_weight,
+)
 from gpuboost.kernels.structs import NO_GAIN, NUMERIC
 
 FLOAT32_MAX = float(np.finfo(np.float32).max)
@@ -39,6 +50,8 @@ def start_trees(n_trees, output_sums, first_output, nodes, sums, n_leaves):
         for own in range(sums.shape[1]):
             for k in range(2):
                 sums[tree, own, k] = output_sums[first_output[tree] + own, k]
+            if sums.shape[2] > 2:
+                set_bounds(sums, tree, own, -np.inf, np.inf)
         n_leaves[tree] = 1
 
 
@@ -53,6 +66,30 @@ def start_node(nodes, node, tree, parent, depth, lower, upper):
     nodes[node].left = int32(-1)
     nodes[node].depth = int32(depth)
     nodes[node].slot = int32(-1)
+
+
+@scalar
+def set_bounds(sums, node, output, lower, upper):
+    """Put the bounds of an output's weight behind its sums."""
+    sums[node, output, 2], sums[node, output, 3] = int64(double_bits(float64(lower))), int64(double_bits(float64(upper)))
+
+
+@scalar
+def bound_children(sums, parent, left, sign, output, scales, scale, reg_lambda, alpha, max_delta_step):
+    """The bounds of one of several outputs in both children of a node. scales[scale] : of the output."""
+    lower, upper = bits_double(uint64(sums[parent, output, 2])), bits_double(uint64(sums[parent, output, 3]))
+    set_bounds(sums, left, output, lower, upper)
+    set_bounds(sums, left + 1, output, lower, upper)
+    if sign != 0:
+        gl, hl = sums[left, output, 0] / scales[scale, 0], sums[left, output, 1] / scales[scale, 1]
+        gr, hr = sums[left + 1, output, 0] / scales[scale, 0], sums[left + 1, output, 1] / scales[scale, 1]
+        middle = middle_weight(gl, hl, gr, hr, reg_lambda, alpha, max_delta_step, lower, upper)
+        if not keeps_order(sign, gl, hl, gr, hr, reg_lambda, alpha, max_delta_step, lower, upper):
+            grad, hess = sums[parent, output, 0] / scales[scale, 0], sums[parent, output, 1] / scales[scale, 1]
+            middle = shared_weight(grad, hess, reg_lambda, alpha, max_delta_step, lower, upper)
+        low, high = (left, left + 1) if sign > 0 else (left + 1, left)
+        set_bounds(sums, low, output, lower, middle)
+        set_bounds(sums, high, output, middle, upper)
 
 
 @kernel
@@ -132,9 +169,10 @@ def apply_splits(
 ):  # fmt: skip
     """Give every selected node its two children: node i's are n_nodes + 2i and the next one.
 
-    selected : int32 (n,), IN. nodes : NODE, INOUT. sums : int64 (capacity, leaf_size, 2), INOUT. left_sums : same, IN.
+    selected : int32 (n,), IN. nodes : NODE, INOUT. sums : int64 (capacity, leaf_size, 2 or 4), INOUT. left_sums : int64
+        (capacity, leaf_size, 2), IN.
     monotone : int8 (n_features,), IN. Signs by feature; empty without constraints. scales : float64 (n_outputs, 2), IN, from
-        float to fixed point. first_output : int32 (n_trees,), IN. Constraints are for trees of one output.
+        float to fixed point. first_output : int32 (n_trees,), IN.
     """
     for i in range(selected.size):
         parent = selected[i]
@@ -149,7 +187,11 @@ def apply_splits(
                 sums[left, output, k] = left_sums[parent, output, k]
                 sums[left + 1, output, k] = sums[parent, output, k] - left_sums[parent, output, k]
         sign = monotone[nodes[parent].feature] if monotone.size > 0 else 0
-        if sign != 0:
+        if sums.shape[2] > 2:
+            for output in range(sums.shape[1]):
+                scale = first_output[nodes[parent].tree] + output
+                bound_children(sums, parent, left, sign, output, scales, scale, reg_lambda, alpha, max_delta_step)
+        elif sign != 0:
             output, right = first_output[nodes[parent].tree], left + 1
             middle = middle_weight(
                 sums[left, 0, 0] / scales[output, 0], sums[left, 0, 1] / scales[output, 1],
@@ -311,6 +353,8 @@ def start_trees_step(output_sums, first_output, progress, nodes, sums, n_leaves)
         for own in range(sums.shape[1]):
             for k in range(2):
                 sums[tree, own, k] = output_sums[first_output[tree] + own, k]
+            if sums.shape[2] > 2:
+                set_bounds(sums, tree, own, float64(-np.inf), float64(np.inf))
         n_leaves[tree] = int64(1)
         tree += int64(cuda.blockDim.x)
     if cuda.threadIdx.x == 0:
@@ -425,7 +469,14 @@ def apply_splits_step(selected, progress, nodes, sums, left_sums, monotone, scal
             for k in range(2):
                 sums[left, output, k] = left_sums[parent, output, k]
                 sums[left + 1, output, k] = sums[parent, output, k] - left_sums[parent, output, k]
-        if monotone.size > 0 and monotone[nodes[parent].feature] != 0:
+        if sums.shape[2] > 2:
+            for output in range(sums.shape[1]):
+                scale = first_output[nodes[parent].tree] + output
+                bound_children(
+                    sums, parent, left, monotone[nodes[parent].feature], output, scales, scale, penalty[0].reg_lambda,
+                    penalty[0].reg_alpha, penalty[0].max_delta_step,
+                )  # fmt: skip
+        elif monotone.size > 0 and monotone[nodes[parent].feature] != 0:
             output, right = first_output[nodes[parent].tree], left + 1
             middle = middle_weight(
                 sums[left, 0, 0] / scales[output, 0], sums[left, 0, 1] / scales[output, 1],

@@ -137,6 +137,12 @@ def middle_weight(left_grad, left_hess, right_grad, right_hess, reg_lambda, alph
     return (left + right) * float64(0.5)
 
 
+@inlined_scalar
+def shared_weight(grad, hess, reg_lambda, alpha, max_delta_step, lower, upper):
+    """The best weight for both of two children, each of which pays its penalties. grad, hess : of both."""
+    return optimal_weight(grad, hess, float64(2.0) * reg_lambda, float64(2.0) * alpha, max_delta_step, lower, upper)
+
+
 @scalar
 def gain_rank(gain):
     """The gain cut to 16 significant bits, by which splits are compared: the gradients have no more, and beyond them noise would

@@ -19,6 +19,9 @@ Where weights are held within bounds, T²/(H + λ) becomes −(2·G·w + (H + λ
 with a monotone constraint a candidate's weights must go its way: w_L ≤ w_R, or w_L ≥ w_R (XGBoost's TreeEvaluator). Bounds that
 the children get (kernels/nodes.py) keep all leaves below to that order.
 
+Of several outputs each has bounds of its own, and weights that go its way: where the two do not, both children get one weight
+for that output (candidates.ordered_terms).
+
 Missing left also needs H_b > 0: present rows beside the missing ones. Then "all present against missing" is a candidate
 once, with missing right, whichever bins of the node are empty, as in exact greedy search, which tries present values only.
 For the same reason the last bin (all present values left) is tried with missing right only. Where bins were proposed
@@ -51,6 +54,7 @@ from gpuboost.kernels.candidates import (
     better,
     is_candidate,
     node_term,
+    ordered_terms,
     score_reaches,
     warp_best,
 )
@@ -105,7 +109,7 @@ def evaluate_splits(gain):
 
     frontier : int32 (n,), IN. Nodes to evaluate.
     nodes : NODE (n_nodes,), INOUT. Their slots say where their histograms lie.
-    sums : int64 (n_nodes, leaf_size, 2), IN. left_sums : same, OUT.
+    sums : int64 (n_nodes, leaf_size, 2 or 4), IN. left_sums : int64 (n_nodes, leaf_size, 2), OUT.
     hist : int64 (n_slots, leaf_size, ≥ total_bins, 2), IN. Histograms of k features side by
         side, or packed (histogram.packed_shape).
     offsets : int32 (k + 1,), IN, where each begins. features : int32 (k,), IN. The feature of each, ascending.
@@ -161,7 +165,11 @@ def _evaluate_blocks(
         best = candidates[i, block]
         best.gain = NO_GAIN
         parent, weight = float64(0.0), float64(0.0)
+        is_bounded = lower > -np.inf or upper < np.inf
         for output in range(sums.shape[1]):
+            if sums.shape[2] > 2:
+                lower, upper = bits_double(uint64(sums[node, output, 2])), bits_double(uint64(sums[node, output, 3]))
+                is_bounded |= lower > -np.inf or upper < np.inf
             weight += sums[node, output, 1] * scales[output, 1]
             parent += node_term(
                 sums[node, output, 0] * scales[output, 0], sums[node, output, 1] * scales[output, 1],
@@ -173,7 +181,7 @@ def _evaluate_blocks(
         own, own_sums = hist[nodes[node].slot], sums[node]
         threshold = larger(MIN_GAIN, RELATIVE_GAIN * parent)
         bar = parent + threshold  # the score of both children that a feature must reach
-        can_test = gain_of is None and max_delta_step == 0.0 and lower == -np.inf and upper == np.inf
+        can_test = gain_of is None and max_delta_step == 0.0 and not is_bounded
         grad, hess = own_sums[0, 0] * scales[0, 0], own_sums[0, 1] * scales[0, 1]
         smallest = larger(min_child_weight, scales[0, 1])
         for column in range(block * features.size // n_blocks, (block + 1) * features.size // n_blocks):
@@ -264,13 +272,15 @@ def _best_of_feature(
             for output in range(n_outputs):
                 base = output * gains.shape[1]
                 present_grad, present_hess = _sums_up_to(hist, prefix_grad, prefix_hess, base + n_bins - 1)
+                if sums.shape[1] > 2:
+                    lower, upper = bits_double(uint64(sums[output, 2])), bits_double(uint64(sums[output, 3]))
                 _add_gains(
                     hist, prefix_grad, prefix_hess, base + at, n,
                     sums[output, 0] - present_grad if missing_left else int64(0),
                     sums[output, 1] - present_hess if missing_left else int64(0),
                     sums[output, 0] * scales[output, 0], sums[output, 1] * scales[output, 1],
                     scales[output, 0], scales[output, 1], reg_lambda, alpha, max_delta_step, min_child_weight, lower, upper, sign,
-                    feature, gain_of, parameters, gains,
+                    n_outputs > 1, feature, gain_of, parameters, gains,
                 )  # fmt: skip
             largest = int64(0)  # bits of a rank: of positive floats they ascend as integers, whose maximum LLVM vectorises
             for b in range(uint64(n)):
@@ -422,11 +432,12 @@ def _sum_proposed(hist, output, first, last, proposed, row, prefix_grad, prefix_
 @inlined_scalar
 def _add_gains(
     hist, prefix_grad, prefix_hess, begin, n, missing_grad, missing_hess, total_grad, total_hess, grad_unit, hess_unit,
-    reg_lambda, alpha, max_delta_step, min_child_weight, lower, upper, sign, feature, gain_of, parameters, gains,
+    reg_lambda, alpha, max_delta_step, min_child_weight, lower, upper, sign, is_of_several, feature, gain_of, parameters, gains,
 ):  # fmt: skip
     """gains[0, b] += the scores of both children of one output, or a user's gain, −inf where their order is not that of sign, of
     n candidates from begin on. The left child is prefix + missing; gains[1, b] += its hessian, gains[2, b] += that of the
-    prefix. (Arrays are handed over whole: slices count references.)"""
+    prefix. is_of_several : outputs, each of which keeps its order by itself. (Arrays are handed over whole: slices count
+    references.)"""
     smallest = larger(min_child_weight, hess_unit)  # one unit of fixed point: integer H > 0
     is_bounded = max_delta_step > 0.0 or lower > -np.inf or upper < np.inf
     for b in range(uint64(n)):
@@ -434,7 +445,15 @@ def _add_gains(
         _, hl = _left_sums(hist, prefix_grad, prefix_hess, uint64(begin) + b, missing_grad, missing_hess)
         gains[1, b] += hl * hess_unit
         gains[2, b] += present * hess_unit
-    if gain_of is not None or is_bounded:
+    if sign != 0 and is_of_several:
+        for b in range(uint64(n)):
+            gl, hl = _left_sums(hist, prefix_grad, prefix_hess, uint64(begin) + b, missing_grad, missing_hess)
+            gl, hl = gl * grad_unit, hl * hess_unit
+            gains[0, b] += ordered_terms(
+                sign, gl, hl, total_grad - gl, total_hess - hl, total_grad, total_hess, reg_lambda, alpha, max_delta_step, lower,
+                upper,
+            )  # fmt: skip
+    elif gain_of is not None or is_bounded:
         for b in range(uint64(n)):
             gl, hl = _left_sums(hist, prefix_grad, prefix_hess, uint64(begin) + b, missing_grad, missing_hess)
             gl, hl = gl * grad_unit, hl * hess_unit
@@ -453,7 +472,7 @@ def _add_gains(
             gr, hr = total_grad - gl, total_hess - hl
             left, right = node_score(gl, hl, reg_lambda, alpha), node_score(gr, hr, reg_lambda, alpha)
             gains[0, b] += (left if hl > 0.0 else 0.0) + (right if hr > 0.0 else 0.0)
-    if sign != 0:
+    if sign != 0 and not is_of_several:
         for b in range(uint64(n)):
             gl, hl = _left_sums(hist, prefix_grad, prefix_hess, uint64(begin) + b, missing_grad, missing_hess)
             gl, hl = gl * grad_unit, hl * hess_unit
@@ -520,12 +539,12 @@ CARRY_BYTES = 8 * CARRY
 
 
 @cache
-def evaluate_splits_kernel(bounded, gain):
+def evaluate_splits_kernel(bounded, gain, orders_outputs=False):
     """The kernel that finds the best split of every feature for the nodes frontier + begin + i, i < n.
 
     gain : as evaluate_splits.
     bounded : whether weights may be held away from their optimum (max_delta_step, monotone constraints). Without, a candidate
-        costs half as much, and ``monotone`` is not read.
+        costs half as much, and ``monotone`` is not read. orders_outputs : of several outputs, whose bounds lie behind their sums.
     by_tree : whether a node's row of ``proposed`` is its tree (1) or its slot (0).
     nodes : NODE, IN (slot, tree, depth, lower, upper). scales : float64 (n_outputs, 2), IN, from float to fixed point.
     penalty : PENALTY (1,), IN. max_depth : nodes so deep are not split; 0 for no limit.
@@ -540,7 +559,7 @@ def evaluate_splits_kernel(bounded, gain):
     way while one is looked at. 28 × 256 bins of 128 nodes are 15 MB, 3 µs at 4.8 TB/s, and 2·10^7 float64 operations, 1 µs.
     """
 
-    is_own, add_gain = gain is not None, add_gain_of(gain)
+    is_own, add_gain = gain is not None, add_gain_of(gain, orders_outputs)
 
     def evaluate_splits(
         begin, n, max_depth, by_tree, progress, nodes, sums, hist, offsets, features, monotone, feature_mask, proposed,
@@ -575,6 +594,8 @@ def evaluate_splits_kernel(bounded, gain):
                     hess_unit = inverse_of_power(scales[first_scale + output, 1])
                     node_hess = sums[node, output, 1] * hess_unit
                     total += node_hess
+                    if orders_outputs:
+                        lower, upper = bits_double(uint64(sums[node, output, 2])), bits_double(uint64(sums[node, output, 3]))
                     parent += node_term(
                         sums[node, output, 0] * grad_unit, node_hess, reg_lambda, alpha, max_delta_step, lower, upper
                     )
@@ -596,6 +617,9 @@ def evaluate_splits_kernel(bounded, gain):
                             if output == 0:  # the left child weighs: with the missing ones it has, and without
                                 gain, weight, present = float64(0.0) if is_own else -parent, float64(0.0), float64(0.0)
                             grad, hess, at, this = next_grad, next_hess, own + CARRY * output, b
+                            if orders_outputs:
+                                lower = bits_double(uint64(sums[node, output, 2]))
+                                upper = bits_double(uint64(sums[node, output, 3]))
                             output += 1
                             if output == n_outputs:
                                 b, output = uint32(b + uint32(32)), int64(0)
@@ -641,7 +665,8 @@ def evaluate_splits_kernel(bounded, gain):
                 gains[i, column] = best_gain
                 choices[i, column] = best_choice
 
-    evaluate_splits.__name__ = f"evaluate_splits_kernel_{'bounded' if bounded else 'free'}"
+    kind = "ordered" if orders_outputs else "bounded" if bounded else "free"
+    evaluate_splits.__name__ = f"evaluate_splits_kernel_{kind}"
     return cuda_kernel(
         "begin: int64, n: int64, max_depth: int64, by_tree: int64, progress: PROGRESS[:], nodes: NODE[:], sums: int64[:, :, :], "
         "hist: int64[:, :, :, :], offsets: int32[:], features: int32[:], monotone: int8[:], feature_mask: uint8[:, :], "

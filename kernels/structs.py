@@ -4,6 +4,8 @@ All trees of a round share one array of these structs; a node's children are adj
 the output axis lies beside it in plain arrays, indexed by node:
 
     sums, left_sums : int64 (n_nodes, n_outputs, 2). Fixed-point gradient and hessian of the node and of its best left child.
+        Where monotone constraints hold for several outputs, the sums have the bits of two float64 behind them: the bounds on the
+        weight of this output in every leaf below.
     cats : uint32 (n_nodes, n_words). For how many categories there are bits, then these bits, 1 for those that go right: a set as
         scalar.is_in_set reads it. Unused where kind is NUMERIC.
     counts : int64 (n_nodes,). Rows over all pages and workers.
@@ -26,7 +28,7 @@ SPLIT = [
 NODE = np.dtype(
     [
         ("gain", np.float64),  # of the best split found, Eq. 7 without its ½; −inf when there is none
-        ("lower", np.float64),  # bounds on the weight of every leaf below (monotone constraints; trees of one output)
+        ("lower", np.float64),  # bounds on the weight of every leaf below (monotone constraints); of one output
         ("upper", np.float64),
         ("tree", np.int32),
         ("parent", np.int32),  # −1 at a root

@@ -6,6 +6,7 @@ computes what the contract asks.
 """
 
 import math
+from collections import defaultdict
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from functools import reduce
@@ -54,8 +55,8 @@ class _Node:
     depth: int
     rows: np.ndarray  # numbers of the worker's rows in it
     sums: list[tuple[int, int]]  # of all workers, by output
-    lower: float = -math.inf
-    upper: float = math.inf
+    lower: dict[int, float] = field(default_factory=lambda: defaultdict(lambda: -math.inf))  # bounds on weights, by output
+    upper: dict[int, float] = field(default_factory=lambda: defaultdict(lambda: math.inf))
     gain: float = -math.inf
     feature: int = 0
     bin: int = 0
@@ -401,12 +402,16 @@ class NaiveTraining(Training, Gradients, Trees):
                         lighter = min(_weight_of(left, scales), weight - _weight_of(left, scales))
                         if lighter <= 0 or lighter < s.min_child_weight * len(scales):
                             continue
-                        low, high = (_weight(s, side[0], scales[0], node) for side in (left, right))
-                        if s.monotone_constraints and s.monotone_constraints[f] * low > s.monotone_constraints[f] * high:
-                            continue
-                        gain = -parent
-                        for scores in zip(_scores(s, left, scales, node)[1], _scores(s, right, scales, node)[1]):
-                            gain += sum(scores)
+                        sign, gain = s.monotone_constraints[f] if s.monotone_constraints else 0, -parent
+                        for k, sides in enumerate(zip(left, right)):
+                            low, high = (_weight(s, side, scales[k], node, k) for side in sides)
+                            if sign * low <= sign * high:
+                                gain += sum(_score(s, side, scales[k], node, k) for side in sides)
+                            elif len(scales) > 1:
+                                shared = _weight(_doubled(s), node.sums[k], scales[k], node, k)
+                                gain += sum(_score_at(s, side, scales[k], shared) for side in sides)
+                            else:
+                                gain = -math.inf
                         if self.gain.function is not None:
                             gain = _own_gain(self.gain, s, left[0], right[0], scales[0], node, f)
                         if gain > threshold and (_rank(gain), -f, -b, default_left) > best:
@@ -528,12 +533,16 @@ class NaiveTraining(Training, Gradients, Trees):
             node.left = len(self.nodes)
             for sums in (node.left_sums, _minus(node.sums, node.left_sums)):
                 self.frontier.append(len(self.nodes))
-                self.nodes.append(_Node(node.tree, i, node.depth + 1, node.rows[:0], sums, node.lower, node.upper))
+                bounds = node.lower.copy(), node.upper.copy()
+                self.nodes.append(_Node(node.tree, i, node.depth + 1, node.rows[:0], sums, *bounds))
             sign = self.settings.monotone_constraints[node.feature] if self.settings.monotone_constraints else 0
-            children, scales = self.nodes[-2:], self.scales[self.searched[node.tree][0]].tolist()
-            if sign:
+            children, scales = self.nodes[-2:], self.scales[self.searched[node.tree]].tolist()
+            for k, own in enumerate(scales if sign else ()):
                 low, high = children[::sign]
-                low.upper = high.lower = sum(_weight(self.settings, child.sums[0], scales, node) for child in children) / 2
+                weights = [_weight(self.settings, child.sums[k], own, node, k) for child in (low, high)]
+                low.upper[k] = high.lower[k] = (weights[0] + weights[1]) / 2
+                if weights[0] > weights[1]:  # of several outputs
+                    low.upper[k] = high.lower[k] = _weight(_doubled(self.settings), node.sums[k], own, node, k)
 
     def partition_rows(self):
         counts = []
@@ -582,7 +591,7 @@ class NaiveTraining(Training, Gradients, Trees):
         for i, node in enumerate(self.nodes):
             node.cover = self._cover(i)
             scales = self.leaf_scales[self.outputs[node.tree]].tolist()
-            node.weight = [_weight(s, sums, own, node) for sums, own in zip(self.leaf_sums[i].tolist(), scales)]
+            node.weight = [_weight(s, *pair, node, k) for k, pair in enumerate(zip(self.leaf_sums[i].tolist(), scales))]
             node.value = [F(weight * self.learning_rate) for weight in node.weight]
 
     def update_margin(self, margin) -> None:
@@ -923,24 +932,33 @@ def _draw_order(feature: int, key: int, weights: tuple[float, ...]) -> tuple[flo
     return math.ldexp(math.trunc(mantissa * 2**21), exponent - 21), feature
 
 
-def _weight(s: Params, sums: tuple[int, int], scales: list[float], node: _Node) -> float:
+def _doubled(s: Params) -> Params:
+    """The penalties of two leaves of one weight."""
+    return replace(s, reg_lambda=2 * s.reg_lambda, reg_alpha=2 * s.reg_alpha)
+
+
+def _weight(s: Params, sums: tuple[int, int], scales: list[float], node: _Node, k: int = 0) -> float:
     """The optimal weight within the bounds of a node."""
     grad, hess = sums[0] / scales[0], sums[1] / scales[1]
-    return optimal_weight(grad, hess, s.reg_lambda, s.reg_alpha, s.max_delta_step, node.lower, node.upper)
+    return optimal_weight(grad, hess, s.reg_lambda, s.reg_alpha, s.max_delta_step, node.lower[k], node.upper[k])
 
 
 def _scores(s: Params, sums: list[tuple[int, int]], scales: list[list[float]], node: _Node) -> tuple[float, list[float]]:
     """(the sum, the scores by output)."""
-    scores = [_score(s, pair, own, node) for pair, own in zip(sums, scales)]
+    scores = [_score(s, pair, own, node, k) for k, (pair, own) in enumerate(zip(sums, scales))]
     return sum(scores), scores
 
 
-def _score(s: Params, sums: tuple[int, int], scales: list[float], node: _Node) -> float:
+def _score_at(s: Params, sums: tuple[int, int], scales: list[float], weight: float) -> float:
+    return node_score_at(sums[0] / scales[0], sums[1] / scales[1], weight, s.reg_lambda, s.reg_alpha)
+
+
+def _score(s: Params, sums: tuple[int, int], scales: list[float], node: _Node, k: int = 0) -> float:
     grad, hess = sums[0] / scales[0], sums[1] / scales[1]
     if hess <= 0:
         return 0.0
-    if s.max_delta_step > 0 or node.lower > -math.inf or node.upper < math.inf:
-        return node_score_at(grad, hess, _weight(s, sums, scales, node), s.reg_lambda, s.reg_alpha)
+    if s.max_delta_step > 0 or node.lower[k] > -math.inf or node.upper[k] < math.inf:
+        return _score_at(s, sums, scales, _weight(s, sums, scales, node, k))
     return node_score(grad, hess, s.reg_lambda, s.reg_alpha)
 
 
@@ -955,7 +973,7 @@ def _chance(held: list[list[int]], listed: list[int], scales: list[list[float]],
 
 def _own_gain(gain: SplitGain, s: Params, left: tuple[int, int], right: tuple[int, int], scales, node: _Node, f: int) -> float:
     sums = [value / scale for pair in (left, right, node.sums[0]) for value, scale in zip(pair, scales)]
-    penalties = s.reg_lambda, s.reg_alpha, s.max_delta_step, node.lower, node.upper
+    penalties = s.reg_lambda, s.reg_alpha, s.max_delta_step, node.lower[0], node.upper[0]
     return gain.function(*sums, *map(float, penalties), np.int32(f), np.array(gain.parameters, np.float64))
 
 

@@ -249,6 +249,11 @@ VECTOR_SETS: list[Options] = [
     {**THREE, "tree_method": "hist", "max_depth": 3, **SETS, "output_sketch": "random_projection:2", "max_cat_to_onehot": 1},
     {**THREE, "tree_method": "hist", "max_depth": 4, **STATISTICS, "max_cat_to_onehot": 1, "weights": "zeros"},
 ]
+VECTOR_ORDERS: list[Options] = [  # monotone constraints
+    {**TWO, "tree_method": "hist", "max_depth": 3, "monotone_constraints": "(1,-1,0,0,1)", "gamma": 0.5},
+    {**THREE, **GROWTHS[1], "monotone_constraints": "(-1,1)", "max_delta_step": 0.5, "weights": "loud", "subsample": 0.7},
+    {**TWO, **GROWTHS[2], **SETS, "monotone_constraints": "(1,0,0,-1)", "weights": "zeros", "reg_alpha": 0.5},
+]
 OWN_GAIN = {"objective": "reg:squarederror", "split_gain": "recorded_gain@share=0.25", "max_depth": 3}
 FORESTS: list[Options] = [
     {**OBJECTIVES[0], "tree_method": "hist", "max_depth": 3, "num_parallel_tree": 3, "subsample": 0.7, "colsample_bynode": 0.7},
@@ -372,6 +377,11 @@ MORE: list[tuple[Options, Options]] = [
     *((model, {"histogram_memory": 12_000}) for model in VECTOR_SETS[:2]),
     *((model | {"rows": SMALL, "rounds": 1}, layout) for model in VECTOR_SETS for layout in ({}, CUDA, NAIVE)),
     (VECTOR_SETS[0] | {"rows": SMALL, "rounds": 1}, {**CUDA, "workers": 2}),
+    *((model, layout) for model in VECTOR_ORDERS for layout in LATER_LAYOUTS),
+    *((model, {"histogram_memory": 12_000}) for model in VECTOR_ORDERS[:2]),
+    (VECTOR_ORDERS[0], STREAMED),
+    *((model | {"rows": SMALL, "rounds": 1}, layout) for model in VECTOR_ORDERS for layout in ({}, CUDA, NAIVE)),
+    (VECTOR_ORDERS[0] | {"rows": SMALL, "rounds": 1}, {**CUDA, "workers": 2}),
 ]  # fmt: skip
 
 

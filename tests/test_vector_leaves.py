@@ -98,7 +98,8 @@ def test_min_child_weight_is_of_the_mean_over_outputs(min_child_weight, n_leaves
 
 
 @pytest.mark.parametrize("params", [
-    {"tree_method": "exact"}, {"monotone_constraints": (1,)}, {"split_gain": "same_gain"}
+    {"tree_method": "exact"}, {"split_gain": "same_gain"}, {"monotone_constraints": (1,), "output_sketch": "top_outputs:1"},
+    {"monotone_constraints": (1,), "objective": "reg:absoluteerror"},
 ], ids=str)  # fmt: skip
 def test_what_trees_of_several_outputs_have_not_is_refused(params):
     X, y = make_table(50)
@@ -120,6 +121,79 @@ def test_quantiles_share_a_tree_and_keep_their_own_leaves():
         for k, alpha in enumerate(alphas):
             low, high = residuals[int(np.ceil(alpha * n - 1e-9)) - 1, k], residuals[min(int(alpha * n + 1e-9), n - 1), k]
             assert tree.leaf_value[node, k] == pytest.approx((low + high) / 2, rel=1e-5, abs=1e-6)  # residuals are float32
+
+
+# ---- monotone constraints
+
+
+def opposed_targets(n_rows=500, seed=2):
+    """Targets of which some go the way of the columns' constraints (1, −1, 0) and others do not."""
+    rng = np.random.default_rng(seed)
+    X = rng.random((n_rows, 3)).astype(np.float32)
+    y = np.stack([3 * X[:, 0] - X[:, 1], np.sin(6 * X[:, 0]) + X[:, 2], X[:, 1] * X[:, 2] - 2 * X[:, 0]], axis=1)
+    X[rng.random(X.shape) < 0.05] = np.nan
+    return X, (y + rng.normal(size=y.shape) / 8).astype(np.float32)
+
+
+@pytest.mark.parametrize("params", [
+    {}, {"grow_policy": "lossguide", "max_leaves": 20, "max_depth": 0}, {"tree_method": "approx"}, {"learning_rate": 1.0},
+    {"max_delta_step": 0.5, "reg_alpha": 0.5, "reg_lambda": 0}, {"num_parallel_tree": 2, "subsample": 0.6},
+], ids=str)  # fmt: skip
+def test_every_output_keeps_the_order_of_the_constraints(params):
+    X, y = opposed_targets()
+    booster = train({"monotone_constraints": (1, -1, 0), **params}, X, y, 8)
+    free = train(params, X, y, 8)
+    rng, is_broken = np.random.default_rng(0), False
+    for column, sign in ((0, 1), (1, -1)):
+        for _ in range(40):
+            rows = np.tile(rng.random(3), (60, 1)).astype(np.float32)
+            rows[:, column] = np.linspace(-0.1, 1.1, 60)
+            steps, of_free = (sign * np.diff(model.predict(gb.DMatrix(rows)), axis=0) for model in (booster, free))
+            assert (steps >= -1e-6).all()  # sums of float32
+            is_broken |= (of_free < -1e-3).any()
+    errors = [((model.predict(gb.DMatrix(X)) - y) ** 2).mean(axis=0) for model in (booster, free)]
+    assert is_broken and errors[0][0] < 0.5 * y[:, 0].var() and errors[1].sum() < errors[0].sum()
+
+
+def test_an_output_that_would_break_the_order_gets_one_weight_for_both_children():
+    """A stump against a search through all thresholds in NumPy; others gain so much that the split stays."""
+    X, y = opposed_targets(150)
+    X = np.round(np.nan_to_num(X[:, :1], nan=0.5), 1)
+    params = {"max_depth": 1, "max_bin": 256, "base_score": 0, "learning_rate": 1, "monotone_constraints": (1,)}
+    (tree,) = train(params, X, y, 1).model.trees
+    grad, n, best = -y.astype(np.float64), len(y), (0.0, None, None)
+    for value in np.unique(X)[1:]:
+        left, gain, weights = X[:, 0] < value, 0.0, []
+        for k in range(3):
+            sides = [(grad[rows, k].sum(), rows.sum()) for rows in (left, ~left)]
+            own = [leaf_weight(g, h, 1.0, 0.0, 0.0) for g, h in sides]
+            if own[0] > own[1]:
+                own = [-grad[:, k].sum() / (n + 2)] * 2  # each child has its λ
+            gain -= sum(2 * g * w + (h + 1) * w**2 for (g, h), w in zip(sides, own)) + score(grad[:, k].sum(), n, 1.0, 0.0, 0.0)
+            weights.append(own)
+        best = max(best, (gain, value, weights), key=lambda b: b[0])
+    gain, value, weights = best
+    assert tree.gain[0] == pytest.approx(gain, rel=1e-3)  # 16 bits of gradients choose
+    assert ((X[:, 0] < tree.threshold[0]) == (X[:, 0] < value)).all()
+    np.testing.assert_allclose(tree.leaf_value[1:3].T, weights, rtol=0, atol=1e-3 * np.abs(y).max())
+    assert tree.leaf_value[1, 0] < tree.leaf_value[2, 0] and tree.leaf_value[1, 2] == tree.leaf_value[2, 2]
+
+
+def test_constraints_of_vector_leaves_go_xgboosts_way():
+    """Its trees on the same bins: thresholds, and leaves to what 16 bits of gradients are worth."""
+    if xgboost_before(3, 4):
+        pytest.skip("XGBoost has them from 3.4 on")
+    X, y = opposed_targets()
+    X = np.round(np.nan_to_num(X, nan=0.5), 1)
+    params = {**VECTOR, "max_depth": 2, "max_bin": 64, "base_score": 0.0, "monotone_constraints": (1, -1, 0)}
+    ours = gb.train(params, gb.DMatrix(X, y), 3, verbose_eval=False)
+    theirs = xgboost.train({**params, "monotone_constraints": "(1,-1,0)"}, xgboost.DMatrix(X, y), 3)
+    back = gb.Booster(model_file=theirs.save_raw("json"))
+    for own, other in zip(ours.model.trees, back.model.trees):
+        assert own.feature.tolist() == other.feature.tolist()
+    np.testing.assert_allclose(ours.predict(gb.DMatrix(X)), theirs.predict(xgboost.DMatrix(X)), rtol=0, atol=2e-3)
+    loaded = xgboost.Booster(model_file=bytearray(ours.save_raw("json")))
+    np.testing.assert_allclose(loaded.predict(xgboost.DMatrix(X)), ours.predict(gb.DMatrix(X)), rtol=0, atol=1e-6)
 
 
 # ---- sets of categories

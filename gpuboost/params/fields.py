@@ -143,6 +143,10 @@ class TreeParams:
         """Gradients by which the splits of a tree of so many outputs are searched."""
         return leaf_size if self.output_sketch is None else min(leaf_size, int(self.output_sketch.partition(":")[2]))
 
+    def bounds_outputs(self, leaf_size: int) -> bool:
+        """Whether each of several outputs of a tree has bounds on its weights."""
+        return leaf_size > 1 and any(self.monotone_constraints)
+
     @property
     def masks_features(self) -> bool:
         """Whether nodes differ in the features that they may split on (kernels/column_sampling.py)."""

@@ -168,7 +168,7 @@ def _boosting(
         raise ValueError("tree_method='exact' needs all rows in one process. Use tree_method='hist' with several workers.")
     weights = dtrain.get_float_info("feature_weights").tolist()
     resolved = resolve_columns(params, dtrain.feature_names, dtrain.num_col(), weights)
-    _check_vector_leaves(resolved, model.n_outputs)
+    _check_vector_leaves(resolved, model.n_outputs, objective)
     margin = backend.memory.put(start_margin(dtrain, dtrain.num_row(), model.base_score, objective, model.n_outputs))
     _check_fine_bins(dtrain, params)
     by_category = params.bins_categories and dtrain.has_categories
@@ -199,14 +199,23 @@ def collect_rows(
     )
 
 
-def _check_vector_leaves(params: Params, n_outputs: int) -> None:
+def _check_vector_leaves(params: Params, n_outputs: int, objective: Objective) -> None:
     """ValueError for what trees of several outputs do not have."""
-    if trees_of_round(params, n_outputs)[1] == 1:
+    leaf_size = trees_of_round(params, n_outputs)[1]
+    if leaf_size == 1:
         return
-    is_given = {
-        "tree_method": params.tree_method == "exact", "split_gain": params.split_gain is not None,
-        "monotone_constraints": len(params.monotone_constraints) > 0,
-    }  # fmt: skip
+    if params.bounds_outputs(leaf_size):
+        if params.searched_outputs(leaf_size) < leaf_size:
+            raise ValueError(
+                f"monotone_constraints bound the weights of outputs, and output_sketch={params.output_sketch!r} searches splits "
+                "by combinations of them. Leave one of the two out."
+            )
+        if objective.leaf_alphas(n_outputs):
+            raise ValueError(
+                f"monotone_constraints={params.monotone_constraints!r} with objective={objective.name!r}, whose leaves are "
+                "quantiles, is for trees of one output. Use multi_strategy='one_output_per_tree', or leave it out."
+            )
+    is_given = {"tree_method": params.tree_method == "exact", "split_gain": params.split_gain is not None}
     for name in filter(is_given.get, is_given):
         raise ValueError(
             f"{name}={getattr(params, name)!r} is for trees of one output, and multi_strategy='multi_output_tree' grows them for "

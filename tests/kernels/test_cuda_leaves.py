@@ -113,7 +113,7 @@ def weigh(run, forest, sums, *, reg_lambda=1.0, alpha=0.0, max_delta_step=0.0, l
     penalty = np.array([(reg_lambda, alpha, max_delta_step, 1e9, 0.0)], PENALTY)  # min_child_weight: not of a leaf
     progress = progress_of(n_nodes=n, learning_rate=learning_rate)
     run(
-        kernel.leaf_weights_step.alone, progress, forest.nodes, sums, forest.scales, forest.first_output, penalty, weights,
+        kernel.leaf_weights_step.alone, progress, forest.nodes, sums, sums, forest.scales, forest.first_output, penalty, weights,
         leaves, covers, blocks=1,
     )  # fmt: skip
     assert (weights[n] == 77).all() and (leaves[n] == 77).all() and covers[n] == 77

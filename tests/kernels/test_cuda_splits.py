@@ -5,7 +5,7 @@ import pytest
 from cuda_runners import each_runner
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from test_splits import FEATURES, PENALTIES, find_splits, random_histograms, some_columns
+from test_splits import FEATURES, PENALTIES, find_splits, random_histograms, some_columns, with_bounds
 
 import gpuboost as gb
 from gpuboost.backend.plans import BUILT_IN_GAIN
@@ -38,7 +38,8 @@ def find_splits_with(
     nodes["gain"] = UNTOUCHED
     nodes["slot"][own] = np.arange(n_nodes)[::-1]
     nodes["lower"][own], nodes["upper"][own], nodes["depth"][own], nodes["tree"][own] = lower, upper, depth, tree
-    all_sums = np.full((capacity, n_outputs, 2), UNTOUCHED, np.int64)
+    sums = with_bounds(sums, monotone, lower, upper)
+    all_sums = np.full((capacity, *sums.shape[1:]), UNTOUCHED, np.int64)
     all_sums[own] = sums
     hist = np.ascontiguousarray(hist[::-1])
     features = np.asarray(range(len(n_bins)) if features is None else features, np.int32)
@@ -54,7 +55,8 @@ def find_splits_with(
     needs_bounds = max_delta_step > 0 or monotone.any() or np.max(lower) > -np.inf or np.min(upper) < np.inf
     bounded = needs_bounds if bounded is None else bounded
     is_plain = n_outputs == 1 and not needs_bounds and len(proposed) == 0 and gain is BUILT_IN_GAIN
-    evaluate, choose = splits.evaluate_splits_kernel(bool(bounded), gain.function), splits.choose_splits_kernel
+    evaluate = splits.evaluate_splits_kernel(bool(bounded), gain.function, sums.shape[2] > 2)
+    choose = splits.choose_splits_kernel
     for begin in range(0, n_nodes, batch):
         shape = batch, len(n_bins) + 2  # they may be wider than the features are many
         gains, choices = np.full(shape, np.inf), np.full(shape, -1, np.int32)

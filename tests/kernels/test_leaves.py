@@ -55,7 +55,7 @@ class Forest:
         weights, leaves = (np.empty((self.n_nodes, self.n_outputs), np.float32) for _ in range(2))
         covers = np.empty(self.n_nodes)
         kernel.leaf_weights(
-            self.n_nodes, self.nodes, sums, self.scales, self.first_output, reg_lambda, alpha, max_delta_step,
+            self.n_nodes, self.nodes, sums, sums, self.scales, self.first_output, reg_lambda, alpha, max_delta_step,
             learning_rate, weights, leaves, covers,
         )  # fmt: skip
         return weights, leaves, covers

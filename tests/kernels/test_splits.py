@@ -18,6 +18,17 @@ from gpuboost.kernels.structs import NO_GAIN, NODE
 from gpuboost.params import Params
 
 
+def with_bounds(sums, monotone, lower, upper):
+    """The sums of nodes as they lie beside them: of several outputs under constraints, with bounds behind them, (k + 1) times as
+    far for output k as for the first."""
+    if sums.shape[1] == 1 or not np.any(monotone):
+        return sums
+    times = np.arange(1, sums.shape[1] + 1)
+    bounds = np.stack(np.broadcast_arrays(np.multiply.outer(lower, times), np.multiply.outer(upper, times)), axis=-1)
+    bits = np.ascontiguousarray(np.broadcast_to(bounds, sums.shape), np.float64).view(np.int64)
+    return np.concatenate([sums, bits], axis=-1)
+
+
 def find_splits(hist, sums, n_bins, *, scales=(1.0, 1.0), features=None, monotone=(), mask=None, proposed=None,
                 lower=-np.inf, upper=np.inf, n_threads=1, gain=BUILT_IN_GAIN, **settings):  # fmt: skip
     """Adapter: (nodes, left_sums) after evaluating all nodes.
@@ -42,7 +53,8 @@ def find_splits(hist, sums, n_bins, *, scales=(1.0, 1.0), features=None, monoton
     penalty = Penalty(params.reg_lambda, params.reg_alpha, params.max_delta_step, params.min_child_weight, 0.0)
     drawn = ColumnDraw(features, offsets)
     training.start_round(Round(0, 0.3, (TreePlan(0, n_outputs, None, drawn, 0, penalty, gain),)))
-    arrays.nodes, arrays.sums, arrays.left_sums, trees._hist = np.zeros(n_nodes, NODE), sums, np.full_like(sums, -1), hist
+    arrays.nodes, arrays.left_sums, trees._hist = np.zeros(n_nodes, NODE), np.full_like(sums, -1), hist
+    arrays.sums = with_bounds(sums, monotone, lower, upper)
     arrays.nodes["slot"], arrays.nodes["lower"], arrays.nodes["upper"] = np.arange(n_nodes), lower, upper
     trees._frontier, trees._columns, trees._candidates = np.arange(n_nodes, dtype=np.int32), drawn, None
     training.gradients.scales = np.broadcast_to(np.float64(scales), (n_outputs, 2)).copy()
@@ -273,7 +285,10 @@ def score(grad, hess, reg_lambda, reg_alpha, max_delta_step, lower, upper):
     weight = -math.copysign(magnitude, grad) / (hess + reg_lambda)
     if max_delta_step > 0:
         weight = min(max(weight, -max_delta_step), max_delta_step)
-    weight = min(max(weight, lower), upper)
+    return score_at(grad, hess, min(max(weight, lower), upper), reg_lambda, reg_alpha)
+
+
+def score_at(grad, hess, weight, reg_lambda, reg_alpha):
     return -(2.0 * grad * weight + (hess + reg_lambda) * weight * weight + 2.0 * reg_alpha * abs(weight))
 
 
@@ -285,9 +300,10 @@ def weight(grad, hess, reg_lambda, reg_alpha, max_delta_step, lower, upper):
 
 def best_by_hand(hist, sums, n_bins, scales, min_child_weight, penalties, proposed, monotone):
     """(−rank, feature, bin, −default_left, gain, left sums) of one node, or None: the definition in the kernel's docstring."""
-    units = np.broadcast_to(scales, sums.shape)
-    score_of = lambda pair, unit: score(*pair / unit, *penalties) if pair[1] > 0 else 0.0
-    parent = sum(map(score_of, sums, units))
+    units, are_several = np.broadcast_to(scales, sums.shape), len(sums) > 1 and np.any(monotone)
+    own = [(*penalties[:3], *(bound * (k + 1 if are_several else 1) for bound in penalties[3:])) for k in range(len(sums))]
+    score_of = lambda pair, unit, own: score(*pair / unit, *own) if pair[1] > 0 else 0.0
+    parent = sum(map(score_of, sums, units, own))
     candidates = []
     offsets = np.cumsum([0, *n_bins])
     for feature, (first, last) in enumerate(zip(offsets, offsets[1:])):
@@ -303,12 +319,16 @@ def best_by_hand(hist, sums, n_bins, scales, min_child_weight, penalties, propos
                 lighter = min((side / units)[:, 1].sum() for side in (left, right))
                 if min(lighter, present[:, : split_bin + 1, 1].sum()) <= 0 or lighter < min_child_weight * len(sums):
                     continue
-                weights = [[weight(*side / unit, *penalties) for side in pair] for *pair, unit in zip(left, right, units)]
-                if any(monotone[feature] * low > monotone[feature] * high for low, high in weights):
-                    continue
-                gain = -parent
-                for l, r, unit in zip(left, right, units):
-                    gain += score_of(l, unit) + score_of(r, unit)
+                gain, sign = -parent, monotone[feature]
+                for l, r, total, unit, of in zip(left, right, sums, units, own):
+                    low, high = (weight(*side / unit, *of) for side in (l, r))
+                    if sign * low <= sign * high:
+                        gain += score_of(l, unit, of) + score_of(r, unit, of)
+                    elif are_several:  # one weight for both, each of which pays its penalties
+                        shared = weight(*total / unit, 2 * of[0], 2 * of[1], *of[2:])
+                        gain += score_at(*l / unit, shared, *of[:2]) + score_at(*r / unit, shared, *of[:2])
+                    else:
+                        gain = -np.inf
                 if gain > max(1e-6, 2.0**-44 * parent):
                     candidates.append((-rank(gain), feature, split_bin, -default_left, gain, left.tolist()))
     best = min(candidates, default=None)

@@ -10,14 +10,14 @@ __all__ = ["NodeArrays"]
 class NodeArrays:
     """Arrays by node, of all trees of a round together (kernels/structs.py); n_nodes of them are in use.
 
-    nodes : NODE. sums, left_sums : int64 (…, leaf_size, 2). cats : uint32 (…, n_words). counts : int64.
-    segments : int64 (n_pages, …, 3).
+    nodes : NODE. sums, left_sums : int64 (…, leaf_size, 2), the sums with room for ``bounds`` of each output behind them.
+    cats : uint32 (…, n_words). counts : int64. segments : int64 (n_pages, …, 3).
     """
 
-    def __init__(self, n_pages: int, leaf_size: int, n_words: int) -> None:
+    def __init__(self, n_pages: int, leaf_size: int, n_words: int, bounds: bool) -> None:
         self.n_nodes = 0
         self.nodes = np.empty(0, NODE)
-        self.sums = np.empty((0, leaf_size, 2), np.int64)
+        self.sums = np.empty((0, leaf_size, 4 if bounds else 2), np.int64)
         self.left_sums = np.empty((0, leaf_size, 2), np.int64)
         self.cats = np.empty((0, n_words), np.uint32)
         self.counts = np.empty(0, np.int64)
@@ -44,5 +44,7 @@ class NodeArrays:
         new = np.empty(n + 1, np.int32)
         new[order], new[-1] = np.arange(n), -1  # that of none
         self.nodes[:n], self.cats[:n], self.segments[:, :n] = self.nodes[order], self.cats[order], self.segments[:, order]
+        if self.sums.shape[2] > 2:
+            self.sums[:n] = self.sums[order]
         for field in ("parent", "left"):
             self.nodes[field][:n] = new[self.nodes[field][:n]]

@@ -55,7 +55,9 @@ class CpuTrees(Trees):
         self._binned, self._cuts, self._params = binned, binned.cuts, params
         self._gradients, self._table, self._pages, self._n_threads = gradients, table, pages, n_threads
         searched = params.searched_outputs(leaf_size)
-        self.arrays = NodeArrays(len(pages), searched, count_words(binned.cuts.n_categories))
+        self.arrays = NodeArrays(
+            len(pages), searched, count_words(binned.cuts.n_categories), params.bounds_outputs(leaf_size)
+        )
         self._roots = np.arange(n_trees, dtype=np.int32)
         self.first_output = self._first_outputs = self._roots * np.int32(leaf_size)
         self.leaf_size = leaf_size
@@ -376,8 +378,9 @@ class CpuTrees(Trees):
         self.leaf_values = np.empty((n, self.leaf_size), np.float32)
         self.covers = np.empty(n, np.float64)
         leaf_weights(
-            n, self.arrays.nodes, self._leaf_sums, self._gradients.leaf_scales, self.first_output, penalty.reg_lambda,
-            penalty.reg_alpha, penalty.max_delta_step, self.plan.learning_rate, self.weights, self.leaf_values, self.covers,
+            n, self.arrays.nodes, self.arrays.sums, self._leaf_sums, self._gradients.leaf_scales, self.first_output,
+            penalty.reg_lambda, penalty.reg_alpha, penalty.max_delta_step, self.plan.learning_rate, self.weights,
+            self.leaf_values, self.covers,
         )  # fmt: skip
 
     def add_to_margin(self, p: int, margin: np.ndarray) -> None:

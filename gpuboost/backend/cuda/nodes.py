@@ -33,8 +33,11 @@ class NodeArrays:
     covers: Array
     flat: Array
 
-    def __init__(self, device: Device, n_pages: int, leaf_size: int, searched_size: int, n_words: int) -> None:
-        self._device, self._leaf_size, self._searched_size, self._n_words = device, leaf_size, searched_size, n_words
+    def __init__(
+        self, device: Device, n_pages: int, leaf_size: int, searched_size: int, n_words: int, bounds: bool
+    ) -> None:
+        self._device, self._leaf_size, self._n_words = device, leaf_size, n_words
+        self._of_growing = leaf_size, searched_size, n_words, bounds
         self.capacity = 0
         self.finished: Array = device.empty(0, np.uint8)
         self.segments: list[Array] = [device.empty((0, 3), np.int64)] * n_pages
@@ -44,7 +47,7 @@ class NodeArrays:
         if n_nodes <= self.capacity:
             return False
         n, empty = max(n_nodes, 2 * self.capacity), self._device.empty
-        growing = arrays_by_node(n, self._leaf_size, self._searched_size, self._n_words)
+        growing = arrays_by_node(n, *self._of_growing)
         self.finished, arrays = self._device.empty_together(finished_arrays(n, self._leaf_size, self._n_words))
         arrays |= {name: empty(shape, dtype) for name, (shape, dtype) in growing.items()}
         for name, array in arrays.items():

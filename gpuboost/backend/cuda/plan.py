@@ -82,7 +82,7 @@ def plan_memory(size: TrainingSize, params: Params, free_bytes: int) -> MemoryPl
     at_once = max(1, min(GAINS_BYTES // (12 * size.n_features), 2**SYNC_FREE_DEPTH * size.n_trees))
     # with the candidates of its node, where each node has its own
     histogram_bytes = size.searched_size * (size.n_bins + size.n_packed) * 16 + size.n_bins * (params.proposals == "local")
-    rest = _row_bytes(size, params) + _node_bytes(size, n_nodes) + GAINS_BYTES + RESERVE_BYTES
+    rest = _row_bytes(size, params) + _node_bytes(size, params, n_nodes) + GAINS_BYTES + RESERVE_BYTES
     rest += at_once * size.n_features * params.masks_features + size.staged_bytes
     rest += size.n_trees * size.n_bins * (params.proposals == "global")
     if size.searched_size < size.leaf_size and params.sketch_method == "random_projection":
@@ -113,9 +113,10 @@ def _row_bytes(size: TrainingSize, params: Params) -> int:
     return int(size.n_rows * each) + size.copied_bytes + 4 * leaves
 
 
-def _node_bytes(size: TrainingSize, n_nodes: int) -> int:
+def _node_bytes(size: TrainingSize, params: Params, n_nodes: int) -> int:
     """Arrays by node, and by node and page: segments, moved, first_leaf_chunk, slices, first_slice."""
-    growing = arrays_by_node(n_nodes, size.leaf_size, size.searched_size, size.n_words)
+    bounds = params.bounds_outputs(size.leaf_size)
+    growing = arrays_by_node(n_nodes, size.leaf_size, size.searched_size, size.n_words, bounds)
     shapes = [*growing.values(), *finished_arrays(n_nodes, size.leaf_size, size.n_words).values()]
     by_page = n_nodes * (24 + 8 + 8 + SLICE.itemsize + 4)
     by_slot = size.leaf_size * (4 * n_nodes * 8 + QUANTILE_NODES * 2 * (DIGITS + 2) * 8) if size.has_quantiles else 0
@@ -123,11 +124,13 @@ def _node_bytes(size: TrainingSize, n_nodes: int) -> int:
 
 
 def arrays_by_node(
-    n: int, leaf_size: int, searched_size: int, n_words: int
+    n: int, leaf_size: int, searched_size: int, n_words: int, bounds: bool = False
 ) -> dict[str, tuple[tuple[int, ...], np.dtype | type]]:
-    """Shape and dtype of what is kept for each of n nodes while they grow (kernels/structs.py). Sets are finished."""
+    """Shape and dtype of what is kept for each of n nodes while they grow (kernels/structs.py), ``bounds`` of each output or not.
+    Sets are finished."""
     return _sets(n, n_words, n_words == EMPTY_WORDS) | {
-        "sums": ((n, searched_size, 2), np.int64), "left_sums": ((n, searched_size, 2), np.int64), "counts": ((n,), np.int64),
+        "sums": ((n, searched_size, 4 if bounds else 2), np.int64), "left_sums": ((n, searched_size, 2), np.int64),
+        "counts": ((n,), np.int64),
         "selected": ((n,), np.int32), "rank": ((n,), np.int64), "build": ((n,), np.int32), "parents": ((n,), np.int32),
         "first_item": ((n + 1,), np.int64), "leaf_sums": ((n, leaf_size, 2), np.int64), "flat": ((n,), FLAT_NODE),
     }  # fmt: skip

@@ -90,7 +90,9 @@ class CudaTrees(Trees):
         self._found: list[Array] = []  # by page uint16 (n_trees, rows), the leaves that rows end in; empty where lists say that
         if not needs_lists and self._ends_are_known():
             self._found = [empty((self._n_trees, len(page.kept)), np.uint16) for page in pages]
-        self.arrays = NodeArrays(device, len(pages), leaf_size, self._searched_size, count_words(cuts.n_categories))
+        self._bounds_outputs = params.bounds_outputs(leaf_size)
+        n_words = count_words(cuts.n_categories)
+        self.arrays = NodeArrays(device, len(pages), leaf_size, self._searched_size, n_words, self._bounds_outputs)
         self._reserve(memory.n_nodes)
 
     def _reserve(self, n_nodes: int) -> None:
@@ -200,7 +202,7 @@ class CudaTrees(Trees):
                 self._choices, warps=warps,
             )  # fmt: skip
         else:
-            kernel = splits.evaluate_splits_kernel(is_bounded, gain)
+            kernel = splits.evaluate_splits_kernel(is_bounded, gain, self._bounds_outputs)
             launch(
                 kernel, first, n, s.max_depth, int(s.proposals == "global"), self._progress, own.nodes, own.sums, self._hist,
                 columns.offsets, columns.features, self.monotone, self._feature_mask, self._proposed, self._gradients.scales,
@@ -322,8 +324,8 @@ class CudaTrees(Trees):
     def weigh_leaves(self) -> None:
         own = self.arrays
         self._launch(
-            growth.weigh_trees_kernel, self._progress, own.nodes, own.leaf_sums, self._gradients.leaf_scales, self.first_output,
-            self._penalty, own.weights, own.leaf_values, own.covers, own.state, blocks=1,
+            growth.weigh_trees_kernel, self._progress, own.nodes, own.sums, own.leaf_sums, self._gradients.leaf_scales,
+            self.first_output, self._penalty, own.weights, own.leaf_values, own.covers, own.state, blocks=1,
             threads=self.node_bound,
         )  # fmt: skip
 
