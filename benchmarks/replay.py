@@ -10,7 +10,7 @@ made of sectors of 32 bytes, which is what moves.
 import numpy as np
 
 IDLE = -1
-N_BANKS, WORD = 32, 4
+N_BANKS = 32
 LINE, SECTOR = 128, 32  # bytes
 
 KINDS = ("random", "half in one bin", "90 % in one bin", "one-hot", "sorted")

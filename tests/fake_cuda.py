@@ -263,9 +263,6 @@ class MemoryPool:
     def free_bytes(self) -> int:
         return self.held - self.used
 
-    def used_bytes(self) -> int:
-        return self.used
-
     def total_bytes(self) -> int:
         return self.held
 

@@ -177,10 +177,6 @@ def build_strided(run):
     test_cuda_histogram.test_any_number_of_features_and_tiles_equals_the_cpu(run, 28, np.uint16, 3)
 
 
-def build_in_global_memory(run):
-    test_cuda_histogram.test_nodes_cut_into_slices_equal_the_cpu(run, 0)
-
-
 def build_two_limbs(run):
     test_cuda_histogram.test_the_largest_pairs_in_one_bin(run, test_cuda_histogram.SHARED, -(2**31) + 2**16, 2**32 - 1, 2)
 

@@ -163,9 +163,9 @@ def test_columns_of_any_frame_are_matched_by_name(kind, expected):
     shuffled = gb.DMatrix(X[:, ::-1], feature_names=NAMES[::-1])
     np.testing.assert_array_equal(booster.predict(shuffled), expected["named"][1])
     reversed_model = gb.train(PARAMS, gb.DMatrix(X[:, ::-1], Y, feature_names=NAMES[::-1]), 3, verbose_eval=False)
-    data = gb.DMatrix(NAMED[kind]())
-    np.testing.assert_array_equal(reversed_model.predict(data), reversed_model.predict(shuffled))
-    np.testing.assert_array_equal(reversed_model.predict(data), reversed_model.predict(data))  # a stream is read once
+    data, predicted = gb.DMatrix(NAMED[kind]()), reversed_model.predict(shuffled)
+    for _ in range(2):  # a stream is read once
+        np.testing.assert_array_equal(reversed_model.predict(data), predicted)
     lacking = gb.train(PARAMS, gb.DMatrix(X, Y, feature_names=[*NAMES[:3], "z"]), 1, verbose_eval=False)
     with pytest.raises(ValueError, match='data lacks "z" and has the unknown "d"'):
         lacking.predict(data)
