@@ -23,8 +23,9 @@ from rungs import RUNGS
 from simulator import POISON, SimulatedDevice, simulate
 
 from gpuboost.backend.cuda.device import find_device
+from gpuboost.kernels.structs import PROGRESS
 
-__all__ = ["GpuRunner", "SimulatorRunner", "assert_same", "each_runner", "gpu_runner", "simulator_runners"]
+__all__ = ["GpuRunner", "SimulatorRunner", "assert_same", "each_runner", "gpu_runner", "progress_of", "simulator_runners"]
 
 OTHER_POISON = 0x00
 
@@ -93,3 +94,11 @@ def assert_same(actual, expected):
         bits = f"u{actual.dtype.itemsize}"
         actual, expected = (np.where(np.isnan(a), 0, np.ascontiguousarray(a).view(bits)) for a in (actual, expected))
     np.testing.assert_array_equal(actual, expected)
+
+
+def progress_of(**fields):
+    """PROGRESS (1,), zeros but for these."""
+    progress = np.zeros(1, PROGRESS)
+    for name, value in fields.items():
+        progress[name] = value
+    return progress

@@ -2,14 +2,14 @@
 
 import numpy as np
 import pytest
-from cuda_runners import each_runner
+from cuda_runners import each_runner, progress_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from test_column_sampling import NO_WEIGHTS, SETS, grown, masks, members, path
 
 from gpuboost.backend.fixed_point import round_key
 from gpuboost.kernels.column_sampling import mask_features_kernel
-from gpuboost.kernels.structs import NODE, PROGRESS
+from gpuboost.kernels.structs import NODE
 
 UNTOUCHED = 77
 
@@ -21,8 +21,7 @@ def masks_with(
     """As test_features.masks for all nodes from ``first`` on, by the CUDA kernel in batches. The last one asks for more nodes
     than there are."""
     features = np.arange(n_features) if features is None else np.asarray(features)
-    progress = np.zeros(1, PROGRESS)
-    progress["frontier"], progress["n_nodes"], progress["seed"], progress["round"] = first, len(nodes), seed, round_number
+    progress = progress_of(frontier=first, n_nodes=len(nodes), seed=seed, round=round_number)
     there = np.concatenate([nodes, np.full(batch, nodes[0], NODE)])
     member = members(sets, n_features) if sets else np.zeros((0, 1), np.uint32)
     by_feature = np.zeros((len(nodes) - first, n_features), np.uint8)

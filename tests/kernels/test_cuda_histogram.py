@@ -2,25 +2,18 @@
 
 import numpy as np
 import pytest
-from cuda_runners import each_runner, gpu_runner, simulator_runners
+from cuda_runners import each_runner, gpu_runner, progress_of, simulator_runners
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from test_histogram import build, by_numpy, random_case
 
 from gpuboost.backend.cuda.record_tiles import choose_tiles
 from gpuboost.kernels import histogram, histogram_tiles, sparse
-from gpuboost.kernels.structs import NODE, PROGRESS, SLICE
+from gpuboost.kernels.structs import NODE, SLICE
 
 SHARED = 64 * 1024  # bytes of a tile: a sector of one-byte codes fits
 WIDE = 128 * 1024  # two of them
 LEAST, MOST = histogram.MIN_PART_ROWS, histogram.MAX_SLICE_ROWS
-
-
-def progress_of(**fields):
-    progress = np.zeros(1, PROGRESS)
-    for name, value in fields.items():
-        progress[name] = value
-    return progress
 
 
 def pack(pairs, n_limbs):

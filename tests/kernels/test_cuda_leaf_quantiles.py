@@ -2,8 +2,8 @@
 
 import numpy as np
 import pytest
-from cuda_runners import assert_same, each_runner
-from test_cuda_leaves import FIRST_ROW, in_all_rows, over_leaves, progress_of
+from cuda_runners import assert_same, each_runner, progress_of
+from test_cuda_leaves import FIRST_ROW, in_all_rows, over_leaves
 from test_leaf_quantiles import ALPHAS, full_tree, leaves_below, ordered_cpu, quantiles_cpu, residuals_of, scales_of
 from test_leaves import Forest
 

@@ -1,7 +1,7 @@
 """kernels/leaves.py on CUDA: sums, weights and margins as on the CPU, to the last bit."""
 
 import numpy as np
-from cuda_runners import each_runner
+from cuda_runners import each_runner, progress_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from test_leaves import Forest
@@ -11,20 +11,13 @@ from gpuboost.backend.trees import flatten_grown
 from gpuboost.binned.cuts import Cuts
 from gpuboost.kernels import leaves as kernel
 from gpuboost.kernels import nodes as node_kernels
-from gpuboost.kernels.structs import FLAT_NODE, NODE, PENALTY, PROGRESS
+from gpuboost.kernels.structs import FLAT_NODE, NODE, PENALTY
 
 FIRST_ROW = 5  # of the page, in the arrays of all rows
 
 
 def forests(max_leaves):
     return st.builds(Forest, st.integers(0, 70), st.integers(1, max_leaves), seed=st.integers(0, 2**32), vector=st.booleans())
-
-
-def progress_of(**fields):
-    progress = np.zeros(1, PROGRESS)
-    for name, value in fields.items():
-        progress[name] = value
-    return progress
 
 
 def in_all_rows(values):

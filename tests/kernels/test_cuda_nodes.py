@@ -2,23 +2,16 @@
 
 import numpy as np
 import pytest
-from cuda_runners import each_runner
+from cuda_runners import each_runner, progress_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from test_nodes import random_trees, table
 
 from gpuboost.kernels import nodes as n
-from gpuboost.kernels.structs import NO_GAIN, NODE, PENALTY, PROGRESS
+from gpuboost.kernels.structs import NO_GAIN, NODE, PENALTY
 
 MANY = 120  # nodes: more than a block of the simulator has threads
 seeds = st.integers(0, 2**32)
-
-
-def progress_of(**fields):
-    progress = np.zeros(1, PROGRESS)
-    for name, value in fields.items():
-        progress[name] = value
-    return progress
 
 
 def rubbish(n_nodes):

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from cuda_runners import assert_same, each_runner
+from cuda_runners import assert_same, each_runner, progress_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -19,7 +19,6 @@ from gpuboost.kernels.output_sketch import (
     sum_squares_cpu,
     sum_squares_kernel,
 )
-from gpuboost.kernels.structs import PROGRESS
 
 SIZES = (1, 0), (3, 1), (4, 200)
 
@@ -70,8 +69,7 @@ def test_squares_of_what_is_not_finite_are_not_summed(run):
 
 
 def chosen_by(run, method, squares, k, seed=0, round_number=0):
-    progress = np.zeros(1, PROGRESS)
-    progress["seed"], progress["round"] = seed, round_number
+    progress = progress_of(seed=seed, round=round_number)
     shape = k, len(squares) if method == "random_projection" else 1
     outputs, factors = np.full(shape, -1, np.int32), np.full(shape, np.nan)
     unsorted = np.full(k, -1, np.int32)

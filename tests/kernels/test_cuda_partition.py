@@ -2,13 +2,13 @@
 
 import numpy as np
 import pytest
-from cuda_runners import each_runner
+from cuda_runners import each_runner, progress_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from test_partition import split_rows
 
 from gpuboost.kernels import partition
-from gpuboost.kernels.structs import CATEGORICAL, NODE, PROGRESS
+from gpuboost.kernels.structs import CATEGORICAL, NODE
 
 CHUNK_ROWS = partition.CHUNK_ROWS
 
@@ -28,8 +28,7 @@ def split_rows_with(run, pages, n_bins, splits):
         else:
             nodes[node]["bin"] = split_bin
     selected = np.array([*splits, -1], np.int32)  # there may be room for more
-    progress, n_bins = np.zeros(1, PROGRESS), np.asarray(n_bins, np.int32)
-    progress["n_selected"] = n_selected
+    progress, n_bins = progress_of(n_selected=n_selected), np.asarray(n_bins, np.int32)
     counts, children_of_pages = np.full(2 * n_selected + 1, 77, np.int64), []
     for page, (columns, rows_of) in enumerate(pages):
         ends, flat = np.cumsum([0, *map(len, rows_of)]), np.concatenate([np.empty(0, np.int32), *rows_of])
@@ -145,8 +144,8 @@ def list_chunks_with(run, sizes, selected, first_page=1, counts=()):
     nodes, segments = np.zeros(len(sizes) + 2 * n, NODE), np.full((len(sizes) + 2 * n, 3), -7, np.int64)
     nodes["left"][selected] = len(sizes) + 2 * np.arange(n)
     segments[: len(sizes)] = np.stack([np.cumsum(sizes) - sizes, np.cumsum(sizes), np.arange(len(sizes)) % 2], axis=1)
-    first_chunk, moved, progress = np.full(n + 2, -7, np.int64), np.full(len(sizes) + 1, -7, np.int64), np.zeros(1, PROGRESS)
-    counts, progress["n_selected"] = np.array([*(counts or [-7] * (2 * n)), -7]), n
+    first_chunk, moved = np.full(n + 2, -7, np.int64), np.full(len(sizes) + 1, -7, np.int64)
+    progress, counts = progress_of(n_selected=n), np.array([*(counts or [-7] * (2 * n)), -7])
     run(
         partition.list_chunks_kernel, first_page, np.array(selected, np.int32), nodes, segments, progress, first_chunk, moved,
         counts, blocks=1,
@@ -234,9 +233,7 @@ def test_every_root_has_all_rows_drawn(run, kept, n_trees, share, non_finite):
     """From the front of the list; none where a gradient is not finite."""
     drawn, n, n_drawn = np.array(kept, np.int32), len(kept), int(share * len(kept))
     rows, segments = np.full((2, n_trees * n), -1, np.int32), np.full((n_trees + 1, 3), -7, np.int64)
-    progress = np.zeros(1, PROGRESS)
-    progress["non_finite"] = non_finite
-    n_listed = np.array([n_drawn, n - n_drawn])
+    progress, n_listed = progress_of(non_finite=non_finite), np.array([n_drawn, n - n_drawn])
     run(partition.start_rows_kernel, n_trees, progress, drawn, n_listed, rows, segments, threads=max(n, n_trees))
     n_drawn *= 1 - non_finite
     assert segments.tolist() == [*([t * n, t * n + n_drawn, 0] for t in range(n_trees)), [-7, -7, -7]]

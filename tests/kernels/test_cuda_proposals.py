@@ -2,13 +2,13 @@
 
 import numpy as np
 import pytest
-from cuda_runners import each_runner
+from cuda_runners import each_runner, progress_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from test_proposals import SIZES, propose_one
 
 from gpuboost.kernels.proposals import propose_candidates_kernel
-from gpuboost.kernels.structs import NODE, PROGRESS
+from gpuboost.kernels.structs import NODE
 
 UNTOUCHED = 77
 FRONTIER = 2  # nodes before those that propose
@@ -26,8 +26,7 @@ def propose_with(run, nodes_hess, n_candidates, *, by_tree=0, tree=0, max_depth=
     nodes, own = np.zeros(FRONTIER + n + batch, NODE), slice(FRONTIER, FRONTIER + n)
     nodes["slot"] = -1
     nodes["slot"][own], nodes["tree"][own], nodes["depth"][own] = np.arange(n)[::-1], tree, depth
-    progress = np.zeros(1, PROGRESS)
-    progress["frontier"], progress["n_nodes"] = FRONTIER, FRONTIER + n
+    progress = progress_of(frontier=FRONTIER, n_nodes=FRONTIER + n)
     proposed = np.full((n, offsets[-1]), UNTOUCHED, np.uint8)
     for begin in range(0, n, batch):
         run(

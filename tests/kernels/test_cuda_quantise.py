@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from cuda_runners import assert_same, each_runner
+from cuda_runners import assert_same, each_runner, progress_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
@@ -21,7 +21,6 @@ from gpuboost.kernels.quantise import (
     quantise_cpu,
     quantise_kernel,
 )
-from gpuboost.kernels.structs import PROGRESS
 
 UNTOUCHED = 77
 
@@ -38,14 +37,12 @@ def bits(values):
 def choose_scales(run, maxima, global_rows, seed=0, round_number=0):
     """(keys, scales, leaf_scales, non_finite)."""
     n, maxima = len(maxima), maxima.copy()
-    progress = np.zeros(1, PROGRESS)
-    progress["seed"], progress["round"] = seed, round_number
+    progress = progress_of(seed=seed, round=round_number)
     keys, sums = np.full(n, UNTOUCHED, np.uint32), np.full((3, n, N_SUMS), UNTOUCHED, np.int64)
     scales, leaves = np.full((n, 2), UNTOUCHED, np.float64), np.full((n, 2), UNTOUCHED, np.float64)
     run(choose_scales_kernel, maxima, maxima, global_rows, progress, keys, scales, leaves, sums, threads=n)
     assert not maxima.any() and not sums.any(), "they are added to"
-    expected = np.zeros(1, PROGRESS)
-    expected["seed"], expected["round"], expected["non_finite"] = seed, round_number, progress["non_finite"]
+    expected = progress_of(seed=seed, round=round_number, non_finite=progress["non_finite"])
     assert (progress == expected).all(), "nothing else of the record is written"
     return keys, scales, leaves, int(progress["non_finite"][0])
 
@@ -65,7 +62,7 @@ def test_what_is_searched_has_scales_of_its_own(run, n, n_searched):
     """Maxima of combinations of the outputs: keys, scales and sums are theirs, only the leaves' scales are the outputs'."""
     maxima, searched = bits(np.full((n, 2), 0.75)), bits(np.full((n_searched, 2), 3.0))
     searched[-1, 1] = NON_FINITE_BITS
-    progress, keys = np.zeros(1, PROGRESS), np.full(n_searched, UNTOUCHED, np.uint32)
+    progress, keys = progress_of(), np.full(n_searched, UNTOUCHED, np.uint32)
     sums = np.full((3, n_searched, N_SUMS), UNTOUCHED, np.int64)
     scales, leaves = np.full((n_searched, 2), UNTOUCHED, np.float64), np.full((n, 2), UNTOUCHED, np.float64)
     run(choose_scales_kernel, maxima, searched, 5, progress, keys, scales, leaves, sums, threads=max(n, n_searched))
@@ -120,8 +117,7 @@ LEAF = PENALTY.reg_lambda, PENALTY.min_child_weight
 
 def refine_without_rows(run, sums, own, n_rows, rough_scales, non_finite=0):
     """(final sums, scales, n_limbs) of a worker without rows: sums of all workers, and its own."""
-    n, progress, nothing = len(sums), np.zeros(1, PROGRESS), np.zeros((len(sums), 0), np.float32)
-    progress["non_finite"] = non_finite
+    n, progress, nothing = len(sums), progress_of(non_finite=non_finite), np.zeros((len(sums), 0), np.float32)
     scales, n_limbs = np.full((n, 2), float(UNTOUCHED)), np.full(n, UNTOUCHED, np.int32)
     kinds = np.stack([sums, own, np.zeros_like(sums)])  # ROUGH, OWN, FINAL
     run(
@@ -175,7 +171,7 @@ def quantise(run, grad, hess, keys, scales, n_limbs, pages):
     for limbs in (1, 2):
         for gpair, first in zip(packed, pages):
             run(
-                quantise_kernel, grad, hess, first, n_rows, *LEAF, np.zeros(1, PROGRESS), keys, rough_scales, limbs, gpair, sums,
+                quantise_kernel, grad, hess, first, n_rows, *LEAF, progress_of(), keys, rough_scales, limbs, gpair, sums,
                 *found, threads=gpair.shape[2],
             )  # fmt: skip
         if limbs == 1:

@@ -2,10 +2,10 @@
 
 import numpy as np
 import pytest
-from cuda_runners import each_runner
+from cuda_runners import each_runner, progress_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from test_cuda_leaves import FIRST_ROW, in_all_rows, progress_of
+from test_cuda_leaves import FIRST_ROW, in_all_rows
 from test_leaves import rounded
 from test_nodes import random_trees
 

@@ -2,19 +2,17 @@
 
 import numpy as np
 import pytest
-from cuda_runners import assert_same, each_runner
+from cuda_runners import assert_same, each_runner, progress_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from test_row_sampling import KINDS, counted, draw, pairs, threshold_of
 
 from gpuboost.kernels import row_sampling
-from gpuboost.kernels.structs import PROGRESS
 
 
 def draw_on_cuda(run, grad, hess, n_drawn, ends, *, threshold, seed=3, round_number=0, kept=None):
     """(rows drawn, rows not drawn, gradients, hessians, maxima) of pages that end where ``ends`` says; rows in their order."""
-    grad, hess, progress = grad.copy(), hess.copy(), np.zeros(1, PROGRESS)
-    progress["seed"], progress["round"] = seed % 2**64, round_number
+    grad, hess, progress = grad.copy(), hess.copy(), progress_of(seed=seed % 2**64, round=round_number)
     kept = np.arange(grad.shape[1], dtype=np.int32) if kept is None else kept
     maxima, lists, first_id = np.zeros((len(grad), 2), np.int64), [[], []], 0
     for begin, end in zip([0, *ends], ends):

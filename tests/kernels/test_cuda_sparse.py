@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from cuda_runners import each_runner
+from cuda_runners import each_runner, progress_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from test_cuda_histogram import list_slices, slices_by_hand
@@ -11,7 +11,7 @@ from test_predict_kernel import grown_together
 from test_sparse_kernels import Table, random_forest, random_pairs, random_rows
 
 from gpuboost.kernels import histogram, partition, sparse
-from gpuboost.kernels.structs import CATEGORICAL, NUMERIC, PROGRESS
+from gpuboost.kernels.structs import CATEGORICAL, NUMERIC
 
 cases = given(st.integers(0, 2**32), st.integers(1, 80), st.booleans())
 
@@ -59,8 +59,7 @@ def test_rows_go_where_the_cpu_sends_them(run, seed, n_rows, absent_is_zero):
     sparse.mark_sparse_rows_cpu(
         selected, nodes, cats, chunks, table.row_begin, table.cells, table.offsets, table.absent, rows, segments, is_left, 1
     )
-    progress, first_chunk = np.zeros(1, PROGRESS), np.full(4, -7, np.int64)
-    progress["n_selected"] = 2
+    progress, first_chunk = progress_of(n_selected=2), np.full(4, -7, np.int64)
     moved, was = np.full(3, -7, np.int64), rows.copy()
     nodes, segments = (np.concatenate([of, np.zeros_like(of, shape=(4, *of.shape[1:]))]) for of in (nodes, segments))
     nodes["left"][selected], counts = [3, 5], np.full(4, -7, np.int64)

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from cuda_runners import each_runner
+from cuda_runners import each_runner, progress_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from test_splits import FEATURES, PENALTIES, find_splits, random_histograms, some_columns, with_bounds
@@ -11,7 +11,7 @@ import gpuboost as gb
 from gpuboost.backend.plans import BUILT_IN_GAIN
 from gpuboost.formulas.split_gain import find_gain
 from gpuboost.kernels import splits
-from gpuboost.kernels.structs import NO_GAIN, NODE, PENALTY, PROGRESS
+from gpuboost.kernels.structs import NO_GAIN, NODE, PENALTY
 
 UNTOUCHED = 77
 FRONTIER = 2  # nodes before those that wait for evaluation
@@ -49,8 +49,7 @@ def find_splits_with(
     proposed = proposed if by_tree else np.ascontiguousarray(proposed[::-1])  # by slot
     scales = np.ascontiguousarray(np.broadcast_to(np.float64(scales), (n_outputs + max(first_output), 2)))
     penalty = np.array([(reg_lambda, reg_alpha, max_delta_step, min_child_weight, 0.0)], PENALTY)
-    progress = np.zeros(1, PROGRESS)
-    progress["frontier"], progress["n_nodes"] = FRONTIER, FRONTIER + n_nodes
+    progress = progress_of(frontier=FRONTIER, n_nodes=FRONTIER + n_nodes)
     first_output = np.array(first_output, np.int32)
     needs_bounds = max_delta_step > 0 or monotone.any() or np.max(lower) > -np.inf or np.min(upper) < np.inf
     bounded = needs_bounds if bounded is None else bounded
