@@ -21,7 +21,7 @@ from gpuboost.backend.cpu import CpuBackend  # noqa: E402
 from gpuboost.backend.cuda import CudaBackend  # noqa: E402
 from gpuboost.cli import main  # noqa: E402
 from gpuboost.explaining import background as background_module  # noqa: E402
-from gpuboost.explaining import contributions  # noqa: E402
+from gpuboost.explaining import contributions, walks  # noqa: E402
 
 pytestmark = pytest.mark.long
 
@@ -95,6 +95,7 @@ def test_bytes_depend_on_neither_threads_nor_parts_nor_device(monkeypatch):
     assert explain(CudaBackend(SimulatedDevice(block=32)), X[:40]).tobytes() == expected[:40].tobytes()
     monkeypatch.setattr(contributions, "STREAM_BYTES", 1)
     monkeypatch.setattr(background_module, "PART_BYTES", 1)
+    monkeypatch.setattr(walks, "PART_BYTES", 1)
     assert explain(CpuBackend(1), X).tobytes() == expected.tobytes()
 
 

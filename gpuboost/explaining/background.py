@@ -8,7 +8,7 @@ from gpuboost.backend.cpu.memory import host_batch
 from gpuboost.backend.cpu.predictor import CpuPredictor
 from gpuboost.backend.explained import ExplainedTrees, LeafTables
 from gpuboost.data.tables.source import ColumnSource
-from gpuboost.explaining.walks import PART_BYTES, points_up_to
+from gpuboost.explaining.walks import PART_BYTES, cut_into_parts, points_up_to
 from gpuboost.kernels.background import FIRST_ENTRY, LEAF, N_BITS, N_FIELDS, build_tables_cpu, list_leaves
 from gpuboost.kernels.contributions import write_keys_cpu
 from gpuboost.kernels.predict import ROW_BLOCK
@@ -46,7 +46,8 @@ class BackgroundTables:
         n_nodes = np.diff(np.append(flat.first_node, len(flat.nodes)))
         self._outputs = np.repeat(flat.first_output, n_nodes)[self._leaves[:, LEAF]].astype(np.int64)
         self._values = np.ascontiguousarray(flat.leaf_values[self._leaves[:, LEAF]])
-        self._kept: LeafTables | None = None
+        self._parts = cut_into_parts(8 * self._n_entries)
+        self._kept: list[LeafTables] = []
         self._keys = np.zeros((-(-self._n_rows // ROW_BLOCK), len(trees.features) + 1, ROW_BLOCK), np.uint32)
         ends, predictor = np.zeros(len(flat.nodes), np.int64), CpuPredictor(n_threads)
         step = max(ROW_BLOCK, PART_BYTES // (4 * (source.n_features + len(flat.first_node) + 1)) // ROW_BLOCK * ROW_BLOCK)
@@ -63,16 +64,10 @@ class BackgroundTables:
             np.add.at(self.biases, self._outputs + k, shares * self._values[:, k])
 
     def __iter__(self) -> Iterator[LeafTables]:
-        if self._kept is not None:
-            yield self._kept
-            return
-        parts = np.cumsum(8 * self._n_entries) // PART_BYTES
-        bounds = [*np.flatnonzero(np.diff(parts, prepend=-1)).tolist(), len(parts)]
-        for begin, end in zip(bounds[:-1], bounds[1:]):
-            tables = self._build(slice(begin, end))
-            if len(bounds) == 2:
-                self._kept = tables
-            yield tables
+        built = map(self._build, self._parts)
+        if len(self._parts) == 1:
+            self._kept = self._kept or list(built)
+        return iter(self._kept or built)
 
     def _build(self, part: slice) -> LeafTables:
         leaves = self._leaves[part].copy()

@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from dataclasses import replace
 from functools import cache
+from itertools import pairwise
 
 import numpy as np
 
@@ -13,7 +14,9 @@ from gpuboost.kernels.path_steps import LONGEST, N_COEFFICIENTS, N_LEVELS, N_SIZ
 from gpuboost.kernels.structs import STEP
 from gpuboost.model.model import Model
 
-__all__ = ["TreeWalks", "explained_trees", "model_covers", "points_up_to", "quadrature_points", "with_means"]
+__all__ = [
+    "TreeWalks", "cut_into_parts", "explained_trees", "model_covers", "points_up_to", "quadrature_points", "with_means",
+]  # fmt: skip
 
 PART_BYTES = 64 << 20  # of the coefficients of a part: small beside the rows that read it, large beside a launch
 
@@ -71,7 +74,8 @@ class TreeWalks:
         self._sizes = np.zeros((len(self._walks), N_SIZES), np.int64)
         self._run(slice(None), np.zeros((0, 2, 0)), np.zeros((len(self._walks), 3), np.int64), *_room(0, 0, 0))
         self._points = points_up_to(max(1, (int(self._sizes[:, LONGEST].max(initial=1)) + 1) // 2))
-        self._kept: Walks | None = None
+        self._parts = cut_into_parts(self._sizes[:, N_STEPS] * STEP.itemsize + self._sizes[:, N_COEFFICIENTS] * 8)
+        self._kept: list[Walks] = []
 
     def _run(self, part: slice, points: np.ndarray, places: np.ndarray, *room: np.ndarray) -> None:
         *trees, columns, n_used, n_outputs, with_pairs = self._known
@@ -81,17 +85,10 @@ class TreeWalks:
         )  # fmt: skip
 
     def __iter__(self) -> Iterator[Walks]:
-        if self._kept is not None:
-            yield self._kept
-            return
-        n_bytes = self._sizes[:, N_STEPS] * STEP.itemsize + self._sizes[:, N_COEFFICIENTS] * 8
-        parts = np.cumsum(n_bytes) // PART_BYTES
-        bounds = [*np.flatnonzero(np.diff(parts, prepend=-1)).tolist(), len(parts)]
-        for begin, end in zip(bounds[:-1], bounds[1:]):
-            walks = self._lay_out(slice(begin, end))
-            if len(bounds) == 2:
-                self._kept = walks
-            yield walks
+        laid_out = map(self._lay_out, self._parts)
+        if len(self._parts) == 1:
+            self._kept = self._kept or list(laid_out)
+        return iter(self._kept or laid_out)
 
     def _lay_out(self, part: slice) -> Walks:
         sizes = self._sizes[part]
@@ -104,6 +101,12 @@ class TreeWalks:
 
 def _room(n_steps: int, n_coefficients: int, n_partners: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     return np.zeros(n_steps, STEP), np.empty(n_coefficients), np.empty((n_partners, 2), np.int32)
+
+
+def cut_into_parts(n_bytes: np.ndarray) -> list[slice]:
+    """Runs of items of so many bytes each, of about PART_BYTES together."""
+    numbers = np.cumsum(n_bytes) // PART_BYTES
+    return [slice(*ends) for ends in pairwise([*np.flatnonzero(np.diff(numbers, prepend=-1)).tolist(), len(numbers)])]
 
 
 def points_up_to(most: int) -> np.ndarray:
