@@ -3,17 +3,13 @@
 Each test trains the same cases twice or more and compares the SHA-256 of the model files.
 """
 
-import os
-import pickle
-import subprocess
-import sys
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from naive_backend import NaiveBackend
 from scipy.sparse import csr_matrix
+from sixteen_threads import on_16_threads
 
 import gpuboost as gb
 from gpuboost.backend.cpu.gradients import CpuGradients
@@ -111,20 +107,8 @@ def test_threads(objective, make_table, tmp_path):
     expected = [model_digest({**params, "nthread": 1}, matrix(table)) for table, params in cases]
     assert [model_digest({**params, "nthread": 2}, matrix(table)) for table, params in cases] == expected
 
-    (tmp_path / "cases").write_bytes(
-        pickle.dumps([({**params, "nthread": 16}, (table.X, table.label), table.weight) for table, params in cases])
-    )
-    program = (
-        "import pickle, sys, gpuboost as gb\n"
-        "from gpuboost.model_io import digest; from gpuboost.backend import choose_backend\n"
-        "from gpuboost.backend.cpu import training; training.CODES_PER_THREAD = 1\n"
-        "assert choose_backend('cpu', 16).n_threads == 16\n"
-        "for params, (X, y), w in pickle.load(open(sys.argv[1], 'rb')):\n"
-        f"    print(digest(gb.train(params, gb.DMatrix(X, y, weight=w), {ROUNDS}, verbose_eval=False).model))"
-    )
-    environment = {**os.environ, "NUMBA_NUM_THREADS": "16", "PYTHONPATH": str(Path(gb.__file__).parents[1])}
-    command = [sys.executable, "-c", program, str(tmp_path / "cases")]
-    assert subprocess.run(command, env=environment, capture_output=True, text=True, check=True).stdout.split() == expected
+    cases = [(params, (table.X, table.label, table.weight)) for table, params in cases]
+    assert on_16_threads(tmp_path, cases, ROUNDS) == expected
 
 
 @pytest.mark.sweep(4)

@@ -1,16 +1,11 @@
 """Whole trainings on samples of rows and columns: one model however the work is laid out, and what is drawn."""
 
-import os
-import pickle
-import subprocess
-import sys
-from pathlib import Path
-
 import numpy as np
 import pytest
 import scipy.sparse
 from naive_backend import NaiveBackend
 from simulator import SimulatedDevice
+from sixteen_threads import on_16_threads
 
 import gpuboost as gb
 from gpuboost.backend.cpu import trees as cpu_trees
@@ -122,18 +117,8 @@ def test_threads(sample, tmp_path):
     tables = {method: make(9000, method=method) for method in ("hist", "classes")}
     expected = [model_digest(method, sample, table, nthread=1) for method, table in tables.items()]
     assert [model_digest(method, sample, table, nthread=2) for method, table in tables.items()] == expected
-    params = {"max_depth": 4, "max_bin": 12, "seed": 5, **SAMPLES[sample], "nthread": 16}
-    cases = [({**params, **METHODS[method]}, table) for method, table in tables.items()]
-    (tmp_path / "cases").write_bytes(pickle.dumps(cases))
-    program = (
-        "import pickle, sys, gpuboost as gb; from gpuboost.model_io import digest; from gpuboost.backend import choose_backend\n"
-        "assert choose_backend('cpu', 16).n_threads == 16\n"
-        "for params, (X, y, w) in pickle.load(open(sys.argv[1], 'rb')):\n"
-        f"    print(digest(gb.train(params, gb.DMatrix(X, y, weight=w), {ROUNDS}, verbose_eval=False).model))"
-    )
-    environment = {**os.environ, "NUMBA_NUM_THREADS": "16", "PYTHONPATH": str(Path(gb.__file__).parents[1])}
-    command = [sys.executable, "-c", program, str(tmp_path / "cases")]
-    assert subprocess.run(command, env=environment, capture_output=True, text=True, check=True).stdout.split() == expected
+    params = {"max_depth": 4, "max_bin": 12, "seed": 5, **SAMPLES[sample]}
+    assert on_16_threads(tmp_path, [({**params, **METHODS[method]}, tables[method]) for method in tables], ROUNDS) == expected
 
 
 @pytest.mark.sweep(8)
