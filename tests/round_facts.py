@@ -1,5 +1,7 @@
 """The facts of a round as NumPy and plain Python compute them: what kernels/quantise.py chooses."""
 
+import math
+
 import numpy as np
 
 from gpuboost.backend.fixed_point import magnitudes, round_key
@@ -7,6 +9,15 @@ from gpuboost.backend.plans import Penalty
 from gpuboost.kernels.quantise import needs_two_limbs
 
 BITS_16 = np.array([15, 16], np.int32)  # of a gradient without its sign, and of a hessian
+
+
+def bits_of(*pairs: tuple[float, float]) -> np.ndarray:
+    """int64 (n_outputs, 2): float32 bits, as the kernels report maxima."""
+    return np.array(pairs, np.float32).view(np.int32).astype(np.int64).reshape(len(pairs), 2)
+
+
+def is_power_of_two(x: float) -> bool:
+    return math.frexp(x)[0] == 0.5
 
 
 def scales_16(maxima: np.ndarray) -> np.ndarray:

@@ -1,25 +1,15 @@
 """backend/fixed_point.py: powers of two that use the integers' range and never leave it."""
 
-import math
 from fractions import Fraction
 
 import numpy as np
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
+from round_facts import bits_of, is_power_of_two
 
 from gpuboost.backend.fixed_point import check_finite, hash_words, sum_scale
 from gpuboost.kernels.scalar import mix32
-
-
-def bits_of(*pairs):
-    """int64 (n_outputs, 2): float32 bits, as the kernels report maxima."""
-    return np.array(pairs, np.float32).view(np.int32).astype(np.int64).reshape(len(pairs), 2)
-
-
-def is_power_of_two(x):
-    return math.frexp(x)[0] == 0.5
-
 
 # ---- scales
 

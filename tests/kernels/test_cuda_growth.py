@@ -2,10 +2,10 @@
 
 import numpy as np
 import pytest
-from cuda_runners import each_runner
+from cuda_runners import each_runner, progress_of
 
 from gpuboost.kernels import growth, histogram, leaves, nodes, partition
-from gpuboost.kernels.structs import NO_GAIN, NODE, PENALTY, PROGRESS, SLICE
+from gpuboost.kernels.structs import NO_GAIN, NODE, PENALTY, SLICE
 
 N_PARENTS = 35  # of two trees; their children are the frontier, more than a block of the simulator has threads
 N_NODES = 3 * N_PARENTS
@@ -20,16 +20,14 @@ WEIGH = nodes.sum_upwards_step.alone, nodes.prune_step.alone, leaves.leaf_weight
 def a_level():
     """Arrays and scalars by the names that kernels have for them: two trees of depth 1, whose leaves have been evaluated."""
     rng, parents = np.random.default_rng(5), np.arange(N_PARENTS)
-    values = {"nodes": np.zeros(CAPACITY, NODE), "progress": np.zeros(1, PROGRESS)}
+    progress = progress_of(frontier=N_PARENTS, n_nodes=N_NODES, depth=1, learning_rate=0.3, non_finite=1)
+    values = {"nodes": np.zeros(CAPACITY, NODE), "progress": progress}
     table = values["nodes"]
     table["gain"], table["lower"], table["upper"] = rng.choice([NO_GAIN, 1.0, 2.0, 3.0], CAPACITY), -np.inf, np.inf
     table["tree"][:N_PARENTS], table["tree"][N_PARENTS:N_NODES] = parents // 20, np.repeat(parents // 20, 2)
     table["parent"][:N_PARENTS], table["parent"][N_PARENTS:N_NODES] = -1, np.repeat(parents, 2)
     table["left"][:N_PARENTS], table["left"][N_PARENTS:] = N_PARENTS + 2 * parents, -1
     table["depth"][N_PARENTS:N_NODES], table["slot"] = 1, rng.permutation(CAPACITY)
-    progress = {"frontier": N_PARENTS, "n_nodes": N_NODES, "depth": 1, "learning_rate": 0.3, "non_finite": 1}
-    for name, value in progress.items():
-        values["progress"][name] = value
     begin = rng.integers(0, 1000, CAPACITY)
     values["segments"] = np.stack([begin, begin + rng.integers(0, 9000, CAPACITY), rng.integers(0, 2, CAPACITY)], axis=1)
     values["segments"][N_PARENTS:N_NODES:4, 1] = begin[N_PARENTS:N_NODES:4]  # no rows

@@ -5,10 +5,10 @@ import pytest
 from cuda_runners import each_runner, progress_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from test_partition import split_rows
+from test_partition import split_nodes, split_rows
 
 from gpuboost.kernels import partition
-from gpuboost.kernels.structs import CATEGORICAL, NODE
+from gpuboost.kernels.structs import NODE
 
 CHUNK_ROWS = partition.CHUNK_ROWS
 
@@ -19,14 +19,7 @@ def split_rows_with(run, pages, n_bins, splits):
     pages : (columns, the rows of nodes 0, 1, …) of each; the rows of odd nodes lie in buffer 1. splits : as split_rows.
     """
     n_nodes, n_selected = len(pages[0][1]), len(splits)
-    nodes, cats = np.zeros(n_nodes + 2 * n_selected, NODE), np.zeros((n_nodes + 2 * n_selected, 9), np.uint32)
-    for i, (node, (feature, split_bin, default_left)) in enumerate(splits.items()):
-        nodes[node]["feature"], nodes[node]["default_left"], nodes[node]["left"] = feature, default_left, n_nodes + 2 * i
-        if isinstance(split_bin, set):
-            nodes[node]["kind"] = CATEGORICAL
-            cats[node, 1:] = [sum(1 << c % 32 for c in split_bin if c // 32 == word) for word in range(8)]
-        else:
-            nodes[node]["bin"] = split_bin
+    nodes, cats = split_nodes(n_nodes, splits)
     selected = np.array([*splits, -1], np.int32)  # there may be room for more
     progress, n_bins = progress_of(n_selected=n_selected), np.asarray(n_bins, np.int32)
     counts, children_of_pages = np.full(2 * n_selected + 1, 77, np.int64), []

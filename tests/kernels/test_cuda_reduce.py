@@ -10,14 +10,13 @@ from cuda_runners import assert_same, each_runner
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
-from numba import float64
 from numba.extending import is_jitted
+from test_reduce import difference
 
 import gpuboost.metrics
 import gpuboost.objectives
 from gpuboost.backend.fixed_point import sum_scale
 from gpuboost.kernels import reduce
-from gpuboost.kernels.jit import scalar
 from gpuboost.kernels.reduce import (
     NON_FINITE_BITS,
     elementwise_terms,
@@ -31,12 +30,6 @@ from gpuboost.objectives import LOG, LOGIT, find_objective, get_objective, objec
 from gpuboost.params import Params
 
 NO_WEIGHT = np.zeros(0, np.float32)
-
-
-@scalar
-def difference(prediction, label, parameters):
-    """(prediction − label)·p₀ of one value."""
-    return (float64(prediction) - float64(label)) * float64(parameters[0])
 
 
 difference_row = elementwise_terms(difference)

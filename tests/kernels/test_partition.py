@@ -9,20 +9,9 @@ from gpuboost.kernels import partition
 from gpuboost.kernels.structs import CATEGORICAL, NODE
 
 
-def split_rows(columns, n_bins, rows_of, splits, n_threads=1):
-    """Adapter: ({child: rows}, segments, rows) after splitting some leaves.
-
-    rows_of : the rows of nodes 0, 1, …, all in buffer 0.
-    splits : {node: (feature, bin or the set of categories that go right, default_left)}; children are numbered on.
-    """
-    n_nodes = len(rows_of)
-    nodes, segments = np.zeros(n_nodes + 2 * len(splits), NODE), np.zeros((n_nodes + 2 * len(splits), 3), np.int64)
-    cats = np.zeros((len(nodes), 9), np.uint32)
-    ends = np.cumsum([0, *map(len, rows_of)])
-    segments[:n_nodes, 0], segments[:n_nodes, 1] = ends[:-1], ends[1:]
-    flat = np.concatenate([np.empty(0, np.int32), *rows_of])
-    rows = np.stack([flat, np.full_like(flat, -1)]).astype(np.int32)
-    selected = np.array(list(splits), np.int32)
+def split_nodes(n_nodes, splits):
+    """(nodes, cats) of n_nodes and the children of those that are split. splits : as split_rows."""
+    nodes, cats = np.zeros(n_nodes + 2 * len(splits), NODE), np.zeros((n_nodes + 2 * len(splits), 9), np.uint32)
     for i, (node, (feature, split_bin, default_left)) in enumerate(splits.items()):
         nodes[node]["feature"], nodes[node]["default_left"], nodes[node]["left"] = feature, default_left, n_nodes + 2 * i
         if isinstance(split_bin, set):
@@ -30,6 +19,22 @@ def split_rows(columns, n_bins, rows_of, splits, n_threads=1):
             cats[node, 1:] = [sum(1 << c % 32 for c in split_bin if c // 32 == word) for word in range(8)]
         else:
             nodes[node]["bin"] = split_bin
+    return nodes, cats
+
+
+def split_rows(columns, n_bins, rows_of, splits, n_threads=1):
+    """Adapter: ({child: rows}, segments, rows) after splitting some leaves.
+
+    rows_of : the rows of nodes 0, 1, …, all in buffer 0.
+    splits : {node: (feature, bin or the set of categories that go right, default_left)}; children are numbered on.
+    """
+    n_nodes = len(rows_of)
+    nodes, cats = split_nodes(n_nodes, splits)
+    segments, ends = np.zeros((len(nodes), 3), np.int64), np.cumsum([0, *map(len, rows_of)])
+    segments[:n_nodes, 0], segments[:n_nodes, 1] = ends[:-1], ends[1:]
+    flat = np.concatenate([np.empty(0, np.int32), *rows_of])
+    rows = np.stack([flat, np.full_like(flat, -1)]).astype(np.int32)
+    selected = np.array(list(splits), np.int32)
     chunks = partition.list_chunks(selected, segments)
     is_left = np.full(len(flat), 255, np.uint8)
     n_bins = np.asarray(n_bins, np.int32)

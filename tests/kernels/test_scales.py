@@ -1,6 +1,5 @@
 """kernels/quantise.py: scales that use the integers' range and never leave it, keys of their own, and who gets two limbs."""
 
-import math
 from dataclasses import replace
 from fractions import Fraction
 
@@ -10,20 +9,12 @@ import round_facts
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
+from round_facts import bits_of, is_power_of_two
 
 from gpuboost.backend.plans import Penalty
 from gpuboost.kernels.quantise import FINE_ROWS, LIGHT_BITS, choose_limbs_cpu, choose_scales_cpu
 
 POSITIVE32 = st.floats(0, width=32, exclude_min=True, allow_infinity=False)
-
-
-def bits_of(*pairs):
-    """int64 (n_outputs, 2): float32 bits, as the kernels report maxima."""
-    return np.array(pairs, np.float32).view(np.int32).astype(np.int64).reshape(len(pairs), 2)
-
-
-def is_power_of_two(x):
-    return math.frexp(x)[0] == 0.5
 
 
 def facts(maxima, searched, global_rows=1, seed=0, round_number=0):
