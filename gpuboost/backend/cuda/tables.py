@@ -59,8 +59,8 @@ class DrawnColumns:
 class CudaTable(ABC):
     """binned : the table. pages : its rows in this training. first_output : int32 (n_trees,), progress : on the device."""
 
-    #: int64 sums of a histogram beside its bins: of packed codes, before they are undone.
-    n_packed_codes = 0
+    #: Where histograms are added up by packed records.
+    _packed: "_Packed | None" = None
     #: Whether find_leaves is there.
     can_find_leaves = False
 
@@ -110,6 +110,8 @@ class CudaTable(ABC):
                     rows.first_slice, blocks=1, threads=max(n, LISTING_THREADS),
                 )  # fmt: skip
             self._add(p, page, kernel, n_blocks, n_limbs, (self._progress, rows.slices, rows.first_slice, target))
+        if self._packed is not None:
+            self._packed.undo(n, batch.first_slot, hist)
 
     def _clear_slots(self, target: Array, first: int, n: int) -> None:
         """Make n slots 0, and where slots are first used in a round some more of those behind them: for levels to come."""
@@ -122,7 +124,7 @@ class CudaTable(ABC):
 
     def reserve(self, hist: Array) -> Array:
         """Where histograms are added up that end in ``hist``: there, or in an array beside it, allocated on the first call."""
-        return hist
+        return hist if self._packed is None else self._packed.room(hist)
 
     @abstractmethod
     def _kernel(self) -> tuple[CudaKernel, int, int]:
@@ -134,10 +136,10 @@ class CudaTable(ABC):
         """Add up page p."""
 
     def _add_records(
-        self, p: int, words: Array, tiles: RecordTiles, offsets: Array, n_limbs: Array, n_blocks: int, work: tuple[Array, ...]
+        self, p: int, words: Array, tiles: RecordTiles, n_limbs: Array, n_blocks: int, work: tuple[Array, ...]
     ) -> None:
-        """Add up page p by its records. words : as tiles.word. offsets : int32, where the bins of each code begin."""
-        rows = self._pages[p]
+        """Add up page p by its records. words : as tiles.word."""
+        rows, offsets = self._pages[p], self.columns.offsets if self._packed is None else self._packed.record_offsets
         self._launch(
             tiles.kernel, words, rows.lists, rows.gpair, n_limbs, offsets, *tiles.shape, *work, blocks=n_blocks,
             shared=tiles.shared_bytes,
@@ -163,7 +165,8 @@ def _tiles(launch: Launcher, offsets: np.ndarray, n_codes: int, code_bytes: int)
 
 
 class DenseTable(CudaTable):
-    """A code for every cell."""
+    """A code for every cell, or records of packed columns beside them. All of such a record is added up, whatever features are
+    drawn."""
 
     def __init__(
         self, launch: Launcher, binned: BinnedMatrix, params: Params, pages: list[PageRows], first_output: Array, progress: Array
@@ -172,6 +175,7 @@ class DenseTable(CudaTable):
         n_codes, size = len(self.columns.features), binned.dtype.itemsize
         if binned.packing is not None:
             n_codes = binned.packing.n_groups
+            self._packed = _Packed(launch, binned.packing, self._offsets, self.columns, params.colsample_bytree < 1)
         self._tiles = _tiles(launch, binned.record_offsets, n_codes, size)
         self._no_leaves = self._device.empty((0, 0), np.int32)
         self.can_find_leaves = binned.cuts.n_features <= row_leaves.MAX_FEATURES
@@ -216,7 +220,7 @@ class DenseTable(CudaTable):
         return self._tiles.kernel, self._tiles.n_tiles, self._tiles.n_lines
 
     def _add(self, p: int, page: Page, kernel: CudaKernel, n_blocks: int, n_limbs: Array, work: tuple[Array, ...]) -> None:
-        self._add_records(p, self._words(p, page), self._tiles, self.columns.offsets, n_limbs, n_blocks, work)
+        self._add_records(p, self._words(p, page), self._tiles, n_limbs, n_blocks, work)
 
     def move(self, p: int, page: Page, arrays: NodeArrays, n_chunks: int) -> None:
         assert isinstance(page, DensePage)
@@ -248,16 +252,15 @@ class _Packed:
 
     def __init__(self, launch: Launcher, packing: Packing, offsets: Array, columns: DrawnColumns, clears: bool) -> None:
         self._launch, self._columns, self._offsets, self._clears = launch, columns, offsets, clears  # clears : what is not drawn
-        self._n_total = int(packing.offsets[1])
+        self._n_total, self._n_codes = int(packing.offsets[1]), int(packing.offsets[-1])
         self._undo = tuple(map(launch.device.put, packing.undo))
         self.record_offsets = launch.device.put(packing.offsets)
-        self.n_codes = int(packing.offsets[-1])
         self._hist: Array | None = None
 
     def room(self, hist: Array) -> Array:
         """int64 (slots, leaf_size, packed codes, 2), as many slots as hist has."""
         if self._hist is None:
-            self._hist = self._launch.device.empty((*hist.shape[:2], self.n_codes, 2), np.int64)
+            self._hist = self._launch.device.empty((*hist.shape[:2], self._n_codes, 2), np.int64)
         return self._hist
 
     def undo(self, n: int, first_slot: int, hist: Array) -> None:
@@ -268,28 +271,6 @@ class _Packed:
             unpack_histograms_kernel, first_slot, n, self._hist, self._n_total, features, self._columns.offsets, self._offsets,
             *self._undo, hist, warps=n * hist.shape[1] * len(features),
         )  # fmt: skip
-
-
-class PackedTable(DenseTable):
-    """Records of packed columns beside the columns. All of a record is added up, whatever features are drawn."""
-
-    def __init__(
-        self, launch: Launcher, binned: BinnedMatrix, params: Params, pages: list[PageRows], first_output: Array, progress: Array
-    ) -> None:
-        super().__init__(launch, binned, params, pages, first_output, progress)
-        assert binned.packing is not None
-        self._packed = _Packed(launch, binned.packing, self._offsets, self.columns, params.colsample_bytree < 1)
-        self.n_packed_codes = self._packed.n_codes
-
-    def reserve(self, hist: Array) -> Array:
-        return self._packed.room(hist)
-
-    def build(self, arrays: NodeArrays, n_limbs: Array, n: int, batch: FrontierBatch, max_depth: int, hist: Array) -> None:
-        super().build(arrays, n_limbs, n, batch, max_depth, hist)
-        self._packed.undo(n, batch.first_slot, hist)
-
-    def _add(self, p: int, page: Page, kernel: CudaKernel, n_blocks: int, n_limbs: Array, work: tuple[Array, ...]) -> None:
-        self._add_records(p, self._words(p, page), self._tiles, self._packed.record_offsets, n_limbs, n_blocks, work)
 
 
 class SparseTable(CudaTable):
@@ -368,28 +349,20 @@ class PackedSparseTable(SparseTable):
         packing = binned.packing
         assert packing is not None
         self._packed = _Packed(launch, packing, self._offsets, self.columns, params.colsample_bytree < 1)
-        self.n_packed_codes = self._packed.n_codes
         self._tiles = _tiles(launch, packing.offsets, packing.n_groups, 1)
         (page,) = (self._page(p) for p in range(len(pages)))
         assert page.records is not None
         self._words = page.records.view(self._tiles.word)
 
-    def reserve(self, hist: Array) -> Array:
-        return self._packed.room(hist)
-
     def _kernel(self) -> tuple[CudaKernel, int, int]:
         return self._tiles.kernel, self._tiles.n_tiles, self._tiles.n_lines
 
-    def build(self, arrays: NodeArrays, n_limbs: Array, n: int, batch: FrontierBatch, max_depth: int, hist: Array) -> None:
-        super().build(arrays, n_limbs, n, batch, max_depth, hist)
-        self._packed.undo(n, batch.first_slot, hist)
-
     def _add(self, p: int, page: Page, kernel: CudaKernel, n_blocks: int, n_limbs: Array, work: tuple[Array, ...]) -> None:
-        self._add_records(p, self._words, self._tiles, self._packed.record_offsets, n_limbs, n_blocks, work)
+        self._add_records(p, self._words, self._tiles, n_limbs, n_blocks, work)
 
 
 _CLASSES: dict[Representation, type[DenseTable] | type[SparseTable]] = {
-    Representation.DENSE: DenseTable, Representation.PACKED: PackedTable, Representation.SPARSE: SparseTable,
+    Representation.DENSE: DenseTable, Representation.PACKED: DenseTable, Representation.SPARSE: SparseTable,
     Representation.PACKED_SPARSE: PackedSparseTable,
 }  # fmt: skip
 
