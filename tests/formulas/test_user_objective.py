@@ -274,15 +274,19 @@ def test_values_are_refused_when_training_begins(formulas):
     assert any("def concave" in str(w.message) and "100% of the hessians of concave are neg" in str(w.message) for w in warnings)
 
 
-@pytest.mark.long
-@pytest.mark.sweep(1)
-@pytest.mark.parametrize("name", ["my_logistic", "focal-loss", "by_weight"])
-def test_a_gpu_computes_it_without_calls_or_a_stack(name):
+def check_compiled(kernel):
+    """For a GPU: no calls, no stack."""
     pytest.importorskip("numba.cuda.np.numpy_support", reason="needs numba-cuda", exc_type=ImportError)
     pytest.importorskip("cuda.core", reason="needs an assembler", exc_type=ImportError)
     from gpuboost.backend.cuda.compiler import compile_kernel, to_ptx
 
-    kernel = objectives.get_objective(name, Params(objective=name)).gradients_kernel
     assert compile_kernel(kernel, {}, (9, 0)).spill_bytes == 0
     ptx = to_ptx(kernel, {}, (9, 0))
     assert "call" not in ptx.replace("callseq", "") and ".local" not in ptx
+
+
+@pytest.mark.long
+@pytest.mark.sweep(1)
+@pytest.mark.parametrize("name", ["my_logistic", "focal-loss", "by_weight"])
+def test_a_gpu_computes_it_without_calls_or_a_stack(name):
+    check_compiled(objectives.get_objective(name, Params(objective=name)).gradients_kernel)

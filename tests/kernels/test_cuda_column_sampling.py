@@ -18,8 +18,8 @@ def masks_with(
     run, nodes, n_features, n_level, n_node, *, first, batch=4, sets=(), weights=NO_WEIGHTS, features=None, seed=1,
     round_number=0, max_depth=0,
 ):  # fmt: skip
-    """As test_features.masks for all nodes from ``first`` on, by the CUDA kernel in batches. The last one asks for more nodes
-    than there are."""
+    """As test_column_sampling.masks for all nodes from ``first`` on, by the CUDA kernel in batches. The last one asks for more
+    nodes than there are."""
     features = np.arange(n_features) if features is None else np.asarray(features)
     progress = progress_of(frontier=first, n_nodes=len(nodes), seed=seed, round=round_number)
     there = np.concatenate([nodes, np.full(batch, nodes[0], NODE)])

@@ -5,6 +5,7 @@ import json
 import numpy as np
 import pytest
 import scipy.stats
+from test_losses import derivatives
 
 import gpuboost as gb
 from gpuboost.backend import CpuBackend
@@ -50,16 +51,25 @@ def aft_loss(law, margin, low, high, scale):
         return np.where(low == high, -of.logpdf(z_low), -np.log(mass))
 
 
+def check_files(ours, theirs, data, their_data):
+    """Each library predicts the same from the other's files; the boosters that ours reads."""
+    read = []
+    for raw_format in ("json", "ubj"):
+        loaded = xgboost.Booster(model_file=ours.save_raw(raw_format))
+        np.testing.assert_allclose(loaded.predict(their_data), ours.predict(data), rtol=2e-6)
+        read.append(gb.Booster(model_file=bytes(theirs.save_raw(raw_format))))
+        np.testing.assert_allclose(read[-1].predict(data), theirs.predict(their_data), rtol=2e-6)
+    return read
+
+
 @each_law
 @pytest.mark.parametrize("scale", [1.0, 0.5, 2.0])
 def test_aft_gradients_are_differences_of_the_loss(law, scale):
     _, time, low, high, _ = times(2000)
     margin = (np.log(time) + np.random.default_rng(1).normal(size=2000) * scale).astype(np.float32)
     grad, hess = aft_gradients(law, margin, low, high, scale)
-    step = 2.0**-7 * scale
-    f = [aft_loss(law, margin.astype(np.float64) + k * step, low, high, scale) for k in (-2, -1, 0, 1, 2)]
-    first = (f[0] - 8 * f[1] + 8 * f[3] - f[4]) / (12 * step)
-    second = (-f[0] + 16 * f[1] - 30 * f[2] + 16 * f[3] - f[4]) / (12 * step**2)
+    loss = lambda margin, bounds: aft_loss(law, margin, *bounds, scale)  # noqa: E731
+    first, second = derivatives(loss, margin.astype(np.float64), (low, high), step=2.0**-7 * scale)
     usual = (np.abs(first) < 14) & (second < 14)
     assert usual.mean() > 0.9
     # 20 bits of a gradient; differences over five points err by step⁴ times a fifth derivative
@@ -97,11 +107,7 @@ def test_aft_is_xgboosts(law):
     np.testing.assert_allclose(*margins, rtol=1e-5, atol=2e-6)
     for metric, values in logs[1]["t"].items():
         assert logs[0]["t"][metric] == pytest.approx(values, rel=1e-5)
-    for raw_format in ("json", "ubj"):
-        read = xgboost.Booster(model_file=ours.save_raw(raw_format))
-        np.testing.assert_allclose(read.predict(their_data), ours.predict(data), rtol=2e-6)
-        read = gb.Booster(model_file=bytes(theirs.save_raw(raw_format)))
-        np.testing.assert_allclose(read.predict(data), theirs.predict(their_data), rtol=2e-6)
+    for read in check_files(ours, theirs, data, their_data):
         assert (read.params.aft_loss_distribution, read.params.aft_loss_distribution_scale) == (law, 1.25)
 
 
@@ -236,11 +242,7 @@ def test_cox_of_distinct_times_is_xgboosts():
     np.testing.assert_allclose(*margins, rtol=1e-5, atol=2e-6)
     assert logs[0]["t"]["cox-nloglik"] == pytest.approx(logs[1]["t"]["cox-nloglik"], rel=1e-5)
     assert json.loads(ours.save_raw("json"))["learner"]["objective"] == {"name": "survival:cox"}
-    for raw_format in ("json", "ubj"):
-        read = xgboost.Booster(model_file=ours.save_raw(raw_format))
-        np.testing.assert_allclose(read.predict(their_data), ours.predict(data), rtol=2e-6)
-        read = gb.Booster(model_file=bytes(theirs.save_raw(raw_format)))
-        np.testing.assert_allclose(read.predict(data), theirs.predict(their_data), rtol=2e-6)
+    check_files(ours, theirs, data, their_data)
 
 
 def test_cox_metric_is_the_loss_per_event_also_with_ties_and_weights():
