@@ -31,7 +31,7 @@ from gpuboost.params.given import given_params, recorded_params
 from gpuboost.predictor import Predicted, Predictor, Predictors, prediction_backend
 from gpuboost.targets import check_labels
 from gpuboost.training.adopt import adopt_params, ends_training, rebase
-from gpuboost.training.evaluate import CustomMetric, Evaluation, evaluate, metric_names
+from gpuboost.training.evaluate import CustomMetric, Evaluation, checked_evals, evaluate, metric_names
 from gpuboost.training.running import Boosting
 from gpuboost.training.start import start_boosting, untrained_model
 from gpuboost.updating.boosting import Updating
@@ -182,6 +182,7 @@ class Booster(ModelView):
         custom_metric : (predictions, dmatrix) -> (name, value) or a list of them, added to eval_metric. It sees transformed
         predictions, or raw margins with ``margins``.
         """
+        evals = checked_evals(evals)
         if not evals:
             return []
         with self._lock, verbosity_context(self._params.verbosity):

@@ -295,4 +295,5 @@ def _splits_of(
         splits = []
     if not splits or not all(len(rows) and len(test_rows) for rows, test_rows in splits):
         raise ValueError("folds must hold pairs (rows to train on, rows to test on), or be a splitter of scikit-learn.")
-    return [(row_numbers(rows, n_rows), row_numbers(test_rows, n_rows)) for rows, test_rows in splits]
+    numbers = partial(row_numbers, n_rows=n_rows, name="rows of folds")
+    return [(numbers(rows), numbers(test_rows)) for rows, test_rows in splits]

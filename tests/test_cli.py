@@ -553,9 +553,17 @@ def test_the_index_of_a_pandas_frame_is_not_learnt_from(folder):
     assert main(["predict", "table.parquet", "--model", "model.json", "--output", "out.csv"]) in (0, None)
 
 
+@pytest.mark.parametrize("name", ["out.xlsx", "out.tsv", "out.PARQUET"])
+@pytest.mark.parametrize("command", ["predict", "explain"])
+def test_a_table_is_not_written_as_what_its_name_does_not_say(command, name, folder, capsys):
+    assert main([command, "train.csv", "--model", "there-is-none.json", "--output", name]) == 2
+    assert f"--output must end in .csv or .parquet, got '{name}'" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("command", [
-    ["train", "train.csv", "--label", "answer", "--model", "taken.json"], ["predict", "train.csv", "--output", "taken.json"],
+    ["train", "train.csv", "--label", "answer", "--model", "taken.json"], ["dump", "--output", "taken.json"],
     ["predict", "train.csv", "--output", "no/out.csv"], ["explain", "train.csv", "--output", "no/out.csv"],
+    ["dump", "--output", "no/out.txt"],
 ])  # fmt: skip
 def test_where_nothing_can_be_written_no_time_is_spent(command, folder, capsys):
     (folder / "taken.json").mkdir()

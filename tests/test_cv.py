@@ -289,6 +289,8 @@ def test_wrong_arguments_are_refused_before_training(data):
         gb.cv(LOGISTIC, data, folds=[])
     with pytest.raises(ValueError, match="folds must hold pairs"):
         gb.cv(LOGISTIC, data, folds=[(range(400), [])])
+    with pytest.raises(IndexError, match=r"rows of folds must lie in \[0, 399\], got 400"):
+        gb.cv(LOGISTIC, data, folds=[(range(300), range(300, 401))])
     with pytest.raises(ValueError, match="Supported target types"):  # scikit-learn's own words
         gb.cv({}, gb.DMatrix(X, np.arange(400) / 7), stratified=True)
     for name, value in {"nfold": 2.5, "seed": "x"}.items():

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from importlib.metadata import version
 from itertools import chain
+from pathlib import Path
 from typing import Any, NoReturn
 
 import numpy as np
@@ -40,7 +41,7 @@ from gpuboost.cli.task import check_params, check_target, check_writable, choose
 from gpuboost.data.dmatrix import DMatrix
 from gpuboost.data.external import ExtMemQuantileDMatrix
 from gpuboost.data.quantile_dmatrix import QuantileDMatrix
-from gpuboost.data.streams.files import stream_of_query
+from gpuboost.data.streams.files import PARQUET, stream_of_query
 from gpuboost.data.tables.text_files import TextTable
 from gpuboost.doctor import report
 from gpuboost.errors import DISTRIBUTION, DeviceNotFoundError, ModelFormatError
@@ -151,7 +152,7 @@ def _train(options: argparse.Namespace) -> None:
 
 
 def _predict(options: argparse.Namespace) -> None:
-    _check_output(options)
+    _check_output_table(options)
     booster = _load(options.model)
     frames = [_predictions(booster, data, options) for data in _tables_for(booster, options.data, may_stream=True)]
     write_table(import_polars().concat(frames), options.output)
@@ -175,6 +176,13 @@ def _predictions(booster: Booster, data: DMatrix, options: argparse.Namespace) -
         probability = class_probabilities(booster.predict(data), len(classes))
         columns = {"prediction": classes[probability.argmax(axis=1)], **named_columns("probability", probability, classes)}
     return import_polars().DataFrame(columns)
+
+
+def _check_output_table(options: argparse.Namespace) -> None:
+    """As _check_output, of a file whose name says what it is to be. One without an ending may be a pipe, which takes CSV."""
+    if options.output and Path(options.output).suffix not in ("", ".csv", *PARQUET):
+        raise ValueError(f"--output must end in .csv or .parquet, got {options.output!r}. Use out.csv, for example.")
+    _check_output(options)
 
 
 def _check_output(options: argparse.Namespace) -> None:
@@ -210,7 +218,7 @@ def _tables_for(booster: Booster, path: str, *, may_stream: bool) -> Iterator[DM
 def _explain(options: argparse.Namespace) -> None:
     from gpuboost.explaining.contributions import mean_sizes
 
-    _check_output(options)
+    _check_output_table(options)
     booster = _load(options.model)
     model = booster.model
     if options.picture:
@@ -343,7 +351,7 @@ def _parser() -> argparse.ArgumentParser:
 
     command = commands.add_parser("train", help="train a model on a table")
     command.add_argument("data", help="table to train on: .csv, .parquet, .libsvm, .svm, FILE?format=libsvm, a folder or pattern")
-    command.add_argument("--label", help="column to predict; text or few integers are classes. Not for LIBSVM files")
+    command.add_argument("--label", help="column to predict; text, two numbers or few integers are classes. Not for LIBSVM files")
     command.add_argument("--weight", nargs=1, default=[], metavar="COLUMN", help="column of row weights")
     command.add_argument("--qid", nargs=1, default=[], metavar="COLUMN", help="column of queries, whose rows are ranked")
     command.add_argument("--valid", metavar="DATA", help="table to evaluate on")

@@ -125,15 +125,18 @@ def as_feature_weights(weights: Any, n_features: int) -> np.ndarray:
     return values
 
 
-def row_numbers(rindex: Any, n_rows: int) -> np.ndarray:
-    """intp (n,). Raises ValueError for a mask of the wrong length, IndexError for rows that do not exist."""
-    index = _as_array("rindex", rindex)
+def row_numbers(rindex: Any, n_rows: int, name: str = "rindex") -> np.ndarray:
+    """intp (n,). Raises ValueError for a mask of the wrong length, IndexError for rows that do not exist.
+
+    name : what they are called where they are given.
+    """
+    index = _as_array(name, rindex)
     if index.dtype == bool and index.shape != (n_rows,):
-        raise ValueError(f"a boolean rindex must have one value per row ({n_rows}), got shape {index.shape}.")
-    rows = np.flatnonzero(index) if index.dtype == bool else as_integers("rindex", index)
+        raise ValueError(f"a boolean {name} must have one value per row ({n_rows}), got shape {index.shape}.")
+    rows = np.flatnonzero(index) if index.dtype == bool else as_integers(name, index)
     outside = (rows < 0) | (rows >= n_rows)
     if outside.any():
-        raise IndexError(f"rindex must lie in [0, {n_rows - 1}], got {rows[outside][0]}.")
+        raise IndexError(f"{name} must lie in [0, {n_rows - 1}], got {rows[outside][0]}.")
     return rows.astype(np.intp)
 
 

@@ -1,7 +1,7 @@
 """The metrics of matrices, from their margins."""
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -14,7 +14,7 @@ from gpuboost.metrics import get_metric
 from gpuboost.objectives import Objective
 from gpuboost.params import Params
 
-__all__ = ["CustomMetric", "Evaluation", "evaluate", "metric_names", "named_values"]
+__all__ = ["CustomMetric", "Evaluation", "checked_evals", "evaluate", "metric_names", "named_values"]
 
 Evaluation = tuple[str, str, float]  # data name, metric name, value
 CustomMetric = Callable[[Array, DMatrix], tuple[str, float] | list[tuple[str, float]]]  # (predictions, matrix)
@@ -25,6 +25,16 @@ def metric_names(params: Params, objective: Objective) -> tuple[str, ...]:
     if params.eval_metric or params.disable_default_eval_metric:
         return params.eval_metric
     return (objective.default_metric,)
+
+
+def checked_evals(evals: Iterable[Any] | None) -> list[tuple[DMatrix, str]]:
+    """The matrices to evaluate, with their names. TypeError for anything else."""
+    checked = [tuple(pair) if isinstance(pair, list) else pair for pair in evals or ()]
+    for pair in checked:
+        if not (isinstance(pair, tuple) and len(pair) == 2 and isinstance(pair[0], DMatrix) and isinstance(pair[1], str)):
+            found = f"({', '.join(type(part).__name__ for part in pair)})" if isinstance(pair, tuple) else type(pair).__name__
+            raise TypeError(f"evals must hold (DMatrix, name) pairs, got {found}. Use [(dtest, 'test')].")
+    return checked
 
 
 def evaluate(

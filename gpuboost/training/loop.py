@@ -16,7 +16,7 @@ from gpuboost.data.dmatrix import DMatrix
 from gpuboost.model_io import dumps
 from gpuboost.several_gpus import gpus_of, train_on_gpus
 from gpuboost.training.checkpoint import Checkpoints, KeepsProgress, Progress, anywhere, describe_training
-from gpuboost.training.evaluate import CustomMetric
+from gpuboost.training.evaluate import CustomMetric, checked_evals
 
 __all__ = ["boost_rounds", "check_arguments", "monitors", "train"]
 
@@ -213,10 +213,7 @@ def check_arguments(num_boost_round: Any, callbacks: Any, **functions: Any) -> i
 
 
 def _checked_evals(evals: Sequence[tuple[DMatrix, str]] | None) -> list[tuple[DMatrix, str]]:
-    checked = [tuple(pair) if isinstance(pair, list) else pair for pair in evals or ()]
-    for pair in checked:
-        if not (isinstance(pair, tuple) and len(pair) == 2 and isinstance(pair[0], DMatrix) and isinstance(pair[1], str)):
-            raise TypeError(f"evals must hold (DMatrix, name) pairs, got {pair!r}.")
+    checked = checked_evals(evals)
     names = [name for _, name in checked]
     if repeated := [name for name in names if names.count(name) > 1]:
         raise ValueError(f"the names of evals must differ, but {repeated[0]!r} is there twice. Give each matrix its own.")
