@@ -95,7 +95,9 @@ class EarlyStopping(TrainingCallback):
 
     def after_iteration(self, model: Any, epoch: int, evals_log: EvalsLog) -> bool:
         if not evals_log:
-            raise ValueError("early stopping needs an evaluation set. Pass evals=[(deval, 'eval')].")
+            raise ValueError(
+                "early stopping needs an evaluation set. Pass evals=[(deval, 'eval')], and eval_metric if the default is off."
+            )
         data = _chosen(self.data_name or list(evals_log)[-1], evals_log, "data_name")
         metrics = evals_log[data]
         metric = _chosen(self.metric_name or list(metrics)[-1], metrics, "metric_name")

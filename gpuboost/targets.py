@@ -22,7 +22,7 @@ def estimate_base_score(dtrain: DMatrix, objective: Objective, backend: Backend,
     label, weight = dtrain.labels_for(objective.label_rows), dtrain.weights
     n_outputs = objective.n_outputs(len(label))
     if not dtrain.masks_labels:
-        scores = _base_scores(label, weight, n_outputs, objective, backend, comm)
+        scores = _base_scores(label, weight, n_outputs, objective, backend, comm, dtrain.lacks_labels)
     else:  # each target by the rows that have it
         for k, target in enumerate(label):
             if not sum(comm.allgather_int(int((~np.isnan(target)).sum()))):
@@ -46,14 +46,17 @@ def check_start(scores: Sequence[float], objective: Objective) -> None:
 
 
 def _base_scores(
-    label: np.ndarray, weight: np.ndarray, n_outputs: int, objective: Objective, backend: Backend, comm: Communicator
-) -> list[float]:
-    """Of these rows. label : float32 (n_label_rows, n_rows)."""
+    label: np.ndarray, weight: np.ndarray, n_outputs: int, objective: Objective, backend: Backend, comm: Communicator,
+    lacks_labels: bool = False,
+) -> list[float]:  # fmt: skip
+    """Of these rows. label : float32 (n_label_rows, n_rows). lacks_labels : whether rows count for nothing because of that."""
     on_device = backend.memory.put(np.ascontiguousarray(label))
     sums = RowSums(backend, comm, on_device, on_device, backend.memory.put(weight))
     if not sums.total_weight > 0:
         check_count(comm.allgather_int(label.shape[1]))
-        raise ValueError("weight is zero for every row, so there is nothing to train on. Give some rows a positive weight.")
+        what = "label is missing in every row of positive weight" if lacks_labels else "weight is zero for every row"
+        fix = "labels" if lacks_labels else "a positive weight"
+        raise ValueError(f"{what}, so there is nothing to train on. Give some rows {fix}.")
     return list(objective.base_score(sums, n_outputs))
 
 

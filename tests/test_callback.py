@@ -146,6 +146,9 @@ def test_best_round_of_a_continued_model_counts_all_its_rounds(matrices):
 def test_early_stopping_without_evaluations_says_what_to_pass(matrices):
     with pytest.raises(ValueError, match="needs an evaluation set. Pass evals"):
         gb.train({}, matrices[0], 3, early_stopping_rounds=2)
+    with pytest.raises(ValueError, match="and eval_metric if the default is off"):
+        no_metric = {"disable_default_eval_metric": True}
+        gb.train(no_metric, matrices[0], 3, evals=[(matrices[1], "valid")], early_stopping_rounds=2)
 
 
 @pytest.mark.parametrize("schedule", [[0.5, 0.25, 0.125], lambda epoch: 0.5 ** (epoch + 1)])

@@ -117,3 +117,5 @@ def test_a_label_column_without_a_label_is_named():
     X, labels = np.ones((4, 1), np.float32), np.array([[1, np.nan]] * 4, np.float32)
     with pytest.raises(ValueError, match="label column 1 is missing in every row"):
         gb.train({}, gb.DMatrix(X, labels, missing_labels="mask"), 1)
+    with pytest.raises(ValueError, match="label is missing in every row of positive weight"):
+        gb.train({}, gb.DMatrix(X, labels[:, 1], missing_labels="mask"), 1)
