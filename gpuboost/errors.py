@@ -40,6 +40,6 @@ class NotFittedError(ValueError, AttributeError):
     """Prediction or saving was asked of something that has no model yet (as scikit-learn's class of the same name)."""
 
 
-def not_built(name: str, instead: str = "") -> NotImplementedError:
+def not_built(name: str, instead: str) -> NotImplementedError:
     """The error for a name of XGBoost's API that gpuboost knows but does not have yet."""
-    return NotImplementedError(f"{name} is not built yet in gpuboost.{' ' + instead if instead else ''}")
+    return NotImplementedError(f"{name} is not built yet in gpuboost. {instead}")

@@ -37,7 +37,7 @@ def start_margin(
     return np.repeat(margins[:, None], n_rows, axis=1)
 
 
-def model_source(model: Model, dmatrix: DMatrix, by_name: bool = True) -> ColumnSource | None:
+def model_source(model: Model, dmatrix: DMatrix, by_name: bool) -> ColumnSource | None:
     """The table as the model reads it; None where the matrix only has its codes.
 
     by_name : False takes the columns in their order, whatever their names. Raises ValueError naming columns that do not match the

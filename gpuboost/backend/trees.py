@@ -7,7 +7,7 @@ import numpy as np
 from gpuboost.backend.contract import FlatTrees
 from gpuboost.binned.cuts import Cuts
 from gpuboost.kernels.nodes import collect_tree, number_kept
-from gpuboost.kernels.structs import CATEGORICAL, CATEGORY_RULES, EMPTY_WORDS, FLAT_NODE, NUMERIC
+from gpuboost.kernels.structs import CATEGORICAL, CATEGORY_RULES, FLAT_NODE, NUMERIC
 from gpuboost.model.tree import CategorySets, Tree
 from gpuboost.params import Params
 
@@ -59,7 +59,7 @@ def _collect_sets(tree: int, nodes: np.ndarray, cats: np.ndarray, new_ids: np.nd
     return CategorySets(new_ids[is_set], bounds.astype(np.int64), categories.astype(np.int32))
 
 
-def flatten_grown(nodes: np.ndarray, cuts: Cuts, n_words: int = EMPTY_WORDS) -> np.ndarray:
+def flatten_grown(nodes: np.ndarray, cuts: Cuts, n_words: int) -> np.ndarray:
     """Trees that have just been grown, as kernels/predict.py walks them: FLAT_NODE (n_nodes,). A tree begins at its root's
     number; nodes that were pruned are there, too, and never met. n_words : of a node's set; they lie node by node."""
     flat, is_split = np.zeros(len(nodes), FLAT_NODE), nodes["left"] >= 0

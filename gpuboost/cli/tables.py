@@ -38,7 +38,7 @@ def import_polars() -> Any:
     return polars
 
 
-def read_table(path: str, texts: Iterable[str] = ()) -> Any:
+def read_table(path: str, texts: Iterable[str]) -> Any:
     """A polars DataFrame of a .csv or .parquet file, or of all such files of a folder or pattern; a TextTable of a LIBSVM file.
 
     texts : columns of CSV to be read as text: what is text in one file, 01 and 1A, may look like numbers in the next.

@@ -61,7 +61,7 @@ class TreeWalks:
     """The walks over a model's trees. Few are kept; many are laid out anew whenever they are asked for."""
 
     def __init__(self, model: Model, trees: ExplainedTrees, covers: np.ndarray, with_pairs: bool, n_threads: int) -> None:
-        self._trees, self._with_pairs, self._n_threads = trees, with_pairs, n_threads
+        self._with_pairs, self._n_threads = with_pairs, n_threads
         flat = trees.flat
         self._walks = np.array(
             [(t, own, output + own) for t, output in enumerate(flat.first_output) for own in range(flat.leaf_values.shape[1])],

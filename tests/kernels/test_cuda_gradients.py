@@ -61,8 +61,8 @@ def objective_of(name):
     return get_objective(name, parse_params({"objective": name, **extra}))
 
 
-def labels_of(objective, n_rows, n_targets, rng):
-    """Labels that the objective allows, of these numbers."""
+def labels_of(objective, n_rows, rng):
+    """One label a row that the objective allows, of these numbers."""
     allowed = []
     for value in (0.0, 1.0, 2.0, 0.25, -0.5, -3.5, 1e30):
         try:
@@ -71,7 +71,7 @@ def labels_of(objective, n_rows, n_targets, rng):
         except ValueError:
             pass
     assert len(allowed) > 1
-    return rng.choice(allowed, (n_targets, n_rows)).astype(np.float32)
+    return rng.choice(allowed, (1, n_rows)).astype(np.float32)
 
 
 # But those without a formula of their own, or with pairs of labels: tests/recorded_digests.py trains them.
@@ -103,7 +103,7 @@ def test_an_objective_differs_from_the_cpu_in_no_bit(run, name, data, n_rows, we
     n_outputs = objective.n_outputs(1)
     margin = data.draw(hnp.arrays(np.float32, (n_outputs, n_rows), elements=MARGINS))
     weight = {"no weights": NO_WEIGHT, "weights": rng.integers(0, 4, n_rows) / 3, "zeros": np.zeros(n_rows)}[weights]
-    check_objective(run, objective, margin, labels_of(objective, n_rows, 1, rng), weight.astype(np.float32))
+    check_objective(run, objective, margin, labels_of(objective, n_rows, rng), weight.astype(np.float32))
 
 
 @pytest.mark.sweep(9)
@@ -113,7 +113,7 @@ def test_an_objective_differs_from_the_cpu_in_no_bit(run, name, data, n_rows, we
 def test_rows_beyond_the_grid_and_none(run, name, n_rows):
     rng, objective = np.random.default_rng(n_rows), objective_of(name)
     margin = rng.normal(size=(objective.n_outputs(1), n_rows)).astype(np.float32) * 4
-    check_objective(run, objective, margin, labels_of(objective, n_rows, 1, rng), rng.random(n_rows).astype(np.float32))
+    check_objective(run, objective, margin, labels_of(objective, n_rows, rng), rng.random(n_rows).astype(np.float32))
 
 
 @each_runner
@@ -153,7 +153,7 @@ def test_a_margin_that_is_nan_makes_a_gradient_of_its_row_not_finite(run, name, 
     rng, objective = np.random.default_rng(5), objective_of(name)
     margin = np.zeros((objective.n_outputs(1), 3), np.float32)
     margin[output, 1] = np.nan
-    label = labels_of(objective, 3, 1, rng)
+    label = labels_of(objective, 3, rng)
     check_objective(run, objective, margin, label)
     maxima = gradients(run, objective.gradients_kernel, margin, label, NO_WEIGHT, objective.parameters)[2]
     assert (maxima >= NON_FINITE_BITS).any()

@@ -8,11 +8,11 @@ from hypothesis import strategies as st
 from gpuboost.kernels.cuts import end_bins_cpu
 
 
-def ends_of(columns, n_bins, n_threads=2):
+def ends_of(columns, n_bins):
     """For each column of weights, the numbers of the values after which a bin ends."""
     begin = np.cumsum([0, *map(len, columns)]).astype(np.int64)
     weights, ends = np.concatenate(columns).astype(np.int64), np.ones(begin[-1], bool)
-    end_bins_cpu(begin, weights, np.asarray(n_bins, np.int64), ends, n_threads)
+    end_bins_cpu(begin, weights, np.asarray(n_bins, np.int64), ends, 2)
     return [np.flatnonzero(ends[b:e]).tolist() for b, e in zip(begin[:-1], begin[1:])]
 
 

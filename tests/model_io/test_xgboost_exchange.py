@@ -85,13 +85,13 @@ def test_sets_of_categories_send_rows_the_same_way_in_both(raw_format):
             np.testing.assert_array_equal(prediction, expected[: len(prediction)])
 
 
-def categorical_booster(params, feature_types=("c", "c", "q")):
+def categorical_booster(params):
     """A model of XGBoost's with sets of categories, and the table that it was trained on."""
     rng = np.random.default_rng(0)
     table = np.column_stack([rng.integers(0, 40, 500), rng.integers(0, 3, 500), rng.normal(size=500)]).astype(np.float32)
     label = np.sin(7 * table[:, 0]) + table[:, 1] + table[:, 2]
     table[rng.random(table.shape) < 0.1] = np.nan
-    data = xgboost.DMatrix(table, label, feature_types=list(feature_types), enable_categorical=True)
+    data = xgboost.DMatrix(table, label, feature_types=["c", "c", "q"], enable_categorical=True)
     return xgboost.train({"max_depth": 4} | params, data, 5), table
 
 

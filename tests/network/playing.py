@@ -9,11 +9,8 @@ from gpuboost.network import Listener, join
 TOKEN = b"the token of the job"
 
 
-def run_tcp(size, work, timeout=20.0, ssl_contexts=None, disturb=None):
-    """Run work(rank) in threads that are each other's workers; what each returned or raised, in rank order.
-
-    disturb : function (address of a listener) that is called while they meet.
-    """
+def run_tcp(size, work, timeout=20.0, ssl_contexts=None):
+    """Run work(rank) in threads that are each other's workers; what each returned or raised, in rank order."""
     listeners = [Listener("127.0.0.1", ssl_contexts) for _ in range(size)]
     addresses, names = [listener.address for listener in listeners], [f"machine {rank}" for rank in range(size)]
     start = threading.Barrier(size)

@@ -90,7 +90,7 @@ def _parts(uri: str | os.PathLike[str]) -> tuple[str, dict[str, str]]:
 
 
 def _read_libsvm(path: str, options: dict[str, str], batch_rows: int | None) -> Iterator[TextTable]:
-    first = _option(options, "indexing_mode", 0)
+    first = _option(options, "indexing_mode")
     if first not in (0, 1):
         raise ValueError(f"indexing_mode must be 0 or 1, the index of the first column, got {first}.")
     rows = _LibsvmRows()
@@ -182,7 +182,7 @@ def _csv_table(table: np.ndarray, options: dict[str, str]) -> TextTable:
 
 
 def _column_number(options: dict[str, str], name: str, table: np.ndarray) -> int:
-    number = _option(options, name, 0)
+    number = _option(options, name)
     if not 0 <= number < table.shape[1]:
         raise ValueError(f"{name} must be between 0 and {table.shape[1] - 1}, got {number}.")
     return number
@@ -199,8 +199,8 @@ def _floats(fields: list[str]) -> Iterable[float]:
     return map(float, fields)
 
 
-def _option(options: dict[str, str], name: str, default: int) -> int:
-    text = options.get(name, str(default))
+def _option(options: dict[str, str], name: str) -> int:
+    text = options.get(name, "0")
     try:
         return int(text)
     except ValueError:
