@@ -14,7 +14,7 @@ from gpuboost.kernels.gradients import KEPT_BITS
 from gpuboost.margins import finished_prediction
 
 __all__ = [
-    "CustomObjective", "GivenGradients", "Objective", "TreeObjective", "count_negative", "custom_gradients", "of_round",
+    "CustomObjective", "GivenGradients", "Objective", "TreeObjective", "custom_gradients", "of_round",
     "warn_of_negative_hessians",
 ]  # fmt: skip
 

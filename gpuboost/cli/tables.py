@@ -21,7 +21,7 @@ from gpuboost.storage.room import free_memory
 
 __all__ = [
     "StreamedTable", "as_categories", "by_value", "check_column", "encoded_label", "feature_columns", "import_polars", "is_text",
-    "label_column", "listing", "named_columns", "open_table", "read_table", "select_columns", "without_index", "write_table",
+    "label_column", "listing", "named_columns", "open_table", "select_columns", "without_index", "write_table",
 ]  # fmt: skip
 
 # What a table takes that is read whole: 8 bytes a value, 2 for its codes, 1 for sorting a quarter of the columns; and a row's

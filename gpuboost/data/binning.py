@@ -17,7 +17,7 @@ from gpuboost.kernels.packing import pack_cells_cpu
 from gpuboost.storage.pages import StoredPages
 from gpuboost.storage.shelf import Shelf
 
-__all__ = ["MOST_CATEGORIES", "MakeShelf", "add_records", "bin_table"]
+__all__ = ["MakeShelf", "add_records", "bin_table"]
 
 MakeShelf = Callable[[], Shelf]
 

@@ -14,9 +14,7 @@ from gpuboost.kernels.path_steps import LONGEST, N_COEFFICIENTS, N_LEVELS, N_SIZ
 from gpuboost.kernels.structs import STEP
 from gpuboost.model.model import Model
 
-__all__ = [
-    "TreeWalks", "cut_into_parts", "explained_trees", "model_covers", "points_up_to", "quadrature_points", "with_means",
-]  # fmt: skip
+__all__ = ["TreeWalks", "cut_into_parts", "explained_trees", "model_covers", "points_up_to", "with_means"]
 
 PART_BYTES = 64 << 20  # of the coefficients of a part: small beside the rows that read it, large beside a launch
 

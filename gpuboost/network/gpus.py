@@ -19,7 +19,7 @@ from gpuboost.communicator import Communicator
 from gpuboost.config import log
 from gpuboost.network.links import WorkerLost
 
-__all__ = ["CupyNccl", "GpuWorker"]
+__all__ = ["GpuWorker"]
 
 
 class CupyNccl:

@@ -25,7 +25,7 @@ from gpuboost.kernels.structs import PROGRESS
 from gpuboost.model.tree import Tree
 from gpuboost.params import Params
 
-__all__ = ["CudaTraining", "training_size"]
+__all__ = ["CudaTraining"]
 
 
 HELD_SHARE = 3, 4  # of the memory that a training leaves free, for pages: evaluation needs some, too

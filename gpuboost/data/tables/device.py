@@ -15,7 +15,7 @@ from gpuboost.data.tables.batches import Array, Read, Rows
 from gpuboost.errors import install
 
 __all__ = [
-    "as_device_array", "cupy_module", "current_device", "host_array", "is_cudf", "is_device_table", "like", "open_device_table",
+    "cupy_module", "current_device", "host_array", "is_cudf", "is_device_table", "like", "open_device_table",
     "put_on", "read_on",
 ]  # fmt: skip
 
