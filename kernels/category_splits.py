@@ -115,7 +115,7 @@ def evaluate_category_splits(gain):
     columns : int32 (m,), IN. Which of the histograms' features are categories, ascending.
     rules : CATEGORY_RULES (1,), IN.
     gains : float64 (n, m), choices : int64 (n, m), SCRATCH. The best of each feature.
-    order : int32 (n_threads, max_categories), keys : float64, same shape, SCRATCH.
+    order : int32 (n_threads, ≥ categories of any), keys : float64, same shape, SCRATCH.
     """
 
     def evaluate_category_splits_cpu(

@@ -203,6 +203,15 @@ def test_a_damaged_checkpoint_is_passed_over(damage, tmp_path):
     assert not (tmp_path / ".gpuboost-half").exists()
 
 
+def test_a_training_whose_checkpoints_are_all_damaged_says_that_it_begins_anew(tmp_path):
+    train("sampled", tmp_path, 4)
+    for path in tmp_path.iterdir():
+        path.write_bytes(b"nothing")
+    with pytest.warns(UserWarning, match="holds no checkpoint that is whole. The training begins anew"):
+        booster = train("sampled", tmp_path)[0]
+    assert digest(booster.model) == digest(train("sampled")[0].model)
+
+
 def test_other_data_or_parameters_are_refused_by_name(tmp_path):
     X, y = make_table()
     params = {"max_depth": 3, "eta": 0.5}

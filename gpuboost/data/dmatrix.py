@@ -296,15 +296,12 @@ class DMatrix:
             "label": label, "label_lower_bound": label_lower_bound, "label_upper_bound": label_upper_bound, "weight": weight,
             "base_margin": base_margin, "group": group, "qid": qid, "feature_weights": feature_weights,
         }  # fmt: skip
-        self._update(**{name: values for name, values in info.items() if values is not None})
-        self._describe(features)
-
-    def _update(self, **info: Any) -> None:
-        updated = self._info.updated(self.num_col(), **info)
+        updated = self._info.updated(self.num_col(), **{name: values for name, values in info.items() if values is not None})
         has_other_rows = not np.array_equal(updated.is_unlabelled, self._info.is_unlabelled)
         if (updated.weight is not self._info.weight or has_other_rows) and self._table is not None:
             self._bins = None  # the cuts depend on the weights
         self._info = updated
+        self._describe(features)
 
     def set_float_info(self, field: str, data: Any) -> None:
         """set_info by name: label, its bounds, weight, base_margin or feature_weights."""
@@ -325,20 +322,20 @@ class DMatrix:
         return getattr(self._info, _known_field(field, ("group_ptr",)))
 
     def set_label(self, label: Any) -> None:
-        """(n_rows,) or (n_rows, n_targets) finite numbers, or NaN with missing_labels="mask"."""
-        self._update(label=label)
+        """(n_rows,) or (n_rows, n_targets) finite numbers, or NaN with missing_labels="mask". None, here and below: as before."""
+        self.set_info(label=label)
 
     def set_weight(self, weight: Any) -> None:
         """(n_rows,) finite numbers, none negative, or one for each query, which its rows get."""
-        self._update(weight=weight)
+        self.set_info(weight=weight)
 
     def set_base_margin(self, margin: Any) -> None:
         """(n_rows,) or (n_rows, n_outputs) finite numbers."""
-        self._update(base_margin=margin)
+        self.set_info(base_margin=margin)
 
     def set_group(self, group: Any) -> None:
         """Rows of each query, (n_groups,) integers that sum to n_rows; the rows of one follow each other."""
-        self._update(group=group)
+        self.set_info(group=group)
 
     def get_group(self) -> np.ndarray:
         """uint32 (n_groups,), rows of each query; empty when there are none."""

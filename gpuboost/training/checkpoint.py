@@ -95,7 +95,10 @@ class Checkpoints:
         Raises ValueError, naming what differs, where it is of other data or parameters, or of more rounds.
         """
         comm = current_communicator()
-        found = {number: document for number in self._numbers() if (document := self._read(number)) is not None}
+        numbers = self._numbers()
+        found = {number: document for number in numbers if (document := self._read(number)) is not None}
+        if numbers and not found:
+            warn(f"resume_from={self._folder!r} holds no checkpoint that is whole. The training begins anew.")
         last = min(comm.allgather_int(max(found, default=0)))
         if last not in found:
             return None

@@ -112,3 +112,12 @@ def test_warnings_obey_the_verbosity():
         assert caught(lambda: DMatrix([[2**24 + 1]], weight=[1e30]).binned(256, BACKEND, COMM)) == []
         frame = pandas.DataFrame({"c": pandas.Categorical(["a"])})
         assert caught(lambda: DMatrix(frame).source(["c"], {"c": ["b"]}, 1)) == []
+
+
+def test_none_leaves_what_is_known_as_it_is():
+    X, y = np.arange(12.0).reshape(6, 2), np.arange(6.0)
+    matrix = DMatrix(X, y, weight=y + 1, base_margin=y, group=[2, 4])
+    for change in (matrix.set_label, matrix.set_weight, matrix.set_base_margin, matrix.set_group):
+        change(None)
+    known = matrix.get_label(), matrix.get_weight(), matrix.get_base_margin(), matrix.get_group()
+    assert [values.tolist() for values in known] == [y.tolist(), (y + 1).tolist(), y.tolist(), [2, 4]]
