@@ -46,7 +46,7 @@ def train(
         says so in TrainingCallback.kept; XGBoost's own begin anew. A function instead makes what keeps the rounds elsewhere.
     With device="cuda:0,cuda:1" or "cuda:all" GPUs share the rows (several_gpus.py); obj sees those of one.
     Raises ValueError and TypeError for wrong data or parameters, also where resume_from holds a training of others;
-    NotImplementedError for what is not built yet.
+    FloatingPointError for gradients or leaves that are not finite; NotImplementedError for what is not built yet.
     """
     evals = _checked_evals(evals)
     num_boost_round = check_arguments(num_boost_round, callbacks, obj=obj, custom_metric=custom_metric)
