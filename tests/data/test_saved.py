@@ -114,3 +114,16 @@ def test_damaged_files_and_others_are_refused(tmp_path):
     np.savez(tmp_path / "code.npz", values=np.array([object()]), about=np.zeros(1, np.uint8))
     with pytest.raises(ValueError, match="cannot be read"):
         gb.DMatrix(tmp_path / "code.npz")
+
+
+def test_a_column_beyond_the_last_is_refused(tmp_path):
+    import scipy.sparse
+
+    path = tmp_path / "m.npz"
+    gb.DMatrix(scipy.sparse.csr_matrix(np.eye(4)), range(4)).save_binary(path)
+    with np.load(path) as file:
+        arrays = dict(file)
+    for column in (-1, 4, 2**30):
+        np.savez(path, **{**arrays, "indices": np.array([0, column, 2, 3], np.int32)})
+        with pytest.raises(ValueError, match="cannot be read as a file of DMatrix.save_binary: .*indices"):
+            gb.DMatrix(path)
