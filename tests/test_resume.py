@@ -13,9 +13,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 import scipy.sparse
+from simulator import SimulatedDevice
 
 import gpuboost as gb
 from gpuboost.backend import CpuBackend
+from gpuboost.backend.cuda import CudaBackend
 from gpuboost.callback import EarlyStopping, LearningRateScheduler, TrainingCallback
 from gpuboost.communicator import SingleProcess
 from gpuboost.model_io import digest
@@ -133,6 +135,19 @@ def test_a_training_beside_it_on_the_same_matrix_does_not_matter(tmp_path, monke
         gb.train(params, gb.DMatrix(X, y), 3, resume_from=tmp_path)
     resumed = gb.train(params, gb.DMatrix(X, y), 6, resume_from=tmp_path)
     assert digest(resumed.model) == digest(gb.train(params, gb.DMatrix(X, y), 6).model)
+
+
+def test_a_sparse_table_is_known_again_on_another_device(tmp_path, use_backend):
+    """Where its cells take four bytes each; in host memory two may do."""
+    X, y = make_table()
+    params, table = {"max_depth": 2, "max_bin": 16}, np.zeros((60, 40), np.float32)
+    table[np.arange(60), np.arange(60) % 40] = X[:60, 0]
+    data = [gb.DMatrix(scipy.sparse.csr_matrix(table), y[:60]) for _ in range(2)]
+    expected = gb.train(params, data[0], 2)
+    gb.train(params, data[0], 1, resume_from=tmp_path)
+    assert data[0].any_binned().is_sparse
+    use_backend(CudaBackend(SimulatedDevice()))
+    assert digest(gb.train(params, data[1], 2, resume_from=tmp_path).model) == digest(expected.model)
 
 
 @pytest.mark.parametrize("absent", ["missing", "zero"])
