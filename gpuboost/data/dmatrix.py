@@ -115,7 +115,8 @@ class DMatrix:
             info, data = _with_info(saved.info, info), saved.table
             feature_names = saved.feature_names if feature_names is None else feature_names
             feature_types = saved.feature_types if feature_types is None else feature_types
-            sparse_absent, missing_labels = sparse_absent or saved.sparse_absent, saved.missing_labels
+            sparse_absent = sparse_absent or saved.sparse_absent
+            missing_labels = "mask" if missing_labels == "mask" else saved.missing_labels
         stream, named = find_stream(data, info, self._streams_all)
         own_folder = as_path("cache_folder", cache_folder) if cache_folder else None
         self._cache_folder = own_folder or (stream.cache_folder if stream else None)

@@ -10,12 +10,15 @@ import io
 import json
 import os
 import zipfile
+import zlib
 from dataclasses import dataclass
+from itertools import product
 from typing import Any
 
 import numpy as np
 
 from gpuboost.data.feature_info import FeatureInfo
+from gpuboost.data.info import FIELDS
 from gpuboost.data.tables.open import LoadedTable
 from gpuboost.data.tables.sparse import SparseTable, float32_values
 from gpuboost.data.tables.spooled import SpooledTable
@@ -27,6 +30,8 @@ __all__ = ["SavedMatrix", "is_saved", "read_saved", "save_matrix"]
 
 MAGIC = b"PK\x03\x04"  # of a zip file
 FORMAT = "gpuboost DMatrix 1"
+# What NumPy, zipfile and json raise of damaged files; NotImplementedError and RecursionError are RuntimeErrors.
+BROKEN = ValueError, KeyError, TypeError, AttributeError, RuntimeError, OSError, EOFError, zipfile.BadZipFile, zlib.error
 
 
 @dataclass(frozen=True)
@@ -81,8 +86,11 @@ def read_saved(path: str) -> SavedMatrix:
         if about.pop("format") != FORMAT:
             raise ValueError("it is of another version")
         table = _read_table(arrays, about["feature_names"], about["feature_types"], about.pop("categories"))
+        rules = about["sparse_absent"], about["missing_labels"]
+        if arrays.keys() - FIELDS or rules not in product((None, "missing", "zero"), ("error", "mask")):
+            raise ValueError("it says what no matrix has")
         return SavedMatrix(LoadedTable(table, None), arrays, **about)
-    except (ValueError, KeyError, TypeError, AttributeError, zipfile.BadZipFile, EOFError) as error:
+    except BROKEN as error:
         raise ValueError(f"{path} cannot be read as a file of DMatrix.save_binary: {error}. Save the matrix anew.") from None
 
 
@@ -97,6 +105,10 @@ def _read_table(arrays: dict[str, np.ndarray], names: Any, types: Any, categorie
     if not categories:
         return values
     _, n_features = values.shape
+    for name, own in categories.items():
+        codes = values[:, names.index(name)]
+        if not np.isin(codes[~np.isnan(codes)], np.arange(len(own))).all():
+            raise ValueError(f"column {name!r} holds codes of no category")
     table = SpooledTable(n_features, Shelf(values.nbytes), is_frame=True)
     table.append(values)
     table.finish(names, types, categories, {})

@@ -1,5 +1,8 @@
 """data/saved.py: a matrix that was saved is read by its name, with all that is known of it; damaged files are refused."""
 
+import json
+from contextlib import suppress
+
 import numpy as np
 import pytest
 import scipy.sparse as sp
@@ -91,6 +94,8 @@ def test_what_is_given_goes_before_what_was_saved(tmp_path):
     again = gb.DMatrix(tmp_path / "m.bin", 1 - Y, feature_names=["x", "y", "z"])
     np.testing.assert_array_equal(again.get_label(), 1 - Y)
     assert again.feature_names == ["x", "y", "z"] and again.get_weight().tolist() == ROWS["weight"].tolist()
+    masked = gb.DMatrix(tmp_path / "m.bin", np.where(Y > 0, np.nan, Y), missing_labels="mask")
+    assert masked.lacks_labels
 
 
 def test_a_matrix_of_codes_is_not_saved(tmp_path):
@@ -98,6 +103,43 @@ def test_a_matrix_of_codes_is_not_saved(tmp_path):
         gb.QuantileDMatrix(X, Y).save_binary(tmp_path / "m.bin")
     with pytest.raises(TypeError, match="fname must be a path"):
         gb.DMatrix(X).save_binary(3)
+
+
+def write(path, arrays, **about):
+    """A file as save_binary's of these arrays, which says this of them."""
+    np.savez(path, **{**arrays, "about": np.frombuffer(json.dumps(about).encode(), np.uint8)})
+
+
+@pytest.mark.parametrize("change", [
+    {"more": 1}, {"format": "gpuboost DMatrix 2"}, {"missing_labels": "maybe"}, {"sparse_absent": "maybe"}, {"sparse_absent": []},
+    {"categories": ["a"]}, {"categories": {"d": ["a"]}}, {"categories": {"c": ["a"]}}, {"feature_names": None},
+], ids=str)  # fmt: skip
+def test_what_a_file_says_is_checked(change, tmp_path):
+    pd = pytest.importorskip("pandas")
+    gb.DMatrix(pd.DataFrame({"c": pd.Categorical(list("abcab"))})).save_binary(tmp_path / "m.bin")
+    with np.load(tmp_path / "m.bin") as file:
+        arrays = dict(file)
+    about = json.loads(arrays.pop("about").tobytes())
+    write(tmp_path / "own.npz", arrays, **about)
+    assert gb.DMatrix(tmp_path / "own.npz").categories == {"c": ["a", "b", "c"]}
+    write(tmp_path / "own.npz", arrays, **{**about, **change})
+    with pytest.raises(ValueError, match="cannot be read as a file of DMatrix.save_binary"):
+        gb.DMatrix(tmp_path / "own.npz")
+    write(tmp_path / "own.npz", {**arrays, "nthread": np.zeros(1)}, **about)
+    with pytest.raises(ValueError, match="cannot be read as a file of DMatrix.save_binary"):
+        gb.DMatrix(tmp_path / "own.npz")
+
+
+def test_no_byte_that_is_wrong_raises_another_error(tmp_path):
+    path, rng = tmp_path / "m.bin", np.random.default_rng(0)
+    gb.DMatrix(X[:5], Y[:5]).save_binary(path)
+    data = path.read_bytes()
+    for _ in range(300):
+        damaged = bytearray(data)
+        damaged[rng.integers(4, len(data))] = rng.integers(0, 256)
+        path.write_bytes(damaged)
+        with suppress(ValueError):
+            gb.DMatrix(path)
 
 
 def test_damaged_files_and_others_are_refused(tmp_path):
