@@ -46,11 +46,15 @@ def of_round(obj: CustomObjective | None, iteration: int | None) -> GivenGradien
 
     def gradients(prediction: Array, dtrain: DMatrix) -> tuple[Array, Array]:
         returned = obj(iteration or 0, prediction, dtrain)
-        if isinstance(obj, TreeObjective) and obj.split_grad(iteration or 0, *returned) is not None:
+        if isinstance(obj, TreeObjective) and _is_pair(returned) and obj.split_grad(iteration or 0, *returned) is not None:
             raise not_built("split_grad of a TreeObjective", "Return None, and use output_sketch, as 'top_outputs:5'.")
         return returned
 
     return gradients
+
+
+def _is_pair(returned: Any) -> bool:
+    return hasattr(returned, "__len__") and len(returned) == 2
 
 
 def custom_gradients(obj: GivenGradients, margin: np.ndarray, dtrain: DMatrix) -> tuple[np.ndarray, np.ndarray]:
@@ -61,7 +65,7 @@ def custom_gradients(obj: GivenGradients, margin: np.ndarray, dtrain: DMatrix) -
     """
     prediction = finished_prediction(margin, False)
     returned, pair = obj(prediction.copy(), dtrain), []
-    if not hasattr(returned, "__len__") or len(returned) != 2:
+    if not _is_pair(returned):
         raise TypeError(f"a custom objective must return (grad, hess), one number each per prediction, got {returned!r:.60}.")
     for name, values in zip(("grad", "hess"), returned):
         values = _numbers(name, values)

@@ -254,6 +254,13 @@ def test_an_objective_of_a_class_is_told_the_round():
     with pytest.raises(NotImplementedError, match="split_grad of a TreeObjective.*Return None, and use output_sketch"):
         gb.train({}, dtrain, 1, obj=OfFewOutputs())
 
+    class Forgetful(gb.TreeObjective):
+        def __call__(self, iteration, y_pred, dtrain):
+            return None
+
+    with pytest.raises(TypeError, match="must return .grad, hess., one number each per prediction, got None"):
+        gb.train({}, dtrain, 1, obj=Forgetful())
+
 
 def test_boost_takes_gradients_like_a_custom_objective():
     X, y, _ = make_table("reg:squarederror")
