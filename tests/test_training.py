@@ -553,6 +553,8 @@ def test_wrong_arguments_are_named():
         (lambda: gb.train({}, data, 1, evals=[data]), TypeError, r"evals must hold \(DMatrix, name\) pairs, got DMatrix"),
         (lambda: booster.eval(X), TypeError, r"evals must hold \(DMatrix, name\) pairs, got \(ndarray, str\)"),
         (lambda: booster.eval_set([data]), TypeError, r"evals must hold \(DMatrix, name\) pairs, got DMatrix"),
+        (lambda: booster.eval_set(data), TypeError, r"evals must hold \(DMatrix, name\) pairs, got DMatrix"),
+        (lambda: gb.train({}, data, 1, evals=3), TypeError, r"evals must hold \(DMatrix, name\) pairs, got int"),
         (lambda: gb.train({}, data, -1), ValueError, "num_boost_round must be at least 0, got -1"),
         (lambda: gb.train({}, gb.DMatrix(X), 1), ValueError, "has no label. Pass label="),
         (lambda: gb.train({}, gb.DMatrix(X[:0], y[:0]), 1), ValueError, "0 rows"),

@@ -29,7 +29,8 @@ def metric_names(params: Params, objective: Objective) -> tuple[str, ...]:
 
 def checked_evals(evals: Iterable[Any] | None) -> list[tuple[DMatrix, str]]:
     """The matrices to evaluate, with their names. TypeError for anything else."""
-    checked = [tuple(pair) if isinstance(pair, list) else pair for pair in evals or ()]
+    given = () if evals is None else evals if isinstance(evals, Iterable) else (evals,)  # what is no list is no pair, either
+    checked = [tuple(pair) if isinstance(pair, list) else pair for pair in given]
     for pair in checked:
         if not (isinstance(pair, tuple) and len(pair) == 2 and isinstance(pair[0], DMatrix) and isinstance(pair[1], str)):
             found = f"({', '.join(type(part).__name__ for part in pair)})" if isinstance(pair, tuple) else type(pair).__name__
