@@ -69,7 +69,7 @@ LAYERS = [
     ["predictor", "training.adopt", "training.watch", "training.evaluate", "training.running", "training.start", "training.dart",
       "training.statistics"],
     ["booster"],
-    ["training", "several_gpus", "plotting", "explanation"],
+    ["training", "several_gpus", "plotting", "explanation", "interpret"],
     ["cross_validation", "warmup", "cuda_kernels"],
     ["sklearn", "doctor", "cli", "__main__"],
     ["dask"],
