@@ -20,8 +20,6 @@ from dataclasses import dataclass
 from operator import index
 from typing import Any, Protocol
 
-import numpy as np
-
 from gpuboost.binned.matrix import BinnedMatrix
 from gpuboost.binned.pages import Array, SparsePage
 from gpuboost.communicator import current_communicator
@@ -221,7 +219,7 @@ def _arrays_of(table: BinnedMatrix) -> Iterator[Array]:
     if table.is_sparse:
         for page in table.pages:
             assert isinstance(page, SparsePage)
-            yield from (page.row_begin, host_array(page.cells).astype(np.int32, copy=False), page.absent)  # as on a device
+            yield from (page.row_begin, host_array(page.cells).astype("int32", copy=False), page.absent)  # as on a device
     else:
         yield from table.dense_columns()
 
