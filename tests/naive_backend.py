@@ -946,7 +946,7 @@ def _weight(s: Params, sums: tuple[int, int], scales: list[float], node: _Node, 
 def _scores(s: Params, sums: list[tuple[int, int]], scales: list[list[float]], node: _Node) -> tuple[float, list[float]]:
     """(the sum, the scores by output)."""
     scores = [_score(s, pair, own, node, k) for k, (pair, own) in enumerate(zip(sums, scales))]
-    return sum(scores), scores
+    return reduce(add, scores, 0.0), scores  # sum() of floats compensates since Python 3.12
 
 
 def _score_at(s: Params, sums: tuple[int, int], scales: list[float], weight: float) -> float:
@@ -984,7 +984,7 @@ def _pairs(sums: np.ndarray) -> list[tuple[int, int]]:
 
 def _weight_of(sums: list[tuple[int, int]], scales: list[list[float]]) -> float:
     """The sum of hessians over the outputs."""
-    return sum(hess / own[1] for (_, hess), own in zip(sums, scales))
+    return reduce(add, (hess / own[1] for (_, hess), own in zip(sums, scales)), 0.0)
 
 
 def _rank(gain: float) -> float:

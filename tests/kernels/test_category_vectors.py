@@ -135,7 +135,10 @@ def gain_of(left, right, total, s, children):
                 node_score(g, h, s["reg_lambda"], s["reg_alpha"])
             )
 
-    gain = -sum(scores(total, s))
+    parent = 0.0
+    for score in scores(total, s):  # sum() is more exact than the kernel from Python 3.12 on
+        parent += score
+    gain = -parent
     for of_left, of_right in zip(scores(left, children), scores(right, children)):
         gain += of_left + of_right
     return gain
