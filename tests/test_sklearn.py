@@ -6,7 +6,7 @@ import warnings
 
 import numpy as np
 import pytest
-from estimator_tables import digest, make_table, text_labels
+from estimator_tables import digest, from_their_check, make_table, text_labels
 
 pytest.importorskip("sklearn", minversion="1.6")
 import joblib  # noqa: E402
@@ -29,9 +29,6 @@ from gpuboost import GPUBoostClassifier, GPUBoostRegressor, GPUBoostRFClassifier
 from gpuboost.kernels.jit import available_threads  # noqa: E402
 
 pytestmark = pytest.mark.long
-
-# NumPy's, where scikit-learn looks whether labels are whole numbers before it finds NaN among them
-from_their_check = pytest.mark.filterwarnings("ignore:invalid value encountered in cast:RuntimeWarning")
 
 
 @pytest.fixture(scope="module")

@@ -4,7 +4,7 @@ import pickle
 
 import numpy as np
 import pytest
-from estimator_tables import digest, make_table
+from estimator_tables import digest, from_their_check, make_table
 
 pytest.importorskip("sklearn", minversion="1.6")
 import scipy.sparse as sp  # noqa: E402
@@ -13,9 +13,6 @@ from sklearn.exceptions import DataConversionWarning  # noqa: E402
 from gpuboost import GPUBoostClassifier, GPUBoostRegressor  # noqa: E402
 
 pytestmark = pytest.mark.long
-
-# NumPy's, where scikit-learn looks whether labels are whole numbers before it finds NaN among them
-from_their_check = pytest.mark.filterwarnings("ignore:invalid value encountered in cast:RuntimeWarning")
 
 
 @pytest.fixture(scope="module")

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from cuda_runners import each_runner
+from cuda_runners import each_runner, progress_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from test_category_splits import ANY_RULES, set_of, some_rules
@@ -10,7 +10,7 @@ from test_category_vectors import SETTINGS, find_vector_sets, lay_out, random_ve
 
 from gpuboost.kernels import category_vectors, splits
 from gpuboost.kernels.category_splits import count_words
-from gpuboost.kernels.structs import CATEGORICAL, NODE, NUMERIC, PENALTY, PROGRESS
+from gpuboost.kernels.structs import CATEGORICAL, NODE, NUMERIC, PENALTY
 
 FRONTIER = 2  # nodes before those that wait for evaluation
 
@@ -29,8 +29,8 @@ def find_sets_with(
     n_categories = np.diff(offsets) - 1
     size = 2 ** int(max(n_categories.max() - 1, 0)).bit_length()
     cats = np.full((capacity, count_words(n_categories)), 0xA5A5A5A5, np.uint32)
-    progress, penalty = np.zeros(1, PROGRESS), np.array([(reg_lambda, reg_alpha, max_delta_step, min_child_weight, 0.0)], PENALTY)
-    progress["frontier"], progress["n_nodes"] = FRONTIER, FRONTIER + n_nodes
+    progress = progress_of(frontier=FRONTIER, n_nodes=FRONTIER + n_nodes)
+    penalty = np.array([(reg_lambda, reg_alpha, max_delta_step, min_child_weight, 0.0)], PENALTY)
     gains, choices = np.full((n, n_features), 1e30), np.full((n, n_features), 7, np.int32)  # as a search of numbers left them
     features, n_scratch = np.arange(n_features, dtype=np.int32), category_vectors.scratch_size(size, n_outputs)
     scratch = np.zeros((n_sorted, size), np.int32), np.zeros((n_sorted, size)), np.full((n_sorted, n_scratch), np.nan)

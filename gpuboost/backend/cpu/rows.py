@@ -8,7 +8,7 @@ from gpuboost.backend.contract import TrainingRows
 from gpuboost.kernels.histogram import LANES
 from gpuboost.storage.mapped import Allocate
 
-__all__ = ["PageRows", "lay_out_by_row", "list_page_rows", "make_room"]
+__all__ = ["PageRows", "list_page_rows", "make_room", "make_room_by_row"]
 
 
 @dataclass
@@ -73,7 +73,7 @@ def list_page_rows(rows: TrainingRows, n_searched: int, draws_rows: bool, alloca
     return pages
 
 
-def lay_out_by_row(pages: list[PageRows], n_searched: int, allocate: Allocate) -> None:
+def make_room_by_row(pages: list[PageRows], n_searched: int, allocate: Allocate) -> None:
     """Give every page room for pairs by row."""
     for page in pages:
         page.by_row = allocate((page.n_rows * n_searched + LANES,), np.int32)

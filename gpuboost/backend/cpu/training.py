@@ -7,7 +7,7 @@ from gpuboost.backend.contract import Array, Training, TrainingRows
 from gpuboost.backend.cpu.candidates import is_worth_narrowing, most_candidates
 from gpuboost.backend.cpu.gradients import CpuGradients
 from gpuboost.backend.cpu.leaf_quantiles import CpuLeafQuantiles
-from gpuboost.backend.cpu.rows import lay_out_by_row, list_page_rows, make_room
+from gpuboost.backend.cpu.rows import list_page_rows, make_room, make_room_by_row
 from gpuboost.backend.cpu.tables import open_table
 from gpuboost.backend.cpu.trees import HISTOGRAM_MEMORY, CpuTrees
 from gpuboost.backend.plans import Round
@@ -88,7 +88,7 @@ class CpuTraining(Training[list[Tree]]):
         self._pages = list_page_rows(rows, n_trees * searched, params.sampling is not None, allocate)
         self._table = open_table(binned, params, self._pages, searched, n_threads)
         if self._table.lanes > 1:
-            lay_out_by_row(self._pages, n_trees * searched, allocate)
+            make_room_by_row(self._pages, n_trees * searched, allocate)
         self.margin = np.ascontiguousarray(rows.margin)
         self.gradients = CpuGradients(rows, params, self.margin, self._pages, n_threads, allocate)
         self.trees = CpuTrees(binned, params, n_trees, leaf_size, self.gradients, self._table, self._pages, n_threads)
