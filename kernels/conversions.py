@@ -12,7 +12,7 @@ from numba.extending import intrinsic
 from gpuboost.kernels.jit import inlined_scalar
 from gpuboost.kernels.scalar import bits_double, double_bits
 
-__all__ = ["as_double", "halves_as_doubles", "whole_as_integer"]
+__all__ = ["as_double", "halves_as_doubles", "is_level_4", "whole_as_integer"]
 
 _I64, _F64 = ir.IntType(64), ir.DoubleType()
 _LOW, _HIGH = 0x4330000000000000, 0x4530000000000000  # the bits of 2^52 and of 2^84, whose last one is worth 2^32
@@ -21,10 +21,14 @@ _SIGN = 0x80000000  # of the upper half: turned over, it counts from −2^31 on
 _TWO_52, _OFFSET_32, _OFFSET_64 = 2.0**52, 2.0**52 + 2.0**31, 2.0**84 + 2.0**63 + 2.0**52
 
 
+def is_level_4(codegen) -> bool:
+    """Whether the processor that is compiled for has AVX-512."""
+    return "+avx512dq" in getattr(codegen, "_tm_features", "") or config.CPU_NAME == "x86-64-v4"
+
+
 def _converts_vectors(codegen) -> bool:
-    """Whether the processor that is compiled for has an instruction for a vector of int64."""
-    is_level_4 = "+avx512dq" in getattr(codegen, "_tm_features", "") or config.CPU_NAME == "x86-64-v4"
-    return is_level_4 or not binding.get_process_triple().startswith("x86_64")
+    """Whether it has an instruction for a vector of int64."""
+    return is_level_4(codegen) or not binding.get_process_triple().startswith("x86_64")
 
 
 @intrinsic

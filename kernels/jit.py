@@ -22,7 +22,7 @@ from numba.extending import intrinsic
 from gpuboost.kernels.compile_cache import KernelCache, Uncached, source_stamp
 from gpuboost.kernels.launch import MAX_THREADS, find_layer, launch
 from gpuboost.kernels.openmp import has_lost_threads, start_threads, yield_to_others
-from gpuboost.kernels.pipeline import PartPipeline
+from gpuboost.kernels.pipeline import KernelPipeline, PartPipeline
 
 __all__ = [
     "scalar", "long_scalar", "inlined_scalar",
@@ -36,7 +36,9 @@ if numba.config.DISABLE_JIT:
 
 # Division by zero gives inf as in NumPy, not an exception; no fast-math, so that no float operation is reordered. Nobody calls
 # from C.
-_FORMULA: dict[str, Any] = {"error_model": "numpy", "fastmath": False, "no_cfunc_wrapper": True}
+_FORMULA: dict[str, Any] = {
+    "error_model": "numpy", "fastmath": False, "no_cfunc_wrapper": True, "pipeline_class": KernelPipeline,
+}  # fmt: skip
 _OPTIONS: dict[str, Any] = {**_FORMULA, "nogil": True}
 
 scalar = numba.njit(inline="always", **_FORMULA)
@@ -105,7 +107,7 @@ class parallel_kernel:  # noqa: N801 - reads as a decorator
         """Compile what one thread does; ``@parallel_kernel.part(formula=f)`` inside the factory of a kernel of f."""
         if function is None:
             return lambda f: parallel_kernel.part(f, formula=formula)
-        return numba.njit(**_OPTIONS, no_cpython_wrapper=True, pipeline_class=PartPipeline)(_named_after(formula, function))
+        return numba.njit(**{**_OPTIONS, "no_cpython_wrapper": True, "pipeline_class": PartPipeline})(_named_after(formula, function))
 
     def __init__(self, function: Callable[..., Any], formula: Any = None) -> None:
         self.dispatcher = _compile(function, formula)

@@ -72,7 +72,7 @@ from gpuboost.kernels.cuda_common import (
     warp_sum,
 )
 from gpuboost.kernels.jit import claim, inlined_scalar, launch, parallel_kernel, scalar
-from gpuboost.kernels.packed_candidates import CHUNK, count_ones, lowest_one, reaching_packed
+from gpuboost.kernels.packed_candidates import CHUNK, count_ones, lowest_one, reaching_packed, sum_up_packed
 from gpuboost.kernels.scalar import (
     bits_double,
     double_bits,
@@ -220,8 +220,9 @@ def _best_of_feature(
         n_bins = _sum_bins_up(hist, output, column, first, last, proposed, row, prefix_grad, prefix_hess, base, bins)
         grad, hess = _sums_up_to(hist, prefix_grad, prefix_hess, base + n_bins - 1)
         has_missing |= grad != sums[output, 0] or hess != sums[output, 1]
-        for b in range(base + n_bins, base + -(-n_bins // CHUNK) * CHUNK):  # all present ones: tested, but no candidates
-            prefix_grad[uint64(b)], prefix_hess[uint64(b)] = prefix_grad[base + n_bins - 1], prefix_hess[base + n_bins - 1]
+        if hist.ndim != 2:
+            for b in range(base + n_bins, base + -(-n_bins // CHUNK) * CHUNK):  # all present ones: tested, but no candidates
+                prefix_grad[uint64(b)], prefix_hess[uint64(b)] = prefix_grad[base + n_bins - 1], prefix_hess[base + n_bins - 1]
     best_gain, best_bin, best_left, best_rank = NO_GAIN, int64(0), int64(1), NO_GAIN
     grad_unit, hess_unit, total_grad, total_hess = scales[0, 0], scales[0, 1], float64(sums[0, 0]), float64(sums[0, 1])
     # Of the first output, in units of fixed point; found here, since LLVM cannot know that they do not change.
@@ -237,8 +238,8 @@ def _best_of_feature(
         for at in range(0, n_candidates, CHUNK):
             if can_test and hist.ndim == 2:
                 reaching = reaching_packed(
-                    prefix_grad, at, (missing_grad << int64(32)) + missing_hess, total_grad, total_hess, own_lambda, smallest,
-                    bar * score_units,
+                    hist, column, prefix_grad, at, (missing_grad << int64(32)) + missing_hess, total_grad, total_hess,
+                    own_lambda, smallest, bar * score_units,
                 )  # fmt: skip
                 if n_candidates - at < CHUNK:
                     reaching &= (uint64(1) << uint64(n_candidates - at)) - uint64(1)
@@ -386,10 +387,7 @@ def _sum_bins_up(hist, output, column, first, last, proposed, row, prefix_grad, 
     prefix_hess from base on. Returns how many. hist : as _sum_bins; of packed ones all bins are candidates."""
     n = last - first
     if hist.ndim == 2:
-        packed = int64(0)
-        for b in range(n):
-            packed += hist[uint64(column), uint64(b)]
-            prefix_grad[uint64(b)] = packed
+        sum_up_packed(hist, column, n, prefix_grad)
         return n
     if proposed.shape[0] > 0:
         return _sum_proposed(hist, output, first, last, proposed, row, prefix_grad, prefix_hess, base, bins)

@@ -8,14 +8,19 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gpuboost.kernels.packed_candidates import CHUNK, count_ones, lowest_one, reaching_packed
+from gpuboost.kernels.packed_candidates import CHUNK, count_ones, lowest_one, reaching_packed, sum_up_packed
 
 TOTALS = st.tuples(st.integers(-(2**31) + 1, 2**31 - 1), st.integers(1, 2**32 - 1))
 
 
 @numba.njit
-def reaching(sums, begin, missing, total_grad, total_hess, reg_lambda, smallest, bar):
-    return reaching_packed(sums, begin, missing, total_grad, total_hess, reg_lambda, smallest, bar)
+def reaching(hist, column, sums, begin, missing, total_grad, total_hess, reg_lambda, smallest, bar):
+    return reaching_packed(hist, column, sums, begin, missing, total_grad, total_hess, reg_lambda, smallest, bar)
+
+
+@numba.njit
+def sum_up(hist, column, n, sums):
+    sum_up_packed(hist, column, n, sums)
 
 
 @numba.njit
@@ -56,13 +61,16 @@ def test_what_reaches_the_bar_is_found(seed, totals, reg_lambda, smallest, which
     grad = np.clip(grad, -(2**31) + 1, 2**31 - 1)
     missing = pack(rng.integers(-9, 10), 3) if has_missing else pack(0, 0)
     sums = np.concatenate([np.full(begin, 77), pack(grad, hess) - missing]).astype(np.int64)
+    hist = np.stack([np.zeros_like(sums), np.diff(sums, prepend=0)])
+    is_full = hist[1, begin:] != 0
     scores = [score(int(g), int(h), total_grad, total_hess, reg_lambda) if 0 < h < total_hess else 0 for g, h in zip(grad, hess)]
     bar = float(scores[which]) * (1 - 2.0**-50)  # one of the candidates just reaches it
-    found = reaching(sums, begin, missing, float(total_grad), float(total_hess), reg_lambda, smallest, bar)
+    found = reaching(hist, 1, sums, begin, missing, float(total_grad), float(total_hess), reg_lambda, smallest, bar)
     is_found = np.array([bool(found >> b & 1) for b in range(CHUNK)])
     is_heavy = (hess >= smallest) & (total_hess - hess >= smallest)
     reaches = is_heavy & np.array([s >= bar for s in scores])
-    assert not (reaches & ~is_found).any()
+    assert not (reaches & is_full & ~is_found).any()
+    assert not (is_found & ~is_full).any()
     # Let through only where the five terms come to nearly nothing beside the largest two, or the weight is next to the least.
     is_far = np.array([is_clearly_below(int(g), int(h), total_grad, total_hess, reg_lambda, bar) for g, h in zip(grad, hess)])
     is_light = (hess < smallest - 1e-5 * total_hess) | (total_hess - hess < smallest - 1e-5 * total_hess)
@@ -73,8 +81,20 @@ def test_what_reaches_the_bar_is_found(seed, totals, reg_lambda, smallest, which
 def test_what_is_beyond_float32_counts_as_reaching(bar):
     """Never is a candidate lost to an overflow: then the exact gain tells."""
     sums = pack(np.full(CHUNK, 2**31 - 1), np.full(CHUNK, 2**31))
-    assert reaching(sums, 0, 0, 2.0**31 - 1, 2.0**32 - 1, 0.0, 1.0, bar) in (0, 2**64 - 1)
-    assert reaching(sums, 0, 0, 2.0**31 - 1, 2.0**32 - 1, np.inf, 1.0, 1.0) == 2**64 - 1
+    hist = np.ones((1, CHUNK), np.int64)
+    assert reaching(hist, 0, sums, 0, 0, 2.0**31 - 1, 2.0**32 - 1, 0.0, 1.0, bar) in (0, 2**64 - 1)
+    assert reaching(hist, 0, sums, 0, 0, 2.0**31 - 1, 2.0**32 - 1, np.inf, 1.0, 1.0) == 2**64 - 1
+
+
+@pytest.mark.parametrize("n", [1, 7, 8, 63, 64, 65, 255, 256])
+@pytest.mark.parametrize("column", [0, 2])
+def test_sums_up_to_each_bin(n, column):
+    hist = np.random.default_rng(n).integers(-(2**62), 2**62, (3, 264))
+    sums = np.full(300, 77)
+    sum_up(hist, column, n, sums)
+    whole = -(-n // CHUNK) * CHUNK
+    np.testing.assert_array_equal(sums[:whole], np.cumsum(hist[column, :whole]))  # beyond 64 bits both begin anew
+    assert (sums[whole:] == 77).all()
 
 
 @given(st.integers(0, 2**64 - 1))
