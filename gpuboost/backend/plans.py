@@ -85,14 +85,12 @@ class TreePlan:
     """What one tree is grown from.
 
     first_output : the first of its leaf_size outputs among the round's gradients. rows : None for all of positive weight.
-    key : where the hashes of its random choices go on from.
     """
 
     first_output: int
     leaf_size: int
     rows: RowDraw | None
     columns: ColumnDraw
-    key: int
     penalty: Penalty
     gain: SplitGain = BUILT_IN_GAIN
 
@@ -102,6 +100,7 @@ class Round:
     """Trees that grow together: their nodes share arrays and launches.
 
     number : of the round, or among all that grew so far where a round grows several, from which its random choices are hashed.
+    key : where the hashes of its random choices go on from.
     refreshes_leaves : whether leaves become quantiles of the residuals, in a training that is for such; gradients that a user
         computed are not theirs.
     sketch : None where splits are searched by all outputs.
@@ -110,6 +109,7 @@ class Round:
     """
 
     number: int
+    key: int
     learning_rate: float
     trees: tuple[TreePlan, ...]
     refreshes_leaves: bool = True
@@ -118,7 +118,7 @@ class Round:
 
     def __post_init__(self) -> None:
         """ValueError where trees differ in what they must share so far, and backends read here."""
-        for name in ("rows", "columns", "penalty", "gain", "key") if len(self.trees) > 1 else ():
+        for name in ("rows", "columns", "penalty", "gain") if len(self.trees) > 1 else ():
             if len(values := {getattr(tree, name) for tree in self.trees}) > 1:
                 raise ValueError(f"the trees of a round must share their {name}, but {len(values)} differ.")
 
@@ -137,10 +137,6 @@ class Round:
     @property
     def gain(self) -> SplitGain:
         return self.trees[0].gain
-
-    @property
-    def key(self) -> int:
-        return self.trees[0].key
 
     @property
     def goes_on(self) -> bool:

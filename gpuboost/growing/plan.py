@@ -5,7 +5,7 @@ from dataclasses import fields, replace
 
 from gpuboost.backend.draws import all_columns, draw_columns, draw_rows
 from gpuboost.backend.fixed_point import round_key
-from gpuboost.backend.plans import OutputSketch, Penalty, Round, TreePlan
+from gpuboost.backend.plans import ColumnDraw, OutputSketch, Penalty, Round, RowDraw, TreePlan
 from gpuboost.binned.cuts import Cuts
 from gpuboost.formulas.split_gain import find_gain
 from gpuboost.growing.constraints import resolve_feature_weights, resolve_interactions, resolve_monotone
@@ -24,11 +24,12 @@ class Planner:
 
     def __init__(self, params: Params, cuts: Cuts, global_rows: int, n_trees: int, leaf_size: int = 1) -> None:
         self._params, self._cuts, self._global_rows = params, cuts, global_rows
-        self._columns = all_columns(cuts)
         self._penalty = Penalty(*(getattr(params, field.name) for field in fields(Penalty)))
         self._gain = find_gain(params.split_gain, params.reg_lambda, params.reg_alpha, params.max_delta_step)
         self._leaf_size = leaf_size
         self.first_outputs = list(range(0, n_trees * leaf_size, leaf_size))
+        self._columns = all_columns(cuts)
+        self._trees_of_all = self._trees(None, self._columns)
 
     def plans(
         self, round_number: int, learning_rate: float, refreshes_leaves: bool = True, n_at_once: int | None = None
@@ -42,13 +43,14 @@ class Planner:
     def plan(self, number: int, learning_rate: float, refreshes_leaves: bool = True) -> Round:
         """The plan of that number."""
         params = self._params
-        rows = draw_rows(params, self._global_rows, number) if params.sampling else None
-        columns = draw_columns(params, self._cuts, number) if params.colsample_bytree < 1 else self._columns
-        key = round_key(params.seed, number)
-        trees = tuple(
-            TreePlan(first, self._leaf_size, rows, columns, key, self._penalty, self._gain) for first in self.first_outputs
-        )
-        return Round(number, learning_rate, trees, refreshes_leaves, self._sketch(number))
+        trees, draws_columns = self._trees_of_all, params.colsample_bytree < 1
+        if params.sampling or draws_columns:
+            rows = draw_rows(params, self._global_rows, number) if params.sampling else None
+            trees = self._trees(rows, draw_columns(params, self._cuts, number) if draws_columns else self._columns)
+        return Round(number, round_key(params.seed, number), learning_rate, trees, refreshes_leaves, self._sketch(number))
+
+    def _trees(self, rows: RowDraw | None, columns: ColumnDraw) -> tuple[TreePlan, ...]:
+        return tuple(TreePlan(first, self._leaf_size, rows, columns, self._penalty, self._gain) for first in self.first_outputs)
 
     def _sketch(self, number: int) -> OutputSketch | None:
         params, size = self._params, self._params.searched_outputs(self._leaf_size)

@@ -17,7 +17,7 @@ def test_a_tree_for_each_output_on_the_same_rows_and_columns():
     plan = Planner(Params(seed=4, gamma=2.0, reg_alpha=0.5), CUTS, 100, 3).plan(7, 0.1)
     assert (plan.number, plan.learning_rate) == (7, 0.1)
     assert [(tree.first_output, tree.leaf_size) for tree in plan.trees] == [(0, 1), (1, 1), (2, 1)]
-    assert {tree.key for tree in plan.trees} == {round_key(4, 7)}
+    assert plan.key == round_key(4, 7)
     assert plan.rows is None and plan.columns.features.tolist() == list(range(6))
     assert (plan.trees[0].penalty.gamma, plan.trees[0].penalty.reg_alpha, plan.trees[0].penalty.reg_lambda) == (2.0, 0.5, 1.0)
 
@@ -50,7 +50,7 @@ def test_a_round_whose_trees_differ_is_refused():
     for wrong in ([0], [0, 2]):
         with pytest.raises(ValueError, match="from .* on"):
             plan.require_outputs(wrong, 1)
-    for change in ({"key": 5}, {"penalty": replace(plan.penalty, gamma=9.0)}, {"columns": replace(plan.columns)}):
+    for change in ({"penalty": replace(plan.penalty, gamma=9.0)}, {"columns": replace(plan.columns)}):
         with pytest.raises(ValueError, match=f"must share their {next(iter(change))}, but 2 differ"):
             replace(plan, trees=(plan.trees[0], replace(plan.trees[1], **change)))
 

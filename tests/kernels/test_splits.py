@@ -52,7 +52,7 @@ def find_splits(hist, sums, n_bins, *, scales=(1.0, 1.0), features=None, monoton
     features = np.arange(len(n_bins), dtype=np.int32) if features is None else np.asarray(features, np.int32)
     penalty = Penalty(params.reg_lambda, params.reg_alpha, params.max_delta_step, params.min_child_weight, 0.0)
     drawn = ColumnDraw(features, offsets)
-    training.start_round(Round(0, 0.3, (TreePlan(0, n_outputs, None, drawn, 0, penalty, gain),)))
+    training.start_round(Round(0, 0, 0.3, (TreePlan(0, n_outputs, None, drawn, penalty, gain),)))
     arrays.nodes, arrays.left_sums, trees._hist = np.zeros(n_nodes, NODE), np.full_like(sums, -1), hist
     arrays.sums = with_bounds(sums, monotone, lower, upper)
     arrays.nodes["slot"], arrays.nodes["lower"], arrays.nodes["upper"] = np.arange(n_nodes), lower, upper
