@@ -101,9 +101,11 @@ def first_kernels() -> list[tuple[Any, tuple[types.Type, ...]]]:
         leaves.update_margin_cpu: "i8:2 node:1 i8:2 i4:2 f4:2 i4:1 f4:2 i8",
         leaves.sum_leaves_cpu: "i8:2 node:1 i8:2 i4:2 f4:2 f4:2 f8:2 i4:1 i8:3 i8:3 i8",
         leaves.leaf_weights: f"i8 node:1 i8:3 i8:3 f8:2 i4:1 {penalty} f8 f4:2 f4:2 f8:1",
-        nodes.collect_tree: "i8 node:1 i4:1 f4:2 f4:2 f8:1 f4:1 i4:1 i4:1 i4:1 i4:1 f4:1 u1:1 f4:2 f4:1 f4:1 f4:2",
+        nodes.collect_nodes: (
+            "i8:1 i8:1 node:1 i4:1 i8:1 f4:2 f4:2 f8:1 f4:1 i4:1 i4:1 i4:1 i4:1 f4:1 u1:1 f4:2 f4:1 f4:1 f4:2"
+        ),
         leaves.list_leaf_chunks: "i8 node:1 i8:2",
-        nodes.number_kept: "i8 node:1 i4:1 i4:1",
+        nodes.number_kept: "i8:1 i8:1 node:1 i4:1 i4:1",
         nodes.sum_upwards: "i8 node:1 i8:3",
         nodes.prune: "i8 node:1 i8:3 f8:2 i4:1 f8 f8",
     }

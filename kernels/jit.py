@@ -107,7 +107,8 @@ class parallel_kernel:  # noqa: N801 - reads as a decorator
         """Compile what one thread does; ``@parallel_kernel.part(formula=f)`` inside the factory of a kernel of f."""
         if function is None:
             return lambda f: parallel_kernel.part(f, formula=formula)
-        return numba.njit(**{**_OPTIONS, "no_cpython_wrapper": True, "pipeline_class": PartPipeline})(_named_after(formula, function))
+        options = {**_OPTIONS, "no_cpython_wrapper": True, "pipeline_class": PartPipeline}
+        return numba.njit(**options)(_named_after(formula, function))
 
     def __init__(self, function: Callable[..., Any], formula: Any = None) -> None:
         self.dispatcher = _compile(function, formula)

@@ -270,45 +270,50 @@ def sum_of_hessians(leaf_sums, node, scales, first_output):
 
 
 @kernel
-def number_kept(n_nodes, nodes, new_ids, n_kept):
+def number_kept(first_node, first_tree, nodes, new_ids, n_kept):
     """Renumber the nodes that pruning left, per tree and in creation order: siblings stay adjacent.
 
+    Trees of several plans lie one plan after another. first_node, first_tree : int64 (n_plans + 1,), IN. Where those of each
+    begin; its nodes and trees are numbered from 0 on.
     new_ids : int32 (n_nodes,), OUT. −1 for a pruned node. n_kept : int32 (n_trees,), OUT, zeroed by the caller.
     """
-    for node in range(n_nodes):
-        parent = nodes[node].parent
-        new_ids[node] = -1
-        if parent < 0 or (new_ids[parent] >= 0 and nodes[parent].left >= 0):
-            new_ids[node] = n_kept[nodes[node].tree]
-            n_kept[nodes[node].tree] += int32(1)
+    for plan in range(first_node.size - 1):
+        for node in range(first_node[plan], first_node[plan + 1]):
+            parent, tree = nodes[node].parent, first_tree[plan] + nodes[node].tree
+            new_ids[node] = -1
+            if parent < 0 or (new_ids[first_node[plan] + parent] >= 0 and nodes[first_node[plan] + parent].left >= 0):
+                new_ids[node] = n_kept[tree]
+                n_kept[tree] += int32(1)
 
 
 @kernel
-def collect_tree(
-    tree, nodes, new_ids, leaves, weights, covers, thresholds, offsets, left_child, parent, feature, threshold, default_left,
-    leaf_value, gain, cover, weight,
+def collect_nodes(
+    first_node, first_tree, nodes, new_ids, begin, leaves, weights, covers, thresholds, offsets, left_child, parent, feature,
+    threshold, default_left, leaf_value, gain, cover, weight,
 ):  # fmt: skip
-    """Write the nodes of one tree that pruning left, after number_kept.
+    """Write the nodes that pruning left, tree by tree, after number_kept, which says what is not said here.
 
-    leaves, weights : float32 (n_nodes, leaf_size), IN. covers : float64 (n_nodes,), IN.
+    begin : int64 (n_trees,), IN. Where each tree goes. leaves, weights : float32 (n_nodes, leaf_size), IN.
+    covers : float64 (n_nodes,), IN.
     thresholds : float32 (total_bins,), IN. offsets : int32 (n_features + 1,), IN. First bin of each feature.
     Others : OUT, as the fields of model.Tree; leaf_value, weight : float32 (kept nodes, leaf_size).
     """
-    for node in range(new_ids.size):
-        i = new_ids[node]
-        if nodes[node].tree != tree or i < 0:
-            continue
-        struct = nodes[node]
-        parent[i] = new_ids[struct.parent] if struct.parent >= 0 else -1
-        cover[i] = min(covers[node], FLOAT32_MAX)
-        left_child[i], feature[i], threshold[i], default_left[i], gain[i] = -1, 0, 0.0, 0, 0.0
-        for own in range(weights.shape[1]):
-            weight[i, own] = weights[node, own]
-            leaf_value[i, own] = leaves[node, own] if struct.left < 0 else float32(0.0)
-        if struct.left >= 0:
-            left_child[i], feature[i], default_left[i] = new_ids[struct.left], struct.feature, struct.default_left
-            threshold[i] = thresholds[offsets[struct.feature] + struct.bin] if struct.kind == NUMERIC else 0.0
-            gain[i] = min(struct.gain, FLOAT32_MAX)
+    for plan in range(first_node.size - 1):
+        for node in range(first_node[plan], first_node[plan + 1]):
+            if new_ids[node] < 0:
+                continue
+            struct, first = nodes[node], first_node[plan]
+            i = begin[first_tree[plan] + struct.tree] + new_ids[node]
+            parent[i] = new_ids[first + struct.parent] if struct.parent >= 0 else -1
+            cover[i] = min(covers[node], FLOAT32_MAX)
+            left_child[i], feature[i], threshold[i], default_left[i], gain[i] = -1, 0, 0.0, 0, 0.0
+            for own in range(weights.shape[1]):
+                weight[i, own] = weights[node, own]
+                leaf_value[i, own] = leaves[node, own] if struct.left < 0 else float32(0.0)
+            if struct.left >= 0:
+                left_child[i], feature[i], default_left[i] = new_ids[first + struct.left], struct.feature, struct.default_left
+                threshold[i] = thresholds[offsets[struct.feature] + struct.bin] if struct.kind == NUMERIC else 0.0
+                gain[i] = min(struct.gain, FLOAT32_MAX)
 
 
 @kernel

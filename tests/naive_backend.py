@@ -607,8 +607,8 @@ class NaiveTraining(Training, Gradients, Trees):
         NaivePredictor().predict_codes(self.rows.binned, self.flat(), others, None)
         margin += np.where(is_idle, others, F(0))
 
-    def fetch_trees(self, pending: list[Tree]) -> list[Tree]:
-        return pending
+    def fetch_trees(self, pending: list[list[Tree]]) -> list[Tree]:
+        return [tree for trees in pending for tree in trees]
 
     def flat(self):
         return self.finish_trees(), [own[0] for own in self.outputs], self.rows.binned.cuts

@@ -140,7 +140,7 @@ def test_kernels_import_numpy_numba_and_kernels_only(module):
     if module == "kernels.launch":
         allowed |= {"ctypes", "importlib"}
     if module == "kernels.pipeline":
-        allowed |= {"typing"}
+        allowed |= {"collections", "typing"}
     if module == "kernels.openmp":
         allowed |= {"ctypes", "os", "threading", "time"}
     if module == "kernels.cuda_common":

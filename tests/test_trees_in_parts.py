@@ -94,6 +94,7 @@ def test_what_parts_share_is_made_once_a_round(monkeypatch):
 ])  # fmt: skip
 def test_an_interrupt_between_parts_leaves_whole_rounds(owner, name, params, monkeypatch):
     monkeypatch.setattr(training, "ROWS_AT_ONCE", 0)
+    monkeypatch.setattr(training, "NODES_AT_ONCE", 0)
     params = {**CLASSES, "nthread": 1, "max_depth": 3, **params}
     expected, original, n_calls = digest(gb.train(params, gb.DMatrix(X, Y), 4).model), getattr(owner, name), []
 

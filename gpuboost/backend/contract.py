@@ -387,6 +387,7 @@ class Training(ABC, Generic[Pending]):
     margin : float32 (n_outputs, n_rows). Current margins of the training rows, at which gradients are computed.
     leaf_quantiles : None where leaves are weighed by the gradients alone.
     trees_at_once : as how many trees a plan had better come, one part after another; None: as all of them.
+    plans_at_once : of how many plans the trees had better be fetched together.
     """
 
     margin: Array
@@ -394,6 +395,7 @@ class Training(ABC, Generic[Pending]):
     trees: Trees
     leaf_quantiles: LeafQuantiles | None = None
     trees_at_once: int | None = None
+    plans_at_once = 1
 
     @abstractmethod
     def start_round(self, plan: Round) -> None:
@@ -415,8 +417,8 @@ class Training(ABC, Generic[Pending]):
         """Begin to bring the finished trees to the host. The next round may start before they arrive."""
 
     @abstractmethod
-    def fetch_trees(self, pending: Pending) -> list[Tree]:
-        """The finished trees, in the order of the round's plans."""
+    def fetch_trees(self, pending: Sequence[Pending]) -> list[Tree]:
+        """The finished trees of some plans, in their order."""
 
 
 class Predictor(ABC):

@@ -1,17 +1,19 @@
 """Between the arrays of growing nodes, finished trees, and the flat layout that prediction walks. Host arrays, copies only."""
 
-from typing import Any
+from collections.abc import Iterable, Sequence
+from itertools import repeat
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from gpuboost.backend.contract import FlatTrees
 from gpuboost.binned.cuts import Cuts
-from gpuboost.kernels.nodes import collect_tree, number_kept
-from gpuboost.kernels.structs import CATEGORICAL, CATEGORY_RULES, FLAT_NODE, NUMERIC
+from gpuboost.kernels.nodes import collect_nodes, number_kept
+from gpuboost.kernels.structs import CATEGORICAL, CATEGORY_RULES, FLAT_NODE, NODE, NUMERIC
 from gpuboost.model.tree import CategorySets, Tree
 from gpuboost.params import Params
 
-__all__ = ["category_rules", "collect_trees", "flatten_grown", "flatten_trees"]
+__all__ = ["Grown", "as_words", "category_rules", "collect_trees", "flatten_grown", "flatten_trees"]
 
 # of the fields of Tree that are arrays
 TREE_DTYPES = [np.int32, np.int32, np.int32, np.float32, np.uint8, np.float32, np.float32, np.float32, np.float32]
@@ -23,29 +25,53 @@ def category_rules(params: Params) -> np.ndarray:
     return np.array([tuple(getattr(params, str(name)) for name in CATEGORY_RULES.names or ())], CATEGORY_RULES)
 
 
-def collect_trees(
-    nodes: np.ndarray, leaf_values: np.ndarray, weights: np.ndarray, covers: np.ndarray, cuts: Cuts, n_trees: int,
-    cats: np.ndarray | None = None,
-) -> list[Tree]:  # fmt: skip
-    """The trees that pruning left, renumbered without gaps.
+class Grown(NamedTuple):
+    """The trees of a plan, in host memory.
 
     nodes : structs.NODE (n_nodes,). leaf_values, weights : float32 (n_nodes, leaf_size). covers : float64 (n_nodes,).
     cats : uint32 (n_nodes, n_words), the sets, where the cuts have categories.
     """
-    new_ids, n_kept = np.empty(len(nodes), np.int32), np.zeros(n_trees, np.int32)
-    number_kept(len(nodes), nodes, new_ids, n_kept)
-    trees, leaf_size = [], weights.shape[1]
-    for tree, n in enumerate(n_kept.tolist()):
-        columns: list[Any] = [
-            np.empty((n, leaf_size) if field in VECTORS else n, dtype) for field, dtype in enumerate(TREE_DTYPES)
-        ]
-        collect_tree(tree, nodes, new_ids, leaf_values, weights, covers, cuts.thresholds, cuts.offsets, *columns)
-        if leaf_size == 1:
-            for field in VECTORS:
-                columns[field] = columns[field].reshape(-1)
-        columns.append(None if cats is None or cuts.categorical is None else _collect_sets(tree, nodes, cats, new_ids))
-        trees.append(Tree(*columns))
-    return trees
+
+    n_trees: int
+    nodes: np.ndarray
+    leaf_values: np.ndarray
+    weights: np.ndarray
+    covers: np.ndarray
+    cats: np.ndarray | None = None
+
+
+def collect_trees(grown: Sequence[Grown], cuts: Cuts) -> list[Tree]:
+    """The trees that pruning left, plan by plan, renumbered without gaps. Their arrays are parts of larger ones."""
+    first_node = np.cumsum([0, *(len(plan.nodes) for plan in grown)])
+    first_tree = np.cumsum([0, *(plan.n_trees for plan in grown)])
+    nodes = np.concatenate([as_words(plan.nodes) for plan in grown]).view(NODE)
+    leaf_values, weights, covers = (np.concatenate(parts) for parts in list(zip(*grown))[2:5])
+    new_ids, n_kept = np.empty(len(nodes), np.int32), np.zeros(first_tree[-1], np.int32)
+    number_kept(first_node, first_tree, nodes, new_ids, n_kept)
+    bounds, leaf_size = np.cumsum([0, *n_kept.tolist()]), weights.shape[1]
+    columns: list[Any] = [
+        np.empty((bounds[-1], leaf_size) if field in VECTORS else bounds[-1], dtype) for field, dtype in enumerate(TREE_DTYPES)
+    ]
+    collect_nodes(
+        first_node, first_tree, nodes, new_ids, bounds, leaf_values, weights, covers, cuts.thresholds, cuts.offsets, *columns
+    )
+    if leaf_size == 1:
+        for field in VECTORS:
+            columns[field] = columns[field].reshape(-1)
+    sets: Iterable[CategorySets | None] = repeat(None)
+    if cuts.categorical is not None:
+        own_ids = np.split(new_ids, first_node[1:-1])
+        sets = [
+            None if plan.cats is None else _collect_sets(tree, plan.nodes, plan.cats, ids)
+            for plan, ids in zip(grown, own_ids) for tree in range(plan.n_trees)
+        ]  # fmt: skip
+    ends = bounds.tolist()
+    return [Tree(*[*(column[begin:end] for column in columns), of_tree]) for begin, end, of_tree in zip(ends, ends[1:], sets)]
+
+
+def as_words(nodes: np.ndarray) -> np.ndarray:
+    """The same memory as int64: NumPy copies structs field by field, 127 nodes in 8.6 µs instead of 0.7."""
+    return nodes.view(np.int64)
 
 
 def _collect_sets(tree: int, nodes: np.ndarray, cats: np.ndarray, new_ids: np.ndarray) -> CategorySets | None:

@@ -29,7 +29,7 @@ from gpuboost.training.watch import WatchedMatrices
 
 __all__ = ["Boosting"]
 
-PENDING_PLANS = 1  # grown but not yet asked for: a GPU grows the next one while the host takes in the last
+PENDING_PLANS = 1  # grown but not yet asked for: a GPU grows the next one while the host takes in those before
 
 
 class Boosting:
@@ -104,7 +104,8 @@ class Boosting:
             self._finished.append(grown.finish_trees())
             if dart is None:
                 self._watched.add_trees(grown.trees.flat)
-            self.collect_rounds(keep=PENDING_PLANS)
+            if len(self._finished) >= PENDING_PLANS + training.plans_at_once:
+                self.collect_rounds(keep=PENDING_PLANS)
         if dart is not None:
             self.collect_rounds()
             dart.take_round()
@@ -121,12 +122,15 @@ class Boosting:
         training is over.
         """
         try:
-            while len(self._finished) > keep:
-                self._taken += self._training.fetch_trees(self._finished.popleft())
-                n_outputs, n_plans = len(self._planner.first_outputs), self.params.num_parallel_tree
-                if len(self._taken) == n_outputs * n_plans:
-                    trees, self._taken = self._taken, []
-                    self._take_round([tree for output in range(n_outputs) for tree in trees[output::n_outputs]])
+            if len(self._finished) <= keep:
+                return
+            fetched = [self._finished.popleft() for _ in range(len(self._finished) - keep)]
+            self._taken += self._training.fetch_trees(fetched)
+            n_outputs = len(self._planner.first_outputs)
+            n_trees = n_outputs * self.params.num_parallel_tree
+            while len(self._taken) >= n_trees:
+                trees, self._taken = self._taken[:n_trees], self._taken[n_trees:]
+                self._take_round([tree for output in range(n_outputs) for tree in trees[output::n_outputs]])
         except BaseException:  # KeyboardInterrupt, too
             self._finished.clear()  # they would leave a gap
             raise

@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from gpuboost.backend.trees import collect_trees, flatten_grown, flatten_trees
+from gpuboost.backend.trees import Grown, collect_trees, flatten_grown, flatten_trees
 from gpuboost.binned.cuts import SENTINEL, Cuts
 from gpuboost.kernels.structs import CATEGORICAL, NODE, NUMERIC
 
@@ -31,7 +31,7 @@ def grown(covers=COVERS):
     """The same, collected."""
     nodes = grown_nodes()
     values = np.arange(8, dtype=np.float32)[:, None]
-    return collect_trees(nodes, values, values * 10, covers, CUTS, 2)
+    return collect_trees([Grown(2, nodes, values, values * 10, covers)], CUTS)
 
 
 def test_collected_trees_have_no_gaps():
@@ -78,7 +78,7 @@ def test_collected_sets_are_those_of_the_nodes_that_are_left():
     cats[0, 1:], cats[2, 1:], cats[3, 1:] = [5, 1 << 31], [0, 2], [7, 7]
     values = np.zeros((8, 1), np.float32)
     cuts = replace(CUTS, categorical=np.array([True, True]))
-    tree, leaf = collect_trees(nodes, values, values, COVERS, cuts, 2, cats)
+    tree, leaf = collect_trees([Grown(2, nodes, values, values, COVERS, cats)], cuts)
     assert {node: categories.tolist() for node, categories in tree.sets.items()} == {0: [0, 2, 63], 1: [33]} and leaf.sets is None
     assert tree.threshold[:2].tolist() == [0, 0] and tree.sets.nodes.dtype == tree.sets.categories.dtype == np.int32
     assert flatten_trees([tree], [0], cuts).sets.tolist() == [64, 5, 1 << 31, 64, 0, 2]

@@ -318,7 +318,7 @@ def test_pruning_equals_the_recursive_definition(seed, n_splits, gamma):
 
 def number(nodes):
     new_ids, n_kept = np.empty(len(nodes), np.int32), np.zeros(nodes["tree"].max() + 1, np.int32)
-    n.number_kept(len(nodes), nodes, new_ids, n_kept)
+    n.number_kept(np.array([0, len(nodes)]), np.array([0, len(n_kept)]), nodes, new_ids, n_kept)
     return new_ids, n_kept
 
 

@@ -1,6 +1,6 @@
 """One training on a GPU."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
@@ -17,7 +17,7 @@ from gpuboost.backend.cuda.trees import CudaTrees
 from gpuboost.backend.draws import most_bins
 from gpuboost.backend.fixed_point import check_finite
 from gpuboost.backend.plans import Round
-from gpuboost.backend.trees import collect_trees
+from gpuboost.backend.trees import Grown, collect_trees
 from gpuboost.kernels import nodes
 from gpuboost.kernels.category_splits import count_words
 from gpuboost.kernels.gradients import NON_FINITE_BITS
@@ -101,8 +101,10 @@ class CudaTraining(Training[Leaving]):
     def finish_trees(self) -> Leaving:
         return self.trees.start_copy(), self.trees.arrays.capacity
 
-    def fetch_trees(self, pending: Leaving) -> list[Tree]:
-        copy, capacity = pending
+    def fetch_trees(self, pending: Sequence[Leaving]) -> list[Tree]:
+        return collect_trees([self._arrived(*leaving) for leaving in pending], self._binned.cuts)
+
+    def _arrived(self, copy: PendingCopy, capacity: int) -> Grown:
         shapes, memory = finished_arrays(capacity, self._leaf_size, count_words(self._binned.cuts.n_categories)), copy.wait()
         places = side_by_side(shapes)
         finished = {name: memory[places[name]].view(dtype).reshape(shape) for name, (shape, dtype) in shapes.items()}
@@ -110,7 +112,7 @@ class CudaTraining(Training[Leaving]):
         check_finite(non_finite * NON_FINITE_BITS)
         own_nodes, leaf_values, weights, covers = (finished[name][:n] for name in ("nodes", "leaf_values", "weights", "covers"))
         cats = finished["cats"][:n] if "cats" in finished else None
-        return collect_trees(own_nodes, leaf_values, weights, covers, self._binned.cuts, self._n_trees, cats)
+        return Grown(self._n_trees, own_nodes, leaf_values, weights, covers, cats)
 
 
 def training_size(

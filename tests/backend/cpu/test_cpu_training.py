@@ -55,7 +55,7 @@ def grow(*data, comm=COMM, **arguments):
     training, grower, planner, maxima = start(*data, comm=comm, **arguments)
     grower.grow(planner.plan(0, LEARNING_RATE), maxima)
     training.update_margin(training.margin)
-    return training.fetch_trees(training.finish_trees()), training.margin
+    return training.fetch_trees([training.finish_trees()]), training.margin
 
 
 def unpacked(part):
