@@ -5,14 +5,15 @@ taken off again. LLVM makes vectors of that, and calls for one conversion after 
 AMD EPYC (Zen 3). The results are those of float64(), to the bit.
 """
 
-from llvmlite import binding, ir
-from numba import config, float64, int64, types, uint64
+from llvmlite import ir
+from numba import float64, int64, types, uint64
 from numba.extending import intrinsic
 
 from gpuboost.kernels.jit import inlined_scalar
+from gpuboost.kernels.processor import converts_vectors
 from gpuboost.kernels.scalar import bits_double, double_bits
 
-__all__ = ["as_double", "halves_as_doubles", "is_level_4", "whole_as_integer"]
+__all__ = ["as_double", "halves_as_doubles", "whole_as_integer"]
 
 _I64, _F64 = ir.IntType(64), ir.DoubleType()
 _LOW, _HIGH = 0x4330000000000000, 0x4530000000000000  # the bits of 2^52 and of 2^84, whose last one is worth 2^32
@@ -21,22 +22,12 @@ _SIGN = 0x80000000  # of the upper half: turned over, it counts from −2^31 on
 _TWO_52, _OFFSET_32, _OFFSET_64 = 2.0**52, 2.0**52 + 2.0**31, 2.0**84 + 2.0**63 + 2.0**52
 
 
-def is_level_4(codegen) -> bool:
-    """Whether the processor that is compiled for has AVX-512."""
-    return "+avx512dq" in getattr(codegen, "_tm_features", "") or config.CPU_NAME == "x86-64-v4"
-
-
-def _converts_vectors(codegen) -> bool:
-    """Whether it has an instruction for a vector of int64."""
-    return is_level_4(codegen) or not binding.get_process_triple().startswith("x86_64")
-
-
 @intrinsic
 def as_double(typing_context, x):
     """float64(x) of an int64."""
 
     def codegen(context, builder, signature, args):
-        if _converts_vectors(context.codegen()):
+        if converts_vectors(context.codegen()):
             return builder.sitofp(args[0], _F64)
         low = builder.or_(builder.and_(args[0], _I64(0xFFFFFFFF)), _I64(_LOW))
         high = builder.xor(builder.lshr(args[0], _I64(32)), _I64(_HIGH | _SIGN))

@@ -16,8 +16,8 @@ from numba import float32, float64, int64, types, uint64
 from numba.core import cgutils
 from numba.extending import intrinsic
 
-from gpuboost.kernels.conversions import is_level_4
 from gpuboost.kernels.jit import inlined_scalar
+from gpuboost.kernels.processor import is_level_4
 
 __all__ = ["CHUNK", "count_ones", "lowest_one", "reaching_packed", "sum_up_packed"]
 

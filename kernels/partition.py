@@ -14,6 +14,7 @@ import numpy as np
 from numba import int32, int64, uint32, uint64
 
 from gpuboost.kernels.addresses import load_at, store_at
+from gpuboost.kernels.compressing import part_sixteens
 from gpuboost.kernels.cuda_common import (
     FULL_WARP,
     ONE_BLOCK,
@@ -135,8 +136,9 @@ def _move_chunks(counter, selected, nodes, chunks, rows, segments, is_left):
 @parallel_kernel.part
 def move_rows_part(part, marks, moved, to_left, to_right):
     """Write the marked rows of ``part`` to ``moved`` from to_left on, the others from to_right on. Without a branch."""
-    to_left, to_right = uint64(to_left), uint64(to_right)
-    for i in range(part.size):
+    n_done, n_left = part_sixteens(part, marks, moved, uint64(to_left), uint64(to_right))
+    to_left, to_right = uint64(to_left) + n_left, uint64(to_right) + n_done - n_left
+    for i in range(n_done, uint64(part.size)):
         goes = marks[i] != 0
         moved[to_left if goes else to_right] = part[i]
         to_left += uint64(goes)

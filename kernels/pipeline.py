@@ -4,6 +4,8 @@ Arguments are borrowed. Whoever calls keeps its arrays until the call is over, a
 and to each that is unpacked from a tuple of them, from the first line to the last, by two calls that LLVM seldom finds to be
 idle: one thread of an Intel Xeon (2026-11-26), 7,000 × 28 of depth 6, 5 % of the time of a tree.
 
+Loops are made of whole registers (processor.py), which LLVM reads of every function.
+
 A part is simplified only. numba has LLVM optimise and translate every function by itself, and what is linked into a caller once
 more there. A part never runs by itself (jit.parallel_kernel.part): the rest is done in the kernel. README's first training and
 prediction compile 45.6 -> 33.4 CPU-seconds so, and without the wrappers for callers in C (2 cores, AVX-512, 2026-11-23). To leave
@@ -21,10 +23,12 @@ from numba.core.compiler_machinery import register_pass
 from numba.core.lowering import Lower
 from numba.core.typed_passes import NativeLowering
 
+from gpuboost.kernels.processor import uses_whole_registers
+
 __all__ = ["KernelPipeline", "PartPipeline"]
 
 
-class _Borrowing(Lower):
+class _Lowering(Lower):
     """Counts no references for variables that are set in one place, to an argument or to what is unpacked from such a one."""
 
     def init(self) -> None:
@@ -35,6 +39,11 @@ class _Borrowing(Lower):
         while found:
             found = {s.target.name for s in steps if n_steps[s.target.name] == 1 and self._borrows(s.value)} - self._borrowed
             self._borrowed |= found
+
+    def setup_function(self, fndesc: Any) -> None:
+        super().setup_function(fndesc)
+        if uses_whole_registers(self.context.codegen()):
+            set.add(self.function.attributes, '"prefer-vector-width"="512"')  # llvmlite's own add() knows no such words
 
     def _borrows(self, value: Any) -> bool:
         if _is_item(value) or (isinstance(value, ir.Expr) and value.op == "exhaust_iter"):
@@ -71,7 +80,7 @@ class _KernelLowering(NativeLowering):
 
     @property
     def lowering_class(self) -> type[Lower]:
-        return _Borrowing
+        return _Lowering
 
 
 @register_pass(mutates_CFG=True, analysis_only=False)
@@ -91,7 +100,7 @@ class _PartLowering(_KernelLowering):
 
 
 class KernelPipeline(Compiler):
-    """Arguments are borrowed."""
+    """Arguments are borrowed, and registers whole."""
 
     _lowering: type[NativeLowering] = _KernelLowering
 

@@ -72,7 +72,7 @@ def test_whole_numbers_become_integers(values: list[int]) -> None:
 def test_a_processor_with_vector_instructions_gets_those(monkeypatch) -> None:
     """The instruction and the bits that take its place: both are compiled, whichever is this processor's."""
     for converts in (True, False):
-        monkeypatch.setattr(conversions, "_converts_vectors", lambda codegen, converts=converts: converts)
+        monkeypatch.setattr(conversions, "converts_vectors", lambda codegen, converts=converts: converts)
         compiled = numba.njit(lambda x: conversions.as_double(x))
         assert compiled(np.int64(-(2**62) + 1)) == float(-(2**62) + 1)
         assert ("sitofp i64" in next(iter(compiled.inspect_llvm().values()))) == converts

@@ -1,6 +1,7 @@
 """kernels/packed_candidates.py: no candidate that reaches the bar is missed, and hardly one that does not is let through."""
 
 from fractions import Fraction
+from functools import cache
 
 import numba
 import numpy as np
@@ -8,14 +9,25 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gpuboost.kernels.packed_candidates import CHUNK, count_ones, lowest_one, reaching_packed, sum_up_packed
+from gpuboost.kernels import packed_candidates
+from gpuboost.kernels.packed_candidates import CHUNK, count_ones, lowest_one, sum_up_packed
 
 TOTALS = st.tuples(st.integers(-(2**31) + 1, 2**31 - 1), st.integers(1, 2**32 - 1))
 
 
-@numba.njit
-def reaching(hist, column, sums, begin, missing, total_grad, total_hess, reg_lambda, smallest, bar):
-    return reaching_packed(hist, column, sums, begin, missing, total_grad, total_hess, reg_lambda, smallest, bar)
+@cache
+def compiled(lanes):
+    """reaching_packed as for a processor of so many lanes; others than this one's are made of several instructions."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(packed_candidates, "_lanes", lambda context: lanes)
+        types = "uint64(int64[:, ::1], int64, int64[::1], int64, int64, float64, float64, float64, float64, float64)"
+        return numba.njit(types)(packed_candidates.reaching_packed.py_func)
+
+
+def reaching(*args):
+    of_eight, of_sixteen = compiled(8)(*args), compiled(16)(*args)
+    assert of_eight == of_sixteen
+    return of_eight
 
 
 @numba.njit

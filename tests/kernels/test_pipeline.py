@@ -1,0 +1,63 @@
+"""kernels/pipeline.py: what is borrowed is not counted, and what is not borrowed is."""
+
+import gc
+import sys
+import weakref
+
+import numpy as np
+import pytest
+
+from gpuboost.kernels.jit import kernel
+
+
+@kernel
+def the_argument(array):
+    return array
+
+
+@kernel
+def an_item(arrays):
+    first, second = arrays
+    third = arrays[-1]
+    return second if first[0] > 0 else third
+
+
+@kernel
+def set_again(arrays, n):
+    array = arrays[0]
+    for i in range(n):
+        if i % 2 == 1:
+            array = arrays[1]
+        array = array[1:]
+    return array
+
+
+@kernel
+def made_of_it(array):
+    own = array.copy()
+    pair = (own, array)
+    return pair[0], pair
+
+
+@pytest.mark.parametrize("call", [
+    lambda a, b: the_argument(a), lambda a, b: an_item((a, b)), lambda a, b: set_again((a, b), 3), lambda a, b: made_of_it(a),
+    lambda a, b: (the_argument(b), an_item((b, a))),
+])  # fmt: skip
+def test_what_is_returned_lives_and_nothing_stays(call):
+    a, b = np.ones(20), np.full(20, 2.0)
+    call(a, b)
+    gc.collect()
+    before = sys.getrefcount(a), sys.getrefcount(b)
+    for _ in range(100):
+        call(a, b)
+    gc.collect()
+    assert (sys.getrefcount(a), sys.getrefcount(b)) == before
+    of_a, of_b, expected = weakref.ref(a), weakref.ref(b), repr(call(a, b))
+    kept = call(a, b)
+    del a, b
+    gc.collect()
+    trash = [np.full(20, np.nan) for _ in range(100)]  # in the memory of arrays that are gone
+    assert repr(kept) == expected and trash
+    del kept
+    gc.collect()
+    assert of_a() is None and of_b() is None
