@@ -1,7 +1,7 @@
 """Drawing rows by their gradients (kernels/row_sampling.py) and copying the columns drawn (kernels/compaction.py), half of both.
 
 Floor of a row: counting reads 8 bytes and makes two updates. Drawing mixes 64 bits four times for each try of its permutation, up
-to two on average, and reads and writes 8 bytes; listing is one branch-free step. Of a code copied: the record is read, the code
+to two on average, and reads and writes 8 bytes; listing reads 5 and writes 4. Of a code copied: the record is read, the code
 written, or, if that takes longer, a lookup. bench_sampling.py tells what this saves a training.
 """
 
@@ -26,7 +26,7 @@ def draw_rows(a: Any, c: Ceilings) -> tuple[float, float]:
 
 def list_drawn(a: Any, c: Ceilings) -> tuple[float, float]:
     n = a.kept.size
-    return n, max(c.stream(9 * n, 9 * n), n * c.compact())
+    return n, c.stream(9 * n, 9 * n)
 
 
 def compact_codes(a: Any, c: Ceilings) -> tuple[float, float]:
@@ -38,7 +38,7 @@ def compact_codes(a: Any, c: Ceilings) -> tuple[float, float]:
 KERNELS = [
     Kernel("count_magnitudes_cpu", "row", count_magnitudes, "a square root; rows of like gradients wait for one count", DRAWN),
     Kernel("draw_rows_cpu", "row", draw_rows, "later tries go one by one; two float64 divisions by p", DRAWN),
-    Kernel("list_drawn_cpu", "row", list_drawn, "two ends to choose between; no compressing store from numba", DRAWN),
+    Kernel("list_drawn_cpu", "row", list_drawn, "two ends to choose between, one by one where there is no AVX-512", DRAWN),
     Kernel("compact_codes_cpu", "code", compact_codes, "a byte at a time: no shuffle of a whole record from numba", DRAWN),
 ]
 

@@ -1,7 +1,7 @@
 """Moving rows to the children of split nodes (kernels/partition.py), two passes.
 
 Floor of a row: marking reads its number, 4 bytes, and writes a byte, or, if that takes longer, gathers a code from rows as sparse
-as the node's. Moving reads 5 bytes and writes 4, or, if that takes longer, is one branch-free step.
+as the node's. Moving reads 5 bytes and writes 4.
 """
 
 from typing import Any
@@ -20,12 +20,12 @@ def mark_rows(a: Any, c: Ceilings) -> tuple[float, float]:
 
 def move_rows(a: Any, c: Ceilings) -> tuple[float, float]:
     n = (a.chunks[:, 2] - a.chunks[:, 1]).sum()
-    return n, max(c.stream(9 * n, 9 * a.rows.shape[1]), n * c.compact())
+    return n, c.stream(9 * n, 9 * a.rows.shape[1])
 
 
 KERNELS = [
     Kernel("mark_rows_cpu", "row", mark_rows, "a byte at a time is gathered; then two more loops, over 4 KB", DENSE),
-    Kernel("move_rows_cpu", "row", move_rows, "two ends to choose between; no compressing store from numba", DENSE),
+    Kernel("move_rows_cpu", "row", move_rows, "two ends to choose between, one by one where there is no AVX-512", DENSE),
 ]
 
 

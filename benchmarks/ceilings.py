@@ -8,7 +8,7 @@ first asked for, and kept, so a run measures what its floors need.
     gather    one load from each of some records: of rows in the order of a node that holds one row in ``one_in`` (all such nodes
               one after another, as a level of a tree meets them), or in random order (one_in = 0)
     update    an int64 added to a random place of a table          lookup    a load from a random place of one
-    compact   an int32 kept or dropped, without a branch           mix       a 32-bit or 64-bit multiplication, shift and xor
+    mix       a 32-bit or 64-bit multiplication, shift and xor
     divide    float64, vectorised by LLVM                         exp       of float32, NumPy's
     start     an empty parallel region
 """
@@ -53,14 +53,6 @@ def lookup(table, places):
     for place in places:
         total += uint64(table[uint64(place)])
     return total
-
-
-@compiled
-def compact(values, marks, kept):
-    to = uint64(0)
-    for i in range(values.size):
-        kept[to] = values[i]
-        to += uint64(marks[i])
 
 
 @compiled
@@ -126,11 +118,6 @@ class Ceilings:
 
     def lookup(self, n_places: int) -> float:
         return self._on_each_core(f"lookup among {_power(n_places)} int64", *_random(lookup, n_places))
-
-    def compact(self) -> float:
-        marks = np.random.default_rng(0).integers(0, 2, IN_CACHE).astype(np.uint8)
-        values, kept = np.zeros(IN_CACHE, np.int32), np.zeros(IN_CACHE, np.int32)
-        return self._on_each_core("int32 compacted", IN_CACHE, lambda: compact(values, marks, kept))
 
     def mix(self, bits: int) -> float:
         mixer, dtype = {32: (mix32, np.uint32), 64: (mix64, np.uint64)}[bits]

@@ -8,6 +8,7 @@ runs, keeps the gathers of the histograms local. The feature-major copy of the c
 
 On the CPU two passes over chunks of rows: mark and count those that go left in every chunk, then (after a running sum over
 chunks) write each chunk where it belongs. Floor: 2 × (4 + 1) bytes read and 4 + 1 written per row. A GPU does both in one.
+What a row costs to write, one thread of an Intel Xeon (2026-11-27): 0.71 ns one by one, 0.17 sixteen at once (compressing.py).
 """
 
 import numpy as np
