@@ -236,28 +236,29 @@ def _best_of_feature(
         missing_grad = sums[0, 0] - present_grad if missing_left else int64(0)
         missing_hess = sums[0, 1] - present_hess if missing_left else int64(0)
         for at in range(0, n_candidates, CHUNK):
-            if can_test and hist.ndim == 2:
-                reaching = reaching_packed(
-                    hist, column, prefix_grad, at, (missing_grad << int64(32)) + missing_hess, total_grad, total_hess,
-                    own_lambda, smallest, bar * score_units,
-                )  # fmt: skip
-                if n_candidates - at < CHUNK:
-                    reaching &= (uint64(1) << uint64(n_candidates - at)) - uint64(1)
-                if reaching == 0:
-                    continue
-                if sign == 0 and count_ones(reaching) <= FEW:
-                    while reaching != 0:
-                        b = at + lowest_one(reaching)
-                        reaching &= reaching - uint64(1)
-                        gain = _packed_gain(
-                            prefix_grad, b, missing_grad, missing_hess, total_grad * grad_unit, total_hess * hess_unit, grad_unit,
-                            hess_unit, reg_lambda, alpha, min_child_weight, parent, weight, threshold,
-                        )  # fmt: skip
-                        rank = gain_rank(gain)
-                        if rank > best_rank or (rank == best_rank and b < best_bin):
-                            best_rank, best_gain, best_bin, best_left = rank, gain, b, missing_left
-                    bar = larger(bar, parent + best_rank)
-                    continue
+            if hist.ndim == 2:  # by itself, so that numba leaves out what other histograms need
+                if can_test:
+                    reaching = reaching_packed(
+                        hist, column, prefix_grad, at, (missing_grad << int64(32)) + missing_hess, total_grad, total_hess,
+                        own_lambda, smallest, bar * score_units,
+                    )  # fmt: skip
+                    if n_candidates - at < CHUNK:
+                        reaching &= (uint64(1) << uint64(n_candidates - at)) - uint64(1)
+                    if reaching == 0:
+                        continue
+                    if sign == 0 and count_ones(reaching) <= FEW:
+                        while reaching != 0:
+                            b = at + lowest_one(reaching)
+                            reaching &= reaching - uint64(1)
+                            gain = _packed_gain(
+                                prefix_grad, b, missing_grad, missing_hess, total_grad * grad_unit, total_hess * hess_unit,
+                                grad_unit, hess_unit, reg_lambda, alpha, min_child_weight, parent, weight, threshold,
+                            )  # fmt: skip
+                            rank = gain_rank(gain)
+                            if rank > best_rank or (rank == best_rank and b < best_bin):
+                                best_rank, best_gain, best_bin, best_left = rank, gain, b, missing_left
+                        bar = larger(bar, parent + best_rank)
+                        continue
             elif can_test and n_outputs == 1 and not _any_reaches(
                 hist, prefix_grad, prefix_hess, at, missing_grad, missing_hess, total_grad, total_hess, own_lambda, smallest,
                 bar * score_units,
