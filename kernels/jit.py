@@ -17,6 +17,7 @@ from typing import Any
 import numba
 from llvmlite import ir
 from numba.core import types
+from numba.core.registry import CPUDispatcher
 from numba.extending import intrinsic
 
 from gpuboost.kernels.compile_cache import KernelCache, Uncached, source_stamp
@@ -44,8 +45,20 @@ _OPTIONS: dict[str, Any] = {**_FORMULA, "nogil": True}
 scalar = numba.njit(inline="always", **_FORMULA)
 # A formula so long that numba, which inlines before it infers types, would take minutes: left for LLVM to inline.
 long_scalar = numba.njit(**_FORMULA)
-# One that LLVM inlines whatever its length: a loop around a call is not vectorised.
-inlined_scalar = numba.njit(forceinline=True, **_FORMULA)
+
+
+class inlined_scalar(CPUDispatcher):  # noqa: N801 - reads as a decorator
+    """One that LLVM inlines whatever its length: a loop around a call is not vectorised. It is compiled as far as its callers
+    need it (kernels/pipeline.py), and once more by itself where Python calls it. README's first training and prediction have 32:
+    40 -> 37 CPU-seconds so (a busy Intel Xeon, 2026-11-26)."""
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        options = {**_FORMULA, "nopython": True, "forceinline": True, "no_cpython_wrapper": True}
+        super().__init__(function, targetoptions=options, pipeline_class=PartPipeline)
+        self._by_itself = cache(lambda: numba.njit(**_FORMULA)(function))
+
+    def __call__(self, *args: Any) -> Any:
+        return self._by_itself()(*args)
 
 
 def _compile(function: Callable[..., Any], formula: Any) -> Any:
