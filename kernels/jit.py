@@ -21,14 +21,15 @@ from numba.core.registry import CPUDispatcher
 from numba.extending import intrinsic
 
 from gpuboost.kernels.compile_cache import KernelCache, Uncached, source_stamp
+from gpuboost.kernels.late import call_late, kernels_by_name, raise_failure
 from gpuboost.kernels.launch import MAX_THREADS, find_layer, launch
 from gpuboost.kernels.openmp import has_lost_threads, start_threads, yield_to_others
 from gpuboost.kernels.pipeline import KernelPipeline, PartPipeline
 
 __all__ = [
     "scalar", "long_scalar", "inlined_scalar",
-    "kernel", "parallel_kernel", "launch", "claim", "lock", "unlock", "add_atomic", "add_two", "add_four", "add_eight",
-    "prefetch",
+    "kernel", "parallel_kernel", "launch", "call_late", "claim", "lock", "unlock", "add_atomic", "add_two", "add_four",
+    "add_eight", "prefetch",
     "after_fork_in_child", "available_threads",
 ]  # fmt: skip
 
@@ -63,6 +64,8 @@ class inlined_scalar(CPUDispatcher):  # noqa: N801 - reads as a decorator
 
 def _compile(function: Callable[..., Any], formula: Any) -> Any:
     dispatcher = numba.njit(**_OPTIONS)(_named_after(formula, function))
+    if formula is None:
+        kernels_by_name[f"{function.__module__}.{function.__qualname__}"] = dispatcher
     if formula is not None and not formula.py_func.__module__.startswith("gpuboost."):
         dispatcher._cache = Uncached()
     else:
@@ -130,7 +133,14 @@ class parallel_kernel:  # noqa: N801 - reads as a decorator
         self.py_func = function
 
     def __call__(self, *args: Any) -> Any:
-        if (n_threads := args[-1]) == 1:
+        try:
+            return self._call(args, args[-1])
+        except (RuntimeError, MemoryError):
+            raise_failure()
+            raise
+
+    def _call(self, args: tuple[Any, ...], n_threads: int) -> Any:
+        if n_threads == 1:
             return self.dispatcher(*args)
         if _has_lost_openmp:
             raise RuntimeError(

@@ -28,7 +28,7 @@ from gpuboost.kernels.histogram import (
     list_build_items,
     subtract_histograms_cpu,
 )
-from gpuboost.kernels.jit import claim, launch, parallel_kernel
+from gpuboost.kernels.jit import call_late, claim, launch, parallel_kernel
 from gpuboost.kernels.nodes import apply_splits, choose_built, select_depthwise
 from gpuboost.kernels.packing import build_unpacked_cpu, mark_packed_rows_cpu
 from gpuboost.kernels.partition import list_chunks, mark_rows_cpu, move_rows_cpu, place_children
@@ -135,20 +135,22 @@ def _split_frontier(
     is_masked = n_node < features.size or member.shape[0] > 0
     mask = np.empty((n if is_masked else 0, features.size), np.uint8)
     if is_masked:
-        mask_features_cpu(frontier, nodes, features, weights, member, key, n_level, n_node, mask)
+        call_late(mask_features_cpu, (frontier, nodes, features, weights, member, key, n_level, n_node, mask))
     candidates = np.empty((n, count_blocks(n, features.size, n_threads)), CANDIDATE)
-    _evaluate(
+    call_late(_evaluate, (
         frontier, nodes, sums, left_sums, hist, offsets, features, monotone, mask, every_bin, np.bool_(False), inverse_scales,
         first_output, reg_lambda, alpha, max_delta_step, min_child_weight, parameters, candidates, prefix_grad, prefix_hess,
         gains, bins, n_threads,
-    )  # fmt: skip
+    ))  # fmt: skip
     selected = chosen[: select_depthwise(frontier, nodes, max_depth, max_leaves, n_leaves, chosen)]
-    apply_splits(selected, n_nodes, nodes, sums, left_sums, monotone, scales, first_output, reg_lambda, alpha, max_delta_step)
+    call_late(apply_splits, (
+        selected, n_nodes, nodes, sums, left_sums, monotone, scales, first_output, reg_lambda, alpha, max_delta_step
+    ))  # fmt: skip
     counts[n_nodes : n_nodes + 2 * selected.size] = 0
     chunks = list_chunks(selected, segments)
     _mark_rows(packing, selected, nodes, cats, chunks, columns, n_bins, rows, segments, is_left, n_threads)
-    place_children(selected, nodes, chunks, segments, counts)
-    _move(selected, nodes, chunks, rows, segments, is_left, n_threads)
+    call_late(place_children, (selected, nodes, chunks, segments, counts))
+    call_late(_move, (selected, nodes, chunks, rows, segments, is_left, n_threads))
     return selected
 
 
@@ -159,33 +161,33 @@ def _build_histograms(
 ):  # fmt: skip
     """Build the histograms of nodes, whose slots begin at held, and take them from those of their parents, if any are given."""
     if hist.ndim == 3:
-        _build_packed(
+        call_late(_build_packed, (
             build, parents, nodes, segments, first_output, offsets.size - 1, words, rows, gpair, hist, n_threads
-        )
+        ))  # fmt: skip
     elif len(packing) > 0:
-        _build_unpacked(
+        call_late(_build_unpacked, (
             build, nodes, segments, first_output, words, rows, gpair, features, offsets, packing, hist, private, n_threads
-        )
-        _subtract(parents, held, hist, n_threads)
+        ))  # fmt: skip
+        call_late(_subtract, (parents, held, hist, n_threads))
     else:
         built, slice_rows = hist[held : held + build.size], int64(MIN_SLICE_ROWS if n_threads > 1 else FLUSH_ROWS)
         yes = np.bool_(True)  # of a literal's own type kernels would be compiled once more
         items = list_build_items(build, nodes, segments, first_output, n_limbs, lanes, yes, n_threads, slice_rows, held, built)
         group_words = count_group_words(planes.shape[1], len(items), n_threads) if n_threads > 1 else planes.shape[1]
-        _build(
+        call_late(_build, (
             words, codes_per_word, rows, gpair, by_row, n_limbs, offsets, stride, items, group_words, built, private, planes,
             pairs, n_threads,
-        )  # fmt: skip
-        _subtract(parents, held, hist, n_threads)
+        ))  # fmt: skip
+        call_late(_subtract, (parents, held, hist, n_threads))
 
 
 @parallel_kernel.part
 def _mark_rows(packing, selected, nodes, cats, chunks, columns, n_bins, rows, segments, is_left, n_threads):
     """Which rows go left."""
     if len(packing) > 0:
-        _mark_packed(selected, nodes, cats, chunks, columns, *packing, rows, segments, is_left, n_threads)
+        call_late(_mark_packed, (selected, nodes, cats, chunks, columns, *packing, rows, segments, is_left, n_threads))
     else:
-        _mark(selected, nodes, cats, chunks, columns, n_bins, rows, segments, is_left, n_threads)
+        call_late(_mark, (selected, nodes, cats, chunks, columns, n_bins, rows, segments, is_left, n_threads))
 
 
 @parallel_kernel.part

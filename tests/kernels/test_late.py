@@ -1,0 +1,103 @@
+"""Kernels that are called late are compiled when, and only if, they are first called."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+
+import numba
+import numpy as np
+import pytest
+
+from gpuboost.kernels import jit, late
+
+pytestmark = pytest.mark.long
+
+ROOT = Path(__file__).parents[2]
+
+
+@jit.kernel
+def add_to_all(numbers, nothing, pair):
+    for i in range(numbers.size):
+        numbers[i] += pair[0] * pair[1]
+    if numbers[0] < 0:
+        raise ValueError("below zero")
+
+
+@jit.kernel
+def count(numbers):
+    return numbers.size
+
+
+@jit.parallel_kernel.part
+def _call(numbers, which):
+    if which == 0:
+        jit.call_late(add_to_all, (numbers, None, (3, np.float64(2))))
+    elif which == 1:
+        jit.call_late(count, (numbers,))
+
+
+@jit.parallel_kernel
+def call_cpu(numbers, which, n_threads):
+    jit.call_late(add_to_all, (numbers, None, (3, np.float64(2)))) if which == 2 else _call(numbers, which)
+    jit.launch(n_threads, _call, (numbers, which))
+
+
+def test_a_kernel_is_compiled_when_it_is_first_called():
+    numbers = np.zeros(3)
+    call_cpu(numbers, 3, 1)
+    assert add_to_all.overloads == {} and not numbers.any()
+    call_cpu(numbers, 0, 1)
+    assert len(add_to_all.overloads) == 1 and numbers.tolist() == [12, 12, 12]
+    call_cpu(numbers, 2, 1)
+    assert len(add_to_all.overloads) == 1 and numbers.tolist() == [18, 18, 18]
+
+
+def test_what_it_raises_its_caller_raises():
+    with pytest.raises(ValueError, match="below zero"):
+        call_cpu(np.full(3, -100.0), 0, 1)
+
+
+def test_one_that_returns_something_is_refused():
+    with pytest.raises(TypeError, match="count returns int64"):
+        call_cpu(np.zeros(3), 1, 1)
+    call_cpu(np.zeros(3), 0, 1)
+
+
+def test_what_ends_its_compiling_is_heard_of_and_it_is_compiled_again(monkeypatch):
+    numbers, name = np.zeros(3, np.float32), f"{__name__}.add_to_all"
+    for error in (KeyboardInterrupt("no"), numba.TypingError("no")):
+
+        def fail(signature, error=error):
+            raise error
+
+        monkeypatch.setattr(late, "kernels_by_name", {name: SimpleNamespace(compile=fail)})
+        with pytest.raises(type(error), match="no"):
+            call_cpu(numbers, 2, 1)
+    monkeypatch.undo()
+    call_cpu(numbers, 2, 1)
+    assert numbers.tolist() == [6, 6, 6]
+
+
+TRAIN = """
+import numpy as np, gpuboost as gb
+from gpuboost.backend.cpu import trees
+from gpuboost.kernels import compile_cache
+from gpuboost.kernels.column_sampling import mask_features_cpu
+from gpuboost.kernels.splits import evaluate_splits
+X = np.random.default_rng(0).normal(size=(300, 6)).astype(np.float32)
+gb.train({"nthread": 1}, gb.DMatrix(X, X[:, 0]), 2)
+n_seconds, n_masks = compile_cache.compile_seconds(), len(mask_features_cpu.overloads)
+gb.train({"nthread": 1, "colsample_bynode": 0.5}, gb.DMatrix(X, X[:, 0]), 2)
+print(n_seconds == 0, n_masks, len(mask_features_cpu.overloads), len(evaluate_splits(None).dispatcher.overloads))
+"""
+
+
+def test_another_process_finds_it_in_the_cache(tmp_path):
+    env = {**os.environ, "NUMBA_CACHE_DIR": str(tmp_path), "PYTHONPATH": str(ROOT)}
+    said = [
+        subprocess.run([sys.executable, "-c", TRAIN], env=env, cwd=ROOT, capture_output=True, text=True, check=True).stdout
+        for _ in range(2)
+    ]
+    assert said == ["False 0 1 1\n", "True 0 1 1\n"]
