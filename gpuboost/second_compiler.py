@@ -1,11 +1,11 @@
 """A second process that compiles kernels of a first model while the first process comes to them.
 
-numba compiles in one thread of a process. Where no kernel has been kept yet, the second process takes those that the first
-reaches last, by their types; where both want one, whoever is later waits (kernels/compile_cache.py). There is one for a folder
-of kernels, whoever needs them: none where they cannot be kept, on one core, or where processes cannot lock. It ends with the
-process that started it, at the latest, whatever ends that: a kernel is kept as a whole or not at all. With GPUBOOST_COMPILERS=1
-in the environment there is none. Compiling for README's first model and its prediction takes 32 s without it, 17 s with it
-(2 cores, 2026-11-23).
+numba compiles in one thread of a process. Where no kernel has been kept yet, the second process takes what takes long, then what
+the first reaches last, by their types; where both want one, whoever is later waits (kernels/compile_cache.py). There is one for a
+folder of kernels, whoever needs them: none where they cannot be kept, on one core, or where processes cannot lock. It ends with
+the process that started it, at the latest, whatever ends that: a kernel is kept as a whole or not at all. With
+GPUBOOST_COMPILERS=1 in the environment there is none. Compiling for README's first model and its prediction takes 32 s without
+it, 17 s with it (2 cores, 2026-11-23).
 """
 
 import os
@@ -75,7 +75,9 @@ def _end_with(parent: int) -> None:
 
 def first_kernels() -> list[tuple[Any, tuple[types.Type, ...]]]:
     """Kernels of which most first models on the CPU need the code for these types of arguments, in the order of the second
-    process: what takes long first, then in the order of need; short ones, of which the first may take some, last."""
+    process: what takes long, prediction at the latest; then what is needed last first, so that it meets the first process, which
+    goes the other way. (Prediction behind what a tree needs was not finished when the first process was, and the next one began
+    anew.)"""
     from gpuboost.kernels import histogram, leaves, nodes, partition, predict, splits
     from gpuboost.kernels.quantise import quantise_cpu
     from gpuboost.kernels.structs import FLAT_NODE, NODE
@@ -88,26 +90,23 @@ def first_kernels() -> list[tuple[Any, tuple[types.Type, ...]]]:
         quantise_cpu: "f4:2 f4:2 u4:1 f8:2 i4:1 i4:3 i8:3 i8",
         splits.evaluate_splits(None): "i4:1 node:1 i8:3 i8:3 i8:3 i4:1 i4:1 i1:1 u1:2 u1:2 bool f8:2 i4:1 "
         f"{penalty} f8 f8:1 candidate:2 i8:2 i8:2 f8:3 i4:2 i8",
-        nodes.apply_splits: f"i4:1 i8 node:1 i8:3 i8:3 i1:1 f8:2 i4:1 {penalty}",
-        nodes.choose_built: "i4:1 node:1 i8:1 i8 bool i4:1 i4:1",
         histogram.build_packed_cpu: "i4:1 i4:1 node:1 i8:2 i4:1 i8 u8:2 i4:2 i4:3 i8:3 i8",
-        partition.mark_rows_cpu: "i4:1 node:1 u4:2 i8:2 u1:2 i4:1 i4:2 i8:2 u1:1 i8",
-        partition.move_rows_cpu: "i4:1 node:1 i8:2 i4:2 i8:2 u1:1 i8",
-        partition.place_children: "i4:1 node:1 i8:2 i8:2 i8:1",
-        partition.list_chunks: "i4:1 i8:2",
-        nodes.select_depthwise: "i4:1 node:1 i8 i8 i8:1 i4:1",
         predict.predict_values_cpu: "f4:2 f4 flat:1 f4:2 i8:1 i4:1 none f4:2 i4:2 i8",
         predict.predict_codes_cpu: "u1:2 i4:1 i4:1 flat:1 f4:2 i8:1 i4:1 none f4:2 i4:2 i8",
-        leaves.update_margin_cpu: "i8:2 node:1 i8:2 i4:2 f4:2 i4:1 f4:2 i8",
-        leaves.sum_leaves_cpu: "i8:2 node:1 i8:2 i4:2 f4:2 f4:2 f8:2 i4:1 i8:3 i8:3 i8",
-        leaves.leaf_weights: f"i8 node:1 i8:3 i8:3 f8:2 i4:1 {penalty} f8 f4:2 f4:2 f8:1",
         nodes.collect_nodes: (
             "i8:1 i8:1 node:1 i4:1 i8:1 f4:2 f4:2 f8:1 f4:1 i4:1 i4:1 i4:1 i4:1 f4:1 u1:1 f4:2 f4:1 f4:1 f4:2"
         ),
-        leaves.list_leaf_chunks: "i8 node:1 i8:2",
         nodes.number_kept: "i8:1 i8:1 node:1 i4:1 i4:1",
-        nodes.sum_upwards: "i8 node:1 i8:3",
+        leaves.update_margin_cpu: "i8:2 node:1 i8:2 i4:2 f4:2 i4:1 f4:2 i8",
+        leaves.leaf_weights: f"i8 node:1 i8:3 i8:3 f8:2 i4:1 {penalty} f8 f4:2 f4:2 f8:1",
         nodes.prune: "i8 node:1 i8:3 f8:2 i4:1 f8 f8",
+        nodes.sum_upwards: "i8 node:1 i8:3",
+        leaves.sum_leaves_cpu: "i8:2 node:1 i8:2 i4:2 f4:2 f4:2 f8:2 i4:1 i8:3 i8:3 i8",
+        leaves.list_leaf_chunks: "i8 node:1 i8:2",
+        partition.move_rows_cpu: "i4:1 node:1 i8:2 i4:2 i8:2 u1:1 i8",
+        partition.place_children: "i4:1 node:1 i8:2 i8:2 i8:1",
+        partition.mark_rows_cpu: "i4:1 node:1 u4:2 i8:2 u1:2 i4:1 i4:2 i8:2 u1:1 i8",
+        nodes.apply_splits: f"i4:1 i8 node:1 i8:3 i8:3 i1:1 f8:2 i4:1 {penalty}",
     }
     found = []
     for kernel, text in kernels.items():
