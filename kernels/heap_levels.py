@@ -9,7 +9,8 @@ Three loads and six instructions a step, and eight bytes a split, where a step f
 instructions and sixteen bytes. Eight rows step down together, so that their loads overlap. Columns of keys come in up to three
 kinds, one behind the other: key | key + 1, for splits that send missing values left | code, the category of a value.
 
-A heap takes at most six words for each node of its tree; rows of a lopsided tree step on from node to node below it.
+A heap takes at most six words for each node of its tree; rows of a lopsided tree step on from node to node below it. Trees of the
+usual depth have none, so that heaps are compiled where they are needed: predict_values_cpu without them 6.1 -> 5.0 CPU-seconds.
 
 100k × 28, one thread of an Intel Xeon with AVX-512, ns a row and tree, node by node below the first levels -> by heaps: 100 trees
 of depth 8 6.8 -> 4.0, 10 9.8 -> 6.2; 20 of depth 12 14.6 -> 10.7; of depth 6 with sets of 1000 categories 26.5 -> 14.6. Deriving
@@ -20,7 +21,7 @@ all three kinds takes what some steps gain where trees with sets are few and col
 import numpy as np
 from numba import float32, int32, int64, uint32, uint64
 
-from gpuboost.kernels.jit import inlined_scalar, parallel_kernel, scalar
+from gpuboost.kernels.jit import call_late, inlined_scalar, kernel, parallel_kernel, scalar
 from gpuboost.kernels.scalar import bits_float
 from gpuboost.kernels.top_levels import LOWS, MISSING_KEY, MOST, OF_DEEP, list_places, split_words
 
@@ -46,18 +47,28 @@ def n_heap_levels(n_levels, n_nodes, n_rows, has_sets):
 
 
 @parallel_kernel.part
-def lay_out_heaps(nodes, n_words, tree_begin, n_nodes, n_levels, n_rows, with_values, has_sets):
+def lay_out_heaps(nodes, n_words, tree_begin, n_nodes, n_levels, n_rows, with_values, sets):
     """(the words of the heaps of all trees, uint32; where each begins, int64 (n_trees + 1,)).
 
-    Arguments as top_levels.lay_out_tops. n_nodes : int32 (n_trees,), IN. n_rows : that are to be predicted. has_sets : whether
-    any tree splits by a set.
+    Arguments as top_levels.lay_out_tops. n_nodes : int32 (n_trees,), IN. n_rows : that are to be predicted. sets : None where no
+    tree splits by one.
     """
     begin, levels, most = np.zeros(tree_begin.size + 1, np.int64), np.zeros(tree_begin.size, np.int64), int64(0)
     for t in range(tree_begin.size):
-        levels[t] = n_heap_levels(n_levels[t], n_nodes[t], n_rows, has_sets)
+        levels[t] = n_heap_levels(n_levels[t], n_nodes[t], n_rows, sets is not None)
         begin[t + 1] = begin[t] + (int64(3) << levels[t] if levels[t] > 0 else 0)
         most = max(most, levels[t])
-    heaps, places = np.zeros(begin[tree_begin.size], np.uint32), np.empty(int64(2) << most, np.int64)
+    heaps = np.zeros(begin[tree_begin.size], np.uint32)
+    if heaps.size > 0:
+        places = np.empty(int64(2) << most, np.int64)
+        call_late(_fill_heaps, (nodes, n_words, tree_begin, n_levels, with_values, begin, levels, places, heaps))
+        go_down_heap(heaps[:0], int64(0), heaps, int64(0), sets, int64(0), heaps[:0])  # compiled before several threads call it
+    return heaps, begin
+
+
+@kernel
+def _fill_heaps(nodes, n_words, tree_begin, n_levels, with_values, begin, levels, places, heaps):
+    """Of trees of levels[t] > 0. places : int64 (as many as the widest tree has), SCRATCH."""
     for t in range(tree_begin.size):
         if levels[t] == 0:
             continue
@@ -75,7 +86,6 @@ def lay_out_heaps(nodes, n_words, tree_begin, n_nodes, n_levels, n_rows, with_va
         for k in range(n_splits):
             place = places[n_splits + k]
             own[2 * n_splits + k] = nodes[place + 1] if are_values else uint32(place)
-    return heaps, begin
 
 
 @parallel_kernel.part
@@ -158,12 +168,18 @@ def _is_right_of_any(key, low, marks, sets):
 
 
 @parallel_kernel.part
-def descend_heap(keys, n_rows, heaps, begin, sets, n_done, below):
+def go_down_heap(keys, n_rows, heaps, begin, sets, n_done, below):
     """Send the first rows of a block down the heap of a tree.
 
     keys : uint32, IN. Columns of ROW_BLOCK keys. n_done : levels of it that the rows are down already. below : uint32
     (ROW_BLOCK,), INOUT. Splits of the heap; what lies below its last level. Returns how many levels it has.
     """
+    call_late(_descend_heap, (keys, n_rows, heaps, begin, sets, n_done, below))
+    return int64(heaps[begin])
+
+
+@kernel
+def _descend_heap(keys, n_rows, heaps, begin, sets, n_done, below):
     first = uint64(begin)
     n_splits, n_steps = uint64(1) << uint64(heaps[first]), int64(heaps[first]) - n_done
     for i in range(0, n_rows, ROWS_AT_ONCE):
@@ -183,4 +199,3 @@ def descend_heap(keys, n_rows, heaps, begin, sets, n_done, below):
             )  # fmt: skip
         for k in range(ROWS_AT_ONCE):
             below[rows[k]] = heaps[first + n_splits + at[k]]  # behind 2 · n_splits words, and the k-th of them is n_splits + k
-    return int64(heaps[first])
