@@ -38,10 +38,9 @@ if numba.config.DISABLE_JIT:
 
 # Division by zero gives inf as in NumPy, not an exception; no fast-math, so that no float operation is reordered. Nobody calls
 # from C.
-_FORMULA: dict[str, Any] = {
-    "error_model": "numpy", "fastmath": False, "no_cfunc_wrapper": True, "pipeline_class": KernelPipeline,
-}  # fmt: skip
-_OPTIONS: dict[str, Any] = {**_FORMULA, "nogil": True}
+_ARITHMETIC: dict[str, Any] = {"error_model": "numpy", "fastmath": False, "no_cfunc_wrapper": True}
+_FORMULA = {**_ARITHMETIC, "pipeline_class": KernelPipeline}
+_OPTIONS = {**_FORMULA, "nogil": True}
 
 scalar = numba.njit(inline="always", **_FORMULA)
 # A formula so long that numba, which inlines before it infers types, would take minutes: left for LLVM to inline.
@@ -54,7 +53,7 @@ class inlined_scalar(CPUDispatcher):  # noqa: N801 - reads as a decorator
     40 -> 37 CPU-seconds so (a busy Intel Xeon, 2026-11-26)."""
 
     def __init__(self, function: Callable[..., Any]) -> None:
-        options = {**_FORMULA, "nopython": True, "forceinline": True, "no_cpython_wrapper": True}
+        options = {**_ARITHMETIC, "nopython": True, "forceinline": True, "no_cpython_wrapper": True}
         super().__init__(function, targetoptions=options, pipeline_class=PartPipeline)
         self._by_itself = cache(lambda: numba.njit(**_FORMULA)(function))
 
