@@ -10,7 +10,8 @@ instructions and sixteen bytes. Eight rows step down together, so that their loa
 kinds, one behind the other: key | key + 1, for splits that send missing values left | code, the category of a value.
 
 A heap takes at most six words for each node of its tree; rows of a lopsided tree step on from node to node below it. Trees of the
-usual depth have none, so that heaps are compiled where they are needed: predict_values_cpu without them 6.1 -> 5.0 CPU-seconds.
+usual depth have none, so that what fills them is compiled where it is needed, a seventh of predict_values_cpu. (Rows that go down
+them by a late call, too, take 3 % longer.)
 
 100k × 28, one thread of an Intel Xeon with AVX-512, ns a row and tree, node by node below the first levels -> by heaps: 100 trees
 of depth 8 6.8 -> 4.0, 10 9.8 -> 6.2; 20 of depth 12 14.6 -> 10.7; of depth 6 with sets of 1000 categories 26.5 -> 14.6. Deriving
@@ -47,22 +48,21 @@ def n_heap_levels(n_levels, n_nodes, n_rows, has_sets):
 
 
 @parallel_kernel.part
-def lay_out_heaps(nodes, n_words, tree_begin, n_nodes, n_levels, n_rows, with_values, sets):
+def lay_out_heaps(nodes, n_words, tree_begin, n_nodes, n_levels, n_rows, with_values, has_sets):
     """(the words of the heaps of all trees, uint32; where each begins, int64 (n_trees + 1,)).
 
-    Arguments as top_levels.lay_out_tops. n_nodes : int32 (n_trees,), IN. n_rows : that are to be predicted. sets : None where no
-    tree splits by one.
+    Arguments as top_levels.lay_out_tops. n_nodes : int32 (n_trees,), IN. n_rows : that are to be predicted. has_sets : whether
+    any tree splits by a set.
     """
     begin, levels, most = np.zeros(tree_begin.size + 1, np.int64), np.zeros(tree_begin.size, np.int64), int64(0)
     for t in range(tree_begin.size):
-        levels[t] = n_heap_levels(n_levels[t], n_nodes[t], n_rows, sets is not None)
+        levels[t] = n_heap_levels(n_levels[t], n_nodes[t], n_rows, has_sets)
         begin[t + 1] = begin[t] + (int64(3) << levels[t] if levels[t] > 0 else 0)
         most = max(most, levels[t])
     heaps = np.zeros(begin[tree_begin.size], np.uint32)
     if heaps.size > 0:
         places = np.empty(int64(2) << most, np.int64)
         call_late(_fill_heaps, (nodes, n_words, tree_begin, n_levels, with_values, begin, levels, places, heaps))
-        go_down_heap(heaps[:0], int64(0), heaps, int64(0), sets, int64(0), heaps[:0])  # compiled before several threads call it
     return heaps, begin
 
 
@@ -168,18 +168,12 @@ def _is_right_of_any(key, low, marks, sets):
 
 
 @parallel_kernel.part
-def go_down_heap(keys, n_rows, heaps, begin, sets, n_done, below):
+def descend_heap(keys, n_rows, heaps, begin, sets, n_done, below):
     """Send the first rows of a block down the heap of a tree.
 
     keys : uint32, IN. Columns of ROW_BLOCK keys. n_done : levels of it that the rows are down already. below : uint32
     (ROW_BLOCK,), INOUT. Splits of the heap; what lies below its last level. Returns how many levels it has.
     """
-    call_late(_descend_heap, (keys, n_rows, heaps, begin, sets, n_done, below))
-    return int64(heaps[begin])
-
-
-@kernel
-def _descend_heap(keys, n_rows, heaps, begin, sets, n_done, below):
     first = uint64(begin)
     n_splits, n_steps = uint64(1) << uint64(heaps[first]), int64(heaps[first]) - n_done
     for i in range(0, n_rows, ROWS_AT_ONCE):
@@ -199,3 +193,4 @@ def _descend_heap(keys, n_rows, heaps, begin, sets, n_done, below):
             )  # fmt: skip
         for k in range(ROWS_AT_ONCE):
             below[rows[k]] = heaps[first + n_splits + at[k]]  # behind 2 · n_splits words, and the k-th of them is n_splits + k
+    return int64(heaps[first])

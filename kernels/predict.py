@@ -21,7 +21,7 @@ from gpuboost.kernels.heap_levels import (
     SMALLEST_KEY,
     count_key_words,
     derive_keys,
-    go_down_heap,
+    descend_heap,
     key_columns,
     lay_out_heaps,
 )
@@ -203,7 +203,7 @@ def lay_out_forest(trees, leaf_values, tree_begin, column_of, missing_keys, n_wo
     value."""
     nodes, n_levels, n_nodes = lay_out(trees, leaf_values, tree_begin, column_of, missing_keys, True)
     with_values, has_sets = _needs_values_only(leaf_values, leaves), sets is not None
-    heaps, heap_begin = lay_out_heaps(nodes, n_words, tree_begin, n_nodes, n_levels, n_rows, with_values, sets)
+    heaps, heap_begin = lay_out_heaps(nodes, n_words, tree_begin, n_nodes, n_levels, n_rows, with_values, has_sets)
     tops = np.zeros((0, WORDS), np.uint32)
     if not has_sets:
         tops = lay_out_tops(nodes, n_words, tree_begin, n_levels, heap_begin, with_values)
@@ -230,7 +230,7 @@ def add_leaves(keys, begin, n_rows, forest, leaf_values, tree_begin, tree_groups
         has_heap = heap_begin[t] < heap_begin[t + 1]
         n_done = _first_levels(keys, n_rows, tops, t, has_heap, tree_begin[t], n_levels[t], sets, own)
         if has_heap:
-            n_done = go_down_heap(keys, n_rows, heaps, heap_begin[t], sets, n_done, own)
+            n_done = descend_heap(keys, n_rows, heaps, heap_begin[t], sets, n_done, own)
         n_left = n_levels[t] - n_done
         if has_values and n_left <= 0 and (sets is None or has_heap):
             for i in range(ROW_BLOCK):

@@ -82,7 +82,7 @@ def splits_below(flat, root, node):
 @njit
 def count_nodes(trees, leaf_values, tree_begin, columns, keys):
     nodes, n_levels, n_nodes = lay_out(trees, leaf_values, tree_begin, columns, keys, True)
-    return n_nodes, lay_out_heaps(nodes, 64, tree_begin, n_nodes, n_levels, 2**20, True, None)[1]
+    return n_nodes, lay_out_heaps(nodes, 64, tree_begin, n_nodes, n_levels, 2**20, True, False)[1]
 
 
 def test_trees_that_grew_together_have_heaps_of_their_own_size():
