@@ -35,6 +35,7 @@ from gpuboost.kernels.cuda_common import FULL_WARP, DeviceFunction, _names_in, b
 POISON = 0xA5
 ORDERS = ("forward", "reverse", "shuffled")
 FLOATS = (float, np.floating)
+SMALL = 1024  # integers of every type up to here are made once
 
 
 class SimulationError(AssertionError):
@@ -81,18 +82,25 @@ class Memory:
 
     def place(self, index):
         """Where among all elements the one at an index is."""
-        indices = index if type(index) is tuple else (index,)
-        if len(indices) != self.ndim:
-            raise SimulationError(f"{len(indices)} indices for an array of shape {self.shape}")
-        place = 0
         try:
-            for i, n in zip(map(as_integer, indices), self.shape):
-                if not 0 <= i < n:
-                    raise SimulationError(f"index {tuple(map(int, indices))} is outside the array of shape {self.shape}")
-                place = place * n + i
+            if type(index) is not tuple:
+                if self.ndim == 1 and 0 <= (place := as_integer(index)) < self.size:
+                    return place
+            elif len(index) == self.ndim:
+                place = 0
+                for i, n in zip(index, self.shape):
+                    i = as_integer(i)
+                    if not 0 <= i < n:
+                        break
+                    place = place * n + i
+                else:
+                    return place
+            indices = tuple(map(as_integer, index if type(index) is tuple else (index,)))
         except TypeError:
             raise SimulationError(f"index {index!r} is not an integer") from None
-        return place
+        if len(indices) != self.ndim:
+            raise SimulationError(f"{len(indices)} indices for an array of shape {self.shape}")
+        raise SimulationError(f"index {indices} is outside the array of shape {self.shape}")
 
     def __getitem__(self, index):
         value = self._elements[self.place(index)]
@@ -171,7 +179,8 @@ def _range(dtype):
 def _cast_to(dtype):
     """int32(x), float64(x), … of a kernel: converts as the compiled cast does, integers modulo their width."""
     kind = dtype.type
-    least, greatest = _range(dtype) if dtype.kind in "iu" else (None, None)
+    least, greatest = _range(dtype) if dtype.kind in "iu" else (0, -1)
+    usual = {i: kind(i) for i in range(max(least, -SMALL), min(greatest, SMALL) + 1)}  # to make one takes NumPy long
 
     def to_float(value):
         return value if type(value) is kind else kind(value)
@@ -185,6 +194,9 @@ def _cast_to(dtype):
             if not (np.isfinite(value) and least <= int(value) <= greatest):
                 raise SimulationError(f"{value!r} is cast to {dtype}: undefined") from None
             value = int(value)
+        found = usual.get(value)
+        if found is not None:
+            return found
         return kind(value if least <= value <= greatest else (value - least) % (greatest - least + 1) + least)
 
     cast = to_float if dtype.kind == "f" else to_integer

@@ -8,6 +8,7 @@ import random
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import numpy as np
@@ -269,50 +270,72 @@ PROGRAM = """
 import os, random, signal, sys, threading
 sys.path[:0] = {path!r}
 import test_resume
-from gpuboost import paths
-choice = random.Random(int(sys.argv[3]))
-kill = lambda *_: os.kill(os.getpid(), signal.SIGKILL)
-if choice.random() < 0.5:  # in the middle of writing a checkpoint
-    name, left = choice.choice(["fsync", "replace", "unlink"]), choice.randrange(1, 6)
-    original = getattr(os, name)
-    def counted(*arguments):
-        global left
-        left -= 1
-        kill() if left == 0 else None
-        return original(*arguments)
-    setattr(os, name, counted)
-else:
-    test_resume.train(sys.argv[1], None, 2)  # kernels are loaded
-    threading.Timer(choice.random() * float(sys.argv[4]), kill).start()
-booster, _ = test_resume.train(sys.argv[1], sys.argv[2])
-print(test_resume.digest(booster.model), flush=True)
-kill()
+
+def run(case, folder, seed, seconds):
+    signal.alarm(300)
+    choice = random.Random(int(seed))
+    kill = lambda *_: os.kill(os.getpid(), signal.SIGKILL)
+    if choice.random() < 0.5:  # in the middle of writing a checkpoint
+        name, left = choice.choice(["fsync", "replace", "unlink"]), choice.randrange(1, 6)
+        original = getattr(os, name)
+        def counted(*arguments):
+            nonlocal left
+            left -= 1
+            kill() if left == 0 else None
+            return original(*arguments)
+        setattr(os, name, counted)
+    else:
+        test_resume.train(case, None, 2)  # kernels are loaded
+        threading.Timer(choice.random() * float(seconds), kill).start()
+    booster, _ = test_resume.train(case, folder)
+    os.write(1, (test_resume.digest(booster.model) + "\\n").encode())  # all of it or nothing
+    kill()
+
+if os.environ["NUMBA_THREADING_LAYER"] == "workqueue":  # its threads come back in a fork
+    for case in test_resume.CASES:
+        test_resume.train(case, None, 2)
+for line in sys.stdin:
+    if (child := os.fork()) == 0:
+        run(*line.rstrip("\\n").split("\\t"))
+    print("ended", os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), flush=True)
 """
 
 
-@pytest.mark.parametrize("n_kills", [2, pytest.param(100, marks=pytest.mark.slow)])
-def test_kills_at_any_moment(n_kills, tmp_path):
-    here = str(Path(__file__).parent)
-    program = PROGRAM.format(path=[here, str(Path(gb.__file__).parents[1])])
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+@pytest.mark.parametrize("n_kills, layer", [(2, "omp"), pytest.param(100, "workqueue", marks=pytest.mark.slow)])
+def test_kills_at_any_moment(n_kills, layer, tmp_path):
+    """Each in a process of its own, forked from one that has imported everything."""
+    program = PROGRAM.format(path=[str(Path(__file__).parent), str(Path(gb.__file__).parents[1])])
     expected = {case: digest(train(case)[0].model) for case in CASES}
-    choice, runs = random.Random(5), 0
-    for seed in range(n_kills):
-        case = choice.choice(list(CASES))
-        folder = tmp_path / case
-        child = subprocess.run(
-            [sys.executable, "-c", program, case, str(folder), str(seed), "0.3"], capture_output=True, text=True, timeout=300
-        )  # fmt: skip
-        assert child.returncode == -signal.SIGKILL, child.stderr
-        if child.stdout:
-            assert child.stdout.strip() == expected[case]
-        booster, _ = train(case, folder) if child.stdout or choice.random() < 0.2 else (None, None)
-        if booster is not None:  # ended; begin anew
-            assert digest(booster.model) == expected[case]
-            for path in folder.iterdir():
-                path.unlink()
-            runs += 1
+    start = time.perf_counter()
+    train("classes", tmp_path / "once")
+    choice, seconds = random.Random(5), time.perf_counter() - start
+    with subprocess.Popen(
+        [sys.executable, "-c", program], env={**os.environ, "NUMBA_THREADING_LAYER": layer},
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+    ) as parent:  # fmt: skip
+        for seed in range(n_kills):
+            case = choice.choice(list(CASES))
+            folder = tmp_path / case
+            print(case, folder, seed, 1.5 * seconds, sep="\t", file=parent.stdin, flush=True)
+            *printed, end = read_answer(parent.stdout)
+            assert end == f"ended {-signal.SIGKILL}"
+            assert printed in ([], [expected[case]])
+            if printed or choice.random() < 0.2:  # it ends here; begin anew
+                assert digest(train(case, folder)[0].model) == expected[case]
+                for path in folder.iterdir():
+                    path.unlink()
+        parent.stdin.close()
     for case in CASES:
         assert digest(train(case, tmp_path / case)[0].model) == expected[case]
+
+
+def read_answer(lines):
+    """Lines up to the one that says how a child ended."""
+    answer = [next(lines).strip()]
+    while not answer[-1].startswith("ended"):
+        answer.append(next(lines).strip())
+    return answer
 
 
 def test_checkpoints_are_plain_text(tmp_path):
