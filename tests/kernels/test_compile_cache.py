@@ -304,10 +304,10 @@ def test_what_was_compiled_for_something_else_is_compiled_anew(changed, shipped,
     assert run_shipped(shipped, tmp_path, changed) == "7.0\n1"
 
 
-@pytest.mark.parametrize("suffix", [".nbi", ".nbc"])
 @pytest.mark.sweep(1)
-@pytest.mark.parametrize("damage", DAMAGE.values(), ids=DAMAGE)
-def test_a_foreign_file_in_the_package_is_no_obstacle(suffix, damage, shipped, tmp_path):
+# Each damage to one of the files, in turns: which of them is found damaged is as in the user's cache, above.
+@pytest.mark.parametrize("damage, suffix", zip(DAMAGE.values(), [".nbi", ".nbc"] * len(DAMAGE)), ids=DAMAGE)
+def test_a_foreign_file_in_the_package_is_no_obstacle(damage, suffix, shipped, tmp_path):
     shutil.copytree(shipped, tmp_path / "compiled")
     (path,) = (tmp_path / "compiled" / LEVEL).glob(f"*{suffix}")
     path.write_bytes(damage(path.read_bytes()))

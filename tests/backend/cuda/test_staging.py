@@ -73,12 +73,18 @@ def expected(params=()):
         return trained(gb.DMatrix(X, Y), gb.DMatrix(X[:20], Y[:20]), params)
 
 
-@pytest.mark.sweep(1)
-@pytest.mark.parametrize("n_held", [0, 1, N_PAGES])
-@pytest.mark.parametrize("cache_memory", [0, PAGE_BYTES, None])
-@pytest.mark.parametrize("params", [
+TRAININGS: list[dict] = [
     {}, {"subsample": 0.5}, {"colsample_bytree": 0.6}, {"grow_policy": "lossguide", "max_leaves": 4, "max_depth": 0},
     {"objective": "multi:softprob", "num_class": 2, "max_depth": 1},
+]  # fmt: skip
+
+
+@pytest.mark.sweep(1)
+# Every two of the three beside each other: which pages a training walks over, where one lies and whether it stays on the device
+# are asked one after another.
+@pytest.mark.parametrize("params, cache_memory, n_held", [
+    (params, cache_memory, [0, 1, N_PAGES][(i + j) % 3])
+    for i, params in enumerate(TRAININGS) for j, cache_memory in enumerate([0, PAGE_BYTES, None])
 ], ids=str)  # fmt: skip
 def test_model_scores_and_predictions_are_those_of_the_cpu(params, cache_memory, n_held, gpu, monkeypatch):
     """None, some or all of the pages in files; none, some or all on the device."""
