@@ -78,11 +78,14 @@ class _RaceWatcher(Watcher):
             frame = frame.f_back
         thread, place = getcurrent().thread, (frame.f_code, frame.f_lasti)
         cell, bits = address // CELL_BYTES, ((1 << n_bytes) - 1) << address % CELL_BYTES
+        own = thread.block.number, thread.number
         while bits:
             if (known := cells.get(cell)) is None:
                 known = cells[cell] = {}, {}, {}
-            self._check(known, kind, thread, bits & 0xFF, place)
-            known[kind][thread.block.number, thread.number, bits & 0xFF] = thread.time, place
+            before = known[kind].get((*own, bits & 0xFF))
+            if before is None or before[0] != thread.time:  # else whoever came since was checked against the first one
+                self._check(known, kind, thread, bits & 0xFF, place)
+                known[kind][*own, bits & 0xFF] = thread.time, place
             cell, bits = cell + 1, bits >> CELL_BYTES
 
     def _check(self, known, kind, thread, mask, place):

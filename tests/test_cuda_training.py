@@ -125,6 +125,12 @@ CASES = {
     ),
 }
 
+# Those that together launch every kernel that any launches (see the test): what races, or has the wrong width, is a kernel.
+ON_RUNGS = [
+    "regression", "binary", "classes", "sketch, drawn", "sketch, projected", "penalties", "leaf by leaf, one leaf", "two bytes",
+    "wide", "some of the columns", "rows by gradient, loud",
+]  # fmt: skip
+
 
 @cache
 def data(name):
@@ -191,11 +197,33 @@ def model_on_cpu(name, rounds=None, **params):
 # The same bytes
 
 
+@cache
+def in_simulator(name):
+    """(outcome of a case, the kernels that it launched)."""
+    cuda = simulated()
+    with computing_on(cuda):
+        return outcome(name), set(cuda.device.launches)
+
+
 @pytest.mark.sweep(4)
 @pytest.mark.parametrize("name", CASES)
-def test_model_scores_and_predictions_are_those_of_the_cpu(name, cuda):
+def test_model_scores_and_predictions_are_those_of_the_cpu(name):
+    assert in_simulator(name)[0] == expected(name)
+
+
+@pytest.mark.parametrize("name, cuda", [
+    *(pytest.param(name, *rung.values, marks=rung.marks) for rung in each_rung for name in ON_RUNGS),
+    *(pytest.param(name, "gpu", marks=pytest.mark.gpu) for name in CASES),
+], indirect=["cuda"])  # fmt: skip
+def test_so_they_are_on_the_other_rungs(name, cuda):
     with computing_on(cuda):
         assert outcome(name) == expected(name)
+
+
+@pytest.mark.slow
+def test_the_cases_on_the_other_rungs_launch_every_kernel():
+    launched = {name: in_simulator(name)[1] for name in CASES}
+    assert set().union(*launched.values()) == set().union(*(launched[name] for name in ON_RUNGS))
 
 
 def test_the_cases_are_what_they_are_called():
