@@ -21,6 +21,7 @@ from gpuboost.communicator import current_communicator
 from gpuboost.model_io import digest
 
 distributed = pytest.importorskip("distributed")
+import dask  # noqa: E402
 import dask.array as da  # noqa: E402
 
 from gpuboost import dask as dgb  # noqa: E402
@@ -141,16 +142,19 @@ def test_worker_that_dies_or_hangs_changes_nothing(cluster, undisturbed, name, t
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", range(12))
-def test_random_worker_at_a_random_moment(own_cluster, undisturbed, seed):
-    """While partitions are made, cuts are sketched, between rounds and within, while evaluating; sometimes two of them."""
-    rng = random.Random(seed)
-    chosen = rng.sample(sorted(pids(own_cluster).values()), rng.choice([1, 1, 1, 2]))
+@pytest.mark.parametrize("moment", range(6))
+def test_random_worker_at_a_random_moment(own_cluster, undisturbed, moment):
+    """While partitions are made, cuts are sketched, between rounds and within, while evaluating: within each sixth of the time;
+    in two of them two workers, by either signal first."""
+    rng = random.Random(moment)
+    chosen = rng.sample(sorted(pids(own_cluster).values()), 2 if moment in (1, 4) else 1)
+    signals = ["SIGKILL", "SIGSTOP"][:: 1 if moment % 2 else -1]
 
     def disturb(begun):
-        for pid in chosen:
-            time.sleep(rng.uniform(0, 2.5))
-            kill(pid, rng.choice(["SIGKILL", "SIGSTOP"]))
+        time.sleep(2.5 / 6 * (moment + rng.random()))
+        for pid, name in zip(chosen, signals):
+            kill(pid, name)
+            time.sleep(rng.uniform(0, 1))
 
     try:
         output = train_disturbed(own_cluster, disturb)
@@ -213,9 +217,10 @@ class _Shared(gb.callback.TrainingCallback):
         return _shared[self.number].after_iteration(*given)
 
 
-@pytest.mark.slow  # the cluster takes half a minute to close
+@pytest.mark.slow
 def test_scheduler_that_dies_is_a_clear_error():
-    with distributed.LocalCluster(
+    patience = dask.config.set({"distributed.comm.timeouts.connect": "3s"})  # of the cluster, as it closes; half a minute
+    with patience, distributed.LocalCluster(
         n_workers=2, threads_per_worker=1, processes=False, dashboard_address=None
     ) as cluster, distributed.Client(cluster) as client:  # fmt: skip
         ended = threading.Timer(2.0, lambda: cluster.sync(cluster.scheduler.close))
