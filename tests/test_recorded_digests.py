@@ -23,9 +23,9 @@ def test_a_sample_is_as_recorded():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("part", range(4))
+@pytest.mark.parametrize("part", range(16))  # none so long that another process would wait for its end
 def test_the_others_are_as_recorded(part):
-    check(REST[part::4])
+    check(REST[part::16])
 
 
 # ---- what is recorded

@@ -419,8 +419,9 @@ def read_only_installation():
 @pytest.mark.skipif(os.name == "nt", reason="Windows has no such permissions")
 @pytest.mark.parametrize("cache", [None, "/proc/numba"])
 def test_read_only_installation_without_a_folder_for_the_cache(read_only_installation, cache):
-    """Kernels are compiled and not kept, and that is said once."""
-    env = environment(PYTHONPATH=str(read_only_installation), HOME="/proc/home", XDG_CACHE_HOME="/proc/cache")
+    """Kernels are compiled (without LLVM's optimisation, which takes long) and not kept, and that is said once."""
+    elsewhere = {"PYTHONPATH": str(read_only_installation), "HOME": "/proc/home", "XDG_CACHE_HOME": "/proc/cache"}
+    env = environment(NUMBA_OPT="0", **elsewhere)
     env.pop("NUMBA_CACHE_DIR", None)
     if cache:
         env["NUMBA_CACHE_DIR"] = cache
