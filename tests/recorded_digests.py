@@ -460,6 +460,24 @@ def sample() -> list[str]:
     return chosen
 
 
+def covering(names: list[str]) -> list[str]:
+    """Some of the names: those that together have every option that one of them has, and every two of what is trained, how trees
+    grow and how the work is laid out."""
+    told = "objective", "tree_method", "grow_policy", "table", "sampling_method", "multi_strategy"
+
+    def facts(name: str) -> set[tuple[str, ...]]:
+        model, layout = CONFIGURATIONS[name]
+        kinds = [f"{key}={value}" for key, value in {**model, **layout}.items() if key in told or key in layout]
+        return {(option,) for option in options_of(name)} | set(combinations(sorted(kinds), 2))
+
+    facts_of, chosen = {name: facts(name) for name in names}, list[str]()
+    left = set().union(*facts_of.values())
+    while left:
+        chosen.append(max(names, key=lambda name: len(facts_of[name] & left)))
+        left -= facts_of[chosen[-1]]
+    return chosen
+
+
 CONFIGURATIONS: dict[str, tuple[Options, Options]] = {name_of(*both): both for both in configurations()}
 
 # ---------------------------------------------------------------------------------------------------------------------

@@ -11,7 +11,7 @@ from mutations import FORMATS, STRUCTURAL, encode, original, outcome
 
 pytestmark = pytest.mark.long
 
-COUNT = 10000
+COUNT = 5000
 
 
 @pytest.mark.slow
