@@ -299,26 +299,25 @@ def _compiled(dispatcher):
 
     def call(*arguments):
         kinds = tuple(map(type, arguments))
-        if _have_memory(kinds):
-            arguments = [a.array if isinstance(a, Memory) else a for a in arguments]
-            kinds = tuple((a.dtype, a.ndim) if isinstance(a, np.ndarray) else type(a) for a in arguments)
-        value = dispatcher(*arguments)
-        if kinds not in results:
+        casts = results.get(kinds)
+        if casts is not None:
+            value = dispatcher(*arguments)
+        else:
+            if any(issubclass(kind, Memory) for kind in kinds):
+                arguments = [a.array if isinstance(a, Memory) else a for a in arguments]
+                kinds = tuple((a.dtype, a.ndim) if isinstance(a, np.ndarray) else type(a) for a in arguments)
+            value = dispatcher(*arguments)
+            casts = results.get(kinds)
+        if casts is None:
             result = dispatcher.overloads[tuple(dispatcher.typeof_pyval(a) for a in arguments)].signature.return_type
             parts = result if isinstance(result, types.BaseTuple) else (result,)
             numbers = [types.unliteral(part) for part in parts if isinstance(part, types.Number | types.Boolean)]
-            results[kinds] = [np.dtype(str(number)).type for number in numbers]
-        casts = results[kinds]
+            casts = results[kinds] = [np.dtype(str(number)).type for number in numbers]
         if isinstance(value, tuple):
             return tuple([cast(v) for cast, v in zip(casts, value)])
         return casts[0](value) if casts else value
 
     return call
-
-
-@cache
-def _have_memory(kinds):
-    return any(issubclass(kind, Memory) for kind in kinds)
 
 
 class _Thread:
@@ -484,7 +483,7 @@ def _place():
     frame, place = sys._getframe(2), []
     while frame is not None:
         if frame.f_code.co_filename != __file__:
-            place.append((frame.f_code, frame.f_lasti))
+            place.append((id(frame.f_code), frame.f_lasti))  # a code's own hash is one of all that it holds
         frame = frame.f_back
     return tuple(place)
 
