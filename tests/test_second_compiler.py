@@ -145,12 +145,11 @@ def test_the_second_process_ends_with_a_first_that_is_killed(tmp_path):
 @pytest.mark.slow
 @pytest.mark.long
 def test_two_processes_compile_the_kernels_of_one(tmp_path):
-    """Without LLVM's optimisation, which takes a quarter of the time and decides nothing here."""
     digests, names = set(), []
     for compilers in ("1", "2"):
         cache = tmp_path / compilers
-        digests.add(run(TRAIN, cache, **ALLOWED | {"NUMBA_OPT": "0", "GPUBOOST_COMPILERS": compilers}))
+        digests.add(run(TRAIN, cache, **ALLOWED | {"GPUBOOST_COMPILERS": compilers}))
         names.append({path.name for path in cache.rglob("*.nb?")})  # one for each kernel, and for each of its signatures
         again = TRAIN + "from gpuboost.kernels.compile_cache import compile_seconds\nprint(compile_seconds())"
-        assert float(run(again, cache, NUMBA_OPT="0")) == 0
+        assert float(run(again, cache)) == 0
     assert len(digests) == 1 and names[0] == names[1]
