@@ -14,8 +14,8 @@ from gpuboost.kernels.leaf_quantiles import WEIGHT_BITS
 from gpuboost.kernels.row_sampling import FIRST_WORD, N_KEYS
 
 __all__ = [
-    "as_ratios", "check_finite", "exact_sum", "hash_words", "largest_of", "magnitudes", "round_key", "sampling_keys",
-    "sum_scale", "sum_scales", "weight_factor",
+    "as_ratios", "check_finite", "exact_scale", "exact_sum", "hash_words", "largest_of", "magnitudes", "round_key",
+    "sampling_keys", "sum_scale", "sum_scales", "weight_factor",
 ]  # fmt: skip
 
 
@@ -36,6 +36,11 @@ def magnitudes(maxima: np.ndarray) -> np.ndarray:
 def sum_scale(largest: float, n_terms: int) -> float:
     """The power of two with which n_terms integers of |value| ≤ largest sum to at most 2^62, or 2^1000 if that is less."""
     return math.ldexp(1.0, min(_sum_bits(n_terms) - math.frexp(largest)[1], 1000))
+
+
+def exact_scale(largest: float, n_terms: int) -> float:
+    """sum_scale with ten bits less: such sums are exact in float64."""
+    return math.ldexp(sum_scale(largest, n_terms), -10)
 
 
 def sum_scales(largest: np.ndarray, n_terms: np.ndarray) -> np.ndarray:

@@ -19,9 +19,13 @@ above go right. Such sets are what a model holds, and by them rows are predicted
 training lacks the category, a missing value is of an unknown one, and goes the way of m. A set is known to be of a statistic by
 its node's threshold, which is 0 for others and means nothing to anybody else.
 
+Splits are searched by the statistics of one dealing to folds, and leaves weighed by those of another, whose bins end at the same
+places, as what all rows say is the same (training/second_dealing.py).
+
 Not the default: on categories-1m of benchmarks/tasks.py (1,000,000 rows, 20 columns of 1,000 categories) binning and training
-take 3.0 s, 2.3 times as long as by sets alone, where LightGBM takes 2.3 s (one thread of an AMD EPYC, 2026-11); the table lies in
-memory once more, with a column for each statistic, 0.2 GB; and the file is eight times as large.
+took 3.0 s with one dealing, 2.3 times as long as by sets alone, where LightGBM takes 2.3 s (one thread of an AMD EPYC, 2026-11),
+and the other adds a quarter to each round, and half a second before the first; the table lies in memory twice more, with a column
+for each statistic, 0.4 GB; and the file is eight times as large.
 """
 
 import math
@@ -30,7 +34,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from gpuboost.backend.contract import Backend
-from gpuboost.backend.fixed_point import largest_of, round_key, sum_scale
+from gpuboost.backend.fixed_point import exact_scale, largest_of, round_key
 from gpuboost.binned.cuts import SENTINEL, Cuts
 from gpuboost.binned.matrix import BinnedMatrix
 from gpuboost.binned.pages import DensePage, ResidentPages
@@ -45,7 +49,6 @@ NO_FOLD = N_FOLDS  # of rows that see all others
 CERTAINTY = 3.0
 FOLD_DRAW = 0xFEA70006  # a word beside those of kernels/column_sampling.py
 MOST_BINS = 255  # with that of missing values, the codes of a byte
-LESS_BITS = 10  # than the sums of sum_scale have: these are exact in float64
 
 
 @dataclass(frozen=True, eq=False)
@@ -141,14 +144,15 @@ def lack_some(labels: np.ndarray) -> bool:
     return bool(np.isnan(labels).any())
 
 
-def deal_to_folds(weight: np.ndarray, n_rows: int, first_row: int, seed: int) -> np.ndarray:
+def deal_to_folds(weight: np.ndarray, n_rows: int, first_row: int, seed: int, dealing: int = 0) -> np.ndarray:
     """int8 (n_rows,): the fold of each row, by its number among those of all workers that take part; NO_FOLD for one of weight 0.
 
-    weight : float32 (n_rows,), or empty. first_row : number of this worker's first one.
+    weight : float32 (n_rows,), or empty. first_row : number of this worker's first one. dealing : others are
+    independent.
     """
     taken = weight > 0 if len(weight) else np.ones(n_rows, bool)
     numbers = np.arange(first_row, first_row + np.count_nonzero(taken), dtype=np.uint64)
-    hashed = round_key(seed, 0, FOLD_DRAW, numbers, numbers >> np.uint64(32))
+    hashed = round_key(seed, dealing, FOLD_DRAW, numbers, numbers >> np.uint64(32))
     folds = np.full(n_rows, NO_FOLD, np.int8)
     folds[taken] = hashed * np.uint64(N_FOLDS) >> np.uint64(32)
     return folds
@@ -205,7 +209,7 @@ def _sum_by_fold(
 
 def _as_integers(values: np.ndarray, global_rows: int, comm: Communicator) -> tuple[np.ndarray, float]:
     """The values as whole numbers of which the sum of all workers' is exact in float64, and what they were multiplied by."""
-    scale = math.ldexp(sum_scale(largest_of(np.abs(values), comm), global_rows), -LESS_BITS)
+    scale = exact_scale(largest_of(np.abs(values), comm), global_rows)
     return np.floor(values * scale + 0.5), scale
 
 

@@ -25,10 +25,10 @@ class Growers:
         self._growers = [(training, Grower(training, comm, policy, proposals)) for training in trainings]
 
     def grow(
-        self, plans: Iterator[Round], objective: Formula, given: tuple[Array, Array] | None, margin: Array
+        self, plans: Iterator[Round], objective: Formula, given: tuple[Array, Array] | None, margin: Array | None
     ) -> Iterator[Training]:
         """Grow plans, all from the gradients at the trainings' margins as they are now, or from those given, and add their trees
-        to margin in order.
+        to margin, if any, in order.
 
         Yields the training of each plan, in their order, which holds its trees until the next one is asked for.
         """
@@ -72,7 +72,8 @@ def _begin(
         return done
 
 
-def _added(under_way: Future[Training], margin: Array) -> Training:
+def _added(under_way: Future[Training], margin: Array | None) -> Training:
     training = under_way.result()
-    training.update_margin(margin)
+    if margin is not None:
+        training.update_margin(margin)
     return training

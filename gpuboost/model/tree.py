@@ -54,6 +54,8 @@ class Tree:
     weight : float32, shape of leaf_value. Optimal weight of the node before × learning_rate. A file's ``base_weights`` are these
         at splits and leaf_value at leaves, as XGBoost's hist and approx write them; so are the weights of a loaded tree.
     sets : of the splits by category; None where every split is a threshold.
+    searched_value : float32 (n_nodes,). At leaves, what was added to the margins by which splits are searched, where that is not
+        leaf_value (training/second_dealing.py); there they are a file's ``base_weights``. None where it is.
     """
 
     left_child: Array
@@ -66,6 +68,7 @@ class Tree:
     cover: Array
     weight: Array
     sets: CategorySets | None = None
+    searched_value: Array | None = None
 
     @property
     def n_nodes(self) -> int:
@@ -95,4 +98,8 @@ class Tree:
 
 def _is_same(a: CategorySets | Tree, b: CategorySets | Tree) -> bool:
     names = [field.name for field in fields(a) if field.name != "sets"]  # which is no array
-    return all(getattr(a, name).tobytes() == getattr(b, name).tobytes() for name in names)
+    return all(_bytes_of(getattr(a, name)) == _bytes_of(getattr(b, name)) for name in names)
+
+
+def _bytes_of(array: Array | None) -> bytes:
+    return b"" if array is None else array.tobytes()

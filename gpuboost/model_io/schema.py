@@ -113,7 +113,7 @@ def _objective_to_document(params: dict[str, Any]) -> dict[str, Any]:
 def _tree_to_document(tree: Tree, tree_id: int, n_features: int) -> dict[str, Any]:
     is_leaf = tree.left_child == -1
     places, root_parent, base_weights = np.full(tree.n_nodes, -1, np.int32), ROOT_PARENT, tree.weight.copy()
-    base_weights[is_leaf] = tree.leaf_value[is_leaf]
+    base_weights[is_leaf] = (tree.leaf_value if tree.searched_value is None else tree.searched_value)[is_leaf]
     vectors: dict[str, Any] = {}
     if tree.leaf_size > 1:  # a row of leaf_weights for each leaf, whose number stands in place of its right child
         places, root_parent = np.cumsum(is_leaf, dtype=np.int32) - np.int32(1), -1
@@ -397,17 +397,20 @@ def _read_tree(tree: Cursor, tree_id: int, model: Model) -> Tree:
     def at(nodes: npt.NDArray[np.bool_], array: npt.NDArray[Any], dtype: npt.DTypeLike) -> npt.NDArray[Any]:
         return np.where(_beside(nodes, array), array, 0).astype(dtype)
 
+    is_leaf = ~is_split & ~is_deleted
+    is_searched = leaf_size == 1 and (weight != values)[is_leaf].any()
     return Tree(
         left_child=left.astype(np.int32),
         parent=parent.astype(np.int32),
         feature=np.where(is_deleted, np.int32(DELETED), at(is_split, feature, np.int32)),
         threshold=at(is_split, conditions, np.float32),
         default_left=at(is_split, default_left, np.uint8) | is_deleted,
-        leaf_value=at(~is_split & ~is_deleted, values, np.float32),
+        leaf_value=at(is_leaf, values, np.float32),
         gain=at(is_split, gain, np.float32),
         cover=at(~is_deleted, cover, np.float32),
         weight=np.where(_beside(is_split, weight), weight, at(~is_deleted, values, np.float32)),
         sets=sets,
+        searched_value=at(is_leaf, weight, np.float32) if is_searched else None,
     )
 
 

@@ -33,6 +33,9 @@ GRADIENT_NOISE = {
     "count:poisson": 1.0,
 }  # fmt: skip
 
+# Times as much beside statistics, which tell what most sets could (same tables).
+BESIDE_STATISTICS = 2.0
+
 ALIASES = {
     "eta": "learning_rate",
     "lambda": "reg_lambda",
@@ -241,7 +244,8 @@ class Params(OtherBoosterParams, ObjectiveParams, TreeParams, GeneralParams):
             object.__setattr__(self, "max_delta_step", 0.7 if self.objective == "count:poisson" else 0.0)
         if self.cat_noise is None:
             known = self.split_gain is None and self.objective in GRADIENT_NOISE
-            object.__setattr__(self, "cat_noise", GRADIENT_NOISE[self.objective] if known else 0.0)
+            noise = GRADIENT_NOISE[self.objective] if known else 0.0
+            object.__setattr__(self, "cat_noise", noise * (BESIDE_STATISTICS if self.cat_encoding == "statistics" else 1))
         is_linear = self.booster == "gblinear"
         for name, of_trees, of_linear in (("learning_rate", 0.3, 0.5), ("reg_lambda", 1.0, 0.0), ("updater", None, "shotgun")):
             if getattr(self, name) is None:

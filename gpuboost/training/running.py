@@ -25,6 +25,7 @@ from gpuboost.model.tree import Tree
 from gpuboost.objectives import Objective
 from gpuboost.params import Params
 from gpuboost.training.dart import Dart
+from gpuboost.training.second_dealing import SecondDealing
 from gpuboost.training.watch import WatchedMatrices
 
 __all__ = ["Boosting"]
@@ -39,12 +40,14 @@ class Boosting:
         device may still be growing it while the host goes on.
     table : the codes of dtrain. rows : of them, or of what stands for them.
     params : may be replaced between rounds, by such as adopt.ends_training allows. resolved : the same as the training began
-    with, columns by number. statistics : that the rows hold for categories, if any; the model has sets instead.
+    with, columns by number. statistics : that the rows hold for categories, if any; the model has sets instead. second : by which
+        leaves are weighed, if not by the rows that splits are searched by.
     """
 
     def __init__(
         self, model: Model, dtrain: DMatrix, params: Params, objective: Objective, backend: Backend, comm: Communicator,
         table: BinnedMatrix, rows: TrainingRows, resolved: Params, statistics: CategoryStatistics | None = None,
+        second: SecondDealing | None = None,
     ) -> None:  # fmt: skip
         self.model, self.dtrain, self.table, self.cuts = model, dtrain, table, rows.binned.cuts
         self.params, self._objective, self._backend, self._comm = params, objective, backend, comm
@@ -66,7 +69,7 @@ class Boosting:
         self._finished: deque[object] = deque()  # on their way to the host
         self._taken: list[Tree] = []  # of the round of which others are still on their way
         self._has_warned_of_hessians = False
-        self._statistics = statistics
+        self._statistics, self._second = statistics, second
         self._watched = WatchedMatrices(backend, statistics.of_table if statistics else self.cuts, objective, statistics)
         if model.tree_weights is not None:
             margin = self._training.margin
@@ -100,9 +103,13 @@ class Boosting:
             given = self._objective.stage(self._rows, self._n_rounds)
         n_at_once = training.trees_at_once if self._grows_parts and not self._watched.reads_pages else None
         plans = self._planner.plans(self._n_rounds, self.params.learning_rate, given is None, n_at_once)
+        if self._second is not None:
+            self._second.start_round(self._n_rounds, given is None)
         for grown in self._growers.grow(plans, self._objective, given, self._sum):
             self._finished.append(grown.finish_trees())
-            if dart is None:
+            if self._second is not None:
+                self._weigh_leaves(self._second)
+            elif dart is None:
                 self._watched.add_trees(grown.trees.flat)
             if len(self._finished) >= PENDING_PLANS + training.plans_at_once:
                 self.collect_rounds(keep=PENDING_PLANS)
@@ -115,6 +122,15 @@ class Boosting:
             self.model.objective_params = {**self.model.objective_params, **carried}
         self._n_rounds += 1
 
+    def _weigh_leaves(self, second: SecondDealing) -> None:
+        """Give the trees finished last their values, and add these to the margins of all but the rows that they were grown on."""
+        trees, n_plans = self._training.fetch_trees([self._finished.pop()]), self.params.num_parallel_tree
+        outputs = self._planner.first_outputs
+        outputs = outputs[len(self._taken) % len(outputs) :][: len(trees)]
+        trees, flat = second.weigh(trees, outputs, self.params.learning_rate / n_plans)
+        self._watched.add_trees(lambda: flat)
+        self._take_trees(trees)
+
     def collect_rounds(self, keep: int = 0) -> None:
         """Take the rounds grown into the model, but the last ``keep`` plans of them.
 
@@ -122,18 +138,21 @@ class Boosting:
         training is over.
         """
         try:
-            if len(self._finished) <= keep:
-                return
-            fetched = [self._finished.popleft() for _ in range(len(self._finished) - keep)]
-            self._taken += self._training.fetch_trees(fetched)
-            n_outputs = len(self._planner.first_outputs)
-            n_trees = n_outputs * self.params.num_parallel_tree
-            while len(self._taken) >= n_trees:
-                trees, self._taken = self._taken[:n_trees], self._taken[n_trees:]
-                self._take_round([tree for output in range(n_outputs) for tree in trees[output::n_outputs]])
+            if len(self._finished) > keep:
+                fetched = [self._finished.popleft() for _ in range(len(self._finished) - keep)]
+                self._take_trees(self._training.fetch_trees(fetched))
         except BaseException:  # KeyboardInterrupt, too
             self._finished.clear()  # they would leave a gap
             raise
+
+    def _take_trees(self, trees: list[Tree]) -> None:
+        """Take the next trees, of one round or several, each of which is added to the model with the last of its own."""
+        self._taken += trees
+        n_outputs = len(self._planner.first_outputs)
+        n_trees = n_outputs * self.params.num_parallel_tree
+        while len(self._taken) >= n_trees:
+            own, self._taken = self._taken[:n_trees], self._taken[n_trees:]
+            self._take_round([tree for output in range(n_outputs) for tree in own[output::n_outputs]])
 
     def _take_round(self, trees: list[Tree]) -> None:
         """Add a round to the model. trees : those of an output side by side."""
@@ -157,7 +176,7 @@ class Boosting:
         get_model : the model with all rounds so far; called for a matrix that is new or has changed only.
         """
         if self.trains_on(dmatrix):
-            margin = self._training.margin
+            margin = self._training.margin if self._second is None else self._backend.memory.put(self._second.margin)
         else:
             margin = self._watched.margin(dmatrix, get_model)
         return self._watched.rows_of(dmatrix, self.model.n_targets, margin, self._comm)

@@ -1,6 +1,7 @@
 """From a table and parameters to a training that is ready for its first round."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from time import perf_counter
 
 import numpy as np
@@ -23,7 +24,7 @@ from gpuboost.params import Params
 from gpuboost.targets import check_count, check_labels, check_start, estimate_base_score, given_base_score
 from gpuboost.training.dart import check_weights
 from gpuboost.training.running import Boosting
-from gpuboost.training.statistics import add_margin_of_rounds, with_statistics
+from gpuboost.training.statistics import add_margin_of_rounds, deal_again, weighs_again, with_statistics
 from gpuboost.updating.boosting import Updating
 
 __all__ = ["collect_rows", "start_boosting", "untrained_model"]
@@ -177,9 +178,12 @@ def _boosting(
     rows = collect_rows(numbered, objective.label_rows, margin, params.table_bins, backend, comm, by_category)
     table = rows.binned
     rows, resolved, statistics = with_statistics(rows, resolved, objective, backend, comm, is_sparse=dtrain.is_sparse)
+    second = None
+    if statistics is not None and weighs_again(resolved, objective, model.n_outputs):
+        second = deal_again(model, dtrain, numbered, replace(rows, binned=table), resolved, objective, backend, comm)
     if model.trees and model.tree_weights is None:  # dart adds them up in its own way
         add_margin_of_rounds(model, numbered, rows, statistics, backend)
-    return Boosting(model, dtrain, params, objective, backend, comm, table, rows, resolved, statistics)
+    return Boosting(model, dtrain, params, objective, backend, comm, table, rows, resolved, statistics, second)
 
 
 def collect_rows(

@@ -52,7 +52,7 @@ def refresh(tree: Tree, grad: np.ndarray, hess: np.ndarray, params: Params, lear
     leaf_value = np.where(is_leaf, weight * learning_rate, 0).astype(np.float32) if params.refresh_leaf else tree.leaf_value
     weight = np.where(is_leaf, leaf_value, weight).astype(np.float32)
     gain, cover = (np.minimum(values, FLOAT32_MAX).astype(np.float32) for values in (gain, hess))  # as training has them
-    return replace(tree, leaf_value=leaf_value, gain=gain, cover=cover, weight=weight)
+    return replace(tree, leaf_value=leaf_value, gain=gain, cover=cover, weight=weight, searched_value=None)
 
 
 def prune(tree: Tree, params: Params, learning_rate: float) -> Tree:
