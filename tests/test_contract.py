@@ -67,7 +67,7 @@ LAYERS = [
     ["growing", "linear", "callback", "margins", "targets", "custom_objective", "host_gradients", "model_io", "inspection",
       "model_view", "explaining", "updating"],
     ["predictor", "training.adopt", "training.watch", "training.evaluate", "training.running", "training.start", "training.dart",
-      "training.statistics"],
+      "training.statistics", "training.second_dealing"],
     ["booster"],
     ["training", "several_gpus", "plotting", "explanation", "interpret"],
     ["cross_validation", "warmup", "cuda_kernels"],
