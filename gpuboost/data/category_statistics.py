@@ -24,7 +24,7 @@ places, as what all rows say is the same (training/second_dealing.py).
 
 Not the default: on categories-1m of benchmarks/tasks.py (1,000,000 rows, 20 columns of 1,000 categories) binning and training
 took 3.0 s with one dealing, 2.3 times as long as by sets alone, where LightGBM takes 2.3 s (one thread of an AMD EPYC, 2026-11),
-and the other adds a quarter to each round, and half a second before the first; the table lies in memory twice more, with a column
+and with the other 1.7 times that (a busy machine; CPU time); the table lies in memory twice more, with a column
 for each statistic, 0.4 GB; and the file is eight times as large.
 """
 
