@@ -55,10 +55,10 @@ class inlined_scalar(CPUDispatcher):  # noqa: N801 - reads as a decorator
     def __init__(self, function: Callable[..., Any]) -> None:
         options = {**_ARITHMETIC, "nopython": True, "forceinline": True, "no_cpython_wrapper": True}
         super().__init__(function, targetoptions=options, pipeline_class=PartPipeline)
-        self._by_itself = cache(lambda: numba.njit(**_FORMULA)(function))
+        self.by_itself = cache(lambda: numba.njit(**_FORMULA)(function))
 
     def __call__(self, *args: Any) -> Any:
-        return self._by_itself()(*args)
+        return self.by_itself()(*args)
 
 
 def _compile(function: Callable[..., Any], formula: Any) -> Any:

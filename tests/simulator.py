@@ -31,6 +31,7 @@ from numba.core.extending import _Intrinsic
 
 from gpuboost.backend.cuda.device import Device, Mark, PendingCopy
 from gpuboost.kernels.cuda_common import FULL_WARP, DeviceFunction, _names_in, bind, cuda
+from gpuboost.kernels.jit import inlined_scalar
 
 POISON = 0xA5
 ORDERS = ("forward", "reverse", "shuffled")
@@ -295,6 +296,8 @@ def _callable(intrinsic):
 @cache
 def _compiled(dispatcher):
     """A scalar function of both devices, run as numba compiles it for the CPU: with numba's types, not NumPy's."""
+    if isinstance(dispatcher, inlined_scalar):
+        dispatcher = dispatcher.by_itself()
     results = {}  # by types of the arguments: those of the results
 
     def call(*arguments):
