@@ -1,4 +1,4 @@
-"""Leaves of trees on target statistics are weighed by a second dealing of the rows to folds (training/second_dealing.py)."""
+"""Leaves of trees on target statistics are weighed by a second dealing of the rows to folds (second_dealing.py)."""
 
 import json
 

@@ -20,7 +20,7 @@ training lacks the category, a missing value is of an unknown one, and goes the 
 its node's threshold, which is 0 for others and means nothing to anybody else.
 
 Splits are searched by the statistics of one dealing to folds, and leaves weighed by those of another, whose bins end at the same
-places, as what all rows say is the same (training/second_dealing.py).
+places, as what all rows say is the same (second_dealing.py).
 
 Not the default: on categories-1m of benchmarks/tasks.py (1,000,000 rows, 20 columns of 1,000 categories) binning and training
 took 3.0 s with one dealing, 2.3 times as long as by sets alone, where LightGBM takes 2.3 s (one thread of an AMD EPYC, 2026-11),

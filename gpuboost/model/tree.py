@@ -55,7 +55,7 @@ class Tree:
         at splits and leaf_value at leaves, as XGBoost's hist and approx write them; so are the weights of a loaded tree.
     sets : of the splits by category; None where every split is a threshold.
     searched_value : float32 (n_nodes,). At leaves, what was added to the margins by which splits are searched, where that is not
-        leaf_value (training/second_dealing.py); there they are a file's ``base_weights``. None where it is.
+        leaf_value (second_dealing.py); there they are a file's ``base_weights``. None where it is.
     """
 
     left_child: Array

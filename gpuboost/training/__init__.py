@@ -6,7 +6,7 @@
     running     one round after another, and the model that takes them in
     watch       margins of the other matrices that are evaluated
     dart        trees that a round leaves out
-    statistics  target statistics beside columns of categories; second_dealing: leaves weighed by other folds
+    statistics  target statistics beside columns of categories
     checkpoint  what it takes to go on after a kill
     evaluate    metrics of matrices
 """

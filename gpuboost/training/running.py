@@ -24,8 +24,8 @@ from gpuboost.model.model import Model
 from gpuboost.model.tree import Tree
 from gpuboost.objectives import Objective
 from gpuboost.params import Params
+from gpuboost.second_dealing import SecondDealing
 from gpuboost.training.dart import Dart
-from gpuboost.training.second_dealing import SecondDealing
 from gpuboost.training.watch import WatchedMatrices
 
 __all__ = ["Boosting"]

@@ -2,8 +2,6 @@
 
 from dataclasses import replace
 
-import numpy as np
-
 from gpuboost.backend import Backend, TrainingRows
 from gpuboost.binned.matrix import BinnedMatrix
 from gpuboost.communicator import Communicator
@@ -24,8 +22,8 @@ from gpuboost.margins import add_model_margin
 from gpuboost.model.model import Model
 from gpuboost.objectives import Objective
 from gpuboost.params import Params
+from gpuboost.second_dealing import SecondDealing
 from gpuboost.storage.pages import StoredPages
-from gpuboost.training.second_dealing import SecondDealing
 
 __all__ = ["add_margin_of_rounds", "deal_again", "weighs_again", "with_statistics"]
 
@@ -84,7 +82,7 @@ def deal_again(
 ) -> SecondDealing:  # fmt: skip
     """A second dealing of the rows to folds, at the margins of the model. rows : with the table's codes, at the margins where
     boosting starts."""
-    margin = backend.memory.zeros(rows.margin.shape, np.float32)
+    margin = backend.memory.zeros(rows.margin.shape, rows.margin.dtype)
     backend.memory.copy(rows.margin, margin)
     encoded, statistics = _dealt(rows, resolved, objective, backend, comm, 1)
     binned = backend.memory.move_table(encoded)

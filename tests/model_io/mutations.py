@@ -351,7 +351,7 @@ def outcome(data: bytes) -> str:
                 assert tree.parent[tree.left_child[node]] == tree.parent[tree.left_child[node] + 1] == node
                 stack += [int(tree.left_child[node]), int(tree.left_child[node]) + 1]
         assert len(reached) == tree.n_nodes
-        arrays = [array for name, array in vars(tree).items() if name != "sets"]
+        arrays = [array for name, array in vars(tree).items() if name != "sets" and array is not None]
         assert all(len(array) == tree.n_nodes and np.isfinite(array).all() for array in arrays)
         assert tree.sets is None or (tree.left_child[tree.sets.nodes] != -1).all()
     if 0 < model.n_features <= 64:
