@@ -134,8 +134,8 @@ class parallel_kernel:  # noqa: N801 - reads as a decorator
     def __call__(self, *args: Any) -> Any:
         try:
             return self._call(args, args[-1])
-        except (RuntimeError, MemoryError):
-            raise_failure()
+        except (RuntimeError, MemoryError) as error:
+            raise_failure(error)
             raise
 
     def _call(self, args: tuple[Any, ...], n_threads: int) -> Any:

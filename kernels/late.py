@@ -24,39 +24,42 @@ __all__ = ["call_late", "kernels_by_name", "raise_failure"]
 
 CELL = "gpuboost_find_kernel"
 ADDRESS, SIZE = ir.IntType(8).as_pointer(), ir.IntType(64)
-FIND = ir.FunctionType(ADDRESS, [ADDRESS, SIZE])
+FIND = ir.FunctionType(ir.VoidType(), [ADDRESS, SIZE, ADDRESS])
+NOT_FOUND = "a kernel that is needed could not be compiled"
 
 kernels_by_name: dict[str, Any] = {}  # dispatchers, by module and qualified name
 _failures: list[BaseException] = []  # of finding a kernel, which Python's callers are still to hear of
 
 
-@ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64)
-def _find(text: int, size: int) -> int | None:
-    """The address of a kernel, compiled or loaded; None where that has failed."""
+@ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64, ctypes.c_void_p)
+def _find(text: int, size: int, cell: int) -> None:
+    """Fill a cell with the address of a kernel, compiled or loaded; not where that has failed. (Nothing is returned: where a
+    signal's handler raises before the first line, ctypes hands machine code whatever it finds in memory.)"""
     try:
         name, signature = pickle.loads(ctypes.string_at(text, size))
-        dispatcher = kernels_by_name[name]
+        found, dispatcher = ctypes.c_void_p.from_address(cell), kernels_by_name[name]
         dispatcher.compile(signature)
         compiled = dispatcher.overloads[signature]
         if compiled.signature.return_type != types.none:
             raise TypeError(f"{name} returns {compiled.signature.return_type}: only what returns nothing can be called late.")
-        address: int = compiled.library.get_pointer_to_function(compiled.fndesc.llvm_func_name)
-        return address
+        found.value = compiled.library.get_pointer_to_function(compiled.fndesc.llvm_func_name)
     except BaseException as error:  # Ctrl-C, too: machine code takes no exceptions
         _failures.append(error)
-        return None
 
 
 _cell = ctypes.c_void_p(ctypes.cast(_find, ctypes.c_void_p).value)
 llvmlite.binding.add_symbol(CELL, ctypes.addressof(_cell))
 
 
-def raise_failure() -> None:
-    """Raise why a kernel was not found, where machine code has said that one was not."""
+def raise_failure(error: BaseException) -> None:
+    """Raise why a kernel was not found, where that may be why machine code has raised an error. What is not known was raised
+    before the first line of _find, which only the handler of a signal does: Ctrl-C while a kernel ran that then called late."""
     if _failures:
-        error = _failures.pop()
+        reason = _failures.pop()
         _failures.clear()
-        raise error
+        raise reason
+    if error.args == (NOT_FOUND,):
+        raise KeyboardInterrupt
 
 
 @intrinsic(prefer_literal=False)
@@ -73,9 +76,9 @@ def call_late(typing_context, kernel, args):
             find = builder.module.globals.get(CELL) or ir.GlobalVariable(builder.module, ADDRESS, CELL)
             key = cgutils.global_constant(builder, "gpuboost_kernel_name", cgutils.make_bytearray(text))
             find = builder.bitcast(builder.load(find), FIND.as_pointer())
-            builder.store(builder.call(find, [builder.bitcast(key, ADDRESS), SIZE(len(text))]), cell)
+            builder.call(find, [builder.bitcast(key, ADDRESS), SIZE(len(text)), builder.bitcast(cell, ADDRESS)])
             with builder.if_then(cgutils.is_null(builder, builder.load(cell)), likely=False):
-                context.call_conv.return_user_exc(builder, RuntimeError, ("a kernel that is needed could not be compiled",))
+                context.call_conv.return_user_exc(builder, RuntimeError, (NOT_FOUND,))
         address = context.call_conv.get_function_type(types.none, called.args).as_pointer()
         given = [
             context.cast(builder, value, own, wanted)

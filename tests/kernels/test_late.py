@@ -80,6 +80,40 @@ def test_what_ends_its_compiling_is_heard_of_and_it_is_compiled_again(monkeypatc
     assert numbers.tolist() == [6, 6, 6]
 
 
+INTERRUPT = """
+import signal
+import numpy as np
+from numba import types
+from gpuboost.kernels import jit
+send_signal = types.ExternalFunction("raise", types.int32(types.int32))  # of C: Python hears of it at its next line
+
+@jit.kernel
+def add_one(numbers):
+    numbers[0] += 1
+
+@jit.parallel_kernel
+def call_cpu(numbers, n_threads):
+    if numbers[0] == 0:
+        send_signal(2)
+    jit.call_late(add_one, (numbers,))
+
+numbers = np.zeros(1)
+try:
+    call_cpu(numbers, 1)
+except KeyboardInterrupt:
+    call_cpu(numbers + 1, 1)
+    print("interrupted", numbers[0], len(add_one.overloads))
+"""
+
+
+@pytest.mark.skipif(os.name == "nt", reason="signals are other ones there")
+def test_ctrl_c_before_a_first_call_interrupts(tmp_path):
+    env, script = {**os.environ, "PYTHONPATH": str(ROOT)}, tmp_path / "interrupt.py"
+    script.write_text(INTERRUPT)  # a cache looks for a file
+    ran = subprocess.run([sys.executable, script], env=env, capture_output=True, text=True)
+    assert (ran.returncode, ran.stdout) == (0, "interrupted 0.0 1\n"), ran.stderr
+
+
 TRAIN = """
 import numpy as np, gpuboost as gb
 from gpuboost.backend.cpu import trees
