@@ -116,6 +116,30 @@ def test_an_interrupt_between_parts_leaves_whole_rounds(owner, name, params, mon
     assert digest(booster.model) == expected
 
 
+@pytest.mark.parametrize("owner, name", [(CpuTrees, "start"), (CpuTrees, "weigh_leaves"), (training.CpuTraining, "finish_trees")])
+def test_what_waits_to_be_the_models_is_whole_after_an_interrupt(owner, name, monkeypatch):
+    """Trees of small rounds become the model's many at once."""
+    monkeypatch.setattr(training, "ROWS_AT_ONCE", 0)
+    params, original, n_calls = {**CLASSES, "nthread": 1, "max_depth": 3}, getattr(owner, name), []
+    expected = [digest(gb.train(params, gb.DMatrix(X, Y), n).model) for n in (5, 7)]
+
+    def interrupted(*args):
+        n_calls.append(1)
+        if len(n_calls) == 5 * N_CLASSES + 2:  # within the sixth round
+            raise KeyboardInterrupt
+        return original(*args)
+
+    monkeypatch.setattr(owner, name, interrupted)
+    booster, dtrain = gb.Booster(params), gb.DMatrix(X, Y)
+    with pytest.raises(KeyboardInterrupt):
+        for _ in range(7):
+            booster.update(dtrain)
+    assert booster.num_boosted_rounds() == 5 and digest(booster.model) == expected[0]
+    for _ in range(2):
+        booster.update(dtrain)
+    assert digest(booster.model) == expected[1]
+
+
 @pytest.mark.parametrize("role", ["train", "evals"])
 def test_of_pages_in_files_all_trees_grow_at_once(role, monkeypatch, tmp_path):
     """Else the files would be read for every part."""
