@@ -3,10 +3,13 @@
 import gc
 import sys
 import weakref
+from types import SimpleNamespace
 
+import numba
 import numpy as np
 import pytest
 
+from gpuboost.kernels import pipeline, processor
 from gpuboost.kernels.jit import kernel
 
 
@@ -61,3 +64,23 @@ def test_what_is_returned_lives_and_nothing_stays(call):
     del kept
     gc.collect()
     assert of_a() is None and of_b() is None
+
+
+@pytest.mark.parametrize("uses", [False, True])
+def test_llvm_is_told_of_whole_registers(uses, monkeypatch):
+    monkeypatch.setattr(pipeline, "uses_whole_registers", lambda codegen: uses)
+    compiled = numba.njit(pipeline_class=pipeline.KernelPipeline)(lambda numbers: numbers.sum())
+    assert compiled(np.ones(3)) == 3
+    assert ('"prefer-vector-width"="512"' in next(iter(compiled.inspect_llvm().values()))) == uses
+
+
+@pytest.mark.parametrize("features, name, has_512, uses", [
+    ("+avx2,+avx512f,-avx512dq", "knl", False, False), ("+avx2,-avx512dq", "haswell", False, False),
+    ("+avx512f,+avx512dq", "skylake-avx512", True, False), ("+avx512f,+avx512dq", "cascadelake", True, False),
+    ("+avx512f,+avx512dq", "sapphirerapids", True, True), ("+avx512f,+avx512dq", "znver4", True, True),
+])  # fmt: skip
+def test_processors_that_whole_registers_slow_down_are_left_out(features, name, has_512, uses, monkeypatch):
+    monkeypatch.setattr(processor.config, "CPU_NAME", None)
+    monkeypatch.setattr(processor, "binding", SimpleNamespace(get_host_cpu_name=lambda: name))
+    codegen = SimpleNamespace(_tm_features=features)
+    assert (processor.is_level_4(codegen), processor.uses_whole_registers(codegen)) == (has_512, uses)

@@ -117,8 +117,22 @@ def talk(address, data):
             pass
 
 
+@pytest.fixture
+def thousand_files():
+    """As many may be open in this process, however many the machine allows."""
+    if os.name == "nt":
+        yield
+        return
+    import resource
+
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (1000, hard))
+    yield
+    resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
 @pytest.mark.parametrize("n", [200, pytest.param(2_000, marks=pytest.mark.slow)])
-def test_strangers_have_no_effect(n):
+def test_strangers_have_no_effect(n, thousand_files):
     """Malformed greetings, headers of frames, a wrong token, nothing at all: while workers meet, and while they work."""
     listener, late = Listener("127.0.0.1"), Listener("127.0.0.1")
     addresses, names, rng = [listener.address, late.address], ["first", "second"], np.random.default_rng(0)
