@@ -122,8 +122,8 @@ class parallel_kernel:  # noqa: N801 - reads as a decorator
         """Compile what one thread does; ``@parallel_kernel.part(formula=f)`` inside the factory of a kernel of f."""
         if function is None:
             return lambda f: parallel_kernel.part(f, formula=formula)
-        options = {**_OPTIONS, "no_cpython_wrapper": True, "pipeline_class": PartPipeline}
-        return numba.njit(**options)(_named_after(formula, function))
+        options = {**_ARITHMETIC, "nogil": True, "no_cpython_wrapper": True}
+        return numba.njit(pipeline_class=PartPipeline, **options)(_named_after(formula, function))
 
     def __init__(self, function: Callable[..., Any], formula: Any = None) -> None:
         self.dispatcher = _compile(function, formula)

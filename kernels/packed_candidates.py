@@ -49,6 +49,12 @@ def _words(context, builder, array_type, array, begin):
     return lambda at, n: builder.bitcast(builder.gep(data, [_I64(at)]), ir.VectorType(_I64, n).as_pointer())
 
 
+def _left_children(builder, place, more, at, n):
+    """The packed sums of n candidates, with those of the missing rows, as words; and their hessians, as float32."""
+    words = builder.bitcast(builder.add(builder.load(place(at, n), align=8), more), ir.VectorType(_I32, 2 * n))
+    return words, builder.uitofp(_shuffled(builder, words, list(range(0, 2 * n, 2))), ir.VectorType(_F32, n))
+
+
 def _mask(builder, n_lanes, test):
     """uint64, a bit for each of CHUNK candidates. test : (first one) -> a vector of bits for n_lanes of them."""
     found = _I64(0)
@@ -94,15 +100,14 @@ def sum_up_packed(hist, column, n, sums):
 def _reaching(typing_context, sums, begin, missing, reg_lambda, total, constant, twice_grad, bar):
     def codegen(context, builder, signature, args):
         n = _lanes(context)
-        floats, words = ir.VectorType(_F32, n), ir.VectorType(_I32, 2 * n)
+        floats = ir.VectorType(_F32, n)
 
         def multiply_and_add(a, b, c):
             return builder.call(multiply_add, [a, b, c])
 
         def reaches(at):
-            packed = builder.bitcast(builder.add(builder.load(place(at, n), align=8), more), words)
-            hess = builder.uitofp(_shuffled(builder, packed, list(range(0, 2 * n, 2))), floats)
-            grad = builder.sitofp(_shuffled(builder, packed, list(range(1, 2 * n, 2))), floats)
+            words, hess = _left_children(builder, place, more, at, n)
+            grad = builder.sitofp(_shuffled(builder, words, list(range(1, 2 * n, 2))), floats)
             d = builder.fadd(hess, reg_lambda)
             rest = multiply_and_add(bar, d, multiply_and_add(twice_grad, grad, constant))
             score = multiply_and_add(d, rest, builder.fmul(builder.fmul(total, grad), grad))
@@ -122,14 +127,13 @@ def _reaching(typing_context, sums, begin, missing, reg_lambda, total, constant,
 def _worth_trying(typing_context, hist, first, sums, begin, missing, least, most):
     def codegen(context, builder, signature, args):
         n = _lanes(context)
-        words, none = ir.VectorType(_I32, 2 * n), ir.Constant(ir.VectorType(_I64, n), [0] * n)
+        none = ir.Constant(ir.VectorType(_I64, n), [0] * n)
         bins = _words(context, builder, signature.args[0], args[0], args[1])
         place = _words(context, builder, signature.args[2], args[2], args[3])
         more, least, most = (_in_all(builder, value, n) for value in args[4:])
 
         def test(at):
-            packed = builder.bitcast(builder.add(builder.load(place(at, n), align=8), more), words)
-            hess = builder.uitofp(_shuffled(builder, packed, list(range(0, 2 * n, 2))), ir.VectorType(_F32, n))
+            _, hess = _left_children(builder, place, more, at, n)
             is_heavy = builder.and_(builder.fcmp_ordered(">=", hess, least), builder.fcmp_ordered("<=", hess, most))
             return builder.and_(is_heavy, builder.icmp_signed("!=", builder.load(bins(at, n), align=8), none))
 
