@@ -4,6 +4,7 @@ elements at an offset from a place that many of them share.
 Each is an intrinsic that is compiled, and beside it a text that says what it does, which the simulator runs.
 """
 
+import numpy as np
 from llvmlite import ir
 from numba import types
 from numba.extending import intrinsic
@@ -13,6 +14,7 @@ from gpuboost.kernels.cuda_common import cuda, lowered_to
 __all__ = ["add_at", "add_at_byte", "load_at", "load_pair_at", "permute_bytes", "store_at"]
 
 _I8, _I32, _I64 = map(ir.IntType, (8, 32, 64))
+GLOBAL = 1  # address space of arrays that kernels are given
 
 
 @intrinsic
@@ -50,16 +52,25 @@ def _add_at_byte(typing_context, array, offset, more, value):
 
 @lowered_to(_add_at_byte)
 def add_at_byte(array, offset, more, value):
-    """array[(offset + more) / 4] += value, atomically. array : int32. offset : bytes, uint32, a multiple of 4. more : likewise, a
-    constant of the kernel."""
-    cuda.atomic.add(array, int(offset + more) >> 2, value)
+    """array[(offset + more) / 4] += value, atomically, modulo 2^32. array : int32. offset : bytes, uint32, a multiple of 4.
+    more : likewise, a constant of the kernel."""
+    with np.errstate(over="ignore"):
+        cuda.atomic.add(array, int(offset + more) >> 2, value)
 
 
 def _element(context, builder, signature, args):
-    """Pointer to an element of an array, by where it lies in memory: begin + offset."""
-    data = context.make_array(signature.args[0])(context, builder, args[0]).data
-    begin = builder.gep(data, [args[1]], inbounds=True)  # by itself, so that it is found once for all offsets
-    return builder.gep(begin, [builder.zext(args[2], _I64)], inbounds=True)
+    """Pointer to an element of an array, by where it lies in memory: (array + begin) + offset. The compiler finds the sum in
+    brackets once for all offsets, and the other by one instruction; of pointers it would add up begin + offset each time."""
+    array = context.make_array(signature.args[0])(context, builder, args[0])
+    size = _I64(context.get_abi_sizeof(context.get_data_type(signature.args[0].dtype)))
+    begin = builder.add(builder.ptrtoint(array.data, _I64), builder.mul(args[1], size))
+    place = builder.add(begin, builder.mul(builder.zext(args[2], _I64), size))
+    return builder.inttoptr(place, ir.PointerType(array.data.type.pointee, GLOBAL))
+
+
+def _unsigned(offset):
+    """The type of an offset: uint64 where it is that, for products of 32-bit numbers, which are one instruction; else uint32."""
+    return types.uint64 if offset == types.uint64 else types.uint32
 
 
 @intrinsic
@@ -67,7 +78,7 @@ def _load_at(typing_context, array, begin, offset):
     def codegen(context, builder, signature, args):
         return context.unpack_value(builder, array.dtype, _element(context, builder, signature, args))
 
-    return array.dtype(array, types.int64, types.uint32), codegen
+    return array.dtype(array, types.int64, _unsigned(offset)), codegen
 
 
 @intrinsic
@@ -78,7 +89,7 @@ def _load_pair_at(typing_context, array, begin, offset):
         pair = builder.load(first, align=16), builder.load(second, align=8)  # by the first one's NVVM knows that one load will do
         return context.make_tuple(builder, signature.return_type, pair)
 
-    return types.UniTuple(array.dtype, 2)(array, types.int64, types.uint32), codegen
+    return types.UniTuple(array.dtype, 2)(array, types.int64, _unsigned(offset)), codegen
 
 
 @intrinsic
@@ -87,7 +98,7 @@ def _store_at(typing_context, array, begin, offset, value):
         context.pack_value(builder, array.dtype, args[3], _element(context, builder, signature, args))
         return context.get_dummy_value()
 
-    return types.none(array, types.int64, types.uint32, array.dtype), codegen
+    return types.none(array, types.int64, _unsigned(offset), array.dtype), codegen
 
 
 @intrinsic
@@ -102,7 +113,7 @@ def _add_at(typing_context, array, begin, offset, value):
 @lowered_to(_load_at)
 def load_at(array, begin, offset):
     """The element that lies begin + offset elements behind the first one of a C-contiguous array, without its strides.
-    begin : int64. offset : uint32."""
+    begin : int64. offset : uint32, or uint64."""
     return array[_index(array.shape, int(begin) + int(offset))]
 
 

@@ -263,7 +263,7 @@ define void @run(ptr %slots) {{
 _TYPE = r"(\w+|\[\d+ x \w+\]|\{ [\w, ]+ \})"  # a number, or numbers that a function returns together through memory
 _ACCESS = re.compile(
     rf"(?:= load (?:volatile )?{_TYPE}, |store (?:volatile )?{_TYPE} .+?, (?=ptr)|= atomicrmw \w+ )"
-    r"(ptr(?: addrspace\(3\))?) ([%@][^,\s]+)(?:, (\w+))?"
+    r"(ptr(?: addrspace\([13]\))?) ([%@][^,\s]+)(?:, (\w+))?"
 )
 _SHIFT = re.compile(r"= (?:shl|lshr|ashr) (?:nuw |nsw |exact )*i(\d+) [^,]+, (%\S+)")
 _CAST = re.compile(r"= fpto([su])i (float|double) (%\S+) to i(\d+)")
