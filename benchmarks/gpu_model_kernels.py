@@ -143,7 +143,7 @@ def build_histograms(kernel: CudaKernel, task: Task, machine: Machine) -> list[W
     flush, (n_lines, words) = listing.inner_loops("ATOMG|RED", "LDS")[0], tiles.shape
     n_warps, resident = kernel.block // 32, resident_warps(kernel, listing, machine, tiles.shared_bytes)
     width = loop.count("ATOMS") // 16
-    turns, flushes = width * 2 * n_lines / n_warps, width * 32 / n_warps * -(-n_lines // 16)  # of a warp
+    turns, flushes = width * 2 * n_lines / n_warps, width * 8 * words / n_warps * -(-n_lines // 16)  # of a warp
     n_parts = histogram.parts_of_rows(machine.multiprocessors * kernel.blocks_per_sm, tiles.n_tiles)
     works = []
     for level in built_levels(task, machine):
@@ -158,7 +158,7 @@ def build_histograms(kernel: CudaKernel, task: Task, machine: Machine) -> list[W
                 items=slices * tiles.n_tiles * n_warps, resident=resident,
                 instructions=steps * len(loop) + turns * len(turn) + flushes * len(flush) + outside(listing, loop, turn, flush),
                 shared_adds=steps * width * 16, passes=2 * (turns + flushes), lines=steps * means.lines + flushes * 32 * 8 / LINE,
-                waits=steps + 2, cached_waits=6,
+                waits=steps / 2 + 2, cached_waits=6,  # two records of a thread are under way
                 bytes=level.rows * tiles.n_tiles * means.sectors * SECTOR + level.nodes * 16 * task.n_features * task.n_bins,
                 adds=slices * task.n_features * task.n_bins * 2, add_passes=means.passes / 16 / width,
             )  # fmt: skip
@@ -297,7 +297,7 @@ def find_leaves(kernel: CudaKernel, task: Task, machine: Machine) -> list[Work]:
         Work(
             items=items, resident=resident, instructions=each + once * turns * len(stage),
             passes=n_rows / 32 * walk.passes, lines=n_rows / 32 * (walk.lines + 2), waits=task.max_depth + 1,
-            cached_waits=once * (3 * turns + 2), bytes=task.n_rows * (4 + 2 + SECTOR * walk.sectors),
+            cached_waits=once * (3 * turns + 2), bytes=task.n_rows * (2 + SECTOR * walk.sectors),
         )  # fmt: skip
     ]
 
@@ -316,7 +316,7 @@ def sum_found(kernel: CudaKernel, task: Task, machine: Machine) -> list[Work]:
             instructions=steps * len(loop) + takes * len(take) + clears * len(clear) + outside(listing, loop, take),
             doubles=steps * loop.count(DOUBLE), shared_adds=steps * 8, lines=steps * 4,
             passes=takes * 32 + 32 * n_nodes / kernel.block,
-            waits=steps + 1, cached_waits=6, bytes=task.n_rows * (4 + 2 + 4 + 4), adds=n_parts * 2 ** (task.max_depth + 1),
+            waits=steps + 1, cached_waits=6, bytes=task.n_rows * (2 + 4 + 4), adds=n_parts * 2 ** (task.max_depth + 1),
             add_passes=1.0,
         )  # fmt: skip
     ]
@@ -331,7 +331,7 @@ def add_found(kernel: CudaKernel, task: Task, machine: Machine) -> list[Work]:
     return [
         Work(
             items=items, resident=resident, instructions=len(loop) + once * (outside(listing, loop) + turns * len(stage)),
-            passes=4, lines=4, waits=2, cached_waits=once * (2 * turns + 2), bytes=task.n_rows * (4 + 2 + 4 + 4),
+            passes=4, lines=4, waits=2, cached_waits=once * (2 * turns + 2), bytes=task.n_rows * (2 + 4 + 4),
         )  # fmt: skip
     ]
 
@@ -354,7 +354,7 @@ def every_row(row_bytes: int, *loop: str) -> Callable[[CudaKernel, Task, Machine
 
 Description = Callable[[CudaKernel, Task, Machine], list[Work]]
 DESCRIPTIONS: dict[str, Description] = {
-    r"histogram_tiles\.build_histograms_kernel_8_\d(_wide)?": build_histograms,
+    r"histogram_tiles\.build_histograms_kernel_8(_wide)?": build_histograms,
     r"histogram\.subtract_histograms_kernel": subtract_histograms,
     r"splits\.evaluate_plain_splits_kernel": evaluate_splits,
     r"splits\.choose_splits_kernel": choose_splits,

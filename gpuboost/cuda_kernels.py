@@ -51,7 +51,7 @@ def evaluate_category_splits_kernel(bounded: bool) -> CudaKernel:
     return category_splits.evaluate_category_splits_kernel(bounded, None)
 
 
-def build_histograms_kernel(arguments: tuple[int, ...]) -> CudaKernel:
+def build_histograms_kernel(arguments: tuple[int, int]) -> CudaKernel:
     return histogram_tiles.build_histograms_kernel(*arguments)
 
 
@@ -62,7 +62,7 @@ FACTORIES: list[tuple[Callable[[Any], CudaKernel], list[Any]]] = [
     (gradients.rowwise_gradients_kernel, _formulas("margin", "label", "weight", "i", "parameters", "grad", "hess")),
     (reduce.reduce_rows_kernel, _formulas("prediction", "label", "i", "parameters")),
     (reduce.map_rows_kernel, _formulas("margin", "i", "out")),
-    (build_histograms_kernel, [*product([1, 2], histogram_tiles.THREADS), (1, 1, 2)]),
+    (build_histograms_kernel, [(1, 1), (1, 2), (2, 1)]),
     (histogram.build_histograms_global_kernel, [1, 2]),
     (evaluate_splits_kernel, [(False, False), (True, False), (True, True)]),
     (evaluate_category_splits_kernel, [False, True]),

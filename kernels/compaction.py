@@ -13,7 +13,8 @@ Floor: a record and the codes drawn are read, those written, per row. One core o
 import numpy as np
 from numba import int32, int64, uint32, uint64
 
-from gpuboost.kernels.cuda_common import cuda_kernel, n_threads, thread_number
+from gpuboost.kernels.addresses import load_at, permute_bytes, store_at
+from gpuboost.kernels.cuda_common import cuda_kernel, device_function, n_threads, thread_number
 from gpuboost.kernels.jit import claim, launch, parallel_kernel
 
 CHUNK = 1024  # rows
@@ -131,33 +132,55 @@ def _compact_entries(counter, bounds, rows, codes, features, is_drawn, new_bound
 
 @cuda_kernel(
     "words: uint32[:, :], code_bits: int64, features: int32[:], rows: int32[:], n_drawn: int64[:], selected: uint32[:, :]",
-    registers=56,
+    registers=32,
 )  # fmt: skip
 def compact_codes_kernel(words, code_bits, features, rows, n_drawn, selected):
     """compact_codes_cpu, four bytes at a time, for the first n_drawn[0] of the rows. code_bits : 8 or 16.
 
     selected : uint32 (n_rows, at least the words of k codes), OUT. What is left of the last word becomes 0.
+
+    A thread keeps to one word of the new records, whose four bytes come from up to four words of the old ones.
     """
-    shift = uint32(2) if code_bits == 8 else uint32(1)  # codes of a word: 2^shift
-    n_codes, bits, last = uint32(features.size), uint32(code_bits), uint32(uint32(uint32(1) << shift) - uint32(1))
-    n_words, mask = uint32(uint32(n_codes + last) >> shift), uint32(uint32(uint32(1) << bits) - uint32(1))
-    n_rows_at_once = max(uint32(n_threads() // n_words), uint32(1))
-    i, first_word = uint32(thread_number() // n_words), uint32(thread_number() % n_words)
-    if i >= n_rows_at_once:
-        i = uint32(n_drawn[0])  # a thread that is left over
-    word_step = n_words if n_threads() >= n_words else n_threads()
-    while i < uint32(n_drawn[0]):
-        row, word = int64(rows[i]), first_word
-        while word < n_words:
-            value, j = uint32(0), uint32(0)
-            while j <= last and uint32(uint32(word << shift) + j) < n_codes:
-                feature = uint32(features[uint32(uint32(word << shift) + j)])
-                code = uint32(uint32(words[row, uint32(feature >> shift)] >> uint32(uint32(feature & last) * bits)) & mask)
-                value = uint32(value | uint32(code << uint32(j * bits)))
-                j = uint32(j + uint32(1))
-            selected[row, word] = value
-            word = uint32(word + word_step)
-        i = uint32(i + n_rows_at_once)
+    code_bytes, n_rows, row_words = uint32(uint32(code_bits) >> uint32(3)), uint32(n_drawn[0]), uint32(words.shape[1])
+    n_words, new_words = uint32(uint32(features.size * code_bytes + uint32(3)) >> uint32(2)), uint32(selected.shape[1])
+    n_rows_at_once, word_step = max(uint32(n_threads() // n_words), uint32(1)), min(n_words, n_threads())
+    first, word = uint32(thread_number() // n_words), uint32(thread_number() % n_words)
+    if first >= n_rows_at_once:
+        first = n_rows  # a thread that is left over
+    while word < n_words:
+        word0, byte0, mask0 = source_of(features, code_bytes, word, uint32(0))
+        word1, byte1, mask1 = source_of(features, code_bytes, word, uint32(1))
+        word2, byte2, mask2 = source_of(features, code_bytes, word, uint32(2))
+        word3, byte3, mask3 = source_of(features, code_bytes, word, uint32(3))
+        low_bytes = uint32(byte0 | uint32(uint32(byte1 | uint32(4)) << uint32(4)))  # of two words, those of the second are 4 to 7
+        high_bytes = uint32(byte2 | uint32(uint32(byte3 | uint32(4)) << uint32(4)))
+        mask, i = uint32(mask0 | mask1 | mask2 | mask3), first
+        if i < n_rows:
+            next_row = uint32(load_at(rows, int64(0), i))
+        while i < n_rows:
+            row, i = next_row, uint32(i + n_rows_at_once)
+            next_row = uint32(load_at(rows, int64(0), min(i, uint32(n_rows - uint32(1)))))  # under way meanwhile
+            record = uint64(uint64(row) * uint64(row_words))
+            source0, source1 = load_at(words, int64(word0), record), load_at(words, int64(word1), record)
+            source2, source3 = load_at(words, int64(word2), record), load_at(words, int64(word3), record)
+            low, high = permute_bytes(source0, source1, low_bytes), permute_bytes(source2, source3, high_bytes)
+            value = uint32(permute_bytes(low, high, uint32(0x5410)) & mask)
+            store_at(selected, int64(word), uint64(uint64(row) * uint64(new_words)), value)
+        word = uint32(word + word_step)
+
+
+@device_function
+def source_of(features, code_bytes, word, byte):
+    """Where a byte of a new word comes from: a word of the record, a byte of that, and all bits of the byte; 0 behind the last
+    code."""
+    place = uint32(word * uint32(4) + byte)
+    code, mask = uint32(place // code_bytes), uint32(0)
+    if code < uint32(features.size):
+        mask = uint32(uint32(255) << uint32(byte * uint32(8)))
+        place = uint32(uint32(features[code]) * code_bytes + uint32(place % code_bytes))
+    else:
+        place = uint32(0)
+    return uint32(place >> uint32(2)), uint32(place & uint32(3)), mask
 
 
 @cuda_kernel(

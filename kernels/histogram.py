@@ -34,6 +34,7 @@ from functools import cache
 import numpy as np
 from numba import float32, int32, int64, uint32, uint64
 
+from gpuboost.kernels.addresses import add_at_byte
 from gpuboost.kernels.cuda_common import (
     ONE_BLOCK,
     block_prefix,
@@ -550,7 +551,7 @@ def _subtract(counter, parents, first_built, hist):
 # memory (histogram_tiles.py), and that to the histogram in global memory. Two other kernels have room for more bins of two-byte
 # codes; sparse.py has one for lists of cells.
 
-MAX_SLICE_ROWS = 32768  # |g| ≤ 2^15 and h < 2^16: int32 sums of so many stay within 31 bits
+MAX_SLICE_ROWS = 65536  # −2^15 ≤ g < 2^15 and 0 ≤ h < 2^16: sums of so many fit into 32 bits, those of h without a sign
 MIN_PART_ROWS = 512
 # What a line of a tile costs the whole GPU when it is added to the histogram, by what a row costs the block that adds it up: on
 # an H200 0.0122 ns for each sum, against 32 of shared memory in 2.55 ns a multiprocessor (benchmarks/gpu_ceilings.py).
@@ -731,8 +732,8 @@ def build_strided_histograms_kernel(
                         row = uint32(rows[side, at_row])  # under way while this row is added
                     for _ in range(2):
                         bin_place = uint32(place + uint32(codes & uint32(0xFFFF)))
-                        cuda.atomic.add(planes, bin_place, int32(pair >> 16))
-                        cuda.atomic.add(planes, uint32(hess_plane + bin_place), int32(pair & 0xFFFF))
+                        add_at_byte(planes, uint32(bin_place * uint32(4)), uint32(0), int32(pair >> 16))
+                        add_at_byte(planes, uint32(uint32(hess_plane + bin_place) * uint32(4)), uint32(0), int32(pair & 0xFFFF))
                         codes, place = uint32(codes >> uint32(16)), uint32(place + uint32(stride))
                 cuda.syncthreads()  # all rows are in the planes
                 shift = LIMB_BITS * (int64(n_limbs[output]) - 1 - int64(limb))
@@ -765,7 +766,7 @@ def flush_strided_tile(planes, hess_plane, stride, n_words, first_word, offsets,
             if grad != 0 or hess != 0:
                 if b < n_bins:
                     cuda.atomic.add(hist, (slot, own, first_bin + b, 0), int64(grad) << shift)
-                    cuda.atomic.add(hist, (slot, own, first_bin + b, 1), int64(hess) << shift)
+                    cuda.atomic.add(hist, (slot, own, first_bin + b, 1), int64(uint32(hess)) << shift)
                 planes[place] = int32(0)
                 planes[uint32(hess_plane + place)] = int32(0)
             b += 32

@@ -22,8 +22,9 @@ warp adds 8 rows together. Rows begin at different codes of the word, as their n
                      column  0    8   16   24 |  1    9   17   25 |  2   10 …  31
 
 Records of 8 or 16 bytes have P = 1 or 2, and then the tile has 4 / P copies of their columns, of which r / 8 says whose turn it
-is. Both planes are int32, the only type whose atomic add to shared memory is one instruction on every architecture; the rows of a
-slice cannot overflow them (histogram.MAX_SLICE_ROWS). At its end the tile is added to the int64 histogram.
+is. Both planes are int32, the only type whose atomic add to shared memory is one instruction on every architecture; the sums of a
+slice (histogram.MAX_SLICE_ROWS) fit into 32 bits, those of hessians without a sign. At its end the tile is added to the int64
+histogram.
 
 Where a record has two sectors of one-byte codes or more, and shared memory has room, two tiles are added up together: a lane
 takes 16 bytes, whose first word goes to the first tile, the other to the second. A line of memory that a warp reads then serves
@@ -34,7 +35,7 @@ from functools import cache
 
 from numba import int32, int64, uint32, uint64
 
-from gpuboost.kernels.addresses import add_at, add_at_byte, load_pair_at, permute_bytes
+from gpuboost.kernels.addresses import add_at, add_at_byte, load_at, load_pair_at, permute_bytes
 from gpuboost.kernels.cuda_common import CudaKernel, cuda, cuda_kernel, device_function, lane_number
 from gpuboost.kernels.quantise import LIMB_BITS
 
@@ -42,9 +43,8 @@ TILE_CODES = 32  # bytes of codes: a sector of memory
 WORD_CODES = 8  # bytes of codes that a lane takes
 LINE_WORDS = 32  # of shared memory: a word of each bank
 SECOND_TILE = 256 * 8 * TILE_CODES  # bytes: where the second one of two tiles begins, the same for any number of bins
-RESERVED_BYTES = 1024  # of a multiprocessor's shared memory for each block on it, and beside what one block may ask for
-THREADS = {1: 1024, 2: 768, 3: 512}  # of a block, by how many of them a multiprocessor is to hold
-REGISTERS = {1024: 64, 768: 40, 512: 40}
+THREADS = 1024  # of a block, one of which a multiprocessor holds at a time: of more each would flush tiles of its own
+FLUSH_PARTS = 64  # of a tile, which the warps of a block take in turn
 
 
 def tile_lines(max_bins: int, code_bytes: int) -> int:
@@ -67,19 +67,10 @@ def tile_words(record_bytes: int) -> int:
     return min(record_bytes, TILE_CODES) // WORD_CODES
 
 
-def blocks_of_a_multiprocessor(n_bytes: int, shared_limit: int) -> int:
-    """How many blocks with tiles of n_bytes a multiprocessor is to hold, where one may ask for shared_limit; 0: not even one.
-
-    256 bins of one-byte codes, 64 KB: 3 blocks of 512 threads on a GPU with 228 KB a multiprocessor, 2 of 768 with 164 KB, and 1
-    of 1024 with 100 KB, or the 64 KB of a T4. Estimates, not measured.
-    """
-    return 0 if n_bytes > shared_limit else min((shared_limit + RESERVED_BYTES) // (n_bytes + RESERVED_BYTES), max(THREADS))
-
-
 @cache
-def build_histograms_kernel(code_bytes: int, n_blocks: int, width: int = 1) -> CudaKernel:
-    """The kernel for codes of 1 or 2 bytes, n_blocks of whose blocks share a multiprocessor, and add up ``width`` tiles
-    side by side, 1 or 2. Dynamic shared memory: tile_bytes, behind SECOND_TILE where there are two.
+def build_histograms_kernel(code_bytes: int, width: int) -> CudaKernel:
+    """The kernel for codes of 1 or 2 bytes, whose blocks add up ``width`` tiles side by side, 1 or 2. Dynamic shared memory:
+    tile_bytes, behind SECOND_TILE where there are two.
 
     words : uint64 (n_rows, words of a record), IN. The records of codes, eight bytes at a time.
     rows : int32 (2, n), IN. The two row buffers. gpair : int32 (n_outputs, 2, n_rows), IN. n_limbs : int32 (n_outputs,), IN.
@@ -118,29 +109,26 @@ def build_histograms_kernel(code_bytes: int, n_blocks: int, width: int = 1) -> C
             part = uint32(item // n_variants)
             own = uint32(uint32(item - uint32(part * n_variants)) // n_turns)
             first_word, number = uint32(uint32(item % n_turns) * tile_words), uint32(first_slice[part])
-            word = min(uint32(first_word + uint32(own_word * uint32(width))), uint32(row_words - uint32(width)))
+            word = int64(min(uint32(first_word + uint32(own_word * uint32(width))), uint32(row_words - uint32(width))))
             while number < uint32(first_slice[uint32(part + uint32(1))]):
                 output = uint32(uint32(slices[number].output) + own)
                 limb = uint32(0)
                 while limb < uint32(n_limbs[output]):
                     at_row, end = uint32(uint32(slices[number].begin) + own_row), uint32(slices[number].end)
-                    side = uint32(slices[number].side)
+                    last, first_pair = uint32(end - uint32(1)), (int64(output) * 2 + int64(limb)) * int64(gpair.shape[2])
+                    first_row = int64(slices[number].side) * int64(rows.shape[1])
                     if at_row < end:
-                        row = uint32(rows[side, at_row])
-                        next_pair, next_codes = gpair[output, limb, row], load_words(words, row, word)
-                        at_row = uint32(at_row + step)
-                        more = at_row < end
-                        if more:
-                            row = uint32(rows[side, at_row])
-                        going = True
-                        while going:
-                            pair, codes, going = next_pair, next_codes, more
-                            next_pair = gpair[output, limb, row]  # that of the last row again
-                            next_codes = load_words(words, row, word)
-                            at_row = uint32(at_row + step)
-                            more = at_row < end
-                            if more:
-                                row = uint32(rows[side, at_row])
+                        row0 = uint32(load_at(rows, first_row, at_row))
+                        row1 = uint32(load_at(rows, first_row, min(uint32(at_row + step), last)))
+                        ahead = uint32(at_row + step * uint32(2))
+                        row2 = uint32(load_at(rows, first_row, min(ahead, last)))
+                        pair0, codes0 = load_at(gpair, first_pair, row0), load_words(words, word, row0, row_words)
+                        pair1, codes1 = load_at(gpair, first_pair, row1), load_words(words, word, row1, row_words)
+                        while at_row < end:
+                            pair, codes, pair0, codes0 = pair0, codes0, pair1, codes1
+                            pair1, codes1 = load_at(gpair, first_pair, row2), load_words(words, word, row2, row_words)
+                            ahead, at_row = uint32(ahead + step), uint32(at_row + step)
+                            row2 = uint32(load_at(rows, first_row, min(ahead, last)))  # behind the last row that one again
                             for tile in range(width):
                                 low, high = uint32(codes[tile] & uint64(0xFFFFFFFF)), uint32(codes[tile] >> uint64(32))
                                 own_low, own_high = permute_bytes(low, high, low_bytes), permute_bytes(low, high, high_bytes)
@@ -162,24 +150,24 @@ def build_histograms_kernel(code_bytes: int, n_blocks: int, width: int = 1) -> C
             item = uint32(item + uint32(cuda.gridDim.x))
 
     wide = "_wide" if width > 1 else ""
-    build_histograms.__name__ = f"build_histograms_kernel_{8 * code_bytes}_{n_blocks}{wide}"
+    build_histograms.__name__ = f"build_histograms_kernel_{8 * code_bytes}{wide}"
     return cuda_kernel(
         "words: uint64[:, :], rows: int32[:, :], gpair: int32[:, :, :], n_limbs: int32[:], offsets: int32[:], n_lines: int64, "
         "n_words: int64, progress: PROGRESS[:], slices: SLICE[:], first_slice: int32[:], hist: int64[:, :, :, :]",
-        block=THREADS[n_blocks], blocks_per_sm=n_blocks, registers=REGISTERS[THREADS[n_blocks]],
+        block=THREADS, blocks_per_sm=1, registers=64,
     )(build_histograms)  # fmt: skip
 
 
 @device_function
-def load_one_word(words, row, word):
+def load_one_word(words, word, row, row_words):
     """A lane's words of a row, uint64."""
-    return (words[row, word],)
+    return (load_at(words, word, uint64(row) * uint64(row_words)),)
 
 
 @device_function
-def load_two_words(words, row, word):
+def load_two_words(words, word, row, row_words):
     """The same, of two tiles. word : an even number."""
-    return load_pair_at(words, int64(row) * int64(words.shape[1]) + int64(word), uint32(0))
+    return load_pair_at(words, word, uint64(row) * uint64(row_words))
 
 
 LOAD_WORDS = {1: load_one_word, 2: load_two_words}
@@ -279,18 +267,22 @@ def turn_of(code, half, code_bytes):
 
 @device_function
 def flush_tile(planes, tile, width, n_lines, code_bytes, n_words, first_word, offsets, shift, hist, slot, own):
-    """Add the turned tile, of ``width`` side by side, to the int64 histogram, and leave it zero. A warp takes a feature, its
-    lanes 16 bins of both planes, which are 256 bytes of the histogram side by side. Beyond a feature's bins lies its missing
-    code; of what pads the record, or is a copy, code 0; of what lies behind the record, any."""
-    lane, feature, begin = uint32(lane_number()), uint32(cuda.threadIdx.x >> 5), uint32(tile * uint32(SECOND_TILE // 4))
+    """Add the turned tile, of ``width`` side by side, to the int64 histogram, and leave it zero. A warp takes some codes of a
+    feature, its lanes 16 of them and both planes, which are 256 bytes of the histogram side by side; copies of a column are added
+    up before. Beyond a feature's bins lies its missing code; of what pads the record code 0; of what lies behind it, any."""
+    lane, begin = uint32(lane_number()), uint32(tile * uint32(SECOND_TILE // 4))
     plane, codes_of_word = uint32(lane & uint32(1)), uint32(WORD_CODES // code_bytes)
     # 16 codes on, a one-byte code's line begins with the word that was in its middle; a two-byte code's is turned as before.
     flip, step = (uint32(16), uint32(32 * LINE_WORDS)) if code_bytes == 1 else (uint32(0), uint32(16 * LINE_WORDS))
-    while feature < uint32(TILE_CODES // code_bytes):
-        own_word = uint32(uint32(feature // codes_of_word) % n_words)
-        word = uint32(first_word + uint32(own_word * width) + tile)
+    n_features, copy_words = uint32(n_words * codes_of_word), uint32(n_words * uint32(8))
+    n_parts = uint32(uint32(FLUSH_PARTS) // n_features)  # of a feature, each of whole sixteens of codes
+    part_codes = uint32(uint32(uint32(uint32(n_lines - uint32(1)) // n_parts) + uint32(16)) & uint32(0xFFFFFFF0))
+    part = uint32(cuda.threadIdx.x >> 5)
+    while part < uint32(FLUSH_PARTS):
+        feature, first_code = uint32(part % n_features), uint32(uint32(part // n_features) * part_codes)
+        word = uint32(first_word + uint32(uint32(feature // codes_of_word) * width) + tile)
         column = uint32(word * codes_of_word + uint32(feature % codes_of_word))
-        first_bin, n_bins, code = int64(0), uint32(0), uint32(lane >> uint32(1))
+        first_bin, n_bins, code = int64(0), uint32(0), uint32(first_code + uint32(lane >> uint32(1)))
         if column < uint32(offsets.size - 1):
             first_bin = int64(offsets[column])
             n_bins = uint32(offsets[uint32(column + uint32(1))] - offsets[column])
@@ -300,11 +292,18 @@ def flush_tile(planes, tile, width, n_lines, code_bytes, n_words, first_word, of
         else:
             line, at = code, uint32(feature * uint32(2) + plane + turn_of(code, plane, 2))
         place = uint32(begin + uint32(line * uint32(LINE_WORDS) + uint32(at & uint32(31))))
-        while code < n_lines:
-            value = planes[place]
-            if value != 0:
-                planes[place] = int32(0)
-                if code < n_bins:
-                    add_at(hist, target, uint32(code * uint32(2)), int64(value) << shift)
+        while code < min(n_lines, uint32(first_code + part_codes)):
+            value = uint32(planes[place])
+            planes[place] = int32(0)
+            if copy_words < uint32(LINE_WORDS):
+                for k in range(1, 4):
+                    if copy_words * uint32(k) < uint32(LINE_WORDS):
+                        at = uint32(uint32(place + copy_words * uint32(k)) & uint32(31))
+                        copy = uint32(uint32(place & uint32(0xFFFFFFE0)) | at)
+                        value = uint32(uint64(value) + uint64(uint32(planes[copy])))
+                        planes[copy] = int32(0)
+            if value != uint32(0) and code < n_bins:
+                amount = int64(value) if plane != uint32(0) else int64(int32(value))  # of the hessians, which are not negative
+                add_at(hist, target, uint32(code * uint32(2)), amount << shift)
             code, place = uint32(code + uint32(16)), uint32(uint32(place ^ flip) + step)
-        feature = uint32(feature + uint32(cuda.blockDim.x >> 5))
+        part = uint32(part + uint32(cuda.blockDim.x >> 5))

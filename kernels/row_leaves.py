@@ -21,8 +21,8 @@ the eight lanes there to another one, so that no two lanes of an add meet, whate
 
     word = 8 · (l / 8) + 4 · (0: gradient, 1: hessian) + (0 to 3: which 16 bits)
 
-Bytes of a row and output: 4 + 2 written + the codes, 4 + 2 + 8, and 4 + 2 + 4 + 4: 11M rows of 28 codes are 0.7 GB, 0.14 ms
-at 4.8 TB/s, and the last level's partition is not done.
+They go in the order of the table, whichever rows are drawn. Bytes of a row and output: 2 written + the codes, 2 + 8, and 2 + 4 +
+4: 11M rows of 28 codes are 0.5 GB, 0.11 ms at 4.8 TB/s, and the last level's partition is not done.
 """
 
 import math
@@ -134,16 +134,16 @@ def _add_found(counter, nodes, leaves, first_output, found, margin):
 
 
 @cuda_kernel(
-    "nodes: NODE[:], cats: uint32[:, :], columns: code[:, :], n_bins: int32[:], progress: PROGRESS[:], drawn: int32[:], "
+    "nodes: NODE[:], cats: uint32[:, :], columns: code[:, :], n_bins: int32[:], progress: PROGRESS[:], subset: int32[:], "
     "found: uint16[:, :]",
     code=(np.uint8, np.uint16), registers=64,
 )  # fmt: skip
-def find_leaves_kernel(nodes, cats, columns, n_bins, progress, drawn, found):
+def find_leaves_kernel(nodes, cats, columns, n_bins, progress, subset, found):
     """The leaf of each row in each tree, also of rows not drawn for it. Dynamic shared memory: WORD_BYTES for each node.
 
     cats : uint32 (n_nodes, n_words), IN. columns : uint8 or uint16 (n_features, n_rows of the page), IN. n_bins : int32
-    (n_features,), IN. drawn : int32 (k,), IN. The rows, those of the roots first; none where a gradient is not finite.
-    found : uint16 (n_trees, k), OUT. The node that each row of drawn ends in.
+    (n_features,), IN. subset : int32 (k,), IN. The rows that take part; (0,): the first k. None where a gradient is not finite.
+    found : uint16 (n_trees, k), OUT. The node that each of them ends in.
     """
     words = cuda.shared.array(0, uint64)
     node = int64(cuda.threadIdx.x)
@@ -151,15 +151,13 @@ def find_leaves_kernel(nodes, cats, columns, n_bins, progress, drawn, found):
         words[node] = word_of(nodes, node, n_bins)
         node += int64(cuda.blockDim.x)
     cuda.syncthreads()  # all splits are there
-    n_rows, n_columns, depth = uint32(drawn.size), uint32(columns.shape[1]), progress[0].depth
-    if progress[0].non_finite != 0:
-        n_rows = uint32(0)
+    n_rows, n_columns, depth = rows_found(progress, found), uint32(columns.shape[1]), progress[0].depth
     for tree in range(found.shape[0]):
         i = uint32(uint32(thread_number() >> uint32(5)) * uint32(32 * ROWS_PER_THREAD) + uint32(lane_number()))
         while i < n_rows:
             last = uint32(n_rows - uint32(1))  # stands for what lies behind it
-            row0, row1 = uint32(drawn[i]), uint32(drawn[min(uint32(i + uint32(32)), last)])
-            row2, row3 = uint32(drawn[min(uint32(i + uint32(64)), last)]), uint32(drawn[min(uint32(i + uint32(96)), last)])
+            row0, row1 = row_at(subset, i), row_at(subset, min(uint32(i + uint32(32)), last))
+            row2, row3 = row_at(subset, min(uint32(i + uint32(64)), last)), row_at(subset, min(uint32(i + uint32(96)), last))
             at0, at1, at2, at3 = uint32(tree), uint32(tree), uint32(tree), uint32(tree)
             level = int64(0)
             while level < depth:
@@ -182,6 +180,18 @@ def find_leaves_kernel(nodes, cats, columns, n_bins, progress, drawn, found):
                 if own < n_rows:
                     found[tree, own] = uint16(end)
             i = uint32(i + uint32(n_threads()) * uint32(ROWS_PER_THREAD))
+
+
+@device_function
+def rows_found(progress, found):
+    """uint32: of how many rows there are leaves."""
+    return uint32(found.shape[1]) if progress[0].non_finite == 0 else uint32(0)
+
+
+@device_function
+def row_at(subset, i):
+    """The i-th row that takes part."""
+    return i if subset.size == 0 else uint32(load_at(subset, int64(0), i))
 
 
 @device_function
@@ -226,13 +236,13 @@ def below(node, word, code, nodes, cats):
 
 
 @cuda_kernel(
-    "n_parts: int64, progress: PROGRESS[:], drawn: int32[:], first_row: int64, segments: int64[:, :], found: uint16[:, :], "
-    "grad: float32[:, :], hess: float32[:, :], scales: float64[:, :], first_output: int32[:], leaf_sums: int64[:, :, :]",
+    "n_parts: int64, progress: PROGRESS[:], subset: int32[:], first_row: int64, found: uint16[:, :], grad: float32[:, :], "
+    "hess: float32[:, :], scales: float64[:, :], first_output: int32[:], leaf_sums: int64[:, :, :]",
     block=384, blocks_per_sm=3, registers=56, uses_double=True,
 )  # fmt: skip
-def sum_found_kernel(n_parts, progress, drawn, first_row, segments, found, grad, hess, scales, first_output, leaf_sums):
-    """leaves.sum_leaves_cpu. A block takes a part of the rows and an output of a tree. Dynamic shared memory: LINE_BYTES for each
-    node.
+def sum_found_kernel(n_parts, progress, subset, first_row, found, grad, hess, scales, first_output, leaf_sums):
+    """leaves.sum_leaves_cpu, of all rows found: of those that are not drawn the gradients are 0. A block takes a part of the rows
+    and an output of a tree. Dynamic shared memory: LINE_BYTES for each node.
 
     n_parts : of at most MAX_PART_ROWS rows each. found : uint16 (n_trees, k), IN. grad, hess : float32 (n_outputs, all rows), IN;
     first_row : where the page begins in them. leaf_sums : int64 (n_nodes, leaf_size, 2), INOUT, zeroed by the caller; added to
@@ -245,7 +255,7 @@ def sum_found_kernel(n_parts, progress, drawn, first_row, segments, found, grad,
         i += int64(cuda.blockDim.x)
     cuda.syncthreads()  # the planes are zero
     turn, group = uint32(lane_number() & 7), uint32(uint32(lane_number() >> 3) * uint32(32))
-    item, n_rows = int64(cuda.blockIdx.x), segments[0, 1] - segments[0, 0]
+    item, n_rows = int64(cuda.blockIdx.x), int64(rows_found(progress, found))
     while item < n_parts * leaf_sums.shape[1]:
         own, part = item // n_parts, item % n_parts
         begin, end = uint32(n_rows * part // n_parts), uint32(n_rows * (part + 1) // n_parts)
@@ -255,12 +265,12 @@ def sum_found_kernel(n_parts, progress, drawn, first_row, segments, found, grad,
             first_grad = output * int64(grad.shape[1]) + first_row
             at = uint32(begin + uint32(cuda.threadIdx.x))
             if at < end:
-                next_row, next_leaf = uint32(load_at(drawn, int64(0), at)), uint32(load_at(found, first_found, at))
+                next_row, next_leaf = row_at(subset, at), uint32(load_at(found, first_found, at))
                 while at < end:
                     row, leaf = next_row, next_leaf
                     at = uint32(at + uint32(cuda.blockDim.x))
                     if at < end:
-                        next_row, next_leaf = uint32(load_at(drawn, int64(0), at)), uint32(load_at(found, first_found, at))
+                        next_row, next_leaf = row_at(subset, at), uint32(load_at(found, first_found, at))
                     own_grad = math.floor(float64(load_at(grad, first_grad, row)) * grad_scale + float64(0.5))
                     own_hess = math.floor(float64(load_at(hess, first_grad, row)) * hess_scale + float64(0.5))
                     line = uint32(leaf * uint32(LINE_BYTES) + group)
@@ -315,15 +325,15 @@ def take_sum(planes, node, kind):
 
 
 @cuda_kernel(
-    "nodes: NODE[:], progress: PROGRESS[:], drawn: int32[:], first_row: int64, found: uint16[:, :], leaves: float32[:, :], "
+    "nodes: NODE[:], progress: PROGRESS[:], subset: int32[:], first_row: int64, found: uint16[:, :], leaves: float32[:, :], "
     "first_output: int32[:], margin: float32[:, :]",
 )
-def add_found_kernel(nodes, progress, drawn, first_row, found, leaves, first_output, margin):
+def add_found_kernel(nodes, progress, subset, first_row, found, leaves, first_output, margin):
     """leaves.update_margin_cpu, of all rows found. Dynamic shared memory: VALUE_BYTES for each node.
 
     margin : float32 (n_outputs, all rows), INOUT. first_row : where the page begins in it. Others as sum_found_kernel."""
     values = cuda.shared.array(0, float32)
-    n_rows = uint32(drawn.size) if progress[0].non_finite == 0 else uint32(0)
+    n_rows = rows_found(progress, found)
     for own in range(leaves.shape[1]):
         cuda.syncthreads()  # the output's before have been read
         node = int64(cuda.threadIdx.x)
@@ -336,7 +346,7 @@ def add_found_kernel(nodes, progress, drawn, first_row, found, leaves, first_out
             first_found = tree * int64(found.shape[1])
             i = uint32(thread_number())
             while i < n_rows:
-                row, leaf = uint32(load_at(drawn, int64(0), i)), uint32(load_at(found, first_found, i))
+                row, leaf = row_at(subset, i), uint32(load_at(found, first_found, i))
                 before = load_at(margin, first_margin, row)
                 store_at(margin, first_margin, row, float32(before + values[leaf]))
                 i = uint32(i + uint32(n_threads()))

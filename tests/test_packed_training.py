@@ -327,13 +327,13 @@ def test_one_hot_cells_are_added_up_by_their_packed_records_on_cuda(rule, use_ba
                 launches = Counter(name for name in backend.device.launches if re.search(r"\.(build|unpack|move)_", name))
         assert digests[0] == digests[1] and model.trees[0].n_leaves > 2
         assert launches == {
-            "histogram_tiles.build_histograms_kernel_8_3": 2, "packing.unpack_histograms_kernel": 2,
+            "histogram_tiles.build_histograms_kernel_8": 2, "packing.unpack_histograms_kernel": 2,
             "sparse.move_sparse_rows_kernel": 2,
         }
 
 
 @pytest.mark.parametrize("shared_limit, kernel", [
-    (2**16, "histogram_tiles.build_histograms_kernel_8_1"),  # 32 groups of 256 codes, eight bytes each
+    (2**16, "histogram_tiles.build_histograms_kernel_8"),  # 32 groups of 256 codes, eight bytes each
     (2**16 - 1, "histogram.build_histograms_global_kernel_8"),
 ])  # fmt: skip
 def test_packed_histograms_that_just_fit_or_do_not_fit_into_shared_memory(shared_limit, kernel, use_backend):

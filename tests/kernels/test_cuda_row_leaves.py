@@ -17,7 +17,7 @@ N_BINS = np.array([1, 5, 256], np.int32)
 
 
 class Rows:
-    """Rows of three columns, of which some are drawn, and trees of one or two outputs with random splits."""
+    """Rows of three columns, of which some or all take part, and trees of one or two outputs with random splits."""
 
     def __init__(self, n_rows, n_splits, n_trees=1, leaf_size=1, seed=0, dtype=np.uint16):
         rng = np.random.default_rng(seed)
@@ -29,9 +29,7 @@ class Rows:
         self.cats = rng.integers(0, 2**32, (self.n_nodes, 9)).astype(np.uint32)
         missing = N_BINS if dtype == np.uint16 else np.minimum(N_BINS, 255)  # a byte has no missing code beside 256 bins
         self.columns = np.stack([rng.integers(0, m + 1, n_rows) for m in missing]).astype(dtype)
-        self.drawn = np.flatnonzero(rng.random(n_rows) < 0.8).astype(np.int32)
-        self.segments = np.full((self.n_nodes, 3), -7, np.int64)
-        self.segments[:n_trees] = [[t * len(self.drawn), (t + 1) * len(self.drawn), 0] for t in range(n_trees)]
+        self.kept = np.flatnonzero(rng.random(n_rows) < (0.8 if seed % 2 else 1.0)).astype(np.int32)
         self.first_output = np.arange(n_trees, dtype=np.int32) * leaf_size
         n_outputs = n_trees * leaf_size
         self.grad = (rng.normal(size=(n_outputs, n_rows)) * np.exp(rng.normal(size=n_rows) * 3)).astype(np.float32)
@@ -40,6 +38,10 @@ class Rows:
         room = 61 - np.ceil(np.log2(np.maximum(magnitudes, 1.0))).astype(np.int64)  # so that sums stay within 2^61
         self.scales = np.exp2(np.minimum(rng.integers(0, 50, (n_outputs, 2)), room).astype(np.float64))
         self.progress = progress_of(n_nodes=self.n_nodes, depth=self.nodes["depth"].max())
+
+    @property
+    def subset(self):
+        return self.kept if len(self.kept) < self.columns.shape[1] else self.kept[:0]
 
     def end(self, node, row):
         while self.nodes[node]["left"] >= 0:
@@ -50,9 +52,9 @@ class Rows:
         return node
 
     def ends(self):
-        """uint16 (n_trees, rows drawn)."""
-        return np.array([[self.end(t, row) for row in self.drawn] for t in range(self.n_trees)], np.uint16).reshape(
-            self.n_trees, len(self.drawn)
+        """uint16 (n_trees, rows that take part)."""
+        return np.array([[self.end(t, row) for row in self.kept] for t in range(self.n_trees)], np.uint16).reshape(
+            self.n_trees, len(self.kept)
         )
 
 
@@ -63,10 +65,10 @@ def rows(max_rows, **given):
 
 
 def find(run, case):
-    found = np.full((case.n_trees, len(case.drawn)), 7777, np.uint16)
+    found = np.full((case.n_trees, len(case.kept)), 7777, np.uint16)
     run(
-        kernel.find_leaves_kernel, case.nodes, case.cats, case.columns, N_BINS, case.progress, case.drawn, found,
-        warps=-(-len(case.drawn) // (32 * kernel.ROWS_PER_THREAD)), shared=case.n_nodes * kernel.WORD_BYTES,
+        kernel.find_leaves_kernel, case.nodes, case.cats, case.columns, N_BINS, case.progress, case.subset, found,
+        warps=-(-len(case.kept) // (32 * kernel.ROWS_PER_THREAD)), shared=case.n_nodes * kernel.WORD_BYTES,
     )  # fmt: skip
     return found
 
@@ -75,7 +77,7 @@ def sum_found(run, case, found, n_parts):
     sums = np.zeros((case.n_nodes + 1, case.leaf_size, 2), np.int64)
     sums[-1] = 77
     run(
-        kernel.sum_found_kernel, n_parts, case.progress, case.drawn, FIRST_ROW, case.segments, found, in_all_rows(case.grad),
+        kernel.sum_found_kernel, n_parts, case.progress, case.subset, FIRST_ROW, found, in_all_rows(case.grad),
         in_all_rows(case.hess), case.scales, case.first_output, sums, blocks=3, shared=case.n_nodes * kernel.LINE_BYTES,
     )  # fmt: skip
     assert (sums[-1] == 77).all()
@@ -87,7 +89,7 @@ def expected_sums(case, found):
     for tree, output in np.ndindex(case.n_trees, case.leaf_size):
         for kind, values in enumerate((case.grad, case.hess)):
             at = case.first_output[tree] + output
-            np.add.at(sums[:, output, kind], found[tree], rounded(values[at, case.drawn], case.scales[at, kind]))
+            np.add.at(sums[:, output, kind], found[tree], rounded(values[at, case.kept], case.scales[at, kind]))
     return sums
 
 
@@ -104,11 +106,13 @@ def test_a_tree_by_hand(run):
     case.nodes[2]["kind"], case.cats = CATEGORICAL, np.zeros((5, 9), np.uint32)
     case.cats[2, 1] = 0b11010  # to the right go 1, 3 and 4
     case.columns = np.array([[0] * 6, [0, 1, 5, 2, 3, 4], [9, 9, 9, 0, 1, 2]], np.uint8)
-    case.drawn, case.segments[0], case.n_nodes = np.array([0, 2, 5, 4, 3, 1], np.int32), [0, 3, 0], 5  # three of which are drawn
+    case.kept, case.n_nodes = np.arange(6, dtype=np.int32), 5
     case.progress = progress_of(n_nodes=5, depth=2)
-    assert find(run, case).tolist() == [[1, 1, 3, 4, 3, 1]]
+    assert find(run, case).tolist() == [[1, 1, 1, 3, 4, 3]]
+    case.kept = np.array([1, 2, 4], np.int32)
+    assert find(run, case).tolist() == [[1, 1, 4]]
     case.progress["non_finite"] = 1
-    assert find(run, case).tolist() == [[7777] * 6]
+    assert find(run, case).tolist() == [[7777] * 3]
 
 
 @settings(max_examples=10)
@@ -133,7 +137,7 @@ def test_sums_are_those_of_the_rows(run, case, n_parts):
 def test_the_largest_and_the_smallest_sums(run):
     """2^62 at most, in one leaf, from values of either sign; limbs of all ones and of all zeros."""
     case = Rows(100, 0)
-    n, found = len(case.drawn), np.zeros((1, len(case.drawn)), np.uint16)
+    n, found = len(case.kept), np.zeros((1, len(case.kept)), np.uint16)
     case.hess[:], case.scales[:] = 1.0, 2.0**55
     for grad in (-1.0, 1.0, -(2.0**-55), np.float32(1 - 2.0**-24)):
         case.grad[:] = grad
@@ -154,10 +158,10 @@ def test_margins_get_the_values_of_their_leaves(run, case, is_pruned):
     before = rng.normal(size=case.grad.shape).astype(np.float32)
     expected, margin = before.copy(), in_all_rows(before)
     for tree, own in np.ndindex(case.n_trees, case.leaf_size):
-        expected[case.first_output[tree] + own, case.drawn] += values[case.nodes["leaf"][found[tree]], own]
+        expected[case.first_output[tree] + own, case.kept] += values[case.nodes["leaf"][found[tree]], own]
     run(
-        kernel.add_found_kernel, case.nodes, case.progress, case.drawn, FIRST_ROW, found, values,
-        case.first_output, margin, threads=len(case.drawn), shared=case.n_nodes * kernel.VALUE_BYTES,
+        kernel.add_found_kernel, case.nodes, case.progress, case.subset, FIRST_ROW, found, values,
+        case.first_output, margin, threads=len(case.kept), shared=case.n_nodes * kernel.VALUE_BYTES,
     )  # fmt: skip
     np.testing.assert_array_equal(margin[:, FIRST_ROW:], expected)
     np.testing.assert_array_equal(margin[:, :FIRST_ROW], in_all_rows(before)[:, :FIRST_ROW])
@@ -172,6 +176,5 @@ def test_parts_do_not_overflow_shared_memory():
 @each_runner
 def test_around_the_rows_of_a_warp(run, n_rows):
     case = Rows(2 * n_rows, 7, seed=n_rows)
-    case.drawn = case.drawn[:n_rows].copy()
-    case.segments[0] = 0, len(case.drawn), 0
+    case.kept = case.kept[:n_rows].copy()
     np.testing.assert_array_equal(find(run, case), case.ends())

@@ -15,12 +15,15 @@ def draw_on_cuda(run, grad, hess, n_drawn, ends, *, threshold, seed=3, round_num
     grad, hess, progress = grad.copy(), hess.copy(), progress_of(seed=seed % 2**64, round=round_number)
     kept = np.arange(grad.shape[1], dtype=np.int32) if kept is None else kept
     maxima, lists, first_id = np.zeros((len(grad), 2), np.int64), [[], []], 0
+    kernel, mu = row_sampling.draw_by_gradient_kernel, [np.array([threshold])]
+    if threshold == row_sampling.UNIFORM:
+        kernel, mu = row_sampling.draw_rows_kernel, []
     for begin, end in zip([0, *ends], ends):
         own = kept[(kept >= begin) & (kept < end)] - np.int32(begin)
         listed, n_listed = np.full(len(own), -1, np.int32), np.zeros(2, np.int64)
         run(
-            row_sampling.draw_rows_kernel, own, first_id, len(kept), n_drawn, progress, np.array([threshold]), begin, grad, hess,
-            listed, n_listed, maxima, threads=-(-len(own) // row_sampling.ROWS_PER_THREAD),
+            kernel, own, first_id, len(kept), n_drawn, progress, *mu, begin, grad, hess, listed, n_listed, maxima,
+            threads=-(-len(own) // row_sampling.ROWS_PER_THREAD),
         )  # fmt: skip
         assert n_listed.sum() == len(own)
         first_id += len(own)

@@ -30,7 +30,7 @@ class CudaGradients(Gradients):
         self.grad, self.hess = empty(margin.shape, np.float32), empty(margin.shape, np.float32)
         self._parameters: dict[tuple[np.float32, ...], Array] = {}
         self._counts = empty((row_sampling.MAGNITUDE_BINS, 2), np.int64)
-        self._threshold = device.put(np.array([row_sampling.UNIFORM]))
+        self._threshold = device.empty(1, np.float64)
         self.searched, self._maxima = (self.grad, self.hess), empty((n_outputs, 2), np.int64)
         if n_searched < n_outputs:
             few = n_searched, margin.shape[1]
@@ -84,14 +84,16 @@ class CudaGradients(Gradients):
     def draw_rows(self, counts: Array | None) -> Array:
         assert self.plan.rows is not None
         n_rows, n_drawn = self._global_rows, self.plan.rows.n_drawn
+        kernel, threshold = row_sampling.draw_rows_kernel, list[Array]()
         if counts is not None:
+            kernel, threshold = row_sampling.draw_by_gradient_kernel, [self._threshold]
             self._launch(row_sampling.choose_threshold_kernel, counts, n_drawn, self._threshold, blocks=1)
         self.device.clear(self._maxima)
         for page in self._pages:
             self.device.clear(page.n_listed)
             self._launch(
-                row_sampling.draw_rows_kernel, page.kept, page.first_id, n_rows, n_drawn, self._progress, self._threshold,
-                page.first, self.grad, self.hess, page.drawn, page.n_listed, self._maxima,
+                kernel, page.kept, page.first_id, n_rows, n_drawn, self._progress, *threshold, page.first, self.grad,
+                self.hess, page.drawn, page.n_listed, self._maxima,
                 threads=-(-len(page.kept) // row_sampling.ROWS_PER_THREAD),
             )  # fmt: skip
         return self._maxima

@@ -36,12 +36,12 @@ def choose_tiles(max_bins: int, n_codes: int, code_bytes: int, shared_limit: int
     """
     n_bytes = code_bytes * n_codes
     shared_bytes = histogram_tiles.tile_bytes(max_bins, code_bytes)
-    if n_blocks := histogram_tiles.blocks_of_a_multiprocessor(shared_bytes, shared_limit):
+    if shared_bytes <= shared_limit:
         record_bytes, width = histogram.record_bytes(n_bytes), 1
-        kernel = histogram_tiles.build_histograms_kernel(code_bytes, n_blocks)
         both_bytes = histogram_tiles.SECOND_TILE + shared_bytes
         if code_bytes == 1 and record_bytes > histogram_tiles.TILE_CODES and both_bytes <= shared_limit:
-            kernel, width, shared_bytes = histogram_tiles.build_histograms_kernel(1, 1, 2), 2, both_bytes
+            width, shared_bytes = 2, both_bytes
+        kernel = histogram_tiles.build_histograms_kernel(code_bytes, width)
         n_words = histogram_tiles.tile_words(record_bytes)
         shape = histogram_tiles.tile_lines(max_bins, code_bytes), n_words
         return RecordTiles(kernel, np.dtype(np.uint64), shape, shared_bytes, -(-record_bytes // (8 * n_words * width)))

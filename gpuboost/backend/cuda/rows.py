@@ -17,8 +17,9 @@ class PageRows:
     """The rows of one page.
 
     first, n_rows : within the worker's rows. first_id : global number of its first row that takes part.
-    kept : int32 (k,). Rows that take part; the zero-weight rows, which do not, are idle : int32, n_idle : int64 (2,), 0 and how
-    many. drawn : int32 (k,). From the front those drawn for this round, from the back the others; n_listed : int64 (2,), how many
+    kept : int32 (k,). Rows that take part; subset : the same, (0,) where those are all; the zero-weight rows, which do not, are
+    idle : int32, n_idle : int64 (2,), 0 and how many.
+    drawn : int32 (k,). From the front those drawn for this round, from the back the others; n_listed : int64 (2,), how many
     of either. lists : int32 (2, n_trees · k). The two buffers of row lists. gpair : int32 (n_searched, 2, n_rows).
     moved : int64 (nodes,). Rows of the nodes being split that have gone either way (kernels/partition.py).
     first_leaf_chunk : int64 (nodes + 1,). slices : SLICE, first_slice : int32. What blocks add up (kernels/histogram.py).
@@ -28,6 +29,7 @@ class PageRows:
     n_rows: int
     first_id: int
     kept: Array
+    subset: Array
     idle: Array
     n_idle: Array
     drawn: Array
@@ -58,7 +60,8 @@ def list_page_rows(device: Device, rows: TrainingRows, n_trees: int, n_searched:
         nothing = empty(0, np.int64)
         pages.append(
             PageRows(
-                first, n_rows, first_id, kept, put(idle), put(np.array([0, len(idle)])),
+                first, n_rows, first_id, kept, kept if len(kept) < n_rows else empty(0, np.int32), put(idle),
+                put(np.array([0, len(idle)])),
                 empty(len(kept), np.int32) if draws_rows else kept, put(np.array([len(kept), 0])),
                 empty((2, n_trees * len(kept)), np.int32), empty((n_searched, 2, n_rows), np.int32), nothing,
                 nothing, nothing, nothing,

@@ -234,7 +234,7 @@ class DenseTable(CudaTable):
         assert isinstance(page, DensePage)
         rows = self._pages[p]
         self._launch(
-            row_leaves.find_leaves_kernel, arrays.nodes, arrays.cats, page.columns, self._n_bins, self._progress, rows.drawn,
+            row_leaves.find_leaves_kernel, arrays.nodes, arrays.cats, page.columns, self._n_bins, self._progress, rows.subset,
             found, warps=-(-len(rows.kept) // (32 * row_leaves.ROWS_PER_THREAD)),
             shared=n_nodes * row_leaves.WORD_BYTES,
         )  # fmt: skip

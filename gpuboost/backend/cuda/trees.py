@@ -307,8 +307,8 @@ class CudaTrees(Trees):
             self._table.find_leaves(p, codes, own, self.node_bound, found)
             n_blocks = kernel.blocks_per_sm * self.device.n_multiprocessors
             self._launch(
-                kernel, max(n_blocks, -(-len(page.kept) // row_leaves.MAX_PART_ROWS)), self._progress, page.drawn, page.first,
-                own.segments[p], found, gradients.grad, gradients.hess, gradients.leaf_scales, self.first_output, own.leaf_sums,
+                kernel, max(n_blocks, -(-len(page.kept) // row_leaves.MAX_PART_ROWS)), self._progress, page.subset, page.first,
+                found, gradients.grad, gradients.hess, gradients.leaf_scales, self.first_output, own.leaf_sums,
                 blocks=n_blocks, shared=self.node_bound * row_leaves.LINE_BYTES,
             )  # fmt: skip
         return own.leaf_sums[: self.node_bound]
@@ -341,7 +341,7 @@ class CudaTrees(Trees):
             self.over_leaves(p, leaves.update_margin_kernel, own.leaf_values, self.first_output, margin)
             return
         self._launch(
-            row_leaves.add_found_kernel, own.nodes, self._progress, page.drawn, page.first, self._found[p], own.leaf_values,
+            row_leaves.add_found_kernel, own.nodes, self._progress, page.subset, page.first, self._found[p], own.leaf_values,
             self.first_output, margin, threads=len(page.kept), shared=self.node_bound * row_leaves.VALUE_BYTES,
         )  # fmt: skip
 
