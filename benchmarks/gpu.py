@@ -50,7 +50,7 @@ def ceilings(device: Any, names: list[str], scale: float) -> Items:
 
 
 def sizes_of(scale: float) -> Sizes:
-    return Sizes() if scale == 1 else Sizes(copied=2**14, adds=4, records=2**6, launches=3, steps=16, threads=32)
+    return Sizes() if scale == 1 else Sizes(copied=2**14, adds=16, records=2**6, launches=3, steps=16, threads=32)
 
 
 def digests(device: Any, names: list[str], scale: float) -> Items:

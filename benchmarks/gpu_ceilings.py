@@ -15,11 +15,12 @@ import numpy as np
 from numba import float32, float64, int32, int64, uint32
 
 from gpuboost.backend.cuda.device import THREADS_PER_SM
+from gpuboost.kernels.addresses import add_at_byte
 from gpuboost.kernels.cuda_common import cuda, cuda_kernel, lane_number, n_threads, thread_number
 from gpuboost.kernels.scalar import mix32
 
 REPEATS = 7
-ADDS_BLOCK, ADDS_BLOCKS_PER_SM, ADDS_WORDS = 640, 2, 14336  # as the histogram kernel: two planes of 28 × 256 bins, 57 KB
+ADDS_BLOCK, ADDS_BLOCKS_PER_SM, ADDS_ROWS = 1024, 1, 512  # as the histogram kernel: two planes of 32 × 256 bins, 64 KB
 RECORD_WORDS = 8
 LINE_WORDS = 32
 UNROLLED = 16  # instructions that count of a loop, beside three or four that do not
@@ -27,8 +28,8 @@ UNROLLED = 16  # instructions that count of a loop, beside three or four that do
 
 @dataclass(frozen=True)
 class Sizes:
-    """copied : bytes. adds : of each thread. records : of 32 bytes each. launches : in a row. steps : of a loop, a multiple of
-    UNROLLED. threads : that fill a multiprocessor."""
+    """copied : bytes. adds : of each thread, steps : of a loop, multiples of UNROLLED. records : of 32 bytes each. launches : in
+    a row. threads : that fill a multiprocessor."""
 
     copied: int = 2**31
     adds: int = 4096
@@ -48,16 +49,19 @@ def nothing_kernel(out):
         out[0] = int64(0)
 
 
-@cuda_kernel("n_adds: int64, row_mask: uint32, lane_mask: uint32, lane_step: uint32, out: int64[:]",
+@cuda_kernel("n_adds: int64, amount: int32, row_mask: uint32, lane_mask: uint32, lane_step: uint32, out: int64[:]",
              block=ADDS_BLOCK, blocks_per_sm=ADDS_BLOCKS_PER_SM)  # fmt: skip
-def shared_adds_kernel(n_adds, row_mask, lane_mask, lane_step, out):
-    """n_adds int32 adds of every thread to shared memory, dynamic, (row_mask + 1) rows of the 32 banks.
+def shared_adds_kernel(n_adds, amount, row_mask, lane_mask, lane_step, out):
+    """n_adds int32 adds of every thread to shared memory, dynamic, adds_bytes(row_mask + 1).
+
+    amount : what is added; of a constant 1 the assembler makes another instruction, ATOMS.POPC.INC. UNROLLED adds at a time go to
+    rows of the 32 banks that follow each other, the first one drawn: adds are nearly all there is to do.
 
     lane_step 1, lane_mask 0 : each lane keeps to its own bank, one pass for 32 adds, as histograms. lane_mask 31 : random banks.
-    All of them 0 : one address, 32 passes. out : int64 (≥ 1,), INOUT. The number of adds is added to it.
+    All of them 0 : one address for all lanes, 32 passes. out : int64 (≥ 1,), INOUT. The sum is added to it.
     """
     planes = cuda.shared.array(0, int32)
-    n_words = uint32(uint32(row_mask + uint32(1)) * uint32(32))
+    n_words = uint32(uint32(row_mask + uint32(UNROLLED)) * uint32(32))
     i = uint32(cuda.threadIdx.x)
     while i < n_words:
         planes[i] = int32(0)
@@ -66,11 +70,11 @@ def shared_adds_kernel(n_adds, row_mask, lane_mask, lane_step, out):
     own, i = uint32(uint32(lane_number()) * lane_step), uint32(0)
     while i < uint32(n_adds):
         mixed = mix32(uint32(uint32(thread_number() << uint32(12)) ^ i))
-        for k in range(4):  # four adds from the bits of one number
-            bits = uint32(mixed >> uint32(4 * k))
-            row, bank = uint32(uint32(bits >> uint32(8)) & row_mask), uint32(uint32(own + uint32(bits & lane_mask)) & uint32(31))
-            cuda.atomic.add(planes, uint32(uint32(row << uint32(5)) + bank), int32(1))
-        i = uint32(i + uint32(4))
+        row, bank = uint32(uint32(mixed >> uint32(8)) & row_mask), uint32(uint32(own + uint32(mixed & lane_mask)) & uint32(31))
+        place = uint32(uint32(row * uint32(128)) + uint32(bank * uint32(4)))
+        for k in range(UNROLLED):
+            add_at_byte(planes, place, uint32(128 * k), amount)
+        i = uint32(i + uint32(UNROLLED))
     cuda.syncthreads()  # all adds are made
     total = int64(0)
     i = uint32(cuda.threadIdx.x)
@@ -213,16 +217,20 @@ def shared_adds(device: Any, sizes: Sizes) -> dict[str, float]:
     """Of the whole GPU. A pass: a bank of a multiprocessor serves one word."""
     out, results = device.zeros(1, np.int64), {}
     blocks = device.n_multiprocessors * ADDS_BLOCKS_PER_SM
-    rows = ADDS_WORDS // 32 if sizes.adds > 64 else 2
-    rows = 1 << (rows.bit_length() - 1)
+    rows = ADDS_ROWS if sizes.adds > 64 else 2
     n_adds = sizes.adds * blocks * device.block(shared_adds_kernel)
     for name, masks, passes in (("own banks", (rows - 1, 0, 1), 1.0), ("random banks", (rows - 1, 31, 1), random_passes()),
                                 ("one address", (0, 0, 0), 32.0)):  # fmt: skip
         ms = device_ms(device, lambda m=masks: device.launch(
-            shared_adds_kernel, sizes.adds, *m, out, blocks=blocks, shared=128 * (m[0] + 1)))  # fmt: skip
+            shared_adds_kernel, sizes.adds, 1, *m, out, blocks=blocks, shared=adds_bytes(m[0] + 1)))  # fmt: skip
         results |= {f"G adds/s, {name}": 1e-6 * n_adds / ms,
                     f"ns per bank pass, {name}": 1e6 * ms * device.n_multiprocessors / (n_adds / 32 * passes)}  # fmt: skip
     return results
+
+
+def adds_bytes(n_rows: int) -> int:
+    """Shared memory of shared_adds_kernel."""
+    return 128 * (n_rows + UNROLLED - 1)
 
 
 def random_passes() -> float:

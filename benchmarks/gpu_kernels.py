@@ -19,7 +19,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
-from gpu_ceilings import Sizes, elapsed_ms, mark, one_ms, shared_adds_kernel, units, wait
+from gpu_ceilings import UNROLLED, Sizes, adds_bytes, elapsed_ms, mark, one_ms, shared_adds_kernel, units, wait
 
 import gpuboost as gb
 
@@ -40,11 +40,6 @@ def leaf_rows(a: Any, fetch: Callable[[Any], np.ndarray]) -> int:
     nodes, segments = fetch(a.nodes)[: int(fetch(a.progress)["n_nodes"][0])], fetch(a.segments)
     is_leaf = np.flatnonzero(nodes["left"] < 0)
     return int((segments[is_leaf, 1] - segments[is_leaf, 0]).sum())
-
-
-def found_rows(a: Any, fetch: Callable[[Any], np.ndarray]) -> int:
-    first, last = fetch(a.segments)[0, :2]
-    return int(last - first) * a.found.shape[0]
 
 
 def quantise(a: Any, fetch: Callable[[Any], np.ndarray]) -> tuple[float, float]:
@@ -86,13 +81,13 @@ FLOORS: dict[str, Callable[[Any, Callable[[Any], np.ndarray]], tuple[float, floa
     "move_rows_kernel": move_rows,
     "sum_leaves_kernel": lambda a, fetch: (12.0 * leaf_rows(a, fetch), 0.0),
     "update_margin_kernel": lambda a, fetch: (12.0 * leaf_rows(a, fetch), 0.0),
-    "find_leaves_kernel": lambda a, fetch: ((int(fetch(a.progress)["depth"][0]) + 6.0) * a.found.size, 0.0),
-    "sum_found_kernel": lambda a, fetch: (14.0 * found_rows(a, fetch), 0.0),
-    "add_found_kernel": lambda a, fetch: (14.0 * a.found.size, 0.0),
+    "find_leaves_kernel": lambda a, fetch: ((int(fetch(a.progress)["depth"][0]) + 2.0) * a.found.size, 0.0),
+    "sum_found_kernel": lambda a, fetch: (10.0 * a.found.size, 0.0),
+    "add_found_kernel": lambda a, fetch: (10.0 * a.found.size, 0.0),
     "start_trees_kernel": lambda a, fetch: (8.0 * fetch(a.n_drawn)[0] * a.first_output.size, 0.0),
     "quantise_kernel": quantise,
     "gradients_kernel": lambda a, fetch: (12.0 * a.margin.size + 4.0 * a.label.size + 4.0 * a.weight.size, 0.0),
-    "draw_rows_kernel": lambda a, fetch: (16.0 * a.kept.size, 0.0),
+    "draw_(rows|by_gradient)_kernel": lambda a, fetch: (8.0 * a.kept.size + 16.0 * a.grad.size, 0.0),
     "compact_codes_kernel": lambda a, fetch: (float(fetch(a.n_drawn)[0]) * (4 + 2 * 4 * a.selected.shape[1]), 0.0),
     "bin_rows_kernel": lambda a, fetch: (float(a.values.nbytes + 2 * a.values.size * a.columns.dtype.itemsize), 0.0),
     "count_digits_kernel": lambda a, fetch: (float(a.values.nbytes), 0.0),
@@ -202,10 +197,10 @@ class Busy:
         if hasattr(self.device.xp, "cuda"):
             self()
             self.n_adds = 1 << 14
-            self.n_adds = int(self.n_adds * DELAY_MS / one_ms(self.device, self)) & ~3
+            self.n_adds = int(self.n_adds * DELAY_MS / one_ms(self.device, self)) & -UNROLLED
 
     def __call__(self) -> None:
-        self.device.launch(shared_adds_kernel, self.n_adds, 0, 0, 1, self.out, blocks=1, shared=128)
+        self.device.launch(shared_adds_kernel, self.n_adds, 1, 0, 0, 1, self.out, blocks=1, shared=adds_bytes(1))
 
 
 def training(make: Callable[[], Any], params: dict[str, Any], n_rounds: int) -> Workload:
