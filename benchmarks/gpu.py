@@ -8,6 +8,7 @@
     digests     CPU = GPU: models, scores, predictions of every objective and most options (gpu_digests.py)
     kernels     each CUDA kernel of some trainings, by events, beside its floor (gpu_kernels.py)
     training    ms per tree, seconds to bin, memory and quality, of XGBoost too where it is installed (gpu_tasks.py)
+    others      prediction, and training by pages that come from the host each time (gpu_others.py)
 
 Beside what is measured stands what gpu_model.py says a tree and its kernels should take, where it has written gpu-model.json.
 Each item is written to results/gpu-PART.json as soon as it is done, so that a run may be stopped and continued; an item is
@@ -28,6 +29,7 @@ from typing import Any
 
 import gpu_digests
 import gpu_kernels
+import gpu_others
 import gpu_tasks
 import numpy as np
 from gpu_ceilings import CEILINGS, Sizes
@@ -83,6 +85,11 @@ def training(device: Any, names: list[str], scale: float) -> Items:
     return {name: lambda name=name: trainer.measure(name) for name in names}
 
 
+def others(device: Any, names: list[str], scale: float) -> Items:
+    trainer = gpu_tasks.Trainer(device, gpu_tasks.libraries(), scale)
+    return {name: lambda name=name: gpu_others.OTHERS[name](trainer) for name in names}
+
+
 TRAININGS = {
     "depth 8": {"max_depth": 8},
     "255 leaves": {"max_depth": 0, "max_leaves": 255, "grow_policy": "lossguide"},
@@ -92,6 +99,7 @@ PARTS: dict[str, tuple[Callable[[Any, list[str], float], Items], list[str]]] = {
     "ceilings": (ceilings, list(CEILINGS)),
     "digests": (digests, list(gpu_digests.CASES)),
     "training": (training, list(gpu_tasks.TASKS)),
+    "others": (others, list(gpu_others.OTHERS)),
     "kernels": (kernels, ["binning", *TRAININGS]),
 }
 
@@ -230,8 +238,18 @@ def ceilings_section(items: dict[str, Any]) -> str:
     return table(["", "", ""], rows)
 
 
+def others_section(items: dict[str, Any]) -> str:
+    rows = [
+        [name, library, what, f"{value:.4g}"]
+        for name, result in items.items() if not failed(result)
+        for library, figures in result.items() for what, value in figures.items()
+    ]  # fmt: skip
+    return table(["", "", "", ""], rows)
+
+
 SECTIONS = {
-    "training": training_section, "digests": lambda items, _: digests_section(items), "kernels": kernels_section,
+    "training": training_section, "others": lambda items, _: others_section(items),
+    "digests": lambda items, _: digests_section(items), "kernels": kernels_section,
     "ceilings": lambda items, _: ceilings_section(items),
 }  # fmt: skip
 

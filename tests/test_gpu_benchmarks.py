@@ -15,6 +15,7 @@ import gpu  # noqa: E402 - found through the line above
 import gpu_ceilings  # noqa: E402
 import gpu_digests  # noqa: E402
 import gpu_kernels  # noqa: E402
+import gpu_others  # noqa: E402
 import gpu_tasks  # noqa: E402
 from tasks import Task, higgs_like, small  # noqa: E402
 
@@ -34,7 +35,8 @@ def device(use_backend, monkeypatch):
     task = Task("small", 100, 10, partial(higgs_like, n_features=10), n_rounds=7, max_depth=1, test_rows=100)
     monkeypatch.setattr(gpu_tasks, "TASKS", {DEPTH_8: gpu_tasks.GpuTask("small", task)})
     monkeypatch.setattr(gpu, "TRAININGS", {"one split": {"max_depth": 1}})
-    items = {"ceilings": ["copy", "gather"], "digests": ["depth 1"], "training": [DEPTH_8], "kernels": ["binning", "one split"]}
+    items = {"ceilings": ["copy", "gather"], "digests": ["depth 1"], "training": [DEPTH_8], "kernels": ["binning", "one split"],
+             "others": list(gpu_others.OTHERS)}  # fmt: skip
     monkeypatch.setattr(gpu, "PARTS", {part: (gpu.PARTS[part][0], names) for part, names in items.items()})
     return device
 
