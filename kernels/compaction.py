@@ -132,7 +132,7 @@ def _compact_entries(counter, bounds, rows, codes, features, is_drawn, new_bound
 
 @cuda_kernel(
     "words: uint32[:, :], code_bits: int64, features: int32[:], rows: int32[:], n_drawn: int64[:], selected: uint32[:, :]",
-    registers=32,
+    registers=40,
 )  # fmt: skip
 def compact_codes_kernel(words, code_bits, features, rows, n_drawn, selected):
     """compact_codes_cpu, four bytes at a time, for the first n_drawn[0] of the rows. code_bits : 8 or 16.

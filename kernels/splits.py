@@ -671,7 +671,7 @@ def evaluate_splits_kernel(bounded, gain, orders_outputs=False):
         "hist: int64[:, :, :, :], offsets: int32[:], features: int32[:], monotone: int8[:], feature_mask: uint8[:, :], "
         "proposed: uint8[:, :], scales: float64[:, :], first_output: int32[:], penalty: PENALTY[:], parameters: float64[:], "
         "gains: float64[:, :], choices: int32[:, :]",
-        block=128, registers=168, uses_double=True, formula=gain,  # 9.0 takes 100; with 128, 8.0 would spill
+        block=128, registers=200 if orders_outputs else 168, uses_double=True, formula=gain,  # with 168 or 128, 8.0 would spill
     )(evaluate_splits)  # fmt: skip
 
 
