@@ -16,7 +16,7 @@ from numba import float32, float64, int32, int64, uint32
 
 from gpuboost.backend.cuda.device import THREADS_PER_SM
 from gpuboost.kernels.addresses import add_at_byte
-from gpuboost.kernels.cuda_common import cuda, cuda_kernel, lane_number, n_threads, thread_number
+from gpuboost.kernels.cuda_common import block_sum, cuda, cuda_kernel, lane_number, n_threads, thread_number
 from gpuboost.kernels.scalar import mix32
 
 REPEATS = 7
@@ -60,7 +60,7 @@ def shared_adds_kernel(n_adds, amount, row_mask, lane_mask, lane_step, out):
     lane_step 1, lane_mask 0 : each lane keeps to its own bank, one pass for 32 adds, as histograms. lane_mask 31 : random banks.
     All of them 0 : one address for all lanes, 32 passes. out : int64 (≥ 1,), INOUT. The sum is added to it.
     """
-    planes = cuda.shared.array(0, int32)
+    planes, partial = cuda.shared.array(0, int32), cuda.shared.array(32, int64)
     n_words = uint32(uint32(row_mask + uint32(UNROLLED)) * uint32(32))
     i = uint32(cuda.threadIdx.x)
     while i < n_words:
@@ -81,7 +81,9 @@ def shared_adds_kernel(n_adds, amount, row_mask, lane_mask, lane_step, out):
     while i < n_words:
         total += int64(planes[i])
         i = uint32(i + uint32(cuda.blockDim.x))
-    cuda.atomic.add(out, uint32(0), total)
+    total = block_sum(total, partial)
+    if cuda.threadIdx.x == 0:  # from every thread it took as long as the adds to shared memory
+        cuda.atomic.add(out, uint32(0), total)
 
 
 @cuda_kernel("rows: int32[:], words: uint32[:, :], out: uint32[:]")

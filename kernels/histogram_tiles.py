@@ -2,9 +2,9 @@
 
 Shared memory has 32 banks of 4 bytes. An add by a warp takes as many passes as there are different words, or lanes at one word,
 in the fullest bank. Where each lane adds at the bin that its code names these are 3.5 on average for random codes, up to 32 for
-constant ones. Here a bank belongs to a column of the tile, and the 32 lanes always add to 32 columns: one pass. (So CUDA's guide.
-On an H200 an add takes 5 clocks whatever its 32 addresses, by benchmarks/gpu_ceilings.py: there nothing is gained by it, and adds
-are three quarters of the kernel's time for 11M rows. What older GPUs do was not measured.)
+constant ones. Here a bank belongs to a column of the tile, and the 32 lanes always add to 32 columns: one pass. On an H200 this
+kernel makes 32 adds in 1.5 clocks where records come from the first-level cache, all else included; by a kernel of adds alone
+(benchmarks/gpu_ceilings.py) 32 random banks take twice as long as 32 of their own, one address ten times or more.
 
 A tile holds 32 bytes of codes of the records, a sector of memory. Each code has a line of words, a column for each feature:
 
@@ -81,10 +81,12 @@ def build_histograms_kernel(code_bytes: int, width: int) -> CudaKernel:
     Grid: a block strides over (part, output, tile), tiles fastest, so that neighbours read the same rows. Written atomically:
     hist, by every block that holds a slice of a node.
 
-    A thread reads 4 + 4 + 8 bytes for 8 one-byte codes (the row's number, its pair, a word), its record a step and its number two
-    steps before they are added. Floor of a level of 11M rows of 28 codes, half of them built: 5.5M × 40 bytes = 0.05 ms at 4.8
-    TB/s, and 5.5M × 64 adds, 32 in 5 clocks of 1.98 GHz on 132 multiprocessors, = 0.21 ms. Instructions of the loop on
-    compute capability 9.0: 69 for 8 rows, 16 of them adds; 105 of two tiles, 32 of them adds.
+    A thread reads 4 + 4 + 8 bytes for 8 one-byte codes (the row's number, its pair, a word), its record two steps and its number
+    three steps before they are added. Floor of a level of 11M rows of 28 codes, half of them built: 5.5M × 40 bytes = 0.05 ms at
+    4.8 TB/s, and 5.5M × 64 adds, 32 in 1.5 clocks of 1.98 GHz on 132 multiprocessors, = 0.06 ms. On an H200 it takes 0.11 ms of
+    one node, and where 64 nodes have them 0.24, since one row in 128 is a line of memory for its record and one for its pair.
+    Three records under way take as long, and so do two or three blocks of a multiprocessor but for flushing more tiles: 3 blocks
+    of 512 threads 0.12 and 0.32 ms. Instructions of the loop on compute capability 9.0: 55 for 8 rows, 16 of them adds.
     """
     add_word, load_words = ADD_WORD[code_bytes], LOAD_WORDS[width]
     line_words, n_before = line_bytes(code_bytes) // 4, (width - 1) * SECOND_TILE // 4  # words of a line; before the last tile
