@@ -1,6 +1,7 @@
-"""A GPU in numbers, and how long one takes for some work. Each number is a fact of a data sheet, or named: measured on an H200 on
-2026-11-26 (results/gpu-ceilings.json) where a figure of gpu_ceilings.py is named, but for launches and for memory that is busy,
-else assumed. smaller_child is of trees of 11M × 28 at depth 8 there, whose eight levels added up 29.7M rows.
+"""A GPU in numbers, and how long one takes for some work. Each number is a fact of a data sheet, or named: measured on an H200
+on 2026-11-27 (results/gpu-ceilings.json) where a figure of gpu_ceilings.py is named, but for launches, for busy memory and for
+adds to shared memory, which histograms make in 1.5 clocks, all that goes with them included; else assumed.
+smaller_child is of trees of 11M × 28 at depth 8 there, whose eight levels added up 29.7M rows.
 
     issue       instructions of warps
     pipe        the load/store pipe: atomic adds to shared memory, bank passes of loads and stores there, lines of global memory
@@ -42,13 +43,13 @@ class Machine:
     threads: int = 2048
     clock_ghz: float = 1.98
 
-    memory_gb_s: float = assumed(4114, "GB/s", "that a copy moves, of the data sheet's 4,800", "copy", "GB/s, read and written")
+    memory_gb_s: float = assumed(4219, "GB/s", "that a copy moves, of the data sheet's 4,800", "copy", "GB/s, read and written")
     issue_clocks: float = assumed(0.33, "clocks", f"{EACH} warp's instruction: 4 schedulers", "instructions", PER_INSTRUCTION)
     double_clocks: float = assumed(0.56, "clocks", "the same for float64", "instructions", f"{PER_INSTRUCTION}, float64")
-    shared_add_clocks: float = assumed(5.05, "clocks", f"{EACH} warp's shared add, to any banks", "shared adds", OWN_PASS)
+    shared_add_clocks: float = assumed(1.5, "clocks", f"{EACH} warp's shared add, to 32 banks", "shared adds", OWN_PASS)
     pass_clocks: float = assumed(1, "clocks", f"{EACH} bank pass of a load or store of shared memory", "kernels")
     line_clocks: float = assumed(1, "clocks", f"{EACH} line of 128 bytes that a warp loads", "lines", "ns per line")
-    add_ns: float = assumed(0.0122, "ns", "of the whole GPU for a 64-bit add to global memory", "global adds", "ns per add")
+    add_ns: float = assumed(0.0075, "ns", "of the whole GPU for a 64-bit add to global memory", "global adds", "ns per add")
     dependent_clocks: float = assumed(6.6, "clocks", "from an instruction to one that needs it", "chains", PER_INSTRUCTION)
     latency_ns: float = assumed(450, "ns", "to wait for a load from memory that is busy", "chains", "ns per load, memory")
     cached_ns: float = assumed(147, "ns", "to wait for a load from the second-level cache", "chains", "ns per load, cache")
