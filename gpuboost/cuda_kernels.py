@@ -21,7 +21,7 @@ import gpuboost.metrics
 import gpuboost.objectives
 from gpuboost.backend.cuda.compiler import assemble, to_ptx
 from gpuboost.backend.cuda.kept import ship_kernel
-from gpuboost.kernels import category_splits, gradients, histogram, histogram_tiles, reduce, splits
+from gpuboost.kernels import category_splits, gradients, histogram, histogram_tiles, predict_words, reduce, splits
 from gpuboost.kernels.cuda_common import CudaKernel, all_kernels
 
 __all__ = ["FACTORIES", "choices_of", "modules_of", "package_kernels", "write_kernels"]
@@ -66,6 +66,7 @@ FACTORIES: list[tuple[Callable[[Any], CudaKernel], list[Any]]] = [
     (histogram.build_histograms_global_kernel, [1, 2]),
     (evaluate_splits_kernel, [(False, False), (True, False), (True, True)]),
     (evaluate_category_splits_kernel, [False, True]),
+    (predict_words.predict_by_words_kernel, [False, True]),
 ]
 
 

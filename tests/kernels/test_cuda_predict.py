@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from test_predict_kernel import DEEP, STUMP, forest
 
+from gpuboost.kernels import predict_words
 from gpuboost.kernels.predict import predict_codes_cpu, predict_codes_kernel, predict_values_cpu, predict_values_kernel
 
 NO_LIST = np.zeros(0, np.int32)
@@ -56,8 +57,23 @@ def random_forest(rng, thresholds, n_trees, n_outputs, leaf_size=1):
     return replace(flat, leaf_values=np.hstack([flat.leaf_values, others]))
 
 
+def run_by_words(run, flat, table, missing, n_bins, first_row, margin, leaves):
+    """predict_words.py, the first trees and then the others. n_bins : of codes."""
+    n_trees, kernel = len(flat.first_node), predict_words.predict_by_words_kernel(n_bins is not None)
+    begin = np.append(flat.first_node, len(flat.nodes))
+    assert predict_words.have_words(flat.nodes, 1, np.diff(begin).max(initial=0), n_bins is not None)
+    words = predict_words.split_words(flat.nodes, flat.leaf_values, n_bins)
+    for first, end in ((0, n_trees // 3), (n_trees // 3, n_trees)):
+        own = words[begin[first] : begin[end]]
+        run(
+            kernel, table, missing, own, begin[first:end] - begin[first], flat.first_output[first:end], first_row, margin, first,
+            leaves, warps=-(-table.shape[1] // (32 * predict_words.ROWS_PER_THREAD)), shared=own.nbytes,
+        )  # fmt: skip
+
+
 def check_values(run, flat, values, missing, margin, first_row, with_leaves):
     """Margins and leaves of a batch equal the CPU's; other rows stay. values : float32 (n_features, rows)."""
+    start = margin.copy()
     expected, own = margin.copy(), slice(first_row, first_row + values.shape[1])
     leaves = np.full((margin.shape[1] if with_leaves else 0, len(flat.first_node)), -7, np.int32)
     expected_leaves = leaves.copy()
@@ -65,6 +81,11 @@ def check_values(run, flat, values, missing, margin, first_row, with_leaves):
     run(predict_values_kernel, values, missing, *on_device(flat), first_row, margin, leaves, threads=values.shape[1])
     assert_same(margin, expected)
     assert_same(leaves, expected_leaves)
+    if flat.leaf_values.shape[1] == 1:
+        leaves[...] = -7
+        run_by_words(run, flat, values, missing, None, first_row, start, leaves)
+        assert_same(start, expected)
+        assert_same(leaves, expected_leaves)
 
 
 def check_codes(run, flat, columns, n_bins, margin, first_row, with_leaves):
@@ -78,6 +99,11 @@ def check_codes(run, flat, columns, n_bins, margin, first_row, with_leaves):
     run(predict_codes_kernel, columns, n_bins, NO_LIST, counts, *on_device(flat), first_row, margin, leaves, threads=n_rows)
     assert_same(margin, expected)
     assert_same(leaves, expected_leaves)
+    if flat.leaf_values.shape[1] == 1:
+        again, leaves[...] = start.copy(), -7
+        run_by_words(run, flat, columns, np.nan, n_bins, first_row, again, leaves)
+        assert_same(again, expected)
+        assert_same(leaves, expected_leaves)
     #   and some of them, from the back of a list
     listed = np.random.default_rng(n_rows).permutation(n_rows).astype(np.int32)
     n_listed = n_rows // 3

@@ -1,7 +1,7 @@
 """Prediction on a GPU."""
 
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -14,15 +14,33 @@ from gpuboost.backend.trees import flatten_trees
 from gpuboost.binned.cuts import Cuts
 from gpuboost.binned.matrix import BinnedMatrix
 from gpuboost.binned.pages import SparsePage, StoredRows
-from gpuboost.kernels import predict, reduce, reweigh, sparse
+from gpuboost.kernels import predict, predict_words, reduce, reweigh, sparse
 from gpuboost.model.tree import Tree
 
 __all__ = ["CudaPredictor"]
 
 
+@dataclass(frozen=True)
+class FewTrees:
+    """Some of a forest's trees, as kernels/predict_words.py takes them: words, where those of each tree begin, its output, and
+    the first one's number."""
+
+    words: Array
+    first_word: Array
+    groups: Array
+    first_tree: int
+
+
+@dataclass(frozen=True)
+class TreesInWords(FlatTrees):
+    """parts : all of the trees, as many at a time as shared memory holds; () where they do not fit into words."""
+
+    parts: tuple[FewTrees, ...]
+
+
 @on_device(Predictor)
 class CudaPredictor(Predictor):
-    """A thread a row."""
+    """A thread a row, or four of them."""
 
     takes_sparse = True
 
@@ -30,17 +48,46 @@ class CudaPredictor(Predictor):
         self.device = device
 
     def flatten(self, trees: list[Tree], outputs: list[int], cuts: Cuts | None = None) -> FlatTrees:
-        flat = flatten_trees(trees, outputs, cuts)
+        flat, put = flatten_trees(trees, outputs, cuts), self.device.put
+        parts = tuple(self._parts(flat, None if cuts is None else cuts.n_bins))
         flat = flat if flat.sets is not None else replace(flat, sets=np.zeros(0, np.uint32))
-        return FlatTrees(*map(self.device.put, flat))
+        nodes, leaf_values, first_node, first_output, sets = map(put, flat)
+        return TreesInWords(nodes, leaf_values, first_node, first_output, sets, parts)
+
+    def _parts(self, flat: FlatTrees, n_bins: np.ndarray | None) -> Iterator[FewTrees]:
+        """Of trees in host memory. n_bins : of each feature, for codes."""
+        begin, room = np.append(flat.first_node, len(flat.nodes)), self.device.shared_limit // predict_words.WORD_BYTES
+        largest, first, n_trees = np.diff(begin).max(initial=0), 0, len(flat.first_node)
+        if largest > room or not predict_words.have_words(flat.nodes, flat.leaf_values.shape[1], largest, n_bins is not None):
+            return
+        words, put = predict_words.split_words(flat.nodes, flat.leaf_values, n_bins), self.device.put
+        while first < n_trees:
+            end = int(np.searchsorted(begin, begin[first] + room, side="right")) - 1
+            own = words[begin[first] : begin[end]]
+            yield FewTrees(put(own), put(begin[first:end] - begin[first]), put(flat.first_output[first:end]), first)
+            first = end
+
+    def _predict_by_words(
+        self, table: Array, missing: float, is_coded: bool, flat: FlatTrees, first_row: int, margin: Array, leaves: Array
+    ) -> bool:
+        """Whether these trees have words, by which it is done then."""
+        parts = flat.parts if isinstance(flat, TreesInWords) else ()
+        for few in parts:
+            self.device.launch(
+                predict_words.predict_by_words_kernel(is_coded), table, missing, few.words, few.first_word, few.groups, first_row,
+                margin, few.first_tree, leaves, warps=-(-table.shape[1] // (32 * predict_words.ROWS_PER_THREAD)),
+                shared=few.words.nbytes,
+            )  # fmt: skip
+        return len(parts) > 0
 
     def predict_values(
         self, batch: Array, missing: float, flat: FlatTrees, first_row: int, margin: Array, leaves: Array | None
     ) -> None:
         values, leaves = columns_of(self.device, batch), self._or_none(leaves)
-        self.device.launch(
-            predict.predict_values_kernel, values, missing, *flat, first_row, margin, leaves, threads=values.shape[1]
-        )
+        if not self._predict_by_words(values, missing, False, flat, first_row, margin, leaves):
+            self.device.launch(
+                predict.predict_values_kernel, values, missing, *flat, first_row, margin, leaves, threads=values.shape[1]
+            )
 
     def predict_sparse(self, stored: StoredRows, flat: FlatTrees, margin: Array, leaves: Array | None) -> None:
         put, leaves = self.device.put, self._or_none(leaves)
@@ -56,11 +103,12 @@ class CudaPredictor(Predictor):
             if isinstance(page, SparsePage):  # the only page
                 self.predict_sparse(page.stored, flat, margin, leaves)
                 continue
-            all_rows = self.device.empty(0, np.int32), put(np.array([0, page.n_rows]))
-            self.device.launch(
-                predict.predict_codes_kernel, page.columns, n_bins, *all_rows, *flat, first, margin, own_leaves,
-                threads=page.n_rows,
-            )  # fmt: skip
+            if not self._predict_by_words(page.columns, np.nan, True, flat, first, margin, own_leaves):
+                all_rows = self.device.empty(0, np.int32), put(np.array([0, page.n_rows]))
+                self.device.launch(
+                    predict.predict_codes_kernel, page.columns, n_bins, *all_rows, *flat, first, margin, own_leaves,
+                    threads=page.n_rows,
+                )  # fmt: skip
             first += page.n_rows
 
     def _or_none(self, leaves: Array | None) -> Array:
