@@ -20,7 +20,7 @@ from gpuboost.kernels.cuda_common import block_sum, cuda, cuda_kernel, lane_numb
 from gpuboost.kernels.scalar import mix32
 
 REPEATS = 7
-ADDS_BLOCK, ADDS_BLOCKS_PER_SM, ADDS_ROWS = 1024, 1, 512  # as the histogram kernel: two planes of 32 × 256 bins, 64 KB
+ADDS_BLOCK, ADDS_BLOCKS_PER_SM, ADDS_ROWS = 1024, 1, 256  # as the histogram kernel; 34 KB, which every GPU has
 RECORD_WORDS = 8
 LINE_WORDS = 32
 UNROLLED = 16  # instructions that count of a loop, beside three or four that do not
@@ -219,7 +219,7 @@ def shared_adds(device: Any, sizes: Sizes) -> dict[str, float]:
     """Of the whole GPU. A pass: a bank of a multiprocessor serves one word."""
     out, results = device.zeros(1, np.int64), {}
     blocks = device.n_multiprocessors * ADDS_BLOCKS_PER_SM
-    rows = ADDS_ROWS if sizes.adds > 64 else 2
+    rows = ADDS_ROWS if sizes.adds > UNROLLED else 2
     n_adds = sizes.adds * blocks * device.block(shared_adds_kernel)
     for name, masks, passes in (("own banks", (rows - 1, 0, 1), 1.0), ("random banks", (rows - 1, 31, 1), random_passes()),
                                 ("one address", (0, 0, 0), 32.0)):  # fmt: skip

@@ -3,8 +3,7 @@
 Shared memory has 32 banks of 4 bytes. An add by a warp takes as many passes as there are different words, or lanes at one word,
 in the fullest bank. Where each lane adds at the bin that its code names these are 3.5 on average for random codes, up to 32 for
 constant ones. Here a bank belongs to a column of the tile, and the 32 lanes always add to 32 columns: one pass. On an H200 this
-kernel makes 32 adds in 1.5 clocks where records come from the first-level cache, all else included; by a kernel of adds alone
-(benchmarks/gpu_ceilings.py) 32 random banks take twice as long as 32 of their own, one address ten times or more.
+kernel makes 32 adds in 1.5 clocks where records come from the first-level cache, all else included.
 
 A tile holds 32 bytes of codes of the records, a sector of memory. Each code has a line of words, a column for each feature:
 

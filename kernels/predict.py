@@ -538,7 +538,7 @@ def predict_codes_kernel(
 ):  # fmt: skip
     """The same on a page of codes: columns : uint8 or uint16 (n_features, n_rows of the page), IN.
 
-    rows : int32 (k or 0,), IN. The rows to predict from its back, as row_sampling.draw_rows_kernel lists them; all without.
+    rows : int32 (k or 0,), IN. The rows to predict from its back, as row_sampling.list_and_clear lists them; all without.
     n_listed : int64 (2,), IN. The second is how many."""
     i = int64(thread_number())
     while i < n_listed[1]:

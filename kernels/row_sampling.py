@@ -117,10 +117,8 @@ def bin_sum(b, n_here, digits):
 
 
 @scalar
-def is_drawn(place, magnitude, threshold, n_rows, n_drawn):
-    """Whether the row that π sends to ``place`` is drawn, and p."""
-    if threshold == float64(UNIFORM):
-        return place < uint64(n_drawn), float64(1.0)
+def is_drawn(place, magnitude, threshold, n_rows):
+    """Whether the row that π sends to ``place`` is drawn by gradient, and p."""
     if magnitude >= threshold or magnitude == float64(0.0):
         return magnitude > float64(0.0), float64(1.0)
     p = magnitude / threshold
@@ -247,7 +245,7 @@ def _draw_chunks(
         else:
             _measure(rows, grad, hess, magnitudes)
             for i in range(rows.size):
-                own_marks[i], p[i] = is_drawn(places[i], magnitudes[i], threshold, n_rows, n_drawn)
+                own_marks[i], p[i] = is_drawn(places[i], magnitudes[i], threshold, n_rows)
                 n_here += own_marks[i]
             for output in range(grad.shape[0]):
                 for i in range(rows.size):
@@ -420,14 +418,12 @@ def draw_rows_kernel(kept, first_id, n_rows, n_drawn, progress, first_row, grad,
 
 
 @cuda_kernel(
-    "kept: int32[:], first_id: int64, n_rows: int64, n_drawn: int64, progress: PROGRESS[:], threshold: float64[:], "
-    "first_row: int64, grad: float32[:, :], hess: float32[:, :], drawn: int32[:], n_listed: int64[:], maxima: int64[:, :]",
+    "kept: int32[:], first_id: int64, n_rows: int64, progress: PROGRESS[:], threshold: float64[:], first_row: int64, "
+    "grad: float32[:, :], hess: float32[:, :], drawn: int32[:], n_listed: int64[:], maxima: int64[:, :]",
     registers=64, uses_double=True,
 )  # fmt: skip
-def draw_by_gradient_kernel(
-    kept, first_id, n_rows, n_drawn, progress, threshold, first_row, grad, hess, drawn, n_listed, maxima
-):
-    """The same by gradient. threshold : float64 (1,), IN, μ. 8 bytes more are read per row."""
+def draw_by_gradient_kernel(kept, first_id, n_rows, progress, threshold, first_row, grad, hess, drawn, n_listed, maxima):
+    """The same by gradient. threshold : float64 (1,), IN, μ. 8 bytes more per row and output are read, and, p < 1, written."""
     places, partial, shared_keys = cuda.shared.array(2, int64), cuda.shared.array(32, int64), cuda.shared.array(N_KEYS, uint64)
     keys, bits, mu = keys_of_round(progress, shared_keys), bits_of(n_rows), threshold[0]
     first = int64(cuda.blockIdx.x) * int64(cuda.blockDim.x) * ROWS_PER_THREAD
@@ -441,7 +437,7 @@ def draw_by_gradient_kernel(
             place = scrambled(uint64(first_id + begin + 32 * k), bits, keys)
             while place >= uint64(n_rows):
                 place = scrambled(place, bits, keys)
-            chosen, p = is_drawn(place, float64(magnitude_of(square)), mu, n_rows, n_drawn)
+            chosen, p = is_drawn(place, float64(magnitude_of(square)), mu, n_rows)
             marks = uint32(marks | uint32(uint32(chosen) << uint32(k)))
             if p < float64(1.0):
                 for output in range(grad.shape[0]):

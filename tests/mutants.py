@@ -169,6 +169,10 @@ def build_wide(run):
     test_cuda_histogram.test_two_tiles_at_a_time_equal_the_cpu(run, [3] * 70, 1)
 
 
+def build_copies(run):
+    test_cuda_histogram.test_any_number_of_features_and_tiles_equals_the_cpu(run, 8, np.uint8, "sector")
+
+
 def build_two_bytes(run):
     test_cuda_histogram.test_any_number_of_features_and_tiles_equals_the_cpu(run, 28, np.uint16, "sector")
 
@@ -347,6 +351,7 @@ MUTANTS = [
     without_barrier(row_sampling, "count_magnitudes_kernel", "the planes are zero", count_magnitudes, "races"),
     without_barrier(row_sampling, "count_magnitudes_kernel", "the chunk is counted", count_magnitudes, "simulator"),
     without_barrier(row_sampling, "list_and_clear", "the room is reserved", draw_rows, "simulator"),
+    without_barrier(row_sampling, "keys_of_round", "the keys are there", draw_rows, "simulator"),
     # Barriers of a warp
     without_warp_barrier(splits, "evaluate_splits_kernel", "the sums before are written", find_splits, "races"),
     without_warp_barrier(splits, "evaluate_splits_kernel", "lane 31 has written the sums of all bins", find_splits, "races"),
@@ -401,6 +406,7 @@ MUTANTS = [
     Mutant(histogram_tiles, "add_one_byte_codes", "0xCC04", "0x4404", build_in_shared_memory, "simulator"),
     Mutant(histogram_tiles, "build_histograms_kernel", "uint32(row_words - uint32(width))", "row_words",
            test_cuda_histogram.test_the_last_record_is_not_read_beyond_its_end, "simulator"),
+    Mutant(histogram_tiles, "flush_tile", "for k in range(1, 4):", "for k in range(1, 1):", build_copies, "simulator"),
     Mutant(histogram_tiles, "flush_tile", "uint32(uint32(feature // codes_of_word) * width)", "uint32(feature // codes_of_word)",
            build_wide, "simulator"),
     Mutant(partition, "move_rows", "uint32(uint32(1) << uint32(lane_number())) - uint32(1)",

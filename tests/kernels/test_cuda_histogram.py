@@ -2,9 +2,11 @@
 
 import numpy as np
 import pytest
-from cuda_runners import each_runner, gpu_runner, progress_of, simulator_runners
+from cuda_runners import SimulatorRunner, each_runner, gpu_runner, progress_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from rungs import RUNGS
+from simulator import POISON
 from test_histogram import build, by_numpy, random_case
 
 from gpuboost.backend.cuda.record_tiles import choose_tiles
@@ -322,12 +324,20 @@ def test_the_largest_pairs_in_one_bin(run, shared_limit, grad, hess, n_limbs):
     assert hist[0, 0].tolist() == [[70 * grad, 70 * hess], [0, 0]]
 
 
-@pytest.mark.parametrize("run", [simulator_runners()[0], gpu_runner()])
-def test_a_slice_of_the_largest_pairs_does_not_overflow(run):
+@pytest.mark.parametrize("run", [pytest.param(SimulatorRunner(1, 128, "forward", POISON, RUNGS["ir"]), id="ir"), gpu_runner()])
+@pytest.mark.parametrize("n_features, dtype, shared_limit", [
+    (1, np.uint8, SHARED), (9, np.uint8, SHARED), (17, np.uint8, SHARED), (1, np.uint16, SHARED),
+    (2, np.uint16, histogram.strided_bytes(1, 1)),
+])  # fmt: skip
+def test_a_slice_of_the_largest_pairs_does_not_overflow(run, n_features, dtype, shared_limit):
+    """In tiles with four copies of their columns, two and none, of two bytes, and strided."""
     n_rows, pair = histogram.MAX_SLICE_ROWS, [-32768, 65535]
     pairs, node = np.full((1, n_rows, 2), pair), (0, np.arange(n_rows))
-    hist = build_with(run, np.zeros((1, n_rows), np.int64), [1], pairs, [node], part_rows=n_rows)
-    assert hist[0, 0].tolist() == [[-32768 * n_rows, 65535 * n_rows]]
+    is_strided = choose_tiles(1, n_features, np.dtype(dtype).itemsize, shared_limit).kernel.name.count("strided")
+    assert is_strided == (n_features == 2)
+    columns, more = np.zeros((n_features, n_rows), np.int64), {"dtype": dtype, "shared_limit": shared_limit}
+    hist = build_with(run, columns, [1] * n_features, pairs, [node], part_rows=n_rows, **more)
+    assert hist[0, 0].tolist() == [[-32768 * n_rows, 65535 * n_rows]] * n_features
 
 
 # ---- subtraction

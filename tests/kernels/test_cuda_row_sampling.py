@@ -10,19 +10,20 @@ from test_row_sampling import KINDS, counted, draw, pairs, threshold_of
 from gpuboost.kernels import row_sampling
 
 
-def draw_on_cuda(run, grad, hess, n_drawn, ends, *, threshold, seed=3, round_number=0, kept=None):
-    """(rows drawn, rows not drawn, gradients, hessians, maxima) of pages that end where ``ends`` says; rows in their order."""
+def draw_on_cuda(run, grad, hess, n_drawn, ends, *, threshold, seed=3, round_number=0, kept=None, first_id=0, n_rows=None):
+    """(rows drawn, rows not drawn, gradients, hessians, maxima) of pages that end where ``ends`` says; rows in their order.
+    first_id, n_rows : as test_row_sampling.draw."""
     grad, hess, progress = grad.copy(), hess.copy(), progress_of(seed=seed % 2**64, round=round_number)
     kept = np.arange(grad.shape[1], dtype=np.int32) if kept is None else kept
-    maxima, lists, first_id = np.zeros((len(grad), 2), np.int64), [[], []], 0
-    kernel, mu = row_sampling.draw_by_gradient_kernel, [np.array([threshold])]
+    n_rows, maxima, lists = n_rows or len(kept), np.zeros((len(grad), 2), np.int64), [[], []]
+    kernel, which = row_sampling.draw_by_gradient_kernel, [progress, np.array([threshold])]
     if threshold == row_sampling.UNIFORM:
-        kernel, mu = row_sampling.draw_rows_kernel, []
+        kernel, which = row_sampling.draw_rows_kernel, [n_drawn, progress]
     for begin, end in zip([0, *ends], ends):
         own = kept[(kept >= begin) & (kept < end)] - np.int32(begin)
         listed, n_listed = np.full(len(own), -1, np.int32), np.zeros(2, np.int64)
         run(
-            kernel, own, first_id, len(kept), n_drawn, progress, *mu, begin, grad, hess, listed, n_listed, maxima,
+            kernel, own, first_id, n_rows, *which, begin, grad, hess, listed, n_listed, maxima,
             threads=-(-len(own) // row_sampling.ROWS_PER_THREAD),
         )  # fmt: skip
         assert n_listed.sum() == len(own)
@@ -63,6 +64,16 @@ def test_uniform_draws(run, n, n_drawn):
     grad, hess = pairs(np.random.default_rng(n), n, 1, "heavy")
     drawn, *_ = check(run, grad, hess, n_drawn, [n], threshold=row_sampling.UNIFORM)
     assert len(drawn) == n_drawn
+
+
+@each_runner
+@pytest.mark.parametrize("n_rows", [2**16, 2**32 - 1, 2**32, 2**32 + 1, 2**33, 2**40])
+def test_draws_of_a_large_table(run, n_rows):
+    """A page of some rows; from 2^32 rows on π takes 64 bits."""
+    grad, hess = pairs(np.random.default_rng(7), 40, 1, "heavy")
+    for threshold in (row_sampling.UNIFORM, 1.0):
+        for first_id in (0, n_rows // 2, n_rows - 40):
+            check(run, grad, hess, n_rows // 2, [40], threshold=threshold, first_id=first_id, n_rows=n_rows)
 
 
 @pytest.mark.sweep(1)

@@ -115,7 +115,7 @@ def test_rows_drawn_are_those_of_the_rule(n, seed, round_number, share):
     assert drawn.tolist() == [i for i in range(n) if places[i] < n_drawn]
 
 
-@pytest.mark.parametrize("n_rows", [257, 100_000, 2**31 - 1, 2**40])
+@pytest.mark.parametrize("n_rows", [257, 100_000, 2**31 - 1, 2**32, 2**32 + 1, 2**33, 2**40])
 def test_places_of_rows_of_a_large_table(n_rows):
     """One page of ten rows: about half of all places are drawn, as the rule says."""
     nothing = np.zeros((0, 10), np.float32)

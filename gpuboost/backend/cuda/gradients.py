@@ -84,17 +84,16 @@ class CudaGradients(Gradients):
     def draw_rows(self, counts: Array | None) -> Array:
         assert self.plan.rows is not None
         n_rows, n_drawn = self._global_rows, self.plan.rows.n_drawn
-        kernel, threshold = row_sampling.draw_rows_kernel, list[Array]()
+        kernel, which = row_sampling.draw_rows_kernel, [n_drawn, self._progress]
         if counts is not None:
-            kernel, threshold = row_sampling.draw_by_gradient_kernel, [self._threshold]
+            kernel, which = row_sampling.draw_by_gradient_kernel, [self._progress, self._threshold]
             self._launch(row_sampling.choose_threshold_kernel, counts, n_drawn, self._threshold, blocks=1)
         self.device.clear(self._maxima)
         for page in self._pages:
             self.device.clear(page.n_listed)
             self._launch(
-                kernel, page.kept, page.first_id, n_rows, n_drawn, self._progress, *threshold, page.first, self.grad,
-                self.hess, page.drawn, page.n_listed, self._maxima,
-                threads=-(-len(page.kept) // row_sampling.ROWS_PER_THREAD),
+                kernel, page.kept, page.first_id, n_rows, *which, page.first, self.grad, self.hess, page.drawn, page.n_listed,
+                self._maxima, threads=-(-len(page.kept) // row_sampling.ROWS_PER_THREAD),
             )  # fmt: skip
         return self._maxima
 
