@@ -8,7 +8,6 @@
 
 import time
 from collections.abc import Callable
-from dataclasses import replace
 from importlib import import_module
 from typing import Any
 from unittest.mock import patch
@@ -28,7 +27,7 @@ N_PAGED = 3  # rounds timed
 
 def prediction(trainer: Trainer) -> dict[str, Any]:
     chosen = gpu_tasks.TASKS[TABLE]
-    task, figures = scaled_task(trainer), {}
+    task, figures = trainer.scaled(chosen.task), {}
     for name in trainer.libraries:
         module, table = import_module(name), trainer.load(chosen.table, task)
         matrix, _ = trainer.bin(name, table)
@@ -40,7 +39,8 @@ def prediction(trainer: Trainer) -> dict[str, Any]:
 
 
 def pages(trainer: Trainer) -> dict[str, Any]:
-    chosen, task = gpu_tasks.TASKS[TABLE], scaled_task(trainer)
+    chosen = gpu_tasks.TASKS[TABLE]
+    task = trainer.scaled(chosen.task)
     x, y, _, _ = task.tables()
     figures = {}
     with patch.object(StagedPages, "hold"):
@@ -51,13 +51,6 @@ def pages(trainer: Trainer) -> dict[str, Any]:
         trainer.boost(booster, matrix, 0, WARM_UP)
         figures["ms per tree"] = 1000 * trainer.boost(booster, matrix, WARM_UP, N_PAGED)
     return {"gpuboost": figures}
-
-
-def scaled_task(trainer: Trainer) -> Any:
-    task = gpu_tasks.TASKS[TABLE].task
-    return task if trainer.scale == 1 else replace(
-        task, n_rows=scaled(task.n_rows, trainer.scale), test_rows=scaled(task.test_rows, trainer.scale)
-    )  # fmt: skip
 
 
 def best_ms(trainer: Trainer, run: Callable[[], Any]) -> float:

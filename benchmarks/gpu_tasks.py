@@ -100,9 +100,7 @@ class Trainer:
 
     def measure(self, name: str) -> dict[str, Any]:
         chosen = TASKS[name]
-        task = chosen.task
-        if self.scale != 1:
-            task = replace(task, n_rows=scaled(task.n_rows, self.scale), test_rows=scaled(task.test_rows, self.scale))
+        task = self.scaled(chosen.task)
         record: dict[str, Any] = {"task": task.describe(), "params": chosen.params}
         for library in self.libraries:
             try:
@@ -112,6 +110,12 @@ class Trainer:
         if "failed" in record["gpuboost"]:
             record["failed"] = record["gpuboost"]["failed"]
         return record
+
+    def scaled(self, task: Task) -> Task:
+        """The task with as many rows as are wanted."""
+        if self.scale == 1:
+            return task
+        return replace(task, n_rows=scaled(task.n_rows, self.scale), test_rows=scaled(task.test_rows, self.scale))
 
     def train(self, library: str, chosen: GpuTask, task: Task) -> dict[str, Any]:
         module, table = import_module(library), self.load(chosen.table, task)
