@@ -47,11 +47,10 @@ def split_words(nodes: np.ndarray, leaf_values: np.ndarray, n_bins: np.ndarray |
     return np.where(is_leaf, np.uint64(0), low) | high.astype(np.uint64) << np.uint64(32)
 
 
-def have_words(nodes: np.ndarray, leaf_size: int, largest_tree: int, has_bins: bool) -> bool:
+def have_words(nodes: np.ndarray, leaf_size: int, largest_tree: int) -> bool:
     """Whether these trees fit into words."""
     is_small = leaf_size == 1 and largest_tree <= MOST_NODES and nodes["feature"].max(initial=-1) < MOST_FEATURES
-    splits = nodes["feature"] >= 0
-    return bool(is_small and (nodes["kind"] == NUMERIC).all() and (not has_bins or (nodes["bin"][splits] >= 0).all()))
+    return bool(is_small and (nodes["kind"] == NUMERIC).all())
 
 
 # ---------------------------------------------------------------------------------------------------------------------

@@ -61,7 +61,7 @@ def run_by_words(run, flat, table, missing, n_bins, first_row, margin, leaves):
     """predict_words.py, the first trees and then the others. n_bins : of codes."""
     n_trees, kernel = len(flat.first_node), predict_words.predict_by_words_kernel(n_bins is not None)
     begin = np.append(flat.first_node, len(flat.nodes))
-    assert predict_words.have_words(flat.nodes, 1, np.diff(begin).max(initial=0), n_bins is not None)
+    assert predict_words.have_words(flat.nodes, 1, np.diff(begin).max(initial=0))
     words = predict_words.split_words(flat.nodes, flat.leaf_values, n_bins)
     for first, end in ((0, n_trees // 3), (n_trees // 3, n_trees)):
         own = words[begin[first] : begin[end]]

@@ -58,7 +58,7 @@ class CudaPredictor(Predictor):
         """Of trees in host memory. n_bins : of each feature, for codes."""
         begin, room = np.append(flat.first_node, len(flat.nodes)), self.device.shared_limit // predict_words.WORD_BYTES
         largest, first, n_trees = np.diff(begin).max(initial=0), 0, len(flat.first_node)
-        if largest > room or not predict_words.have_words(flat.nodes, flat.leaf_values.shape[1], largest, n_bins is not None):
+        if largest > room or not predict_words.have_words(flat.nodes, flat.leaf_values.shape[1], largest):
             return
         words, put = predict_words.split_words(flat.nodes, flat.leaf_values, n_bins), self.device.put
         while first < n_trees:
