@@ -10,11 +10,11 @@ are as small as takes every path, and what they train is of no interest.
 
 from collections.abc import Callable, Iterator
 from functools import partial
+from importlib.util import find_spec
 from types import SimpleNamespace
 from typing import Any, cast
 
 import numpy as np
-import scipy.sparse
 
 from gpuboost.backend.contract import RankedColumns
 from gpuboost.data.dmatrix import DMatrix
@@ -38,10 +38,6 @@ FROZEN = np.asfortranarray(X, np.float64)  # as pandas hands out its tables
 FROZEN.flags.writeable = False
 ONE_HOT = np.eye(16)[_random.integers(0, 16, (N_ROWS, 4))].reshape(N_ROWS, 64)  # packed records
 CODES = np.floor(20 * X)
-SPARSE, FULLER = (  # lists, and those that are written out (data/density.py)
-    scipy.sparse.random_array((N_ROWS, 40), density=density, format="csr", random_state=_random) for density in (0.02, 0.2)
-)
-WIDE = scipy.sparse.random_array((N_ROWS, 2**15), density=0.002, format="csr", random_state=_random)  # cells of four bytes
 QUERIES = np.arange(N_ROWS) // 20
 WEIGHT = np.ones(N_ROWS)
 
@@ -84,11 +80,8 @@ def other_uses() -> Iterator[Use]:
     for objective in ("reg:squarederror", "binary:logistic"):
         for params in _growths():
             yield partial(_learn, {"objective": objective, **params}, X, CLASSES > 4)
-        for table in (SPARSE, SPARSE.tocsc(), WIDE, ONE_HOT.astype(np.uint8), np.where(X < 0.1, np.nan, X)):
-            for tree_method in ("hist", "approx", "exact"):
-                yield partial(_learn, {"objective": objective, "tree_method": tree_method}, table, CLASSES > 4, weight=WEIGHT)
-        for table in (SPARSE, FULLER, WIDE):
-            yield partial(_learn, {"objective": objective}, table, CLASSES > 4, sparse_absent="zero")
+        for table in (ONE_HOT.astype(np.uint8), np.where(X < 0.1, np.nan, X)):
+            yield from _tree_methods(objective, table)
     for params in ({}, {"max_cat_to_onehot": 1}, {"cat_smooth": 1.0, "cat_l2": 1.0, "monotone_constraints": "(0,0,1)"}):
         for tree_method in ("hist", "approx"):
             yield partial(_learn, {**params, "tree_method": tree_method}, CODES, SHARES, feature_types=["c", "c", "q"])
@@ -96,7 +89,6 @@ def other_uses() -> Iterator[Use]:
         yield partial(_learn, {"multi_strategy": "multi_output_tree", **params}, CODES, X[:, :2], feature_types=["c", "c", "q"])
     for encoding in ("sets", "ordinal"):
         yield partial(_from_cuts, {"cat_encoding": encoding}, CODES, feature_types=["c"] * 3)
-    yield partial(_from_cuts, {}, SPARSE)
     for sketch in ({}, {"output_sketch": "top_outputs:1"}, {"output_sketch": "random_sampling:1"},
                    {"output_sketch": "random_projection:1"}, {"subsample": 0.5}, {"tree_method": "approx"}):  # fmt: skip
         for targets in (X[:, :2], CLASSES):
@@ -106,8 +98,32 @@ def other_uses() -> Iterator[Use]:
     for params in _pairs():
         for objective in ("rank:ndcg", "rank:map", "rank:pairwise"):
             yield partial(_by_objective, objective, params)
-    yield _explanations
+    yield partial(_explanations, X)
     yield _cuts_for_a_gpu
+    if find_spec("scipy"):
+        yield from _sparse_uses()
+
+
+def _sparse_uses() -> Iterator[Use]:
+    import scipy.sparse
+
+    def table(n_columns: int, density: float) -> Any:
+        return scipy.sparse.random_array((N_ROWS, n_columns), density=density, format="csr", random_state=_random)
+
+    lists, written_out = table(40, 0.02), table(40, 0.2)  # data/density.py says which
+    wide = table(2**15, 0.002)  # cells of four bytes
+    for objective in ("reg:squarederror", "binary:logistic"):
+        for stored in (lists, lists.tocsc(), wide):
+            yield from _tree_methods(objective, stored)
+        for stored in (lists, written_out, wide):
+            yield partial(_learn, {"objective": objective}, stored, CLASSES > 4, sparse_absent="zero")
+    yield partial(_from_cuts, {}, lists)
+    yield partial(_explanations, lists)
+
+
+def _tree_methods(objective: str, table: Any) -> Iterator[Use]:
+    for tree_method in ("hist", "approx", "exact"):
+        yield partial(_learn, {"objective": objective, "tree_method": tree_method}, table, CLASSES > 4, weight=WEIGHT)
 
 
 def _growths() -> Iterator[dict[str, Any]]:
@@ -186,11 +202,10 @@ def _from_cuts(params: dict[str, Any], table: Any, **info: Any) -> None:
     train(params, dtrain, 2, evals=[(dvalid, "valid")], verbose_eval=False).predict(dvalid)
 
 
-def _explanations() -> None:
-    for table in (X, SPARSE):
-        dtrain = DMatrix(table, SHARES)
-        booster = train({}, dtrain, 2, verbose_eval=False)
-        for approximate in (False, True):
-            booster.predict(dtrain, pred_contribs=True, approx_contribs=approximate)
-        booster.predict(dtrain, pred_interactions=True)
-        booster.contributions(dtrain, background=DMatrix(table[:20]))
+def _explanations(table: Any) -> None:
+    dtrain = DMatrix(table, SHARES)
+    booster = train({}, dtrain, 2, verbose_eval=False)
+    for approximate in (False, True):
+        booster.predict(dtrain, pred_contribs=True, approx_contribs=approximate)
+    booster.predict(dtrain, pred_interactions=True)
+    booster.contributions(dtrain, background=DMatrix(table[:20]))

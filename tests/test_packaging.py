@@ -76,6 +76,40 @@ def test_import_loads_nothing_heavy():
     assert done.stdout.strip() == "[]"
 
 
+WITHOUT_SCIPY = """
+import sys
+sys.modules["scipy"] = None  # as where it is not installed
+import numpy as np
+import gpuboost as gb
+from gpuboost.warmup import usual_uses
+
+x, y = np.random.default_rng(0).random((200, 3)), np.arange(200) % 2
+for params in ({}, {"tree_method": "approx"}, {"tree_method": "exact"}, {"booster": "gblinear"}, {"subsample": 0.5}):
+    dtrain = gb.DMatrix(x, y)
+    booster = gb.train({"eval_metric": ["auc", "rmse"], **params}, dtrain, 2, evals=[(dtrain, "train")], verbose_eval=False)
+    booster.predict(dtrain, pred_contribs=True)
+for use in usual_uses():
+    use()
+for needs_it in (dtrain.get_data, gb.QuantileDMatrix(x).get_data, lambda: gb.DMatrix("rows.libsvm")):
+    try:
+        needs_it()
+    except ImportError as error:
+        print(error)
+"""
+
+
+def test_scipy_is_needed_by_sparse_tables_alone(tmp_path):
+    (tmp_path / "rows.libsvm").write_text("1 0:2\n")
+    done = subprocess.run([sys.executable, "-c", WITHOUT_SCIPY], check=True, capture_output=True, text=True, cwd=tmp_path,
+                          env={**os.environ, "PYTHONPATH": str(ROOT)})  # fmt: skip
+    needs = [line.partition(" needs ")[::2] for line in done.stdout.splitlines()]
+    assert needs == [
+        ("get_data()", "SciPy: pip install scipy."),
+        ("get_data()", "SciPy: pip install scipy."),
+        ("reading the sparse rows of rows.libsvm", "SciPy: pip install scipy."),
+    ]
+
+
 @pytest.mark.parametrize("name", gb.__all__)
 def test_public_name_exists(name):
     if "sklearn" in name or name.startswith("GPUBoost"):

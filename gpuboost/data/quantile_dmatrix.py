@@ -16,6 +16,7 @@ from gpuboost.data.binning import MakeShelf
 from gpuboost.data.bins import Bins, bin_by_cuts, bin_by_own_cuts
 from gpuboost.data.dmatrix import DMatrix
 from gpuboost.data.tables.device import host_array
+from gpuboost.data.tables.sparse import scipy_sparse
 from gpuboost.data.view import TableView
 from gpuboost.params import EVERY_VALUE, check_param
 
@@ -72,22 +73,21 @@ class QuantileDMatrix(DMatrix):
         """In the place of every value that is not missing the smallest that its bin may hold, of the first bin the lowest of the
         column: float32 scipy.sparse.csr_matrix (n_rows, n_features), which has the same codes under these cuts. (A zero that a
         sparse table does not store stays 0.)"""
-        import scipy.sparse
-
+        sparse = scipy_sparse("get_data()")
         binned, parts = self._bins.binned, []
         lowest, begin, n_bins = binned.cuts.lowest_values, binned.cuts.offsets[:-1], binned.cuts.n_bins
         for page in binned.pages:
             if isinstance(page, SparsePage):
                 stored = page.stored
                 values = np.where(stored.values == -SENTINEL, lowest[begin][stored.columns], stored.values)
-                listed = scipy.sparse.csr_matrix((values, stored.columns, stored.row_begin), (page.n_rows, stored.n_features))
+                listed = sparse.csr_matrix((values, stored.columns, stored.row_begin), (page.n_rows, stored.n_features))
                 parts.append(TableView.open(listed, None, None, None, self.sparse_absent, False).to_csr())
             else:
                 codes = host_array(page.columns).T
                 rows, columns = np.nonzero(codes != n_bins)
                 values = lowest[begin[columns] + codes[rows, columns]]
-                parts.append(scipy.sparse.csr_matrix((values, (rows, columns)), codes.shape))
-        return scipy.sparse.vstack(parts, format="csr")
+                parts.append(sparse.csr_matrix((values, (rows, columns)), codes.shape))
+        return sparse.vstack(parts, format="csr")
 
     def masked(self, rows: np.ndarray) -> "QuantileDMatrix":
         """The same codes, of which only the rows with the given numbers weigh what they weighed, times how often they are named:

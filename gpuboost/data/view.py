@@ -11,7 +11,7 @@ from gpuboost.data.feature_info import Categories, FeatureInfo
 from gpuboost.data.tables.device import host_array
 from gpuboost.data.tables.open import FRAMES, LoadedTable, load_table, open_table
 from gpuboost.data.tables.source import ColumnSource
-from gpuboost.data.tables.sparse import SparseTable
+from gpuboost.data.tables.sparse import SparseTable, scipy_sparse
 from gpuboost.data.tables.stack import Stack
 
 __all__ = ["ABSENT_VALUES", "TableView"]
@@ -105,15 +105,13 @@ class TableView:
 
     def to_csr(self) -> Any:
         """The values that are not missing: float32 scipy.sparse.csr_matrix (n_rows, n_features)."""
-        import scipy.sparse
-
         values, columns, counts = [np.zeros(0, np.float32)], [np.zeros(0, np.intp)], [np.zeros(1, np.intp)]
         for batch, is_present in self.present_values():
             values.append(batch[is_present])
             columns.append(np.nonzero(is_present)[1])
             counts.append(is_present.sum(axis=1))
         data = np.concatenate(values), np.concatenate(columns), np.concatenate(counts).cumsum()
-        return scipy.sparse.csr_matrix(data, shape=(self.source.n_rows, self.source.n_features))
+        return scipy_sparse("get_data()").csr_matrix(data, shape=(self.source.n_rows, self.source.n_features))
 
     def present_values(self) -> Iterator[tuple[np.ndarray, np.ndarray]]:
         """(float32 batch, which of it is not missing), on the host."""

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from functools import partial
+from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -10,10 +11,19 @@ from gpuboost.data.tables.batches import Read, Rows
 from gpuboost.data.tables.indices import check_indices
 from gpuboost.data.tables.numbers import exceeds_float32, warn_lossy
 
-__all__ = ["SparseTable", "float32_values", "is_sparse", "sparse_reader", "stored_reader"]
+__all__ = ["SparseTable", "float32_values", "is_sparse", "scipy_sparse", "sparse_reader", "stored_reader"]
 
 WIDEST = {"i": np.int64, "u": np.uint64}  # in which sums of narrower integers do not overflow
 FORMATS = "csr", "csc", "coo", "lil", "dok"  # the others (dia, bsr) pad with zeros, which are not absent and not values
+
+
+def scipy_sparse(needed_for: str) -> ModuleType:
+    """scipy.sparse, which whoever brings a sparse matrix has. Raises ImportError where it is not installed."""
+    try:
+        import scipy.sparse
+    except ImportError:
+        raise ImportError(f"{needed_for} needs SciPy: pip install scipy.") from None
+    return scipy.sparse
 
 
 def is_sparse(data: Any) -> bool:

@@ -13,6 +13,8 @@ from urllib.parse import parse_qsl
 
 import numpy as np
 
+from gpuboost.data.tables.sparse import scipy_sparse
+
 __all__ = ["TextTable", "is_libsvm", "read_text", "read_text_batches"]
 
 SUFFIXES = {".libsvm": "libsvm", ".svm": "libsvm", ".csv": "csv"}  # of files named without a format
@@ -131,8 +133,6 @@ class _LibsvmRows:
 
     def table(self, path: str, first: int) -> TextTable:
         """first : index of the first column."""
-        import scipy.sparse
-
         n_rows = len(self.label)
         for name, n_given in {"a weight": len(self.weight), "a qid": len(self.qid)}.items():
             if n_given not in (0, n_rows):
@@ -141,7 +141,8 @@ class _LibsvmRows:
         if len(columns) and columns.min() < 0:
             raise ValueError(f"{path}: indexing_mode=1, but an entry has index 0. Use indexing_mode=0.")
         shape = n_rows, int(columns.max(initial=-1)) + 1
-        matrix = scipy.sparse.csr_array((np.array(self.values), columns, np.array(self.ends)), shape=shape)
+        csr_array = scipy_sparse(f"reading the sparse rows of {path}").csr_array
+        matrix = csr_array((np.array(self.values), columns, np.array(self.ends)), shape=shape)
         weight, qid = (np.array(given) if given else None for given in (self.weight, self.qid))
         return TextTable(matrix, np.array(self.label), weight, qid)
 
