@@ -110,7 +110,8 @@ if TYPE_CHECKING:
 def __getattr__(name: str) -> Any:
     if name in _HOMES:
         module = _load(f"gpuboost.{_HOMES[name]}")
-        return module if _HOMES[name] == name else getattr(module, name)
+        globals()[name] = found = module if _HOMES[name] == name else getattr(module, name)
+        return found
     hint = f". It is called {_RENAMED[name]} here." if name in _RENAMED else _ELSEWHERE.get(name, "")
     raise AttributeError(f"module 'gpuboost' has no attribute {name!r}{hint}")
 

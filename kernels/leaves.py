@@ -27,8 +27,8 @@ from gpuboost.kernels.cuda_common import (
     owner_of,
     thread_number,
 )
-from gpuboost.kernels.jit import claim, kernel, launch, parallel_kernel
-from gpuboost.kernels.nodes import sum_of_hessians
+from gpuboost.kernels.jit import claim, inlined_scalar, kernel, launch, parallel_kernel
+from gpuboost.kernels.nodes import prune, sum_of_hessians, sum_upwards
 from gpuboost.kernels.scalar import bits_double, optimal_weight
 from gpuboost.kernels.structs import NUMERIC
 
@@ -53,15 +53,15 @@ def list_leaf_chunks(n_nodes, nodes, segments):
 
 
 @parallel_kernel
-def sum_leaves_cpu(chunks, nodes, segments, rows, grad, hess, scales, first_output, leaf_sums, chunk_sums, n_threads):
+def sum_leaves_cpu(chunks, nodes, segments, rows, grad, hess, scales, first_output, leaf_sums, n_threads):
     """Add the high-resolution sums of one page's leaf rows.
 
     chunks : int64 (n_chunks, 3), IN. nodes : NODE, IN. segments : int64 (n_nodes, 3), IN. rows : int32 (2, n), IN.
     grad, hess : float32 (n_outputs, n_rows), IN. scales : float64 (n_outputs, 2), IN. Powers of two.
     first_output : int32 (n_trees,), IN. First output of each tree.
-    leaf_sums : int64 (n_nodes, leaf_size, 2), INOUT. chunk_sums : int64 (n_chunks, leaf_size, 2), SCRATCH.
+    leaf_sums : int64 (n_nodes, leaf_size, 2), INOUT.
     """
-    counter = np.zeros(1, np.int64)
+    counter, chunk_sums = np.zeros(1, np.int64), np.empty((chunks.shape[0], leaf_sums.shape[1], 2), np.int64)
     launch(n_threads, _sum_chunks, (counter, chunks, nodes, segments, rows, grad, hess, scales, first_output, chunk_sums))
     for item in range(chunks.shape[0]):
         for own in range(leaf_sums.shape[1]):
@@ -87,7 +87,7 @@ def _sum_chunks(counter, chunks, nodes, segments, rows, grad, hess, scales, firs
         chunk_sums[item, own, 0], chunk_sums[item, own, 1] = sum_grad, sum_hess
 
 
-@kernel
+@inlined_scalar
 def leaf_weights(
     n_nodes, nodes, sums, leaf_sums, scales, first_output, reg_lambda, alpha, max_delta_step, learning_rate, weights, leaves,
     covers,
@@ -110,6 +110,24 @@ def leaf_weights(
             weight = optimal_weight(grad, hess, reg_lambda, alpha, max_delta_step, lower, upper)
             weights[node, own] = float32(weight)
             leaves[node, own] = float32(weight * learning_rate)
+
+
+@kernel
+def weigh_trees(
+    n_nodes, n_ordered, nodes, sums, leaf_sums, scales, first_output, gamma, min_child_weight, reg_lambda, alpha, max_delta_step,
+    learning_rate, weights, leaves, covers,
+):  # fmt: skip
+    """From the sums of leaves to trees: sum_upwards, prune, leaf_weights. n_ordered : nodes whose children are numbered from here
+    on were split too early, leaf by leaf; their splits are undone. The others as there."""
+    sum_upwards(n_nodes, nodes, leaf_sums)
+    for node in range(n_nodes if n_ordered < n_nodes else 0):
+        if nodes[node].left >= n_ordered:
+            nodes[node].left = -1
+    prune(n_nodes, nodes, leaf_sums, scales, first_output, gamma, min_child_weight)
+    leaf_weights(
+        n_nodes, nodes, sums, leaf_sums, scales, first_output, reg_lambda, alpha, max_delta_step, learning_rate, weights, leaves,
+        covers,
+    )  # fmt: skip
 
 
 @parallel_kernel

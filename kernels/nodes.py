@@ -24,7 +24,7 @@ from numba import float32, float64, int32, int64, uint64
 
 from gpuboost.kernels.candidates import block_best
 from gpuboost.kernels.cuda_common import block_max, block_prefix, block_step, cuda, cuda_kernel
-from gpuboost.kernels.jit import kernel, scalar
+from gpuboost.kernels.jit import inlined_scalar, kernel, scalar
 from gpuboost.kernels.scalar import (
     bits_double,
     double_bits,
@@ -228,7 +228,7 @@ def choose_built(frontier, nodes, counts, first_slot, subtract, build, parents):
     return frontier.size // 2
 
 
-@kernel
+@inlined_scalar
 def prune(n_nodes, nodes, leaf_sums, scales, first_output, gamma, min_child_weight):
     """Undo, bottom-up, every split whose children are both leaves and whose gain is below gamma (Chen & Guestrin 2016, Eq. 7's
     γ as XGBoost applies it: gains are compared without the ½), and every split with a child lighter than min_child_weight by its
@@ -316,7 +316,7 @@ def collect_nodes(
                 gain[i] = min(struct.gain, FLOAT32_MAX)
 
 
-@kernel
+@inlined_scalar
 def sum_upwards(n_nodes, nodes, leaf_sums):
     """Add every node's sums to its parent's, children first: int64 (n_nodes, leaf_size, 2), INOUT."""
     for node in range(n_nodes - 1, 0, -1):

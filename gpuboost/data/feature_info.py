@@ -68,6 +68,8 @@ class FeatureInfo:
     def require_same(self, feature_weights: np.ndarray, comm: Communicator) -> None:
         """ValueError where workers' shards differ in column names, types, categories, or in what their absent cells mean: equal
         codes would mean different values. Or in feature_weights: they would draw different columns."""
+        if comm.size == 1:
+            return
         columns = repr((self.n_features, self.names, self.types, self.categories))
         sparseness = repr((self.is_sparse, self.sparse_absent or "missing"))
         digests = comm.allgather(np.array([_digest(text) for text in (columns, sparseness, repr(feature_weights.tolist()))]))

@@ -47,7 +47,7 @@ class Forest:
         sums = np.zeros((self.n_nodes, self.n_outputs, 2), np.int64)
         kernel.sum_leaves_cpu(
             self.chunks, self.nodes, self.segments, self.rows, self.grad, self.hess, self.scales, self.first_output, sums,
-            np.empty((len(self.chunks), self.n_outputs, 2), np.int64), n_threads,
+            n_threads,
         )  # fmt: skip
         return sums
 

@@ -40,10 +40,8 @@ class PageRows:
     gpair: np.ndarray
     by_row: np.ndarray
 
-    @property
-    def own(self) -> slice:
-        """Its part of arrays by row."""
-        return slice(self.first, self.first + self.n_rows)
+    def __post_init__(self) -> None:
+        self.own = slice(self.first, self.first + self.n_rows)  # its part of arrays by row
 
     @property
     def rows_drawn(self) -> np.ndarray:

@@ -19,7 +19,7 @@ from gpuboost.kernels import histogram, nodes, partition
 from gpuboost.kernels.category_splits import count_words, evaluate_category_splits
 from gpuboost.kernels.category_vectors import evaluate_category_vectors_cpu
 from gpuboost.kernels.column_sampling import mask_features_cpu, member_words, node_counts
-from gpuboost.kernels.leaves import leaf_weights, list_leaf_chunks, sum_leaves_cpu, update_margin_cpu
+from gpuboost.kernels.leaves import list_leaf_chunks, sum_leaves_cpu, update_margin_cpu, weigh_trees
 from gpuboost.kernels.levels import count_slots, grow_levels_cpu, subtree_depth
 from gpuboost.kernels.proposals import propose_candidates_cpu
 from gpuboost.kernels.row_leaves import FEWEST_ROWS, MOST_SUMS, add_found_cpu, sum_found_cpu
@@ -349,8 +349,7 @@ class CpuTrees(Trees):
                 sums = np.zeros((self._n_threads, *shape), np.int64)
                 sum_found_cpu(*of_page, page.gpair, sums, self._leaf_sums, self._n_threads)
             else:
-                sums = np.empty((len(chunks), *shape[1:]), np.int64)
-                sum_leaves_cpu(*of_page, self._leaf_sums, sums, self._n_threads)
+                sum_leaves_cpu(*of_page, self._leaf_sums, self._n_threads)
         return self._leaf_sums
 
     def _goes_row_by_row(self, page: PageRows) -> bool:
@@ -360,27 +359,15 @@ class CpuTrees(Trees):
         has_room = self.arrays.n_nodes * self.leaf_size <= MOST_SUMS
         return is_whole and has_room and self._gradients.n_rows >= FEWEST_ROWS
 
-    def _prune(self) -> None:
-        n, penalty = self.arrays.n_nodes, self.plan.penalty
-        nodes.sum_upwards(n, self.arrays.nodes, self._leaf_sums)
-        if self._n_ordered < n:
-            left = self.arrays.nodes["left"][:n]
-            left[left >= self._n_ordered] = -1  # split too early
-        nodes.prune(
-            n, self.arrays.nodes, self._leaf_sums, self._gradients.leaf_scales, self.first_output, penalty.gamma,
-            penalty.min_child_weight,
-        )  # fmt: skip
-
     def weigh_leaves(self) -> None:
-        self._prune()
         n, penalty = self.arrays.n_nodes, self.plan.penalty
         self.weights = np.empty((n, self.leaf_size), np.float32)
         self.leaf_values = np.empty((n, self.leaf_size), np.float32)
         self.covers = np.empty(n, np.float64)
-        leaf_weights(
-            n, self.arrays.nodes, self.arrays.sums, self._leaf_sums, self._gradients.leaf_scales, self.first_output,
-            penalty.reg_lambda, penalty.reg_alpha, penalty.max_delta_step, self.plan.learning_rate, self.weights,
-            self.leaf_values, self.covers,
+        weigh_trees(
+            n, self._n_ordered, self.arrays.nodes, self.arrays.sums, self._leaf_sums, self._gradients.leaf_scales,
+            self.first_output, penalty.gamma, penalty.min_child_weight, penalty.reg_lambda, penalty.reg_alpha,
+            penalty.max_delta_step, self.plan.learning_rate, self.weights, self.leaf_values, self.covers,
         )  # fmt: skip
 
     def add_to_margin(self, p: int, margin: np.ndarray) -> None:
