@@ -16,6 +16,7 @@ from numba import int32, int64, uint32, uint64
 from gpuboost.kernels.addresses import load_at, permute_bytes, store_at
 from gpuboost.kernels.cuda_common import cuda_kernel, device_function, n_threads, thread_number
 from gpuboost.kernels.jit import claim, launch, parallel_kernel
+from gpuboost.kernels.shuffling import can_shuffle, list_masks, shuffle_record
 
 CHUNK = 1024  # rows
 
@@ -25,10 +26,35 @@ def compact_codes_cpu(records, features, rows, selected, n_threads):
     """Copy the codes of some features.
 
     records : uint8 or uint16 (n_rows, width), IN. features : int32 (k,), IN. rows : int32 (m,), IN. Whose records to copy.
-    selected : as records (n_rows, at least k), OUT. Codes beyond the k-th are not written.
+    selected : as records (n_rows, at least k), OUT. Codes beyond the k-th become 0, or are not written.
+
+    Records of whole sixteens of bytes are shuffled, where the processor can (kernels/shuffling.py): 450,000 of 32 bytes, half of
+    them and of the 28 columns drawn, one thread of an Intel Xeon, 1.5 -> 0.9 ms; all rows 2.9 -> 1.6; of half of the rows 50 of
+    100 columns 9.0 -> 3.4.
     """
     counter = np.zeros(1, np.int64)
-    launch(n_threads, _compact_codes, (counter, records, features, rows, selected))
+    if can_shuffle() and records.shape[1] * records.itemsize % 16 == 0:
+        args = counter, records.view(np.uint8), rows, *list_masks(features, records.itemsize), selected.view(np.uint8)
+        launch(n_threads, _shuffle_records, args)
+    else:
+        launch(n_threads, _compact_codes, (counter, records, features, rows, selected))
+
+
+@parallel_kernel.part
+def _shuffle_records(counter, records, rows, masks, bounds, first, selected):
+    width, new_width, n_written = records.shape[1], selected.shape[1], first.size
+    while True:
+        begin = claim(counter) * CHUNK
+        if begin >= rows.size:
+            return
+        for row in rows[begin : begin + CHUNK]:
+            source, target = int64(row) * width, int64(row) * new_width
+            for j in range(n_written):
+                n_masks = bounds[j + 1] - bounds[j]
+                is_half = 16 * j + 16 > new_width
+                shuffle_record(
+                    records, source + 16 * first[j], bounds[j], masks, n_masks, selected, target + 16 * j, is_half
+                )  # fmt: skip
 
 
 @parallel_kernel.part

@@ -34,6 +34,7 @@ from gpuboost.kernels.scalar import (
     value_goes_left,
 )
 from gpuboost.kernels.structs import CATEGORICAL
+from gpuboost.kernels.top_codes import MOST_LEVELS, RUN, choose_codes, lay_out_code_tops, n_code_levels
 from gpuboost.kernels.top_levels import (
     MISSING_KEY,
     ROW_BLOCK,
@@ -398,42 +399,85 @@ def _add_others(row, end, leaf_values, group, margin):
 def predict_codes_cpu(columns, n_bins, rows, trees, leaf_values, tree_begin, tree_groups, sets, margin, leaves, n_threads):
     """The same for some rows of a page of codes, which serve as keys where they lie.
 
-    columns : uint8, uint16 or uint32 (n_features, n_rows), IN. n_bins : int32 (n_features,), IN. rows : int32 (k,), IN.
-    margin : float32 (n_outputs, n_rows), INOUT. leaves : int32 (n_rows or 0, n_trees), OUT.
+    columns : uint8, uint16 or uint32 (n_features, n_rows), IN. n_bins : int32 (n_features,), IN.
+    rows : int32 (k,), IN; empty: all. margin : float32 (n_outputs, n_rows), INOUT. leaves : int32 (n_rows or 0, n_trees), OUT.
+
+    RUN rows that follow each other choose among the first levels of trees without sets (kernels/top_codes.py).
     """
     column_of = np.arange(n_bins.size).astype(np.uint32)
     nodes, n_levels, _ = lay_out(trees, leaf_values, tree_begin, column_of, n_bins.astype(np.uint32), False)
+    lows, widths = np.zeros((2, tree_begin.size if sets is None else 0, 1 << MOST_LEVELS), columns.dtype)
+    features, places = lay_out_code_tops(nodes, tree_begin[: lows.shape[0]], n_levels, lows, widths)
     counter = np.zeros(1, np.int64)
     args = (
-        counter, columns, rows, nodes, leaf_values, tree_begin, tree_groups, n_levels, sets, margin, leaves,
+        counter, columns, rows, nodes, features, lows, widths, places, leaf_values, tree_begin, tree_groups, n_levels, sets,
+        margin, leaves,
     )  # fmt: skip
     launch(n_threads, _predict_code_blocks, args)
 
 
 @parallel_kernel.part
-def _predict_code_blocks(counter, columns, rows, nodes, leaf_values, tree_begin, tree_groups, n_levels, sets, margin, leaves):
+def _predict_code_blocks(
+    counter, columns, rows, nodes, features, lows, widths, places, leaf_values, tree_begin, tree_groups, n_levels, sets, margin,
+    leaves,
+):  # fmt: skip
+    own, starts = np.empty(RUN, np.int64), np.empty(RUN, np.uint32)
+    found, n_rows = np.zeros((1 << MOST_LEVELS, RUN), columns.dtype), rows.size if rows.size > 0 else columns.shape[1]
     while True:
-        begin = claim(counter) * ROW_BLOCK
-        if begin >= rows.size:
+        begin = claim(counter) * RUN
+        if begin >= n_rows:
             return
-        own = rows[begin : begin + ROW_BLOCK]
-        last = own.size - 1
+        n, is_run = min(int64(RUN), n_rows - begin), sets is None
+        for i in range(n):
+            own[i] = rows[begin + i] if rows.size > 0 else begin + i
+            is_run &= own[i] == own[0] + i
         for t in range(tree_begin.size):
-            out = margin[tree_groups[t]]
-            for i in range(0, own.size, ROWS_AT_ONCE):
-                eight = (
-                    uint64(own[i]), uint64(own[min(i + 1, last)]), uint64(own[min(i + 2, last)]), uint64(own[min(i + 3, last)]),
-                    uint64(own[min(i + 4, last)]), uint64(own[min(i + 5, last)]), uint64(own[min(i + 6, last)]),
-                    uint64(own[min(i + 7, last)]),
-                )  # fmt: skip
-                top = uint64(4) * uint64(tree_begin[t])
-                ends = _descend(columns, eight, nodes, sets, (top, top, top, top, top, top, top, top), n_levels[t])
-                for k in range(ROWS_AT_ONCE):
-                    if i + k < own.size:
-                        _add_leaf(own[i + k], t, nodes, tree_begin[t], ends[k], out, leaves)
-                if leaf_values.shape[1] > 1:
-                    for k in range(min(ROWS_AT_ONCE, own.size - i)):
-                        _add_others(own[i + k], ends[k], leaf_values, tree_groups[t], margin)
+            n_left = int64(n_levels[t])
+            if is_run and n == RUN:
+                choose_codes(columns, own[0], features[t], lows[t], widths[t], n_code_levels(n_left), found)
+                n_left -= n_code_levels(n_left)
+                for i in range(RUN):
+                    starts[i] = places[t, found[1, i]]
+            else:
+                starts[:n] = uint32(4) * uint32(tree_begin[t])
+            if n_left <= 0 and n == RUN and is_run and leaf_values.shape[1] == 1 and leaves.shape[0] == 0:
+                _add_values(own[0], starts, nodes, margin[tree_groups[t]])
+            else:
+                _step_on(
+                    columns, own[:n], starts, nodes, sets, t, tree_begin[t], n_left, tree_groups[t], leaf_values, margin, leaves
+                )
+
+
+@scalar
+def _add_values(first, places, nodes, margin):
+    """The values of the leaves in these places, added to the margins of the rows from ``first`` on."""
+    for i in range(RUN):
+        row = uint64(first + i)
+        margin[row] = float32(margin[row] + bits_float(nodes[uint64(places[i]) + uint64(1)]))
+
+
+@parallel_kernel.part
+def _step_on(columns, rows, starts, nodes, sets, t, root, n_levels, group, leaf_values, margin, leaves):
+    """Rows go down so many levels of tree t from where they are, and take what they find there."""
+    last = rows.size - 1
+    for i in range(0, rows.size, ROWS_AT_ONCE):
+        j = (i, min(i + 1, last), min(i + 2, last), min(i + 3, last), min(i + 4, last), min(i + 5, last), min(i + 6, last),
+             min(i + 7, last))  # fmt: skip
+        eight = (
+            uint64(rows[j[0]]), uint64(rows[j[1]]), uint64(rows[j[2]]), uint64(rows[j[3]]), uint64(rows[j[4]]),
+            uint64(rows[j[5]]), uint64(rows[j[6]]), uint64(rows[j[7]]),
+        )  # fmt: skip
+        at = (
+            uint64(starts[j[0]]), uint64(starts[j[1]]), uint64(starts[j[2]]), uint64(starts[j[3]]), uint64(starts[j[4]]),
+            uint64(starts[j[5]]), uint64(starts[j[6]]), uint64(starts[j[7]]),
+        )  # fmt: skip
+        ends = _descend(columns, eight, nodes, sets, at, n_levels)
+        for k in range(ROWS_AT_ONCE):
+            if i + k < rows.size:
+                _add_leaf(rows[i + k], t, nodes, root, ends[k], margin[group], leaves)
+        if leaf_values.shape[1] > 1:
+            for k in range(min(ROWS_AT_ONCE, rows.size - i)):
+                _add_others(rows[i + k], ends[k], leaf_values, group, margin)
 
 
 @parallel_kernel.part

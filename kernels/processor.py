@@ -8,7 +8,7 @@ it was used whole. Later ones do not, and are given all of it. One thread of an 
 from llvmlite import binding
 from numba import config
 
-__all__ = ["converts_vectors", "is_level_4", "uses_whole_registers"]
+__all__ = ["converts_vectors", "is_level_4", "shuffles_bytes", "uses_whole_registers"]
 
 SLOWED_DOWN = ("knl", "knm", "skylake-avx512", "cannonlake", "cascadelake", "cooperlake")
 
@@ -21,6 +21,11 @@ def is_level_4(codegen) -> bool:
 def uses_whole_registers(codegen) -> bool:
     """Whether loops are to be made of vectors of 64 bytes."""
     return is_level_4(codegen) and (config.CPU_NAME or binding.get_host_cpu_name()) not in SLOWED_DOWN
+
+
+def shuffles_bytes(codegen) -> bool:
+    """Whether it has SSSE3."""
+    return "+ssse3" in getattr(codegen, "_tm_features", "") or (config.CPU_NAME or "").startswith("x86-64-v")
 
 
 def converts_vectors(codegen) -> bool:

@@ -238,7 +238,7 @@ def test_listed_rows_through_trees_that_grew_together(seed, n_rows, n_features, 
     rows = rng.permutation(n_rows)[: rng.integers(0, n_rows + 1)].astype(np.int32)
     start = rng.normal(size=(1 + leaf_size, n_rows)).astype(np.float32)
     expected, expected_leaves = start.copy(), np.full((n_rows, n_trees), -1, np.int32)
-    for row in rows:
+    for row in rows if len(rows) else range(n_rows):
         for tree in range(n_trees):
             node = tree
             while (at := flat.nodes[node])["feature"] >= 0:

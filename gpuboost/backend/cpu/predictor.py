@@ -16,9 +16,10 @@ from gpuboost.kernels.reweigh import reweigh_trees_cpu, write_margins_cpu
 from gpuboost.kernels.sparse import predict_sparse_cpu
 from gpuboost.model.tree import Tree
 
-__all__ = ["NO_LEAVES", "CpuPredictor"]
+__all__ = ["ALL_ROWS", "NO_LEAVES", "CpuPredictor"]
 
 NO_LEAVES = np.zeros((0, 0), np.int32)
+ALL_ROWS = np.zeros(0, np.int32)  # to kernels that predict listed ones
 
 
 class CpuPredictor(Predictor):
@@ -59,8 +60,8 @@ class CpuPredictor(Predictor):
             first += page.n_rows
 
     def _predict_dense(self, page: DensePage, cuts: Cuts, flat: FlatTrees, margin: Array, leaves: Array | None) -> None:
-        rows, leaves = np.arange(page.n_rows, dtype=np.int32), NO_LEAVES if leaves is None else leaves
-        predict_codes_cpu(page.columns, cuts.n_bins, rows, *flat, margin, leaves, self._n_threads)
+        leaves = NO_LEAVES if leaves is None else leaves
+        predict_codes_cpu(page.columns, cuts.n_bins, ALL_ROWS, *flat, margin, leaves, self._n_threads)
 
     def reweigh(
         self, leaves: Array, outputs: Sequence[int], before: Sequence[float], after: Sequence[float], sums: Array

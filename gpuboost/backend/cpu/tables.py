@@ -94,9 +94,13 @@ class CpuTable(ABC):
         """Which rows of page p in the selected nodes go left: marks of the page, and counts in chunks. page : with the columns
         that those are split by."""
 
+    #: Whether rows that follow each other find their leaves fast, without sets (kernels/top_codes.py): all sooner than some.
+    finds_runs = False
+
     @abstractmethod
     def predict(self, p: int, page: Page, flat: FlatTrees, rows: np.ndarray, margin: np.ndarray) -> None:
-        """Add the trees' outputs to the margins of some rows of page p. page : with the columns that the trees split by."""
+        """Add the trees' outputs to the margins of some rows of page p. page : with the columns that the trees split by.
+        rows : which; where the table finds runs, none for all."""
 
 
 def _from_a_line(*shape: int) -> np.ndarray:
@@ -178,6 +182,7 @@ class DenseTable(CpuTable):
             self.lanes = self._records.lanes
         self._drawn: list[np.ndarray] = []  # records of the features drawn, by page; one for all where pages are read anew
         self._max_bin = params.max_bin
+        self.finds_runs = binned.cuts.categorical is None
         self._narrow: _NarrowRecords | None = None
         self._is_narrow = False
 

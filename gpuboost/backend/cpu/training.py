@@ -8,6 +8,7 @@ from gpuboost.backend.contract import Array, Training, TrainingRows
 from gpuboost.backend.cpu.candidates import is_worth_narrowing, most_candidates
 from gpuboost.backend.cpu.gradients import CpuGradients
 from gpuboost.backend.cpu.leaf_quantiles import CpuLeafQuantiles
+from gpuboost.backend.cpu.predictor import ALL_ROWS
 from gpuboost.backend.cpu.rows import list_page_rows, make_room, make_room_by_row
 from gpuboost.backend.cpu.tables import open_table
 from gpuboost.backend.cpu.trees import HISTOGRAM_MEMORY, CpuTrees
@@ -15,6 +16,7 @@ from gpuboost.backend.plans import Round
 from gpuboost.backend.trees import Grown, as_words, collect_trees
 from gpuboost.binned.matrix import BinnedMatrix
 from gpuboost.kernels.structs import NODE
+from gpuboost.kernels.top_codes import MOST_LEVELS
 from gpuboost.model.tree import Tree
 from gpuboost.params import Params
 from gpuboost.storage.mapped import row_allocator
@@ -109,15 +111,17 @@ class CpuTraining(Training[Grown]):
         self.gradients.plan = self.trees.plan = plan
 
     def update_margin(self, margin: Array) -> None:
+        left_out = [p for p, rows in enumerate(self._pages) if rows.n_drawn < rows.n_rows]  # pages of which some are not drawn
+        in_order = bool(left_out) and self._table.finds_runs and self.trees.depth <= MOST_LEVELS
         for p, rows in enumerate(self._pages):
-            self.trees.add_to_margin(p, margin[:, rows.own])
-        numbers = [p for p, rows in enumerate(self._pages) if rows.n_drawn < rows.n_rows]
-        if not numbers:
+            if not in_order or rows.n_drawn == rows.n_rows:
+                self.trees.add_to_margin(p, margin[:, rows.own])
+        if not left_out:
             return
         flat = self.trees.flat()
-        for p, page in self._table.walk(flat.features, numbers):
+        for p, page in self._table.walk(flat.features, left_out):
             rows = self._pages[p]
-            for listed in filter(len, (rows.idle, rows.drawn[rows.n_drawn :])):
+            for listed in [ALL_ROWS] if in_order else filter(len, (rows.idle, rows.drawn[rows.n_drawn :])):
                 self._table.predict(p, page, flat, listed, margin[:, rows.own])
 
     def finish_trees(self) -> Grown:

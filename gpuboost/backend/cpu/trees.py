@@ -382,6 +382,11 @@ class CpuTrees(Trees):
             self._n_threads,
         )  # fmt: skip
 
+    @property
+    def depth(self) -> int:
+        """Of the deepest node."""
+        return int(self.arrays.nodes["depth"][: self.arrays.n_nodes].max())
+
     def flat(self) -> FlatTrees:
         n_trees = len(self.first_output)
         nodes, cats = self.arrays.nodes[: self.arrays.n_nodes], self.arrays.cats
