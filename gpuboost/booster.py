@@ -18,7 +18,7 @@ from gpuboost.communicator import current_communicator
 from gpuboost.config import verbosity_context
 from gpuboost.custom_objective import CustomObjective, of_round
 from gpuboost.data.dmatrix import DMatrix
-from gpuboost.errors import NotFittedError
+from gpuboost.errors import NotFittedError, kind_of
 from gpuboost.linear.boosting import LinearBoosting
 from gpuboost.model.model import Model
 from gpuboost.model_io import dumps, load_model
@@ -134,7 +134,7 @@ class Booster(ModelView):
     def start_training(self, dtrain: DMatrix, *, is_custom: bool = False) -> Boosting | LinearBoosting | Updating:
         """The running training on this matrix, started where needed. is_custom : as for training.start."""
         if not isinstance(dtrain, DMatrix):
-            raise TypeError(f"dtrain must be a DMatrix, got {type(dtrain).__name__}. Wrap it: DMatrix(X, label=y).")
+            raise TypeError(f"dtrain must be a DMatrix, got {kind_of(dtrain)}. Make one: gpuboost.DMatrix(X, label=y).")
         with self._lock:
             if self._boosting is None or not self._boosting.trains_on(dtrain):
                 self.reset()
@@ -224,7 +224,7 @@ class Booster(ModelView):
         Raises ValueError naming columns that do not fit the model's.
         """
         if not isinstance(data, DMatrix):
-            raise TypeError(f"predict takes a DMatrix, got {type(data).__name__}. Wrap it: predict(DMatrix(X)).")
+            raise TypeError(f"predict takes a DMatrix, got {kind_of(data)}. Make one: predict(gpuboost.DMatrix(X)).")
         if pred_contribs or pred_interactions:
             if pred_contribs + pred_interactions + pred_leaf + output_margin > 1:
                 raise ValueError(

@@ -36,7 +36,7 @@ from gpuboost.data.bins import Bins
 from gpuboost.data.dmatrix import DMatrix
 from gpuboost.data.given import row_numbers
 from gpuboost.data.quantile_dmatrix import QuantileDMatrix
-from gpuboost.errors import install
+from gpuboost.errors import install, kind_of
 from gpuboost.objectives import find_objective
 from gpuboost.params import Params
 from gpuboost.training.evaluate import CustomMetric, Evaluation
@@ -68,7 +68,7 @@ def cv(
     Raises ValueError and TypeError for wrong data or arguments.
     """
     if not isinstance(dtrain, DMatrix):
-        raise TypeError(f"dtrain must be a DMatrix, got {type(dtrain).__name__}.")
+        raise TypeError(f"dtrain must be a DMatrix, got {kind_of(dtrain)}. Make one: gpuboost.DMatrix(X, label=y).")
     if isinstance(dtrain, QuantileDMatrix) and dtrain.queries.is_given:
         raise ValueError("the queries of a QuantileDMatrix cannot be split: only its table has them whole. Use a DMatrix.")
     if isinstance(dtrain, QuantileDMatrix) and fpreproc is not None:

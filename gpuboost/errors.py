@@ -1,6 +1,9 @@
 """The exceptions that gpuboost raises beside Python's own ValueError, TypeError and MemoryError, and what they advise."""
 
-__all__ = ["DISTRIBUTION", "DeviceNotFoundError", "ModelFormatError", "NotFittedError", "RowError", "install", "not_built"]
+__all__ = [
+    "DISTRIBUTION", "DeviceNotFoundError", "ModelFormatError", "NotFittedError", "RowError", "from_other_library", "install",
+    "kind_of", "not_built",
+]  # fmt: skip
 
 DISTRIBUTION = "gpuboost-trees"  # what pip knows us by: on PyPI, gpuboost is another project, with a module of the same name
 
@@ -8,6 +11,18 @@ DISTRIBUTION = "gpuboost-trees"  # what pip knows us by: on PyPI, gpuboost is an
 def install(extra: str) -> str:
     """The command that installs gpuboost with one of its extras (pyproject.toml)."""
     return f"pip install '{DISTRIBUTION}[{extra}]'"
+
+
+def kind_of(value: object) -> str:
+    """The type of what was given, for messages, with its library, whose classes may be called as ours: xgboost.DMatrix."""
+    kind = type(value)
+    return kind.__name__ if kind.__module__ == "builtins" else f"{kind.__module__.partition('.')[0]}.{kind.__name__}"
+
+
+def from_other_library(model: object) -> str:
+    """For the end of a message: how a model of another library that writes XGBoost's files is read; nothing for other objects."""
+    given = "" if hasattr(model, "save_raw") else ".get_booster()" if hasattr(model, "get_booster") else None
+    return "" if given is None else f" Read it: gpuboost.Booster(model_file=model{given}.save_raw())."
 
 
 class ModelFormatError(ValueError):

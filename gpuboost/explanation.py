@@ -10,7 +10,9 @@ import numpy as np
 from gpuboost.booster import Booster
 from gpuboost.data.dmatrix import DMatrix
 from gpuboost.data.tables.device import host_array, is_device_table
+from gpuboost.data.tables.host_frames import as_frame
 from gpuboost.data.tables.sparse import is_sparse
+from gpuboost.errors import from_other_library, kind_of
 from gpuboost.model_io.dump import name_of_column
 
 __all__ = ["Explanation", "ModelExplainer", "explainer"]
@@ -29,6 +31,11 @@ class Explanation:
     base_values: np.ndarray
     data: np.ndarray | None
     feature_names: list[str]
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """That of values."""
+        return self.values.shape
 
 
 class ModelExplainer:
@@ -74,8 +81,18 @@ class ModelExplainer:
             progress=progress,
         )  # fmt: skip
 
-    def shap_values(self, X: Any) -> np.ndarray:
-        """The values of __call__, by the name that shap's explainers have for it."""
+    @property
+    def expected_value(self) -> float | np.ndarray:
+        """What the values of every row are added to: base_values of a row; (n_outputs,) of several outputs."""
+        booster = self._booster
+        nobody = np.full((1, booster.num_features()), np.nan, np.float32)
+        row = DMatrix(nobody, feature_names=booster.feature_names, feature_types=booster.feature_types)
+        bias = host_array(self._contributions(row, False, None))[0, :, -1]
+        return float(bias[0]) if len(bias) == 1 else bias
+
+    def shap_values(self, X: Any, *, check_additivity: bool = True) -> np.ndarray:
+        """The values of __call__, by the name that shap's explainers have for it. check_additivity : accepted for their sake;
+        values and base_values always add up to the margin."""
         return self(X).values
 
     def shap_interaction_values(self, X: Any) -> np.ndarray:
@@ -91,13 +108,14 @@ def explainer(model: Any, background: Any = None, *, iteration_range: tuple[int,
     to some thousand rows that the question compares with, read once, at the first explanation. iteration_range : as for predict;
     an estimator's best rounds for None.
     """
-    if hasattr(model, "get_booster"):
+    if hasattr(model, "explained_rounds"):
         rounds = model.explained_rounds(iteration_range)
         return ModelExplainer(model.get_booster(), model.explained_matrix, background, rounds, model.explained_table)
     if isinstance(model, str | os.PathLike):
         model = Booster(model_file=model)
     if not isinstance(model, Booster):
-        raise TypeError(f"model must be a Booster, an estimator or a model file, got {type(model).__name__}.")
+        hint = from_other_library(model)
+        raise TypeError(f"model must be a Booster, an estimator or a model file, got {kind_of(model)}.{hint}")
     return ModelExplainer(model, DMatrix, background, iteration_range or (0, 0))
 
 
@@ -109,4 +127,6 @@ def _as_array(X: Any) -> np.ndarray | None:
         return X.toarray()
     if is_device_table(X):
         X = host_array(X)
+    frame = X if isinstance(X, np.ndarray) or hasattr(X, "to_numpy") else as_frame(X)
+    X = X if frame is None else frame
     return X.to_numpy() if hasattr(X, "to_numpy") else np.asarray(X)

@@ -11,7 +11,7 @@ from itertools import count
 from typing import Any
 
 from gpuboost.booster import Booster
-from gpuboost.errors import install
+from gpuboost.errors import from_other_library, install, kind_of
 from gpuboost.model.model import Model
 from gpuboost.model_io import dump_trees
 from gpuboost.model_io.dump import branches, dumped_nodes, node_label, read_feature_map
@@ -172,7 +172,7 @@ def to_graphviz(
 def _booster(model: Any) -> Booster:
     model = model.get_booster() if hasattr(model, "get_booster") else model
     if not isinstance(model, Booster):
-        raise TypeError(f"booster must be a Booster or a fitted estimator, got {type(model).__name__}.")
+        raise TypeError(f"booster must be a Booster or a fitted estimator, got {kind_of(model)}.{from_other_library(model)}")
     return model
 
 

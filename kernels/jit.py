@@ -144,8 +144,9 @@ class parallel_kernel:  # noqa: N801 - reads as a decorator
         if _has_lost_openmp:
             raise RuntimeError(
                 "this process was forked after its parent had started the threads of GNU OpenMP, which do not survive a fork. "
-                'Start processes with multiprocessing.get_context("spawn") or "forkserver", fork before the first training or '
-                "prediction, or set the environment variable NUMBA_THREADING_LAYER to tbb or workqueue."
+                "Compute with one thread there (nthread=1, of estimators n_jobs=1), start processes with "
+                'multiprocessing.get_context("spawn") or "forkserver", fork before the first training or prediction, or set the '
+                "environment variable NUMBA_THREADING_LAYER to tbb or workqueue."
             )
         _start_threads()
         yield_to_others(n_threads)

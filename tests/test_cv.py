@@ -281,7 +281,7 @@ def test_folds_that_cut_queries_are_told_as_such():
 def test_wrong_arguments_are_refused_before_training(data):
     with pytest.raises(ValueError, match="nfold must lie between 2 and the 400 rows of dtrain, got 1"):
         gb.cv(LOGISTIC, data, nfold=1)
-    with pytest.raises(TypeError, match="dtrain must be a DMatrix, got ndarray"):
+    with pytest.raises(TypeError, match="dtrain must be a DMatrix, got numpy.ndarray"):
         gb.cv(LOGISTIC, X)
     with pytest.raises(ValueError, match="save_best of EarlyStopping cuts a model"):
         gb.cv(LOGISTIC, data, callbacks=[EarlyStopping(rounds=1, save_best=True)])

@@ -548,8 +548,8 @@ def test_wrong_arguments_are_named():
     data = gb.DMatrix(X, y)
     booster = gb.train({}, data, 1)
     for call, error, message in (
-        (lambda: gb.train({}, X, 1), TypeError, "dtrain must be a DMatrix, got ndarray"),
-        (lambda: booster.predict(X), TypeError, "predict takes a DMatrix, got ndarray"),
+        (lambda: gb.train({}, X, 1), TypeError, "dtrain must be a DMatrix, got numpy.ndarray"),
+        (lambda: booster.predict(X), TypeError, "predict takes a DMatrix, got numpy.ndarray"),
         (lambda: gb.train({}, data, 1, evals=[data]), TypeError, r"evals must hold \(DMatrix, name\) pairs, got DMatrix"),
         (lambda: booster.eval(X), TypeError, r"evals must hold \(DMatrix, name\) pairs, got \(ndarray, str\)"),
         (lambda: booster.eval_set([data]), TypeError, r"evals must hold \(DMatrix, name\) pairs, got DMatrix"),

@@ -161,7 +161,8 @@ def _numbers(name: str, values: Any) -> np.ndarray:
         except (TypeError, ValueError):
             pass
     if array.dtype.kind not in "biuf":
-        raise ValueError(f"{name} must hold numbers, got dtype {array.dtype}.")
+        column = f" A column goes by its name in files, datasets and lazy frames; here pass data[{values!r}]."
+        raise ValueError(f"{name} must hold numbers, got dtype {array.dtype}.{column if isinstance(values, str) else ''}")
     return array
 
 

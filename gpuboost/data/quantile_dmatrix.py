@@ -18,6 +18,7 @@ from gpuboost.data.dmatrix import DMatrix
 from gpuboost.data.tables.device import host_array
 from gpuboost.data.tables.sparse import scipy_sparse
 from gpuboost.data.view import TableView
+from gpuboost.errors import kind_of
 from gpuboost.params import EVERY_VALUE, check_param
 
 __all__ = ["QuantileDMatrix"]
@@ -46,7 +47,7 @@ class QuantileDMatrix(DMatrix):
         place = ("cpu" if self.device is None else "cuda") if device is None else check_param("device", device)
         backend = self._binning_backend(place)
         if ref is not None and not isinstance(ref, DMatrix):
-            raise TypeError(f"ref must be a DMatrix, got {type(ref).__name__}. Pass the training QuantileDMatrix.")
+            raise TypeError(f"ref must be a DMatrix, got {kind_of(ref)}. Pass the training QuantileDMatrix.")
         if page_rows is not None and page_rows < 1:
             raise ValueError(f"page_rows must be at least 1, got {page_rows}. Leave it out for one page.")
         checked, comm = check_param("max_bin", max_bin), current_communicator()

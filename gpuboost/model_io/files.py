@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from gpuboost.config import get_config
-from gpuboost.errors import ModelFormatError
+from gpuboost.errors import ModelFormatError, from_other_library, kind_of
 from gpuboost.model.model import Model
 from gpuboost.model_io.schema import from_document, shortest_decimals, to_document
 from gpuboost.model_io.strict_json import read_json
@@ -50,6 +50,8 @@ def load_model(source: str | os.PathLike[str] | bytes | bytearray | memoryview) 
         _check_size(memoryview(source).nbytes)
         data = bytes(source)
     else:
+        if hint := from_other_library(source):
+            raise TypeError(f"a model file must be given as a path or as bytes, got {kind_of(source)}.{hint}")
         path = as_path("a model file", source, "given as a path or as bytes")
         if os.path.isdir(path):
             raise IsADirectoryError(f"{path!r} is a folder. Name a model file in it.")

@@ -21,13 +21,14 @@ from gpuboost.data.tables.device import host_array, is_device_table, open_device
 from gpuboost.explanation import explainer
 from gpuboost.labels import has_classes
 from gpuboost.objectives import find_objective
-from gpuboost.sklearn.matrices import refuse_info, refuse_stream
+from gpuboost.sklearn.matrices import in_memory, refuse_info
 from gpuboost.sklearn.parameters import DEFAULTS, NOT_OF_TRAINING, PARAMETERS, signature_of
 from gpuboost.sklearn.refit import check_tables, join_rows, join_tables
 from gpuboost.training.loop import train
 
 __all__ = ["GPUBoostModel", "checked_pairs", "one_each"]
 
+OF_EXECUTION = {"n_jobs", "device", "verbosity"}  # of a fitted estimator, too; the other parameters are of the next fit
 # For scikit-learn's check of an array. Infinite values are left to training and prediction, which refuse them in every table.
 ANY_NUMBERS: dict[str, Any] = {"dtype": "numeric", "ensure_all_finite": False, "accept_sparse": True}
 
@@ -78,7 +79,14 @@ class GPUBoostModel(BaseEstimator):
         further = {name: value for name, value in params.items() if name not in self._get_param_names()}
         if further:
             self.kwargs = getattr(self, "kwargs", {}) | further
-        return super().set_params(**{name: value for name, value in params.items() if name not in further})
+        super().set_params(**{name: value for name, value in params.items() if name not in further})
+        if self.__sklearn_is_fitted__() and not OF_EXECUTION.isdisjoint(params):
+            self._execute_as_set(self._booster)
+        return self
+
+    def _execute_as_set(self, booster: Booster) -> None:
+        """Let a model predict with the threads, on the device and as verbosely as the estimator says."""
+        booster.set_param({name: self.get_params(deep=False).get(name) for name in OF_EXECUTION})
 
     def __sklearn_tags__(self):
         tags = super().__sklearn_tags__()
@@ -208,7 +216,7 @@ class GPUBoostModel(BaseEstimator):
             if reset:
                 self._note_columns(X.num_col(), X.feature_names)
             return X
-        refuse_stream(X)
+        X = in_memory(X)
         if is_device_table(X) and not hasattr(X, "columns"):
             X, _ = open_device_table(X)
             if X.ndim != 2:
@@ -218,7 +226,10 @@ class GPUBoostModel(BaseEstimator):
             return validate_data(self, X, reset=reset, skip_check_array=True)
         if hasattr(X, "columns"):
             self._check_order(X, reset)
-            return validate_data(self, X, reset=reset, skip_check_array=True)
+            X, names = validate_data(self, X, reset=reset, skip_check_array=True), _names_of(X)
+            if reset and names and not hasattr(self, "feature_names_in_"):  # scikit-learn does not know every library
+                self._note_columns(len(names), names)
+            return X
         return validate_data(self, X, reset=reset, ensure_min_samples=int(reset), **ANY_NUMBERS)
 
     def _note_columns(self, n_features: int, names: list[str] | None) -> None:
@@ -298,6 +309,8 @@ class GPUBoostModel(BaseEstimator):
     def get_num_boosting_rounds(self) -> int:
         """n_estimators, 100 for None."""
         n_rounds = 100 if self.n_estimators is None else self.n_estimators
+        if isinstance(n_rounds, float | np.floating) and n_rounds.is_integer():
+            n_rounds = int(n_rounds)  # as of all parameters that count: hyperopt draws such
         if not isinstance(n_rounds, Integral) or n_rounds < 0:
             raise ValueError(f"n_estimators must be an integer at least 0, got {n_rounds!r}. Use 100 for a start.")
         return int(n_rounds)
@@ -375,7 +388,7 @@ class GPUBoostModel(BaseEstimator):
         called with the rows that are done, and all.
         """
         made = explainer(self, background, iteration_range=iteration_range)
-        return made(X, interactions=interactions, progress=progress)
+        return made(X if isinstance(X, DMatrix) else in_memory(X), interactions=interactions, progress=progress)
 
     def _mean_sizes(self, data: DMatrix) -> np.ndarray:
         from gpuboost.explaining.contributions import mean_sizes
@@ -425,6 +438,7 @@ class GPUBoostModel(BaseEstimator):
         self._note_columns(booster.num_features(), booster.feature_names)
         self.feature_types = booster.feature_types
         self.__dict__.pop("_shap_importances", None)
+        self._execute_as_set(booster)
         self._booster = booster
 
     def _use_loaded(self, booster: Booster) -> None:
@@ -503,6 +517,12 @@ def with_labels(function: Any) -> Any:
         return function(dmatrix.get_label(), prediction, **given)
 
     return call
+
+
+def _names_of(X: Any) -> list[str] | None:
+    """The names of a frame's columns; None where some are no text, which scikit-learn takes for a table without names."""
+    names = list(getattr(X, "column_names", X.columns))
+    return names if all(isinstance(name, str) for name in names) else None
 
 
 def _refuse_empty(X: Any, info: dict[str, Any]) -> None:

@@ -8,8 +8,13 @@ import numpy as np
 from gpuboost.data.dmatrix import DMatrix
 from gpuboost.data.streams.data_iter import is_data_iter
 from gpuboost.data.streams.files import is_query
+from gpuboost.data.tables.device import is_device_table
+from gpuboost.data.tables.host_frames import as_frame
+from gpuboost.errors import kind_of
 
-__all__ = ["check_codes", "refuse_info", "refuse_stream"]
+__all__ = ["check_codes", "in_memory", "refuse_info"]
+
+WRAPPERS = "narwhals", "duckdb", "_duckdb"  # libraries whose frames have a shape, but no names that scikit-learn finds
 
 
 def refuse_info(matrix: DMatrix, **info: Any) -> None:
@@ -28,10 +33,20 @@ def check_codes(matrix: DMatrix, codes: np.ndarray, classes: np.ndarray) -> None
         )
 
 
-def refuse_stream(X: Any) -> None:
-    """TypeError for what a matrix can be made of, but what is no table."""
-    if isinstance(X, str | os.PathLike) or is_data_iter(X) or is_query(X):
+def in_memory(X: Any) -> Any:
+    """A frame that is computed when it is asked for, of polars, ibis, DuckDB and others, and a stream of Arrow's, as one in
+    memory whose columns scikit-learn can count; anything else as it is.
+
+    Raises TypeError for what a matrix can be made of, but what is no table.
+    """
+    if isinstance(X, str | os.PathLike) or is_data_iter(X) or (is_query(X) and not hasattr(X, "collect")):
         raise TypeError(
-            f"X must be a table or a DMatrix, got {type(X).__name__}. Pass gpuboost.ExtMemQuantileDMatrix(X, label), whose codes "
-            "need not fit in memory, or gpuboost.DMatrix(X, label), and None for y."
+            f"X must be a table or a DMatrix, got {kind_of(X)}. Make one: gpuboost.DMatrix(X), or "
+            "gpuboost.ExtMemQuantileDMatrix(X), whose codes need not fit in memory; to fit with its label=, and None for y."
         )
+    is_counted = hasattr(X, "shape") and type(X).__module__.partition(".")[0] not in WRAPPERS
+    is_frame = hasattr(type(X), "columns") or hasattr(X, "__arrow_c_stream__")  # asked itself, polars' lazy frames warn
+    if is_counted or not is_frame or is_device_table(X):
+        return X
+    frame = as_frame(X)
+    return X if frame is None else frame.to_native()

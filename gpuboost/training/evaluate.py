@@ -9,6 +9,7 @@ from gpuboost.arrays import on_device_of
 from gpuboost.backend.contract import Array
 from gpuboost.backend.row_sums import RowSums
 from gpuboost.data.dmatrix import DMatrix
+from gpuboost.errors import kind_of
 from gpuboost.margins import finished_prediction
 from gpuboost.metrics import get_metric
 from gpuboost.objectives import Objective
@@ -33,7 +34,7 @@ def checked_evals(evals: Iterable[Any] | None) -> list[tuple[DMatrix, str]]:
     checked = [tuple(pair) if isinstance(pair, list) else pair for pair in given]
     for pair in checked:
         if not (isinstance(pair, tuple) and len(pair) == 2 and isinstance(pair[0], DMatrix) and isinstance(pair[1], str)):
-            found = f"({', '.join(type(part).__name__ for part in pair)})" if isinstance(pair, tuple) else type(pair).__name__
+            found = f"({', '.join(map(kind_of, pair))})" if isinstance(pair, tuple) else kind_of(pair)
             raise TypeError(f"evals must hold (DMatrix, name) pairs, got {found}. Use [(dtest, 'test')].")
     return checked
 

@@ -192,5 +192,5 @@ class Boosting:
                     "the first round split no node, so it predicts a constant. A split must gain more than "
                     f"{max(params.gamma, 1e-6):g} (gamma) and leave either side a sum of hessians of {params.min_child_weight:g} "
                     f"(min_child_weight), which is {max(tree.cover[0] / tree.leaf_size for tree in trees):g} for all rows. "
-                    "Multiply tiny labels or weights, or lower these parameters.",
+                    "Multiply tiny labels or weights, or lower these parameters or reg_lambda.",
                 )
