@@ -443,7 +443,7 @@ class NaiveTraining(Training, Gradients, Trees):
         if own.shape[1] - 1 < s.max_cat_to_onehot:
             lists = [[c] for c in held]
         else:
-            noise = s.cat_noise
+            noise = s.usual_cat_noise if s.cat_noise is None else s.cat_noise
             held = [c for c in held if weights[c] >= noise * n_outputs]
             keys = self._keys_of_categories(own, weights, held, node.sums, scales, s.reg_lambda + s.cat_smooth)
             held.sort(key=lambda c: (keys[c], c))

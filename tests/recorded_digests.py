@@ -226,6 +226,7 @@ LESS_CHANCE: list[Options] = [  # cat_noise is not 0
     {"objective": "binary:logistic", "tree_method": "hist", "max_depth": 3, **SETS, "cat_noise": 0.25},
     {"objective": "reg:squarederror", **GROWTHS[2], **SETS, "cat_noise": 1.0, "weights": "zeros"},
     {"objective": "multi:softprob", "num_class": 3, "tree_method": "approx", "max_depth": 3, **SETS, "max_cat_to_onehot": 1},
+    {"objective": "count:poisson", "tree_method": "hist", "max_depth": 3, **SETS, "max_cat_to_onehot": 1, "weights": "zeros"},
 ]
 SPARSE_SETS: list[Options] = [
     {"objective": "reg:squarederror", "tree_method": "hist", "max_depth": 4, "table": f"sparse-{absent}", "types": "c",

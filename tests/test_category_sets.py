@@ -290,9 +290,46 @@ def test_rows_without_hessian_go_left_with_their_gradients(backend, max_cat_to_o
     ("binary:logistic", 2.0), ("multi:softprob", 1.0), ("count:poisson", 1.0), ("reg:squarederror", 0.0), ("reg:gamma", 0.0),
 ])  # fmt: skip
 def test_the_noise_of_gradients_is_known_of_some_objectives(objective, expected):
-    assert Params(objective=objective).cat_noise == expected
-    assert Params(objective=objective, cat_noise=0.5).cat_noise == 0.5
+    assert Params(objective=objective).usual_cat_noise == expected
     assert gb.Booster({"num_class": 3}).params == gb.Booster({"num_class": 3, "objective": "multi:softmax"}).params
+
+
+def poisson_rows(rng, spread):
+    codes = rng.integers(0, 40, (3000, 1)).astype(np.float32)
+    effect = np.exp(0.02 * rng.normal(size=40)[codes[:, 0].astype(int)])
+    return codes, np.round(300 * effect * (1 + spread * rng.normal(size=3000)))
+
+
+@pytest.mark.parametrize(("spread", "weighs"), [(0.005, False), (0.005, True), (0.2, False)])
+def test_counts_of_little_variance_leave_chance_little_to_gain(spread, weighs):
+    rng = np.random.default_rng(0)
+    codes, label = poisson_rows(rng, spread)
+    weight = rng.choice([0.0, 0.5, 1.0, 2.0], 3000) if weighs else np.ones(3000)
+    mean = np.average(label, weights=weight)
+    dispersion = np.average((label - mean) ** 2, weights=weight) / mean
+    expected = min(1, dispersion) * min(1, (weight**2).sum() / weight.sum())
+    assert (expected < 0.5) == (spread == 0.005)
+    data = gb.DMatrix(codes, label=label, feature_types=["c"], weight=weight if weighs else None)
+    usual, given = (
+        gb.train({"objective": "count:poisson", "cat_noise": noise, "max_depth": 4}, data, 5, verbose_eval=False)
+        for noise in (None, expected)
+    )
+    np.testing.assert_allclose(usual.predict(data), given.predict(data), rtol=1e-6)
+    unlike = gb.train({"objective": "count:poisson", "cat_noise": 2.0, "max_depth": 4}, data, 5, verbose_eval=False)
+    assert not np.allclose(usual.predict(data), unlike.predict(data), rtol=1e-6)
+
+
+def test_the_scale_of_weights_below_1_changes_nothing():
+    rng = np.random.default_rng(1)
+    codes = rng.integers(0, 40, (3000, 1)).astype(np.float32)
+    label = (rng.random(3000) < 1 / (1 + np.exp(-rng.normal(size=40)[codes[:, 0].astype(int)]))).astype(np.float32)
+    predicted = []
+    for scale in (1.0, 0.25, 2.0**-7):
+        data = gb.DMatrix(codes, label=label, feature_types=["c"], weight=np.full(3000, scale))
+        params = {"objective": "binary:logistic", "reg_lambda": scale, "min_child_weight": scale}
+        predicted.append(gb.train(params, data, 10, verbose_eval=False).predict(data))
+    np.testing.assert_allclose(predicted[1], predicted[0], rtol=1e-4)
+    np.testing.assert_allclose(predicted[2], predicted[0], rtol=1e-4)
 
 
 def test_categories_without_effect_are_hardly_learnt():

@@ -550,7 +550,7 @@ def test_wrong_arguments_are_named():
     for call, error, message in (
         (lambda: gb.train({}, X, 1), TypeError, "dtrain must be a DMatrix, got numpy.ndarray"),
         (lambda: booster.predict(X), TypeError, "predict takes a DMatrix, got numpy.ndarray"),
-        (lambda: gb.train({}, data, 1, evals=[data]), TypeError, r"evals must hold \(DMatrix, name\) pairs, got gpuboost.DMatrix"),
+        (lambda: gb.train({}, data, 1, evals=[data]), TypeError, r"evals must hold \(DMatrix, name\) .*, got gpuboost.DMatrix"),
         (lambda: booster.eval(X), TypeError, r"evals must hold \(DMatrix, name\) pairs, got \(numpy.ndarray, str\)"),
         (lambda: booster.eval_set([data]), TypeError, r"evals must hold \(DMatrix, name\) pairs, got gpuboost.DMatrix"),
         (lambda: booster.eval_set(data), TypeError, r"evals must hold \(DMatrix, name\) pairs, got gpuboost.DMatrix"),

@@ -1,6 +1,7 @@
 """Between the arrays of growing nodes, finished trees, and the flat layout that prediction walks. Host arrays, copies only."""
 
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from itertools import repeat
 from typing import Any, NamedTuple
 
@@ -22,6 +23,8 @@ VECTORS = 5, 8  # of them, leaf_value and weight: a number for each output
 
 def category_rules(params: Params) -> np.ndarray:
     """CATEGORY_RULES (1,) of a training."""
+    if params.cat_noise is None:
+        params = replace(params, cat_noise=params.usual_cat_noise)
     return np.array([tuple(getattr(params, str(name)) for name in CATEGORY_RULES.names or ())], CATEGORY_RULES)
 
 

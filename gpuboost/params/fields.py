@@ -131,7 +131,7 @@ class TreeParams:
     min_data_per_group: float = real(
         0, "[0, inf)", "Sets: smallest sum of hessians (rows, for squared error) of a child where a split may name several."
     )
-    cat_noise: float = real(
+    cat_noise: float | None = real(
         None, "[0, inf)",
         "Sets: variance of gradients in hessians, whose gain by chance does not count; 0: all counts. None: by the objective.",
     )  # fmt: skip
@@ -236,16 +236,18 @@ class Params(OtherBoosterParams, ObjectiveParams, TreeParams, GeneralParams):
     Raises ValueError for a value that is not allowed, NotImplementedError for one that XGBoost knows and gpuboost not yet.
     """
 
+    @property
+    def usual_cat_noise(self) -> float:
+        """cat_noise by the objective, for rows that weigh 1 and counts that vary as their mean (gradient_noise.py)."""
+        noise = GRADIENT_NOISE.get(self.objective, 0.0) if self.split_gain is None else 0.0
+        return noise * (BESIDE_STATISTICS if self.cat_encoding == "statistics" else 1)
+
     def __post_init__(self) -> None:
         for name, (default, stored) in _DEFAULTS.items():  # few differ: 140 -> 20 µs
             if (value := getattr(self, name)) is not stored:
                 object.__setattr__(self, name, stored if value is default else check_param(name, value))
         if self.max_delta_step is None:
             object.__setattr__(self, "max_delta_step", 0.7 if self.objective == "count:poisson" else 0.0)
-        if self.cat_noise is None:
-            known = self.split_gain is None and self.objective in GRADIENT_NOISE
-            noise = GRADIENT_NOISE[self.objective] if known else 0.0
-            object.__setattr__(self, "cat_noise", noise * (BESIDE_STATISTICS if self.cat_encoding == "statistics" else 1))
         is_linear = self.booster == "gblinear"
         for name, of_trees, of_linear in (("learning_rate", 0.3, 0.5), ("reg_lambda", 1.0, 0.0), ("updater", None, "shotgun")):
             if getattr(self, name) is None:
