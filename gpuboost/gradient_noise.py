@@ -3,13 +3,13 @@
     s² = s²(objective) · min(1, Σ w² / Σ w) · min(1, Σ w·(y − ȳ)² / Σ w·ȳ)        the last of counts only
 
 Sets of categories are braked by what chance gains where the variance of a gradient is s² times its hessian
-(kernels/category_splits.py). So it is for classes and for counts of Poisson's distribution, of rows that weigh 1. Weights below 1
-shrink a variance by their square, hessians by themselves. Counts of less variance than their mean, as years and heights are, leave
-chance less to gain; those of more are left to the user, as weights above 1 are, which may stand for as many rows.
+(kernels/category_splits.py). So it is for classes and for counts of Poisson's distribution, of rows that weigh 1. Weights below
+1 shrink a variance by their square, hessians by themselves. Counts of less variance than their mean, as years and heights are,
+leave chance less to gain; those of more are left to the user, as weights above 1 are, which may stand for as many rows.
 
 Loss on other rows after 100 rounds, with s² of the objective alone -> so (with s² = 0; XGBoost): years by country, Poisson
-deviance, 0.060 -> 0.055 (0.025; 0.032); of another table 0.133 -> 0.100 (0.072; 0.073). Log loss of 40 categories, weights and λ a
-tenth: 0.675 -> 0.533, as with weights of 1 (0.596; 0.584).
+deviance, 0.060 -> 0.055 (0.025; 0.032); of another table 0.133 -> 0.100 (0.072; 0.073). Log loss of 40 categories, weights and λ
+a tenth: 0.675 -> 0.533, as with weights of 1 (0.596; 0.584).
 """
 
 from dataclasses import replace
