@@ -39,7 +39,7 @@ KERNELS = [
     Kernel("count_magnitudes_cpu", "row", count_magnitudes, "a square root; rows of like gradients wait for one count", DRAWN),
     Kernel("draw_rows_cpu", "row", draw_rows, "later tries go one by one; two float64 divisions by p", DRAWN),
     Kernel("list_drawn_cpu", "row", list_drawn, "two ends to choose between, one by one where there is no AVX-512", DRAWN),
-    Kernel("compact_codes_cpu", "code", compact_codes, "a byte at a time: no shuffle of a whole record from numba", DRAWN),
+    Kernel("compact_codes_cpu", "code", compact_codes, "the whole record is read; a byte at a time where it is of 8", DRAWN),
 ]
 
 

@@ -35,7 +35,7 @@ def predict_sparse(a: Any, c: Ceilings) -> tuple[float, float]:
 
 
 def predict_codes(a: Any, c: Ceilings) -> tuple[float, float]:
-    return descend(a.rows.size, a.trees, a.tree_begin.size, c.lookup(64))
+    return descend(a.rows.size or a.columns.shape[1], a.trees, a.tree_begin.size, c.lookup(64))
 
 
 def predict_few_rows(a: Any, c: Ceilings) -> tuple[float, float]:
@@ -53,7 +53,7 @@ KERNELS = [
         ("predicting one-hot",),
     ),
     Kernel(
-        "predict_codes_cpu", "row × tree", predict_codes, "nine instructions a level; codes of a row lie in as many columns",
+        "predict_codes_cpu", "row × tree", predict_codes, "every row looks at all splits of the first levels; below, nine instructions a level",
         ("predicting codes", "half of rows, columns"),
     ),
     Kernel(
