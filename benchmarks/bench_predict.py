@@ -53,7 +53,7 @@ KERNELS = [
         ("predicting one-hot",),
     ),
     Kernel(
-        "predict_codes_cpu", "row × tree", predict_codes, "every row looks at all splits of the first levels; below, nine instructions a level",
+        "predict_codes_cpu", "row × tree", predict_codes, "rows look at all splits of six levels; below, nine instructions a level",
         ("predicting codes", "half of rows, columns"),
     ),
     Kernel(
