@@ -53,7 +53,8 @@ KERNELS = [
         ("predicting one-hot",),
     ),
     Kernel(
-        "predict_codes_cpu", "row × tree", predict_codes, "rows look at all splits of six levels; below, nine instructions a level",
+        "predict_codes_cpu", "row × tree", predict_codes,
+        "rows look at all splits of six levels; below, nine instructions a level",
         ("predicting codes", "half of rows, columns"),
     ),
     Kernel(
