@@ -22,6 +22,7 @@ CATEGORIES_KEY = "gpuboost.categories"
 INT64 = 15  # XGBoost's number of the type
 CATEGORY_CODES = 2**24  # XGBoost knows no larger ones: float32 does not hold all of them
 NO_SETS = CategorySets(np.zeros(0, np.int32), np.zeros(1, np.int64), np.zeros(0, np.int32))
+SET_KEYS = "categories_nodes", "categories_segments", "categories_sizes", "categories"  # of the schema
 
 
 def read_categories(text: Cursor) -> dict[str, list[Any]]:
@@ -113,6 +114,11 @@ def sets_to_document(tree: Tree) -> dict[str, Any]:
     }
 
 
+def _has_entries(array: Cursor | None) -> bool:
+    """Whether something is there that is no empty array."""
+    return array is not None and not (isinstance(array.value, list | np.ndarray) and len(array.value) == 0)
+
+
 def read_sets(tree: Cursor, is_split: npt.NDArray[np.bool_]) -> CategorySets | None:
     """The splits that are sets. A deleted node, or one that became a leaf, has none."""
     split_type, n_nodes = tree.get("split_type"), len(is_split)  # since XGBoost 1.3
@@ -120,6 +126,8 @@ def read_sets(tree: Cursor, is_split: npt.NDArray[np.bool_]) -> CategorySets | N
         return None
     is_categorical = split_type.integers(n_nodes, 0, 1)
     n_categorical = int(is_categorical.sum())
+    if not n_categorical and not any(_has_entries(tree.get(key)) for key in SET_KEYS):
+        return None
     nodes, begins, sizes = (
         tree[key].integers(n_categorical, low, 2**63 - 1) if tree.get(key) or n_categorical else np.zeros(0, np.int64)
         for key, low in (("categories_nodes", 0), ("categories_segments", 0), ("categories_sizes", 1))

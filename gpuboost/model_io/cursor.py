@@ -26,9 +26,13 @@ class Cursor:
     gpuboost.errors.ModelFormatError: learner.name: must be a string, got an integer.
     """
 
-    def __init__(self, value: Any, place: str = ""):
-        self.value = value
-        self.place = place
+    def __init__(self, value: Any, place: str = "", above: "Cursor | None" = None):
+        """place : within ``above``; it is asked for in messages only."""
+        self.value, self._place, self._above = value, place, above
+
+    @property
+    def place(self) -> str:
+        return self._place if self._above is None else f"{self._above.place}{self._place}".lstrip(".")
 
     def fail(self, message: str, index: int | None = None) -> NoReturn:
         """Raise ModelFormatError about this value, or about its entry ``index``."""
@@ -43,7 +47,7 @@ class Cursor:
     def get(self, key: str) -> "Cursor | None":
         """The member ``key`` of an object, or None where it is absent."""
         members = self._typed(dict)
-        return Cursor(members[key], f"{self.place}.{key}".lstrip(".")) if key in members else None
+        return Cursor(members[key], f".{key}", self) if key in members else None
 
     def __getitem__(self, key: str) -> "Cursor":
         member = self.get(key)
@@ -53,7 +57,7 @@ class Cursor:
 
     def entries(self) -> Iterator["Cursor"]:
         """The entries of an array, in order."""
-        return (Cursor(value, f"{self.place}[{i}]") for i, value in enumerate(self._typed(list)))
+        return (Cursor(value, f"[{i}]", self) for i, value in enumerate(self._typed(list)))
 
     def members(self) -> "dict[str, Cursor]":
         """The members of an object."""
@@ -72,8 +76,10 @@ class Cursor:
     def integers(self, length: int | None, low: int, high: int, *, or_booleans: bool = False) -> npt.NDArray[np.int64]:
         """An array of integers from low to high, with ``length`` entries unless that is None. Returns int64."""
         values = self._numbers(length, {int, bool} if or_booleans else {int}, "an integer")
-        smallest, largest = (np.min, np.max) if isinstance(values, np.ndarray) else (min, max)
-        if len(values) and not (low <= smallest(values) and largest(values) <= high):
+        ends: tuple[Any, ...] = ()
+        if len(values):
+            ends = (values.min(), values.max()) if isinstance(values, np.ndarray) else (min(values), max(values))
+        if not all(low <= end <= high for end in ends):
             index = next(i for i, value in enumerate(values) if not low <= value <= high)
             self.fail(f"must be between {low} and {high}, got {values[index]}.", index)
         return np.array(values, dtype=np.int64)

@@ -462,7 +462,7 @@ def _read_links(
 
     levels = [np.zeros(1, dtype=np.int64)]
     while len(frontier := levels[-1][left[levels[-1]] != -1]):
-        levels.append(np.column_stack([left[frontier], right[frontier]]).ravel())
+        levels.append(np.concatenate([left[frontier], right[frontier]]))
     is_deleted = np.ones(n_nodes, bool)
     is_deleted[np.concatenate(levels)] = False
     if (n_unreached := np.count_nonzero(is_deleted)) != n_deleted:

@@ -28,6 +28,9 @@ ARRAYS = {
     np.dtype(np.float32): b"d",
 }  # fmt: skip
 CONSTANTS = {b"Z": None, b"T": True, b"F": False}
+DTYPES = {kind: (np.dtype(form), np.dtype(form).newbyteorder("=")) for kind, form in NUMBERS.items()}
+FORMS = {kind: struct.Struct(form) for kind, form in NUMBERS.items()}
+LENGTH = FORMS[b"L"]
 
 
 def write_ubjson(value: Any) -> bytes:
@@ -114,12 +117,13 @@ class _Reader:
         self.at += len(token)
 
     def number(self, kind: bytes) -> Any:
-        return struct.unpack(NUMBERS[kind], self.take(struct.calcsize(NUMBERS[kind])))[0]
+        form = FORMS[kind]
+        return form.unpack(self.take(form.size))[0]
 
     def length(self, item_bytes: int = 1) -> int:
         """A length in items of at least that many bytes each."""
         self.expect(b"L")
-        length = self.number(b"L")
+        length = LENGTH.unpack(self.take(LENGTH.size))[0]
         left = len(self.data) - self.at
         if not 0 <= length * item_bytes <= left:
             self.fail(f"has length {length}, which does not fit the {left} bytes left.")
@@ -170,9 +174,8 @@ class _Reader:
             if kind not in NUMBERS:
                 self.fail(f"must be an array of numbers, got the type {kind!r}.")
             self.expect(b"#")
-            dtype = np.dtype(NUMBERS[kind])
-            data = self.take(self.length(dtype.itemsize) * dtype.itemsize)
-            return np.frombuffer(data, dtype).astype(dtype.newbyteorder("="))
+            stored, native = DTYPES[kind]
+            return np.frombuffer(self.take(self.length(stored.itemsize) * stored.itemsize), stored).astype(native)
         if self.skip(b"#"):
             return [self.inner(f"[{i}]") for i in range(self.length())]
         values: list[Any] = []
