@@ -10,7 +10,7 @@ import numpy as np
 from gpuboost.booster import Booster
 from gpuboost.data.dmatrix import DMatrix
 from gpuboost.data.tables.device import host_array, is_device_table
-from gpuboost.data.tables.host_frames import as_frame
+from gpuboost.data.tables.host_frames import computed
 from gpuboost.data.tables.sparse import is_sparse
 from gpuboost.errors import from_other_library, kind_of
 from gpuboost.model_io.dump import name_of_column
@@ -58,6 +58,7 @@ class ModelExplainer:
 
         progress : called with the rows that are done, and all.
         """
+        X = X if isinstance(X, DMatrix | str | os.PathLike) else computed(X)  # a stream is read once
         contributions = host_array(self._contributions(self._as_matrix(X), interactions, progress))
         inner = contributions[..., :-1, :-1] if interactions else contributions[..., :-1]
         bias = contributions[..., -1, -1] if interactions else contributions[..., -1]
@@ -127,6 +128,4 @@ def _as_array(X: Any) -> np.ndarray | None:
         return X.toarray()
     if is_device_table(X):
         X = host_array(X)
-    frame = X if isinstance(X, np.ndarray) or hasattr(X, "to_numpy") else as_frame(X)
-    X = X if frame is None else frame
     return X.to_numpy() if hasattr(X, "to_numpy") else np.asarray(X)

@@ -170,10 +170,10 @@ def to_graphviz(
 
 
 def _booster(model: Any) -> Booster:
-    model = model.get_booster() if hasattr(model, "get_booster") else model
-    if not isinstance(model, Booster):
+    booster = model.get_booster() if hasattr(model, "get_booster") else model
+    if not isinstance(booster, Booster):
         raise TypeError(f"booster must be a Booster or a fitted estimator, got {kind_of(model)}.{from_other_library(model)}")
-    return model
+    return booster
 
 
 def _refuse_num_trees(kwargs: Mapping[str, Any]) -> None:

@@ -304,7 +304,7 @@ def poisson_rows(rng, spread):
 def test_counts_of_little_variance_leave_chance_little_to_gain(spread, weighs):
     rng = np.random.default_rng(0)
     codes, label = poisson_rows(rng, spread)
-    weight = rng.choice([0.0, 0.5, 1.0, 2.0], 3000) if weighs else np.ones(3000)
+    weight = rng.choice([0.0, 0.25, 0.5, 1.0], 3000) if weighs else np.ones(3000)
     mean = np.average(label, weights=weight)
     dispersion = np.average((label - mean) ** 2, weights=weight) / mean
     expected = min(1, dispersion) * min(1, (weight**2).sum() / weight.sum())
@@ -317,6 +317,16 @@ def test_counts_of_little_variance_leave_chance_little_to_gain(spread, weighs):
     np.testing.assert_allclose(usual.predict(data), given.predict(data), rtol=1e-6)
     unlike = gb.train({"objective": "count:poisson", "cat_noise": 2.0, "max_depth": 4}, data, 5, verbose_eval=False)
     assert not np.allclose(usual.predict(data), unlike.predict(data), rtol=1e-6)
+
+
+def test_scale_pos_weight_is_a_weight():
+    rng = np.random.default_rng(2)
+    codes, label = rng.integers(0, 40, (3000, 1)).astype(np.float32), (rng.random(3000) < 0.7).astype(np.float32)
+    weighed = gb.DMatrix(codes, label=label, feature_types=["c"], weight=np.where(label > 0, 0.25, 1.0))
+    data, params = gb.DMatrix(codes, label=label, feature_types=["c"]), {"objective": "binary:logistic"}
+    scaled = gb.train({**params, "scale_pos_weight": 0.25}, data, 5, verbose_eval=False)
+    expected = gb.train(params, weighed, 5, verbose_eval=False)
+    np.testing.assert_allclose(scaled.predict(data), expected.predict(data), rtol=1e-4)
 
 
 def test_the_scale_of_weights_below_1_changes_nothing():

@@ -7,7 +7,7 @@ import pytest
 from scipy.sparse import csr_matrix
 
 import gpuboost as gb
-from gpuboost.backend.cpu import trees
+from gpuboost.backend.cpu import training, trees
 from gpuboost.kernels.row_leaves import FEWEST_ROWS
 
 N_ROWS = FEWEST_ROWS + 900
@@ -41,7 +41,11 @@ LEFT_OUT = {
     "sampled by gradient": {"subsample": 0.3, "sampling_method": "gradient_based"},
     "sampled forest": {"num_parallel_tree": 2, "subsample": 0.7},
     "weighed": {},
+    "few left out": {"subsample": 0.9},
+    "sampled and deep": {"subsample": 0.5, "max_depth": 9, "min_child_weight": 0},
+    "sampled vector": {**ALL_ROWS["vector"], "subsample": 0.5},
 }
+LISTED = "few left out", "sampled and deep", "sampled vector"
 
 
 @pytest.fixture
@@ -87,9 +91,15 @@ def test_rows_that_are_all_drawn_go_one_by_one_to_the_same_model(name, n_threads
 
 
 @pytest.mark.parametrize("name", LEFT_OUT)
-def test_where_rows_are_left_out_none_is_written_over(name, called):
-    outcome(name, 2, SOME_ZEROS if name == "weighed" else None)
-    assert set(called) == BY_LISTS
+def test_where_rows_are_left_out_none_is_written_over(name, called, monkeypatch):
+    """And all find their leaves in the table's order, where that is sooner, to the same margins."""
+    weight = SOME_ZEROS if name == "weighed" else None
+    found = outcome(name, 2, weight)
+    assert set(called) == (BY_LISTS if name in LISTED else {"sum_leaves_cpu"})
+    monkeypatch.setattr(training.CpuTraining, "_finds_all_sooner", lambda self: name in LISTED)
+    called.clear()
+    assert outcome(name, 2, weight) == found
+    assert set(called) == ({"sum_leaves_cpu"} if name in LISTED else BY_LISTS)
 
 
 def test_of_pages_those_without_rows_of_zero_weight_go_row_by_row(called, monkeypatch):

@@ -3,6 +3,7 @@ predict otherwise."""
 
 import json
 
+import narwhals as nw
 import numpy as np
 import polars as pl
 import pyarrow as pa
@@ -25,13 +26,20 @@ def configuration(model):
 def test_a_fitted_estimator_passes_on_how_to_execute():
     model = gb.GPUBoostClassifier(**FITTED).fit(X, y)
     before, raw = model.predict_proba(X), model.get_booster().save_raw()
-    model.set_params(n_jobs=1, device="cpu", max_depth=2)
-    assert (configuration(model)["nthread"], configuration(model)["device"]) == ("1", "cpu")
+    model.set_params(n_jobs=1, device="cpu", max_depth=2, verbosity=0)
+    assert [configuration(model)[name] for name in ("nthread", "device")] == ["1", "cpu"]
+    assert model.get_booster().params.verbosity == 0
     assert np.array_equal(model.predict_proba(X), before) and model.get_booster().save_raw() == raw
     model.set_params(n_jobs=None)
     assert configuration(model)["nthread"] == configuration(gb.GPUBoostClassifier(n_estimators=3).fit(X, y))["nthread"]
     with pytest.raises(ValueError, match="nthread"):
         model.set_params(n_jobs="many")
+
+
+def test_threads_by_their_other_name():
+    model = gb.GPUBoostClassifier(n_estimators=3, nthread=1).fit(X, y).set_params(device="cpu")
+    assert configuration(model)["nthread"] == "1"
+    assert configuration(gb.GPUBoostClassifier(n_estimators=3).fit(X, y).set_params(nthread=1))["nthread"] == "1"
 
 
 def test_a_loaded_model_executes_as_its_estimator_says(tmp_path):
@@ -42,7 +50,8 @@ def test_a_loaded_model_executes_as_its_estimator_says(tmp_path):
 
 
 @pytest.mark.parametrize("given", [
-    lambda: FRAME, lambda: FRAME.lazy(), lambda: FRAME.to_arrow(), lambda: FRAME.to_arrow().to_reader(),
+    lambda: FRAME, lambda: FRAME.lazy(), lambda: nw.from_native(FRAME), lambda: nw.from_native(FRAME.lazy()),
+    lambda: FRAME.to_arrow(), lambda: FRAME.to_arrow().to_reader(),
     lambda: pa.RecordBatch.from_pydict(FRAME.to_dict(as_series=False)),
 ])  # fmt: skip
 def test_estimators_read_frames_that_are_computed_or_streamed(given):
@@ -53,6 +62,16 @@ def test_estimators_read_frames_that_are_computed_or_streamed(given):
     assert np.array_equal(model.predict_proba(given()), expected.predict_proba(X))
     explained = model.explain(given())
     assert explained.shape == (120, 3) and np.array_equal(explained.data, X)
+    assert np.array_equal(gb.explainer(model.get_booster())(given()).data, X)
+
+
+@pytest.mark.parametrize("given", [lambda frame: frame.lazy(), lambda frame: frame.to_arrow().to_reader()])
+def test_rankers_find_queries_in_frames_that_are_computed(given):
+    frame = FRAME.with_columns(pl.Series("qid", np.arange(120) // 10))
+    expected = gb.GPUBoostRanker(n_estimators=3).fit(FRAME, y, qid=np.arange(120) // 10)
+    model = gb.GPUBoostRanker(n_estimators=3).fit(given(frame), y)
+    assert np.array_equal(model.predict(given(frame)), expected.predict(FRAME))
+    assert model.score(given(frame), y) == expected.score(FRAME, y, qid=np.arange(120) // 10)
 
 
 def test_what_is_no_table_is_refused_with_a_remedy(tmp_path):
@@ -60,7 +79,7 @@ def test_what_is_no_table_is_refused_with_a_remedy(tmp_path):
     for given in ("rows.parquet", pa.dataset.dataset(FRAME.to_arrow())):
         with pytest.raises(TypeError, match=r"X must be a table or a DMatrix, got .* Make one: gpuboost.DMatrix\(X\)"):
             model.predict(given)
-    with pytest.raises(ValueError, match=r"here pass data\['c'\]"):
+    with pytest.raises(ValueError, match=r"Pass the values, data\['c'\]"):
         gb.DMatrix(FRAME, label="c")
 
 
@@ -77,8 +96,11 @@ def test_objects_of_xgboost_are_called_by_their_module():
                  lambda: gb.explainer(booster)):  # fmt: skip
         with pytest.raises(TypeError, match=r"xgboost\.Booster\. Read it: .*\(model_file=model\.save_raw\(\)\)"):
             call()
-    with pytest.raises(TypeError, match=r"XGBClassifier\. Read it: .*model\.get_booster\(\)\.save_raw\(\)"):
-        gb.explainer(estimator)
+    for call in (gb.explainer, gb.plot_importance):
+        with pytest.raises(TypeError, match=r"XGBClassifier\. Read it: .*model\.get_booster\(\)\.save_raw\(\)"):
+            call(estimator)
+    with pytest.raises(TypeError, match=r"got xgboost\.DMatrix"):
+        gb.DMatrix(theirs)
     read = gb.Booster(model_file=booster.save_raw())
     np.testing.assert_allclose(read.predict(ours), booster.predict(theirs), rtol=1e-6)
 

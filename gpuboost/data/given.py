@@ -161,7 +161,7 @@ def _numbers(name: str, values: Any) -> np.ndarray:
         except (TypeError, ValueError):
             pass
     if array.dtype.kind not in "biuf":
-        column = f" A column goes by its name in files, datasets and lazy frames; here pass data[{values!r}]."
+        column = f" Pass the values, data[{values!r}]: a name is for a DMatrix of a file, a dataset or a lazy frame."
         raise ValueError(f"{name} must hold numbers, got dtype {array.dtype}.{column if isinstance(values, str) else ''}")
     return array
 

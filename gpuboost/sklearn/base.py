@@ -28,7 +28,7 @@ from gpuboost.training.loop import train
 
 __all__ = ["GPUBoostModel", "checked_pairs", "one_each"]
 
-OF_EXECUTION = {"n_jobs", "device", "verbosity"}  # of a fitted estimator, too; the other parameters are of the next fit
+OF_EXECUTION = {"n_jobs", "nthread", "device", "verbosity"}  # of a fitted estimator, too; others are of the next fit
 # For scikit-learn's check of an array. Infinite values are left to training and prediction, which refuse them in every table.
 ANY_NUMBERS: dict[str, Any] = {"dtype": "numeric", "ensure_all_finite": False, "accept_sparse": True}
 
@@ -86,7 +86,9 @@ class GPUBoostModel(BaseEstimator):
 
     def _execute_as_set(self, booster: Booster) -> None:
         """Let a model predict with the threads, on the device and as verbosely as the estimator says."""
-        booster.set_param({name: self.get_params(deep=False).get(name) for name in OF_EXECUTION})
+        given = self.get_params(deep=False)
+        n_threads = given.get("nthread") if given.get("n_jobs") is None else given["n_jobs"]
+        booster.set_param({"nthread": n_threads, "device": given.get("device"), "verbosity": given.get("verbosity")})
 
     def __sklearn_tags__(self):
         tags = super().__sklearn_tags__()
@@ -388,7 +390,7 @@ class GPUBoostModel(BaseEstimator):
         called with the rows that are done, and all.
         """
         made = explainer(self, background, iteration_range=iteration_range)
-        return made(X if isinstance(X, DMatrix) else in_memory(X), interactions=interactions, progress=progress)
+        return made(X, interactions=interactions, progress=progress)
 
     def _mean_sizes(self, data: DMatrix) -> np.ndarray:
         from gpuboost.explaining.contributions import mean_sizes

@@ -8,13 +8,10 @@ import numpy as np
 from gpuboost.data.dmatrix import DMatrix
 from gpuboost.data.streams.data_iter import is_data_iter
 from gpuboost.data.streams.files import is_query
-from gpuboost.data.tables.device import is_device_table
-from gpuboost.data.tables.host_frames import as_frame
+from gpuboost.data.tables.host_frames import computed
 from gpuboost.errors import kind_of
 
 __all__ = ["check_codes", "in_memory", "refuse_info"]
-
-WRAPPERS = "narwhals", "duckdb", "_duckdb"  # libraries whose frames have a shape, but no names that scikit-learn finds
 
 
 def refuse_info(matrix: DMatrix, **info: Any) -> None:
@@ -34,8 +31,7 @@ def check_codes(matrix: DMatrix, codes: np.ndarray, classes: np.ndarray) -> None
 
 
 def in_memory(X: Any) -> Any:
-    """A frame that is computed when it is asked for, of polars, ibis, DuckDB and others, and a stream of Arrow's, as one in
-    memory whose columns scikit-learn can count; anything else as it is.
+    """A table whose columns scikit-learn can count: frames that are computed when they are asked for are computed.
 
     Raises TypeError for what a matrix can be made of, but what is no table.
     """
@@ -44,9 +40,4 @@ def in_memory(X: Any) -> Any:
             f"X must be a table or a DMatrix, got {kind_of(X)}. Make one: gpuboost.DMatrix(X), or "
             "gpuboost.ExtMemQuantileDMatrix(X), whose codes need not fit in memory; to fit with its label=, and None for y."
         )
-    is_counted = hasattr(X, "shape") and type(X).__module__.partition(".")[0] not in WRAPPERS
-    is_frame = hasattr(type(X), "columns") or hasattr(X, "__arrow_c_stream__")  # asked itself, polars' lazy frames warn
-    if is_counted or not is_frame or is_device_table(X):
-        return X
-    frame = as_frame(X)
-    return X if frame is None else frame.to_native()
+    return computed(X)

@@ -6,6 +6,7 @@ import numpy as np
 
 from gpuboost.data.dmatrix import DMatrix
 from gpuboost.data.tables.device import is_device_table
+from gpuboost.data.tables.host_frames import computed
 from gpuboost.objectives import find_objective
 from gpuboost.sklearn.base import GPUBoostModel, checked_pairs, one_each
 from gpuboost.sklearn.matrices import refuse_info
@@ -91,6 +92,7 @@ def _split(X: Any, group: Any, qid: Any, names: str) -> tuple[Any, dict[str, Any
 
 def _without_qid(X: Any) -> tuple[Any, Any]:
     """(a frame without the column "qid", that column), or (X, None)."""
+    X = computed(X)
     names = getattr(X, "column_names", getattr(X, "columns", ()))
     if QID not in list(names):
         return X, None

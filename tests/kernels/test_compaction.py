@@ -88,7 +88,7 @@ def test_codes_are_copied_and_nothing_else(seed, n_rows, n_features, dtype, n_th
 @settings(max_examples=15)
 @given(st.integers(0, 2**32), st.integers(0, 40), st.integers(1, 20), st.sampled_from([np.uint8, np.uint16]))
 @each_runner
-def test_codes_on_cuda_are_the_cpus(run, seed, n_rows, n_features, dtype):
+def test_codes_are_copied_on_cuda(run, seed, n_rows, n_features, dtype):
     """What is left of a word becomes 0; other words, and rows that are not drawn, stay."""
     rng = np.random.default_rng(seed)
     records, features = records_of(rng, n_rows, n_features, dtype), some_features(rng, n_features)

@@ -94,7 +94,7 @@ class CpuTable(ABC):
         """Which rows of page p in the selected nodes go left: marks of the page, and counts in chunks. page : with the columns
         that those are split by."""
 
-    #: Whether rows that follow each other find their leaves fast, without sets (kernels/top_codes.py): all sooner than some.
+    #: Whether rows that follow each other find their leaves fast, without sets (kernels/top_codes.py).
     finds_runs = False
 
     @abstractmethod

@@ -112,7 +112,7 @@ class CpuTraining(Training[Grown]):
 
     def update_margin(self, margin: Array) -> None:
         left_out = [p for p, rows in enumerate(self._pages) if rows.n_drawn < rows.n_rows]  # pages of which some are not drawn
-        in_order = bool(left_out) and self._table.finds_runs and self.trees.depth <= MOST_LEVELS
+        in_order = bool(left_out) and self._finds_all_sooner()
         for p, rows in enumerate(self._pages):
             if not in_order or rows.n_drawn == rows.n_rows:
                 self.trees.add_to_margin(p, margin[:, rows.own])
@@ -123,6 +123,13 @@ class CpuTraining(Training[Grown]):
             rows = self._pages[p]
             for listed in [ALL_ROWS] if in_order else filter(len, (rows.idle, rows.drawn[rows.n_drawn :])):
                 self._table.predict(p, page, flat, listed, margin[:, rows.own])
+
+    def _finds_all_sooner(self) -> bool:
+        """Whether all rows find their leaves in the table's order sooner than those drawn are listed and the others go down.
+        300,000 × 28, depth 6, one thread of an Intel Xeon, ms of either: half drawn 1.4, 2.6; 80 % 1.35, 1.36; 95 % 1.4, 0.8."""
+        n_rows, n_drawn = (sum(getattr(rows, name) for rows in self._pages) for name in ("n_rows", "n_drawn"))
+        is_fast = self._table.finds_runs and self._leaf_size == 1 and self.trees.depth <= MOST_LEVELS
+        return is_fast and 4 * (n_rows - n_drawn) >= n_rows
 
     def finish_trees(self) -> Grown:
         trees, arrays, n = self.trees, self.trees.arrays, self.trees.arrays.n_nodes

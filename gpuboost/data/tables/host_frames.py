@@ -8,10 +8,13 @@ from typing import Any
 import numpy as np
 
 from gpuboost.data.tables.batches import SCAN_ROWS, Array, Read, Rows, row_slices
+from gpuboost.data.tables.device import is_device_table
 from gpuboost.data.tables.names import PANDAS_INDEX, check_names
 from gpuboost.data.tables.numbers import check_objects, to_float32
 
-__all__ = ["HostColumn", "HostFrame", "as_frame"]
+__all__ = ["HostColumn", "HostFrame", "as_frame", "computed"]
+
+WRAPPERS = "narwhals", "duckdb", "_duckdb"  # libraries whose frames have a shape, but no names that scikit-learn finds
 
 
 def as_frame(data: Any) -> Any:
@@ -31,6 +34,17 @@ def as_frame(data: Any) -> Any:
     if frame is data and hasattr(data, "__arrow_c_stream__"):  # from a library that narwhals does not know
         return _read_arrow_stream(data)
     return frame if isinstance(frame, nw.DataFrame) else None
+
+
+def computed(data: Any) -> Any:
+    """A frame that is computed when it is asked for, of polars, ibis, DuckDB and others, and a stream of Arrow's, which can be
+    read once, as a frame in memory whose columns can be counted; anything else as it is."""
+    is_counted = hasattr(data, "shape") and type(data).__module__.partition(".")[0] not in WRAPPERS
+    is_frame = hasattr(type(data), "columns") or hasattr(data, "__arrow_c_stream__")  # asked itself, polars' lazy frames warn
+    if is_counted or not is_frame or isinstance(data, list | tuple) or is_device_table(data):
+        return data
+    frame = as_frame(data)
+    return data if frame is None else frame.to_native()
 
 
 def _read_arrow_stream(data: Any) -> Any:

@@ -72,7 +72,7 @@ def _load_host_table(data: Any) -> HostFrame | SparseTable | np.ndarray:
     except ValueError as error:
         raise ValueError(f"data must be a table whose rows are equally long. {error}") from None
     if table.ndim == 0 and not isinstance(data, np.ndarray):
-        raise TypeError(f"data must be a 2-D array, a list of rows or a data frame, got {type(data).__name__}.")
+        raise TypeError(f"data must be a 2-D array, a list of rows or a data frame, got {errors.kind_of(data)}.")
     return table
 
 
