@@ -38,7 +38,7 @@ def n_code_levels(n_levels):
 def lay_out_code_tops(nodes, tree_begin, n_levels, lows, widths):
     """The first levels of all trees. nodes : uint32 (4 · n_nodes,), IN, of codes as kernels/predict.lay_out.
 
-    lows, widths : as codes (n_trees, 2^MOST_LEVELS), OUT. Returns features and places, uint32, of that shape: of a split its
+    lows, widths : as codes (n_trees, 2^MOST_LEVELS), OUT, zeroed by the caller. Returns features and places, uint32, of that shape: of a split its
     column; and what lies below the levels, 4 · number of the node.
     """
     features, places = np.zeros(lows.shape, np.uint32), np.zeros(lows.shape, np.uint32)
@@ -57,7 +57,8 @@ def lay_out_code_tops(nodes, tree_begin, n_levels, lows, widths):
 
 @intrinsic
 def _choose(typing_context, columns, feature, row, lows, widths, k, found, left, n_right):
-    """found[k, :] of the rows from ``row`` on, from found[left, :] or found[left + 1, :] + n_right. 0 for either of 0."""
+    """found[k, :] of the rows from ``row`` on: found[left, :], or where they go right found[left + 1, :] + n_right. Of left = 0
+    both are found[0, :]."""
     lanes = ir.VectorType(ir.IntType(columns.dtype.bitwidth), RUN)
 
     def codegen(context, builder, signature, args):
