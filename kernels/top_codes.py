@@ -38,7 +38,7 @@ def n_code_levels(n_levels):
 def lay_out_code_tops(nodes, tree_begin, n_levels, lows, widths):
     """The first levels of all trees. nodes : uint32 (4 · n_nodes,), IN, of codes as kernels/predict.lay_out.
 
-    lows, widths : as codes (n_trees, 2^MOST_LEVELS), OUT, zeroed by the caller. Returns features and places, uint32, of that shape:
+    lows, widths : as codes (n_trees, 2^MOST_LEVELS), OUT, zeroed by the caller. Returns features and places, uint32, alike:
     of a split its column; and what lies below the levels, 4 · number of the node.
     """
     features, places = np.zeros(lows.shape, np.uint32), np.zeros(lows.shape, np.uint32)
