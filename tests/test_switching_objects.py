@@ -99,8 +99,10 @@ def test_objects_of_xgboost_are_called_by_their_module():
     for call in (gb.explainer, gb.plot_importance):
         with pytest.raises(TypeError, match=r"XGBClassifier\. Read it: .*model\.get_booster\(\)\.save_raw\(\)"):
             call(estimator)
-    with pytest.raises(TypeError, match=r"got xgboost\.DMatrix"):
-        gb.DMatrix(theirs)
+    fitted = gb.GPUBoostClassifier(n_estimators=2).fit(X, y)
+    for call in (gb.DMatrix, fitted.predict, lambda matrix: fitted.fit(matrix, y)):
+        with pytest.raises(TypeError, match=r"got xgboost\.DMatrix"):
+            call(theirs)
     read = gb.Booster(model_file=booster.save_raw())
     np.testing.assert_allclose(read.predict(ours), booster.predict(theirs), rtol=1e-6)
 

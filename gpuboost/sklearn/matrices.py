@@ -35,7 +35,9 @@ def in_memory(X: Any) -> Any:
 
     Raises TypeError for what a matrix can be made of, but what is no table.
     """
-    if isinstance(X, str | os.PathLike) or is_data_iter(X) or (is_query(X) and not hasattr(X, "collect")):
+    is_other_matrix = hasattr(X, "get_label") and hasattr(X, "num_row")  # XGBoost's DMatrix
+    is_stream = isinstance(X, str | os.PathLike) or is_data_iter(X) or (is_query(X) and not hasattr(X, "collect"))
+    if is_other_matrix or is_stream:
         raise TypeError(
             f"X must be a table or a DMatrix, got {kind_of(X)}. Make one: gpuboost.DMatrix(X), or "
             "gpuboost.ExtMemQuantileDMatrix(X), whose codes need not fit in memory; to fit with its label=, and None for y."
