@@ -58,7 +58,7 @@ class ModelExplainer:
 
         progress : called with the rows that are done, and all.
         """
-        X = X if isinstance(X, DMatrix | str | os.PathLike) else computed(X)  # a stream is read once
+        X = computed(X)  # a stream is read once
         contributions = host_array(self._contributions(self._as_matrix(X), interactions, progress))
         inner = contributions[..., :-1, :-1] if interactions else contributions[..., :-1]
         bias = contributions[..., -1, -1] if interactions else contributions[..., -1]

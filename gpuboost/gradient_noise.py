@@ -31,19 +31,19 @@ __all__ = ["usual_noise"]
 
 def usual_noise(params: Params, rows: TrainingRows, backend: Backend, comm: Communicator) -> float:
     """cat_noise of a training on these rows, of which none is given."""
-    noise = params.usual_cat_noise
-    if noise == 0:
-        return 0.0
-    put, weight = backend.memory.put, rows.weight
-    if comm.any(len(weight) > 0 or params.scale_pos_weight != 1):
+    noise, put, weight = params.usual_cat_noise, backend.memory.put, rows.weight
+    are_weighed, are_counts = comm.any(len(weight) > 0 or params.scale_pos_weight != 1), params.objective == "count:poisson"
+    if noise == 0 or not (are_weighed or are_counts):
+        return noise
+    if are_weighed:
         weight = weight if len(weight) else np.ones(rows.label.shape[1], np.float32)
         weight = np.where(rows.label[0] > 0, weight * np.float32(params.scale_pos_weight), weight)
     label = put(np.ascontiguousarray(rows.label))
     sums = RowSums(backend, comm, label, label, put(weight))
     total = sums.total_weight
-    if comm.any(len(weight) > 0):
+    if are_weighed:
         noise *= _at_most_1(replace(sums, label=put(weight[None])).sum_of(label_term, 0.0), total)
-    if params.objective == "count:poisson":
+    if are_counts:
         means = [sums.sum_of(label_term, k) / total for k in range(len(rows.label))]
         squares = [sums.sum_of(squared_label_term, k) / total for k in range(len(rows.label))]
         noise *= _at_most_1(fsum(square - mean * mean for square, mean in zip(squares, means)), fsum(means))

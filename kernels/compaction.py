@@ -16,7 +16,7 @@ from numba import int32, int64, uint32, uint64
 from gpuboost.kernels.addresses import load_at, permute_bytes, store_at
 from gpuboost.kernels.cuda_common import cuda_kernel, device_function, n_threads, thread_number
 from gpuboost.kernels.jit import claim, launch, parallel_kernel
-from gpuboost.kernels.shuffling import can_shuffle, list_masks, shuffle_record
+from gpuboost.kernels.shuffling import WIDTH, can_shuffle, list_masks, shuffle_record
 
 CHUNK = 1024  # rows
 
@@ -33,7 +33,7 @@ def compact_codes_cpu(records, features, rows, selected, n_threads):
     100 columns 9.0 -> 3.4.
     """
     counter = np.zeros(1, np.int64)
-    if can_shuffle() and records.shape[1] * records.itemsize % 16 == 0:
+    if can_shuffle() and records.shape[1] * records.itemsize % WIDTH == 0:
         args = counter, records.view(np.uint8), rows, *list_masks(features, records.itemsize), selected.view(np.uint8)
         launch(n_threads, _shuffle_records, args)
     else:
@@ -51,9 +51,9 @@ def _shuffle_records(counter, records, rows, masks, bounds, first, selected):
             source, target = int64(row) * width, int64(row) * new_width
             for j in range(n_written):
                 n_masks = bounds[j + 1] - bounds[j]
-                is_half = 16 * j + 16 > new_width
+                is_half = WIDTH * (j + 1) > new_width
                 shuffle_record(
-                    records, source + 16 * first[j], bounds[j], masks, n_masks, selected, target + 16 * j, is_half
+                    records, source + WIDTH * first[j], bounds[j], masks, n_masks, selected, target + WIDTH * j, is_half
                 )  # fmt: skip
 
 

@@ -16,7 +16,7 @@ from numba.extending import intrinsic
 from gpuboost.kernels.jit import parallel_kernel
 from gpuboost.kernels.processor import shuffles_bytes
 
-__all__ = ["can_shuffle", "list_masks", "shuffle_record"]
+__all__ = ["WIDTH", "can_shuffle", "list_masks", "shuffle_record"]
 
 WIDTH, NONE = 16, 128
 

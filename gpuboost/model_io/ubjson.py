@@ -30,7 +30,6 @@ ARRAYS = {
 CONSTANTS = {b"Z": None, b"T": True, b"F": False}
 DTYPES = {kind: (np.dtype(form), np.dtype(form).newbyteorder("=")) for kind, form in NUMBERS.items()}
 FORMS = {kind: struct.Struct(form) for kind, form in NUMBERS.items()}
-LENGTH = FORMS[b"L"]
 
 
 def write_ubjson(value: Any) -> bytes:
@@ -123,7 +122,7 @@ class _Reader:
     def length(self, item_bytes: int = 1) -> int:
         """A length in items of at least that many bytes each."""
         self.expect(b"L")
-        length = LENGTH.unpack(self.take(LENGTH.size))[0]
+        length = self.number(b"L")
         left = len(self.data) - self.at
         if not 0 <= length * item_bytes <= left:
             self.fail(f"has length {length}, which does not fit the {left} bytes left.")

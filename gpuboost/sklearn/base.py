@@ -229,7 +229,8 @@ class GPUBoostModel(BaseEstimator):
         if hasattr(X, "columns"):
             self._check_order(X, reset)
             X, names = validate_data(self, X, reset=reset, skip_check_array=True), _names_of(X)
-            if reset and names and not hasattr(self, "feature_names_in_"):  # scikit-learn does not know every library
+            is_named = bool(names) and all(isinstance(name, str) for name in names)
+            if reset and is_named and not hasattr(self, "feature_names_in_"):  # scikit-learn does not know every library
                 self._note_columns(len(names), names)
             return X
         return validate_data(self, X, reset=reset, ensure_min_samples=int(reset), **ANY_NUMBERS)
@@ -245,7 +246,7 @@ class GPUBoostModel(BaseEstimator):
         if reset or not hasattr(self, "feature_names_in_"):
             return
         known = self.feature_names_in_.tolist()
-        names = list(getattr(X, "column_names", X.columns))  # pyarrow's columns are not names
+        names = _names_of(X)
         if names != known and sorted(map(str, names)) == sorted(known):
             at = next(i for i, name in enumerate(names) if name != known[i])
             raise ValueError(
@@ -521,10 +522,9 @@ def with_labels(function: Any) -> Any:
     return call
 
 
-def _names_of(X: Any) -> list[str] | None:
-    """The names of a frame's columns; None where some are no text, which scikit-learn takes for a table without names."""
-    names = list(getattr(X, "column_names", X.columns))
-    return names if all(isinstance(name, str) for name in names) else None
+def _names_of(X: Any) -> list[Any]:
+    """Of a frame's columns; pyarrow's ``columns`` are no names."""
+    return list(getattr(X, "column_names", X.columns))
 
 
 def _refuse_empty(X: Any, info: dict[str, Any]) -> None:

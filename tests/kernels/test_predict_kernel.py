@@ -225,6 +225,22 @@ def grown_together(rng, n_bins, n_trees, n_splits, leaf_size=1):
     return FlatTrees(nodes, leaf_values, np.arange(n_trees), rng.integers(0, 2, n_trees).astype(np.int32), None)
 
 
+def walk_codes(flat, columns, n_bins, rows, start):
+    """Margins and leaves, row by row in plain Python."""
+    margin, leaves = start.copy(), np.full((columns.shape[1], len(flat.first_node)), -1, np.int32)
+    for row in rows:
+        for t, begin in enumerate(flat.first_node):
+            node = 0
+            while (at := flat.nodes[begin + node])["feature"] >= 0:
+                code = columns[at["feature"], row]
+                is_left = at["default_left"] == 1 if code == n_bins[at["feature"]] else code <= at["bin"]
+                node = at["left"] + (not is_left)
+            leaves[row, t] = node
+            for own, value in enumerate(flat.leaf_values[begin + node]):
+                margin[flat.first_output[t] + own, row] += value
+    return margin, leaves
+
+
 @settings(max_examples=40)
 @given(
     st.integers(0, 2**32), st.integers(1, 40), st.integers(1, 4), st.integers(1, 5), st.integers(0, 12),
@@ -237,16 +253,7 @@ def test_listed_rows_through_trees_that_grew_together(seed, n_rows, n_features, 
     flat = grown_together(rng, n_bins, n_trees, n_splits, leaf_size)
     rows = rng.permutation(n_rows)[: rng.integers(0, n_rows + 1)].astype(np.int32)
     start = rng.normal(size=(1 + leaf_size, n_rows)).astype(np.float32)
-    expected, expected_leaves = start.copy(), np.full((n_rows, n_trees), -1, np.int32)
-    for row in rows if len(rows) else range(n_rows):
-        for tree in range(n_trees):
-            node = tree
-            while (at := flat.nodes[node])["feature"] >= 0:
-                code = columns[at["feature"], row]
-                is_left = at["default_left"] == 1 if code == n_bins[at["feature"]] else code <= at["bin"]
-                node = tree + at["left"] + (not is_left)
-            expected[flat.first_output[tree] :, row][:leaf_size] += flat.leaf_values[node]
-            expected_leaves[row, tree] = node - tree
+    expected, expected_leaves = walk_codes(flat, columns, n_bins, rows if len(rows) else range(n_rows), start)
     margin, leaves = start.copy(), np.full_like(expected_leaves, -1)
     predict_codes_cpu(columns, n_bins, rows, *flat, margin, leaves, n_threads)
     np.testing.assert_array_equal(margin, expected)

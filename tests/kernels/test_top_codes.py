@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from test_predict_kernel import walk_codes
 
 from gpuboost.backend.contract import FlatTrees
 from gpuboost.kernels.predict import predict_codes_cpu
@@ -31,22 +32,6 @@ def random_trees(rng, n_bins, depths, chance, leaf_size):
     return FlatTrees(np.array(nodes, FLAT_NODE), values, np.array(begin), rng.integers(0, 2, len(depths)).astype(np.int32), None)
 
 
-def walk(flat, columns, n_bins, rows, start):
-    """Margins and leaves, row by row in plain Python."""
-    margin, leaves = start.copy(), np.full((columns.shape[1], len(flat.first_node)), -1, np.int32)
-    for row in rows:
-        for t, begin in enumerate(flat.first_node):
-            node = 0
-            while (at := flat.nodes[begin + node])["feature"] >= 0:
-                code = columns[at["feature"], row]
-                is_left = at["default_left"] == 1 if code == n_bins[at["feature"]] else code <= at["bin"]
-                node = at["left"] + (not is_left)
-            leaves[row, t] = node
-            for own, value in enumerate(flat.leaf_values[begin + node]):
-                margin[flat.first_output[t] + own, row] += value
-    return margin, leaves
-
-
 @pytest.mark.parametrize("dtype, n_bins", [
     (np.uint8, [1, 2, 100, 255]), (np.uint8, [256, 3, 256]), (np.uint16, [1, 300, 65535]), (np.uint32, [7, 70000]),
 ])  # fmt: skip
@@ -60,7 +45,7 @@ def test_runs_end_where_walks_end(dtype, n_bins, leaf_size, chance):
     start = rng.normal(size=(1 + leaf_size, n_rows)).astype(np.float32)
     some = np.flatnonzero(rng.random(n_rows) < 0.5)
     for rows in (ALL, np.arange(n_rows), np.arange(5, 5 + RUN), rng.permutation(n_rows), np.arange(n_rows)[::-1], some):
-        expected, expected_leaves = walk(flat, columns, n_bins, rows if len(rows) else range(n_rows), start)
+        expected, expected_leaves = walk_codes(flat, columns, n_bins, rows if len(rows) else range(n_rows), start)
         for n_threads in (1, 3):
             margin, leaves, alone = start.copy(), np.full_like(expected_leaves, -1), start.copy()
             args = columns, n_bins, rows.astype(np.int32), *flat

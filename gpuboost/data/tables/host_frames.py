@@ -41,7 +41,7 @@ def computed(data: Any) -> Any:
     read once, as a frame in memory whose columns can be counted; anything else as it is."""
     is_counted = hasattr(data, "shape") and type(data).__module__.partition(".")[0] not in WRAPPERS
     is_frame = hasattr(type(data), "columns") or hasattr(data, "__arrow_c_stream__")  # asked itself, polars' lazy frames warn
-    if is_counted or not is_frame or isinstance(data, list | tuple) or is_device_table(data):
+    if is_counted or not is_frame or is_device_table(data):
         return data
     frame = as_frame(data)
     return data if frame is None else frame.to_native()
