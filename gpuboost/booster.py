@@ -4,6 +4,7 @@ import json
 import math
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from numbers import Integral
 from threading import RLock
 from types import EllipsisType
@@ -110,18 +111,30 @@ class Booster(ModelView):
             self._boosting.params = params
         self._params, self._given, self._model = params, given, model
 
+    @contextmanager
+    def _rounds_of(self, dtrain: DMatrix, *, is_custom: bool = False) -> "Iterator[Boosting | LinearBoosting | Updating]":
+        """The running training on this matrix, for rounds that are whole or not there."""
+        with self._lock, verbosity_context(self._params.verbosity):
+            boosting = self.start_training(dtrain, is_custom=is_custom)
+            try:
+                yield boosting
+            except BaseException:  # KeyboardInterrupt, too
+                self.reset()  # the margins may hold a part of the round; the model holds whole ones
+                raise
+
     def update(self, dtrain: DMatrix, iteration: int | None = None, fobj: CustomObjective | None = None) -> None:
         """Boost one round on dtrain. fobj : objective (predictions, dtrain) -> (grad, hess) instead of the model's own.
 
         iteration : what an Objective is told; rounds are numbered by what the model holds already.
         """
-        with self._lock, verbosity_context(self._params.verbosity):
-            boosting = self.start_training(dtrain, is_custom=fobj is not None)
-            try:
-                boosting.boost(of_round(fobj, iteration))
-            except BaseException:  # KeyboardInterrupt, too
-                self.reset()  # the margins may hold a part of the round; the model holds whole ones
-                raise
+        with self._rounds_of(dtrain, is_custom=fobj is not None) as boosting:
+            boosting.boost(of_round(fobj, iteration))
+
+    def update_rounds(self, dtrain: DMatrix, n_rounds: int) -> None:
+        """n_rounds times update, where nobody looks at the model in between."""
+        while n_rounds > 0:
+            with self._rounds_of(dtrain) as boosting:
+                n_rounds -= boosting.boost_rounds(n_rounds)
 
     def boost(
         self, dtrain: DMatrix, iteration: int = 0, *, grad: Any = None, hess: Any = None, fobj: CustomObjective | None = None

@@ -21,15 +21,15 @@ from numba.core.registry import CPUDispatcher
 from numba.extending import intrinsic
 
 from gpuboost.kernels.compile_cache import KernelCache, Uncached, source_stamp
-from gpuboost.kernels.late import call_late, kernels_by_name, raise_failure
+from gpuboost.kernels.late import call_at, call_late, find_address, kernels_by_name, raise_failure
 from gpuboost.kernels.launch import MAX_THREADS, find_layer, launch
 from gpuboost.kernels.openmp import has_lost_threads, start_threads, yield_to_others
 from gpuboost.kernels.pipeline import KernelPipeline, PartPipeline
 
 __all__ = [
     "scalar", "long_scalar", "inlined_scalar",
-    "kernel", "parallel_kernel", "launch", "call_late", "claim", "lock", "unlock", "add_atomic", "add_two", "add_four",
-    "add_eight", "prefetch",
+    "kernel", "parallel_kernel", "launch", "call_at", "call_late", "find_address", "claim", "lock", "unlock", "add_atomic",
+    "add_two", "add_four", "add_eight", "prefetch",
     "after_fork_in_child", "available_threads",
 ]  # fmt: skip
 

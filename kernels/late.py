@@ -1,6 +1,7 @@
 """A kernel that calls another without being linked with it.
 
     call_late(kernel, args)      kernel(*args), of a kernel that returns nothing
+    call_at(address, args)       the same of one that is known only when it is called: by find_address
 
 numba links a function into its callers, optimises it again in each, and has to have compiled it first. A kernel that is called
 late is compiled when it is first called, and kept by itself: once, perhaps by another process at the same time, and not at all
@@ -17,10 +18,11 @@ from typing import Any
 
 import llvmlite.binding
 from llvmlite import ir
+from numba import typeof
 from numba.core import cgutils, types, typing
 from numba.extending import intrinsic
 
-__all__ = ["call_late", "kernels_by_name", "raise_failure"]
+__all__ = ["call_at", "call_late", "find_address", "kernels_by_name", "raise_failure"]
 
 CELL = "gpuboost_find_kernel"
 ADDRESS, SIZE = ir.IntType(8).as_pointer(), ir.IntType(64)
@@ -37,14 +39,24 @@ def _find(text: int, size: int, cell: int) -> None:
     signal's handler raises before the first line, ctypes hands machine code whatever it finds in memory.)"""
     try:
         name, signature = pickle.loads(ctypes.string_at(text, size))
-        found, dispatcher = ctypes.c_void_p.from_address(cell), kernels_by_name[name]
-        dispatcher.compile(signature)
-        compiled = dispatcher.overloads[signature]
-        if compiled.signature.return_type != types.none:
-            raise TypeError(f"{name} returns {compiled.signature.return_type}: only what returns nothing can be called late.")
-        found.value = compiled.library.get_pointer_to_function(compiled.fndesc.llvm_func_name)
+        ctypes.c_void_p.from_address(cell).value = _compiled(kernels_by_name[name], signature)
     except BaseException as error:  # Ctrl-C, too: machine code takes no exceptions
         _failures.append(error)
+
+
+def find_address(kernel: Any, *args: Any) -> int:
+    """Where the machine code of a kernel for such arguments lies, compiled or loaded: as long as the kernel lives."""
+    return _compiled(kernel.dispatcher, tuple(typeof(arg) for arg in args))
+
+
+def _compiled(dispatcher: Any, signature: tuple[types.Type, ...]) -> int:
+    dispatcher.compile(signature)
+    compiled = dispatcher.overloads[signature]
+    if compiled.signature.return_type != types.none:
+        name, returned = dispatcher.py_func.__qualname__, compiled.signature.return_type
+        raise TypeError(f"{name} returns {returned}: only what returns nothing can be called late.")
+    address: int = compiled.library.get_pointer_to_function(compiled.fndesc.llvm_func_name)
+    return address
 
 
 _cell = ctypes.c_void_p(ctypes.cast(_find, ctypes.c_void_p).value)
@@ -79,16 +91,29 @@ def call_late(typing_context, kernel, args):
             builder.call(find, [builder.bitcast(key, ADDRESS), SIZE(len(text)), builder.bitcast(cell, ADDRESS)])
             with builder.if_then(cgutils.is_null(builder, builder.load(cell)), likely=False):
                 context.call_conv.return_user_exc(builder, RuntimeError, (NOT_FOUND,))
-        address = context.call_conv.get_function_type(types.none, called.args).as_pointer()
-        given = [
-            context.cast(builder, value, own, wanted)
-            for value, own, wanted in zip(cgutils.unpack_tuple(builder, values[1]), signature.args[1], called.args)
-        ]
-        status, _ = context.call_conv.call_function(
-            builder, builder.bitcast(builder.load(cell), address), types.none, called.args, given
-        )
-        with cgutils.if_unlikely(builder, status.is_error):
-            context.call_conv.return_status_propagate(builder, status)
+        _call(context, builder, called, builder.load(cell), signature.args[1], values[1])
         return context.get_dummy_value()
 
     return types.none(kernel, args), codegen
+
+
+@intrinsic(prefer_literal=False)
+def call_at(typing_context, address, args):
+    """call_at(address, args): see above. address : int64. args : a tuple."""
+    called = typing.signature(types.none, *(types.unliteral(arg) for arg in args))
+
+    def codegen(context, builder, signature, values):
+        _call(context, builder, called, builder.inttoptr(values[0], ADDRESS), signature.args[1], values[1])
+        return context.get_dummy_value()
+
+    return types.none(types.int64, args), codegen
+
+
+def _call(context: Any, builder: Any, called: Any, address: Any, kind: Any, args: Any) -> None:
+    """Call the kernel at an address, of the signature ``called``, with a tuple of values of another kind."""
+    function = context.call_conv.get_function_type(types.none, called.args).as_pointer()
+    values = cgutils.unpack_tuple(builder, args)
+    given = [context.cast(builder, value, own, wanted) for value, own, wanted in zip(values, kind, called.args)]
+    status, _ = context.call_conv.call_function(builder, builder.bitcast(address, function), types.none, called.args, given)
+    with cgutils.if_unlikely(builder, status.is_error):
+        context.call_conv.return_status_propagate(builder, status)

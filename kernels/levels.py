@@ -63,21 +63,21 @@ def count_slots(n_trees, max_depth, first_depth, n_threads):
 
 @parallel_kernel
 def grow_levels_cpu(
-    max_depth, first_depth, max_leaves, n_leaves, nodes, sums, left_sums, cats, counts, segments, rows, is_left, words, columns,
-    packing, codes_per_word, stride, lanes, private, planes, pairs, n_bins, gpair, by_row, n_limbs, hist, offsets, features,
-    monotone, scales, first_output, reg_lambda, alpha, max_delta_step, min_child_weight, weights, member, key, n_level, n_node,
-    prefix_grad, prefix_hess, gains, bins, n_threads,
+    key, n_grown, max_depth, first_depth, max_leaves, n_leaves, nodes, sums, left_sums, cats, counts, segments, rows, is_left,
+    words, columns, packing, codes_per_word, stride, lanes, private, planes, pairs, n_bins, gpair, by_row, n_limbs, hist, offsets,
+    features, monotone, scales, first_output, reg_lambda, alpha, max_delta_step, min_child_weight, weights, member, n_level,
+    n_node, prefix_grad, prefix_hess, gains, bins, n_threads,
 ):  # fmt: skip
-    """Grow trees from their roots, which are the first nodes, to max_depth (> 0). Returns how many nodes there are then.
+    """Grow trees from their roots, which are the first nodes, to max_depth (> 0).
 
-    first_depth : subtree_depth, from 1 to max_depth.
+    n_grown : int64 (1,), OUT. How many nodes there are then. first_depth : subtree_depth, from 1 to max_depth.
     nodes : NODE, INOUT, with room for all that there may be. So have sums, left_sums, cats, counts and segments. After the call
         nodes and segments are those of the trees, level by level; the others are not.
     hist : int64 (≥ count_slots, leaf_size, total_bins, 2), or packed (histogram.packed_shape), SCRATCH. As far as there is room,
         trees of which a thread would get more than its share of the rows as one subtree grow by further levels.
     scales : float64 (n_outputs, 2), IN, from float to fixed point.
     columns, packing : of packed records these and what build_unpacked_cpu says; else () beside the columns.
-    weights, member, key, n_level, n_node : as mask_features_cpu. The others as the kernels have them that are called.
+    key, weights, member, n_level, n_node : as mask_features_cpu. The others as the kernels have them that are called.
     """
     given = (
         max_depth, max_leaves, nodes, sums, left_sums, cats, counts, segments, rows, is_left, words, columns, packing,
@@ -92,7 +92,8 @@ def grow_levels_cpu(
                 counter = np.zeros(1, np.int64)
                 args = counter, begin, n_nodes, held, n_leaves, private, planes, pairs, prefix_grad, prefix_hess, gains, bins
                 launch(n_threads, _grow_subtrees, (*args, given))
-                return _number_by_levels(n_leaves.size, nodes, segments)
+                n_grown[0] = _number_by_levels(n_leaves.size, nodes, segments)
+                return
         frontier, subtract = np.empty(n_nodes - begin, np.int32), held > 0
         for i in range(frontier.size):
             frontier[i] = begin + i
@@ -102,7 +103,7 @@ def grow_levels_cpu(
         )  # fmt: skip
         held += frontier.size // 2 if subtract else frontier.size
         begin, n_nodes = n_nodes, n_nodes + 2 * selected.size
-    return n_nodes
+    n_grown[0] = n_nodes
 
 
 @parallel_kernel.part

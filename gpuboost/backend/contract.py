@@ -407,6 +407,14 @@ class Training(ABC, Generic[Pending]):
         that again. Only where nothing is to be exchanged with other workers."""
         steps()
 
+    def grow_rounds(
+        self, plan: Round, n_rounds: int, max_depth: int, max_leaves: int, objective: Formula
+    ) -> Sequence[Pending]:
+        """Grow up to n_rounds rounds level by level, each from the gradients at the margins that the one before has left, and add
+        them to the margins. plan : of the first; the others are the same but for their number and key. Returns their finished
+        trees, plan by plan: as many as a backend does in one go, none where it does not. Only for one worker."""
+        return ()
+
     @abstractmethod
     def update_margin(self, margin: Array) -> None:
         """Add the leaf values to these margins of all rows, as a rule the current ones: also of those not drawn, and of those of

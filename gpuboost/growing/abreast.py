@@ -24,6 +24,10 @@ class Growers:
     def __init__(self, trainings: Sequence[Training], comm: Communicator, policy: GrowthPolicy, proposals: str | None) -> None:
         self._growers = [(training, Grower(training, comm, policy, proposals)) for training in trainings]
 
+    def grow_rounds(self, plan: Round, n_rounds: int, objective: Formula) -> Sequence[object]:
+        """Grower.grow_rounds, of plans that are one a round."""
+        return self._growers[0][1].grow_rounds(plan, n_rounds, objective) if len(self._growers) == 1 else ()
+
     def grow(
         self, plans: Iterator[Round], objective: Formula, given: tuple[Array, Array] | None, margin: Array | None
     ) -> Iterator[Training]:

@@ -7,7 +7,9 @@ side. Algorithm 2 (tree_method="approx") adds one step, which proposes a few of 
 every node. Rows may be drawn for a round (kernels/row_sampling.py). What a line computes is in the kernel of the same name.
 """
 
-from gpuboost.backend.contract import Array, Gradients, LeafQuantiles, Training, Trees
+from collections.abc import Sequence
+
+from gpuboost.backend.contract import Array, Formula, Gradients, LeafQuantiles, Training, Trees
 from gpuboost.backend.plans import Round
 from gpuboost.communicator import Communicator
 from gpuboost.growing.policy import GrowthPolicy
@@ -38,6 +40,11 @@ class Grower:
             self._grow(plan, maxima, margin)
         else:
             training.grow(plan, margin, lambda: self._grow(plan, maxima, margin))
+
+    def grow_rounds(self, plan: Round, n_rounds: int, objective: Formula) -> Sequence[object]:
+        """Grow several rounds in one go, as far as the training does that; returns their trees, as Training.finish_trees. (What
+        kernels/rounds.py does in one call are the lines below, and the gradients before them.)"""
+        return self._policy.grow_rounds(self._training, plan, n_rounds, objective) if self._comm.size == 1 else ()
 
     def _grow(self, plan: Round, maxima: Array | None, margin: Array | None) -> None:
         training, trees, comm = self._training, self._training.trees, self._comm

@@ -40,6 +40,13 @@ class Planner:
         for number in range(round_number * n_plans, (round_number + 1) * n_plans):
             yield from self.plan(number, learning_rate / n_plans, refreshes_leaves).parts(n_at_once or len(self.first_outputs))
 
+    @property
+    def are_alike(self) -> bool:
+        """Whether each round has one plan, and that the same but for its number and key."""
+        params = self._params
+        draws = bool(params.sampling) or params.colsample_bytree < 1 or self._sketch(0) is not None
+        return params.num_parallel_tree == 1 and not draws
+
     def plan(self, number: int, learning_rate: float, refreshes_leaves: bool = True) -> Round:
         """The plan of that number."""
         params = self._params

@@ -1,9 +1,11 @@
 """Growth policies: which of the evaluated leaves are split next, and when a tree is done."""
 
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from dataclasses import dataclass
 
-from gpuboost.backend.contract import Trees
+from gpuboost.backend.contract import Formula, Training, Trees
+from gpuboost.backend.plans import Round
 from gpuboost.params import Params, most_leaves
 
 __all__ = ["GrowthPolicy", "growth_policy"]
@@ -19,6 +21,10 @@ class GrowthPolicy(ABC):
     def grow_at_once(self, trees: Trees) -> bool:
         """Grow the trees in one call, where this is a policy for that; False where it has to be done step by step."""
         return False
+
+    def grow_rounds(self, training: Training, plan: Round, n_rounds: int, objective: Formula) -> Sequence[object]:
+        """Training.grow_rounds, where this is a policy for that."""
+        return ()
 
     @abstractmethod
     def select(self, trees: Trees) -> None:
@@ -38,6 +44,9 @@ class Depthwise(GrowthPolicy):
 
     def grow_at_once(self, trees: Trees) -> bool:
         return self.max_depth > 0 and trees.grow_levels(self.max_depth, self.max_leaves)
+
+    def grow_rounds(self, training: Training, plan: Round, n_rounds: int, objective: Formula) -> Sequence[object]:
+        return training.grow_rounds(plan, n_rounds, self.max_depth, self.max_leaves, objective) if self.max_depth > 0 else ()
 
     def select(self, trees: Trees) -> None:
         trees.select_level(self.max_depth, self.max_leaves)

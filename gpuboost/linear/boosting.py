@@ -86,6 +86,11 @@ class LinearBoosting:
             model.objective_params = {**model.objective_params, **carried}
         self._margin = self._margin_of(self._own)
 
+    def boost_rounds(self, n_rounds: int) -> int:
+        """As Boosting's: one."""
+        self.boost()
+        return 1
+
     def collect_rounds(self) -> None:
         """The model has them already."""
 

@@ -76,6 +76,7 @@ def train(
             used.append(EarlyStopping(rounds=early_stopping_rounds, maximize=maximize))
         if booster.params.booster == "gblinear" and any(getattr(callback, "save_best", False) for callback in used):
             raise ValueError("save_best of EarlyStopping cuts a model, and that of booster='gblinear' cannot be. Leave it out.")
+        is_watched = bool(evals or used) or obj is not None or resume_from is not None or logs(3)
         used += monitors(verbose_eval)
         checkpoints: KeepsProgress | None = None
         progress = None
@@ -104,7 +105,11 @@ def train(
                 log(3, f"round {epoch}: {sum(tree.n_leaves for tree in grown)} leaves")
             return booster.evaluate(evals, custom_metric, margins=obj is not None)
 
-        booster, evals_log, _ = boost_rounds(booster, num_boost_round, used, boost, checkpoints, progress)
+        evals_log: EvalsLog = {}
+        if is_watched:
+            booster, evals_log, _ = boost_rounds(booster, num_boost_round, used, boost, checkpoints, progress)
+        else:
+            booster.update_rounds(dtrain, num_boost_round)
     if evals_result is not None:
         evals_result.clear()
         evals_result.update(evals_log)

@@ -5,7 +5,7 @@
 """
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from math import inf
 
 from gpuboost.backend import Backend, TrainingRows
@@ -121,6 +121,22 @@ class Boosting:
         if carried := self._objective.carried():
             self.model.objective_params = {**self.model.objective_params, **carried}
         self._n_rounds += 1
+
+    def boost_rounds(self, n_rounds: int) -> int:
+        """Grow up to n_rounds rounds, which nobody looks at in between: as many as the backend grows in one go, at least one.
+        Returns how many."""
+        grown: Sequence[object] = ()
+        is_alone = self._watched.dart is None and self._second is None and len(self._watched) == 0
+        if is_alone and self._planner.are_alike and self._objective.stage is None:
+            plan = self._planner.plan(self._n_rounds, self.params.learning_rate)
+            grown = self._growers.grow_rounds(plan, n_rounds, self._objective)
+        if not grown:
+            self.boost()
+            return 1
+        self._finished += grown
+        self._n_rounds += len(grown)
+        self.collect_rounds()
+        return len(grown)
 
     def _weigh_leaves(self, second: SecondDealing) -> None:
         """Give the trees finished last their values, and add these to the margins of all but the rows that they were grown on."""

@@ -97,6 +97,9 @@ class WatchedMatrices:
             self._watched[dmatrix] = known
         return known.margin
 
+    def __len__(self) -> int:
+        return len(self._watched)
+
     @property
     def reads_pages(self) -> bool:
         """Whether adding trees reads pages of some matrix from files."""

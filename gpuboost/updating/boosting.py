@@ -99,6 +99,11 @@ class Updating:
             trees.append(refresh(tree, grad, hess, self.params, learning_rate))
         return trees
 
+    def boost_rounds(self, n_rounds: int) -> int:
+        """As Boosting's: one."""
+        self.boost()
+        return 1
+
     def collect_rounds(self) -> None:
         """The model has them already."""
 

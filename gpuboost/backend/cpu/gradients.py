@@ -1,5 +1,7 @@
 """Gradients of a training on the CPU, the rows drawn, and both in fixed point."""
 
+from typing import Any
+
 import numpy as np
 
 from gpuboost.backend.contract import Array, Formula, Gradients, TrainingRows
@@ -9,6 +11,7 @@ from gpuboost.backend.output_sketch import choose_outputs
 from gpuboost.backend.plans import Round
 from gpuboost.kernels import row_sampling
 from gpuboost.kernels.histogram import lay_out_by_row_cpu
+from gpuboost.kernels.jit import find_address
 from gpuboost.kernels.output_sketch import combine_outputs_cpu, sum_squares_cpu
 from gpuboost.kernels.quantise import N_SUMS, choose_limbs_cpu, choose_scales_cpu, quantise_cpu
 from gpuboost.params import Params
@@ -35,7 +38,7 @@ class CpuGradients(Gradients):
         self, rows: TrainingRows, params: Params, margin: Array, pages: list[PageRows], n_threads: int, allocate: Allocate
     ) -> None:
         self._rows, self._margin, self._pages, self._n_threads = rows, margin, pages, n_threads
-        self._seed = np.uint64(params.seed & 0xFFFFFFFFFFFFFFFF)
+        self.seed = np.uint64(params.seed & 0xFFFFFFFFFFFFFFFF)
         self.grad, self.hess = allocate(margin.shape, np.float32), allocate(margin.shape, np.float32)
         self.searched = self.grad, self.hess
 
@@ -51,6 +54,17 @@ class CpuGradients(Gradients):
             self._margin, rows.label, rows.weight, objective.parameters, self.grad, self.hess, maxima, self._n_threads
         )
         return _over_threads(np.maximum, maxima)
+
+    def start_rounds(self) -> None:
+        """Make room for the facts of a round (choose_scales_cpu), which several may share."""
+        n, self.is_refined = len(self._margin), False
+        self.scales, self.n_limbs = np.empty((n, 2)), np.empty(n, np.int32)
+
+    def to_compute(self, objective: Formula) -> tuple[Any, ...]:
+        """What kernels/rounds.py computes gradients by: the kernel's address, and its arguments from margin to hess."""
+        rows, maxima = self._rows, np.empty((self._n_threads, len(self._margin), 2), np.int64)
+        arguments = self._margin, rows.label, rows.weight, objective.parameters, self.grad, self.hess
+        return find_address(objective.gradients_cpu, *arguments, maxima, self._n_threads), *arguments
 
     def set(self, grad: np.ndarray, hess: np.ndarray) -> Array:
         self.grad[...] = grad
@@ -110,7 +124,7 @@ class CpuGradients(Gradients):
         self._keys, self.n_limbs = np.empty(n, np.uint32), np.empty(n, np.int32)
         self.scales, self.leaf_scales = np.empty((n, 2)), np.empty((len(maxima), 2))
         if not choose_scales_cpu(
-            maxima, searched, self._seed, self.plan.number, self._rows.global_rows, self._keys, self.scales, self.n_limbs,
+            maxima, searched, self.seed, self.plan.number, self._rows.global_rows, self._keys, self.scales, self.n_limbs,
             self.leaf_scales,
         ):  # fmt: skip
             check_finite(maxima)

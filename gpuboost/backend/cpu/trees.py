@@ -1,10 +1,11 @@
 """Growing trees on the CPU."""
 
 import math
+from typing import Any
 
 import numpy as np
 
-from gpuboost.backend.contract import Array, FlatTrees, Trees
+from gpuboost.backend.contract import Array, FlatTrees, Formula, Trees
 from gpuboost.backend.cpu.candidates import Candidates, is_worth_narrowing, most_candidates
 from gpuboost.backend.cpu.columns import ColumnWalk
 from gpuboost.backend.cpu.gradients import CpuGradients
@@ -13,7 +14,7 @@ from gpuboost.backend.cpu.rows import PageRows
 from gpuboost.backend.cpu.tables import CpuTable
 from gpuboost.backend.draws import most_bins
 from gpuboost.backend.plans import FrontierBatch, Round
-from gpuboost.backend.trees import category_rules, flatten_grown
+from gpuboost.backend.trees import Grown, category_rules, flatten_grown
 from gpuboost.binned.matrix import BinnedMatrix, Representation
 from gpuboost.kernels import histogram, nodes, partition
 from gpuboost.kernels.category_splits import count_words, evaluate_category_splits
@@ -22,9 +23,10 @@ from gpuboost.kernels.column_sampling import mask_features_cpu, member_words, no
 from gpuboost.kernels.leaves import list_leaf_chunks, sum_leaves_cpu, update_margin_cpu, weigh_trees
 from gpuboost.kernels.levels import count_slots, grow_levels_cpu, subtree_depth
 from gpuboost.kernels.proposals import propose_candidates_cpu
+from gpuboost.kernels.rounds import grow_rounds_cpu
 from gpuboost.kernels.row_leaves import FEWEST_ROWS, MOST_SUMS, add_found_cpu, sum_found_cpu
 from gpuboost.kernels.splits import CANDIDATE, CHUNK, count_blocks, evaluate_splits
-from gpuboost.kernels.structs import NO_GAIN
+from gpuboost.kernels.structs import NO_GAIN, NODE
 from gpuboost.params import Params
 
 __all__ = ["HISTOGRAM_MEMORY", "CpuTrees"]
@@ -35,6 +37,7 @@ LEVELS_NODES = 2**16  # that there may be, likewise
 LEVELS_CACHE = 2**20  # bytes of histograms that lie near anyway, so that all levels are grown one after another
 LAST_MEMORY = 2**24  # bytes of histograms of the last level that are worked on together, those of LAST_NODES at least
 LAST_NODES = 4  # for each thread
+NODES_AT_ONCE = 4096  # of rounds that are grown in one call
 BIN_VISITS = 1  # entries that a walk over columns visits in the time that histograms take for one bin of one node
 
 
@@ -61,6 +64,7 @@ class CpuTrees(Trees):
         self._roots = np.arange(n_trees, dtype=np.int32)
         self.first_output = self._first_outputs = self._roots * np.int32(leaf_size)
         self.leaf_size = leaf_size
+        self._most_found = MOST_SUMS // leaf_size if gradients.n_rows >= FEWEST_ROWS else 0
         n_bins = most_bins(params, binned.cuts)
         histogram_bytes = searched * (n_bins + table.n_packed_codes) * 16
         self.histogram_capacity = max(2, (params.histogram_memory or HISTOGRAM_MEMORY) // histogram_bytes)
@@ -98,11 +102,8 @@ class CpuTrees(Trees):
         return width <= histogram.REGISTERS and self._hist.shape[1] == 1 and pages[0].n_rows < histogram.FLUSH_ROWS
 
     def start(self, sums: Array) -> None:
-        n_trees, arrays, plan = len(self.plan.trees), self.arrays, self.plan
-        self.first_output = self._first_outputs[plan.first_tree : plan.first_tree + n_trees]
-        arrays.n_nodes = 0
-        arrays.reserve(n_trees)
-        self._n_leaves = np.empty(n_trees, np.int64)
+        self._take_up_plan()
+        n_trees, arrays = len(self.plan.trees), self.arrays
         nodes.start_trees(n_trees, sums, self.first_output, arrays.nodes, arrays.sums, self._n_leaves)
         arrays.counts[:n_trees] = sum(page.n_drawn for page in self._pages)  # of this worker: nothing is compared with a root's
         for p, page in enumerate(self._pages):
@@ -110,38 +111,73 @@ class CpuTrees(Trees):
                 first = tree * len(page.kept)
                 page.lists[0, first : first + page.n_drawn] = page.rows_drawn
                 arrays.segments[p, tree] = first, first + page.n_drawn, 0
+        arrays.n_nodes = n_trees
+        self._frontier = self._roots[:n_trees]
+        self._best_limits: tuple[int, int] | None = None
+
+    def _take_up_plan(self) -> None:
+        n_trees, arrays, plan = len(self.plan.trees), self.arrays, self.plan
+        self.first_output = self._first_outputs[plan.first_tree : plan.first_tree + n_trees]
+        arrays.n_nodes = 0
+        arrays.reserve(n_trees)
+        self._n_leaves = np.empty(n_trees, np.int64)
         if not plan.goes_on or self._candidates is not None:
             self._table.draw_columns(plan.columns)
             if self._walk is not None and plan.rows is not None and self._binned.representation is Representation.SORTED:
                 self._walk.draw_rows(plan.columns)
         self._columns, self._candidates, self._hist = plan.columns, None, self._fine_hist
-        arrays.n_nodes = n_trees
-        self._frontier = self._roots[:n_trees]
-        self._best_limits: tuple[int, int] | None = None
+
+    def grow_rounds(self, n_rounds: int, max_depth: int, max_leaves: int, objective: Formula) -> list[Grown]:
+        """Training.grow_rounds, of a plan that kernels/rounds.py may grow."""
+        gradients, page, arrays, penalty = self._gradients, self._pages[0], self.arrays, self.plan.penalty
+        gradients.start_rounds()
+        self._take_up_plan()
+        if (levels := self._levels(max_depth, max_leaves)) is None:
+            return []
+        room, leaf_size = len(arrays.nodes) + NODES_AT_ONCE, self.leaf_size
+        ends, grown, covers = np.empty(n_rounds, np.int64), np.empty(room, NODE), np.empty(room, np.float64)
+        weights, leaf_values = np.empty((2, room, leaf_size), np.float32)
+        n_grown = grow_rounds_cpu(
+            self.plan.number, gradients.seed, *gradients.to_compute(objective), gradients.scales, gradients.n_limbs, page.gpair,
+            page.by_row, self._n_leaves, self.first_output, arrays.nodes, arrays.sums, arrays.counts, arrays.segments[0],
+            page.lists, levels, penalty.reg_lambda, penalty.reg_alpha, penalty.max_delta_step, penalty.min_child_weight,
+            penalty.gamma, self.plan.learning_rate, self._most_found, ends, grown, weights, leaf_values, covers,
+            self._n_threads,
+        )  # fmt: skip
+        bounds = [0, *ends[:n_grown].tolist()]
+        parts = [slice(*both) for both in zip(bounds, bounds[1:])]
+        return [Grown(len(self.first_output), grown[own], leaf_values[own], weights[own], covers[own]) for own in parts]
 
     def grow_levels(self, max_depth: int, max_leaves: int) -> bool:
+        if (levels := self._levels(max_depth, max_leaves)) is None:
+            return False
+        n_grown = np.empty(1, np.int64)
+        grow_levels_cpu(self.plan.key, n_grown, *levels)
+        self.arrays.n_nodes = int(n_grown[0])
+        return True
+
+    def _levels(self, max_depth: int, max_leaves: int) -> tuple[Any, ...] | None:
+        """The arguments of grow_levels_cpu behind n_grown; None where it does not grow these trees."""
         n_trees, arrays, page, gradients = len(self.first_output), self.arrays, self._pages[0], self._gradients
         columns, penalty, n_nodes, first_depth = self.plan.columns, self.plan.penalty, n_trees << (max_depth + 1), max_depth
         if self._n_threads > 1 or n_nodes > 4 * self._levels_in_cache:
             first_depth = subtree_depth(n_trees, max_depth, max_leaves, self._n_threads)
         n_slots = count_slots(n_trees, max_depth, first_depth, self._n_threads)
         if n_slots > self._levels_capacity or n_nodes > LEVELS_NODES:
-            return False
+            return None
         if self._binned.packing is not None and gradients.is_refined:
-            return False
+            return None
         n_held = min(max(n_nodes // 4, n_slots), self._levels_capacity)
         arrays.reserve(n_nodes)
         words, of_table = self._table.in_one_page()
         hist = self._level_histograms(n_held, words)
-        arrays.n_nodes = grow_levels_cpu(
+        return (
             max_depth, first_depth, max_leaves, self._n_leaves, arrays.nodes, arrays.sums, arrays.left_sums, arrays.cats,
             arrays.counts, arrays.segments[0], page.lists, page.marks, words, *of_table, self._cuts.n_bins, page.gpair,
             page.by_row, gradients.n_limbs, hist, columns.offsets, columns.features, self.monotone, gradients.scales,
             self.first_output, penalty.reg_lambda, penalty.reg_alpha, penalty.max_delta_step, penalty.min_child_weight,
-            self._feature_weights, self._member, self.plan.key, *self._node_counts(), *self._prefix, self._gains, self._bins,
-            self._n_threads,
+            self._feature_weights, self._member, *self._node_counts(), *self._prefix, self._gains, self._bins, self._n_threads,
         )  # fmt: skip
-        return True
 
     def _level_histograms(self, n: int, words: np.ndarray) -> np.ndarray:
         """Room for n histograms: packed ones where the sums of all rows are certain to stay within 32 bits, and these, which have
@@ -355,9 +391,7 @@ class CpuTrees(Trees):
     def _goes_row_by_row(self, page: PageRows) -> bool:
         """Whether the leaves of the page's rows are gone through row by row (kernels/row_leaves.py), not list by list. They are
         written over its gradients in fixed point, each row's, so that none may be left out."""
-        is_whole = page.n_drawn == page.n_rows
-        has_room = self.arrays.n_nodes * self.leaf_size <= MOST_SUMS
-        return is_whole and has_room and self._gradients.n_rows >= FEWEST_ROWS
+        return page.n_drawn == page.n_rows and self.arrays.n_nodes <= self._most_found
 
     def weigh_leaves(self) -> None:
         n, penalty = self.arrays.n_nodes, self.plan.penalty

@@ -1,0 +1,172 @@
+"""Rounds of small tables in one call (kernels/rounds.py) are the rounds that come one by one (Grower.grow)."""
+
+import numpy as np
+import pytest
+
+import gpuboost as gb
+from gpuboost.backend import CpuBackend
+from gpuboost.backend.cpu.training import CpuTraining
+from gpuboost.kernels.row_leaves import FEWEST_ROWS
+from gpuboost.model_io import digest
+
+N_ROWS, N_ROUNDS = 900, 7
+CLASSES = {"objective": "multi:softprob", "num_class": 3}
+LOGISTIC = {"objective": "binary:logistic"}
+AT_ONCE = {
+    "plain": {}, "logistic": LOGISTIC, "weighed": {**LOGISTIC, "scale_pos_weight": 3.0}, "counts": {"objective": "count:poisson"},
+    "classes": CLASSES, "vector leaves": {**CLASSES, "multi_strategy": "multi_output_tree"}, "few leaves": {"max_leaves": 6},
+    "monotone": {"monotone_constraints": (1, -1, 0, 0, 0, 0), "max_delta_step": 0.3}, "two bytes": {"max_bin": 400},
+    "pruned": {"gamma": 2.0, "min_child_weight": 8.0, "reg_alpha": 0.1},
+    "masks": {"colsample_bynode": 0.5, "colsample_bylevel": 0.8}, "no split": {"min_child_weight": 1e6},
+    "interactions": {"interaction_constraints": [[0, 1], [2, 3, 4]]}, "deep": {"max_depth": 9, "min_child_weight": 0.0},
+    "one level": {"max_depth": 1},
+}  # fmt: skip
+ONE_BY_ONE = {
+    "rows": {"subsample": 0.5}, "columns": {"colsample_bytree": 0.5}, "forest": {"num_parallel_tree": 2, "subsample": 0.6},
+    "dart": {"booster": "dart", "rate_drop": 0.5}, "quantile leaves": {"objective": "reg:absoluteerror"},
+    "leaf by leaf": {"grow_policy": "lossguide"}, "no depth": {"max_depth": 0, "max_leaves": 9},
+    "exact": {"tree_method": "exact"}, "proposals": {"tree_method": "approx"},
+    "sketch": {**CLASSES, "multi_strategy": "multi_output_tree", "output_sketch": "top_outputs:1"},
+    "linear": {"booster": "gblinear"},
+}  # fmt: skip
+
+
+@pytest.fixture
+def rounds(monkeypatch):
+    """How many rounds each call grew, and whether any may be."""
+
+    class Rounds(list[int]):
+        allowed = True
+
+    rounds, grow = Rounds(), CpuTraining.grow_rounds
+
+    def counted(*args):
+        grown = grow(*args) if rounds.allowed else []
+        rounds.append(len(grown))
+        return grown
+
+    monkeypatch.setattr(CpuTraining, "grow_rounds", counted)
+    monkeypatch.setattr("gpuboost.backend.cpu.training.CODES_PER_THREAD", 1)
+    return rounds
+
+
+def table(n_rows=N_ROWS):
+    rng = np.random.default_rng(4)
+    X = rng.normal(size=(n_rows, 6)).astype(np.float32)
+    X[:, 3] = rng.integers(0, 100, n_rows)
+    X[rng.random(X.shape) < 0.1] = np.nan
+    y = np.nan_to_num(X[:, 0] + X[:, 1] * X[:, 2]) + np.nan_to_num(X[:, 3]) / 33 + rng.normal(size=n_rows)
+    return X, y
+
+
+def labels(params, y):
+    objective = params.get("objective", "")
+    if "num_class" in params:
+        return np.searchsorted([0.0, 1.0], y)
+    return y > 1 if "logistic" in objective else np.floor(np.maximum(y, 0)) if "poisson" in objective else y
+
+
+def train(params, dtrain, n_rounds=N_ROUNDS, **given):
+    return gb.train({"max_depth": 5, "seed": 3, **params}, dtrain, n_rounds, verbose_eval=False, **given)
+
+
+@pytest.mark.filterwarnings("ignore:the first round split no node")
+@pytest.mark.parametrize("n_threads", [1, 3])
+@pytest.mark.parametrize("params", AT_ONCE.values(), ids=AT_ONCE)
+def test_one_call_grows_the_rounds_that_come_one_by_one(params, n_threads, rounds, use_backend):
+    X, y = table()
+    dtrain, models = gb.DMatrix(X, labels(params, y), weight=1 + np.arange(N_ROWS) % 3), []
+    for rounds.allowed, threads in ((True, n_threads), (False, 1)):
+        use_backend(CpuBackend(threads))
+        booster = train(params, dtrain)
+        models.append(digest(booster.model))
+        assert booster.num_boosted_rounds() == N_ROUNDS and sum(rounds) == N_ROUNDS * rounds.allowed
+        rounds.clear()
+    assert models[0] == models[1]
+
+
+@pytest.mark.parametrize("most_sums", [2**14, 40])
+@pytest.mark.parametrize("params", [{}, CLASSES], ids=["plain", "classes"])
+def test_leaves_row_by_row_and_list_by_list(params, most_sums, rounds, use_backend, monkeypatch):
+    """Of trees of more nodes than 40 list by list."""
+    monkeypatch.setattr("gpuboost.backend.cpu.trees.MOST_SUMS", most_sums)
+    X, y = table(FEWEST_ROWS)
+    dtrain, models = gb.DMatrix(X, labels(params, y)), set()
+    for rounds.allowed, threads in ((True, 2), (False, 1)):
+        use_backend(CpuBackend(threads))
+        models.add(digest(train(params, dtrain).model))
+    assert len(models) == 1 and sum(rounds) == N_ROUNDS
+
+
+def test_packed_records(rounds):
+    codes = np.random.default_rng(6).integers(0, 5, (1500, 8))
+    X, y = np.eye(5, dtype=np.float32)[codes].reshape(-1, 40), codes[:, 0] * (codes[:, 1] > 2) + np.sin(codes[:, 5])
+    at_once = digest(train({}, gb.DMatrix(X, y)).model)
+    assert sum(rounds) == N_ROUNDS
+    rounds.allowed = False
+    assert digest(train({}, gb.DMatrix(X, y)).model) == at_once
+
+
+@pytest.mark.parametrize("params", ONE_BY_ONE.values(), ids=ONE_BY_ONE)
+def test_what_it_has_no_step_for_comes_one_by_one(params, rounds):
+    X, y = table()
+    train(params, gb.DMatrix(np.nan_to_num(X), labels(params, y)), 2)
+    assert not any(rounds)
+
+
+@pytest.mark.parametrize("kind", ["large", "zero weight", "pages", "categories", "watched", "callback", "own"])
+def test_tables_and_uses_that_it_is_not_for(kind, rounds, monkeypatch):
+    X, y = table()
+    if kind == "large":
+        monkeypatch.setattr("gpuboost.backend.cpu.training.MOST_CODES", X.size)
+    given = {"weight": np.arange(len(y)) % 2} if kind == "zero weight" else {}
+    if kind == "categories":
+        given["feature_types"] = ["float"] * 3 + ["c"] + ["float"] * 2
+    dtrain = gb.QuantileDMatrix(X, y, page_rows=300) if kind == "pages" else gb.DMatrix(X, y, **given)
+    uses = {
+        "watched": {"evals": [(dtrain, "train")]}, "callback": {"callbacks": [gb.callback.TrainingCallback()]},
+        "own": {"obj": lambda p, d: (p - d.get_label(), np.ones_like(p))},
+    }  # fmt: skip
+    assert train({}, dtrain, 2, **uses.get(kind, {})).num_boosted_rounds() == 2
+    assert not any(rounds)
+
+
+def test_more_rounds_than_one_call_has_room_for(rounds, monkeypatch):
+    monkeypatch.setattr("gpuboost.backend.cpu.trees.NODES_AT_ONCE", 200)
+    X, y = table()
+    model = digest(train({}, gb.DMatrix(X, y), 40).model)
+    assert sum(rounds) == 40 and len(rounds) > 3 and min(rounds) > 0
+    rounds.allowed = False
+    assert digest(train({}, gb.DMatrix(X, y), 40).model) == model
+
+
+def test_rounds_that_need_two_limbs_come_one_by_one(rounds):
+    """Half of the rows are soon sure, and light: a leaf of them holds few units of the others' scale."""
+    X, _ = table()
+    X[:, 5] = np.arange(N_ROWS) % 2
+    y = np.where(X[:, 5] > 0, 1, np.random.default_rng(1).integers(0, 2, N_ROWS))
+    params = {**LOGISTIC, "max_depth": 2, "min_child_weight": 0.0, "reg_lambda": 0.01, "learning_rate": 1.0}
+    model = digest(train(params, gb.DMatrix(X, y), 30).model)
+    assert 0 < sum(rounds) < 30
+    rounds.allowed = False
+    assert digest(train(params, gb.DMatrix(X, y), 30).model) == model
+
+
+def test_it_goes_on_from_a_model(rounds):
+    X, y = table()
+    dtrain = gb.DMatrix(X, y)
+    whole, begun = train({}, dtrain), train({}, dtrain, 3)
+    assert digest(train({}, dtrain, N_ROUNDS - 3, xgb_model=begun).model) == digest(whole.model)
+    assert sum(rounds) == 2 * N_ROUNDS
+
+
+@pytest.mark.parametrize("n_rounds", [20, 200])
+def test_margins_that_grow_beyond_float32_are_an_error(n_rounds, rounds):
+    """Each round makes the error −4 times what it was."""
+    X, y = table()
+    params, messages = {"learning_rate": 5.0, "max_depth": 1, "reg_lambda": 0.0, "base_score": 0.0}, []
+    for rounds.allowed in (True, False):
+        with pytest.raises(FloatingPointError) as error:
+            train(params, gb.DMatrix(np.zeros((N_ROWS, 1)), np.full(N_ROWS, 1e30)), n_rounds)
+        messages.append(str(error.value))
+    assert messages[0] == messages[1]
