@@ -68,6 +68,7 @@ class Booster(ModelView):
         self._boosting: Boosting | LinearBoosting | Updating | None = None
         self._old: Model | None = None  # whose rounds are being updated; self._model has those that have been
         self._predictors = Predictors()
+        self._evaluates_by: tuple[Params, Objective] | None = None
         self._adopt(given_params(params), None)
         #: Columns of labels of the matrices that it is to be trained on; None: they are not known.
         self._n_labels = _count_labels(cache)
@@ -199,11 +200,17 @@ class Booster(ModelView):
         if not evals:
             return []
         with self._lock, verbosity_context(self._params.verbosity):
-            objective = get_objective(self._params.objective, self._params)
+            objective = self._objective()
             names = metric_names(self._params, objective)
             return evaluate(
                 evals, names, objective, lambda dmatrix: self._margins_of(dmatrix, objective), custom_metric, sees_margins=margins
             )
+
+    def _objective(self) -> Objective:
+        """That of the parameters, to evaluate by."""
+        if self._evaluates_by is None or self._evaluates_by[0] is not self._params:
+            self._evaluates_by = self._params, get_objective(self._params.objective, self._params)
+        return self._evaluates_by[1]
 
     def _margins_of(self, dmatrix: DMatrix, objective: Objective) -> RowSums:
         """The rows of a matrix, with their margins for prediction."""
@@ -448,11 +455,10 @@ class Booster(ModelView):
 
     def set_attr(self, **attributes: str | None) -> None:
         """Set attributes; None removes one."""
-        for key, value in attributes.items():
-            if value is None:
-                self._fitted().attributes.pop(key, None)
-            else:
-                self._fitted().attributes[key] = str(value)
+        with self._lock:
+            own = (self._model or self._fitted()).attributes  # of rounds that are still to come, too
+            for key, value in attributes.items():
+                own.pop(key, None) if value is None else own.update({key: str(value)})
 
     @property
     def best_iteration(self) -> int:

@@ -91,6 +91,7 @@ class EarlyStopping(TrainingCallback):
         self._best: float | None = None
         self._rounds_since_best = 0
         self.stopping_history: EvalsLog = {}
+        self._maximised: dict[str, bool] = {}
         return model
 
     def after_iteration(self, model: Any, epoch: int, evals_log: EvalsLog) -> bool:
@@ -104,7 +105,9 @@ class EarlyStopping(TrainingCallback):
         self.stopping_history = {data: {metric: metrics[metric]}}
         value = metrics[metric][-1]
         value = value[0] if isinstance(value, tuple) else value
-        maximize = self._is_maximised(model, metric)
+        if metric not in self._maximised:
+            self._maximised[metric] = self._is_maximised(metric)
+        maximize = self._maximised[metric]
         gain = None if self._best is None else (value - self._best if maximize else self._best - value)
         if gain is None or gain > self.min_delta:
             self._best, self._rounds_since_best = value, 0
@@ -113,7 +116,7 @@ class EarlyStopping(TrainingCallback):
             self._rounds_since_best += 1
         return self._rounds_since_best >= self.rounds
 
-    def _is_maximised(self, model: Any, metric: str) -> bool:
+    def _is_maximised(self, metric: str) -> bool:
         if self.maximize is not None:
             return self.maximize
         try:

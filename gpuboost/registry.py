@@ -56,9 +56,9 @@ class Registry(Generic[Kind]):
         given : what the user wrote, for errors, where that is more than the name ("error@0.7").
         Raises NotImplementedError for a planned name, ValueError with the nearest name and the list for any other.
         """
-        found, given, names = self.find(name), given or name, ", ".join(self.names())
-        if found is not None:
+        if (found := self.find(name)) is not None:
             return found
+        given, names = given or name, ", ".join(self.names())
         if name in self.planned:
             raise not_built(f"{self.parameter}={given!r}", f"Built: {names}.")
         close = get_close_matches(given, self.names(), n=1)

@@ -215,6 +215,7 @@ class NaiveTraining(Training, Gradients, Trees):
         self.drawn = None  # bool (n_rows,): the rows of this round, where they are drawn
         self.nodes, self.n_leaves, self.frontier, self.selected = [], [], [], []
         self.proposed = {}  # by tree or by node: bool (total_bins,)
+        self.noise = params.usual_cat_noise if params.cat_noise is None else params.cat_noise
 
     def compute(self, objective):
         label, weight = self.rows.label, self.rows.weight
@@ -289,12 +290,21 @@ class NaiveTraining(Training, Gradients, Trees):
         self.grad[:, ~self.drawn], self.hess[:, ~self.drawn] = 0, 0
         return largest
 
+    def _square_scale(self, maxima):
+        exponent = math.frexp(max(np.array(maxima[:, 0], np.uint32).view(F).tolist()))[1]
+        return Fraction(2) ** min(62 - (max(self.rows.global_rows, 1) - 1).bit_length() - 2 * exponent, 1000)
+
     def sum_squares(self, maxima):
         check_finite(maxima)
-        exponent = math.frexp(max(np.array(maxima[:, 0], np.uint32).view(F).tolist()))[1]
-        scale = Fraction(2) ** min(62 - (max(self.rows.global_rows, 1) - 1).bit_length() - 2 * exponent, 1000)
+        scale = self._square_scale(maxima)
         squares = [[math.floor(Fraction(g) ** 2 * scale + Fraction(1, 2)) for g in own] for own in self.grad.tolist()]
         return np.array([sum(own) for own in squares], np.int64)
+
+    def choose_noise(self, maxima, squares, sums):
+        grad = reduce(add, [float(own) / float(self._square_scale(maxima)) for own in squares.tolist()])
+        hess = reduce(add, [float(own[1]) / scale for own, (_, scale) in zip(sums.tolist(), self.scales.tolist())])
+        dispersion = grad * len(sums) / (hess * len(squares)) if hess > 0 else math.inf
+        self.noise = min(self.settings.chance * dispersion, self.settings.usual_cat_noise)
 
     def sketch(self, squares):
         outputs, factors = (part.tolist() for part in choose_outputs(self.plan.sketch, squares.tolist()))
@@ -443,7 +453,7 @@ class NaiveTraining(Training, Gradients, Trees):
         if own.shape[1] - 1 < s.max_cat_to_onehot:
             lists = [[c] for c in held]
         else:
-            noise = s.usual_cat_noise if s.cat_noise is None else s.cat_noise
+            noise = self.noise
             held = [c for c in held if weights[c] >= noise * n_outputs]
             keys = self._keys_of_categories(own, weights, held, node.sums, scales, s.reg_lambda + s.cat_smooth)
             held.sort(key=lambda c: (keys[c], c))

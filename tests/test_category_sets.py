@@ -1,6 +1,7 @@
 """Training on sets of categories (cat_encoding="sets"): the same model however codes and columns are numbered."""
 
 import json
+import math
 from itertools import chain, combinations
 
 import numpy as np
@@ -294,29 +295,37 @@ def test_the_noise_of_gradients_is_known_of_some_objectives(objective, expected)
     assert gb.Booster({"num_class": 3}).params == gb.Booster({"num_class": 3, "objective": "multi:softmax"}).params
 
 
-def poisson_rows(rng, spread):
-    codes = rng.integers(0, 40, (3000, 1)).astype(np.float32)
-    effect = np.exp(0.02 * rng.normal(size=40)[codes[:, 0].astype(int)])
-    return codes, np.round(300 * effect * (1 + spread * rng.normal(size=3000)))
-
-
-@pytest.mark.parametrize(("spread", "weighs"), [(0.005, False), (0.005, True), (0.2, False)])
-def test_counts_of_little_variance_leave_chance_little_to_gain(spread, weighs):
+@pytest.mark.parametrize("spread", [0.005, 0.2])
+@pytest.mark.parametrize("weighs", [False, True])
+def test_chance_gains_as_the_gradients_of_the_round_vary(spread, weighs):
+    """Counts that vary less than their mean, or more: s² = min(1, 2·Σ g² / Σ h), at the mean g = μ − y, h = μ·e^0.7."""
     rng = np.random.default_rng(0)
-    codes, label = poisson_rows(rng, spread)
+    codes, effects = rng.integers(0, 40, (3000, 1)).astype(np.float32), np.exp(0.02 * rng.normal(size=40))
+    label = np.round(300 * effects[codes[:, 0].astype(int)] * (1 + spread * rng.normal(size=3000)))
     weight = rng.choice([0.0, 0.25, 0.5, 1.0], 3000) if weighs else np.ones(3000)
     mean = np.average(label, weights=weight)
-    dispersion = np.average((label - mean) ** 2, weights=weight) / mean
-    expected = min(1, dispersion) * min(1, (weight**2).sum() / weight.sum())
-    assert (expected < 0.5) == (spread == 0.005)
+    expected = min(1, 2 * ((weight * (label - mean)) ** 2).sum() / (weight.sum() * mean * math.exp(0.7)))
+    assert (expected < 0.2) == (spread == 0.005)
     data = gb.DMatrix(codes, label=label, feature_types=["c"], weight=weight if weighs else None)
-    usual, given = (
-        gb.train({"objective": "count:poisson", "cat_noise": noise, "max_depth": 4}, data, 5, verbose_eval=False)
-        for noise in (None, expected)
+    usual, given, most = (
+        gb.train({"objective": "count:poisson", "cat_noise": noise, "max_depth": 4}, data, 1, verbose_eval=False).predict(data)
+        for noise in (None, expected, 1.0)
     )
-    np.testing.assert_allclose(usual.predict(data), given.predict(data), rtol=1e-6)
-    unlike = gb.train({"objective": "count:poisson", "cat_noise": 2.0, "max_depth": 4}, data, 5, verbose_eval=False)
-    assert not np.allclose(usual.predict(data), unlike.predict(data), rtol=1e-6)
+    np.testing.assert_allclose(usual, given, rtol=1e-6)
+    assert (spread == 0.2) == np.allclose(usual, most, rtol=1e-6)
+
+
+def test_a_class_that_categories_decide_is_learnt():
+    """Rows that are all but settled leave chance little to gain: log loss on other rows, beside that without a brake."""
+    rng = np.random.default_rng(0)
+    codes, side = rng.integers(0, 300, (6000, 1)).astype(np.float32), rng.integers(0, 2, 300)
+    label, losses = side[codes[:, 0].astype(int)].astype(np.float32), {}
+    data = gb.DMatrix(codes[:3000], label[:3000], feature_types=["c"])
+    for noise in (None, 0, 2):
+        params = {"objective": "binary:logistic", "cat_noise": noise}
+        p = gb.train(params, data, 40, verbose_eval=False).inplace_predict(codes[3000:])
+        losses[noise] = -np.log(np.where(label[3000:] > 0, p, 1 - p)).mean()
+    assert losses[None] < 1.5 * losses[0] and losses[2] > 10 * losses[0]
 
 
 def test_scale_pos_weight_is_a_weight():

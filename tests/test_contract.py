@@ -64,7 +64,7 @@ LAYERS = [
     ["backend", "compiling", "second_compiler"],
     ["labels", "data", "objectives", "metrics"],
     ["formulas"],
-    ["growing", "linear", "callback", "margins", "targets", "gradient_noise", "custom_objective", "host_gradients",
+    ["growing", "linear", "callback", "margins", "targets", "custom_objective", "host_gradients",
       "second_dealing", "model_io", "inspection", "model_view", "explaining", "updating"],
     ["predictor", "training.adopt", "training.watch", "training.evaluate", "training.running", "training.start", "training.dart",
       "training.statistics"],

@@ -251,8 +251,8 @@ class Gradients(ABC):
         """
 
     def sum_squares(self, maxima: Array) -> Array:
-        """int64 (n_outputs,): Σ g² of this worker's rows, to be summed over workers; for a sketch of the outputs. maxima : over
-        all workers. Raises FloatingPointError as quantise."""
+        """int64 (n_outputs,): Σ g² of this worker's rows, to be summed over workers; for a sketch of the outputs, and for
+        Trees.choose_noise. maxima : over all workers. Raises FloatingPointError as quantise."""
         raise NotImplementedError
 
     def sketch(self, squares: Array) -> Array:
@@ -287,6 +287,11 @@ class Trees(ABC):
     @abstractmethod
     def start(self, sums: Array) -> None:
         """One root for each plan, with the summed gradients, holding all rows drawn. The roots are the first frontier."""
+
+    def choose_noise(self, maxima: Array, squares: Array, sums: Array) -> None:
+        """Choose by how much sets of categories are braked in this round (kernels/gradient_noise.py). All over all workers:
+        squares : sum_squares. sums : Σ g, Σ h of what was rounded last."""
+        raise NotImplementedError
 
     def grow_levels(self, max_depth: int, max_leaves: int) -> bool:
         """All steps of level-by-level growth to max_depth (> 0) in one call, where this backend has one for such a training and

@@ -104,6 +104,7 @@ class Round:
     refreshes_leaves : whether leaves become quantiles of the residuals, in a training that is for such; gradients that a user
         computed are not theirs.
     sketch : None where splits are searched by all outputs.
+    chooses_noise : whether sets of categories are braked by how much the round's gradients vary.
     first_tree : the number of the first of them among the trees of the plan that this is a part of, whose parts share gradients,
         rows, columns and fixed point.
     """
@@ -114,6 +115,7 @@ class Round:
     trees: tuple[TreePlan, ...]
     refreshes_leaves: bool = True
     sketch: OutputSketch | None = None
+    chooses_noise: bool = False
     first_tree: int = 0
 
     def __post_init__(self) -> None:

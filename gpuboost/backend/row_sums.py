@@ -1,7 +1,7 @@
 """Sums over the rows of all workers that come out the same to the last bit on any device and for any sharding."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -33,6 +33,7 @@ class RowSums:
     weight: Array
     masks_labels: bool = False
     queries: QueryRows | None = None
+    _weights: list[float] = field(default_factory=list, compare=False, repr=False)  # Σ weight, once known, of any prediction
 
     def sum_of(self, row_term: Callable[..., Any], *parameters: float) -> float:
         """Σ weight · row_term over all rows of all workers.
@@ -86,4 +87,6 @@ class RowSums:
     @property
     def total_weight(self) -> float:
         """Σ weight."""
-        return self.sum_of(unit_term)
+        if not self._weights:
+            self._weights.append(self.sum_of(unit_term))
+        return self._weights[0]

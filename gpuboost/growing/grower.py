@@ -85,19 +85,21 @@ class Grower:
                 comm.allreduce_sum(counts)
             maxima = gradients.draw_rows(counts)
         comm.allreduce_max(maxima)
-        sketched = None
-        if plan.sketch is not None:
+        squares = sketched = None
+        if plan.sketch is not None or plan.chooses_noise:
             squares = gradients.sum_squares(maxima)
             comm.allreduce_sum(squares)
+        if plan.sketch is not None and squares is not None:
             sketched = gradients.sketch(squares)
             comm.allreduce_max(sketched)
         sums = gradients.quantise(maxima, sketched)
         comm.allreduce_sum(sums)
-        refined = gradients.refine(sums)
-        if refined is None:
-            return sums
-        comm.allreduce_sum(refined)
-        return refined
+        if (refined := gradients.refine(sums)) is not None:
+            sums = refined
+            comm.allreduce_sum(sums)
+        if plan.chooses_noise and squares is not None:
+            self._training.trees.choose_noise(maxima, squares, sums)
+        return sums
 
     def _refresh_leaves(self, quantiles: LeafQuantiles) -> None:
         """Make the leaves quantiles of the residuals of all workers' rows."""

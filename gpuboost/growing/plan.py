@@ -29,6 +29,8 @@ class Planner:
         self._leaf_size = leaf_size
         self.first_outputs = list(range(0, n_trees * leaf_size, leaf_size))
         self._columns = all_columns(cuts)
+        has_default = params.cat_noise is None and params.usual_cat_noise > 0
+        self._chooses_noise = has_default and cuts.categorical is not None
         self._trees_of_all = self._trees(None, self._columns)
 
     def plans(
@@ -54,7 +56,10 @@ class Planner:
         if params.sampling or draws_columns:
             rows = draw_rows(params, self._global_rows, number) if params.sampling else None
             trees = self._trees(rows, draw_columns(params, self._cuts, number) if draws_columns else self._columns)
-        return Round(number, round_key(params.seed, number), learning_rate, trees, refreshes_leaves, self._sketch(number))
+        return Round(
+            number, round_key(params.seed, number), learning_rate, trees, refreshes_leaves, self._sketch(number),
+            self._chooses_noise,
+        )  # fmt: skip
 
     def _trees(self, rows: RowDraw | None, columns: ColumnDraw) -> tuple[TreePlan, ...]:
         return tuple(TreePlan(first, self._leaf_size, rows, columns, self._penalty, self._gain) for first in self.first_outputs)

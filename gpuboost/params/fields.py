@@ -26,8 +26,9 @@ __all__ = ["ALIASES", "EVERY_VALUE", "FIELDS", "Params", "TreeParams", "check_pa
 EVERY_VALUE = 2**31 - 1  # as a number of bins: one for each distinct value
 _FROM_0, _FROM_1 = "[0, 2147483647]", "[1, 2147483647]"  # counts that fit 32 bits
 
-# cat_noise where it is known: twice the variance of a gradient in hessians, as the best of many sets gains more by chance than
-# any one of them (benchmarks/results/categories.md).
+# cat_noise where it is known: CHANCE times the variance of a gradient in hessians, as the best of many sets gains more by chance
+# than any one of them (benchmarks/results/categories.md).
+CHANCE = 2.0
 GRADIENT_NOISE = {
     "binary:logistic": 2.0, "binary:logitraw": 2.0, "reg:logistic": 2.0, "multi:softprob": 1.0, "multi:softmax": 1.0,
     "count:poisson": 1.0,
@@ -133,7 +134,8 @@ class TreeParams:
     )
     cat_noise: float | None = real(
         None, "[0, inf)",
-        "Sets: variance of gradients in hessians, whose gain by chance does not count; 0: all counts. None: by the objective.",
+        "Sets: variance of gradients in hessians, whose gain by chance does not count; 0: all counts. "
+        "None: by the objective, less where they vary less.",
     )  # fmt: skip
     sketch_proposals: str = choice("global", "global local", "'approx': candidates once per tree, or for each node.")
 
@@ -238,9 +240,13 @@ class Params(OtherBoosterParams, ObjectiveParams, TreeParams, GeneralParams):
 
     @property
     def usual_cat_noise(self) -> float:
-        """cat_noise by the objective, for rows that weigh 1 and counts that vary as their mean (gradient_noise.py)."""
-        noise = GRADIENT_NOISE.get(self.objective, 0.0) if self.split_gain is None else 0.0
-        return noise * (BESIDE_STATISTICS if self.cat_encoding == "statistics" else 1)
+        """cat_noise by the objective, the most that it is by default."""
+        return GRADIENT_NOISE.get(self.objective, 0.0) * self.chance / CHANCE if self.split_gain is None else 0.0
+
+    @property
+    def chance(self) -> float:
+        """What the variance of gradients is times in the default of cat_noise (kernels/gradient_noise.py)."""
+        return CHANCE * (BESIDE_STATISTICS if self.cat_encoding == "statistics" else 1)
 
     def __post_init__(self) -> None:
         for name, (default, stored) in _DEFAULTS.items():  # few differ: 140 -> 20 µs

@@ -13,7 +13,6 @@ from gpuboost.communicator import Communicator, current_communicator
 from gpuboost.config import log
 from gpuboost.data.dmatrix import DMatrix
 from gpuboost.data.quantile_dmatrix import QuantileDMatrix
-from gpuboost.gradient_noise import usual_noise
 from gpuboost.growing.plan import resolve_columns, trees_of_round
 from gpuboost.linear.boosting import LinearBoosting
 from gpuboost.margins import start_margin
@@ -177,8 +176,6 @@ def _boosting(
     if by_category:
         _check_sets(dtrain, resolved)
     rows = collect_rows(numbered, objective.label_rows, margin, params.table_bins, backend, comm, by_category)
-    if by_category and params.cat_noise is None:
-        resolved = replace(resolved, cat_noise=usual_noise(params, rows, backend, comm))
     table = rows.binned
     rows, resolved, statistics = with_statistics(rows, resolved, objective, backend, comm, is_sparse=dtrain.is_sparse)
     second = None

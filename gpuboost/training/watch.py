@@ -1,7 +1,7 @@
 """The margins and labels of the matrices that a training is evaluated on, kept up round by round."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from weakref import WeakKeyDictionary
 
 from gpuboost.backend import Backend
@@ -41,12 +41,10 @@ class _Watched:
 
 @dataclass(frozen=True)
 class _Targets:
-    """Checked labels (n_targets, n_rows), weights and queries of a matrix as it was in that version, in the backend's memory."""
+    """The rows of a matrix as it was in that version, their labels checked, with the margins that were asked for last."""
 
     version: int
-    label: Array
-    weight: Array
-    queries: QueryRows
+    rows: RowSums
 
 
 class WatchedMatrices:
@@ -72,9 +70,12 @@ class WatchedMatrices:
             check_labels(dmatrix, self._objective, n_targets)
             label = self._backend.memory.put(dmatrix.labels_for(self._objective.label_rows))
             weight = self._backend.memory.put(dmatrix.weights)
-            known = _Targets(dmatrix.version, label, weight, QueryRows(self._backend, dmatrix.queries, label[0]))
+            queries = QueryRows(self._backend, dmatrix.queries, label[0])
+            known = _Targets(
+                dmatrix.version, RowSums(self._backend, comm, margin, label, weight, dmatrix.masks_labels, queries)
+            )
             self._targets[dmatrix] = known
-        return RowSums(self._backend, comm, margin, known.label, known.weight, dmatrix.masks_labels, known.queries)
+        return known.rows if known.rows.prediction is margin else replace(known.rows, prediction=margin)
 
     def margin(self, dmatrix: DMatrix, get_model: Callable[[], Model]) -> Array:
         """float32 (n_outputs, n_rows): current margins of a matrix, which is watched from now on.

@@ -20,6 +20,7 @@ from gpuboost.kernels import histogram, nodes, partition
 from gpuboost.kernels.category_splits import count_words, evaluate_category_splits
 from gpuboost.kernels.category_vectors import evaluate_category_vectors_cpu
 from gpuboost.kernels.column_sampling import mask_features_cpu, member_words, node_counts
+from gpuboost.kernels.gradient_noise import choose_noise_cpu
 from gpuboost.kernels.leaves import list_leaf_chunks, sum_leaves_cpu, update_margin_cpu, weigh_trees
 from gpuboost.kernels.levels import count_slots, grow_levels_cpu, subtree_depth
 from gpuboost.kernels.proposals import propose_candidates_cpu
@@ -126,6 +127,10 @@ class CpuTrees(Trees):
             if self._walk is not None and plan.rows is not None and self._binned.representation is Representation.SORTED:
                 self._walk.draw_rows(plan.columns)
         self._columns, self._candidates, self._hist = plan.columns, None, self._fine_hist
+
+    def choose_noise(self, maxima: Array, squares: Array, sums: Array) -> None:
+        most, times, gradients = self._params.usual_cat_noise, self._params.chance, self._gradients
+        choose_noise_cpu(most, times, maxima, gradients.n_rows, squares, sums, gradients.scales, self._rules)
 
     def grow_rounds(self, n_rounds: int, max_depth: int, max_leaves: int, objective: Formula) -> list[Grown]:
         """Training.grow_rounds, of a plan that kernels/rounds.py may grow."""

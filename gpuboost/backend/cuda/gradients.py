@@ -25,17 +25,18 @@ class CudaGradients(Gradients):
         self.device = device = launch.device
         self._launch, self._pages, self._progress = launch, pages, progress
         self._margin, self.label, self._weight = margin, device.put(rows.label), device.put(rows.weight)
-        self._global_rows = rows.global_rows
+        self.global_rows = rows.global_rows
         n_outputs, empty = len(margin), device.empty
         self.grad, self.hess = empty(margin.shape, np.float32), empty(margin.shape, np.float32)
         self._parameters: dict[tuple[np.float32, ...], Array] = {}
         self._counts = empty((row_sampling.MAGNITUDE_BINS, 2), np.int64)
         self._threshold = device.empty(1, np.float64)
         self.searched, self._maxima = (self.grad, self.hess), empty((n_outputs, 2), np.int64)
+        self._squares = empty(n_outputs, np.int64)
         if n_searched < n_outputs:
             few = n_searched, margin.shape[1]
             self.searched = empty(few, np.float32), empty(few, np.float32)
-            self._squares, self._sketched = empty(n_outputs, np.int64), empty((n_searched, 2), np.int64)
+            self._sketched = empty((n_searched, 2), np.int64)
             combined = n_searched, n_outputs if params.sketch_method == "random_projection" else 1
             self._unsorted, self._combined = empty(n_searched, np.int32), (empty(combined, np.int32), empty(combined, np.float64))
         self._keys, self.n_limbs = empty(n_searched, np.uint32), empty(n_searched, np.int32)
@@ -83,7 +84,7 @@ class CudaGradients(Gradients):
 
     def draw_rows(self, counts: Array | None) -> Array:
         assert self.plan.rows is not None
-        n_rows, n_drawn = self._global_rows, self.plan.rows.n_drawn
+        n_rows, n_drawn = self.global_rows, self.plan.rows.n_drawn
         kernel, which = row_sampling.draw_rows_kernel, [n_drawn, self._progress]
         if counts is not None:
             kernel, which = row_sampling.draw_by_gradient_kernel, [self._progress, self._threshold]
@@ -100,7 +101,7 @@ class CudaGradients(Gradients):
     def sum_squares(self, maxima: Array) -> Array:
         self.device.clear(self._squares)
         self._launch(
-            output_sketch.sum_squares_kernel, self.grad, maxima, self._global_rows, self._squares, threads=self.grad.shape[1]
+            output_sketch.sum_squares_kernel, self.grad, maxima, self.global_rows, self._squares, threads=self.grad.shape[1]
         )
         return self._squares
 
@@ -118,7 +119,7 @@ class CudaGradients(Gradients):
     def quantise(self, maxima: Array, sketched: Array | None = None) -> Array:
         searched = maxima if sketched is None else sketched
         self._launch(
-            quantise.choose_scales_kernel, maxima, searched, self._global_rows, self._progress, self._keys, self._rough_scales,
+            quantise.choose_scales_kernel, maxima, searched, self.global_rows, self._progress, self._keys, self._rough_scales,
             self.leaf_scales, self._sums, threads=max(len(maxima), len(searched)),
         )  # fmt: skip
         self._quantise(1)
@@ -129,7 +130,7 @@ class CudaGradients(Gradients):
         return self._final_sums
 
     def _quantise(self, limbs: int) -> None:
-        n_rows = self._global_rows if self.plan.rows is None else self.plan.rows.n_drawn
+        n_rows = self.global_rows if self.plan.rows is None else self.plan.rows.n_drawn
         penalty = self.plan.penalty
         for page in self._pages:
             self._launch(

@@ -21,6 +21,7 @@ from gpuboost.kernels import (
     category_splits,
     category_vectors,
     column_sampling,
+    gradient_noise,
     growth,
     histogram,
     leaves,
@@ -128,6 +129,13 @@ class CudaTrees(Trees):
         n_nodes = self._n_trees * (2 ** (s.max_depth + 1) - 1) if self.runs_ahead and s.grow_policy == "depthwise" else 0
         fits = n_nodes * row_leaves.LINE_BYTES <= self.device.shared_limit and n_nodes <= row_leaves.MAX_NODES
         return n_nodes > 0 and fits and self._table.can_find_leaves
+
+    def choose_noise(self, maxima: Array, squares: Array, sums: Array) -> None:
+        most, times, gradients = self._params.usual_cat_noise, self._params.chance, self._gradients
+        self._launch(
+            gradient_noise.choose_noise_kernel, most, times, maxima, gradients.global_rows, squares, sums, gradients.scales,
+            self._rules, blocks=1,
+        )  # fmt: skip
 
     def start(self, sums: Array) -> None:
         own = self.arrays

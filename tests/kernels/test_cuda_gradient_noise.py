@@ -1,0 +1,62 @@
+"""kernels/gradient_noise.py: what the gradients say, and the CPU's number on a GPU."""
+
+import numpy as np
+import pytest
+from cuda_runners import assert_same, each_runner
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from gpuboost.kernels.gradient_noise import choose_noise_cpu, choose_noise_kernel
+from gpuboost.kernels.output_sketch import sum_squares_cpu
+from gpuboost.kernels.structs import CATEGORY_RULES
+
+MOST, TIMES, N_ROWS = 3.0, 2.0, 200
+
+
+def some_rules():
+    return np.array([(4, 64, 0.5, 0.25, 1.0, -1.0)], CATEGORY_RULES)
+
+
+def facts(grad, hess, n_searched):
+    """What a round knows of these: maxima, rows, squares, sums in fixed point and its scales; the mean hessian for each output
+    searched, as a sketch has it."""
+    bits = np.stack([np.abs(values).view(np.int32).max(axis=1) for values in (grad, hess)], axis=1).astype(np.int64)
+    squares, scales = np.zeros((1, len(grad)), np.int64), np.full((n_searched, 2), 2.0**20)
+    sum_squares_cpu(grad, float(np.abs(grad).max()), N_ROWS, squares, 1)
+    sums = np.full((n_searched, 4), -1, np.int64)
+    sums[:, 1] = np.rint(hess.mean(axis=0).sum(dtype=np.float64) * 2.0**20)
+    return bits, N_ROWS, squares[0], sums, scales
+
+
+def noise_of(*of_round):
+    rules = some_rules()
+    choose_noise_cpu(MOST, TIMES, *of_round, rules)
+    assert rules[0].tolist()[:-1] == some_rules()[0].tolist()[:-1]
+    return float(rules["cat_noise"][0])
+
+
+@pytest.mark.parametrize("n_searched", [1, 3])
+@pytest.mark.parametrize("size", [0.3, 0.01, 40.0])
+def test_twice_the_squares_by_the_hessians_but_at_most_the_usual(size, n_searched):
+    rng = np.random.default_rng(0)
+    grad, hess = (rng.normal(size=(3, N_ROWS)) * size).astype(np.float32), rng.random((3, N_ROWS), np.float32)
+    expected = min(MOST, TIMES * np.square(grad, dtype=np.float64).sum() / hess.sum(dtype=np.float64))
+    assert (expected == MOST) == (size == 40)
+    np.testing.assert_allclose(noise_of(*facts(grad, hess, n_searched)), expected, rtol=1e-5)
+
+
+def test_without_hessians_it_is_the_usual_and_without_gradients_nothing():
+    none, some = np.zeros((1, N_ROWS), np.float32), np.ones((1, N_ROWS), np.float32)
+    assert noise_of(*facts(some, none, 1)) == noise_of(*facts(none, none, 1)) == MOST
+    assert noise_of(*facts(none, some, 1)) == 0
+
+
+@each_runner
+@settings(max_examples=20)
+@given(st.integers(1, 4), st.integers(1, 4), st.floats(1e-30, 1e18), st.integers(0, 2**32))
+def test_it_is_the_cpus(run, n_outputs, n_searched, unit, seed):
+    rng = np.random.default_rng(seed)
+    grad, hess = (rng.normal(size=(n_outputs, N_ROWS)) * unit).astype(np.float32), rng.random((n_outputs, N_ROWS), np.float32)
+    of_round, rules = facts(grad, hess, n_searched), some_rules()
+    run(choose_noise_kernel, MOST, TIMES, *of_round, rules, blocks=1)
+    assert_same(rules["cat_noise"], np.array([noise_of(*of_round)]))
