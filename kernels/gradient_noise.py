@@ -17,25 +17,25 @@ rows which decide the class 0.331 -> 0.0014 (0.0014; 0.0016), 22 columns like th
 
 import math
 
-from numba import float64, int64, uint32
+from numba import float64, int64
 
 from gpuboost.kernels.cuda_common import ONE_BLOCK, cuda, cuda_kernel
 from gpuboost.kernels.jit import kernel, scalar
-from gpuboost.kernels.output_sketch import square_scale
-from gpuboost.kernels.quantise import count_bits
-from gpuboost.kernels.scalar import bits_float, smaller
+from gpuboost.kernels.quantise import count_bits, power_of_two
+from gpuboost.kernels.scalar import smaller
 
 __all__ = ["choose_noise_cpu", "choose_noise_kernel"]
 
 
 @scalar
-def dispersion(maxima, global_rows, squares, sums, scales):
+def dispersion(global_rows, leaf_scales, squares, sums, scales):
     """float64: Σ g² / Σ h, each of an output on average; infinite without hessians. Where splits are searched by a sketch, sums
     are of that."""
-    largest, n_squares, n_sums = int64(0), squares.shape[0], sums.shape[0]
-    for output in range(n_squares):
-        largest = max(largest, maxima[output, 0])
-    scale = square_scale(float64(bits_float(uint32(largest))), count_bits(global_rows))
+    n_squares, n_sums, least = squares.shape[0], sums.shape[0], leaf_scales[0, 0]
+    for output in range(1, n_squares):
+        least = smaller(least, leaf_scales[output, 0])
+    # leaf_scale is 2^(62 − b − e), square_scale 2^(62 − b − 2e), e of the largest |g| and b of the rows
+    scale = least * least / power_of_two(int64(62) - count_bits(global_rows))
     grad, hess = float64(0.0), float64(0.0)
     for output in range(n_squares):
         grad += float64(squares[output]) / scale
@@ -45,14 +45,14 @@ def dispersion(maxima, global_rows, squares, sums, scales):
 
 
 @kernel
-def choose_noise_cpu(most, times, maxima, global_rows, squares, sums, scales, rules):
+def choose_noise_cpu(most, times, global_rows, leaf_scales, squares, sums, scales, rules):
     """Write the cat_noise of a round into the rules of its trees.
 
-    most, times : float64, s²(objective) and CHANCE. maxima : int64 (n_outputs, 2), IN, float32 bits of max |g| and max h over all
-    workers, as global_rows. squares : int64 (n_outputs,), IN, of sum_squares_cpu. sums : int64 (n_searched, ≥ 2), IN, Σ h behind
-    Σ g of what is in fixed point by scales : float64 (n_searched, 2). rules : CATEGORY_RULES (1,), INOUT.
+    most, times : float64, s²(objective) and CHANCE. global_rows : over all workers. leaf_scales : float64 (n_outputs, 2), IN, of
+    choose_scales_cpu. squares : int64 (n_outputs,), IN, of sum_squares_cpu. sums : int64 (n_searched, ≥ 2), IN, Σ h behind Σ g of
+    what is in fixed point by scales : float64 (n_searched, 2). rules : CATEGORY_RULES (1,), INOUT.
     """
-    rules[0].cat_noise = smaller(times * dispersion(maxima, global_rows, squares, sums, scales), most)
+    rules[0].cat_noise = smaller(times * dispersion(global_rows, leaf_scales, squares, sums, scales), most)
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -60,11 +60,11 @@ def choose_noise_cpu(most, times, maxima, global_rows, squares, sums, scales, ru
 
 
 @cuda_kernel(
-    "most: float64, times: float64, maxima: int64[:, :], global_rows: int64, squares: int64[:], sums: int64[:, :], "
+    "most: float64, times: float64, global_rows: int64, leaf_scales: float64[:, :], squares: int64[:], sums: int64[:, :], "
     "scales: float64[:, :], rules: CATEGORY_RULES[:]",
     uses_double=True, **ONE_BLOCK,
 )  # fmt: skip
-def choose_noise_kernel(most, times, maxima, global_rows, squares, sums, scales, rules):
+def choose_noise_kernel(most, times, global_rows, leaf_scales, squares, sums, scales, rules):
     """choose_noise_cpu; arguments as there."""
     if cuda.threadIdx.x == 0:
-        rules[0].cat_noise = smaller(times * dispersion(maxima, global_rows, squares, sums, scales), most)
+        rules[0].cat_noise = smaller(times * dispersion(global_rows, leaf_scales, squares, sums, scales), most)

@@ -290,18 +290,16 @@ class NaiveTraining(Training, Gradients, Trees):
         self.grad[:, ~self.drawn], self.hess[:, ~self.drawn] = 0, 0
         return largest
 
-    def _square_scale(self, maxima):
-        exponent = math.frexp(max(np.array(maxima[:, 0], np.uint32).view(F).tolist()))[1]
-        return Fraction(2) ** min(62 - (max(self.rows.global_rows, 1) - 1).bit_length() - 2 * exponent, 1000)
-
     def sum_squares(self, maxima):
         check_finite(maxima)
-        scale = self._square_scale(maxima)
+        exponent = math.frexp(max(np.array(maxima[:, 0], np.uint32).view(F).tolist()))[1]
+        scale = Fraction(2) ** min(62 - (max(self.rows.global_rows, 1) - 1).bit_length() - 2 * exponent, 1000)
+        self.square_scale = scale
         squares = [[math.floor(Fraction(g) ** 2 * scale + Fraction(1, 2)) for g in own] for own in self.grad.tolist()]
         return np.array([sum(own) for own in squares], np.int64)
 
-    def choose_noise(self, maxima, squares, sums):
-        grad = reduce(add, [float(own) / float(self._square_scale(maxima)) for own in squares.tolist()])
+    def choose_noise(self, squares, sums):
+        grad = reduce(add, [float(own) / float(self.square_scale) for own in squares.tolist()])
         hess = reduce(add, [float(own[1]) / scale for own, (_, scale) in zip(sums.tolist(), self.scales.tolist())])
         dispersion = grad * len(sums) / (hess * len(squares)) if hess > 0 else math.inf
         self.noise = min(self.settings.chance * dispersion, self.settings.usual_cat_noise)

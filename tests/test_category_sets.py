@@ -315,6 +315,28 @@ def test_chance_gains_as_the_gradients_of_the_round_vary(spread, weighs):
     assert (spread == 0.2) == np.allclose(usual, most, rtol=1e-6)
 
 
+@pytest.mark.parametrize("params", [
+    {"objective": "count:poisson"}, {"objective": "binary:logistic"}, {"objective": "multi:softprob", "num_class": 3},
+    {"objective": "multi:softprob", "num_class": 3, "multi_strategy": "multi_output_tree", "output_sketch": "top_outputs:2"},
+])  # fmt: skip
+def test_every_backend_chooses_the_same_noise(params, use_backend):
+    """Of rows of which a third weigh nothing, and that are soon all but settled, so that it is less than the objective's."""
+    rng = np.random.default_rng(0)
+    codes = rng.integers(0, 9, (90, 2)).astype(np.float32)
+    label = (codes[:, 0] + (rng.random(90) < 0.1)) % params.get("num_class", 2)
+    data = gb.DMatrix(codes, label, feature_types=["c", "c"], weight=np.arange(90) % 3 / 2)
+    digests, most = set(), Params(**params).usual_cat_noise
+    for noise in (None, most):
+        of_backends = set()
+        for backend in BACKENDS.values():
+            use_backend(backend())
+            booster = gb.train({**params, "cat_noise": noise, "max_cat_to_onehot": 1, "max_depth": 2}, data, 3, verbose_eval=False)
+            of_backends.add(digest(booster.model))
+        assert len(of_backends) == 1
+        digests |= of_backends
+    assert len(digests) == 2
+
+
 def test_a_class_that_categories_decide_is_learnt():
     """Rows that are all but settled leave chance little to gain: log loss on other rows, beside that without a brake."""
     rng = np.random.default_rng(0)

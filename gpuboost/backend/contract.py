@@ -288,9 +288,9 @@ class Trees(ABC):
     def start(self, sums: Array) -> None:
         """One root for each plan, with the summed gradients, holding all rows drawn. The roots are the first frontier."""
 
-    def choose_noise(self, maxima: Array, squares: Array, sums: Array) -> None:
-        """Choose by how much sets of categories are braked in this round (kernels/gradient_noise.py). All over all workers:
-        squares : sum_squares. sums : Σ g, Σ h of what was rounded last."""
+    def choose_noise(self, squares: Array, sums: Array) -> None:
+        """Choose by how much sets of categories are braked in this round (kernels/gradient_noise.py). squares : of sum_squares.
+        sums : of quantise or refine, whichever rounded last. Both over all workers."""
         raise NotImplementedError
 
     def grow_levels(self, max_depth: int, max_leaves: int) -> bool:

@@ -98,7 +98,7 @@ class Grower:
             sums = refined
             comm.allreduce_sum(sums)
         if plan.chooses_noise and squares is not None:
-            self._training.trees.choose_noise(maxima, squares, sums)
+            self._training.trees.choose_noise(squares, sums)
         return sums
 
     def _refresh_leaves(self, quantiles: LeafQuantiles) -> None:

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from gpuboost.kernels.gradient_noise import choose_noise_cpu, choose_noise_kernel
 from gpuboost.kernels.output_sketch import sum_squares_cpu
+from gpuboost.kernels.quantise import choose_scales_cpu
 from gpuboost.kernels.structs import CATEGORY_RULES
 
 MOST, TIMES, N_ROWS = 3.0, 2.0, 200
@@ -18,14 +19,17 @@ def some_rules():
 
 
 def facts(grad, hess, n_searched):
-    """What a round knows of these: maxima, rows, squares, sums in fixed point and its scales; the mean hessian for each output
-    searched, as a sketch has it."""
+    """What a round knows of these: rows, scales of leaves, squares, sums in fixed point and its scales; the mean hessian for each
+    output searched, as a sketch has it."""
     bits = np.stack([np.abs(values).view(np.int32).max(axis=1) for values in (grad, hess)], axis=1).astype(np.int64)
-    squares, scales = np.zeros((1, len(grad)), np.int64), np.full((n_searched, 2), 2.0**20)
+    squares, scales, leaf_scales = np.zeros((1, len(grad)), np.int64), np.full((n_searched, 2), 2.0**20), np.empty((len(grad), 2))
+    choose_scales_cpu(
+        bits, bits[:0], np.uint64(0), 0, N_ROWS, np.empty(0, np.uint32), np.empty((0, 2)), np.empty(0, np.int32), leaf_scales
+    )
     sum_squares_cpu(grad, float(np.abs(grad).max()), N_ROWS, squares, 1)
     sums = np.full((n_searched, 4), -1, np.int64)
     sums[:, 1] = np.rint(hess.mean(axis=0).sum(dtype=np.float64) * 2.0**20)
-    return bits, N_ROWS, squares[0], sums, scales
+    return N_ROWS, leaf_scales, squares[0], sums, scales
 
 
 def noise_of(*of_round):

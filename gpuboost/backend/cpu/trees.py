@@ -128,9 +128,11 @@ class CpuTrees(Trees):
                 self._walk.draw_rows(plan.columns)
         self._columns, self._candidates, self._hist = plan.columns, None, self._fine_hist
 
-    def choose_noise(self, maxima: Array, squares: Array, sums: Array) -> None:
+    def choose_noise(self, squares: Array, sums: Array) -> None:
         most, times, gradients = self._params.usual_cat_noise, self._params.chance, self._gradients
-        choose_noise_cpu(most, times, maxima, gradients.n_rows, squares, sums, gradients.scales, self._rules)
+        choose_noise_cpu(
+            most, times, gradients.n_rows, gradients.leaf_scales, squares, sums, gradients.scales, self._rules
+        )  # fmt: skip
 
     def grow_rounds(self, n_rounds: int, max_depth: int, max_leaves: int, objective: Formula) -> list[Grown]:
         """Training.grow_rounds, of a plan that kernels/rounds.py may grow."""

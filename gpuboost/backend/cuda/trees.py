@@ -130,11 +130,11 @@ class CudaTrees(Trees):
         fits = n_nodes * row_leaves.LINE_BYTES <= self.device.shared_limit and n_nodes <= row_leaves.MAX_NODES
         return n_nodes > 0 and fits and self._table.can_find_leaves
 
-    def choose_noise(self, maxima: Array, squares: Array, sums: Array) -> None:
+    def choose_noise(self, squares: Array, sums: Array) -> None:
         most, times, gradients = self._params.usual_cat_noise, self._params.chance, self._gradients
         self._launch(
-            gradient_noise.choose_noise_kernel, most, times, maxima, gradients.global_rows, squares, sums, gradients.scales,
-            self._rules, blocks=1,
+            gradient_noise.choose_noise_kernel, most, times, gradients.global_rows, gradients.leaf_scales, squares, sums,
+            gradients.scales, self._rules, blocks=1,
         )  # fmt: skip
 
     def start(self, sums: Array) -> None:
