@@ -330,8 +330,8 @@ def test_every_backend_chooses_the_same_noise(params, use_backend):
         of_backends = set()
         for backend in BACKENDS.values():
             use_backend(backend())
-            booster = gb.train({**params, "cat_noise": noise, "max_cat_to_onehot": 1, "max_depth": 2}, data, 3, verbose_eval=False)
-            of_backends.add(digest(booster.model))
+            own = {**params, "cat_noise": noise, "max_cat_to_onehot": 1, "max_depth": 2}
+            of_backends.add(digest(gb.train(own, data, 3, verbose_eval=False).model))
         assert len(of_backends) == 1
         digests |= of_backends
     assert len(digests) == 2
