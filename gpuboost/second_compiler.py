@@ -78,7 +78,7 @@ def first_kernels() -> list[tuple[Any, tuple[types.Type, ...]]]:
     process: what takes long, prediction at the latest; then what is needed last first, so that it meets the first process, which
     goes the other way. (Prediction behind what a tree needs was not finished when the first process was, and the next one began
     anew.)"""
-    from gpuboost.kernels import histogram, leaves, nodes, partition, predict, splits
+    from gpuboost.kernels import histogram, leaves, nodes, partition, predict, predict_codes, splits
     from gpuboost.kernels.quantise import quantise_cpu
     from gpuboost.kernels.structs import FLAT_NODE, NODE
 
@@ -92,7 +92,7 @@ def first_kernels() -> list[tuple[Any, tuple[types.Type, ...]]]:
         f"{penalty} f8 f8:1 candidate:2 i8:2 i8:2 f8:3 i4:2 i8",
         histogram.build_packed_cpu: "i4:1 i4:1 node:1 i8:2 i4:1 i8 u8:2 i4:2 i4:3 i8:3 i8",
         predict.predict_values_cpu: "f4:2 f4 flat:1 f4:2 i8:1 i4:1 none f4:2 i4:2 i8",
-        predict.predict_codes_cpu: "u1:2 i4:1 i4:1 flat:1 f4:2 i8:1 i4:1 none f4:2 i4:2 i8",
+        predict_codes.predict_codes_cpu: "u1:2 i4:1 i4:1 flat:1 f4:2 i8:1 i4:1 none f4:2 i4:2 i8",
         nodes.collect_nodes: (
             "i8:1 i8:1 node:1 i4:1 i8:1 f4:2 f4:2 f8:1 f4:1 i4:1 i4:1 i4:1 i4:1 f4:1 u1:1 f4:2 f4:1 f4:1 f4:2"
         ),

@@ -397,7 +397,7 @@ def _add(sums, b, grad, hess, is_shared):
 def predict_cells_cpu(
     row_begin, cells, offsets, absent, rows, trees, leaf_values, tree_begin, tree_groups, sets, margin, n_threads
 ):  # fmt: skip
-    """predict_codes_cpu (kernels/predict.py) for some rows of a sparse page. offsets, absent as mark_sparse_rows_cpu."""
+    """predict_codes_cpu for some rows of a sparse page. offsets, absent as mark_sparse_rows_cpu."""
     counter = np.zeros(1, np.int64)
     args = (
         counter, row_begin, cells, offsets, absent, rows, trees, leaf_values, tree_begin, tree_groups, sets, margin,
@@ -629,7 +629,7 @@ def predict_sparse_kernel(
 def predict_cells_kernel(
     row_begin, cells, offsets, absent, rows, n_listed, trees, leaf_values, tree_begin, tree_groups, sets, first_row, margin
 ):  # fmt: skip
-    """predict_cells_cpu, a row a thread. rows, n_listed as predict_codes_kernel (kernels/predict.py)."""
+    """predict_cells_cpu, a row a thread. rows, n_listed as predict_codes_kernel."""
     total_bins = int64(offsets[offsets.size - 1])
     i = int64(thread_number())
     while i < n_listed[1]:

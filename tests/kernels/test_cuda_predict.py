@@ -1,4 +1,4 @@
-"""kernels/predict.py on a GPU: rows end in the leaves, and margins in the floats, of the CPU twin."""
+"""kernels/predict.py and predict_codes.py on a GPU: rows end in the leaves, and margins in the floats, of the CPU twin."""
 
 from dataclasses import replace
 
@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 from test_predict_kernel import DEEP, STUMP, forest
 
 from gpuboost.kernels import predict_words
-from gpuboost.kernels.predict import predict_codes_cpu, predict_codes_kernel, predict_values_cpu, predict_values_kernel
+from gpuboost.kernels.predict import predict_values_cpu, predict_values_kernel
+from gpuboost.kernels.predict_codes import predict_codes_cpu, predict_codes_kernel
 
 NO_LIST = np.zeros(0, np.int32)
 

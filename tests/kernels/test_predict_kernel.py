@@ -1,4 +1,4 @@
-"""kernels/predict.py: rows walk down trees, on values or on codes."""
+"""kernels/predict.py and predict_codes.py: rows walk down trees, on values or on codes."""
 
 from dataclasses import replace
 
@@ -12,7 +12,8 @@ from gpuboost.backend.cpu import CpuBackend
 from gpuboost.binned.cuts import SENTINEL, Cuts
 from gpuboost.binned.matrix import BinnedMatrix
 from gpuboost.binned.pages import DensePage, ResidentPages
-from gpuboost.kernels.predict import ROW_BLOCK, copy_row, predict_codes_cpu, predict_rows
+from gpuboost.kernels.predict import ROW_BLOCK, copy_row, predict_rows
+from gpuboost.kernels.predict_codes import predict_codes_cpu
 from gpuboost.kernels.structs import FLAT_NODE, NUMERIC
 from gpuboost.objectives.multiclass import argmax_row
 

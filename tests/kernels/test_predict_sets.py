@@ -1,4 +1,4 @@
-"""kernels/predict.py and sparse.py, splits by sets of categories: rows go where a walk in Python goes, on every way there is."""
+"""kernels/predict.py, predict_codes.py, sparse.py: at sets rows go where a walk in Python goes, on every way there is."""
 
 from dataclasses import replace
 
@@ -13,6 +13,7 @@ from test_sparse_kernels import Table
 
 from gpuboost.backend.contract import FlatTrees
 from gpuboost.kernels import predict, sparse
+from gpuboost.kernels.predict_codes import predict_codes_cpu, predict_codes_kernel
 from gpuboost.kernels.structs import CATEGORICAL
 
 NO_LEAVES = np.zeros((0, 0), np.int32)
@@ -187,7 +188,7 @@ code_cases = given(st.integers(0, 2**32), st.integers(1, 40))
 def test_codes_equal_a_walk_in_python(seed, n_rows):
     case = CodeCase(seed, n_rows)
     table, margin = case.table, case.start.copy()
-    predict.predict_codes_cpu(table.codes.astype(np.uint8), table.n_bins, case.rows, *case.flat, margin, NO_LEAVES, 1 + seed % 2)
+    predict_codes_cpu(table.codes.astype(np.uint8), table.n_bins, case.rows, *case.flat, margin, NO_LEAVES, 1 + seed % 2)
     np.testing.assert_array_equal(margin, case.margin)
     margin = case.start.copy()
     page = table.row_begin, table.cells, table.offsets, table.absent
@@ -203,12 +204,12 @@ def test_codes_on_a_gpu_equal_a_walk_in_python(run, seed, n_rows):
     table, margin, n = case.table, case.start.copy(), len(case.rows)
     every = np.zeros((2, n_rows), np.float32)
     run(
-        predict.predict_codes_kernel, table.codes.astype(np.uint8), table.n_bins, case.rows, np.array([0, n]), *case.flat, 0,
+        predict_codes_kernel, table.codes.astype(np.uint8), table.n_bins, case.rows, np.array([0, n]), *case.flat, 0,
         margin, NO_LEAVES, threads=n,
     )  # fmt: skip
     assert_same(margin, case.margin)
     run(
-        predict.predict_codes_kernel, table.codes.astype(np.uint16), table.n_bins, NO_LIST, np.array([0, n_rows]), *case.flat, 0,
+        predict_codes_kernel, table.codes.astype(np.uint16), table.n_bins, NO_LIST, np.array([0, n_rows]), *case.flat, 0,
         every, NO_LEAVES, threads=n_rows,
     )  # fmt: skip
     page, again = (table.row_begin, table.cells, table.offsets, table.absent), np.zeros((2, n_rows), np.float32)

@@ -16,7 +16,8 @@ from gpuboost.binned.pages import SortedColumns
 from gpuboost.data.columns import list_cells
 from gpuboost.kernels import histogram, partition, sparse
 from gpuboost.kernels.columns import MISSING_KEY, code_entries_cpu, sort_entries_cpu
-from gpuboost.kernels.predict import predict_codes_cpu, predict_values_cpu
+from gpuboost.kernels.predict import predict_values_cpu
+from gpuboost.kernels.predict_codes import predict_codes_cpu
 from gpuboost.kernels.scalar import float_key
 from gpuboost.kernels.structs import CATEGORICAL, FLAT_NODE, NODE, NUMERIC
 

@@ -5,7 +5,7 @@ import pytest
 from test_predict_kernel import walk_codes
 
 from gpuboost.backend.contract import FlatTrees
-from gpuboost.kernels.predict import predict_codes_cpu
+from gpuboost.kernels.predict_codes import predict_codes_cpu
 from gpuboost.kernels.structs import FLAT_NODE, NUMERIC
 from gpuboost.kernels.top_codes import MOST_LEVELS, RUN
 

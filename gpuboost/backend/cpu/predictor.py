@@ -10,7 +10,8 @@ from gpuboost.backend.trees import flatten_trees
 from gpuboost.binned.cuts import Cuts
 from gpuboost.binned.matrix import BinnedMatrix
 from gpuboost.binned.pages import DensePage, SparsePage, StoredRows
-from gpuboost.kernels.predict import predict_codes_cpu, predict_values_cpu
+from gpuboost.kernels.predict import predict_values_cpu
+from gpuboost.kernels.predict_codes import predict_codes_cpu
 from gpuboost.kernels.reduce import map_rows
 from gpuboost.kernels.reweigh import reweigh_trees_cpu, write_margins_cpu
 from gpuboost.kernels.sparse import predict_sparse_cpu

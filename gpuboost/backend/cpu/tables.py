@@ -29,7 +29,7 @@ from gpuboost.kernels.column_sampling import count_drawn
 from gpuboost.kernels.compaction import compact_cells_cpu, compact_codes_cpu, recode_cpu
 from gpuboost.kernels.heap_levels import LINE
 from gpuboost.kernels.packing import mark_packed_rows_cpu, unpack_histograms_cpu
-from gpuboost.kernels.predict import predict_codes_cpu
+from gpuboost.kernels.predict_codes import predict_codes_cpu
 from gpuboost.params import Params
 
 __all__ = ["CpuTable", "open_table"]

@@ -14,7 +14,7 @@ from gpuboost.backend.trees import flatten_trees
 from gpuboost.binned.cuts import Cuts
 from gpuboost.binned.matrix import BinnedMatrix
 from gpuboost.binned.pages import SparsePage, StoredRows
-from gpuboost.kernels import predict, predict_words, reduce, reweigh, sparse
+from gpuboost.kernels import predict, predict_codes, predict_words, reduce, reweigh, sparse
 from gpuboost.model.tree import Tree
 
 __all__ = ["CudaPredictor"]
@@ -106,7 +106,7 @@ class CudaPredictor(Predictor):
             if not self._predict_by_words(page.columns, np.nan, True, flat, first, margin, own_leaves):
                 all_rows = self.device.empty(0, np.int32), put(np.array([0, page.n_rows]))
                 self.device.launch(
-                    predict.predict_codes_kernel, page.columns, n_bins, *all_rows, *flat, first, margin, own_leaves,
+                    predict_codes.predict_codes_kernel, page.columns, n_bins, *all_rows, *flat, first, margin, own_leaves,
                     threads=page.n_rows,
                 )  # fmt: skip
             first += page.n_rows

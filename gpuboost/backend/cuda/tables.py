@@ -16,7 +16,7 @@ from gpuboost.backend.plans import ColumnDraw, FrontierBatch
 from gpuboost.binned.matrix import BinnedMatrix, Representation
 from gpuboost.binned.packing import Packing
 from gpuboost.binned.pages import DensePage, Page, SparsePage
-from gpuboost.kernels import compaction, growth, histogram, partition, predict, row_leaves, sparse
+from gpuboost.kernels import compaction, growth, histogram, partition, predict_codes, row_leaves, sparse
 from gpuboost.kernels.column_sampling import count_drawn
 from gpuboost.kernels.cuda_common import CudaKernel
 from gpuboost.kernels.packing import unpack_histograms_kernel
@@ -242,7 +242,7 @@ class DenseTable(CudaTable):
     def predict(self, p: int, page: Page, flat: FlatTrees, listed: tuple[Array, Array], margin: Array) -> None:
         assert isinstance(page, DensePage)
         self._launch(
-            predict.predict_codes_kernel, page.columns, self._n_bins, *listed, *flat, self._pages[p].first, margin,
+            predict_codes.predict_codes_kernel, page.columns, self._n_bins, *listed, *flat, self._pages[p].first, margin,
             self._no_leaves, threads=len(listed[0]),
         )  # fmt: skip
 
