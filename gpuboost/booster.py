@@ -26,7 +26,7 @@ from gpuboost.model_io import dumps, load_model
 from gpuboost.model_io.config import config_document, config_params
 from gpuboost.model_io.dump import read_feature_map
 from gpuboost.model_view import ModelView
-from gpuboost.objectives import Objective, get_objective
+from gpuboost.objectives import Objective, find_objective, get_objective
 from gpuboost.params import Params
 from gpuboost.params.given import given_params, recorded_params
 from gpuboost.predictor import Predicted, Predictor, Predictors, prediction_backend
@@ -131,7 +131,7 @@ class Booster(ModelView):
         with self._rounds_of(dtrain, is_custom=fobj is not None) as boosting:
             boosting.boost(of_round(fobj, iteration))
 
-    def update_rounds(self, dtrain: DMatrix, n_rounds: int) -> None:
+    def _update_rounds(self, dtrain: DMatrix, n_rounds: int) -> None:
         """n_rounds times update, where nobody looks at the model in between."""
         while n_rounds > 0:
             with self._rounds_of(dtrain) as boosting:
@@ -207,10 +207,11 @@ class Booster(ModelView):
             )
 
     def _objective(self) -> Objective:
-        """That of the parameters, to evaluate by."""
-        if self._evaluates_by is None or self._evaluates_by[0] is not self._params:
-            self._evaluates_by = self._params, get_objective(self._params.objective, self._params)
-        return self._evaluates_by[1]
+        """That of the parameters, to evaluate by; another one where its name has been given to another class."""
+        params, known = self._params, self._evaluates_by
+        if known is None or known[0] is not params or type(known[1]) is not find_objective(params.objective):
+            self._evaluates_by = known = params, get_objective(params.objective, params)
+        return known[1]
 
     def _margins_of(self, dmatrix: DMatrix, objective: Objective) -> RowSums:
         """The rows of a matrix, with their margins for prediction."""

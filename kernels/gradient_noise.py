@@ -31,10 +31,11 @@ __all__ = ["choose_noise_cpu", "choose_noise_kernel"]
 def dispersion(global_rows, leaf_scales, squares, sums, scales):
     """float64: Σ g² / Σ h, each of an output on average; infinite without hessians. Where splits are searched by a sketch, sums
     are of that."""
-    n_squares, n_sums, least = squares.shape[0], sums.shape[0], leaf_scales[0, 0]
-    for output in range(1, n_squares):
-        least = smaller(least, leaf_scales[output, 0])
-    # leaf_scale is 2^(62 − b − e), square_scale 2^(62 − b − 2e), e of the largest |g| and b of the rows
+    n_squares, n_sums, least = squares.shape[0], sums.shape[0], float64(math.inf)
+    for output in range(n_squares):
+        if squares[output] > int64(0):  # the scale of no gradients is another one
+            least = smaller(least, leaf_scales[output, 0])
+    # leaf_scale is 2^(62 − b − e) of an output, square_scale 2^(62 − b − 2e) of the largest e; b of the rows
     scale = least * least / power_of_two(int64(62) - count_bits(global_rows))
     grad, hess = float64(0.0), float64(0.0)
     for output in range(n_squares):
@@ -48,9 +49,10 @@ def dispersion(global_rows, leaf_scales, squares, sums, scales):
 def choose_noise_cpu(most, times, global_rows, leaf_scales, squares, sums, scales, rules):
     """Write the cat_noise of a round into the rules of its trees.
 
-    most, times : float64, s²(objective) and CHANCE. global_rows : over all workers. leaf_scales : float64 (n_outputs, 2), IN, of
-    choose_scales_cpu. squares : int64 (n_outputs,), IN, of sum_squares_cpu. sums : int64 (n_searched, ≥ 2), IN, Σ h behind Σ g of
-    what is in fixed point by scales : float64 (n_searched, 2). rules : CATEGORY_RULES (1,), INOUT.
+    most, times : float64, s²(objective) and CHANCE, or what they are beside statistics (params/fields.py). global_rows : over all
+    workers. leaf_scales : float64 (n_outputs, 2), IN, of choose_scales_cpu. squares : int64 (n_outputs,), IN, of sum_squares_cpu.
+    sums : int64 (n_searched, ≥ 2), IN, Σ h behind Σ g of what is in fixed point by scales : float64 (n_searched, 2).
+    rules : CATEGORY_RULES (1,), INOUT.
     """
     rules[0].cat_noise = smaller(times * dispersion(global_rows, leaf_scales, squares, sums, scales), most)
 

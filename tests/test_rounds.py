@@ -5,9 +5,12 @@ import pytest
 
 import gpuboost as gb
 from gpuboost.backend import CpuBackend
-from gpuboost.backend.cpu.training import CpuTraining
+from gpuboost.backend.cpu.training import ROW_WORK, TREE_WORK, WORK_AT_ONCE, CpuTraining
+from gpuboost.backend.cpu.trees import CpuTrees
+from gpuboost.kernels.quantise import FINE_ROWS
 from gpuboost.kernels.row_leaves import FEWEST_ROWS
 from gpuboost.model_io import digest
+from gpuboost.training.running import Boosting
 
 N_ROWS, N_ROUNDS = 900, 7
 CLASSES = {"objective": "multi:softprob", "num_class": 3}
@@ -118,7 +121,7 @@ def test_what_it_has_no_step_for_comes_one_by_one(params, rounds):
 def test_tables_and_uses_that_it_is_not_for(kind, rounds, monkeypatch):
     X, y = table()
     if kind == "large":
-        monkeypatch.setattr("gpuboost.backend.cpu.training.MOST_CODES", X.size)
+        monkeypatch.setattr("gpuboost.backend.cpu.training.WORK_AT_ONCE", 2**15 * 15)
     given = {"weight": np.arange(len(y)) % 2} if kind == "zero weight" else {}
     if kind == "categories":
         given["feature_types"] = ["float"] * 3 + ["c"] + ["float"] * 2
@@ -132,7 +135,7 @@ def test_tables_and_uses_that_it_is_not_for(kind, rounds, monkeypatch):
 
 
 def test_more_rounds_than_one_call_has_room_for(rounds, monkeypatch):
-    monkeypatch.setattr("gpuboost.backend.cpu.trees.NODES_AT_ONCE", 200)
+    monkeypatch.setattr("gpuboost.backend.cpu.trees.ROOM_FOR_ROUNDS", 200)
     X, y = table()
     model = digest(train({}, gb.DMatrix(X, y), 40).model)
     assert sum(rounds) == 40 and len(rounds) > 3 and min(rounds) > 0
@@ -169,4 +172,46 @@ def test_margins_that_grow_beyond_float32_are_an_error(n_rounds, rounds):
         with pytest.raises(FloatingPointError) as error:
             train(params, gb.DMatrix(np.zeros((N_ROWS, 1)), np.full(N_ROWS, 1e30)), n_rounds)
         messages.append(str(error.value))
+        assert any(rounds) == rounds.allowed
+        rounds.clear()
     assert messages[0] == messages[1]
+
+
+def test_a_call_does_not_last(rounds, monkeypatch):
+    """Of as many rounds as anybody may ask for, each call grows some 50 ms of work."""
+    X, y = table(2000)
+    work = len(X) * (X.shape[1] + ROW_WORK) + TREE_WORK
+    booster, dtrain = gb.Booster({"max_depth": 1}), gb.DMatrix(X, y)
+    monkeypatch.setattr(Boosting, "collect_rounds", lambda *_: stop())
+    with pytest.raises(KeyboardInterrupt):
+        booster._update_rounds(dtrain, 10**12)
+    assert rounds == [WORK_AT_ONCE // work]
+
+
+def stop():
+    raise KeyboardInterrupt
+
+
+def test_rounds_at_once_and_one_by_one_in_turns(rounds):
+    """Also where parameters change in between."""
+    X, y = table()
+    digests = set()
+    for rounds.allowed in (True, False):
+        booster, dtrain = gb.Booster({"seed": 3}), gb.DMatrix(X, y)
+        for depth, rate in ((3, 0.3), (6, 0.1), (2, 0.5)):
+            booster.set_param({"max_depth": depth, "learning_rate": rate})
+            booster.update(dtrain)
+            booster._update_rounds(dtrain, 4)
+        digests.add(digest(booster.model))
+    assert len(digests) == 1 and sum(rounds) == 12
+
+
+def test_after_a_round_of_two_limbs_it_is_tried_again(rounds, monkeypatch):
+    monkeypatch.setattr("gpuboost.backend.cpu.training.ROUNDS_ALONE", 3)
+    X, y = table(FINE_ROWS)
+    train({}, gb.DMatrix(X, y), 7)
+    assert rounds == [0] * 7
+    tried = []
+    monkeypatch.setattr(CpuTrees, "grow_rounds", lambda *_: tried.append(1) or [])
+    train({}, gb.DMatrix(X, y), 7)
+    assert len(tried) == 3

@@ -33,7 +33,7 @@ class RowSums:
     weight: Array
     masks_labels: bool = False
     queries: QueryRows | None = None
-    _weights: list[float] = field(default_factory=list, compare=False, repr=False)  # Σ weight, once known, of any prediction
+    _weights: list[float] = field(default_factory=list, compare=False, repr=False)  # Σ weight, once known, with any prediction
 
     def sum_of(self, row_term: Callable[..., Any], *parameters: float) -> float:
         """Σ weight · row_term over all rows of all workers.
@@ -87,6 +87,8 @@ class RowSums:
     @property
     def total_weight(self) -> float:
         """Σ weight."""
+        if self.comm.size > 1:  # others may have to add up theirs anew
+            return self.sum_of(unit_term)
         if not self._weights:
             self._weights.append(self.sum_of(unit_term))
         return self._weights[0]

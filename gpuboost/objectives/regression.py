@@ -74,13 +74,6 @@ def label_term(prediction, label, i, parameters):
     return float64(label[int(parameters[0]), i])
 
 
-@scalar
-def squared_label_term(prediction, label, i, parameters):
-    """Its square."""
-    y = float64(label[int(parameters[0]), i])
-    return y * y
-
-
 @register
 class SquaredError(Objective):
     """reg:squarederror, one output per label column. Its constant minimiser is the weighted mean."""

@@ -109,7 +109,7 @@ def train(
         if is_watched:
             booster, evals_log, _ = boost_rounds(booster, num_boost_round, used, boost, checkpoints, progress)
         else:
-            booster.update_rounds(dtrain, num_boost_round)
+            booster._update_rounds(dtrain, num_boost_round)
     if evals_result is not None:
         evals_result.clear()
         evals_result.update(evals_log)

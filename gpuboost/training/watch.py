@@ -41,7 +41,7 @@ class _Watched:
 
 @dataclass(frozen=True)
 class _Targets:
-    """The rows of a matrix as it was in that version, their labels checked, with the margins that were asked for last."""
+    """The rows of a matrix as it was in that version, their labels checked."""
 
     version: int
     rows: RowSums

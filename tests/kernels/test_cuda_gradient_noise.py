@@ -49,6 +49,13 @@ def test_twice_the_squares_by_the_hessians_but_at_most_the_usual(size, n_searche
     np.testing.assert_allclose(noise_of(*facts(grad, hess, n_searched)), expected, rtol=1e-5)
 
 
+def test_outputs_without_gradients_say_nothing_about_the_scale():
+    """Of small gradients, which are counted in units of their own."""
+    grad, hess = np.full((3, N_ROWS), 0.01, np.float32), np.full((3, N_ROWS), 0.125, np.float32)
+    grad[1] = 0
+    np.testing.assert_allclose(noise_of(*facts(grad, hess, 3)), TIMES * 2e-4 / 0.375, rtol=1e-4)
+
+
 def test_without_hessians_it_is_the_usual_and_without_gradients_nothing():
     none, some = np.zeros((1, N_ROWS), np.float32), np.ones((1, N_ROWS), np.float32)
     assert noise_of(*facts(some, none, 1)) == noise_of(*facts(none, none, 1)) == MOST
@@ -57,10 +64,11 @@ def test_without_hessians_it_is_the_usual_and_without_gradients_nothing():
 
 @each_runner
 @settings(max_examples=20)
-@given(st.integers(1, 4), st.integers(1, 4), st.floats(1e-30, 1e18), st.integers(0, 2**32))
+@given(st.integers(1, 4), st.integers(1, 4), st.sampled_from([1e-30, 1e-9, 1e-3, 0.1, 0.3, 1e18]), st.integers(0, 2**32))
 def test_it_is_the_cpus(run, n_outputs, n_searched, unit, seed):
     rng = np.random.default_rng(seed)
     grad, hess = (rng.normal(size=(n_outputs, N_ROWS)) * unit).astype(np.float32), rng.random((n_outputs, N_ROWS), np.float32)
+    grad[seed % 4 :: 4] = 0
     of_round, rules = facts(grad, hess, n_searched), some_rules()
     run(choose_noise_kernel, MOST, TIMES, *of_round, rules, blocks=1)
     assert_same(rules["cat_noise"], np.array([noise_of(*of_round)]))

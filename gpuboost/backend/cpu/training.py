@@ -34,7 +34,12 @@ CODES_PER_THREAD = 60_000
 # with all at once, 50 with two; the time is the same.
 ROWS_AT_ONCE = 2**19
 LIST_BYTES = 8  # a row and tree
-MOST_CODES = 2**20  # of a table whose rounds are grown many in one call: of larger ones they take some 2 ms each
+# Rounds that are grown in one call (kernels/rounds.py), where these are FEWEST_ROUNDS: what takes some 50 ms, in which nobody can
+# stop them. The work of a tree is counted in codes, some 1.6 ns each where it is of depth 6: those of the rows, and what a
+# row and a tree take besides. (20,000 × 28 1.1 ms a round, 1,000,000 × 1 16, 1,000 × 7 0.1.)
+WORK_AT_ONCE, ROW_WORK, TREE_WORK = 2**25, 8, 2**15
+FEWEST_ROUNDS = 16
+ROUNDS_ALONE = 32  # one by one, after a round that could not be grown so
 NODES_AT_ONCE = 2048  # that wait to become trees of the model. 1,000 × 7, one thread of an Intel Xeon: 0.21 -> 0.20 ms a round
 
 
@@ -102,8 +107,9 @@ class CpuTraining(Training[Grown]):
             self.leaf_quantiles = CpuLeafQuantiles(
                 rows, leaf_alphas, self.margin, self.gradients, self.trees, self._pages, n_threads
             )
-        is_whole = len(self._pages) == 1 and not len(self._pages[0].idle)
-        self._grows_rounds = is_whole and binned.n_codes < MOST_CODES and self.leaf_quantiles is None  # by kernels/rounds.py
+        is_whole = len(self._pages) == 1 and not len(self._pages[0].idle) and self.leaf_quantiles is None
+        work = n_trees * (binned.n_codes + ROW_WORK * binned.n_rows + TREE_WORK)
+        self._rounds_at_once, self._rounds_alone = WORK_AT_ONCE // work if is_whole else 0, 0
 
     def start_round(self, plan: Round) -> None:
         plan.require_outputs(self._first_outputs[plan.first_tree :][: len(plan.trees)], self._leaf_size)
@@ -114,11 +120,13 @@ class CpuTraining(Training[Grown]):
         self.gradients.plan = self.trees.plan = plan
 
     def grow_rounds(self, plan: Round, n_rounds: int, max_depth: int, max_leaves: int, objective: Formula) -> list[Grown]:
-        if not self._grows_rounds or len(plan.trees) < len(self._first_outputs):
+        if self._rounds_at_once < FEWEST_ROUNDS or self._rounds_alone > 0 or len(plan.trees) < len(self._first_outputs):
+            self._rounds_alone -= 1
             return []
         self.start_round(plan)
-        grown = self.trees.grow_rounds(n_rounds, max_depth, max_leaves, objective)
-        self._grows_rounds = len(grown) > 0  # what it cannot grow it cannot for long
+        grown = self.trees.grow_rounds(min(n_rounds, self._rounds_at_once), max_depth, max_leaves, objective)
+        if not grown:
+            self._rounds_alone = ROUNDS_ALONE - 1
         return grown
 
     def update_margin(self, margin: Array) -> None:

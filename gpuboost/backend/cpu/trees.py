@@ -38,7 +38,7 @@ LEVELS_NODES = 2**16  # that there may be, likewise
 LEVELS_CACHE = 2**20  # bytes of histograms that lie near anyway, so that all levels are grown one after another
 LAST_MEMORY = 2**24  # bytes of histograms of the last level that are worked on together, those of LAST_NODES at least
 LAST_NODES = 4  # for each thread
-NODES_AT_ONCE = 4096  # of rounds that are grown in one call
+ROOM_FOR_ROUNDS = 4096  # nodes, of rounds that are grown in one call
 BIN_VISITS = 1  # entries that a walk over columns visits in the time that histograms take for one bin of one node
 
 
@@ -141,7 +141,7 @@ class CpuTrees(Trees):
         self._take_up_plan()
         if (levels := self._levels(max_depth, max_leaves)) is None:
             return []
-        room, leaf_size = len(arrays.nodes) + NODES_AT_ONCE, self.leaf_size
+        room, leaf_size = len(arrays.nodes) + ROOM_FOR_ROUNDS, self.leaf_size
         ends, grown, covers = np.empty(n_rounds, np.int64), np.empty(room, NODE), np.empty(room, np.float64)
         weights, leaf_values = np.empty((2, room, leaf_size), np.float32)
         n_grown = grow_rounds_cpu(
