@@ -114,24 +114,51 @@ def test_ctrl_c_before_a_first_call_interrupts(tmp_path):
     assert (ran.returncode, ran.stdout) == (0, "interrupted 0.0 1\n"), ran.stderr
 
 
-TRAIN = """
-import numpy as np, gpuboost as gb
-from gpuboost.backend.cpu import trees
-from gpuboost.kernels import compile_cache
-from gpuboost.kernels.column_sampling import mask_features_cpu
-from gpuboost.kernels.splits import evaluate_splits
-X = np.random.default_rng(0).normal(size=(300, 6)).astype(np.float32)
-gb.train({"nthread": 1}, gb.DMatrix(X, X[:, 0]), 2)
-n_seconds, n_masks = compile_cache.compile_seconds(), len(mask_features_cpu.overloads)
-gb.train({"nthread": 1, "colsample_bynode": 0.5}, gb.DMatrix(X, X[:, 0]), 2)
-print(n_seconds == 0, n_masks, len(mask_features_cpu.overloads), len(evaluate_splits(None).dispatcher.overloads))
+KEPT = """
+import numpy as np
+from gpuboost.kernels import compile_cache, jit
+
+@jit.kernel
+def add_one(numbers):
+    numbers[0] += 1
+
+@jit.kernel
+def add_two(numbers):
+    numbers[0] += 2
+
+@jit.kernel
+def call(numbers, which):
+    if which == 1:
+        jit.call_late(add_one, (numbers,))
+    else:
+        jit.call_late(add_two, (numbers,))
+
+numbers = np.zeros(1)
+call(numbers, 1)
+print(compile_cache.compile_seconds() == 0, numbers[0], len(add_one.overloads), len(add_two.overloads))
 """
 
 
 def test_another_process_finds_it_in_the_cache(tmp_path):
-    env = {**os.environ, "NUMBA_CACHE_DIR": str(tmp_path), "PYTHONPATH": str(ROOT)}
+    env, script = {**os.environ, "NUMBA_CACHE_DIR": str(tmp_path), "PYTHONPATH": str(ROOT)}, tmp_path / "kept.py"
+    script.write_text(KEPT)
     said = [
-        subprocess.run([sys.executable, "-c", TRAIN], env=env, cwd=ROOT, capture_output=True, text=True, check=True).stdout
-        for _ in range(2)
+        subprocess.run([sys.executable, script], env=env, capture_output=True, text=True, check=True).stdout for _ in range(2)
     ]
-    assert said == ["False 0 1 1\n", "True 0 1 1\n"]
+    assert said == ["False 1.0 1 0\n", "True 1.0 1 0\n"]
+
+
+@jit.kernel
+def call_one(address, numbers):
+    jit.call_at(address, (numbers, None, (3, np.float64(2))))
+
+
+def test_one_that_is_known_by_its_address():
+    numbers = np.zeros(2, np.float32)
+    kernel = SimpleNamespace(dispatcher=add_to_all)
+    call_one(jit.find_address(kernel, numbers, None, (3, 2.0)), numbers)
+    assert numbers.tolist() == [6, 6]
+    with pytest.raises(ValueError, match="below zero"):
+        call_one(jit.find_address(kernel, numbers, None, (3, 2.0)), numbers - 100)
+    with pytest.raises(TypeError, match="count returns int64"):
+        jit.find_address(SimpleNamespace(dispatcher=count), numbers)
