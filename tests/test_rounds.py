@@ -183,6 +183,7 @@ def test_a_call_does_not_last(rounds, monkeypatch):
     work = len(X) * (X.shape[1] + ROW_WORK) + TREE_WORK
     booster, dtrain = gb.Booster({"max_depth": 1}), gb.DMatrix(X, y)
     monkeypatch.setattr(Boosting, "collect_rounds", lambda *_: stop())
+    monkeypatch.setattr("gpuboost.backend.cpu.trees.ROOM_FOR_ROUNDS", 10_000)
     with pytest.raises(KeyboardInterrupt):
         booster._update_rounds(dtrain, 10**12)
     assert rounds == [WORK_AT_ONCE // work]
