@@ -264,7 +264,7 @@ def _best_of_feature(
                 bar * score_units,
             ):  # fmt: skip
                 continue
-            elif can_test and n_outputs > 1 and not _any_sum_reaches(
+            elif can_test and n_outputs > 1 and sign == 0 and not _any_sum_reaches(
                 hist, prefix_grad, prefix_hess, at, n_bins, missing_left, sums, scales, reg_lambda, bar, gains
             ):  # fmt: skip
                 continue
@@ -344,7 +344,8 @@ def _any_sum_reaches(hist, prefix_grad, prefix_hess, begin, n_bins, missing_left
     """The same for several outputs: whether the scores of all may sum up to the bar for any of CHUNK candidates.
 
     Of an output (G_L²·(H_R + λ) + G_R²·(H_L + λ)) / ((H_L + λ)·(H_R + λ)), in its units of fixed point: one division for both
-    children. A child without hessian counts as one of a single unit; it has a score of 0. gains : the first CHUNK, SCRATCH.
+    children. A child without hessian counts as one of a single unit; it has a score of 0. (Not where it may have to share its
+    sibling's weight, as the order of a constraint may demand: then its score may be any.) gains : the first CHUNK, SCRATCH.
     """
     for b in range(CHUNK):
         gains[0, uint64(b)] = 0.0

@@ -5,7 +5,7 @@ from itertools import takewhile
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from gpuboost.backend.contract import TrainingRows
@@ -387,7 +387,11 @@ PENALTIES = st.fixed_dictionaries({
 })  # fmt: skip
 
 
+FREE = {"reg_lambda": 0.0, "reg_alpha": 0.0, "max_delta_step": 0.0, "min_child_weight": 0.0, "lower": -np.inf, "upper": np.inf}
+
+
 @settings(max_examples=120)
+@example(2778, 1, 2, [2], 13, 0.3, 1, (1.0, 1.0), FREE)  # a child without hessian of one output shares the weight of the other's
 @given(
     st.integers(0, 2**32), st.integers(1, 3), st.integers(1, 2), st.lists(st.integers(1, 5), min_size=1, max_size=6),
     st.integers(0, 30), st.sampled_from([0.0, 0.3, 1.0]), st.sampled_from([1, 2, 1000]),
@@ -395,7 +399,7 @@ PENALTIES = st.fixed_dictionaries({
 )  # fmt: skip
 def test_the_best_split_is_the_best_of_all_candidates(seed, n_nodes, n_outputs, n_bins, n_rows, missing, size, scales, penalties):
     check(np.random.default_rng(seed), n_nodes, n_outputs, n_bins, n_rows, missing, size, scales, **penalties)
-    penalties["monotone"] = np.random.default_rng(seed + 2).integers(-1, 2, len(n_bins))
+    penalties = {**penalties, "monotone": np.random.default_rng(seed + 2).integers(-1, 2, len(n_bins))}
     check(np.random.default_rng(seed), n_nodes, n_outputs, n_bins, n_rows, missing, size, scales, **penalties)
     proposed = np.random.default_rng(seed + 1).integers(0, 2, (n_nodes, sum(n_bins)))
     check(np.random.default_rng(seed), n_nodes, n_outputs, n_bins, n_rows, missing, size, scales, proposed=proposed, **penalties)
