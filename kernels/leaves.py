@@ -27,7 +27,7 @@ from gpuboost.kernels.cuda_common import (
     owner_of,
     thread_number,
 )
-from gpuboost.kernels.jit import claim, inlined_scalar, kernel, launch, parallel_kernel
+from gpuboost.kernels.jit import claim, inlined_scalar, kernel, launch, parallel_kernel, scalar
 from gpuboost.kernels.nodes import prune, sum_of_hessians, sum_upwards
 from gpuboost.kernels.scalar import bits_double, optimal_weight
 from gpuboost.kernels.structs import NUMERIC
@@ -156,6 +156,37 @@ def _add_leaves(counter, chunks, nodes, segments, rows, leaves, first_output, ma
             margin[output, uint32(row)] = float32(margin[output, uint32(row)] + value)
 
 
+@scalar
+def flatten_node(nodes, node, thresholds, offsets, n_words, flat):
+    feature, split_bin, left = int32(-1), int32(-1), int32(-1)
+    threshold, kind, default_left = float32(0.0), int32(NUMERIC), int32(0)
+    if nodes[node].left >= 0:
+        feature, split_bin, left = nodes[node].feature, nodes[node].bin, int32(nodes[node].left - nodes[node].tree)
+        kind, default_left = nodes[node].kind, nodes[node].default_left
+        if kind == NUMERIC:
+            threshold = thresholds[offsets[feature] + split_bin]
+        else:
+            split_bin = int32(node * n_words)
+    flat[node].threshold = threshold
+    flat[node].feature = feature
+    flat[node].bin = split_bin
+    flat[node].kind = kind
+    flat[node].default_left = default_left
+    flat[node].left = left
+
+
+@kernel
+def flatten_trees_cpu(nodes, thresholds, offsets, n_words, flat):
+    """The trees just grown, as kernels/predict.py walks them. A tree begins at its root's number; nodes that were pruned are
+    there, too, and never met.
+
+    thresholds : float32 (total_bins,), IN, of the cuts. offsets : int (n_features + 1,), IN. n_words : of a node's set; they lie
+    node by node. flat : FLAT_NODE (n_nodes,), OUT.
+    """
+    for node in range(flat.size):
+        flatten_node(nodes, node, thresholds, offsets, n_words, flat)
+
+
 # ---------------------------------------------------------------------------------------------------------------------
 # CUDA. A block takes a chunk of CHUNK_ROWS rows of one leaf. 4 + 8 bytes read per row to sum a leaf, 4 + 8 moved to add it to
 # the margins (each of the scattered 4 bytes a sector of 32 where few rows of a leaf share it): 11M rows are 0.26 GB, 0.06 ms at
@@ -269,23 +300,8 @@ def update_margin_kernel(segments, nodes, progress, first_chunk, rows, first_row
     "progress: PROGRESS[:], nodes: NODE[:], thresholds: float32[:], offsets: int32[:], n_words: int64, flat: FLAT_NODE[:]"
 )
 def flatten_trees_kernel(progress, nodes, thresholds, offsets, n_words, flat):
-    """The trees just grown, as kernels/predict.py walks them: one thread per node. A tree begins at its root's number.
-    thresholds : float32 (total_bins,), IN, of the cuts. offsets : int32 (n_features + 1,), IN. n_words : of a node's set."""
+    """flatten_trees_cpu, one thread per node."""
     node = int64(thread_number())
     while node < progress[0].n_nodes:
-        feature, split_bin, left = int32(-1), int32(-1), int32(-1)
-        threshold, kind, default_left = float32(0.0), int32(NUMERIC), int32(0)
-        if nodes[node].left >= 0:
-            feature, split_bin, left = nodes[node].feature, nodes[node].bin, int32(nodes[node].left - nodes[node].tree)
-            kind, default_left = nodes[node].kind, nodes[node].default_left
-            if kind == NUMERIC:
-                threshold = thresholds[offsets[feature] + split_bin]
-            else:
-                split_bin = int32(node * n_words)
-        flat[node].threshold = threshold
-        flat[node].feature = feature
-        flat[node].bin = split_bin
-        flat[node].kind = kind
-        flat[node].default_left = default_left
-        flat[node].left = left
+        flatten_node(nodes, node, thresholds, offsets, n_words, flat)
         node += int64(n_threads())

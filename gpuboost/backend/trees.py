@@ -14,7 +14,7 @@ from gpuboost.kernels.structs import CATEGORICAL, CATEGORY_RULES, FLAT_NODE, NOD
 from gpuboost.model.tree import CategorySets, Tree
 from gpuboost.params import Params
 
-__all__ = ["Grown", "as_words", "category_rules", "collect_trees", "flatten_grown", "flatten_trees"]
+__all__ = ["Grown", "as_words", "category_rules", "collect_trees", "flatten_trees"]
 
 # of the fields of Tree that are arrays
 TREE_DTYPES = [np.int32, np.int32, np.int32, np.float32, np.uint8, np.float32, np.float32, np.float32, np.float32]
@@ -86,21 +86,6 @@ def _collect_sets(tree: int, nodes: np.ndarray, cats: np.ndarray, new_ids: np.nd
     own, categories = np.nonzero(bits)
     bounds = np.searchsorted(own, np.arange(len(bits) + 1))
     return CategorySets(new_ids[is_set], bounds.astype(np.int64), categories.astype(np.int32))
-
-
-def flatten_grown(nodes: np.ndarray, cuts: Cuts, n_words: int) -> np.ndarray:
-    """Trees that have just been grown, as kernels/predict.py walks them: FLAT_NODE (n_nodes,). A tree begins at its root's
-    number; nodes that were pruned are there, too, and never met. n_words : of a node's set; they lie node by node."""
-    flat, is_split = np.zeros(len(nodes), FLAT_NODE), nodes["left"] >= 0
-    is_set = is_split & (nodes["kind"] == CATEGORICAL)
-    bins = np.where(is_split, cuts.offsets[nodes["feature"]] + nodes["bin"], 0)
-    flat["threshold"] = np.where(is_split & ~is_set, cuts.thresholds[bins], 0)
-    first_word = np.where(is_set, n_words * np.arange(len(nodes)), nodes["bin"])
-    for field, value in {"bin": first_word, "feature": nodes["feature"], "left": nodes["left"] - nodes["tree"]}.items():
-        flat[field] = np.where(is_split, value, -1)
-    flat["default_left"] = np.where(is_split, nodes["default_left"], 0)
-    flat["kind"] = np.where(is_split, nodes["kind"], NUMERIC)
-    return flat
 
 
 def flatten_trees(trees: list[Tree], outputs: list[int], cuts: Cuts | None = None) -> FlatTrees:

@@ -5,9 +5,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from gpuboost.backend.trees import Grown, collect_trees, flatten_grown, flatten_trees
+from gpuboost.backend.trees import Grown, collect_trees, flatten_trees
 from gpuboost.binned.cuts import SENTINEL, Cuts
-from gpuboost.kernels.structs import CATEGORICAL, NODE, NUMERIC
+from gpuboost.kernels.leaves import flatten_trees_cpu
+from gpuboost.kernels.structs import CATEGORICAL, FLAT_NODE, NODE, NUMERIC
 
 CUTS = Cuts(np.array([1, 2, SENTINEL, 5, SENTINEL], np.float32), np.array([0, 3, 5], np.int32), np.zeros(2, bool), 256)
 COVERS = 100 * np.arange(8.0)
@@ -59,16 +60,22 @@ def test_flat_trees_lie_one_after_another():
     assert (nodes["bin"] == -1).all() and (nodes["kind"] == NUMERIC).all()
 
 
+def flattened(nodes):
+    flat = np.empty(len(nodes), FLAT_NODE)
+    flatten_trees_cpu(nodes, CUTS.thresholds, CUTS.offsets, 4, flat)
+    return flat
+
+
 def test_grown_trees_keep_their_places():
     """A leaf and what was pruned say nothing of a split that was found there. A set lies where its node's words do."""
     nodes = grown_nodes()
     nodes["kind"][[0, 3]] = CATEGORICAL
-    flat = flatten_grown(nodes, CUTS, 4)
+    flat = flattened(nodes)
     assert flat["feature"].tolist() == [1, -1, 0, -1, -1, -1, -1, -1] and flat["left"].tolist() == [2, -1, 4, -1, -1, -1, -1, -1]
     assert flat["threshold"].tolist() == [0, 0, 2, 0, 0, 0, 0, 0] and flat["bin"].tolist() == [0, -1, 1, -1, -1, -1, -1, -1]
     assert flat["kind"].tolist() == [CATEGORICAL, *[NUMERIC] * 7] and flat["default_left"].tolist() == [1, 0, 0, 0, 0, 0, 0, 0]
     nodes["kind"][2] = CATEGORICAL
-    assert flatten_grown(nodes, CUTS, 4)["bin"].tolist() == [0, -1, 8, -1, -1, -1, -1, -1]
+    assert flattened(nodes)["bin"].tolist() == [0, -1, 8, -1, -1, -1, -1, -1]
 
 
 def test_collected_sets_are_those_of_the_nodes_that_are_left():

@@ -7,7 +7,6 @@ from hypothesis import strategies as st
 from test_leaves import Forest
 from test_nodes import random_trees
 
-from gpuboost.backend.trees import flatten_grown
 from gpuboost.binned.cuts import Cuts
 from gpuboost.kernels import leaves as kernel
 from gpuboost.kernels import nodes as node_kernels
@@ -168,7 +167,7 @@ def test_margins_equal_the_cpu(run, forest, is_pruned):
 @settings(max_examples=15)
 @given(st.integers(0, 2**32), st.integers(0, 60), st.integers(1, 3), st.sampled_from([0.0, 3.0]))
 @each_runner
-def test_flat_trees_equal_the_hosts(run, seed, n_splits, n_trees, gamma):
+def test_flat_trees_equal_the_cpus(run, seed, n_splits, n_trees, gamma):
     rng, nodes = np.random.default_rng(seed), random_trees(seed, n_splits, n_trees)
     for field, n in {"feature": 200, "bin": 200, "kind": 2, "default_left": 2}.items():
         nodes[field] = rng.integers(0, n, len(nodes))
@@ -177,7 +176,8 @@ def test_flat_trees_equal_the_hosts(run, seed, n_splits, n_trees, gamma):
     flat = np.zeros(len(nodes) + 1, FLAT_NODE)
     flat["left"][-1] = 77
     cuts = Cuts(rng.normal(size=200 * 200).astype(np.float32), np.arange(0, 201 * 200, 200, dtype=np.int32), None, 256)
-    arrays = nodes, cuts.thresholds, cuts.offsets, 3, flat
-    run(kernel.flatten_trees_kernel, progress_of(n_nodes=len(nodes)), *arrays, threads=len(nodes))
-    np.testing.assert_array_equal(flat[:-1], flatten_grown(nodes, cuts, 3))
+    arrays, expected = (nodes, cuts.thresholds, cuts.offsets, 3), np.empty(len(nodes), FLAT_NODE)
+    run(kernel.flatten_trees_kernel, progress_of(n_nodes=len(nodes)), *arrays, flat, threads=len(nodes))
+    kernel.flatten_trees_cpu(*arrays, expected)
+    np.testing.assert_array_equal(flat[:-1], expected)
     assert flat["left"][-1] == 77

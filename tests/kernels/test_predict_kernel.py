@@ -209,7 +209,7 @@ def test_values_and_codes_equal_a_walk_in_python(seed, n_rows, n_bins, n_trees, 
 
 
 def grown_together(rng, n_bins, n_trees, n_splits, leaf_size=1):
-    """Trees as backend/trees.flatten_grown lays them out: roots first, then children in pairs, the trees' in turns; and nodes
+    """Trees as leaves.flatten_trees_cpu lays them out: roots first, then children in pairs, the trees' in turns; and nodes
     that no row meets, as pruning leaves them."""
     nodes = np.zeros(n_trees, FLAT_NODE)
     owner, is_open = list(range(n_trees)), list(range(n_trees))

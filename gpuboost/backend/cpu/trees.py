@@ -14,20 +14,20 @@ from gpuboost.backend.cpu.rows import PageRows
 from gpuboost.backend.cpu.tables import CpuTable
 from gpuboost.backend.draws import most_bins
 from gpuboost.backend.plans import FrontierBatch, Round
-from gpuboost.backend.trees import Grown, category_rules, flatten_grown
+from gpuboost.backend.trees import Grown, category_rules
 from gpuboost.binned.matrix import BinnedMatrix, Representation
 from gpuboost.kernels import histogram, nodes, partition
 from gpuboost.kernels.category_splits import count_words, evaluate_category_splits
 from gpuboost.kernels.category_vectors import evaluate_category_vectors_cpu
 from gpuboost.kernels.column_sampling import mask_features_cpu, member_words, node_counts
 from gpuboost.kernels.gradient_noise import choose_noise_cpu
-from gpuboost.kernels.leaves import list_leaf_chunks, sum_leaves_cpu, update_margin_cpu, weigh_trees
+from gpuboost.kernels.leaves import flatten_trees_cpu, list_leaf_chunks, sum_leaves_cpu, update_margin_cpu, weigh_trees
 from gpuboost.kernels.levels import count_slots, grow_levels_cpu, subtree_depth
 from gpuboost.kernels.proposals import propose_candidates_cpu
 from gpuboost.kernels.rounds import grow_rounds_cpu
 from gpuboost.kernels.row_leaves import FEWEST_ROWS, MOST_SUMS, add_found_cpu, sum_found_cpu
 from gpuboost.kernels.splits import CANDIDATE, CHUNK, count_blocks, evaluate_splits
-from gpuboost.kernels.structs import NO_GAIN, NODE
+from gpuboost.kernels.structs import FLAT_NODE, NO_GAIN, NODE
 from gpuboost.params import Params
 
 __all__ = ["HISTOGRAM_MEMORY", "CpuTrees"]
@@ -87,6 +87,7 @@ class CpuTrees(Trees):
             self._prefix = np.empty((2, n_threads, searched * most), np.int64)
             self._gains, self._bins = np.empty((n_threads, 3, most), np.float64), np.empty((n_threads, most), np.int32)
         self._rules = category_rules(params)
+        self._flat: FlatTrees | None = None  # the trees grown last, once somebody has asked for them
         has_steps = (
             self._reads_records(pages) and len(pages) == 1 and binned.pages.is_resident and binned.cuts.categorical is None
             and params.proposals is None and params.split_gain is None
@@ -401,7 +402,7 @@ class CpuTrees(Trees):
         return page.n_drawn == page.n_rows and self.arrays.n_nodes <= self._most_found
 
     def weigh_leaves(self) -> None:
-        n, penalty = self.arrays.n_nodes, self.plan.penalty
+        n, penalty, self._flat = self.arrays.n_nodes, self.plan.penalty, None
         self.weights = np.empty((n, self.leaf_size), np.float32)
         self.leaf_values = np.empty((n, self.leaf_size), np.float32)
         self.covers = np.empty(n, np.float64)
@@ -429,8 +430,9 @@ class CpuTrees(Trees):
         return int(self.arrays.nodes["depth"][: self.arrays.n_nodes].max())
 
     def flat(self) -> FlatTrees:
-        n_trees = len(self.first_output)
-        nodes, cats = self.arrays.nodes[: self.arrays.n_nodes], self.arrays.cats
-        sets = None if self._cuts.categorical is None else cats.reshape(-1)
-        grown = flatten_grown(nodes, self._cuts, cats.shape[1])
-        return FlatTrees(grown, self.leaf_values, np.arange(n_trees), self.first_output, sets)
+        if self._flat is None:
+            n_trees, cats, cuts = len(self.first_output), self.arrays.cats, self._cuts
+            sets, nodes = None if cuts.categorical is None else cats.reshape(-1), np.empty(self.arrays.n_nodes, FLAT_NODE)
+            flatten_trees_cpu(self.arrays.nodes, cuts.thresholds, cuts.offsets, cats.shape[1], nodes)
+            self._flat = FlatTrees(nodes, self.leaf_values, np.arange(n_trees), self.first_output, sets)
+        return self._flat
