@@ -459,7 +459,10 @@ class Booster(ModelView):
         with self._lock:
             own = (self._model or self._fitted()).attributes  # of rounds that are still to come, too
             for key, value in attributes.items():
-                own.pop(key, None) if value is None else own.update({key: str(value)})
+                if value is None:
+                    own.pop(key, None)
+                else:
+                    own[key] = str(value)
 
     @property
     def best_iteration(self) -> int:

@@ -158,6 +158,7 @@ def _add_leaves(counter, chunks, nodes, segments, rows, leaves, first_output, ma
 
 @scalar
 def flatten_node(nodes, node, thresholds, offsets, n_words, flat):
+    """One node of flatten_trees_cpu; a leaf, and what was pruned, says nothing of a split that was found there."""
     feature, split_bin, left = int32(-1), int32(-1), int32(-1)
     threshold, kind, default_left = float32(0.0), int32(NUMERIC), int32(0)
     if nodes[node].left >= 0:

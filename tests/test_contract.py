@@ -65,7 +65,7 @@ LAYERS = [
     ["labels", "data", "objectives", "metrics"],
     ["formulas"],
     ["growing", "linear", "callback", "margins", "targets", "custom_objective", "host_gradients",
-      "second_dealing", "model_io", "inspection", "model_view", "explaining", "updating"],
+      "under_way", "second_dealing", "model_io", "inspection", "model_view", "explaining", "updating"],
     ["predictor", "training.adopt", "training.watch", "training.evaluate", "training.running", "training.start", "training.dart",
       "training.statistics"],
     ["booster"],

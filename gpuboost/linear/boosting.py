@@ -24,6 +24,7 @@ from gpuboost.model.model import Model
 from gpuboost.objectives import Objective
 from gpuboost.params import Params
 from gpuboost.targets import check_labels
+from gpuboost.under_way import UnderWay
 
 __all__ = ["LinearBoosting"]
 
@@ -42,7 +43,7 @@ class _Rows:
     queries: QueryRows
 
 
-class LinearBoosting:
+class LinearBoosting(UnderWay):
     """What Boosting is for trees (running.py). The model gets a round when that is whole."""
 
     table = None  # values are read, no codes
@@ -50,8 +51,9 @@ class LinearBoosting:
     def __init__(
         self, model: Model, dtrain: DMatrix, params: Params, objective: Objective, backend: Backend, comm: Communicator
     ) -> None:
-        self.model, self.dtrain, self.params = model, dtrain, params
-        self._objective, self._backend, self._comm, self._version = objective, backend, comm, dtrain.version
+        super().__init__(dtrain)
+        self.model, self.params = model, params
+        self._objective, self._backend, self._comm = objective, backend, comm
         self._watched: WeakKeyDictionary[DMatrix, _Rows] = WeakKeyDictionary()
         self._own = own = self._rows(dtrain)
         self._n_threads = max(1, min(backend.n_threads, len(own.columns.rows) // VALUES_PER_THREAD))
@@ -64,10 +66,6 @@ class LinearBoosting:
     def table_text(self) -> str:
         """The size of the table as training reads it, for messages."""
         return f"{len(self._own.columns.rows)} values"
-
-    def trains_on(self, dtrain: DMatrix) -> bool:
-        """Whether this is the training on that matrix, with the labels, weights and margins that it has now."""
-        return self.dtrain is dtrain and self._version == dtrain.version
 
     def boost(self, obj: GivenGradients | None = None) -> None:
         """One round. obj : a user's objective, instead of the model's own."""
@@ -85,11 +83,6 @@ class LinearBoosting:
         if carried := self._objective.carried():
             model.objective_params = {**model.objective_params, **carried}
         self._margin = self._margin_of(self._own)
-
-    def boost_rounds(self, n_rounds: int) -> int:
-        """As Boosting's: one."""
-        self.boost()
-        return 1
 
     def collect_rounds(self) -> None:
         """The model has them already."""

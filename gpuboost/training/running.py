@@ -27,13 +27,14 @@ from gpuboost.params import Params
 from gpuboost.second_dealing import SecondDealing
 from gpuboost.training.dart import Dart
 from gpuboost.training.watch import WatchedMatrices
+from gpuboost.under_way import UnderWay
 
 __all__ = ["Boosting"]
 
 PENDING_PLANS = 1  # grown but not yet asked for: a GPU grows the next one while the host takes in those before
 
 
-class Boosting:
+class Boosting(UnderWay):
     """The state of a training: rows on the backend, and the margins of every matrix that is watched.
 
     model : the rounds so far; ``rows`` start at their margins. It gets a new round when collect_rounds is called, not before: a
@@ -49,9 +50,9 @@ class Boosting:
         table: BinnedMatrix, rows: TrainingRows, resolved: Params, statistics: CategoryStatistics | None = None,
         second: SecondDealing | None = None,
     ) -> None:  # fmt: skip
-        self.model, self.dtrain, self.table, self.cuts = model, dtrain, table, rows.binned.cuts
+        super().__init__(dtrain)
+        self.model, self.table, self.cuts = model, table, rows.binned.cuts
         self.params, self._objective, self._backend, self._comm = params, objective, backend, comm
-        self._version = dtrain.version
         self._rows: RowSums | None = None  # those trained on, at their margins, for an objective's stage
         self._n_rounds = model.n_rounds
         shape = trees_of_round(resolved, model.n_outputs)
@@ -82,10 +83,6 @@ class Boosting:
     def table_text(self) -> str:
         """The size of the table as training reads it, for messages."""
         return f"{self.cuts.total_bins} bins"
-
-    def trains_on(self, dtrain: DMatrix) -> bool:
-        """Whether this is the training on that matrix, with the labels, weights and margins that it has now."""
-        return self.dtrain is dtrain and self._version == dtrain.version
 
     def boost(self, obj: GivenGradients | None = None) -> None:
         """Grow one round and add it to all margins. obj : a user's objective, instead of the model's own."""
@@ -123,16 +120,13 @@ class Boosting:
         self._n_rounds += 1
 
     def boost_rounds(self, n_rounds: int) -> int:
-        """Grow up to n_rounds rounds, which nobody looks at in between: as many as the backend grows in one go, at least one.
-        Returns how many."""
         grown: Sequence[object] = ()
         is_alone = self._watched.dart is None and self._second is None and len(self._watched) == 0
         if is_alone and self._planner.are_alike and self._objective.stage is None:
             plan = self._planner.plan(self._n_rounds, self.params.learning_rate)
             grown = self._growers.grow_rounds(plan, n_rounds, self._objective)
         if not grown:
-            self.boost()
-            return 1
+            return super().boost_rounds(n_rounds)
         self._finished += grown
         self._n_rounds += len(grown)
         self.collect_rounds()

@@ -24,12 +24,13 @@ from gpuboost.model.tree import Tree
 from gpuboost.objectives import Objective
 from gpuboost.params import Params
 from gpuboost.targets import check_count, check_labels
+from gpuboost.under_way import UnderWay
 from gpuboost.updating.trees import prune, refresh, sum_nodes
 
 __all__ = ["Updating"]
 
 
-class Updating:
+class Updating(UnderWay):
     """What Boosting is for new trees (running.py). old : the model whose rounds are updated. model : those that have been, none
     at first."""
 
@@ -47,14 +48,11 @@ class Updating:
         check_count(comm.allgather_int(dtrain.num_row()))
         check_labels(dtrain, objective, old.n_targets)
         self.old, self.model = old, old.rounds(0, 0) if model is None else model
-        self.dtrain, self.params, self._version = dtrain, params, dtrain.version
+        super().__init__(dtrain)
+        self.params = params
         self._objective, self._backend, self._comm = objective, backend, comm
         self._gradients = HostGradients(objective, dtrain, params.verbosity, backend.n_threads)
         self._margins: WeakKeyDictionary[DMatrix, tuple[int, np.ndarray]] = WeakKeyDictionary()  # of a version of the matrix
-
-    def trains_on(self, dtrain: DMatrix) -> bool:
-        """Whether this is the training on that matrix, with the labels, weights and margins that it has now."""
-        return self.dtrain is dtrain and self._version == dtrain.version
 
     def boost(self, obj: GivenGradients | None = None) -> None:
         """Update the next round. obj : a user's objective, instead of the model's own.
@@ -98,11 +96,6 @@ class Updating:
             grad, hess = (of_nodes / scale[output] for of_nodes, scale in zip(sums, scales))
             trees.append(refresh(tree, grad, hess, self.params, learning_rate))
         return trees
-
-    def boost_rounds(self, n_rounds: int) -> int:
-        """As Boosting's: one."""
-        self.boost()
-        return 1
 
     def collect_rounds(self) -> None:
         """The model has them already."""

@@ -48,11 +48,8 @@ class CpuGradients(Gradients):
         return self._rows.global_rows
 
     def compute(self, objective: Formula) -> Array:
-        rows = self._rows
         maxima = np.zeros((self._n_threads, len(self._margin), 2), np.int64)
-        objective.gradients_cpu(
-            self._margin, rows.label, rows.weight, objective.parameters, self.grad, self.hess, maxima, self._n_threads
-        )
+        objective.gradients_cpu(*self._arguments(objective), maxima, self._n_threads)
         return _over_threads(np.maximum, maxima)
 
     def start_rounds(self) -> None:
@@ -62,9 +59,13 @@ class CpuGradients(Gradients):
 
     def to_compute(self, objective: Formula) -> tuple[Any, ...]:
         """What kernels/rounds.py computes gradients by: the kernel's address, and its arguments from margin to hess."""
-        rows, maxima = self._rows, np.empty((self._n_threads, len(self._margin), 2), np.int64)
-        arguments = self._margin, rows.label, rows.weight, objective.parameters, self.grad, self.hess
+        maxima = np.empty((self._n_threads, len(self._margin), 2), np.int64)
+        arguments = self._arguments(objective)
         return find_address(objective.gradients_cpu, *arguments, maxima, self._n_threads), *arguments
+
+    def _arguments(self, objective: Formula) -> tuple[Any, ...]:
+        """Of an objective's kernel, before the maxima."""
+        return self._margin, self._rows.label, self._rows.weight, objective.parameters, self.grad, self.hess
 
     def set(self, grad: np.ndarray, hess: np.ndarray) -> Array:
         self.grad[...] = grad

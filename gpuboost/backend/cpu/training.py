@@ -120,7 +120,9 @@ class CpuTraining(Training[Grown]):
         self.gradients.plan = self.trees.plan = plan
 
     def grow_rounds(self, plan: Round, n_rounds: int, max_depth: int, max_leaves: int, objective: Formula) -> list[Grown]:
-        if self._rounds_at_once < FEWEST_ROUNDS or self._rounds_alone > 0 or len(plan.trees) < len(self._first_outputs):
+        if self._rounds_at_once < FEWEST_ROUNDS or len(plan.trees) < len(self._first_outputs):
+            return []
+        if self._rounds_alone > 0:
             self._rounds_alone -= 1
             return []
         self.start_round(plan)
