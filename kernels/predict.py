@@ -13,7 +13,7 @@ from functools import cache
 import numpy as np
 from numba import float32, int32, int64, uint32, uint64
 
-from gpuboost.kernels.cuda_common import cuda_kernel, n_threads, thread_number
+from gpuboost.kernels.cuda_common import cuda_kernel, device_function, n_threads, thread_number
 from gpuboost.kernels.heap_levels import (
     IS_SET,
     MISSING_RIGHT,
@@ -454,6 +454,15 @@ def lay_out(trees, leaf_values, tree_begin, column_of, missing_keys, by_value):
 # threads.
 
 
+@device_function
+def take_leaf(leaf_values, root, node, t, group, row, margin, leaves):
+    """Add the values of the leaf that a row ends in to its margins, from output ``group`` on, and number the leaf."""
+    for own in range(leaf_values.shape[1]):
+        margin[group + own, row] = float32(margin[group + own, row] + leaf_values[root + node, own])
+    if leaves.shape[0] > 0:
+        leaves[row, t] = node
+
+
 @cuda_kernel(
     "values: float32[:, :], missing: float32, trees: FLAT_NODE[:], leaf_values: float32[:, :], tree_begin: int64[:], "
     "tree_groups: int32[:], sets: uint32[:], first_row: int64, margin: float32[:, :], leaves: int32[:, :]",
@@ -469,9 +478,5 @@ def predict_values_kernel(values, missing, trees, leaf_values, tree_begin, tree_
                 at = trees[root + node]
                 goes_left = value_goes_left(values[at.feature, row], trees, root + node, missing, sets)
                 node = int32(at.left + (int32(0) if goes_left else int32(1)))
-            for own in range(leaf_values.shape[1]):
-                group = tree_groups[t] + own
-                margin[group, first_row + row] = float32(margin[group, first_row + row] + leaf_values[root + node, own])
-            if leaves.shape[0] > 0:
-                leaves[first_row + row, t] = node
+            take_leaf(leaf_values, root, node, t, tree_groups[t], first_row + row, margin, leaves)
         row += int64(n_threads())

@@ -10,7 +10,7 @@ from numba import float32, int32, int64, uint32, uint64
 from gpuboost.kernels.cuda_common import cuda_kernel, n_threads, thread_number
 from gpuboost.kernels.heap_levels import ROWS_AT_ONCE
 from gpuboost.kernels.jit import claim, launch, parallel_kernel, scalar
-from gpuboost.kernels.predict import add_others, descend, lay_out
+from gpuboost.kernels.predict import add_others, descend, lay_out, take_leaf
 from gpuboost.kernels.scalar import bits_float, code_goes_left
 from gpuboost.kernels.top_codes import MOST_LEVELS, RUN, choose_codes, lay_out_code_tops, n_code_levels
 
@@ -134,9 +134,5 @@ def predict_codes_kernel(
                 at = trees[root + node]
                 goes_left = code_goes_left(int32(columns[at.feature, row]), trees, root + node, n_bins[at.feature], sets)
                 node = int32(at.left + (int32(0) if goes_left else int32(1)))
-            for own in range(leaf_values.shape[1]):
-                group = tree_groups[t] + own
-                margin[group, first_row + row] = float32(margin[group, first_row + row] + leaf_values[root + node, own])
-            if leaves.shape[0] > 0:
-                leaves[first_row + row, t] = node
+            take_leaf(leaf_values, root, node, t, tree_groups[t], first_row + row, margin, leaves)
         i += int64(n_threads())
