@@ -8,6 +8,7 @@ Which feature is split by first matters, unlike for SHAP values; the sums are th
 import numpy as np
 from numba import int64, uint64
 
+from gpuboost.kernels.allocation import zeros
 from gpuboost.kernels.cuda_common import cuda_kernel, n_threads, thread_number
 from gpuboost.kernels.jit import claim, launch, parallel_kernel
 from gpuboost.kernels.predict import ROW_BLOCK, key_goes_right
@@ -23,7 +24,7 @@ def add_changes_cpu(keys, nodes, sets, trees, means, tree_begin, tree_groups, co
         output of each. columns : int32 (n_features,), IN. Number of each feature among the n_used that are split by.
     sums : float64 (n_blocks, n_outputs · n_used, ROW_BLOCK), INOUT.
     """
-    counter = np.zeros(1, np.int64)
+    counter = zeros(1, np.int64)
     args = (
         counter, keys, nodes, sets, trees, means, tree_begin, tree_groups, columns, n_used, sums,
     )  # fmt: skip

@@ -19,6 +19,7 @@ A table of φ for each leaf and pattern is made once (2^k k² operations); a row
 import numpy as np
 from numba import int64, uint32, uint64
 
+from gpuboost.kernels.allocation import empty, zeros
 from gpuboost.kernels.cuda_common import cuda_kernel, n_threads, thread_number
 from gpuboost.kernels.jit import claim, inlined_scalar, kernel, launch, parallel_kernel
 from gpuboost.kernels.predict import IS_SET, ROW_BLOCK, key_goes_right
@@ -40,7 +41,7 @@ def list_leaves(trees, tree_begin, columns, leaves, conditions, leaf_columns):
     leaf_columns : int32 (n,), OUT. Column of each bit's feature.
     """
     n_leaves, n_conditions, n_columns, writes = 0, 0, 0, leaves.shape[0] > 0
-    path = np.zeros((trees.size // 2 + 2, 3), np.int64)  # node, sides done, bit
+    path = zeros((trees.size // 2 + 2, 3), np.int64)  # node, sides done, bit
     for t in range(tree_begin.size):
         root, level = tree_begin[t], 0
         path[0, 0], path[0, 1] = root, 0
@@ -104,17 +105,18 @@ def build_tables_cpu(keys, n_rows, nodes, sets, leaves, conditions, points, tabl
     points : float64 (most, 2, most), IN. points[n − 1, :, :n] are n points and their weights.
     tables : float64, OUT. Of a leaf 2^N_BITS patterns by N_BITS features; a bit of a pattern says that it was lost.
     """
-    counter = np.zeros(1, np.int64)
+    counter = zeros(1, np.int64)
     launch(n_threads, _build_tables, (counter, keys, n_rows, nodes, sets, leaves, conditions, points, tables))
 
 
 @parallel_kernel.part
 def _build_tables(counter, keys, n_rows, nodes, sets, leaves, conditions, points, tables):
-    patterns = np.empty(ROW_BLOCK, np.uint32)
+    patterns = empty(ROW_BLOCK, np.uint32)
     most = int64(1)
     for leaf in range(leaves.shape[0]):
         most = max(most, leaves[leaf, N_BITS])
-    shares, moments, powers = np.empty(int64(1) << most), np.empty(int64(1) << most), np.empty(most + 1)
+    shares, moments = empty(int64(1) << most, np.float64), empty(int64(1) << most, np.float64)
+    powers = empty(most + 1, np.float64)
     while True:
         leaf = claim(counter)
         if leaf >= leaves.shape[0]:
@@ -171,7 +173,7 @@ def add_tables_cpu(keys, nodes, sets, leaves, conditions, leaf_columns, outputs,
     outputs : int64 (n_leaves,), IN. The first output that each leaf adds to. leaf_values : float32 (n_leaves, leaf_size), IN.
     sums : float64 (n_blocks, n_outputs, n_used, ROW_BLOCK), INOUT.
     """
-    counter = np.zeros(1, np.int64)
+    counter = zeros(1, np.int64)
     args = (
         counter, keys, nodes, sets, leaves, conditions, leaf_columns, outputs, leaf_values, tables, sums,
     )  # fmt: skip
@@ -180,7 +182,7 @@ def add_tables_cpu(keys, nodes, sets, leaves, conditions, leaf_columns, outputs,
 
 @parallel_kernel.part
 def _add_table_blocks(counter, keys, nodes, sets, leaves, conditions, leaf_columns, outputs, leaf_values, tables, sums):
-    patterns = np.empty(ROW_BLOCK, np.uint32)
+    patterns = empty(ROW_BLOCK, np.uint32)
     while True:
         block = claim(counter)
         if block >= keys.shape[0]:

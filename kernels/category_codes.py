@@ -8,6 +8,7 @@ import math
 import numpy as np
 from numba import float32, uint64
 
+from gpuboost.kernels.allocation import zeros
 from gpuboost.kernels.jit import claim, launch, parallel_kernel
 
 CATEGORY_CODES = 2**24  # codes below it are different float32 values
@@ -21,7 +22,7 @@ def find_no_codes_cpu(block, missing, columns, found, n_threads):
     block : float32 or float64 (rows, all columns), any strides, IN. missing : float32. Missing, as NaN is.
     columns : int64 (k,), IN. Which of them. found : uint8 (1,), INOUT. 1 where any value is no code.
     """
-    launch(n_threads, _look_through, (np.zeros(1, np.int64), block, missing, columns, found))
+    launch(n_threads, _look_through, (zeros(1, np.int64), block, missing, columns, found))
 
 
 @parallel_kernel.part

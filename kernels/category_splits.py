@@ -39,6 +39,7 @@ from functools import cache
 import numpy as np
 from numba import float64, int32, int64, uint32
 
+from gpuboost.kernels.allocation import empty, zeros
 from gpuboost.kernels.candidates import MIN_GAIN, RELATIVE_GAIN, add_gain_of, block_best, is_candidate, node_term
 from gpuboost.kernels.cuda_common import (
     block_prefix,
@@ -122,7 +123,7 @@ def evaluate_category_splits(gain):
         frontier, nodes, sums, left_sums, cats, hist, columns, offsets, features, feature_mask, inverse_scales, first_output,
         reg_lambda, alpha, max_delta_step, min_child_weight, rules, parameters, gains, choices, order, keys, n_threads,
     ):  # fmt: skip
-        counter = np.zeros(1, np.int64)
+        counter = zeros(1, np.int64)
         args = (
             counter, frontier, nodes, sums, hist, columns, offsets, features, feature_mask, inverse_scales, first_output,
             reg_lambda, alpha, max_delta_step, min_child_weight, rules, gain, parameters, gains, choices, order, keys,
@@ -182,8 +183,8 @@ def _order_categories(hist, units, takes_one, smooth, noise, most, order, keys):
 def sort_ends(n, order, keys):
     """Bring the n first and the n last of order, which ascends, where a stable sort by key would; what is between is undefined.
     keys : of each place, IN."""
-    first, last = np.empty(n, np.int64), np.empty(n, np.int64)  # places by ascending key
-    places = np.empty(order.size, np.int64)
+    first, last = empty(n, np.int64), empty(n, np.int64)  # places by ascending key
+    places = empty(order.size, np.int64)
     for i in range(_list_lowest(n, 1.0, keys, places)):
         key = keys[places[i]]
         if i < n or key < keys[first[n - 1]]:

@@ -37,6 +37,7 @@ import math
 import numpy as np
 from numba import float64, int32, int64, uint64
 
+from gpuboost.kernels.allocation import empty, zeros
 from gpuboost.kernels.candidates import MIN_GAIN, RELATIVE_GAIN, block_best, is_candidate, node_term
 from gpuboost.kernels.category_splits import (
     FEW,
@@ -94,7 +95,7 @@ def evaluate_category_vectors_cpu(
     reg_lambda, alpha, max_delta_step, min_child_weight, rules, gains, choices, order, keys, n_threads,
 ):  # fmt: skip
     """category_splits.evaluate_category_splits for trees of several outputs: sums, left_sums : int64 (n_nodes, n_outputs, 2)."""
-    counter = np.zeros(1, np.int64)
+    counter = zeros(1, np.int64)
     args = (
         counter, frontier, nodes, sums, hist, columns, offsets, features, feature_mask, inverse_scales, first_output, reg_lambda,
         alpha, max_delta_step, min_child_weight, rules, gains, choices, order, keys,
@@ -141,7 +142,7 @@ def _order_categories(hist, sums, units, takes_one, reg_lambda, rules, order, ke
     """category_splits._order_categories for several outputs; also the sum of hessians of the categories held, and N. hist : int64
     (n_outputs, n_categories, 2), IN. sums : int64 (n_outputs, 2), IN, of the node."""
     n_outputs, n_categories, smooth = hist.shape[0], hist.shape[1], reg_lambda + rules[0].cat_smooth
-    weight, held_weight, n_equal, n_held = np.zeros(n_categories), float64(0.0), float64(0.0), 0
+    weight, held_weight, n_equal, n_held = zeros(n_categories, np.float64), float64(0.0), float64(0.0), 0
     for output in range(n_outputs):
         for category in range(n_categories):
             weight[category] += hist[output, category, 1] * units[output, 1]
@@ -151,7 +152,7 @@ def _order_categories(hist, sums, units, takes_one, reg_lambda, rules, order, ke
             n_held += 1
     if takes_one or n_held == 0:
         return n_held, held_weight, n_equal
-    mean, direction, apart = np.zeros(n_outputs), np.zeros(n_outputs), np.zeros(n_outputs)
+    mean, direction, apart = zeros(n_outputs, np.float64), zeros(n_outputs, np.float64), zeros(n_outputs, np.float64)
     for output in range(n_outputs):
         grad_unit, hess_unit, node_hess = units[output, 0], units[output, 1], sums[output, 1] * units[output, 1]
         held_hess, roots, total = int64(0), int64(0), float64(0.0)
@@ -216,7 +217,7 @@ def _best_set(
     n_outputs, n_categories, noise, most = hist.shape[0], hist.shape[1], rules[0].cat_noise, rules[0].max_cat_threshold
     takes_one = n_categories < rules[0].max_cat_to_onehot
     n_held, held_weight, n_equal = _order_categories(hist, sums, units, takes_one, reg_lambda, rules, order, keys)
-    parent, has_missing, present = float64(0.0), False, np.zeros((n_outputs, 2), np.int64)
+    parent, has_missing, present = float64(0.0), False, zeros((n_outputs, 2), np.int64)
     for output in range(n_outputs):
         grad, hess = sums[output, 0] * units[output, 0], sums[output, 1] * units[output, 1]
         lower, upper = _bounds_of(sums, output)
@@ -234,7 +235,7 @@ def _best_set(
         least = larger(min_child_weight, rules[0].min_data_per_group)
     least *= n_outputs
     best_gain, best_choice, n = NO_GAIN, int64(0), min(n_held, int64(most))
-    gains, left, listed, listed_sums = np.empty(n), np.empty(n), np.empty(n), np.empty((n, 2), np.int64)
+    gains, left, listed, listed_sums = empty(n, np.float64), empty(n, np.float64), empty(n, np.float64), empty((n, 2), np.int64)
     for kind in range(4):  # as the bits of a choice: the last, missing right
         is_last, missing_right = kind >> 1, kind & 1
         if (takes_one and is_last) or (missing_right and not has_missing):

@@ -21,6 +21,7 @@ Floor: a hash per feature and pass, about log2(k) + 2 passes per draw; with weig
 import numpy as np
 from numba import float64, int64, uint8, uint32, uint64
 
+from gpuboost.kernels.allocation import empty
 from gpuboost.kernels.cuda_common import block_sum, cuda, cuda_kernel, device_function
 from gpuboost.kernels.jit import kernel, parallel_kernel, scalar
 from gpuboost.kernels.scalar import double_bits, hash_word, log_double, mix32, round_key
@@ -102,7 +103,7 @@ def draw_features_cpu(features, weights, key, n_drawn, drawn):
     key : 32 bits. drawn : uint8 (k,), OUT. 1 for each feature drawn.
     """
     drawn[:] = 1
-    _keep_drawn(features, weights, uint32(key), features.size, n_drawn, drawn, np.empty(features.size, np.uint64))
+    _keep_drawn(features, weights, uint32(key), features.size, n_drawn, drawn, empty(features.size, np.uint64))
 
 
 @kernel
@@ -115,7 +116,7 @@ def mask_features_cpu(frontier, nodes, features, weights, member, key, n_level, 
     key : scalar.round_key. n_level, n_node : features that a level draws, and a node of those.
     mask : uint8 (n, k), OUT. By column: 1 where the node may split on that feature.
     """
-    keys = np.empty(features.size, np.uint64)
+    keys = empty(features.size, np.uint64)
     for i in range(frontier.size):
         node = int64(frontier[i])
         mask[i] = 1

@@ -12,6 +12,7 @@ Floor of the sort: 8 bytes read and 8 written per entry and digit. Measured on o
 import numpy as np
 from numba import float32, int64, uint32, uint64
 
+from gpuboost.kernels.allocation import empty, zeros
 from gpuboost.kernels.jit import claim, launch, parallel_kernel
 from gpuboost.kernels.scalar import float_key, key_float
 
@@ -33,7 +34,7 @@ def list_batch_cpu(batch, missing, first_row, bounds, keys, rows, n_infinite, n_
     keys : uint32 (capacity,), OUT. rows : int32 (capacity,), OUT.
     n_infinite : int64 (n_features,), INOUT. Values that are infinite or too large for float32.
     """
-    counter = np.zeros(1, np.int64)
+    counter = zeros(1, np.int64)
     launch(n_threads, _list_columns, (counter, batch, missing, first_row, bounds, keys, rows, n_infinite))
 
 
@@ -61,7 +62,7 @@ def count_stored_cpu(row_begin, columns, values, missing, keeps_missing, counts,
     missing : float32, as list_batch_cpu. keeps_missing : whether a stored value that is missing gets an entry, of MISSING_KEY.
     counts : int64 (n_parts, n_features), INOUT. The rows are cut into so many parts. n_infinite : same, INOUT, of those values.
     """
-    counter = np.zeros(1, np.int64)
+    counter = zeros(1, np.int64)
     launch(n_threads, _count_stored, (counter, row_begin, columns, values, missing, keeps_missing, counts, n_infinite))
 
 
@@ -88,7 +89,7 @@ def list_stored_cpu(row_begin, columns, values, missing, keeps_missing, first, p
     places : int64 (n_parts, n_columns), INOUT. Where the entries of each part and column begin; where they end.
     keys : uint32 (n_entries,), OUT. rows : int32 (n_entries,), OUT. Others as count_stored_cpu.
     """
-    counter = np.zeros(1, np.int64)
+    counter = zeros(1, np.int64)
     launch(n_threads, _list_stored, (counter, row_begin, columns, values, missing, keeps_missing, first, places, keys, rows))
 
 
@@ -121,14 +122,14 @@ def sort_entries_cpu(bounds, keys, rows, spare_keys, spare_rows, n_threads):
     bounds : int64 (n_features, 2), IN. keys : uint32 (n,), INOUT. rows : int32 (n,), INOUT.
     spare_keys, spare_rows : same dtypes (n_threads, longest list), SCRATCH.
     """
-    counter = np.zeros(1, np.int64)
+    counter = zeros(1, np.int64)
     launch(n_threads, _sort_lists, (counter, bounds, keys, rows, spare_keys, spare_rows))
 
 
 @parallel_kernel.part
 def _sort_lists(thread, counter, bounds, keys, rows, spare_keys, spare_rows):
     spare_keys, spare_rows = spare_keys[thread], spare_rows[thread]
-    counts = np.empty((N_DIGITS, DIGITS), np.int64)
+    counts = empty((N_DIGITS, DIGITS), np.int64)
     while True:
         f = claim(counter)
         if f >= bounds.shape[0]:
@@ -187,7 +188,7 @@ def _insert(keys, rows):
 @parallel_kernel
 def count_values_cpu(bounds, keys, n_values, n_threads):
     """The number of distinct values of every list: int64 (n_features,), OUT. Missing entries are none."""
-    counter = np.zeros(1, np.int64)
+    counter = zeros(1, np.int64)
     launch(n_threads, _count_values, (counter, bounds, keys, n_values))
 
 
@@ -212,7 +213,7 @@ def weigh_values_cpu(bounds, keys, rows, weights, first, value_keys, value_weigh
     value_keys, value_weights : int64 (n_values,), OUT.
     missing_weights : int64 (n_features,), OUT. Weight of the missing entries.
     """
-    counter = np.zeros(1, np.int64)
+    counter = zeros(1, np.int64)
     args = (
         counter, bounds, keys, rows, weights, first, value_keys, value_weights, missing_weights,
     )  # fmt: skip
@@ -249,7 +250,7 @@ def code_entries_cpu(bounds, keys, rows, thresholds, offsets, absent, n_threads)
     bounds : int64 (n_features, 2), INOUT. keys : uint32 (n,), INOUT. rows : int32 (n,), INOUT.
     thresholds, offsets : as kernels/binning.py. absent : int32 (n_features,), IN. Code of the cells without an entry.
     """
-    counter = np.zeros(1, np.int64)
+    counter = zeros(1, np.int64)
     launch(n_threads, _code_lists, (counter, bounds, keys, rows, thresholds, offsets, absent))
 
 
@@ -278,7 +279,7 @@ def _code_lists(counter, bounds, keys, rows, thresholds, offsets, absent):
 @parallel_kernel
 def fill_columns_cpu(bounds, rows, codes, columns, n_threads):
     """columns[f, row] = code of every entry; what has no entry is left alone. columns : uint32 (n_features, n_rows), INOUT."""
-    counter = np.zeros(1, np.int64)
+    counter = zeros(1, np.int64)
     launch(n_threads, _fill_columns, (counter, bounds, rows, codes, columns))
 
 

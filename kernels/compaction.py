@@ -14,6 +14,7 @@ import numpy as np
 from numba import int32, int64, uint32, uint64
 
 from gpuboost.kernels.addresses import load_at, permute_bytes, store_at
+from gpuboost.kernels.allocation import zeros
 from gpuboost.kernels.cuda_common import cuda_kernel, device_function, n_threads, thread_number
 from gpuboost.kernels.jit import claim, launch, parallel_kernel
 from gpuboost.kernels.shuffling import WIDTH, can_shuffle, list_masks, shuffle_record
@@ -32,7 +33,7 @@ def compact_codes_cpu(records, features, rows, selected, n_threads):
     them and of the 28 columns drawn, one thread of an Intel Xeon, 1.5 -> 0.9 ms; all rows 2.9 -> 1.6; of half of the rows 50 of
     100 columns 9.0 -> 3.4.
     """
-    counter = np.zeros(1, np.int64)
+    counter = zeros(1, np.int64)
     if can_shuffle() and records.shape[1] * records.itemsize % WIDTH == 0:
         args = counter, records.view(np.uint8), rows, *list_masks(features, records.itemsize), selected.view(np.uint8)
         launch(n_threads, _shuffle_records, args)
@@ -78,7 +79,7 @@ def recode_cpu(records, features, offsets, codes, rows, selected, n_threads):
         the next one, …
     selected : uint8 or uint16 (n_rows, at least k), OUT.
     """
-    counter = np.zeros(1, np.int64)
+    counter = zeros(1, np.int64)
     launch(n_threads, _recode, (counter, records, features, offsets, codes, rows, selected))
 
 
@@ -103,7 +104,7 @@ def compact_cells_cpu(row_begin, cells, new_cells, rows, selected, row_end, n_th
     new_cells : int32 (cell numbers,), IN. The number of each cell from now on, −1 for a feature that is not drawn.
     rows : int32 (m,), IN. selected : as cells, OUT. row_end : int64 (n_rows,), OUT. Where the copied cells of a row end.
     """
-    counter = np.zeros(1, np.int64)
+    counter = zeros(1, np.int64)
     launch(n_threads, _compact_cells, (counter, row_begin, cells, new_cells, rows, selected, row_end))
 
 
@@ -131,7 +132,7 @@ def compact_entries_cpu(bounds, rows, codes, features, is_drawn, new_bounds, new
     features : int32 (m,), IN. Whose columns to copy. is_drawn : uint8 (n_rows,), IN.
     new_bounds : int64 (n_features, 2), new_rows : int32 (k,), new_codes : uint32 (k,), OUT. Of the features copied.
     """
-    counter = np.zeros(1, np.int64)
+    counter = zeros(1, np.int64)
     launch(n_threads, _compact_entries, (counter, bounds, rows, codes, features, is_drawn, new_bounds, new_rows, new_codes))
 
 

@@ -14,6 +14,7 @@ same coefficients 64 times as often.
 import numpy as np
 from numba import float32, float64, int32, int64, uint32, uint64
 
+from gpuboost.kernels.allocation import empty, zeros
 from gpuboost.kernels.cuda_common import cuda_kernel, n_threads, thread_number
 from gpuboost.kernels.jit import claim, inlined_scalar, kernel, launch, parallel_kernel, scalar
 from gpuboost.kernels.path_steps import DOWN, FIRST_UP, LEAVES, PAIR_WIDTH, SPLIT, WIDTH, pair_column
@@ -45,13 +46,13 @@ def write_keys_cpu(batch, missing, features, keys, n_threads):
     batch : float32 or float64 (n_rows, n_features), IN. missing : float32. features : int32 (n_used,), IN.
     keys : uint32 (n_blocks, n_used + 1, ROW_BLOCK), OUT. Column 0, and rows behind the last, keep what they hold.
     """
-    counter = np.zeros(1, np.int64)
+    counter = zeros(1, np.int64)
     launch(n_threads, _write_key_blocks, (counter, batch, missing, features, keys))
 
 
 @parallel_kernel.part
 def _write_key_blocks(counter, batch, missing, features, keys):
-    tile = np.zeros((TILE, batch.shape[1] // 32 * 32 + 48), np.uint32)
+    tile = zeros((TILE, batch.shape[1] // 32 * 32 + 48), np.uint32)
     while True:
         block = claim(counter)
         if block >= keys.shape[0]:
@@ -69,7 +70,7 @@ def add_contributions_cpu(keys, nodes, sets, first_step, n_points, steps, coeffi
     steps, coefficients, partners, with_pairs : IN, as lay_out_steps_cpu writes them.
     sums : float64 (n_blocks, n_columns of sums, ROW_BLOCK), INOUT.
     """
-    counter = np.zeros(1, np.int64)
+    counter = zeros(1, np.int64)
     args = (
         counter, keys, nodes, sets, first_step, n_points, steps, coefficients, partners, with_pairs, sums,
     )  # fmt: skip
@@ -84,10 +85,10 @@ def _add_blocks(counter, keys, nodes, sets, first_step, n_points, steps, coeffic
     for k in range(n_points.size):
         most = max(most, n_points[k])
     weights = np.ones((n_levels + 1, most, ROW_BLOCK))
-    below = np.empty((n_levels + 1, most, ROW_BLOCK))
-    alphas = np.empty((n_levels + 1, most if with_pairs else 1, ROW_BLOCK))
-    sides = np.empty((n_levels, ROW_BLOCK), np.int64)
-    change, total = np.empty((most, ROW_BLOCK)), np.empty(ROW_BLOCK)
+    below = empty((n_levels + 1, most, ROW_BLOCK), np.float64)
+    alphas = empty((n_levels + 1, most if with_pairs else 1, ROW_BLOCK), np.float64)
+    sides = empty((n_levels, ROW_BLOCK), np.int64)
+    change, total = empty((most, ROW_BLOCK), np.float64), empty(ROW_BLOCK, np.float64)
     while True:
         block = claim(counter)
         if block >= keys.shape[0]:
@@ -215,7 +216,7 @@ def write_contributions_cpu(sums, features, biases, margins, with_pairs, out, n_
     out : float32 (n_rows, n_outputs, 1 or n_features + 1, n_features + 1), OUT. Zeroed by the caller. The last value is the
         bias. Interactions are symmetric, a half on each side; what a feature does alone is what is left of its value.
     """
-    counter = np.zeros(1, np.int64)
+    counter = zeros(1, np.int64)
     launch(n_threads, _write_rows, (counter, sums, features, biases, margins, with_pairs, out))
 
 

@@ -9,6 +9,7 @@ that any worker and device that has the weights finds the same bins.
 import numpy as np
 from numba import float32, float64, int64, uint64
 
+from gpuboost.kernels.allocation import empty, zeros
 from gpuboost.kernels.jit import claim, kernel, launch, parallel_kernel, scalar
 from gpuboost.kernels.scalar import key_float
 
@@ -69,7 +70,7 @@ def end_bins_cpu(begin, weights, n_bins, ends, n_threads):
     begin : int64 (n_columns + 1,), IN. Column c has the values begin[c] to begin[c + 1] − 1. weights : int64 (n,), IN, positive.
     n_bins : int64 (n_columns,), IN. ends : bool (n,), OUT.
     """
-    counter, is_heavy = np.zeros(1, np.int64), np.empty(weights.size, np.bool_)
+    counter, is_heavy = zeros(1, np.int64), empty(weights.size, np.bool_)
     launch(n_threads, _end_columns, (counter, begin, weights, n_bins, is_heavy, ends))
 
 

@@ -23,6 +23,7 @@ from functools import cache
 import numpy as np
 from numba import float64, int32, int64
 
+from gpuboost.kernels.allocation import zeros
 from gpuboost.kernels.candidates import MIN_GAIN, RELATIVE_GAIN, node_term, score_reaches
 from gpuboost.kernels.jit import claim, kernel, launch, parallel_kernel, scalar
 from gpuboost.kernels.quantise import LIMB_BITS
@@ -124,7 +125,7 @@ def walk_columns(gain):
         bounds, rows, codes, absent, n_bins, n_rows, features, monotone, feature_mask, places, low_pairs, searched, scales,
         penalty, parameters, walks, touched, bests, gathered, low_gathered, n_threads,
     ):  # fmt: skip
-        counter = np.zeros(1, np.int64)
+        counter = zeros(1, np.int64)
         args = (
             counter, bounds, rows, codes, absent, n_bins, n_rows, features, monotone, feature_mask, places, low_pairs,
             searched, scales, penalty, gain, parameters, walks, touched, bests, gathered, low_gathered,

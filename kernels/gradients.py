@@ -18,6 +18,7 @@ from functools import cache
 import numpy as np
 from numba import float32, int64, uint32
 
+from gpuboost.kernels.allocation import empty, zeros
 from gpuboost.kernels.cuda_common import block_max, cuda, cuda_kernel, device_function, n_threads, thread_number
 from gpuboost.kernels.jit import claim, launch, parallel_kernel, scalar
 from gpuboost.kernels.scalar import bits_float, exp_float, float_bits, larger
@@ -154,7 +155,7 @@ def elementwise_gradients(gradient, label_rows=1):
         return _weigh(grad, hess, weight)
 
     def gradients_cpu(margin, label, weight, parameters, grad, hess, maxima, n_threads):
-        counter = np.zeros(1, np.int64)
+        counter = zeros(1, np.int64)
         launch(n_threads, chunks, (counter, margin, label, weight, parameters, grad, hess, maxima))
 
     return parallel_kernel(gradients_cpu, gradient)
@@ -186,7 +187,7 @@ def rowwise_gradients(row_gradient):
                     maxima[thread, output, k] = max(maxima[thread, output, k], largest[k])
 
     def gradients_cpu(margin, label, weight, parameters, grad, hess, maxima, n_threads):
-        counter = np.zeros(1, np.int64)
+        counter = zeros(1, np.int64)
         launch(n_threads, chunks, (counter, margin, label, weight, parameters, grad, hess, maxima))
 
     return parallel_kernel(gradients_cpu, row_gradient)
@@ -197,14 +198,14 @@ def softmax_gradients_cpu(margin, label, weight, parameters, grad, hess, maxima,
     """What rowwise_gradients makes of softmax_gradient (objectives/multiclass.py), to the bit, but in loops over the rows of one
     class after another: p = softmax(margins of the row); g_k = p_k − [label = k]; h_k = 2·p_k·(1 − p_k).
     """
-    counter = np.zeros(1, np.int64)
+    counter = zeros(1, np.int64)
     launch(n_threads, _softmax_chunks, (counter, margin, label, weight, grad, hess, maxima))
 
 
 @parallel_kernel.part
 def _softmax_chunks(thread, counter, margin, label, weight, grad, hess, maxima):
     n_classes, n_rows = margin.shape
-    scratch = np.empty((2, CLASS_CHUNK), np.float32)
+    scratch = empty((2, CLASS_CHUNK), np.float32)
     while True:
         begin = claim(counter) * CLASS_CHUNK
         if begin >= n_rows:

@@ -22,6 +22,7 @@ all three kinds takes what some steps gain where trees with sets are few and col
 import numpy as np
 from numba import float32, int32, int64, uint32, uint64
 
+from gpuboost.kernels.allocation import empty, zeros
 from gpuboost.kernels.jit import call_late, inlined_scalar, kernel, parallel_kernel, scalar
 from gpuboost.kernels.scalar import bits_float
 from gpuboost.kernels.top_levels import LOWS, MISSING_KEY, MOST, OF_DEEP, list_places, split_words
@@ -54,14 +55,14 @@ def lay_out_heaps(nodes, n_words, tree_begin, n_nodes, n_levels, n_rows, with_va
     Arguments as top_levels.lay_out_tops. n_nodes : int32 (n_trees,), IN. n_rows : that are to be predicted. has_sets : whether
     any tree splits by a set.
     """
-    begin, levels, most = np.zeros(tree_begin.size + 1, np.int64), np.zeros(tree_begin.size, np.int64), int64(0)
+    begin, levels, most = zeros(tree_begin.size + 1, np.int64), zeros(tree_begin.size, np.int64), int64(0)
     for t in range(tree_begin.size):
         levels[t] = n_heap_levels(n_levels[t], n_nodes[t], n_rows, has_sets)
         begin[t + 1] = begin[t] + (int64(3) << levels[t] if levels[t] > 0 else 0)
         most = max(most, levels[t])
-    heaps = np.zeros(begin[tree_begin.size], np.uint32)
+    heaps = zeros(begin[tree_begin.size], np.uint32)
     if heaps.size > 0:
-        places = np.empty(int64(2) << most, np.int64)
+        places = empty(int64(2) << most, np.int64)
         call_late(_fill_heaps, (nodes, n_words, tree_begin, n_levels, with_values, begin, levels, places, heaps))
     return heaps, begin
 
@@ -106,7 +107,7 @@ def count_key_words(tops, heaps, heap_begin, n_words):
 def key_columns(size):
     """uint32 (size,) of zeros, each column at the beginning of a line of the cache."""
     words = LINE // 4
-    memory = np.zeros(size + words, np.uint32)
+    memory = zeros(size + words, np.uint32)
     first = (words - memory.ctypes.data // 4 % words) % words
     return memory[first : first + size]
 

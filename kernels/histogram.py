@@ -35,6 +35,7 @@ import numpy as np
 from numba import float32, int32, int64, uint32, uint64
 
 from gpuboost.kernels.addresses import add_at_byte
+from gpuboost.kernels.allocation import empty, zeros
 from gpuboost.kernels.cuda_common import (
     ONE_BLOCK,
     block_prefix,
@@ -106,7 +107,7 @@ def list_build_items(
     for node in build:
         n_rows += segments[node, 1] - segments[node, 0]
     slice_rows = min(max(n_rows // (4 * n_threads), int64(min_slice_rows)), int64(FLUSH_ROWS))
-    items = np.empty(((n_rows // slice_rows + build.size) * hist.shape[1], 8), np.int64)
+    items = empty(((n_rows // slice_rows + build.size) * hist.shape[1], 8), np.int64)
     for i in range(build.size):
         node = build[i]
         begin, end, side = segments[node, 0], segments[node, 1], segments[node, 2]
@@ -141,7 +142,7 @@ def lay_out_by_row_cpu(gpair, by_row, n_threads):
 
     gpair : int32 (n_outputs, 1 or 2, n_rows), IN. by_row : int32 (≥ n_rows · n_outputs,), OUT.
     """
-    launch(n_threads, _lay_out_rows, (np.zeros(1, np.int64), gpair, by_row))
+    launch(n_threads, _lay_out_rows, (zeros(1, np.int64), gpair, by_row))
 
 
 @parallel_kernel.part
@@ -189,7 +190,7 @@ def build_histograms_cpu(
     """
     n_words = (offsets.size - 1 + codes_per_word - 1) // codes_per_word
     n_groups = (n_words + group_words - 1) // group_words
-    counter, locks = np.zeros(1, np.int64), np.zeros((hist.shape[0], hist.shape[1], offsets.size - 1), np.uint8)
+    counter, locks = zeros(1, np.int64), zeros((hist.shape[0], hist.shape[1], offsets.size - 1), np.uint8)
     args = (
         counter, n_groups, words, codes_per_word, rows, gpair, by_row, n_limbs, offsets, stride, items, group_words, hist, locks,
         private, planes, pairs,
@@ -491,7 +492,7 @@ def build_packed_cpu(build, parents, nodes, segments, first_output, n_codes, wor
     """
     n_words = (n_codes + 7) // 8
     group_words = count_group_words(n_words, build.size, n_threads)
-    n_groups, counter = (n_words + group_words - 1) // group_words, np.zeros(1, np.int64)
+    n_groups, counter = (n_words + group_words - 1) // group_words, zeros(1, np.int64)
     args = counter, n_groups, group_words, build, parents, nodes, segments, first_output, n_codes, words, rows, gpair, hist
     launch(min(n_threads, n_groups * build.size), _build_packed, args)
 
@@ -524,7 +525,7 @@ def subtract_histograms_cpu(parents, first_built, hist, n_threads):
 
     parents : int32 (n,), IN. hist : int64 (n_slots, leaf_size, total_bins, 2), or of packed sums, INOUT.
     """
-    counter = np.zeros(1, np.int64)
+    counter = zeros(1, np.int64)
     launch(n_threads, _subtract, (counter, parents, first_built, hist))
 
 

@@ -14,6 +14,7 @@ import math
 import numpy as np
 from numba import float32, float64, int64, uint32, uint64
 
+from gpuboost.kernels.allocation import empty, zeros
 from gpuboost.kernels.cuda_common import block_max, cuda, cuda_kernel
 from gpuboost.kernels.jit import claim, launch, parallel_kernel, scalar
 from gpuboost.kernels.lambdarank import change_of, plain_pair, score_offset, unbiased_pair
@@ -77,7 +78,7 @@ def sampled_lambdas_cpu(
     by_label : int32 (n_rows,). The rows of each query by falling label. bucket : int32 (2, n_rows), by place there (partner_of).
     place_of : int32 (n_rows,). Of each row in the ranking of its query. Others as lambdarank.top_lambdas_cpu.
     """
-    counter, largest = np.zeros(1, np.int64), 0
+    counter, largest = zeros(1, np.int64), 0
     for query in range(factor.size):
         largest = max(largest, first[query + 1] - first[query])
     launch(n_threads, _sampled_queries, (
@@ -91,8 +92,8 @@ def _sampled_queries(
     counter, largest, first, order, margin, label, factor, unit, discounts, bias, kind, n_samples, is_exponential, divides, ids,
     key, by_label, bucket, place_of, grad, hess, losses,
 ):  # fmt: skip
-    facts, sums = np.zeros((N_FIELDS, largest)), np.empty((N_SUMS, largest), np.int64)
-    maxima, scales = np.empty(N_SUMS), np.empty(N_SUMS)
+    facts, sums = zeros((N_FIELDS, largest), np.float64), empty((N_SUMS, largest), np.int64)
+    maxima, scales = empty(N_SUMS, np.float64), empty(N_SUMS, np.float64)
     is_unbiased = bias.shape[1] > 0
     while True:
         query = claim(counter)

@@ -10,6 +10,7 @@ In rank order a document d sums, in float64 and so that the order never depends 
 import numpy as np
 from numba import float64, int64, uint64
 
+from gpuboost.kernels.allocation import empty, zeros
 from gpuboost.kernels.cuda_common import cuda, cuda_kernel, device_function, lane_number, warp_sum
 from gpuboost.kernels.jit import claim, launch, parallel_kernel
 from gpuboost.kernels.lambdarank import (
@@ -79,7 +80,7 @@ def top_lambdas_cpu(
     grad, hess : float32 (n_rows,), OUT.
     losses : float64 (2, n_rows), OUT, by t⁺ and t⁻, of no meaning beyond the positions; (2, 0) without bias.
     """
-    counter, largest = np.zeros(1, np.int64), 0
+    counter, largest = zeros(1, np.int64), 0
     for query in range(factor.size):
         largest = max(largest, first[query + 1] - first[query])
     launch(n_threads, _top_queries, (
@@ -93,8 +94,8 @@ def _top_queries(
     counter, largest, first, order, margin, label, factor, unit, discounts, bias, kind, n_top, is_exponential, divides,
     is_normalised, grad, hess, losses,
 ):  # fmt: skip
-    facts, blocks = np.zeros((N_FIELDS, largest)), np.empty((largest + LANES - 1) // LANES * BLOCK)
-    lanes, is_unbiased = np.empty(N_SUMS * LANES), bias.shape[1] > 0
+    facts, blocks = zeros((N_FIELDS, largest), np.float64), empty((largest + LANES - 1) // LANES * BLOCK, np.float64)
+    lanes, is_unbiased = empty(N_SUMS * LANES, np.float64), bias.shape[1] > 0
     while True:
         query = claim(counter)
         if query >= factor.size:

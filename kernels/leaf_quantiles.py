@@ -21,6 +21,7 @@ import math
 import numpy as np
 from numba import float32, float64, int32, int64, uint32, uint64
 
+from gpuboost.kernels.allocation import empty, zeros
 from gpuboost.kernels.cuda_common import (
     FULL_WARP,
     ONE_BLOCK,
@@ -97,7 +98,7 @@ def list_residuals_cpu(chunks, nodes, segments, rows, label, margin, hess, scale
     label : float32 (n_outputs or 1, n_rows), IN. margin : float32 (n_outputs, n_rows), IN. scales : float64 (n_outputs,), IN, of
     weight_units. keys, weights : uint32 (leaf_size, n), OUT, as long as the row lists.
     """
-    counter = np.zeros(1, np.int64)
+    counter = zeros(1, np.int64)
     args = (
         counter, chunks, nodes, segments, rows, label, margin, hess, scales, first_output, keys, weights,
     )  # fmt: skip
@@ -127,14 +128,14 @@ def count_residuals_cpu(chunks, nodes, first_node, level, keys, weights, prefixe
 
     level : which digit, 0 is the highest. prefixes : IN. counts : INOUT, zeroed by the caller. Others as list_residuals_cpu.
     """
-    counter = np.zeros(1, np.int64)
+    counter = zeros(1, np.int64)
     flat = counts.reshape(-1)
     launch(n_threads, _count_chunks, (counter, chunks, nodes, first_node, level, keys, weights, prefixes, flat))
 
 
 @parallel_kernel.part
 def _count_chunks(counter, chunks, nodes, first_node, level, keys, weights, prefixes, flat):
-    own_counts = np.empty((2, DIGITS), np.int64)
+    own_counts = empty((2, DIGITS), np.int64)
     shift = uint64(32 - DIGIT_BITS * (level + 1))
     while True:
         item = claim(counter)

@@ -15,6 +15,7 @@ import math
 import numpy as np
 from numba import float32, float64, int32, int64, uint32, uint64
 
+from gpuboost.kernels.allocation import empty, zeros
 from gpuboost.kernels.cuda_common import (
     ONE_BLOCK,
     block_prefix,
@@ -42,7 +43,7 @@ def list_leaf_chunks(n_nodes, nodes, segments):
     for node in range(n_nodes):
         if nodes[node].left < 0:
             n_chunks += (segments[node, 1] - segments[node, 0] + CHUNK - 1) // CHUNK
-    chunks = np.empty((n_chunks, 3), np.int64)
+    chunks = empty((n_chunks, 3), np.int64)
     for node in range(n_nodes):
         if nodes[node].left < 0:
             begin, end = segments[node, 0], segments[node, 1]
@@ -61,7 +62,7 @@ def sum_leaves_cpu(chunks, nodes, segments, rows, grad, hess, scales, first_outp
     first_output : int32 (n_trees,), IN. First output of each tree.
     leaf_sums : int64 (n_nodes, leaf_size, 2), INOUT.
     """
-    counter, chunk_sums = np.zeros(1, np.int64), np.empty((chunks.shape[0], leaf_sums.shape[1], 2), np.int64)
+    counter, chunk_sums = zeros(1, np.int64), empty((chunks.shape[0], leaf_sums.shape[1], 2), np.int64)
     launch(n_threads, _sum_chunks, (counter, chunks, nodes, segments, rows, grad, hess, scales, first_output, chunk_sums))
     for item in range(chunks.shape[0]):
         for own in range(leaf_sums.shape[1]):
@@ -137,7 +138,7 @@ def update_margin_cpu(chunks, nodes, segments, rows, leaves, first_output, margi
     chunks, nodes, segments, rows as sum_leaves_cpu. leaves : float32 (n_nodes, leaf_size), IN.
     margin : float32 (n_outputs, n_rows), INOUT. The trees of one launch add to different outputs.
     """
-    counter = np.zeros(1, np.int64)
+    counter = zeros(1, np.int64)
     launch(n_threads, _add_leaves, (counter, chunks, nodes, segments, rows, leaves, first_output, margin))
 
 

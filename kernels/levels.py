@@ -18,6 +18,7 @@ addition for both sums of a bin.
 import numpy as np
 from numba import int64
 
+from gpuboost.kernels.allocation import empty, zeros
 from gpuboost.kernels.column_sampling import mask_features_cpu
 from gpuboost.kernels.histogram import (
     FLUSH_ROWS,
@@ -89,12 +90,12 @@ def grow_levels_cpu(
         if nodes[begin].depth >= first_depth:
             further = (n_nodes - begin) // 2 + n_threads * (max_depth - nodes[begin].depth - 1)
             if _has_share_for_all(begin, n_nodes, counts, n_threads) or held + further > hist.shape[0]:
-                counter = np.zeros(1, np.int64)
+                counter = zeros(1, np.int64)
                 args = counter, begin, n_nodes, held, n_leaves, private, planes, pairs, prefix_grad, prefix_hess, gains, bins
                 launch(n_threads, _grow_subtrees, (*args, given))
                 n_grown[0] = _number_by_levels(n_leaves.size, nodes, segments)
                 return
-        frontier, subtract = np.empty(n_nodes - begin, np.int32), held > 0
+        frontier, subtract = empty(n_nodes - begin, np.int32), held > 0
         for i in range(frontier.size):
             frontier[i] = begin + i
         selected = _split_frontier(
@@ -126,18 +127,18 @@ def _split_frontier(
         codes_per_word, stride, lanes, n_bins, gpair, by_row, n_limbs, hist, offsets, features, monotone, scales, inverse_scales,
         first_output, reg_lambda, alpha, max_delta_step, min_child_weight, weights, member, key, n_level, n_node,
     ) = given  # fmt: skip
-    n, every_bin, parameters = frontier.size, np.empty((0, 0), np.uint8), np.empty(0)
-    build, parents, chosen = np.empty(n, np.int32), np.empty(n, np.int32), np.empty(n, np.int32)
+    n, every_bin, parameters = frontier.size, empty((0, 0), np.uint8), empty(0, np.float64)
+    build, parents, chosen = empty(n, np.int32), empty(n, np.int32), empty(n, np.int32)
     n_built = choose_built(frontier, nodes, counts, held, subtract, build, parents)
     _build_histograms(
         packing, build[:n_built], parents[: n_built if subtract else 0], held, hist, nodes, segments, first_output, offsets,
         features, words, codes_per_word, stride, lanes, rows, gpair, by_row, n_limbs, private, planes, pairs, n_threads,
     )  # fmt: skip
     is_masked = n_node < features.size or member.shape[0] > 0
-    mask = np.empty((n if is_masked else 0, features.size), np.uint8)
+    mask = empty((n if is_masked else 0, features.size), np.uint8)
     if is_masked:
         call_late(mask_features_cpu, (frontier, nodes, features, weights, member, key, n_level, n_node, mask))
-    candidates = np.empty((n, count_blocks(n, features.size, n_threads)), CANDIDATE)
+    candidates = empty((n, count_blocks(n, features.size, n_threads)), CANDIDATE)
     call_late(_evaluate, (
         frontier, nodes, sums, left_sums, hist, offsets, features, monotone, mask, every_bin, np.bool_(False), inverse_scales,
         first_output, reg_lambda, alpha, max_delta_step, min_child_weight, parameters, candidates, prefix_grad, prefix_hess,
@@ -210,7 +211,7 @@ def _grow_subtrees(
     first_depth = nodes[begin].depth
     room = (int64(4) << (max_depth - first_depth)) - 4
     first_slot = held + thread * (max_depth - first_depth) - first_depth
-    waiting, frontier = np.empty(max_depth + 1, np.int64), np.empty(2, np.int32)  # left nodes of pairs
+    waiting, frontier = empty(max_depth + 1, np.int64), empty(2, np.int32)  # left nodes of pairs
     while True:
         pair = claim(counter)
         if 2 * pair >= end - begin:
@@ -236,7 +237,7 @@ def _grow_subtrees(
 def _number_by_levels(n_trees, nodes, segments):
     """Number the nodes below the roots as they come level by level; returns how many there are. The children of a node come when
     those of all before it have come."""
-    order, n = np.empty(nodes.size, np.int64), n_trees
+    order, n = empty(nodes.size, np.int64), n_trees
     for i in range(n):
         order[i] = i
     i = 0
@@ -246,7 +247,7 @@ def _number_by_levels(n_trees, nodes, segments):
             order[n], order[n + 1] = left, left + 1
             n += 2
         i += 1
-    old_nodes, old_segments = np.empty(n, NODE), np.empty((n, 3), np.int64)
+    old_nodes, old_segments = empty(n, NODE), empty((n, 3), np.int64)
     for i in range(n):
         old_nodes[i] = nodes[order[i]]
         for j in range(3):  # of slices, numba would compile an error message

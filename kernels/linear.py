@@ -19,6 +19,7 @@ import math
 import numpy as np
 from numba import float32, float64, int64, uint32, uint64
 
+from gpuboost.kernels.allocation import zeros
 from gpuboost.kernels.jit import add_atomic, claim, inlined_scalar, launch, parallel_kernel, scalar
 from gpuboost.kernels.scalar import bits_float, float_bits
 
@@ -82,7 +83,7 @@ def sum_columns_cpu(first, rows, values, features, grad, hess, scales, sums, n_t
     values : float32 (n_entries,), IN. features : int64 (n,), IN. grad, hess : float32 (n_rows,), IN.
     scales : float64 (n, 2), IN. Powers of two. sums : int64 (2 n,), INOUT. G·scale and H·scale of each.
     """
-    counter = np.zeros(1, np.int64)
+    counter = zeros(1, np.int64)
     launch(n_threads, _sum_ranges, (counter, first, rows, values, features, grad, hess, scales, sums, n_threads))
 
 
@@ -123,7 +124,7 @@ def curve_cpu(first, rows, values, features, steps, hess, scale, along, curvatur
     steps : float64 (n,), IN. along : float64 (n_rows,), INOUT: zeros, then Σ_j v·δ_j.
     curvature : int64 (1,), INOUT. C·scale. The rest as sum_columns_cpu.
     """
-    counter = np.zeros(1, np.int64)
+    counter = zeros(1, np.int64)
     launch(n_threads, _curve_ranges, (counter, first, rows, values, features, steps, hess, scale, along, curvature, n_threads))
 
 
@@ -165,7 +166,7 @@ def shift_gradients_cpu(first, rows, values, features, steps, hess, along, grad,
     steps : float64 (n,), IN. along : float64, INOUT: set to zero again, unless it is of size 0. grad : float32 (n_rows,), INOUT.
     largest : float32 (n_threads,), OUT. The largest |g| that each thread wrote, NaN if there is one. The rest as sum_columns_cpu.
     """
-    counter = np.zeros(1, np.int64)
+    counter = zeros(1, np.int64)
     args = (counter, first, rows, values, features, steps, hess, along, grad, largest, n_threads)
     launch(n_threads, _shift_ranges, args)
 
@@ -210,7 +211,7 @@ def _shift(rows, values, begin, end, run, step, hess, along, grad):
 def add_columns_cpu(first, rows, values, features, weights, margin, n_threads):
     """Add v · weight of some columns, one after another in float32, to margins. weights : float32 (n_columns,), IN.
     margin : float32 (n_rows,), INOUT. The rest as sum_columns_cpu."""
-    counter = np.zeros(1, np.int64)
+    counter = zeros(1, np.int64)
     launch(n_threads, _add_ranges, (counter, first, rows, values, features, weights, margin, n_threads))
 
 

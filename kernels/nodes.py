@@ -22,6 +22,7 @@ from heapq import heappop, heappush
 import numpy as np
 from numba import float32, float64, int32, int64, uint64
 
+from gpuboost.kernels.allocation import zeros
 from gpuboost.kernels.candidates import block_best
 from gpuboost.kernels.cuda_common import block_max, block_prefix, block_step, cuda, cuda_kernel
 from gpuboost.kernels.jit import inlined_scalar, kernel, scalar
@@ -125,7 +126,7 @@ def select_lossguide(n_trees, nodes, max_depth, max_leaves, selected, order):
     nodes : NODE, IN, the roots first. max_depth, max_leaves : 0 means no limit. selected : int32 (≥ leaves,), OUT.
     order : int32 (≥ nodes,), OUT. The roots, and behind them the nodes of each tree as growth leaf by leaf makes them.
     """
-    n_selected, n_ordered, n_early = 0, n_trees, np.zeros(n_trees, np.int64)  # early: splits that are not certain yet
+    n_selected, n_ordered, n_early = 0, n_trees, zeros(n_trees, np.int64)  # early: splits that are not certain yet
     for node in range(order.size):
         n_early[nodes[node].tree] += int64(nodes[node].left >= 0)
     for tree in range(n_trees):

@@ -19,6 +19,7 @@ import math
 import numpy as np
 from numba import float32, float64, int32, int64, uint32, uint64
 
+from gpuboost.kernels.allocation import empty, zeros
 from gpuboost.kernels.cuda_common import ONE_BLOCK, block_sum, cuda, cuda_kernel, device_function, n_threads, thread_number
 from gpuboost.kernels.gradients import NON_FINITE_BITS, keep_maxima, magnitude_bits
 from gpuboost.kernels.jit import claim, launch, parallel_kernel, scalar
@@ -50,7 +51,7 @@ def sum_squares_cpu(grad, largest, global_rows, sums, n_threads):
     grad : float32 (n_outputs, n_rows), IN. largest : float64, the largest |g| of all outputs, over all workers, as global_rows.
     sums : int64 (n_threads, n_outputs), INOUT.
     """
-    counter = np.zeros(1, np.int64)
+    counter = zeros(1, np.int64)
     launch(n_threads, _sum_chunks, (counter, grad, square_scale(largest, count_bits(global_rows)), sums))
 
 
@@ -81,14 +82,14 @@ def combine_outputs_cpu(grad, hess, outputs, factors, few_grad, few_hess, n_thre
     grad, hess : float32 (n_outputs, n_rows), IN. outputs : int32 (k, m), IN, m of them. factors : float64 (k, m), IN.
     few_grad, few_hess : float32 (k, n_rows), OUT.
     """
-    counter = np.zeros(1, np.int64)
+    counter = zeros(1, np.int64)
     launch(n_threads, _combine_chunks, (counter, grad, hess, outputs, factors, few_grad, few_hess))
 
 
 @parallel_kernel.part
 def _combine_chunks(counter, grad, hess, outputs, factors, few_grad, few_hess):
     n_outputs, n_rows = grad.shape
-    total = np.empty(CHUNK, np.float64)
+    total = empty(CHUNK, np.float64)
     while True:
         begin = claim(counter) * CHUNK
         if begin >= n_rows:

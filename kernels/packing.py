@@ -11,6 +11,7 @@ some 400 sums, not 44 × 205. All of it is integers, so the histograms are those
 import numpy as np
 from numba import int64, uint8, uint32, uint64
 
+from gpuboost.kernels.allocation import empty, zeros
 from gpuboost.kernels.cuda_common import cuda_kernel, lane_number, n_threads, n_warps, thread_number, warp_number, warp_sum
 from gpuboost.kernels.histogram import BYTE_STRIDE, add_packed_part
 from gpuboost.kernels.jit import claim, kernel, launch, parallel_kernel
@@ -29,7 +30,7 @@ def pack_records_cpu(columns, luts, members, first_member, records, n_threads):
     members : int32 (n_features,), IN. Features by group; first_member : int32 (n_groups + 1,), IN. Where each group's begin.
     records : uint8 (n_rows, width ≥ n_groups), INOUT. Zero on entry; what pads it stays so.
     """
-    counter = np.zeros(1, np.int64)
+    counter = zeros(1, np.int64)
     launch(n_threads, _pack_blocks, (counter, columns, luts, members, first_member, records))
 
 
@@ -57,7 +58,7 @@ def pack_cells_cpu(row_begin, cells, groups, steps, base, records, n_threads):
         modulo 256: lut[f][code] − lut[f][code of the cells that are not listed].
     base : uint8 (n_groups,), IN. Record of a row that lists nothing. records : uint8 (n_rows, width ≥ n_groups), OUT.
     """
-    counter = np.zeros(1, np.int64)
+    counter = zeros(1, np.int64)
     launch(n_threads, _pack_cells, (counter, row_begin, cells, groups, steps, base, records))
 
 
@@ -99,7 +100,7 @@ def mark_packed_rows_cpu(
     records : uint8 (n_rows, width), IN. groups : int32 (n_features,), IN. Each feature's group.
     group_offsets : int32 (n_groups + 1,), IN. First packed code of each. Others as there, or in unpack_histograms_cpu.
     """
-    counter = np.zeros(1, np.int64)
+    counter = zeros(1, np.int64)
     args = (
         counter, selected, nodes, cats, chunks, records, groups, group_offsets, offsets, rest, first_source, sources,
         rows, segments, is_left,
@@ -112,7 +113,7 @@ def _mark_chunks(
     counter, selected, nodes, cats, chunks, records, groups, group_offsets, offsets, rest, first_source, sources, rows,
     segments, is_left,
 ):  # fmt: skip
-    goes_left = np.empty(256, np.uint8)  # by code of the group
+    goes_left = empty(256, np.uint8)  # by code of the group
     while True:
         item = claim(counter)
         if item >= chunks.shape[0]:
@@ -146,7 +147,7 @@ def unpack_histograms_cpu(packed, n_total, features, own_offsets, offsets, rest,
         sources[first_source[i]:first_source[i + 1]], i = offsets[f] + f + c; rest has none. sources : int32, IN.
     hist : int64 (n_slots, n_outputs, own bins or more, 2), OUT.
     """
-    counter = np.zeros(1, np.int64)
+    counter = zeros(1, np.int64)
     launch(n_threads, _unpack, (counter, packed, n_total, features, own_offsets, offsets, rest, first_source, sources, hist))
 
 
@@ -196,7 +197,7 @@ def build_unpacked_cpu(
     packing : groups, group_offsets, offsets, rest, first_source, sources, as mark_packed_rows_cpu.
     private : int64 (n_threads, codes of whole words · BYTE_STRIDE or more), SCRATCH, zero on entry and on return.
     """
-    counter = np.zeros(1, np.int64)
+    counter = zeros(1, np.int64)
     args = counter, build, nodes, segments, first_output, words, rows, gpair, features, own_offsets, packing, hist, private
     launch(min(n_threads, build.size), _build_unpacked, args)
 

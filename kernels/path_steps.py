@@ -36,6 +36,7 @@ Steps, in the order of a depth-first walk; ``level`` is the node's depth:
 import numpy as np
 from numba import int64
 
+from gpuboost.kernels.allocation import empty, zeros
 from gpuboost.kernels.jit import claim, kernel, launch, parallel_kernel, scalar
 
 SPLIT, LEAVES, DOWN, UP, FIRST_UP = 0, 1, 2, 3, 4
@@ -67,7 +68,7 @@ def lay_out_steps_cpu(
     steps : STEP, OUT. coefficients : float64, OUT. partners : int32 (n, 2), OUT. Of each step the other features above: the
         level where each was last split by, and the column of the pair's sums.
     """
-    counter = np.zeros(1, np.int64)
+    counter = zeros(1, np.int64)
     args = (
         counter, trees, leaf_values, covers, tree_begin, walks, columns, n_used, n_outputs, with_pairs, points, places,
         sizes, steps, coefficients, partners,
@@ -87,7 +88,7 @@ def _lay_out_walks(
         root = tree_begin[walks[k, 0]]
         end = tree_begin[walks[k, 0] + 1] if walks[k, 0] + 1 < tree_begin.size else int64(trees.size)
         most = (end - root) // 2 + 1  # levels
-        path, shares = np.zeros((most, N_FIELDS), np.int64), np.ones(most)
+        path, shares = zeros((most, N_FIELDS), np.int64), np.ones(most)
         output = int64(walks[k, 2])
         if points.shape[0] == 0:
             sizes[k] = 0
@@ -140,7 +141,7 @@ def _enter(trees, root, level, path, columns, with_pairs, partners, n_partners, 
 
 @parallel_kernel.part
 def _measure(trees, root, columns, with_pairs, path, size):
-    level, comes_up, n_edges, none = int64(0), False, int64(0), np.zeros((0, 2), np.int32)
+    level, comes_up, n_edges, none = int64(0), False, int64(0), zeros((0, 2), np.int32)
     while level >= 0:
         left = root + trees[root + path[level, NODE]].left
         if not comes_up:
@@ -259,7 +260,7 @@ def mean_values(trees, leaf_values, covers, tree_begin, means):
 
     Others as lay_out_steps_cpu. means : float64 (n_nodes, leaf_size), OUT. 0 at nodes that no tree leads to.
     """
-    found = np.empty(trees.size, np.int64)  # the nodes of a tree, level by level
+    found = empty(trees.size, np.int64)  # the nodes of a tree, level by level
     means[:] = 0.0
     for t in range(tree_begin.size):
         found[0], n_found, done = tree_begin[t], 1, 0

@@ -23,6 +23,7 @@ from numba.core.compiler_machinery import register_pass
 from numba.core.lowering import Lower
 from numba.core.typed_passes import NativeLowering
 
+from gpuboost.kernels.entry import add_entry
 from gpuboost.kernels.processor import uses_whole_registers
 
 __all__ = ["KernelPipeline", "PartPipeline"]
@@ -39,6 +40,9 @@ class _Lowering(Lower):
         while found:
             found = {s.target.name for s in steps if n_steps[s.target.name] == 1 and self._borrows(s.value)} - self._borrowed
             self._borrowed |= found
+
+    def create_cpython_wrapper(self, release_gil: bool = False) -> None:
+        add_entry(self, release_gil)
 
     def setup_function(self, fndesc: Any) -> None:
         super().setup_function(fndesc)

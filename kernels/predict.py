@@ -13,6 +13,7 @@ from functools import cache
 import numpy as np
 from numba import float32, int32, int64, uint32, uint64
 
+from gpuboost.kernels.allocation import empty, zeros
 from gpuboost.kernels.cuda_common import cuda_kernel, device_function, n_threads, thread_number
 from gpuboost.kernels.heap_levels import (
     IS_SET,
@@ -100,7 +101,7 @@ def predict_rows(row_map):
     """
 
     def predict_rows_cpu(batch, missing, trees, leaf_values, tree_begin, tree_groups, sets, base, out):
-        margin = np.empty(out.shape, np.float32)
+        margin = empty(out.shape, np.float32)
         for output in range(base.size):
             for row in range(batch.shape[0]):
                 margin[output, row] = base[output]
@@ -165,12 +166,12 @@ def predict_values_cpu(batch, missing, trees, leaf_values, tree_begin, tree_grou
     Returns False where a value is infinite or at least LARGEST in size: it has the values at hand, and another pass over a wide
     table would take as long as all its trees (20k × 2000, 100 trees of depth 6: 24 ms beside 30).
     """
-    is_large = np.zeros(1, np.bool_)
+    is_large = zeros(1, np.bool_)
     column_of, features = used_features(trees, batch.shape[1], ROW_BLOCK)
     missing_keys = np.full(batch.shape[1], MISSING_KEY, np.uint32)
     n_words = (features.size + 1) * ROW_BLOCK
     forest = lay_out_forest(trees, leaf_values, tree_begin, column_of, missing_keys, n_words, batch.shape[0], sets, leaves)
-    counter = np.zeros(1, np.int64)
+    counter = zeros(1, np.int64)
     args = (
         counter, batch, missing, features, n_words, forest, leaf_values, tree_begin, tree_groups, sets, margin, leaves, is_large,
     )  # fmt: skip
@@ -183,7 +184,7 @@ def _predict_blocks(
     counter, batch, missing, features, n_words, forest, leaf_values, tree_begin, tree_groups, sets, margin, leaves, is_large
 ):  # fmt: skip
     keys = key_columns(forest[-1])
-    tile = np.zeros((TILE, batch.shape[1] // 32 * 32 + 48), np.uint32)  # an odd number of lines: rows do not share cache sets
+    tile = zeros((TILE, batch.shape[1] // 32 * 32 + 48), np.uint32)  # an odd number of lines: rows do not share cache sets
     while True:
         begin = claim(counter) * ROW_BLOCK
         if begin >= batch.shape[0]:
@@ -203,7 +204,7 @@ def lay_out_forest(trees, leaf_values, tree_begin, column_of, missing_keys, n_wo
     nodes, n_levels, n_nodes = lay_out(trees, leaf_values, tree_begin, column_of, missing_keys, True)
     with_values, has_sets = _needs_values_only(leaf_values, leaves), sets is not None
     heaps, heap_begin = lay_out_heaps(nodes, n_words, tree_begin, n_nodes, n_levels, n_rows, with_values, has_sets)
-    tops = np.zeros((0, WORDS), np.uint32)
+    tops = zeros((0, WORDS), np.uint32)
     if not has_sets:
         tops = lay_out_tops(nodes, n_words, tree_begin, n_levels, heap_begin, with_values)
     return nodes, n_levels, heaps, heap_begin, tops, count_key_words(tops, heaps, heap_begin, n_words)
@@ -220,7 +221,7 @@ def add_leaves(keys, begin, n_rows, forest, leaf_values, tree_begin, tree_groups
     forest : of lay_out_forest.
 
     Their margins are worked on side by side, with room for a whole block, so that loops have a fixed length."""
-    own, sums = np.zeros(ROW_BLOCK, np.uint32), np.zeros((margin.shape[0], ROW_BLOCK), np.float32)
+    own, sums = zeros(ROW_BLOCK, np.uint32), zeros((margin.shape[0], ROW_BLOCK), np.float32)
     _copy_margins(margin, begin, n_rows, sums, True)
     nodes, n_levels, heaps, heap_begin, tops, _ = forest
     has_values = _needs_values_only(leaf_values, leaves)
@@ -392,11 +393,11 @@ def used_features(trees, n_features, width):
 
     Those have columns 1, 2, and so on, at as many times ``width``. Column 0 is that of all others, and the one that leaves look
     at."""
-    column_of = np.zeros(n_features, np.uint32)
+    column_of = zeros(n_features, np.uint32)
     for node in range(trees.size):
         if trees[node].feature >= 0:
             column_of[trees[node].feature] = 1
-    features, n = np.empty(n_features, np.int32), 0
+    features, n = empty(n_features, np.int32), 0
     for feature in range(n_features):
         if column_of[feature]:
             features[n] = feature
@@ -412,9 +413,9 @@ def lay_out(trees, leaf_values, tree_begin, column_of, missing_keys, by_value):
     column_of : uint32 (n_features,), IN. Where the keys of each feature lie. missing_keys : uint32 (n_features,), IN.
     by_value : whether the keys are those of values, not codes.
     """
-    nodes, n_levels = np.zeros(4 * trees.size, np.uint32), np.zeros(tree_begin.size, np.int32)
-    n_nodes = np.empty(tree_begin.size, np.int32)
-    found = np.empty(trees.size, np.uint64)  # the nodes of a tree, level by level
+    nodes, n_levels = zeros(4 * trees.size, np.uint32), zeros(tree_begin.size, np.int32)
+    n_nodes = empty(tree_begin.size, np.int32)
+    found = empty(trees.size, np.uint64)  # the nodes of a tree, level by level
     for t in range(tree_begin.size):
         root = uint64(tree_begin[t])
         found[0] = root

@@ -1,15 +1,17 @@
 """Send rows down finished trees (kernels/predict.py) on the codes of a binned matrix, which serve as keys where they lie.
 
-RUN rows that follow each other choose among the first levels of trees without sets (kernels/top_codes.py); others, and what is
-left below, step down eight rows together.
+RUN rows that follow each other choose among the first levels of trees without sets (kernels/top_codes.py). For all rows of a page
+and trees no deeper than that there is nothing else; else what is left below, and rows that do not follow each other, step down
+eight rows together, by a kernel that is called late.
 """
 
 import numpy as np
 from numba import float32, int32, int64, uint32, uint64
 
+from gpuboost.kernels.allocation import empty, zeros
 from gpuboost.kernels.cuda_common import cuda_kernel, n_threads, thread_number
 from gpuboost.kernels.heap_levels import ROWS_AT_ONCE
-from gpuboost.kernels.jit import claim, launch, parallel_kernel, scalar
+from gpuboost.kernels.jit import call_late, claim, inlined_scalar, launch, parallel_kernel, scalar
 from gpuboost.kernels.predict import add_others, descend, lay_out, take_leaf
 from gpuboost.kernels.scalar import bits_float, code_goes_left
 from gpuboost.kernels.top_codes import MOST_LEVELS, RUN, choose_codes, lay_out_code_tops, n_code_levels
@@ -25,25 +27,64 @@ def predict_codes_cpu(columns, n_bins, rows, trees, leaf_values, tree_begin, tre
     rows : int32 (k,), IN; empty: all. margin : float32 (n_outputs, n_rows), INOUT. leaves : int32 (n_rows or 0, n_trees), OUT.
     Others as predict_values_cpu.
     """
-    column_of = np.arange(n_bins.size).astype(np.uint32)
-    nodes, n_levels, _ = lay_out(trees, leaf_values, tree_begin, column_of, n_bins.astype(np.uint32), False)
-    lows, widths = np.zeros((2, tree_begin.size if sets is None else 0, 1 << MOST_LEVELS), columns.dtype)
+    column_of, missing_codes = empty(n_bins.size, np.uint32), empty(n_bins.size, np.uint32)
+    for feature in range(n_bins.size):
+        column_of[feature], missing_codes[feature] = feature, n_bins[feature]
+    nodes, n_levels, _ = lay_out(trees, leaf_values, tree_begin, column_of, missing_codes, False)
+    shape = tree_begin.size if sets is None else 0, 1 << MOST_LEVELS
+    lows, widths = zeros(shape, columns.dtype), zeros(shape, columns.dtype)
     features, places = lay_out_code_tops(nodes, tree_begin[: lows.shape[0]], n_levels, lows, widths)
-    counter = np.zeros(1, np.int64)
+    is_deep = sets is not None
+    for t in range(tree_begin.size):
+        is_deep |= n_levels[t] > MOST_LEVELS
+    counter, of_all = zeros(1, np.int64), rows.size + leaves.shape[0] == 0 and columns.shape[1] >= RUN
+    if of_all and leaf_values.shape[1] == 1 and not is_deep:
+        args = counter, columns, nodes, features, lows, widths, places, tree_groups, n_levels, margin
+        launch(n_threads, _choose_blocks, args)
+    else:
+        call_late(_step_blocks_cpu, (
+            counter, columns, rows, nodes, features, lows, widths, places, leaf_values, tree_begin, tree_groups, n_levels, sets,
+            margin, leaves, n_threads,
+        ))  # fmt: skip
+
+
+@parallel_kernel.part
+def _choose_blocks(counter, columns, nodes, features, lows, widths, places, tree_groups, n_levels, margin):
+    """The last RUN rows may have rows among them that others have added to."""
+    starts, found, n_rows = empty(RUN, np.uint32), zeros((1 << MOST_LEVELS, RUN), columns.dtype), columns.shape[1]
+    while True:
+        begin = claim(counter) * RUN
+        if begin >= n_rows:
+            return
+        first = min(begin, n_rows - RUN)
+        for t in range(tree_groups.size):
+            _choose_places(columns, first, features[t], lows[t], widths[t], places[t], n_levels[t], found, starts)
+            _add_values(first, begin - first, starts, nodes, margin[tree_groups[t]])
+
+
+@parallel_kernel
+def step_blocks_cpu(
+    counter, columns, rows, nodes, features, lows, widths, places, leaf_values, tree_begin, tree_groups, n_levels, sets, margin,
+    leaves, n_threads,
+):  # fmt: skip
+    """Of any rows and trees."""
     args = (
         counter, columns, rows, nodes, features, lows, widths, places, leaf_values, tree_begin, tree_groups, n_levels, sets,
         margin, leaves,
     )  # fmt: skip
-    launch(n_threads, _predict_code_blocks, args)
+    launch(n_threads, _step_blocks, args)
+
+
+_step_blocks_cpu = step_blocks_cpu.dispatcher
 
 
 @parallel_kernel.part
-def _predict_code_blocks(
+def _step_blocks(
     counter, columns, rows, nodes, features, lows, widths, places, leaf_values, tree_begin, tree_groups, n_levels, sets, margin,
     leaves,
 ):  # fmt: skip
-    own, starts = np.empty(RUN, np.int64), np.empty(RUN, np.uint32)
-    found, n_rows = np.zeros((1 << MOST_LEVELS, RUN), columns.dtype), rows.size if rows.size > 0 else columns.shape[1]
+    own, starts = empty(RUN, np.int64), empty(RUN, np.uint32)
+    found, n_rows = zeros((1 << MOST_LEVELS, RUN), columns.dtype), rows.size if rows.size > 0 else columns.shape[1]
     while True:
         begin = claim(counter) * RUN
         if begin >= n_rows:
@@ -55,24 +96,30 @@ def _predict_code_blocks(
         for t in range(tree_begin.size):
             n_left = int64(n_levels[t])
             if is_run and n == RUN:
-                choose_codes(columns, own[0], features[t], lows[t], widths[t], n_code_levels(n_left), found)
+                _choose_places(columns, own[0], features[t], lows[t], widths[t], places[t], n_left, found, starts)
                 n_left -= n_code_levels(n_left)
-                for i in range(RUN):
-                    starts[i] = places[t, found[1, i]]
             else:
                 starts[:n] = uint32(4) * uint32(tree_begin[t])
             if n_left <= 0 and n == RUN and is_run and leaf_values.shape[1] == 1 and leaves.shape[0] == 0:
-                _add_values(own[0], starts, nodes, margin[tree_groups[t]])
+                _add_values(own[0], 0, starts, nodes, margin[tree_groups[t]])
             else:
                 _step_on(
                     columns, own[:n], starts, nodes, sets, t, tree_begin[t], n_left, tree_groups[t], leaf_values, margin, leaves
                 )
 
 
-@scalar
-def _add_values(first, places, nodes, margin):
-    """The values of the leaves in these places, added to the margins of the rows from ``first`` on."""
+@inlined_scalar
+def _choose_places(columns, first, features, lows, widths, places, n_levels, found, starts):
+    """Where RUN rows from ``first`` on are below the first levels of a tree."""
+    choose_codes(columns, first, features, lows, widths, n_code_levels(n_levels), found)
     for i in range(RUN):
+        starts[i] = places[found[1, i]]
+
+
+@scalar
+def _add_values(first, skipped, places, nodes, margin):
+    """The values of the leaves in these places, added to the margins of the rows from ``first`` on, but for some."""
+    for i in range(skipped, RUN):
         row = uint64(first + i)
         margin[row] = float32(margin[row] + bits_float(nodes[uint64(places[i]) + uint64(1)]))
 

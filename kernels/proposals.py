@@ -30,6 +30,7 @@ With several outputs per tree their units add up: each output's are 16 bits of i
 import numpy as np
 from numba import int64, uint8, uint32
 
+from gpuboost.kernels.allocation import zeros
 from gpuboost.kernels.cuda_common import (
     FULL_WARP,
     cuda,
@@ -56,7 +57,7 @@ def propose_candidates_cpu(frontier, nodes, by_tree, hist, offsets, n_candidates
     n_candidates : K, at most 65535.
     proposed : uint8 (n_rows, total_bins), OUT. 1 for a candidate. weight : int64 (n_threads, max_bins), SCRATCH.
     """
-    counter = np.zeros(1, np.int64)
+    counter = zeros(1, np.int64)
     launch(n_threads, _propose_items, (counter, frontier, nodes, by_tree, hist, offsets, n_candidates, proposed, weight))
 
 

@@ -14,6 +14,7 @@ to deal by them, 0.7 to list the distinct values. Counting digits (kernels/sketc
 import numpy as np
 from numba import float32, int64, uint32, uint64
 
+from gpuboost.kernels.allocation import empty, zeros
 from gpuboost.kernels.cuts import choose_ends, middle_value
 from gpuboost.kernels.jit import claim, launch, parallel_kernel
 from gpuboost.kernels.scalar import float_bits, float_key
@@ -36,7 +37,7 @@ def list_keys_cpu(block, missing, weights, first_column, first_row, keys, n_thre
     weights : int64 (rows,) or (0,), IN. Empty: every row weighs 1. A row of weight 0 does not exist: its keys are MISSING_KEY.
     first_row : where the batch begins. keys : uint32 (n, all rows), or uint64 where there are weights, OUT.
     """
-    counter = np.zeros(1, np.int64)
+    counter = zeros(1, np.int64)
     launch(n_threads, _list_blocks, (counter, block, missing, weights, first_column, first_row, keys))
 
 
@@ -80,7 +81,7 @@ def cut_columns_cpu(
     has_missing : bool (n,), OUT. n_infinite : int64 (n,), OUT. Values outside float32's finite range.
     extremes : uint32 (n, 2), OUT. Keys of the lowest and the highest value; untouched where a column has none.
     """
-    counter = np.zeros(1, np.int64)
+    counter = zeros(1, np.int64)
     args = (
         counter, keys, weights, n_absent, max_bin, spare, spare_weights, n_cuts, has_missing, n_infinite, extremes,
     )  # fmt: skip
@@ -92,8 +93,8 @@ def _cut_columns(
     thread, counter, keys, weights, n_absent, max_bin, spare, value_weights, n_cuts, has_missing, n_infinite, extremes
 ):  # fmt: skip
     spare, value_weights = spare[thread], value_weights[thread]
-    counts = np.empty((N_DIGITS, DIGITS), np.uint32)
-    is_heavy, ends = np.empty(spare.size, np.bool_), np.empty(spare.size, np.bool_)
+    counts = empty((N_DIGITS, DIGITS), np.uint32)
+    is_heavy, ends = empty(spare.size, np.bool_), empty(spare.size, np.bool_)
     low_bits = uint64(32) if weights.size else uint64(0)
     while True:
         i = claim(counter)

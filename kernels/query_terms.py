@@ -10,6 +10,7 @@ Sums of floats are in lanes: place modulo 32, then the lanes in halves, as in la
 import numpy as np
 from numba import float64, int64, uint64
 
+from gpuboost.kernels.allocation import empty, zeros
 from gpuboost.kernels.cuda_common import FULL_WARP, cuda, cuda_kernel, lane_number, n_warps, warp_number, warp_prefix, warp_sum
 from gpuboost.kernels.jit import claim, launch, parallel_kernel, scalar
 from gpuboost.kernels.ranked_documents import LANES, gain_of
@@ -24,7 +25,7 @@ def order_documents_cpu(first, values, order, n_threads):
     """order : int32 (n_rows,), OUT. The rows of each query by falling value, equal ones in row order.
 
     first : int64 (n_queries + 1,). values : float32 (n_rows,), no NaN."""
-    counter, largest = np.zeros(1, np.int64), 0
+    counter, largest = zeros(1, np.int64), 0
     for query in range(first.size - 1):
         largest = max(largest, first[query + 1] - first[query])
     launch(n_threads, _order_queries, (counter, largest, first, values, order))
@@ -33,7 +34,7 @@ def order_documents_cpu(first, values, order, n_threads):
 @parallel_kernel.part
 def _order_queries(counter, largest, first, values, order):
     room = (largest + RUN - 1) // RUN * RUN
-    keys, spare, counts = np.empty(room, np.uint64), np.empty(room, np.uint64), np.empty(RUN, np.int64)
+    keys, spare, counts = empty(room, np.uint64), empty(room, np.uint64), empty(RUN, np.int64)
     while True:
         query = claim(counter)
         if query >= first.size - 1:
@@ -113,13 +114,13 @@ def query_terms_cpu(kind, first, order, label, discounts, top, is_exponential, t
 
     order : int32 (n_rows,), of order_documents_cpu. label : float32 (n_rows,). discounts : float64 (≥ largest query,).
     top : int64, k. is_exponential : whether gains are 2^label − 1."""
-    counter = np.zeros(1, np.int64)
+    counter = zeros(1, np.int64)
     launch(n_threads, _terms_of_queries, (counter, kind, first, order, label, discounts, top, is_exponential, terms))
 
 
 @parallel_kernel.part
 def _terms_of_queries(counter, kind, first, order, label, discounts, top, is_exponential, terms):
-    lanes = np.empty(LANES)
+    lanes = empty(LANES, np.float64)
     while True:
         query = claim(counter)
         if query >= terms.size:

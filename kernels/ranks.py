@@ -20,6 +20,7 @@ Sorting is CuPy's, by radix: without weights all columns at once, the column abo
 import numpy as np
 from numba import int64, uint32, uint64
 
+from gpuboost.kernels.allocation import empty, zeros
 from gpuboost.kernels.cuda_common import block_sum, cuda, cuda_kernel, device_function, n_threads, thread_number
 from gpuboost.kernels.cuts import end_bins, middle_value, set_heavy_apart
 from gpuboost.kernels.jit import claim, kernel, launch, parallel_kernel
@@ -65,7 +66,7 @@ def cut_columns_cpu(
         no more than bins. n_bins : int64 (n,), IN.
     thresholds : float32 (n, ≥ n_bins), OUT. n_cuts : int64 (n,), OUT, −1 of a column with new heavy values, which goes on.
     """
-    counter = np.zeros(1, np.int64)
+    counter = zeros(1, np.int64)
     args = counter, columns, keys, begins, ends, is_resolved, n_bins, bins_left, heavy, n_heavy, thresholds, n_cuts
     launch(n_threads, _cut_columns, args)
 
@@ -75,8 +76,8 @@ def _cut_columns(
     counter, columns, keys, begins, ends, is_resolved, n_bins, bins_left, heavy, n_heavy, thresholds, n_cuts
 ):  # fmt: skip
     size = 2 * keys.shape[1]
-    own_keys, own_begins, weights = np.empty(size, np.uint32), np.empty(size, np.int64), np.empty(size, np.int64)
-    is_exact, is_heavy, is_end = np.empty(size, np.bool_), np.empty(size, np.bool_), np.empty(size, np.bool_)
+    own_keys, own_begins, weights = empty(size, np.uint32), empty(size, np.int64), empty(size, np.int64)
+    is_exact, is_heavy, is_end = empty(size, np.bool_), empty(size, np.bool_), empty(size, np.bool_)
     while True:
         k = claim(counter)
         if k >= columns.size:

@@ -12,6 +12,7 @@ from functools import cache
 import numpy as np
 from numba import float64, int64, uint32
 
+from gpuboost.kernels.allocation import empty, zeros
 from gpuboost.kernels.cuda_common import block_max, block_sum, cuda, cuda_kernel, n_threads, thread_number
 from gpuboost.kernels.jit import claim, launch, parallel_kernel, scalar
 from gpuboost.kernels.scalar import double_magnitude
@@ -87,7 +88,7 @@ def reduce_rows(row_term):
     @parallel_kernel.part(formula=row_term)
     def chunks(thread, counter, prediction, label, weight, parameters, scale, out):
         n_rows = prediction.shape[1]
-        room, result = np.empty(min(CHUNK, n_rows)), int64(0)
+        room, result = empty(min(CHUNK, n_rows), np.float64), int64(0)
         while True:
             begin = claim(counter) * CHUNK
             if begin >= n_rows:
@@ -106,7 +107,7 @@ def reduce_rows(row_term):
                     result += int64(math.floor(terms[i] * scale + 0.5))
 
     def reduce_rows_cpu(prediction, label, weight, parameters, scale, out, n_threads):
-        counter = np.zeros(1, np.int64)
+        counter = zeros(1, np.int64)
         launch(n_threads, chunks, (counter, prediction, label, weight, parameters, scale, out))
 
     return parallel_kernel(reduce_rows_cpu, row_term)
@@ -159,7 +160,7 @@ def map_rows(row_map):
                         out[output, i] = formula(margin[output, i])
 
     def map_rows_cpu(margin, out, n_threads):
-        counter = np.zeros(1, np.int64)
+        counter = zeros(1, np.int64)
         launch(n_threads, chunks, (counter, margin, out))
 
     return parallel_kernel(map_rows_cpu, row_map)

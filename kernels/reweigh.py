@@ -15,6 +15,7 @@ import math
 import numpy as np
 from numba import float32, float64, int64, uint32
 
+from gpuboost.kernels.allocation import zeros
 from gpuboost.kernels.cuda_common import cuda_kernel, n_threads, thread_number
 from gpuboost.kernels.jit import claim, launch, parallel_kernel, scalar
 
@@ -38,7 +39,7 @@ def reweigh_trees_cpu(leaves, outputs, before, after, sums, n_threads):
     before, after : float64 (n_trees,), IN. Weight · scale; 0 for a tree that is not in the sums.
     sums : int64 (n_outputs, n_rows), INOUT.
     """
-    counter = np.zeros(1, np.int64)
+    counter = zeros(1, np.int64)
     launch(n_threads, _reweigh_chunks, (counter, leaves, outputs, before, after, sums))
 
 
@@ -58,7 +59,7 @@ def _reweigh_chunks(counter, leaves, outputs, before, after, sums):
 @parallel_kernel
 def write_margins_cpu(base, sums, unit, margin, n_threads):
     """Margins of sums. base : float32 (n_outputs, n_rows), IN. sums : int64, IN. unit : 1 / scale. margin : float32, OUT."""
-    counter = np.zeros(1, np.int64)
+    counter = zeros(1, np.int64)
     launch(n_threads, _write_chunks, (counter, base, sums, unit, margin))
 
 

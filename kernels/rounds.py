@@ -9,6 +9,7 @@ before the round: values that are not finite, two limbs, no room for the trees.
 import numpy as np
 from numba import int64
 
+from gpuboost.kernels.allocation import empty, zeros
 from gpuboost.kernels.histogram import lay_out_by_row_cpu
 from gpuboost.kernels.jit import call_at, call_late, parallel_kernel
 from gpuboost.kernels.leaves import list_leaf_chunks, sum_leaves_cpu, update_margin_cpu, weigh_trees
@@ -42,9 +43,9 @@ def grow_rounds_cpu(
         room for as many nodes as ``nodes`` has.
     """
     n_outputs, n_rows = margin.shape
-    maxima, row_sums = np.empty((n_threads, n_outputs, 2), np.int64), np.empty((n_threads, n_outputs, N_SUMS), np.int64)
-    keys, leaf_scales = np.empty(n_outputs, np.uint32), np.empty((n_outputs, 2))
-    n_grown, begin = np.zeros(1, np.int64), int64(0)
+    maxima, row_sums = empty((n_threads, n_outputs, 2), np.int64), empty((n_threads, n_outputs, N_SUMS), np.int64)
+    keys, leaf_scales = empty(n_outputs, np.uint32), empty((n_outputs, 2), np.float64)
+    n_grown, begin = zeros(1, np.int64), int64(0)
     for i in range(ends.size):
         if begin + nodes.size > grown.size:
             return i
@@ -74,9 +75,9 @@ def grow_rounds_cpu(
                 rows[0, first + row] = row
         call_late(_grow_levels, (int64(round_key(seed, first_round + i)), n_grown) + levels)
         n_nodes, end = n_grown[0], begin + n_grown[0]
-        chunks, leaf_sums = list_leaf_chunks(n_nodes, nodes, segments), np.zeros((n_nodes, leaves.shape[1], 2), np.int64)
+        chunks, leaf_sums = list_leaf_chunks(n_nodes, nodes, segments), zeros((n_nodes, leaves.shape[1], 2), np.int64)
         if n_nodes <= most_found:
-            thread_sums = np.zeros((n_threads, n_nodes, leaves.shape[1], 2), np.int64)
+            thread_sums = zeros((n_threads, n_nodes, leaves.shape[1], 2), np.int64)
             call_late(_sum_found, (
                 chunks, nodes, segments, rows, grad, hess, leaf_scales, first_output, gpair, thread_sums, leaf_sums, n_threads
             ))  # fmt: skip

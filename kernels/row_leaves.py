@@ -31,6 +31,7 @@ import numpy as np
 from numba import float32, float64, int32, int64, uint16, uint32, uint64
 
 from gpuboost.kernels.addresses import add_at_byte, load_at, store_at
+from gpuboost.kernels.allocation import empty, zeros
 from gpuboost.kernels.conversions import whole_as_integer
 from gpuboost.kernels.cuda_common import cuda, cuda_kernel, device_function, lane_number, n_threads, thread_number
 from gpuboost.kernels.jit import claim, launch, parallel_kernel, scalar
@@ -57,8 +58,8 @@ def sum_found_cpu(chunks, nodes, segments, rows, grad, hess, scales, first_outpu
     found : int32 (≥ n_trees, limbs, n_rows), OUT. found[tree, 0, row] is the node that the row ends in.
     thread_sums : int64 (n_threads, n_nodes, leaf_size, 2), SCRATCH, zeroed by the caller. Others as sum_leaves_cpu.
     """
-    launch(n_threads, _write_leaves, (np.zeros(1, np.int64), chunks, nodes, segments, rows, found))
-    args = np.zeros(1, np.int64), grad, hess, scales, first_output, found, thread_sums
+    launch(n_threads, _write_leaves, (zeros(1, np.int64), chunks, nodes, segments, rows, found))
+    args = zeros(1, np.int64), grad, hess, scales, first_output, found, thread_sums
     launch(n_threads, _sum_found, args)
     for thread in range(n_threads):
         for node in range(leaf_sums.shape[0]):
@@ -81,7 +82,7 @@ def _write_leaves(counter, chunks, nodes, segments, rows, found):
 
 @parallel_kernel.part
 def _sum_found(thread, counter, grad, hess, scales, first_output, found, sums):
-    n_rows, leaf_size, terms = grad.shape[1], sums.shape[2], np.empty((2, BLOCK), np.int64)
+    n_rows, leaf_size, terms = grad.shape[1], sums.shape[2], empty((2, BLOCK), np.int64)
     n_chunks = (n_rows + CHUNK - 1) // CHUNK
     while True:
         item = claim(counter)
@@ -108,12 +109,12 @@ def _fill_terms(values, scale, begin, n, terms):
 @parallel_kernel
 def add_found_cpu(nodes, leaves, first_output, found, margin, n_threads):
     """leaves.update_margin_cpu for such a page. found : int32 (≥ n_trees, limbs, n_rows), IN. Others as update_margin_cpu."""
-    launch(n_threads, _add_found, (np.zeros(1, np.int64), nodes, leaves, first_output, found, margin))
+    launch(n_threads, _add_found, (zeros(1, np.int64), nodes, leaves, first_output, found, margin))
 
 
 @parallel_kernel.part
 def _add_found(counter, nodes, leaves, first_output, found, margin):
-    n_rows, leaf_size, values = margin.shape[1], leaves.shape[1], np.empty(leaves.shape[0], np.float32)
+    n_rows, leaf_size, values = margin.shape[1], leaves.shape[1], empty(leaves.shape[0], np.float32)
     n_chunks, shown = (n_rows + CHUNK - 1) // CHUNK, int64(-1)  # of which output the values are
     while True:
         item = claim(counter)

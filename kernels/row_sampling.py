@@ -25,6 +25,7 @@ import numpy as np
 from numba import float32, float64, int32, int64, uint32, uint64
 
 from gpuboost.kernels.addresses import load_at, store_at
+from gpuboost.kernels.allocation import empty, zeros
 from gpuboost.kernels.cuda_common import (
     FULL_WARP,
     block_max,
@@ -152,14 +153,14 @@ def count_magnitudes_cpu(kept, grad, hess, counts, n_threads):
     kept : int32 (k,), IN. Rows of the page that take part. grad, hess : float32 (n_outputs, n_rows), IN, of the page.
     counts : int64 (n_threads, MAGNITUDE_BINS, 2), INOUT. Rows of each bin, and the sum of their digits.
     """
-    counter = np.zeros(1, np.int64)
+    counter = zeros(1, np.int64)
     launch(n_threads, _count_chunks, (counter, kept, grad, hess, counts))
 
 
 @parallel_kernel.part
 def _count_chunks(thread, counter, kept, grad, hess, counts):
     counts = counts[thread]
-    magnitudes = np.empty(CHUNK, np.float64)
+    magnitudes = empty(CHUNK, np.float64)
     while True:
         begin = claim(counter) * CHUNK
         if begin >= kept.size:
@@ -216,7 +217,7 @@ def draw_rows_cpu(
         counts wherever it stands.
     places : uint64 (n_threads, CHUNK), SCRATCH.
     """
-    counter = np.zeros(1, np.int64)
+    counter = zeros(1, np.int64)
     args = (
         counter, kept, first_id, n_rows, n_drawn, keys, threshold, grad, hess, marks, n_marked, maxima, places,
     )  # fmt: skip
@@ -229,7 +230,7 @@ def _draw_chunks(
 ):  # fmt: skip
     maxima, places = maxima[thread], places[thread]
     own_keys = (keys[0], keys[1], keys[2], keys[3], keys[4], keys[5], keys[6], keys[7])
-    magnitudes, p = np.empty(CHUNK, np.float64), np.empty(CHUNK, np.float64)
+    magnitudes, p = empty(CHUNK, np.float64), empty(CHUNK, np.float64)
     while True:
         chunk = claim(counter)
         begin = chunk * CHUNK
@@ -261,7 +262,7 @@ def _draw_chunks(
 def _permute(first_id, n, n_rows, keys, places):
     """places[i] = π(first_id + i), i < n. All are scrambled once, then again those that are not below n_rows yet: loops without
     branches that a processor could mispredict."""
-    bits, todo, n_todo = bits_of(n_rows), np.empty(CHUNK, np.int32), int64(0)
+    bits, todo, n_todo = bits_of(n_rows), empty(CHUNK, np.int32), int64(0)
     for i in range(n):
         places[i] = scrambled(uint64(first_id + i), bits, keys)
     for i in range(n):
@@ -299,7 +300,7 @@ def list_drawn_cpu(kept, marks, first_place, drawn, n_threads):
     kept : int32 (k,), IN. marks : uint8 (≥ k,), IN. drawn : int32 (k,), OUT.
     first_place : int64 (chunks + 1,), IN. Marked rows before each chunk; the last entry is their number.
     """
-    counter = np.zeros(1, np.int64)
+    counter = zeros(1, np.int64)
     launch(n_threads, _list_chunks, (counter, kept, marks, first_place, drawn))
 
 

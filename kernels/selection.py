@@ -17,6 +17,7 @@ ones: sorting 9.5 and 14, selection 3.4 and 2.8.
 import numpy as np
 from numba import int64, uint8, uint16, uint32, uint64
 
+from gpuboost.kernels.allocation import empty, zeros
 from gpuboost.kernels.cuts import middle_value
 from gpuboost.kernels.jit import claim, launch, parallel_kernel
 from gpuboost.kernels.quantiles import DIGITS as SORTED_DIGITS
@@ -42,14 +43,14 @@ def select_cuts_cpu(keys, max_bin, spare, n_cuts, has_missing, extremes, n_threa
         left as it was; has_missing and extremes are undefined for it.
     has_missing : bool (n,), OUT. extremes : uint32 (n, 2), OUT. As cut_columns_cpu.
     """
-    launch(n_threads, _select_columns, (np.zeros(1, np.int64), keys, max_bin, spare, n_cuts, has_missing, extremes))
+    launch(n_threads, _select_columns, (zeros(1, np.int64), keys, max_bin, spare, n_cuts, has_missing, extremes))
 
 
 @parallel_kernel.part
 def _select_columns(thread, counter, keys, max_bin, spare, n_cuts, has_missing, extremes):
-    counts, slots, targets = np.empty(HALVES, np.uint32), np.empty(HALVES, np.uint16), np.empty((MOST_BINS, 3), np.int64)
-    digits, wanted = np.empty((COUNTED, DIGITS), np.uint32), np.empty((SLOTS, DIGITS), np.uint8)
-    sorted_digits = np.empty((N_DIGITS, SORTED_DIGITS), np.uint32)
+    counts, slots, targets = empty(HALVES, np.uint32), empty(HALVES, np.uint16), empty((MOST_BINS, 3), np.int64)
+    digits, wanted = empty((COUNTED, DIGITS), np.uint32), empty((SLOTS, DIGITS), np.uint8)
+    sorted_digits = empty((N_DIGITS, SORTED_DIGITS), np.uint32)
     while True:
         i = claim(counter)
         if i >= keys.shape[0]:

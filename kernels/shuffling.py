@@ -13,6 +13,7 @@ from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
+from gpuboost.kernels.allocation import zeros
 from gpuboost.kernels.jit import parallel_kernel
 from gpuboost.kernels.processor import shuffles_bytes
 
@@ -31,7 +32,7 @@ def list_masks(features, n_bytes):
     record that it takes some of, and its other masks are of those that follow."""
     k = features.size * n_bytes
     n_written = (k + WIDTH - 1) // WIDTH
-    bounds, first = np.zeros(n_written + 1, np.int64), np.zeros(n_written, np.int64)
+    bounds, first = zeros(n_written + 1, np.int64), zeros(n_written, np.int64)
     for j in range(n_written):
         last = min((j + 1) * WIDTH, k) - 1
         first[j] = (features[j * WIDTH // n_bytes] * n_bytes) // WIDTH

@@ -16,6 +16,7 @@ around wanted ranks: with 11, 11 and 10 bits the last pass needs 1024 counts for
 import numpy as np
 from numba import float32, int32, int64, uint32
 
+from gpuboost.kernels.allocation import zeros
 from gpuboost.kernels.cuda_common import FULL_WARP, cuda, cuda_kernel, lane_number, warp_sum
 from gpuboost.kernels.jit import claim, launch, parallel_kernel
 from gpuboost.kernels.scalar import float_key
@@ -48,7 +49,7 @@ def count_digits_cpu(batch, missing, weights, features, level, slots0, slots1, c
     n_features = features.size
     group = min(MAX_FEATURE_GROUP, max(1, n_features // (2 * n_threads)))
     n_groups = (n_features + group - 1) // group
-    counter = np.zeros(1, np.int64)
+    counter = zeros(1, np.int64)
     args = (
         counter, n_groups, group, batch, missing, weights, features, level, slots0, slots1, counts,
     )  # fmt: skip

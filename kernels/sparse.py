@@ -13,6 +13,7 @@ bytes of cell and 16 of a sum, read and written, per listed cell; whole training
 import numpy as np
 from numba import float32, int32, int64, uint32, uint64
 
+from gpuboost.kernels.allocation import empty, zeros
 from gpuboost.kernels.cuda_common import (
     block_sum,
     cuda,
@@ -55,7 +56,7 @@ def code_stored_cpu(
     thresholds, offsets : as kernels/binning.py. absent : int32 (n_features,), IN. Code of what is not listed.
     n_cells : int64 (n_rows,), OUT. cells : uint16 or int32 (n_stored,), OUT. Those of row r begin at row_begin[r].
     """
-    counter = np.zeros(1, np.int64)
+    counter = zeros(1, np.int64)
     args = (
         counter, row_begin, columns, values, missing, keeps_missing, thresholds, offsets, absent, n_cells, cells,
     )  # fmt: skip
@@ -109,7 +110,7 @@ def write_out_cells_cpu(row_begin, cells, features, offsets, absent, columns, n_
     offsets : int32 (n_features + 1,), IN. absent : int32 (n_features,), IN. Code of what is not listed.
     columns : uint8 (n_features, n_rows), OUT.
     """
-    launch(n_threads, _write_out_cells, (np.zeros(1, np.int64), row_begin, cells, features, offsets, absent, columns))
+    launch(n_threads, _write_out_cells, (zeros(1, np.int64), row_begin, cells, features, offsets, absent, columns))
 
 
 @parallel_kernel.part
@@ -188,7 +189,7 @@ def count_cells_cpu(row_begin, cells, counts, n_threads):
     row_begin : int64 (n_rows + 1,), IN. cells : uint16 or int32 (n_cells,), IN.
     counts : int64 (n_parts, total_bins + n_features), INOUT. The rows are cut into so many parts.
     """
-    counter = np.zeros(1, np.int64)
+    counter = zeros(1, np.int64)
     launch(n_threads, _count_cells, (counter, row_begin, cells, counts))
 
 
@@ -211,7 +212,7 @@ def list_cell_rows_cpu(row_begin, cells, places, rows, n_threads):
     places : int64 (n_parts, total_bins + n_features), INOUT. Where the rows of each part and cell begin, as count_cells_cpu
         counts them, and where they end; −1 for cells that are not asked for. rows : int32 (n,), OUT. Others as there.
     """
-    counter = np.zeros(1, np.int64)
+    counter = zeros(1, np.int64)
     launch(n_threads, _list_cell_rows, (counter, row_begin, cells, places, rows))
 
 
@@ -265,7 +266,7 @@ def code_of_row(cells, begin, end, first, n_bins, missing_cell, absent_code):
 @parallel_kernel
 def mark_sparse_rows_cpu(selected, nodes, cats, chunks, row_begin, cells, offsets, absent, rows, segments, is_left, n_threads):
     """mark_rows_cpu (kernels/partition.py) for a sparse page. absent : int32 (n_features,), IN. Codes of absent cells."""
-    counter = np.zeros(1, np.int64)
+    counter = zeros(1, np.int64)
     args = (
         counter, selected, nodes, cats, chunks, row_begin, cells, offsets, absent, rows, segments, is_left,
     )  # fmt: skip
@@ -288,7 +289,7 @@ def _mark_chunks(counter, selected, nodes, cats, chunks, row_begin, cells, offse
 @parallel_kernel.part
 def _codes_of_rows(part, feature, row_begin, cells, offsets, absent_code):
     """code_of_row of the rows of ``part``: int32 (n,)."""
-    first, n_bins, codes = offsets[feature], offsets[feature + 1] - offsets[feature], np.empty(part.size, np.int32)
+    first, n_bins, codes = offsets[feature], offsets[feature + 1] - offsets[feature], empty(part.size, np.int32)
     places = _first_cells(part, row_begin, cells, first)
     for i in range(part.size):
         cell = cells[uint64(places[i])] if places[i] >= 0 else int32(-1)
@@ -307,7 +308,7 @@ def _first_cells(part, row_begin, cells, x):
     """int64 (n,): where the first cell of each row lies that is x or more, −1 where none is. first_at_least of all rows side by
     side, one step after another: their loads do not wait for each other, and no array's references are counted by row (26 -> 11
     ns a row of ten cells; two threads, which counted in one cache line, 37 -> 6)."""
-    low, n, most = np.empty(part.size, np.int64), np.empty(part.size, np.int64), int64(0)
+    low, n, most = empty(part.size, np.int64), empty(part.size, np.int64), int64(0)
     for i in range(part.size):
         row = uint32(part[i])
         n[i] = row_begin[row + uint32(1)] - row_begin[row]
@@ -338,7 +339,7 @@ def build_sparse_histograms_cpu(
     zero_bins : int32 (total_bins + n_features,) or (0,), IN. For each cell, the bin of zero of its feature; empty where absent
         cells are missing. Others as there: several items of one slot are added atomically.
     """
-    counter = np.zeros(1, np.int64)
+    counter = zeros(1, np.int64)
     args = (
         counter, row_begin, row_end, cells, int64(total_bins), zero_bins, rows, gpair, n_limbs, items, hist,
     )  # fmt: skip
@@ -398,7 +399,7 @@ def predict_cells_cpu(
     row_begin, cells, offsets, absent, rows, trees, leaf_values, tree_begin, tree_groups, sets, margin, n_threads
 ):  # fmt: skip
     """predict_codes_cpu for some rows of a sparse page. offsets, absent as mark_sparse_rows_cpu."""
-    counter = np.zeros(1, np.int64)
+    counter = zeros(1, np.int64)
     args = (
         counter, row_begin, cells, offsets, absent, rows, trees, leaf_values, tree_begin, tree_groups, sets, margin,
     )  # fmt: skip
@@ -445,7 +446,7 @@ def predict_sparse_cpu(
     missing_keys = np.full(n_features, MISSING_KEY, np.uint32)
     n_words = (features.size + 1) * ROW_BLOCK
     forest = lay_out_forest(trees, leaf_values, tree_begin, column_of, missing_keys, n_words, row_begin.size - 1, sets, leaves)
-    counter = np.zeros(1, np.int64)
+    counter = zeros(1, np.int64)
     args = (
         counter, row_begin, columns, values, missing, absent, column_of, n_words, forest, leaf_values, tree_begin, tree_groups,
         sets, margin, leaves,

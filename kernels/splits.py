@@ -47,6 +47,7 @@ import numpy as np
 from numba import float64, int32, int64, uint32, uint64
 
 from gpuboost.kernels.addresses import load_at, load_pair_at
+from gpuboost.kernels.allocation import zeros
 from gpuboost.kernels.candidates import (
     MIN_GAIN,
     RELATIVE_GAIN,
@@ -133,7 +134,7 @@ def evaluate_splits(gain):
         gains, bins, n_threads,
     ):  # fmt: skip
         n_blocks = candidates.shape[1]
-        counter = np.zeros(1, np.int64)
+        counter = zeros(1, np.int64)
         args = (
             counter, n_blocks, frontier, nodes, sums, hist, offsets, features, monotone, feature_mask, proposed, by_tree,
             inverse_scales, first_output, reg_lambda, alpha, max_delta_step, min_child_weight, gain, parameters,

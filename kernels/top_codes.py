@@ -17,6 +17,7 @@ from llvmlite import ir
 from numba import int64, types, uint32, uint64
 from numba.extending import intrinsic
 
+from gpuboost.kernels.allocation import empty, zeros
 from gpuboost.kernels.jit import inlined_scalar, parallel_kernel, scalar
 from gpuboost.kernels.top_levels import list_places
 
@@ -41,8 +42,8 @@ def lay_out_code_tops(nodes, tree_begin, n_levels, lows, widths):
     lows, widths : as codes (n_trees, 2^MOST_LEVELS), OUT, zeroed by the caller. Returns features and places, uint32, alike:
     of a split its column; and what lies below the levels, 4 · number of the node.
     """
-    features, places = np.zeros(lows.shape, np.uint32), np.zeros(lows.shape, np.uint32)
-    heap = np.empty(2 << MOST_LEVELS, np.int64)
+    features, places = zeros(lows.shape, np.uint32), zeros(lows.shape, np.uint32)
+    heap = empty(2 << MOST_LEVELS, np.int64)
     for t in range(tree_begin.size):
         n_splits = int64(1) << n_code_levels(n_levels[t])
         list_places(nodes, tree_begin[t], n_splits, heap)

@@ -16,6 +16,7 @@ from llvmlite import ir
 from numba import int64, types, uint32, uint64
 from numba.extending import intrinsic
 
+from gpuboost.kernels.allocation import empty, zeros
 from gpuboost.kernels.jit import inlined_scalar, parallel_kernel, scalar
 
 ROW_BLOCK = 64  # rows whose keys lie side by side; of 28 columns 7 KB; as fast as 128, and threads share 1000 rows more evenly
@@ -61,7 +62,7 @@ def lay_out_tops(nodes, n_words, tree_begin, n_levels, heap_begin, with_values):
     heap_begin : int64 (n_trees + 1,), IN. Of kernels/heap_levels.lay_out_heaps. If a tree has a heap, splits of it lie below.
     with_values : whether the bits of leaves' values lie below trees that have no more levels; else places of nodes, 4 · number.
     """
-    tops, places = np.zeros((tree_begin.size, WORDS), np.uint32), np.empty(2 << MOST, np.int64)
+    tops, places = zeros((tree_begin.size, WORDS), np.uint32), empty(2 << MOST, np.int64)
     for t in range(tree_begin.size):
         own, n_splits = tops[t], int64(1) << n_top_levels(n_levels[t])
         list_places(nodes, tree_begin[t], n_splits, places)

@@ -3,10 +3,12 @@
 import importlib
 import os
 import re
+import runpy
 import subprocess
 import sys
 import tomllib
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -33,12 +35,12 @@ def test_kernels_have_one_name():
     assert [file.name for file in sources if re.search(r"^\s*(import|from) kernels\b", file.read_text(), re.MULTILINE)] == []
 
 
-def test_every_package_is_listed():
-    """A package that is not listed is missing from wheels, and from nothing else."""
-    found = {
-        ".".join(file.parent.relative_to(ROOT).parts) for file in PACKAGE.rglob("__init__.py")
-    } | {"gpuboost.kernels"}  # fmt: skip
-    assert set(PYPROJECT["tool"]["setuptools"]["packages"]) == found
+def test_wheels_have_the_kernels_in_the_package():
+    hook = runpy.run_path(str(ROOT / PYPROJECT["tool"]["pdm"]["build"]["custom-hook"]))["pdm_build_update_files"]
+    for target, folder in {"wheel": "gpuboost/kernels", "editable": "kernels", "sdist": "kernels"}.items():
+        files = {name: ROOT / name for name in ("gpuboost/kernels.py", "kernels/jit.py", "kernels/__init__.py")}
+        hook(SimpleNamespace(target=target), files)
+        assert set(files) == {"gpuboost/kernels.py", f"{folder}/jit.py", f"{folder}/__init__.py"}
 
 
 def test_every_source_file_belongs_to_a_package():
@@ -67,7 +69,7 @@ def test_command_is_callable():
 
 def test_types_are_shipped():
     assert (PACKAGE / "py.typed").exists()
-    assert "py.typed" in PYPROJECT["tool"]["setuptools"]["package-data"]["gpuboost"]
+    assert "gpuboost" in PYPROJECT["tool"]["pdm"]["build"]["includes"]
 
 
 def test_import_loads_nothing_heavy():

@@ -89,6 +89,8 @@ class RowSums:
         """Σ weight."""
         if self.comm.size > 1:  # others may have to add up theirs anew
             return self.sum_of(unit_term)
+        if not len(self.weight):
+            return float(self.label.shape[1])
         if not self._weights:
             self._weights.append(self.sum_of(unit_term))
         return self._weights[0]

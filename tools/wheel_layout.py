@@ -1,0 +1,11 @@
+"""Where the files of a checkout lie in a wheel, for pdm-backend (pyproject.toml)."""
+
+from pathlib import Path
+from typing import Any
+
+
+def pdm_build_update_files(context: Any, files: dict[str, Path]) -> None:
+    """kernels/ becomes gpuboost/kernels/."""
+    if context.target == "wheel":
+        for name in [name for name in files if name.startswith("kernels/")]:
+            files[f"gpuboost/{name}"] = files.pop(name)
