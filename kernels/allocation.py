@@ -7,6 +7,7 @@ every kernel that they are linked into: 2 of the 24 CPU-seconds of README's firs
 """
 
 from numba.core import cgutils, types
+from numba.core.typing.npydecl import parse_dtype
 from numba.extending import intrinsic
 
 __all__ = ["empty", "zeros"]
@@ -32,8 +33,6 @@ def zeros(typing_context, shape, dtype):
 
 
 def _signature(shape, dtype):
-    from numba.core.typing.npydecl import parse_dtype  # not needed where kernels have been compiled
-
     lengths = tuple(shape) if isinstance(shape, types.BaseTuple) else (shape,)
     if not all(isinstance(length, types.Integer) for length in lengths):
         return None
@@ -43,7 +42,7 @@ def _signature(shape, dtype):
 
 
 def _allocate(context, builder, signature, args):
-    from numba.np.arrayobj import _empty_nd_impl
+    from numba.np.arrayobj import _empty_nd_impl  # 0.04 s, which only compiling needs
 
     shape = cgutils.unpack_tuple(builder, args[0]) if isinstance(signature.args[0], types.BaseTuple) else [args[0]]
     return _empty_nd_impl(context, builder, signature.return_type, shape)._getvalue()
