@@ -18,7 +18,7 @@ from gpuboost.kernels.allocation import empty, zeros
 from gpuboost.kernels.cuda_common import cuda_kernel, n_threads, thread_number
 from gpuboost.kernels.jit import claim, inlined_scalar, kernel, launch, parallel_kernel, scalar
 from gpuboost.kernels.path_steps import DOWN, FIRST_UP, LEAVES, PAIR_WIDTH, SPLIT, WIDTH, pair_column
-from gpuboost.kernels.predict import IS_SET, MISSING_KEY, ROW_BLOCK, TILE, fill_keys, key_goes_right, lay_out, used_features
+from gpuboost.kernels.predict import IS_SET, ROW_BLOCK, fill_keys, key_goes_right, lay_out, missing_keys, new_tile, used_features
 from gpuboost.kernels.scalar import value_goes_left
 
 LEFT_BEFORE = 2  # the side of a row that has left the path at this feature before
@@ -35,7 +35,7 @@ def of_side(side, left, right, left_before):
 def lay_out_nodes(trees, leaf_values, tree_begin, n_features):
     """(words of all nodes for keys of values, kernels/predict.py; int32 features that are split by: columns of keys 1, 2, …)"""
     column_of, features = used_features(trees, n_features, 1)
-    nodes, _, _ = lay_out(trees, leaf_values, tree_begin, column_of, np.full(n_features, MISSING_KEY, np.uint32), True)
+    nodes, _, _ = lay_out(trees, leaf_values, tree_begin, column_of, missing_keys(n_features), True)
     return nodes, features
 
 
@@ -52,7 +52,7 @@ def write_keys_cpu(batch, missing, features, keys, n_threads):
 
 @parallel_kernel.part
 def _write_key_blocks(counter, batch, missing, features, keys):
-    tile = zeros((TILE, batch.shape[1] // 32 * 32 + 48), np.uint32)
+    tile = new_tile(batch.shape[1])
     while True:
         block = claim(counter)
         if block >= keys.shape[0]:

@@ -26,7 +26,7 @@ from gpuboost.kernels.heap_levels import (
     key_columns,
     lay_out_heaps,
 )
-from gpuboost.kernels.jit import claim, inlined_scalar, kernel, launch, parallel_kernel, scalar
+from gpuboost.kernels.jit import call_late, claim, inlined_scalar, kernel, launch, parallel_kernel, scalar
 from gpuboost.kernels.scalar import (
     bits_float,
     float_bits,
@@ -36,6 +36,7 @@ from gpuboost.kernels.scalar import (
 from gpuboost.kernels.structs import CATEGORICAL
 from gpuboost.kernels.top_levels import (
     MISSING_KEY,
+    MOST,
     ROW_BLOCK,
     WORDS,
     choose_below,
@@ -166,25 +167,82 @@ def predict_values_cpu(batch, missing, trees, leaf_values, tree_begin, tree_grou
     Returns False where a value is infinite or at least LARGEST in size: it has the values at hand, and another pass over a wide
     table would take as long as all its trees (20k × 2000, 100 trees of depth 6: 24 ms beside 30).
     """
-    is_large = zeros(1, np.bool_)
+    is_large, counter = zeros(1, np.bool_), zeros(1, np.int64)
     column_of, features = used_features(trees, batch.shape[1], ROW_BLOCK)
-    missing_keys = np.full(batch.shape[1], MISSING_KEY, np.uint32)
     n_words = (features.size + 1) * ROW_BLOCK
-    forest = lay_out_forest(trees, leaf_values, tree_begin, column_of, missing_keys, n_words, batch.shape[0], sets, leaves)
-    counter = zeros(1, np.int64)
-    args = (
-        counter, batch, missing, features, n_words, forest, leaf_values, tree_begin, tree_groups, sets, margin, leaves, is_large,
-    )  # fmt: skip
-    launch(n_threads, _predict_blocks, args)
+    laid_out = lay_out(trees, leaf_values, tree_begin, column_of, missing_keys(batch.shape[1]), True)
+    if sets is None and _needs_values_only(leaf_values, leaves) and _has_first_levels_only(laid_out[1]):
+        no_heaps = zeros(tree_begin.size + 1, np.int64)
+        tops = lay_out_tops(laid_out[0], n_words, tree_begin, laid_out[1], no_heaps, True)
+        n_keys = count_key_words(tops, laid_out[0], no_heaps, n_words)
+        args = counter, batch, missing, features, n_words, n_keys, tops, laid_out[1], tree_groups, margin, is_large
+        launch(n_threads, _choose_blocks, args)
+    else:
+        call_late(_step_blocks_cpu, (
+            counter, batch, missing, features, n_words, laid_out, leaf_values, tree_begin, tree_groups, sets, margin, leaves,
+            is_large, n_threads,
+        ))  # fmt: skip
     return not is_large[0]
 
 
 @parallel_kernel.part
-def _predict_blocks(
+def missing_keys(n_features):
+    """Of values: uint32 (n_features,)."""
+    keys = empty(n_features, np.uint32)
+    for feature in range(n_features):
+        keys[feature] = MISSING_KEY
+    return keys
+
+
+@parallel_kernel.part
+def _has_first_levels_only(n_levels):
+    deepest = int32(0)
+    for t in range(n_levels.size):
+        deepest = max(deepest, n_levels[t])
+    return deepest <= MOST
+
+
+@parallel_kernel.part
+def _choose_blocks(counter, batch, missing, features, n_words, n_keys, tops, n_levels, tree_groups, margin, is_large):
+    """Of trees without sets that have no more than their first levels."""
+    keys, tile = key_columns(n_keys), new_tile(batch.shape[1])
+    own, sums = zeros(ROW_BLOCK, np.uint32), zeros((margin.shape[0], ROW_BLOCK), np.float32)
+    while True:
+        begin = claim(counter) * ROW_BLOCK
+        if begin >= batch.shape[0]:
+            return
+        rows = batch[begin : begin + ROW_BLOCK]
+        if fill_keys(rows, missing, features, tile, keys):
+            is_large[0] = True
+        derive_keys(keys, n_words)
+        _copy_margins(margin, begin, rows.shape[0], sums, True)
+        for t in range(n_levels.size):
+            choose_below(keys, rows.shape[0], tops, t, n_levels[t], own)
+            _add_values(own, uint64(tree_groups[t]), sums)
+        _copy_margins(margin, begin, rows.shape[0], sums, False)
+
+
+@parallel_kernel
+def step_blocks_cpu(
+    counter, batch, missing, features, n_words, laid_out, leaf_values, tree_begin, tree_groups, sets, margin, leaves, is_large,
+    n_threads,
+):  # fmt: skip
+    """Of any trees."""
+    forest = lay_out_forest(laid_out, leaf_values, tree_begin, n_words, batch.shape[0], sets, leaves)
+    args = (
+        counter, batch, missing, features, n_words, forest, leaf_values, tree_begin, tree_groups, sets, margin, leaves, is_large,
+    )  # fmt: skip
+    launch(n_threads, _step_blocks, args)
+
+
+_step_blocks_cpu = step_blocks_cpu.dispatcher
+
+
+@parallel_kernel.part
+def _step_blocks(
     counter, batch, missing, features, n_words, forest, leaf_values, tree_begin, tree_groups, sets, margin, leaves, is_large
 ):  # fmt: skip
-    keys = key_columns(forest[-1])
-    tile = zeros((TILE, batch.shape[1] // 32 * 32 + 48), np.uint32)  # an odd number of lines: rows do not share cache sets
+    keys, tile = key_columns(forest[-1]), new_tile(batch.shape[1])
     while True:
         begin = claim(counter) * ROW_BLOCK
         if begin >= batch.shape[0]:
@@ -197,11 +255,17 @@ def _predict_blocks(
 
 
 @parallel_kernel.part
-def lay_out_forest(trees, leaf_values, tree_begin, column_of, missing_keys, n_words, n_rows, sets, leaves):
+def new_tile(n_features):
+    """Of an odd number of lines: rows do not share cache sets."""
+    return zeros((TILE, n_features // 32 * 32 + 48), np.uint32)
+
+
+@parallel_kernel.part
+def lay_out_forest(laid_out, leaf_values, tree_begin, n_words, n_rows, sets, leaves):
     """What add_leaves walks: (nodes and n_levels of lay_out; heaps and where they begin; the first levels, of no tree where any
     has sets; words of the columns of keys, of n_words for each kind). It asks for places where it needs more of a leaf than one
     value."""
-    nodes, n_levels, n_nodes = lay_out(trees, leaf_values, tree_begin, column_of, missing_keys, True)
+    nodes, n_levels, n_nodes = laid_out
     with_values, has_sets = _needs_values_only(leaf_values, leaves), sets is not None
     heaps, heap_begin = lay_out_heaps(nodes, n_words, tree_begin, n_nodes, n_levels, n_rows, with_values, has_sets)
     tops = zeros((0, WORDS), np.uint32)
@@ -233,8 +297,7 @@ def add_leaves(keys, begin, n_rows, forest, leaf_values, tree_begin, tree_groups
             n_done = descend_heap(keys, n_rows, heaps, heap_begin[t], sets, n_done, own)
         n_left = n_levels[t] - n_done
         if has_values and n_left <= 0 and (sets is None or has_heap):
-            for i in range(ROW_BLOCK):
-                sums[group, i] = float32(sums[group, i] + bits_float(own[i]))
+            _add_values(own, group, sums)
             continue
         for i in range(0, n_rows, ROWS_AT_ONCE):
             at = uint64(i)
@@ -254,6 +317,12 @@ def add_leaves(keys, begin, n_rows, forest, leaf_values, tree_begin, tree_groups
                 for k in range(ROWS_AT_ONCE):
                     add_others(i + k, ends[k], leaf_values, tree_groups[t], sums)
     _copy_margins(margin, begin, n_rows, sums, False)
+
+
+@scalar
+def _add_values(bits, group, sums):
+    for i in range(ROW_BLOCK):
+        sums[group, i] = float32(sums[group, i] + bits_float(bits[i]))
 
 
 @parallel_kernel.part

@@ -35,7 +35,7 @@ from gpuboost.kernels.partition import (
     row_of,
     rows_of_thread,
 )
-from gpuboost.kernels.predict import MISSING_KEY, ROW_BLOCK, add_leaves, lay_out_forest, used_features, value_key
+from gpuboost.kernels.predict import ROW_BLOCK, add_leaves, lay_out, lay_out_forest, missing_keys, used_features, value_key
 from gpuboost.kernels.quantise import LIMB_BITS
 from gpuboost.kernels.scalar import code_goes_left, split_goes_left, value_goes_left
 
@@ -443,9 +443,9 @@ def predict_sparse_cpu(
     missing : float32. A value equal to it is missing, as NaN is. absent : float32. What a cell is that is not stored: NaN or 0.
     """
     column_of, features = used_features(trees, n_features, ROW_BLOCK)
-    missing_keys = np.full(n_features, MISSING_KEY, np.uint32)
     n_words = (features.size + 1) * ROW_BLOCK
-    forest = lay_out_forest(trees, leaf_values, tree_begin, column_of, missing_keys, n_words, row_begin.size - 1, sets, leaves)
+    laid_out = lay_out(trees, leaf_values, tree_begin, column_of, missing_keys(n_features), True)
+    forest = lay_out_forest(laid_out, leaf_values, tree_begin, n_words, row_begin.size - 1, sets, leaves)
     counter = zeros(1, np.int64)
     args = (
         counter, row_begin, columns, values, missing, absent, column_of, n_words, forest, leaf_values, tree_begin, tree_groups,
