@@ -69,6 +69,7 @@ def usual_uses() -> Iterator[Use]:
             yield partial(_learn, params, table, y, weight=WEIGHT)
     for table in (X, X.astype(np.float64), np.asfortranarray(X), FROZEN, WIDER, ONE_HOT):
         yield partial(_learn, {}, table, SHARES)
+    yield partial(_learn, {}, X, SHARES, weight=10.0 ** _random.uniform(-6, 6, N_ROWS))  # two limbs (kernels/quantise.py)
     yield partial(_learn, {"max_depth": 8}, MANY, MANY[:, 0])  # deep enough for heaps (kernels/heap_levels.py)
     yield partial(QuantileDMatrix, LONG)
     yield partial(_learn, {}, CODES, SHARES, feature_types=["c"] * 3)

@@ -3,7 +3,7 @@
     empty(shape, dtype)     zeros(shape, dtype)      shape : int64 or a tuple of them, none below 0
 
 numba writes NumPy's in Python and compiles them for each number of axes and dtype, zeros in three functions, and once more for
-every kernel that they are linked into: 2 of the 24 CPU-seconds of README's first command (2026-11-27).
+every kernel that they are linked into: 2 of the 25 CPU-seconds of README's first command (2026-11-27).
 """
 
 from numba.core import cgutils, types

@@ -38,9 +38,16 @@ def test_kernels_have_one_name():
 def test_wheels_have_the_kernels_in_the_package():
     hook = runpy.run_path(str(ROOT / PYPROJECT["tool"]["pdm"]["build"]["custom-hook"]))["pdm_build_update_files"]
     for target, folder in {"wheel": "gpuboost/kernels", "editable": "kernels", "sdist": "kernels"}.items():
-        files = {name: ROOT / name for name in ("gpuboost/kernels.py", "kernels/jit.py", "kernels/__init__.py")}
+        files = {name: ROOT / name for name in (".gitignore", "gpuboost/kernels.py", "kernels/jit.py", "kernels/__init__.py")}
         hook(SimpleNamespace(target=target), files)
-        assert set(files) == {"gpuboost/kernels.py", f"{folder}/jit.py", f"{folder}/__init__.py"}
+        assert set(files) - {".gitignore"} == {"gpuboost/kernels.py", f"{folder}/jit.py", f"{folder}/__init__.py"}
+        assert (".gitignore" in files) == (target != "editable")
+
+
+def test_wheels_hold_every_module_and_say_that_there_are_types():
+    patterns = PYPROJECT["tool"]["pdm"]["build"]["includes"]
+    shipped = {path for pattern in patterns for path in ROOT.glob(pattern)}
+    assert shipped == {*PACKAGE.rglob("*.py"), *(ROOT / "kernels").rglob("*.py"), PACKAGE / "py.typed"}
 
 
 def test_every_source_file_belongs_to_a_package():
@@ -65,11 +72,6 @@ def test_conda_has_the_same_name_version_and_dependencies():
 def test_command_is_callable():
     module, _, name = PYPROJECT["project"]["scripts"]["gpuboost"].partition(":")
     assert callable(getattr(importlib.import_module(module), name))
-
-
-def test_types_are_shipped():
-    assert (PACKAGE / "py.typed").exists()
-    assert "gpuboost" in PYPROJECT["tool"]["pdm"]["build"]["includes"]
 
 
 def test_import_loads_nothing_heavy():

@@ -1,12 +1,13 @@
 """kernels/entry.py: what Python gives a kernel arrives, and nothing of it is kept or lost."""
 
 import sys
+import threading
 
 import numba
 import numpy as np
 import pytest
 
-from gpuboost.kernels.jit import kernel
+from gpuboost.kernels.jit import add_atomic, kernel
 from gpuboost.kernels.pipeline import KernelPipeline
 
 
@@ -60,6 +61,31 @@ def test_what_is_returned_of_an_argument_outlives_it():
     whole, rest = tail(np.arange(100_000))
     again = [np.full(100_000, -1) for _ in range(3)]  # takes memory that is free
     assert whole[0] == 0 and rest[-1] == 99_999 and rest.size == 99_999 and len(again) == 3
+
+
+def test_arguments_of_other_kinds_are_given_back():
+    """Their entry is numba's."""
+    length = numba.njit(pipeline_class=KernelPipeline)(lambda text, n=3: len(text) + n)
+    for text in ("x" * 40, b"y" * 40, bytearray(40)):
+        before = sys.getrefcount(text)
+        assert [length(text) for _ in range(50)] == [43] * 50 and sys.getrefcount(text) == before
+    text.append(1)  # nobody holds its memory
+
+
+@kernel
+def wait(flag, most):
+    for i in range(most):
+        add_atomic(flag, 1, 1)  # so that the flag is read again each time
+        if flag[0] != 0:
+            return i
+    return -1
+
+
+def test_other_threads_run_meanwhile():
+    flag = np.zeros(2, np.int64)
+    wait(flag, 1)  # compiled
+    threading.Timer(0.05, lambda: flag.__setitem__(0, 1)).start()
+    assert wait(flag, 10**10) >= 0
 
 
 def test_errors_of_the_kernel_and_of_its_arguments_are_raised():

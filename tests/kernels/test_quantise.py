@@ -132,6 +132,25 @@ def test_threads_and_pages_change_nothing(n_limbs):
         np.testing.assert_array_equal(a, first + second if a.shape == (3, N_SUMS) else np.concatenate([first, second], axis=1))
 
 
+@pytest.mark.parametrize("limbs", [(1, 2, 2), (2, 1, 2), (1, 1, 2), (2, 2, 2), (1, 1, 1)])
+@pytest.mark.parametrize("n_threads", [1, 3])
+def test_every_output_has_its_own_limbs(limbs, n_threads):
+    rng = np.random.default_rng(16)
+    grad, hess = rng.normal(size=(3, 5000)).astype(np.float32), rng.random((3, 5000)).astype(np.float32)
+    gpair, sums = np.zeros((3, 2, 5000), np.int32), np.zeros((n_threads, 3, N_SUMS), np.int64)
+    n_limbs, scales = np.array(limbs, np.int32), np.full((3, 2), 100.0)
+    quantise_cpu(grad, hess, np.arange(3, dtype=np.uint32), scales, n_limbs, gpair, sums, n_threads)
+    for output, n in enumerate(limbs):
+        q_g, q_h, alone = quantise(grad[output], hess[output], (100, 100), n_limbs=n, keys=[output])
+        high, low = gpair[output].astype(np.int64)
+        found = np.array([high >> 16, high & 0xFFFF])
+        if n == 2:
+            found = found * 65536 + [low >> 16, low & 0xFFFF]
+        np.testing.assert_array_equal(found, [q_g[0], q_h[0]])
+        assert sums.sum(axis=0)[output].tolist() == alone[0].tolist()
+        assert alone[0, :2].tolist() == [q_g.sum(), q_h.sum()]
+
+
 # ---- what asks for two limbs
 
 

@@ -53,3 +53,19 @@ def test_runs_end_where_walks_end(dtype, n_bins, leaf_size, chance):
             np.testing.assert_array_equal(leaves, expected_leaves)
             predict_codes_cpu(*args, alone, NO_LEAVES, n_threads)
             assert margin.tobytes() == alone.tobytes() == expected.tobytes()
+
+
+@pytest.mark.parametrize("n_rows", [1, RUN - 1, RUN, RUN + 1, 2 * RUN - 1, 5 * RUN])
+@pytest.mark.parametrize("depths", [range(MOST_LEVELS + 1), [MOST_LEVELS + 1], []])
+@pytest.mark.parametrize("leaf_size", [1, 2])
+def test_trees_of_the_first_levels_alone_and_of_one_more(n_rows, depths, leaf_size):
+    """All rows of a page: the last RUN may have others among them that have had their values."""
+    rng = np.random.default_rng(n_rows)
+    n_bins = np.array([200, 3, 256], np.int32)
+    columns = np.stack([rng.integers(0, min(n + 1, 256), n_rows) for n in n_bins]).astype(np.uint8)
+    flat, start = random_trees(rng, n_bins, depths, 1.0, leaf_size), rng.normal(size=(1 + leaf_size, n_rows)).astype(np.float32)
+    expected, _ = walk_codes(flat, columns, n_bins, range(n_rows), start)
+    for n_threads in (1, 3):
+        margin = start.copy()
+        predict_codes_cpu(columns, n_bins, ALL, *flat, margin, NO_LEAVES, n_threads)
+        assert margin.tobytes() == expected.tobytes()
