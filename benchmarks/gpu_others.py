@@ -90,8 +90,7 @@ def hessboost(trainer: Trainer) -> dict[str, Any]:
         return {}
     module, task = import_module("hessboost"), trainer.scaled(gpu_tasks.TASKS[TABLE].task)
     x, y, test_x, test_y = task.tables()
-    x.setflags(write=False)  # which its DMatrix reads in place
-    matrix, params = module.DMatrix(x, y, copy=False), {**xgboost_params(task, 0), "device": "cuda"}
+    matrix, params = module.DMatrix(x, y), {**xgboost_params(task, 0), "device": "cuda"}
     params.pop("nthread")  # 0 is none of its own
     module.train(params, module.DMatrix(x[:20_000], y[:20_000]), 2, verbose_eval=False)  # compiles
     seconds = {}

@@ -60,6 +60,7 @@ def airline_like(rng: np.random.Generator, n_rows: int) -> tuple[np.ndarray, np.
 
 
 AIRLINE = Task("airline-10m", 10_000_000, 8, in_blocks(airline_like, 8), max_depth=10)
+WIDE = Task("wide-400k", 400_000, 2000, in_blocks(wide, 2000), n_rounds=50, test_rows=20_000)
 HALF = {"subsample": 0.5, "colsample_bytree": 0.5}
 TASKS = {
     "100k × 28, depth 6": GpuTask("100k", replace(HIGGS, n_rows=100_000), seconds=5.0),
@@ -71,9 +72,8 @@ TASKS = {
     "581k × 54, 7 classes, depth 6": GpuTask(
         "covertype", Task("covertype-581k", 581_012, 54, covertype_like, n_rounds=50, objective=SEVERAL, n_classes=7)
     ),
-    "400k × 2000, depth 6": GpuTask(
-        "wide", Task("wide-400k", 400_000, 2000, in_blocks(wide, 2000), n_rounds=50, test_rows=20_000)
-    ),
+    "400k × 2000, depth 6": GpuTask("wide", WIDE),
+    "400k × 2000, depth 6, half of rows and columns": GpuTask("wide", WIDE, HALF),
 }
 
 

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from gpuboost.backend import Backend
-from gpuboost.backend.contract import Array
+from gpuboost.backend.contract import Array, Memory
 from gpuboost.data.column_lists import ColumnLists, list_batches
 from gpuboost.data.dmatrix import DMatrix
 from gpuboost.data.tables.source import ColumnSource
@@ -23,18 +23,20 @@ PREDICTED_ROWS = 4096
 
 
 def start_margin(
-    dmatrix: DMatrix, n_rows: int, base_score: Sequence[float] | np.ndarray, objective: Objective | None, n_outputs: int
-) -> np.ndarray:
-    """New float32 (n_outputs, n_rows): base_margin where the matrix has one, else the margin of base_score, which without an
-    objective is that margin itself."""
+    dmatrix: DMatrix, n_rows: int, base_score: Sequence[float] | np.ndarray, objective: Objective | None, n_outputs: int,
+    memory: Memory | None = None,
+) -> Array:  # fmt: skip
+    """New float32 (n_outputs, n_rows) in a memory, None: the host's. base_margin where the matrix has one, else the margin of
+    base_score, which without an objective is that margin itself."""
     given = dmatrix.base_margins
     if given is not None:
         if len(given) not in (1, n_outputs):
             raise ValueError(f"base_margin has {len(given)} columns, the model has {n_outputs} outputs. Give one for each.")
-        return np.repeat(given, n_outputs // len(given), axis=0)
+        repeated = np.repeat(given, n_outputs // len(given), axis=0)
+        return repeated if memory is None else memory.put(repeated)
     scores = np.full(n_outputs, base_score, np.float32)
     margins = objective.base_margin(scores) if objective is not None else scores
-    return np.repeat(margins[:, None], n_rows, axis=1)
+    return np.repeat(margins[:, None], n_rows, axis=1) if memory is None else memory.spread(margins, n_rows)
 
 
 def model_source(model: Model, dmatrix: DMatrix, by_name: bool) -> ColumnSource | None:

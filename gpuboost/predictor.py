@@ -122,7 +122,7 @@ class Predictor:
         """float32 (n_outputs, n_rows): margins of a matrix, in the backend's memory. leaves : int32 (n_rows, n_trees) there, OUT:
         the leaf numbers. by_name : False takes the columns in their order, whatever their names."""
         model = self.rounds
-        margin = backend.memory.put(start_margin(data, data.num_row(), self.base_margin(), None, model.n_outputs))
+        margin = start_margin(data, data.num_row(), self.base_margin(), None, model.n_outputs, backend.memory)
         add_model_margin(model, data, backend, margin, leaves, get_flat=self.flat, by_name=by_name)
         return margin
 

@@ -283,7 +283,7 @@ def block_sum(value, partial):
 
 @device_function
 def block_max(value, partial):
-    """int64 maximum of values ≥ 0 over the threads of the block; else as block_sum."""
+    """int64 maximum of int64 or int32 values ≥ 0 over the threads of the block; else as block_sum."""
     value = warp_max(value)
     cuda.syncthreads()  # an earlier call's maxima have been read
     if lane_number() == 0:

@@ -16,8 +16,9 @@ infinity show up as bits ≥ 0x7F800000.
 from functools import cache
 
 import numpy as np
-from numba import float32, int64, uint32
+from numba import float32, int32, int64, uint32
 
+from gpuboost.kernels.addresses import load_at, store_at
 from gpuboost.kernels.allocation import empty, zeros
 from gpuboost.kernels.cuda_common import block_max, cuda, cuda_kernel, device_function, n_threads, thread_number
 from gpuboost.kernels.jit import claim, launch, parallel_kernel, scalar
@@ -269,30 +270,30 @@ def elementwise_gradients_kernel(gradient, label_rows=1, uses_double=False):
     parameters : float32 (n,), IN. maxima : int64 (n_outputs, 2), INOUT, zeroed by the caller.
     """
 
-    label_of, is_there = {1: one_label, 2: two_labels}[label_rows], _IS_LABELLED[label_rows]
+    label_of, is_there = {1: one_label_at, 2: two_labels_at}[label_rows], _IS_LABELLED[label_rows]
 
     @cuda_kernel(_SIGNATURE, registers=128 if uses_double else 64, uses_double=uses_double, formula=gradient)
     def gradients_kernel(margin, label, weight, parameters, grad, hess, maxima):
         partial = cuda.shared.array(32, int64)
         n_rows = uint32(margin.shape[1])
         for output in range(margin.shape[0]):
-            first = min(output * label_rows, label.shape[0] - label_rows)
-            largest_grad, largest_hess = int64(0), int64(0)
+            first = int64(min(output * label_rows, label.shape[0] - label_rows))
+            largest_grad, largest_hess, first_value = uint32(0), uint32(0), int64(output) * int64(n_rows)
             row, last = thread_number(), uint32(max(n_rows, uint32(1)) - uint32(1))
             if row < n_rows:
-                next_margin, next_label = margin[output, row], label_of(label, first, row)
+                next_margin, next_label = load_at(margin, first_value, row), label_of(label, first, row)
             while row < n_rows:
                 own_margin, own_label, following = next_margin, next_label, min(uint32(row + n_threads()), last)
-                next_margin, next_label = margin[output, following], label_of(label, first, following)  # under way meanwhile
-                own_weight = weight[row] if weight.size > 0 else float32(1.0)
+                next_margin, next_label = load_at(margin, first_value, following), label_of(label, first, following)  # meanwhile
+                own_weight = load_at(weight, int64(0), row) if weight.size > 0 else float32(1.0)
                 g, h = gradient(own_margin, own_label, own_weight, output, parameters)
                 if not is_there(own_label):
                     g, h = float32(0.0), float32(0.0)
                 g, h = float32(cut(g) * own_weight), float32(cut(not_negative(h)) * own_weight)
-                grad[output, row] = g
-                hess[output, row] = h
-                largest_grad = max(largest_grad, magnitude_bits(g))
-                largest_hess = max(largest_hess, magnitude_bits(h))
+                store_at(grad, first_value, row, g)
+                store_at(hess, first_value, row, h)
+                largest_grad = max(largest_grad, uint32(magnitude_bits(g)))
+                largest_hess = max(largest_hess, uint32(magnitude_bits(h)))
                 row = uint32(row + n_threads())
             keep_maxima(maxima, output, largest_grad, largest_hess, partial)
 
@@ -313,11 +314,11 @@ def rowwise_gradients_kernel(row_gradient):
             row_gradient(margin, label, own_weight, row, parameters, grad, hess)
             row = uint32(row + n_threads())
         for output in range(margin.shape[0]):  # each thread over its own rows again
-            largest_grad, largest_hess = int64(0), int64(0)
+            largest_grad, largest_hess = uint32(0), uint32(0)
             row = thread_number()
             while row < n_rows:
-                largest_grad = max(largest_grad, magnitude_bits(grad[output, row]))
-                largest_hess = max(largest_hess, magnitude_bits(hess[output, row]))
+                largest_grad = max(largest_grad, uint32(magnitude_bits(grad[output, row])))
+                largest_hess = max(largest_hess, uint32(magnitude_bits(hess[output, row])))
                 row = uint32(row + n_threads())
             keep_maxima(maxima, output, largest_grad, largest_hess, partial)
 
@@ -325,9 +326,20 @@ def rowwise_gradients_kernel(row_gradient):
 
 
 @device_function
+def one_label_at(label, first, row):
+    return load_at(label, first * int64(label.shape[1]), row)
+
+
+@device_function
+def two_labels_at(label, first, row):
+    begin = first * int64(label.shape[1])
+    return load_at(label, begin, row), load_at(label, begin + int64(label.shape[1]), row)
+
+
+@device_function
 def keep_maxima(maxima, output, largest_grad, largest_hess, partial):
-    """Raise the maxima of an output to the largest of the block. All threads call it."""
-    largest_grad, largest_hess = block_max(largest_grad, partial), block_max(largest_hess, partial)
+    """Raise the maxima of an output to the largest of the block, uint32 below 2^31. All threads call it."""
+    largest_grad, largest_hess = block_max(int32(largest_grad), partial), block_max(int32(largest_hess), partial)
     if cuda.threadIdx.x == 0:
         cuda.atomic.max(maxima, (output, 0), largest_grad)
         cuda.atomic.max(maxima, (output, 1), largest_hess)

@@ -26,6 +26,7 @@ Floor: 8 bytes read, 4 written (8 with two limbs) per row and output.
 import numpy as np
 from numba import float64, int32, int64, uint32, uint64
 
+from gpuboost.kernels.addresses import load_at, store_at
 from gpuboost.kernels.allocation import zeros
 from gpuboost.kernels.cuda_common import block_sum, cuda, cuda_kernel, n_threads, thread_number
 from gpuboost.kernels.gradients import NON_FINITE_BITS
@@ -353,22 +354,22 @@ def quantise_kernel(
             last = uint32(page_rows - uint32(1))
             key, grad_scale, hess_scale = keys[output], rough_scales[output, 0] * factor, rough_scales[output, 1] * factor
             sum_grad, sum_hess, n_quiet, light = int64(0), int64(0), int64(0), int64(0)
+            first_value, first_pair = output * int64(grad.shape[1]) + first_row, output * int64(2) * int64(page_rows)
             row = thread_number()
-            at = first_row + int64(min(row, last))
-            next_g, next_h = grad[output, at], hess[output, at]
+            next_g, next_h = load_at(grad, first_value, min(row, last)), load_at(hess, first_value, min(row, last))
             while row < page_rows:
-                g, h, at = next_g, next_h, first_row + int64(min(uint32(row + n_threads()), last))
-                next_g, next_h = grad[output, at], hess[output, at]  # under way while this row is rounded
+                g, h, following = next_g, next_h, min(uint32(row + n_threads()), last)
+                next_g, next_h = load_at(grad, first_value, following), load_at(hess, first_value, following)  # meanwhile
                 if limbs == 1:
                     qg, qh = quantise_pair(g, h, key, grad_scale, hess_scale, float64(32767.0), float64(65535.0))
-                    gpair[output, 0, row] = pack(qg, qh)
+                    store_at(gpair, first_pair, row, pack(qg, qh))
                     n_quiet += is_quiet(float64(g) * grad_scale, float64(h) * hess_scale)
                     light += light_units(float64(h) * hess_scale)
                 else:
                     qg, qh = quantise_pair(g, h, key, grad_scale, hess_scale, float64(2147418112.0), float64(4294967295.0))
                     low = int64(((qg + int64(32768)) & int64(65535)) - int64(32768))
-                    gpair[output, 0, row] = pack((qg - low) >> int64(16), qh >> int64(16))
-                    gpair[output, 1, row] = pack(low, qh & int64(65535))
+                    store_at(gpair, first_pair, row, pack((qg - low) >> int64(16), qh >> int64(16)))
+                    store_at(gpair, first_pair + int64(page_rows), row, pack(low, qh & int64(65535)))
                 sum_grad += qg
                 sum_hess += qh
                 row = uint32(row + n_threads())

@@ -28,7 +28,6 @@ from gpuboost.kernels.addresses import load_at, store_at
 from gpuboost.kernels.allocation import empty, zeros
 from gpuboost.kernels.cuda_common import (
     FULL_WARP,
-    block_max,
     block_prefix,
     block_sum,
     cuda,
@@ -36,7 +35,7 @@ from gpuboost.kernels.cuda_common import (
     device_function,
     lane_number,
 )
-from gpuboost.kernels.gradients import NON_FINITE_BITS
+from gpuboost.kernels.gradients import NON_FINITE_BITS, keep_maxima
 from gpuboost.kernels.jit import claim, kernel, launch, parallel_kernel, scalar
 from gpuboost.kernels.partition import move_rows_part
 from gpuboost.kernels.scalar import bits_float, float_bits, hash_word, round_key, smaller
@@ -78,7 +77,8 @@ def scrambled(x, bits, keys):
 @scalar
 def stirred_32(x, summand, factor, half, mask):
     """A round of π in 32 bits."""
-    x = uint32(uint32(uint32(x + summand) * uint32(factor | uint32(1))) & mask)
+    factor = uint32(factor | uint32(1))
+    x = uint32(uint32(uint32(x * factor) + uint32(summand * factor)) & mask)  # the second product once for all rows
     return uint32(x ^ uint32(x >> half))
 
 
@@ -404,6 +404,7 @@ def draw_rows_kernel(kept, first_id, n_rows, n_drawn, progress, first_row, grad,
     """
     places, partial, shared_keys = cuda.shared.array(2, int64), cuda.shared.array(32, int64), cuda.shared.array(N_KEYS, uint64)
     keys, bits = keys_of_round(progress, shared_keys), bits_of(n_rows)
+    largest_grad, largest_hess = uint32(0), uint32(0)
     first = int64(cuda.blockIdx.x) * int64(cuda.blockDim.x) * ROWS_PER_THREAD
     while first < kept.size:
         begin, n_own = own_rows(first, kept)
@@ -414,8 +415,12 @@ def draw_rows_kernel(kept, first_id, n_rows, n_drawn, progress, first_row, grad,
                 marks = uint32(marks | uint32(uint32(place < uint64(n_drawn)) << uint32(k)))
                 k += 1
                 place = uint64(first_id + begin + 32 * k)
-        list_and_clear(kept, first, begin, n_own, marks, first_row, grad, hess, drawn, n_listed, maxima, places, partial)
+        most_grad, most_hess = list_and_clear(
+            kept, first, begin, n_own, marks, first_row, grad, hess, drawn, n_listed, maxima, places, partial
+        )  # fmt: skip
+        largest_grad, largest_hess = max(largest_grad, most_grad), max(largest_hess, most_hess)
         first += int64(cuda.gridDim.x) * int64(cuda.blockDim.x) * ROWS_PER_THREAD
+    keep_maxima(maxima, grad.shape[0] - 1, largest_grad, largest_hess, partial)
 
 
 @cuda_kernel(
@@ -427,6 +432,7 @@ def draw_by_gradient_kernel(kept, first_id, n_rows, progress, threshold, first_r
     """The same by gradient. threshold : float64 (1,), IN, μ. 8 bytes more per row and output are read, and, p < 1, written."""
     places, partial, shared_keys = cuda.shared.array(2, int64), cuda.shared.array(32, int64), cuda.shared.array(N_KEYS, uint64)
     keys, bits, mu = keys_of_round(progress, shared_keys), bits_of(n_rows), threshold[0]
+    largest_grad, largest_hess = uint32(0), uint32(0)
     first = int64(cuda.blockIdx.x) * int64(cuda.blockDim.x) * ROWS_PER_THREAD
     while first < kept.size:
         begin, n_own = own_rows(first, kept)
@@ -445,8 +451,12 @@ def draw_by_gradient_kernel(kept, first_id, n_rows, progress, threshold, first_r
                     grad[output, row] = float32(float64(grad[output, row]) / p)
                     hess[output, row] = float32(float64(hess[output, row]) / p)
             k += 1
-        list_and_clear(kept, first, begin, n_own, marks, first_row, grad, hess, drawn, n_listed, maxima, places, partial)
+        most_grad, most_hess = list_and_clear(
+            kept, first, begin, n_own, marks, first_row, grad, hess, drawn, n_listed, maxima, places, partial
+        )  # fmt: skip
+        largest_grad, largest_hess = max(largest_grad, most_grad), max(largest_hess, most_hess)
         first += int64(cuda.gridDim.x) * int64(cuda.blockDim.x) * ROWS_PER_THREAD
+    keep_maxima(maxima, grad.shape[0] - 1, largest_grad, largest_hess, partial)
 
 
 @device_function
@@ -471,7 +481,8 @@ def own_rows(first, kept):
 @device_function
 def list_and_clear(kept, first, begin, n_own, marks, first_row, grad, hess, drawn, n_listed, maxima, places, partial):
     """List the block's rows, and clear the gradients of those not drawn. marks : uint32, bit k is 1 where this thread's row k is
-    drawn. places, partial : int64 (2,), (32,), shared."""
+    drawn. places, partial : int64 (2,), (32,), shared. Returns bits of the largest |g| and h of the last output that are this
+    thread's, uint32, for the caller to keep: once for all of its rows. Those of other outputs are kept here."""
     lane, end = uint32(lane_number()), int64(kept.size)
     below = uint32(uint32(uint32(1) << lane) - uint32(1))
     first_of_warp = begin - int64(lane) - first
@@ -482,27 +493,28 @@ def list_and_clear(kept, first, begin, n_own, marks, first_row, grad, hess, draw
         places[0] = cuda.atomic.add(n_listed, 0, total)
         places[1] = end - int64(1) - cuda.atomic.add(n_listed, 1, n_block - total)
     cuda.syncthreads()  # the room is reserved
-    to_front, to_back = places[0] + before, places[1] - (first_of_warp - before)
+    to_front, to_back = int32(places[0] + before), int32(places[1] - (first_of_warp - before))
     for k in range(ROWS_PER_THREAD):
-        i = begin + 32 * k
+        i = uint32(uint32(begin) + uint32(32 * k))
         chosen = uint32(marks & uint32(1 << k)) != uint32(0)
-        in_front, there = cuda.ballot_sync(FULL_WARP, chosen), cuda.ballot_sync(FULL_WARP, i < end)
-        behind = uint32(uint32(there) & ~uint32(in_front))
-        if i < end:
-            to = to_front + cuda.popc(uint32(uint32(in_front) & below)) if chosen else to_back - cuda.popc(uint32(behind & below))
-            drawn[to] = kept[i]
-        to_front, to_back = to_front + cuda.popc(in_front), to_back - cuda.popc(behind)
+        in_front, there = uint32(cuda.ballot_sync(FULL_WARP, chosen)), uint32(cuda.ballot_sync(FULL_WARP, i < uint32(end)))
+        behind = uint32(there & ~in_front)
+        if i < uint32(end):
+            before_it = int32(cuda.popc(uint32((in_front if chosen else behind) & below)))
+            to = int32(to_front + before_it) if chosen else int32(to_back - before_it)
+            store_at(drawn, int64(0), uint32(to), load_at(kept, int64(0), i))
+        to_front, to_back = int32(to_front + cuda.popc(in_front)), int32(to_back - cuda.popc(behind))
+    largest_grad, largest_hess = uint32(0), uint32(0)
     for output in range(grad.shape[0]):
+        if output > 0:
+            keep_maxima(maxima, output - 1, largest_grad, largest_hess, partial)
         largest_grad, largest_hess, first_value = uint32(0), uint32(0), output * int64(grad.shape[1]) + first_row
         k = int64(0)
         while k < n_own:
             most_grad, most_hess = clear_four(kept, begin, k, n_own - int64(1), marks, grad, hess, first_value)
             largest_grad, largest_hess = max(largest_grad, most_grad), max(largest_hess, most_hess)
             k += 4
-        grad_bits, hess_bits = block_max(int64(largest_grad), partial), block_max(int64(largest_hess), partial)
-        if cuda.threadIdx.x == 0:
-            cuda.atomic.max(maxima, (output, 0), grad_bits)
-            cuda.atomic.max(maxima, (output, 1), hess_bits)
+    return largest_grad, largest_hess
 
 
 @device_function
@@ -511,8 +523,8 @@ def clear_four(kept, begin, k, last, marks, grad, hess, first_value):
     largest |g|, of the largest h)."""
     k0, k1 = uint32(k), uint32(min(k + 1, last))
     k2, k3 = uint32(min(k + 2, last)), uint32(min(k + 3, last))
-    row0, row1 = row_of(kept, begin, k0), row_of(kept, begin, k1)
-    row2, row3 = row_of(kept, begin, k2), row_of(kept, begin, k3)
+    row0, row1 = row_of(kept, uint32(begin), k0), row_of(kept, uint32(begin), k1)
+    row2, row3 = row_of(kept, uint32(begin), k2), row_of(kept, uint32(begin), k3)
     g0, h0 = load_at(grad, first_value, row0), load_at(hess, first_value, row0)
     g1, h1 = load_at(grad, first_value, row1), load_at(hess, first_value, row1)
     g2, h2 = load_at(grad, first_value, row2), load_at(hess, first_value, row2)
@@ -526,8 +538,8 @@ def clear_four(kept, begin, k, last, marks, grad, hess, first_value):
 
 @device_function
 def row_of(kept, begin, k):
-    """The k-th of a thread's rows."""
-    return uint32(load_at(kept, begin, uint32(k * uint32(32))))
+    """The k-th of a thread's rows, uint32, of which the first one is at ``begin``."""
+    return uint32(load_at(kept, int64(0), uint32(begin + uint32(k * 32))))
 
 
 @device_function

@@ -338,8 +338,9 @@ def cuda(machine: Machine, device_type: type) -> SimpleNamespace:
             CUDARuntimeError=CUDARuntimeError, free=lambda pointer: machine.own.contexts.add(machine.device),
         ),
         driver=SimpleNamespace(
-            launchKernel=machine.launch, funcSetAttribute=lambda *facts: machine.attributes.append(facts),
-            CUDADriverError=CUDADriverError, **FUNCTION_ATTRIBUTES,
+            launchKernel=machine.launch, occupancyMaxActiveBlocksPerMultiprocessor=lambda function, block, shared: 2048 // block,
+            funcSetAttribute=lambda *facts: machine.attributes.append(facts), CUDADriverError=CUDADriverError,
+            **FUNCTION_ATTRIBUTES,
         ),
     )  # fmt: skip
 

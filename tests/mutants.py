@@ -399,7 +399,7 @@ MUTANTS = [
     # Casts and widths
     Mutant(row_leaves, "add_sums", "uint32(place ^ uint32(16))", "uint32(place + uint32(16))", sum_largest, "simulator"),
     Mutant(row_leaves, "find_leaves_kernel", "if own < n_rows:", "if own <= n_rows:", find_leaves, "simulator"),
-    Mutant(binning, "bin_rows_kernel", "uint16(code & largest)", "uint16(code & int64(255))", bin_into_two_bytes, "simulator"),
+    Mutant(binning, "bin_rows_kernel", "= uint16(code)", "= uint16(code & uint32(255))", bin_into_two_bytes, "simulator"),
     Mutant(histogram_tiles, "add_one_byte_codes", "int32(pair >> 16)", "int32(uint32(pair) >> uint32(16))",
            build_in_shared_memory, "simulator"),
     Mutant(histogram_tiles, "add_two_byte_codes", "int32(pair & 0xFFFF)", "int32(pair) >> 31", build_two_bytes, "simulator"),
@@ -429,7 +429,8 @@ MUTANTS = [
            "uint32(uint32(1) << uint32(lane + 1)) - uint32(1)", propose, "simulator"),
     Mutant(row_sampling, "list_and_clear", "before = cuda.shfl_sync(FULL_WARP, before, 0)", "before = before", draw_rows,
            "simulator"),
-    Mutant(row_sampling, "list_and_clear", "uint32(behind & below)", "behind", draw_rows, "simulator"),
+    Mutant(row_sampling, "list_and_clear", "uint32((in_front if chosen else behind) & below)", "in_front if chosen else behind",
+           draw_rows, "simulator"),
     Mutant(ranks, "first_not_below", ">= key", "> key", find_values, "simulator"),
     Mutant(ranks, "count_values_kernel", "row + 1, shift) == uint32", "row + 1, shift) != uint32", count_values, "simulator"),
     Mutant(histogram, "list_build_items_kernel", "min(n_parts, n_best)", "n_best", list_few_slices, "simulator"),

@@ -156,6 +156,10 @@ class Memory(ABC):
     def put(self, array: Array) -> Array:
         """The array in this memory, C-contiguous; the same one where it is that already."""
 
+    def spread(self, values: np.ndarray, n: int) -> Array:
+        """A new array (len(values), n): each of the values n times."""
+        return np.repeat(values[:, None], n, axis=1)
+
     def copy(self, source: Array, target: Array) -> None:
         """Copy an array of this memory into another one of it."""
         target[...] = source

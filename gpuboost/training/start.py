@@ -170,7 +170,7 @@ def _boosting(
     weights = dtrain.get_float_info("feature_weights").tolist()
     resolved = resolve_columns(params, dtrain.feature_names, dtrain.num_col(), weights)
     _check_vector_leaves(resolved, model.n_outputs, objective)
-    margin = backend.memory.put(start_margin(dtrain, dtrain.num_row(), model.base_score, objective, model.n_outputs))
+    margin = start_margin(dtrain, dtrain.num_row(), model.base_score, objective, model.n_outputs, backend.memory)
     _check_fine_bins(dtrain, params)
     by_category = params.bins_categories and dtrain.has_categories
     if by_category:

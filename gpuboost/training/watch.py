@@ -86,8 +86,8 @@ class WatchedMatrices:
         if known is None or known.version != dmatrix.margin_version:
             model = get_model()
             table = self._table(dmatrix, model)
-            margin = start_margin(dmatrix, dmatrix.num_row(), model.base_score, self._objective, model.n_outputs)
-            margin = self._backend.memory.put(margin)
+            given = dmatrix, dmatrix.num_row(), model.base_score, self._objective, model.n_outputs
+            margin = start_margin(*given, self._backend.memory)
             if self.dart is None:
                 add_model_margin(model, dmatrix, self._backend, margin)
                 known = _Watched(dmatrix.margin_version, table, margin)

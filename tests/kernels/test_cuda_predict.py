@@ -63,12 +63,15 @@ def run_by_words(run, flat, table, missing, n_bins, first_row, margin, leaves):
     n_trees, kernel = len(flat.first_node), predict_words.predict_by_words_kernel(n_bins is not None)
     begin = np.append(flat.first_node, len(flat.nodes))
     assert predict_words.have_words(flat.nodes, 1, np.diff(begin).max(initial=0))
-    words = predict_words.split_words(flat.nodes, flat.leaf_values, n_bins)
     for first, end in ((0, n_trees // 3), (n_trees // 3, n_trees)):
-        own = words[begin[first] : begin[end]]
+        own = slice(begin[first], begin[end])
+        feature = flat.nodes["feature"][own]
+        features = np.unique(feature[feature >= 0]).astype(np.int32)
+        words = predict_words.split_words(flat.nodes[own], flat.leaf_values[own], n_bins, features)
         run(
-            kernel, table, missing, own, begin[first:end] - begin[first], flat.first_output[first:end], first_row, margin, first,
-            leaves, warps=-(-table.shape[1] // (32 * predict_words.ROWS_PER_THREAD)), shared=own.nbytes,
+            kernel, table, missing, words, begin[first:end] - begin[first], flat.first_output[first:end], features, first_row,
+            margin, first, leaves, threads=table.shape[1],
+            shared=predict_words.shared_bytes(len(words), len(features), kernel.block),
         )  # fmt: skip
 
 

@@ -35,7 +35,7 @@ SYSTEM_SHARED_BYTES = 1024  # of each block, kept by CUDA from 8.0 on (CUDA C++ 
 PROFILER = "NVTX_INJECTION64_PATH"  # the environment variable by which a tool, as Nsight Systems, gives NVTX something to call
 CAPTURE_ERRORS = range(900, 909)  # cudaErrorStreamCaptureUnsupported to …WrongThread, and the driver's of the same numbers
 MAX_PREPARED = 4096  # launches kept to be repeated, 2 to 3 KB each
-THREADS_PER_SM = 2048  # of the larger GPUs; on others some blocks wait for their turn, which costs next to nothing
+THREADS_PER_SM = 2048  # of the larger GPUs
 
 
 Shapes = dict[str, tuple[tuple[int, ...], "np.dtype | type"]]  # shape and dtype of arrays by name
@@ -183,9 +183,14 @@ class Device(ABC):
         block = self.block(kernel)
         if blocks == 1 and threads > 0:
             block, threads = min(block, max(32, 1 << (threads - 1).bit_length())), 0
-        wanted = max(blocks, -(-warps * 32 // block), -(-threads // block), 1)
-        at_once = self.n_multiprocessors * (THREADS_PER_SM // block)
-        return self._prepare(kernel, _choice(kernel, arguments), min(wanted, at_once), block, shared, arguments)
+        wanted, choice = max(blocks, -(-warps * 32 // block), -(-threads // block), 1), _choice(kernel, arguments)
+        at_once = self.n_multiprocessors * self._resident_blocks(kernel, choice, block, shared)
+        return self._prepare(kernel, choice, min(wanted, at_once), block, shared, arguments)
+
+    def _resident_blocks(self, kernel: CudaKernel, choice: dict[str, Any], block: int, shared: int) -> int:
+        """Blocks that a multiprocessor runs at once. Each strides over the work: more would wait until the first are done, and
+        leave a part of the multiprocessors idle at the end."""
+        return THREADS_PER_SM // block
 
     def record(self, work: Callable[[], None]) -> Callable[[], None] | None:
         """A function that does in one go, any number of times, what ``work`` launches and clears; None where that is refused.
@@ -342,14 +347,16 @@ class CupyDevice(Device):
         free = self.xp.cuda.runtime.memGetInfo()[0]
         return min(free, pool.get_limit() - pool.total_bytes()) if pool.get_limit() else free
 
+    def _resident_blocks(self, kernel: CudaKernel, choice: dict[str, Any], block: int, shared: int) -> int:
+        ask = self.xp.cuda.driver.occupancyMaxActiveBlocksPerMultiprocessor
+        return max(ask(self._function(kernel, choice, shared), block, shared), 1)
+
     def _prepare(self, kernel, choice, grid, block, shared, arguments) -> Callable[[], None]:
         driver, current_stream = self.xp.cuda.driver, self.xp.cuda.get_current_stream
-        function = self._load((kernel, *choice.values()), kernel, choice)
-        if shared > self._shared_allowed.get(function.ptr, 0):
-            self._allow_shared(function.ptr, shared, kernel.blocks_per_sm)
+        function = self._function(kernel, choice, shared)
         values = pack_arguments(kernel, arguments)
         pointers = _slots(len(values)) + np.uint64(values.ctypes.data)
-        launch, address = (function.ptr, grid, 1, 1, block, 1, 1, shared), pointers.ctypes.data
+        launch, address = (function, grid, 1, 1, block, 1, 1, shared), pointers.ctypes.data
 
         def run() -> None:
             driver.launchKernel(*launch, current_stream().ptr, address, 0)
@@ -386,6 +393,13 @@ class CupyDevice(Device):
         percent = min(100, -(-100 * blocks_per_sm * (shared + SYSTEM_SHARED_BYTES) // self._shared_of_all))
         driver.funcSetAttribute(function, driver.CU_FUNC_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT, percent)
         self._shared_allowed[function] = shared
+
+    def _function(self, kernel: CudaKernel, choice: dict[str, Any], shared: int) -> int:
+        """The loaded kernel, which may have so much dynamic shared memory."""
+        function: int = self._load((kernel, *choice.values()), kernel, choice).ptr
+        if shared > self._shared_allowed.get(function, 0):
+            self._allow_shared(function, shared, kernel.blocks_per_sm)
+        return function
 
     def _load(self, key: Any, kernel: CudaKernel, choice: dict[str, Any]) -> Any:
         with self._lock:

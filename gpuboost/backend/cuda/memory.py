@@ -95,6 +95,11 @@ class DeviceMemory(Memory):
     def put(self, array: Array) -> Array:
         return self.device.put(array)
 
+    def spread(self, values: np.ndarray, n: int) -> Array:
+        array = self.device.empty((len(values), n), values.dtype)
+        array[...] = self.device.put(values)[:, None]
+        return array
+
     def copy(self, source: Array, target: Array) -> None:
         super().copy(source, target)
 

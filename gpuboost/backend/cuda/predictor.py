@@ -22,12 +22,13 @@ __all__ = ["CudaPredictor"]
 
 @dataclass(frozen=True)
 class FewTrees:
-    """Some of a forest's trees, as kernels/predict_words.py takes them: words, where those of each tree begin, its output, and
-    the first one's number."""
+    """Some of a forest's trees, as kernels/predict_words.py takes them: words, where those of each tree begin, its output, the
+    features that they split on, and the first one's number."""
 
     words: Array
     first_word: Array
     groups: Array
+    features: Array
     first_tree: int
 
 
@@ -38,9 +39,28 @@ class TreesInWords(FlatTrees):
     parts: tuple[FewTrees, ...]
 
 
+def few_at_a_time(feature: np.ndarray, begin: np.ndarray, block: int, room: int) -> list[tuple[int, int, np.ndarray]]:
+    """(first tree, last + 1, features that they split on, int32) of as many trees at a time as a block's shared memory has room
+    for; none where one is too large. feature : of each node, negative at a leaf. begin : where each tree's nodes begin; the end.
+    """
+    parts, first, n_trees, features = [], 0, len(begin) - 1, np.zeros(0, np.int32)
+    for tree in range(n_trees):
+        own = np.unique(feature[begin[tree] : begin[tree + 1]]).astype(np.int32)
+        own = own[own >= 0]
+        together = np.union1d(features, own)
+        if predict_words.shared_bytes(begin[tree + 1] - begin[first], len(together), block) <= room:
+            features = together
+            continue
+        if predict_words.shared_bytes(begin[tree + 1] - begin[tree], len(own), block) > room:
+            return []
+        parts.append((first, tree, features))
+        first, features = tree, own
+    return [*parts, (first, n_trees, features)] if n_trees else []
+
+
 @on_device(Predictor)
 class CudaPredictor(Predictor):
-    """A thread a row, or four of them."""
+    """A thread a row."""
 
     takes_sparse = True
 
@@ -49,34 +69,34 @@ class CudaPredictor(Predictor):
 
     def flatten(self, trees: list[Tree], outputs: list[int], cuts: Cuts | None = None) -> FlatTrees:
         flat, put = flatten_trees(trees, outputs, cuts), self.device.put
-        parts = tuple(self._parts(flat, None if cuts is None else cuts.n_bins))
+        parts = tuple(self._parts(flat, cuts))
         flat = flat if flat.sets is not None else replace(flat, sets=np.zeros(0, np.uint32))
         nodes, leaf_values, first_node, first_output, sets = map(put, flat)
         return TreesInWords(nodes, leaf_values, first_node, first_output, sets, parts)
 
-    def _parts(self, flat: FlatTrees, n_bins: np.ndarray | None) -> Iterator[FewTrees]:
-        """Of trees in host memory. n_bins : of each feature, for codes."""
-        begin, room = np.append(flat.first_node, len(flat.nodes)), self.device.shared_limit // predict_words.WORD_BYTES
-        largest, first, n_trees = np.diff(begin).max(initial=0), 0, len(flat.first_node)
-        if largest > room or not predict_words.have_words(flat.nodes, flat.leaf_values.shape[1], largest):
+    def _parts(self, flat: FlatTrees, cuts: Cuts | None) -> Iterator[FewTrees]:
+        """Of trees in host memory, all or none. cuts : for codes."""
+        begin, kernel = np.append(flat.first_node, len(flat.nodes)), predict_words.predict_by_words_kernel(cuts is not None)
+        if not predict_words.have_words(flat.nodes, flat.leaf_values.shape[1], np.diff(begin).max(initial=0)):
             return
-        words, put = predict_words.split_words(flat.nodes, flat.leaf_values, n_bins), self.device.put
-        while first < n_trees:
-            end = int(np.searchsorted(begin, begin[first] + room, side="right")) - 1
-            own = words[begin[first] : begin[end]]
-            yield FewTrees(put(own), put(begin[first:end] - begin[first]), put(flat.first_output[first:end]), first)
-            first = end
+        bounds = few_at_a_time(flat.nodes["feature"], begin, self.device.block(kernel), self.device.shared_limit)
+        n_bins, put = None if cuts is None else cuts.n_bins, self.device.put
+        for first, end, features in bounds:
+            own = slice(begin[first], begin[end])
+            words = predict_words.split_words(flat.nodes[own], flat.leaf_values[own], n_bins, features)
+            first_word, groups = put(begin[first:end] - begin[first]), put(flat.first_output[first:end])
+            yield FewTrees(put(words), first_word, groups, put(features), first)
 
     def _predict_by_words(
         self, table: Array, missing: float, is_coded: bool, flat: FlatTrees, first_row: int, margin: Array, leaves: Array
     ) -> bool:
         """Whether these trees have words, by which it is done then."""
-        parts = flat.parts if isinstance(flat, TreesInWords) else ()
+        parts, kernel = flat.parts if isinstance(flat, TreesInWords) else (), predict_words.predict_by_words_kernel(is_coded)
         for few in parts:
             self.device.launch(
-                predict_words.predict_by_words_kernel(is_coded), table, missing, few.words, few.first_word, few.groups, first_row,
-                margin, few.first_tree, leaves, warps=-(-table.shape[1] // (32 * predict_words.ROWS_PER_THREAD)),
-                shared=few.words.nbytes,
+                kernel, table, missing, few.words, few.first_word, few.groups, few.features, first_row, margin, few.first_tree,
+                leaves, threads=table.shape[1],
+                shared=predict_words.shared_bytes(few.words.size, few.features.size, self.device.block(kernel)),
             )  # fmt: skip
         return len(parts) > 0
 

@@ -255,6 +255,7 @@ def launches(monkeypatch):
         CU_FUNC_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT=cupy.cuda.driver.CU_FUNC_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT,
         funcSetAttribute=lambda *facts: calls.append(("attribute", *facts)),
         launchKernel=lambda *facts: calls.append(("launch", *facts)),
+        occupancyMaxActiveBlocksPerMultiprocessor=lambda function, block, shared: 1024 // block if shared < 100_000 else 0,
     )
     stream = SimpleNamespace(ptr=5)
     device = CupyDevice.__new__(CupyDevice)
@@ -300,6 +301,15 @@ def test_a_launch_hands_the_driver_pointers_to_the_packed_arguments(launches):
     assert numbers_at(parameters, len(expected)) == expected.tolist() and expected[-1] == 2**64 - 1
 
 
+@pytest.mark.parametrize("kernel, shared, grid", [(empty_kernel, 0, 4 * 132), (two_blocks_kernel, 0, 2 * 132),
+                                                  (empty_kernel, 200_000, 132)])  # fmt: skip
+def test_a_grid_has_as_many_blocks_as_the_driver_says_run_at_once(launches, kernel, shared, grid):
+    """Of a kernel whose registers or shared memory leave no room for 2048 threads; of one that the driver would refuse, one."""
+    device, calls = launches
+    device.launch(kernel, 1, threads=10**9, shared=shared)
+    assert [c[2] for c in calls if c[0] == "launch"] == [grid]
+
+
 def test_dynamic_shared_memory_is_allowed_once_for_each_size_that_grows(launches):
     device, calls = launches
     for shared in (0, 1000, 57568, 57568, 1000, 200_000):
@@ -333,7 +343,8 @@ def test_a_prepared_launch_is_made_again_without_packing(launches, monkeypatch):
 def test_cupy_has_the_names_that_are_used():
     cupy = pytest.importorskip("cupy")
     attributes = {"CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES", "CU_FUNC_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT"}
-    assert {"launchKernel", "funcSetAttribute", *attributes} <= set(dir(cupy.cuda.driver))
+    called = {"launchKernel", "funcSetAttribute", "occupancyMaxActiveBlocksPerMultiprocessor"}
+    assert called | attributes <= set(dir(cupy.cuda.driver))
     assert {"load", "get_function"} <= set(dir(cupy.cuda.function.Module)) and "ptr" in dir(cupy.cuda.function.Function)
     assert {"copy_to_host_async", "copy_from_host_async", "memset_async", "ptr"} <= set(dir(cupy.cuda.MemoryPointer))
     assert {"get_limit", "total_bytes", "free_all_blocks"} <= set(dir(cupy.get_default_memory_pool()))

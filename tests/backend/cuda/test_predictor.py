@@ -6,7 +6,7 @@ from simulator import SimulatedDevice
 
 import gpuboost as gb
 from gpuboost.backend.cpu.predictor import CpuPredictor
-from gpuboost.backend.cuda.predictor import CudaPredictor
+from gpuboost.backend.cuda.predictor import CudaPredictor, few_at_a_time
 
 BY_WORDS, BY_NODES = "predict_words.predict_values_by_words_kernel", "predict.predict_values_kernel"
 RNG = np.random.default_rng(1)
@@ -21,7 +21,7 @@ def trained(**params):
 
 def check(model, room, launches):
     """Margins and leaves are the CPU's, by these kernels."""
-    results, device = [], SimulatedDevice(shared_limit=room)
+    results, device = [], SimulatedDevice(block=32, shared_limit=room)
     for predictor in (CpuPredictor(1), CudaPredictor(device)):
         flat, n_outputs = predictor.flatten(model.trees, model.tree_groups), 2
         margin, leaves = np.full((n_outputs, len(X)), 0.5, np.float32), np.zeros((len(X), len(model.trees)), np.int32)
@@ -31,13 +31,30 @@ def check(model, room, launches):
     assert [name for name in device.launches if "predict" in name] == launches
 
 
+CELLS = 3 * 32 * 4  # bytes: of three features, for a block of 32 threads
+
+
 @pytest.mark.parametrize("room, launches", [
-    (60 * 8, [BY_WORDS]), (60 * 8 - 1, [BY_WORDS] * 2), (15 * 8, [BY_WORDS] * 4), (15 * 8 - 1, [BY_NODES]),
+    (CELLS + 60 * 8, [BY_WORDS]), (CELLS + 60 * 8 - 1, [BY_WORDS] * 2), (CELLS + 15 * 8, [BY_WORDS] * 4),
+    (CELLS + 15 * 8 - 1, [BY_NODES]),
 ])  # fmt: skip
 def test_as_many_trees_at_a_time_as_there_is_room_for(room, launches):
     model = trained(objective="multi:softprob", num_class=2)
     assert [tree.n_nodes for tree in model.trees] == [15] * 4
+    assert all(set(tree.feature[tree.left_child >= 0]) == {0, 1, 2} for tree in model.trees)
     check(model, room, launches)
+
+
+def test_cells_are_those_of_the_features_that_trees_split_on():
+    """Trees on x0 and x2, on x2, and a leaf alone, of 8 bytes a node and, a feature, 4 for each of 2 threads."""
+    feature, begin = np.array([0, -1, 2, -1, -1, 2, -1, -1, -1]), np.array([0, 5, 8, 9])
+    few = [(*bounds, features.tolist()) for *bounds, features in few_at_a_time(feature, begin, 2, 9 * 8 + 2 * 8)]
+    assert few == [(0, 3, [0, 2])]
+    few = [(*bounds, features.tolist()) for *bounds, features in few_at_a_time(feature, begin, 2, 9 * 8 + 2 * 8 - 1)]
+    assert few == [(0, 2, [0, 2]), (2, 3, [])]
+    few = [(*bounds, features.tolist()) for *bounds, features in few_at_a_time(feature, begin, 2, 5 * 8 + 2 * 8)]
+    assert few == [(0, 1, [0, 2]), (1, 3, [2])]
+    assert few_at_a_time(feature, begin, 2, 5 * 8 + 2 * 8 - 1) == []
 
 
 def test_sets_and_vector_leaves_have_no_words():
