@@ -25,6 +25,7 @@ import test_cuda_leaves
 import test_cuda_nodes
 import test_cuda_output_sketch
 import test_cuda_partition
+import test_cuda_predict
 import test_cuda_proposals
 import test_cuda_quantise
 import test_cuda_ranks
@@ -47,6 +48,7 @@ from gpuboost.kernels import (
     nodes,
     output_sketch,
     partition,
+    predict_words,
     proposals,
     quantise,
     ranks,
@@ -155,6 +157,10 @@ def bin_wide_rows(run):
 
 def bin_rows(run):
     test_cuda_binning.test_tiles_that_rows_and_features_do_not_fill(run, 33, 70)
+
+
+def predict_by_words(run):
+    test_cuda_predict.check(run, np.random.default_rng(5), 130, [4, 3, 6], 6, 2, missing=-999.0)
 
 
 def bin_into_two_bytes(run):
@@ -321,6 +327,7 @@ MUTANTS = [
     without_barrier(cuda_common, "owner_by_block", "the owner's part is known", find_owners, "simulator"),
     without_barrier(binning, "bin_rows_kernel", "the tile is complete", bin_rows, "simulator"),
     without_barrier(binning, "bin_rows_kernel", "the tile is read", bin_wide_rows, "simulator"),
+    without_barrier(predict_words, "predict_by_words_kernel", "the words are there", predict_by_words, "simulator"),
     without_barrier(histogram, "list_build_items_kernel", "every node knows its first row and slice", list_slices, "simulator"),
     without_barrier(histogram_tiles, "build_histograms_kernel", "the planes are zero", build_in_shared_memory, "races"),
     without_barrier(histogram_tiles, "build_histograms_kernel", "all rows are in the planes", build_in_shared_memory,
@@ -431,6 +438,10 @@ MUTANTS = [
            "simulator"),
     Mutant(row_sampling, "list_and_clear", "uint32((in_front if chosen else behind) & below)", "in_front if chosen else behind",
            draw_rows, "simulator"),
+    Mutant(predict_words, "value_cell", "x != x or x == missing", "x != x", predict_by_words, "simulator"),
+    Mutant(predict_words, "predict_by_words_kernel", "uint32(words.size) * uint32(2) + i", "uint32(words.size) + i",
+           predict_by_words, "simulator"),
+    Mutant(predict_words, "predict_by_words_kernel", "own_group != group", "group < own_group", predict_by_words, "simulator"),
     Mutant(ranks, "first_not_below", ">= key", "> key", find_values, "simulator"),
     Mutant(ranks, "count_values_kernel", "row + 1, shift) == uint32", "row + 1, shift) != uint32", count_values, "simulator"),
     Mutant(histogram, "list_build_items_kernel", "min(n_parts, n_best)", "n_best", list_few_slices, "simulator"),

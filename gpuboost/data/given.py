@@ -34,9 +34,11 @@ def as_columns(name: str, values: Any, n_rows: int, takes_nan: bool = False) -> 
         raise ValueError(f"{name} has {len(array)} rows, data has {n_rows}. Both need the same rows.")
     with np.errstate(over="ignore"):
         result = array.astype(np.float32)
-    is_taken = np.isfinite(result) | (np.isnan(result) & takes_nan)
-    bad = ~is_taken.all(axis=1)
-    if bad.any():
+    is_taken = np.isfinite(result)
+    if takes_nan:
+        is_taken |= np.isnan(result)
+    if not is_taken.all():
+        bad = ~is_taken.all(axis=1)
         first = int(np.argmax(bad))
         value = array[first][~is_taken[first]][0]
         raise RowError(
