@@ -10,9 +10,10 @@ what each looks at. A word comes in one load, of a few passes:
          32–63   the threshold, or the value of the leaf, as float32     (of values, and of leaves)
          32–47   the bin, 48–63 the code that goes left beside the bins up to it (scalar.also_left)      (of codes)
 
-A cell holds a value, NaN for any missing one, or a code. A thread has those of one row, all in one bank, which no other lane of
-its warp reads: one pass, whatever the features. Trees are taken as many at a time as shared memory has room for, cells included.
-Vector leaves, sets of categories, and trees of which one does not fit are predict.py's.
+A cell holds a value, NaN for any missing one, or a code. Those of a row are all in one bank, which no other lane of the warp
+reads: one pass, whatever the features. A thread goes down each tree with two rows, whose loads do not wait for each other. Trees
+are taken as many at a time as shared memory has room for, cells included. Vector leaves, sets of categories, and trees of which
+one does not fit are predict.py's.
 
 Floor: values or codes of a row and margins are read once for all trees that fit, 11M × 28 values 1.3 GB, 0.3 ms at 4.8 TB/s;
 above it, some 22 instructions and 6 passes of shared memory for each warp, tree and level: 11M rows, 100 trees of depth 8 are
@@ -25,12 +26,13 @@ import numpy as np
 from numba import float32, int32, int64, uint32, uint64
 
 from gpuboost.kernels.addresses import load_at, store_at
-from gpuboost.kernels.cuda_common import CudaKernel, cuda, cuda_kernel, device_function, n_threads, thread_number
+from gpuboost.kernels.cuda_common import CudaKernel, cuda, cuda_kernel, device_function, n_threads
 from gpuboost.kernels.scalar import bits_float, float_bits, go_left
 from gpuboost.kernels.structs import NUMERIC
 
 WORD_BYTES, CELL_BYTES = 8, 4
 MOST_NODES = 2**16  # of a tree
+ROWS_PER_THREAD = 2  # that walk together
 THREADS = 512  # of a block, one of which a multiprocessor holds at a time: enough to wait for shared memory, and few cells
 
 
@@ -58,7 +60,7 @@ def have_words(nodes: np.ndarray, leaf_size: int, largest_tree: int) -> bool:
 
 def shared_bytes(n_nodes: int, n_features: int, block: int) -> int:
     """Dynamic shared memory of a block: the words, and behind them the cells, those of a feature side by side."""
-    return n_nodes * WORD_BYTES + n_features * block * CELL_BYTES
+    return n_nodes * WORD_BYTES + n_features * block * ROWS_PER_THREAD * CELL_BYTES
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -79,40 +81,47 @@ def predict_by_words_kernel(is_coded: bool) -> CudaKernel:
 
     def predict_by_words(table, missing, words, first_word, groups, features, first_row, margin, first_tree, leaves):
         staged, cells, i = cuda.shared.array(0, uint64), cuda.shared.array(0, uint32), uint32(cuda.threadIdx.x)
-        own, step = uint32(uint32(words.size) * uint32(2) + i), uint32(cuda.blockDim.x)  # this thread's cells
+        own, step = uint32(uint32(words.size) * uint32(2) + i), uint32(cuda.blockDim.x)  # this thread's cells, of its first row
         while i < uint32(words.size):
             staged[i] = words[i]
             i = uint32(i + step)
         cuda.syncthreads()  # the words are there
-        n_rows, n_trees, row = uint32(table.shape[1]), uint32(first_word.size), thread_number()
-        while row < n_rows:
-            place = own
+        n_rows, n_trees = uint32(table.shape[1]), uint32(first_word.size)
+        row0 = uint32(uint32(cuda.blockIdx.x) * uint32(step * ROWS_PER_THREAD) + uint32(cuda.threadIdx.x))
+        while row0 < n_rows:
+            row1, place = uint32(row0 + step), own
+            row1 = row1 if row1 < n_rows else row0  # behind the last row its first one again, which no other thread writes
             for k in range(features.size):
-                cells[place] = cell_of(load_at(table, int64(features[k]) * int64(n_rows), row), missing)
-                place = uint32(place + step)
-            t, group, first_sum, total = uint32(0), int32(-1), int64(0), float32(0.0)
+                column = int64(features[k]) * int64(n_rows)
+                x0, x1 = load_at(table, column, row0), load_at(table, column, row1)
+                cells[place], cells[uint32(place + step)] = cell_of(x0, missing), cell_of(x1, missing)
+                place = uint32(place + uint32(step * ROWS_PER_THREAD))
+            t, group, first_sum, sum0, sum1 = uint32(0), int32(-1), int64(0), float32(0.0), float32(0.0)
             while t < n_trees:
                 own_group, root = load_at(groups, int64(0), t), uint32(load_at(first_word, int64(0), t))
                 if own_group != group:
                     if group >= int32(0):
-                        store_at(margin, first_sum, row, total)
+                        put_sums(margin, first_sum, row0, row1, uint32(row0 + step), sum0, sum1)
                     group = own_group
                     first_sum = int64(group) * int64(margin.shape[1]) + first_row
-                    total = load_at(margin, first_sum, row)
-                at, word = root, staged[root]
-                while (word & uint64(0xFFFF)) != uint64(0):
-                    low, high = uint32(word & uint64(0xFFFFFFFF)), uint32(word >> uint64(32))
-                    cell = cells[uint32(own + uint32(uint32(low >> uint32(16)) & uint32(0x7FFF)) * step)]
-                    left = uint32(root + uint32(low & uint32(0xFFFF)))
-                    at = left if below(cell, low, high) else uint32(left + uint32(1))
-                    word = staged[at]
-                total = float32(total + bits_float(uint32(word >> uint64(32))))
+                    sum0, sum1 = load_at(margin, first_sum, row0), load_at(margin, first_sum, row1)
+                at0, at1, word0 = root, root, staged[root]
+                word1 = word0
+                while ((word0 | word1) & uint64(0xFFFF)) != uint64(0):  # one of them is no leaf yet
+                    cell0 = cells[uint32(own + place_of(word0) * uint32(step * ROWS_PER_THREAD))]
+                    cell1 = cells[uint32(own + step + place_of(word1) * uint32(step * ROWS_PER_THREAD))]
+                    at0 = child_of(at0, root, word0, below(cell0, lower_half(word0), upper_half(word0)))
+                    at1 = child_of(at1, root, word1, below(cell1, lower_half(word1), upper_half(word1)))
+                    word0, word1 = staged[at0], staged[at1]
+                sum0, sum1 = float32(sum0 + bits_float(upper_half(word0))), float32(sum1 + bits_float(upper_half(word1)))
                 if leaves.shape[0] > 0:
-                    leaves[first_row + int64(row), first_tree + int64(t)] = int32(at - root)
+                    leaves[first_row + int64(row0), first_tree + int64(t)] = int32(at0 - root)
+                    if row1 == uint32(row0 + step):
+                        leaves[first_row + int64(row1), first_tree + int64(t)] = int32(at1 - root)
                 t = uint32(t + uint32(1))
             if group >= int32(0):
-                store_at(margin, first_sum, row, total)
-            row = uint32(row + n_threads())
+                put_sums(margin, first_sum, row0, row1, uint32(row0 + step), sum0, sum1)
+            row0 = uint32(row0 + n_threads() * uint32(ROWS_PER_THREAD))
 
     predict_by_words.__name__ = f"predict_{'codes' if is_coded else 'values'}_by_words_kernel"
     choices = {"code": (np.uint8, np.uint16)} if is_coded else {}
@@ -121,6 +130,37 @@ def predict_by_words_kernel(is_coded: bool) -> CudaKernel:
         "groups: int32[:], features: int32[:], first_row: int64, margin: float32[:, :], first_tree: int64, leaves: int32[:, :]",
         block=THREADS, blocks_per_sm=1, registers=64, **choices,
     )(predict_by_words)  # fmt: skip
+
+
+@device_function
+def put_sums(margin, first_sum, row0, row1, second, sum0, sum1):
+    """Store the margins of a thread's rows; of the second one where it is there. first_sum : where those of the output begin."""
+    store_at(margin, first_sum, row0, sum0)
+    if row1 == second:
+        store_at(margin, first_sum, row1, sum1)
+
+
+@device_function
+def lower_half(word):
+    return uint32(word & uint64(0xFFFFFFFF))
+
+
+@device_function
+def upper_half(word):
+    return uint32(word >> uint64(32))
+
+
+@device_function
+def place_of(word):
+    """uint32: the place of the feature; 0 of a leaf."""
+    return uint32(uint32(lower_half(word) >> uint32(16)) & uint32(0x7FFF))
+
+
+@device_function
+def child_of(at, root, word, goes_left):
+    """uint32: where the word of the child lies; that of a leaf goes nowhere."""
+    left = uint32(lower_half(word) & uint32(0xFFFF))
+    return at if left == uint32(0) else uint32(root + left + (uint32(0) if goes_left else uint32(1)))
 
 
 @device_function

@@ -70,7 +70,7 @@ def run_by_words(run, flat, table, missing, n_bins, first_row, margin, leaves):
         words = predict_words.split_words(flat.nodes[own], flat.leaf_values[own], n_bins, features)
         run(
             kernel, table, missing, words, begin[first:end] - begin[first], flat.first_output[first:end], features, first_row,
-            margin, first, leaves, threads=table.shape[1],
+            margin, first, leaves, threads=-(-table.shape[1] // predict_words.ROWS_PER_THREAD),
             shared=predict_words.shared_bytes(len(words), len(features), kernel.block),
         )  # fmt: skip
 

@@ -60,7 +60,7 @@ def few_at_a_time(feature: np.ndarray, begin: np.ndarray, block: int, room: int)
 
 @on_device(Predictor)
 class CudaPredictor(Predictor):
-    """A thread a row."""
+    """A thread a row, or two."""
 
     takes_sparse = True
 
@@ -95,7 +95,7 @@ class CudaPredictor(Predictor):
         for few in parts:
             self.device.launch(
                 kernel, table, missing, few.words, few.first_word, few.groups, few.features, first_row, margin, few.first_tree,
-                leaves, threads=table.shape[1],
+                leaves, threads=-(-table.shape[1] // predict_words.ROWS_PER_THREAD),
                 shared=predict_words.shared_bytes(few.words.size, few.features.size, self.device.block(kernel)),
             )  # fmt: skip
         return len(parts) > 0

@@ -31,7 +31,7 @@ def check(model, room, launches):
     assert [name for name in device.launches if "predict" in name] == launches
 
 
-CELLS = 3 * 32 * 4  # bytes: of three features, for a block of 32 threads
+CELLS = 3 * 32 * 2 * 4  # bytes: of three features, for a block of 32 threads of two rows each
 
 
 @pytest.mark.parametrize("room, launches", [
@@ -46,15 +46,15 @@ def test_as_many_trees_at_a_time_as_there_is_room_for(room, launches):
 
 
 def test_cells_are_those_of_the_features_that_trees_split_on():
-    """Trees on x0 and x2, on x2, and a leaf alone, of 8 bytes a node and, a feature, 4 for each of 2 threads."""
+    """Trees on x0 and x2, on x2, and a leaf alone, of 8 bytes a node and, a feature, 4 for each row of one thread."""
     feature, begin = np.array([0, -1, 2, -1, -1, 2, -1, -1, -1]), np.array([0, 5, 8, 9])
-    few = [(*bounds, features.tolist()) for *bounds, features in few_at_a_time(feature, begin, 2, 9 * 8 + 2 * 8)]
+    few = [(*bounds, features.tolist()) for *bounds, features in few_at_a_time(feature, begin, 1, 9 * 8 + 2 * 8)]
     assert few == [(0, 3, [0, 2])]
-    few = [(*bounds, features.tolist()) for *bounds, features in few_at_a_time(feature, begin, 2, 9 * 8 + 2 * 8 - 1)]
+    few = [(*bounds, features.tolist()) for *bounds, features in few_at_a_time(feature, begin, 1, 9 * 8 + 2 * 8 - 1)]
     assert few == [(0, 2, [0, 2]), (2, 3, [])]
-    few = [(*bounds, features.tolist()) for *bounds, features in few_at_a_time(feature, begin, 2, 5 * 8 + 2 * 8)]
+    few = [(*bounds, features.tolist()) for *bounds, features in few_at_a_time(feature, begin, 1, 5 * 8 + 2 * 8)]
     assert few == [(0, 1, [0, 2]), (1, 3, [2])]
-    assert few_at_a_time(feature, begin, 2, 5 * 8 + 2 * 8 - 1) == []
+    assert few_at_a_time(feature, begin, 1, 5 * 8 + 2 * 8 - 1) == []
 
 
 def test_sets_and_vector_leaves_have_no_words():
