@@ -198,7 +198,7 @@ def _write_items(counter, columns, words):
 # CUDA. A block bins up to 256 rows of 32 features. A warp takes 128 rows of every fourth feature, four a lane, which are sought
 # side by side; codes are written as columns at once and as records from shared memory, a record by a warp. 4 bytes read and 2
 # codes written per value; log2(n_bins) dependent loads of thresholds, which stay in the first-level cache. 11M × 28 values: 1.8
-# GB, 0.4 ms at 4.8 TB/s.
+# GB, 0.4 ms at 4.8 TB/s; an H200 takes 2.3, with one value a thread in 64 bits 5.7.
 
 TILE_ROWS = 256
 TILE_FEATURES = 32

@@ -17,7 +17,8 @@ one does not fit are predict.py's.
 
 Floor: values or codes of a row and margins are read once for all trees that fit, 11M × 28 values 1.3 GB, 0.3 ms at 4.8 TB/s;
 above it, some 22 instructions and 6 passes of shared memory for each warp, tree and level: 11M rows, 100 trees of depth 8 are
-6 ms.
+6 ms. On an H200 the whole prediction takes 22 ms, with one row a thread 26, and 39 with four rows a thread that were read from
+the first-level cache, where 32 lanes wanted 32 lines (of which 9 were for margins that the host spread).
 """
 
 from functools import cache
