@@ -7,6 +7,7 @@ import numpy as np
 
 from gpuboost.backend import Backend
 from gpuboost.backend.contract import Array, Memory
+from gpuboost.binned.cuts import Cuts
 from gpuboost.data.column_lists import ColumnLists, list_batches
 from gpuboost.data.dmatrix import DMatrix
 from gpuboost.data.tables.source import ColumnSource
@@ -56,12 +57,13 @@ def model_source(model: Model, dmatrix: DMatrix, by_name: bool) -> ColumnSource 
 
 def add_model_margin(
     model: Model, dmatrix: DMatrix, backend: Backend, margin: Array, leaves: Array | None = None, *,
-    get_flat: Callable[[Backend], Any] | None = None, by_name: bool = True,
+    get_flat: Callable[[Backend, Cuts | None], Any] | None = None, by_name: bool = True,
 ) -> None:  # fmt: skip
     """Add all trees, or the linear part, of a model to float32 margins (n_outputs, n_rows), and number the leaves where an array
     for them is given; both in the backend's memory.
 
-    get_flat : the trees as Predictor.flatten lays them out for values, where somebody keeps them. by_name : as model_source.
+    get_flat : the trees as Predictor.flatten lays them out for values, or for codes by these cuts, where somebody keeps them.
+    by_name : as model_source.
     Reads the table where the matrix has it, else its codes. Raises ValueError naming columns that do not match the model's.
     """
     if model.linear is not None:
@@ -69,15 +71,14 @@ def add_model_margin(
             add_columns(columns, model.linear.weights, margin[:, rows], backend.n_threads)
         return
     source = model_source(model, dmatrix, by_name)
-    if source is not None:
-        flat = get_flat(backend) if get_flat else backend.predictor.flatten(model.weighed_trees, model.tree_groups)
+    codes = dmatrix.any_binned() if source is None else None
+    cuts = None if codes is None else codes.cuts
+    flat = get_flat(backend, cuts) if get_flat else backend.predictor.flatten(model.weighed_trees, model.tree_groups, cuts)
+    if codes is not None:
+        backend.predictor.predict_codes(backend.memory.move_table(codes), flat, margin, leaves)
+    else:
+        assert source is not None
         add_source_margin(source, backend, flat, margin, leaves)
-        return
-    codes = dmatrix.any_binned()
-    assert codes is not None
-    codes = backend.memory.move_table(codes)
-    flat = backend.predictor.flatten(model.weighed_trees, model.tree_groups, codes.cuts)
-    backend.predictor.predict_codes(codes, flat, margin, leaves)
 
 
 def values_of(model: Model, dmatrix: DMatrix, by_name: bool = True) -> ColumnSource:

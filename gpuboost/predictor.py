@@ -10,6 +10,7 @@ from gpuboost.arrays import usual_form
 from gpuboost.backend import Backend
 from gpuboost.backend.contract import Array
 from gpuboost.backend.trees import flatten_trees
+from gpuboost.binned.cuts import Cuts
 from gpuboost.data.dmatrix import DMatrix
 from gpuboost.data.tables.device import current_device, put_on
 from gpuboost.data.tables.indices import check_indices
@@ -80,6 +81,7 @@ class Predictor:
         self.rounds = model.rounds(begin, end)  # another thread may add more while this one predicts
         self._model, self._n_rounds = model, model.n_rounds
         self._flat: dict[str, Any] = {}
+        self._flat_codes: dict[str, tuple[Cuts, Any]] = {}
         self._start: np.ndarray | None = None
         self._map: tuple[Any, int] | None = None
         self._contributions: Contributions | None = None
@@ -126,11 +128,18 @@ class Predictor:
         add_model_margin(model, data, backend, margin, leaves, get_flat=self.flat, by_name=by_name)
         return margin
 
-    def flat(self, backend: Backend) -> Any:
-        """The trees as Backend.flatten_trees lays them out for values, in the backend's memory."""
-        if backend.memory.name not in self._flat:
-            self._flat[backend.memory.name] = backend.predictor.flatten(self.rounds.weighed_trees, self.rounds.tree_groups)
-        return self._flat[backend.memory.name]
+    def flat(self, backend: Backend, cuts: Cuts | None = None) -> Any:
+        """The trees as Predictor.flatten of a backend lays them out in its memory: for values, or for codes by the cuts, of which
+        the last ones asked for are kept."""
+        memory, flatten = backend.memory.name, backend.predictor.flatten
+        if cuts is None:
+            if memory not in self._flat:
+                self._flat[memory] = flatten(self.rounds.weighed_trees, self.rounds.tree_groups)
+            return self._flat[memory]
+        known = self._flat_codes.get(memory)
+        if known is None or known[0] is not cuts:
+            self._flat_codes[memory] = known = cuts, flatten(self.rounds.weighed_trees, self.rounds.tree_groups, cuts)
+        return known[1]
 
     def few_rows(self, table: Any, missing: float) -> np.ndarray | None:
         """The table as predict_few_rows takes it: few rows of float32 or float64 on the host, as many columns as the model. None

@@ -12,6 +12,7 @@ from peer_versions import assert_same_nodes, xgboost_before
 from small_tables import PARAMS, make_table, model_bytes
 
 import gpuboost as gb
+from gpuboost.backend.cpu.predictor import CpuPredictor
 from gpuboost.model.model import Model
 from gpuboost.model_io import digest
 
@@ -57,6 +58,22 @@ def test_bins_predict_like_values(objective):
     np.testing.assert_array_equal(booster.predict(binned), booster.predict(plain))
     other = gb.QuantileDMatrix(X[::-1], y[::-1], ref=binned)
     np.testing.assert_array_equal(booster.predict(other), booster.predict(plain)[::-1])
+
+
+def test_bins_of_several_matrices_predict_in_turns(monkeypatch):
+    """The trees stay laid out for the cuts asked for last, and are laid out anew for others."""
+    X, y, _ = make_table("reg:squarederror")
+    binned, again, coarse = gb.QuantileDMatrix(X, y), gb.QuantileDMatrix(X, y), gb.QuantileDMatrix(X, y, max_bin=3)
+    booster = gb.train(PARAMS["reg:squarederror"], binned, 4)
+    expected, flattened = booster.predict(gb.DMatrix(X)), []
+    flatten = CpuPredictor.flatten
+    monkeypatch.setattr(CpuPredictor, "flatten", lambda self, *given: flattened.append(given) or flatten(self, *given))
+    for data, n_flattened in ((binned, 1), (binned, 1), (again, 2), (again, 2), (binned, 3)):
+        np.testing.assert_array_equal(booster.predict(data), expected)
+        assert len(flattened) == n_flattened
+    with pytest.raises(ValueError):
+        booster.predict(coarse)
+    np.testing.assert_array_equal(booster.predict(binned), expected)
 
 
 def test_shapes_of_predictions():
