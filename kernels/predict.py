@@ -208,18 +208,14 @@ def _choose_blocks(counter, batch, missing, features, n_words, n_keys, tops, n_l
     keys, tile = key_columns(n_keys), new_tile(batch.shape[1])
     own, sums = zeros(ROW_BLOCK, np.uint32), zeros((margin.shape[0], ROW_BLOCK), np.float32)
     while True:
-        begin = claim(counter) * ROW_BLOCK
-        if begin >= batch.shape[0]:
+        begin, n_rows = _next_keys(counter, batch, missing, features, n_words, tile, keys, is_large)
+        if n_rows <= 0:
             return
-        rows = batch[begin : begin + ROW_BLOCK]
-        if fill_keys(rows, missing, features, tile, keys):
-            is_large[0] = True
-        derive_keys(keys, n_words)
-        _copy_margins(margin, begin, rows.shape[0], sums, True)
+        _copy_margins(margin, begin, n_rows, sums, True)
         for t in range(n_levels.size):
-            choose_below(keys, rows.shape[0], tops, t, n_levels[t], own)
+            choose_below(keys, n_rows, tops, t, n_levels[t], own)
             _add_values(own, uint64(tree_groups[t]), sums)
-        _copy_margins(margin, begin, rows.shape[0], sums, False)
+        _copy_margins(margin, begin, n_rows, sums, False)
 
 
 @parallel_kernel
@@ -244,14 +240,22 @@ def _step_blocks(
 ):  # fmt: skip
     keys, tile = key_columns(forest[-1]), new_tile(batch.shape[1])
     while True:
-        begin = claim(counter) * ROW_BLOCK
-        if begin >= batch.shape[0]:
+        begin, n_rows = _next_keys(counter, batch, missing, features, n_words, tile, keys, is_large)
+        if n_rows <= 0:
             return
-        own = batch[begin : begin + ROW_BLOCK]
-        if fill_keys(own, missing, features, tile, keys):
+        add_leaves(keys, begin, n_rows, forest, leaf_values, tree_begin, tree_groups, sets, margin, leaves)
+
+
+@parallel_kernel.part
+def _next_keys(counter, batch, missing, features, n_words, tile, keys, is_large):
+    """Where the next block of rows begins, and its rows, of which these are the keys then; none where no block is left."""
+    begin = claim(counter) * ROW_BLOCK
+    n_rows = min(ROW_BLOCK, batch.shape[0] - begin)
+    if n_rows > 0:
+        if fill_keys(batch[begin : begin + n_rows], missing, features, tile, keys):
             is_large[0] = True
         derive_keys(keys, n_words)
-        add_leaves(keys, begin, own.shape[0], forest, leaf_values, tree_begin, tree_groups, sets, margin, leaves)
+    return begin, n_rows
 
 
 @parallel_kernel.part
