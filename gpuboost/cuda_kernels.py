@@ -55,6 +55,10 @@ def build_histograms_kernel(arguments: tuple[int, int]) -> CudaKernel:
     return histogram_tiles.build_histograms_kernel(*arguments)
 
 
+def predict_by_words_kernel(arguments: tuple[bool, bool]) -> CudaKernel:
+    return predict_words.predict_by_words_kernel(*arguments)
+
+
 # (factory, its arguments in turn). A kernel that is made by a function belongs here.
 FACTORIES: list[tuple[Callable[[Any], CudaKernel], list[Any]]] = [
     (gradients.elementwise_gradients_kernel, _formulas("margin", "label", "weight", "output", "parameters")),
@@ -66,7 +70,7 @@ FACTORIES: list[tuple[Callable[[Any], CudaKernel], list[Any]]] = [
     (histogram.build_histograms_global_kernel, [1, 2]),
     (evaluate_splits_kernel, [(False, False), (True, False), (True, True)]),
     (evaluate_category_splits_kernel, [False, True]),
-    (predict_words.predict_by_words_kernel, [False, True]),
+    (predict_by_words_kernel, [(False, False), (False, True), (True, False), (True, True)]),
 ]
 
 

@@ -195,10 +195,10 @@ def _write_items(counter, columns, words):
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# CUDA. A block bins up to 256 rows of 32 features. A warp takes 128 rows of every fourth feature, four a lane, which are sought
-# side by side; codes are written as columns at once and as records from shared memory, a record by a warp. 4 bytes read and 2
-# codes written per value; log2(n_bins) dependent loads of thresholds, which stay in the first-level cache. 11M × 28 values: 1.8
-# GB, 0.4 ms at 4.8 TB/s; an H200 takes 2.3, with one value a thread in 64 bits 5.7.
+# CUDA. A block bins as many rows as it has threads, 256, of 32 features. A warp takes 128 rows of every fourth feature, four a
+# lane, which are sought side by side; codes are written as columns at once and as records from shared memory, a record by a warp.
+# 4 bytes read and 2 codes written per value; log2(n_bins) dependent loads of thresholds, which stay in the first-level cache.
+# 11M × 28 values: 1.8 GB, 0.4 ms at 4.8 TB/s; an H200 takes 2.3, with one value a thread in 64 bits 5.7.
 
 TILE_ROWS = 256
 TILE_FEATURES = 32
@@ -212,7 +212,9 @@ WARP_ROWS = 128
     code=(np.uint8, np.uint16), block=TILE_ROWS, registers=64,
 )  # fmt: skip
 def bin_rows_kernel(values, missing, thresholds, offsets, first_row, columns, records, n_lost):
-    """bin_rows_cpu for a batch. values : float32 (n_features, rows), IN. n_lost : int64 (1,), INOUT."""
+    """bin_rows_cpu for a batch. values : float32 (n_features, rows), IN. n_lost : int64 (1,), INOUT.
+
+    A block has fewer threads than WARP_ROWS, or a multiple of them."""
     tile = cuda.shared.array((TILE_ROWS, TILE_WIDTH), uint16)
     n_features, n_rows, block_rows = int64(values.shape[0]), int64(values.shape[1]), int64(cuda.blockDim.x)
     n_groups = (n_features + TILE_FEATURES - 1) // TILE_FEATURES

@@ -1,24 +1,25 @@
-"""Prediction on a GPU from shared memory: the trees, a word of 8 bytes for each node, and what they look at of a row, a cell of 4
-bytes for each feature. Margins and leaves are predict.py's.
+"""Prediction on a GPU from shared memory: the trees, a word of 8 bytes for each node, and, where there is room, what they look at
+of a row, a cell of 4 bytes for each feature. Margins and leaves are predict.py's.
 
 A struct of a node is read field by field, and where 32 rows are at 32 nodes, each field of each is a line of the cache, and so is
 what each looks at. A word comes in one load, of a few passes:
 
     bits  0–15   the left child, 0 at a leaf; right = left + 1
-         16–30   the place of the feature among those that the trees look at, 0 at a leaf
+         16–30   the feature, or with cells its place among those that the trees look at; 0 at a leaf
             31   whether missing values go left                          (of values)
          32–63   the threshold, or the value of the leaf, as float32     (of values, and of leaves)
          32–47   the bin, 48–63 the code that goes left beside the bins up to it (scalar.also_left)      (of codes)
 
 A cell holds a value, NaN for any missing one, or a code. Those of a row are all in one bank, which no other lane of the warp
-reads: one pass, whatever the features. A thread goes down each tree with two rows, whose loads do not wait for each other. Trees
-are taken as many at a time as shared memory has room for, cells included. Vector leaves, sets of categories, and trees of which
-one does not fit are predict.py's.
+reads: one pass, whatever the features. Without cells, for trees of many features and on GPUs of little shared memory, a warp
+reads up to 32 lines of the first-level cache. A thread goes down each tree with two rows, whose loads do not wait for each other.
+Trees are taken as many at a time as shared memory has room for. Vector leaves, sets of categories, and trees of which one does
+not fit are predict.py's.
 
 Floor: values or codes of a row and margins are read once for all trees that fit, 11M × 28 values 1.3 GB, 0.3 ms at 4.8 TB/s;
 above it, some 22 instructions and 6 passes of shared memory for each warp, tree and level: 11M rows, 100 trees of depth 8 are
-6 ms. On an H200 the whole prediction takes 22 ms, with one row a thread 26, and 39 with four rows a thread that were read from
-the first-level cache, where 32 lanes wanted 32 lines (of which 9 were for margins that the host spread).
+6 ms. On an H200 the whole prediction takes 22 ms with cells (benchmarks/gpu_others.py). Not measured without: what they replaced,
+with four rows a thread, took 39, of which some 15 were for margins that the host spread.
 """
 
 from functools import cache
@@ -32,17 +33,17 @@ from gpuboost.kernels.scalar import bits_float, float_bits, go_left
 from gpuboost.kernels.structs import NUMERIC
 
 WORD_BYTES, CELL_BYTES = 8, 4
-MOST_NODES = 2**16  # of a tree
+MOST_NODES, MOST_FEATURES = 2**16, 2**15  # of a tree, of a table
 ROWS_PER_THREAD = 2  # that walk together
-THREADS = 512  # of a block, one of which a multiprocessor holds at a time: enough to wait for shared memory, and few cells
+THREADS = {False: 1024, True: 512}  # of a block, with cells enough to wait for shared memory, and few cells
 
 
-def split_words(nodes: np.ndarray, leaf_values: np.ndarray, n_bins: np.ndarray | None, features: np.ndarray) -> np.ndarray:
+def split_words(nodes: np.ndarray, leaf_values: np.ndarray, n_bins: np.ndarray | None, features: np.ndarray | None) -> np.ndarray:
     """uint64 (n_nodes,): the words of trees without sets. nodes : FLAT_NODE. leaf_values : float32 (n_nodes, 1). n_bins : int32
-    (n_features,), for codes; None: for values. features : ascending, all that the nodes split on."""
+    (n_features,), for codes; None: for values. features : of the cells, ascending, all that the nodes split on; None without."""
     is_leaf = nodes["feature"] < 0
     feature, default_left = np.where(is_leaf, 0, nodes["feature"]), nodes["default_left"].astype(np.uint64)
-    place = np.where(is_leaf, 0, np.searchsorted(features, feature)).astype(np.uint64)
+    place = (feature if features is None else np.where(is_leaf, 0, np.searchsorted(features, feature))).astype(np.uint64)
     low = nodes["left"].astype(np.uint64) | place << np.uint64(16)
     if n_bins is None:
         low |= default_left << np.uint64(31)
@@ -56,7 +57,8 @@ def split_words(nodes: np.ndarray, leaf_values: np.ndarray, n_bins: np.ndarray |
 
 def have_words(nodes: np.ndarray, leaf_size: int, largest_tree: int) -> bool:
     """Whether these trees fit into words."""
-    return leaf_size == 1 and largest_tree <= MOST_NODES and bool((nodes["kind"] == NUMERIC).all())
+    is_small = leaf_size == 1 and largest_tree <= MOST_NODES and nodes["feature"].max(initial=-1) < MOST_FEATURES
+    return bool(is_small and (nodes["kind"] == NUMERIC).all())
 
 
 def shared_bytes(n_nodes: int, n_features: int, block: int) -> int:
@@ -69,16 +71,17 @@ def shared_bytes(n_nodes: int, n_features: int, block: int) -> int:
 
 
 @cache
-def predict_by_words_kernel(is_coded: bool) -> CudaKernel:
+def predict_by_words_kernel(is_coded: bool, has_cells: bool) -> CudaKernel:
     """predict_values_cpu or predict_codes_cpu for all rows of a batch or page, and some trees.
 
     table : float32 values, or uint8 or uint16 codes (n_features, n_rows), IN. missing : of values.
     words : uint64 (n_nodes,), IN, split_words. first_word : int64 (n_trees,), groups : int32 (n_trees,), IN. Where the words of
-        each tree begin, and the output that it adds to. features : int32 (k,), IN, as split_words was given them.
+        each tree begin, and the output that it adds to. features : int32 (k,), IN, of the cells; (0,) without.
     first_row : the batch's, within margin : float32 (n_outputs, n_rows), INOUT, and leaves : int32 (n_rows or 0, all trees), OUT,
         where these trees begin at first_tree.
     """
     cell_of, below = (code_cell, below_code) if is_coded else (value_cell, below_value)
+    look = look_at_cell if has_cells else look_at_code if is_coded else look_at_value
 
     def predict_by_words(table, missing, words, first_word, groups, features, first_row, margin, first_tree, leaves):
         staged, cells, i = cuda.shared.array(0, uint64), cuda.shared.array(0, uint32), uint32(cuda.threadIdx.x)
@@ -109,8 +112,8 @@ def predict_by_words_kernel(is_coded: bool) -> CudaKernel:
                 at0, at1, word0 = root, root, staged[root]
                 word1 = word0
                 while ((word0 | word1) & uint64(0xFFFF)) != uint64(0):  # one of them is no leaf yet
-                    cell0 = cells[uint32(own + place_of(word0) * uint32(step * ROWS_PER_THREAD))]
-                    cell1 = cells[uint32(own + step + place_of(word1) * uint32(step * ROWS_PER_THREAD))]
+                    cell0 = look(cells, own, step, table, place_of(word0), row0, missing)
+                    cell1 = look(cells, uint32(own + step), step, table, place_of(word1), row1, missing)
                     at0 = child_of(at0, root, word0, below(cell0, lower_half(word0), upper_half(word0)))
                     at1 = child_of(at1, root, word1, below(cell1, lower_half(word1), upper_half(word1)))
                     word0, word1 = staged[at0], staged[at1]
@@ -124,12 +127,13 @@ def predict_by_words_kernel(is_coded: bool) -> CudaKernel:
                 put_sums(margin, first_sum, row0, row1, uint32(row0 + step), sum0, sum1)
             row0 = uint32(row0 + n_threads() * uint32(ROWS_PER_THREAD))
 
-    predict_by_words.__name__ = f"predict_{'codes' if is_coded else 'values'}_by_words_kernel"
+    name = f"predict_{'codes' if is_coded else 'values'}_by_words{'_and_cells' if has_cells else ''}"
+    predict_by_words.__name__ = f"{name}_kernel"
     choices = {"code": (np.uint8, np.uint16)} if is_coded else {}
     return cuda_kernel(
         f"table: {'code' if is_coded else 'float32'}[:, :], missing: float32, words: uint64[:], first_word: int64[:], "
         "groups: int32[:], features: int32[:], first_row: int64, margin: float32[:, :], first_tree: int64, leaves: int32[:, :]",
-        block=THREADS, blocks_per_sm=1, registers=64, **choices,
+        block=THREADS[has_cells], blocks_per_sm=1024 // THREADS[has_cells], registers=64, **choices,
     )(predict_by_words)  # fmt: skip
 
 
@@ -172,6 +176,22 @@ def value_cell(x, missing):
 @device_function
 def code_cell(code, missing):
     return uint32(code)
+
+
+@device_function
+def look_at_cell(cells, own, step, table, place, row, missing):
+    """uint32: what a split looks at of a row. own : where its cells begin. place : of the feature."""
+    return cells[uint32(own + place * uint32(step * ROWS_PER_THREAD))]
+
+
+@device_function
+def look_at_value(cells, own, step, table, place, row, missing):
+    return value_cell(load_at(table, int64(place) * int64(table.shape[1]), row), missing)
+
+
+@device_function
+def look_at_code(cells, own, step, table, place, row, missing):
+    return code_cell(load_at(table, int64(place) * int64(table.shape[1]), row), missing)
 
 
 @device_function

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from cuda_runners import assert_same, each_runner
+from cuda_runners import SimulatorRunner, assert_same, each_runner
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
@@ -56,6 +56,17 @@ def check_batch(run, values, cuts, dtype=np.uint8, missing=np.nan, first_row=0, 
     assert_same(page.columns, expected.columns)
     assert_same(page.records, expected.records)
     return n_lost
+
+
+@pytest.mark.parametrize("block", [128, 256])
+@pytest.mark.parametrize("n_rows, n_features", [(300, 5), (97, 33)])
+def test_blocks_of_several_warps_take_all_rows(block, n_rows, n_features):
+    """As large as on a GPU: four rows of a lane, features and parts of the rows dealt to warps."""
+    rng = np.random.default_rng(n_rows)
+    values = rng.normal(size=(n_features, n_rows)).astype(np.float32)
+    cuts = cuts_of(*(np.sort(rng.normal(size=n)) for n in rng.integers(0, 20, n_features)))
+    for dtype in (np.uint8, np.uint16):
+        check_batch(SimulatorRunner(2, block, "shuffled", 0xA5), values, cuts, dtype, first_row=3)
 
 
 SPECIAL = [0.0, -0.0, 1.0, 5.0, 1e-45, np.nan, np.inf, -np.inf, SENTINEL]

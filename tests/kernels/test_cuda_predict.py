@@ -58,16 +58,16 @@ def random_forest(rng, thresholds, n_trees, n_outputs, leaf_size=1):
     return replace(flat, leaf_values=np.hstack([flat.leaf_values, others]))
 
 
-def run_by_words(run, flat, table, missing, n_bins, first_row, margin, leaves):
+def run_by_words(run, flat, table, missing, n_bins, first_row, margin, leaves, has_cells):
     """predict_words.py, the first trees and then the others. n_bins : of codes."""
-    n_trees, kernel = len(flat.first_node), predict_words.predict_by_words_kernel(n_bins is not None)
+    n_trees, kernel = len(flat.first_node), predict_words.predict_by_words_kernel(n_bins is not None, has_cells)
     begin = np.append(flat.first_node, len(flat.nodes))
     assert predict_words.have_words(flat.nodes, 1, np.diff(begin).max(initial=0))
     for first, end in ((0, n_trees // 3), (n_trees // 3, n_trees)):
         own = slice(begin[first], begin[end])
         feature = flat.nodes["feature"][own]
-        features = np.unique(feature[feature >= 0]).astype(np.int32)
-        words = predict_words.split_words(flat.nodes[own], flat.leaf_values[own], n_bins, features)
+        features = np.unique(feature[feature >= 0]).astype(np.int32) if has_cells else np.zeros(0, np.int32)
+        words = predict_words.split_words(flat.nodes[own], flat.leaf_values[own], n_bins, features if has_cells else None)
         run(
             kernel, table, missing, words, begin[first:end] - begin[first], flat.first_output[first:end], features, first_row,
             margin, first, leaves, threads=-(-table.shape[1] // predict_words.ROWS_PER_THREAD),
@@ -85,10 +85,10 @@ def check_values(run, flat, values, missing, margin, first_row, with_leaves):
     run(predict_values_kernel, values, missing, *on_device(flat), first_row, margin, leaves, threads=values.shape[1])
     assert_same(margin, expected)
     assert_same(leaves, expected_leaves)
-    if flat.leaf_values.shape[1] == 1:
-        leaves[...] = -7
-        run_by_words(run, flat, values, missing, None, first_row, start, leaves)
-        assert_same(start, expected)
+    for has_cells in (True, False)[: 2 if flat.leaf_values.shape[1] == 1 else 0]:
+        again, leaves[...] = start.copy(), -7
+        run_by_words(run, flat, values, missing, None, first_row, again, leaves, has_cells)
+        assert_same(again, expected)
         assert_same(leaves, expected_leaves)
 
 
@@ -103,9 +103,9 @@ def check_codes(run, flat, columns, n_bins, margin, first_row, with_leaves):
     run(predict_codes_kernel, columns, n_bins, NO_LIST, counts, *on_device(flat), first_row, margin, leaves, threads=n_rows)
     assert_same(margin, expected)
     assert_same(leaves, expected_leaves)
-    if flat.leaf_values.shape[1] == 1:
+    for has_cells in (True, False)[: 2 if flat.leaf_values.shape[1] == 1 else 0]:
         again, leaves[...] = start.copy(), -7
-        run_by_words(run, flat, columns, np.nan, n_bins, first_row, again, leaves)
+        run_by_words(run, flat, columns, np.nan, n_bins, first_row, again, leaves, has_cells)
         assert_same(again, expected)
         assert_same(leaves, expected_leaves)
     #   and some of them, from the back of a list

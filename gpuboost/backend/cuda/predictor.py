@@ -19,17 +19,20 @@ from gpuboost.model.tree import Tree
 
 __all__ = ["CudaPredictor"]
 
+TREES_FOR_CELLS = 4  # at a time, on average: rows become cells again for the next ones, which takes as long as a tree or two
+
 
 @dataclass(frozen=True)
 class FewTrees:
     """Some of a forest's trees, as kernels/predict_words.py takes them: words, where those of each tree begin, its output, the
-    features that they split on, and the first one's number."""
+    features of cells, the first tree's number, and whether there are cells."""
 
     words: Array
     first_word: Array
     groups: Array
     features: Array
     first_tree: int
+    has_cells: bool
 
 
 @dataclass(frozen=True)
@@ -41,8 +44,8 @@ class TreesInWords(FlatTrees):
 
 def few_at_a_time(feature: np.ndarray, begin: np.ndarray, block: int, room: int) -> list[tuple[int, int, np.ndarray]]:
     """(first tree, last + 1, features that they split on, int32) of as many trees at a time as a block's shared memory has room
-    for; none where one is too large. feature : of each node, negative at a leaf. begin : where each tree's nodes begin; the end.
-    """
+    for, with cells for its rows; none where one is too large. feature : of each node, negative at a leaf. begin : where each
+    tree's nodes begin; the end. block : 0 for none of these cells."""
     parts, first, n_trees, features = [], 0, len(begin) - 1, np.zeros(0, np.int32)
     for tree in range(n_trees):
         own = np.unique(feature[begin[tree] : begin[tree + 1]]).astype(np.int32)
@@ -76,23 +79,28 @@ class CudaPredictor(Predictor):
 
     def _parts(self, flat: FlatTrees, cuts: Cuts | None) -> Iterator[FewTrees]:
         """Of trees in host memory, all or none. cuts : for codes."""
-        begin, kernel = np.append(flat.first_node, len(flat.nodes)), predict_words.predict_by_words_kernel(cuts is not None)
+        begin, feature = np.append(flat.first_node, len(flat.nodes)), flat.nodes["feature"]
         if not predict_words.have_words(flat.nodes, flat.leaf_values.shape[1], np.diff(begin).max(initial=0)):
             return
-        bounds = few_at_a_time(flat.nodes["feature"], begin, self.device.block(kernel), self.device.shared_limit)
+        room, block = self.device.shared_limit, self.device.block(predict_words.predict_by_words_kernel(cuts is not None, True))
+        bounds = few_at_a_time(feature, begin, block, room)
+        has_cells = 0 < len(bounds) <= -(-len(flat.first_node) // TREES_FOR_CELLS)
+        if not has_cells:
+            bounds = few_at_a_time(feature, begin, 0, room)
         n_bins, put = None if cuts is None else cuts.n_bins, self.device.put
         for first, end, features in bounds:
             own = slice(begin[first], begin[end])
-            words = predict_words.split_words(flat.nodes[own], flat.leaf_values[own], n_bins, features)
+            words = predict_words.split_words(flat.nodes[own], flat.leaf_values[own], n_bins, features if has_cells else None)
             first_word, groups = put(begin[first:end] - begin[first]), put(flat.first_output[first:end])
-            yield FewTrees(put(words), first_word, groups, put(features), first)
+            yield FewTrees(put(words), first_word, groups, put(features if has_cells else features[:0]), first, has_cells)
 
     def _predict_by_words(
         self, table: Array, missing: float, is_coded: bool, flat: FlatTrees, first_row: int, margin: Array, leaves: Array
     ) -> bool:
         """Whether these trees have words, by which it is done then."""
-        parts, kernel = flat.parts if isinstance(flat, TreesInWords) else (), predict_words.predict_by_words_kernel(is_coded)
+        parts = flat.parts if isinstance(flat, TreesInWords) else ()
         for few in parts:
+            kernel = predict_words.predict_by_words_kernel(is_coded, few.has_cells)
             self.device.launch(
                 kernel, table, missing, few.words, few.first_word, few.groups, few.features, first_row, margin, few.first_tree,
                 leaves, threads=-(-table.shape[1] // predict_words.ROWS_PER_THREAD),

@@ -8,15 +8,17 @@ import gpuboost as gb
 from gpuboost.backend.cpu.predictor import CpuPredictor
 from gpuboost.backend.cuda.predictor import CudaPredictor, few_at_a_time
 
-BY_WORDS, BY_NODES = "predict_words.predict_values_by_words_kernel", "predict.predict_values_kernel"
+BY_CELLS, BY_WORDS = (f"predict_words.predict_values_by_words{cells}_kernel" for cells in ("_and_cells", ""))
+BY_NODES = "predict.predict_values_kernel"
 RNG = np.random.default_rng(1)
 X, LABEL = RNG.normal(size=(200, 3)).astype(np.float32), RNG.integers(0, 2, 200)
 
 
-def trained(**params):
+def trained(n_rounds=2, **params):
     params = {"max_depth": 3, "min_child_weight": 0.0, "max_bin": 16, **params}
     categories = gb.DMatrix(np.floor(X * 3) % 7, LABEL, feature_types=["q", "c", "q"])
-    return gb.train(params, categories if "max_cat_to_onehot" in params else gb.DMatrix(X, LABEL), 2, verbose_eval=False).model
+    dtrain = categories if "max_cat_to_onehot" in params else gb.DMatrix(X, LABEL)
+    return gb.train(params, dtrain, n_rounds, verbose_eval=False).model
 
 
 def check(model, room, launches):
@@ -35,14 +37,20 @@ CELLS = 3 * 32 * 2 * 4  # bytes: of three features, for a block of 32 threads of
 
 
 @pytest.mark.parametrize("room, launches", [
-    (CELLS + 60 * 8, [BY_WORDS]), (CELLS + 60 * 8 - 1, [BY_WORDS] * 2), (CELLS + 15 * 8, [BY_WORDS] * 4),
-    (CELLS + 15 * 8 - 1, [BY_NODES]),
+    (CELLS + 60 * 8, [BY_CELLS]), (CELLS + 60 * 8 - 1, [BY_WORDS]), (60 * 8, [BY_WORDS]), (60 * 8 - 1, [BY_WORDS] * 2),
+    (15 * 8, [BY_WORDS] * 4), (15 * 8 - 1, [BY_NODES]),
 ])  # fmt: skip
 def test_as_many_trees_at_a_time_as_there_is_room_for(room, launches):
     model = trained(objective="multi:softprob", num_class=2)
     assert [tree.n_nodes for tree in model.trees] == [15] * 4
     assert all(set(tree.feature[tree.left_child >= 0]) == {0, 1, 2} for tree in model.trees)
     check(model, room, launches)
+
+
+def test_rows_become_cells_again_for_every_few_trees():
+    model = trained(n_rounds=4, objective="multi:softprob", num_class=2)
+    assert [tree.n_nodes for tree in model.trees] == [15] * 8
+    check(model, CELLS + 60 * 8, [BY_CELLS] * 2)
 
 
 def test_cells_are_those_of_the_features_that_trees_split_on():
