@@ -73,9 +73,12 @@ def kernels(device: Any, names: list[str], scale: float) -> Items:
         return gb.QuantileDMatrix(*values(), max_bin=256)
 
     matrix = cache(bins)
-    workloads = {"binning": gpu_kernels.binning(bins)} | {
-        name: gpu_kernels.training(matrix, {"objective": task.objective, "device": "cuda", **params}, n_rounds=2)
-        for name, params in TRAININGS.items()
+    common = {"objective": task.objective, "device": "cuda"}
+    trained = common | {"max_depth": task.max_depth}
+    workloads = {
+        "binning": gpu_kernels.binning(bins),
+        "prediction": gpu_kernels.prediction(matrix, lambda: values()[0], trained, gpu_others.TREES if scale == 1 else 2),
+        **{name: gpu_kernels.training(matrix, common | params, n_rounds=2) for name, params in TRAININGS.items()},
     }
     return {name: lambda name=name: gpu_kernels.measure(device, workloads[name], sizes_of(scale)) for name in names}
 
@@ -100,7 +103,7 @@ PARTS: dict[str, tuple[Callable[[Any, list[str], float], Items], list[str]]] = {
     "digests": (digests, list(gpu_digests.CASES)),
     "training": (training, list(gpu_tasks.TASKS)),
     "others": (others, list(gpu_others.OTHERS)),
-    "kernels": (kernels, ["binning", *TRAININGS]),
+    "kernels": (kernels, ["binning", "prediction", *TRAININGS]),
 }
 
 

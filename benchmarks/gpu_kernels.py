@@ -91,6 +91,7 @@ FLOORS: dict[str, Callable[[Any, Callable[[Any], np.ndarray]], tuple[float, floa
     "draw_by_gradient_kernel": lambda a, fetch: (8.0 * a.kept.size + 24.0 * a.kept.size * a.grad.shape[0], 0.0),
     "compact_codes_kernel": lambda a, fetch: (float(fetch(a.n_drawn)[0]) * (4 + 2 * 4 * a.selected.shape[1]), 0.0),
     "bin_rows_kernel": lambda a, fetch: (float(a.values.nbytes + 2 * a.values.size * a.columns.dtype.itemsize), 0.0),
+    "predict_(values|codes)_by_words(_and_cells)?_kernel": lambda a, fetch: (float(a.table.nbytes + 8 * a.table.shape[1]), 0.0),
     "count_digits_kernel": lambda a, fetch: (float(a.values.nbytes), 0.0),
 }
 
@@ -220,6 +221,16 @@ def training(make: Callable[[], Any], params: dict[str, Any], n_rounds: int) -> 
         return run
 
     return Workload(prepare, "round", n_rounds)
+
+
+def prediction(make: Callable[[], Any], table: Callable[[], Any], params: dict[str, Any], n_rounds: int) -> Workload:
+    """make : the matrix to train on. table : what is predicted, from values."""
+
+    def prepare(device: Any) -> Callable[[], None]:
+        booster, data = gb.train(params, make(), n_rounds, verbose_eval=False), gb.DMatrix(table())
+        return lambda: booster.predict(data)
+
+    return Workload(prepare, "table")
 
 
 def binning(make: Callable[[], Any]) -> Workload:

@@ -35,8 +35,9 @@ def device(use_backend, monkeypatch):
     task = Task("small", 100, 10, partial(higgs_like, n_features=10), n_rounds=7, max_depth=1, test_rows=100)
     monkeypatch.setattr(gpu_tasks, "TASKS", {DEPTH_8: gpu_tasks.GpuTask("small", task)})
     monkeypatch.setattr(gpu, "TRAININGS", {"one split": {"max_depth": 1}})
-    items = {"ceilings": ["copy", "gather"], "digests": ["depth 1"], "training": [DEPTH_8], "kernels": ["binning", "one split"],
-             "others": list(gpu_others.OTHERS)}  # fmt: skip
+    monkeypatch.setattr(gpu_others, "FREE_MB", (4000,))
+    items = {"ceilings": ["copy", "gather"], "digests": ["depth 1"], "training": [DEPTH_8], "others": list(gpu_others.OTHERS),
+             "kernels": ["binning", "prediction", "one split"]}  # fmt: skip
     monkeypatch.setattr(gpu, "PARTS", {part: (gpu.PARTS[part][0], names) for part, names in items.items()})
     return device
 
@@ -49,6 +50,8 @@ def test_all_parts_are_measured_kept_and_told(device, tmp_path):
     assert found["digests"]["items"]["depth 1"]["differs"] == []
     ours = found["training"]["items"][DEPTH_8]["gpuboost"]
     assert ours["rounds"] == 7 and ours["ms_per_tree"] > 0 and 0.4 < ours["quality"]["auc"] <= 1
+    records = {r["kernel"]: r for r in found["kernels"]["items"]["prediction"]}
+    assert records["predict_words.predict_values_by_words_and_cells_kernel"]["MB"] == pytest.approx(1e-6 * (4 * 10 + 8) * 100)
     records = {r["kernel"]: r for r in found["kernels"]["items"]["one split"]}
     assert records["row_leaves.find_leaves_kernel"]["MB"] == pytest.approx(3e-6 * 100)
     adds = 2 * 10 * 2 * 100  # two for each feature of a row, of two limbs: so are few rows
