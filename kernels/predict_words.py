@@ -43,7 +43,7 @@ def split_words(nodes: np.ndarray, leaf_values: np.ndarray, n_bins: np.ndarray |
     (n_features,), for codes; None: for values. features : of the cells, ascending, all that the nodes split on; None without."""
     is_leaf = nodes["feature"] < 0
     feature, default_left = np.where(is_leaf, 0, nodes["feature"]), nodes["default_left"].astype(np.uint64)
-    place = (feature if features is None else np.where(is_leaf, 0, np.searchsorted(features, feature))).astype(np.uint64)
+    place = (feature if features is None else np.where(is_leaf, 0, places_of(features)[feature])).astype(np.uint64)
     low = nodes["left"].astype(np.uint64) | place << np.uint64(16)
     if n_bins is None:
         low |= default_left << np.uint64(31)
@@ -53,6 +53,13 @@ def split_words(nodes: np.ndarray, leaf_values: np.ndarray, n_bins: np.ndarray |
         high = nodes["bin"].astype(np.uint32) | also << np.uint32(16)
     high = np.where(is_leaf, np.ascontiguousarray(leaf_values[:, 0]).view(np.uint32), high)
     return np.where(is_leaf, np.uint64(0), low) | high.astype(np.uint64) << np.uint64(32)
+
+
+def places_of(features: np.ndarray) -> np.ndarray:
+    """int64: by feature its place among these."""
+    places = np.zeros(int(features.max(initial=0)) + 1, np.int64)
+    places[features] = np.arange(len(features))
+    return places
 
 
 def have_words(nodes: np.ndarray, leaf_size: int, largest_tree: int) -> bool:

@@ -15,6 +15,7 @@ from gpuboost.binned.cuts import Cuts
 from gpuboost.binned.matrix import BinnedMatrix
 from gpuboost.binned.pages import SparsePage, StoredRows
 from gpuboost.kernels import predict, predict_codes, predict_words, reduce, reweigh, sparse
+from gpuboost.kernels.predict_words import places_of, shared_bytes
 from gpuboost.model.tree import Tree
 
 __all__ = ["CudaPredictor"]
@@ -46,19 +47,22 @@ def few_at_a_time(feature: np.ndarray, begin: np.ndarray, block: int, room: int)
     """(first tree, last + 1, features that they split on, int32) of as many trees at a time as a block's shared memory has room
     for, with cells for its rows; none where one is too large. feature : of each node, negative at a leaf. begin : where each
     tree's nodes begin; the end. block : 0 for none of these cells."""
-    parts, first, n_trees, features = [], 0, len(begin) - 1, np.zeros(0, np.int32)
+    n_trees, is_split = len(begin) - 1, feature >= 0
+    features = np.flatnonzero(np.bincount(feature[is_split])).astype(np.int32)
+    place = places_of(features)
+    looked_at = np.zeros((n_trees, len(features)), bool)
+    looked_at[np.repeat(np.arange(n_trees), np.diff(begin))[is_split], place[feature[is_split]]] = True
+    parts, first, own = [], 0, np.zeros(len(features), bool)
     for tree in range(n_trees):
-        own = np.unique(feature[begin[tree] : begin[tree + 1]]).astype(np.int32)
-        own = own[own >= 0]
-        together = np.union1d(features, own)
-        if predict_words.shared_bytes(begin[tree + 1] - begin[first], len(together), block) <= room:
-            features = together
+        together = own | looked_at[tree]
+        if shared_bytes(begin[tree + 1] - begin[first], np.count_nonzero(together), block) <= room:
+            own = together
             continue
-        if predict_words.shared_bytes(begin[tree + 1] - begin[tree], len(own), block) > room:
+        if shared_bytes(begin[tree + 1] - begin[tree], np.count_nonzero(looked_at[tree]), block) > room:
             return []
-        parts.append((first, tree, features))
-        first, features = tree, own
-    return [*parts, (first, n_trees, features)] if n_trees else []
+        parts.append((first, tree, features[own]))
+        first, own = tree, looked_at[tree]
+    return [*parts, (first, n_trees, features[own])] if n_trees else []
 
 
 @on_device(Predictor)
@@ -104,7 +108,7 @@ class CudaPredictor(Predictor):
             self.device.launch(
                 kernel, table, missing, few.words, few.first_word, few.groups, few.features, first_row, margin, few.first_tree,
                 leaves, threads=-(-table.shape[1] // predict_words.ROWS_PER_THREAD),
-                shared=predict_words.shared_bytes(few.words.size, few.features.size, self.device.block(kernel)),
+                shared=shared_bytes(few.words.size, few.features.size, self.device.block(kernel)),
             )  # fmt: skip
         return len(parts) > 0
 
