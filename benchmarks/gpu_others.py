@@ -1,8 +1,8 @@
 """What a GPU takes for more than training from its memory: prediction, and pages that come from the host each time.
 
-    prediction    milliseconds for all rows of a table on the GPU by TREES trees, from values and from a matrix of codes, with the
-                  result on the host; from values of XGBoost's, too, where it is installed, whose result stays on the GPU (its
-                  matrices remember what was predicted of them)
+    prediction    milliseconds for all rows of a table on the GPU by TREES trees, from values and from a matrix of codes; the
+                  result stays there; from values of XGBoost's, too, where it is installed (its matrices remember what was
+                  predicted of them)
     pages         ms per tree where no page stays on the GPU: all come from page-locked memory at every level
     little memory the same with so many MB left on the GPU, whose pages stay there as far as they find room; and the first of
                   these sizes that is too small to train, where there is one

@@ -38,12 +38,12 @@ ROWS_PER_THREAD = 2  # that walk together
 THREADS = {False: 1024, True: 512}  # of a block, with cells enough to wait for shared memory, and few cells
 
 
-def split_words(nodes: np.ndarray, leaf_values: np.ndarray, n_bins: np.ndarray | None, features: np.ndarray | None) -> np.ndarray:
+def split_words(nodes: np.ndarray, leaf_values: np.ndarray, n_bins: np.ndarray | None, features: np.ndarray) -> np.ndarray:
     """uint64 (n_nodes,): the words of trees without sets. nodes : FLAT_NODE. leaf_values : float32 (n_nodes, 1). n_bins : int32
-    (n_features,), for codes; None: for values. features : of the cells, ascending, all that the nodes split on; None without."""
+    (n_features,), for codes; None: for values. features : of the cells, ascending, all that the nodes split on; (0,) without."""
     is_leaf = nodes["feature"] < 0
     feature, default_left = np.where(is_leaf, 0, nodes["feature"]), nodes["default_left"].astype(np.uint64)
-    place = (feature if features is None else np.where(is_leaf, 0, places_of(features)[feature])).astype(np.uint64)
+    place = (feature if features.size == 0 else np.where(is_leaf, 0, places_of(features)[feature])).astype(np.uint64)
     low = nodes["left"].astype(np.uint64) | place << np.uint64(16)
     if n_bins is None:
         low |= default_left << np.uint64(31)

@@ -228,8 +228,8 @@ def _for_this_machine(text):
     text = text.replace('asm sideeffect "mov.u32 $0, %dynamic_smem_size;", "=r"()', "@dynamic_size()")
     for name in re.findall(r'^@("\w+") = external addrspace\(3\)', text, re.MULTILINE):
         text = text.replace(f"@{name}", "@dynamic_shared")
-    first, *others = re.split(r"^(?=@dynamic_shared = external)", text, flags=re.MULTILINE)  # arrays of any type are one memory
-    text = first + "".join(part if i == 0 else part.partition("\n")[2] for i, part in enumerate(others))
+    before, first, others = text.partition("@dynamic_shared = external")  # arrays of any type are one memory
+    text = before + first + re.sub(r"^@dynamic_shared = external.*\n", "", others, flags=re.MULTILINE)
     array = r'^@"(\w+)" = addrspace\(3\) global \[(\d+) x (\w+)\].*$'
     shared = re.findall(array, text, re.MULTILINE)
     assert len(shared) == text.count("= addrspace(3) global")

@@ -67,7 +67,7 @@ def run_by_words(run, flat, table, missing, n_bins, first_row, margin, leaves, h
         own = slice(begin[first], begin[end])
         feature = flat.nodes["feature"][own]
         features = np.unique(feature[feature >= 0]).astype(np.int32) if has_cells else np.zeros(0, np.int32)
-        words = predict_words.split_words(flat.nodes[own], flat.leaf_values[own], n_bins, features if has_cells else None)
+        words = predict_words.split_words(flat.nodes[own], flat.leaf_values[own], n_bins, features)
         run(
             kernel, table, missing, words, begin[first:end] - begin[first], flat.first_output[first:end], features, first_row,
             margin, first, leaves, threads=-(-table.shape[1] // predict_words.ROWS_PER_THREAD),
@@ -85,7 +85,7 @@ def check_values(run, flat, values, missing, margin, first_row, with_leaves):
     run(predict_values_kernel, values, missing, *on_device(flat), first_row, margin, leaves, threads=values.shape[1])
     assert_same(margin, expected)
     assert_same(leaves, expected_leaves)
-    for has_cells in (True, False)[: 2 if flat.leaf_values.shape[1] == 1 else 0]:
+    for has_cells in (True, False) if flat.leaf_values.shape[1] == 1 else ():
         again, leaves[...] = start.copy(), -7
         run_by_words(run, flat, values, missing, None, first_row, again, leaves, has_cells)
         assert_same(again, expected)
@@ -103,7 +103,7 @@ def check_codes(run, flat, columns, n_bins, margin, first_row, with_leaves):
     run(predict_codes_kernel, columns, n_bins, NO_LIST, counts, *on_device(flat), first_row, margin, leaves, threads=n_rows)
     assert_same(margin, expected)
     assert_same(leaves, expected_leaves)
-    for has_cells in (True, False)[: 2 if flat.leaf_values.shape[1] == 1 else 0]:
+    for has_cells in (True, False) if flat.leaf_values.shape[1] == 1 else ():
         again, leaves[...] = start.copy(), -7
         run_by_words(run, flat, columns, np.nan, n_bins, first_row, again, leaves, has_cells)
         assert_same(again, expected)

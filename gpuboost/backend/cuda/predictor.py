@@ -26,14 +26,13 @@ TREES_FOR_CELLS = 4  # at a time, on average: rows become cells again for the ne
 @dataclass(frozen=True)
 class FewTrees:
     """Some of a forest's trees, as kernels/predict_words.py takes them: words, where those of each tree begin, its output, the
-    features of cells, the first tree's number, and whether there are cells."""
+    features of cells, none without, and the first tree's number."""
 
     words: Array
     first_word: Array
     groups: Array
     features: Array
     first_tree: int
-    has_cells: bool
 
 
 @dataclass(frozen=True)
@@ -88,15 +87,14 @@ class CudaPredictor(Predictor):
             return
         room, block = self.device.shared_limit, self.device.block(predict_words.predict_by_words_kernel(cuts is not None, True))
         bounds = few_at_a_time(feature, begin, block, room)
-        has_cells = 0 < len(bounds) <= -(-len(flat.first_node) // TREES_FOR_CELLS)
-        if not has_cells:
-            bounds = few_at_a_time(feature, begin, 0, room)
+        if not 0 < len(bounds) <= -(-len(flat.first_node) // TREES_FOR_CELLS):
+            bounds = [(first, end, features[:0]) for first, end, features in few_at_a_time(feature, begin, 0, room)]
         n_bins, put = None if cuts is None else cuts.n_bins, self.device.put
         for first, end, features in bounds:
             own = slice(begin[first], begin[end])
-            words = predict_words.split_words(flat.nodes[own], flat.leaf_values[own], n_bins, features if has_cells else None)
+            words = predict_words.split_words(flat.nodes[own], flat.leaf_values[own], n_bins, features)
             first_word, groups = put(begin[first:end] - begin[first]), put(flat.first_output[first:end])
-            yield FewTrees(put(words), first_word, groups, put(features if has_cells else features[:0]), first, has_cells)
+            yield FewTrees(put(words), first_word, groups, put(features), first)
 
     def _predict_by_words(
         self, table: Array, missing: float, is_coded: bool, flat: FlatTrees, first_row: int, margin: Array, leaves: Array
@@ -104,7 +102,7 @@ class CudaPredictor(Predictor):
         """Whether these trees have words, by which it is done then."""
         parts = flat.parts if isinstance(flat, TreesInWords) else ()
         for few in parts:
-            kernel = predict_words.predict_by_words_kernel(is_coded, few.has_cells)
+            kernel = predict_words.predict_by_words_kernel(is_coded, few.features.size > 0)
             self.device.launch(
                 kernel, table, missing, few.words, few.first_word, few.groups, few.features, first_row, margin, few.first_tree,
                 leaves, threads=-(-table.shape[1] // predict_words.ROWS_PER_THREAD),
