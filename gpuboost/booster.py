@@ -246,12 +246,12 @@ class Booster(ModelView):
         """
         if not isinstance(data, DMatrix):
             raise TypeError(f"predict takes a DMatrix, got {kind_of(data)}. Make one: predict(gpuboost.DMatrix(X)).")
+        if pred_contribs + pred_interactions + pred_leaf + output_margin > 1:
+            raise ValueError(
+                "of output_margin, pred_leaf, pred_contribs and pred_interactions one can be predicted at a time. Call predict "
+                "once for each."
+            )
         if pred_contribs or pred_interactions:
-            if pred_contribs + pred_interactions + pred_leaf + output_margin > 1:
-                raise ValueError(
-                    "of output_margin, pred_leaf, pred_contribs and pred_interactions one can be predicted at a time. Call "
-                    "predict once for each."
-                )
             kind: Literal["values", "interactions"] = "interactions" if pred_interactions else "values"
             out = self.contributions(
                 data, kind, is_approximate=approx_contribs, validate_features=validate_features, iteration_range=iteration_range
@@ -340,6 +340,9 @@ class Booster(ModelView):
         return prediction
 
     def _predictor(self, iteration_range: tuple[int, int] | None) -> Predictor:
+        model = self._model
+        if model is not None and self._boosting is None:  # no need of the lock, which in a forked process may be held for ever
+            return self._predictors.of(model, iteration_range)
         with self._lock:
             return self._predictors.of(self._fitted(), iteration_range)
 

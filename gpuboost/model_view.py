@@ -47,8 +47,9 @@ class ModelView(ABC):
 
     @property
     def feature_names(self) -> list[str] | None:
-        """The names of the columns, which can be set."""
-        return self.model.feature_names
+        """The names of the columns, which can be set: a copy."""
+        names = self.model.feature_names
+        return None if names is None else [*names]
 
     @feature_names.setter
     def feature_names(self, names: Iterable[Any] | None) -> None:
@@ -56,8 +57,9 @@ class ModelView(ABC):
 
     @property
     def feature_types(self) -> list[str] | None:
-        """Their types, which can be set."""
-        return self.model.feature_types
+        """Their types, which can be set: a copy."""
+        types = self.model.feature_types
+        return None if types is None else [*types]
 
     @feature_types.setter
     def feature_types(self, types: Iterable[str] | None) -> None:

@@ -19,6 +19,7 @@ from llvmlite import ir
 from numba.core import types
 from numba.core.registry import CPUDispatcher
 from numba.extending import intrinsic
+from numba.np.ufunc import parallel
 
 from gpuboost.kernels.compile_cache import KernelCache, Uncached, source_stamp
 from gpuboost.kernels.late import call_at, call_late, find_address, kernels_by_name, raise_failure
@@ -155,9 +156,12 @@ class parallel_kernel:  # noqa: N801 - reads as a decorator
 
 
 def available_threads() -> int:
-    """Threads that a launch may use here: NUMBA_NUM_THREADS, or what numba.set_num_threads says."""
+    """Threads that a launch may use here: NUMBA_NUM_THREADS, or what numba.set_num_threads says.
+
+    numba.get_num_threads enters locks, one of them shared with forked processes. Who is interrupted or killed there holds it for
+    good, so it is asked without them, once threads have started."""
     _start_threads()
-    return min(numba.get_num_threads(), MAX_THREADS)
+    return min(parallel._get_num_threads(), MAX_THREADS)
 
 
 @cache

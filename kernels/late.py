@@ -15,6 +15,7 @@ call of Python, which takes the lock of the interpreter: a kernel's first call s
 import ctypes
 import pickle
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import llvmlite.binding
 from llvmlite import ir
@@ -30,6 +31,7 @@ FIND = ir.FunctionType(ir.VoidType(), [ADDRESS, SIZE, ADDRESS])
 NOT_FOUND = "a kernel that is needed could not be compiled"
 
 kernels_by_name: dict[str, Any] = {}  # dispatchers, by module and qualified name
+_addresses: WeakKeyDictionary[Any, dict[tuple[types.Type, ...], int]] = WeakKeyDictionary()  # of dispatchers' machine code
 _failures: list[BaseException] = []  # of finding a kernel, which Python's callers are still to hear of
 
 
@@ -50,6 +52,14 @@ def find_address(kernel: Any, *args: Any) -> int:
 
 
 def _compiled(dispatcher: Any, signature: tuple[types.Type, ...]) -> int:
+    """Addresses are kept: to ask again waits for whoever compiles, and in the child of a fork for who did in the parent."""
+    known = _addresses.setdefault(dispatcher, {})
+    if signature not in known:
+        known[signature] = _compile(dispatcher, signature)
+    return known[signature]
+
+
+def _compile(dispatcher: Any, signature: tuple[types.Type, ...]) -> int:
     dispatcher.compile(signature)
     compiled = dispatcher.overloads[signature]
     if compiled.signature.return_type != types.none:

@@ -35,7 +35,16 @@ from gpuboost.kernels.partition import (
     row_of,
     rows_of_thread,
 )
-from gpuboost.kernels.predict import ROW_BLOCK, add_leaves, lay_out, lay_out_forest, missing_keys, used_features, value_key
+from gpuboost.kernels.predict import (
+    LARGEST,
+    ROW_BLOCK,
+    add_leaves,
+    lay_out,
+    lay_out_forest,
+    missing_keys,
+    used_features,
+    value_key,
+)
 from gpuboost.kernels.quantise import LIMB_BITS
 from gpuboost.kernels.scalar import code_goes_left, split_goes_left, value_goes_left
 
@@ -441,7 +450,9 @@ def predict_sparse_cpu(
 
     row_begin : integers (n_rows + 1,), IN. columns : integers (n,), IN, each once in a row. values : numbers (n,), IN.
     missing : float32. A value equal to it is missing, as NaN is. absent : float32. What a cell is that is not stored: NaN or 0.
+    Returns False where a value is infinite or at least LARGEST in size, and not missing, as predict_values_cpu does.
     """
+    is_large = zeros(1, np.bool_)
     column_of, features = used_features(trees, n_features, ROW_BLOCK)
     n_words = (features.size + 1) * ROW_BLOCK
     laid_out = lay_out(trees, leaf_values, tree_begin, column_of, missing_keys(n_features), True)
@@ -449,15 +460,16 @@ def predict_sparse_cpu(
     counter = zeros(1, np.int64)
     args = (
         counter, row_begin, columns, values, missing, absent, column_of, n_words, forest, leaf_values, tree_begin, tree_groups,
-        sets, margin, leaves,
+        sets, margin, leaves, is_large,
     )  # fmt: skip
     launch(n_threads, _predict_rows, args)
+    return not is_large[0]
 
 
 @parallel_kernel.part
 def _predict_rows(
     counter, row_begin, columns, values, missing, absent, column_of, n_words, forest, leaf_values, tree_begin, tree_groups, sets,
-    margin, leaves,
+    margin, leaves, is_large,
 ):  # fmt: skip
     n_rows, absent_key = row_begin.size - 1, value_key(absent, missing)
     keys = key_columns(forest[-1])
@@ -470,7 +482,10 @@ def _predict_rows(
         is_full = n_words < FILLED_PER_CELL * (row_begin[end] - row_begin[begin])
         for row in range(begin, end):
             for at in range(uint64(row_begin[row]), uint64(row_begin[row + 1])):
-                key, place = value_key(float32(values[at]), missing), column_of[uint32(columns[at])] + uint64(row - begin)
+                x = float32(values[at])
+                if (abs(x) >= float32(LARGEST)) & (x != missing):
+                    is_large[0] = True
+                key, place = value_key(x, missing), column_of[uint32(columns[at])] + uint64(row - begin)
                 if is_full:
                     keys[place] = key
                 else:

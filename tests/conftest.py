@@ -7,6 +7,7 @@ import os
 from dataclasses import dataclass
 from functools import cache
 
+import numba
 import numpy as np
 import pytest
 from hypothesis import settings
@@ -18,8 +19,9 @@ from gpuboost.kernels import compile_cache
 settings.register_profile("any pace", deadline=None)
 settings.load_profile("any pace")
 # For the libraries to compare with, where a test lets them choose: threads of OpenMP that wait would spin on cores that the other
-# process of the tests computes on. numba asks for its threads by number, so that gpuboost has as many as ever.
+# process of the tests computes on. numba is told a number of its own, so that gpuboost has as many as ever.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
+os.environ.setdefault("NUMBA_NUM_THREADS", str(numba.config.NUMBA_NUM_THREADS))
 # Two processes of tests share two cores: threads of a region that wait at its end should sleep (kernels/openmp.py).
 os.environ.setdefault("GOMP_SPINCOUNT", "0")
 # Nor does a third one compile beside them, or one beside each process that a test starts with an empty cache.
@@ -52,7 +54,10 @@ def pytest_runtest_setup(item):
 def _spread(cases, n):
     """n of the cases, one after another that with the most values which none before it has."""
     left, chosen, seen = list(cases), [], set()
-    values = {item: set(item.callspec.indices.items()) if hasattr(item, "callspec") else {()} for item in cases}
+    values = {
+        item: {(name, id(value)) for name, value in item.callspec.params.items()} if hasattr(item, "callspec") else {()}
+        for item in cases
+    }
     while left and len(chosen) < n:
         best = max(left, key=lambda item: len(values[item] - seen))
         left.remove(best)

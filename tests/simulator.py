@@ -182,6 +182,7 @@ def _cast_to(dtype):
     kind = dtype.type
     least, greatest = _range(dtype) if dtype.kind in "iu" else (0, -1)
     usual = {i: kind(i) for i in range(max(least, -SMALL), min(greatest, SMALL) + 1)}  # to make one takes NumPy long
+    usual_of = usual.get
 
     def to_float(value):
         return value if type(value) is kind else kind(value)
@@ -189,15 +190,15 @@ def _cast_to(dtype):
     def to_integer(value):
         if type(value) is kind:
             return value
+        found = usual_of(value)  # of an equal float or truth value, too
+        if found is not None:
+            return found
         try:
             value = as_integer(value)
         except TypeError:  # a float, or a truth value
             if not (np.isfinite(value) and least <= int(value) <= greatest):
                 raise SimulationError(f"{value!r} is cast to {dtype}: undefined") from None
             value = int(value)
-        found = usual.get(value)
-        if found is not None:
-            return found
         return kind(value if least <= value <= greatest else (value - least) % (greatest - least + 1) + least)
 
     cast = to_float if dtype.kind == "f" else to_integer

@@ -140,7 +140,7 @@ def test_kernels_import_numpy_numba_and_kernels_only(module):
     if module == "kernels.launch":
         allowed |= {"ctypes", "importlib"}
     if module == "kernels.late":
-        allowed |= {"ctypes", "pickle", "typing"}
+        allowed |= {"ctypes", "pickle", "typing", "weakref"}
     if module == "kernels.entry":
         allowed |= {"typing"}
     if module == "kernels.pipeline":

@@ -94,7 +94,7 @@ CASES = {
         "reg:squarederror", {**VECTOR, "output_sketch": "random_sampling:1", **LEAFWISE, "max_leaves": 5}, n_targets=2, loud=True
     ),
     "sketch, projected": Case(
-        "multi:softprob", {**VECTOR, "num_class": 3, "output_sketch": "random_projection:2", "subsample": 0.7}, rounds=3
+        "multi:softprob", {**VECTOR, "num_class": 3, "output_sketch": "random_projection:2", "subsample": 0.7}
     ),
     "loud": Case("reg:squarederror", loud=True),
     "loud classes": Case("multi:softprob", {"num_class": 3, **LEAFWISE, "max_leaves": 4}, loud=True),
@@ -108,7 +108,7 @@ CASES = {
     "leaf by leaf, one leaf": Case(params={**LEAFWISE, "max_leaves": 1}, rounds=1),
     "leaf by leaf, many": Case("reg:squarederror", {**LEAFWISE, "max_leaves": 20}, rounds=1),
     "two bytes": Case("reg:squarederror", {"max_bin": 400, "max_depth": 2}, n_rows=280, rounds=1, n_columns=2),
-    "wide": Case(n_columns=40),
+    "wide": Case(n_columns=40, rounds=1),
     "few rows": Case(n_rows=70, rounds=1),
     "some of the rows": Case(params={"subsample": 0.5}),
     "some of the rows, classes": Case(

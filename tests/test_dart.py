@@ -1,6 +1,8 @@
 """Dart: rounds that leave trees out, what the trees weigh after them, and margins that agree with the model."""
 
+import gc
 import json
+import weakref
 
 import numpy as np
 import pytest
@@ -226,6 +228,22 @@ def test_a_prediction_is_the_weighed_sum_of_the_leaves_of_all_outputs():
     (tree, weight), *_ = zip(model.trees, model.tree_weights)  # the weight counts in what explains a row, too
     shares = booster[:1].predict(data, pred_contribs=True).sum(axis=-1)
     np.testing.assert_allclose(shares, booster[:1].predict(data, output_margin=True), rtol=0, atol=1e-5 * np.abs(y).max())
+
+
+@pytest.mark.parametrize("booster", ["dart", "gbtree"])
+def test_nothing_holds_a_table_when_its_training_is_over(booster):
+    """Not until the garbage collector comes: a service trains on one large table after another."""
+    X, y = make_table(100)
+    made = gb.DMatrix(X, y), gb.DMatrix(X + 1, y)
+    refs = [weakref.ref(matrix) for matrix in made]
+    gc.collect()
+    gc.disable()
+    try:
+        gb.train({"booster": booster, "rate_drop": 0.5}, made[0], 4, evals=[(made[1], "other")], verbose_eval=False)
+        del made
+        assert [ref() for ref in refs] == [None, None]
+    finally:
+        gc.enable()
 
 
 def test_each_round_of_vector_leaves_grows_without_the_dropped_trees():

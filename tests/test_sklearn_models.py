@@ -128,6 +128,24 @@ def test_a_regressor_loads_what_it_saved_with_a_classifiers_objective(table, tmp
     np.testing.assert_array_equal(loaded.predict(X), model.predict(X))
 
 
+def test_a_booster_may_be_put_into_an_estimator_as_into_xgboosts(table):
+    X, y, *_ = table
+    labels = (y > np.median(y)).astype(int)
+    booster = gb.train({"objective": "binary:logistic", "max_depth": 2}, gb.DMatrix(X, labels), 3)
+    model = gb.GPUBoostClassifier()
+    assert not hasattr(model, "_Booster")
+    model._Booster = booster
+    np.testing.assert_array_equal(model.predict_proba(X)[:, 1], booster.predict(gb.DMatrix(X)))
+    assert digest(model) == bytes(booster.save_raw("json")) and model._Booster is model.get_booster()
+
+
+def test_the_estimator_without_a_task_predicts_values(table):
+    X, y, *_ = table
+    model = gb.GPUBoostModel(objective="reg:squarederror", max_depth=2, n_estimators=3).fit(X, y)
+    np.testing.assert_array_equal(model.predict(X), model.get_booster().predict(gb.DMatrix(X)))
+    assert model.predict(X).dtype == np.float32 and digest(model) == digest(gb.GPUBoostRegressor(**model.get_params()).fit(X, y))
+
+
 def test_loading_forgets_what_was_known_of_another_model(table, tmp_path):
     pd = pytest.importorskip("pandas")
     X, y, _ = table

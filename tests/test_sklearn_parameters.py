@@ -73,6 +73,28 @@ def test_a_subclass_keeps_defaults_and_may_have_its_own():
     assert Narrow().get_params() == {"max_depth": 2} and Narrow().objective == "binary:logistic"
 
 
+def test_a_subclass_may_have_parameters_of_its_own(table):
+    """Training hears of those that it knows; with keywords of any name in its signature all others are there as well."""
+
+    class Named(GPUBoostRegressor):
+        def __init__(self, share=0.5, max_depth=2):
+            self.share = share
+            super().__init__(max_depth=max_depth, n_estimators=3)
+
+    class Keywords(GPUBoostRegressor):
+        def __init__(self, share=0.5, **further):
+            self.share = share
+            super().__init__(**further)
+
+    plain = GPUBoostRegressor(max_depth=2, n_estimators=3).fit(*table[:2])
+    for own in (Named(0.25), Keywords(share=0.25, max_depth=2, n_estimators=3)):
+        assert own.get_xgb_params() == plain.get_xgb_params() and clone(own).share == 0.25
+        assert digest(clone(own).fit(*table[:2])) == digest(plain)
+    assert Keywords(eta=0.5).get_params()["eta"] == 0.5 and Keywords(max_depth=4).get_params()["max_depth"] == 4
+    with pytest.raises(ValueError, match="unknown parameter 'shares'"):
+        Keywords(shares=0.25).fit(*table[:2])
+
+
 @pytest.mark.parametrize("make", [GPUBoostClassifier, GPUBoostRegressor])
 def test_help_and_completion_know_every_parameter(make):
     signature = inspect.signature(make)

@@ -272,6 +272,43 @@ def test_fork_works_or_says_why_not(layer, expected):
         assert child == expected[0] and pool.split() == expected[:2]
 
 
+def train_beside_held_locks():
+    """Another thread holds the locks of numba and llvmlite, as one that compiles does, or one that was interrupted where it had
+    just taken them; and that of the Booster. Print what this thread, and a forked child with one thread, make of it."""
+    from llvmlite.binding.ffi import lib
+    from numba.core.compiler_lock import global_compiler_lock
+    from numba.np.ufunc import parallel
+
+    import gpuboost as gb
+
+    X, y = make_table()
+    for options in ({}, {"nthread": 1}):  # twice, the second time from the cache: nothing is left to compile
+        train(**options)
+        print(fit(**options))
+    booster, rows = train(nthread=1), gb.DMatrix(X[:5])
+    print(booster.predict(rows).tolist())
+    is_held, is_over = threading.Event(), threading.Event()
+
+    def hold():
+        with global_compiler_lock, lib._lock, parallel._backend_init_process_lock, parallel._backend_init_thread_lock:
+            with booster._lock:
+                is_held.set()
+                is_over.wait()
+
+    holder = threading.Thread(target=hold, daemon=True)
+    holder.start()
+    is_held.wait()
+    print(fit())
+    print(in_fork(partial(fit, nthread=1)) if hasattr(os, "fork") else fit(nthread=1))
+    print(in_fork(lambda: str(booster.predict(rows).tolist())) if hasattr(os, "fork") else booster.predict(rows).tolist())
+    is_over.set()
+
+
+def test_a_warm_training_waits_for_no_compiler(expected):
+    first, second, prediction, *beside = run_alone(train_beside_held_locks).splitlines()
+    assert first == second == expected[0] and beside == [first, first, prediction]
+
+
 def fork_beside_openmp():
     """Something else in the parent has started threads of GNU OpenMP. Print the answers of a child that imports the kernels, of
     one whose parent has imported them, and of the parent."""

@@ -441,8 +441,8 @@ class Training(ABC, Generic[Pending]):
 class Predictor(ABC):
     """Rows down finished trees. Margins and leaves are added to, or written, in place.
 
-    finds_large_values : whether predict_values tells of infinite values and those outside float32; else they are looked for
-        first. takes_sparse : whether it predicts sparse rows; else they are written out in batches.
+    finds_large_values : whether predict_values and predict_sparse tell of infinite values and those outside float32; else they
+        are looked for first. takes_sparse : whether it predicts sparse rows; else they are written out in batches.
     """
 
     finds_large_values = False
@@ -459,7 +459,7 @@ class Predictor(ABC):
         """Add the trees' outputs for a batch of values to ``margin`` from first_row on, and number the leaves in ``leaves``
         unless that is None (kernels/predict.py). With finds_large_values, False says that there may be such a value."""
 
-    def predict_sparse(self, stored: StoredRows, flat: FlatTrees, margin: Array, leaves: Array | None) -> None:
+    def predict_sparse(self, stored: StoredRows, flat: FlatTrees, margin: Array, leaves: Array | None) -> bool | None:
         """The same for all rows of a sparse table."""
         raise NotImplementedError
 

@@ -161,8 +161,8 @@ class DMatrix:
 
     @property
     def feature_names(self) -> list[str] | None:
-        """One name per column; None when they have none."""
-        return self._features.names
+        """One name per column; None when they have none. A copy, here and below, as of all that a matrix says of itself."""
+        return _copied(self._features.names)
 
     @feature_names.setter
     def feature_names(self, names: Iterable[Any] | None) -> None:
@@ -171,7 +171,7 @@ class DMatrix:
     @property
     def feature_types(self) -> list[str] | None:
         """One of XGBoost's letters per column (c: category, i: boolean, int, float, q: any number); None when unknown."""
-        return self._features.types
+        return _copied(self._features.types)
 
     @feature_types.setter
     def feature_types(self, types: Iterable[str] | None) -> None:
@@ -320,7 +320,7 @@ class DMatrix:
 
     def get_uint_info(self, field: str) -> np.ndarray:
         """ "group_ptr": uint32 (n_groups + 1,), the first row of each query and the number of rows; empty without queries."""
-        return getattr(self._info, _known_field(field, ("group_ptr",)))
+        return getattr(self._info, _known_field(field, ("group_ptr",))).copy()
 
     def set_label(self, label: Any) -> None:
         """(n_rows,) or (n_rows, n_targets) finite numbers, or NaN with missing_labels="mask". None, here and below: as before."""
@@ -348,7 +348,7 @@ class DMatrix:
 
     def get_weight(self) -> np.ndarray:
         """float32 (n_rows,); empty when every row weighs 1."""
-        return self._info.weight
+        return _as_given(self._info.weight)
 
     def get_base_margin(self) -> np.ndarray:
         """float32 (n_rows,) or (n_rows, n_outputs); empty when there is none."""
@@ -486,6 +486,7 @@ class DMatrix:
             if isinstance(error.row, str):
                 raise
             row = error.row if rows is None else int(rows[error.row])
+            error.with_traceback(None)  # whose frames hold the error, and the table until the garbage collector comes
             raise error.at(row if self.row_name is None else self.row_name(row)) from None
 
     def any_binned(self) -> BinnedMatrix | None:
@@ -521,8 +522,12 @@ class DMatrix:
 
 
 def _as_given(values: np.ndarray) -> np.ndarray:
-    """(n_columns, n_rows) as (n_rows,) for one column, else (n_rows, n_columns); anything of one dimension as it is."""
-    return values[0] if len(values) == 1 and values.ndim == 2 else values.T
+    """A copy: (n_columns, n_rows) as (n_rows,) for one column, else (n_rows, n_columns); anything of one dimension as it is."""
+    return np.array(values[0] if len(values) == 1 and values.ndim == 2 else values.T, order="C")
+
+
+def _copied(texts: list[str] | None) -> list[str] | None:
+    return None if texts is None else [*texts]
 
 
 def _with_info(own: dict[str, Any], given: dict[str, Any]) -> dict[str, Any]:

@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Sequence
-from inspect import signature
+from inspect import Parameter, signature
 from numbers import Integral
 from typing import TYPE_CHECKING, Any, Self
 
@@ -22,7 +22,7 @@ from gpuboost.explanation import explainer
 from gpuboost.labels import has_classes
 from gpuboost.objectives import find_objective
 from gpuboost.sklearn.matrices import in_memory, refuse_info
-from gpuboost.sklearn.parameters import DEFAULTS, NOT_OF_TRAINING, PARAMETERS, signature_of
+from gpuboost.sklearn.parameters import DEFAULTS, KNOWN, NOT_OF_TRAINING, PARAMETERS, signature_of
 from gpuboost.sklearn.refit import check_tables, join_rows, join_tables
 from gpuboost.training.loop import train
 
@@ -71,8 +71,12 @@ class GPUBoostModel(BaseEstimator):
         def __getattr__(self, name: str) -> Any: ...
 
     def get_params(self, deep=True) -> dict[str, Any]:
-        """All parameters by name, those given as keywords of training included."""
-        return super().get_params(deep) | getattr(self, "kwargs", {})
+        """All parameters by name, those given as keywords of training included, and where the __init__ of a subclass takes any
+        keywords, those of the class above."""
+        params, taken = super().get_params(deep), signature(type(self).__init__).parameters.values()
+        if any(parameter.kind is Parameter.VAR_KEYWORD for parameter in taken):
+            params = {name: getattr(self, name) for name in self._defaults} | params
+        return params | getattr(self, "kwargs", {})
 
     def set_params(self, **params) -> Self:
         """Set parameters by name. fit refuses unknown ones, with the nearest known name."""
@@ -321,9 +325,12 @@ class GPUBoostModel(BaseEstimator):
     def get_xgb_params(self) -> dict[str, Any]:
         """The objective and the parameters of training that were given, without functions, as train() and cv() take them.
 
-        Of several classes, objective and num_class are known after fit.
+        Of several classes, objective and num_class are known after fit. What only a subclass knows, a parameter of its __init__,
+        is its own matter.
         """
-        params = {name: value for name, value in self.get_params(deep=False).items() if name not in NOT_OF_TRAINING}
+        own = {*self._get_param_names()} - self._defaults.keys() - KNOWN
+        params = {name: getattr(self, name) for name in self._defaults} | self.get_params(deep=False)
+        params = {name: value for name, value in params.items() if name not in NOT_OF_TRAINING | own}
         params["objective"] = self._objective_name()
         params["eval_metric"] = self._metrics()[0]
         is_number = self.random_state is None or isinstance(self.random_state, Integral)
@@ -358,6 +365,12 @@ class GPUBoostModel(BaseEstimator):
         return default if _is_function(self.objective) else getattr(self.objective, "registered_name", self.objective)
 
     # -- Predicting ---------------------------------------------------------------------------------------------------
+
+    def predict(
+        self, X, *, output_margin=False, validate_features=True, base_margin=None, iteration_range=None
+    ) -> np.ndarray:
+        """float32 (n_samples,) or (n_samples, n_outputs): what Booster.predict returns."""
+        return self._predict(X, output_margin, validate_features, base_margin, iteration_range)
 
     def _predict(self, X: Any, output_margin: bool, validate_features: bool, base_margin: Any, iteration_range: Any) -> Any:
         """float32 predictions (n_samples,) or (n_samples, n_outputs); raw margins with output_margin."""
@@ -424,6 +437,14 @@ class GPUBoostModel(BaseEstimator):
         """The trained Booster. Raises scikit-learn's NotFittedError before fit."""
         check_is_fitted(self)
         return self._booster
+
+    @property
+    def _Booster(self) -> Booster:  # noqa: N802 - XGBoost's name, by which programs put a Booster into an estimator
+        return self.get_booster()
+
+    @_Booster.setter
+    def _Booster(self, booster: Booster) -> None:  # noqa: N802
+        self.load_model(bytes(booster.save_raw()))
 
     def save_model(self, fname: str | os.PathLike[str]) -> None:
         """Write XGBoost's model file (Booster.save_model); a classifier's labels are among its attributes."""

@@ -7,9 +7,9 @@ from inspect import Parameter, Signature
 from math import nan
 from typing import Any
 
-from gpuboost.params import Params
+from gpuboost.params import ALIASES, Params
 
-__all__ = ["DEFAULTS", "NOT_OF_TRAINING", "PARAMETERS", "signature_of"]
+__all__ = ["DEFAULTS", "KNOWN", "NOT_OF_TRAINING", "PARAMETERS", "signature_of"]
 
 # Name → default and meaning; those of training that are more, or other, here than in train().
 OWN: dict[str, tuple[Any, str]] = {
@@ -49,6 +49,7 @@ RENAMED = {"seed", "nthread"}  # random_state and n_jobs
 
 OF_TRAINING = {f.name: f.metadata["rule"].doc for f in fields(Params) if f.name not in OWN.keys() | LABELS_TELL | RENAMED}
 
+KNOWN = ALIASES.keys() | {f.name for f in fields(Params)}  # to training, by any name
 DEFAULTS: dict[str, Any] = {name: default for name, (default, _) in OWN.items()} | dict.fromkeys(OF_TRAINING)
 
 

@@ -8,7 +8,7 @@ grows without some of the trees so far; then they and the new ones share what on
 A tree is dropped by a hash of (seed, round, its number): with probability rate_drop, or in proportion to its weight.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from math import frexp
 
@@ -42,11 +42,11 @@ class Reweighed:
 class Dart:
     """The trees of a model in training, and the margins that they come into and are taken out of.
 
-    own : the training rows. others : what is watched.
+    own : the training rows.
     """
 
-    def __init__(self, backend: Backend, model: Model, own: Reweighed, others: Callable[[], Iterable[Reweighed]]) -> None:
-        self._backend, self._model, self._own, self._others = backend, model, own, others
+    def __init__(self, backend: Backend, model: Model, own: Reweighed) -> None:
+        self._backend, self._model, self._own = backend, model, own
         self._scale, self._dropped, self._before = fixed_scale(model.trees), list[int](), list[float]()
         self.fill(own)
 
@@ -72,19 +72,19 @@ class Dart:
         """What all trees weigh when the round has grown."""
         return weights_after(self._before, self._dropped, n_new, params)
 
-    def take_round(self) -> None:
-        """Bring the margins to the model, which has the round now."""
+    def take_round(self, others: Sequence[Reweighed]) -> None:
+        """Bring the margins, also of others that are watched, to the model, which has the round now."""
         scale = fixed_scale(self._model.trees)
         if scale != self._scale:  # a leaf larger than all before
             self._scale = scale
-            for rows in (self._own, *self._others()):
+            for rows in (self._own, *others):
                 self.fill(rows)
             return
         new = range(len(self._before), len(self._weights))
         numbers, absent = [*self._dropped, *new], [0.0] * len(new)
         after = [self._weights[i] for i in numbers]
         self._change(self._own, numbers, [0.0] * len(numbers), after)
-        for rows in self._others():
+        for rows in others:
             self._change(rows, numbers, [*(self._before[i] for i in self._dropped), *absent], after)
 
     def _change(self, rows: Reweighed, numbers: Sequence[int], before: Sequence[float], after: Sequence[float]) -> None:

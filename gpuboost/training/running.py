@@ -77,7 +77,7 @@ class Boosting(UnderWay):
             base = backend.memory.zeros(margin.shape, margin.dtype)
             backend.memory.copy(margin, base)
             own = self._watched.reweighed_rows(dtrain, model, base, margin)
-            self._watched.dart = Dart(backend, model, own, self._watched.reweighed)
+            self._watched.dart = Dart(backend, model, own)
 
     @property
     def table_text(self) -> str:
@@ -112,7 +112,7 @@ class Boosting(UnderWay):
                 self.collect_rounds(keep=PENDING_PLANS)
         if dart is not None:
             self.collect_rounds()
-            dart.take_round()
+            dart.take_round(self._watched.reweighed())
         elif self._sum is not training.margin:
             self._backend.memory.copy(self._sum, training.margin)
         if carried := self._objective.carried():

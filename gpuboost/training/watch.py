@@ -113,21 +113,22 @@ class WatchedMatrices:
 
     def reweighed_rows(self, dmatrix: DMatrix, model: Model, base: Array, margin: Array | None = None) -> Reweighed:
         """The rows of a matrix, without a tree yet. base : where their margins start. margin : for what comes of it."""
-        zeros, n_rows = self._backend.memory.zeros, dmatrix.num_row()
+        backend, cuts = self._backend, self._cuts  # and not self, which holds the Dart that holds the rows
+        zeros, n_rows = backend.memory.zeros, dmatrix.num_row()
         table = self._table(dmatrix, model)
         source = dmatrix.source(model.feature_names, model.categories, model.n_features, model.sparse_absent)
 
         def read(trees: Sequence[Tree]) -> Array:
-            size, flatten = trees[0].leaf_size, self._backend.predictor.flatten
+            size, flatten = trees[0].leaf_size, backend.predictor.flatten
             leaves = zeros((len(trees) * size, n_rows), base.dtype)
             outputs = list(range(0, len(leaves), size))  # rows of leaves of its own for each
             try:
-                flat, place = flatten(list(trees), outputs, self._cuts if isinstance(table, BinnedMatrix) else None), table
+                flat, place = flatten(list(trees), outputs, cuts if isinstance(table, BinnedMatrix) else None), table
             except ValueError:  # trees of a loaded model, which codes under these cuts do not tell apart
                 if source is None:
                     raise
                 flat, place = flatten(list(trees), outputs), source
-            self._add(place, flat, leaves)
+            _add(backend, place, flat, leaves)
             return leaves
 
         margin = zeros(base.shape, base.dtype) if margin is None else margin
@@ -139,15 +140,7 @@ class WatchedMatrices:
             return
         flat = get_flat()
         for watched in self._watched.values():
-            self._add(watched.table, flat, watched.margin)
-
-    def _add(self, table: WatchedTable, flat: FlatTrees, margin: Array) -> None:
-        if isinstance(table, StoredRows):
-            self._backend.predictor.predict_sparse(table, flat, margin, None)
-        elif isinstance(table, BinnedMatrix):
-            self._backend.predictor.predict_codes(table, flat, margin, None)
-        else:
-            add_source_margin(table, self._backend, flat, margin, None)
+            _add(self._backend, watched.table, flat, watched.margin)
 
     def _table(self, dmatrix: DMatrix, model: Model) -> WatchedTable:
         """The rows of a matrix in the form that is read fastest. Raises ValueError where it has none for these trees."""
@@ -172,3 +165,12 @@ class WatchedMatrices:
         (page,) = codes.pages
         assert isinstance(page, SparsePage)
         return page.stored.moved(self._backend.memory.put)
+
+
+def _add(backend: Backend, table: WatchedTable, flat: FlatTrees, margin: Array) -> None:
+    if isinstance(table, StoredRows):
+        backend.predictor.predict_sparse(table, flat, margin, None)
+    elif isinstance(table, BinnedMatrix):
+        backend.predictor.predict_codes(table, flat, margin, None)
+    else:
+        add_source_margin(table, backend, flat, margin, None)

@@ -20,6 +20,22 @@ def test_set_info_sets_all_or_nothing():
     assert d.source(["a", "b"], {}, 2).feature_names == ["a", "b"]
 
 
+def test_what_a_matrix_says_of_itself_is_a_copy():
+    info = {"label": [1, 2, 3], "weight": [4, 5, 6], "base_margin": [[7, 7], [8, 8], [9, 9]], "group": [3]}
+    d = DMatrix(X, **info, feature_names=["a", "b"], feature_types=["q", "q"])
+    d.set_float_info("label_lower_bound", [0, 1, 2])
+    for get in (
+        d.get_label, d.get_weight, d.get_base_margin, d.get_group, lambda: d.get_uint_info("group_ptr"),
+        *(lambda field=field: d.get_float_info(field) for field in ("label", "weight", "base_margin", "label_lower_bound")),
+    ):  # fmt: skip
+        before = get().tolist()
+        get()[...] = 0
+        assert get().tolist() == before and np.any(before)
+    d.feature_names.append("c")
+    d.feature_types.append("q")
+    assert d.feature_names == ["a", "b"] and len(d.feature_types) == 2
+
+
 def test_a_matrix_without_label_says_so_when_it_is_needed():
     with pytest.raises(ValueError, match="no label. Pass label=, or call set_label"):
         _ = DMatrix(X).labels

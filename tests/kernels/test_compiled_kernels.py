@@ -47,17 +47,34 @@ def one_of_each_file_first(kernels):
 
 
 def with_choices(kernels):
-    """Parameters (kernel, choice) for all combinations of types, called kernel-uint8."""
+    """Parameters, pairs (kernel, choice) for all combinations of types, called kernel-uint8."""
     cases = []
     for kernel in kernels:
         for choice in choices_of(kernel):
-            cases.append(pytest.param(kernel, choice, id="-".join([kernel.name, *map(str, choice.values())])))
+            cases.append(pytest.param((kernel, choice), id="-".join([kernel.name, *map(str, choice.values())])))
     return cases
 
 
 KERNELS = one_of_each_file_first(package_kernels())
-each_kernel = pytest.mark.parametrize("kernel, choice", with_choices(KERNELS))
-a_few = pytest.mark.sweep(7)  # the same ones for several tests, which share their PTX
+each_kernel = pytest.mark.parametrize("compiled", with_choices(KERNELS), indirect=True)
+a_few = pytest.mark.sweep(4)  # the same ones for several tests
+
+
+@pytest.fixture(scope="module")
+def compiled(request):
+    """A kernel and a choice of types. Of the module's scope, so that pytest runs all tests of one before those of the next, which
+    share its PTX."""
+    return request.param
+
+
+@pytest.fixture
+def kernel(compiled):
+    return compiled[0]
+
+
+@pytest.fixture
+def choice(compiled):
+    return compiled[1]
 
 
 def test_every_factory_makes_kernels():
@@ -92,7 +109,7 @@ def make_ptx_once():
         yield
 
 
-@pytest.mark.sweep(7)
+@a_few
 @pytest.mark.parametrize("capability", CAPABILITIES, ids=lambda c: f"sm_{c[0]}{c[1]}")
 @each_kernel
 def test_registers_and_memory_of_the_machine_code(kernel, choice, capability):
@@ -108,7 +125,7 @@ def test_registers_and_memory_of_the_machine_code(kernel, choice, capability):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kernel, choice", with_choices(KERNELS)[:7])
+@pytest.mark.parametrize("compiled", with_choices(KERNELS)[:3])
 def test_ptx_is_the_same_whatever_capability_came_before(kernel, choice):
     """numba's part of the work is done once for all of them (compiler.to_ptx). Names hold counters, by which NVVM may order what
     else has no order."""
@@ -191,7 +208,7 @@ def double(found):
     return [i for i in found if ".f64" in i and i.split(".")[0] not in ("ld", "st", "mov", "ldu", "selp")]
 
 
-@pytest.mark.sweep(3)
+@a_few
 @each_kernel
 def test_floats_are_rounded_after_every_operation(kernel, choice):
     """No a·b + c in one, but where the text says fma; correctly rounded quotients and roots; denormals stay."""
@@ -264,7 +281,7 @@ def test_there_is_a_kernel_that_builds_in_shared_memory():
 
 
 @pytest.mark.sweep(6)
-@pytest.mark.parametrize("kernel, choice", with_choices(HISTOGRAM_KERNELS))
+@pytest.mark.parametrize("compiled", with_choices(HISTOGRAM_KERNELS))
 def test_histograms_add_to_shared_memory_in_32_bits(kernel, choice):
     found = instructions(kernel, choice)
     atomics = [i for i in found if i.split(".")[0] in ("atom", "red")]
@@ -284,7 +301,7 @@ def disassembler():
 
 @pytest.mark.sweep(4)
 @pytest.mark.parametrize("capability", CAPABILITIES, ids=lambda c: f"sm_{c[0]}{c[1]}")
-@pytest.mark.parametrize("kernel, choice", with_choices(HISTOGRAM_KERNELS))
+@pytest.mark.parametrize("compiled", with_choices(HISTOGRAM_KERNELS))
 def test_histograms_have_no_compare_and_swap_loops(kernel, choice, capability, tmp_path):
     tool = disassembler()
     if tool is None:

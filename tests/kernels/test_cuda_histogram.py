@@ -266,7 +266,7 @@ def test_any_number_of_features_and_tiles_equals_the_cpu(run, n_features, dtype,
 
 @pytest.mark.sweep(4)
 @each_runner
-@pytest.mark.parametrize("n_bins", [[3] * 33, [3] * 64, [3] * 70, [256, *[2] * 40, 256]], ids=len)
+@pytest.mark.parametrize("n_bins", [[3] * 33, [3] * 70, [256, *[2] * 40, 256]], ids=len)
 @pytest.mark.parametrize("n_limbs", [1, 2])
 def test_two_tiles_at_a_time_equal_the_cpu(run, n_bins, n_limbs):
     case = small_case(7, 60, n_bins, n_outputs=2, n_nodes=2, missing=0.0, vector=True, n_limbs=n_limbs)

@@ -42,9 +42,9 @@ class CpuPredictor(Predictor):
         leaves = NO_LEAVES if leaves is None else leaves[own]
         return predict_values_cpu(host_batch(batch), np.float32(missing), *flat, margin[:, own], leaves, self._n_threads)
 
-    def predict_sparse(self, stored: StoredRows, flat: FlatTrees, margin: Array, leaves: Array | None) -> None:
+    def predict_sparse(self, stored: StoredRows, flat: FlatTrees, margin: Array, leaves: Array | None) -> bool:
         leaves = NO_LEAVES if leaves is None else leaves
-        predict_sparse_cpu(
+        return predict_sparse_cpu(
             stored.row_begin, stored.columns, stored.values, np.float32(stored.missing), np.float32(stored.absent),
             stored.n_features, *flat, margin, leaves, self._n_threads,
         )  # fmt: skip

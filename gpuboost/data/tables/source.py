@@ -98,12 +98,14 @@ class ColumnSource:
             return self
         return replace(self, absent=value, read=stored_reader(self.stored, value), read_unchecked=None)
 
-    def stored_rows(self) -> StoredRows:
-        """All rows of a sparse table; ValueError for the first value that is infinite or too large for float32."""
+    def stored_rows(self, looks: bool = True) -> StoredRows:
+        """All rows of a sparse table. looks : whether for values that are infinite or too large for float32; ValueError for the
+        first one."""
         matrix, values = self.stored, float32_values(self.stored)
-        for i in np.flatnonzero((abs(values) >= LARGEST) & (values != np.float32(self.missing)))[:1]:
-            row = int(np.searchsorted(matrix.indptr, i, side="right")) - 1
-            raise self._infinite(int(matrix.indices[i]), row, matrix.data[i])
+        if looks:
+            for i in np.flatnonzero((abs(values) >= LARGEST) & (values != np.float32(self.missing)))[:1]:
+                row = int(np.searchsorted(matrix.indptr, i, side="right")) - 1
+                raise self._infinite(int(matrix.indices[i]), row, matrix.data[i])
         row_begin, columns = matrix.indptr.astype(np.int64, copy=False), matrix.indices.astype(np.int32, copy=False)
         return StoredRows(row_begin, columns, values, self.missing, self.absent, self.n_features)
 

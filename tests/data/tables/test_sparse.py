@@ -141,6 +141,9 @@ def test_infinite_values_are_refused_in_training_and_prediction(value):
         gb.train({}, gb.DMatrix(bad, rows[:, 0]), 1, verbose_eval=False)
     with pytest.raises(ValueError, match='Column "1" holds a value that is infinite .* in row 33'):
         booster.predict(gb.DMatrix(bad))
+    absent = sp.csr_matrix(np.where(bad.toarray() == value, np.nan, rows))
+    as_missing = booster.predict(gb.DMatrix(bad, missing=value))
+    np.testing.assert_array_equal(as_missing, booster.predict(gb.DMatrix(absent)))
 
 
 def test_names_and_types_can_be_given():
