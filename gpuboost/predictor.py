@@ -1,7 +1,9 @@
 """Prediction: some rounds of a model, laid out once for all the predictions to come."""
 
-from operator import index
+from dataclasses import dataclass
+from operator import index, is_
 from typing import TYPE_CHECKING, Any, Literal
+from weakref import WeakKeyDictionary
 
 import numpy as np
 
@@ -18,8 +20,9 @@ from gpuboost.data.tables.sparse import is_sparse
 from gpuboost.data.view import ABSENT_VALUES
 from gpuboost.errors import DeviceNotFoundError
 from gpuboost.kernels.predict import copy_row, predict_rows
-from gpuboost.margins import add_model_margin, finished_prediction, start_margin
+from gpuboost.margins import add_model_margin, finished_prediction, model_source, start_margin
 from gpuboost.model.model import Model
+from gpuboost.model.tree import Tree
 from gpuboost.objectives import Objective, find_objective, objective_of
 from gpuboost.params import Params
 
@@ -47,11 +50,24 @@ def prediction_backend(params: Params, dmatrix: DMatrix) -> Backend:
         return backends.choose_backend("cpu", params.nthread)
 
 
+@dataclass(frozen=True)
+class _Margins:
+    """What a matrix was last predicted by: facts that margins depend on, and the trees. margin : theirs, float32 (n_outputs,
+    n_rows), None after the first time: most matrices are predicted once."""
+
+    facts: tuple[Any, ...]
+    n_rounds: int
+    trees: list[Tree]
+    margin: np.ndarray | None
+
+
 class Predictors:
-    """The ranges of a model's rounds that were predicted with; kept until the model changes."""
+    """The ranges of a model's rounds that were predicted with; kept until the model changes. Margins of matrices are kept beside
+    them, for predictions by the same rounds and more: of each round of a training, of a learning curve."""
 
     def __init__(self) -> None:
         self._kept: dict[tuple[int, int], Predictor] = {}
+        self._margins: WeakKeyDictionary[DMatrix, _Margins] = WeakKeyDictionary()
 
     def of(self, model: Model, iteration_range: tuple[int, int] | None) -> "Predictor":
         """Rounds [begin, end), end 0 for the last; None: all. Raises ValueError where the model does not have them."""
@@ -64,7 +80,7 @@ class Predictors:
                     f"iteration_range must lie within the model's {model.n_rounds} rounds, got {(begin, end)}. "
                     "Use None for all."
                 )
-            predictor = Predictor(model, begin, last, objective_of(model))
+            predictor = Predictor(model, begin, last, objective_of(model), self._margins)
             kept = self._kept if len(self._kept) < KEPT_PREDICTORS else {}
             self._kept = {**kept, (begin, end): predictor}  # anew, for threads that look at the old one
         return predictor
@@ -73,11 +89,14 @@ class Predictors:
 class Predictor:
     """Rounds [begin, end) of a model as it is now, with their trees laid out for each memory they were predicted in.
 
-    objective : None where the model's is not known; margins can be predicted all the same.
+    objective : None where the model's is not known; margins can be predicted all the same. margins : of matrices under the first
+    rounds, in the host's memory.
     """
 
-    def __init__(self, model: Model, begin: int, end: int, objective: Objective | None) -> None:
-        self.objective = objective
+    def __init__(
+        self, model: Model, begin: int, end: int, objective: Objective | None, margins: WeakKeyDictionary[DMatrix, _Margins]
+    ) -> None:
+        self.objective, self._margins, self._begins_with_first = objective, margins, begin == 0
         self.rounds = model.rounds(begin, end)  # another thread may add more while this one predicts
         self._model, self._n_rounds = model, model.n_rounds
         self._flat: dict[str, Any] = {}
@@ -123,9 +142,30 @@ class Predictor:
     def margin(self, data: DMatrix, backend: Backend, leaves: Array | None = None, by_name: bool = True) -> Array:
         """float32 (n_outputs, n_rows): margins of a matrix, in the backend's memory. leaves : int32 (n_rows, n_trees) there, OUT:
         the leaf numbers. by_name : False takes the columns in their order, whatever their names."""
-        model = self.rounds
+        model, is_host = self.rounds, backend.memory.name == "host"
+        if is_host and leaves is None and self._begins_with_first and model.linear is None and model.tree_weights is None:
+            return self._margin_by_more_rounds(data, backend, by_name)
         margin = start_margin(data, data.num_row(), self.base_margin(), None, model.n_outputs, backend.memory)
         add_model_margin(model, data, backend, margin, leaves, get_flat=self.flat, by_name=by_name)
+        return margin
+
+    def _margin_by_more_rounds(self, data: DMatrix, backend: Backend, by_name: bool) -> np.ndarray:
+        """The same where rounds can go on from margins that the matrix had under fewer: trees are added one after another, in
+        float32, so that it does not show."""
+        model, known = self.rounds, self._margins.get(data)
+        names = None if model.feature_names is None else (*model.feature_names,)
+        facts = data.margin_version, by_name, self.base_margin().tobytes(), names, model.sparse_absent
+        has_been = known is not None and known.facts == facts
+        if known is not None and known.margin is not None and has_been and _begin_with(model.trees, known.trees):
+            if data.categories or model.categories:
+                model_source(model, data, by_name)  # what it says of categories that the model does not know
+            margin = known.margin.copy()
+            if known.n_rounds < model.n_rounds:
+                add_model_margin(model.rounds(known.n_rounds, model.n_rounds), data, backend, margin, by_name=by_name)
+        else:
+            margin = start_margin(data, data.num_row(), self.base_margin(), None, model.n_outputs, backend.memory)
+            add_model_margin(model, data, backend, margin, get_flat=self.flat, by_name=by_name)
+        self._margins[data] = _Margins(facts, model.n_rounds, model.trees, margin.copy() if has_been else None)
         return margin
 
     def flat(self, backend: Backend, cuts: Cuts | None = None) -> Any:
@@ -201,6 +241,10 @@ class Predictor:
             scores, known = np.full(self.rounds.n_outputs, self.rounds.base_score, np.float32), self.objective
             self._start = known.base_margin(scores) if known else find_objective(self.rounds.objective).link.to_margin(scores)
         return self._start
+
+
+def _begin_with(trees: list[Tree], first: list[Tree]) -> bool:
+    return len(first) <= len(trees) and all(map(is_, first, trees))
 
 
 def _bounds(iteration_range: tuple[int, int] | None) -> tuple[int, int]:

@@ -9,6 +9,7 @@ import tracemalloc
 import numpy as np
 import pytest
 from peer_versions import assert_same_nodes, xgboost_before
+from scipy.sparse import csr_matrix
 from small_tables import PARAMS, make_table, model_bytes
 
 import gpuboost as gb
@@ -132,6 +133,76 @@ def test_copy_and_saved_model_are_independent_equals(objective, tmp_path):
     assert model_bytes(booster) == before
     loaded.set_attr(note=None)
     assert loaded.attr("note") is None and loaded.attributes() == {}
+
+
+@pytest.mark.parametrize("kind", ["dense", "sparse", "codes", "margins"])
+def test_what_was_predicted_before_does_not_show(objective, kind):
+    """Margins of a matrix are kept from its second prediction on, and further rounds added to them."""
+    X, y, _ = make_table(objective)
+    outputs = gb.train(PARAMS[objective], gb.DMatrix(X, y), 1).model.n_outputs
+    margin = np.linspace(-1, 1, 100 * outputs).reshape(100, -1) if kind == "margins" else None
+    make = {"sparse": lambda: gb.DMatrix(csr_matrix(X[:100]))}.get(kind, lambda: gb.DMatrix(X[:100], base_margin=margin))
+    dtrain = gb.QuantileDMatrix(X, y) if kind == "codes" else gb.DMatrix(X, y)
+    make = (lambda: gb.QuantileDMatrix(X[:100], ref=dtrain)) if kind == "codes" else make
+    booster, data = gb.Booster(PARAMS[objective]), make()
+
+    def check(end=0, **options):
+        expected = booster.copy().predict(make(), iteration_range=(0, end), **options)
+        got = booster.predict(data, iteration_range=(0, end), **options)
+        np.testing.assert_array_equal(got, expected)
+        got[...] = 7.0  # whoever gets them may write into them
+
+    for i in range(6):
+        booster.update(dtrain, i)
+        check()
+        check(output_margin=True)
+    for end in (1, 2, 5, 3, 3, 6, 0, 1):
+        check(end)
+    data.set_base_margin(np.full(100, 0.5) if outputs == 1 else np.full((100, outputs), 0.5))
+    make = (lambda made: lambda: _with(made(), data.get_base_margin()))(make)
+    check()
+    check()
+    other = gb.train({**PARAMS[objective], "max_depth": 2}, dtrain, 4)
+    booster.load_model(other.save_raw())
+    check()
+    check(3)
+    booster.update(dtrain, 4)
+    check()
+
+
+def _with(data, margin):
+    data.set_base_margin(margin)
+    return data
+
+
+def test_kept_margins_follow_names_and_say_what_a_first_prediction_says():
+    X, y, _ = make_table("binary:logistic")
+    booster = gb.train(PARAMS["binary:logistic"], gb.DMatrix(X, y, feature_names=[*"abcd"][: X.shape[1]]), 3)
+    data = gb.DMatrix(X, feature_names=[*"abcd"][: X.shape[1]])
+    before = [booster.predict(data) for _ in range(3)]
+    assert np.array_equal(before[0], before[2])
+    booster.feature_names = booster.feature_names[::-1]
+    reversed_columns = booster.copy().predict(gb.DMatrix(X, feature_names=data.feature_names))
+    assert not np.array_equal(before[0], reversed_columns)
+    for _ in range(3):
+        np.testing.assert_array_equal(booster.predict(data), reversed_columns)
+        np.testing.assert_array_equal(booster.predict(data, validate_features=False), before[0])
+    data.feature_names = [f"{name}?" for name in data.feature_names]
+    for _ in range(3):
+        with pytest.raises(ValueError, match="lacks"):
+            booster.predict(data)
+
+
+def test_categories_that_a_model_does_not_know_are_told_each_time():
+    pandas = pytest.importorskip("pandas")
+    frame = pandas.DataFrame({"c": pandas.Categorical([*"abcd"] * 25)})
+    booster = gb.train({"max_depth": 2}, gb.DMatrix(frame, np.arange(100) % 4), 3)
+    data = gb.DMatrix(pandas.DataFrame({"c": pandas.Categorical([*"abxd"])}))
+    for _ in range(4):
+        with pytest.warns(UserWarning, match="x"):
+            booster.predict(data)
+    with gb.config_context(unseen_categories="error"), pytest.raises(ValueError, match="x"):
+        booster.predict(data)
 
 
 @pytest.mark.sweep(6)
