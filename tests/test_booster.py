@@ -66,15 +66,15 @@ def test_bins_of_several_matrices_predict_in_turns(monkeypatch):
     X, y, _ = make_table("reg:squarederror")
     binned, again, coarse = gb.QuantileDMatrix(X, y), gb.QuantileDMatrix(X, y), gb.QuantileDMatrix(X, y, max_bin=3)
     booster = gb.train(PARAMS["reg:squarederror"], binned, 4)
-    expected, flattened = booster.predict(gb.DMatrix(X)), []
+    expected, flattened = booster.predict(gb.DMatrix(X), pred_leaf=True), []
     flatten = CpuPredictor.flatten
     monkeypatch.setattr(CpuPredictor, "flatten", lambda self, *given: flattened.append(given) or flatten(self, *given))
     for data, n_flattened in ((binned, 1), (binned, 1), (again, 2), (again, 2), (binned, 3)):
-        np.testing.assert_array_equal(booster.predict(data), expected)
+        np.testing.assert_array_equal(booster.predict(data, pred_leaf=True), expected)
         assert len(flattened) == n_flattened
     with pytest.raises(ValueError):
         booster.predict(coarse)
-    np.testing.assert_array_equal(booster.predict(binned), expected)
+    np.testing.assert_array_equal(booster.predict(binned, pred_leaf=True), expected)
 
 
 def test_shapes_of_predictions():

@@ -97,14 +97,13 @@ def flatten_trees(trees: list[Tree], outputs: list[int], cuts: Cuts | None = Non
     begin = np.concatenate([[0], np.cumsum([tree.n_nodes for tree in trees])]).astype(np.int64)
     nodes, leaf_size = np.zeros(int(begin[-1]), FLAT_NODE), trees[0].leaf_size if trees else 1
     leaf_values = np.zeros((len(nodes), leaf_size), np.float32)
-    for tree, first in zip(trees, begin):
-        own = slice(first, first + tree.n_nodes)
-        part, is_split = nodes[own], tree.left_child >= 0
-        part["threshold"], leaf_values[own] = tree.threshold, tree.leaf_value.reshape(-1, leaf_size)
-        part["feature"] = np.where(is_split, tree.feature, -1)
-        part["left"] = tree.left_child
-        part["default_left"] = tree.default_left
-        part["bin"], part["kind"] = -1, NUMERIC
+    nodes["bin"], nodes["kind"] = -1, NUMERIC
+    if trees:
+        nodes["left"] = np.concatenate([tree.left_child for tree in trees])
+        nodes["threshold"] = np.concatenate([tree.threshold for tree in trees])
+        nodes["default_left"] = np.concatenate([tree.default_left for tree in trees])
+        nodes["feature"] = np.where(nodes["left"] >= 0, np.concatenate([tree.feature for tree in trees]), -1)
+        np.concatenate([tree.leaf_value.reshape(-1, leaf_size) for tree in trees], out=leaf_values)
     sets = _lay_out_sets([(first, tree.sets) for tree, first in zip(trees, begin) if tree.sets is not None], nodes)
     if cuts is not None:
         _find_bins(nodes, cuts)

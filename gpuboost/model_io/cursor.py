@@ -1,7 +1,9 @@
 """A value inside an untrusted document together with its place there, and the checks that turn it into a typed one."""
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from itertools import chain
 from typing import Any, NoReturn
 
 import numpy as np
@@ -9,7 +11,7 @@ import numpy.typing as npt
 
 from gpuboost.errors import ModelFormatError
 
-__all__ = ["MAX_DEPTH", "Cursor"]
+__all__ = ["MAX_DEPTH", "Cursor", "join_floats32", "join_integers"]
 
 MAX_DEPTH = 64  # arrays and objects inside each other that the readers follow; a model needs 8
 
@@ -120,3 +122,45 @@ class Cursor:
             index = next(i for i, entry in enumerate(entries) if type(entry) not in kinds)
             self.fail(f"must be {wanted}, got {JSON_NAMES.get(type(entries[index]), repr(entries[index]))}.", index)
         return values
+
+
+def join_integers(
+    cursors: Sequence[Cursor], lengths: Sequence[int], low: int, high: int, *, or_booleans: bool = False
+) -> npt.NDArray[np.int64]:
+    """Cursor.integers of several arrays, one behind another. What is wrong in one of them is looked for where something is."""
+    joined = _joined(cursors, lengths, {int, bool} if or_booleans else {int}, "iu")
+    if joined is not None and len(joined):
+        ends = (joined.min(), joined.max()) if isinstance(joined, np.ndarray) else (min(joined), max(joined))
+        if low <= ends[0] and ends[1] <= high:
+            return np.array(joined, np.int64)
+    return np.concatenate([c.integers(n, low, high, or_booleans=or_booleans) for c, n in zip(cursors, lengths)])
+
+
+def join_floats32(
+    cursors: Sequence[Cursor], lengths: Sequence[int], counts: npt.NDArray[np.bool_] | None = None
+) -> npt.NDArray[np.float32]:
+    """Cursor.floats32 of several arrays, one behind another; so is counts."""
+    joined = _joined(cursors, lengths, {int, float}, "f")
+    if joined is not None:
+        with np.errstate(over="ignore"), suppress(OverflowError):  # of integers that no float holds
+            rounded = np.asarray(joined, None if isinstance(joined, np.ndarray) else np.float64).astype(np.float32)
+            if counts is not None:
+                rounded[~counts & ~np.isfinite(rounded)] = 0
+            if np.isfinite(rounded).all():
+                return rounded
+    ends = np.cumsum(lengths)
+    own = [None if counts is None else counts[end - n : end] for end, n in zip(ends, lengths)]
+    return np.concatenate([cursor.floats32(n, part) for cursor, n, part in zip(cursors, lengths, own)])
+
+
+def _joined(
+    cursors: Sequence[Cursor], lengths: Sequence[int], types: set[type], kinds: str
+) -> npt.NDArray[Any] | list[Any] | None:
+    """What several cursors hold: arrays of these kinds, or lists of these types, of these lengths; None: something else."""
+    values = [cursor.value for cursor in cursors]
+    if all(type(v) is np.ndarray and v.dtype.kind in kinds and len(v) == n for v, n in zip(values, lengths)):
+        return np.concatenate(values)
+    if all(type(v) is list and len(v) == n for v, n in zip(values, lengths)):
+        entries = list(chain.from_iterable(values))
+        return entries if set(map(type, entries)) <= types else None
+    return None

@@ -20,24 +20,22 @@ import numpy.typing as npt
 
 from gpuboost.model.linear import Linear
 from gpuboost.model.model import Model
-from gpuboost.model.tree import DELETED, Tree
+from gpuboost.model.tree import Tree
 from gpuboost.model_io.categories import (
     CATEGORIES_KEY,
     container_of,
     read_categories,
     read_container,
-    read_sets,
     sets_to_document,
 )
 from gpuboost.model_io.cursor import Cursor
+from gpuboost.model_io.forest import INT32_MAX, ROOT_PARENT, read_head, read_trees
 from gpuboost.objectives import find_objective
 from gpuboost.params import check_param
 
 __all__ = ["SCHEMA_VERSION", "from_document", "learner_model_params", "shortest_decimals", "to_document"]
 
 SCHEMA_VERSION = [3, 2, 0]  # the XGBoost release whose schema this is
-ROOT_PARENT = 2147483647  # XGBoost's kInvalidNodeId for the parent of a root; -1 in Tree
-INT32_MAX = 2147483647
 FEATURE_TYPES = ("q", "float", "int", "i", "c")
 NUMBER_TEXT = re.compile(r"[-+]?([0-9]+[.]?[0-9]*|[.][0-9]+)([eE][-+]?[0-9]+)?")
 POWERS_OF_TEN = 10.0 ** np.arange(23)  # those that are exact
@@ -138,11 +136,6 @@ def _tree_to_document(tree: Tree, tree_id: int, n_features: int) -> dict[str, An
         **vectors,
         **sets_to_document(tree),
     }
-
-
-def _beside(nodes: npt.NDArray[np.bool_], values: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
-    """A mask of nodes as it stands beside values of nodes, or of nodes and outputs."""
-    return nodes if values.ndim == 1 else nodes[:, None]
 
 
 def from_document(document: Any) -> Model:
@@ -342,10 +335,11 @@ def _read_trees(forest: Cursor, model: Model) -> None:
     if len(trees) != n_trees:
         forest["trees"].fail(f"must have {n_trees} entries (num_trees), got {len(trees)}.")
     model.tree_groups = forest["tree_info"].integers(n_trees, 0, model.n_outputs - 1).tolist()
-    model.trees = [_read_tree(tree, i, model) for i, tree in enumerate(trees)]
-    sizes = [tree.leaf_size for tree in model.trees]
+    heads = [read_head(tree, i, model.n_outputs) for i, tree in enumerate(trees)]
+    sizes = [head.leaf_size for head in heads]
     if bad := [i for i, (size, group) in enumerate(zip(sizes, model.tree_groups)) if size != sizes[0] or size > 1 and group]:
         forest["trees"].fail("must all have one size_leaf_vector, and groups of 0 where that is above 1.", bad[0])
+    model.trees = read_trees(trees, heads, model)
     n_groups = model.n_outputs // (sizes[0] if sizes else 1)
     model.iteration_indptr = _read_iteration_indptr(forest, n_trees, n_groups * model.num_parallel_tree)
 
@@ -360,114 +354,3 @@ def _read_iteration_indptr(forest: Cursor, n_trees: int, trees_per_round: int) -
     if len(bounds) == 0 or bounds[0] != 0 or bounds[-1] != n_trees or (np.diff(bounds) < 0).any():
         indptr.fail(f"must rise from 0 to {n_trees} (num_trees).")
     return bounds.tolist()
-
-
-def _read_tree(tree: Cursor, tree_id: int, model: Model) -> Tree:
-    number = tree.get("id")  # where XGBoost puts the tree
-    if number and (type(number.value) is not int or number.value != tree_id):
-        number.fail(f"must be {tree_id}, the tree's place among the trees, got {number.value!r:.40}.")
-    params = tree["tree_param"]
-    n_nodes = params["num_nodes"].integer_text(1, INT32_MAX)
-    leaf_size = max(1, params["size_leaf_vector"].integer_text(0, INT32_MAX))
-    if leaf_size not in (1, model.n_outputs):
-        params["size_leaf_vector"].fail(f"must be 1, or the {model.n_outputs} of num_class or num_target, got {leaf_size}.")
-    feature = tree["split_indices"].integers(n_nodes, 0, INT32_MAX)
-    num_deleted = params.get("num_deleted")  # since XGBoost 1.1
-    n_deleted = num_deleted.integer_text(0, n_nodes) if num_deleted else int(np.count_nonzero(feature == INT32_MAX))
-    left, parent, is_deleted = _read_links(tree, n_nodes, n_deleted, leaf_size > 1)
-    default_left = tree["default_left"].integers(n_nodes, 0, 1, or_booleans=True)
-    is_split = left != -1
-    sets = read_sets(tree, is_split)
-    has_condition = ~is_deleted & (is_split | (leaf_size == 1))
-    if sets is not None:
-        has_condition[sets.nodes] = False  # before 3.0 XGBoost has NaN there, and at leaves of several outputs
-    conditions = tree["split_conditions"].floats32(n_nodes, has_condition)
-    gain, cover = (
-        np.zeros(n_nodes, np.float32) if leaf_size > 1 and not tree.get(key) else tree[key].floats32(n_nodes)
-        for key in ("loss_changes", "sum_hessian")  # which XGBoost before 3.2 has not of several outputs
-    )
-    weight = tree["base_weights"].floats32(n_nodes * leaf_size)
-    if (bad := np.flatnonzero(is_split & (feature >= model.n_features))).size:
-        tree["split_indices"].fail(f"must be below num_feature {model.n_features}, got {feature[bad[0]]}.", bad[0])
-    values = conditions
-    if leaf_size > 1:
-        weight = weight.reshape(n_nodes, leaf_size)
-        values = _read_leaf_weights(tree, ~is_split & ~is_deleted, weight)
-
-    def at(nodes: npt.NDArray[np.bool_], array: npt.NDArray[Any], dtype: npt.DTypeLike) -> npt.NDArray[Any]:
-        return np.where(_beside(nodes, array), array, 0).astype(dtype)
-
-    is_leaf = ~is_split & ~is_deleted
-    is_searched = leaf_size == 1 and (weight != values)[is_leaf].any()
-    return Tree(
-        left_child=left.astype(np.int32),
-        parent=parent.astype(np.int32),
-        feature=np.where(is_deleted, np.int32(DELETED), at(is_split, feature, np.int32)),
-        threshold=at(is_split, conditions, np.float32),
-        default_left=at(is_split, default_left, np.uint8) | is_deleted,
-        leaf_value=at(is_leaf, values, np.float32),
-        gain=at(is_split, gain, np.float32),
-        cover=at(~is_deleted, cover, np.float32),
-        weight=np.where(_beside(is_split, weight), weight, at(~is_deleted, values, np.float32)),
-        sets=sets,
-        searched_value=at(is_leaf, weight, np.float32) if is_searched else None,
-    )
-
-
-def _read_leaf_weights(tree: Cursor, is_leaf: npt.NDArray[np.bool_], weight: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    """float32 (n_nodes, leaf_size): the values of leaves of several outputs; at splits anything. weight : base_weights, where
-    XGBoost before 3.2 has them."""
-    leaf_weights = tree.get("leaf_weights")
-    if leaf_weights is None or (isinstance(leaf_weights.value, list | np.ndarray) and not len(leaf_weights.value)):
-        return weight
-    n_leaves = int(is_leaf.sum())
-    values = leaf_weights.floats32(n_leaves * weight.shape[1]).reshape(n_leaves, -1)
-    places = tree["right_children"].integers(len(is_leaf), -1, INT32_MAX)[is_leaf]
-    if (bad := np.flatnonzero(np.sort(places) != np.arange(n_leaves))).size:
-        tree["right_children"].fail(f"must name each of the {n_leaves} rows of leaf_weights at one leaf.", bad[0])
-    placed = np.zeros_like(weight)
-    placed[is_leaf] = values[places]
-    return placed
-
-
-def _read_links(
-    tree: Cursor, n_nodes: int, n_deleted: int, has_places: bool
-) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64], npt.NDArray[np.bool_]]:
-    """The left child and the parent of every node as Tree has them, and which nodes were deleted. has_places : whether the right
-    children of leaves may be something else.
-
-    Every node has at most one parent and the root has none, so the nodes reached from the root are a tree, and whatever
-    is not reached (cycles too) is not part of it. XGBoost's pruning leaves such nodes behind and counts them (n_deleted).
-    """
-    left = tree["left_children"].integers(n_nodes, -1, n_nodes - 1)
-    right = tree["right_children"].integers(n_nodes, -1, n_nodes - 1)
-    right = np.where(left == -1, -1, right) if has_places else right
-    parents = tree["parents"].integers(n_nodes, -1, INT32_MAX)
-    if (bad := np.flatnonzero((left == -1) != (right == -1))).size:
-        tree["right_children"].fail(f"must be -1 exactly where left_children is, got {right[bad[0]]}.", bad[0])
-    if parents[0] not in (-1, ROOT_PARENT):
-        tree["parents"].fail(f"must be {ROOT_PARENT} at the root, got {parents[0]}.", 0)
-    splits = np.flatnonzero(left != -1)
-    n_parents = np.bincount(np.concatenate([left[splits], right[splits]]), minlength=n_nodes)
-    if n_parents[0] or n_parents.max() > 1:
-        bad_child = int(np.argmax(n_parents)) if n_parents[0] == 0 else 0
-        tree["left_children"].fail(f"node {bad_child} is the child of {n_parents[bad_child]} nodes.")
-    for key, children in (("left_children", left), ("right_children", right)):
-        if (bad := splits[parents[children[splits]] != splits]).size:
-            child = children[bad[0]]
-            tree[key].fail(f"its child {child} has parent {parents[child]}.", bad[0])
-
-    if (bad := splits[right[splits] != left[splits] + 1]).size:  # XGBoost predicts as if it were
-        tree["right_children"].fail(f"must be the left child {left[bad[0]]} + 1, got {right[bad[0]]}.", bad[0])
-
-    levels = [np.zeros(1, dtype=np.int64)]
-    while len(frontier := levels[-1][left[levels[-1]] != -1]):
-        levels.append(np.concatenate([left[frontier], right[frontier]]))
-    is_deleted = np.ones(n_nodes, bool)
-    is_deleted[np.concatenate(levels)] = False
-    if (n_unreached := np.count_nonzero(is_deleted)) != n_deleted:
-        tree["left_children"].fail(
-            f"{n_unreached} of {n_nodes} nodes cannot be reached from the root, but num_deleted is {n_deleted}."
-        )
-    left[is_deleted], parents[is_deleted], parents[0] = -1, 0, -1
-    return left, parents, is_deleted

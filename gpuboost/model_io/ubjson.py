@@ -30,6 +30,7 @@ ARRAYS = {
 CONSTANTS = {b"Z": None, b"T": True, b"F": False}
 DTYPES = {kind: (np.dtype(form), np.dtype(form).newbyteorder("=")) for kind, form in NUMBERS.items()}
 FORMS = {kind: struct.Struct(form) for kind, form in NUMBERS.items()}
+LENGTH = FORMS[b"L"]
 
 
 def write_ubjson(value: Any) -> bytes:
@@ -87,21 +88,32 @@ def read_ubjson(data: bytes) -> Any:
     than MAX_DEPTH, with a name twice in one object, with bytes after the end.
     """
     reader = _Reader(data)
-    value = reader.value()
-    if reader.at < len(data):
-        reader.fail(f"{len(data) - reader.at} bytes follow its end.")
+    try:
+        value = reader.value()
+        if reader.at < len(data):
+            reader.fail(f"{len(data) - reader.at} bytes follow its end.")
+    except _Fault as fault:
+        place = "".join(reversed(fault.steps)).lstrip(".") or "document"
+        raise ModelFormatError(f"{place}: {fault.args[0]} (UBJSON, byte {reader.at})") from None
     return value
+
+
+class _Fault(Exception):
+    """steps : from the value that is malformed upwards, ".name" and "[index]"."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(message)
+        self.steps: list[str] = []
 
 
 class _Reader:
     def __init__(self, data: bytes):
         self.data = data
         self.at = 0
-        self.path: list[str] = []  # of the value under way: ".name" and "[index]"
+        self.depth = 0  # of the value under way
 
     def fail(self, message: str) -> NoReturn:
-        place = "".join(self.path).lstrip(".") or "document"
-        raise ModelFormatError(f"{place}: {message} (UBJSON, byte {self.at})")
+        raise _Fault(message)
 
     def take(self, n_bytes: int) -> bytes:
         if n_bytes > len(self.data) - self.at:
@@ -129,7 +141,15 @@ class _Reader:
         return length
 
     def text(self) -> str:
-        data = self.take(self.length())
+        begin = self.at + 9
+        if self.data[self.at : self.at + 1] == b"L" and begin <= len(self.data):  # what length() and take() do, in one go
+            end = begin + LENGTH.unpack_from(self.data, begin - 8)[0]
+            if begin <= end <= len(self.data):
+                self.at = end
+                return self._decoded(self.data[begin:end])
+        return self._decoded(self.take(self.length()))
+
+    def _decoded(self, data: bytes) -> str:
         try:
             return data.decode("utf-8", "surrogatepass")
         except UnicodeDecodeError as error:
@@ -149,13 +169,17 @@ class _Reader:
             self.fail(f"has the type {kind!r}, which no model file holds.")
         return self.number(kind)
 
-    def inner(self, step: str) -> Any:
-        """The value that is one step deeper."""
-        self.path.append(step)
-        if len(self.path) > MAX_DEPTH:
-            self.fail(f"nested deeper than {MAX_DEPTH}.")
-        value = self.value()
-        self.path.pop()
+    def inner(self, step: str | int) -> Any:
+        """The value that is one step deeper: a name or an index."""
+        self.depth += 1
+        try:
+            if self.depth > MAX_DEPTH:
+                self.fail(f"nested deeper than {MAX_DEPTH}.")
+            value = self.value()
+        except _Fault as fault:
+            fault.steps.append(f".{step}" if isinstance(step, str) else f"[{step}]")
+            raise
+        self.depth -= 1
         return value
 
     def object(self) -> dict[str, Any]:
@@ -164,10 +188,13 @@ class _Reader:
             key = self.text()
             if key in members:
                 self.fail(f"has {key!r:.60} twice.")
-            members[key] = self.inner(f".{key}")
+            members[key] = self.inner(key)
         return members
 
     def array(self) -> Any:
+        numbers = self.numbers_at_once()
+        if numbers is not None:
+            return numbers
         if self.skip(b"$"):
             kind = self.take(1)
             if kind not in NUMBERS:
@@ -176,11 +203,21 @@ class _Reader:
             stored, native = DTYPES[kind]
             return np.frombuffer(self.take(self.length(stored.itemsize) * stored.itemsize), stored).astype(native)
         if self.skip(b"#"):
-            return [self.inner(f"[{i}]") for i in range(self.length())]
+            return [self.inner(i) for i in range(self.length())]
         values: list[Any] = []
         while not self.skip(b"]"):
-            values.append(self.inner(f"[{len(values)}]"))
+            values.append(self.inner(len(values)))
         return values
+
+    def numbers_at_once(self) -> np.ndarray | None:
+        """An array of numbers of which nothing is wrong, as a model file has thousands; None for whatever else."""
+        head, begin = self.data[self.at : self.at + 4], self.at + 12
+        if head[:1] == b"$" and head[1:2] in NUMBERS and head[2:] == b"#L" and begin <= len(self.data):
+            (stored, native), length = DTYPES[head[1:2]], LENGTH.unpack_from(self.data, begin - 8)[0]
+            if 0 <= length * stored.itemsize <= len(self.data) - begin:
+                self.at = begin + length * stored.itemsize
+                return np.frombuffer(self.data, stored, length, begin).astype(native)
+        return None
 
     def skip(self, token: bytes) -> bool:
         """Whether the next byte is this one, which is then taken."""
