@@ -91,7 +91,7 @@ def first_kernels() -> list[tuple[Any, tuple[types.Type, ...]]]:
         splits.evaluate_splits(None): "i4:1 node:1 i8:3 i8:3 i8:3 i4:1 i4:1 i1:1 u1:2 u1:2 bool f8:2 i4:1 "
         f"{penalty} f8 f8:1 candidate:2 i8:2 i8:2 f8:3 i4:2 i8",
         histogram.build_packed_cpu: "i4:1 i4:1 node:1 i8:2 i4:1 i8 u8:2 i4:2 i4:3 i8:3 i8",
-        predict.predict_values_cpu: "f4:2 f4 flat:1 f4:2 i8:1 i4:1 none f4:2 i4:2 i8",
+        predict.predict_values_cpu: "f4:2 f4 flat:1 f4:2 i8:1 i4:1 none i8 f4:2 i4:2 i8",
         predict_codes.predict_codes_cpu: "u1:2 i4:1 i4:1 flat:1 f4:2 i8:1 i4:1 none f4:2 i4:2 i8",
         nodes.collect_nodes: (
             "i8:1 i8:1 node:1 i4:1 i8:1 f4:2 f4:2 f8:1 f4:1 i4:1 i4:1 i4:1 i4:1 f4:1 u1:1 f4:2 f4:1 f4:1 f4:2"

@@ -81,7 +81,7 @@ def check_values(run, flat, values, missing, margin, first_row, with_leaves):
     expected, own = margin.copy(), slice(first_row, first_row + values.shape[1])
     leaves = np.full((margin.shape[1] if with_leaves else 0, len(flat.first_node)), -7, np.int32)
     expected_leaves = leaves.copy()
-    predict_values_cpu(values.T, np.float32(missing), *flat, expected[:, own], expected_leaves[own], 1)
+    predict_values_cpu(values.T, np.float32(missing), *flat, own.start, expected, expected_leaves, 1)
     run(predict_values_kernel, values, missing, *on_device(flat), first_row, margin, leaves, threads=values.shape[1])
     assert_same(margin, expected)
     assert_same(leaves, expected_leaves)

@@ -12,7 +12,7 @@ from gpuboost.backend.cpu import CpuBackend
 from gpuboost.binned.cuts import SENTINEL, Cuts
 from gpuboost.binned.matrix import BinnedMatrix
 from gpuboost.binned.pages import DensePage, ResidentPages
-from gpuboost.kernels.predict import ROW_BLOCK, copy_row, predict_rows
+from gpuboost.kernels.predict import ROW_BLOCK, copy_row, predict_rows, predict_values_cpu
 from gpuboost.kernels.predict_codes import predict_codes_cpu
 from gpuboost.kernels.structs import FLAT_NODE, NUMERIC
 from gpuboost.objectives.multiclass import argmax_row
@@ -103,6 +103,21 @@ def test_float64_values_are_rounded_to_float32_first():
 
 def test_a_tree_that_is_one_leaf():
     assert predict_values(np.zeros((2, 1)), forest([(-1, 7.0, -1, 0, -1)]))[0].tolist() == [[7, 7]]
+
+
+def test_batches_of_rows_are_predicted_where_they_lie_by_the_kernel_of_all_rows():
+    """Of several outputs, whose margins are then no array of one piece: another kernel would be compiled for seconds."""
+    batch = np.random.default_rng(0).normal(size=(500, 3)).astype(np.float32)
+    flat, predictor = forest(STUMP, DEEP, STUMP, groups=[1, 0, 1]), CpuBackend(2).predictor
+    expected, expected_leaves = predict_values(batch, flat, 2, start=0.5)
+    known = list(predict_values_cpu.dispatcher.signatures)
+    margin, leaves = np.full((2, 500), 0.5, np.float32), np.full((500, 3), -1, np.int32)
+    for own in (slice(0, 130), slice(130, 131), slice(131, 500)):
+        assert predictor.predict_values(batch[own], np.nan, flat, own.start, margin, leaves)
+        assert (margin[:, own.stop :] == 0.5).all() and (leaves[own.stop :] == -1).all()
+    np.testing.assert_array_equal(margin, expected)
+    np.testing.assert_array_equal(leaves, expected_leaves)
+    assert predict_values_cpu.dispatcher.signatures == known
 
 
 def test_leaves_are_optional():

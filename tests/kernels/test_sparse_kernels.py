@@ -212,7 +212,7 @@ def test_predictions_are_those_of_the_rows_written_out(absent, missing, n_featur
     block, stored, flat = random_forest(absent, n_features, n_trees, density)
     n_rows = len(block)
     expected = np.zeros((3, n_rows), np.float32), np.zeros((n_rows, n_trees), np.int32)
-    predict_values_cpu(block, np.float32(missing), *flat, *expected, 2)
+    predict_values_cpu(block, np.float32(missing), *flat, 0, *expected, 2)
     margin, leaves = np.zeros((3, n_rows), np.float32), np.full((n_rows, n_trees), -1, np.int32)
     table = *stored, np.float32(missing), np.float32(absent), n_features
     sparse.predict_sparse_cpu(*table, *flat, margin, leaves, 2)

@@ -38,9 +38,8 @@ class CpuPredictor(Predictor):
     def predict_values(
         self, batch: Array, missing: float, flat: FlatTrees, first_row: int, margin: Array, leaves: Array | None
     ) -> bool:
-        own = slice(first_row, first_row + len(batch))
-        leaves = NO_LEAVES if leaves is None else leaves[own]
-        return predict_values_cpu(host_batch(batch), np.float32(missing), *flat, margin[:, own], leaves, self._n_threads)
+        leaves = NO_LEAVES if leaves is None else leaves
+        return predict_values_cpu(host_batch(batch), np.float32(missing), *flat, first_row, margin, leaves, self._n_threads)
 
     def predict_sparse(self, stored: StoredRows, flat: FlatTrees, margin: Array, leaves: Array | None) -> bool:
         leaves = NO_LEAVES if leaves is None else leaves
