@@ -31,6 +31,7 @@ CONSTANTS = {b"Z": None, b"T": True, b"F": False}
 DTYPES = {kind: (np.dtype(form), np.dtype(form).newbyteorder("=")) for kind, form in NUMBERS.items()}
 FORMS = {kind: struct.Struct(form) for kind, form in NUMBERS.items()}
 LENGTH = FORMS[b"L"]
+ARRAY_HEADS = {b"[$" + kind + b"#L": kind for kind in NUMBERS}
 
 
 def write_ubjson(value: Any) -> bytes:
@@ -141,15 +142,13 @@ class _Reader:
         return length
 
     def text(self) -> str:
-        begin = self.at + 9
-        if self.data[self.at : self.at + 1] == b"L" and begin <= len(self.data):  # what length() and take() do, in one go
+        begin, size, data = self.at + 9, len(self.data), None
+        if self.data[self.at : self.at + 1] == b"L" and begin <= size:  # what length() and take() do, in one go
             end = begin + LENGTH.unpack_from(self.data, begin - 8)[0]
-            if begin <= end <= len(self.data):
-                self.at = end
-                return self._decoded(self.data[begin:end])
-        return self._decoded(self.take(self.length()))
-
-    def _decoded(self, data: bytes) -> str:
+            if begin <= end <= size:
+                self.at, data = end, self.data[begin:end]
+        if data is None:
+            data = self.take(self.length())
         try:
             return data.decode("utf-8", "surrogatepass")
         except UnicodeDecodeError as error:
@@ -184,17 +183,16 @@ class _Reader:
 
     def object(self) -> dict[str, Any]:
         members: dict[str, Any] = {}
-        while not self.skip(b"}"):
+        while self.data[self.at : self.at + 1] != b"}":
             key = self.text()
             if key in members:
                 self.fail(f"has {key!r:.60} twice.")
-            members[key] = self.inner(key)
+            numbers = self.numbers_at_once()
+            members[key] = self.inner(key) if numbers is None else numbers
+        self.at += 1
         return members
 
     def array(self) -> Any:
-        numbers = self.numbers_at_once()
-        if numbers is not None:
-            return numbers
         if self.skip(b"$"):
             kind = self.take(1)
             if kind not in NUMBERS:
@@ -210,10 +208,10 @@ class _Reader:
         return values
 
     def numbers_at_once(self) -> np.ndarray | None:
-        """An array of numbers of which nothing is wrong, as a model file has thousands; None for whatever else."""
-        head, begin = self.data[self.at : self.at + 4], self.at + 12
-        if head[:1] == b"$" and head[1:2] in NUMBERS and head[2:] == b"#L" and begin <= len(self.data):
-            (stored, native), length = DTYPES[head[1:2]], LENGTH.unpack_from(self.data, begin - 8)[0]
+        """What array() gives of numbers, where nothing is wrong, in one go: a file has thousands. None for whatever else."""
+        kind, begin = ARRAY_HEADS.get(self.data[self.at : self.at + 5]), self.at + 13
+        if kind is not None and begin <= len(self.data):
+            (stored, native), length = DTYPES[kind], LENGTH.unpack_from(self.data, begin - 8)[0]
             if 0 <= length * stored.itemsize <= len(self.data) - begin:
                 self.at = begin + length * stored.itemsize
                 return np.frombuffer(self.data, stored, length, begin).astype(native)

@@ -69,10 +69,11 @@ def test_what_ends_its_compiling_is_heard_of_and_it_is_compiled_again(monkeypatc
     numbers, name = np.zeros(3, np.float32), f"{__name__}.add_to_all"
     for error in (KeyboardInterrupt("no"), numba.TypingError("no")):
 
-        def fail(signature, error=error):
-            raise error
+        class Failing:
+            def compile(self, signature, error=error):
+                raise error
 
-        monkeypatch.setattr(late, "kernels_by_name", {name: SimpleNamespace(compile=fail)})
+        monkeypatch.setattr(late, "kernels_by_name", {name: Failing()})
         with pytest.raises(type(error), match="no"):
             call_cpu(numbers, 2, 1)
     monkeypatch.undo()
