@@ -106,6 +106,7 @@ class Booster(ModelView):
         model = None if model is None else rebase(model, params)
         if model is not self._model:
             self._boosting = self._old = None  # rounds under way belonged to the old model
+            self._predictors = Predictors()
         elif ends_training(self._params, params):
             self.reset()
         elif self._boosting is not None:
@@ -169,10 +170,10 @@ class Booster(ModelView):
                 raise
 
     def reset(self) -> "Booster":
-        """Forget the running training (rows, margins); the model stays."""
+        """Forget the running training, and what was predicted (rows, margins); the model stays."""
         with self._lock:
             self._collect_rounds()
-            self._boosting = None
+            self._boosting, self._predictors = None, Predictors()
         return self
 
     # -- Evaluation ---------------------------------------------------------------------------------------------------

@@ -5,7 +5,8 @@ verbosity : what is said while training.
     1  warnings, as Python's UserWarning, and the notice of a first compilation (default)
     2  information: one line per training (device, threads, rows, columns, bins), seconds per stage
     3  debugging: one line per round
-nthread : CPU threads where no parameter says otherwise; 0, the default, means all cores.
+nthread : CPU threads where no parameter says otherwise; 0, the default, means all cores, or what NUMBA_NUM_THREADS or
+    OMP_NUM_THREADS say.
 unseen_categories : what values of a category are that a model's training has not met: "missing", with a warning (default), or an
     "error" (ValueError).
 category_container : where a model file has the categories: "gpuboost", in an attribute that other readers ignore (default), or

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from operator import index, is_
 from typing import TYPE_CHECKING, Any, Literal
-from weakref import WeakKeyDictionary
+from weakref import ref
 
 import numpy as np
 
@@ -36,6 +36,7 @@ Predicted = Literal["value", "margin", "leaf"]
 SERIAL_TREE_ROWS = 6400  # rows × trees that the calling thread predicts alone: 64 rows of 100 trees take it 0.13 ms
 FEW_VALUES = 65536  # of sparse rows written out: 256 KB, in 20 µs
 KEPT_PREDICTORS = 8  # iteration ranges whose trees stay laid out for prediction
+ROWS_OF_A_LAYOUT = 1000  # that go down a tree in the time in which it is laid out
 NAN = np.float32(np.nan)
 
 
@@ -61,13 +62,31 @@ class _Margins:
     margin: np.ndarray | None
 
 
+class _Kept(dict[int, tuple[Any, _Margins]]):
+    """Margins of matrices, by their identity, as long as they live. (They need not be hashable.)"""
+
+    def of(self, data: DMatrix) -> _Margins | None:
+        known = self.get(id(data))
+        return known[1] if known is not None and known[0]() is data else None
+
+    def keep(self, data: DMatrix, margins: _Margins) -> None:
+        own, key = ref(self), id(data)
+
+        def forget(_: object) -> None:
+            kept = own()
+            if kept is not None:
+                kept.pop(key, None)
+
+        self[key] = ref(data, forget), margins
+
+
 class Predictors:
     """The ranges of a model's rounds that were predicted with; kept until the model changes. Margins of matrices are kept beside
     them, for predictions by the same rounds and more: of each round of a training, of a learning curve."""
 
     def __init__(self) -> None:
         self._kept: dict[tuple[int, int], Predictor] = {}
-        self._margins: WeakKeyDictionary[DMatrix, _Margins] = WeakKeyDictionary()
+        self._margins = _Kept()
 
     def of(self, model: Model, iteration_range: tuple[int, int] | None) -> "Predictor":
         """Rounds [begin, end), end 0 for the last; None: all. Raises ValueError where the model does not have them."""
@@ -93,9 +112,7 @@ class Predictor:
     rounds, in the host's memory.
     """
 
-    def __init__(
-        self, model: Model, begin: int, end: int, objective: Objective | None, margins: WeakKeyDictionary[DMatrix, _Margins]
-    ) -> None:
+    def __init__(self, model: Model, begin: int, end: int, objective: Objective | None, margins: _Kept) -> None:
         self.objective, self._margins, self._begins_with_first = objective, margins, begin == 0
         self.rounds = model.rounds(begin, end)  # another thread may add more while this one predicts
         self._model, self._n_rounds = model, model.n_rounds
@@ -152,21 +169,31 @@ class Predictor:
     def _margin_by_more_rounds(self, data: DMatrix, backend: Backend, by_name: bool) -> np.ndarray:
         """The same where rounds can go on from margins that the matrix had under fewer: trees are added one after another, in
         float32, so that it does not show."""
-        model, known = self.rounds, self._margins.get(data)
+        model, known = self.rounds, self._margins.of(data)
         names = None if model.feature_names is None else (*model.feature_names,)
         facts = data.margin_version, by_name, self.base_margin().tobytes(), names, model.sparse_absent
         has_been = known is not None and known.facts == facts
-        if known is not None and known.margin is not None and has_been and _begin_with(model.trees, known.trees):
+        if known is not None and known.margin is not None and has_been and self._may_go_on(known, data.num_row()):
             if data.categories or model.categories:
                 model_source(model, data, by_name)  # what it says of categories that the model does not know
             margin = known.margin.copy()
-            if known.n_rounds < model.n_rounds:
-                add_model_margin(model.rounds(known.n_rounds, model.n_rounds), data, backend, margin, by_name=by_name)
+            if known.n_rounds == model.n_rounds:
+                return margin
+            add_model_margin(model.rounds(known.n_rounds, model.n_rounds), data, backend, margin, by_name=by_name)
         else:
             margin = start_margin(data, data.num_row(), self.base_margin(), None, model.n_outputs, backend.memory)
             add_model_margin(model, data, backend, margin, get_flat=self.flat, by_name=by_name)
-        self._margins[data] = _Margins(facts, model.n_rounds, model.trees, margin.copy() if has_been else None)
+        self._margins.keep(data, _Margins(facts, model.n_rounds, model.trees, margin.copy() if has_been else None))
         return margin
+
+    def _may_go_on(self, known: _Margins, n_rows: int) -> bool:
+        """Whether the trees begin with those of known margins, and it is not quicker to begin anew: the others are laid out for
+        this one time, where all of them may be already."""
+        trees, is_laid_out = self.rounds.trees, bool(self._flat or self._flat_codes)
+        n_known, n_new = len(known.trees), len(trees) - len(known.trees)
+        if n_new < 0 or (is_laid_out and n_new * ROWS_OF_A_LAYOUT > n_known * n_rows):
+            return False
+        return all(map(is_, known.trees, trees))
 
     def flat(self, backend: Backend, cuts: Cuts | None = None) -> Any:
         """The trees as Predictor.flatten of a backend lays them out in its memory: for values, or for codes by the cuts, of which
@@ -241,10 +268,6 @@ class Predictor:
             scores, known = np.full(self.rounds.n_outputs, self.rounds.base_score, np.float32), self.objective
             self._start = known.base_margin(scores) if known else find_objective(self.rounds.objective).link.to_margin(scores)
         return self._start
-
-
-def _begin_with(trees: list[Tree], first: list[Tree]) -> bool:
-    return len(first) <= len(trees) and all(map(is_, first, trees))
 
 
 def _bounds(iteration_range: tuple[int, int] | None) -> tuple[int, int]:

@@ -14,6 +14,7 @@ from small_tables import PARAMS, make_table, model_bytes
 
 import gpuboost as gb
 from gpuboost.backend.cpu.predictor import CpuPredictor
+from gpuboost.margins import add_model_margin
 from gpuboost.model.model import Model
 from gpuboost.model_io import digest
 
@@ -168,6 +169,61 @@ def test_what_was_predicted_before_does_not_show(objective, kind):
     check(3)
     booster.update(dtrain, 4)
     check()
+
+
+@pytest.mark.parametrize("params", [{"booster": "dart", "rate_drop": 0.5}, {"num_parallel_tree": 2}, {"base_score": 0.25}])
+def test_nor_where_earlier_trees_weigh_otherwise_or_margins_begin_elsewhere(params):
+    X, y, _ = make_table("reg:squarederror")
+    booster, dtrain, data = gb.Booster({**PARAMS["reg:squarederror"], **params}), gb.DMatrix(X, y), gb.DMatrix(X[:50])
+    for i in range(9):
+        booster.update(dtrain, i)
+        if i == 6:
+            booster.set_param({"base_score": 0.75})
+        for _ in range(2):
+            np.testing.assert_array_equal(booster.predict(data), booster.copy().predict(gb.DMatrix(X[:50])))
+    first = booster.copy()
+    other = gb.train({**PARAMS["reg:squarederror"], **params, "max_depth": 2}, dtrain, 12)
+    [booster.predict(data) for _ in range(2)]
+    booster.load_model(other.save_raw())
+    np.testing.assert_array_equal(booster.predict(data), other.predict(gb.DMatrix(X[:50])))
+    assert not np.array_equal(booster.predict(data), first.predict(data))
+
+
+def test_only_rounds_that_are_new_to_a_matrix_are_predicted(monkeypatch):
+    """Unless to lay their trees out takes longer; and matrices that are gone leave nothing behind."""
+    X, y, _ = make_table("reg:squarederror")
+    booster, seen = gb.train(PARAMS["reg:squarederror"], gb.DMatrix(X, y), 8), []
+
+    def add(model, *given, **named):
+        seen.append(model.n_rounds)
+        add_model_margin(model, *given, **named)
+
+    monkeypatch.setattr("gpuboost.predictor.add_model_margin", add)
+    data, few = gb.DMatrix(np.tile(X, (2000 // len(X) + 1, 1))), gb.DMatrix(X[:2])
+    for end in (3, 3, 3, 5, 4, 8, 8):
+        booster.predict(data, iteration_range=(0, end))
+    assert seen == [3, 3, 2, 4, 4]
+    seen.clear()
+    for end in (0, 0, 2, 2, 0, 2, 0):
+        booster.predict(few, iteration_range=(0, end))
+    assert seen == [8, 8, 2, 8, 2, 8]
+    assert len(booster._predictors._margins) == 2
+    del data, few
+    assert len(booster._predictors._margins) == 0
+
+
+def test_a_matrix_is_itself_whatever_it_is_equal_to():
+    class Alike(gb.DMatrix):
+        def __eq__(self, other):
+            return True
+
+        __hash__ = None
+
+    X, y, _ = make_table("reg:squarederror")
+    booster = gb.train(PARAMS["reg:squarederror"], gb.DMatrix(X, y), 3)
+    for rows in (X[:9], X[9:18]):
+        data = Alike(rows)
+        assert len({booster.predict(data).tobytes() for _ in range(3)} | {booster.predict(gb.DMatrix(rows)).tobytes()}) == 1
 
 
 def _with(data, margin):

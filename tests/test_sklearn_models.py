@@ -137,6 +137,8 @@ def test_a_booster_may_be_put_into_an_estimator_as_into_xgboosts(table):
     model._Booster = booster
     np.testing.assert_array_equal(model.predict_proba(X)[:, 1], booster.predict(gb.DMatrix(X)))
     assert digest(model) == bytes(booster.save_raw("json")) and model._Booster is model.get_booster()
+    model._Booster = None
+    assert not hasattr(model, "_Booster")
 
 
 def test_the_estimator_without_a_task_predicts_values(table):

@@ -90,6 +90,19 @@ def test_a_subclass_may_have_parameters_of_its_own(table):
     for own in (Named(0.25), Keywords(share=0.25, max_depth=2, n_estimators=3)):
         assert own.get_xgb_params() == plain.get_xgb_params() and clone(own).share == 0.25
         assert digest(clone(own).fit(*table[:2])) == digest(plain)
+
+    class Further(Keywords):
+        def __init__(self, extra=1, **further):
+            self.extra = extra
+            super().__init__(**further)
+
+    for set_later in (Named(), Keywords(), Further(), clone(Further(share=0.75, extra=3))):
+        set_later.set_params(share=0.25, max_depth=2, n_estimators=3, reg_lambda=1.0)
+        given = set_later.get_params()
+        assert set_later.share == given["share"] == 0.25 and set_later.n_estimators == 3
+        assert set_later.fit(*table[:2]).get_booster().num_boosted_rounds() == 3 and digest(set_later) == digest(plain)
+    assert clone(Further(share=0.75, extra=3)).get_params()["share"] == 0.75 and clone(Further(extra=3)).extra == 3
+    assert Keywords().set_params(missing=0.0).missing == 0.0 and Keywords().set_params(eta=0.5).get_xgb_params()["eta"] == 0.5
     assert Keywords(eta=0.5).get_params()["eta"] == 0.5 and Keywords(max_depth=4).get_params()["max_depth"] == 4
     with pytest.raises(ValueError, match="unknown parameter 'shares'"):
         Keywords(shares=0.25).fit(*table[:2])

@@ -65,8 +65,9 @@ class DMatrix:
     cache_memory, cache_folder : of a stream, bytes of its values that stay in memory (None: a third of what is free), and
         where the others lie, in files of this process alone (None: the folder for temporary files).
 
-    Arrays and frames are not copied: they are read when they are predicted, and binned when they are first trained on. Raises
-    ValueError for data of the wrong shape, kind or length, naming it.
+    Arrays and frames are not copied: they are read when they are predicted, and binned when they are first trained on, and what
+    has been found out about them is kept: bins here, and by a Booster margins. Raises ValueError for data of the wrong shape,
+    kind or length, naming it.
     """
 
     #: Whether what could be read whole, a text file or a lazy frame, is read as a stream.
@@ -161,7 +162,7 @@ class DMatrix:
 
     @property
     def feature_names(self) -> list[str] | None:
-        """One name per column; None when they have none. A copy, here and below, as of all that a matrix says of itself."""
+        """One name per column; None when they have none. A copy."""
         return _copied(self._features.names)
 
     @feature_names.setter
@@ -170,7 +171,7 @@ class DMatrix:
 
     @property
     def feature_types(self) -> list[str] | None:
-        """One of XGBoost's letters per column (c: category, i: boolean, int, float, q: any number); None when unknown."""
+        """One of XGBoost's letters per column (c: category, i: boolean, int, float, q: any number); None when unknown. A copy."""
         return _copied(self._features.types)
 
     @feature_types.setter

@@ -122,7 +122,7 @@ def _has_entries(array: Cursor | None) -> bool:
 
 
 def has_sets(tree: Cursor) -> bool:
-    """Whether a tree's members may say something of sets, right or wrong: that they do not is quicker seen than read."""
+    """Whether read_sets may find sets, or a fault: nearly all trees have neither, which is seen sooner than read."""
     split_type, left = tree.get("split_type"), tree["left_children"].value
     if split_type is None:
         return False

@@ -125,15 +125,19 @@ class Cursor:
 
 
 def join_integers(
-    cursors: Sequence[Cursor], lengths: Sequence[int], low: int, high: int, *, or_booleans: bool = False
+    cursors: Sequence[Cursor], lengths: Sequence[int], low: int, high: Sequence[int], *, or_booleans: bool = False
 ) -> npt.NDArray[np.int64]:
-    """Cursor.integers of several arrays, one behind another. What is wrong in one of them is looked for where something is."""
+    """Cursor.integers of several arrays, one behind another. high : of each. Where something is wrong, one array after another is
+    read, which says what."""
     joined = _joined(cursors, lengths, {int, bool} if or_booleans else {int}, "iu")
     if joined is not None and len(joined):
         ends = (joined.min(), joined.max()) if isinstance(joined, np.ndarray) else (min(joined), max(joined))
-        if low <= ends[0] and ends[1] <= high:
-            return np.array(joined, np.int64)
-    return np.concatenate([c.integers(n, low, high, or_booleans=or_booleans) for c, n in zip(cursors, lengths)])
+        if low <= ends[0] and ends[1] <= max(high):
+            numbers = np.array(joined, np.int64)
+            if (numbers <= np.repeat(high, lengths)).all():
+                return numbers
+    each = zip(cursors, lengths, high)
+    return np.concatenate([cursor.integers(n, low, most, or_booleans=or_booleans) for cursor, n, most in each])
 
 
 def join_floats32(
@@ -143,9 +147,10 @@ def join_floats32(
     joined = _joined(cursors, lengths, {int, float}, "f")
     if joined is not None:
         with np.errstate(over="ignore"), suppress(OverflowError):  # of integers that no float holds
-            rounded = np.asarray(joined, None if isinstance(joined, np.ndarray) else np.float64).astype(np.float32)
+            array = np.asarray(joined, None if isinstance(joined, np.ndarray) else np.float64)
             if counts is not None:
-                rounded[~counts & ~np.isfinite(rounded)] = 0
+                array[~counts & ~np.isfinite(array)] = 0
+            rounded = array.astype(np.float32, copy=False)
             if np.isfinite(rounded).all():
                 return rounded
     ends = np.cumsum(lengths)

@@ -1,7 +1,7 @@
 """The trees of a document in XGBoost's schema, read all at once: a member of the schema is one array over the nodes of all trees.
 
-So every check is made once, whatever the number of trees, and names the tree and the node where it fails. 2,000 small trees tree
-by tree 0.34 s, so 0.07.
+So every check is made once, whatever the number of trees, and names the tree and the node where it fails. 2,000 trees of 60 nodes
+on a busy Intel Xeon (2026-11-28), seconds after parsing: each by itself 0.7, all at once 0.13.
 """
 
 from collections.abc import Callable
@@ -56,7 +56,11 @@ class _Forest:
         self.tree_of = np.repeat(np.arange(len(trees)), n_nodes)
         self.own = np.arange(self.begin[-1]) - self.begin[self.tree_of]
 
-    def integers(self, key: str, low: int, *, or_booleans: bool = False, high: int = INT32_MAX) -> npt.NDArray[np.int64]:
+    def integers(
+        self, key: str, low: int, high: list[int] | None = None, *, or_booleans: bool = False
+    ) -> npt.NDArray[np.int64]:
+        """high : of each tree; None: what 32 bits hold."""
+        high = [INT32_MAX] * len(self.trees) if high is None else high
         return join_integers([tree[key] for tree in self.trees], self.n_nodes, low, high, or_booleans=or_booleans)
 
     def floats32(self, key: str, counts: Mask | None = None, size: int = 1) -> npt.NDArray[np.float32]:
@@ -77,10 +81,10 @@ def read_trees(trees: list[Cursor], heads: list[Head], model: Model) -> list[Tre
     if not trees:
         return []
     n_nodes, leaf_size = [head.n_nodes for head in heads], heads[0].leaf_size
-    feature = join_integers([tree["split_indices"] for tree in trees], n_nodes, 0, INT32_MAX)
+    feature = join_integers([tree["split_indices"] for tree in trees], n_nodes, 0, [INT32_MAX] * len(trees))
     forest = _Forest(trees, n_nodes)  # of as many nodes as there are entries
     left, parent, is_deleted = _read_links(forest, heads, feature, leaf_size > 1)
-    default_left = forest.integers("default_left", 0, or_booleans=True, high=1)
+    default_left = forest.integers("default_left", 0, [1] * len(trees), or_booleans=True)
     is_split = left != -1
     is_leaf = ~is_split & ~is_deleted
     sets = [read_sets(tree, is_split[forest.nodes_of(t)]) if has_sets(tree) else None for t, tree in enumerate(trees)]
@@ -120,7 +124,9 @@ def read_trees(trees: list[Cursor], heads: list[Head], model: Model) -> list[Tre
 
 
 def _tree_of(arrays: dict[str, Any], nodes: slice, sets: CategorySets | None, searched: Any) -> Tree:
-    return Tree(**{name: array[nodes] for name, array in arrays.items()}, sets=sets, searched_value=searched)
+    """One tree, with arrays of its own: what is left of a model does not hold the others."""
+    own = {name: array[nodes].copy() for name, array in arrays.items()}
+    return Tree(**own, sets=sets, searched_value=None if searched is None else searched.copy())
 
 
 def _at(nodes: Mask, array: npt.NDArray[Any], dtype: npt.DTypeLike) -> npt.NDArray[Any]:
@@ -166,10 +172,9 @@ def _read_links(
     Every node has at most one parent and a root has none, so the nodes reached from the roots are trees, and whatever is not
     reached (cycles too) is not part of them. XGBoost's pruning leaves such nodes behind and counts them (n_deleted).
     """
-    left, right = forest.integers("left_children", -1), forest.integers("right_children", -1)
-    parents, last = forest.integers("parents", -1), np.repeat(forest.n_nodes, forest.n_nodes) - 1
-    for key, children in (("left_children", left), ("right_children", right)):
-        forest.refuse(children > last, key, lambda node: f"must be between -1 and {last[node]}, got {children[node]}.")  # noqa: B023
+    last = [n - 1 for n in forest.n_nodes]
+    left, right = forest.integers("left_children", -1, last), forest.integers("right_children", -1, last)
+    parents = forest.integers("parents", -1)
     right = np.where(left == -1, -1, right) if has_places else right
     forest.refuse(
         (left == -1) != (right == -1), "right_children",

@@ -70,20 +70,29 @@ class GPUBoostModel(BaseEstimator):
 
         def __getattr__(self, name: str) -> Any: ...
 
+    @classmethod
+    def _attributes(cls) -> set[str]:
+        """The parameters that are attributes: of training, and what an __init__ of a subclass names."""
+        classes = [above for above in cls.__mro__ if issubclass(above, GPUBoostModel) and above is not GPUBoostModel]
+        return cls._defaults.keys() | {name for above in classes for name in above._get_param_names()}
+
     def get_params(self, deep=True) -> dict[str, Any]:
         """All parameters by name, those given as keywords of training included, and where the __init__ of a subclass takes any
-        keywords, those of the class above."""
+        keywords, those of the classes above."""
         params, taken = super().get_params(deep), signature(type(self).__init__).parameters.values()
         if any(parameter.kind is Parameter.VAR_KEYWORD for parameter in taken):
-            params = {name: getattr(self, name) for name in self._defaults} | params
+            params = {name: getattr(self, name) for name in self._attributes() if hasattr(self, name)} | params
         return params | getattr(self, "kwargs", {})
 
     def set_params(self, **params) -> Self:
         """Set parameters by name. fit refuses unknown ones, with the nearest known name."""
-        further = {name: value for name, value in params.items() if name not in self._get_param_names()}
+        own, attributes = self._get_param_names(), self._attributes()
+        further = {name: value for name, value in params.items() if name not in attributes}
         if further:
             self.kwargs = getattr(self, "kwargs", {}) | further
-        super().set_params(**{name: value for name, value in params.items() if name not in further})
+        super().set_params(**{name: value for name, value in params.items() if name in own})
+        for name in params.keys() & (attributes - {*own}):  # of a class above
+            setattr(self, name, params[name])
         if self.__sklearn_is_fitted__() and not OF_EXECUTION.isdisjoint(params):
             self._execute_as_set(self._booster)
         return self
@@ -328,7 +337,7 @@ class GPUBoostModel(BaseEstimator):
         Of several classes, objective and num_class are known after fit. What only a subclass knows, a parameter of its __init__,
         is its own matter.
         """
-        own = {*self._get_param_names()} - self._defaults.keys() - KNOWN
+        own = self._attributes() - self._defaults.keys() - KNOWN
         params = {name: getattr(self, name) for name in self._defaults} | self.get_params(deep=False)
         params = {name: value for name, value in params.items() if name not in NOT_OF_TRAINING | own}
         params["objective"] = self._objective_name()
@@ -443,8 +452,11 @@ class GPUBoostModel(BaseEstimator):
         return self.get_booster()
 
     @_Booster.setter
-    def _Booster(self, booster: Booster) -> None:  # noqa: N802
-        self.load_model(bytes(booster.save_raw()))
+    def _Booster(self, booster: Booster | None) -> None:  # noqa: N802
+        if booster is None:
+            self.__dict__.pop("_booster", None)
+        else:
+            self.load_model(bytes(booster.save_raw()))
 
     def save_model(self, fname: str | os.PathLike[str]) -> None:
         """Write XGBoost's model file (Booster.save_model); a classifier's labels are among its attributes."""
