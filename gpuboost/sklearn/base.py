@@ -1,7 +1,7 @@
 """What the estimators share: parameters, fitting, predicting, and the Booster inside."""
 
 import os
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from inspect import Parameter, signature
 from numbers import Integral
 from typing import TYPE_CHECKING, Any, Self
@@ -42,6 +42,9 @@ class GPUBoostModel(BaseEstimator):
     _booster: Booster
     _continued_objective: str | None
     _defaults = _own_defaults = DEFAULTS
+    #: The parameters that are attributes: of training, and what the __init__ of a subclass names. Whether it takes any others.
+    _attributes: Set[str] = DEFAULTS.keys()
+    _takes_others = True
 
     def __init__(self, **params: Any) -> None:
         for name, default in self._defaults.items():
@@ -57,36 +60,33 @@ class GPUBoostModel(BaseEstimator):
         cls._defaults = {}
         for above in reversed(cls.__mro__):
             cls._defaults |= vars(above).get("_own_defaults", {})
-        if "__init__" in vars(cls):
-            return
+        if "__init__" not in vars(cls):
 
-        def __init__(self: GPUBoostModel, **params: Any) -> None:
-            super(cls, self).__init__(**params)
+            def __init__(self: GPUBoostModel, **params: Any) -> None:
+                super(cls, self).__init__(**params)
 
-        __init__.__signature__ = signature_of(cls._defaults)  # type: ignore[attr-defined]
-        cls.__init__ = __init__  # type: ignore[method-assign]
+            __init__.__signature__ = signature_of(cls._defaults)  # type: ignore[attr-defined]
+            cls.__init__ = __init__  # type: ignore[method-assign]
+        taken = signature(cls.__init__).parameters.values()
+        cls._takes_others = any(parameter.kind is Parameter.VAR_KEYWORD for parameter in taken)
+        of_others = (vars(above).get("_attributes", ()) for above in cls.__mro__)
+        cls._attributes = cls._defaults.keys() | {*cls._get_param_names()}.union(*of_others)
 
     if TYPE_CHECKING:  # the parameters
 
         def __getattr__(self, name: str) -> Any: ...
 
-    @classmethod
-    def _attributes(cls) -> set[str]:
-        """The parameters that are attributes: of training, and what an __init__ of a subclass names."""
-        classes = [above for above in cls.__mro__ if issubclass(above, GPUBoostModel) and above is not GPUBoostModel]
-        return cls._defaults.keys() | {name for above in classes for name in above._get_param_names()}
-
     def get_params(self, deep=True) -> dict[str, Any]:
         """All parameters by name, those given as keywords of training included, and where the __init__ of a subclass takes any
         keywords, those of the classes above."""
-        params, taken = super().get_params(deep), signature(type(self).__init__).parameters.values()
-        if any(parameter.kind is Parameter.VAR_KEYWORD for parameter in taken):
-            params = {name: getattr(self, name) for name in self._attributes() if hasattr(self, name)} | params
+        params = super().get_params(deep)
+        if self._takes_others:
+            params = {name: getattr(self, name) for name in self._attributes if hasattr(self, name)} | params
         return params | getattr(self, "kwargs", {})
 
     def set_params(self, **params) -> Self:
         """Set parameters by name. fit refuses unknown ones, with the nearest known name."""
-        own, attributes = self._get_param_names(), self._attributes()
+        own, attributes = self._get_param_names(), self._attributes
         further = {name: value for name, value in params.items() if name not in attributes}
         if further:
             self.kwargs = getattr(self, "kwargs", {}) | further
@@ -337,7 +337,7 @@ class GPUBoostModel(BaseEstimator):
         Of several classes, objective and num_class are known after fit. What only a subclass knows, a parameter of its __init__,
         is its own matter.
         """
-        own = self._attributes() - self._defaults.keys() - KNOWN
+        own = self._attributes - self._defaults.keys() - KNOWN
         params = {name: getattr(self, name) for name in self._defaults} | self.get_params(deep=False)
         params = {name: value for name, value in params.items() if name not in NOT_OF_TRAINING | own}
         params["objective"] = self._objective_name()
