@@ -21,7 +21,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from functools import cache
-from itertools import combinations
+from itertools import combinations, product
 from pathlib import Path
 from typing import Any
 
@@ -462,14 +462,15 @@ def sample() -> list[str]:
 
 
 def covering(names: list[str]) -> list[str]:
-    """Some of the names: those that together have every option that one of them has, and every two of what is trained, how trees
-    grow and how the work is laid out."""
+    """Some of the names: those that together have every option that one of them has, and every way to lay out the work with every
+    other and with all that is trained and ways in which trees grow."""
     told = "objective", "tree_method", "grow_policy", "table", "sampling_method", "multi_strategy"
 
     def facts(name: str) -> set[tuple[str, ...]]:
         model, layout = CONFIGURATIONS[name]
-        kinds = [f"{key}={value}" for key, value in {**model, **layout}.items() if key in told or key in layout]
-        return {(option,) for option in options_of(name)} | set(combinations(sorted(kinds), 2))
+        kinds = [f"{key}={value}" for key, value in model.items() if key in told]
+        layouts = sorted(f"{key}={value}" for key, value in layout.items())
+        return {(option,) for option in options_of(name)} | {*product(kinds, layouts), *combinations(layouts, 2)}
 
     facts_of, chosen = {name: facts(name) for name in names}, list[str]()
     left = set().union(*facts_of.values())

@@ -356,6 +356,7 @@ def test_pool_of_spawned_workers_after_fit(expected):
 
 def interrupted_training():
     """Train without end until SIGINT; then print the rounds kept and three digests."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's job in the background ignores it, and so its children
     import gpuboost as gb
     from gpuboost.model_io import digest
 

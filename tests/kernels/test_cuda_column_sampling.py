@@ -74,7 +74,7 @@ def test_only_nodes_of_the_frontier_that_may_be_split(run):
 
 
 @pytest.mark.sweep(1)
-@settings(max_examples=15)
+@settings(max_examples=8)
 @given(
     st.integers(0, 2**32), st.integers(-(2**63), 2**63 - 1), st.integers(0, 1000), st.integers(1, 70), st.integers(1, 3),
     st.booleans(), st.integers(0, 40),
