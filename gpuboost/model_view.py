@@ -3,6 +3,7 @@
 import os
 from abc import ABC, abstractmethod
 from collections.abc import Iterable
+from copy import copy
 from dataclasses import replace
 from typing import Any
 
@@ -48,8 +49,7 @@ class ModelView(ABC):
     @property
     def feature_names(self) -> list[str] | None:
         """The names of the columns, which can be set: a copy."""
-        names = self.model.feature_names
-        return None if names is None else [*names]
+        return copy(self.model.feature_names)
 
     @feature_names.setter
     def feature_names(self, names: Iterable[Any] | None) -> None:
@@ -58,8 +58,7 @@ class ModelView(ABC):
     @property
     def feature_types(self) -> list[str] | None:
         """Their types, which can be set: a copy."""
-        types = self.model.feature_types
-        return None if types is None else [*types]
+        return copy(self.model.feature_types)
 
     @feature_types.setter
     def feature_types(self, types: Iterable[str] | None) -> None:

@@ -163,7 +163,7 @@ class DMatrix:
     @property
     def feature_names(self) -> list[str] | None:
         """One name per column; None when they have none. A copy."""
-        return _copied(self._features.names)
+        return copy(self._features.names)
 
     @feature_names.setter
     def feature_names(self, names: Iterable[Any] | None) -> None:
@@ -172,7 +172,7 @@ class DMatrix:
     @property
     def feature_types(self) -> list[str] | None:
         """One of XGBoost's letters per column (c: category, i: boolean, int, float, q: any number); None when unknown. A copy."""
-        return _copied(self._features.types)
+        return copy(self._features.types)
 
     @feature_types.setter
     def feature_types(self, types: Iterable[str] | None) -> None:
@@ -525,10 +525,6 @@ class DMatrix:
 def _as_given(values: np.ndarray) -> np.ndarray:
     """A copy: (n_columns, n_rows) as (n_rows,) for one column, else (n_rows, n_columns); anything of one dimension as it is."""
     return np.array(values[0] if len(values) == 1 and values.ndim == 2 else values.T, order="C")
-
-
-def _copied(texts: list[str] | None) -> list[str] | None:
-    return None if texts is None else [*texts]
 
 
 def _with_info(own: dict[str, Any], given: dict[str, Any]) -> dict[str, Any]:

@@ -16,9 +16,7 @@ from gpuboost.model.tree import CategorySets, Tree
 from gpuboost.model_io.cursor import Cursor
 from gpuboost.model_io.strict_json import read_json
 
-__all__ = [
-    "CATEGORIES_KEY", "container_of", "has_sets", "read_categories", "read_container", "read_sets", "sets_to_document",
-]  # fmt: skip
+__all__ = ["CATEGORIES_KEY", "container_of", "read_categories", "read_container", "read_sets", "sets_to_document"]
 
 CATEGORIES_KEY = "gpuboost.categories"
 INT64 = 15  # XGBoost's number of the type
@@ -119,16 +117,6 @@ def sets_to_document(tree: Tree) -> dict[str, Any]:
 def _has_entries(array: Cursor | None) -> bool:
     """Whether something is there that is no empty array."""
     return array is not None and not (isinstance(array.value, list | np.ndarray) and len(array.value) == 0)
-
-
-def has_sets(tree: Cursor) -> bool:
-    """Whether read_sets may find sets, or a fault: nearly all trees have neither, which is seen sooner than read."""
-    split_type, left = tree.get("split_type"), tree["left_children"].value
-    if split_type is None:
-        return False
-    given = split_type.value
-    is_quiet = isinstance(given, np.ndarray) and given.dtype.kind in "iu" and len(given) == len(left) and not given.any()
-    return not is_quiet or any(_has_entries(tree.get(key)) for key in SET_KEYS)
 
 
 def read_sets(tree: Cursor, is_split: npt.NDArray[np.bool_]) -> CategorySets | None:

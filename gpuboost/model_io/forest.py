@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from gpuboost.model.model import Model
 from gpuboost.model.tree import DELETED, CategorySets, Tree
-from gpuboost.model_io.categories import has_sets, read_sets
+from gpuboost.model_io.categories import read_sets
 from gpuboost.model_io.cursor import Cursor, join_floats32, join_integers
 
 __all__ = ["INT32_MAX", "ROOT_PARENT", "Head", "read_head", "read_trees"]
@@ -87,7 +87,7 @@ def read_trees(trees: list[Cursor], heads: list[Head], model: Model) -> list[Tre
     default_left = forest.integers("default_left", 0, [1] * len(trees), or_booleans=True)
     is_split = left != -1
     is_leaf = ~is_split & ~is_deleted
-    sets = [read_sets(tree, is_split[forest.nodes_of(t)]) if has_sets(tree) else None for t, tree in enumerate(trees)]
+    sets = [read_sets(tree, is_split[forest.nodes_of(t)]) for t, tree in enumerate(trees)]
     has_condition = ~is_deleted & (is_split | (leaf_size == 1))
     for t, of_tree in enumerate(sets):
         if of_tree is not None:
