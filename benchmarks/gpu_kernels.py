@@ -92,6 +92,7 @@ FLOORS: dict[str, Callable[[Any, Callable[[Any], np.ndarray]], tuple[float, floa
     "compact_codes_kernel": lambda a, fetch: (float(fetch(a.n_drawn)[0]) * (4 + 2 * 4 * a.selected.shape[1]), 0.0),
     "bin_rows_kernel": lambda a, fetch: (float(a.values.nbytes + 2 * a.values.size * a.columns.dtype.itemsize), 0.0),
     "predict_(values|codes)_by_words(_and_cells)?_kernel": lambda a, fetch: (float(a.table.nbytes + 8 * a.table.shape[1]), 0.0),
+    "transpose_rows_kernel": lambda a, fetch: (float(a.batch.nbytes + a.columns.nbytes), 0.0),
     "count_digits_kernel": lambda a, fetch: (float(a.values.nbytes), 0.0),
 }
 

@@ -21,6 +21,7 @@ from gpuboost.kernels.ranks import (
     list_keys_kernel,
     list_values_kernel,
 )
+from gpuboost.kernels.transposing import TILE_FEATURES, TILE_ROWS, transpose_rows_kernel
 
 __all__ = ["CudaCoder", "CudaRankedColumns", "columns_of"]
 
@@ -28,12 +29,30 @@ RANKED_BYTES = 2**30  # to sort columns: some at a time, as many as keep a GPU b
 RANKED_SHARE = 4  # but no more than one part in so many of the memory that is free: the table may be on its way
 
 
-def columns_of(device: Device, batch: Array, features: Array | None = None) -> Array:
-    """Columns of a batch as float32 (n, n_rows), contiguous, on the device."""
-    columns = device.put(batch).T
-    if features is not None and len(features) != len(columns):
-        columns = columns[device.put(features)]
-    return device.put(columns, np.float32)
+def columns_of(
+    device: Device, batch: Array, features: Array | None = None, missing: float = np.nan, n_large: Array | None = None
+) -> Array:
+    """Columns of a batch as float32 (n, n_rows), contiguous, on the device: a view where they lie so.
+
+    features : which; None: all. n_large : int64 (1,) on the device, INOUT. More than 0 afterwards where a value other than the
+    missing one may be infinite or outside float32; None: nobody asks.
+    """
+    n_rows, n = batch.shape
+    which = device.empty(0, np.int32)
+    if features is not None and len(features) != n:
+        n, which = len(features), device.put(features, np.int32)
+    if len(which) == 0 and batch.dtype == np.float32 and batch.T.flags.c_contiguous:
+        rows = columns = device.put(batch.T)
+        if n_large is None:
+            return columns
+        written = device.empty((0, 0), np.float32)  # only looked at, in whatever order
+    else:
+        rows, columns = device.put(batch), device.empty((n, n_rows), np.float32)
+        written = columns
+    n_tiles = -(-rows.shape[0] // TILE_ROWS) * -(-(len(which) or rows.shape[1]) // TILE_FEATURES)
+    n_large = device.zeros(1, np.int64) if n_large is None else n_large
+    device.launch(transpose_rows_kernel, rows, which, missing, written, n_large, blocks=n_tiles)
+    return columns
 
 
 @on_device(RankedColumns)

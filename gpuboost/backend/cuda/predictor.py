@@ -68,6 +68,7 @@ def few_at_a_time(feature: np.ndarray, begin: np.ndarray, block: int, room: int)
 class CudaPredictor(Predictor):
     """A thread a row, or two."""
 
+    finds_large_values = True
     takes_sparse = True
 
     def __init__(self, device: Device) -> None:
@@ -112,14 +113,20 @@ class CudaPredictor(Predictor):
 
     def predict_values(
         self, batch: Array, missing: float, flat: FlatTrees, first_row: int, margin: Array, leaves: Array | None
-    ) -> None:
-        values, leaves = columns_of(self.device, batch), self._or_none(leaves)
+    ) -> bool:
+        n_large, leaves = self.device.zeros(1, np.int64), self._or_none(leaves)
+        values = columns_of(self.device, batch, missing=missing, n_large=n_large)
         if not self._predict_by_words(values, missing, False, flat, first_row, margin, leaves):
             self.device.launch(
                 predict.predict_values_kernel, values, missing, *flat, first_row, margin, leaves, threads=values.shape[1]
             )
+        return int(self.device.fetch(n_large)[0]) == 0
 
-    def predict_sparse(self, stored: StoredRows, flat: FlatTrees, margin: Array, leaves: Array | None) -> None:
+    def predict_sparse(self, stored: StoredRows, flat: FlatTrees, margin: Array, leaves: Array | None) -> bool:
+        self._predict_sparse(stored, flat, margin, leaves)
+        return not (abs(stored.values) >= np.finfo(np.float32).max).any()
+
+    def _predict_sparse(self, stored: StoredRows, flat: FlatTrees, margin: Array, leaves: Array | None) -> None:
         put, leaves = self.device.put, self._or_none(leaves)
         self.device.launch(
             sparse.predict_sparse_kernel, put(stored.row_begin), put(stored.columns), put(stored.values), stored.missing,
@@ -131,7 +138,7 @@ class CudaPredictor(Predictor):
         n_bins, own_leaves = put(binned.cuts.n_bins), self._or_none(leaves)
         for _, page in binned.pages.walk(split_features(self.device, flat, binned)):
             if isinstance(page, SparsePage):  # the only page
-                self.predict_sparse(page.stored, flat, margin, leaves)
+                self._predict_sparse(page.stored, flat, margin, leaves)
                 continue
             if not self._predict_by_words(page.columns, np.nan, True, flat, first, margin, own_leaves):
                 all_rows = self.device.empty(0, np.int32), put(np.array([0, page.n_rows]))

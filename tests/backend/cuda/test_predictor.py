@@ -1,11 +1,17 @@
-"""backend/cuda/predictor.py: which trees are predicted by words in shared memory, and as many at a time as it holds."""
+"""backend/cuda/predictor.py: which trees are predicted by words in shared memory, as many at a time as it holds, of batches
+however they lie; infinite values are refused."""
+
+from functools import partial
 
 import numpy as np
 import pytest
+from scipy.sparse import csr_matrix
 from simulator import SimulatedDevice
 
 import gpuboost as gb
 from gpuboost.backend.cpu.predictor import CpuPredictor
+from gpuboost.backend.cuda import CudaBackend
+from gpuboost.backend.cuda.coder import columns_of
 from gpuboost.backend.cuda.predictor import CudaPredictor, few_at_a_time
 
 BY_CELLS, BY_WORDS = (f"predict_words.predict_values_by_words{cells}_kernel" for cells in ("_and_cells", ""))
@@ -68,3 +74,48 @@ def test_cells_are_those_of_the_features_that_trees_split_on():
 def test_sets_and_vector_leaves_have_no_words():
     check(trained(objective="binary:logistic", max_cat_to_onehot=1), 2**16, [BY_NODES])
     check(trained(objective="multi:softprob", num_class=2, multi_strategy="multi_output_tree"), 2**16, [BY_NODES])
+
+
+# ---- batches
+
+LAYOUTS = {
+    "by rows": np.ascontiguousarray, "by columns": np.asfortranarray, "of 8 bytes": partial(np.asarray, dtype=np.float64),
+    "by columns, of 8 bytes": partial(np.asfortranarray, dtype=np.float64),
+    "every other column": lambda x: np.repeat(x, 2, axis=1)[:, ::2], "backwards": lambda x: x[::-1, ::-1].copy()[::-1, ::-1],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("lay_out", LAYOUTS.values(), ids=LAYOUTS)
+@pytest.mark.parametrize("features", [None, [0, 1, 2], [2, 0]])
+@pytest.mark.parametrize("n_rows", [40, 1, 0])
+def test_columns_of_a_batch_however_it_lies(lay_out, features, n_rows):
+    batch, device = lay_out(X[:n_rows]), SimulatedDevice(block=64)
+    expected = X[:n_rows].T if features is None else X[:n_rows].T[features]
+    for n_large in (None, device.zeros(1, np.int64)):
+        columns = columns_of(device, batch, None if features is None else np.array(features), n_large=n_large)
+        assert columns.flags.c_contiguous and columns.dtype == np.float32
+        assert columns.tolist() == expected.tolist()
+        assert n_large is None or n_large[0] == 0
+
+
+@pytest.mark.parametrize("lay_out", LAYOUTS.values(), ids=LAYOUTS)
+def test_infinite_values_of_a_batch_are_told_of(lay_out):
+    predictor, trees = CudaPredictor(SimulatedDevice(block=32)), trained().trees
+    flat, x = predictor.flatten(trees, [0] * len(trees)), X[:50].copy()
+    predict = lambda missing: predictor.predict_values(lay_out(x), missing, flat, 0, np.zeros((1, len(x)), np.float32), None)
+    assert predict(np.nan)
+    x[33, 1] = -np.inf
+    assert not predict(np.nan) and not predict(np.inf) and predict(-np.inf)
+
+
+@pytest.mark.parametrize("kind", [np.asarray, np.asfortranarray, csr_matrix])
+def test_infinite_values_are_refused_by_name(kind, monkeypatch):
+    booster = gb.train({"max_depth": 2}, gb.DMatrix(kind(X), LABEL), 1, verbose_eval=False)
+    x = X.copy()
+    x[7, 1] = np.inf
+    expected = booster.predict(gb.DMatrix(kind(x), missing=np.inf))
+    backend = CudaBackend(SimulatedDevice(block=32))
+    monkeypatch.setattr("gpuboost.backend.choose_backend", lambda *_, **__: backend)
+    with pytest.raises(ValueError, match=r'Column "1" holds a value that is infinite .* in row 7'):
+        booster.predict(gb.DMatrix(kind(x)))
+    assert booster.predict(gb.DMatrix(kind(x), missing=np.inf)).tolist() == expected.tolist()
