@@ -73,7 +73,7 @@ def grow_levels_cpu(
 
     n_grown : int64 (1,), OUT. How many nodes there are then. first_depth : subtree_depth, from 1 to max_depth.
     nodes : NODE, INOUT, with room for all that there may be. So have sums, left_sums, cats, counts and segments. After the call
-        nodes and segments are those of the trees, level by level; the others are not.
+        nodes, segments and the bounds in sums are those of the trees, level by level; the others are not.
     hist : int64 (≥ count_slots, leaf_size, total_bins, 2), or packed (histogram.packed_shape), SCRATCH. As far as there is room,
         trees of which a thread would get more than its share of the rows as one subtree grow by further levels.
     scales : float64 (n_outputs, 2), IN, from float to fixed point.
@@ -93,7 +93,7 @@ def grow_levels_cpu(
                 counter = zeros(1, np.int64)
                 args = counter, begin, n_nodes, held, n_leaves, private, planes, pairs, prefix_grad, prefix_hess, gains, bins
                 launch(n_threads, _grow_subtrees, (*args, given))
-                n_grown[0] = _number_by_levels(n_leaves.size, nodes, segments)
+                n_grown[0] = _number_by_levels(n_leaves.size, nodes, segments, sums)
                 return
         frontier, subtract = empty(n_nodes - begin, np.int32), held > 0
         for i in range(frontier.size):
@@ -234,9 +234,9 @@ def _grow_subtrees(
 
 
 @parallel_kernel.part
-def _number_by_levels(n_trees, nodes, segments):
+def _number_by_levels(n_trees, nodes, segments, sums):
     """Number the nodes below the roots as they come level by level; returns how many there are. The children of a node come when
-    those of all before it have come."""
+    those of all before it have come. Bounds of vector leaves go with them (kernels/nodes.py)."""
     order, n = empty(nodes.size, np.int64), n_trees
     for i in range(n):
         order[i] = i
@@ -248,6 +248,8 @@ def _number_by_levels(n_trees, nodes, segments):
             n += 2
         i += 1
     old_nodes, old_segments = empty(n, NODE), empty((n, 3), np.int64)
+    if sums.shape[2] > 2:
+        _number_bounds(order[:n], sums)
     for i in range(n):
         old_nodes[i] = nodes[order[i]]
         for j in range(3):  # of slices, numba would compile an error message
@@ -262,3 +264,14 @@ def _number_by_levels(n_trees, nodes, segments):
             nodes[i].left = n
             n += 2
     return n
+
+
+@parallel_kernel.part
+def _number_bounds(order, sums):
+    old = empty((order.size, sums.shape[1], 2), np.int64)
+    for i in range(order.size):
+        for output in range(sums.shape[1]):
+            old[i, output, 0], old[i, output, 1] = sums[order[i], output, 2], sums[order[i], output, 3]
+    for i in range(order.size):
+        for output in range(sums.shape[1]):
+            sums[i, output, 2], sums[i, output, 3] = old[i, output, 0], old[i, output, 1]

@@ -18,7 +18,10 @@ BY_LEVELS = {
     "plain": {}, "rows": {"subsample": 0.5}, "columns": {"colsample_bytree": 0.5},
     "both": {"subsample": 0.7, "colsample_bytree": 0.7},
     "by gradient": {"subsample": 0.4, "sampling_method": "gradient_based"}, "classes": CLASSES,
-    "vector leaves": {**CLASSES, "multi_strategy": "multi_output_tree"}, "forest": {"num_parallel_tree": 3, "subsample": 0.6},
+    "vector leaves": {**CLASSES, "multi_strategy": "multi_output_tree"},
+    "bounded vector leaves": {
+        **CLASSES, "multi_strategy": "multi_output_tree", "monotone_constraints": (1, -1, 0, 0, 0), "max_delta_step": 0.5,
+    }, "forest": {"num_parallel_tree": 3, "subsample": 0.6},
     "few leaves": {"max_leaves": 6}, "monotone": {"monotone_constraints": (1, -1, 0, 0, 0), "max_delta_step": 0.3},
     "two bytes": {"max_bin": 400}, "pruned": {"gamma": 2.0, "min_child_weight": 8.0},
     "quantile leaves": {"objective": "reg:absoluteerror"}, "masks": {"colsample_bynode": 0.5, "colsample_bylevel": 0.8},
