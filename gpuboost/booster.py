@@ -92,8 +92,9 @@ class Booster(ModelView):
         """
         with self._lock:
             given = given_params({params: value} if isinstance(params, str) else params, self._params.validate_parameters)
-            if "base_score" in given:
-                self.reset()  # the model, which changes, is to have all rounds
+            strategy = self._params.multi_strategy
+            if "base_score" in given or given.get("multi_strategy", strategy) != strategy:
+                self.reset()  # the model, which changes, or says what its trees are, is to have all rounds
             self._adopt({**self._given, **given}, self._model)
 
     def _adopt(self, given: Mapping[str, Any], model: Model | None) -> None:

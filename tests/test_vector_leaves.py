@@ -329,6 +329,22 @@ def test_every_way_to_predict_adds_the_same_leaves():
     np.testing.assert_array_equal(booster.predict(gb.DMatrix(stored)), expected)
 
 
+@pytest.mark.parametrize("n_rounds", [1, 2])
+def test_the_kind_of_trees_stays_as_it_is_once_there_are_some(n_rounds):
+    """Also where the trees of the last rounds have not been asked for yet."""
+    X, y = make_table(60)
+    data = gb.DMatrix(X, y)
+    booster = gb.Booster({"multi_strategy": "multi_output_tree", "max_depth": 2}, [data])
+    booster.set_param({"multi_strategy": "one_output_per_tree"})  # there are none
+    booster.set_param({"multi_strategy": "multi_output_tree"})
+    for i in range(n_rounds):
+        booster.update(data, i)
+    with pytest.raises(ValueError, match="multi_strategy='one_output_per_tree', but the model was trained with"):
+        booster.set_param({"multi_strategy": "one_output_per_tree"})
+    booster.update(data, n_rounds)
+    assert booster.num_boosted_rounds() == n_rounds + 1 and booster.predict(data).shape == y.shape
+
+
 def test_shapes_of_predictions():
     X, y = make_table(60)
     booster, data = train({}, X, y), gb.DMatrix(X)

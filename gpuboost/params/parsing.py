@@ -33,7 +33,6 @@ ELSEWHERE = {
     "gpu_id": "Use device='cuda:0' with the number of the device.",
     "predictor": "Leave it out: prediction runs where device says.",
     "use_label_encoder": "Leave it out: estimators take labels of any type.",
-    "seed_per_iteration": "Leave it out: every round draws anew.",
     "bagging_fraction": "Use subsample.",
     "feature_fraction": "Use colsample_bytree.",
     "max_features": "Use colsample_bynode, a share of the features.",
@@ -51,8 +50,8 @@ ELSEWHERE = {
     "interaction_cst": "Use interaction_constraints.",
 }
 
-# XGBoost's that change no model: they are taken, and not looked at.
-WITHOUT_EFFECT = {"debug_synchronize", "fail_on_invalid_gpu_id", "max_cached_hist_node"}
+# XGBoost's that change no model: they are taken, and not looked at. (What a round draws depends on its number in any case.)
+WITHOUT_EFFECT = {"debug_synchronize", "fail_on_invalid_gpu_id", "max_cached_hist_node", "seed_per_iteration"}
 # Of XGBoost's updaters those that grow trees: the tree_method that does the same, with pruning.
 GROWERS = {
     "grow_colmaker": "exact", "grow_histmaker": "approx", "grow_gpu_approx": "approx", "grow_quantile_histmaker": "hist",

@@ -75,7 +75,7 @@ def _batches(it: Any) -> Iterator[Batch]:
         *unnamed: Any, data: Any = None, feature_names: Any = None, feature_types: Any = None, **info: Any
     ) -> None:  # fmt: skip
         if unnamed:
-            raise TypeError("input_data() takes its arguments by name: input_data(data=X, label=y).")
+            raise TypeError("Keyword arguments are all that input_data() takes: input_data(data=X, label=y).")
         if taken:
             raise ValueError("input_data was called twice. Call it once in every next(), and return True.")
         for name in info.keys() - set(FIELDS):
