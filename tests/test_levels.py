@@ -28,6 +28,14 @@ BY_LEVELS = {
     "interactions": {"interaction_constraints": [[0, 1], [2, 3, 4]]}, "one thread's": {"max_depth": 9, "min_child_weight": 0.0},
     "no split": {"min_child_weight": 1e6}, "one level": {"max_depth": 1}, "dart": {"booster": "dart", "rate_drop": 0.5},
 }  # fmt: skip
+CROSSED = [
+    ("forest", "monotone", "masks"), ("both", "one thread's", "monotone"), ("classes", "forest", "interactions"),
+    ("vector leaves", "rows", "pruned"), ("vector leaves", "by gradient", "masks"),
+    *(
+        ("vector leaves", "monotone", another)
+        for another in ("columns", "masks", "interactions", "few leaves", "two bytes", "dart", "one thread's")
+    ),
+]  # fmt: skip
 BY_STEPS = {
     "leaf by leaf": {"grow_policy": "lossguide"}, "no depth": {"max_depth": 0, "max_leaves": 9}, "very deep": {"max_depth": 20},
     "proposals": {"tree_method": "approx"}, "exact": {"tree_method": "exact"}, "little memory": {"histogram_memory": 10_000},
@@ -74,6 +82,18 @@ def train(params, dtrain, rounds=3):
 @pytest.mark.parametrize("params", BY_LEVELS.values(), ids=BY_LEVELS)
 def test_one_call_grows_the_trees_of_the_steps(params, n_threads, by_subtrees, calls, use_backend, monkeypatch):
     """By levels, or below some depth by subtrees: the nodes have the same numbers."""
+    check_call(params, n_threads, by_subtrees, calls, use_backend, monkeypatch)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("n_threads, by_subtrees", [(1, False), (1, True), (2, True)])
+@pytest.mark.parametrize("names", CROSSED, ids=", ".join)
+def test_so_it_does_with_several_options(names, n_threads, by_subtrees, calls, use_backend, monkeypatch):
+    params = {name: value for option in names for name, value in BY_LEVELS[option].items()}
+    check_call(params, n_threads, by_subtrees, calls, use_backend, monkeypatch)
+
+
+def check_call(params, n_threads, by_subtrees, calls, use_backend, monkeypatch):
     monkeypatch.setattr("gpuboost.backend.cpu.trees.LEVELS_CACHE", 0 if by_subtrees else 2**30)
     monkeypatch.setattr("gpuboost.kernels.levels.PAIRS_PER_THREAD", 1)
     X, y = table()
