@@ -7,6 +7,10 @@
 Done once for the trees of a round, for the rows that they grow on; the histograms then visit no feature that was not drawn.
 Packed records (kernels/packing.py) stay as they are: several features share a byte.
 
+Rows keep their numbers. A sample that numbers its rows anew, with records, gradients and fixed point side by side, was tried on
+the CPU: of 450,000 × 28 half of rows and columns take as long (what histograms gain goes to looking up codes for the partition by
+the old numbers), 80 % of both 1.5 ms of 20 longer, 80 % of the rows alone, whose records would not be copied, 3 ms of 12.
+
 Floor: a record and the codes drawn are read, those written, per row. One core of an AMD EPYC: 0.5 ns a code.
 """
 
