@@ -441,8 +441,8 @@ class Training(ABC, Generic[Pending]):
 class Predictor(ABC):
     """Rows down finished trees. Margins and leaves are added to, or written, in place.
 
-    finds_large_values : whether predict_values and predict_sparse tell of infinite values and those outside float32; else they
-        are looked for first. takes_sparse : whether it predicts sparse rows; else they are written out in batches.
+    finds_large_values : whether predict_values tells of infinite values and those outside float32; else they are looked for
+        first. takes_sparse : whether it predicts sparse rows; else they are written out in batches.
     """
 
     finds_large_values = False
@@ -460,7 +460,7 @@ class Predictor(ABC):
         unless that is None (kernels/predict.py). With finds_large_values, False says that there may be such a value."""
 
     def predict_sparse(self, stored: StoredRows, flat: FlatTrees, margin: Array, leaves: Array | None) -> bool | None:
-        """The same for all rows of a sparse table."""
+        """The same for all rows of a sparse table. None: nobody has looked for such values."""
         raise NotImplementedError
 
     @abstractmethod

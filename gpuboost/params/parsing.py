@@ -50,7 +50,7 @@ ELSEWHERE = {
     "interaction_cst": "Use interaction_constraints.",
 }
 
-# XGBoost's that change no model: they are taken, and not looked at. (What a round draws depends on its number in any case.)
+# XGBoost's that change no model here: they are taken, and not looked at. (What a round draws depends on its number anyway.)
 WITHOUT_EFFECT = {"debug_synchronize", "fail_on_invalid_gpu_id", "max_cached_hist_node", "seed_per_iteration"}
 # Of XGBoost's updaters those that grow trees: the tree_method that does the same, with pruning.
 GROWERS = {

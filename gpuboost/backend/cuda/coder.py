@@ -34,8 +34,8 @@ def columns_of(
 ) -> Array:
     """Columns of a batch as float32 (n, n_rows), contiguous, on the device: a view where they lie so.
 
-    features : which; None: all. n_large : int64 (1,) on the device, INOUT. More than 0 afterwards where a value other than the
-    missing one may be infinite or outside float32; None: nobody asks.
+    features : which, at least one, ascending; None: all. n_large : int64 (1,) on the device, INOUT. More than 0 afterwards where
+    a value other than the missing one may be infinite or outside float32; None: nobody asks.
     """
     n_rows, n = batch.shape
     which = device.empty(0, np.int32)

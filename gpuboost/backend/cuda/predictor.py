@@ -116,17 +116,14 @@ class CudaPredictor(Predictor):
     ) -> bool:
         n_large, leaves = self.device.zeros(1, np.int64), self._or_none(leaves)
         values = columns_of(self.device, batch, missing=missing, n_large=n_large)
+        seen = self.device.start_copy(n_large)
         if not self._predict_by_words(values, missing, False, flat, first_row, margin, leaves):
             self.device.launch(
                 predict.predict_values_kernel, values, missing, *flat, first_row, margin, leaves, threads=values.shape[1]
             )
-        return int(self.device.fetch(n_large)[0]) == 0
+        return int(seen.wait()[0]) == 0
 
-    def predict_sparse(self, stored: StoredRows, flat: FlatTrees, margin: Array, leaves: Array | None) -> bool:
-        self._predict_sparse(stored, flat, margin, leaves)
-        return not (abs(stored.values) >= np.finfo(np.float32).max).any()
-
-    def _predict_sparse(self, stored: StoredRows, flat: FlatTrees, margin: Array, leaves: Array | None) -> None:
+    def predict_sparse(self, stored: StoredRows, flat: FlatTrees, margin: Array, leaves: Array | None) -> None:
         put, leaves = self.device.put, self._or_none(leaves)
         self.device.launch(
             sparse.predict_sparse_kernel, put(stored.row_begin), put(stored.columns), put(stored.values), stored.missing,
@@ -138,7 +135,7 @@ class CudaPredictor(Predictor):
         n_bins, own_leaves = put(binned.cuts.n_bins), self._or_none(leaves)
         for _, page in binned.pages.walk(split_features(self.device, flat, binned)):
             if isinstance(page, SparsePage):  # the only page
-                self._predict_sparse(page.stored, flat, margin, leaves)
+                self.predict_sparse(page.stored, flat, margin, leaves)
                 continue
             if not self._predict_by_words(page.columns, np.nan, True, flat, first, margin, own_leaves):
                 all_rows = self.device.empty(0, np.int32), put(np.array([0, page.n_rows]))

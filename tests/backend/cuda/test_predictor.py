@@ -98,6 +98,25 @@ def test_columns_of_a_batch_however_it_lies(lay_out, features, n_rows):
         assert n_large is None or n_large[0] == 0
 
 
+class Views(SimulatedDevice):
+    """Puts what is there already nowhere else, as CuPy does."""
+
+    def put(self, array, dtype=None):
+        return np.ascontiguousarray(array, dtype)
+
+
+def test_columns_that_lie_so_are_a_view_that_nobody_writes_to():
+    batch = np.asfortranarray(X)
+    batch.flags.writeable = False
+    device = Views(block=64)
+    assert np.shares_memory(columns_of(device, batch, n_large=device.zeros(1, np.int64)), batch)
+    predictor, trees = CudaPredictor(device), trained().trees
+    flat, margins = predictor.flatten(trees, [0] * len(trees)), np.zeros((2, 1, len(X)), np.float32)
+    for layout, margin in zip((batch, X), margins):
+        assert predictor.predict_values(layout, np.nan, flat, 0, margin, None)
+    assert margins[0].tolist() == margins[1].tolist() and batch.tolist() == X.tolist()
+
+
 @pytest.mark.parametrize("lay_out", LAYOUTS.values(), ids=LAYOUTS)
 def test_infinite_values_of_a_batch_are_told_of(lay_out):
     predictor, trees = CudaPredictor(SimulatedDevice(block=32)), trained().trees
