@@ -106,8 +106,9 @@ def add_columns(columns: ColumnLists, weights: np.ndarray, margin: Array, n_thre
 def add_source_margin(source: ColumnSource, backend: Backend, flat: Any, margin: Array, leaves: Array | None) -> None:
     """Add the trees' outputs for every row of a table, and number the leaves where an array for them is given."""
     if source.stored is not None and backend.predictor.takes_sparse:
-        if not backend.predictor.predict_sparse(source.stored_rows(looks=False), flat, margin, leaves):
-            source.stored_rows()  # raises where a value is too large
+        stored = source.stored_rows(looks=False)
+        if not backend.predictor.predict_sparse(stored, flat, margin, leaves):
+            source.refuse_large(stored.values)
         return
     read = source.read_unchecked if backend.predictor.finds_large_values and source.read_unchecked else source.read
     for rows in source.batch_slices(least=PREDICTED_ROWS):

@@ -13,12 +13,11 @@ from numba import float32, float64, int32, int64, uint32, uint64
 
 from gpuboost.kernels.addresses import load_at, store_at
 from gpuboost.kernels.cuda_common import cuda, cuda_kernel, device_function, lane_number
-from gpuboost.kernels.scalar import float_bits
+from gpuboost.kernels.predict import LARGEST
 
 TILE_FEATURES = 32
 TILE_ROWS = 128
 TILE_WIDTH = TILE_ROWS + 1  # words: a row's features then lie in different banks
-LARGEST_BITS, INFINITE_BITS = 0x7F7FFFFF, 0x7F800000
 OVERFLOW = float.fromhex("0x1.ffffffp127")  # the smallest number that rounds to infinity: casts of others are alike everywhere
 
 
@@ -87,6 +86,4 @@ def put(tile, lane, row, n_own, x):
 @device_function
 def is_large(x, missing):
     """int32: 1 where it is infinite or the largest float32, and not the missing value."""
-    bits = uint32(float_bits(x) & uint32(0x7FFFFFFF))
-    is_it = bits >= uint32(LARGEST_BITS) and bits <= uint32(INFINITE_BITS) and x != missing
-    return int32(1) if is_it else int32(0)
+    return int32(1) if abs(x) >= float32(LARGEST) and x != missing else int32(0)

@@ -41,8 +41,8 @@ def columns_of(
     which = device.empty(0, np.int32)
     if features is not None and len(features) != n:
         n, which = len(features), device.put(features, np.int32)
-    if len(which) == 0 and batch.dtype == np.float32 and batch.T.flags.c_contiguous:
-        rows = columns = device.put(batch.T)
+    if len(which) == 0 and batch.T.flags.c_contiguous:
+        rows = columns = device.put(batch.T, np.float32)
         if n_large is None:
             return columns
         written = device.empty((0, 0), np.float32)  # only looked at, in whatever order

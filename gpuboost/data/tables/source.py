@@ -103,11 +103,15 @@ class ColumnSource:
         first one."""
         matrix, values = self.stored, float32_values(self.stored)
         if looks:
-            for i in np.flatnonzero((abs(values) >= LARGEST) & (values != np.float32(self.missing)))[:1]:
-                row = int(np.searchsorted(matrix.indptr, i, side="right")) - 1
-                raise self._infinite(int(matrix.indices[i]), row, matrix.data[i])
+            self.refuse_large(values)
         row_begin, columns = matrix.indptr.astype(np.int64, copy=False), matrix.indices.astype(np.int32, copy=False)
         return StoredRows(row_begin, columns, values, self.missing, self.absent, self.n_features)
+
+    def refuse_large(self, values: np.ndarray) -> None:
+        """Raise the ValueError of stored_rows for its values, if they hold such a one."""
+        for i in np.flatnonzero((abs(values) >= LARGEST) & (values != np.float32(self.missing)))[:1]:
+            row = int(np.searchsorted(self.stored.indptr, i, side="right")) - 1
+            raise self._infinite(int(self.stored.indices[i]), row, self.stored.data[i])
 
     def finite(self) -> "ColumnSource":
         """The same table, whose reader raises ValueError for the first value that is infinite or too large for float32."""
