@@ -10,6 +10,7 @@ from functools import partial
 from typing import Any, TypeAlias
 
 from gpuboost.paths import as_path
+from gpuboost.positional import also_by_position
 
 __all__ = [
     "EarlyStopping", "EvaluationMonitor", "LearningRateScheduler", "ProgressBar", "TrainingCallback", "TrainingCheckPoint",
@@ -75,6 +76,7 @@ class EarlyStopping(TrainingCallback):
 
     kept = ("_first_round", "_best", "_rounds_since_best")
 
+    @also_by_position("rounds", "metric_name", "data_name", "maximize", "save_best")
     def __init__(
         self, *, rounds: int, metric_name: str | None = None, data_name: str | None = None, maximize: bool | None = None,
         save_best: bool = False, min_delta: float = 0.0,

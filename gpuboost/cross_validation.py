@@ -39,6 +39,7 @@ from gpuboost.data.quantile_dmatrix import QuantileDMatrix
 from gpuboost.errors import install, kind_of
 from gpuboost.objectives import find_objective
 from gpuboost.params import Params
+from gpuboost.positional import also_by_position
 from gpuboost.training.evaluate import CustomMetric, Evaluation
 from gpuboost.training.loop import boost_rounds, check_arguments, monitors
 
@@ -47,6 +48,7 @@ __all__ = ["cv"]
 Split = tuple[np.ndarray, np.ndarray]  # row numbers to train on, and to test on
 
 
+@also_by_position("nfold", "stratified", "folds", "metrics", "obj")
 def cv(
     params: Mapping[str, Any], dtrain: DMatrix, num_boost_round: int = 10, *, nfold: int = 3, stratified: bool = False,
     folds: Any = None, metrics: str | Sequence[str] = (), obj: CustomObjective | None = None, maximize: bool | None = None,

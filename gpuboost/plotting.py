@@ -5,6 +5,7 @@ matplotlib draws, Graphviz only where to_graphviz asks for it; both are optional
 
 import json
 import os
+import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import count
@@ -15,6 +16,7 @@ from gpuboost.errors import from_other_library, install, kind_of
 from gpuboost.model.model import Model
 from gpuboost.model_io import dump_trees
 from gpuboost.model_io.dump import branches, dumped_nodes, node_label, read_feature_map
+from gpuboost.positional import also_by_position
 
 __all__ = ["plot_importance", "plot_metric", "plot_tree", "to_graphviz"]
 
@@ -27,6 +29,7 @@ NODE_WIDTH, LEVEL_HEIGHT = 1.5, 1.0  # inches of a drawn tree
 MAX_INCHES = 60.0  # a wider tree is drawn smaller
 
 
+@also_by_position("ax", "height", "xlim", "ylim", "title", "xlabel", "ylabel")
 def plot_importance(
     booster: Any, *, ax: Axes = None, height: float = 0.6, xlim: tuple[float, float] | None = None,
     ylim: tuple[float, float] | None = None, title: str | None = "Feature importance", xlabel: str | None = "Importance score",
@@ -99,6 +102,7 @@ def plot_metric(
     return ax
 
 
+@also_by_position("fmap")
 def plot_tree(
     booster: Any, *, fmap: str | os.PathLike[str] = "", tree_idx: int = 0, rankdir: str | None = None, ax: Axes = None,
     with_stats: bool = False, **kwargs: Any,
@@ -109,7 +113,7 @@ def plot_tree(
     with_stats : write gain and cover into the nodes. kwargs : none; what XGBoost's takes for Graphviz is refused by name.
     Raises IndexError for a tree that is not there.
     """
-    _refuse_num_trees(kwargs)
+    tree_idx = _tree_number(tree_idx, kwargs)
     if kwargs:
         raise TypeError(f"plot_tree takes no {next(iter(kwargs))!r}: matplotlib draws, not Graphviz. Use to_graphviz.")
     if rankdir not in (None, "TB", "LR"):
@@ -142,6 +146,7 @@ def plot_tree(
     return ax
 
 
+@also_by_position("fmap")
 def to_graphviz(
     booster: Any, *, fmap: str | os.PathLike[str] = "", tree_idx: int = 0, rankdir: str | None = None,
     yes_color: str | None = None, no_color: str | None = None, condition_node_params: dict[str, str] | None = None,
@@ -151,7 +156,7 @@ def to_graphviz(
 
     yes_color, no_color : of the branch that missing values take, and of the other. kwargs : attributes of the graph.
     """
-    _refuse_num_trees(kwargs)  # an attribute that Graphviz would ignore
+    tree_idx = _tree_number(tree_idx, kwargs)
     try:
         from graphviz import Source
     except ImportError:
@@ -176,9 +181,12 @@ def _booster(model: Any) -> Booster:
     return booster
 
 
-def _refuse_num_trees(kwargs: Mapping[str, Any]) -> None:
-    if "num_trees" in kwargs:
-        raise TypeError(f"num_trees, XGBoost's old name, is called tree_idx. Use tree_idx={kwargs['num_trees']!r}.")
+def _tree_number(tree_idx: int, kwargs: dict[str, Any]) -> int:
+    """tree_idx, or by its old name in XGBoost, which is taken out of kwargs: Graphviz would ignore such an attribute."""
+    if "num_trees" not in kwargs:
+        return tree_idx
+    warnings.warn("num_trees, XGBoost's old name, is called tree_idx.", FutureWarning, 3)
+    return kwargs.pop("num_trees")
 
 
 def _tree_model(booster: Any, tree_idx: int) -> Model:

@@ -568,6 +568,11 @@ def test_what_is_changed_in_the_learner_of_a_config_takes_effect(place, value, e
     assert again.params == booster.params
 
 
+@pytest.mark.parametrize("given, shown", [({}, "0"), ({"nthread": 2}, "2")])
+def test_a_config_shows_the_number_of_threads_as_a_number(given, shown):
+    assert json.loads(gb.Booster(given).save_config())["learner"]["generic_param"]["nthread"] == shown
+
+
 def test_a_changed_config_is_that_of_the_next_rounds_as_in_xgboost():
     xgboost, depths = pytest.importorskip("xgboost"), []
     X = np.random.default_rng(0).random((60, 3))

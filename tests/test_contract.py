@@ -57,7 +57,7 @@ KERNELS = PACKAGE.parent / "kernels"
 
 # From the bottom up: a module may import those of its own layer and below.
 LAYERS = [
-    ["arrays", "errors", "output", "paths", "registry", "params", "config", "communicator", "model", "binned"],
+    ["arrays", "errors", "output", "paths", "positional", "registry", "params", "config", "communicator", "model", "binned"],
     ["kernels"],
     ["storage"],
     ["network", "tracker", "collective"],

@@ -159,10 +159,8 @@ def test_graphviz_gets_the_source_that_xgboost_gives_it(booster):
         {"yes_color": "#111111", "condition_node_params": {"shape": "box"}, "leaf_node_params": {"style": "filled"}},
     ):
         assert gb.to_graphviz(booster, **options).source == xgboost.to_graphviz(peer, **options).source
-    with pytest.raises(TypeError, match="Use tree_idx=2"):
-        gb.to_graphviz(booster, num_trees=2)
-    with pytest.raises(TypeError, match="Use tree_idx=2"):
-        gb.plot_tree(booster, num_trees=2)
+    with pytest.warns(FutureWarning, match="num_trees, XGBoost's old name, is called tree_idx"):
+        assert gb.to_graphviz(booster, num_trees=2).source == gb.to_graphviz(booster, tree_idx=2).source
     with pytest.raises(TypeError, match="plot_tree takes no 'leaf_node_params': matplotlib draws, not Graphviz. Use to_graphviz"):
         gb.plot_tree(booster, leaf_node_params={"shape": "box"})
 

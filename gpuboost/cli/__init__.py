@@ -1,6 +1,8 @@
 """The command line: gpuboost train | predict | explain | dump | plot | info | doctor | warmup, on CSV, Parquet, LIBSVM files."""
 
 import argparse
+import atexit
+import gc
 import platform
 import sys
 import time
@@ -56,6 +58,8 @@ from gpuboost.second_compiler import start_second_compiler
 from gpuboost.training.loop import check_arguments, train
 
 __all__ = ["main"]
+
+atexit.register(gc.freeze)  # as Python ends it would look through all that the compiler has made, for half a second or more
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

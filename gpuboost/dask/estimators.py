@@ -13,6 +13,7 @@ from gpuboost.dask.matrix import DaskDMatrix, client_of, is_frame, synced
 from gpuboost.dask.prediction import inplace_predict_rows, predict
 from gpuboost.dask.training import train_matrices
 from gpuboost.labels import class_codes, label_array
+from gpuboost.positional import also_by_position
 from gpuboost.sklearn import (
     GPUBoostClassifier,
     GPUBoostRanker,
@@ -76,6 +77,7 @@ class _DaskModel(GPUBoostModel, **OF_DASK):
 
     # -- Fitting ------------------------------------------------------------------------------------------------------
 
+    @also_by_position("sample_weight", "base_margin", "eval_set")
     def fit(
         self, X, y, *, sample_weight=None, base_margin=None, eval_set=None, verbose=True, xgb_model=None,
         sample_weight_eval_set=None, base_margin_eval_set=None, feature_weights=None,
@@ -240,6 +242,7 @@ class DaskGPUBoostRanker(_DaskModel, GPUBoostRanker, allow_group_split=False):
         local.__dict__.pop("kwargs", None)
         return local
 
+    @also_by_position("group", "qid")
     def fit(
         self, X, y, *, group=None, qid=None, sample_weight=None, base_margin=None, eval_set=None, eval_group=None, eval_qid=None,
         verbose=False, xgb_model=None, sample_weight_eval_set=None, base_margin_eval_set=None, feature_weights=None,

@@ -20,6 +20,7 @@ from gpuboost.data.tables.device import host_array
 from gpuboost.data.tables.sparse import is_sparse
 from gpuboost.data.tables.stack import Stack
 from gpuboost.errors import RowError
+from gpuboost.positional import also_by_position
 
 __all__ = [
     "DaskDMatrix", "DaskQuantileDMatrix", "MatrixPlan", "Origin", "Part", "client_of", "empty_part", "facts_of_part", "is_frame",
@@ -114,6 +115,7 @@ class DaskDMatrix:
 
     is_quantile = False
 
+    @also_by_position("weight", "base_margin", "missing", "silent", "feature_names", "feature_types")
     def __init__(
         self, client: Client | None, data: Any, label: Any = None, *, weight: Any = None, base_margin: Any = None,
         missing: float | None = None, silent: bool = False, feature_names: Any = None, feature_types: Any = None,

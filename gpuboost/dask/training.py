@@ -22,6 +22,7 @@ from gpuboost.dask.job import Job
 from gpuboost.dask.matrix import DaskDMatrix, DaskQuantileDMatrix, client_of, synced
 from gpuboost.dask.seat import Meeting, open_seat
 from gpuboost.data.dmatrix import DMatrix
+from gpuboost.positional import also_by_position
 from gpuboost.training.checkpoint import KeepsProgress
 from gpuboost.training.evaluate import CustomMetric, named_values
 from gpuboost.training.loop import check_arguments, monitors
@@ -32,6 +33,7 @@ __all__ = ["communicator_args", "cv", "train", "train_matrices"]
 Model = Booster | Mapping[str, Any] | str | os.PathLike[str] | bytes | bytearray
 
 
+@also_by_position("evals", "obj")
 def train(
     client: Client | None, params: Mapping[str, Any], dtrain: DaskDMatrix, num_boost_round: int = 10, *,
     evals: Sequence[tuple[DaskDMatrix, str]] | None = None, obj: CustomObjective | None = None,

@@ -30,6 +30,7 @@ from gpuboost.data.tables.text_files import TextTable, read_text
 from gpuboost.data.view import TableView
 from gpuboost.errors import RowError, not_built
 from gpuboost.paths import as_path
+from gpuboost.positional import also_by_position
 from gpuboost.storage.shelf import Shelf
 
 __all__ = ["DMatrix"]
@@ -73,6 +74,7 @@ class DMatrix:
     #: Whether what could be read whole, a text file or a lazy frame, is read as a stream.
     _streams_all = False
 
+    @also_by_position("weight", "base_margin", "missing", "silent", "feature_names", "feature_types", "nthread")
     def __init__(
         self,
         data: Any,

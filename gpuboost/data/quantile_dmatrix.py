@@ -20,6 +20,7 @@ from gpuboost.data.tables.sparse import scipy_sparse
 from gpuboost.data.view import TableView
 from gpuboost.errors import kind_of
 from gpuboost.params import EVERY_VALUE, check_param
+from gpuboost.positional import also_by_position
 
 __all__ = ["QuantileDMatrix"]
 
@@ -38,6 +39,7 @@ class QuantileDMatrix(DMatrix):
     The cuts follow the weights given here; a later set_weight does not move them.
     """
 
+    @also_by_position("weight", "base_margin", "missing", "silent", "feature_names", "feature_types", "nthread", "max_bin", "ref")
     def __init__(
         self, data: Any, label: Any = None, *, max_bin: int | None = None, ref: DMatrix | None = None,
         page_rows: int | None = None, device: str | None = None, cat_encoding: str | None = None,

@@ -24,6 +24,7 @@ DROPOUT = ("sample_type", "normalize_type", "rate_drop", "one_drop", "skip_drop"
 LINEAR = ("learning_rate", "reg_lambda", "reg_alpha", "feature_selector", "top_k")
 FOREST = ("process_type", "tree_method", "updater")
 DECIDING = ("objective", "booster")  # on which defaults of others depend; a model may say them instead of "params"
+UNSET = {"nthread": "0"}  # which a program may read as a number
 # Places of "learner" whose last word is not the parameter's name.
 PLACES = {("gradient_booster", "name"): "booster", ("objective", "name"): "objective", ("metrics",): "eval_metric"}
 TREE = (*(f.name for f in fields(TreeParams) if f.name not in (*FOREST, *LEARNER, "num_parallel_tree")), "refresh_leaf")
@@ -102,7 +103,7 @@ def _untrained(params: Params) -> Model:
 
 def _texts(params: Params, names: tuple[str, ...]) -> dict[str, str]:
     """By their names, and by XGBoost's other ones."""
-    texts = {name: _text(getattr(params, name)) for name in names}
+    texts = {name: _text(getattr(params, name)) or UNSET.get(name, "") for name in names}
     return texts | {alias: texts[name] for alias, name in ALIASES.items() if name in texts}
 
 

@@ -21,6 +21,7 @@ from gpuboost.data.tables.device import host_array, is_device_table, open_device
 from gpuboost.explanation import explainer
 from gpuboost.labels import has_classes
 from gpuboost.objectives import find_objective
+from gpuboost.positional import also_by_position
 from gpuboost.sklearn.matrices import in_memory, refuse_info
 from gpuboost.sklearn.parameters import DEFAULTS, KNOWN, NOT_OF_TRAINING, PARAMETERS, signature_of
 from gpuboost.sklearn.refit import check_tables, join_rows, join_tables
@@ -115,6 +116,7 @@ class GPUBoostModel(BaseEstimator):
 
     # -- Fitting ------------------------------------------------------------------------------------------------------
 
+    @also_by_position("sample_weight", "base_margin", "eval_set")
     def fit(
         self, X, y, *, sample_weight=None, base_margin=None, eval_set=None, sample_weight_eval_set=None,
         base_margin_eval_set=None, verbose=False, xgb_model=None, feature_weights=None,

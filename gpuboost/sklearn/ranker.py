@@ -8,6 +8,7 @@ from gpuboost.data.dmatrix import DMatrix
 from gpuboost.data.tables.device import is_device_table
 from gpuboost.data.tables.host_frames import computed
 from gpuboost.objectives import find_objective
+from gpuboost.positional import also_by_position
 from gpuboost.sklearn.base import GPUBoostModel, checked_pairs, one_each
 from gpuboost.sklearn.matrices import refuse_info
 from gpuboost.sklearn.parameters import PARAMETERS
@@ -25,6 +26,7 @@ class GPUBoostRanker(GPUBoostModel, objective="rank:ndcg"):
 {PARAMETERS}
     """
 
+    @also_by_position("group", "qid")
     def fit(
         self, X, y, *, group=None, qid=None, sample_weight=None, base_margin=None, eval_set=None, eval_group=None, eval_qid=None,
         sample_weight_eval_set=None, base_margin_eval_set=None, verbose=False, xgb_model=None,

@@ -14,6 +14,7 @@ from gpuboost.config import log, logs, verbosity_context
 from gpuboost.custom_objective import CustomObjective
 from gpuboost.data.dmatrix import DMatrix
 from gpuboost.model_io import dumps
+from gpuboost.positional import also_by_position
 from gpuboost.several_gpus import gpus_of, train_on_gpus
 from gpuboost.training.checkpoint import Checkpoints, KeepsProgress, Progress, anywhere, describe_training
 from gpuboost.training.evaluate import CustomMetric, checked_evals
@@ -21,6 +22,7 @@ from gpuboost.training.evaluate import CustomMetric, checked_evals
 __all__ = ["boost_rounds", "check_arguments", "monitors", "train"]
 
 
+@also_by_position("evals", "obj")
 def train(
     params: Mapping[str, Any], dtrain: DMatrix, num_boost_round: int = 10, *, evals: Sequence[tuple[DMatrix, str]] | None = None,
     obj: CustomObjective | None = None, maximize: bool | None = None, early_stopping_rounds: int | None = None,
