@@ -17,6 +17,7 @@ sys.path.insert(0, str(Path(__file__).parent / "model_io"))
 from games import game, random_explained, shapley_interactions, shapley_values, with_covers  # noqa: E402
 from random_models import plain_margins, random_tree  # noqa: E402
 from simulator import SimulatedDevice  # noqa: E402
+from streams import parts_of  # noqa: E402
 
 import gpuboost as gb  # noqa: E402
 from gpuboost.backend.cpu import CpuBackend  # noqa: E402
@@ -235,6 +236,51 @@ def test_every_table_of_the_same_values_is_explained_alike(kind):
     ):
         assert booster.predict(matrix, **KINDS[kind]).tobytes() == same.tobytes()
     assert absent.tobytes() != expected.tobytes()
+
+
+def coded_cases():
+    X, y = table()
+    stored = scipy.sparse.csr_matrix(np.nan_to_num(X) * (abs(np.nan_to_num(X)) > 0.8))
+    yield from (pytest.param(params, X, y, {}, id=name) for name, params, X, y in cases())
+    yield pytest.param({}, stored, y, {}, id="sparse")
+    yield pytest.param({}, stored, y, {"sparse_absent": "zero"}, id="sparse zeros")
+    yield pytest.param({}, np.nan_to_num(X, nan=-9), y, {"missing": -9.0}, id="another missing value")
+    frame = pd.DataFrame(X, columns=list("abcdef")).assign(g=pd.Categorical(np.arange(200) % 11))
+    for encoding in ("ordinal", "statistics"):
+        yield pytest.param({"cat_encoding": encoding}, frame, y + np.arange(200) % 11 % 4, {}, id=encoding)
+
+
+@pytest.mark.sweep(18)
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("params, X, y, options", [*coded_cases()])
+def test_codes_are_explained_as_the_values_they_stand_for(params, X, y, options, kind):
+    encoding = {name: params[name] for name in params if name == "cat_encoding"}
+    coded = gb.QuantileDMatrix(X, y, max_bin=16, **encoding, **options)
+    booster = gb.train({"max_bin": 16, **params}, coded, 3)
+    expected = booster.predict(gb.DMatrix(X, **options), **KINDS[kind])
+    assert booster.predict(coded, **KINDS[kind]).tobytes() == expected.tobytes()
+
+
+def test_codes_in_pages_and_as_a_background_are_explained_alike():
+    X, y = table(300)
+    paged, values = gb.QuantileDMatrix(X, y, page_rows=70), gb.DMatrix(X)
+    booster = gb.train({}, paged, 3)
+    few = gb.QuantileDMatrix(X[:20], ref=paged)
+    for rows in (paged, gb.ExtMemQuantileDMatrix(parts_of(X), ref=paged, cache_memory=0)):
+        assert booster.predict(rows, pred_contribs=True).tobytes() == booster.predict(values, pred_contribs=True).tobytes()
+        against = gb.explainer(booster, few)(rows)
+        assert against.values.tobytes() == gb.explainer(booster, X[:20])(values).values.tobytes()
+
+
+def test_codes_that_do_not_tell_the_way_are_not_explained():
+    X, y = table()
+    booster = gb.train({}, gb.DMatrix(X, y), 2)
+    with pytest.raises(ValueError, match="a threshold of the model is not a cut of this binned matrix"):
+        booster.predict(gb.QuantileDMatrix(2 * X), pred_contribs=True)
+    with pytest.raises(ValueError, match="its columns and categories must be the model's"):
+        booster.predict(gb.QuantileDMatrix(X[:, :5]), pred_interactions=True)
+    with pytest.raises(ValueError, match="a threshold of the model is not a cut of this binned matrix"):
+        gb.explainer(booster, gb.QuantileDMatrix(2 * X))(X)
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -218,14 +218,14 @@ class DMatrix:
     def num_nonmissing(self) -> int:
         """How many values are not missing. Reads the whole table."""
         if self._table is not None:
-            return self._table.count_present()
+            return self._table.source.count_present()
         assert self._bins is not None
         return self._bins.binned.count_present()
 
     def get_data(self) -> Any:
         """The values that are not missing: float32 scipy.sparse.csr_matrix (n_rows, n_features)."""
         assert self._table is not None
-        return self._table.to_csr()
+        return self._table.source.to_csr()
 
     def get_categories(self, export_to_arrow: bool = True) -> CategoryContainer:
         """The categories of the columns. export_to_arrow : accepted for XGBoost's sake."""

@@ -2,6 +2,7 @@
 
 from copy import copy
 from dataclasses import replace
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -10,12 +11,14 @@ import gpuboost.backend as backends
 from gpuboost.backend import Backend
 from gpuboost.binned.cuts import SENTINEL, Cuts
 from gpuboost.binned.matrix import BinnedMatrix
-from gpuboost.binned.pages import SparsePage
+from gpuboost.binned.pages import DensePage, SparsePage
 from gpuboost.communicator import Communicator, current_communicator
 from gpuboost.data.binning import MakeShelf
 from gpuboost.data.bins import Bins, bin_by_cuts, bin_by_own_cuts
 from gpuboost.data.dmatrix import DMatrix
+from gpuboost.data.tables.batches import Rows
 from gpuboost.data.tables.device import host_array
+from gpuboost.data.tables.source import ColumnSource
 from gpuboost.data.tables.sparse import scipy_sparse
 from gpuboost.data.view import TableView
 from gpuboost.errors import kind_of
@@ -76,21 +79,21 @@ class QuantileDMatrix(DMatrix):
         """In the place of every value that is not missing the smallest that its bin may hold, of the first bin the lowest of the
         column: float32 scipy.sparse.csr_matrix (n_rows, n_features), which has the same codes under these cuts. (A zero that a
         sparse table does not store stays 0.)"""
-        sparse = scipy_sparse("get_data()")
-        binned, parts = self._bins.binned, []
-        lowest, begin, n_bins = binned.cuts.lowest_values, binned.cuts.offsets[:-1], binned.cuts.n_bins
-        for page in binned.pages:
-            if isinstance(page, SparsePage):
-                stored = page.stored
-                values = np.where(stored.values == -SENTINEL, lowest[begin][stored.columns], stored.values)
-                listed = sparse.csr_matrix((values, stored.columns, stored.row_begin), (page.n_rows, stored.n_features))
-                parts.append(TableView.open(listed, None, None, None, self.sparse_absent, False).to_csr())
-            else:
-                codes = host_array(page.columns).T
-                rows, columns = np.nonzero(codes != n_bins)
-                values = lowest[begin[columns] + codes[rows, columns]]
-                parts.append(sparse.csr_matrix((values, (rows, columns)), codes.shape))
-        return sparse.vstack(parts, format="csr")
+        return self.lowest_values().to_csr()
+
+    def lowest_values(self) -> ColumnSource:
+        """The table of get_data, read by rows: trees whose thresholds are these cuts lead it the ways of the original one."""
+        binned = self._bins.binned
+        if binned.is_sparse:
+            (page,) = binned.pages
+            assert isinstance(page, SparsePage)
+            stored, lowest = page.stored, binned.cuts.lowest_values[binned.cuts.offsets[:-1]]
+            values = np.where(stored.values == -SENTINEL, lowest[stored.columns], stored.values)
+            shape = page.n_rows, stored.n_features
+            listed = scipy_sparse("get_data()").csr_matrix((values, stored.columns, stored.row_begin), shape)
+            return TableView.open(listed, None, None, None, self.sparse_absent, False).source
+        table = DecodedTable(binned)
+        return ColumnSource(*table.shape, None, None, {}, np.nan, table.read)
 
     def masked(self, rows: np.ndarray) -> "QuantileDMatrix":
         """The same codes, of which only the rows with the given numbers weigh what they weighed, times how often they are named:
@@ -141,6 +144,33 @@ class QuantileDMatrix(DMatrix):
                 f"{names[not by_category]}. Use the same value in both."
             )
         return self._bins
+
+
+class DecodedTable:
+    """The pages of a dense table, with the smallest value of each bin in the place of its code."""
+
+    def __init__(self, binned: BinnedMatrix) -> None:
+        cuts, pages = binned.cuts, binned.pages
+        self.shape = binned.n_rows, cuts.n_features
+        self._begin = np.cumsum([0, *pages.page_rows])
+        self._values = [np.append(own, np.float32(np.nan)) for own in np.split(cuts.lowest_values, cuts.offsets[1:-1])]
+        self._pages, self._codes_of = pages, lru_cache(1)(self._fetch)  # rows are asked for in their order
+
+    def _fetch(self, number: int) -> np.ndarray:
+        page = self._pages[number]
+        assert isinstance(page, DensePage)
+        return host_array(page.columns)
+
+    def read(self, rows: Rows) -> np.ndarray:
+        """float32 (n, n_features), NaN where a value is missing."""
+        numbers = np.arange(self.shape[0])[rows]
+        out, pages = np.empty((self.shape[1], len(numbers)), np.float32), np.searchsorted(self._begin, numbers, side="right") - 1
+        for page in np.unique(pages).tolist():
+            here = pages == page
+            codes = self._codes_of(page)[:, numbers[here] - self._begin[page]]
+            for own, values, of_bins in zip(out, codes, self._values):
+                own[here] = of_bins[values]
+        return out.T
 
 
 def _bins_categories(cat_encoding: str | None) -> bool:

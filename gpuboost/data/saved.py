@@ -62,7 +62,7 @@ def save_matrix(path: str, view: TableView, features: FeatureInfo, info: dict[st
 def _table_arrays(view: TableView) -> dict[str, np.ndarray]:
     stored = view.source.stored
     if stored is None:
-        batches = [np.where(is_present, batch, np.float32(np.nan)) for batch, is_present in view.present_values()]
+        batches = [np.where(is_present, batch, np.float32(np.nan)) for batch, is_present in view.source.present_values()]
         return {"values": np.concatenate([np.empty((0, view.source.n_features), np.float32), *batches])}
     values = float32_values(stored)
     data = np.where(values == np.float32(view.source.missing), np.float32(np.nan), values)

@@ -1,6 +1,6 @@
 """A table as models read it: their columns in their order, categories by their codes, absent cells as they were trained."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -8,10 +8,9 @@ from typing import Any
 import numpy as np
 
 from gpuboost.data.feature_info import Categories, FeatureInfo
-from gpuboost.data.tables.device import host_array
 from gpuboost.data.tables.open import FRAMES, LoadedTable, load_table, open_table
 from gpuboost.data.tables.source import ColumnSource
-from gpuboost.data.tables.sparse import SparseTable, scipy_sparse
+from gpuboost.data.tables.sparse import SparseTable
 from gpuboost.data.tables.stack import Stack
 
 __all__ = ["ABSENT_VALUES", "TableView"]
@@ -98,24 +97,3 @@ class TableView:
         )  # fmt: skip
         source = source if self.rows is None else source.taken(self.rows)
         return source.absent_as(absent).finite()
-
-    def count_present(self) -> int:
-        """How many values are not missing. Reads the whole table."""
-        return sum(int(is_present.sum()) for _, is_present in self.present_values())
-
-    def to_csr(self) -> Any:
-        """The values that are not missing: float32 scipy.sparse.csr_matrix (n_rows, n_features)."""
-        values, columns, counts = [np.zeros(0, np.float32)], [np.zeros(0, np.intp)], [np.zeros(1, np.intp)]
-        for batch, is_present in self.present_values():
-            values.append(batch[is_present])
-            columns.append(np.nonzero(is_present)[1])
-            counts.append(is_present.sum(axis=1))
-        data = np.concatenate(values), np.concatenate(columns), np.concatenate(counts).cumsum()
-        return scipy_sparse("get_data()").csr_matrix(data, shape=(self.source.n_rows, self.source.n_features))
-
-    def present_values(self) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-        """(float32 batch, which of it is not missing), on the host."""
-        for batch in self.source.batches():
-            with np.errstate(over="ignore"):
-                batch = np.asarray(host_array(batch), np.float32)
-            yield batch, ~np.isnan(batch) & (batch != np.float32(self.source.missing))

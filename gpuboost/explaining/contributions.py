@@ -9,9 +9,11 @@ import numpy as np
 from gpuboost.backend import Backend
 from gpuboost.backend.contract import Array
 from gpuboost.backend.explained import Changes, ExplainedTrees, Part, n_sums
+from gpuboost.backend.trees import flatten_trees
 from gpuboost.data.dmatrix import DMatrix
+from gpuboost.data.quantile_dmatrix import QuantileDMatrix
 from gpuboost.data.tables.device import cupy_module, current_device, host_array, put_on
-from gpuboost.errors import not_built
+from gpuboost.data.tables.source import ColumnSource
 from gpuboost.explaining.background import BackgroundTables
 from gpuboost.explaining.walks import TreeWalks, explained_trees, model_covers, with_means
 from gpuboost.kernels.predict import ROW_BLOCK
@@ -64,9 +66,7 @@ class Contributions:
         """Values as above, with n_outputs always, where what is not known of a row is taken from the rows of a background table.
         The tables of the last background are kept."""
         if self._background is None or self._background[0] is not background:
-            source = model_source(self._model, background, by_name)
-            if source is None:
-                raise not_built("a QuantileDMatrix as a background", "Keep the table, or use a DMatrix.")
+            source = table_of(self._model, background, by_name)
             if source.n_rows == 0:
                 raise ValueError("background has no rows. Give a sample of the rows that were trained on, for example.")
             self._background = background, BackgroundTables(self.trees, source, backend.n_threads)
@@ -75,14 +75,24 @@ class Contributions:
         return explain_rows(self._model, self._base, data, backend, trees, tables, False, by_name, progress)[:, :, 0]
 
 
+def table_of(model: Model, data: DMatrix, by_name: bool) -> ColumnSource:
+    """A matrix as the model reads it; in the place of values that it does not keep others of the same codes. Raises ValueError
+    naming columns that do not match the model's, or where codes do not tell which way a row goes."""
+    source = model_source(model, data, by_name)
+    if source is None:
+        assert isinstance(data, QuantileDMatrix)
+        codes = data.any_binned()
+        flatten_trees(model.weighed_trees, model.tree_groups, None if codes is None else codes.cuts)  # which raises
+        source = data.lowest_values()
+    return source
+
+
 def explain_rows(
     model: Model, base: np.ndarray, data: DMatrix, backend: Backend, trees: ExplainedTrees, parts: Iterable[Part],
     with_pairs: bool, by_name: bool, progress: Progress | None,
 ) -> Array:  # fmt: skip
     """float32 (n_rows, n_outputs, 1 or n_features + 1, n_features + 1), as many rows at a time as STREAM_BYTES have room for."""
-    source = model_source(model, data, by_name)
-    if source is None:
-        raise not_built("explaining a QuantileDMatrix, which keeps only bin numbers,", "Keep the table, or use a DMatrix.")
+    source = table_of(model, data, by_name)
     width, n_rows, explainer = trees.n_features + 1, data.num_row(), backend.explainer()
     shape = n_rows, trees.n_outputs, width if with_pairs else 1, width
     margins = start_margin(data, n_rows, base, None, trees.n_outputs)

@@ -12,7 +12,7 @@ from gpuboost.binned.pages import StoredRows
 from gpuboost.data.tables.batches import DEVICE_FACTOR, MIN_BATCH_ROWS, Array, Read, Rows, default_rows, row_slices
 from gpuboost.data.tables.device import current_device, host_array
 from gpuboost.data.tables.names import quoted
-from gpuboost.data.tables.sparse import float32_values, stored_reader
+from gpuboost.data.tables.sparse import float32_values, scipy_sparse, stored_reader
 from gpuboost.errors import RowError
 from gpuboost.storage.ahead import read_ahead
 
@@ -112,6 +112,27 @@ class ColumnSource:
         for i in np.flatnonzero((abs(values) >= LARGEST) & (values != np.float32(self.missing)))[:1]:
             row = int(np.searchsorted(self.stored.indptr, i, side="right")) - 1
             raise self._infinite(int(self.stored.indices[i]), row, self.stored.data[i])
+
+    def count_present(self) -> int:
+        """How many values are not missing. Reads the whole table."""
+        return sum(int(is_present.sum()) for _, is_present in self.present_values())
+
+    def to_csr(self) -> Any:
+        """The values that are not missing: float32 scipy.sparse.csr_matrix (n_rows, n_features)."""
+        values, columns, counts = [np.zeros(0, np.float32)], [np.zeros(0, np.intp)], [np.zeros(1, np.intp)]
+        for batch, is_present in self.present_values():
+            values.append(batch[is_present])
+            columns.append(np.nonzero(is_present)[1])
+            counts.append(is_present.sum(axis=1))
+        data = np.concatenate(values), np.concatenate(columns), np.concatenate(counts).cumsum()
+        return scipy_sparse("get_data()").csr_matrix(data, shape=(self.n_rows, self.n_features))
+
+    def present_values(self) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+        """(float32 batch, which of it is not missing), on the host."""
+        for batch in self.batches():
+            with np.errstate(over="ignore"):
+                batch = np.asarray(host_array(batch), np.float32)
+            yield batch, ~np.isnan(batch) & (batch != np.float32(self.missing))
 
     def finite(self) -> "ColumnSource":
         """The same table, whose reader raises ValueError for the first value that is infinite or too large for float32."""
