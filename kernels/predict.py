@@ -26,7 +26,7 @@ from gpuboost.kernels.heap_levels import (
     key_columns,
     lay_out_heaps,
 )
-from gpuboost.kernels.jit import call_late, claim, inlined_scalar, kernel, launch, parallel_kernel, scalar
+from gpuboost.kernels.jit import call_late, claim, inlined_scalar, kernel, launch, parallel_kernel, prefetch, scalar
 from gpuboost.kernels.scalar import (
     bits_float,
     float_bits,
@@ -43,6 +43,7 @@ from gpuboost.kernels.top_levels import (
     lay_out_tops,
     n_top_levels,
 )
+from gpuboost.kernels.turning import TILE, can_turn, turn_tile
 
 TREES_AT_ONCE = 8  # of a row on its own: 20 rows by 100 trees of depth 6 take 45 µs, tree by tree 102
 LARGEST = float(np.finfo(np.float32).max)  # values of this size are refused (data/tables/source.py)
@@ -150,7 +151,7 @@ def predict_rows(row_map):
 # 20 columns, depth 6, whether a key is in a set found without a branch: categories of 1000 values 24 -> 7.7, of 12 values
 # 62 -> 14, ten of 50 values beside ten of numbers 65 -> 20.
 
-TILE = 16  # rows that become keys together: a cache line of each column
+MOST_FETCHED = 256  # bytes of a row: 16 KB of a block
 SPAN = 8  # levels between the tests whether all rows have arrived: few go all the way down a lopsided tree
 
 
@@ -259,7 +260,20 @@ def _next_keys(counter, batch, missing, features, n_words, tile, keys, is_large)
         if fill_keys(batch[begin : begin + n_rows], missing, features, tile, keys):
             is_large[0] = True
         derive_keys(keys, n_words)
+        _fetch_rows(batch, begin + ROW_BLOCK)
     return begin, n_rows
+
+
+@parallel_kernel.part
+def _fetch_rows(batch, begin):
+    """Have the block of rows from ``begin`` on come meanwhile, which may be another thread's, where it fits in the nearest cache:
+    100k × 28 by 10 trees, one thread of an AMD EPYC (Zen 4), 3.8 -> 3.0 ms."""
+    if batch.shape[1] * batch.itemsize > MOST_FETCHED:
+        return
+    for i in range(begin, min(begin + ROW_BLOCK, batch.shape[0])):
+        row = batch[i]
+        for feature in range(0, row.size, TILE):
+            prefetch(row, uint64(feature))
 
 
 @parallel_kernel.part
@@ -361,10 +375,22 @@ def fill_keys(batch, missing, features, tile, keys):
 
     tile : uint32 (TILE, at least n_features), SCRATCH. keys : uint32 (at least (1 + features.size) · ROW_BLOCK,), OUT.
 
-    Some rows at a time become keys where they lie, which the compiler does for 16 neighbours at once, and then change places.
-    Returns whether a value is at least LARGEST in size.
+    A whole block of which all features are wanted is turned first, and becomes keys in one go: 100k × 28, one thread of an AMD
+    EPYC (Zen 4), 1.84 -> 0.60 ms. Else 16 rows at a time become keys where they lie, which the compiler does for 16 neighbours at
+    once, and then change places. Returns whether a value is at least LARGEST in size.
     """
-    is_large = False
+    is_large, n_features = False, batch.shape[1]
+    if batch.shape[0] == ROW_BLOCK and features.size == n_features and n_features >= TILE and can_turn(batch):
+        for begin in range(0, ROW_BLOCK, TILE):
+            for column in range(0, n_features, TILE):
+                first = min(column, n_features - TILE)
+                turn_tile(batch[begin : begin + TILE], first, keys, (first + 1) * ROW_BLOCK + begin, ROW_BLOCK)
+        own = keys[ROW_BLOCK : (n_features + 1) * ROW_BLOCK]
+        for i in range(own.size):
+            x = bits_float(own[i])
+            is_large |= (abs(x) >= float32(LARGEST)) & (x != missing)
+            own[i] = value_key(x, missing)
+        return is_large
     for begin in range(0, batch.shape[0], TILE):
         own = batch[begin : begin + TILE]
         for i in range(own.shape[0]):
