@@ -163,7 +163,7 @@ class DecodedTable:
 
     def read(self, rows: Rows) -> np.ndarray:
         """float32 (n, n_features), NaN where a value is missing."""
-        numbers = np.arange(self.shape[0])[rows]
+        numbers = np.arange(*rows.indices(self.shape[0])) if isinstance(rows, slice) else rows
         out, pages = np.empty((self.shape[1], len(numbers)), np.float32), np.searchsorted(self._begin, numbers, side="right") - 1
         for page in np.unique(pages).tolist():
             here = pages == page
