@@ -183,10 +183,11 @@ def _booster(model: Any) -> Booster:
 
 def _tree_number(tree_idx: int, kwargs: dict[str, Any]) -> int:
     """tree_idx, or by its old name in XGBoost, which is taken out of kwargs: Graphviz would ignore such an attribute."""
-    if "num_trees" not in kwargs:
+    given = kwargs.pop("num_trees", None)
+    if given is None:
         return tree_idx
-    warnings.warn("num_trees, XGBoost's old name, is called tree_idx.", FutureWarning, 3)
-    return kwargs.pop("num_trees")
+    warnings.warn("num_trees, XGBoost's old name, is called tree_idx.", FutureWarning, 4)  # of the call of also_by_position's
+    return given
 
 
 def _tree_model(booster: Any, tree_idx: int) -> Model:

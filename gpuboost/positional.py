@@ -14,7 +14,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 def also_by_position(*names: str) -> Callable[[F], F]:
     """Let a function take these keyword arguments by position, too, behind its own: with a FutureWarning, as XGBoost does.
 
-    names : in XGBoost's order, as far as that stays the same from version to version.
+    names : in XGBoost's order, as far as that stays the same from version to version. The function shows them as by_position.
     """
 
     def decorate(function: F) -> F:
@@ -30,10 +30,11 @@ def also_by_position(*names: str) -> Callable[[F], F]:
                 if twice := further.keys() & kwargs.keys():
                     raise TypeError(f"{function.__qualname__} got {' and '.join(sorted(twice))} twice: by position and by name.")
                 pairs = ", ".join(f"{name}=" for name in further)
-                warnings.warn(f"Pass {pairs} by name: {function.__qualname__} takes it by position for now.", FutureWarning, 2)
+                warnings.warn(f"Pass {pairs} by name, not by position, to {function.__qualname__}.", FutureWarning, 2)
                 args, kwargs = args[:n_own], kwargs | further
             return function(*args, **kwargs)
 
+        taking.__dict__["by_position"] = names
         return cast(F, taking)
 
     return decorate

@@ -17,6 +17,7 @@ from gpuboost.kernels.allocation import empty, zeros
 from gpuboost.kernels.cuda_common import cuda_kernel, device_function, n_threads, thread_number
 from gpuboost.kernels.heap_levels import (
     IS_SET,
+    LINE,
     MISSING_RIGHT,
     ROWS_AT_ONCE,
     SMALLEST_KEY,
@@ -268,11 +269,11 @@ def _next_keys(counter, batch, missing, features, n_words, tile, keys, is_large)
 def _fetch_rows(batch, begin):
     """Have the block of rows from ``begin`` on come meanwhile, which may be another thread's, where it fits in the nearest cache:
     100k × 28 by 10 trees, one thread of an AMD EPYC (Zen 4), 3.8 -> 3.0 ms."""
-    if batch.shape[1] * batch.itemsize > MOST_FETCHED:
+    if batch.shape[1] * batch.itemsize > MOST_FETCHED or batch.strides[1] != batch.itemsize:
         return
     for i in range(begin, min(begin + ROW_BLOCK, batch.shape[0])):
         row = batch[i]
-        for feature in range(0, row.size, TILE):
+        for feature in range(0, row.size, LINE // batch.itemsize):
             prefetch(row, uint64(feature))
 
 

@@ -177,6 +177,20 @@ def check_evaluated_as_predicted(params, X, y, other, label):
     np.testing.assert_array_equal(booster.predict(lent), booster.predict(dother))
 
 
+def test_codes_under_cuts_that_lack_categories_of_a_set_are_not_predicted():
+    """In a bin of their own are the first five of ten; the others lie in one, whichever they are."""
+    codes = np.repeat(np.arange(10, dtype=np.float32), 40)[:, None]
+    y = (codes[:, 0] >= 5) * 3.0 + (codes[:, 0] == 7) * 5
+    booster = gb.train({"max_depth": 3}, gb.DMatrix(codes, y, feature_types=["c"]), 3)
+    five = gb.QuantileDMatrix(codes[codes[:, 0] < 5], feature_types=["c"])
+    for matrix in (five, gb.QuantileDMatrix(codes, ref=five, feature_types=["c"])):
+        for options in ({}, {"pred_leaf": True}, {"pred_contribs": True}):
+            with pytest.raises(ValueError, match="column 0: a split of the model is a set of categories, which codes"):
+                booster.predict(matrix, **options)
+    whole = gb.QuantileDMatrix(codes, feature_types=["c"])
+    assert booster.predict(whole).tobytes() == booster.predict(gb.DMatrix(codes, feature_types=["c"])).tobytes()
+
+
 def test_watched_matrices_of_codes_are_evaluated_as_they_are_predicted():
     """Codes that training has not seen go where a prediction sends them: left."""
     X, y = table()

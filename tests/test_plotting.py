@@ -98,6 +98,9 @@ def test_cv_is_drawn_with_a_band_of_its_deviation(plt, as_pandas):
 @pytest.mark.parametrize("rankdir", ["TB", "LR", None])
 def test_every_node_and_branch_of_the_tree_is_drawn(plt, booster, rankdir):
     ax = gb.plot_tree(booster, tree_idx=1, rankdir=rankdir, with_stats=True)
+    with pytest.warns(FutureWarning, match="is called tree_idx") as warned:
+        assert texts(gb.plot_tree(booster, num_trees=1, rankdir=rankdir, with_stats=True)) == texts(ax)
+    assert warned[0].filename == __file__
     tree = booster.model.trees[1]
     root = f"{booster.feature_names[tree.feature[0]]}<{tree.threshold[0]:.4g}"
     written = texts(ax)
@@ -161,6 +164,7 @@ def test_graphviz_gets_the_source_that_xgboost_gives_it(booster):
         assert gb.to_graphviz(booster, **options).source == xgboost.to_graphviz(peer, **options).source
     with pytest.warns(FutureWarning, match="num_trees, XGBoost's old name, is called tree_idx"):
         assert gb.to_graphviz(booster, num_trees=2).source == gb.to_graphviz(booster, tree_idx=2).source
+    assert gb.to_graphviz(booster, num_trees=None).source == gb.to_graphviz(booster).source
     with pytest.raises(TypeError, match="plot_tree takes no 'leaf_node_params': matplotlib draws, not Graphviz. Use to_graphviz"):
         gb.plot_tree(booster, leaf_node_params={"shape": "box"})
 

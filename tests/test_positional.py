@@ -62,16 +62,47 @@ def test_they_mean_what_they_mean_by_name(name):
     assert warned[0].filename == __file__
 
 
-def test_xgboost_has_them_in_this_order():
+def uses():
+    """(ours, XGBoost's) of everything that is decorated, by a name."""
     xgboost = pytest.importorskip("xgboost", minversion="3.0")
-    peers = {
-        "DMatrix": xgboost.DMatrix.__init__, "QuantileDMatrix": xgboost.QuantileDMatrix.__init__, "train": xgboost.train,
-        "cv": xgboost.cv, "fit": xgboost.XGBClassifier.fit, "fit of a ranker": xgboost.XGBRanker.fit,
-        "EarlyStopping": xgboost.callback.EarlyStopping.__init__, "to_graphviz": xgboost.to_graphviz,
+    pairs = {
+        "train": (gb.train, xgboost.train), "cv": (gb.cv, xgboost.cv),
+        "DMatrix": (gb.DMatrix.__init__, xgboost.DMatrix.__init__),
+        "QuantileDMatrix": (gb.QuantileDMatrix.__init__, xgboost.QuantileDMatrix.__init__),
+        "fit": (gb.GPUBoostRegressor.fit, xgboost.XGBRegressor.fit),
+        "fit of a classifier": (gb.GPUBoostClassifier.fit, xgboost.XGBClassifier.fit),
+        "fit of a ranker": (gb.GPUBoostRanker.fit, xgboost.XGBRanker.fit),
+        "EarlyStopping": (gb.callback.EarlyStopping.__init__, xgboost.callback.EarlyStopping.__init__),
+        "plot_importance": (gb.plot_importance, xgboost.plot_importance),
+        "plot_tree": (gb.plot_tree, xgboost.plot_tree), "to_graphviz": (gb.to_graphviz, xgboost.to_graphviz),
     }  # fmt: skip
-    for name, (_, arguments) in CALLS.items():
-        keywords = [p.name for p in inspect.signature(peers[name]).parameters.values() if p.kind is p.KEYWORD_ONLY]
-        assert keywords[: len(arguments)] == [*arguments], name
+    pytest.importorskip("distributed")
+    from xgboost import dask as theirs
+
+    from gpuboost import dask as ours
+
+    return pairs | {
+        "dask.train": (ours.train, theirs.train),
+        "DaskDMatrix": (ours.DaskDMatrix.__init__, theirs.DaskDMatrix.__init__),
+        "DaskQuantileDMatrix": (ours.DaskQuantileDMatrix.__init__, theirs.DaskQuantileDMatrix.__init__),
+        "fit on Dask": (ours.DaskGPUBoostRegressor.fit, theirs.DaskXGBRegressor.fit),
+        "fit of a ranker on Dask": (ours.DaskGPUBoostRanker.fit, theirs.DaskXGBRanker.fit),
+    }
+
+
+def named(function, kind):
+    return [p.name for p in inspect.signature(function).parameters.values() if p.kind is kind]
+
+
+def test_xgboost_has_them_in_this_order():
+    first, then = inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY
+    for name, (own, peer) in uses().items():
+        taken = [*named(own, first), *own.by_position]
+        assert (named(peer, first) + named(peer, then))[: len(taken)] == taken, name
+        assert {*own.by_position} <= {*named(own, then), *DMATRIX}, name
+
+
+DMATRIX = inspect.signature(gb.DMatrix.__init__).parameters  # which the other matrices pass on
 
 
 def test_what_comes_too_often_or_too_late_is_refused():

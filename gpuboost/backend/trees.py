@@ -92,7 +92,7 @@ def flatten_trees(trees: list[Tree], outputs: list[int], cuts: Cuts | None = Non
     """Finished trees as kernels/predict.py reads them; all of one leaf_size. outputs : the first output of each.
 
     With ``cuts`` every threshold is also given as a bin. Raises ValueError where a threshold is not one of the cuts, or a split
-    is a set and the cuts do not have a bin for each category: the codes then cannot tell which side a row belongs on.
+    is a set and the cuts do not have a bin for each of its categories: the codes then cannot tell which side a row belongs on.
     """
     begin = np.concatenate([[0], np.cumsum([tree.n_nodes for tree in trees])]).astype(np.int64)
     nodes, leaf_size = np.zeros(int(begin[-1]), FLAT_NODE), trees[0].leaf_size if trees else 1
@@ -107,6 +107,10 @@ def flatten_trees(trees: list[Tree], outputs: list[int], cuts: Cuts | None = Non
     sets = _lay_out_sets([(first, tree.sets) for tree, first in zip(trees, begin) if tree.sets is not None], nodes)
     if cuts is not None:
         _find_bins(nodes, cuts)
+        for tree, first in zip(trees, begin):
+            for node, categories in tree.sets.items() if tree.sets is not None else ():
+                if categories.max(initial=-1) >= cuts.n_categories[nodes["feature"][first + node]]:
+                    raise _not_told_apart(nodes["feature"][first + node])
     return FlatTrees(nodes, leaf_values, begin[:-1], np.array(outputs, np.int32), sets)
 
 
@@ -125,15 +129,19 @@ def _lay_out_sets(sets: list[tuple[int, CategorySets]], nodes: np.ndarray) -> np
     return np.concatenate(parts) if parts else None
 
 
+def _not_told_apart(feature: int) -> ValueError:
+    return ValueError(
+        f"column {feature}: a split of the model is a set of categories, which codes of a binned matrix do not tell apart. "
+        "Predict from the original table."
+    )
+
+
 def _find_bins(nodes: np.ndarray, cuts: Cuts) -> None:
     """The bin of every threshold; that of a set says where it lies."""
     splits, n_categories = np.flatnonzero(nodes["feature"] >= 0), cuts.n_categories
     is_set = nodes["kind"][splits] == CATEGORICAL
     if (sets := splits[is_set & (n_categories[nodes["feature"][splits]] == 0)]).size:
-        raise ValueError(
-            f"column {nodes['feature'][sets[0]]}: a split of the model is a set of categories, which codes of a binned "
-            "matrix do not tell apart. Predict from the original table."
-        )
+        raise _not_told_apart(nodes["feature"][sets[0]])
     splits = splits[~is_set]
     for feature in np.unique(nodes["feature"][splits]):
         own = splits[nodes["feature"][splits] == feature]

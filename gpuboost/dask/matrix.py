@@ -208,6 +208,7 @@ class DaskQuantileDMatrix(DaskDMatrix):
 
     is_quantile = True
 
+    @also_by_position("weight", "base_margin", "missing", "silent", "feature_names", "feature_types", "max_bin", "ref")
     def __init__(
         self, client: Client | None, data: Any, label: Any = None, *, max_bin: int | None = None, ref: DaskDMatrix | None = None,
         max_quantile_batches: int | None = None, cat_encoding: str | None = None, **info: Any,

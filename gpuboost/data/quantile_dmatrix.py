@@ -2,7 +2,6 @@
 
 from copy import copy
 from dataclasses import replace
-from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -150,16 +149,20 @@ class DecodedTable:
     """The pages of a dense table, with the smallest value of each bin in the place of its code."""
 
     def __init__(self, binned: BinnedMatrix) -> None:
-        cuts, pages = binned.cuts, binned.pages
+        cuts, pages = binned.cuts, binned.pages.home
         self.shape = binned.n_rows, cuts.n_features
         self._begin = np.cumsum([0, *pages.page_rows])
         self._values = [np.append(own, np.float32(np.nan)) for own in np.split(cuts.lowest_values, cuts.offsets[1:-1])]
-        self._pages, self._codes_of = pages, lru_cache(1)(self._fetch)  # rows are asked for in their order
+        self._pages, self._held = pages, (-1, np.zeros((0, 0), np.uint8))  # the last page: rows are asked for in their order
 
-    def _fetch(self, number: int) -> np.ndarray:
-        page = self._pages[number]
-        assert isinstance(page, DensePage)
-        return host_array(page.columns)
+    def _codes_of(self, number: int) -> np.ndarray:
+        held, codes = self._held
+        if held != number:
+            page = self._pages[number]
+            assert isinstance(page, DensePage)
+            codes = host_array(page.columns)
+            self._held = number, codes
+        return codes
 
     def read(self, rows: Rows) -> np.ndarray:
         """float32 (n, n_features), NaN where a value is missing."""

@@ -75,6 +75,16 @@ def test_a_block_becomes_the_keys_of_its_values_however_it_lies(n_features, miss
     assert (expected == MISSING_KEY).any()
 
 
+@pytest.mark.parametrize("features", [[0, 1, 16, 27], [5], range(1, 28), range(27)])
+def test_of_features_that_no_tree_looks_at_no_keys_are_written(features):
+    table = np.random.default_rng(1).normal(size=(ROW_BLOCK, 28)).astype(np.float32)
+    features = np.array(features, np.int32)
+    room = np.full((features.size + 3) * ROW_BLOCK, 9, np.uint32)
+    assert not keys_of(table, np.float32(np.nan), features, room[: -2 * ROW_BLOCK])
+    expected = [[value_key(x, np.float32(np.nan)) for x in table[:, feature]] for feature in features]
+    assert (room.reshape(-1, ROW_BLOCK) == [[9] * ROW_BLOCK, *expected, [9] * ROW_BLOCK, [9] * ROW_BLOCK]).all()
+
+
 @pytest.mark.parametrize("value", [np.inf, -np.inf, np.finfo(np.float32).max, -np.finfo(np.float32).max])
 @pytest.mark.parametrize("n_features", [16, 28, 33])
 def test_a_large_value_is_seen_anywhere_unless_it_is_the_missing_one(n_features, value):
