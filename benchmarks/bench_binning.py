@@ -12,9 +12,9 @@ from kernel_bench import Kernel, main
 
 
 def bin_rows(a: Any, c: Ceilings) -> tuple[float, float]:
-    n, n_bins = a.block.size, int(np.diff(a.offsets).max())
+    n, n_bins = a.batch.size, int(np.diff(a.offsets).max())
     written = a.columns.itemsize * (2 if len(a.words) else 1)
-    moved = c.stream((a.block.itemsize + written) * n, a.block.nbytes)
+    moved = c.stream((a.batch.itemsize + written) * n, a.batch.nbytes)
     return n, max(moved, n * (c.lookup(4096) + c.lookup(n_bins)))
 
 

@@ -26,9 +26,9 @@ KERNELS = [
     Kernel(
         "walk_columns_cpu", "entry", walk_columns,
         "distinct values: every entry is a candidate, compared in twenty operations of one lane, of a node known only then",
-        ("exact 450k", "sparse numbers"),
+        ("exact 450k",),
     ),
-    Kernel("place_rows_cpu", "row", place_rows, "one thread; clears all places first", ("exact 450k", "sparse numbers"), exact),
+    Kernel("place_rows_cpu", "row", place_rows, "one thread; clears all places first", ("exact 450k",), exact),
 ]  # fmt: skip
 
 

@@ -11,7 +11,7 @@ from importlib import import_module
 from kernel_bench import main
 
 FILES = ("quantiles", "sketch", "binning", "records", "gradients", "quantise", "histogram", "splits", "partition", "leaves",
-         "predict", "scan", "sparse", "selection")  # fmt: skip
+         "predict", "exact", "sparse", "compaction")  # fmt: skip
 
 if __name__ == "__main__":
     main("kernels", __doc__, [kernel for name in FILES for kernel in import_module(f"bench_{name}").KERNELS])

@@ -22,11 +22,6 @@ def sum_leaves(a: Any, c: Ceilings) -> tuple[float, float]:
     return n, max(c.stream(12 * n, 12 * n), 2 * gathered)
 
 
-def update_margin(a: Any, c: Ceilings) -> tuple[float, float]:
-    n, gathered = gathers(a.chunks, a.margin.shape[1], c)
-    return n, max(c.stream(12 * n, 8 * n), gathered)
-
-
 def sum_found(a: Any, c: Ceilings) -> tuple[float, float]:
     n, scattered = gathers(a.chunks, a.grad.shape[1], c)
     return n, c.stream(4 * n, 4 * n) + scattered + c.stream(12 * n, 12 * n)
@@ -38,8 +33,8 @@ def add_found(a: Any, c: Ceilings) -> tuple[float, float]:
 
 
 KERNELS = [
-    Kernel("sum_leaves_cpu", "row", sum_leaves, "float64 products, floors and conversions, one row at a time", DENSE),
-    Kernel("update_margin_cpu", "row", update_margin, "no scattering store: a load, an add and a store per row", DENSE),
+    Kernel("sum_leaves_cpu", "row", sum_leaves, "float64 products, floors and conversions, one row at a time",
+           ("half of rows, columns",)),  # fmt: skip
     Kernel("sum_found_cpu", "row", sum_found, "adds to sums of nodes, one row at a time: two loads and two stores", DENSE),
     Kernel("add_found_cpu", "row", add_found, "values are looked up one row at a time", DENSE),
 ]

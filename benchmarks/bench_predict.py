@@ -27,7 +27,7 @@ def descend(n_rows: int, trees: np.ndarray, n_trees: int, lookup: float) -> tupl
 
 
 def predict_values(a: Any, c: Ceilings) -> tuple[float, float]:
-    return descend(len(a.block), a.trees, a.tree_begin.size, c.lookup(64))
+    return descend(len(a.batch), a.trees, a.tree_begin.size, c.lookup(64))
 
 
 def predict_sparse(a: Any, c: Ceilings) -> tuple[float, float]:

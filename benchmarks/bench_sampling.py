@@ -1,12 +1,12 @@
-"""What drawing rows and columns saves: ms per tree, and the part of it that histograms take.
+"""What drawing rows and columns saves: ms per tree, and what drawing takes of it.
 
     python benchmarks/bench_sampling.py                         # 1 thread, then 2
     python benchmarks/bench_sampling.py --threads 2 --rounds 20 --repeats 9
 
-450,000 × 28 numbers like the Higgs table, depth 6, 256 bins. Histogram time is that of building them and of copying the columns
-drawn (kernels/compaction.py), which is told once more by itself, as is drawing rows (kernels/row_sampling.py). XGBoost and
-LightGBM beside it, where installed, without drawing and with half of the rows and columns. All ways take turns after a warm-up,
-the order reversed in every other round. Medians and spread; the JSON of all figures goes to benchmarks/results/.
+450,000 × 28 numbers like the Higgs table, depth 6, 256 bins. What copying the columns drawn takes (kernels/compaction.py), and
+drawing rows (kernels/row_sampling.py), is told by itself; what each kernel takes, by bench_kernels.py. XGBoost and LightGBM
+beside it, where installed, without drawing and with half of the rows and columns. All ways take turns after a warm-up, the order
+reversed in every other round. Medians and spread; the JSON of all figures goes to benchmarks/results/.
 
 Floor: a share s of rows and c of columns leaves s·c of the histogram's additions, and their s·⌈28·c⌉ bytes of records; but
 gradients, the rows' leaves and their margins stay those of all rows.
@@ -28,7 +28,6 @@ from tasks import SEED, TASKS, Task
 import gpuboost as gb
 from gpuboost.backend.cpu.gradients import CpuGradients
 from gpuboost.backend.cpu.tables import DenseTable
-from gpuboost.backend.cpu.trees import CpuTrees
 
 TASK = TASKS["higgs-450k"]
 DRAWS: dict[str, dict[str, Any]] = {
@@ -41,7 +40,6 @@ DRAWS: dict[str, dict[str, Any]] = {
 PEERS_DRAW = ("all", "rows and columns")
 LIGHTGBM = {"subsample": {"bagging_fraction": 0.5, "bagging_freq": 1}, "colsample_bytree": {"feature_fraction": 0.5}}
 PARTS: dict[str, list[tuple[type, str]]] = {  # of a training on the CPU: methods, none of which calls another
-    "histogram": [(CpuTrees, "build_histograms"), (DenseTable, "draw_columns")],
     "copying": [(DenseTable, "draw_columns")],
     "drawing": [(CpuGradients, "count_magnitudes"), (CpuGradients, "draw_rows")],
 }
@@ -123,16 +121,14 @@ def compare(task: Task, threads: int, repeats: int) -> list[dict[str, Any]]:
 
 def report(records: list[dict[str, Any]]) -> None:
     """Medians, their ratios to the same library's without drawing, and the spread."""
-    print("| threads | | ms per tree | spread | of all | histograms ms | of all | copying | drawing |\n" + 9 * "|---" + "|")
+    print("| threads | | ms per tree | spread | of all | copying | drawing |\n" + 7 * "|---" + "|")
     first: dict[str, dict[str, Any]] = {}
     for r in records:
         base = first.setdefault(r["way"].split(",")[0], r)
-        ms, histogram, of_all = (np.median(x) for x in (r["ms"], r.get("histogram_ms", 0), base.get("histogram_ms", 0)))
+        ms = np.median(r["ms"])
         cells = [f"{ms:.1f}", f"{min(r['ms']):.1f}–{max(r['ms']):.1f}", f"{ms / np.median(base['ms']):.2f}"]
-        if histogram:
-            cells += [f"{histogram:.1f}", f"{histogram / of_all:.2f}"]
-            cells += [f"{np.median(r[key]):.1f}" for key in ("copying_ms", "drawing_ms")]
-        print(f"| {r['threads']} | {r['way']} | " + " | ".join(cells + [""] * (7 - len(cells))) + " |")
+        cells += [f"{np.median(r[key]):.1f}" if key in r else "" for key in ("copying_ms", "drawing_ms")]
+        print(f"| {r['threads']} | {r['way']} | " + " | ".join(cells) + " |")
 
 
 def main() -> None:

@@ -11,10 +11,10 @@ from kernel_bench import Kernel, main
 
 
 def count_digits(a: Any, c: Ceilings) -> tuple[float, float]:
-    n = a.block.shape[0] * a.features.size
+    n = a.batch.shape[0] * a.features.size
     slots = 0.0 if a.level == 0 else c.lookup(4096) + (a.level - 1) * c.lookup(a.slots1.size // a.features.size)
     each = slots + c.update(a.counts.size // a.features.size if a.level else 4096)
-    return n, max(c.stream(a.block.itemsize * n, a.block.nbytes), n * each)
+    return n, max(c.stream(a.batch.itemsize * n, a.batch.nbytes), n * each)
 
 
 KERNELS = [

@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 from dataclasses import replace
+from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -295,3 +296,17 @@ def test_a_curve_joins_those_that_were_measured_before(tmp_path, monkeypatch):
         assert all(ms > 0 for r in curve["records"] for ms in r["ms"])
     page = (tmp_path / "curves.md").read_text()
     assert page.index("few. ") < page.index("deep. ") and page.count("| 200 |") == 2
+
+
+@pytest.mark.parametrize("workload", ["binning 7k", "training 7k", "one row"])
+def test_every_kernel_is_timed_where_its_benchmark_says(workload, monkeypatch):
+    import bench_kernels
+    import kernel_bench
+    from ceilings import Ceilings
+
+    monkeypatch.setattr(kernel_bench.cpu_trees, "LEVELS_MEMORY", kernel_bench.cpu_trees.LEVELS_MEMORY)  # which a training sets
+    kernels = [kernel for name in bench_kernels.FILES for kernel in import_module(f"bench_{name}").KERNELS]
+    records = kernel_bench.measure(workload, kernels, Ceilings(1), 1)
+    timed = {r["kernel"] for r in records if "units" in r}
+    assert timed == {kernel.name for kernel in kernels if workload in kernel.workloads} != set()
+    assert all(r["floor_ms"] > 0 and r["units"] > 0 for r in records if "units" in r)
