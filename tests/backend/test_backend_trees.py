@@ -88,9 +88,12 @@ def test_collected_sets_are_those_of_the_nodes_that_are_left():
     tree, leaf = collect_trees([Grown(2, nodes, values, values, COVERS, cats)], cuts)
     assert {node: categories.tolist() for node, categories in tree.sets.items()} == {0: [0, 2, 63], 1: [33]} and leaf.sets is None
     assert tree.threshold[:2].tolist() == [0, 0] and tree.sets.nodes.dtype == tree.sets.categories.dtype == np.int32
-    assert flatten_trees([tree], [0], cuts).sets.tolist() == [64, 5, 1 << 31, 64, 0, 2]
-    with pytest.raises(ValueError, match="column 1: a split of the model is a set of categories, which codes"):
-        flatten_trees([tree], [0], CUTS)
+    enough = CUTS.with_categories(np.array([64, 64]))
+    assert flatten_trees([tree], [0]).sets.tolist() == [64, 5, 1 << 31, 64, 0, 2]
+    assert flatten_trees([tree], [0], enough).sets.tolist() == [64, 5, 1 << 31, 64, 0, 2]
+    for too_few in (CUTS, cuts, CUTS.with_categories(np.array([64, 33])), CUTS.with_categories(np.array([33, 63]))):
+        with pytest.raises(ValueError, match="a split of the model is a set of categories, which codes"):
+            flatten_trees([tree], [0], too_few)
 
 
 def test_thresholds_are_given_as_bins_of_the_cuts():
