@@ -13,7 +13,6 @@ All kernels: python benchmarks/bench_kernels.py. One of them: python benchmarks/
 
 import argparse
 import inspect
-import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -221,8 +220,7 @@ def measure(workload: str, kernels: Sequence[Kernel], ceilings: Ceilings, repeat
     for kernel in kernels:
         if workload in kernel.workloads:
             if (calls := first.calls.get(kernel.name)) is None:
-                print(f"{workload} never calls {kernel.name}: name another workload in its benchmark", file=sys.stderr)
-                continue
+                raise ValueError(f"{workload} never calls {kernel.name}: name another workload in its benchmark")
             records.append(shared | {
                 "kernel": kernel.name, "unit": kernel.unit, "units": calls.units / work.n, "calls": calls.n / work.n,
                 "ms": [1000 * one.calls[kernel.name].seconds / work.n for one in passes], "floor_ms": calls.floor / 1e6 / work.n,

@@ -104,23 +104,25 @@ def flatten_trees(trees: list[Tree], outputs: list[int], cuts: Cuts | None = Non
         nodes["default_left"] = np.concatenate([tree.default_left for tree in trees])
         nodes["feature"] = np.where(nodes["left"] >= 0, np.concatenate([tree.feature for tree in trees]), -1)
         np.concatenate([tree.leaf_value.reshape(-1, leaf_size) for tree in trees], out=leaf_values)
-    sets = _lay_out_sets([(first, tree.sets) for tree, first in zip(trees, begin) if tree.sets is not None], nodes)
+    sets = _lay_out_sets([(first, tree.sets) for tree, first in zip(trees, begin) if tree.sets is not None], nodes, cuts)
     if cuts is not None:
         _find_bins(nodes, cuts)
-        for tree, first in zip(trees, begin):
-            for node, categories in tree.sets.items() if tree.sets is not None else ():
-                if categories.max(initial=-1) >= cuts.n_categories[nodes["feature"][first + node]]:
-                    raise _not_told_apart(nodes["feature"][first + node])
     return FlatTrees(nodes, leaf_values, begin[:-1], np.array(outputs, np.int32), sets)
 
 
-def _lay_out_sets(sets: list[tuple[int, CategorySets]], nodes: np.ndarray) -> np.ndarray | None:
+def _lay_out_sets(sets: list[tuple[int, CategorySets]], nodes: np.ndarray, cuts: Cuts | None) -> np.ndarray | None:
     """The words of all sets, as scalar.is_in_set reads them, and in each node where its own begin. sets : of the trees that have
-    some, with the tree's first node."""
-    parts, n_words = [], 0
+    some, with the tree's first node. Raises ValueError as flatten_trees."""
+    parts, n_words, n_categories = [], 0, None if cuts is None else cuts.n_categories
     for first, of_tree in sets:
         for node, categories in of_tree.items():
-            bits = np.zeros(-(-(int(categories.max(initial=-1)) + 1) // 32) * 32, np.uint8)
+            n, feature = int(categories.max(initial=-1)) + 1, nodes[first + node]["feature"]
+            if n_categories is not None and n_categories[feature] < max(n, 1):
+                raise ValueError(
+                    f"column {feature}: a split of the model is a set of categories, which codes of a binned matrix do not tell "
+                    "apart. Predict from the original table."
+                )
+            bits = np.zeros(-(-n // 32) * 32, np.uint8)
             bits[categories] = 1
             words = np.packbits(bits, bitorder="little").view("<u4").astype(np.uint32)
             nodes[first + node]["bin"], nodes[first + node]["kind"] = n_words, CATEGORICAL
@@ -129,20 +131,9 @@ def _lay_out_sets(sets: list[tuple[int, CategorySets]], nodes: np.ndarray) -> np
     return np.concatenate(parts) if parts else None
 
 
-def _not_told_apart(feature: int) -> ValueError:
-    return ValueError(
-        f"column {feature}: a split of the model is a set of categories, which codes of a binned matrix do not tell apart. "
-        "Predict from the original table."
-    )
-
-
 def _find_bins(nodes: np.ndarray, cuts: Cuts) -> None:
     """The bin of every threshold; that of a set says where it lies."""
-    splits, n_categories = np.flatnonzero(nodes["feature"] >= 0), cuts.n_categories
-    is_set = nodes["kind"][splits] == CATEGORICAL
-    if (sets := splits[is_set & (n_categories[nodes["feature"][splits]] == 0)]).size:
-        raise _not_told_apart(nodes["feature"][sets[0]])
-    splits = splits[~is_set]
+    splits = np.flatnonzero((nodes["feature"] >= 0) & (nodes["kind"] != CATEGORICAL))
     for feature in np.unique(nodes["feature"][splits]):
         own = splits[nodes["feature"][splits] == feature]
         thresholds = cuts.of(feature)

@@ -59,7 +59,7 @@ from gpuboost.training.loop import check_arguments, train
 
 __all__ = ["main"]
 
-atexit.register(gc.freeze)  # as Python ends it would look through all that the compiler has made, for half a second or more
+atexit.register(gc.freeze)  # else Python looks through all that is there as it ends: 0.1 s, 0.65 where kernels were compiled
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -91,9 +91,11 @@ def test_collected_sets_are_those_of_the_nodes_that_are_left():
     enough = CUTS.with_categories(np.array([64, 64]))
     assert flatten_trees([tree], [0]).sets.tolist() == [64, 5, 1 << 31, 64, 0, 2]
     assert flatten_trees([tree], [0], enough).sets.tolist() == [64, 5, 1 << 31, 64, 0, 2]
-    for too_few in (CUTS, cuts, CUTS.with_categories(np.array([64, 33])), CUTS.with_categories(np.array([33, 63]))):
-        with pytest.raises(ValueError, match="a split of the model is a set of categories, which codes"):
+    for too_few in (CUTS, cuts, CUTS.with_categories(np.array([64, 63]))):
+        with pytest.raises(ValueError, match="column 1: a split of the model is a set of categories, which codes"):
             flatten_trees([tree], [0], too_few)
+    with pytest.raises(ValueError, match="column 0: a split of the model is a set of categories, which codes"):
+        flatten_trees([tree], [0], CUTS.with_categories(np.array([33, 64])))
 
 
 def test_thresholds_are_given_as_bins_of_the_cuts():
