@@ -115,8 +115,22 @@ def _choice_among(n_levels, n_rows):
 
 
 # choose(keys, row, tops, tree, below): below[row : row + n_rows] = what these rows find below so many levels of a tree.
-_four_of_few, _five_of_few, _six_of_few = _choice_among(4, FEW), _choice_among(5, FEW), _choice_among(6, FEW)
-_four_of_all, _five_of_all, _six_of_all = _choice_among(4, ROW_BLOCK), _choice_among(5, ROW_BLOCK), _choice_among(6, ROW_BLOCK)
+def _choice_of(n_rows):
+    choose_four, choose_five, choose_six = (_choice_among(n_levels, n_rows) for n_levels in (4, 5, 6))
+
+    @inlined_scalar
+    def choose(keys, row, tops, tree, n_levels, below):
+        if n_levels == MOST:
+            choose_six(keys, row, tops, tree, below)
+        elif n_levels == FEWEST:
+            choose_four(keys, row, tops, tree, below)
+        else:
+            choose_five(keys, row, tops, tree, below)
+
+    return choose
+
+
+_choose_few, _choose_all = _choice_of(FEW), _choice_of(ROW_BLOCK)
 
 
 @inlined_scalar
@@ -127,17 +141,7 @@ def choose_below(keys, n_rows, tops, tree, n_levels, below):
     """
     n_chosen, t = n_top_levels(n_levels), uint64(tree)
     if n_rows > 2 * FEW:
-        if n_chosen == MOST:
-            _six_of_all(keys, uint64(0), tops, t, below)
-        elif n_chosen == FEWEST:
-            _four_of_all(keys, uint64(0), tops, t, below)
-        else:
-            _five_of_all(keys, uint64(0), tops, t, below)
-        return
-    for row in range(0, n_rows, FEW):
-        if n_chosen == MOST:
-            _six_of_few(keys, uint64(row), tops, t, below)
-        elif n_chosen == FEWEST:
-            _four_of_few(keys, uint64(row), tops, t, below)
-        else:
-            _five_of_few(keys, uint64(row), tops, t, below)
+        _choose_all(keys, uint64(0), tops, t, n_chosen, below)
+    else:
+        for row in range(0, n_rows, FEW):
+            _choose_few(keys, uint64(row), tops, t, n_chosen, below)
