@@ -691,7 +691,7 @@ def rows_of_a_training():
     cuda = simulated()
     with computing_on(cuda):
         dtrain = matrix("binary")
-        rows = collect_rows(dtrain, 1, np.zeros((1, N_ROWS), np.float32), 12, cuda, SingleProcess())
+        rows = collect_rows(dtrain, 1, lambda: np.zeros((1, N_ROWS), np.float32), 12, cuda, SingleProcess())
         yield cuda, rows, dtrain
 
 

@@ -1,7 +1,8 @@
 """From a table and parameters to a training that is ready for its first round."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from time import perf_counter
 
 import numpy as np
@@ -170,12 +171,12 @@ def _boosting(
     weights = dtrain.get_float_info("feature_weights").tolist()
     resolved = resolve_columns(params, dtrain.feature_names, dtrain.num_col(), weights)
     _check_vector_leaves(resolved, model.n_outputs, objective)
-    margin = start_margin(dtrain, dtrain.num_row(), model.base_score, objective, model.n_outputs, backend.memory)
+    start = partial(start_margin, dtrain, dtrain.num_row(), model.base_score, objective, model.n_outputs, backend.memory)
     _check_fine_bins(dtrain, params)
     by_category = params.bins_categories and dtrain.has_categories
     if by_category:
         _check_sets(dtrain, resolved)
-    rows = collect_rows(numbered, objective.label_rows, margin, params.table_bins, backend, comm, by_category)
+    rows = collect_rows(numbered, objective.label_rows, start, params.table_bins, backend, comm, by_category)
     table = rows.binned
     rows, resolved, statistics = with_statistics(rows, resolved, objective, backend, comm, is_sparse=dtrain.is_sparse)
     second = None
@@ -187,9 +188,11 @@ def _boosting(
 
 
 def collect_rows(
-    dtrain: DMatrix, label_rows: int, margin: Array, max_bin: int, backend: Backend, comm: Communicator, by_category: bool = False
-) -> TrainingRows:
-    """What Backend.start_training wants. label_rows : as DMatrix.labels_for. Raises ValueError for a table without rows."""
+    dtrain: DMatrix, label_rows: int, start: Callable[[], Array], max_bin: int, backend: Backend, comm: Communicator,
+    by_category: bool = False,
+) -> TrainingRows:  # fmt: skip
+    """What Backend.start_training wants. label_rows : as DMatrix.labels_for. start : makes the margins, once the table is binned:
+    that is when most memory is in use. Raises ValueError for a table without rows."""
     n_kept = np.count_nonzero(dtrain.weights) if len(dtrain.weights) else dtrain.num_row()
     kept = comm.allgather_int(int(n_kept))
     check_count(kept)
@@ -197,7 +200,7 @@ def collect_rows(
         binned=dtrain.binned(max_bin, backend, comm, by_category),
         label=dtrain.labels_for(label_rows),
         weight=dtrain.weights,
-        margin=margin,
+        margin=start(),
         global_rows=sum(kept),
         first_row=sum(kept[: comm.rank]),
     )
