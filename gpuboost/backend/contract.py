@@ -29,6 +29,7 @@ from typing import Generic, Protocol, TypeVar
 
 import numpy as np
 
+from gpuboost.backend.by_prediction import sum_by_prediction
 from gpuboost.backend.plans import FrontierBatch, Round
 from gpuboost.backend.queries import Pairs, Queries
 from gpuboost.binned.cuts import Cuts
@@ -496,6 +497,15 @@ class RowReducer(ABC):
         self, prediction: Array, label: Array, weight: Array, row_term: RowTerm, parameters: tuple[np.float32, ...], scale: float
     ) -> Array:
         """int64 (1,): Σ ⌊term · weight · scale + ½⌋, to be summed over workers."""
+
+    def sum_by_prediction(self, prediction: Array, label: Array, weight: Array, unit: int) -> Array:
+        """int64 (3, n) of the distinct predictions, from the largest down: what rises as they fall, Σ weight · positive parts and
+        Σ weight · other parts of their rows.
+
+        prediction, label : float32 (n_rows,). Of a row's ``unit`` parts round(label · unit) are positive. weight : int64
+        (n_rows,) or empty, 1 each.
+        """
+        return sum_by_prediction(prediction, label, weight, unit)
 
 
 class Ranker(ABC):

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -15,6 +15,8 @@ from gpuboost.kernels.leaf_quantiles import DIGIT_BITS, DIGITS, N_LEVELS, WEIGHT
 from gpuboost.kernels.reduce import unit_term
 
 __all__ = ["RowSums"]
+
+Kept = TypeVar("Kept")
 
 
 @dataclass(frozen=True)
@@ -33,7 +35,16 @@ class RowSums:
     weight: Array
     masks_labels: bool = False
     queries: QueryRows | None = None
-    _weights: list[float] = field(default_factory=list, compare=False, repr=False)  # Σ weight, once known, with any prediction
+    _kept: dict[str, Any] = field(default_factory=dict, compare=False, repr=False)
+
+    def keep(self, name: str, find: Callable[[], Kept]) -> Kept:
+        """What find() says of labels and weights, which stay as they are while predictions change. Of several workers others may
+        have to find it anew, so all do."""
+        if self.comm.size > 1:
+            return find()
+        if name not in self._kept:
+            self._kept[name] = find()
+        return self._kept[name]
 
     def sum_of(self, row_term: Callable[..., Any], *parameters: float) -> float:
         """Σ weight · row_term over all rows of all workers.
@@ -87,10 +98,6 @@ class RowSums:
     @property
     def total_weight(self) -> float:
         """Σ weight."""
-        if self.comm.size > 1:  # others may have to add up theirs anew
-            return self.sum_of(unit_term)
-        if not len(self.weight):
-            return float(self.label.shape[1])
-        if not self._weights:
-            self._weights.append(self.sum_of(unit_term))
-        return self._weights[0]
+        if len(self.weight) or self.comm.size > 1:
+            return self.keep("total weight", lambda: self.sum_of(unit_term))
+        return float(self.label.shape[1])

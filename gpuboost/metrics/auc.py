@@ -4,17 +4,18 @@ Of several workers each sorts its own rows and sums the weights of equal predict
 has in 2^16 parts of their range (512 KB), and then 24 bytes of each, AT_ONCE or so in all at a time, from the largest
 predictions down: no worker ever has all rows, and the sums go on where the last ones ended.
 
-Written in NumPy's functions, which hand arrays on a GPU to CuPy: sort, running sums and dot products of integers, the same
-anywhere.
+Written in NumPy's functions, which hand arrays on a GPU to CuPy: running sums and dot products of integers, the same anywhere.
 """
 
 import math
 from abc import abstractmethod
 from collections.abc import Iterable, Iterator
+from functools import partial
 from typing import ClassVar
 
 import numpy as np
 
+from gpuboost.backend.by_prediction import sum_equal
 from gpuboost.backend.contract import Array
 from gpuboost.backend.row_sums import RowSums
 from gpuboost.communicator import Communicator
@@ -25,6 +26,7 @@ from gpuboost.metrics.base import Metric
 
 N_PARTS = 2**16
 AT_ONCE = 2**20
+LIMB_BITS, DOT_AT_ONCE = 21, 2**21  # 42 bits of a product, and 2^21 of those
 
 
 class CurveArea(Metric):
@@ -44,39 +46,41 @@ class CurveArea(Metric):
 
     def __call__(self, rows: RowSums) -> float:
         label, prediction = rows.label, rows.prediction
-        weight = _integer_weights(rows.weight, label[0], rows.comm)
+        weight = rows.keep("integer weights", partial(_integer_weights, rows.weight, label[0], rows.comm))
         total, areas = 0, 0.0
         if len(label) == len(prediction):
-            outside = ((label < 0) | (label > 1)) & (weight > 0)
-            if outside.any():
-                message = f"eval_metric {self.family!r} needs labels from 0 to 1, got {float(label[outside][0]):g}."
-                raise ValueError(f"{message} Use ndcg for grades of relevance, another metric for regression.")
-            # A label between 0 and 1 is part positive, part negative, in 1024ths.
-            for k in range(len(label)):
-                positive = np.round(label[k].astype(np.float64) * 1024.0).astype(np.int64)
-                areas += self._area(rows, prediction[k], weight * positive, weight * (1024 - positive))[0]
-            return areas / len(label)
+            unit = rows.keep("unit of labels", partial(self._unit_of_labels, label, weight, rows.comm))
+            return sum(self._area(rows, *own, weight, unit)[0] for own in zip(prediction, label)) / len(label)
         if len(label) > 1 or self.n_classes < 2:
             raise ValueError(
                 f"eval_metric {self.family!r} takes a prediction for each label, or for each class, got {len(prediction)} for "
                 f"{len(label)} label columns. Use a metric of the objective, or one of your own."
             )
         for k in range(len(prediction)):
-            is_class = (label[0] == k).astype(np.int64)
-            area, positives = self._area(rows, prediction[k], weight * is_class, weight * (1 - is_class))
+            area, positives = self._area(rows, prediction[k], (label[0] == k).astype(np.float32), weight, 1)
             share = positives if self.weighs_classes else 1
             areas += area * share  # NaN of an empty class
             total += share
         return areas / total if total else math.nan
 
-    def _area(self, rows: RowSums, prediction: Array, positive: Array, negative: Array) -> tuple[float, int]:
+    def _unit_of_labels(self, label: Array, weight: Array, comm: Communicator) -> int:
+        """How many parts a label has: a label between 0 and 1 is part positive, part negative. Raises ValueError for others."""
+        counts = weight > 0 if len(weight) else np.ones_like(label[0], dtype=bool)
+        outside = ((label < 0) | (label > 1)) & counts
+        if outside.any():
+            message = f"eval_metric {self.family!r} needs labels from 0 to 1, got {float(label[outside][0]):g}."
+            raise ValueError(f"{message} Use ndcg for grades of relevance, another metric for regression.")
+        return 1024 if comm.any(bool(((label > 0) & (label < 1) & counts).any())) else 1
+
+    def _area(self, rows: RowSums, prediction: Array, label: Array, weight: Array, unit: int) -> tuple[float, int]:
         """(area, summed positive weight) over all workers' rows."""
-        totals = np.array([int(positive.sum()), int(negative.sum())], np.int64)
+        own = rows.backend.reducer.sum_by_prediction(prediction, label, weight, unit)
+        totals = np.array([int(own[1].sum()), int(own[2].sum())], np.int64)
         rows.comm.allreduce_sum(totals)
         n_positive, n_negative = totals.tolist()
         if n_positive == 0 or n_negative == 0:
             return math.nan, n_positive
-        return self.area(rows, _sums_by_prediction(prediction, positive, negative, rows.comm), n_positive, n_negative), n_positive
+        return self.area(rows, _of_all_workers(own, rows.comm), n_positive, n_negative), n_positive
 
 
 @register
@@ -91,10 +95,7 @@ class AreaUnderCurve(CurveArea):
         for positives, negatives in sums:
             # Twice the negatives below plus half of the ties, for each positive.
             below = 2 * (left - np.cumsum(negatives)) + negatives
-            if 2 * n_positive * n_negative < 2**63:
-                twice += int(positives @ below)
-            else:
-                twice += sum(p * b for p, b in zip(positives.tolist(), below.tolist()))
+            twice += exact_dot(positives, below, 2 * n_positive * n_negative)
             left -= int(negatives.sum())
         return twice / (2 * n_positive * n_negative)
 
@@ -132,11 +133,24 @@ def _add_precision_recall_area(positives, negatives, p, n, area):
     return p, n, area
 
 
+def exact_dot(a: Array, b: Array, bound: int) -> int:
+    """Σ a·b, of int64 (n,) from 0 on. bound : that it does not exceed."""
+    if bound < 2**63:
+        return int(a @ b)
+    total = 0
+    for begin in range(0, len(a), DOT_AT_ONCE):
+        parts = [x[begin : begin + DOT_AT_ONCE] for x in (a, b)]
+        shifts = [range(0, int(x.max()).bit_length(), LIMB_BITS) for x in parts]
+        x_limbs, y_limbs = ([(k, x >> k & (2**LIMB_BITS - 1)) for k in own] for x, own in zip(parts, shifts))
+        total += sum(int(x @ y) << (i + j) for i, x in x_limbs for j, y in y_limbs)
+    return total
+
+
 def _integer_weights(weight: Array, label: Array, comm: Communicator) -> Array:
-    """int64 weights of at most 30 bits, fewer from 2^21 rows on: twice their sum in 1024ths stays below 2^63. 1 each without."""
+    """int64 weights of at most 30 bits, fewer from 2^21 rows on: twice their sum in 1024ths stays below 2^63. (0,) without."""
     is_weighted = max(comm.allgather_int(len(weight))) > 0
     if not is_weighted:
-        return np.ones_like(label, dtype=np.int64)
+        return np.zeros_like(label[:0], dtype=np.int64)
     if len(weight) == 0:  # another worker has some
         weight = np.ones_like(label)
     bits = np.array([np.float32(float(weight.max()) if len(weight) else 0.0)]).view(np.int32).astype(np.int64)
@@ -147,11 +161,9 @@ def _integer_weights(weight: Array, label: Array, comm: Communicator) -> Array:
     return np.floor(weight.astype(np.float64) * scale + 0.5).astype(np.int64)
 
 
-def _sums_by_prediction(prediction: Array, positive: Array, negative: Array, comm: Communicator) -> Iterator[Array]:
-    """int64 (2, n): all workers' positives and negatives of each prediction, by falling prediction, part after part."""
-    bits = (prediction.astype(np.float32) + np.float32(0)).view(np.int32).astype(np.int64)  # −0 is 0
-    key = np.where(bits < 0, -(2**31) - bits, bits)  # ordered like predictions
-    own = _summed(np.stack([-key, positive, negative]))
+def _of_all_workers(own: Array, comm: Communicator) -> Iterator[Array]:
+    """int64 (2, n): all workers' positives and negatives of each prediction, by falling prediction, part after part. own : of
+    this worker, with what falls as they do."""
     if comm.size == 1:
         yield own[1:]
         return
@@ -166,16 +178,5 @@ def _sums_by_prediction(prediction: Array, positive: Array, negative: Array, com
         before = int(up_to[first - 1]) if first else 0
         last = max(int(np.searchsorted(up_to, before + AT_ONCE, side="right")), first + 1)
         is_here = (part >= first) & (part < last)
-        yield _summed(comm.gather_columns(own[:, is_here]))[1:]
+        yield sum_equal(comm.gather_columns(own[:, is_here]))[1:]
         first = last
-
-
-def _summed(rows: Array) -> Array:
-    """int64 (3, n) rows of key, positive and negative weight: by rising key, those of one key summed."""
-    rows = rows[:, np.argsort(rows[0])]
-    is_last = np.ones_like(rows[0], dtype=bool)  # of the rows of one key
-    is_last[:-1] = rows[0, 1:] != rows[0, :-1]
-    summed = np.cumsum(rows, axis=1)[:, is_last]
-    summed[:, 1:] -= summed[:, :-1].copy()
-    summed[0] = rows[0, is_last]
-    return summed

@@ -224,3 +224,30 @@ def test_several_classes_have_no_significance():
     data = gb.DMatrix(np.zeros((3, 1)), [0, 1, 2])
     with pytest.raises(ValueError, match="'ams' takes one label column and one prediction of a row, got 1 and 3"):
         gb.train({"objective": "multi:softprob", "num_class": 3, "eval_metric": "ams"}, data, 1, evals=[(data, "t")])
+
+
+def test_products_beyond_64_bits_are_summed_exactly(monkeypatch):
+    monkeypatch.setattr(auc, "DOT_AT_ONCE", 7)
+    rng = np.random.default_rng(0)
+    for bits_a, bits_b in ((1, 62), (40, 46), (62, 62)):
+        a, b = (rng.integers(0, 2**bits, 30) for bits in (bits_a, bits_b))
+        exact = sum(x * y for x, y in zip(a.tolist(), b.tolist()))
+        assert auc.exact_dot(a, b, max(exact, 2**63)) == exact
+        if exact < 2**63:
+            assert auc.exact_dot(a, b, exact) == exact
+    assert auc.exact_dot(np.zeros(0, np.int64), np.zeros(0, np.int64), 2**70) == 0
+
+
+@pytest.mark.parametrize("metric", ["auc", "aucpr"])
+def test_what_is_kept_of_labels_and_weights_goes_with_them(metric):
+    """A matrix whose labels and weights change between rounds, also from whole to parts and from no weights to some."""
+    label, margin, _, weight = two_classes()
+    data = gb.DMatrix(np.zeros((len(label), 1)), label, base_margin=margin)
+    params = {"objective": "binary:logistic", "eval_metric": metric, "base_score": 0.5}
+    booster = gb.train(params, data, 0)
+    for own_label, own_weight in ((label, None), (1 - label, None), (label, weight), (label * 0.75, weight), (label, 3 * weight)):
+        data.set_label(own_label)
+        if own_weight is not None:
+            data.set_weight(own_weight)
+        found = float(booster.eval(data, "t").split(f"t-{metric}:")[1])
+        assert found == value(gb, metric, own_label, margin, own_weight)
