@@ -9,6 +9,7 @@ from numbers import Integral
 from threading import RLock
 from types import EllipsisType
 from typing import TYPE_CHECKING, Any, Literal
+from weakref import ref
 
 import numpy as np
 
@@ -69,9 +70,10 @@ class Booster(ModelView):
         self._old: Model | None = None  # whose rounds are being updated; self._model has those that have been
         self._predictors = Predictors()
         self._evaluates_by: tuple[Params, Objective] | None = None
+        self._attributes: dict[str, str] = {}  # of the model that is to come
         self._adopt(given_params(params), None)
-        #: Columns of labels of the matrices that it is to be trained on; None: they are not known.
-        self._n_labels = _count_labels(cache)
+        #: What it is to be trained on, and columns of labels there; None: that is not known.
+        self._cached, self._n_labels = _first_labelled(cache)
         if isinstance(model_file, Booster):
             other = model_file.copy()
             self._adopt({**other._given, **self._given}, other._model)
@@ -85,11 +87,13 @@ class Booster(ModelView):
         """The checked parameters."""
         return self._params
 
-    def set_param(self, params: str | Mapping[str, Any] | Iterable[tuple[str, Any]], value: Any = None) -> None:
+    def set_param(self, params: str | Mapping[str, Any] | Iterable[tuple[str, Any]], value: Any = ...) -> None:
         """Set one parameter by name, or several; None restores the default. Takes effect from the next round.
 
         Raises ValueError as Booster does, also for an objective other than the model's; nothing is changed then.
         """
+        if isinstance(params, str) and value is ...:
+            raise ValueError(f"set_param({params!r}) lacks the value. Give it; None restores the default.")
         with self._lock:
             given = given_params({params: value} if isinstance(params, str) else params, self._params.validate_parameters)
             strategy = self._params.multi_strategy
@@ -107,7 +111,7 @@ class Booster(ModelView):
         model = None if model is None else rebase(model, params)
         if model is not self._model:
             self._boosting = self._old = None  # rounds under way belonged to the old model
-            self._predictors = Predictors()
+            self._predictors, self._attributes = Predictors(), {}
         elif ends_training(self._params, params):
             self.reset()
         elif self._boosting is not None:
@@ -158,7 +162,8 @@ class Booster(ModelView):
                 old, updated = (self._old, self._model) if goes_on else (self._model, None)
                 self._boosting = start_boosting(old, dtrain, self._params, is_custom=is_custom, updated=updated)
                 self._old = self._boosting.old if isinstance(self._boosting, Updating) else None
-                self._model = self._boosting.model
+                self._model, attributes, self._attributes = self._boosting.model, self._attributes, {}
+                self._model.attributes.update(attributes)
             return self._boosting
 
     def _collect_rounds(self) -> None:
@@ -352,13 +357,18 @@ class Booster(ModelView):
 
     @property
     def model(self) -> Model:
-        """What a model file holds. Raises NotFittedError before training."""
+        """What a model file holds. Before training that is base_score alone, of the columns of the matrix given as ``cache``, as
+        long as somebody holds that; NotFittedError without."""
         return self._fitted()
 
     def _fitted(self) -> Model:
         with self._lock:
             if self._model is None:
-                raise NotFittedError("this Booster has no model yet. Train it, or load a model file.")
+                if self._n_labels is None or (data := self._cached()) is None:
+                    raise NotFittedError("this Booster has no model yet. Train it, or load a model file.")
+                model = untrained_model(data, self._params, self._n_labels)
+                model.attributes.update(self._attributes)
+                return model
             self._collect_rounds()
             return self._model
 
@@ -385,7 +395,7 @@ class Booster(ModelView):
         rounds updated so far, as in the model file (and as in XGBoost)."""
         with self._lock:
             copied = type(self)(self._recorded_params())
-            copied._n_labels = self._n_labels
+            copied._cached, copied._n_labels, copied._attributes = self._cached, self._n_labels, dict(self._attributes)
             if self._model is not None:
                 copied._model = self._fitted().rounds(0, self._model.n_rounds)
         return copied
@@ -396,12 +406,17 @@ class Booster(ModelView):
         return self.copy()
 
     def __getstate__(self) -> dict[str, Any]:
-        """The parameters, and the bytes of the model file; a running training stays where it is."""
+        """The parameters, the bytes of the model file, and what somebody has hung on; a running training stays where it is."""
         with self._lock:
-            return {"params": self._recorded_params(), "model": None if self._model is None else dumps(self._fitted(), "ubj")}
+            state = {"params": self._recorded_params(), "model": None if self._model is None else dumps(self._fitted(), "ubj")}
+            others = {name: value for name, value in vars(self).items() if not name.startswith("_")}
+            more = {"attributes": dict(self._attributes), "others": others}
+            return state | {name: values for name, values in more.items() if values}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__init__(state["params"], model_file=state["model"])  # type: ignore[misc]
+        self._attributes = state.get("attributes", {})
+        vars(self).update(state.get("others", {}))
 
     def _recorded_params(self) -> dict[str, Any]:
         """The parameters that were given or are not the default, by their own names."""
@@ -457,12 +472,15 @@ class Booster(ModelView):
 
     def attr(self, key: str) -> str | None:
         """One attribute, or None."""
-        return None if self._model is None else self._model.attributes.get(key)
+        return (self._attributes if self._model is None else self._model.attributes).get(key)
+
+    def attributes(self) -> dict[str, str]:
+        return dict(self._attributes if self._model is None else self._fitted().attributes)
 
     def set_attr(self, **attributes: str | None) -> None:
         """Set attributes; None removes one."""
         with self._lock:
-            own = (self._model or self._fitted()).attributes  # of rounds that are still to come, too
+            own = self._attributes if self._model is None else self._model.attributes  # of rounds that are still to come, too
             for key, value in attributes.items():
                 if value is None:
                     own.pop(key, None)
@@ -497,13 +515,21 @@ class Booster(ModelView):
         return f"<gpuboost.Booster {self._params.objective}, {self.num_boosted_rounds()} rounds>"
 
 
-def _count_labels(cache: Iterable[DMatrix] | None) -> int | None:
-    """Columns of labels of the first matrix that has any, 1 where none has; None without matrices."""
+def _first_labelled(cache: Iterable[DMatrix] | None) -> tuple[Callable[[], DMatrix | None], int | None]:
+    """A weak reference to the first matrix that has labels, or to the first, and the columns of its labels, or 1; None without
+    matrices."""
     if cache is None:
-        return None
+        return _nothing, None
     if not isinstance(cache, Iterable):
         raise TypeError(f"cache must be a list of DMatrices, got {type(cache).__name__}. Pass [dtrain].")
     matrices = list(cache)
     if wrong := [type(item).__name__ for item in matrices if not isinstance(item, DMatrix)]:
         raise TypeError(f"cache must hold DMatrices, got {wrong[0]}. Wrap it: DMatrix(X, label=y).")
-    return next((len(matrix.labels) for matrix in matrices if matrix.has_label), 1) if matrices else None
+    labelled = next((matrix for matrix in matrices if matrix.has_label), None)
+    if not matrices:
+        return _nothing, None
+    return ref(labelled or matrices[0]), 1 if labelled is None else len(labelled.labels)
+
+
+def _nothing() -> None:
+    """A reference to no matrix."""

@@ -25,6 +25,8 @@ def label_array(y: Any) -> np.ndarray:
         check_indices(y, "y")
         y = y.toarray()
     y = host_array(y)
+    if np.ma.is_masked(y):
+        raise ValueError(f"y lacks {np.ma.count_masked(y)} labels, which are masked. Remove these rows.")
     y = y.to_numpy() if hasattr(y, "iloc") else np.asarray(y)  # np.asarray makes objects of pandas's nullable numbers
     if y.dtype.kind not in "OT" or y.size == 0:
         return y
@@ -58,7 +60,8 @@ def class_probabilities(prediction: np.ndarray, n_classes: int) -> np.ndarray:
 
 def write_classes(booster: Any, classes: np.ndarray) -> None:
     """Keep sorted classes and their dtype in the attributes of a Booster."""
-    text = json.dumps({"dtype": classes.dtype.str, "values": classes.tolist()}, default=str)
+    values = classes.astype(np.int64) if classes.dtype.kind == "m" else classes
+    text = json.dumps({"dtype": classes.dtype.str, "values": values.tolist()}, default=str)
     booster.set_attr(**{_ATTRIBUTE: text})
 
 

@@ -31,10 +31,9 @@ def start_margin(
     base_score, which without an objective is that margin itself."""
     given = dmatrix.base_margins
     if given is not None:
-        if len(given) not in (1, n_outputs):
+        if len(given) != n_outputs:
             raise ValueError(f"base_margin has {len(given)} columns, the model has {n_outputs} outputs. Give one for each.")
-        repeated = np.repeat(given, n_outputs // len(given), axis=0)
-        return repeated if memory is None else memory.put(repeated)
+        return given.copy() if memory is None else memory.put(given.copy())
     scores = np.full(n_outputs, base_score, np.float32)
     margins = objective.base_margin(scores) if objective is not None else scores
     return np.repeat(margins[:, None], n_rows, axis=1) if memory is None else memory.spread(margins, n_rows)

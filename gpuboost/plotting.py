@@ -195,8 +195,8 @@ def _tree_model(booster: Any, tree_idx: int) -> Model:
     model = _booster(booster).model
     if model.linear is not None:
         raise ValueError("a model of booster='gblinear' has weights instead of trees. Draw them by plot_importance.")
-    if not 0 <= tree_idx < len(model.trees):
-        raise IndexError(f"tree_idx must be below the model's {len(model.trees)} trees, got {tree_idx}.")
+    if not -len(model.trees) <= tree_idx < len(model.trees):
+        raise IndexError(f"tree_idx must be one of the model's {len(model.trees)} trees, got {tree_idx}.")
     return replace(model, trees=[model.trees[tree_idx]])
 
 

@@ -23,7 +23,7 @@ from gpuboost.kernels.predict import copy_row, predict_rows
 from gpuboost.margins import add_model_margin, finished_prediction, model_source, start_margin
 from gpuboost.model.model import Model
 from gpuboost.model.tree import Tree
-from gpuboost.objectives import Objective, find_objective, objective_of
+from gpuboost.objectives import Objective, find_objective, objective_of, require_known
 from gpuboost.params import Params
 
 if TYPE_CHECKING:
@@ -253,11 +253,7 @@ class Predictor:
         if self._map is None:
             name = self.rounds.objective
             known = self.objective or find_objective(name)
-            if not known.predicts:
-                raise NotImplementedError(
-                    f"objective {name!r} of this model is not known here. Import the module that defines it by "
-                    "@gpuboost.objective, or use output_margin=True for raw margins."
-                )
+            require_known(name)
             is_class = known.predict_map and self.rounds.n_classes
             self._map = known.predict_map or known.row_map, 1 if is_class else self.rounds.n_outputs
         return self._map
@@ -266,7 +262,8 @@ class Predictor:
         """float32 (n_outputs,): the margins of base_score, by XGBoost's link where the objective is not known."""
         if self._start is None:
             scores, known = np.full(self.rounds.n_outputs, self.rounds.base_score, np.float32), self.objective
-            self._start = known.base_margin(scores) if known else find_objective(self.rounds.objective).link.to_margin(scores)
+            start = known.base_margin(scores) if known else find_objective(self.rounds.objective).link.to_margin(scores)
+            self._start = start if self.rounds.linear is None else np.full_like(start, start[0])  # the rest is in the biases
         return self._start
 
 

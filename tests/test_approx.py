@@ -318,3 +318,26 @@ def test_candidates_by_hand(is_proposed, ends):
     assert candidates.codes(np.uint8).tolist() == [*new[:5], n0, *new[5:], len(ends) - n0]
     of_second = [e - 5 for e in ends if e >= 5]
     assert candidates.fine_bins(np.array([0, 1]), np.array([0, len(of_second) - 1])).tolist() == [ends[0], of_second[-1]]
+
+
+def test_columns_with_few_hessians_may_propose_all_their_fine_bins():
+    """Then a column has more bins than candidates, and histograms of candidates alone have no room for it."""
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(3000, 4)).astype(np.float32)
+    x[:, 2:][rng.random((3000, 2)) < 0.9] = np.nan
+    y = np.nan_to_num(x).sum(axis=1) + rng.normal(size=3000)
+    params = {"tree_method": "approx", "subsample": 0.1, "seed": 3}
+    for max_bin in (2, 8, 40, 256):
+        models = {
+            digest(gb.train({**params, "max_bin": max_bin, "nthread": n}, gb.DMatrix(x, y), ROUNDS).model) for n in (1, 3)
+        }  # fmt: skip
+        assert len(models) == 1, max_bin
+
+    def without_hessians(prediction, dmatrix):
+        return prediction - dmatrix.get_label(), (np.arange(300) >= 40).astype(float)
+
+    x, y = x[:300], y[:300]
+    x[40:, 1:] = np.nan
+    for max_bin in (2, 8, 30):
+        booster = gb.train({"tree_method": "approx", "max_bin": max_bin}, gb.DMatrix(x, y), ROUNDS, obj=without_hessians)
+        assert booster.num_boosted_rounds() == ROUNDS

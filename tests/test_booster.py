@@ -934,3 +934,47 @@ def test_a_model_in_mid_training_has_all_rounds_where_its_base_score_changes(cha
         booster.update(data)
     change(booster)
     assert booster.num_boosted_rounds() == 3
+
+
+def test_a_booster_with_a_matrix_answers_before_its_first_round():
+    """As XGBoost's: base_score is all that it knows, and attributes stay for the model."""
+    X, y, _ = make_table("reg:squarederror")
+    data = gb.DMatrix(X, y, feature_names=[f"f{i}" for i in range(X.shape[1])])
+    booster = gb.Booster({"base_score": 0.5}, [data])
+    booster.set_attr(run="7", gone="x")
+    booster.set_attr(gone=None)
+    rmse = float(booster.eval(data, "t").split(":")[1])
+    assert rmse == pytest.approx(np.sqrt(np.mean((y - 0.5) ** 2)), rel=1e-6)
+    assert booster.num_features() == X.shape[1] and booster.feature_names == data.feature_names and booster.get_dump() == []
+    assert gb.Booster(model_file=booster.save_raw()).predict(data).tolist() == [0.5] * len(y)
+    for other in (pickle.loads(pickle.dumps(booster)), booster.copy(), booster):
+        assert other.attributes() == {"run": "7"} and other.attr("run") == "7"
+        other.update(data, 0)
+        assert other.attributes() == {"run": "7"} and other.num_boosted_rounds() == 1
+    booster.load_model(gb.train({}, data, 1).save_raw())
+    assert booster.attributes() == {}
+    assert gb.Booster().attributes() == {}
+    alone = gb.Booster({}, [gb.DMatrix(X, y)])  # nobody holds the matrix
+    with pytest.raises(gb.NotFittedError, match="no model yet"):
+        alone.get_dump()
+
+
+def test_what_somebody_has_hung_on_a_booster_is_pickled():
+    booster = gb.Booster({"max_depth": 2})
+    booster.note = {"of": "mine"}
+    assert pickle.loads(pickle.dumps(booster)).note == {"of": "mine"}
+
+
+def test_a_parameter_without_its_value_is_refused():
+    booster = gb.Booster({"eta": 0.1})
+    with pytest.raises(ValueError, match=r"set_param\('eta'\) lacks the value"):
+        booster.set_param("eta")
+    assert booster.params.learning_rate == 0.1
+    booster.set_param("eta", None)
+    assert booster.params.learning_rate == gb.Booster().params.learning_rate
+
+
+def test_config_shows_base_score_as_a_list():
+    for base_score, shown in ((0.25, [0.25]), (None, [0.5])):
+        text = gb.Booster({"base_score": base_score}).save_config()
+        assert json.loads(json.loads(text)["learner"]["learner_model_param"]["base_score"]) == shown

@@ -627,3 +627,37 @@ def test_place_by_hand():
     assert sorted(sum(place([(0, None, None), (3, 1, 1)], 3), [])) == [0, 1]
     with pytest.raises(ValueError, match="partition 1 begins with 2 after 3"):
         place([(5, 0, 3), (5, 2, 4)], 2)
+
+
+CLASSES = {"objective": "multi:softprob", "num_class": 3, "max_depth": 3, "nthread": 1}
+
+
+def test_persisted_arrays_are_held_by_whoever_reads_them(client, table):
+    """Nobody else holds them: neither a matrix made in a function nor what predict is given is lost."""
+    X, y = table
+    expected = gb.train(CLASSES, gb.DMatrix(X, y), 2)
+
+    def matrix():
+        weight = da.ones(N, chunks=(UNEVEN,)).persist()
+        return dgb.DaskDMatrix(client, in_chunks(X).persist(), in_chunks(y).persist(), weight=weight)
+
+    for _ in range(3):
+        booster = dgb.train(client, CLASSES, matrix(), num_boost_round=2)["booster"]
+        assert booster.save_raw() == gb.train(CLASSES, gb.DMatrix(X, y, weight=np.ones(N)), 2).save_raw()
+        margins = da.zeros((N, 3), chunks=(UNEVEN, 3)).persist
+        for predicted in (
+            dgb.predict(client, expected, in_chunks(X).persist()),
+            dgb.inplace_predict(client, expected, in_chunks(X).persist()),
+            dgb.inplace_predict(client, expected, in_chunks(X).persist(), base_margin=margins()),
+        ):  # fmt: skip
+            assert predicted.compute().shape == (N, 3)
+
+
+def test_a_model_is_refreshed_on_a_cluster(client, table):
+    X, y = table
+    model = gb.train(CLASSES, gb.DMatrix(X, y), 3)
+    params = {**CLASSES, "process_type": "update", "updater": "refresh"}
+    expected = gb.train(params, gb.DMatrix(X[::-1].copy(), y), 3, xgb_model=model)
+    other = dgb.DaskDMatrix(client, in_chunks(X[::-1].copy()), in_chunks(y))
+    refreshed = dgb.train(client, params, other, num_boost_round=3, xgb_model=model)["booster"]
+    assert refreshed.save_raw() == expected.save_raw() != model.save_raw()

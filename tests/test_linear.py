@@ -6,6 +6,7 @@ import json
 import numpy as np
 import pytest
 import scipy.sparse
+from peer_versions import xgboost_before
 
 import gpuboost as gb
 from gpuboost.callback import EarlyStopping
@@ -377,3 +378,28 @@ def test_what_only_trees_keep_is_refused_before_a_round():
 def test_a_penalty_beyond_all_sums_leaves_no_weights():
     X, y = make_table(40)
     assert not weights(train({**SHOTGUN, "lambda": 1e300}, gb.DMatrix(X, y)))[:-1].any()
+
+
+@UPDATERS
+@pytest.mark.parametrize("offset", [0, 100])
+def test_several_expectiles_start_where_their_biases_say(params, offset):
+    """Outputs are increments: the first one's base_score is that of all, as in XGBoost, and biases make up for it."""
+    xgboost = pytest.importorskip("xgboost")
+    X, y = make_table()
+    data = gb.DMatrix(X, y + offset)
+    params = {**params, "objective": "reg:expectileerror", "expectile_alpha": [0.1, 0.5, 0.9], "eta": 0.5}
+    log = {}
+    booster = train(params, data, 60, evals=[(data, "t")], evals_result=log)
+    losses = log["t"]["expectile"]
+    assert losses[-1] < 0.5 * losses[0] and np.isfinite(losses).all()
+    spread = np.diff(booster.predict(data).mean(axis=0))
+    assert (spread > 0.1).all()
+    contributions = booster.predict(data, pred_contribs=True)
+    np.testing.assert_allclose(contributions.sum(axis=-1), booster.predict(data, output_margin=True), rtol=1e-5)
+    if xgboost_before(3, 4):
+        return  # it has no expectiles
+    loaded = xgboost.Booster(model_file=booster.save_raw("json"))
+    np.testing.assert_allclose(loaded.predict(xgboost.DMatrix(X)), booster.predict(data), rtol=1e-5)
+    theirs = xgboost.train({**params, "nthread": 1}, xgboost.DMatrix(X, y + offset), 5)
+    read = gb.Booster(model_file=bytes(theirs.save_raw("json")))
+    np.testing.assert_allclose(read.predict(data), theirs.predict(xgboost.DMatrix(X)), rtol=1e-5)

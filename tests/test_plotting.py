@@ -141,8 +141,13 @@ def test_one_leaf_is_a_tree(plt):
     assert len(texts(gb.plot_tree(booster))) == 1
     with pytest.raises(ValueError, match="the model has no split"):
         gb.plot_importance(booster)
-    with pytest.raises(IndexError, match="tree_idx must be below the model's 1 trees, got 1"):
+    with pytest.raises(IndexError, match="tree_idx must be one of the model's 1 trees, got 1"):
         gb.plot_tree(booster, tree_idx=1)
+    with pytest.raises(IndexError, match="got -2"):
+        gb.plot_tree(booster, tree_idx=-2)
+    assert texts(gb.plot_tree(gb.train({}, gb.DMatrix(X, Y), 3), tree_idx=-1)) == texts(
+        gb.plot_tree(gb.train({}, gb.DMatrix(X, Y), 3), tree_idx=2)
+    )
 
 
 def test_a_linear_model_has_no_trees_to_draw(plt):

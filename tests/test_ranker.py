@@ -98,3 +98,13 @@ def test_what_a_ranker_refuses(table):
             gb.GPUBoostRanker(objective=objective).fit(X, y, qid=QID)
     with pytest.raises(ValueError, match="refit_full joins tables, not queries"):
         gb.GPUBoostRanker(refit_full=True).fit(X, y, qid=QID)
+
+
+def test_queries_may_be_a_column():
+    X, y = np.random.default_rng(0).random((40, 2)), np.arange(40) % 3
+    numbers = np.arange(40) // 10
+    expected = gb.DMatrix(X, y, qid=numbers)
+    for given in ({"qid": numbers[:, None]}, {"group": np.full((4, 1), 10)}):
+        assert gb.DMatrix(X, y, **given).get_uint_info("group_ptr").tolist() == expected.get_uint_info("group_ptr").tolist()
+    with pytest.raises(ValueError, match="qid must hold integers in one dimension"):
+        gb.DMatrix(X, y, qid=np.zeros((40, 2), int))

@@ -284,3 +284,22 @@ def test_no_values_for_rows_that_are_there_are_an_error(given):
         GPUBoostRegressor(n_estimators=1).fit(X, y, **dict.fromkeys(given, np.array(1.0)))
     with pytest.raises(ValueError, match="has 0 rows, data has 80"):
         GPUBoostRegressor(n_estimators=1).fit(X, y, eval_set=[(X, y)], sample_weight_eval_set=[[]])
+
+
+def test_refit_full_joins_categories_by_value_and_refuses_before_it_trains(monkeypatch):
+    pd, rng = pytest.importorskip("pandas"), np.random.default_rng(0)
+    frame = pd.DataFrame({"x": rng.random(90), "k": pd.Categorical(list("xyz") * 30)})
+    y, own = np.arange(90) % 2, (frame["k"] != "z").to_numpy()
+    valid = frame[own].assign(k=frame["k"][own].cat.remove_unused_categories())[["k", "x"]]
+    options = {"n_estimators": 5, "early_stopping_rounds": 2}
+    model = gb.GPUBoostClassifier(**options, refit_full=True).fit(frame, y, eval_set=[(valid, y[own])], verbose=False)
+    rounds = model.get_booster().num_boosted_rounds()
+    both = pd.concat([frame, frame[own]])
+    expected = gb.GPUBoostClassifier(n_estimators=rounds).fit(both, np.concatenate([y, y[own]]))
+    np.testing.assert_array_equal(model.predict_proba(frame), expected.predict_proba(frame))
+    pl = pytest.importorskip("polars")
+    head = pl.DataFrame({"k": pl.Series(list("abc") * 30, dtype=pl.Enum(list("abc")))})
+    tail = pl.DataFrame({"k": pl.Series(list("ab") * 30, dtype=pl.Enum(list("ab")))})
+    monkeypatch.setattr(gb.Booster, "update", lambda *_: pytest.fail("trained"))
+    with pytest.raises(ValueError, match="refit_full cannot join X and the X of eval_set.*of the same types"):
+        gb.GPUBoostClassifier(**options, refit_full=True).fit(head, y, eval_set=[(tail, y[:60])])

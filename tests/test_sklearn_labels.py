@@ -1,5 +1,6 @@
 """Labels of estimators: classes of any type, several labels of a row, several targets."""
 
+import json
 import pickle
 
 import numpy as np
@@ -10,6 +11,7 @@ pytest.importorskip("sklearn", minversion="1.6")
 import scipy.sparse as sp  # noqa: E402
 from sklearn.exceptions import DataConversionWarning  # noqa: E402
 
+import gpuboost as gb  # noqa: E402
 from gpuboost import GPUBoostClassifier, GPUBoostRegressor  # noqa: E402
 
 pytestmark = pytest.mark.long
@@ -212,3 +214,49 @@ def test_targets_may_be_a_frame(table, library):
     expected = GPUBoostRegressor(n_estimators=2).fit(X, Y).predict(X)
     np.testing.assert_array_equal(GPUBoostRegressor(n_estimators=2).fit(X, frame(dict(zip("ab", Y.T)))).predict(X), expected)
     assert GPUBoostRegressor(n_estimators=2).fit(X, Y).score(X, Y) > 0
+
+
+def test_masked_labels_are_missing():
+    X, codes = np.random.default_rng(0).random((30, 2)), np.arange(30) % 3
+    hidden = np.ma.array(codes, mask=np.arange(30) < 4)
+    for fit in (
+        lambda: gb.GPUBoostClassifier().fit(X, hidden), lambda: gb.GPUBoostClassifier().fit(X, codes, eval_set=[(X, hidden)])
+    ):  # fmt: skip
+        with pytest.raises(ValueError, match="y lacks 4 labels, which are masked"):
+            fit()
+    for fit in (
+        lambda: gb.GPUBoostRegressor().fit(X, hidden), lambda: gb.GPUBoostRegressor().fit(X, codes, eval_set=[(X, hidden)])
+    ):  # fmt: skip
+        with pytest.raises(ValueError, match="4 rows are NaN"):
+            fit()
+    whole = gb.GPUBoostClassifier(n_estimators=2).fit(X, np.ma.array(codes))  # masks nothing
+    assert whole.classes_.tolist() == [0, 1, 2]
+
+
+@pytest.mark.parametrize("objective", ["binary:logistic", "binary:hinge", "binary:logitraw"])
+def test_more_classes_than_two_overrule_an_objective_of_two(objective):
+    X, codes = np.random.default_rng(0).random((60, 2)), np.arange(60) % 3
+    model = gb.GPUBoostClassifier(n_estimators=2, objective=objective).fit(X, codes)
+    expected = gb.GPUBoostClassifier(n_estimators=2).fit(X, codes)
+    np.testing.assert_array_equal(model.predict_proba(X), expected.predict_proba(X))
+
+
+def test_classes_that_are_durations_are_read_back(tmp_path):
+    X, classes = np.random.default_rng(0).random((30, 2)), np.array([1, 2, 30], "m8[h]")
+    model = gb.GPUBoostClassifier(n_estimators=3).fit(X, classes[np.arange(30) % 3])
+    model.save_model(tmp_path / "m.json")
+    loaded = gb.GPUBoostClassifier()
+    loaded.load_model(tmp_path / "m.json")
+    assert loaded.classes_.dtype == classes.dtype and loaded.classes_.tolist() == classes.tolist()
+    np.testing.assert_array_equal(loaded.predict(X), model.predict(X))
+
+
+def test_an_objective_that_is_not_known_here_is_named_by_whoever_loads_it(tmp_path):
+    X = np.random.default_rng(0).random((30, 2))
+    model = gb.GPUBoostClassifier(n_estimators=2).fit(X, np.arange(30) % 2)
+    document = json.loads(bytes(model.get_booster().save_raw("json")))
+    document["learner"]["objective"]["name"] = "somebodys"
+    (tmp_path / "m.json").write_text(json.dumps(document))
+    for estimator in (gb.GPUBoostClassifier(), gb.GPUBoostRegressor()):
+        with pytest.raises(NotImplementedError, match="objective 'somebodys' of this model is not known here. Import the module"):
+            estimator.load_model(tmp_path / "m.json")

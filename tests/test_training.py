@@ -763,3 +763,12 @@ def test_gradients_and_hessians_that_are_not_finite_raise(which, bad):
     pair[which][7] = bad
     with pytest.raises(FloatingPointError, match="not finite"):
         gb.train({}, gb.DMatrix(np.arange(600).reshape(300, 2), np.arange(300)), 2, obj=lambda *_: pair)
+
+
+@pytest.mark.parametrize("objective", ["reg:absoluteerror", "reg:quantileerror"])
+def test_a_median_is_the_same_however_small_the_unit_of_weights(objective):
+    y, weight = np.float32([0, 1, 2, 3, 100]), np.float32([1, 1, 1, 1, 50])
+    params = {"objective": objective, **({"quantile_alpha": 0.5} if "quantile" in objective else {})}
+    for unit in (1, 1e-30, 1e-35, 1e30):
+        data = gb.DMatrix(np.arange(5)[:, None], y, weight=weight * np.float32(unit))
+        assert gb.train(params, data, 0).predict(data).tolist() == [100] * 5, unit

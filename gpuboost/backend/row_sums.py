@@ -78,7 +78,7 @@ class RowSums:
         largest = np.array([int(weight.max(initial=0).view(np.uint32))], np.int64)
         comm.allreduce_max(largest)
         scale = sum_scale(float(largest.astype(np.uint32).view(np.float32)[0]), 2 ** (62 - WEIGHT_BITS))
-        units = np.maximum(np.floor(weight[weight > 0] * scale + 0.5).astype(np.int64), 1)
+        units = np.maximum(np.floor(weight[weight > 0].astype(np.float64) * scale + 0.5).astype(np.int64), 1)
         ends, (numerator, denominator) = [], as_ratios([alpha])[0].tolist()
         for k in range(2):
             prefix, goal = 0, -1

@@ -9,7 +9,7 @@ import dask.array as da
 import numpy as np
 from distributed import Client
 
-from gpuboost.dask.matrix import DaskDMatrix, client_of, is_frame, synced
+from gpuboost.dask.matrix import DaskDMatrix, client_of, delayed_blocks, is_frame, synced
 from gpuboost.dask.prediction import inplace_predict_rows, predict
 from gpuboost.dask.training import train_matrices
 from gpuboost.labels import class_codes, label_array
@@ -177,7 +177,7 @@ class DaskGPUBoostClassifier(_DaskModel, GPUBoostClassifier):
 
     async def _labels(self, y: Any) -> Any:
         labels = _label_columns(y, "y")
-        parts = labels.to_delayed() if is_frame(labels) else labels.to_delayed().flatten()
+        parts = labels.to_delayed() if is_frame(labels) else delayed_blocks(labels)
         found = await self.client.compute(dask.delayed(_union)([dask.delayed(_classes)(part) for part in parts]))
         self.classes_ = zero_and_one(found) if labels.ndim > 1 and labels.shape[1] > 1 else found
         return self._codes(labels, "y")

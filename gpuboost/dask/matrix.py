@@ -23,8 +23,8 @@ from gpuboost.errors import RowError
 from gpuboost.positional import also_by_position
 
 __all__ = [
-    "DaskDMatrix", "DaskQuantileDMatrix", "MatrixPlan", "Origin", "Part", "client_of", "empty_part", "facts_of_part", "is_frame",
-    "synced",
+    "DaskDMatrix", "DaskQuantileDMatrix", "MatrixPlan", "Origin", "Part", "client_of", "delayed_blocks", "empty_part",
+    "facts_of_part", "is_frame", "synced",
 ]  # fmt: skip
 
 Part = dict[str, Any]  # DMatrix's name of it → a partition's table, labels, …
@@ -245,6 +245,12 @@ def empty_part(part: Part) -> Part:
     return {name: values[:0] if not hasattr(values, "iloc") else values.iloc[:0] for name, values in part.items()}
 
 
+def delayed_blocks(data: Any) -> Any:
+    """The blocks of a dask array, flat. Not optimised: that would put keys in place of futures, and what a persisted array holds
+    would be gone with whoever passed it."""
+    return data.to_delayed(optimize_graph=False).flatten()
+
+
 def _partitions(name: str, data: Any, chunks: tuple[int, ...] | None) -> tuple[list[Any], tuple[int, ...] | None]:
     """The partitions of a collection, and the rows of each where they are known. chunks : of the table they belong to."""
     if isinstance(data, da.Array):
@@ -256,7 +262,7 @@ def _partitions(name: str, data: Any, chunks: tuple[int, ...] | None) -> tuple[l
         known = None if any(map(isnan, data.chunks[0])) else tuple(int(n) for n in data.chunks[0])
         if None not in (known, chunks) and known != chunks and len(data.shape) and name != "weight":
             raise ValueError(f"{name} has {sum(known)} rows, data has {sum(chunks)}. Both need the same rows.")  # type: ignore[arg-type]
-        return list(data.to_delayed().flatten()), known
+        return list(delayed_blocks(data)), known
     if is_frame(data):
         return list(data.to_delayed()), None
     if isinstance(data, list | tuple) and all(isinstance(part, Delayed | Future) for part in data):

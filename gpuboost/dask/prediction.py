@@ -12,7 +12,7 @@ from distributed import Client, Future
 
 from gpuboost.booster import Booster
 from gpuboost.config import config_context, get_config
-from gpuboost.dask.matrix import DaskDMatrix, Part, client_of, is_frame, synced
+from gpuboost.dask.matrix import DaskDMatrix, Part, client_of, delayed_blocks, is_frame, synced
 from gpuboost.data.dmatrix import DMatrix
 
 __all__ = ["inplace_predict", "inplace_predict_rows", "predict"]
@@ -97,11 +97,11 @@ async def _predict(model: Model, data: Any, missing: float, base_margin: Any, op
         data = data.rechunk({1: -1})
     if is_frame(base_margin):
         base_margin = base_margin.to_dask_array(lengths=data.chunks[0])
-    parts = data.to_delayed().flatten()
+    parts = delayed_blocks(data)
     margins: Sequence[Any] = [None] * len(parts)
     if base_margin is not None:
         rows = {0: data.chunks[0]} if sum(data.chunks[0]) == sum(base_margin.chunks[0]) else {}  # NaN equals nothing
-        margins = base_margin.rechunk(rows | {i: -1 for i in range(1, base_margin.ndim)}).to_delayed().flatten()
+        margins = delayed_blocks(base_margin.rechunk(rows | {i: -1 for i in range(1, base_margin.ndim)}))
         if len(margins) != len(parts):
             raise ValueError(f"base_margin has {len(margins)} partitions, data has {len(parts)}. Give both the same.")
     arrays = [

@@ -102,11 +102,12 @@ class _Training:
         history: EvalsLog = {}
         given = dict(self.arguments)
         metric = given.pop("custom_metric")
+        resume_from = None if self.params.get("process_type") == "update" else keep  # it begins anew where a worker is lost
         given["callbacks"] = [*(given["callbacks"] or ()), *monitors(given.pop("verbose_eval"), logger=_print_at_client)]
         with config_context(verbosity=self.config["verbosity"]):
             booster = train_here(
                 self.params, matrices[0], self.n_rounds, evals=[(matrices[i], name) for i, name in self.evals],
-                evals_result=history, xgb_model=self.xgb_model, verbose_eval=None, resume_from=keep,
+                evals_result=history, xgb_model=self.xgb_model, verbose_eval=None, resume_from=resume_from,
                 custom_metric=None if metric is None else partial(_mean_over_workers, metric), **given,
             )  # fmt: skip
         return booster, history

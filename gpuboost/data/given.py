@@ -143,8 +143,9 @@ def row_numbers(rindex: Any, n_rows: int, name: str = "rindex") -> np.ndarray:
 
 
 def as_integers(name: str, values: Any) -> np.ndarray:
-    """int64 (n,). Raises ValueError for anything but one dimension of whole numbers."""
+    """int64 (n,), also of one column. Raises ValueError for anything but one dimension of whole numbers."""
     array = _as_array(name, values)
+    array = array.reshape(-1) if array.ndim == 2 and array.shape[1] == 1 else array
     if array.ndim != 1 or (len(array) and array.dtype.kind not in "biuf"):
         raise ValueError(f"{name} must hold integers in one dimension, got shape {array.shape} of dtype {array.dtype}.")
     if array.dtype.kind == "f" and not (array == np.floor(array)).all():

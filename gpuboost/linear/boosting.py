@@ -104,7 +104,8 @@ class LinearBoosting(UnderWay):
     def _rows(self, dmatrix: DMatrix) -> _Rows:
         model = self.model
         check_labels(dmatrix, self._objective, model.n_targets)
-        start = start_margin(dmatrix, dmatrix.num_row(), model.base_score, self._objective, model.n_outputs)
+        base = self._objective.base_margin(np.array(model.base_score, np.float32))
+        start = start_margin(dmatrix, dmatrix.num_row(), base[:1], None, model.n_outputs)  # the rest is in the biases
         labels = dmatrix.labels_for(self._objective.label_rows)
         queries = QueryRows(self._backend, dmatrix.queries, labels[0])
         return _Rows(dmatrix.version, list_columns(values_of(model, dmatrix)), start, labels, dmatrix.weights, queries)

@@ -38,6 +38,7 @@ def expectile_term(prediction, label, i, parameters):
 class ByAlpha(MeanTerm):
     """One α for all outputs, or one each: those of the parameter ``takes``."""
 
+    is_of_pairs = False
     takes: ClassVar[str]
 
     def __init__(self, argument: str | None = None, params: Params = DEFAULTS) -> None:

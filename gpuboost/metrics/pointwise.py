@@ -92,13 +92,24 @@ binary_error_row = elementwise_terms(binary_error)
 
 
 class MeanTerm(Metric):
-    """Σ weight·term / Σ weight, averaged over outputs. Where labels are missing, sums and weights are of those that are there."""
+    """Σ weight·term / Σ weight, averaged over outputs. Where labels are missing, sums and weights are of those that are there.
+
+    is_of_pairs : whether each prediction has a label of its own.
+    """
 
     takes_missing_labels = True
+    is_of_pairs: ClassVar[bool] = True
     row_term: ClassVar[Any]
     parameters: tuple[float, ...] = ()
 
     def __call__(self, rows: RowSums) -> float:
+        n_labels, n_predictions = len(rows.label), len(rows.prediction)
+        if self.is_of_pairs and n_labels != n_predictions:
+            fix = f"m{self.family} for classes, or " if self.family in ("error", "logloss") else ""
+            raise ValueError(
+                f"eval_metric {self.name!r} takes a label for each prediction, got {n_labels} for {n_predictions}. Use {fix}a "
+                "metric of the objective."
+            )
         total = rows.sum_of(labelled_term) if rows.masks_labels else rows.total_weight
         if not total > 0.0:
             return math.nan
@@ -175,6 +186,8 @@ class BinaryError(MeanTerm):
 
 class ClassMetric(MeanTerm):
     """Metrics of multi-class probabilities: one term per row, whatever the number of classes."""
+
+    is_of_pairs = False
 
     def __call__(self, rows: RowSums) -> float:
         if self.n_classes < 2:

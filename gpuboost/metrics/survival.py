@@ -47,6 +47,8 @@ def inside_term(prediction, label, i, parameters):
 class IntervalMetric(MeanTerm):
     """Of times within two label rows each."""
 
+    is_of_pairs = False
+
     def __call__(self, rows: RowSums) -> float:
         if len(rows.label) != 2 * len(rows.prediction):
             raise ValueError(f"eval_metric {self.family!r} needs label_lower_bound and label_upper_bound. Use survival:aft.")

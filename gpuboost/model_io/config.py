@@ -45,14 +45,15 @@ def config_document(params: Params, model: Model | None) -> dict[str, Any]:
         booster = {"gbtree": {"name": "gbtree", **trees}} if params.booster == "dart" else trees
         booster["dart_train_param"] = _texts(params, DROPOUT)
     model = model or _untrained(params)
-    objective, metrics = objective_of(model), params.eval_metric
+    objective, metrics, of_model = objective_of(model), params.eval_metric, learner_model_params(model)
+    of_model["base_score"] = f"[{of_model['base_score'].strip('[]')}]"  # of one score, too, unlike the file's
     if not metrics and objective is not None and not params.disable_default_eval_metric:
         metrics = (objective.default_metric,)
     return {
         "learner": {
             "generic_param": _texts(params, GENERAL),
             "gradient_booster": {"name": params.booster, **booster},
-            "learner_model_param": learner_model_params(model),
+            "learner_model_param": of_model,
             "learner_train_param": _texts(params, LEARNER),
             "metrics": [{"name": name} for name in metrics],
             "objective": {"name": model.objective, **model.objective_params},

@@ -15,7 +15,7 @@ from gpuboost.registry import Registry
 
 __all__ = [
     "IDENTITY", "LOG", "LOGIT", "Link", "Objective", "Parameter", "find_objective", "get_objective", "objective_names",
-    "objective_of", "recorded_objective", "register",
+    "objective_of", "recorded_objective", "register", "require_known",
 ]  # fmt: skip
 
 _DEFAULTS = Params()
@@ -38,6 +38,15 @@ def objective_names() -> list[str]:
 def find_objective(name: str) -> type[Objective] | UnbuiltObjective:
     """The class of an objective, to ask it; for a name without one, what is known of it, which may be nothing."""
     return _registry.find(_family(name)) or UNBUILT.get(name) or UnbuiltObjective(predicts=False)
+
+
+def require_known(name: str) -> None:
+    """NotImplementedError for an objective of which nothing is known here: predictions need its formula."""
+    if not find_objective(name).predicts:
+        raise NotImplementedError(
+            f"objective {name!r} of this model is not known here. Import the module that defines it by "
+            "@gpuboost.objective, or use output_margin=True for raw margins."
+        )
 
 
 def get_objective(name: str, params: Any) -> Objective:

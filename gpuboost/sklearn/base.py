@@ -20,7 +20,7 @@ from gpuboost.data.given import is_empty
 from gpuboost.data.tables.device import host_array, is_device_table, open_device_table
 from gpuboost.explanation import explainer
 from gpuboost.labels import has_classes
-from gpuboost.objectives import find_objective
+from gpuboost.objectives import find_objective, require_known
 from gpuboost.positional import also_by_position
 from gpuboost.sklearn.matrices import in_memory, refuse_info
 from gpuboost.sklearn.parameters import DEFAULTS, KNOWN, NOT_OF_TRAINING, PARAMETERS, signature_of
@@ -276,6 +276,7 @@ class GPUBoostModel(BaseEstimator):
     def _encoded(self, y: Any, where: str) -> np.ndarray:
         """Labels as training takes them. A single column of two dimensions is flattened with a DataConversionWarning."""
         y = host_array(y)
+        y = np.ma.filled(y.astype(np.float64), np.nan) if np.ma.is_masked(y) else y
         y = y.to_numpy() if hasattr(y, "iloc") else np.asarray(y)
         return column_or_1d(y, warn=True) if y.ndim == 2 and y.shape[1] == 1 else y
 
@@ -481,6 +482,7 @@ class GPUBoostModel(BaseEstimator):
 
     def _use_loaded(self, booster: Booster) -> None:
         if booster.model.n_classes or has_classes(booster):
+            require_known(booster.model.objective)
             raise ValueError(f"the model was trained with {booster.model.objective}. Load it with GPUBoostClassifier.")
 
     def evals_result(self) -> dict[str, dict[str, list[float]]]:

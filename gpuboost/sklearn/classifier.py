@@ -13,7 +13,7 @@ from gpuboost.data.tables.device import host_array, like
 from gpuboost.kernels.reduce import map_rows
 from gpuboost.labels import class_codes, class_probabilities, label_array, read_classes, write_classes
 from gpuboost.model_io import dumps
-from gpuboost.objectives import find_objective, objective_of
+from gpuboost.objectives import find_objective, objective_of, require_known
 from gpuboost.sklearn.base import GPUBoostModel
 from gpuboost.sklearn.matrices import check_codes
 from gpuboost.sklearn.parameters import PARAMETERS
@@ -61,11 +61,12 @@ class GPUBoostClassifier(ClassifierMixin, GPUBoostModel, objective="binary:logis
 
     def _objective_name(self) -> str:
         name = super()._objective_name()
-        if not find_objective(str(name)).is_classifier:
-            raise ValueError(f"objective of a classifier must be binary:logistic or multi:softprob, got {name!r}. Leave it out.")
+        if not (known := find_objective(str(name))).is_classifier:
+            fix = "Leave it out" if known.predicts else "Import the module that defines it, or leave it out"
+            raise ValueError(f"objective of a classifier must be binary:logistic or multi:softprob, got {name!r}. {fix}.")
         # multi:softmax grows the same trees, but hides the probabilities. More classes than two overrule, as in XGBoost.
         is_several = len(getattr(self, "classes_", ())) > 2
-        return "multi:softprob" if name == "binary:logistic" and is_several else find_objective(name).probability_twin or name
+        return "multi:softprob" if name.startswith("binary:") and is_several else find_objective(name).probability_twin or name
 
     def _functions(self) -> dict[str, Any]:
         functions = super()._functions()
@@ -123,6 +124,7 @@ class GPUBoostClassifier(ClassifierMixin, GPUBoostModel, objective="binary:logis
 
     def _use_loaded(self, booster: Booster) -> None:
         if not (booster.model.n_classes or find_objective(booster.model.objective).is_classifier):
+            require_known(booster.model.objective)
             raise ValueError(f"the model was trained with {booster.model.objective}. Load it with GPUBoostRegressor.")
         self.classes_ = read_classes(booster)
 

@@ -17,6 +17,14 @@ def check_tables(X: Any, more: Any) -> None:
             f"refit_full joins X, {type(X).__name__}, and the X of eval_set, {type(more).__name__}: both must be NumPy arrays, "
             "SciPy's sparse matrices, or frames of one library. Convert one of them."
         )
+    if hasattr(X, "columns"):
+        try:
+            _join_frames(X[:1], more[:1])
+        except Exception as error:  # of whichever library
+            reason = str(error).partition("\n")[0]
+            raise ValueError(
+                f"refit_full cannot join X and the X of eval_set ({reason}). Give both the same columns, of the same types."
+            ) from error
 
 
 def join_tables(X: Any, more: Any) -> Any:
@@ -27,8 +35,18 @@ def join_tables(X: Any, more: Any) -> Any:
         return vstack([X, more], format="csr")
     if type(X) is np.ndarray:
         return np.concatenate([X, more])
+    return _join_frames(X, more)
+
+
+def _join_frames(X: Any, more: Any) -> Any:
     import narwhals as nw
 
+    if hasattr(X, "iloc"):  # pandas joins the same categories only, by value
+        more = more[list(X.columns)]
+        for name in X.select_dtypes("category"):
+            if hasattr(more[name], "cat"):
+                categories = X[name].cat.categories.union(more[name].cat.categories, sort=False)
+                X, more = (frame.assign(**{name: frame[name].cat.set_categories(categories)}) for frame in (X, more))
     return nw.concat([nw.from_native(X), nw.from_native(more)]).to_native()
 
 

@@ -251,3 +251,11 @@ def test_what_is_kept_of_labels_and_weights_goes_with_them(metric):
             data.set_weight(own_weight)
         found = float(booster.eval(data, "t").split(f"t-{metric}:")[1])
         assert found == value(gb, metric, own_label, margin, own_weight)
+
+
+def test_a_class_that_weighs_next_to_nothing_is_a_class():
+    label, margin, p, _ = two_classes()
+    for weight in (np.where(label > 0, 1e-12, 1), np.where(label > 0, 1, 1e-12)):
+        expected = sklearn_metrics.roc_auc_score(label, p, sample_weight=weight)
+        assert value(gb, "auc", label, margin, weight) == pytest.approx(expected, rel=1e-6)
+        assert 0 < value(gb, "aucpr", label, margin, weight) <= 1

@@ -113,3 +113,18 @@ def test_the_power_of_tweedie_is_checked(name):
 def test_alphas_must_be_given():
     with pytest.raises(ValueError, match="eval_metric 'quantile' needs the parameter quantile_alpha. Give it, such as"):
         get_metric("quantile")
+
+
+@pytest.mark.parametrize("metric", ["error", "logloss", "rmse", "mae", "mape", "mphe", "rmsle", "poisson-nloglik", "error@0.3"])
+def test_metrics_of_single_predictions_are_not_for_classes(metric):
+    """As in XGBoost, which names merror and mlogloss."""
+    X, y = np.random.default_rng(0).random((60, 2)), np.arange(60) % 3
+    data = gb.DMatrix(X, y)
+    fix = f"Use m{metric}" if metric in ("error", "logloss") else "Use "
+    for objective in ("multi:softprob", "multi:softmax"):
+        params = {"objective": objective, "num_class": 3, "eval_metric": metric}
+        with pytest.raises(ValueError, match=f"{metric}' takes a label for each prediction, got 1 for 3. {fix}"):
+            gb.train(params, data, 1, evals=[(data, "t")])
+    alphas = {"objective": "reg:quantileerror", "quantile_alpha": [0.1, 0.9], "eval_metric": metric}
+    with pytest.raises(ValueError, match="takes a label for each prediction, got 1 for 2"):
+        gb.train(alphas, data, 1, evals=[(data, "t")])

@@ -43,6 +43,10 @@ class Candidates:
         bins = before[:-1] - np.repeat(columns.offsets[:-1], np.diff(offsets))
         return cls(fine, columns, bins, np.flatnonzero(is_end))
 
+    def fits(self, most: np.ndarray) -> bool:
+        """Whether no feature has more bins than this. most : int64 (all features,)."""
+        return bool((np.diff(self.columns.offsets) <= most[self.columns.features]).all())
+
     def sum_up(self, hist: np.ndarray) -> np.ndarray:
         """int64 (n_outputs, ≥ fine bins, 2) -> (n_outputs, bins, 2)."""
         up_to = np.cumsum(hist[:, : len(self.bins)], axis=1)[:, self.ends]
@@ -71,6 +75,6 @@ def is_worth_narrowing(n_bins: int, n_fine: int) -> bool:
 
 
 def most_candidates(max_bin: int, cuts: Cuts) -> np.ndarray:
-    """int64 (n_features,): the bins that a feature may have at most."""
+    """int64 (n_features,): the bins that a feature has at most, unless few of them hold a hessian: then all may be proposed."""
     most = np.minimum(cuts.n_bins, max_bin + 1)
     return most if cuts.categorical is None else np.where(cuts.categorical, cuts.n_bins, most)

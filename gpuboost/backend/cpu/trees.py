@@ -72,8 +72,9 @@ class CpuTrees(Trees):
         self.nodes_at_once = max(LAST_NODES * n_threads, LAST_MEMORY // histogram_bytes // 2 * 2)
         self._hist = self._fine_hist = np.empty((0, searched, n_bins, 2), np.int64)
         self._candidates: Candidates | None = None  # of which histograms hold the bins; none: fine ones
-        n_narrow = int(most_candidates(params.max_bin, binned.cuts).sum()) if params.proposals == "global" else 0
-        self._narrow_hist = np.empty((0, searched, min(n_narrow, n_bins), 2), np.int64)
+        self._most_candidates = most_candidates(params.max_bin, binned.cuts)
+        n_narrow = min(int(self._most_candidates.sum()), n_bins) if params.proposals == "global" else 0
+        self._narrow_hist = np.empty((0, searched, n_narrow, 2), np.int64)
         self._packed = np.empty((0, 0, 0), np.int64)  # histograms as kernels/levels.py may have them
         self._proposed = np.empty((0, n_bins), np.uint8)  # split candidates; without rows every bin is one
         self.monotone = np.array(params.monotone_constraints, np.int8)
@@ -242,7 +243,8 @@ class CpuTrees(Trees):
             return
         candidates = Candidates.proposed(self._proposed[0], self.plan.columns, self._cuts)
         n_bins = len(candidates.ends)
-        if not (is_worth_narrowing(n_bins, len(candidates.bins)) and self._table.narrow(candidates)):
+        is_worth_it = is_worth_narrowing(n_bins, len(candidates.bins)) and candidates.fits(self._most_candidates)
+        if not (is_worth_it and self._table.narrow(candidates)):
             return
         slot = int(self.arrays.nodes["slot"][0])
         if len(self._narrow_hist) <= slot:

@@ -91,7 +91,7 @@ def table_files(path: str) -> list[str]:
     path, options = _options(path)
     if os.path.isdir(path):
         found = sorted(glob.glob(os.path.join(glob.escape(path), "**"), recursive=True))
-        files = [file for file in found if file.endswith(SUFFIXES) and os.path.isfile(file)]
+        files = [file for file in found if os.path.isfile(file) and (file.endswith(SUFFIXES) or "format=" in options)]
         if not files:
             raise FileNotFoundError(f"the folder {path!r} holds no file that ends in {', '.join(SUFFIXES)}.")
         if "=" in os.path.dirname(os.path.relpath(files[0], path)):

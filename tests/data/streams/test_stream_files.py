@@ -83,6 +83,10 @@ def test_what_is_not_there_is_said(folder):
     (folder / "empty").mkdir()
     with pytest.raises(FileNotFoundError, match="holds no file that ends in .parquet"):
         gb.DMatrix(folder / "empty")
+    for name in ("part-0", "part-1"):
+        (folder / "empty" / name).write_text("1 0:1 2:3\n0 1:2\n")
+    data = gb.DMatrix(f"{folder / 'empty'}?format=libsvm")  # of any names, where the form is said
+    assert data.num_row() == 4 and data.get_label().tolist() == [1, 0, 1, 0]
     with pytest.raises(ValueError, match="cache_memory must be a number of bytes, at least 0, got -1"):
         gb.DMatrix(folder / "whole.parquet", cache_memory=-1)
 
