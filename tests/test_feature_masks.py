@@ -149,7 +149,7 @@ def test_sparse_tables_equal_dense_ones(density, mask, use_backend, monkeypatch)
         walk_columns(self)
 
     monkeypatch.setattr(CpuTrees, "walk_columns", walk)
-    monkeypatch.setattr("gpuboost.backend.cpu.trees.BIN_VISITS", 4)
+    monkeypatch.setattr("gpuboost.backend.cpu.trees.BIN_VISITS", 8)
     X, y = make(200)
     X = np.where(np.random.default_rng(1).random(X.shape) < density, np.where(np.isnan(X), 1, X), 0).astype(np.float32)
     y = y + 3 * X.sum(axis=1)
