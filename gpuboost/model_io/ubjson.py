@@ -13,6 +13,7 @@ casts without asking: it wants arrays of numbers of exactly the types that it wr
 """
 
 import struct
+from functools import lru_cache
 from typing import Any, NoReturn
 
 import numpy as np
@@ -23,12 +24,9 @@ from gpuboost.model_io.cursor import MAX_DEPTH
 __all__ = ["read_ubjson", "write_ubjson"]
 
 NUMBERS = {b"i": ">b", b"U": ">B", b"I": ">h", b"l": ">i", b"L": ">q", b"d": ">f", b"D": ">d"}
-ARRAYS = {
-    np.dtype(np.int8): b"i", np.dtype(np.uint8): b"U", np.dtype(np.int32): b"l", np.dtype(np.int64): b"L",
-    np.dtype(np.float32): b"d",
-}  # fmt: skip
 CONSTANTS = {b"Z": None, b"T": True, b"F": False}
 DTYPES = {kind: (np.dtype(form), np.dtype(form).newbyteorder("=")) for kind, form in NUMBERS.items()}
+ARRAYS = {DTYPES[kind][1]: (b"[$" + kind + b"#", DTYPES[kind][0]) for kind in (b"i", b"U", b"l", b"L", b"d")}
 FORMS = {kind: struct.Struct(form) for kind, form in NUMBERS.items()}
 LENGTH = FORMS[b"L"]
 ARRAY_HEADS = {b"[$" + kind + b"#L": kind for kind in NUMBERS}
@@ -50,7 +48,7 @@ def _write(value: Any, parts: list[bytes]) -> None:
     if isinstance(value, dict):
         parts.append(b"{")
         for key in sorted(value):
-            parts.append(_text(key))
+            parts.append(_name(key))
             _write(value[key], parts)
         parts.append(b"}")
     elif isinstance(value, list):
@@ -60,26 +58,29 @@ def _write(value: Any, parts: list[bytes]) -> None:
     elif isinstance(value, str):
         parts.append(b"S" + _text(value))
     elif isinstance(value, np.ndarray) and value.dtype in ARRAYS:
-        if not np.isfinite(value).all():
+        if value.dtype.kind == "f" and not np.isfinite(value).all():
             raise ValueError("a number in the model is not finite, so it cannot be stored in a model file.")
-        parts.append(b"[$" + ARRAYS[value.dtype] + b"#" + _length(value))
-        parts.append(value.astype(value.dtype.newbyteorder(">")).tobytes())
+        head, stored = ARRAYS[value.dtype]
+        parts += head + _length(value), value.astype(stored).tobytes()
     elif type(value) is int:
         kind = next(kind for kind, bits in ((b"i", 7), (b"I", 15), (b"l", 31), (b"L", 63)) if -(2**bits) <= value < 2**bits)
-        parts.append(kind + struct.pack(NUMBERS[kind], value))
+        parts.append(kind + FORMS[kind].pack(value))
     elif type(value) is float and np.isfinite(value):
-        parts.append(b"d" + struct.pack(NUMBERS[b"d"], value))
+        parts.append(b"d" + FORMS[b"d"].pack(value))
     else:
         raise TypeError(f"{type(value).__name__} cannot be stored in a UBJSON model file.")
 
 
 def _length(value: Any) -> bytes:
-    return b"L" + struct.pack(">q", len(value))
+    return b"L" + LENGTH.pack(len(value))
 
 
 def _text(value: str) -> bytes:
     data = value.encode("utf-8", "surrogatepass")  # as JSON files do
     return _length(data) + data
+
+
+_name = lru_cache(512)(_text)  # all trees have members of the same names
 
 
 def read_ubjson(data: bytes) -> Any:
