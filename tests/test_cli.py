@@ -357,7 +357,7 @@ UNREAD = ["train", "nowhere.csv", "--label", "answer", "--model", "m.json"]  # w
         (["info", "--model", "list.json"], "list.json is not a model"),
         ([*UNREAD, "--picture", "curves.gif"], "a picture's name must end in .png, .svg, .pdf, got 'curves.gif'"),
         ([*UNREAD, "--picture", "no/curves.png"], "the folder of the picture 'no/curves.png' does not exist"),
-        (["plot", "--model", "known.json", "--output", "tree.png", "--tree", "1"], "below the model's 1 trees, got 1"),
+        (["plot", "--model", "known.json", "--output", "tree.png", "--tree", "1"], "one of the model's 1 trees, got 1"),
         (["plot", "--model", "known.json", "--output", "tree.txt"], "a picture's name must end in"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",

@@ -93,7 +93,7 @@ def as_weights(values: Any, n_rows: int, first_rows: np.ndarray) -> np.ndarray:
 
 def group_ptr(group: Any, n_rows: int) -> np.ndarray:
     """uint32 (n_groups + 1,), first rows, of the numbers of rows in each group."""
-    sizes = as_integers("group", group)
+    sizes = as_integers("group", _flat("group", group))
     total = sum(sizes.tolist())  # of Python's integers, which do not overflow
     if (sizes < 0).any():
         raise ValueError(f"group must hold the rows of each query, got {sizes.min()} for query {sizes.argmin()}. Count anew.")
@@ -104,7 +104,7 @@ def group_ptr(group: Any, n_rows: int) -> np.ndarray:
 
 def sizes_of_queries(qid: Any, n_rows: int) -> np.ndarray:
     """Rows of each query, of one number per row that never decreases."""
-    values = as_integers("qid", qid)
+    values = as_integers("qid", _flat("qid", qid))
     if len(values) != n_rows:
         raise ValueError(f"qid has {len(values)} rows, data has {n_rows}. Both need the same rows.")
     falls = values[1:] < values[:-1]
@@ -142,10 +142,15 @@ def row_numbers(rindex: Any, n_rows: int, name: str = "rindex") -> np.ndarray:
     return rows.astype(np.intp)
 
 
-def as_integers(name: str, values: Any) -> np.ndarray:
-    """int64 (n,), also of one column. Raises ValueError for anything but one dimension of whole numbers."""
+def _flat(name: str, values: Any) -> np.ndarray:
+    """One column as an array of one dimension."""
     array = _as_array(name, values)
-    array = array.reshape(-1) if array.ndim == 2 and array.shape[1] == 1 else array
+    return array.reshape(-1) if array.ndim == 2 and array.shape[1] == 1 else array
+
+
+def as_integers(name: str, values: Any) -> np.ndarray:
+    """int64 (n,). Raises ValueError for anything but one dimension of whole numbers."""
+    array = _as_array(name, values)
     if array.ndim != 1 or (len(array) and array.dtype.kind not in "biuf"):
         raise ValueError(f"{name} must hold integers in one dimension, got shape {array.shape} of dtype {array.dtype}.")
     if array.dtype.kind == "f" and not (array == np.floor(array)).all():

@@ -104,7 +104,7 @@ class MeanTerm(Metric):
 
     def __call__(self, rows: RowSums) -> float:
         n_labels, n_predictions = len(rows.label), len(rows.prediction)
-        if self.is_of_pairs and n_labels != n_predictions:
+        if self.is_of_pairs and n_labels < n_predictions:
             fix = f"m{self.family} for classes, or " if self.family in ("error", "logloss") else ""
             raise ValueError(
                 f"eval_metric {self.name!r} takes a label for each prediction, got {n_labels} for {n_predictions}. Use {fix}a "

@@ -42,7 +42,6 @@ def _join_frames(X: Any, more: Any) -> Any:
     import narwhals as nw
 
     if hasattr(X, "iloc"):  # pandas joins the same categories only, by value
-        more = more[list(X.columns)]
         for name in X.select_dtypes("category"):
             if hasattr(more[name], "cat"):
                 categories = X[name].cat.categories.union(more[name].cat.categories, sort=False)

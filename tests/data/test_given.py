@@ -102,7 +102,7 @@ def test_weights_that_float32_takes_for_zero_are_counted_in_a_warning():
     ({"group": [1, 1]}, "group must hold the rows of each query, 3 together, got a sum of 2"),
     ({"group": [4, -1]}, "group must hold the rows of each query"),
     ({"group": [1.5, 1.5]}, "group must hold integers, got 1.5"),
-    ({"group": [[3]]}, r"one dimension, got shape \(1, 1\)"),
+    ({"group": [[1, 2]]}, r"one dimension, got shape \(1, 2\)"),
     ({"group": [2**62] * 4 + [3]}, "3 together, got a sum of 18446744073709551619"),
     ({"group": MASKED}, "group must hold integers, got nan"),
     ({"qid": MASKED}, "qid must hold integers, got nan"),
