@@ -77,6 +77,8 @@ class Booster(ModelView):
         if isinstance(model_file, Booster):
             other = model_file.copy()
             self._adopt({**other._given, **self._given}, other._model)
+            self._attributes = other._attributes
+            vars(self).update(other._hung_on())
         elif model_file is not None:
             self.take_model(load_model(model_file))
 
@@ -162,8 +164,8 @@ class Booster(ModelView):
                 old, updated = (self._old, self._model) if goes_on else (self._model, None)
                 self._boosting = start_boosting(old, dtrain, self._params, is_custom=is_custom, updated=updated)
                 self._old = self._boosting.old if isinstance(self._boosting, Updating) else None
-                self._model, attributes, self._attributes = self._boosting.model, self._attributes, {}
-                self._model.attributes.update(attributes)
+                self._boosting.model.attributes.update(self._attributes)
+                self._model, self._attributes = self._boosting.model, {}
             return self._boosting
 
     def _collect_rounds(self) -> None:
@@ -224,9 +226,10 @@ class Booster(ModelView):
         """The rows of a matrix, with their margins for prediction."""
         if self._boosting is not None:
             return self._boosting.margins_of(dmatrix, self._fitted)
-        backend, model = prediction_backend(self._params, dmatrix), self._fitted()
+        backend, model = prediction_backend(self._params, dmatrix), self.shown
         check_labels(dmatrix, objective, model.n_targets)
-        margin = self._predictor((0, 0)).margin(dmatrix, backend)
+        predictors = Predictors() if self._model is None else self._predictors
+        margin = predictors.of(model, (0, 0)).margin(dmatrix, backend)
         label, weight = map(backend.memory.put, (dmatrix.labels_for(objective.label_rows), dmatrix.weights))
         queries = QueryRows(backend, dmatrix.queries, label[0])
         return RowSums(backend, current_communicator(), margin, label, weight, dmatrix.masks_labels, queries)
@@ -357,18 +360,24 @@ class Booster(ModelView):
 
     @property
     def model(self) -> Model:
-        """What a model file holds. Before training that is base_score alone, of the columns of the matrix given as ``cache``, as
-        long as somebody holds that; NotFittedError without."""
+        """What a model file holds. Raises NotFittedError before training."""
         return self._fitted()
+
+    @property
+    def shown(self) -> Model:
+        """The model to be looked at. Before training that is base_score, of the columns of the matrix given as ``cache``, as long
+        as somebody holds that; NotFittedError without."""
+        with self._lock:
+            if self._model is not None or self._n_labels is None or (data := self._cached()) is None:
+                return self._fitted()
+            model = untrained_model(data, self._params, self._n_labels)
+            model.attributes.update(self._attributes)
+            return model
 
     def _fitted(self) -> Model:
         with self._lock:
             if self._model is None:
-                if self._n_labels is None or (data := self._cached()) is None:
-                    raise NotFittedError("this Booster has no model yet. Train it, or load a model file.")
-                model = untrained_model(data, self._params, self._n_labels)
-                model.attributes.update(self._attributes)
-                return model
+                raise NotFittedError("this Booster has no model yet. Train it, or load a model file.")
             self._collect_rounds()
             return self._model
 
@@ -398,6 +407,7 @@ class Booster(ModelView):
             copied._cached, copied._n_labels, copied._attributes = self._cached, self._n_labels, dict(self._attributes)
             if self._model is not None:
                 copied._model = self._fitted().rounds(0, self._model.n_rounds)
+            vars(copied).update(self._hung_on())
         return copied
 
     __copy__ = copy
@@ -409,9 +419,12 @@ class Booster(ModelView):
         """The parameters, the bytes of the model file, and what somebody has hung on; a running training stays where it is."""
         with self._lock:
             state = {"params": self._recorded_params(), "model": None if self._model is None else dumps(self._fitted(), "ubj")}
-            others = {name: value for name, value in vars(self).items() if not name.startswith("_")}
-            more = {"attributes": dict(self._attributes), "others": others}
+            more = {"attributes": dict(self._attributes), "others": self._hung_on()}
             return state | {name: values for name, values in more.items() if values}
+
+    def _hung_on(self) -> dict[str, Any]:
+        """What somebody has put on it by names of his own."""
+        return {name: value for name, value in vars(self).items() if not name.startswith("_")}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__init__(state["params"], model_file=state["model"])  # type: ignore[misc]
@@ -475,6 +488,7 @@ class Booster(ModelView):
         return (self._attributes if self._model is None else self._model.attributes).get(key)
 
     def attributes(self) -> dict[str, str]:
+        """All attributes of the model, or of the one that is to come."""
         return dict(self._attributes if self._model is None else self._fitted().attributes)
 
     def set_attr(self, **attributes: str | None) -> None:

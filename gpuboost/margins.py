@@ -31,12 +31,17 @@ def start_margin(
     base_score, which without an objective is that margin itself."""
     given = dmatrix.base_margins
     if given is not None:
-        if len(given) != n_outputs:
-            raise ValueError(f"base_margin has {len(given)} columns, the model has {n_outputs} outputs. Give one for each.")
+        check_base_margin(dmatrix, n_outputs)
         return given.copy() if memory is None else memory.put(given.copy())
     scores = np.full(n_outputs, base_score, np.float32)
     margins = objective.base_margin(scores) if objective is not None else scores
     return np.repeat(margins[:, None], n_rows, axis=1) if memory is None else memory.spread(margins, n_rows)
+
+
+def check_base_margin(dmatrix: DMatrix, n_outputs: int) -> None:
+    """ValueError where the matrix has a base_margin of another width."""
+    if (given := dmatrix.base_margins) is not None and len(given) != n_outputs:
+        raise ValueError(f"base_margin has {len(given)} columns, the model has {n_outputs} outputs. Give one for each.")
 
 
 def model_source(model: Model, dmatrix: DMatrix, by_name: bool) -> ColumnSource | None:

@@ -20,12 +20,17 @@ __all__ = ["ModelView"]
 
 
 class ModelView(ABC):
-    """The reading methods of Booster. Each raises NotFittedError where there is no model yet."""
+    """The reading methods of Booster. Each raises NotFittedError where nothing is known of a model yet."""
 
     @property
     @abstractmethod
     def model(self) -> Model:
         """What a model file holds. Raises NotFittedError before training."""
+
+    @property
+    @abstractmethod
+    def shown(self) -> Model:
+        """The model to be looked at; before training what is known of it."""
 
     @abstractmethod
     def take_model(self, model: Model) -> None:
@@ -40,16 +45,16 @@ class ModelView(ABC):
         return bytearray(dumps(self.model, raw_format, get_config()["category_container"]))
 
     def num_features(self) -> int:
-        return self.model.n_features
+        return self.shown.n_features
 
     def get_categories(self, export_to_arrow: bool = True) -> CategoryContainer:
         """The categories of the columns that it was trained on. export_to_arrow : accepted for XGBoost's sake."""
-        return CategoryContainer(self.model.n_features, self.model.feature_names, self.model.categories)
+        return CategoryContainer(self.shown.n_features, self.shown.feature_names, self.shown.categories)
 
     @property
     def feature_names(self) -> list[str] | None:
         """The names of the columns, which can be set: a copy."""
-        return copy(self.model.feature_names)
+        return copy(self.shown.feature_names)
 
     @feature_names.setter
     def feature_names(self, names: Iterable[Any] | None) -> None:
@@ -58,7 +63,7 @@ class ModelView(ABC):
     @property
     def feature_types(self) -> list[str] | None:
         """Their types, which can be set: a copy."""
-        return copy(self.model.feature_types)
+        return copy(self.shown.feature_types)
 
     @feature_types.setter
     def feature_types(self, types: Iterable[str] | None) -> None:
@@ -74,11 +79,11 @@ class ModelView(ABC):
 
     def attributes(self) -> dict[str, str]:
         """All attributes of the model."""
-        return dict(self.model.attributes)
+        return dict(self.shown.attributes)
 
     def get_dump(self, fmap: str | os.PathLike[str] = "", with_stats: bool = False, dump_format: str = "text") -> list[str]:
         """One text per tree: "text", "json" or "dot" (Graphviz). fmap : feature map file whose names and types to use."""
-        return dump_trees(self.model, dump_format, with_stats, *read_feature_map(fmap))
+        return dump_trees(self.shown, dump_format, with_stats, *read_feature_map(fmap))
 
     def dump_model(
         self, fout: str | os.PathLike[str], fmap: str | os.PathLike[str] = "", with_stats: bool = False, dump_format: str = "text"
@@ -92,7 +97,7 @@ class ModelView(ABC):
     ) -> dict[str, float | list[float]]:
         """Name → importance of the features that splits use: weight, gain, cover, total_gain or total_cover
         (inspection.py). Of gblinear, by weight: the weight of every column, of several outputs a list."""
-        return inspection.feature_scores(self.model, importance_type, read_feature_map(fmap)[0])
+        return inspection.feature_scores(self.shown, importance_type, read_feature_map(fmap)[0])
 
     def get_fscore(self, fmap: str | os.PathLike[str] = "") -> dict[str, float | list[float]]:
         """get_score by weight, the number of splits."""
@@ -100,10 +105,10 @@ class ModelView(ABC):
 
     def trees_to_dataframe(self, fmap: str | os.PathLike[str] = "") -> Any:
         """All nodes as a pandas DataFrame."""
-        return inspection.trees_to_dataframe(self.model, *read_feature_map(fmap))
+        return inspection.trees_to_dataframe(self.shown, *read_feature_map(fmap))
 
     def get_split_value_histogram(
         self, feature: str, fmap: str | os.PathLike[str] = "", bins: int | None = None, as_pandas: bool = True
     ) -> Any:
         """How often which thresholds of a feature were chosen."""
-        return inspection.split_value_histogram(self.model, feature, bins, as_pandas, read_feature_map(fmap)[0])
+        return inspection.split_value_histogram(self.shown, feature, bins, as_pandas, read_feature_map(fmap)[0])

@@ -20,7 +20,7 @@ from gpuboost.kernels.jit import launch, parallel_kernel
 from gpuboost.kernels.scalar import float_key
 
 DIGIT_BITS = 11
-ROWS_OF_THREAD = 2**16  # at least: threads are woken eight times
+ROWS_OF_THREAD = 2**16  # at least: threads are woken nine times
 
 
 @parallel_kernel
@@ -30,7 +30,7 @@ def sum_by_prediction_cpu(prediction, label, weight, unit, words, spare, sums, n
     prediction : float32 (n,), IN, n below 2^32. label : float32 (n,), IN, from 0 to 1.
     weight : int64 (n,) or (0,), IN. Empty: every row weighs 1. unit : int64. A row counts round(label · unit) of unit positive.
     words, spare : uint64 (n,), SCRATCH.
-    sums : int64 (3, n), OUT. Of each: what falls as predictions do (contract.RowReducer), Σ weight · positive units, and
+    sums : int64 (3, n), OUT. Of each: what rises as predictions fall (contract.RowReducer), Σ weight · positive units, and
         Σ weight · the other units.
     """
     ends = empty((n_threads, 2), np.uint32)

@@ -946,11 +946,19 @@ def test_a_booster_with_a_matrix_answers_before_its_first_round():
     rmse = float(booster.eval(data, "t").split(":")[1])
     assert rmse == pytest.approx(np.sqrt(np.mean((y - 0.5) ** 2)), rel=1e-6)
     assert booster.num_features() == X.shape[1] and booster.feature_names == data.feature_names and booster.get_dump() == []
-    assert gb.Booster(model_file=booster.save_raw()).predict(data).tolist() == [0.5] * len(y)
-    for other in (pickle.loads(pickle.dumps(booster)), booster.copy(), booster):
+    assert booster.predict(data).tolist() == [0.5] * len(y)
+    assert gb.Booster({"booster": "gblinear"}, [data]).eval(data).startswith("[0]\teval-rmse:")
+    for ask in (booster.save_raw, lambda: booster[:], lambda: setattr(booster, "feature_names", data.feature_names)):
+        with pytest.raises(gb.NotFittedError):  # a training would go on from base_score, which it is to estimate
+            ask()
+    for other in (pickle.loads(pickle.dumps(booster)), booster.copy(), gb.Booster(model_file=booster), booster):
         assert other.attributes() == {"run": "7"} and other.attr("run") == "7"
         other.update(data, 0)
         assert other.attributes() == {"run": "7"} and other.num_boosted_rounds() == 1
+    alike = gb.Booster({}, [data])
+    alike.eval(data)
+    alike.update(data, 0)
+    assert digest(alike.model) == digest(gb.train({}, data, 1).model)  # nothing of what was shown stays
     booster.load_model(gb.train({}, data, 1).save_raw())
     assert booster.attributes() == {}
     assert gb.Booster().attributes() == {}
@@ -959,10 +967,11 @@ def test_a_booster_with_a_matrix_answers_before_its_first_round():
         alone.get_dump()
 
 
-def test_what_somebody_has_hung_on_a_booster_is_pickled():
+def test_what_somebody_has_hung_on_a_booster_is_pickled_and_copied():
     booster = gb.Booster({"max_depth": 2})
     booster.note = {"of": "mine"}
-    assert pickle.loads(pickle.dumps(booster)).note == {"of": "mine"}
+    for other in (pickle.loads(pickle.dumps(booster)), booster.copy(), copy.deepcopy(booster), gb.Booster(model_file=booster)):
+        assert other.note == {"of": "mine"} and other.params.max_depth == 2
 
 
 def test_a_parameter_without_its_value_is_refused():

@@ -297,9 +297,16 @@ def test_refit_full_joins_categories_by_value_and_refuses_before_it_trains(monke
     both = pd.concat([frame, frame[own]])
     expected = gb.GPUBoostClassifier(n_estimators=rounds).fit(both, np.concatenate([y, y[own]]))
     np.testing.assert_array_equal(model.predict_proba(frame), expected.predict_proba(frame))
+    in_order = frame.assign(k=frame["k"].cat.as_ordered())
+    same = gb.GPUBoostClassifier(**options, refit_full=True).fit(frame, y, eval_set=[(in_order, y)], verbose=False)
+    assert same.get_booster().num_boosted_rounds() > 0
     pl = pytest.importorskip("polars")
     head = pl.DataFrame({"k": pl.Series(list("abc") * 30, dtype=pl.Enum(list("abc")))})
     tail = pl.DataFrame({"k": pl.Series(list("ab") * 30, dtype=pl.Enum(list("ab")))})
     monkeypatch.setattr(gb.Booster, "update", lambda *_: pytest.fail("trained"))
     with pytest.raises(ValueError, match="refit_full cannot join X and the X of eval_set.*of the same types"):
         gb.GPUBoostClassifier(**options, refit_full=True).fit(head, y, eval_set=[(tail, y[:60])])
+    codes = frame.assign(k=frame["k"].cat.codes)
+    for pair in ((frame, codes), (codes, frame)):
+        with pytest.raises(ValueError, match="refit_full cannot join .*'k' is of categories in one of them only"):
+            gb.GPUBoostClassifier(**options, refit_full=True).fit(pair[0], y, eval_set=[(pair[1], y)])

@@ -158,13 +158,12 @@ def _integer_weights(weight: Array, label: Array, comm: Communicator) -> Array:
     largest = float(bits.astype(np.int32).view(np.float32)[0])
     global_rows = sum(comm.allgather_int(len(label)))
     scale = 2.0 ** (min(30, 51 - global_rows.bit_length()) - math.frexp(largest)[1])
-    units = np.floor(weight.astype(np.float64) * scale + 0.5).astype(np.int64)
-    return np.maximum(units, (weight > 0).astype(np.int64))  # a class of rows that weigh next to nothing is one
+    return np.floor(weight.astype(np.float64) * scale + 0.5).astype(np.int64)
 
 
 def _of_all_workers(own: Array, comm: Communicator) -> Iterator[Array]:
     """int64 (2, n): all workers' positives and negatives of each prediction, by falling prediction, part after part. own : of
-    this worker, with what falls as they do."""
+    this worker, with what rises as they fall."""
     if comm.size == 1:
         yield own[1:]
         return

@@ -19,7 +19,7 @@ def check_tables(X: Any, more: Any) -> None:
         )
     if hasattr(X, "columns"):
         try:
-            _join_frames(X[:1], more[:1])
+            _check_categories(X, more, _join_frames(X[:1], more[:1]))
         except Exception as error:  # of whichever library
             reason = str(error).partition("\n")[0]
             raise ValueError(
@@ -45,8 +45,21 @@ def _join_frames(X: Any, more: Any) -> Any:
         for name in X.select_dtypes("category"):
             if hasattr(more[name], "cat"):
                 categories = X[name].cat.categories.union(more[name].cat.categories, sort=False)
-                X, more = (frame.assign(**{name: frame[name].cat.set_categories(categories)}) for frame in (X, more))
+                ordered = X[name].cat.ordered
+                X, more = (
+                    frame.assign(**{name: frame[name].cat.set_categories(categories, ordered=ordered)}) for frame in (X, more)
+                )
     return nw.concat([nw.from_native(X), nw.from_native(more)]).to_native()
+
+
+def _check_categories(*frames: Any) -> None:
+    """ValueError where a column is of categories in some of these only."""
+    import narwhals as nw
+
+    schemas = [nw.from_native(frame).schema for frame in frames]
+    for name in schemas[0]:
+        if len({isinstance(schema[name], (nw.Categorical, nw.Enum)) for schema in schemas}) > 1:
+            raise ValueError(f"column {name!r} is of categories in one of them only")
 
 
 def join_rows(name: str, first: Any, n_first: int, more: Any, n_more: int, default: float | None) -> np.ndarray | None:

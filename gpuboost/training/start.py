@@ -16,7 +16,7 @@ from gpuboost.data.dmatrix import DMatrix
 from gpuboost.data.quantile_dmatrix import QuantileDMatrix
 from gpuboost.growing.plan import resolve_columns, trees_of_round
 from gpuboost.linear.boosting import LinearBoosting
-from gpuboost.margins import start_margin
+from gpuboost.margins import check_base_margin, start_margin
 from gpuboost.metrics import get_metric
 from gpuboost.model.linear import Linear
 from gpuboost.model.model import Model
@@ -171,6 +171,7 @@ def _boosting(
     weights = dtrain.get_float_info("feature_weights").tolist()
     resolved = resolve_columns(params, dtrain.feature_names, dtrain.num_col(), weights)
     _check_vector_leaves(resolved, model.n_outputs, objective)
+    check_base_margin(dtrain, model.n_outputs)
     start = partial(start_margin, dtrain, dtrain.num_row(), model.base_score, objective, model.n_outputs, backend.memory)
     _check_fine_bins(dtrain, params)
     by_category = params.bins_categories and dtrain.has_categories

@@ -40,7 +40,7 @@ def test_a_hand_sized_table():
     assert summed([1, 2, 1], [0.25, 1, 0.5], unit=1024)[1:].T.tolist() == [[1024, 0], [256 + 512, 768 + 512]]
 
 
-def test_what_stands_first_falls_as_predictions_do_and_is_their_own():
+def test_what_stands_first_rises_as_predictions_fall_and_is_their_own():
     values = np.array([-np.inf, -3e38, -1, -1e-45, 0, 1e-45, 1, 3e38, np.inf], F)
     order = summed(values, np.zeros(9))[0]
     assert (np.diff(order) > 0).all() and order[4] == 0  # of the largest first; that of 0 is 0

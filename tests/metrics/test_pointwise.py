@@ -117,7 +117,7 @@ def test_alphas_must_be_given():
 
 @pytest.mark.parametrize("metric", ["error", "logloss", "rmse", "mae", "mape", "mphe", "rmsle", "poisson-nloglik", "error@0.3"])
 def test_metrics_of_single_predictions_are_not_for_classes(metric):
-    """As in XGBoost, which names merror and mlogloss."""
+    """As in XGBoost but for mphe; it names merror and mlogloss, too."""
     X, y = np.random.default_rng(0).random((60, 2)), np.arange(60) % 3
     data = gb.DMatrix(X, y)
     fix = f"Use m{metric}" if metric in ("error", "logloss") else "Use "

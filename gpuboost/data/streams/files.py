@@ -93,7 +93,8 @@ def table_files(path: str) -> list[str]:
         found = sorted(glob.glob(os.path.join(glob.escape(path), "**"), recursive=True))
         files = [file for file in found if os.path.isfile(file) and (file.endswith(SUFFIXES) or "format=" in options)]
         if not files:
-            raise FileNotFoundError(f"the folder {path!r} holds no file that ends in {', '.join(SUFFIXES)}.")
+            ending = "" if "format=" in options else f" that ends in {', '.join(SUFFIXES)}"
+            raise FileNotFoundError(f"the folder {path!r} holds no file{ending}.")
         if "=" in os.path.dirname(os.path.relpath(files[0], path)):
             raise ValueError(
                 f"the folder {path!r} is partitioned by columns, which its files lack ({os.path.relpath(files[0], path)}). "
