@@ -40,7 +40,7 @@ LAST_MEMORY = 2**24  # bytes of histograms of the last level that are worked on 
 LAST_NODES = 4  # for each thread
 ROOM_FOR_ROUNDS = 1536  # nodes, of rounds that are grown in one call; with 4096 1,000 × 7 take as long and 2 MB more
 BIN_VISITS = 1  # entries that a walk over columns visits in the time that histograms take for one bin of one node; half of it,
-CACHED_BINS = 2**19  # where a node has so few that they stay in a cache: 8 MB
+CACHED_BINS = 2**17  # where a node has so few that they stay in a cache, and all nodes' take little memory: 2 MB
 
 
 class CpuTrees(Trees):
@@ -315,8 +315,8 @@ class CpuTrees(Trees):
         # 159, 159; 20k × 30,000 111, 113, 128, 142; 100k × 200, one in 20, 51, 36, 33, 33. Of two threads ½ is the slower one.
         # Walks need no memory: 200k × 2000 of depth 10, 252 -> 175 MB. One-hot categories, packed, walks only -> with histograms:
         # 316 -> 42 ms. On an AMD EPYC (Zen 4, 2026-11-28), 1 -> ½ visits, one thread and two: 200k × 500, one cell in 50, depth 6
-        # 54 -> 39, 34 -> 25, depth 10, of labels hard to learn, 110 -> 75, 71 -> 60; 200k × 2000, one in 200, 91 -> 74, 50 -> 49.
-        # But of wider histograms: 20k × 30,000, one in 500, 91 -> 100, 55 -> 62; 5,000 × 20,000, one in 100, 70 -> 70, 43 -> 48.
+        # 54 -> 39, 34 -> 25, depth 10, of labels hard to learn, 110 -> 75, 71 -> 60. But of wider histograms 200k × 2000, one in 200,
+        # 91 -> 74, 50 -> 49 and 100 MB more; 20k × 30,000, one in 500, 91 -> 100, 55 -> 62.
         n_bins = int(self.plan.columns.offsets[-1])
         n_visits = n_frontier * n_bins * BIN_VISITS // (2 if n_bins <= CACHED_BINS else 1)
         return self._binned.representation is Representation.SORTED or n_visits > self._walk.n_entries(self.plan.columns)
