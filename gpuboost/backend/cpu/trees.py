@@ -315,8 +315,8 @@ class CpuTrees(Trees):
         # 159, 159; 20k × 30,000 111, 113, 128, 142; 100k × 200, one in 20, 51, 36, 33, 33. Of two threads ½ is the slower one.
         # Walks need no memory: 200k × 2000 of depth 10, 252 -> 175 MB. One-hot categories, packed, walks only -> with histograms:
         # 316 -> 42 ms. On an AMD EPYC (Zen 4, 2026-11-28), 1 -> ½ visits, one thread and two: 200k × 500, one cell in 50, depth 6
-        # 54 -> 39, 34 -> 25, depth 10, of labels hard to learn, 110 -> 75, 71 -> 60. But of wider histograms 200k × 2000, one in 200,
-        # 91 -> 74, 50 -> 49 and 100 MB more; 20k × 30,000, one in 500, 91 -> 100, 55 -> 62.
+        # 54 -> 39, 34 -> 25, depth 10, of labels hard to learn, 110 -> 75, 71 -> 60. But of wider histograms 200k × 2000, one in
+        # 200, 91 -> 74, 50 -> 49 and 100 MB more; 20k × 30,000, one in 500, 91 -> 100, 55 -> 62.
         n_bins = int(self.plan.columns.offsets[-1])
         n_visits = n_frontier * n_bins * BIN_VISITS // (2 if n_bins <= CACHED_BINS else 1)
         return self._binned.representation is Representation.SORTED or n_visits > self._walk.n_entries(self.plan.columns)
