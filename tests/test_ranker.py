@@ -108,3 +108,21 @@ def test_queries_may_be_a_column():
         assert gb.DMatrix(X, y, **given).get_uint_info("group_ptr").tolist() == expected.get_uint_info("group_ptr").tolist()
     with pytest.raises(ValueError, match="qid must hold integers in one dimension"):
         gb.DMatrix(X, y, qid=np.zeros((40, 2), int))
+
+    class Halves(gb.DataIter):
+        def __init__(self, queries):
+            super().__init__()
+            self.queries, self.at = queries, 0
+
+        def next(self, give):
+            own, self.at = slice(self.at, self.at + 20), self.at + 20
+            if own.start < 40:
+                give(data=X[own], label=y[own], qid=self.queries[own])
+            return int(own.start < 40)
+
+        def reset(self):
+            self.at = 0
+
+    given = numbers, numbers[:, None]
+    models = {digest(gb.train({"objective": "rank:ndcg"}, gb.QuantileDMatrix(Halves(q)), 2).model) for q in given}
+    assert models == {digest(gb.train({"objective": "rank:ndcg"}, expected, 2).model)}

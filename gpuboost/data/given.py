@@ -10,8 +10,8 @@ from gpuboost.data.tables.numbers import as_floats
 from gpuboost.errors import RowError
 
 __all__ = [
-    "as_bound", "as_columns", "as_feature_weights", "as_integers", "as_weights", "group_ptr", "is_empty", "row_numbers",
-    "sizes_of_queries",
+    "as_bound", "as_columns", "as_feature_weights", "as_integers", "as_weights", "group_ptr", "is_empty", "one_dimension",
+    "row_numbers", "sizes_of_queries",
 ]  # fmt: skip
 
 LARGEST_USUAL_WEIGHT = 1e6
@@ -93,7 +93,7 @@ def as_weights(values: Any, n_rows: int, first_rows: np.ndarray) -> np.ndarray:
 
 def group_ptr(group: Any, n_rows: int) -> np.ndarray:
     """uint32 (n_groups + 1,), first rows, of the numbers of rows in each group."""
-    sizes = as_integers("group", _flat("group", group))
+    sizes = as_integers("group", one_dimension("group", group))
     total = sum(sizes.tolist())  # of Python's integers, which do not overflow
     if (sizes < 0).any():
         raise ValueError(f"group must hold the rows of each query, got {sizes.min()} for query {sizes.argmin()}. Count anew.")
@@ -104,7 +104,7 @@ def group_ptr(group: Any, n_rows: int) -> np.ndarray:
 
 def sizes_of_queries(qid: Any, n_rows: int) -> np.ndarray:
     """Rows of each query, of one number per row that never decreases."""
-    values = as_integers("qid", _flat("qid", qid))
+    values = as_integers("qid", one_dimension("qid", qid))
     if len(values) != n_rows:
         raise ValueError(f"qid has {len(values)} rows, data has {n_rows}. Both need the same rows.")
     falls = values[1:] < values[:-1]
@@ -142,8 +142,8 @@ def row_numbers(rindex: Any, n_rows: int, name: str = "rindex") -> np.ndarray:
     return rows.astype(np.intp)
 
 
-def _flat(name: str, values: Any) -> np.ndarray:
-    """One column as an array of one dimension."""
+def one_dimension(name: str, values: Any) -> np.ndarray:
+    """An array, of one column flat."""
     array = _as_array(name, values)
     return array.reshape(-1) if array.ndim == 2 and array.shape[1] == 1 else array
 
