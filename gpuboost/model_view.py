@@ -77,10 +77,6 @@ class ModelView(ABC):
         names, types, categories = features.names, features.types, features.categories
         self.take_model(replace(self.model, feature_names=names, feature_types=types, categories=categories))
 
-    def attributes(self) -> dict[str, str]:
-        """All attributes of the model."""
-        return dict(self.shown.attributes)
-
     def get_dump(self, fmap: str | os.PathLike[str] = "", with_stats: bool = False, dump_format: str = "text") -> list[str]:
         """One text per tree: "text", "json" or "dot" (Graphviz). fmap : feature map file whose names and types to use."""
         return dump_trees(self.shown, dump_format, with_stats, *read_feature_map(fmap))

@@ -1,5 +1,5 @@
 """Weights of positive and negative rows by falling prediction, in NumPy's functions, which hand arrays on a GPU to CuPy. The CPU
-has a kernel for many rows (kernels/prediction_order.py)."""
+has a kernel of its own (kernels/prediction_order.py)."""
 
 from typing import Any
 

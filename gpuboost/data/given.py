@@ -10,8 +10,8 @@ from gpuboost.data.tables.numbers import as_floats
 from gpuboost.errors import RowError
 
 __all__ = [
-    "as_bound", "as_columns", "as_feature_weights", "as_integers", "as_weights", "group_ptr", "is_empty", "one_dimension",
-    "row_numbers", "sizes_of_queries",
+    "as_bound", "as_columns", "as_feature_weights", "as_integers", "as_weights", "group_ptr", "is_empty", "query_integers",
+    "row_numbers", "sizes_of_queries", "unmasked",
 ]  # fmt: skip
 
 LARGEST_USUAL_WEIGHT = 1e6
@@ -93,7 +93,7 @@ def as_weights(values: Any, n_rows: int, first_rows: np.ndarray) -> np.ndarray:
 
 def group_ptr(group: Any, n_rows: int) -> np.ndarray:
     """uint32 (n_groups + 1,), first rows, of the numbers of rows in each group."""
-    sizes = as_integers("group", one_dimension("group", group))
+    sizes = query_integers("group", group)
     total = sum(sizes.tolist())  # of Python's integers, which do not overflow
     if (sizes < 0).any():
         raise ValueError(f"group must hold the rows of each query, got {sizes.min()} for query {sizes.argmin()}. Count anew.")
@@ -104,7 +104,7 @@ def group_ptr(group: Any, n_rows: int) -> np.ndarray:
 
 def sizes_of_queries(qid: Any, n_rows: int) -> np.ndarray:
     """Rows of each query, of one number per row that never decreases."""
-    values = as_integers("qid", one_dimension("qid", qid))
+    values = query_integers("qid", qid)
     if len(values) != n_rows:
         raise ValueError(f"qid has {len(values)} rows, data has {n_rows}. Both need the same rows.")
     falls = values[1:] < values[:-1]
@@ -142,10 +142,10 @@ def row_numbers(rindex: Any, n_rows: int, name: str = "rindex") -> np.ndarray:
     return rows.astype(np.intp)
 
 
-def one_dimension(name: str, values: Any) -> np.ndarray:
-    """An array, of one column flat."""
+def query_integers(name: str, values: Any) -> np.ndarray:
+    """as_integers, also of one column."""
     array = _as_array(name, values)
-    return array.reshape(-1) if array.ndim == 2 and array.shape[1] == 1 else array
+    return as_integers(name, array.reshape(-1) if array.ndim == 2 and array.shape[1] == 1 else array)
 
 
 def as_integers(name: str, values: Any) -> np.ndarray:
@@ -174,10 +174,15 @@ def _numbers(name: str, values: Any) -> np.ndarray:
     return array
 
 
+def unmasked(values: Any) -> Any:
+    """The same, masked entries as NaN."""
+    return np.ma.filled(values.astype(np.float64), np.nan) if np.ma.is_masked(values) else values
+
+
 def _as_array(name: str, values: Any) -> np.ndarray:
     """Anything array-like as NumPy makes an array of it, masked entries as NaN; ValueError where it cannot."""
     values = host_array(values)
     try:
-        return np.asarray(np.ma.filled(values.astype(np.float64), np.nan) if np.ma.is_masked(values) else values)
+        return np.asarray(unmasked(values))
     except Exception as error:  # every library has its own
         raise ValueError(f"{name} must hold numbers in rows of equal length: {error}. Pass a NumPy array.") from None

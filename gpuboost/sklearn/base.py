@@ -16,7 +16,7 @@ from gpuboost.booster import Booster
 from gpuboost.callback import LearningRateScheduler
 from gpuboost.custom_objective import Objective
 from gpuboost.data.dmatrix import DMatrix
-from gpuboost.data.given import is_empty
+from gpuboost.data.given import is_empty, unmasked
 from gpuboost.data.tables.device import host_array, is_device_table, open_device_table
 from gpuboost.explanation import explainer
 from gpuboost.labels import has_classes
@@ -275,8 +275,7 @@ class GPUBoostModel(BaseEstimator):
 
     def _encoded(self, y: Any, where: str) -> np.ndarray:
         """Labels as training takes them. A single column of two dimensions is flattened with a DataConversionWarning."""
-        y = host_array(y)
-        y = np.ma.filled(y.astype(np.float64), np.nan) if np.ma.is_masked(y) else y
+        y = unmasked(host_array(y))
         y = y.to_numpy() if hasattr(y, "iloc") else np.asarray(y)
         return column_or_1d(y, warn=True) if y.ndim == 2 and y.shape[1] == 1 else y
 

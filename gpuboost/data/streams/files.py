@@ -91,9 +91,10 @@ def table_files(path: str) -> list[str]:
     path, options = _options(path)
     if os.path.isdir(path):
         found = sorted(glob.glob(os.path.join(glob.escape(path), "**"), recursive=True))
-        files = [file for file in found if os.path.isfile(file) and (file.endswith(SUFFIXES) or "format=" in options)]
+        says_form = "format=" in options
+        files = [file for file in found if os.path.isfile(file) and (says_form or file.endswith(SUFFIXES))]
         if not files:
-            ending = "" if "format=" in options else f" that ends in {', '.join(SUFFIXES)}"
+            ending = "" if says_form else f" that ends in {', '.join(SUFFIXES)}"
             raise FileNotFoundError(f"the folder {path!r} holds no file{ending}.")
         if "=" in os.path.dirname(os.path.relpath(files[0], path)):
             raise ValueError(

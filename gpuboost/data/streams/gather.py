@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from gpuboost.config import warn
-from gpuboost.data.given import as_integers, is_empty, one_dimension
+from gpuboost.data.given import is_empty, query_integers
 from gpuboost.data.info import MatrixInfo
 from gpuboost.data.streams.batch import Batch
 from gpuboost.data.tables.device import host_array
@@ -288,7 +288,7 @@ class _Rows:
                 raise ValueError(f"{name} has 0 rows, data has {source.n_rows}. Both need the same rows.")
         checked = MatrixInfo(source.n_rows, missing_labels=self._missing_labels).updated(source.n_features, **given)
         for name, values in given.items():
-            part = getattr(checked, name) if name in OF_ROWS else as_integers(name, one_dimension(name, values))  # a copy
+            part = getattr(checked, name) if name in OF_ROWS else query_integers(name, values)  # a copy
             known = self._parts.setdefault(name, [])
             if known and known[0].shape[:-1] != part.shape[:-1]:
                 raise ValueError(f"its {name} has {len(part)} columns, that of the first batch {len(known[0])}. Give as many.")
