@@ -4,7 +4,7 @@ import numpy as np
 
 from gpuboost.backend.fixed_point import check_finite, magnitudes
 from gpuboost.backend.row_sums import RowSums
-from gpuboost.custom_objective import GivenGradients, custom_gradients, warn_of_negative_hessians
+from gpuboost.custom_objective import Given, GivenGradients, custom_gradients, warn_of_negative_hessians
 from gpuboost.data.dmatrix import DMatrix
 from gpuboost.objectives import Objective
 
@@ -29,7 +29,10 @@ class HostGradients:
             maxima = np.zeros((self._n_threads, len(margin), 2), np.int64)
             objective.gradients_cpu(margin, rows.label, rows.weight, objective.parameters, grad, hess, maxima, self._n_threads)
         else:
-            grad, hess = objective.stage(rows, n_rounds) if obj is None else custom_gradients(obj, margin, self._dtrain)
+            given = Given(*objective.stage(rows, n_rounds)) if obj is None else custom_gradients(obj, margin, self._dtrain)
+            if given.few is not None:
+                raise ValueError("split_grad of a TreeObjective is for growing trees, and none are grown here. Return None.")
+            grad, hess = given.grad, given.hess
             if obj is not None and not self._has_warned:
                 self._has_warned = warn_of_negative_hessians(hess, self._verbosity)
             grad, hess = grad.copy(), np.where((hess < 0) & np.isfinite(hess), np.float32(0), hess)

@@ -206,7 +206,7 @@ class NaiveTraining(Training, Gradients, Trees):
         self.rows, self.settings = rows, params
         self.outputs = [range(first, first + leaf_size) for first in range(0, n_trees * leaf_size, leaf_size)]  # of each tree
         self.codes = np.concatenate([page.columns for page in rows.binned.pages], axis=1).astype(np.int64)
-        self.margin = rows.margin.copy()
+        self.margin = rows.margin
         self.grad, self.hess = np.zeros(rows.margin.shape, F), np.zeros(rows.margin.shape, F)
         n_searched = params.searched_outputs(leaf_size)
         self.searched = [range(first, first + n_searched) for first in range(0, n_trees * n_searched, n_searched)]
@@ -234,8 +234,10 @@ class NaiveTraining(Training, Gradients, Trees):
                     self.grad[output, i], self.hess[output, i] = 0, 0
         return self._largest()
 
-    def set(self, grad, hess):
+    def set(self, grad, hess, few=None):
         self.grad[...], self.hess[...] = grad, np.maximum(hess, F(0))
+        if few is not None:
+            self.few = few[0].copy(), np.maximum(few[1], F(0))
         return self._largest()
 
     def _largest(self):
@@ -305,6 +307,10 @@ class NaiveTraining(Training, Gradients, Trees):
         self.noise = min(self.settings.chance * dispersion, self.settings.usual_cat_noise)
 
     def sketch(self, squares):
+        if self.plan.sketch.is_given:
+            if self.drawn is not None:
+                self.few[0][:, ~self.drawn], self.few[1][:, ~self.drawn] = 0, 0
+            return self._largest_of(*self.few)
         outputs, factors = (part.tolist() for part in choose_outputs(self.plan.sketch, squares.tolist()))
         shape = len(outputs), self.grad.shape[1]
         self.few = np.zeros(shape, F), np.zeros(shape, F)

@@ -18,6 +18,7 @@ import numpy as np
 import pytest
 from rungs import RUNGS, each_rung
 from simulator import ORDERS, SimulatedDevice
+from test_output_sketch import Given, by_turns
 
 import gpuboost as gb
 import gpuboost.backend as backends
@@ -500,6 +501,18 @@ def test_pickled_and_copied_in_the_middle(cuda):
         for each in (booster, *others):
             each.update(dtrain)
             assert digest(each.model) == digest(model_on_cpu("binary", 2, max_depth=1))
+
+
+@pytest.mark.parametrize("draws", [{}, {"subsample": 0.6}], ids=str)
+def test_splits_by_gradients_that_a_user_gives(cuda, draws):
+    """Of another number of outputs from round to round."""
+    params = {"output_sketch": None, "max_leaves": 4, "base_score": 0.25, **draws}
+    options = {"rounds": 4, "params": params, "obj": Given(by_turns)}
+    with computing_on(CpuBackend(1)):
+        on_cpu = train("sketch, drawn", **options).model
+    assert len({tuple(tree.feature) for tree in on_cpu.trees}) > 1
+    with computing_on(cuda):
+        assert digest(train("sketch, drawn", **options).model) == digest(on_cpu)
 
 
 @pytest.mark.sweep(1)

@@ -247,13 +247,6 @@ def test_an_objective_of_a_class_is_told_the_round():
     model = gb.GPUBoostRegressor(n_estimators=3, objective=SquaredError()).fit(X, y)
     np.testing.assert_array_equal(model.predict(X), own.predict(dtrain))
 
-    class OfFewOutputs(SquaredError):
-        def split_grad(self, iteration, grad, hess):
-            return grad, hess
-
-    with pytest.raises(NotImplementedError, match="split_grad of a TreeObjective.*Return None, and use output_sketch"):
-        gb.train({}, dtrain, 1, obj=OfFewOutputs())
-
     class Forgetful(gb.TreeObjective):
         def __call__(self, iteration, y_pred, dtrain):
             return None

@@ -238,9 +238,10 @@ class Gradients(ABC):
         to be maximised over workers."""
 
     @abstractmethod
-    def set(self, grad: np.ndarray, hess: np.ndarray) -> Array:
+    def set(self, grad: np.ndarray, hess: np.ndarray, few: tuple[np.ndarray, np.ndarray] | None = None) -> Array:
         """The same for gradients that a user's objective computed: float32 (n_outputs, n_rows). Negative hessians count as 0,
-        but for −inf, which is as little finite as inf."""
+        but for −inf, which is as little finite as inf. few : float32 (k, n_rows) each, by which splits are searched, for plans
+        whose sketch is given."""
 
     @abstractmethod
     def count_magnitudes(self) -> Array:
@@ -251,7 +252,8 @@ class Gradients(ABC):
     def draw_rows(self, counts: Array | None) -> Array:
         """Draw the rows that the round's plans ask for. counts : count_magnitudes over all workers; None to draw uniformly.
 
-        The gradients of a row drawn with probability p are divided by p. Rows not drawn enter nothing until update_margin.
+        The gradients of a row drawn with probability p are divided by p. Rows not drawn enter nothing until update_margin, and
+        what ``set`` has taken of them for the search of splits is 0 as well.
         Returns the int64 (n_outputs, 2) bits of max |g| and max h among the rows drawn, to be maximised over workers.
         """
 
@@ -260,9 +262,10 @@ class Gradients(ABC):
         Trees.choose_noise. maxima : over all workers. Raises FloatingPointError as quantise."""
         raise NotImplementedError
 
-    def sketch(self, squares: Array) -> Array:
+    def sketch(self, squares: Array | None) -> Array:
         """Combine the outputs as the round's plan asks (kernels/output_sketch.py); returns int64 (k, 2) bits of max |g| and max h
-        of the combinations, to be maximised over workers. Splits are searched by them, leaves weighed by all outputs."""
+        of the combinations, or of those that ``set`` has taken, to be maximised over workers. Splits are searched by them, leaves
+        weighed by all outputs. squares : over all workers; None where the plan does not ask for them."""
         raise NotImplementedError
 
     @abstractmethod
@@ -394,7 +397,8 @@ class LeafQuantiles(ABC):
 class Training(ABC, Generic[Pending]):
     """One training: everything that lasts from round to round, in the backend's memory.
 
-    margin : float32 (n_outputs, n_rows). Current margins of the training rows, at which gradients are computed.
+    margin : float32 (n_outputs, n_rows). Current margins of the training rows, at which gradients are computed; the array that
+        they start from, where it lies in the backend's memory.
     leaf_quantiles : None where leaves are weighed by the gradients alone.
     trees_at_once : as how many trees a plan had better come, one part after another; None: as all of them.
     plans_at_once : of how many plans the trees had better be fetched together.

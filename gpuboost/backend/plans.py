@@ -59,6 +59,11 @@ class OutputSketch:
     size: int
     key: int
 
+    @property
+    def is_given(self) -> bool:
+        """Whether they are a user's instead, which Gradients.set takes (params.GivenSearch)."""
+        return self.method == "given"
+
 
 @dataclass(frozen=True, eq=False)
 class ColumnDraw:
@@ -139,6 +144,11 @@ class Round:
     @property
     def gain(self) -> SplitGain:
         return self.trees[0].gain
+
+    @property
+    def asks_for_squares(self) -> bool:
+        """Whether Gradients.sum_squares is wanted."""
+        return self.chooses_noise or (self.sketch is not None and not self.sketch.is_given)
 
     @property
     def goes_on(self) -> bool:

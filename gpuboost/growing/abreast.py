@@ -8,6 +8,7 @@ from collections import deque
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextvars import copy_context
+from typing import Any
 
 from gpuboost.backend.contract import Array, Formula, Training
 from gpuboost.backend.plans import Round
@@ -29,10 +30,10 @@ class Growers:
         return self._growers[0][1].grow_rounds(plan, n_rounds, objective) if len(self._growers) == 1 else ()
 
     def grow(
-        self, plans: Iterator[Round], objective: Formula, given: tuple[Array, Array] | None, margin: Array | None
+        self, plans: Iterator[Round], objective: Formula, given: Sequence[Any] | None, margin: Array | None
     ) -> Iterator[Training]:
-        """Grow plans, all from the gradients at the trainings' margins as they are now, or from those given, and add their trees
-        to margin, if any, in order.
+        """Grow plans, all from the gradients at the trainings' margins as they are now, or from those given (what Gradients.set
+        takes), and add their trees to margin, if any, in order.
 
         Yields the training of each plan, in their order, which holds its trees until the next one is asked for.
         """
@@ -52,7 +53,7 @@ class Growers:
 
 
 def _grow(
-    training: Training, grower: Grower, plan: Round, objective: Formula, given: tuple[Array, Array] | None, margin: Array | None
+    training: Training, grower: Grower, plan: Round, objective: Formula, given: Sequence[Any] | None, margin: Array | None
 ) -> Training:
     gradients, maxima = training.gradients, None
     if not plan.goes_on:  # else anew: drawing rows takes the gradients of the others away
@@ -63,7 +64,7 @@ def _grow(
 
 def _begin(
     threads: ThreadPoolExecutor, training: Training, grower: Grower, plan: Round, objective: Formula,
-    given: tuple[Array, Array] | None,
+    given: Sequence[Any] | None,
 ) -> Future[Training]:  # fmt: skip
     """_grow in a thread; or here, where the interpreter is about to end and starts none."""
     try:

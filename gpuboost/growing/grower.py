@@ -86,10 +86,10 @@ class Grower:
             maxima = gradients.draw_rows(counts)
         comm.allreduce_max(maxima)
         squares = sketched = None
-        if plan.sketch is not None or plan.chooses_noise:
+        if plan.asks_for_squares:
             squares = gradients.sum_squares(maxima)
             comm.allreduce_sum(squares)
-        if plan.sketch is not None and squares is not None:
+        if plan.sketch is not None:
             sketched = gradients.sketch(squares)
             comm.allreduce_max(sketched)
         sums = gradients.quantise(maxima, sketched)

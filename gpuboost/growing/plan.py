@@ -65,9 +65,10 @@ class Planner:
         return tuple(TreePlan(first, self._leaf_size, rows, columns, self._penalty, self._gain) for first in self.first_outputs)
 
     def _sketch(self, number: int) -> OutputSketch | None:
-        params, size = self._params, self._params.searched_outputs(self._leaf_size)
-        if params.sketch_method is None or size == self._leaf_size:
+        params = self._params
+        if params.sketch_method is None or not params.is_sketched(self._leaf_size):
             return None
+        size = params.searched_outputs(self._leaf_size)
         return OutputSketch(params.sketch_method, size, round_key(params.seed, number, SKETCH_DRAW))
 
 

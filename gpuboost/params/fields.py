@@ -21,7 +21,9 @@ from gpuboost.params.values import (
     parse_split_gain,
 )
 
-__all__ = ["ALIASES", "EVERY_VALUE", "FIELDS", "Params", "TreeParams", "check_param", "most_leaves", "with_aliases"]
+__all__ = [
+    "ALIASES", "EVERY_VALUE", "FIELDS", "GivenSearch", "Params", "TreeParams", "check_param", "most_leaves", "with_aliases",
+]  # fmt: skip
 
 EVERY_VALUE = 2**31 - 1  # as a number of bins: one for each distinct value
 _FROM_0, _FROM_1 = "[0, 2147483647]", "[1, 2147483647]"  # counts that fit 32 bits
@@ -147,6 +149,10 @@ class TreeParams:
     def searched_outputs(self, leaf_size: int) -> int:
         """Gradients by which the splits of a tree of so many outputs are searched."""
         return leaf_size if self.output_sketch is None else min(leaf_size, int(self.output_sketch.partition(":")[2]))
+
+    def is_sketched(self, leaf_size: int) -> bool:
+        """Whether these are other gradients than those of the outputs."""
+        return self.searched_outputs(leaf_size) < leaf_size
 
     def bounds_outputs(self, leaf_size: int) -> bool:
         """Whether each of several outputs of a tree has bounds on its weights."""
@@ -328,6 +334,27 @@ class Params(OtherBoosterParams, ObjectiveParams, TreeParams, GeneralParams):
         if self.tree_method == "exact":
             return EVERY_VALUE
         return min(max(16 * self.max_bin, 1024), 65535) if self.tree_method == "approx" else self.max_bin
+
+
+@dataclass(frozen=True, kw_only=True)
+class GivenSearch(Params):
+    """Params where a TreeObjective gives the gradients that splits are searched by, n_given of them."""
+
+    n_given: int
+
+    @staticmethod
+    def of(params: Params, n_given: int) -> "GivenSearch":
+        return GivenSearch(**{name: getattr(params, name) for name in FIELDS}, n_given=n_given)
+
+    @property
+    def sketch_method(self) -> str:
+        return "given"
+
+    def searched_outputs(self, leaf_size: int) -> int:
+        return self.n_given
+
+    def is_sketched(self, leaf_size: int) -> bool:
+        return True
 
 
 FIELDS = {f.name: f for f in fields(Params)}

@@ -6,6 +6,7 @@
 
 from collections import deque
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from math import inf
 
 from gpuboost.backend import Backend, TrainingRows
@@ -14,7 +15,7 @@ from gpuboost.backend.row_sums import RowSums
 from gpuboost.binned.matrix import BinnedMatrix
 from gpuboost.communicator import Communicator
 from gpuboost.config import verbosity_context, warn
-from gpuboost.custom_objective import GivenGradients, custom_gradients, warn_of_negative_hessians
+from gpuboost.custom_objective import Given, GivenGradients, custom_gradients, warn_of_negative_hessians
 from gpuboost.data.category_statistics import CategoryStatistics
 from gpuboost.data.dmatrix import DMatrix
 from gpuboost.growing.abreast import Growers
@@ -23,7 +24,7 @@ from gpuboost.growing.policy import growth_policy
 from gpuboost.model.model import Model
 from gpuboost.model.tree import Tree
 from gpuboost.objectives import Objective
-from gpuboost.params import Params
+from gpuboost.params import GivenSearch, Params
 from gpuboost.second_dealing import SecondDealing
 from gpuboost.training.dart import Dart
 from gpuboost.training.watch import WatchedMatrices
@@ -55,14 +56,9 @@ class Boosting(UnderWay):
         self.params, self._objective, self._backend, self._comm = params, objective, backend, comm
         self._rows: RowSums | None = None  # those trained on, at their margins, for an objective's stage
         self._n_rounds = model.n_rounds
-        shape = trees_of_round(resolved, model.n_outputs)
-        n_abreast = resolved.num_parallel_tree if comm.size == 1 else 1
-        trainings = backend.start_trainings(n_abreast, rows, resolved, *shape, objective.leaf_alphas(model.n_outputs))
-        self._training: Training = trainings[0]
-        self._planner = Planner(resolved, self.cuts, rows.global_rows, *shape)
-        # Several trees of a plan, where no other plan grows beside it and parts would not be exchanged one by one.
-        self._grows_parts = shape[0] > 1 and comm.size == len(trainings) == 1
-        self._growers = Growers(trainings, comm, growth_policy(resolved), resolved.proposals)
+        self._start(rows, resolved)
+        self._resolved, self._n_given = resolved, 0
+        self._table_rows = replace(rows, margin=self._training.margin)
         self._sum = self._training.margin  # what trees are added to while others still grow from the margins
         if params.num_parallel_tree > 1:
             self._sum = backend.memory.zeros(self._training.margin.shape, self._training.margin.dtype)
@@ -79,6 +75,35 @@ class Boosting(UnderWay):
             own = self._watched.reweighed_rows(dtrain, model, base, margin)
             self._watched.dart = Dart(backend, model, own)
 
+    def _start(self, rows: TrainingRows, resolved: Params) -> None:
+        """Start on the rows' margins."""
+        n_outputs, comm = self.model.n_outputs, self._comm
+        shape = trees_of_round(resolved, n_outputs)
+        n_abreast = resolved.num_parallel_tree if comm.size == 1 else 1
+        trainings = self._backend.start_trainings(n_abreast, rows, resolved, *shape, self._objective.leaf_alphas(n_outputs))
+        self._training: Training = trainings[0]
+        self._planner = Planner(resolved, self.cuts, rows.global_rows, *shape)
+        # Several trees of a plan, where no other plan grows beside it and parts would not be exchanged one by one.
+        self._grows_parts = shape[0] > 1 and comm.size == len(trainings) == 1
+        self._growers = Growers(trainings, comm, growth_policy(resolved), resolved.proposals)
+
+    def _search_given(self, n_given: int) -> None:
+        """Have splits searched by so many gradients that a TreeObjective gives from now on; 0: as the parameters say.
+
+        Raises ValueError where that does not go with these, or workers are given different numbers of them."""
+        if self._comm.size > 1 and len(counts := {*self._comm.allgather_int(n_given)}) > 1:
+            raise ValueError(f"split_grad must return gradients of as many outputs on all workers, got {sorted(counts)}.")
+        if n_given == self._n_given:
+            return
+        resolved = self._resolved
+        if n_given:
+            _check_given(resolved)
+            resolved = GivenSearch.of(resolved, n_given)
+        self.collect_rounds()
+        del self._training, self._growers  # a device may have no room for both
+        self._start(self._table_rows, resolved)
+        self._n_given = n_given
+
     @property
     def table_text(self) -> str:
         """The size of the table as training reads it, for messages."""
@@ -86,18 +111,12 @@ class Boosting(UnderWay):
 
     def boost(self, obj: GivenGradients | None = None) -> None:
         """Grow one round and add it to all margins. obj : a user's objective, instead of the model's own."""
-        training, given, dart = self._training, None, self._watched.dart
+        dart = self._watched.dart
         if dart is not None:
             self.collect_rounds()
             dart.drop(self.params, self._n_rounds)
-        if obj is not None:
-            given = custom_gradients(obj, self._backend.memory.fetch(training.margin), self.dtrain)
-            if not self._has_warned_of_hessians:
-                self._has_warned_of_hessians = warn_of_negative_hessians(given[1], self.params.verbosity)
-        elif self._objective.stage is not None:
-            if self._rows is None:
-                self._rows = self._watched.rows_of(self.dtrain, self.model.n_targets, training.margin, self._comm)
-            given = self._objective.stage(self._rows, self._n_rounds)
+        given = self._given_gradients(obj)
+        training = self._training
         n_at_once = training.trees_at_once if self._grows_parts and not self._watched.reads_pages else None
         plans = self._planner.plans(self._n_rounds, self.params.learning_rate, given is None, n_at_once)
         if self._second is not None:
@@ -118,6 +137,21 @@ class Boosting(UnderWay):
         if carried := self._objective.carried():
             self.model.objective_params = {**self.model.objective_params, **carried}
         self._n_rounds += 1
+
+    def _given_gradients(self, obj: GivenGradients | None) -> Given | None:
+        """Those at the current margins, of a user's objective or of the model's own where the host computes them; else None."""
+        given = None
+        if obj is not None:
+            given = custom_gradients(obj, self._backend.memory.fetch(self._training.margin), self.dtrain)
+            if not self._has_warned_of_hessians:
+                self._has_warned_of_hessians = warn_of_negative_hessians(given.hess, self.params.verbosity)
+        elif self._objective.stage is not None:
+            if self._rows is None:
+                self._rows = self._watched.rows_of(self.dtrain, self.model.n_targets, self._training.margin, self._comm)
+            given = Given(*self._objective.stage(self._rows, self._n_rounds))
+        if obj is not None or self._n_given:
+            self._search_given(0 if given is None or given.few is None else len(given.few[0]))
+        return given
 
     def boost_rounds(self, n_rounds: int) -> int:
         grown: Sequence[object] = ()
@@ -204,3 +238,22 @@ class Boosting(UnderWay):
                     f"(min_child_weight), which is {max(tree.cover[0] / tree.leaf_size for tree in trees):g} for all rows. "
                     "Multiply tiny labels or weights, or lower these parameters or reg_lambda.",
                 )
+
+
+def _check_given(params: Params) -> None:
+    """ValueError for what does not go with gradients that splits alone are searched by."""
+    if params.multi_strategy != "multi_output_tree":
+        raise ValueError(
+            f"multi_strategy must be 'multi_output_tree' with split_grad of a TreeObjective, got {params.multi_strategy!r}: a "
+            "tree of one output is searched by that. Return None from split_grad, or set it."
+        )
+    if any(params.monotone_constraints):
+        raise ValueError(
+            "Monotonic constraints are not supported with reduced gradients: they bound the weights of outputs, and split_grad's "
+            "are of others. Leave monotone_constraints out, or return None from split_grad."
+        )
+    if params.sampling == "gradient_based":
+        raise ValueError(
+            "sampling_method must be 'uniform' with split_grad of a TreeObjective, got 'gradient_based', which weighs the rows "
+            "that it draws by other gradients. Use 'uniform'."
+        )

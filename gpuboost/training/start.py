@@ -213,7 +213,7 @@ def _check_vector_leaves(params: Params, n_outputs: int, objective: Objective) -
     if leaf_size == 1:
         return
     if params.bounds_outputs(leaf_size):
-        if params.searched_outputs(leaf_size) < leaf_size:
+        if params.is_sketched(leaf_size):
             raise ValueError(
                 f"monotone_constraints bound the weights of outputs, and output_sketch={params.output_sketch!r} searches splits "
                 "by combinations of them. Leave one of the two out."

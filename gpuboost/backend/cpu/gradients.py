@@ -8,7 +8,7 @@ from gpuboost.backend.contract import Array, Formula, Gradients, TrainingRows
 from gpuboost.backend.cpu.rows import PageRows
 from gpuboost.backend.fixed_point import check_finite
 from gpuboost.backend.output_sketch import choose_outputs
-from gpuboost.backend.plans import Round
+from gpuboost.backend.plans import Round, RowDraw
 from gpuboost.kernels import row_sampling
 from gpuboost.kernels.histogram import lay_out_by_row_cpu
 from gpuboost.kernels.jit import find_address
@@ -67,9 +67,11 @@ class CpuGradients(Gradients):
         """Of an objective's kernel, before the maxima."""
         return self._margin, self._rows.label, self._rows.weight, objective.parameters, self.grad, self.hess
 
-    def set(self, grad: np.ndarray, hess: np.ndarray) -> Array:
-        self.grad[...] = grad
-        np.copyto(self.hess, np.where((hess < 0) & np.isfinite(hess), np.float32(0), hess))
+    def set(self, grad: np.ndarray, hess: np.ndarray, few: tuple[np.ndarray, np.ndarray] | None = None) -> Array:
+        self.grad[...], self.hess[...] = grad, _not_negative(hess)
+        if few is not None:
+            self.searched = few[0].copy(), _not_negative(few[1])
+            self._largest_given = self._largest(*self.searched)
         return self._largest(self.grad, self.hess)
 
     def _largest(self, grad: np.ndarray, hess: np.ndarray) -> Array:
@@ -86,17 +88,23 @@ class CpuGradients(Gradients):
         return _over_threads(np.add, counts)
 
     def draw_rows(self, counts: Array | None) -> Array:
-        draw, n_threads = self.plan.rows, self._n_threads
+        draw, sketch = self.plan.rows, self.plan.sketch
         assert draw is not None
         threshold = row_sampling.UNIFORM if counts is None else row_sampling.choose_threshold_cpu(counts, draw.n_drawn)
-        keys = np.array(draw.keys, np.uint64)
-        maxima = np.zeros((n_threads, len(self._margin), 2), np.int64)
+        if sketch is not None and sketch.is_given:
+            self._largest_given = self._draw_rows(draw, threshold, *self.searched)  # the same rows, uniformly
+        return self._draw_rows(draw, threshold, self.grad, self.hess)
+
+    def _draw_rows(self, draw: RowDraw, threshold: float, grad: np.ndarray, hess: np.ndarray) -> Array:
+        """Draw them, and take these gradients of all others away. Returns the maxima of those drawn."""
+        n_threads, keys = self._n_threads, np.array(draw.keys, np.uint64)
+        maxima = np.zeros((n_threads, len(grad), 2), np.int64)
         for page in self._pages:
             first_place = np.zeros(-(-len(page.kept) // row_sampling.CHUNK) + 1, np.int64)
             places = np.empty((n_threads, row_sampling.CHUNK), np.uint64)
             row_sampling.draw_rows_cpu(
-                page.kept, page.first_id, self._rows.global_rows, draw.n_drawn, keys, threshold, self.grad[:, page.own],
-                self.hess[:, page.own], page.marks, first_place[1:], maxima, places, n_threads,
+                page.kept, page.first_id, self._rows.global_rows, draw.n_drawn, keys, threshold, grad[:, page.own],
+                hess[:, page.own], page.marks, first_place[1:], maxima, places, n_threads,
             )  # fmt: skip
             np.cumsum(first_place, out=first_place)
             page.n_drawn = int(first_place[-1])
@@ -110,8 +118,10 @@ class CpuGradients(Gradients):
         sum_squares_cpu(self.grad, largest, self._rows.global_rows, sums, self._n_threads)
         return _over_threads(np.add, sums)
 
-    def sketch(self, squares: Array) -> Array:
+    def sketch(self, squares: Array | None) -> Array:
         assert self.plan.sketch is not None
+        if squares is None or self.plan.sketch.is_given:
+            return self._largest_given
         shape = self.plan.sketch.size, self.grad.shape[1]
         if self.searched[0].shape != shape:
             self.searched = np.empty(shape, np.float32), np.empty(shape, np.float32)
@@ -155,6 +165,10 @@ class CpuGradients(Gradients):
             if len(page.by_row):
                 lay_out_by_row_cpu(page.gpair, page.by_row, self._n_threads)
         return _over_threads(np.add, sums)
+
+
+def _not_negative(hess: np.ndarray) -> np.ndarray:
+    return np.where((hess < 0) & np.isfinite(hess), np.float32(0), hess)
 
 
 def _over_threads(combine: np.ufunc, parts: np.ndarray) -> np.ndarray:

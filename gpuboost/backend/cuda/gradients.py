@@ -33,7 +33,7 @@ class CudaGradients(Gradients):
         self._threshold = device.empty(1, np.float64)
         self.searched, self._maxima = (self.grad, self.hess), empty((n_outputs, 2), np.int64)
         self._squares = empty(n_outputs, np.int64)
-        if n_searched < n_outputs:
+        if params.is_sketched(n_outputs):
             few = n_searched, margin.shape[1]
             self.searched = empty(few, np.float32), empty(few, np.float32)
             self._sketched = empty((n_searched, 2), np.int64)
@@ -63,15 +63,21 @@ class CudaGradients(Gradients):
         )  # fmt: skip
         return self._maxima
 
-    def set(self, grad: np.ndarray, hess: np.ndarray) -> Array:
-        device, xp = self.device, self.device.xp
+    def set(self, grad: np.ndarray, hess: np.ndarray, few: tuple[np.ndarray, np.ndarray] | None = None) -> Array:
         self._are_maxima_clear = False
-        self.grad[...] = device.put(grad, np.float32)
-        hess = device.put(hess, np.float32)
-        self.hess[...] = xp.where((hess <= 0) & xp.isfinite(hess), np.float32(0), hess)  # NaN and infinities stay
-        for k, values in enumerate((self.grad, self.hess)):
-            self._maxima[:, k] = xp.abs(values).view(np.int32).max(axis=1) if values.shape[1] else 0
+        self._copy((grad, hess), (self.grad, self.hess), self._maxima)
+        if few is not None:
+            self._copy(few, self.searched, self._sketched)
         return self._maxima
+
+    def _copy(self, given: tuple[np.ndarray, np.ndarray], own: tuple[Array, Array], maxima: Array) -> None:
+        """Take up gradients and hessians of a user's, and their largest. maxima : int64 (n, 2) bits, OUT."""
+        device, xp = self.device, self.device.xp
+        grad, hess = (device.put(values, np.float32) for values in given)
+        own[0][...] = grad
+        own[1][...] = xp.where((hess <= 0) & xp.isfinite(hess), np.float32(0), hess)  # NaN and infinities stay
+        for k, values in enumerate(own):
+            maxima[:, k] = xp.abs(values).view(np.int32).max(axis=1) if values.shape[1] else 0
 
     def count_magnitudes(self) -> Array:
         self.device.clear(self._counts)
@@ -83,20 +89,27 @@ class CudaGradients(Gradients):
         return self._counts
 
     def draw_rows(self, counts: Array | None) -> Array:
+        sketch = self.plan.sketch
+        if sketch is not None and sketch.is_given:
+            self._draw_rows(None, *self.searched, self._sketched)  # the same rows, uniformly
+        self._draw_rows(counts, self.grad, self.hess, self._maxima)
+        return self._maxima
+
+    def _draw_rows(self, counts: Array | None, grad: Array, hess: Array, maxima: Array) -> None:
+        """Draw them, and take these gradients of all others away. maxima : of those drawn, OUT."""
         assert self.plan.rows is not None
         n_rows, n_drawn = self.global_rows, self.plan.rows.n_drawn
         kernel, which = row_sampling.draw_rows_kernel, [n_drawn, self._progress]
         if counts is not None:
             kernel, which = row_sampling.draw_by_gradient_kernel, [self._progress, self._threshold]
             self._launch(row_sampling.choose_threshold_kernel, counts, n_drawn, self._threshold, blocks=1)
-        self.device.clear(self._maxima)
+        self.device.clear(maxima)
         for page in self._pages:
             self.device.clear(page.n_listed)
             self._launch(
-                kernel, page.kept, page.first_id, n_rows, *which, page.first, self.grad, self.hess, page.drawn, page.n_listed,
-                self._maxima, threads=-(-len(page.kept) // row_sampling.ROWS_PER_THREAD),
+                kernel, page.kept, page.first_id, n_rows, *which, page.first, grad, hess, page.drawn, page.n_listed, maxima,
+                threads=-(-len(page.kept) // row_sampling.ROWS_PER_THREAD),
             )  # fmt: skip
-        return self._maxima
 
     def sum_squares(self, maxima: Array) -> Array:
         self.device.clear(self._squares)
@@ -105,8 +118,10 @@ class CudaGradients(Gradients):
         )
         return self._squares
 
-    def sketch(self, squares: Array) -> Array:
+    def sketch(self, squares: Array | None) -> Array:
         assert self.plan.sketch is not None
+        if squares is None or self.plan.sketch.is_given:
+            return self._sketched
         method, combined = output_sketch.METHODS.index(self.plan.sketch.method), self._combined
         self._launch(output_sketch.choose_outputs_kernel, method, self._progress, squares, self._unsorted, *combined, blocks=1)
         self.device.clear(self._sketched)

@@ -85,7 +85,7 @@ def plan_memory(size: TrainingSize, params: Params, free_bytes: int) -> MemoryPl
     rest = _row_bytes(size, params) + _node_bytes(size, params, n_nodes) + GAINS_BYTES + RESERVE_BYTES
     rest += at_once * size.n_features * params.masks_features + size.staged_bytes
     rest += size.n_trees * size.n_bins * (params.proposals == "global")
-    if size.searched_size < size.leaf_size and params.sketch_method == "random_projection":
+    if params.is_sketched(size.leaf_size) and params.sketch_method == "random_projection":
         rest += size.searched_size * size.leaf_size * (4 + 8)  # outputs and factors of the combinations
     sorted_size = 2 ** (size.n_categories - 1).bit_length() if size.n_categories else 0  # for a bitonic sort
     sorted_bytes = 12 * sorted_size + 8 * scratch_size(sorted_size, size.searched_size) * (size.searched_size > 1)
@@ -104,7 +104,7 @@ def _row_bytes(size: TrainingSize, params: Params) -> int:
     leaves for every tree, labels, weights, rows kept. With several trees an output the margins they are added to; with dropout
     sums, margins without trees, leaves (training/dart.py).
     """
-    n_searched, is_sketched = size.n_outputs // size.leaf_size * size.searched_size, size.searched_size < size.leaf_size
+    n_searched, is_sketched = size.n_outputs // size.leaf_size * size.searched_size, params.is_sketched(size.leaf_size)
     each = size.n_outputs * (4 + 4) + n_searched * (8 + 8 * is_sketched)
     each += size.n_trees * (8 + 2 * (size.staged_bytes == 0)) + 4 * size.n_targets + 4 + 4
     each += 4 * (params.sampling is not None) + 8 * size.n_outputs * size.has_quantiles
