@@ -6,7 +6,7 @@ import pytest
 
 from gpuboost.backend.cuda.plan import GAINS_BYTES, RESERVE_BYTES, TrainingSize, plan_memory
 from gpuboost.backend.dropout import VALUES_AT_ONCE
-from gpuboost.params import Params
+from gpuboost.params import GivenSearch, Params
 
 SIZE = TrainingSize(
     n_rows=1000, n_outputs=1, n_targets=1, n_trees=1, leaf_size=1, searched_size=1, n_features=10, n_bins=100,
@@ -40,11 +40,13 @@ def test_histograms_are_of_what_is_searched():
     whole, few = (replace(SIZE, n_outputs=6, leaf_size=6, searched_size=k) for k in (6, 2))
     memory = replace(PARAMS, histogram_memory=60 * HISTOGRAM)
     assert plan_memory(whole, memory, PLENTY).capacity == 10 and plan_memory(few, memory, PLENTY).capacity == 16
-    by_row, by_node = 6 * 8 - 2 * (8 + 8), 2 * 16 * (6 - 2)
-    assert least(whole) - least(few) == 1000 * by_row + 32 * by_node + 2 * (6 - 2) * HISTOGRAM
     vectors = replace(PARAMS, multi_strategy="multi_output_tree")
     top, projected = (least(few, replace(vectors, output_sketch=sketch)) for sketch in ("top_outputs:2", "random_projection:2"))
-    assert top == least(few) and projected - top == 2 * 6 * (4 + 8), "a number and a factor of each output"
+    by_row, by_node = 6 * 8 - 2 * (8 + 8), 2 * 16 * (6 - 2)
+    assert least(whole) - top == 1000 * by_row + 32 * by_node + 2 * (6 - 2) * HISTOGRAM
+    assert projected - top == 2 * 6 * (4 + 8), "a number and a factor of each output"
+    assert least(few, GivenSearch.of(vectors, 2)) == top
+    assert least(whole, GivenSearch.of(vectors, 6)) - least(whole) == 1000 * 6 * 8, "as many as outputs are others, too"
 
 
 def test_histograms_get_a_quarter_of_a_large_gpu_unless_told_otherwise():
