@@ -458,7 +458,7 @@ class NaiveTraining(Training, Gradients, Trees):
             lists = [[c] for c in held]
         else:
             noise = self.noise
-            held = [c for c in held if weights[c] >= noise * n_outputs]
+            held = take_part(own, held, weights, node.sums, scales, noise)
             keys = self._keys_of_categories(own, weights, held, node.sums, scales, s.reg_lambda + s.cat_smooth)
             held.sort(key=lambda c: (keys[c], c))
             lists = [part for m in range(1, min(len(held), s.max_cat_threshold) + 1) for part in (held[:m], held[-m:])]
@@ -974,6 +974,26 @@ def _score(s: Params, sums: tuple[int, int], scales: list[float], node: _Node, k
     if s.max_delta_step > 0 or node.lower[k] > -math.inf or node.upper[k] < math.inf:
         return _score_at(s, sums, scales, _weight(s, sums, scales, node, k))
     return node_score(grad, hess, s.reg_lambda, s.reg_alpha)
+
+
+def take_part(own, present, weights, sums, scales, noise):
+    """Which of the categories that are present take part where sets are ordered. own : int (n_outputs, ≥ n, 2). weights : of each
+    the hessians of all outputs."""
+    light = [c for c in present if weights[c] < noise * len(own)]
+    n, apart, inverse, evident = 0, 0, 0, set()
+    for of_output, (grad, hess), (grad_scale, hess_scale) in zip(own.tolist(), sums, scales):
+        mean = (grad / grad_scale) / (hess / hess_scale) if hess > 0 else 0.0
+        for c in light:
+            g, h = of_output[c][0] / grad_scale, of_output[c][1] / hess_scale
+            if h > 0:
+                d = g - h * mean
+                n, inverse = n + 1, inverse + int(min(noise / h, 2.0**20) * 65536.0)
+                apart += int(min(d * d / (noise * h), 2.0**20) * 65536.0)
+                if d * d >= 8.0 * (noise * h + 0.5 * math.sqrt(noise) * abs(d)):
+                    evident.add(c)
+    if n and apart / 65536.0 >= n + 6.0 * math.sqrt(2.0 * n + 0.5 * (inverse / 65536.0)):
+        return present
+    return [c for c in present if c not in light or c in evident]
 
 
 def _chance(held: list[list[int]], listed: list[int], scales: list[list[float]], noise: float) -> float:

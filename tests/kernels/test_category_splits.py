@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from naive_backend import take_part
 
 from gpuboost.backend.plans import BUILT_IN_GAIN
 from gpuboost.kernels import category_splits
@@ -211,12 +212,36 @@ def test_categories_that_differ_by_chance_alone_are_not_split():
 
 
 def test_light_categories_are_not_listed():
-    categories = [(-9, 1), (-9, 3), (4, 4), (8, 4), (7, 1)]
+    categories = [(-3, 1), (-9, 3), (4, 4), (8, 4), (2, 1)]
     assert best_of(categories)[1] == {0, 1}
-    # 0 and 4 stay on the left: {2, 3} 12²/9 + 11²/6, {1} 9²/4 + 10²/11
-    assert best_of(categories, cat_noise=2.0)[1:] == ({2, 3}, 1, [-11, 5])
-    assert best_of([(-9, 1), (9, 1), (-9, 1), (9, 1)], cat_noise=2.0) is None
+    # 0 and 4 stay on the left: {2, 3} 12²/9 + 10²/6, {1} 9²/4 + 11²/11
+    assert best_of(categories, cat_noise=2.0)[1:] == ({2, 3}, 1, [-10, 5])
+    assert best_of([(-2, 1), (2, 1), (-2, 1), (2, 1)], cat_noise=2.0) is None
     assert best_of([(-9, 1), (9, 1)], cat_noise=2.0)[1] == {0}  # one of few
+
+
+def test_a_light_category_that_tells_by_itself_is_listed():
+    """Of 1,000 rows an event every 20th: 10 rows weigh 0.475. Ten events of them are no chance, three may be."""
+    scales = 2.0**20, 2.0**20
+    rare, events = 10 * 0.05 * 0.95, lambda n: 0.05 * (10 - n) - 0.95 * n
+
+    def best(n_events):
+        categories = [(events(n_events), rare)] + [(0.5 * (-1) ** i, 4.75) for i in range(9)]
+        units = [(round(g * 2**20), round(h * 2**20)) for g, h in categories]
+        return best_of(units, cat_noise=2.0, scales=scales, min_child_weight=0.1)
+
+    assert best(10)[1] == {0}
+    assert best(3) is None or 0 not in best(3)[1]
+
+
+def test_light_categories_are_listed_where_all_of_them_tell():
+    """1,000 categories of 6 rows, each of one class or, by chance, of any."""
+    rng, scales = np.random.default_rng(0), (16.0, 16.0)
+    pure = [(48 * (-1) ** c, 24) for c in range(1000)]
+    mixed = [(int(16 * g), 24) for g in rng.binomial(6, 0.5, 1000) - 3]
+    settings = {"scales": scales, "max_cat_threshold": 1000}
+    assert best_of(pure, cat_noise=2.0, **settings)[1] in ({*range(0, 1000, 2)}, {*range(1, 1000, 2)})
+    assert best_of(mixed, **settings)[0] > 100 and best_of(mixed, cat_noise=2.0, **settings) is None
 
 
 # ---- against every candidate
@@ -239,7 +264,8 @@ def candidates(categories, missing, s, rules):
         lists = [[c] for c in held]
     else:
         noise = rules["cat_noise"]
-        held = [c for c in held if categories[c][1] >= noise]
+        own = np.array([categories], np.int64)
+        held = take_part(own, held, [h for _, h in categories], [tuple(map(int, total))], [(1.0, 1.0)], noise)
         held.sort(key=lambda c: (categories[c][0] / (categories[c][1] + (s["reg_lambda"] + rules["cat_smooth"])), c))
         sizes = range(1, min(len(held), rules["max_cat_threshold"]) + 1)
         lists = [part for m in sizes for part in (held[:m], held[-m:])]

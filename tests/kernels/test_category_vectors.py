@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from naive_backend import NaiveTraining, _chance
+from naive_backend import NaiveTraining, _chance, take_part
 from test_category_splits import ANY_RULES, best_of, set_of, some_rules
 
 from gpuboost.kernels.category_splits import count_words, root_of
@@ -154,7 +154,7 @@ def candidates(categories, missing, s, rules):
         lists = [[c] for c in held]
     else:
         noise = rules["cat_noise"]
-        held = [c for c in held if weights[c] >= noise * n_outputs]
+        held = take_part(categories, held, weights, total.tolist(), [(1.0, 1.0)] * n_outputs, noise)
         smooth, units = s["reg_lambda"] + rules["cat_smooth"], [[1.0, 1.0]] * n_outputs
         keys = NaiveTraining._keys_of_categories(None, categories, weights.tolist(), held, total.tolist(), units, smooth)
         held.sort(key=lambda c: (keys[c], c))
