@@ -10,8 +10,8 @@ import numpy as np
 import gpuboost.backend as backends
 from gpuboost.arrays import usual_form
 from gpuboost.backend import Backend
-from gpuboost.backend.contract import Array
-from gpuboost.backend.trees import flatten_trees
+from gpuboost.backend.contract import Array, FlatTrees
+from gpuboost.backend.trees import flatten_more, flatten_trees
 from gpuboost.binned.cuts import Cuts
 from gpuboost.data.dmatrix import DMatrix
 from gpuboost.data.tables.device import current_device, put_on
@@ -29,7 +29,7 @@ from gpuboost.params import Params
 if TYPE_CHECKING:
     from gpuboost.explaining.contributions import Contributions
 
-__all__ = ["Predicted", "Predictor", "Predictors", "prediction_backend"]
+__all__ = ["Predicted", "Predictor", "Predictors", "prediction_backend", "round_bounds"]
 
 Predicted = Literal["value", "margin", "leaf"]
 
@@ -63,7 +63,21 @@ class _Margins:
 
 
 class _Kept(dict[int, tuple[Any, _Margins]]):
-    """Margins of matrices, by their identity, as long as they live. (They need not be hashable.)"""
+    """Of predictors of a model that grows: margins of matrices, by their identity, as long as they live (they need not be
+    hashable), and the trees laid out last for a few rows."""
+
+    _laid_out: tuple[list[Tree], FlatTrees | None] = ([], None)
+
+    def flat_of(self, trees: list[Tree], outputs: list[int]) -> FlatTrees:
+        """flatten_trees, of the new ones alone where these go on from those laid out last."""
+        known, flat = self._laid_out
+        if flat is not None and known and len(known) <= len(trees) and all(map(is_, known, trees)):
+            n = len(known)
+            flat = flat if n == len(trees) else flatten_more(flat, trees[n:], outputs[n:])
+        else:
+            flat = flatten_trees(trees, outputs)
+        self._laid_out = trees, flat
+        return flat
 
     def of(self, data: DMatrix) -> _Margins | None:
         known = self.get(id(data))
@@ -86,11 +100,11 @@ class Predictors:
 
     def __init__(self) -> None:
         self._kept: dict[tuple[int, int], Predictor] = {}
-        self._margins = _Kept()
+        self._kept_of_all = _Kept()
 
     def of(self, model: Model, iteration_range: tuple[int, int] | None) -> "Predictor":
         """Rounds [begin, end), end 0 for the last; None: all. Raises ValueError where the model does not have them."""
-        begin, end = _bounds(iteration_range)
+        begin, end = round_bounds(iteration_range)
         predictor = self._kept.get((begin, end))
         if predictor is None or not predictor.is_of(model):
             last = end or model.n_rounds
@@ -99,7 +113,7 @@ class Predictors:
                     f"iteration_range must lie within the model's {model.n_rounds} rounds, got {(begin, end)}. "
                     "Use None for all."
                 )
-            predictor = Predictor(model, begin, last, objective_of(model), self._margins)
+            predictor = Predictor(model, begin, last, objective_of(model), self._kept_of_all)
             kept = self._kept if len(self._kept) < KEPT_PREDICTORS else {}
             self._kept = {**kept, (begin, end): predictor}  # anew, for threads that look at the old one
         return predictor
@@ -108,12 +122,11 @@ class Predictors:
 class Predictor:
     """Rounds [begin, end) of a model as it is now, with their trees laid out for each memory they were predicted in.
 
-    objective : None where the model's is not known; margins can be predicted all the same. margins : of matrices under the first
-    rounds, in the host's memory.
+    objective : None where the model's is not known; margins can be predicted all the same. kept : of all ranges.
     """
 
-    def __init__(self, model: Model, begin: int, end: int, objective: Objective | None, margins: _Kept) -> None:
-        self.objective, self._margins, self._begins_with_first = objective, margins, begin == 0
+    def __init__(self, model: Model, begin: int, end: int, objective: Objective | None, kept: _Kept) -> None:
+        self.objective, self._kept, self._begins_with_first = objective, kept, begin == 0
         self.rounds = model.rounds(begin, end)  # another thread may add more while this one predicts
         self._model, self._n_rounds = model, model.n_rounds
         self._flat: dict[str, Any] = {}
@@ -169,7 +182,7 @@ class Predictor:
     def _margin_by_more_rounds(self, data: DMatrix, backend: Backend, by_name: bool) -> np.ndarray:
         """The same where rounds can go on from margins that the matrix had under fewer: trees are added one after another, in
         float32, so that it does not show."""
-        model, known = self.rounds, self._margins.of(data)
+        model, known = self.rounds, self._kept.of(data)
         names = None if model.feature_names is None else (*model.feature_names,)
         facts = data.margin_version, by_name, self.base_margin().tobytes(), names, model.sparse_absent
         has_been = known is not None and known.facts == facts
@@ -183,7 +196,7 @@ class Predictor:
         else:
             margin = start_margin(data, data.num_row(), self.base_margin(), None, model.n_outputs, backend.memory)
             add_model_margin(model, data, backend, margin, get_flat=self.flat, by_name=by_name)
-        self._margins.keep(data, _Margins(facts, model.n_rounds, model.trees, margin.copy() if has_been else None))
+        self._kept.keep(data, _Margins(facts, model.n_rounds, model.trees, margin.copy() if has_been else None))
         return margin
 
     def _may_go_on(self, known: _Margins, n_rows: int) -> bool:
@@ -238,7 +251,7 @@ class Predictor:
         """What Booster.predict returns for these rows, on the calling thread; None where it refuses a value, and says which."""
         row_map, n_values = (None, None) if is_margin else self._value_map()
         if "host" not in self._flat:
-            self._flat["host"] = flatten_trees(self.rounds.weighed_trees, self.rounds.tree_groups)
+            self._flat["host"] = self._kept.flat_of(self.rounds.weighed_trees, self.rounds.tree_groups)
         base = self.base_margin()
         out = np.empty((len(base), len(table)), np.float32)
         number = NAN if missing != missing else _as_float32(missing)
@@ -267,7 +280,7 @@ class Predictor:
         return self._start
 
 
-def _bounds(iteration_range: tuple[int, int] | None) -> tuple[int, int]:
+def round_bounds(iteration_range: tuple[int, int] | None) -> tuple[int, int]:
     """Begin and end, as integers."""
     try:
         begin, end = map(index, (0, 0) if iteration_range is None else iteration_range)

@@ -207,9 +207,30 @@ def test_only_rounds_that_are_new_to_a_matrix_are_predicted(monkeypatch):
     for end in (0, 0, 2, 2, 0, 2, 0):
         booster.predict(few, iteration_range=(0, end))
     assert seen == [8, 8, 2, 8, 2, 8]
-    assert len(booster._predictors._margins) == 2
+    assert len(booster._predictors._kept_of_all) == 2
     del data, few
-    assert len(booster._predictors._margins) == 0
+    assert len(booster._predictors._kept_of_all) == 0
+
+
+@pytest.mark.parametrize("params", [
+    {}, {"booster": "dart", "rate_drop": 0.5}, {"num_parallel_tree": 2}, {"multi_strategy": "multi_output_tree"},
+], ids=str)  # fmt: skip
+def test_a_model_that_grows_predicts_as_one_that_is_loaded(params):
+    """Trees are laid out once; splits by sets, of whose words there are more each time, and other rounds in between."""
+    rng = np.random.default_rng(0)
+    X = np.stack([rng.integers(0, 40, 300), rng.normal(size=300)], axis=1)
+    y = np.stack([np.sin(X[:, 0]) + X[:, 1], X[:, 0] % 3], axis=1)
+    matrix = gb.DMatrix(X, y, feature_types=["c", "q"])
+    booster = gb.Booster({"max_depth": 3, "max_cat_to_onehot": 1, "seed": 2, **params}, [matrix])
+    for i in range(5):
+        booster.update(matrix)
+        loaded = gb.Booster(model_file=booster.save_raw())
+        for rows in X[:3], X[:200]:
+            own = booster.inplace_predict(rows)
+            np.testing.assert_array_equal(own, loaded.inplace_predict(rows))
+            part = booster.inplace_predict(rows, iteration_range=(i // 2, i + 1))
+            np.testing.assert_array_equal(part, loaded.inplace_predict(rows, iteration_range=(i // 2, i + 1)))
+    assert (own != part).any() and any(tree.sets is not None for tree in booster.model.trees)
 
 
 def test_a_matrix_is_itself_whatever_it_is_equal_to():

@@ -54,8 +54,9 @@ def test_early_stopping_predicts_with_the_best_rounds(table):
     best = int(np.argmin(history))
     assert model.best_iteration == best and model.best_score == history[best] and len(history) == best + 4 < 200
     np.testing.assert_array_equal(model.predict_proba(X), model.predict_proba(X, iteration_range=(0, best + 1)))
-    assert (model.predict_proba(X) != model.predict_proba(X, iteration_range=(0, 0))).any()
-    assert model.apply(X).shape == (300, best + 1)
+    assert (model.predict_proba(X) != model.predict_proba(X, iteration_range=(0, best + 4))).any()
+    np.testing.assert_array_equal(model.predict_proba(X), model.predict_proba(X, iteration_range=(0, 0)))  # as XGBoost
+    assert model.apply(X).shape == model.apply(X, iteration_range=(0, 0)).shape == (300, best + 1)
     assert history[best] == pytest.approx(log_loss(y[100:], model.predict_proba(X[100:])[:, 1].astype(float)), rel=1e-6)
 
 

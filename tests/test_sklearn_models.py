@@ -78,9 +78,9 @@ def test_models_load_into_the_estimator_of_their_task(table, tmp_path):
     regressor = GPUBoostRegressor()
     regressor.load_model(tmp_path / "r.json")
     assert regressor.n_features_in_ == 4 and regressor.predict(X).shape == (300,)
-    with pytest.raises(ValueError, match="trained with binary:logistic. Load it with GPUBoostClassifier"):
+    with pytest.raises(TypeError, match="trained with binary:logistic. Load it with GPUBoostClassifier"):
         GPUBoostRegressor().load_model(tmp_path / "c.json")
-    with pytest.raises(ValueError, match="trained with reg:squarederror. Load it with GPUBoostRegressor"):
+    with pytest.raises(TypeError, match="trained with reg:squarederror. Load it with GPUBoostRegressor"):
         GPUBoostClassifier().load_model(tmp_path / "r.json")
 
 

@@ -14,7 +14,7 @@ from gpuboost.kernels.structs import CATEGORICAL, CATEGORY_RULES, FLAT_NODE, NOD
 from gpuboost.model.tree import CategorySets, Tree
 from gpuboost.params import Params
 
-__all__ = ["Grown", "as_words", "category_rules", "collect_trees", "flatten_trees"]
+__all__ = ["Grown", "as_words", "category_rules", "collect_trees", "flatten_more", "flatten_trees"]
 
 # of the fields of Tree that are arrays
 TREE_DTYPES = [np.int32, np.int32, np.int32, np.float32, np.uint8, np.float32, np.float32, np.float32, np.float32]
@@ -108,6 +108,21 @@ def flatten_trees(trees: list[Tree], outputs: list[int], cuts: Cuts | None = Non
     if cuts is not None:
         _find_bins(nodes, cuts)
     return FlatTrees(nodes, leaf_values, begin[:-1], np.array(outputs, np.int32), sets)
+
+
+def flatten_more(before: FlatTrees, trees: list[Tree], outputs: list[int]) -> FlatTrees:
+    """flatten_trees, without cuts, of trees that are laid out already and of more."""
+    more = flatten_trees(trees, outputs)
+    sets = [own for own in (before.sets, more.sets) if own is not None]
+    if len(sets) == 2:
+        more.nodes["bin"][more.nodes["kind"] == CATEGORICAL] += len(sets[0])
+    return FlatTrees(
+        nodes=np.concatenate([before.nodes.view(np.uint8), more.nodes.view(np.uint8)]).view(FLAT_NODE),
+        leaf_values=np.concatenate([before.leaf_values, more.leaf_values]),
+        first_node=np.concatenate([before.first_node, more.first_node + len(before.nodes)]),
+        first_output=np.concatenate([before.first_output, more.first_output]),
+        sets=np.concatenate(sets) if sets else None,
+    )
 
 
 def _lay_out_sets(sets: list[tuple[int, CategorySets]], nodes: np.ndarray, cuts: Cuts | None) -> np.ndarray | None:

@@ -97,13 +97,19 @@ class Model:
                 f"a model of booster='gblinear' has the weights of its last round alone, so its {self.n_rounds} rounds cannot be "
                 "taken apart. Use all of them, or train that many."
             )
-        weights = self.tree_weights
-        own_weights = None if weights is None else list[float]()
-        part = Model(**{**self.__dict__, "trees": [], "tree_groups": [], "tree_weights": own_weights, "iteration_indptr": [0]})
-        part.attributes = dict(self.attributes)
-        for r in range(begin, end, step):
-            own = slice(self.iteration_indptr[r], self.iteration_indptr[r + 1])
-            if weights is not None and own_weights is not None:
-                own_weights += weights[own]
-            part.add_round(self.trees[own], self.tree_groups[own], own_weights)
-        return part
+        bounds, places = [0], list[int]()  # of rounds, and of trees where some are left out
+        own = slice(self.iteration_indptr[begin], self.iteration_indptr[max(begin, end)])
+        if step == 1:
+            bounds = [bound - own.start for bound in self.iteration_indptr[begin : max(begin, end) + 1]]
+        else:
+            for r in range(begin, end, step):
+                places += range(self.iteration_indptr[r], self.iteration_indptr[r + 1])
+                bounds.append(len(places))
+
+        def part(values: list[Any]) -> list[Any]:
+            return values[own] if step == 1 else [values[place] for place in places]
+
+        return replace(
+            self, trees=part(self.trees), tree_groups=part(self.tree_groups), iteration_indptr=bounds,
+            tree_weights=None if self.tree_weights is None else part(self.tree_weights), attributes=dict(self.attributes),
+        )  # fmt: skip

@@ -21,8 +21,8 @@ __all__ = ["CATEGORIES_KEY", "container_of", "read_categories", "read_container"
 CATEGORIES_KEY = "gpuboost.categories"
 INT64 = 15  # XGBoost's number of the type
 CATEGORY_CODES = 2**24  # XGBoost knows no larger ones: float32 does not hold all of them
-NO_SETS = CategorySets(np.zeros(0, np.int32), np.zeros(1, np.int64), np.zeros(0, np.int32))
 SET_KEYS = "categories_nodes", "categories_segments", "categories_sizes", "categories"  # of the schema
+NO_SETS = dict(zip(SET_KEYS, (np.zeros(0, dtype) for dtype in (np.int32, np.int64, np.int64, np.int32))))
 
 
 def read_categories(text: Cursor) -> dict[str, list[Any]]:
@@ -103,7 +103,10 @@ def _read_values(entry: Cursor) -> list[Any]:
 
 def sets_to_document(tree: Tree) -> dict[str, Any]:
     """A tree's members of the schema that say which of its splits are sets."""
-    sets, split_type = tree.sets or NO_SETS, np.zeros(tree.n_nodes, dtype=np.uint8)
+    split_type = np.zeros(tree.n_nodes, dtype=np.uint8)
+    if tree.sets is None:
+        return {"split_type": split_type, **NO_SETS}
+    sets = tree.sets
     split_type[sets.nodes] = 1
     return {
         "split_type": split_type,

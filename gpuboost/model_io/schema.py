@@ -13,6 +13,7 @@ What differs from XGBoost's own files, each read by XGBoost 3.1 and later (check
 
 import json
 import re
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -20,7 +21,7 @@ import numpy.typing as npt
 
 from gpuboost.model.linear import Linear
 from gpuboost.model.model import Model
-from gpuboost.model.tree import Tree
+from gpuboost.model.tree import DELETED, Tree
 from gpuboost.model_io.categories import (
     CATEGORIES_KEY,
     container_of,
@@ -92,7 +93,7 @@ def _booster_to_document(model: Model, fills_cats: bool) -> dict[str, Any]:
                 "num_trees": str(len(model.trees)),
                 "num_parallel_tree": str(model.num_parallel_tree),
             },
-            "trees": [_tree_to_document(tree, i, model.n_features) for i, tree in enumerate(model.trees)],
+            "trees": _trees_to_documents(model.trees, model.n_features),
             "tree_info": [int(group) for group in model.tree_groups],
             "iteration_indptr": [int(bound) for bound in model.iteration_indptr],
             **({"weight_drop": weight_drop} if is_within else {}),
@@ -108,34 +109,59 @@ def _objective_to_document(params: dict[str, Any]) -> dict[str, Any]:
     return {key: np.array(value, np.float32) if isinstance(value, list) else value for key, value in params.items()}
 
 
-def _tree_to_document(tree: Tree, tree_id: int, n_features: int) -> dict[str, Any]:
-    is_leaf = tree.left_child == -1
-    places, root_parent, base_weights = np.full(tree.n_nodes, -1, np.int32), ROOT_PARENT, tree.weight.copy()
-    base_weights[is_leaf] = (tree.leaf_value if tree.searched_value is None else tree.searched_value)[is_leaf]
-    vectors: dict[str, Any] = {}
-    if tree.leaf_size > 1:  # a row of leaf_weights for each leaf, whose number stands in place of its right child
-        places, root_parent = np.cumsum(is_leaf, dtype=np.int32) - np.int32(1), -1
-        vectors = {"leaf_weights": tree.leaf_value[is_leaf].reshape(-1)}
-    return {
-        "id": tree_id,
-        "tree_param": {
-            "num_deleted": str(tree.n_deleted),
-            "num_feature": str(n_features),
-            "num_nodes": str(tree.n_nodes),
-            "size_leaf_vector": str(tree.leaf_size),
-        },
-        "loss_changes": tree.gain,
-        "sum_hessian": tree.cover,
-        "base_weights": base_weights.reshape(-1),
-        "left_children": tree.left_child,
-        "right_children": np.where(is_leaf, places, tree.left_child + np.int32(1)),
-        "parents": np.where(tree.parent == -1, np.int32(root_parent), tree.parent),
-        "split_indices": tree.feature,
-        "split_conditions": np.where(is_leaf, tree.leaf_value, tree.threshold) if tree.leaf_size == 1 else tree.threshold,
-        "default_left": tree.default_left,
-        **vectors,
-        **sets_to_document(tree),
+def _trees_to_documents(trees: Sequence[Tree], n_features: int) -> list[dict[str, Any]]:
+    """Trees of one leaf size: the members of all of them are made at once, and each has its part (forest.py reads them so)."""
+    if not trees:
+        return []
+    leaf_size, begin = trees[0].leaf_size, np.cumsum([0, *(tree.n_nodes for tree in trees)])
+    left, parent, leaf_value, threshold = (_joined(trees, name) for name in ("left_child", "parent", "leaf_value", "threshold"))
+    feature, base_weights, is_leaf, root_parent = _joined(trees, "feature"), _joined(trees, "weight"), left == -1, ROOT_PARENT
+    searched = leaf_value
+    if any(tree.searched_value is not None for tree in trees):
+        searched = np.concatenate([tree.leaf_value if tree.searched_value is None else tree.searched_value for tree in trees])
+    base_weights[is_leaf] = searched[is_leaf]
+    places, conditions = np.full(len(left), -1, np.int32), threshold
+    leaves_before = np.concatenate([[0], np.cumsum(is_leaf)])  # each node
+    if leaf_size > 1:  # a row of leaf_weights for each leaf, whose number stands in place of its right child
+        own_before = np.repeat(leaves_before[begin[:-1]], np.diff(begin))
+        places, root_parent = (leaves_before[1:] - own_before - 1).astype(np.int32), -1
+        leaf_weights = leaf_value[is_leaf]
+    else:
+        conditions = np.where(is_leaf, leaf_value, threshold)
+    members = {
+        "loss_changes": _joined(trees, "gain"),
+        "sum_hessian": _joined(trees, "cover"),
+        "left_children": left,
+        "right_children": np.where(is_leaf, places, left + np.int32(1)),
+        "parents": np.where(parent == -1, np.int32(root_parent), parent),
+        "split_indices": feature,
+        "split_conditions": conditions,
+        "default_left": _joined(trees, "default_left"),
     }
+    n_deleted = np.add.reduceat(feature == DELETED, begin[:-1], dtype=np.int64).tolist()
+    bounds, documents = begin.tolist(), []
+    for i, tree in enumerate(trees):
+        own = slice(bounds[i], bounds[i + 1])
+        document = {
+            "id": i,
+            "tree_param": {
+                "num_deleted": str(n_deleted[i]),
+                "num_feature": str(n_features),
+                "num_nodes": str(bounds[i + 1] - bounds[i]),
+                "size_leaf_vector": str(leaf_size),
+            },
+            "base_weights": base_weights[own].reshape(-1),
+            **{name: array[own] for name, array in members.items()},
+            **sets_to_document(tree),
+        }
+        if leaf_size > 1:
+            document["leaf_weights"] = leaf_weights[leaves_before[own.start] : leaves_before[own.stop]].reshape(-1)
+        documents.append(document)
+    return documents
+
+
+def _joined(trees: Sequence[Tree], name: str) -> npt.NDArray[Any]:
+    return np.concatenate([getattr(tree, name) for tree in trees])
 
 
 def from_document(document: Any) -> Model:

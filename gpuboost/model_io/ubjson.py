@@ -29,6 +29,8 @@ DTYPES = {kind: (np.dtype(form), np.dtype(form).newbyteorder("=")) for kind, for
 ARRAYS = {DTYPES[kind][1]: (b"[$" + kind + b"#", DTYPES[kind][0]) for kind in (b"i", b"U", b"l", b"L", b"d")}
 FORMS = {kind: struct.Struct(form) for kind, form in NUMBERS.items()}
 LENGTH = FORMS[b"L"]
+LENGTH_OF = struct.Struct(">cq")
+Arrays = list[tuple[int, np.ndarray]]  # each with its place among the parts of a file
 ARRAY_HEADS = {b"[$" + kind + b"#L": kind for kind in NUMBERS}
 
 
@@ -39,29 +41,37 @@ def write_ubjson(value: Any) -> bytes:
 
     Raises ValueError for a number that is not finite.
     """
-    parts: list[bytes] = []
-    _write(value, parts)
+    parts: list[bytes | memoryview] = []
+    arrays: dict[np.dtype, Arrays] = {dtype: [] for dtype in ARRAYS}
+    _write(value, parts, arrays)
+    for dtype, own in arrays.items():  # all of a type at once: a model has many, and small ones
+        joined = np.concatenate([np.zeros(0, dtype), *(array for _, array in own)])
+        if dtype.kind == "f" and not np.isfinite(joined).all():
+            raise ValueError("a number in the model is not finite, so it cannot be stored in a model file.")
+        stored, begin = memoryview(joined.astype(ARRAYS[dtype][1]).tobytes()), 0
+        for place, array in own:
+            end = begin + array.nbytes
+            parts[place], begin = stored[begin:end], end
     return b"".join(parts)
 
 
-def _write(value: Any, parts: list[bytes]) -> None:
-    if isinstance(value, dict):
+def _write(value: Any, parts: list[bytes | memoryview], arrays: dict[np.dtype, Arrays]) -> None:
+    """Append what the value is written as; for what is in an array a place, which stands under its type with the array."""
+    if type(value) is np.ndarray and (of_type := ARRAYS.get(dtype := value.dtype)):
+        parts += of_type[0] + LENGTH_OF.pack(b"L", len(value)), b""
+        arrays[dtype].append((len(parts) - 1, value))
+    elif isinstance(value, dict):
         parts.append(b"{")
         for key in sorted(value):
             parts.append(_name(key))
-            _write(value[key], parts)
+            _write(value[key], parts, arrays)
         parts.append(b"}")
     elif isinstance(value, list):
         parts.append(b"[#" + _length(value))
         for item in value:
-            _write(item, parts)
+            _write(item, parts, arrays)
     elif isinstance(value, str):
         parts.append(b"S" + _text(value))
-    elif isinstance(value, np.ndarray) and value.dtype in ARRAYS:
-        if value.dtype.kind == "f" and not np.isfinite(value).all():
-            raise ValueError("a number in the model is not finite, so it cannot be stored in a model file.")
-        head, stored = ARRAYS[value.dtype]
-        parts += head + _length(value), value.astype(stored).tobytes()
     elif type(value) is int:
         kind = next(kind for kind, bits in ((b"i", 7), (b"I", 15), (b"l", 31), (b"L", 63)) if -(2**bits) <= value < 2**bits)
         parts.append(kind + FORMS[kind].pack(value))

@@ -22,6 +22,7 @@ from gpuboost.explanation import explainer
 from gpuboost.labels import has_classes
 from gpuboost.objectives import find_objective, require_known
 from gpuboost.positional import also_by_position
+from gpuboost.predictor import round_bounds
 from gpuboost.sklearn.matrices import in_memory, refuse_info
 from gpuboost.sklearn.parameters import DEFAULTS, KNOWN, NOT_OF_TRAINING, PARAMETERS, signature_of
 from gpuboost.sklearn.refit import check_tables, join_rows, join_tables
@@ -436,11 +437,11 @@ class GPUBoostModel(BaseEstimator):
         return self._rounds(iteration_range)
 
     def _rounds(self, iteration_range: Any) -> tuple[int, int]:
-        """The range given; for None the rounds up to the best one of early stopping, else all. gblinear has only all."""
-        if iteration_range is not None:
-            return iteration_range
-        best = None if self.get_booster().model.linear else self.get_booster().attr("best_iteration")
-        return 0, 0 if best is None else int(best) + 1
+        """The range given; for None, or an end of 0, the rounds up to the best one of early stopping, else all. gblinear has only
+        all."""
+        begin, end = round_bounds(iteration_range)
+        best = None if end or self.get_booster().model.linear else self.get_booster().attr("best_iteration")
+        return begin, end if best is None else int(best) + 1
 
     # -- The model ----------------------------------------------------------------------------------------------------
 
@@ -482,7 +483,7 @@ class GPUBoostModel(BaseEstimator):
     def _use_loaded(self, booster: Booster) -> None:
         if booster.model.n_classes or has_classes(booster):
             require_known(booster.model.objective)
-            raise ValueError(f"the model was trained with {booster.model.objective}. Load it with GPUBoostClassifier.")
+            raise TypeError(f"the model was trained with {booster.model.objective}. Load it with GPUBoostClassifier.")
 
     def evals_result(self) -> dict[str, dict[str, list[float]]]:
         """validation_0 → metric → one value per round. Raises ValueError when fit had no eval_set."""

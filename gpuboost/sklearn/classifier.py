@@ -125,7 +125,7 @@ class GPUBoostClassifier(ClassifierMixin, GPUBoostModel, objective="binary:logis
     def _use_loaded(self, booster: Booster) -> None:
         if not (booster.model.n_classes or find_objective(booster.model.objective).is_classifier):
             require_known(booster.model.objective)
-            raise ValueError(f"the model was trained with {booster.model.objective}. Load it with GPUBoostRegressor.")
+            raise TypeError(f"the model was trained with {booster.model.objective}. Load it with GPUBoostRegressor.")
         self.classes_ = read_classes(booster)
 
 

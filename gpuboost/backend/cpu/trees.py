@@ -376,6 +376,7 @@ class CpuTrees(Trees):
                 self._table.mark(*next(pages), arrays, selected, chunks)
             partition.place_children(selected, arrays.nodes, chunks, segments, arrays.counts)
             partition.move_rows_cpu(selected, arrays.nodes, chunks, rows.lists, segments, rows.marks, self._n_threads)
+        next(pages, None)  # to its end: a walk that is ended as garbage swallows an interrupt
         return arrays.counts[children]
 
     # -- Leaves -----------------------------------------------------------------------------------------------------
