@@ -1,6 +1,8 @@
 """Prediction: some rounds of a model, laid out once for all the predictions to come."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from operator import index, is_
 from typing import TYPE_CHECKING, Any, Literal
 from weakref import ref
@@ -64,18 +66,18 @@ class _Margins:
 
 class _Kept(dict[int, tuple[Any, _Margins]]):
     """Of predictors of a model that grows: margins of matrices, by their identity, as long as they live (they need not be
-    hashable), and the trees laid out last for a few rows."""
+    hashable), and the trees laid out last in the host's memory."""
 
     _laid_out: tuple[list[Tree], FlatTrees | None] = ([], None)
 
-    def flat_of(self, trees: list[Tree], outputs: list[int]) -> FlatTrees:
-        """flatten_trees, of the new ones alone where these go on from those laid out last."""
+    def flat_of(self, flatten: Callable[[list[Tree], list[int]], FlatTrees], trees: list[Tree], outputs: list[int]) -> FlatTrees:
+        """flatten(trees, outputs), of the new ones alone where these go on from those laid out last."""
         known, flat = self._laid_out
-        if flat is not None and known and len(known) <= len(trees) and all(map(is_, known, trees)):
+        if isinstance(flat, FlatTrees) and known and len(known) <= len(trees) and all(map(is_, known, trees)):
             n = len(known)
             flat = flat if n == len(trees) else flatten_more(flat, trees[n:], outputs[n:])
         else:
-            flat = flatten_trees(trees, outputs)
+            flat = flatten(trees, outputs)
         self._laid_out = trees, flat
         return flat
 
@@ -214,7 +216,8 @@ class Predictor:
         memory, flatten = backend.memory.name, backend.predictor.flatten
         if cuts is None:
             if memory not in self._flat:
-                self._flat[memory] = flatten(self.rounds.weighed_trees, self.rounds.tree_groups)
+                layout = partial(self._kept.flat_of, flatten) if memory == "host" else flatten
+                self._flat[memory] = layout(self.rounds.weighed_trees, self.rounds.tree_groups)
             return self._flat[memory]
         known = self._flat_codes.get(memory)
         if known is None or known[0] is not cuts:
@@ -251,7 +254,7 @@ class Predictor:
         """What Booster.predict returns for these rows, on the calling thread; None where it refuses a value, and says which."""
         row_map, n_values = (None, None) if is_margin else self._value_map()
         if "host" not in self._flat:
-            self._flat["host"] = self._kept.flat_of(self.rounds.weighed_trees, self.rounds.tree_groups)
+            self._flat["host"] = self._kept.flat_of(flatten_trees, self.rounds.weighed_trees, self.rounds.tree_groups)
         base = self.base_margin()
         out = np.empty((len(base), len(table)), np.float32)
         number = NAN if missing != missing else _as_float32(missing)
