@@ -612,7 +612,7 @@ def evaluate_category_splits_kernel(bounded, gain):
         "hist: int64[:, :, :, :], offsets: int32[:], features: int32[:], categorical: uint8[:], feature_mask: uint8[:, :], "
         "scales: float64[:, :], first_output: int32[:], penalty: PENALTY[:], rules: CATEGORY_RULES[:], parameters: float64[:], "
         "gains: float64[:, :], choices: int32[:, :], order: int32[:, :], keys: float64[:, :]",
-        block=128, registers=232 if bounded else 200, uses_double=True, formula=gain,
+        block=128, registers=232 if bounded else 216, uses_double=True, formula=gain,
     )(evaluate_category_splits)  # fmt: skip
 
 

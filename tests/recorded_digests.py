@@ -1,4 +1,4 @@
-"""Digests of some 960 models, recorded in recorded_digests.json: what a change of the code must not change.
+"""Digests of some 1,300 models, recorded in recorded_digests.json: what a change of the code must not change.
 
     python tests/recorded_digests.py            # recomputes all, shows what changed; exit status 1 if anything did
     python tests/recorded_digests.py --write    # records them
@@ -255,6 +255,10 @@ VECTOR_ORDERS: list[Options] = [  # monotone constraints
     {**THREE, **GROWTHS[1], "monotone_constraints": "(-1,1)", "max_delta_step": 0.5, "weights": "loud", "subsample": 0.7},
     {**TWO, **GROWTHS[2], **SETS, "monotone_constraints": "(1,0,0,-1)", "weights": "zeros", "reg_alpha": 0.5},
 ]
+LIGHT_SETS: list[Options] = [  # categories of small hessian, some of which tell all the same
+    {"objective": "reg:squarederror", "tree_method": "hist", "max_depth": 3, **SETS, "max_cat_to_onehot": 1, "cat_noise": 16.0},
+    {**TWO, "tree_method": "hist", "max_depth": 3, **SETS, "max_cat_to_onehot": 1, "cat_noise": 32.0},
+]
 OWN_GAIN = {"objective": "reg:squarederror", "split_gain": "recorded_gain@share=0.25", "max_depth": 3}
 FORESTS: list[Options] = [
     {**OBJECTIVES[0], "tree_method": "hist", "max_depth": 3, "num_parallel_tree": 3, "subsample": 0.7, "colsample_bynode": 0.7},
@@ -383,6 +387,11 @@ MORE: list[tuple[Options, Options]] = [
     (VECTOR_ORDERS[0], STREAMED),
     *((model | {"rows": SMALL, "rounds": 1}, layout) for model in VECTOR_ORDERS for layout in ({}, CUDA, NAIVE)),
     (VECTOR_ORDERS[0] | {"rows": SMALL, "rounds": 1}, {**CUDA, "workers": 2}),
+    *((model, layout) for model in LIGHT_SETS for layout in ({}, {"workers": 3}, {"matrix": "quantile", "page_rows": 97})),
+    *(
+        (model | {"cat_noise": 8.0, "rows": SMALL, "rounds": 1}, layout)
+        for model in LIGHT_SETS for layout in ({}, CUDA, NAIVE)
+    ),
 ]  # fmt: skip
 
 

@@ -225,18 +225,25 @@ class Boosting(UnderWay):
             margin = self._watched.margin(dmatrix, get_model)
         return self._watched.rows_of(dmatrix, self.model.n_targets, margin, self._comm)
 
+    @property
+    def _may_brake(self) -> bool:
+        """Whether categories count for less than they gain (cat_noise)."""
+        noise = self.params.usual_cat_noise if self.params.cat_noise is None else self.params.cat_noise
+        return self.cuts.categorical is not None and noise > 0
+
     def _warn_of_no_split(self, trees: list[Tree]) -> None:
         """A UserWarning that nothing was learnt, unless labels or (drawn) columns may be constant or one leaf was asked for."""
         labels, params = self.dtrain.labels_for(self._objective.label_rows), self.params
         can_split = self.cuts.total_bins > self.dtrain.num_col() and params.max_leaves != 1
         can_split &= min(params.subsample, params.colsample_bytree, params.colsample_bylevel, params.colsample_bynode) == 1
         if can_split and (labels != labels[:, :1]).any():
+            brake = " Categories that differ by no more than chance are not split: cat_noise=0 splits them, too."
             with verbosity_context(params.verbosity):
                 warn(
                     "the first round split no node, so it predicts a constant. A split must gain more than "
                     f"{max(params.gamma, 1e-6):g} (gamma) and leave either side a sum of hessians of {params.min_child_weight:g} "
                     f"(min_child_weight), which is {max(tree.cover[0] / tree.leaf_size for tree in trees):g} for all rows. "
-                    "Multiply tiny labels or weights, or lower these parameters or reg_lambda.",
+                    f"Multiply tiny labels or weights, or lower these parameters or reg_lambda.{brake * self._may_brake}",
                 )
 
 
