@@ -357,6 +357,20 @@ def test_with_target_statistics_an_estimator_scores_the_training_table_as_on_one
     assert model.evals_result()["validation_0"]["rmse"][-1] == pytest.approx(np.sqrt(np.mean((local.predict(X) - y) ** 2)))
 
 
+def test_estimators_take_feature_weights_of_the_cluster_and_tell_the_shape_of_leaves(client, on, table):
+    X, y = table
+    params = {"n_estimators": 3, "colsample_bynode": 0.4, "seed": 4}
+    weights = np.arange(5.0)
+    local = gb.GPUBoostRegressor(**params, feature_weights=weights).fit(X, y)
+    with on(2):
+        model = dgb.DaskGPUBoostRegressor(**params, feature_weights=da.from_array(weights)).fit(in_chunks(X), in_chunks(y))
+    assert digest(model.get_booster().model) == digest(local.get_booster().model)
+    assert digest(local.get_booster().model) != digest(gb.GPUBoostRegressor(**params).fit(X, y).get_booster().model)
+    leaves = model.apply(dd.from_delayed(frames_of(pd.DataFrame(X))))
+    assert leaves.shape == (N, 3)
+    np.testing.assert_array_equal(leaves.compute(), local.apply(X))
+
+
 def test_regressor_and_ranker_and_forest(client, on, table):
     (X, y), qid = table, np.arange(N) // 20
     frame = pd.DataFrame(X, columns=list("abcde")).assign(qid=qid)

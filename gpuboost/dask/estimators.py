@@ -2,6 +2,7 @@
 
 from collections.abc import Generator, Sequence
 from functools import partial
+from math import isnan
 from typing import Any, Self
 
 import dask
@@ -73,7 +74,9 @@ class _DaskModel(GPUBoostModel, **OF_DASK):
         return local
 
     def get_xgb_params(self) -> dict[str, Any]:
-        return {name: value for name, value in super().get_xgb_params().items() if name not in OF_DASK}
+        """Those of one machine; feature_weights that are a dask collection belong to the matrix."""
+        params = {name: value for name, value in super().get_xgb_params().items() if name not in OF_DASK}
+        return {name: None if dask.is_dask_collection(value) else value for name, value in params.items()}
 
     # -- Fitting ------------------------------------------------------------------------------------------------------
 
@@ -93,6 +96,8 @@ class _DaskModel(GPUBoostModel, **OF_DASK):
         self, X: Any, y: Any, info: dict[str, Any], eval_set: Any, eval_weights: Any, eval_margins: Any, verbose: Any,
         xgb_model: Any, eval_queries: Sequence[dict[str, Any]] | None,
     ) -> Self:  # fmt: skip
+        if info["feature_weights"] is None and dask.is_dask_collection(self.feature_weights):
+            info = {**info, "feature_weights": self.feature_weights}
         pairs = checked_pairs(eval_set)
         weights = one_each("sample_weight_eval_set", eval_weights, pairs)
         margins = one_each("base_margin_eval_set", eval_margins, pairs)
@@ -159,8 +164,10 @@ class _DaskModel(GPUBoostModel, **OF_DASK):
         return synced(self.client, self._apply_async, X, iteration_range)
 
     async def _apply_async(self, X: Any, iteration_range: Any) -> Any:
-        rounds = self._rounds(iteration_range)
-        leaves = await predict(self.client, self.get_booster(), self._dask_matrix(X), pred_leaf=True, iteration_range=rounds)
+        rounds, matrix = self._rounds(iteration_range), self._dask_matrix(X)
+        if any(map(isnan, matrix.chunks)):  # as XGBoost, whose leaves have a shape that is known
+            await matrix.settle(self.client, await self.client.compute(dask.delayed(list)(matrix.delayed_rows())))
+        leaves = await predict(self.client, self.get_booster(), matrix, pred_leaf=True, iteration_range=rounds)
         return leaves.astype(np.int32)
 
 

@@ -167,7 +167,11 @@ class DaskDMatrix:
         """Rows. Computes the partitions where only that tells."""
         if self._chunks is not None:
             return sum(self._chunks)
-        return sum(dask.compute(*[dask.delayed(n_rows_of)(part["data"]) for part in self.parts]))
+        return sum(dask.compute(*self.delayed_rows()))
+
+    def delayed_rows(self) -> list[Any]:
+        """The rows of each partition, to be computed."""
+        return [dask.delayed(n_rows_of)(part["data"]) for part in self.parts]
 
     async def settle(self, client: Client, n_rows: Sequence[int]) -> None:
         """Keep what a job has found out, the rows of each partition, and what it asks for, the values of feature_weights."""
