@@ -62,14 +62,18 @@ CustomObjective = GivenGradients | Objective
 
 
 def of_round(obj: CustomObjective | None, iteration: int | None) -> GivenGradients | None:
-    """The objective as it is in one round."""
+    """The objective as it is in one round. Where labels are missing its split_grad is told gradients of 0, as leaves have."""
     if not isinstance(obj, Objective):
         return obj
 
     def gradients(prediction: Array, dtrain: DMatrix) -> tuple[Array, Array]:
         returned, few = obj(iteration or 0, prediction, dtrain), None
         if isinstance(obj, TreeObjective) and _is_pair(returned):
-            few = obj.split_grad(iteration or 0, *returned)
+            grad, hess = returned
+            if dtrain.masks_labels:
+                labels = dtrain.get_label()
+                grad, hess = (np.where(np.isnan(labels).reshape(np.shape(values)), 0, values) for values in returned)
+            few = obj.split_grad(iteration or 0, grad, hess)
         return returned if few is None else _Returned(returned, few)
 
     return gradients

@@ -148,7 +148,7 @@ def _order_categories(hist, sums, units, takes_one, reg_lambda, rules, order, ke
     """category_splits._order_categories for several outputs; also the sum of hessians of the categories held, and N. hist : int64
     (n_outputs, n_categories, 2), IN. sums : int64 (n_outputs, 2), IN, of the node."""
     n_outputs, n_categories, smooth = hist.shape[0], hist.shape[1], reg_lambda + rules[0].cat_smooth
-    noise = rules[0].cat_noise
+    noise, spread = rules[0].cat_noise, rules[0].cat_spread
     weight, held_weight, n_equal, n_held = zeros(n_categories, np.float64), float64(0.0), float64(0.0), 0
     for output in range(n_outputs):
         for category in range(n_categories):
@@ -160,9 +160,9 @@ def _order_categories(hist, sums, units, takes_one, reg_lambda, rules, order, ke
             grad, hess = hist[output, category, 0] * units[output, 0], hist[output, category, 1] * units[output, 1]
             if hess > 0.0 and is_light(weight[category], n_outputs, noise):
                 n_light += 1
-                apart_units += units_apart(grad, hess, middle, noise)
-                inverse += units_of_inverse(hess, noise)
-                tells[category] |= is_evident(grad, hess, middle, noise)
+                apart_units += units_apart(grad, hess, middle, spread)
+                inverse += units_of_inverse(hess, spread)
+                tells[category] |= is_evident(grad, hess, middle, spread)
     lie_apart = n_light > 0 and least_held(n_light, apart_units, inverse, noise) == 0.0
     for category in range(n_categories):
         is_held = takes_one or lie_apart or tells[category] or not is_light(weight[category], n_outputs, noise)
@@ -344,13 +344,13 @@ def bounds_of(sums, node, output):
 
 @device_function
 def order_vectors(
-    row, size, slot, node, first, n, scale, hist, sums, scales, takes_one, smooth, noise, order, keys, scratch, partial
+    row, size, slot, node, first, n, scale, hist, sums, scales, takes_one, smooth, rules, order, keys, scratch, partial
 ):  # fmt: skip
     """How many categories the node holds. order[row, :n_held], OUT, are these. All threads call it. scratch[row] : weights of
     categories, room that is not used here, mean, direction and distances of outputs."""
     n_outputs, held = int64(hist.shape[1]), int64(0)
     mean, direction, apart = 2 * size, 2 * size + n_outputs, 2 * size + 2 * n_outputs
-    n_light, units, inverse = int64(0), int64(0), int64(0)
+    n_light, units, inverse, noise, spread = int64(0), int64(0), int64(0), rules[0].cat_noise, rules[0].cat_spread
     category = int64(cuda.threadIdx.x)
     while category < size:
         weight, key = float64(0.0), float64(np.inf)
@@ -365,9 +365,9 @@ def order_vectors(
                 if hess > float64(0.0):
                     middle = mean_of(sums[node, output, 0] * grad_unit, sums[node, output, 1] * hess_unit)
                     n_light += 1
-                    units += units_apart(grad, hess, middle, noise)
-                    inverse += units_of_inverse(hess, noise)
-                    key = float64(category) if is_evident(grad, hess, middle, noise) else key
+                    units += units_apart(grad, hess, middle, spread)
+                    inverse += units_of_inverse(hess, spread)
+                    key = float64(category) if is_evident(grad, hess, middle, spread) else key
         elif weight > float64(0.0):
             key = float64(category)
         order[row, category], keys[row, category], scratch[row, category] = int32(category), key, weight
@@ -488,7 +488,7 @@ def evaluate_category_vectors_kernel(
                 takes_one, most, noise = n_categories < rules[0].max_cat_to_onehot, int64(1), float64(0.0)
                 n_held = order_vectors(
                     row, size, slot, node, first, n_categories, scale, hist, sums, scales, takes_one,
-                    reg_lambda + rules[0].cat_smooth, rules[0].cat_noise, order, keys, scratch, partial,
+                    reg_lambda + rules[0].cat_smooth, rules, order, keys, scratch, partial,
                 )  # fmt: skip
                 parent, held_weight, n_equal, has_missing = float64(0.0), float64(0.0), float64(0.0), False
                 for output in range(n_outputs):
@@ -598,7 +598,7 @@ def list_category_vectors_kernel(
         takes_one = n_categories < rules[0].max_cat_to_onehot
         n_held = order_vectors(
             row, size, slot, node, first, n_categories, scale, hist, sums, scales, takes_one,
-            penalty[0].reg_lambda + rules[0].cat_smooth, rules[0].cat_noise, order, keys, scratch, partial,
+            penalty[0].reg_lambda + rules[0].cat_smooth, rules, order, keys, scratch, partial,
         )  # fmt: skip
         take_choice(
             row, size, node, nodes, sums, left_sums, cats, hist, slot, first, n_categories, n_held, takes_one, order, keys,

@@ -1,6 +1,7 @@
 """How much the gradients of a round vary beside their hessians: the default of cat_noise, anew for each round.
 
     s² = min(s²(objective), CHANCE · Σ g² / Σ h)        over all rows drawn and outputs, weights in g and h
+    cat_spread = CHANCE · Σ g² / Σ h                    what categories of small hessian are judged by, all the same
 
 Sets of categories are braked by what chance gains where the variance of a gradient is s² / CHANCE times its hessian
 (category_splits.py), CHANCE = 2, as the best of many sets gains more by chance than any one of them. For classes and Poisson's
@@ -48,14 +49,15 @@ def dispersion(global_rows, leaf_scales, squares, sums, scales):
 
 @kernel
 def choose_noise_cpu(most, times, global_rows, leaf_scales, squares, sums, scales, rules):
-    """Write the cat_noise of a round into the rules of its trees.
+    """Write cat_noise and cat_spread of a round into the rules of its trees.
 
     most, times : float64, s²(objective) and CHANCE, or what they are beside statistics (params/fields.py). global_rows : over all
     workers. leaf_scales : float64 (n_outputs, 2), IN, of choose_scales_cpu. squares : int64 (n_outputs,), IN, of sum_squares_cpu.
     sums : int64 (n_searched, ≥ 2), IN, Σ h behind Σ g of what is in fixed point by scales : float64 (n_searched, 2).
     rules : CATEGORY_RULES (1,), INOUT.
     """
-    rules[0].cat_noise = smaller(times * dispersion(global_rows, leaf_scales, squares, sums, scales), most)
+    found = times * dispersion(global_rows, leaf_scales, squares, sums, scales)
+    rules[0].cat_noise, rules[0].cat_spread = smaller(found, most), found
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -70,4 +72,5 @@ def choose_noise_cpu(most, times, global_rows, leaf_scales, squares, sums, scale
 def choose_noise_kernel(most, times, global_rows, leaf_scales, squares, sums, scales, rules):
     """choose_noise_cpu; arguments as there."""
     if cuda.threadIdx.x == 0:
-        rules[0].cat_noise = smaller(times * dispersion(global_rows, leaf_scales, squares, sums, scales), most)
+        found = times * dispersion(global_rows, leaf_scales, squares, sums, scales)
+        rules[0].cat_noise, rules[0].cat_spread = smaller(found, most), found

@@ -76,10 +76,11 @@ PENALTY = np.dtype(
     [(name, np.float64) for name in ("reg_lambda", "reg_alpha", "max_delta_step", "min_child_weight", "gamma")], align=True
 )
 
-# How features of categories are split (kernels/category_splits.py); names as the parameters.
+# How features of categories are split (kernels/category_splits.py); names as the parameters. cat_spread : cat_noise, or
+# more where gradients vary more in a round (kernels/gradient_noise.py).
 CATEGORY_RULES = np.dtype(
     [("max_cat_to_onehot", np.int64), ("max_cat_threshold", np.int64)]
-    + [(name, np.float64) for name in ("cat_smooth", "cat_l2", "min_data_per_group", "cat_noise")],
+    + [(name, np.float64) for name in ("cat_smooth", "cat_l2", "min_data_per_group", "cat_noise", "cat_spread")],
     align=True,
 )
 

@@ -215,7 +215,7 @@ class NaiveTraining(Training, Gradients, Trees):
         self.drawn = None  # bool (n_rows,): the rows of this round, where they are drawn
         self.nodes, self.n_leaves, self.frontier, self.selected = [], [], [], []
         self.proposed = {}  # by tree or by node: bool (total_bins,)
-        self.noise = params.usual_cat_noise if params.cat_noise is None else params.cat_noise
+        self.noise = self.spread = params.usual_cat_noise if params.cat_noise is None else params.cat_noise
 
     def compute(self, objective):
         label, weight = self.rows.label, self.rows.weight
@@ -304,7 +304,8 @@ class NaiveTraining(Training, Gradients, Trees):
         grad = reduce(add, [float(own) / float(self.square_scale) for own in squares.tolist()])
         hess = reduce(add, [float(own[1]) / scale for own, (_, scale) in zip(sums.tolist(), self.scales.tolist())])
         dispersion = grad * len(sums) / (hess * len(squares)) if hess > 0 else math.inf
-        self.noise = min(self.settings.chance * dispersion, self.settings.usual_cat_noise)
+        self.spread = self.settings.chance * dispersion
+        self.noise = min(self.spread, self.settings.usual_cat_noise)
 
     def sketch(self, squares):
         if self.plan.sketch.is_given:
@@ -458,7 +459,7 @@ class NaiveTraining(Training, Gradients, Trees):
             lists = [[c] for c in held]
         else:
             noise = self.noise
-            held = take_part(own, held, weights, node.sums, scales, noise)
+            held = take_part(own, held, weights, node.sums, scales, noise, self.spread)
             keys = self._keys_of_categories(own, weights, held, node.sums, scales, s.reg_lambda + s.cat_smooth)
             held.sort(key=lambda c: (keys[c], c))
             lists = [part for m in range(1, min(len(held), s.max_cat_threshold) + 1) for part in (held[:m], held[-m:])]
@@ -976,7 +977,7 @@ def _score(s: Params, sums: tuple[int, int], scales: list[float], node: _Node, k
     return node_score(grad, hess, s.reg_lambda, s.reg_alpha)
 
 
-def take_part(own, present, weights, sums, scales, noise):
+def take_part(own, present, weights, sums, scales, noise, spread):
     """Which of the categories that are present take part where sets are ordered. own : int (n_outputs, ≥ n, 2). weights : of each
     the hessians of all outputs."""
     light = [c for c in present if weights[c] < noise * len(own)]
@@ -987,9 +988,9 @@ def take_part(own, present, weights, sums, scales, noise):
             g, h = of_output[c][0] / grad_scale, of_output[c][1] / hess_scale
             if h > 0:
                 d = g - h * mean
-                n, inverse = n + 1, inverse + int(min(noise / h, 2.0**20) * 65536.0)
-                apart += int(min(d * d / (noise * h), 2.0**20) * 65536.0)
-                if d * d >= 8.0 * (noise * h + 0.5 * math.sqrt(noise) * abs(d)):
+                n, inverse = n + 1, inverse + int(min(spread / h, 2.0**20) * 65536.0)
+                apart += int(min(d * d / (spread * h), 2.0**20) * 65536.0)
+                if d * d >= 8.0 * (spread * h + 0.5 * math.sqrt(spread) * abs(d)):
                     evident.add(c)
     if n and apart / 65536.0 >= n + 6.0 * math.sqrt(2.0 * n + 0.5 * (inverse / 65536.0)):
         return present

@@ -187,6 +187,20 @@ def test_rounds_without_given_gradients_search_all_outputs_again():
     assert digest(booster.model) == expected
 
 
+def test_missing_labels_are_told_as_gradients_of_zero():
+    X, y = make_table(n_outputs=3)
+    y[np.random.default_rng(1).random(y.shape) < 0.2] = np.nan
+    data, seen = gb.DMatrix(X, y, missing_labels="mask"), []
+
+    def few(_, grad, hess):
+        seen.append((grad, hess))
+        return grad, hess
+
+    models = [gb.train({**VECTOR, "base_score": 0.5}, data, 2, obj=obj).model for obj in (Given(few), Given(lambda *_: None))]
+    assert digest(models[0]) == digest(models[1])
+    assert all((values[np.isnan(y)] == 0).all() for pair in seen for values in pair)
+
+
 def test_workers_must_give_as_many_gradients():
     X, y = make_table(60)
 

@@ -25,7 +25,8 @@ def category_rules(params: Params) -> np.ndarray:
     """CATEGORY_RULES (1,) of a training."""
     if params.cat_noise is None:
         params = replace(params, cat_noise=params.usual_cat_noise)
-    return np.array([tuple(getattr(params, str(name)) for name in CATEGORY_RULES.names or ())], CATEGORY_RULES)
+    names = [str(name) for name in CATEGORY_RULES.names or () if name != "cat_spread"]
+    return np.array([(*(getattr(params, name) for name in names), params.cat_noise)], CATEGORY_RULES)
 
 
 class Grown(NamedTuple):

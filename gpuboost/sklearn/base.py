@@ -437,11 +437,13 @@ class GPUBoostModel(BaseEstimator):
         return self._rounds(iteration_range)
 
     def _rounds(self, iteration_range: Any) -> tuple[int, int]:
-        """The range given; for None, or an end of 0, the rounds up to the best one of early stopping, else all. gblinear has only
-        all."""
+        """The range given; for None, or one that ends with 0, the rounds up to the best one of early stopping, else all, wherever
+        that begins, as in XGBoost. gblinear has only all."""
         begin, end = round_bounds(iteration_range)
-        best = None if end or self.get_booster().model.linear else self.get_booster().attr("best_iteration")
-        return begin, end if best is None else int(best) + 1
+        if end:
+            return begin, end
+        best = None if self.get_booster().model.linear else self.get_booster().attr("best_iteration")
+        return 0, 0 if best is None else int(best) + 1
 
     # -- The model ----------------------------------------------------------------------------------------------------
 

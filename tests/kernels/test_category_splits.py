@@ -21,7 +21,9 @@ NUMBERS = 3  # bins of a feature of numbers beside the categories
 
 
 def some_rules(**rules):
-    return np.array([tuple({**RULES, **rules}.values())], CATEGORY_RULES)
+    """cat_spread : cat_noise, if not given."""
+    rules = {**RULES, **rules}
+    return np.array([tuple({**rules, "cat_spread": rules.get("cat_spread", rules["cat_noise"])}.values())], CATEGORY_RULES)
 
 
 def lay_out(features, missing):
@@ -265,7 +267,8 @@ def candidates(categories, missing, s, rules):
     else:
         noise = rules["cat_noise"]
         own = np.array([categories], np.int64)
-        held = take_part(own, held, [h for _, h in categories], [tuple(map(int, total))], [(1.0, 1.0)], noise)
+        spread = rules.get("cat_spread", noise)
+        held = take_part(own, held, [h for _, h in categories], [tuple(map(int, total))], [(1.0, 1.0)], noise, spread)
         held.sort(key=lambda c: (categories[c][0] / (categories[c][1] + (s["reg_lambda"] + rules["cat_smooth"])), c))
         sizes = range(1, min(len(held), rules["max_cat_threshold"]) + 1)
         lists = [part for m in sizes for part in (held[:m], held[-m:])]
@@ -292,7 +295,8 @@ ANY_RULES = st.fixed_dictionaries({
     "max_cat_to_onehot": st.sampled_from([1, 4, 50]), "max_cat_threshold": st.sampled_from([1, 2, 64]),
     "cat_smooth": st.sampled_from([0.0, 3.0]), "cat_l2": st.sampled_from([0.0, 5.0]),
     "min_data_per_group": st.sampled_from([0.0, 4.0]), "cat_noise": st.sampled_from([0.0, 0.5, 2.0]),
-})  # fmt: skip
+    "cat_spread": st.sampled_from([1, 4]),  # times cat_noise
+}).map(lambda rules: rules | {"cat_spread": rules["cat_spread"] * rules["cat_noise"]})  # fmt: skip
 
 
 @settings(max_examples=30)

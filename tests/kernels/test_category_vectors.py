@@ -154,7 +154,8 @@ def candidates(categories, missing, s, rules):
         lists = [[c] for c in held]
     else:
         noise = rules["cat_noise"]
-        held = take_part(categories, held, weights, total.tolist(), [(1.0, 1.0)] * n_outputs, noise)
+        spread = rules.get("cat_spread", noise)
+        held = take_part(categories, held, weights, total.tolist(), [(1.0, 1.0)] * n_outputs, noise, spread)
         smooth, units = s["reg_lambda"] + rules["cat_smooth"], [[1.0, 1.0]] * n_outputs
         keys = NaiveTraining._keys_of_categories(None, categories, weights.tolist(), held, total.tolist(), units, smooth)
         held.sort(key=lambda c: (keys[c], c))
