@@ -22,11 +22,11 @@ together whose noise is alike. With gradients of variance s²·h (1·h for logis
 (exact at ½, up to 22 % less elsewhere), H and f of the categories held. What of this exceeds 3 s², which the best of many
 thresholds gains by chance, too, is taken from the gain of a candidate; and categories with H_c < s², light ones, are not held:
 they go left. But a rare event has a small hessian, and tells all the same: 40 rows that all have an event of which 5 % have any
-weigh 1.9. With d_c = G_c − H_c·G/H of the node, of variance ½ S²·H_c, in steps of some S (S² is s², or more where gradients vary
-more, cat_spread of gradient_noise.py), a light category is held where
+weigh 1.9. With d_c = G_c − H_c·G/H of the node, of variance ½ S²·H_c, in steps of b a row (S² is s², or more where gradients
+vary so: cat_spread and cat_step of gradient_noise.py), a light category is held where
 
-    d_c² ≥ 8 (S²·H_c + ½ S·|d_c|)        by Bernstein's inequality one in 1,500 at most is by chance for logistic loss
-    Σ d_c²/(S²·H_c)  ≥  n + 6 √(2 n + ½ Σ S²/H_c)        over all n light ones: twice what chance makes it, and 6 σ or more above
+    d_c² ≥ 8 (S²·H_c + ⅔ b·|d_c|)        by Bernstein's inequality two in 2,981 (e⁸) at most are by chance
+    Σ d_c²/(S²·H_c)  ≥  n + 6 √(2 (n + Σ b²/(S²·H_c)))        over all n light ones: twice what chance makes it, and 12 σ above
 
 (simulated, base rates of 0.1 to 50 %, 1 to 50 rows a category: the first 4 in a million or less, the second never)
 
@@ -94,37 +94,38 @@ def mean_of(grad, hess):
 
 
 @scalar
-def is_evident(grad, hess, mean, spread):
+def is_evident(grad, hess, mean, rules):
     """Whether a light category tells by itself."""
     apart = abs(grad - hess * mean)
-    return apart * apart >= float64(EVIDENCE) * (spread * hess + float64(0.5) * math.sqrt(spread) * apart)
+    return apart * apart >= float64(EVIDENCE) * (rules[0].cat_spread * hess + float64(2.0 / 3.0) * rules[0].cat_step * apart)
 
 
 @scalar
-def units_apart(grad, hess, mean, spread):
-    """d²/(s²·H) of a light category, as an integer in 1 / SHARE_UNITS; no more than MOST."""
+def units_apart(grad, hess, mean, rules):
+    """d²/(S²·H) of a light category, as an integer in 1 / SHARE_UNITS; no more than MOST."""
     apart = grad - hess * mean
-    return int64(smaller(apart * apart / (spread * hess), float64(MOST)) * float64(SHARE_UNITS))
+    return int64(smaller(apart * apart / (rules[0].cat_spread * hess), float64(MOST)) * float64(SHARE_UNITS))
 
 
 @scalar
-def units_of_inverse(hess, spread):
-    """s²/H, likewise."""
-    return int64(smaller(spread / hess, float64(MOST)) * float64(SHARE_UNITS))
+def units_of_steps(hess, rules):
+    """b²/(S²·H), likewise."""
+    step = rules[0].cat_step
+    return int64(smaller(step * step / (rules[0].cat_spread * hess), float64(MOST)) * float64(SHARE_UNITS))
 
 
 @scalar
-def least_held(n, apart, inverse, noise):
+def least_held(n, apart, steps, noise):
     """The hessian from which a category is held whatever its gradient: none, where the light ones lie apart. n : int64, of these.
-    apart, inverse : sums of units_apart and units_of_inverse."""
-    deviation = math.sqrt(float64(2.0) * float64(n) + float64(0.5) * (float64(inverse) / float64(SHARE_UNITS)))
+    apart, steps : sums of units_apart and units_of_steps."""
+    deviation = math.sqrt(float64(2.0) * (float64(n) + float64(steps) / float64(SHARE_UNITS)))
     return float64(0.0) if float64(apart) / float64(SHARE_UNITS) >= float64(n) + float64(DEVIATIONS) * deviation else noise
 
 
 @scalar
-def is_held(grad, hess, mean, least, spread):
+def is_held(grad, hess, mean, least, rules):
     """Whether a category takes part. grad, hess : float64."""
-    return hess > float64(0.0) and (hess >= least or is_evident(grad, hess, mean, spread))
+    return hess > float64(0.0) and (hess >= least or is_evident(grad, hess, mean, rules))
 
 
 @scalar
@@ -213,26 +214,26 @@ def _search_items(
 @parallel_kernel.part
 def _least_held(hist, units, mean, takes_one, rules):
     """least_held of a node's categories; 0 where a split takes one of them. hist : int64 (n_categories, 2), IN."""
-    noise, spread = rules[0].cat_noise, rules[0].cat_spread
-    n, apart, inverse = int64(0), int64(0), int64(0)
+    noise = rules[0].cat_noise
+    n, apart, steps = int64(0), int64(0), int64(0)
     for category in range(0 if takes_one else hist.shape[0]):
         grad, hess = hist[category, 0] * units[0], hist[category, 1] * units[1]
         if float64(0.0) < hess and hess < noise:
             n += 1
-            apart += units_apart(grad, hess, mean, spread)
-            inverse += units_of_inverse(hess, spread)
-    return least_held(n, apart, inverse, noise) if n > 0 else float64(0.0)
+            apart += units_apart(grad, hess, mean, rules)
+            steps += units_of_steps(hess, rules)
+    return least_held(n, apart, steps, noise) if n > 0 else float64(0.0)
 
 
 @parallel_kernel.part
-def _order_categories(hist, units, mean, least, takes_one, smooth, spread, most, order, keys):
+def _order_categories(hist, units, mean, least, takes_one, smooth, rules, most, order, keys):
     """How many categories the node holds; order[:n] are these, the first and the last of them in order, as many as most. (Of many
     that is all: the others are undefined.)
     hist : int64 (n_categories, 2), IN. mean : of the node. least : of _least_held."""
     n_held = 0
     for category in range(hist.shape[0]):
         grad, hess = hist[category, 0] * units[0], hist[category, 1] * units[1]
-        if is_held(grad, hess, mean, least, spread):
+        if is_held(grad, hess, mean, least, rules):
             order[n_held], keys[n_held] = category, category_key(category, grad, hess, takes_one, smooth)
             n_held += 1
     if not takes_one and most <= FEW and n_held >= MANY * most:
@@ -309,8 +310,8 @@ def _best_set(
     takes_one = hist.shape[0] < rules[0].max_cat_to_onehot
     noise, most = rules[0].cat_noise, rules[0].max_cat_threshold
     mean, smooth = mean_of(sums[0] * units[0], sums[1] * units[1]), reg_lambda + rules[0].cat_smooth
-    least, spread = _least_held(hist, units, mean, takes_one, rules), rules[0].cat_spread
-    n_held = _order_categories(hist, units, mean, least, takes_one, smooth, spread, most, order, keys)
+    least = _least_held(hist, units, mean, takes_one, rules)
+    n_held = _order_categories(hist, units, mean, least, takes_one, smooth, rules, most, order, keys)
     parent = node_term(sums[0] * units[0], sums[1] * units[1], reg_lambda, alpha, max_delta_step, lower, upper)
     threshold = larger(MIN_GAIN, RELATIVE_GAIN * parent)
     if takes_one:
@@ -323,7 +324,7 @@ def _best_set(
     for category in range(hist.shape[0]):  # not in their order, so that it is vectorised
         missing_grad -= hist[category, 0]
         missing_hess -= hist[category, 1]
-        counts = int64(is_held(hist[category, 0] * units[0], hist[category, 1] * units[1], mean, least, spread))
+        counts = int64(is_held(hist[category, 0] * units[0], hist[category, 1] * units[1], mean, least, rules))
         held_grad += counts * hist[category, 0]
         held_hess += counts * hist[category, 1]
         roots += counts * root_of(hist[category, 1])
@@ -396,7 +397,7 @@ def _take_best(
     smooth, most = reg_lambda + rules[0].cat_smooth, rules[0].max_cat_threshold
     mean = mean_of(sums[node, 0, 0] * units[0], sums[node, 0, 1] * units[1])
     least = _least_held(own, units, mean, takes_one, rules)
-    n_held = _order_categories(own, units, mean, least, takes_one, smooth, rules[0].cat_spread, most, order, keys)
+    n_held = _order_categories(own, units, mean, least, takes_one, smooth, rules, most, order, keys)
     nodes[node].gain, nodes[node].feature = gains[i, k], features[column]
     begin, end = int64(offsets[column]), int64(offsets[column + 1] - 1)
     take_set(node, nodes, sums, left_sums, cats, hist, begin, end, choices[i, k], order, n_held, takes_one)
@@ -446,22 +447,22 @@ def take_set(node, nodes, sums, left_sums, cats, hist, begin, end, choice, order
 @device_function
 def least_of_block(slot, first, n, hist, grad_unit, hess_unit, mean, takes_one, rules, partial):
     """_least_held. All threads call it."""
-    noise, spread = rules[0].cat_noise, rules[0].cat_spread
-    category, n_light, apart, inverse = int64(cuda.threadIdx.x), int64(0), int64(0), int64(0)
+    noise = rules[0].cat_noise
+    category, n_light, apart, steps = int64(cuda.threadIdx.x), int64(0), int64(0), int64(0)
     while category < n and not takes_one:
         grad, hess = hist[slot, 0, first + category, 0] * grad_unit, hist[slot, 0, first + category, 1] * hess_unit
         if float64(0.0) < hess and hess < noise:
             n_light += 1
-            apart += units_apart(grad, hess, mean, spread)
-            inverse += units_of_inverse(hess, spread)
+            apart += units_apart(grad, hess, mean, rules)
+            steps += units_of_steps(hess, rules)
         category += int64(cuda.blockDim.x)
-    n_light, apart, inverse = block_sum(n_light, partial), block_sum(apart, partial), block_sum(inverse, partial)
-    return least_held(n_light, apart, inverse, noise) if n_light > 0 else float64(0.0)
+    n_light, apart, steps = block_sum(n_light, partial), block_sum(apart, partial), block_sum(steps, partial)
+    return least_held(n_light, apart, steps, noise) if n_light > 0 else float64(0.0)
 
 
 @device_function
 def order_of_block(
-    row, size, slot, first, n, hist, grad_unit, hess_unit, mean, least, takes_one, smooth, spread, order, keys, partial
+    row, size, slot, first, n, hist, grad_unit, hess_unit, mean, least, takes_one, smooth, rules, order, keys, partial
 ):  # fmt: skip
     """How many categories the node holds. order[row, :n_held], OUT, are these. All threads call it. size : a power of two ≥ n."""
     category, held = int64(cuda.threadIdx.x), int64(0)
@@ -469,7 +470,7 @@ def order_of_block(
         key = float64(np.inf)
         if category < n:
             grad, hess = hist[slot, 0, first + category, 0] * grad_unit, hist[slot, 0, first + category, 1] * hess_unit
-            if is_held(grad, hess, mean, least, spread):
+            if is_held(grad, hess, mean, least, rules):
                 key = category_key(category, grad, hess, takes_one, smooth)
                 held += 1
         order[row, category], keys[row, category] = int32(category), key
@@ -550,7 +551,7 @@ def evaluate_category_splits_kernel(bounded, gain):
                     least = least_of_block(slot, first, n_categories, hist, grad_unit, hess_unit, mean, takes_one, rules, partial)
                     n_held = order_of_block(
                         row, size, slot, first, n_categories, hist, grad_unit, hess_unit, mean, least, takes_one,
-                        reg_lambda + rules[0].cat_smooth, rules[0].cat_spread, order, keys, partial,
+                        reg_lambda + rules[0].cat_smooth, rules, order, keys, partial,
                     )  # fmt: skip
                     parent = node_term(
                         total_grad * grad_unit, total_hess * hess_unit, reg_lambda, alpha, max_delta_step, lower, upper
@@ -563,7 +564,7 @@ def evaluate_category_splits_kernel(bounded, gain):
                     present_grad, present_hess, j = int64(0), int64(0), int64(cuda.threadIdx.x)
                     while j < n_categories:
                         own_grad, own_hess = hist[slot, 0, first + j, 0], hist[slot, 0, first + j, 1]
-                        if is_held(own_grad * grad_unit, own_hess * hess_unit, mean, least, rules[0].cat_spread):
+                        if is_held(own_grad * grad_unit, own_hess * hess_unit, mean, least, rules):
                             held_grad, held_hess, roots = held_grad + own_grad, held_hess + own_hess, roots + root_of(own_hess)
                         present_grad, present_hess = present_grad + own_grad, present_hess + own_hess
                         j += int64(cuda.blockDim.x)
@@ -651,7 +652,7 @@ def list_categories_kernel(
         least = least_of_block(slot, first, n_categories, hist, grad_unit, hess_unit, mean, takes_one, rules, partial)
         n_held = order_of_block(
             row, size, slot, first, n_categories, hist, grad_unit, hess_unit, mean, least, takes_one,
-            penalty[0].reg_lambda + rules[0].cat_smooth, rules[0].cat_spread, order, keys, partial,
+            penalty[0].reg_lambda + rules[0].cat_smooth, rules, order, keys, partial,
         )  # fmt: skip
         take_choice(
             row, size, node, nodes, sums, left_sums, cats, hist, slot, first, n_categories, n_held, takes_one, order, keys,

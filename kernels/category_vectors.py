@@ -55,7 +55,7 @@ from gpuboost.kernels.category_splits import (
     take_choice,
     take_set,
     units_apart,
-    units_of_inverse,
+    units_of_steps,
 )
 from gpuboost.kernels.cuda_common import block_prefix, block_sum, cuda, cuda_kernel, device_function, owner_of
 from gpuboost.kernels.jit import claim, launch, parallel_kernel, scalar
@@ -148,22 +148,22 @@ def _order_categories(hist, sums, units, takes_one, reg_lambda, rules, order, ke
     """category_splits._order_categories for several outputs; also the sum of hessians of the categories held, and N. hist : int64
     (n_outputs, n_categories, 2), IN. sums : int64 (n_outputs, 2), IN, of the node."""
     n_outputs, n_categories, smooth = hist.shape[0], hist.shape[1], reg_lambda + rules[0].cat_smooth
-    noise, spread = rules[0].cat_noise, rules[0].cat_spread
+    noise = rules[0].cat_noise
     weight, held_weight, n_equal, n_held = zeros(n_categories, np.float64), float64(0.0), float64(0.0), 0
     for output in range(n_outputs):
         for category in range(n_categories):
             weight[category] += hist[output, category, 1] * units[output, 1]
-    tells, n_light, apart_units, inverse = zeros(n_categories, np.bool_), int64(0), int64(0), int64(0)
+    tells, n_light, apart_units, steps = zeros(n_categories, np.bool_), int64(0), int64(0), int64(0)
     for output in range(0 if takes_one else n_outputs):
         middle = mean_of(sums[output, 0] * units[output, 0], sums[output, 1] * units[output, 1])
         for category in range(n_categories):
             grad, hess = hist[output, category, 0] * units[output, 0], hist[output, category, 1] * units[output, 1]
             if hess > 0.0 and is_light(weight[category], n_outputs, noise):
                 n_light += 1
-                apart_units += units_apart(grad, hess, middle, spread)
-                inverse += units_of_inverse(hess, spread)
-                tells[category] |= is_evident(grad, hess, middle, spread)
-    lie_apart = n_light > 0 and least_held(n_light, apart_units, inverse, noise) == 0.0
+                apart_units += units_apart(grad, hess, middle, rules)
+                steps += units_of_steps(hess, rules)
+                tells[category] |= is_evident(grad, hess, middle, rules)
+    lie_apart = n_light > 0 and least_held(n_light, apart_units, steps, noise) == 0.0
     for category in range(n_categories):
         is_held = takes_one or lie_apart or tells[category] or not is_light(weight[category], n_outputs, noise)
         if weight[category] > 0.0 and is_held:
@@ -350,30 +350,34 @@ def order_vectors(
     categories, room that is not used here, mean, direction and distances of outputs."""
     n_outputs, held = int64(hist.shape[1]), int64(0)
     mean, direction, apart = 2 * size, 2 * size + n_outputs, 2 * size + 2 * n_outputs
-    n_light, units, inverse, noise, spread = int64(0), int64(0), int64(0), rules[0].cat_noise, rules[0].cat_spread
     category = int64(cuda.threadIdx.x)
     while category < size:
-        weight, key = float64(0.0), float64(np.inf)
+        weight = float64(0.0)
         if category < n:
             for output in range(n_outputs):
                 weight += hist[slot, output, first + category, 1] * inverse_of_power(scales[scale + output, 1])
-        if not takes_one and is_light(weight, n_outputs, noise):
+        order[row, category], scratch[row, category] = int32(category), weight
+        keys[row, category] = float64(category) if weight > float64(0.0) else float64(np.inf)
+        category += int64(cuda.blockDim.x)
+    n_light, units, steps = int64(0), int64(0), int64(0)
+    category = int64(cuda.threadIdx.x)
+    while category < n and not takes_one:
+        if is_light(scratch[row, category], n_outputs, rules[0].cat_noise):
+            key = float64(np.inf)
             for output in range(n_outputs):
                 grad_unit, hess_unit = units_of(scales, scale + output)
-                grad = hist[slot, output, first + category, 0] * grad_unit
                 hess = hist[slot, output, first + category, 1] * hess_unit
                 if hess > float64(0.0):
+                    grad = hist[slot, output, first + category, 0] * grad_unit
                     middle = mean_of(sums[node, output, 0] * grad_unit, sums[node, output, 1] * hess_unit)
                     n_light += 1
-                    units += units_apart(grad, hess, middle, spread)
-                    inverse += units_of_inverse(hess, spread)
-                    key = float64(category) if is_evident(grad, hess, middle, spread) else key
-        elif weight > float64(0.0):
-            key = float64(category)
-        order[row, category], keys[row, category], scratch[row, category] = int32(category), key, weight
+                    units += units_apart(grad, hess, middle, rules)
+                    steps += units_of_steps(hess, rules)
+                    key = float64(category) if is_evident(grad, hess, middle, rules) else key
+            keys[row, category] = key
         category += int64(cuda.blockDim.x)
-    n_light, units, inverse = block_sum(n_light, partial), block_sum(units, partial), block_sum(inverse, partial)
-    lie_apart = n_light > 0 and least_held(n_light, units, inverse, noise) == float64(0.0)
+    n_light, units, steps = block_sum(n_light, partial), block_sum(units, partial), block_sum(steps, partial)
+    lie_apart = n_light > 0 and least_held(n_light, units, steps, float64(1.0)) == float64(0.0)
     category = int64(cuda.threadIdx.x)
     while category < size:
         if lie_apart and scratch[row, category] > float64(0.0):
@@ -578,7 +582,7 @@ def evaluate_category_vectors_kernel(
     "cats: uint32[:, :], hist: int64[:, :, :, :], offsets: int32[:], features: int32[:], categorical: uint8[:], "
     "scales: float64[:, :], first_output: int32[:], penalty: PENALTY[:], rules: CATEGORY_RULES[:], order: int32[:, :], "
     "keys: float64[:, :], scratch: float64[:, :]",
-    block=256, registers=232, uses_double=True,
+    block=256, registers=240, uses_double=True,
 )  # fmt: skip
 def list_category_vectors_kernel(
     begin, n, progress, nodes, sums, left_sums, cats, hist, offsets, features, categorical, scales, first_output, penalty, rules,

@@ -1,7 +1,8 @@
 """How much the gradients of a round vary beside their hessians: the default of cat_noise, anew for each round.
 
     s² = min(s²(objective), CHANCE · Σ g² / Σ h)        over all rows drawn and outputs, weights in g and h
-    cat_spread = CHANCE · Σ g² / Σ h                    what categories of small hessian are judged by, all the same
+    cat_spread = CHANCE · Σ g² / Σ h                    by which, all the same, categories of small hessian are judged,
+    cat_step = 2^e > |g| of any row                     and by this
 
 Sets of categories are braked by what chance gains where the variance of a gradient is s² / CHANCE times its hessian
 (category_splits.py), CHANCE = 2, as the best of many sets gains more by chance than any one of them. For classes and Poisson's
@@ -30,14 +31,27 @@ __all__ = ["choose_noise_cpu", "choose_noise_kernel"]
 
 
 @scalar
+def least_scale(leaf_scales, squares):
+    """Of the largest gradients; infinite without any."""
+    least = float64(math.inf)
+    for output in range(squares.shape[0]):
+        if squares[output] > int64(0):  # the scale of no gradients is another one
+            least = smaller(least, leaf_scales[output, 0])
+    return least
+
+
+@scalar
+def largest_step(global_rows, leaf_scales, squares):
+    """float64: 2^e, as leaf_scale is 2^(62 − b − e) of an output; b of the rows. 0 without gradients."""
+    return power_of_two(int64(62) - count_bits(global_rows)) / least_scale(leaf_scales, squares)
+
+
+@scalar
 def dispersion(global_rows, leaf_scales, squares, sums, scales):
     """float64: Σ g² / Σ h, each of an output on average; infinite without hessians. Where splits are searched by a sketch, sums
     are of that."""
-    n_squares, n_sums, least = squares.shape[0], sums.shape[0], float64(math.inf)
-    for output in range(n_squares):
-        if squares[output] > int64(0):  # the scale of no gradients is another one
-            least = smaller(least, leaf_scales[output, 0])
-    # leaf_scale is 2^(62 − b − e) of an output, square_scale 2^(62 − b − 2e) of the largest e; b of the rows
+    n_squares, n_sums, least = squares.shape[0], sums.shape[0], least_scale(leaf_scales, squares)
+    # square_scale is 2^(62 − b − 2e) of the largest e
     scale = least * least / power_of_two(int64(62) - count_bits(global_rows))
     grad, hess = float64(0.0), float64(0.0)
     for output in range(n_squares):
@@ -49,7 +63,7 @@ def dispersion(global_rows, leaf_scales, squares, sums, scales):
 
 @kernel
 def choose_noise_cpu(most, times, global_rows, leaf_scales, squares, sums, scales, rules):
-    """Write cat_noise and cat_spread of a round into the rules of its trees.
+    """Write cat_noise, cat_spread and cat_step of a round into the rules of its trees.
 
     most, times : float64, s²(objective) and CHANCE, or what they are beside statistics (params/fields.py). global_rows : over all
     workers. leaf_scales : float64 (n_outputs, 2), IN, of choose_scales_cpu. squares : int64 (n_outputs,), IN, of sum_squares_cpu.
@@ -58,6 +72,7 @@ def choose_noise_cpu(most, times, global_rows, leaf_scales, squares, sums, scale
     """
     found = times * dispersion(global_rows, leaf_scales, squares, sums, scales)
     rules[0].cat_noise, rules[0].cat_spread = smaller(found, most), found
+    rules[0].cat_step = largest_step(global_rows, leaf_scales, squares)
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -74,3 +89,4 @@ def choose_noise_kernel(most, times, global_rows, leaf_scales, squares, sums, sc
     if cuda.threadIdx.x == 0:
         found = times * dispersion(global_rows, leaf_scales, squares, sums, scales)
         rules[0].cat_noise, rules[0].cat_spread = smaller(found, most), found
+        rules[0].cat_step = largest_step(global_rows, leaf_scales, squares)

@@ -77,10 +77,10 @@ PENALTY = np.dtype(
 )
 
 # How features of categories are split (kernels/category_splits.py); names as the parameters. cat_spread : cat_noise, or
-# more where gradients vary more in a round (kernels/gradient_noise.py).
+# more where gradients vary more in a round. cat_step : no less than the gradient of any row (kernels/gradient_noise.py).
 CATEGORY_RULES = np.dtype(
     [("max_cat_to_onehot", np.int64), ("max_cat_threshold", np.int64)]
-    + [(name, np.float64) for name in ("cat_smooth", "cat_l2", "min_data_per_group", "cat_noise", "cat_spread")],
+    + [(name, np.float64) for name in ("cat_smooth", "cat_l2", "min_data_per_group", "cat_noise", "cat_spread", "cat_step")],
     align=True,
 )
 

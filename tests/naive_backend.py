@@ -216,6 +216,7 @@ class NaiveTraining(Training, Gradients, Trees):
         self.nodes, self.n_leaves, self.frontier, self.selected = [], [], [], []
         self.proposed = {}  # by tree or by node: bool (total_bins,)
         self.noise = self.spread = params.usual_cat_noise if params.cat_noise is None else params.cat_noise
+        self.step = 0.75 * math.sqrt(self.spread)
 
     def compute(self, objective):
         label, weight = self.rows.label, self.rows.weight
@@ -296,7 +297,7 @@ class NaiveTraining(Training, Gradients, Trees):
         check_finite(maxima)
         exponent = math.frexp(max(np.array(maxima[:, 0], np.uint32).view(F).tolist()))[1]
         scale = Fraction(2) ** min(62 - (max(self.rows.global_rows, 1) - 1).bit_length() - 2 * exponent, 1000)
-        self.square_scale = scale
+        self.square_scale, self.exponent = scale, exponent
         squares = [[math.floor(Fraction(g) ** 2 * scale + Fraction(1, 2)) for g in own] for own in self.grad.tolist()]
         return np.array([sum(own) for own in squares], np.int64)
 
@@ -306,6 +307,7 @@ class NaiveTraining(Training, Gradients, Trees):
         dispersion = grad * len(sums) / (hess * len(squares)) if hess > 0 else math.inf
         self.spread = self.settings.chance * dispersion
         self.noise = min(self.spread, self.settings.usual_cat_noise)
+        self.step = 2.0**self.exponent if squares.any() else 0.0
 
     def sketch(self, squares):
         if self.plan.sketch.is_given:
@@ -459,7 +461,7 @@ class NaiveTraining(Training, Gradients, Trees):
             lists = [[c] for c in held]
         else:
             noise = self.noise
-            held = take_part(own, held, weights, node.sums, scales, noise, self.spread)
+            held = take_part(own, held, weights, node.sums, scales, noise, self.spread, self.step)
             keys = self._keys_of_categories(own, weights, held, node.sums, scales, s.reg_lambda + s.cat_smooth)
             held.sort(key=lambda c: (keys[c], c))
             lists = [part for m in range(1, min(len(held), s.max_cat_threshold) + 1) for part in (held[:m], held[-m:])]
@@ -977,22 +979,22 @@ def _score(s: Params, sums: tuple[int, int], scales: list[float], node: _Node, k
     return node_score(grad, hess, s.reg_lambda, s.reg_alpha)
 
 
-def take_part(own, present, weights, sums, scales, noise, spread):
+def take_part(own, present, weights, sums, scales, noise, spread, step):
     """Which of the categories that are present take part where sets are ordered. own : int (n_outputs, ≥ n, 2). weights : of each
     the hessians of all outputs."""
     light = [c for c in present if weights[c] < noise * len(own)]
-    n, apart, inverse, evident = 0, 0, 0, set()
+    n, apart, steps, evident = 0, 0, 0, set()
     for of_output, (grad, hess), (grad_scale, hess_scale) in zip(own.tolist(), sums, scales):
         mean = (grad / grad_scale) / (hess / hess_scale) if hess > 0 else 0.0
         for c in light:
             g, h = of_output[c][0] / grad_scale, of_output[c][1] / hess_scale
             if h > 0:
                 d = g - h * mean
-                n, inverse = n + 1, inverse + int(min(spread / h, 2.0**20) * 65536.0)
+                n, steps = n + 1, steps + int(min(step * step / (spread * h), 2.0**20) * 65536.0)
                 apart += int(min(d * d / (spread * h), 2.0**20) * 65536.0)
-                if d * d >= 8.0 * (spread * h + 0.5 * math.sqrt(spread) * abs(d)):
+                if d * d >= 8.0 * (spread * h + 2.0 / 3.0 * step * abs(d)):
                     evident.add(c)
-    if n and apart / 65536.0 >= n + 6.0 * math.sqrt(2.0 * n + 0.5 * (inverse / 65536.0)):
+    if n and apart / 65536.0 >= n + 6.0 * math.sqrt(2.0 * (n + steps / 65536.0)):
         return present
     return [c for c in present if c not in light or c in evident]
 

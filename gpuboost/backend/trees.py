@@ -1,5 +1,6 @@
 """Between the arrays of growing nodes, finished trees, and the flat layout that prediction walks. Host arrays, copies only."""
 
+import math
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from itertools import repeat
@@ -25,8 +26,9 @@ def category_rules(params: Params) -> np.ndarray:
     """CATEGORY_RULES (1,) of a training."""
     if params.cat_noise is None:
         params = replace(params, cat_noise=params.usual_cat_noise)
-    names = [str(name) for name in CATEGORY_RULES.names or () if name != "cat_spread"]
-    return np.array([(*(getattr(params, name) for name in names), params.cat_noise)], CATEGORY_RULES)
+    given = [getattr(params, str(name)) for name in CATEGORY_RULES.names or () if name not in ("cat_spread", "cat_step")]
+    noise = params.cat_noise or 0.0  # as if a row's gradient were about √s²: rounds may know better
+    return np.array([(*given, noise, 0.75 * math.sqrt(noise))], CATEGORY_RULES)
 
 
 class Grown(NamedTuple):

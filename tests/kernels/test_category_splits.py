@@ -21,9 +21,14 @@ NUMBERS = 3  # bins of a feature of numbers beside the categories
 
 
 def some_rules(**rules):
-    """cat_spread : cat_noise, if not given."""
-    rules = {**RULES, **rules}
-    return np.array([tuple({**rules, "cat_spread": rules.get("cat_spread", rules["cat_noise"])}.values())], CATEGORY_RULES)
+    rules = RULES | rules | of_light(RULES | rules)
+    return np.array([tuple(rules[name] for name in CATEGORY_RULES.names)], CATEGORY_RULES)
+
+
+def of_light(rules):
+    """What light categories are judged by, if it is not given."""
+    noise = rules["cat_noise"]
+    return {"cat_spread": rules.get("cat_spread", noise), "cat_step": rules.get("cat_step", 0.75 * noise**0.5)}
 
 
 def lay_out(features, missing):
@@ -267,8 +272,8 @@ def candidates(categories, missing, s, rules):
     else:
         noise = rules["cat_noise"]
         own = np.array([categories], np.int64)
-        spread = rules.get("cat_spread", noise)
-        held = take_part(own, held, [h for _, h in categories], [tuple(map(int, total))], [(1.0, 1.0)], noise, spread)
+        sums, units = [tuple(map(int, total))], [(1.0, 1.0)]
+        held = take_part(own, held, [h for _, h in categories], sums, units, noise, *of_light(rules).values())
         held.sort(key=lambda c: (categories[c][0] / (categories[c][1] + (s["reg_lambda"] + rules["cat_smooth"])), c))
         sizes = range(1, min(len(held), rules["max_cat_threshold"]) + 1)
         lists = [part for m in sizes for part in (held[:m], held[-m:])]
@@ -296,6 +301,7 @@ ANY_RULES = st.fixed_dictionaries({
     "cat_smooth": st.sampled_from([0.0, 3.0]), "cat_l2": st.sampled_from([0.0, 5.0]),
     "min_data_per_group": st.sampled_from([0.0, 4.0]), "cat_noise": st.sampled_from([0.0, 0.5, 2.0]),
     "cat_spread": st.sampled_from([1, 4]),  # times cat_noise
+    "cat_step": st.sampled_from([0.25, 2.0]),
 }).map(lambda rules: rules | {"cat_spread": rules["cat_spread"] * rules["cat_noise"]})  # fmt: skip
 
 

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from naive_backend import NaiveTraining, _chance, take_part
-from test_category_splits import ANY_RULES, best_of, set_of, some_rules
+from test_category_splits import ANY_RULES, best_of, of_light, set_of, some_rules
 
 from gpuboost.kernels.category_splits import count_words, root_of
 from gpuboost.kernels.category_vectors import evaluate_category_vectors_cpu, noise_gain_of_outputs
@@ -154,8 +154,8 @@ def candidates(categories, missing, s, rules):
         lists = [[c] for c in held]
     else:
         noise = rules["cat_noise"]
-        spread = rules.get("cat_spread", noise)
-        held = take_part(categories, held, weights, total.tolist(), [(1.0, 1.0)] * n_outputs, noise, spread)
+        light = of_light(rules).values()
+        held = take_part(categories, held, weights, total.tolist(), [(1.0, 1.0)] * n_outputs, noise, *light)
         smooth, units = s["reg_lambda"] + rules["cat_smooth"], [[1.0, 1.0]] * n_outputs
         keys = NaiveTraining._keys_of_categories(None, categories, weights.tolist(), held, total.tolist(), units, smooth)
         held.sort(key=lambda c: (keys[c], c))

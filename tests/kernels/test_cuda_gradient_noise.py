@@ -15,7 +15,7 @@ MOST, TIMES, N_ROWS = 3.0, 2.0, 200
 
 
 def some_rules():
-    return np.array([(4, 64, 0.5, 0.25, 1.0, -1.0, -1.0)], CATEGORY_RULES)
+    return np.array([(4, 64, 0.5, 0.25, 1.0, -1.0, -1.0, -1.0)], CATEGORY_RULES)
 
 
 def facts(grad, hess, n_searched):
@@ -33,12 +33,12 @@ def facts(grad, hess, n_searched):
 
 
 def chosen(*of_round):
-    """(cat_noise, cat_spread) of a round."""
+    """(cat_noise, cat_spread, cat_step) of a round."""
     rules = some_rules()
     choose_noise_cpu(MOST, TIMES, *of_round, rules)
-    *others, noise, spread = rules[0].tolist()
-    assert others == [*some_rules()[0].tolist()[:-2]]
-    return noise, spread
+    *others, noise, spread, step = rules[0].tolist()
+    assert others == [*some_rules()[0].tolist()[:-3]]
+    return noise, spread, step
 
 
 @pytest.mark.parametrize("n_searched", [1, 3])
@@ -47,21 +47,22 @@ def test_twice_the_squares_by_the_hessians_but_at_most_the_usual(size, n_searche
     rng = np.random.default_rng(0)
     grad, hess = (rng.normal(size=(3, N_ROWS)) * size).astype(np.float32), rng.random((3, N_ROWS), np.float32)
     spread = TIMES * np.square(grad, dtype=np.float64).sum() / hess.sum(dtype=np.float64)
-    assert (spread > MOST) == (size == 40)
-    np.testing.assert_allclose(chosen(*facts(grad, hess, n_searched)), (min(MOST, spread), spread), rtol=1e-5)
+    step = 2.0 ** np.frexp(np.abs(grad).max())[1]
+    assert (spread > MOST) == (size == 40) and step / 2 <= np.abs(grad).max() < step
+    np.testing.assert_allclose(chosen(*facts(grad, hess, n_searched)), (min(MOST, spread), spread, step), rtol=1e-5)
 
 
 def test_outputs_without_gradients_say_nothing_about_the_scale():
     """Of small gradients, which are counted in units of their own."""
     grad, hess = np.full((3, N_ROWS), 0.01, np.float32), np.full((3, N_ROWS), 0.125, np.float32)
     grad[1] = 0
-    np.testing.assert_allclose(chosen(*facts(grad, hess, 3)), [TIMES * 2e-4 / 0.375] * 2, rtol=1e-4)
+    np.testing.assert_allclose(chosen(*facts(grad, hess, 3)), [*[TIMES * 2e-4 / 0.375] * 2, 2**-6], rtol=1e-4)
 
 
 def test_without_hessians_it_is_the_usual_and_without_gradients_nothing():
     none, some = np.zeros((1, N_ROWS), np.float32), np.ones((1, N_ROWS), np.float32)
-    assert chosen(*facts(some, none, 1)) == chosen(*facts(none, none, 1)) == (MOST, np.inf)
-    assert chosen(*facts(none, some, 1)) == (0, 0)
+    assert chosen(*facts(some, none, 1)) == (MOST, np.inf, 2) and chosen(*facts(none, none, 1)) == (MOST, np.inf, 0)
+    assert chosen(*facts(none, some, 1)) == (0, 0, 0)
 
 
 @each_runner
@@ -73,4 +74,4 @@ def test_it_is_the_cpus(run, n_outputs, n_searched, unit, seed):
     grad[seed % 4 :: 4] = 0
     of_round, rules = facts(grad, hess, n_searched), some_rules()
     run(choose_noise_kernel, MOST, TIMES, *of_round, rules, blocks=1)
-    assert_same(np.array([rules["cat_noise"], rules["cat_spread"]]), np.array(chosen(*of_round))[:, None])
+    assert_same(np.array([rules[name] for name in ("cat_noise", "cat_spread", "cat_step")]), np.array(chosen(*of_round))[:, None])
