@@ -162,7 +162,7 @@ def best_split(codes, cuts, grad, hess, min_child_weight, penalties, signs, gain
     for feature in range(codes.shape[1]):
         code, n_bins = codes[:, feature], len(cuts[feature]) + 1
         hist = np.column_stack([np.bincount(code + 1, values, n_bins + 1) for values in (grad, hess)])  # row 0: missing
-        for listed, added, least, by_chance in sets_of(hist[1:-1], penalties[0], **rules) if feature in categorical else ():
+        for listed, added, least, by_chance in sets_of(hist, penalties[0], **rules) if feature in categorical else ():
             for default_left in (True, False):
                 GR, HR = hist[1:][listed].sum(axis=0) + hist[0] * (not default_left)
                 GL, HL = hist.sum(axis=0) - (GR, HR)
@@ -198,17 +198,30 @@ def sets_of(
     cat_noise=0.0,
 ):  # fmt: skip
     """(categories, what their split adds to λ, least hessian of its children, gain by chance): each category alone where they are
-    few, else the first and the last of those present in the order of G/(H + λ); the smaller set first. hist : (n_categories, 2).
+    few, else the first and the last of those present in the order of G/(H + λ); the smaller set first. hist : (n_categories + 2,
+    2), of missing rows, of each, and of no category.
     """
+    total, hist = hist.sum(axis=0), hist[1:-1]
     present = np.flatnonzero(hist[:, 1] > 0)
     if len(hist) < max_cat_to_onehot:
         return [([c], 0.0, 0.0, 0.0) for c in present]
-    present = present[hist[present, 1] >= cat_noise]
+    present = present[takes_part(*hist[present].T, total[0] / total[1], cat_noise)]
     grad, hess = hist[present].T
     order = present[np.argsort(grad / (hess + (reg_lambda + cat_smooth)), kind="stable")].tolist()
     sizes = range(1, min(len(order), max_cat_threshold) + 1)
     sets = [part for m in sizes for part in (order[:m], order[-m:])]
     return [(part, cat_l2, min_data_per_group, chance_gain(hist[part, 1].sum(), hess, cat_noise)) for part in sets]
+
+
+def takes_part(grad, hess, mean, noise):
+    """Which categories count: heavy ones, light ones that chance does not make so, or all where chance does not make them so."""
+    is_light, apart = hess < noise, np.abs(grad - hess * mean)
+    if not is_light.any():
+        return ~is_light
+    step, (light, d) = 0.75 * np.sqrt(noise), (hess[is_light], apart[is_light])
+    if (d**2 / (noise * light)).sum() >= len(d) + 6 * np.sqrt(2 * (len(d) + (step**2 / (noise * light)).sum())):
+        return np.ones(len(hess), bool)
+    return ~is_light | (apart**2 >= 8 * (noise * hess + 2 / 3 * step * apart))
 
 
 def chance_gain(listed, hess, noise):
