@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from gpuboost.backend.fixed_point import check_finite, magnitudes
+from gpuboost.backend.fixed_point import check_finite, magnitudes, not_negative
 from gpuboost.backend.row_sums import RowSums
 from gpuboost.custom_objective import Given, GivenGradients, custom_gradients, warn_of_negative_hessians
 from gpuboost.data.dmatrix import DMatrix
@@ -35,7 +35,7 @@ class HostGradients:
             grad, hess = given.grad, given.hess
             if obj is not None and not self._has_warned:
                 self._has_warned = warn_of_negative_hessians(hess, self._verbosity)
-            grad, hess = grad.copy(), np.where((hess < 0) & np.isfinite(hess), np.float32(0), hess)
+            grad, hess = grad.copy(), not_negative(hess)
             sizes = np.stack([abs(values).max(axis=1, initial=np.float32(0)) for values in (grad, hess)], axis=1)
             maxima = sizes.view(np.uint32).astype(np.int64)[None]
         largest = maxima.max(axis=0)

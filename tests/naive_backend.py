@@ -310,7 +310,7 @@ class NaiveTraining(Training, Gradients, Trees):
         self.step = 2.0**self.exponent if squares.any() else 0.0
 
     def sketch(self, squares):
-        if self.plan.sketch.is_given:
+        if self.plan.searches_given:
             if self.drawn is not None:
                 self.few[0][:, ~self.drawn], self.few[1][:, ~self.drawn] = 0, 0
             return self._largest_of(*self.few)

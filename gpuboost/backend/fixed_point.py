@@ -14,9 +14,14 @@ from gpuboost.kernels.leaf_quantiles import WEIGHT_BITS
 from gpuboost.kernels.row_sampling import FIRST_WORD, N_KEYS
 
 __all__ = [
-    "as_ratios", "check_finite", "exact_scale", "exact_sum", "hash_words", "largest_of", "magnitudes", "round_key",
-    "sampling_keys", "sum_scale", "sum_scales", "weight_factor",
+    "as_ratios", "check_finite", "exact_scale", "exact_sum", "hash_words", "largest_of", "magnitudes", "not_negative",
+    "round_key", "sampling_keys", "sum_scale", "sum_scales", "weight_factor",
 ]  # fmt: skip
+
+
+def not_negative(hess: np.ndarray) -> np.ndarray:
+    """Hessians of a user's objective, negative ones as 0, but for −inf, which is as little finite as inf."""
+    return np.where((hess < 0) & np.isfinite(hess), np.float32(0), hess)
 
 
 def check_finite(maxima: np.ndarray) -> None:

@@ -59,11 +59,6 @@ class OutputSketch:
     size: int
     key: int
 
-    @property
-    def is_given(self) -> bool:
-        """Whether they are a user's instead, which Gradients.set takes (params.GivenSearch)."""
-        return self.method == "given"
-
 
 @dataclass(frozen=True, eq=False)
 class ColumnDraw:
@@ -146,9 +141,14 @@ class Round:
         return self.trees[0].gain
 
     @property
+    def searches_given(self) -> bool:
+        """Whether splits are searched by gradients of a user's, which Gradients.set takes, instead (params.GivenSearch)."""
+        return self.sketch is not None and self.sketch.method == "given"
+
+    @property
     def asks_for_squares(self) -> bool:
         """Whether Gradients.sum_squares is wanted."""
-        return self.chooses_noise or (self.sketch is not None and not self.sketch.is_given)
+        return self.chooses_noise or (self.sketch is not None and not self.searches_given)
 
     @property
     def goes_on(self) -> bool:

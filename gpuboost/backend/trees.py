@@ -120,7 +120,7 @@ def flatten_more(before: FlatTrees, trees: list[Tree], outputs: list[int]) -> Fl
     if len(sets) == 2:
         more.nodes["bin"][more.nodes["kind"] == CATEGORICAL] += len(sets[0])
     return FlatTrees(
-        nodes=np.concatenate([before.nodes.view(np.uint8), more.nodes.view(np.uint8)]).view(FLAT_NODE),
+        nodes=np.concatenate([as_words(before.nodes), as_words(more.nodes)]).view(FLAT_NODE),
         leaf_values=np.concatenate([before.leaf_values, more.leaf_values]),
         first_node=np.concatenate([before.first_node, more.first_node + len(before.nodes)]),
         first_output=np.concatenate([before.first_output, more.first_output]),

@@ -6,7 +6,7 @@ import numpy as np
 
 from gpuboost.backend.contract import Array, Formula, Gradients, TrainingRows
 from gpuboost.backend.cpu.rows import PageRows
-from gpuboost.backend.fixed_point import check_finite
+from gpuboost.backend.fixed_point import check_finite, not_negative
 from gpuboost.backend.output_sketch import choose_outputs
 from gpuboost.backend.plans import Round, RowDraw
 from gpuboost.kernels import row_sampling
@@ -68,9 +68,9 @@ class CpuGradients(Gradients):
         return self._margin, self._rows.label, self._rows.weight, objective.parameters, self.grad, self.hess
 
     def set(self, grad: np.ndarray, hess: np.ndarray, few: tuple[np.ndarray, np.ndarray] | None = None) -> Array:
-        self.grad[...], self.hess[...] = grad, _not_negative(hess)
+        self.grad[...], self.hess[...] = grad, not_negative(hess)
         if few is not None:
-            self.searched = few[0].copy(), _not_negative(few[1])
+            self.searched = few[0].copy(), not_negative(few[1])
             self._largest_given = self._largest(*self.searched)
         return self._largest(self.grad, self.hess)
 
@@ -88,10 +88,10 @@ class CpuGradients(Gradients):
         return _over_threads(np.add, counts)
 
     def draw_rows(self, counts: Array | None) -> Array:
-        draw, sketch = self.plan.rows, self.plan.sketch
+        draw = self.plan.rows
         assert draw is not None
         threshold = row_sampling.UNIFORM if counts is None else row_sampling.choose_threshold_cpu(counts, draw.n_drawn)
-        if sketch is not None and sketch.is_given:
+        if self.plan.searches_given:
             self._largest_given = self._draw_rows(draw, threshold, *self.searched)  # the same rows, uniformly
         return self._draw_rows(draw, threshold, self.grad, self.hess)
 
@@ -120,7 +120,7 @@ class CpuGradients(Gradients):
 
     def sketch(self, squares: Array | None) -> Array:
         assert self.plan.sketch is not None
-        if squares is None or self.plan.sketch.is_given:
+        if squares is None or self.plan.searches_given:
             return self._largest_given
         shape = self.plan.sketch.size, self.grad.shape[1]
         if self.searched[0].shape != shape:
@@ -165,10 +165,6 @@ class CpuGradients(Gradients):
             if len(page.by_row):
                 lay_out_by_row_cpu(page.gpair, page.by_row, self._n_threads)
         return _over_threads(np.add, sums)
-
-
-def _not_negative(hess: np.ndarray) -> np.ndarray:
-    return np.where((hess < 0) & np.isfinite(hess), np.float32(0), hess)
 
 
 def _over_threads(combine: np.ufunc, parts: np.ndarray) -> np.ndarray:

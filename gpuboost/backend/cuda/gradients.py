@@ -89,8 +89,7 @@ class CudaGradients(Gradients):
         return self._counts
 
     def draw_rows(self, counts: Array | None) -> Array:
-        sketch = self.plan.sketch
-        if sketch is not None and sketch.is_given:
+        if self.plan.searches_given:
             self._draw_rows(None, *self.searched, self._sketched)  # the same rows, uniformly
         self._draw_rows(counts, self.grad, self.hess, self._maxima)
         return self._maxima
@@ -120,7 +119,7 @@ class CudaGradients(Gradients):
 
     def sketch(self, squares: Array | None) -> Array:
         assert self.plan.sketch is not None
-        if squares is None or self.plan.sketch.is_given:
+        if squares is None or self.plan.searches_given:
             return self._sketched
         method, combined = output_sketch.METHODS.index(self.plan.sketch.method), self._combined
         self._launch(output_sketch.choose_outputs_kernel, method, self._progress, squares, self._unsorted, *combined, blocks=1)
