@@ -125,7 +125,9 @@ def least_held(n, apart, steps, noise):
 @scalar
 def is_held(grad, hess, mean, least, rules):
     """Whether a category takes part. grad, hess : float64."""
-    return hess > float64(0.0) and (hess >= least or is_evident(grad, hess, mean, rules))
+    if least <= float64(0.0):  # a loop over categories is made once with this and once without
+        return hess > float64(0.0)
+    return (hess > float64(0.0)) & ((hess >= least) | is_evident(grad, hess, mean, rules))
 
 
 @scalar
@@ -230,12 +232,11 @@ def _order_categories(hist, units, mean, least, takes_one, smooth, rules, most, 
     """How many categories the node holds; order[:n] are these, the first and the last of them in order, as many as most. (Of many
     that is all: the others are undefined.)
     hist : int64 (n_categories, 2), IN. mean : of the node. least : of _least_held."""
-    n_held = 0
-    for category in range(hist.shape[0]):
+    n_held = int64(0)
+    for category in range(hist.shape[0]):  # no branches, which light categories make hard to foretell
         grad, hess = hist[category, 0] * units[0], hist[category, 1] * units[1]
-        if is_held(grad, hess, mean, least, rules):
-            order[n_held], keys[n_held] = category, category_key(category, grad, hess, takes_one, smooth)
-            n_held += 1
+        order[n_held], keys[n_held] = category, category_key(category, grad, hess, takes_one, smooth)
+        n_held += int64(is_held(grad, hess, mean, least, rules))
     if not takes_one and most <= FEW and n_held >= MANY * most:
         sort_ends(most, order[:n_held], keys[:n_held])
     elif not takes_one:
