@@ -144,10 +144,10 @@ def counting(task: str) -> Workload:
 
 
 def training(task: str, rounds: int, **params: Any) -> Workload:
-    """Step by step, so that every kernel is called by itself (kernels/levels.py calls them all at once)."""
+    """Step by step, so that every kernel is called by itself (kernels/whole_trees.py calls them all at once)."""
 
     def prepare(threads: int) -> Callable[[], Any]:
-        cpu_trees.LEVELS_MEMORY = 0
+        cpu_trees.WHOLE_MEMORY = 0
         matrix = gb.DMatrix if params.get("tree_method") == "exact" else gb.QuantileDMatrix
         data = matrix(*table(task), nthread=threads, **{k: v for k, v in params.items() if k == "max_bin"})
         return lambda: gb.train({**xgboost_params(TASKS["higgs-450k"], threads), **params}, data, rounds)

@@ -5,7 +5,7 @@
 
 numba links a function into its callers, optimises it again in each, and has to have compiled it first. A kernel that is called
 late is compiled when it is first called, and kept by itself: once, perhaps by another process at the same time, and not at all
-where nothing needs it. grow_levels_cpu with the kernels that it links: 9.5 -> 3.1 CPU-seconds, of one process beside another (a
+where nothing needs it. Growing levels with the kernels that it links: 9.5 -> 3.1 CPU-seconds, of one process beside another (a
 busy Intel Xeon, 2026-11-26). The call costs what any does that LLVM does not inline: it is for what is called for a frontier.
 
 Machine code holds a cell for the address, empty at first, and as text which kernel it is, for which types. It fills the cell by a

@@ -13,15 +13,15 @@ from gpuboost.kernels.allocation import empty, zeros
 from gpuboost.kernels.histogram import lay_out_by_row_cpu
 from gpuboost.kernels.jit import call_at, call_late, parallel_kernel
 from gpuboost.kernels.leaves import list_leaf_chunks, sum_leaves_cpu, update_margin_cpu, weigh_trees
-from gpuboost.kernels.levels import grow_levels_cpu
 from gpuboost.kernels.nodes import start_trees
 from gpuboost.kernels.quantise import N_SUMS, choose_limbs_cpu, choose_scales_cpu, quantise_cpu
 from gpuboost.kernels.row_leaves import add_found_cpu, sum_found_cpu
 from gpuboost.kernels.scalar import round_key
+from gpuboost.kernels.whole_trees import grow_trees_cpu
 
 __all__ = ["grow_rounds_cpu"]
 
-_quantise, _lay_out, _grow_levels = quantise_cpu.dispatcher, lay_out_by_row_cpu.dispatcher, grow_levels_cpu.dispatcher
+_quantise, _lay_out, _grow_trees = quantise_cpu.dispatcher, lay_out_by_row_cpu.dispatcher, grow_trees_cpu.dispatcher
 _sum_leaves, _update_margin = sum_leaves_cpu.dispatcher, update_margin_cpu.dispatcher
 _sum_found, _add_found = sum_found_cpu.dispatcher, add_found_cpu.dispatcher
 
@@ -29,14 +29,14 @@ _sum_found, _add_found = sum_found_cpu.dispatcher, add_found_cpu.dispatcher
 @parallel_kernel
 def grow_rounds_cpu(
     first_round, seed, gradients, margin, label, weight, parameters, grad, hess, scales, n_limbs, gpair, by_row, n_leaves,
-    first_output, nodes, sums, counts, segments, rows, levels, reg_lambda, alpha, max_delta_step, min_child_weight, gamma,
+    first_output, nodes, sums, counts, segments, rows, of_trees, reg_lambda, alpha, max_delta_step, min_child_weight, gamma,
     learning_rate, most_found, ends, grown, weights, leaves, covers, n_threads,
 ):  # fmt: skip
     """Grow rounds and add them to the margins. Returns how many: as many as ``ends`` has room for, or fewer.
 
     first_round : the number of the first. seed : uint64. gradients : the address of the objective's kernel (late.find_address);
         margin, label, weight, parameters, grad, hess : as it has them.
-    levels : what grow_levels_cpu takes behind n_grown. scales, n_limbs, n_leaves, nodes, sums and so on : the same arrays.
+    of_trees : what grow_trees_cpu takes behind n_grown. scales, n_limbs, n_leaves, nodes, sums and so on : the same arrays.
     most_found : nodes up to which leaves are gone through row by row (row_leaves.py).
     ends : int64 (n,), OUT. Where each round's nodes end in the arrays that follow.
     grown : NODE (k,), weights, leaves : float32 (k, leaf_size), covers : float64 (k,), OUT. A round is begun only where there is
@@ -45,7 +45,7 @@ def grow_rounds_cpu(
     n_outputs, n_rows = margin.shape
     maxima, row_sums = empty((n_threads, n_outputs, 2), np.int64), empty((n_threads, n_outputs, N_SUMS), np.int64)
     keys, leaf_scales = empty(n_outputs, np.uint32), empty((n_outputs, 2), np.float64)
-    n_grown, begin = zeros(1, np.int64), int64(0)
+    n_grown, begin = zeros(2, np.int64), int64(0)
     for i in range(ends.size):
         if begin + nodes.size > grown.size:
             return i
@@ -73,7 +73,7 @@ def grow_rounds_cpu(
             counts[tree], segments[tree, 0], segments[tree, 1], segments[tree, 2] = n_rows, first, first + n_rows, 0
             for row in range(n_rows):
                 rows[0, first + row] = row
-        call_late(_grow_levels, (int64(round_key(seed, first_round + i)), n_grown) + levels)
+        call_late(_grow_trees, (int64(round_key(seed, first_round + i)), n_grown) + of_trees)
         n_nodes, end = n_grown[0], begin + n_grown[0]
         chunks, leaf_sums = list_leaf_chunks(n_nodes, nodes, segments), zeros((n_nodes, leaves.shape[1], 2), np.int64)
         if n_nodes <= most_found:
@@ -86,7 +86,7 @@ def grow_rounds_cpu(
                 chunks, nodes, segments, rows, grad, hess, leaf_scales, first_output, leaf_sums, n_threads
             ))  # fmt: skip
         call_late(weigh_trees, (
-            n_nodes, n_nodes, nodes, sums, leaf_sums, leaf_scales, first_output, gamma, min_child_weight, reg_lambda, alpha,
+            n_nodes, n_grown[1], nodes, sums, leaf_sums, leaf_scales, first_output, gamma, min_child_weight, reg_lambda, alpha,
             max_delta_step, learning_rate, weights[begin:end], leaves[begin:end], covers[begin:end],
         ))  # fmt: skip
         if n_nodes <= most_found:

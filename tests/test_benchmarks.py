@@ -304,7 +304,7 @@ def test_every_kernel_is_timed_where_its_benchmark_says(workload, monkeypatch):
     import kernel_bench
     from ceilings import Ceilings
 
-    monkeypatch.setattr(kernel_bench.cpu_trees, "LEVELS_MEMORY", kernel_bench.cpu_trees.LEVELS_MEMORY)  # which a training sets
+    monkeypatch.setattr(kernel_bench.cpu_trees, "WHOLE_MEMORY", kernel_bench.cpu_trees.WHOLE_MEMORY)  # which a training sets
     kernels = [kernel for name in bench_kernels.FILES for kernel in import_module(f"bench_{name}").KERNELS]
     records = kernel_bench.measure(workload, kernels, Ceilings(1), 1)
     timed = {r["kernel"] for r in records if "units" in r}

@@ -190,7 +190,7 @@ def test_histogram_memory(case, monkeypatch):
         original(self, batch)
 
     monkeypatch.setattr(CpuTrees, "subtract_histograms", subtract)
-    monkeypatch.setattr(CpuTrees, "_levels", lambda *_: None)  # which has room for all
+    monkeypatch.setattr(CpuTrees, "_whole_trees", lambda *_: None)  # which has room for all
     train(params, dtrain := matrix(table), 1)
     bytes_each = 16 * dtrain.any_binned().cuts.total_bins
     counts = []

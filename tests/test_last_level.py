@@ -49,7 +49,7 @@ def test_a_few_nodes_of_the_last_level_at_once_change_nothing(kind, n_threads, m
         evaluate(self, batch)
 
     monkeypatch.setattr(trees.CpuTrees, "evaluate_splits", counted)
-    monkeypatch.setattr(trees, "LEVELS_MEMORY", 0)  # step by step, not in one call
+    monkeypatch.setattr(trees, "WHOLE_MEMORY", 0)  # step by step, not in one call
     monkeypatch.setattr(trees, "BIN_VISITS", 0)  # nor by sorted columns
     monkeypatch.setattr(training, "CODES_PER_THREAD", 1)  # else so small a table has one thread
     assert train(kind, n_threads) == expected

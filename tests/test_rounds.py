@@ -22,13 +22,15 @@ AT_ONCE = {
     "pruned": {"gamma": 2.0, "min_child_weight": 8.0, "reg_alpha": 0.1},
     "masks": {"colsample_bynode": 0.5, "colsample_bylevel": 0.8}, "no split": {"min_child_weight": 1e6},
     "interactions": {"interaction_constraints": [[0, 1], [2, 3, 4]]}, "deep": {"max_depth": 9, "min_child_weight": 0.0},
-    "one level": {"max_depth": 1},
+    "one level": {"max_depth": 1}, "no depth": {"max_depth": 0, "max_leaves": 9}, "leaf by leaf": {"grow_policy": "lossguide"},
+    "leaves": {"grow_policy": "lossguide", "max_depth": 0, "max_leaves": 20, "gamma": 1.0},
+    "leaves of classes": {"grow_policy": "lossguide", "max_depth": 0, "max_leaves": 12, **CLASSES},
 }  # fmt: skip
 ONE_BY_ONE = {
     "rows": {"subsample": 0.5}, "columns": {"colsample_bytree": 0.5}, "forest": {"num_parallel_tree": 2, "subsample": 0.6},
     "dart": {"booster": "dart", "rate_drop": 0.5}, "quantile leaves": {"objective": "reg:absoluteerror"},
-    "leaf by leaf": {"grow_policy": "lossguide"}, "no depth": {"max_depth": 0, "max_leaves": 9},
-    "exact": {"tree_method": "exact"}, "proposals": {"tree_method": "approx"},
+    "no limit": {"grow_policy": "lossguide", "max_depth": 0}, "exact": {"tree_method": "exact"},
+    "proposals": {"tree_method": "approx"},
     "sketch": {**CLASSES, "multi_strategy": "multi_output_tree", "output_sketch": "top_outputs:1"},
     "linear": {"booster": "gblinear"},
 }  # fmt: skip
@@ -186,7 +188,8 @@ def test_a_call_does_not_last(rounds, monkeypatch):
     monkeypatch.setattr("gpuboost.backend.cpu.trees.ROOM_FOR_ROUNDS", 10_000)
     with pytest.raises(KeyboardInterrupt):
         booster._update_rounds(dtrain, 10**12)
-    assert rounds == [WORK_AT_ONCE // work]
+    n_bins = dtrain.any_binned().cuts.total_bins  # half of them for each of two leaves
+    assert rounds == [WORK_AT_ONCE // (work + n_bins)]
 
 
 def stop():

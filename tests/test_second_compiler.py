@@ -39,7 +39,7 @@ def run(code, cache, **variables):
 
 
 def test_a_first_model_needs_the_kernels_that_are_compiled_for_it(monkeypatch):
-    monkeypatch.setattr(CpuTrees, "_levels", lambda *_: None)  # which has them inside
+    monkeypatch.setattr(CpuTrees, "_whole_trees", lambda *_: None)  # which has them inside
     exec(TRAIN, {})
     needed = {kernel: list(signature) for kernel, signature in second_compiler.first_kernels()}
     del needed[build_packed_cpu.dispatcher]  # histograms are packed in there only

@@ -301,9 +301,9 @@ class Trees(ABC):
         sums : of quantise or refine, whichever rounded last. Both over all workers."""
         raise NotImplementedError
 
-    def grow_levels(self, max_depth: int, max_leaves: int) -> bool:
-        """All steps of level-by-level growth to max_depth (> 0) in one call, where this backend has one for such a training and
-        nothing is to be exchanged with other workers. False: nothing is done yet."""
+    def grow_at_once(self, max_depth: int, max_leaves: int, best_first: bool) -> bool:
+        """All steps of growth in one call, leaf by leaf if best_first, else level by level, where this backend has one for such a
+        training and nothing is to be exchanged with other workers. False: nothing is done yet."""
         return False
 
     @abstractmethod
@@ -422,11 +422,11 @@ class Training(ABC, Generic[Pending]):
         steps()
 
     def grow_rounds(
-        self, plan: Round, n_rounds: int, max_depth: int, max_leaves: int, objective: Formula
+        self, plan: Round, n_rounds: int, max_depth: int, max_leaves: int, best_first: bool, objective: Formula
     ) -> Sequence[Pending]:
-        """Grow up to n_rounds rounds level by level, each from the gradients at the margins that the one before has left, and add
-        them to the margins. plan : of the first; the others are the same but for their number and key. Returns their finished
-        trees, plan by plan: as many as a backend does in one go, none where it does not. Only for one worker."""
+        """Grow up to n_rounds rounds, limits as Trees.grow_at_once, each from the gradients at the margins that the one before
+        has left, and add them to the margins. plan : of the first; the others are the same but for their number and key. Returns
+        their finished trees, plan by plan: as many as a backend does in one go, none where it does not. Only for one worker."""
         return ()
 
     @abstractmethod

@@ -61,7 +61,7 @@ class Grower:
             training.update_margin(margin)
 
     def _grow_by_steps(self, trees: Trees) -> None:
-        """Level by level, or leaf by leaf. (What kernels/levels.py does in one call are these lines.)"""
+        """Level by level, or leaf by leaf. (What kernels/whole_trees.py does in one call are these lines.)"""
         comm, n_steps = self._comm, 0
         self._pool.start_round()
         while not self._policy.is_done(n_steps) and (n_frontier := trees.frontier_size()) > 0:

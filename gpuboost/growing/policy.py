@@ -3,6 +3,7 @@
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import ClassVar
 
 from gpuboost.backend.contract import Formula, Training, Trees
 from gpuboost.backend.plans import Round
@@ -18,13 +19,15 @@ class GrowthPolicy(ABC):
     max_depth: int
     max_leaves: int
 
+    best_first: ClassVar[bool]
+
     def grow_at_once(self, trees: Trees) -> bool:
-        """Grow the trees in one call, where this is a policy for that; False where it has to be done step by step."""
-        return False
+        """Grow the trees in one call; False where it has to be done step by step."""
+        return trees.grow_at_once(self.max_depth, self.max_leaves, self.best_first)
 
     def grow_rounds(self, training: Training, plan: Round, n_rounds: int, objective: Formula) -> Sequence[object]:
-        """Training.grow_rounds, where this is a policy for that."""
-        return ()
+        """Training.grow_rounds."""
+        return training.grow_rounds(plan, n_rounds, self.max_depth, self.max_leaves, self.best_first, objective)
 
     @abstractmethod
     def select(self, trees: Trees) -> None:
@@ -42,11 +45,7 @@ class GrowthPolicy(ABC):
 class Depthwise(GrowthPolicy):
     """Level by level: every node of it that has a split."""
 
-    def grow_at_once(self, trees: Trees) -> bool:
-        return self.max_depth > 0 and trees.grow_levels(self.max_depth, self.max_leaves)
-
-    def grow_rounds(self, training: Training, plan: Round, n_rounds: int, objective: Formula) -> Sequence[object]:
-        return training.grow_rounds(plan, n_rounds, self.max_depth, self.max_leaves, objective) if self.max_depth > 0 else ()
+    best_first = False
 
     def select(self, trees: Trees) -> None:
         trees.select_level(self.max_depth, self.max_leaves)
@@ -60,6 +59,8 @@ class Depthwise(GrowthPolicy):
 
 class Lossguide(GrowthPolicy):
     """Leaf by leaf: of each tree the one of the largest gain. (A backend may be ahead of that: Trees.select_best.)"""
+
+    best_first = True
 
     def select(self, trees: Trees) -> None:
         trees.select_best(self.max_depth, self.max_leaves)

@@ -82,7 +82,7 @@ class CpuTable(ABC):
     lanes = 1
 
     def in_one_page(self) -> tuple[np.ndarray, tuple[Any, ...]]:
-        """The records of a table in one page, and what else kernels/levels.py reads of it."""
+        """The records of a table in one page, and what else kernels/whole_trees.py reads of it."""
         raise NotImplementedError
 
     @abstractmethod

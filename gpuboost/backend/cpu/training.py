@@ -18,7 +18,7 @@ from gpuboost.binned.matrix import BinnedMatrix
 from gpuboost.kernels.structs import NODE
 from gpuboost.kernels.top_codes import MOST_LEVELS
 from gpuboost.model.tree import Tree
-from gpuboost.params import Params
+from gpuboost.params import Params, most_leaves
 from gpuboost.storage.mapped import row_allocator
 from gpuboost.storage.room import free_memory
 
@@ -35,8 +35,9 @@ CODES_PER_THREAD = 60_000
 ROWS_AT_ONCE = 2**19
 LIST_BYTES = 8  # a row and tree
 # Rounds that are grown in one call (kernels/rounds.py), where these are FEWEST_ROUNDS: what takes some 50 ms, in which nobody can
-# stop them. The work of a tree is counted in codes, some 1.6 ns each where it is of depth 6: those of the rows, and what a
-# row and a tree take besides. (20,000 × 28 1.1 ms a round, 1,000,000 × 1 16, 1,000 × 7 0.1.)
+# stop them. The work of a tree is counted in codes, some 1.6 ns each where it is of depth 6: those of the rows, half of a leaf's
+# bins, and what a row and a tree take besides. (20,000 × 28 1.1 ms a round, 1,000,000 × 1 16, 1,000 × 7 0.1; 5,000 × 10 with 255
+# leaves 2.)
 WORK_AT_ONCE, ROW_WORK, TREE_WORK = 2**25, 8, 2**15
 FEWEST_ROUNDS = 16
 ROUNDS_ALONE = 32  # one by one, after a round that could not be grown so
@@ -108,8 +109,8 @@ class CpuTraining(Training[Grown]):
                 rows, leaf_alphas, self.margin, self.gradients, self.trees, self._pages, n_threads
             )
         is_whole = len(self._pages) == 1 and not len(self._pages[0].idle) and self.leaf_quantiles is None
-        work = n_trees * (binned.n_codes + ROW_WORK * binned.n_rows + TREE_WORK)
-        self._rounds_at_once, self._rounds_alone = WORK_AT_ONCE // work if is_whole else 0, 0
+        self._tree_work = binned.n_codes + ROW_WORK * binned.n_rows + TREE_WORK if is_whole else WORK_AT_ONCE
+        self._n_rows, self._rounds_alone = binned.n_rows, 0
 
     def start_round(self, plan: Round) -> None:
         plan.require_outputs(self._first_outputs[plan.first_tree :][: len(plan.trees)], self._leaf_size)
@@ -119,14 +120,18 @@ class CpuTraining(Training[Grown]):
             self._n_trees = n_trees
         self.gradients.plan = self.trees.plan = plan
 
-    def grow_rounds(self, plan: Round, n_rounds: int, max_depth: int, max_leaves: int, objective: Formula) -> list[Grown]:
-        if self._rounds_at_once < FEWEST_ROUNDS or len(plan.trees) < len(self._first_outputs):
+    def grow_rounds(
+        self, plan: Round, n_rounds: int, max_depth: int, max_leaves: int, best_first: bool, objective: Formula
+    ) -> list[Grown]:
+        n_leaves = min(most_leaves(max_depth, max_leaves), self._n_rows)
+        n_at_once = WORK_AT_ONCE // (len(plan.trees) * (self._tree_work + n_leaves * self._cuts.total_bins // 2))
+        if n_at_once < FEWEST_ROUNDS or len(plan.trees) < len(self._first_outputs):
             return []
         if self._rounds_alone > 0:
             self._rounds_alone -= 1
             return []
         self.start_round(plan)
-        grown = self.trees.grow_rounds(min(n_rounds, self._rounds_at_once), max_depth, max_leaves, objective)
+        grown = self.trees.grow_rounds(min(n_rounds, n_at_once), max_depth, max_leaves, best_first, objective)
         if not grown:
             self._rounds_alone = ROUNDS_ALONE - 1
         return grown

@@ -17,24 +17,26 @@ from gpuboost.backend.plans import FrontierBatch, Round
 from gpuboost.backend.trees import Grown, category_rules
 from gpuboost.binned.matrix import BinnedMatrix, Representation
 from gpuboost.kernels import histogram, nodes, partition
+from gpuboost.kernels.best_first import room_for_leaves
 from gpuboost.kernels.category_splits import count_words, evaluate_category_splits
 from gpuboost.kernels.category_vectors import evaluate_category_vectors_cpu
 from gpuboost.kernels.column_sampling import mask_features_cpu, member_words, node_counts
 from gpuboost.kernels.gradient_noise import choose_noise_cpu
 from gpuboost.kernels.leaves import flatten_trees_cpu, list_leaf_chunks, sum_leaves_cpu, update_margin_cpu, weigh_trees
-from gpuboost.kernels.levels import count_slots, grow_levels_cpu, subtree_depth
+from gpuboost.kernels.levels import count_slots, subtree_depth
 from gpuboost.kernels.proposals import propose_candidates_cpu
 from gpuboost.kernels.rounds import grow_rounds_cpu
 from gpuboost.kernels.row_leaves import FEWEST_ROWS, MOST_SUMS, add_found_cpu, sum_found_cpu
 from gpuboost.kernels.splits import CANDIDATE, CHUNK, count_blocks, evaluate_splits
 from gpuboost.kernels.structs import FLAT_NODE, NO_GAIN, NODE
-from gpuboost.params import Params
+from gpuboost.kernels.whole_trees import grow_trees_cpu
+from gpuboost.params import Params, most_leaves
 
 __all__ = ["HISTOGRAM_MEMORY", "CpuTrees"]
 
 HISTOGRAM_MEMORY = 2**29  # bytes, where no parameter says otherwise
-LEVELS_MEMORY = 2**25  # bytes of histograms, up to which all levels are grown in one call
-LEVELS_NODES = 2**16  # that there may be, likewise
+WHOLE_MEMORY = 2**25  # bytes of histograms, up to which whole trees are grown in one call
+WHOLE_NODES = 2**16  # that there may be, likewise
 LEVELS_CACHE = 2**20  # bytes of histograms that lie near anyway, so that all levels are grown one after another
 LAST_MEMORY = 2**24  # bytes of histograms of the last level that are worked on together, those of LAST_NODES at least
 LAST_NODES = 4  # for each thread
@@ -76,7 +78,7 @@ class CpuTrees(Trees):
         self._most_candidates = most_candidates(params.max_bin, binned.cuts)
         n_narrow = min(int(self._most_candidates.sum()), n_bins) if params.proposals == "global" else 0
         self._narrow_hist = np.empty((0, searched, n_narrow, 2), np.int64)
-        self._packed = np.empty((0, 0, 0), np.int64)  # histograms as kernels/levels.py may have them
+        self._packed = np.empty((0, 0, 0), np.int64)  # histograms as kernels/whole_trees.py may have them
         self._proposed = np.empty((0, n_bins), np.uint8)  # split candidates; without rows every bin is one
         self.monotone = np.array(params.monotone_constraints, np.int8)
         self._feature_weights = np.array(params.feature_weights, np.float32)
@@ -94,12 +96,12 @@ class CpuTrees(Trees):
             self._reads_records(pages) and len(pages) == 1 and binned.pages.is_resident and binned.cuts.categorical is None
             and params.proposals is None and params.split_gain is None
         )
-        # Histograms that kernels/levels.py may hold; none where there is a step that it does not have.
-        self._levels_capacity = min(self.histogram_capacity, LEVELS_MEMORY // histogram_bytes) if has_steps else 0
+        # Histograms that kernels/whole_trees.py may hold; none where there is a step that it does not have.
+        self._whole_capacity = min(self.histogram_capacity, WHOLE_MEMORY // histogram_bytes) if has_steps else 0
         self._levels_in_cache = LEVELS_CACHE // histogram_bytes
 
     def _reads_records(self, pages: list[PageRows]) -> bool:
-        """Whether kernels/levels.py has histograms for the table: of packed records as packed sums only."""
+        """Whether kernels/whole_trees.py has histograms for the table: of packed records as packed sums only."""
         if self._binned.packing is None:
             return self._binned.representation is Representation.DENSE and self._walk is None
         width = histogram.record_bytes(self._binned.packing.n_groups) // 8
@@ -115,7 +117,7 @@ class CpuTrees(Trees):
                 first = tree * len(page.kept)
                 page.lists[0, first : first + page.n_drawn] = page.rows_drawn
                 arrays.segments[p, tree] = first, first + page.n_drawn, 0
-        arrays.n_nodes = n_trees
+        arrays.n_nodes = self._n_ordered = n_trees
         self._frontier = self._roots[:n_trees]
         self._best_limits: tuple[int, int] | None = None
 
@@ -137,12 +139,14 @@ class CpuTrees(Trees):
             most, times, gradients.n_rows, gradients.leaf_scales, squares, sums, gradients.scales, self._rules
         )  # fmt: skip
 
-    def grow_rounds(self, n_rounds: int, max_depth: int, max_leaves: int, objective: Formula) -> list[Grown]:
+    def grow_rounds(
+        self, n_rounds: int, max_depth: int, max_leaves: int, best_first: bool, objective: Formula
+    ) -> list[Grown]:
         """Training.grow_rounds, of a plan that kernels/rounds.py may grow."""
         gradients, page, arrays, penalty = self._gradients, self._pages[0], self.arrays, self.plan.penalty
         gradients.start_rounds()
         self._take_up_plan()
-        if (levels := self._levels(max_depth, max_leaves)) is None:
+        if (of_trees := self._whole_trees(max_depth, max_leaves, best_first)) is None:
             return []
         room, leaf_size = len(arrays.nodes) + ROOM_FOR_ROUNDS, self.leaf_size
         ends, grown, covers = np.empty(n_rounds, np.int64), np.empty(room, NODE), np.empty(room, np.float64)
@@ -150,7 +154,7 @@ class CpuTrees(Trees):
         n_grown = grow_rounds_cpu(
             self.plan.number, gradients.seed, *gradients.to_compute(objective), gradients.scales, gradients.n_limbs, page.gpair,
             page.by_row, self._n_leaves, self.first_output, arrays.nodes, arrays.sums, arrays.counts, arrays.segments[0],
-            page.lists, levels, penalty.reg_lambda, penalty.reg_alpha, penalty.max_delta_step, penalty.min_child_weight,
+            page.lists, of_trees, penalty.reg_lambda, penalty.reg_alpha, penalty.max_delta_step, penalty.min_child_weight,
             penalty.gamma, self.plan.learning_rate, self._most_found, ends, grown, weights, leaf_values, covers,
             self._n_threads,
         )  # fmt: skip
@@ -158,38 +162,44 @@ class CpuTrees(Trees):
         parts = [slice(*both) for both in zip(bounds, bounds[1:])]
         return [Grown(len(self.first_output), grown[own], leaf_values[own], weights[own], covers[own]) for own in parts]
 
-    def grow_levels(self, max_depth: int, max_leaves: int) -> bool:
-        if (levels := self._levels(max_depth, max_leaves)) is None:
+    def grow_at_once(self, max_depth: int, max_leaves: int, best_first: bool) -> bool:
+        if (of_trees := self._whole_trees(max_depth, max_leaves, best_first)) is None:
             return False
-        n_grown = np.empty(1, np.int64)
-        grow_levels_cpu(self.plan.key, n_grown, *levels)
-        self.arrays.n_nodes = int(n_grown[0])
+        n_grown = np.empty(2, np.int64)
+        grow_trees_cpu(self.plan.key, n_grown, *of_trees)
+        self.arrays.n_nodes, self._n_ordered = n_grown.tolist()
         return True
 
-    def _levels(self, max_depth: int, max_leaves: int) -> tuple[Any, ...] | None:
-        """The arguments of grow_levels_cpu behind n_grown; None where it does not grow these trees."""
+    def _whole_trees(self, max_depth: int, max_leaves: int, best_first: bool) -> tuple[Any, ...] | None:
+        """The arguments of grow_trees_cpu behind n_grown; None where it does not grow these trees."""
         n_trees, arrays, page, gradients = len(self.first_output), self.arrays, self._pages[0], self._gradients
-        columns, penalty, n_nodes, first_depth = self.plan.columns, self.plan.penalty, n_trees << (max_depth + 1), max_depth
-        if self._n_threads > 1 or n_nodes > 4 * self._levels_in_cache:
-            first_depth = subtree_depth(n_trees, max_depth, max_leaves, self._n_threads)
-        n_slots = count_slots(n_trees, max_depth, first_depth, self._n_threads)
-        if n_slots > self._levels_capacity or n_nodes > LEVELS_NODES:
+        columns, penalty, most = self.plan.columns, self.plan.penalty, most_leaves(max_depth, max_leaves)
+        if most == 0 or (self._binned.packing is not None and gradients.is_refined):
             return None
-        if self._binned.packing is not None and gradients.is_refined:
+        first_depth = 0
+        if best_first:
+            n_nodes, n_slots = room_for_leaves(n_trees, most, self._n_threads)
+            n_held = n_slots
+        else:
+            n_nodes, first_depth = 2 * n_trees * most, (max_depth := max_depth or most)
+            if self._n_threads > 1 or n_nodes > 4 * self._levels_in_cache:
+                first_depth = subtree_depth(n_trees, max_depth, max_leaves, self._n_threads)
+            n_slots = min(count_slots(n_trees, max_depth, first_depth, self._n_threads), n_trees * most)
+            n_held = min(max(n_nodes // 4, n_slots), self._whole_capacity)
+        if n_slots > self._whole_capacity or n_nodes > WHOLE_NODES:
             return None
-        n_held = min(max(n_nodes // 4, n_slots), self._levels_capacity)
         arrays.reserve(n_nodes)
         words, of_table = self._table.in_one_page()
-        hist = self._level_histograms(n_held, words)
+        hist = self._whole_histograms(n_held, words)
         return (
-            max_depth, first_depth, max_leaves, self._n_leaves, arrays.nodes, arrays.sums, arrays.left_sums, arrays.cats,
-            arrays.counts, arrays.segments[0], page.lists, page.marks, words, *of_table, self._cuts.n_bins, page.gpair,
-            page.by_row, gradients.n_limbs, hist, columns.offsets, columns.features, self.monotone, gradients.scales,
+            best_first, most, first_depth, self._n_leaves, max_depth, max_leaves, arrays.nodes, arrays.sums, arrays.left_sums,
+            arrays.cats, arrays.counts, arrays.segments[0], page.lists, page.marks, words, *of_table, self._cuts.n_bins,
+            page.gpair, page.by_row, gradients.n_limbs, hist, columns.offsets, columns.features, self.monotone, gradients.scales,
             self.first_output, penalty.reg_lambda, penalty.reg_alpha, penalty.max_delta_step, penalty.min_child_weight,
             self._feature_weights, self._member, *self._node_counts(), *self._prefix, self._gains, self._bins, self._n_threads,
         )  # fmt: skip
 
-    def _level_histograms(self, n: int, words: np.ndarray) -> np.ndarray:
+    def _whole_histograms(self, n: int, words: np.ndarray) -> np.ndarray:
         """Room for n histograms: packed ones where the sums of all rows are certain to stay within 32 bits, and these, which have
         as many bins for every feature, are not larger."""
         packs = self._binned.packing is None and self._binned.dtype == np.uint8
@@ -362,7 +372,7 @@ class CpuTrees(Trees):
             self.first_output, penalty.reg_lambda, penalty.reg_alpha, penalty.max_delta_step,
         )  # fmt: skip
         self._frontier = np.arange(arrays.n_nodes, arrays.n_nodes + 2 * n, dtype=np.int32)
-        arrays.n_nodes += 2 * n
+        arrays.n_nodes = self._n_ordered = arrays.n_nodes + 2 * n
 
     def partition_rows(self) -> Array:
         arrays, selected = self.arrays, self._selected
@@ -383,7 +393,6 @@ class CpuTrees(Trees):
 
     def sum_leaves(self) -> Array:
         arrays, gradients = self.arrays, self._gradients
-        self._n_ordered = arrays.n_nodes
         if self._best_limits is not None:
             self._order_leaves(*self._best_limits)
         shape = arrays.n_nodes, self.leaf_size, 2

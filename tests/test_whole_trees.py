@@ -1,4 +1,4 @@
-"""All levels in one call (kernels/levels.py) grow the trees that the steps grow (Grower._grow_by_steps)."""
+"""Whole trees in one call (kernels/whole_trees.py) grow the trees that the steps grow (Grower._grow_by_steps)."""
 
 import numpy as np
 import pytest
@@ -14,7 +14,7 @@ from gpuboost.model_io import digest
 
 N_ROWS, N_COLUMNS = 700, 5
 CLASSES = {"objective": "multi:softprob", "num_class": 3}
-BY_LEVELS = {
+AT_ONCE = {
     "plain": {}, "rows": {"subsample": 0.5}, "columns": {"colsample_bytree": 0.5},
     "both": {"subsample": 0.7, "colsample_bytree": 0.7},
     "by gradient": {"subsample": 0.4, "sampling_method": "gradient_based"}, "classes": CLASSES,
@@ -22,11 +22,23 @@ BY_LEVELS = {
     "bounded vector leaves": {
         **CLASSES, "multi_strategy": "multi_output_tree", "monotone_constraints": (1, -1, 0, 0, 0), "max_delta_step": 0.5,
     }, "forest": {"num_parallel_tree": 3, "subsample": 0.6},
-    "few leaves": {"max_leaves": 6}, "monotone": {"monotone_constraints": (1, -1, 0, 0, 0), "max_delta_step": 0.3},
+    "few leaves": {"max_leaves": 6}, "no depth": {"max_depth": 0, "max_leaves": 9},
+    "monotone": {"monotone_constraints": (1, -1, 0, 0, 0), "max_delta_step": 0.3},
     "two bytes": {"max_bin": 400}, "pruned": {"gamma": 2.0, "min_child_weight": 8.0},
     "quantile leaves": {"objective": "reg:absoluteerror"}, "masks": {"colsample_bynode": 0.5, "colsample_bylevel": 0.8},
     "interactions": {"interaction_constraints": [[0, 1], [2, 3, 4]]}, "one thread's": {"max_depth": 9, "min_child_weight": 0.0},
     "no split": {"min_child_weight": 1e6}, "one level": {"max_depth": 1}, "dart": {"booster": "dart", "rate_drop": 0.5},
+}  # fmt: skip
+BEST_FIRST = {
+    "leaf by leaf": {}, "its leaves": {"max_depth": 0, "max_leaves": 12}, "two leaves": {"max_depth": 0, "max_leaves": 2},
+    "one leaf": {"max_leaves": 1}, "depth and leaves": {"max_depth": 3, "max_leaves": 7}, "one level": {"max_depth": 1},
+    **{
+        name: {"max_depth": 0, "max_leaves": 20, **AT_ONCE[name]}
+        for name in (
+            "rows", "both", "classes", "vector leaves", "bounded vector leaves", "forest", "monotone", "two bytes", "pruned",
+            "quantile leaves", "masks", "interactions", "no split", "dart",
+        )
+    },
 }  # fmt: skip
 CROSSED = [
     ("forest", "monotone", "masks"), ("both", "one thread's", "monotone"), ("classes", "forest", "interactions"),
@@ -37,7 +49,9 @@ CROSSED = [
     ),
 ]  # fmt: skip
 BY_STEPS = {
-    "leaf by leaf": {"grow_policy": "lossguide"}, "no depth": {"max_depth": 0, "max_leaves": 9}, "very deep": {"max_depth": 20},
+    "no limit": {"max_depth": 0, "grow_policy": "lossguide"}, "levels without limit": {"max_depth": 0},
+    "very deep": {"max_depth": 20},
+    "leaf by leaf, proposals": {"tree_method": "approx", "grow_policy": "lossguide"},
     "proposals": {"tree_method": "approx"}, "exact": {"tree_method": "exact"}, "little memory": {"histogram_memory": 10_000},
 }  # fmt: skip
 
@@ -57,18 +71,18 @@ def labels(params, y):
 
 @pytest.fixture
 def calls(monkeypatch):
-    """What grow_levels has answered, and whether it may do anything."""
+    """What grow_at_once has answered, and whether it may do anything."""
 
     class Calls(list[bool]):
         allowed = True
 
-    calls, grow = Calls(), CpuTrees.grow_levels
+    calls, grow = Calls(), CpuTrees.grow_at_once
 
-    def counted(trees, max_depth, max_leaves):
-        calls.append(calls.allowed and grow(trees, max_depth, max_leaves))
+    def counted(trees, *limits):
+        calls.append(calls.allowed and grow(trees, *limits))
         return calls[-1]
 
-    monkeypatch.setattr(CpuTrees, "grow_levels", counted)
+    monkeypatch.setattr(CpuTrees, "grow_at_once", counted)
     monkeypatch.setattr(CpuTraining, "grow_rounds", lambda *_: [])  # which has them inside (test_rounds.py)
     return calls
 
@@ -79,17 +93,26 @@ def train(params, dtrain, rounds=3):
 
 @pytest.mark.filterwarnings("ignore:the first round split no node")
 @pytest.mark.parametrize("n_threads, by_subtrees", [(1, False), (1, True), (2, True)])
-@pytest.mark.parametrize("params", BY_LEVELS.values(), ids=BY_LEVELS)
+@pytest.mark.parametrize("params", AT_ONCE.values(), ids=AT_ONCE)
 def test_one_call_grows_the_trees_of_the_steps(params, n_threads, by_subtrees, calls, use_backend, monkeypatch):
     """By levels, or below some depth by subtrees: the nodes have the same numbers."""
     check_call(params, n_threads, by_subtrees, calls, use_backend, monkeypatch)
+
+
+@pytest.mark.filterwarnings("ignore:the first round split no node")
+@pytest.mark.parametrize("n_threads", [1, 2, 4])
+@pytest.mark.parametrize("params", BEST_FIRST.values(), ids=BEST_FIRST)
+def test_leaf_by_leaf_it_grows_the_trees_of_the_steps(params, n_threads, calls, use_backend, monkeypatch):
+    """Tree after tree on each thread; of fewer trees than threads, several leaves at once, ahead of those that are certain."""
+    monkeypatch.setattr("gpuboost.backend.cpu.training.CODES_PER_THREAD", 1)
+    check_call({"grow_policy": "lossguide", **params}, n_threads, False, calls, use_backend, monkeypatch)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("n_threads, by_subtrees", [(1, False), (1, True), (2, True)])
 @pytest.mark.parametrize("names", CROSSED, ids=", ".join)
 def test_so_it_does_with_several_options(names, n_threads, by_subtrees, calls, use_backend, monkeypatch):
-    params = {name: value for option in names for name, value in BY_LEVELS[option].items()}
+    params = {name: value for option in names for name, value in AT_ONCE[option].items()}
     check_call(params, n_threads, by_subtrees, calls, use_backend, monkeypatch)
 
 
@@ -206,14 +229,14 @@ def test_a_larger_tree_after_a_smaller_one_finds_room(calls):
 @pytest.fixture
 def packs(monkeypatch):
     """Whether the histograms of each round were packed."""
-    packs, histograms = list[bool](), CpuTrees._level_histograms
+    packs, histograms = list[bool](), CpuTrees._whole_histograms
 
     def noted(*args):
         hist = histograms(*args)
         packs.append(hist.ndim == 3)
         return hist
 
-    monkeypatch.setattr(CpuTrees, "_level_histograms", noted)
+    monkeypatch.setattr(CpuTrees, "_whole_histograms", noted)
     return packs
 
 
