@@ -118,6 +118,8 @@ def _sparse_uses() -> Iterator[Use]:
             yield from _tree_methods(objective, stored)
         for stored in (lists, written_out, wide):
             yield partial(_learn, {"objective": objective}, stored, CLASSES > 4, sparse_absent="zero")
+    for stored in (lists, wide):
+        yield partial(_learn, {"grow_policy": "lossguide", "max_leaves": 7}, stored, SHARES)
     yield partial(_from_cuts, {}, lists)
     yield partial(_explanations, lists)
 

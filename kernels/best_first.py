@@ -25,46 +25,77 @@ def room_for_leaves(n_trees, most_leaves, n_threads):
     """(n_nodes, n_slots): nodes that there may be, of trees of so many leaves, and histograms that are held of them."""
     if grows_ahead(n_trees, n_threads):  # no more than most_leaves splits that are not certain, of each tree
         return 4 * n_trees * most_leaves, 2 * n_trees * most_leaves
-    return 2 * n_trees * most_leaves, n_threads * most_leaves
+    return 2 * n_trees * most_leaves, n_trees + n_threads * most_leaves
 
 
 @parallel_kernel.part
 def grow_best_first(n_leaves, most_leaves, scratch, n_threads, given):
     """Grow trees from their roots, which are the first nodes; returns (n_nodes, n_ordered): those from n_ordered on come from
     splits too early, the others are numbered tree after tree, as they came. most_leaves : of a tree, > 0."""
-    max_depth, max_leaves, nodes, sums, segments = given[0], given[1], given[2], given[3], given[7]
     n_trees = int64(n_leaves.size)
     if n_trees < n_threads:
-        n_nodes = _grow_ahead(n_trees, most_leaves, scratch, n_threads, given)
-        chosen, places = empty(n_nodes, np.int32), empty(n_nodes, np.int32)
-        n_ordered = select_lossguide(n_trees, nodes, max_depth, max_leaves, chosen, places)[1]
-        order, is_early = empty(n_nodes, np.int64), empty(n_nodes, np.bool_)
-        is_early[:] = True
-        for i in range(n_ordered):
-            order[i], is_early[places[i]] = places[i], False
-        i = n_ordered
-        for node in range(n_nodes):
-            if is_early[node]:
-                order[i] = node
-                i += 1
-        number_nodes(order, nodes, segments, sums)
-        return n_nodes, int64(n_ordered)
-    launch(n_threads, _grow_trees, (zeros(1, np.int64), n_leaves, 2 * most_leaves, most_leaves, scratch, given))
-    n_nodes, order = n_trees, empty(n_trees + 2 * n_leaves.sum(), np.int64)
+        return _grow_ahead(n_trees, most_leaves, scratch, n_threads, given)
+    max_depth, nodes, sums, cats, segments = given[0], given[2], given[3], given[5], given[7]
+    roots, room = empty(n_trees, np.int32), 2 * most_leaves
+    for tree in range(n_trees):
+        roots[tree] = tree
+    if most_leaves > 1:
+        search_frontier(roots, int64(0), np.bool_(False), scratch, n_threads, given)
+    for tree in range(n_trees):
+        if may_split(nodes, tree, max_depth) and most_leaves > 1:
+            split_nodes(roots[tree : tree + 1], n_trees + tree * room, n_threads, given)
+            n_leaves[tree] = 2
+    launch(n_threads, _grow_trees, (zeros(1, np.int64), n_leaves, room, most_leaves, scratch, given))
+    n_nodes, order = n_trees, empty(n_trees * (room + 1), np.int64)
     for tree in range(n_trees):
         order[tree] = tree
         for i in range(2 * (n_leaves[tree] - 1)):
-            order[n_nodes] = n_trees + tree * 2 * most_leaves + i
+            order[n_nodes] = n_trees + tree * room + i
             n_nodes += 1
     if n_trees > 1:
-        number_nodes(order[:n_nodes], nodes, segments, sums)
+        number_nodes(order[:n_nodes], nodes, segments, sums, cats)
     return n_nodes, n_nodes
 
 
 @parallel_kernel.part
-def _grow_ahead(n_trees, most_leaves, scratch, n_threads, given):
-    """Grow all trees together, by steps of several leaves; returns how many nodes there are."""
+def _grow_trees(thread, counter, n_leaves, n_nodes, n_slots, scratch, given):
+    """Grow one tree after another whose root is split, each in n_nodes numbers of its own behind the roots, and in n_slots
+    histograms of the thread behind those of the roots."""
+    scratch = own_scratch(scratch, thread)
+    while True:
+        tree = claim(counter)
+        if tree >= n_leaves.size:
+            return
+        if n_leaves[tree] > 1:
+            begin, first_slot = n_leaves.size + tree * n_nodes, n_leaves.size + thread * n_slots
+            n_leaves[tree] = _grow_tree(begin, first_slot, scratch, given)
+
+
+@parallel_kernel.part
+def _grow_tree(begin, first_slot, scratch, given):
+    """Grow one tree on from the root's children, begin and the next one; returns how many leaves it has."""
     max_depth, max_leaves, nodes = given[0], given[1], given[2]
+    frontier, best, end, n_leaves = empty(2, np.int32), empty(1, np.int32), begin + 2, int64(2)
+    while n_leaves != max_leaves:
+        if max_depth == 0 or nodes[end - 1].depth < max_depth:  # else they may not be split any more
+            frontier[0], frontier[1] = end - 2, end - 1
+            search_frontier(frontier, first_slot + n_leaves - 2, np.bool_(True), scratch, int64(1), given)
+        best[0] = -1
+        for node in range(begin, end):  # of equals the older one
+            if nodes[node].left < 0 and may_split(nodes, node, max_depth):
+                if best[0] < 0 or gain_rank(nodes[node].gain) > gain_rank(nodes[best[0]].gain):
+                    best[0] = node
+        if best[0] < 0:
+            break
+        split_nodes(best, end, int64(1), given)
+        n_leaves, end = n_leaves + 1, end + 2
+    return n_leaves
+
+
+@parallel_kernel.part
+def _grow_ahead(n_trees, most_leaves, scratch, n_threads, given):
+    """grow_best_first by steps of several leaves, all trees together."""
+    max_depth, max_leaves, nodes, sums, cats, segments = given[0], given[1], given[2], given[3], given[5], given[7]
     begin, n_nodes, held, n_steps = int64(0), n_trees, int64(0), int64(0)
     while begin < n_nodes and n_steps + 1 < most_leaves:
         frontier, subtract = empty(n_nodes - begin, np.int32), held > 0
@@ -76,38 +107,16 @@ def _grow_ahead(n_trees, most_leaves, scratch, n_threads, given):
         n_chosen = select_lossguide(n_trees, nodes, max_depth, max_leaves, chosen, places)[0]
         split_nodes(chosen[:n_chosen], n_nodes, n_threads, given)
         begin, n_nodes, n_steps = n_nodes, n_nodes + 2 * n_chosen, n_steps + 1
-    return n_nodes
-
-
-@parallel_kernel.part
-def _grow_trees(thread, counter, n_leaves, n_nodes, n_slots, scratch, given):
-    """Grow one tree after another, each in n_nodes numbers of its own behind the roots, and n_slots histograms of the thread."""
-    scratch = own_scratch(scratch, thread)
-    while True:
-        tree = claim(counter)
-        if tree >= n_leaves.size:
-            return
-        n_leaves[tree] = _grow_tree(tree, n_leaves.size + tree * n_nodes, thread * n_slots, scratch, given)
-
-
-@parallel_kernel.part
-def _grow_tree(tree, begin, first_slot, scratch, given):
-    """Grow one tree; returns how many leaves it has. Nodes that may not be split any more are not searched."""
-    max_depth, max_leaves, nodes = given[0], given[1], given[2]
-    frontier, best, end, n_leaves = empty(2, np.int32), empty(1, np.int32), begin, int64(1)
-    frontier[0] = tree
-    search_frontier(frontier[:1], first_slot, np.bool_(False), scratch, int64(1), given)
-    best[0] = tree if may_split(nodes, tree, max_depth) else -1
-    while best[0] >= 0 and n_leaves != max_leaves:
-        split_nodes(best, end, int64(1), given)
-        n_leaves += 1
-        if n_leaves != max_leaves and (max_depth == 0 or nodes[end].depth < max_depth):
-            frontier[0], frontier[1] = end, end + 1
-            search_frontier(frontier, first_slot + n_leaves - 1, np.bool_(True), scratch, int64(1), given)
-        end += 2
-        best[0] = -1
-        for node in range(begin, end):  # of equals the older one
-            if nodes[node].left < 0 and may_split(nodes, node, max_depth):
-                if best[0] < 0 or gain_rank(nodes[node].gain) > gain_rank(nodes[best[0]].gain):
-                    best[0] = node
-    return n_leaves
+    chosen, places = empty(n_nodes, np.int32), empty(n_nodes, np.int32)
+    n_ordered = int64(select_lossguide(n_trees, nodes, max_depth, max_leaves, chosen, places)[1])
+    order, is_early = empty(n_nodes, np.int64), empty(n_nodes, np.bool_)
+    is_early[:] = True
+    for i in range(n_ordered):
+        order[i], is_early[places[i]] = places[i], False
+    i = n_ordered
+    for node in range(n_nodes):
+        if is_early[node]:
+            order[i] = node
+            i += 1
+    number_nodes(order, nodes, segments, sums, cats)
+    return n_nodes, n_ordered

@@ -40,8 +40,8 @@ def grow_levels(n_leaves, first_depth, scratch, n_threads, given):
     """Grow trees from their roots, which are the first nodes, to max_depth (> 0), and number the nodes level by level; returns
     how many there are. first_depth : subtree_depth, from 1 to max_depth. As far as there is room for histograms, trees of which a
     thread would get more than its share of the rows as one subtree grow by further levels."""
-    max_depth, max_leaves, nodes, sums, counts, segments, hist = (
-        given[0], given[1], given[2], given[3], given[6], given[7], given[20]
+    max_depth, max_leaves, nodes, sums, cats, counts, segments, hist = (
+        given[0], given[1], given[2], given[3], given[5], given[6], given[7], given[21]
     )  # fmt: skip
     begin, n_nodes, held = int64(0), int64(n_leaves.size), int64(0)  # the frontier's first node; nodes; histograms held
     while begin < n_nodes and nodes[begin].depth < max_depth and _may_grow(n_leaves, max_leaves):
@@ -49,7 +49,7 @@ def grow_levels(n_leaves, first_depth, scratch, n_threads, given):
             further = (n_nodes - begin) // 2 + n_threads * (max_depth - nodes[begin].depth - 1)
             if _has_share_for_all(begin, n_nodes, counts, n_threads) or held + further > hist.shape[0]:
                 launch(n_threads, _grow_subtrees, (zeros(1, np.int64), begin, n_nodes, held, n_leaves, scratch, given))
-                return _number_by_levels(n_leaves.size, nodes, segments, sums)
+                return _number_by_levels(n_leaves.size, nodes, segments, sums, cats)
         frontier, subtract = empty(n_nodes - begin, np.int32), held > 0
         for i in range(frontier.size):
             frontier[i] = begin + i
@@ -125,7 +125,7 @@ def _grow_subtrees(thread, counter, begin, end, held, n_leaves, scratch, given):
 
 
 @parallel_kernel.part
-def _number_by_levels(n_trees, nodes, segments, sums):
+def _number_by_levels(n_trees, nodes, segments, sums, cats):
     """Number the nodes below the roots as they come level by level; returns how many there are. The children of a node come when
     those of all before it have come."""
     order, n = empty(nodes.size, np.int64), n_trees
@@ -138,5 +138,5 @@ def _number_by_levels(n_trees, nodes, segments, sums):
             order[n], order[n + 1] = left, left + 1
             n += 2
         i += 1
-    number_nodes(order[:n], nodes, segments, sums)
+    number_nodes(order[:n], nodes, segments, sums, cats)
     return n

@@ -8,6 +8,7 @@ import gpuboost as gb
 from gpuboost.backend import CpuBackend
 from gpuboost.backend.cpu.training import CpuTraining
 from gpuboost.backend.cpu.trees import CpuTrees
+from gpuboost.binned.matrix import Representation
 from gpuboost.communicator import run_threads
 from gpuboost.kernels.quantise import FINE_ROWS
 from gpuboost.model_io import digest
@@ -116,18 +117,20 @@ def test_so_it_does_with_several_options(names, n_threads, by_subtrees, calls, u
     check_call(params, n_threads, by_subtrees, calls, use_backend, monkeypatch)
 
 
-def check_call(params, n_threads, by_subtrees, calls, use_backend, monkeypatch):
+def check_call(params, n_threads, by_subtrees, calls, use_backend, monkeypatch, make=None):
+    """Train on what make() is, a table of numbers unless given, in one call and by steps, and compare. Returns a model."""
     monkeypatch.setattr("gpuboost.backend.cpu.trees.LEVELS_CACHE", 0 if by_subtrees else 2**30)
     monkeypatch.setattr("gpuboost.kernels.levels.PAIRS_PER_THREAD", 1)
     X, y = table()
-    weight = np.arange(N_ROWS) % 3 / 2
+    make = make or (lambda: gb.DMatrix(X, labels(params, y), weight=np.arange(N_ROWS) % 3 / 2))
     digests = set()
     for calls.allowed, threads in ((True, n_threads), (False, 1)):
         use_backend(CpuBackend(threads))
-        digests.add(digest(train(params, gb.DMatrix(X, labels(params, y), weight=weight)).model))
+        digests.add(digest(model := train(params, make()).model))
         assert calls and all(answer == calls.allowed for answer in calls)
         calls.clear()
     assert len(digests) == 1
+    return model
 
 
 @pytest.mark.parametrize("params", BY_STEPS.values(), ids=BY_STEPS)
@@ -137,17 +140,71 @@ def test_what_it_has_no_step_for_is_grown_by_steps(params, calls):
     assert not any(calls)
 
 
-@pytest.mark.parametrize("kind", ["pages", "sparse", "categories"])
-def test_tables_that_it_does_not_read_are_grown_by_steps(kind, calls):
+@pytest.mark.parametrize("kind, params", [("pages", {}), ("pages", {"grow_policy": "lossguide"}), ("sparse", {})])
+def test_tables_that_it_does_not_read_are_grown_by_steps(kind, params, calls):
+    """Levels of a sparse table may be walks."""
     X, y = table()
-    if kind == "pages":
-        dtrain = gb.QuantileDMatrix(X, y, page_rows=300)
-    elif kind == "sparse":
-        dtrain = gb.DMatrix(scipy.sparse.random(N_ROWS, 30, 0.05, "csr", rng=np.random.default_rng(0)), y)
-    else:
-        dtrain = gb.DMatrix(X, y, feature_types=["float"] * 3 + ["c", "float"])
-    train({}, dtrain, 1)
-    assert not any(calls)
+    train(params, gb.QuantileDMatrix(X, y, page_rows=300) if kind == "pages" else gb.DMatrix(sparse_table(), y), 1)
+    assert calls and not any(calls)
+
+
+def sparse_table():
+    return scipy.sparse.random(N_ROWS, 300, 0.03, "csr", np.float32, np.random.default_rng(0))
+
+
+OF_SPARSE = {
+    name: {"max_leaves": 20, **AT_ONCE[name]}
+    for name in ("plain", "rows", "columns", "both", "by gradient", "classes", "vector leaves", "forest", "pruned", "masks")
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("n_threads", [1, 2, 4])
+@pytest.mark.parametrize("absent", ["missing", "zero"])
+@pytest.mark.parametrize("params", OF_SPARSE.values(), ids=OF_SPARSE)
+def test_leaves_of_sparse_tables(params, absent, n_threads, calls, use_backend, monkeypatch):
+    y = 5 * np.asarray(sparse_table()[:, :20].sum(axis=1)).ravel() + table()[1] / 3
+    params, weight = {"grow_policy": "lossguide", **params}, np.arange(N_ROWS) % 3 / 2
+    tables = []
+
+    def make():
+        tables.append(gb.DMatrix(sparse_table(), labels(params, y), weight=weight, sparse_absent=absent))
+        return tables[-1]
+
+    monkeypatch.setattr("gpuboost.backend.cpu.training.CODES_PER_THREAD", 1)
+    check_call(params, n_threads, False, calls, use_backend, monkeypatch, make)
+    assert all(dtrain.any_binned().representation is Representation.SPARSE for dtrain in tables)
+
+
+OF_SETS = {
+    "sets": {}, "bins": {"max_bin": 400},
+    **{
+        name: AT_ONCE[name]
+        for name in (
+            "rows", "columns", "both", "classes", "vector leaves", "forest", "few leaves", "no depth", "monotone", "pruned",
+            "masks", "interactions", "one thread's", "no split", "dart", "quantile leaves",
+        )
+    },
+}  # fmt: skip
+
+
+@pytest.mark.filterwarnings("ignore:the first round split no node")
+@pytest.mark.parametrize("n_threads, by_subtrees", [(1, False), (1, True), (2, True), (4, False)])
+@pytest.mark.parametrize("grow_policy", ["depthwise", "lossguide"])
+@pytest.mark.parametrize("params", OF_SETS.values(), ids=OF_SETS)
+def test_sets_of_categories(params, grow_policy, n_threads, by_subtrees, calls, use_backend, monkeypatch):
+    """A column of 100 categories, which sets of several split, and one of three, of which one is split off."""
+    X, y = table()
+    X[:, 4] = np.digitize(X[:, 4], [-0.5, 0.5])
+    y = y + (X[:, 3] % 7 == 2) * 2 + (X[:, 4] == 1)
+    params = {"grow_policy": grow_policy, **params}
+    monkeypatch.setattr("gpuboost.backend.cpu.training.CODES_PER_THREAD", 1)
+
+    def make():
+        types = ["float"] * 3 + ["c", "c"]
+        return gb.DMatrix(X, labels(params, np.nan_to_num(y)), weight=np.arange(N_ROWS) % 3 / 2, feature_types=types)
+
+    model = check_call(params, n_threads, by_subtrees, calls, use_backend, monkeypatch, make)
+    assert any(tree.sets is not None for tree in model.trees) or params.get("min_child_weight") == 1e6
 
 
 def one_hot(n_rows, is_sparse):

@@ -229,7 +229,7 @@ class DenseTable(CpuTable):
     def in_one_page(self) -> tuple[np.ndarray, tuple[Any, ...]]:
         page = self._binned.pages[0]
         assert isinstance(page, DensePage)
-        return self._words(0, page), (page.columns, (), *self._records.scratch)
+        return self._words(0, page), (page.columns, (), (), *self._records.scratch)
 
     def _add(self, p: int, page: Page, n_limbs: np.ndarray, items: np.ndarray, hist: np.ndarray) -> None:
         if self._is_narrow and self._narrow is not None:
@@ -290,7 +290,7 @@ class _PackedRecords(CpuTable):
     def in_one_page(self) -> tuple[np.ndarray, tuple[Any, ...]]:
         page, packing = self._binned.pages[0], self._binned.packing
         assert packing is not None
-        return page.words, (page.records, packing.of_records(self._cuts), *self._records.scratch)
+        return page.words, (page.records, packing.of_records(self._cuts), (), *self._records.scratch)
 
 
 class PackedTable(_PackedRecords, DenseTable):
@@ -347,6 +347,12 @@ class SparseTable(CpuTable):
             is_read = new_cells >= 0
             self._zero_bins = np.empty(int(new_cells.max()) + 1, np.int32)
             self._zero_bins[new_cells[is_read]] = new_cells[page.zero_bins[is_read]]
+
+    def in_one_page(self) -> tuple[np.ndarray, tuple[Any, ...]]:
+        page = self._page
+        cells = page.row_begin, self._row_end, self._cells, self._zero_bins, page.cells, self._cuts.offsets, page.absent
+        nothing = _Records(np.dtype(np.uint8), 0, 0, 1, self._n_threads).scratch
+        return np.empty((0, 0), np.uint64), (np.empty((0, 0), np.uint8), (), cells, *nothing)
 
     def _add(self, p: int, page: Page, n_limbs: np.ndarray, items: np.ndarray, hist: np.ndarray) -> None:
         rows, page = self._pages[p], self._page

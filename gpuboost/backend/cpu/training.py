@@ -109,6 +109,7 @@ class CpuTraining(Training[Grown]):
                 rows, leaf_alphas, self.margin, self.gradients, self.trees, self._pages, n_threads
             )
         is_whole = len(self._pages) == 1 and not len(self._pages[0].idle) and self.leaf_quantiles is None
+        is_whole &= binned.cuts.categorical is None  # sets are kept round by round, and their brake is chosen anew
         self._tree_work = binned.n_codes + ROW_WORK * binned.n_rows + TREE_WORK if is_whole else WORK_AT_ONCE
         self._n_rows, self._rounds_alone = binned.n_rows, 0
 

@@ -13,7 +13,7 @@ from gpuboost.backend.cpu.nodes import NodeArrays
 from gpuboost.backend.cpu.rows import PageRows
 from gpuboost.backend.cpu.tables import CpuTable
 from gpuboost.backend.draws import most_bins
-from gpuboost.backend.plans import FrontierBatch, Round
+from gpuboost.backend.plans import ColumnDraw, FrontierBatch, Round
 from gpuboost.backend.trees import Grown, category_rules
 from gpuboost.binned.matrix import BinnedMatrix, Representation
 from gpuboost.kernels import histogram, nodes, partition
@@ -36,7 +36,7 @@ __all__ = ["HISTOGRAM_MEMORY", "CpuTrees"]
 
 HISTOGRAM_MEMORY = 2**29  # bytes, where no parameter says otherwise
 WHOLE_MEMORY = 2**25  # bytes of histograms, up to which whole trees are grown in one call
-WHOLE_NODES = 2**16  # that there may be, likewise
+WHOLE_NODES = 2**16  # that there may be, by the words of a set, likewise
 LEVELS_CACHE = 2**20  # bytes of histograms that lie near anyway, so that all levels are grown one after another
 LAST_MEMORY = 2**24  # bytes of histograms of the last level that are worked on together, those of LAST_NODES at least
 LAST_NODES = 4  # for each thread
@@ -89,21 +89,23 @@ class CpuTrees(Trees):
         if binned.representation is not Representation.SORTED:
             most = int(binned.cuts.n_bins.max()) + CHUNK
             self._prefix = np.empty((2, n_threads, searched * most), np.int64)
+            n_ordered = 0 if binned.cuts.categorical is None else int(binned.cuts.n_categories.max())
+            self._order, self._keys = np.empty((n_threads, n_ordered), np.int32), np.empty((n_threads, n_ordered), np.float64)
             self._gains, self._bins = np.empty((n_threads, 3, most), np.float64), np.empty((n_threads, most), np.int32)
         self._rules = category_rules(params)
         self._flat: FlatTrees | None = None  # the trees grown last, once somebody has asked for them
         has_steps = (
-            self._reads_records(pages) and len(pages) == 1 and binned.pages.is_resident and binned.cuts.categorical is None
-            and params.proposals is None and params.split_gain is None
+            self._has_histograms(pages) and len(pages) == 1 and binned.pages.is_resident and params.proposals is None
+            and params.split_gain is None
         )
         # Histograms that kernels/whole_trees.py may hold; none where there is a step that it does not have.
         self._whole_capacity = min(self.histogram_capacity, WHOLE_MEMORY // histogram_bytes) if has_steps else 0
         self._levels_in_cache = LEVELS_CACHE // histogram_bytes
 
-    def _reads_records(self, pages: list[PageRows]) -> bool:
+    def _has_histograms(self, pages: list[PageRows]) -> bool:
         """Whether kernels/whole_trees.py has histograms for the table: of packed records as packed sums only."""
         if self._binned.packing is None:
-            return self._binned.representation is Representation.DENSE and self._walk is None
+            return self._binned.representation in (Representation.DENSE, Representation.SPARSE)
         width = histogram.record_bytes(self._binned.packing.n_groups) // 8
         return width <= histogram.REGISTERS and self._hist.shape[1] == 1 and pages[0].n_rows < histogram.FLUSH_ROWS
 
@@ -176,17 +178,20 @@ class CpuTrees(Trees):
         columns, penalty, most = self.plan.columns, self.plan.penalty, most_leaves(max_depth, max_leaves)
         if most == 0 or (self._binned.packing is not None and gradients.is_refined):
             return None
+        if self._walk is not None and self._binned.representation is Representation.SPARSE and not best_first:
+            return None  # walks may be less work where many nodes are searched at once
         first_depth = 0
         if best_first:
             n_nodes, n_slots = room_for_leaves(n_trees, most, self._n_threads)
-            n_held = n_slots
+            n_held, capacity = n_slots, self.histogram_capacity if self._whole_capacity else 0
         else:
             n_nodes, first_depth = 2 * n_trees * most, (max_depth := max_depth or most)
             if self._n_threads > 1 or n_nodes > 4 * self._levels_in_cache:
                 first_depth = subtree_depth(n_trees, max_depth, max_leaves, self._n_threads)
             n_slots = min(count_slots(n_trees, max_depth, first_depth, self._n_threads), n_trees * most)
-            n_held = min(max(n_nodes // 4, n_slots), self._whole_capacity)
-        if n_slots > self._whole_capacity or n_nodes > WHOLE_NODES:
+            capacity = self._whole_capacity
+            n_held = min(max(n_nodes // 4, n_slots), capacity)
+        if n_slots > capacity or n_nodes * arrays.cats.shape[1] > WHOLE_NODES:
             return None
         arrays.reserve(n_nodes)
         words, of_table = self._table.in_one_page()
@@ -196,13 +201,15 @@ class CpuTrees(Trees):
             arrays.cats, arrays.counts, arrays.segments[0], page.lists, page.marks, words, *of_table, self._cuts.n_bins,
             page.gpair, page.by_row, gradients.n_limbs, hist, columns.offsets, columns.features, self.monotone, gradients.scales,
             self.first_output, penalty.reg_lambda, penalty.reg_alpha, penalty.max_delta_step, penalty.min_child_weight,
-            self._feature_weights, self._member, *self._node_counts(), *self._prefix, self._gains, self._bins, self._n_threads,
+            self._feature_weights, self._member, *self._node_counts(), self._columns_of_sets(columns), self._rules, *self._prefix,
+            self._gains, self._bins, self._order, self._keys, self._n_threads,
         )  # fmt: skip
 
     def _whole_histograms(self, n: int, words: np.ndarray) -> np.ndarray:
         """Room for n histograms: packed ones where the sums of all rows are certain to stay within 32 bits, and these, which have
         as many bins for every feature, are not larger."""
-        packs = self._binned.packing is None and self._binned.dtype == np.uint8
+        packs = self._binned.representation is Representation.DENSE and self._cuts.categorical is None
+        packs &= self._binned.dtype == np.uint8
         packs = packs and words.shape[1] <= histogram.REGISTERS and self._hist.shape[1] == 1
         shape = histogram.packed_shape(len(self.plan.columns.features))
         packs = packs and math.prod(shape) <= 2 * self._hist.shape[2] and self._pages[0].n_rows < histogram.FLUSH_ROWS
@@ -271,9 +278,9 @@ class CpuTrees(Trees):
         proposed = self._proposed if self._candidates is None else self._proposed[:0]
         n_blocks = count_blocks(len(frontier), len(columns.features), self._n_threads)
         mask = of_numbers = self._feature_mask(frontier)
-        if self._cuts.categorical is not None:
-            categorical = self._cuts.categorical[columns.features]
-            of_numbers = (mask if len(mask) else np.ones((1, len(categorical)), np.uint8)) * ~categorical
+        if len(columns_of_sets := self._columns_of_sets(columns)):
+            of_numbers = mask.copy() if len(mask) else np.ones((1, len(columns.features)), np.uint8)
+            of_numbers[:, columns_of_sets] = 0
         units, parameters = 1.0 / self._gradients.scales, np.array(gain.parameters, np.float64)
         evaluate_splits(gain.function)(
             frontier, arrays.nodes, arrays.sums, arrays.left_sums, self._hist, columns.offsets, columns.features, self.monotone,
@@ -285,19 +292,23 @@ class CpuTrees(Trees):
             found = frontier[arrays.nodes["gain"][frontier] != NO_GAIN]
             of_found = arrays.nodes["feature"][found], arrays.nodes["bin"][found]
             arrays.nodes["bin"][found] = self._candidates.fine_bins(*of_found)
-        if self._cuts.categorical is None or not categorical.any():
+        if len(columns_of_sets) == 0:
             return
-        n_found, most = (len(frontier), np.count_nonzero(categorical)), int(self._cuts.n_categories.max())
+        n_found = len(frontier), len(columns_of_sets)
         is_one = self._hist.shape[1] == 1
         evaluate_sets = evaluate_category_splits(gain.function) if is_one else evaluate_category_vectors_cpu
         of_gain = [parameters] if is_one else []
         evaluate_sets(
             frontier, arrays.nodes, arrays.sums, arrays.left_sums, arrays.cats, self._hist,
-            np.flatnonzero(categorical).astype(np.int32), columns.offsets, columns.features, mask, units, self.first_output,
+            columns_of_sets, columns.offsets, columns.features, mask, units, self.first_output,
             penalty.reg_lambda, penalty.reg_alpha, penalty.max_delta_step, penalty.min_child_weight, self._rules, *of_gain,
-            np.empty(n_found, np.float64), np.empty(n_found, np.int64), np.empty((self._n_threads, most), np.int32),
-            np.empty((self._n_threads, most), np.float64), self._n_threads,
+            np.empty(n_found, np.float64), np.empty(n_found, np.int64), self._order, self._keys, self._n_threads,
         )  # fmt: skip
+
+    def _columns_of_sets(self, columns: ColumnDraw) -> np.ndarray:
+        """int32: which of the columns drawn are split by sets."""
+        categorical = self._cuts.categorical
+        return np.flatnonzero([] if categorical is None else categorical[columns.features]).astype(np.int32)
 
     def _feature_mask(self, frontier: np.ndarray) -> np.ndarray:
         """uint8 (n, k): the features that these nodes may split on; without rows all of them."""
