@@ -11,6 +11,7 @@ Names are loaded when first used, so that ``import gpuboost`` costs nothing.
 import os
 import sys
 from importlib import import_module
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 __version__ = "0.1.0"
@@ -62,7 +63,7 @@ _KINDS = ("Model", "Classifier", "Regressor", "Ranker", "RFClassifier", "RFRegre
 _RENAMED = {f"XGB{kind}": f"GPUBoost{kind}" for kind in _KINDS}
 _ELSEWHERE = {"core": ". Its classes are gpuboost's own; in place of XGBoostError catch ValueError and OSError."}
 
-__all__ = ["__version__", *_HOMES]
+_NEEDED = {"sklearn": "sklearn", "dask": "distributed"}  # packages that are not installed with every gpuboost
 
 if TYPE_CHECKING:
     from gpuboost import callback as callback
@@ -108,6 +109,8 @@ if TYPE_CHECKING:
 
 
 def __getattr__(name: str) -> Any:
+    if name == "__all__":  # of what can be imported: * and help() import all of it
+        return ["__version__", *(name for name, home in _HOMES.items() if home not in _NEEDED or find_spec(_NEEDED[home]))]
     if name in _HOMES:
         module = _load(f"gpuboost.{_HOMES[name]}")
         globals()[name] = found = module if _HOMES[name] == name else getattr(module, name)

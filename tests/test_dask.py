@@ -675,3 +675,8 @@ def test_a_model_is_refreshed_on_a_cluster(client, table):
     other = dgb.DaskDMatrix(client, in_chunks(X[::-1].copy()), in_chunks(y))
     refreshed = dgb.train(client, params, other, num_boost_round=3, xgb_model=model)["booster"]
     assert refreshed.save_raw() == expected.save_raw() != model.save_raw()
+
+
+def test_xgboosts_names_of_estimators_lead_to_ours():
+    with pytest.raises(AttributeError, match="no attribute 'DaskXGBRanker'. It is called DaskGPUBoostRanker here"):
+        dgb.DaskXGBRanker

@@ -114,6 +114,12 @@ def test_scipy_is_needed_by_sparse_tables_alone(tmp_path):
     ]
 
 
+def test_all_names_are_those_that_can_be_imported(monkeypatch):
+    assert {"GPUBoostRegressor", "dask", "train"} <= {*gb.__all__}
+    monkeypatch.setattr(gb, "find_spec", lambda name: None)
+    assert "train" in gb.__all__ and not {"sklearn", "GPUBoostRegressor", "dask"} & {*gb.__all__}
+
+
 @pytest.mark.parametrize("name", gb.__all__)
 def test_public_name_exists(name):
     if "sklearn" in name or name.startswith("GPUBoost"):

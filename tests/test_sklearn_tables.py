@@ -34,6 +34,27 @@ def test_frames_keep_names_and_categories(table):
         GPUBoostRegressor(enable_categorical=False).fit(frame, y)
 
 
+def test_names_of_text_and_numbers_become_text():
+    """As pandas.get_dummies and join make them."""
+    pd = pytest.importorskip("pandas")
+    frame = pd.DataFrame(np.random.default_rng(0).random((50, 3)), columns=["age", 0, 1])
+    for fitted in (frame, frame.set_axis(["age", "0", "1"], axis=1)):
+        model = GPUBoostRegressor(n_estimators=2).fit(fitted, frame["age"])
+        assert model.feature_names_in_.tolist() == ["age", "0", "1"]
+        np.testing.assert_array_equal(model.predict(frame), model.get_booster().predict(gb.DMatrix(frame)))
+    with pytest.raises(ValueError, match='must be unique, but these repeat: "a"'):
+        GPUBoostRegressor().fit(frame.set_axis(["a", "a", "b"], axis=1), frame["age"])
+
+
+def test_batches_of_arrow_have_names():
+    pa = pytest.importorskip("pyarrow")
+    batch = pa.RecordBatch.from_pydict({name: np.random.default_rng(0).random(50) for name in "ab"})
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        model = GPUBoostRegressor(n_estimators=2).fit(batch, np.arange(50))
+        assert model.feature_names_in_.tolist() == ["a", "b"] and model.predict(batch).shape == (50,)
+
+
 @pytest.mark.parametrize("library", ["pandas", "polars", "pyarrow"])
 def test_columns_that_do_not_fit_are_named(table, library):
     module = pytest.importorskip(library)

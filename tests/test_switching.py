@@ -99,6 +99,7 @@ def test_callbacks_of_cv_find_the_folds(library):
     ({"updater": "grow_colmaker, prune"}, {"tree_method": "exact"}), ({"updater": ["grow_colmaker"]}, {"tree_method": "exact"}),
     ({"objective": "reg:linear"}, {"objective": "reg:squarederror"}),
     ({"debug_synchronize": True, "max_cached_hist_node": 64, "fail_on_invalid_gpu_id": False}, {}),
+    ({"sparse_threshold": 0.3, "max_row_perbatch": 100}, {}),
     ({"seed_per_iteration": True, "subsample": 0.5}, {"subsample": 0.5}),
 ])  # fmt: skip
 def test_names_that_mean_something_else_or_nothing(given, same):

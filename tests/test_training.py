@@ -590,6 +590,12 @@ def test_cuda_is_refused_with_the_remedy(device):
         gb.train({"device": device}, gb.DMatrix(X, y), 1)
 
 
+def test_a_callback_alone_is_no_list_of_them():
+    X, y, _ = make_table("reg:squarederror")
+    with pytest.raises(TypeError, match=r"callbacks must be a list of callbacks.*callbacks=\[...\]"):
+        gb.train({}, gb.DMatrix(X, y), 1, callbacks=gb.callback.EarlyStopping(rounds=2))
+
+
 @pytest.mark.parametrize("name, here", [
     ("XGBClassifier", "GPUBoostClassifier"), ("XGBRegressor", "GPUBoostRegressor"), ("XGBModel", "GPUBoostModel"),
 ])  # fmt: skip

@@ -29,6 +29,8 @@ except ImportError:
 
     raise ImportError(f"gpuboost.dask needs Dask. Install it: {install('dask')}") from None
 
+from typing import Any
+
 from gpuboost.collective import Config
 from gpuboost.dask.estimators import (
     DaskGPUBoostClassifier,
@@ -47,3 +49,9 @@ __all__ = [
     "DaskGPUBoostRFRegressor", "DaskGPUBoostRanker", "DaskGPUBoostRegressor", "DaskQuantileDMatrix", "communicator_args", "cv",
     "inplace_predict", "predict", "train",
 ]  # fmt: skip
+
+
+def __getattr__(name: str) -> Any:
+    own = name.replace("DaskXGB", "DaskGPUBoost")
+    hint = f". It is called {own} here." if name != own and own in globals() else ""
+    raise AttributeError(f"module 'gpuboost.dask' has no attribute {name!r}{hint}")

@@ -82,7 +82,7 @@ class _DaskModel(GPUBoostModel, **OF_DASK):
 
     @also_by_position("sample_weight", "base_margin", "eval_set")
     def fit(
-        self, X, y, *, sample_weight=None, base_margin=None, eval_set=None, verbose=True, xgb_model=None,
+        self, X, y, *, sample_weight=None, base_margin=None, eval_set=None, verbose=False, xgb_model=None,
         sample_weight_eval_set=None, base_margin_eval_set=None, feature_weights=None,
     ) -> Any:  # fmt: skip
         """Train on a dask array or dataframe X and its labels y, of the same partitions; arguments as on one machine."""

@@ -28,7 +28,10 @@ class CategoryContainer:
 
     def to_arrow(self) -> list[tuple[str, Any]]:
         """(name, pyarrow.Array of its categories) of every column; None in place of the array for a column of numbers."""
-        import pyarrow
+        try:
+            import pyarrow
+        except ImportError:
+            raise ImportError("to_arrow() needs pyarrow. Install it: pip install pyarrow") from None
 
         return [(name, pyarrow.array(self.values[name]) if name in self.values else None) for name in self.names]
 

@@ -45,7 +45,7 @@ def as_columns(name: str, values: Any, n_rows: int, takes_nan: bool = False) -> 
             f"{name} must be finite float32 numbers: {int(bad.sum())} rows are NaN, infinite or beyond 3.4e38, the first at ",
             first,
             f": {value}. Remove or replace them"
-            + (", or pass missing_labels='mask' to the DMatrix." if name == "label" and not takes_nan else "."),
+            + (", or pass missing_labels='mask' to the DMatrix." if name == "label" and np.isnan(value) else "."),
         )
     return result
 

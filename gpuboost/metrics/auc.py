@@ -19,6 +19,7 @@ from gpuboost.backend.by_prediction import sum_equal
 from gpuboost.backend.contract import Array
 from gpuboost.backend.row_sums import RowSums
 from gpuboost.communicator import Communicator
+from gpuboost.config import warn
 from gpuboost.kernels.jit import kernel
 from gpuboost.kernels.scalar import log_double
 from gpuboost.metrics import register
@@ -26,6 +27,7 @@ from gpuboost.metrics.base import Metric
 
 N_PARTS = 2**16
 AT_ONCE = 2**20
+SUM_BITS = 61  # of a sum over all rows, which is taken twice
 LIMB_BITS, DOT_AT_ONCE = 21, 2**21  # 42 bits of a product, and 2^21 of those
 
 
@@ -70,7 +72,10 @@ class CurveArea(Metric):
         if outside.any():
             message = f"eval_metric {self.family!r} needs labels from 0 to 1, got {float(label[outside][0]):g}."
             raise ValueError(f"{message} Use ndcg for grades of relevance, another metric for regression.")
-        return 1024 if comm.any(bool(((label > 0) & (label < 1) & counts).any())) else 1
+        if not comm.any(bool(((label > 0) & (label < 1) & counts).any())):
+            return 1
+        global_rows, is_weighted = sum(comm.allgather_int(label.shape[1])), max(comm.allgather_int(len(weight))) > 0
+        return 2 ** min(24, SUM_BITS - global_rows.bit_length() - is_weighted * _weight_bits(global_rows))
 
     def _area(self, rows: RowSums, prediction: Array, label: Array, weight: Array, unit: int) -> tuple[float, int]:
         """(area, summed positive weight) over all workers' rows."""
@@ -79,6 +84,8 @@ class CurveArea(Metric):
         rows.comm.allreduce_sum(totals)
         n_positive, n_negative = totals.tolist()
         if n_positive == 0 or n_negative == 0:
+            if self.n_classes < 2:
+                warn(f"{self.family} is NaN: the rows are all of one class, or none. Evaluate on rows of both.")
             return math.nan, n_positive
         return self.area(rows, _of_all_workers(own, rows.comm), n_positive, n_negative), n_positive
 
@@ -147,7 +154,7 @@ def exact_dot(a: Array, b: Array, bound: int) -> int:
 
 
 def _integer_weights(weight: Array, label: Array, comm: Communicator) -> Array:
-    """int64 weights of at most 30 bits, fewer from 2^21 rows on: twice their sum in 1024ths stays below 2^63. (0,) without."""
+    """int64 weights of _weight_bits. (0,) without."""
     is_weighted = max(comm.allgather_int(len(weight))) > 0
     if not is_weighted:
         return np.zeros_like(label[:0], dtype=np.int64)
@@ -157,8 +164,13 @@ def _integer_weights(weight: Array, label: Array, comm: Communicator) -> Array:
     comm.allreduce_max(bits)
     largest = float(bits.astype(np.int32).view(np.float32)[0])
     global_rows = sum(comm.allgather_int(len(label)))
-    scale = 2.0 ** (min(30, 51 - global_rows.bit_length()) - math.frexp(largest)[1])
+    scale = 2.0 ** (_weight_bits(global_rows) - math.frexp(largest)[1])
     return np.floor(weight.astype(np.float64) * scale + 0.5).astype(np.int64)
+
+
+def _weight_bits(global_rows: int) -> int:
+    """30, or fewer from 2^21 rows on, so that labels have 1024 parts at least and the sum of all stays below 2^SUM_BITS."""
+    return min(30, SUM_BITS - 10 - global_rows.bit_length())
 
 
 def _of_all_workers(own: Array, comm: Communicator) -> Iterator[Array]:

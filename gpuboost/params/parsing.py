@@ -51,7 +51,10 @@ ELSEWHERE = {
 }
 
 # XGBoost's that change no model here: they are taken, and not looked at. (What a round draws depends on its number anyway.)
-WITHOUT_EFFECT = {"debug_synchronize", "fail_on_invalid_gpu_id", "max_cached_hist_node", "seed_per_iteration"}
+WITHOUT_EFFECT = {
+    "debug_synchronize", "fail_on_invalid_gpu_id", "max_cached_hist_node", "max_row_perbatch", "seed_per_iteration",
+    "sparse_threshold",
+}  # fmt: skip
 # Of XGBoost's updaters those that grow trees: the tree_method that does the same, with pruning.
 GROWERS = {
     "grow_colmaker": "exact", "grow_histmaker": "approx", "grow_gpu_approx": "approx", "grow_quantile_histmaker": "hist",

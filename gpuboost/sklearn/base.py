@@ -18,6 +18,7 @@ from gpuboost.custom_objective import Objective
 from gpuboost.data.dmatrix import DMatrix
 from gpuboost.data.given import is_empty, unmasked
 from gpuboost.data.tables.device import host_array, is_device_table, open_device_table
+from gpuboost.data.tables.names import check_names
 from gpuboost.explanation import explainer
 from gpuboost.labels import has_classes
 from gpuboost.objectives import find_objective, require_known
@@ -67,6 +68,7 @@ class GPUBoostModel(BaseEstimator):
             def __init__(self: GPUBoostModel, **params: Any) -> None:
                 super(cls, self).__init__(**params)
 
+            __init__.__qualname__ = f"{cls.__qualname__}.__init__"  # for errors of Python's
             __init__.__signature__ = signature_of(cls._defaults)  # type: ignore[attr-defined]
             cls.__init__ = __init__  # type: ignore[method-assign]
         taken = signature(cls.__init__).parameters.values()
@@ -243,6 +245,7 @@ class GPUBoostModel(BaseEstimator):
         if isinstance(X, np.ma.MaskedArray):
             return validate_data(self, X, reset=reset, skip_check_array=True)
         if hasattr(X, "columns"):
+            X = _named_by_text(X)
             self._check_order(X, reset)
             X, names = validate_data(self, X, reset=reset, skip_check_array=True), _names_of(X)
             is_named = bool(names) and all(isinstance(name, str) for name in names)
@@ -313,6 +316,8 @@ class GPUBoostModel(BaseEstimator):
                 matrix = dtrain
             else:
                 _refuse_empty(X, of_rows)
+                if y is None:
+                    raise ValueError(f"eval_set[{i}] has no labels: its second member is None. Pass pairs (X, y).")
                 label = self._encoded(y, f"eval_set[{i}]")
                 matrix = self._matrix(self._checked_table(X, reset=False), **self._label_info(label), **of_queries)
                 matrix.set_info(**of_rows)
@@ -564,6 +569,16 @@ def with_labels(function: Any) -> Any:
 def _names_of(X: Any) -> list[Any]:
     """Of a frame's columns; pyarrow's ``columns`` are no names."""
     return list(getattr(X, "column_names", X.columns))
+
+
+def _named_by_text(X: Any) -> Any:
+    """A frame whose names are text, where some are numbers, as get_dummies makes them of a table: scikit-learn refuses such. One
+    of numbers alone stays. Raises ValueError for names that repeat."""
+    names = _names_of(X)
+    check_names(names, len(names))
+    if hasattr(X, "set_axis") and len({isinstance(name, str) for name in names}) > 1:
+        return X.set_axis(list(map(str, names)), axis=1)
+    return X
 
 
 def _refuse_empty(X: Any, info: dict[str, Any]) -> None:

@@ -69,8 +69,8 @@ def evaluate(
             values += named_values(custom_metric(finished_prediction(rows.backend.memory.fetch(seen), False).copy(), dmatrix))
         if repeated := [name for name, count in Counter(name for name, _ in values).items() if count > 1]:
             raise ValueError(
-                f"two metrics are called {repeated[0]!r}. Give the custom one another name, or leave the other one out: of "
-                "eval_metric, or by disable_default_eval_metric=True if it is the objective's own."
+                f"two metrics are called {repeated[0]!r}. Leave one out of eval_metric, give a custom one another name, or "
+                "switch the objective's own off by disable_default_eval_metric=True."
             )
         results += [(data, name, value) for name, value in values]
     return results

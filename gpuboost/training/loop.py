@@ -2,7 +2,7 @@
 
 import os
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from operator import index
 from typing import Any
@@ -207,6 +207,8 @@ def check_arguments(num_boost_round: Any, callbacks: Any, **functions: Any) -> i
     if n_rounds < 0:
         raise ValueError(f"num_boost_round must be at least 0, got {n_rounds}.")
     methods = [name for name in vars(TrainingCallback) if name.startswith(("before_", "after_"))]
+    if callbacks is not None and not isinstance(callbacks, Iterable):
+        raise TypeError(f"callbacks must be a list of callbacks, got {callbacks!r}. Put it into one: callbacks=[...].")
     for callback in callbacks or ():
         if isinstance(callback, type) or not all(callable(getattr(callback, name, None)) for name in methods):
             raise TypeError(

@@ -145,7 +145,26 @@ def test_precision_and_recall_by_hand():
 def test_labels_in_between_count_in_part():
     rng = np.random.default_rng(3)
     label, margin = rng.random(200).astype(np.float32), np.round(rng.normal(size=200), 1).astype(np.float32)
-    assert value(gb, "aucpr", label, margin) == pytest.approx(value(xgboost, "aucpr", label, margin), rel=1e-3)  # in 1024ths
+    assert value(gb, "aucpr", label, margin) == pytest.approx(value(xgboost, "aucpr", label, margin), rel=1e-6)
+
+
+@pytest.mark.parametrize("n_rows", [3, 40, 2000])
+@pytest.mark.parametrize("weighted", [False, True])
+def test_the_area_of_labels_in_between_is_that_of_parts(n_rows, weighted):
+    """Every row is a positive one of weight w · y and a negative one of weight w · (1 − y)."""
+    rng = np.random.default_rng(n_rows)
+    label, weight = rng.random((2, n_rows)).astype(np.float32)
+    margin = np.round(label + rng.normal(size=n_rows), 1).astype(np.float32)
+    weight = weight if weighted else None
+    parts = np.concatenate([label, 1 - label.astype(np.float64)]) * (np.tile(weight, 2) if weighted else 1)
+    expected = sklearn_metrics.roc_auc_score(np.repeat([1, 0], n_rows), np.tile(margin, 2), sample_weight=parts)
+    assert value(gb, "auc", label, margin, weight) == pytest.approx(expected, rel=1e-6)
+
+
+@pytest.mark.parametrize("metric", ["auc", "aucpr"])
+def test_rows_of_one_class_have_no_area_which_is_said(metric):
+    with pytest.warns(UserWarning, match=f"{metric} is NaN: the rows are all of one class"):
+        assert math.isnan(value(gb, metric, np.zeros(5, np.float32), np.arange(5, dtype=np.float32)))
 
 
 def test_one_class_has_no_area():

@@ -17,7 +17,7 @@ def checked_array(table: Array) -> Array:
     if table.dtype.kind not in "biufO":
         raise unusable("data", table.dtype, table.dtype.kind)
     if table.ndim < 2:
-        hint = "Use X.reshape(-1, 1) for one column, X.reshape(1, -1) for one row."
+        hint = "Use X.reshape(-1, 1) for one column (of a pandas Series X.to_frame()), X.reshape(1, -1) for one row."
         raise ValueError(f"data must be 2-D, got {table.ndim}-D of shape {table.shape}. {hint}")
     if table.ndim > 2:
         raise ValueError(f"data must be 2-D, got {table.ndim}-D of shape {table.shape}. Use X.reshape(len(X), -1).")

@@ -39,7 +39,8 @@ def as_frame(data: Any) -> Any:
 def computed(data: Any) -> Any:
     """A frame that is computed when it is asked for, of polars, ibis, DuckDB and others, and a stream of Arrow's, which can be
     read once, as a frame in memory whose columns can be counted; anything else as it is."""
-    is_counted = hasattr(data, "shape") and type(data).__module__.partition(".")[0] not in WRAPPERS
+    kind = type(data)
+    is_counted = hasattr(data, "shape") and kind.__name__ != "RecordBatch" and kind.__module__.partition(".")[0] not in WRAPPERS
     is_frame = hasattr(type(data), "columns") or hasattr(data, "__arrow_c_stream__")  # asked itself, polars' lazy frames warn
     if is_counted or not is_frame or is_device_table(data):
         return data
