@@ -677,6 +677,7 @@ def test_a_model_is_refreshed_on_a_cluster(client, table):
     assert refreshed.save_raw() == expected.save_raw() != model.save_raw()
 
 
-def test_xgboosts_names_of_estimators_lead_to_ours():
-    with pytest.raises(AttributeError, match="no attribute 'DaskXGBRanker'. It is called DaskGPUBoostRanker here"):
-        dgb.DaskXGBRanker
+@pytest.mark.parametrize("name", ["DaskXGBRanker", "DaskXGBRFClassifier"])
+def test_xgboosts_names_of_estimators_lead_to_ours(name):
+    with pytest.raises(AttributeError, match=f"no attribute '{name}'. It is called {name.replace('XGB', 'GPUBoost')} here"):
+        getattr(dgb, name)

@@ -320,7 +320,7 @@ def test_two_metrics_of_one_name_are_refused():
     dtrain = gb.DMatrix(X, y)
     options = {"evals": [[dtrain, "t"]], "verbose_eval": False, "evals_result": (result := {})}
     for own, params in {("rmse", 1.0): {}, ("mae", 1.0): {"eval_metric": ["rmse", "mae"]}}.items():
-        with pytest.raises(ValueError, match=f"two metrics are called '{own[0]}'. Give the custom one another name"):
+        with pytest.raises(ValueError, match=f"two metrics are called '{own[0]}'. Leave one out of eval_metric"):
             gb.train(params, dtrain, 1, custom_metric=lambda *_, own=own: own, **options)
     gb.train({"disable_default_eval_metric": True}, dtrain, 2, custom_metric=lambda *_: ("rmse", 1.0), **options)
     assert result == {"t": {"rmse": [1.0, 1.0]}}
