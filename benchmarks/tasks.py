@@ -114,11 +114,11 @@ def categories(rng: np.random.Generator, n_rows: int) -> tuple[Any, np.ndarray]:
     return x, draw_label(rng, x @ np.random.default_rng(1).normal(size=1000) / 3)
 
 
-def codes(rng: np.random.Generator, n_rows: int) -> tuple[np.ndarray, np.ndarray]:
-    """20 categories of 1,000 values, the k-th as frequent as 1/k to the first; each has an effect on the log-odds."""
-    share = 1 / np.arange(1, 1001)
+def codes(rng: np.random.Generator, n_rows: int, n_values: int = 1000) -> tuple[np.ndarray, np.ndarray]:
+    """20 categories of n_values, the k-th as frequent as 1/k to the first; each has an effect on the log-odds."""
+    share = 1 / np.arange(1, n_values + 1)
     x = np.searchsorted(np.cumsum(share / share.sum()), rng.random((n_rows, 20))).astype(np.float32)
-    effects = np.random.default_rng(1).normal(size=(1000, 20)) / 4
+    effects = np.random.default_rng(1).normal(size=(n_values, 20)) / 4
     return x, draw_label(rng, np.take_along_axis(effects, x.astype(np.int64), axis=0).sum(axis=1))
 
 
@@ -135,7 +135,7 @@ def small(rng: np.random.Generator, n_rows: int) -> tuple[np.ndarray, np.ndarray
 
 
 wide, narrow = partial(higgs_like, n_features=2000), partial(higgs_like, n_features=7)
-tenth = partial(random_cells, n_features=200, density=0.1)
+tenth, few_codes = partial(random_cells, n_features=200, density=0.1), partial(codes, n_values=30)
 
 TASKS = {
     task.name: task
@@ -145,6 +145,7 @@ TASKS = {
         Task("narrow-20k", 20_000, 7, narrow),
         Task("higgs-1k", 1_000, 28, higgs_like),
         Task("higgs-7k", 7_000, 28, higgs_like),
+        Task("higgs-7k-31-leaves", 7_000, 28, higgs_like, n_leaves=31),
         Task("higgs-20k", 20_000, 28, higgs_like),
         Task("higgs-450k", 450_000, 28, higgs_like),
         Task("higgs-2m", 2_000_000, 28, higgs_like, n_rounds=20),
@@ -157,6 +158,8 @@ TASKS = {
         Task("sparse-200k", 200_000, 2000, random_cells, n_rounds=10, is_sparse=True),
         Task("tenth-100k", 100_000, 200, tenth, n_rounds=20, is_sparse=True),
         Task("one-hot-500k", 500_000, 1000, categories, n_rounds=20, is_sparse=True),
+        Task("sparse-20k-31-leaves", 20_000, 2000, random_cells, n_rounds=20, n_leaves=31, is_sparse=True),
+        Task("categories-5k", 5_000, 20, few_codes, is_categorical=True),
         Task("categories-1m", 1_000_000, 20, codes, n_rounds=20, is_categorical=True),
         Task("mushrooms", 6_500, 126, mushroom_like, is_sparse=True),
         Task("mushrooms-exact", 6_500, 126, mushroom_like, is_sparse=True, tree_method="exact"),
