@@ -1,5 +1,6 @@
 """Sums over the rows of all workers that come out the same to the last bit on any device and for any sharding."""
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
@@ -46,11 +47,11 @@ class RowSums:
             self._kept[name] = find()
         return self._kept[name]
 
-    def sum_of(self, row_term: Callable[..., Any], *parameters: float) -> float:
+    def sum_of(self, row_term: Callable[..., Any], *parameters: float, of_infinite: float = math.nan) -> float:
         """Σ weight · row_term over all rows of all workers.
 
         row_term : scalar function (prediction, label, i, parameters) -> float64 (kernels/reduce.py).
-        NaN when a term is not finite.
+        NaN when a term is; of_infinite when one is infinite.
         """
         p = tuple(np.float32(value) for value in parameters or (0.0,))
         rows = (self.prediction, self.label, self.weight, row_term, p)
@@ -61,7 +62,7 @@ class RowSums:
         self.comm.allreduce_sum(n_rows)
         maximum = float(self.backend.memory.fetch(largest).view(np.float64)[0])
         if not np.isfinite(maximum):
-            return float("nan")
+            return of_infinite if np.isinf(maximum) else math.nan
         scale = sum_scale(maximum, int(n_rows[0]))
         total = self.backend.reducer.sum_terms(*rows, scale)
         self.comm.allreduce_sum(total)

@@ -94,11 +94,12 @@ binary_error_row = elementwise_terms(binary_error)
 class MeanTerm(Metric):
     """Σ weight·term / Σ weight, averaged over outputs. Where labels are missing, sums and weights are of those that are there.
 
-    is_of_pairs : whether each prediction has a label of its own.
+    is_of_pairs : whether each prediction has a label of its own. of_infinite : the mean where a row's term is infinite.
     """
 
     takes_missing_labels = True
     is_of_pairs: ClassVar[bool] = True
+    of_infinite: ClassVar[float] = math.nan
     row_term: ClassVar[Any]
     parameters: tuple[float, ...] = ()
 
@@ -113,7 +114,8 @@ class MeanTerm(Metric):
         total = rows.sum_of(labelled_term) if rows.masks_labels else rows.total_weight
         if not total > 0.0:
             return math.nan
-        return rows.sum_of(self.row_term, *self.parameters) / total / (1 if rows.masks_labels else self.terms_per_row(rows))
+        summed = rows.sum_of(self.row_term, *self.parameters, of_infinite=self.of_infinite)
+        return summed / total / (1 if rows.masks_labels else self.terms_per_row(rows))
 
     def terms_per_row(self, rows: RowSums) -> int:
         return rows.prediction.shape[0]
@@ -142,9 +144,10 @@ class RootMeanSquaredLogError(RootMeanSquaredError):
 
 @register
 class MeanAbsolutePercentageError(MeanTerm):
-    """As a share, not in percent."""
+    """As a share, not in percent. Infinite where a label is 0, as XGBoost's."""
 
     family = "mape"
+    of_infinite = math.inf
     row_term = staticmethod(relative_error_row)
 
 

@@ -97,9 +97,14 @@ def test_several_quantiles_have_their_own_alpha():
 
 def test_a_term_that_is_not_defined_makes_the_value_nan():
     assert np.isnan(value(gb, "rmsle", np.float32([1, 2]), np.float32([1, -1])))
-    assert np.isnan(value(gb, "mape", np.float32([1, 0]), np.float32([1, 1])))
+    assert np.isnan(value(gb, "mape", np.float32([1, 0]), np.float32([1, 0])))
     assert np.isnan(value(gb, "gamma-deviance", np.float32([1, 2]), np.float32([1, -1])))
     assert np.isnan(value(gb, "poisson-nloglik", np.float32([1, -2]), np.float32([1, 1])))
+
+
+def test_a_percentage_of_nothing_is_infinite():
+    label, prediction = np.float32([1, 0]), np.float32([1, 1])
+    assert value(gb, "mape", label, prediction) == value(xgboost, "mape", label, prediction) == np.inf
 
 
 @pytest.mark.parametrize("name", ["tweedie-nloglik", "tweedie-nloglik@2", "tweedie-nloglik@x", "tweedie-nloglik@"])
