@@ -19,10 +19,9 @@ __all__ = ["count_slots", "grow_levels", "subtree_depth"]
 PAIRS_PER_THREAD = 8  # subtrees that a thread finds at least, for balance
 
 
-def subtree_depth(n_trees, max_depth, max_leaves, n_threads):
-    """The depth from which on every thread grows one pair of siblings after another to the end."""
-    if max_leaves > 0:  # who comes first is counted by levels
-        return max_depth
+def subtree_depth(n_trees, max_depth, n_threads):
+    """The depth from which on every thread grows one pair of siblings after another to the end. (Not with max_leaves: who comes
+    first is counted by levels.)"""
     n_pairs = PAIRS_PER_THREAD * n_threads if n_threads > 1 else 1
     depth = 1
     while n_trees << (depth - 1) < n_pairs:

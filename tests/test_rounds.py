@@ -23,14 +23,14 @@ AT_ONCE = {
     "masks": {"colsample_bynode": 0.5, "colsample_bylevel": 0.8}, "no split": {"min_child_weight": 1e6},
     "interactions": {"interaction_constraints": [[0, 1], [2, 3, 4]]}, "deep": {"max_depth": 9, "min_child_weight": 0.0},
     "one level": {"max_depth": 1}, "no depth": {"max_depth": 0, "max_leaves": 9}, "leaf by leaf": {"grow_policy": "lossguide"},
+    "no limit": {"max_depth": 0, "grow_policy": "lossguide"}, "levels without limit": {"max_depth": 0},
     "leaves": {"grow_policy": "lossguide", "max_depth": 0, "max_leaves": 20, "gamma": 1.0},
     "leaves of classes": {"grow_policy": "lossguide", "max_depth": 0, "max_leaves": 12, **CLASSES},
 }  # fmt: skip
 ONE_BY_ONE = {
     "rows": {"subsample": 0.5}, "columns": {"colsample_bytree": 0.5}, "forest": {"num_parallel_tree": 2, "subsample": 0.6},
     "dart": {"booster": "dart", "rate_drop": 0.5}, "quantile leaves": {"objective": "reg:absoluteerror"},
-    "no limit": {"grow_policy": "lossguide", "max_depth": 0}, "exact": {"tree_method": "exact"},
-    "proposals": {"tree_method": "approx"},
+    "exact": {"tree_method": "exact"}, "proposals": {"tree_method": "approx"},
     "sketch": {**CLASSES, "multi_strategy": "multi_output_tree", "output_sketch": "top_outputs:1"},
     "linear": {"booster": "gblinear"},
 }  # fmt: skip

@@ -24,6 +24,8 @@ AT_ONCE = {
         **CLASSES, "multi_strategy": "multi_output_tree", "monotone_constraints": (1, -1, 0, 0, 0), "max_delta_step": 0.5,
     }, "forest": {"num_parallel_tree": 3, "subsample": 0.6},
     "few leaves": {"max_leaves": 6}, "no depth": {"max_depth": 0, "max_leaves": 9},
+    "no limit": {"max_depth": 0}, "very deep": {"max_depth": 20, "min_child_weight": 0.0},
+    "more leaves than rows": {"max_depth": 14, "max_leaves": 5000, "min_child_weight": 0.0},
     "monotone": {"monotone_constraints": (1, -1, 0, 0, 0), "max_delta_step": 0.3},
     "two bytes": {"max_bin": 400}, "pruned": {"gamma": 2.0, "min_child_weight": 8.0},
     "quantile leaves": {"objective": "reg:absoluteerror"}, "masks": {"colsample_bynode": 0.5, "colsample_bylevel": 0.8},
@@ -31,7 +33,9 @@ AT_ONCE = {
     "no split": {"min_child_weight": 1e6}, "one level": {"max_depth": 1}, "dart": {"booster": "dart", "rate_drop": 0.5},
 }  # fmt: skip
 BEST_FIRST = {
-    "leaf by leaf": {}, "its leaves": {"max_depth": 0, "max_leaves": 12}, "two leaves": {"max_depth": 0, "max_leaves": 2},
+    "leaf by leaf": {}, "no limit": {"max_depth": 0, "min_child_weight": 0.0}, "very deep": {"max_depth": 20},
+    "more leaves than rows": {"max_depth": 0, "max_leaves": 5000, "min_child_weight": 0.0},
+    "its leaves": {"max_depth": 0, "max_leaves": 12}, "two leaves": {"max_depth": 0, "max_leaves": 2},
     "one leaf": {"max_leaves": 1}, "depth and leaves": {"max_depth": 3, "max_leaves": 7}, "one level": {"max_depth": 1},
     **{
         name: {"max_depth": 0, "max_leaves": 20, **AT_ONCE[name]}
@@ -50,8 +54,6 @@ CROSSED = [
     ),
 ]  # fmt: skip
 BY_STEPS = {
-    "no limit": {"max_depth": 0, "grow_policy": "lossguide"}, "levels without limit": {"max_depth": 0},
-    "very deep": {"max_depth": 20},
     "leaf by leaf, proposals": {"tree_method": "approx", "grow_policy": "lossguide"},
     "proposals": {"tree_method": "approx"}, "exact": {"tree_method": "exact"}, "little memory": {"histogram_memory": 10_000},
 }  # fmt: skip

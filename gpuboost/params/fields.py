@@ -364,10 +364,9 @@ _DEFAULTS = {
 }
 
 
-def most_leaves(max_depth: int, max_leaves: int) -> int:
-    """Leaves of a tree that both parameters allow; 0: there is no limit."""
-    by_depth = 2**max_depth if max_depth > 0 else 0
-    return min(max_leaves, by_depth) if max_leaves > 0 < by_depth else max_leaves or by_depth
+def most_leaves(max_depth: int, max_leaves: int, n_rows: int = 0) -> int:
+    """Leaves of a tree that both parameters, and so many rows, allow; of each, 0 is no limit."""
+    return min((limit for limit in (2**max_depth if max_depth > 0 else 0, max_leaves, n_rows) if limit > 0), default=0)
 
 
 def check_param(name: str, value: Any) -> Any:

@@ -124,7 +124,7 @@ class CpuTraining(Training[Grown]):
     def grow_rounds(
         self, plan: Round, n_rounds: int, max_depth: int, max_leaves: int, best_first: bool, objective: Formula
     ) -> list[Grown]:
-        n_leaves = min(most_leaves(max_depth, max_leaves), self._n_rows)
+        n_leaves = most_leaves(max_depth, max_leaves, self._n_rows)
         n_at_once = WORK_AT_ONCE // (len(plan.trees) * (self._tree_work + n_leaves * self._cuts.total_bins // 2))
         if n_at_once < FEWEST_ROUNDS or len(plan.trees) < len(self._first_outputs):
             return []

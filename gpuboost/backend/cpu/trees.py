@@ -175,20 +175,22 @@ class CpuTrees(Trees):
     def _whole_trees(self, max_depth: int, max_leaves: int, best_first: bool) -> tuple[Any, ...] | None:
         """The arguments of grow_trees_cpu behind n_grown; None where it does not grow these trees."""
         n_trees, arrays, page, gradients = len(self.first_output), self.arrays, self._pages[0], self._gradients
-        columns, penalty, most = self.plan.columns, self.plan.penalty, most_leaves(max_depth, max_leaves)
-        if most == 0 or (self._binned.packing is not None and gradients.is_refined):
+        columns, penalty = self.plan.columns, self.plan.penalty
+        most, first_depth = most_leaves(max_depth, max_leaves, page.n_rows), 0
+        if self._binned.packing is not None and gradients.is_refined:
             return None
         if self._walk is not None and self._binned.representation is Representation.SPARSE and not best_first:
             return None  # walks may be less work where many nodes are searched at once
-        first_depth = 0
         if best_first:
             n_nodes, n_slots = room_for_leaves(n_trees, most, self._n_threads)
             n_held, capacity = n_slots, self.histogram_capacity if self._whole_capacity else 0
         else:
-            n_nodes, first_depth = 2 * n_trees * most, (max_depth := max_depth or most)
-            if self._n_threads > 1 or n_nodes > 4 * self._levels_in_cache:
-                first_depth = subtree_depth(n_trees, max_depth, max_leaves, self._n_threads)
-            n_slots = min(count_slots(n_trees, max_depth, first_depth, self._n_threads), n_trees * most)
+            first_depth = max_depth = max_depth or most
+            n_wide = n_trees << min(max_depth - 1, 60)  # nodes of the last level but one
+            n_nodes, n_slots, n_full = 2 * n_trees * most, min(n_trees * most, n_wide), 4 * n_wide
+            if n_full <= WHOLE_NODES and max_leaves == 0 and (self._n_threads > 1 or n_full > 4 * self._levels_in_cache):
+                first_depth, n_nodes = subtree_depth(n_trees, max_depth, self._n_threads), n_full
+                n_slots = count_slots(n_trees, max_depth, first_depth, self._n_threads)
             capacity = self._whole_capacity
             n_held = min(max(n_nodes // 4, n_slots), capacity)
         if n_slots > capacity or n_nodes * arrays.cats.shape[1] > WHOLE_NODES:
