@@ -4,6 +4,8 @@ A thread grows one tree after another; where there are fewer trees than threads,
 split too early (nodes.select_lossguide).
 """
 
+from heapq import heappop, heappush
+
 import numpy as np
 from numba import int64
 
@@ -11,6 +13,7 @@ from gpuboost.kernels.allocation import empty, zeros
 from gpuboost.kernels.jit import claim, launch, parallel_kernel
 from gpuboost.kernels.nodes import may_split, select_lossguide
 from gpuboost.kernels.scalar import gain_rank
+from gpuboost.kernels.structs import NO_GAIN
 from gpuboost.kernels.tree_steps import number_nodes, own_scratch, search_frontier, split_nodes
 
 __all__ = ["grow_best_first", "grows_ahead", "room_for_leaves"]
@@ -76,17 +79,18 @@ def _grow_tree(begin, first_slot, scratch, given):
     """Grow one tree on from the root's children, begin and the next one; returns how many leaves it has."""
     max_depth, max_leaves, nodes = given[0], given[1], given[2]
     frontier, best, end, n_leaves = empty(2, np.int32), empty(1, np.int32), begin + 2, int64(2)
+    waiting = [(NO_GAIN, begin)]  # leaves that may be split, best first, the older of equals
+    waiting.pop()
     while n_leaves != max_leaves:
         if max_depth == 0 or nodes[end - 1].depth < max_depth:  # else they may not be split any more
             frontier[0], frontier[1] = end - 2, end - 1
             search_frontier(frontier, first_slot + n_leaves - 2, np.bool_(True), scratch, int64(1), given)
-        best[0] = -1
-        for node in range(begin, end):  # of equals the older one
-            if nodes[node].left < 0 and may_split(nodes, node, max_depth):
-                if best[0] < 0 or gain_rank(nodes[node].gain) > gain_rank(nodes[best[0]].gain):
-                    best[0] = node
-        if best[0] < 0:
+        for node in range(end - 2, end):
+            if may_split(nodes, node, max_depth):
+                heappush(waiting, (-gain_rank(nodes[node].gain), node))
+        if len(waiting) == 0:
             break
+        best[0] = heappop(waiting)[1]
         split_nodes(best, end, int64(1), given)
         n_leaves, end = n_leaves + 1, end + 2
     return n_leaves

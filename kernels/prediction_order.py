@@ -13,7 +13,7 @@ A GPU sorts by CuPy's functions (backend/contract.RowReducer).
 """
 
 import numpy as np
-from numba import float64, int64, uint32, uint64
+from numba import int64, uint32, uint64
 
 from gpuboost.kernels.allocation import empty, zeros
 from gpuboost.kernels.jit import launch, parallel_kernel
@@ -24,14 +24,14 @@ ROWS_OF_THREAD = 2**16  # at least: threads are woken nine times
 
 
 @parallel_kernel
-def sum_by_prediction_cpu(prediction, label, weight, unit, words, spare, sums, n_threads):
+def sum_by_prediction_cpu(prediction, label, weight, words, spare, sums, n_threads):
     """The distinct predictions, from the largest down, with their rows' weights; returns how many there are.
 
-    prediction : float32 (n,), IN, n below 2^32. label : float32 (n,), IN, from 0 to 1.
-    weight : int64 (n,) or (0,), IN. Empty: every row weighs 1. unit : int64. A row counts round(label · unit) of unit positive.
+    prediction : float32 (n,), IN, n below 2^32. label : float32 (n,), IN, 0 or 1.
+    weight : int64 (n,) or (0,), IN. Empty: every row weighs 1.
     words, spare : uint64 (n,), SCRATCH.
-    sums : int64 (3, n), OUT. Of each: what rises as predictions fall (contract.RowReducer), Σ weight · positive units, and
-        Σ weight · the other units.
+    sums : int64 (3, n), OUT. Of each: what rises as predictions fall (contract.RowReducer), and the weight of positive and of
+        other rows.
     """
     ends = empty((n_threads, 2), np.uint32)
     launch(n_threads, _fill_words, (prediction, words, ends))
@@ -58,7 +58,7 @@ def sum_by_prediction_cpu(prediction, label, weight, unit, words, spare, sums, n
     launch(n_threads, _count_runs, (in_order, n_runs))
     for part in range(n_threads):
         n_runs[part + 1] += n_runs[part]
-    launch(n_threads, _sum_runs, (in_order, label, weight, unit, n_runs, sums))
+    launch(n_threads, _sum_runs, (in_order, label, weight, n_runs, sums))
     return n_runs[n_threads]
 
 
@@ -110,11 +110,11 @@ def _count_runs(thread, words, n_runs):
 
 
 @parallel_kernel.part
-def _sum_runs(thread, words, label, weight, unit, first_run, sums):
+def _sum_runs(thread, words, label, weight, first_run, sums):
     """Those that begin in this thread's part, whether or not they end there."""
     begin, end = _bounds(thread, first_run.size - 1, words.size)
     run, last_run = first_run[thread] - 1, first_run[thread + 1] - 1
-    i, order, positives, units = begin, uint64(0xFFFFFFFFFF), int64(0), int64(0)
+    i, order, positives, total = begin, uint64(0xFFFFFFFFFF), int64(0), int64(0)
     if begin > 0:
         order = words[begin - uint64(1)] >> uint64(32)
         while i < uint64(words.size) and words[i] >> uint64(32) == order:  # of a run before
@@ -124,12 +124,9 @@ def _sum_runs(thread, words, label, weight, unit, first_run, sums):
         if own != order and run == last_run:
             break
         is_same = own == order
-        part = int64(np.rint(float64(label[row]) * float64(unit)))
-        total = unit
-        if weight.size:
-            part, total = part * weight[row], total * weight[row]
-        positives, units = part + positives * is_same, total + units * is_same
+        own_weight = weight[row] if weight.size else int64(1)
+        positives, total = int64(label[row]) * own_weight + positives * is_same, own_weight + total * is_same
         run += not is_same
         at = uint64(run)
-        sums[0, at], sums[1, at], sums[2, at] = int64(own) - (int64(1) << int64(31)) + 1, positives, units - positives
+        sums[0, at], sums[1, at], sums[2, at] = int64(own) - (int64(1) << int64(31)) + 1, positives, total - positives
         order, i = own, i + uint64(1)

@@ -8,15 +8,15 @@ import numpy as np
 __all__ = ["sum_by_prediction", "sum_equal"]
 
 
-def sum_by_prediction(prediction: Any, label: Any, weight: Any, unit: int) -> Any:
+def sum_by_prediction(prediction: Any, label: Any, weight: Any) -> Any:
     """contract.RowReducer.sum_by_prediction."""
     bits = (prediction.astype(np.float32) + np.float32(0)).view(np.int32).astype(np.int64)  # −0 is 0
     order = -np.where(bits < 0, bits ^ 0x7FFFFFFF, bits)  # rises as predictions fall
-    positive = np.round(label.astype(np.float64) * unit).astype(np.int64)
-    units = np.stack([order, positive, unit - positive])
+    positive = label.astype(np.int64)
+    rows = np.stack([order, positive, 1 - positive])
     if len(weight):
-        units[1:] *= weight
-    return sum_equal(units)
+        rows[1:] *= weight
+    return sum_equal(rows)
 
 
 def sum_equal(rows: Any) -> Any:

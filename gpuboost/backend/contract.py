@@ -502,14 +502,14 @@ class RowReducer(ABC):
     ) -> Array:
         """int64 (1,): Σ ⌊term · weight · scale + ½⌋, to be summed over workers."""
 
-    def sum_by_prediction(self, prediction: Array, label: Array, weight: Array, unit: int) -> Array:
-        """int64 (3, n) of the distinct predictions, from the largest down: what rises as they fall, Σ weight · positive parts and
-        Σ weight · other parts of their rows.
+    def sum_by_prediction(self, prediction: Array, label: Array, weight: Array) -> Array:
+        """int64 (3, n) of the distinct predictions, from the largest down: what rises as they fall, and the weight of their
+        positive and of their other rows.
 
-        prediction, label : float32 (n_rows,). Of a row's ``unit`` parts round(label · unit) are positive. weight : int64
-        (n_rows,) or empty, 1 each.
+        prediction, label : float32 (n_rows,). Of positive rows labels are 1, of others 0. weight : int64 (n_rows,) or empty, 1
+        each.
         """
-        return sum_by_prediction(prediction, label, weight, unit)
+        return sum_by_prediction(prediction, label, weight)
 
 
 class Ranker(ABC):

@@ -27,7 +27,7 @@ from gpuboost.metrics.base import Metric
 
 N_PARTS = 2**16
 AT_ONCE = 2**20
-SUM_BITS = 61  # of a sum over all rows, which is taken twice
+SUM_BITS, WEIGHT_BITS = 61, 30  # of a sum over all rows, which is taken twice, and of one weight
 LIMB_BITS, DOT_AT_ONCE = 21, 2**21  # 42 bits of a product, and 2^21 of those
 
 
@@ -48,38 +48,40 @@ class CurveArea(Metric):
 
     def __call__(self, rows: RowSums) -> float:
         label, prediction = rows.label, rows.prediction
-        weight = rows.keep("integer weights", partial(_integer_weights, rows.weight, label[0], rows.comm))
         total, areas = 0, 0.0
         if len(label) == len(prediction):
-            unit = rows.keep("unit of labels", partial(self._unit_of_labels, label, weight, rows.comm))
-            return sum(self._area(rows, *own, weight, unit)[0] for own in zip(prediction, label)) / len(label)
+            is_in_between = rows.keep("labels in between", partial(self._is_in_between, label, rows.weight, rows.comm))
+            return sum(self._area(rows, *own, is_in_between)[0] for own in zip(prediction, label)) / len(label)
         if len(label) > 1 or self.n_classes < 2:
             raise ValueError(
                 f"eval_metric {self.family!r} takes a prediction for each label, or for each class, got {len(prediction)} for "
                 f"{len(label)} label columns. Use a metric of the objective, or one of your own."
             )
         for k in range(len(prediction)):
-            area, positives = self._area(rows, prediction[k], (label[0] == k).astype(np.float32), weight, 1)
+            area, positives = self._area(rows, prediction[k], (label[0] == k).astype(np.float32), False)
             share = positives if self.weighs_classes else 1
             areas += area * share  # NaN of an empty class
             total += share
         return areas / total if total else math.nan
 
-    def _unit_of_labels(self, label: Array, weight: Array, comm: Communicator) -> int:
-        """How many parts a label has: a label between 0 and 1 is part positive, part negative. Raises ValueError for others."""
+    def _is_in_between(self, label: Array, weight: Array, comm: Communicator) -> bool:
+        """Whether a label lies between 0 and 1: its row is part positive, part negative. Raises ValueError for one outside."""
         counts = weight > 0 if len(weight) else np.ones_like(label[0], dtype=bool)
         outside = ((label < 0) | (label > 1)) & counts
         if outside.any():
             message = f"eval_metric {self.family!r} needs labels from 0 to 1, got {float(label[outside][0]):g}."
             raise ValueError(f"{message} Use ndcg for grades of relevance, another metric for regression.")
-        if not comm.any(bool(((label > 0) & (label < 1) & counts).any())):
-            return 1
-        global_rows, is_weighted = sum(comm.allgather_int(label.shape[1])), max(comm.allgather_int(len(weight))) > 0
-        return 2 ** min(24, SUM_BITS - global_rows.bit_length() - is_weighted * _weight_bits(global_rows))
+        return comm.any(bool(((label > 0) & (label < 1) & counts).any()))
 
-    def _area(self, rows: RowSums, prediction: Array, label: Array, weight: Array, unit: int) -> tuple[float, int]:
+    def _area(self, rows: RowSums, prediction: Array, label: Array, is_in_between: bool) -> tuple[float, int]:
         """(area, summed positive weight) over all workers' rows."""
-        own = rows.backend.reducer.sum_by_prediction(prediction, label, weight, unit)
+        sum_by = rows.backend.reducer.sum_by_prediction
+        if is_in_between:
+            every, shares = np.ones_like(label), (label.astype(np.float64), 1 - label.astype(np.float64))
+            parts = [sum_by(prediction, every, _integer_weights(rows.weight, share, SUM_BITS, rows.comm)) for share in shares]
+            own = np.stack([*parts[0][:2], parts[1][1]])
+        else:
+            own = sum_by(prediction, label, rows.keep("integer weights", partial(_whole_weights, rows.weight, label, rows.comm)))
         totals = np.array([int(own[1].sum()), int(own[2].sum())], np.int64)
         rows.comm.allreduce_sum(totals)
         n_positive, n_negative = totals.tolist()
@@ -153,24 +155,22 @@ def exact_dot(a: Array, b: Array, bound: int) -> int:
     return total
 
 
-def _integer_weights(weight: Array, label: Array, comm: Communicator) -> Array:
-    """int64 weights of _weight_bits. (0,) without."""
+def _whole_weights(weight: Array, label: Array, comm: Communicator) -> Array:
+    """int64 weights of 30 bits, which are fast to multiply. (0,) where no worker has some."""
     is_weighted = max(comm.allgather_int(len(weight))) > 0
-    if not is_weighted:
-        return np.zeros_like(label[:0], dtype=np.int64)
-    if len(weight) == 0:  # another worker has some
-        weight = np.ones_like(label)
-    bits = np.array([np.float32(float(weight.max()) if len(weight) else 0.0)]).view(np.int32).astype(np.int64)
-    comm.allreduce_max(bits)
-    largest = float(bits.astype(np.int32).view(np.float32)[0])
-    global_rows = sum(comm.allgather_int(len(label)))
-    scale = 2.0 ** (_weight_bits(global_rows) - math.frexp(largest)[1])
-    return np.floor(weight.astype(np.float64) * scale + 0.5).astype(np.int64)
+    every = np.ones_like(label, dtype=np.float64)
+    return _integer_weights(weight, every, WEIGHT_BITS, comm) if is_weighted else np.zeros_like(label[:0], dtype=np.int64)
 
 
-def _weight_bits(global_rows: int) -> int:
-    """30, or fewer from 2^21 rows on, so that labels have 1024 parts at least and the sum of all stays below 2^SUM_BITS."""
-    return min(30, SUM_BITS - 10 - global_rows.bit_length())
+def _integer_weights(weight: Array, share: Array, bits: int, comm: Communicator) -> Array:
+    """int64 shares of weights, of so many bits, or fewer, so that their sum over all rows stays below 2^SUM_BITS. share : float64
+    (n_rows,), from 0 to 1."""
+    weight = weight.astype(np.float64) if len(weight) else np.ones_like(share, dtype=np.float64)
+    key = np.array([np.float32(float(weight.max()) if len(weight) else 0.0)]).view(np.int32).astype(np.int64)
+    comm.allreduce_max(key)
+    largest, global_rows = float(key.astype(np.int32).view(np.float32)[0]), sum(comm.allgather_int(len(share)))
+    scale = 2.0 ** (min(bits, SUM_BITS - global_rows.bit_length()) - math.frexp(largest)[1])
+    return np.floor(weight * share * scale + 0.5).astype(np.int64)
 
 
 def _of_all_workers(own: Array, comm: Communicator) -> Iterator[Array]:

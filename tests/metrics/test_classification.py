@@ -148,13 +148,14 @@ def test_labels_in_between_count_in_part():
     assert value(gb, "aucpr", label, margin) == pytest.approx(value(xgboost, "aucpr", label, margin), rel=1e-6)
 
 
-@pytest.mark.parametrize("n_rows", [3, 40, 2000])
+@pytest.mark.parametrize("n_rows, largest", [(3, 1), (40, 1), (2000, 1), (2000, 1e-5), (300_000, 1e-4)])
 @pytest.mark.parametrize("weighted", [False, True])
-def test_the_area_of_labels_in_between_is_that_of_parts(n_rows, weighted):
+def test_the_area_of_labels_in_between_is_that_of_parts(n_rows, largest, weighted):
     """Every row is a positive one of weight w · y and a negative one of weight w · (1 − y)."""
     rng = np.random.default_rng(n_rows)
     label, weight = rng.random((2, n_rows)).astype(np.float32)
     margin = np.round(label + rng.normal(size=n_rows), 1).astype(np.float32)
+    label *= np.float32(largest)
     weight = weight if weighted else None
     parts = np.concatenate([label, 1 - label.astype(np.float64)]) * (np.tile(weight, 2) if weighted else 1)
     expected = sklearn_metrics.roc_auc_score(np.repeat([1, 0], n_rows), np.tile(margin, 2), sample_weight=parts)

@@ -25,10 +25,10 @@ class CpuReducer(RowReducer):
     ) -> Array:
         return self._reduce(prediction, label, weight, row_term, parameters, scale).sum(keepdims=True)
 
-    def sum_by_prediction(self, prediction: Array, label: Array, weight: Array, unit: int) -> Array:
+    def sum_by_prediction(self, prediction: Array, label: Array, weight: Array) -> Array:
         words, sums = np.empty((2, n := len(prediction)), np.uint64), np.empty((3, n), np.int64)
         n_threads = min(self._n_threads, 1 + n // ROWS_OF_THREAD)
-        return sums[:, : sum_by_prediction_cpu(prediction, label, weight, unit, *words, sums, n_threads)]
+        return sums[:, : sum_by_prediction_cpu(prediction, label, weight, *words, sums, n_threads)]
 
     def _reduce(
         self, prediction: Array, label: Array, weight: Array, row_term: RowTerm, parameters: tuple[np.float32, ...], scale: float

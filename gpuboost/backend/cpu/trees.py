@@ -179,8 +179,8 @@ class CpuTrees(Trees):
         most, first_depth = most_leaves(max_depth, max_leaves, page.n_rows), 0
         if self._binned.packing is not None and gradients.is_refined:
             return None
-        if self._walk is not None and self._binned.representation is Representation.SPARSE and not best_first:
-            return None  # walks may be less work where many nodes are searched at once
+        if self._binned.representation is Representation.SPARSE and (self._walks(2) if best_first else self._walk is not None):
+            return None  # a walk is less work, or may be for some levels
         if best_first:
             n_nodes, n_slots = room_for_leaves(n_trees, most, self._n_threads)
             n_held, capacity = n_slots, self.histogram_capacity if self._whole_capacity else 0
