@@ -38,14 +38,13 @@ def grow_best_first(n_leaves, most_leaves, scratch, n_threads, given):
     n_trees = int64(n_leaves.size)
     if n_trees < n_threads:
         return _grow_ahead(n_trees, most_leaves, scratch, n_threads, given)
-    max_depth, nodes, sums, cats, segments = given[0], given[2], given[3], given[5], given[7]
     roots, room = empty(n_trees, np.int32), 2 * most_leaves
     for tree in range(n_trees):
         roots[tree] = tree
     if most_leaves > 1:
         search_frontier(roots, int64(0), np.bool_(False), scratch, n_threads, given)
     for tree in range(n_trees):
-        if may_split(nodes, tree, max_depth) and most_leaves > 1:
+        if may_split(given.nodes, tree, given.max_depth) and most_leaves > 1:
             split_nodes(roots[tree : tree + 1], n_trees + tree * room, n_threads, given)
             n_leaves[tree] = 2
     launch(n_threads, _grow_trees, (zeros(1, np.int64), n_leaves, room, most_leaves, scratch, given))
@@ -56,7 +55,7 @@ def grow_best_first(n_leaves, most_leaves, scratch, n_threads, given):
             order[n_nodes] = n_trees + tree * room + i
             n_nodes += 1
     if n_trees > 1:
-        number_nodes(order[:n_nodes], nodes, segments, sums, cats)
+        number_nodes(order[:n_nodes], given)
     return n_nodes, n_nodes
 
 
@@ -77,7 +76,7 @@ def _grow_trees(thread, counter, n_leaves, n_nodes, n_slots, scratch, given):
 @parallel_kernel.part
 def _grow_tree(begin, first_slot, scratch, given):
     """Grow one tree on from the root's children, begin and the next one; returns how many leaves it has."""
-    max_depth, max_leaves, nodes = given[0], given[1], given[2]
+    max_depth, max_leaves, nodes = given.max_depth, given.max_leaves, given.nodes
     frontier, best, end, n_leaves = empty(2, np.int32), empty(1, np.int32), begin + 2, int64(2)
     waiting = [(NO_GAIN, begin)]  # leaves that may be split, best first, the older of equals
     waiting.pop()
@@ -99,7 +98,7 @@ def _grow_tree(begin, first_slot, scratch, given):
 @parallel_kernel.part
 def _grow_ahead(n_trees, most_leaves, scratch, n_threads, given):
     """grow_best_first by steps of several leaves, all trees together."""
-    max_depth, max_leaves, nodes, sums, cats, segments = given[0], given[1], given[2], given[3], given[5], given[7]
+    max_depth, max_leaves, nodes = given.max_depth, given.max_leaves, given.nodes
     begin, n_nodes, held, n_steps = int64(0), n_trees, int64(0), int64(0)
     while begin < n_nodes and n_steps + 1 < most_leaves:
         frontier, subtract = empty(n_nodes - begin, np.int32), held > 0
@@ -122,5 +121,5 @@ def _grow_ahead(n_trees, most_leaves, scratch, n_threads, given):
         if is_early[node]:
             order[i] = node
             i += 1
-    number_nodes(order, nodes, segments, sums, cats)
+    number_nodes(order, given)
     return n_nodes, n_ordered

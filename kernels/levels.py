@@ -39,16 +39,14 @@ def grow_levels(n_leaves, first_depth, scratch, n_threads, given):
     """Grow trees from their roots, which are the first nodes, to max_depth (> 0), and number the nodes level by level; returns
     how many there are. first_depth : subtree_depth, from 1 to max_depth. As far as there is room for histograms, trees of which a
     thread would get more than its share of the rows as one subtree grow by further levels."""
-    max_depth, max_leaves, nodes, sums, cats, counts, segments, hist = (
-        given[0], given[1], given[2], given[3], given[5], given[6], given[7], given[21]
-    )  # fmt: skip
+    max_depth, nodes = given.max_depth, given.nodes
     begin, n_nodes, held = int64(0), int64(n_leaves.size), int64(0)  # the frontier's first node; nodes; histograms held
-    while begin < n_nodes and nodes[begin].depth < max_depth and _may_grow(n_leaves, max_leaves):
+    while begin < n_nodes and nodes[begin].depth < max_depth and _may_grow(n_leaves, given.max_leaves):
         if nodes[begin].depth >= first_depth:
             further = (n_nodes - begin) // 2 + n_threads * (max_depth - nodes[begin].depth - 1)
-            if _has_share_for_all(begin, n_nodes, counts, n_threads) or held + further > hist.shape[0]:
+            if _has_share_for_all(begin, n_nodes, given.counts, n_threads) or held + further > given.hist.shape[0]:
                 launch(n_threads, _grow_subtrees, (zeros(1, np.int64), begin, n_nodes, held, n_leaves, scratch, given))
-                return _number_by_levels(n_leaves.size, nodes, segments, sums, cats)
+                return _number_by_levels(n_leaves.size, given)
         frontier, subtract = empty(n_nodes - begin, np.int32), held > 0
         for i in range(frontier.size):
             frontier[i] = begin + i
@@ -80,7 +78,7 @@ def _has_share_for_all(begin, end, counts, n_threads):
 @parallel_kernel.part
 def _split_frontier(frontier, n_nodes, held, subtract, n_leaves, scratch, n_threads, given):
     """Search the nodes of a frontier, and split those that have one; their children's numbers begin at n_nodes. Returns which."""
-    max_depth, max_leaves, nodes = given[0], given[1], given[2]
+    max_depth, max_leaves, nodes = given.max_depth, given.max_leaves, given.nodes
     search_frontier(frontier, held, subtract, scratch, n_threads, given)
     chosen = empty(frontier.size, np.int32)
     selected = chosen[: select_depthwise(frontier, nodes, max_depth, max_leaves, n_leaves, chosen)]
@@ -98,7 +96,7 @@ def _grow_subtrees(thread, counter, begin, end, held, n_leaves, scratch, given):
 
     where the child that is built lies in its level's slot, and the other one takes its parent's.
     """
-    max_depth, nodes, n_leaves = given[0], given[2], n_leaves.copy()
+    max_depth, nodes, n_leaves = given.max_depth, given.nodes, n_leaves.copy()
     scratch = own_scratch(scratch, thread)
     first_depth = nodes[begin].depth
     room = (int64(4) << (max_depth - first_depth)) - 4
@@ -124,9 +122,10 @@ def _grow_subtrees(thread, counter, begin, end, held, n_leaves, scratch, given):
 
 
 @parallel_kernel.part
-def _number_by_levels(n_trees, nodes, segments, sums, cats):
+def _number_by_levels(n_trees, given):
     """Number the nodes below the roots as they come level by level; returns how many there are. The children of a node come when
     those of all before it have come."""
+    nodes = given.nodes
     order, n = empty(nodes.size, np.int64), n_trees
     for i in range(n):
         order[i] = i
@@ -137,5 +136,5 @@ def _number_by_levels(n_trees, nodes, segments, sums, cats):
             order[n], order[n + 1] = left, left + 1
             n += 2
         i += 1
-    number_nodes(order[:n], nodes, segments, sums, cats)
+    number_nodes(order[:n], given)
     return n

@@ -1,8 +1,10 @@
 """The steps of growing trees as parts of a call that does them all (kernels/whole_trees.py): those of Grower._grow_by_steps, in
 their order, each the kernel that backend/cpu/trees.py calls for it.
 
-``given`` is what they have in common, in the order of grow_trees_cpu's arguments; ``scratch`` what each thread has of its own.
+GIVEN is what they have in common, and SCRATCH what each thread has of its own: arguments of grow_trees_cpu.
 """
+
+from collections import namedtuple
 
 import numpy as np
 from numba import int64
@@ -28,7 +30,17 @@ from gpuboost.kernels.sparse import build_sparse_histograms_cpu, mark_sparse_row
 from gpuboost.kernels.splits import CANDIDATE, count_blocks, evaluate_splits
 from gpuboost.kernels.structs import NODE
 
-__all__ = ["number_nodes", "own_scratch", "search_frontier", "split_nodes"]
+__all__ = ["GIVEN", "SCRATCH", "number_nodes", "own_scratch", "search_frontier", "split_nodes"]
+
+GIVEN = namedtuple("GIVEN", (
+    "max_depth", "max_leaves", "nodes", "sums", "left_sums", "cats", "counts", "segments", "rows", "is_left", "words",
+    "columns", "packing", "sparse", "codes_per_word", "stride", "lanes", "n_bins", "gpair", "by_row", "n_limbs",
+    "hist", "offsets", "features", "monotone", "scales", "inverse_scales", "first_output", "reg_lambda", "alpha",
+    "max_delta_step", "min_child_weight", "weights", "member", "key", "n_level", "n_node", "columns_of_sets", "rules",
+))  # fmt: skip
+SCRATCH = namedtuple("SCRATCH", (
+    "private", "planes", "pairs", "prefix_grad", "prefix_hess", "gains", "bins", "order", "keys",
+))  # fmt: skip
 
 _build, _build_packed = build_histograms_cpu.dispatcher, build_packed_cpu.dispatcher
 _subtract = subtract_histograms_cpu.dispatcher
@@ -41,54 +53,52 @@ _evaluate, _mark, _move = evaluate_splits(None).dispatcher, mark_rows_cpu.dispat
 @parallel_kernel.part
 def own_scratch(scratch, thread):
     """That of one thread."""
-    private, planes, pairs, prefix_grad, prefix_hess, gains, bins, order, keys = scratch
     own = slice(thread, thread + 1)
-    of_search = prefix_grad[own], prefix_hess[own], gains[own], bins[own], order[own], keys[own]
-    return private[own], planes[own], pairs[own], *of_search
+    return SCRATCH(
+        scratch.private[own], scratch.planes[own], scratch.pairs[own], scratch.prefix_grad[own], scratch.prefix_hess[own],
+        scratch.gains[own], scratch.bins[own], scratch.order[own], scratch.keys[own],
+    )  # fmt: skip
 
 
 @parallel_kernel.part
 def search_frontier(frontier, held, subtract, scratch, n_threads, given):
     """Find the best splits of a frontier's nodes. held, subtract : choose_built's first_slot and subtract."""
-    (
-        _, _, nodes, sums, left_sums, cats, counts, segments, rows, _, words, _, packing, sparse, codes_per_word, stride, lanes,
-        _, gpair, by_row, n_limbs, hist, offsets, features, monotone, _, inverse_scales, first_output, reg_lambda, alpha,
-        max_delta_step, min_child_weight, weights, member, key, n_level, n_node, columns_of_sets, rules,
-    ) = given  # fmt: skip
-    private, planes, pairs, prefix_grad, prefix_hess, gains, bins, order, keys = scratch
-    n, every_bin, parameters = frontier.size, empty((0, 0), np.uint8), empty(0, np.float64)
+    n, n_features, of_sets = frontier.size, given.features.size, given.columns_of_sets
     build, parents = empty(n, np.int32), empty(n, np.int32)
-    n_built = choose_built(frontier, nodes, counts, held, subtract, build, parents)
-    _build_histograms(
-        packing, sparse, build[:n_built], parents[: n_built if subtract else 0], held, hist, nodes, segments, first_output,
-        offsets, features, words, codes_per_word, stride, lanes, rows, gpair, by_row, n_limbs, private, planes, pairs, n_threads,
-    )  # fmt: skip
-    is_masked = n_node < features.size or member.shape[0] > 0
-    mask = empty((n if is_masked else 0, features.size), np.uint8)
+    n_built = choose_built(frontier, given.nodes, given.counts, held, subtract, build, parents)
+    parents = parents[: n_built if subtract else 0]
+    _build_histograms(given.hist, given.packing, given.sparse, build[:n_built], parents, held, scratch, n_threads, given)
+    is_masked = given.n_node < n_features or given.member.shape[0] > 0
+    mask = empty((n if is_masked else 0, n_features), np.uint8)
     if is_masked:
-        call_late(mask_features_cpu, (frontier, nodes, features, weights, member, key, n_level, n_node, mask))
-    of_numbers = _without_sets(mask, columns_of_sets, features.size)
-    candidates = empty((n, count_blocks(n, features.size, n_threads)), CANDIDATE)
+        call_late(mask_features_cpu, (
+            frontier, given.nodes, given.features, given.weights, given.member, given.key, given.n_level, given.n_node, mask
+        ))  # fmt: skip
+    every_bin, parameters = empty((0, 0), np.uint8), empty(0, np.float64)
+    candidates = empty((n, count_blocks(n, n_features, n_threads)), CANDIDATE)
     call_late(_evaluate, (
-        frontier, nodes, sums, left_sums, hist, offsets, features, monotone, of_numbers, every_bin, np.bool_(False),
-        inverse_scales, first_output, reg_lambda, alpha, max_delta_step, min_child_weight, parameters, candidates, prefix_grad,
-        prefix_hess, gains, bins, n_threads,
+        frontier, given.nodes, given.sums, given.left_sums, given.hist, given.offsets, given.features, given.monotone,
+        _without_sets(mask, of_sets, n_features), every_bin, np.bool_(False), given.inverse_scales, given.first_output,
+        given.reg_lambda, given.alpha, given.max_delta_step, given.min_child_weight, parameters, candidates, scratch.prefix_grad,
+        scratch.prefix_hess, scratch.gains, scratch.bins, n_threads,
     ))  # fmt: skip
+    if of_sets.size > 0:
+        _search_sets(given.hist, frontier, mask, scratch, n_threads, given)
+
+
+@parallel_kernel.part
+def _search_sets(hist, frontier, mask, scratch, n_threads, given):
+    """And the best sets, which become a node's split where they beat that of numbers. mask : of nodes and features."""
+    shape = frontier.size, given.columns_of_sets.size
+    of_nodes = frontier, given.nodes, given.sums, given.left_sums, given.cats, hist, given.columns_of_sets, given.offsets
+    of_columns = given.features, mask, given.inverse_scales, given.first_output
+    penalty = given.reg_lambda, given.alpha, given.max_delta_step, given.min_child_weight, given.rules
+    found = empty(shape, np.float64), empty(shape, np.int64), scratch.order, scratch.keys, n_threads
     if hist.ndim == 4:  # packed ones have no sets
-        if columns_of_sets.size > 0:
-            gains_of_sets, choices = empty((n, columns_of_sets.size), np.float64), empty((n, columns_of_sets.size), np.int64)
-            if hist.shape[1] == 1:
-                call_late(_evaluate_sets, (
-                    frontier, nodes, sums, left_sums, cats, hist, columns_of_sets, offsets, features, mask, inverse_scales,
-                    first_output, reg_lambda, alpha, max_delta_step, min_child_weight, rules, parameters, gains_of_sets, choices,
-                    order, keys, n_threads,
-                ))  # fmt: skip
-            else:
-                call_late(_evaluate_vectors, (
-                    frontier, nodes, sums, left_sums, cats, hist, columns_of_sets, offsets, features, mask, inverse_scales,
-                    first_output, reg_lambda, alpha, max_delta_step, min_child_weight, rules, gains_of_sets, choices, order, keys,
-                    n_threads,
-                ))  # fmt: skip
+        if hist.shape[1] == 1:
+            call_late(_evaluate_sets, of_nodes + of_columns + penalty + (empty(0, np.float64),) + found)
+        else:
+            call_late(_evaluate_vectors, of_nodes + of_columns + penalty + found)
 
 
 @parallel_kernel.part
@@ -108,74 +118,78 @@ def _without_sets(mask, columns_of_sets, n_features):
 @parallel_kernel.part
 def split_nodes(selected, n_nodes, n_threads, given):
     """Split nodes, and part their rows; the children's numbers begin at n_nodes. selected : int32 (n,)."""
-    (
-        _, _, nodes, sums, left_sums, cats, counts, segments, rows, is_left, _, columns, packing, sparse, _, _, _, n_bins, _, _,
-        _, _, _, _, monotone, scales, _, first_output, reg_lambda, alpha, max_delta_step, _, _, _, _, _, _, _, _,
-    ) = given  # fmt: skip
+    nodes, segments = given.nodes, given.segments
     call_late(apply_splits, (
-        selected, n_nodes, nodes, sums, left_sums, monotone, scales, first_output, reg_lambda, alpha, max_delta_step
+        selected, n_nodes, nodes, given.sums, given.left_sums, given.monotone, given.scales, given.first_output, given.reg_lambda,
+        given.alpha, given.max_delta_step,
     ))  # fmt: skip
-    counts[n_nodes : n_nodes + 2 * selected.size] = 0
+    given.counts[n_nodes : n_nodes + 2 * selected.size] = 0
     chunks = list_chunks(selected, segments)
-    _mark_rows(packing, sparse, selected, nodes, cats, chunks, columns, n_bins, rows, segments, is_left, n_threads)
-    call_late(place_children, (selected, nodes, chunks, segments, counts))
-    call_late(_move, (selected, nodes, chunks, rows, segments, is_left, n_threads))
+    _mark_rows(given.packing, given.sparse, selected, chunks, n_threads, given)
+    call_late(place_children, (selected, nodes, chunks, segments, given.counts))
+    call_late(_move, (selected, nodes, chunks, given.rows, segments, given.is_left, n_threads))
 
 
 @parallel_kernel.part
-def _build_histograms(
-    packing, sparse, build, parents, held, hist, nodes, segments, first_output, offsets, features, words, codes_per_word, stride,
-    lanes, rows, gpair, by_row, n_limbs, private, planes, pairs, n_threads
-):  # fmt: skip
-    """Build the histograms of nodes, whose slots begin at held, and take them from those of their parents, if any are given."""
+def _build_histograms(hist, packing, sparse, build, parents, held, scratch, n_threads, given):
+    """Build the histograms of nodes, whose slots begin at held, and take them from those of their parents, if any are given.
+    hist, packing, sparse : of given; numba leaves out what does not fit the shape of an argument, not of a field."""
+    nodes, segments, n_limbs = given.nodes, given.segments, given.n_limbs
+    rows, first_output, offsets = given.rows, given.first_output, given.offsets
     if hist.ndim == 3:
         call_late(_build_packed, (
-            build, parents, nodes, segments, first_output, offsets.size - 1, words, rows, gpair, hist, n_threads
+            build, parents, nodes, segments, first_output, offsets.size - 1, given.words, rows, given.gpair, hist, n_threads
         ))  # fmt: skip
     elif len(packing) > 0:
         call_late(_build_unpacked, (
-            build, nodes, segments, first_output, words, rows, gpair, features, offsets, packing, hist, private, n_threads
+            build, nodes, segments, first_output, given.words, rows, given.gpair, given.features, offsets, packing, hist,
+            scratch.private, n_threads,
         ))  # fmt: skip
         call_late(_subtract, (parents, held, hist, n_threads))
     else:
         built, slice_rows = hist[held : held + build.size], int64(MIN_SLICE_ROWS if n_threads > 1 else FLUSH_ROWS)
         yes = np.bool_(True)  # of a literal's own type kernels would be compiled once more
-        items = list_build_items(build, nodes, segments, first_output, n_limbs, lanes, yes, n_threads, slice_rows, held, built)
+        items = list_build_items(
+            build, nodes, segments, first_output, n_limbs, given.lanes, yes, n_threads, slice_rows, held, built
+        )
         if len(sparse) > 0:
             row_begin, row_end, cells, zero_bins, _, _, _ = sparse
             call_late(_build_sparse, (
-                row_begin, row_end, cells, int64(offsets[offsets.size - 1]), zero_bins, rows, gpair, n_limbs, items, built,
+                row_begin, row_end, cells, int64(offsets[offsets.size - 1]), zero_bins, rows, given.gpair, n_limbs, items, built,
                 n_threads,
             ))  # fmt: skip
-            call_late(_subtract, (parents, held, hist, n_threads))
-            return
-        group_words = count_group_words(planes.shape[1], len(items), n_threads) if n_threads > 1 else planes.shape[1]
-        call_late(_build, (
-            words, codes_per_word, rows, gpair, by_row, n_limbs, offsets, stride, items, group_words, built, private, planes,
-            pairs, n_threads,
-        ))  # fmt: skip
+        else:
+            n_words = scratch.planes.shape[1]
+            group_words = count_group_words(n_words, len(items), n_threads) if n_threads > 1 else n_words
+            call_late(_build, (
+                given.words, given.codes_per_word, rows, given.gpair, given.by_row, n_limbs, offsets, given.stride, items,
+                group_words, built, scratch.private, scratch.planes, scratch.pairs, n_threads,
+            ))  # fmt: skip
         call_late(_subtract, (parents, held, hist, n_threads))
 
 
 @parallel_kernel.part
-def _mark_rows(packing, sparse, selected, nodes, cats, chunks, columns, n_bins, rows, segments, is_left, n_threads):
+def _mark_rows(packing, sparse, selected, chunks, n_threads, given):
     """Which rows go left."""
+    nodes, cats, rows, segments, is_left = given.nodes, given.cats, given.rows, given.segments, given.is_left
     if len(sparse) > 0:
-        row_begin, _, _, _, cells, of_table, absent = sparse
+        row_begin, _, _, _, cells, offsets, absent = sparse
         call_late(_mark_sparse, (
-            selected, nodes, cats, chunks, row_begin, cells, of_table, absent, rows, segments, is_left, n_threads
+            selected, nodes, cats, chunks, row_begin, cells, offsets, absent, rows, segments, is_left, n_threads
         ))  # fmt: skip
-        return
-    if len(packing) > 0:
-        call_late(_mark_packed, (selected, nodes, cats, chunks, columns, *packing, rows, segments, is_left, n_threads))
+    elif len(packing) > 0:
+        call_late(_mark_packed, (
+            selected, nodes, cats, chunks, given.columns, *packing, rows, segments, is_left, n_threads
+        ))  # fmt: skip
     else:
-        call_late(_mark, (selected, nodes, cats, chunks, columns, n_bins, rows, segments, is_left, n_threads))
+        call_late(_mark, (selected, nodes, cats, chunks, given.columns, given.n_bins, rows, segments, is_left, n_threads))
 
 
 @parallel_kernel.part
-def number_nodes(order, nodes, segments, sums, cats):
+def number_nodes(order, given):
     """Let node order[i] be node i. order : int64 (n,), parents before their children, siblings side by side. Bounds of vector
     leaves, and sets, go with the nodes (kernels/nodes.py); what is not read any more once trees are grown does not."""
+    nodes, segments, sums, cats = given.nodes, given.segments, given.sums, given.cats
     n, new = order.size, empty(nodes.size, np.int64)
     old_nodes, old_segments, old_cats = empty(n, NODE), empty((n, 3), np.int64), empty((n, cats.shape[1]), np.uint32)
     if sums.shape[2] > 2:

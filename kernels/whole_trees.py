@@ -17,6 +17,7 @@ from numba import int64
 from gpuboost.kernels.best_first import grow_best_first
 from gpuboost.kernels.jit import parallel_kernel
 from gpuboost.kernels.levels import grow_levels
+from gpuboost.kernels.tree_steps import GIVEN, SCRATCH
 
 __all__ = ["grow_trees_cpu"]
 
@@ -44,13 +45,13 @@ def grow_trees_cpu(
     key, weights, member, n_level, n_node : as mask_features_cpu. columns_of_sets, rules, order, keys : columns and so on of
         evaluate_category_splits; none without categories. The others as the kernels have them that are called.
     """
-    given = (
+    given = GIVEN(
         max_depth, max_leaves, nodes, sums, left_sums, cats, counts, segments, rows, is_left, words, columns, packing,
         sparse, codes_per_word, stride, lanes, n_bins, gpair, by_row, n_limbs, hist, offsets, features, monotone, scales,
         1.0 / scales, first_output, reg_lambda, alpha, max_delta_step, min_child_weight, weights, member, key, n_level, n_node,
         columns_of_sets, rules,
     )  # fmt: skip
-    scratch = private, planes, pairs, prefix_grad, prefix_hess, gains, bins, order, keys
+    scratch = SCRATCH(private, planes, pairs, prefix_grad, prefix_hess, gains, bins, order, keys)
     if best_first:
         n_grown[0], n_grown[1] = grow_best_first(n_leaves, most_leaves, scratch, n_threads, given)
     else:

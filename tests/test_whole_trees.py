@@ -157,6 +157,9 @@ def sparse_table():
 OF_SPARSE = {
     name: {"max_leaves": 20, **AT_ONCE[name]}
     for name in ("plain", "rows", "columns", "both", "by gradient", "classes", "vector leaves", "forest", "pruned", "masks")
+} | {
+    "monotone": {"max_leaves": 20, "monotone_constraints": (1, -1, *298 * (0,))},
+    "interactions": {"max_leaves": 20, "interaction_constraints": [list(range(150)), list(range(150, 300))]},
 }  # fmt: skip
 
 
@@ -175,6 +178,37 @@ def test_leaves_of_sparse_tables(params, absent, n_threads, calls, use_backend, 
     monkeypatch.setattr("gpuboost.backend.cpu.training.CODES_PER_THREAD", 1)
     check_call(params, n_threads, False, calls, use_backend, monkeypatch, make)
     assert all(dtrain.any_binned().representation is Representation.SPARSE for dtrain in tables)
+
+
+@pytest.mark.parametrize("n_threads", [1, 2])
+@pytest.mark.parametrize("grow_policy", ["depthwise", "lossguide"])
+def test_sets_of_sparse_tables(grow_policy, n_threads, calls, use_backend, monkeypatch):
+    """Of columns of categories a sparse table has no sorted columns to walk."""
+    X = sparse_table()
+    X.data = np.floor(30 * X.data)
+    y = 5 * (X[:, :10].toarray() % 3 == 1).sum(axis=1) + table()[1] / 3
+    types, tables = ["c"] * 10 + ["float"] * 290, []
+
+    def make():
+        tables.append(gb.DMatrix(X, y, feature_types=types))
+        return tables[-1]
+
+    monkeypatch.setattr("gpuboost.backend.cpu.training.CODES_PER_THREAD", 1)
+    params = {"grow_policy": grow_policy, "max_leaves": 20, "cat_noise": 0.0}
+    model = check_call(params, n_threads, False, calls, use_backend, monkeypatch, make)
+    assert any(tree.sets is not None for tree in model.trees) and tables[0].any_binned().is_sparse
+
+
+def test_trees_of_more_nodes_than_there_is_room_for_are_grown_by_steps(calls, use_backend, monkeypatch):
+    use_backend(CpuBackend(1))
+    X, y = table()
+    monkeypatch.setattr("gpuboost.backend.cpu.trees.WHOLE_NODES", 40)
+    for grow_policy in ("depthwise", "lossguide"):
+        train({"grow_policy": grow_policy, "max_depth": 0, "max_leaves": 21}, gb.DMatrix(X, y), 1)
+        assert calls == [False]
+        train({"grow_policy": grow_policy, "max_depth": 0, "max_leaves": 20}, gb.DMatrix(X, y), 1)
+        assert calls == [False, True]
+        calls.clear()
 
 
 OF_SETS = {
@@ -222,6 +256,8 @@ PACKED = {
     "plain": {}, "rows": {"subsample": 0.5}, "columns": {"colsample_bytree": 0.5}, "masks": {"colsample_bynode": 0.5},
     "classes": CLASSES, "monotone": {"monotone_constraints": (1, -1) + 38 * (0,)}, "pruned": {"gamma": 2.0},
     "deep": {"max_depth": 12}, "forest": {"num_parallel_tree": 3, "subsample": 0.6},
+    "leaves": {"grow_policy": "lossguide", "max_depth": 0, "max_leaves": 20},
+    "leaves of classes": {"grow_policy": "lossguide", "max_depth": 0, "max_leaves": 9, **CLASSES},
 }  # fmt: skip
 
 

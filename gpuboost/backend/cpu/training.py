@@ -34,10 +34,10 @@ CODES_PER_THREAD = 60_000
 # with all at once, 50 with two; the time is the same.
 ROWS_AT_ONCE = 2**19
 LIST_BYTES = 8  # a row and tree
-# Rounds that are grown in one call (kernels/rounds.py), where these are FEWEST_ROUNDS: what takes some 50 ms, in which nobody can
-# stop them. The work of a tree is counted in codes, some 1.6 ns each where it is of depth 6: those of the rows, half of a leaf's
-# bins, and what a row and a tree take besides. (20,000 × 28 1.1 ms a round, 1,000,000 × 1 16, 1,000 × 7 0.1; 5,000 × 10 with 255
-# leaves 2.)
+# Rounds that are grown in one call (kernels/rounds.py), where these are FEWEST_ROUNDS: what takes 50 to 150 ms, in which nobody
+# can stop them. The work of a tree is counted in codes, some 1.6 ns each where it is of depth 6: those of the rows, half of a
+# leaf's bins, and what a row and a tree take besides. (20,000 × 28 1.1 ms a round, 1,000,000 × 1 16, 1,000 × 7 0.1; 5,000 × 10
+# with 255 leaves 2.)
 WORK_AT_ONCE, ROW_WORK, TREE_WORK = 2**25, 8, 2**15
 FEWEST_ROUNDS = 16
 ROUNDS_ALONE = 32  # one by one, after a round that could not be grown so
@@ -110,8 +110,8 @@ class CpuTraining(Training[Grown]):
             )
         is_whole = len(self._pages) == 1 and not len(self._pages[0].idle) and self.leaf_quantiles is None
         is_whole &= binned.cuts.categorical is None  # sets are kept round by round, and their brake is chosen anew
-        self._tree_work = binned.n_codes + ROW_WORK * binned.n_rows + TREE_WORK if is_whole else WORK_AT_ONCE
-        self._n_rows, self._rounds_alone = binned.n_rows, 0
+        self._may_grow_rounds, self._rounds_alone = is_whole, 0
+        self._n_rows, self._tree_work = binned.n_rows, binned.n_codes + ROW_WORK * binned.n_rows + TREE_WORK
 
     def start_round(self, plan: Round) -> None:
         plan.require_outputs(self._first_outputs[plan.first_tree :][: len(plan.trees)], self._leaf_size)
@@ -126,7 +126,7 @@ class CpuTraining(Training[Grown]):
     ) -> list[Grown]:
         n_leaves = most_leaves(max_depth, max_leaves, self._n_rows)
         n_at_once = WORK_AT_ONCE // (len(plan.trees) * (self._tree_work + n_leaves * self._cuts.total_bins // 2))
-        if n_at_once < FEWEST_ROUNDS or len(plan.trees) < len(self._first_outputs):
+        if not self._may_grow_rounds or n_at_once < FEWEST_ROUNDS or len(plan.trees) < len(self._first_outputs):
             return []
         if self._rounds_alone > 0:
             self._rounds_alone -= 1

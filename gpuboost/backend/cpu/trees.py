@@ -35,8 +35,8 @@ from gpuboost.params import Params, most_leaves
 __all__ = ["HISTOGRAM_MEMORY", "CpuTrees"]
 
 HISTOGRAM_MEMORY = 2**29  # bytes, where no parameter says otherwise
-WHOLE_MEMORY = 2**25  # bytes of histograms, up to which whole trees are grown in one call
-WHOLE_NODES = 2**16  # that there may be, by the words of a set, likewise
+WHOLE_MEMORY = 2**25  # bytes of histograms, up to which all levels are grown in one call; leaf by leaf these are held anyway
+WHOLE_NODES = 2**16  # nodes up to which trees are grown in one call; of sets of several words, that many words
 LEVELS_CACHE = 2**20  # bytes of histograms that lie near anyway, so that all levels are grown one after another
 LAST_MEMORY = 2**24  # bytes of histograms of the last level that are worked on together, those of LAST_NODES at least
 LAST_NODES = 4  # for each thread
@@ -100,6 +100,7 @@ class CpuTrees(Trees):
         )
         # Histograms that kernels/whole_trees.py may hold; none where there is a step that it does not have.
         self._whole_capacity = min(self.histogram_capacity, WHOLE_MEMORY // histogram_bytes) if has_steps else 0
+        self._leaves_capacity = self.histogram_capacity if has_steps and WHOLE_MEMORY else 0  # likewise, leaf by leaf
         self._levels_in_cache = LEVELS_CACHE // histogram_bytes
 
     def _has_histograms(self, pages: list[PageRows]) -> bool:
@@ -183,7 +184,7 @@ class CpuTrees(Trees):
             return None  # a walk is less work, or may be for some levels
         if best_first:
             n_nodes, n_slots = room_for_leaves(n_trees, most, self._n_threads)
-            n_held, capacity = n_slots, self.histogram_capacity if self._whole_capacity else 0
+            n_held, capacity = n_slots, self._leaves_capacity
         else:
             first_depth = max_depth = max_depth or most
             n_wide = n_trees << min(max_depth - 1, 60)  # nodes of the last level but one
