@@ -349,7 +349,7 @@ class CpuTrees(Trees):
 
     def _is_less_work_by_pairs(self, walk: ColumnWalk) -> bool:
         """Whether histograms of two nodes, one of them by subtraction, are less work than a walk."""
-        # One thread of an AMD EPYC, ms a round of 31 or 63 leaves, by walks as a rule -> by pairs: 20,000 × 2,000, one cell in 200
+        # One thread of an AMD EPYC, ms a round of 31 or 63 leaves, by walks as a rule -> so: 20,000 × 2,000, one cell in 200
         # stored, 65 -> 33; 5,000 × 300, three in 100, 14 -> 6.8; 100,000 × 2,000, one in 100, 360 -> 117; but of columns with few
         # bins, 5,000 × 60,000, one in 1,000, 530 -> 725.
         columns = self.plan.columns
