@@ -163,11 +163,12 @@ def test_labels_of_rows_of_weight_zero_do_not_count_in_metrics():
 
 
 def test_auc_of_many_weighted_rows_does_not_overflow():
-    from gpuboost.metrics.auc import _integer_weights
+    from gpuboost.metrics.auc import SUM_BITS, WEIGHT_BITS, _integer_weights
 
     n_rows = 1 << 23
-    weight = _integer_weights(np.full(n_rows, 1.99, np.float32), np.zeros(n_rows, np.float32), SingleProcess())
-    assert 2 * 1024 * int(weight[0]) * n_rows < 2**63 and weight[0] > 2**20
+    for bits, least in ((WEIGHT_BITS, 29), (SUM_BITS, 36)):
+        weight = _integer_weights(np.full(n_rows, 1.99, np.float32), np.ones(n_rows), bits, SingleProcess())
+        assert 2 * int(weight[0]) * n_rows < 2**63 and weight[0] > 2**least
 
 
 def test_auc_of_workers_of_which_one_has_weights():

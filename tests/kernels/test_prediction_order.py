@@ -13,23 +13,21 @@ F = np.float32
 NO_WEIGHT = np.zeros(0, np.int64)
 
 
-def summed(prediction, label, weight=NO_WEIGHT, unit=1, n_threads=1):
+def summed(prediction, label, weight=NO_WEIGHT, n_threads=1):
     """Adapter: int64 (3, n)."""
     n = len(prediction)
     sums = np.full((3, n), -7, np.int64)
     rest = np.empty(n, np.uint64), np.empty(n, np.uint64), sums, n_threads
-    m = sum_by_prediction_cpu(np.asarray(prediction, F), np.asarray(label, F), np.asarray(weight, np.int64), unit, *rest)
+    m = sum_by_prediction_cpu(np.asarray(prediction, F), np.asarray(label, F), np.asarray(weight, np.int64), *rest)
     assert (sums[:, m:] == -7).all()
     return sums[:, :m]
 
 
-def by_hand(prediction, label, weight, unit):
+def by_hand(prediction, label, weight):
     """One row after another, with Python's integers: positive and other weight by falling prediction."""
     sums = defaultdict(lambda: [0, 0])
     for x, y, w in zip(prediction.tolist(), label.tolist(), weight.tolist() or [1] * len(label)):
-        positive = round(y * unit)
-        sums[x][0] += w * positive
-        sums[x][1] += w * (unit - positive)
+        sums[x][y == 0] += w
     return [tuple(sums[x]) for x in sorted(sums, reverse=True)]
 
 
@@ -37,7 +35,6 @@ def test_a_hand_sized_table():
     # 2: row 1. 0.5: rows 0 and 2. 0 and -0: rows 4 and 5. -1: row 3
     found = summed([0.5, 2, 0.5, -1, 0, -0.0], [1, 0, 0, 1, 1, 1], [10, 20, 30, 40, 50, 60])
     assert found[1:].T.tolist() == [[0, 20], [10, 30], [110, 0], [40, 0]]
-    assert summed([1, 2, 1], [0.25, 1, 0.5], unit=1024)[1:].T.tolist() == [[1024, 0], [256 + 512, 768 + 512]]
 
 
 def test_what_stands_first_rises_as_predictions_fall_and_is_their_own():
@@ -64,21 +61,19 @@ def test_sums_equal_those_by_hand_on_any_number_of_threads(name, n):
     rng = np.random.default_rng(n)
     drawn = DISTRIBUTIONS[name](rng, n)
     prediction = np.nan_to_num(drawn.view(F) if name == "neighbours" else drawn.astype(F))
-    for label, weight, unit in (
-        (rng.integers(0, 2, n).astype(F), NO_WEIGHT, 1),
-        (rng.random(n, F), rng.integers(0, 2**30, n), 1024),
-    ):  # fmt: skip
-        expected = by_hand(prediction, label, weight, unit)
-        with_numpy = by_prediction.sum_by_prediction(prediction, label, weight, unit)
+    for weight in (NO_WEIGHT, rng.integers(0, 2**45, n)):
+        label = rng.integers(0, 2, n).astype(F)
+        expected = by_hand(prediction, label, weight)
+        with_numpy = by_prediction.sum_by_prediction(prediction, label, weight)
         assert list(zip(*with_numpy[1:].tolist())) == expected
         for n_threads in (1, 2, 3, 7):
-            assert np.array_equal(summed(prediction, label, weight, unit, n_threads), with_numpy), n_threads
+            assert np.array_equal(summed(prediction, label, weight, n_threads), with_numpy), n_threads
 
 
 def test_the_cpu_sums_tables_of_any_size():
-    assert CpuReducer(3).sum_by_prediction(np.zeros(0, F), np.zeros(0, F), NO_WEIGHT, 1).shape == (3, 0)
+    assert CpuReducer(3).sum_by_prediction(np.zeros(0, F), np.zeros(0, F), NO_WEIGHT).shape == (3, 0)
     rng = np.random.default_rng(0)
     prediction, label = rng.normal(size=140_000).astype(F), rng.integers(0, 2, 140_000).astype(F)
-    expected = by_prediction.sum_by_prediction(prediction, label, NO_WEIGHT, 1)
+    expected = by_prediction.sum_by_prediction(prediction, label, NO_WEIGHT)
     for n_threads in (1, 2, 5):
-        assert np.array_equal(CpuReducer(n_threads).sum_by_prediction(prediction, label, NO_WEIGHT, 1), expected)
+        assert np.array_equal(CpuReducer(n_threads).sum_by_prediction(prediction, label, NO_WEIGHT), expected)
