@@ -14,6 +14,7 @@ from gpuboost.kernels.quantise import FINE_ROWS
 from gpuboost.model_io import digest
 
 N_ROWS, N_COLUMNS = 700, 5
+FOUR = pytest.param(4, marks=pytest.mark.slow)  # threads
 CLASSES = {"objective": "multi:softprob", "num_class": 3}
 AT_ONCE = {
     "plain": {}, "rows": {"subsample": 0.5}, "columns": {"colsample_bytree": 0.5},
@@ -103,7 +104,7 @@ def test_one_call_grows_the_trees_of_the_steps(params, n_threads, by_subtrees, c
 
 
 @pytest.mark.filterwarnings("ignore:the first round split no node")
-@pytest.mark.parametrize("n_threads", [1, 2, 4])
+@pytest.mark.parametrize("n_threads", [1, 2, FOUR])
 @pytest.mark.parametrize("params", BEST_FIRST.values(), ids=BEST_FIRST)
 def test_leaf_by_leaf_it_grows_the_trees_of_the_steps(params, n_threads, calls, use_backend, monkeypatch):
     """Tree after tree on each thread; of fewer trees than threads, several leaves at once, ahead of those that are certain."""
@@ -163,7 +164,7 @@ OF_SPARSE = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("n_threads", [1, 2, 4])
+@pytest.mark.parametrize("n_threads", [1, 2, FOUR])
 @pytest.mark.parametrize("absent", ["missing", "zero"])
 @pytest.mark.parametrize("params", OF_SPARSE.values(), ids=OF_SPARSE)
 def test_leaves_of_sparse_tables(params, absent, n_threads, calls, use_backend, monkeypatch):
@@ -224,7 +225,9 @@ OF_SETS = {
 
 
 @pytest.mark.filterwarnings("ignore:the first round split no node")
-@pytest.mark.parametrize("n_threads, by_subtrees", [(1, False), (1, True), (2, True), (4, False)])
+@pytest.mark.parametrize(
+    "n_threads, by_subtrees", [(1, False), (2, True), *(pytest.param(*own, marks=pytest.mark.slow) for own in [(1, True), (4, False)])]
+)
 @pytest.mark.parametrize("grow_policy", ["depthwise", "lossguide"])
 @pytest.mark.parametrize("params", OF_SETS.values(), ids=OF_SETS)
 def test_sets_of_categories(params, grow_policy, n_threads, by_subtrees, calls, use_backend, monkeypatch):
