@@ -225,9 +225,7 @@ OF_SETS = {
 
 
 @pytest.mark.filterwarnings("ignore:the first round split no node")
-@pytest.mark.parametrize(
-    "n_threads, by_subtrees", [(1, False), (2, True), *(pytest.param(*own, marks=pytest.mark.slow) for own in [(1, True), (4, False)])]
-)
+@pytest.mark.parametrize("n_threads, by_subtrees", [(1, False), (2, True), pytest.param(1, True, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("grow_policy", ["depthwise", "lossguide"])
 @pytest.mark.parametrize("params", OF_SETS.values(), ids=OF_SETS)
 def test_sets_of_categories(params, grow_policy, n_threads, by_subtrees, calls, use_backend, monkeypatch):
