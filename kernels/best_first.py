@@ -10,15 +10,16 @@ import numpy as np
 from numba import int64
 
 from gpuboost.kernels.allocation import empty, zeros
-from gpuboost.kernels.jit import claim, launch, parallel_kernel
+from gpuboost.kernels.jit import claim, launch, parallel_kernel, scalar
 from gpuboost.kernels.nodes import may_split, select_lossguide
 from gpuboost.kernels.scalar import gain_rank
 from gpuboost.kernels.structs import NO_GAIN
 from gpuboost.kernels.tree_steps import number_nodes, own_scratch, search_frontier, split_nodes
 
-__all__ = ["grow_best_first", "grows_ahead", "room_for_leaves"]
+__all__ = ["grow_best_first", "room_for_leaves"]
 
 
+@scalar
 def grows_ahead(n_trees, n_threads):
     """Whether leaves are split before it is known that they are the next ones."""
     return n_trees < n_threads
@@ -26,7 +27,7 @@ def grows_ahead(n_trees, n_threads):
 
 def room_for_leaves(n_trees, most_leaves, n_threads):
     """(n_nodes, n_slots): nodes that there may be, of trees of so many leaves, and histograms that are held of them."""
-    if grows_ahead(n_trees, n_threads):  # no more than most_leaves splits that are not certain, of each tree
+    if grows_ahead.py_func(n_trees, n_threads):  # no more than most_leaves splits that are not certain, of each tree
         return 4 * n_trees * most_leaves, 2 * n_trees * most_leaves
     return 2 * n_trees * most_leaves, n_trees + n_threads * most_leaves
 
@@ -36,15 +37,16 @@ def grow_best_first(n_leaves, most_leaves, scratch, n_threads, given):
     """Grow trees from their roots, which are the first nodes; returns (n_nodes, n_ordered): those from n_ordered on come from
     splits too early, the others are numbered tree after tree, as they came. most_leaves : of a tree, > 0."""
     n_trees = int64(n_leaves.size)
-    if n_trees < n_threads:
+    if grows_ahead(n_trees, n_threads):
         return _grow_ahead(n_trees, most_leaves, scratch, n_threads, given)
+    if most_leaves == 1:
+        return n_trees, n_trees
     roots, room = empty(n_trees, np.int32), 2 * most_leaves
     for tree in range(n_trees):
         roots[tree] = tree
-    if most_leaves > 1:
-        search_frontier(roots, int64(0), np.bool_(False), scratch, n_threads, given)
+    search_frontier(roots, int64(0), np.bool_(False), scratch, n_threads, given)
     for tree in range(n_trees):
-        if may_split(given.nodes, tree, given.max_depth) and most_leaves > 1:
+        if may_split(given.nodes, tree, given.max_depth):
             split_nodes(roots[tree : tree + 1], n_trees + tree * room, n_threads, given)
             n_leaves[tree] = 2
     launch(n_threads, _grow_trees, (zeros(1, np.int64), n_leaves, room, most_leaves, scratch, given))

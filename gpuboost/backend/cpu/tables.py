@@ -316,6 +316,7 @@ class SparseTable(CpuTable):
         assert isinstance(page, SparsePage)
         self._page = page
         self._copies: tuple[np.ndarray, np.ndarray] | None = None  # room for cells and their rows' ends
+        self._no_records = _Records(np.dtype(np.uint8), 0, 0, 1, n_threads)
         self._read_all()
 
     def _read_all(self) -> None:
@@ -351,8 +352,7 @@ class SparseTable(CpuTable):
     def in_one_page(self) -> tuple[np.ndarray, tuple[Any, ...]]:
         page = self._page
         cells = page.row_begin, self._row_end, self._cells, self._zero_bins, page.cells, self._cuts.offsets, page.absent
-        nothing = _Records(np.dtype(np.uint8), 0, 0, 1, self._n_threads).scratch
-        return np.empty((0, 0), np.uint64), (np.empty((0, 0), np.uint8), (), cells, *nothing)
+        return np.empty((0, 0), np.uint64), (np.empty((0, 0), np.uint8), (), cells, *self._no_records.scratch)
 
     def _add(self, p: int, page: Page, n_limbs: np.ndarray, items: np.ndarray, hist: np.ndarray) -> None:
         rows, page = self._pages[p], self._page
