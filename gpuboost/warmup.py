@@ -71,6 +71,8 @@ def usual_uses() -> Iterator[Use]:
         yield partial(_learn, {}, table, SHARES)
     yield partial(_learn, {}, X, SHARES, weight=10.0 ** _random.uniform(-6, 6, N_ROWS))  # two limbs (kernels/quantise.py)
     yield partial(_learn, {"max_depth": 8}, MANY, MANY[:, 0])  # deep enough for heaps (kernels/heap_levels.py)
+    by_leaves = {"grow_policy": "lossguide", "max_leaves": 31, "max_depth": 0}
+    yield partial(_learn, by_leaves, MANY, MANY[:, 0] ** 20)  # few leaves in many levels (kernels/leaf_masks.py)
     yield partial(QuantileDMatrix, LONG)
     yield partial(_learn, {}, CODES, SHARES, feature_types=["c"] * 3)
 

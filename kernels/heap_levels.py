@@ -25,7 +25,7 @@ from numba import float32, int32, int64, uint32, uint64
 from gpuboost.kernels.allocation import empty, zeros
 from gpuboost.kernels.jit import call_late, inlined_scalar, kernel, parallel_kernel, scalar
 from gpuboost.kernels.scalar import bits_float
-from gpuboost.kernels.top_levels import LOWS, MISSING_KEY, MOST, OF_DEEP, list_places, split_words
+from gpuboost.kernels.top_levels import MISSING_KEY, MOST, OF_DEEP, list_places, split_words
 
 ROWS_AT_ONCE = 8
 IS_SET, MISSING_RIGHT = 1, 2  # marks in the lowest bits of a word: of a node's ``left``, of a split's column
@@ -49,15 +49,16 @@ def n_heap_levels(n_levels, n_nodes, n_rows, has_sets):
 
 
 @parallel_kernel.part
-def lay_out_heaps(nodes, n_words, tree_begin, n_nodes, n_levels, n_rows, with_values, has_sets):
+def lay_out_heaps(nodes, n_words, tree_begin, n_nodes, n_levels, mask_begin, n_rows, with_values, has_sets):
     """(the words of the heaps of all trees, uint32; where each begins, int64 (n_trees + 1,)).
 
-    Arguments as top_levels.lay_out_tops. n_nodes : int32 (n_trees,), IN. n_rows : that are to be predicted. has_sets : whether
-    any tree splits by a set.
+    Arguments as top_levels.lay_out_tops. n_nodes : int32 (n_trees,), IN. mask_begin : of lay_out_masks; a tree that is laid out
+    there has no heap. n_rows : that are to be predicted. has_sets : whether any tree splits by a set.
     """
     begin, levels, most = zeros(tree_begin.size + 1, np.int64), zeros(tree_begin.size, np.int64), int64(0)
     for t in range(tree_begin.size):
-        levels[t] = n_heap_levels(n_levels[t], n_nodes[t], n_rows, has_sets)
+        if mask_begin[t] == mask_begin[t + 1]:
+            levels[t] = n_heap_levels(n_levels[t], n_nodes[t], n_rows, has_sets)
         begin[t + 1] = begin[t] + (int64(3) << levels[t] if levels[t] > 0 else 0)
         most = max(most, levels[t])
     heaps = zeros(begin[tree_begin.size], np.uint32)
@@ -90,16 +91,13 @@ def _fill_heaps(nodes, n_words, tree_begin, n_levels, with_values, begin, levels
 
 
 @parallel_kernel.part
-def count_key_words(tops, heaps, heap_begin, n_words):
+def count_key_words(nodes, heaps, n_words, has_sets):
     """The words of the columns of keys: n_words of each kind up to the last that a split looks at."""
+    if has_sets:
+        return 3 * n_words if heaps.size > 0 else n_words
     last = uint32(0)
-    for t in range(tops.shape[0]):
-        for k in range(1, LOWS):
-            last = max(last, tops[t, k])
-    for t in range(heap_begin.size - 1):
-        own = heaps[heap_begin[t] : heap_begin[t + 1]]
-        for k in range(1, own.size // 3):
-            last = max(last, own[2 * k])
+    for place in range(0, nodes.size, 4):
+        last = max(last, split_words(nodes, place, n_words)[0])
     return (int64(last) // n_words + 1) * n_words
 
 

@@ -28,6 +28,7 @@ from gpuboost.kernels.heap_levels import (
     lay_out_heaps,
 )
 from gpuboost.kernels.jit import call_late, claim, inlined_scalar, kernel, launch, parallel_kernel, prefetch, scalar
+from gpuboost.kernels.leaf_masks import find_leaves, lay_out_masks
 from gpuboost.kernels.scalar import (
     bits_float,
     float_bits,
@@ -145,15 +146,17 @@ def predict_rows(row_map):
 # column by column, so that one register addresses them all: nine instructions a step. 100k × 28 values, 100 trees, one thread of
 # an AMD EPYC (Genoa), ns a row and tree of depth 6: node by node 37; four rows at once 6.8, eight 4.6, eight with their places in
 # an array 5.1, 128 so 6.7. The first levels are chosen among instead (kernels/top_levels.py), and many rows go down the next
-# and those of trees with sets, in heaps (kernels/heap_levels.py). Choosing, 100 trees, before -> after: depth 3 2.4 -> 1.1, 4
-# 2.4 -> 1.1, 5 3.0 -> 1.5, 6 3.5 -> 2.3. Keys with a sign, and margins of a block side by side, on a busy Zen 3 with AVX2, 50
+# and those of trees with sets, in heaps (kernels/heap_levels.py). Of trees of few leaves in many levels they strike leaves out
+# (kernels/leaf_masks.py). What is left are the deepest leaves of lopsided trees, where rows that have arrived step aside: 255
+# leaves in 19 levels, 20 trees, values 13.7 -> 9.4, codes 14.9 -> 11.2. Choosing, 100 trees, before -> after: depth 3 2.4 -> 1.1,
+# 4 2.4 -> 1.1, 5 3.0 -> 1.5, 6 3.5 -> 2.3. Keys with a sign, and margins of a block side by side, on a busy Zen 3 with AVX2, 50
 # trees: depth 4 2.35 -> 1.8, 6 5.3 -> 4.0.
 #
 # 20 columns, depth 6, whether a key is in a set found without a branch: categories of 1000 values 24 -> 7.7, of 12 values
 # 62 -> 14, ten of 50 values beside ten of numbers 65 -> 20.
 
 MOST_FETCHED = 256  # bytes of a row: 16 KB of a block
-SPAN = 8  # levels between the tests whether all rows have arrived: few go all the way down a lopsided tree
+SPAN = 4  # levels between the tests which rows have arrived: few go all the way down a lopsided tree
 
 
 @parallel_kernel
@@ -174,9 +177,9 @@ def predict_values_cpu(batch, missing, trees, leaf_values, tree_begin, tree_grou
     n_words = (features.size + 1) * ROW_BLOCK
     laid_out = lay_out(trees, leaf_values, tree_begin, column_of, missing_keys(batch.shape[1]), True)
     if sets is None and _needs_values_only(leaf_values, leaves) and _has_first_levels_only(laid_out[1]):
-        no_heaps = zeros(tree_begin.size + 1, np.int64)
-        tops = lay_out_tops(laid_out[0], n_words, tree_begin, laid_out[1], no_heaps, True)
-        n_keys = count_key_words(tops, laid_out[0], no_heaps, n_words)
+        none = zeros(tree_begin.size + 1, np.int64)
+        tops = lay_out_tops(laid_out[0], n_words, tree_begin, laid_out[1], none, none, True)
+        n_keys = count_key_words(laid_out[0], tops, n_words, False)
         args = counter, batch, missing, features, n_words, n_keys, tops, laid_out[1], tree_groups, first_row, margin, is_large
         launch(n_threads, _choose_blocks, args)
     else:
@@ -244,12 +247,12 @@ def _step_blocks(
     counter, batch, missing, features, n_words, forest, leaf_values, tree_begin, tree_groups, sets, first_row, margin, leaves,
     is_large,
 ):  # fmt: skip
-    keys, tile = key_columns(forest[-1]), new_tile(batch.shape[1])
+    keys, tile, walk = key_columns(forest[-1]), new_tile(batch.shape[1]), new_walk(margin.shape[0])
     while True:
         begin, n_rows = _next_keys(counter, batch, missing, features, n_words, tile, keys, is_large)
         if n_rows <= 0:
             return
-        add_leaves(keys, first_row + begin, n_rows, forest, leaf_values, tree_begin, tree_groups, sets, margin, leaves)
+        add_leaves(keys, first_row + begin, n_rows, forest, leaf_values, tree_begin, tree_groups, sets, walk, margin, leaves)
 
 
 @parallel_kernel.part
@@ -285,16 +288,18 @@ def new_tile(n_features):
 
 @parallel_kernel.part
 def lay_out_forest(laid_out, leaf_values, tree_begin, n_words, n_rows, sets, leaves):
-    """What add_leaves walks: (nodes and n_levels of lay_out; heaps and where they begin; the first levels, of no tree where any
-    has sets; words of the columns of keys, of n_words for each kind). It asks for places where it needs more of a leaf than one
-    value."""
+    """What add_leaves walks: (nodes and n_levels of lay_out; masks, heaps, and where those of each tree begin; the first levels;
+    words of the columns of keys, of n_words for each kind). Where any tree has sets, none has masks, or first levels. It asks for
+    places where it needs more of a leaf than one value."""
     nodes, n_levels, n_nodes = laid_out
     with_values, has_sets = _needs_values_only(leaf_values, leaves), sets is not None
-    heaps, heap_begin = lay_out_heaps(nodes, n_words, tree_begin, n_nodes, n_levels, n_rows, with_values, has_sets)
-    tops = zeros((0, WORDS), np.uint32)
+    masks, mask_begin, tops = zeros(0, np.uint32), zeros(tree_begin.size + 1, np.int64), zeros((0, WORDS), np.uint32)
     if not has_sets:
-        tops = lay_out_tops(nodes, n_words, tree_begin, n_levels, heap_begin, with_values)
-    return nodes, n_levels, heaps, heap_begin, tops, count_key_words(tops, heaps, heap_begin, n_words)
+        masks, mask_begin = lay_out_masks(nodes, n_words, tree_begin, n_nodes, n_levels, n_rows, with_values)
+    heaps, heap_begin = lay_out_heaps(nodes, n_words, tree_begin, n_nodes, n_levels, mask_begin, n_rows, with_values, has_sets)
+    if not has_sets:
+        tops = lay_out_tops(nodes, n_words, tree_begin, n_levels, mask_begin, heap_begin, with_values)
+    return nodes, n_levels, masks, mask_begin, heaps, heap_begin, tops, count_key_words(nodes, heaps, n_words, has_sets)
 
 
 @scalar
@@ -302,43 +307,47 @@ def _needs_values_only(leaf_values, leaves):
     return leaf_values.shape[1] == 1 and leaves.shape[0] == 0
 
 
+@parallel_kernel.part
+def new_walk(n_outputs):
+    """SCRATCH of add_leaves, for a thread: of each row of a block what it has reached, which leaves are left, its margins; and
+    which rows have yet to arrive."""
+    own, left, waiting = zeros(ROW_BLOCK, np.uint32), empty(ROW_BLOCK, np.uint32), empty(ROW_BLOCK + ROWS_AT_ONCE, np.uint32)
+    return own, left, waiting, zeros((n_outputs, ROW_BLOCK), np.float32)
+
+
 @scalar  # inlined: a call costs 80 ns for a block of rows, a tenth of what one tree takes
-def add_leaves(keys, begin, n_rows, forest, leaf_values, tree_begin, tree_groups, sets, margin, leaves):
+def add_leaves(keys, begin, n_rows, forest, leaf_values, tree_begin, tree_groups, sets, walk, margin, leaves):
     """Send the rows from ``begin`` on down all trees. keys : uint32 (n_columns · ROW_BLOCK,), IN. Of n_rows rows.
-    forest : of lay_out_forest.
+    forest : of lay_out_forest. walk : of new_walk.
 
     Their margins are worked on side by side, with room for a whole block, so that loops have a fixed length."""
-    own, sums = zeros(ROW_BLOCK, np.uint32), zeros((margin.shape[0], ROW_BLOCK), np.float32)
+    nodes, n_levels, masks, mask_begin, heaps, heap_begin, tops, _ = forest
+    own, left, waiting, sums = walk
     _copy_margins(margin, begin, n_rows, sums, True)
-    nodes, n_levels, heaps, heap_begin, tops, _ = forest
     has_values = _needs_values_only(leaf_values, leaves)
     for t in range(tree_begin.size):
         group = uint64(tree_groups[t])
-        has_heap = heap_begin[t] < heap_begin[t + 1]
-        n_done = _first_levels(keys, n_rows, tops, t, has_heap, tree_begin[t], n_levels[t], sets, own)
-        if has_heap:
-            n_done = descend_heap(keys, n_rows, heaps, heap_begin[t], sets, n_done, own)
+        has_masks, has_heap = mask_begin[t] < mask_begin[t + 1], heap_begin[t] < heap_begin[t + 1]
+        if has_masks:
+            find_leaves(keys, 1, 0, masks, mask_begin[t], left, own)
+            n_done = int64(n_levels[t])
+        else:
+            n_done = _first_levels(keys, n_rows, tops, t, has_heap, tree_begin[t], n_levels[t], sets, own)
+            if has_heap:
+                n_done = descend_heap(keys, n_rows, heaps, heap_begin[t], sets, n_done, own)
         n_left = n_levels[t] - n_done
         if has_values and n_left <= 0 and (sets is None or has_heap):
             _add_values(own, group, sums)
             continue
-        for i in range(0, n_rows, ROWS_AT_ONCE):
-            at = uint64(i)
-            rows = (at, at + uint64(1), at + uint64(2), at + uint64(3), at + uint64(4), at + uint64(5), at + uint64(6),
-                    at + uint64(7))  # fmt: skip
-            starts = (
-                uint64(own[at]), uint64(own[at + uint64(1)]), uint64(own[at + uint64(2)]), uint64(own[at + uint64(3)]),
-                uint64(own[at + uint64(4)]), uint64(own[at + uint64(5)]), uint64(own[at + uint64(6)]),
-                uint64(own[at + uint64(7)]),
-            )  # fmt: skip
-            ends = descend(keys, rows, nodes, sets, starts, n_left)
-            for k in range(ROWS_AT_ONCE):
-                sums[group, i + k] = float32(sums[group, i + k] + bits_float(nodes[ends[k] + uint64(1)]))
-                if leaves.shape[0] > 0 and i + k < n_rows:
-                    leaves[begin + i + k, t] = int64(ends[k] >> uint64(2)) - tree_begin[t]
-            if leaf_values.shape[1] > 1:
-                for k in range(ROWS_AT_ONCE):
-                    add_others(i + k, ends[k], leaf_values, tree_groups[t], sums)
+        step_down(keys, None, nodes, sets, n_left, waiting, own[:n_rows])
+        for i in range(n_rows):
+            sums[group, i] = float32(sums[group, i] + bits_float(nodes[uint64(own[i]) + uint64(1)]))
+        if not has_values:
+            for i in range(n_rows):
+                if leaves.shape[0] > 0:
+                    leaves[begin + i, t] = int64(own[i] >> uint32(2)) - tree_begin[t]
+                if leaf_values.shape[1] > 1:
+                    add_others(i, uint64(own[i]), leaf_values, tree_groups[t], sums)
     _copy_margins(margin, begin, n_rows, sums, False)
 
 
@@ -467,21 +476,55 @@ def _step_all(keys, rows, nodes, sets, at):
     )  # fmt: skip
 
 
-@scalar
-def descend(keys, rows, nodes, sets, at, n_levels):
-    """The places of the leaves that eight rows end in. rows : uint64, columns of ``keys``. at : where they are, as many levels
-    above."""
-    while n_levels > 0:
-        for _ in range(min(n_levels, SPAN)):
-            at = _step_all(keys, rows, nodes, sets, at)
+@parallel_kernel.part
+def step_down(keys, rows, nodes, sets, n_levels, waiting, at):
+    """Send rows down so many levels, from where they are.
+
+    rows : int64 (at.size,), IN. Their places in columns of ``keys``; None: 0, 1, 2 … waiting : uint32 (at.size + ROWS_AT_ONCE,),
+    SCRATCH. Which of them have yet to arrive. at : uint32, INOUT. Places of nodes, 4 · number.
+    """
+    n, is_short = int64(0), n_levels <= SPAN
+    for i in range(at.size if n_levels > 0 else 0):
+        waiting[uint64(n)] = i
+        n += is_short | (at[i] != nodes[uint64(at[i]) + uint64(3)])
+    while n > 0:
+        for i in range(n, n + ROWS_AT_ONCE - 1):  # the last one again
+            waiting[i] = waiting[n - 1]
+        for begin in range(0, n, ROWS_AT_ONCE):
+            k = uint64(begin)
+            which = (
+                uint64(waiting[k]), uint64(waiting[k + uint64(1)]), uint64(waiting[k + uint64(2)]),
+                uint64(waiting[k + uint64(3)]), uint64(waiting[k + uint64(4)]), uint64(waiting[k + uint64(5)]),
+                uint64(waiting[k + uint64(6)]), uint64(waiting[k + uint64(7)]),
+            )  # fmt: skip
+            own = which
+            if rows is not None:
+                own = (
+                    uint64(rows[which[0]]), uint64(rows[which[1]]), uint64(rows[which[2]]), uint64(rows[which[3]]),
+                    uint64(rows[which[4]]), uint64(rows[which[5]]), uint64(rows[which[6]]), uint64(rows[which[7]]),
+                )  # fmt: skip
+            places = (
+                uint64(at[which[0]]), uint64(at[which[1]]), uint64(at[which[2]]), uint64(at[which[3]]), uint64(at[which[4]]),
+                uint64(at[which[5]]), uint64(at[which[6]]), uint64(at[which[7]]),
+            )  # fmt: skip
+            for _ in range(min(n_levels, SPAN)):
+                places = _step_all(keys, own, nodes, sets, places)
+            for one in range(ROWS_AT_ONCE):
+                at[which[one]] = uint32(places[one])
         n_levels -= SPAN
-        if n_levels > 0:
-            moving = uint64(0)
-            for place in at:
-                moving |= place ^ uint64(nodes[place + uint64(3)])
-            if moving == uint64(0):
-                break
-    return at
+        n = _drop_arrived(waiting, n, nodes, at) if n_levels > 0 else int64(0)
+
+
+@scalar
+def _drop_arrived(waiting, n, nodes, at):
+    """Keep those of the first n waiting rows that are at no leaf; returns how many these are."""
+    n_left = int64(0)
+    for i in range(n):
+        row = waiting[uint64(i)]
+        place = at[uint64(row)]
+        waiting[uint64(n_left)] = row
+        n_left += place != nodes[uint64(place) + uint64(3)]
+    return n_left
 
 
 @parallel_kernel.part  # inlined among eight rows, it makes trees of one output a third slower

@@ -1,8 +1,8 @@
 """Send rows down finished trees (kernels/predict.py) on the codes of a binned matrix, which serve as keys where they lie.
 
 RUN rows that follow each other choose among the first levels of trees without sets (kernels/top_codes.py). For all rows of a page
-and trees no deeper than that there is nothing else; else what is left below, and rows that do not follow each other, step down
-eight rows together, by a kernel that is called late.
+and trees no deeper than that there is nothing else. Else, by a kernel that is called late, they strike out the leaves of trees
+that have few (kernels/leaf_masks.py); of others, and where rows do not follow each other, eight step down together.
 """
 
 import numpy as np
@@ -12,7 +12,8 @@ from gpuboost.kernels.allocation import empty, zeros
 from gpuboost.kernels.cuda_common import cuda_kernel, n_threads, thread_number
 from gpuboost.kernels.heap_levels import ROWS_AT_ONCE
 from gpuboost.kernels.jit import call_late, claim, inlined_scalar, launch, parallel_kernel, scalar
-from gpuboost.kernels.predict import add_others, descend, lay_out, take_leaf
+from gpuboost.kernels.leaf_masks import find_leaves, lay_out_masks
+from gpuboost.kernels.predict import add_others, lay_out, step_down, take_leaf
 from gpuboost.kernels.scalar import bits_float, code_goes_left
 from gpuboost.kernels.top_codes import MOST_LEVELS, RUN, choose_codes, lay_out_code_tops, n_code_levels
 
@@ -30,7 +31,7 @@ def predict_codes_cpu(columns, n_bins, rows, trees, leaf_values, tree_begin, tre
     column_of, missing_codes = empty(n_bins.size, np.uint32), empty(n_bins.size, np.uint32)
     for feature in range(n_bins.size):
         column_of[feature], missing_codes[feature] = feature, n_bins[feature]
-    nodes, n_levels, _ = lay_out(trees, leaf_values, tree_begin, column_of, missing_codes, False)
+    nodes, n_levels, n_nodes = lay_out(trees, leaf_values, tree_begin, column_of, missing_codes, False)
     shape = tree_begin.size if sets is None else 0, 1 << MOST_LEVELS
     lows, widths = zeros(shape, columns.dtype), zeros(shape, columns.dtype)
     features, places = lay_out_code_tops(nodes, tree_begin[: lows.shape[0]], n_levels, lows, widths)
@@ -43,8 +44,8 @@ def predict_codes_cpu(columns, n_bins, rows, trees, leaf_values, tree_begin, tre
         launch(n_threads, _choose_blocks, args)
     else:
         call_late(_step_blocks_cpu, (
-            counter, columns, rows, nodes, features, lows, widths, places, leaf_values, tree_begin, tree_groups, n_levels, sets,
-            margin, leaves, n_threads,
+            counter, columns, rows, nodes, features, lows, widths, places, leaf_values, tree_begin, tree_groups, n_levels,
+            n_nodes, sets, margin, leaves, n_threads,
         ))  # fmt: skip
 
 
@@ -64,13 +65,17 @@ def _choose_blocks(counter, columns, nodes, features, lows, widths, places, tree
 
 @parallel_kernel
 def step_blocks_cpu(
-    counter, columns, rows, nodes, features, lows, widths, places, leaf_values, tree_begin, tree_groups, n_levels, sets, margin,
-    leaves, n_threads,
+    counter, columns, rows, nodes, features, lows, widths, places, leaf_values, tree_begin, tree_groups, n_levels, n_nodes,
+    sets, margin, leaves, n_threads,
 ):  # fmt: skip
     """Of any rows and trees."""
+    n_rows = rows.size if rows.size > 0 else columns.shape[1]
+    masks, mask_begin = zeros(0, np.uint32), zeros(tree_begin.size + 1, np.int64)
+    if sets is None:
+        masks, mask_begin = lay_out_masks(nodes, 0, tree_begin, n_nodes, n_levels, n_rows, False)
     args = (
-        counter, columns, rows, nodes, features, lows, widths, places, leaf_values, tree_begin, tree_groups, n_levels, sets,
-        margin, leaves,
+        counter, columns, rows, nodes, features, lows, widths, places, masks, mask_begin, leaf_values, tree_begin,
+        tree_groups, n_levels, sets, margin, leaves,
     )  # fmt: skip
     launch(n_threads, _step_blocks, args)
 
@@ -80,10 +85,11 @@ _step_blocks_cpu = step_blocks_cpu.dispatcher
 
 @parallel_kernel.part
 def _step_blocks(
-    counter, columns, rows, nodes, features, lows, widths, places, leaf_values, tree_begin, tree_groups, n_levels, sets, margin,
-    leaves,
+    counter, columns, rows, nodes, features, lows, widths, places, masks, mask_begin, leaf_values, tree_begin, tree_groups,
+    n_levels, sets, margin, leaves,
 ):  # fmt: skip
     own, starts = empty(RUN, np.int64), empty(RUN, np.uint32)
+    left, waiting = empty(RUN, np.uint32), empty(RUN + ROWS_AT_ONCE, np.uint32)
     found, n_rows = zeros((1 << MOST_LEVELS, RUN), columns.dtype), rows.size if rows.size > 0 else columns.shape[1]
     while True:
         begin = claim(counter) * RUN
@@ -95,17 +101,24 @@ def _step_blocks(
             is_run &= own[i] == own[0] + i
         for t in range(tree_begin.size):
             n_left = int64(n_levels[t])
-            if is_run and n == RUN:
+            is_block = is_run and n == RUN
+            if not is_block:
+                starts[:n] = uint32(4) * uint32(tree_begin[t])
+            elif mask_begin[t] < mask_begin[t + 1]:
+                find_leaves(columns, columns.shape[1], own[0], masks, mask_begin[t], left, starts)
+                n_left = int64(0)
+            else:
                 _choose_places(columns, own[0], features[t], lows[t], widths[t], places[t], n_left, found, starts)
                 n_left -= n_code_levels(n_left)
-            else:
-                starts[:n] = uint32(4) * uint32(tree_begin[t])
-            if n_left <= 0 and n == RUN and is_run and leaf_values.shape[1] == 1 and leaves.shape[0] == 0:
+            step_down(columns, own, nodes, sets, n_left, waiting, starts[:n])
+            if is_block and leaf_values.shape[1] == 1 and leaves.shape[0] == 0:
                 _add_values(own[0], 0, starts, nodes, margin[tree_groups[t]])
-            else:
-                _step_on(
-                    columns, own[:n], starts, nodes, sets, t, tree_begin[t], n_left, tree_groups[t], leaf_values, margin, leaves
-                )
+                continue
+            for i in range(n):
+                place = uint64(starts[i])
+                _add_leaf(own[i], t, nodes, tree_begin[t], place, margin[tree_groups[t]], leaves)
+                if leaf_values.shape[1] > 1:
+                    add_others(own[i], place, leaf_values, tree_groups[t], margin)
 
 
 @inlined_scalar
@@ -122,30 +135,6 @@ def _add_values(first, skipped, places, nodes, margin):
     for i in range(skipped, RUN):
         row = uint64(first + i)
         margin[row] = float32(margin[row] + bits_float(nodes[uint64(places[i]) + uint64(1)]))
-
-
-@parallel_kernel.part
-def _step_on(columns, rows, starts, nodes, sets, t, root, n_levels, group, leaf_values, margin, leaves):
-    """Rows go down so many levels of tree t from where they are, and take what they find there."""
-    last = rows.size - 1
-    for i in range(0, rows.size, ROWS_AT_ONCE):
-        j = (i, min(i + 1, last), min(i + 2, last), min(i + 3, last), min(i + 4, last), min(i + 5, last), min(i + 6, last),
-             min(i + 7, last))  # fmt: skip
-        eight = (
-            uint64(rows[j[0]]), uint64(rows[j[1]]), uint64(rows[j[2]]), uint64(rows[j[3]]), uint64(rows[j[4]]),
-            uint64(rows[j[5]]), uint64(rows[j[6]]), uint64(rows[j[7]]),
-        )  # fmt: skip
-        at = (
-            uint64(starts[j[0]]), uint64(starts[j[1]]), uint64(starts[j[2]]), uint64(starts[j[3]]), uint64(starts[j[4]]),
-            uint64(starts[j[5]]), uint64(starts[j[6]]), uint64(starts[j[7]]),
-        )  # fmt: skip
-        ends = descend(columns, eight, nodes, sets, at, n_levels)
-        for k in range(ROWS_AT_ONCE):
-            if i + k < rows.size:
-                _add_leaf(rows[i + k], t, nodes, root, ends[k], margin[group], leaves)
-        if leaf_values.shape[1] > 1:
-            for k in range(min(ROWS_AT_ONCE, rows.size - i)):
-                add_others(rows[i + k], ends[k], leaf_values, group, margin)
 
 
 @scalar

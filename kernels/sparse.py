@@ -42,6 +42,7 @@ from gpuboost.kernels.predict import (
     lay_out,
     lay_out_forest,
     missing_keys,
+    new_walk,
     used_features,
     value_key,
 )
@@ -472,7 +473,7 @@ def _predict_rows(
     margin, leaves, is_large,
 ):  # fmt: skip
     n_rows, absent_key = row_begin.size - 1, value_key(absent, missing)
-    keys = key_columns(forest[-1])
+    keys, walk = key_columns(forest[-1]), new_walk(margin.shape[0])
     _clear_keys(keys, n_words, absent_key)
     while True:
         begin = claim(counter) * ROW_BLOCK
@@ -492,7 +493,7 @@ def _predict_rows(
                     write_key(keys, n_words, place, key)
         if is_full:
             derive_keys(keys, n_words)
-        add_leaves(keys, begin, end - begin, forest, leaf_values, tree_begin, tree_groups, sets, margin, leaves)
+        add_leaves(keys, begin, end - begin, forest, leaf_values, tree_begin, tree_groups, sets, walk, margin, leaves)
         if is_full:
             _clear_keys(keys, n_words, absent_key)
         else:

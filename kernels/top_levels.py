@@ -57,15 +57,18 @@ def split_words(nodes, place, n_words):
 
 
 @parallel_kernel.part
-def lay_out_tops(nodes, n_words, tree_begin, n_levels, heap_begin, with_values):
+def lay_out_tops(nodes, n_words, tree_begin, n_levels, mask_begin, heap_begin, with_values):
     """The words of the first levels of all trees, uint32 (n_trees, WORDS).
 
     nodes : uint32 (4 · n_nodes,), IN. As kernels/predict.lay_out. n_words : of the columns of keys, without those of key + 1.
+    mask_begin : int64 (n_trees + 1,), IN. Of kernels/leaf_masks.lay_out_masks; trees that are laid out there are passed over.
     heap_begin : int64 (n_trees + 1,), IN. Of kernels/heap_levels.lay_out_heaps. If a tree has a heap, splits of it lie below.
     with_values : whether the bits of leaves' values lie below trees that have no more levels; else places of nodes, 4 · number.
     """
     tops, places = zeros((tree_begin.size, WORDS), np.uint32), empty(2 << MOST, np.int64)
     for t in range(tree_begin.size):
+        if mask_begin[t] < mask_begin[t + 1]:
+            continue
         own, n_splits = tops[t], int64(1) << n_top_levels(n_levels[t])
         list_places(nodes, tree_begin[t], n_splits, places)
         for k in range(1, n_splits):

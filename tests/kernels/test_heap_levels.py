@@ -18,10 +18,11 @@ N_ROWS, REPEATS = 203, 43  # of different rows, which are walked in Python; so m
 
 
 def lopsided_tree(rng, depth, side):
-    """A tree that goes on on one side of every split, and ends on the other; it begins with all splits of four levels."""
-    tree = random_tree(rng, 4, 1.0)
+    """A tree that goes on on one side of every split, and ends on the other. It begins with all splits of six levels: it has too
+    many leaves for masks."""
+    tree = random_tree(rng, 6, 1.0)
     at = next(i for i, node in enumerate(tree) if node[0] < 0)
-    for _ in range(depth - 4):
+    for _ in range(depth - 6):
         leaf, left = tree[at], len(tree)
         tree[at] = (int(rng.integers(N_FEATURES)), float(rng.choice(VALUES)), left, int(rng.integers(2)), 0)
         tree += [leaf, (-1, float(np.float32(rng.normal())), -1, 0, -1)]
@@ -82,7 +83,8 @@ def splits_below(flat, root, node):
 @njit
 def count_nodes(trees, leaf_values, tree_begin, columns, keys):
     nodes, n_levels, n_nodes = lay_out(trees, leaf_values, tree_begin, columns, keys, True)
-    return n_nodes, lay_out_heaps(nodes, 64, tree_begin, n_nodes, n_levels, 2**20, True, False)[1]
+    none = np.zeros(tree_begin.size + 1, np.int64)
+    return n_nodes, lay_out_heaps(nodes, 64, tree_begin, n_nodes, n_levels, none, 2**20, True, False)[1]
 
 
 def test_trees_that_grew_together_have_heaps_of_their_own_size():
