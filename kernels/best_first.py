@@ -16,7 +16,7 @@ from gpuboost.kernels.scalar import gain_rank
 from gpuboost.kernels.structs import NO_GAIN
 from gpuboost.kernels.tree_steps import number_nodes, own_scratch, search_frontier, split_nodes
 
-__all__ = ["grow_best_first", "room_for_leaves"]
+__all__ = ["grow_best_first", "room_for_leaves", "stores_and_parts"]
 
 
 @scalar
@@ -25,11 +25,17 @@ def grows_ahead(n_trees, n_threads):
     return n_trees < n_threads
 
 
-def room_for_leaves(n_trees, most_leaves, n_threads):
-    """(n_nodes, n_slots): nodes that there may be, of trees of so many leaves, and histograms that are held of them."""
+def room_for_leaves(n_trees, most_leaves, most_heavy, n_threads):
+    """(n_nodes, n_slots): nodes that there may be, of trees of so many leaves, and histograms that are held of them. most_heavy :
+    parts of a tree's rows that are large enough for one; each is built for such a part, and leaves another."""
     if grows_ahead.py_func(n_trees, n_threads):  # no more than most_leaves splits that are not certain, of each tree
-        return 4 * n_trees * most_leaves, 2 * n_trees * most_leaves
-    return 2 * n_trees * most_leaves, n_trees + n_threads * most_leaves
+        return 4 * n_trees * most_leaves, n_trees * min(2 * most_leaves, most_heavy)
+    return 2 * n_trees * most_leaves, n_threads * min(most_leaves, most_heavy)
+
+
+def stores_and_parts(n_trees, n_threads):
+    """(lists of entries that are held, each of a tree; parts that each is cut into) for kernels/node_entries.py."""
+    return (n_trees, n_threads) if grows_ahead.py_func(n_trees, n_threads) else (n_threads, 1)
 
 
 @parallel_kernel.part
@@ -41,59 +47,57 @@ def grow_best_first(n_leaves, most_leaves, scratch, n_threads, given):
         return _grow_ahead(n_trees, most_leaves, scratch, n_threads, given)
     if most_leaves == 1:
         return n_trees, n_trees
-    roots, room = empty(n_trees, np.int32), 2 * most_leaves
-    for tree in range(n_trees):
-        roots[tree] = tree
-    search_frontier(roots, int64(0), np.bool_(False), scratch, n_threads, given)
-    for tree in range(n_trees):
-        if may_split(given.nodes, tree, given.max_depth):
-            split_nodes(roots[tree : tree + 1], n_trees + tree * room, n_threads, given)
-            n_leaves[tree] = 2
-    launch(n_threads, _grow_trees, (zeros(1, np.int64), n_leaves, room, most_leaves, scratch, given))
-    n_nodes, order = n_trees, empty(n_trees * (room + 1), np.int64)
+    launch(n_threads, _grow_trees, (zeros(1, np.int64), n_leaves, most_leaves, given.hist.shape[0] // n_threads, scratch, given))
+    n_nodes, order = n_trees, empty(n_trees * 2 * most_leaves, np.int64)
     for tree in range(n_trees):
         order[tree] = tree
         for i in range(2 * (n_leaves[tree] - 1)):
-            order[n_nodes] = n_trees + tree * room + i
+            order[n_nodes] = _first_child(tree, n_trees, most_leaves) + i
             n_nodes += 1
     if n_trees > 1:
         number_nodes(order[:n_nodes], given)
     return n_nodes, n_nodes
 
 
+@scalar
+def _first_child(tree, n_trees, most_leaves):
+    """The number that the children of a root begin at: the nodes of each tree have numbers of their own behind the roots."""
+    return n_trees + tree * 2 * (most_leaves - 1)
+
+
 @parallel_kernel.part
-def _grow_trees(thread, counter, n_leaves, n_nodes, n_slots, scratch, given):
-    """Grow one tree after another whose root is split, each in n_nodes numbers of its own behind the roots, and in n_slots
-    histograms of the thread behind those of the roots."""
-    scratch = own_scratch(scratch, thread)
+def _grow_trees(thread, counter, n_leaves, most_leaves, n_slots, scratch, given):
+    """Grow one tree after another, in the thread's share of the histograms."""
+    scratch, n_trees = own_scratch(scratch, thread), n_leaves.size
     while True:
         tree = claim(counter)
-        if tree >= n_leaves.size:
+        if tree >= n_trees:
             return
-        if n_leaves[tree] > 1:
-            begin, first_slot = n_leaves.size + tree * n_nodes, n_leaves.size + thread * n_slots
-            n_leaves[tree] = _grow_tree(begin, first_slot, scratch, given)
+        n_leaves[tree] = _grow_tree(tree, _first_child(tree, n_trees, most_leaves), thread * n_slots, scratch, given)
 
 
 @parallel_kernel.part
-def _grow_tree(begin, first_slot, scratch, given):
-    """Grow one tree on from the root's children, begin and the next one; returns how many leaves it has."""
+def _grow_tree(root, end, first_slot, scratch, given):
+    """Grow one tree, whose next node gets the number ``end``; returns how many leaves it has."""
     max_depth, max_leaves, nodes = given.max_depth, given.max_leaves, given.nodes
-    frontier, best, end, n_leaves = empty(2, np.int32), empty(1, np.int32), begin + 2, int64(2)
-    waiting = [(NO_GAIN, begin)]  # leaves that may be split, best first, the older of equals
-    waiting.pop()
-    while n_leaves != max_leaves:
-        if max_depth == 0 or nodes[end - 1].depth < max_depth:  # else they may not be split any more
-            frontier[0], frontier[1] = end - 2, end - 1
-            search_frontier(frontier, first_slot + n_leaves - 2, np.bool_(True), scratch, int64(1), given)
-        for node in range(end - 2, end):
-            if may_split(nodes, node, max_depth):
-                heappush(waiting, (-gain_rank(nodes[node].gain), node))
-        if len(waiting) == 0:
-            break
+    frontier, best, siblings, n_leaves = empty(1, np.int32), empty(1, np.int32), empty(2, np.int32), int64(1)
+    frontier[0] = root
+    slot = first_slot + search_frontier(frontier, int64(first_slot), np.bool_(False), scratch, int64(1), given)
+    waiting = [(NO_GAIN, int64(root))]  # leaves that may be split, best first, the older of equals
+    if not may_split(nodes, root, max_depth):
+        waiting.pop()
+    while len(waiting) > 0:
         best[0] = heappop(waiting)[1]
         split_nodes(best, end, int64(1), given)
         n_leaves, end = n_leaves + 1, end + 2
+        if n_leaves == max_leaves:
+            break
+        if max_depth == 0 or nodes[end - 1].depth < max_depth:  # else they may not be split any more
+            siblings[0], siblings[1] = end - 2, end - 1
+            slot += search_frontier(siblings, slot, np.bool_(True), scratch, int64(1), given)
+        for node in range(end - 2, end):
+            if may_split(nodes, node, max_depth):
+                heappush(waiting, (-gain_rank(nodes[node].gain), node))
     return n_leaves
 
 
@@ -106,8 +110,7 @@ def _grow_ahead(n_trees, most_leaves, scratch, n_threads, given):
         frontier, subtract = empty(n_nodes - begin, np.int32), held > 0
         for i in range(frontier.size):
             frontier[i] = begin + i
-        search_frontier(frontier, held, subtract, scratch, n_threads, given)
-        held += frontier.size // 2 if subtract else frontier.size
+        held += search_frontier(frontier, held, subtract, scratch, n_threads, given)
         chosen, places = empty(n_nodes, np.int32), empty(n_nodes, np.int32)
         n_chosen = select_lossguide(n_trees, nodes, max_depth, max_leaves, chosen, places)[0]
         split_nodes(chosen[:n_chosen], n_nodes, n_threads, given)

@@ -143,7 +143,7 @@ def _walk_columns(
     walks, touched, bests = walks[thread], touched[thread], bests[thread]
     gathered, low_gathered = gathered[thread], low_gathered[thread]
     for i in range(walks.size):
-        _start_node(walks[i], bests[i], searched[i], scales, penalty, gain_of)
+        start_node(walks[i], bests[i], searched[i], scales, penalty, gain_of)
     while True:
         column = claim(counter)
         if column >= features.size:
@@ -170,18 +170,18 @@ def _walk_columns(
             walk, best, node = walks[touched[t]], bests[touched[t]], searched[touched[t]]
             if is_kept.size <= 1 or is_kept[touched[t]]:
                 if only_code >= 0 and only_code != missing_code:  # as in one-hot columns: the first walk has summed the entries
-                    _meet_absent(walk, best, only_code, absent_code, scales, penalty, gain_of, parameters)
-                    _try_split(walk, best, only_code, scales, penalty, gain_of, parameters)
+                    meet_absent(walk, best, only_code, absent_code, scales, penalty, gain_of, parameters)
+                    try_split(walk, best, only_code, scales, penalty, gain_of, parameters)
                     walk.code = only_code
                     walk.grad += node.grad - walk.missing_grad - walk.absent_grad
                     walk.hess += node.hess - walk.missing_hess - walk.absent_hess
-                _meet_absent(walk, best, missing_code, absent_code, scales, penalty, gain_of, parameters)
+                meet_absent(walk, best, missing_code, absent_code, scales, penalty, gain_of, parameters)
                 # All present rows against the missing ones.
-                _try_split(walk, best, int64(-1), scales, penalty, gain_of, parameters)
+                try_split(walk, best, int64(-1), scales, penalty, gain_of, parameters)
 
 
 @parallel_kernel.part
-def _start_node(walk, best, node, scales, penalty, gain_of):
+def start_node(walk, best, node, scales, penalty, gain_of):
     reg_lambda, alpha, max_delta_step = penalty[0], penalty[1], penalty[2]
     walk.feature = int32(-1)
     walk.total_grad, walk.total_hess = node.grad * scales[0], node.hess * scales[1]
@@ -202,7 +202,7 @@ def _gather(rows, places, low_pairs, gathered, low_gathered):
 
 
 @scalar
-def _pair(place, low_pair, is_low):
+def unpack_pair(place, low_pair, is_low):
     """Gradient and hessian of packed pairs (kernels/quantise.py)."""
     pair = int32(place & int64(0xFFFFFFFF))
     grad, hess = int64(pair >> int32(16)), int64(pair) & int64(0xFFFF)
@@ -233,7 +233,7 @@ def _sum_entries(
                 walk.missing_grad, walk.missing_hess = int64(0), int64(0)
                 touched[n_touched] = i
                 n_touched += 1
-            grad, hess = _pair(gathered[e], low_gathered[e], is_low)
+            grad, hess = unpack_pair(gathered[e], low_gathered[e], is_low)
             walk.absent_grad -= grad
             walk.absent_hess -= hess
             walk.n_absent -= int64(1)
@@ -276,34 +276,34 @@ def _walk(
             if code != walk.code:
                 if is_kept.size <= 1 or is_kept[i]:
                     if code > absent_code:
-                        _meet_absent(walk, bests[i], code, absent_code, scales, penalty, gain_of, parameters)
+                        meet_absent(walk, bests[i], code, absent_code, scales, penalty, gain_of, parameters)
                     if walk.code >= 0 and (
-                        _may_win(walk, walk.grad, walk.hess, grad_unit, hess_unit, reg_lambda, smallest)
-                        or (walk.has_missing != 0 and _may_win(
+                        may_win(walk, walk.grad, walk.hess, grad_unit, hess_unit, reg_lambda, smallest)
+                        or (walk.has_missing != 0 and may_win(
                             walk, walk.grad + walk.missing_grad, walk.hess + walk.missing_hess, grad_unit, hess_unit, reg_lambda,
                             smallest,
                         ))
                     ):  # fmt: skip
-                        _try_split(walk, bests[i], code, scales, penalty, gain_of, parameters)
+                        try_split(walk, bests[i], code, scales, penalty, gain_of, parameters)
                 walk.code = code
-            grad, hess = _pair(gathered[e], low_gathered[e], is_low)
+            grad, hess = unpack_pair(gathered[e], low_gathered[e], is_low)
             walk.grad += grad
             walk.hess += hess
     return n_touched
 
 
 @parallel_kernel.part
-def _meet_absent(walk, best, code, absent_code, scales, penalty, gain_of, parameters):
+def meet_absent(walk, best, code, absent_code, scales, penalty, gain_of, parameters):
     """Where absent cells are zeros, a node's rows without an entry come before its first entry of a larger code."""
     if code > absent_code and walk.code < absent_code and walk.n_absent > 0:
-        _try_split(walk, best, absent_code, scales, penalty, gain_of, parameters)
+        try_split(walk, best, absent_code, scales, penalty, gain_of, parameters)
         walk.code = absent_code
         walk.grad += walk.absent_grad
         walk.hess += walk.absent_hess
 
 
 @scalar
-def _may_win(walk, left_grad, left_hess, grad_unit, hess_unit, reg_lambda, smallest):
+def may_win(walk, left_grad, left_hess, grad_unit, hess_unit, reg_lambda, smallest):
     """Whether a split needs a closer look. No weight within bounds scores higher than the best, so it holds there, too."""
     gl, hl = float64(left_grad) * grad_unit, float64(left_hess) * hess_unit
     reaches = score_reaches(gl, hl, walk.total_grad, walk.total_hess, reg_lambda, walk.bar)
@@ -311,7 +311,7 @@ def _may_win(walk, left_grad, left_hess, grad_unit, hess_unit, reg_lambda, small
 
 
 @parallel_kernel.part
-def _try_split(walk, best, next_code, scales, penalty, gain_of, parameters):
+def try_split(walk, best, next_code, scales, penalty, gain_of, parameters):
     """The split after walk.code, if any, with the missing rows left, then right; present rows must lie on the left."""
     if walk.code >= 0 and walk.hess > 0:
         _try_side(
@@ -326,7 +326,7 @@ def _try_split(walk, best, next_code, scales, penalty, gain_of, parameters):
 def _try_side(walk, best, left_grad, left_hess, default_left, next_code, scales, penalty, gain_of, parameters):
     reg_lambda, alpha, max_delta_step = penalty[0], penalty[1], penalty[2]
     smallest = larger(penalty[3], scales[1])  # min_child_weight, or one unit of fixed point: integer H > 0
-    if not _may_win(walk, left_grad, left_hess, scales[0], scales[1], reg_lambda, smallest):
+    if not may_win(walk, left_grad, left_hess, scales[0], scales[1], reg_lambda, smallest):
         return
     gl, hl = left_grad * scales[0], left_hess * scales[1]
     gr, hr = walk.total_grad - gl, walk.total_hess - hl

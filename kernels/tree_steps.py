@@ -23,6 +23,7 @@ from gpuboost.kernels.histogram import (
     subtract_histograms_cpu,
 )
 from gpuboost.kernels.jit import call_late, parallel_kernel
+from gpuboost.kernels.light_nodes import choose_light, search_light
 from gpuboost.kernels.nodes import apply_splits, choose_built
 from gpuboost.kernels.packing import build_unpacked_cpu, mark_packed_rows_cpu
 from gpuboost.kernels.partition import list_chunks, mark_rows_cpu, move_rows_cpu, place_children
@@ -34,12 +35,13 @@ __all__ = ["GIVEN", "SCRATCH", "number_nodes", "own_scratch", "search_frontier",
 
 GIVEN = namedtuple("GIVEN", (
     "max_depth", "max_leaves", "nodes", "sums", "left_sums", "cats", "counts", "segments", "rows", "is_left", "words",
-    "columns", "packing", "sparse", "codes_per_word", "stride", "lanes", "n_bins", "gpair", "by_row", "n_limbs",
+    "columns", "packing", "sparse", "light_rows", "codes_per_word", "stride", "lanes", "n_bins", "gpair", "by_row", "n_limbs",
     "hist", "offsets", "features", "monotone", "scales", "inverse_scales", "first_output", "reg_lambda", "alpha",
     "max_delta_step", "min_child_weight", "weights", "member", "key", "n_level", "n_node", "columns_of_sets", "rules",
 ))  # fmt: skip
 SCRATCH = namedtuple("SCRATCH", (
-    "private", "planes", "pairs", "prefix_grad", "prefix_hess", "gains", "bins", "order", "keys",
+    "private", "planes", "pairs", "prefix_grad", "prefix_hess", "gains", "bins", "order", "keys", "light_sums",
+    "light_bits",
 ))  # fmt: skip
 
 _build, _build_packed = build_histograms_cpu.dispatcher, build_packed_cpu.dispatcher
@@ -56,24 +58,28 @@ def own_scratch(scratch, thread):
     own = slice(thread, thread + 1)
     return SCRATCH(
         scratch.private[own], scratch.planes[own], scratch.pairs[own], scratch.prefix_grad[own], scratch.prefix_hess[own],
-        scratch.gains[own], scratch.bins[own], scratch.order[own], scratch.keys[own],
+        scratch.gains[own], scratch.bins[own], scratch.order[own], scratch.keys[own], scratch.light_sums[own],
+        scratch.light_bits[own],
     )  # fmt: skip
 
 
 @parallel_kernel.part
 def search_frontier(frontier, held, subtract, scratch, n_threads, given):
-    """Find the best splits of a frontier's nodes. held, subtract : choose_built's first_slot and subtract."""
+    """Find the best splits of a frontier's nodes. held, subtract : choose_built's first_slot and subtract. Returns how many
+    histograms have been built."""
+    pairs = frontier
+    if subtract and given.light_rows > 0:
+        pairs, frontier, light = choose_light(frontier, given)
+        if light.size > 0:
+            _search_light(given.sparse, light, scratch, n_threads, given)
+        if frontier.size == 0:
+            return int64(0)
     n, n_features, of_sets = frontier.size, given.features.size, given.columns_of_sets
-    build, parents = empty(n, np.int32), empty(n, np.int32)
-    n_built = choose_built(frontier, given.nodes, given.counts, held, subtract, build, parents)
+    build, parents = empty(pairs.size, np.int32), empty(pairs.size, np.int32)
+    n_built = int64(choose_built(pairs, given.nodes, given.counts, held, subtract, build, parents))
     parents = parents[: n_built if subtract else 0]
     _build_histograms(given.hist, given.packing, given.sparse, build[:n_built], parents, held, scratch, n_threads, given)
-    is_masked = given.n_node < n_features or given.member.shape[0] > 0
-    mask = empty((n if is_masked else 0, n_features), np.uint8)
-    if is_masked:
-        call_late(mask_features_cpu, (
-            frontier, given.nodes, given.features, given.weights, given.member, given.key, given.n_level, given.n_node, mask
-        ))  # fmt: skip
+    mask = _mask(frontier, given)
     every_bin, parameters = empty((0, 0), np.uint8), empty(0, np.float64)
     candidates = empty((n, count_blocks(n, n_features, n_threads)), CANDIDATE)
     call_late(_evaluate, (
@@ -84,6 +90,27 @@ def search_frontier(frontier, held, subtract, scratch, n_threads, given):
     ))  # fmt: skip
     if of_sets.size > 0:
         _search_sets(given.hist, frontier, mask, scratch, n_threads, given)
+    return n_built
+
+
+@parallel_kernel.part
+def _search_light(sparse, light, scratch, n_threads, given):
+    """sparse : of given; numba leaves out what does not fit the shape of an argument, not of a field."""
+    if len(sparse) > 0:
+        search_light(sparse, light, _mask(light, given), scratch, n_threads, given)
+
+
+@parallel_kernel.part
+def _mask(frontier, given):
+    """The features that nodes may split on, as column_sampling.py masks them; without rows all."""
+    n_features = given.features.size
+    is_masked = given.n_node < n_features or given.member.shape[0] > 0
+    mask = empty((frontier.size if is_masked else 0, n_features), np.uint8)
+    if is_masked:
+        call_late(mask_features_cpu, (
+            frontier, given.nodes, given.features, given.weights, given.member, given.key, given.n_level, given.n_node, mask
+        ))  # fmt: skip
+    return mask
 
 
 @parallel_kernel.part

@@ -25,10 +25,10 @@ __all__ = ["grow_trees_cpu"]
 @parallel_kernel
 def grow_trees_cpu(
     key, n_grown, best_first, most_leaves, first_depth, n_leaves, max_depth, max_leaves, nodes, sums, left_sums, cats, counts,
-    segments, rows, is_left, words, columns, packing, sparse, codes_per_word, stride, lanes, private, planes, pairs, n_bins,
-    gpair, by_row, n_limbs, hist, offsets, features, monotone, scales, first_output, reg_lambda, alpha, max_delta_step,
+    segments, rows, is_left, words, columns, packing, sparse, light_rows, codes_per_word, stride, lanes, private, planes, pairs,
+    n_bins, gpair, by_row, n_limbs, hist, offsets, features, monotone, scales, first_output, reg_lambda, alpha, max_delta_step,
     min_child_weight, weights, member, n_level, n_node, columns_of_sets, rules, prefix_grad, prefix_hess, gains, bins, order,
-    keys, n_threads,
+    keys, light_sums, light_bits, n_threads,
 ):  # fmt: skip
     """Grow trees from their roots, which are the first nodes.
 
@@ -41,17 +41,18 @@ def grow_trees_cpu(
     scales : float64 (n_outputs, 2), IN, from float to fixed point.
     columns, packing : of packed records these and what build_unpacked_cpu says; else () beside the columns.
     sparse : of a page without records row_begin, row_end, cells and zero_bins of build_sparse_histograms_cpu, and cells, offsets
-        and absent of mark_sparse_rows_cpu; else ().
+        and absent of mark_sparse_rows_cpu; else (). light_rows : of a node without a histogram, if it has a sibling that has one
+        (light_nodes.py); 0: none.
     key, weights, member, n_level, n_node : as mask_features_cpu. columns_of_sets, rules, order, keys : columns and so on of
         evaluate_category_splits; none without categories. The others as the kernels have them that are called.
     """
     given = GIVEN(
         max_depth, max_leaves, nodes, sums, left_sums, cats, counts, segments, rows, is_left, words, columns, packing,
-        sparse, codes_per_word, stride, lanes, n_bins, gpair, by_row, n_limbs, hist, offsets, features, monotone, scales,
-        1.0 / scales, first_output, reg_lambda, alpha, max_delta_step, min_child_weight, weights, member, key, n_level, n_node,
-        columns_of_sets, rules,
+        sparse, light_rows, codes_per_word, stride, lanes, n_bins, gpair, by_row, n_limbs, hist, offsets, features, monotone,
+        scales, 1.0 / scales, first_output, reg_lambda, alpha, max_delta_step, min_child_weight, weights, member, key, n_level,
+        n_node, columns_of_sets, rules,
     )  # fmt: skip
-    scratch = SCRATCH(private, planes, pairs, prefix_grad, prefix_hess, gains, bins, order, keys)
+    scratch = SCRATCH(private, planes, pairs, prefix_grad, prefix_hess, gains, bins, order, keys, light_sums, light_bits)
     if best_first:
         n_grown[0], n_grown[1] = grow_best_first(n_leaves, most_leaves, scratch, n_threads, given)
     else:

@@ -182,6 +182,31 @@ def test_leaves_of_sparse_tables(params, absent, n_threads, calls, use_backend, 
 
 
 @pytest.mark.parametrize("n_threads", [1, 2])
+@pytest.mark.parametrize("absent", ["missing", "zero"])
+@pytest.mark.parametrize("params", [{}, {"subsample": 0.5, "colsample_bytree": 0.5}, CLASSES, {"colsample_bynode": 0.5},
+                                    {"monotone_constraints": (1, -1, 1, *297 * (0,))}, {"min_child_weight": 0.0}])  # fmt: skip
+@pytest.mark.parametrize("light_rows, is_refined", [(N_ROWS, False), (150, False), (10, False), (150, True)])
+def test_nodes_of_few_rows(params, absent, light_rows, is_refined, n_threads, calls, use_backend, monkeypatch):
+    """All nodes but roots are light, or some, or few; with stored cells that are missing, and values that repeat."""
+    X, rng = sparse_table(), np.random.default_rng(8)
+    X.data = np.where(rng.random(X.nnz) < 0.1, np.nan, np.ceil(8 * X.data) - 4).astype(np.float32)
+    y = 5 * np.nansum(X[:, :20].toarray(), axis=1) + table()[1]
+    weight = 10.0 ** rng.uniform(-6, 6, N_ROWS) if is_refined else np.arange(N_ROWS) % 3 / 2
+    tables, make_room = [], CpuTrees._light_rows
+
+    def make():
+        tables.append(gb.DMatrix(X, labels(params, y), weight=weight, sparse_absent=absent))
+        return tables[-1]
+
+    monkeypatch.setattr("gpuboost.backend.cpu.training.CODES_PER_THREAD", 1)
+    monkeypatch.setattr(CpuTrees, "_light_rows", lambda trees: light_rows if make_room(trees) > 0 else 0)
+    params = {"grow_policy": "lossguide", "max_leaves": 25, "max_depth": 0, **params}
+    model = check_call(params, n_threads, False, calls, use_backend, monkeypatch, make)
+    assert all(dtrain.any_binned().representation is Representation.SPARSE for dtrain in tables)
+    assert max(tree.n_leaves for tree in model.trees) > 10
+
+
+@pytest.mark.parametrize("n_threads", [1, 2])
 @pytest.mark.parametrize("grow_policy", ["depthwise", "lossguide"])
 def test_sets_of_sparse_tables(grow_policy, n_threads, calls, use_backend, monkeypatch):
     """Of columns of categories a sparse table has no sorted columns to walk."""

@@ -43,7 +43,7 @@ LAST_NODES = 4  # for each thread
 ROOM_FOR_ROUNDS = 1536  # nodes, of rounds that are grown in one call; with 4096 1,000 × 7 take as long and 2 MB more
 BIN_VISITS = 1  # entries that a walk over columns visits in the time that histograms take for one bin of one node; half of it,
 CACHED_BINS = 2**17  # where a node has so few that they stay in a cache, and all nodes' take little memory: 2 MB
-COLUMN_VISITS = 5  # entries that it visits in the time of one column of two nodes
+LIGHT_VISITS = 6  # bins of a histogram that it costs to look at a cell of a node without one
 
 
 class CpuTrees(Trees):
@@ -94,6 +94,7 @@ class CpuTrees(Trees):
             self._order, self._keys = np.empty((n_threads, n_ordered), np.int32), np.empty((n_threads, n_ordered), np.float64)
             self._gains, self._bins = np.empty((n_threads, 3, most), np.float64), np.empty((n_threads, most), np.int32)
         self._rules = category_rules(params)
+        self._light = np.zeros((n_threads, 0, 2), np.int64), np.zeros((n_threads, 0), np.uint64)
         self._flat: FlatTrees | None = None  # the trees grown last, once somebody has asked for them
         has_steps = (
             self._has_histograms(pages) and len(pages) == 1 and binned.pages.is_resident and params.proposals is None
@@ -178,14 +179,15 @@ class CpuTrees(Trees):
         """The arguments of grow_trees_cpu behind n_grown; None where it does not grow these trees."""
         n_trees, arrays, page, gradients = len(self.first_output), self.arrays, self._pages[0], self._gradients
         columns, penalty = self.plan.columns, self.plan.penalty
-        most, first_depth = most_leaves(max_depth, max_leaves, page.n_rows), 0
+        most, first_depth, light_rows = most_leaves(max_depth, max_leaves, page.n_rows), 0, 0
         if self._binned.packing is not None and gradients.is_refined:
             return None
-        if self._binned.representation is Representation.SPARSE and self._walk is not None:
-            if not best_first or not self._is_less_work_by_pairs(self._walk):
-                return None  # a walk is, or may be for some levels
+        if self._binned.representation is Representation.SPARSE and self._walk is not None and not best_first:
+            return None  # levels may be walks
         if best_first:
-            n_nodes, n_slots = room_for_leaves(n_trees, most, self._n_threads)
+            light_rows = self._light_rows()
+            most_heavy = max(page.n_rows // (light_rows + 1), 1)
+            n_nodes, n_slots = room_for_leaves(n_trees, most, most_heavy, self._n_threads)
             n_held, capacity = n_slots, self._leaves_capacity
         else:
             first_depth = max_depth = max_depth or most
@@ -199,16 +201,29 @@ class CpuTrees(Trees):
         if n_slots > capacity or n_nodes * arrays.cats.shape[1] > WHOLE_NODES:
             return None
         arrays.reserve(n_nodes)
-        words, of_table = self._table.in_one_page()
+        words, (columns_read, packing, cells, *records) = self._table.in_one_page()
         hist = self._whole_histograms(n_held, words)
         return (
             best_first, most, first_depth, self._n_leaves, max_depth, max_leaves, arrays.nodes, arrays.sums, arrays.left_sums,
-            arrays.cats, arrays.counts, arrays.segments[0], page.lists, page.marks, words, *of_table, self._cuts.n_bins,
-            page.gpair, page.by_row, gradients.n_limbs, hist, columns.offsets, columns.features, self.monotone, gradients.scales,
-            self.first_output, penalty.reg_lambda, penalty.reg_alpha, penalty.max_delta_step, penalty.min_child_weight,
-            self._feature_weights, self._member, *self._node_counts(), self._columns_of_sets(columns), self._rules, *self._prefix,
-            self._gains, self._bins, self._order, self._keys, self._n_threads,
+            arrays.cats, arrays.counts, arrays.segments[0], page.lists, page.marks, words, columns_read, packing, cells,
+            light_rows, *records, self._cuts.n_bins, page.gpair, page.by_row, gradients.n_limbs, hist, columns.offsets,
+            columns.features, self.monotone, gradients.scales, self.first_output, penalty.reg_lambda, penalty.reg_alpha,
+            penalty.max_delta_step, penalty.min_child_weight, self._feature_weights, self._member, *self._node_counts(),
+            self._columns_of_sets(columns), self._rules, *self._prefix, self._gains, self._bins, self._order, self._keys,
+            *self._light, self._n_threads,
         )  # fmt: skip
+
+    def _light_rows(self) -> int:
+        """Rows up to which nodes of a sparse table have no histogram (kernels/light_nodes.py)."""
+        if self._binned.representation is not Representation.SPARSE or self._walk is None or self.leaf_size > 1:
+            return 0
+        n_cells = int(self._cuts.offsets[-1]) + self._cuts.n_features
+        if self._light[0].shape[1] < n_cells:
+            shape = self._n_threads, n_cells // 64 + 1
+            self._light = np.zeros((self._n_threads, n_cells, 2), np.int64), np.zeros(shape, np.uint64)
+        columns = self.plan.columns
+        n_rows, n_entries = self._pages[0].n_rows, max(self._walk.n_entries(columns), 1)
+        return int(columns.offsets[-1]) * n_rows // (LIGHT_VISITS * n_entries)
 
     def _whole_histograms(self, n: int, words: np.ndarray) -> np.ndarray:
         """Room for n histograms: packed ones where the sums of all rows are certain to stay within 32 bits, and these, which have
@@ -346,14 +361,6 @@ class CpuTrees(Trees):
         n_bins = int(self.plan.columns.offsets[-1])
         n_visits = n_frontier * n_bins * BIN_VISITS // (2 if n_bins <= CACHED_BINS else 1)
         return self._binned.representation is Representation.SORTED or n_visits > self._walk.n_entries(self.plan.columns)
-
-    def _is_less_work_by_pairs(self, walk: ColumnWalk) -> bool:
-        """Whether histograms of two nodes, one of them by subtraction, are less work than a walk."""
-        # One thread of an AMD EPYC, ms a round of 31 or 63 leaves, by walks as a rule -> so: 20,000 × 2,000, one cell in 200
-        # stored, 65 -> 33; 5,000 × 300, three in 100, 14 -> 6.8; 100,000 × 2,000, one in 100, 360 -> 117; but of columns with few
-        # bins, 5,000 × 60,000, one in 1,000, 530 -> 725.
-        columns = self.plan.columns
-        return int(columns.offsets[-1]) // 2 + COLUMN_VISITS * len(columns.features) < walk.n_entries(columns)
 
     def walk_columns(self) -> None:
         assert self._walk is not None
