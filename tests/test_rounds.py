@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+import scipy.sparse
 
 import gpuboost as gb
 from gpuboost.backend import CpuBackend
@@ -112,6 +113,34 @@ def test_packed_records(rounds):
     assert digest(train({}, gb.DMatrix(X, y)).model) == at_once
 
 
+OF_SETS = {
+    **{name: AT_ONCE[name] for name in ("plain", "logistic", "weighed", "counts", "classes", "vector leaves", "leaves")},
+    "one-hot": {"max_cat_to_onehot": 50}, "a given brake": {"cat_noise": 0.5}, "no brake": {"cat_noise": 0.0},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("n_threads", [1, 2])
+@pytest.mark.parametrize("n_categories, is_sparse", [(12, False), (150, False), (12, True)])
+@pytest.mark.parametrize("params", OF_SETS.values(), ids=OF_SETS)
+def test_sets_of_categories(params, n_categories, is_sparse, n_threads, rounds, use_backend):
+    """Whose brake is chosen anew for each round: they are those of rounds that come one by one."""
+    (X, y), rng, models = table(), np.random.default_rng(2), []
+    X[:, :2] = rng.integers(0, n_categories, (N_ROWS, 2))
+    y = y + 2 * (X[:, 0] % 3 == 1) - (X[:, 1] % 5 > 2)
+    if is_sparse:
+        others = scipy.sparse.random(N_ROWS, 300, 0.02, "csr", np.float32, rng)
+        X = scipy.sparse.hstack([scipy.sparse.csr_matrix(np.nan_to_num(X)), others], "csr")
+    types = ["c", "c"] + ["float"] * (X.shape[1] - 2)
+    dtrain = gb.DMatrix(X, labels(params, y), weight=1 + np.arange(N_ROWS) % 3, feature_types=types)
+    for rounds.allowed, threads in ((True, n_threads), (False, 1)):
+        use_backend(CpuBackend(threads))
+        booster = train(params, dtrain)
+        models.append(booster.model)
+        assert sum(rounds) == N_ROUNDS * rounds.allowed
+        rounds.clear()
+    assert digest(models[0]) == digest(models[1]) and any(tree.sets is not None for tree in models[0].trees)
+
+
 @pytest.mark.parametrize("params", ONE_BY_ONE.values(), ids=ONE_BY_ONE)
 def test_what_it_has_no_step_for_comes_one_by_one(params, rounds):
     X, y = table()
@@ -119,14 +148,12 @@ def test_what_it_has_no_step_for_comes_one_by_one(params, rounds):
     assert not any(rounds)
 
 
-@pytest.mark.parametrize("kind", ["large", "zero weight", "pages", "categories", "watched", "callback", "own"])
+@pytest.mark.parametrize("kind", ["large", "zero weight", "pages", "watched", "callback", "own"])
 def test_tables_and_uses_that_it_is_not_for(kind, rounds, monkeypatch):
     X, y = table()
     if kind == "large":
         monkeypatch.setattr("gpuboost.backend.cpu.training.WORK_AT_ONCE", 2**15 * 15)
     given = {"weight": np.arange(len(y)) % 2} if kind == "zero weight" else {}
-    if kind == "categories":
-        given["feature_types"] = ["float"] * 3 + ["c"] + ["float"] * 2
     dtrain = gb.QuantileDMatrix(X, y, page_rows=300) if kind == "pages" else gb.DMatrix(X, y, **given)
     uses = {
         "watched": {"evals": [(dtrain, "train")]}, "callback": {"callbacks": [gb.callback.TrainingCallback()]},

@@ -49,10 +49,14 @@ NODES_AT_ONCE = 2048  # that wait to become trees of the model. 1,000 × 7, one 
 
 def busy_threads(binned: BinnedMatrix, n_outputs: int, n_threads: int) -> int:
     """How many of n_threads a training on this table, of so many outputs, keeps busy."""
-    n_categories = 0
-    if binned.cuts.categorical is not None:
-        n_categories = int(np.clip(binned.cuts.n_categories, 0, binned.n_rows).sum())
-    return max(1, min(n_threads, n_outputs * (binned.n_codes + CATEGORY_CODES * n_categories) // CODES_PER_THREAD))
+    return max(1, min(n_threads, n_outputs * _n_codes(binned) // CODES_PER_THREAD))
+
+
+def _n_codes(binned: BinnedMatrix) -> int:
+    """Of a table, and what sets of categories are as much work as."""
+    if binned.cuts.categorical is None:
+        return binned.n_codes
+    return binned.n_codes + CATEGORY_CODES * int(np.clip(binned.cuts.n_categories, 0, binned.n_rows).sum())
 
 
 def trainings_abreast(n_plans: int, rows: TrainingRows, params: Params, n_threads: int) -> int:
@@ -115,9 +119,8 @@ class CpuTraining(Training[Grown]):
                 rows, leaf_alphas, self.margin, self.gradients, self.trees, self._pages, n_threads
             )
         is_whole = len(self._pages) == 1 and not len(self._pages[0].idle) and self.leaf_quantiles is None
-        is_whole &= binned.cuts.categorical is None  # sets are kept round by round, and their brake is chosen anew
         self._may_grow_rounds, self._rounds_alone = is_whole, 0
-        self._n_rows, self._tree_work = binned.n_rows, binned.n_codes + ROW_WORK * binned.n_rows + TREE_WORK
+        self._n_rows, self._tree_work = binned.n_rows, _n_codes(binned) + ROW_WORK * binned.n_rows + TREE_WORK
 
     def start_round(self, plan: Round) -> None:
         plan.require_outputs(self._first_outputs[plan.first_tree :][: len(plan.trees)], self._leaf_size)

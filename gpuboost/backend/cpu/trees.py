@@ -156,16 +156,22 @@ class CpuTrees(Trees):
         room, leaf_size = len(arrays.nodes) + ROOM_FOR_ROUNDS, self.leaf_size
         ends, grown, covers = np.empty(n_rounds, np.int64), np.empty(room, NODE), np.empty(room, np.float64)
         weights, leaf_values = np.empty((2, room, leaf_size), np.float32)
+        cats, params = np.empty((room, arrays.cats.shape[1]), np.uint32), self._params
+        noise = np.array([params.usual_cat_noise, params.chance] if self.plan.chooses_noise else [], np.float64)
         n_grown = grow_rounds_cpu(
             self.plan.number, gradients.seed, *gradients.to_compute(objective), gradients.scales, gradients.n_limbs, page.gpair,
-            page.by_row, self._n_leaves, self.first_output, arrays.nodes, arrays.sums, arrays.counts, arrays.segments[0],
-            page.lists, of_trees, penalty.reg_lambda, penalty.reg_alpha, penalty.max_delta_step, penalty.min_child_weight,
-            penalty.gamma, self.plan.learning_rate, self._most_found, ends, grown, weights, leaf_values, covers,
-            self._n_threads,
+            page.by_row, self._n_leaves, self.first_output, arrays.nodes, arrays.sums, arrays.cats, arrays.counts,
+            arrays.segments[0], page.lists, of_trees, noise, self._rules, penalty.reg_lambda, penalty.reg_alpha,
+            penalty.max_delta_step, penalty.min_child_weight, penalty.gamma, self.plan.learning_rate, self._most_found, ends,
+            grown, cats, weights, leaf_values, covers, self._n_threads,
         )  # fmt: skip
         bounds = [0, *ends[:n_grown].tolist()]
         parts = [slice(*both) for both in zip(bounds, bounds[1:])]
-        return [Grown(len(self.first_output), grown[own], leaf_values[own], weights[own], covers[own]) for own in parts]
+        has_sets, n_trees = self._cuts.categorical is not None, len(self.first_output)
+        return [
+            Grown(n_trees, grown[own], leaf_values[own], weights[own], covers[own], cats[own] if has_sets else None)
+            for own in parts
+        ]
 
     def grow_at_once(self, max_depth: int, max_leaves: int, best_first: bool) -> bool:
         if (of_trees := self._whole_trees(max_depth, max_leaves, best_first)) is None:
