@@ -64,6 +64,7 @@ from gpuboost.kernels.cuda_common import (
 )
 from gpuboost.kernels.jit import claim, launch, parallel_kernel, scalar
 from gpuboost.kernels.scalar import gain_rank, larger, smaller
+from gpuboost.kernels.short_sorts import sort_order
 from gpuboost.kernels.structs import CATEGORICAL, EMPTY_WORDS, NO_GAIN
 
 ROOT_UNITS = 2.0**20  # of a root in sums, which are integers: they do not depend on their order, and √(K·H) < 2^40
@@ -168,7 +169,7 @@ def evaluate_category_splits(gain):
     columns : int32 (m,), IN. Which of the histograms' features are categories, ascending.
     rules : CATEGORY_RULES (1,), IN.
     gains : float64 (n, m), choices : int64 (n, m), SCRATCH. The best of each feature.
-    order : int32 (n_threads, ≥ categories of any), keys : float64, same shape, SCRATCH.
+    order : int32 (n_threads, ≥ categories of any, and ≥ short_sorts.ROOM), keys : float64, same shape, SCRATCH.
     """
 
     def evaluate_category_splits_cpu(
@@ -240,7 +241,7 @@ def _order_categories(hist, units, mean, least, takes_one, smooth, rules, most, 
     if not takes_one and most <= FEW and n_held >= MANY * most:
         sort_ends(most, order[:n_held], keys[:n_held])
     elif not takes_one:
-        order[:n_held] = order[:n_held][np.argsort(keys[:n_held], kind="mergesort")]  # stable: ties by category
+        sort_order(n_held, order, keys)  # stable: ties by category
     return n_held
 
 

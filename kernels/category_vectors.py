@@ -60,6 +60,7 @@ from gpuboost.kernels.category_splits import (
 from gpuboost.kernels.cuda_common import block_prefix, block_sum, cuda, cuda_kernel, device_function, owner_of
 from gpuboost.kernels.jit import claim, launch, parallel_kernel, scalar
 from gpuboost.kernels.scalar import bits_double, gain_rank, inverse_of_power, larger
+from gpuboost.kernels.short_sorts import sort_order
 from gpuboost.kernels.structs import NO_GAIN
 
 STEPS = 4
@@ -214,7 +215,7 @@ def _order_categories(hist, sums, units, takes_one, reg_lambda, rules, order, ke
     if most <= FEW and n_held >= MANY * most:
         sort_ends(most, order[:n_held], keys[:n_held])
     else:
-        order[:n_held] = order[:n_held][np.argsort(keys[:n_held], kind="mergesort")]  # stable: ties by category
+        sort_order(n_held, order, keys)  # stable: ties by category
     return n_held, held_weight, n_equal / n_outputs
 
 

@@ -13,6 +13,7 @@ from gpuboost.backend.plans import BUILT_IN_GAIN
 from gpuboost.kernels import category_splits
 from gpuboost.kernels.category_splits import count_words, evaluate_category_splits, noise_gain, root_of
 from gpuboost.kernels.scalar import gain_rank, node_score, node_score_at, optimal_weight
+from gpuboost.kernels.short_sorts import ROOM
 from gpuboost.kernels.structs import CATEGORICAL, CATEGORY_RULES, NO_GAIN, NODE, NUMERIC
 
 RULES = {"max_cat_to_onehot": 4, "max_cat_threshold": 64, "cat_smooth": 0.0, "cat_l2": 0.0, "min_data_per_group": 0.0,
@@ -54,7 +55,7 @@ def find_sets(hist, sums, offsets, *, mask=None, scales=(1.0, 1.0), lower=-np.in
     nodes["gain"], nodes["feature"], nodes["bin"] = number_gain, number_feature, 77
     columns, n_categories = np.arange(1, n_features, dtype=np.int32), np.diff(offsets) - 1
     n_categories[0] = 0
-    most, shape = int(n_categories.max()), (n_nodes, len(columns))
+    most, shape = max(ROOM, int(n_categories.max())), (n_nodes, len(columns))
     cats = np.full((n_nodes, count_words(n_categories)), 0xA5A5A5A5, np.uint32)
     mask = np.zeros((0, n_features), np.uint8) if mask is None else np.asarray(mask, np.uint8)
     evaluate_category_splits(gain.function)(

@@ -12,6 +12,7 @@ from test_category_splits import ANY_RULES, best_of, of_light, set_of, some_rule
 from gpuboost.kernels.category_splits import count_words, root_of
 from gpuboost.kernels.category_vectors import evaluate_category_vectors_cpu, noise_gain_of_outputs
 from gpuboost.kernels.scalar import gain_rank, node_score, node_score_at, optimal_weight
+from gpuboost.kernels.short_sorts import ROOM
 from gpuboost.kernels.structs import CATEGORICAL, NO_GAIN, NODE, NUMERIC
 
 SETTINGS = st.fixed_dictionaries({
@@ -31,13 +32,14 @@ def find_vector_sets(hist, sums, offsets, *, mask=None, scales=None, number_gain
     nodes["gain"], nodes["feature"], nodes["bin"] = number_gain, number_feature, 77
     columns, n_categories = np.arange(len(offsets) - 1, dtype=np.int32), np.diff(offsets) - 1
     cats, shape = np.full((n_nodes, count_words(n_categories)), 0xA5A5A5A5, np.uint32), (n_nodes, len(columns))
+    most = max(ROOM, int(n_categories.max()))
     mask = np.zeros((0, len(columns)), np.uint8) if mask is None else np.asarray(mask, np.uint8)
     scales = np.ones((n_outputs, 2)) if scales is None else np.array(scales, np.float64)
     evaluate_category_vectors_cpu(
         np.arange(n_nodes, dtype=np.int32), nodes, sums, left_sums, cats, np.ascontiguousarray(hist[::-1]), columns, offsets,
         columns, mask, 1 / scales, np.zeros(1, np.int32), reg_lambda, reg_alpha, max_delta_step, min_child_weight,
-        some_rules(**rules), np.empty(shape), np.empty(shape, np.int64), np.empty((n_threads, int(n_categories.max())), np.int32),
-        np.empty((n_threads, int(n_categories.max()))), n_threads,
+        some_rules(**rules), np.empty(shape), np.empty(shape, np.int64), np.empty((n_threads, most), np.int32),
+        np.empty((n_threads, most)), n_threads,
     )  # fmt: skip
     return nodes, left_sums, cats
 

@@ -27,6 +27,7 @@ from gpuboost.kernels.levels import count_slots, subtree_depth
 from gpuboost.kernels.proposals import propose_candidates_cpu
 from gpuboost.kernels.rounds import grow_rounds_cpu
 from gpuboost.kernels.row_leaves import FEWEST_ROWS, MOST_SUMS, add_found_cpu, sum_found_cpu
+from gpuboost.kernels.short_sorts import ROOM
 from gpuboost.kernels.splits import CANDIDATE, CHUNK, count_blocks, evaluate_splits
 from gpuboost.kernels.structs import FLAT_NODE, NO_GAIN, NODE
 from gpuboost.kernels.whole_trees import grow_trees_cpu
@@ -90,7 +91,7 @@ class CpuTrees(Trees):
         if binned.representation is not Representation.SORTED:
             most = int(binned.cuts.n_bins.max()) + CHUNK
             self._prefix = np.empty((2, n_threads, searched * most), np.int64)
-            n_ordered = 0 if binned.cuts.categorical is None else int(binned.cuts.n_categories.max())
+            n_ordered = 0 if binned.cuts.categorical is None else max(ROOM, int(binned.cuts.n_categories.max()))
             self._order, self._keys = np.empty((n_threads, n_ordered), np.int32), np.empty((n_threads, n_ordered), np.float64)
             self._gains, self._bins = np.empty((n_threads, 3, most), np.float64), np.empty((n_threads, most), np.int32)
         self._rules = category_rules(params)
