@@ -16,7 +16,7 @@ from gpuboost.kernels.scalar import gain_rank
 from gpuboost.kernels.structs import NO_GAIN
 from gpuboost.kernels.tree_steps import number_nodes, own_scratch, search_frontier, split_nodes
 
-__all__ = ["grow_best_first", "room_for_leaves", "stores_and_parts"]
+__all__ = ["grow_best_first", "room_for_leaves"]
 
 
 @scalar
@@ -27,15 +27,11 @@ def grows_ahead(n_trees, n_threads):
 
 def room_for_leaves(n_trees, most_leaves, most_heavy, n_threads):
     """(n_nodes, n_slots): nodes that there may be, of trees of so many leaves, and histograms that are held of them. most_heavy :
-    parts of a tree's rows that are large enough for one; each is built for such a part, and leaves another."""
+    into how many parts, each large enough for one, a tree's rows can be split, at least 1. The root has one, and every other is
+    built where such a part is split into two."""
     if grows_ahead.py_func(n_trees, n_threads):  # no more than most_leaves splits that are not certain, of each tree
         return 4 * n_trees * most_leaves, n_trees * min(2 * most_leaves, most_heavy)
     return 2 * n_trees * most_leaves, n_threads * min(most_leaves, most_heavy)
-
-
-def stores_and_parts(n_trees, n_threads):
-    """(lists of entries that are held, each of a tree; parts that each is cut into) for kernels/node_entries.py."""
-    return (n_trees, n_threads) if grows_ahead.py_func(n_trees, n_threads) else (n_threads, 1)
 
 
 @parallel_kernel.part

@@ -91,10 +91,8 @@ def _fill_heaps(nodes, n_words, tree_begin, n_levels, with_values, begin, levels
 
 
 @parallel_kernel.part
-def count_key_words(nodes, heaps, n_words, has_sets):
-    """The words of the columns of keys: n_words of each kind up to the last that a split looks at."""
-    if has_sets:
-        return 3 * n_words if heaps.size > 0 else n_words
+def count_key_words(nodes, n_words):
+    """The words of the columns of keys of trees without sets: n_words of each kind up to the last that a split looks at."""
     last = uint32(0)
     for place in range(0, nodes.size, 4):
         last = max(last, split_words(nodes, place, n_words)[0])

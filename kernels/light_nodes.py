@@ -38,8 +38,8 @@ __all__ = ["choose_light", "search_light"]
 def choose_light(frontier, given):
     """(pairs both of which get histograms, all nodes that do, the others), int32. frontier : int32, IN. Pairs of children.
 
-    As nodes.choose_built, but that a smaller child of no more than given.light_rows rows gets none, nor do children of a node
-    without; the other one takes over its parent's.
+    As nodes.choose_built, but that a child of no more than given.light_rows rows gets none, nor do children of a node without. A
+    larger child that has more takes over its parent's all the same.
     """
     nodes, counts = given.nodes, given.counts
     pairs, heavy, light = empty(frontier.size, np.int32), empty(frontier.size, np.int32), empty(frontier.size, np.int32)

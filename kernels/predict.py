@@ -179,7 +179,7 @@ def predict_values_cpu(batch, missing, trees, leaf_values, tree_begin, tree_grou
     if sets is None and _needs_values_only(leaf_values, leaves) and _has_first_levels_only(laid_out[1]):
         none = zeros(tree_begin.size + 1, np.int64)
         tops = lay_out_tops(laid_out[0], n_words, tree_begin, laid_out[1], none, none, True)
-        n_keys = count_key_words(laid_out[0], tops, n_words, False)
+        n_keys = count_key_words(laid_out[0], n_words)
         args = counter, batch, missing, features, n_words, n_keys, tops, laid_out[1], tree_groups, first_row, margin, is_large
         launch(n_threads, _choose_blocks, args)
     else:
@@ -297,9 +297,11 @@ def lay_out_forest(laid_out, leaf_values, tree_begin, n_words, n_rows, sets, lea
     if not has_sets:
         masks, mask_begin = lay_out_masks(nodes, n_words, tree_begin, n_nodes, n_levels, n_rows, with_values)
     heaps, heap_begin = lay_out_heaps(nodes, n_words, tree_begin, n_nodes, n_levels, mask_begin, n_rows, with_values, has_sets)
+    n_keys = 3 * n_words if heaps.size > 0 else n_words  # of sets; steps look at one kind
     if not has_sets:
         tops = lay_out_tops(nodes, n_words, tree_begin, n_levels, mask_begin, heap_begin, with_values)
-    return nodes, n_levels, masks, mask_begin, heaps, heap_begin, tops, count_key_words(nodes, heaps, n_words, has_sets)
+        n_keys = count_key_words(nodes, n_words)
+    return nodes, n_levels, masks, mask_begin, heaps, heap_begin, tops, n_keys
 
 
 @scalar

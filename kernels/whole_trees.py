@@ -41,8 +41,8 @@ def grow_trees_cpu(
     scales : float64 (n_outputs, 2), IN, from float to fixed point.
     columns, packing : of packed records these and what build_unpacked_cpu says; else () beside the columns.
     sparse : of a page without records row_begin, row_end, cells and zero_bins of build_sparse_histograms_cpu, and cells, offsets
-        and absent of mark_sparse_rows_cpu; else (). light_rows : of a node without a histogram, if it has a sibling that has one
-        (light_nodes.py); 0: none.
+        and absent of mark_sparse_rows_cpu; else (). light_rows : the most of a node without a histogram (light_nodes.py);
+        0: all have one.
     key, weights, member, n_level, n_node : as mask_features_cpu. columns_of_sets, rules, order, keys : columns and so on of
         evaluate_category_splits; none without categories. The others as the kernels have them that are called.
     """

@@ -6,7 +6,8 @@ import scipy.sparse
 
 import gpuboost as gb
 from gpuboost.backend import CpuBackend
-from gpuboost.backend.cpu.training import ROW_WORK, TREE_WORK, WORK_AT_ONCE, CpuTraining
+from gpuboost.backend.cpu.training import CODES_PER_THREAD as USUAL_CODES
+from gpuboost.backend.cpu.training import ROW_WORK, SET_CODES, TREE_WORK, WORK_AT_ONCE, CpuTraining, busy_threads
 from gpuboost.backend.cpu.trees import CpuTrees
 from gpuboost.kernels.quantise import FINE_ROWS
 from gpuboost.kernels.row_leaves import FEWEST_ROWS
@@ -217,6 +218,16 @@ def test_a_call_does_not_last(rounds, monkeypatch):
         booster._update_rounds(dtrain, 10**12)
     n_bins = dtrain.any_binned().cuts.total_bins  # half of them for each of two leaves
     assert rounds == [WORK_AT_ONCE // (work + n_bins)]
+
+
+def test_categories_keep_threads_busy():
+    """Sets of them are searched longer than thresholds."""
+    codes = np.random.default_rng(0).integers(0, 200, (1000, 6)).astype(np.float32)
+    n_busy = {"q": 1, "c": (6000 + 6 * 200 * SET_CODES) // USUAL_CODES}
+    for kind, n in n_busy.items():
+        binned = gb.QuantileDMatrix(codes, feature_types=[kind] * 6).any_binned()
+        assert [busy_threads(binned, 1, most) for most in (1, 64)] == [1, n]
+    assert n_busy["c"] == 2
 
 
 def stop():

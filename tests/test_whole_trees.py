@@ -11,6 +11,7 @@ from gpuboost.backend.cpu.trees import CpuTrees
 from gpuboost.binned.matrix import Representation
 from gpuboost.communicator import run_threads
 from gpuboost.kernels.quantise import FINE_ROWS
+from gpuboost.kernels.structs import NO_GAIN
 from gpuboost.model_io import digest
 
 N_ROWS, N_COLUMNS = 700, 5
@@ -192,18 +193,32 @@ def test_nodes_of_few_rows(params, absent, light_rows, is_refined, n_threads, ca
     X.data = np.where(rng.random(X.nnz) < 0.1, np.nan, np.ceil(8 * X.data) - 4).astype(np.float32)
     y = 5 * np.nansum(X[:, :20].toarray(), axis=1) + table()[1]
     weight = 10.0 ** rng.uniform(-6, 6, N_ROWS) if is_refined else np.arange(N_ROWS) % 3 / 2
-    tables, make_room = [], CpuTrees._light_rows
+    tables, usual_rows, n_light, find_rows, grow = [], [], [], CpuTrees._light_rows, CpuTrees.grow_at_once
 
     def make():
         tables.append(gb.DMatrix(X, labels(params, y), weight=weight, sparse_absent=absent))
         return tables[-1]
 
     monkeypatch.setattr("gpuboost.backend.cpu.training.CODES_PER_THREAD", 1)
-    monkeypatch.setattr(CpuTrees, "_light_rows", lambda trees: light_rows if make_room(trees) > 0 else 0)
+    def given_rows(trees):
+        usual_rows.append(find_rows(trees))
+        return light_rows
+
+    def watched(trees, *limits):
+        is_grown, found = grow(trees, *limits), trees.arrays.nodes[: trees.arrays.n_nodes]
+        if is_grown:
+            n_light.append(((found["slot"] < 0) & (found["gain"] > NO_GAIN)).sum())
+            most_held = max(1, N_ROWS // (light_rows + 1)) * max(n_threads, len(trees.first_output))
+            assert found["slot"].max() < len(trees._hist) <= most_held
+        return is_grown
+
+    monkeypatch.setattr(CpuTrees, "_light_rows", given_rows)
+    monkeypatch.setattr(CpuTrees, "grow_at_once", watched)
     params = {"grow_policy": "lossguide", "max_leaves": 25, "max_depth": 0, **params}
     model = check_call(params, n_threads, False, calls, use_backend, monkeypatch, make)
     assert all(dtrain.any_binned().representation is Representation.SPARSE for dtrain in tables)
-    assert max(tree.n_leaves for tree in model.trees) > 10
+    assert max(tree.n_leaves for tree in model.trees) > 10 and min(usual_rows) > 0
+    assert sum(n_light) > 0 or light_rows == 10
 
 
 @pytest.mark.parametrize("n_threads", [1, 2])

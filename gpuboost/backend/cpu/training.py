@@ -32,7 +32,7 @@ __all__ = ["CODES_PER_THREAD", "CpuTraining", "busy_threads", "trainings_abreast
 CODES_PER_THREAD = 60_000
 # A category is as much work as so many codes. The EPYC (2026-11-29): 5,000 × 20, of 30 categories each, 1.03 -> 0.77, leaf by
 # leaf 2.2 -> 1.5; 2,000 × 10 likewise 0.50 -> 0.46, leaf by leaf 0.93 -> 0.95; 2,000 × 6 of 500 each 0.51 -> 0.46, 1.4 -> 1.1.
-CATEGORY_CODES = 100
+SET_CODES = 100
 # In the lists of trees that grow together. 200,000 × 54, a tree for each of 7 classes, two threads: the peak of memory is 81 MB
 # with all at once, 50 with two; the time is the same.
 ROWS_AT_ONCE = 2**19
@@ -56,7 +56,7 @@ def _n_codes(binned: BinnedMatrix) -> int:
     """Of a table, and what sets of categories are as much work as."""
     if binned.cuts.categorical is None:
         return binned.n_codes
-    return binned.n_codes + CATEGORY_CODES * int(np.clip(binned.cuts.n_categories, 0, binned.n_rows).sum())
+    return binned.n_codes + SET_CODES * int(np.clip(binned.cuts.n_categories, 0, binned.n_rows).sum())
 
 
 def trainings_abreast(n_plans: int, rows: TrainingRows, params: Params, n_threads: int) -> int:
