@@ -120,7 +120,7 @@ OF_SETS = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("n_threads", [1, 2])
+@pytest.mark.parametrize("n_threads", [1, pytest.param(2, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("n_categories, is_sparse", [(12, False), (150, False), (12, True)])
 @pytest.mark.parametrize("params", OF_SETS.values(), ids=OF_SETS)
 def test_sets_of_categories(params, n_categories, is_sparse, n_threads, rounds, use_backend):

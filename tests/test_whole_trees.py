@@ -182,7 +182,7 @@ def test_leaves_of_sparse_tables(params, absent, n_threads, calls, use_backend, 
     assert all(dtrain.any_binned().representation is Representation.SPARSE for dtrain in tables)
 
 
-@pytest.mark.parametrize("n_threads", [1, 2])
+@pytest.mark.parametrize("n_threads", [1, pytest.param(2, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("absent", ["missing", "zero"])
 @pytest.mark.parametrize("params", [{}, {"subsample": 0.5, "colsample_bytree": 0.5}, CLASSES, {"colsample_bynode": 0.5},
                                     {"monotone_constraints": (1, -1, 1, *297 * (0,))}, {"min_child_weight": 0.0}])  # fmt: skip
