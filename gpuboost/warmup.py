@@ -74,8 +74,8 @@ def usual_uses() -> Iterator[Use]:
     by_leaves = {"grow_policy": "lossguide", "max_leaves": 31, "max_depth": 0}
     yield partial(_learn, by_leaves, MANY, MANY[:, 0] ** 20)  # few leaves in many levels (kernels/leaf_masks.py)
     yield partial(QuantileDMatrix, LONG)
-    for objective, y in {"reg:squarederror": SHARES, "binary:logistic": CLASSES > 4}.items():
-        yield partial(_learn, {"objective": objective}, CODES, y, feature_types=["c"] * 3)
+    for objective, labels in {"reg:squarederror": SHARES, "binary:logistic": CLASSES > 4}.items():
+        yield partial(_learn, {"objective": objective}, CODES, labels, feature_types=["c"] * 3)
 
 
 def other_uses() -> Iterator[Use]:
