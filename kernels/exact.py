@@ -277,13 +277,7 @@ def _walk(
                 if is_kept.size <= 1 or is_kept[i]:
                     if code > absent_code:
                         meet_absent(walk, bests[i], code, absent_code, scales, penalty, gain_of, parameters)
-                    if walk.code >= 0 and (
-                        may_win(walk, walk.grad, walk.hess, grad_unit, hess_unit, reg_lambda, smallest)
-                        or (walk.has_missing != 0 and may_win(
-                            walk, walk.grad + walk.missing_grad, walk.hess + walk.missing_hess, grad_unit, hess_unit, reg_lambda,
-                            smallest,
-                        ))
-                    ):  # fmt: skip
+                    if walk.code >= 0 and either_may_win(walk, grad_unit, hess_unit, reg_lambda, smallest):
                         try_split(walk, bests[i], code, scales, penalty, gain_of, parameters)
                 walk.code = code
             grad, hess = unpack_pair(gathered[e], low_gathered[e], is_low)
@@ -308,6 +302,16 @@ def may_win(walk, left_grad, left_hess, grad_unit, hess_unit, reg_lambda, smalle
     gl, hl = float64(left_grad) * grad_unit, float64(left_hess) * hess_unit
     reaches = score_reaches(gl, hl, walk.total_grad, walk.total_hess, reg_lambda, walk.bar)
     return reaches & (hl >= smallest) & (walk.total_hess - hl >= smallest)
+
+
+@scalar
+def either_may_win(walk, grad_unit, hess_unit, reg_lambda, smallest):
+    """The same of the split after walk.code, with the missing rows right or left."""
+    return may_win(walk, walk.grad, walk.hess, grad_unit, hess_unit, reg_lambda, smallest) or (
+        walk.has_missing != 0 and may_win(
+            walk, walk.grad + walk.missing_grad, walk.hess + walk.missing_hess, grad_unit, hess_unit, reg_lambda, smallest
+        )
+    )  # fmt: skip
 
 
 @parallel_kernel.part

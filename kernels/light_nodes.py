@@ -21,7 +21,7 @@ from gpuboost.kernels.exact import (
     SEARCHED,
     WALK,
     choose_walked_cpu,
-    may_win,
+    either_may_win,
     meet_absent,
     start_node,
     try_split,
@@ -193,12 +193,7 @@ def _walk(sums, bits, at, first, stop, absent_code, scales, penalty, walk, best)
         code = at - first
         if code > absent_code:
             meet_absent(walk, best, code, absent_code, scales, penalty, None, parameters)
-        if walk.code >= 0 and (
-            may_win(walk, walk.grad, walk.hess, scales[0], scales[1], penalty[0], smallest)
-            or (walk.has_missing != 0 and may_win(
-                walk, walk.grad + walk.missing_grad, walk.hess + walk.missing_hess, scales[0], scales[1], penalty[0], smallest
-            ))
-        ):  # fmt: skip
+        if walk.code >= 0 and either_may_win(walk, scales[0], scales[1], penalty[0], smallest):
             try_split(walk, best, code, scales, penalty, None, parameters)
         walk.code = code
         walk.grad += sums[at, 0]
