@@ -35,8 +35,8 @@ def can_turn(typing_context, table):
 def turn_tile(typing_context, rows, column, target, place, step):
     """target[place + k · step :][:16] = the bits of column + k of sixteen rows, for each k below 16.
 
-    rows : float32 (at least 16, at least column + 16), IN. target : uint32 (at least place + 15 · step + 16,), OUT. Nothing,
-    unless can_turn(rows).
+    rows : float32 (at least 16, at least column + 16), IN. target : uint32, or float32 for the values (at least place + 15 · step
+    + 16 of them), OUT. Nothing, unless can_turn(rows).
     """
 
     def codegen(context, builder, signature, args):

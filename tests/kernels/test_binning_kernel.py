@@ -74,28 +74,51 @@ def test_codes_count_the_thresholds_not_above_the_value(data, dtype, order, miss
 
 @pytest.mark.parametrize("n_thresholds", [0, 1, 127, 128, 254, 255, 256, 257, 510, 511, 512, 1000, 65534])
 @pytest.mark.parametrize("n_threads", [1, 3])
-def test_every_number_of_bins(n_thresholds, n_threads):
+@pytest.mark.parametrize("dtype", [np.uint8, np.uint16])
+def test_every_number_of_bins(n_thresholds, n_threads, dtype):
+    if n_thresholds > (most := 254 if dtype == np.uint8 else 65534):  # so that the missing code fits, too
+        pytest.skip(f"codes of this type number {most + 1} bins")
     rng = np.random.default_rng(10)
     thresholds = np.unique(rng.normal(size=2 * n_thresholds).astype(np.float32))[:n_thresholds]
     assert len(thresholds) == n_thresholds
     cuts = cuts_of(thresholds, [0.0])
     x = np.concatenate([rng.normal(size=3000), thresholds, np.nextafter(thresholds, np.float32(-np.inf)), [np.nan, 9, -9]])
     batch = np.column_stack([x, x[::-1]]).astype(np.float32)
-    page, n_lost = bin_rows(batch, cuts, np.uint16, n_threads=n_threads)
+    page, n_lost = bin_rows(batch, cuts, dtype, n_threads=n_threads)
     np.testing.assert_array_equal(page.columns, expected_codes(batch, cuts))
     assert n_lost == 0
+
+
+@pytest.mark.parametrize("n_rows", [1, 15, 16, 17, 63, 65, 511, 512, 513, 2100])
+@pytest.mark.parametrize("n_features", [15, 16, 17, 31, 32, 33, 70])
+def test_blocks_of_rows_however_they_lie(n_rows, n_features):
+    rng = np.random.default_rng(n_rows)
+    cuts = cuts_of(*(np.unique(rng.normal(size=rng.integers(0, 255)).astype(np.float32)) for _ in range(n_features)))
+    batch = rng.choice(np.append(rng.normal(size=50), [np.nan, -7, 0.0, -0.0]).astype(np.float32), (n_rows, n_features))
+    within, wide = np.full((n_rows + 3, n_features + 5), 7, np.float32), np.full((n_rows, 2 * n_features), 7, np.float32)
+    within[1:-2, 2:-3], wide[:, ::2] = batch, batch
+    backwards = np.ascontiguousarray(batch[::-1])[::-1]
+    expected = expected_codes(batch, cuts, -7.0)
+    for lying in (batch, within[1:-2, 2:-3], wide[:, ::2], backwards, np.asfortranarray(batch), batch.astype(np.float64)):
+        page, n_lost = bin_rows(lying, cuts, missing=-7.0)
+        np.testing.assert_array_equal(page.columns, expected)
+        np.testing.assert_array_equal(page.records[:, :n_features], expected.T)
+        assert n_lost == 0
 
 
 @pytest.mark.parametrize("n_close", [1, 2, 3, 4, 255, 256, 300])
 @pytest.mark.parametrize("ends", [[], [-3e38, 3e38]])
 @pytest.mark.parametrize("n_rows", [100, 5000])
-def test_thresholds_too_close_for_cells_of_their_own(n_close, ends, n_rows):
+@pytest.mark.parametrize("dtype", [np.uint8, np.uint16])
+def test_thresholds_too_close_for_cells_of_their_own(n_close, ends, n_rows, dtype):
+    if n_close + len(ends) > 255 and dtype == np.uint8:
+        pytest.skip("more than 256 bins")
     close = (np.float32(1).view(np.uint32) + np.arange(n_close, dtype=np.uint32)).view(np.float32)
     thresholds = np.sort(np.append(close, ends).astype(np.float32))
     rng = np.random.default_rng(12)
     x = np.append(rng.choice(thresholds, n_rows // 2), rng.normal(1, 1e-5, n_rows - n_rows // 2)).astype(np.float32)
     cuts = cuts_of(thresholds)
-    page, _ = bin_rows(x[:, None], cuts, np.uint16)
+    page, _ = bin_rows(x[:, None], cuts, dtype)
     np.testing.assert_array_equal(page.columns, expected_codes(x[:, None], cuts))
 
 
@@ -121,10 +144,15 @@ def test_float64_values_are_rounded_to_float32_first():
     assert page.columns[0, 0] == 1
 
 
-def test_missing_codes_that_do_not_fit_in_a_byte_are_counted():
+@pytest.mark.parametrize("missing", [np.nan, 0.5])
+@pytest.mark.parametrize("n_threads", [1, 2])
+def test_missing_codes_that_do_not_fit_in_a_byte_are_counted(missing, n_threads):
     cuts = cuts_of(np.arange(255), [0.0])  # 256 bins: the missing code would be 256
-    batch = np.array([[np.nan, np.nan], [3.0, 1.0], [np.nan, 0.5]], np.float32)
-    assert bin_rows(batch, cuts, np.uint8)[1] == 2
+    batch = np.array([[missing, missing], [3.0, 1.0], [np.nan, 0.5]], np.float32)
+    assert bin_rows(batch, cuts, np.uint8, missing=missing, n_threads=n_threads)[1] == 2
+    many = np.tile(batch, (2001, 1))
+    assert bin_rows(many, cuts, np.uint8, missing=missing, n_threads=n_threads)[1] == 4002
+    batch[0] = np.nan
     page, n_lost = bin_rows(batch, cuts, np.uint16)
     assert n_lost == 0 and page.columns[0].tolist() == [256, 4, 256]
 
