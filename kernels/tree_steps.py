@@ -151,7 +151,7 @@ def split_nodes(selected, n_nodes, n_threads, given):
         given.alpha, given.max_delta_step,
     ))  # fmt: skip
     given.counts[n_nodes : n_nodes + 2 * selected.size] = 0
-    chunks = list_chunks(selected, segments)
+    chunks = list_chunks(selected, segments, n_threads)
     _mark_rows(given.packing, given.sparse, selected, chunks, n_threads, given)
     call_late(place_children, (selected, nodes, chunks, segments, given.counts))
     call_late(_move, (selected, nodes, chunks, given.rows, segments, given.is_left, n_threads))

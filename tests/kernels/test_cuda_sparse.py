@@ -54,7 +54,7 @@ def test_rows_go_where_the_cpu_sends_them(run, seed, n_rows, absent_is_zero):
         node["feature"], node["bin"], node["default_left"] = f, rng.integers(table.n_bins[f]), rng.integers(2)
         node["kind"] = rng.choice([NUMERIC, CATEGORICAL])
     selected = np.array([1, 2], np.int32)
-    chunks = partition.list_chunks(selected, segments)
+    chunks = partition.list_chunks(selected, segments, 1)
     is_left, cats = np.zeros(n_rows, np.uint8), rng.integers(0, 2**5, (3, 2)).astype(np.uint32)
     sparse.mark_sparse_rows_cpu(
         selected, nodes, cats, chunks, table.row_begin, table.cells, table.offsets, table.absent, rows, segments, is_left, 1

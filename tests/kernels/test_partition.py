@@ -35,7 +35,7 @@ def split_rows(columns, n_bins, rows_of, splits, n_threads=1):
     flat = np.concatenate([np.empty(0, np.int32), *rows_of])
     rows = np.stack([flat, np.full_like(flat, -1)]).astype(np.int32)
     selected = np.array(list(splits), np.int32)
-    chunks = partition.list_chunks(selected, segments)
+    chunks = partition.list_chunks(selected, segments, n_threads)
     is_left = np.full(len(flat), 255, np.uint8)
     n_bins = np.asarray(n_bins, np.int32)
     partition.mark_rows_cpu(selected, nodes, cats, chunks, columns, n_bins, rows, segments, is_left, n_threads)
@@ -122,12 +122,30 @@ def test_random_nodes_equal_numpy(seed, n_rows, n_nodes, n_threads, dtype):
 
 
 @pytest.mark.parametrize("n_threads", [1, 3])
+@pytest.mark.parametrize("size", [partition.CHUNK, partition.MOST_CHUNK])
 @pytest.mark.parametrize("dtype, n_bins", [(np.uint8, 255), (np.uint8, 256), (np.uint16, 1000)])
-def test_nodes_of_many_chunks_equal_numpy(n_threads, dtype, n_bins):
+def test_nodes_of_many_chunks_equal_numpy(n_threads, size, dtype, n_bins):
     rng = np.random.default_rng(22)
-    n_rows = 3 * partition.CHUNK + 17
+    n_rows = 3 * size + 17
     codes = rng.integers(0, n_bins + (n_bins != 256), n_rows)
     columns = np.stack([codes, rng.integers(0, 3, n_rows)]).astype(dtype)
     owner = rng.random(n_rows) < 0.8
     rows_of = [np.flatnonzero(owner), np.flatnonzero(~owner)]
     check(columns, np.array([n_bins, 2]), rows_of, {0: (0, n_bins // 2, 1), 1: (1, 0, 0)}, n_threads)
+
+
+@pytest.mark.parametrize(
+    "n_rows, n_threads, expected",
+    [
+        ([5, 0, 4097], 1, [5, 4096, 1]),
+        ([4 * 8 * 5000], 4, [5000] * 32),
+        ([20 * 32768 + 1], 1, [32768] * 20 + [1]),
+        ([0], 2, []),
+    ],
+)
+def test_chunks_are_an_eighth_of_a_threads_share_of_the_rows(n_rows, n_threads, expected):
+    ends = np.cumsum([0, *n_rows])
+    segments = np.stack([ends[:-1], ends[1:], np.zeros(len(n_rows), np.int64)], axis=1)
+    chunks = partition.list_chunks(np.arange(len(n_rows), dtype=np.int32), segments, n_threads)
+    assert (chunks[:, 2] - chunks[:, 1]).tolist() == expected
+    assert np.concatenate([[], *(np.arange(begin, end) for _, begin, end, _ in chunks)]).tolist() == list(range(ends[-1]))

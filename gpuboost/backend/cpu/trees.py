@@ -416,7 +416,7 @@ class CpuTrees(Trees):
         arrays, selected = self.arrays, self._selected
         children = slice(arrays.n_nodes - 2 * len(selected), arrays.n_nodes)
         arrays.counts[children] = 0
-        chunks_of = [partition.list_chunks(selected, segments) for segments in arrays.segments]
+        chunks_of = [partition.list_chunks(selected, segments, self._n_threads) for segments in arrays.segments]
         numbers = [p for p, chunks in enumerate(chunks_of) if len(chunks)]  # pages without a row of these nodes are not read
         pages = self._table.walk(np.unique(arrays.nodes["feature"][selected]), numbers)
         for rows, chunks, segments in zip(self._pages, chunks_of, arrays.segments):
