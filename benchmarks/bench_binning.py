@@ -21,7 +21,7 @@ def bin_rows(a: Any, c: Ceilings) -> tuple[float, float]:
 KERNELS = [
     Kernel(
         "bin_rows_cpu", "value", bin_rows,
-        "some 15 instructions a value, none of them on vectors: cells are bytes, which no gather loads; values a row apart",
+        "with AVX-512 some 50 instructions for 16 values, in long chains; else 15 a value: cells are bytes, not gathered",
         ("binning 450k", "binning 7k"),
     )
 ]  # fmt: skip
