@@ -24,7 +24,7 @@ def move_rows(a: Any, c: Ceilings) -> tuple[float, float]:
 
 
 KERNELS = [
-    Kernel("mark_rows_cpu", "row", mark_rows, "a byte at a time is gathered; then two more loops, over 4 KB", DENSE),
+    Kernel("mark_rows_cpu", "row", mark_rows, "a byte at a time is gathered; then two more loops over it", DENSE),
     Kernel("move_rows_cpu", "row", move_rows, "two ends to choose between, one by one where there is no AVX-512", DENSE),
 ]
 

@@ -71,7 +71,7 @@ def mark_rows_cpu(selected, nodes, cats, chunks, columns, n_bins, rows, segments
     selected : int32 (n,), IN. nodes : NODE, IN. cats : uint32 (n_nodes, n_words), IN.
     chunks : int64 (n_chunks, 4), INOUT, from list_chunks. Gets the number of rows that go left.
     columns : unsigned integers (n_features, n_rows), IN. n_bins : int32 (n_features,), IN; also the code of a missing value.
-    rows : int32 (2, n), IN. The two row buffers, ascending in every node. segments : int64 (n_nodes, 3), IN.
+    rows : int32 (2, n), IN. The two row buffers. segments : int64 (n_nodes, 3), IN.
     is_left : uint8 (n,), OUT. For each place of the row lists.
     """
     counter = zeros(1, np.int64)
@@ -92,11 +92,7 @@ def _mark_chunks(counter, selected, nodes, cats, chunks, columns, n_bins, rows, 
 
 @parallel_kernel.part
 def _mark_rows(part, split, nodes, cats, codes, missing_code, marks):
-    """Gather, compare and count, each a loop of its own: the last two are vectorised, 1.4 -> 0.4 ns a row (one byte a code).
-    Rows that follow one another, as a root's do, need no gathering: 5.6 -> 4.9 ms a tree of 2M rows, one thread."""
-    first = int64(part[0])
-    if int64(part[part.size - 1]) - first == part.size - 1:
-        return mark_codes_part(codes[first : first + part.size], split, nodes, cats, missing_code, marks)
+    """Gather, compare and count, each a loop of its own: the last two are vectorised, 1.4 -> 0.4 ns a row (one byte a code)."""
     gathered = empty(part.size, codes.dtype)
     for i in range(part.size):
         gathered[i] = codes[uint32(part[i])]

@@ -1,5 +1,7 @@
 """Fitting estimators: as train() does, with evaluations, early stopping, functions and margins, and going on with a model."""
 
+from functools import partial
+
 import numpy as np
 import pytest
 from estimator_tables import digest, make_table
@@ -193,6 +195,19 @@ def test_functions_as_objective_and_metric(table):
     assert digest(model) == digest(plain)
     values = model.evals_result()["validation_0"]["mean_absolute_error"]
     assert values == pytest.approx(plain.evals_result()["validation_0"]["mae"], rel=1e-5)
+
+
+def test_a_partial_metric_has_the_name_of_its_function_and_an_object_that_of_its_class(table):
+    X, y, _ = table
+
+    class Largest:
+        def __call__(self, y_true, y_pred):
+            return abs(y_true - y_pred).max()
+
+    of_function = partial(partial(mean_absolute_error), multioutput="uniform_average")
+    for metric, name in ((of_function, "mean_absolute_error"), (Largest(), "Largest")):
+        model = GPUBoostRegressor(n_estimators=2, eval_metric=metric).fit(X, y, eval_set=[(X, y)])
+        assert list(model.evals_result()["validation_0"]) == ["rmse", name]
 
 
 def test_several_metrics_by_name_and_as_functions(table):

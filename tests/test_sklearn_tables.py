@@ -140,11 +140,6 @@ def test_what_a_sparse_matrix_leaves_out_is_missing(table, make, form):
     assert digest(make(n_estimators=3, missing=0).fit(sparse, y)) == digest(without_zeros)
 
 
-def test_sparse_formats_that_pad_with_zeros_are_refused(table):
-    with pytest.raises(ValueError, match="sparse matrix of format bsr, which stores zeros as padding. Use X.tocsr"):
-        GPUBoostRegressor(n_estimators=1).fit(sp.bsr_array(np.nan_to_num(table[0])), table[1])
-
-
 def test_tags_say_what_is_taken():
     for make in (GPUBoostClassifier, GPUBoostRegressor):
         tags = make().__sklearn_tags__()

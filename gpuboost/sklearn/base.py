@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Sequence, Set
+from functools import partial
 from inspect import Parameter, signature
 from numbers import Integral
 from typing import TYPE_CHECKING, Any, Self
@@ -363,7 +364,7 @@ class GPUBoostModel(BaseEstimator):
         if _is_function(self.objective):
             functions["obj"] = self.objective if isinstance(self.objective, Objective) else with_labels(self.objective)
         if metrics := self._metrics()[1]:
-            scores = [(getattr(metric, "__name__", "eval_metric"), with_labels(metric)) for metric in metrics]
+            scores = [(_name_of(metric), with_labels(metric)) for metric in metrics]
             functions["custom_metric"] = lambda *given: [(name, score(*given)) for name, score in scores]
         return functions
 
@@ -558,12 +559,19 @@ def with_labels(function: Any) -> Any:
         except TypeError as problem:
             called = f"(y_true, y_pred{', sample_weight=...' if given else ''})"
             raise TypeError(
-                f"{getattr(function, '__name__', 'a function')} is called as {called}, but {problem}. "
+                f"{_name_of(function)} is called as {called}, but {problem}. "
                 "It must take sample_weight where rows have weights."
             ) from None
         return function(dmatrix.get_label(), prediction, **given)
 
     return call
+
+
+def _name_of(function: Any) -> str:
+    """Of a metric or objective; of a partial the function's."""
+    while isinstance(function, partial):
+        function = function.func
+    return getattr(function, "__name__", type(function).__name__)
 
 
 def _names_of(X: Any) -> list[Any]:

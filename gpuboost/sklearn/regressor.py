@@ -42,6 +42,7 @@ class GPUBoostRegressor(RegressorMixin, GPUBoostModel, objective="reg:squarederr
     def predict(
         self, X, *, output_margin=False, validate_features=True, base_margin=None, iteration_range=None
     ) -> np.ndarray:
-        """float32 (n_samples,); several targets are float64 (n_samples, n_targets), as scikit-learn demands of them."""
+        """float32 (n_samples,), or (n_samples, n_classes); several targets or quantiles are float64 (n_samples, n_targets), as
+        scikit-learn demands of targets, their margins float32."""
         prediction = self._predict(X, output_margin, validate_features, base_margin, iteration_range)
-        return prediction if prediction.ndim == 1 else prediction.astype(np.float64)
+        return prediction.astype(np.float64) if self._booster.model.n_targets > 1 and not output_margin else prediction

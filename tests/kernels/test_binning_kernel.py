@@ -1,5 +1,9 @@
 """kernels/binning.py: a code is the number of thresholds that are not above the value."""
 
+import ctypes
+import mmap
+import sys
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -104,6 +108,30 @@ def test_blocks_of_rows_however_they_lie(n_rows, n_features):
         np.testing.assert_array_equal(page.columns, expected)
         np.testing.assert_array_equal(page.records[:, :n_features], expected.T)
         assert n_lost == 0
+
+
+def beside_a_wall(array, side):
+    """A copy before or behind which lies a page of memory that nobody may read."""
+    n_bytes = -(-array.nbytes // mmap.PAGESIZE) * mmap.PAGESIZE
+    memory = mmap.mmap(-1, n_bytes + mmap.PAGESIZE)
+    wall, first = (0, mmap.PAGESIZE) if side == "before" else (n_bytes, n_bytes - array.nbytes)
+    address = ctypes.addressof(ctypes.c_char.from_buffer(memory)) + wall
+    assert ctypes.CDLL(None).mprotect(ctypes.c_void_p(address), ctypes.c_size_t(mmap.PAGESIZE), 0) == 0
+    copy = np.frombuffer(memory, array.dtype, array.size, first).reshape(array.shape)
+    copy[:] = array
+    return copy
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="asks Linux for the page")
+@pytest.mark.parametrize("side", ["before", "behind"])
+@pytest.mark.parametrize("n_rows", [1, 16, 17, 512, 1040])
+@pytest.mark.parametrize("n_features", [1, 3, 15, 16, 17, 31, 33])
+def test_nothing_is_read_beyond_the_table(n_rows, n_features, side):
+    rng = np.random.default_rng(n_rows)
+    cuts = cuts_of(*(np.sort(rng.normal(size=5)) for _ in range(n_features)))
+    batch = beside_a_wall(rng.normal(size=(n_rows, n_features)).astype(np.float32), side)
+    page, _ = bin_rows(batch, cuts)  # else the process dies
+    np.testing.assert_array_equal(page.columns, expected_codes(batch, cuts))
 
 
 @pytest.mark.parametrize("n_close", [1, 2, 3, 4, 255, 256, 300])

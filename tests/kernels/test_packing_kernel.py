@@ -80,7 +80,7 @@ def test_rows_go_where_their_columns_send_them(kinds, n_rows, n_threads, seed):
     nodes["bin"], nodes["kind"] = rng.integers(0, np.array(n_bins)[nodes["feature"]]), rng.choice([NUMERIC, CATEGORICAL], n_nodes)
     segments[:, 0], segments[:, 1], segments[:, 2] = [0, n_rows // 3, n_rows // 2], [n_rows // 3, n_rows // 2, n_rows], [1, 0, 1]
     rows = np.stack([rng.permutation(n_rows), rng.permutation(n_rows)]).astype(np.int32)
-    chunks = list_chunks(selected, segments)
+    chunks = list_chunks(selected, segments, 1)
     expected, expected_chunks, marks = np.full(n_rows, 9, np.uint8), chunks.copy(), np.full(n_rows, 9, np.uint8)
     mark_rows_cpu(
         selected, nodes, cats, expected_chunks, columns, np.array(n_bins, np.int32), rows, segments, expected, n_threads

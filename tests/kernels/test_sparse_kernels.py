@@ -164,7 +164,7 @@ def test_rows_are_marked_as_in_a_dense_page(seed, n_rows, absent_is_zero):
         node["kind"] = rng.choice([NUMERIC, CATEGORICAL])
     rows = np.stack([np.full(n_rows, -1), rng.permutation(n_rows)]).astype(np.int32)
     selected = np.array([1, 0], np.int32)
-    chunks = partition.list_chunks(selected, segments)
+    chunks = partition.list_chunks(selected, segments, 1)
     dense, listed, cats = np.zeros(n_rows, np.uint8), np.zeros(n_rows, np.uint8), rng.integers(0, 2**5, (6, 2)).astype(np.uint32)
     dense_chunks = chunks.copy()
     partition.mark_rows_cpu(

@@ -20,9 +20,12 @@ LETTERS = {"b": "i", "i": "int", "u": "int"}  # NumPy kind → XGBoost's letter;
 class Column(HasDictionary, Protocol):
     """A column of a frame, on the host (host_frames.HostColumn) or on a GPU (cudf_frames.CudfColumn)."""
 
-    dtype: Any  # of its library, for messages
     library: str  # whose ways of converting a column messages show: "pandas", "polars", "pyarrow" or another
     is_categorical: bool
+
+    @property
+    def dtype(self) -> Any:
+        """As its library names it, for messages."""
 
     @property
     def kind(self) -> str:

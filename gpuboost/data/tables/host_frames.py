@@ -88,17 +88,23 @@ class HostColumn:
         import narwhals as nw
 
         self._series = series.cast(nw.Float64) if series.dtype in (nw.Int128, nw.UInt128) else series  # unknown to NumPy
-        self.dtype, self.library = self._series.dtype, self._series.implementation.name.lower()
-        self.is_categorical = self.dtype in (nw.Categorical, nw.Enum)
+        self.library = self._series.implementation.name.lower()
+        self.is_categorical = self._series.dtype in (nw.Categorical, nw.Enum)
+
+    @property
+    def dtype(self) -> Any:
+        """As its library names it: pandas' float64, not the Float64 of narwhals."""
+        native = self._series.to_native()
+        return native.type if self.library == "pyarrow" else native.dtype
 
     @property
     def kind(self) -> str:
         """NumPy's letter for the values; V where they are lists or structs."""
         import narwhals as nw
 
-        if self.dtype.is_temporal():
+        if self._series.dtype.is_temporal():
             return "M"
-        if self.dtype == nw.Unknown and hasattr(getattr(self._series.to_native(), "dtype", None), "pyarrow_dtype"):
+        if self._series.dtype == nw.Unknown and hasattr(getattr(self._series.to_native(), "dtype", None), "pyarrow_dtype"):
             return "O"  # an empty sample of these is float64, whatever they hold
         sample = self._series[:0].to_numpy()
         return sample.dtype.kind if sample.ndim == 1 else "V"

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from gpuboost.config import warn
 from gpuboost.data.tables.batches import Read, Rows
 from gpuboost.data.tables.indices import check_indices
 from gpuboost.data.tables.numbers import exceeds_float32, warn_lossy
@@ -14,7 +15,6 @@ from gpuboost.data.tables.numbers import exceeds_float32, warn_lossy
 __all__ = ["SparseTable", "float32_values", "is_sparse", "scipy_sparse", "sparse_reader", "stored_reader"]
 
 WIDEST = {"i": np.int64, "u": np.uint64}  # in which sums of narrower integers do not overflow
-FORMATS = "csr", "csc", "coo", "lil", "dok"  # the others (dia, bsr) pad with zeros, which are not absent and not values
 
 
 def scipy_sparse(needed_for: str) -> ModuleType:
@@ -39,20 +39,16 @@ def is_sparse(data: Any) -> bool:
 class SparseTable:
     """A 2-D sparse matrix as CSR, sorted, each entry once.
 
-    Any other format is converted once; entries that stand in one place more than once are summed, as SciPy does. The matrix that
-    was given is not changed, and one in this form already is not copied.
+    Any other format is converted once, as XGBoost does and by SciPy; entries that stand in one place more than once are summed.
+    The matrix that was given is not changed, and one in this form already is not copied. Of dia only what is not zero is there
+    then, of bsr all that lies in a block, of which a UserWarning speaks where it is zero, as that may be padding.
 
-    Raises ValueError for index arrays that point outside the matrix, for objects, and for formats that pad with zeros.
+    Raises ValueError for index arrays that point outside the matrix, and for objects.
     """
 
     def __init__(self, data: Any) -> None:
         import scipy.sparse
 
-        if data.format not in FORMATS:
-            raise ValueError(
-                f"data is a sparse matrix of format {data.format}, which stores zeros as padding. Use X.tocsr(), in which stored "
-                "zeros are zeros and absent entries are missing."
-            )
         if data.dtype.kind == "O":
             raise ValueError("data is a sparse matrix of objects, but must hold numbers or booleans. Use X.astype(np.float64).")
         check_indices(data)
@@ -61,6 +57,11 @@ class SparseTable:
         if not getattr(data, "has_canonical_format", True):
             dtype = WIDEST.get(dtype.kind, dtype)
         matrix = scipy.sparse.csr_array(data.astype(dtype, copy=False))
+        if data.format == "bsr" and (n_zeros := int((matrix.data == 0).sum())):
+            warn(
+                f"{n_zeros} zeros in the blocks of a bsr matrix are taken as values, what lies in no block as missing. If they "
+                "are padding, X = X.tocsr() and X.eliminate_zeros() make them missing."
+            )
         if data.format == "lil":
             check_indices(matrix)  # of its lists, now that they are arrays
         if not matrix.has_canonical_format:

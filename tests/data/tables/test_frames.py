@@ -43,6 +43,13 @@ def test_dates_and_strings_are_refused_naming_the_column(library):
             open_table(make_frame(library, {"x": [1, 2], "when": values}))
 
 
+@pytest.mark.parametrize("library, name", [("pandas", "datetime64"), ("polars", "Datetime"), ("pyarrow", "timestamp")])
+def test_types_are_called_as_their_library_does(library, name):
+    frame = make_frame(library, {"when": [datetime.datetime(2020, 1, 1)]})
+    with pytest.raises(ValueError, match=f'Column "when" holds {name}'):
+        open_table(frame)
+
+
 @pytest.mark.parametrize("library", FRAMES)
 def test_the_remedy_for_text_is_the_librarys_own(library):
     scope = {"df": make_frame(library, {"x": [1, 2, 3], "kind": ["b", None, "a"]}), "pl": pytest.importorskip("polars")}
