@@ -34,7 +34,7 @@ from gpuboost.kernels.jit import claim, kernel, launch, parallel_kernel
 from gpuboost.kernels.scalar import also_left, go_left, split_goes_left
 from gpuboost.kernels.structs import NUMERIC
 
-CHUNK, MOST_CHUNK = 4096, 32768  # rows: 16 KB to read, 128 KB
+LEAST_CHUNK, MOST_CHUNK = 4096, 32768  # rows
 CHUNKS_PER_THREAD = 8  # so that uneven ones balance
 
 
@@ -43,16 +43,16 @@ def list_chunks(selected, segments, n_threads):
     """Cut the rows of the selected nodes into chunks: int64 (n_chunks, 4), index into selected, begin, end, and (filled by
     mark_rows_cpu) rows that go left.
 
-    Long ones where there are many rows: what two threads read in turns is no stream to a processor that fetches ahead. 2M rows
-    in chunks of 4096 -> 32768, ms a tree of depth 6 to mark and to move them, two threads of an AMD EPYC 8.8 -> 5.8; of one
-    thread, or in the caches, there is no difference.
+    A chunk has an eighth of a thread's share of the rows, but at least LEAST_CHUNK and at most MOST_CHUNK: short ones, read by
+    two threads in turns, are no stream to a processor that fetches ahead. 2M rows in chunks of 4096 -> 32768, ms a tree of depth
+    6 to mark and to move them, two threads of an AMD EPYC 8.8 -> 5.8; of one thread, or in the caches, there is no difference.
 
     selected : int32 (n,), IN. segments : int64 (n_nodes, 3), IN.
     """
     n_rows, n_chunks, n = int64(0), int64(0), 0
     for node in selected:
         n_rows += segments[node, 1] - segments[node, 0]
-    size = min(max(n_rows // (CHUNKS_PER_THREAD * n_threads), int64(CHUNK)), int64(MOST_CHUNK))
+    size = min(max(n_rows // (CHUNKS_PER_THREAD * n_threads), int64(LEAST_CHUNK)), int64(MOST_CHUNK))
     for node in selected:
         n_chunks += (segments[node, 1] - segments[node, 0] + size - 1) // size
     chunks = empty((n_chunks, 4), np.int64)

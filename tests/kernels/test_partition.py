@@ -122,7 +122,7 @@ def test_random_nodes_equal_numpy(seed, n_rows, n_nodes, n_threads, dtype):
 
 
 @pytest.mark.parametrize("n_threads", [1, 3])
-@pytest.mark.parametrize("size", [partition.CHUNK, partition.MOST_CHUNK])
+@pytest.mark.parametrize("size", [partition.LEAST_CHUNK, partition.MOST_CHUNK])
 @pytest.mark.parametrize("dtype, n_bins", [(np.uint8, 255), (np.uint8, 256), (np.uint16, 1000)])
 def test_nodes_of_many_chunks_equal_numpy(n_threads, size, dtype, n_bins):
     rng = np.random.default_rng(22)

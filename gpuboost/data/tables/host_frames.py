@@ -104,7 +104,7 @@ class HostColumn:
 
         if self._series.dtype.is_temporal():
             return "M"
-        if self._series.dtype == nw.Unknown and hasattr(getattr(self._series.to_native(), "dtype", None), "pyarrow_dtype"):
+        if self._series.dtype == nw.Unknown and hasattr(self.dtype, "pyarrow_dtype"):
             return "O"  # an empty sample of these is float64, whatever they hold
         sample = self._series[:0].to_numpy()
         return sample.dtype.kind if sample.ndim == 1 else "V"
