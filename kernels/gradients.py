@@ -21,8 +21,9 @@ from numba import float32, int32, int64, uint32
 from gpuboost.kernels.addresses import load_at, store_at
 from gpuboost.kernels.allocation import empty, zeros
 from gpuboost.kernels.cuda_common import block_max, cuda, cuda_kernel, device_function, n_threads, thread_number
-from gpuboost.kernels.jit import claim, launch, parallel_kernel, scalar
+from gpuboost.kernels.jit import launch, parallel_kernel, scalar
 from gpuboost.kernels.scalar import bits_float, exp_float, float_bits, larger
+from gpuboost.kernels.shares import claim_rows
 
 CHUNK = 4096
 CLASS_CHUNK = 1024  # rows of a softmax: a few planes of 4 KB for each class
@@ -126,17 +127,13 @@ def elementwise_gradients(gradient, label_rows=1):
     label_of, is_there = {1: one_of, 2: both_of}[label_rows], _IS_LABELLED[label_rows]
 
     @parallel_kernel.part(formula=gradient)
-    def chunks(thread, counter, margin, label, weight, parameters, grad, hess, maxima):
+    def chunks(thread, counters, margin, label, weight, parameters, grad, hess, maxima):
         n_outputs, n_rows = margin.shape
-        per_output = (n_rows + CHUNK - 1) // CHUNK
         while True:
-            item = claim(counter)
-            if item >= per_output * n_outputs:
+            output, begin, end = claim_rows(counters, thread, n_outputs, n_rows, int64(CHUNK))
+            if output >= n_outputs:
                 return
-            output = item // per_output
-            begin = (item - output * per_output) * CHUNK
             first = min(output * label_rows, label.shape[0] - label_rows)
-            end = min(begin + CHUNK, n_rows)
             own_weight = weight[begin:end] if weight.size else weight
             largest = gradients_of_rows(
                 margin[output, begin:end], label[first, begin:end], label[first + label_rows - 1, begin:end], own_weight, output,
@@ -156,8 +153,7 @@ def elementwise_gradients(gradient, label_rows=1):
         return _weigh(grad, hess, weight)
 
     def gradients_cpu(margin, label, weight, parameters, grad, hess, maxima, n_threads):
-        counter = zeros(1, np.int64)
-        launch(n_threads, chunks, (counter, margin, label, weight, parameters, grad, hess, maxima))
+        launch(n_threads, chunks, (zeros(n_threads, np.int64), margin, label, weight, parameters, grad, hess, maxima))
 
     return parallel_kernel(gradients_cpu, gradient)
 
@@ -172,13 +168,12 @@ def rowwise_gradients(row_gradient):
     """
 
     @parallel_kernel.part(formula=row_gradient)
-    def chunks(thread, counter, margin, label, weight, parameters, grad, hess, maxima):
+    def chunks(thread, counters, margin, label, weight, parameters, grad, hess, maxima):
         n_outputs, n_rows = margin.shape
         while True:
-            begin = claim(counter) * CLASS_CHUNK
-            if begin >= n_rows:
+            _, begin, end = claim_rows(counters, thread, 1, n_rows, int64(CLASS_CHUNK))
+            if begin == end:
                 return
-            end = min(begin + CLASS_CHUNK, n_rows)
             for i in range(begin, end):
                 own_weight = weight[i] if weight.size else float32(1.0)
                 row_gradient(margin, label, own_weight, i, parameters, grad, hess)
@@ -188,8 +183,7 @@ def rowwise_gradients(row_gradient):
                     maxima[thread, output, k] = max(maxima[thread, output, k], largest[k])
 
     def gradients_cpu(margin, label, weight, parameters, grad, hess, maxima, n_threads):
-        counter = zeros(1, np.int64)
-        launch(n_threads, chunks, (counter, margin, label, weight, parameters, grad, hess, maxima))
+        launch(n_threads, chunks, (zeros(n_threads, np.int64), margin, label, weight, parameters, grad, hess, maxima))
 
     return parallel_kernel(gradients_cpu, row_gradient)
 
@@ -199,19 +193,17 @@ def softmax_gradients_cpu(margin, label, weight, parameters, grad, hess, maxima,
     """What rowwise_gradients makes of softmax_gradient (objectives/multiclass.py), to the bit, but in loops over the rows of one
     class after another: p = softmax(margins of the row); g_k = p_k − [label = k]; h_k = 2·p_k·(1 − p_k).
     """
-    counter = zeros(1, np.int64)
-    launch(n_threads, _softmax_chunks, (counter, margin, label, weight, grad, hess, maxima))
+    launch(n_threads, _softmax_chunks, (zeros(n_threads, np.int64), margin, label, weight, grad, hess, maxima))
 
 
 @parallel_kernel.part
-def _softmax_chunks(thread, counter, margin, label, weight, grad, hess, maxima):
+def _softmax_chunks(thread, counters, margin, label, weight, grad, hess, maxima):
     n_classes, n_rows = margin.shape
     scratch = empty((2, CLASS_CHUNK), np.float32)
     while True:
-        begin = claim(counter) * CLASS_CHUNK
-        if begin >= n_rows:
+        _, begin, end = claim_rows(counters, thread, 1, n_rows, int64(CLASS_CHUNK))
+        if begin == end:
             return
-        end = min(begin + CLASS_CHUNK, n_rows)
         largest, total = scratch[0, : end - begin], scratch[1, : end - begin]
         own_weight = weight[begin:end] if weight.size else weight
         largest[:] = margin[0, begin:end]

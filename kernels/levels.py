@@ -10,8 +10,9 @@ import numpy as np
 from numba import int64
 
 from gpuboost.kernels.allocation import empty, zeros
-from gpuboost.kernels.jit import claim, launch, parallel_kernel
+from gpuboost.kernels.jit import launch, parallel_kernel
 from gpuboost.kernels.nodes import select_depthwise
+from gpuboost.kernels.shares import claim_near
 from gpuboost.kernels.tree_steps import number_nodes, own_scratch, search_frontier, split_nodes
 
 __all__ = ["count_slots", "grow_levels", "subtree_depth"]
@@ -45,7 +46,7 @@ def grow_levels(n_leaves, first_depth, scratch, n_threads, given):
         if nodes[begin].depth >= first_depth:
             further = (n_nodes - begin) // 2 + n_threads * (max_depth - nodes[begin].depth - 1)
             if _has_share_for_all(begin, n_nodes, given.counts, n_threads) or held + further > given.hist.shape[0]:
-                launch(n_threads, _grow_subtrees, (zeros(1, np.int64), begin, n_nodes, held, n_leaves, scratch, given))
+                launch(n_threads, _grow_subtrees, (zeros(n_threads, np.int64), begin, n_nodes, held, n_leaves, scratch, given))
                 return _number_by_levels(n_leaves.size, given)
         frontier, subtract = empty(n_nodes - begin, np.int32), held > 0
         for i in range(frontier.size):
@@ -87,7 +88,7 @@ def _split_frontier(frontier, n_nodes, held, subtract, n_leaves, scratch, n_thre
 
 
 @parallel_kernel.part
-def _grow_subtrees(thread, counter, begin, end, held, n_leaves, scratch, given):
+def _grow_subtrees(thread, counters, begin, end, held, n_leaves, scratch, given):
     """Grow what is below the pairs of siblings from begin to end, each in numbers of its own: as many as a whole subtree takes.
 
     Of a pair the left node's children come first, then the right one's. So histograms are wanted of one pair a level:
@@ -103,7 +104,7 @@ def _grow_subtrees(thread, counter, begin, end, held, n_leaves, scratch, given):
     first_slot = held + thread * (max_depth - first_depth) - first_depth
     waiting, frontier = empty(max_depth + 1, np.int64), empty(2, np.int32)  # left nodes of pairs
     while True:
-        pair = claim(counter)
+        pair = claim_near(counters, thread, (end - begin) // 2)
         if 2 * pair >= end - begin:
             return
         n_nodes, n_waiting = end + pair * room, 1

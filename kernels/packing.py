@@ -16,6 +16,7 @@ from gpuboost.kernels.cuda_common import cuda_kernel, lane_number, n_threads, n_
 from gpuboost.kernels.histogram import BYTE_STRIDE, add_packed_part
 from gpuboost.kernels.jit import claim, kernel, launch, parallel_kernel
 from gpuboost.kernels.scalar import split_goes_left
+from gpuboost.kernels.shares import claim_near
 
 ROW_BLOCK = 512  # rows whose records stay in the first-level cache while their columns are added to them
 FEATURE_BLOCK = 64  # features of one work item of the undoing, which adds up one group first
@@ -100,22 +101,21 @@ def mark_packed_rows_cpu(
     records : uint8 (n_rows, width), IN. groups : int32 (n_features,), IN. Each feature's group.
     group_offsets : int32 (n_groups + 1,), IN. First packed code of each. Others as there, or in unpack_histograms_cpu.
     """
-    counter = zeros(1, np.int64)
     args = (
-        counter, selected, nodes, cats, chunks, records, groups, group_offsets, offsets, rest, first_source, sources,
-        rows, segments, is_left,
+        zeros(n_threads, np.int64), selected, nodes, cats, chunks, records, groups, group_offsets, offsets, rest, first_source,
+        sources, rows, segments, is_left,
     )  # fmt: skip
     launch(n_threads, _mark_chunks, args)
 
 
 @parallel_kernel.part
 def _mark_chunks(
-    counter, selected, nodes, cats, chunks, records, groups, group_offsets, offsets, rest, first_source, sources, rows,
+    thread, counters, selected, nodes, cats, chunks, records, groups, group_offsets, offsets, rest, first_source, sources, rows,
     segments, is_left,
 ):  # fmt: skip
     goes_left = empty(256, np.uint8)  # by code of the group
     while True:
-        item = claim(counter)
+        item = claim_near(counters, thread, chunks.shape[0])
         if item >= chunks.shape[0]:
             return
         split, begin, end = selected[chunks[item, 0]], chunks[item, 1], chunks[item, 2]
@@ -197,19 +197,19 @@ def build_unpacked_cpu(
     packing : groups, group_offsets, offsets, rest, first_source, sources, as mark_packed_rows_cpu.
     private : int64 (n_threads, codes of whole words · BYTE_STRIDE or more), SCRATCH, zero on entry and on return.
     """
-    counter = zeros(1, np.int64)
-    args = counter, build, nodes, segments, first_output, words, rows, gpair, features, own_offsets, packing, hist, private
-    launch(min(n_threads, build.size), _build_unpacked, args)
+    counters = zeros(min(n_threads, build.size), np.int64)
+    args = counters, build, nodes, segments, first_output, words, rows, gpair, features, own_offsets, packing, hist, private
+    launch(counters.size, _build_unpacked, args)
 
 
 @parallel_kernel.part
 def _build_unpacked(
-    thread, counter, build, nodes, segments, first_output, words, rows, gpair, features, own_offsets, packing, hist, private
+    thread, counters, build, nodes, segments, first_output, words, rows, gpair, features, own_offsets, packing, hist, private
 ):  # fmt: skip
     _, group_offsets, _, _, _, _ = packing
     private, n_groups = private[thread], group_offsets.size - 1
     while True:
-        item = claim(counter)
+        item = claim_near(counters, thread, build.size)
         if item >= build.size:
             return
         node = build[item]

@@ -85,7 +85,7 @@ def grow_rounds_cpu(
         if n_nodes <= most_found:
             thread_sums = zeros((n_threads, n_nodes, leaves.shape[1], 2), np.int64)
             call_late(_sum_found, (
-                chunks, nodes, segments, rows, grad, hess, leaf_scales, first_output, gpair, thread_sums, leaf_sums, n_threads
+                nodes, segments, rows, grad, hess, leaf_scales, first_output, gpair, thread_sums, leaf_sums, n_threads
             ))  # fmt: skip
         else:
             call_late(_sum_leaves, (

@@ -48,6 +48,7 @@ from gpuboost.kernels.predict import (
 )
 from gpuboost.kernels.quantise import LIMB_BITS
 from gpuboost.kernels.scalar import code_goes_left, split_goes_left, value_goes_left
+from gpuboost.kernels.shares import claim_near
 
 # Bins of a table up to which rows are coded by searching the thresholds: one-hot tables. Measured on one core of an AMD EPYC, ns
 # a cell: 5 for columns of one bin, 35 of 16 and 70 of 256, in 2000 columns; from column blocks 15 to 20, by one thread only.
@@ -276,17 +277,16 @@ def code_of_row(cells, begin, end, first, n_bins, missing_cell, absent_code):
 @parallel_kernel
 def mark_sparse_rows_cpu(selected, nodes, cats, chunks, row_begin, cells, offsets, absent, rows, segments, is_left, n_threads):
     """mark_rows_cpu (kernels/partition.py) for a sparse page. absent : int32 (n_features,), IN. Codes of absent cells."""
-    counter = zeros(1, np.int64)
     args = (
-        counter, selected, nodes, cats, chunks, row_begin, cells, offsets, absent, rows, segments, is_left,
+        zeros(n_threads, np.int64), selected, nodes, cats, chunks, row_begin, cells, offsets, absent, rows, segments, is_left,
     )  # fmt: skip
     launch(n_threads, _mark_chunks, args)
 
 
 @parallel_kernel.part
-def _mark_chunks(counter, selected, nodes, cats, chunks, row_begin, cells, offsets, absent, rows, segments, is_left):
+def _mark_chunks(thread, counters, selected, nodes, cats, chunks, row_begin, cells, offsets, absent, rows, segments, is_left):
     while True:
-        item = claim(counter)
+        item = claim_near(counters, thread, chunks.shape[0])
         if item >= chunks.shape[0]:
             return
         split, begin, end = selected[chunks[item, 0]], chunks[item, 1], chunks[item, 2]
@@ -349,17 +349,16 @@ def build_sparse_histograms_cpu(
     zero_bins : int32 (total_bins + n_features,) or (0,), IN. For each cell, the bin of zero of its feature; empty where absent
         cells are missing. Others as there: several items of one slot are added atomically.
     """
-    counter = zeros(1, np.int64)
     args = (
-        counter, row_begin, row_end, cells, int64(total_bins), zero_bins, rows, gpair, n_limbs, items, hist,
+        zeros(n_threads, np.int64), row_begin, row_end, cells, int64(total_bins), zero_bins, rows, gpair, n_limbs, items, hist,
     )  # fmt: skip
     launch(n_threads, _build_items, args)
 
 
 @parallel_kernel.part
-def _build_items(counter, row_begin, row_end, cells, total_bins, zero_bins, rows, gpair, n_limbs, items, hist):
+def _build_items(thread, counters, row_begin, row_end, cells, total_bins, zero_bins, rows, gpair, n_limbs, items, hist):
     while True:
-        claimed = claim(counter)
+        claimed = claim_near(counters, thread, items.shape[0])
         if claimed >= items.shape[0]:
             return
         item = items[claimed]

@@ -72,7 +72,7 @@ from gpuboost.kernels.cuda_common import (
     warp_prefix,
     warp_sum,
 )
-from gpuboost.kernels.jit import claim, inlined_scalar, launch, parallel_kernel, scalar
+from gpuboost.kernels.jit import inlined_scalar, launch, parallel_kernel, scalar
 from gpuboost.kernels.packed_candidates import CHUNK, count_ones, lowest_one, reaching_packed, sum_up_packed
 from gpuboost.kernels.scalar import (
     bits_double,
@@ -83,6 +83,7 @@ from gpuboost.kernels.scalar import (
     larger,
     node_score,
 )
+from gpuboost.kernels.shares import claim_near
 from gpuboost.kernels.structs import NO_GAIN, NUMERIC
 
 FEW = 12  # candidates of a CHUNK that are tried one by one
@@ -134,11 +135,10 @@ def evaluate_splits(gain):
         gains, bins, n_threads,
     ):  # fmt: skip
         n_blocks = candidates.shape[1]
-        counter = zeros(1, np.int64)
         args = (
-            counter, n_blocks, frontier, nodes, sums, hist, offsets, features, monotone, feature_mask, proposed, by_tree,
-            inverse_scales, first_output, reg_lambda, alpha, max_delta_step, min_child_weight, gain, parameters,
-            candidates, prefix_grad, prefix_hess, gains, bins,
+            zeros(n_threads, np.int64), n_blocks, frontier, nodes, sums, hist, offsets, features, monotone, feature_mask,
+            proposed, by_tree, inverse_scales, first_output, reg_lambda, alpha, max_delta_step, min_child_weight, gain,
+            parameters, candidates, prefix_grad, prefix_hess, gains, bins,
         )  # fmt: skip
         launch(n_threads, _evaluate_blocks, args)
         for i in range(frontier.size):
@@ -149,13 +149,13 @@ def evaluate_splits(gain):
 
 @parallel_kernel.part
 def _evaluate_blocks(
-    thread, counter, n_blocks, frontier, nodes, sums, hist, offsets, features, monotone, feature_mask, proposed, by_tree,
+    thread, counters, n_blocks, frontier, nodes, sums, hist, offsets, features, monotone, feature_mask, proposed, by_tree,
     inverse_scales, first_output, reg_lambda, alpha, max_delta_step, min_child_weight, gain_of, parameters, candidates,
     prefix_grad, prefix_hess, gains, bins
 ):  # fmt: skip
     prefix_grad, prefix_hess, gains, bins = prefix_grad[thread], prefix_hess[thread], gains[thread], bins[thread]
     while True:
-        item = claim(counter)
+        item = claim_near(counters, thread, frontier.size * n_blocks)
         if item >= frontier.size * n_blocks:
             return
         i, block = item // n_blocks, item % n_blocks

@@ -13,6 +13,7 @@ from gpuboost.binned.matrix import BinnedMatrix
 from gpuboost.binned.pages import DensePage, ResidentPages
 from gpuboost.growing.plan import Planner
 from gpuboost.kernels import histogram
+from gpuboost.kernels.structs import NODE
 from gpuboost.params import Params
 
 
@@ -209,3 +210,35 @@ def test_subtraction_changes_the_parents_slots_only(n_threads):
     histogram.subtract_histograms_cpu(parents, 2, hist, n_threads)
     before[parents] -= before[2:5]
     np.testing.assert_array_equal(hist, before)
+
+
+@pytest.mark.parametrize("n_threads", [1, 2, 3, 5])
+@pytest.mark.parametrize("n_codes", [1, 7, 13, 28])
+@pytest.mark.parametrize("sizes", [[histogram.FLUSH_ROWS - 1], [19_000, 5_000, 0], [7, 9, 30]])
+def test_packed_sums_of_few_large_nodes_are_added_up_from_slices(sizes, n_codes, n_threads):
+    """Of the largest pairs there are, in part; and taken from their parents', whose slots are behind theirs."""
+    rng, n, n_rows = np.random.default_rng(27), len(sizes), sum(sizes)
+    codes = np.zeros((n_rows, histogram.record_bytes(n_codes)), np.uint8)
+    codes[:, :n_codes] = rng.integers(0, 3, (n_rows, n_codes)) * 127
+    grad, hess = rng.choice([-32767, 0, 32767], n_rows), rng.choice([0, 65535], n_rows)
+    gpair = ((grad & 0xFFFF) << 16 | hess).astype(np.uint32).view(np.int32).reshape(1, 1, -1)
+    shuffled, ends = rng.permutation(n_rows).astype(np.int32), np.cumsum(sizes)
+    nodes, segments = np.zeros(n, NODE), np.zeros((n, 3), np.int64)
+    nodes["slot"], segments[:, 0], segments[:, 1], segments[:, 2] = np.arange(n), ends - sizes, ends, np.arange(n) % 2
+    rows = np.full((2, n_rows), -1, np.int32)
+    for begin, end, side in segments:
+        rows[side, begin:end] = shuffled[begin:end]
+    shape = histogram.packed_shape(n_codes)
+    before = rng.integers(-(2**40), 2**40, (n, *shape))
+    hist = np.concatenate([np.full((n, *shape), 77), before])
+    histogram.build_packed_cpu(
+        np.arange(n, dtype=np.int32), np.arange(n, 2 * n, dtype=np.int32), nodes, segments, np.zeros(1, np.int32), n_codes,
+        codes.view(np.uint64), rows, gpair, hist, n_threads,
+    )  # fmt: skip
+    for node, (begin, end) in enumerate(zip(ends - sizes, ends)):
+        own = shuffled[begin:end]
+        for column in range(n_codes):
+            expected = np.zeros(shape[1], np.int64)
+            np.add.at(expected, codes[own, column].astype(int), grad[own] * 2**32 + hess[own])
+            np.testing.assert_array_equal(hist[node, column], expected)
+            np.testing.assert_array_equal(hist[n + node, column], before[node, column] - expected)

@@ -137,7 +137,7 @@ def test_nodes_of_many_chunks_equal_numpy(n_threads, size, dtype, n_bins):
 @pytest.mark.parametrize(
     "n_rows, n_threads, expected",
     [
-        ([5, 0, 4097], 1, [5, 4096, 1]),
+        ([5, 0, 2049], 1, [5, 2048, 1]),
         ([4 * 8 * 5000], 4, [5000] * 32),
         ([20 * 32768 + 1], 1, [32768] * 20 + [1]),
         ([0], 2, []),

@@ -14,7 +14,7 @@ def sum_found(forest, n_threads, n_limbs=1):
     sums = np.zeros((forest.n_nodes, forest.n_outputs, 2), np.int64)
     found = np.full((n_trees, n_limbs, n_rows), -7, np.int32)
     kernel.sum_found_cpu(
-        forest.chunks, forest.nodes, forest.segments, forest.rows, forest.grad, forest.hess, forest.scales, forest.first_output,
+        forest.nodes, forest.segments, forest.rows, forest.grad, forest.hess, forest.scales, forest.first_output,
         found, np.zeros((n_threads, *sums.shape), np.int64), sums, n_threads,
     )  # fmt: skip
     return sums, found

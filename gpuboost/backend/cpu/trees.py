@@ -440,14 +440,14 @@ class CpuTrees(Trees):
             chunks = list_leaf_chunks(arrays.n_nodes, arrays.nodes, arrays.segments[p])
             self.leaf_chunks.append(chunks)
             of_page = (
-                chunks, arrays.nodes, arrays.segments[p], page.lists, gradients.grad[:, page.own], gradients.hess[:, page.own],
+                arrays.nodes, arrays.segments[p], page.lists, gradients.grad[:, page.own], gradients.hess[:, page.own],
                 gradients.leaf_scales, self.first_output,
             )  # fmt: skip
             if self._row_by_row[p]:
                 sums = np.zeros((self._n_threads, *shape), np.int64)
                 sum_found_cpu(*of_page, page.gpair, sums, self._leaf_sums, self._n_threads)
             else:
-                sum_leaves_cpu(*of_page, self._leaf_sums, self._n_threads)
+                sum_leaves_cpu(chunks, *of_page, self._leaf_sums, self._n_threads)
         return self._leaf_sums
 
     def _goes_row_by_row(self, page: PageRows) -> bool:
