@@ -26,9 +26,10 @@ from numba import float32, int64, uint8, uint16, uint32, uint64
 from gpuboost.kernels.addresses import load_at, store_at
 from gpuboost.kernels.allocation import empty, zeros
 from gpuboost.kernels.cuda_common import cuda, cuda_kernel, device_function, lane_number
-from gpuboost.kernels.jit import claim, inlined_scalar, launch, parallel_kernel
+from gpuboost.kernels.jit import inlined_scalar, launch, parallel_kernel
 from gpuboost.kernels.register_search import N_KEYS, can_search, fill_heap, search_heap
 from gpuboost.kernels.scalar import float_key
+from gpuboost.kernels.shares import claim_near
 from gpuboost.kernels.turning import TILE, can_turn, turn_tile
 
 ROW_BLOCK = 512  # 512 rows × 32 codes = 16 KB of records: stays in the first-level cache while its columns fill it
@@ -51,12 +52,12 @@ def bin_rows_cpu(batch, missing, thresholds, offsets, first_row, columns, words,
     words : uint64 (page rows, n), OUT: the records, whose padding codes beyond n_features are left alone. May have no rows.
     n_lost : int64 (n_threads,), INOUT. Missing values whose code does not fit in the dtype: the caller must then use a wider one.
     """
-    counter = zeros(1, np.int64)
-    launch(n_threads, _bin_items, (counter, batch, missing, thresholds, offsets, first_row, columns, words, n_lost))
+    args = zeros(n_threads, np.int64), batch, missing, thresholds, offsets, first_row, columns, words, n_lost
+    launch(n_threads, _bin_items, args)
 
 
 @parallel_kernel.part
-def _bin_items(thread, counter, batch, missing, thresholds, offsets, first_row, columns, words, n_lost):
+def _bin_items(thread, counters, batch, missing, thresholds, offsets, first_row, columns, words, n_lost):
     n_rows, n_features = batch.shape[0], columns.shape[0]
     n_chunks = (n_rows + ITEM_ROWS - 1) // ITEM_ROWS
     largest, width = int64(0), min(ITEM_FEATURES, n_features)
@@ -69,7 +70,7 @@ def _bin_items(thread, counter, batch, missing, thresholds, offsets, first_row, 
     values, found, packed = empty((TILE, ROW_BLOCK), np.float32), empty(ROW_BLOCK, columns.dtype), empty(ROW_BLOCK, np.uint64)
     prepared = int64(-1)
     while True:
-        item = claim(counter)
+        item = claim_near(counters, thread, n_chunks * ((n_features + ITEM_FEATURES - 1) // ITEM_FEATURES))
         first = item // max(n_chunks, 1) * ITEM_FEATURES
         if first >= n_features or n_rows == 0:
             return
@@ -217,15 +218,14 @@ def _pack(codes, f, n_features, packed, words):
 @parallel_kernel
 def write_records_cpu(columns, words, n_threads):
     """Write the records of a page from its columns: arrays as bin_rows_cpu has them, columns IN."""
-    counter = zeros(1, np.int64)
-    launch(n_threads, _write_items, (counter, columns, words))
+    launch(n_threads, _write_items, (zeros(n_threads, np.int64), columns, words))
 
 
 @parallel_kernel.part
-def _write_items(counter, columns, words):
+def _write_items(thread, counters, columns, words):
     packed = empty(ROW_BLOCK, np.uint64)
     while True:
-        begin = claim(counter) * ROW_BLOCK
+        begin = claim_near(counters, thread, (words.shape[0] + ROW_BLOCK - 1) // ROW_BLOCK) * ROW_BLOCK
         if begin >= words.shape[0]:
             return
         end = min(begin + ROW_BLOCK, words.shape[0])

@@ -21,6 +21,7 @@ from gpuboost.kernels.addresses import load_at, permute_bytes, store_at
 from gpuboost.kernels.allocation import zeros
 from gpuboost.kernels.cuda_common import cuda_kernel, device_function, n_threads, thread_number
 from gpuboost.kernels.jit import claim, launch, parallel_kernel
+from gpuboost.kernels.shares import claim_rows
 from gpuboost.kernels.shuffling import WIDTH, can_shuffle, list_masks, shuffle_record
 
 CHUNK = 1024  # rows
@@ -37,22 +38,22 @@ def compact_codes_cpu(records, features, rows, selected, n_threads):
     them and of the 28 columns drawn, one thread of an Intel Xeon, 1.5 -> 0.9 ms; all rows 2.9 -> 1.6; of half of the rows 50 of
     100 columns 9.0 -> 3.4.
     """
-    counter = zeros(1, np.int64)
+    counters = zeros(n_threads, np.int64)
     if can_shuffle() and records.shape[1] * records.itemsize % WIDTH == 0:
-        args = counter, records.view(np.uint8), rows, *list_masks(features, records.itemsize), selected.view(np.uint8)
+        args = counters, records.view(np.uint8), rows, *list_masks(features, records.itemsize), selected.view(np.uint8)
         launch(n_threads, _shuffle_records, args)
     else:
-        launch(n_threads, _compact_codes, (counter, records, features, rows, selected))
+        launch(n_threads, _compact_codes, (counters, records, features, rows, selected))
 
 
 @parallel_kernel.part
-def _shuffle_records(counter, records, rows, masks, bounds, first, selected):
+def _shuffle_records(thread, counters, records, rows, masks, bounds, first, selected):
     width, new_width, n_written = records.shape[1], selected.shape[1], first.size
     while True:
-        begin = claim(counter) * CHUNK
-        if begin >= rows.size:
+        _, begin, end = claim_rows(counters, thread, 1, rows.size, int64(CHUNK))
+        if begin == end:
             return
-        for row in rows[begin : begin + CHUNK]:
+        for row in rows[begin:end]:
             source, target = int64(row) * width, int64(row) * new_width
             for j in range(n_written):
                 n_masks = bounds[j + 1] - bounds[j]
@@ -63,12 +64,12 @@ def _shuffle_records(counter, records, rows, masks, bounds, first, selected):
 
 
 @parallel_kernel.part
-def _compact_codes(counter, records, features, rows, selected):
+def _compact_codes(thread, counters, records, features, rows, selected):
     while True:
-        begin = claim(counter) * CHUNK
-        if begin >= rows.size:
+        _, begin, end = claim_rows(counters, thread, 1, rows.size, int64(CHUNK))
+        if begin == end:
             return
-        for row in rows[begin : begin + CHUNK]:
+        for row in rows[begin:end]:
             to = uint32(row)
             for j in range(features.size):
                 selected[to, uint32(j)] = records[to, uint32(features[uint32(j)])]
@@ -83,17 +84,16 @@ def recode_cpu(records, features, offsets, codes, rows, selected, n_threads):
         the next one, …
     selected : uint8 or uint16 (n_rows, at least k), OUT.
     """
-    counter = zeros(1, np.int64)
-    launch(n_threads, _recode, (counter, records, features, offsets, codes, rows, selected))
+    launch(n_threads, _recode, (zeros(n_threads, np.int64), records, features, offsets, codes, rows, selected))
 
 
 @parallel_kernel.part
-def _recode(counter, records, features, offsets, codes, rows, selected):
+def _recode(thread, counters, records, features, offsets, codes, rows, selected):
     while True:
-        begin = claim(counter) * CHUNK
-        if begin >= rows.size:
+        _, begin, end = claim_rows(counters, thread, 1, rows.size, int64(CHUNK))
+        if begin == end:
             return
-        for row in rows[begin : begin + CHUNK]:
+        for row in rows[begin:end]:
             to = uint32(row)
             for j in range(features.size):
                 own = uint32(offsets[uint32(j)] + j)
@@ -108,17 +108,16 @@ def compact_cells_cpu(row_begin, cells, new_cells, rows, selected, row_end, n_th
     new_cells : int32 (cell numbers,), IN. The number of each cell from now on, −1 for a feature that is not drawn.
     rows : int32 (m,), IN. selected : as cells, OUT. row_end : int64 (n_rows,), OUT. Where the copied cells of a row end.
     """
-    counter = zeros(1, np.int64)
-    launch(n_threads, _compact_cells, (counter, row_begin, cells, new_cells, rows, selected, row_end))
+    launch(n_threads, _compact_cells, (zeros(n_threads, np.int64), row_begin, cells, new_cells, rows, selected, row_end))
 
 
 @parallel_kernel.part
-def _compact_cells(counter, row_begin, cells, new_cells, rows, selected, row_end):
+def _compact_cells(thread, counters, row_begin, cells, new_cells, rows, selected, row_end):
     while True:
-        begin = claim(counter) * CHUNK
-        if begin >= rows.size:
+        _, begin, end = claim_rows(counters, thread, 1, rows.size, int64(CHUNK))
+        if begin == end:
             return
-        for row in rows[begin : begin + CHUNK]:
+        for row in rows[begin:end]:
             to = row_begin[row]
             for at in range(row_begin[row], row_begin[row + 1]):
                 cell = new_cells[cells[at]]

@@ -11,10 +11,11 @@ from numba import float32, int32, int64, uint32, uint64
 from gpuboost.kernels.allocation import empty, zeros
 from gpuboost.kernels.cuda_common import cuda_kernel, n_threads, thread_number
 from gpuboost.kernels.heap_levels import ROWS_AT_ONCE
-from gpuboost.kernels.jit import call_late, claim, inlined_scalar, launch, parallel_kernel, scalar
+from gpuboost.kernels.jit import call_late, inlined_scalar, launch, parallel_kernel, scalar
 from gpuboost.kernels.leaf_masks import find_leaves, lay_out_masks
 from gpuboost.kernels.predict import add_others, lay_out, step_down, take_leaf
 from gpuboost.kernels.scalar import bits_float, code_goes_left
+from gpuboost.kernels.shares import claim_near
 from gpuboost.kernels.top_codes import MOST_LEVELS, RUN, choose_codes, lay_out_code_tops, n_code_levels
 
 __all__ = ["predict_codes_cpu", "predict_codes_kernel"]
@@ -38,23 +39,23 @@ def predict_codes_cpu(columns, n_bins, rows, trees, leaf_values, tree_begin, tre
     is_deep = sets is not None
     for t in range(tree_begin.size):
         is_deep |= n_levels[t] > MOST_LEVELS
-    counter, of_all = zeros(1, np.int64), rows.size + leaves.shape[0] == 0 and columns.shape[1] >= RUN
+    counters, of_all = zeros(n_threads, np.int64), rows.size + leaves.shape[0] == 0 and columns.shape[1] >= RUN
     if of_all and leaf_values.shape[1] == 1 and not is_deep:
-        args = counter, columns, nodes, features, lows, widths, places, tree_groups, n_levels, margin
+        args = counters, columns, nodes, features, lows, widths, places, tree_groups, n_levels, margin
         launch(n_threads, _choose_blocks, args)
     else:
         call_late(_step_blocks_cpu, (
-            counter, columns, rows, nodes, features, lows, widths, places, leaf_values, tree_begin, tree_groups, n_levels,
+            counters, columns, rows, nodes, features, lows, widths, places, leaf_values, tree_begin, tree_groups, n_levels,
             n_nodes, sets, margin, leaves, n_threads,
         ))  # fmt: skip
 
 
 @parallel_kernel.part
-def _choose_blocks(counter, columns, nodes, features, lows, widths, places, tree_groups, n_levels, margin):
+def _choose_blocks(thread, counters, columns, nodes, features, lows, widths, places, tree_groups, n_levels, margin):
     """The last RUN rows may have rows among them that others have added to."""
     starts, found, n_rows = empty(RUN, np.uint32), zeros((1 << MOST_LEVELS, RUN), columns.dtype), columns.shape[1]
     while True:
-        begin = claim(counter) * RUN
+        begin = claim_near(counters, thread, (n_rows + RUN - 1) // RUN) * RUN
         if begin >= n_rows:
             return
         first = min(begin, n_rows - RUN)
@@ -65,7 +66,7 @@ def _choose_blocks(counter, columns, nodes, features, lows, widths, places, tree
 
 @parallel_kernel
 def step_blocks_cpu(
-    counter, columns, rows, nodes, features, lows, widths, places, leaf_values, tree_begin, tree_groups, n_levels, n_nodes,
+    counters, columns, rows, nodes, features, lows, widths, places, leaf_values, tree_begin, tree_groups, n_levels, n_nodes,
     sets, margin, leaves, n_threads,
 ):  # fmt: skip
     """Of any rows and trees."""
@@ -74,7 +75,7 @@ def step_blocks_cpu(
     if sets is None:
         masks, mask_begin = lay_out_masks(nodes, 0, tree_begin, n_nodes, n_levels, n_rows, False)
     args = (
-        counter, columns, rows, nodes, features, lows, widths, places, masks, mask_begin, leaf_values, tree_begin,
+        counters, columns, rows, nodes, features, lows, widths, places, masks, mask_begin, leaf_values, tree_begin,
         tree_groups, n_levels, sets, margin, leaves,
     )  # fmt: skip
     launch(n_threads, _step_blocks, args)
@@ -85,14 +86,14 @@ _step_blocks_cpu = step_blocks_cpu.dispatcher
 
 @parallel_kernel.part
 def _step_blocks(
-    counter, columns, rows, nodes, features, lows, widths, places, masks, mask_begin, leaf_values, tree_begin, tree_groups,
-    n_levels, sets, margin, leaves,
+    thread, counters, columns, rows, nodes, features, lows, widths, places, masks, mask_begin, leaf_values, tree_begin,
+    tree_groups, n_levels, sets, margin, leaves,
 ):  # fmt: skip
     own, starts = empty(RUN, np.int64), empty(RUN, np.uint32)
     left, waiting = empty(RUN, np.uint32), empty(RUN + ROWS_AT_ONCE, np.uint32)
     found, n_rows = zeros((1 << MOST_LEVELS, RUN), columns.dtype), rows.size if rows.size > 0 else columns.shape[1]
     while True:
-        begin = claim(counter) * RUN
+        begin = claim_near(counters, thread, (n_rows + RUN - 1) // RUN) * RUN
         if begin >= n_rows:
             return
         n, is_run = min(int64(RUN), n_rows - begin), sets is None

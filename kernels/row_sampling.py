@@ -36,9 +36,10 @@ from gpuboost.kernels.cuda_common import (
     lane_number,
 )
 from gpuboost.kernels.gradients import NON_FINITE_BITS, keep_maxima
-from gpuboost.kernels.jit import claim, kernel, launch, parallel_kernel, scalar
+from gpuboost.kernels.jit import kernel, launch, parallel_kernel, scalar
 from gpuboost.kernels.partition import move_rows_part
 from gpuboost.kernels.scalar import bits_float, float_bits, hash_word, round_key, smaller
+from gpuboost.kernels.shares import claim_near
 
 CHUNK = 4096
 MIN_BITS = 8  # of π: four rounds do not mix fewer (inclusion of 3 rows in 2 bits is off by 1.5 %)
@@ -153,16 +154,15 @@ def count_magnitudes_cpu(kept, grad, hess, counts, n_threads):
     kept : int32 (k,), IN. Rows of the page that take part. grad, hess : float32 (n_outputs, n_rows), IN, of the page.
     counts : int64 (n_threads, MAGNITUDE_BINS, 2), INOUT. Rows of each bin, and the sum of their digits.
     """
-    counter = zeros(1, np.int64)
-    launch(n_threads, _count_chunks, (counter, kept, grad, hess, counts))
+    launch(n_threads, _count_chunks, (zeros(n_threads, np.int64), kept, grad, hess, counts))
 
 
 @parallel_kernel.part
-def _count_chunks(thread, counter, kept, grad, hess, counts):
+def _count_chunks(thread, counters, kept, grad, hess, counts):
     counts = counts[thread]
     magnitudes = empty(CHUNK, np.float64)
     while True:
-        begin = claim(counter) * CHUNK
+        begin = claim_near(counters, thread, (kept.size + CHUNK - 1) // CHUNK) * CHUNK
         if begin >= kept.size:
             return
         rows = kept[begin : begin + CHUNK]
@@ -217,22 +217,21 @@ def draw_rows_cpu(
         counts wherever it stands.
     places : uint64 (n_threads, CHUNK), SCRATCH.
     """
-    counter = zeros(1, np.int64)
     args = (
-        counter, kept, first_id, n_rows, n_drawn, keys, threshold, grad, hess, marks, n_marked, maxima, places,
+        zeros(n_threads, np.int64), kept, first_id, n_rows, n_drawn, keys, threshold, grad, hess, marks, n_marked, maxima, places,
     )  # fmt: skip
     launch(n_threads, _draw_chunks, args)
 
 
 @parallel_kernel.part
 def _draw_chunks(
-    thread, counter, kept, first_id, n_rows, n_drawn, keys, threshold, grad, hess, marks, n_marked, maxima, places
+    thread, counters, kept, first_id, n_rows, n_drawn, keys, threshold, grad, hess, marks, n_marked, maxima, places
 ):  # fmt: skip
     maxima, places = maxima[thread], places[thread]
     own_keys = (keys[0], keys[1], keys[2], keys[3], keys[4], keys[5], keys[6], keys[7])
     magnitudes, p = empty(CHUNK, np.float64), empty(CHUNK, np.float64)
     while True:
-        chunk = claim(counter)
+        chunk = claim_near(counters, thread, (kept.size + CHUNK - 1) // CHUNK)
         begin = chunk * CHUNK
         if begin >= kept.size:
             return
@@ -300,14 +299,13 @@ def list_drawn_cpu(kept, marks, first_place, drawn, n_threads):
     kept : int32 (k,), IN. marks : uint8 (≥ k,), IN. drawn : int32 (k,), OUT.
     first_place : int64 (chunks + 1,), IN. Marked rows before each chunk; the last entry is their number.
     """
-    counter = zeros(1, np.int64)
-    launch(n_threads, _list_chunks, (counter, kept, marks, first_place, drawn))
+    launch(n_threads, _list_chunks, (zeros(n_threads, np.int64), kept, marks, first_place, drawn))
 
 
 @parallel_kernel.part
-def _list_chunks(counter, kept, marks, first_place, drawn):
+def _list_chunks(thread, counters, kept, marks, first_place, drawn):
     while True:
-        chunk = claim(counter)
+        chunk = claim_near(counters, thread, (kept.size + CHUNK - 1) // CHUNK)
         begin = chunk * CHUNK
         if begin >= kept.size:
             return
