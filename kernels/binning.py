@@ -24,12 +24,12 @@ import numpy as np
 from numba import float32, int64, uint8, uint16, uint32, uint64
 
 from gpuboost.kernels.addresses import load_at, store_at
-from gpuboost.kernels.allocation import empty, zeros
+from gpuboost.kernels.allocation import empty
 from gpuboost.kernels.cuda_common import cuda, cuda_kernel, device_function, lane_number
 from gpuboost.kernels.jit import inlined_scalar, launch, parallel_kernel
 from gpuboost.kernels.register_search import N_KEYS, can_search, fill_heap, search_heap
 from gpuboost.kernels.scalar import float_key
-from gpuboost.kernels.shares import claim_near
+from gpuboost.kernels.shares import claim_near, new_counters
 from gpuboost.kernels.turning import TILE, can_turn, turn_tile
 
 ROW_BLOCK = 512  # 512 rows × 32 codes = 16 KB of records: stays in the first-level cache while its columns fill it
@@ -52,7 +52,7 @@ def bin_rows_cpu(batch, missing, thresholds, offsets, first_row, columns, words,
     words : uint64 (page rows, n), OUT: the records, whose padding codes beyond n_features are left alone. May have no rows.
     n_lost : int64 (n_threads,), INOUT. Missing values whose code does not fit in the dtype: the caller must then use a wider one.
     """
-    args = zeros(n_threads, np.int64), batch, missing, thresholds, offsets, first_row, columns, words, n_lost
+    args = new_counters(n_threads), batch, missing, thresholds, offsets, first_row, columns, words, n_lost
     launch(n_threads, _bin_items, args)
 
 
@@ -218,7 +218,7 @@ def _pack(codes, f, n_features, packed, words):
 @parallel_kernel
 def write_records_cpu(columns, words, n_threads):
     """Write the records of a page from its columns: arrays as bin_rows_cpu has them, columns IN."""
-    launch(n_threads, _write_items, (zeros(n_threads, np.int64), columns, words))
+    launch(n_threads, _write_items, (new_counters(n_threads), columns, words))
 
 
 @parallel_kernel.part

@@ -21,7 +21,7 @@ from gpuboost.kernels.addresses import load_at, permute_bytes, store_at
 from gpuboost.kernels.allocation import zeros
 from gpuboost.kernels.cuda_common import cuda_kernel, device_function, n_threads, thread_number
 from gpuboost.kernels.jit import claim, launch, parallel_kernel
-from gpuboost.kernels.shares import claim_rows
+from gpuboost.kernels.shares import claim_rows, new_counters
 from gpuboost.kernels.shuffling import WIDTH, can_shuffle, list_masks, shuffle_record
 
 CHUNK = 1024  # rows
@@ -38,7 +38,7 @@ def compact_codes_cpu(records, features, rows, selected, n_threads):
     them and of the 28 columns drawn, one thread of an Intel Xeon, 1.5 -> 0.9 ms; all rows 2.9 -> 1.6; of half of the rows 50 of
     100 columns 9.0 -> 3.4.
     """
-    counters = zeros(n_threads, np.int64)
+    counters = new_counters(n_threads)
     if can_shuffle() and records.shape[1] * records.itemsize % WIDTH == 0:
         args = counters, records.view(np.uint8), rows, *list_masks(features, records.itemsize), selected.view(np.uint8)
         launch(n_threads, _shuffle_records, args)
@@ -84,7 +84,7 @@ def recode_cpu(records, features, offsets, codes, rows, selected, n_threads):
         the next one, …
     selected : uint8 or uint16 (n_rows, at least k), OUT.
     """
-    launch(n_threads, _recode, (zeros(n_threads, np.int64), records, features, offsets, codes, rows, selected))
+    launch(n_threads, _recode, (new_counters(n_threads), records, features, offsets, codes, rows, selected))
 
 
 @parallel_kernel.part
@@ -108,7 +108,7 @@ def compact_cells_cpu(row_begin, cells, new_cells, rows, selected, row_end, n_th
     new_cells : int32 (cell numbers,), IN. The number of each cell from now on, −1 for a feature that is not drawn.
     rows : int32 (m,), IN. selected : as cells, OUT. row_end : int64 (n_rows,), OUT. Where the copied cells of a row end.
     """
-    launch(n_threads, _compact_cells, (zeros(n_threads, np.int64), row_begin, cells, new_cells, rows, selected, row_end))
+    launch(n_threads, _compact_cells, (new_counters(n_threads), row_begin, cells, new_cells, rows, selected, row_end))
 
 
 @parallel_kernel.part

@@ -19,11 +19,11 @@ import numpy as np
 from numba import float32, int32, int64, uint32
 
 from gpuboost.kernels.addresses import load_at, store_at
-from gpuboost.kernels.allocation import empty, zeros
+from gpuboost.kernels.allocation import empty
 from gpuboost.kernels.cuda_common import block_max, cuda, cuda_kernel, device_function, n_threads, thread_number
 from gpuboost.kernels.jit import launch, parallel_kernel, scalar
 from gpuboost.kernels.scalar import bits_float, exp_float, float_bits, larger
-from gpuboost.kernels.shares import claim_rows
+from gpuboost.kernels.shares import claim_rows, new_counters
 
 CHUNK = 4096
 CLASS_CHUNK = 1024  # rows of a softmax: a few planes of 4 KB for each class
@@ -153,7 +153,7 @@ def elementwise_gradients(gradient, label_rows=1):
         return _weigh(grad, hess, weight)
 
     def gradients_cpu(margin, label, weight, parameters, grad, hess, maxima, n_threads):
-        launch(n_threads, chunks, (zeros(n_threads, np.int64), margin, label, weight, parameters, grad, hess, maxima))
+        launch(n_threads, chunks, (new_counters(n_threads), margin, label, weight, parameters, grad, hess, maxima))
 
     return parallel_kernel(gradients_cpu, gradient)
 
@@ -183,7 +183,7 @@ def rowwise_gradients(row_gradient):
                     maxima[thread, output, k] = max(maxima[thread, output, k], largest[k])
 
     def gradients_cpu(margin, label, weight, parameters, grad, hess, maxima, n_threads):
-        launch(n_threads, chunks, (zeros(n_threads, np.int64), margin, label, weight, parameters, grad, hess, maxima))
+        launch(n_threads, chunks, (new_counters(n_threads), margin, label, weight, parameters, grad, hess, maxima))
 
     return parallel_kernel(gradients_cpu, row_gradient)
 
@@ -193,7 +193,7 @@ def softmax_gradients_cpu(margin, label, weight, parameters, grad, hess, maxima,
     """What rowwise_gradients makes of softmax_gradient (objectives/multiclass.py), to the bit, but in loops over the rows of one
     class after another: p = softmax(margins of the row); g_k = p_k − [label = k]; h_k = 2·p_k·(1 − p_k).
     """
-    launch(n_threads, _softmax_chunks, (zeros(n_threads, np.int64), margin, label, weight, grad, hess, maxima))
+    launch(n_threads, _softmax_chunks, (new_counters(n_threads), margin, label, weight, grad, hess, maxima))
 
 
 @parallel_kernel.part

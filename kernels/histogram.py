@@ -60,7 +60,7 @@ from gpuboost.kernels.jit import (
     unlock,
 )
 from gpuboost.kernels.quantise import LIMB_BITS
-from gpuboost.kernels.shares import claim_near, claim_rows
+from gpuboost.kernels.shares import claim_near, claim_rows, new_counters
 
 GATHER_ROWS = 1024  # rows copied side by side before they are added: planes of 8 KB
 GROUP_WORDS = 16  # words of one work item: 16 × 16 KB of private histograms stay in the second-level cache; of several outputs a
@@ -145,7 +145,7 @@ def lay_out_by_row_cpu(gpair, by_row, n_threads):
 
     gpair : int32 (n_outputs, 1 or 2, n_rows), IN. by_row : int32 (≥ n_rows · n_outputs,), OUT.
     """
-    launch(n_threads, _lay_out_rows, (zeros(n_threads, np.int64), gpair, by_row))
+    launch(n_threads, _lay_out_rows, (new_counters(n_threads), gpair, by_row))
 
 
 @parallel_kernel.part
@@ -195,7 +195,7 @@ def build_histograms_cpu(
     n_groups = (n_words + group_words - 1) // group_words
     locks = zeros((hist.shape[0], hist.shape[1], offsets.size - 1), np.uint8)
     args = (
-        zeros(n_threads, np.int64), n_groups, words, codes_per_word, rows, gpair, by_row, n_limbs, offsets, stride, items,
+        new_counters(n_threads), n_groups, words, codes_per_word, rows, gpair, by_row, n_limbs, offsets, stride, items,
         group_words, hist, locks, private, planes, pairs,
     )  # fmt: skip
     launch(n_threads, _build_items, args)
@@ -500,10 +500,10 @@ def build_packed_cpu(build, parents, nodes, segments, first_output, n_codes, wor
     n_groups = (n_words + group_words - 1) // group_words
     n_histograms = n_groups * build.size
     n_slices = count_slices(n_rows // max(build.size, 1), n_histograms, n_threads)
-    n_added, locks = zeros(n_histograms, np.int64), zeros(n_histograms, np.uint8)
+    n_added, locks = zeros(n_histograms * group_words, np.int64), zeros(n_histograms * group_words, np.uint8)
     n_busy = min(n_threads, n_histograms * n_slices)
     args = (
-        zeros(n_busy, np.int64), n_groups, group_words, n_slices, n_added, locks, build, parents, nodes, segments, first_output,
+        new_counters(n_busy), n_groups, group_words, n_slices, n_added, locks, build, parents, nodes, segments, first_output,
         n_codes, words, rows, gpair, hist,
     )  # fmt: skip
     launch(n_busy, _build_packed, args)
@@ -540,26 +540,39 @@ def _build_packed(
         sums, pairs = own if n_slices == 1 else private[: own.size], gpair[first_output[nodes[node].tree], 0]
         sums[:] = 0
         add_packed_part(flat, width, uint64(first_word), rows[side, begin:end], pairs, n_own, sums)
-        if n_slices == 1 or _is_last_added(sums, own, item, n_added, locks, n_slices):
-            if parents.size > 0:
-                parent = hist[parents[item // n_groups], 8 * first_word :].reshape(-1)
-                for b in range(own.size):
-                    parent[b] -= own[b]
+        parent = own[:0]
+        if parents.size > 0:
+            parent = hist[parents[item // n_groups], 8 * first_word :].reshape(-1)[: own.size]
+        if n_slices > 1:
+            _add_slice(sums, own, parent, item * group_words, n_added, locks, n_slices)
+        else:
+            _take_from(parent, own)
 
 
 @parallel_kernel.part
-def _is_last_added(sums, total, item, n_added, locks, n_slices):
-    """Add a slice's sums to the total, or write the first one's; whether all are there now."""
-    lock(locks, item)
-    if n_added[item] == 0:
-        total[:] = sums
-    else:
-        for b in range(total.size):
-            total[b] += sums[b]
-    n_added[item] += 1
-    is_last = n_added[item] == n_slices
-    unlock(locks, item)
-    return is_last
+def _add_slice(sums, total, parent, first, n_added, locks, n_slices):
+    """Add a slice's sums to the total, or write the first one's, and take the total of all from the parent's: word by word, so
+    that threads that come together follow each other. first : the number of the first word in n_added and locks."""
+    size = 8 * BYTE_STRIDE
+    for word in range(sums.size // size):
+        own, to = sums[word * size : (word + 1) * size], total[word * size : (word + 1) * size]
+        lock(locks, first + word)
+        if n_added[first + word] == 0:
+            to[:] = own
+        else:
+            for b in range(to.size):
+                to[b] += own[b]
+        n_added[first + word] += 1
+        is_last = n_added[first + word] == n_slices
+        unlock(locks, first + word)
+        if is_last:
+            _take_from(parent[word * size : (word + 1) * size], to)
+
+
+@parallel_kernel.part
+def _take_from(parent, sums):
+    for b in range(parent.size):
+        parent[b] -= sums[b]
 
 
 @parallel_kernel
@@ -568,7 +581,7 @@ def subtract_histograms_cpu(parents, first_built, hist, n_threads):
 
     parents : int32 (n,), IN. hist : int64 (n_slots, leaf_size, total_bins, 2), or of packed sums, INOUT.
     """
-    launch(n_threads, _subtract, (zeros(n_threads, np.int64), parents, first_built, hist))
+    launch(n_threads, _subtract, (new_counters(n_threads), parents, first_built, hist))
 
 
 @parallel_kernel.part

@@ -178,7 +178,7 @@ def _layer_is_safe() -> bool:
 
 @intrinsic
 def claim(typing_context, counter):
-    """claim(counter) -> int64: the next unclaimed work item, by an atomic add on an int64 array of one element.
+    """claim(counter) -> int64: the next unclaimed work item, by an atomic add on the first element of an int64 array.
 
     Threads claim items one by one, so uneven items balance; which thread does which item cannot change a result.
     """

@@ -9,10 +9,10 @@ One thread of an AMD EPYC, processor's ms a tree, level by level -> by subtrees:
 import numpy as np
 from numba import int64
 
-from gpuboost.kernels.allocation import empty, zeros
+from gpuboost.kernels.allocation import empty
 from gpuboost.kernels.jit import launch, parallel_kernel
 from gpuboost.kernels.nodes import select_depthwise
-from gpuboost.kernels.shares import claim_near
+from gpuboost.kernels.shares import claim_near, new_counters
 from gpuboost.kernels.tree_steps import number_nodes, own_scratch, search_frontier, split_nodes
 
 __all__ = ["count_slots", "grow_levels", "subtree_depth"]
@@ -46,7 +46,7 @@ def grow_levels(n_leaves, first_depth, scratch, n_threads, given):
         if nodes[begin].depth >= first_depth:
             further = (n_nodes - begin) // 2 + n_threads * (max_depth - nodes[begin].depth - 1)
             if _has_share_for_all(begin, n_nodes, given.counts, n_threads) or held + further > given.hist.shape[0]:
-                launch(n_threads, _grow_subtrees, (zeros(n_threads, np.int64), begin, n_nodes, held, n_leaves, scratch, given))
+                launch(n_threads, _grow_subtrees, (new_counters(n_threads), begin, n_nodes, held, n_leaves, scratch, given))
                 return _number_by_levels(n_leaves.size, given)
         frontier, subtract = empty(n_nodes - begin, np.int32), held > 0
         for i in range(frontier.size):

@@ -16,7 +16,7 @@ from gpuboost.kernels.cuda_common import cuda_kernel, lane_number, n_threads, n_
 from gpuboost.kernels.histogram import BYTE_STRIDE, add_packed_part
 from gpuboost.kernels.jit import claim, kernel, launch, parallel_kernel
 from gpuboost.kernels.scalar import split_goes_left
-from gpuboost.kernels.shares import claim_near
+from gpuboost.kernels.shares import claim_near, new_counters
 
 ROW_BLOCK = 512  # rows whose records stay in the first-level cache while their columns are added to them
 FEATURE_BLOCK = 64  # features of one work item of the undoing, which adds up one group first
@@ -102,7 +102,7 @@ def mark_packed_rows_cpu(
     group_offsets : int32 (n_groups + 1,), IN. First packed code of each. Others as there, or in unpack_histograms_cpu.
     """
     args = (
-        zeros(n_threads, np.int64), selected, nodes, cats, chunks, records, groups, group_offsets, offsets, rest, first_source,
+        new_counters(n_threads), selected, nodes, cats, chunks, records, groups, group_offsets, offsets, rest, first_source,
         sources, rows, segments, is_left,
     )  # fmt: skip
     launch(n_threads, _mark_chunks, args)
@@ -197,9 +197,12 @@ def build_unpacked_cpu(
     packing : groups, group_offsets, offsets, rest, first_source, sources, as mark_packed_rows_cpu.
     private : int64 (n_threads, codes of whole words · BYTE_STRIDE or more), SCRATCH, zero on entry and on return.
     """
-    counters = zeros(min(n_threads, build.size), np.int64)
-    args = counters, build, nodes, segments, first_output, words, rows, gpair, features, own_offsets, packing, hist, private
-    launch(counters.size, _build_unpacked, args)
+    n_busy = min(n_threads, build.size)
+    args = (
+        new_counters(n_busy), build, nodes, segments, first_output, words, rows, gpair, features, own_offsets, packing, hist,
+        private,
+    )  # fmt: skip
+    launch(n_busy, _build_unpacked, args)
 
 
 @parallel_kernel.part

@@ -15,7 +15,7 @@ import numpy as np
 from numba import int32, int64, uint32, uint64
 
 from gpuboost.kernels.addresses import load_at, store_at
-from gpuboost.kernels.allocation import empty, zeros
+from gpuboost.kernels.allocation import empty
 from gpuboost.kernels.compressing import part_sixteens
 from gpuboost.kernels.cuda_common import (
     FULL_WARP,
@@ -32,7 +32,7 @@ from gpuboost.kernels.cuda_common import (
 )
 from gpuboost.kernels.jit import kernel, launch, parallel_kernel
 from gpuboost.kernels.scalar import also_left, go_left, split_goes_left
-from gpuboost.kernels.shares import claim_near
+from gpuboost.kernels.shares import claim_near, new_counters
 from gpuboost.kernels.structs import NUMERIC
 
 LEAST_CHUNK, MOST_CHUNK = 2048, 32768  # rows
@@ -76,7 +76,7 @@ def mark_rows_cpu(selected, nodes, cats, chunks, columns, n_bins, rows, segments
     rows : int32 (2, n), IN. The two row buffers. segments : int64 (n_nodes, 3), IN.
     is_left : uint8 (n,), OUT. For each place of the row lists.
     """
-    args = zeros(n_threads, np.int64), selected, nodes, cats, chunks, columns, n_bins, rows, segments, is_left
+    args = new_counters(n_threads), selected, nodes, cats, chunks, columns, n_bins, rows, segments, is_left
     launch(n_threads, _mark_chunks, args)
 
 
@@ -128,7 +128,7 @@ def mark_codes_part(codes, split, nodes, cats, missing_code, marks):
 @parallel_kernel
 def move_rows_cpu(selected, nodes, chunks, rows, segments, is_left, n_threads):
     """Write the marked rows where they belong in the other buffer, after place_children. Arguments as mark_rows_cpu."""
-    launch(n_threads, _move_chunks, (zeros(n_threads, np.int64), selected, nodes, chunks, rows, segments, is_left))
+    launch(n_threads, _move_chunks, (new_counters(n_threads), selected, nodes, chunks, rows, segments, is_left))
 
 
 @parallel_kernel.part

@@ -15,7 +15,7 @@ from gpuboost.kernels.jit import call_late, inlined_scalar, launch, parallel_ker
 from gpuboost.kernels.leaf_masks import find_leaves, lay_out_masks
 from gpuboost.kernels.predict import add_others, lay_out, step_down, take_leaf
 from gpuboost.kernels.scalar import bits_float, code_goes_left
-from gpuboost.kernels.shares import claim_near
+from gpuboost.kernels.shares import claim_near, new_counters
 from gpuboost.kernels.top_codes import MOST_LEVELS, RUN, choose_codes, lay_out_code_tops, n_code_levels
 
 __all__ = ["predict_codes_cpu", "predict_codes_kernel"]
@@ -39,7 +39,7 @@ def predict_codes_cpu(columns, n_bins, rows, trees, leaf_values, tree_begin, tre
     is_deep = sets is not None
     for t in range(tree_begin.size):
         is_deep |= n_levels[t] > MOST_LEVELS
-    counters, of_all = zeros(n_threads, np.int64), rows.size + leaves.shape[0] == 0 and columns.shape[1] >= RUN
+    counters, of_all = new_counters(n_threads), rows.size + leaves.shape[0] == 0 and columns.shape[1] >= RUN
     if of_all and leaf_values.shape[1] == 1 and not is_deep:
         args = counters, columns, nodes, features, lows, widths, places, tree_groups, n_levels, margin
         launch(n_threads, _choose_blocks, args)

@@ -18,7 +18,7 @@ from gpuboost.kernels.allocation import empty, zeros
 from gpuboost.kernels.cuts import choose_ends, middle_value
 from gpuboost.kernels.jit import claim, launch, parallel_kernel
 from gpuboost.kernels.scalar import float_bits, float_key
-from gpuboost.kernels.shares import claim_near
+from gpuboost.kernels.shares import claim_near, new_counters
 
 DIGIT_BITS = 11
 DIGITS = 2048
@@ -38,7 +38,7 @@ def list_keys_cpu(block, missing, weights, first_column, first_row, keys, n_thre
     weights : int64 (rows,) or (0,), IN. Empty: every row weighs 1. A row of weight 0 does not exist: its keys are MISSING_KEY.
     first_row : where the batch begins. keys : uint32 (n, all rows), or uint64 where there are weights, OUT.
     """
-    launch(n_threads, _list_blocks, (zeros(n_threads, np.int64), block, missing, weights, first_column, first_row, keys))
+    launch(n_threads, _list_blocks, (new_counters(n_threads), block, missing, weights, first_column, first_row, keys))
 
 
 @parallel_kernel.part

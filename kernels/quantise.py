@@ -23,11 +23,9 @@ hessians are as small, and a leaf needs so many of them that what rounding adds 
 Floor: 8 bytes read, 4 written (8 with two limbs) per row and output.
 """
 
-import numpy as np
 from numba import float64, int32, int64, uint32, uint64
 
 from gpuboost.kernels.addresses import load_at, store_at
-from gpuboost.kernels.allocation import zeros
 from gpuboost.kernels.cuda_common import block_sum, cuda, cuda_kernel, n_threads, thread_number
 from gpuboost.kernels.gradients import NON_FINITE_BITS
 from gpuboost.kernels.jit import call_late, kernel, launch, parallel_kernel, scalar
@@ -43,7 +41,7 @@ from gpuboost.kernels.scalar import (
     round_key,
     smaller,
 )
-from gpuboost.kernels.shares import claim_rows
+from gpuboost.kernels.shares import claim_rows, new_counters
 
 CHUNK = 4096
 N_SUMS = 4  # over rows, of each output
@@ -182,7 +180,7 @@ def quantise_cpu(grad, hess, keys, scales, n_limbs, gpair, sums, n_threads):
     sums : int64 (n_threads, n_outputs, N_SUMS), OUT, zeroed by the caller. Σ q_g, Σ q_h, and of rounding to 16 bits how many rows
         are quiet, and ⌊Σ h of light rows⌋ in 1 / LIGHT_SCALE of a unit.
     """
-    launch(n_threads, _quantise_chunks, (zeros(n_threads, np.int64), grad, hess, keys, scales, n_limbs, gpair, sums))
+    launch(n_threads, _quantise_chunks, (new_counters(n_threads), grad, hess, keys, scales, n_limbs, gpair, sums))
     for output in range(n_limbs.size):
         if n_limbs[output] == 2:
             call_late(_quantise_finely, (grad, hess, keys, scales, n_limbs, gpair, sums, n_threads))
@@ -192,7 +190,7 @@ def quantise_cpu(grad, hess, keys, scales, n_limbs, gpair, sums, n_threads):
 @parallel_kernel
 def quantise_finely_cpu(grad, hess, keys, scales, n_limbs, gpair, sums, n_threads):
     """Of the outputs that have two limbs."""
-    launch(n_threads, _quantise_chunks_finely, (zeros(n_threads, np.int64), grad, hess, keys, scales, n_limbs, gpair, sums))
+    launch(n_threads, _quantise_chunks_finely, (new_counters(n_threads), grad, hess, keys, scales, n_limbs, gpair, sums))
 
 
 _quantise_finely = quantise_finely_cpu.dispatcher

@@ -81,13 +81,14 @@ def grow_rounds_cpu(
                 rows[0, first + row] = row
         call_late(_grow_trees, (int64(round_key(seed, first_round + i)), n_grown) + of_trees)
         n_nodes, end = n_grown[0], begin + n_grown[0]
-        chunks, leaf_sums = list_leaf_chunks(n_nodes, nodes, segments), zeros((n_nodes, leaves.shape[1], 2), np.int64)
+        chunks, leaf_sums = empty((0, 3), np.int64), zeros((n_nodes, leaves.shape[1], 2), np.int64)
         if n_nodes <= most_found:
             thread_sums = zeros((n_threads, n_nodes, leaves.shape[1], 2), np.int64)
             call_late(_sum_found, (
                 nodes, segments, rows, grad, hess, leaf_scales, first_output, gpair, thread_sums, leaf_sums, n_threads
             ))  # fmt: skip
         else:
+            chunks = list_leaf_chunks(n_nodes, nodes, segments)
             call_late(_sum_leaves, (
                 chunks, nodes, segments, rows, grad, hess, leaf_scales, first_output, leaf_sums, n_threads
             ))  # fmt: skip

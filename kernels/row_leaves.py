@@ -33,18 +33,19 @@ import numpy as np
 from numba import float32, float64, int32, int64, uint16, uint32, uint64
 
 from gpuboost.kernels.addresses import add_at_byte, load_at, store_at
-from gpuboost.kernels.allocation import empty, zeros
+from gpuboost.kernels.allocation import empty
 from gpuboost.kernels.conversions import whole_as_integer
 from gpuboost.kernels.cuda_common import cuda, cuda_kernel, device_function, lane_number, n_threads, thread_number
 from gpuboost.kernels.jit import launch, parallel_kernel, scalar
 from gpuboost.kernels.scalar import also_left, go_left, split_goes_left
-from gpuboost.kernels.shares import claim_rows
+from gpuboost.kernels.shares import claim_rows, new_counters
 from gpuboost.kernels.structs import NUMERIC
 
 FEWEST_ROWS = 2**12  # over all workers. The terms of n rows are at most 2^62 / n in fixed point (fixed_point.sum_scale), and have
 # to be below 2^51 (conversions.whole_as_integer)
 MOST_SUMS = 2**14  # of nodes and outputs, which the CPU adds to row by row: 256 KB, half of a Zen 3's second-level cache
 MOST_ROWS = 2**20  # of a work item, where leaves are written: lists of which little is read at a time are not fetched ahead
+SEARCH_ROWS = 8  # whose leaves are written in the time that a thread takes to find where its rows begin in one leaf's list
 CHUNK = 2**14  # rows of a work item, where values are added
 BLOCK = 512  # rows whose terms are computed together: 8 KB, which stay in the first-level cache
 
@@ -64,8 +65,9 @@ def sum_found_cpu(nodes, segments, rows, grad, hess, scales, first_output, found
     found : int32 (≥ n_trees, limbs, n_rows), OUT. found[tree, 0, row] is the node that the row ends in.
     thread_sums : int64 (n_threads, n_nodes, leaf_size, 2), SCRATCH, zeroed by the caller. Others as sum_leaves_cpu.
     """
-    args = zeros(n_threads, np.int64), nodes, segments, rows, grad, hess, scales, first_output, found, thread_sums
-    launch(n_threads, _sum_found, args)
+    n_busy = min(n_threads, max(grad.shape[1] // (SEARCH_ROWS * leaf_sums.shape[0]), 1))
+    args = new_counters(n_busy), nodes, segments, rows, grad, hess, scales, first_output, found, thread_sums
+    launch(n_busy, _sum_found, args)
     for thread in range(n_threads):
         for node in range(leaf_sums.shape[0]):
             for own in range(leaf_sums.shape[1]):
@@ -126,7 +128,7 @@ def _fill_terms(values, scale, begin, n, terms):
 @parallel_kernel
 def add_found_cpu(nodes, leaves, first_output, found, margin, n_threads):
     """leaves.update_margin_cpu for such a page. found : int32 (≥ n_trees, limbs, n_rows), IN. Others as update_margin_cpu."""
-    launch(n_threads, _add_found, (zeros(n_threads, np.int64), nodes, leaves, first_output, found, margin))
+    launch(n_threads, _add_found, (new_counters(n_threads), nodes, leaves, first_output, found, margin))
 
 
 @parallel_kernel.part

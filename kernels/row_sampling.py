@@ -25,7 +25,7 @@ import numpy as np
 from numba import float32, float64, int32, int64, uint32, uint64
 
 from gpuboost.kernels.addresses import load_at, store_at
-from gpuboost.kernels.allocation import empty, zeros
+from gpuboost.kernels.allocation import empty
 from gpuboost.kernels.cuda_common import (
     FULL_WARP,
     block_prefix,
@@ -39,7 +39,7 @@ from gpuboost.kernels.gradients import NON_FINITE_BITS, keep_maxima
 from gpuboost.kernels.jit import kernel, launch, parallel_kernel, scalar
 from gpuboost.kernels.partition import move_rows_part
 from gpuboost.kernels.scalar import bits_float, float_bits, hash_word, round_key, smaller
-from gpuboost.kernels.shares import claim_near
+from gpuboost.kernels.shares import claim_near, new_counters
 
 CHUNK = 4096
 MIN_BITS = 8  # of π: four rounds do not mix fewer (inclusion of 3 rows in 2 bits is off by 1.5 %)
@@ -154,7 +154,7 @@ def count_magnitudes_cpu(kept, grad, hess, counts, n_threads):
     kept : int32 (k,), IN. Rows of the page that take part. grad, hess : float32 (n_outputs, n_rows), IN, of the page.
     counts : int64 (n_threads, MAGNITUDE_BINS, 2), INOUT. Rows of each bin, and the sum of their digits.
     """
-    launch(n_threads, _count_chunks, (zeros(n_threads, np.int64), kept, grad, hess, counts))
+    launch(n_threads, _count_chunks, (new_counters(n_threads), kept, grad, hess, counts))
 
 
 @parallel_kernel.part
@@ -218,7 +218,7 @@ def draw_rows_cpu(
     places : uint64 (n_threads, CHUNK), SCRATCH.
     """
     args = (
-        zeros(n_threads, np.int64), kept, first_id, n_rows, n_drawn, keys, threshold, grad, hess, marks, n_marked, maxima, places,
+        new_counters(n_threads), kept, first_id, n_rows, n_drawn, keys, threshold, grad, hess, marks, n_marked, maxima, places,
     )  # fmt: skip
     launch(n_threads, _draw_chunks, args)
 
@@ -299,7 +299,7 @@ def list_drawn_cpu(kept, marks, first_place, drawn, n_threads):
     kept : int32 (k,), IN. marks : uint8 (≥ k,), IN. drawn : int32 (k,), OUT.
     first_place : int64 (chunks + 1,), IN. Marked rows before each chunk; the last entry is their number.
     """
-    launch(n_threads, _list_chunks, (zeros(n_threads, np.int64), kept, marks, first_place, drawn))
+    launch(n_threads, _list_chunks, (new_counters(n_threads), kept, marks, first_place, drawn))
 
 
 @parallel_kernel.part

@@ -13,29 +13,34 @@ Two threads of an AMD EPYC (Zen 5), in turns -> by shares, ms: 20,000 × 7, a ro
 0.57 -> 0.49, predicting by codes 0.68 -> 0.51; 20,000 × 2,000, binning with near cores 156 -> 157, with far ones 187 -> 156.
 """
 
+import numpy as np
 from numba import int64
 
+from gpuboost.kernels.allocation import zeros
 from gpuboost.kernels.jit import claim, parallel_kernel
 
-__all__ = ["claim_near", "claim_rows"]
+__all__ = ["claim_near", "claim_rows", "new_counters"]
 
 LEAST_ROWS = 1024  # of an item: fewer take one thread less time than two, a line of each array going over and back
 LINE_ROWS = 16  # four bytes of each fill a line
 
 
 @parallel_kernel.part
-def claim_near(counters, thread, n_items):
-    """The next of n_items that nobody has claimed, n_items where there is none.
+def new_counters(n_threads):
+    """int64 (n_threads, 8), 0: items claimed of each share, each in a line of its own."""
+    return zeros((n_threads, 8), np.int64)
 
-    counters : int64 (n_threads,), INOUT. Items claimed of each share; zeroed by who launches.
-    """
-    n_threads = counters.size
+
+@parallel_kernel.part
+def claim_near(counters, thread, n_items):
+    """The next of n_items that nobody has claimed, n_items where there is none. counters : new_counters, INOUT."""
+    n_threads = counters.shape[0]
     for k in range(n_threads):
         owner = thread + k if thread + k < n_threads else thread + k - n_threads
         first = (n_items * owner + n_threads - 1) // n_threads
         n_own = (n_items * (owner + 1) + n_threads - 1) // n_threads - first
-        if counters[owner] < n_own:
-            item = claim(counters[owner:])
+        if counters[owner, 0] < n_own:
+            item = claim(counters[owner])
             if item < n_own:
                 return first + item
     return n_items
@@ -45,9 +50,10 @@ def claim_near(counters, thread, n_items):
 def claim_rows(counters, thread, n_outputs, n_rows, most):
     """(output, begin, end) of rows that nobody has claimed, output after output; n_outputs, 0, 0 where there are none.
 
-    Items are as many and as even as shares want them, of at most ``most`` rows, a multiple of LINE_ROWS, and whole lines.
+    Items are as many and as even as shares want them, of at most ``most`` rows, a multiple of LINE_ROWS; whole lines where an
+    array begins with one.
     """
-    n_threads = counters.size
+    n_threads = counters.shape[0]
     n_even = ((n_rows + most - 1) // most + n_threads - 1) // n_threads * n_threads
     size = max((n_rows + n_even - 1) // max(n_even, 1), min(int64(LEAST_ROWS), most))
     size = (size + LINE_ROWS - 1) // LINE_ROWS * LINE_ROWS

@@ -48,7 +48,7 @@ from gpuboost.kernels.predict import (
 )
 from gpuboost.kernels.quantise import LIMB_BITS
 from gpuboost.kernels.scalar import code_goes_left, split_goes_left, value_goes_left
-from gpuboost.kernels.shares import claim_near
+from gpuboost.kernels.shares import claim_near, new_counters
 
 # Bins of a table up to which rows are coded by searching the thresholds: one-hot tables. Measured on one core of an AMD EPYC, ns
 # a cell: 5 for columns of one bin, 35 of 16 and 70 of 256, in 2000 columns; from column blocks 15 to 20, by one thread only.
@@ -278,7 +278,7 @@ def code_of_row(cells, begin, end, first, n_bins, missing_cell, absent_code):
 def mark_sparse_rows_cpu(selected, nodes, cats, chunks, row_begin, cells, offsets, absent, rows, segments, is_left, n_threads):
     """mark_rows_cpu (kernels/partition.py) for a sparse page. absent : int32 (n_features,), IN. Codes of absent cells."""
     args = (
-        zeros(n_threads, np.int64), selected, nodes, cats, chunks, row_begin, cells, offsets, absent, rows, segments, is_left,
+        new_counters(n_threads), selected, nodes, cats, chunks, row_begin, cells, offsets, absent, rows, segments, is_left,
     )  # fmt: skip
     launch(n_threads, _mark_chunks, args)
 
@@ -350,7 +350,7 @@ def build_sparse_histograms_cpu(
         cells are missing. Others as there: several items of one slot are added atomically.
     """
     args = (
-        zeros(n_threads, np.int64), row_begin, row_end, cells, int64(total_bins), zero_bins, rows, gpair, n_limbs, items, hist,
+        new_counters(n_threads), row_begin, row_end, cells, int64(total_bins), zero_bins, rows, gpair, n_limbs, items, hist,
     )  # fmt: skip
     launch(n_threads, _build_items, args)
 

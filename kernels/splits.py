@@ -47,7 +47,6 @@ import numpy as np
 from numba import float64, int32, int64, uint32, uint64
 
 from gpuboost.kernels.addresses import load_at, load_pair_at
-from gpuboost.kernels.allocation import zeros
 from gpuboost.kernels.candidates import (
     MIN_GAIN,
     RELATIVE_GAIN,
@@ -83,7 +82,7 @@ from gpuboost.kernels.scalar import (
     larger,
     node_score,
 )
-from gpuboost.kernels.shares import claim_near
+from gpuboost.kernels.shares import claim_near, new_counters
 from gpuboost.kernels.structs import NO_GAIN, NUMERIC
 
 FEW = 12  # candidates of a CHUNK that are tried one by one
@@ -136,7 +135,7 @@ def evaluate_splits(gain):
     ):  # fmt: skip
         n_blocks = candidates.shape[1]
         args = (
-            zeros(n_threads, np.int64), n_blocks, frontier, nodes, sums, hist, offsets, features, monotone, feature_mask,
+            new_counters(n_threads), n_blocks, frontier, nodes, sums, hist, offsets, features, monotone, feature_mask,
             proposed, by_tree, inverse_scales, first_output, reg_lambda, alpha, max_delta_step, min_child_weight, gain,
             parameters, candidates, prefix_grad, prefix_hess, gains, bins,
         )  # fmt: skip

@@ -1,5 +1,6 @@
 """kernels/histogram.py: sums of packed pairs per bin, exact in integers."""
 
+import numba
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -13,6 +14,7 @@ from gpuboost.binned.matrix import BinnedMatrix
 from gpuboost.binned.pages import DensePage, ResidentPages
 from gpuboost.growing.plan import Planner
 from gpuboost.kernels import histogram
+from gpuboost.kernels.jit import launch, parallel_kernel
 from gpuboost.kernels.structs import NODE
 from gpuboost.params import Params
 
@@ -242,3 +244,38 @@ def test_packed_sums_of_few_large_nodes_are_added_up_from_slices(sizes, n_codes,
             np.add.at(expected, codes[own, column].astype(int), grad[own] * 2**32 + hess[own])
             np.testing.assert_array_equal(hist[node, column], expected)
             np.testing.assert_array_equal(hist[n + node, column], before[node, column] - expected)
+
+
+def test_a_node_is_cut_where_that_is_less_work():
+    """n slices take as long as rows / n + 1024 · n rows: two from 4096 rows on, seven of 65535. Each thread has one at most."""
+    count = histogram.count_slices.py_func
+    assert [count(n_rows, 1, 64) for n_rows in (0, 4095, 4096, 9216, 65535)] == [1, 1, 2, 3, 7]
+    assert [count(65535, n_histograms, 8) for n_histograms in (1, 2, 3, 4, 7, 8, 20)] == [7, 4, 3, 2, 2, 1, 1]
+    assert count(65535, 1, 1) == 1 and count(0, 0, 2) == 1
+
+
+WORD = 8 * histogram.BYTE_STRIDE
+
+
+@parallel_kernel.part
+def _add_slices(thread, sums, totals, parents, n_added, locks, n_threads):
+    for item in range(totals.shape[0]):
+        own = totals[item].reshape(-1)
+        histogram._add_slice(sums[thread], own, parents[item], item * (own.size // WORD), n_added, locks, n_threads)
+
+
+@parallel_kernel
+def add_slices_cpu(sums, totals, parents, n_added, locks, n_threads):
+    launch(n_threads, _add_slices, (sums, totals, parents, n_added, locks, n_threads))
+
+
+def test_slices_that_are_ready_together_are_added_one_at_a_time():
+    """All threads add to the same totals at once, and one of them takes each from its parent's, when it is whole."""
+    n_threads, n_items, n_words = numba.config.NUMBA_NUM_THREADS, 1000, 2
+    sums = np.arange(n_threads * n_words * WORD).reshape(n_threads, -1)
+    totals, parents = np.full((n_items, n_words * WORD), 7), np.full((n_items, n_words * WORD), 5)
+    n_added, locks = np.zeros(n_items * n_words, np.int64), np.zeros(n_items * n_words, np.uint8)
+    add_slices_cpu(sums, totals, parents, n_added, locks, n_threads)
+    np.testing.assert_array_equal(totals, np.broadcast_to(sums.sum(axis=0), totals.shape))
+    np.testing.assert_array_equal(parents, 5 - totals)
+    assert (n_added == n_threads).all() and not locks.any()

@@ -52,3 +52,13 @@ def test_margins_get_the_values_of_their_leaves(vector, n_threads, n_limbs):
     update_margin_cpu(forest.chunks, forest.nodes, forest.segments, forest.rows, leaves, forest.first_output, expected, 1)
     kernel.add_found_cpu(forest.nodes, leaves, forest.first_output, sum_found(forest, 1, n_limbs)[1], margin, n_threads)
     np.testing.assert_array_equal(margin, expected)
+
+
+def test_where_a_threads_rows_begin_and_end_in_a_list():
+    rng = np.random.default_rng(3)
+    for _ in range(300):
+        rows = np.flatnonzero(rng.random(rng.integers(1, 60)) < rng.random()).astype(np.int32)
+        begin = rng.integers(0, len(rows) + 1)
+        end = rng.integers(begin, len(rows) + 1)
+        for row in range(62):
+            assert kernel.first_place.py_func(rows, begin, end, row) == begin + np.searchsorted(rows[begin:end], row)
